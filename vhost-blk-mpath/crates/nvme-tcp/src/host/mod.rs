@@ -1,0 +1,1 @@
+//! The host's side: queue pair and controller.
