@@ -219,6 +219,12 @@ impl TargetQueue {
         self.ready.pop_front()
     }
 
+    /// Whether [`poll_command`](Self::poll_command) has something.
+    #[must_use]
+    pub fn has_ready(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
     /// Commands that are not completed yet, those whose data is still on its way included.
     #[must_use]
     pub fn in_flight(&self) -> usize {
