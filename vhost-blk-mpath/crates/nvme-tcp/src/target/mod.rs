@@ -17,6 +17,13 @@ mod slots;
 mod subsystem;
 mod transfer;
 
+#[cfg(test)]
+mod queue_tests;
+#[cfg(test)]
+mod subsystem_tests;
+#[cfg(test)]
+mod testing;
+
 pub use admin::AdminReply;
 pub use command::{CommandToken, TargetCommand};
 pub use error::TargetError;
