@@ -46,7 +46,7 @@ impl Framing {
             flags: flags
                 .with(PduFlags::HDGST, header_digest)
                 .with(PduFlags::DDGST, data_digest),
-            // Alignment is at most 128 and the longest header with data is 76, so this is at most 128.
+            // At most 144: the longest header with data has 76 bytes, and 144 is the worst multiple next to that.
             pdo: pdo as u8,
             plen: pdo.max(bare) + data_len + digest_len(data_digest),
         }

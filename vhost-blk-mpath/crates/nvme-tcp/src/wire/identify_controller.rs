@@ -22,7 +22,7 @@ pub struct IdentifyController {
     rab_ieee: [u8; 4],
     /// Multi-Path I/O and Namespace Sharing Capabilities: bit 0 several ports, 1 several controllers, 3 ANA reporting.
     pub cmic: u8,
-    /// Maximum Data Transfer Size: 2ⁿ pages of 4 KiB (CAP.MPSMIN is 0 in fabrics), 0 for no limit.
+    /// Maximum Data Transfer Size: 2ⁿ memory pages of CAP.MPSMIN, 0 for no limit.
     pub mdts: u8,
     /// Controller ID.
     pub cntlid: U16,
@@ -183,12 +183,12 @@ impl IdentifyController {
         self.subnqn = nqn.emit();
     }
 
-    /// The largest transfer in bytes; `None` for no limit.
+    /// The largest transfer in bytes, with memory pages of `2^(12 + mpsmin)` bytes; `None` for no limit.
     #[must_use]
-    pub const fn max_transfer_bytes(&self) -> Option<u32> {
-        match self.mdts {
-            n @ 1..=19 => Some(4096 << n),
-            // 4 GiB and more is no limit either: a transfer's length has 32 bits.
+    pub const fn max_transfer_bytes(&self, mpsmin: u8) -> Option<u32> {
+        // 4 GiB and more is no limit either: a transfer's length has 32 bits.
+        match (self.mdts, self.mdts as u32 + 12 + mpsmin as u32) {
+            (1.., shift @ 0..=31) => Some(1 << shift),
             _ => None,
         }
     }
@@ -257,16 +257,17 @@ mod tests {
     fn limits_are_derived() {
         let mut identify = IdentifyController::blank();
         assert_eq!(
-            (identify.max_transfer_bytes(), identify.in_capsule_bytes()),
+            (identify.max_transfer_bytes(0), identify.in_capsule_bytes()),
             (None, 0)
         );
         identify.mdts = 5;
         identify.ioccsz = 516.into();
         assert_eq!(
-            (identify.max_transfer_bytes(), identify.in_capsule_bytes()),
+            (identify.max_transfer_bytes(0), identify.in_capsule_bytes()),
             (Some(131_072), 8192)
         );
+        assert_eq!(identify.max_transfer_bytes(4), Some(2 << 20));
         identify.mdts = 255;
-        assert_eq!(identify.max_transfer_bytes(), None);
+        assert_eq!(identify.max_transfer_bytes(0), None);
     }
 }

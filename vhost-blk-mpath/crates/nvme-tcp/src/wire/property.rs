@@ -39,6 +39,12 @@ impl Capabilities {
     pub const fn timeout(self) -> std::time::Duration {
         std::time::Duration::from_millis((self.0 >> 24 & 0xff) * 500)
     }
+
+    /// MPSMIN: the smallest memory page has `2^(12 + MPSMIN)` bytes, the unit of MDTS.
+    #[must_use]
+    pub const fn mpsmin(self) -> u8 {
+        (self.0 >> 48 & 0xf) as u8
+    }
 }
 
 /// VS: the NVM Express version.
