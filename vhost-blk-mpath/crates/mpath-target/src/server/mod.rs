@@ -16,7 +16,9 @@ use std::time::Duration;
 use nvme_tcp::target::{Namespace, QueueLimits, Subsystem, SubsystemConfig};
 use nvme_tcp::wire::{AnaState, Nqn};
 
-use crate::config::{Backing, ConfigError, MAX_DELAY, NamespaceConfig, TargetConfig};
+use crate::config::{
+    Backing, ConfigError, ListenerConfig, MAX_DELAY, NamespaceConfig, TargetConfig,
+};
 use crate::identity;
 use crate::storage::{FileError, FileStore, MemoryStore, Store};
 use listener::Listening;
@@ -66,40 +68,41 @@ impl TargetServer {
     /// may have been created.
     pub fn start(config: TargetConfig) -> Result<Self, StartError> {
         config.validate()?;
+        let TargetConfig {
+            nqn,
+            listeners,
+            namespaces,
+            block_size,
+            max_connections,
+        } = config;
         let mut sockets = Vec::new();
-        for &crate::ListenerConfig { addr, .. } in &config.listeners {
+        for &ListenerConfig { addr, .. } in &listeners {
             let bound =
                 listener::bind(addr).map_err(|source| StartError::Listen { addr, source })?;
             sockets.push(bound);
         }
-        let mut namespaces = Vec::new();
-        let mut stores = Vec::new();
-        for namespace in &config.namespaces {
-            let (namespace, store) = open(&config, namespace)?;
-            namespaces.push(namespace);
-            stores.push(store);
-        }
+        let opened = namespaces
+            .into_iter()
+            .map(|namespace| open(&nqn, block_size, namespace));
+        let (namespaces, stores) = opened.collect::<Result<Vec<_>, _>>()?.into_iter().unzip();
+        let serial = identity::serial(&nqn);
         let subsystem = Subsystem::new(SubsystemConfig {
-            nqn: Nqn::new(config.nqn.clone()).map_err(|_| ConfigError::Nqn(config.nqn.clone()))?,
-            serial: identity::serial(&config.nqn),
+            nqn: Nqn::new(nqn.as_str()).map_err(|_| ConfigError::Nqn(nqn))?,
+            serial,
             namespaces,
-            ports: config
-                .listeners
-                .iter()
-                .map(|listener| listener.ana)
-                .collect(),
+            ports: listeners.iter().map(|listener| listener.ana).collect(),
             limits: QueueLimits::default(),
             max_entries: MAX_ENTRIES,
             max_io_queues: MAX_IO_QUEUES,
         });
-        let shared = Arc::new(Shared::new(subsystem, stores, config.max_connections));
+        let shared = Arc::new(Shared::new(subsystem, stores, max_connections));
         let mut server = Self {
             shared,
             listeners: Vec::new(),
         };
         for (index, (socket, addr)) in sockets.into_iter().enumerate() {
             // There are at most `MAX_LISTENERS`.
-            let port = Port::new(index as u16 + 1, index, config.listeners[index].delay);
+            let port = Port::new(index as u16 + 1, index, listeners[index].delay);
             let port = Arc::new(port);
             let listening = Mutex::new(Some(Listening::start(&server.shared, &port, socket)?));
             server.listeners.push(Listener {
@@ -184,25 +187,25 @@ impl Drop for TargetServer {
 }
 
 fn open(
-    config: &TargetConfig,
-    namespace: &NamespaceConfig,
+    nqn: &str,
+    block_size: u32,
+    config: NamespaceConfig,
 ) -> Result<(Namespace, Box<dyn Store>), FileError> {
-    let (uuid, store): (_, Box<dyn Store>) = match &namespace.backing {
-        Backing::Memory => (
-            identity::fresh(),
-            Box::new(MemoryStore::new(namespace.bytes)),
-        ),
+    let NamespaceConfig {
+        backing,
+        bytes,
+        uuid,
+    } = config;
+    let (own_uuid, store): (_, Box<dyn Store>) = match backing {
+        Backing::Memory => (identity::fresh(), Box::new(MemoryStore::new(bytes))),
         Backing::File(path) => {
-            let store = FileStore::open(path, namespace.bytes)?;
-            (
-                identity::of_file(&config.nqn, store.identity()),
-                Box::new(store),
-            )
+            let store = FileStore::open(&path, bytes)?;
+            (identity::of_file(nqn, store.identity()), Box::new(store))
         }
     };
-    let uuid = namespace.uuid.unwrap_or(uuid).into_bytes();
-    let block_shift = config.block_size.ilog2() as u8;
-    let blocks = namespace.bytes >> block_shift;
+    let uuid = uuid.unwrap_or(own_uuid).into_bytes();
+    let block_shift = block_size.ilog2() as u8;
+    let blocks = bytes >> block_shift;
     Ok((
         Namespace {
             blocks,

@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use super::Store;
 
 /// Zeroes are written in pieces of this many bytes where the file system cannot punch holes.
-const ZEROES: [u8; 128 * 1024] = [0; 128 * 1024];
+static ZEROES: [u8; 128 * 1024] = [0; 128 * 1024];
 
 /// Why a file cannot hold a namespace.
 #[derive(Debug, thiserror::Error)]
@@ -92,10 +92,7 @@ impl FileStore {
             dev: meta.dev(),
             ino: meta.ino(),
         };
-        Ok(Self {
-            file,
-            identity,
-        })
+        Ok(Self { file, identity })
     }
 
     /// Which file this is.

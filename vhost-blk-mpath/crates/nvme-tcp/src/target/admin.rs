@@ -69,24 +69,34 @@ impl Subsystem {
             },
             Ok(Outcome::Data(data)) => AdminReply::Data { token, data },
             Ok(Outcome::Shutdown) => AdminReply::Shutdown { token },
-            Ok(Outcome::Hold) => match self
-                .controller(cntlid)
-                .map(|controller| controller.hold_event_request(token))
-            {
-                Ok(Ok(())) => AdminReply::Held,
-                Ok(Err(token)) => AdminReply::Done {
-                    token,
-                    status: Status::ASYNC_EVENT_LIMIT_EXCEEDED,
-                    result: 0,
-                },
-                // `Outcome::Hold` comes from a controller that exists.
-                Err(_) => AdminReply::Held,
-            },
+            Ok(Outcome::Hold) => self.hold(cntlid, token),
             Err(status) => AdminReply::Done {
                 token,
                 status,
                 result: 0,
             },
+        }
+    }
+
+    fn hold(&mut self, cntlid: u16, token: CommandToken) -> AdminReply {
+        let Some(controller) = self.controllers.get_mut(&cntlid) else {
+            let status = Status::COMMAND_SEQUENCE_ERROR.with_dnr();
+            return AdminReply::Done {
+                token,
+                status,
+                result: 0,
+            };
+        };
+        match controller.hold_event_request(token) {
+            Ok(()) => AdminReply::Held,
+            Err(token) => {
+                let status = Status::ASYNC_EVENT_LIMIT_EXCEEDED;
+                AdminReply::Done {
+                    token,
+                    status,
+                    result: 0,
+                }
+            }
         }
     }
 

@@ -35,6 +35,15 @@ impl EventState {
     }
 }
 
+/// What became of CC.EN.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Readiness {
+    Disabled,
+    Ready,
+    /// Enabled with a configuration that is not supported.
+    Fatal,
+}
+
 #[derive(Debug)]
 pub(super) struct Controller {
     pub(super) port: u16,
@@ -44,8 +53,7 @@ pub(super) struct Controller {
     pub(super) keep_alive_timeout: Duration,
     pub(super) keep_alive_deadline: Option<Instant>,
     pub(super) configuration: ControllerConfiguration,
-    ready: bool,
-    fatal: bool,
+    readiness: Readiness,
     shut_down: bool,
     /// I/O queues granted by Set Features.
     pub(super) io_queues_granted: Option<u16>,
@@ -82,8 +90,7 @@ impl Controller {
             keep_alive_timeout: Duration::ZERO,
             keep_alive_deadline: None,
             configuration: ControllerConfiguration(0),
-            ready: false,
-            fatal: false,
+            readiness: Readiness::Disabled,
             shut_down: false,
             io_queues_granted: None,
             io_queues: BTreeSet::new(),
@@ -98,7 +105,7 @@ impl Controller {
     }
 
     pub(super) fn is_ready(&self) -> bool {
-        self.ready
+        self.readiness == Readiness::Ready
     }
 
     pub(super) fn status(&self) -> ControllerStatus {
@@ -107,7 +114,11 @@ impl Controller {
         } else {
             ShutdownStatus::None
         };
-        ControllerStatus::new(self.ready, self.fatal, shutdown)
+        ControllerStatus::new(
+            self.is_ready(),
+            self.readiness == Readiness::Fatal,
+            shutdown,
+        )
     }
 
     /// Sets KATO, rounded up to [`KEEP_ALIVE_GRANULARITY`].
@@ -135,14 +146,18 @@ impl Controller {
         match (was_enabled, value.enabled()) {
             (false, true) => {
                 let format = ControllerConfiguration::ENABLED.0 & CC_FORMAT;
-                self.fatal = value.0 & CC_FORMAT != format;
-                self.ready = !self.fatal;
+                let supported = value.0 & CC_FORMAT == format;
+                self.readiness = if supported {
+                    Readiness::Ready
+                } else {
+                    Readiness::Fatal
+                };
                 self.kept_alive(now);
             }
             (true, false) => self.reset(now),
             _ => {}
         }
-        if self.ready && value.shutdown_requested() && !self.shut_down {
+        if self.is_ready() && value.shutdown_requested() && !self.shut_down {
             self.shut_down = true;
             self.kept_alive(now);
             return Written::Shutdown;
@@ -152,8 +167,7 @@ impl Controller {
 
     /// Back to the state of a fresh controller; the host's identity and KATO stay.
     fn reset(&mut self, now: Instant) {
-        self.ready = false;
-        self.fatal = false;
+        self.readiness = Readiness::Disabled;
         self.shut_down = false;
         self.io_queues_granted = None;
         self.io_queues.clear();

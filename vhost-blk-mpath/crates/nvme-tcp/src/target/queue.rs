@@ -232,7 +232,7 @@ impl TargetQueue {
     }
 
     /// Makes the connection a queue of a controller and completes the Connect that asked for it.
-    pub fn accept(&mut self, connect: CommandToken, identity: QueueIdentity) {
+    pub fn accept(&mut self, CommandToken { slot }: CommandToken, identity: QueueIdentity) {
         self.identity = Some(identity);
         self.slots.set_capacity(identity.entries);
         // The Connect itself was the queue's first entry.
@@ -243,12 +243,12 @@ impl TargetQueue {
         } else {
             u16::MAX
         };
-        self.finish(connect.slot, sqhd, Status::SUCCESS, identity.cntlid.into());
+        self.finish(slot, sqhd, Status::SUCCESS, identity.cntlid.into());
     }
 
     /// Completes a command without data for the host.
-    pub fn complete(&mut self, token: CommandToken, status: Status, result: u64) {
-        self.complete_slot(token.slot, status, result);
+    pub fn complete(&mut self, CommandToken { slot }: CommandToken, status: Status, result: u64) {
+        self.complete_slot(slot, status, result);
     }
 
     /// Completes a command with `bytes` bytes for the host, laid out in place: `fill` gets the offset in the whole

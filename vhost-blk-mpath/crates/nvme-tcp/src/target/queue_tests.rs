@@ -287,10 +287,8 @@ fn data_that_was_not_asked_for_is_fatal() {
     );
     let (error, _) = h2c_data(|data| data.cid = 2);
     assert!(matches!(error, TargetError::UnknownTransfer { cid: 2, .. }));
-    for change in [(|data| data.offset = 512) as fn(&mut H2cData), |data| {
-        data.offset = u32::MAX
-    }] {
-        let (error, term) = h2c_data(change);
+    for offset in [512, u32::MAX] {
+        let (error, term) = h2c_data(|data| data.offset = offset);
         assert!(
             matches!(
                 error,

@@ -1,6 +1,6 @@
 //! Cuts a stream of bytes into PDUs, however it was fragmented.
 
-use crate::wire::{CommonHeader, Digest, Framing, Layout, Pdu, PduError};
+use crate::wire::{CommonHeader, Digest, Framing, Layout, Pdu, PduError, PduType};
 
 /// Longest header with digest and padding: PDO is one byte.
 const PREFIX_MAX: usize = 256;
@@ -125,7 +125,7 @@ impl Receiver {
             return Ok(None);
         }
         self.header_have = self.have;
-        self.check_digest(&common, &layout)?;
+        self.check_digest(common.pdu, &layout)?;
         let pdu = Pdu::parse(&common, &layout, &self.prefix[..self.have])?;
         if layout.data_len > 0 {
             let digest = layout.data_digest.then(Digest::default);
@@ -139,7 +139,7 @@ impl Receiver {
         Ok(Some(Item::Header(pdu, layout.data_len)))
     }
 
-    fn check_digest(&self, common: &CommonHeader, layout: &Layout) -> Result<(), PduError> {
+    fn check_digest(&self, pdu: PduType, layout: &Layout) -> Result<(), PduError> {
         if !layout.header_digest {
             return Ok(());
         }
@@ -153,7 +153,7 @@ impl Receiver {
             return Ok(());
         }
         Err(PduError::HeaderDigest {
-            pdu: common.pdu,
+            pdu,
             received,
             computed: computed.value(),
         })

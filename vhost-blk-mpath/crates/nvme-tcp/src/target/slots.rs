@@ -31,7 +31,7 @@ pub(super) struct Fill {
 /// All slots of a connection.
 #[derive(Debug)]
 pub(super) struct Slots {
-    slots: Vec<Option<Slot>>,
+    table: Vec<Option<Slot>>,
     free: Vec<u16>,
     capacity: u16,
     in_use: u16,
@@ -52,7 +52,7 @@ impl Slots {
     pub(super) fn new(capacity: u16) -> Self {
         let cids = Box::new([0; 1024]);
         Self {
-            slots: Vec::new(),
+            table: Vec::new(),
             free: Vec::new(),
             capacity,
             in_use: 0,
@@ -90,12 +90,12 @@ impl Slots {
             fill: None,
         });
         let index = if let Some(index) = self.free.pop() {
-            self.slots[usize::from(index)] = slot;
+            self.table[usize::from(index)] = slot;
             index
         } else {
-            self.slots.push(slot);
+            self.table.push(slot);
             // At most `capacity` slots are in use, and those not in use are in `free`.
-            (self.slots.len() - 1) as u16
+            (self.table.len() - 1) as u16
         };
         self.cids[word] |= bit;
         self.in_use += 1;
@@ -105,7 +105,7 @@ impl Slots {
     /// Ends the command in slot `index`, which must be in use.
     pub(super) fn remove(&mut self, index: u16) -> Slot {
         let slot = self
-            .slots
+            .table
             .get_mut(usize::from(index))
             .and_then(Option::take);
         let slot = slot
@@ -119,7 +119,7 @@ impl Slots {
 
     /// The slot with this index, which may be anything the host sent.
     pub(super) fn get_mut(&mut self, index: u16) -> Option<&mut Slot> {
-        self.slots.get_mut(usize::from(index))?.as_mut()
+        self.table.get_mut(usize::from(index))?.as_mut()
     }
 }
 

@@ -14,7 +14,7 @@ use crate::wire::{
 
 /// CATTR: the host does not follow SQHD.
 const CATTR_NO_FLOW_CONTROL: u8 = 1 << 2;
-/// Largest CNTLID: FFF0h and above are reserved (Base 3.1.1).
+/// Largest CNTLID: the sixteen above are reserved (Base 3.1.1).
 const CNTLID_MAX: u16 = 0xffef;
 
 /// What a subsystem is made of; constant while it runs.
@@ -100,9 +100,9 @@ impl Subsystem {
         if Opcode(command.sqe.opcode) != Opcode::FABRICS {
             return Err((Status::COMMAND_SEQUENCE_ERROR.with_dnr(), 0));
         }
-        let connect = match FabricsCommand::parse(&command.sqe).map_err(|status| (status, 0))? {
-            FabricsCommand::Connect(connect) => connect,
-            _ => return Err((Status::COMMAND_SEQUENCE_ERROR.with_dnr(), 0)),
+        let fabrics = FabricsCommand::parse(&command.sqe).map_err(|status| (status, 0))?;
+        let FabricsCommand::Connect(connect) = fabrics else {
+            return Err((Status::COMMAND_SEQUENCE_ERROR.with_dnr(), 0));
         };
         let data = command.payload.as_slice().try_into();
         let data: &[u8; ConnectData::LEN] =

@@ -278,7 +278,7 @@ fn a_controller_tells_a_linux_host_what_it_asks_for() {
     assert_eq!(identify.subnqn(), Ok(nqn()));
     assert_eq!(IdentifyController::text(&identify.sn), "0123456789");
     assert_eq!(identify.in_capsule_bytes(), 8192);
-    assert_eq!(identify.max_transfer_bytes(), Some(1 << 20));
+    assert_eq!(identify.max_transfer_bytes(0), Some(1 << 20));
     assert_eq!((identify.sqes, identify.cqes), (0x66, 0x44));
     assert_eq!(
         (
