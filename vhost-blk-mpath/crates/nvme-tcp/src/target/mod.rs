@@ -18,6 +18,8 @@ mod subsystem;
 mod transfer;
 
 #[cfg(test)]
+mod exchange_tests;
+#[cfg(test)]
 mod queue_tests;
 #[cfg(test)]
 mod subsystem_tests;

@@ -115,7 +115,7 @@ fn connects_are_refused_by_field() {
             ConnectField::Subnqn,
         ),
         (0, 0, any.clone(), ConnectField::Sqsize),
-        (0, ENTRIES, any.clone(), ConnectField::Sqsize),
+        (0, 32, any.clone(), ConnectField::Sqsize),
         (0, u16::MAX, any.clone(), ConnectField::Sqsize),
         (0, 15, connect_data(1), ConnectField::Cntlid),
         (1, 15, connect_data(1), ConnectField::Cntlid),
@@ -136,6 +136,8 @@ fn connects_are_refused_by_field() {
         try_connect(&mut subsystem, 1, 5, 15, &ours),
         Err(ConnectField::Qid.invalid())
     );
+    let too_long = try_connect(&mut subsystem, 1, 1, ENTRIES, &ours);
+    assert_eq!(too_long, Err(ConnectField::Sqsize.invalid()));
     let stranger = ConnectData {
         hostnqn: other("nqn.stranger"),
         ..ours.clone()

@@ -50,7 +50,7 @@ impl TargetQueue {
         sqe: &Sqe,
         data_bytes: u32,
     ) -> Result<Option<u16>, TargetError> {
-        let limit = self.limits.in_capsule_bytes;
+        let limit = self.in_capsule_limit();
         if data_bytes > limit {
             return Err(TargetError::TooMuchData {
                 pdu: PduType::CapsuleCmd,
