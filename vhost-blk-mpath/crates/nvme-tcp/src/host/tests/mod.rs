@@ -7,7 +7,9 @@ mod mini_target;
 mod session;
 mod violations;
 
-use super::{HostIdentity, IoLimits, PayloadSink, PayloadSource, QueueConfig, STAGING_MIN, Tag, TxPart};
+use super::{
+    HostIdentity, IoLimits, PayloadSink, PayloadSource, QueueConfig, STAGING_MIN, Tag, TxPart,
+};
 use crate::wire::{Digests, Nqn};
 
 /// Deterministic choices from a seed (`SplitMix64`).
@@ -62,7 +64,10 @@ impl PayloadSink for Payloads {
 }
 
 fn host_identity() -> HostIdentity {
-    HostIdentity { hostnqn: Nqn::new("nqn.2014-08.org.nvmexpress:uuid:host").unwrap(), hostid: [9; 16] }
+    HostIdentity {
+        hostnqn: Nqn::new("nqn.2014-08.org.nvmexpress:uuid:host").unwrap(),
+        hostid: [9; 16],
+    }
 }
 
 fn subnqn() -> Nqn {
@@ -96,14 +101,20 @@ fn transmit(queue: &mut super::HostQueue, payloads: &Payloads, capacity: usize) 
         let (mut staging, mut plan) = (Vec::with_capacity(capacity), Vec::new());
         let allocated = staging.capacity();
         queue.fill_tx(&mut staging, payloads, &mut plan);
-        assert_eq!(staging.capacity(), allocated, "the staging buffer does not grow");
+        assert_eq!(
+            staging.capacity(),
+            allocated,
+            "the staging buffer does not grow"
+        );
         if plan.is_empty() {
             assert!(staging.is_empty());
             return stream;
         }
         for part in plan {
             match part {
-                TxPart::Staged { start, len } => stream.extend_from_slice(&staging[start..start + len]),
+                TxPart::Staged { start, len } => {
+                    stream.extend_from_slice(&staging[start..start + len])
+                }
                 TxPart::Payload { tag, offset, len } => {
                     let start = stream.len();
                     stream.resize(start + len as usize, 0);
