@@ -162,7 +162,7 @@ impl MiniTarget {
                     };
                 }
                 Pdu::CapsuleCmd(sqe) if sqe.opcode == Opcode::FABRICS.0 => {
-                    self.on_connect(&sqe, &data)
+                    self.on_connect(&sqe, &data);
                 }
                 Pdu::CapsuleCmd(sqe) => self.on_command(&sqe, data),
                 Pdu::H2cData(header) => self.on_data(header, &data),
