@@ -49,6 +49,8 @@ fn a_keep_alive_without_answer_ends_the_association() {
 #[test]
 fn ana_changes_are_read_and_told() {
     let mut admin = Admin::with(config(), |target| {
+        // Without MNAN it is NN that says how long the log may be.
+        target.identify.mnan = 0.into();
         target.ana.groups[0].state = AnaState::NonOptimized;
     });
     assert_eq!(admin.live().ana, AnaState::NonOptimized);

@@ -117,10 +117,10 @@ impl MiniTarget {
     }
 
     fn framing(&self) -> Framing {
-        // The host asks for no alignment (HPDA 0).
+        // The host asks for no alignment (HPDA 0), but whole dwords of padding are no fault.
         Framing {
             digests: self.reader.framing.digests,
-            alignment: 0,
+            alignment: self.habits.cpda,
         }
     }
 
