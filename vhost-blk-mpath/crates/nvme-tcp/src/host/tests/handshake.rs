@@ -53,6 +53,10 @@ impl Peer {
 
     /// Goes as far as the Connect command; its CID.
     fn connecting(digests: Digests) -> (Self, u16) {
+        Self::connecting_with(digests, 8192)
+    }
+
+    fn connecting_with(digests: Digests, maxh2cdata: u32) -> (Self, u16) {
         let mut peer = Self::new(queue_config(digests));
         assert_eq!(
             peer.sent(),
@@ -69,7 +73,7 @@ impl Peer {
             Pdu::IcResp(IcResp {
                 cpda: 0,
                 digests,
-                maxh2cdata: 8192,
+                maxh2cdata,
             }),
             &[],
         )
@@ -86,7 +90,11 @@ impl Peer {
 
     /// A queue ready for requests.
     pub(super) fn ready(digests: Digests) -> Self {
-        let (mut peer, cid) = Self::connecting(digests);
+        Self::ready_with(digests, 8192)
+    }
+
+    pub(super) fn ready_with(digests: Digests, maxh2cdata: u32) -> Self {
+        let (mut peer, cid) = Self::connecting_with(digests, maxh2cdata);
         assert!(!peer.queue.is_ready());
         peer.complete(cid, Status::SUCCESS, 5).unwrap();
         assert!(peer.queue.is_ready());
