@@ -5,14 +5,14 @@ use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 
-use super::testing::{nqn, subsystem};
-use super::{
-    AdminReply, IoScope, IoTask, QueueIdentity, QueueLimits, Subsystem, TargetCommand, TargetQueue,
-    check_io,
-};
+use super::{nqn, subsystem};
 use crate::host::{
     ControllerConfig, ControllerEvent, HostController, HostIdentity, HostQueue, IoCommand,
     PayloadSink, PayloadSource, STAGING_MIN, Tag, TxPart,
+};
+use crate::target::{
+    AdminReply, IoScope, IoTask, QueueIdentity, QueueLimits, Subsystem, TargetCommand, TargetQueue,
+    check_io,
 };
 use crate::wire::{Digests, Nqn, Status};
 
@@ -220,7 +220,7 @@ fn run(
         for part in plan {
             match part {
                 TxPart::Staged { start, len } => {
-                    to_target.extend_from_slice(&staging[start..][..len])
+                    to_target.extend_from_slice(&staging[start..][..len]);
                 }
                 TxPart::Payload { tag, offset, len } => {
                     to_target
