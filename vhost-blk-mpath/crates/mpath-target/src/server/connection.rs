@@ -20,8 +20,8 @@ const RECEIVE_BYTES: usize = 256 << 10;
 const BACKLOG_BYTES: usize = 4 << 20;
 /// Below this a delay is kept by spinning at its end, because waking up takes too long a part of it.
 const SPIN_DELAY: Duration = Duration::from_millis(1);
-/// How long before the end of a delay to start spinning: about what waking up takes in a virtual machine.
-const SPIN_TIME: Duration = Duration::from_micros(100);
+/// How long before the end of a delay to start spinning: what waking up takes at most, also in a virtual machine.
+const SPIN_TIME: Duration = Duration::from_micros(50);
 /// Time for a connection to become a queue of a controller.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time for a host to hang up after a terminate request.
