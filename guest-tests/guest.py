@@ -35,7 +35,7 @@ CPU = {"kvm": "host,-arch-capabilities", "tcg": "max"}
 KERNEL_ARGS = "console=ttyS0 loglevel=5 panic=-1 oops=panic tsc=reliable mitigations=off apparmor=0"
 # What the kernel says about a disk that misbehaves; worth showing even when fio survives it.
 ALARMING = re.compile(r"I/O error|Kernel panic|blocked for more than|BUG:|Oops|Call Trace|virtio_blk.*(fail|error)")
-PROGRESS = re.compile(r"Jobs: \d+ ")
+PROGRESS = re.compile(r"Jobs: \d+ \(f=\d+\)")
 
 
 class GuestError(Exception):
@@ -51,12 +51,12 @@ class JobResult:
         self.host_seconds = host_seconds
         self.guest_seconds = guest_seconds
         # fio writes its error messages into the same file, before and after the JSON.
-        start = output.find("{\n")
+        before, brace, after = output.partition("{\n")
         try:
-            self.json, end = json.JSONDecoder().raw_decode(output[start:]) if start >= 0 else ({}, 0)
+            self.json, end = json.JSONDecoder().raw_decode(brace + after)
+            text = before + (brace + after)[end:]
         except ValueError:
-            self.json, start, end = {}, len(output), 0
-        text = output[: max(start, 0)] + output[max(start, 0) + end :]
+            self.json, text = {}, output
         self.messages = [line for line in text.splitlines() if line.strip()]
 
 
@@ -232,7 +232,8 @@ class Guest:
             line = raw.decode(errors="replace").strip()
             if line and not PROGRESS.match(line):
                 self._tail.append(line)
-            if PROGRESS.match(line) or ALARMING.search(line):
+            # fio's line has figures once it has measured something.
+            if ALARMING.search(line) or (PROGRESS.match(line) and "[" in line):
                 self._on_line(line)
         return pending
 
