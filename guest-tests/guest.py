@@ -33,8 +33,8 @@ CPU = {"kvm": "host,-arch-capabilities", "tcg": "max"}
 # A panic ends QEMU at once (panic=-1 with -no-reboot). tsc=reliable keeps the cheap clock under TCG, where the kernel
 # would otherwise read an emulated timer for each of fio's time stamps.
 KERNEL_ARGS = "console=ttyS0 loglevel=5 panic=-1 oops=panic tsc=reliable mitigations=off apparmor=0"
-# What the kernel says about a disk that misbehaves; worth showing even when fio survives it.
-ALARMING = re.compile(r"I/O error|Kernel panic|blocked for more than|BUG:|Oops|Call Trace|virtio_blk.*(fail|error)")
+# What init says, and what the kernel says about a disk that misbehaves; worth showing even when fio survives it.
+NOTABLE = re.compile(r"^guest: |I/O error|Kernel panic|blocked for more than|BUG:|Oops|Call Trace|virtio_blk.*(fail|error)")
 PROGRESS = re.compile(r"Jobs: \d+ \(f=\d+\)")
 
 
@@ -87,7 +87,7 @@ class Guest:
     """QEMU with the fio guest; its disk is what the vhost-user-blk backend behind `socket_path` offers.
 
     `queues` virtqueues need as many virtual CPUs for the guest to use them all. `on_line` gets each line worth a
-    human's attention: fio's progress, alarming kernel messages. The whole console is in `console_log`, if given.
+    human's attention: fio's progress, what the guest's init says, alarming kernel messages. The whole console is in `console_log`, if given.
     """
 
     def __init__(self, socket_path, queues=2, memory_mib=512, on_line=None, console_log=None, accel=None, image=None):
@@ -99,7 +99,8 @@ class Guest:
         self._on_line = on_line or (lambda line: print(f"  {line}", file=sys.stderr, flush=True))
         self._log = open(console_log, "wb") if console_log else None
         self._image = image
-        self._tail = collections.deque(maxlen=25)  # lines, console and QEMU's stderr
+        self._tail = collections.deque(maxlen=40)  # lines, console and QEMU's stderr
+        self._panicked = False
         self._messages = queue.Queue()
         self._qemu = None
         self._control = None
@@ -204,6 +205,12 @@ class Guest:
 
     def _read(self):
         """The reader thread: console to the log and `on_line`, control messages to `_messages`, then ("end",)."""
+        try:
+            self._read_until_closed()
+        finally:
+            self._messages.put(("end", {"at": time.monotonic()}, b""))
+
+    def _read_until_closed(self):
         console, control = b"", b""
         with selectors.DefaultSelector() as selector:
             for source in (self._qemu.stdout, self._control):
@@ -221,7 +228,6 @@ class Guest:
                     else:
                         control = self._take_control(control + data)
         self._take_console(console + b"\n", b"")
-        self._messages.put(("end", {"at": time.monotonic()}, b""))
 
     def _take_console(self, pending, new):
         if self._log is not None:
@@ -230,10 +236,11 @@ class Guest:
         *lines, pending = re.split(rb"[\r\n]", pending)
         for raw in lines:
             line = raw.decode(errors="replace").strip()
+            self._panicked |= "Kernel panic" in line
             if line and not PROGRESS.match(line):
                 self._tail.append(line)
             # fio's line has figures once it has measured something.
-            if ALARMING.search(line) or (PROGRESS.match(line) and "[" in line):
+            if NOTABLE.search(line) or (PROGRESS.match(line) and "[" in line):
                 self._on_line(line)
         return pending
 
@@ -256,8 +263,8 @@ class Guest:
             raise GuestError(self._with_tail(f"{what}: no answer from the guest in time")) from None
         if kind == "end":
             self._messages.put((kind, header, payload))  # for whoever asks next
-            panic = any("Kernel panic" in line for line in self._tail)
-            raise GuestError(self._with_tail(f"{what}: " + ("the guest panicked" if panic else "QEMU ended")))
+            end = "the guest panicked" if self._panicked else f"QEMU ended (exit code {self._qemu.wait(5)})"
+            raise GuestError(self._with_tail(f"{what}: {end}"))
         if kind != wanted:
             raise GuestError(f"{what}: expected {wanted} from the guest, got {kind} {' '.join(header['words'])}")
         return header, payload
