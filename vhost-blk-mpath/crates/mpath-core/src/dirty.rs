@@ -91,9 +91,7 @@ impl DirtyPaths {
     /// For a disk about which nothing is known yet.
     #[must_use]
     pub fn new() -> Self {
-        Self {
-            paths: (0..MAX_PATHS).map(|_| PathDirt::default()).collect(),
-        }
+        Self { paths: (0..MAX_PATHS).map(|_| PathDirt::default()).collect() }
     }
 
     /// An association begins. Each group of the disk says so; the first one counts.
@@ -141,15 +139,10 @@ impl DirtyPaths {
     /// A flush starts: what does it owe this path?
     pub(crate) fn need(&self, path: PathId) -> Need {
         let (dirt, mut ledger) = self.lock(path);
-        let dirty = ledger.is_dirty().then(|| DirtyAssociation {
-            epoch: ledger.epoch.unwrap_or(Epoch(0)),
-            presumed: ledger.presumed,
-        });
-        Need {
-            dirty,
-            lost: ledger.lost > ledger.reported,
-            round: dirt.end_round(&mut ledger),
-        }
+        let dirty = ledger
+            .is_dirty()
+            .then(|| DirtyAssociation { epoch: ledger.epoch.unwrap_or(Epoch(0)), presumed: ledger.presumed });
+        Need { dirty, lost: ledger.lost > ledger.reported, round: dirt.end_round(&mut ledger) }
     }
 
     /// A flush command is about to be sent on this association: the round it will clean, or `None` if the association is over.
@@ -250,10 +243,7 @@ mod tests {
         let dirty = started();
         dirty.mark(P, E1);
         let _ = dirty.begin_flush(P, E1);
-        assert!(
-            is_dirty(&dirty),
-            "a second flush must not be answered before the first"
-        );
+        assert!(is_dirty(&dirty), "a second flush must not be answered before the first");
     }
 
     #[test]
@@ -264,10 +254,7 @@ mod tests {
         dirty.up(P, E2, true);
         let (first, second) = (dirty.need(P), dirty.need(P));
         assert!(first.lost && second.lost);
-        assert_eq!(
-            first.dirty, None,
-            "only the very first association is presumed dirty"
-        );
+        assert_eq!(first.dirty, None, "only the very first association is presumed dirty");
         dirty.report(P, first.round);
         assert!(!dirty.need(P).lost);
         dirty.mark(P, E2);
@@ -309,10 +296,7 @@ mod tests {
         dirty.up(P, E2, false);
         dirty.mark(P, E1);
         assert!(dirty.need(P).lost);
-        assert!(
-            !is_dirty(&dirty),
-            "the new association has nothing to do with it"
-        );
+        assert!(!is_dirty(&dirty), "the new association has nothing to do with it");
     }
 
     #[test]

@@ -68,9 +68,7 @@ mod tests {
     use super::*;
 
     fn drain(flows: &mut Flows) -> Vec<u32> {
-        std::iter::from_fn(|| flows.take(0))
-            .map(|tag| tag.0)
-            .collect()
+        std::iter::from_fn(|| flows.take(0)).map(|tag| tag.0).collect()
     }
 
     #[test]

@@ -20,9 +20,7 @@ impl Injection {
     /// A fixed delay.
     #[must_use]
     pub fn latency(latency: Duration) -> Self {
-        Self {
-            latency: latency.min(Self::MAX_LATENCY),
-        }
+        Self { latency: latency.min(Self::MAX_LATENCY) }
     }
 
     /// How long to hold a request before it is issued.

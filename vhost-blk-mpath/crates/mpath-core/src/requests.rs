@@ -72,10 +72,7 @@ pub(crate) struct InFlightList {
 
 impl Default for InFlightList {
     fn default() -> Self {
-        Self {
-            head: NIL,
-            tail: NIL,
-        }
+        Self { head: NIL, tail: NIL }
     }
 }
 
@@ -93,16 +90,8 @@ impl Requests {
             self.slots.push(Request::free(now, tag));
         }
         let slot = &mut self[io.tag];
-        assert_eq!(
-            slot.state,
-            State::Free,
-            "a tag is reused only after its Finish"
-        );
-        *slot = Request {
-            io,
-            state: State::Queued,
-            ..Request::free(now, io.tag)
-        };
+        assert_eq!(slot.state, State::Free, "a tag is reused only after its Finish");
+        *slot = Request { io, state: State::Queued, ..Request::free(now, io.tag) };
     }
 
     pub(crate) fn tags(&self) -> impl Iterator<Item = Tag> + use<> {
@@ -142,13 +131,7 @@ impl Requests {
 impl Request {
     fn free(now: Instant, tag: Tag) -> Self {
         Self {
-            io: Io {
-                tag,
-                op: Op::Read,
-                bytes: 0,
-                flow: FlowId(0),
-                fua: false,
-            },
+            io: Io { tag, op: Op::Read, bytes: 0, flow: FlowId(0), fua: false },
             state: State::Free,
             retries: 0,
             failovers: 0,
@@ -190,16 +173,7 @@ mod tests {
         let mut list = InFlightList::default();
         for n in 0..4 {
             let now = start + Duration::from_secs(u64::from(n));
-            requests.insert(
-                now,
-                Io {
-                    tag: Tag(n),
-                    op: Op::Read,
-                    bytes: 0,
-                    flow: FlowId(0),
-                    fua: false,
-                },
-            );
+            requests.insert(now, Io { tag: Tag(n), op: Op::Read, bytes: 0, flow: FlowId(0), fua: false });
             requests.link(&mut list, Tag(n));
         }
         let mut oldest = Vec::new();
@@ -214,13 +188,7 @@ mod tests {
     #[should_panic(expected = "reused")]
     fn a_tag_in_use_is_refused() {
         let mut requests = Requests::default();
-        let io = Io {
-            tag: Tag(0),
-            op: Op::Read,
-            bytes: 0,
-            flow: FlowId(0),
-            fua: false,
-        };
+        let io = Io { tag: Tag(0), op: Op::Read, bytes: 0, flow: FlowId(0), fua: false };
         requests.insert(Instant::now(), io);
         requests.insert(Instant::now(), io);
     }

@@ -46,8 +46,7 @@ impl ClassStats {
             in_flight: 0,
             errors: 0,
             retries: 0,
-            latency_ns: Histogram::new_with_bounds(LOWEST_NS, HIGHEST_NS, DIGITS)
-                .expect("constant bounds are valid"),
+            latency_ns: Histogram::new_with_bounds(LOWEST_NS, HIGHEST_NS, DIGITS).expect("constant bounds are valid"),
         }
     }
 
@@ -65,9 +64,7 @@ impl ClassStats {
         self.in_flight += other.in_flight;
         self.errors += other.errors;
         self.retries += other.retries;
-        self.latency_ns
-            .add(&other.latency_ns)
-            .expect("histograms of one shape");
+        self.latency_ns.add(&other.latency_ns).expect("histograms of one shape");
     }
 }
 

@@ -61,11 +61,7 @@ pub(crate) struct Timers {
 impl Timers {
     pub(crate) fn set(&mut self, now: Instant, delay: Duration, due: Due) {
         self.seq += 1;
-        self.heap.push(Reverse(Timer {
-            at: now + delay.min(MAX_DELAY),
-            seq: self.seq,
-            due,
-        }));
+        self.heap.push(Reverse(Timer { at: now + delay.min(MAX_DELAY), seq: self.seq, due }));
     }
 
     pub(crate) fn next(&self) -> Option<Instant> {
@@ -124,14 +120,8 @@ mod tests {
         timers.set(now, MS, Due::Inject(PathId(1), Tag(3)));
         timers.set(now, MS, Due::RetryLeg(PathId(0), Tag(4)));
         assert_eq!(timers.take_injected(PathId(0)), [Tag(2), Tag(1)]);
-        assert_eq!(
-            timers.pop_due(now + MS),
-            Some(Due::Inject(PathId(1), Tag(3)))
-        );
-        assert_eq!(
-            timers.pop_due(now + MS),
-            Some(Due::RetryLeg(PathId(0), Tag(4)))
-        );
+        assert_eq!(timers.pop_due(now + MS), Some(Due::Inject(PathId(1), Tag(3))));
+        assert_eq!(timers.pop_due(now + MS), Some(Due::RetryLeg(PathId(0), Tag(4))));
         assert_eq!(timers.next(), None);
     }
 

@@ -15,10 +15,7 @@ pub struct Window {
 impl Default for Window {
     /// 128 requests (the queue size Linux uses) and 8 MiB.
     fn default() -> Self {
-        Self {
-            ios: 128,
-            bytes: 8 << 20,
-        }
+        Self { ios: 128, bytes: 8 << 20 }
     }
 }
 
@@ -40,10 +37,7 @@ impl Usage {
     }
 
     pub(crate) fn give_back(&mut self, bytes: u32) {
-        assert!(
-            self.ios > 0 && self.bytes >= u64::from(bytes),
-            "window accounting"
-        );
+        assert!(self.ios > 0 && self.bytes >= u64::from(bytes), "window accounting");
         self.ios -= 1;
         self.bytes -= u64::from(bytes);
     }
@@ -53,10 +47,7 @@ impl Usage {
 mod tests {
     use super::*;
 
-    const WINDOW: Window = Window {
-        ios: 2,
-        bytes: 8192,
-    };
+    const WINDOW: Window = Window { ios: 2, bytes: 8192 };
 
     #[test]
     fn limits_ios_and_bytes() {

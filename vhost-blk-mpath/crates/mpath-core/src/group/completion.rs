@@ -18,11 +18,7 @@ impl Group {
             return;
         }
         let request = &self.requests[tag];
-        assert_eq!(
-            (request.state, request.path),
-            (State::InFlight, path),
-            "a completion answers an issue"
-        );
+        assert_eq!((request.state, request.path), (State::InFlight, path), "a completion answers an issue");
         let (bound_at, class) = (request.bound_at, request.io.op.class());
         let (bytes, dirties, epoch) = (request.io.bytes, request.dirties, request.epoch);
         let latency = now - bound_at;

@@ -23,11 +23,7 @@ impl Group {
                 None => {}
             }
         }
-        self.eligible = if optimized == 0 {
-            non_optimized
-        } else {
-            optimized
-        };
+        self.eligible = if optimized == 0 { non_optimized } else { optimized };
     }
 
     /// Binds waiting requests until one is to be issued.
@@ -82,8 +78,7 @@ impl Group {
             let id = PathId(left.trailing_zeros() as u16);
             left &= left - 1;
             let path = &self.paths[id.index()];
-            let has_room =
-                awaited & id.bit() == 0 && path.usage.has_room(self.config.window, io.bytes);
+            let has_room = awaited & id.bit() == 0 && path.usage.has_room(self.config.window, io.bytes);
             room |= has_room;
             self.candidates.push(Candidate {
                 path: id,
@@ -96,21 +91,16 @@ impl Group {
         if !room {
             return Choice::Wait { again: None };
         }
-        let query = Query {
-            now,
-            class,
-            queued: self.flows.len(),
-        };
+        let query = Query { now, class, queued: self.flows.len() };
         let choice = self.policy.select(&query, &self.candidates);
         match choice {
             Choice::Path(path) => assert!(
                 self.candidates.iter().any(|c| c.path == path && c.has_room),
                 "a policy chooses among the candidates with room"
             ),
-            Choice::Wait { .. } => assert!(
-                self.candidates.iter().any(|c| !c.has_room),
-                "a policy waits only for a full path"
-            ),
+            Choice::Wait { .. } => {
+                assert!(self.candidates.iter().any(|c| !c.has_room), "a policy waits only for a full path")
+            }
         }
         choice
     }

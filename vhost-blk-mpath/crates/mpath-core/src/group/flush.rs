@@ -85,12 +85,7 @@ impl FlushJobs {
 
     fn start(&mut self) -> usize {
         self.free.pop().unwrap_or_else(|| {
-            self.jobs.push(Job {
-                legs: Vec::new(),
-                open: 0,
-                result: Ok(()),
-                losses: Vec::new(),
-            });
+            self.jobs.push(Job { legs: Vec::new(), open: 0, result: Ok(()), losses: Vec::new() });
             self.jobs.len() - 1
         })
     }
@@ -183,10 +178,7 @@ impl Group {
         let path = &mut self.paths[id.index()];
         path.usage.take(0);
         path.stats[CLASS].in_flight += 1;
-        let attempt = Attempt {
-            cleans,
-            bound_at: now,
-        };
+        let attempt = Attempt { cleans, bound_at: now };
         if self.hold_by_injection(now, id, tag) {
             self.leg(id, tag).state = LegState::Injected(attempt);
             return None;

@@ -21,9 +21,7 @@ use crate::path::Path;
 use crate::policy::{Candidate, Policy};
 use crate::requests::{Requests, State};
 use crate::timers::{Due, Timers};
-use crate::{
-    Action, GroupStats, Injection, Io, IoError, Op, PathId, PathStats, PolicyKind, Tag, Window,
-};
+use crate::{Action, GroupStats, Injection, Io, IoError, Op, PathId, PathStats, PolicyKind, Tag, Window};
 use flush::FlushJobs;
 
 /// How a [`Group`] behaves.
@@ -150,11 +148,7 @@ impl Group {
             self.leg_released(path, tag);
         } else {
             let state = &mut self.requests[tag].state;
-            assert_eq!(
-                *state,
-                State::Injected,
-                "only what an injection held is released"
-            );
+            assert_eq!(*state, State::Injected, "only what an injection held is released");
             *state = State::InFlight;
         }
         Some(Action::Issue { path, tag })
@@ -218,8 +212,7 @@ impl Group {
     pub fn clear_injection(&mut self, path: PathId) {
         self.paths[path.index()].injection = None;
         let held = self.timers.take_injected(path);
-        self.released
-            .extend(held.into_iter().map(|tag| (path, tag)));
+        self.released.extend(held.into_iter().map(|tag| (path, tag)));
     }
 
     /// The impairments in force.
@@ -266,10 +259,7 @@ impl Group {
 
     fn finish(&mut self, tag: Tag, result: Result<(), IoError>) {
         let request = &mut self.requests[tag];
-        assert!(
-            !matches!(request.state, State::Free | State::Finished),
-            "a request finishes once"
-        );
+        assert!(!matches!(request.state, State::Free | State::Finished), "a request finishes once");
         request.state = State::Finished;
         self.finished.push_back((tag, result));
     }

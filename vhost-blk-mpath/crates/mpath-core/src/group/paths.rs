@@ -21,15 +21,11 @@ impl Group {
     pub fn path_up(&mut self, now: Instant, id: PathId, association: Association) {
         let path = &mut self.paths[id.index()];
         assert!(path.association.is_none(), "the path is down");
-        assert!(
-            path.last_epoch < Some(association.epoch),
-            "epochs grow with each association"
-        );
+        assert!(path.last_epoch < Some(association.epoch), "epochs grow with each association");
         path.association = Some(association);
         path.last_epoch = Some(association.epoch);
         path.hold.clear();
-        self.dirty
-            .up(id, association.epoch, association.volatile_write_cache);
+        self.dirty.up(id, association.epoch, association.volatile_write_cache);
         self.path_changed(now, id);
     }
 

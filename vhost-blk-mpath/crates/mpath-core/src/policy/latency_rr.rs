@@ -11,8 +11,10 @@
 //!   throw equal paths out of the band, and a jump to many times the average still counts at once, because it enters in full.
 //! * **Young averages.** A path measured n times is given the benefit of the doubt: it stays in the band while
 //!   `average / (1 + 1/√n)` is within it. Otherwise one unlucky sample would shut a good path out until its next probe.
-//! * **Stalls.** A path that stops answering produces no samples. The age of its oldest request in flight is a lower bound of a
-//!   latency to come, so from `STALL_FACTOR` averages on it replaces the average. (Below that it is ordinary scatter.)
+//! * **Stalls.** A path that stops answering produces no samples, but what it holds grows old, and an age is a lower bound of a
+//!   latency to come. Two signs replace the average: nothing at all has come back for longer than the band allows (counted from the latest
+//!   answer or the oldest request in flight, whichever is later), or the oldest request in flight is `STALL_FACTOR` averages
+//!   old. (A single request that takes longer than the band allows is ordinary scatter.)
 //! * **Rehabilitation.** A path that is not chosen is not measured. Published: after 10,000 I/Os it gets a burst of 100. With
 //!   30 ms between the paths that costs 85 % of the IOPS at queue depth 1. Ours goes by time: one real request, when at
 //!   least `PROBE_COST` times the latency it may cost has passed since the last probe (limits: `PROBE_REST_MIN`,
@@ -64,9 +66,7 @@ struct Estimate {
 impl Estimate {
     #[allow(clippy::cast_precision_loss, clippy::cast_sign_loss)] // means of ns stay far below 2^52
     fn sample(&mut self, now: Instant, latency: Duration) {
-        let gap = self
-            .sampled_at
-            .map_or(f64::INFINITY, |at| (now - at).as_secs_f64());
+        let gap = self.sampled_at.map_or(f64::INFINITY, |at| (now - at).as_secs_f64());
         let by_time = (MEMORY / gap).max(1.0);
         self.samples = (self.samples + 1.0).min(MEMORY_SAMPLES).min(by_time);
         let old = self.mean_ns as f64;
@@ -125,24 +125,21 @@ impl LatencyRr {
 
     fn view(&self, query: &Query, candidate: &Candidate) -> View {
         let estimate = self.estimate(candidate.path, query.class);
-        let age_ns = candidate.oldest.map_or(0, |at| nanos(query.now - at));
         let (mean, low) = (estimate.mean_ns, estimate.low_ns);
         if mean == 0 {
-            return View {
-                latency_ns: None,
-                low_ns: 0,
-            };
+            return View { latency_ns: None, low_ns: 0 };
         }
-        if age_ns > STALL_FACTOR * mean {
-            return View {
-                latency_ns: Some(age_ns),
-                low_ns: age_ns,
-            };
+        let mut at_least = 0;
+        if let Some(oldest) = candidate.oldest {
+            let age = nanos(query.now - oldest);
+            let silence = age.min(estimate.sampled_at.map_or(u64::MAX, |at| nanos(query.now - at)));
+            if age > STALL_FACTOR * mean {
+                at_least = age;
+            } else if silence > band(mean) {
+                at_least = silence;
+            }
         }
-        View {
-            latency_ns: Some(mean),
-            low_ns: low,
-        }
+        View { latency_ns: Some(mean.max(at_least)), low_ns: low.max(at_least) }
     }
 
     /// A path outside the band whose turn to be measured has come.
@@ -159,15 +156,12 @@ impl LatencyRr {
             })
             .min_by_key(|&(_, _, chosen_at)| chosen_at)?;
         let under_way = |(probed, _): (PathId, Instant)| {
-            candidates.iter().any(|c| {
-                c.path == probed && c.oldest.is_some() && self.view(query, c).low_ns > band_ns
-            })
+            candidates.iter().any(|c| c.path == probed && c.oldest.is_some() && self.view(query, c).low_ns > band_ns)
         };
         if last_probe.is_some_and(under_way) {
             return None;
         }
-        let rest =
-            (Duration::from_nanos(latency_ns) * PROBE_COST).clamp(PROBE_REST_MIN, PROBE_REST_MAX);
+        let rest = (Duration::from_nanos(latency_ns) * PROBE_COST).clamp(PROBE_REST_MIN, PROBE_REST_MAX);
         let rest = rest + rest / PROBE_JITTER * self.jitter / 1024;
         let rested = |at: Option<Instant>| at.is_none_or(|at| query.now - at >= rest);
         (rested(chosen_at) && rested(last_probe.map(|(_, at)| at))).then_some(path)
@@ -176,20 +170,15 @@ impl LatencyRr {
     fn decide(&self, query: &Query, candidates: &[Candidate]) -> Decision {
         let last = self.last[query.class.index()];
         let with_room = candidates.iter().filter(|c| c.has_room);
-        let best_ns = candidates
-            .iter()
-            .filter_map(|c| self.view(query, c).latency_ns)
-            .min();
+        let best_ns = candidates.iter().filter_map(|c| self.view(query, c).latency_ns).min();
         let Some(best_ns) = best_ns else {
             // Nothing is known of any path.
-            return next_after(last, with_room.map(|c| c.path))
-                .map_or(Decision::Wait { again: None }, Decision::Turn);
+            return next_after(last, with_room.map(|c| c.path)).map_or(Decision::Wait { again: None }, Decision::Turn);
         };
-        let band_ns = best_ns.saturating_mul(BAND_PERCENT) / 100;
+        let band_ns = band(best_ns);
 
         // A path never measured is measured at once, by one request at a time.
-        let unknown =
-            |c: &&Candidate| c.oldest.is_none() && self.estimate(c.path, query.class).mean_ns == 0;
+        let unknown = |c: &&Candidate| c.oldest.is_none() && self.estimate(c.path, query.class).mean_ns == 0;
         if let Some(new) = with_room.clone().find(unknown) {
             return Decision::Aside(new.path);
         }
@@ -207,16 +196,13 @@ impl LatencyRr {
         }
 
         let band_in_flight: u32 = candidates.iter().filter(in_band).map(|c| c.in_flight).sum();
-        let queue_ns =
-            best_ns.saturating_mul(query.queued as u64) / u64::from(band_in_flight.max(1));
+        let queue_ns = best_ns.saturating_mul(query.queued as u64) / u64::from(band_in_flight.max(1));
         with_room
             .filter_map(|c| Some((self.view(query, c).latency_ns?, c.path)))
             .min()
             .filter(|&(latency_ns, _)| latency_ns < best_ns.saturating_add(queue_ns))
             .map_or_else(
-                || Decision::Wait {
-                    again: Some(query.now + Duration::from_nanos(best_ns).clamp(AGAIN.0, AGAIN.1)),
-                },
+                || Decision::Wait { again: Some(query.now + Duration::from_nanos(best_ns).clamp(AGAIN.0, AGAIN.1)) },
                 |(_, path)| Decision::Aside(path),
             )
     }
@@ -263,6 +249,11 @@ impl Policy for LatencyRr {
     fn path_changed(&mut self, path: PathId) {
         self.estimates[path.index()] = [Estimate::default(); 3];
     }
+}
+
+/// The limit of the band above a latency.
+fn band(latency_ns: u64) -> u64 {
+    latency_ns.saturating_mul(BAND_PERCENT) / 100
 }
 
 fn nanos(duration: Duration) -> u64 {

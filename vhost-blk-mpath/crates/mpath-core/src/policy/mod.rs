@@ -31,12 +31,7 @@ pub enum PolicyKind {
 
 impl PolicyKind {
     /// Every policy.
-    pub const ALL: [Self; 4] = [
-        Self::Numa,
-        Self::RoundRobin,
-        Self::QueueDepth,
-        Self::LatencyRr,
-    ];
+    pub const ALL: [Self; 4] = [Self::Numa, Self::RoundRobin, Self::QueueDepth, Self::LatencyRr];
 
     /// The public name.
     #[must_use]
@@ -88,10 +83,7 @@ impl FromStr for PolicyKind {
     type Err = UnknownPolicy;
 
     fn from_str(name: &str) -> Result<Self, UnknownPolicy> {
-        Self::ALL
-            .into_iter()
-            .find(|kind| kind.name() == name)
-            .ok_or_else(|| UnknownPolicy { name: name.into() })
+        Self::ALL.into_iter().find(|kind| kind.name() == name).ok_or_else(|| UnknownPolicy { name: name.into() })
     }
 }
 
@@ -173,13 +165,7 @@ mod tests {
     #[test]
     fn cyclic_order() {
         let paths = || [1, 4, 6].into_iter().map(PathId);
-        for (last, next) in [
-            (None, 1),
-            (Some(0), 1),
-            (Some(1), 4),
-            (Some(5), 6),
-            (Some(6), 1),
-        ] {
+        for (last, next) in [(None, 1), (Some(0), 1), (Some(1), 4), (Some(5), 6), (Some(6), 1)] {
             assert_eq!(next_after(last.map(PathId), paths()), Some(PathId(next)));
         }
         assert_eq!(next_after(None, std::iter::empty()), None);
@@ -192,29 +178,15 @@ mod testing {
     use super::*;
 
     pub(super) fn candidate(path: u16) -> Candidate {
-        Candidate {
-            path: PathId(path),
-            has_room: true,
-            in_flight: 0,
-            numa_distance: 10,
-            oldest: None,
-        }
+        Candidate { path: PathId(path), has_room: true, in_flight: 0, numa_distance: 10, oldest: None }
     }
 
     pub(super) fn full(path: u16) -> Candidate {
-        Candidate {
-            has_room: false,
-            in_flight: 1,
-            ..candidate(path)
-        }
+        Candidate { has_room: false, in_flight: 1, ..candidate(path) }
     }
 
     pub(super) fn read(now: Instant) -> Query {
-        Query {
-            now,
-            class: OpClass::Read,
-            queued: 1,
-        }
+        Query { now, class: OpClass::Read, queued: 1 }
     }
 
     pub(super) fn path(path: u16) -> Choice {

@@ -31,15 +31,9 @@ mod tests {
     #[test]
     fn nearest_and_first_wins_ties() {
         let query = read(Instant::now());
-        let far = Candidate {
-            numa_distance: 20,
-            ..candidate(0)
-        };
+        let far = Candidate { numa_distance: 20, ..candidate(0) };
         assert_eq!(Numa.select(&query, &[candidate(0), candidate(1)]), path(0));
-        assert_eq!(
-            Numa.select(&query, &[far, candidate(1), candidate(2)]),
-            path(1)
-        );
+        assert_eq!(Numa.select(&query, &[far, candidate(1), candidate(2)]), path(1));
     }
 
     #[test]

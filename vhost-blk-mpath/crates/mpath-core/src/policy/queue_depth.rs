@@ -27,10 +27,7 @@ mod tests {
     use crate::policy::testing::{WAIT, candidate, full, path, read};
 
     fn loaded(path: u16, in_flight: u32) -> Candidate {
-        Candidate {
-            in_flight,
-            ..candidate(path)
-        }
+        Candidate { in_flight, ..candidate(path) }
     }
 
     #[test]
