@@ -2,18 +2,21 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Instant;
 
 use mpath_api::PathAddress;
 use mpath_api::config::DiskConfig;
 use mpath_api::types::PathState;
 use mpath_core::{AnaState, DirtyPaths, Group, GroupConfig, Injection, PathConfig, PathId, PolicyKind, Window};
-use nvme_tcp::host::{ControllerInfo, HostIdentity, NamespaceIdentity};
+use nvme_tcp::host::{ControllerConfig, ControllerInfo, HostIdentity, IdentityMismatch, NamespaceIdentity};
+use nvme_tcp::wire::Digests;
 use reactor::{IoThreadConfig, IoThreadHandle, PathEvent, StartError};
 use tokio::sync::mpsc::UnboundedSender;
-use vhost_user_blk::{Disk as FrontendDisk, DiskGeometry, GeometryError};
+use vhost_user_blk::{Disk as FrontendDisk, GeometryError};
 
 use crate::geometry;
 use crate::path::PathError;
+use crate::transport;
 
 pub(crate) struct Disk {
     pub(crate) config: DiskConfig,
@@ -55,8 +58,8 @@ pub(crate) struct PathStatus {
 /// Why a path is not let in.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum AdmitError {
-    #[error("leads to another namespace than the disk's other paths ({difference}); the path stays unused")]
-    Mismatch { difference: &'static str },
+    #[error("does not lead to the namespace of the disk's other paths: {0}; the path stays unused")]
+    Mismatch(#[from] IdentityMismatch),
     #[error("the namespace cannot be a disk: {0}")]
     Geometry(#[from] GeometryError),
     #[error(transparent)]
@@ -103,17 +106,18 @@ impl Disk {
     pub(crate) fn admit(&self, info: &ControllerInfo) -> Result<&[IoThreadHandle], AdmitError> {
         let _one_at_a_time = self.admission.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(served) = self.served.get() {
-            geometry::same_namespace(&served.namespace, &info.namespace)
-                .map_err(|difference| AdmitError::Mismatch { difference })?;
+            served.namespace.check_same(&info.namespace)?;
             return Ok(&served.threads);
         }
-        let geometry: DiskGeometry = geometry::of(&self.config, info);
-        let frontend = Arc::new(FrontendDisk::new(geometry)?);
+        if self.config.paths.len() > 1 {
+            info.namespace.check_multipath()?;
+        }
+        let frontend = Arc::new(FrontendDisk::new(geometry::of(&self.config, info))?);
         let dirty = Arc::new(DirtyPaths::default());
         let threads = (0..self.io_threads)
-            .map(|index| self.start_thread(index, info.namespace.block_size, &dirty))
+            .map(|index| self.start_thread(index, info.namespace.block_bytes, &dirty))
             .collect::<Result<_, _>>()?;
-        let served = Served { namespace: info.namespace.clone(), frontend, threads };
+        let served = Served { namespace: info.namespace, frontend, threads };
         let threads = &self.served.get_or_init(|| served).threads;
         // A change by the API reaches the state first and then the threads there are: either it saw these or we see it.
         let state = self.state();
@@ -126,11 +130,32 @@ impl Disk {
         Ok(threads)
     }
 
+    /// Whether the namespace, identified anew, still is the disk's.
+    pub(crate) fn check_namespace(&self, namespace: &NamespaceIdentity) -> Result<(), AdmitError> {
+        self.served.get().map_or(Ok(()), |served| Ok(served.namespace.check_same(namespace)?))
+    }
+
+    /// How every path's controller is connected.
+    pub(crate) fn controller_config(&self) -> ControllerConfig {
+        let config = &self.config;
+        ControllerConfig {
+            host: self.host.clone(),
+            subnqn: config.subsystem.as_str().parse().expect("a configured NQN is one"),
+            nsid: config.namespace.map(|nsid| nsid.get()),
+            keep_alive_tmo: config.keep_alive_tmo.duration(),
+            digests: Digests { header: config.hdr_digest, data: config.data_digest },
+            io_queues: self.io_threads,
+            queue_entries: config.queue_size.get() as u16,
+            command_timeout: transport::CONNECT_MAX,
+        }
+    }
+
     fn start_thread(&self, index: u16, block_size_bytes: u32, dirty: &Arc<DirtyPaths>) -> Result<IoThreadHandle, StartError> {
         let window = Window { ios: self.config.window.ios.get(), bytes: self.config.window.bytes.get().into() };
-        let mut group = Group::new(GroupConfig { window, ..GroupConfig::default() }, Arc::clone(dirty));
-        for _ in &self.config.paths {
-            group.add_path(PathConfig::default());
+        let config = GroupConfig { window, seed: index.into(), ..GroupConfig::default() };
+        let mut group = Group::new(Instant::now(), config, Arc::clone(dirty));
+        for path in 0..self.config.paths.len() {
+            group.add_path(PathId(path as u16), PathConfig::default());
         }
         let reports = self.reports.clone();
         let report = Box::new(move |event: PathEvent| {
@@ -160,13 +185,13 @@ impl Disk {
         &self.config.paths[usize::from(path.0)]
     }
 
-    pub(crate) fn path_live(&self, path: PathId, info: &ControllerInfo) {
-        tracing::info!(disk = %self.config.name, path = %self.address(path), cntlid = info.cntlid, ana = %info.ana, "path live");
+    pub(crate) fn path_live(&self, path: PathId, cntlid: u16, ana: AnaState) {
+        tracing::info!(disk = %self.config.name, path = %self.address(path), cntlid, %ana, "path live");
         self.path(path, |status| {
             status.state = PathState::Live;
             status.last_error = None;
-            status.cntlid = Some(info.cntlid);
-            status.ana = Some(info.ana);
+            status.cntlid = Some(cntlid);
+            status.ana = Some(ana);
         });
     }
 

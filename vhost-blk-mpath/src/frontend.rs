@@ -28,8 +28,8 @@ impl Dealer {
 }
 
 impl QueueSink for Dealer {
-    fn start(&self, queue: Queue) {
-        self.thread(queue.index()).start_queue(queue);
+    fn start(&self, queue: Queue) -> Result<(), Queue> {
+        self.thread(queue.index()).start_queue(queue)
     }
 
     fn stop(&self, index: u16) -> Option<Queue> {

@@ -11,16 +11,16 @@ const RANGE_BYTES_MAX: u32 = 1 << 30;
 /// What front-ends are shown.
 pub(crate) fn of(config: &DiskConfig, info: &ControllerInfo) -> DiskGeometry {
     let namespace = &info.namespace;
-    let block_size = namespace.block_size;
+    let block_size = namespace.block_bytes;
     let capacity_sectors = namespace.blocks.saturating_mul(u64::from(block_size) / vhost_user_blk::SECTOR_BYTES);
     let range_sectors = RANGE_BYTES_MAX / vhost_user_blk::SECTOR_BYTES as u32;
     DiskGeometry {
-        read_only: config.read_only,
+        read_only: config.read_only || namespace.write_protected,
         serial: serial(namespace),
         num_queues: config.queues.get() as u16,
         max_discard_sectors: if info.dataset_management { range_sectors } else { 0 },
         max_write_zeroes_sectors: if info.write_zeroes { range_sectors } else { 0 },
-        write_zeroes_may_unmap: info.write_zeroes && info.dataset_management,
+        write_zeroes_may_unmap: info.write_zeroes && namespace.write_zeroes_deallocates,
         ..DiskGeometry::new(capacity_sectors, block_size)
     }
 }
@@ -38,20 +38,4 @@ fn serial(namespace: &NamespaceIdentity) -> [u8; 20] {
     let mut serial = [0; 20];
     serial.copy_from_slice(&hex.as_bytes()[hex.len() - 20..]);
     serial
-}
-
-/// Whether two paths lead to the same namespace; if not, what differs. At least one identifier must be there to compare: two
-/// namespaces without any may be different ones of the same size.
-pub(crate) fn same_namespace(one: &NamespaceIdentity, other: &NamespaceIdentity) -> Result<(), &'static str> {
-    let checks = [
-        ("NSID", one.nsid == other.nsid),
-        ("UUID", one.uuid == other.uuid),
-        ("NGUID", one.nguid == other.nguid),
-        ("EUI64", one.eui64 == other.eui64),
-        ("command set", one.csi == other.csi),
-        ("size", one.blocks == other.blocks),
-        ("block size", one.block_size == other.block_size),
-        ("no identifier", one.uuid != [0; 16] || one.nguid != [0; 16] || one.eui64 != [0; 8]),
-    ];
-    checks.into_iter().find(|(_, same)| !same).map_or(Ok(()), |(difference, _)| Err(difference))
 }

@@ -20,16 +20,20 @@ pub(crate) enum HostError {
 
 /// The identity by flags or configuration, else by nvme-cli's files, else a random one for this start.
 pub(crate) fn identity(config: &Config) -> Result<HostIdentity, HostError> {
-    let hostid = match &config.hostid {
-        Some(hostid) => hostid.uuid(),
-        None => read::<HostId>(HOSTID_FILE, "hostid")?.map_or_else(Uuid::new_v4, |hostid| hostid.uuid()),
+    let hostid = match config.hostid {
+        Some(hostid) => hostid,
+        None => read(HOSTID_FILE, "hostid")?.unwrap_or_else(random),
     };
     let hostnqn = match &config.hostnqn {
         Some(hostnqn) => hostnqn.to_string(),
         None => read::<Nqn>(HOSTNQN_FILE, "hostnqn")?
             .map_or_else(|| format!("nqn.2014-08.org.nvmexpress:uuid:{hostid}"), |hostnqn| hostnqn.to_string()),
     };
-    Ok(HostIdentity { hostnqn, hostid: hostid.into_bytes() })
+    Ok(HostIdentity { hostnqn: hostnqn.parse().expect("a checked NQN is one"), hostid: hostid.bytes() })
+}
+
+fn random() -> HostId {
+    Uuid::new_v4().to_string().parse().expect("a random UUID is a host identifier")
 }
 
 /// The one value of a file, or `None` if there is no such file.

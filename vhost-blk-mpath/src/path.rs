@@ -10,9 +10,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use mpath_core::{PathConfig, PathId};
+use mpath_core::{AnaState, Association, Epoch, PathId};
 use nvme_tcp::host::{ControllerConfig, ControllerEvent, ControllerInfo, HostController};
-use reactor::{Epoch, IoThreadHandle, PathEvent, PathEventKind};
+use nvme_tcp::wire;
+use reactor::{Link, PathEvent, PathEventKind};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::sleep;
 
@@ -46,8 +47,8 @@ pub(crate) struct PathTask {
     pub(crate) shutdown: watch::Receiver<bool>,
 }
 
-/// A live association: its admin connection, and a queue pair in every I/O thread.
-struct Association {
+/// A live association: its admin connection here, a queue pair in every I/O thread.
+struct Live {
     epoch: Epoch,
     admin: AdminConnection,
     info: ControllerInfo,
@@ -72,12 +73,12 @@ impl PathTask {
                 _ = shutdown.wait_for(|shutdown| *shutdown) => return,
             };
             match connected {
-                Ok(association) => {
+                Ok(live) => {
                     if let Some(first) = first.take() {
                         // Nobody listens if the daemon gave up starting; shutdown follows then.
                         let _ = first.send(Ok(()));
                     }
-                    match self.serve(association).await {
+                    match self.serve(live).await {
                         End::Lost(error) => self.disk.path_failed(self.path, &error),
                         End::Shutdown => return,
                     }
@@ -98,52 +99,64 @@ impl PathTask {
                 }
             }
             tokio::select! {
-                () = sleep(self.disk.config.reconnect_delay()) => {}
+                () = sleep(self.disk.config.reconnect_delay.duration()) => {}
                 _ = shutdown.wait_for(|shutdown| *shutdown) => return,
             }
         }
     }
 
-    async fn connect(&self, epoch: Epoch) -> Result<Association, PathError> {
-        let address = self.disk.address(self.path);
+    async fn connect(&self, epoch: Epoch) -> Result<Live, PathError> {
+        let disk = &self.disk;
+        let address = disk.address(self.path);
         let stream = transport::connect(address).await?;
-        let config = ControllerConfig::from(&*self.disk);
-        let controller = HostController::new(config, Instant::now()).map_err(TransportError::from)?;
+        let config = disk.controller_config();
+        let controller = HostController::new(config.clone(), Instant::now()).map_err(TransportError::from)?;
         let mut admin = AdminConnection::new(stream, controller);
-        let info = admin.until_live().await?;
+        let info = admin.live().await?;
 
-        let wanted = self.disk.io_threads();
+        let wanted = disk.io_threads();
         if info.io_queues < wanted {
             return Err(PathError::Queues { granted: info.io_queues, wanted });
         }
-        let threads = self.disk.admit(&info)?;
+        let threads = disk.admit(&info)?;
         let mut queues = Vec::with_capacity(threads.len());
         for qid in 1..=wanted {
-            queues.push(transport::connect_queue(address, admin.controller.queue_config(qid)).await?);
+            queues.push(transport::connect_queue(address, info.queue_config(&config, qid)).await?);
         }
-        let config = PathConfig { volatile_write_cache: info.volatile_write_cache, ..PathConfig::default() };
+        let ana = ana_state(info.ana);
+        let association = Association {
+            epoch,
+            ana,
+            volatile_write_cache: info.volatile_write_cache,
+            queue_depth: info.queue_entries - 1,
+        };
         for (thread, (socket, queue)) in threads.iter().zip(queues) {
-            thread.path_up(self.path, epoch, socket, queue, info.ana_state.into(), config.clone());
+            let retry_delays = info.retry_delays;
+            thread.path_up(self.path, association, Link { socket, queue, retry_delays });
         }
-        self.disk.path_live(self.path, &info);
-        Ok(Association { epoch, admin, info })
+        disk.path_live(self.path, info.cntlid, ana);
+        Ok(Live { epoch, admin, info })
     }
 
     /// Keeps the association alive until it is lost or the daemon ends, and then sees it closed.
-    async fn serve(&mut self, mut association: Association) -> End {
-        let epoch = association.epoch;
+    async fn serve(&mut self, mut live: Live) -> End {
+        let epoch = live.epoch;
         let disk = Arc::clone(&self.disk);
         let mut open = disk.threads().len();
         let end = loop {
             tokio::select! {
-                event = association.admin.next_event() => match event {
+                event = live.admin.next_event() => match event {
                     Ok(ControllerEvent::AnaChanged(state)) => {
+                        let state = ana_state(state);
                         disk.path_ana(self.path, state);
-                        for thread in disk.threads() {
-                            thread.ana_changed(self.path, epoch, state.into());
+                        disk.threads().iter().for_each(|thread| thread.ana_changed(self.path, epoch, state));
+                    }
+                    Ok(ControllerEvent::NamespaceChanged(namespace)) => {
+                        if let Err(error) = disk.check_namespace(&namespace) {
+                            break End::Lost(error.into());
                         }
                     }
-                    Ok(ControllerEvent::Live(_) | ControllerEvent::NamespaceChanged(_)) => {}
+                    Ok(ControllerEvent::Live(_) | ControllerEvent::ShutdownComplete) => {}
                     Err(error) => break End::Lost(error.into()),
                 },
                 Some(event) = self.events.recv() => match event.kind {
@@ -157,13 +170,13 @@ impl PathTask {
         match end {
             End::Shutdown => {
                 // The I/O threads have drained by now, or are being drained by whoever ends the daemon.
-                association.admin.shutdown().await;
+                live.admin.shutdown().await;
             }
             End::Lost(_) => {
-                association.admin.reset();
+                live.admin.reset();
                 disk.threads().iter().for_each(|thread| thread.path_down(self.path, epoch));
                 self.closed(epoch, open).await;
-                self.fence(epoch, &association.info);
+                self.fence(epoch, &live.info);
             }
         }
         end
@@ -187,7 +200,7 @@ impl PathTask {
         let wait = fence_time(info);
         tokio::spawn(async move {
             sleep(wait).await;
-            disk.threads().iter().for_each(|thread: &IoThreadHandle| thread.fence_lifted(path, epoch));
+            disk.threads().iter().for_each(|thread| thread.fence_lifted(path, epoch));
         });
     }
 }
@@ -195,7 +208,17 @@ impl PathTask {
 /// From the close of the last socket to the moment after which the controller executes nothing of this association.
 fn fence_time(info: &ControllerInfo) -> Duration {
     // With traffic-based keep-alive a controller may look at its timer only once in a whole KATO.
-    let periods = if info.traffic_based_keep_alive { 3 } else { 2 };
-    let quiesce = if info.command_quiesce_time.is_zero() { UNKNOWN_QUIESCE_TIME } else { info.command_quiesce_time };
-    info.keep_alive_timeout * periods + quiesce
+    let periods = if info.tbkas { 3 } else { 2 };
+    let quiesce = if info.cqt.is_zero() { UNKNOWN_QUIESCE_TIME } else { info.cqt };
+    info.kato * periods + quiesce
+}
+
+fn ana_state(state: wire::AnaState) -> AnaState {
+    match state {
+        wire::AnaState::Optimized => AnaState::Optimized,
+        wire::AnaState::NonOptimized => AnaState::NonOptimized,
+        wire::AnaState::Inaccessible => AnaState::Inaccessible,
+        wire::AnaState::PersistentLoss => AnaState::PersistentLoss,
+        wire::AnaState::Change => AnaState::Change,
+    }
 }

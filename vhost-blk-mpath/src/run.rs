@@ -14,6 +14,8 @@ use mpath_api::config::{DiskConfig, LoadError};
 use mpath_api::server::Server;
 use mpath_api::socket::{BindError, ListeningSocket};
 use mpath_core::PathId;
+use nvme_tcp::host::HostIdentity;
+use reactor::IoThreadHandle;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
@@ -98,20 +100,24 @@ async fn serve(config: Config) -> Result<(), RunError> {
         }
         Ok::<_, RunError>(())
     };
-    let result = tokio::select! {
+    let started = tokio::select! {
         started = started => started.map(|()| true),
         () = ending() => Ok(false),
     };
-
-    let result = match result {
+    let result = match started {
         Ok(true) => serve_disks(&daemon, sockets, api, ending()).await,
         Ok(false) => Ok(()),
         Err(error) => Err(error),
     };
 
-    // Front-ends and I/O threads have ended, so nothing is in flight any more when the controllers are told.
+    // Whatever has been started ends, in the order in which requests come down.
+    daemon.disks.iter().flat_map(|disk| disk.threads()).for_each(|thread| {
+        thread.begin_shutdown();
+        thread.join();
+    });
     shutdown.send_replace(true);
     for task in tasks {
+        // A task that was cancelled or panicked has ended as well.
         let _ = task.await;
     }
     result
@@ -124,7 +130,7 @@ struct StartingDisk {
 }
 
 impl StartingDisk {
-    fn new(config: DiskConfig, host: nvme_tcp::host::HostIdentity, io_threads: u16, ends: &watch::Receiver<bool>) -> Self {
+    fn new(config: DiskConfig, host: HostIdentity, io_threads: u16, ends: &watch::Receiver<bool>) -> Self {
         let (reports, events): (Vec<_>, Vec<_>) = config.paths.iter().map(|_| mpsc::unbounded_channel()).unzip();
         let disk = Arc::new(Disk::new(config, host, io_threads, reports));
         let paths = events.into_iter().enumerate().map(|(index, events)| {
@@ -170,15 +176,10 @@ async fn serve_disks(
     for disk in &daemon.disks {
         tracing::info!(disk = %disk.config.name, socket = %disk.config.socket_path, "ready");
     }
-    api.serve(Arc::clone(daemon), ending).await?;
+    let served = api.serve(Arc::clone(daemon), ending).await;
     tracing::info!("ending");
-    for disk in &daemon.disks {
-        disk.threads().iter().for_each(reactor::IoThreadHandle::begin_shutdown);
-    }
-    // Blocks this thread: there is nothing else left to do, and both are bounded.
+    daemon.disks.iter().flat_map(|disk| disk.threads()).for_each(IoThreadHandle::begin_shutdown);
+    // Blocks this thread: there is nothing else left to do, and the end of an I/O thread is bounded.
     frontends.into_iter().for_each(FrontendThread::shutdown);
-    for disk in &daemon.disks {
-        disk.threads().iter().for_each(reactor::IoThreadHandle::join);
-    }
-    Ok(())
+    Ok(served?)
 }

@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use mpath_api::PathAddress;
-use nvme_tcp::host::{ControllerError, ControllerEvent, HostController, HostQueue, PayloadSink, PayloadSource, QueueConfig, Tag};
+use nvme_tcp::host::{ConfigError, ControllerError, ControllerEvent, ControllerInfo, HostController, HostQueue, PayloadSink, PayloadSource, QueueConfig, QueueError, STAGING_MIN, Tag};
 use tokio::io::AsyncReadExt;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
@@ -30,6 +30,10 @@ pub(crate) enum TransportError {
     Closed,
     #[error(transparent)]
     Controller(#[from] ControllerError),
+    #[error(transparent)]
+    Queue(#[from] QueueError),
+    #[error(transparent)]
+    Config(#[from] ConfigError),
 }
 
 /// Connects a socket for one queue pair.
@@ -89,6 +93,15 @@ impl AdminConnection {
         }
     }
 
+    /// Runs the controller until all is known of it.
+    pub(crate) async fn live(&mut self) -> Result<ControllerInfo, TransportError> {
+        loop {
+            if let ControllerEvent::Live(info) = self.next_event().await? {
+                return Ok(*info);
+            }
+        }
+    }
+
     /// Sends what the controller has to send. Cut short, it goes on where it was.
     async fn flush(&mut self) -> Result<(), TransportError> {
         self.controller.fill_tx(&mut self.out);
@@ -119,7 +132,7 @@ pub(crate) async fn connect_queue(address: &PathAddress, config: QueueConfig) ->
     let mut stream = connect(address).await?;
     let mut queue = HostQueue::new(config)?;
     let handshake = async {
-        let (mut staging, mut plan, mut buffer) = (Vec::with_capacity(4096), Vec::new(), [0; 512]);
+        let (mut staging, mut plan, mut buffer) = (Vec::with_capacity(STAGING_MIN), Vec::new(), [0; 512]);
         while !queue.is_ready() {
             staging.clear();
             plan.clear();

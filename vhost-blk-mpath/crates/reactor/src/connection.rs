@@ -6,15 +6,15 @@
 
 use std::io;
 use std::net::Shutdown;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::time::Duration;
 
-use mpath_core::{Outcome, PathId, Tag};
+use mpath_core::{Epoch, Outcome, Tag};
 use nvme_tcp::host::{HostQueue, IoCommand, SubmitError, TxPart};
 use socket2::Socket;
 
 use crate::classify::outcome_of;
-use crate::message::{Epoch, LossReason};
+use crate::message::{Link, LossReason};
 use crate::requests::Requests;
 use crate::uring::{Ring, RecvSlot, SendPart, SendSlot};
 
@@ -26,10 +26,10 @@ const DIRECT_BYTES_MIN: u32 = 32 * 1024;
 pub(crate) type Completions = Vec<(Tag, Outcome)>;
 
 pub(crate) struct Connection {
-    pub(crate) path: PathId,
     pub(crate) epoch: Epoch,
     socket: Socket,
     queue: HostQueue,
+    retry_delays: [Duration; 3],
     send: SendSlot,
     recv: RecvSlot,
     /// What the send in flight carries, and before it is laid out the space for it.
@@ -50,18 +50,17 @@ pub(crate) struct Tokens {
 impl Connection {
     /// Takes over a ready queue pair and starts receiving on it.
     pub(crate) fn open(
-        (path, epoch): (PathId, Epoch),
-        socket: OwnedFd,
-        queue: HostQueue,
+        epoch: Epoch,
+        link: Link,
         tokens: Tokens,
         ring: &mut Ring,
         requests: &Requests,
     ) -> io::Result<Self> {
         let mut connection = Self {
-            path,
             epoch,
-            socket: socket.into(),
-            queue,
+            socket: link.socket.into(),
+            queue: link.queue,
+            retry_delays: link.retry_delays,
             send: SendSlot::new(),
             recv: RecvSlot::new(),
             plan: Vec::new(),
@@ -134,14 +133,14 @@ impl Connection {
         // Commands that completed before the bytes that broke the protocol did complete.
         while let Some(completion) = self.queue.poll_completion() {
             let tag = Tag(completion.tag.0);
-            let outcome = outcome_of(completion.result);
+            let outcome = outcome_of(completion.result, &self.retry_delays);
             if self.is_being_sent(tag) {
                 self.deferred.push((tag, outcome));
             } else {
                 completions.push((tag, outcome));
             }
         }
-        parsed.map_err(LossReason::Protocol)?;
+        parsed?;
         self.start_recv(ring, requests).map_err(LossReason::Socket)
     }
 

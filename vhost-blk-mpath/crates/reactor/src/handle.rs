@@ -1,16 +1,14 @@
 //! Starting an I/O thread and talking to it.
 
 use std::io;
-use std::os::fd::OwnedFd;
-use std::sync::mpsc;
+use std::sync::{Mutex, PoisonError, mpsc};
 use std::thread::JoinHandle;
 
-use mpath_core::{AnaState, Group, GroupStats, Injection, PathConfig, PathId, PolicyKind};
-use nvme_tcp::host::HostQueue;
+use mpath_core::{AnaState, Association, Epoch, Group, GroupStats, Injection, PathId, PolicyKind};
 use vhost_user_blk::Queue;
 
 use crate::io_thread::IoThread;
-use crate::message::{Epoch, Message, PathEvent};
+use crate::message::{Link, Message, PathEvent};
 use crate::uring::{Ring, RingError};
 use crate::wake::{self, WakeSender};
 
@@ -40,7 +38,7 @@ pub enum StartError {
 /// A running I/O thread.
 pub struct IoThreadHandle {
     inbox: WakeSender<Message>,
-    thread: Option<JoinHandle<io::Result<()>>>,
+    thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl IoThreadHandle {
@@ -58,22 +56,22 @@ impl IoThreadHandle {
                     drop(ready.send(Ok(())));
                     thread.run()
                 }
-                Err(error) => {
-                    drop(ready.send(Err(error)));
-                    Ok(())
-                }
+                Err(error) => drop(ready.send(Err(error))),
             }
         })?;
         match started.recv() {
-            Ok(Ok(())) => Ok(Self { inbox, thread: Some(thread) }),
+            Ok(Ok(())) => Ok(Self { inbox, thread: Mutex::new(Some(thread)) }),
             Ok(Err(error)) => Err(error),
             Err(mpsc::RecvError) => Err(StartError::Thread(io::Error::other("the thread ended while starting"))),
         }
     }
 
-    /// Serves a virtqueue from now on.
-    pub fn start_queue(&self, queue: Queue) {
-        self.send(Message::StartQueue(queue));
+    /// Serves a virtqueue from now on. Gives it back if the thread has ended.
+    pub fn start_queue(&self, queue: Queue) -> Result<(), Queue> {
+        self.inbox.send(Message::StartQueue(Box::new(queue))).map_err(|message| match message {
+            Message::StartQueue(queue) => *queue,
+            _ => unreachable!("a message comes back as it went"),
+        })
     }
 
     /// Drains a virtqueue and takes it back. Blocks, for a bounded time: what has not completed after that is given up
@@ -84,9 +82,9 @@ impl IoThreadHandle {
         drained.recv().ok().flatten()
     }
 
-    /// Adds a connected, ready queue pair of a path. `socket` must be in blocking mode.
-    pub fn path_up(&self, path: PathId, epoch: Epoch, socket: OwnedFd, queue: HostQueue, ana: AnaState, config: PathConfig) {
-        self.send(Message::PathUp { path, epoch, socket, queue: Box::new(queue), ana, config });
+    /// Adds this thread's queue pair of a path.
+    pub fn path_up(&self, path: PathId, association: Association, link: Link) {
+        self.send(Message::PathUp { path, association, link: Box::new(link) });
     }
 
     /// Closes the queue pair of a path. [`crate::PathEventKind::Closed`] is reported when that has happened, unless it was
@@ -115,27 +113,32 @@ impl IoThreadHandle {
         self.send(Message::SetInjection { path, injection });
     }
 
+    /// Has `reached` called, from the I/O thread, when everything it was told before has been carried out. Not called if the
+    /// thread has ended.
+    pub fn barrier(&self, reached: Box<dyn FnOnce() + Send>) {
+        self.send(Message::Barrier(reached));
+    }
+
     /// Has `reply` called, from the I/O thread, with a copy of its statistics. Not called if the thread has ended.
     pub fn stats(&self, reply: Box<dyn FnOnce(GroupStats) + Send>) {
         self.send(Message::Stats(reply));
     }
 
-    /// Drains for a moment, closes everything and waits for the thread's end.
-    pub fn shutdown(mut self) {
+    /// Tells the thread to give its virtqueues back within a moment, to close everything and to end.
+    pub fn begin_shutdown(&self) {
         self.send(Message::Shutdown);
-        self.join();
+    }
+
+    /// Waits for the end of the thread.
+    pub fn join(&self) {
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if thread.map(JoinHandle::join).is_some_and(|ended| ended.is_err()) {
+            tracing::error!("I/O thread panicked");
+        }
     }
 
     fn send(&self, message: Message) {
-        // A thread that has ended has said why in the log; it serves nothing, and its messages have no effect.
+        // A thread that has ended serves nothing, and its messages have no effect.
         drop(self.inbox.send(message));
-    }
-
-    fn join(&mut self) {
-        match self.thread.take().map(JoinHandle::join) {
-            None | Some(Ok(Ok(()))) => {}
-            Some(Ok(Err(error))) => tracing::error!(%error, "I/O thread failed"),
-            Some(Err(_)) => tracing::error!("I/O thread panicked"),
-        }
     }
 }

@@ -8,9 +8,9 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use mpath_core::{Action, FlowId, Group, Io, IoError, Outcome, PathId, Tag};
-use vhost_user_blk::{BlkStatus, Queue};
+use vhost_user_blk::Queue;
 
-use crate::classify::command_of;
+use crate::classify::{command_of, io_of, status_of};
 use crate::connection::{Completions, Connection, Tokens};
 use crate::message::{LossReason, Message, PathEvent, PathEventKind};
 use crate::requests::Requests;
@@ -81,24 +81,28 @@ impl IoThread {
     }
 
     /// Runs until [`Message::Shutdown`] has been carried out.
-    pub(crate) fn run(mut self) -> io::Result<()> {
+    pub(crate) fn run(mut self) {
         let mut events = Vec::with_capacity(256);
-        loop {
-            self.ring.turn(self.timeout(Instant::now()), &mut events)?;
-            let now = Instant::now();
-            for event in events.drain(..) {
-                self.dispatch(now, event)?;
-            }
-            self.group.handle_timeout(now);
-            self.fetch(now);
-            self.act(now);
-            self.transmit();
-            self.close_quiescent(now);
-            self.publish(now)?;
-            if self.ending && self.queues.is_empty() && self.connections.is_empty() {
-                return Ok(());
+        while !(self.ending && self.queues.is_empty() && self.connections.is_empty()) {
+            if let Err(error) = self.turn(&mut events) {
+                // No operation of ours can fail so: the ring itself is unusable, and a thread without it must not leave its
+                // guests waiting for ever.
+                panic!("io_uring failed under load: {error}");
             }
         }
+    }
+
+    fn turn(&mut self, events: &mut Vec<Event>) -> io::Result<()> {
+        self.ring.turn(self.timeout(Instant::now()), events)?;
+        let now = Instant::now();
+        for event in events.drain(..) {
+            self.dispatch(now, event)?;
+        }
+        self.fetch(now);
+        self.act(now);
+        self.transmit(now);
+        self.close_quiescent(now);
+        self.publish(now)
     }
 
     fn timeout(&self, now: Instant) -> Option<Duration> {
@@ -124,28 +128,26 @@ impl IoThread {
                 if let Some(slot) = self.queues.get_mut(&queue).filter(|slot| slot.generation == generation) {
                     slot.kicked = true;
                     if !event.more {
-                        self.ring.watch(slot.queue.kick(), event.token)?;
+                        self.ring.watch(slot.queue.kick_fd(), event.token)?;
                     }
                 }
             }
             Token::Unwatch => {}
-            Token::Send { path, epoch } => {
-                let connection = self.connections.get_mut(&path).filter(|connection| connection.epoch == epoch);
-                let connection = connection.expect("a connection outlives its operations");
+            Token::Send { path } => {
+                let connection = self.connections.get_mut(&path).expect("a connection outlives its operations");
                 let sent = connection.on_send(&mut self.ring, event.result, &mut self.completions);
                 self.settle(now, path);
                 if let Err(error) = sent {
-                    self.lose(path, LossReason::Socket(error));
+                    self.lose(now, path, LossReason::Socket(error));
                 }
             }
-            Token::Recv { path, epoch } => {
-                let connection = self.connections.get_mut(&path).filter(|connection| connection.epoch == epoch);
-                let connection = connection.expect("a connection outlives its operations");
+            Token::Recv { path } => {
+                let connection = self.connections.get_mut(&path).expect("a connection outlives its operations");
                 let received =
                     connection.on_recv(&mut self.ring, &mut self.requests, event.result, &mut self.completions);
                 self.settle(now, path);
                 if let Err(reason) = received {
-                    self.lose(path, reason);
+                    self.lose(now, path, reason);
                 }
             }
         }
@@ -156,12 +158,15 @@ impl IoThread {
     fn settle(&mut self, now: Instant, path: PathId) {
         for (tag, outcome) in self.completions.drain(..) {
             self.group.complete(now, path, tag, outcome);
+            if let Some(queue) = self.requests.answered(tag, path) {
+                self.queues.get_mut(&queue).expect("a virtqueue outlives its requests").in_flight -= 1;
+            }
         }
     }
 
     fn handle(&mut self, now: Instant, message: Message) -> io::Result<()> {
         match message {
-            Message::StartQueue(queue) => self.start_queue(queue)?,
+            Message::StartQueue(queue) => self.start_queue(*queue)?,
             Message::StopQueue { index, reply } => match self.queues.get_mut(&index) {
                 Some(slot) => {
                     slot.stopping = Some(Stopping { reply: Some(reply), deadline: now + DRAIN_MAX });
@@ -169,14 +174,14 @@ impl IoThread {
                 // The front-end that asked may be gone; then nobody needs the answer.
                 None => drop(reply.send(None)),
             },
-            Message::PathUp { path, epoch, socket, queue, ana, config } => {
+            Message::PathUp { path, association, link } => {
                 assert!(!self.connections.contains_key(&path), "a path comes up after its last life was closed");
-                let tokens =
-                    Tokens { send: Token::Send { path, epoch }.encode(), recv: Token::Recv { path, epoch }.encode() };
-                match Connection::open((path, epoch), socket, *queue, tokens, &mut self.ring, &self.requests) {
+                let tokens = Tokens { send: Token::Send { path }.encode(), recv: Token::Recv { path }.encode() };
+                let epoch = association.epoch;
+                match Connection::open(epoch, *link, tokens, &mut self.ring, &self.requests) {
                     Ok(connection) => {
                         self.connections.insert(path, connection);
-                        self.group.path_up(now, path, epoch.0, config, ana);
+                        self.group.path_up(now, path, association);
                     }
                     Err(error) => {
                         let lost = PathEventKind::Lost(LossReason::Socket(error));
@@ -185,19 +190,22 @@ impl IoThread {
                     }
                 }
             }
-            Message::PathDown { path, epoch } => match self.connections.get_mut(&path) {
-                Some(connection) if connection.epoch == epoch => connection.close(),
-                // Closed before on its own; the report was sent then.
-                _ => {}
-            },
-            Message::FenceLifted { path, epoch } => self.group.fence_lifted(now, path, epoch.0),
+            Message::PathDown { path, epoch } => {
+                // If it is not here it closed before on its own; the report was sent then.
+                if self.connections.get(&path).is_some_and(|connection| connection.epoch == epoch) {
+                    self.close(now, path);
+                }
+            }
+            Message::FenceLifted { path, epoch } => self.group.fence_lifted(now, path, epoch),
             Message::Ana { path, epoch, state } => {
                 if self.connections.get(&path).is_some_and(|connection| connection.epoch == epoch) {
                     self.group.ana_changed(now, path, state);
                 }
             }
-            Message::SetPolicy(policy) => self.group.set_policy(now, policy),
-            Message::SetInjection { path, injection } => self.group.set_injection(now, path, injection),
+            Message::SetPolicy(policy) => self.group.set_policy(policy),
+            Message::SetInjection { path, injection: Some(injection) } => self.group.set_injection(path, injection),
+            Message::SetInjection { path, injection: None } => self.group.clear_injection(path),
+            Message::Barrier(reached) => reached(),
             Message::Stats(reply) => reply(self.group.stats(now)),
             Message::Shutdown => {
                 self.ending = true;
@@ -217,9 +225,10 @@ impl IoThread {
         let index = queue.index();
         self.generation = self.generation.wrapping_add(1);
         let generation = self.generation;
-        self.ring.watch(queue.kick(), Token::Kick { queue: index, generation }.encode())?;
+        self.ring.watch(queue.kick_fd(), Token::Kick { queue: index, generation }.encode())?;
         // Kicked: the guest may have queued requests before the virtqueue came here.
-        let slot = QueueSlot { queue, generation, in_flight: 0, stopping: None, kicked: true };
+        let stopping = self.ending.then(|| Stopping { reply: None, deadline: Instant::now() });
+        let slot = QueueSlot { queue, generation, in_flight: 0, stopping, kicked: true };
         let before = self.queues.insert(index, slot);
         assert!(before.is_none(), "a virtqueue is started once");
         Ok(())
@@ -231,15 +240,17 @@ impl IoThread {
         for (&index, slot) in &mut self.queues {
             let wanted = slot.kicked || slot.in_flight > 0;
             slot.kicked = false;
-            if !wanted || slot.stopping.is_some() || self.ending {
+            if !wanted || slot.stopping.is_some() {
                 continue;
             }
+            slot.queue.drain_kick();
             loop {
-                while let Some(request) = slot.queue.pop_or_break() {
+                // A broken virtqueue has said so itself; what was taken before is completed as ever.
+                while let Ok(Some(request)) = slot.queue.pop() {
                     slot.in_flight += 1;
-                    let (op, bytes) = (request.op, request.bytes);
+                    let io = io_of(&request, FlowId(index));
                     let tag = self.requests.insert(index, request);
-                    self.group.submit(now, Io { tag, op: op.into(), bytes, flow: FlowId(index) });
+                    self.group.submit(now, Io { tag, ..io });
                 }
                 if !slot.queue.enable_notifications() {
                     break;
@@ -259,31 +270,29 @@ impl IoThread {
     }
 
     fn issue(&mut self, now: Instant, path: PathId, tag: Tag) {
-        let command = command_of(self.requests.get(tag), self.block_size_bytes);
+        let Some(request) = self.requests.issue(tag, path) else {
+            // Given up meanwhile: nobody waits for the answer.
+            self.group.complete(now, path, tag, Outcome::Failed(IoError::Io));
+            return;
+        };
+        let command = command_of(request, self.block_size_bytes);
         let open = self.connections.get_mut(&path).filter(|connection| !connection.is_closing());
         let submitted = open.is_some_and(|connection| connection.submit(tag, command).is_ok());
         if !submitted {
             // Not a byte of it was handed to a socket, so it may go elsewhere at once.
-            self.group.complete(now, path, tag, Outcome::Lost { indeterminate: false });
+            self.completions.push((tag, Outcome::Lost { indeterminate: false }));
+            self.settle(now, path);
         }
     }
 
     fn finish(&mut self, tag: Tag, result: Result<(), IoError>) {
-        let (index, request) = self.requests.remove(tag);
+        let Some((index, request)) = self.requests.finish(tag) else { return };
         let slot = self.queues.get_mut(&index).expect("a virtqueue outlives its requests");
         slot.in_flight -= 1;
-        let status = match result {
-            Ok(()) => BlkStatus::Ok,
-            Err(IoError::Unsupported) => BlkStatus::Unsupported,
-            Err(IoError::Io) => BlkStatus::IoError,
-            // The front-end took the virtqueue away before this request had an outcome. It gets none: success would be
-            // a lie, and an error would let the guest reuse sectors that a lost path may still write.
-            Err(IoError::Abandoned) => return,
-        };
-        slot.queue.complete(request, status);
+        slot.queue.complete(request.token, status_of(result));
     }
 
-    fn transmit(&mut self) {
+    fn transmit(&mut self, now: Instant) {
         let mut lost = Vec::new();
         for (&path, connection) in &mut self.connections {
             if let Err(error) = connection.transmit(&mut self.ring, &self.requests) {
@@ -291,52 +300,52 @@ impl IoThread {
             }
         }
         for (path, error) in lost {
-            self.lose(path, LossReason::Socket(error));
+            self.lose(now, path, LossReason::Socket(error));
         }
     }
 
-    /// A connection failed: no more requests for its path, and its socket begins to close.
-    fn lose(&mut self, path: PathId, reason: LossReason) {
-        let connection = self.connections.get_mut(&path).expect("only an open connection fails");
+    /// A connection failed: say so, and close it.
+    fn lose(&mut self, now: Instant, path: PathId, reason: LossReason) {
+        let connection = self.connections.get(&path).expect("only an open connection fails");
         if !connection.is_closing() {
-            connection.close();
             (self.report)(PathEvent { path, epoch: connection.epoch, kind: PathEventKind::Lost(reason) });
+            self.close(now, path);
+        }
+    }
+
+    /// No more requests for this path, and its socket begins to close.
+    fn close(&mut self, now: Instant, path: PathId) {
+        if let Some(connection) = self.connections.get_mut(&path) {
+            connection.close();
+            self.group.path_lost(now, path);
         }
     }
 
     /// Ends the connections whose last operation came back, and gives their requests back to the group.
     fn close_quiescent(&mut self, now: Instant) {
-        let closing = |connection: &&mut Connection| connection.is_closing();
-        for connection in self.connections.values_mut().filter(closing) {
-            self.group.path_lost(now, connection.path);
-        }
-        let quiescent = |connection: &&Connection| connection.is_quiescent();
-        let ended: Vec<PathId> = self.connections.values().filter(quiescent).map(|connection| connection.path).collect();
+        let quiescent = self.connections.iter().filter(|(_, connection)| connection.is_quiescent());
+        let ended: Vec<PathId> = quiescent.map(|(&path, _)| path).collect();
         for path in ended {
             let connection = self.connections.remove(&path).expect("just seen");
             let epoch = connection.epoch;
-            for (tag, outcome) in connection.lost() {
-                self.group.complete(now, path, tag, outcome);
-            }
+            self.completions.extend(connection.lost());
+            self.settle(now, path);
             (self.report)(PathEvent { path, epoch, kind: PathEventKind::Closed });
             // Its requests may go elsewhere at once.
             self.act(now);
-            self.transmit();
+            self.transmit(now);
         }
     }
 
     /// Shows the guest what is done, and lets go of virtqueues that were to stop and are drained.
     fn publish(&mut self, now: Instant) -> io::Result<()> {
-        let mut drained = Vec::new();
-        let mut overdue = Vec::new();
+        let (mut drained, mut overdue) = (Vec::new(), Vec::new());
         for (&index, slot) in &mut self.queues {
             slot.queue.publish();
-            if let Some(stopping) = &slot.stopping {
-                if slot.in_flight == 0 {
-                    drained.push(index);
-                } else if stopping.deadline <= now {
-                    overdue.push(index);
-                }
+            match &slot.stopping {
+                Some(_) if slot.in_flight == 0 => drained.push(index),
+                Some(stopping) if stopping.deadline <= now => overdue.push(index),
+                Some(_) | None => {}
             }
         }
         for index in overdue {
@@ -346,33 +355,36 @@ impl IoThread {
             let slot = self.queues.remove(&index).expect("just seen");
             let token = Token::Kick { queue: index, generation: slot.generation };
             self.ring.unwatch(token.encode(), Token::Unwatch.encode())?;
-            let stopping = slot.stopping.expect("only a stopping virtqueue is drained");
-            if let Some(reply) = stopping.reply {
+            if let Some(reply) = slot.stopping.and_then(|stopping| stopping.reply) {
                 // The front-end that asked may be gone; then the virtqueue is dropped with the answer.
                 drop(reply.send(Some(slot.queue)));
             }
         }
         if self.ending && self.queues.is_empty() {
-            self.connections.values_mut().for_each(Connection::close);
+            let paths: Vec<PathId> = self.connections.keys().copied().collect();
+            paths.into_iter().for_each(|path| self.close(now, path));
+            self.close_quiescent(now);
         }
         Ok(())
     }
 
-    /// Gives up the requests of a virtqueue that did not drain in time. Those on a socket hold guest memory, so their
-    /// connections are closed; the kernel gives the buffers back at once.
+    /// Gives up the requests of a virtqueue that did not drain in time. They get no answer: success would be a lie, and an
+    /// error would let the guest reuse sectors that a lost path may still write. Sockets that hold its guest memory are
+    /// closed, upon which the kernel gives it back at once.
     fn abandon(&mut self, now: Instant, index: u16) {
         let slot = self.queues.get_mut(&index).expect("an overdue virtqueue is here");
-        let stopping = slot.stopping.as_mut().expect("only a stopping virtqueue is overdue");
-        // Once: what is left then only waits for the kernel.
-        stopping.deadline = now + DRAIN_MAX;
+        if let Some(stopping) = &mut slot.stopping {
+            // Once: what is left then only waits for the kernel.
+            stopping.deadline = now + DRAIN_MAX;
+        }
         tracing::error!(
             queue = index,
             requests = slot.in_flight,
             "virtqueue did not drain in time; its requests are given up without an answer"
         );
-        for path in self.group.abandon_flow(now, FlowId(index)) {
-            self.lose(path, LossReason::Abandoned);
-        }
-        self.act(now);
+        let (let_go, paths) = self.requests.abandon(index);
+        slot.in_flight -= let_go;
+        let held: Vec<PathId> = self.connections.keys().copied().filter(|path| paths & 1 << path.0 != 0).collect();
+        held.into_iter().for_each(|path| self.lose(now, path, LossReason::Abandoned));
     }
 }

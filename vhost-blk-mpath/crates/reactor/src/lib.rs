@@ -14,5 +14,5 @@ mod uring;
 mod wake;
 
 pub use handle::{IoThreadConfig, IoThreadHandle, StartError};
-pub use message::{Epoch, LossReason, PathEvent, PathEventKind};
+pub use message::{Link, LossReason, PathEvent, PathEventKind};
 pub use uring::RingError;

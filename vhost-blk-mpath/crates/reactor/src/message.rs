@@ -3,23 +3,20 @@
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::mpsc;
+use std::time::Duration;
 
-use mpath_core::{AnaState, GroupStats, Injection, PathConfig, PathId, PolicyKind};
-use nvme_tcp::host::{HostQueue, ProtocolError};
+use mpath_core::{AnaState, Association, Epoch, GroupStats, Injection, PathId, PolicyKind};
+use nvme_tcp::host::{HostQueue, QueueError};
 use vhost_user_blk::Queue;
-
-/// One life of a path's association, counted up on every connect. A message about an earlier life is ignored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Epoch(pub u32);
 
 /// An instruction to an I/O thread.
 pub(crate) enum Message {
     /// A virtqueue to serve from now on.
-    StartQueue(Queue),
+    StartQueue(Box<Queue>),
     /// Drain a virtqueue and give it back; `None` if it is not here.
     StopQueue { index: u16, reply: mpsc::SyncSender<Option<Queue>> },
     /// A queue pair of a path, connected and ready, with its socket in blocking mode.
-    PathUp { path: PathId, epoch: Epoch, socket: OwnedFd, queue: Box<HostQueue>, ana: AnaState, config: PathConfig },
+    PathUp { path: PathId, association: Association, link: Box<Link> },
     /// The association is gone or going: close this thread's queue pair of it and report [`PathEvent::Closed`].
     PathDown { path: PathId, epoch: Epoch },
     /// Nothing sent under this association can change data any more.
@@ -30,10 +27,22 @@ pub(crate) enum Message {
     SetPolicy(PolicyKind),
     /// Impair a path, or stop impairing it.
     SetInjection { path: PathId, injection: Option<Injection> },
+    /// Call back when everything sent before has been carried out.
+    Barrier(Box<dyn FnOnce() + Send>),
     /// A copy of the statistics.
     Stats(Box<dyn FnOnce(GroupStats) + Send>),
     /// Finish what the sockets hold, at most for a moment, and end.
     Shutdown,
+}
+
+/// A queue pair of a path on its way into an I/O thread.
+pub struct Link {
+    /// Connected, in blocking mode as `io_uring` wants it, and with no delay of small segments (`TCP_NODELAY`).
+    pub socket: OwnedFd,
+    /// Its Connect has succeeded.
+    pub queue: HostQueue,
+    /// How long to wait before a retry that the controller asks for: `CRDT1` to `CRDT3` (Identify Controller, bytes 128–133).
+    pub retry_delays: [Duration; 3],
 }
 
 /// What an I/O thread reports about the queue pair of one path.
@@ -63,8 +72,8 @@ pub enum LossReason {
     #[error("connection lost: {0}")]
     Socket(#[source] io::Error),
     /// The controller broke the protocol.
-    #[error("protocol error: {0}")]
-    Protocol(#[source] ProtocolError),
+    #[error(transparent)]
+    Queue(#[from] QueueError),
     /// A virtqueue had to stop and this path held requests of it for too long.
     #[error("requests did not complete within the time a virtqueue has to drain")]
     Abandoned,

@@ -2,8 +2,6 @@
 
 use mpath_core::PathId;
 
-use crate::message::Epoch;
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Token {
     /// Messages wait.
@@ -12,10 +10,10 @@ pub(crate) enum Token {
     Kick { queue: u16, generation: u32 },
     /// A watch was removed.
     Unwatch,
-    /// The send of a connection.
-    Send { path: PathId, epoch: Epoch },
-    /// The receive of a connection.
-    Recv { path: PathId, epoch: Epoch },
+    /// The send of a path's connection. A path has one connection at a time, which outlives its operations.
+    Send { path: PathId },
+    /// Its receive.
+    Recv { path: PathId },
 }
 
 impl Token {
@@ -24,8 +22,8 @@ impl Token {
             Self::Inbox => (0, 0, 0),
             Self::Kick { queue, generation } => (1, queue, generation),
             Self::Unwatch => (2, 0, 0),
-            Self::Send { path, epoch } => (3, path.0, epoch.0),
-            Self::Recv { path, epoch } => (4, path.0, epoch.0),
+            Self::Send { path } => (3, path.0, 0),
+            Self::Recv { path } => (4, path.0, 0),
         };
         u64::from(generation) << 32 | u64::from(index) << 8 | kind
     }
@@ -36,8 +34,8 @@ impl Token {
             0 => Self::Inbox,
             1 => Self::Kick { queue: index, generation },
             2 => Self::Unwatch,
-            3 => Self::Send { path: PathId(index), epoch: Epoch(generation) },
-            4 => Self::Recv { path: PathId(index), epoch: Epoch(generation) },
+            3 => Self::Send { path: PathId(index) },
+            4 => Self::Recv { path: PathId(index) },
             kind => unreachable!("the kernel returns the tokens it was given, not kind {kind}"),
         }
     }
@@ -54,8 +52,8 @@ mod tests {
             Token::Unwatch,
             Token::Kick { queue: u16::MAX, generation: u32::MAX },
             Token::Kick { queue: 0, generation: 1 },
-            Token::Send { path: PathId(u16::MAX), epoch: Epoch(7) },
-            Token::Recv { path: PathId(3), epoch: Epoch(u32::MAX) },
+            Token::Send { path: PathId(u16::MAX) },
+            Token::Recv { path: PathId(3) },
         ] {
             assert_eq!(Token::decode(token.encode()), token);
         }
