@@ -35,7 +35,7 @@ refresh_lists() {
     "${as_root[@]}" apt-get update -qq >&2
 }
 
-# The helpers above see `missing` and `as_root`.
+# The two functions above see `missing` and `as_root`.
 install_missing() {
     local entry package program missing=()
     for entry in "$@"; do
