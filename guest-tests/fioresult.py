@@ -75,7 +75,8 @@ def problems(result):
         found.append(f"fio's exit code is {result.exit_code}")
     drift = abs(result.guest_seconds - result.host_seconds)
     if drift > CLOCK_SLACK + CLOCK_TOLERANCE * result.host_seconds:
-        found.append(f"the guest's clock counted {result.guest_seconds:.1f} s in {result.host_seconds:.1f} s: no latency holds")
+        counted = f"{result.guest_seconds:.1f} s in {result.host_seconds:.1f} s"
+        found.append(f"the guest's clock counted {counted}: no latency holds")
     return found
 
 
@@ -91,6 +92,9 @@ def render(table):
 
     lines = [HEADERS] + [tuple(cell(row[h]) for h in HEADERS) for row in table]
     widths = [max(len(line[i]) for line in lines) for i in range(len(HEADERS))]
-    text = ["  ".join(c.ljust(w) if i < 2 else c.rjust(w) for i, (c, w) in enumerate(zip(line, widths))) for line in lines]
-    text.insert(1, "  ".join("-" * w for w in widths))
-    return "\n".join(line.rstrip() for line in text)
+    lines.insert(1, tuple("-" * width for width in widths))
+    left = 2  # columns of words; the others are numbers
+    return "\n".join(
+        "  ".join(c.ljust(w) if i < left else c.rjust(w) for i, (c, w) in enumerate(zip(line, widths))).rstrip()
+        for line in lines
+    )

@@ -34,7 +34,7 @@ CPU = {"kvm": "host,-arch-capabilities", "tcg": "max"}
 # would otherwise read an emulated timer for each of fio's time stamps.
 KERNEL_ARGS = "console=ttyS0 loglevel=5 panic=-1 oops=panic tsc=reliable mitigations=off apparmor=0"
 # What init says, and what the kernel says about a disk that misbehaves; worth showing even when fio survives it.
-NOTABLE = re.compile(r"^guest: |I/O error|Kernel panic|blocked for more than|BUG:|Oops|Call Trace|virtio_blk.*(fail|error)")
+NOTABLE = re.compile(r"^guest: |I/O error|Kernel panic|blocked for more than|BUG:|Oops|virtio_blk.*(fail|error)")
 PROGRESS = re.compile(r"Jobs: \d+ \(f=\d+\)")
 
 
@@ -87,7 +87,8 @@ class Guest:
     """QEMU with the fio guest; its disk is what the vhost-user-blk backend behind `socket_path` offers.
 
     `queues` virtqueues need as many virtual CPUs for the guest to use them all. `on_line` gets each line worth a
-    human's attention: fio's progress, what the guest's init says, alarming kernel messages. The whole console is in `console_log`, if given.
+    human's attention: fio's progress, what the guest's init says, alarming kernel messages. The whole console is in
+    `console_log`, if given. Enter the `with` block in a thread that outlives it: QEMU dies with that thread.
     """
 
     def __init__(self, socket_path, queues=2, memory_mib=512, on_line=None, console_log=None, accel=None, image=None):

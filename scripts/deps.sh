@@ -14,7 +14,7 @@ die() { echo "deps: $*" >&2; exit 1; }
 # Packages of a set: name, or name:program when the program may come from elsewhere.
 packages() {
     case $1 in
-        build) echo gcc:cc libc6-dev make:make git:git ca-certificates ;;
+        build) echo gcc:cc libc6-dev make:make ca-certificates curl:curl ;;
         guest) echo qemu-system-x86:qemu-system-x86_64 qemu-system-common:qemu-storage-daemon fio:fio \
             busybox-static cpio:cpio kmod lz4:lz4 util-linux python3:python3 ;;
         lint) echo shellcheck:shellcheck pyflakes3:pyflakes3 ;;
@@ -24,6 +24,18 @@ packages() {
 
 is_installed() { [[ $(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null) == installed ]]; }
 
+# Of dpkg's many lines, one a package.
+install_now() {
+    "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" |
+        sed -u -n '/^Setting up/p' >&2
+}
+
+refresh_lists() {
+    echo "deps: refreshing the package lists (apt-get update)" >&2
+    "${as_root[@]}" apt-get update -qq >&2
+}
+
+# The two functions above see `missing` and `as_root`.
 install_missing() {
     local entry package program missing=()
     for entry in "$@"; do
@@ -41,13 +53,9 @@ install_missing() {
         as_root=(sudo)
     fi
     echo "deps: installing ${missing[*]} (apt-get, without recommended packages)" >&2
-    local install=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends)
     # The package lists are absent on a fresh machine, and out of date on an old one.
-    if ! "${install[@]}" "${missing[@]}" >&2; then
-        echo "deps: refreshing the package lists (apt-get update)" >&2
-        "${as_root[@]}" apt-get update -qq >&2
-        "${install[@]}" "${missing[@]}" >&2 || die "could not install ${missing[*]}"
-    fi
+    apt-get install -s --no-install-recommends "${missing[@]}" >/dev/null 2>&1 || refresh_lists
+    install_now || { refresh_lists && install_now; } || die "could not install ${missing[*]}"
 }
 
 # The oldest Rust that builds the workspace is the one its manifest names.
