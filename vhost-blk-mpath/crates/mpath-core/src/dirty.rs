@@ -6,7 +6,7 @@
 //!
 //! **Rounds.** A bit per path would be too little: clearing it when a flush is sent would let a second flush of another thread
 //! succeed before the first one has, clearing it when the flush is answered would forget the writes completed meanwhile. So
-//! time is cut into rounds; every flush that goes out ends a round. A completed write dirties the round it falls in, and a
+//! time is cut into rounds; every flush that comes in or goes out ends a round. A completed write dirties the round it falls in, and a
 //! flush that succeeds cleans all rounds up to the one it ended.
 //!
 //! **Ordering.** A write marks its path before its `Finish` is given out, hence before the guest can know of it, hence before a
@@ -69,10 +69,8 @@ pub(crate) struct Round(u64);
 pub(crate) struct Need {
     /// The association to flush; `None` if it is clean.
     pub(crate) dirty: Option<DirtyAssociation>,
-    /// A loss that no flush has reported yet.
+    /// There is a loss that no flush has reported yet.
     pub(crate) lost: bool,
-    /// The round this flush ended; what it reports.
-    pub(crate) round: Round,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -136,13 +134,17 @@ impl DirtyPaths {
         }
     }
 
-    /// A flush starts: what does it owe this path?
-    pub(crate) fn need(&self, path: PathId) -> Need {
+    /// A flush of the guest comes in: it covers the rounds up to this one.
+    pub(crate) fn flush_submitted(&self, path: PathId) -> Round {
         let (dirt, mut ledger) = self.lock(path);
-        let dirty = ledger
-            .is_dirty()
-            .then(|| DirtyAssociation { epoch: ledger.epoch.unwrap_or(Epoch(0)), presumed: ledger.presumed });
-        Need { dirty, lost: ledger.lost > ledger.reported, round: dirt.end_round(&mut ledger) }
+        dirt.end_round(&mut ledger)
+    }
+
+    /// What does a flush that starts now owe this path?
+    pub(crate) fn need(&self, path: PathId) -> Need {
+        let (_, ledger) = self.lock(path);
+        let association = DirtyAssociation { epoch: ledger.epoch.unwrap_or(Epoch(0)), presumed: ledger.presumed };
+        Need { dirty: ledger.is_dirty().then_some(association), lost: ledger.lost > ledger.reported }
     }
 
     /// A flush command is about to be sent on this association: the round it will clean, or `None` if the association is over.
@@ -160,7 +162,7 @@ impl DirtyPaths {
         }
     }
 
-    /// A flush that started at `round` tells the guest of the losses on this path.
+    /// A flush of the guest that came in at the end of `round` tells it of the losses on this path.
     pub(crate) fn report(&self, path: PathId, round: Round) {
         let (_, mut ledger) = self.lock(path);
         ledger.reported = ledger.reported.max(round.0);
@@ -252,10 +254,15 @@ mod tests {
         dirty.mark(P, E1);
         dirty.lost(P, E1);
         dirty.up(P, E2, true);
-        let (first, second) = (dirty.need(P), dirty.need(P));
-        assert!(first.lost && second.lost);
-        assert_eq!(first.dirty, None, "only the very first association is presumed dirty");
-        dirty.report(P, first.round);
+        let first = dirty.flush_submitted(P);
+        assert_eq!(
+            dirty.need(P),
+            Need { dirty: None, lost: true },
+            "only the very first association is presumed dirty"
+        );
+        dirty.flush_submitted(P);
+        assert!(dirty.need(P).lost);
+        dirty.report(P, first);
         assert!(!dirty.need(P).lost);
         dirty.mark(P, E2);
         dirty.lost(P, E2);
@@ -268,10 +275,10 @@ mod tests {
         dirty.mark(P, E1);
         dirty.lost(P, E1);
         dirty.up(P, E2, false);
-        let flush = dirty.need(P);
+        let flush = dirty.flush_submitted(P);
         dirty.mark(P, E2);
         dirty.lost(P, E2);
-        dirty.report(P, flush.round);
+        dirty.report(P, flush);
         assert!(dirty.need(P).lost);
     }
 

@@ -57,7 +57,7 @@ pub(crate) struct Request {
     pub(crate) dirties: bool,
     /// The fence of that association was lifted before the driver reported the loss.
     pub(crate) fence_lifted: bool,
-    /// Which flush job, while `Flushing`.
+    /// Of a flush: which flush job.
     pub(crate) job: usize,
     prev: u32,
     next: u32,

@@ -1,8 +1,8 @@
 //! Flushes go to every path that has completed writes not flushed yet.
 //!
-//! A flush owes nothing to writes that are still in flight, only to those that had completed when it came. When its turn comes in
-//! its flow, the paths that are dirty at that moment are noted; each of them is sent the command as soon as it has room, under
-//! the flush's one tag, before other requests. When all have answered the flush is over. See [`crate::dirty`] for why this is
+//! A flush owes nothing to writes that are still in flight, only to those that had completed when it was submitted. When its turn
+//! comes in its flow, the paths that are dirty at that moment are noted; each of them is sent the command as soon as it has
+//! room, under the flush's one tag, before other requests. When all have answered the flush is over. See [`crate::dirty`] for why this is
 //! enough, also between threads, and for paths lost while dirty.
 
 use std::time::{Duration, Instant};
@@ -26,8 +26,6 @@ struct Leg {
     epoch: Epoch,
     /// Dirty by presumption only: its loss loses nothing of ours.
     presumed: bool,
-    /// The writes that the flush has to cover completed in this round at the latest.
-    owed: Round,
     state: LegState,
     retries: u32,
     failovers: u32,
@@ -53,15 +51,17 @@ struct Attempt {
     bound_at: Instant,
 }
 
-/// A flush under way.
+/// A flush that waits or is under way.
 #[derive(Debug)]
 struct Job {
+    /// By path: the writes that the flush has to cover completed in this round at the latest.
+    owed: Vec<Round>,
     legs: Vec<Leg>,
     /// Legs not done.
     open: usize,
     result: Result<(), IoError>,
-    /// Losses that the result tells the guest of.
-    losses: Vec<(PathId, Round)>,
+    /// The paths whose losses the result tells the guest of.
+    losses: Vec<PathId>,
 }
 
 /// All flushes under way.
@@ -83,25 +83,44 @@ impl FlushJobs {
         self.look_again
     }
 
-    fn start(&mut self) -> usize {
-        self.free.pop().unwrap_or_else(|| {
-            self.jobs.push(Job { legs: Vec::new(), open: 0, result: Ok(()), losses: Vec::new() });
-            self.jobs.len() - 1
-        })
+    /// The request of this job has finished.
+    pub(super) fn free(&mut self, job: usize) {
+        self.free.push(job);
+    }
+
+    fn new_job(&mut self) -> usize {
+        let job = Job { owed: Vec::new(), legs: Vec::new(), open: 0, result: Ok(()), losses: Vec::new() };
+        let Some(index) = self.free.pop() else {
+            self.jobs.push(job);
+            return self.jobs.len() - 1;
+        };
+        let slot = &mut self.jobs[index];
+        slot.owed.clear();
+        slot.legs.clear();
+        slot.losses.clear();
+        slot.result = Ok(());
+        index
     }
 }
 
 impl Group {
+    /// A flush was submitted: what it covers is decided now.
+    pub(super) fn prepare_flush(&mut self, tag: Tag) {
+        let index = self.flushes.new_job();
+        let paths = (0..self.paths.len() as u16).map(PathId);
+        self.flushes.jobs[index].owed.extend(paths.map(|id| self.dirty.flush_submitted(id)));
+        self.requests[tag].job = index;
+    }
+
+    /// The turn of a flush has come.
     pub(super) fn start_flush(&mut self, tag: Tag) {
-        let index = self.flushes.start();
-        let job = &mut self.flushes.jobs[index];
-        job.legs.clear();
-        job.losses.clear();
-        job.result = Ok(());
+        let request = &mut self.requests[tag];
+        request.state = State::Flushing;
+        let job = &mut self.flushes.jobs[request.job];
         for (path, id) in self.paths.iter_mut().zip((0..).map(PathId)) {
             let need = self.dirty.need(id);
             if need.lost {
-                job.losses.push((id, need.round));
+                job.losses.push(id);
                 job.result = Err(IoError::Io);
             }
             if let Some(association) = need.dirty {
@@ -109,7 +128,6 @@ impl Group {
                     path: id,
                     epoch: association.epoch,
                     presumed: association.presumed,
-                    owed: need.round,
                     state: LegState::Queued,
                     retries: 0,
                     failovers: 0,
@@ -119,23 +137,21 @@ impl Group {
             }
         }
         job.open = job.legs.len();
-        let request = &mut self.requests[tag];
-        request.state = State::Flushing;
-        request.job = index;
         self.finish_flush_if_done(tag);
     }
 
     fn finish_flush_if_done(&mut self, tag: Tag) {
-        let index = self.requests[tag].job;
-        let job = &self.flushes.jobs[index];
+        let job = &self.flushes.jobs[self.requests[tag].job];
         if job.open > 0 {
             return;
         }
-        for &(path, round) in &job.losses {
-            self.dirty.report(path, round);
+        for &path in &job.losses {
+            // A path added since has nothing to report.
+            if let Some(&round) = job.owed.get(path.index()) {
+                self.dirty.report(path, round);
+            }
         }
         let result = job.result;
-        self.flushes.free.push(index);
         self.finish(tag, result);
     }
 
@@ -276,9 +292,8 @@ impl Group {
             self.end_leg(id, tag, Ok(()));
             return;
         }
-        let loss = (id, leg.owed);
         let job = self.requests[tag].job;
-        self.flushes.jobs[job].losses.push(loss);
+        self.flushes.jobs[job].losses.push(id);
         self.end_leg(id, tag, Err(IoError::Io));
     }
 

@@ -117,6 +117,9 @@ impl Group {
     pub fn submit(&mut self, now: Instant, io: Io) {
         self.requests.insert(now, io);
         self.open += 1;
+        if io.op == Op::Flush {
+            self.prepare_flush(io.tag);
+        }
         if self.given_up(now) {
             self.finish(io.tag, Err(IoError::Io));
         } else {
@@ -261,6 +264,9 @@ impl Group {
         let request = &mut self.requests[tag];
         assert!(!matches!(request.state, State::Free | State::Finished), "a request finishes once");
         request.state = State::Finished;
+        if request.io.op == Op::Flush {
+            self.flushes.free(request.job);
+        }
         self.finished.push_back((tag, result));
     }
 
