@@ -1,6 +1,7 @@
 //! The real `mpathctl` against the real server over a real Unix socket.
 
-#![allow(missing_docs)]
+// Clippy lets only `#[test]` functions unwrap, not what they share.
+#![allow(missing_docs, clippy::unwrap_used)]
 
 mod daemon;
 
@@ -189,11 +190,12 @@ fn bad_values_are_one_line_and_2() {
     for (args, parts) in [
         (&["policy", "set", "fastest"][..], &["fastest", "latency-rr"][..]),
         (&["inject", "set", "1", "--latency", "30"], &["'30'", "unit"]),
+        (&["inject", "set", "1", "--latency", "1\n2"], &["'1 2'"]),
         (&["inject", "set", "1", "--latency", "0ms"], &["1us to 60s"]),
         (&["inject", "set", "1", "--latency", "2min"], &["1us to 60s"]),
         (&["inject", "set", "mptcp://h", "--latency", "1ms"], &["MPTCP is not supported yet"]),
         (&["inject", "clear", "h:0"], &["`0` is no port"]),
-        (&["status", "-o", "xml"], &["xml"]),
+        (&["status", "-o", "xml"], &["xml", "table, json, yaml"]),
     ] {
         let (code, stderr) = daemon.fail(args);
         assert_eq!((code, stderr.lines().count()), (2, 1), "{args:?}: {stderr}");
