@@ -9,8 +9,9 @@
 //! * **Average.** A mean over everything since the start no longer moves after a minute. Ours is a plain mean at first, then
 //!   forgets by count (`MEMORY_SAMPLES`) and by time (`MEMORY`), whichever is faster: long enough that chance does not
 //!   throw equal paths out of the band, and a jump to many times the average still counts at once, because it enters in full.
-//! * **Young averages.** A path measured n times is given the benefit of the doubt: it stays in the band while
-//!   `average / (1 + 1/√n)` is within it. Otherwise one unlucky sample would shut a good path out until its next probe.
+//! * **Young averages.** An average of few samples is doubted by a factor of `1 + 1/√n`, less what is left of that at full memory, in
+//!   favour of the path in question and to the disadvantage of the best. Otherwise one unlucky sample would shut a good path
+//!   out until its next probe, or one lucky sample all the others.
 //! * **Stalls.** A path that stops answering produces no samples, but what it holds grows old, and an age is a lower bound of a
 //!   latency to come. Two signs replace the average: nothing at all has come back for longer than the band allows (counted from the latest
 //!   answer or the oldest request in flight, whichever is later), or the oldest request in flight is `STALL_FACTOR` averages
@@ -55,8 +56,9 @@ const AGAIN: (Duration, Duration) = (Duration::from_micros(100), Duration::from_
 struct Estimate {
     /// Average in ns; 0 is unknown.
     mean_ns: u64,
-    /// The average with the benefit of the doubt.
+    /// The average, less and plus what it is to be doubted by.
     low_ns: u64,
+    high_ns: u64,
     /// Samples it is worth.
     samples: f64,
     sampled_at: Option<Instant>,
@@ -72,7 +74,9 @@ impl Estimate {
         let old = self.mean_ns as f64;
         let mean = old + (latency.as_nanos() as f64 - old) / self.samples;
         self.mean_ns = (mean as u64).max(1);
-        self.low_ns = (mean / (1.0 + self.samples.sqrt().recip())) as u64;
+        let doubt = 1.0 + self.samples.sqrt().recip() - MEMORY_SAMPLES.sqrt().recip();
+        self.low_ns = (mean / doubt) as u64;
+        self.high_ns = (mean * doubt) as u64;
         self.sampled_at = Some(now);
     }
 }
@@ -82,8 +86,8 @@ impl Estimate {
 struct View {
     /// Average, or the age of a stalled request; `None` is unknown.
     latency_ns: Option<u64>,
-    /// For the comparison with the band.
     low_ns: u64,
+    high_ns: u64,
 }
 
 #[derive(Debug)]
@@ -125,9 +129,9 @@ impl LatencyRr {
 
     fn view(&self, query: &Query, candidate: &Candidate) -> View {
         let estimate = self.estimate(candidate.path, query.class);
-        let (mean, low) = (estimate.mean_ns, estimate.low_ns);
+        let mean = estimate.mean_ns;
         if mean == 0 {
-            return View { latency_ns: None, low_ns: 0 };
+            return View { latency_ns: None, low_ns: 0, high_ns: u64::MAX };
         }
         let mut at_least = 0;
         if let Some(oldest) = candidate.oldest {
@@ -139,7 +143,11 @@ impl LatencyRr {
                 at_least = silence;
             }
         }
-        View { latency_ns: Some(mean.max(at_least)), low_ns: low.max(at_least) }
+        View {
+            latency_ns: Some(mean.max(at_least)),
+            low_ns: estimate.low_ns.max(at_least),
+            high_ns: estimate.high_ns.max(at_least),
+        }
     }
 
     /// A path outside the band whose turn to be measured has come.
@@ -175,7 +183,8 @@ impl LatencyRr {
             // Nothing is known of any path.
             return next_after(last, with_room.map(|c| c.path)).map_or(Decision::Wait { again: None }, Decision::Turn);
         };
-        let band_ns = band(best_ns);
+        let best_high_ns = candidates.iter().map(|c| self.view(query, c).high_ns).min();
+        let band_ns = band(best_high_ns.unwrap_or(u64::MAX));
 
         // A path never measured is measured at once, by one request at a time.
         let unknown = |c: &&Candidate| c.oldest.is_none() && self.estimate(c.path, query.class).mean_ns == 0;
