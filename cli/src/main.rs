@@ -109,8 +109,10 @@ fn fail(code: u8, message: &dyn Display) -> ExitCode {
 fn usage(error: &clap::Error) -> ExitCode {
     if matches!(error.kind(), ErrorKind::ValueValidation | ErrorKind::InvalidValue) {
         let message = error.render().to_string();
-        let line = message.lines().next().unwrap_or_default();
-        return fail(USAGE, &line.strip_prefix("error: ").unwrap_or(line));
+        // Up to the first blank line is the error, after it come hints.
+        let words: Vec<_> = message.split("\n\n").take(1).flat_map(str::split_whitespace).collect();
+        let line = words.join(" ");
+        return fail(USAGE, &line.strip_prefix("error: ").unwrap_or(&line));
     }
     // Nothing is left to do if the terminal is gone.
     let _ = error.print();

@@ -54,7 +54,7 @@ pub(crate) fn table<const N: usize>(columns: [Column; N], rows: impl IntoIterato
             table.modify(Columns::one(index), Alignment::right());
         }
     }
-    table.to_string().lines().map(|line| format!("{}\n", line.trim_end())).collect()
+    table.to_string().lines().flat_map(|line| [line.trim_end(), "\n"]).collect()
 }
 
 /// The value, or `-` where there is none.

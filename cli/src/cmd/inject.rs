@@ -12,7 +12,7 @@ use crate::output::{Column, Output, table};
 pub(crate) enum Command {
     /// Impair a path, in place of what impaired it before
     Set {
-        /// An address (tcp://127.0.0.1:4421 or 127.0.0.1:4421), an index of `path list`, or `all`
+        /// An address (`tcp://127.0.0.1:4421`, or without `tcp://`), an index of `path list`, or `all`
         path: PathSelector,
         /// Time added to each I/O, 1us to 60s; such as 500us, 30ms or 1.5s
         #[arg(long, value_name = "TIME", value_parser = latency)]

@@ -39,7 +39,7 @@ impl Command {
 
 /// Narrows a command to one disk.
 #[derive(Debug, clap::Args)]
-struct DiskArg {
+pub(crate) struct DiskArg {
     /// Only this disk; every disk if left out
     #[arg(long, value_name = "DISK")]
     disk: Option<String>,

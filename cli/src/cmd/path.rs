@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use clap::Subcommand;
 use mpath_api::client::Client;
-use mpath_api::types::{OpStats, Path};
+use mpath_api::types::{AnaState, OpStats, Path};
 
 use super::DiskArg;
 use crate::Failure;
@@ -13,6 +13,10 @@ use crate::output::{Column, Output, or_dash, table};
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// List paths: state, share of the I/Os, counters and latencies since the daemon started
+    ///
+    /// STATE adds the ANA state where it is not optimized; SHARE is of the disk's I/Os; BUSY counts
+    /// I/Os in flight, ERRS failed attempts; RD50 to WR99 are the median and the 99th percentile of
+    /// reads and of writes; INJ is the latency injected. More is in -o json.
     List(DiskArg),
 }
 
@@ -30,15 +34,14 @@ fn for_people(paths: &[Path]) -> String {
         Column::Number("#"),
         Column::Text("ADDRESS"),
         Column::Text("STATE"),
-        Column::Text("ANA"),
         Column::Number("SHARE(%)"),
         Column::Number("IOS"),
         Column::Number("BUSY"),
         Column::Number("ERRS"),
-        Column::Number("RP50(us)"),
-        Column::Number("RP99"),
-        Column::Number("WP50(us)"),
-        Column::Number("WP99"),
+        Column::Number("RD50(us)"),
+        Column::Number("RD99(us)"),
+        Column::Number("WR50(us)"),
+        Column::Number("WR99(us)"),
         Column::Number("INJ(us)"),
     ];
     let mut text = table(columns, paths.iter().map(row));
@@ -51,15 +54,21 @@ fn for_people(paths: &[Path]) -> String {
     if text.ends_with('\n') { text } else { text + "\n" }
 }
 
-fn row(path: &Path) -> [String; 14] {
+fn state(path: &Path) -> String {
+    match path.ana_state {
+        None | Some(AnaState::Optimized) => path.state.to_string(),
+        Some(ana) => format!("{}/{ana}", path.state),
+    }
+}
+
+fn row(path: &Path) -> [String; 13] {
     let p50 = |stats: &OpStats| or_dash(stats.latency.map(|latency| latency.p50_us));
     let p99 = |stats: &OpStats| or_dash(stats.latency.map(|latency| latency.p99_us));
     [
         path.disk.clone(),
         path.index.to_string(),
         path.address.to_string(),
-        path.state.to_string(),
-        or_dash(path.ana_state),
+        state(path),
         format!("{:.1}", path.io_share * 100.0),
         path.ios().to_string(),
         path.in_flight().to_string(),

@@ -203,3 +203,30 @@ fn target(path: &str, parameters: &[(&str, Option<&str>)]) -> String {
     let query = query.finish();
     if query.is_empty() { path.into() } else { format!("{path}?{query}") }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+
+    #[test]
+    fn targets_are_encoded() {
+        assert_eq!(target("/p", &[("a", None)]), "/p");
+        assert_eq!(
+            target("/p", &[("a", Some("x y&z=/")), ("b", None), ("c", Some("\u{e4}"))]),
+            "/p?a=x+y%26z%3D%2F&c=%C3%A4"
+        );
+    }
+
+    #[test]
+    fn a_silent_daemon_costs_no_more_than_the_timeout() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("api.sock");
+        let listener = UnixListener::bind(&path).unwrap();
+        let client = Client::new(&path, Duration::from_millis(100)).unwrap();
+        let error = client.status().unwrap_err().to_string();
+        assert_eq!(error, format!("{} did not answer within 100ms", path.display()));
+        drop(listener);
+    }
+}

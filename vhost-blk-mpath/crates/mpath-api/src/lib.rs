@@ -8,14 +8,14 @@
 pub mod address;
 pub mod client;
 pub mod config;
-mod policy;
+mod policy_name;
 pub mod server;
 mod text;
 pub mod types;
 
 pub use address::PathAddress;
 pub use config::Config;
-pub use policy::PolicyKind;
+pub use mpath_core::PolicyKind;
 
 /// Where the daemon listens for API requests, and where clients look for it, unless told otherwise.
 pub const DEFAULT_API_SOCKET: &str = "/run/vhost-blk-mpath/api.sock";

@@ -1,10 +1,11 @@
 //! One entry of `disks:`.
 
+use mpath_core::PolicyKind;
 use serde::{Deserialize, Serialize};
 
 use super::value::{Bounded, DiskName, Nqn, Seconds, SocketPath};
 use crate::address::PathAddress;
-use crate::policy::{PolicyKind, policy_name};
+use crate::policy_name;
 
 /// A namespace identifier: 1 to 4294967294 (0 and 0xffffffff have other meanings on the wire).
 pub type NamespaceId = Bounded<1, { u32::MAX - 1 }>;

@@ -57,17 +57,22 @@ impl Connections {
 
     /// Whether one more can start, be it by displacing one that has not sent its request.
     pub(super) fn has_room(&self) -> bool {
-        self.tasks.len() < self.limits.connections || self.open.iter().any(|c| !c.busy.get())
+        self.open.len() < self.limits.connections || self.open.iter().any(|c| !c.busy.get())
     }
 
     /// Waits until a connection ends. Only meaningful with any open.
     pub(super) async fn reap(&mut self) {
         self.tasks.join_next().await;
+        self.forget_finished();
+    }
+
+    fn forget_finished(&mut self) {
         self.open.retain(|connection| !connection.task.is_finished());
     }
 
     pub(super) fn start(&mut self, stream: UnixStream) {
-        if self.tasks.len() >= self.limits.connections
+        self.forget_finished();
+        if self.open.len() >= self.limits.connections
             && let Some(idle) = self.open.iter().position(|c| !c.busy.get())
             && let Some(connection) = self.open.remove(idle)
         {

@@ -15,12 +15,14 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use mpath_core::PolicyKind;
+
 use self::connections::Connections;
 pub use self::error::ControlError;
 pub use self::socket::BindError;
 use self::socket::ListeningSocket;
 use crate::config::SocketPath;
-use crate::policy::PolicyKind;
+
 use crate::types::{Injection, Path, Status};
 
 /// One path, by name of disk and position.

@@ -11,6 +11,7 @@ use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Extension, Json, Router};
+use mpath_core::PolicyKind;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tokio::time::timeout;
@@ -18,7 +19,7 @@ use tokio::time::timeout;
 use super::connections::Busy;
 use super::error::{ApiError, ControlError};
 use super::{Control, Limits, PathRef};
-use crate::policy::PolicyKind;
+
 use crate::types::{DiskPolicy, ErrorCode, InjectedPath, Path, PathSelector, Policy, SetInjection, SetPolicy, Status};
 
 type Answer<T> = Result<Json<T>, ApiError>;

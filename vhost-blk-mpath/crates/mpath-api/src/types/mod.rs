@@ -4,17 +4,19 @@
 //! words with a fixed set of values (policies, states, transports) are kebab-case, as in the
 //! configuration file. Requests refuse unknown fields; answers may gain fields in later versions.
 
+mod convert;
 mod error;
 mod injection;
 
 use std::fmt;
 
+use mpath_core::PolicyKind;
 use serde::{Deserialize, Serialize};
 
 pub use self::error::{ErrorBody, ErrorCode, ErrorInfo};
 pub use self::injection::{InjectedLatency, InjectedLatencyError, InjectedPath, Injection, PathSelector, SetInjection};
 use crate::address::{PathAddress, Transport};
-use crate::policy::{PolicyKind, policy_name};
+use crate::policy_name;
 
 /// `GET /v1/status`: the daemon and its disks.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
