@@ -95,24 +95,31 @@ impl Chain {
         &self.writable
     }
 
-    /// Where the status goes. After a walk that found a defect there may be none.
+    /// Where the status of a malformed chain goes, if anywhere.
     pub(super) fn status(&self) -> Option<GuestByte> {
         self.status
     }
 
-    /// Walks the chain that starts at `head`, which is below the ring's size. `memory` is the map the chain was made for.
-    pub(super) fn walk(&mut self, memory: &GuestMemory, ring: &SplitRing, head: u16) -> Result<(), ChainDefect> {
+    /// Walks the chain that starts at `head`, which is below the ring's size, to its status byte. `memory` is the map the
+    /// chain was made for.
+    pub(super) fn walk(
+        &mut self,
+        memory: &GuestMemory,
+        ring: &SplitRing,
+        head: u16,
+    ) -> Result<GuestByte, ChainDefect> {
         self.readable.clear();
         self.writable.clear();
         (self.status, self.defect) = (None, None);
         // A chain that has no end has no status either.
         self.follow(memory, ring, head).inspect_err(|_| self.status = None)?;
-        let bytes = self.readable.bytes() + self.writable.bytes();
-        let defect = self
-            .defect
-            .or((bytes > u64::from(u32::MAX)).then_some(ChainDefect::TooLong))
-            .or(self.status.is_none().then_some(ChainDefect::NoStatus));
-        defect.map_or(Ok(()), Err)
+        if let Some(defect) = self.defect {
+            return Err(defect);
+        }
+        if self.readable.bytes() + self.writable.bytes() > u64::from(u32::MAX) {
+            return Err(ChainDefect::TooLong);
+        }
+        self.status.ok_or(ChainDefect::NoStatus)
     }
 
     /// Follows the chain to its end; an error if there is none.

@@ -21,8 +21,6 @@ mod chain;
 mod queue;
 mod split;
 #[cfg(test)]
-mod test_driver;
-#[cfg(test)]
 mod tests;
 
 pub use queue::{BlkStatus, ChainToken, Queue, Request};

@@ -160,19 +160,16 @@ impl Queue {
                     return Err(error);
                 }
             };
-            let walked = self.chain.walk(&self.memory, &self.ring, head);
-            if let Err(defect) = walked {
-                tracing::debug!(queue = self.index, head, %defect, "malformed chain");
-            }
-            let Some(status) = self.chain.status() else {
-                self.ring.push_used(head, 0);
-                continue;
+            let status = match self.chain.walk(&self.memory, &self.ring, head) {
+                Ok(status) => status,
+                Err(defect) => {
+                    tracing::debug!(queue = self.index, head, %defect, "malformed chain");
+                    self.refuse(head);
+                    continue;
+                }
             };
-            let parsed = match walked {
-                Ok(()) => self.parser.parse(self.chain.readable(), self.chain.writable()),
-                Err(_) => Parsed::Answer(Answer::status(BlkStatus::IoErr)),
-            };
-            // No more than 4 GiB in a chain that parses; in others the length is not used.
+            let parsed = self.parser.parse(self.chain.readable(), self.chain.writable());
+            // The status is one of at most `u32::MAX` bytes.
             let data_bytes = (self.chain.writable().bytes() - 1) as u32;
             let token = ChainToken { queue: self.id, head, status, data_bytes, is_read: false };
             match parsed {
@@ -183,6 +180,16 @@ impl Queue {
                 Parsed::Answer(answer) => self.finish(&token, answer),
             }
         }
+    }
+
+    /// Returns a malformed chain: with a status if there is room for one. How much of it is writable before that is not
+    /// certain, so nothing is promised to be written.
+    fn refuse(&mut self, head: u16) {
+        if let Some(status) = self.chain.status() {
+            // SAFETY: the byte was just found in `self.memory`.
+            unsafe { status.write(BlkStatus::IoErr as u8) };
+        }
+        self.ring.push_used(head, 0);
     }
 
     /// Completes a request of this queue; the driver sees it after [`publish`](Self::publish).

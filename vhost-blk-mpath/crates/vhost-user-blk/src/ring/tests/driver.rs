@@ -8,10 +8,10 @@ use std::sync::Arc;
 
 use virtio_bindings::virtio_ring::{VRING_DESC_F_INDIRECT, VRING_DESC_F_NEXT, VRING_DESC_F_WRITE};
 
-use super::{Queue, QueueParts, RingLayout};
 use crate::disk::Disk;
 use crate::memory::{GuestMemory, RegionLayout};
 use crate::notify::{Kick, Notifier};
+use crate::ring::{Queue, QueueParts, RingLayout};
 
 pub(super) const NEXT: u16 = VRING_DESC_F_NEXT as u16;
 pub(super) const WRITE: u16 = VRING_DESC_F_WRITE as u16;
@@ -25,7 +25,7 @@ pub(super) const DISCARD: u64 = 1 << 13;
 pub(super) const WRITE_ZEROES: u64 = 1 << 14;
 
 /// Two adjacent regions, then nothing.
-pub(super) const MEMORY_BYTES: u64 = 0x20_0000;
+pub(super) const MEMORY_BYTES: u64 = 0x8_0000;
 const REGION_BYTES: u64 = MEMORY_BYTES / 2;
 /// Bytes of the file before and after each region that nobody may touch.
 const GUARD_BYTES: u64 = 0x1000;
@@ -40,7 +40,9 @@ pub(super) const BUFFERS: u64 = 0x1_0000;
 pub(super) struct TestDriver {
     files: [File; 2],
     pub(super) size: u16,
-    pub(super) available: u16,
+    /// Where queues start.
+    start: u16,
+    available: u16,
     seen_used: u16,
     features: u64,
     call: UnixStream,
@@ -67,7 +69,7 @@ impl TestDriver {
         notifier.set_call(fd(call_device));
         notifier.set_error(fd(error_device));
         let notifier = Arc::new(notifier);
-        Self { files, size, available: 0, seen_used: 0, features, call, error, notifier }
+        Self { files, size, start: 0, available: 0, seen_used: 0, features, call, error, notifier }
     }
 
     pub(super) fn memory(&self) -> GuestMemory {
@@ -86,7 +88,7 @@ impl TestDriver {
             available: AVAILABLE,
             used: USED,
             event_idx: self.features & EVENT_IDX != 0,
-            next_available: self.available,
+            next_available: self.start,
         };
         let kick = Arc::new(Kick::new(tempfile::tempfile().unwrap()).unwrap());
         let parts = QueueParts {
@@ -100,22 +102,35 @@ impl TestDriver {
         Queue::new(&self.memory(), parts).unwrap()
     }
 
+    /// The parts of `[address, address + bytes)` in each region: file, offset there, length.
+    fn parts(&self, address: u64, bytes: usize) -> impl Iterator<Item = (&File, u64, usize)> {
+        let (mut address, mut left) = (address, bytes);
+        std::iter::from_fn(move || {
+            let offset = address % REGION_BYTES;
+            let taken = left.min((REGION_BYTES - offset) as usize);
+            let file = self.files.get((address / REGION_BYTES) as usize)?;
+            (address, left) = (address + taken as u64, left - taken);
+            Some((file, GUARD_BYTES + offset, taken))
+        })
+        .take_while(|part| part.2 > 0)
+    }
+
     pub(super) fn write(&self, address: u64, bytes: &[u8]) {
-        for (at, byte) in (address..).zip(bytes) {
-            let file = &self.files[(at / REGION_BYTES) as usize];
-            file.write_all_at(&[*byte], GUARD_BYTES + at % REGION_BYTES).unwrap();
+        let mut rest = bytes;
+        for (file, at, taken) in self.parts(address, bytes.len()) {
+            file.write_all_at(&rest[..taken], at).unwrap();
+            rest = &rest[taken..];
         }
     }
 
     pub(super) fn read(&self, address: u64, bytes: usize) -> Vec<u8> {
-        let byte = |at: u64| {
-            let mut byte = [0];
-            self.files[(at / REGION_BYTES) as usize]
-                .read_exact_at(&mut byte, GUARD_BYTES + at % REGION_BYTES)
-                .unwrap();
-            byte[0]
-        };
-        (address..).take(bytes).map(byte).collect()
+        let mut all = Vec::new();
+        for (file, at, taken) in self.parts(address, bytes) {
+            let mut part = vec![0; taken];
+            file.read_exact_at(&mut part, at).unwrap();
+            all.extend(part);
+        }
+        all
     }
 
     /// All guest memory.
@@ -201,7 +216,7 @@ impl TestDriver {
     pub(super) fn start_at(&mut self, idx: u16) {
         self.set_available_idx(idx);
         self.write(USED + 2, &idx.to_le_bytes());
-        self.seen_used = idx;
+        (self.start, self.seen_used) = (idx, idx);
     }
 
     pub(super) fn set_available_flags(&self, flags: u16) {
