@@ -8,7 +8,7 @@ use crate::requests::InFlightList;
 use crate::retry::Hold;
 use crate::stats::ClassStats;
 use crate::window::Usage;
-use crate::{AnaState, Injection, Tag};
+use crate::{AnaState, Injection, Tag, Window};
 
 /// Most paths a disk may have: sets of paths are kept as bits of a `u64`.
 pub const MAX_PATHS: usize = 64;
@@ -63,6 +63,8 @@ pub struct Association {
     pub ana: AnaState,
     /// The controller has a volatile write cache (Identify Controller, VWC bit 0): completed writes need a flush to be durable.
     pub volatile_write_cache: bool,
+    /// Requests the queue pair can take; bounds the window on this path.
+    pub queue_depth: u16,
 }
 
 #[derive(Debug)]
@@ -97,6 +99,13 @@ impl Path {
             fenced: Vec::new(),
             stats: std::array::from_fn(|_| ClassStats::new()),
         }
+    }
+
+    /// Whether the path can take one more request now, being live.
+    pub(crate) fn has_room(&self, window: Window, bytes: u32) -> bool {
+        let depth = self.association.map_or(0, |association| association.queue_depth);
+        let window = Window { ios: window.ios.min(depth.into()), ..window };
+        self.usage.has_room(window, bytes)
     }
 
     /// The state in which the path may be given I/O, or `None`.

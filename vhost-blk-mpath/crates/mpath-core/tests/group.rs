@@ -37,7 +37,7 @@ impl Test {
     }
 
     fn up(&mut self, path: PathId, epoch: u64, ana: AnaState) {
-        let association = Association { epoch: Epoch(epoch), ana, volatile_write_cache: true };
+        let association = Association { epoch: Epoch(epoch), ana, volatile_write_cache: true, queue_depth: 1024 };
         self.group.path_up(self.now, path, association);
     }
 
@@ -366,7 +366,7 @@ fn a_flush_goes_to_every_path_with_unflushed_writes() {
 #[test]
 fn durable_writes_need_no_flush() {
     let mut t = Test::down(config(), Arc::new(DirtyPaths::new()));
-    let association = Association { epoch: Epoch(1), ana: AnaState::Optimized, volatile_write_cache: false };
+    let association = Association { epoch: Epoch(1), ana: AnaState::Optimized, volatile_write_cache: false, queue_depth: 1024 };
     t.group.path_up(t.now, P0, association);
     t.done(0, Op::Write);
     t.submit(1, Op::Flush);

@@ -239,7 +239,7 @@ impl Driver {
         let epoch = Epoch(self.paths[path].last_epoch);
         self.paths[path].live = Some((epoch, ana));
         // Path 2 has no volatile cache.
-        let association = Association { epoch, ana, volatile_write_cache: path != 2 };
+        let association = Association { epoch, ana, volatile_write_cache: path != 2, queue_depth: 1024 };
         self.group.path_up(self.now, PathId(path as u16), association);
     }
 

@@ -78,7 +78,7 @@ impl Group {
             let id = PathId(left.trailing_zeros() as u16);
             left &= left - 1;
             let path = &self.paths[id.index()];
-            let has_room = awaited & id.bit() == 0 && path.usage.has_room(self.config.window, io.bytes);
+            let has_room = awaited & id.bit() == 0 && path.has_room(self.config.window, io.bytes);
             room |= has_room;
             self.candidates.push(Candidate {
                 path: id,

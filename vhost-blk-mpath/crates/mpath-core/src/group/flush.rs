@@ -170,7 +170,7 @@ impl Group {
                         self.flushes.look_again = Some(now + LOOK_AGAIN);
                         break;
                     }
-                    if path.usable(now).is_none() || !path.usage.has_room(self.config.window, 0) {
+                    if path.usable(now).is_none() || !path.has_room(self.config.window, 0) {
                         break;
                     }
                     self.dirty.begin_flush(id, epoch)
