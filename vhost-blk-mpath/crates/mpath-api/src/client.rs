@@ -13,7 +13,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::net::UnixStream;
 use tokio::runtime::{Builder, Runtime};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use crate::types::{
     DiskPolicy, ErrorBody, ErrorInfo, InjectedPath, Path, PathSelector, Policy, SetInjection, SetPolicy, Status,
@@ -21,6 +21,9 @@ use crate::types::{
 
 /// The longest answer taken, in bytes: 256 disks of 64 paths stay below.
 const MAX_ANSWER_BYTES: usize = 32 << 20;
+
+/// Between attempts to connect to a daemon whose backlog is full.
+const BACKLOG_PAUSE: Duration = Duration::from_millis(5);
 
 /// A client for the daemon that listens on one socket. Each call is one connection and blocks; it
 /// is not for use within an asynchronous runtime.
@@ -167,12 +170,28 @@ impl Client {
         }
     }
 
+    async fn connect(&self) -> Result<UnixStream, ClientError> {
+        loop {
+            let error = match UnixStream::connect(&self.socket).await {
+                Ok(stream) => return Ok(stream),
+                Err(error) => error,
+            };
+            let socket = self.socket.clone();
+            return Err(match error.kind() {
+                // The daemon's backlog is full, and a Unix socket does not tell when it no longer is.
+                io::ErrorKind::WouldBlock => {
+                    sleep(BACKLOG_PAUSE).await;
+                    continue;
+                }
+                io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => ClientError::NotRunning { socket },
+                _ => ClientError::Connect { socket, source: error },
+            });
+        }
+    }
+
     async fn exchange(&self, request: Request<Full<Bytes>>) -> Result<(StatusCode, Bytes), ClientError> {
         let socket = || self.socket.clone();
-        let stream = UnixStream::connect(&self.socket).await.map_err(|source| match source.kind() {
-            io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => ClientError::NotRunning { socket: socket() },
-            _ => ClientError::Connect { socket: socket(), source },
-        })?;
+        let stream = self.connect().await?;
         let http = |source| ClientError::Http { socket: socket(), source };
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(http)?;
         // Ends with the call, when the runtime next runs or goes; its error reaches the sender too.
@@ -224,9 +243,11 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("api.sock");
         let listener = UnixListener::bind(&path).unwrap();
-        let client = Client::new(&path, Duration::from_millis(100)).unwrap();
-        let error = client.status().unwrap_err().to_string();
-        assert_eq!(error, format!("{} did not answer within 100ms", path.display()));
-        drop(listener);
+        let error = || Client::new(&path, Duration::from_millis(100)).unwrap().status().unwrap_err().to_string();
+        let timeout = format!("{} did not answer within 100ms", path.display());
+        assert_eq!(error(), timeout);
+        // Nor with no room in its backlog, which that connection now fills.
+        rustix::net::listen(&listener, 0).unwrap();
+        assert_eq!(error(), timeout);
     }
 }

@@ -4,14 +4,14 @@ use std::fs::{self, File};
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
 use rustix::fs::{FlockOperation, Mode, fchmod, flock};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with};
 
 use crate::config::SocketPath;
 
@@ -150,12 +150,23 @@ fn clear_stale(path: &SocketPath) -> Result<(), BindError> {
         // What else is wrong shows in the next step.
         _ => {}
     }
-    match UnixStream::connect(path.as_path()) {
-        Ok(_) => Err(BindError::Busy { path: path.clone() }),
-        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => fs::remove_file(path.as_path())
-            .map_err(|source| BindError::Step { path: path.clone(), step: Step::Replace, source }),
-        Err(source) => Err(BindError::Step { path: path.clone(), step: Step::Probe, source }),
+    match probe(path.as_path()) {
+        // No room in its backlog is also a sign of life.
+        Ok(()) | Err(Errno::AGAIN) => Err(BindError::Busy { path: path.clone() }),
+        Err(Errno::CONNREFUSED) => fs::remove_file(path.as_path()).map_err(|source| BindError::Step {
+            path: path.clone(),
+            step: Step::Replace,
+            source,
+        }),
+        Err(errno) => Err(BindError::Step { path: path.clone(), step: Step::Probe, source: errno.into() }),
     }
+}
+
+/// Connects without waiting: a process that listens may be stuck.
+fn probe(path: &Path) -> Result<(), Errno> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    connect(&socket, &SocketAddrUnix::new(path)?)
 }
 
 /// Linux gives a new socket file the mode of the socket less the umask, so the mode is set before

@@ -398,9 +398,18 @@ fn the_socket_is_private_and_replaces_only_the_dead() {
 
     let server = bind().unwrap();
     assert_eq!(std::fs::metadata(file).unwrap().permissions().mode() & 0o777, 0o600);
-    assert_eq!(refused(), format!("{path}: another process listens on this API socket; give each daemon its own"));
+    let busy = format!("{path}: another process listens on this API socket; give each daemon its own");
+    assert_eq!(refused(), busy);
     drop(server);
     assert!(!file.exists());
+
+    // Alive, but stuck.
+    let stuck = UnixListener::bind(file).unwrap();
+    rustix::net::listen(&stuck, 0).unwrap();
+    let _waiting = UnixStream::connect(file).unwrap();
+    assert_eq!(refused(), busy);
+    drop(stuck);
+    std::fs::remove_file(file).unwrap();
 
     // Left behind by a process that was killed.
     drop(UnixListener::bind(file).unwrap());
