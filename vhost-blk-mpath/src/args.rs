@@ -4,10 +4,12 @@ use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, Parser};
 use mpath_api::config::{
-    Config, DiskConfig, HostId, IoThreads, KeepAliveTmo, LoadError, NamespaceId, Nqn, QueueCount, QueueEntries, ReconnectDelay,
+    Config, DiskConfig, HostId, IoThreads, KeepAliveTmo, NamespaceId, Nqn, QueueCount, QueueEntries, ReconnectDelay,
     SocketPath, WindowBytes, WindowIos,
 };
 use mpath_api::{DEFAULT_API_SOCKET, PathAddress, PolicyKind};
+
+use crate::run::RunError;
 
 const AFTER_HELP: &str = "\
 Exit codes:
@@ -127,16 +129,16 @@ pub(crate) fn wants_capabilities() -> bool {
 
 impl Args {
     /// The configuration that flags or file describe.
-    pub(crate) fn into_config(self) -> Result<Config, LoadError> {
+    pub(crate) fn into_config(self) -> Result<Config, RunError> {
         match (self.config, self.disk) {
-            (Some(file), _) => Config::load(&file),
+            (Some(file), _) => Ok(Config::load(&file)?),
             (None, Some(disk)) => {
                 let mut config = Config::new(vec![disk.into_config()]);
                 config.api = self.host.api;
                 config.io_threads = self.host.io_threads.unwrap_or(config.io_threads);
                 config.hostnqn = self.host.hostnqn;
                 config.hostid = self.host.hostid;
-                config.validate().map_err(LoadError::Flags)?;
+                config.validate()?;
                 Ok(config)
             }
             (None, None) => unreachable!("clap asks for one of them"),

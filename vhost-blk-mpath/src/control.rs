@@ -5,8 +5,8 @@ use std::time::Instant;
 
 use mpath_api::PolicyKind;
 use mpath_api::server::{Control, ControlError, PathRef};
-use mpath_api::types::{self, Latency, OpStats, PathCounts, PathState, Status};
-use mpath_core::{ClassStats, GroupStats, Injection, OpClass, PathId};
+use mpath_api::types::{self, OpStats, PathCounts, PathState, Status};
+use mpath_core::{GroupStats, Injection, OpClass, PathId};
 use reactor::IoThreadHandle;
 use tokio::sync::oneshot;
 
@@ -26,11 +26,16 @@ impl Daemon {
 
 impl Control for Daemon {
     async fn status(&self) -> Result<Status, ControlError> {
+        let mut disks = Vec::with_capacity(self.disks.len());
+        for disk in &self.disks {
+            let queued = statistics(disk.threads()).await?.map_or(0, |stats| stats.queued);
+            disks.push(describe(disk, queued));
+        }
         Ok(Status {
             version: env!("CARGO_PKG_VERSION").into(),
             pid: std::process::id(),
             uptime_s: self.started.elapsed().as_secs(),
-            disks: self.disks.iter().map(|disk| describe(disk)).collect(),
+            disks,
         })
     }
 
@@ -40,10 +45,8 @@ impl Control for Daemon {
             let stats = statistics(disk.threads()).await?;
             let state = disk.state();
             for (index, (address, status)) in disk.config.paths.iter().zip(&state.paths).enumerate() {
-                let class = |class| {
-                    let path = stats.as_ref().and_then(|stats| stats.paths.get(index));
-                    path.map_or_else(OpStats::default, |path| summary(path.class(class)))
-                };
+                let stats = stats.as_ref().and_then(|stats| stats.paths.get(index));
+                let class = |class| stats.map_or_else(OpStats::default, |stats| stats.class(class).into());
                 paths.push(types::Path {
                     disk: disk.config.name.to_string(),
                     index: index as u16,
@@ -51,13 +54,16 @@ impl Control for Daemon {
                     transport: address.transport(),
                     state: status.state,
                     last_error: status.last_error.clone(),
-                    ana_state: status.ana.map(ana_state),
+                    ana_state: status.ana.map(types::AnaState::from),
                     cntlid: status.cntlid,
+                    resting: stats.is_some_and(|stats| stats.resting),
+                    fenced: stats.map_or(0, |stats| stats.fenced),
                     io_share: 0.0,
                     read: class(OpClass::Read),
                     write: class(OpClass::Write),
                     other: class(OpClass::Other),
-                    injection: status.injection.and_then(|injection| injected(&injection)),
+                    // One without latency impairs nothing.
+                    injection: status.injection.and_then(|injection| injection.try_into().ok()),
                 });
             }
         }
@@ -79,7 +85,7 @@ impl Control for Daemon {
     }
 
     async fn set_injection(&self, paths: &[PathRef], injection: Option<types::Injection>) -> Result<(), ControlError> {
-        let injection = injection.map(|injection| Injection::latency(injection.latency_us.duration()));
+        let injection = injection.map(Injection::from);
         let mut waits = Vec::new();
         for PathRef { disk: name, index } in paths {
             let disk = self.disk(name)?;
@@ -129,7 +135,7 @@ async fn statistics(threads: &[IoThreadHandle]) -> Result<Option<GroupStats>, Co
     Ok(total)
 }
 
-fn describe(disk: &Disk) -> types::Disk {
+fn describe(disk: &Disk, queued: u64) -> types::Disk {
     let state = disk.state();
     let namespace = disk.namespace();
     let live = state.paths.iter().filter(|path| path.state == PathState::Live).count();
@@ -144,32 +150,7 @@ fn describe(disk: &Disk) -> types::Disk {
         block_size_bytes: namespace.map_or(0, |namespace| namespace.block_bytes),
         read_only: disk.config.read_only,
         queues: disk.config.queues.get(),
+        queued,
         paths: PathCounts { total: state.paths.len() as u32, live: live as u32 },
-    }
-}
-
-fn summary(stats: &ClassStats) -> OpStats {
-    let quantile_us = |quantile| stats.latency_ns.value_at_quantile(quantile) / 1000;
-    let latency = (!stats.latency_ns.is_empty()).then(|| Latency {
-        p50_us: quantile_us(0.5),
-        p99_us: quantile_us(0.99),
-        p999_us: quantile_us(0.999),
-        max_us: stats.latency_ns.max() / 1000,
-    });
-    OpStats { ios: stats.ios, bytes: stats.bytes, in_flight: stats.in_flight, errors: stats.errors, latency }
-}
-
-fn injected(injection: &Injection) -> Option<types::Injection> {
-    let latency_us = injection.latency.try_into().ok()?;
-    Some(types::Injection { latency_us })
-}
-
-fn ana_state(state: mpath_core::AnaState) -> types::AnaState {
-    match state {
-        mpath_core::AnaState::Optimized => types::AnaState::Optimized,
-        mpath_core::AnaState::NonOptimized => types::AnaState::NonOptimized,
-        mpath_core::AnaState::Inaccessible => types::AnaState::Inaccessible,
-        mpath_core::AnaState::PersistentLoss => types::AnaState::PersistentLoss,
-        mpath_core::AnaState::Change => types::AnaState::Change,
     }
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use mpath_api::socket::ListeningSocket;
 use reactor::IoThreadHandle;
-use vhost_user_blk::{Queue, QueueSink, serve_connection};
+use vhost_user_blk::{Disk as FrontendDisk, Queue, QueueSink, ServeError, serve_connection};
 
 use crate::disk::Disk;
 
@@ -53,12 +53,13 @@ struct Shared {
 
 impl FrontendThread {
     /// Starts to accept front-ends for a disk whose namespace is known.
-    pub(crate) fn start(disk: Arc<Disk>, socket: ListeningSocket) -> io::Result<Self> {
+    pub(crate) fn start(disk: Arc<Disk>, shown: Arc<FrontendDisk>, socket: ListeningSocket) -> io::Result<Self> {
         let listener = socket.listener()?;
+        listener.set_nonblocking(false)?;
         let shared = Arc::new(Shared::default());
         let thread = thread::Builder::new().name("vhost-user".into()).spawn({
             let shared = Arc::clone(&shared);
-            move || shared.accept(&disk, &listener)
+            move || shared.accept(&disk, &shown, &listener)
         })?;
         Ok(Self { thread, shared, socket })
     }
@@ -67,7 +68,7 @@ impl FrontendThread {
     pub(crate) fn shutdown(self) {
         self.shared.ending.store(true, Ordering::SeqCst);
         // Ends a wait in accept; there is no other way to fail.
-        let _ = self.socket.wake();
+        let _ = self.socket.end_accept();
         if let Some(connection) = &*self.shared.connection.lock().unwrap_or_else(PoisonError::into_inner) {
             // Fails only if the front-end hung up first.
             let _ = connection.shutdown(Shutdown::Both);
@@ -79,7 +80,7 @@ impl FrontendThread {
 }
 
 impl Shared {
-    fn accept(&self, disk: &Arc<Disk>, listener: &UnixListener) {
+    fn accept(&self, disk: &Arc<Disk>, shown: &Arc<FrontendDisk>, listener: &UnixListener) {
         let sink = Dealer(Arc::clone(disk));
         while !self.ending.load(Ordering::SeqCst) {
             let stream = match listener.accept() {
@@ -91,13 +92,19 @@ impl Shared {
                     continue;
                 }
             };
-            if let Err(error) = self.serve(disk, stream, &sink) {
+            if let Err(error) = self.serve(disk, shown, stream, &sink) {
                 tracing::warn!(disk = %disk.config.name, %error, "front-end lost");
             }
         }
     }
 
-    fn serve(&self, disk: &Arc<Disk>, stream: UnixStream, sink: &Dealer) -> Result<(), vhost_user_blk::ServeError> {
+    fn serve(
+        &self,
+        disk: &Disk,
+        shown: &Arc<FrontendDisk>,
+        stream: UnixStream,
+        sink: &Dealer,
+    ) -> Result<(), ServeError> {
         let hang_up = stream.try_clone().ok();
         *self.connection.lock().unwrap_or_else(PoisonError::into_inner) = hang_up;
         // Whoever ended us before the line above did not see the connection; whoever comes after does.
@@ -106,7 +113,7 @@ impl Shared {
         }
         disk.set_connected(true);
         tracing::info!(disk = %disk.config.name, "front-end connected");
-        let served = serve_connection(stream, disk.frontend_disk(), sink);
+        let served = serve_connection(stream, shown, sink);
         *self.connection.lock().unwrap_or_else(PoisonError::into_inner) = None;
         disk.set_connected(false);
         tracing::info!(disk = %disk.config.name, "front-end disconnected");

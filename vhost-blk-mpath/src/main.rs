@@ -20,7 +20,6 @@ use clap::Parser;
 use tracing_subscriber::EnvFilter;
 
 use crate::args::Args;
-use crate::run::RunError;
 
 fn main() -> ExitCode {
     if args::wants_capabilities() {
@@ -31,7 +30,7 @@ fn main() -> ExitCode {
     let args = Args::parse();
     let filter = EnvFilter::builder().with_default_directive(tracing::Level::INFO.into()).from_env_lossy();
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false).init();
-    match args.into_config().map_err(RunError::from).and_then(run::run) {
+    match args.into_config().and_then(run::run) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             let _ = writeln!(std::io::stderr(), "vhost-blk-mpath: {error}");

@@ -10,9 +10,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use mpath_api::Config;
-use mpath_api::config::{DiskConfig, LoadError};
+use mpath_api::config::{ConflictError, DiskConfig, LoadError};
 use mpath_api::server::Server;
-use mpath_api::socket::{BindError, ListeningSocket};
+use mpath_api::socket::{BindError, ListeningSocket, Role};
 use mpath_core::PathId;
 use nvme_tcp::host::HostIdentity;
 use reactor::IoThreadHandle;
@@ -30,7 +30,9 @@ use crate::path::{PathError, PathTask};
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RunError {
     #[error(transparent)]
-    Config(#[from] LoadError),
+    File(#[from] LoadError),
+    #[error(transparent)]
+    Flags(#[from] ConflictError),
     #[error(transparent)]
     Host(#[from] HostError),
     #[error(transparent)]
@@ -56,7 +58,7 @@ impl RunError {
     pub(crate) fn exit_code(&self) -> ExitCode {
         ExitCode::from(match self {
             Self::System(_) => 1,
-            Self::Config(_) | Self::Host(_) => 2,
+            Self::File(_) | Self::Flags(_) | Self::Host(_) => 2,
             Self::NoPath { .. } => 3,
             Self::Bind(_) => 4,
         })
@@ -83,7 +85,7 @@ async fn serve(config: Config) -> Result<(), RunError> {
     let host = host::identity(&config)?;
     let api = Server::bind(&config.api)?;
     let sockets: Vec<_> =
-        config.disks.iter().map(|disk| ListeningSocket::bind(&disk.socket_path, None)).collect::<Result<_, _>>()?;
+        config.disks.iter().map(|disk| ListeningSocket::bind(&disk.socket_path, Role::VhostUser)).collect::<Result<_, _>>()?;
 
     let (shutdown, ends) = watch::channel(false);
     let io_threads = config.io_threads.get() as u16;
@@ -171,7 +173,10 @@ async fn serve_disks(
         .disks
         .iter()
         .zip(sockets)
-        .map(|(disk, socket)| FrontendThread::start(Arc::clone(disk), socket))
+        .map(|(disk, socket)| {
+            let shown = Arc::clone(disk.frontend().expect("a disk with a live path is known"));
+            FrontendThread::start(Arc::clone(disk), shown, socket)
+        })
         .collect::<io::Result<Vec<_>>>()?;
     for disk in &daemon.disks {
         tracing::info!(disk = %disk.config.name, socket = %disk.config.socket_path, "ready");

@@ -6,10 +6,10 @@ use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use mpath_api::PathAddress;
+use mpath_api::address::Host;
 use nvme_tcp::host::{ConfigError, ControllerError, ControllerEvent, ControllerInfo, HostController, HostQueue, PayloadSink, PayloadSource, QueueConfig, QueueError, STAGING_MIN, Tag};
-use tokio::io::AsyncReadExt;
-use tokio::io::AsyncWriteExt;
-use tokio::net::TcpStream;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpStream, lookup_host};
 use tokio::time::{sleep_until, timeout};
 
 /// How long one attempt to connect, name look-up and handshake included, may take.
@@ -39,7 +39,13 @@ pub(crate) enum TransportError {
 /// Connects a socket for one queue pair.
 pub(crate) async fn connect(address: &PathAddress) -> Result<TcpStream, TransportError> {
     let connecting = async {
-        let addresses = tokio::net::lookup_host((address.host(), address.port())).await.map_err(TransportError::Connect)?;
+        let addresses: Vec<SocketAddr> = match address.host() {
+            Host::V4(ip) => vec![(*ip, address.port()).into()],
+            Host::V6(ip) => vec![(*ip, address.port()).into()],
+            Host::Name(name) => {
+                lookup_host((name.as_str(), address.port())).await.map_err(TransportError::Connect)?.collect()
+            }
+        };
         let mut refused = TransportError::NoAddress;
         for address in addresses {
             match connect_to(address).await {
@@ -115,8 +121,8 @@ impl AdminConnection {
     /// Tells the controller that the host leaves, as far as that goes without waiting long for it.
     pub(crate) async fn shutdown(mut self) {
         const SHUTDOWN_MAX: Duration = Duration::from_millis(500);
-        self.controller.shutdown();
-        let leaving = async { while self.next_event().await.is_ok() {} };
+        self.controller.shutdown(Instant::now());
+        let leaving = async { while !matches!(self.next_event().await, Ok(ControllerEvent::ShutdownComplete) | Err(_)) {} };
         // A controller that does not answer notices by its keep-alive timer.
         let _ = timeout(SHUTDOWN_MAX, leaving).await;
     }

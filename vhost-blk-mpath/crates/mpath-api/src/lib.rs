@@ -1,5 +1,6 @@
 //! The outward faces of vhost-blk-mpath: its configuration file ([`config`]), the types of its
-//! control API ([`types`]), the server side of that API ([`server`]) and the client ([`client`]).
+//! control API ([`types`]), the server side of that API ([`server`]) and the client ([`client`]); and the sockets
+//! a daemon listens on ([`socket`]).
 //!
 //! The API is HTTP/1.1 with JSON bodies on a Unix socket.
 
@@ -10,6 +11,7 @@ pub mod client;
 pub mod config;
 mod policy_name;
 pub mod server;
+pub mod socket;
 mod text;
 pub mod types;
 

@@ -7,7 +7,6 @@
 mod connections;
 mod error;
 mod routes;
-mod socket;
 
 use std::future::Future;
 use std::io;
@@ -19,9 +18,8 @@ use mpath_core::PolicyKind;
 
 use self::connections::Connections;
 pub use self::error::ControlError;
-pub use self::socket::BindError;
-use self::socket::ListeningSocket;
 use crate::config::SocketPath;
+use crate::socket::{BindError, ListeningSocket, Role};
 
 use crate::types::{Injection, Path, Status};
 
@@ -107,14 +105,14 @@ impl Server {
     /// A socket file that nobody listens on is replaced. The directory is created if only it is
     /// missing.
     pub fn bind(path: &SocketPath) -> Result<Self, BindError> {
-        Ok(Self { socket: ListeningSocket::bind(path)?, limits: Limits::default() })
+        Ok(Self { socket: ListeningSocket::bind(path, Role::Api)?, limits: Limits::default() })
     }
 
     /// Serves until `shutdown` completes, then ends within about a second.
     ///
     /// Needs a tokio runtime with I/O and time. Fails only before the first request.
     pub async fn serve<C: Control>(self, control: Arc<C>, shutdown: impl Future<Output = ()>) -> io::Result<()> {
-        let listener = self.socket.listener()?;
+        let listener = tokio::net::UnixListener::from_std(self.socket.listener()?)?;
         let mut connections = Connections::new(routes::router(control, self.limits), self.limits);
         let mut shutdown = pin!(shutdown);
         loop {

@@ -136,6 +136,8 @@ pub enum PathState {
     Live,
     /// Worked once and was lost; attempts to bring it back go on.
     Lost,
+    /// Leads to another namespace than the disk's; it stays unused.
+    Refused,
 }
 
 impl fmt::Display for PathState {
@@ -144,6 +146,7 @@ impl fmt::Display for PathState {
             Self::Connecting => "connecting",
             Self::Live => "live",
             Self::Lost => "lost",
+            Self::Refused => "refused",
         })
     }
 }

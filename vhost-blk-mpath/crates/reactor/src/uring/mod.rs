@@ -8,7 +8,7 @@ mod recv;
 mod ring;
 mod send;
 
-pub(crate) use recv::{Received, RecvSlot};
+pub(crate) use recv::RecvSlot;
 pub(crate) use ring::{Event, Ring};
 pub use ring::RingError;
 pub(crate) use send::{SendPart, SendSlot};

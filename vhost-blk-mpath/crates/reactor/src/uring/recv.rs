@@ -100,7 +100,7 @@ impl Drop for RecvSlot {
             // The kernel may still write them: a leak is sound, a free is not.
             std::mem::forget(std::mem::take(&mut self.buffer));
             std::mem::forget(std::mem::take(&mut self.iovecs));
-            std::mem::forget(std::mem::replace(&mut self.message: empty_message(), empty_message()));
+            std::mem::forget(std::mem::replace(&mut self.message, empty_message()));
         }
     }
 }

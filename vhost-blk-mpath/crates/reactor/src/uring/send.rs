@@ -129,7 +129,7 @@ impl Drop for SendSlot {
             // The kernel may still read them: a leak is sound, a free is not.
             std::mem::forget(std::mem::take(&mut self.staging));
             std::mem::forget(std::mem::take(&mut self.iovecs));
-            std::mem::forget(std::mem::replace(&mut self.message: empty_message(), empty_message()));
+            std::mem::forget(std::mem::replace(&mut self.message, empty_message()));
         }
     }
 }

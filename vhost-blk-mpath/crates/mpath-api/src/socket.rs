@@ -1,4 +1,4 @@
-//! The API's socket file: private from its first moment, and gone at the end.
+//! A Unix socket that a daemon listens on: never taken from another process, and its file gone at the end.
 
 use std::fs::{self, File};
 use std::io;
@@ -11,41 +11,69 @@ use std::time::Duration;
 
 use rustix::fs::{FlockOperation, Mode, fchmod, flock};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with};
+use rustix::net::{
+    AddressFamily, Shutdown, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, shutdown, socket_with,
+};
 
 use crate::config::SocketPath;
 
 /// Connections that may wait to be accepted.
 const BACKLOG: i32 = 128;
 
-/// Why the API's socket could not be created.
+/// What a socket is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// The control API: for its owner only (mode 0600) from its first moment, whatever the umask.
+    Api,
+    /// A disk's vhost-user socket: QEMU often runs as another user, so the umask decides.
+    VhostUser,
+}
+
+impl std::fmt::Display for Role {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Api => "API socket",
+            Self::VhostUser => "vhost-user socket",
+        })
+    }
+}
+
+/// Why a socket could not be created.
 #[derive(Debug, thiserror::Error)]
 pub enum BindError {
     /// Another process answers there.
-    #[error("{path}: another process listens on this API socket; give each daemon its own")]
+    #[error("{path}: another process listens on this {role}; give each daemon its own")]
     Busy {
         /// The socket.
         path: SocketPath,
+        /// What it was to be.
+        role: Role,
     },
     /// Something else has that name, and is not ours to remove.
-    #[error("{path}: exists and is no socket; remove it or name another API socket")]
+    #[error("{path}: exists and is no socket; remove it or name another {role}")]
     NotASocket {
         /// The path.
         path: SocketPath,
+        /// What it was to be.
+        role: Role,
     },
     /// The directory is missing and could not be created.
-    #[error("{path}: cannot create the API socket's directory: {source}")]
+    #[error("{path}: cannot create the directory of the {role}: {source}")]
     Directory {
         /// The socket.
         path: SocketPath,
+        /// What it was to be.
+        role: Role,
         /// The system's answer.
         source: io::Error,
     },
     /// A step failed.
-    #[error("{path}: cannot {step} the API socket: {source}")]
+    #[error("{path}: cannot {step} the {role}: {source}")]
     Step {
         /// The socket.
         path: SocketPath,
+        /// What it was to be.
+        role: Role,
         /// Which step.
         step: Step,
         /// The system's answer.
@@ -77,24 +105,27 @@ impl std::fmt::Display for Step {
     }
 }
 
-/// A socket that listens, with its file.
+/// A socket that listens, non-blocking, with its file, which goes when this does.
 #[derive(Debug)]
-pub(super) struct ListeningSocket {
+pub struct ListeningSocket {
     listener: UnixListener,
     path: PathBuf,
+    role: Role,
     /// Device and inode, so that the file of a successor is left alone.
     identity: (u64, u64),
 }
 
 impl ListeningSocket {
-    pub(super) fn bind(path: &SocketPath) -> Result<Self, BindError> {
+    /// Creates the socket and listens. A file that nobody listens on is replaced; the directory is created if only it is
+    /// missing.
+    pub fn bind(path: &SocketPath, role: Role) -> Result<Self, BindError> {
         let directory = match path.as_path().parent() {
             Some(parent) if !parent.as_os_str().is_empty() => parent,
             _ => Path::new("."),
         };
         match fs::create_dir(directory) {
             Err(source) if source.kind() != io::ErrorKind::AlreadyExists => {
-                return Err(BindError::Directory { path: path.clone(), source });
+                return Err(BindError::Directory { path: path.clone(), role, source });
             }
             _ => {}
         }
@@ -102,18 +133,24 @@ impl ListeningSocket {
         let _lock = lock_directory(directory);
         let failed = |step| {
             let path = path.clone();
-            move |source: io::Error| BindError::Step { path, step, source }
+            move |source: io::Error| BindError::Step { path, role, step, source }
         };
-        clear_stale(path)?;
-        let listener = create(path.as_path()).map_err(failed(Step::Create))?;
+        clear_stale(path, role)?;
+        let listener = create(path.as_path(), role).map_err(failed(Step::Create))?;
         let created = fs::symlink_metadata(path.as_path()).map_err(failed(Step::Create))?;
-        let socket = Self { listener, path: path.as_path().into(), identity: (created.dev(), created.ino()) };
+        let socket = Self { listener, path: path.as_path().into(), role, identity: (created.dev(), created.ino()) };
         listen(&socket.listener, BACKLOG).map_err(|e| failed(Step::Listen)(e.into()))?;
         Ok(socket)
     }
 
-    pub(super) fn listener(&self) -> io::Result<tokio::net::UnixListener> {
-        tokio::net::UnixListener::from_std(self.listener.try_clone()?)
+    /// A handle to accept with.
+    pub fn listener(&self) -> io::Result<UnixListener> {
+        self.listener.try_clone()
+    }
+
+    /// Ends waits in `accept` on every handle, for good: they fail with `EINVAL`.
+    pub fn end_accept(&self) -> io::Result<()> {
+        Ok(shutdown(&self.listener, Shutdown::Both)?)
     }
 }
 
@@ -121,7 +158,7 @@ impl Drop for ListeningSocket {
     fn drop(&mut self) {
         let ours = fs::symlink_metadata(&self.path).is_ok_and(|found| (found.dev(), found.ino()) == self.identity);
         if ours && let Err(error) = fs::remove_file(&self.path) {
-            tracing::warn!(path = %self.path.display(), %error, "the API socket stays behind");
+            tracing::warn!(path = %self.path.display(), %error, "the {} stays behind", self.role);
         }
     }
 }
@@ -141,24 +178,25 @@ fn lock_directory(directory: &Path) -> Option<File> {
 }
 
 /// Removes a socket file that nobody listens on.
-fn clear_stale(path: &SocketPath) -> Result<(), BindError> {
+fn clear_stale(path: &SocketPath, role: Role) -> Result<(), BindError> {
     match fs::symlink_metadata(path.as_path()) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         Ok(found) if !found.file_type().is_socket() => {
-            return Err(BindError::NotASocket { path: path.clone() });
+            return Err(BindError::NotASocket { path: path.clone(), role });
         }
         // What else is wrong shows in the next step.
         _ => {}
     }
     match probe(path.as_path()) {
         // No room in its backlog is also a sign of life.
-        Ok(()) | Err(Errno::AGAIN) => Err(BindError::Busy { path: path.clone() }),
+        Ok(()) | Err(Errno::AGAIN) => Err(BindError::Busy { path: path.clone(), role }),
         Err(Errno::CONNREFUSED) => fs::remove_file(path.as_path()).map_err(|source| BindError::Step {
             path: path.clone(),
+            role,
             step: Step::Replace,
             source,
         }),
-        Err(errno) => Err(BindError::Step { path: path.clone(), step: Step::Probe, source: errno.into() }),
+        Err(errno) => Err(BindError::Step { path: path.clone(), role, step: Step::Probe, source: errno.into() }),
     }
 }
 
@@ -169,12 +207,14 @@ fn probe(path: &Path) -> Result<(), Errno> {
     connect(&socket, &SocketAddrUnix::new(path)?)
 }
 
-/// Linux gives a new socket file the mode of the socket less the umask, so the mode is set before
-/// the file exists: there is no moment in which others may connect, whatever the umask.
-fn create(path: &Path) -> io::Result<UnixListener> {
+/// Linux gives a new socket file the mode of the socket less the umask, so a mode is set before the file exists: there is no
+/// moment in which others may connect.
+fn create(path: &Path, role: Role) -> io::Result<UnixListener> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-    fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
+    if role == Role::Api {
+        fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
+    }
     bind(&socket, &SocketAddrUnix::new(path)?)?;
     Ok(UnixListener::from(socket))
 }
