@@ -12,7 +12,8 @@ use crate::disk::{Disk, DiskGeometry};
 use crate::request::Op;
 
 fn disk() -> Arc<Disk> {
-    let geometry = DiskGeometry { max_discard_sectors: 64, max_write_zeroes_sectors: 64, ..DiskGeometry::new(1 << 40, 512) };
+    let geometry =
+        DiskGeometry { max_discard_sectors: 64, max_write_zeroes_sectors: 64, ..DiskGeometry::new(1 << 40, 512) };
     Arc::new(Disk::new(geometry).unwrap())
 }
 

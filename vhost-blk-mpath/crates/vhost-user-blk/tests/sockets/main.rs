@@ -1,7 +1,10 @@
-//! A disk in memory behind a socket, for the tests of this folder.
+//! A disk in memory behind a real socket, driven by front-ends that are not ours.
 
+mod frontend;
+mod guest;
 #[path = "../../examples/ram_disk/sink.rs"]
-pub(crate) mod ram_disk;
+mod ram_disk;
+mod virtio_driver;
 
 use std::os::fd::BorrowedFd;
 use std::os::unix::net::UnixListener;

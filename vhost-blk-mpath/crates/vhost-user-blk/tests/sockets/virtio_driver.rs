@@ -1,14 +1,13 @@
 //! The disk as another project's driver sees it: libblkio's virtio-driver over a real socket.
 
-mod common;
-
 use std::os::fd::{AsFd, AsRawFd};
 
-use common::{Server, geometry, wait_readable};
+use ::virtio_driver::{VhostUser, VirtioBlkFeatureFlags, VirtioBlkQueue, VirtioBlkTransport, VirtioFeatureFlags};
 use rustix::fs::{MemfdFlags, memfd_create};
 use vhost_user_blk::DiskGeometry;
-use virtio_driver::{VhostUser, VirtioBlkFeatureFlags, VirtioBlkQueue, VirtioBlkTransport, VirtioFeatureFlags};
 use vm_memory::{FileOffset, MmapRegion};
+
+use crate::{Server, geometry, wait_readable};
 
 const BUFFER_BYTES: usize = 1 << 20;
 const QUEUE_SIZE: u16 = 64;
@@ -85,7 +84,9 @@ fn the_configuration_arrives() {
     assert_eq!((u16::from(config.num_queues), u32::from(config.opt_io_size)), (4, 64));
     assert_eq!(driver.transport.max_queues(), Some(4));
     let features = VirtioBlkFeatureFlags::from_bits_truncate(driver.transport.get_features());
-    assert!(features.contains(VirtioBlkFeatureFlags::FLUSH | VirtioBlkFeatureFlags::DISCARD | VirtioBlkFeatureFlags::MQ));
+    assert!(
+        features.contains(VirtioBlkFeatureFlags::FLUSH | VirtioBlkFeatureFlags::DISCARD | VirtioBlkFeatureFlags::MQ)
+    );
     assert!(!features.contains(VirtioBlkFeatureFlags::RO));
 }
 
