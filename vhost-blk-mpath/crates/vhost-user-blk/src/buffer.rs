@@ -143,6 +143,7 @@ impl Segments {
         }
     }
 
+    #[allow(clippy::unused_self)] // it lends its lifetime
     fn slice(&self, segment: &Segment) -> VolatileSlice<'_> {
         // SAFETY: a segment lies in one mapping of `self.memory`, which the returned lifetime is bound to.
         unsafe { VolatileSlice::new(segment.start.as_ptr(), segment.bytes as usize) }

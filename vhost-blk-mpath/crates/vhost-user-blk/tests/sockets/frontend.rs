@@ -236,12 +236,13 @@ fn a_broken_queue_is_reported_and_the_others_live_on() {
     assert_eq!((bad.status(3), bad.data(3)), (OK, [2; 512]));
 }
 
+type Attempt = fn(&mut Guest) -> bool;
+type Reason = fn(&ServeError) -> bool;
+
 /// What a front-end must not ask for ends its connection with the reason; the next one is served.
 #[test]
 fn impossible_requests_end_the_connection() {
     let server = Server::start(DiskGeometry { num_queues: 4, queue_size_max: 128, ..geometry() });
-    type Attempt = fn(&mut Guest) -> bool;
-    type Reason = fn(&ServeError) -> bool;
     let cases: [(&str, Attempt, Reason); 5] = [
         (
             "size",

@@ -24,7 +24,9 @@ impl Driver {
         let features = (ring_features | VirtioFeatureFlags::VERSION_1).bits() | VirtioBlkFeatureFlags::all().bits();
         let mut transport: Box<VirtioBlkTransport> = Box::new(VhostUser::new(&server.socket(), features).unwrap());
         let mut queues = VirtioBlkQueue::setup_queues(&mut *transport, num_queues, QUEUE_SIZE).unwrap();
-        queues.iter_mut().for_each(|queue| queue.set_used_notif_enabled(true));
+        for queue in &mut queues {
+            queue.set_used_notif_enabled(true);
+        }
         let file = std::fs::File::from(memfd_create("buffers", MemfdFlags::CLOEXEC).unwrap());
         file.set_len(BUFFER_BYTES as u64).unwrap();
         let fd = file.try_clone().unwrap();

@@ -123,8 +123,8 @@ proptest! {
         is_read: bool,
         sectors in 1_u32..9,
         sector in 0_u64..1 << 30,
-        readable_cuts in prop::collection::vec(0.0..1.0_f64, 0..4),
-        writable_cuts in prop::collection::vec(0.0..1.0_f64, 0..4),
+        readable_cuts in prop::collection::vec(0..10_000_usize, 0..4),
+        writable_cuts in prop::collection::vec(0..10_000_usize, 0..4),
         direct in 0_usize..12,
         order in Just((0..12_u64).collect::<Vec<_>>()).prop_shuffle(),
         status in prop_oneof![Just(BlkStatus::Ok), Just(BlkStatus::IoErr)],
@@ -140,9 +140,8 @@ proptest! {
         if is_read { writable_bytes += bytes as usize } else { readable.extend(&data) }
 
         // Pieces of both runs of bytes, scattered over memory.
-        let pieces = |len: usize, cuts: &[f64]| {
-            #[allow(clippy::cast_sign_loss)]
-            let mut at: Vec<usize> = cuts.iter().map(|cut| (cut * len as f64) as usize).chain([0, len]).collect();
+        let pieces = |len: usize, cuts: &[usize]| {
+            let mut at: Vec<usize> = cuts.iter().map(|cut| cut % (len + 1)).chain([0, len]).collect();
             at.sort_unstable();
             at.windows(2).map(|pair| pair[0]..pair[1]).collect::<Vec<_>>()
         };
