@@ -18,9 +18,18 @@ struct Segment {
     bytes: u32,
 }
 
+// SAFETY: a mapping is the same on every thread, and a segment is followed only in `Segments`, which keeps it mapped, by
+// volatile accesses, which need no exclusive owner.
+unsafe impl Send for Segment {}
+// SAFETY: as for Send; a shared reference allows the same volatile accesses only.
+unsafe impl Sync for Segment {}
+
 /// One byte of mapped guest memory; valid as [`Segment`] is.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct GuestByte(NonNull<u8>);
+
+// SAFETY: a mapping is the same on every thread; who writes the byte promises that it is still there.
+unsafe impl Send for GuestByte {}
 
 impl GuestByte {
     /// Writes the byte.
@@ -43,12 +52,6 @@ pub struct Segments {
     list: SmallVec<[Segment; INLINE_SEGMENTS]>,
     bytes: u64,
 }
-
-// SAFETY: the pointers lead into shared mappings that `memory` keeps alive wherever the list goes; they are only followed
-// by volatile accesses, which need no exclusive owner.
-unsafe impl Send for Segments {}
-// SAFETY: as for Send; a shared reference allows the same volatile accesses only.
-unsafe impl Sync for Segments {}
 
 impl Segments {
     pub(crate) fn new(memory: Arc<GuestMemory>) -> Self {
@@ -140,6 +143,7 @@ impl Segments {
         }
     }
 
+    #[allow(clippy::unused_self)] // it lends its lifetime
     fn slice(&self, segment: &Segment) -> VolatileSlice<'_> {
         // SAFETY: a segment lies in one mapping of `self.memory`, which the returned lifetime is bound to.
         unsafe { VolatileSlice::new(segment.start.as_ptr(), segment.bytes as usize) }

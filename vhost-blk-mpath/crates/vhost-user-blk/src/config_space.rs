@@ -41,6 +41,11 @@ pub(crate) fn read(space: &[u8], offset: u32, size: u32) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
+    use std::mem::offset_of;
+
+    // The kernel's own structure is the judge of the offsets.
+    use virtio_bindings::virtio_blk::virtio_blk_config as C;
+
     use super::*;
 
     #[test]
@@ -56,9 +61,6 @@ mod tests {
             ..DiskGeometry::new(0x0102_0304_0506_0708, 4096)
         };
         let space = bytes(&geometry, true);
-        // The kernel's own structure is the judge of the offsets.
-        use std::mem::offset_of;
-        use virtio_bindings::virtio_blk::virtio_blk_config as C;
         let u16_at = |at: usize| u16::from_le_bytes([space[at], space[at + 1]]);
         let u32_at = |at: usize| u32::from(u16_at(at)) | u32::from(u16_at(at + 2)) << 16;
         assert_eq!(space[..8], 0x0102_0304_0506_0708_u64.to_le_bytes());

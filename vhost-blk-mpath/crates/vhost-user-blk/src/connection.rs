@@ -18,8 +18,8 @@ use std::sync::Arc;
 use vhost::VhostUserMemoryRegionBase as RegionBase;
 use vhost::vhost_user::message::{
     VhostTransferStateDirection, VhostTransferStatePhase, VhostUserConfigFlags, VhostUserInflight, VhostUserLog,
-    VhostUserMemoryRegion, VhostUserShMemConfig, VhostUserSharedMsg, VhostUserSingleMemoryRegion, VhostUserVringAddrFlags,
-    VhostUserVringState,
+    VhostUserMemoryRegion, VhostUserShMemConfig, VhostUserSharedMsg, VhostUserSingleMemoryRegion,
+    VhostUserVringAddrFlags, VhostUserVringState,
 };
 use vhost::vhost_user::{
     Error as MessageError, GpuBackend, Result as MessageResult, VhostUserBackendReqHandlerMut,
@@ -270,9 +270,7 @@ impl VhostUserBackendReqHandlerMut for Connection<'_> {
             .ok_or(RequestError::NoKick(index.into()))
             .and_then(|file| Kick::new(file).map_err(RequestError::Kick))
             .map_err(ServeError::from);
-        let changed = kick.and_then(|kick| {
-            self.change_vring(index.into(), |vring| vring.kick = Some(Arc::new(kick)))
-        });
+        let changed = kick.and_then(|kick| self.change_vring(index.into(), |vring| vring.kick = Some(Arc::new(kick))));
         self.report(changed)
     }
 

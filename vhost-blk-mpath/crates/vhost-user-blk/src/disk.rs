@@ -101,7 +101,8 @@ impl DiskGeometry {
         if !block_size.is_power_of_two() || !(512..=65536).contains(&block_size) {
             return Err(GeometryError::BlockSize(block_size));
         }
-        if self.capacity_sectors.checked_mul(SECTOR_BYTES).is_none_or(|bytes| !bytes.is_multiple_of(block_size.into())) {
+        if self.capacity_sectors.checked_mul(SECTOR_BYTES).is_none_or(|bytes| !bytes.is_multiple_of(block_size.into()))
+        {
             return Err(GeometryError::Capacity { sectors: self.capacity_sectors, block_size });
         }
         if !(1..=NUM_QUEUES_MAX).contains(&self.num_queues) {
@@ -245,10 +246,7 @@ mod tests {
             (DiskGeometry { num_queues: 257, ..geometry() }, GeometryError::NumQueues(257)),
             (DiskGeometry { queue_size_max: 100, ..geometry() }, GeometryError::QueueSize(100)),
             (DiskGeometry { seg_max: 0, ..geometry() }, GeometryError::SegMax(0)),
-            (
-                DiskGeometry { size_max: 512, ..geometry() },
-                GeometryError::SizeMax { size_max: 512, block_size: 4096 },
-            ),
+            (DiskGeometry { size_max: 512, ..geometry() }, GeometryError::SizeMax { size_max: 512, block_size: 4096 }),
             (
                 DiskGeometry { max_discard_sectors: 0x80_0000, ..geometry() },
                 GeometryError::RangeSectors { sectors: 0x80_0000, block_size: 4096 },

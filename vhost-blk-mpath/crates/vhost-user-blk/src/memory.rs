@@ -118,10 +118,7 @@ impl GuestMemory {
             (have.guest_start, have.user_start, have.bytes) == (layout.guest_start, layout.user_start, layout.bytes)
         };
         let mut regions = self.regions.clone();
-        let at = regions
-            .iter()
-            .position(same)
-            .ok_or(MemoryError::NoSuchRegion { guest_start: layout.guest_start })?;
+        let at = regions.iter().position(same).ok_or(MemoryError::NoSuchRegion { guest_start: layout.guest_start })?;
         regions.remove(at);
         Ok(Self { regions })
     }

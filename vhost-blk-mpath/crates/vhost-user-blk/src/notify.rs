@@ -61,10 +61,10 @@ impl Notifier {
 
 fn write_one(file: &Mutex<Option<File>>) {
     let file = file.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(mut file) = file.as_ref() {
-        if let Err(error) = file.write_all(&1_u64.to_ne_bytes()) {
-            // A full counter means the driver is awake; anything else means it is gone, which the socket will tell.
-            tracing::debug!(%error, "cannot signal the driver");
-        }
+    // A full counter means that the other side is awake; anything else that it is gone, which the socket will tell.
+    if let Some(mut file) = file.as_ref()
+        && let Err(error) = file.write_all(&1_u64.to_ne_bytes())
+    {
+        tracing::debug!(%error, "cannot signal the front-end");
     }
 }

@@ -62,22 +62,16 @@ pub(crate) enum Parsed {
 #[derive(Debug)]
 pub(crate) struct Parser {
     disk: Arc<Disk>,
-    discard: bool,
-    write_zeroes: bool,
-    flush: bool,
-    config_wce: bool,
+    features: u64,
 }
 
 impl Parser {
     pub(crate) fn new(disk: Arc<Disk>, features: u64) -> Self {
-        let has = |feature: u32| features & (1 << feature) != 0;
-        Self {
-            disk,
-            discard: has(VIRTIO_BLK_F_DISCARD),
-            write_zeroes: has(VIRTIO_BLK_F_WRITE_ZEROES),
-            flush: has(VIRTIO_BLK_F_FLUSH),
-            config_wce: has(VIRTIO_BLK_F_CONFIG_WCE),
-        }
+        Self { disk, features }
+    }
+
+    fn has(&self, feature: u32) -> bool {
+        self.features & (1 << feature) != 0
     }
 
     /// Parses one chain; `writable` ends with the status byte, so it has at least one.
@@ -111,8 +105,10 @@ impl Parser {
                 writable.copy_from(0, id);
                 Ok(Parsed::Answer(Answer { status: BlkStatus::Ok, filled: id.len() as u32 }))
             }
-            VIRTIO_BLK_T_DISCARD if self.discard => self.range(readable, payload_bytes, true),
-            VIRTIO_BLK_T_WRITE_ZEROES if self.write_zeroes => self.range(readable, payload_bytes, false),
+            VIRTIO_BLK_T_DISCARD if self.has(VIRTIO_BLK_F_DISCARD) => self.range(readable, payload_bytes, true),
+            VIRTIO_BLK_T_WRITE_ZEROES if self.has(VIRTIO_BLK_F_WRITE_ZEROES) => {
+                self.range(readable, payload_bytes, false)
+            }
             _ => Err(BlkStatus::Unsupp),
         }
     }
@@ -176,6 +172,6 @@ impl Parser {
     /// Whether writes must be stable when they complete (5.2.6.2). Without `FLUSH` the driver has no other way to make them
     /// so; with `CONFIG_WCE` it chooses.
     fn write_through(&self) -> bool {
-        !self.flush || (self.config_wce && !self.disk.writeback())
+        !self.has(VIRTIO_BLK_F_FLUSH) || (self.has(VIRTIO_BLK_F_CONFIG_WCE) && !self.disk.writeback())
     }
 }

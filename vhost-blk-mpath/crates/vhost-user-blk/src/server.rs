@@ -14,6 +14,7 @@ use crate::ring::{Queue, RingError};
 /// Where queues run: the I/O threads, as a connection sees them.
 pub trait QueueSink: Send + Sync {
     /// Moves a queue into its I/O thread. An `Err` gives it back: no thread can take it, and the connection ends.
+    #[allow(clippy::result_large_err)] // moved once a set-up
     fn start(&self, queue: Queue) -> Result<(), Queue>;
 
     /// Takes queue `index` out of its I/O thread, drained: the thread pops no more, and every request popped before has been

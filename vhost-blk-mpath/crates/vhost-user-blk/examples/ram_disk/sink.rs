@@ -1,5 +1,7 @@
 //! A disk in memory: one thread a queue, blocking on the kick descriptor.
 
+#![allow(clippy::unwrap_used)] // a panic is the right end here
+
 use std::collections::HashMap;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -16,13 +18,13 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What the disk was asked to do so far.
 #[derive(Debug, Default)]
-pub struct Counters {
-    pub flushes: u64,
-    pub durable_writes: u64,
-    pub starts: u64,
+pub(crate) struct Counters {
+    pub(crate) flushes: u64,
+    pub(crate) durable_writes: u64,
+    pub(crate) starts: u64,
 }
 
-pub struct RamDisk {
+pub(crate) struct RamDisk {
     bytes: Arc<RwLock<Vec<u8>>>,
     counters: Arc<Mutex<Counters>>,
     running: Mutex<HashMap<u16, Worker>>,
@@ -35,7 +37,7 @@ struct Worker {
 }
 
 impl RamDisk {
-    pub fn new(disk: &Disk) -> Self {
+    pub(crate) fn new(disk: &Disk) -> Self {
         let bytes = vec![0; (disk.geometry().capacity_sectors * SECTOR_BYTES) as usize];
         let (bytes, counters) = (Arc::new(RwLock::new(bytes)), Arc::default());
         Self { bytes, counters, running: Mutex::default() }
@@ -43,7 +45,7 @@ impl RamDisk {
 
     /// Puts `contents` at the start of the disk.
     #[allow(dead_code)] // the tests have no use for it
-    pub fn load(&self, contents: &[u8]) {
+    pub(crate) fn load(&self, contents: &[u8]) {
         let mut bytes = self.bytes.write().unwrap();
         for (byte, value) in bytes.iter_mut().zip(contents) {
             *byte = *value;
@@ -51,12 +53,12 @@ impl RamDisk {
     }
 
     #[allow(dead_code)] // the example has no use for it
-    pub fn counters(&self) -> Arc<Mutex<Counters>> {
+    pub(crate) fn counters(&self) -> Arc<Mutex<Counters>> {
         Arc::clone(&self.counters)
     }
 
     #[allow(dead_code)] // the example has no use for it
-    pub fn running(&self) -> usize {
+    pub(crate) fn running(&self) -> usize {
         self.running.lock().unwrap().len()
     }
 }

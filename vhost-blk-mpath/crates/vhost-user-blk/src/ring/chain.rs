@@ -102,12 +102,7 @@ impl Chain {
 
     /// Walks the chain that starts at `head`, which is below the ring's size, to its status byte. `memory` is the map the
     /// chain was made for.
-    pub(super) fn walk(
-        &mut self,
-        memory: &GuestMemory,
-        ring: &SplitRing,
-        head: u16,
-    ) -> Result<GuestByte, ChainDefect> {
+    pub(super) fn walk(&mut self, memory: &GuestMemory, ring: &SplitRing, head: u16) -> Result<GuestByte, ChainDefect> {
         self.readable.clear();
         self.writable.clear();
         (self.status, self.defect) = (None, None);

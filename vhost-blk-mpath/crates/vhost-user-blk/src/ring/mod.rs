@@ -23,9 +23,9 @@ mod split;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use queue::QueueParts;
 pub use queue::{BlkStatus, ChainToken, Queue, Request};
 pub use split::QueueError;
-pub(crate) use queue::QueueParts;
 pub(crate) use split::RingLayout;
 
 /// Why a ring could not be set up.

@@ -41,9 +41,6 @@ pub struct ChainToken {
     is_read: bool,
 }
 
-// SAFETY: the status byte is only written by the queue that made the token, which keeps it mapped on whatever thread it is.
-unsafe impl Send for ChainToken {}
-
 /// One block request of the guest, checked against the disk.
 #[derive(Debug)]
 pub struct Request {

@@ -6,6 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
+use rustix::fs::{MemfdFlags, memfd_create};
 use virtio_bindings::virtio_ring::{VRING_DESC_F_INDIRECT, VRING_DESC_F_NEXT, VRING_DESC_F_WRITE};
 
 use crate::disk::Disk;
@@ -53,7 +54,7 @@ pub(super) struct TestDriver {
 impl TestDriver {
     pub(super) fn new(size: u16, features: u64) -> Self {
         let files = [(); 2].map(|()| {
-            let file = tempfile::tempfile().unwrap();
+            let file = File::from(memfd_create("region", MemfdFlags::CLOEXEC).unwrap());
             file.set_len(REGION_BYTES + 2 * GUARD_BYTES).unwrap();
             for at in [0, GUARD_BYTES + REGION_BYTES] {
                 file.write_all_at(&[GUARD; GUARD_BYTES as usize], at).unwrap();
@@ -90,7 +91,7 @@ impl TestDriver {
             event_idx: self.features & EVENT_IDX != 0,
             next_available: self.start,
         };
-        let kick = Arc::new(Kick::new(tempfile::tempfile().unwrap()).unwrap());
+        let kick = Arc::new(Kick::new(self.files[0].try_clone().unwrap()).unwrap());
         let parts = QueueParts {
             index: 0,
             layout,

@@ -126,7 +126,8 @@ fn a_token_belongs_to_its_queue() {
     driver.make_available(0);
     let (mut first, mut second) = (driver.queue(&disk()), driver.queue(&disk()));
     let request = pop(&mut first);
-    let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| second.complete(request.token, BlkStatus::Ok)));
+    let outcome =
+        std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| second.complete(request.token, BlkStatus::Ok)));
     assert!(outcome.is_err());
 }
 
@@ -135,7 +136,7 @@ mod layout {
 
     fn assert_popped_as_read(driver: &mut TestDriver) {
         driver.make_available(0);
-            let mut queue = driver.queue(&disk());
+        let mut queue = driver.queue(&disk());
         assert_is_read(&pop(&mut queue));
     }
 
@@ -152,7 +153,7 @@ mod layout {
         let mut driver = driver(0);
         driver.chain(0, &[(HEADER, 16, 0), (DATA, 4097, WRITE)]);
         driver.make_available(0);
-            let mut queue = driver.queue(&disk());
+        let mut queue = driver.queue(&disk());
         let request = pop(&mut queue);
         assert_is_read(&request);
         queue.complete(request.token, BlkStatus::Unsupp);
@@ -200,7 +201,7 @@ mod layout {
         buffers.push((STATUS + 0x1_0000, 1, WRITE));
         driver.indirect_chain(0, TABLE + 0x1_0000, &buffers);
         driver.make_available(0);
-            let request = pop(&mut driver.queue(&disk()));
+        let request = pop(&mut driver.queue(&disk()));
         assert_eq!(request.bytes, 126 * 512);
     }
 }
@@ -327,7 +328,7 @@ mod broken {
     fn a_head_outside_of_the_table() {
         let mut driver = driver(0);
         driver.make_available(SIZE);
-            let mut queue = driver.queue(&disk());
+        let mut queue = driver.queue(&disk());
         assert_broken(&driver, &mut queue, QueueError::Head { head: SIZE, size: SIZE });
     }
 

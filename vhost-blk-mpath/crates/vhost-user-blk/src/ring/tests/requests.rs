@@ -101,7 +101,9 @@ fn reads_and_writes_outside_fail() {
 
 #[test]
 fn data_must_be_whole_blocks() {
-    let blocks = || Disk::new(DiskGeometry { max_discard_sectors: 0, max_write_zeroes_sectors: 0, block_size: 4096, ..geometry() });
+    let blocks = || {
+        Disk::new(DiskGeometry { max_discard_sectors: 0, max_write_zeroes_sectors: 0, block_size: 4096, ..geometry() })
+    };
     assert_eq!(write(disk(), ALL, 0, 513), answer(IOERR));
     assert_eq!(write(disk(), ALL, 0, 511), answer(IOERR));
     assert_eq!(write(blocks().unwrap(), ALL, 0, 512), answer(IOERR));
@@ -199,7 +201,10 @@ fn ranges_go_through() {
     assert_eq!(range(disk(), 11, &[(960, 64, 0)]), Outcome::Request { op: Op::Discard, sector: 960, bytes: 64 * 512 });
     for unmap in [false, true] {
         let op = Op::WriteZeroes { unmap, fua: false };
-        assert_eq!(range(disk(), 13, &[(1, 32, u32::from(unmap))]), Outcome::Request { op, sector: 1, bytes: 32 * 512 });
+        assert_eq!(
+            range(disk(), 13, &[(1, 32, u32::from(unmap))]),
+            Outcome::Request { op, sector: 1, bytes: 32 * 512 }
+        );
     }
     assert_eq!(range(disk(), 11, &[(0, 0, 0)]), answer(OK));
 }
