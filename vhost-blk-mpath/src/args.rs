@@ -37,7 +37,6 @@ pub(crate) struct Args {
 
     /// Print what this backend can do, as QEMU's conventions for vhost-user backends ask, and end; wins over all else
     #[arg(long)]
-    #[expect(dead_code, reason = "looked for before the command line is parsed")]
     print_capabilities: bool,
 }
 

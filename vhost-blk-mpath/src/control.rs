@@ -105,7 +105,9 @@ impl Control for Daemon {
 fn barrier(thread: &IoThreadHandle) -> oneshot::Receiver<()> {
     let (reply, wait) = oneshot::channel();
     // Nobody waits any more if the client gave up.
-    thread.barrier(Box::new(move || drop(reply.send(()))));
+    thread.barrier(Box::new(move || {
+        let _ = reply.send(());
+    }));
     wait
 }
 

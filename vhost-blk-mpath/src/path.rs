@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use mpath_core::{AnaState, Association, Epoch, PathId};
-use nvme_tcp::host::{ControllerConfig, ControllerEvent, ControllerInfo, HostController};
+use nvme_tcp::host::{ControllerEvent, ControllerInfo, HostController};
 use nvme_tcp::wire;
 use reactor::{Link, PathEvent, PathEventKind};
 use tokio::sync::{mpsc, oneshot, watch};

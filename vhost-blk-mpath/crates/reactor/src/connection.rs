@@ -126,10 +126,8 @@ impl Connection {
             return Ok(());
         }
         let received = received.map_err(LossReason::Socket)?;
-        if received.direct > 0 {
-            self.queue.received_direct(received.direct as u32);
-        }
-        let parsed = self.queue.receive(self.recv.buffered(received.buffered), requests);
+        let direct = if received.direct > 0 { self.queue.received_direct(received.direct as u32) } else { Ok(()) };
+        let parsed = direct.and_then(|()| self.queue.receive(self.recv.buffered(received.buffered), requests));
         // Commands that completed before the bytes that broke the protocol did complete.
         while let Some(completion) = self.queue.poll_completion() {
             let tag = Tag(completion.tag.0);
