@@ -1,1 +1,32 @@
-//! The target's side of a connection.
+//! The target's side of a connection, and the subsystem behind it.
+//!
+//! A [`TargetQueue`] is one connection: it takes the host's bytes and hands up commands. The caller asks the
+//! [`Subsystem`] about Connects and admin commands, executes I/O commands after [`check_io`] as it likes, and
+//! completes each command by its token.
+
+mod admin;
+mod command;
+mod controller;
+mod error;
+mod identify;
+mod logs;
+mod namespace;
+mod queue;
+mod receive;
+mod slots;
+mod subsystem;
+mod transfer;
+
+#[cfg(test)]
+mod queue_tests;
+#[cfg(test)]
+mod subsystem_tests;
+#[cfg(test)]
+mod testing;
+
+pub use admin::AdminReply;
+pub use command::{CommandToken, TargetCommand};
+pub use error::TargetError;
+pub use namespace::{ByteRange, IoScope, IoTask, IoView, Namespace, check_io};
+pub use queue::{QueueIdentity, QueueLimits, TargetQueue};
+pub use subsystem::{Refusal, Subsystem, SubsystemConfig};

@@ -1,0 +1,33 @@
+//! An NVMe/TCP target in user space: one subsystem, any number of ports, namespaces in memory or in files.
+//!
+//! It runs as a tool of its own (`mpath-target`) and inside of tests:
+//!
+//! ```
+//! use mpath_target::{ListenerConfig, NamespaceConfig, TargetConfig, TargetServer};
+//!
+//! let mut config = TargetConfig::new("nqn.2024-01.com.example:disk1");
+//! config.listeners.push(ListenerConfig::new("127.0.0.1:0".parse()?));
+//! config.namespaces.push(NamespaceConfig::memory(1 << 20));
+//! let server = TargetServer::start(config)?;
+//! assert_ne!(server.addrs()[0].port(), 0);
+//! server.shutdown();
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! A host may have its writes drained instead of fenced: when it half-closes an I/O connection, every command it has
+//! sent in full is executed and answered before the target closes its side. Disabling a controller, losing its admin
+//! connection or stopping a listener is a fence: what was not executed by then never is.
+#![forbid(unsafe_code)]
+
+mod config;
+mod identity;
+mod server;
+mod storage;
+
+pub use config::{
+    Backing, ConfigError, DEFAULT_MAX_CONNECTIONS, ListenerConfig, MAX_DELAY, MAX_LISTENERS,
+    MAX_NAMESPACES, NamespaceConfig, ParseError, TargetConfig,
+};
+pub use nvme_tcp::wire::AnaState;
+pub use server::{StartError, TargetServer};
+pub use storage::FileError;

@@ -1,0 +1,337 @@
+//! One connection, served by one thread: receive a lot, execute all of it, send all of it.
+
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use nvme_tcp::target::{AdminReply, QueueIdentity, TargetCommand, TargetQueue};
+use rustix::event::{PollFd, PollFlags, Timespec};
+
+use super::delay::DelayQueue;
+use super::execute::{execute, flush_all};
+use super::shared::{Association, Port, Shared};
+use super::wake::Wake;
+
+/// Bytes taken from the socket at once.
+const RECEIVE_BYTES: usize = 256 << 10;
+/// With so many bytes unsent, nothing more is executed or received.
+const BACKLOG_BYTES: usize = 4 << 20;
+/// Time for a connection to become a queue of a controller.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time for a host to hang up after a terminate request.
+const TERMINATE_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Why a connection ends.
+enum End {
+    /// The host has closed its side, and everything it had sent is executed and answered.
+    Finished,
+    /// A fatal protocol error; a terminate request may be pending.
+    Terminated,
+    /// The socket failed, the controller is gone, or the listener is stopped: nothing more is executed.
+    Dropped,
+}
+
+impl From<io::Error> for End {
+    fn from(_: io::Error) -> Self {
+        Self::Dropped
+    }
+}
+
+pub(super) struct Connection {
+    shared: Arc<Shared>,
+    port: Arc<Port>,
+    wake: Arc<Wake>,
+    stream: TcpStream,
+    queue: TargetQueue,
+    role: Role,
+    delayed: DelayQueue<TargetCommand>,
+    buffer: Box<[u8]>,
+    /// The host will send nothing more.
+    eof: bool,
+}
+
+#[derive(Clone)]
+enum Role {
+    /// No Connect was accepted yet; the time for it ends at this instant.
+    New(Instant),
+    Admin {
+        cntlid: u16,
+    },
+    Io(Arc<Association>),
+}
+
+impl Connection {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        port: Arc<Port>,
+        wake: Arc<Wake>,
+        stream: TcpStream,
+    ) -> io::Result<Self> {
+        stream.set_nonblocking(true)?;
+        stream.set_nodelay(true)?;
+        Ok(Self {
+            queue: TargetQueue::new(shared.limits),
+            shared,
+            port,
+            wake,
+            stream,
+            role: Role::New(Instant::now() + HANDSHAKE_TIMEOUT),
+            delayed: DelayQueue::new(),
+            buffer: vec![0; RECEIVE_BYTES].into(),
+            eof: false,
+        })
+    }
+
+    /// Serves the connection to its end.
+    pub(super) fn run(mut self) {
+        // Delays below a millisecond are to be met; by default the kernel rounds by 50 µs. Without it they are
+        // merely less exact.
+        let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
+        let Err(end) = self.serve();
+        if let Some(identity) = self.queue.identity() {
+            self.shared.control().disconnected(identity, &self.wake);
+        }
+        match end {
+            End::Finished => {}
+            End::Terminated => self.terminate(),
+            End::Dropped => {
+                // What is still in the socket must not reach the host as if all were well.
+                let _ = rustix::net::sockopt::set_socket_linger(&self.stream, Some(Duration::ZERO));
+            }
+        }
+    }
+
+    fn serve(&mut self) -> Result<std::convert::Infallible, End> {
+        loop {
+            if self.wake.is_stopped() {
+                return Err(End::Dropped);
+            }
+            let received = self.receive()?;
+            let now = Instant::now();
+            match self.role.clone() {
+                Role::New(deadline) => self.handshake(now, deadline)?,
+                Role::Admin { cntlid } => self.admin(now, cntlid)?,
+                Role::Io(association) => self.io(now, &association)?,
+            }
+            self.send()?;
+            if self.eof && self.queue.pending().is_empty() && self.is_drained() {
+                return Err(End::Finished);
+            }
+            if !received {
+                self.wait(now)?;
+            }
+        }
+    }
+
+    /// Whether everything received in full is executed. What is cut off by the end never will be, nor are
+    /// event requests that are held for good.
+    fn is_drained(&self) -> bool {
+        self.delayed.is_empty() && !self.queue.has_ready()
+    }
+
+    fn is_backlogged(&self) -> bool {
+        self.queue.pending().len() >= BACKLOG_BYTES
+    }
+
+    /// Takes what the socket has; whether there was anything.
+    fn receive(&mut self) -> Result<bool, End> {
+        if self.eof || self.is_backlogged() {
+            return Ok(false);
+        }
+        match self.stream.read(&mut self.buffer) {
+            Ok(0) => {
+                self.eof = true;
+                Ok(true)
+            }
+            Ok(bytes) => match self.queue.receive(&self.buffer[..bytes]) {
+                Ok(()) => Ok(true),
+                Err(_) => Err(End::Terminated),
+            },
+            Err(error) if is_transient(&error) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn send(&mut self) -> Result<(), End> {
+        while !self.queue.pending().is_empty() {
+            match self.stream.write(self.queue.pending()) {
+                Ok(bytes) => self.queue.sent(bytes),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    fn handshake(&mut self, now: Instant, deadline: Instant) -> Result<(), End> {
+        if now >= deadline {
+            return Err(End::Dropped);
+        }
+        // Before its Connect is accepted a queue holds one command at most.
+        let Some(command) = self.queue.poll_command() else {
+            return Ok(());
+        };
+        let connected = self
+            .shared
+            .control()
+            .connect(now, &self.port, &command, &self.wake);
+        match connected {
+            Ok((identity, association)) => {
+                self.role = match identity {
+                    QueueIdentity { cntlid, qid: 0, .. } => Role::Admin { cntlid },
+                    _ => Role::Io(association),
+                };
+                self.queue.accept(command.token, identity);
+            }
+            Err((status, result)) => self.queue.complete(command.token, status, result),
+        }
+        Ok(())
+    }
+
+    fn admin(&mut self, now: Instant, cntlid: u16) -> Result<(), End> {
+        while !self.is_backlogged()
+            && let Some(command) = self.queue.poll_command()
+        {
+            let reply = self.shared.control().admin(now, cntlid, command);
+            match reply {
+                AdminReply::Done {
+                    token,
+                    status,
+                    result,
+                } => {
+                    self.queue.complete(token, status, result);
+                }
+                AdminReply::Data { token, data } => {
+                    let fill = |offset: u32, part: &mut [u8]| {
+                        part.copy_from_slice(&data[offset as usize..][..part.len()]);
+                        Ok(())
+                    };
+                    self.queue
+                        .complete_with_data(token, data.len() as u32, fill);
+                }
+                AdminReply::Shutdown { token } => {
+                    let status = flush_all(&self.shared);
+                    self.queue.complete(token, status, 0);
+                }
+                AdminReply::Held => {}
+            }
+        }
+        let mut control = self.shared.control();
+        while let Some((token, status, result)) = control.poll_event(cntlid) {
+            self.queue.complete(token, status, result);
+        }
+        if control
+            .keep_alive_deadline(cntlid)
+            .is_some_and(|deadline| deadline <= now)
+        {
+            return Err(End::Dropped);
+        }
+        Ok(())
+    }
+
+    fn io(&mut self, now: Instant, association: &Association) -> Result<(), End> {
+        let delay = self.port.delay();
+        let view = association.view();
+        if !view.enabled || self.wake.is_stopped() {
+            return Err(End::Dropped);
+        }
+        while !self.is_backlogged() {
+            if let Some(command) = self.delayed.pop_due(now) {
+                execute(&self.shared, &view, &mut self.queue, command);
+            } else if let Some(command) = self.queue.poll_command() {
+                if delay.is_zero() {
+                    execute(&self.shared, &view, &mut self.queue, command);
+                } else {
+                    self.delayed.push(now + delay, command);
+                }
+            } else {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Sleeps until there may be something to do.
+    fn wait(&mut self, now: Instant) -> Result<(), End> {
+        let backlogged = self.is_backlogged();
+        let deadline = match &self.role {
+            // Left over from when there was a backlog.
+            _ if !backlogged && self.queue.has_ready() => Some(now),
+            Role::New(deadline) => Some(*deadline),
+            Role::Admin { cntlid } => self.shared.control().keep_alive_deadline(*cntlid),
+            Role::Io(_) if backlogged => None,
+            Role::Io(_) => self.delayed.next_due(),
+        };
+        let timeout = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        let mut events = PollFlags::empty();
+        events.set(PollFlags::IN, !self.eof && !backlogged);
+        events.set(PollFlags::OUT, !self.queue.pending().is_empty());
+        let (socket, wake) = poll(&self.stream, events, &self.wake, timeout)?;
+        if wake {
+            self.wake.drain();
+        }
+        // After the end of the host's data only a dead socket is left to be noticed.
+        if self.eof && socket.intersects(PollFlags::ERR | PollFlags::HUP) {
+            return Err(End::Dropped);
+        }
+        Ok(())
+    }
+
+    /// Gives the host the time to read a terminate request: closing at once could overtake it.
+    fn terminate(&mut self) {
+        let deadline = Instant::now() + TERMINATE_TIMEOUT;
+        let mut half_closed = false;
+        while !self.wake.is_stopped() && self.send().is_ok() {
+            if self.queue.pending().is_empty() && !half_closed {
+                half_closed = true;
+                if self.stream.shutdown(Shutdown::Write).is_err() {
+                    return;
+                }
+            }
+            match self.stream.read(&mut self.buffer) {
+                Ok(0) => return,
+                Ok(_) => continue,
+                Err(error) if is_transient(&error) => {}
+                Err(_) => return,
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            let mut events = PollFlags::IN;
+            events.set(PollFlags::OUT, !self.queue.pending().is_empty());
+            if left.is_zero() || poll(&self.stream, events, &self.wake, Some(left)).is_err() {
+                return;
+            }
+        }
+    }
+}
+
+fn is_transient(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+    )
+}
+
+/// Waits for `events` of a socket or a wake-up: what the socket has, and whether there was a wake-up.
+pub(super) fn poll(
+    socket: &impl AsFd,
+    events: PollFlags,
+    wake: &Wake,
+    timeout: Option<Duration>,
+) -> io::Result<(PollFlags, bool)> {
+    let mut fds = [
+        PollFd::new(socket, events),
+        PollFd::new(wake, PollFlags::IN),
+    ];
+    let timeout = timeout.map(|timeout| Timespec {
+        tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: timeout.subsec_nanos().into(),
+    });
+    match rustix::event::poll(&mut fds, timeout.as_ref()) {
+        Ok(_) | Err(rustix::io::Errno::INTR) => {}
+        Err(error) => return Err(error.into()),
+    }
+    Ok((fds[0].revents(), !fds[1].revents().is_empty()))
+}

@@ -1,0 +1,50 @@
+//! Wakes a thread out of its poll.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::event::{EventfdFlags, eventfd};
+
+/// A flag to stop and an eventfd to poll, shared between a thread and those who want something of it.
+pub(super) struct Wake {
+    event: OwnedFd,
+    stop: AtomicBool,
+}
+
+impl Wake {
+    pub(super) fn new() -> io::Result<Self> {
+        let event = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
+        Ok(Self {
+            event,
+            stop: AtomicBool::new(false),
+        })
+    }
+
+    /// Lets the thread's current or next poll return.
+    pub(super) fn notify(&self) {
+        // The only failure is a counter at its maximum, and then the poll returns anyway.
+        let _ = rustix::io::write(&self.event, &1u64.to_ne_bytes());
+    }
+
+    /// Tells the thread to end.
+    pub(super) fn stop(&self) {
+        self.stop.store(true, Ordering::Release);
+        self.notify();
+    }
+
+    pub(super) fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Acquire)
+    }
+
+    /// Takes all notifications so far. What they announce must be looked at afterwards, not before.
+    pub(super) fn drain(&self) {
+        let _ = rustix::io::read(&self.event, &mut [0; 8]);
+    }
+}
+
+impl AsFd for Wake {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.event.as_fd()
+    }
+}

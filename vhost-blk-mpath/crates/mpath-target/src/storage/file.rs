@@ -1,0 +1,215 @@
+//! A namespace in a file. The page cache is its volatile write cache.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::FallocateFlags;
+use rustix::io::Errno;
+
+use super::Store;
+
+/// Zeroes are written in pieces of this many bytes where the file system cannot punch holes.
+static ZEROES: [u8; 128 * 1024] = [0; 128 * 1024];
+
+/// Why a file cannot hold a namespace.
+#[derive(Debug, thiserror::Error)]
+pub enum FileError {
+    /// It could not be opened, created or extended.
+    #[error("cannot open {}: {source}", path.display())]
+    Open {
+        /// The file.
+        path: PathBuf,
+        /// What the operating system said.
+        source: io::Error,
+    },
+    /// It is a directory, device, pipe or socket.
+    #[error("{} is not a regular file: name one, or a path where one can be created", path.display())]
+    NotRegular {
+        /// The file.
+        path: PathBuf,
+    },
+    /// It is longer than the namespace asked for, so a part of it would silently be out of reach.
+    #[error(
+        "{} holds {actual} bytes but the namespace has {wanted}: give its real size, or another file",
+        path.display()
+    )]
+    Longer {
+        /// The file.
+        path: PathBuf,
+        /// Its length in bytes.
+        actual: u64,
+        /// The namespace's size in bytes.
+        wanted: u64,
+    },
+}
+
+/// A namespace whose bytes are those of a regular file.
+pub(crate) struct FileStore {
+    file: File,
+    identity: FileIdentity,
+}
+
+/// What tells one file from all others of this host, and survives renames and restarts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct FileIdentity {
+    /// Device of the file system.
+    pub(crate) dev: u64,
+    /// Inode number.
+    pub(crate) ino: u64,
+}
+
+impl FileStore {
+    /// Opens `path` for `bytes` bytes, creating it (sparse) or extending it as needed.
+    pub(crate) fn open(path: &Path, bytes: u64) -> Result<Self, FileError> {
+        let failed = |source| FileError::Open {
+            path: path.to_owned(),
+            source,
+        };
+        // Opening a pipe or a terminal may block or have effects: look first.
+        if std::fs::metadata(path).is_ok_and(|meta| !meta.is_file()) {
+            return Err(FileError::NotRegular {
+                path: path.to_owned(),
+            });
+        }
+        let mut options = File::options();
+        options.read(true).write(true).create(true).truncate(false);
+        let file = options.open(path).map_err(failed)?;
+        let meta = file.metadata().map_err(failed)?;
+        if meta.len() > bytes {
+            let path = path.to_owned();
+            return Err(FileError::Longer {
+                path,
+                actual: meta.len(),
+                wanted: bytes,
+            });
+        }
+        if meta.len() < bytes {
+            file.set_len(bytes).map_err(failed)?;
+        }
+        let identity = FileIdentity {
+            dev: meta.dev(),
+            ino: meta.ino(),
+        };
+        Ok(Self { file, identity })
+    }
+
+    /// Which file this is.
+    pub(crate) fn identity(&self) -> FileIdentity {
+        self.identity
+    }
+
+    /// Whether the file system did it; an error other than "I cannot" is passed on.
+    fn try_fallocate(&self, flags: FallocateFlags, offset: u64, bytes: u64) -> io::Result<bool> {
+        loop {
+            match rustix::fs::fallocate(&self.file, flags, offset, bytes) {
+                Ok(()) => return Ok(true),
+                Err(Errno::INTR) => {}
+                Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => return Ok(false),
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+}
+
+impl Store for FileStore {
+    fn read(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        self.file.read_exact_at(buf, offset)
+    }
+
+    fn write(&self, offset: u64, data: &[u8], fua: bool) -> io::Result<()> {
+        self.file.write_all_at(data, offset)?;
+        if fua { self.flush() } else { Ok(()) }
+    }
+
+    fn write_zeroes(&self, offset: u64, bytes: u64, deallocate: bool, fua: bool) -> io::Result<()> {
+        if bytes == 0 {
+            return Ok(());
+        }
+        let keep = FallocateFlags::KEEP_SIZE;
+        let punched =
+            deallocate && self.try_fallocate(FallocateFlags::PUNCH_HOLE | keep, offset, bytes)?;
+        if !punched && !self.try_fallocate(FallocateFlags::ZERO_RANGE | keep, offset, bytes)? {
+            let end = offset + bytes;
+            let mut at = offset;
+            while at < end {
+                let len = (end - at).min(ZEROES.len() as u64);
+                self.file.write_all_at(&ZEROES[..len as usize], at)?;
+                at += len;
+            }
+        }
+        if fua { self.flush() } else { Ok(()) }
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        self.file.sync_data()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn content_survives_a_reopen() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("disk");
+        let store = FileStore::open(&path, 1 << 20).unwrap();
+        store.write(4096, &[5; 512], true).unwrap();
+        let identity = store.identity();
+        drop(store);
+        let store = FileStore::open(&path, 1 << 20).unwrap();
+        let mut buf = [0; 1024];
+        store.read(4096, &mut buf).unwrap();
+        assert_eq!(buf[..512], [5; 512]);
+        assert_eq!(buf[512..], [0; 512]);
+        assert_eq!(store.identity(), identity);
+    }
+
+    #[test]
+    fn zeroes_and_holes_read_as_zero_and_keep_the_size() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = FileStore::open(&dir.path().join("disk"), 1 << 20).unwrap();
+        for deallocate in [false, true] {
+            store.write(0, &[1; 1 << 20], false).unwrap();
+            store
+                .write_zeroes(512, (1 << 20) - 512, deallocate, false)
+                .unwrap();
+            let mut buf = vec![9; 1 << 20];
+            store.read(0, &mut buf).unwrap();
+            assert_eq!(buf[..512], [1; 512]);
+            assert!(buf[512..].iter().all(|&byte| byte == 0));
+        }
+        assert_eq!(store.file.metadata().unwrap().len(), 1 << 20);
+    }
+
+    #[test]
+    fn a_longer_file_is_refused_and_left_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("disk");
+        std::fs::write(&path, [1; 4096]).unwrap();
+        let error = FileStore::open(&path, 2048).err().unwrap();
+        assert!(
+            matches!(
+                error,
+                FileError::Longer {
+                    actual: 4096,
+                    wanted: 2048,
+                    ..
+                }
+            ),
+            "{error}"
+        );
+        assert_eq!(std::fs::read(&path).unwrap(), [1; 4096]);
+    }
+
+    #[test]
+    fn what_is_not_a_regular_file_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let error = FileStore::open(dir.path(), 4096).err().unwrap();
+        assert!(matches!(error, FileError::NotRegular { .. }), "{error}");
+        let error = FileStore::open(Path::new("/dev/null"), 4096).err().unwrap();
+        assert!(matches!(error, FileError::NotRegular { .. }), "{error}");
+    }
+}

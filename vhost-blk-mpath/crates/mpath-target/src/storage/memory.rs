@@ -1,0 +1,221 @@
+//! A namespace in memory, allocated piece by piece when first written.
+
+use std::io;
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use super::Store;
+
+/// Bytes per chunk: the unit of allocation and of locking. Small enough that concurrent queues
+/// seldom meet, large enough that the table of chunks stays below 0.02 % of the namespace.
+const CHUNK_BYTES: u64 = 256 * 1024;
+
+/// The largest memory namespace: its table of chunks alone takes about 130 MB.
+pub(crate) const MAX_MEMORY_BYTES: u64 = 1 << 40;
+
+type Chunk = RwLock<Option<Box<[u8]>>>;
+
+/// A sparse namespace in memory. Its content is gone with the process.
+pub(crate) struct MemoryStore {
+    bytes: u64,
+    chunks: Box<[Chunk]>,
+}
+
+/// The part of one chunk that a range covers.
+struct Piece {
+    chunk: usize,
+    start: usize,
+    len: usize,
+}
+
+impl MemoryStore {
+    /// An all-zero namespace of `bytes` bytes, at most [`MAX_MEMORY_BYTES`].
+    pub(crate) fn new(bytes: u64) -> Self {
+        assert!(bytes <= MAX_MEMORY_BYTES, "checked by the configuration");
+        let chunks = bytes.div_ceil(CHUNK_BYTES);
+        Self {
+            bytes,
+            chunks: (0..chunks).map(|_| RwLock::new(None)).collect(),
+        }
+    }
+
+    /// Bytes of memory that the namespace holds at the moment.
+    #[cfg(test)]
+    pub(crate) fn allocated_bytes(&self) -> u64 {
+        let chunks = (0..self.chunks.len())
+            .filter(|&i| self.shared(i).is_some())
+            .count();
+        chunks as u64 * CHUNK_BYTES
+    }
+
+    fn pieces(&self, offset: u64, bytes: u64) -> impl Iterator<Item = Piece> + use<> {
+        let end = offset.checked_add(bytes).filter(|&end| end <= self.bytes);
+        let end = end.expect("ranges are checked against the namespace before they get here");
+        let mut at = offset;
+        std::iter::from_fn(move || {
+            let start = at % CHUNK_BYTES;
+            let len = (CHUNK_BYTES - start).min(end - at);
+            let piece = Piece {
+                chunk: (at / CHUNK_BYTES) as usize,
+                start: start as usize,
+                len: len as usize,
+            };
+            at += len;
+            (len > 0).then_some(piece)
+        })
+    }
+
+    // A panic while a chunk is locked leaves whole bytes behind, as a torn write does; so poison
+    // carries no information here.
+    fn shared(&self, chunk: usize) -> RwLockReadGuard<'_, Option<Box<[u8]>>> {
+        self.chunks[chunk]
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn exclusive(&self, chunk: usize) -> RwLockWriteGuard<'_, Option<Box<[u8]>>> {
+        self.chunks[chunk]
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Store for MemoryStore {
+    fn read(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        let mut rest = buf;
+        for piece in self.pieces(offset, rest.len() as u64) {
+            let (dst, tail) = rest.split_at_mut(piece.len);
+            match &*self.shared(piece.chunk) {
+                Some(chunk) => dst.copy_from_slice(&chunk[piece.start..][..piece.len]),
+                None => dst.fill(0),
+            }
+            rest = tail;
+        }
+        Ok(())
+    }
+
+    fn write(&self, offset: u64, data: &[u8], _fua: bool) -> io::Result<()> {
+        let mut rest = data;
+        for piece in self.pieces(offset, rest.len() as u64) {
+            let (src, tail) = rest.split_at(piece.len);
+            let mut chunk = self.exclusive(piece.chunk);
+            let chunk = chunk.get_or_insert_with(|| vec![0; CHUNK_BYTES as usize].into());
+            chunk[piece.start..][..piece.len].copy_from_slice(src);
+            rest = tail;
+        }
+        Ok(())
+    }
+
+    fn write_zeroes(
+        &self,
+        offset: u64,
+        bytes: u64,
+        _deallocate: bool,
+        _fua: bool,
+    ) -> io::Result<()> {
+        for piece in self.pieces(offset, bytes) {
+            let mut chunk = self.exclusive(piece.chunk);
+            if piece.len == CHUNK_BYTES as usize {
+                *chunk = None;
+            } else if let Some(chunk) = &mut *chunk {
+                chunk[piece.start..][..piece.len].fill(0);
+            }
+        }
+        Ok(())
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn what_was_never_written_reads_zero_and_takes_no_memory() {
+        let store = MemoryStore::new(1 << 30);
+        let mut buf = [7; 4096];
+        store.read((1 << 30) - 4096, &mut buf).unwrap();
+        assert_eq!(buf, [0; 4096]);
+        assert_eq!(store.allocated_bytes(), 0);
+    }
+
+    #[test]
+    fn deallocating_whole_chunks_gives_their_memory_back() {
+        let store = MemoryStore::new(4 * CHUNK_BYTES);
+        store
+            .write(0, &vec![1; 3 * CHUNK_BYTES as usize], false)
+            .unwrap();
+        assert_eq!(store.allocated_bytes(), 3 * CHUNK_BYTES);
+        store
+            .write_zeroes(512, 2 * CHUNK_BYTES, true, false)
+            .unwrap();
+        assert_eq!(store.allocated_bytes(), 2 * CHUNK_BYTES);
+        let mut edge = [9; 1024];
+        store.read(0, &mut edge).unwrap();
+        assert_eq!(edge[..512], [1; 512]);
+        assert_eq!(edge[512..], [0; 512]);
+        store.read(2 * CHUNK_BYTES, &mut edge).unwrap();
+        assert_eq!(edge[..512], [0; 512]);
+        assert_eq!(edge[512..], [1; 512]);
+    }
+
+    #[test]
+    fn the_last_chunk_may_be_a_part() {
+        let store = MemoryStore::new(CHUNK_BYTES + 512);
+        store.write(CHUNK_BYTES, &[3; 512], false).unwrap();
+        let mut buf = [0; 1024];
+        store.read(CHUNK_BYTES - 512, &mut buf).unwrap();
+        assert_eq!(buf[512..], [3; 512]);
+    }
+
+    #[derive(Debug, Clone)]
+    enum Step {
+        Write { block: u64, blocks: u64, value: u8 },
+        Zero { block: u64, blocks: u64 },
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        let range = (0u64..2048, 1u64..1200);
+        prop_oneof![
+            (range.clone(), 1u8..).prop_map(|((block, blocks), value)| Step::Write {
+                block,
+                blocks,
+                value
+            }),
+            range.prop_map(|(block, blocks)| Step::Zero { block, blocks }),
+        ]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+        #[test]
+        fn behaves_like_a_plain_array(steps in proptest::collection::vec(step(), 1..12)) {
+            let size = 2048 * 512usize;
+            let store = MemoryStore::new(size as u64);
+            let mut model = vec![0u8; size];
+            for step in steps {
+                let (block, blocks) = match step {
+                    Step::Write { block, blocks, .. } | Step::Zero { block, blocks } => (block, blocks),
+                };
+                let start = block as usize * 512;
+                let len = (blocks as usize * 512).min(size - start);
+                match step {
+                    Step::Write { value, .. } => {
+                        store.write(start as u64, &vec![value; len], false).unwrap();
+                        model[start..start + len].fill(value);
+                    }
+                    Step::Zero { .. } => {
+                        store.write_zeroes(start as u64, len as u64, true, false).unwrap();
+                        model[start..start + len].fill(0);
+                    }
+                }
+            }
+            let mut all = vec![1; size];
+            store.read(0, &mut all).unwrap();
+            prop_assert!(all == model);
+        }
+    }
+}

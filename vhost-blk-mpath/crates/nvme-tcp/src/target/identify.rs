@@ -1,0 +1,143 @@
+//! Identify data structures.
+
+use zerocopy::IntoBytes;
+
+use super::admin::VERSION;
+use super::controller::{KEEP_ALIVE_GRANULARITY, MAX_EVENT_REQUESTS};
+use super::namespace::Namespace;
+use super::subsystem::Subsystem;
+use crate::wire::{
+    ACTIVE_LIST_MAX, ActiveList, Cns, IDENTIFY_BYTES, IdentifyController, IdentifyNamespace,
+    LbaFormat, NamespaceDescriptors, Status,
+};
+
+/// Command Set Identifier of the NVM command set.
+const CSI_NVM: u8 = 0;
+/// ANATT: the longest a namespace stays in the change state, in seconds.
+const ANA_TRANSITION_SECONDS: u8 = 10;
+/// ANACAP: all five states are reported (bits 0–4), and a namespace never changes its group (bit 6).
+const ANA_CAPABILITIES: u8 = 0b0101_1111;
+/// CMIC: several ports (bit 0) and several controllers (bit 1).
+const CMIC_MULTI: u8 = 0b11;
+/// CQT: a connection that is lost executes nothing once its thread has seen it; this is generous.
+const QUIESCE_MILLISECONDS: u16 = 100;
+/// LPA: commands supported and effects (bit 1).
+const LPA_EFFECTS: u8 = 1 << 1;
+/// VWC: present (bit 0), Flush takes the NSID that means all (bits 2:1 = 11b).
+const WRITE_CACHE: u8 = 0b111;
+/// SGLS: supported without alignment rules (bits 1:0 = 01b), offsets in the capsule (bit 20), transport data blocks
+/// (bit 21).
+const SGL_SUPPORT: u32 = 1 | 1 << 20 | 1 << 21;
+/// NSFEAT: thin provisioning.
+const NSFEAT_THIN: u8 = 1;
+const CNTRLTYPE_IO: u8 = 1;
+
+impl Subsystem {
+    /// The data structure `cns` for controller `cntlid`.
+    pub(super) fn identify(
+        &self,
+        cntlid: u16,
+        cns: Cns,
+        nsid: u32,
+        csi: u8,
+    ) -> Result<Vec<u8>, Status> {
+        match cns {
+            Cns::NAMESPACE => Ok(identify_namespace(nsid, self.namespace(nsid)?)
+                .as_bytes()
+                .to_vec()),
+            Cns::CONTROLLER => Ok(self.identify_controller(cntlid).as_bytes().to_vec()),
+            Cns::ACTIVE_LIST => self.active_list(nsid),
+            Cns::DESCRIPTORS => {
+                let &Namespace { uuid, nguid, .. } = self.namespace(nsid)?;
+                let nguid = (nguid != [0; 16]).then_some(nguid);
+                let list = NamespaceDescriptors {
+                    uuid: Some(uuid),
+                    nguid,
+                    csi: Some(CSI_NVM),
+                    ..Default::default()
+                };
+                Ok(list.emit().to_vec())
+            }
+            // The NVM command set has nothing to add: no limits of its own, no protection information.
+            Cns::CSI_NAMESPACE if csi == CSI_NVM => {
+                self.namespace(nsid).map(|_| vec![0; IDENTIFY_BYTES])
+            }
+            Cns::CSI_CONTROLLER if csi == CSI_NVM => Ok(vec![0; IDENTIFY_BYTES]),
+            _ => Err(Status::INVALID_FIELD.with_dnr()),
+        }
+    }
+
+    fn namespace(&self, nsid: u32) -> Result<&Namespace, Status> {
+        let index = (nsid as usize).checked_sub(1);
+        let namespace = index.and_then(|index| self.config.namespaces.get(index));
+        namespace.ok_or(Status::INVALID_NAMESPACE.with_dnr())
+    }
+
+    fn active_list(&self, after: u32) -> Result<Vec<u8>, Status> {
+        if after >= 0xffff_fffe {
+            return Err(Status::INVALID_NAMESPACE.with_dnr());
+        }
+        let all = 1..=self.config.namespaces.len() as u32;
+        let list = ActiveList(
+            all.filter(|&nsid| nsid > after)
+                .take(ACTIVE_LIST_MAX)
+                .collect(),
+        );
+        Ok(list.emit().to_vec())
+    }
+
+    fn identify_controller(&self, cntlid: u16) -> IdentifyController {
+        let config = &self.config;
+        let namespaces = config.namespaces.len() as u32;
+        let mut identify = IdentifyController::blank();
+        identify.sn = IdentifyController::padded(&config.serial);
+        identify.mn = IdentifyController::padded("mpath-target");
+        identify.fr = IdentifyController::padded(env!("CARGO_PKG_VERSION"));
+        identify.cmic = CMIC_MULTI | IdentifyController::CMIC_ANA;
+        identify.mdts = (config.limits.max_transfer_bytes / 4096).max(1).ilog2() as u8;
+        identify.cntlid = cntlid.into();
+        identify.ver = VERSION.0.into();
+        identify.oaes = Self::EVENTS.0.into();
+        identify.cntrltype = CNTRLTYPE_IO;
+        identify.acl = 3;
+        identify.aerl = (MAX_EVENT_REQUESTS - 1) as u8;
+        identify.lpa = LPA_EFFECTS | IdentifyController::LPA_EXTENDED;
+        identify.kas = ((KEEP_ALIVE_GRANULARITY.as_millis() / 100) as u16).into();
+        identify.anatt = ANA_TRANSITION_SECONDS;
+        identify.anacap = ANA_CAPABILITIES;
+        identify.anagrpmax = namespaces.into();
+        identify.nanagrpid = namespaces.into();
+        identify.cqt = QUIESCE_MILLISECONDS.into();
+        identify.sqes = 0x66;
+        identify.cqes = 0x44;
+        identify.maxcmd = config.max_entries.into();
+        identify.nn = namespaces.into();
+        identify.mnan = namespaces.into();
+        identify.oncs =
+            (IdentifyController::ONCS_DSM | IdentifyController::ONCS_WRITE_ZEROES).into();
+        identify.vwc = WRITE_CACHE;
+        identify.sgls = SGL_SUPPORT.into();
+        identify.ioccsz = ((64 + config.limits.in_capsule_bytes) / 16).into();
+        identify.iorcsz = 1.into();
+        identify.msdbd = 1;
+        identify.set_subnqn(&config.nqn);
+        identify
+    }
+}
+
+fn identify_namespace(nsid: u32, namespace: &Namespace) -> IdentifyNamespace {
+    let mut identify = IdentifyNamespace::blank();
+    identify.nsze = namespace.blocks.into();
+    identify.ncap = namespace.blocks.into();
+    identify.nuse = namespace.blocks.into();
+    identify.nsfeat = NSFEAT_THIN;
+    identify.nmic = IdentifyNamespace::NMIC_SHARED;
+    identify.dlfeat = IdentifyNamespace::DLFEAT_READ_ZEROES | IdentifyNamespace::DLFEAT_DEAC;
+    identify.anagrpid = nsid.into();
+    identify.nguid = namespace.nguid;
+    identify.lbaf[0] = LbaFormat {
+        lbads: namespace.block_shift,
+        ..LbaFormat::default()
+    };
+    identify
+}

@@ -1,0 +1,237 @@
+//! The subsystem behind all connections: ports, controllers, namespaces.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use super::command::{CommandToken, TargetCommand};
+use super::controller::Controller;
+use super::namespace::{IoView, Namespace};
+use super::queue::{QueueIdentity, QueueLimits};
+use crate::wire::{
+    AnaState, AsyncEventMask, CNTLID_ANY, ConnectData, ConnectField, FabricsCommand, Nqn, Opcode,
+    Status,
+};
+
+/// CATTR: the host does not follow SQHD.
+const CATTR_NO_FLOW_CONTROL: u8 = 1 << 2;
+/// Largest CNTLID: the sixteen above are reserved (Base 3.1.1).
+const CNTLID_MAX: u16 = 0xffef;
+
+/// What a subsystem is made of; constant while it runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SubsystemConfig {
+    /// Its name.
+    pub nqn: Nqn,
+    /// Serial number, up to 20 characters of ASCII.
+    pub serial: String,
+    /// Namespaces, by NSID from 1; at most 1024.
+    pub namespaces: Vec<Namespace>,
+    /// ANA state of each port at the start, by port id from 1.
+    pub ports: Vec<AnaState>,
+    /// Limits of every connection.
+    pub limits: QueueLimits,
+    /// Entries a queue may have: 2 to 4096.
+    pub max_entries: u16,
+    /// I/O queues a controller may have, at least 1.
+    pub max_io_queues: u16,
+}
+
+/// One port; each namespace is an ANA group of its own, with the namespace's NSID as its id.
+#[derive(Debug)]
+pub(super) struct Port {
+    pub(super) change_count: u64,
+    pub(super) groups: Vec<Group>,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Group {
+    pub(super) state: AnaState,
+    pub(super) change_count: u64,
+}
+
+/// The subsystem: plain data, no I/O. Connections ask it about everything but I/O commands, for which
+/// [`io_view`](Self::io_view) and [`check_io`](super::check_io) suffice.
+#[derive(Debug)]
+pub struct Subsystem {
+    pub(super) config: SubsystemConfig,
+    pub(super) ports: Vec<Port>,
+    pub(super) controllers: BTreeMap<u16, Controller>,
+    next_cntlid: u16,
+}
+
+/// A refused Connect: status and result to answer with.
+pub type Refusal = (Status, u64);
+
+impl Subsystem {
+    /// A subsystem without controllers; they come with Connects.
+    #[must_use]
+    pub fn new(config: SubsystemConfig) -> Self {
+        let group = |&state: &AnaState| Group {
+            state,
+            change_count: 0,
+        };
+        let port = |state| Port {
+            change_count: 0,
+            groups: vec![group(state); config.namespaces.len()],
+        };
+        let ports = config.ports.iter().map(port).collect();
+        Self {
+            ports,
+            controllers: BTreeMap::new(),
+            next_cntlid: 1,
+            config,
+        }
+    }
+
+    /// What it was made of.
+    #[must_use]
+    pub fn config(&self) -> &SubsystemConfig {
+        &self.config
+    }
+
+    /// Decides on the first command of a connection to port `port`, which has to be a Connect. An admin queue
+    /// makes a new controller, an I/O queue joins one.
+    pub fn connect(
+        &mut self,
+        now: Instant,
+        port: u16,
+        command: &TargetCommand,
+    ) -> Result<QueueIdentity, Refusal> {
+        if Opcode(command.sqe.opcode) != Opcode::FABRICS {
+            return Err((Status::COMMAND_SEQUENCE_ERROR.with_dnr(), 0));
+        }
+        let fabrics = FabricsCommand::parse(&command.sqe).map_err(|status| (status, 0))?;
+        let FabricsCommand::Connect(connect) = fabrics else {
+            return Err((Status::COMMAND_SEQUENCE_ERROR.with_dnr(), 0));
+        };
+        let data = command.payload.as_slice().try_into();
+        let data: &[u8; ConnectData::LEN] =
+            data.map_err(|_| (Status::DATA_SGL_LENGTH_INVALID.with_dnr(), 0))?;
+        let data = ConnectData::parse(data).map_err(ConnectField::invalid)?;
+        if data.subnqn != self.config.nqn {
+            return Err(ConnectField::Subnqn.invalid());
+        }
+        if connect.sqsize == 0 || connect.sqsize >= self.config.max_entries {
+            return Err(ConnectField::Sqsize.invalid());
+        }
+        let mut identity = QueueIdentity {
+            cntlid: data.cntlid,
+            qid: connect.qid,
+            entries: connect.sqsize + 1,
+            flow_control: connect.cattr & CATTR_NO_FLOW_CONTROL == 0,
+        };
+        if connect.qid == 0 {
+            if data.cntlid != CNTLID_ANY {
+                return Err(ConnectField::Cntlid.invalid());
+            }
+            let cntlid = self
+                .free_cntlid()
+                .ok_or((Status::CONNECT_CONTROLLER_BUSY, 0))?;
+            let controller = Controller::new(now, port, data.hostid, data.hostnqn, connect.kato());
+            self.controllers.insert(cntlid, controller);
+            identity.cntlid = cntlid;
+            return Ok(identity);
+        }
+        let max_io_queues = self.config.max_io_queues;
+        let controller = self
+            .controllers
+            .get_mut(&data.cntlid)
+            .filter(|controller| controller.port == port);
+        let controller = controller.ok_or(ConnectField::Cntlid.invalid())?;
+        if controller.hostid != data.hostid || controller.hostnqn != data.hostnqn {
+            return Err((Status::CONNECT_INVALID_HOST.with_dnr(), 0));
+        }
+        if connect.qid > controller.io_queues_granted.unwrap_or(max_io_queues) {
+            return Err(ConnectField::Qid.invalid());
+        }
+        if !controller.is_ready() || !controller.io_queues.insert(connect.qid) {
+            return Err((Status::COMMAND_SEQUENCE_ERROR.with_dnr(), 0));
+        }
+        Ok(identity)
+    }
+
+    /// The next identifier that is not in use, so that one just given up does not come back soon.
+    fn free_cntlid(&mut self) -> Option<u16> {
+        for _ in 0..CNTLID_MAX {
+            let cntlid = self.next_cntlid;
+            self.next_cntlid = if cntlid == CNTLID_MAX { 1 } else { cntlid + 1 };
+            if !self.controllers.contains_key(&cntlid) {
+                return Some(cntlid);
+            }
+        }
+        None
+    }
+
+    /// A connection is gone. With its admin queue the controller is gone too.
+    pub fn disconnected(&mut self, identity: QueueIdentity) {
+        if identity.qid == 0 {
+            self.controllers.remove(&identity.cntlid);
+        } else if let Some(controller) = self.controllers.get_mut(&identity.cntlid) {
+            controller.io_queues.remove(&identity.qid);
+        }
+    }
+
+    /// What a controller's I/O queues have to know now; `None` if there is no such controller.
+    #[must_use]
+    pub fn io_view(&self, cntlid: u16) -> Option<IoView> {
+        let controller = self.controllers.get(&cntlid)?;
+        let port = self.port(controller.port)?;
+        Some(IoView {
+            enabled: controller.is_ready(),
+            write_cache: controller.write_cache,
+            ana: port.groups.iter().map(|group| group.state).collect(),
+        })
+    }
+
+    pub(super) fn port(&self, port: u16) -> Option<&Port> {
+        self.ports.get(usize::from(port).checked_sub(1)?)
+    }
+
+    /// Moves all namespaces to `state` as seen through port `port`, and lets its hosts know.
+    pub fn set_ana(&mut self, port: u16, state: AnaState) {
+        let index = usize::from(port).checked_sub(1);
+        let Some(changed) = index.and_then(|index| self.ports.get_mut(index)) else {
+            return;
+        };
+        if changed.groups.iter().all(|group| group.state == state) {
+            return;
+        }
+        changed.change_count += 1;
+        for group in &mut changed.groups {
+            if group.state != state {
+                *group = Group {
+                    state,
+                    change_count: changed.change_count,
+                };
+            }
+        }
+        for controller in self
+            .controllers
+            .values_mut()
+            .filter(|controller| controller.port == port)
+        {
+            if controller.event_mask.has(AsyncEventMask::ANA_CHANGE) {
+                controller.ana_event.raise();
+            }
+        }
+    }
+
+    /// An Asynchronous Event Request of this controller that is to be completed now.
+    pub fn poll_event(&mut self, cntlid: u16) -> Option<(CommandToken, Status, u64)> {
+        self.controllers.get_mut(&cntlid)?.poll_event()
+    }
+
+    /// When [`is_expired`](Self::is_expired) is to be asked next.
+    #[must_use]
+    pub fn next_timeout(&self, cntlid: u16) -> Option<Instant> {
+        self.controllers.get(&cntlid)?.keep_alive_deadline
+    }
+
+    /// Whether the host has not kept the controller alive: the admin connection has to be closed, and with it all
+    /// others of this controller.
+    #[must_use]
+    pub fn is_expired(&self, cntlid: u16, now: Instant) -> bool {
+        self.next_timeout(cntlid)
+            .is_some_and(|deadline| deadline <= now)
+    }
+}
