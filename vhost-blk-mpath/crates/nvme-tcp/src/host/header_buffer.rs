@@ -35,7 +35,7 @@ impl HeaderBuffer {
     pub(super) fn accept(
         &mut self,
         input: &mut &[u8],
-        framing: &Framing,
+        framing: Framing,
     ) -> Result<Option<Head>, ProtocolError> {
         if self.len == 0 {
             match parse(input, framing)? {
@@ -75,7 +75,7 @@ enum Progress {
     Needs(usize),
 }
 
-fn parse(bytes: &[u8], framing: &Framing) -> Result<Progress, ProtocolError> {
+fn parse(bytes: &[u8], framing: Framing) -> Result<Progress, ProtocolError> {
     if bytes.len() < CommonHeader::LEN {
         return Ok(Progress::Needs(CommonHeader::LEN));
     }

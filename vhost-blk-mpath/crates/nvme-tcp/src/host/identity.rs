@@ -4,6 +4,10 @@ use crate::wire::{IdentifyNamespace, NamespaceDescriptors};
 
 /// A namespace as one controller describes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "independent facts of the namespace"
+)]
 pub struct NamespaceIdentity {
     /// NSID.
     pub nsid: u32,

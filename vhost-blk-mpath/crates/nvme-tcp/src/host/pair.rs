@@ -229,7 +229,7 @@ impl QueuePair {
             Pdu::CapsuleCmd(sqe).emit_header(&self.tx, carried, out);
             if carried > 0 {
                 copy_payload(out, carried, self.tx.digests.data, |dst| {
-                    source.gather(owner, base, dst)
+                    source.gather(owner, base, dst);
                 });
             }
         });
@@ -269,7 +269,7 @@ impl QueuePair {
                 header.emit_header(&self.tx, length, out);
                 if copy {
                     copy_payload(out, length, self.tx.digests.data, |dst| {
-                        source.gather(owner, at, dst)
+                        source.gather(owner, at, dst);
                     });
                 }
             });

@@ -116,7 +116,7 @@ impl QueuePair {
         while !bytes.is_empty() {
             if self.receiver.incoming.is_some() {
                 self.take_data(&mut bytes, events)?;
-            } else if let Some(head) = self.receiver.header.accept(&mut bytes, &self.rx)? {
+            } else if let Some(head) = self.receiver.header.accept(&mut bytes, self.rx)? {
                 self.on_pdu(&head, events)?;
             }
         }

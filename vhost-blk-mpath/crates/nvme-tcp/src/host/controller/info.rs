@@ -28,6 +28,10 @@ pub struct ControllerConfig {
 
 /// What an association turned out to be.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "independent facts of the controller"
+)]
 pub struct ControllerInfo {
     /// CNTLID.
     pub cntlid: u16,

@@ -14,7 +14,7 @@ const ACTIVE_MAX: usize = 64 * ACTIVE_LIST_MAX;
 impl HostController {
     pub(super) fn learn_controller(&mut self) -> Result<(), ControllerError> {
         let identify = IdentifyController::parse(self.queue.data()).expect("a page was asked for");
-        self.facts.identify = Box::new(identify.clone());
+        *self.facts.identify = identify.clone();
         if identify.subnqn().ok().as_ref() != Some(&self.config.subnqn) {
             return Err(ControllerError::WrongSubsystem {
                 got: IdentifyController::text(&identify.subnqn),
@@ -24,7 +24,7 @@ impl HostController {
         if wanted != got {
             return Err(QueueError::Connect(ConnectError::WrongController { wanted, got }).into());
         }
-        if identify.sgls.get() & 3 == 0 {
+        if !matches!(identify.sgls.get() & 3, 1 | 2) {
             return Err(Unsupported::Sgls.into());
         }
         if identify.icdoff.get() != 0 {

@@ -1,0 +1,335 @@
+//! An admin queue's other end, to be changed and silenced at will.
+
+use zerocopy::IntoBytes;
+
+use super::mini_target::PduReader;
+use super::subnqn;
+use crate::wire::{
+    ActiveList, AdminCommand, AnaGroup, AnaLog, AnaState, AsyncEvent, AsyncEventMask, C2hData,
+    Capabilities, Cns, ConnectData, ConnectResult, ControllerConfiguration, ControllerStatus, Cqe,
+    FabricsCommand, FeatureId, Framing, IcResp, IdentifyController, IdentifyNamespace, LogPage,
+    NamespaceDescriptors, NumberOfQueues, Opcode, Pdu, PropertyOffset, ShutdownStatus, Sqe, Status,
+    Version,
+};
+
+/// What can be answered otherwise, or not at all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum What {
+    IcReq,
+    Connect,
+    Get(PropertyOffset),
+    Set(PropertyOffset),
+    Identify(Cns),
+    SetFeature(FeatureId),
+    Log(LogPage),
+    KeepAlive,
+    Event,
+}
+
+#[derive(Debug)]
+pub(super) struct Namespace {
+    pub(super) nsid: u32,
+    pub(super) data: IdentifyNamespace,
+    pub(super) descriptors: NamespaceDescriptors,
+}
+
+impl Namespace {
+    pub(super) fn new(nsid: u32) -> Self {
+        let mut data = IdentifyNamespace::blank();
+        data.nsze = 4096.into();
+        data.nmic = IdentifyNamespace::NMIC_SHARED;
+        data.anagrpid = 1.into();
+        data.lbaf[0].lbads = 12;
+        data.noiob = 32.into();
+        let descriptors = NamespaceDescriptors {
+            uuid: Some([nsid as u8; 16]),
+            csi: Some(0),
+            ..Default::default()
+        };
+        Self {
+            nsid,
+            data,
+            descriptors,
+        }
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct AdminTarget {
+    reader: PduReader,
+    pub(super) out: Vec<u8>,
+    pub(super) cap: Capabilities,
+    pub(super) identify: IdentifyController,
+    pub(super) namespaces: Vec<Namespace>,
+    pub(super) ana: AnaLog,
+    /// How often CSTS is read before it changes.
+    pub(super) slow: u32,
+    pub(super) fatal: bool,
+    pub(super) granted: NumberOfQueues,
+    /// What is answered with a status, and a result.
+    pub(super) refuse: Vec<(What, Status, u64)>,
+    pub(super) mute: Vec<What>,
+    /// All that was asked.
+    pub(super) seen: Vec<What>,
+    cc: ControllerConfiguration,
+    event: Option<u16>,
+    pub(super) events: AsyncEventMask,
+}
+
+impl AdminTarget {
+    pub(super) fn new() -> Self {
+        let mut identify = IdentifyController::blank();
+        identify.sn = IdentifyController::padded("SN0001");
+        identify.mn = IdentifyController::padded("Test Model");
+        identify.fr = IdentifyController::padded("1.0");
+        identify.cmic = IdentifyController::CMIC_ANA;
+        identify.mdts = 8;
+        identify.cntlid = 5.into();
+        identify.oaes = AsyncEventMask::ANA_CHANGE
+            .or(AsyncEventMask::NAMESPACE_ATTRIBUTE)
+            .0
+            .into();
+        identify.crdt = [1.into(), 20.into(), 300.into()];
+        identify.ciu = 3;
+        identify.cirn = 0x0102_0304_0506_0708_u64.to_le_bytes();
+        identify.anatt = 10;
+        identify.nanagrpid = 2.into();
+        identify.mnan = 8.into();
+        identify.cqt = 250.into();
+        identify.maxcmd = 64.into();
+        identify.nn = 1024.into();
+        identify.oncs =
+            (IdentifyController::ONCS_DSM | IdentifyController::ONCS_WRITE_ZEROES).into();
+        identify.vwc = 1;
+        identify.sgls = 1.into();
+        identify.set_subnqn(&subnqn());
+        identify.ioccsz = 516.into();
+        Self {
+            reader: PduReader::default(),
+            out: Vec::new(),
+            cap: Capabilities::new(127, 4),
+            identify,
+            namespaces: vec![Namespace::new(1)],
+            ana: AnaLog {
+                change_count: 0,
+                groups: vec![AnaGroup {
+                    id: 1,
+                    change_count: 0,
+                    state: AnaState::Optimized,
+                    nsids: vec![1],
+                }],
+            },
+            slow: 2,
+            fatal: false,
+            granted: NumberOfQueues {
+                submission: 3,
+                completion: 7,
+            },
+            refuse: Vec::new(),
+            mute: Vec::new(),
+            seen: Vec::new(),
+            cc: ControllerConfiguration::default(),
+            event: None,
+            events: AsyncEventMask::default(),
+        }
+    }
+
+    fn send(&mut self, pdu: Pdu, data: &[u8]) {
+        pdu.emit(&Framing::default(), data, &mut self.out);
+    }
+
+    pub(super) fn complete(&mut self, cid: u16, status: Status, result: u64) {
+        self.send(Pdu::CapsuleResp(Cqe::new(cid, 0, status, result)), &[]);
+    }
+
+    /// Reports an event, if a request for one is outstanding.
+    pub(super) fn report(&mut self, event: AsyncEvent) {
+        let cid = self.event.take().expect("one request is outstanding");
+        self.complete(cid, Status::SUCCESS, event.to_dw0().into());
+    }
+
+    pub(super) fn asked(&self, what: What) -> usize {
+        self.seen.iter().filter(|&&seen| seen == what).count()
+    }
+
+    pub(super) fn receive(&mut self, bytes: &[u8]) {
+        self.reader.feed(bytes);
+        while let Some((pdu, data)) = self.reader.next() {
+            match pdu {
+                Pdu::IcReq(icreq) => {
+                    self.seen.push(What::IcReq);
+                    if !self.mute.contains(&What::IcReq) {
+                        let icresp = IcResp {
+                            cpda: 0,
+                            digests: icreq.digests,
+                            maxh2cdata: 4096,
+                        };
+                        self.send(Pdu::IcResp(icresp), &[]);
+                    }
+                }
+                Pdu::CapsuleCmd(sqe) => self.on_command(&sqe, &data),
+                other => panic!("{other:?} on an admin queue"),
+            }
+        }
+    }
+
+    fn on_command(&mut self, sqe: &Sqe, data: &[u8]) {
+        let cid = sqe.cid.get();
+        let (what, result, page) = if sqe.opcode == Opcode::FABRICS.0 {
+            let (what, result) = self.fabrics(FabricsCommand::parse(sqe).unwrap(), data);
+            (what, result, None)
+        } else {
+            self.admin(AdminCommand::parse(sqe).unwrap())
+        };
+        self.seen.push(what);
+        if self.mute.contains(&what) {
+            return;
+        }
+        if let Some(&(_, status, result)) =
+            self.refuse.iter().find(|(refused, ..)| *refused == what)
+        {
+            return self.complete(cid, status, result);
+        }
+        if what == What::Event {
+            assert_eq!(self.event.replace(cid), None, "one request at a time");
+            return;
+        }
+        if let Some(page) = page {
+            let length = page.len() as u32;
+            self.send(
+                Pdu::C2hData(C2hData {
+                    cid,
+                    offset: 0,
+                    length,
+                    last: true,
+                    success: false,
+                }),
+                &page,
+            );
+        }
+        self.complete(cid, Status::SUCCESS, result);
+    }
+
+    fn fabrics(&mut self, command: FabricsCommand, data: &[u8]) -> (What, u64) {
+        match command {
+            FabricsCommand::Connect(connect) => {
+                assert_eq!(
+                    (connect.qid, connect.sqsize, connect.kato_ms),
+                    (0, 31, 10_000)
+                );
+                let data = ConnectData::parse(data.try_into().unwrap()).unwrap();
+                assert_eq!((data.cntlid, data.hostid), (0xffff, [9; 16]));
+                let result = ConnectResult {
+                    cntlid: 5,
+                    authentication_required: false,
+                    secure_channel_required: false,
+                };
+                (What::Connect, result.to_result())
+            }
+            FabricsCommand::PropertyGet { offset, .. } => {
+                let value = match offset {
+                    PropertyOffset::CAP => self.cap.0,
+                    PropertyOffset::VS => Version::new(2, 0).0.into(),
+                    PropertyOffset::CSTS => self.csts().0.into(),
+                    other => panic!("{other:?}"),
+                };
+                (What::Get(offset), value)
+            }
+            FabricsCommand::PropertySet { offset, value, .. } => {
+                assert_eq!(offset, PropertyOffset::CC);
+                self.cc = ControllerConfiguration(value as u32);
+                // Nothing is said of the result of Property Set, so nothing may be read out of it.
+                (What::Set(offset), u64::MAX)
+            }
+        }
+    }
+
+    fn csts(&mut self) -> ControllerStatus {
+        let waiting = self.slow > 0;
+        self.slow = self.slow.saturating_sub(1);
+        let shutdown = match (self.cc.shutdown_requested(), waiting) {
+            (false, _) => ShutdownStatus::None,
+            (true, true) => ShutdownStatus::Occurring,
+            (true, false) => ShutdownStatus::Complete,
+        };
+        ControllerStatus::new(self.cc.enabled() && !waiting, self.fatal, shutdown)
+    }
+
+    fn admin(&mut self, command: AdminCommand) -> (What, u64, Option<Vec<u8>>) {
+        let find = |nsid: u32| {
+            self.namespaces
+                .iter()
+                .find(|namespace| namespace.nsid == nsid)
+        };
+        match command {
+            AdminCommand::Identify { cns, nsid, .. } => {
+                let page = match cns {
+                    Cns::CONTROLLER => self.identify.as_bytes().to_vec(),
+                    Cns::ACTIVE_LIST => {
+                        let nsids = self.namespaces.iter().map(|namespace| namespace.nsid);
+                        ActiveList(nsids.filter(|&other| other > nsid).take(1024).collect())
+                            .emit()
+                            .to_vec()
+                    }
+                    Cns::NAMESPACE => {
+                        find(nsid).map_or(vec![0; 4096], |found| found.data.as_bytes().to_vec())
+                    }
+                    Cns::DESCRIPTORS => {
+                        find(nsid).map_or(vec![0; 4096], |found| found.descriptors.emit().to_vec())
+                    }
+                    other => panic!("{other:?}"),
+                };
+                (What::Identify(cns), 0, Some(page))
+            }
+            AdminCommand::GetLogPage {
+                lid,
+                bytes,
+                rae,
+                lsp,
+                offset,
+                ..
+            } => {
+                assert_eq!(
+                    (rae, offset),
+                    (false, 0),
+                    "reading a log must clear its event"
+                );
+                let mut log = self.ana.clone();
+                if lsp == 1 {
+                    log.groups.iter_mut().for_each(|group| group.nsids.clear());
+                }
+                let mut page = if lid == LogPage::ANA {
+                    log.emit()
+                } else {
+                    vec![0; 4096]
+                };
+                page.resize(bytes as usize, 0);
+                (What::Log(lid), 0, Some(page))
+            }
+            AdminCommand::SetFeatures { fid, value, .. } => {
+                let result = match fid {
+                    FeatureId::NUMBER_OF_QUEUES => {
+                        assert_eq!(
+                            NumberOfQueues::from_value(value),
+                            NumberOfQueues {
+                                submission: 7,
+                                completion: 7
+                            }
+                        );
+                        self.granted.to_value()
+                    }
+                    FeatureId::ASYNC_EVENT_CONFIGURATION => {
+                        self.events = AsyncEventMask(value);
+                        0
+                    }
+                    other => panic!("{other:?}"),
+                };
+                (What::SetFeature(fid), result.into(), None)
+            }
+            AdminCommand::KeepAlive => (What::KeepAlive, 0, None),
+            AdminCommand::AsyncEventRequest => (What::Event, 0, None),
+            other => panic!("{other:?}"),
+        }
+    }
+}

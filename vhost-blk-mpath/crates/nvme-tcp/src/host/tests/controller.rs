@@ -1,0 +1,710 @@
+//! The connect sequence, what keeps an association alive, and what ends it.
+
+use std::time::{Duration, Instant};
+
+use super::admin_target::{AdminTarget, Namespace, What};
+use super::{Dice, host_identity, subnqn};
+use crate::host::{
+    ConfigError, ConnectError, ControllerConfig, ControllerError, ControllerEvent, ControllerInfo,
+    HostController, HostQueue, QueueError, Step, Unsupported,
+};
+use crate::wire::{
+    AnaGroup, AnaState, AsyncEvent, AsyncEventMask, Cns, ConnectField, Digests, FeatureId, LogPage,
+    PropertyOffset, Status,
+};
+use proptest::prelude::*;
+
+const KATO: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(6);
+
+fn config() -> ControllerConfig {
+    ControllerConfig {
+        host: host_identity(),
+        subnqn: subnqn(),
+        nsid: None,
+        keep_alive_tmo: KATO,
+        digests: Digests::default(),
+        io_queues: 8,
+        queue_entries: 128,
+        command_timeout: TIMEOUT,
+    }
+}
+
+/// Both ends of an admin connection, and the time.
+struct Admin {
+    host: HostController,
+    target: AdminTarget,
+    now: Instant,
+    dice: Dice,
+}
+
+impl Admin {
+    fn with(config: ControllerConfig, change: impl FnOnce(&mut AdminTarget)) -> Self {
+        let now = Instant::now();
+        let mut target = AdminTarget::new();
+        change(&mut target);
+        Self {
+            host: HostController::new(config, now).unwrap(),
+            target,
+            now,
+            dice: Dice(1),
+        }
+    }
+
+    /// Exchanges bytes until there are none; no time passes.
+    fn exchange(&mut self) -> Result<(), ControllerError> {
+        loop {
+            let mut bytes = Vec::new();
+            self.host.fill_tx(&mut bytes);
+            self.target.receive(&bytes);
+            if bytes.is_empty() && self.target.out.is_empty() {
+                return Ok(());
+            }
+            let mut answer = std::mem::take(&mut self.target.out);
+            while !answer.is_empty() {
+                let rest = answer.split_off(1 + self.dice.below(answer.len()));
+                self.host.receive(self.now, &answer)?;
+                answer = rest;
+            }
+        }
+    }
+
+    /// Lets `time` pass.
+    fn pass(&mut self, time: Duration) -> Result<(), ControllerError> {
+        let end = self.now + time;
+        self.exchange()?;
+        while let Some(at) = self.host.next_timeout().filter(|&at| at <= end) {
+            assert!(at >= self.now, "a timeout in the past would spin");
+            self.now = at;
+            self.host.handle_timeout(at)?;
+            self.exchange()?;
+        }
+        self.now = end;
+        Ok(())
+    }
+
+    fn event(&mut self) -> Option<ControllerEvent> {
+        self.host.poll_event()
+    }
+
+    /// Connects, which must succeed.
+    fn live(&mut self) -> Box<ControllerInfo> {
+        self.pass(Duration::from_secs(1)).unwrap();
+        match self.event() {
+            Some(ControllerEvent::Live(info)) => info,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn failure(&mut self) -> ControllerError {
+        let error = self.pass(Duration::from_secs(60)).unwrap_err();
+        assert_eq!(
+            self.host.receive(self.now, &[]),
+            Err(error.clone()),
+            "an error stays"
+        );
+        assert_eq!((self.host.next_timeout(), self.event()), (None, None));
+        error
+    }
+}
+
+fn failure(change: impl FnOnce(&mut AdminTarget)) -> ControllerError {
+    Admin::with(config(), change).failure()
+}
+
+#[test]
+fn the_connect_sequence_learns_everything() {
+    let mut admin = Admin::with(config(), |_| {});
+    let info = admin.live();
+    let get = |offset| What::Get(offset);
+    assert_eq!(
+        admin.target.seen,
+        [
+            What::IcReq,
+            What::Connect,
+            get(PropertyOffset::CAP),
+            get(PropertyOffset::VS),
+            What::Set(PropertyOffset::CC),
+            get(PropertyOffset::CSTS),
+            get(PropertyOffset::CSTS),
+            get(PropertyOffset::CSTS),
+            What::Identify(Cns::CONTROLLER),
+            What::SetFeature(FeatureId::NUMBER_OF_QUEUES),
+            What::Identify(Cns::ACTIVE_LIST),
+            What::Identify(Cns::NAMESPACE),
+            What::Identify(Cns::DESCRIPTORS),
+            What::SetFeature(FeatureId::ASYNC_EVENT_CONFIGURATION),
+            What::Event,
+            What::Log(LogPage::ANA),
+        ]
+    );
+    assert_eq!(
+        (
+            info.serial.as_str(),
+            info.model.as_str(),
+            info.firmware.as_str()
+        ),
+        ("SN0001", "Test Model", "1.0")
+    );
+    assert_eq!(
+        (info.cntlid, info.ciu, info.cirn),
+        (5, 3, 0x0102_0304_0506_0708)
+    );
+    assert_eq!(
+        (info.cqt, info.kato, info.tbkas),
+        (Duration::from_millis(250), KATO, false)
+    );
+    assert_eq!(
+        info.retry_delays.map(|delay| delay.as_millis()),
+        [100, 2000, 30_000]
+    );
+    assert_eq!(
+        (info.max_transfer_bytes, info.in_capsule_bytes),
+        (1 << 20, 8192)
+    );
+    // Of 8 wanted 4 are granted; MAXCMD allows 64 commands, so 65 entries.
+    assert_eq!((info.io_queues, info.queue_entries), (4, 65));
+    assert!(info.volatile_write_cache && info.write_zeroes && info.dataset_management);
+    assert_eq!(
+        (info.ana, info.anatt),
+        (AnaState::Optimized, Duration::from_secs(10))
+    );
+    let namespace = info.namespace;
+    assert_eq!(
+        (namespace.nsid, namespace.blocks, namespace.block_bytes),
+        (1, 4096, 4096)
+    );
+    assert_eq!(
+        (namespace.uuid, namespace.noiob_blocks, namespace.anagrpid),
+        ([1; 16], 32, 1)
+    );
+    assert!(namespace.shared && namespace.check_multipath().is_ok());
+    assert_eq!(
+        admin.target.events,
+        AsyncEventMask::ANA_CHANGE.or(AsyncEventMask::NAMESPACE_ATTRIBUTE)
+    );
+    let queue = admin.host.queue_config(2).unwrap();
+    assert_eq!(
+        (queue.qid, queue.cntlid, queue.entries, queue.nsid),
+        (2, 5, 65, 1)
+    );
+    assert!(HostQueue::new(queue).is_ok());
+}
+
+#[test]
+fn a_controller_with_less_goes_live_too() {
+    let mut admin = Admin::with(config(), |target| {
+        target.identify.cmic = 0;
+        target.identify.oaes = 0.into();
+        target.identify.mdts = 0;
+        target.identify.maxcmd = 0.into();
+        target.refuse.push((
+            What::Identify(Cns::DESCRIPTORS),
+            Status::INVALID_FIELD.with_dnr(),
+            0,
+        ));
+        target.namespaces[0].data.nguid = [4; 16];
+    });
+    let info = admin.live();
+    assert_eq!(
+        (info.ana, info.max_transfer_bytes, info.queue_entries),
+        (AnaState::Optimized, u32::MAX, 128)
+    );
+    assert_eq!(
+        (info.namespace.uuid, info.namespace.nguid),
+        ([0; 16], [4; 16])
+    );
+    assert_eq!(
+        (
+            admin.target.asked(What::Event),
+            admin.target.asked(What::Log(LogPage::ANA))
+        ),
+        (0, 0)
+    );
+    admin.host.reread_ana(admin.now);
+    admin.pass(KATO).unwrap();
+    assert_eq!(
+        (admin.event(), admin.target.asked(What::Log(LogPage::ANA))),
+        (None, 0)
+    );
+}
+
+#[test]
+fn keep_alives_go_every_half_kato_or_quarter() {
+    for (ctratt, interval) in [(0, KATO / 2), (1 << 6, KATO / 4)] {
+        let mut admin = Admin::with(config(), |target| target.identify.ctratt = ctratt.into());
+        assert_eq!(admin.live().tbkas, ctratt != 0);
+        admin.pass(Duration::from_secs(100)).unwrap();
+        let expected = 100.0 / interval.as_secs_f64();
+        let sent = admin.target.asked(What::KeepAlive) as f64;
+        assert!((sent - expected).abs() <= 1.0, "{sent} of {expected}");
+    }
+}
+
+#[test]
+fn a_keep_alive_without_answer_ends_the_association() {
+    let mut admin = Admin::with(config(), |target| target.mute.push(What::KeepAlive));
+    admin.live();
+    assert_eq!(
+        admin.failure(),
+        ControllerError::Timeout {
+            step: Step::KeepAlive,
+            after: TIMEOUT
+        }
+    );
+    let mut admin = Admin::with(config(), |target| {
+        target
+            .refuse
+            .push((What::KeepAlive, Status::KEEP_ALIVE_EXPIRED, 0));
+    });
+    admin.live();
+    let status = Status::KEEP_ALIVE_EXPIRED;
+    assert_eq!(
+        admin.failure(),
+        ControllerError::Command {
+            step: Step::KeepAlive,
+            status
+        }
+    );
+}
+
+#[test]
+fn every_step_has_a_time_limit() {
+    let steps = [
+        (What::IcReq, Step::Connect),
+        (What::Connect, Step::Connect),
+        (What::Get(PropertyOffset::CAP), Step::Capabilities),
+        (What::Get(PropertyOffset::VS), Step::Version),
+        (What::Set(PropertyOffset::CC), Step::Enable),
+        (What::Get(PropertyOffset::CSTS), Step::Ready),
+        (What::Identify(Cns::CONTROLLER), Step::IdentifyController),
+        (
+            What::SetFeature(FeatureId::NUMBER_OF_QUEUES),
+            Step::NumberOfQueues,
+        ),
+        (What::Identify(Cns::ACTIVE_LIST), Step::ActiveNamespaces),
+        (What::Identify(Cns::NAMESPACE), Step::IdentifyNamespace),
+        (What::Identify(Cns::DESCRIPTORS), Step::NamespaceDescriptors),
+        (
+            What::SetFeature(FeatureId::ASYNC_EVENT_CONFIGURATION),
+            Step::AsyncEventConfiguration,
+        ),
+        (What::Log(LogPage::ANA), Step::AnaLog),
+    ];
+    for (what, step) in steps {
+        let error = failure(|target| target.mute.push(what));
+        assert_eq!(
+            error,
+            ControllerError::Timeout {
+                step,
+                after: TIMEOUT
+            }
+        );
+        if !matches!(step, Step::Connect | Step::AsyncEventConfiguration) {
+            let error = failure(|target| target.refuse.push((what, Status::INTERNAL_ERROR, 0)));
+            assert_eq!(
+                error,
+                ControllerError::Command {
+                    step,
+                    status: Status::INTERNAL_ERROR
+                }
+            );
+        }
+    }
+    let never = failure(|target| target.slow = u32::MAX);
+    assert_eq!(
+        never,
+        ControllerError::Timeout {
+            step: Step::Ready,
+            after: TIMEOUT
+        }
+    );
+    assert_eq!(
+        never.to_string(),
+        "no answer within 6s: waiting for CSTS.RDY"
+    );
+    assert_eq!(
+        failure(|target| target.fatal = true),
+        ControllerError::FatalStatus
+    );
+}
+
+#[test]
+fn a_wrong_nqn_is_named() {
+    let (status, result) = ConnectField::Subnqn.invalid();
+    let error = failure(|target| target.refuse.push((What::Connect, status, result)));
+    let expected = ConnectError::InvalidParameters {
+        field: ConnectField::Subnqn,
+    };
+    assert_eq!(error, ControllerError::Queue(QueueError::Connect(expected)));
+    assert_eq!(
+        error.to_string(),
+        "Connect rejected: Connect Invalid Parameters (SUBNQN)"
+    );
+}
+
+#[test]
+fn the_namespace_is_chosen_or_the_choice_named() {
+    let several =
+        |target: &mut AdminTarget| target.namespaces = [2, 7, 9].map(Namespace::new).into();
+    let error = failure(several);
+    assert_eq!(
+        error,
+        ControllerError::NamespaceChoice {
+            available: vec![2, 7, 9]
+        }
+    );
+    assert_eq!(
+        error.to_string(),
+        "several namespaces are active, name one of: 2, 7, 9"
+    );
+    let error = failure(|target| target.namespaces.clear());
+    assert_eq!(
+        error.to_string(),
+        "the subsystem has no active namespace for this host"
+    );
+    let seven = ControllerConfig {
+        nsid: Some(7),
+        ..config()
+    };
+    assert_eq!(Admin::with(seven, several).live().namespace.uuid, [7; 16]);
+    let three = ControllerConfig {
+        nsid: Some(3),
+        ..config()
+    };
+    let error = Admin::with(three.clone(), several).failure();
+    assert_eq!(
+        error,
+        ControllerError::NamespaceMissing {
+            nsid: 3,
+            available: vec![2, 7, 9]
+        }
+    );
+    assert_eq!(
+        error.to_string(),
+        "namespace 3 is not active; active: 2, 7, 9"
+    );
+    // A list of more than one page.
+    let many =
+        |target: &mut AdminTarget| target.namespaces = (1..=1500).map(Namespace::new).collect();
+    let late = ControllerConfig {
+        nsid: Some(1400),
+        ..config()
+    };
+    assert_eq!(Admin::with(late, many).live().namespace.nsid, 1400);
+    let never = ControllerConfig {
+        nsid: Some(1501),
+        ..config()
+    };
+    let ControllerError::NamespaceMissing { available, .. } = Admin::with(never, many).failure()
+    else {
+        panic!()
+    };
+    assert_eq!(available.len(), 1500);
+}
+
+#[test]
+fn what_cannot_be_used_is_refused() {
+    let unsupported = |change: &dyn Fn(&mut AdminTarget), expected| {
+        assert_eq!(failure(change), ControllerError::Unsupported(expected));
+    };
+    unsupported(&|target| target.identify.sgls = 0.into(), Unsupported::Sgls);
+    unsupported(
+        &|target| target.identify.icdoff = 1.into(),
+        Unsupported::InCapsuleOffset(1),
+    );
+    unsupported(
+        &|target| target.identify.ioccsz = 3.into(),
+        Unsupported::CapsuleSize(3),
+    );
+    unsupported(
+        &|target| target.cap.0 &= !0xffff,
+        Unsupported::QueueEntries(1),
+    );
+    unsupported(
+        &|target| target.namespaces[0].data.lbaf[0].ms = 8.into(),
+        Unsupported::Metadata(8),
+    );
+    unsupported(
+        &|target| target.namespaces[0].data.lbaf[0].lbads = 0,
+        Unsupported::BlockSize(0),
+    );
+    unsupported(
+        &|target| target.namespaces[0].descriptors.csi = Some(2),
+        Unsupported::CommandSet(2),
+    );
+    let huge = Unsupported::AnaLog(16 + 32 * u64::from(u32::MAX));
+    unsupported(&|target| target.identify.nanagrpid = u32::MAX.into(), huge);
+    let got = "nqn.other".to_owned();
+    let other = failure(|target| target.identify.subnqn[..10].copy_from_slice(b"nqn.other\0"));
+    assert_eq!(other, ControllerError::WrongSubsystem { got });
+    let wrong = ConnectError::WrongController { wanted: 5, got: 6 };
+    assert_eq!(
+        failure(|target| target.identify.cntlid = 6.into()),
+        ControllerError::Queue(wrong.into())
+    );
+}
+
+#[test]
+fn ana_changes_are_read_and_told() {
+    let mut admin = Admin::with(config(), |target| {
+        target.ana.groups[0].state = AnaState::NonOptimized
+    });
+    assert_eq!(admin.live().ana, AnaState::NonOptimized);
+    for state in [
+        AnaState::Inaccessible,
+        AnaState::Change,
+        AnaState::Optimized,
+    ] {
+        admin.target.ana.groups[0].state = state;
+        admin.target.report(AsyncEvent::ANA_CHANGED);
+        admin.pass(Duration::from_millis(1)).unwrap();
+        assert_eq!(admin.event(), Some(ControllerEvent::AnaChanged(state)));
+        assert_eq!(admin.host.info().map(|info| info.ana), Some(state));
+    }
+    // The state moved on in time, so nothing is reset.
+    admin.pass(Duration::from_secs(60)).unwrap();
+    // The namespace moves to another group.
+    admin.target.ana.groups[0].nsids.clear();
+    admin.target.ana.groups.push(AnaGroup {
+        id: 2,
+        change_count: 1,
+        state: AnaState::PersistentLoss,
+        nsids: vec![1],
+    });
+    admin.host.reread_ana(admin.now);
+    admin.pass(Duration::from_millis(1)).unwrap();
+    assert_eq!(
+        admin.event(),
+        Some(ControllerEvent::AnaChanged(AnaState::PersistentLoss))
+    );
+    admin.target.ana.groups.clear();
+    admin.host.reread_ana(admin.now);
+    assert_eq!(
+        admin.failure(),
+        ControllerError::AnaGroupMissing { group: 1 }
+    );
+}
+
+#[test]
+fn change_must_not_last() {
+    let mut admin = Admin::with(config(), |target| {
+        target.ana.groups[0].state = AnaState::Change
+    });
+    assert_eq!(admin.live().ana, AnaState::Change);
+    admin.pass(Duration::from_secs(15)).unwrap();
+    // Reading the same again does not start the time anew.
+    admin.host.reread_ana(admin.now);
+    admin.pass(Duration::from_secs(3)).unwrap();
+    assert_eq!(
+        admin.event(),
+        Some(ControllerEvent::AnaChanged(AnaState::Change))
+    );
+    assert_eq!(
+        admin.failure(),
+        ControllerError::AnaTransition {
+            after: Duration::from_secs(20)
+        }
+    );
+}
+
+#[test]
+fn a_large_ana_log_is_read_without_namespaces() {
+    let mut admin = Admin::with(config(), |target| {
+        target.identify.mnan = 1_000_000.into();
+        target.ana.groups[0].state = AnaState::NonOptimized;
+    });
+    assert_eq!(admin.live().ana, AnaState::NonOptimized);
+}
+
+#[test]
+fn namespace_changes_are_identified_and_told() {
+    let mut admin = Admin::with(config(), |_| {});
+    let before = admin.live().namespace;
+    admin.target.namespaces[0].data.nsze = 8192.into();
+    admin.target.report(AsyncEvent::NAMESPACE_CHANGED);
+    admin.pass(Duration::from_millis(1)).unwrap();
+    let Some(ControllerEvent::NamespaceChanged(after)) = admin.event() else {
+        panic!()
+    };
+    assert_eq!((after.blocks, before.blocks), (8192, 4096));
+    assert!(before.check_same(&after).is_err());
+    // Its ANA group may have changed with it, so that is read too.
+    assert_eq!(
+        admin.event(),
+        Some(ControllerEvent::AnaChanged(AnaState::Optimized))
+    );
+    assert_eq!(
+        admin.target.asked(What::Log(LogPage::CHANGED_NAMESPACES)),
+        1
+    );
+    assert_eq!(
+        admin
+            .host
+            .queue_config(1)
+            .map(|queue| queue.limits.namespace_blocks),
+        Some(8192)
+    );
+    admin.target.namespaces.clear();
+    admin.target.report(AsyncEvent::NAMESPACE_CHANGED);
+    assert_eq!(
+        admin.failure(),
+        ControllerError::NamespaceMissing {
+            nsid: 1,
+            available: vec![1]
+        }
+    );
+}
+
+#[test]
+fn events_of_other_kinds_are_let_pass() {
+    let mut admin = Admin::with(config(), |_| {});
+    admin.live();
+    admin.target.report(AsyncEvent {
+        kind: 1,
+        information: 1,
+        log_page: LogPage::SMART,
+    });
+    admin.pass(Duration::from_secs(1)).unwrap();
+    assert_eq!((admin.event(), admin.target.asked(What::Event)), (None, 2));
+    // A controller that takes no more requests is not asked again.
+    admin
+        .target
+        .refuse
+        .push((What::Event, Status::ASYNC_EVENT_LIMIT_EXCEEDED, 0));
+    admin.target.report(AsyncEvent::ANA_CHANGED);
+    admin.pass(Duration::from_secs(1)).unwrap();
+    assert_eq!(
+        admin.event(),
+        Some(ControllerEvent::AnaChanged(AnaState::Optimized))
+    );
+    assert_eq!(admin.target.asked(What::Event), 3);
+}
+
+#[test]
+fn shutdown_is_orderly() {
+    let mut admin = Admin::with(config(), |_| {});
+    admin.live();
+    admin.target.slow = 3;
+    admin.host.shutdown(admin.now);
+    admin.pass(Duration::from_secs(1)).unwrap();
+    assert_eq!(admin.event(), Some(ControllerEvent::ShutdownComplete));
+    assert_eq!(admin.target.asked(What::Set(PropertyOffset::CC)), 2);
+    let keep_alives = admin.target.asked(What::KeepAlive);
+    admin.host.shutdown(admin.now);
+    admin.pass(KATO * 3).unwrap();
+    assert_eq!(
+        (admin.event(), admin.target.asked(What::KeepAlive)),
+        (None, keep_alives)
+    );
+    // One that never ends, one in the middle of connecting, one before.
+    let mut stuck = Admin::with(config(), |_| {});
+    stuck.live();
+    stuck.target.slow = u32::MAX;
+    stuck.host.shutdown(stuck.now);
+    assert_eq!(
+        stuck.failure(),
+        ControllerError::Timeout {
+            step: Step::ShutdownStatus,
+            after: TIMEOUT
+        }
+    );
+    let mut connecting = Admin::with(config(), |target| target.slow = 20);
+    connecting.pass(Duration::from_millis(100)).unwrap();
+    connecting.host.shutdown(connecting.now);
+    connecting.pass(Duration::from_secs(2)).unwrap();
+    assert_eq!(connecting.event(), Some(ControllerEvent::ShutdownComplete));
+    let mut fresh = Admin::with(config(), |_| {});
+    fresh.host.shutdown(fresh.now);
+    assert_eq!(fresh.event(), Some(ControllerEvent::ShutdownComplete));
+    assert_eq!(fresh.host.next_timeout(), None);
+}
+
+#[test]
+fn configurations_are_checked() {
+    let check = |config| HostController::new(config, Instant::now()).err();
+    assert_eq!(
+        check(ControllerConfig {
+            keep_alive_tmo: Duration::ZERO,
+            ..config()
+        }),
+        Some(ConfigError::KeepAlive)
+    );
+    assert_eq!(
+        check(ControllerConfig {
+            keep_alive_tmo: Duration::MAX,
+            ..config()
+        }),
+        Some(ConfigError::KeepAlive)
+    );
+    assert_eq!(
+        check(ControllerConfig {
+            io_queues: 0,
+            ..config()
+        }),
+        Some(ConfigError::NoIoQueue)
+    );
+    assert_eq!(
+        check(ControllerConfig {
+            queue_entries: 1,
+            ..config()
+        }),
+        Some(ConfigError::Entries(1))
+    );
+}
+
+proptest! {
+    /// Whatever a controller says of itself, it goes live or it is refused.
+    #[test]
+    fn any_answers_are_survived(
+        controller in proptest::collection::vec((0usize..2048, any::<u8>()), 0..40),
+        namespace in proptest::collection::vec((0usize..384, any::<u8>()), 0..40),
+        granted: u32,
+        cap: u64,
+    ) {
+        use zerocopy::IntoBytes;
+        let mut admin = Admin::with(config(), |target| {
+            for (at, byte) in controller {
+                // SUBNQN and CNTLID would only end it early.
+                if !(768..1024).contains(&at) && !(78..80).contains(&at) {
+                    target.identify.as_mut_bytes()[at] = byte;
+                }
+            }
+            for (at, byte) in namespace {
+                target.namespaces[0].data.as_mut_bytes()[at] = byte;
+            }
+            target.granted = crate::wire::NumberOfQueues::from_value(granted);
+            target.cap.0 = cap;
+        });
+        if admin.pass(Duration::from_secs(1)).is_ok()
+            && let Some(ControllerEvent::Live(info)) = admin.event()
+        {
+            prop_assert!((1..=8).contains(&info.io_queues));
+            prop_assert!(HostQueue::new(admin.host.queue_config(1).unwrap()).is_ok(), "{:?}", info);
+        }
+    }
+
+    /// Damaged answers end in an error or change what is learned; nothing panics.
+    #[test]
+    fn damaged_answers_are_survived(at in 0usize..30_000, bit in 0u8..8) {
+        let mut admin = Admin::with(config(), |_| {});
+        let mut received = 0;
+        for _ in 0..40 {
+            let mut bytes = Vec::new();
+            admin.host.fill_tx(&mut bytes);
+            admin.target.receive(&bytes);
+            let mut answer = std::mem::take(&mut admin.target.out);
+            if let Some(byte) = at.checked_sub(received).and_then(|index| answer.get_mut(index)) {
+                *byte ^= 1 << bit;
+            }
+            received += answer.len();
+            if admin.host.receive(admin.now, &answer).is_err() {
+                break;
+            }
+            admin.now += Duration::from_millis(20);
+            if admin.host.handle_timeout(admin.now).is_err() {
+                break;
+            }
+        }
+    }
+}

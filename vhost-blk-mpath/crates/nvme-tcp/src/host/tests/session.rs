@@ -1,0 +1,334 @@
+//! Whole sessions with random requests, cuts, R2Ts and orders.
+
+use std::collections::HashMap;
+
+use proptest::prelude::*;
+
+use super::mini_target::{BLOCK, Habits, MiniTarget};
+use super::{Dice, Payloads, queue_config, transmit};
+use crate::host::{Completion, HostQueue, IoCommand, QueueConfig, STAGING_MIN, SubmitError, Tag};
+use crate::wire::{Digests, Status};
+
+const BLOCKS: usize = 2048;
+
+/// A queue, its target, and what ought to be.
+struct Session {
+    dice: Dice,
+    queue: HostQueue,
+    target: MiniTarget,
+    payloads: Payloads,
+    model: Vec<u8>,
+    in_flight: HashMap<Tag, IoCommand>,
+    /// Bytes on their way to the target.
+    to_target: Vec<u8>,
+    next_tag: u32,
+    done: usize,
+}
+
+impl Session {
+    fn new(config: QueueConfig, habits: Habits, seed: u64) -> Self {
+        let target = MiniTarget::new(habits, seed, BLOCKS);
+        Self {
+            dice: Dice(!seed),
+            queue: HostQueue::new(config).unwrap(),
+            model: target.disk.clone(),
+            target,
+            payloads: Payloads::default(),
+            in_flight: HashMap::new(),
+            to_target: Vec::new(),
+            next_tag: 0,
+            done: 0,
+        }
+    }
+
+    fn submit(&mut self) {
+        let first = self.dice.below(BLOCKS);
+        let most = if self.dice.one_in(3) { 400 } else { 16 };
+        let blocks = 1 + self.dice.below(most.min(BLOCKS - first));
+        let (slba, blocks) = (first as u64, blocks as u32);
+        let overlaps = |other: &IoCommand| {
+            other.range().is_some_and(|(start, count)| {
+                slba < start + u64::from(count) && start < slba + u64::from(blocks)
+            })
+        };
+        if self.in_flight.values().any(overlaps) {
+            return;
+        }
+        let command = match self.dice.below(9) {
+            0..3 => IoCommand::Read { slba, blocks },
+            3..6 => IoCommand::Write {
+                slba,
+                blocks,
+                fua: self.dice.one_in(2),
+            },
+            6 => IoCommand::WriteZeroes {
+                slba,
+                blocks,
+                deallocate: true,
+                fua: false,
+            },
+            7 => IoCommand::Deallocate { slba, blocks },
+            _ => IoCommand::Flush,
+        };
+        let tag = Tag(self.next_tag);
+        let bytes = blocks as usize * BLOCK;
+        *self.payloads.of(tag) = match command {
+            IoCommand::Write { .. } => (0..bytes)
+                .map(|i| (i ^ i >> 9 ^ tag.0 as usize * 37) as u8)
+                .collect(),
+            _ => vec![0xee; bytes],
+        };
+        match self.queue.submit(tag, command) {
+            Ok(()) => {
+                self.in_flight.insert(tag, command);
+                self.next_tag += 1;
+            }
+            Err(SubmitError::NotReady) => assert!(!self.queue.is_ready()),
+            Err(SubmitError::Full) => assert_eq!(self.in_flight.len(), 7),
+            Err(other) => panic!("{other}"),
+        }
+    }
+
+    /// Moves bytes and steps around once. Completions are checked as they come.
+    fn turn(&mut self) -> Result<(), crate::host::QueueError> {
+        let capacity = STAGING_MIN + self.dice.below(40_000);
+        let sent = transmit(&mut self.queue, &self.payloads, capacity);
+        self.to_target.extend_from_slice(&sent);
+        let count = self.dice.below(self.to_target.len() + 1);
+        let arrived: Vec<u8> = self.to_target.drain(..count).collect();
+        self.target.receive(&arrived);
+        for _ in 0..self.dice.below(6) {
+            self.target.step();
+        }
+        let limit = [1, 7, 60, 5000, 1 << 20][self.dice.below(5)];
+        for _ in 0..self.dice.below(5) {
+            self.deliver(limit)?;
+        }
+        while let Some(Completion { tag, result }) = self.queue.poll_completion() {
+            self.check(tag, result);
+        }
+        assert_eq!(self.queue.in_flight(), self.in_flight.len());
+        Ok(())
+    }
+
+    /// Delivers up to `limit` bytes to the host, in place where it takes them in place.
+    fn deliver(&mut self, limit: usize) -> Result<(), crate::host::QueueError> {
+        if let Some(direct) = self.queue.direct()
+            && self.dice.one_in(2)
+        {
+            let bytes = self.target.take(limit.min(direct.len as usize));
+            let start = direct.offset as usize;
+            self.payloads.of(direct.tag)[start..start + bytes.len()].copy_from_slice(&bytes);
+            return self.queue.received_direct(bytes.len() as u32);
+        }
+        let count = 1 + self.dice.below(limit);
+        let bytes = self.target.take(count);
+        self.queue.receive(&bytes, &mut self.payloads)
+    }
+
+    fn check(&mut self, tag: Tag, result: Result<(), Status>) {
+        let command = self.in_flight.remove(&tag).expect("a tag completes once");
+        self.done += 1;
+        let payload = std::mem::take(self.payloads.of(tag));
+        let Some((slba, blocks)) = command.range() else {
+            return self.check_failure(u64::MAX, 1, result);
+        };
+        let range = slba as usize * BLOCK..(slba as usize + blocks as usize) * BLOCK;
+        if result.is_err() {
+            // A part may have been written.
+            self.check_failure(slba, blocks, result);
+            self.model[range.clone()].copy_from_slice(&self.target.disk[range]);
+            return;
+        }
+        self.check_failure(slba, blocks, result);
+        match command {
+            IoCommand::Read { .. } => assert!(
+                payload == self.model[range],
+                "{command:?} read something else"
+            ),
+            IoCommand::Write { .. } => self.model[range].copy_from_slice(&payload),
+            _ => self.model[range].fill(0),
+        }
+    }
+
+    /// The result is the one the target gave to a command in that range; without one it is success.
+    fn check_failure(&mut self, slba: u64, blocks: u32, result: Result<(), Status>) {
+        let hit = |&(block, _): &(u64, Status)| block >= slba && block - slba < u64::from(blocks);
+        let failures: Vec<Status> = self
+            .target
+            .failures
+            .iter()
+            .filter(|failure| hit(failure))
+            .map(|&(_, status)| status)
+            .collect();
+        match result {
+            // Flushes in flight together cannot be told apart.
+            Ok(()) => assert!(
+                failures.is_empty() || slba == u64::MAX,
+                "{failures:?} were not reported"
+            ),
+            Err(status) => assert!(failures.contains(&status), "{status} was never sent"),
+        }
+        if slba != u64::MAX {
+            self.target.failures.retain(|failure| !hit(failure));
+        }
+    }
+}
+
+fn any_habits() -> impl Strategy<Value = Habits> {
+    let faults = prop_oneof![3 => Just((0, 0)), 1 => Just((9, 9))];
+    (
+        any::<(bool, bool, bool)>(),
+        0u8..32,
+        1024u32..20_000,
+        1usize..=4,
+        faults,
+    )
+        .prop_map(
+            |((header, data, success_flag), cpda, dwords, r2ts, (fail_one_in, corrupt_one_in))| {
+                Habits {
+                    digests: Digests { header, data },
+                    cpda,
+                    maxh2cdata: dwords * 4,
+                    success_flag,
+                    r2ts,
+                    fail_one_in,
+                    corrupt_one_in,
+                }
+            },
+        )
+}
+
+fn any_config() -> impl Strategy<Value = QueueConfig> {
+    let in_capsule = prop_oneof![Just(0u32), Just(4096), Just(8192), Just(65536)];
+    let noiob = prop_oneof![Just(0u16), 1u16..64];
+    (in_capsule, noiob, 0u32..9).prop_map(|(in_capsule_bytes, noiob_blocks, mdts)| {
+        let mut config = queue_config(Digests::default());
+        config.limits.in_capsule_bytes = in_capsule_bytes;
+        config.limits.noiob_blocks = noiob_blocks;
+        config.limits.max_transfer_bytes = 512 << mdts;
+        config
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 32, ..ProptestConfig::default() })]
+
+    /// Every request ends once, with what the target said, and the data are right.
+    #[test]
+    fn requests_complete_once_with_the_right_data(config in any_config(), habits in any_habits(), seed: u64) {
+        let config = QueueConfig { digests: habits.digests, ..config };
+        let mut session = Session::new(config, habits, seed);
+        for _ in 0..300 {
+            session.submit();
+            session.turn().unwrap();
+        }
+        let mut turns = 0;
+        while !session.in_flight.is_empty() {
+            session.turn().unwrap();
+            turns += 1;
+            assert!(turns < 100_000, "stuck with {:?}", session.in_flight);
+        }
+        prop_assert!(session.model == session.target.disk);
+        prop_assert!(session.done > 0);
+        prop_assert_eq!(session.queue.into_lost().count(), 0);
+    }
+
+    /// When the connection goes, every request is either completed or lost, and indeterminate if the target may still work on it.
+    #[test]
+    fn what_is_lost_is_told(config in any_config(), habits in any_habits(), seed: u64, turns in 1usize..150) {
+        let ranges_come_late = config.limits.in_capsule_bytes == 0;
+        let config = QueueConfig { digests: habits.digests, ..config };
+        let mut session = Session::new(config, habits, seed);
+        for _ in 0..turns {
+            session.submit();
+            session.turn().unwrap();
+        }
+        // What is laid out counts as sent. Let the target see it, so that it can say what that was.
+        let left = transmit(&mut session.queue, &session.payloads, 1 << 16);
+        session.to_target.extend_from_slice(&left);
+        let arrived = std::mem::take(&mut session.to_target);
+        session.target.receive(&arrived);
+        // The last use of a CID is the one that counts.
+        let delivered = session.target.taken;
+        let mut open: HashMap<u16, u64> = HashMap::new();
+        let mut answers: HashMap<u16, Vec<usize>> = HashMap::new();
+        for &(cid, end) in &session.target.answered {
+            answers.entry(cid).or_default().push(end);
+        }
+        for &(cid, slba) in &session.target.begun {
+            let ends = answers.entry(cid).or_default();
+            if ends.is_empty() || ends.remove(0) > delivered {
+                open.insert(cid, slba);
+            }
+        }
+        let mut lost: Vec<_> = session.queue.into_lost().collect();
+        lost.sort_by_key(|lost| lost.tag);
+        let mut expected: Vec<_> = session.in_flight.keys().copied().collect();
+        expected.sort();
+        prop_assert_eq!(lost.iter().map(|lost| lost.tag).collect::<Vec<_>>(), expected);
+        for lost in lost {
+            let command = session.in_flight[&lost.tag];
+            let begun = command.range().is_some_and(|(slba, blocks)| {
+                open.values().any(|&block| block >= slba && block - slba < u64::from(blocks))
+            });
+            // A Dataset Management whose ranges wait for their R2T cannot be told by its blocks.
+            if let IoCommand::Deallocate { .. } = command && ranges_come_late {
+                continue;
+            }
+            prop_assert_eq!(lost.indeterminate, command.is_mutating() && begun, "{:?}", command);
+        }
+    }
+
+    /// Damaged bytes end in an error or in data that differ, never in a panic or in a second completion.
+    #[test]
+    fn damage_is_survived(config in any_config(), habits in any_habits(), seed: u64) {
+        let config = QueueConfig { digests: habits.digests, ..config };
+        let mut session = Session::new(config, habits, seed);
+        let mut dice = Dice(seed ^ 0x5555);
+        let (mut submitted, mut ended, mut damaged) = (0, 0, false);
+        for _ in 0..400 {
+            session.submit();
+            let sent = transmit(&mut session.queue, &session.payloads, STAGING_MIN);
+            // The answers to damaged R2Ts would only confuse the target of the tests.
+            if !damaged {
+                session.target.receive(&sent);
+            }
+            session.target.step();
+            submitted = session.next_tag;
+            let mut bytes = session.target.take(4000);
+            if dice.one_in(12) && !bytes.is_empty() {
+                let at = dice.below(bytes.len());
+                bytes[at] ^= 1 << dice.below(8);
+                damaged = true;
+            }
+            let outcome = session.queue.receive(&bytes, &mut session.payloads);
+            while let Some(done) = session.queue.poll_completion() {
+                prop_assert!(session.in_flight.remove(&done.tag).is_some(), "{:?} twice", done.tag);
+                ended += 1;
+            }
+            if let Err(error) = outcome {
+                prop_assert_eq!(session.queue.error(), Some(error));
+                prop_assert_eq!(session.queue.receive(&[0], &mut session.payloads), Err(error));
+                prop_assert_eq!(transmit(&mut session.queue, &session.payloads, STAGING_MIN).len(), 0);
+                break;
+            }
+        }
+        for lost in session.queue.into_lost() {
+            prop_assert!(session.in_flight.remove(&lost.tag).is_some(), "{:?} twice", lost.tag);
+            ended += 1;
+        }
+        prop_assert_eq!(ended, submitted);
+    }
+
+    /// Nothing that is no PDU at all does harm either.
+    #[test]
+    fn noise_is_survived(noise in proptest::collection::vec(any::<u8>(), 0..400), digests: bool) {
+        let digests = Digests { header: digests, data: digests };
+        let mut queue = HostQueue::new(queue_config(digests)).unwrap();
+        let mut payloads = Payloads::default();
+        transmit(&mut queue, &payloads, STAGING_MIN);
+        let _ = queue.receive(&noise, &mut payloads);
+        prop_assert!(!queue.is_ready());
+    }
+}

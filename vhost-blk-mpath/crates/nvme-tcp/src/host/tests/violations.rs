@@ -1,0 +1,505 @@
+//! Every rule of the receive side, broken once.
+
+use super::handshake::Peer;
+use crate::host::{Completion, IoCommand, Lost, ProtocolError, QueueError, Tag};
+use crate::wire::{
+    C2hData, Digests, Framing, Pdu, PduError, PduField, PduType, R2t, Status, crc32c,
+};
+
+const READ: Tag = Tag(0);
+const WRITE: Tag = Tag(1);
+
+/// A ready queue with an 8 KiB read and a 128 KiB write in flight: the CIDs of both.
+fn busy(digests: Digests) -> (Peer, u16, u16) {
+    let mut peer = Peer::ready(digests);
+    *peer.payloads.of(READ) = vec![0; 8192];
+    *peer.payloads.of(WRITE) = (0..131_072u32).map(|i| (i >> 3) as u8).collect();
+    peer.queue
+        .submit(
+            READ,
+            IoCommand::Read {
+                slba: 0,
+                blocks: 16,
+            },
+        )
+        .unwrap();
+    peer.queue
+        .submit(
+            WRITE,
+            IoCommand::Write {
+                slba: 16,
+                blocks: 256,
+                fua: true,
+            },
+        )
+        .unwrap();
+    let sent = peer.sent();
+    let [(Pdu::CapsuleCmd(read), _), (Pdu::CapsuleCmd(write), _)] = &sent[..] else {
+        panic!("{sent:?}")
+    };
+    let (read, write) = (read.cid.get(), write.cid.get());
+    (peer, read, write)
+}
+
+fn violation(error: ProtocolError) -> Result<(), QueueError> {
+    Err(QueueError::Protocol(error))
+}
+
+/// Data of 512 bytes per 512 asked, beginning at `offset`.
+fn data(cid: u16, offset: u32, length: u32) -> (Pdu, Vec<u8>) {
+    (
+        Pdu::C2hData(C2hData {
+            cid,
+            offset,
+            length,
+            last: false,
+            success: false,
+        }),
+        vec![3; length as usize],
+    )
+}
+
+fn r2t(cid: u16, ttag: u16, offset: u32, length: u32) -> Pdu {
+    Pdu::R2t(R2t {
+        cid,
+        ttag,
+        offset,
+        length,
+    })
+}
+
+#[test]
+fn completions_must_name_a_command_in_flight() {
+    for wrong in [0x0fff, 0x7000, 0xffff] {
+        let (mut peer, ..) = busy(Digests::default());
+        let error = ProtocolError::UnknownCid {
+            pdu: PduType::CapsuleResp,
+            cid: wrong,
+        };
+        assert_eq!(peer.complete(wrong, Status::SUCCESS, 0), violation(error));
+    }
+    let (mut peer, read, _) = busy(Digests::default());
+    peer.complete(read, Status::INTERNAL_ERROR, 0).unwrap();
+    let error = ProtocolError::UnknownCid {
+        pdu: PduType::CapsuleResp,
+        cid: read,
+    };
+    assert_eq!(
+        peer.complete(read, Status::INTERNAL_ERROR, 0),
+        violation(error),
+        "completed twice"
+    );
+    let done = Completion {
+        tag: READ,
+        result: Err(Status::INTERNAL_ERROR),
+    };
+    assert_eq!(
+        (peer.queue.poll_completion(), peer.queue.poll_completion()),
+        (Some(done), None)
+    );
+    assert_eq!(
+        peer.queue.into_lost().collect::<Vec<_>>(),
+        [Lost {
+            tag: WRITE,
+            indeterminate: true
+        }]
+    );
+}
+
+#[test]
+fn read_data_must_fit_their_command() {
+    let pdu = PduType::C2hData;
+    let check = |make: &dyn Fn(u16, u16) -> (Pdu, Vec<u8>),
+                 expect: &dyn Fn(u16, u16) -> ProtocolError| {
+        let (mut peer, read, write) = busy(Digests::default());
+        let (first, bytes) = data(read, 0, 4096);
+        peer.send(first, &bytes).unwrap();
+        let (wrong, bytes) = make(read, write);
+        assert_eq!(peer.send(wrong, &bytes), violation(expect(read, write)));
+        let lost: Vec<Lost> = peer.queue.into_lost().collect();
+        assert_eq!(
+            lost,
+            [
+                Lost {
+                    tag: READ,
+                    indeterminate: false
+                },
+                Lost {
+                    tag: WRITE,
+                    indeterminate: true
+                }
+            ]
+        );
+    };
+    check(&|_, write| data(write, 0, 512), &|_, cid| {
+        ProtocolError::WrongDirection { pdu, cid }
+    });
+    check(&|read, _| data(read ^ 0x1000, 4096, 512), &|read, _| {
+        ProtocolError::UnknownCid {
+            pdu,
+            cid: read ^ 0x1000,
+        }
+    });
+    check(&|read, _| data(read, 0, 512), &|cid, _| {
+        ProtocolError::Offset {
+            pdu,
+            cid,
+            expected: 4096,
+            got: 0,
+        }
+    });
+    check(&|read, _| data(read, 4608, 512), &|cid, _| {
+        ProtocolError::Offset {
+            pdu,
+            cid,
+            expected: 4096,
+            got: 4608,
+        }
+    });
+    check(&|read, _| data(read, 4096, 4100), &|cid, _| {
+        ProtocolError::Overrun {
+            pdu,
+            cid,
+            offset: 4096,
+            length: 4100,
+            total: 8192,
+        }
+    });
+}
+
+#[test]
+fn success_needs_all_data() {
+    let short = |cid, moved, total| violation(ProtocolError::ShortData { cid, moved, total });
+    let (mut peer, read, _) = busy(Digests::default());
+    let (pdu, bytes) = data(read, 0, 4096);
+    peer.send(pdu, &bytes).unwrap();
+    assert_eq!(
+        peer.complete(read, Status::SUCCESS, 0),
+        short(read, 4096, 8192)
+    );
+
+    let (mut peer, read, _) = busy(Digests::default());
+    let early = C2hData {
+        cid: read,
+        offset: 0,
+        length: 4096,
+        last: true,
+        success: true,
+    };
+    assert_eq!(
+        peer.send(Pdu::C2hData(early), &[0; 4096]),
+        short(read, 4096, 8192)
+    );
+
+    let (mut peer, _, write) = busy(Digests::default());
+    assert_eq!(
+        peer.complete(write, Status::SUCCESS, 0),
+        short(write, 0, 131_072)
+    );
+
+    // Asked for, but not even laid out.
+    let (mut peer, _, write) = busy(Digests::default());
+    peer.send(r2t(write, 1, 0, 131_072), &[]).unwrap();
+    assert_eq!(
+        peer.complete(write, Status::SUCCESS, 0),
+        short(write, 131_072, 131_072)
+    );
+
+    // An error may come at any time, and takes what was asked for with it.
+    let (mut peer, _, write) = busy(Digests::default());
+    peer.send(r2t(write, 1, 0, 4096), &[]).unwrap();
+    peer.complete(write, Status::WRITE_FAULT, 0).unwrap();
+    assert_eq!(peer.sent(), []);
+    assert_eq!(
+        peer.queue.poll_completion().map(|done| done.result),
+        Some(Err(Status::WRITE_FAULT))
+    );
+}
+
+#[test]
+fn no_completion_follows_the_success_flag() {
+    let (mut peer, read, _) = busy(Digests::default());
+    let all = C2hData {
+        cid: read,
+        offset: 0,
+        length: 8192,
+        last: true,
+        success: true,
+    };
+    peer.send(Pdu::C2hData(all), &[5; 8192]).unwrap();
+    assert_eq!(
+        peer.queue.poll_completion(),
+        Some(Completion {
+            tag: READ,
+            result: Ok(())
+        })
+    );
+    assert_eq!(*peer.payloads.of(READ), [5; 8192]);
+    let error = ProtocolError::UnknownCid {
+        pdu: PduType::CapsuleResp,
+        cid: read,
+    };
+    assert_eq!(peer.complete(read, Status::SUCCESS, 0), violation(error));
+}
+
+#[test]
+fn success_requires_last() {
+    let (mut peer, read, _) = busy(Digests::default());
+    let error = PduError::InvalidField {
+        pdu: PduType::C2hData,
+        field: PduField::Flags,
+        value: 8,
+    };
+    let mut bytes = Vec::new();
+    data(read, 0, 512)
+        .0
+        .emit_header(&Framing::default(), 512, &mut bytes);
+    bytes[1] |= 8;
+    assert_eq!(
+        peer.queue.receive(&bytes, &mut peer.payloads),
+        violation(ProtocolError::Pdu(error))
+    );
+}
+
+#[test]
+fn r2ts_must_fit_their_command() {
+    let pdu = PduType::R2t;
+    let check = |make: &dyn Fn(u16, u16) -> Pdu, expect: &dyn Fn(u16, u16) -> ProtocolError| {
+        let (mut peer, read, write) = busy(Digests::default());
+        peer.send(r2t(write, 1, 0, 4096), &[]).unwrap();
+        assert_eq!(
+            peer.send(make(read, write), &[]),
+            violation(expect(read, write))
+        );
+    };
+    check(&|read, _| r2t(read, 2, 0, 512), &|cid, _| {
+        ProtocolError::WrongDirection { pdu, cid }
+    });
+    check(&|_, write| r2t(write, 2, 4096, 0), &|_, cid| {
+        ProtocolError::EmptyR2t { cid }
+    });
+    check(&|_, write| r2t(write, 2, 0, 512), &|_, cid| {
+        ProtocolError::Offset {
+            pdu,
+            cid,
+            expected: 4096,
+            got: 0,
+        }
+    });
+    check(&|_, write| r2t(write, 2, 8192, 512), &|_, cid| {
+        ProtocolError::Offset {
+            pdu,
+            cid,
+            expected: 4096,
+            got: 8192,
+        }
+    });
+    check(&|_, write| r2t(write, 2, 4096, u32::MAX), &|_, cid| {
+        ProtocolError::Overrun {
+            pdu,
+            cid,
+            offset: 4096,
+            length: u32::MAX,
+            total: 131_072,
+        }
+    });
+    let (mut peer, _, write) = busy(Digests::default());
+    for n in 0..4 {
+        peer.send(r2t(write, n, u32::from(n) * 512, 512), &[])
+            .unwrap();
+    }
+    let limit = ProtocolError::R2tLimit {
+        cid: write,
+        limit: 4,
+    };
+    assert_eq!(peer.send(r2t(write, 4, 2048, 512), &[]), violation(limit));
+}
+
+#[test]
+fn an_in_capsule_write_takes_no_r2t() {
+    let mut peer = Peer::ready(Digests::default());
+    *peer.payloads.of(READ) = vec![1; 4096];
+    peer.queue
+        .submit(
+            READ,
+            IoCommand::Write {
+                slba: 0,
+                blocks: 8,
+                fua: false,
+            },
+        )
+        .unwrap();
+    let sent = peer.sent();
+    let [(Pdu::CapsuleCmd(sqe), data)] = &sent[..] else {
+        panic!("{sent:?}")
+    };
+    assert_eq!(*data, [1; 4096]);
+    let cid = sqe.cid.get();
+    let error = ProtocolError::Offset {
+        pdu: PduType::R2t,
+        cid,
+        expected: 4096,
+        got: 0,
+    };
+    assert_eq!(peer.send(r2t(cid, 0, 0, 512), &[]), violation(error));
+}
+
+#[test]
+fn several_r2ts_are_answered_in_order_within_maxh2cdata() {
+    for digests in [
+        Digests::default(),
+        Digests {
+            header: true,
+            data: true,
+        },
+    ] {
+        let (mut peer, _, write) = busy(digests);
+        peer.send(r2t(write, 7, 0, 20_000), &[]).unwrap();
+        peer.send(r2t(write, 8, 20_000, 4), &[]).unwrap();
+        let (mut next, mut lasts) = (0, Vec::new());
+        for (pdu, bytes) in peer.sent() {
+            let Pdu::H2cData(header) = pdu else {
+                panic!("{pdu:?}")
+            };
+            assert_eq!((header.cid, header.offset), (write, next));
+            assert!(header.length <= 8192 && header.offset % 4 == 0);
+            assert_eq!(
+                bytes,
+                peer.payloads.of(WRITE)[next as usize..(next + header.length) as usize]
+            );
+            next += header.length;
+            if header.last {
+                lasts.push((header.ttag, next));
+            }
+        }
+        assert_eq!(lasts, [(7, 20_000), (8, 20_004)]);
+    }
+}
+
+#[test]
+fn digests_are_verified() {
+    let digests = Digests {
+        header: true,
+        data: true,
+    };
+    let (mut peer, read, _) = busy(digests);
+    let framing = Framing {
+        digests,
+        alignment: 0,
+    };
+    let mut bytes = Vec::new();
+    data(read, 0, 8192).0.emit(&framing, &[3; 8192], &mut bytes);
+    let mut bad_header = bytes.clone();
+    bad_header[12] ^= 4;
+    let received = u32::from_le_bytes(bad_header[24..28].try_into().unwrap());
+    let computed = crc32c(&bad_header[..24]);
+    let error = PduError::HeaderDigest {
+        pdu: PduType::C2hData,
+        received,
+        computed,
+    };
+    assert_eq!(
+        peer.queue.receive(&bad_header, &mut peer.payloads),
+        violation(ProtocolError::Pdu(error))
+    );
+
+    // Wrong data fail that command, which may be tried again, and nothing else.
+    let (mut peer, read, write) = busy(digests);
+    bytes[100] ^= 1;
+    peer.queue.receive(&bytes, &mut peer.payloads).unwrap();
+    peer.complete(read, Status::SUCCESS, 0).unwrap();
+    let result = Err(Status::TRANSIENT_TRANSPORT_ERROR);
+    assert_eq!(
+        peer.queue.poll_completion(),
+        Some(Completion { tag: READ, result })
+    );
+    assert!(peer.queue.is_ready());
+    peer.complete(write, Status::LBA_OUT_OF_RANGE.with_dnr(), 0)
+        .unwrap();
+    let result = Err(Status::LBA_OUT_OF_RANGE.with_dnr());
+    assert_eq!(
+        peer.queue.poll_completion(),
+        Some(Completion { tag: WRITE, result })
+    );
+
+    // A digest left out after it was agreed upon.
+    let (mut peer, read, _) = busy(digests);
+    peer.framing.digests.data = false;
+    let error = PduError::InvalidField {
+        pdu: PduType::C2hData,
+        field: PduField::Flags,
+        value: 1,
+    };
+    let (pdu, bytes) = data(read, 0, 512);
+    assert_eq!(peer.send(pdu, &bytes), violation(ProtocolError::Pdu(error)));
+}
+
+#[test]
+fn the_first_error_of_a_split_request_ends_it() {
+    let mut peer = Peer::ready(Digests::default());
+    *peer.payloads.of(WRITE) = vec![0; 512 * 2048];
+    // 1 MiB by 128 KiB: eight commands, seven entries.
+    peer.queue
+        .submit(
+            WRITE,
+            IoCommand::Write {
+                slba: 0,
+                blocks: 2048,
+                fua: false,
+            },
+        )
+        .unwrap();
+    let cids: Vec<u16> = peer
+        .sent()
+        .iter()
+        .map(|(pdu, _)| {
+            if let Pdu::CapsuleCmd(sqe) = pdu {
+                sqe.cid.get()
+            } else {
+                panic!("{pdu:?}")
+            }
+        })
+        .collect();
+    assert_eq!(cids.len(), 7);
+    peer.complete(cids[3], Status::ANA_INACCESSIBLE, 0).unwrap();
+    assert_eq!(peer.sent(), [], "the eighth is not worth sending");
+    peer.complete(cids[4], Status::INTERNAL_ERROR, 0).unwrap();
+    for index in [0, 1, 2, 5] {
+        peer.complete(cids[index], Status::ABORT_REQUESTED, 0)
+            .unwrap();
+        assert_eq!(peer.queue.poll_completion(), None);
+    }
+    peer.complete(cids[6], Status::ABORT_REQUESTED, 0).unwrap();
+    let result = Err(Status::ANA_INACCESSIBLE);
+    assert_eq!(
+        peer.queue.poll_completion(),
+        Some(Completion { tag: WRITE, result })
+    );
+    assert_eq!(
+        (peer.queue.poll_completion(), peer.queue.in_flight()),
+        (None, 0)
+    );
+    // The queue goes on.
+    peer.queue.submit(WRITE, IoCommand::Flush).unwrap();
+    assert_eq!(peer.sent().len(), 1);
+}
+
+#[test]
+fn completions_not_fetched_are_lost_but_not_in_doubt() {
+    let (mut peer, _, write) = busy(Digests::default());
+    peer.complete(write, Status::WRITE_FAULT, 0).unwrap();
+    let lost: Vec<Lost> = peer.queue.into_lost().collect();
+    assert_eq!(
+        lost,
+        [
+            Lost {
+                tag: WRITE,
+                indeterminate: false
+            },
+            Lost {
+                tag: READ,
+                indeterminate: false
+            }
+        ]
+    );
+}
