@@ -77,11 +77,7 @@ impl Ledger {
     /// For heads `0..heads`.
     #[must_use]
     pub fn new(heads: u16) -> Self {
-        Self {
-            entries: vec![Entry::NeverUsed; usize::from(heads)],
-            in_flight: 0,
-            generation: 0,
-        }
+        Self { entries: vec![Entry::NeverUsed; usize::from(heads)], in_flight: 0, generation: 0 }
     }
 
     /// Requests in flight.
@@ -98,12 +94,7 @@ impl Ledger {
         }
         self.generation += 1;
         self.in_flight += 1;
-        *entry = Entry::InFlight(InFlight {
-            slot,
-            request,
-            generation: self.generation,
-            submitted: now,
-        });
+        *entry = Entry::InFlight(InFlight { slot, request, generation: self.generation, submitted: now });
         Ok(())
     }
 

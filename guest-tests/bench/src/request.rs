@@ -38,11 +38,7 @@ pub struct Request {
 
 impl Request {
     /// A flush.
-    pub const FLUSH: Self = Self {
-        kind: Kind::Flush,
-        offset: 0,
-        len: 0,
-    };
+    pub const FLUSH: Self = Self { kind: Kind::Flush, offset: 0, len: 0 };
 }
 
 impl fmt::Display for Request {

@@ -204,10 +204,7 @@ impl<B: Backend> Runner<B> {
             let request = self.ledger.completed(head)?;
             let now = Instant::now();
             if status == Status::NotWritten {
-                return Err(Fatal::NoStatus {
-                    generation: request.generation,
-                    request: request.request,
-                });
+                return Err(Fatal::NoStatus { generation: request.generation, request: request.request });
             }
             if status == Status::Ok {
                 if now >= schedule.measure_from {

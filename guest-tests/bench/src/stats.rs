@@ -18,13 +18,8 @@ pub struct ClassStats {
 
 impl Default for ClassStats {
     fn default() -> Self {
-        let latency_nanos =
-            Histogram::new_with_bounds(1, LONGEST_LATENCY_NANOS, 3).expect("constant bounds are valid");
-        Self {
-            ios: 0,
-            bytes: 0,
-            latency_nanos,
-        }
+        let latency_nanos = Histogram::new_with_bounds(1, LONGEST_LATENCY_NANOS, 3).expect("constant bounds are valid");
+        Self { ios: 0, bytes: 0, latency_nanos }
     }
 }
 
@@ -53,11 +48,9 @@ impl Stats {
 
     /// Adds what another queue did.
     pub fn merge(&mut self, other: &Self) {
-        for (mine, theirs) in [
-            (&mut self.read, &other.read),
-            (&mut self.write, &other.write),
-            (&mut self.other, &other.other),
-        ] {
+        for (mine, theirs) in
+            [(&mut self.read, &other.read), (&mut self.write, &other.write), (&mut self.other, &other.other)]
+        {
             mine.ios += theirs.ios;
             mine.bytes += theirs.bytes;
             mine.latency_nanos.add(&theirs.latency_nanos).expect("all histograms have the same bounds");

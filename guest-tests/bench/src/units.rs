@@ -41,10 +41,7 @@ pub fn parse_size(text: &str) -> Result<u64, UnitError> {
         "g" | "gib" => 30,
         "t" | "tib" => 40,
         _ => {
-            return Err(UnitError::UnknownUnit {
-                unit: unit.to_owned(),
-                known: "k, M, G, T, KiB, MiB, GiB, TiB",
-            });
+            return Err(UnitError::UnknownUnit { unit: unit.to_owned(), known: "k, M, G, T, KiB, MiB, GiB, TiB" });
         }
     };
     number.checked_mul(1 << shift).ok_or_else(|| UnitError::TooLarge(text.to_owned()))
@@ -59,10 +56,7 @@ pub fn parse_duration(text: &str) -> Result<Duration, UnitError> {
         "m" | "min" => 60_000,
         "h" => 3_600_000,
         _ => {
-            return Err(UnitError::UnknownUnit {
-                unit: unit.to_owned(),
-                known: "ms, s, m, h",
-            });
+            return Err(UnitError::UnknownUnit { unit: unit.to_owned(), known: "ms, s, m, h" });
         }
     };
     let millis = number.checked_mul(millis_per_unit);

@@ -18,7 +18,7 @@ const CHECKSUM_AT: usize = 4 * WORD;
 const MAGIC: u64 = u64::from_le_bytes(*b"vublkver");
 
 /// What buffers hold before a read: a byte that no block, checksum or zeroed range consists of.
-pub const POISON: u8 = 0xdb;
+pub(super) const POISON: u8 = 0xdb;
 
 /// What was found instead of a legal content.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -86,10 +86,7 @@ pub struct BlockPattern {
 
 fn word(bytes: &[u8], index: usize) -> u64 {
     let start = index * WORD;
-    bytes
-        .get(start..start + WORD)
-        .and_then(|word| word.try_into().ok())
-        .map_or(0, u64::from_le_bytes)
+    bytes.get(start..start + WORD).and_then(|word| word.try_into().ok()).map_or(0, u64::from_le_bytes)
 }
 
 fn key(seed: u64, block: u64, version: u64) -> u64 {
@@ -109,7 +106,7 @@ impl BlockPattern {
     }
 
     /// Fills `bytes` (a multiple of 8, at least 64) with `version` of `block`.
-    pub fn write(&self, block: u64, version: u64, bytes: &mut [u8]) {
+    pub fn write(self, block: u64, version: u64, bytes: &mut [u8]) {
         let key = key(self.seed, block, version);
         let header = [MAGIC, block, version, self.seed, 0];
         for (index, slot) in bytes.chunks_exact_mut(WORD).enumerate() {
@@ -123,7 +120,7 @@ impl BlockPattern {
     /// Holds `bytes` against the contents that `block` may have. Two candidates mean that a write was in flight while
     /// the block was read: then every word may come from either of them, as no atomicity is promised to a read that
     /// races with a write.
-    pub fn check(&self, block: u64, candidates: [Content; 2], bytes: &[u8]) -> Result<(), Finding> {
+    pub fn check(self, block: u64, candidates: [Content; 2], bytes: &[u8]) -> Result<(), Finding> {
         if candidates.contains(&Content::UNKNOWN) {
             return Ok(());
         }
@@ -137,7 +134,7 @@ impl BlockPattern {
         Err(self.identify(block, bytes))
     }
 
-    fn holds(&self, block: u64, content: Content, bytes: &[u8]) -> bool {
+    fn holds(self, block: u64, content: Content, bytes: &[u8]) -> bool {
         let Some(version) = content.version() else {
             return bytes.iter().all(|&byte| byte == 0);
         };
@@ -145,7 +142,7 @@ impl BlockPattern {
     }
 
     /// First byte (of a word) that differs from `version` of `block`.
-    fn first_difference(&self, block: u64, version: u64, bytes: &[u8]) -> Option<usize> {
+    fn first_difference(self, block: u64, version: u64, bytes: &[u8]) -> Option<usize> {
         let key = key(self.seed, block, version);
         let header = [MAGIC, block, version, self.seed, checksum(bytes)];
         bytes
@@ -158,7 +155,7 @@ impl BlockPattern {
             .map(|index| index * WORD)
     }
 
-    fn is_mixture(&self, block: u64, candidates: [Content; 2], bytes: &[u8]) -> bool {
+    fn is_mixture(self, block: u64, candidates: [Content; 2], bytes: &[u8]) -> bool {
         let [before, after] = candidates.map(|content| {
             let mut image = vec![0; bytes.len()];
             if let Some(version) = content.version() {
@@ -172,7 +169,7 @@ impl BlockPattern {
         })
     }
 
-    fn identify(&self, block: u64, bytes: &[u8]) -> Finding {
+    fn identify(self, block: u64, bytes: &[u8]) -> Finding {
         if bytes.iter().all(|&byte| byte == 0) {
             return Finding::Zeroes;
         }
@@ -189,19 +186,16 @@ impl BlockPattern {
             return if seed != self.seed {
                 Finding::OtherRun { seed }
             } else if found_block != block {
-                Finding::Misplaced {
-                    block: found_block,
-                    version,
-                }
+                Finding::Misplaced { block: found_block, version }
             } else {
                 Finding::WrongVersion { version }
             };
         }
-        self.identify_damage(found_block, version, seed, bytes)
+        Self::identify_damage(found_block, version, seed, bytes)
     }
 
     /// The header is ours, the checksum is wrong: one spot, or everything from somewhere on?
-    fn identify_damage(&self, block: u64, version: u64, seed: u64, bytes: &[u8]) -> Finding {
+    fn identify_damage(block: u64, version: u64, seed: u64, bytes: &[u8]) -> Finding {
         let mut image = vec![0; bytes.len()];
         Self::new(seed).write(block, version, &mut image);
         let differs = |index: &usize| word(bytes, *index) != word(&image, *index);
@@ -209,10 +203,7 @@ impl BlockPattern {
         let first = (0..words).find(differs).unwrap_or(0);
         let wrong_after_first = (first..words).filter(differs).count();
         if first >= HEADER_WORDS && wrong_after_first > 1 && wrong_after_first == words - first {
-            Finding::Torn {
-                at: first * WORD,
-                version,
-            }
+            Finding::Torn { at: first * WORD, version }
         } else {
             Finding::Corrupt { at: first * WORD }
         }

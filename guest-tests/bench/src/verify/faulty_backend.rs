@@ -3,6 +3,7 @@
 use crate::backend::{Backend, Head, Used};
 use crate::request::{Kind, Request, Status};
 use crate::rng::Rng;
+use std::collections::VecDeque;
 use std::io;
 use std::time::Duration;
 
@@ -45,6 +46,9 @@ pub(super) enum Fault {
 /// Requests served before the fault: enough for the model to know most blocks.
 const SERVED_BEFORE_FAULT: u64 = 3000;
 
+/// Writes remembered, for a late repetition.
+const PAST_WRITES: usize = 100;
+
 pub(super) const BLOCK: usize = 512;
 pub(super) const HEADS: u16 = 64;
 
@@ -58,7 +62,7 @@ pub(super) struct FaultyBackend {
     free_heads: Vec<Head>,
     used: Vec<Used>,
     fault: Fault,
-    late: Option<(usize, Vec<u8>)>,
+    past_writes: VecDeque<(usize, Vec<u8>)>,
     served: u64,
     pub(super) happened: bool,
     rng: Rng,
@@ -74,7 +78,7 @@ impl FaultyBackend {
             free_heads: (0..HEADS).collect(),
             used: Vec::new(),
             fault,
-            late: None,
+            past_writes: VecDeque::new(),
             served: 0,
             happened: false,
             rng: Rng::new(seed, 0xfa17),
@@ -107,12 +111,17 @@ impl FaultyBackend {
         if self.strikes(Fault::TearRequest, several) {
             return self.store(at, &data[..data.len() - BLOCK]);
         }
-        if self.late.is_none() && self.strikes(Fault::RepeatWriteLate, true) {
-            self.late = Some((at, data.to_vec()));
-        }
         self.store(at, data);
-        if let Some((late_at, late)) = self.late.take_if(|(late_at, late)| *late_at == at && late != data) {
-            self.store(late_at, &late);
+        let overlaps = |(old_at, old): &&(usize, Vec<u8>)| *old_at < at + data.len() && at < old_at + old.len();
+        let old = self.past_writes.iter().find(overlaps).cloned();
+        if self.strikes(Fault::RepeatWriteLate, old.is_some()) {
+            for (old_at, old) in old {
+                self.store(old_at, &old);
+            }
+        }
+        self.past_writes.push_back((at, data.to_vec()));
+        if self.past_writes.len() > PAST_WRITES {
+            self.past_writes.pop_front();
         }
     }
 

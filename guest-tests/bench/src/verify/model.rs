@@ -81,12 +81,7 @@ impl Model {
     /// `blocks` blocks of unknown content.
     #[must_use]
     pub fn new(blocks: usize) -> Self {
-        let fresh = BlockState {
-            settled: Content::UNKNOWN,
-            coming: Content::NONE,
-            readers: 0,
-            raced: false,
-        };
+        let fresh = BlockState { settled: Content::UNKNOWN, coming: Content::NONE, readers: 0, raced: false };
         Self {
             blocks: vec![fresh; blocks],
             next_version: Content::FIRST_VERSION,

@@ -6,14 +6,14 @@ use crate::ledger::LedgerError;
 use crate::runner::{Control, Fatal, Runner, Schedule};
 use std::time::{Duration, Instant};
 
-const BLOCKS: usize = 512;
+const BLOCKS: usize = 2048;
 const MAX_BLOCKS: u64 = 8;
 const SLOTS: u16 = 16;
 
 /// Long enough for every range to be rewritten many times.
 const LONG: u64 = 20_000;
 /// Ends soon after the fault, which comes after request 3000: one wrong block among few later overwrites.
-const SHORT: u64 = 3300;
+const SHORT: u64 = 3200;
 
 struct Outcome {
     happened: bool,
@@ -43,10 +43,7 @@ fn verify(fault: Fault, seed: u64, requests: u64) -> Outcome {
     let shared = Shared::new(limits, BLOCKS, seed);
     let backend = FaultyBackend::new(BLOCKS, SLOTS, MAX_BLOCKS as usize, fault, seed);
     let mut runner = Runner::new(backend, 0, SLOTS, HEADS, true, Duration::from_millis(200));
-    let schedule = Schedule {
-        measure_from: Instant::now(),
-        until: None,
-    };
+    let schedule = Schedule { measure_from: Instant::now(), until: None };
     let control = Control::default();
     let mut verifier = Verifier::new(&shared, 0, SLOTS, seed, requests);
     let mut fatal = runner.run(&mut verifier, schedule, &control).err();
@@ -71,96 +68,80 @@ fn a_correct_disk_passes_and_is_really_checked() {
         assert_eq!((outcome.errors, outcome.counts.miscompares), (0, 0), "{:?}", outcome.miscompares);
         let counts = outcome.counts;
         assert!(counts.blocks_written > 20_000 && counts.blocks_verified > 20_000, "{counts:?}");
-        assert!(counts.blocks_verified_racing > 500, "{counts:?}");
+        assert!(counts.blocks_verified_racing > 100, "{counts:?}");
         assert!(counts.blocks_zeroed > 1000 && counts.blocks_discarded > 200, "{counts:?}");
         assert!(counts.blocks_read_back > BLOCKS as u64 / 2, "{counts:?}");
     }
 }
 
-/// Runs the fault with several seeds; each time it must happen and leave a miscompare; returns all outcomes.
-fn miscompares(fault: Fault) -> Vec<Outcome> {
-    (0..10)
-        .map(|seed| {
-            let outcome = verify(fault, seed, SHORT);
-            assert!(outcome.happened, "{fault:?} did not come to pass with seed {seed}");
-            assert!(outcome.fatal.is_none(), "{:?}", outcome.fatal);
-            outcome
-        })
-        .collect()
-}
-
-fn always_found(fault: Fault) -> Vec<Outcome> {
-    let outcomes = miscompares(fault);
+/// Runs the fault with ten seeds. A single wrong block can still be overwritten before anybody reads it, or be read
+/// in a race or where the content is unknown; so eight of the ten must find it. The seeds are fixed: nothing here is
+/// left to luck.
+fn found(fault: Fault) -> Vec<Outcome> {
+    let outcomes: Vec<_> = (0..10).map(|seed| verify(fault, seed, SHORT)).collect();
     for (seed, outcome) in outcomes.iter().enumerate() {
-        assert!(outcome.counts.miscompares > 0, "{fault:?} was not found with seed {seed}");
+        assert!(outcome.happened, "{fault:?} did not come to pass with seed {seed}");
+        assert!(outcome.fatal.is_none(), "{:?}", outcome.fatal);
     }
-    outcomes
-}
-
-fn mostly_found(fault: Fault) -> Vec<Outcome> {
-    let outcomes = miscompares(fault);
     let found = outcomes.iter().filter(|outcome| outcome.counts.miscompares > 0).count();
-    assert!(found >= 7, "{fault:?} was found in {found} of 10 runs"); eprintln!("{fault:?} {found}");
+    assert!(found >= 8, "{fault:?} was found in {found} of 10 runs");
     outcomes
 }
-
-// A single wrong write is overwritten before anybody reads it in some runs, and a single wrong read may race with a
-// write or meet unknown blocks; over a handful of seeds they must show. The seeds are fixed, so these are exact.
 
 #[test]
 fn finds_a_dropped_write() {
-    let outcomes = mostly_found(Fault::DropWrite);
+    let outcomes = found(Fault::DropWrite);
     assert!(outcomes.iter().any(|outcome| outcome.got("version")));
 }
 
 #[test]
 fn finds_a_misplaced_write() {
-    let outcomes = always_found(Fault::MisplaceWrite);
+    let outcomes = found(Fault::MisplaceWrite);
     assert!(outcomes.iter().any(|outcome| outcome.got("misplaced")));
 }
 
 #[test]
 fn finds_a_torn_block() {
-    let outcomes = mostly_found(Fault::TearBlock);
+    let outcomes = found(Fault::TearBlock);
     assert!(outcomes.iter().any(|outcome| outcome.got("torn: version") && outcome.got("byte 256")));
 }
 
 #[test]
 fn finds_a_torn_request() {
-    mostly_found(Fault::TearRequest);
+    found(Fault::TearRequest);
 }
 
 #[test]
 fn finds_swapped_blocks() {
-    let outcomes = mostly_found(Fault::SwapBlocks);
+    let outcomes = found(Fault::SwapBlocks);
     assert!(outcomes.iter().any(|outcome| outcome.got("misplaced")));
 }
 
 #[test]
 fn finds_an_old_version() {
-    let outcomes = mostly_found(Fault::ReturnOldVersion);
+    let outcomes = found(Fault::ReturnOldVersion);
     assert!(outcomes.iter().any(|outcome| outcome.got("version")));
 }
 
 #[test]
 fn finds_a_corrupt_byte() {
-    let outcomes = mostly_found(Fault::CorruptByte);
+    let outcomes = found(Fault::CorruptByte);
     assert!(outcomes.iter().any(|outcome| outcome.got("corrupt")));
 }
 
 #[test]
 fn finds_a_late_repeated_write() {
-    mostly_found(Fault::RepeatWriteLate);
+    found(Fault::RepeatWriteLate);
 }
 
 #[test]
 fn finds_dropped_zeroes() {
-    mostly_found(Fault::DropZeroes);
+    found(Fault::DropZeroes);
 }
 
 #[test]
 fn finds_a_read_without_data() {
-    let outcomes = mostly_found(Fault::NoTransfer);
+    let outcomes = found(Fault::NoTransfer);
     assert!(outcomes.iter().any(|outcome| outcome.got("not written")));
 }
 
@@ -188,7 +169,7 @@ fn finds_a_lost_request_and_names_it() {
     let Some(Fatal::Lost(lost)) = outcome.fatal else {
         panic!("not found: {:?}", outcome.fatal);
     };
-    assert_eq!(lost.len(), 1, SHORT);
+    assert_eq!(lost.len(), 1);
     assert!(lost[0].generation > 0 && lost[0].age_ms >= 200, "{lost:?}");
 }
 

@@ -16,8 +16,11 @@ const FLUSH_PERCENT: u64 = 4;
 const ZEROES_PERCENT: u64 = 4;
 const DISCARD_PERCENT: u64 = 2;
 
-/// How often a request goes back to a recently written range: that is where stale and late data shows.
-const RECENT_PERCENT: u8 = 50;
+/// How often a read goes to a recently written range: that is where stale, lost and late data shows.
+const READ_RECENT_PERCENT: u8 = 70;
+
+/// How often a write does: late repetitions of an older write show only on top of a newer one.
+const WRITE_RECENT_PERCENT: u8 = 30;
 
 /// How often a request has the smallest size.
 const ONE_BLOCK_PERCENT: u8 = 40;
@@ -202,14 +205,7 @@ impl<'s> Reader<'s> {
     }
 
     /// Checks a completed read; with `read_back` it counts as part of the final pass.
-    fn end_read<B: Backend>(
-        &mut self,
-        slot: u16,
-        request: &Request,
-        status: Status,
-        read_back: bool,
-        backend: &mut B,
-    ) {
+    fn end_read<B: Backend>(&mut self, slot: u16, request: &Request, status: Status, read_back: bool, backend: &mut B) {
         let range = self.range(request);
         let mut ceiling = std::mem::take(&mut self.ceiling);
         lock(&self.shared.model).end_read(range, &mut ceiling);
@@ -305,9 +301,7 @@ impl<'s> Verifier<'s> {
         } else if takes(FLUSH_PERCENT) {
             if limits.flush { Kind::Flush } else { Kind::Write }
         } else if takes(ZEROES_PERCENT) && limits.max_zeroes_blocks > 0 {
-            Kind::WriteZeroes {
-                unmap: limits.zeroes_may_unmap && self.rng.percent(50),
-            }
+            Kind::WriteZeroes { unmap: limits.zeroes_may_unmap && self.rng.percent(50) }
         } else if takes(DISCARD_PERCENT) && limits.max_discard_blocks > 0 {
             Kind::Discard
         } else {
@@ -324,16 +318,14 @@ impl<'s> Verifier<'s> {
         };
         let most = most.min(limits.max_blocks).min(model.len());
         let count = if self.rng.percent(ONE_BLOCK_PERCENT) { 1 } else { 1 + self.rng.below(most) };
-        let recent = self.rng.percent(RECENT_PERCENT).then(|| model.recent(self.rng.next_u64())).flatten();
+        let percent = if kind == Kind::Read { READ_RECENT_PERCENT } else { WRITE_RECENT_PERCENT };
+        let recent = self.rng.percent(percent).then(|| model.recent(self.rng.next_u64())).flatten();
         let first = match recent {
             // Any overlap with the recent range, so that it is read and overwritten in part, too.
             Some(recent) => (recent.first + self.rng.below(recent.count)).saturating_sub(self.rng.below(count)),
             None => self.rng.below(model.len()),
         };
-        let range = Range {
-            first: first.min(model.len() - count),
-            count,
-        };
+        let range = Range { first: first.min(model.len() - count), count };
         if kind == Kind::Discard { self.align_discard(range) } else { Some(range) }
     }
 
@@ -343,10 +335,7 @@ impl<'s> Verifier<'s> {
         let region_first = self.reader.block_number(0);
         let first = (region_first + range.first).next_multiple_of(align) - region_first;
         let end = ((region_first + range.first + range.count) / align * align).saturating_sub(region_first);
-        (end > first).then(|| Range {
-            first,
-            count: end - first,
-        })
+        (end > first).then(|| Range { first, count: end - first })
     }
 
     fn try_next<B: Backend>(&mut self, slot: u16, backend: &mut B) -> Option<Request> {
@@ -425,9 +414,7 @@ impl<'s> ReadBack<'s> {
     /// For queue number `queue` with `slots` buffers.
     #[must_use]
     pub fn new(shared: &'s Shared, queue: u16, slots: u16) -> Self {
-        Self {
-            reader: Reader::new(shared, queue, slots),
-        }
+        Self { reader: Reader::new(shared, queue, slots) }
     }
 }
 
@@ -441,10 +428,7 @@ impl<B: Backend> Workload<B> for ReadBack<'_> {
             if first >= model.len() {
                 return Next::Done;
             }
-            let range = Range {
-                first,
-                count: max_blocks.min(model.len() - first),
-            };
+            let range = Range { first, count: max_blocks.min(model.len() - first) };
             if model.any_known(range) {
                 return Next::Submit(self.reader.begin_read(&mut model, slot, range, backend));
             }
