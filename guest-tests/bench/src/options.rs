@@ -2,9 +2,9 @@
 
 use crate::front_end::{DeviceInfo, QueueShape};
 use crate::units::{parse_duration, parse_size};
-use clap::{Args, ValueEnum};
+use clap::{Args, Parser, ValueEnum};
 use serde::Serialize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// The largest ring that is asked for; every request takes three of its entries.
@@ -198,6 +198,19 @@ pub struct Region {
 }
 
 impl Options {
+    /// This workload with every other option at its default.
+    #[must_use]
+    pub fn with_defaults(socket_path: &Path, rw: Mode) -> Self {
+        #[derive(Parser)]
+        struct Line {
+            #[command(flatten)]
+            options: Options,
+        }
+        let line = Line::try_parse_from(["vublk-bench", "--socket-path", "socket", "--rw", "read"]);
+        let options = line.expect("the defaults of the options parse").options;
+        Self { socket_path: socket_path.to_owned(), rw, ..options }
+    }
+
     /// What can be checked before connecting.
     pub fn check(&self) -> Result<(), OptionsError> {
         if self.rwmixread.is_some() && self.rw != Mode::Randrw {
@@ -262,7 +275,6 @@ impl Options {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::Parser;
 
     #[derive(Parser)]
     struct Line {
@@ -292,6 +304,13 @@ mod tests {
             max_write_zeroes_sectors: 0,
             write_zeroes_may_unmap: false,
         }
+    }
+
+    #[test]
+    fn defaults_are_those_of_the_command_line() {
+        let made = Options::with_defaults(Path::new("s"), Mode::Randread);
+        let typed = options("--rw randread");
+        assert_eq!(serde_json::to_value(made).unwrap(), serde_json::to_value(typed).unwrap());
     }
 
     #[test]

@@ -114,10 +114,10 @@ impl FaultyBackend {
         self.store(at, data);
         let overlaps = |(old_at, old): &&(usize, Vec<u8>)| *old_at < at + data.len() && at < old_at + old.len();
         let old = self.past_writes.iter().find(overlaps).cloned();
-        if self.strikes(Fault::RepeatWriteLate, old.is_some()) {
-            for (old_at, old) in old {
-                self.store(old_at, &old);
-            }
+        if let Some((old_at, old)) = old
+            && self.strikes(Fault::RepeatWriteLate, true)
+        {
+            self.store(old_at, &old);
         }
         self.past_writes.push_back((at, data.to_vec()));
         if self.past_writes.len() > PAST_WRITES {
