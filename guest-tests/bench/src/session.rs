@@ -11,7 +11,7 @@ use crate::runner::{Control, FailedRequest, Fatal, Runner, Schedule};
 use crate::stats::Stats;
 use crate::verify::{Limits, ReadBack, Shared, Verifier};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Barrier};
+use std::sync::{Arc, Barrier, Weak};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -91,7 +91,7 @@ pub fn run(
     });
 
     let control = Arc::new(Control::default());
-    watch_for_hang_up(Arc::clone(&device), Arc::clone(&control));
+    watch_for_hang_up(Arc::downgrade(&device), Arc::clone(&control));
     let start = Instant::now();
     let measure_from = start + options.warmup;
     let all_written = Barrier::new(queues.len());
@@ -145,14 +145,18 @@ fn limits(options: &Options, region: Region, disk: &DeviceInfo) -> Limits {
     }
 }
 
-/// The transport keeps its socket to itself, so a thread asks it something now and then. It may block for ever when
-/// the back-end hangs, which is why nobody waits for it.
-fn watch_for_hang_up(device: Arc<Device>, control: Arc<Control>) {
+/// The transport keeps its socket to itself, so a thread asks it something now and then, for as long as the run holds
+/// the device. It may block for ever when the back-end hangs, which is why nobody waits for it.
+fn watch_for_hang_up(device: Weak<Device>, control: Arc<Control>) {
     thread::spawn(move || {
-        while device.probe().is_ok() {
+        while let Some(device) = device.upgrade() {
+            if device.probe().is_err() {
+                control.hung_up.store(true, Ordering::Relaxed);
+                return;
+            }
+            drop(device);
             thread::sleep(PROBE_INTERVAL);
         }
-        control.hung_up.store(true, Ordering::Relaxed);
     });
 }
 

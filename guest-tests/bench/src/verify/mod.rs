@@ -3,6 +3,7 @@
 
 mod block;
 mod model;
+mod reader;
 mod workload;
 
 #[cfg(test)]
@@ -12,4 +13,5 @@ mod tests;
 
 pub use block::{BlockPattern, Finding};
 pub use model::{Content, Model};
-pub use workload::{Counts, Limits, Miscompare, ReadBack, Shared, Verifier};
+pub use reader::{Counts, Limits, Miscompare, Shared};
+pub use workload::{ReadBack, Verifier};

@@ -1,7 +1,8 @@
 //! The checker finds nothing wrong with a correct disk, and everything that a faulty one does.
 
 use super::faulty_backend::{BLOCK, Fault, FaultyBackend, HEADS};
-use super::workload::{Counts, Limits, Miscompare, ReadBack, Shared, Verifier};
+use super::reader::{Counts, Limits, Miscompare, Shared};
+use super::workload::{ReadBack, Verifier};
 use crate::ledger::LedgerError;
 use crate::runner::{Control, Fatal, Runner, Schedule};
 use std::time::{Duration, Instant};
