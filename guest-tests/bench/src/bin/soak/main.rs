@@ -21,7 +21,7 @@ use vublk_bench::process::ProcessError;
 use vublk_bench::report::Report;
 use vublk_bench::session::{self, RunError};
 use vublk_bench::stack::{MpathStack, Programs, sibling};
-use vublk_bench::units::parse_size;
+use vublk_bench::units::{UnitError, parse_duration, parse_size};
 
 const EXIT_FAILED: u8 = 1;
 const EXIT_NOT_STARTED: u8 = 3;
@@ -29,6 +29,9 @@ const EXIT_INTERRUPTED: u8 = 130;
 
 /// Between two policy switches.
 const SWITCH_INTERVAL: Duration = Duration::from_millis(100);
+
+/// With one memory sample a second.
+const SHORTEST_RUN: Duration = Duration::from_secs(10);
 
 /// Verified I/O through the daemon over two paths, while the policy is switched every 100 ms and latency injection
 /// is set and cleared on both paths.
@@ -46,9 +49,9 @@ struct Line {
     #[arg(long, value_name = "PATH", env = "MPATHCTL")]
     mpathctl: Option<PathBuf>,
 
-    /// How long to switch and verify
-    #[arg(long, default_value_t = 60, value_name = "N", value_parser = clap::value_parser!(u64).range(10..))]
-    seconds: u64,
+    /// How long to switch and verify, at least 10 s
+    #[arg(long, default_value = "60s", value_name = "TIME", value_parser = run_time)]
+    time: Duration,
 
     /// Virtqueues
     #[arg(long, default_value_t = 4, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
@@ -78,6 +81,20 @@ struct Line {
     /// Makes the requests repeatable
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
+}
+
+/// What is wrong with `--time`.
+#[derive(Debug, thiserror::Error)]
+enum RunTimeError {
+    #[error(transparent)]
+    Unit(#[from] UnitError),
+    #[error("the run must last at least {} s, or its memory cannot be judged", SHORTEST_RUN.as_secs())]
+    TooShort,
+}
+
+fn run_time(text: &str) -> Result<Duration, RunTimeError> {
+    let time = parse_duration(text)?;
+    if time < SHORTEST_RUN { Err(RunTimeError::TooShort) } else { Ok(time) }
 }
 
 /// Why the soak did not run.
@@ -118,12 +135,17 @@ fn soak(line: &Line) -> Result<u8, SoakError> {
         bs: line.bs,
         iodepth: line.iodepth,
         queues: line.queues,
-        time: Duration::from_secs(line.seconds),
+        time: line.time,
         size: Some(line.size),
         seed: line.seed,
         ..Options::with_defaults(&stack.socket, Mode::Verify)
     };
-    println!("soak: {} s of verified I/O, {} queues, paths {}", line.seconds, line.queues, stack.paths.join(" "));
+    println!(
+        "soak: {} s of verified I/O, {} queues, paths {}",
+        line.time.as_secs(),
+        line.queues,
+        stack.paths.join(" ")
+    );
 
     let ctl = sibling(line.mpathctl.as_ref(), "mpathctl");
     let mut controller = Controller::new(ctl, &stack.api, &stack.paths, &line.policies);

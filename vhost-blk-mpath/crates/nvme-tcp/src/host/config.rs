@@ -1,0 +1,120 @@
+//! What a queue must know before it can connect.
+
+use crate::wire::{BLOCKS_MAX, Digests, Nqn};
+
+/// Fewest entries of a queue: one of them always stays empty.
+pub const QUEUE_ENTRIES_MIN: u16 = 2;
+/// Most entries of a queue: a CID keeps twelve bits for the entry and four for its generation.
+pub const QUEUE_ENTRIES_MAX: u16 = 4096;
+
+/// Who the host is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostIdentity {
+    /// HOSTNQN.
+    pub hostnqn: Nqn,
+    /// HOSTID, the bytes of a UUID.
+    pub hostid: [u8; 16],
+}
+
+/// Limits of the commands on an I/O queue, from the controller's and the namespace's Identify data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct IoLimits {
+    /// Bytes of a logical block: a power of two from 512 to 65536.
+    pub block_bytes: u32,
+    /// NSZE: blocks of the namespace. Nothing beyond is ever asked for.
+    pub namespace_blocks: u64,
+    /// The most data of one command in bytes (MDTS); at least a block.
+    pub max_transfer_bytes: u32,
+    /// Bytes of data a command capsule may carry (IOCCSZ).
+    pub in_capsule_bytes: u32,
+    /// NOIOB: reads and writes do not cross multiples of this many blocks; 0 for none.
+    pub noiob_blocks: u16,
+}
+
+impl IoLimits {
+    /// The most blocks of one read or write.
+    pub(super) fn max_blocks(&self) -> u32 {
+        (self.max_transfer_bytes / self.block_bytes).min(BLOCKS_MAX)
+    }
+}
+
+/// Everything an I/O queue needs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct QueueConfig {
+    /// QID, from 1.
+    pub qid: u16,
+    /// Entries of the queue, [`QUEUE_ENTRIES_MIN`] to [`QUEUE_ENTRIES_MAX`]; one less can be in flight.
+    pub entries: u16,
+    /// Who connects.
+    pub host: HostIdentity,
+    /// The subsystem.
+    pub subnqn: Nqn,
+    /// The controller, as the admin queue's Connect named it.
+    pub cntlid: u16,
+    /// Digests to ask for.
+    pub digests: Digests,
+    /// The namespace.
+    pub nsid: u32,
+    /// Limits of its commands.
+    pub limits: IoLimits,
+}
+
+impl QueueConfig {
+    pub(super) fn check(&self) -> Result<(), ConfigError> {
+        if self.qid == 0 {
+            return Err(ConfigError::AdminQueue);
+        }
+        check_entries(self.entries)?;
+        let IoLimits {
+            block_bytes,
+            max_transfer_bytes,
+            ..
+        } = self.limits;
+        if !block_bytes.is_power_of_two() || !(512..=65536).contains(&block_bytes) {
+            return Err(ConfigError::BlockBytes(block_bytes));
+        }
+        if max_transfer_bytes < block_bytes {
+            return Err(ConfigError::MaxTransfer {
+                max_transfer_bytes,
+                block_bytes,
+            });
+        }
+        Ok(())
+    }
+}
+
+pub(super) fn check_entries(entries: u16) -> Result<(), ConfigError> {
+    if (QUEUE_ENTRIES_MIN..=QUEUE_ENTRIES_MAX).contains(&entries) {
+        Ok(())
+    } else {
+        Err(ConfigError::Entries(entries))
+    }
+}
+
+/// Why a configuration was refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum ConfigError {
+    /// QID 0 is the admin queue's.
+    #[error("queue 0 is the admin queue")]
+    AdminQueue,
+    /// Number of entries out of range.
+    #[error("a queue has {QUEUE_ENTRIES_MIN} to {QUEUE_ENTRIES_MAX} entries, not {0}")]
+    Entries(u16),
+    /// Not a block size.
+    #[error("a block has a power of two of 512 to 65536 bytes, not {0}")]
+    BlockBytes(u32),
+    /// MDTS below the block size.
+    #[error("transfers of {max_transfer_bytes} bytes hold no block of {block_bytes}")]
+    MaxTransfer {
+        /// Bytes of a transfer.
+        max_transfer_bytes: u32,
+        /// Bytes of a block.
+        block_bytes: u32,
+    },
+    /// KATO must not be zero: without keep-alive a lost association would never be fenced.
+    #[error("the keep-alive timeout must be 1 ms at least and fit 32 bits of milliseconds")]
+    KeepAlive,
+    /// An association without I/O queue carries nothing.
+    #[error("at least one I/O queue is needed")]
+    NoIoQueue,
+}

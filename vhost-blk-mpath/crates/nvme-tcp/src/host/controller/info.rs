@@ -1,0 +1,191 @@
+//! What is configured, and what is learned.
+
+use std::time::Duration;
+
+use crate::host::{HostIdentity, IoLimits, NamespaceIdentity, QueueConfig};
+use crate::wire::{AnaState, Capabilities, Digests, IdentifyController, Nqn, Version};
+
+/// How to get an association.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ControllerConfig {
+    /// Who connects.
+    pub host: HostIdentity,
+    /// The subsystem.
+    pub subnqn: Nqn,
+    /// The namespace; the only active one if `None`.
+    pub nsid: Option<u32>,
+    /// KATO, at least 1 ms. Never zero: a lost association is fenced by it.
+    pub keep_alive_tmo: Duration,
+    /// Digests to ask for, on all queues.
+    pub digests: Digests,
+    /// I/O queues wanted, at least 1; the controller may grant fewer.
+    pub io_queues: u16,
+    /// Entries wanted of an I/O queue; the controller may allow fewer.
+    pub queue_entries: u16,
+    /// The longest any admin command may take.
+    pub command_timeout: Duration,
+}
+
+/// What an association turned out to be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ControllerInfo {
+    /// CNTLID.
+    pub cntlid: u16,
+    /// VS.
+    pub version: Version,
+    /// SN.
+    pub serial: String,
+    /// MN.
+    pub model: String,
+    /// FR.
+    pub firmware: String,
+    /// CIU: Controller Instance Uniquifier, for Cross-Controller Reset.
+    pub ciu: u8,
+    /// CIRN: Controller Instance Random Number, for Cross-Controller Reset.
+    pub cirn: u64,
+    /// CQT: how long the controller may go on processing commands after an association is lost; zero if not reported.
+    pub cqt: Duration,
+    /// KATO.
+    pub kato: Duration,
+    /// TBKAS: the keep-alive timer restarts with any traffic, which makes the fence three KATO instead of two.
+    pub tbkas: bool,
+    /// CRDT1 to CRDT3: the delay a status' CRD 1 to 3 asks for.
+    pub retry_delays: [Duration; 3],
+    /// The most data of one command in bytes (MDTS, or what 32 bits count).
+    pub max_transfer_bytes: u32,
+    /// Bytes of data a command capsule may carry.
+    pub in_capsule_bytes: u32,
+    /// I/O queues granted.
+    pub io_queues: u16,
+    /// Entries an I/O queue gets.
+    pub queue_entries: u16,
+    /// VWC: there is a volatile write cache, so flushes matter.
+    pub volatile_write_cache: bool,
+    /// ONCS: Write Zeroes.
+    pub write_zeroes: bool,
+    /// ONCS: Dataset Management.
+    pub dataset_management: bool,
+    /// ANATT: the longest the ANA state "change" lasts; zero without ANA.
+    pub anatt: Duration,
+    /// The namespace.
+    pub namespace: NamespaceIdentity,
+    /// ANA state of the namespace; optimized without ANA reporting.
+    pub ana: AnaState,
+}
+
+/// What happened to an association.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ControllerEvent {
+    /// All is known; I/O queues can be connected.
+    Live(Box<ControllerInfo>),
+    /// The ANA log was read anew, for a notice or because it was asked for.
+    AnaChanged(AnaState),
+    /// The namespace was identified anew after a notice; it may be the same as before.
+    NamespaceChanged(Box<NamespaceIdentity>),
+    /// The controller has shut down; the connections can be closed.
+    ShutdownComplete,
+}
+
+/// Identify Controller as far as it is used.
+#[derive(Debug, Clone)]
+pub(super) struct ControllerFacts {
+    pub(super) cap: Capabilities,
+    pub(super) version: Version,
+    pub(super) identify: Box<IdentifyController>,
+    pub(super) io_queues: u16,
+}
+
+fn tenths_of_seconds(tenths: u16) -> Duration {
+    Duration::from_millis(u64::from(tenths) * 100)
+}
+
+impl ControllerFacts {
+    pub(super) fn has_ana(&self) -> bool {
+        self.identify.cmic & IdentifyController::CMIC_ANA != 0
+    }
+
+    pub(super) fn tbkas(&self) -> bool {
+        self.identify.ctratt.get() & IdentifyController::CTRATT_TBKAS != 0
+    }
+
+    pub(super) fn max_transfer_bytes(&self) -> u32 {
+        self.identify
+            .max_transfer_bytes(self.cap.mpsmin())
+            .unwrap_or(u32::MAX)
+    }
+
+    pub(super) fn anatt(&self) -> Duration {
+        Duration::from_secs(self.identify.anatt.into())
+    }
+
+    /// Entries of an I/O queue: as configured, within CAP.MQES, and with no more commands than MAXCMD.
+    pub(super) fn queue_entries(&self, wanted: u16) -> u16 {
+        let mqes = self.cap.mqes().saturating_add(1);
+        let maxcmd = match self.identify.maxcmd.get() {
+            0 => u16::MAX,
+            commands => commands.saturating_add(1),
+        };
+        wanted.min(mqes).min(maxcmd)
+    }
+
+    pub(super) fn info(
+        &self,
+        config: &ControllerConfig,
+        cntlid: u16,
+        namespace: NamespaceIdentity,
+        ana: AnaState,
+    ) -> ControllerInfo {
+        let identify = &self.identify;
+        let oncs = identify.oncs.get();
+        ControllerInfo {
+            cntlid,
+            version: self.version,
+            serial: IdentifyController::text(&identify.sn),
+            model: IdentifyController::text(&identify.mn),
+            firmware: IdentifyController::text(&identify.fr),
+            ciu: identify.ciu,
+            cirn: u64::from_le_bytes(identify.cirn),
+            cqt: Duration::from_millis(identify.cqt.get().into()),
+            kato: config.keep_alive_tmo,
+            tbkas: self.tbkas(),
+            retry_delays: identify.crdt.map(|crdt| tenths_of_seconds(crdt.get())),
+            max_transfer_bytes: self.max_transfer_bytes(),
+            in_capsule_bytes: identify.in_capsule_bytes(),
+            io_queues: self.io_queues,
+            queue_entries: self.queue_entries(config.queue_entries),
+            volatile_write_cache: identify.vwc & 1 != 0,
+            write_zeroes: oncs & IdentifyController::ONCS_WRITE_ZEROES != 0,
+            dataset_management: oncs & IdentifyController::ONCS_DSM != 0,
+            anatt: if self.has_ana() {
+                self.anatt()
+            } else {
+                Duration::ZERO
+            },
+            namespace,
+            ana,
+        }
+    }
+}
+
+impl ControllerInfo {
+    /// The configuration of I/O queue `qid` (1 to [`io_queues`](Self::io_queues)) of the association `config` got.
+    #[must_use]
+    pub fn queue_config(&self, config: &ControllerConfig, qid: u16) -> QueueConfig {
+        QueueConfig {
+            qid,
+            entries: self.queue_entries,
+            host: config.host.clone(),
+            subnqn: config.subnqn.clone(),
+            cntlid: self.cntlid,
+            digests: config.digests,
+            nsid: self.namespace.nsid,
+            limits: IoLimits {
+                block_bytes: self.namespace.block_bytes,
+                namespace_blocks: self.namespace.blocks,
+                max_transfer_bytes: self.max_transfer_bytes,
+                in_capsule_bytes: self.in_capsule_bytes,
+                noiob_blocks: self.namespace.noiob_blocks,
+            },
+        }
+    }
+}

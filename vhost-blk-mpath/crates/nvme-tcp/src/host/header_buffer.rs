@@ -1,0 +1,111 @@
+//! Putting PDU headers together from a stream that may break anywhere.
+
+use super::error::ProtocolError;
+use crate::wire::{CommonHeader, Digest, Framing, Layout, Pdu, PduError, crc32c};
+
+/// A whole header, its digest verified.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Head {
+    pub(super) layout: Layout,
+    pub(super) pdu: Pdu,
+}
+
+const BUFFER_LEN: usize = Pdu::HEADER_LEN_MAX + Digest::LEN;
+
+/// Bytes of a header that has not arrived in full.
+#[derive(Debug)]
+pub(super) struct HeaderBuffer {
+    bytes: [u8; BUFFER_LEN],
+    len: usize,
+}
+
+impl HeaderBuffer {
+    pub(super) const fn new() -> Self {
+        Self {
+            bytes: [0; BUFFER_LEN],
+            len: 0,
+        }
+    }
+
+    /// Takes the next header, with its digest, from the front of `input`; `None` once `input` is used up and the header
+    /// is not complete.
+    ///
+    /// # Errors
+    /// As soon as the bytes that show the fault are there.
+    pub(super) fn accept(
+        &mut self,
+        input: &mut &[u8],
+        framing: &Framing,
+    ) -> Result<Option<Head>, ProtocolError> {
+        if self.len == 0 {
+            match parse(input, framing)? {
+                Progress::Complete(head, used) => {
+                    *input = &input[used..];
+                    return Ok(Some(head));
+                }
+                Progress::Needs(_) if input.is_empty() => return Ok(None),
+                Progress::Needs(_) => {}
+            }
+        }
+        loop {
+            match parse(&self.bytes[..self.len], framing)? {
+                Progress::Complete(head, _) => {
+                    self.len = 0;
+                    return Ok(Some(head));
+                }
+                Progress::Needs(total) => {
+                    let count = (total - self.len).min(input.len());
+                    if count == 0 {
+                        return Ok(None);
+                    }
+                    let (taken, rest) = input.split_at(count);
+                    self.bytes[self.len..self.len + count].copy_from_slice(taken);
+                    self.len += count;
+                    *input = rest;
+                }
+            }
+        }
+    }
+}
+
+enum Progress {
+    /// The header, and how many bytes it took.
+    Complete(Head, usize),
+    /// How many bytes there must be before more can be said.
+    Needs(usize),
+}
+
+fn parse(bytes: &[u8], framing: &Framing) -> Result<Progress, ProtocolError> {
+    if bytes.len() < CommonHeader::LEN {
+        return Ok(Progress::Needs(CommonHeader::LEN));
+    }
+    let common = CommonHeader::parse(bytes)?;
+    if !common.pdu.from_controller() {
+        return Err(ProtocolError::UnexpectedPdu { pdu: common.pdu });
+    }
+    let layout = framing.layout(&common)?;
+    let header_len = layout.header_len as usize;
+    let total = header_len + if layout.header_digest { Digest::LEN } else { 0 };
+    let Some(whole) = bytes.get(..total) else {
+        return Ok(Progress::Needs(total));
+    };
+    let (header, digest) = whole.split_at(header_len);
+    if let Some(digest) = digest.first_chunk() {
+        let (received, computed) = (u32::from_le_bytes(*digest), crc32c(header));
+        if received != computed {
+            return Err(PduError::HeaderDigest {
+                pdu: common.pdu,
+                received,
+                computed,
+            }
+            .into());
+        }
+    }
+    Ok(Progress::Complete(
+        Head {
+            layout,
+            pdu: Pdu::parse(&common, &layout, header)?,
+        },
+        total,
+    ))
+}

@@ -1,0 +1,201 @@
+//! What makes a namespace the same one over two paths.
+
+use crate::wire::{IdentifyNamespace, NamespaceDescriptors};
+
+/// A namespace as one controller describes it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NamespaceIdentity {
+    /// NSID.
+    pub nsid: u32,
+    /// NSZE: blocks.
+    pub blocks: u64,
+    /// Bytes of a block.
+    pub block_bytes: u32,
+    /// UUID; zero if there is none.
+    pub uuid: [u8; 16],
+    /// NGUID; zero if there is none.
+    pub nguid: [u8; 16],
+    /// EUI64; zero if there is none.
+    pub eui64: [u8; 8],
+    /// CSI: 0 for the NVM command set.
+    pub csi: u8,
+    /// NMIC: the namespace may be attached to several controllers.
+    pub shared: bool,
+    /// NSATTR: write protected at present.
+    pub write_protected: bool,
+    /// ANAGRPID; 0 without ANA.
+    pub anagrpid: u32,
+    /// NOIOB in blocks; 0 for none.
+    pub noiob_blocks: u16,
+    /// NPDG in blocks: what is deallocated should be aligned to this.
+    pub npdg_blocks: u32,
+    /// DLFEAT: deallocated blocks read as zeroes.
+    pub deallocated_reads_zeroes: bool,
+    /// DLFEAT: Write Zeroes may deallocate (DEAC).
+    pub write_zeroes_deallocates: bool,
+}
+
+/// How two descriptions differ that should be of one namespace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum IdentityMismatch {
+    /// NSID.
+    #[error("NSID {0} and {1}")]
+    Nsid(u32, u32),
+    /// UUID, NGUID or EUI64.
+    #[error("different UUID, NGUID or EUI64")]
+    Identifier,
+    /// All of UUID, NGUID and EUI64 are zero: nothing says that it is the same one.
+    #[error("no UUID, NGUID or EUI64 to tell the namespace by")]
+    Unidentified,
+    /// CSI.
+    #[error("command set {0} and {1}")]
+    CommandSet(u8, u8),
+    /// NSZE.
+    #[error("{0} and {1} blocks")]
+    Blocks(u64, u64),
+    /// LBA format.
+    #[error("blocks of {0} and {1} bytes")]
+    BlockBytes(u32, u32),
+    /// NMIC does not say that the namespace is shared.
+    #[error("not a shared namespace (NMIC)")]
+    NotShared,
+}
+
+impl NamespaceIdentity {
+    /// From the Identify data; `block_bytes` was taken from `namespace` and checked.
+    pub(super) fn new(
+        nsid: u32,
+        block_bytes: u32,
+        namespace: &IdentifyNamespace,
+        descriptors: &NamespaceDescriptors,
+    ) -> Self {
+        let granularity = namespace.nsfeat >> 4 & 1 != 0;
+        Self {
+            nsid,
+            blocks: namespace.nsze.get(),
+            block_bytes,
+            uuid: descriptors.uuid.unwrap_or_default(),
+            // Older controllers have these in Identify Namespace only.
+            nguid: descriptors.nguid.unwrap_or(namespace.nguid),
+            eui64: descriptors.eui64.unwrap_or(namespace.eui64),
+            csi: descriptors.csi.unwrap_or(0),
+            shared: namespace.nmic & IdentifyNamespace::NMIC_SHARED != 0,
+            write_protected: namespace.nsattr & IdentifyNamespace::NSATTR_WRITE_PROTECTED != 0,
+            anagrpid: namespace.anagrpid.get(),
+            noiob_blocks: namespace.noiob.get(),
+            npdg_blocks: if granularity {
+                u32::from(namespace.npdg.get()) + 1
+            } else {
+                1
+            },
+            deallocated_reads_zeroes: namespace.dlfeat & 7 == IdentifyNamespace::DLFEAT_READ_ZEROES,
+            write_zeroes_deallocates: namespace.dlfeat & IdentifyNamespace::DLFEAT_DEAC != 0,
+        }
+    }
+
+    /// Checks that `other`, seen over another path or at another time, is this namespace.
+    pub fn check_same(&self, other: &Self) -> Result<(), IdentityMismatch> {
+        if self.nsid != other.nsid {
+            return Err(IdentityMismatch::Nsid(self.nsid, other.nsid));
+        }
+        if (self.uuid, self.nguid, self.eui64) != (other.uuid, other.nguid, other.eui64) {
+            return Err(IdentityMismatch::Identifier);
+        }
+        if self.csi != other.csi {
+            return Err(IdentityMismatch::CommandSet(self.csi, other.csi));
+        }
+        if self.blocks != other.blocks {
+            return Err(IdentityMismatch::Blocks(self.blocks, other.blocks));
+        }
+        if self.block_bytes != other.block_bytes {
+            return Err(IdentityMismatch::BlockBytes(
+                self.block_bytes,
+                other.block_bytes,
+            ));
+        }
+        Ok(())
+    }
+
+    /// Checks that this namespace may be used over several paths: shared, and with an identifier to know it by.
+    pub fn check_multipath(&self) -> Result<(), IdentityMismatch> {
+        if !self.shared {
+            return Err(IdentityMismatch::NotShared);
+        }
+        if self.uuid == [0; 16] && self.nguid == [0; 16] && self.eui64 == [0; 8] {
+            return Err(IdentityMismatch::Unidentified);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_difference_is_found() {
+        let mut data = IdentifyNamespace::blank();
+        data.nsze = 100.into();
+        data.nmic = 1;
+        let descriptors = NamespaceDescriptors {
+            uuid: Some([7; 16]),
+            ..Default::default()
+        };
+        let ours = NamespaceIdentity::new(1, 512, &data, &descriptors);
+        assert_eq!(
+            (ours.check_same(&ours), ours.check_multipath()),
+            (Ok(()), Ok(()))
+        );
+        let cases = [
+            (
+                NamespaceIdentity { nsid: 2, ..ours },
+                IdentityMismatch::Nsid(1, 2),
+            ),
+            (
+                NamespaceIdentity {
+                    uuid: [8; 16],
+                    ..ours
+                },
+                IdentityMismatch::Identifier,
+            ),
+            (
+                NamespaceIdentity {
+                    eui64: [8; 8],
+                    ..ours
+                },
+                IdentityMismatch::Identifier,
+            ),
+            (
+                NamespaceIdentity { csi: 2, ..ours },
+                IdentityMismatch::CommandSet(0, 2),
+            ),
+            (
+                NamespaceIdentity { blocks: 99, ..ours },
+                IdentityMismatch::Blocks(100, 99),
+            ),
+            (
+                NamespaceIdentity {
+                    block_bytes: 4096,
+                    ..ours
+                },
+                IdentityMismatch::BlockBytes(512, 4096),
+            ),
+        ];
+        for (theirs, mismatch) in cases {
+            assert_eq!(ours.check_same(&theirs), Err(mismatch));
+        }
+        let unshared = NamespaceIdentity {
+            shared: false,
+            ..ours
+        };
+        assert_eq!(unshared.check_multipath(), Err(IdentityMismatch::NotShared));
+        let anonymous = NamespaceIdentity {
+            uuid: [0; 16],
+            ..ours
+        };
+        assert_eq!(
+            anonymous.check_multipath(),
+            Err(IdentityMismatch::Unidentified)
+        );
+    }
+}

@@ -1,0 +1,40 @@
+//! The host's side of a connection: [`HostQueue`], one queue pair that carries a namespace's I/O, and [`HostController`], the
+//! admin queue that finds out what there is to carry and keeps the association alive.
+//!
+//! ```text
+//!              submit ──► requests ──► QueuePair ──► fill_tx ──► socket
+//!  poll_completion ◄──    (split,   ◄── (CIDs, R2T,  ◄── receive ◄── socket
+//!                          join)        PDUs, checks)
+//! ```
+//! The queue pair below both knows capsules and data but not what they mean; each of the two owns one.
+
+mod admin_queue;
+mod config;
+mod controller;
+mod error;
+mod header_buffer;
+mod identity;
+mod pair;
+mod queue;
+mod receive;
+mod request;
+mod slots;
+mod split;
+mod transmit;
+
+#[cfg(test)]
+mod tests;
+
+pub use config::{
+    ConfigError, HostIdentity, IoLimits, QUEUE_ENTRIES_MAX, QUEUE_ENTRIES_MIN, QueueConfig,
+};
+pub use controller::{
+    ControllerConfig, ControllerError, ControllerEvent, ControllerInfo, HostController, Step,
+    Unsupported,
+};
+pub use error::{ConnectError, ProtocolError, QueueError};
+pub use identity::{IdentityMismatch, NamespaceIdentity};
+pub use queue::HostQueue;
+pub use receive::DirectRecv;
+pub use request::{Completion, IoCommand, Lost, SubmitError, Tag};
+pub use transmit::{COPY_MAX, PayloadSink, PayloadSource, STAGING_MIN, TxPart};

@@ -1,0 +1,390 @@
+//! A queue pair on its connection: handshake, capsules and data. It does not know what the commands mean.
+//!
+//! ```text
+//! SendIcReq ─fill_tx─► AwaitIcResp ─ICResp─► SendConnect ─fill_tx─► AwaitConnect ─CQE─► Ready ─any error─► Failed
+//! ```
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use super::config::HostIdentity;
+use super::error::{ConnectError, QueueError};
+use super::receive::Receiver;
+use super::request::Tag;
+use super::slots::{Direction, Slot, Slots};
+use super::transmit::{COPY_MAX, Stage};
+use crate::wire::{
+    CNTLID_ANY, Connect, ConnectData, ConnectField, ConnectResult, Digest, Digests, FabricsCommand,
+    Framing, H2cData, IcReq, IcResp, Nqn, Pdu, R2t, Sgl, Sqe, Status,
+};
+
+/// R2Ts a controller may have outstanding for one command.
+pub(super) const R2T_LIMIT: u8 = 4;
+
+/// The owner of the Connect command, which no user of the pair may be.
+const OWNER_CONNECT: u16 = u16::MAX;
+
+/// What Connect says.
+#[derive(Debug, Clone)]
+pub(super) struct PairConfig {
+    pub(super) qid: u16,
+    pub(super) entries: u16,
+    pub(super) host: HostIdentity,
+    pub(super) subnqn: Nqn,
+    pub(super) cntlid: u16,
+    pub(super) kato: Duration,
+    pub(super) digests: Digests,
+    pub(super) in_capsule_bytes: u32,
+}
+
+/// A command to send. The pair fills in CID and SGL.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Job {
+    pub(super) owner: u16,
+    pub(super) sqe: Sqe,
+    pub(super) data: Data,
+}
+
+/// A command's data: a part of its owner's payload, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Data {
+    None,
+    In { offset: u32, length: u32 },
+    Out { offset: u32, length: u32 },
+}
+
+/// Where commands and their data come from.
+pub(super) trait Source {
+    /// The next command to send; it counts as issued.
+    fn next_job(&mut self) -> Option<Job>;
+    fn gather(&self, owner: u16, offset: u32, dst: &mut [u8]);
+    /// The name under which the owner's payload can be sent without copying.
+    fn tag(&self, owner: u16) -> Tag;
+}
+
+/// Where data and completions go.
+pub(super) trait Events {
+    fn scatter(&mut self, owner: u16, offset: u32, src: &[u8]);
+    /// A command has ended.
+    fn completed(&mut self, owner: u16, status: Status, result: u64);
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Phase {
+    SendIcReq,
+    AwaitIcResp,
+    SendConnect,
+    AwaitConnect,
+    Ready,
+    Failed(QueueError),
+}
+
+/// An R2T in the course of being answered.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Transfer {
+    cid: u16,
+    ttag: u16,
+    offset: u32,
+    remaining: u32,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct QueuePair {
+    config: PairConfig,
+    pub(super) phase: Phase,
+    tx: Framing,
+    pub(super) rx: Framing,
+    maxh2cdata: u32,
+    pub(super) slots: Slots,
+    pub(super) transfers: VecDeque<Transfer>,
+    pub(super) receiver: Receiver,
+    cntlid: u16,
+}
+
+impl QueuePair {
+    /// A pair on a fresh connection. `config` was checked by whoever owns the pair.
+    pub(super) fn new(config: PairConfig) -> Self {
+        let slots = config.entries - 1;
+        Self {
+            phase: Phase::SendIcReq,
+            tx: Framing::default(),
+            rx: Framing::default(),
+            maxh2cdata: 0,
+            slots: Slots::new(slots),
+            transfers: VecDeque::with_capacity(usize::from(slots) * usize::from(R2T_LIMIT)),
+            receiver: Receiver::new(),
+            cntlid: CNTLID_ANY,
+            config,
+        }
+    }
+
+    pub(super) fn is_ready(&self) -> bool {
+        self.phase == Phase::Ready
+    }
+
+    /// The controller, once ready.
+    pub(super) fn cntlid(&self) -> u16 {
+        self.cntlid
+    }
+
+    pub(super) fn fill_tx(&mut self, stage: &mut Stage<'_>, source: &mut impl Source) {
+        match self.phase {
+            Phase::SendIcReq if stage.room().is_some() => {
+                let icreq = IcReq {
+                    hpda: 0,
+                    digests: self.config.digests,
+                    maxr2t: u32::from(R2T_LIMIT) - 1,
+                };
+                stage.staged(|out| Pdu::IcReq(icreq).emit(&Framing::default(), &[], out));
+                self.phase = Phase::AwaitIcResp;
+            }
+            Phase::SendConnect if stage.room() >= Some(ConnectData::LEN as u32) => {
+                self.lay_out_connect(stage);
+                self.phase = Phase::AwaitConnect;
+            }
+            Phase::Ready => {
+                // Capsules first: they are small and give the controller something to do while data flow.
+                while self.slots.has_free() && stage.room() >= Some(COPY_MAX) {
+                    let Some(job) = source.next_job() else { break };
+                    self.lay_out_capsule(stage, job, source);
+                }
+                self.lay_out_transfers(stage, source);
+            }
+            _ => {}
+        }
+    }
+
+    fn lay_out_connect(&mut self, stage: &mut Stage<'_>) {
+        let PairConfig {
+            qid,
+            entries,
+            host,
+            subnqn,
+            cntlid,
+            kato,
+            ..
+        } = &self.config;
+        let data = ConnectData {
+            hostid: host.hostid,
+            cntlid: *cntlid,
+            subnqn: subnqn.clone(),
+            hostnqn: host.hostnqn.clone(),
+        };
+        let command = FabricsCommand::Connect(Connect {
+            qid: *qid,
+            sqsize: entries - 1,
+            cattr: 0,
+            kato_ms: u32::try_from(kato.as_millis()).unwrap_or(u32::MAX),
+        });
+        let length = ConnectData::LEN as u32;
+        let slot = Slot {
+            owner: OWNER_CONNECT,
+            direction: Direction::Out,
+            base: 0,
+            length,
+            moved: length,
+            transfers: 0,
+            corrupted: false,
+        };
+        let cid = self
+            .slots
+            .insert(slot)
+            .expect("no command is in flight before Connect");
+        let sqe = command.to_sqe(cid, Sgl::InCapsule { offset: 0, length });
+        stage.staged(|out| Pdu::CapsuleCmd(sqe).emit(&self.tx, &data.emit(), out));
+    }
+
+    fn lay_out_capsule(&mut self, stage: &mut Stage<'_>, job: Job, source: &impl Source) {
+        let Job {
+            owner,
+            mut sqe,
+            data,
+        } = job;
+        let (direction, base, length) = match data {
+            Data::None => (Direction::None, 0, 0),
+            Data::In { offset, length } => (Direction::In, offset, length),
+            Data::Out { offset, length } => (Direction::Out, offset, length),
+        };
+        let in_capsule =
+            direction == Direction::Out && length <= self.config.in_capsule_bytes.min(COPY_MAX);
+        let (sgl, carried) = if in_capsule {
+            (Sgl::InCapsule { offset: 0, length }, length)
+        } else {
+            (Sgl::Transport { length }, 0)
+        };
+        let slot = Slot {
+            owner,
+            direction,
+            base,
+            length,
+            moved: carried,
+            transfers: 0,
+            corrupted: false,
+        };
+        let cid = self.slots.insert(slot).expect("checked by the caller");
+        sqe.cid = cid.into();
+        sqe.dptr = sgl.emit();
+        stage.staged(|out| {
+            Pdu::CapsuleCmd(sqe).emit_header(&self.tx, carried, out);
+            if carried > 0 {
+                copy_payload(out, carried, self.tx.digests.data, |dst| {
+                    source.gather(owner, base, dst)
+                });
+            }
+        });
+    }
+
+    fn lay_out_transfers(&mut self, stage: &mut Stage<'_>, source: &impl Source) {
+        while let (Some(transfer), Some(room)) = (self.transfers.front_mut(), stage.room()) {
+            let Transfer {
+                cid,
+                ttag,
+                offset,
+                remaining,
+            } = *transfer;
+            let mut length = remaining.min(self.maxh2cdata);
+            let copy = self.tx.digests.data || length <= COPY_MAX;
+            if copy && length > room {
+                if room < COPY_MAX {
+                    return;
+                }
+                // A digest needs the bytes staged; a shorter PDU does as well. Lengths stay multiples of a dword.
+                length = room & !0x1ff;
+            }
+            let last = length == remaining;
+            let slot = self
+                .slots
+                .get_mut(cid)
+                .expect("transfers end with their command");
+            let (owner, at) = (slot.owner, slot.base + offset);
+            let header = Pdu::H2cData(H2cData {
+                cid,
+                ttag,
+                offset,
+                length,
+                last,
+            });
+            stage.staged(|out| {
+                header.emit_header(&self.tx, length, out);
+                if copy {
+                    copy_payload(out, length, self.tx.digests.data, |dst| {
+                        source.gather(owner, at, dst)
+                    });
+                }
+            });
+            if !copy {
+                stage.payload(source.tag(owner), at, length);
+            }
+            if last {
+                slot.transfers -= 1;
+                self.transfers.pop_front();
+            } else {
+                transfer.offset += length;
+                transfer.remaining -= length;
+            }
+        }
+    }
+
+    /// `ICResp` has come.
+    pub(super) fn on_icresp(&mut self, icresp: IcResp) -> Result<(), QueueError> {
+        let asked = self.config.digests;
+        if icresp.digests != asked {
+            return Err(ConnectError::Digests {
+                asked,
+                got: icresp.digests,
+            }
+            .into());
+        }
+        self.tx = Framing {
+            digests: asked,
+            alignment: icresp.cpda,
+        };
+        self.rx = Framing {
+            digests: asked,
+            alignment: 0,
+        };
+        self.maxh2cdata = icresp.maxh2cdata;
+        self.phase = Phase::SendConnect;
+        Ok(())
+    }
+
+    /// A checked R2T.
+    pub(super) fn on_r2t(&mut self, r2t: &R2t) {
+        let R2t {
+            cid,
+            ttag,
+            offset,
+            length,
+        } = *r2t;
+        self.transfers.push_back(Transfer {
+            cid,
+            ttag,
+            offset,
+            remaining: length,
+        });
+    }
+
+    /// A command that was in flight has ended.
+    pub(super) fn on_ended(
+        &mut self,
+        cid: u16,
+        slot: &Slot,
+        status: Status,
+        result: u64,
+        events: &mut impl Events,
+    ) -> Result<(), QueueError> {
+        if slot.transfers > 0 {
+            self.transfers.retain(|transfer| transfer.cid != cid);
+        }
+        if slot.owner == OWNER_CONNECT {
+            self.on_connected(status, result)
+        } else {
+            events.completed(slot.owner, status, result);
+            Ok(())
+        }
+    }
+
+    fn on_connected(&mut self, status: Status, result: u64) -> Result<(), QueueError> {
+        if status.is(Status::CONNECT_INVALID_PARAMETERS) {
+            return Err(ConnectError::InvalidParameters {
+                field: ConnectField::from_result(result),
+            }
+            .into());
+        }
+        status
+            .result()
+            .map_err(|status| ConnectError::Rejected { status })?;
+        let ConnectResult {
+            cntlid,
+            authentication_required,
+            secure_channel_required,
+        } = ConnectResult::from_result(result);
+        if authentication_required || secure_channel_required {
+            return Err(ConnectError::AuthenticationRequired.into());
+        }
+        let wanted = self.config.cntlid;
+        if wanted != CNTLID_ANY && wanted != cntlid {
+            return Err(ConnectError::WrongController {
+                wanted,
+                got: cntlid,
+            }
+            .into());
+        }
+        self.cntlid = cntlid;
+        self.phase = Phase::Ready;
+        Ok(())
+    }
+}
+
+/// Appends `length` bytes that `gather` provides, and their digest if there is to be one.
+fn copy_payload(out: &mut Vec<u8>, length: u32, digest: bool, gather: impl FnOnce(&mut [u8])) {
+    let start = out.len();
+    out.resize(start + length as usize, 0);
+    gather(&mut out[start..]);
+    if digest {
+        let mut crc = Digest::default();
+        crc.update(&out[start..]);
+        out.extend_from_slice(&crc.emit());
+    }
+}

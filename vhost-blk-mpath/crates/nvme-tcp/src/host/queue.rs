@@ -1,0 +1,305 @@
+//! One I/O queue: requests in, completions out, each exactly once.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use zerocopy::IntoBytes;
+
+use super::config::{ConfigError, IoLimits, QueueConfig};
+use super::error::QueueError;
+use super::pair::{Events, Job, PairConfig, Phase, QueuePair, Source};
+use super::receive::DirectRecv;
+use super::request::{Completion, IoCommand, Lost, Requests, SubmitError, Tag};
+use super::split;
+use super::transmit::{PayloadSink, PayloadSource, Stage, TxPart};
+use crate::wire::{DsmRange, Status};
+
+/// An I/O queue pair on one connection to one controller. The handshake (`ICReq`, `ICResp`, Connect) is part of it.
+///
+/// Nothing is allocated once it exists. A request waits inside while no CID is free for its next command.
+#[derive(Debug)]
+pub struct HostQueue {
+    pair: QueuePair,
+    nsid: u32,
+    limits: IoLimits,
+    requests: Requests,
+    /// Requests with commands still to issue, in order; only the first may have issued some.
+    pending: VecDeque<u16>,
+    completions: VecDeque<Completion>,
+}
+
+impl HostQueue {
+    /// A queue on a fresh connection.
+    pub fn new(config: QueueConfig) -> Result<Self, ConfigError> {
+        config.check()?;
+        let QueueConfig {
+            qid,
+            entries,
+            host,
+            subnqn,
+            cntlid,
+            digests,
+            nsid,
+            limits,
+        } = config;
+        let capacity = entries - 1;
+        Ok(Self {
+            pair: QueuePair::new(PairConfig {
+                qid,
+                entries,
+                host,
+                subnqn,
+                cntlid,
+                // KATO belongs to the association, so to the admin queue.
+                kato: Duration::ZERO,
+                digests,
+                in_capsule_bytes: limits.in_capsule_bytes,
+            }),
+            nsid,
+            limits,
+            requests: Requests::new(capacity),
+            pending: VecDeque::with_capacity(capacity.into()),
+            completions: VecDeque::with_capacity(capacity.into()),
+        })
+    }
+
+    /// Whether Connect has succeeded and nothing failed since.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        self.pair.is_ready()
+    }
+
+    /// The most requests in flight at once.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.requests.capacity()
+    }
+
+    /// Requests in flight.
+    #[must_use]
+    pub fn in_flight(&self) -> usize {
+        self.requests.len()
+    }
+
+    /// Takes a request. It is cut into as many commands as the limits ask for, and ends with one completion.
+    pub fn submit(&mut self, tag: Tag, command: IoCommand) -> Result<(), SubmitError> {
+        debug_assert!(
+            self.requests.iter().all(|request| request.tag != tag),
+            "tag {tag:?} is in flight"
+        );
+        if !self.is_ready() {
+            return Err(SubmitError::NotReady);
+        }
+        self.check(&command)?;
+        // Completions not fetched count, so that their queue never grows.
+        if self.requests.len() + self.completions.len() >= self.requests.capacity() {
+            return Err(SubmitError::Full);
+        }
+        let index = self
+            .requests
+            .insert(tag, command)
+            .ok_or(SubmitError::Full)?;
+        self.pending.push_back(index);
+        Ok(())
+    }
+
+    fn check(&self, command: &IoCommand) -> Result<(), SubmitError> {
+        let Some((slba, blocks)) = command.range() else {
+            return Ok(());
+        };
+        let namespace_blocks = self.limits.namespace_blocks;
+        if blocks == 0 {
+            return Err(SubmitError::Empty);
+        }
+        if slba
+            .checked_add(blocks.into())
+            .is_none_or(|end| end > namespace_blocks)
+        {
+            return Err(SubmitError::OutOfRange {
+                slba,
+                blocks,
+                namespace_blocks,
+            });
+        }
+        let moves_data = matches!(command, IoCommand::Read { .. } | IoCommand::Write { .. });
+        if moves_data && blocks.checked_mul(self.limits.block_bytes).is_none() {
+            return Err(SubmitError::TooLarge { blocks });
+        }
+        Ok(())
+    }
+
+    /// Lays out all that is ready to leave, as far as the capacity of `staging` goes, and appends it to `plan` in order.
+    ///
+    /// Headers and payloads up to [`COPY_MAX`](super::COPY_MAX), and with data digests all payloads, are copied to the end
+    /// of `staging`, which is never made to grow: its capacity should be [`STAGING_MIN`](super::STAGING_MIN) at least, and
+    /// larger for more in one call. All other payloads are named. What is laid out counts as handed to the socket; the
+    /// caller must send it all, in order. A request may complete, with an error, before a payload it named has
+    /// been sent; the memory must stay readable until then.
+    pub fn fill_tx(
+        &mut self,
+        staging: &mut Vec<u8>,
+        source: &impl PayloadSource,
+        plan: &mut Vec<TxPart>,
+    ) {
+        let mut outbound = Outbound {
+            requests: &mut self.requests,
+            pending: &mut self.pending,
+            nsid: self.nsid,
+            limits: &self.limits,
+            payload: source,
+        };
+        self.pair
+            .fill_tx(&mut Stage { staging, plan }, &mut outbound);
+    }
+
+    /// Takes bytes off the connection, broken anywhere. After an error the connection is over.
+    pub fn receive(&mut self, bytes: &[u8], sink: &mut impl PayloadSink) -> Result<(), QueueError> {
+        let mut inbound = Inbound {
+            requests: &mut self.requests,
+            pending: &mut self.pending,
+            completions: &mut self.completions,
+            sink,
+        };
+        self.pair.receive(bytes, &mut inbound)
+    }
+
+    /// In the middle of a payload without data digest: what may be received straight to its place.
+    #[must_use]
+    pub fn direct(&mut self) -> Option<DirectRecv> {
+        let (owner, offset, len) = self.pair.direct()?;
+        Some(DirectRecv {
+            tag: self.requests.get(owner).tag,
+            offset,
+            len,
+        })
+    }
+
+    /// `bytes` bytes, at most what [`direct`](Self::direct) said last, were received to their place.
+    pub fn received_direct(&mut self, bytes: u32) -> Result<(), QueueError> {
+        let mut inbound = Inbound {
+            requests: &mut self.requests,
+            pending: &mut self.pending,
+            completions: &mut self.completions,
+            sink: &mut NoSink,
+        };
+        self.pair.received_direct(bytes, &mut inbound)
+    }
+
+    /// The next request that has ended.
+    pub fn poll_completion(&mut self) -> Option<Completion> {
+        self.completions.pop_front()
+    }
+
+    /// The connection is lost: every request without a fetched completion, once each.
+    pub fn into_lost(self) -> impl Iterator<Item = Lost> {
+        let unfetched: Vec<Lost> = self
+            .completions
+            .iter()
+            .map(|done| Lost {
+                tag: done.tag,
+                indeterminate: false,
+            })
+            .collect();
+        let in_flight: Vec<Lost> = self
+            .requests
+            .iter()
+            .map(|request| Lost {
+                tag: request.tag,
+                indeterminate: request.command.is_mutating() && request.live > 0,
+            })
+            .collect();
+        unfetched.into_iter().chain(in_flight)
+    }
+
+    /// Why the connection is over, if it failed here.
+    #[must_use]
+    pub fn error(&self) -> Option<QueueError> {
+        match self.pair.phase {
+            Phase::Failed(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+/// What the pair sends.
+struct Outbound<'a, P> {
+    requests: &'a mut Requests,
+    pending: &'a mut VecDeque<u16>,
+    nsid: u32,
+    limits: &'a IoLimits,
+    payload: &'a P,
+}
+
+impl<P: PayloadSource> Source for Outbound<'_, P> {
+    fn next_job(&mut self) -> Option<Job> {
+        let &index = self.pending.front()?;
+        let request = self.requests.get_mut(index);
+        let job = split::issue(index, request, self.nsid, self.limits);
+        if request.exhausted {
+            self.pending.pop_front();
+        }
+        Some(job)
+    }
+
+    fn gather(&self, owner: u16, offset: u32, dst: &mut [u8]) {
+        let request = self.requests.get(owner);
+        match request.command {
+            IoCommand::Deallocate { slba, blocks } => {
+                let range = DsmRange::new(slba, blocks);
+                let start = offset as usize;
+                dst.copy_from_slice(&range.as_bytes()[start..start + dst.len()]);
+            }
+            _ => self.payload.gather(request.tag, offset, dst),
+        }
+    }
+
+    fn tag(&self, owner: u16) -> Tag {
+        self.requests.get(owner).tag
+    }
+}
+
+/// What the pair receives.
+struct Inbound<'a, S> {
+    requests: &'a mut Requests,
+    pending: &'a mut VecDeque<u16>,
+    completions: &'a mut VecDeque<Completion>,
+    sink: &'a mut S,
+}
+
+impl<S: PayloadSink> Events for Inbound<'_, S> {
+    fn scatter(&mut self, owner: u16, offset: u32, src: &[u8]) {
+        self.sink.scatter(self.requests.get(owner).tag, offset, src);
+    }
+
+    fn completed(&mut self, owner: u16, status: Status, _result: u64) {
+        let request = self.requests.get_mut(owner);
+        request.live -= 1;
+        if let Err(status) = status.result() {
+            request.error.get_or_insert(status);
+            if !request.exhausted {
+                // The rest is not worth issuing. It is the first one pending, as only that one has issued anything.
+                request.exhausted = true;
+                assert_eq!(
+                    self.pending.pop_front(),
+                    Some(owner),
+                    "requests issue in order"
+                );
+            }
+        }
+        if request.live == 0 && request.exhausted {
+            let result = request.error.map_or(Ok(()), Err);
+            self.completions.push_back(Completion {
+                tag: request.tag,
+                result,
+            });
+            self.requests.remove(owner);
+        }
+    }
+}
+
+/// For completions that bring no data.
+struct NoSink;
+
+impl PayloadSink for NoSink {
+    fn scatter(&mut self, _tag: Tag, _offset: u32, _src: &[u8]) {}
+}

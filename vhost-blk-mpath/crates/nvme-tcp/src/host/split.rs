@@ -1,0 +1,167 @@
+//! Cutting a request into commands the controller takes: MDTS, NOIOB, 65536 blocks.
+
+use super::config::IoLimits;
+use super::pair::{Data, Job};
+use super::request::{IoCommand, Request};
+use crate::wire::{BLOCKS_MAX, DsmRange, NvmCommand};
+
+/// The next command of a request that is not exhausted, and the blocks it covers (0 where blocks mean nothing).
+pub(super) fn next_command(request: &Request, limits: &IoLimits) -> (NvmCommand, Data, u32) {
+    let done = request.issued;
+    let at = |slba: u64| slba + u64::from(done);
+    // Only for commands that move data: the bytes of those fit 32 bits.
+    let data_offset = || done * limits.block_bytes;
+    match request.command {
+        IoCommand::Flush => (NvmCommand::Flush, Data::None, 0),
+        IoCommand::Read { slba, blocks } => {
+            let blocks = transfer_blocks(limits, at(slba), blocks - done);
+            let data = Data::In {
+                offset: data_offset(),
+                length: blocks * limits.block_bytes,
+            };
+            (
+                NvmCommand::Read {
+                    slba: at(slba),
+                    blocks,
+                },
+                data,
+                blocks,
+            )
+        }
+        IoCommand::Write { slba, blocks, fua } => {
+            let blocks = transfer_blocks(limits, at(slba), blocks - done);
+            let data = Data::Out {
+                offset: data_offset(),
+                length: blocks * limits.block_bytes,
+            };
+            (
+                NvmCommand::Write {
+                    slba: at(slba),
+                    blocks,
+                    fua,
+                },
+                data,
+                blocks,
+            )
+        }
+        IoCommand::WriteZeroes {
+            slba,
+            blocks,
+            deallocate,
+            fua,
+        } => {
+            // MDTS and NOIOB are about data transfers; there is none here (NVM Command Set 3.2.8).
+            let blocks = (blocks - done).min(BLOCKS_MAX);
+            (
+                NvmCommand::WriteZeroes {
+                    slba: at(slba),
+                    blocks,
+                    deallocate,
+                    fua,
+                },
+                Data::None,
+                blocks,
+            )
+        }
+        IoCommand::Deallocate { blocks, .. } => {
+            let data = Data::Out {
+                offset: 0,
+                length: DsmRange::LEN as u32,
+            };
+            (
+                NvmCommand::DatasetManagement {
+                    ranges: 1,
+                    deallocate: true,
+                },
+                data,
+                blocks,
+            )
+        }
+    }
+}
+
+/// As many of `remaining` blocks at `slba` as one read or write may cover.
+fn transfer_blocks(limits: &IoLimits, slba: u64, remaining: u32) -> u32 {
+    let blocks = remaining.min(limits.max_blocks());
+    match u64::from(limits.noiob_blocks) {
+        0 => blocks,
+        // At most 65535, as NOIOB has 16 bits.
+        boundary => blocks.min((boundary - slba % boundary) as u32),
+    }
+}
+
+/// The command as a job for the queue pair, and the request as it is once that command is issued.
+pub(super) fn issue(index: u16, request: &mut Request, nsid: u32, limits: &IoLimits) -> Job {
+    let (command, data, blocks) = next_command(request, limits);
+    request.issued += blocks;
+    request.live += 1;
+    request.exhausted = request
+        .command
+        .range()
+        .is_none_or(|(_, total)| request.issued == total);
+    Job {
+        owner: index,
+        sqe: command.to_sqe(0, nsid, crate::wire::Sgl::NONE),
+        data,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::Tag;
+    use proptest::prelude::*;
+
+    fn any_limits() -> impl Strategy<Value = IoLimits> {
+        (9u32..=12, 0u32..12, prop_oneof![Just(0u16), 1u16..300]).prop_map(
+            |(shift, mdts, noiob_blocks)| IoLimits {
+                block_bytes: 1 << shift,
+                namespace_blocks: u64::MAX,
+                max_transfer_bytes: 1 << (shift + mdts),
+                in_capsule_bytes: 8192,
+                noiob_blocks,
+            },
+        )
+    }
+
+    proptest! {
+        /// The commands of a read cover it exactly, in order, each within all limits.
+        #[test]
+        fn commands_cover_the_request(limits in any_limits(), slba in 0u64..1 << 40, blocks in 1u32..5000) {
+            let command = IoCommand::Read { slba, blocks };
+            let mut request = Request { tag: Tag(0), command, issued: 0, live: 0, exhausted: false, error: None };
+            let mut covered = 0;
+            while !request.exhausted {
+                let (command, data, count) = next_command(&request, &limits);
+                prop_assert_eq!(command, NvmCommand::Read { slba: slba + u64::from(covered), blocks: count });
+                let length = count * limits.block_bytes;
+                prop_assert_eq!(data, Data::In { offset: covered * limits.block_bytes, length });
+                prop_assert!(count > 0 && length <= limits.max_transfer_bytes && count <= BLOCKS_MAX);
+                if limits.noiob_blocks > 0 {
+                    let boundary = u64::from(limits.noiob_blocks);
+                    let first = slba + u64::from(covered);
+                    prop_assert_eq!(first / boundary, (first + u64::from(count) - 1) / boundary);
+                }
+                issue(0, &mut request, 1, &limits);
+                covered += count;
+            }
+            prop_assert_eq!((covered, request.issued), (blocks, blocks));
+        }
+
+        #[test]
+        fn zeroes_split_at_65536_blocks(blocks in 1u32..) {
+            let limits = IoLimits {
+                block_bytes: 512, namespace_blocks: u64::MAX, max_transfer_bytes: 4096, in_capsule_bytes: 0, noiob_blocks: 8,
+            };
+            let command = IoCommand::WriteZeroes { slba: 7, blocks, deallocate: true, fua: false };
+            let mut request = Request { tag: Tag(0), command, issued: 0, live: 0, exhausted: false, error: None };
+            let mut commands = 0;
+            while !request.exhausted {
+                request.live = 0;
+                issue(0, &mut request, 1, &limits);
+                commands += 1;
+            }
+            prop_assert_eq!(commands, blocks.div_ceil(BLOCKS_MAX));
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! Laying out what is ready to leave.
+
+use super::request::Tag;
+
+/// Payloads up to this many bytes are copied between PDU headers; larger ones are named. Also the most data sent in a capsule.
+pub const COPY_MAX: u32 = 8192;
+
+/// The longest header, digested and padded: 76 bytes of a command capsule, padded to a multiple of 72.
+const HEADER_MAX: usize = 144;
+const DIGEST_LEN: usize = crate::wire::Digest::LEN;
+
+/// The least capacity of a staging buffer: less, and nothing may ever be laid out.
+pub const STAGING_MIN: usize = HEADER_MAX + COPY_MAX as usize + DIGEST_LEN;
+
+/// A piece of what leaves next, in order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TxPart {
+    /// Bytes of the staging buffer.
+    Staged {
+        /// First byte.
+        start: usize,
+        /// Bytes.
+        len: usize,
+    },
+    /// Bytes of a request's payload, to be sent from where the caller keeps it.
+    Payload {
+        /// The request.
+        tag: Tag,
+        /// Offset in the request's whole payload, in bytes.
+        offset: u32,
+        /// Bytes.
+        len: u32,
+    },
+}
+
+/// Where the payloads of writes come from.
+pub trait PayloadSource {
+    /// Copies the payload of `tag` from `offset` on into all of `dst`.
+    fn gather(&self, tag: Tag, offset: u32, dst: &mut [u8]);
+}
+
+/// Where the payloads of reads go.
+pub trait PayloadSink {
+    /// Copies `src` to the payload of `tag` from `offset` on.
+    fn scatter(&mut self, tag: Tag, offset: u32, src: &[u8]);
+}
+
+/// The staging buffer and the plan of one call, together.
+pub(super) struct Stage<'a> {
+    pub(super) staging: &'a mut Vec<u8>,
+    pub(super) plan: &'a mut Vec<TxPart>,
+}
+
+impl Stage<'_> {
+    /// The longest payload that can still be staged together with its header; `None` if not even an empty one.
+    pub(super) fn room(&self) -> Option<u32> {
+        let free = self.staging.capacity() - self.staging.len();
+        free.checked_sub(HEADER_MAX + DIGEST_LEN)
+            .map(|room| u32::try_from(room).unwrap_or(u32::MAX))
+    }
+
+    /// Appends the bytes `write` stages to the plan.
+    pub(super) fn staged(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
+        let start = self.staging.len();
+        write(self.staging);
+        let added = self.staging.len() - start;
+        match self.plan.last_mut() {
+            Some(TxPart::Staged { start: first, len }) if *first + *len == start => *len += added,
+            _ => self.plan.push(TxPart::Staged { start, len: added }),
+        }
+    }
+
+    pub(super) fn payload(&mut self, tag: Tag, offset: u32, len: u32) {
+        self.plan.push(TxPart::Payload { tag, offset, len });
+    }
+}

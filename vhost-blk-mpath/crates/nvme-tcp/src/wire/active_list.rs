@@ -1,0 +1,54 @@
+//! The active namespace list (Base 5.17.2.2).
+
+use super::IDENTIFY_BYTES;
+
+/// Namespaces one list holds.
+pub const ACTIVE_LIST_MAX: usize = IDENTIFY_BYTES / 4;
+
+/// Namespace identifiers in ascending order; a full list goes on with another Identify from its last one.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ActiveList(pub Vec<u32>);
+
+impl ActiveList {
+    /// The list up to its first zero. Cut-short data give a cut-short list.
+    #[must_use]
+    pub fn parse(bytes: &[u8]) -> Self {
+        let (words, _) = bytes[..bytes.len().min(IDENTIFY_BYTES)].as_chunks();
+        Self(
+            words
+                .iter()
+                .map(|&word| u32::from_le_bytes(word))
+                .take_while(|&nsid| nsid != 0)
+                .collect(),
+        )
+    }
+
+    /// The data; identifiers beyond [`ACTIVE_LIST_MAX`] are left for the next list.
+    #[must_use]
+    pub fn emit(&self) -> [u8; IDENTIFY_BYTES] {
+        let mut bytes = [0; IDENTIFY_BYTES];
+        for (word, nsid) in bytes.as_chunks_mut().0.iter_mut().zip(&self.0) {
+            *word = nsid.to_le_bytes();
+        }
+        bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn parse_inverts_emit(nsids in proptest::collection::vec(1u32.., 0..=ACTIVE_LIST_MAX)) {
+            let list = ActiveList(nsids);
+            prop_assert_eq!(ActiveList::parse(&list.emit()), list);
+        }
+
+        #[test]
+        fn any_bytes_parse(bytes in proptest::collection::vec(any::<u8>(), 0..5000)) {
+            prop_assert!(ActiveList::parse(&bytes).0.len() <= ACTIVE_LIST_MAX);
+        }
+    }
+}

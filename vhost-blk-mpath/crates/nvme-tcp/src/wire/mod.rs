@@ -1,0 +1,65 @@
+//! Wire formats of NVMe/TCP: NVM Express TCP Transport Specification 1.0 and the parts of the Base Specification 2.0 and NVM Command
+//! Set Specification 1.0 that travel over it.
+//!
+//! Every format can be both parsed and emitted, because the target emits what the host parses. Fixed layouts are
+//! little-endian structures checked by size ([`Sqe`], [`Cqe`], [`IdentifyController`], …); anything with rules of its own
+//! (PDU headers, commands, logs) has a plain representation whose `parse` refuses what the rules forbid. No parser
+//! panics, whatever the bytes.
+
+mod active_list;
+mod admin;
+mod ana_log;
+mod async_event;
+mod connect;
+mod cqe;
+mod dataset;
+mod descriptors;
+mod digest;
+mod fabrics;
+mod features;
+mod framing;
+mod header;
+mod identify_controller;
+mod identify_namespace;
+mod init;
+mod nqn;
+mod nvm;
+mod pdu;
+mod property;
+mod sgl;
+mod sqe;
+mod status;
+mod term;
+mod transfer;
+
+pub use active_list::{ACTIVE_LIST_MAX, ActiveList};
+pub use admin::{AdminCommand, Cns, LogPage};
+pub use ana_log::{AnaGroup, AnaLog, AnaLogError, AnaState};
+pub use async_event::AsyncEvent;
+pub use connect::{CNTLID_ANY, ConnectData, ConnectField, ConnectResult};
+pub use cqe::Cqe;
+pub use dataset::{DSM_RANGES_MAX, DsmRange};
+pub use descriptors::{DescriptorError, NamespaceDescriptors};
+pub use digest::{Digest, crc32c};
+pub use fabrics::{Connect, FabricsCommand, PropertySize};
+pub use features::{AsyncEventMask, FeatureId, NumberOfQueues};
+pub use framing::{Framing, Layout};
+pub use header::{CommonHeader, PduError, PduField, PduFlags, PduType};
+pub use identify_controller::IdentifyController;
+pub use identify_namespace::{IdentifyNamespace, LbaFormat};
+pub use init::{Digests, IcReq, IcResp, MAXH2CDATA_MIN, PDU_ALIGNMENT_MAX};
+pub use nqn::{NQN_LEN_MAX, Nqn, NqnError};
+pub use nvm::{BLOCKS_MAX, NvmCommand};
+pub use pdu::Pdu;
+pub use property::{
+    Capabilities, ControllerConfiguration, ControllerStatus, PropertyOffset, ShutdownStatus,
+    Version,
+};
+pub use sgl::Sgl;
+pub use sqe::{Opcode, Sqe};
+pub use status::Status;
+pub use term::{FatalError, TERM_DATA_MAX, TermReq};
+pub use transfer::{C2hData, H2cData, R2t};
+
+/// Size of every data structure Identify returns, in bytes.
+pub const IDENTIFY_BYTES: usize = 4096;

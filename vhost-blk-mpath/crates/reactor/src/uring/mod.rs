@@ -1,0 +1,19 @@
+//! The `io_uring` of one I/O thread and the operations it carries.
+//!
+//! `unsafe` of this crate lives here. The rule that makes it sound: memory the kernel may touch belongs to a slot
+//! ([`SendSlot`], [`RecvSlot`]) or is guest memory that the caller keeps mapped; a slot is reused only after its
+//! completion was reaped, and one dropped before that leaks its buffers rather than free them under the kernel.
+
+mod recv;
+mod ring;
+mod send;
+
+pub(crate) use recv::{Received, RecvSlot};
+pub(crate) use ring::{Event, Ring};
+pub use ring::RingError;
+pub(crate) use send::{SendPart, SendSlot};
+
+fn empty_message() -> Box<libc::msghdr> {
+    // SAFETY: all-zero is a valid `msghdr`: null pointers with zero lengths.
+    Box::new(unsafe { std::mem::zeroed() })
+}

@@ -1,0 +1,175 @@
+//! The API's view of the daemon: answers from what is known here, statistics from the I/O threads.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use mpath_api::PolicyKind;
+use mpath_api::server::{Control, ControlError, PathRef};
+use mpath_api::types::{self, Latency, OpStats, PathCounts, PathState, Status};
+use mpath_core::{ClassStats, GroupStats, Injection, OpClass, PathId};
+use reactor::IoThreadHandle;
+use tokio::sync::oneshot;
+
+use crate::disk::Disk;
+
+pub(crate) struct Daemon {
+    pub(crate) disks: Vec<Arc<Disk>>,
+    pub(crate) started: Instant,
+}
+
+impl Daemon {
+    fn disk(&self, name: &str) -> Result<&Arc<Disk>, ControlError> {
+        let found = self.disks.iter().find(|disk| disk.config.name.as_str() == name);
+        found.ok_or_else(|| ControlError::UnknownDisk { disk: name.into() })
+    }
+}
+
+impl Control for Daemon {
+    async fn status(&self) -> Result<Status, ControlError> {
+        Ok(Status {
+            version: env!("CARGO_PKG_VERSION").into(),
+            pid: std::process::id(),
+            uptime_s: self.started.elapsed().as_secs(),
+            disks: self.disks.iter().map(|disk| describe(disk)).collect(),
+        })
+    }
+
+    async fn paths(&self) -> Result<Vec<types::Path>, ControlError> {
+        let mut paths = Vec::new();
+        for disk in &self.disks {
+            let stats = statistics(disk.threads()).await?;
+            let state = disk.state();
+            for (index, (address, status)) in disk.config.paths.iter().zip(&state.paths).enumerate() {
+                let class = |class| {
+                    let path = stats.as_ref().and_then(|stats| stats.paths.get(index));
+                    path.map_or_else(OpStats::default, |path| summary(path.class(class)))
+                };
+                paths.push(types::Path {
+                    disk: disk.config.name.to_string(),
+                    index: index as u16,
+                    address: address.clone(),
+                    transport: address.transport(),
+                    state: status.state,
+                    last_error: status.last_error.clone(),
+                    ana_state: status.ana.map(ana_state),
+                    cntlid: status.cntlid,
+                    io_share: 0.0,
+                    read: class(OpClass::Read),
+                    write: class(OpClass::Write),
+                    other: class(OpClass::Other),
+                    injection: status.injection.and_then(|injection| injected(&injection)),
+                });
+            }
+        }
+        Ok(paths)
+    }
+
+    async fn set_policy(&self, disks: &[String], policy: PolicyKind) -> Result<(), ControlError> {
+        let mut waits = Vec::new();
+        for name in disks {
+            let disk = self.disk(name)?;
+            let mut state = disk.state();
+            state.policy = policy;
+            for thread in disk.threads() {
+                thread.set_policy(policy);
+                waits.push(barrier(thread));
+            }
+        }
+        settled(waits).await
+    }
+
+    async fn set_injection(&self, paths: &[PathRef], injection: Option<types::Injection>) -> Result<(), ControlError> {
+        let injection = injection.map(|injection| Injection::latency(injection.latency_us.duration()));
+        let mut waits = Vec::new();
+        for PathRef { disk: name, index } in paths {
+            let disk = self.disk(name)?;
+            let mut state = disk.state();
+            let unknown = || ControlError::UnknownPath { disk: name.clone(), index: *index };
+            state.paths.get_mut(usize::from(*index)).ok_or_else(unknown)?.injection = injection;
+            for thread in disk.threads() {
+                thread.set_injection(PathId(*index), injection);
+                waits.push(barrier(thread));
+            }
+        }
+        settled(waits).await
+    }
+}
+
+/// Resolves when a thread has carried out all it was told before.
+fn barrier(thread: &IoThreadHandle) -> oneshot::Receiver<()> {
+    let (reply, wait) = oneshot::channel();
+    // Nobody waits any more if the client gave up.
+    thread.barrier(Box::new(move || drop(reply.send(()))));
+    wait
+}
+
+async fn settled(waits: Vec<oneshot::Receiver<()>>) -> Result<(), ControlError> {
+    for wait in waits {
+        wait.await.map_err(|_| ControlError::Ending)?;
+    }
+    Ok(())
+}
+
+/// The statistics of a disk over all its threads; `None` while it has none.
+async fn statistics(threads: &[IoThreadHandle]) -> Result<Option<GroupStats>, ControlError> {
+    let mut waits = Vec::with_capacity(threads.len());
+    for thread in threads {
+        let (reply, wait) = oneshot::channel();
+        thread.stats(Box::new(move |stats| drop(reply.send(stats))));
+        waits.push(wait);
+    }
+    let mut total: Option<GroupStats> = None;
+    for wait in waits {
+        let stats = wait.await.map_err(|_| ControlError::Ending)?;
+        match &mut total {
+            Some(total) => total.merge(&stats),
+            None => total = Some(stats),
+        }
+    }
+    Ok(total)
+}
+
+fn describe(disk: &Disk) -> types::Disk {
+    let state = disk.state();
+    let namespace = disk.namespace();
+    let live = state.paths.iter().filter(|path| path.state == PathState::Live).count();
+    types::Disk {
+        name: disk.config.name.to_string(),
+        socket: disk.config.socket_path.to_string(),
+        subsystem: disk.config.subsystem.to_string(),
+        nsid: namespace.map(|namespace| namespace.nsid),
+        connected: disk.is_connected(),
+        policy: state.policy,
+        capacity_bytes: namespace.map_or(0, |namespace| namespace.blocks * u64::from(namespace.block_bytes)),
+        block_size_bytes: namespace.map_or(0, |namespace| namespace.block_bytes),
+        read_only: disk.config.read_only,
+        queues: disk.config.queues.get(),
+        paths: PathCounts { total: state.paths.len() as u32, live: live as u32 },
+    }
+}
+
+fn summary(stats: &ClassStats) -> OpStats {
+    let quantile_us = |quantile| stats.latency_ns.value_at_quantile(quantile) / 1000;
+    let latency = (!stats.latency_ns.is_empty()).then(|| Latency {
+        p50_us: quantile_us(0.5),
+        p99_us: quantile_us(0.99),
+        p999_us: quantile_us(0.999),
+        max_us: stats.latency_ns.max() / 1000,
+    });
+    OpStats { ios: stats.ios, bytes: stats.bytes, in_flight: stats.in_flight, errors: stats.errors, latency }
+}
+
+fn injected(injection: &Injection) -> Option<types::Injection> {
+    let latency_us = injection.latency.try_into().ok()?;
+    Some(types::Injection { latency_us })
+}
+
+fn ana_state(state: mpath_core::AnaState) -> types::AnaState {
+    match state {
+        mpath_core::AnaState::Optimized => types::AnaState::Optimized,
+        mpath_core::AnaState::NonOptimized => types::AnaState::NonOptimized,
+        mpath_core::AnaState::Inaccessible => types::AnaState::Inaccessible,
+        mpath_core::AnaState::PersistentLoss => types::AnaState::PersistentLoss,
+        mpath_core::AnaState::Change => types::AnaState::Change,
+    }
+}
