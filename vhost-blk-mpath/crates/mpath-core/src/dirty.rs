@@ -165,7 +165,9 @@ impl DirtyPaths {
     /// A flush of the guest that came in at the end of `round` tells it of the losses on this path.
     pub(crate) fn report(&self, path: PathId, round: Round) {
         let (_, mut ledger) = self.lock(path);
-        ledger.reported = ledger.reported.max(round.0);
+        // What is lost later has not been told, even if it completed before that flush: it was dirty, not lost, at the time.
+        let told = round.0.min(ledger.lost);
+        ledger.reported = ledger.reported.max(told);
     }
 
     /// Whether this association is the path's latest and alive.
@@ -279,6 +281,19 @@ mod tests {
         dirty.mark(P, E2);
         dirty.lost(P, E2);
         dirty.report(P, flush);
+        assert!(dirty.need(P).lost);
+    }
+
+    #[test]
+    fn a_report_does_not_cover_what_was_not_lost_yet() {
+        let dirty = started();
+        dirty.mark(P, E1);
+        dirty.lost(P, E1);
+        dirty.up(P, E2, false);
+        dirty.mark(P, E2);
+        let flush = dirty.flush_submitted(P);
+        dirty.report(P, flush);
+        dirty.lost(P, E2);
         assert!(dirty.need(P).lost);
     }
 

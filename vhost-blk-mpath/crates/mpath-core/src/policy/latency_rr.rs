@@ -84,10 +84,53 @@ impl Estimate {
 /// A candidate as this policy sees it now.
 #[derive(Clone, Copy, Debug)]
 struct View {
-    /// Average, or the age of a stalled request; `None` is unknown.
+    path: PathId,
+    has_room: bool,
+    /// Requests of all classes in flight, and whether there is one of the class in question.
+    in_flight: u32,
+    busy: bool,
+    /// Average, or the age of what is stuck; `None` is unknown.
     latency_ns: Option<u64>,
+    /// The same, less and plus what it is to be doubted by.
     low_ns: u64,
     high_ns: u64,
+    chosen_at: Option<Instant>,
+}
+
+impl View {
+    fn new(now: Instant, candidate: &Candidate, estimate: &Estimate) -> Self {
+        let mean = estimate.mean_ns;
+        let mut at_least = 0;
+        if let Some(oldest) = candidate.oldest
+            && mean != 0
+        {
+            let age = nanos(now - oldest);
+            let silence = age.min(estimate.sampled_at.map_or(u64::MAX, |at| nanos(now - at)));
+            if age > STALL_FACTOR.saturating_mul(mean) {
+                at_least = age;
+            } else if silence > band(mean) {
+                at_least = silence;
+            }
+        }
+        Self {
+            path: candidate.path,
+            has_room: candidate.has_room,
+            in_flight: candidate.in_flight,
+            busy: candidate.oldest.is_some(),
+            latency_ns: (mean != 0).then_some(mean.max(at_least)),
+            low_ns: estimate.low_ns.max(at_least),
+            high_ns: estimate.high_ns.max(at_least),
+            chosen_at: estimate.chosen_at,
+        }
+    }
+
+    fn is_in_band(&self, band_ns: u64) -> bool {
+        self.latency_ns.is_some() && self.low_ns <= band_ns
+    }
+
+    fn is_outside_band(&self, band_ns: u64) -> bool {
+        self.latency_ns.is_some() && self.low_ns > band_ns
+    }
 }
 
 #[derive(Debug)]
@@ -99,6 +142,8 @@ pub(super) struct LatencyRr {
     /// Present jitter, of 1024.
     jitter: u32,
     random: u64,
+    /// Scratch space of `select`.
+    views: Vec<View>,
 }
 
 impl LatencyRr {
@@ -109,6 +154,7 @@ impl LatencyRr {
             probe: [None; 3],
             jitter: 0,
             random: seed,
+            views: Vec::new(),
         };
         policy.draw_jitter();
         policy
@@ -123,97 +169,56 @@ impl LatencyRr {
         self.jitter = ((z ^ (z >> 31)) % 1024) as u32;
     }
 
-    fn estimate(&self, path: PathId, class: OpClass) -> &Estimate {
-        &self.estimates[path.index()][class.index()]
-    }
-
-    fn view(&self, query: &Query, candidate: &Candidate) -> View {
-        let estimate = self.estimate(candidate.path, query.class);
-        let mean = estimate.mean_ns;
-        if mean == 0 {
-            return View { latency_ns: None, low_ns: 0, high_ns: u64::MAX };
-        }
-        let mut at_least = 0;
-        if let Some(oldest) = candidate.oldest {
-            let age = nanos(query.now - oldest);
-            let silence = age.min(estimate.sampled_at.map_or(u64::MAX, |at| nanos(query.now - at)));
-            if age > STALL_FACTOR * mean {
-                at_least = age;
-            } else if silence > band(mean) {
-                at_least = silence;
-            }
-        }
-        View {
-            latency_ns: Some(mean.max(at_least)),
-            low_ns: estimate.low_ns.max(at_least),
-            high_ns: estimate.high_ns.max(at_least),
-        }
-    }
-
     /// A path outside the band whose turn to be measured has come.
-    fn due_probe(&self, query: &Query, candidates: &[Candidate], band_ns: u64) -> Option<PathId> {
-        let class = query.class;
-        let last_probe = self.probe[class.index()];
-        let (path, latency_ns, chosen_at) = candidates
-            .iter()
-            .filter_map(|c| {
-                let view = self.view(query, c);
-                let outside = view.low_ns > band_ns && c.has_room && c.oldest.is_none();
-                let chosen_at = self.estimate(c.path, class).chosen_at;
-                outside.then_some((c.path, view.latency_ns?, chosen_at))
-            })
-            .min_by_key(|&(_, _, chosen_at)| chosen_at)?;
-        let under_way = |(probed, _): (PathId, Instant)| {
-            candidates.iter().any(|c| c.path == probed && c.oldest.is_some() && self.view(query, c).low_ns > band_ns)
-        };
-        if last_probe.is_some_and(under_way) {
+    fn due_probe(&self, query: &Query, band_ns: u64) -> Option<PathId> {
+        let outside = || self.views.iter().filter(|v| v.is_outside_band(band_ns));
+        let path = outside().filter(|v| v.has_room && !v.busy).min_by_key(|v| v.chosen_at)?;
+        let last = self.probe[query.class.index()];
+        if last.is_some_and(|(probed, _)| outside().any(|v| v.path == probed && v.busy)) {
             return None;
         }
-        let rest = (Duration::from_nanos(latency_ns) * PROBE_COST).clamp(PROBE_REST_MIN, PROBE_REST_MAX);
+        let cost = Duration::from_nanos(path.latency_ns?).saturating_mul(PROBE_COST);
+        let rest = cost.clamp(PROBE_REST_MIN, PROBE_REST_MAX);
         let rest = rest + rest / PROBE_JITTER * self.jitter / 1024;
         let rested = |at: Option<Instant>| at.is_none_or(|at| query.now - at >= rest);
-        (rested(chosen_at) && rested(last_probe.map(|(_, at)| at))).then_some(path)
+        (rested(path.chosen_at) && rested(last.map(|(_, at)| at))).then_some(path.path)
     }
 
-    fn decide(&self, query: &Query, candidates: &[Candidate]) -> Decision {
+    fn decide(&self, query: &Query) -> Decision {
         let last = self.last[query.class.index()];
-        let with_room = candidates.iter().filter(|c| c.has_room);
-        let best_ns = candidates.iter().filter_map(|c| self.view(query, c).latency_ns).min();
-        let Some(best_ns) = best_ns else {
+        let with_room = || self.views.iter().filter(|v| v.has_room);
+        let Some(best_ns) = self.views.iter().filter_map(|v| v.latency_ns).min() else {
             // Nothing is known of any path.
-            return next_after(last, with_room.map(|c| c.path)).map_or(Decision::Wait { again: None }, Decision::Turn);
+            return next_after(last, with_room().map(|v| v.path))
+                .map_or(Decision::Wait { again: None }, Decision::Turn);
         };
-        let best_high_ns = candidates.iter().map(|c| self.view(query, c).high_ns).min();
-        let band_ns = band(best_high_ns.unwrap_or(u64::MAX));
+        let known = self.views.iter().filter(|v| v.latency_ns.is_some());
+        let band_ns = band(known.map(|v| v.high_ns).min().unwrap_or(u64::MAX));
 
         // A path never measured is measured at once, by one request at a time.
-        let unknown = |c: &&Candidate| c.oldest.is_none() && self.estimate(c.path, query.class).mean_ns == 0;
-        if let Some(new) = with_room.clone().find(unknown) {
+        if let Some(new) = with_room().find(|v| v.latency_ns.is_none() && !v.busy) {
             return Decision::Aside(new.path);
         }
-        if let Some(path) = self.due_probe(query, candidates, band_ns) {
+        if let Some(path) = self.due_probe(query, band_ns) {
             return Decision::Probe(path);
         }
-
-        let in_band = |c: &&Candidate| {
-            let view = self.view(query, c);
-            view.latency_ns.is_some() && view.low_ns <= band_ns
-        };
-        let turns = with_room.clone().filter(in_band).map(|c| c.path);
+        let turns = with_room().filter(|v| v.is_in_band(band_ns)).map(|v| v.path);
         if let Some(path) = next_after(last, turns) {
             return Decision::Turn(path);
         }
 
-        let band_in_flight: u32 = candidates.iter().filter(in_band).map(|c| c.in_flight).sum();
-        let queue_ns = best_ns.saturating_mul(query.queued as u64) / u64::from(band_in_flight.max(1));
-        with_room
-            .filter_map(|c| Some((self.view(query, c).latency_ns?, c.path)))
-            .min()
-            .filter(|&(latency_ns, _)| latency_ns < best_ns.saturating_add(queue_ns))
-            .map_or_else(
-                || Decision::Wait { again: Some(query.now + Duration::from_nanos(best_ns).clamp(AGAIN.0, AGAIN.1)) },
-                |(_, path)| Decision::Aside(path),
-            )
+        let in_band = self.views.iter().filter(|v| v.is_in_band(band_ns));
+        let in_flight: u32 = in_band.map(|v| v.in_flight).sum();
+        let queue_ns = best_ns.saturating_mul(query.queued as u64) / u64::from(in_flight.max(1));
+        let sooner_ns = best_ns.saturating_add(queue_ns);
+        let other = with_room().filter_map(|v| Some((v.latency_ns?, v.path))).min();
+        match other {
+            Some((latency_ns, path)) if latency_ns < sooner_ns => Decision::Aside(path),
+            _ => {
+                let wait = Duration::from_nanos(best_ns).clamp(AGAIN.0, AGAIN.1);
+                Decision::Wait { again: Some(query.now + wait) }
+            }
+        }
     }
 }
 
@@ -234,7 +239,10 @@ enum Decision {
 impl Policy for LatencyRr {
     fn select(&mut self, query: &Query, candidates: &[Candidate]) -> Choice {
         let class = query.class.index();
-        let path = match self.decide(query, candidates) {
+        self.views.clear();
+        let estimates = &self.estimates;
+        self.views.extend(candidates.iter().map(|c| View::new(query.now, c, &estimates[c.path.index()][class])));
+        let path = match self.decide(query) {
             Decision::Wait { again } => return Choice::Wait { again },
             Decision::Turn(path) => {
                 self.last[class] = Some(path);
@@ -267,4 +275,128 @@ fn band(latency_ns: u64) -> u64 {
 
 fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::testing::{candidate, full, path, read};
+
+    const MS: Duration = Duration::from_millis(1);
+    const READ: OpClass = OpClass::Read;
+
+    /// Paths with a long history of these latencies in µs, the latest sample just now.
+    fn known(now: Instant, latencies: &[u64]) -> LatencyRr {
+        let mut policy = LatencyRr::new(1);
+        for n in (0..1000).rev() {
+            for (id, us) in (0..).map(PathId).zip(latencies) {
+                let at = now.checked_sub(Duration::from_micros(n * 100)).expect("the clock is past 100 ms");
+                policy.estimates[id.index()][READ.index()].chosen_at = Some(at);
+                policy.completed(at, id, READ, Duration::from_micros(*us));
+            }
+        }
+        policy
+    }
+
+    fn start() -> Instant {
+        Instant::now() + Duration::from_secs(3600)
+    }
+
+    /// The next choices of a policy on idle paths.
+    fn choices(policy: &mut LatencyRr, now: Instant, paths: u16, count: usize) -> Vec<Choice> {
+        let candidates: Vec<Candidate> = (0..paths).map(candidate).collect();
+        (0..count).map(|_| policy.select(&read(now), &candidates)).collect()
+    }
+
+    #[test]
+    fn takes_turns_within_125_percent_of_the_best() {
+        let now = start();
+        let mut policy = known(now, &[1240, 1260, 1000, 30_000]);
+        assert_eq!(choices(&mut policy, now, 4, 4), [path(0), path(2), path(0), path(2)]);
+    }
+
+    #[test]
+    fn a_new_path_is_measured_at_once_by_one_request() {
+        let now = start();
+        let mut policy = known(now, &[1000]);
+        assert_eq!(policy.select(&read(now), &[candidate(0), candidate(1)]), path(1));
+        let busy = Candidate { in_flight: 1, oldest: Some(now), ..candidate(1) };
+        assert_eq!(policy.select(&read(now), &[candidate(0), busy]), path(0));
+        policy.completed(now, PathId(1), READ, 30 * MS);
+        assert_eq!(choices(&mut policy, now, 2, 2), [path(0), path(0)]);
+    }
+
+    #[test]
+    fn one_unlucky_sample_does_not_shut_a_path_out() {
+        let now = start();
+        let mut policy = known(now, &[1000]);
+        policy.completed(now, PathId(1), READ, Duration::from_micros(1800));
+        assert!(choices(&mut policy, now, 2, 2).contains(&path(1)));
+        // Nor does one lucky sample shut out all the others.
+        policy.completed(now + MS, PathId(2), READ, Duration::from_micros(500));
+        assert!(choices(&mut policy, now + MS, 3, 3).contains(&path(0)));
+    }
+
+    #[test]
+    fn a_jump_counts_with_the_first_samples() {
+        let now = start();
+        let mut policy = known(now, &[200, 200]);
+        assert!(choices(&mut policy, now, 2, 2).contains(&path(0)));
+        for _ in 0..2 {
+            policy.completed(now, PathId(0), READ, 30 * MS);
+        }
+        assert_eq!(choices(&mut policy, now, 2, 2), [path(1), path(1)]);
+    }
+
+    #[test]
+    fn silence_counts_before_any_sample() {
+        let now = start();
+        let mut policy = known(now, &[1000, 1000]);
+        let stuck = Candidate { in_flight: 1, oldest: Some(now), ..candidate(0) };
+        let mut at = |us| {
+            let query = read(now + Duration::from_micros(us));
+            [policy.select(&query, &[stuck, candidate(1)]), policy.select(&query, &[stuck, candidate(1)])]
+        };
+        assert!(at(1200).contains(&path(0)));
+        assert_eq!(at(1300), [path(1), path(1)]);
+    }
+
+    #[test]
+    fn probes_come_one_at_a_time_after_a_rest() {
+        let mut now = start();
+        let mut policy = known(now, &[200, 30_000]);
+        assert_eq!(choices(&mut policy, now, 2, 1), [path(0)]);
+        // 32 × 30 ms and up to 1/8 more.
+        now += 1081 * MS;
+        policy.completed(now, PathId(0), READ, MS / 5);
+        assert_eq!(choices(&mut policy, now, 2, 1), [path(1)]);
+        now += 5000 * MS;
+        policy.completed(now, PathId(0), READ, MS / 5);
+        let probed = Candidate { in_flight: 1, oldest: Some(now), ..candidate(1) };
+        assert_eq!(policy.select(&read(now), &[candidate(0), probed]), path(0), "still under way");
+        // Good again: its old average is forgotten.
+        policy.completed(now, PathId(1), READ, MS / 5);
+        assert!(choices(&mut policy, now, 2, 2).contains(&path(1)));
+    }
+
+    #[test]
+    fn waits_for_a_full_good_path_and_asks_again() {
+        let now = start();
+        let mut policy = known(now, &[1000, 30_000]);
+        let good = Candidate { oldest: Some(now), ..full(0) };
+        let again = Some(now + MS);
+        assert_eq!(policy.select(&read(now), &[good, candidate(1)]), Choice::Wait { again });
+        // A queue that takes 40 ms to get through on the good path is worse than the other one.
+        let query = Query { queued: 40, ..read(now) };
+        assert_eq!(policy.select(&query, &[good, candidate(1)]), path(1));
+    }
+
+    #[test]
+    fn classes_are_apart_and_a_changed_path_is_new() {
+        let now = start();
+        let mut policy = known(now, &[200, 30_000]);
+        assert_eq!(policy.estimates[0][OpClass::Write.index()].mean_ns, 0);
+        policy.path_changed(PathId(1));
+        assert_eq!(choices(&mut policy, now, 2, 1), [path(1)]);
+    }
 }
