@@ -1,28 +1,29 @@
 //! Which controllers hold completed writes that no flush has covered yet.
 //!
-//! A flush is promised only for what *that* controller completed (NVM Command Set, "Flush command"), while virtio-blk promises
-//! the guest that a flush covers every write it saw complete, whatever path it took and whatever virtqueue, hence I/O thread,
-//! it came through. So dirty state is kept per path and shared by the [`crate::Group`]s of a disk.
+//! A flush is promised only for what *that* controller completed (NVM Command Set, "Flush command"), while virtio-blk
+//! promises the guest that a flush covers every write it saw complete, whatever path it took and whatever virtqueue,
+//! hence I/O thread, it came through. So dirty state is kept per path and shared by the [`crate::Group`]s of a disk.
 //!
-//! **Rounds.** A bit per path would be too little: clearing it when a flush is sent would let a second flush of another thread
-//! succeed before the first one has, clearing it when the flush is answered would forget the writes completed meanwhile. So
-//! time is cut into rounds; every flush that comes in or goes out ends a round. A completed write dirties the round it falls in, and a
-//! flush that succeeds cleans all rounds up to the one it ended.
+//! **Rounds.** A bit per path would be too little: clearing it when a flush is sent would let a second flush of another
+//! thread succeed before the first one has, clearing it when the flush is answered would forget the writes completed
+//! meanwhile. So time is cut into rounds; every flush that comes in or goes out ends a round. A completed write dirties
+//! the round it falls in, and a flush that succeeds cleans all rounds up to the one it ended.
 //!
-//! **Ordering.** A write marks its path before its `Finish` is given out, hence before the guest can know of it, hence before a
-//! flush that must cover it can be submitted; the ledger's lock makes the mark visible to the thread that serves that flush.
-//! The common case, a path already marked in this round, takes no lock: one load. It may race with a flush of another thread
-//! that ends the round. If the load still sees the mark, it came before the flush cleared it (both are sequentially
-//! consistent), and the flush is sent only after that; the write had completed before the load; so the flush covers the write,
-//! and so does the mark, which stands in the ledger for the round that ended.
+//! **Ordering.** A write marks its path before its `Finish` is given out, hence before the guest can know of it, hence
+//! before a flush that must cover it can be submitted; the ledger's lock makes the mark visible to the thread that
+//! serves that flush. The common case, a path already marked in this round, takes no lock: one load. It may race with a
+//! flush of another thread that ends the round. If the load still sees the mark, it came before the flush cleared it
+//! (both are sequentially consistent), and the flush is sent only after that; the write had completed before the load;
+//! so the flush covers the write, and so does the mark, which stands in the ledger for the round that ended.
 //!
-//! **Loss.** A write completed on an association that ended unflushed may sit in a cache that is gone. A flush through another
-//! association proves nothing about it. So the next flush that covers it fails, once (as `errseq` in Linux: reported, then
-//! forgotten, for nothing can ever prove it later). Never is it a silent success. Writes with FUA and writes to a controller
-//! without a volatile write cache are durable when completed and never mark.
+//! **Loss.** A write completed on an association that ended unflushed may sit in a cache that is gone. A flush through
+//! another association proves nothing about it. So the next flush that covers it fails, once (as `errseq` in Linux:
+//! reported, then forgotten, for nothing can ever prove it later). Never is it a silent success. Writes with FUA and
+//! writes to a controller without a volatile write cache are durable when completed and never mark.
 //!
-//! **Presumption.** Our predecessor process may have left writes behind in a cache. The first association of a path therefore
-//! starts out *presumed* dirty: the first flush goes there too, but losing a path that is only presumed dirty is no error.
+//! **Presumption.** Our predecessor process may have left writes behind in a cache. The first association of a path
+//! therefore starts out *presumed* dirty: the first flush goes there too, but losing a path that is only presumed dirty
+//! is no error.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -147,7 +148,8 @@ impl DirtyPaths {
         Need { dirty: ledger.is_dirty().then_some(association), lost: ledger.lost > ledger.reported }
     }
 
-    /// A flush command is about to be sent on this association: the round it will clean, or `None` if the association is over.
+    /// A flush command is about to be sent on this association: the round it will clean, or `None` if the association
+    /// is over.
     pub(crate) fn begin_flush(&self, path: PathId, epoch: Epoch) -> Option<Round> {
         let (dirt, mut ledger) = self.lock(path);
         (ledger.epoch == Some(epoch) && ledger.alive).then(|| dirt.end_round(&mut ledger))
@@ -165,7 +167,8 @@ impl DirtyPaths {
     /// A flush of the guest that came in at the end of `round` tells it of the losses on this path.
     pub(crate) fn report(&self, path: PathId, round: Round) {
         let (_, mut ledger) = self.lock(path);
-        // What is lost later has not been told, even if it completed before that flush: it was dirty, not lost, at the time.
+        // What is lost later has not been told, even if it completed before that flush: it was dirty, not lost, at the
+        // time.
         let told = round.0.min(ledger.lost);
         ledger.reported = ledger.reported.max(told);
     }
@@ -350,9 +353,9 @@ mod tests {
         assert!(dirty.need(P).lost);
     }
 
-    /// Writers and flushers on real threads. What every write stores is the model's count of completed writes; what a flush
-    /// proves durable is the count it read after `begin_flush`. A flush that `need` calls unnecessary must find everything
-    /// that had finished before it already durable.
+    /// Writers and flushers on real threads. What every write stores is the model's count of completed writes; what a
+    /// flush proves durable is the count it read after `begin_flush`. A flush that `need` calls unnecessary must find
+    /// everything that had finished before it already durable.
     #[test]
     fn threads_agree() {
         use std::sync::atomic::AtomicU64 as Count;

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 /// A deliberate impairment of one path, put between the policy and the queue pair.
 ///
-/// A request held by it counts as in flight on its path and its measured latency includes the delay, so that policies and
-/// operators see just what a slower path would show.
+/// A request held by it counts as in flight on its path and its measured latency includes the delay, so that policies
+/// and operators see just what a slower path would show.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Injection {

@@ -96,8 +96,8 @@ pub struct Io {
 /// What the driver is to do next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Send the request on this path; answer with one [`crate::Group::complete`]. A flush may be issued on several paths under
-    /// the same tag, each of them to be answered.
+    /// Send the request on this path; answer with one [`crate::Group::complete`]. A flush may be issued on several
+    /// paths under the same tag, each of them to be answered.
     Issue {
         /// Where to send it.
         path: PathId,

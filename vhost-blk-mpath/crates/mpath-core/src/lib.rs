@@ -1,8 +1,9 @@
-//! The multipath core of one disk: which path a request takes, how many a path may hold, what happens when a path fails.
+//! The multipath core of one disk: which path a request takes, how many a path may hold, what happens when a path
+//! fails.
 //!
-//! Sans-IO: a [`Group`] takes requests and events together with `now`, and gives back [`Action`]s and the next timeout. It
-//! reads no clock, opens no socket, starts no thread and draws no random number, so that a simulator runs the very code that
-//! ships.
+//! Sans-IO: a [`Group`] takes requests and events together with `now`, and gives back [`Action`]s and the next timeout.
+//! It reads no clock, opens no socket, starts no thread and draws no random number, so that a simulator runs the very
+//! code that ships.
 //!
 //! ```text
 //!  submit ──→ flow queues ──→ policy.select ──→ injection ──→ Action::Issue ──→ (driver, queue pair)

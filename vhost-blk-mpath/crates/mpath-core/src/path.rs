@@ -34,16 +34,16 @@ impl fmt::Display for PathId {
     }
 }
 
-/// The number of an association on its path, growing with each reconnect, the same in every [`crate::Group`] of the disk. A fence
-/// names the association it is about by it.
+/// The number of an association on its path, growing with each reconnect, the same in every [`crate::Group`] of the
+/// disk. A fence names the association it is about by it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Epoch(pub u64);
 
 /// What stays true of a path over reconnects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PathConfig {
-    /// Distance between the I/O thread's NUMA node and the path's network device, on the scale of ACPI's SLIT (10 is local, as
-    /// in `/sys/devices/system/node/node*/distance`).
+    /// Distance between the I/O thread's NUMA node and the path's network device, on the scale of ACPI's SLIT (10 is
+    /// local, as in `/sys/devices/system/node/node*/distance`).
     pub numa_distance: u32,
 }
 
@@ -61,7 +61,8 @@ pub struct Association {
     pub epoch: Epoch,
     /// ANA state of the namespace.
     pub ana: AnaState,
-    /// The controller has a volatile write cache (Identify Controller, VWC bit 0): completed writes need a flush to be durable.
+    /// The controller has a volatile write cache (Identify Controller, VWC bit 0): completed writes need a flush to be
+    /// durable.
     pub volatile_write_cache: bool,
     /// Requests the queue pair can take; bounds the window on this path.
     pub queue_depth: u16,

@@ -7,8 +7,9 @@ const FIRST_HOLD: Duration = Duration::from_millis(100);
 /// Longest rest: the typical ANA transition time (ANATT).
 const LONGEST_HOLD: Duration = Duration::from_secs(10);
 
-/// A path that answered with a path error rests, so that requests neither bounce off it again nor use up their failovers while it
-/// changes state. The rest ends with news of its ANA state or in time; it doubles with each error after it.
+/// A path that answered with a path error rests, so that requests neither bounce off it again nor use up their
+/// failovers while it changes state. The rest ends with news of its ANA state or in time; it doubles with each error
+/// after it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Hold {
     since: Option<Instant>,

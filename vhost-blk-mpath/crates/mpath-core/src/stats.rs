@@ -10,7 +10,8 @@ use crate::{AnaState, Injection, OpClass, PathId, PolicyKind};
 const LOWEST_NS: u64 = 1_000;
 /// Latencies above this many ns are counted as this: twice the longest injection.
 const HIGHEST_NS: u64 = 120_000_000_000;
-/// Significant decimal digits: 1 % is finer than any run-to-run difference, and 3 digits would cost eight times the memory.
+/// Significant decimal digits: 1 % is finer than any run-to-run difference, and 3 digits would cost eight times the
+/// memory.
 const DIGITS: u8 = 2;
 
 /// Counters of one path and one operation class, seen from one group or merged over several.
@@ -142,8 +143,11 @@ mod tests {
         for _ in 0..10 {
             b.record_success(512, Duration::from_millis(30));
         }
+        (b.in_flight, b.errors, b.retries) = (3, 2, 1);
         a.merge(&b);
+        a.merge(&ClassStats { in_flight: 4, errors: 3, retries: 2, ..ClassStats::new() });
         assert_eq!((a.ios, a.bytes), (100, 90 * 4096 + 10 * 512));
+        assert_eq!((a.in_flight, a.errors, a.retries), (7, 5, 3));
         let p50 = a.latency_ns.value_at_quantile(0.5);
         let p99 = a.latency_ns.value_at_quantile(0.99);
         assert!((198_000..=202_000).contains(&p50), "{p50}");

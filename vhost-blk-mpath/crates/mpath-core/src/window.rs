@@ -2,8 +2,8 @@
 
 /// Limit of what one path may have in flight, seen from one [`crate::Group`] (one I/O thread).
 ///
-/// A request that finds no room waits in the group, unbound. A request larger than the whole window still goes, alone, when
-/// the path is idle.
+/// A request that finds no room waits in the group, unbound. A request larger than the whole window still goes, alone,
+/// when the path is idle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
     /// Requests; at least 1 counts.

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use mpath_core::{
-    Action, AnaState, Association, DirtyPaths, Epoch, FlowId, Group, GroupConfig, Injection, Io, IoError, Op, OpClass,
-    Outcome, PathConfig, PathId, PolicyKind, Tag, Window,
+    Action, AnaState, Association, DirtyPaths, Epoch, FlowId, Group, GroupConfig, Injection, Io, IoError, Op, Outcome,
+    PathConfig, PathId, PolicyKind, Tag, Window,
 };
 use proptest::prelude::*;
 
@@ -138,8 +138,8 @@ struct Driver {
     unfenced: BTreeMap<Tag, (PathId, Epoch)>,
     /// Associations that have ended and whose fence has not been lifted.
     fences: BTreeSet<(PathId, Epoch)>,
-    /// What the caches of the controllers hold: per association, how many writes have completed, up to which of them a flush
-    /// has succeeded, and up to which of them the guest has been told of their loss.
+    /// What the caches of the controllers hold: per association, how many writes have completed, up to which of them a
+    /// flush has succeeded, and up to which of them the guest has been told of their loss.
     completed: BTreeMap<(PathId, Epoch), u64>,
     durable: BTreeMap<(PathId, Epoch), u64>,
     reported: BTreeMap<(PathId, Epoch), u64>,
@@ -181,8 +181,8 @@ impl Driver {
         }
     }
 
-    fn apply(&mut self, event: Event) {
-        match event {
+    fn apply(&mut self, event: &Event) {
+        match *event {
             Event::Submit { op, bytes, fua, flow } => {
                 let Some(tag) = self.free.pop_front() else { return };
                 let bytes = if matches!(op, Op::Read | Op::Write) { bytes } else { 0 };
@@ -259,7 +259,7 @@ impl Driver {
         let lost: Vec<usize> = (0..self.issued.len()).filter(|&n| !self.is_live(&self.issued[n])).collect();
         if !lost.is_empty() {
             // Every third one had not been sent yet.
-            self.answer(lost[which % lost.len()], Outcome::Lost { indeterminate: which % 3 != 0 });
+            self.answer(lost[which % lost.len()], Outcome::Lost { indeterminate: !which.is_multiple_of(3) });
         }
     }
 
@@ -371,7 +371,7 @@ impl Driver {
         }
         for path in 0..PATHS {
             self.path_up(path, AnaState::Optimized);
-            self.apply(Event::Ana { path, ana: AnaState::Optimized });
+            self.apply(&Event::Ana { path, ana: AnaState::Optimized });
         }
         for _ in 0..10_000 {
             self.poll();
@@ -414,7 +414,7 @@ proptest! {
     ) {
         let mut driver = Driver::new(PolicyKind::ALL[policy], Window { ios, bytes }, seed);
         for event in events {
-            driver.apply(event);
+            driver.apply(&event);
         }
         driver.settle();
     }

@@ -80,7 +80,8 @@ impl Group {
         }
     }
 
-    /// Tries a request again whose last attempt is known to have no effect any more, or fails it if that was the last one.
+    /// Tries a request again whose last attempt is known to have no effect any more, or fails it if that was the last
+    /// one.
     pub(super) fn try_again(&mut self, now: Instant, tag: Tag) {
         let request = &self.requests[tag];
         let (path, class) = (request.path, request.io.op.class());

@@ -30,8 +30,8 @@ impl Group {
     pub(super) fn dispatch(&mut self, now: Instant) -> Option<Action> {
         self.ask_again = None;
         let mut turn = 0;
-        // Paths that a request which had its turn earlier waits for. Others may not take the room there before it, or a stream
-        // of small requests would starve a large one.
+        // Paths that a request which had its turn earlier waits for. Others may not take the room there before it, or a
+        // stream of small requests would starve a large one.
         let mut awaited = 0;
         while turn < self.flows.active() {
             let tag = self.flows.head(turn)?;
@@ -99,7 +99,7 @@ impl Group {
                 "a policy chooses among the candidates with room"
             ),
             Choice::Wait { .. } => {
-                assert!(self.candidates.iter().any(|c| !c.has_room), "a policy waits only for a full path")
+                assert!(self.candidates.iter().any(|c| !c.has_room), "a policy waits only for a full path");
             }
         }
         choice

@@ -1,9 +1,9 @@
 //! Flushes go to every path that has completed writes not flushed yet.
 //!
-//! A flush owes nothing to writes that are still in flight, only to those that had completed when it was submitted. When its turn
-//! comes in its flow, the paths that are dirty at that moment are noted; each of them is sent the command as soon as it has
-//! room, under the flush's one tag, before other requests. When all have answered the flush is over. See [`crate::dirty`] for why this is
-//! enough, also between threads, and for paths lost while dirty.
+//! A flush owes nothing to writes that are still in flight, only to those that had completed when it was submitted.
+//! When its turn comes in its flow, the paths that are dirty at that moment are noted; each of them is sent the command
+//! as soon as it has room, under the flush's one tag, before other requests. When all have answered the flush is over.
+//! See [`crate::dirty`] for why this is enough, also between threads, and for paths lost while dirty.
 
 use std::time::{Duration, Instant};
 

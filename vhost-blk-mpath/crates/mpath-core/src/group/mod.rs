@@ -157,7 +157,8 @@ impl Group {
         Some(Action::Issue { path, tag })
     }
 
-    /// When [`Group::handle_timeout`] is to be called at the latest, given that [`Group::poll_action`] has returned `None`.
+    /// When [`Group::handle_timeout`] is to be called at the latest, given that [`Group::poll_action`] has returned
+    /// `None`.
     #[must_use]
     pub fn next_timeout(&self) -> Option<Instant> {
         let (queued, flushes) = (self.flows.len() > 0, self.flushes.is_waiting());

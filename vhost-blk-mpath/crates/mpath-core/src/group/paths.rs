@@ -44,8 +44,8 @@ impl Group {
         self.path_changed(now, id);
     }
 
-    /// The association of a path has ended, or is given up. Nothing more is issued on it. The driver then answers every request that
-    /// it had been issued with its outcome, [`crate::Outcome::Lost`] if there was none.
+    /// The association of a path has ended, or is given up. Nothing more is issued on it. The driver then answers every
+    /// request that it had been issued with its outcome, [`crate::Outcome::Lost`] if there was none.
     pub fn path_lost(&mut self, now: Instant, id: PathId) {
         let path = &mut self.paths[id.index()];
         let Some(association) = path.association.take() else {

@@ -1,29 +1,31 @@
 //! `latency-rr`: in turn over the paths whose latency is near the best.
 //!
-//! Rule: round-robin over the paths whose average latency is within 125 % of the lowest average. Source: the btrfs read policy
-//! of this name in Kai Krakow's series (`fs/btrfs/volumes.c`), there for reads of mirrored devices; here reads, writes and other
-//! operations are estimated apart.
+//! Rule: round-robin over the paths whose average latency is within 125 % of the lowest average. Source: the btrfs read
+//! policy of this name in Kai Krakow's series (`fs/btrfs/volumes.c`), there for reads of mirrored devices; here reads,
+//! writes and other operations are estimated apart.
 //!
 //! What the published rule leaves open, or what does not hold here:
 //!
-//! * **Average.** A mean over everything since the start no longer moves after a minute. Ours is a plain mean at first, then
-//!   forgets by count (`MEMORY_SAMPLES`) and by time (`MEMORY`), whichever is faster: long enough that chance does not
-//!   throw equal paths out of the band, and a jump to many times the average still counts at once, because it enters in full.
-//! * **Young averages.** An average of few samples is doubted by a factor of `1 + 1/√n`, less what is left of that at full memory, in
-//!   favour of the path in question and to the disadvantage of the best. Otherwise one unlucky sample would shut a good path
-//!   out until its next probe, or one lucky sample all the others.
-//! * **Stalls.** A path that stops answering produces no samples, but what it holds grows old, and an age is a lower bound of a
-//!   latency to come. Two signs replace the average: nothing at all has come back for longer than the band allows (counted from the latest
-//!   answer or the oldest request in flight, whichever is later), or the oldest request in flight is `STALL_FACTOR` averages
-//!   old. (A single request that takes longer than the band allows is ordinary scatter.)
-//! * **Rehabilitation.** A path that is not chosen is not measured. Published: after 10,000 I/Os it gets a burst of 100. With
-//!   30 ms between the paths that costs 85 % of the IOPS at queue depth 1. Ours goes by time: one real request, when at
-//!   least `PROBE_COST` times the latency it may cost has passed since the last probe (limits: `PROBE_REST_MIN`,
-//!   `PROBE_REST_MAX`), one at a time per class, the longest-unmeasured path first. So probes cost about 3 % at queue depth 1, and nothing is frozen
-//!   out for good. An average that old is replaced by the probe's result.
-//! * **Full windows.** If every path in the band is full, the request waits: a far slower path would answer later than the
-//!   wait takes. Only a path that answers before the whole queue has got through on the good ones is used, that is if
-//!   `latency < best · (1 + queued / in flight on the band)`. Source: the ECF scheduler (Lim et al., CoNEXT '17).
+//! * **Average.** A mean over everything since the start no longer moves after a minute. Ours is a plain mean at first,
+//!   then forgets by count (`MEMORY_SAMPLES`) and by time (`MEMORY`), whichever is faster: long enough that chance does
+//!   not throw equal paths out of the band, and a jump to many times the average still counts at once, because it
+//!   enters in full.
+//! * **Young averages.** An average of few samples is doubted by a factor of `1 + 1/√n`, less what is left of that at
+//!   full memory, in favour of the path in question and to the disadvantage of the best. Otherwise one unlucky sample
+//!   would shut a good path out until its next probe, or one lucky sample all the others.
+//! * **Silence.** A path that stops answering produces no samples, but what it holds grows old, and an age is a lower
+//!   bound of a latency to come. Once nothing has come back for longer than the band allows, counted from the latest
+//!   answer or the oldest request in flight, whichever is later, that time stands for the average. (A single request
+//!   that takes longer while others come back is ordinary scatter.)
+//! * **Rehabilitation.** A path that is not chosen is not measured. Published: after 10,000 I/Os it gets a burst of
+//!   100. With 30 ms between the paths that costs 85 % of the IOPS at queue depth 1. Ours goes by time: one real
+//!   request, when at least `PROBE_COST` times the latency it may cost has passed since the last probe (limits:
+//!   `PROBE_REST_MIN`, `PROBE_REST_MAX`), one at a time per class, the longest-unmeasured path first. So probes cost
+//!   about 3 % at queue depth 1, and nothing is frozen out for good. An average that old is replaced by the probe's
+//!   result.
+//! * **Full windows.** If every path in the band is full, the request waits: a far slower path would answer later than
+//!   the wait takes. Only a path that answers before the whole queue has got through on the good ones is used, that is
+//!   if `latency < best · (1 + queued / in flight on the band)`. Source: the ECF scheduler (Lim et al., CoNEXT '17).
 
 use std::time::{Duration, Instant};
 
@@ -33,13 +35,11 @@ use crate::{OpClass, PathId};
 
 /// The band: percent of the best average (published).
 const BAND_PERCENT: u64 = 125;
-/// Samples the average remembers. With the scatter of an exponential distribution two equal paths then differ by 25 % only once
-/// in 10⁷ samples or so.
+/// Samples the average remembers. Two equal paths with exponentially distributed latencies then differ by 25 % only at
+/// more than five standard deviations.
 const MEMORY_SAMPLES: f64 = 512.0;
 /// Time the average remembers, s: slow paths deliver few samples.
 const MEMORY: f64 = 0.25;
-/// In averages: requests in flight for longer are a stall.
-const STALL_FACTOR: u64 = 4;
 /// In latencies of the path to be probed: rest between two probes of a class.
 const PROBE_COST: u32 = 32;
 /// Shortest rest between two probes.
@@ -89,7 +89,7 @@ struct View {
     /// Requests of all classes in flight, and whether there is one of the class in question.
     in_flight: u32,
     busy: bool,
-    /// Average, or the age of what is stuck; `None` is unknown.
+    /// Average, or the time of silence; `None` is unknown.
     latency_ns: Option<u64>,
     /// The same, less and plus what it is to be doubted by.
     low_ns: u64,
@@ -100,18 +100,9 @@ struct View {
 impl View {
     fn new(now: Instant, candidate: &Candidate, estimate: &Estimate) -> Self {
         let mean = estimate.mean_ns;
-        let mut at_least = 0;
-        if let Some(oldest) = candidate.oldest
-            && mean != 0
-        {
-            let age = nanos(now - oldest);
-            let silence = age.min(estimate.sampled_at.map_or(u64::MAX, |at| nanos(now - at)));
-            if age > STALL_FACTOR.saturating_mul(mean) {
-                at_least = age;
-            } else if silence > band(mean) {
-                at_least = silence;
-            }
-        }
+        let silence =
+            candidate.oldest.map_or(0, |oldest| nanos(now - estimate.sampled_at.unwrap_or(oldest).max(oldest)));
+        let at_least = if silence > band(mean) { silence } else { 0 };
         Self {
             path: candidate.path,
             has_room: candidate.has_room,

@@ -1,9 +1,10 @@
 //! Path selection policies: one file each, behind one trait.
 //!
-//! A policy hears of events and answers one question, [`Policy::select`]. The group has decided before it asks which paths are
-//! candidates at all: live, in the best ANA state that any live path has (optimized strictly before non-optimized), not resting after a path error.
-//! It asks for one request at a time and only when that request could go somewhere, so that a policy always decides on the
-//! latest knowledge, and a switch of policy takes effect on the very next request.
+//! A policy hears of events and answers one question, [`Policy::select`]. The group has decided before it asks which
+//! paths are candidates at all: live, in the best ANA state that any live path has (optimized strictly before
+//! non-optimized), not resting after a path error. It asks for one request at a time and only when that request could
+//! go somewhere, so that a policy always decides on the latest knowledge, and a switch of policy takes effect on the
+//! very next request.
 
 use std::fmt;
 use std::str::FromStr;
@@ -115,13 +116,15 @@ pub(crate) struct Query {
 pub(crate) enum Choice {
     /// This candidate, which has room.
     Path(PathId),
-    /// Better to wait for a candidate that has no room now. The question comes again when anything changes, and at `again`.
+    /// Better to wait for a candidate that has no room now. The question comes again when anything changes, and at
+    /// `again`.
     Wait { again: Option<Instant> },
 }
 
 /// A path selection policy.
 pub(crate) trait Policy: fmt::Debug + Send {
-    /// Which of the candidates, which come in the order of their ids? The request is bound to the path of the answer at once.
+    /// Which of the candidates, which come in the order of their ids? The request is bound to the path of the answer at
+    /// once.
     ///
     /// `Wait` is an answer only while some candidate has no room: what is in flight there will wake the request up.
     fn select(&mut self, query: &Query, candidates: &[Candidate]) -> Choice;

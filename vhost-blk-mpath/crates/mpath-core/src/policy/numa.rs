@@ -1,9 +1,9 @@
 //! `numa`: one path takes everything.
 //!
-//! Rule: the nearest optimized path by NUMA distance, else the nearest non-optimized one; the first wins ties. The path stays
-//! the same as long as no path comes or goes. Source: Linux `drivers/nvme/host/multipath.c`, `nvme_find_path`. Linux caches the
-//! choice per node and elects anew when the cached path goes or an optimized one comes, which is what asking afresh each time
-//! gives.
+//! Rule: the nearest optimized path by NUMA distance, else the nearest non-optimized one; the first wins ties. The path
+//! stays the same as long as no path comes or goes. Source: Linux `drivers/nvme/host/multipath.c`, `nvme_find_path`.
+//! Linux caches the choice per node and elects anew when the cached path goes or an optimized one comes, which is what
+//! asking afresh each time gives.
 //!
 //! While the path's window is full, requests wait: using another path would make it a different policy.
 

@@ -1,8 +1,8 @@
 //! `queue-depth`: the path with the fewest requests in flight.
 //!
 //! Rule: least in flight, optimized paths strictly before non-optimized, the first wins ties. Source: Linux
-//! `drivers/nvme/host/multipath.c`, `nvme_queue_depth_path`. Linux counts per controller over all CPUs, we count per I/O thread,
-//! each of which has its own queue pair.
+//! `drivers/nvme/host/multipath.c`, `nvme_queue_depth_path`. Linux counts per controller over all CPUs, we count per
+//! I/O thread, each of which has its own queue pair.
 
 use super::{Candidate, Choice, Policy, Query};
 

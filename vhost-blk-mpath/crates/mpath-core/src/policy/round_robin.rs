@@ -1,9 +1,10 @@
 //! `round-robin`: each path in turn.
 //!
-//! Rule: the next optimized path after the last one used; a non-optimized path only if there is no optimized one. Source: Linux
-//! `drivers/nvme/host/multipath.c`, `nvme_round_robin_path`.
+//! Rule: the next optimized path after the last one used; a non-optimized path only if there is no optimized one.
+//! Source: Linux `drivers/nvme/host/multipath.c`, `nvme_round_robin_path`.
 //!
-//! A path whose window is full loses its turn to the next one with room, so that a slow path holds up no more than its window.
+//! A path whose window is full loses its turn to the next one with room, so that a slow path holds up no more than its
+//! window.
 
 use super::{Candidate, Choice, Policy, Query, next_after};
 use crate::PathId;
