@@ -117,10 +117,10 @@ impl MiniTarget {
     }
 
     fn framing(&self) -> Framing {
-        // The host asks for no alignment (HPDA 0).
+        // The host asks for no alignment (HPDA 0), but whole dwords of padding are no fault.
         Framing {
             digests: self.reader.framing.digests,
-            alignment: 0,
+            alignment: self.habits.cpda,
         }
     }
 
@@ -162,7 +162,7 @@ impl MiniTarget {
                     };
                 }
                 Pdu::CapsuleCmd(sqe) if sqe.opcode == Opcode::FABRICS.0 => {
-                    self.on_connect(&sqe, &data)
+                    self.on_connect(&sqe, &data);
                 }
                 Pdu::CapsuleCmd(sqe) => self.on_command(&sqe, data),
                 Pdu::H2cData(header) => self.on_data(header, &data),

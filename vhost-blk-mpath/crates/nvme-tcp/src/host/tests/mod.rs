@@ -1,11 +1,14 @@
 //! The host against a target that lives in the tests: what it may do it does in any order, what it must not it does too.
 
+mod admin;
 mod admin_target;
-mod controller;
+mod association;
+mod connect;
 mod handshake;
 mod mini_target;
 mod session;
 mod violations;
+mod writes;
 
 use super::{
     HostIdentity, IoLimits, PayloadSink, PayloadSource, QueueConfig, STAGING_MIN, Tag, TxPart,
@@ -113,7 +116,7 @@ fn transmit(queue: &mut super::HostQueue, payloads: &Payloads, capacity: usize) 
         for part in plan {
             match part {
                 TxPart::Staged { start, len } => {
-                    stream.extend_from_slice(&staging[start..start + len])
+                    stream.extend_from_slice(&staging[start..start + len]);
                 }
                 TxPart::Payload { tag, offset, len } => {
                     let start = stream.len();

@@ -74,7 +74,7 @@ impl Session {
         let bytes = blocks as usize * BLOCK;
         *self.payloads.of(tag) = match command {
             IoCommand::Write { .. } => (0..bytes)
-                .map(|i| (i ^ i >> 9 ^ tag.0 as usize * 37) as u8)
+                .map(|i| (i ^ (i >> 9) ^ (tag.0 as usize * 37)) as u8)
                 .collect(),
             _ => vec![0xee; bytes],
         };

@@ -1,0 +1,224 @@
+//! What keeps an association alive, what it hears of, and what ends it.
+
+use std::time::Duration;
+
+use super::admin::{Admin, KATO, TIMEOUT, config};
+use super::admin_target::What;
+use crate::host::{ControllerError, ControllerEvent, Step};
+use crate::wire::{AnaGroup, AnaState, AsyncEvent, LogPage, PropertyOffset, Status};
+
+#[test]
+fn keep_alives_go_every_half_kato_or_quarter() {
+    for (ctratt, interval) in [(0, KATO / 2), (1 << 6, KATO / 4)] {
+        let mut admin = Admin::with(config(), |target| target.identify.ctratt = ctratt.into());
+        assert_eq!(admin.live().tbkas, ctratt != 0);
+        admin.pass(Duration::from_secs(100)).unwrap();
+        let expected = (Duration::from_secs(100).as_millis() / interval.as_millis()) as usize;
+        let sent = admin.target.asked(What::KeepAlive);
+        assert!(sent.abs_diff(expected) <= 1, "{sent} of {expected}");
+    }
+}
+
+#[test]
+fn a_keep_alive_without_answer_ends_the_association() {
+    let mut admin = Admin::with(config(), |target| target.mute.push(What::KeepAlive));
+    admin.live();
+    assert_eq!(
+        admin.failure(),
+        ControllerError::Timeout {
+            step: Step::KeepAlive,
+            after: TIMEOUT
+        }
+    );
+    let mut admin = Admin::with(config(), |target| {
+        target
+            .refuse
+            .push((What::KeepAlive, Status::KEEP_ALIVE_EXPIRED, 0));
+    });
+    admin.live();
+    let status = Status::KEEP_ALIVE_EXPIRED;
+    assert_eq!(
+        admin.failure(),
+        ControllerError::Command {
+            step: Step::KeepAlive,
+            status
+        }
+    );
+}
+
+#[test]
+fn ana_changes_are_read_and_told() {
+    let mut admin = Admin::with(config(), |target| {
+        // Without MNAN it is NN that says how long the log may be.
+        target.identify.mnan = 0.into();
+        target.ana.groups[0].state = AnaState::NonOptimized;
+    });
+    assert_eq!(admin.live().ana, AnaState::NonOptimized);
+    for state in [
+        AnaState::Inaccessible,
+        AnaState::Change,
+        AnaState::Optimized,
+    ] {
+        admin.target.ana.groups[0].state = state;
+        admin.target.report(AsyncEvent::ANA_CHANGED);
+        admin.pass(Duration::from_millis(1)).unwrap();
+        assert_eq!(admin.event(), Some(ControllerEvent::AnaChanged(state)));
+        assert_eq!(admin.host.info().map(|info| info.ana), Some(state));
+    }
+    // The state moved on in time, so nothing is reset.
+    admin.pass(Duration::from_secs(60)).unwrap();
+    // The namespace moves to another group.
+    admin.target.ana.groups[0].nsids.clear();
+    admin.target.ana.groups.push(AnaGroup {
+        id: 2,
+        change_count: 1,
+        state: AnaState::PersistentLoss,
+        nsids: vec![1],
+    });
+    admin.host.reread_ana(admin.now);
+    admin.pass(Duration::from_millis(1)).unwrap();
+    assert_eq!(
+        admin.event(),
+        Some(ControllerEvent::AnaChanged(AnaState::PersistentLoss))
+    );
+    admin.target.ana.groups.clear();
+    admin.host.reread_ana(admin.now);
+    assert_eq!(
+        admin.failure(),
+        ControllerError::AnaGroupMissing { group: 1 }
+    );
+}
+
+#[test]
+fn change_must_not_last() {
+    let mut admin = Admin::with(config(), |target| {
+        target.ana.groups[0].state = AnaState::Change;
+    });
+    assert_eq!(admin.live().ana, AnaState::Change);
+    admin.pass(Duration::from_secs(15)).unwrap();
+    // Reading the same again does not start the time anew.
+    admin.host.reread_ana(admin.now);
+    admin.pass(Duration::from_secs(3)).unwrap();
+    assert_eq!(
+        admin.event(),
+        Some(ControllerEvent::AnaChanged(AnaState::Change))
+    );
+    assert_eq!(
+        admin.failure(),
+        ControllerError::AnaTransition {
+            after: Duration::from_secs(20)
+        }
+    );
+}
+
+#[test]
+fn a_large_ana_log_is_read_without_namespaces() {
+    let mut admin = Admin::with(config(), |target| {
+        target.identify.mnan = 1_000_000.into();
+        target.ana.groups[0].state = AnaState::NonOptimized;
+    });
+    assert_eq!(admin.live().ana, AnaState::NonOptimized);
+}
+
+#[test]
+fn namespace_changes_are_identified_and_told() {
+    let mut admin = Admin::with(config(), |_| {});
+    let before = admin.live().namespace;
+    admin.target.namespaces[0].data.nsze = 8192.into();
+    admin.target.report(AsyncEvent::NAMESPACE_CHANGED);
+    admin.pass(Duration::from_millis(1)).unwrap();
+    let Some(ControllerEvent::NamespaceChanged(after)) = admin.event() else {
+        panic!()
+    };
+    assert_eq!((after.blocks, before.blocks), (8192, 4096));
+    assert!(before.check_same(&after).is_err());
+    // Its ANA group may have changed with it, so that is read too.
+    assert_eq!(
+        admin.event(),
+        Some(ControllerEvent::AnaChanged(AnaState::Optimized))
+    );
+    assert_eq!(
+        admin.target.asked(What::Log(LogPage::CHANGED_NAMESPACES)),
+        1
+    );
+    assert_eq!(
+        admin
+            .host
+            .queue_config(1)
+            .map(|queue| queue.limits.namespace_blocks),
+        Some(8192)
+    );
+    admin.target.namespaces.clear();
+    admin.target.report(AsyncEvent::NAMESPACE_CHANGED);
+    assert_eq!(
+        admin.failure(),
+        ControllerError::NamespaceMissing {
+            nsid: 1,
+            available: vec![1]
+        }
+    );
+}
+
+#[test]
+fn events_of_other_kinds_are_let_pass() {
+    let mut admin = Admin::with(config(), |_| {});
+    admin.live();
+    admin.target.report(AsyncEvent {
+        kind: 1,
+        information: 1,
+        log_page: LogPage::SMART,
+    });
+    admin.pass(Duration::from_secs(1)).unwrap();
+    assert_eq!((admin.event(), admin.target.asked(What::Event)), (None, 2));
+    // A controller that takes no more requests is not asked again.
+    admin
+        .target
+        .refuse
+        .push((What::Event, Status::ASYNC_EVENT_LIMIT_EXCEEDED, 0));
+    admin.target.report(AsyncEvent::ANA_CHANGED);
+    admin.pass(Duration::from_secs(1)).unwrap();
+    assert_eq!(
+        admin.event(),
+        Some(ControllerEvent::AnaChanged(AnaState::Optimized))
+    );
+    assert_eq!(admin.target.asked(What::Event), 3);
+}
+
+#[test]
+fn shutdown_is_orderly() {
+    let mut admin = Admin::with(config(), |_| {});
+    admin.live();
+    admin.target.slow = 3;
+    admin.host.shutdown(admin.now);
+    admin.pass(Duration::from_secs(1)).unwrap();
+    assert_eq!(admin.event(), Some(ControllerEvent::ShutdownComplete));
+    assert_eq!(admin.target.asked(What::Set(PropertyOffset::CC)), 2);
+    let keep_alives = admin.target.asked(What::KeepAlive);
+    admin.host.shutdown(admin.now);
+    admin.pass(KATO * 3).unwrap();
+    assert_eq!(
+        (admin.event(), admin.target.asked(What::KeepAlive)),
+        (None, keep_alives)
+    );
+    // One that never ends, one in the middle of connecting, one before.
+    let mut stuck = Admin::with(config(), |_| {});
+    stuck.live();
+    stuck.target.slow = u32::MAX;
+    stuck.host.shutdown(stuck.now);
+    assert_eq!(
+        stuck.failure(),
+        ControllerError::Timeout {
+            step: Step::ShutdownStatus,
+            after: TIMEOUT
+        }
+    );
+    let mut connecting = Admin::with(config(), |target| target.slow = 20);
+    connecting.pass(Duration::from_millis(100)).unwrap();
+    connecting.host.shutdown(connecting.now);
+    connecting.pass(Duration::from_secs(2)).unwrap();
+    assert_eq!(connecting.event(), Some(ControllerEvent::ShutdownComplete));
+    let mut fresh = Admin::with(config(), |_| {});
+    fresh.host.shutdown(fresh.now);
+    assert_eq!(fresh.event(), Some(ControllerEvent::ShutdownComplete));
+    assert_eq!(fresh.host.next_timeout(), None);
+}
