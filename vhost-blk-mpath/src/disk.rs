@@ -67,7 +67,12 @@ pub(crate) enum AdmitError {
 }
 
 impl Disk {
-    pub(crate) fn new(config: DiskConfig, host: HostIdentity, io_threads: u16, reports: Vec<UnboundedSender<PathEvent>>) -> Self {
+    pub(crate) fn new(
+        config: DiskConfig,
+        host: HostIdentity,
+        io_threads: u16,
+        reports: Vec<UnboundedSender<PathEvent>>,
+    ) -> Self {
         let unknown =
             PathStatus { state: PathState::Connecting, last_error: None, ana: None, cntlid: None, injection: None };
         let state = State { policy: config.policy, paths: vec![unknown; config.paths.len()] };
@@ -150,7 +155,12 @@ impl Disk {
         }
     }
 
-    fn start_thread(&self, index: u16, block_size_bytes: u32, dirty: &Arc<DirtyPaths>) -> Result<IoThreadHandle, StartError> {
+    fn start_thread(
+        &self,
+        index: u16,
+        block_size_bytes: u32,
+        dirty: &Arc<DirtyPaths>,
+    ) -> Result<IoThreadHandle, StartError> {
         let window = Window { ios: self.config.window.ios.get(), bytes: self.config.window.bytes.get().into() };
         let config = GroupConfig { window, seed: index.into(), ..GroupConfig::default() };
         let mut group = Group::new(Instant::now(), config, Arc::clone(dirty));

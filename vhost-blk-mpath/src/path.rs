@@ -31,7 +31,9 @@ pub(crate) enum PathError {
     Transport(#[from] TransportError),
     #[error(transparent)]
     Admit(#[from] AdmitError),
-    #[error("the controller grants {granted} I/O queues, {wanted} are needed: one an I/O thread; lower io-threads or raise the target's limit")]
+    #[error(
+        "the controller grants {granted} I/O queues, {wanted} are needed: one an I/O thread; lower io-threads or raise the target's limit"
+    )]
     Queues { granted: u16, wanted: u16 },
     #[error(transparent)]
     Lost(#[from] reactor::LossReason),

@@ -84,16 +84,16 @@ async fn serve(config: Config) -> Result<(), RunError> {
 
     let host = host::identity(&config)?;
     let api = Server::bind(&config.api)?;
-    let sockets: Vec<_> =
-        config.disks.iter().map(|disk| ListeningSocket::bind(&disk.socket_path, Role::VhostUser)).collect::<Result<_, _>>()?;
+    let sockets: Vec<_> = config
+        .disks
+        .iter()
+        .map(|disk| ListeningSocket::bind(&disk.socket_path, Role::VhostUser))
+        .collect::<Result<_, _>>()?;
 
     let (shutdown, ends) = watch::channel(false);
     let io_threads = config.io_threads.get() as u16;
-    let starting: Vec<_> = config
-        .disks
-        .into_iter()
-        .map(|disk| StartingDisk::new(disk, host.clone(), io_threads, &ends))
-        .collect();
+    let starting: Vec<_> =
+        config.disks.into_iter().map(|disk| StartingDisk::new(disk, host.clone(), io_threads, &ends)).collect();
     let daemon = Arc::new(Daemon { disks: starting.iter().map(|disk| Arc::clone(&disk.disk)).collect(), started });
     let mut tasks = Vec::new();
     let started = async {

@@ -7,7 +7,10 @@ use std::time::{Duration, Instant};
 
 use mpath_api::PathAddress;
 use mpath_api::address::Host;
-use nvme_tcp::host::{ConfigError, ControllerError, ControllerEvent, ControllerInfo, HostController, HostQueue, PayloadSink, PayloadSource, QueueConfig, QueueError, STAGING_MIN, Tag};
+use nvme_tcp::host::{
+    ConfigError, ControllerError, ControllerEvent, ControllerInfo, HostController, HostQueue, PayloadSink,
+    PayloadSource, QueueConfig, QueueError, STAGING_MIN, Tag,
+};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, lookup_host};
 use tokio::time::{sleep_until, timeout};
@@ -122,7 +125,8 @@ impl AdminConnection {
     pub(crate) async fn shutdown(mut self) {
         const SHUTDOWN_MAX: Duration = Duration::from_millis(500);
         self.controller.shutdown(Instant::now());
-        let leaving = async { while !matches!(self.next_event().await, Ok(ControllerEvent::ShutdownComplete) | Err(_)) {} };
+        let leaving =
+            async { while !matches!(self.next_event().await, Ok(ControllerEvent::ShutdownComplete) | Err(_)) {} };
         // A controller that does not answer notices by its keep-alive timer.
         let _ = timeout(SHUTDOWN_MAX, leaving).await;
     }
@@ -134,7 +138,10 @@ impl AdminConnection {
 }
 
 /// Connects one I/O queue pair and brings it to ready. The socket comes back in blocking mode, as `io_uring` wants it.
-pub(crate) async fn connect_queue(address: &PathAddress, config: QueueConfig) -> Result<(OwnedFd, HostQueue), TransportError> {
+pub(crate) async fn connect_queue(
+    address: &PathAddress,
+    config: QueueConfig,
+) -> Result<(OwnedFd, HostQueue), TransportError> {
     let mut stream = connect(address).await?;
     let mut queue = HostQueue::new(config)?;
     let handshake = async {

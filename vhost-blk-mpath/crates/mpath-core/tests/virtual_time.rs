@@ -48,7 +48,12 @@ impl Sim {
         let mut group = Group::new(now, config, Arc::new(DirtyPaths::new()));
         for id in (0..models.len() as u16).map(PathId) {
             group.add_path(id, PathConfig::default());
-            let association = Association { epoch: Epoch(0), ana: AnaState::Optimized, volatile_write_cache: false, queue_depth: 1024 };
+            let association = Association {
+                epoch: Epoch(0),
+                ana: AnaState::Optimized,
+                volatile_write_cache: false,
+                queue_depth: 1024,
+            };
             group.path_up(now, id, association);
         }
         let ops: Vec<Op> = (0..depth).map(op).collect();

@@ -94,9 +94,7 @@ pub enum ConfigError {
     #[error("block size {0}: give 512 or 4096")]
     BlockSize(u32),
     /// A namespace is whole blocks, at least one.
-    #[error(
-        "namespace {nsid} has {bytes} bytes: give a multiple of the block size {block_size}, not zero"
-    )]
+    #[error("namespace {nsid} has {bytes} bytes: give a multiple of the block size {block_size}, not zero")]
     NamespaceSize {
         /// Which one.
         nsid: usize,
@@ -166,19 +164,13 @@ impl TargetConfig {
         for (i, namespace) in self.namespaces.iter().enumerate() {
             let (nsid, bytes, block_size) = (i + 1, namespace.bytes, self.block_size);
             if bytes == 0 || !bytes.is_multiple_of(u64::from(block_size)) {
-                return Err(ConfigError::NamespaceSize {
-                    nsid,
-                    bytes,
-                    block_size,
-                });
+                return Err(ConfigError::NamespaceSize { nsid, bytes, block_size });
             }
             if namespace.backing == Backing::Memory && bytes > MAX_MEMORY_BYTES {
                 return Err(ConfigError::MemoryTooLarge { nsid, bytes });
             }
             if let Some(uuid) = namespace.uuid
-                && self.namespaces[..i]
-                    .iter()
-                    .any(|other| other.uuid == Some(uuid))
+                && self.namespaces[..i].iter().any(|other| other.uuid == Some(uuid))
             {
                 return Err(ConfigError::UuidTwice(uuid));
             }
@@ -191,11 +183,7 @@ impl ListenerConfig {
     /// A listener without delay, in state optimized.
     #[must_use]
     pub fn new(addr: SocketAddr) -> Self {
-        Self {
-            addr,
-            delay: Duration::ZERO,
-            ana: AnaState::Optimized,
-        }
+        Self { addr, delay: Duration::ZERO, ana: AnaState::Optimized }
     }
 }
 
@@ -203,21 +191,13 @@ impl NamespaceConfig {
     /// A namespace of `bytes` bytes in memory.
     #[must_use]
     pub fn memory(bytes: u64) -> Self {
-        Self {
-            backing: Backing::Memory,
-            bytes,
-            uuid: None,
-        }
+        Self { backing: Backing::Memory, bytes, uuid: None }
     }
 
     /// A namespace of `bytes` bytes in the file at `path`.
     #[must_use]
     pub fn file(path: impl Into<PathBuf>, bytes: u64) -> Self {
-        Self {
-            backing: Backing::File(path.into()),
-            bytes,
-            uuid: None,
-        }
+        Self { backing: Backing::File(path.into()), bytes, uuid: None }
     }
 }
 
@@ -254,9 +234,7 @@ impl FromStr for ListenerConfig {
     fn from_str(text: &str) -> Result<Self, ParseError> {
         let mut parts = text.split(',');
         let addr = parts.next().unwrap_or_default();
-        let addr = addr
-            .parse()
-            .map_err(|_| ParseError::Address(addr.to_owned()))?;
+        let addr = addr.parse().map_err(|_| ParseError::Address(addr.to_owned()))?;
         let mut listener = Self::new(addr);
         for part in parts {
             match part.split_once('=') {
@@ -277,10 +255,7 @@ impl FromStr for NamespaceConfig {
         let (text, uuid) = match text.rsplit_once(",uuid=") {
             Some((rest, uuid)) => {
                 let parsed = Uuid::from_str(uuid).ok().filter(|parsed| !parsed.is_nil());
-                (
-                    rest,
-                    Some(parsed.ok_or_else(|| ParseError::Uuid(uuid.to_owned()))?),
-                )
+                (rest, Some(parsed.ok_or_else(|| ParseError::Uuid(uuid.to_owned()))?))
             }
             None => (text, None),
         };
@@ -313,33 +288,20 @@ fn parse_ana(text: &str) -> Result<AnaState, ParseError> {
 
 /// A whole number and its unit, which must be one of `units`.
 fn parse_scaled(text: &str, units: &[(&str, u64)]) -> Option<u64> {
-    let digits = text
-        .find(|c: char| !c.is_ascii_digit())
-        .unwrap_or(text.len());
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
     let &(_, scale) = units.iter().find(|(name, _)| *name == unit)?;
     number.parse::<u64>().ok()?.checked_mul(scale)
 }
 
 fn parse_delay(text: &str) -> Result<Duration, ParseError> {
-    let units = [
-        ("ns", 1),
-        ("us", 1_000),
-        ("ms", 1_000_000),
-        ("s", 1_000_000_000),
-    ];
+    let units = [("ns", 1), ("us", 1_000), ("ms", 1_000_000), ("s", 1_000_000_000)];
     let nanos = parse_scaled(text, &units).ok_or_else(|| ParseError::Delay(text.to_owned()))?;
     Ok(Duration::from_nanos(nanos))
 }
 
 fn parse_size(text: &str) -> Result<u64, ParseError> {
-    let units = [
-        ("", 1),
-        ("KiB", 1 << 10),
-        ("MiB", 1 << 20),
-        ("GiB", 1 << 30),
-        ("TiB", 1 << 40),
-    ];
+    let units = [("", 1), ("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30), ("TiB", 1 << 40)];
     parse_scaled(text, &units).ok_or_else(|| ParseError::Size(text.to_owned()))
 }
 
@@ -349,9 +311,7 @@ mod tests {
 
     #[test]
     fn a_listener_with_everything() {
-        let listener: ListenerConfig = "127.0.0.1:4421,delay=250us,ana=non-optimized"
-            .parse()
-            .unwrap();
+        let listener: ListenerConfig = "127.0.0.1:4421,delay=250us,ana=non-optimized".parse().unwrap();
         assert_eq!(listener.addr, "127.0.0.1:4421".parse().unwrap());
         assert_eq!(listener.delay, Duration::from_micros(250));
         assert_eq!(listener.ana, AnaState::NonOptimized);
@@ -369,34 +329,19 @@ mod tests {
         assert_eq!(parse("localhost"), ParseError::Address("localhost".into()));
         assert_eq!(parse("1.2.3.4:1,delay=30"), ParseError::Delay("30".into()));
         assert_eq!(parse("1.2.3.4:1,delay=ms"), ParseError::Delay("ms".into()));
-        assert_eq!(
-            parse("1.2.3.4:1,delay=-1ms"),
-            ParseError::Delay("-1ms".into())
-        );
+        assert_eq!(parse("1.2.3.4:1,delay=-1ms"), ParseError::Delay("-1ms".into()));
         assert_eq!(parse("1.2.3.4:1,ana=up"), ParseError::Ana("up".into()));
-        assert_eq!(
-            parse("1.2.3.4:1,speed=1"),
-            ParseError::ListenerOption("speed=1".into())
-        );
-        assert_eq!(
-            parse("1.2.3.4:1,"),
-            ParseError::ListenerOption(String::new())
-        );
+        assert_eq!(parse("1.2.3.4:1,speed=1"), ParseError::ListenerOption("speed=1".into()));
+        assert_eq!(parse("1.2.3.4:1,"), ParseError::ListenerOption(String::new()));
         let huge = "99999999999999999999s";
-        assert_eq!(
-            parse(&format!("1.2.3.4:1,delay={huge}")),
-            ParseError::Delay(huge.into())
-        );
+        assert_eq!(parse(&format!("1.2.3.4:1,delay={huge}")), ParseError::Delay(huge.into()));
     }
 
     #[test]
     fn namespaces() {
         let uuid = "12345678-1234-4234-8234-123456789abc";
         assert_eq!("mem:1GiB".parse(), Ok(NamespaceConfig::memory(1 << 30)));
-        assert_eq!(
-            "file:/a:b:512".parse(),
-            Ok(NamespaceConfig::file("/a:b", 512))
-        );
+        assert_eq!("file:/a:b:512".parse(), Ok(NamespaceConfig::file("/a:b", 512)));
         let with_uuid: NamespaceConfig = format!("mem:4KiB,uuid={uuid}").parse().unwrap();
         assert_eq!(with_uuid.uuid, Some(uuid.parse().unwrap()));
         let parse = |text: &str| text.parse::<NamespaceConfig>().unwrap_err();
@@ -404,18 +349,13 @@ mod tests {
         assert_eq!(parse("ram:1"), ParseError::Namespace("ram:1".into()));
         assert_eq!(parse("file:/x"), ParseError::Namespace("file:/x".into()));
         assert_eq!(parse("mem:1GB"), ParseError::Size("1GB".into()));
-        assert_eq!(
-            parse("mem:17000000TiB"),
-            ParseError::Size("17000000TiB".into())
-        );
+        assert_eq!(parse("mem:17000000TiB"), ParseError::Size("17000000TiB".into()));
         assert_eq!(parse("mem:1,uuid=7"), ParseError::Uuid("7".into()));
     }
 
     fn valid() -> TargetConfig {
         let mut config = TargetConfig::new("nqn.2024-01.com.example:disk1");
-        config
-            .listeners
-            .push(ListenerConfig::new("127.0.0.1:0".parse().unwrap()));
+        config.listeners.push(ListenerConfig::new("127.0.0.1:0".parse().unwrap()));
         config.namespaces.push(NamespaceConfig::memory(1 << 20));
         config
     }

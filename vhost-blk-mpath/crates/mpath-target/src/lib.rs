@@ -25,8 +25,8 @@ mod server;
 mod storage;
 
 pub use config::{
-    Backing, ConfigError, DEFAULT_MAX_CONNECTIONS, ListenerConfig, MAX_DELAY, MAX_LISTENERS,
-    MAX_NAMESPACES, NamespaceConfig, ParseError, TargetConfig,
+    Backing, ConfigError, DEFAULT_MAX_CONNECTIONS, ListenerConfig, MAX_DELAY, MAX_LISTENERS, MAX_NAMESPACES,
+    NamespaceConfig, ParseError, TargetConfig,
 };
 pub use nvme_tcp::wire::AnaState;
 pub use server::{StartError, TargetServer};

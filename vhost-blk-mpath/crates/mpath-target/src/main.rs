@@ -36,9 +36,7 @@ fn fail(code: u8, message: &str) -> ExitCode {
 
 fn serve(config: TargetConfig) -> Result<(), Box<dyn std::error::Error>> {
     // The signals are caught before anyone can learn that the target is ready.
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_io()
-        .build()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
     let _context = runtime.enter();
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
@@ -51,9 +49,7 @@ fn serve(config: TargetConfig) -> Result<(), Box<dyn std::error::Error>> {
     }
     // Nobody may be reading; that is no reason to end.
     let mut stdout = std::io::stdout().lock();
-    let _ = stdout
-        .write_all(lines.as_bytes())
-        .and_then(|()| stdout.flush());
+    let _ = stdout.write_all(lines.as_bytes()).and_then(|()| stdout.flush());
     drop(stdout);
 
     runtime.block_on(async {

@@ -16,7 +16,7 @@ use socket2::Socket;
 use crate::classify::outcome_of;
 use crate::message::{Link, LossReason};
 use crate::requests::Requests;
-use crate::uring::{Ring, RecvSlot, SendPart, SendSlot};
+use crate::uring::{RecvSlot, Ring, SendPart, SendSlot};
 
 /// A payload with at least this much left is received straight into guest memory; below it, copying out of the
 /// read-ahead buffer is cheaper than a receive of its own.
@@ -144,8 +144,10 @@ impl Connection {
 
     fn start_recv(&mut self, ring: &mut Ring, requests: &Requests) -> io::Result<()> {
         let direct = self.queue.direct().filter(|direct| direct.len >= DIRECT_BYTES_MIN);
-        let iovecs =
-            direct.map(|direct| requests.get(Tag(direct.tag.0)).segments.iovecs(direct.offset, direct.len)).into_iter().flatten();
+        let iovecs = direct
+            .map(|direct| requests.get(Tag(direct.tag.0)).segments.iovecs(direct.offset, direct.len))
+            .into_iter()
+            .flatten();
         // SAFETY: the request stays in the table, and so its guest memory mapped, until its last byte was received
         // here or until `lost`, which waits for this receive.
         unsafe { self.recv.start(ring, self.socket.as_fd(), self.tokens.recv, iovecs) }
@@ -182,9 +184,12 @@ impl Connection {
         assert!(self.is_quiescent(), "the kernel may still touch guest memory");
         let mut completions = self.deferred;
         drop(self.socket);
-        completions.extend(self.queue.into_lost().into_iter().map(|lost| {
-            (Tag(lost.tag.0), Outcome::Lost { indeterminate: lost.indeterminate })
-        }));
+        completions.extend(
+            self.queue
+                .into_lost()
+                .into_iter()
+                .map(|lost| (Tag(lost.tag.0), Outcome::Lost { indeterminate: lost.indeterminate })),
+        );
         completions
     }
 }

@@ -109,7 +109,8 @@ impl IoThread {
         if self.queues.values().any(|slot| slot.kicked) {
             return Some(Duration::ZERO);
         }
-        let deadlines = self.queues.values().filter_map(|slot| slot.stopping.as_ref().map(|stopping| stopping.deadline));
+        let deadlines =
+            self.queues.values().filter_map(|slot| slot.stopping.as_ref().map(|stopping| stopping.deadline));
         deadlines.chain(self.group.next_timeout()).min().map(|at| at.saturating_duration_since(now))
     }
 

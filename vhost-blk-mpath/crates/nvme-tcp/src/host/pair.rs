@@ -14,8 +14,8 @@ use super::request::Tag;
 use super::slots::{Direction, Slot, Slots};
 use super::transmit::{COPY_MAX, Stage};
 use crate::wire::{
-    CNTLID_ANY, Connect, ConnectData, ConnectField, ConnectResult, Digest, Digests, FabricsCommand,
-    Framing, H2cData, IcReq, IcResp, Nqn, Pdu, R2t, Sgl, Sqe, Status,
+    CNTLID_ANY, Connect, ConnectData, ConnectField, ConnectResult, Digest, Digests, FabricsCommand, Framing, H2cData,
+    IcReq, IcResp, Nqn, Pdu, R2t, Sgl, Sqe, Status,
 };
 
 /// R2Ts a controller may have outstanding for one command.
@@ -131,11 +131,7 @@ impl QueuePair {
     pub(super) fn fill_tx(&mut self, stage: &mut Stage<'_>, source: &mut impl Source) {
         match self.phase {
             Phase::SendIcReq if stage.room().is_some() => {
-                let icreq = IcReq {
-                    hpda: 0,
-                    digests: self.config.digests,
-                    maxr2t: u32::from(R2T_LIMIT) - 1,
-                };
+                let icreq = IcReq { hpda: 0, digests: self.config.digests, maxr2t: u32::from(R2T_LIMIT) - 1 };
                 stage.staged(|out| Pdu::IcReq(icreq).emit(&Framing::default(), &[], out));
                 self.phase = Phase::AwaitIcResp;
             }
@@ -156,21 +152,9 @@ impl QueuePair {
     }
 
     fn lay_out_connect(&mut self, stage: &mut Stage<'_>) {
-        let PairConfig {
-            qid,
-            entries,
-            host,
-            subnqn,
-            cntlid,
-            kato,
-            ..
-        } = &self.config;
-        let data = ConnectData {
-            hostid: host.hostid,
-            cntlid: *cntlid,
-            subnqn: subnqn.clone(),
-            hostnqn: host.hostnqn.clone(),
-        };
+        let PairConfig { qid, entries, host, subnqn, cntlid, kato, .. } = &self.config;
+        let data =
+            ConnectData { hostid: host.hostid, cntlid: *cntlid, subnqn: subnqn.clone(), hostnqn: host.hostnqn.clone() };
         let command = FabricsCommand::Connect(Connect {
             qid: *qid,
             sqsize: entries - 1,
@@ -187,41 +171,22 @@ impl QueuePair {
             transfers: 0,
             corrupted: false,
         };
-        let cid = self
-            .slots
-            .insert(slot)
-            .expect("no command is in flight before Connect");
+        let cid = self.slots.insert(slot).expect("no command is in flight before Connect");
         let sqe = command.to_sqe(cid, Sgl::InCapsule { offset: 0, length });
         stage.staged(|out| Pdu::CapsuleCmd(sqe).emit(&self.tx, &data.emit(), out));
     }
 
     fn lay_out_capsule(&mut self, stage: &mut Stage<'_>, job: Job, source: &impl Source) {
-        let Job {
-            owner,
-            mut sqe,
-            data,
-        } = job;
+        let Job { owner, mut sqe, data } = job;
         let (direction, base, length) = match data {
             Data::None => (Direction::None, 0, 0),
             Data::In { offset, length } => (Direction::In, offset, length),
             Data::Out { offset, length } => (Direction::Out, offset, length),
         };
-        let in_capsule =
-            direction == Direction::Out && length <= self.config.in_capsule_bytes.min(COPY_MAX);
-        let (sgl, carried) = if in_capsule {
-            (Sgl::InCapsule { offset: 0, length }, length)
-        } else {
-            (Sgl::Transport { length }, 0)
-        };
-        let slot = Slot {
-            owner,
-            direction,
-            base,
-            length,
-            moved: carried,
-            transfers: 0,
-            corrupted: false,
-        };
+        let in_capsule = direction == Direction::Out && length <= self.config.in_capsule_bytes.min(COPY_MAX);
+        let (sgl, carried) =
+            if in_capsule { (Sgl::InCapsule { offset: 0, length }, length) } else { (Sgl::Transport { length }, 0) };
+        let slot = Slot { owner, direction, base, length, moved: carried, transfers: 0, corrupted: false };
         let cid = self.slots.insert(slot).expect("checked by the caller");
         sqe.cid = cid.into();
         sqe.dptr = sgl.emit();
@@ -237,12 +202,7 @@ impl QueuePair {
 
     fn lay_out_transfers(&mut self, stage: &mut Stage<'_>, source: &impl Source) {
         while let (Some(transfer), Some(room)) = (self.transfers.front_mut(), stage.room()) {
-            let Transfer {
-                cid,
-                ttag,
-                offset,
-                remaining,
-            } = *transfer;
+            let Transfer { cid, ttag, offset, remaining } = *transfer;
             let mut length = remaining.min(self.maxh2cdata);
             let copy = self.tx.digests.data || length <= COPY_MAX;
             if copy && length > room {
@@ -253,18 +213,9 @@ impl QueuePair {
                 length = room & !0x1ff;
             }
             let last = length == remaining;
-            let slot = self
-                .slots
-                .get_mut(cid)
-                .expect("transfers end with their command");
+            let slot = self.slots.get_mut(cid).expect("transfers end with their command");
             let (owner, at) = (slot.owner, slot.base + offset);
-            let header = Pdu::H2cData(H2cData {
-                cid,
-                ttag,
-                offset,
-                length,
-                last,
-            });
+            let header = Pdu::H2cData(H2cData { cid, ttag, offset, length, last });
             stage.staged(|out| {
                 header.emit_header(&self.tx, length, out);
                 if copy {
@@ -290,20 +241,10 @@ impl QueuePair {
     pub(super) fn on_icresp(&mut self, icresp: IcResp) -> Result<(), QueueError> {
         let asked = self.config.digests;
         if icresp.digests != asked {
-            return Err(ConnectError::Digests {
-                asked,
-                got: icresp.digests,
-            }
-            .into());
+            return Err(ConnectError::Digests { asked, got: icresp.digests }.into());
         }
-        self.tx = Framing {
-            digests: asked,
-            alignment: icresp.cpda,
-        };
-        self.rx = Framing {
-            digests: asked,
-            alignment: 0,
-        };
+        self.tx = Framing { digests: asked, alignment: icresp.cpda };
+        self.rx = Framing { digests: asked, alignment: 0 };
         self.maxh2cdata = icresp.maxh2cdata;
         self.phase = Phase::SendConnect;
         Ok(())
@@ -311,18 +252,8 @@ impl QueuePair {
 
     /// A checked R2T.
     pub(super) fn on_r2t(&mut self, r2t: &R2t) {
-        let R2t {
-            cid,
-            ttag,
-            offset,
-            length,
-        } = *r2t;
-        self.transfers.push_back(Transfer {
-            cid,
-            ttag,
-            offset,
-            remaining: length,
-        });
+        let R2t { cid, ttag, offset, length } = *r2t;
+        self.transfers.push_back(Transfer { cid, ttag, offset, remaining: length });
     }
 
     /// A command that was in flight has ended.
@@ -347,29 +278,17 @@ impl QueuePair {
 
     fn on_connected(&mut self, status: Status, result: u64) -> Result<(), QueueError> {
         if status.is(Status::CONNECT_INVALID_PARAMETERS) {
-            return Err(ConnectError::InvalidParameters {
-                field: ConnectField::from_result(result),
-            }
-            .into());
+            return Err(ConnectError::InvalidParameters { field: ConnectField::from_result(result) }.into());
         }
-        status
-            .result()
-            .map_err(|status| ConnectError::Rejected { status })?;
-        let ConnectResult {
-            cntlid,
-            authentication_required,
-            secure_channel_required,
-        } = ConnectResult::from_result(result);
+        status.result().map_err(|status| ConnectError::Rejected { status })?;
+        let ConnectResult { cntlid, authentication_required, secure_channel_required } =
+            ConnectResult::from_result(result);
         if authentication_required || secure_channel_required {
             return Err(ConnectError::AuthenticationRequired.into());
         }
         let wanted = self.config.cntlid;
         if wanted != CNTLID_ANY && wanted != cntlid {
-            return Err(ConnectError::WrongController {
-                wanted,
-                got: cntlid,
-            }
-            .into());
+            return Err(ConnectError::WrongController { wanted, got: cntlid }.into());
         }
         self.cntlid = cntlid;
         self.phase = Phase::Ready;

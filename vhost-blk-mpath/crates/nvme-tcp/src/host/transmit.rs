@@ -55,8 +55,7 @@ impl Stage<'_> {
     /// The longest payload that can still be staged together with its header; `None` if not even an empty one.
     pub(super) fn room(&self) -> Option<u32> {
         let free = self.staging.capacity() - self.staging.len();
-        free.checked_sub(HEADER_MAX + DIGEST_LEN)
-            .map(|room| u32::try_from(room).unwrap_or(u32::MAX))
+        free.checked_sub(HEADER_MAX + DIGEST_LEN).map(|room| u32::try_from(room).unwrap_or(u32::MAX))
     }
 
     /// Appends the bytes `write` stages to the plan.

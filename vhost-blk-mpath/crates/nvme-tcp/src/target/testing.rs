@@ -6,9 +6,8 @@ use super::queue::{QueueIdentity, QueueLimits, TargetQueue};
 use super::receive::{Item, Receiver};
 use super::{AdminReply, Namespace, Subsystem, SubsystemConfig};
 use crate::wire::{
-    AdminCommand, AnaState, CNTLID_ANY, Connect, ConnectData, ControllerConfiguration, Cqe,
-    Digests, FabricsCommand, Framing, IcReq, Nqn, Pdu, PropertyOffset, PropertySize, Sgl, Sqe,
-    Status,
+    AdminCommand, AnaState, CNTLID_ANY, Connect, ConnectData, ControllerConfiguration, Cqe, Digests, FabricsCommand,
+    Framing, IcReq, Nqn, Pdu, PropertyOffset, PropertySize, Sgl, Sqe, Status,
 };
 
 pub(crate) const ENTRIES: u16 = 16;
@@ -19,12 +18,7 @@ pub(crate) type Whole = (Pdu, Vec<u8>);
 
 /// Two namespaces, two ports.
 pub(crate) fn subsystem() -> Subsystem {
-    let namespace = |id: u8, block_shift| Namespace {
-        blocks: 1 << 12,
-        block_shift,
-        uuid: [id; 16],
-        nguid: [id; 16],
-    };
+    let namespace = |id: u8, block_shift| Namespace { blocks: 1 << 12, block_shift, uuid: [id; 16], nguid: [id; 16] };
     Subsystem::new(SubsystemConfig {
         nqn: nqn(),
         serial: "0123456789".into(),
@@ -42,12 +36,7 @@ pub(crate) fn nqn() -> Nqn {
 
 pub(crate) fn connect_data(cntlid: u16) -> ConnectData {
     let hostnqn = Nqn::new("nqn.2024-01.com.example:host1").unwrap();
-    ConnectData {
-        hostid: [9; 16],
-        cntlid,
-        subnqn: nqn(),
-        hostnqn,
-    }
+    ConnectData { hostid: [9; 16], cntlid, subnqn: nqn(), hostnqn }
 }
 
 /// One end of a wire without a wire.
@@ -60,11 +49,7 @@ pub(crate) struct Wire {
 impl Wire {
     pub(crate) fn new(limits: QueueLimits) -> Self {
         let framing = Framing::default();
-        Self {
-            queue: TargetQueue::new(limits),
-            tx: framing,
-            rx: Receiver::new(framing),
-        }
+        Self { queue: TargetQueue::new(limits), tx: framing, rx: Receiver::new(framing) }
     }
 
     /// A connection after its ICReq, which has these fields.
@@ -72,44 +57,22 @@ impl Wire {
         let mut wire = Self::new(limits);
         wire.send(Pdu::IcReq(icreq), &[]);
         let answer = wire.answers();
-        let [(Pdu::IcResp(icresp), _)] = &answer[..] else {
-            panic!("{answer:?}")
-        };
+        let [(Pdu::IcResp(icresp), _)] = &answer[..] else { panic!("{answer:?}") };
         assert_eq!(icresp.digests, icreq.digests);
         assert_eq!(icresp.maxh2cdata, limits.max_h2c_data_bytes);
-        wire.tx = Framing {
-            digests: icreq.digests,
-            alignment: icresp.cpda,
-        };
-        wire.rx.framing = Framing {
-            digests: icreq.digests,
-            alignment: icreq.hpda,
-        };
+        wire.tx = Framing { digests: icreq.digests, alignment: icresp.cpda };
+        wire.rx.framing = Framing { digests: icreq.digests, alignment: icreq.hpda };
         wire
     }
 
     /// An I/O queue of [`ENTRIES`] entries.
     pub(crate) fn io(limits: QueueLimits, icreq: IcReq, flow_control: bool) -> Self {
         let mut wire = Self::open(limits, icreq);
-        let sqe = connect(1, ENTRIES - 1).to_sqe(
-            0,
-            Sgl::InCapsule {
-                offset: 0,
-                length: 1024,
-            },
-        );
+        let sqe = connect(1, ENTRIES - 1).to_sqe(0, Sgl::InCapsule { offset: 0, length: 1024 });
         wire.send(Pdu::CapsuleCmd(sqe), &connect_data(7).emit());
         let command = wire.queue.poll_command().unwrap();
         assert_eq!(command.payload, connect_data(7).emit());
-        wire.queue.accept(
-            command.token,
-            QueueIdentity {
-                cntlid: 7,
-                qid: 1,
-                entries: ENTRIES,
-                flow_control,
-            },
-        );
+        wire.queue.accept(command.token, QueueIdentity { cntlid: 7, qid: 1, entries: ENTRIES, flow_control });
         let cqe = wire.answer_cqe();
         assert_eq!((cqe.status(), cqe.dw0()), (Status::SUCCESS, 7));
         assert_eq!(cqe.sqhd.get(), if flow_control { 1 } else { u16::MAX });
@@ -145,70 +108,42 @@ impl Wire {
     /// The one response that the target has sent meanwhile.
     pub(crate) fn answer_cqe(&mut self) -> Cqe {
         let answers = self.answers();
-        let [(Pdu::CapsuleResp(cqe), _)] = answers[..] else {
-            panic!("{answers:?}")
-        };
+        let [(Pdu::CapsuleResp(cqe), _)] = answers[..] else { panic!("{answers:?}") };
         cqe
     }
 }
 
 pub(crate) fn icreq(header: bool, data: bool, hpda: u8, maxr2t: u32) -> IcReq {
-    IcReq {
-        hpda,
-        digests: Digests { header, data },
-        maxr2t,
-    }
+    IcReq { hpda, digests: Digests { header, data }, maxr2t }
 }
 
 pub(crate) fn connect(qid: u16, sqsize: u16) -> FabricsCommand {
     let kato_ms = if qid == 0 { KATO.as_millis() as u32 } else { 0 };
-    FabricsCommand::Connect(Connect {
-        qid,
-        sqsize,
-        cattr: 0,
-        kato_ms,
-    })
+    FabricsCommand::Connect(Connect { qid, sqsize, cattr: 0, kato_ms })
 }
 
 /// A command as a queue would hand it up.
 pub(crate) fn command(sqe: Sqe, payload: &[u8], expects_bytes: u32) -> super::TargetCommand {
-    let token = super::CommandToken {
-        slot: sqe.cid.get(),
-    };
-    super::TargetCommand {
-        token,
-        sqe,
-        payload: payload.to_vec(),
-        expects_bytes,
-    }
+    let token = super::CommandToken { slot: sqe.cid.get() };
+    super::TargetCommand { token, sqe, payload: payload.to_vec(), expects_bytes }
 }
 
 /// Connects an admin queue to `port` and enables the controller.
 pub(crate) fn live_controller(subsystem: &mut Subsystem, now: Instant, port: u16) -> u16 {
     let sqe = connect(0, ENTRIES - 1).to_sqe(0, Sgl::NONE);
     let data = connect_data(CNTLID_ANY).emit();
-    let identity = subsystem
-        .connect(now, port, &command(sqe, &data, 0))
-        .unwrap();
+    let identity = subsystem.connect(now, port, &command(sqe, &data, 0)).unwrap();
     let enable = set_property(PropertyOffset::CC, ControllerConfiguration::ENABLED.0);
     assert_eq!(fabrics(subsystem, now, identity.cntlid, enable), Ok(0));
     identity.cntlid
 }
 
 pub(crate) fn set_property(offset: PropertyOffset, value: u32) -> FabricsCommand {
-    FabricsCommand::PropertySet {
-        size: PropertySize::Four,
-        offset,
-        value: value.into(),
-    }
+    FabricsCommand::PropertySet { size: PropertySize::Four, offset, value: value.into() }
 }
 
 pub(crate) fn get_property(offset: PropertyOffset) -> FabricsCommand {
-    let size = if offset == PropertyOffset::CAP {
-        PropertySize::Eight
-    } else {
-        PropertySize::Four
-    };
+    let size = if offset == PropertyOffset::CAP { PropertySize::Eight } else { PropertySize::Four };
     FabricsCommand::PropertyGet { size, offset }
 }
 
@@ -226,12 +161,7 @@ pub(crate) fn fabrics(
 }
 
 /// Sends an admin command that has no data.
-pub(crate) fn admin(
-    subsystem: &mut Subsystem,
-    now: Instant,
-    cntlid: u16,
-    admin: AdminCommand,
-) -> Result<u64, Status> {
+pub(crate) fn admin(subsystem: &mut Subsystem, now: Instant, cntlid: u16, admin: AdminCommand) -> Result<u64, Status> {
     match subsystem.admin(now, cntlid, command(admin.to_sqe(1, Sgl::NONE), &[], 0)) {
         AdminReply::Done { status, result, .. } => status.result().map(|()| result),
         AdminReply::Held => Ok(u64::MAX),
@@ -247,11 +177,7 @@ pub(crate) fn admin_data(
     bytes: u32,
 ) -> Result<Vec<u8>, Status> {
     let sgl = Sgl::Transport { length: bytes };
-    match subsystem.admin(
-        Instant::now(),
-        cntlid,
-        command(admin.to_sqe(1, sgl), &[], bytes),
-    ) {
+    match subsystem.admin(Instant::now(), cntlid, command(admin.to_sqe(1, sgl), &[], bytes)) {
         AdminReply::Data { data, .. } => Ok(data),
         AdminReply::Done { status, .. } => Err(status),
         reply => panic!("{reply:?}"),

@@ -9,8 +9,8 @@ mod ring;
 mod send;
 
 pub(crate) use recv::RecvSlot;
-pub(crate) use ring::{Event, Ring};
 pub use ring::RingError;
+pub(crate) use ring::{Event, Ring};
 pub(crate) use send::{SendPart, SendSlot};
 
 fn empty_message() -> Box<libc::msghdr> {

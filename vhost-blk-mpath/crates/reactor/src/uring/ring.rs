@@ -48,7 +48,8 @@ impl Ring {
 
     /// Reports `token` each time `fd` (an eventfd) is signalled, until [`Ring::unwatch`].
     pub(crate) fn watch(&mut self, fd: BorrowedFd<'_>, token: u64) -> io::Result<()> {
-        let entry = opcode::PollAdd::new(types::Fd(fd.as_raw_fd()), libc::POLLIN as u32).multi(true).build().user_data(token);
+        let entry =
+            opcode::PollAdd::new(types::Fd(fd.as_raw_fd()), libc::POLLIN as u32).multi(true).build().user_data(token);
         // SAFETY: a poll names no memory; the kernel takes its own reference on the file.
         unsafe { self.push(&entry) }
     }
@@ -88,7 +89,8 @@ impl Ring {
         match submitted {
             Ok(_) => {}
             // ETIME: the wait ended. EBUSY: completions must be reaped first, which is what follows. EINTR: a signal.
-            Err(error) if matches!(error.raw_os_error(), Some(libc::ETIME | libc::EBUSY | libc::EINTR | libc::EAGAIN)) => {}
+            Err(error)
+                if matches!(error.raw_os_error(), Some(libc::ETIME | libc::EBUSY | libc::EINTR | libc::EAGAIN)) => {}
             Err(error) => return Err(error),
         }
         events.extend(self.io.completion().map(|entry| Event {

@@ -33,7 +33,13 @@ pub(crate) struct SendSlot {
 
 impl SendSlot {
     pub(crate) fn new() -> Self {
-        Self { staging: Vec::with_capacity(STAGING_BYTES), iovecs: Vec::new(), next: 0, message: empty_message(), in_flight: false }
+        Self {
+            staging: Vec::with_capacity(STAGING_BYTES),
+            iovecs: Vec::new(),
+            next: 0,
+            message: empty_message(),
+            in_flight: false,
+        }
     }
 
     pub(crate) fn in_flight(&self) -> bool {
