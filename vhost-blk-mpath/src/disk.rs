@@ -146,7 +146,7 @@ impl Disk {
         ControllerConfig {
             host: self.host.clone(),
             subnqn: config.subsystem.as_str().parse().expect("a configured NQN is one"),
-            nsid: config.namespace.map(|nsid| nsid.get()),
+            nsid: config.namespace.map(mpath_api::config::Bounded::get),
             keep_alive_tmo: config.keep_alive_tmo.duration(),
             digests: Digests { header: config.hdr_digest, data: config.data_digest },
             io_queues: self.io_threads,

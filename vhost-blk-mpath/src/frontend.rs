@@ -29,7 +29,7 @@ impl Dealer {
 
 impl QueueSink for Dealer {
     fn start(&self, queue: Queue) -> Result<(), Queue> {
-        self.thread(queue.index()).start_queue(queue)
+        self.thread(queue.index()).start_queue(queue).map_err(|queue| *queue)
     }
 
     fn stop(&self, index: u16) -> Option<Queue> {

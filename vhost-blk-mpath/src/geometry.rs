@@ -27,15 +27,12 @@ pub(crate) fn of(config: &DiskConfig, info: &ControllerInfo) -> DiskGeometry {
 
 /// Twenty characters by which the guest can tell its disks apart: the tail of the namespace's widest identifier.
 fn serial(namespace: &NamespaceIdentity) -> [u8; 20] {
-    use std::fmt::Write;
-
-    let id: &[u8] = if namespace.nguid != [0; 16] { &namespace.nguid } else { &namespace.uuid };
-    let mut hex = String::with_capacity(32);
-    for byte in id {
-        // Writing to a String does not fail.
-        let _ = write!(hex, "{byte:02x}");
-    }
+    const HEX: &[u8; 16] = b"0123456789abcdef";
+    let id = if namespace.nguid == [0; 16] { namespace.uuid } else { namespace.nguid };
     let mut serial = [0; 20];
-    serial.copy_from_slice(&hex.as_bytes()[hex.len() - 20..]);
+    for (digits, byte) in serial.chunks_exact_mut(2).zip(&id[6..]) {
+        digits[0] = HEX[usize::from(byte >> 4)];
+        digits[1] = HEX[usize::from(byte & 15)];
+    }
     serial
 }

@@ -128,7 +128,12 @@ async fn serve(config: Config) -> Result<(), RunError> {
 /// A disk whose paths are being tried for the first time.
 struct StartingDisk {
     disk: Arc<Disk>,
-    paths: Vec<(oneshot::Receiver<Result<(), PathError>>, JoinHandle<()>)>,
+    paths: Vec<StartingPath>,
+}
+
+struct StartingPath {
+    tried: oneshot::Receiver<Result<(), PathError>>,
+    task: JoinHandle<()>,
 }
 
 impl StartingDisk {
@@ -138,7 +143,7 @@ impl StartingDisk {
         let paths = events.into_iter().enumerate().map(|(index, events)| {
             let (first, tried) = oneshot::channel();
             let task = PathTask { disk: Arc::clone(&disk), path: PathId(index as u16), events, shutdown: ends.clone() };
-            (tried, tokio::spawn(task.run(first)))
+            StartingPath { tried, task: tokio::spawn(task.run(first)) }
         });
         Self { paths: paths.collect(), disk: Arc::clone(&disk) }
     }
@@ -146,7 +151,7 @@ impl StartingDisk {
     /// Waits for the outcome of every path's first attempt; one that worked is enough.
     async fn paths_tried(self) -> Result<Vec<JoinHandle<()>>, RunError> {
         let (mut tasks, mut failures, mut live) = (Vec::new(), Vec::new(), 0);
-        for (index, (tried, task)) in self.paths.into_iter().enumerate() {
+        for (index, StartingPath { tried, task }) in self.paths.into_iter().enumerate() {
             match tried.await {
                 Ok(Ok(())) => live += 1,
                 Ok(Err(error)) => failures.push((self.disk.config.paths[index].to_string(), error)),

@@ -185,10 +185,7 @@ impl Connection {
         let mut completions = self.deferred;
         drop(self.socket);
         completions.extend(
-            self.queue
-                .into_lost()
-                .into_iter()
-                .map(|lost| (Tag(lost.tag.0), Outcome::Lost { indeterminate: lost.indeterminate })),
+            self.queue.into_lost().map(|lost| (Tag(lost.tag.0), Outcome::Lost { indeterminate: lost.indeterminate })),
         );
         completions
     }

@@ -54,9 +54,11 @@ impl IoThreadHandle {
             match thread {
                 Ok(thread) => {
                     drop(ready.send(Ok(())));
-                    thread.run()
+                    thread.run();
                 }
-                Err(error) => drop(ready.send(Err(error))),
+                Err(error) => {
+                    drop(ready.send(Err(error)));
+                }
             }
         })?;
         match started.recv() {
@@ -67,9 +69,9 @@ impl IoThreadHandle {
     }
 
     /// Serves a virtqueue from now on. Gives it back if the thread has ended.
-    pub fn start_queue(&self, queue: Queue) -> Result<(), Queue> {
+    pub fn start_queue(&self, queue: Queue) -> Result<(), Box<Queue>> {
         self.inbox.send(Message::StartQueue(Box::new(queue))).map_err(|message| match message {
-            Message::StartQueue(queue) => *queue,
+            Message::StartQueue(queue) => queue,
             _ => unreachable!("a message comes back as it went"),
         })
     }

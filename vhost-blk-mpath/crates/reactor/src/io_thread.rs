@@ -363,7 +363,9 @@ impl IoThread {
         }
         if self.ending && self.queues.is_empty() {
             let paths: Vec<PathId> = self.connections.keys().copied().collect();
-            paths.into_iter().for_each(|path| self.close(now, path));
+            for path in paths {
+                self.close(now, path);
+            }
             self.close_quiescent(now);
         }
         Ok(())
@@ -386,6 +388,8 @@ impl IoThread {
         let (let_go, paths) = self.requests.abandon(index);
         slot.in_flight -= let_go;
         let held: Vec<PathId> = self.connections.keys().copied().filter(|path| paths & 1 << path.0 != 0).collect();
-        held.into_iter().for_each(|path| self.lose(now, path, LossReason::Abandoned));
+        for path in held {
+            self.lose(now, path, LossReason::Abandoned);
+        }
     }
 }

@@ -185,9 +185,8 @@ mod tests {
                 let length = data.len() as u32;
                 (Pdu::C2hData(C2hData { cid, offset, length, last, success: success && last }), data)
             }),
-            any::<(u16, u16, u32, u32)>().prop_map(move |(cid, ttag, offset, length)| {
-                (Pdu::R2t(R2t { cid, ttag, offset, length }), none())
-            }),
+            any::<(u16, u16, u32, u32)>()
+                .prop_map(move |(cid, ttag, offset, length)| { (Pdu::R2t(R2t { cid, ttag, offset, length }), none()) }),
         ]
     }
 

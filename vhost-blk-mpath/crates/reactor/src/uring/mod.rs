@@ -4,6 +4,8 @@
 //! ([`SendSlot`], [`RecvSlot`]) or is guest memory that the caller keeps mapped; a slot is reused only after its
 //! completion was reaped, and one dropped before that leaks its buffers rather than free them under the kernel.
 
+use std::io;
+
 mod recv;
 mod ring;
 mod send;
@@ -13,7 +15,12 @@ pub use ring::RingError;
 pub(crate) use ring::{Event, Ring};
 pub(crate) use send::{SendPart, SendSlot};
 
-fn empty_message() -> Box<libc::msghdr> {
+fn empty_message() -> libc::msghdr {
     // SAFETY: all-zero is a valid `msghdr`: null pointers with zero lengths.
-    Box::new(unsafe { std::mem::zeroed() })
+    unsafe { std::mem::zeroed() }
+}
+
+/// What the kernel reports: bytes, or `-errno`.
+fn bytes_or_error(result: i32) -> io::Result<usize> {
+    usize::try_from(result).map_err(|_| io::Error::from_raw_os_error(-result))
 }

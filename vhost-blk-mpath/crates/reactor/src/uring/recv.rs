@@ -6,8 +6,8 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use io_uring::{opcode, types};
 
-use super::empty_message;
 use super::ring::Ring;
+use super::{bytes_or_error, empty_message};
 
 /// Read-ahead: many small PDUs are taken by one receive.
 const READ_AHEAD_BYTES: usize = 64 * 1024;
@@ -35,7 +35,7 @@ pub(crate) struct RecvSlot {
 impl RecvSlot {
     pub(crate) fn new() -> Self {
         let buffer = vec![0; READ_AHEAD_BYTES].into_boxed_slice();
-        Self { buffer, iovecs: Vec::new(), message: empty_message(), direct: 0, in_flight: false }
+        Self { buffer, iovecs: Vec::new(), message: Box::new(empty_message()), direct: 0, in_flight: false }
     }
 
     pub(crate) fn in_flight(&self) -> bool {
@@ -83,12 +83,11 @@ impl RecvSlot {
     pub(crate) fn finished(&mut self, result: i32) -> io::Result<Received> {
         assert!(self.in_flight, "a completion without a receive");
         self.in_flight = false;
-        match result {
+        match bytes_or_error(result)? {
             0 => Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the controller closed the connection")),
-            error if error < 0 => Err(io::Error::from_raw_os_error(-error)),
             bytes => {
-                let direct = (bytes as usize).min(self.direct);
-                Ok(Received { direct, buffered: bytes as usize - direct })
+                let direct = bytes.min(self.direct);
+                Ok(Received { direct, buffered: bytes - direct })
             }
         }
     }
@@ -100,7 +99,7 @@ impl Drop for RecvSlot {
             // The kernel may still write them: a leak is sound, a free is not.
             std::mem::forget(std::mem::take(&mut self.buffer));
             std::mem::forget(std::mem::take(&mut self.iovecs));
-            std::mem::forget(std::mem::replace(&mut self.message, empty_message()));
+            std::mem::forget(std::mem::replace(&mut self.message, Box::new(empty_message())));
         }
     }
 }

@@ -5,8 +5,8 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use io_uring::{opcode, types};
 
-use super::empty_message;
 use super::ring::Ring;
+use super::{bytes_or_error, empty_message};
 
 /// Staged bytes a send may carry; what does not fit waits for the next one.
 const STAGING_BYTES: usize = 256 * 1024;
@@ -37,7 +37,7 @@ impl SendSlot {
             staging: Vec::with_capacity(STAGING_BYTES),
             iovecs: Vec::new(),
             next: 0,
-            message: empty_message(),
+            message: Box::new(empty_message()),
             in_flight: false,
         }
     }
@@ -87,7 +87,7 @@ impl SendSlot {
             .flags(flags)
             .build()
             .user_data(token);
-        // SAFETY: message: empty_message(), segments and staging belong to this slot and are left alone while `in_flight`; outside
+        // SAFETY: message: Box::new(empty_message()), segments and staging belong to this slot and are left alone while `in_flight`; outside
         // memory is vouched for by the caller of `start`.
         unsafe { ring.push(&entry)? };
         self.in_flight = true;
@@ -104,10 +104,7 @@ impl SendSlot {
     ) -> io::Result<bool> {
         assert!(self.in_flight, "a completion without a send");
         self.in_flight = false;
-        if result < 0 {
-            return Err(io::Error::from_raw_os_error(-result));
-        }
-        let mut sent = result as usize;
+        let mut sent = bytes_or_error(result)?;
         while let Some(iovec) = self.iovecs.get_mut(self.next) {
             if sent < iovec.iov_len {
                 // SAFETY: `sent` is inside the segment.
@@ -135,7 +132,7 @@ impl Drop for SendSlot {
             // The kernel may still read them: a leak is sound, a free is not.
             std::mem::forget(std::mem::take(&mut self.staging));
             std::mem::forget(std::mem::take(&mut self.iovecs));
-            std::mem::forget(std::mem::replace(&mut self.message, empty_message()));
+            std::mem::forget(std::mem::replace(&mut self.message, Box::new(empty_message())));
         }
     }
 }
