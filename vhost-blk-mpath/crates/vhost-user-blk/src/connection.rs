@@ -268,19 +268,23 @@ impl VhostUserBackendReqHandlerMut for Connection<'_> {
     fn set_vring_kick(&mut self, index: u8, file: Option<File>) -> MessageResult<()> {
         let kick = file
             .ok_or(RequestError::NoKick(index.into()))
-            .and_then(|file| Kick::new(file).map_err(RequestError::Kick))
+            .and_then(|file| Kick::new(file).map_err(RequestError::Descriptor))
             .map_err(ServeError::from);
         let changed = kick.and_then(|kick| self.change_vring(index.into(), |vring| vring.kick = Some(Arc::new(kick))));
         self.report(changed)
     }
 
     fn set_vring_call(&mut self, index: u8, file: Option<File>) -> MessageResult<()> {
-        let set = self.vring(index.into()).map(|(_, vring)| vring.notifier.set_call(file));
+        let set = self
+            .vring(index.into())
+            .and_then(|(_, vring)| Ok(vring.notifier.set_call(file).map_err(RequestError::Descriptor)?));
         self.report(set)
     }
 
     fn set_vring_err(&mut self, index: u8, file: Option<File>) -> MessageResult<()> {
-        let set = self.vring(index.into()).map(|(_, vring)| vring.notifier.set_error(file));
+        let set = self
+            .vring(index.into())
+            .and_then(|(_, vring)| Ok(vring.notifier.set_error(file).map_err(RequestError::Descriptor)?));
         self.report(set)
     }
 

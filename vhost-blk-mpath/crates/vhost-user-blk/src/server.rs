@@ -64,9 +64,9 @@ pub enum RequestError {
     /// A queue without a kick descriptor would have to be polled.
     #[error("queue {0} has no kick descriptor")]
     NoKick(u16),
-    /// A descriptor that is unusable.
-    #[error("cannot use the kick descriptor: {0}")]
-    Kick(#[source] io::Error),
+    /// A kick, call or error descriptor is unusable.
+    #[error("cannot use the kick, call or error descriptor: {0}")]
+    Descriptor(#[source] io::Error),
     /// A memory region is unusable.
     #[error(transparent)]
     Memory(#[from] MemoryError),

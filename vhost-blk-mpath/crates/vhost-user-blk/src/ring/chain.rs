@@ -24,7 +24,7 @@ pub(super) enum ChainDefect {
     Unmapped,
     #[error("readable buffer after a writable one")]
     ReadableAfterWritable,
-    #[error("more than 4 GiB of buffers")]
+    #[error("4 GiB of buffers or more")]
     TooLong,
     #[error("no writable byte for the status")]
     NoStatus,
@@ -190,4 +190,47 @@ impl Chain {
 fn read_descriptor(table: &VolatileSlice<'_>, index: u16) -> Option<Descriptor> {
     let entry = table.get_ref::<RawDescriptor>(usize::from(index) * DESCRIPTOR_BYTES).ok()?;
     Some(entry.load().into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::tests::anonymous;
+    use crate::ring::RingLayout;
+
+    const MEMORY_BYTES: u32 = 64 << 20;
+    const TABLE: u64 = 0x1_0000;
+
+    /// Walks an indirect chain of `count` writable buffers, each all of memory.
+    fn walk(count: u16) -> Result<(), ChainDefect> {
+        let memory = Arc::new(anonymous(&[(0, MEMORY_BYTES.into())]));
+        let put = |at: u64, (addr, len, flags, next): (u64, u32, u32, u16)| {
+            let raw = u128::from(addr) | u128::from(len) << 64 | u128::from(flags) << 96 | u128::from(next) << 112;
+            memory.guest_slice(at, 16).unwrap().copy_from(&raw.to_le_bytes());
+        };
+        put(0, (TABLE, u32::from(count) * 16, VRING_DESC_F_INDIRECT, 0));
+        for i in 0..count {
+            let next = if i + 1 < count { VRING_DESC_F_NEXT } else { 0 };
+            put(TABLE + 16 * u64::from(i), (0, MEMORY_BYTES, VRING_DESC_F_WRITE | next, i + 1));
+        }
+        let layout = RingLayout {
+            size: 16,
+            descriptors: 0,
+            available: 0x8000,
+            used: 0x9000,
+            event_idx: false,
+            next_available: 0,
+        };
+        let ring = SplitRing::new(&memory, &layout).unwrap();
+        let mut chain = Chain::new(&memory, ChainLimits { indirect: true, indirect_descriptors: 128 });
+        chain.walk(&memory, &ring, 0).map(|_| ())
+    }
+
+    #[test]
+    fn a_chain_holds_less_than_four_gibibytes() {
+        assert_eq!(walk(63), Ok(()));
+        assert_eq!(walk(64), Err(ChainDefect::TooLong));
+        assert_eq!(walk(128), Err(ChainDefect::TooLong));
+        assert_eq!(walk(129), Err(ChainDefect::Endless));
+    }
 }

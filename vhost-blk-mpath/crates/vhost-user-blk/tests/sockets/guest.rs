@@ -53,7 +53,12 @@ pub(crate) struct Guest {
 impl Guest {
     /// Connects and negotiates `features` and all protocol features.
     pub(crate) fn connect(server: &Server, features: u64) -> Self {
-        let mut frontend = Frontend::from_stream(UnixStream::connect(server.socket()).unwrap(), 4);
+        Self::over(UnixStream::connect(server.socket()).unwrap(), features)
+    }
+
+    /// As [`connect`](Self::connect), on a stream that is connected.
+    pub(crate) fn over(stream: UnixStream, features: u64) -> Self {
+        let mut frontend = Frontend::from_stream(stream, 4);
         frontend.set_owner().unwrap();
         assert_eq!(features & !frontend.get_features().unwrap(), 0);
         if features & PROTOCOL_FEATURES != 0 {

@@ -6,6 +6,7 @@ mod frontend;
 mod guest;
 #[path = "../../examples/ram_disk/sink.rs"]
 mod ram_disk;
+mod sinks;
 mod virtio_driver;
 
 use std::os::fd::BorrowedFd;

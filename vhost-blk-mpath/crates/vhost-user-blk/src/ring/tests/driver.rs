@@ -67,8 +67,8 @@ impl TestDriver {
         let (error, error_device) = UnixStream::pair().unwrap();
         call.set_nonblocking(true).unwrap();
         error.set_nonblocking(true).unwrap();
-        notifier.set_call(fd(call_device));
-        notifier.set_error(fd(error_device));
+        notifier.set_call(fd(call_device)).unwrap();
+        notifier.set_error(fd(error_device)).unwrap();
         let notifier = Arc::new(notifier);
         Self { files, size, start: 0, available: 0, seen_used: 0, features, call, error, notifier }
     }

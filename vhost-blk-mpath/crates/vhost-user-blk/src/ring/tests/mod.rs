@@ -252,13 +252,6 @@ mod malformed {
     }
 
     #[test]
-    fn more_than_a_request_can_hold() {
-        let huge: Vec<_> = (0..3).map(|_| (0, MEMORY_BYTES as u32, WRITE)).chain([(STATUS, 1, WRITE)]).collect();
-        let chain: Vec<_> = [(HEADER, 16, 0)].into_iter().chain(huge).collect();
-        assert_eq!(outcome(0, |driver| driver.chain(0, &chain)), (IOERR, 0), "past the disk");
-    }
-
-    #[test]
     fn endless_chains() {
         let looped = outcome(0, |driver| {
             driver.descriptor(0, (HEADER, 16, NEXT, 1));
