@@ -19,7 +19,7 @@ deps: ## install what building and testing need (Debian packages; says what; ask
 
 build: ## build the daemon, the target, mpathctl and vublk-bench (release)
 	@scripts/deps.sh build
-	$(CARGO) build --release --workspace --bins
+	$(CARGO) build --release --locked --workspace --bins
 
 images: ## build the fio guest from Debian's kernel, busybox and fio (cached by its inputs)
 	@scripts/deps.sh guest
@@ -33,8 +33,8 @@ test: build images ## unit, property and integration tests, then a guest boot wi
 	$(MAKE) --no-print-directory guest-test
 
 unit: ## unit, property and integration tests only
-	@scripts/deps.sh build
-	$(CARGO) test --workspace
+	@scripts/deps.sh build guest
+	$(CARGO) test --workspace --locked
 
 guest-test: build images ## the fio suite in a guest over two paths
 	scripts/guest-test
@@ -43,6 +43,7 @@ soak: build ## vublk-bench verify on 4 queues while policy and injection change 
 	$(BIN)/soak --time $(SECONDS)s
 
 bench-fastpath: build ## vublk-bench against this daemon and against a null-co export, side by side; writes docs/results/
+	@scripts/deps.sh guest
 	$(BIN)/fastpath
 
 lint: ## formatting, clippy with warnings as errors, shell and Python checks

@@ -14,6 +14,7 @@ mod controller;
 mod error;
 mod header_buffer;
 mod identity;
+mod lay_out;
 mod pair;
 mod queue;
 mod receive;

@@ -9,20 +9,24 @@ use std::time::Duration;
 
 use super::config::HostIdentity;
 use super::error::{ConnectError, QueueError};
+use super::lay_out::Copying;
 use super::receive::Receiver;
 use super::request::Tag;
-use super::slots::{Direction, Slot, Slots};
-use super::transmit::{COPY_MAX, Stage};
+use super::slots::{Slot, Slots};
 use crate::wire::{
+<<<<<<< HEAD
     CNTLID_ANY, Connect, ConnectData, ConnectField, ConnectResult, Digest, Digests, FabricsCommand, Framing, H2cData,
     IcReq, IcResp, Nqn, Pdu, R2t, Sgl, Sqe, Status,
+=======
+    CNTLID_ANY, ConnectField, ConnectResult, Digests, Framing, IcResp, Nqn, R2t, Sqe, Status,
+>>>>>>> nvme-host
 };
 
 /// R2Ts a controller may have outstanding for one command.
 pub(super) const R2T_LIMIT: u8 = 4;
 
 /// The owner of the Connect command, which no user of the pair may be.
-const OWNER_CONNECT: u16 = u16::MAX;
+pub(super) const OWNER_CONNECT: u16 = u16::MAX;
 
 /// What Connect says.
 #[derive(Debug, Clone)]
@@ -82,22 +86,24 @@ pub(super) enum Phase {
 /// An R2T in the course of being answered.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Transfer {
-    cid: u16,
-    ttag: u16,
-    offset: u32,
-    remaining: u32,
+    pub(super) cid: u16,
+    pub(super) ttag: u16,
+    pub(super) offset: u32,
+    pub(super) remaining: u32,
 }
 
 /// See the module.
 #[derive(Debug)]
 pub(super) struct QueuePair {
-    config: PairConfig,
+    pub(super) config: PairConfig,
     pub(super) phase: Phase,
-    tx: Framing,
+    pub(super) tx: Framing,
     pub(super) rx: Framing,
-    maxh2cdata: u32,
+    pub(super) maxh2cdata: u32,
     pub(super) slots: Slots,
     pub(super) transfers: VecDeque<Transfer>,
+    /// The PDU whose data are being staged; nothing else may be laid out before its end.
+    pub(super) copying: Option<Copying>,
     pub(super) receiver: Receiver,
     cntlid: u16,
 }
@@ -113,6 +119,7 @@ impl QueuePair {
             maxh2cdata: 0,
             slots: Slots::new(slots),
             transfers: VecDeque::with_capacity(usize::from(slots) * usize::from(R2T_LIMIT)),
+            copying: None,
             receiver: Receiver::new(),
             cntlid: CNTLID_ANY,
             config,
@@ -128,6 +135,7 @@ impl QueuePair {
         self.cntlid
     }
 
+<<<<<<< HEAD
     pub(super) fn fill_tx(&mut self, stage: &mut Stage<'_>, source: &mut impl Source) {
         match self.phase {
             Phase::SendIcReq if stage.room().is_some() => {
@@ -237,6 +245,8 @@ impl QueuePair {
         }
     }
 
+=======
+>>>>>>> nvme-host
     /// `ICResp` has come.
     pub(super) fn on_icresp(&mut self, icresp: IcResp) -> Result<(), QueueError> {
         let asked = self.config.digests;
@@ -267,6 +277,9 @@ impl QueuePair {
     ) -> Result<(), QueueError> {
         if slot.transfers > 0 {
             self.transfers.retain(|transfer| transfer.cid != cid);
+            if let Some(copying) = &mut self.copying {
+                copying.abandon(cid);
+            }
         }
         if slot.owner == OWNER_CONNECT {
             self.on_connected(status, result)
@@ -293,17 +306,5 @@ impl QueuePair {
         self.cntlid = cntlid;
         self.phase = Phase::Ready;
         Ok(())
-    }
-}
-
-/// Appends `length` bytes that `gather` provides, and their digest if there is to be one.
-fn copy_payload(out: &mut Vec<u8>, length: u32, digest: bool, gather: impl FnOnce(&mut [u8])) {
-    let start = out.len();
-    out.resize(start + length as usize, 0);
-    gather(&mut out[start..]);
-    if digest {
-        let mut crc = Digest::default();
-        crc.update(&out[start..]);
-        out.extend_from_slice(&crc.emit());
     }
 }

@@ -48,9 +48,36 @@ impl Peer {
 
     /// Goes as far as the Connect command; its CID.
     fn connecting(digests: Digests) -> (Self, u16) {
+        Self::connecting_with(digests, 8192)
+    }
+
+    fn connecting_with(digests: Digests, maxh2cdata: u32) -> (Self, u16) {
         let mut peer = Self::new(queue_config(digests));
+<<<<<<< HEAD
         assert_eq!(peer.sent(), [(Pdu::IcReq(IcReq { hpda: 0, digests, maxr2t: 3 }), vec![])]);
         peer.send(Pdu::IcResp(IcResp { cpda: 0, digests, maxh2cdata: 8192 }), &[]).unwrap();
+=======
+        assert_eq!(
+            peer.sent(),
+            [(
+                Pdu::IcReq(IcReq {
+                    hpda: 0,
+                    digests,
+                    maxr2t: 3
+                }),
+                vec![]
+            )]
+        );
+        peer.send(
+            Pdu::IcResp(IcResp {
+                cpda: 0,
+                digests,
+                maxh2cdata,
+            }),
+            &[],
+        )
+        .unwrap();
+>>>>>>> nvme-host
         peer.framing.digests = digests;
         peer.reader.framing.digests = digests;
         let sent = peer.sent();
@@ -61,7 +88,11 @@ impl Peer {
 
     /// A queue ready for requests.
     pub(super) fn ready(digests: Digests) -> Self {
-        let (mut peer, cid) = Self::connecting(digests);
+        Self::ready_with(digests, 8192)
+    }
+
+    pub(super) fn ready_with(digests: Digests, maxh2cdata: u32) -> Self {
+        let (mut peer, cid) = Self::connecting_with(digests, maxh2cdata);
         assert!(!peer.queue.is_ready());
         peer.complete(cid, Status::SUCCESS, 5).unwrap();
         assert!(peer.queue.is_ready());

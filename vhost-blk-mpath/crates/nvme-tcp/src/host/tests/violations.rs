@@ -9,7 +9,10 @@ pub(super) const WRITE: Tag = Tag(1);
 
 /// A ready queue with an 8 KiB read and a 128 KiB write in flight: the CIDs of both.
 pub(super) fn busy(digests: Digests) -> (Peer, u16, u16) {
-    let mut peer = Peer::ready(digests);
+    keep_busy(Peer::ready(digests))
+}
+
+pub(super) fn keep_busy(mut peer: Peer) -> (Peer, u16, u16) {
     *peer.payloads.of(READ) = vec![0; 8192];
     *peer.payloads.of(WRITE) = (0..131_072u32).map(|i| (i >> 3) as u8).collect();
     peer.queue.submit(READ, IoCommand::Read { slba: 0, blocks: 16 }).unwrap();

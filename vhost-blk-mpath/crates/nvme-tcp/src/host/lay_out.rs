@@ -1,0 +1,260 @@
+//! Sending: capsules, and the data R2Ts ask for.
+
+use super::pair::{
+    Data, Job, OWNER_CONNECT, PairConfig, Phase, QueuePair, R2T_LIMIT, Source, Transfer,
+};
+use super::slots::{Direction, Slot};
+use super::transmit::{COPY_MAX, Stage};
+use crate::wire::{
+    Connect, ConnectData, Digest, FabricsCommand, Framing, H2cData, IcReq, Pdu, Sgl,
+};
+
+/// An `H2CData` whose header is laid out and whose data are being copied. It may take several calls: Linux' target
+/// computes data digests over whole commands, so an R2T must not be answered by more PDUs than MAXH2CDATA asks for.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Copying {
+    cid: u16,
+    owner: u16,
+    /// Offset in the owner's payload, in bytes.
+    at: u32,
+    left: u32,
+    digest: Option<Digest>,
+    /// Whether it is the last PDU of its R2T.
+    last: bool,
+    /// The command has ended, its payload may be gone: zeroes go out in its place.
+    abandoned: bool,
+}
+
+impl Copying {
+    /// The command with this CID has ended.
+    pub(super) fn abandon(&mut self, cid: u16) {
+        self.abandoned |= self.cid == cid;
+    }
+}
+
+impl QueuePair {
+    pub(super) fn fill_tx(&mut self, stage: &mut Stage<'_>, source: &mut impl Source) {
+        match self.phase {
+            Phase::SendIcReq if stage.room().is_some() => {
+                let icreq = IcReq {
+                    hpda: 0,
+                    digests: self.config.digests,
+                    maxr2t: u32::from(R2T_LIMIT) - 1,
+                };
+                stage.staged(|out| Pdu::IcReq(icreq).emit(&Framing::default(), &[], out));
+                self.phase = Phase::AwaitIcResp;
+            }
+            Phase::SendConnect if stage.room() >= Some(ConnectData::LEN as u32) => {
+                self.lay_out_connect(stage);
+                self.phase = Phase::AwaitConnect;
+            }
+            Phase::Ready => {
+                if !self.go_on_copying(stage, source) {
+                    return;
+                }
+                // Capsules first: they are small and give the controller something to do while data flow.
+                while self.slots.has_free() && stage.room() >= Some(COPY_MAX) {
+                    let Some(job) = source.next_job() else { break };
+                    self.lay_out_capsule(stage, job, source);
+                }
+                self.lay_out_transfers(stage, source);
+            }
+            _ => {}
+        }
+    }
+
+    fn lay_out_connect(&mut self, stage: &mut Stage<'_>) {
+        let PairConfig {
+            qid,
+            entries,
+            host,
+            subnqn,
+            cntlid,
+            kato,
+            ..
+        } = &self.config;
+        let data = ConnectData {
+            hostid: host.hostid,
+            cntlid: *cntlid,
+            subnqn: subnqn.clone(),
+            hostnqn: host.hostnqn.clone(),
+        };
+        let command = FabricsCommand::Connect(Connect {
+            qid: *qid,
+            sqsize: entries - 1,
+            cattr: 0,
+            kato_ms: u32::try_from(kato.as_millis()).unwrap_or(u32::MAX),
+        });
+        let length = ConnectData::LEN as u32;
+        let slot = Slot {
+            owner: OWNER_CONNECT,
+            direction: Direction::Out,
+            base: 0,
+            length,
+            moved: length,
+            transfers: 0,
+            corrupted: false,
+        };
+        let cid = self
+            .slots
+            .insert(slot)
+            .expect("no command is in flight before Connect");
+        let sqe = command.to_sqe(cid, Sgl::InCapsule { offset: 0, length });
+        stage.staged(|out| Pdu::CapsuleCmd(sqe).emit(&self.tx, &data.emit(), out));
+    }
+
+    fn lay_out_capsule(&mut self, stage: &mut Stage<'_>, job: Job, source: &impl Source) {
+        let Job {
+            owner,
+            mut sqe,
+            data,
+        } = job;
+        let (direction, base, length) = match data {
+            Data::None => (Direction::None, 0, 0),
+            Data::In { offset, length } => (Direction::In, offset, length),
+            Data::Out { offset, length } => (Direction::Out, offset, length),
+        };
+        let in_capsule =
+            direction == Direction::Out && length <= self.config.in_capsule_bytes.min(COPY_MAX);
+        let (sgl, carried) = if in_capsule {
+            (Sgl::InCapsule { offset: 0, length }, length)
+        } else {
+            (Sgl::Transport { length }, 0)
+        };
+        let slot = Slot {
+            owner,
+            direction,
+            base,
+            length,
+            moved: carried,
+            transfers: 0,
+            corrupted: false,
+        };
+        let cid = self.slots.insert(slot).expect("checked by the caller");
+        sqe.cid = cid.into();
+        sqe.dptr = sgl.emit();
+        stage.staged(|out| {
+            Pdu::CapsuleCmd(sqe).emit_header(&self.tx, carried, out);
+            if carried > 0 {
+                copy_payload(out, carried, self.tx.digests.data, |dst| {
+                    source.gather(owner, base, dst);
+                });
+            }
+        });
+    }
+
+    fn lay_out_transfers(&mut self, stage: &mut Stage<'_>, source: &impl Source) {
+        while let (Some(transfer), Some(_)) = (self.transfers.front_mut(), stage.room()) {
+            let Transfer {
+                cid,
+                ttag,
+                offset,
+                remaining,
+            } = *transfer;
+            let length = remaining.min(self.maxh2cdata);
+            let last = length == remaining;
+            transfer.offset += length;
+            transfer.remaining -= length;
+            let slot = self
+                .slots
+                .get_mut(cid)
+                .expect("transfers end with their command");
+            let (owner, at) = (slot.owner, slot.base + offset);
+            let header = Pdu::H2cData(H2cData {
+                cid,
+                ttag,
+                offset,
+                length,
+                last,
+            });
+            stage.staged(|out| header.emit_header(&self.tx, length, out));
+            if self.tx.digests.data || length <= COPY_MAX {
+                let digest = self.tx.digests.data.then(Digest::default);
+                self.copying = Some(Copying {
+                    cid,
+                    owner,
+                    at,
+                    left: length,
+                    digest,
+                    last,
+                    abandoned: false,
+                });
+                if !self.go_on_copying(stage, source) {
+                    return;
+                }
+            } else {
+                stage.payload(source.tag(owner), at, length);
+                if last {
+                    self.end_transfer(cid);
+                }
+            }
+        }
+    }
+
+    /// Copies as much as there is room for; whether that was all.
+    fn go_on_copying(&mut self, stage: &mut Stage<'_>, source: &impl Source) -> bool {
+        let Some(copying) = &mut self.copying else {
+            return true;
+        };
+        let count = copying.left.min(stage.free());
+        if count > 0 {
+            stage.staged(|out| {
+                let start = out.len();
+                out.resize(start + count as usize, 0);
+                if !copying.abandoned {
+                    source.gather(copying.owner, copying.at, &mut out[start..]);
+                }
+                if let Some(digest) = &mut copying.digest {
+                    digest.update(&out[start..]);
+                }
+            });
+            copying.at += count;
+            copying.left -= count;
+        }
+        if copying.left > 0 {
+            return false;
+        }
+        if let Some(digest) = copying.digest {
+            if stage.free() < Digest::LEN as u32 {
+                return false;
+            }
+            stage.staged(|out| out.extend_from_slice(&digest.emit()));
+        }
+        let Copying {
+            cid,
+            last,
+            abandoned,
+            ..
+        } = *copying;
+        self.copying = None;
+        if last && !abandoned {
+            self.end_transfer(cid);
+        }
+        true
+    }
+
+    /// The first transfer is laid out to its end.
+    fn end_transfer(&mut self, cid: u16) {
+        self.slots
+            .get_mut(cid)
+            .expect("transfers end with their command")
+            .transfers -= 1;
+        let ended = self.transfers.pop_front();
+        assert!(
+            ended.is_some_and(|transfer| transfer.cid == cid),
+            "transfers are answered in order"
+        );
+    }
+}
+
+/// Appends `length` bytes that `gather` provides, and their digest if there is to be one.
+fn copy_payload(out: &mut Vec<u8>, length: u32, digest: bool, gather: impl FnOnce(&mut [u8])) {
+    let start = out.len();
+    out.resize(start + length as usize, 0);
+    gather(&mut out[start..]);
+    if digest {
+        let mut crc = Digest::default();
+        crc.update(&out[start..]);
+        out.extend_from_slice(&crc.emit());
+    }
+}
