@@ -13,14 +13,7 @@ use super::lay_out::Copying;
 use super::receive::Receiver;
 use super::request::Tag;
 use super::slots::{Slot, Slots};
-use crate::wire::{
-<<<<<<< HEAD
-    CNTLID_ANY, Connect, ConnectData, ConnectField, ConnectResult, Digest, Digests, FabricsCommand, Framing, H2cData,
-    IcReq, IcResp, Nqn, Pdu, R2t, Sgl, Sqe, Status,
-=======
-    CNTLID_ANY, ConnectField, ConnectResult, Digests, Framing, IcResp, Nqn, R2t, Sqe, Status,
->>>>>>> nvme-host
-};
+use crate::wire::{CNTLID_ANY, ConnectField, ConnectResult, Digests, Framing, IcResp, Nqn, R2t, Sqe, Status};
 
 /// R2Ts a controller may have outstanding for one command.
 pub(super) const R2T_LIMIT: u8 = 4;
@@ -135,118 +128,6 @@ impl QueuePair {
         self.cntlid
     }
 
-<<<<<<< HEAD
-    pub(super) fn fill_tx(&mut self, stage: &mut Stage<'_>, source: &mut impl Source) {
-        match self.phase {
-            Phase::SendIcReq if stage.room().is_some() => {
-                let icreq = IcReq { hpda: 0, digests: self.config.digests, maxr2t: u32::from(R2T_LIMIT) - 1 };
-                stage.staged(|out| Pdu::IcReq(icreq).emit(&Framing::default(), &[], out));
-                self.phase = Phase::AwaitIcResp;
-            }
-            Phase::SendConnect if stage.room() >= Some(ConnectData::LEN as u32) => {
-                self.lay_out_connect(stage);
-                self.phase = Phase::AwaitConnect;
-            }
-            Phase::Ready => {
-                // Capsules first: they are small and give the controller something to do while data flow.
-                while self.slots.has_free() && stage.room() >= Some(COPY_MAX) {
-                    let Some(job) = source.next_job() else { break };
-                    self.lay_out_capsule(stage, job, source);
-                }
-                self.lay_out_transfers(stage, source);
-            }
-            _ => {}
-        }
-    }
-
-    fn lay_out_connect(&mut self, stage: &mut Stage<'_>) {
-        let PairConfig { qid, entries, host, subnqn, cntlid, kato, .. } = &self.config;
-        let data =
-            ConnectData { hostid: host.hostid, cntlid: *cntlid, subnqn: subnqn.clone(), hostnqn: host.hostnqn.clone() };
-        let command = FabricsCommand::Connect(Connect {
-            qid: *qid,
-            sqsize: entries - 1,
-            cattr: 0,
-            kato_ms: u32::try_from(kato.as_millis()).unwrap_or(u32::MAX),
-        });
-        let length = ConnectData::LEN as u32;
-        let slot = Slot {
-            owner: OWNER_CONNECT,
-            direction: Direction::Out,
-            base: 0,
-            length,
-            moved: length,
-            transfers: 0,
-            corrupted: false,
-        };
-        let cid = self.slots.insert(slot).expect("no command is in flight before Connect");
-        let sqe = command.to_sqe(cid, Sgl::InCapsule { offset: 0, length });
-        stage.staged(|out| Pdu::CapsuleCmd(sqe).emit(&self.tx, &data.emit(), out));
-    }
-
-    fn lay_out_capsule(&mut self, stage: &mut Stage<'_>, job: Job, source: &impl Source) {
-        let Job { owner, mut sqe, data } = job;
-        let (direction, base, length) = match data {
-            Data::None => (Direction::None, 0, 0),
-            Data::In { offset, length } => (Direction::In, offset, length),
-            Data::Out { offset, length } => (Direction::Out, offset, length),
-        };
-        let in_capsule = direction == Direction::Out && length <= self.config.in_capsule_bytes.min(COPY_MAX);
-        let (sgl, carried) =
-            if in_capsule { (Sgl::InCapsule { offset: 0, length }, length) } else { (Sgl::Transport { length }, 0) };
-        let slot = Slot { owner, direction, base, length, moved: carried, transfers: 0, corrupted: false };
-        let cid = self.slots.insert(slot).expect("checked by the caller");
-        sqe.cid = cid.into();
-        sqe.dptr = sgl.emit();
-        stage.staged(|out| {
-            Pdu::CapsuleCmd(sqe).emit_header(&self.tx, carried, out);
-            if carried > 0 {
-                copy_payload(out, carried, self.tx.digests.data, |dst| {
-                    source.gather(owner, base, dst);
-                });
-            }
-        });
-    }
-
-    fn lay_out_transfers(&mut self, stage: &mut Stage<'_>, source: &impl Source) {
-        while let (Some(transfer), Some(room)) = (self.transfers.front_mut(), stage.room()) {
-            let Transfer { cid, ttag, offset, remaining } = *transfer;
-            let mut length = remaining.min(self.maxh2cdata);
-            let copy = self.tx.digests.data || length <= COPY_MAX;
-            if copy && length > room {
-                if room < COPY_MAX {
-                    return;
-                }
-                // A digest needs the bytes staged; a shorter PDU does as well. Lengths stay multiples of a dword.
-                length = room & !0x1ff;
-            }
-            let last = length == remaining;
-            let slot = self.slots.get_mut(cid).expect("transfers end with their command");
-            let (owner, at) = (slot.owner, slot.base + offset);
-            let header = Pdu::H2cData(H2cData { cid, ttag, offset, length, last });
-            stage.staged(|out| {
-                header.emit_header(&self.tx, length, out);
-                if copy {
-                    copy_payload(out, length, self.tx.digests.data, |dst| {
-                        source.gather(owner, at, dst);
-                    });
-                }
-            });
-            if !copy {
-                stage.payload(source.tag(owner), at, length);
-            }
-            if last {
-                slot.transfers -= 1;
-                self.transfers.pop_front();
-            } else {
-                transfer.offset += length;
-                transfer.remaining -= length;
-            }
-        }
-    }
-
-=======
->>>>>>> nvme-host
     /// `ICResp` has come.
     pub(super) fn on_icresp(&mut self, icresp: IcResp) -> Result<(), QueueError> {
         let asked = self.config.digests;

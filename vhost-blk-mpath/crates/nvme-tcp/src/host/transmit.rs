@@ -59,12 +59,7 @@ impl Stage<'_> {
 
     /// The longest payload that can still be staged together with its header and digest; `None` if not even an empty one.
     pub(super) fn room(&self) -> Option<u32> {
-<<<<<<< HEAD
-        let free = self.staging.capacity() - self.staging.len();
-        free.checked_sub(HEADER_MAX + DIGEST_LEN).map(|room| u32::try_from(room).unwrap_or(u32::MAX))
-=======
         self.free().checked_sub((HEADER_MAX + DIGEST_LEN) as u32)
->>>>>>> nvme-host
     }
 
     /// Appends the bytes `write` stages to the plan.

@@ -53,31 +53,8 @@ impl Peer {
 
     fn connecting_with(digests: Digests, maxh2cdata: u32) -> (Self, u16) {
         let mut peer = Self::new(queue_config(digests));
-<<<<<<< HEAD
         assert_eq!(peer.sent(), [(Pdu::IcReq(IcReq { hpda: 0, digests, maxr2t: 3 }), vec![])]);
-        peer.send(Pdu::IcResp(IcResp { cpda: 0, digests, maxh2cdata: 8192 }), &[]).unwrap();
-=======
-        assert_eq!(
-            peer.sent(),
-            [(
-                Pdu::IcReq(IcReq {
-                    hpda: 0,
-                    digests,
-                    maxr2t: 3
-                }),
-                vec![]
-            )]
-        );
-        peer.send(
-            Pdu::IcResp(IcResp {
-                cpda: 0,
-                digests,
-                maxh2cdata,
-            }),
-            &[],
-        )
-        .unwrap();
->>>>>>> nvme-host
+        peer.send(Pdu::IcResp(IcResp { cpda: 0, digests, maxh2cdata }), &[]).unwrap();
         peer.framing.digests = digests;
         peer.reader.framing.digests = digests;
         let sent = peer.sent();

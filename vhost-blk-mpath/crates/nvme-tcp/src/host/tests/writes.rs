@@ -99,10 +99,7 @@ fn the_first_error_of_a_split_request_ends_it() {
     assert_eq!(peer.sent().len(), 1);
 }
 
-const BOTH: Digests = Digests {
-    header: true,
-    data: true,
-};
+const BOTH: Digests = Digests { header: true, data: true };
 
 /// Linux' target computes the data digest over the whole command, so the staging buffer must not decide where PDUs end.
 #[test]
@@ -111,19 +108,11 @@ fn a_digested_transfer_is_one_pdu_whatever_the_buffer() {
     peer.send(r2t(write, 7, 0, 131_072), &[]).unwrap();
     // The reader verifies the digests, and the buffer has the least capacity.
     let sent = peer.sent();
-    let [(Pdu::H2cData(header), bytes)] = &sent[..] else {
-        panic!("{sent:?}")
-    };
+    let [(Pdu::H2cData(header), bytes)] = &sent[..] else { panic!("{sent:?}") };
     assert_eq!((header.length, header.last), (131_072, true));
     assert_eq!(bytes, peer.payloads.of(WRITE));
     peer.complete(write, Status::SUCCESS, 0).unwrap();
-    assert_eq!(
-        peer.queue.poll_completion(),
-        Some(Completion {
-            tag: WRITE,
-            result: Ok(())
-        })
-    );
+    assert_eq!(peer.queue.poll_completion(), Some(Completion { tag: WRITE, result: Ok(()) }));
 }
 
 #[test]
@@ -136,17 +125,12 @@ fn a_pdu_begun_is_ended_though_its_command_has_failed() {
     assert_eq!(peer.reader.next(), None);
     let begun = staging.len() - 28;
     peer.complete(write, Status::WRITE_FAULT, 0).unwrap();
-    assert_eq!(
-        peer.queue.poll_completion().map(|done| done.tag),
-        Some(WRITE)
-    );
+    assert_eq!(peer.queue.poll_completion().map(|done| done.tag), Some(WRITE));
     // Nothing asks for the payload any more.
     peer.payloads.of(WRITE).truncate(begun);
     peer.queue.submit(WRITE, IoCommand::Flush).unwrap();
     let sent = peer.sent();
-    let [(Pdu::H2cData(_), bytes), (Pdu::CapsuleCmd(flush), _)] = &sent[..] else {
-        panic!("{sent:?}")
-    };
+    let [(Pdu::H2cData(_), bytes), (Pdu::CapsuleCmd(flush), _)] = &sent[..] else { panic!("{sent:?}") };
     assert_eq!(bytes[..begun], *peer.payloads.of(WRITE));
     assert!(bytes[begun..].iter().all(|&byte| byte == 0));
     peer.complete(flush.cid.get(), Status::SUCCESS, 0).unwrap();
@@ -155,12 +139,7 @@ fn a_pdu_begun_is_ended_though_its_command_has_failed() {
     let (mut peer, _, write) = keep_busy(Peer::ready_with(BOTH, 1 << 20));
     peer.send(r2t(write, 7, 0, 131_072), &[]).unwrap();
     let mut staging = Vec::with_capacity(STAGING_MIN);
-    peer.queue
-        .fill_tx(&mut staging, &peer.payloads, &mut Vec::new());
-    let short = ProtocolError::ShortData {
-        cid: write,
-        moved: 131_072,
-        total: 131_072,
-    };
+    peer.queue.fill_tx(&mut staging, &peer.payloads, &mut Vec::new());
+    let short = ProtocolError::ShortData { cid: write, moved: 131_072, total: 131_072 };
     assert_eq!(peer.complete(write, Status::SUCCESS, 0), violation(short));
 }
