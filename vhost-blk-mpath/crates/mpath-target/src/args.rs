@@ -61,9 +61,7 @@ pub(crate) enum Request {
 
 impl Request {
     /// Reads the command line; the error is one line.
-    pub(crate) fn parse(
-        args: impl IntoIterator<Item = std::ffi::OsString>,
-    ) -> Result<Self, String> {
+    pub(crate) fn parse(args: impl IntoIterator<Item = std::ffi::OsString>) -> Result<Self, String> {
         let args = match Args::try_parse_from(args) {
             Ok(args) => args,
             Err(error) if !error.use_stderr() => return Ok(Self::Print(error.to_string())),
@@ -100,11 +98,7 @@ mod tests {
     const NQN: &str = "nqn.2024-01.com.example:disk1";
 
     fn parse(args: &str) -> Result<Request, String> {
-        Request::parse(
-            std::iter::once("mpath-target")
-                .chain(args.split_whitespace())
-                .map(Into::into),
-        )
+        Request::parse(std::iter::once("mpath-target").chain(args.split_whitespace()).map(Into::into))
     }
 
     #[test]
@@ -113,9 +107,7 @@ mod tests {
             "--nqn {NQN} --listen 127.0.0.1:0 --listen [::1]:0,delay=30ms --namespace mem:1MiB \
              --namespace mem:2MiB --block-size 4096"
         );
-        let Ok(Request::Serve(config)) = parse(&args) else {
-            panic!("refused")
-        };
+        let Ok(Request::Serve(config)) = parse(&args) else { panic!("refused") };
         assert_eq!(config.nqn, NQN);
         assert_eq!((config.listeners.len(), config.namespaces.len()), (2, 2));
         assert_eq!(config.block_size, 4096);
@@ -127,23 +119,11 @@ mod tests {
         for (args, word) in [
             (String::new(), "--nqn"),
             (format!("--nqn {NQN} --listen here {rest}"), "here"),
-            (
-                format!("--nqn {NQN} --listen 127.0.0.1:0,delay=fast {rest}"),
-                "fast",
-            ),
-            (
-                format!("--nqn {NQN} --listen 127.0.0.1:0 --namespace mem:huge"),
-                "huge",
-            ),
-            (
-                format!("--nqn {NQN} --listen 127.0.0.1:0 {rest} --block-size 1000"),
-                "1000",
-            ),
+            (format!("--nqn {NQN} --listen 127.0.0.1:0,delay=fast {rest}"), "fast"),
+            (format!("--nqn {NQN} --listen 127.0.0.1:0 --namespace mem:huge"), "huge"),
+            (format!("--nqn {NQN} --listen 127.0.0.1:0 {rest} --block-size 1000"), "1000"),
             (format!("--nqn disk1 --listen 127.0.0.1:0 {rest}"), "disk1"),
-            (
-                format!("--nqn {NQN} --listen 127.0.0.1:0 {rest} --colour"),
-                "--colour",
-            ),
+            (format!("--nqn {NQN} --listen 127.0.0.1:0 {rest} --colour"), "--colour"),
         ] {
             let error = parse(&args).err().expect(word);
             assert!(error.contains(word), "{error}");
@@ -153,16 +133,8 @@ mod tests {
 
     #[test]
     fn help_explains_listeners_and_namespaces() {
-        let Ok(Request::Print(text)) = parse("--help") else {
-            panic!("no help")
-        };
-        for word in [
-            "delay=TIME",
-            "ana=STATE",
-            "file:PATH:SIZE",
-            "--block-size",
-            "Exit status",
-        ] {
+        let Ok(Request::Print(text)) = parse("--help") else { panic!("no help") };
+        for word in ["delay=TIME", "ana=STATE", "file:PATH:SIZE", "--block-size", "Exit status"] {
             assert!(text.contains(word), "{word}");
         }
     }

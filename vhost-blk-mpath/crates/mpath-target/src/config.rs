@@ -93,9 +93,7 @@ pub enum ConfigError {
     #[error("block size {0}: give 512 or 4096")]
     BlockSize(u32),
     /// A namespace is whole blocks, at least one.
-    #[error(
-        "namespace {nsid} has {bytes} bytes: give a multiple of the block size {block_size}, not zero"
-    )]
+    #[error("namespace {nsid} has {bytes} bytes: give a multiple of the block size {block_size}, not zero")]
     NamespaceSize {
         /// Which one.
         nsid: usize,
@@ -165,19 +163,13 @@ impl TargetConfig {
         for (i, namespace) in self.namespaces.iter().enumerate() {
             let (nsid, bytes, block_size) = (i + 1, namespace.bytes, self.block_size);
             if bytes == 0 || !bytes.is_multiple_of(u64::from(block_size)) {
-                return Err(ConfigError::NamespaceSize {
-                    nsid,
-                    bytes,
-                    block_size,
-                });
+                return Err(ConfigError::NamespaceSize { nsid, bytes, block_size });
             }
             if namespace.backing == Backing::Memory && bytes > MAX_MEMORY_BYTES {
                 return Err(ConfigError::MemoryTooLarge { nsid, bytes });
             }
             if let Some(uuid) = namespace.uuid
-                && self.namespaces[..i]
-                    .iter()
-                    .any(|other| other.uuid == Some(uuid))
+                && self.namespaces[..i].iter().any(|other| other.uuid == Some(uuid))
             {
                 return Err(ConfigError::UuidTwice(uuid));
             }
@@ -190,11 +182,7 @@ impl ListenerConfig {
     /// A listener without delay, in state optimized.
     #[must_use]
     pub fn new(addr: SocketAddr) -> Self {
-        Self {
-            addr,
-            delay: Duration::ZERO,
-            ana: AnaState::Optimized,
-        }
+        Self { addr, delay: Duration::ZERO, ana: AnaState::Optimized }
     }
 }
 
@@ -202,21 +190,13 @@ impl NamespaceConfig {
     /// A namespace of `bytes` bytes in memory.
     #[must_use]
     pub fn memory(bytes: u64) -> Self {
-        Self {
-            backing: Backing::Memory,
-            bytes,
-            uuid: None,
-        }
+        Self { backing: Backing::Memory, bytes, uuid: None }
     }
 
     /// A namespace of `bytes` bytes in the file at `path`.
     #[must_use]
     pub fn file(path: impl Into<PathBuf>, bytes: u64) -> Self {
-        Self {
-            backing: Backing::File(path.into()),
-            bytes,
-            uuid: None,
-        }
+        Self { backing: Backing::File(path.into()), bytes, uuid: None }
     }
 }
 
@@ -226,9 +206,7 @@ mod tests {
 
     fn valid() -> TargetConfig {
         let mut config = TargetConfig::new("nqn.2024-01.com.example:disk1");
-        config
-            .listeners
-            .push(ListenerConfig::new("127.0.0.1:0".parse().unwrap()));
+        config.listeners.push(ListenerConfig::new("127.0.0.1:0".parse().unwrap()));
         config.namespaces.push(NamespaceConfig::memory(1 << 20));
         config
     }

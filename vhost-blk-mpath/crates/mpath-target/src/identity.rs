@@ -11,11 +11,7 @@ pub(crate) fn fresh() -> Uuid {
 
 /// The identity of a namespace in a file: the same for every target that serves this file under this name.
 pub(crate) fn of_file(nqn: &str, file: FileIdentity) -> Uuid {
-    let parts = [
-        nqn.as_bytes(),
-        &file.dev.to_le_bytes(),
-        &file.ino.to_le_bytes(),
-    ];
+    let parts = [nqn.as_bytes(), &file.dev.to_le_bytes(), &file.ino.to_le_bytes()];
     Builder::from_custom_bytes(fnv1a(&parts.concat()).to_be_bytes()).into_uuid()
 }
 
@@ -28,9 +24,7 @@ pub(crate) fn serial(nqn: &str) -> String {
 fn fnv1a(bytes: &[u8]) -> u128 {
     const OFFSET_BASIS: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
     const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;
-    bytes.iter().fold(OFFSET_BASIS, |hash, &byte| {
-        (hash ^ u128::from(byte)).wrapping_mul(PRIME)
-    })
+    bytes.iter().fold(OFFSET_BASIS, |hash, &byte| (hash ^ u128::from(byte)).wrapping_mul(PRIME))
 }
 
 #[cfg(test)]

@@ -26,8 +26,8 @@ mod server;
 mod storage;
 
 pub use config::{
-    Backing, ConfigError, DEFAULT_MAX_CONNECTIONS, ListenerConfig, MAX_DELAY, MAX_LISTENERS,
-    MAX_NAMESPACES, NamespaceConfig, TargetConfig,
+    Backing, ConfigError, DEFAULT_MAX_CONNECTIONS, ListenerConfig, MAX_DELAY, MAX_LISTENERS, MAX_NAMESPACES,
+    NamespaceConfig, TargetConfig,
 };
 pub use nvme_tcp::wire::AnaState;
 pub use parse::ParseError;

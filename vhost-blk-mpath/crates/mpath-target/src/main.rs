@@ -37,9 +37,7 @@ fn fail(code: u8, message: &str) -> ExitCode {
 
 fn serve(config: TargetConfig) -> Result<(), Box<dyn std::error::Error>> {
     // The signals are caught before anyone can learn that the target is ready.
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_io()
-        .build()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
     let _context = runtime.enter();
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
@@ -47,14 +45,11 @@ fn serve(config: TargetConfig) -> Result<(), Box<dyn std::error::Error>> {
     let nqn = config.nqn.clone();
     let server = TargetServer::start(config)?;
     let addrs = server.addrs();
-    let line =
-        |(addr, port): (&SocketAddr, u16)| format!("listening on {addr} nqn {nqn} port {port}\n");
+    let line = |(addr, port): (&SocketAddr, u16)| format!("listening on {addr} nqn {nqn} port {port}\n");
     let lines: String = addrs.iter().zip(1..).map(line).collect();
     // Nobody may be reading; that is no reason to end.
     let mut stdout = std::io::stdout().lock();
-    let _ = stdout
-        .write_all(lines.as_bytes())
-        .and_then(|()| stdout.flush());
+    let _ = stdout.write_all(lines.as_bytes()).and_then(|()| stdout.flush());
     drop(stdout);
 
     runtime.block_on(async {

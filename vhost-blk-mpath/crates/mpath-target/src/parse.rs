@@ -41,9 +41,7 @@ impl FromStr for ListenerConfig {
     fn from_str(text: &str) -> Result<Self, ParseError> {
         let mut parts = text.split(',');
         let addr = parts.next().unwrap_or_default();
-        let addr = addr
-            .parse()
-            .map_err(|_| ParseError::Address(addr.to_owned()))?;
+        let addr = addr.parse().map_err(|_| ParseError::Address(addr.to_owned()))?;
         let mut listener = Self::new(addr);
         for part in parts {
             match part.split_once('=') {
@@ -64,10 +62,7 @@ impl FromStr for NamespaceConfig {
         let (text, uuid) = match text.rsplit_once(",uuid=") {
             Some((rest, uuid)) => {
                 let parsed = Uuid::from_str(uuid).ok().filter(|parsed| !parsed.is_nil());
-                (
-                    rest,
-                    Some(parsed.ok_or_else(|| ParseError::Uuid(uuid.to_owned()))?),
-                )
+                (rest, Some(parsed.ok_or_else(|| ParseError::Uuid(uuid.to_owned()))?))
             }
             None => (text, None),
         };
@@ -100,33 +95,20 @@ fn parse_ana(text: &str) -> Result<AnaState, ParseError> {
 
 /// A whole number and its unit, which must be one of `units`.
 fn parse_scaled(text: &str, units: &[(&str, u64)]) -> Option<u64> {
-    let digits = text
-        .find(|c: char| !c.is_ascii_digit())
-        .unwrap_or(text.len());
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
     let &(_, scale) = units.iter().find(|(name, _)| *name == unit)?;
     number.parse::<u64>().ok()?.checked_mul(scale)
 }
 
 fn parse_delay(text: &str) -> Result<Duration, ParseError> {
-    let units = [
-        ("ns", 1),
-        ("us", 1_000),
-        ("ms", 1_000_000),
-        ("s", 1_000_000_000),
-    ];
+    let units = [("ns", 1), ("us", 1_000), ("ms", 1_000_000), ("s", 1_000_000_000)];
     let nanos = parse_scaled(text, &units).ok_or_else(|| ParseError::Delay(text.to_owned()))?;
     Ok(Duration::from_nanos(nanos))
 }
 
 fn parse_size(text: &str) -> Result<u64, ParseError> {
-    let units = [
-        ("", 1),
-        ("KiB", 1 << 10),
-        ("MiB", 1 << 20),
-        ("GiB", 1 << 30),
-        ("TiB", 1 << 40),
-    ];
+    let units = [("", 1), ("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30), ("TiB", 1 << 40)];
     parse_scaled(text, &units).ok_or_else(|| ParseError::Size(text.to_owned()))
 }
 
@@ -136,9 +118,7 @@ mod tests {
 
     #[test]
     fn a_listener_with_everything() {
-        let listener: ListenerConfig = "127.0.0.1:4421,delay=250us,ana=non-optimized"
-            .parse()
-            .unwrap();
+        let listener: ListenerConfig = "127.0.0.1:4421,delay=250us,ana=non-optimized".parse().unwrap();
         assert_eq!(listener.addr, "127.0.0.1:4421".parse().unwrap());
         assert_eq!(listener.delay, Duration::from_micros(250));
         assert_eq!(listener.ana, AnaState::NonOptimized);
@@ -156,34 +136,19 @@ mod tests {
         assert_eq!(parse("localhost"), ParseError::Address("localhost".into()));
         assert_eq!(parse("1.2.3.4:1,delay=30"), ParseError::Delay("30".into()));
         assert_eq!(parse("1.2.3.4:1,delay=ms"), ParseError::Delay("ms".into()));
-        assert_eq!(
-            parse("1.2.3.4:1,delay=-1ms"),
-            ParseError::Delay("-1ms".into())
-        );
+        assert_eq!(parse("1.2.3.4:1,delay=-1ms"), ParseError::Delay("-1ms".into()));
         assert_eq!(parse("1.2.3.4:1,ana=up"), ParseError::Ana("up".into()));
-        assert_eq!(
-            parse("1.2.3.4:1,speed=1"),
-            ParseError::ListenerOption("speed=1".into())
-        );
-        assert_eq!(
-            parse("1.2.3.4:1,"),
-            ParseError::ListenerOption(String::new())
-        );
+        assert_eq!(parse("1.2.3.4:1,speed=1"), ParseError::ListenerOption("speed=1".into()));
+        assert_eq!(parse("1.2.3.4:1,"), ParseError::ListenerOption(String::new()));
         let huge = "99999999999999999999s";
-        assert_eq!(
-            parse(&format!("1.2.3.4:1,delay={huge}")),
-            ParseError::Delay(huge.into())
-        );
+        assert_eq!(parse(&format!("1.2.3.4:1,delay={huge}")), ParseError::Delay(huge.into()));
     }
 
     #[test]
     fn namespaces() {
         let uuid = "12345678-1234-4234-8234-123456789abc";
         assert_eq!("mem:1GiB".parse(), Ok(NamespaceConfig::memory(1 << 30)));
-        assert_eq!(
-            "file:/a:b:512".parse(),
-            Ok(NamespaceConfig::file("/a:b", 512))
-        );
+        assert_eq!("file:/a:b:512".parse(), Ok(NamespaceConfig::file("/a:b", 512)));
         let with_uuid: NamespaceConfig = format!("mem:4KiB,uuid={uuid}").parse().unwrap();
         assert_eq!(with_uuid.uuid, Some(uuid.parse().unwrap()));
         let parse = |text: &str| text.parse::<NamespaceConfig>().unwrap_err();
@@ -191,10 +156,7 @@ mod tests {
         assert_eq!(parse("ram:1"), ParseError::Namespace("ram:1".into()));
         assert_eq!(parse("file:/x"), ParseError::Namespace("file:/x".into()));
         assert_eq!(parse("mem:1GB"), ParseError::Size("1GB".into()));
-        assert_eq!(
-            parse("mem:17000000TiB"),
-            ParseError::Size("17000000TiB".into())
-        );
+        assert_eq!(parse("mem:17000000TiB"), ParseError::Size("17000000TiB".into()));
         assert_eq!(parse("mem:1,uuid=7"), ParseError::Uuid("7".into()));
     }
 }

@@ -12,17 +12,9 @@ const MIB: u64 = 1 << 20;
 
 /// Both directions, small (in the capsule) and large (by R2T), and beyond MDTS.
 fn round_trips(queue: &mut Queue, block_bytes: usize) {
-    for (i, bytes) in [
-        block_bytes,
-        4096,
-        8192,
-        8192 + block_bytes,
-        128 << 10,
-        1 << 20,
-        (2 << 20) + block_bytes,
-    ]
-    .into_iter()
-    .enumerate()
+    for (i, bytes) in [block_bytes, 4096, 8192, 8192 + block_bytes, 128 << 10, 1 << 20, (2 << 20) + block_bytes]
+        .into_iter()
+        .enumerate()
     {
         let bytes = bytes.next_multiple_of(block_bytes);
         let (slba, data) = (i as u64 * 3, pattern(i as u8, bytes));
@@ -36,10 +28,7 @@ fn round_trips(queue: &mut Queue, block_bytes: usize) {
 fn what_is_written_is_read_whatever_the_digests() {
     for (header, data) in [(false, false), (true, false), (false, true), (true, true)] {
         let server = target(1, &[NamespaceConfig::memory(8 * MIB)]);
-        let config = nvme_tcp::host::ControllerConfig {
-            digests: Digests { header, data },
-            ..host_config()
-        };
+        let config = nvme_tcp::host::ControllerConfig { digests: Digests { header, data }, ..host_config() };
         let (_admin, mut queue, info) = connect(server.addrs()[0], config);
         assert_eq!(info.max_transfer_bytes, 1 << 20);
         assert_eq!(info.in_capsule_bytes, 8192);
@@ -50,16 +39,11 @@ fn what_is_written_is_read_whatever_the_digests() {
 
 #[test]
 fn blocks_of_4_kib() {
-    let config = mpath_target::TargetConfig {
-        block_size: 4096,
-        ..target_config(1, &[NamespaceConfig::memory(8 * MIB)])
-    };
+    let config =
+        mpath_target::TargetConfig { block_size: 4096, ..target_config(1, &[NamespaceConfig::memory(8 * MIB)]) };
     let server = TargetServer::start(config).unwrap();
     let (_admin, mut queue, info) = connect(server.addrs()[0], host_config());
-    assert_eq!(
-        (info.namespace.block_bytes, info.namespace.blocks),
-        (4096, 2048)
-    );
+    assert_eq!((info.namespace.block_bytes, info.namespace.blocks), (4096, 2048));
     round_trips(&mut queue, 4096);
 }
 
@@ -90,96 +74,52 @@ fn many_commands_at_once_complete_each_once() {
     let mut tags: Vec<_> = (0..capacity)
         .map(|i| {
             let (slba, bytes) = (i as u64 * 512, sizes[i % 4]);
-            let command = IoCommand::Write {
-                slba,
-                blocks: bytes as u32 / 512,
-                fua: false,
-            };
+            let command = IoCommand::Write { slba, blocks: bytes as u32 / 512, fua: false };
             queue.submit(command, pattern(i as u8, bytes))
         })
         .collect();
     while !tags.is_empty() {
         let completion = queue.completion().unwrap();
         assert_eq!(completion.result, Ok(()));
-        let index = tags
-            .iter()
-            .position(|&tag| tag == completion.tag)
-            .expect("each completes once");
+        let index = tags.iter().position(|&tag| tag == completion.tag).expect("each completes once");
         tags.swap_remove(index);
     }
     for i in 0..capacity {
         let bytes = sizes[i % 4];
-        assert!(
-            queue.read(i as u64 * 512, bytes as u32 / 512).unwrap() == pattern(i as u8, bytes),
-            "{i}"
-        );
+        assert!(queue.read(i as u64 * 512, bytes as u32 / 512).unwrap() == pattern(i as u8, bytes), "{i}");
     }
 }
 
 #[test]
 fn zeroed_and_deallocated_blocks_read_as_zeroes() {
     let dir = tempfile::tempdir().unwrap();
-    for namespace in [
-        NamespaceConfig::memory(4 * MIB),
-        NamespaceConfig::file(dir.path().join("disk"), 4 * MIB),
-    ] {
+    for namespace in [NamespaceConfig::memory(4 * MIB), NamespaceConfig::file(dir.path().join("disk"), 4 * MIB)] {
         let server = target(1, &[namespace]);
         let (_admin, mut queue, info) = connect(server.addrs()[0], host_config());
         assert!(info.write_zeroes && info.dataset_management && info.volatile_write_cache);
         assert!(info.namespace.deallocated_reads_zeroes && info.namespace.write_zeroes_deallocates);
         for command in [
-            IoCommand::WriteZeroes {
-                slba: 1,
-                blocks: 2000,
-                deallocate: false,
-                fua: false,
-            },
-            IoCommand::WriteZeroes {
-                slba: 1,
-                blocks: 2000,
-                deallocate: true,
-                fua: true,
-            },
-            IoCommand::Deallocate {
-                slba: 1,
-                blocks: 2000,
-            },
+            IoCommand::WriteZeroes { slba: 1, blocks: 2000, deallocate: false, fua: false },
+            IoCommand::WriteZeroes { slba: 1, blocks: 2000, deallocate: true, fua: true },
+            IoCommand::Deallocate { slba: 1, blocks: 2000 },
         ] {
             let data = pattern(3, 2002 * 512);
             queue.write(0, &data, false).unwrap();
             queue.run(command, vec![]).unwrap();
             let after = queue.read(0, 2002).unwrap();
-            assert!(
-                after[..512] == data[..512] && after[2001 * 512..] == data[2001 * 512..],
-                "{command:?}"
-            );
-            assert!(
-                after[512..2001 * 512].iter().all(|&byte| byte == 0),
-                "{command:?}"
-            );
+            assert!(after[..512] == data[..512] && after[2001 * 512..] == data[2001 * 512..], "{command:?}");
+            assert!(after[512..2001 * 512].iter().all(|&byte| byte == 0), "{command:?}");
         }
     }
 }
 
 #[test]
 fn several_namespaces_are_kept_apart() {
-    let server = target(
-        1,
-        &[
-            NamespaceConfig::memory(MIB),
-            NamespaceConfig::memory(2 * MIB),
-        ],
-    );
+    let server = target(1, &[NamespaceConfig::memory(MIB), NamespaceConfig::memory(2 * MIB)]);
     let mut queues = [1, 2].map(|nsid| {
-        let config = nvme_tcp::host::ControllerConfig {
-            nsid: Some(nsid),
-            ..host_config()
-        };
+        let config = nvme_tcp::host::ControllerConfig { nsid: Some(nsid), ..host_config() };
         let (admin, queue, info) = connect(server.addrs()[0], config);
-        assert_eq!(
-            (info.namespace.nsid, info.namespace.blocks),
-            (nsid, u64::from(nsid) * 2048)
-        );
+        assert_eq!((info.namespace.nsid, info.namespace.blocks), (nsid, u64::from(nsid) * 2048));
         (admin, queue)
     });
     let contents = [pattern(1, 4096), pattern(2, 4096)];
@@ -204,9 +144,6 @@ fn a_command_for_a_namespace_that_is_not_there_fails() {
     config.qid = 2;
     config.limits.namespace_blocks *= 2;
     let mut queue = Queue::connect(server.addrs()[0], config);
-    assert_eq!(
-        queue.read(2047, 2),
-        Err(Status::LBA_OUT_OF_RANGE.with_dnr())
-    );
+    assert_eq!(queue.read(2047, 2), Err(Status::LBA_OUT_OF_RANGE.with_dnr()));
     assert!(queue.read(2047, 1).is_ok());
 }

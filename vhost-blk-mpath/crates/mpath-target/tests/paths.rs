@@ -5,14 +5,9 @@ mod common;
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use common::{
-    Admin, Gone, NQN, PATIENCE, Queue, connect, eventually, host_config, pattern, target,
-    target_config,
-};
+use common::{Admin, Gone, NQN, PATIENCE, Queue, connect, eventually, host_config, pattern, target, target_config};
 use mpath_target::{AnaState, NamespaceConfig, StartError, TargetServer};
-use nvme_tcp::host::{
-    ConnectError, ControllerConfig, ControllerError, ControllerEvent, IoCommand, QueueError,
-};
+use nvme_tcp::host::{ConnectError, ControllerConfig, ControllerError, ControllerEvent, IoCommand, QueueError};
 use nvme_tcp::wire::{ConnectField, Nqn, Status};
 
 const MIB: u64 = 1 << 20;
@@ -44,29 +39,16 @@ fn memory_namespaces_of_two_targets_are_never_taken_for_one() {
 #[test]
 fn a_wrong_nqn_is_refused_by_name() {
     let server = target(1, &[NamespaceConfig::memory(MIB)]);
-    let config = ControllerConfig {
-        subnqn: Nqn::new("nqn.other").unwrap(),
-        ..host_config()
-    };
+    let config = ControllerConfig { subnqn: Nqn::new("nqn.other").unwrap(), ..host_config() };
     let refused = Admin::connect(server.addrs()[0], config).err().unwrap();
-    let Gone::Controller(ControllerError::Queue(QueueError::Connect(error))) = refused else {
-        panic!("{refused:?}")
-    };
-    assert_eq!(
-        error,
-        ConnectError::InvalidParameters {
-            field: ConnectField::Subnqn
-        }
-    );
+    let Gone::Controller(ControllerError::Queue(QueueError::Connect(error))) = refused else { panic!("{refused:?}") };
+    assert_eq!(error, ConnectError::InvalidParameters { field: ConnectField::Subnqn });
 }
 
 #[test]
 fn a_namespace_that_is_not_there_is_refused() {
     let server = target(1, &[NamespaceConfig::memory(MIB)]);
-    let config = ControllerConfig {
-        nsid: Some(9),
-        ..host_config()
-    };
+    let config = ControllerConfig { nsid: Some(9), ..host_config() };
     let refused = Admin::connect(server.addrs()[0], config).err().unwrap();
     assert!(matches!(refused, Gone::Controller(_)), "{refused:?}");
 }
@@ -75,10 +57,7 @@ fn a_namespace_that_is_not_there_is_refused() {
 fn a_silent_host_loses_its_connections_after_kato() {
     let server = target(1, &[NamespaceConfig::memory(MIB)]);
     let kato = Duration::from_millis(300);
-    let config = ControllerConfig {
-        keep_alive_tmo: kato,
-        ..host_config()
-    };
+    let config = ControllerConfig { keep_alive_tmo: kato, ..host_config() };
     let (mut admin, mut queue, _) = connect(server.addrs()[0], config);
     let start = Instant::now();
     while start.elapsed() < 3 * kato {
@@ -138,10 +117,7 @@ fn ana_states_are_reported_and_enforced() {
     let server = TargetServer::start(config).unwrap();
     let (mut first, mut queue, one) = connect(server.addrs()[0], host_config());
     let (_second, _, two) = connect(server.addrs()[1], host_config());
-    assert_eq!(
-        (one.ana, two.ana),
-        (AnaState::Optimized, AnaState::NonOptimized)
-    );
+    assert_eq!((one.ana, two.ana), (AnaState::Optimized, AnaState::NonOptimized));
     for (state, status) in [
         (AnaState::Inaccessible, Some(Status::ANA_INACCESSIBLE)),
         (AnaState::NonOptimized, None),
@@ -163,14 +139,7 @@ fn a_stopped_listener_drops_its_connections_and_only_those() {
     let (_b, mut second, _) = connect(addrs[1], host_config());
     // Slow commands do not hold it up, nor are they executed afterwards.
     server.set_delay(0, Duration::from_millis(500));
-    first.submit(
-        IoCommand::Write {
-            slba: 0,
-            blocks: 1,
-            fua: false,
-        },
-        pattern(1, 512),
-    );
+    first.submit(IoCommand::Write { slba: 0, blocks: 1, fua: false }, pattern(1, 512));
     first.flush().unwrap();
     std::thread::sleep(Duration::from_millis(50));
     server.stop_listener(0);
@@ -192,14 +161,7 @@ fn a_connection_that_dies_in_a_write_leaves_nothing_of_it() {
     let server = target(2, &[NamespaceConfig::memory(MIB)]);
     let (_a, mut first, _) = connect(server.addrs()[0], host_config());
     let (_b, mut second, _) = connect(server.addrs()[1], host_config());
-    first.submit(
-        IoCommand::Write {
-            slba: 0,
-            blocks: 256,
-            fua: false,
-        },
-        pattern(1, 128 << 10),
-    );
+    first.submit(IoCommand::Write { slba: 0, blocks: 256, fua: false }, pattern(1, 128 << 10));
     first.flush().unwrap();
     // The R2T has come, and half of the data goes.
     let mut answered = false;
@@ -207,10 +169,7 @@ fn a_connection_that_dies_in_a_write_leaves_nothing_of_it() {
         let before = first.host.in_flight();
         let mut buffer = [0; 4096];
         if let Ok(bytes) = std::io::Read::read(&mut first.stream, &mut buffer) {
-            first
-                .host
-                .receive(&buffer[..bytes], &mut first.payloads)
-                .unwrap();
+            first.host.receive(&buffer[..bytes], &mut first.payloads).unwrap();
             answered = true;
         }
         assert_eq!(before, 1);
@@ -221,9 +180,7 @@ fn a_connection_that_dies_in_a_write_leaves_nothing_of_it() {
     std::io::Write::write_all(&mut first.stream, &vec![9; 64 << 10]).unwrap();
     assert!(first.host.into_lost().all(|lost| lost.indeterminate));
     drop(first.stream);
-    eventually("the dead connection is noticed", || {
-        server.connections(0) == 1
-    });
+    eventually("the dead connection is noticed", || server.connections(0) == 1);
     assert!(second.read(0, 256).unwrap().iter().all(|&byte| byte == 0));
 }
 
@@ -234,14 +191,7 @@ fn a_half_closed_queue_is_drained_before_the_target_closes() {
     let (_b, mut second, _) = connect(server.addrs()[1], host_config());
     server.set_delay(0, Duration::from_millis(100));
     let data = pattern(4, 4096);
-    let written = first.submit(
-        IoCommand::Write {
-            slba: 0,
-            blocks: 8,
-            fua: false,
-        },
-        data.clone(),
-    );
+    let written = first.submit(IoCommand::Write { slba: 0, blocks: 8, fua: false }, data.clone());
     first.flush().unwrap();
     first.stream.shutdown(std::net::Shutdown::Write).unwrap();
     let completion = first.completion().unwrap();
@@ -256,20 +206,11 @@ fn losing_the_admin_queue_is_a_fence() {
     let (admin, mut first, _) = connect(server.addrs()[0], host_config());
     let (_b, mut second, _) = connect(server.addrs()[1], host_config());
     server.set_delay(0, Duration::from_millis(300));
-    first.submit(
-        IoCommand::Write {
-            slba: 0,
-            blocks: 1,
-            fua: false,
-        },
-        pattern(1, 512),
-    );
+    first.submit(IoCommand::Write { slba: 0, blocks: 1, fua: false }, pattern(1, 512));
     first.flush().unwrap();
     std::thread::sleep(Duration::from_millis(50));
     drop(admin);
-    eventually("all connections of the controller end", || {
-        server.connections(0) == 0
-    });
+    eventually("all connections of the controller end", || server.connections(0) == 0);
     std::thread::sleep(Duration::from_millis(400));
     assert!(second.read(0, 1).unwrap() == [0; 512]);
 }
@@ -289,35 +230,22 @@ fn a_host_that_breaks_the_protocol_is_told_and_dropped() {
     let server = target(1, &[NamespaceConfig::memory(MIB)]);
     let mut stream = TcpStream::connect(server.addrs()[0]).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    stream
-        .write_all(b"GET / HTTP/1.1\r\nHost: here\r\n\r\n")
-        .unwrap();
+    stream.write_all(b"GET / HTTP/1.1\r\nHost: here\r\n\r\n").unwrap();
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).unwrap();
     // C2HTermReq: Invalid PDU Header Field at byte 0.
-    assert_eq!(
-        answer[..14],
-        [3, 0, 24, 0, answer.len() as u8, 0, 0, 0, 1, 0, 0, 0, 0, 0]
-    );
+    assert_eq!(answer[..14], [3, 0, 24, 0, answer.len() as u8, 0, 0, 0, 1, 0, 0, 0, 0, 0]);
     drop(stream);
     eventually("the connection ends", || server.connections(0) == 0);
 }
 
 #[test]
 fn connections_are_bounded() {
-    let config = mpath_target::TargetConfig {
-        max_connections: 2,
-        ..target_config(1, &[NamespaceConfig::memory(MIB)])
-    };
+    let config = mpath_target::TargetConfig { max_connections: 2, ..target_config(1, &[NamespaceConfig::memory(MIB)]) };
     let server = TargetServer::start(config).unwrap();
     let (admin, queue, _) = connect(server.addrs()[0], host_config());
-    let refused = Admin::connect(server.addrs()[0], host_config())
-        .err()
-        .unwrap();
-    assert!(
-        matches!(refused, Gone::Eof | Gone::Failed(_)),
-        "{refused:?}"
-    );
+    let refused = Admin::connect(server.addrs()[0], host_config()).err().unwrap();
+    assert!(matches!(refused, Gone::Eof | Gone::Failed(_)), "{refused:?}");
     drop(queue);
     eventually("room for one more", || server.connections(0) == 1);
     Queue::connect(server.addrs()[0], admin.controller.queue_config(1).unwrap());
@@ -329,10 +257,7 @@ fn an_address_in_use_is_refused() {
     let mut config = target_config(1, &[NamespaceConfig::memory(MIB)]);
     config.listeners[0].addr = server.addrs()[0];
     let error = TargetServer::start(config).err().unwrap();
-    assert!(
-        matches!(error, StartError::Listen { addr, .. } if addr == server.addrs()[0]),
-        "{error}"
-    );
+    assert!(matches!(error, StartError::Listen { addr, .. } if addr == server.addrs()[0]), "{error}");
     assert_eq!(error.to_string().lines().count(), 1);
     assert_eq!(NQN, host_config().subnqn.as_str());
 }

@@ -67,12 +67,7 @@ enum Role {
 }
 
 impl Connection {
-    pub(super) fn new(
-        shared: Arc<Shared>,
-        port: Arc<Port>,
-        wake: Arc<Wake>,
-        stream: TcpStream,
-    ) -> io::Result<Self> {
+    pub(super) fn new(shared: Arc<Shared>, port: Arc<Port>, wake: Arc<Wake>, stream: TcpStream) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
         stream.set_nodelay(true)?;
         Ok(Self {
@@ -178,10 +173,7 @@ impl Connection {
         let Some(command) = self.queue.poll_command() else {
             return Ok(());
         };
-        let connected = self
-            .shared
-            .control()
-            .connect(now, &self.port, &command, &self.wake);
+        let connected = self.shared.control().connect(now, &self.port, &command, &self.wake);
         match connected {
             Ok((identity, association)) => {
                 self.role = match identity {
@@ -201,11 +193,7 @@ impl Connection {
         {
             let reply = self.shared.control().admin(now, cntlid, command);
             match reply {
-                AdminReply::Done {
-                    token,
-                    status,
-                    result,
-                } => {
+                AdminReply::Done { token, status, result } => {
                     self.queue.complete(token, status, result);
                 }
                 AdminReply::Data { token, data } => {
@@ -213,8 +201,7 @@ impl Connection {
                         part.copy_from_slice(&data[offset as usize..][..part.len()]);
                         Ok(())
                     };
-                    self.queue
-                        .complete_with_data(token, data.len() as u32, fill);
+                    self.queue.complete_with_data(token, data.len() as u32, fill);
                 }
                 AdminReply::Shutdown { token } => {
                     let status = flush_all(&self.shared);
@@ -227,10 +214,7 @@ impl Connection {
         while let Some((token, status, result)) = control.poll_event(cntlid) {
             self.queue.complete(token, status, result);
         }
-        if control
-            .keep_alive_deadline(cntlid)
-            .is_some_and(|deadline| deadline <= now)
-        {
+        if control.keep_alive_deadline(cntlid).is_some_and(|deadline| deadline <= now) {
             return Err(End::Dropped);
         }
         Ok(())
@@ -286,11 +270,7 @@ impl Connection {
 
     /// When to wake up for something that is due at `due`.
     fn wake_up_for(&self, due: Instant) -> Instant {
-        let early = if self.port.delay() < SPIN_DELAY {
-            SPIN_TIME
-        } else {
-            Duration::ZERO
-        };
+        let early = if self.port.delay() < SPIN_DELAY { SPIN_TIME } else { Duration::ZERO };
         due.checked_sub(early).unwrap_or(due)
     }
 
@@ -322,10 +302,7 @@ impl Connection {
 }
 
 fn is_transient(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
-    )
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }
 
 /// Waits for `events` of a socket or a wake-up: what the socket has, and whether there was a wake-up.
@@ -335,10 +312,7 @@ pub(super) fn poll(
     wake: &Wake,
     timeout: Option<Duration>,
 ) -> io::Result<(PollFlags, bool)> {
-    let mut fds = [
-        PollFd::new(socket, events),
-        PollFd::new(wake, PollFlags::IN),
-    ];
+    let mut fds = [PollFd::new(socket, events), PollFd::new(wake, PollFlags::IN)];
     let timeout = timeout.map(|timeout| Timespec {
         tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
         tv_nsec: timeout.subsec_nanos().into(),

@@ -44,18 +44,11 @@ impl<T> Ord for Waiting<T> {
 
 impl<T> DelayQueue<T> {
     pub(super) fn new() -> Self {
-        Self {
-            heap: BinaryHeap::new(),
-            next_seq: 0,
-        }
+        Self { heap: BinaryHeap::new(), next_seq: 0 }
     }
 
     pub(super) fn push(&mut self, due: Instant, item: T) {
-        self.heap.push(Reverse(Waiting {
-            due,
-            seq: self.next_seq,
-            item,
-        }));
+        self.heap.push(Reverse(Waiting { due, seq: self.next_seq, item }));
         self.next_seq += 1;
     }
 

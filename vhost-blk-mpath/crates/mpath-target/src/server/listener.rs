@@ -22,22 +22,12 @@ pub(super) struct Listening {
 }
 
 impl Listening {
-    pub(super) fn start(
-        shared: &Arc<Shared>,
-        port: &Arc<Port>,
-        socket: TcpListener,
-    ) -> io::Result<Self> {
+    pub(super) fn start(shared: &Arc<Shared>, port: &Arc<Port>, socket: TcpListener) -> io::Result<Self> {
         socket.set_nonblocking(true)?;
         let wake = Arc::new(Wake::new()?);
-        let acceptor = Acceptor {
-            shared: Arc::clone(shared),
-            port: Arc::clone(port),
-            wake: Arc::clone(&wake),
-        };
+        let acceptor = Acceptor { shared: Arc::clone(shared), port: Arc::clone(port), wake: Arc::clone(&wake) };
         let name = format!("port-{}", port.id);
-        let thread = std::thread::Builder::new()
-            .name(name)
-            .spawn(move || acceptor.run(&socket))?;
+        let thread = std::thread::Builder::new().name(name).spawn(move || acceptor.run(&socket))?;
         Ok(Self { wake, thread })
     }
 

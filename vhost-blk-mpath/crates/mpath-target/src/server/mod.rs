@@ -16,9 +16,7 @@ use std::time::Duration;
 use nvme_tcp::target::{Namespace, QueueLimits, Subsystem, SubsystemConfig};
 use nvme_tcp::wire::{AnaState, Nqn};
 
-use crate::config::{
-    Backing, ConfigError, ListenerConfig, MAX_DELAY, NamespaceConfig, TargetConfig,
-};
+use crate::config::{Backing, ConfigError, ListenerConfig, MAX_DELAY, NamespaceConfig, TargetConfig};
 use crate::identity;
 use crate::storage::{FileError, FileStore, MemoryStore, Store};
 use listener::Listening;
@@ -68,22 +66,13 @@ impl TargetServer {
     /// may have been created.
     pub fn start(config: TargetConfig) -> Result<Self, StartError> {
         config.validate()?;
-        let TargetConfig {
-            nqn,
-            listeners,
-            namespaces,
-            block_size,
-            max_connections,
-        } = config;
+        let TargetConfig { nqn, listeners, namespaces, block_size, max_connections } = config;
         let mut sockets = Vec::new();
         for &ListenerConfig { addr, .. } in &listeners {
-            let bound =
-                listener::bind(addr).map_err(|source| StartError::Listen { addr, source })?;
+            let bound = listener::bind(addr).map_err(|source| StartError::Listen { addr, source })?;
             sockets.push(bound);
         }
-        let opened = namespaces
-            .into_iter()
-            .map(|namespace| open(&nqn, block_size, namespace));
+        let opened = namespaces.into_iter().map(|namespace| open(&nqn, block_size, namespace));
         let (namespaces, stores) = opened.collect::<Result<Vec<_>, _>>()?.into_iter().unzip();
         let serial = identity::serial(&nqn);
         let subsystem = Subsystem::new(SubsystemConfig {
@@ -96,20 +85,13 @@ impl TargetServer {
             max_io_queues: MAX_IO_QUEUES,
         });
         let shared = Arc::new(Shared::new(subsystem, stores, max_connections));
-        let mut server = Self {
-            shared,
-            listeners: Vec::new(),
-        };
+        let mut server = Self { shared, listeners: Vec::new() };
         for (index, (socket, addr)) in sockets.into_iter().enumerate() {
             // There are at most `MAX_LISTENERS`.
             let port = Port::new(index as u16 + 1, index, listeners[index].delay);
             let port = Arc::new(port);
             let listening = Mutex::new(Some(Listening::start(&server.shared, &port, socket)?));
-            server.listeners.push(Listener {
-                addr,
-                port,
-                listening,
-            });
+            server.listeners.push(Listener { addr, port, listening });
         }
         Ok(server)
     }
@@ -117,18 +99,13 @@ impl TargetServer {
     /// The addresses listened on, with the real port where 0 was asked for; in the order of the configuration.
     #[must_use]
     pub fn addrs(&self) -> Vec<SocketAddr> {
-        self.listeners
-            .iter()
-            .map(|listener| listener.addr)
-            .collect()
+        self.listeners.iter().map(|listener| listener.addr).collect()
     }
 
     /// Delays every I/O command that arrives through this listener from now on. `listener` is its index in the
     /// configuration, here and below; `delay` is cut to [`MAX_DELAY`].
     pub fn set_delay(&self, listener: usize, delay: Duration) {
-        self.listeners[listener]
-            .port
-            .set_delay(delay.min(MAX_DELAY));
+        self.listeners[listener].port.set_delay(delay.min(MAX_DELAY));
     }
 
     /// Changes how a listener reaches the namespaces, and tells its hosts. On return no command is executed
@@ -158,10 +135,7 @@ impl TargetServer {
         let Listener { addr, port, .. } = &self.listeners[listener];
         let mut listening = self.listening(listener);
         if listening.is_none() {
-            let (socket, _) = listener::bind(*addr).map_err(|source| StartError::Listen {
-                addr: *addr,
-                source,
-            })?;
+            let (socket, _) = listener::bind(*addr).map_err(|source| StartError::Listen { addr: *addr, source })?;
             *listening = Some(Listening::start(&self.shared, port, socket)?);
         }
         Ok(())
@@ -173,10 +147,7 @@ impl TargetServer {
     }
 
     fn listening(&self, listener: usize) -> MutexGuard<'_, Option<Listening>> {
-        self.listeners[listener]
-            .listening
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.listeners[listener].listening.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -186,16 +157,8 @@ impl Drop for TargetServer {
     }
 }
 
-fn open(
-    nqn: &str,
-    block_size: u32,
-    config: NamespaceConfig,
-) -> Result<(Namespace, Box<dyn Store>), FileError> {
-    let NamespaceConfig {
-        backing,
-        bytes,
-        uuid,
-    } = config;
+fn open(nqn: &str, block_size: u32, config: NamespaceConfig) -> Result<(Namespace, Box<dyn Store>), FileError> {
+    let NamespaceConfig { backing, bytes, uuid } = config;
     let (own_uuid, store): (_, Box<dyn Store>) = match backing {
         Backing::Memory => (identity::fresh(), Box::new(MemoryStore::new(bytes))),
         Backing::File(path) => {
@@ -206,13 +169,5 @@ fn open(
     let uuid = uuid.unwrap_or(own_uuid).into_bytes();
     let block_shift = block_size.ilog2() as u8;
     let blocks = bytes >> block_shift;
-    Ok((
-        Namespace {
-            blocks,
-            block_shift,
-            uuid,
-            nguid: uuid,
-        },
-        store,
-    ))
+    Ok((Namespace { blocks, block_shift, uuid, nguid: uuid }, store))
 }

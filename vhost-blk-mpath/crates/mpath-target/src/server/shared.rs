@@ -6,8 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant};
 
 use nvme_tcp::target::{
-    AdminReply, CommandToken, IoView, Namespace, QueueIdentity, QueueLimits, Refusal, Subsystem,
-    TargetCommand,
+    AdminReply, CommandToken, IoView, Namespace, QueueIdentity, QueueLimits, Refusal, Subsystem, TargetCommand,
 };
 use nvme_tcp::wire::{AnaState, Status};
 
@@ -56,11 +55,7 @@ struct Member {
 
 impl Port {
     pub(super) fn new(id: u16, listener: usize, delay: Duration) -> Self {
-        let port = Self {
-            id,
-            listener,
-            delay_nanos: AtomicU64::new(0),
-        };
+        let port = Self { id, listener, delay_nanos: AtomicU64::new(0) };
         port.set_delay(delay);
         port
     }
@@ -76,18 +71,11 @@ impl Port {
 }
 
 impl Shared {
-    pub(super) fn new(
-        subsystem: Subsystem,
-        stores: Vec<Box<dyn Store>>,
-        max_connections: usize,
-    ) -> Self {
+    pub(super) fn new(subsystem: Subsystem, stores: Vec<Box<dyn Store>>, max_connections: usize) -> Self {
         Self {
             namespaces: subsystem.config().namespaces.clone(),
             limits: subsystem.config().limits,
-            control: Mutex::new(Control {
-                subsystem,
-                associations: HashMap::new(),
-            }),
+            control: Mutex::new(Control { subsystem, associations: HashMap::new() }),
             stores,
             registry: Arc::new(Registry::new(max_connections)),
         }
@@ -114,25 +102,14 @@ impl Control {
         let gone = (Status::INTERNAL_ERROR, 0);
         let association = match self.associations.get(&cntlid) {
             Some(association) => Arc::clone(association),
-            None => Arc::new(Association {
-                view: RwLock::new(view.ok_or(gone)?),
-                members: Mutex::default(),
-            }),
+            None => Arc::new(Association { view: RwLock::new(view.ok_or(gone)?), members: Mutex::default() }),
         };
-        association.members().push(Member {
-            qid,
-            wake: Arc::clone(wake),
-        });
+        association.members().push(Member { qid, wake: Arc::clone(wake) });
         self.associations.insert(cntlid, Arc::clone(&association));
         Ok((identity, association))
     }
 
-    pub(super) fn admin(
-        &mut self,
-        now: Instant,
-        cntlid: u16,
-        command: TargetCommand,
-    ) -> AdminReply {
+    pub(super) fn admin(&mut self, now: Instant, cntlid: u16, command: TargetCommand) -> AdminReply {
         let reply = self.subsystem.admin(now, cntlid, command);
         self.publish(cntlid);
         reply
@@ -151,10 +128,7 @@ impl Control {
         let cntlids: Vec<u16> = self.associations.keys().copied().collect();
         for cntlid in cntlids {
             self.publish(cntlid);
-            self.associations[&cntlid]
-                .members()
-                .iter()
-                .for_each(|member| member.wake.notify());
+            self.associations[&cntlid].members().iter().for_each(|member| member.wake.notify());
         }
     }
 
@@ -165,10 +139,7 @@ impl Control {
             return;
         };
         let mut members = association.members();
-        let Some(index) = members
-            .iter()
-            .position(|member| Arc::ptr_eq(&member.wake, wake))
-        else {
+        let Some(index) = members.iter().position(|member| Arc::ptr_eq(&member.wake, wake)) else {
             return;
         };
         members.swap_remove(index);
@@ -184,10 +155,7 @@ impl Control {
         };
         let view = self.subsystem.io_view(cntlid);
         let gone = view.is_none();
-        let mut current = association
-            .view
-            .write()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut current = association.view.write().unwrap_or_else(PoisonError::into_inner);
         match view {
             Some(view) => *current = view,
             None => current.enabled = false,

@@ -15,10 +15,7 @@ pub(super) struct Wake {
 impl Wake {
     pub(super) fn new() -> io::Result<Self> {
         let event = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
-        Ok(Self {
-            event,
-            stop: AtomicBool::new(false),
-        })
+        Ok(Self { event, stop: AtomicBool::new(false) })
     }
 
     /// Lets the thread's current or next poll return.

@@ -63,15 +63,10 @@ pub(crate) struct FileIdentity {
 impl FileStore {
     /// Opens `path` for `bytes` bytes, creating it (sparse) or extending it as needed.
     pub(crate) fn open(path: &Path, bytes: u64) -> Result<Self, FileError> {
-        let failed = |source| FileError::Open {
-            path: path.to_owned(),
-            source,
-        };
+        let failed = |source| FileError::Open { path: path.to_owned(), source };
         // Opening a pipe or a terminal may block or have effects: look first.
         if std::fs::metadata(path).is_ok_and(|meta| !meta.is_file()) {
-            return Err(FileError::NotRegular {
-                path: path.to_owned(),
-            });
+            return Err(FileError::NotRegular { path: path.to_owned() });
         }
         let mut options = File::options();
         options.read(true).write(true).create(true).truncate(false);
@@ -79,19 +74,12 @@ impl FileStore {
         let meta = file.metadata().map_err(failed)?;
         if meta.len() > bytes {
             let path = path.to_owned();
-            return Err(FileError::Longer {
-                path,
-                actual: meta.len(),
-                wanted: bytes,
-            });
+            return Err(FileError::Longer { path, actual: meta.len(), wanted: bytes });
         }
         if meta.len() < bytes {
             file.set_len(bytes).map_err(failed)?;
         }
-        let identity = FileIdentity {
-            dev: meta.dev(),
-            ino: meta.ino(),
-        };
+        let identity = FileIdentity { dev: meta.dev(), ino: meta.ino() };
         Ok(Self { file, identity })
     }
 
@@ -128,8 +116,7 @@ impl Store for FileStore {
             return Ok(());
         }
         let keep = FallocateFlags::KEEP_SIZE;
-        let punched =
-            deallocate && self.try_fallocate(FallocateFlags::PUNCH_HOLE | keep, offset, bytes)?;
+        let punched = deallocate && self.try_fallocate(FallocateFlags::PUNCH_HOLE | keep, offset, bytes)?;
         if !punched && !self.try_fallocate(FallocateFlags::ZERO_RANGE | keep, offset, bytes)? {
             let end = offset + bytes;
             let mut at = offset;
@@ -173,9 +160,7 @@ mod tests {
         let store = FileStore::open(&dir.path().join("disk"), 1 << 20).unwrap();
         for deallocate in [false, true] {
             store.write(0, &vec![1; 1 << 20], false).unwrap();
-            store
-                .write_zeroes(512, (1 << 20) - 512, deallocate, false)
-                .unwrap();
+            store.write_zeroes(512, (1 << 20) - 512, deallocate, false).unwrap();
             let mut buf = vec![9; 1 << 20];
             store.read(0, &mut buf).unwrap();
             assert_eq!(buf[..512], [1; 512]);
@@ -190,17 +175,7 @@ mod tests {
         let path = dir.path().join("disk");
         std::fs::write(&path, [1; 4096]).unwrap();
         let error = FileStore::open(&path, 2048).err().unwrap();
-        assert!(
-            matches!(
-                error,
-                FileError::Longer {
-                    actual: 4096,
-                    wanted: 2048,
-                    ..
-                }
-            ),
-            "{error}"
-        );
+        assert!(matches!(error, FileError::Longer { actual: 4096, wanted: 2048, .. }), "{error}");
         assert_eq!(std::fs::read(&path).unwrap(), [1; 4096]);
     }
 

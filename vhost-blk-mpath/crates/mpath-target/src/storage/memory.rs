@@ -32,18 +32,13 @@ impl MemoryStore {
     pub(crate) fn new(bytes: u64) -> Self {
         assert!(bytes <= MAX_MEMORY_BYTES, "checked by the configuration");
         let chunks = bytes.div_ceil(CHUNK_BYTES);
-        Self {
-            bytes,
-            chunks: (0..chunks).map(|_| RwLock::new(None)).collect(),
-        }
+        Self { bytes, chunks: (0..chunks).map(|_| RwLock::new(None)).collect() }
     }
 
     /// Bytes of memory that the namespace holds at the moment.
     #[cfg(test)]
     pub(crate) fn allocated_bytes(&self) -> u64 {
-        let chunks = (0..self.chunks.len())
-            .filter(|&i| self.shared(i).is_some())
-            .count();
+        let chunks = (0..self.chunks.len()).filter(|&i| self.shared(i).is_some()).count();
         chunks as u64 * CHUNK_BYTES
     }
 
@@ -54,11 +49,7 @@ impl MemoryStore {
         std::iter::from_fn(move || {
             let start = at % CHUNK_BYTES;
             let len = (CHUNK_BYTES - start).min(end - at);
-            let piece = Piece {
-                chunk: (at / CHUNK_BYTES) as usize,
-                start: start as usize,
-                len: len as usize,
-            };
+            let piece = Piece { chunk: (at / CHUNK_BYTES) as usize, start: start as usize, len: len as usize };
             at += len;
             (len > 0).then_some(piece)
         })
@@ -67,15 +58,11 @@ impl MemoryStore {
     // A panic while a chunk is locked leaves whole bytes behind, as a torn write does; so poison
     // carries no information here.
     fn shared(&self, chunk: usize) -> RwLockReadGuard<'_, Option<Box<[u8]>>> {
-        self.chunks[chunk]
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.chunks[chunk].read().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn exclusive(&self, chunk: usize) -> RwLockWriteGuard<'_, Option<Box<[u8]>>> {
-        self.chunks[chunk]
-            .write()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.chunks[chunk].write().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -105,13 +92,7 @@ impl Store for MemoryStore {
         Ok(())
     }
 
-    fn write_zeroes(
-        &self,
-        offset: u64,
-        bytes: u64,
-        _deallocate: bool,
-        _fua: bool,
-    ) -> io::Result<()> {
+    fn write_zeroes(&self, offset: u64, bytes: u64, _deallocate: bool, _fua: bool) -> io::Result<()> {
         for piece in self.pieces(offset, bytes) {
             let mut chunk = self.exclusive(piece.chunk);
             if piece.len == CHUNK_BYTES as usize {
@@ -145,13 +126,9 @@ mod tests {
     #[test]
     fn deallocating_whole_chunks_gives_their_memory_back() {
         let store = MemoryStore::new(4 * CHUNK_BYTES);
-        store
-            .write(0, &vec![1; 3 * CHUNK_BYTES as usize], false)
-            .unwrap();
+        store.write(0, &vec![1; 3 * CHUNK_BYTES as usize], false).unwrap();
         assert_eq!(store.allocated_bytes(), 3 * CHUNK_BYTES);
-        store
-            .write_zeroes(512, 2 * CHUNK_BYTES, true, false)
-            .unwrap();
+        store.write_zeroes(512, 2 * CHUNK_BYTES, true, false).unwrap();
         assert_eq!(store.allocated_bytes(), 2 * CHUNK_BYTES);
         let mut edge = [9; 1024];
         store.read(0, &mut edge).unwrap();
@@ -180,11 +157,7 @@ mod tests {
     fn step() -> impl Strategy<Value = Step> {
         let range = (0u64..2048, 1u64..1200);
         prop_oneof![
-            (range.clone(), 1u8..).prop_map(|((block, blocks), value)| Step::Write {
-                block,
-                blocks,
-                value
-            }),
+            (range.clone(), 1u8..).prop_map(|((block, blocks), value)| Step::Write { block, blocks, value }),
             range.prop_map(|(block, blocks)| Step::Zero { block, blocks }),
         ]
     }

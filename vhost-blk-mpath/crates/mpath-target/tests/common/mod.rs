@@ -9,9 +9,8 @@ use std::time::{Duration, Instant};
 
 use mpath_target::{ListenerConfig, NamespaceConfig, TargetConfig, TargetServer};
 use nvme_tcp::host::{
-    Completion, ControllerConfig, ControllerError, ControllerEvent, ControllerInfo, HostController,
-    HostIdentity, HostQueue, IoCommand, PayloadSink, PayloadSource, QueueConfig, STAGING_MIN, Tag,
-    TxPart,
+    Completion, ControllerConfig, ControllerError, ControllerEvent, ControllerInfo, HostController, HostIdentity,
+    HostQueue, IoCommand, PayloadSink, PayloadSource, QueueConfig, STAGING_MIN, Tag, TxPart,
 };
 use nvme_tcp::wire::{Digests, Nqn, Status};
 
@@ -35,10 +34,7 @@ pub(crate) fn target_config(ports: usize, namespaces: &[NamespaceConfig]) -> Tar
 
 pub(crate) fn host_config() -> ControllerConfig {
     ControllerConfig {
-        host: HostIdentity {
-            hostnqn: Nqn::new("nqn.2024-01.com.example:host1").unwrap(),
-            hostid: [7; 16],
-        },
+        host: HostIdentity { hostnqn: Nqn::new("nqn.2024-01.com.example:host1").unwrap(), hostid: [7; 16] },
         subnqn: Nqn::new(NQN).unwrap(),
         nsid: None,
         keep_alive_tmo: Duration::from_secs(5),
@@ -70,9 +66,7 @@ fn read_some(stream: &mut TcpStream, buffer: &mut [u8]) -> Result<Option<usize>,
     match stream.read(buffer) {
         Ok(0) => Err(Gone::Eof),
         Ok(bytes) => Ok(Some(bytes)),
-        Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
-            Ok(None)
-        }
+        Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => Ok(None),
         Err(error) => Err(Gone::Failed(error.kind())),
     }
 }
@@ -86,16 +80,9 @@ pub(crate) struct Admin {
 }
 
 impl Admin {
-    pub(crate) fn connect(
-        addr: SocketAddr,
-        config: ControllerConfig,
-    ) -> Result<(Self, Box<ControllerInfo>), Gone> {
+    pub(crate) fn connect(addr: SocketAddr, config: ControllerConfig) -> Result<(Self, Box<ControllerInfo>), Gone> {
         let controller = HostController::new(config, Instant::now()).unwrap();
-        let mut admin = Self {
-            controller,
-            stream: socket(addr),
-            alive: true,
-        };
+        let mut admin = Self { controller, stream: socket(addr), alive: true };
         match admin.event()? {
             ControllerEvent::Live(info) => Ok((admin, info)),
             event => panic!("{event:?}"),
@@ -117,20 +104,14 @@ impl Admin {
     pub(crate) fn turn(&mut self) -> Result<(), Gone> {
         let now = Instant::now();
         if self.alive && self.controller.next_timeout().is_some_and(|due| due <= now) {
-            self.controller
-                .handle_timeout(now)
-                .map_err(Gone::Controller)?;
+            self.controller.handle_timeout(now).map_err(Gone::Controller)?;
         }
         let mut out = Vec::new();
         self.controller.fill_tx(&mut out);
-        self.stream
-            .write_all(&out)
-            .map_err(|error| Gone::Failed(error.kind()))?;
+        self.stream.write_all(&out).map_err(|error| Gone::Failed(error.kind()))?;
         let mut buffer = [0; 16384];
         if let Some(bytes) = read_some(&mut self.stream, &mut buffer)? {
-            self.controller
-                .receive(Instant::now(), &buffer[..bytes])
-                .map_err(Gone::Controller)?;
+            self.controller.receive(Instant::now(), &buffer[..bytes]).map_err(Gone::Controller)?;
         }
         Ok(())
     }
@@ -165,13 +146,7 @@ impl Queue {
     pub(crate) fn connect(addr: SocketAddr, config: QueueConfig) -> Self {
         let block_bytes = config.limits.block_bytes;
         let host = HostQueue::new(config).unwrap();
-        let mut queue = Self {
-            host,
-            stream: socket(addr),
-            payloads: Payloads::default(),
-            next_tag: 0,
-            block_bytes,
-        };
+        let mut queue = Self { host, stream: socket(addr), payloads: Payloads::default(), next_tag: 0, block_bytes };
         let deadline = Instant::now() + PATIENCE;
         while !queue.host.is_ready() {
             queue.turn().unwrap();
@@ -192,8 +167,7 @@ impl Queue {
     /// Sends all that is ready.
     pub(crate) fn flush(&mut self) -> Result<(), Gone> {
         loop {
-            let (mut staging, mut plan) =
-                (Vec::with_capacity(STAGING_MIN.max(1 << 16)), Vec::new());
+            let (mut staging, mut plan) = (Vec::with_capacity(STAGING_MIN.max(1 << 16)), Vec::new());
             self.host.fill_tx(&mut staging, &self.payloads, &mut plan);
             if plan.is_empty() {
                 return Ok(());
@@ -201,13 +175,9 @@ impl Queue {
             for part in plan {
                 let bytes = match part {
                     TxPart::Staged { start, len } => &staging[start..][..len],
-                    TxPart::Payload { tag, offset, len } => {
-                        &self.payloads.0[&tag][offset as usize..][..len as usize]
-                    }
+                    TxPart::Payload { tag, offset, len } => &self.payloads.0[&tag][offset as usize..][..len as usize],
                 };
-                self.stream
-                    .write_all(bytes)
-                    .map_err(|error| Gone::Failed(error.kind()))?;
+                self.stream.write_all(bytes).map_err(|error| Gone::Failed(error.kind()))?;
             }
         }
     }
@@ -216,9 +186,7 @@ impl Queue {
         self.flush()?;
         let mut buffer = vec![0; 1 << 17];
         if let Some(bytes) = read_some(&mut self.stream, &mut buffer)? {
-            self.host
-                .receive(&buffer[..bytes], &mut self.payloads)
-                .unwrap();
+            self.host.receive(&buffer[..bytes], &mut self.payloads).unwrap();
         }
         Ok(())
     }
@@ -246,24 +214,17 @@ impl Queue {
 
     pub(crate) fn read(&mut self, slba: u64, blocks: u32) -> Result<Vec<u8>, Status> {
         // Not zeroes, so that a read that brings nothing is seen.
-        self.run(
-            IoCommand::Read { slba, blocks },
-            vec![0xee; (blocks * self.block_bytes) as usize],
-        )
+        self.run(IoCommand::Read { slba, blocks }, vec![0xee; (blocks * self.block_bytes) as usize])
     }
 
     pub(crate) fn write(&mut self, slba: u64, data: &[u8], fua: bool) -> Result<(), Status> {
         let blocks = data.len() as u32 / self.block_bytes;
-        self.run(IoCommand::Write { slba, blocks, fua }, data.to_vec())
-            .map(drop)
+        self.run(IoCommand::Write { slba, blocks, fua }, data.to_vec()).map(drop)
     }
 }
 
 /// An association with one I/O queue.
-pub(crate) fn connect(
-    addr: SocketAddr,
-    config: ControllerConfig,
-) -> (Admin, Queue, Box<ControllerInfo>) {
+pub(crate) fn connect(addr: SocketAddr, config: ControllerConfig) -> (Admin, Queue, Box<ControllerInfo>) {
     let (admin, info) = Admin::connect(addr, config).unwrap();
     let queue = Queue::connect(addr, admin.controller.queue_config(1).unwrap());
     (admin, queue, info)
@@ -271,9 +232,7 @@ pub(crate) fn connect(
 
 /// Bytes that differ from block to block and from seed to seed.
 pub(crate) fn pattern(seed: u8, bytes: usize) -> Vec<u8> {
-    (0..bytes)
-        .map(|i| (i / 512) as u8 ^ (i as u8).rotate_left(3) ^ seed)
-        .collect()
+    (0..bytes).map(|i| (i / 512) as u8 ^ (i as u8).rotate_left(3) ^ seed).collect()
 }
 
 /// Waits until `condition` holds.

@@ -22,9 +22,7 @@ pub(super) enum Owner {
 
 impl Owner {
     fn from_key(key: u16) -> Option<Self> {
-        [Self::Step, Self::KeepAlive, Self::AsyncEvent]
-            .into_iter()
-            .find(|&owner| owner as u16 == key)
+        [Self::Step, Self::KeepAlive, Self::AsyncEvent].into_iter().find(|&owner| owner as u16 == key)
     }
 }
 
@@ -48,12 +46,7 @@ pub(super) struct AdminQueue {
 
 impl AdminQueue {
     pub(super) fn new(config: PairConfig) -> Self {
-        Self {
-            pair: QueuePair::new(config),
-            jobs: VecDeque::new(),
-            data: Vec::new(),
-            completions: VecDeque::new(),
-        }
+        Self { pair: QueuePair::new(config), jobs: VecDeque::new(), data: Vec::new(), completions: VecDeque::new() }
     }
 
     pub(super) fn is_ready(&self) -> bool {
@@ -71,43 +64,20 @@ impl AdminQueue {
         } else {
             self.data.clear();
             self.data.resize(data_len as usize, 0);
-            Data::In {
-                offset: 0,
-                length: data_len,
-            }
+            Data::In { offset: 0, length: data_len }
         };
-        self.jobs.push_back(Job {
-            owner: owner as u16,
-            sqe,
-            data,
-        });
+        self.jobs.push_back(Job { owner: owner as u16, sqe, data });
     }
 
     pub(super) fn fill_tx(&mut self, out: &mut Vec<u8>) {
         out.reserve(STAGING_MIN);
         let mut plan = Vec::new();
-        self.pair.fill_tx(
-            &mut Stage {
-                staging: out,
-                plan: &mut plan,
-            },
-            &mut Outbound(&mut self.jobs),
-        );
-        assert!(
-            plan.iter()
-                .all(|part| matches!(part, TxPart::Staged { .. })),
-            "admin commands send no payload"
-        );
+        self.pair.fill_tx(&mut Stage { staging: out, plan: &mut plan }, &mut Outbound(&mut self.jobs));
+        assert!(plan.iter().all(|part| matches!(part, TxPart::Staged { .. })), "admin commands send no payload");
     }
 
     pub(super) fn receive(&mut self, bytes: &[u8]) -> Result<(), QueueError> {
-        self.pair.receive(
-            bytes,
-            &mut Inbound {
-                data: &mut self.data,
-                completions: &mut self.completions,
-            },
-        )
+        self.pair.receive(bytes, &mut Inbound { data: &mut self.data, completions: &mut self.completions })
     }
 
     pub(super) fn poll_completion(&mut self) -> Option<AdminCompletion> {
@@ -148,10 +118,6 @@ impl Events for Inbound<'_> {
 
     fn completed(&mut self, owner: u16, status: Status, result: u64) {
         let owner = Owner::from_key(owner).expect("owners are ours");
-        self.completions.push_back(AdminCompletion {
-            owner,
-            status,
-            result,
-        });
+        self.completions.push_back(AdminCompletion { owner, status, result });
     }
 }

@@ -65,30 +65,19 @@ impl QueueConfig {
             return Err(ConfigError::AdminQueue);
         }
         check_entries(self.entries)?;
-        let IoLimits {
-            block_bytes,
-            max_transfer_bytes,
-            ..
-        } = self.limits;
+        let IoLimits { block_bytes, max_transfer_bytes, .. } = self.limits;
         if !block_bytes.is_power_of_two() || !(512..=65536).contains(&block_bytes) {
             return Err(ConfigError::BlockBytes(block_bytes));
         }
         if max_transfer_bytes < block_bytes {
-            return Err(ConfigError::MaxTransfer {
-                max_transfer_bytes,
-                block_bytes,
-            });
+            return Err(ConfigError::MaxTransfer { max_transfer_bytes, block_bytes });
         }
         Ok(())
     }
 }
 
 pub(super) fn check_entries(entries: u16) -> Result<(), ConfigError> {
-    if (QUEUE_ENTRIES_MIN..=QUEUE_ENTRIES_MAX).contains(&entries) {
-        Ok(())
-    } else {
-        Err(ConfigError::Entries(entries))
-    }
+    if (QUEUE_ENTRIES_MIN..=QUEUE_ENTRIES_MAX).contains(&entries) { Ok(()) } else { Err(ConfigError::Entries(entries)) }
 }
 
 /// Why a configuration was refused.

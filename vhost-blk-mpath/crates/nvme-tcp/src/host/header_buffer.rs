@@ -21,10 +21,7 @@ pub(super) struct HeaderBuffer {
 
 impl HeaderBuffer {
     pub(super) const fn new() -> Self {
-        Self {
-            bytes: [0; BUFFER_LEN],
-            len: 0,
-        }
+        Self { bytes: [0; BUFFER_LEN], len: 0 }
     }
 
     /// Takes the next header, with its digest, from the front of `input`; `None` once `input` is used up and the header
@@ -32,11 +29,7 @@ impl HeaderBuffer {
     ///
     /// # Errors
     /// As soon as the bytes that show the fault are there.
-    pub(super) fn accept(
-        &mut self,
-        input: &mut &[u8],
-        framing: Framing,
-    ) -> Result<Option<Head>, ProtocolError> {
+    pub(super) fn accept(&mut self, input: &mut &[u8], framing: Framing) -> Result<Option<Head>, ProtocolError> {
         if self.len == 0 {
             match parse(input, framing)? {
                 Progress::Complete(head, used) => {
@@ -93,19 +86,8 @@ fn parse(bytes: &[u8], framing: Framing) -> Result<Progress, ProtocolError> {
     if let Some(digest) = digest.first_chunk() {
         let (received, computed) = (u32::from_le_bytes(*digest), crc32c(header));
         if received != computed {
-            return Err(PduError::HeaderDigest {
-                pdu: common.pdu,
-                received,
-                computed,
-            }
-            .into());
+            return Err(PduError::HeaderDigest { pdu: common.pdu, received, computed }.into());
         }
     }
-    Ok(Progress::Complete(
-        Head {
-            layout,
-            pdu: Pdu::parse(&common, &layout, header)?,
-        },
-        total,
-    ))
+    Ok(Progress::Complete(Head { layout, pdu: Pdu::parse(&common, &layout, header)? }, total))
 }

@@ -4,10 +4,7 @@ use crate::wire::{IdentifyNamespace, NamespaceDescriptors};
 
 /// A namespace as one controller describes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "independent facts of the namespace"
-)]
+#[expect(clippy::struct_excessive_bools, reason = "independent facts of the namespace")]
 pub struct NamespaceIdentity {
     /// NSID.
     pub nsid: u32,
@@ -87,11 +84,7 @@ impl NamespaceIdentity {
             write_protected: namespace.nsattr & IdentifyNamespace::NSATTR_WRITE_PROTECTED != 0,
             anagrpid: namespace.anagrpid.get(),
             noiob_blocks: namespace.noiob.get(),
-            npdg_blocks: if granularity {
-                u32::from(namespace.npdg.get()) + 1
-            } else {
-                1
-            },
+            npdg_blocks: if granularity { u32::from(namespace.npdg.get()) + 1 } else { 1 },
             deallocated_reads_zeroes: namespace.dlfeat & 7 == IdentifyNamespace::DLFEAT_READ_ZEROES,
             write_zeroes_deallocates: namespace.dlfeat & IdentifyNamespace::DLFEAT_DEAC != 0,
         }
@@ -112,10 +105,7 @@ impl NamespaceIdentity {
             return Err(IdentityMismatch::Blocks(self.blocks, other.blocks));
         }
         if self.block_bytes != other.block_bytes {
-            return Err(IdentityMismatch::BlockBytes(
-                self.block_bytes,
-                other.block_bytes,
-            ));
+            return Err(IdentityMismatch::BlockBytes(self.block_bytes, other.block_bytes));
         }
         Ok(())
     }
@@ -141,65 +131,23 @@ mod tests {
         let mut data = IdentifyNamespace::blank();
         data.nsze = 100.into();
         data.nmic = 1;
-        let descriptors = NamespaceDescriptors {
-            uuid: Some([7; 16]),
-            ..Default::default()
-        };
+        let descriptors = NamespaceDescriptors { uuid: Some([7; 16]), ..Default::default() };
         let ours = NamespaceIdentity::new(1, 512, &data, &descriptors);
-        assert_eq!(
-            (ours.check_same(&ours), ours.check_multipath()),
-            (Ok(()), Ok(()))
-        );
+        assert_eq!((ours.check_same(&ours), ours.check_multipath()), (Ok(()), Ok(())));
         let cases = [
-            (
-                NamespaceIdentity { nsid: 2, ..ours },
-                IdentityMismatch::Nsid(1, 2),
-            ),
-            (
-                NamespaceIdentity {
-                    uuid: [8; 16],
-                    ..ours
-                },
-                IdentityMismatch::Identifier,
-            ),
-            (
-                NamespaceIdentity {
-                    eui64: [8; 8],
-                    ..ours
-                },
-                IdentityMismatch::Identifier,
-            ),
-            (
-                NamespaceIdentity { csi: 2, ..ours },
-                IdentityMismatch::CommandSet(0, 2),
-            ),
-            (
-                NamespaceIdentity { blocks: 99, ..ours },
-                IdentityMismatch::Blocks(100, 99),
-            ),
-            (
-                NamespaceIdentity {
-                    block_bytes: 4096,
-                    ..ours
-                },
-                IdentityMismatch::BlockBytes(512, 4096),
-            ),
+            (NamespaceIdentity { nsid: 2, ..ours }, IdentityMismatch::Nsid(1, 2)),
+            (NamespaceIdentity { uuid: [8; 16], ..ours }, IdentityMismatch::Identifier),
+            (NamespaceIdentity { eui64: [8; 8], ..ours }, IdentityMismatch::Identifier),
+            (NamespaceIdentity { csi: 2, ..ours }, IdentityMismatch::CommandSet(0, 2)),
+            (NamespaceIdentity { blocks: 99, ..ours }, IdentityMismatch::Blocks(100, 99)),
+            (NamespaceIdentity { block_bytes: 4096, ..ours }, IdentityMismatch::BlockBytes(512, 4096)),
         ];
         for (theirs, mismatch) in cases {
             assert_eq!(ours.check_same(&theirs), Err(mismatch));
         }
-        let unshared = NamespaceIdentity {
-            shared: false,
-            ..ours
-        };
+        let unshared = NamespaceIdentity { shared: false, ..ours };
         assert_eq!(unshared.check_multipath(), Err(IdentityMismatch::NotShared));
-        let anonymous = NamespaceIdentity {
-            uuid: [0; 16],
-            ..ours
-        };
-        assert_eq!(
-            anonymous.check_multipath(),
-            Err(IdentityMismatch::Unidentified)
-        );
+        let anonymous = NamespaceIdentity { uuid: [0; 16], ..ours };
+        assert_eq!(anonymous.check_multipath(), Err(IdentityMismatch::Unidentified));
     }
 }

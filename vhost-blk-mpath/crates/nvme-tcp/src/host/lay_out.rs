@@ -1,13 +1,9 @@
 //! Sending: capsules, and the data R2Ts ask for.
 
-use super::pair::{
-    Data, Job, OWNER_CONNECT, PairConfig, Phase, QueuePair, R2T_LIMIT, Source, Transfer,
-};
+use super::pair::{Data, Job, OWNER_CONNECT, PairConfig, Phase, QueuePair, R2T_LIMIT, Source, Transfer};
 use super::slots::{Direction, Slot};
 use super::transmit::{COPY_MAX, Stage};
-use crate::wire::{
-    Connect, ConnectData, Digest, FabricsCommand, Framing, H2cData, IcReq, Pdu, Sgl,
-};
+use crate::wire::{Connect, ConnectData, Digest, FabricsCommand, Framing, H2cData, IcReq, Pdu, Sgl};
 
 /// An `H2CData` whose header is laid out and whose data are being copied. It may take several calls: Linux' target
 /// computes data digests over whole commands, so an R2T must not be answered by more PDUs than MAXH2CDATA asks for.
@@ -36,11 +32,7 @@ impl QueuePair {
     pub(super) fn fill_tx(&mut self, stage: &mut Stage<'_>, source: &mut impl Source) {
         match self.phase {
             Phase::SendIcReq if stage.room().is_some() => {
-                let icreq = IcReq {
-                    hpda: 0,
-                    digests: self.config.digests,
-                    maxr2t: u32::from(R2T_LIMIT) - 1,
-                };
+                let icreq = IcReq { hpda: 0, digests: self.config.digests, maxr2t: u32::from(R2T_LIMIT) - 1 };
                 stage.staged(|out| Pdu::IcReq(icreq).emit(&Framing::default(), &[], out));
                 self.phase = Phase::AwaitIcResp;
             }
@@ -64,21 +56,9 @@ impl QueuePair {
     }
 
     fn lay_out_connect(&mut self, stage: &mut Stage<'_>) {
-        let PairConfig {
-            qid,
-            entries,
-            host,
-            subnqn,
-            cntlid,
-            kato,
-            ..
-        } = &self.config;
-        let data = ConnectData {
-            hostid: host.hostid,
-            cntlid: *cntlid,
-            subnqn: subnqn.clone(),
-            hostnqn: host.hostnqn.clone(),
-        };
+        let PairConfig { qid, entries, host, subnqn, cntlid, kato, .. } = &self.config;
+        let data =
+            ConnectData { hostid: host.hostid, cntlid: *cntlid, subnqn: subnqn.clone(), hostnqn: host.hostnqn.clone() };
         let command = FabricsCommand::Connect(Connect {
             qid: *qid,
             sqsize: entries - 1,
@@ -95,41 +75,22 @@ impl QueuePair {
             transfers: 0,
             corrupted: false,
         };
-        let cid = self
-            .slots
-            .insert(slot)
-            .expect("no command is in flight before Connect");
+        let cid = self.slots.insert(slot).expect("no command is in flight before Connect");
         let sqe = command.to_sqe(cid, Sgl::InCapsule { offset: 0, length });
         stage.staged(|out| Pdu::CapsuleCmd(sqe).emit(&self.tx, &data.emit(), out));
     }
 
     fn lay_out_capsule(&mut self, stage: &mut Stage<'_>, job: Job, source: &impl Source) {
-        let Job {
-            owner,
-            mut sqe,
-            data,
-        } = job;
+        let Job { owner, mut sqe, data } = job;
         let (direction, base, length) = match data {
             Data::None => (Direction::None, 0, 0),
             Data::In { offset, length } => (Direction::In, offset, length),
             Data::Out { offset, length } => (Direction::Out, offset, length),
         };
-        let in_capsule =
-            direction == Direction::Out && length <= self.config.in_capsule_bytes.min(COPY_MAX);
-        let (sgl, carried) = if in_capsule {
-            (Sgl::InCapsule { offset: 0, length }, length)
-        } else {
-            (Sgl::Transport { length }, 0)
-        };
-        let slot = Slot {
-            owner,
-            direction,
-            base,
-            length,
-            moved: carried,
-            transfers: 0,
-            corrupted: false,
-        };
+        let in_capsule = direction == Direction::Out && length <= self.config.in_capsule_bytes.min(COPY_MAX);
+        let (sgl, carried) =
+            if in_capsule { (Sgl::InCapsule { offset: 0, length }, length) } else { (Sgl::Transport { length }, 0) };
+        let slot = Slot { owner, direction, base, length, moved: carried, transfers: 0, corrupted: false };
         let cid = self.slots.insert(slot).expect("checked by the caller");
         sqe.cid = cid.into();
         sqe.dptr = sgl.emit();
@@ -145,40 +106,18 @@ impl QueuePair {
 
     fn lay_out_transfers(&mut self, stage: &mut Stage<'_>, source: &impl Source) {
         while let (Some(transfer), Some(_)) = (self.transfers.front_mut(), stage.room()) {
-            let Transfer {
-                cid,
-                ttag,
-                offset,
-                remaining,
-            } = *transfer;
+            let Transfer { cid, ttag, offset, remaining } = *transfer;
             let length = remaining.min(self.maxh2cdata);
             let last = length == remaining;
             transfer.offset += length;
             transfer.remaining -= length;
-            let slot = self
-                .slots
-                .get_mut(cid)
-                .expect("transfers end with their command");
+            let slot = self.slots.get_mut(cid).expect("transfers end with their command");
             let (owner, at) = (slot.owner, slot.base + offset);
-            let header = Pdu::H2cData(H2cData {
-                cid,
-                ttag,
-                offset,
-                length,
-                last,
-            });
+            let header = Pdu::H2cData(H2cData { cid, ttag, offset, length, last });
             stage.staged(|out| header.emit_header(&self.tx, length, out));
             if self.tx.digests.data || length <= COPY_MAX {
                 let digest = self.tx.digests.data.then(Digest::default);
-                self.copying = Some(Copying {
-                    cid,
-                    owner,
-                    at,
-                    left: length,
-                    digest,
-                    last,
-                    abandoned: false,
-                });
+                self.copying = Some(Copying { cid, owner, at, left: length, digest, last, abandoned: false });
                 if !self.go_on_copying(stage, source) {
                     return;
                 }
@@ -220,12 +159,7 @@ impl QueuePair {
             }
             stage.staged(|out| out.extend_from_slice(&digest.emit()));
         }
-        let Copying {
-            cid,
-            last,
-            abandoned,
-            ..
-        } = *copying;
+        let Copying { cid, last, abandoned, .. } = *copying;
         self.copying = None;
         if last && !abandoned {
             self.end_transfer(cid);
@@ -235,15 +169,9 @@ impl QueuePair {
 
     /// The first transfer is laid out to its end.
     fn end_transfer(&mut self, cid: u16) {
-        self.slots
-            .get_mut(cid)
-            .expect("transfers end with their command")
-            .transfers -= 1;
+        self.slots.get_mut(cid).expect("transfers end with their command").transfers -= 1;
         let ended = self.transfers.pop_front();
-        assert!(
-            ended.is_some_and(|transfer| transfer.cid == cid),
-            "transfers are answered in order"
-        );
+        assert!(ended.is_some_and(|transfer| transfer.cid == cid), "transfers are answered in order");
     }
 }
 

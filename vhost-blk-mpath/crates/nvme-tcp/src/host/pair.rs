@@ -13,9 +13,7 @@ use super::lay_out::Copying;
 use super::receive::Receiver;
 use super::request::Tag;
 use super::slots::{Slot, Slots};
-use crate::wire::{
-    CNTLID_ANY, ConnectField, ConnectResult, Digests, Framing, IcResp, Nqn, R2t, Sqe, Status,
-};
+use crate::wire::{CNTLID_ANY, ConnectField, ConnectResult, Digests, Framing, IcResp, Nqn, R2t, Sqe, Status};
 
 /// R2Ts a controller may have outstanding for one command.
 pub(super) const R2T_LIMIT: u8 = 4;
@@ -134,20 +132,10 @@ impl QueuePair {
     pub(super) fn on_icresp(&mut self, icresp: IcResp) -> Result<(), QueueError> {
         let asked = self.config.digests;
         if icresp.digests != asked {
-            return Err(ConnectError::Digests {
-                asked,
-                got: icresp.digests,
-            }
-            .into());
+            return Err(ConnectError::Digests { asked, got: icresp.digests }.into());
         }
-        self.tx = Framing {
-            digests: asked,
-            alignment: icresp.cpda,
-        };
-        self.rx = Framing {
-            digests: asked,
-            alignment: 0,
-        };
+        self.tx = Framing { digests: asked, alignment: icresp.cpda };
+        self.rx = Framing { digests: asked, alignment: 0 };
         self.maxh2cdata = icresp.maxh2cdata;
         self.phase = Phase::SendConnect;
         Ok(())
@@ -155,18 +143,8 @@ impl QueuePair {
 
     /// A checked R2T.
     pub(super) fn on_r2t(&mut self, r2t: &R2t) {
-        let R2t {
-            cid,
-            ttag,
-            offset,
-            length,
-        } = *r2t;
-        self.transfers.push_back(Transfer {
-            cid,
-            ttag,
-            offset,
-            remaining: length,
-        });
+        let R2t { cid, ttag, offset, length } = *r2t;
+        self.transfers.push_back(Transfer { cid, ttag, offset, remaining: length });
     }
 
     /// A command that was in flight has ended.
@@ -194,29 +172,17 @@ impl QueuePair {
 
     fn on_connected(&mut self, status: Status, result: u64) -> Result<(), QueueError> {
         if status.is(Status::CONNECT_INVALID_PARAMETERS) {
-            return Err(ConnectError::InvalidParameters {
-                field: ConnectField::from_result(result),
-            }
-            .into());
+            return Err(ConnectError::InvalidParameters { field: ConnectField::from_result(result) }.into());
         }
-        status
-            .result()
-            .map_err(|status| ConnectError::Rejected { status })?;
-        let ConnectResult {
-            cntlid,
-            authentication_required,
-            secure_channel_required,
-        } = ConnectResult::from_result(result);
+        status.result().map_err(|status| ConnectError::Rejected { status })?;
+        let ConnectResult { cntlid, authentication_required, secure_channel_required } =
+            ConnectResult::from_result(result);
         if authentication_required || secure_channel_required {
             return Err(ConnectError::AuthenticationRequired.into());
         }
         let wanted = self.config.cntlid;
         if wanted != CNTLID_ANY && wanted != cntlid {
-            return Err(ConnectError::WrongController {
-                wanted,
-                got: cntlid,
-            }
-            .into());
+            return Err(ConnectError::WrongController { wanted, got: cntlid }.into());
         }
         self.cntlid = cntlid;
         self.phase = Phase::Ready;

@@ -32,16 +32,7 @@ impl HostQueue {
     /// A queue on a fresh connection.
     pub fn new(config: QueueConfig) -> Result<Self, ConfigError> {
         config.check()?;
-        let QueueConfig {
-            qid,
-            entries,
-            host,
-            subnqn,
-            cntlid,
-            digests,
-            nsid,
-            limits,
-        } = config;
+        let QueueConfig { qid, entries, host, subnqn, cntlid, digests, nsid, limits } = config;
         let capacity = entries - 1;
         Ok(Self {
             pair: QueuePair::new(PairConfig {
@@ -83,10 +74,7 @@ impl HostQueue {
 
     /// Takes a request. It is cut into as many commands as the limits ask for, and ends with one completion.
     pub fn submit(&mut self, tag: Tag, command: IoCommand) -> Result<(), SubmitError> {
-        debug_assert!(
-            self.requests.iter().all(|request| request.tag != tag),
-            "tag {tag:?} is in flight"
-        );
+        debug_assert!(self.requests.iter().all(|request| request.tag != tag), "tag {tag:?} is in flight");
         if !self.is_ready() {
             return Err(SubmitError::NotReady);
         }
@@ -95,10 +83,7 @@ impl HostQueue {
         if self.requests.len() + self.completions.len() >= self.requests.capacity() {
             return Err(SubmitError::Full);
         }
-        let index = self
-            .requests
-            .insert(tag, command)
-            .ok_or(SubmitError::Full)?;
+        let index = self.requests.insert(tag, command).ok_or(SubmitError::Full)?;
         self.pending.push_back(index);
         Ok(())
     }
@@ -111,15 +96,8 @@ impl HostQueue {
         if blocks == 0 {
             return Err(SubmitError::Empty);
         }
-        if slba
-            .checked_add(blocks.into())
-            .is_none_or(|end| end > namespace_blocks)
-        {
-            return Err(SubmitError::OutOfRange {
-                slba,
-                blocks,
-                namespace_blocks,
-            });
+        if slba.checked_add(blocks.into()).is_none_or(|end| end > namespace_blocks) {
+            return Err(SubmitError::OutOfRange { slba, blocks, namespace_blocks });
         }
         let moves_data = matches!(command, IoCommand::Read { .. } | IoCommand::Write { .. });
         if moves_data && blocks.checked_mul(self.limits.block_bytes).is_none() {
@@ -135,12 +113,7 @@ impl HostQueue {
     /// larger for more in one call. All other payloads are named. What is laid out counts as handed to the socket; the
     /// caller must send it all, in order. A request may complete, with an error, before a payload it named has
     /// been sent; the memory must stay readable until then.
-    pub fn fill_tx(
-        &mut self,
-        staging: &mut Vec<u8>,
-        source: &impl PayloadSource,
-        plan: &mut Vec<TxPart>,
-    ) {
+    pub fn fill_tx(&mut self, staging: &mut Vec<u8>, source: &impl PayloadSource, plan: &mut Vec<TxPart>) {
         let mut outbound = Outbound {
             requests: &mut self.requests,
             pending: &mut self.pending,
@@ -148,8 +121,7 @@ impl HostQueue {
             limits: &self.limits,
             payload: source,
         };
-        self.pair
-            .fill_tx(&mut Stage { staging, plan }, &mut outbound);
+        self.pair.fill_tx(&mut Stage { staging, plan }, &mut outbound);
     }
 
     /// Takes bytes off the connection, broken anywhere. After an error the connection is over.
@@ -167,11 +139,7 @@ impl HostQueue {
     #[must_use]
     pub fn direct(&mut self) -> Option<DirectRecv> {
         let (owner, offset, len) = self.pair.direct()?;
-        Some(DirectRecv {
-            tag: self.requests.get(owner).tag,
-            offset,
-            len,
-        })
+        Some(DirectRecv { tag: self.requests.get(owner).tag, offset, len })
     }
 
     /// `bytes` bytes, at most what [`direct`](Self::direct) said last, were received to their place.
@@ -192,21 +160,12 @@ impl HostQueue {
 
     /// The connection is lost: every request without a fetched completion, once each.
     pub fn into_lost(self) -> impl Iterator<Item = Lost> {
-        let unfetched: Vec<Lost> = self
-            .completions
-            .iter()
-            .map(|done| Lost {
-                tag: done.tag,
-                indeterminate: false,
-            })
-            .collect();
+        let unfetched: Vec<Lost> =
+            self.completions.iter().map(|done| Lost { tag: done.tag, indeterminate: false }).collect();
         let in_flight: Vec<Lost> = self
             .requests
             .iter()
-            .map(|request| Lost {
-                tag: request.tag,
-                indeterminate: request.command.is_mutating() && request.live > 0,
-            })
+            .map(|request| Lost { tag: request.tag, indeterminate: request.command.is_mutating() && request.live > 0 })
             .collect();
         unfetched.into_iter().chain(in_flight)
     }
@@ -279,19 +238,12 @@ impl<S: PayloadSink> Events for Inbound<'_, S> {
             if !request.exhausted {
                 // The rest is not worth issuing. It is the first one pending, as only that one has issued anything.
                 request.exhausted = true;
-                assert_eq!(
-                    self.pending.pop_front(),
-                    Some(owner),
-                    "requests issue in order"
-                );
+                assert_eq!(self.pending.pop_front(), Some(owner), "requests issue in order");
             }
         }
         if request.live == 0 && request.exhausted {
             let result = request.error.map_or(Ok(()), Err);
-            self.completions.push_back(Completion {
-                tag: request.tag,
-                result,
-            });
+            self.completions.push_back(Completion { tag: request.tag, result });
             self.requests.remove(owner);
         }
     }

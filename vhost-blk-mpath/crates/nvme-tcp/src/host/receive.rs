@@ -46,41 +46,24 @@ pub(super) struct Receiver {
 
 impl Receiver {
     pub(super) const fn new() -> Self {
-        Self {
-            header: HeaderBuffer::new(),
-            incoming: None,
-        }
+        Self { header: HeaderBuffer::new(), incoming: None }
     }
 }
 
 impl QueuePair {
     /// Takes bytes off the connection. After an error the pair has failed, and says the same again.
-    pub(super) fn receive(
-        &mut self,
-        bytes: &[u8],
-        events: &mut impl Events,
-    ) -> Result<(), QueueError> {
+    pub(super) fn receive(&mut self, bytes: &[u8], events: &mut impl Events) -> Result<(), QueueError> {
         if let Phase::Failed(error) = self.phase {
             return Err(error);
         }
-        self.take(bytes, events)
-            .inspect_err(|&error| self.phase = Phase::Failed(error))
+        self.take(bytes, events).inspect_err(|&error| self.phase = Phase::Failed(error))
     }
 
     /// Owner, offset and length of what may be received in place.
     pub(super) fn direct(&mut self) -> Option<(u16, u32, u32)> {
         match self.receiver.incoming {
-            Some(Incoming {
-                cid,
-                pad: 0,
-                left,
-                digest: None,
-                ..
-            }) if !matches!(self.phase, Phase::Failed(_)) => {
-                let slot = self
-                    .slots
-                    .get_mut(cid)
-                    .expect("data end before their command");
+            Some(Incoming { cid, pad: 0, left, digest: None, .. }) if !matches!(self.phase, Phase::Failed(_)) => {
+                let slot = self.slots.get_mut(cid).expect("data end before their command");
                 Some((slot.owner, slot.base + slot.moved, left))
             }
             _ => None,
@@ -88,28 +71,13 @@ impl QueuePair {
     }
 
     /// `count` bytes, at most what `direct` said, were received in place.
-    pub(super) fn received_direct(
-        &mut self,
-        count: u32,
-        events: &mut impl Events,
-    ) -> Result<(), QueueError> {
-        let incoming = self
-            .receiver
-            .incoming
-            .as_mut()
-            .expect("direct() has said so");
-        assert!(
-            count <= incoming.left && incoming.digest.is_none(),
-            "direct() has said how many"
-        );
+    pub(super) fn received_direct(&mut self, count: u32, events: &mut impl Events) -> Result<(), QueueError> {
+        let incoming = self.receiver.incoming.as_mut().expect("direct() has said so");
+        assert!(count <= incoming.left && incoming.digest.is_none(), "direct() has said how many");
         incoming.left -= count;
         let cid = incoming.cid;
-        self.slots
-            .get_mut(cid)
-            .expect("data end before their command")
-            .moved += count;
-        self.end_of_data(events)
-            .inspect_err(|&error| self.phase = Phase::Failed(error))
+        self.slots.get_mut(cid).expect("data end before their command").moved += count;
+        self.end_of_data(events).inspect_err(|&error| self.phase = Phase::Failed(error))
     }
 
     fn take(&mut self, mut bytes: &[u8], events: &mut impl Events) -> Result<(), QueueError> {
@@ -131,10 +99,7 @@ impl QueuePair {
         incoming.pad -= padding.len() as u32;
         let data = split_front(bytes, if incoming.pad == 0 { incoming.left } else { 0 });
         if !data.is_empty() {
-            let slot = self
-                .slots
-                .get_mut(incoming.cid)
-                .expect("data end before their command");
+            let slot = self.slots.get_mut(incoming.cid).expect("data end before their command");
             events.scatter(slot.owner, slot.base + slot.moved, data);
             slot.moved += data.len() as u32;
             incoming.left -= data.len() as u32;
@@ -157,104 +122,53 @@ impl QueuePair {
         let Some(incoming) = self.receiver.incoming else {
             return Ok(());
         };
-        if incoming.left > 0
-            || incoming
-                .digest
-                .is_some_and(|digest| digest.len < Digest::LEN)
-        {
+        if incoming.left > 0 || incoming.digest.is_some_and(|digest| digest.len < Digest::LEN) {
             return Ok(());
         }
         self.receiver.incoming = None;
-        if incoming
-            .digest
-            .is_some_and(|digest| digest.computed.emit() != digest.received)
-        {
-            self.slots
-                .get_mut(incoming.cid)
-                .expect("data end before their command")
-                .corrupted = true;
+        if incoming.digest.is_some_and(|digest| digest.computed.emit() != digest.received) {
+            self.slots.get_mut(incoming.cid).expect("data end before their command").corrupted = true;
         }
-        if incoming.success {
-            self.end(PduType::C2hData, incoming.cid, Status::SUCCESS, 0, events)
-        } else {
-            Ok(())
-        }
+        if incoming.success { self.end(PduType::C2hData, incoming.cid, Status::SUCCESS, 0, events) } else { Ok(()) }
     }
 
     fn on_pdu(&mut self, head: &Head, events: &mut impl Events) -> Result<(), QueueError> {
         match (head.pdu, self.phase) {
-            (Pdu::C2hTermReq(term), _) => Err(ProtocolError::Terminated {
-                fes: term.fes,
-                fei: term.fei,
-            }
-            .into()),
+            (Pdu::C2hTermReq(term), _) => Err(ProtocolError::Terminated { fes: term.fes, fei: term.fei }.into()),
             (Pdu::IcResp(icresp), Phase::AwaitIcResp) => self.on_icresp(icresp),
-            (Pdu::CapsuleResp(cqe), Phase::AwaitConnect | Phase::Ready) => self.end(
-                PduType::CapsuleResp,
-                cqe.cid.get(),
-                cqe.status(),
-                cqe.result.get(),
-                events,
-            ),
+            (Pdu::CapsuleResp(cqe), Phase::AwaitConnect | Phase::Ready) => {
+                self.end(PduType::CapsuleResp, cqe.cid.get(), cqe.status(), cqe.result.get(), events)
+            }
             (Pdu::C2hData(data), Phase::Ready) => Ok(self.on_data(&data, &head.layout)?),
             (Pdu::R2t(r2t), Phase::Ready) => {
                 self.check_r2t(&r2t)?;
                 self.on_r2t(&r2t);
                 Ok(())
             }
-            (other, _) => Err(ProtocolError::UnexpectedPdu {
-                pdu: other.pdu_type(),
-            }
-            .into()),
+            (other, _) => Err(ProtocolError::UnexpectedPdu { pdu: other.pdu_type() }.into()),
         }
     }
 
     fn on_data(&mut self, data: &C2hData, layout: &Layout) -> Result<(), ProtocolError> {
-        let C2hData {
-            cid,
-            offset,
-            length,
-            success,
-            ..
-        } = *data;
+        let C2hData { cid, offset, length, success, .. } = *data;
         let pdu = PduType::C2hData;
-        let slot = self
-            .slots
-            .get_mut(cid)
-            .ok_or(ProtocolError::UnknownCid { pdu, cid })?;
+        let slot = self.slots.get_mut(cid).ok_or(ProtocolError::UnknownCid { pdu, cid })?;
         check_move(slot, Direction::In, pdu, cid, offset, length)?;
         let digest = layout.data_digest.then(IncomingDigest::default);
-        self.receiver.incoming = Some(Incoming {
-            cid,
-            success,
-            pad: layout.pad_len,
-            left: length,
-            digest,
-        });
+        self.receiver.incoming = Some(Incoming { cid, success, pad: layout.pad_len, left: length, digest });
         Ok(())
     }
 
     fn check_r2t(&mut self, r2t: &R2t) -> Result<(), ProtocolError> {
-        let R2t {
-            cid,
-            offset,
-            length,
-            ..
-        } = *r2t;
+        let R2t { cid, offset, length, .. } = *r2t;
         let pdu = PduType::R2t;
-        let slot = self
-            .slots
-            .get_mut(cid)
-            .ok_or(ProtocolError::UnknownCid { pdu, cid })?;
+        let slot = self.slots.get_mut(cid).ok_or(ProtocolError::UnknownCid { pdu, cid })?;
         if length == 0 {
             return Err(ProtocolError::EmptyR2t { cid });
         }
         check_move(slot, Direction::Out, pdu, cid, offset, length)?;
         if slot.transfers >= R2T_LIMIT {
-            return Err(ProtocolError::R2tLimit {
-                cid,
-                limit: R2T_LIMIT,
-            });
+            return Err(ProtocolError::R2tLimit { cid, limit: R2T_LIMIT });
         }
         slot.moved += length;
         slot.transfers += 1;
@@ -271,31 +185,14 @@ impl QueuePair {
         events: &mut impl Events,
     ) -> Result<(), QueueError> {
         // Checked before the slot is freed, so that what breaks the protocol stays in flight, and is reported lost.
-        let slot = *self
-            .slots
-            .get_mut(cid)
-            .ok_or(ProtocolError::UnknownCid { pdu, cid })?;
-        let Slot {
-            moved,
-            length,
-            transfers,
-            ..
-        } = slot;
+        let slot = *self.slots.get_mut(cid).ok_or(ProtocolError::UnknownCid { pdu, cid })?;
+        let Slot { moved, length, transfers, .. } = slot;
         if status.is_success() && (moved != length || transfers > 0) {
-            return Err(ProtocolError::ShortData {
-                cid,
-                moved,
-                total: length,
-            }
-            .into());
+            return Err(ProtocolError::ShortData { cid, moved, total: length }.into());
         }
         self.slots.remove(cid);
         let corrupted = status.is_success() && slot.corrupted;
-        let status = if corrupted {
-            Status::TRANSIENT_TRANSPORT_ERROR
-        } else {
-            status
-        };
+        let status = if corrupted { Status::TRANSIENT_TRANSPORT_ERROR } else { status };
         self.on_ended(cid, &slot, status, result, events)
     }
 }
@@ -313,21 +210,10 @@ fn check_move(
         return Err(ProtocolError::WrongDirection { pdu, cid });
     }
     if offset != slot.moved {
-        return Err(ProtocolError::Offset {
-            pdu,
-            cid,
-            expected: slot.moved,
-            got: offset,
-        });
+        return Err(ProtocolError::Offset { pdu, cid, expected: slot.moved, got: offset });
     }
     if length > slot.length - slot.moved {
-        return Err(ProtocolError::Overrun {
-            pdu,
-            cid,
-            offset,
-            length,
-            total: slot.length,
-        });
+        return Err(ProtocolError::Overrun { pdu, cid, offset, length, total: slot.length });
     }
     Ok(())
 }

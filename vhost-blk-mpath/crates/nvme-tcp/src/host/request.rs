@@ -141,10 +141,7 @@ pub(super) struct Requests {
 
 impl Requests {
     pub(super) fn new(capacity: u16) -> Self {
-        Self {
-            entries: vec![None; capacity.into()],
-            free: (0..capacity).rev().collect(),
-        }
+        Self { entries: vec![None; capacity.into()], free: (0..capacity).rev().collect() }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -157,28 +154,18 @@ impl Requests {
 
     pub(super) fn insert(&mut self, tag: Tag, command: IoCommand) -> Option<u16> {
         let index = self.free.pop()?;
-        self.entries[usize::from(index)] = Some(Request {
-            tag,
-            command,
-            issued: 0,
-            live: 0,
-            exhausted: false,
-            error: None,
-        });
+        self.entries[usize::from(index)] =
+            Some(Request { tag, command, issued: 0, live: 0, exhausted: false, error: None });
         Some(index)
     }
 
     /// The request of an index that is in use; indices come from our own tables, never from the wire.
     pub(super) fn get(&self, index: u16) -> &Request {
-        self.entries[usize::from(index)]
-            .as_ref()
-            .expect("index of a request in flight")
+        self.entries[usize::from(index)].as_ref().expect("index of a request in flight")
     }
 
     pub(super) fn get_mut(&mut self, index: u16) -> &mut Request {
-        self.entries[usize::from(index)]
-            .as_mut()
-            .expect("index of a request in flight")
+        self.entries[usize::from(index)].as_mut().expect("index of a request in flight")
     }
 
     pub(super) fn remove(&mut self, index: u16) {

@@ -51,16 +51,8 @@ pub(super) struct Slots {
 impl Slots {
     /// `count` slots, at most [`QUEUE_ENTRIES_MAX`](super::QUEUE_ENTRIES_MAX).
     pub(super) fn new(count: u16) -> Self {
-        let entries = (0..count)
-            .map(|index| Entry {
-                cid: index,
-                slot: None,
-            })
-            .collect();
-        Self {
-            entries,
-            free: (0..count).rev().collect(),
-        }
+        let entries = (0..count).map(|index| Entry { cid: index, slot: None }).collect();
+        Self { entries, free: (0..count).rev().collect() }
     }
 
     pub(super) fn has_free(&self) -> bool {
@@ -79,11 +71,7 @@ impl Slots {
     /// The command in flight with a CID off the wire.
     pub(super) fn get_mut(&mut self, cid: u16) -> Option<&mut Slot> {
         let entry = self.entries.get_mut(usize::from(cid & INDEX_MASK))?;
-        if entry.cid == cid {
-            entry.slot.as_mut()
-        } else {
-            None
-        }
+        if entry.cid == cid { entry.slot.as_mut() } else { None }
     }
 
     /// Ends the command with a CID off the wire.
@@ -103,15 +91,8 @@ impl Slots {
 mod tests {
     use super::*;
 
-    const SLOT: Slot = Slot {
-        owner: 3,
-        direction: Direction::None,
-        base: 0,
-        length: 0,
-        moved: 0,
-        transfers: 0,
-        corrupted: false,
-    };
+    const SLOT: Slot =
+        Slot { owner: 3, direction: Direction::None, base: 0, length: 0, moved: 0, transfers: 0, corrupted: false };
 
     #[test]
     fn a_cid_names_one_generation_only() {
@@ -121,9 +102,7 @@ mod tests {
         assert!(slots.remove(first).is_none(), "completed twice");
         let second = slots.insert(SLOT).unwrap();
         assert_eq!(first & INDEX_MASK, second & INDEX_MASK);
-        assert!(
-            first != second && slots.get_mut(first).is_none() && slots.get_mut(second).is_some()
-        );
+        assert!(first != second && slots.get_mut(first).is_none() && slots.get_mut(second).is_some());
         assert!(slots.insert(SLOT).is_some());
         assert!(!slots.has_free() && slots.insert(SLOT).is_none());
         for cid in [2, INDEX_MASK, u16::MAX] {

@@ -15,67 +15,22 @@ pub(super) fn next_command(request: &Request, limits: &IoLimits) -> (NvmCommand,
         IoCommand::Flush => (NvmCommand::Flush, Data::None, 0),
         IoCommand::Read { slba, blocks } => {
             let blocks = transfer_blocks(limits, at(slba), blocks - done);
-            let data = Data::In {
-                offset: data_offset(),
-                length: blocks * limits.block_bytes,
-            };
-            (
-                NvmCommand::Read {
-                    slba: at(slba),
-                    blocks,
-                },
-                data,
-                blocks,
-            )
+            let data = Data::In { offset: data_offset(), length: blocks * limits.block_bytes };
+            (NvmCommand::Read { slba: at(slba), blocks }, data, blocks)
         }
         IoCommand::Write { slba, blocks, fua } => {
             let blocks = transfer_blocks(limits, at(slba), blocks - done);
-            let data = Data::Out {
-                offset: data_offset(),
-                length: blocks * limits.block_bytes,
-            };
-            (
-                NvmCommand::Write {
-                    slba: at(slba),
-                    blocks,
-                    fua,
-                },
-                data,
-                blocks,
-            )
+            let data = Data::Out { offset: data_offset(), length: blocks * limits.block_bytes };
+            (NvmCommand::Write { slba: at(slba), blocks, fua }, data, blocks)
         }
-        IoCommand::WriteZeroes {
-            slba,
-            blocks,
-            deallocate,
-            fua,
-        } => {
+        IoCommand::WriteZeroes { slba, blocks, deallocate, fua } => {
             // MDTS and NOIOB are about data transfers; there is none here (NVM Command Set 3.2.8).
             let blocks = (blocks - done).min(BLOCKS_MAX);
-            (
-                NvmCommand::WriteZeroes {
-                    slba: at(slba),
-                    blocks,
-                    deallocate,
-                    fua,
-                },
-                Data::None,
-                blocks,
-            )
+            (NvmCommand::WriteZeroes { slba: at(slba), blocks, deallocate, fua }, Data::None, blocks)
         }
         IoCommand::Deallocate { blocks, .. } => {
-            let data = Data::Out {
-                offset: 0,
-                length: DsmRange::LEN as u32,
-            };
-            (
-                NvmCommand::DatasetManagement {
-                    ranges: 1,
-                    deallocate: true,
-                },
-                data,
-                blocks,
-            )
+            let data = Data::Out { offset: 0, length: DsmRange::LEN as u32 };
+            (NvmCommand::DatasetManagement { ranges: 1, deallocate: true }, data, blocks)
         }
     }
 }
@@ -95,15 +50,8 @@ pub(super) fn issue(index: u16, request: &mut Request, nsid: u32, limits: &IoLim
     let (command, data, blocks) = next_command(request, limits);
     request.issued += blocks;
     request.live += 1;
-    request.exhausted = request
-        .command
-        .range()
-        .is_none_or(|(_, total)| request.issued == total);
-    Job {
-        owner: index,
-        sqe: command.to_sqe(0, nsid, crate::wire::Sgl::NONE),
-        data,
-    }
+    request.exhausted = request.command.range().is_none_or(|(_, total)| request.issued == total);
+    Job { owner: index, sqe: command.to_sqe(0, nsid, crate::wire::Sgl::NONE), data }
 }
 
 #[cfg(test)]
@@ -113,15 +61,13 @@ mod tests {
     use proptest::prelude::*;
 
     fn any_limits() -> impl Strategy<Value = IoLimits> {
-        (9u32..=12, 0u32..12, prop_oneof![Just(0u16), 1u16..300]).prop_map(
-            |(shift, mdts, noiob_blocks)| IoLimits {
-                block_bytes: 1 << shift,
-                namespace_blocks: u64::MAX,
-                max_transfer_bytes: 1 << (shift + mdts),
-                in_capsule_bytes: 8192,
-                noiob_blocks,
-            },
-        )
+        (9u32..=12, 0u32..12, prop_oneof![Just(0u16), 1u16..300]).prop_map(|(shift, mdts, noiob_blocks)| IoLimits {
+            block_bytes: 1 << shift,
+            namespace_blocks: u64::MAX,
+            max_transfer_bytes: 1 << (shift + mdts),
+            in_capsule_bytes: 8192,
+            noiob_blocks,
+        })
     }
 
     proptest! {

@@ -6,8 +6,8 @@ use super::command::{CommandToken, TargetCommand};
 use super::controller::{Controller, EventState, Written};
 use super::subsystem::Subsystem;
 use crate::wire::{
-    AdminCommand, AsyncEventMask, Capabilities, ControllerConfiguration, FabricsCommand, FeatureId,
-    LogPage, NumberOfQueues, Opcode, PropertyOffset, PropertySize, Status, Version,
+    AdminCommand, AsyncEventMask, Capabilities, ControllerConfiguration, FabricsCommand, FeatureId, LogPage,
+    NumberOfQueues, Opcode, PropertyOffset, PropertySize, Status, Version,
 };
 
 /// CAP.TO in units of 500 ms. Nothing here takes any time, but a busy machine may.
@@ -48,95 +48,52 @@ pub enum AdminReply {
 impl Subsystem {
     /// Answers a command of controller `cntlid`'s admin queue.
     pub fn admin(&mut self, now: Instant, cntlid: u16, command: TargetCommand) -> AdminReply {
-        let TargetCommand {
-            token,
-            sqe,
-            expects_bytes,
-            ..
-        } = command;
+        let TargetCommand { token, sqe, expects_bytes, .. } = command;
         let fabrics = Opcode(sqe.opcode) == Opcode::FABRICS;
         let outcome = if fabrics {
             FabricsCommand::parse(&sqe).and_then(|command| self.fabrics(now, cntlid, command))
         } else {
-            AdminCommand::parse(&sqe)
-                .and_then(|command| self.admin_command(now, cntlid, command, expects_bytes))
+            AdminCommand::parse(&sqe).and_then(|command| self.admin_command(now, cntlid, command, expects_bytes))
         };
         match outcome {
-            Ok(Outcome::Result(result)) => AdminReply::Done {
-                token,
-                status: Status::SUCCESS,
-                result,
-            },
+            Ok(Outcome::Result(result)) => AdminReply::Done { token, status: Status::SUCCESS, result },
             Ok(Outcome::Data(data)) => AdminReply::Data { token, data },
             Ok(Outcome::Shutdown) => AdminReply::Shutdown { token },
             Ok(Outcome::Hold) => self.hold(cntlid, token),
-            Err(status) => AdminReply::Done {
-                token,
-                status,
-                result: 0,
-            },
+            Err(status) => AdminReply::Done { token, status, result: 0 },
         }
     }
 
     fn hold(&mut self, cntlid: u16, token: CommandToken) -> AdminReply {
         let Some(controller) = self.controllers.get_mut(&cntlid) else {
             let status = Status::COMMAND_SEQUENCE_ERROR.with_dnr();
-            return AdminReply::Done {
-                token,
-                status,
-                result: 0,
-            };
+            return AdminReply::Done { token, status, result: 0 };
         };
         match controller.hold_event_request(token) {
             Ok(()) => AdminReply::Held,
             Err(token) => {
                 let status = Status::ASYNC_EVENT_LIMIT_EXCEEDED;
-                AdminReply::Done {
-                    token,
-                    status,
-                    result: 0,
-                }
+                AdminReply::Done { token, status, result: 0 }
             }
         }
     }
 
     fn controller(&mut self, cntlid: u16) -> Result<&mut Controller, Status> {
-        self.controllers
-            .get_mut(&cntlid)
-            .ok_or(Status::COMMAND_SEQUENCE_ERROR.with_dnr())
+        self.controllers.get_mut(&cntlid).ok_or(Status::COMMAND_SEQUENCE_ERROR.with_dnr())
     }
 
-    fn fabrics(
-        &mut self,
-        now: Instant,
-        cntlid: u16,
-        command: FabricsCommand,
-    ) -> Result<Outcome, Status> {
+    fn fabrics(&mut self, now: Instant, cntlid: u16, command: FabricsCommand) -> Result<Outcome, Status> {
         use PropertySize::{Eight, Four};
         let max_entries = self.config.max_entries;
         let controller = self.controller(cntlid)?;
         let value = match command {
-            FabricsCommand::PropertyGet {
-                size: Eight,
-                offset: PropertyOffset::CAP,
-            } => Capabilities::new(max_entries - 1, READY_TIMEOUT_UNITS).0,
-            FabricsCommand::PropertyGet {
-                size: Four,
-                offset: PropertyOffset::VS,
-            } => VERSION.0.into(),
-            FabricsCommand::PropertyGet {
-                size: Four,
-                offset: PropertyOffset::CC,
-            } => controller.configuration.0.into(),
-            FabricsCommand::PropertyGet {
-                size: Four,
-                offset: PropertyOffset::CSTS,
-            } => controller.status().0.into(),
-            FabricsCommand::PropertySet {
-                size: Four,
-                offset: PropertyOffset::CC,
-                value,
-            } => {
+            FabricsCommand::PropertyGet { size: Eight, offset: PropertyOffset::CAP } => {
+                Capabilities::new(max_entries - 1, READY_TIMEOUT_UNITS).0
+            }
+            FabricsCommand::PropertyGet { size: Four, offset: PropertyOffset::VS } => VERSION.0.into(),
+            FabricsCommand::PropertyGet { size: Four, offset: PropertyOffset::CC } => controller.configuration.0.into(),
+            FabricsCommand::PropertyGet { size: Four, offset: PropertyOffset::CSTS } => controller.status().0.into(),
+            FabricsCommand::PropertySet { size: Four, offset: PropertyOffset::CC, value } => {
                 let value = ControllerConfiguration(value as u32);
                 match controller.write_configuration(now, value) {
                     Written::Plain => 0,
@@ -167,21 +124,12 @@ impl Subsystem {
                 let data = self.identify(cntlid, cns, nsid, csi)?;
                 as_expected(data, expects_bytes)
             }
-            AdminCommand::GetLogPage {
-                lid,
-                nsid,
-                lsp,
-                rae,
-                bytes,
-                offset,
-            } => {
+            AdminCommand::GetLogPage { lid, nsid, lsp, rae, bytes, offset } => {
                 if bytes != u64::from(expects_bytes) {
                     return Err(Status::DATA_SGL_LENGTH_INVALID.with_dnr());
                 }
                 let log = self.log_page(cntlid, lid, nsid, lsp)?;
-                let start = usize::try_from(offset)
-                    .ok()
-                    .filter(|&start| start <= log.len() && start % 4 == 0);
+                let start = usize::try_from(offset).ok().filter(|&start| start <= log.len() && start % 4 == 0);
                 let mut data = log[start.ok_or(Status::INVALID_FIELD.with_dnr())?..].to_vec();
                 data.resize(expects_bytes as usize, 0);
                 if lid == LogPage::ANA && !rae {
@@ -189,14 +137,11 @@ impl Subsystem {
                 }
                 Ok(Outcome::Data(data))
             }
-            AdminCommand::SetFeatures {
-                fid, save, value, ..
-            } => {
+            AdminCommand::SetFeatures { fid, save, value, .. } => {
                 if save {
                     return Err(Status::FEATURE_NOT_SAVEABLE.with_dnr());
                 }
-                self.set_feature(now, cntlid, fid, value)
-                    .map(Outcome::Result)
+                self.set_feature(now, cntlid, fid, value).map(Outcome::Result)
             }
             AdminCommand::GetFeatures { fid, .. } => self.get_feature(cntlid, fid, expects_bytes),
             AdminCommand::KeepAlive => {
@@ -209,13 +154,7 @@ impl Subsystem {
         }
     }
 
-    fn set_feature(
-        &mut self,
-        now: Instant,
-        cntlid: u16,
-        fid: FeatureId,
-        value: u32,
-    ) -> Result<u64, Status> {
+    fn set_feature(&mut self, now: Instant, cntlid: u16, fid: FeatureId, value: u32) -> Result<u64, Status> {
         let max_io_queues = self.config.max_io_queues;
         let controller = self.controller(cntlid)?;
         match fid {
@@ -228,17 +167,9 @@ impl Subsystem {
                     return Err(Status::COMMAND_SEQUENCE_ERROR.with_dnr());
                 }
                 // A queue here is always a pair.
-                let granted = wanted
-                    .submission
-                    .min(wanted.completion)
-                    .min(max_io_queues - 1);
+                let granted = wanted.submission.min(wanted.completion).min(max_io_queues - 1);
                 controller.io_queues_granted = Some(granted + 1);
-                Ok(NumberOfQueues {
-                    submission: granted,
-                    completion: granted,
-                }
-                .to_value()
-                .into())
+                Ok(NumberOfQueues { submission: granted, completion: granted }.to_value().into())
             }
             FeatureId::KEEP_ALIVE_TIMER => {
                 controller.set_keep_alive(now, Duration::from_millis(value.into()));
@@ -256,22 +187,13 @@ impl Subsystem {
         }
     }
 
-    fn get_feature(
-        &mut self,
-        cntlid: u16,
-        fid: FeatureId,
-        expects_bytes: u32,
-    ) -> Result<Outcome, Status> {
+    fn get_feature(&mut self, cntlid: u16, fid: FeatureId, expects_bytes: u32) -> Result<Outcome, Status> {
         let max_io_queues = self.config.max_io_queues;
         let controller = self.controller(cntlid)?;
         let value = match fid {
             FeatureId::NUMBER_OF_QUEUES => {
                 let granted = controller.io_queues_granted.unwrap_or(max_io_queues) - 1;
-                NumberOfQueues {
-                    submission: granted,
-                    completion: granted,
-                }
-                .to_value()
+                NumberOfQueues { submission: granted, completion: granted }.to_value()
             }
             FeatureId::KEEP_ALIVE_TIMER => controller.keep_alive_timeout.as_millis() as u32,
             FeatureId::ASYNC_EVENT_CONFIGURATION => controller.event_mask.0,

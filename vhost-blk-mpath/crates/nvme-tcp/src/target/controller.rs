@@ -4,10 +4,7 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use super::command::CommandToken;
-use crate::wire::{
-    AsyncEvent, AsyncEventMask, ControllerConfiguration, ControllerStatus, Nqn, ShutdownStatus,
-    Status,
-};
+use crate::wire::{AsyncEvent, AsyncEventMask, ControllerConfiguration, ControllerStatus, Nqn, ShutdownStatus, Status};
 
 /// KAS: keep-alive timeouts are rounded up to this.
 pub(super) const KEEP_ALIVE_GRANULARITY: Duration = Duration::from_millis(100);
@@ -76,13 +73,7 @@ pub(super) enum Written {
 }
 
 impl Controller {
-    pub(super) fn new(
-        now: Instant,
-        port: u16,
-        hostid: [u8; 16],
-        hostnqn: Nqn,
-        kato: Duration,
-    ) -> Self {
+    pub(super) fn new(now: Instant, port: u16, hostid: [u8; 16], hostnqn: Nqn, kato: Duration) -> Self {
         let mut controller = Self {
             port,
             hostid,
@@ -109,16 +100,8 @@ impl Controller {
     }
 
     pub(super) fn status(&self) -> ControllerStatus {
-        let shutdown = if self.shut_down {
-            ShutdownStatus::Complete
-        } else {
-            ShutdownStatus::None
-        };
-        ControllerStatus::new(
-            self.is_ready(),
-            self.readiness == Readiness::Fatal,
-            shutdown,
-        )
+        let shutdown = if self.shut_down { ShutdownStatus::Complete } else { ShutdownStatus::None };
+        ControllerStatus::new(self.is_ready(), self.readiness == Readiness::Fatal, shutdown)
     }
 
     /// Sets KATO, rounded up to [`KEEP_ALIVE_GRANULARITY`].
@@ -136,22 +119,14 @@ impl Controller {
     }
 
     /// Writes CC (Base 3.1.3.5).
-    pub(super) fn write_configuration(
-        &mut self,
-        now: Instant,
-        value: ControllerConfiguration,
-    ) -> Written {
+    pub(super) fn write_configuration(&mut self, now: Instant, value: ControllerConfiguration) -> Written {
         let was_enabled = self.configuration.enabled();
         self.configuration = value;
         match (was_enabled, value.enabled()) {
             (false, true) => {
                 let format = ControllerConfiguration::ENABLED.0 & CC_FORMAT;
                 let supported = value.0 & CC_FORMAT == format;
-                self.readiness = if supported {
-                    Readiness::Ready
-                } else {
-                    Readiness::Fatal
-                };
+                self.readiness = if supported { Readiness::Ready } else { Readiness::Fatal };
                 self.kept_alive(now);
             }
             (true, false) => self.reset(now),
@@ -196,10 +171,6 @@ impl Controller {
         }
         let token = self.event_requests.pop()?;
         self.ana_event = EventState::Told;
-        Some((
-            token,
-            Status::SUCCESS,
-            AsyncEvent::ANA_CHANGED.to_dw0().into(),
-        ))
+        Some((token, Status::SUCCESS, AsyncEvent::ANA_CHANGED.to_dw0().into()))
     }
 }

@@ -69,9 +69,7 @@ impl TargetError {
             Self::Pdu(error) => error.fatal(),
             Self::OutOfSequence(_) | Self::TooManyCommands { .. } => (FatalError::PduSequence, 0),
             Self::TooMuchData { .. } => (FatalError::LimitExceeded, 0),
-            Self::UnknownTransfer { .. } => {
-                (FatalError::InvalidHeaderField, PduField::Ttag.offset())
-            }
+            Self::UnknownTransfer { .. } => (FatalError::InvalidHeaderField, PduField::Ttag.offset()),
             Self::DataOutOfRange { .. } => (FatalError::DataOutOfRange, 0),
             Self::WrongLast { .. } => (FatalError::InvalidHeaderField, PduField::Flags.offset()),
             Self::HostTerminated(_) | Self::Terminated => return None,

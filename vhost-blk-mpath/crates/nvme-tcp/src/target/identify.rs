@@ -7,8 +7,8 @@ use super::controller::{KEEP_ALIVE_GRANULARITY, MAX_EVENT_REQUESTS};
 use super::namespace::Namespace;
 use super::subsystem::Subsystem;
 use crate::wire::{
-    ACTIVE_LIST_MAX, ActiveList, Cns, IDENTIFY_BYTES, IdentifyController, IdentifyNamespace,
-    LbaFormat, NamespaceDescriptors, Status,
+    ACTIVE_LIST_MAX, ActiveList, Cns, IDENTIFY_BYTES, IdentifyController, IdentifyNamespace, LbaFormat,
+    NamespaceDescriptors, Status,
 };
 
 /// Command Set Identifier of the NVM command set.
@@ -34,34 +34,19 @@ const CNTRLTYPE_IO: u8 = 1;
 
 impl Subsystem {
     /// The data structure `cns` for controller `cntlid`.
-    pub(super) fn identify(
-        &self,
-        cntlid: u16,
-        cns: Cns,
-        nsid: u32,
-        csi: u8,
-    ) -> Result<Vec<u8>, Status> {
+    pub(super) fn identify(&self, cntlid: u16, cns: Cns, nsid: u32, csi: u8) -> Result<Vec<u8>, Status> {
         match cns {
-            Cns::NAMESPACE => Ok(identify_namespace(nsid, self.namespace(nsid)?)
-                .as_bytes()
-                .to_vec()),
+            Cns::NAMESPACE => Ok(identify_namespace(nsid, self.namespace(nsid)?).as_bytes().to_vec()),
             Cns::CONTROLLER => Ok(self.identify_controller(cntlid).as_bytes().to_vec()),
             Cns::ACTIVE_LIST => self.active_list(nsid),
             Cns::DESCRIPTORS => {
                 let &Namespace { uuid, nguid, .. } = self.namespace(nsid)?;
                 let nguid = (nguid != [0; 16]).then_some(nguid);
-                let list = NamespaceDescriptors {
-                    uuid: Some(uuid),
-                    nguid,
-                    csi: Some(CSI_NVM),
-                    ..Default::default()
-                };
+                let list = NamespaceDescriptors { uuid: Some(uuid), nguid, csi: Some(CSI_NVM), ..Default::default() };
                 Ok(list.emit().to_vec())
             }
             // The NVM command set has nothing to add: no limits of its own, no protection information.
-            Cns::CSI_NAMESPACE if csi == CSI_NVM => {
-                self.namespace(nsid).map(|_| vec![0; IDENTIFY_BYTES])
-            }
+            Cns::CSI_NAMESPACE if csi == CSI_NVM => self.namespace(nsid).map(|_| vec![0; IDENTIFY_BYTES]),
             Cns::CSI_CONTROLLER if csi == CSI_NVM => Ok(vec![0; IDENTIFY_BYTES]),
             _ => Err(Status::INVALID_FIELD.with_dnr()),
         }
@@ -78,11 +63,7 @@ impl Subsystem {
             return Err(Status::INVALID_NAMESPACE.with_dnr());
         }
         let all = 1..=self.config.namespaces.len() as u32;
-        let list = ActiveList(
-            all.filter(|&nsid| nsid > after)
-                .take(ACTIVE_LIST_MAX)
-                .collect(),
-        );
+        let list = ActiveList(all.filter(|&nsid| nsid > after).take(ACTIVE_LIST_MAX).collect());
         Ok(list.emit().to_vec())
     }
 
@@ -113,8 +94,7 @@ impl Subsystem {
         identify.maxcmd = config.max_entries.into();
         identify.nn = namespaces.into();
         identify.mnan = namespaces.into();
-        identify.oncs =
-            (IdentifyController::ONCS_DSM | IdentifyController::ONCS_WRITE_ZEROES).into();
+        identify.oncs = (IdentifyController::ONCS_DSM | IdentifyController::ONCS_WRITE_ZEROES).into();
         identify.vwc = WRITE_CACHE;
         identify.sgls = SGL_SUPPORT.into();
         identify.ioccsz = ((64 + config.limits.in_capsule_bytes) / 16).into();
@@ -135,9 +115,6 @@ fn identify_namespace(nsid: u32, namespace: &Namespace) -> IdentifyNamespace {
     identify.dlfeat = IdentifyNamespace::DLFEAT_READ_ZEROES | IdentifyNamespace::DLFEAT_DEAC;
     identify.anagrpid = nsid.into();
     identify.nguid = namespace.nguid;
-    identify.lbaf[0] = LbaFormat {
-        lbads: namespace.block_shift,
-        ..LbaFormat::default()
-    };
+    identify.lbaf[0] = LbaFormat { lbads: namespace.block_shift, ..LbaFormat::default() };
     identify
 }

@@ -13,13 +13,7 @@ const EFFECT_CONTENT: u32 = 1 << 1;
 
 impl Subsystem {
     /// The whole log `lid` as controller `cntlid` sees it.
-    pub(super) fn log_page(
-        &self,
-        cntlid: u16,
-        lid: LogPage,
-        nsid: u32,
-        lsp: u8,
-    ) -> Result<Vec<u8>, Status> {
+    pub(super) fn log_page(&self, cntlid: u16, lid: LogPage, nsid: u32, lsp: u8) -> Result<Vec<u8>, Status> {
         match lid {
             // One empty entry: nothing is recorded.
             LogPage::ERROR => Ok(vec![0; 64]),
@@ -45,10 +39,7 @@ impl Subsystem {
             state: group.state,
             nsids: if groups_only { vec![] } else { vec![id] },
         });
-        AnaLog {
-            change_count: port.change_count,
-            groups: groups.collect(),
-        }
+        AnaLog { change_count: port.change_count, groups: groups.collect() }
     }
 }
 
@@ -90,10 +81,7 @@ fn effects() -> Vec<u8> {
         (Opcode::READ, EFFECT_SUPPORTED),
         (Opcode::WRITE, EFFECT_SUPPORTED | EFFECT_CONTENT),
         (Opcode::WRITE_ZEROES, EFFECT_SUPPORTED | EFFECT_CONTENT),
-        (
-            Opcode::DATASET_MANAGEMENT,
-            EFFECT_SUPPORTED | EFFECT_CONTENT,
-        ),
+        (Opcode::DATASET_MANAGEMENT, EFFECT_SUPPORTED | EFFECT_CONTENT),
     ];
     let mut log = vec![0; 4096];
     let mut set = |at: usize, value: u32| log[at..at + 4].copy_from_slice(&value.to_le_bytes());

@@ -85,10 +85,9 @@ impl Namespace {
 
     fn range(&self, slba: u64, blocks: u64) -> Result<ByteRange, Status> {
         match slba.checked_add(blocks) {
-            Some(end) if end <= self.blocks => Ok(ByteRange {
-                offset: slba << self.block_shift,
-                bytes: blocks << self.block_shift,
-            }),
+            Some(end) if end <= self.blocks => {
+                Ok(ByteRange { offset: slba << self.block_shift, bytes: blocks << self.block_shift })
+            }
             _ => Err(Status::LBA_OUT_OF_RANGE.with_dnr()),
         }
     }
@@ -107,11 +106,7 @@ impl IoView {
 }
 
 /// Checks an I/O queue's command against the namespaces and their state: what to do, or the status to answer with.
-pub fn check_io(
-    command: &TargetCommand,
-    namespaces: &[Namespace],
-    view: &IoView,
-) -> Result<(IoScope, IoTask), Status> {
+pub fn check_io(command: &TargetCommand, namespaces: &[Namespace], view: &IoView) -> Result<(IoScope, IoTask), Status> {
     let parsed = NvmCommand::parse(&command.sqe)?;
     let nsid = command.sqe.nsid.get();
     if nsid == NSID_ALL && parsed == NvmCommand::Flush {
@@ -119,16 +114,10 @@ pub fn check_io(
         return Ok((IoScope::All, IoTask::Flush));
     }
     let index = (nsid as usize).wrapping_sub(1);
-    let namespace = namespaces
-        .get(index)
-        .ok_or(Status::INVALID_NAMESPACE.with_dnr())?;
+    let namespace = namespaces.get(index).ok_or(Status::INVALID_NAMESPACE.with_dnr())?;
     view.check_ana(index)?;
     let expect = |bytes: u64, there: u64| {
-        if bytes == there {
-            Ok(())
-        } else {
-            Err(Status::DATA_SGL_LENGTH_INVALID.with_dnr())
-        }
+        if bytes == there { Ok(()) } else { Err(Status::DATA_SGL_LENGTH_INVALID.with_dnr()) }
     };
     let through = !view.write_cache;
     let task = match parsed {
@@ -141,31 +130,17 @@ pub fn check_io(
         NvmCommand::Write { slba, blocks, fua } => {
             let range = namespace.range(slba, blocks.into())?;
             expect(range.bytes, command.payload.len() as u64)?;
-            IoTask::Write {
-                range,
-                fua: fua || through,
-            }
+            IoTask::Write { range, fua: fua || through }
         }
-        NvmCommand::WriteZeroes {
-            slba,
-            blocks,
-            deallocate,
-            fua,
-        } => {
+        NvmCommand::WriteZeroes { slba, blocks, deallocate, fua } => {
             let range = namespace.range(slba, blocks.into())?;
-            IoTask::WriteZeroes {
-                range,
-                deallocate,
-                fua: fua || through,
-            }
+            IoTask::WriteZeroes { range, deallocate, fua: fua || through }
         }
         NvmCommand::DatasetManagement { ranges, deallocate } => {
             let ranges = DsmRange::slice(&command.payload)
                 .get(..ranges.into())
                 .ok_or(Status::DATA_SGL_LENGTH_INVALID.with_dnr())?;
-            let checked = ranges
-                .iter()
-                .map(|range| namespace.range(range.slba.get(), range.blocks.get().into()));
+            let checked = ranges.iter().map(|range| namespace.range(range.slba.get(), range.blocks.get().into()));
             let checked = checked.collect::<Result<Vec<_>, _>>()?;
             IoTask::Deallocate(if deallocate { checked } else { Vec::new() })
         }

@@ -13,9 +13,7 @@ use super::command::{CommandToken, TargetCommand};
 use super::error::TargetError;
 use super::receive::{Item, Receiver};
 use super::slots::Slots;
-use crate::wire::{
-    C2hData, Cqe, Digest, Framing, IcReq, IcResp, MAXH2CDATA_MIN, PDU_ALIGNMENT_MAX, Pdu, Status,
-};
+use crate::wire::{C2hData, Cqe, Digest, Framing, IcReq, IcResp, MAXH2CDATA_MIN, PDU_ALIGNMENT_MAX, Pdu, Status};
 
 /// What one connection may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -184,26 +182,12 @@ impl TargetQueue {
     }
 
     fn on_icreq(&mut self, icreq: IcReq) {
-        let IcReq {
-            hpda,
-            digests,
-            maxr2t,
-        } = icreq;
+        let IcReq { hpda, digests, maxr2t } = icreq;
         let cpda = self.limits.cpda;
-        let icresp = IcResp {
-            cpda,
-            digests,
-            maxh2cdata: self.limits.max_h2c_data_bytes,
-        };
+        let icresp = IcResp { cpda, digests, maxh2cdata: self.limits.max_h2c_data_bytes };
         Pdu::IcResp(icresp).emit(&Framing::default(), &[], &mut self.out);
-        self.receiver.framing = Framing {
-            digests,
-            alignment: cpda,
-        };
-        self.tx_framing = Framing {
-            digests,
-            alignment: hpda,
-        };
+        self.receiver.framing = Framing { digests, alignment: cpda };
+        self.tx_framing = Framing { digests, alignment: hpda };
         self.max_r2ts = maxr2t.saturating_add(1) as usize;
         self.phase = Phase::Open;
     }
@@ -251,11 +235,7 @@ impl TargetQueue {
         // The Connect itself was the queue's first entry.
         self.sqhd = 1 % identity.entries;
         // SQHD FFFFh tells the host that it is not kept up to date.
-        let sqhd = if identity.flow_control {
-            self.sqhd
-        } else {
-            u16::MAX
-        };
+        let sqhd = if identity.flow_control { self.sqhd } else { u16::MAX };
         self.finish(slot, sqhd, Status::SUCCESS, identity.cntlid.into());
     }
 
@@ -282,13 +262,7 @@ impl TargetQueue {
         while offset < bytes {
             let length = (bytes - offset).min(self.limits.max_c2h_data_bytes);
             let last = offset + length == bytes;
-            let pdu = Pdu::C2hData(C2hData {
-                cid,
-                offset,
-                length,
-                last,
-                success: last && short,
-            });
+            let pdu = Pdu::C2hData(C2hData { cid, offset, length, last, success: last && short });
             pdu.emit_header(&self.tx_framing, length, &mut self.out);
             let data = self.out.len();
             self.out.resize(data + length as usize, 0);
@@ -312,12 +286,7 @@ impl TargetQueue {
 
     pub(super) fn complete_slot(&mut self, slot: u16, status: Status, result: u64) {
         let flow_control = self.identity.is_none_or(|identity| identity.flow_control);
-        self.finish(
-            slot,
-            if flow_control { self.sqhd } else { 0 },
-            status,
-            result,
-        );
+        self.finish(slot, if flow_control { self.sqhd } else { 0 }, status, result);
     }
 
     fn finish(&mut self, slot: u16, sqhd: u16, status: Status, result: u64) {
@@ -340,10 +309,7 @@ impl TargetQueue {
     /// The first `bytes` of [`pending`](Self::pending) are sent.
     pub fn sent(&mut self, bytes: usize) {
         self.out_sent += bytes;
-        assert!(
-            self.out_sent <= self.out.len(),
-            "more was sent than there was"
-        );
+        assert!(self.out_sent <= self.out.len(), "more was sent than there was");
         if self.out_sent == self.out.len() {
             self.out.clear();
             self.out_sent = 0;

@@ -21,10 +21,7 @@ enum State {
     /// Collecting header, header digest and padding.
     Prefix,
     /// In the data of a PDU.
-    Data {
-        remaining: u32,
-        digest: Option<Digest>,
-    },
+    Data { remaining: u32, digest: Option<Digest> },
     /// Collecting the data digest.
     DataDigest { computed: Digest },
 }
@@ -42,13 +39,7 @@ pub(super) enum Item<'a> {
 
 impl Receiver {
     pub(super) fn new(framing: Framing) -> Self {
-        Self {
-            framing,
-            state: State::Prefix,
-            prefix: [0; PREFIX_MAX],
-            have: 0,
-            header_have: 0,
-        }
+        Self { framing, state: State::Prefix, prefix: [0; PREFIX_MAX], have: 0, header_have: 0 }
     }
 
     /// What of the last header there is, for a terminate request.
@@ -58,11 +49,7 @@ impl Receiver {
 
     /// Takes bytes off the front of `bytes` up to the next item; `None` when more bytes are needed.
     pub(super) fn next<'a>(&mut self, bytes: &mut &'a [u8]) -> Result<Option<Item<'a>>, PduError> {
-        if let State::Data {
-            remaining: 0,
-            digest: Some(computed),
-        } = self.state
-        {
+        if let State::Data { remaining: 0, digest: Some(computed) } = self.state {
             self.have = 0;
             self.state = State::DataDigest { computed };
         }
@@ -82,10 +69,7 @@ impl Receiver {
                     digest.update(data);
                     digest
                 });
-                self.state = State::Data {
-                    remaining: remaining - data.len() as u32,
-                    digest,
-                };
+                self.state = State::Data { remaining: remaining - data.len() as u32, digest };
                 Ok(Some(Item::Data(data)))
             }
             State::DataDigest { computed } => {
@@ -129,10 +113,7 @@ impl Receiver {
         let pdu = Pdu::parse(&common, &layout, &self.prefix[..self.have])?;
         if layout.data_len > 0 {
             let digest = layout.data_digest.then(Digest::default);
-            self.state = State::Data {
-                remaining: layout.data_len,
-                digest,
-            };
+            self.state = State::Data { remaining: layout.data_len, digest };
         } else {
             self.have = 0;
         }
@@ -146,16 +127,10 @@ impl Receiver {
         let (header, rest) = self.prefix.split_at(layout.header_len as usize);
         let mut computed = Digest::default();
         computed.update(header);
-        let received = rest
-            .first_chunk()
-            .map_or(0, |&bytes| u32::from_le_bytes(bytes));
+        let received = rest.first_chunk().map_or(0, |&bytes| u32::from_le_bytes(bytes));
         if received == computed.value() {
             return Ok(());
         }
-        Err(PduError::HeaderDigest {
-            pdu,
-            received,
-            computed: computed.value(),
-        })
+        Err(PduError::HeaderDigest { pdu, received, computed: computed.value() })
     }
 }

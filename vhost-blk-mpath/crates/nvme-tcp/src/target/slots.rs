@@ -51,13 +51,7 @@ pub(super) enum SlotError {
 impl Slots {
     pub(super) fn new(capacity: u16) -> Self {
         let cids = Box::new([0; 1024]);
-        Self {
-            table: Vec::new(),
-            free: Vec::new(),
-            capacity,
-            in_use: 0,
-            cids,
-        }
+        Self { table: Vec::new(), free: Vec::new(), capacity, in_use: 0, cids }
     }
 
     pub(super) fn capacity(&self) -> u16 {
@@ -84,11 +78,7 @@ impl Slots {
         if self.in_use >= self.capacity {
             return Err(SlotError::Full);
         }
-        let slot = Some(Slot {
-            cid,
-            reserved_bytes: 0,
-            fill: None,
-        });
+        let slot = Some(Slot { cid, reserved_bytes: 0, fill: None });
         let index = if let Some(index) = self.free.pop() {
             self.table[usize::from(index)] = slot;
             index
@@ -104,12 +94,8 @@ impl Slots {
 
     /// Ends the command in slot `index`, which must be in use.
     pub(super) fn remove(&mut self, index: u16) -> Slot {
-        let slot = self
-            .table
-            .get_mut(usize::from(index))
-            .and_then(Option::take);
-        let slot = slot
-            .expect("a slot's index is known to one place at a time, until the slot is emptied");
+        let slot = self.table.get_mut(usize::from(index)).and_then(Option::take);
+        let slot = slot.expect("a slot's index is known to one place at a time, until the slot is emptied");
         let (word, bit) = Self::cid_bit(slot.cid);
         self.cids[word] &= !bit;
         self.free.push(index);

@@ -8,8 +8,7 @@ use super::controller::Controller;
 use super::namespace::{IoView, Namespace};
 use super::queue::{QueueIdentity, QueueLimits};
 use crate::wire::{
-    AnaState, AsyncEventMask, CNTLID_ANY, ConnectData, ConnectField, FabricsCommand, Nqn, Opcode,
-    Status,
+    AnaState, AsyncEventMask, CNTLID_ANY, ConnectData, ConnectField, FabricsCommand, Nqn, Opcode, Status,
 };
 
 /// CATTR: the host does not follow SQHD.
@@ -68,21 +67,10 @@ impl Subsystem {
     /// A subsystem without controllers; they come with Connects.
     #[must_use]
     pub fn new(config: SubsystemConfig) -> Self {
-        let group = |&state: &AnaState| Group {
-            state,
-            change_count: 0,
-        };
-        let port = |state| Port {
-            change_count: 0,
-            groups: vec![group(state); config.namespaces.len()],
-        };
+        let group = |&state: &AnaState| Group { state, change_count: 0 };
+        let port = |state| Port { change_count: 0, groups: vec![group(state); config.namespaces.len()] };
         let ports = config.ports.iter().map(port).collect();
-        Self {
-            ports,
-            controllers: BTreeMap::new(),
-            next_cntlid: 1,
-            config,
-        }
+        Self { ports, controllers: BTreeMap::new(), next_cntlid: 1, config }
     }
 
     /// What it was made of.
@@ -93,12 +81,7 @@ impl Subsystem {
 
     /// Decides on the first command of a connection to port `port`, which has to be a Connect. An admin queue
     /// makes a new controller, an I/O queue joins one.
-    pub fn connect(
-        &mut self,
-        now: Instant,
-        port: u16,
-        command: &TargetCommand,
-    ) -> Result<QueueIdentity, Refusal> {
+    pub fn connect(&mut self, now: Instant, port: u16, command: &TargetCommand) -> Result<QueueIdentity, Refusal> {
         if Opcode(command.sqe.opcode) != Opcode::FABRICS {
             return Err((Status::COMMAND_SEQUENCE_ERROR.with_dnr(), 0));
         }
@@ -107,8 +90,7 @@ impl Subsystem {
             return Err((Status::COMMAND_SEQUENCE_ERROR.with_dnr(), 0));
         };
         let data = command.payload.as_slice().try_into();
-        let data: &[u8; ConnectData::LEN] =
-            data.map_err(|_| (Status::DATA_SGL_LENGTH_INVALID.with_dnr(), 0))?;
+        let data: &[u8; ConnectData::LEN] = data.map_err(|_| (Status::DATA_SGL_LENGTH_INVALID.with_dnr(), 0))?;
         let data = ConnectData::parse(data).map_err(ConnectField::invalid)?;
         if data.subnqn != self.config.nqn {
             return Err(ConnectField::Subnqn.invalid());
@@ -130,19 +112,14 @@ impl Subsystem {
             if data.cntlid != CNTLID_ANY {
                 return Err(ConnectField::Cntlid.invalid());
             }
-            let cntlid = self
-                .free_cntlid()
-                .ok_or((Status::CONNECT_CONTROLLER_BUSY, 0))?;
+            let cntlid = self.free_cntlid().ok_or((Status::CONNECT_CONTROLLER_BUSY, 0))?;
             let controller = Controller::new(now, port, data.hostid, data.hostnqn, connect.kato());
             self.controllers.insert(cntlid, controller);
             identity.cntlid = cntlid;
             return Ok(identity);
         }
         let max_io_queues = self.config.max_io_queues;
-        let controller = self
-            .controllers
-            .get_mut(&data.cntlid)
-            .filter(|controller| controller.port == port);
+        let controller = self.controllers.get_mut(&data.cntlid).filter(|controller| controller.port == port);
         let controller = controller.ok_or(ConnectField::Cntlid.invalid())?;
         if controller.hostid != data.hostid || controller.hostnqn != data.hostnqn {
             return Err((Status::CONNECT_INVALID_HOST.with_dnr(), 0));
@@ -205,17 +182,10 @@ impl Subsystem {
         changed.change_count += 1;
         for group in &mut changed.groups {
             if group.state != state {
-                *group = Group {
-                    state,
-                    change_count: changed.change_count,
-                };
+                *group = Group { state, change_count: changed.change_count };
             }
         }
-        for controller in self
-            .controllers
-            .values_mut()
-            .filter(|controller| controller.port == port)
-        {
+        for controller in self.controllers.values_mut().filter(|controller| controller.port == port) {
             if controller.event_mask.has(AsyncEventMask::ANA_CHANGE) {
                 controller.ana_event.raise();
             }
@@ -237,7 +207,6 @@ impl Subsystem {
     /// others of this controller.
     #[must_use]
     pub fn is_expired(&self, cntlid: u16, now: Instant) -> bool {
-        self.next_timeout(cntlid)
-            .is_some_and(|deadline| deadline <= now)
+        self.next_timeout(cntlid).is_some_and(|deadline| deadline <= now)
     }
 }

@@ -19,11 +19,7 @@ enum Direction {
 impl Direction {
     fn of(sqe: &Sqe) -> Self {
         let fabrics = Opcode(sqe.opcode) == Opcode::FABRICS;
-        let code = if fabrics {
-            sqe.nsid.get() as u8
-        } else {
-            sqe.opcode
-        };
+        let code = if fabrics { sqe.nsid.get() as u8 } else { sqe.opcode };
         match code & 3 {
             1 => Self::FromHost,
             2 => Self::ToHost,
@@ -45,18 +41,10 @@ enum Plan {
 
 impl TargetQueue {
     /// Takes a command capsule; returns the slot that its data goes to.
-    pub(super) fn on_capsule(
-        &mut self,
-        sqe: &Sqe,
-        data_bytes: u32,
-    ) -> Result<Option<u16>, TargetError> {
+    pub(super) fn on_capsule(&mut self, sqe: &Sqe, data_bytes: u32) -> Result<Option<u16>, TargetError> {
         let limit = self.in_capsule_limit();
         if data_bytes > limit {
-            return Err(TargetError::TooMuchData {
-                pdu: PduType::CapsuleCmd,
-                bytes: data_bytes,
-                limit,
-            });
+            return Err(TargetError::TooMuchData { pdu: PduType::CapsuleCmd, bytes: data_bytes, limit });
         }
         let entries = self.slots.capacity();
         self.sqhd = (self.sqhd + 1) % entries;
@@ -77,12 +65,7 @@ impl TargetQueue {
             }
             Ok(Plan::Ready { expects_bytes }) => {
                 let token = CommandToken { slot };
-                let command = TargetCommand {
-                    token,
-                    sqe: *sqe,
-                    payload: Vec::new(),
-                    expects_bytes,
-                };
+                let command = TargetCommand { token, sqe: *sqe, payload: Vec::new(), expects_bytes };
                 self.ready.push_back(command);
                 Ok(None)
             }
@@ -106,49 +89,32 @@ impl TargetQueue {
         }
         let direction = Direction::of(sqe);
         if direction == Direction::None {
-            return if data_bytes == 0 {
-                Ok(Plan::Ready { expects_bytes: 0 })
-            } else {
-                Err(Status::INVALID_FIELD)
-            };
+            return if data_bytes == 0 { Ok(Plan::Ready { expects_bytes: 0 }) } else { Err(Status::INVALID_FIELD) };
         }
         let sgl = Sgl::parse(&sqe.dptr)?;
         if sgl.length() > self.limits.max_transfer_bytes {
             return Err(Status::INVALID_FIELD);
         }
         match (direction, sgl) {
-            (Direction::ToHost, Sgl::Transport { length }) if data_bytes == 0 => Ok(Plan::Ready {
-                expects_bytes: length,
+            (Direction::ToHost, Sgl::Transport { length }) if data_bytes == 0 => {
+                Ok(Plan::Ready { expects_bytes: length })
+            }
+            (Direction::FromHost, Sgl::InCapsule { offset: 1.., .. }) => Err(Status::SGL_OFFSET_INVALID),
+            (Direction::FromHost, Sgl::InCapsule { length, .. }) if length == data_bytes => Ok(match length {
+                0 => Plan::Ready { expects_bytes: 0 },
+                bytes => Plan::InCapsule { bytes },
             }),
-            (Direction::FromHost, Sgl::InCapsule { offset: 1.., .. }) => {
-                Err(Status::SGL_OFFSET_INVALID)
-            }
-            (Direction::FromHost, Sgl::InCapsule { length, .. }) if length == data_bytes => {
-                Ok(match length {
-                    0 => Plan::Ready { expects_bytes: 0 },
-                    bytes => Plan::InCapsule { bytes },
-                })
-            }
-            (Direction::FromHost, Sgl::Transport { length }) if data_bytes == 0 => {
-                Ok(match length {
-                    0 => Plan::Ready { expects_bytes: 0 },
-                    bytes => Plan::Ask { bytes },
-                })
-            }
+            (Direction::FromHost, Sgl::Transport { length }) if data_bytes == 0 => Ok(match length {
+                0 => Plan::Ready { expects_bytes: 0 },
+                bytes => Plan::Ask { bytes },
+            }),
             (Direction::ToHost, Sgl::InCapsule { .. }) => Err(Status::SGL_DESCRIPTOR_TYPE_INVALID),
             _ => Err(Status::DATA_SGL_LENGTH_INVALID),
         }
     }
 
     fn start_fill(&mut self, slot: u16, sqe: &Sqe, total: u32, payload: Vec<u8>) {
-        let fill = Fill {
-            sqe: *sqe,
-            payload,
-            total,
-            requested: 0,
-            r2t_ends: VecDeque::new(),
-            damaged: false,
-        };
+        let fill = Fill { sqe: *sqe, payload, total, requested: 0, r2t_ends: VecDeque::new(), damaged: false };
         if let Some(slot) = self.slots.get_mut(slot) {
             slot.fill = Some(fill);
         }
@@ -162,8 +128,7 @@ impl TargetQueue {
             };
             let Some(fill) = &mut slot.fill else { return };
             let reserved_bytes = self.reserved_bytes + u64::from(fill.total);
-            if self.reserved_bytes > 0 && reserved_bytes > self.limits.transfer_budget_bytes.into()
-            {
+            if self.reserved_bytes > 0 && reserved_bytes > self.limits.transfer_budget_bytes.into() {
                 return;
             }
             self.reserved_bytes = reserved_bytes;
@@ -186,12 +151,7 @@ impl TargetQueue {
             let offset = fill.requested;
             let length = (fill.total - offset).min(self.limits.max_r2t_bytes);
             // The tag is the slot's index: the offset tells a command's R2Ts apart.
-            let r2t = Pdu::R2t(R2t {
-                cid,
-                ttag: index,
-                offset,
-                length,
-            });
+            let r2t = Pdu::R2t(R2t { cid, ttag: index, offset, length });
             r2t.emit(&self.tx_framing, &[], &mut self.out);
             fill.requested += length;
             fill.r2t_ends.push_back(fill.requested);
@@ -200,37 +160,18 @@ impl TargetQueue {
 
     /// Takes the header of an `H2CData` PDU; returns the slot that its data goes to.
     pub(super) fn on_h2c_data(&mut self, data: H2cData) -> Result<u16, TargetError> {
-        let H2cData {
-            cid,
-            ttag,
-            offset,
-            length,
-            last,
-        } = data;
+        let H2cData { cid, ttag, offset, length, last } = data;
         let limit = self.limits.max_h2c_data_bytes;
         if length > limit {
-            return Err(TargetError::TooMuchData {
-                pdu: PduType::H2cData,
-                bytes: length,
-                limit,
-            });
+            return Err(TargetError::TooMuchData { pdu: PduType::H2cData, bytes: length, limit });
         }
         let unknown = TargetError::UnknownTransfer { cid, ttag };
-        let slot = self
-            .slots
-            .get_mut(ttag)
-            .filter(|slot| slot.cid == cid)
-            .ok_or(unknown)?;
+        let slot = self.slots.get_mut(ttag).filter(|slot| slot.cid == cid).ok_or(unknown)?;
         let fill = slot.fill.as_mut().ok_or(unknown)?;
         let &end = fill.r2t_ends.front().ok_or(unknown)?;
         let expected = fill.payload.len() as u32;
         if offset != expected || length > end - expected {
-            return Err(TargetError::DataOutOfRange {
-                offset,
-                length,
-                expected,
-                end,
-            });
+            return Err(TargetError::DataOutOfRange { offset, length, expected, end });
         }
         if last != (expected + length == end) {
             return Err(TargetError::WrongLast { last });
@@ -258,25 +199,14 @@ impl TargetQueue {
         if received < fill.total {
             return self.send_r2ts(index);
         }
-        let Some(Fill {
-            sqe,
-            payload,
-            damaged,
-            ..
-        }) = slot.fill.take()
-        else {
+        let Some(Fill { sqe, payload, damaged, .. }) = slot.fill.take() else {
             return;
         };
         if damaged {
             return self.complete_slot(index, Status::TRANSIENT_TRANSPORT_ERROR, 0);
         }
         let token = CommandToken { slot: index };
-        self.ready.push_back(TargetCommand {
-            token,
-            sqe,
-            payload,
-            expects_bytes: 0,
-        });
+        self.ready.push_back(TargetCommand { token, sqe, payload, expects_bytes: 0 });
     }
 
     /// Empties a slot, gives its share of the transfer budget to the next in line, and returns its CID.

@@ -14,13 +14,7 @@ impl ActiveList {
     #[must_use]
     pub fn parse(bytes: &[u8]) -> Self {
         let (words, _) = bytes[..bytes.len().min(IDENTIFY_BYTES)].as_chunks();
-        Self(
-            words
-                .iter()
-                .map(|&word| u32::from_le_bytes(word))
-                .take_while(|&nsid| nsid != 0)
-                .collect(),
-        )
+        Self(words.iter().map(|&word| u32::from_le_bytes(word)).take_while(|&nsid| nsid != 0).collect())
     }
 
     /// The data; identifiers beyond [`ACTIVE_LIST_MAX`] are left for the next list.

@@ -110,64 +110,23 @@ impl AdminCommand {
     #[must_use]
     pub fn to_sqe(&self, cid: u16, sgl: Sgl) -> Sqe {
         let (opcode, nsid, cdw) = match *self {
-            Self::Identify {
-                cns,
-                nsid,
-                cntid,
-                csi,
-            } => (
-                Opcode::IDENTIFY,
-                nsid,
-                [
-                    u32::from(cns.0) | u32::from(cntid) << 16,
-                    u32::from(csi) << 24,
-                    0,
-                    0,
-                    0,
-                    0,
-                ],
-            ),
-            Self::GetLogPage {
-                lid,
-                nsid,
-                lsp,
-                rae,
-                bytes,
-                offset,
-            } => {
-                let numd = (bytes / 4).saturating_sub(1) as u32;
-                let cdw10 = u32::from(lid.0)
-                    | u32::from(lsp & 0x7f) << 8
-                    | u32::from(rae) << 15
-                    | numd << 16;
-                (
-                    Opcode::GET_LOG_PAGE,
-                    nsid,
-                    [cdw10, numd >> 16, low(offset), high(offset), 0, 0],
-                )
+            Self::Identify { cns, nsid, cntid, csi } => {
+                (Opcode::IDENTIFY, nsid, [u32::from(cns.0) | u32::from(cntid) << 16, u32::from(csi) << 24, 0, 0, 0, 0])
             }
-            Self::SetFeatures {
-                fid,
-                save,
-                nsid,
-                value,
-            } => (
-                Opcode::SET_FEATURES,
-                nsid,
-                [u32::from(fid.0) | u32::from(save) << 31, value, 0, 0, 0, 0],
-            ),
-            Self::GetFeatures { fid, sel, nsid } => (
-                Opcode::GET_FEATURES,
-                nsid,
-                [u32::from(fid.0) | u32::from(sel & 7) << 8, 0, 0, 0, 0, 0],
-            ),
+            Self::GetLogPage { lid, nsid, lsp, rae, bytes, offset } => {
+                let numd = (bytes / 4).saturating_sub(1) as u32;
+                let cdw10 = u32::from(lid.0) | u32::from(lsp & 0x7f) << 8 | u32::from(rae) << 15 | numd << 16;
+                (Opcode::GET_LOG_PAGE, nsid, [cdw10, numd >> 16, low(offset), high(offset), 0, 0])
+            }
+            Self::SetFeatures { fid, save, nsid, value } => {
+                (Opcode::SET_FEATURES, nsid, [u32::from(fid.0) | u32::from(save) << 31, value, 0, 0, 0, 0])
+            }
+            Self::GetFeatures { fid, sel, nsid } => {
+                (Opcode::GET_FEATURES, nsid, [u32::from(fid.0) | u32::from(sel & 7) << 8, 0, 0, 0, 0, 0])
+            }
             Self::KeepAlive => (Opcode::KEEP_ALIVE, 0, [0; 6]),
             Self::AsyncEventRequest => (Opcode::ASYNC_EVENT_REQUEST, 0, [0; 6]),
-            Self::Abort { sqid, cid } => (
-                Opcode::ABORT,
-                0,
-                [u32::from(sqid) | u32::from(cid) << 16, 0, 0, 0, 0, 0],
-            ),
+            Self::Abort { sqid, cid } => (Opcode::ABORT, 0, [u32::from(sqid) | u32::from(cid) << 16, 0, 0, 0, 0, 0]),
         };
         Sqe::new(opcode, cid, nsid, sgl).with_cdw(cdw)
     }
@@ -194,23 +153,15 @@ impl AdminCommand {
                 bytes: (u64::from(cdw10 >> 16 | cdw11 << 16) + 1) * 4,
                 offset: join(cdw12, cdw13),
             }),
-            Opcode::SET_FEATURES => Ok(Self::SetFeatures {
-                fid: FeatureId(cdw10 as u8),
-                save: cdw10 >> 31 != 0,
-                nsid,
-                value: cdw11,
-            }),
-            Opcode::GET_FEATURES => Ok(Self::GetFeatures {
-                fid: FeatureId(cdw10 as u8),
-                sel: (cdw10 >> 8) as u8 & 7,
-                nsid,
-            }),
+            Opcode::SET_FEATURES => {
+                Ok(Self::SetFeatures { fid: FeatureId(cdw10 as u8), save: cdw10 >> 31 != 0, nsid, value: cdw11 })
+            }
+            Opcode::GET_FEATURES => {
+                Ok(Self::GetFeatures { fid: FeatureId(cdw10 as u8), sel: (cdw10 >> 8) as u8 & 7, nsid })
+            }
             Opcode::KEEP_ALIVE => Ok(Self::KeepAlive),
             Opcode::ASYNC_EVENT_REQUEST => Ok(Self::AsyncEventRequest),
-            Opcode::ABORT => Ok(Self::Abort {
-                sqid: cdw10 as u16,
-                cid: (cdw10 >> 16) as u16,
-            }),
+            Opcode::ABORT => Ok(Self::Abort { sqid: cdw10 as u16, cid: (cdw10 >> 16) as u16 }),
             _ => Err(Status::INVALID_OPCODE.with_dnr()),
         }
     }
@@ -224,34 +175,14 @@ mod tests {
 
     fn any_command() -> impl Strategy<Value = AdminCommand> {
         prop_oneof![
-            any::<(u8, u32, u16, u8)>().prop_map(|(cns, nsid, cntid, csi)| {
-                AdminCommand::Identify {
-                    cns: Cns(cns),
-                    nsid,
-                    cntid,
-                    csi,
-                }
+            any::<(u8, u32, u16, u8)>()
+                .prop_map(|(cns, nsid, cntid, csi)| { AdminCommand::Identify { cns: Cns(cns), nsid, cntid, csi } }),
+            (any::<(u8, u32, bool, u32, u64)>(), 0u8..128).prop_map(|((lid, nsid, rae, numd, offset), lsp)| {
+                let bytes = (u64::from(numd) + 1) * 4;
+                AdminCommand::GetLogPage { lid: LogPage(lid), nsid, lsp, rae, bytes, offset }
             }),
-            (any::<(u8, u32, bool, u32, u64)>(), 0u8..128).prop_map(
-                |((lid, nsid, rae, numd, offset), lsp)| {
-                    let bytes = (u64::from(numd) + 1) * 4;
-                    AdminCommand::GetLogPage {
-                        lid: LogPage(lid),
-                        nsid,
-                        lsp,
-                        rae,
-                        bytes,
-                        offset,
-                    }
-                }
-            ),
             any::<(u8, bool, u32, u32)>().prop_map(|(fid, save, nsid, value)| {
-                AdminCommand::SetFeatures {
-                    fid: FeatureId(fid),
-                    save,
-                    nsid,
-                    value,
-                }
+                AdminCommand::SetFeatures { fid: FeatureId(fid), save, nsid, value }
             }),
             (any::<(u8, u32)>(), 0u8..8).prop_map(|((fid, nsid), sel)| AdminCommand::GetFeatures {
                 fid: FeatureId(fid),
@@ -292,13 +223,7 @@ mod tests {
         let sqe = command.to_sqe(1, Sgl::Transport { length: 4096 });
         let bytes = sqe.as_bytes();
         assert_eq!(bytes[..8], [2, 0x40, 1, 0, 0xff, 0xff, 0xff, 0xff]);
-        assert_eq!(
-            bytes[24..40],
-            [0, 0, 0, 0, 0, 0, 0, 0, 0, 16, 0, 0, 0, 0, 0, 0x5a]
-        );
-        assert_eq!(
-            bytes[40..56],
-            [0x0c, 0x81, 0xff, 3, 0, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0]
-        );
+        assert_eq!(bytes[24..40], [0, 0, 0, 0, 0, 0, 0, 0, 0, 16, 0, 0, 0, 0, 0, 0x5a]);
+        assert_eq!(bytes[40..56], [0x0c, 0x81, 0xff, 3, 0, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0]);
     }
 }

@@ -110,32 +110,10 @@ impl AnaLog {
         let cut = |index| AnaLogError::Truncated { index };
         let (header, mut rest) = bytes.split_first_chunk::<HEADER_LEN>().ok_or(cut(0))?;
         let &[c0, c1, c2, c3, c4, c5, c6, c7, n0, n1, ..] = header;
-        let mut log = Self {
-            change_count: u64::from_le_bytes([c0, c1, c2, c3, c4, c5, c6, c7]),
-            groups: Vec::new(),
-        };
+        let mut log = Self { change_count: u64::from_le_bytes([c0, c1, c2, c3, c4, c5, c6, c7]), groups: Vec::new() };
         for index in 0..u16::from_le_bytes([n0, n1]) {
             let (group, tail) = rest.split_first_chunk::<GROUP_LEN>().ok_or(cut(index))?;
-            let &[
-                i0,
-                i1,
-                i2,
-                i3,
-                n0,
-                n1,
-                n2,
-                n3,
-                c0,
-                c1,
-                c2,
-                c3,
-                c4,
-                c5,
-                c6,
-                c7,
-                state,
-                ..,
-            ] = group;
+            let &[i0, i1, i2, i3, n0, n1, n2, n3, c0, c1, c2, c3, c4, c5, c6, c7, state, ..] = group;
             let id = u32::from_le_bytes([i0, i1, i2, i3]);
             let nnsids = u32::from_le_bytes([n0, n1, n2, n3]);
             let list_len = (nnsids as usize).checked_mul(4).ok_or(cut(index))?;
@@ -145,12 +123,7 @@ impl AnaLog {
                 id,
                 change_count: u64::from_le_bytes([c0, c1, c2, c3, c4, c5, c6, c7]),
                 state: AnaState::from_code(state).ok_or(AnaLogError::State { group: id, state })?,
-                nsids: list
-                    .as_chunks()
-                    .0
-                    .iter()
-                    .map(|&nsid| u32::from_le_bytes(nsid))
-                    .collect(),
+                nsids: list.as_chunks().0.iter().map(|&nsid| u32::from_le_bytes(nsid)).collect(),
             });
             rest = tail;
         }
@@ -179,10 +152,7 @@ impl AnaLog {
     /// The state of a group.
     #[must_use]
     pub fn state_of(&self, group: u32) -> Option<AnaState> {
-        self.groups
-            .iter()
-            .find(|candidate| candidate.id == group)
-            .map(|group| group.state)
+        self.groups.iter().find(|candidate| candidate.id == group).map(|group| group.state)
     }
 }
 
@@ -199,18 +169,8 @@ mod tests {
             Just(AnaState::PersistentLoss),
             Just(AnaState::Change),
         ];
-        (
-            any::<u32>(),
-            any::<u64>(),
-            state,
-            proptest::collection::vec(any::<u32>(), 0..5),
-        )
-            .prop_map(|(id, change_count, state, nsids)| AnaGroup {
-                id,
-                change_count,
-                state,
-                nsids,
-            })
+        (any::<u32>(), any::<u64>(), state, proptest::collection::vec(any::<u32>(), 0..5))
+            .prop_map(|(id, change_count, state, nsids)| AnaGroup { id, change_count, state, nsids })
     }
 
     proptest! {
@@ -233,28 +193,14 @@ mod tests {
 
     #[test]
     fn fields_lie_where_the_specification_has_them() {
-        let group = AnaGroup {
-            id: 7,
-            change_count: 2,
-            state: AnaState::Change,
-            nsids: vec![9],
-        };
-        let bytes = AnaLog {
-            change_count: 5,
-            groups: vec![group],
-        }
-        .emit();
+        let group = AnaGroup { id: 7, change_count: 2, state: AnaState::Change, nsids: vec![9] };
+        let bytes = AnaLog { change_count: 5, groups: vec![group] }.emit();
         assert_eq!(
-            (
-                bytes[0], bytes[8], bytes[16], bytes[20], bytes[24], bytes[32], bytes[48]
-            ),
+            (bytes[0], bytes[8], bytes[16], bytes[20], bytes[24], bytes[32], bytes[48]),
             (5, 1, 7, 1, 2, 0xf, 9)
         );
         let mut unknown = bytes;
         unknown[32] = 5;
-        assert_eq!(
-            AnaLog::parse(&unknown),
-            Err(AnaLogError::State { group: 7, state: 5 })
-        );
+        assert_eq!(AnaLog::parse(&unknown), Err(AnaLogError::State { group: 7, state: 5 }));
     }
 }

@@ -15,26 +15,14 @@ pub struct AsyncEvent {
 
 impl AsyncEvent {
     /// Namespace Attribute Changed.
-    pub const NAMESPACE_CHANGED: Self = Self {
-        kind: 2,
-        information: 0,
-        log_page: LogPage::CHANGED_NAMESPACES,
-    };
+    pub const NAMESPACE_CHANGED: Self = Self { kind: 2, information: 0, log_page: LogPage::CHANGED_NAMESPACES };
     /// Asymmetric Namespace Access Change.
-    pub const ANA_CHANGED: Self = Self {
-        kind: 2,
-        information: 3,
-        log_page: LogPage::ANA,
-    };
+    pub const ANA_CHANGED: Self = Self { kind: 2, information: 3, log_page: LogPage::ANA };
 
     /// From dword 0.
     #[must_use]
     pub const fn from_dw0(dw0: u32) -> Self {
-        Self {
-            kind: dw0 as u8 & 7,
-            information: (dw0 >> 8) as u8,
-            log_page: LogPage((dw0 >> 16) as u8),
-        }
+        Self { kind: dw0 as u8 & 7, information: (dw0 >> 8) as u8, log_page: LogPage((dw0 >> 16) as u8) }
     }
 
     /// Dword 0.

@@ -140,10 +140,7 @@ impl ConnectField {
     /// Status and result that refuse a Connect for this field.
     #[must_use]
     pub const fn invalid(self) -> (Status, u64) {
-        (
-            Status::CONNECT_INVALID_PARAMETERS.with_dnr(),
-            self.to_result(),
-        )
+        (Status::CONNECT_INVALID_PARAMETERS.with_dnr(), self.to_result())
     }
 }
 
@@ -160,11 +157,7 @@ impl std::fmt::Display for ConnectField {
             Self::Subnqn => "SUBNQN",
             Self::Hostnqn => "HOSTNQN",
             Self::Other { offset, in_data } => {
-                return write!(
-                    f,
-                    "byte {offset} of the {}",
-                    if *in_data { "data" } else { "command" }
-                );
+                return write!(f, "byte {offset} of the {}", if *in_data { "data" } else { "command" });
             }
         })
     }
@@ -195,9 +188,7 @@ impl ConnectResult {
     /// The completion's result.
     #[must_use]
     pub const fn to_result(self) -> u64 {
-        self.cntlid as u64
-            | (self.authentication_required as u64) << 17
-            | (self.secure_channel_required as u64) << 18
+        self.cntlid as u64 | (self.authentication_required as u64) << 17 | (self.secure_channel_required as u64) << 18
     }
 }
 

@@ -7,19 +7,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 pub const DSM_RANGES_MAX: u16 = 256;
 
 /// One range, 16 bytes.
-#[derive(
-    Debug,
-    Clone,
-    Copy,
-    PartialEq,
-    Eq,
-    Default,
-    FromBytes,
-    IntoBytes,
-    Immutable,
-    KnownLayout,
-    Unaligned,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct DsmRange {
     /// Context Attributes.
@@ -37,11 +25,7 @@ impl DsmRange {
     /// A range without attributes.
     #[must_use]
     pub fn new(slba: u64, blocks: u32) -> Self {
-        Self {
-            cattr: 0.into(),
-            blocks: blocks.into(),
-            slba: slba.into(),
-        }
+        Self { cattr: 0.into(), blocks: blocks.into(), slba: slba.into() }
     }
 
     /// The ranges of a command's data; bytes beyond the last whole range are ignored.
@@ -74,9 +58,6 @@ mod tests {
 
     #[test]
     fn fields_lie_where_the_specification_has_them() {
-        assert_eq!(
-            DsmRange::new(5, 9).as_bytes(),
-            [0, 0, 0, 0, 9, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0]
-        );
+        assert_eq!(DsmRange::new(5, 9).as_bytes(), [0, 0, 0, 0, 9, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0]);
     }
 }

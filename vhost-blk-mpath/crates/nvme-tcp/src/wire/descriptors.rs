@@ -45,9 +45,7 @@ impl NamespaceDescriptors {
             if nidl == 0 {
                 break;
             }
-            let (nid, tail) = tail
-                .split_at_checked(nidl.into())
-                .ok_or(DescriptorError::Truncated)?;
+            let (nid, tail) = tail.split_at_checked(nidl.into()).ok_or(DescriptorError::Truncated)?;
             let length = |_| DescriptorError::Length { nidt, nidl };
             match nidt {
                 NIDT_EUI64 => found.eui64 = Some(nid.try_into().map_err(length)?),
@@ -115,14 +113,8 @@ mod tests {
     #[test]
     fn malformed_lists_are_refused_and_unknown_types_skipped() {
         let wrong_length = NamespaceDescriptors::parse(&[3, 8, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8]);
-        assert_eq!(
-            wrong_length,
-            Err(DescriptorError::Length { nidt: 3, nidl: 8 })
-        );
-        assert_eq!(
-            NamespaceDescriptors::parse(&[3, 16, 0, 0, 1]),
-            Err(DescriptorError::Truncated)
-        );
+        assert_eq!(wrong_length, Err(DescriptorError::Length { nidt: 3, nidl: 8 }));
+        assert_eq!(NamespaceDescriptors::parse(&[3, 16, 0, 0, 1]), Err(DescriptorError::Truncated));
         let csi = NamespaceDescriptors::parse(&[0x40, 2, 0, 0, 9, 9, 4, 1, 0, 0, 2]).map(|d| d.csi);
         assert_eq!(csi, Ok(Some(2)));
     }

@@ -68,33 +68,13 @@ impl FabricsCommand {
     pub fn to_sqe(&self, cid: u16, sgl: Sgl) -> Sqe {
         let property = |size: PropertySize| u32::from(size == PropertySize::Eight);
         let (fctype, cdw) = match *self {
-            Self::Connect(Connect {
-                qid,
-                sqsize,
-                cattr,
-                kato_ms,
-            }) => (
-                FCTYPE_CONNECT,
-                [
-                    u32::from(qid) << 16,
-                    u32::from(sqsize) | u32::from(cattr) << 16,
-                    kato_ms,
-                    0,
-                    0,
-                    0,
-                ],
-            ),
-            Self::PropertyGet { size, offset } => {
-                (FCTYPE_PROPERTY_GET, [property(size), offset.0, 0, 0, 0, 0])
+            Self::Connect(Connect { qid, sqsize, cattr, kato_ms }) => {
+                (FCTYPE_CONNECT, [u32::from(qid) << 16, u32::from(sqsize) | u32::from(cattr) << 16, kato_ms, 0, 0, 0])
             }
-            Self::PropertySet {
-                size,
-                offset,
-                value,
-            } => (
-                FCTYPE_PROPERTY_SET,
-                [property(size), offset.0, low(value), high(value), 0, 0],
-            ),
+            Self::PropertyGet { size, offset } => (FCTYPE_PROPERTY_GET, [property(size), offset.0, 0, 0, 0, 0]),
+            Self::PropertySet { size, offset, value } => {
+                (FCTYPE_PROPERTY_SET, [property(size), offset.0, low(value), high(value), 0, 0])
+            }
         };
         Sqe::new(Opcode::FABRICS, cid, fctype.into(), sgl).with_cdw(cdw)
     }
@@ -110,29 +90,17 @@ impl FabricsCommand {
             1 => Some(PropertySize::Eight),
             _ => None,
         };
-        let (size, offset) = (
-            size.ok_or(Status::INVALID_FIELD.with_dnr()),
-            PropertyOffset(cdw11),
-        );
+        let (size, offset) = (size.ok_or(Status::INVALID_FIELD.with_dnr()), PropertyOffset(cdw11));
         match sqe.nsid.get() as u8 {
-            FCTYPE_CONNECT if cdw10 as u16 != 0 => {
-                Err(Status::CONNECT_INCOMPATIBLE_FORMAT.with_dnr())
-            }
+            FCTYPE_CONNECT if cdw10 as u16 != 0 => Err(Status::CONNECT_INCOMPATIBLE_FORMAT.with_dnr()),
             FCTYPE_CONNECT => Ok(Self::Connect(Connect {
                 qid: (cdw10 >> 16) as u16,
                 sqsize: cdw11 as u16,
                 cattr: (cdw11 >> 16) as u8,
                 kato_ms: cdw12,
             })),
-            FCTYPE_PROPERTY_GET => Ok(Self::PropertyGet {
-                size: size?,
-                offset,
-            }),
-            FCTYPE_PROPERTY_SET => Ok(Self::PropertySet {
-                size: size?,
-                offset,
-                value: join(cdw12, cdw13),
-            }),
+            FCTYPE_PROPERTY_GET => Ok(Self::PropertyGet { size: size?, offset }),
+            FCTYPE_PROPERTY_SET => Ok(Self::PropertySet { size: size?, offset, value: join(cdw12, cdw13) }),
             _ => Err(Status::INVALID_OPCODE.with_dnr()),
         }
     }
@@ -148,23 +116,12 @@ mod tests {
         let size = prop_oneof![Just(PropertySize::Four), Just(PropertySize::Eight)];
         prop_oneof![
             any::<(u16, u16, u8, u32)>().prop_map(|(qid, sqsize, cattr, kato_ms)| {
-                FabricsCommand::Connect(Connect {
-                    qid,
-                    sqsize,
-                    cattr,
-                    kato_ms,
-                })
+                FabricsCommand::Connect(Connect { qid, sqsize, cattr, kato_ms })
             }),
-            (size.clone(), any::<u32>()).prop_map(|(size, o)| FabricsCommand::PropertyGet {
-                size,
-                offset: PropertyOffset(o)
-            }),
+            (size.clone(), any::<u32>())
+                .prop_map(|(size, o)| FabricsCommand::PropertyGet { size, offset: PropertyOffset(o) }),
             (size, any::<u32>(), any::<u64>()).prop_map(|(size, o, value)| {
-                FabricsCommand::PropertySet {
-                    size,
-                    offset: PropertyOffset(o),
-                    value,
-                }
+                FabricsCommand::PropertySet { size, offset: PropertyOffset(o), value }
             }),
         ]
     }
@@ -186,30 +143,13 @@ mod tests {
 
     #[test]
     fn connect_fields_lie_where_the_specification_has_them() {
-        let connect = Connect {
-            qid: 0x0102,
-            sqsize: 0x0304,
-            cattr: 5,
-            kato_ms: 0x0607_0809,
-        };
-        let sqe = FabricsCommand::Connect(connect).to_sqe(
-            0x1122,
-            Sgl::InCapsule {
-                offset: 0,
-                length: 1024,
-            },
-        );
+        let connect = Connect { qid: 0x0102, sqsize: 0x0304, cattr: 5, kato_ms: 0x0607_0809 };
+        let sqe = FabricsCommand::Connect(connect).to_sqe(0x1122, Sgl::InCapsule { offset: 0, length: 1024 });
         let bytes = sqe.as_bytes();
         assert_eq!(bytes[..5], [0x7f, 0x40, 0x22, 0x11, 1]);
         assert_eq!(bytes[40..52], [0, 0, 2, 1, 4, 3, 5, 0, 9, 8, 7, 6]);
-        let set = FabricsCommand::PropertySet {
-            size: PropertySize::Four,
-            offset: PropertyOffset::CC,
-            value: 0x46_0001,
-        };
-        assert_eq!(
-            set.to_sqe(0, Sgl::NONE).as_bytes()[40..56],
-            [0, 0, 0, 0, 0x14, 0, 0, 0, 1, 0, 0x46, 0, 0, 0, 0, 0]
-        );
+        let set =
+            FabricsCommand::PropertySet { size: PropertySize::Four, offset: PropertyOffset::CC, value: 0x46_0001 };
+        assert_eq!(set.to_sqe(0, Sgl::NONE).as_bytes()[40..56], [0, 0, 0, 0, 0x14, 0, 0, 0, 1, 0, 0x46, 0, 0, 0, 0, 0]);
     }
 }

@@ -32,10 +32,7 @@ impl NumberOfQueues {
     /// From dword 11 of the command or dword 0 of the completion.
     #[must_use]
     pub const fn from_value(value: u32) -> Self {
-        Self {
-            submission: value as u16,
-            completion: (value >> 16) as u16,
-        }
+        Self { submission: value as u16, completion: (value >> 16) as u16 }
     }
 
     /// Dword 11 of the command or dword 0 of the completion.

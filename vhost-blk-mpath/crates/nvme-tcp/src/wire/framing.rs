@@ -36,16 +36,10 @@ impl Framing {
         let header_digest = self.digests.header && pdu.takes_header_digest();
         let data_digest = self.digests.data && pdu.takes_data() && data_len > 0;
         let bare = u32::from(pdu.header_len()) + digest_len(header_digest);
-        let pdo = if pdu.takes_data() && data_len > 0 {
-            bare.next_multiple_of(self.align_bytes())
-        } else {
-            0
-        };
+        let pdo = if pdu.takes_data() && data_len > 0 { bare.next_multiple_of(self.align_bytes()) } else { 0 };
         CommonHeader {
             pdu,
-            flags: flags
-                .with(PduFlags::HDGST, header_digest)
-                .with(PduFlags::DDGST, data_digest),
+            flags: flags.with(PduFlags::HDGST, header_digest).with(PduFlags::DDGST, data_digest),
             // At most 144: the longest header with data has 76 bytes, and 144 is the worst multiple next to that.
             pdo: pdo as u8,
             plen: pdo.max(bare) + data_len + digest_len(data_digest),
@@ -57,12 +51,7 @@ impl Framing {
     /// # Errors
     /// FLAGS that contradict the negotiated digests, a PDO or PLEN that leaves no sense.
     pub fn layout(&self, header: &CommonHeader) -> Result<Layout, PduError> {
-        let CommonHeader {
-            pdu,
-            flags,
-            pdo,
-            plen,
-        } = *header;
+        let CommonHeader { pdu, flags, pdo, plen } = *header;
         let invalid = |field, value| PduError::InvalidField { pdu, field, value };
         let header_len = u32::from(pdu.header_len());
         if !pdu.takes_header_digest() {
@@ -70,13 +59,7 @@ impl Framing {
             if data_len > 0 && !(pdu.is_term_req() && data_len <= super::TERM_DATA_MAX as u32) {
                 return Err(invalid(PduField::Plen, plen));
             }
-            return Ok(Layout {
-                header_len,
-                header_digest: false,
-                pad_len: 0,
-                data_len,
-                data_digest: false,
-            });
+            return Ok(Layout { header_len, header_digest: false, pad_len: 0, data_len, data_digest: false });
         }
         let header_digest = flags.has(PduFlags::HDGST);
         if header_digest != self.digests.header {
@@ -85,13 +68,7 @@ impl Framing {
         let bare = header_len + digest_len(header_digest);
         if !pdu.takes_data() || (plen == bare && pdu == PduType::CapsuleCmd) {
             return if plen == bare {
-                Ok(Layout {
-                    header_len,
-                    header_digest,
-                    pad_len: 0,
-                    data_len: 0,
-                    data_digest: false,
-                })
+                Ok(Layout { header_len, header_digest, pad_len: 0, data_len: 0, data_digest: false })
             } else {
                 Err(invalid(PduField::Plen, plen))
             };
@@ -105,13 +82,9 @@ impl Framing {
             return Err(invalid(PduField::Pdo, start));
         }
         match plen.checked_sub(start + digest_len(data_digest)) {
-            Some(data_len) if data_len > 0 => Ok(Layout {
-                header_len,
-                header_digest,
-                pad_len: start - bare,
-                data_len,
-                data_digest,
-            }),
+            Some(data_len) if data_len > 0 => {
+                Ok(Layout { header_len, header_digest, pad_len: start - bare, data_len, data_digest })
+            }
             _ => Err(invalid(PduField::Plen, plen)),
         }
     }
@@ -176,25 +149,13 @@ mod tests {
 
     #[test]
     fn a_missing_digest_is_refused() {
-        let digests = Framing {
-            digests: Digests {
-                header: true,
-                data: true,
-            },
-            alignment: 0,
-        };
+        let digests = Framing { digests: Digests { header: true, data: true }, alignment: 0 };
         let plain = Framing::default();
         for pdu in [PduType::CapsuleResp, PduType::C2hData] {
             let len = if pdu.takes_data() { 512 } else { 0 };
             for (us, them) in [(digests, plain), (plain, digests)] {
                 let common = them.header(pdu, PduFlags::default(), len);
-                assert!(matches!(
-                    us.layout(&common),
-                    Err(PduError::InvalidField {
-                        field: PduField::Flags,
-                        ..
-                    })
-                ));
+                assert!(matches!(us.layout(&common), Err(PduError::InvalidField { field: PduField::Flags, .. })));
             }
         }
     }

@@ -63,31 +63,20 @@ impl PduType {
         match self {
             Self::IcReq | Self::IcResp => 128,
             Self::CapsuleCmd => 72,
-            Self::H2cTermReq
-            | Self::C2hTermReq
-            | Self::CapsuleResp
-            | Self::H2cData
-            | Self::C2hData
-            | Self::R2t => 24,
+            Self::H2cTermReq | Self::C2hTermReq | Self::CapsuleResp | Self::H2cData | Self::C2hData | Self::R2t => 24,
         }
     }
 
     /// Whether the controller sends this type.
     #[must_use]
     pub const fn from_controller(self) -> bool {
-        matches!(
-            self,
-            Self::IcResp | Self::C2hTermReq | Self::CapsuleResp | Self::C2hData | Self::R2t
-        )
+        matches!(self, Self::IcResp | Self::C2hTermReq | Self::CapsuleResp | Self::C2hData | Self::R2t)
     }
 
     /// Whether a header digest covers this type once negotiated: all but connection set-up and termination.
     #[must_use]
     pub const fn takes_header_digest(self) -> bool {
-        !matches!(
-            self,
-            Self::IcReq | Self::IcResp | Self::H2cTermReq | Self::C2hTermReq
-        )
+        !matches!(self, Self::IcReq | Self::IcResp | Self::H2cTermReq | Self::C2hTermReq)
     }
 
     /// Whether this type may carry data that PDO locates.
@@ -126,11 +115,7 @@ impl PduFlags {
     /// These flags, and `other`'s if `condition` holds.
     #[must_use]
     pub const fn with(self, other: Self, condition: bool) -> Self {
-        if condition {
-            Self(self.0 | other.0)
-        } else {
-            self
-        }
+        if condition { Self(self.0 | other.0) } else { self }
     }
 }
 
@@ -276,48 +261,23 @@ impl CommonHeader {
     /// A [`PduError`] naming the field. `bytes` needs eight bytes at least.
     pub fn parse(bytes: &[u8]) -> Result<Self, PduError> {
         let &[pdu, flags, hlen, pdo, l0, l1, l2, l3] =
-            bytes.first_chunk().ok_or(PduError::Truncated {
-                needed: Self::LEN,
-                got: bytes.len(),
-            })?;
+            bytes.first_chunk().ok_or(PduError::Truncated { needed: Self::LEN, got: bytes.len() })?;
         let pdu = PduType::from_byte(pdu).ok_or(PduError::UnknownType(pdu))?;
         if hlen != pdu.header_len() {
-            return Err(PduError::InvalidField {
-                pdu,
-                field: PduField::Hlen,
-                value: hlen.into(),
-            });
+            return Err(PduError::InvalidField { pdu, field: PduField::Hlen, value: hlen.into() });
         }
         let plen = u32::from_le_bytes([l0, l1, l2, l3]);
         if plen < u32::from(hlen) {
-            return Err(PduError::InvalidField {
-                pdu,
-                field: PduField::Plen,
-                value: plen,
-            });
+            return Err(PduError::InvalidField { pdu, field: PduField::Plen, value: plen });
         }
-        Ok(Self {
-            pdu,
-            flags: PduFlags(flags),
-            pdo,
-            plen,
-        })
+        Ok(Self { pdu, flags: PduFlags(flags), pdo, plen })
     }
 
     /// The eight bytes.
     #[must_use]
     pub fn emit(&self) -> [u8; Self::LEN] {
         let [l0, l1, l2, l3] = self.plen.to_le_bytes();
-        [
-            self.pdu as u8,
-            self.flags.0,
-            self.pdu.header_len(),
-            self.pdo,
-            l0,
-            l1,
-            l2,
-            l3,
-        ]
+        [self.pdu as u8, self.flags.0, self.pdu.header_len(), self.pdo, l0, l1, l2, l3]
     }
 }
 
@@ -346,17 +306,10 @@ mod tests {
         let bad_hlen = CommonHeader::parse(&[4, 0, 71, 0, 72, 0, 0, 0]);
         assert_eq!(
             bad_hlen,
-            Err(PduError::InvalidField {
-                pdu: PduType::CapsuleCmd,
-                field: PduField::Hlen,
-                value: 71
-            })
+            Err(PduError::InvalidField { pdu: PduType::CapsuleCmd, field: PduField::Hlen, value: 71 })
         );
         let short = CommonHeader::parse(&[4, 0, 72, 0, 71, 0, 0, 0]);
-        assert_eq!(
-            short.map_err(|e| e.fatal()),
-            Err((FatalError::InvalidHeaderField, 4))
-        );
+        assert_eq!(short.map_err(|e| e.fatal()), Err((FatalError::InvalidHeaderField, 4)));
         assert_eq!(CommonHeader::parse(&[8; 8]), Err(PduError::UnknownType(8)));
     }
 }

@@ -157,20 +157,13 @@ impl IdentifyController {
     /// A structure with every field zero and every text blank.
     #[must_use]
     pub fn blank() -> Self {
-        Self {
-            sn: [b' '; 20],
-            mn: [b' '; 40],
-            fr: [b' '; 8],
-            ..Self::new_zeroed()
-        }
+        Self { sn: [b' '; 20], mn: [b' '; 40], fr: [b' '; 8], ..Self::new_zeroed() }
     }
 
     /// Parses the structure; `None` if there are fewer than 4096 bytes.
     #[must_use]
     pub fn parse(bytes: &[u8]) -> Option<&Self> {
-        Self::ref_from_prefix(bytes)
-            .ok()
-            .map(|(identify, _)| identify)
+        Self::ref_from_prefix(bytes).ok().map(|(identify, _)| identify)
     }
 
     /// SUBNQN, checked.
@@ -203,18 +196,9 @@ impl IdentifyController {
     #[must_use]
     pub fn text(field: &[u8]) -> String {
         let shown = |&byte: &u8| {
-            if matches!(byte, b' '..=b'~') {
-                char::from(byte)
-            } else {
-                '?'
-            }
+            if matches!(byte, b' '..=b'~') { char::from(byte) } else { '?' }
         };
-        field
-            .trim_ascii()
-            .iter()
-            .take_while(|&&byte| byte != 0)
-            .map(shown)
-            .collect()
+        field.trim_ascii().iter().take_while(|&&byte| byte != 0).map(shown).collect()
     }
 
     /// An ASCII field: space-padded, cut to its size, other characters replaced by `?`.
@@ -222,11 +206,7 @@ impl IdentifyController {
     pub fn padded<const N: usize>(text: &str) -> [u8; N] {
         let mut field = [b' '; N];
         for (byte, char) in field.iter_mut().zip(text.chars()) {
-            *byte = if matches!(char, ' '..='~') {
-                char as u8
-            } else {
-                b'?'
-            };
+            *byte = if matches!(char, ' '..='~') { char as u8 } else { b'?' };
         }
         field
     }
@@ -256,16 +236,10 @@ mod tests {
     #[test]
     fn limits_are_derived() {
         let mut identify = IdentifyController::blank();
-        assert_eq!(
-            (identify.max_transfer_bytes(0), identify.in_capsule_bytes()),
-            (None, 0)
-        );
+        assert_eq!((identify.max_transfer_bytes(0), identify.in_capsule_bytes()), (None, 0));
         identify.mdts = 5;
         identify.ioccsz = 516.into();
-        assert_eq!(
-            (identify.max_transfer_bytes(0), identify.in_capsule_bytes()),
-            (Some(131_072), 8192)
-        );
+        assert_eq!((identify.max_transfer_bytes(0), identify.in_capsule_bytes()), (Some(131_072), 8192));
         assert_eq!(identify.max_transfer_bytes(4), Some(2 << 20));
         identify.mdts = 255;
         assert_eq!(identify.max_transfer_bytes(0), None);

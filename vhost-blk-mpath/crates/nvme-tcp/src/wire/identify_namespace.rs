@@ -6,19 +6,7 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligne
 use super::IDENTIFY_BYTES;
 
 /// One LBA format.
-#[derive(
-    Debug,
-    Clone,
-    Copy,
-    PartialEq,
-    Eq,
-    Default,
-    FromBytes,
-    IntoBytes,
-    Immutable,
-    KnownLayout,
-    Unaligned,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct LbaFormat {
     /// Metadata bytes of a block.
@@ -141,9 +129,7 @@ impl IdentifyNamespace {
     /// Parses the structure; `None` if there are fewer than 4096 bytes.
     #[must_use]
     pub fn parse(bytes: &[u8]) -> Option<&Self> {
-        Self::ref_from_prefix(bytes)
-            .ok()
-            .map(|(identify, _)| identify)
+        Self::ref_from_prefix(bytes).ok().map(|(identify, _)| identify)
     }
 
     /// The format in use.
@@ -151,11 +137,7 @@ impl IdentifyNamespace {
     pub fn format(&self) -> LbaFormat {
         let low = self.flbas & 0xf;
         // FLBAS 6:5 count only where there are more formats than bits 3:0 can name.
-        let high = if self.nlbaf >= 16 {
-            self.flbas >> 5 & 3
-        } else {
-            0
-        };
+        let high = if self.nlbaf >= 16 { self.flbas >> 5 & 3 } else { 0 };
         // Six bits, and there are 64 formats.
         self.lbaf[usize::from(high << 4 | low)]
     }

@@ -18,10 +18,7 @@ pub struct Digests {
 
 impl Digests {
     const fn from_byte(byte: u8) -> Self {
-        Self {
-            header: byte & 1 != 0,
-            data: byte & 2 != 0,
-        }
+        Self { header: byte & 1 != 0, data: byte & 2 != 0 }
     }
 
     const fn to_byte(self) -> u8 {
@@ -54,11 +51,7 @@ pub struct IcResp {
 impl IcReq {
     pub(super) fn parse_body(body: &[u8; 16]) -> Result<Self, PduError> {
         let (hpda, digests, maxr2t) = parse(PduType::IcReq, body)?;
-        Ok(Self {
-            hpda,
-            digests,
-            maxr2t,
-        })
+        Ok(Self { hpda, digests, maxr2t })
     }
 
     pub(super) fn emit_body(self) -> [u8; 16] {
@@ -71,17 +64,9 @@ impl IcResp {
         let pdu = PduType::IcResp;
         let (cpda, digests, maxh2cdata) = parse(pdu, body)?;
         if maxh2cdata < MAXH2CDATA_MIN || !maxh2cdata.is_multiple_of(4) {
-            return Err(PduError::InvalidField {
-                pdu,
-                field: PduField::MaxH2cData,
-                value: maxh2cdata,
-            });
+            return Err(PduError::InvalidField { pdu, field: PduField::MaxH2cData, value: maxh2cdata });
         }
-        Ok(Self {
-            cpda,
-            digests,
-            maxh2cdata,
-        })
+        Ok(Self { cpda, digests, maxh2cdata })
     }
 
     pub(super) fn emit_body(self) -> [u8; 16] {
@@ -93,44 +78,15 @@ fn parse(pdu: PduType, body: &[u8; 16]) -> Result<(u8, Digests, u32), PduError> 
     let &[v0, v1, alignment, digests, m0, m1, m2, m3, ..] = body;
     let pfv = u16::from_le_bytes([v0, v1]);
     if pfv != 0 {
-        return Err(PduError::Unsupported {
-            pdu,
-            field: PduField::Pfv,
-            value: pfv.into(),
-        });
+        return Err(PduError::Unsupported { pdu, field: PduField::Pfv, value: pfv.into() });
     }
     if alignment > PDU_ALIGNMENT_MAX {
-        return Err(PduError::InvalidField {
-            pdu,
-            field: PduField::Alignment,
-            value: alignment.into(),
-        });
+        return Err(PduError::InvalidField { pdu, field: PduField::Alignment, value: alignment.into() });
     }
-    Ok((
-        alignment,
-        Digests::from_byte(digests),
-        u32::from_le_bytes([m0, m1, m2, m3]),
-    ))
+    Ok((alignment, Digests::from_byte(digests), u32::from_le_bytes([m0, m1, m2, m3])))
 }
 
 fn emit(alignment: u8, digests: Digests, max: u32) -> [u8; 16] {
     let [m0, m1, m2, m3] = max.to_le_bytes();
-    [
-        0,
-        0,
-        alignment,
-        digests.to_byte(),
-        m0,
-        m1,
-        m2,
-        m3,
-        0,
-        0,
-        0,
-        0,
-        0,
-        0,
-        0,
-        0,
-    ]
+    [0, 0, alignment, digests.to_byte(), m0, m1, m2, m3, 0, 0, 0, 0, 0, 0, 0, 0]
 }

@@ -51,10 +51,7 @@ pub use init::{Digests, IcReq, IcResp, MAXH2CDATA_MIN, PDU_ALIGNMENT_MAX};
 pub use nqn::{NQN_LEN_MAX, Nqn, NqnError};
 pub use nvm::{BLOCKS_MAX, NvmCommand};
 pub use pdu::Pdu;
-pub use property::{
-    Capabilities, ControllerConfiguration, ControllerStatus, PropertyOffset, ShutdownStatus,
-    Version,
-};
+pub use property::{Capabilities, ControllerConfiguration, ControllerStatus, PropertyOffset, ShutdownStatus, Version};
 pub use sgl::Sgl;
 pub use sqe::{Opcode, Sqe};
 pub use status::Status;

@@ -48,10 +48,7 @@ impl Nqn {
 
     /// Parses the NUL-padded field of a data structure.
     pub(super) fn parse(field: &[u8; 256]) -> Result<Self, NqnError> {
-        let end = field
-            .iter()
-            .position(|&byte| byte == 0)
-            .unwrap_or(field.len());
+        let end = field.iter().position(|&byte| byte == 0).unwrap_or(field.len());
         let name = std::str::from_utf8(&field[..end]).map_err(|_| NqnError::Utf8)?;
         Self::new(name)
     }

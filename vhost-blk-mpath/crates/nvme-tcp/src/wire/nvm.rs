@@ -56,39 +56,19 @@ impl NvmCommand {
     #[must_use]
     pub fn to_sqe(&self, cid: u16, nsid: u32, sgl: Sgl) -> Sqe {
         let rw = |slba: u64, blocks: u32, flags: u32| {
-            [
-                low(slba),
-                high(slba),
-                (blocks.wrapping_sub(1) & 0xffff) | flags,
-                0,
-                0,
-                0,
-            ]
+            [low(slba), high(slba), (blocks.wrapping_sub(1) & 0xffff) | flags, 0, 0, 0]
         };
         let flag = |bit: u32, on: bool| if on { bit } else { 0 };
         let (opcode, cdw) = match *self {
             Self::Flush => (Opcode::FLUSH, [0; 6]),
             Self::Read { slba, blocks } => (Opcode::READ, rw(slba, blocks, 0)),
             Self::Write { slba, blocks, fua } => (Opcode::WRITE, rw(slba, blocks, flag(FUA, fua))),
-            Self::WriteZeroes {
-                slba,
-                blocks,
-                deallocate,
-                fua,
-            } => (
-                Opcode::WRITE_ZEROES,
-                rw(slba, blocks, flag(DEAC, deallocate) | flag(FUA, fua)),
-            ),
+            Self::WriteZeroes { slba, blocks, deallocate, fua } => {
+                (Opcode::WRITE_ZEROES, rw(slba, blocks, flag(DEAC, deallocate) | flag(FUA, fua)))
+            }
             Self::DatasetManagement { ranges, deallocate } => (
                 Opcode::DATASET_MANAGEMENT,
-                [
-                    u32::from(ranges.wrapping_sub(1)) & 0xff,
-                    flag(DSM_AD, deallocate),
-                    0,
-                    0,
-                    0,
-                    0,
-                ],
+                [u32::from(ranges.wrapping_sub(1)) & 0xff, flag(DSM_AD, deallocate), 0, 0, 0, 0],
             ),
         };
         Sqe::new(opcode, cid, nsid, sgl).with_cdw(cdw)
@@ -107,12 +87,7 @@ impl NvmCommand {
             Opcode::FLUSH => Ok(Self::Flush),
             Opcode::READ => Ok(Self::Read { slba, blocks }),
             Opcode::WRITE => Ok(Self::Write { slba, blocks, fua }),
-            Opcode::WRITE_ZEROES => Ok(Self::WriteZeroes {
-                slba,
-                blocks,
-                deallocate: cdw12 & DEAC != 0,
-                fua,
-            }),
+            Opcode::WRITE_ZEROES => Ok(Self::WriteZeroes { slba, blocks, deallocate: cdw12 & DEAC != 0, fua }),
             Opcode::DATASET_MANAGEMENT => Ok(Self::DatasetManagement {
                 ranges: (cdw10 as u16 & (DSM_RANGES_MAX - 1)) + 1,
                 deallocate: cdw11 & DSM_AD != 0,
@@ -132,23 +107,17 @@ mod tests {
         let blocks = 1..=BLOCKS_MAX;
         prop_oneof![
             Just(NvmCommand::Flush),
-            (any::<u64>(), blocks.clone())
-                .prop_map(|(slba, blocks)| NvmCommand::Read { slba, blocks }),
-            (any::<u64>(), blocks.clone(), any::<bool>())
-                .prop_map(|(slba, blocks, fua)| NvmCommand::Write { slba, blocks, fua }),
-            (any::<u64>(), blocks, any::<(bool, bool)>()).prop_map(
-                |(slba, blocks, (deallocate, fua))| {
-                    NvmCommand::WriteZeroes {
-                        slba,
-                        blocks,
-                        deallocate,
-                        fua,
-                    }
-                }
-            ),
-            (1..=DSM_RANGES_MAX, any::<bool>()).prop_map(|(ranges, deallocate)| {
-                NvmCommand::DatasetManagement { ranges, deallocate }
+            (any::<u64>(), blocks.clone()).prop_map(|(slba, blocks)| NvmCommand::Read { slba, blocks }),
+            (any::<u64>(), blocks.clone(), any::<bool>()).prop_map(|(slba, blocks, fua)| NvmCommand::Write {
+                slba,
+                blocks,
+                fua
             }),
+            (any::<u64>(), blocks, any::<(bool, bool)>()).prop_map(|(slba, blocks, (deallocate, fua))| {
+                NvmCommand::WriteZeroes { slba, blocks, deallocate, fua }
+            }),
+            (1..=DSM_RANGES_MAX, any::<bool>())
+                .prop_map(|(ranges, deallocate)| { NvmCommand::DatasetManagement { ranges, deallocate } }),
         ]
     }
 
@@ -168,24 +137,10 @@ mod tests {
 
     #[test]
     fn fields_lie_where_the_specification_has_them() {
-        let zeroes = NvmCommand::WriteZeroes {
-            slba: 0x0102_0304_0506,
-            blocks: 8,
-            deallocate: true,
-            fua: true,
-        };
+        let zeroes = NvmCommand::WriteZeroes { slba: 0x0102_0304_0506, blocks: 8, deallocate: true, fua: true };
         let sqe = zeroes.to_sqe(0, 1, Sgl::NONE);
-        assert_eq!(
-            sqe.as_bytes()[40..52],
-            [6, 5, 4, 3, 2, 1, 0, 0, 7, 0, 0, 0x42]
-        );
-        let dsm = NvmCommand::DatasetManagement {
-            ranges: 3,
-            deallocate: true,
-        };
-        assert_eq!(
-            dsm.to_sqe(0, 1, Sgl::NONE).as_bytes()[40..48],
-            [2, 0, 0, 0, 4, 0, 0, 0]
-        );
+        assert_eq!(sqe.as_bytes()[40..52], [6, 5, 4, 3, 2, 1, 0, 0, 7, 0, 0, 0x42]);
+        let dsm = NvmCommand::DatasetManagement { ranges: 3, deallocate: true };
+        assert_eq!(dsm.to_sqe(0, 1, Sgl::NONE).as_bytes()[40..48], [2, 0, 0, 0, 4, 0, 0, 0]);
     }
 }

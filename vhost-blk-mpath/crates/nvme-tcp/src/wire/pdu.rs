@@ -40,10 +40,7 @@ impl Pdu {
     /// A [`PduError`] naming the field.
     pub fn parse(common: &CommonHeader, layout: &Layout, bytes: &[u8]) -> Result<Self, PduError> {
         let needed = layout.header_len as usize;
-        let truncated = PduError::Truncated {
-            needed,
-            got: bytes.len(),
-        };
+        let truncated = PduError::Truncated { needed, got: bytes.len() };
         let body: &[u8] = bytes.get(CommonHeader::LEN..needed).ok_or(truncated)?;
         let first: &[u8; 16] = body.first_chunk().ok_or(truncated)?;
         let pdu = match common.pdu {
@@ -51,38 +48,15 @@ impl Pdu {
             PduType::IcResp => Self::IcResp(IcResp::parse_body(first)?),
             PduType::H2cTermReq => Self::H2cTermReq(TermReq::parse_body(first)),
             PduType::C2hTermReq => Self::C2hTermReq(TermReq::parse_body(first)),
-            PduType::CapsuleCmd => {
-                Self::CapsuleCmd(Sqe::read_from_bytes(body).map_err(|_| truncated)?)
-            }
-            PduType::CapsuleResp => {
-                Self::CapsuleResp(Cqe::read_from_bytes(body).map_err(|_| truncated)?)
-            }
+            PduType::CapsuleCmd => Self::CapsuleCmd(Sqe::read_from_bytes(body).map_err(|_| truncated)?),
+            PduType::CapsuleResp => Self::CapsuleResp(Cqe::read_from_bytes(body).map_err(|_| truncated)?),
             PduType::H2cData => {
-                let Body {
-                    cid,
-                    ttag,
-                    offset,
-                    length,
-                } = Body::parse(first);
-                Self::H2cData(H2cData {
-                    cid,
-                    ttag,
-                    offset,
-                    length,
-                    last: common.flags.has(PduFlags::LAST),
-                })
+                let Body { cid, ttag, offset, length } = Body::parse(first);
+                Self::H2cData(H2cData { cid, ttag, offset, length, last: common.flags.has(PduFlags::LAST) })
             }
             PduType::C2hData => {
-                let Body {
-                    cid,
-                    offset,
-                    length,
-                    ..
-                } = Body::parse(first);
-                let (last, success) = (
-                    common.flags.has(PduFlags::LAST),
-                    common.flags.has(PduFlags::SUCCESS),
-                );
+                let Body { cid, offset, length, .. } = Body::parse(first);
+                let (last, success) = (common.flags.has(PduFlags::LAST), common.flags.has(PduFlags::SUCCESS));
                 if success && !last {
                     return Err(PduError::InvalidField {
                         pdu: common.pdu,
@@ -90,38 +64,18 @@ impl Pdu {
                         value: common.flags.0.into(),
                     });
                 }
-                Self::C2hData(C2hData {
-                    cid,
-                    offset,
-                    length,
-                    last,
-                    success,
-                })
+                Self::C2hData(C2hData { cid, offset, length, last, success })
             }
             PduType::R2t => {
-                let Body {
-                    cid,
-                    ttag,
-                    offset,
-                    length,
-                } = Body::parse(first);
-                Self::R2t(R2t {
-                    cid,
-                    ttag,
-                    offset,
-                    length,
-                })
+                let Body { cid, ttag, offset, length } = Body::parse(first);
+                Self::R2t(R2t { cid, ttag, offset, length })
             }
         };
         match pdu {
             Self::H2cData(H2cData { length, .. }) | Self::C2hData(C2hData { length, .. })
                 if length != layout.data_len =>
             {
-                Err(PduError::InvalidField {
-                    pdu: common.pdu,
-                    field: PduField::DataLength,
-                    value: length,
-                })
+                Err(PduError::InvalidField { pdu: common.pdu, field: PduField::DataLength, value: length })
             }
             _ => Ok(pdu),
         }
@@ -148,9 +102,9 @@ impl Pdu {
     pub fn emit_header(&self, framing: &Framing, data_len: u32, out: &mut Vec<u8>) {
         let flags = match self {
             Self::H2cData(data) => PduFlags::default().with(PduFlags::LAST, data.last),
-            Self::C2hData(data) => PduFlags::default()
-                .with(PduFlags::LAST, data.last)
-                .with(PduFlags::SUCCESS, data.success),
+            Self::C2hData(data) => {
+                PduFlags::default().with(PduFlags::LAST, data.last).with(PduFlags::SUCCESS, data.success)
+            }
             _ => PduFlags::default(),
         };
         let common = framing.header(self.pdu_type(), flags, data_len);
@@ -164,39 +118,12 @@ impl Pdu {
             }
             Self::CapsuleCmd(sqe) => out.extend_from_slice(sqe.as_bytes()),
             Self::CapsuleResp(cqe) => out.extend_from_slice(cqe.as_bytes()),
-            Self::H2cData(H2cData {
-                cid,
-                ttag,
-                offset,
-                length,
-                ..
-            })
-            | Self::R2t(R2t {
-                cid,
-                ttag,
-                offset,
-                length,
-            }) => {
-                let body = Body {
-                    cid: *cid,
-                    ttag: *ttag,
-                    offset: *offset,
-                    length: *length,
-                };
+            Self::H2cData(H2cData { cid, ttag, offset, length, .. }) | Self::R2t(R2t { cid, ttag, offset, length }) => {
+                let body = Body { cid: *cid, ttag: *ttag, offset: *offset, length: *length };
                 out.extend_from_slice(&body.emit());
             }
-            Self::C2hData(C2hData {
-                cid,
-                offset,
-                length,
-                ..
-            }) => {
-                let body = Body {
-                    cid: *cid,
-                    ttag: 0,
-                    offset: *offset,
-                    length: *length,
-                };
+            Self::C2hData(C2hData { cid, offset, length, .. }) => {
+                let body = Body { cid: *cid, ttag: 0, offset: *offset, length: *length };
                 out.extend_from_slice(&body.emit());
             }
         }
@@ -233,96 +160,33 @@ mod tests {
     use proptest::prelude::*;
 
     fn any_pdu() -> impl Strategy<Value = (Pdu, Vec<u8>)> {
-        let digests =
-            || (any::<bool>(), any::<bool>()).prop_map(|(header, data)| Digests { header, data });
+        let digests = || (any::<bool>(), any::<bool>()).prop_map(|(header, data)| Digests { header, data });
         let data = proptest::collection::vec(any::<u8>(), 1..600);
-        let term = (
-            any::<u16>(),
-            any::<u32>(),
-            proptest::collection::vec(any::<u8>(), 0..=TERM_DATA_MAX),
-        );
+        let term = (any::<u16>(), any::<u32>(), proptest::collection::vec(any::<u8>(), 0..=TERM_DATA_MAX));
         let none = Vec::new;
         prop_oneof![
-            (0u8..32, digests(), any::<u32>()).prop_map(move |(hpda, digests, maxr2t)| (
-                Pdu::IcReq(IcReq {
-                    hpda,
-                    digests,
-                    maxr2t
-                }),
-                none()
-            )),
+            (0u8..32, digests(), any::<u32>())
+                .prop_map(move |(hpda, digests, maxr2t)| (Pdu::IcReq(IcReq { hpda, digests, maxr2t }), none())),
             (0u8..32, digests(), 1024u32..).prop_map(move |(cpda, digests, dwords)| {
                 let maxh2cdata = dwords.saturating_mul(4) & !3;
-                (
-                    Pdu::IcResp(IcResp {
-                        cpda,
-                        digests,
-                        maxh2cdata,
-                    }),
-                    none(),
-                )
+                (Pdu::IcResp(IcResp { cpda, digests, maxh2cdata }), none())
             }),
             (any::<bool>(), term).prop_map(|(h2c, (fes, fei, data))| {
-                let term = TermReq {
-                    fes: FatalError::from_code(fes),
-                    fei,
-                };
-                (
-                    if h2c {
-                        Pdu::H2cTermReq(term)
-                    } else {
-                        Pdu::C2hTermReq(term)
-                    },
-                    data,
-                )
+                let term = TermReq { fes: FatalError::from_code(fes), fei };
+                (if h2c { Pdu::H2cTermReq(term) } else { Pdu::C2hTermReq(term) }, data)
             }),
-            (
-                any::<[u8; 64]>(),
-                proptest::collection::vec(any::<u8>(), 0..600)
-            )
+            (any::<[u8; 64]>(), proptest::collection::vec(any::<u8>(), 0..600))
                 .prop_map(|(sqe, data)| (Pdu::CapsuleCmd(zerocopy::transmute!(sqe)), data)),
-            any::<[u8; 16]>()
-                .prop_map(move |cqe| (Pdu::CapsuleResp(zerocopy::transmute!(cqe)), none())),
-            (any::<(u16, u16, u32, bool)>(), data.clone()).prop_map(
-                |((cid, ttag, offset, last), data)| {
-                    (
-                        Pdu::H2cData(H2cData {
-                            cid,
-                            ttag,
-                            offset,
-                            length: data.len() as u32,
-                            last,
-                        }),
-                        data,
-                    )
-                }
-            ),
-            (any::<(u16, u32, bool, bool)>(), data).prop_map(
-                |((cid, offset, last, success), data)| {
-                    let length = data.len() as u32;
-                    (
-                        Pdu::C2hData(C2hData {
-                            cid,
-                            offset,
-                            length,
-                            last,
-                            success: success && last,
-                        }),
-                        data,
-                    )
-                }
-            ),
-            any::<(u16, u16, u32, u32)>().prop_map(move |(cid, ttag, offset, length)| {
-                (
-                    Pdu::R2t(R2t {
-                        cid,
-                        ttag,
-                        offset,
-                        length,
-                    }),
-                    none(),
-                )
+            any::<[u8; 16]>().prop_map(move |cqe| (Pdu::CapsuleResp(zerocopy::transmute!(cqe)), none())),
+            (any::<(u16, u16, u32, bool)>(), data.clone()).prop_map(|((cid, ttag, offset, last), data)| {
+                (Pdu::H2cData(H2cData { cid, ttag, offset, length: data.len() as u32, last }), data)
             }),
+            (any::<(u16, u32, bool, bool)>(), data).prop_map(|((cid, offset, last, success), data)| {
+                let length = data.len() as u32;
+                (Pdu::C2hData(C2hData { cid, offset, length, last, success: success && last }), data)
+            }),
+            any::<(u16, u16, u32, u32)>()
+                .prop_map(move |(cid, ttag, offset, length)| { (Pdu::R2t(R2t { cid, ttag, offset, length }), none()) }),
         ]
     }
 
@@ -369,13 +233,7 @@ mod tests {
     #[test]
     fn a_command_capsule_has_the_documented_bytes() {
         let mut out = Vec::new();
-        let framing = Framing {
-            digests: Digests {
-                header: true,
-                data: false,
-            },
-            alignment: 0,
-        };
+        let framing = Framing { digests: Digests { header: true, data: false }, alignment: 0 };
         Pdu::CapsuleCmd(Sqe::default()).emit(&framing, &[7; 8], &mut out);
         assert_eq!(out[..8], [4, 1, 72, 76, 84, 0, 0, 0]);
         assert_eq!(out[76..], [7; 8]);

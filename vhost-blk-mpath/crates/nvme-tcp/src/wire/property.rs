@@ -61,13 +61,7 @@ impl Version {
 
 impl std::fmt::Display for Version {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(
-            f,
-            "{}.{}.{}",
-            self.0 >> 16,
-            self.0 >> 8 & 0xff,
-            self.0 & 0xff
-        )
+        write!(f, "{}.{}.{}", self.0 >> 16, self.0 >> 8 & 0xff, self.0 & 0xff)
     }
 }
 
@@ -151,16 +145,9 @@ mod tests {
         assert_eq!((cap.mqes(), cap.timeout().as_secs()), (127, 15));
         assert_eq!(ControllerConfiguration::ENABLED.0, 0x46_0001);
         assert!(ControllerConfiguration::SHUTDOWN.shutdown_requested());
-        for shutdown in [
-            ShutdownStatus::None,
-            ShutdownStatus::Occurring,
-            ShutdownStatus::Complete,
-        ] {
+        for shutdown in [ShutdownStatus::None, ShutdownStatus::Occurring, ShutdownStatus::Complete] {
             let csts = ControllerStatus::new(true, false, shutdown);
-            assert_eq!(
-                (csts.ready(), csts.fatal(), csts.shutdown()),
-                (true, false, shutdown)
-            );
+            assert_eq!((csts.ready(), csts.fatal(), csts.shutdown()), (true, false, shutdown));
         }
         assert_eq!(Version::new(1, 4).to_string(), "1.4.0");
     }

@@ -58,10 +58,9 @@ impl Sgl {
         let &[a0, a1, a2, a3, a4, a5, a6, a7, l0, l1, l2, l3, _, _, _, id] = bytes;
         let length = u32::from_le_bytes([l0, l1, l2, l3]);
         match id {
-            Self::ID_IN_CAPSULE => Ok(Self::InCapsule {
-                offset: u64::from_le_bytes([a0, a1, a2, a3, a4, a5, a6, a7]),
-                length,
-            }),
+            Self::ID_IN_CAPSULE => {
+                Ok(Self::InCapsule { offset: u64::from_le_bytes([a0, a1, a2, a3, a4, a5, a6, a7]), length })
+            }
             Self::ID_TRANSPORT => Ok(Self::Transport { length }),
             _ => Err(Status::SGL_DESCRIPTOR_TYPE_INVALID),
         }

@@ -39,19 +39,7 @@ impl Opcode {
 }
 
 /// A submission queue entry, 64 bytes. Fabrics commands keep FCTYPE in the first byte of [`nsid`](Self::nsid).
-#[derive(
-    Debug,
-    Clone,
-    Copy,
-    PartialEq,
-    Eq,
-    Default,
-    FromBytes,
-    IntoBytes,
-    Immutable,
-    KnownLayout,
-    Unaligned,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct Sqe {
     /// Opcode.
@@ -96,10 +84,7 @@ impl Sqe {
     /// This entry with command dwords 10 to 15.
     #[must_use]
     pub fn with_cdw(self, cdw: [u32; 6]) -> Self {
-        Self {
-            cdw: cdw.map(U32::new),
-            ..self
-        }
+        Self { cdw: cdw.map(U32::new), ..self }
     }
 
     /// Command dwords 10 to 15.

@@ -172,9 +172,7 @@ impl Status {
     /// Whether the ANA state of the namespace is the reason, so that the ANA log should be read again.
     #[must_use]
     pub const fn is_ana_error(self) -> bool {
-        self.is(Self::ANA_PERSISTENT_LOSS)
-            || self.is(Self::ANA_INACCESSIBLE)
-            || self.is(Self::ANA_TRANSITION)
+        self.is(Self::ANA_PERSISTENT_LOSS) || self.is(Self::ANA_INACCESSIBLE) || self.is(Self::ANA_TRANSITION)
     }
 }
 
@@ -182,18 +180,9 @@ impl std::fmt::Display for Status {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.name() {
             Some(name) => f.write_str(name)?,
-            None => write!(
-                f,
-                "Status Code Type {:#x} Status Code {:#04x}",
-                self.sct(),
-                self.sc()
-            )?,
+            None => write!(f, "Status Code Type {:#x} Status Code {:#04x}", self.sct(), self.sc())?,
         }
-        if self.dnr() {
-            f.write_str(", Do Not Retry")
-        } else {
-            Ok(())
-        }
+        if self.dnr() { f.write_str(", Do Not Retry") } else { Ok(()) }
     }
 }
 
@@ -212,23 +201,12 @@ mod tests {
     #[test]
     fn parts_and_names() {
         let status = Status::ANA_INACCESSIBLE.with_crd(2).with_dnr();
-        assert_eq!(
-            (status.sct(), status.sc(), status.crd(), status.dnr()),
-            (3, 2, 2, true)
-        );
+        assert_eq!((status.sct(), status.sc(), status.crd(), status.dnr()), (3, 2, 2, true));
         assert_eq!(status.0, 0x5302);
         assert!(status.is_path_error() && status.is_ana_error() && !status.more());
-        assert_eq!(
-            status.to_string(),
-            "Asymmetric Access Inaccessible, Do Not Retry"
-        );
-        assert_eq!(
-            Status::new(7, 0xc1).to_string(),
-            "Status Code Type 0x7 Status Code 0xc1"
-        );
-        assert!(
-            Status::ABORTED_SQ_DELETION.is_path_error() && !Status::INTERNAL_ERROR.is_path_error()
-        );
+        assert_eq!(status.to_string(), "Asymmetric Access Inaccessible, Do Not Retry");
+        assert_eq!(Status::new(7, 0xc1).to_string(), "Status Code Type 0x7 Status Code 0xc1");
+        assert!(Status::ABORTED_SQ_DELETION.is_path_error() && !Status::INTERNAL_ERROR.is_path_error());
         assert_eq!(Status::SUCCESS.result(), Ok(()));
     }
 }

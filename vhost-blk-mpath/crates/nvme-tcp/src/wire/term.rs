@@ -78,10 +78,7 @@ pub struct TermReq {
 impl TermReq {
     pub(super) fn parse_body(body: &[u8; 16]) -> Self {
         let &[s0, s1, i0, i1, i2, i3, ..] = body;
-        Self {
-            fes: FatalError::from_code(u16::from_le_bytes([s0, s1])),
-            fei: u32::from_le_bytes([i0, i1, i2, i3]),
-        }
+        Self { fes: FatalError::from_code(u16::from_le_bytes([s0, s1])), fei: u32::from_le_bytes([i0, i1, i2, i3]) }
     }
 
     pub(super) fn emit_body(self) -> [u8; 16] {

@@ -191,9 +191,6 @@ fn ambiguous(nsids: &[u32]) -> String {
     if nsids.is_empty() {
         "the subsystem has no active namespace for this host".to_owned()
     } else {
-        format!(
-            "several namespaces are active, name one of: {}",
-            list(nsids)
-        )
+        format!("several namespaces are active, name one of: {}", list(nsids))
     }
 }

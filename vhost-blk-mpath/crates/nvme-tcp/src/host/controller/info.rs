@@ -28,10 +28,7 @@ pub struct ControllerConfig {
 
 /// What an association turned out to be.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "independent facts of the controller"
-)]
+#[expect(clippy::struct_excessive_bools, reason = "independent facts of the controller")]
 pub struct ControllerInfo {
     /// CNTLID.
     pub cntlid: u16,
@@ -113,9 +110,7 @@ impl ControllerFacts {
     }
 
     pub(super) fn max_transfer_bytes(&self) -> u32 {
-        self.identify
-            .max_transfer_bytes(self.cap.mpsmin())
-            .unwrap_or(u32::MAX)
+        self.identify.max_transfer_bytes(self.cap.mpsmin()).unwrap_or(u32::MAX)
     }
 
     pub(super) fn anatt(&self) -> Duration {
@@ -160,11 +155,7 @@ impl ControllerFacts {
             volatile_write_cache: identify.vwc & 1 != 0,
             write_zeroes: oncs & IdentifyController::ONCS_WRITE_ZEROES != 0,
             dataset_management: oncs & IdentifyController::ONCS_DSM != 0,
-            anatt: if self.has_ana() {
-                self.anatt()
-            } else {
-                Duration::ZERO
-            },
+            anatt: if self.has_ana() { self.anatt() } else { Duration::ZERO },
             namespace,
             ana,
         }

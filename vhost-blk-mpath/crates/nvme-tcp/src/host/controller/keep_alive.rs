@@ -20,11 +20,7 @@ enum State {
 impl KeepAlive {
     /// Off. An answer may take `patience`.
     pub(super) fn new(kato: Duration, patience: Duration) -> Self {
-        Self {
-            interval: kato / 2,
-            patience,
-            state: State::Off,
-        }
+        Self { interval: kato / 2, patience, state: State::Off }
     }
 
     /// Starts them. With TBKAS the controller may count from the start of its own interval, so they come twice as often.

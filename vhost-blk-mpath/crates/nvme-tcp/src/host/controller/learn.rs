@@ -4,8 +4,7 @@ use super::{ControllerError, HostController, Step, Unsupported};
 use crate::host::config::QUEUE_ENTRIES_MIN;
 use crate::host::{ConnectError, NamespaceIdentity, QueueError};
 use crate::wire::{
-    ACTIVE_LIST_MAX, ActiveList, AnaLog, AnaState, IdentifyController, IdentifyNamespace,
-    NamespaceDescriptors, Status,
+    ACTIVE_LIST_MAX, ActiveList, AnaLog, AnaState, IdentifyController, IdentifyNamespace, NamespaceDescriptors, Status,
 };
 
 /// How many namespaces are looked through. A subsystem with more needs the namespace configured, and found among these.
@@ -16,9 +15,7 @@ impl HostController {
         let identify = IdentifyController::parse(self.queue.data()).expect("a page was asked for");
         *self.facts.identify = identify.clone();
         if identify.subnqn().ok().as_ref() != Some(&self.config.subnqn) {
-            return Err(ControllerError::WrongSubsystem {
-                got: IdentifyController::text(&identify.subnqn),
-            });
+            return Err(ControllerError::WrongSubsystem { got: IdentifyController::text(&identify.subnqn) });
         }
         let (wanted, got) = (self.queue.cntlid(), identify.cntlid.get());
         if wanted != got {
@@ -54,17 +51,12 @@ impl HostController {
             Some(nsid) if self.active.contains(&nsid) => self.nsid = nsid,
             Some(_) if more => return Ok(Step::ActiveNamespaces),
             Some(nsid) => {
-                return Err(ControllerError::NamespaceMissing {
-                    nsid,
-                    available: self.active.clone(),
-                });
+                return Err(ControllerError::NamespaceMissing { nsid, available: self.active.clone() });
             }
             None => match self.active[..] {
                 [only] => self.nsid = only,
                 _ => {
-                    return Err(ControllerError::NamespaceChoice {
-                        available: self.active.clone(),
-                    });
+                    return Err(ControllerError::NamespaceChoice { available: self.active.clone() });
                 }
             },
         }
@@ -72,10 +64,7 @@ impl HostController {
     }
 
     pub(super) fn learn_namespace(&mut self) -> Result<(), ControllerError> {
-        let missing = || ControllerError::NamespaceMissing {
-            nsid: self.nsid,
-            available: self.active.clone(),
-        };
+        let missing = || ControllerError::NamespaceMissing { nsid: self.nsid, available: self.active.clone() };
         let data = IdentifyNamespace::parse(self.queue.data()).ok_or_else(missing)?;
         // An inactive namespace is all zeroes.
         if data.nsze.get() == 0 {
@@ -85,25 +74,16 @@ impl HostController {
         if format.ms.get() != 0 {
             return Err(Unsupported::Metadata(format.ms.get()).into());
         }
-        let block_bytes = format
-            .block_bytes()
-            .ok_or(Unsupported::BlockSize(format.lbads))?;
+        let block_bytes = format.block_bytes().ok_or(Unsupported::BlockSize(format.lbads))?;
         let max_transfer_bytes = self.facts.max_transfer_bytes();
         if max_transfer_bytes < block_bytes {
-            return Err(Unsupported::TransferSize {
-                max_transfer_bytes,
-                block_bytes,
-            }
-            .into());
+            return Err(Unsupported::TransferSize { max_transfer_bytes, block_bytes }.into());
         }
         self.identified = Some(Box::new(data.clone()));
         Ok(())
     }
 
-    pub(super) fn learn_descriptors(
-        &mut self,
-        status: Status,
-    ) -> Result<NamespaceIdentity, ControllerError> {
+    pub(super) fn learn_descriptors(&mut self, status: Status) -> Result<NamespaceIdentity, ControllerError> {
         let descriptors = if status.is_success() {
             NamespaceDescriptors::parse(self.queue.data())?
         } else {
@@ -114,35 +94,18 @@ impl HostController {
         {
             return Err(Unsupported::CommandSet(csi).into());
         }
-        let missing = || ControllerError::NamespaceMissing {
-            nsid: self.nsid,
-            available: self.active.clone(),
-        };
+        let missing = || ControllerError::NamespaceMissing { nsid: self.nsid, available: self.active.clone() };
         let data = self.identified.take().ok_or_else(missing)?;
         let lbads = data.format().lbads;
-        let block_bytes = data
-            .format()
-            .block_bytes()
-            .ok_or(Unsupported::BlockSize(lbads))?;
-        Ok(NamespaceIdentity::new(
-            self.nsid,
-            block_bytes,
-            &data,
-            &descriptors,
-        ))
+        let block_bytes = data.format().block_bytes().ok_or(Unsupported::BlockSize(lbads))?;
+        Ok(NamespaceIdentity::new(self.nsid, block_bytes, &data, &descriptors))
     }
 
     /// The state of the group that lists the namespace or, where namespaces are not listed, of the one it named.
     pub(super) fn learn_ana(&self) -> Result<AnaState, ControllerError> {
         let log = AnaLog::parse(self.queue.data())?;
         let group = self.namespace.map_or(0, |namespace| namespace.anagrpid);
-        let listed = log
-            .groups
-            .iter()
-            .find(|group| group.nsids.contains(&self.nsid))
-            .map(|group| group.state);
-        listed
-            .or_else(|| log.state_of(group))
-            .ok_or(ControllerError::AnaGroupMissing { group })
+        let listed = log.groups.iter().find(|group| group.nsids.contains(&self.nsid)).map(|group| group.state);
+        listed.or_else(|| log.state_of(group)).ok_or(ControllerError::AnaGroupMissing { group })
     }
 }

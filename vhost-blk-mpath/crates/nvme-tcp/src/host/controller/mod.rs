@@ -26,8 +26,8 @@ use super::config::{ConfigError, QueueConfig, check_entries};
 use super::identity::NamespaceIdentity;
 use super::pair::PairConfig;
 use crate::wire::{
-    AdminCommand, AnaState, AsyncEvent, CNTLID_ANY, Capabilities, IdentifyController,
-    IdentifyNamespace, Sgl, Status, Version,
+    AdminCommand, AnaState, AsyncEvent, CNTLID_ANY, Capabilities, IdentifyController, IdentifyNamespace, Sgl, Status,
+    Version,
 };
 
 /// Admin command capsules carry this much, whatever IOCCSZ says of I/O queues (TCP Transport 3.3.1).
@@ -102,12 +102,7 @@ impl HostController {
         let after = config.command_timeout;
         Ok(Self {
             queue,
-            pending: Some(Pending {
-                step: Step::Connect,
-                deadline: now + after,
-                after,
-                poll_at: None,
-            }),
+            pending: Some(Pending { step: Step::Connect, deadline: now + after, after, poll_at: None }),
             wants: Wants::default(),
             facts: ControllerFacts {
                 cap: Capabilities::default(),
@@ -149,16 +144,8 @@ impl HostController {
         if self.failed.is_some() {
             return None;
         }
-        let step = self.pending.map(|pending| {
-            pending
-                .poll_at
-                .unwrap_or(pending.deadline)
-                .min(pending.deadline)
-        });
-        [step, self.keep_alive.next_timeout(), self.ana_deadline]
-            .into_iter()
-            .flatten()
-            .min()
+        let step = self.pending.map(|pending| pending.poll_at.unwrap_or(pending.deadline).min(pending.deadline));
+        [step, self.keep_alive.next_timeout(), self.ana_deadline].into_iter().flatten().min()
     }
 
     /// Time has come, or gone: sends what is due, and finds out what took too long.
@@ -221,10 +208,7 @@ impl HostController {
     fn on_bytes(&mut self, now: Instant, bytes: &[u8]) -> Result<(), ControllerError> {
         self.queue.receive(bytes)?;
         if self.queue.is_ready()
-            && let Some(Pending {
-                step: Step::Connect,
-                ..
-            }) = self.pending
+            && let Some(Pending { step: Step::Connect, .. }) = self.pending
         {
             self.go_on(now, Some(Step::Capabilities));
         }
@@ -236,9 +220,7 @@ impl HostController {
                 }
                 Owner::KeepAlive => {
                     let step = Step::KeepAlive;
-                    done.status
-                        .result()
-                        .map_err(|status| ControllerError::Command { step, status })?;
+                    done.status.result().map_err(|status| ControllerError::Command { step, status })?;
                     self.keep_alive.answered();
                 }
                 Owner::AsyncEvent => self.on_async_event(now, done.status, done.result as u32),
@@ -263,11 +245,7 @@ impl HostController {
     }
 
     fn await_event(&mut self) {
-        self.queue.submit(
-            Owner::AsyncEvent,
-            AdminCommand::AsyncEventRequest.to_sqe(0, Sgl::NONE),
-            0,
-        );
+        self.queue.submit(Owner::AsyncEvent, AdminCommand::AsyncEventRequest.to_sqe(0, Sgl::NONE), 0);
     }
 
     /// Goes on with `step`, or with whatever is wanted.
@@ -295,10 +273,7 @@ impl HostController {
     fn on_time(&mut self, now: Instant) -> Result<(), ControllerError> {
         if let Some(pending) = &mut self.pending {
             if pending.deadline <= now {
-                return Err(ControllerError::Timeout {
-                    step: pending.step,
-                    after: pending.after,
-                });
+                return Err(ControllerError::Timeout { step: pending.step, after: pending.after });
             }
             if pending.poll_at.is_some_and(|at| at <= now) {
                 pending.poll_at = None;
@@ -307,23 +282,14 @@ impl HostController {
             }
         }
         if self.ana_deadline.is_some_and(|at| at <= now) {
-            return Err(ControllerError::AnaTransition {
-                after: self.facts.anatt() * 2,
-            });
+            return Err(ControllerError::AnaTransition { after: self.facts.anatt() * 2 });
         }
         if self.keep_alive.is_late(now) {
-            return Err(ControllerError::Timeout {
-                step: Step::KeepAlive,
-                after: self.keep_alive.patience(),
-            });
+            return Err(ControllerError::Timeout { step: Step::KeepAlive, after: self.keep_alive.patience() });
         }
         if self.keep_alive.is_due(now) {
             self.keep_alive.sent(now);
-            self.queue.submit(
-                Owner::KeepAlive,
-                AdminCommand::KeepAlive.to_sqe(0, Sgl::NONE),
-                0,
-            );
+            self.queue.submit(Owner::KeepAlive, AdminCommand::KeepAlive.to_sqe(0, Sgl::NONE), 0);
         }
         Ok(())
     }
@@ -332,9 +298,7 @@ impl HostController {
     fn set_ana(&mut self, now: Instant, ana: AnaState) {
         self.ana_deadline = match (ana, self.ana_deadline) {
             (AnaState::Change, Some(deadline)) => Some(deadline),
-            (AnaState::Change, None) if !self.facts.anatt().is_zero() => {
-                Some(now + self.facts.anatt() * 2)
-            }
+            (AnaState::Change, None) if !self.facts.anatt().is_zero() => Some(now + self.facts.anatt() * 2),
             _ => None,
         };
         if let Some(info) = &mut self.live {
@@ -350,8 +314,7 @@ impl HostController {
             return self.step_after_namespace();
         };
         info.namespace = namespace;
-        self.events
-            .push_back(ControllerEvent::NamespaceChanged(Box::new(namespace)));
+        self.events.push_back(ControllerEvent::NamespaceChanged(Box::new(namespace)));
         // Its ANA group may be another one now.
         self.wants.ana |= self.facts.has_ana();
         None
@@ -359,10 +322,7 @@ impl HostController {
 
     fn go_live(&mut self, ana: AnaState) {
         if let Some(namespace) = self.namespace {
-            let info = Box::new(
-                self.facts
-                    .info(&self.config, self.queue.cntlid(), namespace, ana),
-            );
+            let info = Box::new(self.facts.info(&self.config, self.queue.cntlid(), namespace, ana));
             self.events.push_back(ControllerEvent::Live(info.clone()));
             self.live = Some(info);
         }

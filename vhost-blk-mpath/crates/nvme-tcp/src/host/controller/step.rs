@@ -6,9 +6,9 @@ use super::{ControllerError, HostController, POLL_INTERVAL, Pending, Step, Unsup
 use crate::host::ControllerEvent;
 use crate::host::admin_queue::Owner;
 use crate::wire::{
-    AdminCommand, AnaLog, AnaState, AsyncEventMask, Capabilities, Cns, ControllerConfiguration,
-    ControllerStatus, FabricsCommand, FeatureId, IDENTIFY_BYTES, IdentifyController, LogPage,
-    NumberOfQueues, PropertyOffset, PropertySize, Sgl, ShutdownStatus, Status, Version,
+    AdminCommand, AnaLog, AnaState, AsyncEventMask, Capabilities, Cns, ControllerConfiguration, ControllerStatus,
+    FabricsCommand, FeatureId, IDENTIFY_BYTES, IdentifyController, LogPage, NumberOfQueues, PropertyOffset,
+    PropertySize, Sgl, ShutdownStatus, Status, Version,
 };
 
 /// The longest ANA log that is read with its namespaces; beyond, only its groups are.
@@ -33,33 +33,17 @@ impl HostController {
             self.ana_deadline = None;
             self.keep_alive.stop();
         }
-        self.pending = Some(Pending {
-            step,
-            deadline: now + after,
-            after,
-            poll_at: None,
-        });
+        self.pending = Some(Pending { step, deadline: now + after, after, poll_at: None });
         self.send(step);
     }
 
     /// Queues the command of a step.
     pub(super) fn send(&mut self, step: Step) {
-        let identify = |cns, nsid| AdminCommand::Identify {
-            cns,
-            nsid,
-            cntid: 0,
-            csi: 0,
-        };
-        let property_get =
-            |size, offset| FabricsCommand::PropertyGet { size, offset }.to_sqe(0, Sgl::NONE);
+        let identify = |cns, nsid| AdminCommand::Identify { cns, nsid, cntid: 0, csi: 0 };
+        let property_get = |size, offset| FabricsCommand::PropertyGet { size, offset }.to_sqe(0, Sgl::NONE);
         let cc = |value: ControllerConfiguration| {
             let (size, offset) = (PropertySize::Four, PropertyOffset::CC);
-            FabricsCommand::PropertySet {
-                size,
-                offset,
-                value: value.0.into(),
-            }
-            .to_sqe(0, Sgl::NONE)
+            FabricsCommand::PropertySet { size, offset, value: value.0.into() }.to_sqe(0, Sgl::NONE)
         };
         let admin = |command: AdminCommand| command.to_sqe(0, Sgl::NONE);
         let page = IDENTIFY_BYTES as u32;
@@ -70,35 +54,21 @@ impl HostController {
             Step::Version => (property_get(PropertySize::Four, PropertyOffset::VS), 0),
             Step::Enable => (cc(ControllerConfiguration::ENABLED), 0),
             Step::Shutdown => (cc(ControllerConfiguration::SHUTDOWN), 0),
-            Step::Ready | Step::ShutdownStatus => {
-                (property_get(PropertySize::Four, PropertyOffset::CSTS), 0)
-            }
+            Step::Ready | Step::ShutdownStatus => (property_get(PropertySize::Four, PropertyOffset::CSTS), 0),
             Step::IdentifyController => (admin(identify(Cns::CONTROLLER, 0)), page),
             Step::NumberOfQueues => {
                 let wanted = self.config.io_queues - 1;
-                let value = NumberOfQueues {
-                    submission: wanted,
-                    completion: wanted,
-                }
-                .to_value();
+                let value = NumberOfQueues { submission: wanted, completion: wanted }.to_value();
                 (admin(set_feature(FeatureId::NUMBER_OF_QUEUES, value)), 0)
             }
-            Step::ActiveNamespaces => (
-                admin(identify(
-                    Cns::ACTIVE_LIST,
-                    self.active.last().copied().unwrap_or(0),
-                )),
-                page,
-            ),
+            Step::ActiveNamespaces => {
+                (admin(identify(Cns::ACTIVE_LIST, self.active.last().copied().unwrap_or(0))), page)
+            }
             Step::IdentifyNamespace => (admin(identify(Cns::NAMESPACE, self.nsid)), page),
             Step::NamespaceDescriptors => (admin(identify(Cns::DESCRIPTORS, self.nsid)), page),
-            Step::AsyncEventConfiguration => (
-                admin(set_feature(
-                    FeatureId::ASYNC_EVENT_CONFIGURATION,
-                    self.event_mask().0,
-                )),
-                0,
-            ),
+            Step::AsyncEventConfiguration => {
+                (admin(set_feature(FeatureId::ASYNC_EVENT_CONFIGURATION, self.event_mask().0)), 0)
+            }
             Step::AnaLog => {
                 let (lsp, bytes) = self.ana_log_request();
                 (admin(get_log(LogPage::ANA, lsp, bytes)), bytes)
@@ -135,27 +105,19 @@ impl HostController {
                     return Err(ControllerError::FatalStatus);
                 }
                 if !csts.ready() {
-                    self.pending = Some(Pending {
-                        poll_at: Some(now + POLL_INTERVAL),
-                        ..pending
-                    });
+                    self.pending = Some(Pending { poll_at: Some(now + POLL_INTERVAL), ..pending });
                     return Ok(());
                 }
-                self.keep_alive
-                    .start(now, self.config.keep_alive_tmo, false);
+                self.keep_alive.start(now, self.config.keep_alive_tmo, false);
                 Some(Step::IdentifyController)
             }
             Step::IdentifyController => {
                 self.learn_controller()?;
-                self.keep_alive
-                    .start(now, self.config.keep_alive_tmo, self.facts.tbkas());
+                self.keep_alive.start(now, self.config.keep_alive_tmo, self.facts.tbkas());
                 Some(Step::NumberOfQueues)
             }
             Step::NumberOfQueues => {
-                let NumberOfQueues {
-                    submission,
-                    completion,
-                } = NumberOfQueues::from_value(result as u32);
+                let NumberOfQueues { submission, completion } = NumberOfQueues::from_value(result as u32);
                 let granted = submission.min(completion).saturating_add(1);
                 self.facts.io_queues = granted.min(self.config.io_queues);
                 Some(Step::ActiveNamespaces)
@@ -187,10 +149,7 @@ impl HostController {
             Step::Shutdown => Some(Step::ShutdownStatus),
             Step::ShutdownStatus => {
                 if ControllerStatus(result as u32).shutdown() != ShutdownStatus::Complete {
-                    self.pending = Some(Pending {
-                        poll_at: Some(now + POLL_INTERVAL),
-                        ..pending
-                    });
+                    self.pending = Some(Pending { poll_at: Some(now + POLL_INTERVAL), ..pending });
                     return Ok(());
                 }
                 self.events.push_back(ControllerEvent::ShutdownComplete);
@@ -213,10 +172,7 @@ impl HostController {
             // Controllers before NVMe 1.3 do not know it.
             Step::NamespaceDescriptors if status.is(Status::INVALID_FIELD) => Ok(()),
             Step::IdentifyNamespace if status.is(Status::INVALID_NAMESPACE) => {
-                Err(ControllerError::NamespaceMissing {
-                    nsid: self.nsid,
-                    available: self.active.clone(),
-                })
+                Err(ControllerError::NamespaceMissing { nsid: self.nsid, available: self.active.clone() })
             }
             _ => Err(ControllerError::Command { step, status }),
         }
@@ -251,10 +207,7 @@ impl HostController {
         match u32::try_from(ana_log_bytes(&self.facts.identify, true)) {
             Ok(bytes) if u64::from(bytes) <= max => (0, bytes),
             // Checked when the controller was identified.
-            _ => (
-                ANA_LSP_GROUPS_ONLY,
-                ana_log_bytes(&self.facts.identify, false) as u32,
-            ),
+            _ => (ANA_LSP_GROUPS_ONLY, ana_log_bytes(&self.facts.identify, false) as u32),
         }
     }
 
@@ -279,21 +232,9 @@ fn ana_log_bytes(identify: &IdentifyController, namespaces: bool) -> u64 {
 }
 
 fn set_feature(fid: FeatureId, value: u32) -> AdminCommand {
-    AdminCommand::SetFeatures {
-        fid,
-        save: false,
-        nsid: 0,
-        value,
-    }
+    AdminCommand::SetFeatures { fid, save: false, nsid: 0, value }
 }
 
 fn get_log(lid: LogPage, lsp: u8, bytes: u32) -> AdminCommand {
-    AdminCommand::GetLogPage {
-        lid,
-        nsid: NSID_ALL,
-        lsp,
-        rae: false,
-        bytes: bytes.into(),
-        offset: 0,
-    }
+    AdminCommand::GetLogPage { lid, nsid: NSID_ALL, lsp, rae: false, bytes: bytes.into(), offset: 0 }
 }

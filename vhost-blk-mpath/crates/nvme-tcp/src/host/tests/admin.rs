@@ -4,9 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::admin_target::AdminTarget;
 use super::{Dice, host_identity, subnqn};
-use crate::host::{
-    ControllerConfig, ControllerError, ControllerEvent, ControllerInfo, HostController,
-};
+use crate::host::{ControllerConfig, ControllerError, ControllerEvent, ControllerInfo, HostController};
 use crate::wire::Digests;
 
 pub(super) const KATO: Duration = Duration::from_secs(10);
@@ -38,12 +36,7 @@ impl Admin {
         let now = Instant::now();
         let mut target = AdminTarget::new();
         change(&mut target);
-        Self {
-            host: HostController::new(config, now).unwrap(),
-            target,
-            now,
-            dice: Dice(1),
-        }
+        Self { host: HostController::new(config, now).unwrap(), target, now, dice: Dice(1) }
     }
 
     /// Exchanges bytes until there are none; no time passes.
@@ -93,11 +86,7 @@ impl Admin {
 
     pub(super) fn failure(&mut self) -> ControllerError {
         let error = self.pass(Duration::from_secs(60)).unwrap_err();
-        assert_eq!(
-            self.host.receive(self.now, &[]),
-            Err(error.clone()),
-            "an error stays"
-        );
+        assert_eq!(self.host.receive(self.now, &[]), Err(error.clone()), "an error stays");
         assert_eq!((self.host.next_timeout(), self.event()), (None, None));
         error
     }

@@ -5,11 +5,10 @@ use zerocopy::IntoBytes;
 use super::mini_target::PduReader;
 use super::subnqn;
 use crate::wire::{
-    ActiveList, AdminCommand, AnaGroup, AnaLog, AnaState, AsyncEvent, AsyncEventMask, C2hData,
-    Capabilities, Cns, ConnectData, ConnectResult, ControllerConfiguration, ControllerStatus, Cqe,
-    FabricsCommand, FeatureId, Framing, IcResp, IdentifyController, IdentifyNamespace, LogPage,
-    NamespaceDescriptors, NumberOfQueues, Opcode, Pdu, PropertyOffset, ShutdownStatus, Sqe, Status,
-    Version,
+    ActiveList, AdminCommand, AnaGroup, AnaLog, AnaState, AsyncEvent, AsyncEventMask, C2hData, Capabilities, Cns,
+    ConnectData, ConnectResult, ControllerConfiguration, ControllerStatus, Cqe, FabricsCommand, FeatureId, Framing,
+    IcResp, IdentifyController, IdentifyNamespace, LogPage, NamespaceDescriptors, NumberOfQueues, Opcode, Pdu,
+    PropertyOffset, ShutdownStatus, Sqe, Status, Version,
 };
 
 /// What can be answered otherwise, or not at all.
@@ -41,16 +40,8 @@ impl Namespace {
         data.anagrpid = 1.into();
         data.lbaf[0].lbads = 12;
         data.noiob = 32.into();
-        let descriptors = NamespaceDescriptors {
-            uuid: Some([nsid as u8; 16]),
-            csi: Some(0),
-            ..Default::default()
-        };
-        Self {
-            nsid,
-            data,
-            descriptors,
-        }
+        let descriptors = NamespaceDescriptors { uuid: Some([nsid as u8; 16]), csi: Some(0), ..Default::default() };
+        Self { nsid, data, descriptors }
     }
 }
 
@@ -86,10 +77,7 @@ impl AdminTarget {
         identify.cmic = IdentifyController::CMIC_ANA;
         identify.mdts = 8;
         identify.cntlid = 5.into();
-        identify.oaes = AsyncEventMask::ANA_CHANGE
-            .or(AsyncEventMask::NAMESPACE_ATTRIBUTE)
-            .0
-            .into();
+        identify.oaes = AsyncEventMask::ANA_CHANGE.or(AsyncEventMask::NAMESPACE_ATTRIBUTE).0.into();
         identify.crdt = [1.into(), 20.into(), 300.into()];
         identify.ciu = 3;
         identify.cirn = 0x0102_0304_0506_0708_u64.to_le_bytes();
@@ -99,8 +87,7 @@ impl AdminTarget {
         identify.cqt = 250.into();
         identify.maxcmd = 64.into();
         identify.nn = 1024.into();
-        identify.oncs =
-            (IdentifyController::ONCS_DSM | IdentifyController::ONCS_WRITE_ZEROES).into();
+        identify.oncs = (IdentifyController::ONCS_DSM | IdentifyController::ONCS_WRITE_ZEROES).into();
         identify.vwc = 1;
         identify.sgls = 1.into();
         identify.set_subnqn(&subnqn());
@@ -113,19 +100,11 @@ impl AdminTarget {
             namespaces: vec![Namespace::new(1)],
             ana: AnaLog {
                 change_count: 0,
-                groups: vec![AnaGroup {
-                    id: 1,
-                    change_count: 0,
-                    state: AnaState::Optimized,
-                    nsids: vec![1],
-                }],
+                groups: vec![AnaGroup { id: 1, change_count: 0, state: AnaState::Optimized, nsids: vec![1] }],
             },
             slow: 2,
             fatal: false,
-            granted: NumberOfQueues {
-                submission: 3,
-                completion: 7,
-            },
+            granted: NumberOfQueues { submission: 3, completion: 7 },
             refuse: Vec::new(),
             mute: Vec::new(),
             seen: Vec::new(),
@@ -160,11 +139,7 @@ impl AdminTarget {
                 Pdu::IcReq(icreq) => {
                     self.seen.push(What::IcReq);
                     if !self.mute.contains(&What::IcReq) {
-                        let icresp = IcResp {
-                            cpda: 0,
-                            digests: icreq.digests,
-                            maxh2cdata: 4096,
-                        };
+                        let icresp = IcResp { cpda: 0, digests: icreq.digests, maxh2cdata: 4096 };
                         self.send(Pdu::IcResp(icresp), &[]);
                     }
                 }
@@ -186,9 +161,7 @@ impl AdminTarget {
         if self.mute.contains(&what) {
             return;
         }
-        if let Some(&(_, status, result)) =
-            self.refuse.iter().find(|(refused, ..)| *refused == what)
-        {
+        if let Some(&(_, status, result)) = self.refuse.iter().find(|(refused, ..)| *refused == what) {
             return self.complete(cid, status, result);
         }
         if what == What::Event {
@@ -197,16 +170,7 @@ impl AdminTarget {
         }
         if let Some(page) = page {
             let length = page.len() as u32;
-            self.send(
-                Pdu::C2hData(C2hData {
-                    cid,
-                    offset: 0,
-                    length,
-                    last: true,
-                    success: false,
-                }),
-                &page,
-            );
+            self.send(Pdu::C2hData(C2hData { cid, offset: 0, length, last: true, success: false }), &page);
         }
         self.complete(cid, Status::SUCCESS, result);
     }
@@ -214,17 +178,11 @@ impl AdminTarget {
     fn fabrics(&mut self, command: FabricsCommand, data: &[u8]) -> (What, u64) {
         match command {
             FabricsCommand::Connect(connect) => {
-                assert_eq!(
-                    (connect.qid, connect.sqsize, connect.kato_ms),
-                    (0, 31, 10_000)
-                );
+                assert_eq!((connect.qid, connect.sqsize, connect.kato_ms), (0, 31, 10_000));
                 let data = ConnectData::parse(data.try_into().unwrap()).unwrap();
                 assert_eq!((data.cntlid, data.hostid), (0xffff, [9; 16]));
-                let result = ConnectResult {
-                    cntlid: 5,
-                    authentication_required: false,
-                    secure_channel_required: false,
-                };
+                let result =
+                    ConnectResult { cntlid: 5, authentication_required: false, secure_channel_required: false };
                 (What::Connect, result.to_result())
             }
             FabricsCommand::PropertyGet { offset, .. } => {
@@ -257,66 +215,35 @@ impl AdminTarget {
     }
 
     fn admin(&mut self, command: AdminCommand) -> (What, u64, Option<Vec<u8>>) {
-        let find = |nsid: u32| {
-            self.namespaces
-                .iter()
-                .find(|namespace| namespace.nsid == nsid)
-        };
+        let find = |nsid: u32| self.namespaces.iter().find(|namespace| namespace.nsid == nsid);
         match command {
             AdminCommand::Identify { cns, nsid, .. } => {
                 let page = match cns {
                     Cns::CONTROLLER => self.identify.as_bytes().to_vec(),
                     Cns::ACTIVE_LIST => {
                         let nsids = self.namespaces.iter().map(|namespace| namespace.nsid);
-                        ActiveList(nsids.filter(|&other| other > nsid).take(1024).collect())
-                            .emit()
-                            .to_vec()
+                        ActiveList(nsids.filter(|&other| other > nsid).take(1024).collect()).emit().to_vec()
                     }
-                    Cns::NAMESPACE => {
-                        find(nsid).map_or(vec![0; 4096], |found| found.data.as_bytes().to_vec())
-                    }
-                    Cns::DESCRIPTORS => {
-                        find(nsid).map_or(vec![0; 4096], |found| found.descriptors.emit().to_vec())
-                    }
+                    Cns::NAMESPACE => find(nsid).map_or(vec![0; 4096], |found| found.data.as_bytes().to_vec()),
+                    Cns::DESCRIPTORS => find(nsid).map_or(vec![0; 4096], |found| found.descriptors.emit().to_vec()),
                     other => panic!("{other:?}"),
                 };
                 (What::Identify(cns), 0, Some(page))
             }
-            AdminCommand::GetLogPage {
-                lid,
-                bytes,
-                rae,
-                lsp,
-                offset,
-                ..
-            } => {
-                assert_eq!(
-                    (rae, offset),
-                    (false, 0),
-                    "reading a log must clear its event"
-                );
+            AdminCommand::GetLogPage { lid, bytes, rae, lsp, offset, .. } => {
+                assert_eq!((rae, offset), (false, 0), "reading a log must clear its event");
                 let mut log = self.ana.clone();
                 if lsp == 1 {
                     log.groups.iter_mut().for_each(|group| group.nsids.clear());
                 }
-                let mut page = if lid == LogPage::ANA {
-                    log.emit()
-                } else {
-                    vec![0; 4096]
-                };
+                let mut page = if lid == LogPage::ANA { log.emit() } else { vec![0; 4096] };
                 page.resize(bytes as usize, 0);
                 (What::Log(lid), 0, Some(page))
             }
             AdminCommand::SetFeatures { fid, value, .. } => {
                 let result = match fid {
                     FeatureId::NUMBER_OF_QUEUES => {
-                        assert_eq!(
-                            NumberOfQueues::from_value(value),
-                            NumberOfQueues {
-                                submission: 7,
-                                completion: 7
-                            }
-                        );
+                        assert_eq!(NumberOfQueues::from_value(value), NumberOfQueues { submission: 7, completion: 7 });
                         self.granted.to_value()
                     }
                     FeatureId::ASYNC_EVENT_CONFIGURATION => {

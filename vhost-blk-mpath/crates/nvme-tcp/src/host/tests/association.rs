@@ -23,27 +23,13 @@ fn keep_alives_go_every_half_kato_or_quarter() {
 fn a_keep_alive_without_answer_ends_the_association() {
     let mut admin = Admin::with(config(), |target| target.mute.push(What::KeepAlive));
     admin.live();
-    assert_eq!(
-        admin.failure(),
-        ControllerError::Timeout {
-            step: Step::KeepAlive,
-            after: TIMEOUT
-        }
-    );
+    assert_eq!(admin.failure(), ControllerError::Timeout { step: Step::KeepAlive, after: TIMEOUT });
     let mut admin = Admin::with(config(), |target| {
-        target
-            .refuse
-            .push((What::KeepAlive, Status::KEEP_ALIVE_EXPIRED, 0));
+        target.refuse.push((What::KeepAlive, Status::KEEP_ALIVE_EXPIRED, 0));
     });
     admin.live();
     let status = Status::KEEP_ALIVE_EXPIRED;
-    assert_eq!(
-        admin.failure(),
-        ControllerError::Command {
-            step: Step::KeepAlive,
-            status
-        }
-    );
+    assert_eq!(admin.failure(), ControllerError::Command { step: Step::KeepAlive, status });
 }
 
 #[test]
@@ -54,11 +40,7 @@ fn ana_changes_are_read_and_told() {
         target.ana.groups[0].state = AnaState::NonOptimized;
     });
     assert_eq!(admin.live().ana, AnaState::NonOptimized);
-    for state in [
-        AnaState::Inaccessible,
-        AnaState::Change,
-        AnaState::Optimized,
-    ] {
+    for state in [AnaState::Inaccessible, AnaState::Change, AnaState::Optimized] {
         admin.target.ana.groups[0].state = state;
         admin.target.report(AsyncEvent::ANA_CHANGED);
         admin.pass(Duration::from_millis(1)).unwrap();
@@ -69,24 +51,13 @@ fn ana_changes_are_read_and_told() {
     admin.pass(Duration::from_secs(60)).unwrap();
     // The namespace moves to another group.
     admin.target.ana.groups[0].nsids.clear();
-    admin.target.ana.groups.push(AnaGroup {
-        id: 2,
-        change_count: 1,
-        state: AnaState::PersistentLoss,
-        nsids: vec![1],
-    });
+    admin.target.ana.groups.push(AnaGroup { id: 2, change_count: 1, state: AnaState::PersistentLoss, nsids: vec![1] });
     admin.host.reread_ana(admin.now);
     admin.pass(Duration::from_millis(1)).unwrap();
-    assert_eq!(
-        admin.event(),
-        Some(ControllerEvent::AnaChanged(AnaState::PersistentLoss))
-    );
+    assert_eq!(admin.event(), Some(ControllerEvent::AnaChanged(AnaState::PersistentLoss)));
     admin.target.ana.groups.clear();
     admin.host.reread_ana(admin.now);
-    assert_eq!(
-        admin.failure(),
-        ControllerError::AnaGroupMissing { group: 1 }
-    );
+    assert_eq!(admin.failure(), ControllerError::AnaGroupMissing { group: 1 });
 }
 
 #[test]
@@ -99,16 +70,8 @@ fn change_must_not_last() {
     // Reading the same again does not start the time anew.
     admin.host.reread_ana(admin.now);
     admin.pass(Duration::from_secs(3)).unwrap();
-    assert_eq!(
-        admin.event(),
-        Some(ControllerEvent::AnaChanged(AnaState::Change))
-    );
-    assert_eq!(
-        admin.failure(),
-        ControllerError::AnaTransition {
-            after: Duration::from_secs(20)
-        }
-    );
+    assert_eq!(admin.event(), Some(ControllerEvent::AnaChanged(AnaState::Change)));
+    assert_eq!(admin.failure(), ControllerError::AnaTransition { after: Duration::from_secs(20) });
 }
 
 #[test]
@@ -127,60 +90,30 @@ fn namespace_changes_are_identified_and_told() {
     admin.target.namespaces[0].data.nsze = 8192.into();
     admin.target.report(AsyncEvent::NAMESPACE_CHANGED);
     admin.pass(Duration::from_millis(1)).unwrap();
-    let Some(ControllerEvent::NamespaceChanged(after)) = admin.event() else {
-        panic!()
-    };
+    let Some(ControllerEvent::NamespaceChanged(after)) = admin.event() else { panic!() };
     assert_eq!((after.blocks, before.blocks), (8192, 4096));
     assert!(before.check_same(&after).is_err());
     // Its ANA group may have changed with it, so that is read too.
-    assert_eq!(
-        admin.event(),
-        Some(ControllerEvent::AnaChanged(AnaState::Optimized))
-    );
-    assert_eq!(
-        admin.target.asked(What::Log(LogPage::CHANGED_NAMESPACES)),
-        1
-    );
-    assert_eq!(
-        admin
-            .host
-            .queue_config(1)
-            .map(|queue| queue.limits.namespace_blocks),
-        Some(8192)
-    );
+    assert_eq!(admin.event(), Some(ControllerEvent::AnaChanged(AnaState::Optimized)));
+    assert_eq!(admin.target.asked(What::Log(LogPage::CHANGED_NAMESPACES)), 1);
+    assert_eq!(admin.host.queue_config(1).map(|queue| queue.limits.namespace_blocks), Some(8192));
     admin.target.namespaces.clear();
     admin.target.report(AsyncEvent::NAMESPACE_CHANGED);
-    assert_eq!(
-        admin.failure(),
-        ControllerError::NamespaceMissing {
-            nsid: 1,
-            available: vec![1]
-        }
-    );
+    assert_eq!(admin.failure(), ControllerError::NamespaceMissing { nsid: 1, available: vec![1] });
 }
 
 #[test]
 fn events_of_other_kinds_are_let_pass() {
     let mut admin = Admin::with(config(), |_| {});
     admin.live();
-    admin.target.report(AsyncEvent {
-        kind: 1,
-        information: 1,
-        log_page: LogPage::SMART,
-    });
+    admin.target.report(AsyncEvent { kind: 1, information: 1, log_page: LogPage::SMART });
     admin.pass(Duration::from_secs(1)).unwrap();
     assert_eq!((admin.event(), admin.target.asked(What::Event)), (None, 2));
     // A controller that takes no more requests is not asked again.
-    admin
-        .target
-        .refuse
-        .push((What::Event, Status::ASYNC_EVENT_LIMIT_EXCEEDED, 0));
+    admin.target.refuse.push((What::Event, Status::ASYNC_EVENT_LIMIT_EXCEEDED, 0));
     admin.target.report(AsyncEvent::ANA_CHANGED);
     admin.pass(Duration::from_secs(1)).unwrap();
-    assert_eq!(
-        admin.event(),
-        Some(ControllerEvent::AnaChanged(AnaState::Optimized))
-    );
+    assert_eq!(admin.event(), Some(ControllerEvent::AnaChanged(AnaState::Optimized)));
     assert_eq!(admin.target.asked(What::Event), 3);
 }
 
@@ -196,22 +129,13 @@ fn shutdown_is_orderly() {
     let keep_alives = admin.target.asked(What::KeepAlive);
     admin.host.shutdown(admin.now);
     admin.pass(KATO * 3).unwrap();
-    assert_eq!(
-        (admin.event(), admin.target.asked(What::KeepAlive)),
-        (None, keep_alives)
-    );
+    assert_eq!((admin.event(), admin.target.asked(What::KeepAlive)), (None, keep_alives));
     // One that never ends, one in the middle of connecting, one before.
     let mut stuck = Admin::with(config(), |_| {});
     stuck.live();
     stuck.target.slow = u32::MAX;
     stuck.host.shutdown(stuck.now);
-    assert_eq!(
-        stuck.failure(),
-        ControllerError::Timeout {
-            step: Step::ShutdownStatus,
-            after: TIMEOUT
-        }
-    );
+    assert_eq!(stuck.failure(), ControllerError::Timeout { step: Step::ShutdownStatus, after: TIMEOUT });
     let mut connecting = Admin::with(config(), |target| target.slow = 20);
     connecting.pass(Duration::from_millis(100)).unwrap();
     connecting.host.shutdown(connecting.now);

@@ -7,12 +7,10 @@ use proptest::prelude::*;
 use super::admin::{Admin, KATO, TIMEOUT, config};
 use super::admin_target::{AdminTarget, Namespace, What};
 use crate::host::{
-    ConfigError, ConnectError, ControllerConfig, ControllerError, ControllerEvent, HostController,
-    HostQueue, QueueError, Step, Unsupported,
+    ConfigError, ConnectError, ControllerConfig, ControllerError, ControllerEvent, HostController, HostQueue,
+    QueueError, Step, Unsupported,
 };
-use crate::wire::{
-    AnaState, AsyncEventMask, Cns, ConnectField, FeatureId, LogPage, PropertyOffset, Status,
-};
+use crate::wire::{AnaState, AsyncEventMask, Cns, ConnectField, FeatureId, LogPage, PropertyOffset, Status};
 
 fn failure(change: impl FnOnce(&mut AdminTarget)) -> ControllerError {
     Admin::with(config(), change).failure()
@@ -44,56 +42,22 @@ fn the_connect_sequence_learns_everything() {
             What::Log(LogPage::ANA),
         ]
     );
-    assert_eq!(
-        (
-            info.serial.as_str(),
-            info.model.as_str(),
-            info.firmware.as_str()
-        ),
-        ("SN0001", "Test Model", "1.0")
-    );
-    assert_eq!(
-        (info.cntlid, info.ciu, info.cirn),
-        (5, 3, 0x0102_0304_0506_0708)
-    );
-    assert_eq!(
-        (info.cqt, info.kato, info.tbkas),
-        (Duration::from_millis(250), KATO, false)
-    );
-    assert_eq!(
-        info.retry_delays.map(|delay| delay.as_millis()),
-        [100, 2000, 30_000]
-    );
-    assert_eq!(
-        (info.max_transfer_bytes, info.in_capsule_bytes),
-        (1 << 20, 8192)
-    );
+    assert_eq!((info.serial.as_str(), info.model.as_str(), info.firmware.as_str()), ("SN0001", "Test Model", "1.0"));
+    assert_eq!((info.cntlid, info.ciu, info.cirn), (5, 3, 0x0102_0304_0506_0708));
+    assert_eq!((info.cqt, info.kato, info.tbkas), (Duration::from_millis(250), KATO, false));
+    assert_eq!(info.retry_delays.map(|delay| delay.as_millis()), [100, 2000, 30_000]);
+    assert_eq!((info.max_transfer_bytes, info.in_capsule_bytes), (1 << 20, 8192));
     // Of 8 wanted 4 are granted; MAXCMD allows 64 commands, so 65 entries.
     assert_eq!((info.io_queues, info.queue_entries), (4, 65));
     assert!(info.volatile_write_cache && info.write_zeroes && info.dataset_management);
-    assert_eq!(
-        (info.ana, info.anatt),
-        (AnaState::Optimized, Duration::from_secs(10))
-    );
+    assert_eq!((info.ana, info.anatt), (AnaState::Optimized, Duration::from_secs(10)));
     let namespace = info.namespace;
-    assert_eq!(
-        (namespace.nsid, namespace.blocks, namespace.block_bytes),
-        (1, 4096, 4096)
-    );
-    assert_eq!(
-        (namespace.uuid, namespace.noiob_blocks, namespace.anagrpid),
-        ([1; 16], 32, 1)
-    );
+    assert_eq!((namespace.nsid, namespace.blocks, namespace.block_bytes), (1, 4096, 4096));
+    assert_eq!((namespace.uuid, namespace.noiob_blocks, namespace.anagrpid), ([1; 16], 32, 1));
     assert!(namespace.shared && namespace.check_multipath().is_ok());
-    assert_eq!(
-        admin.target.events,
-        AsyncEventMask::ANA_CHANGE.or(AsyncEventMask::NAMESPACE_ATTRIBUTE)
-    );
+    assert_eq!(admin.target.events, AsyncEventMask::ANA_CHANGE.or(AsyncEventMask::NAMESPACE_ATTRIBUTE));
     let queue = admin.host.queue_config(2).unwrap();
-    assert_eq!(
-        (queue.qid, queue.cntlid, queue.entries, queue.nsid),
-        (2, 5, 65, 1)
-    );
+    assert_eq!((queue.qid, queue.cntlid, queue.entries, queue.nsid), (2, 5, 65, 1));
     assert!(HostQueue::new(queue).is_ok());
 }
 
@@ -104,35 +68,16 @@ fn a_controller_with_less_goes_live_too() {
         target.identify.oaes = 0.into();
         target.identify.mdts = 0;
         target.identify.maxcmd = 0.into();
-        target.refuse.push((
-            What::Identify(Cns::DESCRIPTORS),
-            Status::INVALID_FIELD.with_dnr(),
-            0,
-        ));
+        target.refuse.push((What::Identify(Cns::DESCRIPTORS), Status::INVALID_FIELD.with_dnr(), 0));
         target.namespaces[0].data.nguid = [4; 16];
     });
     let info = admin.live();
-    assert_eq!(
-        (info.ana, info.max_transfer_bytes, info.queue_entries),
-        (AnaState::Optimized, u32::MAX, 128)
-    );
-    assert_eq!(
-        (info.namespace.uuid, info.namespace.nguid),
-        ([0; 16], [4; 16])
-    );
-    assert_eq!(
-        (
-            admin.target.asked(What::Event),
-            admin.target.asked(What::Log(LogPage::ANA))
-        ),
-        (0, 0)
-    );
+    assert_eq!((info.ana, info.max_transfer_bytes, info.queue_entries), (AnaState::Optimized, u32::MAX, 128));
+    assert_eq!((info.namespace.uuid, info.namespace.nguid), ([0; 16], [4; 16]));
+    assert_eq!((admin.target.asked(What::Event), admin.target.asked(What::Log(LogPage::ANA))), (0, 0));
     admin.host.reread_ana(admin.now);
     admin.pass(KATO).unwrap();
-    assert_eq!(
-        (admin.event(), admin.target.asked(What::Log(LogPage::ANA))),
-        (None, 0)
-    );
+    assert_eq!((admin.event(), admin.target.asked(What::Log(LogPage::ANA))), (None, 0));
 }
 
 #[test]
@@ -145,128 +90,56 @@ fn every_step_has_a_time_limit() {
         (What::Set(PropertyOffset::CC), Step::Enable),
         (What::Get(PropertyOffset::CSTS), Step::Ready),
         (What::Identify(Cns::CONTROLLER), Step::IdentifyController),
-        (
-            What::SetFeature(FeatureId::NUMBER_OF_QUEUES),
-            Step::NumberOfQueues,
-        ),
+        (What::SetFeature(FeatureId::NUMBER_OF_QUEUES), Step::NumberOfQueues),
         (What::Identify(Cns::ACTIVE_LIST), Step::ActiveNamespaces),
         (What::Identify(Cns::NAMESPACE), Step::IdentifyNamespace),
         (What::Identify(Cns::DESCRIPTORS), Step::NamespaceDescriptors),
-        (
-            What::SetFeature(FeatureId::ASYNC_EVENT_CONFIGURATION),
-            Step::AsyncEventConfiguration,
-        ),
+        (What::SetFeature(FeatureId::ASYNC_EVENT_CONFIGURATION), Step::AsyncEventConfiguration),
         (What::Log(LogPage::ANA), Step::AnaLog),
     ];
     for (what, step) in steps {
         let error = failure(|target| target.mute.push(what));
-        assert_eq!(
-            error,
-            ControllerError::Timeout {
-                step,
-                after: TIMEOUT
-            }
-        );
+        assert_eq!(error, ControllerError::Timeout { step, after: TIMEOUT });
         if !matches!(step, Step::Connect | Step::AsyncEventConfiguration) {
             let error = failure(|target| target.refuse.push((what, Status::INTERNAL_ERROR, 0)));
-            assert_eq!(
-                error,
-                ControllerError::Command {
-                    step,
-                    status: Status::INTERNAL_ERROR
-                }
-            );
+            assert_eq!(error, ControllerError::Command { step, status: Status::INTERNAL_ERROR });
         }
     }
     let never = failure(|target| target.slow = u32::MAX);
-    assert_eq!(
-        never,
-        ControllerError::Timeout {
-            step: Step::Ready,
-            after: TIMEOUT
-        }
-    );
-    assert_eq!(
-        never.to_string(),
-        "no answer within 6s: waiting for CSTS.RDY"
-    );
-    assert_eq!(
-        failure(|target| target.fatal = true),
-        ControllerError::FatalStatus
-    );
+    assert_eq!(never, ControllerError::Timeout { step: Step::Ready, after: TIMEOUT });
+    assert_eq!(never.to_string(), "no answer within 6s: waiting for CSTS.RDY");
+    assert_eq!(failure(|target| target.fatal = true), ControllerError::FatalStatus);
 }
 
 #[test]
 fn a_wrong_nqn_is_named() {
     let (status, result) = ConnectField::Subnqn.invalid();
     let error = failure(|target| target.refuse.push((What::Connect, status, result)));
-    let expected = ConnectError::InvalidParameters {
-        field: ConnectField::Subnqn,
-    };
+    let expected = ConnectError::InvalidParameters { field: ConnectField::Subnqn };
     assert_eq!(error, ControllerError::Queue(QueueError::Connect(expected)));
-    assert_eq!(
-        error.to_string(),
-        "Connect rejected: Connect Invalid Parameters (SUBNQN)"
-    );
+    assert_eq!(error.to_string(), "Connect rejected: Connect Invalid Parameters (SUBNQN)");
 }
 
 #[test]
 fn the_namespace_is_chosen_or_the_choice_named() {
-    let several =
-        |target: &mut AdminTarget| target.namespaces = [2, 7, 9].map(Namespace::new).into();
+    let several = |target: &mut AdminTarget| target.namespaces = [2, 7, 9].map(Namespace::new).into();
     let error = failure(several);
-    assert_eq!(
-        error,
-        ControllerError::NamespaceChoice {
-            available: vec![2, 7, 9]
-        }
-    );
-    assert_eq!(
-        error.to_string(),
-        "several namespaces are active, name one of: 2, 7, 9"
-    );
+    assert_eq!(error, ControllerError::NamespaceChoice { available: vec![2, 7, 9] });
+    assert_eq!(error.to_string(), "several namespaces are active, name one of: 2, 7, 9");
     let error = failure(|target| target.namespaces.clear());
-    assert_eq!(
-        error.to_string(),
-        "the subsystem has no active namespace for this host"
-    );
-    let seven = ControllerConfig {
-        nsid: Some(7),
-        ..config()
-    };
+    assert_eq!(error.to_string(), "the subsystem has no active namespace for this host");
+    let seven = ControllerConfig { nsid: Some(7), ..config() };
     assert_eq!(Admin::with(seven, several).live().namespace.uuid, [7; 16]);
-    let three = ControllerConfig {
-        nsid: Some(3),
-        ..config()
-    };
+    let three = ControllerConfig { nsid: Some(3), ..config() };
     let error = Admin::with(three.clone(), several).failure();
-    assert_eq!(
-        error,
-        ControllerError::NamespaceMissing {
-            nsid: 3,
-            available: vec![2, 7, 9]
-        }
-    );
-    assert_eq!(
-        error.to_string(),
-        "namespace 3 is not active; active: 2, 7, 9"
-    );
+    assert_eq!(error, ControllerError::NamespaceMissing { nsid: 3, available: vec![2, 7, 9] });
+    assert_eq!(error.to_string(), "namespace 3 is not active; active: 2, 7, 9");
     // A list of more than one page.
-    let many =
-        |target: &mut AdminTarget| target.namespaces = (1..=1500).map(Namespace::new).collect();
-    let late = ControllerConfig {
-        nsid: Some(1400),
-        ..config()
-    };
+    let many = |target: &mut AdminTarget| target.namespaces = (1..=1500).map(Namespace::new).collect();
+    let late = ControllerConfig { nsid: Some(1400), ..config() };
     assert_eq!(Admin::with(late, many).live().namespace.nsid, 1400);
-    let never = ControllerConfig {
-        nsid: Some(1501),
-        ..config()
-    };
-    let ControllerError::NamespaceMissing { available, .. } = Admin::with(never, many).failure()
-    else {
-        panic!()
-    };
+    let never = ControllerConfig { nsid: Some(1501), ..config() };
+    let ControllerError::NamespaceMissing { available, .. } = Admin::with(never, many).failure() else { panic!() };
     assert_eq!(available.len(), 1500);
 }
 
@@ -276,73 +149,28 @@ fn what_cannot_be_used_is_refused() {
         assert_eq!(failure(change), ControllerError::Unsupported(expected));
     };
     unsupported(&|target| target.identify.sgls = 0.into(), Unsupported::Sgls);
-    unsupported(
-        &|target| target.identify.icdoff = 1.into(),
-        Unsupported::InCapsuleOffset(1),
-    );
-    unsupported(
-        &|target| target.identify.ioccsz = 3.into(),
-        Unsupported::CapsuleSize(3),
-    );
-    unsupported(
-        &|target| target.cap.0 &= !0xffff,
-        Unsupported::QueueEntries(1),
-    );
-    unsupported(
-        &|target| target.namespaces[0].data.lbaf[0].ms = 8.into(),
-        Unsupported::Metadata(8),
-    );
-    unsupported(
-        &|target| target.namespaces[0].data.lbaf[0].lbads = 0,
-        Unsupported::BlockSize(0),
-    );
-    unsupported(
-        &|target| target.namespaces[0].descriptors.csi = Some(2),
-        Unsupported::CommandSet(2),
-    );
+    unsupported(&|target| target.identify.icdoff = 1.into(), Unsupported::InCapsuleOffset(1));
+    unsupported(&|target| target.identify.ioccsz = 3.into(), Unsupported::CapsuleSize(3));
+    unsupported(&|target| target.cap.0 &= !0xffff, Unsupported::QueueEntries(1));
+    unsupported(&|target| target.namespaces[0].data.lbaf[0].ms = 8.into(), Unsupported::Metadata(8));
+    unsupported(&|target| target.namespaces[0].data.lbaf[0].lbads = 0, Unsupported::BlockSize(0));
+    unsupported(&|target| target.namespaces[0].descriptors.csi = Some(2), Unsupported::CommandSet(2));
     let huge = Unsupported::AnaLog(16 + 32 * u64::from(u32::MAX));
     unsupported(&|target| target.identify.nanagrpid = u32::MAX.into(), huge);
     let got = "nqn.other".to_owned();
     let other = failure(|target| target.identify.subnqn[..10].copy_from_slice(b"nqn.other\0"));
     assert_eq!(other, ControllerError::WrongSubsystem { got });
     let wrong = ConnectError::WrongController { wanted: 5, got: 6 };
-    assert_eq!(
-        failure(|target| target.identify.cntlid = 6.into()),
-        ControllerError::Queue(wrong.into())
-    );
+    assert_eq!(failure(|target| target.identify.cntlid = 6.into()), ControllerError::Queue(wrong.into()));
 }
 
 #[test]
 fn configurations_are_checked() {
     let check = |config| HostController::new(config, Instant::now()).err();
-    assert_eq!(
-        check(ControllerConfig {
-            keep_alive_tmo: Duration::ZERO,
-            ..config()
-        }),
-        Some(ConfigError::KeepAlive)
-    );
-    assert_eq!(
-        check(ControllerConfig {
-            keep_alive_tmo: Duration::MAX,
-            ..config()
-        }),
-        Some(ConfigError::KeepAlive)
-    );
-    assert_eq!(
-        check(ControllerConfig {
-            io_queues: 0,
-            ..config()
-        }),
-        Some(ConfigError::NoIoQueue)
-    );
-    assert_eq!(
-        check(ControllerConfig {
-            queue_entries: 1,
-            ..config()
-        }),
-        Some(ConfigError::Entries(1))
-    );
+    assert_eq!(check(ControllerConfig { keep_alive_tmo: Duration::ZERO, ..config() }), Some(ConfigError::KeepAlive));
+    assert_eq!(check(ControllerConfig { keep_alive_tmo: Duration::MAX, ..config() }), Some(ConfigError::KeepAlive));
+    assert_eq!(check(ControllerConfig { io_queues: 0, ..config() }), Some(ConfigError::NoIoQueue));
+    assert_eq!(check(ControllerConfig { queue_entries: 1, ..config() }), Some(ConfigError::Entries(1)));
 }
 
 proptest! {

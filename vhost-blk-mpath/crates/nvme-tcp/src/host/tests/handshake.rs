@@ -3,12 +3,12 @@
 use super::mini_target::PduReader;
 use super::{Payloads, queue_config, transmit};
 use crate::host::{
-    ConfigError, ConnectError, HostQueue, IoCommand, ProtocolError, QueueConfig, QueueError,
-    STAGING_MIN, SubmitError, Tag,
+    ConfigError, ConnectError, HostQueue, IoCommand, ProtocolError, QueueConfig, QueueError, STAGING_MIN, SubmitError,
+    Tag,
 };
 use crate::wire::{
-    ConnectField, ConnectResult, Cqe, Digests, FatalError, Framing, IcReq, IcResp, Pdu, PduError,
-    PduField, PduType, Status, TermReq,
+    ConnectField, ConnectResult, Cqe, Digests, FatalError, Framing, IcReq, IcResp, Pdu, PduError, PduField, PduType,
+    Status, TermReq,
 };
 
 /// A queue at some point of its life, with both ends of its connection.
@@ -42,12 +42,7 @@ impl Peer {
         self.queue.receive(&bytes, &mut self.payloads)
     }
 
-    pub(super) fn complete(
-        &mut self,
-        cid: u16,
-        status: Status,
-        result: u64,
-    ) -> Result<(), QueueError> {
+    pub(super) fn complete(&mut self, cid: u16, status: Status, result: u64) -> Result<(), QueueError> {
         self.send(Pdu::CapsuleResp(Cqe::new(cid, 0, status, result)), &[])
     }
 
@@ -58,32 +53,12 @@ impl Peer {
 
     fn connecting_with(digests: Digests, maxh2cdata: u32) -> (Self, u16) {
         let mut peer = Self::new(queue_config(digests));
-        assert_eq!(
-            peer.sent(),
-            [(
-                Pdu::IcReq(IcReq {
-                    hpda: 0,
-                    digests,
-                    maxr2t: 3
-                }),
-                vec![]
-            )]
-        );
-        peer.send(
-            Pdu::IcResp(IcResp {
-                cpda: 0,
-                digests,
-                maxh2cdata,
-            }),
-            &[],
-        )
-        .unwrap();
+        assert_eq!(peer.sent(), [(Pdu::IcReq(IcReq { hpda: 0, digests, maxr2t: 3 }), vec![])]);
+        peer.send(Pdu::IcResp(IcResp { cpda: 0, digests, maxh2cdata }), &[]).unwrap();
         peer.framing.digests = digests;
         peer.reader.framing.digests = digests;
         let sent = peer.sent();
-        let [(Pdu::CapsuleCmd(connect), data)] = &sent[..] else {
-            panic!("{sent:?}")
-        };
+        let [(Pdu::CapsuleCmd(connect), data)] = &sent[..] else { panic!("{sent:?}") };
         assert_eq!((connect.opcode, data.len()), (0x7f, 1024));
         (peer, connect.cid.get())
     }
@@ -108,26 +83,16 @@ fn a_queue_connects_with_any_digests() {
         let mut peer = Peer::ready(Digests { header, data });
         assert_eq!(peer.queue.submit(Tag(0), IoCommand::Flush), Ok(()));
         let sent = peer.sent();
-        let [(Pdu::CapsuleCmd(flush), _)] = &sent[..] else {
-            panic!("{sent:?}")
-        };
+        let [(Pdu::CapsuleCmd(flush), _)] = &sent[..] else { panic!("{sent:?}") };
         peer.complete(flush.cid.get(), Status::SUCCESS, 0).unwrap();
-        assert_eq!(
-            peer.queue
-                .poll_completion()
-                .map(|done| (done.tag, done.result)),
-            Some((Tag(0), Ok(())))
-        );
+        assert_eq!(peer.queue.poll_completion().map(|done| (done.tag, done.result)), Some((Tag(0), Ok(()))));
     }
 }
 
 #[test]
 fn requests_wait_for_the_connection() {
     let (mut peer, _) = Peer::connecting(Digests::default());
-    assert_eq!(
-        peer.queue.submit(Tag(0), IoCommand::Flush),
-        Err(SubmitError::NotReady)
-    );
+    assert_eq!(peer.queue.submit(Tag(0), IoCommand::Flush), Err(SubmitError::NotReady));
     assert_eq!(peer.queue.into_lost().count(), 0);
 }
 
@@ -136,42 +101,15 @@ fn requests_out_of_bounds_are_refused() {
     let mut peer = Peer::ready(Digests::default());
     let mut refuse = |command, error| assert_eq!(peer.queue.submit(Tag(0), command), Err(error));
     refuse(IoCommand::Read { slba: 0, blocks: 0 }, SubmitError::Empty);
-    let out = |slba, blocks| SubmitError::OutOfRange {
-        slba,
-        blocks,
-        namespace_blocks: 2048,
-    };
-    refuse(
-        IoCommand::Read {
-            slba: 2048,
-            blocks: 1,
-        },
-        out(2048, 1),
-    );
-    refuse(
-        IoCommand::Deallocate {
-            slba: 2047,
-            blocks: 2,
-        },
-        out(2047, 2),
-    );
-    refuse(
-        IoCommand::WriteZeroes {
-            slba: u64::MAX,
-            blocks: 2,
-            deallocate: false,
-            fua: false,
-        },
-        out(u64::MAX, 2),
-    );
+    let out = |slba, blocks| SubmitError::OutOfRange { slba, blocks, namespace_blocks: 2048 };
+    refuse(IoCommand::Read { slba: 2048, blocks: 1 }, out(2048, 1));
+    refuse(IoCommand::Deallocate { slba: 2047, blocks: 2 }, out(2047, 2));
+    refuse(IoCommand::WriteZeroes { slba: u64::MAX, blocks: 2, deallocate: false, fua: false }, out(u64::MAX, 2));
     assert_eq!(peer.queue.in_flight(), 0);
     for tag in 0..7 {
         assert_eq!(peer.queue.submit(Tag(tag), IoCommand::Flush), Ok(()));
     }
-    assert_eq!(
-        peer.queue.submit(Tag(7), IoCommand::Flush),
-        Err(SubmitError::Full)
-    );
+    assert_eq!(peer.queue.submit(Tag(7), IoCommand::Flush), Err(SubmitError::Full));
     let lost: Vec<_> = peer.queue.into_lost().collect();
     assert_eq!(lost.len(), 7);
     assert!(lost.iter().all(|lost| !lost.indeterminate));
@@ -183,36 +121,13 @@ fn a_request_of_4_gib_is_too_large() {
     config.limits.namespace_blocks = 1 << 40;
     let (mut peer, blocks) = (Peer::new(config), 1 << 23);
     peer.sent();
-    peer.send(
-        Pdu::IcResp(IcResp {
-            cpda: 0,
-            digests: Digests::default(),
-            maxh2cdata: 4096,
-        }),
-        &[],
-    )
-    .unwrap();
+    peer.send(Pdu::IcResp(IcResp { cpda: 0, digests: Digests::default(), maxh2cdata: 4096 }), &[]).unwrap();
     let sent = peer.sent();
-    let [(Pdu::CapsuleCmd(connect), _)] = &sent[..] else {
-        panic!("{sent:?}")
-    };
-    peer.complete(connect.cid.get(), Status::SUCCESS, 5)
-        .unwrap();
-    let write = IoCommand::Write {
-        slba: 0,
-        blocks,
-        fua: false,
-    };
-    assert_eq!(
-        peer.queue.submit(Tag(0), write),
-        Err(SubmitError::TooLarge { blocks })
-    );
-    let zeroes = IoCommand::WriteZeroes {
-        slba: 0,
-        blocks: u32::MAX,
-        deallocate: true,
-        fua: false,
-    };
+    let [(Pdu::CapsuleCmd(connect), _)] = &sent[..] else { panic!("{sent:?}") };
+    peer.complete(connect.cid.get(), Status::SUCCESS, 5).unwrap();
+    let write = IoCommand::Write { slba: 0, blocks, fua: false };
+    assert_eq!(peer.queue.submit(Tag(0), write), Err(SubmitError::TooLarge { blocks }));
+    let zeroes = IoCommand::WriteZeroes { slba: 0, blocks: u32::MAX, deallocate: true, fua: false };
     assert_eq!(peer.queue.submit(Tag(0), zeroes), Ok(()));
     // As many commands as there are entries; the others wait inside.
     assert_eq!(peer.sent().len(), 7);
@@ -221,87 +136,40 @@ fn a_request_of_4_gib_is_too_large() {
 #[test]
 fn a_refused_connect_says_why() {
     let refusals = [
-        (
-            ConnectField::Subnqn.invalid(),
-            ConnectError::InvalidParameters {
-                field: ConnectField::Subnqn,
-            },
-        ),
-        (
-            (Status::CONNECT_INVALID_HOST, 0),
-            ConnectError::Rejected {
-                status: Status::CONNECT_INVALID_HOST,
-            },
-        ),
-        (
-            (Status::SUCCESS, 6),
-            ConnectError::WrongController { wanted: 5, got: 6 },
-        ),
+        (ConnectField::Subnqn.invalid(), ConnectError::InvalidParameters { field: ConnectField::Subnqn }),
+        ((Status::CONNECT_INVALID_HOST, 0), ConnectError::Rejected { status: Status::CONNECT_INVALID_HOST }),
+        ((Status::SUCCESS, 6), ConnectError::WrongController { wanted: 5, got: 6 }),
         (
             (
                 Status::SUCCESS,
-                ConnectResult {
-                    cntlid: 5,
-                    authentication_required: true,
-                    secure_channel_required: false,
-                }
-                .to_result(),
+                ConnectResult { cntlid: 5, authentication_required: true, secure_channel_required: false }.to_result(),
             ),
             ConnectError::AuthenticationRequired,
         ),
     ];
     for ((status, result), error) in refusals {
         let (mut peer, cid) = Peer::connecting(Digests::default());
-        assert_eq!(
-            peer.complete(cid, status, result),
-            Err(QueueError::Connect(error))
-        );
+        assert_eq!(peer.complete(cid, status, result), Err(QueueError::Connect(error)));
         assert!(!peer.queue.is_ready());
     }
-    let wrong_nqn = ConnectError::InvalidParameters {
-        field: ConnectField::Subnqn,
-    };
-    assert_eq!(
-        wrong_nqn.to_string(),
-        "Connect rejected: Connect Invalid Parameters (SUBNQN)"
-    );
+    let wrong_nqn = ConnectError::InvalidParameters { field: ConnectField::Subnqn };
+    assert_eq!(wrong_nqn.to_string(), "Connect rejected: Connect Invalid Parameters (SUBNQN)");
 }
 
 #[test]
 fn icresp_is_checked() {
-    let icresp = IcResp {
-        cpda: 0,
-        digests: Digests::default(),
-        maxh2cdata: 8192,
-    };
-    let mut peer = Peer::new(queue_config(Digests {
-        header: true,
-        data: false,
-    }));
+    let icresp = IcResp { cpda: 0, digests: Digests::default(), maxh2cdata: 8192 };
+    let mut peer = Peer::new(queue_config(Digests { header: true, data: false }));
     peer.sent();
-    let (asked, got) = (
-        Digests {
-            header: true,
-            data: false,
-        },
-        Digests::default(),
-    );
+    let (asked, got) = (Digests { header: true, data: false }, Digests::default());
     let error = QueueError::Connect(ConnectError::Digests { asked, got });
     assert_eq!(peer.send(Pdu::IcResp(icresp), &[]), Err(error));
 
     let invalid = |field, value| {
-        QueueError::Protocol(ProtocolError::Pdu(PduError::InvalidField {
-            pdu: PduType::IcResp,
-            field,
-            value,
-        }))
+        QueueError::Protocol(ProtocolError::Pdu(PduError::InvalidField { pdu: PduType::IcResp, field, value }))
     };
     let unsupported = |field, value| {
-        QueueError::Protocol(ProtocolError::Pdu(PduError::Unsupported {
-            pdu: PduType::IcResp,
-            field,
-            value,
-        }))
+        QueueError::Protocol(ProtocolError::Pdu(PduError::Unsupported { pdu: PduType::IcResp, field, value }))
     };
     let cases = [
         (2, 127, invalid(PduField::Hlen, 127)),
@@ -317,59 +185,32 @@ fn icresp_is_checked() {
         let mut bytes = Vec::new();
         Pdu::IcResp(icresp).emit(&Framing::default(), &[], &mut bytes);
         bytes[at] = byte;
-        assert_eq!(
-            peer.queue.receive(&bytes, &mut peer.payloads),
-            Err(error),
-            "byte {at}"
-        );
+        assert_eq!(peer.queue.receive(&bytes, &mut peer.payloads), Err(error), "byte {at}");
     }
 }
 
 #[test]
 fn pdus_out_of_sequence_end_the_connection() {
     let unexpected = |pdu| Err(QueueError::Protocol(ProtocolError::UnexpectedPdu { pdu }));
-    let icresp = Pdu::IcResp(IcResp {
-        cpda: 0,
-        digests: Digests::default(),
-        maxh2cdata: 8192,
-    });
+    let icresp = Pdu::IcResp(IcResp { cpda: 0, digests: Digests::default(), maxh2cdata: 8192 });
     let mut before = Peer::new(queue_config(Digests::default()));
     assert_eq!(before.send(icresp, &[]), unexpected(PduType::IcResp));
     let mut early = Peer::new(queue_config(Digests::default()));
     early.sent();
-    assert_eq!(
-        early.complete(0, Status::SUCCESS, 0),
-        unexpected(PduType::CapsuleResp)
-    );
+    assert_eq!(early.complete(0, Status::SUCCESS, 0), unexpected(PduType::CapsuleResp));
     let mut again = Peer::ready(Digests::default());
     assert_eq!(again.send(icresp, &[]), unexpected(PduType::IcResp));
     let mut echo = Peer::ready(Digests::default());
-    let icreq = Pdu::IcReq(IcReq {
-        hpda: 0,
-        digests: Digests::default(),
-        maxr2t: 0,
-    });
+    let icreq = Pdu::IcReq(IcReq { hpda: 0, digests: Digests::default(), maxr2t: 0 });
     assert_eq!(echo.send(icreq, &[]), unexpected(PduType::IcReq));
 }
 
 #[test]
 fn a_terminate_request_is_an_error() {
-    let mut peer = Peer::ready(Digests {
-        header: true,
-        data: true,
-    });
-    let term = TermReq {
-        fes: FatalError::PduSequence,
-        fei: 7,
-    };
-    let error = ProtocolError::Terminated {
-        fes: FatalError::PduSequence,
-        fei: 7,
-    };
-    assert_eq!(
-        peer.send(Pdu::C2hTermReq(term), &[1; 24]),
-        Err(QueueError::Protocol(error))
-    );
+    let mut peer = Peer::ready(Digests { header: true, data: true });
+    let term = TermReq { fes: FatalError::PduSequence, fei: 7 };
+    let error = ProtocolError::Terminated { fes: FatalError::PduSequence, fei: 7 };
+    assert_eq!(peer.send(Pdu::C2hTermReq(term), &[1; 24]), Err(QueueError::Protocol(error)));
 }
 
 #[test]
@@ -383,17 +224,8 @@ fn configurations_are_checked() {
     assert_eq!(check(&|_| {}), None);
     assert_eq!(check(&|c| c.qid = 0), Some(ConfigError::AdminQueue));
     assert_eq!(check(&|c| c.entries = 1), Some(ConfigError::Entries(1)));
-    assert_eq!(
-        check(&|c| c.entries = 4097),
-        Some(ConfigError::Entries(4097))
-    );
-    assert_eq!(
-        check(&|c| c.limits.block_bytes = 520),
-        Some(ConfigError::BlockBytes(520))
-    );
-    let small = ConfigError::MaxTransfer {
-        max_transfer_bytes: 511,
-        block_bytes: 512,
-    };
+    assert_eq!(check(&|c| c.entries = 4097), Some(ConfigError::Entries(4097)));
+    assert_eq!(check(&|c| c.limits.block_bytes = 520), Some(ConfigError::BlockBytes(520)));
+    let small = ConfigError::MaxTransfer { max_transfer_bytes: 511, block_bytes: 512 };
     assert_eq!(check(&|c| c.limits.max_transfer_bytes = 511), Some(small));
 }

@@ -4,8 +4,8 @@ use zerocopy::IntoBytes;
 
 use super::Dice;
 use crate::wire::{
-    C2hData, CommonHeader, ConnectData, ConnectResult, Cqe, Digests, DsmRange, FabricsCommand,
-    Framing, H2cData, IcResp, NvmCommand, Opcode, Pdu, R2t, Sgl, Sqe, Status, crc32c,
+    C2hData, CommonHeader, ConnectData, ConnectResult, Cqe, Digests, DsmRange, FabricsCommand, Framing, H2cData,
+    IcResp, NvmCommand, Opcode, Pdu, R2t, Sgl, Sqe, Status, crc32c,
 };
 
 pub(super) const BLOCK: usize = 512;
@@ -35,10 +35,7 @@ impl PduReader {
         let pdu = Pdu::parse(&common, &layout, &whole).unwrap();
         let header_len = layout.header_len as usize;
         if layout.header_digest {
-            assert_eq!(
-                whole[header_len..header_len + 4],
-                crc32c(&whole[..header_len]).to_le_bytes()
-            );
+            assert_eq!(whole[header_len..header_len + 4], crc32c(&whole[..header_len]).to_le_bytes());
         }
         let start = layout.data_start() as usize;
         let data = whole[start..start + layout.data_len as usize].to_vec();
@@ -105,9 +102,7 @@ impl MiniTarget {
             reader: PduReader::default(),
             active: Vec::new(),
             ttag: 0,
-            disk: (0..blocks * BLOCK)
-                .map(|i| (i / BLOCK) as u8 ^ i as u8)
-                .collect(),
+            disk: (0..blocks * BLOCK).map(|i| (i / BLOCK) as u8 ^ i as u8).collect(),
             out: Vec::new(),
             begun: Vec::new(),
             answered: Vec::new(),
@@ -118,10 +113,7 @@ impl MiniTarget {
 
     fn framing(&self) -> Framing {
         // The host asks for no alignment (HPDA 0), but whole dwords of padding are no fault.
-        Framing {
-            digests: self.reader.framing.digests,
-            alignment: self.habits.cpda,
-        }
+        Framing { digests: self.reader.framing.digests, alignment: self.habits.cpda }
     }
 
     fn send(&mut self, pdu: Pdu, data: &[u8]) {
@@ -142,24 +134,9 @@ impl MiniTarget {
             match pdu {
                 Pdu::IcReq(icreq) => {
                     assert_eq!((icreq.hpda, icreq.digests), (0, self.habits.digests));
-                    let Habits {
-                        digests,
-                        cpda,
-                        maxh2cdata,
-                        ..
-                    } = self.habits;
-                    self.send(
-                        Pdu::IcResp(IcResp {
-                            cpda,
-                            digests,
-                            maxh2cdata,
-                        }),
-                        &[],
-                    );
-                    self.reader.framing = Framing {
-                        digests,
-                        alignment: cpda,
-                    };
+                    let Habits { digests, cpda, maxh2cdata, .. } = self.habits;
+                    self.send(Pdu::IcResp(IcResp { cpda, digests, maxh2cdata }), &[]);
+                    self.reader.framing = Framing { digests, alignment: cpda };
                 }
                 Pdu::CapsuleCmd(sqe) if sqe.opcode == Opcode::FABRICS.0 => {
                     self.on_connect(&sqe, &data);
@@ -172,37 +149,19 @@ impl MiniTarget {
     }
 
     fn on_connect(&mut self, sqe: &Sqe, data: &[u8]) {
-        let FabricsCommand::Connect(connect) = FabricsCommand::parse(sqe).unwrap() else {
-            panic!("not Connect")
-        };
+        let FabricsCommand::Connect(connect) = FabricsCommand::parse(sqe).unwrap() else { panic!("not Connect") };
         let data = ConnectData::parse(data.try_into().unwrap()).unwrap();
-        assert_eq!(
-            (connect.qid, connect.sqsize, connect.kato_ms, data.cntlid),
-            (1, 7, 0, 5)
-        );
-        let result = ConnectResult {
-            cntlid: 5,
-            authentication_required: false,
-            secure_channel_required: false,
-        }
-        .to_result();
-        self.send(
-            Pdu::CapsuleResp(Cqe::new(sqe.cid.get(), 0, Status::SUCCESS, result)),
-            &[],
-        );
+        assert_eq!((connect.qid, connect.sqsize, connect.kato_ms, data.cntlid), (1, 7, 0, 5));
+        let result =
+            ConnectResult { cntlid: 5, authentication_required: false, secure_channel_required: false }.to_result();
+        self.send(Pdu::CapsuleResp(Cqe::new(sqe.cid.get(), 0, Status::SUCCESS, result)), &[]);
     }
 
     fn on_command(&mut self, sqe: &Sqe, in_capsule: Vec<u8>) {
         let cid = sqe.cid.get();
         assert_eq!((sqe.flags, sqe.nsid.get()), (Sqe::FLAGS_SGL, 1));
-        assert!(
-            self.active.iter().all(|active| active.cid != cid),
-            "a CID in use is given again"
-        );
-        assert!(
-            self.active.len() < 7,
-            "more commands than the queue has entries"
-        );
+        assert!(self.active.iter().all(|active| active.cid != cid), "a CID in use is given again");
+        assert!(self.active.len() < 7, "more commands than the queue has entries");
         let command = NvmCommand::parse(sqe).unwrap();
         let sgl = Sgl::parse(&sqe.dptr).unwrap();
         let (asked, data) = match sgl {
@@ -215,41 +174,26 @@ impl MiniTarget {
         let data = match command {
             NvmCommand::Read { slba, blocks } => {
                 let start = slba as usize * BLOCK;
-                assert_eq!(
-                    sgl,
-                    Sgl::Transport {
-                        length: blocks * BLOCK as u32
-                    }
-                );
+                assert_eq!(sgl, Sgl::Transport { length: blocks * BLOCK as u32 });
                 self.disk[start..start + data.len()].to_vec()
             }
             _ => data,
         };
         let fail = self.habits.fail_one_in > 0 && self.dice.one_in(self.habits.fail_one_in);
-        let fail =
-            fail.then(|| [Status::INTERNAL_ERROR, Status::ANA_INACCESSIBLE][self.dice.below(2)]);
+        let fail = fail.then(|| [Status::INTERNAL_ERROR, Status::ANA_INACCESSIBLE][self.dice.below(2)]);
         // Ranges that have not arrived name nothing yet.
         let known = if asked == data.len() { &data[..] } else { &[] };
         self.begun.push((cid, Self::first_block(command, known)));
-        self.active.push(Active {
-            cid,
-            command,
-            data,
-            asked,
-            transfers: Vec::new(),
-            fail,
-        });
+        self.active.push(Active { cid, command, data, asked, transfers: Vec::new(), fail });
     }
 
     /// Names the request a command belongs to; flushes have no block.
     fn first_block(command: NvmCommand, data: &[u8]) -> u64 {
         match command {
-            NvmCommand::Read { slba, .. }
-            | NvmCommand::Write { slba, .. }
-            | NvmCommand::WriteZeroes { slba, .. } => slba,
-            NvmCommand::DatasetManagement { .. } => DsmRange::slice(data)
-                .first()
-                .map_or(u64::MAX, |r| r.slba.get()),
+            NvmCommand::Read { slba, .. } | NvmCommand::Write { slba, .. } | NvmCommand::WriteZeroes { slba, .. } => {
+                slba
+            }
+            NvmCommand::DatasetManagement { .. } => DsmRange::slice(data).first().map_or(u64::MAX, |r| r.slba.get()),
             NvmCommand::Flush => u64::MAX,
         }
     }
@@ -257,18 +201,10 @@ impl MiniTarget {
     fn on_data(&mut self, header: H2cData, data: &[u8]) {
         assert!(header.length <= self.habits.maxh2cdata && header.length > 0);
         // A command may have failed while its data were under way.
-        let Some(active) = self
-            .active
-            .iter_mut()
-            .find(|active| active.cid == header.cid)
-        else {
+        let Some(active) = self.active.iter_mut().find(|active| active.cid == header.cid) else {
             return;
         };
-        let index = active
-            .transfers
-            .iter()
-            .position(|&(ttag, ..)| ttag == header.ttag)
-            .expect("an R2T of ours");
+        let index = active.transfers.iter().position(|&(ttag, ..)| ttag == header.ttag).expect("an R2T of ours");
         let (_, offset, left) = &mut active.transfers[index];
         assert_eq!(header.offset, *offset);
         assert!(header.length <= *left);
@@ -288,12 +224,7 @@ impl MiniTarget {
             return;
         }
         let index = self.dice.below(self.active.len());
-        let Habits {
-            r2ts,
-            success_flag,
-            corrupt_one_in,
-            ..
-        } = self.habits;
+        let Habits { r2ts, success_flag, corrupt_one_in, .. } = self.habits;
         let active = &mut self.active[index];
         let cid = active.cid;
         let missing = active.data.len() - active.asked;
@@ -304,41 +235,25 @@ impl MiniTarget {
             && (complete || (!is_dsm && self.dice.one_in(3)))
         {
             let active = self.active.swap_remove(index);
-            self.failures
-                .push((Self::first_block(active.command, &active.data), status));
+            self.failures.push((Self::first_block(active.command, &active.data), status));
             self.send(Pdu::CapsuleResp(Cqe::new(cid, 0, status, 0)), &[]);
             self.answered.push((cid, self.taken + self.out.len()));
             return;
         }
         // Whole dwords, as the specification has it.
-        let chunk = if self.dice.one_in(2) {
-            missing
-        } else {
-            ((self.dice.below(missing + 1) + 3) & !3).min(missing)
-        };
+        let chunk = if self.dice.one_in(2) { missing } else { ((self.dice.below(missing + 1) + 3) & !3).min(missing) };
         let offset = active.asked as u32;
         if missing > 0 && chunk > 0 && is_read {
             let data = active.data[active.asked..active.asked + chunk].to_vec();
             active.asked += chunk;
             let last = chunk == missing;
             let success = last && success_flag && active.fail.is_none();
-            self.send(
-                Pdu::C2hData(C2hData {
-                    cid,
-                    offset,
-                    length: chunk as u32,
-                    last,
-                    success,
-                }),
-                &data,
-            );
+            self.send(Pdu::C2hData(C2hData { cid, offset, length: chunk as u32, last, success }), &data);
             if self.habits.digests.data && corrupt_one_in > 0 && self.dice.one_in(corrupt_one_in) {
                 let end = self.out.len() - 1;
                 self.out[end] ^= 0x40;
-                self.failures.push((
-                    Self::first_block(self.active[index].command, &[]),
-                    Status::TRANSIENT_TRANSPORT_ERROR,
-                ));
+                self.failures
+                    .push((Self::first_block(self.active[index].command, &[]), Status::TRANSIENT_TRANSPORT_ERROR));
             }
             if success {
                 self.active.swap_remove(index);
@@ -348,12 +263,7 @@ impl MiniTarget {
             self.ttag = self.ttag.wrapping_add(1);
             active.transfers.push((self.ttag, offset, chunk as u32));
             active.asked += chunk;
-            let r2t = R2t {
-                cid,
-                ttag: self.ttag,
-                offset,
-                length: chunk as u32,
-            };
+            let r2t = R2t { cid, ttag: self.ttag, offset, length: chunk as u32 };
             self.send(Pdu::R2t(r2t), &[]);
         } else if complete {
             let active = self.active.swap_remove(index);
@@ -378,10 +288,7 @@ impl MiniTarget {
             NvmCommand::DatasetManagement { ranges, deallocate } => {
                 assert!(deallocate);
                 let list = DsmRange::slice(&active.data);
-                assert_eq!(
-                    (ranges, list.len(), list.as_bytes().len()),
-                    (1, 1, active.data.len())
-                );
+                assert_eq!((ranges, list.len(), list.as_bytes().len()), (1, 1, active.data.len()));
                 zero(&mut self.disk, list[0].slba.get(), list[0].blocks.get());
             }
             NvmCommand::Read { .. } | NvmCommand::Flush => {}

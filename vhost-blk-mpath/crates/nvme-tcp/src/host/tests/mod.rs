@@ -10,9 +10,7 @@ mod session;
 mod violations;
 mod writes;
 
-use super::{
-    HostIdentity, IoLimits, PayloadSink, PayloadSource, QueueConfig, STAGING_MIN, Tag, TxPart,
-};
+use super::{HostIdentity, IoLimits, PayloadSink, PayloadSource, QueueConfig, STAGING_MIN, Tag, TxPart};
 use crate::wire::{Digests, Nqn};
 
 /// Deterministic choices from a seed (`SplitMix64`).
@@ -67,10 +65,7 @@ impl PayloadSink for Payloads {
 }
 
 fn host_identity() -> HostIdentity {
-    HostIdentity {
-        hostnqn: Nqn::new("nqn.2014-08.org.nvmexpress:uuid:host").unwrap(),
-        hostid: [9; 16],
-    }
+    HostIdentity { hostnqn: Nqn::new("nqn.2014-08.org.nvmexpress:uuid:host").unwrap(), hostid: [9; 16] }
 }
 
 fn subnqn() -> Nqn {
@@ -104,11 +99,7 @@ fn transmit(queue: &mut super::HostQueue, payloads: &Payloads, capacity: usize) 
         let (mut staging, mut plan) = (Vec::with_capacity(capacity), Vec::new());
         let allocated = staging.capacity();
         queue.fill_tx(&mut staging, payloads, &mut plan);
-        assert_eq!(
-            staging.capacity(),
-            allocated,
-            "the staging buffer does not grow"
-        );
+        assert_eq!(staging.capacity(), allocated, "the staging buffer does not grow");
         if plan.is_empty() {
             assert!(staging.is_empty());
             return stream;

@@ -47,35 +47,24 @@ impl Session {
         let blocks = 1 + self.dice.below(most.min(BLOCKS - first));
         let (slba, blocks) = (first as u64, blocks as u32);
         let overlaps = |other: &IoCommand| {
-            other.range().is_some_and(|(start, count)| {
-                slba < start + u64::from(count) && start < slba + u64::from(blocks)
-            })
+            other
+                .range()
+                .is_some_and(|(start, count)| slba < start + u64::from(count) && start < slba + u64::from(blocks))
         };
         if self.in_flight.values().any(overlaps) {
             return;
         }
         let command = match self.dice.below(9) {
             0..3 => IoCommand::Read { slba, blocks },
-            3..6 => IoCommand::Write {
-                slba,
-                blocks,
-                fua: self.dice.one_in(2),
-            },
-            6 => IoCommand::WriteZeroes {
-                slba,
-                blocks,
-                deallocate: true,
-                fua: false,
-            },
+            3..6 => IoCommand::Write { slba, blocks, fua: self.dice.one_in(2) },
+            6 => IoCommand::WriteZeroes { slba, blocks, deallocate: true, fua: false },
             7 => IoCommand::Deallocate { slba, blocks },
             _ => IoCommand::Flush,
         };
         let tag = Tag(self.next_tag);
         let bytes = blocks as usize * BLOCK;
         *self.payloads.of(tag) = match command {
-            IoCommand::Write { .. } => (0..bytes)
-                .map(|i| (i ^ (i >> 9) ^ (tag.0 as usize * 37)) as u8)
-                .collect(),
+            IoCommand::Write { .. } => (0..bytes).map(|i| (i ^ (i >> 9) ^ (tag.0 as usize * 37)) as u8).collect(),
             _ => vec![0xee; bytes],
         };
         match self.queue.submit(tag, command) {
@@ -142,10 +131,7 @@ impl Session {
         }
         self.check_failure(slba, blocks, result);
         match command {
-            IoCommand::Read { .. } => assert!(
-                payload == self.model[range],
-                "{command:?} read something else"
-            ),
+            IoCommand::Read { .. } => assert!(payload == self.model[range], "{command:?} read something else"),
             IoCommand::Write { .. } => self.model[range].copy_from_slice(&payload),
             _ => self.model[range].fill(0),
         }
@@ -154,19 +140,11 @@ impl Session {
     /// The result is the one the target gave to a command in that range; without one it is success.
     fn check_failure(&mut self, slba: u64, blocks: u32, result: Result<(), Status>) {
         let hit = |&(block, _): &(u64, Status)| block >= slba && block - slba < u64::from(blocks);
-        let failures: Vec<Status> = self
-            .target
-            .failures
-            .iter()
-            .filter(|failure| hit(failure))
-            .map(|&(_, status)| status)
-            .collect();
+        let failures: Vec<Status> =
+            self.target.failures.iter().filter(|failure| hit(failure)).map(|&(_, status)| status).collect();
         match result {
             // Flushes in flight together cannot be told apart.
-            Ok(()) => assert!(
-                failures.is_empty() || slba == u64::MAX,
-                "{failures:?} were not reported"
-            ),
+            Ok(()) => assert!(failures.is_empty() || slba == u64::MAX, "{failures:?} were not reported"),
             Err(status) => assert!(failures.contains(&status), "{status} was never sent"),
         }
         if slba != u64::MAX {
@@ -177,26 +155,17 @@ impl Session {
 
 fn any_habits() -> impl Strategy<Value = Habits> {
     let faults = prop_oneof![3 => Just((0, 0)), 1 => Just((9, 9))];
-    (
-        any::<(bool, bool, bool)>(),
-        0u8..32,
-        1024u32..20_000,
-        1usize..=4,
-        faults,
+    (any::<(bool, bool, bool)>(), 0u8..32, 1024u32..20_000, 1usize..=4, faults).prop_map(
+        |((header, data, success_flag), cpda, dwords, r2ts, (fail_one_in, corrupt_one_in))| Habits {
+            digests: Digests { header, data },
+            cpda,
+            maxh2cdata: dwords * 4,
+            success_flag,
+            r2ts,
+            fail_one_in,
+            corrupt_one_in,
+        },
     )
-        .prop_map(
-            |((header, data, success_flag), cpda, dwords, r2ts, (fail_one_in, corrupt_one_in))| {
-                Habits {
-                    digests: Digests { header, data },
-                    cpda,
-                    maxh2cdata: dwords * 4,
-                    success_flag,
-                    r2ts,
-                    fail_one_in,
-                    corrupt_one_in,
-                }
-            },
-        )
 }
 
 fn any_config() -> impl Strategy<Value = QueueConfig> {

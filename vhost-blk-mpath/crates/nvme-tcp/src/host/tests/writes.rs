@@ -11,51 +11,29 @@ fn r2ts_must_fit_their_command() {
     let check = |make: &dyn Fn(u16, u16) -> Pdu, expect: &dyn Fn(u16, u16) -> ProtocolError| {
         let (mut peer, read, write) = busy(Digests::default());
         peer.send(r2t(write, 1, 0, 4096), &[]).unwrap();
-        assert_eq!(
-            peer.send(make(read, write), &[]),
-            violation(expect(read, write))
-        );
+        assert_eq!(peer.send(make(read, write), &[]), violation(expect(read, write)));
     };
-    check(&|read, _| r2t(read, 2, 0, 512), &|cid, _| {
-        ProtocolError::WrongDirection { pdu, cid }
+    check(&|read, _| r2t(read, 2, 0, 512), &|cid, _| ProtocolError::WrongDirection { pdu, cid });
+    check(&|_, write| r2t(write, 2, 4096, 0), &|_, cid| ProtocolError::EmptyR2t { cid });
+    check(&|_, write| r2t(write, 2, 0, 512), &|_, cid| ProtocolError::Offset { pdu, cid, expected: 4096, got: 0 });
+    check(&|_, write| r2t(write, 2, 8192, 512), &|_, cid| ProtocolError::Offset {
+        pdu,
+        cid,
+        expected: 4096,
+        got: 8192,
     });
-    check(&|_, write| r2t(write, 2, 4096, 0), &|_, cid| {
-        ProtocolError::EmptyR2t { cid }
-    });
-    check(&|_, write| r2t(write, 2, 0, 512), &|_, cid| {
-        ProtocolError::Offset {
-            pdu,
-            cid,
-            expected: 4096,
-            got: 0,
-        }
-    });
-    check(&|_, write| r2t(write, 2, 8192, 512), &|_, cid| {
-        ProtocolError::Offset {
-            pdu,
-            cid,
-            expected: 4096,
-            got: 8192,
-        }
-    });
-    check(&|_, write| r2t(write, 2, 4096, u32::MAX), &|_, cid| {
-        ProtocolError::Overrun {
-            pdu,
-            cid,
-            offset: 4096,
-            length: u32::MAX,
-            total: 131_072,
-        }
+    check(&|_, write| r2t(write, 2, 4096, u32::MAX), &|_, cid| ProtocolError::Overrun {
+        pdu,
+        cid,
+        offset: 4096,
+        length: u32::MAX,
+        total: 131_072,
     });
     let (mut peer, _, write) = busy(Digests::default());
     for n in 0..4 {
-        peer.send(r2t(write, n, u32::from(n) * 512, 512), &[])
-            .unwrap();
+        peer.send(r2t(write, n, u32::from(n) * 512, 512), &[]).unwrap();
     }
-    let limit = ProtocolError::R2tLimit {
-        cid: write,
-        limit: 4,
-    };
+    let limit = ProtocolError::R2tLimit { cid: write, limit: 4 };
     assert_eq!(peer.send(r2t(write, 4, 2048, 512), &[]), violation(limit));
 }
 
@@ -63,54 +41,27 @@ fn r2ts_must_fit_their_command() {
 fn an_in_capsule_write_takes_no_r2t() {
     let mut peer = Peer::ready(Digests::default());
     *peer.payloads.of(READ) = vec![1; 4096];
-    peer.queue
-        .submit(
-            READ,
-            IoCommand::Write {
-                slba: 0,
-                blocks: 8,
-                fua: false,
-            },
-        )
-        .unwrap();
+    peer.queue.submit(READ, IoCommand::Write { slba: 0, blocks: 8, fua: false }).unwrap();
     let sent = peer.sent();
-    let [(Pdu::CapsuleCmd(sqe), data)] = &sent[..] else {
-        panic!("{sent:?}")
-    };
+    let [(Pdu::CapsuleCmd(sqe), data)] = &sent[..] else { panic!("{sent:?}") };
     assert_eq!(*data, [1; 4096]);
     let cid = sqe.cid.get();
-    let error = ProtocolError::Offset {
-        pdu: PduType::R2t,
-        cid,
-        expected: 4096,
-        got: 0,
-    };
+    let error = ProtocolError::Offset { pdu: PduType::R2t, cid, expected: 4096, got: 0 };
     assert_eq!(peer.send(r2t(cid, 0, 0, 512), &[]), violation(error));
 }
 
 #[test]
 fn several_r2ts_are_answered_in_order_within_maxh2cdata() {
-    for digests in [
-        Digests::default(),
-        Digests {
-            header: true,
-            data: true,
-        },
-    ] {
+    for digests in [Digests::default(), Digests { header: true, data: true }] {
         let (mut peer, _, write) = busy(digests);
         peer.send(r2t(write, 7, 0, 20_000), &[]).unwrap();
         peer.send(r2t(write, 8, 20_000, 4), &[]).unwrap();
         let (mut next, mut lasts) = (0, Vec::new());
         for (pdu, bytes) in peer.sent() {
-            let Pdu::H2cData(header) = pdu else {
-                panic!("{pdu:?}")
-            };
+            let Pdu::H2cData(header) = pdu else { panic!("{pdu:?}") };
             assert_eq!((header.cid, header.offset), (write, next));
             assert!(header.length <= 8192 && header.offset % 4 == 0);
-            assert_eq!(
-                bytes,
-                peer.payloads.of(WRITE)[next as usize..(next + header.length) as usize]
-            );
+            assert_eq!(bytes, peer.payloads.of(WRITE)[next as usize..(next + header.length) as usize]);
             next += header.length;
             if header.last {
                 lasts.push((header.ttag, next));
@@ -125,55 +76,30 @@ fn the_first_error_of_a_split_request_ends_it() {
     let mut peer = Peer::ready(Digests::default());
     *peer.payloads.of(WRITE) = vec![0; 512 * 2048];
     // 1 MiB by 128 KiB: eight commands, seven entries.
-    peer.queue
-        .submit(
-            WRITE,
-            IoCommand::Write {
-                slba: 0,
-                blocks: 2048,
-                fua: false,
-            },
-        )
-        .unwrap();
+    peer.queue.submit(WRITE, IoCommand::Write { slba: 0, blocks: 2048, fua: false }).unwrap();
     let cids: Vec<u16> = peer
         .sent()
         .iter()
-        .map(|(pdu, _)| {
-            if let Pdu::CapsuleCmd(sqe) = pdu {
-                sqe.cid.get()
-            } else {
-                panic!("{pdu:?}")
-            }
-        })
+        .map(|(pdu, _)| if let Pdu::CapsuleCmd(sqe) = pdu { sqe.cid.get() } else { panic!("{pdu:?}") })
         .collect();
     assert_eq!(cids.len(), 7);
     peer.complete(cids[3], Status::ANA_INACCESSIBLE, 0).unwrap();
     assert_eq!(peer.sent(), [], "the eighth is not worth sending");
     peer.complete(cids[4], Status::INTERNAL_ERROR, 0).unwrap();
     for index in [0, 1, 2, 5] {
-        peer.complete(cids[index], Status::ABORT_REQUESTED, 0)
-            .unwrap();
+        peer.complete(cids[index], Status::ABORT_REQUESTED, 0).unwrap();
         assert_eq!(peer.queue.poll_completion(), None);
     }
     peer.complete(cids[6], Status::ABORT_REQUESTED, 0).unwrap();
     let result = Err(Status::ANA_INACCESSIBLE);
-    assert_eq!(
-        peer.queue.poll_completion(),
-        Some(Completion { tag: WRITE, result })
-    );
-    assert_eq!(
-        (peer.queue.poll_completion(), peer.queue.in_flight()),
-        (None, 0)
-    );
+    assert_eq!(peer.queue.poll_completion(), Some(Completion { tag: WRITE, result }));
+    assert_eq!((peer.queue.poll_completion(), peer.queue.in_flight()), (None, 0));
     // The queue goes on.
     peer.queue.submit(WRITE, IoCommand::Flush).unwrap();
     assert_eq!(peer.sent().len(), 1);
 }
 
-const BOTH: Digests = Digests {
-    header: true,
-    data: true,
-};
+const BOTH: Digests = Digests { header: true, data: true };
 
 /// Linux' target computes the data digest over the whole command, so the staging buffer must not decide where PDUs end.
 #[test]
@@ -182,19 +108,11 @@ fn a_digested_transfer_is_one_pdu_whatever_the_buffer() {
     peer.send(r2t(write, 7, 0, 131_072), &[]).unwrap();
     // The reader verifies the digests, and the buffer has the least capacity.
     let sent = peer.sent();
-    let [(Pdu::H2cData(header), bytes)] = &sent[..] else {
-        panic!("{sent:?}")
-    };
+    let [(Pdu::H2cData(header), bytes)] = &sent[..] else { panic!("{sent:?}") };
     assert_eq!((header.length, header.last), (131_072, true));
     assert_eq!(bytes, peer.payloads.of(WRITE));
     peer.complete(write, Status::SUCCESS, 0).unwrap();
-    assert_eq!(
-        peer.queue.poll_completion(),
-        Some(Completion {
-            tag: WRITE,
-            result: Ok(())
-        })
-    );
+    assert_eq!(peer.queue.poll_completion(), Some(Completion { tag: WRITE, result: Ok(()) }));
 }
 
 #[test]
@@ -207,17 +125,12 @@ fn a_pdu_begun_is_ended_though_its_command_has_failed() {
     assert_eq!(peer.reader.next(), None);
     let begun = staging.len() - 28;
     peer.complete(write, Status::WRITE_FAULT, 0).unwrap();
-    assert_eq!(
-        peer.queue.poll_completion().map(|done| done.tag),
-        Some(WRITE)
-    );
+    assert_eq!(peer.queue.poll_completion().map(|done| done.tag), Some(WRITE));
     // Nothing asks for the payload any more.
     peer.payloads.of(WRITE).truncate(begun);
     peer.queue.submit(WRITE, IoCommand::Flush).unwrap();
     let sent = peer.sent();
-    let [(Pdu::H2cData(_), bytes), (Pdu::CapsuleCmd(flush), _)] = &sent[..] else {
-        panic!("{sent:?}")
-    };
+    let [(Pdu::H2cData(_), bytes), (Pdu::CapsuleCmd(flush), _)] = &sent[..] else { panic!("{sent:?}") };
     assert_eq!(bytes[..begun], *peer.payloads.of(WRITE));
     assert!(bytes[begun..].iter().all(|&byte| byte == 0));
     peer.complete(flush.cid.get(), Status::SUCCESS, 0).unwrap();
@@ -226,12 +139,7 @@ fn a_pdu_begun_is_ended_though_its_command_has_failed() {
     let (mut peer, _, write) = keep_busy(Peer::ready_with(BOTH, 1 << 20));
     peer.send(r2t(write, 7, 0, 131_072), &[]).unwrap();
     let mut staging = Vec::with_capacity(STAGING_MIN);
-    peer.queue
-        .fill_tx(&mut staging, &peer.payloads, &mut Vec::new());
-    let short = ProtocolError::ShortData {
-        cid: write,
-        moved: 131_072,
-        total: 131_072,
-    };
+    peer.queue.fill_tx(&mut staging, &peer.payloads, &mut Vec::new());
+    let short = ProtocolError::ShortData { cid: write, moved: 131_072, total: 131_072 };
     assert_eq!(peer.complete(write, Status::SUCCESS, 0), violation(short));
 }

@@ -3,13 +3,12 @@
 use std::time::{Duration, Instant};
 
 use super::{
-    ENTRIES, KATO, admin, admin_data, connect_data, fabrics, identify, live_controller, log, nqn,
-    set_feature, set_property, subsystem, try_connect,
+    ENTRIES, KATO, admin, admin_data, connect_data, fabrics, identify, live_controller, log, nqn, set_feature,
+    set_property, subsystem, try_connect,
 };
 use crate::wire::{
-    ActiveList, AdminCommand, AnaLog, AnaState, AsyncEvent, AsyncEventMask, Cns, ConnectField,
-    FeatureId, IdentifyController, IdentifyNamespace, LogPage, NamespaceDescriptors,
-    NumberOfQueues, PropertyOffset, Status,
+    ActiveList, AdminCommand, AnaLog, AnaState, AsyncEvent, AsyncEventMask, Cns, ConnectField, FeatureId,
+    IdentifyController, IdentifyNamespace, LogPage, NamespaceDescriptors, NumberOfQueues, PropertyOffset, Status,
 };
 
 #[test]
@@ -24,14 +23,7 @@ fn a_controller_tells_a_linux_host_what_it_asks_for() {
     assert_eq!(identify.in_capsule_bytes(), 8192);
     assert_eq!(identify.max_transfer_bytes(0), Some(1 << 20));
     assert_eq!((identify.sqes, identify.cqes), (0x66, 0x44));
-    assert_eq!(
-        (
-            identify.cntrltype,
-            identify.icdoff.get(),
-            identify.iorcsz.get()
-        ),
-        (1, 0, 1)
-    );
+    assert_eq!((identify.cntrltype, identify.icdoff.get(), identify.iorcsz.get()), (1, 0, 1));
     assert_eq!((identify.nn.get(), identify.mnan.get()), (2, 2));
     assert_eq!(identify.maxcmd.get(), ENTRIES);
     assert_eq!(identify.cmic & 0b1011, 0b1011);
@@ -48,32 +40,18 @@ fn namespaces_are_the_same_on_every_path() {
     let paths = [1, 2].map(|port| live_controller(&mut subsystem, Instant::now(), port));
     for cns in [Cns::NAMESPACE, Cns::DESCRIPTORS] {
         for nsid in [1, 2] {
-            let [a, b] = paths.map(|cntlid| {
-                admin_data(&mut subsystem, cntlid, identify(cns, nsid), 4096).unwrap()
-            });
+            let [a, b] = paths.map(|cntlid| admin_data(&mut subsystem, cntlid, identify(cns, nsid), 4096).unwrap());
             assert_eq!(a, b);
         }
     }
     let mut get = |cns, nsid| admin_data(&mut subsystem, paths[0], identify(cns, nsid), 4096);
     let data = get(Cns::NAMESPACE, 2).unwrap();
     let namespace = IdentifyNamespace::parse(&data).unwrap();
-    assert_eq!(
-        (namespace.nsze.get(), namespace.format().block_bytes()),
-        (1 << 12, Some(4096))
-    );
-    assert_eq!(
-        (namespace.nmic, namespace.anagrpid.get(), namespace.nguid),
-        (1, 2, [2; 16])
-    );
+    assert_eq!((namespace.nsze.get(), namespace.format().block_bytes()), (1 << 12, Some(4096)));
+    assert_eq!((namespace.nmic, namespace.anagrpid.get(), namespace.nguid), (1, 2, [2; 16]));
     let descriptors = NamespaceDescriptors::parse(&get(Cns::DESCRIPTORS, 1).unwrap()).unwrap();
-    assert_eq!(
-        (descriptors.uuid, descriptors.nguid, descriptors.csi),
-        (Some([1; 16]), Some([1; 16]), Some(0))
-    );
-    assert_eq!(
-        ActiveList::parse(&get(Cns::ACTIVE_LIST, 0).unwrap()).0,
-        [1, 2]
-    );
+    assert_eq!((descriptors.uuid, descriptors.nguid, descriptors.csi), (Some([1; 16]), Some([1; 16]), Some(0)));
+    assert_eq!(ActiveList::parse(&get(Cns::ACTIVE_LIST, 0).unwrap()).0, [1, 2]);
     assert_eq!(ActiveList::parse(&get(Cns::ACTIVE_LIST, 1).unwrap()).0, [2]);
     let unknown = Err(Status::INVALID_NAMESPACE.with_dnr());
     for nsid in [0, 3, u32::MAX] {
@@ -90,13 +68,7 @@ fn queues_are_granted_up_to_the_limit_and_before_use() {
     let mut subsystem = subsystem();
     let now = Instant::now();
     let cntlid = live_controller(&mut subsystem, now, 1);
-    let ask = |count: u16| {
-        NumberOfQueues {
-            submission: count - 1,
-            completion: count - 1,
-        }
-        .to_value()
-    };
+    let ask = |count: u16| NumberOfQueues { submission: count - 1, completion: count - 1 }.to_value();
     let mut set = |count| {
         let value = set_feature(FeatureId::NUMBER_OF_QUEUES, ask(count));
         admin(&mut subsystem, now, cntlid, value)
@@ -104,17 +76,9 @@ fn queues_are_granted_up_to_the_limit_and_before_use() {
     assert_eq!(set(100), Ok(ask(4).into()));
     assert_eq!(set(2), Ok(ask(2).into()));
     let data = connect_data(cntlid);
-    assert_eq!(
-        try_connect(&mut subsystem, 1, 3, 15, &data),
-        Err(ConnectField::Qid.invalid())
-    );
+    assert_eq!(try_connect(&mut subsystem, 1, 3, 15, &data), Err(ConnectField::Qid.invalid()));
     assert!(try_connect(&mut subsystem, 1, 2, 15, &data).is_ok());
-    let late = admin(
-        &mut subsystem,
-        now,
-        cntlid,
-        set_feature(FeatureId::NUMBER_OF_QUEUES, ask(4)),
-    );
+    let late = admin(&mut subsystem, now, cntlid, set_feature(FeatureId::NUMBER_OF_QUEUES, ask(4)));
     assert_eq!(late, Err(Status::COMMAND_SEQUENCE_ERROR.with_dnr()));
 }
 
@@ -127,37 +91,16 @@ fn a_host_that_is_silent_for_kato_is_gone() {
     assert!(!subsystem.is_expired(cntlid, start + KATO.mul_f64(0.999)));
     assert!(subsystem.is_expired(cntlid, start + KATO));
     let later = start + KATO / 2;
-    assert_eq!(
-        admin(&mut subsystem, later, cntlid, AdminCommand::KeepAlive),
-        Ok(0)
-    );
+    assert_eq!(admin(&mut subsystem, later, cntlid, AdminCommand::KeepAlive), Ok(0));
     assert_eq!(subsystem.next_timeout(cntlid), Some(later + KATO));
     // Other commands do not count without TBKAS.
-    let get = AdminCommand::GetFeatures {
-        fid: FeatureId::KEEP_ALIVE_TIMER,
-        sel: 0,
-        nsid: 0,
-    };
-    assert_eq!(
-        admin(&mut subsystem, later + KATO / 2, cntlid, get),
-        Ok(5000)
-    );
+    let get = AdminCommand::GetFeatures { fid: FeatureId::KEEP_ALIVE_TIMER, sel: 0, nsid: 0 };
+    assert_eq!(admin(&mut subsystem, later + KATO / 2, cntlid, get), Ok(5000));
     assert_eq!(subsystem.next_timeout(cntlid), Some(later + KATO));
     let round_up = set_feature(FeatureId::KEEP_ALIVE_TIMER, 1001);
     assert_eq!(admin(&mut subsystem, later, cntlid, round_up), Ok(0));
-    assert_eq!(
-        subsystem.next_timeout(cntlid),
-        Some(later + Duration::from_millis(1100))
-    );
-    assert_eq!(
-        admin(
-            &mut subsystem,
-            later,
-            cntlid,
-            set_feature(FeatureId::KEEP_ALIVE_TIMER, 0)
-        ),
-        Ok(0)
-    );
+    assert_eq!(subsystem.next_timeout(cntlid), Some(later + Duration::from_millis(1100)));
+    assert_eq!(admin(&mut subsystem, later, cntlid, set_feature(FeatureId::KEEP_ALIVE_TIMER, 0)), Ok(0));
     assert_eq!(subsystem.next_timeout(cntlid), None);
     let longest = set_feature(FeatureId::KEEP_ALIVE_TIMER, u32::MAX);
     assert_eq!(admin(&mut subsystem, later, cntlid, longest), Ok(0));
@@ -169,26 +112,14 @@ fn an_ana_change_is_told_once_until_its_log_is_read() {
     let now = Instant::now();
     let cntlid = live_controller(&mut subsystem, now, 2);
     let mask = AsyncEventMask::ANA_CHANGE.or(AsyncEventMask::NAMESPACE_ATTRIBUTE);
-    admin(
-        &mut subsystem,
-        now,
-        cntlid,
-        set_feature(FeatureId::ASYNC_EVENT_CONFIGURATION, mask.0),
-    )
-    .unwrap();
+    admin(&mut subsystem, now, cntlid, set_feature(FeatureId::ASYNC_EVENT_CONFIGURATION, mask.0)).unwrap();
     for _ in 0..2 {
-        assert_eq!(
-            admin(&mut subsystem, now, cntlid, AdminCommand::AsyncEventRequest),
-            Ok(u64::MAX)
-        );
+        assert_eq!(admin(&mut subsystem, now, cntlid, AdminCommand::AsyncEventRequest), Ok(u64::MAX));
     }
     assert!(subsystem.poll_event(cntlid).is_none());
     subsystem.set_ana(2, AnaState::NonOptimized);
     subsystem.set_ana(1, AnaState::Inaccessible);
-    assert!(
-        subsystem.poll_event(cntlid).is_none(),
-        "nothing has changed on port 2"
-    );
+    assert!(subsystem.poll_event(cntlid).is_none(), "nothing has changed on port 2");
     subsystem.set_ana(2, AnaState::Inaccessible);
     let event = AsyncEvent::ANA_CHANGED.to_dw0().into();
     let (_, status, result) = subsystem.poll_event(cntlid).unwrap();
@@ -199,10 +130,7 @@ fn an_ana_change_is_told_once_until_its_log_is_read() {
     let log = AnaLog::parse(&data).unwrap();
     assert_eq!(log.change_count, 2);
     assert_eq!(log.groups.len(), 2);
-    assert_eq!(
-        (log.state_of(1), log.state_of(2)),
-        (Some(AnaState::Optimized), Some(AnaState::Optimized))
-    );
+    assert_eq!((log.state_of(1), log.state_of(2)), (Some(AnaState::Optimized), Some(AnaState::Optimized)));
     assert_eq!(log.groups[1].nsids, [2]);
     subsystem.set_ana(2, AnaState::Change);
     assert!(subsystem.poll_event(cntlid).is_some());
@@ -218,33 +146,15 @@ fn a_reset_gives_event_requests_back_and_forgets_settings() {
     }
     let fifth = admin(&mut subsystem, now, cntlid, AdminCommand::AsyncEventRequest);
     assert_eq!(fifth, Err(Status::ASYNC_EVENT_LIMIT_EXCEEDED));
-    admin(
-        &mut subsystem,
-        now,
-        cntlid,
-        set_feature(FeatureId::VOLATILE_WRITE_CACHE, 0),
-    )
-    .unwrap();
+    admin(&mut subsystem, now, cntlid, set_feature(FeatureId::VOLATILE_WRITE_CACHE, 0)).unwrap();
     assert!(!subsystem.io_view(cntlid).unwrap().write_cache);
     try_connect(&mut subsystem, 1, 1, 15, &connect_data(cntlid)).unwrap();
-    fabrics(
-        &mut subsystem,
-        now,
-        cntlid,
-        set_property(PropertyOffset::CC, 0),
-    )
-    .unwrap();
+    fabrics(&mut subsystem, now, cntlid, set_property(PropertyOffset::CC, 0)).unwrap();
     let view = subsystem.io_view(cntlid).unwrap();
     assert!(!view.enabled && view.write_cache);
     let aborted = std::iter::from_fn(|| subsystem.poll_event(cntlid)).map(|(_, status, _)| status);
     assert_eq!(aborted.collect::<Vec<_>>(), [Status::ABORT_REQUESTED; 4]);
-    fabrics(
-        &mut subsystem,
-        now,
-        cntlid,
-        set_property(PropertyOffset::CC, 0x0046_0001),
-    )
-    .unwrap();
+    fabrics(&mut subsystem, now, cntlid, set_property(PropertyOffset::CC, 0x0046_0001)).unwrap();
     assert!(try_connect(&mut subsystem, 1, 1, 15, &connect_data(cntlid)).is_ok());
 }
 
@@ -257,10 +167,7 @@ fn logs_may_be_read_in_parts() {
     assert_eq!(tail, whole[16..80]);
     let invalid = Err(Status::INVALID_FIELD.with_dnr());
     for offset in [2, 1 << 20, u64::MAX] {
-        assert_eq!(
-            admin_data(&mut subsystem, cntlid, log(LogPage::ANA, 64, offset), 64),
-            invalid
-        );
+        assert_eq!(admin_data(&mut subsystem, cntlid, log(LogPage::ANA, 64, offset), 64), invalid);
     }
     let lengths = admin_data(&mut subsystem, cntlid, log(LogPage::ANA, 64, 0), 128);
     assert_eq!(lengths, Err(Status::DATA_SGL_LENGTH_INVALID.with_dnr()));
@@ -274,11 +181,6 @@ fn logs_may_be_read_in_parts() {
         let data = admin_data(&mut subsystem, cntlid, log(lid, bytes, 0), bytes);
         assert_eq!(data.map(|data| data.len()), Ok(bytes as usize));
     }
-    let discovery = admin_data(
-        &mut subsystem,
-        cntlid,
-        log(LogPage::DISCOVERY, 1024, 0),
-        1024,
-    );
+    let discovery = admin_data(&mut subsystem, cntlid, log(LogPage::DISCOVERY, 1024, 0), 1024);
     assert_eq!(discovery, Err(Status::INVALID_LOG_PAGE.with_dnr()));
 }

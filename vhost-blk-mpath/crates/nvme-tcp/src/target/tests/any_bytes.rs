@@ -11,34 +11,17 @@ use crate::wire::{FabricsCommand, H2cData, Pdu, Sgl, Sqe, Status};
 /// PDUs that are plausible in type and fields, so that they get far.
 fn plausible() -> impl Strategy<Value = (Pdu, Vec<u8>)> {
     let sgl = prop_oneof![
-        (0u64..2, 0u32..3).prop_map(|(offset, dwords)| Sgl::InCapsule {
-            offset,
-            length: dwords * 4
-        }),
+        (0u64..2, 0u32..3).prop_map(|(offset, dwords)| Sgl::InCapsule { offset, length: dwords * 4 }),
         (0u32..20_000).prop_map(|length| Sgl::Transport { length }),
     ];
     let capsule = (0u8..12, 0u16..6, sgl, 0usize..3).prop_map(|(opcode, cid, sgl, dwords)| {
-        let sqe = Sqe {
-            opcode,
-            ..write_sqe(cid, 512, sgl)
-        };
+        let sqe = Sqe { opcode, ..write_sqe(cid, 512, sgl) };
         (Pdu::CapsuleCmd(sqe), vec![7; dwords * 4])
     });
-    let data = (0u16..6, 0u16..6, 0u32..4, 1u32..5, any::<bool>()).prop_map(
-        |(cid, ttag, offset, length, last)| {
-            let (offset, length) = (offset * 4096, length * 4096);
-            (
-                Pdu::H2cData(H2cData {
-                    cid,
-                    ttag,
-                    offset,
-                    length,
-                    last,
-                }),
-                vec![7; length as usize],
-            )
-        },
-    );
+    let data = (0u16..6, 0u16..6, 0u32..4, 1u32..5, any::<bool>()).prop_map(|(cid, ttag, offset, length, last)| {
+        let (offset, length) = (offset * 4096, length * 4096);
+        (Pdu::H2cData(H2cData { cid, ttag, offset, length, last }), vec![7; length as usize])
+    });
     prop_oneof![4 => capsule, 1 => data]
 }
 

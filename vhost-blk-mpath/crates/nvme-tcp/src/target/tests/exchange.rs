@@ -7,12 +7,11 @@ use proptest::prelude::*;
 
 use super::{nqn, subsystem};
 use crate::host::{
-    ControllerConfig, ControllerEvent, HostController, HostIdentity, HostQueue, IoCommand,
-    PayloadSink, PayloadSource, STAGING_MIN, Tag, TxPart,
+    ControllerConfig, ControllerEvent, HostController, HostIdentity, HostQueue, IoCommand, PayloadSink, PayloadSource,
+    STAGING_MIN, Tag, TxPart,
 };
 use crate::target::{
-    AdminReply, IoScope, IoTask, QueueIdentity, QueueLimits, Subsystem, TargetCommand, TargetQueue,
-    check_io,
+    AdminReply, IoScope, IoTask, QueueIdentity, QueueLimits, Subsystem, TargetCommand, TargetQueue, check_io,
 };
 use crate::wire::{Digests, Nqn, Status};
 
@@ -33,11 +32,7 @@ impl Choices {
 
     /// A length from 1 to `len`, short ones being likely.
     fn cut(&mut self, len: usize) -> usize {
-        let most = if self.below(3) == 0 {
-            len
-        } else {
-            len.min(100)
-        };
+        let most = if self.below(3) == 0 { len } else { len.min(100) };
         1 + self.below(most)
     }
 }
@@ -68,8 +63,7 @@ struct Target<'a> {
 impl Target<'_> {
     /// Takes commands as they come, and completes them as they fall.
     fn turn(&mut self, now: Instant, choices: &mut Choices) {
-        self.held
-            .extend(std::iter::from_fn(|| self.queue.poll_command()));
+        self.held.extend(std::iter::from_fn(|| self.queue.poll_command()));
         while !self.held.is_empty() && choices.below(4) != 0 {
             let command = self.held.swap_remove(choices.below(self.held.len()));
             self.execute(now, command);
@@ -82,21 +76,13 @@ impl Target<'_> {
                 let identity = self.subsystem.connect(now, 1, &command).unwrap();
                 self.queue.accept(command.token, identity);
             }
-            Some(QueueIdentity { cntlid, qid: 0, .. }) => match self
-                .subsystem
-                .admin(now, cntlid, command)
-            {
-                AdminReply::Done {
-                    token,
-                    status,
-                    result,
-                } => self.queue.complete(token, status, result),
+            Some(QueueIdentity { cntlid, qid: 0, .. }) => match self.subsystem.admin(now, cntlid, command) {
+                AdminReply::Done { token, status, result } => self.queue.complete(token, status, result),
                 AdminReply::Data { token, data } => {
-                    self.queue
-                        .complete_with_data(token, data.len() as u32, |offset, part| {
-                            part.copy_from_slice(&data[offset as usize..][..part.len()]);
-                            Ok(())
-                        });
+                    self.queue.complete_with_data(token, data.len() as u32, |offset, part| {
+                        part.copy_from_slice(&data[offset as usize..][..part.len()]);
+                        Ok(())
+                    });
                 }
                 AdminReply::Shutdown { token } => self.queue.complete(token, Status::SUCCESS, 0),
                 AdminReply::Held => {}
@@ -108,24 +94,17 @@ impl Target<'_> {
     fn execute_io(&mut self, cntlid: u16, command: TargetCommand) {
         let view = self.subsystem.io_view(cntlid).unwrap();
         let checked = check_io(&command, &self.subsystem.config().namespaces, &view);
-        let (IoScope::One(0), task) = checked.unwrap() else {
-            panic!("one namespace is used")
-        };
+        let (IoScope::One(0), task) = checked.unwrap() else { panic!("one namespace is used") };
         let ranges = match task {
             IoTask::Read(range) => {
                 let content = &self.store[range.offset as usize..];
-                return self.queue.complete_with_data(
-                    command.token,
-                    range.bytes as u32,
-                    |offset, part| {
-                        part.copy_from_slice(&content[offset as usize..][..part.len()]);
-                        Ok(())
-                    },
-                );
+                return self.queue.complete_with_data(command.token, range.bytes as u32, |offset, part| {
+                    part.copy_from_slice(&content[offset as usize..][..part.len()]);
+                    Ok(())
+                });
             }
             IoTask::Write { range, .. } => {
-                self.store[range.offset as usize..][..range.bytes as usize]
-                    .copy_from_slice(&command.payload);
+                self.store[range.offset as usize..][..range.bytes as usize].copy_from_slice(&command.payload);
                 vec![]
             }
             IoTask::Flush => vec![],
@@ -146,11 +125,7 @@ impl Target<'_> {
             *wire = rest;
         }
         let pending = self.queue.pending();
-        let answer = if pending.is_empty() {
-            vec![]
-        } else {
-            pending[..choices.cut(pending.len())].to_vec()
-        };
+        let answer = if pending.is_empty() { vec![] } else { pending[..choices.cut(pending.len())].to_vec() };
         self.queue.sent(answer.len());
         answer
     }
@@ -159,10 +134,7 @@ impl Target<'_> {
 fn host_config(digests: Digests, entries: u16) -> ControllerConfig {
     let hostnqn = Nqn::new("nqn.2024-01.com.example:host1").unwrap();
     ControllerConfig {
-        host: HostIdentity {
-            hostnqn,
-            hostid: [7; 16],
-        },
+        host: HostIdentity { hostnqn, hostid: [7; 16] },
         subnqn: nqn(),
         nsid: Some(1),
         keep_alive_tmo: Duration::from_secs(10),
@@ -174,12 +146,7 @@ fn host_config(digests: Digests, entries: u16) -> ControllerConfig {
 }
 
 /// Walks the admin queue to "live"; time stands still.
-fn go_live(
-    host: &mut HostController,
-    target: &mut Target<'_>,
-    now: Instant,
-    choices: &mut Choices,
-) {
+fn go_live(host: &mut HostController, target: &mut Target<'_>, now: Instant, choices: &mut Choices) {
     let mut wire = Vec::new();
     for _ in 0..1_000_000 {
         host.fill_tx(&mut wire);
@@ -212,10 +179,7 @@ fn run(
             host.submit(tag, command).unwrap();
             in_flight.push(tag);
         }
-        let (mut staging, mut plan) = (
-            Vec::with_capacity(STAGING_MIN + choices.below(9000)),
-            Vec::new(),
-        );
+        let (mut staging, mut plan) = (Vec::with_capacity(STAGING_MIN + choices.below(9000)), Vec::new());
         host.fill_tx(&mut staging, payloads, &mut plan);
         for part in plan {
             match part {
@@ -223,8 +187,7 @@ fn run(
                     to_target.extend_from_slice(&staging[start..][..len]);
                 }
                 TxPart::Payload { tag, offset, len } => {
-                    to_target
-                        .extend_from_slice(&payloads.0[&tag][offset as usize..][..len as usize]);
+                    to_target.extend_from_slice(&payloads.0[&tag][offset as usize..][..len as usize]);
                 }
             }
         }

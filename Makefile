@@ -1,0 +1,63 @@
+# The front door. `make help` says what each target does; the first words of a target's comment are its help.
+
+SHELL := bash
+.DEFAULT_GOAL := help
+.PHONY: help deps build demo test unit guest-test soak bench-fastpath lint fmt deny images clean
+
+CARGO ?= cargo
+BIN := target/release
+# How long `make soak` runs.
+SECONDS ?= 60
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@echo
+	@echo "  ACCEL=kvm|tcg overrides the accelerator of guests; by default KVM where a probe boot succeeds, TCG otherwise."
+
+deps: ## install what building and testing need (Debian packages; says what; asks for Rust if it is missing or old)
+	@scripts/deps.sh build guest
+
+build: ## build the daemon, the target, mpathctl and vublk-bench (release)
+	@scripts/deps.sh build
+	$(CARGO) build --release --locked --workspace --bins
+
+images: ## build the fio guest from Debian's kernel, busybox and fio (cached by its inputs)
+	@scripts/deps.sh guest
+	images/build
+
+demo: build images ## the main job: a guest on two paths, 30 ms into one of them, every policy live; a table per policy
+	scripts/demo
+
+test: build images ## unit, property and integration tests, then a guest boot with verification
+	$(MAKE) --no-print-directory unit
+	$(MAKE) --no-print-directory guest-test
+
+unit: ## unit, property and integration tests only
+	@scripts/deps.sh build guest
+	$(CARGO) test --workspace --locked
+
+guest-test: build images ## the fio suite in a guest over two paths
+	scripts/guest-test
+
+soak: build ## vublk-bench verify on 4 queues while policy and injection change every 100 ms (SECONDS=60)
+	$(BIN)/soak --time $(SECONDS)s
+
+bench-fastpath: build ## vublk-bench against this daemon and against a null-co export, side by side; writes docs/results/
+	@scripts/deps.sh guest
+	$(BIN)/fastpath
+
+lint: ## formatting, clippy with warnings as errors, shell and Python checks
+	@scripts/deps.sh build lint
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	scripts/lint-scripts
+
+fmt: ## format the code
+	$(CARGO) fmt --all
+
+deny: ## licences and advisories of the dependencies (needs cargo-deny)
+	$(CARGO) deny check
+
+clean: ## remove what was built, the guests included
+	$(CARGO) clean
+	rm -rf .cache

@@ -1,0 +1,46 @@
+//! The commands, one noun a file.
+
+mod inject;
+mod path;
+mod policy;
+mod status;
+
+use clap::Subcommand;
+use mpath_api::client::Client;
+
+use crate::Failure;
+use crate::output::Output;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Show the daemon and its disks
+    Status,
+    /// Show paths and their statistics
+    #[command(subcommand)]
+    Path(path::Command),
+    /// Show or switch path selection policies, also while I/O runs
+    #[command(subcommand)]
+    Policy(policy::Command),
+    /// Impair paths on purpose, to see what a policy makes of it
+    #[command(subcommand)]
+    Inject(inject::Command),
+}
+
+impl Command {
+    pub(crate) fn run(&self, client: &Client, output: &mut Output) -> Result<(), Failure> {
+        match self {
+            Self::Status => status::show(client, output),
+            Self::Path(command) => command.run(client, output),
+            Self::Policy(command) => command.run(client, output),
+            Self::Inject(command) => command.run(client, output),
+        }
+    }
+}
+
+/// Narrows a command to one disk.
+#[derive(Debug, clap::Args)]
+pub(crate) struct DiskArg {
+    /// Only this disk; every disk if left out
+    #[arg(long, value_name = "DISK")]
+    disk: Option<String>,
+}

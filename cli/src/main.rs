@@ -1,0 +1,120 @@
+//! `mpathctl`: sees and steers a running vhost-blk-mpath.
+
+#![forbid(unsafe_code)]
+
+mod cmd;
+mod output;
+
+use std::fmt::Display;
+use std::io;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::error::ErrorKind;
+use clap::{Parser, ValueEnum};
+use mpath_api::DEFAULT_API_SOCKET;
+use mpath_api::client::{Client, ClientError};
+
+use crate::cmd::Command;
+use crate::output::Output;
+
+/// The daemon answers within five seconds or says that it cannot.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+const EXIT_CODES: &str = "\
+Exit codes:
+  0  done
+  1  the daemon refused, or the output could not be written
+  2  the command line is wrong
+  3  the daemon cannot be reached, or does not answer as it should";
+
+/// Sees and steers a running vhost-blk-mpath.
+#[derive(Debug, Parser)]
+#[command(name = "mpathctl", version, after_help = EXIT_CODES, max_term_width = 100)]
+struct Args {
+    /// The daemon's API socket
+    #[arg(long, value_name = "SOCKET", env = "MPATH_API", default_value = DEFAULT_API_SOCKET, global = true)]
+    api: PathBuf,
+
+    /// How to print; json and yaml are the API's own answer and the ones to parse
+    #[arg(short, long, value_enum, default_value_t, global = true)]
+    output: Format,
+
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// How to print.
+#[derive(Debug, Clone, Copy, Default, ValueEnum)]
+enum Format {
+    /// Aligned columns, units in the headers
+    #[default]
+    Table,
+    /// JSON
+    Json,
+    /// YAML
+    Yaml,
+}
+
+/// Why the command did not succeed.
+#[derive(Debug)]
+enum Failure {
+    Api(ClientError),
+    Output(io::Error),
+}
+
+impl From<ClientError> for Failure {
+    fn from(error: ClientError) -> Self {
+        Self::Api(error)
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        Self::Output(error)
+    }
+}
+
+const REFUSED: u8 = 1;
+const USAGE: u8 = 2;
+const UNREACHABLE: u8 = 3;
+
+fn main() -> ExitCode {
+    let args = match Args::try_parse() {
+        Ok(args) => args,
+        Err(error) => return usage(&error),
+    };
+    match run(&args) {
+        Ok(()) => ExitCode::SUCCESS,
+        // Whoever read the output has seen enough.
+        Err(Failure::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        Err(Failure::Output(error)) => fail(REFUSED, &format_args!("cannot write the output: {error}")),
+        Err(Failure::Api(error @ ClientError::Refused(_))) => fail(REFUSED, &error),
+        Err(Failure::Api(error)) => fail(UNREACHABLE, &error),
+    }
+}
+
+fn run(args: &Args) -> Result<(), Failure> {
+    let client = Client::new(&args.api, TIMEOUT)?;
+    args.command.run(&client, &mut Output::new(args.output))
+}
+
+fn fail(code: u8, message: &dyn Display) -> ExitCode {
+    eprintln!("mpathctl: {message}");
+    ExitCode::from(code)
+}
+
+/// A bad value is one line; other errors are clap's, with the usage; help and version are no errors.
+fn usage(error: &clap::Error) -> ExitCode {
+    if matches!(error.kind(), ErrorKind::ValueValidation | ErrorKind::InvalidValue) {
+        let message = error.render().to_string();
+        // Up to the first blank line is the error, after it come hints.
+        let words: Vec<_> = message.split("\n\n").take(1).flat_map(str::split_whitespace).collect();
+        let line = words.join(" ");
+        return fail(USAGE, &line.strip_prefix("error: ").unwrap_or(&line));
+    }
+    // Nothing is left to do if the terminal is gone.
+    let _ = error.print();
+    if error.use_stderr() { ExitCode::from(USAGE) } else { ExitCode::SUCCESS }
+}

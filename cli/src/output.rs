@@ -1,0 +1,76 @@
+//! Printing: a table for people, or the API's answer as JSON or YAML.
+
+use std::io::{self, Write};
+
+use serde::Serialize;
+use tabled::builder::Builder;
+use tabled::settings::object::Columns;
+use tabled::settings::{Alignment, Padding, Style};
+
+use crate::Format;
+
+/// Standard output in the format asked for.
+#[derive(Debug)]
+pub(crate) struct Output {
+    format: Format,
+}
+
+impl Output {
+    pub(crate) fn new(format: Format) -> Self {
+        Self { format }
+    }
+
+    /// Prints `answer`, which `people` turns into text.
+    pub(crate) fn print<T: Serialize>(&mut self, answer: &T, people: impl FnOnce(&T) -> String) -> io::Result<()> {
+        let text = match self.format {
+            Format::Table => people(answer),
+            Format::Json => serde_json::to_string_pretty(answer).map_err(io::Error::other)? + "\n",
+            Format::Yaml => serde_yaml::to_string(answer).map_err(io::Error::other)?,
+        };
+        let mut stdout = io::stdout().lock();
+        stdout.write_all(text.as_bytes())?;
+        stdout.flush()
+    }
+}
+
+/// A column: its header, and whether it holds numbers (which go to the right).
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Column {
+    Text(&'static str),
+    Number(&'static str),
+}
+
+/// Aligned columns with a line of headers; only headers if there are no rows.
+pub(crate) fn table<const N: usize>(columns: [Column; N], rows: impl IntoIterator<Item = [String; N]>) -> String {
+    let mut builder = Builder::default();
+    builder.push_record(columns.map(|(Column::Text(header) | Column::Number(header))| header));
+    for row in rows {
+        builder.push_record(row);
+    }
+    let mut table = builder.build();
+    table.with(Style::empty()).with(Padding::new(0, 2, 0, 0));
+    for (index, column) in columns.iter().enumerate() {
+        if let Column::Number(_) = column {
+            table.modify(Columns::one(index), Alignment::right());
+        }
+    }
+    table.to_string().lines().flat_map(|line| [line.trim_end(), "\n"]).collect()
+}
+
+/// The value, or `-` where there is none.
+pub(crate) fn or_dash(value: Option<impl ToString>) -> String {
+    value.map_or_else(|| "-".into(), |value| value.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_align_and_end_without_blanks() {
+        let columns = [Column::Text("NAME"), Column::Number("SIZE(B)"), Column::Text("NOTE")];
+        let rows = [["a", "1", ""], ["longer", "1234567890", "x"]].map(|row| row.map(String::from));
+        assert_eq!(table(columns, rows), "NAME       SIZE(B)  NOTE\na                1\nlonger  1234567890  x\n");
+        assert_eq!(table(columns, []), "NAME  SIZE(B)  NOTE\n");
+    }
+}

@@ -1,0 +1,189 @@
+//! A daemon for tests: the API's own server over a real Unix socket, with made-up disks.
+
+use std::path::PathBuf;
+use std::process::{Command, Output};
+use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
+
+use mpath_api::PolicyKind;
+use mpath_api::config::SocketPath;
+use mpath_api::server::{Control, ControlError, PathRef, Server};
+use mpath_api::types::{AnaState, Disk, Injection, Latency, OpStats, Path, PathCounts, PathState, Status};
+use tempfile::TempDir;
+use tokio::sync::oneshot;
+
+/// `disk0` with a live and a lost path, `disk1` with one path that is not optimized.
+struct Fake {
+    policies: Mutex<Vec<(String, PolicyKind)>>,
+    paths: Mutex<Vec<Path>>,
+}
+
+fn stats(ios: u64, p50_us: u64) -> OpStats {
+    OpStats {
+        ios,
+        bytes: ios * 4096,
+        in_flight: 2,
+        errors: 1,
+        retries: 1,
+        latency: Some(Latency { p50_us, p99_us: p50_us * 3, p999_us: p50_us * 7, max_us: p50_us * 20 }),
+    }
+}
+
+fn path(disk: &str, index: u16, address: &str) -> Path {
+    let address: mpath_api::PathAddress = address.parse().unwrap();
+    Path {
+        disk: disk.into(),
+        index,
+        transport: address.transport(),
+        address,
+        state: PathState::Live,
+        last_error: None,
+        ana_state: Some(AnaState::Optimized),
+        resting: false,
+        fenced: 0,
+        cntlid: Some(1),
+        io_share: 0.0,
+        read: OpStats::default(),
+        write: OpStats::default(),
+        other: OpStats::default(),
+        injection: None,
+    }
+}
+
+impl Fake {
+    fn new() -> Self {
+        let mut paths = vec![
+            path("disk0", 0, "tcp://127.0.0.1:4420"),
+            path("disk0", 1, "tcp://127.0.0.1:4421"),
+            path("disk1", 0, "tcp://[::1]:4420"),
+        ];
+        paths[0].read = stats(900_000, 210);
+        paths[0].write = stats(0, 95);
+        paths[1].read = stats(100_000, 30_417);
+        paths[1].state = PathState::Lost;
+        paths[1].last_error = Some("Connection refused (os error 111)".into());
+        paths[2].ana_state = Some(AnaState::NonOptimized);
+        let policies = vec![("disk0".into(), PolicyKind::RoundRobin), ("disk1".into(), PolicyKind::LatencyRr)];
+        Self { policies: Mutex::new(policies), paths: Mutex::new(paths) }
+    }
+}
+
+impl Control for Fake {
+    async fn status(&self) -> Result<Status, ControlError> {
+        let paths = self.paths.lock().unwrap();
+        let disk = |(name, policy): &(String, PolicyKind)| Disk {
+            name: name.clone(),
+            socket: format!("/run/vhost-blk-mpath/{name}.sock"),
+            subsystem: "nqn.2014-08.org.example:disks".into(),
+            nsid: Some(1),
+            connected: name == "disk0",
+            policy: *policy,
+            capacity_bytes: 1 << 30,
+            block_size_bytes: 512,
+            read_only: name == "disk1",
+            queues: 64,
+            queued: 0,
+            paths: PathCounts {
+                total: paths.iter().filter(|path| path.disk == *name).count() as u32,
+                live: paths.iter().filter(|path| path.disk == *name && path.state == PathState::Live).count() as u32,
+            },
+        };
+        Ok(Status {
+            version: "0.1.0".into(),
+            pid: 4711,
+            uptime_s: 3725,
+            disks: self.policies.lock().unwrap().iter().map(disk).collect(),
+        })
+    }
+
+    async fn paths(&self) -> Result<Vec<Path>, ControlError> {
+        Ok(self.paths.lock().unwrap().clone())
+    }
+
+    async fn set_policy(&self, disks: &[String], policy: PolicyKind) -> Result<(), ControlError> {
+        for (name, current) in self.policies.lock().unwrap().iter_mut() {
+            if disks.contains(name) {
+                *current = policy;
+            }
+        }
+        Ok(())
+    }
+
+    async fn set_injection(&self, wanted: &[PathRef], injection: Option<Injection>) -> Result<(), ControlError> {
+        for path in self.paths.lock().unwrap().iter_mut() {
+            if wanted.contains(&PathRef { disk: path.disk.clone(), index: path.index }) {
+                path.injection = injection;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The daemon in its own thread; dropped, it ends.
+pub(crate) struct Daemon {
+    dir: TempDir,
+    end: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Daemon {
+    pub(crate) fn start() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let socket: SocketPath = dir.path().join("api.sock").to_str().unwrap().parse().unwrap();
+        let server = Server::bind(&socket).unwrap();
+        let (end, ended) = oneshot::channel::<()>();
+        let thread = thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(server.serve(Arc::new(Fake::new()), async { drop(ended.await) })).unwrap();
+        });
+        Self { dir, end: Some(end), thread: Some(thread) }
+    }
+
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.dir.path().join("api.sock")
+    }
+
+    /// `mpathctl` for this daemon.
+    pub(crate) fn command(&self, args: &[&str]) -> Command {
+        let mut command = mpathctl(args);
+        command.env("MPATH_API", self.socket());
+        command
+    }
+
+    /// Runs `mpathctl`, which must succeed without a word on stderr.
+    pub(crate) fn run(&self, args: &[&str]) -> String {
+        let (code, stdout, stderr) = finish(&mut self.command(args));
+        assert_eq!((code, stderr.as_str()), (0, ""), "{args:?}");
+        stdout
+    }
+
+    /// Runs `mpathctl`, which must fail without a word on stdout.
+    pub(crate) fn fail(&self, args: &[&str]) -> (i32, String) {
+        let (code, stdout, stderr) = finish(&mut self.command(args));
+        assert_eq!(stdout, "", "{args:?}");
+        (code, stderr)
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        drop(self.end.take());
+        if let Some(thread) = self.thread.take() {
+            thread.join().unwrap();
+        }
+    }
+}
+
+/// `mpathctl` for no daemon in particular.
+pub(crate) fn mpathctl(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_mpathctl"));
+    command.args(args).env_remove("MPATH_API");
+    command
+}
+
+/// Exit code, stdout, stderr.
+pub(crate) fn finish(command: &mut Command) -> (i32, String, String) {
+    let Output { status, stdout, stderr } = command.output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (status.code().unwrap(), text(stdout), text(stderr))
+}

@@ -1,0 +1,312 @@
+//! The real `mpathctl` against the real server over a real Unix socket.
+
+// Clippy lets only `#[test]` functions unwrap, not what they share.
+#![allow(missing_docs, clippy::unwrap_used)]
+
+mod daemon;
+
+use std::fs;
+use std::io::{Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::process::Stdio;
+
+use daemon::{Daemon, finish, mpathctl};
+
+const INJECTED: &str = "\
+DISK   #  ADDRESS               LATENCY(us)
+disk0  1  tcp://127.0.0.1:4421        30000
+";
+
+const NO_INJECTION: &str = "DISK  #  ADDRESS  LATENCY(us)\n";
+
+#[test]
+fn status() {
+    let daemon = Daemon::start();
+    assert_eq!(
+        daemon.run(&["status"]),
+        "\
+vhost-blk-mpath 0.1.0, pid 4711, up 1h 2m 5s
+
+DISK   GUEST      POLICY       LIVE  PATHS  QUEUED  SIZE(MiB)  BLOCK(B)  MODE  SOCKET
+disk0  connected  round-robin     1      2       0       1024       512  rw    /run/vhost-blk-mpath/disk0.sock
+disk1  -          latency-rr      1      1       0       1024       512  ro    /run/vhost-blk-mpath/disk1.sock
+"
+    );
+    let yaml = daemon.run(&["status", "-o", "yaml"]);
+    let start = "\
+version: 0.1.0
+pid: 4711
+uptime_s: 3725
+disks:
+- name: disk0
+  socket: /run/vhost-blk-mpath/disk0.sock
+  subsystem: nqn.2014-08.org.example:disks
+  nsid: 1
+  connected: true
+  policy: round-robin
+  capacity_bytes: 1073741824
+  block_size_bytes: 512
+  read_only: false
+  queues: 64
+  queued: 0
+  paths:
+    total: 2
+    live: 1
+- name: disk1
+";
+    assert_eq!(yaml.get(..start.len()), Some(start));
+}
+
+#[test]
+fn path_list() {
+    let daemon = Daemon::start();
+    let table = daemon.run(&["path", "list"]);
+    assert_eq!(
+        table,
+        "\
+DISK   #  ADDRESS               STATE               SHARE(%)     IOS  BUSY  ERRS  RD50(us)  RD99(us)  WR50(us)  WR99(us)  INJ(us)
+disk0  0  tcp://127.0.0.1:4420  live                    90.0  900000     4     2       210       630        95       285        -
+disk0  1  tcp://127.0.0.1:4421  lost                    10.0  100000     2     1     30417     91251         -         -        -
+disk1  0  tcp://[::1]:4420      live/non-optimized       0.0       0     0     0         -         -         -         -        -
+
+disk0 path 1 (tcp://127.0.0.1:4421): Connection refused (os error 111)
+"
+    );
+    let json = daemon.run(&["path", "list", "--disk", "disk1", "--output=json"]);
+    assert_eq!(
+        json,
+        r#"[
+  {
+    "disk": "disk1",
+    "index": 0,
+    "address": "tcp://[::1]:4420",
+    "transport": "tcp",
+    "state": "live",
+    "last_error": null,
+    "ana_state": "non-optimized",
+    "resting": false,
+    "fenced": 0,
+    "cntlid": 1,
+    "io_share": 0.0,
+    "read": {
+      "ios": 0,
+      "bytes": 0,
+      "in_flight": 0,
+      "errors": 0,
+      "retries": 0,
+      "latency": null
+    },
+    "write": {
+      "ios": 0,
+      "bytes": 0,
+      "in_flight": 0,
+      "errors": 0,
+      "retries": 0,
+      "latency": null
+    },
+    "other": {
+      "ios": 0,
+      "bytes": 0,
+      "in_flight": 0,
+      "errors": 0,
+      "retries": 0,
+      "latency": null
+    },
+    "injection": null
+  }
+]
+"#
+    );
+}
+
+#[test]
+fn policy() {
+    let daemon = Daemon::start();
+    assert_eq!(daemon.run(&["policy", "get"]), "DISK   POLICY\ndisk0  round-robin\ndisk1  latency-rr\n");
+    assert_eq!(daemon.run(&["policy", "set", "latency-rr"]), "DISK   POLICY\ndisk0  latency-rr\ndisk1  latency-rr\n");
+    assert_eq!(daemon.run(&["policy", "set", "queue-depth", "--disk", "disk1"]), "DISK   POLICY\ndisk1  queue-depth\n");
+    assert_eq!(
+        daemon.run(&["policy", "get", "-oyaml"]),
+        "- disk: disk0\n  policy: latency-rr\n- disk: disk1\n  policy: queue-depth\n"
+    );
+    let list = daemon.run(&["policy", "list"]);
+    let cells: Vec<Vec<&str>> = list.lines().map(|line| line.split_whitespace().take(2).collect()).collect();
+    assert_eq!(
+        cells,
+        [["POLICY", "ACTIVE"], ["numa", "-"], ["round-robin", "-"], ["queue-depth", "disk1"], ["latency-rr", "disk0"]]
+    );
+}
+
+#[test]
+fn inject() {
+    let daemon = Daemon::start();
+    assert_eq!(daemon.run(&["inject", "list"]), NO_INJECTION);
+    assert_eq!(daemon.run(&["inject", "set", "tcp://127.0.0.1:4421", "--latency", "30ms"]), INJECTED);
+    assert_eq!(daemon.run(&["inject", "set", "127.0.0.1:4421", "--latency=0.03s"]), INJECTED);
+    assert_eq!(daemon.run(&["inject", "set", "1", "--latency", "30000us"]), INJECTED);
+    assert_eq!(daemon.run(&["inject", "list"]), INJECTED);
+    assert_eq!(
+        daemon.run(&["inject", "list", "-o", "json"]),
+        r#"[
+  {
+    "disk": "disk0",
+    "index": 1,
+    "address": "tcp://127.0.0.1:4421",
+    "injection": {
+      "latency_us": 30000
+    }
+  }
+]
+"#
+    );
+    assert!(daemon.run(&["path", "list"]).lines().nth(2).unwrap().ends_with(" 30000"));
+    assert_eq!(daemon.run(&["inject", "list", "--disk", "disk1"]), NO_INJECTION);
+    assert_eq!(daemon.run(&["inject", "clear", "0"]), NO_INJECTION);
+    assert_eq!(daemon.run(&["inject", "clear", "1"]), INJECTED);
+    assert_eq!(daemon.run(&["inject", "set", "all", "--latency", "1ms"]).lines().count(), 4);
+    assert_eq!(daemon.run(&["inject", "clear", "--disk", "disk0"]).lines().count(), 3);
+    assert_eq!(daemon.run(&["inject", "clear"]).lines().count(), 2);
+    assert_eq!(daemon.run(&["inject", "list"]), NO_INJECTION);
+}
+
+#[test]
+fn the_daemon_refuses_with_1() {
+    let daemon = Daemon::start();
+    for (args, message) in [
+        (&["path", "list", "--disk", "disk9"][..], "no disk is named `disk9`"),
+        (&["policy", "get", "--disk", "a b&c=d"], "no disk is named `a b&c=d`"),
+        (&["policy", "set", "numa", "--disk", "\u{e4}"], "no disk is named `\u{e4}`"),
+        (&["inject", "set", "7", "--latency", "1ms"], "no path is `7`"),
+        (&["inject", "set", "1", "--latency", "1ms", "--disk", "disk1"], "no path is `1`"),
+        (&["inject", "clear", "10.0.0.1"], "no path is `tcp://10.0.0.1:4420`"),
+    ] {
+        assert_eq!(daemon.fail(args), (1, format!("mpathctl: {message}\n")), "{args:?}");
+    }
+}
+
+#[test]
+fn bad_values_are_one_line_and_2() {
+    let daemon = Daemon::start();
+    for (args, parts) in [
+        (&["policy", "set", "fastest"][..], &["fastest", "latency-rr"][..]),
+        (&["inject", "set", "1", "--latency", "30"], &["'30'", "unit"]),
+        (&["inject", "set", "1", "--latency", "1\n2"], &["'1 2'"]),
+        (&["inject", "set", "1", "--latency", "0ms"], &["1us to 60s"]),
+        (&["inject", "set", "1", "--latency", "2min"], &["1us to 60s"]),
+        (&["inject", "set", "mptcp://h", "--latency", "1ms"], &["MPTCP is not supported yet"]),
+        (&["inject", "clear", "h:0"], &["`0` is no port"]),
+        (&["status", "-o", "xml"], &["xml", "table, json, yaml"]),
+    ] {
+        let (code, stderr) = daemon.fail(args);
+        assert_eq!((code, stderr.lines().count()), (2, 1), "{args:?}: {stderr}");
+        assert!(stderr.starts_with("mpathctl: ") && parts.iter().all(|part| stderr.contains(part)), "{stderr}");
+    }
+    for args in [&[][..], &["paths"], &["inject", "set", "1"], &["policy", "set"], &["status", "--json"]] {
+        let (code, stderr) = daemon.fail(args);
+        assert!(code == 2 && stderr.contains("Usage: mpathctl"), "{args:?}: {code} {stderr}");
+    }
+}
+
+#[test]
+fn an_unreachable_daemon_is_3() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("api.sock");
+    let name = path.to_str().unwrap();
+    let fail = || {
+        let (code, stdout, stderr) = finish(&mut mpathctl(&["--api", name, "policy", "get"]));
+        assert_eq!(stdout, "");
+        (code, stderr)
+    };
+    let not_running =
+        format!("mpathctl: no vhost-blk-mpath is running at {name}; name its API socket with --api or MPATH_API\n");
+
+    assert_eq!(fail(), (3, not_running.clone()));
+    drop(UnixListener::bind(&path).unwrap());
+    assert_eq!(fail(), (3, not_running));
+    fs::remove_file(&path).unwrap();
+
+    // Something that listens and is no daemon.
+    let listener = UnixListener::bind(&path).unwrap();
+    let stranger = |answer: &'static [u8]| {
+        let listener = listener.try_clone().unwrap();
+        std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let _ = stream.read(&mut [0; 4096]);
+            let _ = stream.write_all(answer);
+        })
+    };
+    for (answer, part) in [
+        (&b""[..], "broke off"),
+        (b"SSH-2.0-OpenSSH\r\n", "broke off"),
+        (b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n[", "broke off"),
+        (b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nhi", "does not understand"),
+        (b"HTTP/1.1 500 No\r\ncontent-length: 2\r\n\r\nhi", "answered (HTTP 500)"),
+    ] {
+        let thread = stranger(answer);
+        let (code, stderr) = fail();
+        thread.join().unwrap();
+        assert_eq!((code, stderr.lines().count()), (3, 1), "{stderr}");
+        assert!(stderr.contains(part), "{stderr}");
+    }
+}
+
+#[test]
+fn the_flag_wins_over_the_environment() {
+    let daemon = Daemon::start();
+    let socket = daemon.socket();
+    let mut command = mpathctl(&["status", "--api", socket.to_str().unwrap()]);
+    assert_eq!(finish(command.env("MPATH_API", "/nowhere")).0, 0);
+    let (code, _, stderr) = finish(&mut daemon.command(&["--api", "/nowhere", "status"]));
+    assert!(code == 3 && stderr.contains("/nowhere"), "{stderr}");
+}
+
+#[test]
+fn help_and_version() {
+    let (code, help, _) = finish(&mut mpathctl(&["--help"]));
+    assert_eq!(code, 0);
+    for part in ["/run/vhost-blk-mpath/api.sock", "MPATH_API", "Exit codes:", "policy", "inject"] {
+        assert!(help.contains(part), "{part}\n{help}");
+    }
+    let version = concat!("mpathctl ", env!("CARGO_PKG_VERSION"), "\n");
+    assert_eq!(finish(&mut mpathctl(&["--version"])), (0, version.into(), String::new()));
+}
+
+#[test]
+fn a_closed_pipe_is_no_error_and_a_full_device_is() {
+    let daemon = Daemon::start();
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let output = daemon.command(&["path", "list"]).stdout(writer).stderr(Stdio::piped()).output().unwrap();
+    assert_eq!((output.status.code(), output.stderr), (Some(0), vec![]));
+
+    let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let output = daemon.command(&["path", "list"]).stdout(full).stderr(Stdio::piped()).output().unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(stderr, "mpathctl: cannot write the output: No space left on device (os error 28)\n");
+}
+
+#[test]
+fn garbage_leaves_the_daemon_answering() {
+    let daemon = Daemon::start();
+    let connect = || UnixStream::connect(daemon.socket()).unwrap();
+    // Whatever the server does with these, a write may fail because it has closed.
+    let send = |bytes: &[u8]| {
+        let mut stream = connect();
+        let _ = stream.write_all(bytes);
+        stream
+    };
+    let mut open = Vec::new();
+    open.push(send(b"GET /v1/sta"));
+    open.push(send(b"PUT /v1/policy HTTP/1.1\r\nhost: x\r\ncontent-length: 20\r\n\r\n{\"policy\""));
+    let mut large = b"PUT /v1/policy HTTP/1.1\r\nhost: x\r\ncontent-length: 1048576\r\n\r\n".to_vec();
+    large.resize(large.len() + (1 << 20), b' ');
+    open.push(send(&large));
+    open.push(send(&vec![0xa5; 1 << 20]));
+    for _ in 0..200 {
+        open.push(connect());
+    }
+    assert_eq!(daemon.run(&["policy", "set", "numa"]), "DISK   POLICY\ndisk0  numa\ndisk1  numa\n");
+    drop(open);
+    assert_eq!(daemon.run(&["policy", "get", "--disk", "disk0"]), "DISK   POLICY\ndisk0  numa\n");
+}

@@ -1,0 +1,111 @@
+//! Is the daemon's memory flat?
+
+use std::fmt;
+use std::time::{Duration, Instant};
+use vublk_bench::process::resident_bytes;
+
+const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Growth that is not taken for a leak: the larger of this and a twentieth of what there was.
+const ALLOWED_BYTES: u64 = 4 << 20;
+const ALLOWED_DIVISOR: u64 = 20;
+
+/// Fewer samples than this say nothing.
+const FEWEST_SAMPLES: usize = 9;
+
+/// One sample a second.
+#[derive(Debug)]
+pub(crate) struct MemoryWatch {
+    pid: u32,
+    next: Instant,
+    samples: Vec<u64>,
+}
+
+/// What the samples say.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum MemoryVerdict {
+    TooFewSamples(usize),
+    Judged { settled_bytes: u64, end_bytes: u64, allowed_bytes: u64 },
+}
+
+impl MemoryWatch {
+    pub(crate) fn new(pid: u32) -> Self {
+        Self { pid, next: Instant::now() + SAMPLE_INTERVAL, samples: Vec::new() }
+    }
+
+    /// Takes a sample when it is time for one.
+    pub(crate) fn sample(&mut self) {
+        if Instant::now() >= self.next {
+            self.next += SAMPLE_INTERVAL;
+            self.samples.extend(resident_bytes(self.pid));
+        }
+    }
+
+    pub(crate) fn verdict(&self) -> MemoryVerdict {
+        judge(&self.samples)
+    }
+}
+
+fn median(samples: &[u64]) -> u64 {
+    let mut sorted = samples.to_vec();
+    sorted.sort_unstable();
+    sorted.get(sorted.len() / 2).copied().unwrap_or(0)
+}
+
+/// The first third is warm-up. Of the rest, the first quarter is compared with the last.
+fn judge(samples: &[u64]) -> MemoryVerdict {
+    if samples.len() < FEWEST_SAMPLES {
+        return MemoryVerdict::TooFewSamples(samples.len());
+    }
+    let settled = &samples[samples.len() / 3..];
+    let quarter = (settled.len() / 4).max(1);
+    let settled_bytes = median(&settled[..quarter]);
+    let end_bytes = median(&settled[settled.len() - quarter..]);
+    MemoryVerdict::Judged {
+        settled_bytes,
+        end_bytes,
+        allowed_bytes: ALLOWED_BYTES.max(settled_bytes / ALLOWED_DIVISOR),
+    }
+}
+
+impl MemoryVerdict {
+    pub(crate) fn is_flat(&self) -> bool {
+        match *self {
+            Self::TooFewSamples(_) => false,
+            Self::Judged { settled_bytes, end_bytes, allowed_bytes } => end_bytes <= settled_bytes + allowed_bytes,
+        }
+    }
+}
+
+impl fmt::Display for MemoryVerdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mib = |bytes: u64| bytes as f64 / 1_048_576.0;
+        match *self {
+            Self::TooFewSamples(samples) => write!(f, "only {samples} memory samples, too few to judge"),
+            Self::Judged { settled_bytes, end_bytes, allowed_bytes } => write!(
+                f,
+                "daemon memory {:.1} MiB after the first third, {:.1} MiB at the end (growth of {:.1} MiB allowed)",
+                mib(settled_bytes),
+                mib(end_bytes),
+                mib(allowed_bytes)
+            ),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    #[test]
+    fn warm_up_does_not_count_and_a_leak_does() {
+        let warm_up = (0..20).map(|second| second * 10 * MIB);
+        let flat: Vec<u64> = warm_up.clone().chain((0..40).map(|second| (200 + second % 3) * MIB)).collect();
+        assert!(judge(&flat).is_flat(), "{}", judge(&flat));
+        let leak: Vec<u64> = warm_up.chain((0..40).map(|second| (200 + second) * MIB)).collect();
+        assert!(!judge(&leak).is_flat(), "{}", judge(&leak));
+        assert!(!judge(&[MIB; 5]).is_flat());
+    }
+}

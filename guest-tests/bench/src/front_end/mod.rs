@@ -1,0 +1,11 @@
+//! The real thing below [`crate::backend::Backend`]: a vhost-user connection and its virtqueues.
+//!
+//! The transport and the rings are the `virtio-driver` crate's. The request layer is ours, because that crate's own
+//! one hides what we look for: it skips completions of unknown chains and presets the status byte to OK.
+
+mod device;
+mod memory;
+mod queue;
+
+pub use device::{ConnectError, Device, DeviceInfo, QueueShape};
+pub use queue::BlkQueue;

@@ -1,0 +1,350 @@
+//! The command line, and what must hold between its options.
+
+use crate::front_end::{DeviceInfo, QueueShape};
+use crate::units::{parse_duration, parse_size};
+use clap::{Args, Parser, ValueEnum};
+use serde::Serialize;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// The largest ring that is asked for; every request takes three of its entries.
+const LARGEST_RING: u16 = 1024;
+const DESCRIPTORS_A_REQUEST: u16 = 3;
+
+/// The largest request.
+const LARGEST_BLOCK_BYTES: u64 = 16 << 20;
+
+/// The model of a verification keeps 32 bytes for every block, so it covers this much unless `--size` says otherwise.
+const DEFAULT_VERIFY_BYTES: u64 = 1 << 30;
+
+/// The workloads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// Sequential reads, every queue in its own share of the region
+    Read,
+    /// Sequential writes
+    Write,
+    /// Random reads
+    Randread,
+    /// Random writes
+    Randwrite,
+    /// Random reads and writes mixed
+    Randrw,
+    /// Random mixture with every byte checked, and a full read-back at the end
+    Verify,
+}
+
+impl Mode {
+    fn writes(self) -> bool {
+        !matches!(self, Self::Read | Self::Randread)
+    }
+}
+
+/// How results are printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Output {
+    /// For people
+    Table,
+    /// For programs
+    Json,
+}
+
+fn duration_ms<S: serde::Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_u64(duration.as_millis() as u64)
+}
+
+/// What to run.
+#[derive(Debug, Clone, Args, Serialize)]
+pub struct Options {
+    /// The back-end's vhost-user socket
+    #[arg(long, value_name = "PATH")]
+    pub socket_path: PathBuf,
+
+    /// The workload
+    #[arg(long, value_enum)]
+    pub rw: Mode,
+
+    /// Request size; with --rw verify the largest one, sizes are random up to it
+    #[arg(long, default_value = "4k", value_name = "BYTES", value_parser = parse_size)]
+    #[serde(rename = "bs_bytes")]
+    pub bs: u64,
+
+    /// Requests in flight on each queue
+    #[arg(long, default_value_t = 32, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=341))]
+    pub iodepth: u16,
+
+    /// Virtqueues, each driven by its own thread
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub queues: u16,
+
+    /// How long to measure (ms, s, m, h; a bare number is seconds)
+    #[arg(long, default_value = "10s", value_name = "TIME", value_parser = parse_duration)]
+    #[serde(rename = "time_ms", serialize_with = "duration_ms")]
+    pub time: Duration,
+
+    /// How long to run before measuring
+    #[arg(long, default_value = "0s", value_name = "TIME", value_parser = parse_duration)]
+    #[serde(rename = "warmup_ms", serialize_with = "duration_ms")]
+    pub warmup: Duration,
+
+    /// Bytes of the disk to use [default: all of it; with --rw verify at most 1 GiB]
+    #[arg(long, value_name = "BYTES", value_parser = parse_size)]
+    #[serde(rename = "size_bytes")]
+    pub size: Option<u64>,
+
+    /// First byte of the disk to use
+    #[arg(long, default_value = "0", value_name = "BYTES", value_parser = parse_size)]
+    #[serde(rename = "offset_bytes")]
+    pub offset: u64,
+
+    /// Share of reads with --rw randrw, in percent [default: 50]
+    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(0..=100))]
+    pub rwmixread: Option<u8>,
+
+    /// Makes the requests repeatable [default: a new one each time; it is in the results]
+    #[arg(long, value_name = "N")]
+    pub seed: Option<u64>,
+
+    /// A request that takes longer is lost, and the run has failed
+    #[arg(long, default_value = "30s", value_name = "TIME", value_parser = parse_duration)]
+    #[serde(rename = "timeout_ms", serialize_with = "duration_ms")]
+    pub timeout: Duration,
+
+    /// How long to wait for the socket to appear
+    #[arg(long, default_value = "5s", value_name = "TIME", value_parser = parse_duration)]
+    #[serde(rename = "connect_timeout_ms", serialize_with = "duration_ms")]
+    pub connect_timeout: Duration,
+
+    /// Poll the used rings instead of sleeping on their eventfds
+    #[arg(long)]
+    pub poll: bool,
+}
+
+/// Options that do not fit each other or the disk.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OptionsError {
+    /// `--rwmixread` without randrw.
+    #[error("--rwmixread is only for --rw randrw")]
+    MixWithoutRandrw,
+    /// `--time 0`.
+    #[error("--time must be longer than 0")]
+    NoTime,
+    /// `--timeout 0`.
+    #[error("--timeout must be longer than 0")]
+    NoTimeout,
+    /// `--bs` out of range or not a multiple of the block size.
+    #[error("--bs {bs} is not a multiple of the disk's block size {block_bytes} between that and 16 MiB")]
+    BadBlockSize {
+        /// As given.
+        bs: u64,
+        /// The disk's.
+        block_bytes: u32,
+    },
+    /// `--bs` larger than a segment may be.
+    #[error("--bs {bs} is larger than the disk takes in one segment ({size_max})")]
+    SegmentTooLarge {
+        /// As given.
+        bs: u64,
+        /// The disk's.
+        size_max: u32,
+    },
+    /// A block size of the disk that is no power of two from 512 to 64 KiB.
+    #[error("the disk reports a block size of {0}, which is no power of two from 512 to 65536")]
+    StrangeDisk(u32),
+    /// `--offset` or `--size` not a multiple of the block size.
+    #[error("--{option} {value} is not a multiple of the disk's block size {block_bytes}")]
+    Unaligned {
+        /// Which.
+        option: &'static str,
+        /// As given.
+        value: u64,
+        /// The disk's.
+        block_bytes: u32,
+    },
+    /// The region ends behind the disk, or holds not one request.
+    #[error(
+        "the region (--offset {offset}, --size {size}) must hold one request (--bs) for every queue and lie inside the disk ({capacity} bytes)"
+    )]
+    BadRegion {
+        /// `--offset`
+        offset: u64,
+        /// `--size` or what follows from the disk.
+        size: u64,
+        /// The disk's.
+        capacity: u64,
+    },
+    /// More queues than there are.
+    #[error("--queues {wanted}, but the back-end offers {offered}")]
+    TooFewQueues {
+        /// As given.
+        wanted: u16,
+        /// By the back-end.
+        offered: u16,
+    },
+    /// A writing workload on a read-only disk.
+    #[error("the disk is read-only")]
+    ReadOnly,
+}
+
+/// The part of the disk that is used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Region {
+    /// First byte.
+    pub offset: u64,
+    /// Length.
+    pub bytes: u64,
+}
+
+impl Options {
+    /// This workload with every other option at its default.
+    #[must_use]
+    pub fn with_defaults(socket_path: &Path, rw: Mode) -> Self {
+        #[derive(Parser)]
+        struct Line {
+            #[command(flatten)]
+            options: Options,
+        }
+        let line = Line::try_parse_from(["vublk-bench", "--socket-path", "socket", "--rw", "read"]);
+        let options = line.expect("the defaults of the options parse").options;
+        Self { socket_path: socket_path.to_owned(), rw, ..options }
+    }
+
+    /// What can be checked before connecting.
+    pub fn check(&self) -> Result<(), OptionsError> {
+        if self.rwmixread.is_some() && self.rw != Mode::Randrw {
+            return Err(OptionsError::MixWithoutRandrw);
+        }
+        if self.time.is_zero() {
+            return Err(OptionsError::NoTime);
+        }
+        if self.timeout.is_zero() {
+            return Err(OptionsError::NoTimeout);
+        }
+        if self.bs == 0 || self.bs > LARGEST_BLOCK_BYTES || !self.bs.is_multiple_of(512) {
+            return Err(OptionsError::BadBlockSize { bs: self.bs, block_bytes: 512 });
+        }
+        Ok(())
+    }
+
+    /// What must hold on this disk, and the region on it.
+    pub fn region(&self, disk: &DeviceInfo) -> Result<Region, OptionsError> {
+        let block_bytes = disk.block_bytes;
+        if !block_bytes.is_power_of_two() || !(512..=65536).contains(&block_bytes) {
+            return Err(OptionsError::StrangeDisk(block_bytes));
+        }
+        if disk.read_only && self.rw.writes() {
+            return Err(OptionsError::ReadOnly);
+        }
+        if self.queues > disk.queues_offered {
+            return Err(OptionsError::TooFewQueues { wanted: self.queues, offered: disk.queues_offered });
+        }
+        if !self.bs.is_multiple_of(u64::from(block_bytes)) {
+            return Err(OptionsError::BadBlockSize { bs: self.bs, block_bytes });
+        }
+        if disk.size_max != 0 && self.bs > u64::from(disk.size_max) {
+            return Err(OptionsError::SegmentTooLarge { bs: self.bs, size_max: disk.size_max });
+        }
+        let rest = disk.capacity_bytes.saturating_sub(self.offset);
+        let default = if self.rw == Mode::Verify { rest.min(DEFAULT_VERIFY_BYTES) } else { rest };
+        let size = self.size.unwrap_or(default / u64::from(block_bytes) * u64::from(block_bytes));
+        for (option, value) in [("offset", self.offset), ("size", size)] {
+            if !value.is_multiple_of(u64::from(block_bytes)) {
+                return Err(OptionsError::Unaligned { option, value, block_bytes });
+            }
+        }
+        if size > rest || size < self.bs * u64::from(self.queues) {
+            return Err(OptionsError::BadRegion { offset: self.offset, size, capacity: disk.capacity_bytes });
+        }
+        Ok(Region { offset: self.offset, bytes: size })
+    }
+
+    /// The rings and buffers this needs.
+    #[must_use]
+    pub fn queue_shape(&self) -> QueueShape {
+        QueueShape {
+            queues: self.queues,
+            ring_size: (self.iodepth * DESCRIPTORS_A_REQUEST).next_power_of_two().min(LARGEST_RING),
+            slots: self.iodepth,
+            slot_bytes: (self.bs as usize).next_multiple_of(4096),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        options: Options,
+    }
+
+    fn options(line: &str) -> Options {
+        let line = format!("x --socket-path s {line}");
+        Line::try_parse_from(line.split_whitespace()).map(|line| line.options).unwrap()
+    }
+
+    fn disk() -> DeviceInfo {
+        DeviceInfo {
+            capacity_bytes: 8 << 30,
+            block_bytes: 4096,
+            seg_max: 126,
+            size_max: 0,
+            queues_offered: 4,
+            read_only: false,
+            flush: true,
+            event_idx: true,
+            discard: false,
+            max_discard_sectors: 0,
+            discard_sector_alignment: 0,
+            write_zeroes: false,
+            max_write_zeroes_sectors: 0,
+            write_zeroes_may_unmap: false,
+        }
+    }
+
+    #[test]
+    fn defaults_are_those_of_the_command_line() {
+        let made = Options::with_defaults(Path::new("s"), Mode::Randread);
+        let typed = options("--rw randread");
+        assert_eq!(serde_json::to_value(made).unwrap(), serde_json::to_value(typed).unwrap());
+    }
+
+    #[test]
+    fn regions() {
+        let region = |line: &str| options(line).region(&disk());
+        let whole = Region { offset: 0, bytes: 8 << 30 };
+        assert_eq!(region("--rw randread"), Ok(whole));
+        assert_eq!(region("--rw verify").map(|region| region.bytes), Ok(1 << 30));
+        assert_eq!(region("--rw verify --size 2G").map(|region| region.bytes), Ok(2 << 30));
+        assert!(matches!(region("--rw read --offset 8G"), Err(OptionsError::BadRegion { .. })));
+        assert!(matches!(region("--rw read --offset 7G --size 2G"), Err(OptionsError::BadRegion { .. })));
+        assert!(matches!(region("--rw read --queues 4 --size 12k"), Err(OptionsError::BadRegion { .. })));
+        assert!(matches!(region("--rw read --offset 512"), Err(OptionsError::Unaligned { option: "offset", .. })));
+        assert!(matches!(region("--rw read --bs 512"), Err(OptionsError::BadBlockSize { .. })));
+        assert!(matches!(region("--rw read --queues 5"), Err(OptionsError::TooFewQueues { wanted: 5, offered: 4 })));
+        let mut read_only = disk();
+        read_only.read_only = true;
+        assert_eq!(options("--rw verify").region(&read_only), Err(OptionsError::ReadOnly));
+        assert!(options("--rw read").region(&read_only).is_ok());
+    }
+
+    #[test]
+    fn options_that_contradict() {
+        assert_eq!(options("--rw read --rwmixread 20").check(), Err(OptionsError::MixWithoutRandrw));
+        assert_eq!(options("--rw read --time 0").check(), Err(OptionsError::NoTime));
+        assert!(matches!(options("--rw read --bs 100").check(), Err(OptionsError::BadBlockSize { .. })));
+        assert!(options("--rw randrw --rwmixread 20").check().is_ok());
+    }
+
+    #[test]
+    fn three_descriptors_fit_for_every_request() {
+        for depth in 1..=341u16 {
+            let shape = options(&format!("--rw read --iodepth {depth}")).queue_shape();
+            assert!(shape.ring_size >= 3 * depth && shape.ring_size.is_power_of_two());
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! What is asked of the disk and how it answers.
+
+use serde::Serialize;
+use std::fmt;
+
+/// Bytes of a virtio sector, whatever the block size (VIRTIO 1.2, 5.2.4).
+pub const SECTOR_BYTES: u64 = 512;
+
+/// The operations of a virtio disk that this front-end uses (VIRTIO 1.2, 5.2.6).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    /// `VIRTIO_BLK_T_IN`
+    Read,
+    /// `VIRTIO_BLK_T_OUT`
+    Write,
+    /// `VIRTIO_BLK_T_FLUSH`
+    Flush,
+    /// `VIRTIO_BLK_T_DISCARD`
+    Discard,
+    /// `VIRTIO_BLK_T_WRITE_ZEROES`, without and with the unmap flag.
+    WriteZeroes {
+        /// `VIRTIO_BLK_WRITE_ZEROES_FLAG_UNMAP`
+        unmap: bool,
+    },
+}
+
+/// One request. `offset` and `len` are bytes, multiples of [`SECTOR_BYTES`]; both are 0 for a flush.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Request {
+    /// What to do.
+    pub kind: Kind,
+    /// First byte on the disk.
+    pub offset: u64,
+    /// Bytes on the disk.
+    pub len: u32,
+}
+
+impl Request {
+    /// A flush.
+    pub const FLUSH: Self = Self { kind: Kind::Flush, offset: 0, len: 0 };
+}
+
+impl fmt::Display for Request {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = match self.kind {
+            Kind::Read => "read",
+            Kind::Write => "write",
+            Kind::Flush => return f.write_str("flush"),
+            Kind::Discard => "discard",
+            Kind::WriteZeroes { unmap: false } => "write-zeroes",
+            Kind::WriteZeroes { unmap: true } => "write-zeroes (unmap)",
+        };
+        write!(f, "{name} of {} bytes at sector {}", self.len, self.offset / SECTOR_BYTES)
+    }
+}
+
+/// The status byte of a completed request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Status {
+    /// `VIRTIO_BLK_S_OK`
+    Ok,
+    /// `VIRTIO_BLK_S_IOERR`
+    IoError,
+    /// `VIRTIO_BLK_S_UNSUPP`
+    Unsupported,
+    /// Still what we put there: the back-end used the chain without writing a status.
+    NotWritten,
+    /// No value the standard knows.
+    Invalid(u8),
+}
+
+impl Status {
+    /// Stands in the status byte before the back-end writes it.
+    pub const NOT_WRITTEN: u8 = 0xff;
+
+    /// From the byte in the ring.
+    #[must_use]
+    pub fn from_byte(byte: u8) -> Self {
+        match byte {
+            0 => Self::Ok,
+            1 => Self::IoError,
+            2 => Self::Unsupported,
+            Self::NOT_WRITTEN => Self::NotWritten,
+            other => Self::Invalid(other),
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! The back-ends that the suites start: our daemon over our target, and qemu-storage-daemon.
+
+use crate::process::{Managed, ProcessError};
+use clap::Args;
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+/// Where the programs are. Ours are looked for beside this one.
+#[derive(Debug, Clone, Args)]
+pub struct Programs {
+    /// The daemon under test [default: beside this program]
+    #[arg(long, value_name = "PATH", env = "VHOST_BLK_MPATH")]
+    pub daemon: Option<PathBuf>,
+
+    /// The NVMe/TCP target [default: beside this program]
+    #[arg(long, value_name = "PATH", env = "MPATH_TARGET")]
+    pub target: Option<PathBuf>,
+}
+
+/// A program of ours: as given, or beside the running one.
+#[must_use]
+pub fn sibling(given: Option<&PathBuf>, name: &str) -> PathBuf {
+    given.cloned().unwrap_or_else(|| {
+        let own = env::current_exe().unwrap_or_default();
+        own.parent().unwrap_or(Path::new("")).join(name)
+    })
+}
+
+const NQN: &str = "nqn.2026-01.io.github.vhost-blk-mpath:bench";
+const READY_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The disk of the measured stacks.
+pub const NAMESPACE: &str = "mem:1GiB";
+const NULL_BYTES: u64 = 1 << 30;
+
+/// Our daemon over our target.
+#[derive(Debug)]
+pub struct MpathStack {
+    // Dropped first, so that it does not see its target die.
+    /// `vhost-blk-mpath`
+    pub daemon: Managed,
+    /// `mpath-target`
+    pub target: Managed,
+    /// The vhost-user socket.
+    pub socket: PathBuf,
+    /// The API socket.
+    pub api: PathBuf,
+    /// The paths' addresses as the daemon was given them, `tcp://ADDR:PORT`.
+    pub paths: Vec<String>,
+}
+
+impl MpathStack {
+    /// Starts the target with one listener a path, then the daemon with `policy`. Sockets and logs go to `directory`.
+    pub fn start(programs: &Programs, directory: &Path, paths: u16, policy: &str) -> Result<Self, ProcessError> {
+        let mut command = Command::new(sibling(programs.target.as_ref(), "mpath-target"));
+        command.args(["--nqn", NQN, "--namespace", NAMESPACE]);
+        command.args((0..paths).flat_map(|_| ["--listen", "127.0.0.1:0"]));
+        let mut target = Managed::spawn("mpath-target", command, directory)?;
+        let mut addresses = Vec::new();
+        for _ in 0..paths {
+            let address = target.wait_for_line(READY_TIMEOUT, |line| {
+                line.strip_prefix("listening on ")?.split_whitespace().next().map(str::to_owned)
+            })?;
+            addresses.push(format!("tcp://{address}"));
+        }
+
+        let (socket, api) = (directory.join("vhost.sock"), directory.join("api.sock"));
+        let mut command = Command::new(sibling(programs.daemon.as_ref(), "vhost-blk-mpath"));
+        command.arg("--socket-path").arg(&socket).args(["--subsystem", NQN]);
+        command.args(addresses.iter().flat_map(|address| ["--path", address]));
+        command.args(["--policy", policy]).arg("--api").arg(&api);
+        let daemon = Managed::spawn("vhost-blk-mpath", command, directory)?;
+        Ok(Self { daemon, target, socket, api, paths: addresses })
+    }
+}
+
+/// qemu-storage-daemon exporting a disk that does nothing: what any vhost-user-blk back-end is measured against.
+#[derive(Debug)]
+pub struct NullStack {
+    /// `qemu-storage-daemon`
+    pub daemon: Managed,
+    /// The vhost-user socket.
+    pub socket: PathBuf,
+}
+
+impl NullStack {
+    /// Starts it with `queues` queues. Sockets and logs go to `directory`.
+    pub fn start(program: &Path, directory: &Path, queues: u16) -> Result<Self, ProcessError> {
+        let socket = directory.join("null.sock");
+        let mut command = Command::new(program);
+        command.arg("--blockdev");
+        command.arg(format!("driver=null-co,node-name=disk,size={NULL_BYTES},read-zeroes=off"));
+        command.arg("--export");
+        command.arg(format!(
+            "type=vhost-user-blk,id=disk,node-name=disk,writable=on,num-queues={queues},addr.type=unix,addr.path={}",
+            socket.display()
+        ));
+        let daemon = Managed::spawn("qemu-storage-daemon", command, directory)?;
+        Ok(Self { daemon, socket })
+    }
+}

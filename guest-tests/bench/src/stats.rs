@@ -1,0 +1,166 @@
+//! Counts and latency histograms, kept per queue and merged at the end.
+
+use crate::request::Kind;
+use hdrhistogram::Histogram;
+use serde::Serialize;
+use std::time::Duration;
+
+/// Latencies are kept to three digits; longer ones than this count as this.
+const LONGEST_LATENCY_NANOS: u64 = 3_600_000_000_000;
+
+/// What one class of operations did.
+#[derive(Debug, Clone)]
+pub struct ClassStats {
+    ios: u64,
+    bytes: u64,
+    latency_nanos: Histogram<u64>,
+}
+
+impl Default for ClassStats {
+    fn default() -> Self {
+        let latency_nanos = Histogram::new_with_bounds(1, LONGEST_LATENCY_NANOS, 3).expect("constant bounds are valid");
+        Self { ios: 0, bytes: 0, latency_nanos }
+    }
+}
+
+/// What one queue, or all of them, did.
+#[derive(Debug, Clone, Default)]
+pub struct Stats {
+    read: ClassStats,
+    write: ClassStats,
+    other: ClassStats,
+    /// Requests that completed with another status than OK.
+    pub errors: u64,
+}
+
+impl Stats {
+    /// Records one successful request.
+    pub fn record(&mut self, kind: Kind, bytes: u32, latency: Duration) {
+        let class = match kind {
+            Kind::Read => &mut self.read,
+            Kind::Write => &mut self.write,
+            Kind::Flush | Kind::Discard | Kind::WriteZeroes { .. } => &mut self.other,
+        };
+        class.ios += 1;
+        class.bytes += u64::from(bytes);
+        class.latency_nanos.saturating_record(u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX));
+    }
+
+    /// Adds what another queue did.
+    pub fn merge(&mut self, other: &Self) {
+        for (mine, theirs) in
+            [(&mut self.read, &other.read), (&mut self.write, &other.write), (&mut self.other, &other.other)]
+        {
+            mine.ios += theirs.ios;
+            mine.bytes += theirs.bytes;
+            mine.latency_nanos.add(&theirs.latency_nanos).expect("all histograms have the same bounds");
+        }
+        self.errors += other.errors;
+    }
+
+    /// Rates over `measured`.
+    #[must_use]
+    pub fn summary(&self, measured: Duration) -> Summary {
+        Summary {
+            read: self.read.summary(measured),
+            write: self.write.summary(measured),
+            other: self.other.summary(measured),
+            errors: self.errors,
+        }
+    }
+}
+
+impl ClassStats {
+    fn summary(&self, measured: Duration) -> ClassSummary {
+        let seconds = measured.as_secs_f64().max(f64::MIN_POSITIVE);
+        ClassSummary {
+            ios: self.ios,
+            bytes: self.bytes,
+            iops: self.ios as f64 / seconds,
+            mib_per_second: self.bytes as f64 / 1_048_576.0 / seconds,
+            latency_us: (self.ios > 0).then(|| {
+                let at = |quantile| self.latency_nanos.value_at_quantile(quantile) as f64 / 1000.0;
+                Latency {
+                    min: self.latency_nanos.min() as f64 / 1000.0,
+                    mean: self.latency_nanos.mean() / 1000.0,
+                    p50: at(0.5),
+                    p90: at(0.9),
+                    p99: at(0.99),
+                    p99_9: at(0.999),
+                    p99_99: at(0.9999),
+                    max: self.latency_nanos.max() as f64 / 1000.0,
+                }
+            }),
+        }
+    }
+}
+
+/// [`Stats`] as reported.
+#[derive(Debug, Clone, Serialize)]
+pub struct Summary {
+    /// Reads.
+    pub read: ClassSummary,
+    /// Writes.
+    pub write: ClassSummary,
+    /// Flushes, discards, write-zeroes.
+    pub other: ClassSummary,
+    /// Requests with another status than OK.
+    pub errors: u64,
+}
+
+/// [`ClassStats`] as reported.
+#[derive(Debug, Clone, Serialize)]
+pub struct ClassSummary {
+    /// Completed requests.
+    pub ios: u64,
+    /// Bytes moved.
+    pub bytes: u64,
+    /// Requests per second.
+    pub iops: f64,
+    /// MiB (1 048 576 bytes) per second.
+    pub mib_per_second: f64,
+    /// Absent when there was no request.
+    pub latency_us: Option<Latency>,
+}
+
+/// Latency in microseconds, from submission to the completion seen in the used ring.
+#[derive(Debug, Clone, Serialize)]
+#[allow(missing_docs)] // The names say it all.
+pub struct Latency {
+    pub min: f64,
+    pub mean: f64,
+    pub p50: f64,
+    pub p90: f64,
+    pub p99: f64,
+    #[serde(rename = "p99.9")]
+    pub p99_9: f64,
+    #[serde(rename = "p99.99")]
+    pub p99_99: f64,
+    pub max: f64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_rates_and_merge() {
+        let mut first = Stats::default();
+        let mut second = Stats::default();
+        for micros in 1..=100u64 {
+            let target = if micros % 2 == 0 { &mut first } else { &mut second };
+            target.record(Kind::Read, 4096, Duration::from_micros(micros));
+        }
+        second.record(Kind::Flush, 0, Duration::from_secs(100_000));
+        second.errors = 3;
+        first.merge(&second);
+        let summary = first.summary(Duration::from_secs(2));
+        assert_eq!((summary.read.ios, summary.write.ios, summary.other.ios, summary.errors), (100, 0, 1, 3));
+        assert!((summary.read.iops - 50.0).abs() < 1e-9);
+        assert!((summary.read.mib_per_second - 0.195_312_5).abs() < 1e-9);
+        let latency = summary.read.latency_us.unwrap();
+        assert!((latency.p50 - 50.0).abs() < 0.1 && (latency.p99 - 99.0).abs() < 0.1, "{latency:?}");
+        assert!((latency.max - 100.0).abs() < 0.2);
+        assert!(summary.write.latency_us.is_none());
+    }
+}

@@ -1,0 +1,263 @@
+//! Which contents each block may have right now.
+//!
+//! Writes to the same block exclude each other, as a file system would see to it. Reads run beside anything. A block
+//! takes at most one new write while reads of it are in flight, so a read can only meet two contents: the one at its
+//! submission and the newest one begun by its completion.
+
+/// What a block holds, as far as the front-end can know.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Content(u64);
+
+impl Content {
+    /// Anything: not written in this run, discarded, or a write to it has failed.
+    pub const UNKNOWN: Self = Self(0);
+    /// All zeroes.
+    pub const ZEROES: Self = Self(1);
+    const FIRST_VERSION: u64 = 2;
+    const NONE: Self = Self(u64::MAX);
+
+    /// The data of the write with this version.
+    #[must_use]
+    pub fn data(version: u64) -> Self {
+        debug_assert!((Self::FIRST_VERSION..u64::MAX).contains(&version));
+        Self(version)
+    }
+
+    /// The version, if it is data.
+    #[must_use]
+    pub fn version(self) -> Option<u64> {
+        (Self::FIRST_VERSION..u64::MAX).contains(&self.0).then_some(self.0)
+    }
+}
+
+impl std::fmt::Display for Content {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match *self {
+            Self::UNKNOWN => f.write_str("anything"),
+            Self::ZEROES => f.write_str("zeroes"),
+            Self(version) => write!(f, "version {version}"),
+        }
+    }
+}
+
+/// A run of blocks, counted from the start of the region under test.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Range {
+    /// First block.
+    pub first: u64,
+    /// Number of blocks, at least 1.
+    pub count: u64,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct BlockState {
+    settled: Content,
+    /// The write in flight, [`Content::NONE`] if there is none.
+    coming: Content,
+    readers: u16,
+    /// A write has been in flight during the flight of a present reader.
+    raced: bool,
+}
+
+impl BlockState {
+    fn newest(self) -> Content {
+        if self.coming == Content::NONE { self.settled } else { self.coming }
+    }
+}
+
+/// How many recent writes are remembered as places to go back to.
+const RECENT: usize = 256;
+
+/// The model of one region. See the module's text.
+#[derive(Debug)]
+pub struct Model {
+    blocks: Vec<BlockState>,
+    next_version: u64,
+    recent: Vec<Range>,
+    recent_at: usize,
+}
+
+impl Model {
+    /// `blocks` blocks of unknown content.
+    #[must_use]
+    pub fn new(blocks: usize) -> Self {
+        let fresh = BlockState { settled: Content::UNKNOWN, coming: Content::NONE, readers: 0, raced: false };
+        Self {
+            blocks: vec![fresh; blocks],
+            next_version: Content::FIRST_VERSION,
+            recent: Vec::with_capacity(RECENT),
+            recent_at: 0,
+        }
+    }
+
+    /// Number of blocks.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        self.blocks.len() as u64
+    }
+
+    /// Whether there is no block at all.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.blocks.is_empty()
+    }
+
+    /// Blocks whose content is known.
+    #[must_use]
+    pub fn known_blocks(&self) -> u64 {
+        self.blocks.iter().filter(|block| block.settled != Content::UNKNOWN).count() as u64
+    }
+
+    /// Whether any block of the range has a known content.
+    #[must_use]
+    pub fn any_known(&self, range: Range) -> bool {
+        self.slice(range).iter().any(|block| block.settled != Content::UNKNOWN)
+    }
+
+    /// A recently written range.
+    #[must_use]
+    pub fn recent(&self, pick: u64) -> Option<Range> {
+        let len = self.recent.len() as u64;
+        (len > 0).then(|| self.recent[(pick % len) as usize])
+    }
+
+    fn slice(&self, range: Range) -> &[BlockState] {
+        &self.blocks[range.first as usize..(range.first + range.count) as usize]
+    }
+
+    fn slice_mut(&mut self, range: Range) -> &mut [BlockState] {
+        &mut self.blocks[range.first as usize..(range.first + range.count) as usize]
+    }
+
+    /// Begins a read and notes the contents it may meet from now on in `floor`, one a block.
+    pub fn begin_read(&mut self, range: Range, floor: &mut Vec<Content>) {
+        floor.clear();
+        for block in self.slice_mut(range) {
+            block.raced |= block.coming != Content::NONE;
+            block.readers += 1;
+            floor.push(block.settled);
+        }
+    }
+
+    /// Ends a read; `ceiling` gets the newest content begun for each block.
+    pub fn end_read(&mut self, range: Range, ceiling: &mut Vec<Content>) {
+        ceiling.clear();
+        for block in self.slice_mut(range) {
+            block.readers -= 1;
+            ceiling.push(block.newest());
+            if block.readers == 0 {
+                block.raced = false;
+            }
+        }
+    }
+
+    fn begin_change(&mut self, range: Range, to: Content) -> bool {
+        let free = |block: &BlockState| block.coming == Content::NONE && !block.raced;
+        if !self.slice(range).iter().all(free) {
+            return false;
+        }
+        for block in self.slice_mut(range) {
+            block.coming = to;
+            block.raced = block.readers > 0;
+        }
+        true
+    }
+
+    /// Begins a write of new data and returns its version, or `None` if the range is not free for one.
+    pub fn begin_write(&mut self, range: Range) -> Option<u64> {
+        let version = self.next_version;
+        self.begin_change(range, Content::data(version)).then(|| {
+            self.next_version += 1;
+            version
+        })
+    }
+
+    /// Begins a write of zeroes; false if the range is not free for one.
+    pub fn begin_zeroes(&mut self, range: Range) -> bool {
+        self.begin_change(range, Content::ZEROES)
+    }
+
+    /// Begins a discard, after which the content is undefined; false if the range is not free for one.
+    pub fn begin_discard(&mut self, range: Range) -> bool {
+        self.begin_change(range, Content::UNKNOWN)
+    }
+
+    /// Ends a write, zeroing or discard. After a failed one nothing is known about the range.
+    pub fn end_change(&mut self, range: Range, succeeded: bool) {
+        for block in self.slice_mut(range) {
+            block.settled = if succeeded { block.coming } else { Content::UNKNOWN };
+            block.coming = Content::NONE;
+        }
+        if self.recent.len() < RECENT {
+            self.recent.push(range);
+        } else {
+            self.recent[self.recent_at] = range;
+            self.recent_at = (self.recent_at + 1) % RECENT;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ONE: Range = Range { first: 3, count: 1 };
+
+    fn read(model: &mut Model) -> [Content; 2] {
+        let (mut floor, mut ceiling) = (Vec::new(), Vec::new());
+        model.begin_read(ONE, &mut floor);
+        model.end_read(ONE, &mut ceiling);
+        [floor[0], ceiling[0]]
+    }
+
+    #[test]
+    fn settled_content_is_the_only_candidate() {
+        let mut model = Model::new(8);
+        assert_eq!(read(&mut model), [Content::UNKNOWN; 2]);
+        let version = model.begin_write(ONE).unwrap();
+        model.end_change(ONE, true);
+        assert_eq!(read(&mut model), [Content::data(version); 2]);
+        assert!(model.begin_zeroes(ONE));
+        model.end_change(ONE, true);
+        assert_eq!(read(&mut model), [Content::ZEROES; 2]);
+        assert_eq!(model.known_blocks(), 1);
+        assert!(model.begin_discard(ONE));
+        model.end_change(ONE, true);
+        assert_eq!(read(&mut model), [Content::UNKNOWN; 2]);
+        assert_eq!(model.known_blocks(), 0);
+    }
+
+    #[test]
+    fn writes_exclude_each_other_where_they_overlap() {
+        let mut model = Model::new(8);
+        assert!(model.begin_write(Range { first: 2, count: 3 }).is_some());
+        assert!(model.begin_write(Range { first: 4, count: 2 }).is_none());
+        assert!(!model.begin_zeroes(ONE));
+        assert!(model.begin_write(Range { first: 5, count: 2 }).is_some());
+        model.end_change(Range { first: 2, count: 3 }, true);
+        assert!(model.begin_write(ONE).is_some());
+    }
+
+    #[test]
+    fn a_read_meets_at_most_two_contents() {
+        let mut model = Model::new(8);
+        let old = model.begin_write(ONE).unwrap();
+        model.end_change(ONE, true);
+        let (mut floor, mut ceiling) = (Vec::new(), Vec::new());
+        model.begin_read(ONE, &mut floor);
+        let new = model.begin_write(ONE).unwrap();
+        model.end_change(ONE, true);
+        assert_eq!(model.begin_write(ONE), None, "a third content would be possible for the reader");
+        model.end_read(ONE, &mut ceiling);
+        assert_eq!((floor[0], ceiling[0]), (Content::data(old), Content::data(new)));
+        assert!(model.begin_write(ONE).is_some());
+    }
+
+    #[test]
+    fn a_failed_write_leaves_nothing_known() {
+        let mut model = Model::new(8);
+        model.begin_write(ONE).unwrap();
+        model.end_change(ONE, false);
+        assert_eq!(read(&mut model), [Content::UNKNOWN; 2]);
+    }
+}

@@ -1,0 +1,265 @@
+//! What both workloads share: the limits, the model, and the checking of reads.
+
+use super::block::{BlockPattern, POISON};
+use super::model::{Content, Model, Range};
+use crate::backend::Backend;
+use crate::request::{Kind, Request, SECTOR_BYTES, Status};
+use serde::Serialize;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Miscompares reported in detail.
+const DETAILS: usize = 16;
+
+/// Which requests the disk takes, and where.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// First byte of the region under test.
+    pub region_offset: u64,
+    /// Bytes of a block: the unit of the model and the smallest request.
+    pub block_bytes: u32,
+    /// The largest request, in blocks.
+    pub max_blocks: u64,
+    /// Whether flushes may be sent.
+    pub flush: bool,
+    /// The largest write-zeroes in blocks, 0 for none.
+    pub max_zeroes_blocks: u64,
+    /// Whether write-zeroes may carry the unmap flag.
+    pub zeroes_may_unmap: bool,
+    /// The largest discard in blocks, 0 for none.
+    pub max_discard_blocks: u64,
+    /// Discards start and end at multiples of this many blocks of the disk.
+    pub discard_align_blocks: u64,
+}
+
+/// How much was written and checked.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Counts {
+    /// Blocks of new data whose write succeeded.
+    pub blocks_written: u64,
+    /// Blocks whose write-zeroes succeeded.
+    pub blocks_zeroed: u64,
+    /// Blocks whose discard succeeded.
+    pub blocks_discarded: u64,
+    /// Blocks read with known content while writes went on, and held against the model.
+    pub blocks_verified: u64,
+    /// Of these, blocks whose read raced with a write.
+    pub blocks_verified_racing: u64,
+    /// Blocks read whose content was unknown.
+    pub blocks_unknown: u64,
+    /// Blocks held against the model by the read-back at the end.
+    pub blocks_read_back: u64,
+    /// Blocks that were wrong.
+    pub miscompares: u64,
+}
+
+/// One wrong block.
+#[derive(Debug, Clone, Serialize)]
+pub struct Miscompare {
+    /// First sector of the block on the disk.
+    pub lba: u64,
+    /// The number in the block's header: its place on the disk in blocks.
+    pub block: u64,
+    /// Queue of the read.
+    pub queue: u16,
+    /// The whole read request.
+    pub request: Request,
+    /// Legal contents.
+    pub expected: String,
+    /// What was there.
+    pub got: String,
+    /// Whether the read-back at the end found it.
+    pub in_read_back: bool,
+}
+
+/// What the queues of one verification share.
+#[derive(Debug)]
+pub struct Shared {
+    pub(super) limits: Limits,
+    pub(super) pattern: BlockPattern,
+    pub(super) model: Mutex<Model>,
+    counts: Mutex<Counts>,
+    miscompares: Mutex<Vec<Miscompare>>,
+    /// Blocks found wrong so far, for the progress line.
+    pub miscompared: AtomicU64,
+    /// First block that no queue's read-back has taken yet.
+    pub(super) read_back_at: AtomicU64,
+}
+
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Shared {
+    /// A model of `blocks` blocks for a run with this seed.
+    #[must_use]
+    pub fn new(limits: Limits, blocks: usize, seed: u64) -> Self {
+        Self {
+            limits,
+            pattern: BlockPattern::new(seed),
+            model: Mutex::new(Model::new(blocks)),
+            counts: Mutex::default(),
+            miscompares: Mutex::default(),
+            miscompared: AtomicU64::new(0),
+            read_back_at: AtomicU64::new(0),
+        }
+    }
+
+    /// The counts of the workloads that have ended (been dropped).
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        *lock(&self.counts)
+    }
+
+    /// The first wrong blocks.
+    #[must_use]
+    pub fn miscompares(&self) -> Vec<Miscompare> {
+        lock(&self.miscompares).clone()
+    }
+
+    /// Blocks whose content is known.
+    #[must_use]
+    pub fn known_blocks(&self) -> u64 {
+        lock(&self.model).known_blocks()
+    }
+}
+
+/// A read in flight.
+#[derive(Debug, Default, Clone)]
+struct SlotReads {
+    floor: Vec<Content>,
+}
+
+/// Reading and checking: the part that both workloads share.
+#[derive(Debug)]
+pub(super) struct Reader<'s> {
+    pub(super) shared: &'s Shared,
+    queue: u16,
+    slots: Vec<SlotReads>,
+    ceiling: Vec<Content>,
+    /// For whatever is copied to or from a slot's buffer.
+    pub(super) data: Vec<u8>,
+    poison: Vec<u8>,
+    pub(super) counts: Counts,
+}
+
+impl<'s> Reader<'s> {
+    pub(super) fn new(shared: &'s Shared, queue: u16, slots: u16) -> Self {
+        let bytes = shared.limits.max_blocks as usize * shared.limits.block_bytes as usize;
+        Self {
+            shared,
+            queue,
+            slots: vec![SlotReads::default(); usize::from(slots)],
+            ceiling: Vec::new(),
+            data: vec![0; bytes],
+            poison: vec![POISON; bytes],
+            counts: Counts::default(),
+        }
+    }
+
+    pub(super) fn request(&self, kind: Kind, range: Range) -> Request {
+        let block_bytes = u64::from(self.shared.limits.block_bytes);
+        Request {
+            kind,
+            offset: self.shared.limits.region_offset + range.first * block_bytes,
+            len: (range.count * block_bytes) as u32,
+        }
+    }
+
+    pub(super) fn range(&self, request: &Request) -> Range {
+        let block_bytes = u64::from(self.shared.limits.block_bytes);
+        Range {
+            first: (request.offset - self.shared.limits.region_offset) / block_bytes,
+            count: u64::from(request.len) / block_bytes,
+        }
+    }
+
+    /// The number that the header of the region's block `index` carries.
+    pub(super) fn block_number(&self, index: u64) -> u64 {
+        self.shared.limits.region_offset / u64::from(self.shared.limits.block_bytes) + index
+    }
+
+    pub(super) fn begin_read<B: Backend>(
+        &mut self,
+        model: &mut Model,
+        slot: u16,
+        range: Range,
+        backend: &mut B,
+    ) -> Request {
+        model.begin_read(range, &mut self.slots[usize::from(slot)].floor);
+        let request = self.request(Kind::Read, range);
+        backend.fill(slot, &self.poison[..request.len as usize]);
+        request
+    }
+
+    /// Checks a completed read; with `read_back` it counts as part of the final pass.
+    pub(super) fn end_read<B: Backend>(
+        &mut self,
+        slot: u16,
+        request: &Request,
+        status: Status,
+        read_back: bool,
+        backend: &mut B,
+    ) {
+        let range = self.range(request);
+        let mut ceiling = std::mem::take(&mut self.ceiling);
+        lock(&self.shared.model).end_read(range, &mut ceiling);
+        if status == Status::Ok {
+            let mut data = std::mem::take(&mut self.data);
+            backend.fetch(slot, &mut data[..request.len as usize]);
+            let blocks = data.chunks_exact(self.shared.limits.block_bytes as usize);
+            for (index, (bytes, &after)) in blocks.zip(&ceiling).enumerate() {
+                let before = self.slots[usize::from(slot)].floor[index];
+                self.check(range.first + index as u64, [before, after], bytes, request, read_back);
+            }
+            self.data = data;
+        }
+        self.ceiling = ceiling;
+    }
+
+    fn check(&mut self, index: u64, candidates: [Content; 2], bytes: &[u8], request: &Request, in_read_back: bool) {
+        let [before, after] = candidates;
+        if candidates.contains(&Content::UNKNOWN) {
+            self.counts.blocks_unknown += 1;
+            return;
+        }
+        if in_read_back {
+            self.counts.blocks_read_back += 1;
+        } else {
+            self.counts.blocks_verified += 1;
+            self.counts.blocks_verified_racing += u64::from(before != after);
+        }
+        let block = self.block_number(index);
+        let Err(finding) = self.shared.pattern.check(block, candidates, bytes) else {
+            return;
+        };
+        self.counts.miscompares += 1;
+        self.shared.miscompared.fetch_add(1, Ordering::Relaxed);
+        let mut details = lock(&self.shared.miscompares);
+        if details.len() < DETAILS {
+            details.push(Miscompare {
+                lba: block * u64::from(self.shared.limits.block_bytes) / SECTOR_BYTES,
+                block,
+                queue: self.queue,
+                request: *request,
+                expected: if before == after { before.to_string() } else { format!("{before} or {after}") },
+                got: finding.to_string(),
+                in_read_back,
+            });
+        }
+    }
+}
+
+impl Drop for Reader<'_> {
+    fn drop(&mut self) {
+        let mut total = lock(&self.shared.counts);
+        total.blocks_written += self.counts.blocks_written;
+        total.blocks_zeroed += self.counts.blocks_zeroed;
+        total.blocks_discarded += self.counts.blocks_discarded;
+        total.blocks_verified += self.counts.blocks_verified;
+        total.blocks_verified_racing += self.counts.blocks_verified_racing;
+        total.blocks_unknown += self.counts.blocks_unknown;
+        total.blocks_read_back += self.counts.blocks_read_back;
+        total.miscompares += self.counts.miscompares;
+    }
+}

@@ -1,0 +1,146 @@
+"""The host's side of a test: `mpath-target` with two ports, the daemon with a path to each, and `mpathctl`.
+
+    with Rig(directory) as rig:
+        rig.ctl("policy", "set", "latency-rr")
+
+All of it runs in a directory of its own on ports the kernel chose. Leaving the `with` block, an exception (Ctrl-C included) and
+the death of this process all end both programs.
+"""
+
+import json
+import os
+import select
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+NQN = "nqn.2026-11.io.vhost-blk-mpath:test"
+START_TIMEOUT = 20  # seconds
+STOP_TIMEOUT = 5  # seconds
+
+
+class RigError(Exception):
+    """A program did not start, died, or refused what it was asked."""
+
+
+class Rig:
+    """Two paths from a daemon to a target, both on loopback. `socket` is the vhost-user socket, `paths` the two addresses."""
+
+    def __init__(self, directory, namespace="mem:1GiB", policy="latency-rr", io_threads=1):
+        self.directory = Path(directory)
+        self.binaries = Path(os.environ.get("MPATH_BIN", ROOT / "target" / "release"))
+        self.socket = self.directory / "disk.sock"
+        self.api = self.directory / "api.sock"
+        self.paths = []
+        self._namespace, self._policy, self._io_threads = namespace, policy, io_threads
+        self._programs = []
+
+    def __enter__(self):
+        try:
+            self.start()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(self, *_):
+        self.stop()
+
+    def start(self):
+        """Starts target and daemon; returns when front-ends can connect."""
+        target = self._spawn(
+            "mpath-target", "--nqn", NQN, "--namespace", self._namespace, *("--listen", "127.0.0.1:0") * 2, stdout=True
+        )
+        for _ in range(2):
+            line = self._line(target)
+            if not line.startswith("listening on "):
+                raise RigError(f"mpath-target said {line!r}; see {self.log('mpath-target')}")
+            self.paths.append(f"tcp://{line.split()[2]}")
+        daemon = self._spawn(
+            "vhost-blk-mpath", "--socket-path", self.socket, "--subsystem", NQN, "--policy", self._policy,
+            "--api", self.api, "--io-threads", self._io_threads, *(w for path in self.paths for w in ("--path", path)),
+        )  # fmt: skip
+        deadline = time.monotonic() + START_TIMEOUT
+        while self.ctl("status", check=False) is None:
+            if daemon.poll() is not None:
+                raise RigError(f"vhost-blk-mpath ended: {self.log('vhost-blk-mpath').read_text().strip()}")
+            if time.monotonic() > deadline:
+                raise RigError("vhost-blk-mpath did not become ready in time")
+            time.sleep(0.05)
+
+    def stop(self):
+        """Ends both programs, the daemon first; returns the exit codes of those that did not end as they should."""
+        failed = {}
+        for name, program in reversed(self._programs):
+            if program.poll() is None:
+                program.terminate()
+            try:
+                code = program.wait(STOP_TIMEOUT)
+            except subprocess.TimeoutExpired:
+                program.kill()
+                code = program.wait()
+            if program.stdout:
+                program.stdout.close()
+            if code != 0:
+                failed[name] = code
+        self._programs = []
+        return failed
+
+    def ctl(self, *words, check=True):
+        """Runs mpathctl; returns its answer, parsed, or None if it failed and `check` is off."""
+        command = [self.binaries / "mpathctl", "--api", self.api, "-o", "json", *words]
+        done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=30)
+        if done.returncode != 0:
+            if check:
+                raise RigError(f"mpathctl {' '.join(words)}: {done.stderr.strip()}")
+            return None
+        return json.loads(done.stdout) if done.stdout.strip() else {}
+
+    def path_ios(self):
+        """I/Os completed so far, by path."""
+        return [sum(path[kind]["ios"] for kind in ("read", "write", "other")) for path in self.ctl("path", "list")]
+
+    def log(self, name):
+        """What a program wrote to stderr."""
+        return self.directory / f"{name}.log"
+
+    def _spawn(self, name, *words, stdout=False):
+        binary = self.binaries / name
+        if not binary.exists():
+            raise RigError(f"{binary} is missing: run make build")
+        with open(self.log(name), "wb") as log:
+            program = subprocess.Popen(
+                # The kernel ends it if this process dies without a chance to do it.
+                ["setpriv", "--pdeathsig=TERM", "--", str(binary), *(str(word) for word in words)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE if stdout else log,
+                stderr=log,
+                start_new_session=True,  # Ctrl-C in the terminal is ours to handle
+            )
+        self._programs.append((name, program))
+        return program
+
+    def _line(self, program):
+        """The next line of a program's stdout, in time."""
+        data, deadline = b"", time.monotonic() + START_TIMEOUT
+        while not data.endswith(b"\n"):
+            left = deadline - time.monotonic()
+            if left <= 0 or not select.select([program.stdout], [], [], left)[0]:
+                raise RigError(f"{program.args[3]} did not become ready in time")
+            byte = os.read(program.stdout.fileno(), 1)
+            if not byte:
+                raise RigError(f"{program.args[3]} ended: {self.log(Path(program.args[3]).name).read_text().strip()}")
+            data += byte
+        return data.decode().strip()
+
+
+def end_on_signals():
+    """Turns SIGTERM and SIGHUP into an exit, so that `with` blocks end what they started."""
+
+    def end(number, _):
+        raise SystemExit(128 + number)
+
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, end)

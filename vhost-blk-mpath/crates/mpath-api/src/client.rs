@@ -1,0 +1,253 @@
+//! A blocking client of the API.
+
+use std::io;
+use std::path::{Path as FsPath, PathBuf};
+use std::time::Duration;
+
+use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
+use hyper::body::Bytes;
+use hyper::client::conn::http1;
+use hyper::{Method, Request, StatusCode, header};
+use hyper_util::rt::TokioIo;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::net::UnixStream;
+use tokio::runtime::{Builder, Runtime};
+use tokio::time::{sleep, timeout};
+
+use crate::types::{
+    DiskPolicy, ErrorBody, ErrorInfo, InjectedPath, Path, PathSelector, Policy, SetInjection, SetPolicy, Status,
+};
+
+/// The longest answer taken, in bytes: 256 disks of 64 paths stay below.
+const MAX_ANSWER_BYTES: usize = 32 << 20;
+
+/// Between attempts to connect to a daemon whose backlog is full.
+const BACKLOG_PAUSE: Duration = Duration::from_millis(5);
+
+/// A client for the daemon that listens on one socket. Each call is one connection and blocks; it
+/// is not for use within an asynchronous runtime.
+#[derive(Debug)]
+pub struct Client {
+    socket: PathBuf,
+    timeout: Duration,
+    runtime: Runtime,
+}
+
+/// Why a call did not succeed.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// The daemon answered, and will not do it.
+    #[error("{}", .0.message)]
+    Refused(ErrorInfo),
+    /// Nobody listens there.
+    #[error("no vhost-blk-mpath is running at {}; name its API socket with --api or MPATH_API", socket.display())]
+    NotRunning {
+        /// The socket.
+        socket: PathBuf,
+    },
+    /// The socket is there, and cannot be connected to.
+    #[error("cannot connect to {}: {source}", socket.display())]
+    Connect {
+        /// The socket.
+        socket: PathBuf,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// No whole answer came in time.
+    #[error("{} did not answer within {timeout:?}", socket.display())]
+    Timeout {
+        /// The socket.
+        socket: PathBuf,
+        /// The time allowed.
+        timeout: Duration,
+    },
+    /// The connection broke, or what listens does not speak HTTP.
+    #[error("{} broke off: {source}", socket.display())]
+    Http {
+        /// The socket.
+        socket: PathBuf,
+        /// What went wrong.
+        source: hyper::Error,
+    },
+    /// The answer is longer than any can be.
+    #[error("{} answered with more than {max_bytes} bytes", socket.display())]
+    TooLong {
+        /// The socket.
+        socket: PathBuf,
+        /// The limit.
+        max_bytes: usize,
+    },
+    /// The answer is not this API's; perhaps the versions differ.
+    #[error("{} answered (HTTP {status}) what this version does not understand: {source}", socket.display())]
+    NotUnderstood {
+        /// The socket.
+        socket: PathBuf,
+        /// The status of the answer.
+        status: u16,
+        /// What is wrong with its body.
+        source: serde_json::Error,
+    },
+}
+
+impl Client {
+    /// A client of the daemon at `socket`. A whole call takes at most `timeout`.
+    ///
+    /// Fails only if the system gives out no more descriptors.
+    pub fn new(socket: &FsPath, timeout: Duration) -> io::Result<Self> {
+        let runtime = Builder::new_current_thread().enable_io().enable_time().build()?;
+        Ok(Self { socket: socket.into(), timeout, runtime })
+    }
+
+    /// The daemon and its disks.
+    pub fn status(&self) -> Result<Status, ClientError> {
+        self.call(Method::GET, "/v1/status".into(), None::<&()>)
+    }
+
+    /// The paths of a disk, or of all.
+    pub fn paths(&self, disk: Option<&str>) -> Result<Vec<Path>, ClientError> {
+        self.call(Method::GET, target("/v1/paths", &[("disk", disk)]), None::<&()>)
+    }
+
+    /// Every policy the daemon has.
+    pub fn policies(&self) -> Result<Vec<Policy>, ClientError> {
+        self.call(Method::GET, "/v1/policies".into(), None::<&()>)
+    }
+
+    /// The policy of a disk, or of each.
+    pub fn policy(&self, disk: Option<&str>) -> Result<Vec<DiskPolicy>, ClientError> {
+        self.call(Method::GET, target("/v1/policy", &[("disk", disk)]), None::<&()>)
+    }
+
+    /// Switches the policy; answers with the disks that were switched.
+    pub fn set_policy(&self, wanted: &SetPolicy) -> Result<Vec<DiskPolicy>, ClientError> {
+        self.call(Method::PUT, "/v1/policy".into(), Some(wanted))
+    }
+
+    /// The impaired paths of a disk, or of all.
+    pub fn injections(&self, disk: Option<&str>) -> Result<Vec<InjectedPath>, ClientError> {
+        self.call(Method::GET, target("/v1/injections", &[("disk", disk)]), None::<&()>)
+    }
+
+    /// Impairs paths; answers with them.
+    pub fn set_injection(&self, wanted: &SetInjection) -> Result<Vec<InjectedPath>, ClientError> {
+        self.call(Method::PUT, "/v1/injections".into(), Some(wanted))
+    }
+
+    /// Ends the impairment of paths; answers with those that were impaired.
+    pub fn clear_injections(&self, path: &PathSelector, disk: Option<&str>) -> Result<Vec<InjectedPath>, ClientError> {
+        let path = path.to_string();
+        let target = target("/v1/injections", &[("path", Some(&path)), ("disk", disk)]);
+        self.call(Method::DELETE, target, None::<&()>)
+    }
+
+    fn call<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        target: String,
+        body: Option<&impl Serialize>,
+    ) -> Result<T, ClientError> {
+        let body = body.map_or_else(Vec::new, |body| serde_json::to_vec(body).expect("the API's own types are JSON"));
+        let request = Request::builder()
+            .method(method)
+            .uri(target)
+            .header(header::HOST, "localhost")
+            .header(header::CONTENT_TYPE, "application/json")
+            .body(Full::new(Bytes::from(body)))
+            .expect("targets are our own, with encoded queries");
+        let (status, body) = self.runtime.block_on(async {
+            timeout(self.timeout, self.exchange(request))
+                .await
+                .unwrap_or_else(|_| Err(ClientError::Timeout { socket: self.socket.clone(), timeout: self.timeout }))
+        })?;
+        let not_understood =
+            |source| ClientError::NotUnderstood { socket: self.socket.clone(), status: status.as_u16(), source };
+        if status.is_success() {
+            serde_json::from_slice(&body).map_err(not_understood)
+        } else {
+            let body: ErrorBody = serde_json::from_slice(&body).map_err(not_understood)?;
+            Err(ClientError::Refused(body.error))
+        }
+    }
+
+    async fn connect(&self) -> Result<UnixStream, ClientError> {
+        loop {
+            let error = match UnixStream::connect(&self.socket).await {
+                Ok(stream) => return Ok(stream),
+                Err(error) => error,
+            };
+            let socket = self.socket.clone();
+            return Err(match error.kind() {
+                // The daemon's backlog is full, and a Unix socket does not tell when it no longer is.
+                io::ErrorKind::WouldBlock => {
+                    sleep(BACKLOG_PAUSE).await;
+                    continue;
+                }
+                io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => ClientError::NotRunning { socket },
+                _ => ClientError::Connect { socket, source: error },
+            });
+        }
+    }
+
+    async fn exchange(&self, request: Request<Full<Bytes>>) -> Result<(StatusCode, Bytes), ClientError> {
+        let socket = || self.socket.clone();
+        let stream = self.connect().await?;
+        let http = |source| ClientError::Http { socket: socket(), source };
+        let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(http)?;
+        // Ends with the call, when the runtime next runs or goes; its error reaches the sender too.
+        tokio::spawn(connection);
+        let response = sender.send_request(request).await.map_err(http)?;
+        let status = response.status();
+        match Limited::new(response.into_body(), MAX_ANSWER_BYTES).collect().await {
+            Ok(body) => Ok((status, body.to_bytes())),
+            Err(error) if error.is::<LengthLimitError>() => {
+                Err(ClientError::TooLong { socket: socket(), max_bytes: MAX_ANSWER_BYTES })
+            }
+            Err(error) => match error.downcast::<hyper::Error>() {
+                Ok(source) => Err(http(*source)),
+                Err(_) => unreachable!("a limited body fails by its limit or by its connection"),
+            },
+        }
+    }
+}
+
+/// A request target with those parameters that have a value.
+fn target(path: &str, parameters: &[(&str, Option<&str>)]) -> String {
+    let mut query = form_urlencoded::Serializer::new(String::new());
+    for (name, value) in parameters {
+        if let Some(value) = value {
+            query.append_pair(name, value);
+        }
+    }
+    let query = query.finish();
+    if query.is_empty() { path.into() } else { format!("{path}?{query}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+
+    #[test]
+    fn targets_are_encoded() {
+        assert_eq!(target("/p", &[("a", None)]), "/p");
+        assert_eq!(
+            target("/p", &[("a", Some("x y&z=/")), ("b", None), ("c", Some("\u{e4}"))]),
+            "/p?a=x+y%26z%3D%2F&c=%C3%A4"
+        );
+    }
+
+    #[test]
+    fn a_silent_daemon_costs_no_more_than_the_timeout() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("api.sock");
+        let listener = UnixListener::bind(&path).unwrap();
+        let error = || Client::new(&path, Duration::from_millis(100)).unwrap().status().unwrap_err().to_string();
+        let timeout = format!("{} did not answer within 100ms", path.display());
+        assert_eq!(error(), timeout);
+        // Nor with no room in its backlog, which that connection now fills.
+        rustix::net::listen(&listener, 0).unwrap();
+        assert_eq!(error(), timeout);
+    }
+}

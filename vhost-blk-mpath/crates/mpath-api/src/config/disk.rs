@@ -1,0 +1,144 @@
+//! One entry of `disks:`.
+
+use mpath_core::PolicyKind;
+use serde::{Deserialize, Serialize};
+
+use super::value::{Bounded, DiskName, Nqn, Seconds, SocketPath};
+use crate::address::PathAddress;
+use crate::policy_name;
+
+/// A namespace identifier: 1 to 4294967294 (0 and 0xffffffff have other meanings on the wire).
+pub type NamespaceId = Bounded<1, { u32::MAX - 1 }>;
+/// A number of virtqueues, 1 to 256.
+pub type QueueCount = Bounded<1, 256>;
+/// A number of NVMe submission queue entries, 16 to 1024, nvme-cli's range.
+pub type QueueEntries = Bounded<16, 1024>;
+/// A number of requests in flight, 1 to 1024.
+pub type WindowIos = Bounded<1, 1024>;
+/// A number of bytes in flight, 64 KiB to 1 GiB.
+pub type WindowBytes = Bounded<65_536, 1_073_741_824>;
+/// A keep-alive timeout, 1 to 600 s.
+pub type KeepAliveTmo = Seconds<1, 600>;
+/// A delay between attempts to connect, 1 to 600 s.
+pub type ReconnectDelay = Seconds<1, 600>;
+
+/// One disk: a vhost-user-blk socket for one guest above, one namespace over many paths below.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct DiskConfig {
+    /// The name in the API and in `mpathctl`, different for each disk. Default: `disk0`.
+    #[serde(default)]
+    pub name: DiskName,
+
+    /// The vhost-user socket that the daemon creates and QEMU connects to. Required.
+    pub socket_path: SocketPath,
+
+    /// The NQN of the NVMe subsystem that every path must lead to. Required.
+    pub subsystem: Nqn,
+
+    /// The namespace. Default: the subsystem's only one; more than one is an error then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<NamespaceId>,
+
+    /// The paths, at least one, no two alike. Required.
+    pub paths: Vec<PathAddress>,
+
+    /// Which path a request takes. Default: `latency-rr`. Can be switched while I/O runs.
+    #[serde(default = "default_policy", with = "policy_name")]
+    pub policy: PolicyKind,
+
+    /// Whether the guest sees a read-only disk. Default: `false`.
+    #[serde(default)]
+    pub read_only: bool,
+
+    /// The most virtqueues that the guest may use, 1 to 256. Default: 64. QEMU's `num-queues`
+    /// (by default the guest's number of CPUs) must not exceed it.
+    #[serde(default = "default_queues")]
+    pub queues: QueueCount,
+
+    /// Entries of each NVMe I/O queue (one per path and I/O thread), 16 to 1024. Default: 128.
+    /// Lowered to what the controller supports.
+    #[serde(default = "default_queue_size")]
+    pub queue_size: QueueEntries,
+
+    /// What each path may have in flight per I/O thread; what exceeds it waits unbound.
+    #[serde(default)]
+    pub window: WindowConfig,
+
+    /// Whether NVMe/TCP PDU headers carry a CRC32C. Default: `false`.
+    #[serde(default)]
+    pub hdr_digest: bool,
+
+    /// Whether NVMe/TCP PDU data carries a CRC32C. Default: `false`.
+    #[serde(default)]
+    pub data_digest: bool,
+
+    /// Seconds without a sign of life after which a path is lost, 1 to 600. Default: 5.
+    #[serde(default = "default_keep_alive_tmo")]
+    pub keep_alive_tmo: KeepAliveTmo,
+
+    /// Seconds between attempts to bring a lost path back, 1 to 600. Default: 2.
+    #[serde(default = "default_reconnect_delay")]
+    pub reconnect_delay: ReconnectDelay,
+}
+
+impl DiskConfig {
+    /// A disk with every optional setting at its default.
+    #[must_use]
+    pub fn new(socket_path: SocketPath, subsystem: Nqn, paths: Vec<PathAddress>) -> Self {
+        Self {
+            name: DiskName::default(),
+            socket_path,
+            subsystem,
+            namespace: None,
+            paths,
+            policy: default_policy(),
+            read_only: false,
+            queues: default_queues(),
+            queue_size: default_queue_size(),
+            window: WindowConfig::default(),
+            hdr_digest: false,
+            data_digest: false,
+            keep_alive_tmo: default_keep_alive_tmo(),
+            reconnect_delay: default_reconnect_delay(),
+        }
+    }
+}
+
+/// The bounds on what one path has in flight for one disk and I/O thread.
+///
+/// A request larger than `bytes` still goes out when the path is otherwise idle.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
+pub struct WindowConfig {
+    /// Requests, 1 to 1024. Default: 128.
+    pub ios: WindowIos,
+    /// Payload bytes, 65536 (64 KiB) to 1073741824 (1 GiB). Default: 8388608 (8 MiB).
+    pub bytes: WindowBytes,
+}
+
+impl Default for WindowConfig {
+    fn default() -> Self {
+        Self { ios: WindowIos::constant(128), bytes: WindowBytes::constant(8 << 20) }
+    }
+}
+
+fn default_policy() -> PolicyKind {
+    PolicyKind::LatencyRr
+}
+
+fn default_queues() -> QueueCount {
+    QueueCount::constant(64)
+}
+
+fn default_queue_size() -> QueueEntries {
+    QueueEntries::constant(128)
+}
+
+fn default_keep_alive_tmo() -> KeepAliveTmo {
+    KeepAliveTmo::constant(5)
+}
+
+fn default_reconnect_delay() -> ReconnectDelay {
+    ReconnectDelay::constant(2)
+}

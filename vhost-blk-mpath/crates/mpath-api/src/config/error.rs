@@ -1,0 +1,144 @@
+//! What can be wrong with a configuration.
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+
+use super::{DiskName, MAX_DISKS, MAX_PATHS, SocketPath};
+use crate::address::PathAddress;
+
+/// Why a configuration file could not be used. The text begins with the file's name.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    /// The file could not be opened or read.
+    #[error("{}: {source}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// No configuration is this large; it is probably another file.
+    #[error("{}: larger than {max_bytes} bytes, which no configuration is", path.display())]
+    TooLarge {
+        /// The file.
+        path: PathBuf,
+        /// The limit.
+        max_bytes: u64,
+    },
+    /// The contents are no configuration: `FILE:LINE:COL: message` where the place is known.
+    #[error("{}:{source}", path.display())]
+    Invalid {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        source: ConfigError,
+    },
+}
+
+/// Why a text is no configuration.
+///
+/// Shown as `LINE:COL: message`, or as ` message` where no single place is to blame, so that a file
+/// name and a colon go in front.
+#[derive(Debug)]
+pub enum ConfigError {
+    /// Not YAML, an unknown or missing key, or a value that its type refuses.
+    Yaml(serde_yaml::Error),
+    /// Values that do not go together.
+    Conflict(ConflictError),
+}
+
+impl std::error::Error for ConfigError {}
+
+impl From<ConflictError> for ConfigError {
+    fn from(error: ConflictError) -> Self {
+        Self::Conflict(error)
+    }
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Yaml(error) => {
+                let message = error.to_string();
+                // Quoted values may hold line ends and worse; an error stays one line.
+                let message = one_line(&message);
+                let Some(at) = error.location() else {
+                    return write!(f, " {message}");
+                };
+                let suffix = format!(" at line {} column {}", at.line(), at.column());
+                // The message repeats the place at its end, and a scanner's also within.
+                let message = message.replace(&suffix, "");
+                write!(f, "{}:{}: {message}", at.line(), at.column())
+            }
+            Self::Conflict(error) => write!(f, " {error}"),
+        }
+    }
+}
+
+fn one_line(text: &str) -> String {
+    let escape = |c: char| {
+        if c.is_control() { c.escape_default().to_string() } else { c.to_string() }
+    };
+    text.chars().map(escape).collect()
+}
+
+/// Values that are right one by one and wrong together. Positions count from 0, as in the path of
+/// a YAML error.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ConflictError {
+    /// No disk, or too many.
+    #[error("disks: {count} given; give 1 to {MAX_DISKS}")]
+    DiskCount {
+        /// How many.
+        count: usize,
+    },
+    /// No path, or too many.
+    #[error("disks[{disk}].paths: {count} given; give 1 to {MAX_PATHS}")]
+    PathCount {
+        /// Position of the disk.
+        disk: usize,
+        /// How many.
+        count: usize,
+    },
+    /// Two disks have one name.
+    #[error("disks[{second}].name: `{name}` is also the name of disks[{first}]; give each disk its own")]
+    SameName {
+        /// Position of the first of the two.
+        first: usize,
+        /// Position of the second.
+        second: usize,
+        /// The name.
+        name: DiskName,
+    },
+    /// Two disks have one socket.
+    #[error("disks[{second}].socket-path: `{path}` is also the socket of disks[{first}]; give each disk its own")]
+    SameSocket {
+        /// Position of the first of the two.
+        first: usize,
+        /// Position of the second.
+        second: usize,
+        /// The socket.
+        path: SocketPath,
+    },
+    /// A disk has the API's socket.
+    #[error("disks[{disk}].socket-path: `{path}` is also the API's socket; give each its own")]
+    ApiSocket {
+        /// Position of the disk.
+        disk: usize,
+        /// The socket.
+        path: SocketPath,
+    },
+    /// A disk has one path twice.
+    #[error("disks[{disk}].paths[{second}]: `{address}` is also paths[{first}]; remove one")]
+    SamePath {
+        /// Position of the disk.
+        disk: usize,
+        /// Position of the first of the two.
+        first: usize,
+        /// Position of the second.
+        second: usize,
+        /// The address.
+        address: PathAddress,
+    },
+}

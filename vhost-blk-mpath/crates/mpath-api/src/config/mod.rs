@@ -1,0 +1,147 @@
+//! The daemon's configuration file.
+//!
+//! Every value is checked by its own type while the file is read, so that an error carries the
+//! file's line and column; the daemon's command line builds the same types. What concerns several
+//! values at once is checked by [`Config::validate`].
+
+mod disk;
+mod error;
+mod value;
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::hash::Hash;
+use std::io::Read;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+pub use self::disk::{
+    DiskConfig, KeepAliveTmo, NamespaceId, QueueCount, QueueEntries, ReconnectDelay, WindowBytes, WindowConfig,
+    WindowIos,
+};
+pub use self::error::{ConfigError, ConflictError, LoadError};
+pub use self::value::{
+    Bounded, DiskName, DiskNameError, HostId, HostIdError, Nqn, NqnError, RangeError, Seconds, SocketPath,
+    SocketPathError,
+};
+use crate::DEFAULT_API_SOCKET;
+
+/// The largest configuration file read, in bytes.
+const MAX_FILE_BYTES: u64 = 1 << 20;
+
+/// The most disks of one daemon.
+pub const MAX_DISKS: usize = 256;
+/// The most paths of one disk.
+pub const MAX_PATHS: usize = 64;
+
+/// A number of I/O threads, 1 to 64.
+pub type IoThreads = Bounded<1, 64>;
+
+/// The whole configuration. Keys are kebab-case; unknown keys are refused.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct Config {
+    /// The Unix socket of the control API. Default: [`DEFAULT_API_SOCKET`].
+    #[serde(default = "default_api")]
+    pub api: SocketPath,
+
+    /// I/O threads of each disk, 1 to 64, which share out its virtqueues. Default: 1.
+    #[serde(default = "default_io_threads")]
+    pub io_threads: IoThreads,
+
+    /// The NQN this host connects with. Default: `/etc/nvme/hostnqn` where it exists, otherwise one
+    /// made from the host identifier.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hostnqn: Option<Nqn>,
+
+    /// The host identifier, a UUID. Default: `/etc/nvme/hostid` where it exists, otherwise a random
+    /// one for each start.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hostid: Option<HostId>,
+
+    /// The disks, 1 to 256. Required.
+    pub disks: Vec<DiskConfig>,
+}
+
+impl Config {
+    /// A configuration with every optional setting at its default.
+    #[must_use]
+    pub fn new(disks: Vec<DiskConfig>) -> Self {
+        Self { api: default_api(), io_threads: default_io_threads(), hostnqn: None, hostid: None, disks }
+    }
+
+    /// Reads and checks a file.
+    pub fn load(path: &Path) -> Result<Self, LoadError> {
+        let read = || {
+            let mut text = String::new();
+            File::open(path)?.take(MAX_FILE_BYTES + 1).read_to_string(&mut text)?;
+            Ok(text)
+        };
+        let text = read().map_err(|source| LoadError::Read { path: path.into(), source })?;
+        if text.len() as u64 > MAX_FILE_BYTES {
+            return Err(LoadError::TooLarge { path: path.into(), max_bytes: MAX_FILE_BYTES });
+        }
+        Self::parse(&text).map_err(|source| LoadError::Invalid { path: path.into(), source })
+    }
+
+    /// Reads and checks a text.
+    pub fn parse(text: &str) -> Result<Self, ConfigError> {
+        let config: Self = serde_yaml::from_str(text).map_err(ConfigError::Yaml)?;
+        config.validate()?;
+        Ok(config)
+    }
+
+    /// Checks what no single value shows: counts, and names, sockets and paths given twice.
+    pub fn validate(&self) -> Result<(), ConflictError> {
+        if self.disks.is_empty() || self.disks.len() > MAX_DISKS {
+            return Err(ConflictError::DiskCount { count: self.disks.len() });
+        }
+        unique(self.disks.iter().map(|disk| &disk.name)).map_err(|(first, second)| ConflictError::SameName {
+            first,
+            second,
+            name: self.disks[second].name.clone(),
+        })?;
+        for (index, disk) in self.disks.iter().enumerate() {
+            if disk.socket_path == self.api {
+                return Err(ConflictError::ApiSocket { disk: index, path: self.api.clone() });
+            }
+            if disk.paths.is_empty() || disk.paths.len() > MAX_PATHS {
+                return Err(ConflictError::PathCount { disk: index, count: disk.paths.len() });
+            }
+            unique(&disk.paths).map_err(|(first, second)| ConflictError::SamePath {
+                disk: index,
+                first,
+                second,
+                address: disk.paths[second].clone(),
+            })?;
+        }
+        unique(self.disks.iter().map(|disk| &disk.socket_path)).map_err(|(first, second)| ConflictError::SameSocket {
+            first,
+            second,
+            path: self.disks[second].socket_path.clone(),
+        })
+    }
+}
+
+/// The positions of the first two equal items, if any.
+fn unique<T: Eq + Hash>(items: impl IntoIterator<Item = T>) -> Result<(), (usize, usize)> {
+    let mut seen = HashMap::new();
+    for (index, item) in items.into_iter().enumerate() {
+        if let Some(first) = seen.insert(item, index) {
+            return Err((first, index));
+        }
+    }
+    Ok(())
+}
+
+fn default_api() -> SocketPath {
+    DEFAULT_API_SOCKET.parse().expect("our own default is a socket path")
+}
+
+fn default_io_threads() -> IoThreads {
+    IoThreads::constant(1)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,267 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::PolicyKind;
+
+const SAMPLE: &str = include_str!("../../../../dist/sample.yaml");
+
+const MINIMAL: &str = "\
+disks:
+  - socket-path: /run/vhost-blk-mpath/disk0.sock
+    subsystem: nqn.2014-08.org.example:disk0
+    paths: ['tcp://127.0.0.1:4420', 'tcp://127.0.0.1:4421']
+";
+
+fn parse(text: &str) -> Config {
+    Config::parse(text).unwrap_or_else(|e| panic!("{e}\n{text}"))
+}
+
+fn refuse(text: &str) -> String {
+    Config::parse(text).expect_err(text).to_string()
+}
+
+/// The minimal configuration with more lines in its disk.
+fn with_disk_lines(lines: &str) -> String {
+    format!("{MINIMAL}{lines}")
+}
+
+#[test]
+fn the_sample_shows_the_defaults() {
+    assert_eq!(parse(SAMPLE), parse(MINIMAL));
+}
+
+#[test]
+fn the_sample_shows_every_setting() {
+    fn keys(value: &serde_yaml::Value, found: &mut Vec<String>) {
+        match value {
+            serde_yaml::Value::Mapping(map) => {
+                for (key, value) in map {
+                    found.push(key.as_str().unwrap().into());
+                    keys(value, found);
+                }
+            }
+            serde_yaml::Value::Sequence(items) => items.iter().for_each(|item| keys(item, found)),
+            _ => {}
+        }
+    }
+    let mut config = parse(SAMPLE);
+    config.hostnqn = Some("nqn".parse().unwrap());
+    config.hostid = Some("6f2a1d0e-3c55-4f8e-9a41-0d8f5b6c7e21".parse().unwrap());
+    config.disks[0].namespace = NamespaceId::new(1);
+    let mut found = Vec::new();
+    keys(&serde_yaml::to_value(&config).unwrap(), &mut found);
+    assert_eq!(found.len(), 21, "{found:?}");
+    for key in found {
+        let shown = |line: &str| line.trim_start_matches([' ', '#', '-']).starts_with(&format!("{key}:"));
+        assert!(SAMPLE.lines().any(shown), "the sample does not show {key}");
+    }
+}
+
+#[test]
+fn the_samples_commented_settings_work() {
+    let uncommented: String = SAMPLE
+        .lines()
+        .map(|line| {
+            let setting =
+                line.trim_start().strip_prefix('#').filter(|rest| rest.starts_with(|c: char| c.is_alphabetic()));
+            setting.map_or(format!("{line}\n"), |_| format!("{}\n", line.replacen('#', "", 1)))
+        })
+        .collect();
+    let config = parse(&uncommented);
+    assert!(config.hostnqn.is_some() && config.hostid.is_some());
+    assert_eq!(config.disks[0].namespace, NamespaceId::new(1));
+}
+
+#[test]
+fn the_documented_defaults() {
+    let config = parse(MINIMAL);
+    assert_eq!(config.api.to_string(), DEFAULT_API_SOCKET);
+    assert_eq!(config.io_threads.get(), 1);
+    assert_eq!((config.hostnqn, config.hostid), (None, None));
+    let disk = &config.disks[0];
+    assert_eq!(disk.name.as_str(), "disk0");
+    assert_eq!(disk.policy, PolicyKind::LatencyRr);
+    assert_eq!((disk.namespace, disk.read_only, disk.hdr_digest, disk.data_digest), (None, false, false, false));
+    assert_eq!((disk.queues.get(), disk.queue_size.get()), (64, 128));
+    assert_eq!((disk.window.ios.get(), disk.window.bytes.get()), (128, 8 << 20));
+    assert_eq!(disk.keep_alive_tmo.duration().as_secs(), 5);
+    assert_eq!(disk.reconnect_delay.duration().as_secs(), 2);
+    let built = DiskConfig::new(disk.socket_path.clone(), disk.subsystem.clone(), disk.paths.clone());
+    assert_eq!(parse(MINIMAL), Config::new(vec![built]));
+}
+
+#[test]
+fn half_a_window_keeps_the_other_half() {
+    let window = parse(&with_disk_lines("    window: {ios: 7}\n")).disks[0].window;
+    assert_eq!((window.ios.get(), window.bytes.get()), (7, 8 << 20));
+}
+
+#[test]
+fn errors_name_place_value_and_remedy() {
+    for (line, message) in [
+        ("queues: 0", "5:13: disks[0].queues: invalid value: integer `0`, expected an integer from 1 to 256"),
+        ("queues: many", "5:13: disks[0].queues: invalid type: string \"many\", expected an integer from 1 to 256"),
+        (
+            "queue-size: 1025",
+            "5:17: disks[0].queue-size: invalid value: integer `1025`, expected an integer from 16 to 1024",
+        ),
+        (
+            "window: {bytes: 1}",
+            "5:21: disks[0].window.bytes: invalid value: integer `1`, expected an integer from 65536 to 1073741824",
+        ),
+        (
+            "keep-alive-tmo: 601",
+            "5:21: disks[0].keep-alive-tmo: invalid value: integer `601`, expected an integer from 1 to 600",
+        ),
+        (
+            "namespace: 0",
+            "5:16: disks[0].namespace: invalid value: integer `0`, expected an integer from 1 to 4294967294",
+        ),
+        (
+            "name: a b",
+            "5:11: disks[0].name: `a b` is no disk name; use 1 to 64 letters, digits, `.`, `_` and `-`, no `-` in front",
+        ),
+        ("read-only: 7", "5:16: disks[0].read-only: invalid type: integer `7`, expected a boolean"),
+        (
+            "colour: red",
+            "5:5: disks[0]: unknown field `colour`, expected one of `name`, `socket-path`, `subsystem`, `namespace`, `paths`, `policy`, `read-only`, `queues`, `queue-size`, `window`, `hdr-digest`, `data-digest`, `keep-alive-tmo`, `reconnect-delay`",
+        ),
+    ] {
+        assert_eq!(refuse(&with_disk_lines(&format!("    {line}\n"))), message);
+    }
+    let policy = refuse(&with_disk_lines("    policy: fastest\n"));
+    assert!(policy.starts_with("5:13: disks[0].policy: unknown policy"), "{policy}");
+    assert!(policy.contains("fastest") && policy.contains("latency-rr"), "{policy}");
+    let path = refuse(&MINIMAL.replace("tcp://127.0.0.1:4421", "mptcp://127.0.0.1:4421"));
+    assert_eq!(path, "4:37: disks[0].paths[1]: `mptcp://127.0.0.1:4421`: MPTCP is not supported yet; write tcp://");
+    let missing = refuse(&MINIMAL.replace("    subsystem: nqn.2014-08.org.example:disk0\n", ""));
+    assert_eq!(missing, "2:5: disks[0]: missing field `subsystem`");
+}
+
+#[test]
+fn malformed_yaml_has_a_place() {
+    for (text, start) in [
+        ("disks: [", "2:1: "),
+        ("disks:\n  - name: 'x\n", "3:1: "),
+        ("disks:\n\t- x\n", "2:1: "),
+        ("", "1:1: missing field `disks`"),
+        ("disks: 3\n", "1:8: disks: invalid type: integer `3`, expected a sequence"),
+        ("- 1\n", "1:1: invalid type: sequence, expected struct Config"),
+    ] {
+        let error = refuse(text);
+        assert!(error.starts_with(start), "{text:?}: {error}");
+        let place = start.trim_end_matches(": ").replacen(':', " column ", 1);
+        assert!(!error.contains('\n') && !error.contains(&format!(" at line {place}")), "{error}");
+    }
+    let error = refuse(&MINIMAL.replace("nqn.2014", "\"a\\n\\e[2J\" #"));
+    assert!(!error.contains(char::is_control) && error.contains("a\\n\\u{1b}[2J"), "{error}");
+}
+
+#[test]
+fn what_does_not_go_together() {
+    let second = MINIMAL.trim_start_matches("disks:\n");
+    let two = |change: fn(String) -> String| format!("{MINIMAL}{}", change(second.into()));
+    for (text, message) in [
+        ("disks: []\n".into(), " disks: 0 given; give 1 to 256"),
+        (
+            two(|disk| disk.replace("disk0.sock", "disk1.sock")),
+            " disks[1].name: `disk0` is also the name of disks[0]; give each disk its own",
+        ),
+        (
+            two(|disk| disk + "    name: disk1\n"),
+            " disks[1].socket-path: `/run/vhost-blk-mpath/disk0.sock` is also the socket of disks[0]; give each disk its own",
+        ),
+        (
+            MINIMAL.replace("disk0.sock", "api.sock"),
+            " disks[0].socket-path: `/run/vhost-blk-mpath/api.sock` is also the API's socket; give each its own",
+        ),
+        (
+            MINIMAL.replace("tcp://127.0.0.1:4421", "tcp://127.0.0.1"),
+            " disks[0].paths[1]: `tcp://127.0.0.1:4420` is also paths[0]; remove one",
+        ),
+        (
+            MINIMAL.replace("['tcp://127.0.0.1:4420', 'tcp://127.0.0.1:4421']", "[]"),
+            " disks[0].paths: 0 given; give 1 to 64",
+        ),
+    ] {
+        assert_eq!(refuse(&text), message);
+    }
+    let disks = two(|disk| disk.replace("disk0.sock", "disk1.sock") + "    name: disk1\n");
+    assert_eq!(parse(&disks).disks.len(), 2);
+}
+
+#[test]
+fn a_files_errors_begin_with_its_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("c.yaml");
+    let name = path.display();
+    let error = || Config::load(&path).unwrap_err().to_string();
+
+    assert_eq!(error(), format!("{name}: No such file or directory (os error 2)"));
+    std::fs::write(&path, "disks: 3\n").unwrap();
+    assert!(error().starts_with(&format!("{name}:1:8: disks: ")), "{}", error());
+    std::fs::write(&path, "disks: []\n").unwrap();
+    assert_eq!(error(), format!("{name}: disks: 0 given; give 1 to 256"));
+    std::fs::write(&path, [0xff, 0xfe]).unwrap();
+    assert_eq!(error(), format!("{name}: stream did not contain valid UTF-8"));
+    std::fs::write(&path, vec![b'#'; (1 << 20) + 1]).unwrap();
+    assert_eq!(error(), format!("{name}: larger than 1048576 bytes, which no configuration is"));
+    std::fs::write(&path, SAMPLE).unwrap();
+    assert_eq!(Config::load(&path).unwrap(), parse(SAMPLE));
+}
+
+fn bounded<const MIN: u32, const MAX: u32>() -> impl Strategy<Value = Bounded<MIN, MAX>> {
+    (MIN..=MAX).prop_map(|value| Bounded::new(value).unwrap())
+}
+
+fn paths() -> impl Strategy<Value = Vec<crate::PathAddress>> {
+    proptest::collection::hash_set("tcp://[a-z]{1,8}(:[1-9][0-9]{0,3})?", 1..5)
+        .prop_map(|texts| texts.iter().map(|text| text.parse().unwrap()).collect::<std::collections::BTreeSet<_>>())
+        .prop_map(|paths| paths.into_iter().collect())
+}
+
+fn disk(index: usize) -> impl Strategy<Value = DiskConfig> {
+    let identity = ("nqn\\.[a-z:.0-9]{1,40}", proptest::option::of(bounded()), paths());
+    let numbers = (bounded(), bounded(), bounded(), bounded(), 1_u32..=600, 1_u32..=600);
+    let rest = (proptest::sample::select(PolicyKind::ALL.to_vec()), any::<[bool; 3]>());
+    (identity, numbers, rest).prop_map(move |((nqn, namespace, paths), numbers, (policy, flags))| DiskConfig {
+        name: format!("disk{index}").parse().unwrap(),
+        socket_path: format!("/run/{index}.sock").parse().unwrap(),
+        subsystem: nqn.parse().unwrap(),
+        namespace,
+        paths,
+        policy,
+        read_only: flags[0],
+        queues: numbers.0,
+        queue_size: numbers.1,
+        window: WindowConfig { ios: numbers.2, bytes: numbers.3 },
+        hdr_digest: flags[1],
+        data_digest: flags[2],
+        keep_alive_tmo: numbers.4.to_string().parse().unwrap(),
+        reconnect_delay: numbers.5.to_string().parse().unwrap(),
+    })
+}
+
+proptest! {
+    #[test]
+    fn any_configuration_survives_the_file(
+        disks in (disk(0), disk(1), disk(2)),
+        count in 1_usize..=3,
+        io_threads in bounded(),
+        hostid in proptest::option::of(1_u128..),
+    ) {
+        let mut config = Config::new([disks.0, disks.1, disks.2].into_iter().take(count).collect());
+        config.io_threads = io_threads;
+        config.hostid = hostid.map(|id| uuid::Uuid::from_u128(id).to_string().parse().unwrap());
+        config.hostnqn = hostid.map(|id| format!("nqn.{id}").parse().unwrap());
+        prop_assert_eq!(parse(&serde_yaml::to_string(&config).unwrap()), config);
+    }
+
+    #[test]
+    fn no_text_panics(at in 0..SAMPLE.len(), noise in "\\PC{0,8}|[ \\n\\t:\\-\\[{&*!|]{1,8}") {
+        // Splicing noise into a valid file gets further than noise alone.
+        let at = (0..=at).rev().find(|&at| SAMPLE.is_char_boundary(at)).unwrap();
+        let (head, tail) = SAMPLE.split_at(at);
+        let _ = Config::parse(&format!("{head}{noise}{tail}")).map_err(|error| error.to_string());
+    }
+}

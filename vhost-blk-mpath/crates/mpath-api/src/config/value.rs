@@ -1,0 +1,363 @@
+//! The types of single settings. A value out of range cannot be built, from YAML or from a flag.
+
+use std::fmt;
+use std::path::Path;
+use std::str::FromStr;
+use std::time::Duration;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use uuid::Uuid;
+
+use crate::text::text_serde;
+
+/// An integer from `MIN` to `MAX`, both included.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Bounded<const MIN: u32, const MAX: u32>(u32);
+
+impl<const MIN: u32, const MAX: u32> Bounded<MIN, MAX> {
+    /// The value, or `None` out of range.
+    #[must_use]
+    pub const fn new(value: u32) -> Option<Self> {
+        if value >= MIN && value <= MAX { Some(Self(value)) } else { None }
+    }
+
+    /// A default of our own: out of range fails the build.
+    pub(super) const fn constant(value: u32) -> Self {
+        match Self::new(value) {
+            Some(bounded) => bounded,
+            None => panic!("a default is outside its own range"),
+        }
+    }
+
+    /// The value.
+    #[must_use]
+    pub const fn get(self) -> u32 {
+        self.0
+    }
+}
+
+impl<const MIN: u32, const MAX: u32> fmt::Display for Bounded<MIN, MAX> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// A number outside its range, or no number at all.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{text}` is not {}", Range { min: *.min, max: *.max })]
+pub struct RangeError {
+    /// What was given.
+    pub text: String,
+    /// The smallest value accepted.
+    pub min: u32,
+    /// The largest value accepted.
+    pub max: u32,
+}
+
+struct Range {
+    min: u32,
+    max: u32,
+}
+
+impl fmt::Display for Range {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "an integer from {} to {}", self.min, self.max)
+    }
+}
+
+impl<const MIN: u32, const MAX: u32> FromStr for Bounded<MIN, MAX> {
+    type Err = RangeError;
+
+    fn from_str(text: &str) -> Result<Self, RangeError> {
+        text.parse().ok().and_then(Self::new).ok_or_else(|| RangeError { text: text.into(), min: MIN, max: MAX })
+    }
+}
+
+impl<const MIN: u32, const MAX: u32> Serialize for Bounded<MIN, MAX> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_u32(self.0)
+    }
+}
+
+impl<'de, const MIN: u32, const MAX: u32> Deserialize<'de> for Bounded<MIN, MAX> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visitor<const MIN: u32, const MAX: u32>;
+        impl<const MIN: u32, const MAX: u32> de::Visitor<'_> for Visitor<MIN, MAX> {
+            type Value = Bounded<MIN, MAX>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "{}", Range { min: MIN, max: MAX })
+            }
+            fn visit_u64<E: de::Error>(self, value: u64) -> Result<Self::Value, E> {
+                let bounded = u32::try_from(value).ok().and_then(Bounded::new);
+                bounded.ok_or_else(|| E::invalid_value(de::Unexpected::Unsigned(value), &self))
+            }
+        }
+        deserializer.deserialize_u32(Visitor)
+    }
+}
+
+/// Whole seconds from `MIN` to `MAX`, as nvme-cli takes them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Seconds<const MIN: u32, const MAX: u32>(Bounded<MIN, MAX>);
+
+impl<const MIN: u32, const MAX: u32> Seconds<MIN, MAX> {
+    pub(super) const fn constant(value: u32) -> Self {
+        Self(Bounded::constant(value))
+    }
+
+    /// The time.
+    #[must_use]
+    pub const fn duration(self) -> Duration {
+        Duration::from_secs(self.0.get() as u64)
+    }
+}
+
+impl<const MIN: u32, const MAX: u32> fmt::Display for Seconds<MIN, MAX> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl<const MIN: u32, const MAX: u32> FromStr for Seconds<MIN, MAX> {
+    type Err = RangeError;
+
+    fn from_str(text: &str) -> Result<Self, RangeError> {
+        text.parse().map(Self)
+    }
+}
+
+/// The path of a Unix socket: 1 to 107 bytes, what `sockaddr_un` holds besides its final NUL.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SocketPath(String);
+
+impl SocketPath {
+    /// The path.
+    #[must_use]
+    pub fn as_path(&self) -> &Path {
+        Path::new(&self.0)
+    }
+}
+
+impl fmt::Display for SocketPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// A text that is no [`SocketPath`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{text}` is no socket path; use 1 to 107 bytes, such as /run/vhost-blk-mpath/disk0.sock")]
+pub struct SocketPathError {
+    /// What was given.
+    pub text: String,
+}
+
+impl FromStr for SocketPath {
+    type Err = SocketPathError;
+
+    fn from_str(text: &str) -> Result<Self, SocketPathError> {
+        if (1..=107).contains(&text.len()) && !text.contains('\0') && !text.ends_with('/') {
+            Ok(Self(text.into()))
+        } else {
+            Err(SocketPathError { text: text.into() })
+        }
+    }
+}
+
+text_serde!(SocketPath, "the path of a Unix socket");
+
+/// The name of a disk: 1 to 64 bytes of letters, digits, `.`, `_` and `-`, not starting with `-`.
+///
+/// The charset keeps it a plain word on command lines, in URLs and in metrics.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct DiskName(String);
+
+impl DiskName {
+    /// The name.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Default for DiskName {
+    /// `disk0`.
+    fn default() -> Self {
+        Self("disk0".into())
+    }
+}
+
+impl fmt::Display for DiskName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// A text that is no [`DiskName`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{text}` is no disk name; use 1 to 64 letters, digits, `.`, `_` and `-`, no `-` in front")]
+pub struct DiskNameError {
+    /// What was given.
+    pub text: String,
+}
+
+impl FromStr for DiskName {
+    type Err = DiskNameError;
+
+    fn from_str(text: &str) -> Result<Self, DiskNameError> {
+        let word = |b: u8| b.is_ascii_alphanumeric() || b"._-".contains(&b);
+        if (1..=64).contains(&text.len()) && !text.starts_with('-') && text.bytes().all(word) {
+            Ok(Self(text.into()))
+        } else {
+            Err(DiskNameError { text: text.into() })
+        }
+    }
+}
+
+text_serde!(DiskName, "a disk name");
+
+/// An NVMe qualified name, 1 to 223 bytes (NVMe Base specification, "NVMe Qualified Names").
+///
+/// Only what would break the protocol or a log line is refused: Linux nvmet and others take names
+/// that do not start with `nqn.`, and so must we.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Nqn(String);
+
+impl Nqn {
+    /// The name.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Nqn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// A text that is no [`Nqn`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{text}` is no NVMe qualified name; use 1 to 223 bytes without spaces, such as nqn.2014-08.org.example:disk")]
+pub struct NqnError {
+    /// What was given.
+    pub text: String,
+}
+
+impl FromStr for Nqn {
+    type Err = NqnError;
+
+    fn from_str(text: &str) -> Result<Self, NqnError> {
+        let bad = |c: char| c.is_whitespace() || c.is_control();
+        if (1..=223).contains(&text.len()) && !text.contains(bad) {
+            Ok(Self(text.into()))
+        } else {
+            Err(NqnError { text: text.into() })
+        }
+    }
+}
+
+text_serde!(Nqn, "an NVMe qualified name");
+
+/// A host identifier: a UUID that is not all zero (NVMe Base specification, "Host Identifier").
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct HostId(Uuid);
+
+impl HostId {
+    /// The 16 bytes as they go into the Connect command's data.
+    #[must_use]
+    pub fn bytes(self) -> [u8; 16] {
+        self.0.into_bytes()
+    }
+}
+
+impl fmt::Display for HostId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// A text that is no [`HostId`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{text}` is no host identifier; give a UUID that is not all zero, as /etc/nvme/hostid holds")]
+pub struct HostIdError {
+    /// What was given.
+    pub text: String,
+}
+
+impl FromStr for HostId {
+    type Err = HostIdError;
+
+    fn from_str(text: &str) -> Result<Self, HostIdError> {
+        match Uuid::try_parse(text) {
+            Ok(id) if !id.is_nil() => Ok(Self(id)),
+            _ => Err(HostIdError { text: text.into() }),
+        }
+    }
+}
+
+text_serde!(HostId, "a UUID");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bounded_takes_its_ends_and_nothing_beyond() {
+        type Small = Bounded<2, 4>;
+        for text in ["2", "4"] {
+            assert_eq!(text.parse::<Small>().unwrap().to_string(), text);
+        }
+        for text in ["1", "5", "", "-1", "x", "3.0", "99999999999999999999"] {
+            let error = text.parse::<Small>().unwrap_err().to_string();
+            assert_eq!(error, format!("`{text}` is not an integer from 2 to 4"));
+        }
+        assert_eq!(
+            serde_yaml::from_str::<Small>("5").unwrap_err().to_string(),
+            "invalid value: integer `5`, expected an integer from 2 to 4"
+        );
+    }
+
+    #[test]
+    fn disk_names() {
+        for good in ["disk0", "a", "0", ".x_y-z", &"n".repeat(64)] {
+            assert_eq!(good.parse::<DiskName>().unwrap().as_str(), good);
+        }
+        for bad in ["", "-a", "a b", "a/b", "\u{e4}", &"n".repeat(65)] {
+            assert_eq!(bad.parse::<DiskName>(), Err(DiskNameError { text: bad.into() }));
+        }
+    }
+
+    #[test]
+    fn socket_paths() {
+        for good in ["/run/a.sock", "a", &"n".repeat(107)] {
+            assert_eq!(good.parse::<SocketPath>().unwrap().to_string(), good);
+        }
+        for bad in ["", "/run/", "a\0b", &"n".repeat(108)] {
+            assert_eq!(bad.parse::<SocketPath>(), Err(SocketPathError { text: bad.into() }));
+        }
+    }
+
+    #[test]
+    fn nqns() {
+        for good in ["nqn.2014-08.org.nvmexpress.discovery", "testnqn", &"n".repeat(223)] {
+            assert_eq!(good.parse::<Nqn>().unwrap().as_str(), good);
+        }
+        for bad in ["", "a b", "a\n", "a\0", &"n".repeat(224)] {
+            assert_eq!(bad.parse::<Nqn>(), Err(NqnError { text: bad.into() }));
+        }
+    }
+
+    #[test]
+    fn host_ids() {
+        let text = "6f2a1d0e-3c55-4f8e-9a41-0d8f5b6c7e21";
+        let id: HostId = text.parse().unwrap();
+        assert_eq!(id.to_string(), text);
+        assert_eq!(id.bytes()[..4], [0x6f, 0x2a, 0x1d, 0x0e]);
+        for bad in ["", "x", "00000000-0000-0000-0000-000000000000"] {
+            assert!(bad.parse::<HostId>().is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,23 @@
+//! The outward faces of vhost-blk-mpath: its configuration file ([`config`]), the types of its
+//! control API ([`types`]), the server side of that API ([`server`]) and the client ([`client`]); and the sockets
+//! a daemon listens on ([`socket`]).
+//!
+//! The API is HTTP/1.1 with JSON bodies on a Unix socket.
+
+#![forbid(unsafe_code)]
+
+pub mod address;
+pub mod client;
+pub mod config;
+mod policy_name;
+pub mod server;
+pub mod socket;
+mod text;
+pub mod types;
+
+pub use address::PathAddress;
+pub use config::Config;
+pub use mpath_core::PolicyKind;
+
+/// Where the daemon listens for API requests, and where clients look for it, unless told otherwise.
+pub const DEFAULT_API_SOCKET: &str = "/run/vhost-blk-mpath/api.sock";

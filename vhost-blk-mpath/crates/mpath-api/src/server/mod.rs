@@ -1,0 +1,138 @@
+//! The server side of the API: `GET /v1/status` and so on, over a Unix socket.
+//!
+//! The daemon implements [`Control`]; everything a client can get wrong is dealt with here. One
+//! connection carries one request, so that the time a connection may take bounds what a slow or
+//! silent client can hold, and ending the daemon never waits for one.
+
+mod connections;
+mod error;
+mod routes;
+
+use std::future::Future;
+use std::io;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use mpath_core::PolicyKind;
+
+use self::connections::Connections;
+pub use self::error::ControlError;
+use crate::config::SocketPath;
+use crate::socket::{BindError, ListeningSocket, Role};
+
+use crate::types::{Injection, Path, Status};
+
+/// One path, by name of disk and position.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct PathRef {
+    /// The disk's name.
+    pub disk: String,
+    /// Position among the disk's paths, from 0.
+    pub index: u16,
+}
+
+/// What the daemon does for the API.
+///
+/// The futures may wait for the I/O threads, but for no network: after five seconds the client is
+/// told that the daemon does not answer and the future is dropped, which must do no harm.
+pub trait Control: Send + Sync + 'static {
+    /// The daemon and every disk.
+    fn status(&self) -> impl Future<Output = Result<Status, ControlError>> + Send;
+
+    /// Every path of every disk, by disk and index. [`Path::io_share`] is filled in by the server.
+    fn paths(&self) -> impl Future<Output = Result<Vec<Path>, ControlError>> + Send;
+
+    /// Switches these disks (never none, each of them in [`Control::status`]) to a policy; done
+    /// when every I/O thread uses it.
+    fn set_policy(&self, disks: &[String], policy: PolicyKind)
+    -> impl Future<Output = Result<(), ControlError>> + Send;
+
+    /// Sets or clears the impairment of these paths (never none, each of them in
+    /// [`Control::paths`]); done when every I/O thread has it.
+    fn set_injection(
+        &self,
+        paths: &[PathRef],
+        injection: Option<Injection>,
+    ) -> impl Future<Output = Result<(), ControlError>> + Send;
+}
+
+/// What clients may take up.
+#[derive(Debug, Clone, Copy)]
+struct Limits {
+    /// Connections at a time. One more displaces the oldest that has not sent its request yet.
+    connections: usize,
+    /// Bytes of a request's body.
+    body_bytes: usize,
+    /// For the request line and headers to arrive.
+    header: Duration,
+    /// For the body to arrive.
+    body: Duration,
+    /// For the daemon to answer.
+    control: Duration,
+    /// For all of that and the client to take the answer.
+    connection: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections: 64,
+            body_bytes: 64 << 10,
+            header: Duration::from_secs(5),
+            body: Duration::from_secs(5),
+            control: Duration::from_secs(5),
+            connection: Duration::from_secs(20),
+        }
+    }
+}
+
+/// After a failure to accept (out of descriptors, say) the next attempt waits this long.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// Requests under way when the server ends may take this much longer.
+const END_GRACE: Duration = Duration::from_secs(1);
+
+/// A bound API socket. The file goes when this does.
+#[derive(Debug)]
+pub struct Server {
+    socket: ListeningSocket,
+    limits: Limits,
+}
+
+impl Server {
+    /// Creates the socket, for its owner only (mode 0600) from the first moment, and listens.
+    ///
+    /// A socket file that nobody listens on is replaced. The directory is created if only it is
+    /// missing.
+    pub fn bind(path: &SocketPath) -> Result<Self, BindError> {
+        Ok(Self { socket: ListeningSocket::bind(path, Role::Api)?, limits: Limits::default() })
+    }
+
+    /// Serves until `shutdown` completes, then ends within about a second.
+    ///
+    /// Needs a tokio runtime with I/O and time. Fails only before the first request.
+    pub async fn serve<C: Control>(self, control: Arc<C>, shutdown: impl Future<Output = ()>) -> io::Result<()> {
+        let listener = tokio::net::UnixListener::from_std(self.socket.listener()?)?;
+        let mut connections = Connections::new(routes::router(control, self.limits), self.limits);
+        let mut shutdown = pin!(shutdown);
+        loop {
+            tokio::select! {
+                () = &mut shutdown => break,
+                accepted = listener.accept(), if connections.has_room() => match accepted {
+                    Ok((stream, _)) => connections.start(stream),
+                    Err(error) => {
+                        tracing::warn!(%error, "the API socket does not accept");
+                        tokio::time::sleep(ACCEPT_PAUSE).await;
+                    }
+                },
+                () = connections.reap(), if !connections.is_empty() => {}
+            }
+        }
+        drop((listener, self.socket));
+        connections.finish(END_GRACE).await;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

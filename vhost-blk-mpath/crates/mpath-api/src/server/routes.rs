@@ -1,0 +1,245 @@
+//! The routes, and what is checked before the daemon is asked.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use axum::body::{Body, Bytes, to_bytes};
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{FromRequest, Query, Request, State};
+use axum::http::{Method, Uri, header};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use axum::{Extension, Json, Router};
+use mpath_core::PolicyKind;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use tokio::time::timeout;
+
+use super::connections::Busy;
+use super::error::{ApiError, ControlError};
+use super::{Control, Limits, PathRef};
+
+use crate::types::{DiskPolicy, ErrorCode, InjectedPath, Path, PathSelector, Policy, SetInjection, SetPolicy, Status};
+
+type Answer<T> = Result<Json<T>, ApiError>;
+
+pub(super) fn router<C: Control>(control: Arc<C>, limits: Limits) -> Router {
+    Router::new()
+        .route("/v1/status", get(status::<C>))
+        .route("/v1/paths", get(paths::<C>))
+        .route("/v1/policies", get(policies::<C>))
+        .route("/v1/policy", get(policy::<C>).put(set_policy::<C>))
+        .route("/v1/injections", get(injections::<C>).put(set_injection::<C>).delete(clear_injections::<C>))
+        .fallback(unknown_route)
+        .method_not_allowed_fallback(method_not_allowed)
+        .layer(from_fn_with_state(limits, bound_request))
+        .with_state(control)
+}
+
+/// Takes the whole body first, within its limits, and then bounds the time for the answer.
+async fn bound_request(
+    State(limits): State<Limits>,
+    Extension(busy): Extension<Busy>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let (parts, body) = request.into_parts();
+    let too_large = || {
+        let message = format!("a request's body is at most {} bytes", limits.body_bytes);
+        ApiError::new(ErrorCode::BodyTooLarge, message).into_response()
+    };
+    let announced = parts.headers.get(header::CONTENT_LENGTH).and_then(|v| v.to_str().ok());
+    if announced.and_then(|v| v.parse::<usize>().ok()).is_some_and(|n| n > limits.body_bytes) {
+        return too_large();
+    }
+    let body = match timeout(limits.body, to_bytes(body, limits.body_bytes)).await {
+        Ok(Ok(body)) => body,
+        // Too long, or the client broke off and there is nobody to answer.
+        Ok(Err(_)) => return too_large(),
+        Err(_) => {
+            let message = "the request's body did not arrive in time";
+            return ApiError::new(ErrorCode::RequestTimeout, message).into_response();
+        }
+    };
+    busy.set();
+    let request = Request::from_parts(parts, Body::from(body));
+    match timeout(limits.control, next.run(request)).await {
+        Ok(response) => response,
+        Err(_) => ApiError::from(ControlError::Unresponsive).into_response(),
+    }
+}
+
+async fn unknown_route(uri: Uri) -> ApiError {
+    ApiError::new(ErrorCode::UnknownRoute, format!("there is no {}", uri.path()))
+}
+
+async fn method_not_allowed(method: Method, uri: Uri) -> ApiError {
+    let message = format!("{} does not take {method}", uri.path());
+    ApiError::new(ErrorCode::MethodNotAllowed, message)
+}
+
+/// A JSON body, whatever content type it claims: `curl -d` claims another.
+struct JsonBody<T>(T);
+
+impl<S: Sync, T: DeserializeOwned> FromRequest<S> for JsonBody<T> {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, _: &S) -> Result<Self, ApiError> {
+        let body = Bytes::from_request(request, &())
+            .await
+            .map_err(|rejection| ApiError::new(ErrorCode::BadRequest, rejection.body_text()))?;
+        let parsed = serde_json::from_slice(&body)
+            .map_err(|error| ApiError::new(ErrorCode::BadRequest, format!("body: {error}")))?;
+        Ok(Self(parsed))
+    }
+}
+
+/// `?disk=NAME`
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct DiskQuery {
+    disk: Option<String>,
+}
+
+/// `?path=SELECTOR&disk=NAME`
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ClearQuery {
+    path: Option<PathSelector>,
+    disk: Option<String>,
+}
+
+fn query<T>(query: Result<Query<T>, QueryRejection>) -> Result<T, ApiError> {
+    let Query(query) = query.map_err(|rejection| ApiError::new(ErrorCode::BadRequest, rejection.body_text()))?;
+    Ok(query)
+}
+
+async fn status<C: Control>(State(control): State<Arc<C>>) -> Answer<Status> {
+    Ok(Json(control.status().await?))
+}
+
+async fn paths<C: Control>(
+    State(control): State<Arc<C>>,
+    disk: Result<Query<DiskQuery>, QueryRejection>,
+) -> Answer<Vec<Path>> {
+    Ok(Json(paths_of(&*control, query(disk)?.disk).await?))
+}
+
+/// The paths of a disk or of all, with their shares.
+async fn paths_of<C: Control>(control: &C, disk: Option<String>) -> Result<Vec<Path>, ApiError> {
+    let mut paths = control.paths().await?;
+    if let Some(disk) = disk {
+        paths.retain(|path| path.disk == disk);
+        if paths.is_empty() {
+            return Err(ControlError::UnknownDisk { disk }.into());
+        }
+    }
+    let mut totals: HashMap<String, u64> = HashMap::new();
+    for path in &paths {
+        *totals.entry(path.disk.clone()).or_default() += path.ios();
+    }
+    for path in &mut paths {
+        path.io_share = share(path.ios(), totals.get(&path.disk).copied().unwrap_or(0));
+    }
+    Ok(paths)
+}
+
+// A share is for people; beyond 2^52 I/Os it may be off in its sixteenth digit.
+#[allow(clippy::cast_precision_loss)]
+fn share(part: u64, total: u64) -> f64 {
+    if total == 0 { 0.0 } else { part as f64 / total as f64 }
+}
+
+async fn policies<C: Control>(State(control): State<Arc<C>>) -> Answer<Vec<Policy>> {
+    let disks = control.status().await?.disks;
+    let describe = |kind: PolicyKind| Policy {
+        name: kind,
+        description: kind.description().into(),
+        active_on: disks.iter().filter(|d| d.policy == kind).map(|d| d.name.clone()).collect(),
+    };
+    Ok(Json(PolicyKind::ALL.into_iter().map(describe).collect()))
+}
+
+async fn policy<C: Control>(
+    State(control): State<Arc<C>>,
+    disk: Result<Query<DiskQuery>, QueryRejection>,
+) -> Answer<Vec<DiskPolicy>> {
+    Ok(Json(policies_of(&*control, query(disk)?.disk).await?))
+}
+
+/// The policy of a disk or of all.
+async fn policies_of<C: Control>(control: &C, disk: Option<String>) -> Result<Vec<DiskPolicy>, ApiError> {
+    let disks = control.status().await?.disks.into_iter();
+    let mut policies: Vec<_> = disks.map(|disk| DiskPolicy { disk: disk.name, policy: disk.policy }).collect();
+    if let Some(disk) = disk {
+        policies.retain(|policy| policy.disk == disk);
+        if policies.is_empty() {
+            return Err(ControlError::UnknownDisk { disk }.into());
+        }
+    }
+    Ok(policies)
+}
+
+async fn set_policy<C: Control>(
+    State(control): State<Arc<C>>,
+    JsonBody(wanted): JsonBody<SetPolicy>,
+) -> Answer<Vec<DiskPolicy>> {
+    let mut policies = policies_of(&*control, wanted.disk).await?;
+    let disks: Vec<_> = policies.iter().map(|policy| policy.disk.clone()).collect();
+    control.set_policy(&disks, wanted.policy).await?;
+    for policy in &mut policies {
+        policy.policy = wanted.policy;
+    }
+    Ok(Json(policies))
+}
+
+async fn injections<C: Control>(
+    State(control): State<Arc<C>>,
+    disk: Result<Query<DiskQuery>, QueryRejection>,
+) -> Answer<Vec<InjectedPath>> {
+    let paths = paths_of(&*control, query(disk)?.disk).await?;
+    Ok(Json(paths.into_iter().filter_map(injected).collect()))
+}
+
+fn injected(path: Path) -> Option<InjectedPath> {
+    let injection = path.injection?;
+    Some(InjectedPath { disk: path.disk, index: path.index, address: path.address, injection })
+}
+
+/// The paths meant, at least one.
+async fn select<C: Control>(control: &C, selector: &PathSelector, disk: Option<String>) -> Result<Vec<Path>, ApiError> {
+    let mut paths = paths_of(control, disk).await?;
+    paths.retain(|path| selector.matches(path));
+    if paths.is_empty() {
+        return Err(ApiError::new(ErrorCode::UnknownPath, format!("no path is `{selector}`")));
+    }
+    Ok(paths)
+}
+
+fn refs(paths: &[Path]) -> Vec<PathRef> {
+    paths.iter().map(|path| PathRef { disk: path.disk.clone(), index: path.index }).collect()
+}
+
+async fn set_injection<C: Control>(
+    State(control): State<Arc<C>>,
+    JsonBody(wanted): JsonBody<SetInjection>,
+) -> Answer<Vec<InjectedPath>> {
+    let mut paths = select(&*control, &wanted.path, wanted.disk).await?;
+    control.set_injection(&refs(&paths), Some(wanted.injection)).await?;
+    for path in &mut paths {
+        path.injection = Some(wanted.injection);
+    }
+    Ok(Json(paths.into_iter().filter_map(injected).collect()))
+}
+
+async fn clear_injections<C: Control>(
+    State(control): State<Arc<C>>,
+    wanted: Result<Query<ClearQuery>, QueryRejection>,
+) -> Answer<Vec<InjectedPath>> {
+    let wanted = query(wanted)?;
+    let selector = wanted.path.unwrap_or(PathSelector::All);
+    let paths = select(&*control, &selector, wanted.disk).await?;
+    control.set_injection(&refs(&paths), None).await?;
+    Ok(Json(paths.into_iter().filter_map(injected).collect()))
+}

@@ -1,0 +1,458 @@
+use std::io::{Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::PathBuf;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Instant;
+
+use tempfile::TempDir;
+use tokio::sync::oneshot;
+
+use super::*;
+use crate::client::{Client, ClientError};
+use crate::types::{Disk, ErrorCode, OpStats, PathCounts, PathSelector, PathState, SetInjection, SetPolicy};
+
+/// Two disks of two paths, which remember what is set.
+struct Fake {
+    policies: Mutex<[PolicyKind; 2]>,
+    injections: Mutex<[[Option<Injection>; 2]; 2]>,
+    stuck: AtomicBool,
+}
+
+impl Fake {
+    fn new() -> Self {
+        Self {
+            policies: Mutex::new([PolicyKind::LatencyRr; 2]),
+            injections: Mutex::default(),
+            stuck: AtomicBool::new(false),
+        }
+    }
+
+    async fn answer(&self) -> Result<(), ControlError> {
+        if self.stuck.load(Ordering::Relaxed) {
+            std::future::pending::<()>().await;
+        }
+        Ok(())
+    }
+}
+
+fn disk_index(name: &str) -> Result<usize, ControlError> {
+    ["a", "b"].iter().position(|&known| known == name).ok_or_else(|| ControlError::UnknownDisk { disk: name.into() })
+}
+
+impl Control for Fake {
+    async fn status(&self) -> Result<Status, ControlError> {
+        self.answer().await?;
+        let policies = *self.policies.lock().unwrap();
+        let disk = |(name, policy): (&str, PolicyKind)| Disk {
+            name: name.into(),
+            socket: format!("/run/{name}.sock"),
+            subsystem: "nqn.x".into(),
+            nsid: Some(1),
+            connected: true,
+            policy,
+            capacity_bytes: 1 << 30,
+            block_size_bytes: 512,
+            read_only: false,
+            queues: 4,
+            queued: 0,
+            paths: PathCounts { total: 2, live: 2 },
+        };
+        Ok(Status {
+            version: "1".into(),
+            pid: 7,
+            uptime_s: 5,
+            disks: ["a", "b"].into_iter().zip(policies).map(disk).collect(),
+        })
+    }
+
+    async fn paths(&self) -> Result<Vec<Path>, ControlError> {
+        let injections = *self.injections.lock().unwrap();
+        let path = |disk: usize, index: usize| Path {
+            disk: ["a", "b"][disk].into(),
+            index: index as u16,
+            address: format!("tcp://127.0.0.1:442{index}").parse().unwrap(),
+            transport: crate::address::Transport::Tcp,
+            state: PathState::Live,
+            last_error: None,
+            ana_state: None,
+            resting: false,
+            fenced: 0,
+            cntlid: None,
+            io_share: f64::NAN,
+            read: OpStats { ios: disk as u64 * (1 + 2 * index as u64), ..OpStats::default() },
+            write: OpStats::default(),
+            other: OpStats::default(),
+            injection: injections[disk][index],
+        };
+        Ok(vec![path(0, 0), path(0, 1), path(1, 0), path(1, 1)])
+    }
+
+    async fn set_policy(&self, disks: &[String], policy: PolicyKind) -> Result<(), ControlError> {
+        for disk in disks {
+            self.policies.lock().unwrap()[disk_index(disk)?] = policy;
+        }
+        Ok(())
+    }
+
+    async fn set_injection(&self, paths: &[PathRef], injection: Option<Injection>) -> Result<(), ControlError> {
+        for path in paths {
+            self.injections.lock().unwrap()[disk_index(&path.disk)?][usize::from(path.index)] = injection;
+        }
+        Ok(())
+    }
+}
+
+/// A server in its own thread, ended on drop.
+struct Running {
+    dir: TempDir,
+    control: Arc<Fake>,
+    end: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Running {
+    fn start(limits: Limits) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let mut server = Server::bind(&socket(&dir)).unwrap();
+        server.limits = limits;
+        let control = Arc::new(Fake::new());
+        let (end, ended) = oneshot::channel();
+        let thread = thread::spawn({
+            let control = Arc::clone(&control);
+            move || {
+                let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+                runtime.block_on(server.serve(control, async { drop(ended.await) })).unwrap();
+            }
+        });
+        Self { dir, control, end: Some(end), thread: Some(thread) }
+    }
+
+    fn path(&self) -> PathBuf {
+        socket(&self.dir).as_path().into()
+    }
+
+    fn client(&self) -> Client {
+        Client::new(&self.path(), Duration::from_secs(30)).unwrap()
+    }
+
+    fn connect(&self) -> UnixStream {
+        let stream = UnixStream::connect(self.path()).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        stream
+    }
+
+    /// Sends bytes and takes everything until the server closes.
+    fn raw(&self, bytes: &[u8]) -> String {
+        let mut stream = self.connect();
+        // The server may close before it has read all.
+        let _ = stream.write_all(bytes);
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer);
+        String::from_utf8(answer).unwrap()
+    }
+
+    fn request(&self, method: &str, target: &str, body: &str) -> (u16, String) {
+        let length = body.len();
+        let answer = self
+            .raw(format!("{method} {target} HTTP/1.1\r\nhost: x\r\ncontent-length: {length}\r\n\r\n{body}").as_bytes());
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("{answer:?}"));
+        (head.split(' ').nth(1).unwrap().parse().unwrap(), body.into())
+    }
+
+    fn end(&mut self) {
+        drop(self.end.take());
+        if let Some(thread) = self.thread.take() {
+            thread.join().unwrap();
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+fn socket(dir: &TempDir) -> SocketPath {
+    dir.path().join("api.sock").to_str().unwrap().parse().unwrap()
+}
+
+/// Limits that tests can wait for.
+fn brief() -> Limits {
+    let brief = Duration::from_millis(200);
+    Limits { header: brief, body: brief, control: brief, connection: Duration::from_secs(2), ..Limits::default() }
+}
+
+#[test]
+fn answers_every_route() {
+    let server = Running::start(Limits::default());
+    let client = server.client();
+
+    assert_eq!(client.status().unwrap().disks.len(), 2);
+    let shares: Vec<_> = client.paths(None).unwrap().iter().map(|path| path.io_share).collect();
+    assert_eq!(shares, [0.0, 0.0, 0.25, 0.75]);
+    assert_eq!(client.paths(Some("b")).unwrap().len(), 2);
+
+    let set = |disk: Option<&str>, policy| SetPolicy { policy, disk: disk.map(Into::into) };
+    let one = client.set_policy(&set(Some("b"), PolicyKind::RoundRobin)).unwrap();
+    assert_eq!((one.len(), &*one[0].disk, one[0].policy), (1, "b", PolicyKind::RoundRobin));
+    let kinds = |disk| client.policy(disk).unwrap().iter().map(|p| p.policy).collect::<Vec<_>>();
+    assert_eq!(kinds(None), [PolicyKind::LatencyRr, PolicyKind::RoundRobin]);
+    assert_eq!(kinds(Some("a")), [PolicyKind::LatencyRr]);
+    let active = |kind| {
+        let policies = client.policies().unwrap();
+        assert_eq!(policies.len(), PolicyKind::ALL.len());
+        policies.into_iter().find(|policy| policy.name == kind).unwrap().active_on
+    };
+    assert_eq!(active(PolicyKind::RoundRobin), ["b"]);
+    client.set_policy(&set(None, PolicyKind::Numa)).unwrap();
+    assert_eq!(active(PolicyKind::Numa), ["a", "b"]);
+
+    let inject = |path: &str, disk: Option<&str>, us: u64| {
+        client.set_injection(&SetInjection {
+            path: path.parse().unwrap(),
+            disk: disk.map(Into::into),
+            injection: Injection { latency_us: us.try_into().unwrap() },
+        })
+    };
+    let places = |paths: Vec<crate::types::InjectedPath>| {
+        paths.into_iter().map(|p| (p.disk, p.index, p.injection.latency_us.into())).collect::<Vec<(_, _, u64)>>()
+    };
+    assert_eq!(
+        places(inject("127.0.0.1:4421", None, 30_000).unwrap()),
+        [("a".into(), 1, 30_000), ("b".into(), 1, 30_000)]
+    );
+    assert_eq!(places(inject("0", Some("b"), 5).unwrap()), [("b".into(), 0, 5)]);
+    assert_eq!(client.injections(None).unwrap().len(), 3);
+    assert_eq!(client.injections(Some("a")).unwrap().len(), 1);
+    assert_eq!(places(client.clear_injections(&PathSelector::Index(0), None).unwrap()), [("b".into(), 0, 5)]);
+    assert_eq!(client.clear_injections(&PathSelector::All, None).unwrap().len(), 2);
+    assert_eq!(client.injections(None).unwrap(), []);
+}
+
+#[test]
+fn refuses_with_a_code_and_a_line() {
+    let server = Running::start(Limits::default());
+    for (method, target, body, status, error) in [
+        ("GET", "/", "", 404, r#"{"error":{"code":"unknown-route","message":"there is no /"}}"#),
+        (
+            "POST",
+            "/v1/status",
+            "",
+            405,
+            r#"{"error":{"code":"method-not-allowed","message":"/v1/status does not take POST"}}"#,
+        ),
+        ("GET", "/v1/paths?disk=x", "", 404, r#"{"error":{"code":"unknown-disk","message":"no disk is named `x`"}}"#),
+        ("GET", "/v1/policy?disk=x", "", 404, r#"{"error":{"code":"unknown-disk","message":"no disk is named `x`"}}"#),
+        (
+            "PUT",
+            "/v1/policy",
+            r#"{"policy":"numa","disk":"x"}"#,
+            404,
+            r#"{"error":{"code":"unknown-disk","message":"no disk is named `x`"}}"#,
+        ),
+        (
+            "PUT",
+            "/v1/policy",
+            "",
+            400,
+            r#"{"error":{"code":"bad-request","message":"body: EOF while parsing a value at line 1 column 0"}}"#,
+        ),
+        (
+            "PUT",
+            "/v1/policy",
+            r#"{"policy":"numa","dsk":"x"}"#,
+            400,
+            r#"{"error":{"code":"bad-request","message":"body: unknown field `dsk`, expected `policy` or `disk` at line 1 column 22"}}"#,
+        ),
+        ("DELETE", "/v1/injections?path=9", "", 404, r#"{"error":{"code":"unknown-path","message":"no path is `9`"}}"#),
+        (
+            "DELETE",
+            "/v1/injections?disk=x",
+            "",
+            404,
+            r#"{"error":{"code":"unknown-disk","message":"no disk is named `x`"}}"#,
+        ),
+    ] {
+        assert_eq!(server.request(method, target, body), (status, error.into()), "{method} {target}");
+    }
+    for (method, target, body, part) in [
+        ("GET", "/v1/paths?dsk=a", "", "unknown field `dsk`"),
+        ("PUT", "/v1/policy", r#"{"policy":"fastest"}"#, "latency-rr"),
+        ("PUT", "/v1/injections", r#"{"path":"0","injection":{"latency_us":0}}"#, "1us to 60s, not 0ns"),
+        ("PUT", "/v1/injections", r#"{"path":"mptcp://x","injection":{"latency_us":1}}"#, "MPTCP is not supported yet"),
+        ("DELETE", "/v1/injections?path=a%20b", "", "no host name"),
+    ] {
+        let (status, body) = server.request(method, target, body);
+        assert!(status == 400 && body.contains(part), "{method} {target}: {status} {body}");
+    }
+    assert_eq!(server.client().injections(None).unwrap(), []);
+}
+
+#[test]
+fn bounds_bodies() {
+    let server = Running::start(brief());
+    let mut padded = r#"{"policy":"numa"}"#.to_string();
+    padded.push_str(&" ".repeat((64 << 10) - padded.len()));
+    assert_eq!(server.request("PUT", "/v1/policy", &padded).0, 200);
+    padded.push(' ');
+    let (status, body) = server.request("PUT", "/v1/policy", &padded);
+    assert_eq!(status, 413);
+    assert!(body.contains(r#""code":"body-too-large""#), "{body}");
+
+    // Without a length there is nothing to refuse early.
+    let chunk = format!("10000\r\n{}\r\n", "x".repeat(0x10000));
+    let head = "PUT /v1/policy HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n";
+    let answer = server.raw(format!("{head}{chunk}1\r\nx\r\n").as_bytes());
+    assert!(answer.starts_with("HTTP/1.1 413 "), "{answer}");
+
+    // Bodies that never come to their end.
+    for start in ["PUT /v1/policy HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\n\r\nx".into(), format!("{head}{chunk}")]
+    {
+        let mut stream = server.connect();
+        stream.write_all(start.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 408 "), "{answer}");
+    }
+}
+
+#[test]
+fn closes_on_clients_that_send_no_request() {
+    let server = Running::start(brief());
+    for start in [&b""[..], b"G", b"GET /v1/status HTTP/1.1\r\nhost:"] {
+        let mut stream = server.connect();
+        stream.write_all(start).unwrap();
+        let before = Instant::now();
+        assert_eq!(stream.read(&mut [0; 64]).unwrap(), 0, "{start:?}");
+        assert!(before.elapsed() >= Duration::from_millis(100), "closed by the timeout, not by the request");
+    }
+    let garbage: Vec<u8> = (0..4096_u32).map(|i| (i * 31 % 251) as u8).collect();
+    server.raw(&garbage);
+    server.raw(format!("GET /{} HTTP/1.1\r\n\r\n", "a".repeat(1 << 20)).as_bytes());
+    server.raw(b"GET /v1/status HTTP/1.1\r\nhost: x\r\n\r\n".repeat(1000).as_slice());
+    assert_eq!(server.client().status().unwrap().pid, 7);
+}
+
+#[test]
+fn a_client_that_closes_its_half_is_answered() {
+    let server = Running::start(Limits::default());
+    let mut stream = server.connect();
+    stream.write_all(b"GET /v1/status HTTP/1.0\r\n\r\n").unwrap();
+    stream.shutdown(std::net::Shutdown::Write).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.0 200 "), "{answer}");
+}
+
+#[test]
+fn silent_clients_do_not_keep_others_out() {
+    // An hour: nobody gets in because these time out.
+    let hour = Duration::from_secs(3600);
+    let server = Running::start(Limits { header: hour, connection: hour, ..Limits::default() });
+    let silent: Vec<_> = (0..100).map(|_| server.connect()).collect();
+    for _ in 0..100 {
+        assert_eq!(server.client().status().unwrap().pid, 7);
+    }
+    // The oldest were displaced.
+    assert_eq!((&silent[0]).read(&mut [0; 1]).unwrap(), 0);
+}
+
+#[test]
+fn a_daemon_that_does_not_answer_is_reported() {
+    let mut server = Running::start(brief());
+    server.control.stuck.store(true, Ordering::Relaxed);
+    match server.client().status() {
+        Err(ClientError::Refused(error)) => {
+            assert_eq!(error.code, ErrorCode::Unavailable);
+            assert_eq!(error.message, "the daemon's I/O threads do not answer");
+        }
+        other => panic!("{other:?}"),
+    }
+    server.end();
+}
+
+#[test]
+fn ends_at_once_with_silent_clients_about() {
+    let mut server = Running::start(Limits::default());
+    let mut silent = server.connect();
+    // Served after it, so it has been accepted.
+    server.client().status().unwrap();
+    let path = server.path();
+    assert!(path.exists());
+    server.end();
+    assert!(!path.exists());
+    assert_eq!(silent.read(&mut [0; 1]).unwrap(), 0);
+}
+
+#[test]
+fn the_socket_is_private_and_replaces_only_the_dead() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = socket(&dir);
+    let file = path.as_path();
+    let bind = || Server::bind(&path);
+    let refused = || bind().unwrap_err().to_string();
+
+    let server = bind().unwrap();
+    assert_eq!(std::fs::metadata(file).unwrap().permissions().mode() & 0o777, 0o600);
+    let busy = format!("{path}: another process listens on this API socket; give each daemon its own");
+    assert_eq!(refused(), busy);
+    drop(server);
+    assert!(!file.exists());
+
+    // Alive, but stuck.
+    let stuck = UnixListener::bind(file).unwrap();
+    rustix::net::listen(&stuck, 0).unwrap();
+    let _waiting = UnixStream::connect(file).unwrap();
+    assert_eq!(refused(), busy);
+    drop(stuck);
+    std::fs::remove_file(file).unwrap();
+
+    // Left behind by a process that was killed.
+    drop(UnixListener::bind(file).unwrap());
+    let server = bind().unwrap();
+    UnixStream::connect(file).unwrap();
+    // A successor's socket is not ours to remove.
+    std::fs::remove_file(file).unwrap();
+    let successor = UnixListener::bind(file).unwrap();
+    drop(server);
+    assert!(file.exists());
+    drop(successor);
+    std::fs::remove_file(file).unwrap();
+
+    std::fs::write(file, "precious").unwrap();
+    assert_eq!(refused(), format!("{path}: exists and is no socket; remove it or name another API socket"));
+    assert_eq!(std::fs::read(file).unwrap(), b"precious");
+}
+
+#[test]
+fn the_sockets_directory_is_created_if_only_it_is_missing() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |rest: &str| -> SocketPath { dir.path().join(rest).to_str().unwrap().parse().unwrap() };
+    assert!(Server::bind(&path("new/api.sock")).is_ok());
+    let error = Server::bind(&path("no/where/api.sock")).unwrap_err().to_string();
+    assert!(
+        error.ends_with("cannot create the API socket's directory: No such file or directory (os error 2)"),
+        "{error}"
+    );
+}
+
+#[test]
+fn of_two_that_start_at_once_one_wins() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = socket(&dir);
+    for _ in 0..50 {
+        drop(UnixListener::bind(path.as_path()).unwrap());
+        let start = || {
+            let path = path.clone();
+            thread::spawn(move || Server::bind(&path))
+        };
+        let (a, b) = (start(), start());
+        let (a, b) = (a.join().unwrap(), b.join().unwrap());
+        assert!(a.is_ok() != b.is_ok(), "{a:?} {b:?}");
+        UnixStream::connect(path.as_path()).unwrap();
+    }
+}

@@ -1,0 +1,220 @@
+//! A Unix socket that a daemon listens on: never taken from another process, and its file gone at the end.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
+
+use rustix::fs::{FlockOperation, Mode, fchmod, flock};
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, Shutdown, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, shutdown, socket_with,
+};
+
+use crate::config::SocketPath;
+
+/// Connections that may wait to be accepted.
+const BACKLOG: i32 = 128;
+
+/// What a socket is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// The control API: for its owner only (mode 0600) from its first moment, whatever the umask.
+    Api,
+    /// A disk's vhost-user socket: QEMU often runs as another user, so the umask decides.
+    VhostUser,
+}
+
+impl std::fmt::Display for Role {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Api => "API socket",
+            Self::VhostUser => "vhost-user socket",
+        })
+    }
+}
+
+/// Why a socket could not be created.
+#[derive(Debug, thiserror::Error)]
+pub enum BindError {
+    /// Another process answers there.
+    #[error("{path}: another process listens on this {role}; give each daemon its own")]
+    Busy {
+        /// The socket.
+        path: SocketPath,
+        /// What it was to be.
+        role: Role,
+    },
+    /// Something else has that name, and is not ours to remove.
+    #[error("{path}: exists and is no socket; remove it or name another {role}")]
+    NotASocket {
+        /// The path.
+        path: SocketPath,
+        /// What it was to be.
+        role: Role,
+    },
+    /// The directory is missing and could not be created.
+    #[error("{path}: cannot create the directory of the {role}: {source}")]
+    Directory {
+        /// The socket.
+        path: SocketPath,
+        /// What it was to be.
+        role: Role,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// A step failed.
+    #[error("{path}: cannot {step} the {role}: {source}")]
+    Step {
+        /// The socket.
+        path: SocketPath,
+        /// What it was to be.
+        role: Role,
+        /// Which step.
+        step: Step,
+        /// The system's answer.
+        source: io::Error,
+    },
+}
+
+/// The steps to a listening socket that can fail.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// `socket`, `fchmod`, `bind`.
+    Create,
+    /// `listen`.
+    Listen,
+    /// A connection, to see whether anybody listens.
+    Probe,
+    /// Removing the file that nobody listens on.
+    Replace,
+}
+
+impl std::fmt::Display for Step {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Create => "create",
+            Self::Listen => "listen on",
+            Self::Probe => "probe",
+            Self::Replace => "replace",
+        })
+    }
+}
+
+/// A socket that listens, non-blocking, with its file, which goes when this does.
+#[derive(Debug)]
+pub struct ListeningSocket {
+    listener: UnixListener,
+    path: PathBuf,
+    role: Role,
+    /// Device and inode, so that the file of a successor is left alone.
+    identity: (u64, u64),
+}
+
+impl ListeningSocket {
+    /// Creates the socket and listens. A file that nobody listens on is replaced; the directory is created if only it is
+    /// missing.
+    pub fn bind(path: &SocketPath, role: Role) -> Result<Self, BindError> {
+        let directory = match path.as_path().parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => parent,
+            _ => Path::new("."),
+        };
+        match fs::create_dir(directory) {
+            Err(source) if source.kind() != io::ErrorKind::AlreadyExists => {
+                return Err(BindError::Directory { path: path.clone(), role, source });
+            }
+            _ => {}
+        }
+        // Released when the function ends.
+        let _lock = lock_directory(directory);
+        let failed = |step| {
+            let path = path.clone();
+            move |source: io::Error| BindError::Step { path, role, step, source }
+        };
+        clear_stale(path, role)?;
+        let listener = create(path.as_path(), role).map_err(failed(Step::Create))?;
+        let created = fs::symlink_metadata(path.as_path()).map_err(failed(Step::Create))?;
+        let socket = Self { listener, path: path.as_path().into(), role, identity: (created.dev(), created.ino()) };
+        listen(&socket.listener, BACKLOG).map_err(|e| failed(Step::Listen)(e.into()))?;
+        Ok(socket)
+    }
+
+    /// A handle to accept with.
+    pub fn listener(&self) -> io::Result<UnixListener> {
+        self.listener.try_clone()
+    }
+
+    /// Ends waits in `accept` on every handle, for good: they fail with `EINVAL`.
+    pub fn end_accept(&self) -> io::Result<()> {
+        Ok(shutdown(&self.listener, Shutdown::Both)?)
+    }
+}
+
+impl Drop for ListeningSocket {
+    fn drop(&mut self) {
+        let ours = fs::symlink_metadata(&self.path).is_ok_and(|found| (found.dev(), found.ino()) == self.identity);
+        if ours && let Err(error) = fs::remove_file(&self.path) {
+            tracing::warn!(path = %self.path.display(), %error, "the {} stays behind", self.role);
+        }
+    }
+}
+
+/// Two daemons that start at once with one socket must not both find it stale. The lock lasts for
+/// milliseconds; who cannot have it for a second (a stranger locks this directory) goes without.
+fn lock_directory(directory: &Path) -> Option<File> {
+    let file = File::open(directory).ok()?;
+    for _ in 0..100 {
+        match flock(file.as_fd(), FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Some(file),
+            Err(Errno::WOULDBLOCK) => thread::sleep(Duration::from_millis(10)),
+            Err(_) => return None,
+        }
+    }
+    None
+}
+
+/// Removes a socket file that nobody listens on.
+fn clear_stale(path: &SocketPath, role: Role) -> Result<(), BindError> {
+    match fs::symlink_metadata(path.as_path()) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Ok(found) if !found.file_type().is_socket() => {
+            return Err(BindError::NotASocket { path: path.clone(), role });
+        }
+        // What else is wrong shows in the next step.
+        _ => {}
+    }
+    match probe(path.as_path()) {
+        // No room in its backlog is also a sign of life.
+        Ok(()) | Err(Errno::AGAIN) => Err(BindError::Busy { path: path.clone(), role }),
+        Err(Errno::CONNREFUSED) => fs::remove_file(path.as_path()).map_err(|source| BindError::Step {
+            path: path.clone(),
+            role,
+            step: Step::Replace,
+            source,
+        }),
+        Err(errno) => Err(BindError::Step { path: path.clone(), role, step: Step::Probe, source: errno.into() }),
+    }
+}
+
+/// Connects without waiting: a process that listens may be stuck.
+fn probe(path: &Path) -> Result<(), Errno> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    connect(&socket, &SocketAddrUnix::new(path)?)
+}
+
+/// Linux gives a new socket file the mode of the socket less the umask, so a mode is set before the file exists: there is no
+/// moment in which others may connect.
+fn create(path: &Path, role: Role) -> io::Result<UnixListener> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    if role == Role::Api {
+        fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
+    }
+    bind(&socket, &SocketAddrUnix::new(path)?)?;
+    Ok(UnixListener::from(socket))
+}

@@ -1,0 +1,33 @@
+//! Serde for types that are one word of text: [`std::str::FromStr`] in, [`std::fmt::Display`] out.
+
+/// Implements `Serialize` by `Display` and `Deserialize` by `FromStr`.
+///
+/// The parse happens inside the visitor, so that the YAML reader attaches the value's own line and
+/// column to the error, not its parent's.
+macro_rules! text_serde {
+    ($type:ty, $expected:literal) => {
+        impl serde::Serialize for $type {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.collect_str(self)
+            }
+        }
+
+        impl<'de> serde::Deserialize<'de> for $type {
+            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                struct Visitor;
+                impl serde::de::Visitor<'_> for Visitor {
+                    type Value = $type;
+                    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                        f.write_str($expected)
+                    }
+                    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<$type, E> {
+                        text.parse().map_err(E::custom)
+                    }
+                }
+                deserializer.deserialize_str(Visitor)
+            }
+        }
+    };
+}
+
+pub(crate) use text_serde;

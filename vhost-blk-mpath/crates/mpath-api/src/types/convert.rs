@@ -1,0 +1,91 @@
+//! From what mpath-core counts and holds to what the API shows.
+
+use std::time::Duration;
+
+use mpath_core::ClassStats;
+
+use super::{AnaState, InjectedLatency, InjectedLatencyError, Injection, Latency, OpStats};
+
+impl From<mpath_core::AnaState> for AnaState {
+    fn from(state: mpath_core::AnaState) -> Self {
+        match state {
+            mpath_core::AnaState::Optimized => Self::Optimized,
+            mpath_core::AnaState::NonOptimized => Self::NonOptimized,
+            mpath_core::AnaState::Inaccessible => Self::Inaccessible,
+            mpath_core::AnaState::PersistentLoss => Self::PersistentLoss,
+            mpath_core::AnaState::Change => Self::Change,
+        }
+    }
+}
+
+impl From<Injection> for mpath_core::Injection {
+    fn from(injection: Injection) -> Self {
+        Self::latency(injection.latency_us.duration())
+    }
+}
+
+impl TryFrom<mpath_core::Injection> for Injection {
+    type Error = InjectedLatencyError;
+
+    /// Fails for an injection without latency, which impairs nothing.
+    fn try_from(injection: mpath_core::Injection) -> Result<Self, InjectedLatencyError> {
+        Ok(Self { latency_us: InjectedLatency::try_from(injection.latency)? })
+    }
+}
+
+impl From<&ClassStats> for OpStats {
+    fn from(stats: &ClassStats) -> Self {
+        let micros = |ns: u64| u64::try_from(Duration::from_nanos(ns).as_micros()).unwrap_or(u64::MAX);
+        let histogram = &stats.latency_ns;
+        let latency = (!histogram.is_empty()).then(|| Latency {
+            p50_us: micros(histogram.value_at_quantile(0.5)),
+            p99_us: micros(histogram.value_at_quantile(0.99)),
+            p999_us: micros(histogram.value_at_quantile(0.999)),
+            max_us: micros(histogram.max()),
+        });
+        Self {
+            ios: stats.ios,
+            bytes: stats.bytes,
+            in_flight: stats.in_flight,
+            errors: stats.errors,
+            retries: stats.retries,
+            latency,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn statistics() {
+        let mut stats = ClassStats::new();
+        assert_eq!(OpStats::from(&stats), OpStats::default());
+        stats.ios = 100;
+        stats.bytes = 409_600;
+        stats.in_flight = 2;
+        stats.errors = 3;
+        stats.retries = 1;
+        stats.latency_ns.record_n(200_000, 98).unwrap();
+        stats.latency_ns.record_n(30_000_000, 2).unwrap();
+        let shown = OpStats::from(&stats);
+        assert_eq!((shown.ios, shown.bytes, shown.in_flight, shown.errors, shown.retries), (100, 409_600, 2, 3, 1));
+        let latency = shown.latency.unwrap();
+        assert!((198..=202).contains(&latency.p50_us), "{latency:?}");
+        for slow in [latency.p99_us, latency.p999_us, latency.max_us] {
+            assert!((29_700..=30_300).contains(&slow), "{latency:?}");
+        }
+    }
+
+    #[test]
+    fn injections() {
+        let injection = Injection { latency_us: InjectedLatency::try_from(30_000).unwrap() };
+        let core = mpath_core::Injection::from(injection);
+        assert_eq!(core.latency, Duration::from_millis(30));
+        assert_eq!(Injection::try_from(core), Ok(injection));
+        assert!(Injection::try_from(mpath_core::Injection::default()).is_err());
+        let longest = InjectedLatency::try_from(mpath_core::Injection::MAX_LATENCY).unwrap();
+        assert_eq!(longest.duration(), mpath_core::Injection::MAX_LATENCY);
+    }
+}

@@ -1,0 +1,245 @@
+//! What travels over the API as JSON.
+//!
+//! Field names are `snake_case` and end in their unit (`_us` microseconds, `_s` seconds, `_bytes`);
+//! words with a fixed set of values (policies, states, transports) are kebab-case, as in the
+//! configuration file. Requests refuse unknown fields; answers may gain fields in later versions.
+
+mod convert;
+mod error;
+mod injection;
+
+use std::fmt;
+
+use mpath_core::PolicyKind;
+use serde::{Deserialize, Serialize};
+
+pub use self::error::{ErrorBody, ErrorCode, ErrorInfo};
+pub use self::injection::{InjectedLatency, InjectedLatencyError, InjectedPath, Injection, PathSelector, SetInjection};
+use crate::address::{PathAddress, Transport};
+use crate::policy_name;
+
+/// `GET /v1/status`: the daemon and its disks.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Status {
+    /// The daemon's version.
+    pub version: String,
+    /// The daemon's process identifier.
+    pub pid: u32,
+    /// Seconds since the daemon started.
+    pub uptime_s: u64,
+    /// Every disk, in the order of the configuration.
+    pub disks: Vec<Disk>,
+}
+
+/// One disk.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Disk {
+    /// Its name.
+    pub name: String,
+    /// The path of its vhost-user socket.
+    pub socket: String,
+    /// The NQN of its subsystem.
+    pub subsystem: String,
+    /// Its namespace, `null` until a path has told.
+    pub nsid: Option<u32>,
+    /// Whether a front-end (QEMU) is connected to the socket.
+    pub connected: bool,
+    /// The policy in use.
+    #[serde(with = "policy_name")]
+    pub policy: PolicyKind,
+    /// Size, 0 until a path has told.
+    pub capacity_bytes: u64,
+    /// Logical block size, 0 until a path has told.
+    pub block_size_bytes: u32,
+    /// Whether the guest may only read.
+    pub read_only: bool,
+    /// The most virtqueues the guest may use.
+    pub queues: u32,
+    /// Requests that wait for a path with room.
+    pub queued: u64,
+    /// How many paths there are, and how many work.
+    pub paths: PathCounts,
+}
+
+/// The paths of a disk, counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PathCounts {
+    /// Configured paths.
+    pub total: u32,
+    /// Those in [`PathState::Live`].
+    pub live: u32,
+}
+
+/// `GET /v1/paths`: one path of one disk.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Path {
+    /// The disk's name.
+    pub disk: String,
+    /// Position among the disk's paths, from 0.
+    pub index: u16,
+    /// Where it leads, as configured.
+    pub address: PathAddress,
+    /// What carries it.
+    pub transport: Transport,
+    /// Whether it works.
+    pub state: PathState,
+    /// What last went wrong on it, one line; `null` if nothing has since it became live.
+    pub last_error: Option<String>,
+    /// Its namespace's ANA state, `null` until the controller has told.
+    pub ana_state: Option<AnaState>,
+    /// Whether it answered with a path error and is left alone for a while.
+    pub resting: bool,
+    /// Requests of a lost association whose fate is unknown and that wait for its fence.
+    pub fenced: u64,
+    /// The controller at its other end, `null` while not connected.
+    pub cntlid: Option<u16>,
+    /// Its part of its disk's successful I/Os since the daemon started, 0 to 1. Filled in by the
+    /// server, from the counters below.
+    pub io_share: f64,
+    /// Reads.
+    pub read: OpStats,
+    /// Writes.
+    pub write: OpStats,
+    /// Flush, discard and write zeroes.
+    pub other: OpStats,
+    /// The impairment in force, if any.
+    pub injection: Option<Injection>,
+}
+
+impl Path {
+    /// I/Os completed, of every class.
+    #[must_use]
+    pub fn ios(&self) -> u64 {
+        [&self.read, &self.write, &self.other].map(|class| class.ios).into_iter().sum()
+    }
+
+    /// I/Os in flight, of every class.
+    #[must_use]
+    pub fn in_flight(&self) -> u64 {
+        [&self.read, &self.write, &self.other].map(|class| class.in_flight).into_iter().sum()
+    }
+
+    /// Errors, of every class.
+    #[must_use]
+    pub fn errors(&self) -> u64 {
+        [&self.read, &self.write, &self.other].map(|class| class.errors).into_iter().sum()
+    }
+}
+
+/// The life of a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PathState {
+    /// Has not worked yet; attempts go on.
+    Connecting,
+    /// Works: the controller and every I/O queue are connected.
+    Live,
+    /// Worked once and was lost; attempts to bring it back go on.
+    Lost,
+    /// Leads to another namespace than the disk's; it stays unused.
+    Refused,
+}
+
+impl fmt::Display for PathState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Connecting => "connecting",
+            Self::Live => "live",
+            Self::Lost => "lost",
+            Self::Refused => "refused",
+        })
+    }
+}
+
+/// Asymmetric namespace access state of a path (NVMe Base specification, "ANA States").
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum AnaState {
+    /// To be preferred.
+    Optimized,
+    /// Works; used when no optimized path does.
+    NonOptimized,
+    /// Cannot be used now.
+    Inaccessible,
+    /// Cannot be used any more.
+    PersistentLoss,
+    /// Is moving between the others.
+    Change,
+}
+
+impl fmt::Display for AnaState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Optimized => "optimized",
+            Self::NonOptimized => "non-optimized",
+            Self::Inaccessible => "inaccessible",
+            Self::PersistentLoss => "persistent-loss",
+            Self::Change => "change",
+        })
+    }
+}
+
+/// Counters of one class of operations on one path, since the daemon started.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct OpStats {
+    /// I/Os that the path completed successfully.
+    pub ios: u64,
+    /// Payload of these.
+    pub bytes: u64,
+    /// I/Os bound to the path now, those held by an injection included.
+    pub in_flight: u64,
+    /// Attempts that ended otherwise, whether or not another one then saved the I/O.
+    pub errors: u64,
+    /// Of these, the attempts that were followed by another one.
+    pub retries: u64,
+    /// Latency of the successful ones from binding to completion: an injection counts, waiting for
+    /// a path does not. `null` before the first sample.
+    pub latency: Option<Latency>,
+}
+
+/// A latency distribution in whole microseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Latency {
+    /// Median.
+    pub p50_us: u64,
+    /// 99th percentile.
+    pub p99_us: u64,
+    /// 99.9th percentile.
+    pub p999_us: u64,
+    /// The longest.
+    pub max_us: u64,
+}
+
+/// `GET /v1/policies`: one policy that this daemon has.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Policy {
+    /// Its name.
+    #[serde(with = "policy_name")]
+    pub name: PolicyKind,
+    /// One line on what it does.
+    pub description: String,
+    /// The disks that use it.
+    pub active_on: Vec<String>,
+}
+
+/// `GET /v1/policy`, and the answer to `PUT`: which policy a disk uses.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DiskPolicy {
+    /// The disk's name.
+    pub disk: String,
+    /// Its policy.
+    #[serde(with = "policy_name")]
+    pub policy: PolicyKind,
+}
+
+/// The body of `PUT /v1/policy`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SetPolicy {
+    /// The policy to switch to.
+    #[serde(with = "policy_name")]
+    pub policy: PolicyKind,
+    /// The disk; every disk if left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disk: Option<String>,
+}

@@ -1,0 +1,388 @@
+//! Which controllers hold completed writes that no flush has covered yet.
+//!
+//! A flush is promised only for what *that* controller completed (NVM Command Set, "Flush command"), while virtio-blk
+//! promises the guest that a flush covers every write it saw complete, whatever path it took and whatever virtqueue,
+//! hence I/O thread, it came through. So dirty state is kept per path and shared by the [`crate::Group`]s of a disk.
+//!
+//! **Rounds.** A bit per path would be too little: clearing it when a flush is sent would let a second flush of another
+//! thread succeed before the first one has, clearing it when the flush is answered would forget the writes completed
+//! meanwhile. So time is cut into rounds; every flush that comes in or goes out ends a round. A completed write dirties
+//! the round it falls in, and a flush that succeeds cleans all rounds up to the one it ended.
+//!
+//! **Ordering.** A write marks its path before its `Finish` is given out, hence before the guest can know of it, hence
+//! before a flush that must cover it can be submitted; the ledger's lock makes the mark visible to the thread that
+//! serves that flush. The common case, a path already marked in this round, takes no lock: one load. It may race with a
+//! flush of another thread that ends the round. If the load still sees the mark, it came before the flush cleared it
+//! (both are sequentially consistent), and the flush is sent only after that; the write had completed before the load;
+//! so the flush covers the write, and so does the mark, which stands in the ledger for the round that ended.
+//!
+//! **Loss.** A write completed on an association that ended unflushed may sit in a cache that is gone. A flush through
+//! another association proves nothing about it. So the next flush that covers it fails, once (as `errseq` in Linux:
+//! reported, then forgotten, for nothing can ever prove it later). Never is it a silent success. Writes with FUA and
+//! writes to a controller without a volatile write cache are durable when completed and never mark.
+//!
+//! **Presumption.** Our predecessor process may have left writes behind in a cache. The first association of a path
+//! therefore starts out *presumed* dirty: the first flush goes there too, but losing a path that is only presumed dirty
+//! is no error.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::path::{Epoch, MAX_PATHS, PathId};
+
+/// Dirty state of all paths of one disk, shared by its [`crate::Group`]s.
+#[derive(Debug)]
+pub struct DirtyPaths {
+    paths: Vec<PathDirt>,
+}
+
+#[derive(Debug, Default)]
+struct PathDirt {
+    /// Epoch + 1 of the association that has a write marked in the current round; 0 if there is none.
+    marked: AtomicU64,
+    ledger: Mutex<Ledger>,
+}
+
+#[derive(Debug, Default)]
+struct Ledger {
+    /// The latest association.
+    epoch: Option<Epoch>,
+    alive: bool,
+    round: u64,
+    /// The latest round in which a write completed.
+    dirty: u64,
+    /// `dirty` is a presumption, no write of ours is behind it.
+    presumed: bool,
+    /// Every round up to this one has been flushed.
+    clean: u64,
+    /// The latest round with a write that was lost unflushed.
+    lost: u64,
+    /// Losses up to this round have been reported to the guest.
+    reported: u64,
+}
+
+/// A cut in time on one path: writes completed before it are in this round or an earlier one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Round(u64);
+
+/// What a flush that starts now owes one path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Need {
+    /// The association to flush; `None` if it is clean.
+    pub(crate) dirty: Option<DirtyAssociation>,
+    /// There is a loss that no flush has reported yet.
+    pub(crate) lost: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct DirtyAssociation {
+    pub(crate) epoch: Epoch,
+    pub(crate) presumed: bool,
+}
+
+impl Default for DirtyPaths {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl DirtyPaths {
+    /// For a disk about which nothing is known yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self { paths: (0..MAX_PATHS).map(|_| PathDirt::default()).collect() }
+    }
+
+    /// An association begins. Each group of the disk says so; the first one counts.
+    pub(crate) fn up(&self, path: PathId, epoch: Epoch, volatile_write_cache: bool) {
+        let (dirt, mut ledger) = self.lock(path);
+        if ledger.epoch >= Some(epoch) {
+            return;
+        }
+        let first = ledger.epoch.is_none();
+        dirt.end_association(&mut ledger);
+        ledger.epoch = Some(epoch);
+        ledger.alive = true;
+        if first && volatile_write_cache {
+            ledger.dirty = ledger.round;
+            ledger.presumed = true;
+        }
+    }
+
+    /// An association has ended. Each group of the disk says so; the first one counts.
+    pub(crate) fn lost(&self, path: PathId, epoch: Epoch) {
+        let (dirt, mut ledger) = self.lock(path);
+        if ledger.epoch == Some(epoch) {
+            dirt.end_association(&mut ledger);
+        }
+    }
+
+    /// A write without FUA has completed on this association. To be called before its request finishes.
+    pub(crate) fn mark(&self, path: PathId, epoch: Epoch) {
+        let mark = epoch.0 + 1;
+        let dirt = &self.paths[path.index()];
+        if dirt.marked.load(Ordering::SeqCst) == mark {
+            return;
+        }
+        let (_, mut ledger) = self.lock(path);
+        if ledger.epoch == Some(epoch) && ledger.alive {
+            ledger.dirty = ledger.round;
+            ledger.presumed = false;
+            dirt.marked.store(mark, Ordering::SeqCst);
+        } else {
+            // Another group has seen the end of the association already.
+            ledger.lost = ledger.round;
+        }
+    }
+
+    /// A flush of the guest comes in: it covers the rounds up to this one.
+    pub(crate) fn flush_submitted(&self, path: PathId) -> Round {
+        let (dirt, mut ledger) = self.lock(path);
+        dirt.end_round(&mut ledger)
+    }
+
+    /// What does a flush that starts now owe this path?
+    pub(crate) fn need(&self, path: PathId) -> Need {
+        let (_, ledger) = self.lock(path);
+        let association = DirtyAssociation { epoch: ledger.epoch.unwrap_or(Epoch(0)), presumed: ledger.presumed };
+        Need { dirty: ledger.is_dirty().then_some(association), lost: ledger.lost > ledger.reported }
+    }
+
+    /// A flush command is about to be sent on this association: the round it will clean, or `None` if the association
+    /// is over.
+    pub(crate) fn begin_flush(&self, path: PathId, epoch: Epoch) -> Option<Round> {
+        let (dirt, mut ledger) = self.lock(path);
+        (ledger.epoch == Some(epoch) && ledger.alive).then(|| dirt.end_round(&mut ledger))
+    }
+
+    /// That flush command has succeeded.
+    pub(crate) fn flushed(&self, path: PathId, epoch: Epoch, round: Round) {
+        let (_, mut ledger) = self.lock(path);
+        // After a loss was recorded it stays, though this flush may have covered it: an error too many is safe.
+        if ledger.epoch == Some(epoch) && ledger.alive {
+            ledger.clean = ledger.clean.max(round.0);
+        }
+    }
+
+    /// A flush of the guest that came in at the end of `round` tells it of the losses on this path.
+    pub(crate) fn report(&self, path: PathId, round: Round) {
+        let (_, mut ledger) = self.lock(path);
+        // What is lost later has not been told, even if it completed before that flush: it was dirty, not lost, at the
+        // time.
+        let told = round.0.min(ledger.lost);
+        ledger.reported = ledger.reported.max(told);
+    }
+
+    /// Whether this association is the path's latest and alive.
+    pub(crate) fn is_current(&self, path: PathId, epoch: Epoch) -> bool {
+        let (_, ledger) = self.lock(path);
+        ledger.epoch == Some(epoch) && ledger.alive
+    }
+
+    fn lock(&self, path: PathId) -> (&PathDirt, MutexGuard<'_, Ledger>) {
+        let dirt = &self.paths[path.index()];
+        // No code below panics halfway through a change.
+        let ledger = dirt.ledger.lock().unwrap_or_else(PoisonError::into_inner);
+        (dirt, ledger)
+    }
+}
+
+impl PathDirt {
+    fn end_round(&self, ledger: &mut Ledger) -> Round {
+        self.marked.store(0, Ordering::SeqCst);
+        let ended = ledger.round;
+        ledger.round += 1;
+        Round(ended)
+    }
+
+    fn end_association(&self, ledger: &mut Ledger) {
+        if ledger.is_dirty() && !ledger.presumed {
+            ledger.lost = ledger.dirty;
+        }
+        ledger.alive = false;
+        let ended = self.end_round(ledger);
+        ledger.clean = ended.0;
+    }
+}
+
+impl Ledger {
+    fn is_dirty(&self) -> bool {
+        self.alive && self.dirty > self.clean
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const P: PathId = PathId(0);
+    const E1: Epoch = Epoch(1);
+    const E2: Epoch = Epoch(2);
+
+    fn started() -> DirtyPaths {
+        let dirty = DirtyPaths::new();
+        dirty.up(P, E1, false);
+        dirty
+    }
+
+    fn is_dirty(dirty: &DirtyPaths) -> bool {
+        dirty.need(P).dirty.is_some()
+    }
+
+    #[test]
+    fn a_flush_cleans_what_completed_before_it_and_nothing_else() {
+        let dirty = started();
+        assert!(!is_dirty(&dirty));
+        dirty.mark(P, E1);
+        assert!(is_dirty(&dirty));
+        let round = dirty.begin_flush(P, E1).expect("alive");
+        // Completed while the flush was on its way.
+        dirty.mark(P, E1);
+        dirty.flushed(P, E1, round);
+        assert!(is_dirty(&dirty));
+        let round = dirty.begin_flush(P, E1).expect("alive");
+        dirty.flushed(P, E1, round);
+        assert!(!is_dirty(&dirty));
+    }
+
+    #[test]
+    fn a_flush_on_its_way_does_not_yet_make_clean() {
+        let dirty = started();
+        dirty.mark(P, E1);
+        let _ = dirty.begin_flush(P, E1);
+        assert!(is_dirty(&dirty), "a second flush must not be answered before the first");
+    }
+
+    #[test]
+    fn a_loss_is_reported_by_every_flush_under_way_and_then_forgotten() {
+        let dirty = started();
+        dirty.mark(P, E1);
+        dirty.lost(P, E1);
+        dirty.up(P, E2, true);
+        let first = dirty.flush_submitted(P);
+        assert_eq!(
+            dirty.need(P),
+            Need { dirty: None, lost: true },
+            "only the very first association is presumed dirty"
+        );
+        dirty.flush_submitted(P);
+        assert!(dirty.need(P).lost);
+        dirty.report(P, first);
+        assert!(!dirty.need(P).lost);
+        dirty.mark(P, E2);
+        dirty.lost(P, E2);
+        assert!(dirty.need(P).lost, "a second loss is another error");
+    }
+
+    #[test]
+    fn a_report_does_not_cover_a_later_loss() {
+        let dirty = started();
+        dirty.mark(P, E1);
+        dirty.lost(P, E1);
+        dirty.up(P, E2, false);
+        let flush = dirty.flush_submitted(P);
+        dirty.mark(P, E2);
+        dirty.lost(P, E2);
+        dirty.report(P, flush);
+        assert!(dirty.need(P).lost);
+    }
+
+    #[test]
+    fn a_report_does_not_cover_what_was_not_lost_yet() {
+        let dirty = started();
+        dirty.mark(P, E1);
+        dirty.lost(P, E1);
+        dirty.up(P, E2, false);
+        dirty.mark(P, E2);
+        let flush = dirty.flush_submitted(P);
+        dirty.report(P, flush);
+        dirty.lost(P, E2);
+        assert!(dirty.need(P).lost);
+    }
+
+    #[test]
+    fn clean_associations_are_lost_without_harm() {
+        let dirty = started();
+        dirty.mark(P, E1);
+        let round = dirty.begin_flush(P, E1).expect("alive");
+        dirty.flushed(P, E1, round);
+        dirty.lost(P, E1);
+        assert!(!dirty.need(P).lost);
+    }
+
+    #[test]
+    fn a_write_that_one_group_reports_after_another_saw_the_loss_is_lost() {
+        let dirty = started();
+        dirty.lost(P, E1);
+        dirty.mark(P, E1);
+        assert!(dirty.need(P).lost);
+
+        let dirty = started();
+        dirty.up(P, E2, false);
+        dirty.mark(P, E1);
+        assert!(dirty.need(P).lost);
+        assert!(!is_dirty(&dirty), "the new association has nothing to do with it");
+    }
+
+    #[test]
+    fn a_flush_of_an_old_association_cleans_nothing_of_the_new_one() {
+        let dirty = started();
+        dirty.mark(P, E1);
+        let round = dirty.begin_flush(P, E1).expect("alive");
+        dirty.up(P, E2, false);
+        dirty.mark(P, E2);
+        dirty.flushed(P, E1, round);
+        assert!(is_dirty(&dirty));
+        assert_eq!(dirty.begin_flush(P, E1), None);
+    }
+
+    #[test]
+    fn the_first_association_is_presumed_dirty_only_with_a_volatile_cache() {
+        let dirty = DirtyPaths::new();
+        dirty.up(P, E1, true);
+        dirty.up(P, E1, true);
+        let need = dirty.need(P).dirty.expect("presumed dirty");
+        assert!(need.presumed);
+        dirty.lost(P, E1);
+        assert!(!dirty.need(P).lost, "no write of ours was lost");
+
+        let dirty = DirtyPaths::new();
+        dirty.up(P, E1, true);
+        dirty.mark(P, E1);
+        dirty.lost(P, E1);
+        assert!(dirty.need(P).lost);
+    }
+
+    /// Writers and flushers on real threads. What every write stores is the model's count of completed writes; what a
+    /// flush proves durable is the count it read after `begin_flush`. A flush that `need` calls unnecessary must find
+    /// everything that had finished before it already durable.
+    #[test]
+    fn threads_agree() {
+        use std::sync::atomic::AtomicU64 as Count;
+        let dirty = started();
+        let (completed, finished, durable) = (Count::new(0), Count::new(0), Count::new(0));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for n in 1..=20_000 {
+                    completed.store(n, Ordering::SeqCst);
+                    dirty.mark(P, E1);
+                    finished.store(n, Ordering::SeqCst);
+                }
+            });
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    while finished.load(Ordering::SeqCst) < 20_000 {
+                        let must_cover = finished.load(Ordering::SeqCst);
+                        if dirty.need(P).dirty.is_some() {
+                            let round = dirty.begin_flush(P, E1).expect("alive");
+                            let covers = completed.load(Ordering::SeqCst);
+                            durable.fetch_max(covers, Ordering::SeqCst);
+                            dirty.flushed(P, E1, round);
+                        }
+                        assert!(durable.load(Ordering::SeqCst) >= must_cover);
+                    }
+                });
+            }
+        });
+    }
+}

@@ -1,0 +1,107 @@
+//! What follows from the outcome of an attempt.
+
+use std::time::{Duration, Instant};
+
+use super::Group;
+use crate::requests::State;
+use crate::timers::Due;
+use crate::{IoError, Outcome, PathId, Tag};
+
+impl Group {
+    /// The driver's answer to an [`crate::Action::Issue`].
+    ///
+    /// After [`Group::path_lost`] an outcome that had been received before may still be reported; everything else is
+    /// [`Outcome::Lost`].
+    pub fn complete(&mut self, now: Instant, path: PathId, tag: Tag, outcome: Outcome) {
+        if self.is_flush(tag) {
+            self.complete_leg(now, path, tag, outcome);
+            return;
+        }
+        let request = &self.requests[tag];
+        assert_eq!((request.state, request.path), (State::InFlight, path), "a completion answers an issue");
+        let (bound_at, class) = (request.bound_at, request.io.op.class());
+        let (bytes, dirties, epoch) = (request.io.bytes, request.dirties, request.epoch);
+        let latency = now - bound_at;
+        self.unbind(tag);
+        let stats = &mut self.paths[path.index()].stats[class.index()];
+        match outcome {
+            Outcome::Success => {
+                stats.record_success(bytes, latency);
+                self.paths[path.index()].hold.success(bound_at);
+                self.policy.completed(now, path, class, latency);
+                if dirties {
+                    self.dirty.mark(path, epoch);
+                }
+                self.finish(tag, Ok(()));
+                return;
+            }
+            Outcome::Failed(error) => {
+                stats.errors += 1;
+                self.finish(tag, Err(error));
+                return;
+            }
+            Outcome::PathError | Outcome::Retry { .. } | Outcome::Lost { .. } => stats.errors += 1,
+        }
+        let request = &mut self.requests[tag];
+        match outcome {
+            Outcome::Retry { after } => {
+                request.retries += 1;
+                self.requeue_after(now, tag, after);
+            }
+            Outcome::Lost { indeterminate }
+                if indeterminate && request.io.op.is_mutating() && !request.fence_lifted =>
+            {
+                request.failovers += 1;
+                request.state = State::Fenced;
+                self.paths[path.index()].fenced.push((epoch, tag));
+            }
+            _ => {
+                request.failovers += 1;
+                if outcome == Outcome::PathError {
+                    self.path_error(now, path, bound_at);
+                }
+                self.try_again(now, tag);
+            }
+        }
+    }
+
+    pub(super) fn path_error(&mut self, now: Instant, path: PathId, bound_at: Instant) {
+        self.paths[path.index()].hold.path_error(now, bound_at);
+        self.refresh_eligible(now);
+    }
+
+    fn requeue_after(&mut self, now: Instant, tag: Tag, after: Duration) {
+        if after.is_zero() || self.is_worn_out(tag) {
+            self.try_again(now, tag);
+        } else {
+            self.requests[tag].state = State::Backoff;
+            self.backoff += 1;
+            self.timers.set(now, after, Due::Retry(tag));
+        }
+    }
+
+    /// Tries a request again whose last attempt is known to have no effect any more, or fails it if that was the last
+    /// one.
+    pub(super) fn try_again(&mut self, now: Instant, tag: Tag) {
+        let request = &self.requests[tag];
+        let (path, class) = (request.path, request.io.op.class());
+        if self.is_worn_out(tag) || self.given_up(now) {
+            self.finish(tag, Err(IoError::Io));
+            return;
+        }
+        self.paths[path.index()].stats[class.index()].retries += 1;
+        self.requeue(tag);
+    }
+
+    /// Puts a request back in front of its flow.
+    pub(super) fn requeue(&mut self, tag: Tag) {
+        let request = &mut self.requests[tag];
+        request.state = State::Queued;
+        self.flows.push_front(request.io.flow, tag);
+    }
+
+    fn is_worn_out(&self, tag: Tag) -> bool {
+        let request = &self.requests[tag];
+        request.retries > self.config.max_retries || request.failovers > self.config.max_failovers
+    }
+}

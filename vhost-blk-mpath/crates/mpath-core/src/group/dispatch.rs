@@ -1,0 +1,151 @@
+//! Late binding: a request gets its path at the last moment, when that path has room.
+
+use std::time::Instant;
+
+use super::Group;
+use crate::policy::{Candidate, Choice, Query};
+use crate::requests::State;
+use crate::timers::Due;
+use crate::{Action, AnaState, PathId, Tag};
+
+impl Group {
+    /// Which paths policies may choose from: those in the best ANA state there is.
+    pub(super) fn refresh_eligible(&mut self, now: Instant) {
+        let (mut optimized, mut non_optimized) = (0, 0);
+        self.rest_ends = None;
+        for (path, id) in self.paths.iter().zip(0..) {
+            match path.usable(now) {
+                Some(AnaState::Optimized) => optimized |= PathId(id).bit(),
+                Some(_) => non_optimized |= PathId(id).bit(),
+                None if path.association.is_some() => {
+                    self.rest_ends = self.rest_ends.into_iter().chain(path.hold.ends(now)).min();
+                }
+                None => {}
+            }
+        }
+        self.eligible = if optimized == 0 { non_optimized } else { optimized };
+    }
+
+    /// Binds waiting requests until one is to be issued.
+    pub(super) fn dispatch(&mut self, now: Instant) -> Option<Action> {
+        self.ask_again = None;
+        let mut turn = 0;
+        // Paths that a request which had its turn earlier waits for. Others may not take the room there before it, or a
+        // stream of small requests would starve a large one.
+        let mut awaited = 0;
+        while turn < self.flows.active() {
+            let tag = self.flows.head(turn)?;
+            if self.is_flush(tag) {
+                // Which paths it has to reach shows only when there are some.
+                if self.no_path_since.is_some() {
+                    turn += 1;
+                    continue;
+                }
+                self.flows.take(turn);
+                self.start_flush(tag);
+                if let Some(action) = self.dispatch_flush(now) {
+                    return Some(action);
+                }
+                (turn, awaited) = (0, 0);
+                continue;
+            }
+            match self.ask(now, tag, awaited) {
+                Choice::Path(path) => {
+                    self.flows.take(turn);
+                    if let Some(action) = self.bind(now, tag, path) {
+                        return Some(action);
+                    }
+                    (turn, awaited) = (0, 0);
+                }
+                Choice::Wait { again } => {
+                    self.ask_again = self.ask_again.into_iter().chain(again).min();
+                    let full = self.candidates.iter().filter(|c| !c.has_room);
+                    awaited |= full.fold(0, |set, c| set | c.path.bit());
+                    turn += 1;
+                }
+            }
+        }
+        None
+    }
+
+    fn ask(&mut self, now: Instant, tag: Tag, awaited: u64) -> Choice {
+        let io = self.requests[tag].io;
+        let class = io.op.class();
+        self.candidates.clear();
+        let mut left = self.eligible;
+        let mut room = false;
+        while left != 0 {
+            let id = PathId(left.trailing_zeros() as u16);
+            left &= left - 1;
+            let path = &self.paths[id.index()];
+            let has_room = awaited & id.bit() == 0 && path.has_room(self.config.window, io.bytes);
+            room |= has_room;
+            self.candidates.push(Candidate {
+                path: id,
+                has_room,
+                in_flight: path.usage.ios,
+                numa_distance: path.config.numa_distance,
+                oldest: self.requests.oldest(path.in_flight[class.index()]),
+            });
+        }
+        if !room {
+            return Choice::Wait { again: None };
+        }
+        let query = Query { now, class, queued: self.flows.len() };
+        let choice = self.policy.select(&query, &self.candidates);
+        match choice {
+            Choice::Path(path) => assert!(
+                self.candidates.iter().any(|c| c.path == path && c.has_room),
+                "a policy chooses among the candidates with room"
+            ),
+            Choice::Wait { .. } => {
+                assert!(self.candidates.iter().any(|c| !c.has_room), "a policy waits only for a full path");
+            }
+        }
+        choice
+    }
+
+    /// Gives a request to a path: an action, unless the path's injection holds it.
+    fn bind(&mut self, now: Instant, tag: Tag, id: PathId) -> Option<Action> {
+        let path = &mut self.paths[id.index()];
+        let association = path.association.expect("an eligible path is live");
+        let request = &mut self.requests[tag];
+        let io = request.io;
+        let class = io.op.class().index();
+        request.path = id;
+        request.epoch = association.epoch;
+        request.bound_at = now;
+        request.dirties = association.volatile_write_cache && io.op.is_mutating() && !io.fua;
+        request.fence_lifted = false;
+        path.usage.take(io.bytes);
+        path.stats[class].in_flight += 1;
+        self.requests.link(&mut path.in_flight[class], tag);
+        if self.hold_by_injection(now, id, tag) {
+            self.requests[tag].state = State::Injected;
+            return None;
+        }
+        self.requests[tag].state = State::InFlight;
+        Some(Action::Issue { path: id, tag })
+    }
+
+    /// Whether the path's injection holds what would be issued on it now.
+    pub(super) fn hold_by_injection(&mut self, now: Instant, path: PathId, tag: Tag) -> bool {
+        let injection = self.paths[path.index()].injection;
+        let delay = injection.map_or_else(Default::default, |injection| injection.delay());
+        if delay.is_zero() {
+            return false;
+        }
+        self.timers.set(now, delay, Due::Inject(path, tag));
+        true
+    }
+
+    /// Takes a request from its path again: it was answered, or never left.
+    pub(super) fn unbind(&mut self, tag: Tag) {
+        let request = &self.requests[tag];
+        let (io, class) = (request.io, request.io.op.class().index());
+        let path = &mut self.paths[request.path.index()];
+        path.usage.give_back(io.bytes);
+        path.stats[class].in_flight -= 1;
+        self.requests.unlink(&mut path.in_flight[class], tag);
+    }
+}

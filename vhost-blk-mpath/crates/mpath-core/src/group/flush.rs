@@ -1,0 +1,317 @@
+//! Flushes go to every path that has completed writes not flushed yet.
+//!
+//! A flush owes nothing to writes that are still in flight, only to those that had completed when it was submitted.
+//! When its turn comes in its flow, the paths that are dirty at that moment are noted; each of them is sent the command
+//! as soon as it has room, under the flush's one tag, before other requests. When all have answered the flush is over.
+//! See [`crate::dirty`] for why this is enough, also between threads, and for paths lost while dirty.
+
+use std::time::{Duration, Instant};
+
+use super::Group;
+use crate::dirty::Round;
+use crate::requests::State;
+use crate::timers::Due;
+use crate::{Action, Epoch, IoError, OpClass, Outcome, PathId, Tag};
+
+/// How soon to look again at a path that is up in another group and not yet, or no longer, in this one.
+const LOOK_AGAIN: Duration = Duration::from_millis(10);
+
+const CLASS: usize = OpClass::Other.index();
+
+/// One path's part of a flush.
+#[derive(Debug)]
+struct Leg {
+    path: PathId,
+    /// The association whose writes are to be made durable.
+    epoch: Epoch,
+    /// Dirty by presumption only: its loss loses nothing of ours.
+    presumed: bool,
+    state: LegState,
+    retries: u32,
+    failovers: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum LegState {
+    /// In its path's queue.
+    Queued,
+    /// Held by the path's injection.
+    Injected(Attempt),
+    /// With the driver.
+    InFlight(Attempt),
+    /// Waits for the time of its retry.
+    Backoff,
+    Done,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Attempt {
+    /// What it makes clean when it succeeds.
+    cleans: Round,
+    bound_at: Instant,
+}
+
+/// A flush that waits or is under way.
+#[derive(Debug)]
+struct Job {
+    /// By path: the writes that the flush has to cover completed in this round at the latest.
+    owed: Vec<Round>,
+    legs: Vec<Leg>,
+    /// Legs not done.
+    open: usize,
+    result: Result<(), IoError>,
+    /// The paths whose losses the result tells the guest of.
+    losses: Vec<PathId>,
+}
+
+/// All flushes under way.
+#[derive(Debug, Default)]
+pub(super) struct FlushJobs {
+    jobs: Vec<Job>,
+    free: Vec<usize>,
+    /// The paths that have legs queued, as a set.
+    waiting: u64,
+    look_again: Option<Instant>,
+}
+
+impl FlushJobs {
+    pub(super) fn is_waiting(&self) -> bool {
+        self.waiting != 0
+    }
+
+    pub(super) fn look_again_at(&self) -> Option<Instant> {
+        self.look_again
+    }
+
+    /// The request of this job has finished.
+    pub(super) fn free(&mut self, job: usize) {
+        self.free.push(job);
+    }
+
+    fn new_job(&mut self) -> usize {
+        let job = Job { owed: Vec::new(), legs: Vec::new(), open: 0, result: Ok(()), losses: Vec::new() };
+        let Some(index) = self.free.pop() else {
+            self.jobs.push(job);
+            return self.jobs.len() - 1;
+        };
+        let slot = &mut self.jobs[index];
+        slot.owed.clear();
+        slot.legs.clear();
+        slot.losses.clear();
+        slot.result = Ok(());
+        index
+    }
+}
+
+impl Group {
+    /// A flush was submitted: what it covers is decided now.
+    pub(super) fn prepare_flush(&mut self, tag: Tag) {
+        let index = self.flushes.new_job();
+        let paths = (0..self.paths.len() as u16).map(PathId);
+        self.flushes.jobs[index].owed.extend(paths.map(|id| self.dirty.flush_submitted(id)));
+        self.requests[tag].job = index;
+    }
+
+    /// The turn of a flush has come.
+    pub(super) fn start_flush(&mut self, tag: Tag) {
+        let request = &mut self.requests[tag];
+        request.state = State::Flushing;
+        let job = &mut self.flushes.jobs[request.job];
+        for (path, id) in self.paths.iter_mut().zip((0..).map(PathId)) {
+            let need = self.dirty.need(id);
+            if need.lost {
+                job.losses.push(id);
+                job.result = Err(IoError::Io);
+            }
+            if let Some(association) = need.dirty {
+                job.legs.push(Leg {
+                    path: id,
+                    epoch: association.epoch,
+                    presumed: association.presumed,
+                    state: LegState::Queued,
+                    retries: 0,
+                    failovers: 0,
+                });
+                path.flushes.push_back(tag);
+                self.flushes.waiting |= id.bit();
+            }
+        }
+        job.open = job.legs.len();
+        self.finish_flush_if_done(tag);
+    }
+
+    fn finish_flush_if_done(&mut self, tag: Tag) {
+        let job = &self.flushes.jobs[self.requests[tag].job];
+        if job.open > 0 {
+            return;
+        }
+        for &path in &job.losses {
+            // A path added since has nothing to report.
+            if let Some(&round) = job.owed.get(path.index()) {
+                self.dirty.report(path, round);
+            }
+        }
+        let result = job.result;
+        self.finish(tag, result);
+    }
+
+    /// Sends what waits for a path that can take it.
+    pub(super) fn dispatch_flush(&mut self, now: Instant) -> Option<Action> {
+        self.flushes.look_again = None;
+        let mut left = self.flushes.waiting;
+        while left != 0 {
+            let id = PathId(left.trailing_zeros() as u16);
+            left &= left - 1;
+            while let Some(&tag) = self.paths[id.index()].flushes.front() {
+                let epoch = self.leg(id, tag).epoch;
+                let path = &self.paths[id.index()];
+                let round = if self.dirty.is_current(id, epoch) {
+                    if path.association.is_none_or(|live| live.epoch != epoch) {
+                        self.flushes.look_again = Some(now + LOOK_AGAIN);
+                        break;
+                    }
+                    if path.usable(now).is_none() || !path.has_room(self.config.window, 0) {
+                        break;
+                    }
+                    self.dirty.begin_flush(id, epoch)
+                } else {
+                    None
+                };
+                self.unqueue_leg(id);
+                if let Some(cleans) = round {
+                    if let Some(action) = self.bind_leg(now, id, tag, cleans) {
+                        return Some(action);
+                    }
+                } else {
+                    self.lose_leg(id, tag);
+                }
+            }
+        }
+        None
+    }
+
+    fn bind_leg(&mut self, now: Instant, id: PathId, tag: Tag, cleans: Round) -> Option<Action> {
+        let path = &mut self.paths[id.index()];
+        path.usage.take(0);
+        path.stats[CLASS].in_flight += 1;
+        let attempt = Attempt { cleans, bound_at: now };
+        if self.hold_by_injection(now, id, tag) {
+            self.leg(id, tag).state = LegState::Injected(attempt);
+            return None;
+        }
+        self.leg(id, tag).state = LegState::InFlight(attempt);
+        Some(Action::Issue { path: id, tag })
+    }
+
+    fn unbind_leg(&mut self, id: PathId) {
+        let path = &mut self.paths[id.index()];
+        path.usage.give_back(0);
+        path.stats[CLASS].in_flight -= 1;
+    }
+
+    /// The injection of its path lets a leg go.
+    pub(super) fn leg_released(&mut self, id: PathId, tag: Tag) {
+        let leg = self.leg(id, tag);
+        let LegState::Injected(attempt) = leg.state else {
+            unreachable!("only what an injection held is released");
+        };
+        leg.state = LegState::InFlight(attempt);
+    }
+
+    /// A leg held by the injection of its path was not sent and is not going to be.
+    pub(super) fn take_back_leg(&mut self, id: PathId, tag: Tag) {
+        self.unbind_leg(id);
+        self.queue_leg(id, tag);
+    }
+
+    /// The time of a leg's retry has come.
+    pub(super) fn queue_leg(&mut self, id: PathId, tag: Tag) {
+        self.leg(id, tag).state = LegState::Queued;
+        self.paths[id.index()].flushes.push_front(tag);
+        self.flushes.waiting |= id.bit();
+    }
+
+    fn unqueue_leg(&mut self, id: PathId) {
+        let queue = &mut self.paths[id.index()].flushes;
+        queue.pop_front();
+        if queue.is_empty() {
+            self.flushes.waiting &= !id.bit();
+        }
+    }
+
+    pub(super) fn complete_leg(&mut self, now: Instant, id: PathId, tag: Tag, outcome: Outcome) {
+        let (max_retries, max_failovers) = (self.config.max_retries, self.config.max_failovers);
+        let leg = self.leg(id, tag);
+        let LegState::InFlight(attempt) = leg.state else {
+            panic!("a completion answers an issue");
+        };
+        match outcome {
+            Outcome::Retry { .. } => leg.retries += 1,
+            Outcome::PathError => leg.failovers += 1,
+            _ => {}
+        }
+        let worn_out = leg.retries > max_retries || leg.failovers > max_failovers;
+        let epoch = leg.epoch;
+        self.unbind_leg(id);
+        let path = &mut self.paths[id.index()];
+        let stats = &mut path.stats[CLASS];
+        if outcome == Outcome::Success {
+            stats.record_success(0, now - attempt.bound_at);
+            path.hold.success(attempt.bound_at);
+            self.dirty.flushed(id, epoch, attempt.cleans);
+            self.end_leg(id, tag, Ok(()));
+            return;
+        }
+        stats.errors += 1;
+        let again = match outcome {
+            Outcome::PathError => {
+                self.path_error(now, id, attempt.bound_at);
+                Duration::ZERO
+            }
+            Outcome::Retry { after } => after,
+            Outcome::Failed(error) => return self.end_leg(id, tag, Err(error)),
+            Outcome::Lost { .. } | Outcome::Success => return self.lose_leg(id, tag),
+        };
+        if worn_out {
+            self.end_leg(id, tag, Err(IoError::Io));
+            return;
+        }
+        self.paths[id.index()].stats[CLASS].retries += 1;
+        if again.is_zero() {
+            self.queue_leg(id, tag);
+        } else {
+            self.leg(id, tag).state = LegState::Backoff;
+            self.timers.set(now, again, Due::RetryLeg(id, tag));
+        }
+    }
+
+    /// The association that a leg had to flush is over.
+    fn lose_leg(&mut self, id: PathId, tag: Tag) {
+        let leg = self.leg(id, tag);
+        if leg.presumed {
+            self.end_leg(id, tag, Ok(()));
+            return;
+        }
+        let job = self.requests[tag].job;
+        self.flushes.jobs[job].losses.push(id);
+        self.end_leg(id, tag, Err(IoError::Io));
+    }
+
+    fn end_leg(&mut self, id: PathId, tag: Tag, result: Result<(), IoError>) {
+        self.leg(id, tag).state = LegState::Done;
+        let job = &mut self.flushes.jobs[self.requests[tag].job];
+        job.open -= 1;
+        job.result = job.result.and(result);
+        self.finish_flush_if_done(tag);
+    }
+
+    fn leg(&mut self, id: PathId, tag: Tag) -> &mut Leg {
+        let request = &self.requests[tag];
+        assert_eq!(request.state, State::Flushing, "the flush is under way");
+        self.flushes.jobs[request.job]
+            .legs
+            .iter_mut()
+            .find(|leg| leg.path == id)
+            .expect("a flush knows the paths it was sent to")
+    }
+}

@@ -1,0 +1,277 @@
+//! The group: one disk's requests and paths in one I/O thread.
+//!
+//! * `mod`: configuration, events without much to them, time, statistics.
+//! * [`dispatch`]: which request binds to which path, and when.
+//! * [`completion`]: what follows from the outcome of an attempt.
+//! * [`paths`]: paths that come and go, fences.
+//! * [`flush`]: flushes, which go to every dirty path.
+
+mod completion;
+mod dispatch;
+mod flush;
+mod paths;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::dirty::DirtyPaths;
+use crate::flows::Flows;
+use crate::path::Path;
+use crate::policy::{Candidate, Policy};
+use crate::requests::{Requests, State};
+use crate::timers::{Due, Timers};
+use crate::{Action, GroupStats, Injection, Io, IoError, Op, PathId, PathStats, PolicyKind, Tag, Window};
+use flush::FlushJobs;
+
+/// How a [`Group`] behaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GroupConfig {
+    /// The policy to begin with.
+    pub policy: PolicyKind,
+    /// What each path may have in flight.
+    pub window: Window,
+    /// Retries of a request that the controller asked for; one more fails it. Linux: `nvme_core.max_retries`, 5.
+    pub max_retries: u32,
+    /// Failovers of a request: path errors and lost paths; one more fails it.
+    pub max_failovers: u32,
+    /// How long requests wait while no path is live; `None` is for ever. Afterwards they fail, new ones at once.
+    pub no_path_timeout: Option<Duration>,
+    /// Seed of what policies do at random: the jitter of probes.
+    pub seed: u64,
+}
+
+impl Default for GroupConfig {
+    /// `round-robin`, 5 retries, 16 failovers, waiting for ever.
+    fn default() -> Self {
+        Self {
+            policy: PolicyKind::RoundRobin,
+            window: Window::default(),
+            max_retries: 5,
+            max_failovers: 16,
+            no_path_timeout: None,
+            seed: 0,
+        }
+    }
+}
+
+/// The multipath core of one disk in one I/O thread. See the crate's documentation for the rules of its use.
+#[derive(Debug)]
+pub struct Group {
+    config: GroupConfig,
+    policy_kind: PolicyKind,
+    policy: Box<dyn Policy>,
+    paths: Vec<Path>,
+    requests: Requests,
+    /// Requests that wait for a path.
+    flows: Flows,
+    timers: Timers,
+    flushes: FlushJobs,
+    dirty: Arc<DirtyPaths>,
+    /// Requests bound to a path whose injection has released them.
+    released: VecDeque<(PathId, Tag)>,
+    finished: VecDeque<(Tag, Result<(), IoError>)>,
+    /// Submitted and not yet finished.
+    open: usize,
+    /// Requests in [`State::Backoff`].
+    backoff: u64,
+    /// The paths that policies may choose from now, as a set.
+    eligible: u64,
+    /// When a resting path may become eligible again.
+    rest_ends: Option<Instant>,
+    /// Since when no path has been live.
+    no_path_since: Option<Instant>,
+    /// When a policy that chose to wait wants to be asked again.
+    ask_again: Option<Instant>,
+    /// Scratch space of `dispatch`.
+    candidates: Vec<Candidate>,
+}
+
+impl Group {
+    /// A group without paths. All groups of a disk share `dirty`.
+    #[must_use]
+    pub fn new(now: Instant, config: GroupConfig, dirty: Arc<DirtyPaths>) -> Self {
+        Self {
+            policy_kind: config.policy,
+            policy: config.policy.build(config.seed),
+            config,
+            paths: Vec::new(),
+            requests: Requests::default(),
+            flows: Flows::default(),
+            timers: Timers::default(),
+            flushes: FlushJobs::default(),
+            dirty,
+            released: VecDeque::new(),
+            finished: VecDeque::new(),
+            open: 0,
+            backoff: 0,
+            eligible: 0,
+            rest_ends: None,
+            no_path_since: Some(now),
+            ask_again: None,
+            candidates: Vec::new(),
+        }
+    }
+
+    /// Takes a request in. It ends with exactly one [`Action::Finish`].
+    pub fn submit(&mut self, now: Instant, io: Io) {
+        self.requests.insert(now, io);
+        self.open += 1;
+        if io.op == Op::Flush {
+            self.prepare_flush(io.tag);
+        }
+        if self.given_up(now) {
+            self.finish(io.tag, Err(IoError::Io));
+        } else {
+            self.flows.push_back(io.flow, io.tag);
+        }
+    }
+
+    /// What the driver is to do next; `None`: nothing until the next event or timeout.
+    pub fn poll_action(&mut self, now: Instant) -> Option<Action> {
+        self.handle_timeout(now);
+        self.poll_finished()
+            .or_else(|| self.poll_released())
+            .or_else(|| self.dispatch_flush(now))
+            .or_else(|| self.dispatch(now))
+            // A flush that started just now may be over already.
+            .or_else(|| self.poll_finished())
+    }
+
+    fn poll_finished(&mut self) -> Option<Action> {
+        let (tag, result) = self.finished.pop_front()?;
+        self.requests[tag].state = State::Free;
+        self.open -= 1;
+        Some(Action::Finish { tag, result })
+    }
+
+    fn poll_released(&mut self) -> Option<Action> {
+        let (path, tag) = self.released.pop_front()?;
+        if self.is_flush(tag) {
+            self.leg_released(path, tag);
+        } else {
+            let state = &mut self.requests[tag].state;
+            assert_eq!(*state, State::Injected, "only what an injection held is released");
+            *state = State::InFlight;
+        }
+        Some(Action::Issue { path, tag })
+    }
+
+    /// When [`Group::handle_timeout`] is to be called at the latest, given that [`Group::poll_action`] has returned
+    /// `None`.
+    #[must_use]
+    pub fn next_timeout(&self) -> Option<Instant> {
+        let (queued, flushes) = (self.flows.len() > 0, self.flushes.is_waiting());
+        let candidates = [
+            self.timers.next(),
+            self.ask_again.filter(|_| queued),
+            self.gives_up_at().filter(|_| queued),
+            self.rest_ends.filter(|_| queued || flushes),
+            self.flushes.look_again_at().filter(|_| flushes),
+        ];
+        candidates.into_iter().flatten().min()
+    }
+
+    /// Does what is due; [`Group::poll_action`] does it too.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        while let Some(due) = self.timers.pop_due(now) {
+            match due {
+                Due::Inject(path, tag) => self.released.push_back((path, tag)),
+                Due::Retry(tag) => {
+                    self.backoff -= 1;
+                    self.try_again(now, tag);
+                }
+                Due::RetryLeg(path, tag) => self.queue_leg(path, tag),
+            }
+        }
+        if self.rest_ends.is_some_and(|at| at <= now) {
+            self.refresh_eligible(now);
+        }
+        if self.flows.len() > 0 && self.given_up(now) {
+            while let Some(tag) = self.flows.take(0) {
+                self.finish(tag, Err(IoError::Io));
+            }
+        }
+    }
+
+    /// Changes the policy. It decides on the very next request; its estimates start afresh, statistics go on.
+    pub fn set_policy(&mut self, kind: PolicyKind) {
+        self.policy_kind = kind;
+        self.policy = kind.build(self.config.seed);
+        self.ask_again = None;
+    }
+
+    /// The policy in force.
+    #[must_use]
+    pub fn policy(&self) -> PolicyKind {
+        self.policy_kind
+    }
+
+    /// Impairs a path from the next request on. What an earlier injection holds keeps its time.
+    pub fn set_injection(&mut self, path: PathId, injection: Injection) {
+        self.paths[path.index()].injection = Some(injection);
+    }
+
+    /// Ends the impairment of a path and releases at once what it holds.
+    pub fn clear_injection(&mut self, path: PathId) {
+        self.paths[path.index()].injection = None;
+        let held = self.timers.take_injected(path);
+        self.released.extend(held.into_iter().map(|tag| (path, tag)));
+    }
+
+    /// The impairments in force.
+    pub fn injections(&self) -> impl Iterator<Item = (PathId, Injection)> + '_ {
+        let all = self.paths.iter().zip(0..);
+        all.filter_map(|(path, id)| Some((PathId(id), path.injection?)))
+    }
+
+    /// Requests submitted and not finished yet.
+    #[must_use]
+    pub fn open(&self) -> usize {
+        self.open
+    }
+
+    /// A snapshot of the statistics, histograms included.
+    #[must_use]
+    pub fn stats(&self, now: Instant) -> GroupStats {
+        let all = self.paths.iter().zip(0..);
+        GroupStats {
+            policy: self.policy_kind,
+            queued: self.flows.len() as u64,
+            backoff: self.backoff,
+            paths: all
+                .map(|(path, id)| PathStats {
+                    path: PathId(id),
+                    ana: path.association.map(|association| association.ana),
+                    resting: path.hold.is_on(now),
+                    injection: path.injection,
+                    fenced: path.fenced.len() as u64,
+                    classes: path.stats.clone(),
+                })
+                .collect(),
+        }
+    }
+
+    /// When requests without a live path stop waiting.
+    fn gives_up_at(&self) -> Option<Instant> {
+        Some(self.no_path_since? + self.config.no_path_timeout?)
+    }
+
+    fn given_up(&self, now: Instant) -> bool {
+        self.gives_up_at().is_some_and(|at| at <= now)
+    }
+
+    fn finish(&mut self, tag: Tag, result: Result<(), IoError>) {
+        let request = &mut self.requests[tag];
+        assert!(!matches!(request.state, State::Free | State::Finished), "a request finishes once");
+        request.state = State::Finished;
+        if request.io.op == Op::Flush {
+            self.flushes.free(request.job);
+        }
+        self.finished.push_back((tag, result));
+    }
+
+    fn is_flush(&self, tag: Tag) -> bool {
+        self.requests[tag].io.op == Op::Flush
+    }
+}

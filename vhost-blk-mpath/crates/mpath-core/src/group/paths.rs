@@ -1,0 +1,110 @@
+//! Paths that come and go, and the fences of those that went.
+
+use std::time::Instant;
+
+use super::Group;
+use crate::path::{MAX_PATHS, Path};
+use crate::requests::State;
+use crate::{AnaState, Association, Epoch, PathConfig, PathId};
+
+impl Group {
+    /// Adds a path, down at first. Ids are given in order: 0, 1, 2, …
+    pub fn add_path(&mut self, id: PathId, config: PathConfig) {
+        assert_eq!(id.index(), self.paths.len(), "path ids are given in order");
+        assert!(self.paths.len() < MAX_PATHS, "at most {MAX_PATHS} paths");
+        self.paths.push(Path::new(config));
+    }
+
+    /// A path has a live controller and a ready queue pair.
+    ///
+    /// Associations of one path follow each other in every group of the disk: up in any only after lost in all.
+    pub fn path_up(&mut self, now: Instant, id: PathId, association: Association) {
+        let path = &mut self.paths[id.index()];
+        assert!(path.association.is_none(), "the path is down");
+        assert!(path.last_epoch < Some(association.epoch), "epochs grow with each association");
+        path.association = Some(association);
+        path.last_epoch = Some(association.epoch);
+        path.hold.clear();
+        self.dirty.up(id, association.epoch, association.volatile_write_cache);
+        self.path_changed(now, id);
+    }
+
+    /// The ANA state of the namespace on a live path, as its ANA log page has it now.
+    pub fn ana_changed(&mut self, now: Instant, id: PathId, ana: AnaState) {
+        let path = &mut self.paths[id.index()];
+        // The path may have been lost while the news was on its way.
+        let Some(association) = &mut path.association else {
+            return;
+        };
+        association.ana = ana;
+        path.hold.clear();
+        if !ana.is_selectable() {
+            self.take_back_unsent(id);
+        }
+        self.path_changed(now, id);
+    }
+
+    /// The association of a path has ended, or is given up. Nothing more is issued on it. The driver then answers every
+    /// request that it had been issued with its outcome, [`crate::Outcome::Lost`] if there was none.
+    pub fn path_lost(&mut self, now: Instant, id: PathId) {
+        let path = &mut self.paths[id.index()];
+        let Some(association) = path.association.take() else {
+            return;
+        };
+        path.hold.clear();
+        self.dirty.lost(id, association.epoch);
+        self.path_changed(now, id);
+        self.take_back_unsent(id);
+    }
+
+    /// No command of that association can change data any more: what waited for it may be tried again.
+    ///
+    /// May come before the driver has reported the loss of all requests. A fence says nothing about other associations.
+    pub fn fence_lifted(&mut self, now: Instant, id: PathId, epoch: Epoch) {
+        let path = &mut self.paths[id.index()];
+        assert!(
+            path.association.is_none_or(|live| live.epoch != epoch),
+            "only an association that has ended is fenced"
+        );
+        let fenced = std::mem::take(&mut path.fenced);
+        let (lifted, left): (Vec<_>, _) = fenced.into_iter().partition(|&(of, _)| of == epoch);
+        path.fenced = left;
+        // Pushed to the front one by one: the first one last.
+        for (_, tag) in lifted.into_iter().rev() {
+            self.try_again(now, tag);
+        }
+        for tag in self.requests.tags() {
+            let request = &mut self.requests[tag];
+            if request.state == State::InFlight && request.path == id && request.epoch == epoch {
+                request.fence_lifted = true;
+            }
+        }
+    }
+
+    fn path_changed(&mut self, now: Instant, id: PathId) {
+        let any_live = self.paths.iter().any(|path| path.association.is_some());
+        self.no_path_since = (!any_live).then(|| self.no_path_since.unwrap_or(now));
+        self.policy.path_changed(id);
+        self.refresh_eligible(now);
+    }
+
+    /// What is bound to the path but still held by its injection goes back to where it came from.
+    fn take_back_unsent(&mut self, id: PathId) {
+        let mut unsent = Vec::new();
+        self.released.retain(|&(path, tag)| {
+            if path == id {
+                unsent.push(tag);
+            }
+            path != id
+        });
+        unsent.append(&mut self.timers.take_injected(id));
+        for tag in unsent.into_iter().rev() {
+            if self.is_flush(tag) {
+                self.take_back_leg(id, tag);
+            } else {
+                self.unbind(tag);
+                self.requeue(tag);
+            }
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! Requests as the core sees them: no addresses, no data, only what path selection and failover need.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::PathId;
+
+/// The caller's name of a request: a small dense index, unique from `submit` to `Finish`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Tag(pub u32);
+
+/// A flow: one virtqueue of the disk. Requests of a flow bind to paths in the order of their submission.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct FlowId(pub u16);
+
+/// What a request does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Op {
+    /// Read data.
+    Read,
+    /// Write data.
+    Write,
+    /// Make completed writes durable.
+    Flush,
+    /// Write zeroes without a payload.
+    WriteZeroes,
+    /// Deallocate (NVMe Dataset Management).
+    Discard,
+}
+
+impl Op {
+    /// The class under which latencies are estimated and statistics are kept.
+    #[must_use]
+    pub const fn class(self) -> OpClass {
+        match self {
+            Self::Read => OpClass::Read,
+            Self::Write => OpClass::Write,
+            Self::Flush | Self::WriteZeroes | Self::Discard => OpClass::Other,
+        }
+    }
+
+    /// Whether a late execution of this command could change data: the commands that the fencing rule is about.
+    #[must_use]
+    pub const fn is_mutating(self) -> bool {
+        matches!(self, Self::Write | Self::WriteZeroes | Self::Discard)
+    }
+}
+
+/// Operation class: reads and writes differ too much in latency to share an estimate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum OpClass {
+    /// Reads.
+    Read,
+    /// Writes with a payload.
+    Write,
+    /// Everything else.
+    Other,
+}
+
+impl OpClass {
+    /// Every class, in the order of [`OpClass::index`].
+    pub const ALL: [Self; 3] = [Self::Read, Self::Write, Self::Other];
+
+    /// Position in arrays kept per class.
+    #[must_use]
+    pub const fn index(self) -> usize {
+        self as usize
+    }
+}
+
+impl fmt::Display for OpClass {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::Other => "other",
+        })
+    }
+}
+
+/// One request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Io {
+    /// The caller's name of it.
+    pub tag: Tag,
+    /// What it does.
+    pub op: Op,
+    /// Bytes it moves over the path (0 for flush, write zeroes and discard).
+    pub bytes: u32,
+    /// The virtqueue it came from.
+    pub flow: FlowId,
+    /// Force unit access: durable once completed, so that it leaves no dirty state behind.
+    pub fua: bool,
+}
+
+/// What the driver is to do next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Send the request on this path; answer with one [`crate::Group::complete`]. A flush may be issued on several
+    /// paths under the same tag, each of them to be answered.
+    Issue {
+        /// Where to send it.
+        path: PathId,
+        /// Which request.
+        tag: Tag,
+    },
+    /// The request is over; its tag is free again.
+    Finish {
+        /// Which request.
+        tag: Tag,
+        /// What the guest is told.
+        result: Result<(), IoError>,
+    },
+}
+
+/// How an issued request ended on its path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Completed successfully.
+    Success,
+    /// A completion with a path-related status (status code type 3): the command was not executed, try another path.
+    PathError,
+    /// A completion that asks for a retry.
+    Retry {
+        /// Least delay before it (`CRDT[CRD] × 100 ms`); zero means at once.
+        after: Duration,
+    },
+    /// A completion with a final error.
+    Failed(IoError),
+    /// The association ended without a completion.
+    Lost {
+        /// The command may execute yet: it is mutating and a byte of it was handed to the socket.
+        indeterminate: bool,
+    },
+}
+
+/// The final error of a request, as far as a virtio-blk status can tell them apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+pub enum IoError {
+    /// Failed (`VIRTIO_BLK_S_IOERR`).
+    #[error("I/O error")]
+    Io,
+    /// The namespace does not support it (`VIRTIO_BLK_S_UNSUPP`).
+    #[error("operation not supported")]
+    Unsupported,
+}

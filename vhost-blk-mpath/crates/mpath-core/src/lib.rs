@@ -1,0 +1,53 @@
+//! The multipath core of one disk: which path a request takes, how many a path may hold, what happens when a path
+//! fails.
+//!
+//! Sans-IO: a [`Group`] takes requests and events together with `now`, and gives back [`Action`]s and the next timeout.
+//! It reads no clock, opens no socket, starts no thread and draws no random number, so that a simulator runs the very
+//! code that ships.
+//!
+//! ```text
+//!  submit ──→ flow queues ──→ policy.select ──→ injection ──→ Action::Issue ──→ (driver, queue pair)
+//!             (late binding)  + window           (held)                                │
+//!                  ↑                                                                   │
+//!                  ├── path error, retry, lost and safe to repeat ←── complete(outcome)┤
+//!                  └── fence_lifted ←── held: lost and indeterminate ←─────────────────┤
+//!  Action::Finish ←── success or final error ←─────────────────────────────────────────┘
+//! ```
+//!
+//! One `Group` serves one disk in one I/O thread; the `Group`s of a disk share nothing but [`DirtyPaths`].
+//!
+//! What the driver owes a `Group`:
+//! * `now` never goes backwards.
+//! * After any call it polls [`Group::poll_action`] until `None`, then sleeps no longer than [`Group::next_timeout`].
+//! * It answers each [`Action::Issue`] with exactly one [`Group::complete`], also after [`Group::path_lost`].
+//! * It reuses a tag only after the tag's [`Action::Finish`].
+//!
+//! Breaking one of these is a bug of the caller, and asserted.
+
+#![forbid(unsafe_code)]
+// "NVMe" and the like are names, not code.
+#![allow(clippy::doc_markdown)]
+
+mod ana;
+mod dirty;
+mod flows;
+mod group;
+mod inject;
+mod io;
+mod path;
+mod policy;
+mod requests;
+mod retry;
+mod stats;
+mod timers;
+mod window;
+
+pub use ana::AnaState;
+pub use dirty::DirtyPaths;
+pub use group::{Group, GroupConfig};
+pub use inject::Injection;
+pub use io::{Action, FlowId, Io, IoError, Op, OpClass, Outcome, Tag};
+pub use path::{Association, Epoch, MAX_PATHS, PathConfig, PathId};
+pub use policy::{PolicyKind, UnknownPolicy};
+pub use stats::{ClassStats, GroupStats, PathStats};
+pub use window::Window;

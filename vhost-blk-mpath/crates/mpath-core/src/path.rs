@@ -1,0 +1,117 @@
+//! Paths: one association with one controller at a time.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::time::Instant;
+
+use crate::requests::InFlightList;
+use crate::retry::Hold;
+use crate::stats::ClassStats;
+use crate::window::Usage;
+use crate::{AnaState, Injection, Tag, Window};
+
+/// Most paths a disk may have: sets of paths are kept as bits of a `u64`.
+pub const MAX_PATHS: usize = 64;
+
+/// A path of the disk: 0, 1, 2, … in the order they were added, the same in every [`crate::Group`] of the disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PathId(pub u16);
+
+impl PathId {
+    pub(crate) fn index(self) -> usize {
+        usize::from(self.0)
+    }
+
+    /// The set that holds just this path.
+    pub(crate) fn bit(self) -> u64 {
+        1 << self.0
+    }
+}
+
+impl fmt::Display for PathId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// The number of an association on its path, growing with each reconnect, the same in every [`crate::Group`] of the
+/// disk. A fence names the association it is about by it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Epoch(pub u64);
+
+/// What stays true of a path over reconnects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PathConfig {
+    /// Distance between the I/O thread's NUMA node and the path's network device, on the scale of ACPI's SLIT (10 is
+    /// local, as in `/sys/devices/system/node/node*/distance`).
+    pub numa_distance: u32,
+}
+
+impl Default for PathConfig {
+    /// Local.
+    fn default() -> Self {
+        Self { numa_distance: 10 }
+    }
+}
+
+/// What a fresh connection found out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Association {
+    /// Greater than that of every earlier association of the path.
+    pub epoch: Epoch,
+    /// ANA state of the namespace.
+    pub ana: AnaState,
+    /// The controller has a volatile write cache (Identify Controller, VWC bit 0): completed writes need a flush to be
+    /// durable.
+    pub volatile_write_cache: bool,
+    /// Requests the queue pair can take; bounds the window on this path.
+    pub queue_depth: u16,
+}
+
+#[derive(Debug)]
+pub(crate) struct Path {
+    pub(crate) config: PathConfig,
+    /// `None` while the path is down.
+    pub(crate) association: Option<Association>,
+    pub(crate) last_epoch: Option<Epoch>,
+    pub(crate) usage: Usage,
+    pub(crate) hold: Hold,
+    pub(crate) injection: Option<Injection>,
+    /// Requests in flight by class, oldest first, without flushes.
+    pub(crate) in_flight: [InFlightList; 3],
+    /// Flushes that have to be sent here and wait for it.
+    pub(crate) flushes: VecDeque<Tag>,
+    /// Indeterminate requests and the associations whose fence they wait for.
+    pub(crate) fenced: Vec<(Epoch, Tag)>,
+    pub(crate) stats: [ClassStats; 3],
+}
+
+impl Path {
+    pub(crate) fn new(config: PathConfig) -> Self {
+        Self {
+            config,
+            association: None,
+            last_epoch: None,
+            usage: Usage::default(),
+            hold: Hold::default(),
+            injection: None,
+            in_flight: [InFlightList::default(); 3],
+            flushes: VecDeque::new(),
+            fenced: Vec::new(),
+            stats: std::array::from_fn(|_| ClassStats::new()),
+        }
+    }
+
+    /// Whether the path can take one more request now, being live.
+    pub(crate) fn has_room(&self, window: Window, bytes: u32) -> bool {
+        let depth = self.association.map_or(0, |association| association.queue_depth);
+        let window = Window { ios: window.ios.min(depth.into()), ..window };
+        self.usage.has_room(window, bytes)
+    }
+
+    /// The state in which the path may be given I/O, or `None`.
+    pub(crate) fn usable(&self, now: Instant) -> Option<AnaState> {
+        let ana = self.association?.ana;
+        (ana.is_selectable() && !self.hold.is_on(now)).then_some(ana)
+    }
+}

@@ -1,0 +1,44 @@
+//! `numa`: one path takes everything.
+//!
+//! Rule: the nearest optimized path by NUMA distance, else the nearest non-optimized one; the first wins ties. The path
+//! stays the same as long as no path comes or goes. Source: Linux `drivers/nvme/host/multipath.c`, `nvme_find_path`.
+//! Linux caches the choice per node and elects anew when the cached path goes or an optimized one comes, which is what
+//! asking afresh each time gives.
+//!
+//! While the path's window is full, requests wait: using another path would make it a different policy.
+
+use super::{Candidate, Choice, Policy, Query};
+
+#[derive(Debug)]
+pub(super) struct Numa;
+
+impl Policy for Numa {
+    fn select(&mut self, _query: &Query, candidates: &[Candidate]) -> Choice {
+        match candidates.iter().min_by_key(|c| c.numa_distance) {
+            Some(nearest) if nearest.has_room => Choice::Path(nearest.path),
+            _ => Choice::Wait { again: None },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::*;
+    use crate::policy::testing::{WAIT, candidate, full, path, read};
+
+    #[test]
+    fn nearest_and_first_wins_ties() {
+        let query = read(Instant::now());
+        let far = Candidate { numa_distance: 20, ..candidate(0) };
+        assert_eq!(Numa.select(&query, &[candidate(0), candidate(1)]), path(0));
+        assert_eq!(Numa.select(&query, &[far, candidate(1), candidate(2)]), path(1));
+    }
+
+    #[test]
+    fn waits_for_its_path() {
+        let query = read(Instant::now());
+        assert_eq!(Numa.select(&query, &[full(0), candidate(1)]), WAIT);
+    }
+}

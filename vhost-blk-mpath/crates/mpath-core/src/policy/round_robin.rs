@@ -1,0 +1,59 @@
+//! `round-robin`: each path in turn.
+//!
+//! Rule: the next optimized path after the last one used; a non-optimized path only if there is no optimized one.
+//! Source: Linux `drivers/nvme/host/multipath.c`, `nvme_round_robin_path`.
+//!
+//! A path whose window is full loses its turn to the next one with room, so that a slow path holds up no more than its
+//! window.
+
+use super::{Candidate, Choice, Policy, Query, next_after};
+use crate::PathId;
+
+#[derive(Debug, Default)]
+pub(super) struct RoundRobin {
+    last: Option<PathId>,
+}
+
+impl Policy for RoundRobin {
+    fn select(&mut self, _query: &Query, candidates: &[Candidate]) -> Choice {
+        let with_room = candidates.iter().filter(|c| c.has_room).map(|c| c.path);
+        match next_after(self.last, with_room) {
+            Some(path) => {
+                self.last = Some(path);
+                Choice::Path(path)
+            }
+            None => Choice::Wait { again: None },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::*;
+    use crate::policy::testing::{WAIT, candidate, full, path, read};
+
+    fn run(policy: &mut RoundRobin, candidates: &[Candidate]) -> Choice {
+        policy.select(&read(Instant::now()), candidates)
+    }
+
+    #[test]
+    fn takes_turns() {
+        let mut policy = RoundRobin::default();
+        let three = [candidate(0), candidate(1), candidate(2)];
+        for expected in [0, 1, 2, 0, 1] {
+            assert_eq!(run(&mut policy, &three), path(expected));
+        }
+    }
+
+    #[test]
+    fn passes_over_full_paths() {
+        let mut policy = RoundRobin::default();
+        let some = [candidate(0), full(1), candidate(2)];
+        for expected in [0, 2, 0, 2] {
+            assert_eq!(run(&mut policy, &some), path(expected));
+        }
+        assert_eq!(run(&mut policy, &[full(0), full(1)]), WAIT);
+    }
+}

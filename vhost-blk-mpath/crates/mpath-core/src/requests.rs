@@ -1,0 +1,195 @@
+//! The table of requests, indexed by tag.
+
+use std::ops::{Index, IndexMut};
+use std::time::Instant;
+
+use crate::path::Epoch;
+use crate::{FlowId, Io, Op, PathId, Tag};
+
+/// Most tags a group takes: far more than any rings can hold.
+const MAX_TAGS: u32 = 1 << 20;
+
+/// "No request" in the links of in-flight lists.
+const NIL: u32 = u32::MAX;
+
+/// Where a request stands. Every request is in exactly one place.
+///
+/// ```text
+///          submit          bind           released        Success, Failed, limits
+///  Free ──────────→ Queued ─────→ Injected ─────→ InFlight ──────────────────────→ Finished ─→ Free
+///                    ↑  ↑  ↖──────── path lost ──────┘│ │                             ↑
+///                    │  └──── due ──── Backoff ←──────┘ │ Lost, indeterminate         │
+///                    └────── fence lifted ── Fenced ←───┘                             │
+///                   Queued ──→ Flushing (on several paths at once) ──────────────────→┘
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    Free,
+    /// In its flow's queue.
+    Queued,
+    /// Bound to a path, held by its injection.
+    Injected,
+    /// With the driver.
+    InFlight,
+    /// Waits for the time of its retry.
+    Backoff,
+    /// Indeterminate: waits for the fence of its association.
+    Fenced,
+    /// A flush that has been sent, or is going to be sent, to every dirty path.
+    Flushing,
+    /// Its `Finish` has not been polled yet.
+    Finished,
+}
+
+#[derive(Debug)]
+pub(crate) struct Request {
+    pub(crate) io: Io,
+    pub(crate) state: State,
+    /// Attempts that ended in a retry status.
+    pub(crate) retries: u32,
+    /// Attempts that ended in a path error or with the path.
+    pub(crate) failovers: u32,
+    /// The path, its association and the time of the latest bind.
+    pub(crate) path: PathId,
+    pub(crate) epoch: Epoch,
+    pub(crate) bound_at: Instant,
+    /// Completing leaves dirty state on that association.
+    pub(crate) dirties: bool,
+    /// The fence of that association was lifted before the driver reported the loss.
+    pub(crate) fence_lifted: bool,
+    /// Of a flush: which flush job.
+    pub(crate) job: usize,
+    prev: u32,
+    next: u32,
+}
+
+/// Requests in flight on one path, oldest first; the links are in the requests.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct InFlightList {
+    head: u32,
+    tail: u32,
+}
+
+impl Default for InFlightList {
+    fn default() -> Self {
+        Self { head: NIL, tail: NIL }
+    }
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Requests {
+    slots: Vec<Request>,
+}
+
+impl Requests {
+    /// Takes a request in, as `Queued`.
+    pub(crate) fn insert(&mut self, now: Instant, io: Io) {
+        assert!(io.tag.0 < MAX_TAGS, "tags are small and dense");
+        while self.slots.len() <= io.tag.0 as usize {
+            let tag = Tag(self.slots.len() as u32);
+            self.slots.push(Request::free(now, tag));
+        }
+        let slot = &mut self[io.tag];
+        assert_eq!(slot.state, State::Free, "a tag is reused only after its Finish");
+        *slot = Request { io, state: State::Queued, ..Request::free(now, io.tag) };
+    }
+
+    pub(crate) fn tags(&self) -> impl Iterator<Item = Tag> + use<> {
+        (0..self.slots.len() as u32).map(Tag)
+    }
+
+    /// Appends a request to the list of its path.
+    pub(crate) fn link(&mut self, list: &mut InFlightList, tag: Tag) {
+        let slot = &mut self[tag];
+        slot.prev = list.tail;
+        slot.next = NIL;
+        match list.tail {
+            NIL => list.head = tag.0,
+            tail => self[Tag(tail)].next = tag.0,
+        }
+        list.tail = tag.0;
+    }
+
+    pub(crate) fn unlink(&mut self, list: &mut InFlightList, tag: Tag) {
+        let (prev, next) = (self[tag].prev, self[tag].next);
+        match prev {
+            NIL => list.head = next,
+            prev => self[Tag(prev)].next = next,
+        }
+        match next {
+            NIL => list.tail = prev,
+            next => self[Tag(next)].prev = prev,
+        }
+    }
+
+    /// When the oldest request of the list was bound.
+    pub(crate) fn oldest(&self, list: InFlightList) -> Option<Instant> {
+        (list.head != NIL).then(|| self[Tag(list.head)].bound_at)
+    }
+}
+
+impl Request {
+    fn free(now: Instant, tag: Tag) -> Self {
+        Self {
+            io: Io { tag, op: Op::Read, bytes: 0, flow: FlowId(0), fua: false },
+            state: State::Free,
+            retries: 0,
+            failovers: 0,
+            path: PathId(0),
+            epoch: Epoch(0),
+            bound_at: now,
+            dirties: false,
+            fence_lifted: false,
+            job: 0,
+            prev: NIL,
+            next: NIL,
+        }
+    }
+}
+
+impl Index<Tag> for Requests {
+    type Output = Request;
+    fn index(&self, tag: Tag) -> &Request {
+        &self.slots[tag.0 as usize]
+    }
+}
+
+impl IndexMut<Tag> for Requests {
+    fn index_mut(&mut self, tag: Tag) -> &mut Request {
+        &mut self.slots[tag.0 as usize]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn lists_keep_the_oldest_first() {
+        let start = Instant::now();
+        let mut requests = Requests::default();
+        let mut list = InFlightList::default();
+        for n in 0..4 {
+            let now = start + Duration::from_secs(u64::from(n));
+            requests.insert(now, Io { tag: Tag(n), op: Op::Read, bytes: 0, flow: FlowId(0), fua: false });
+            requests.link(&mut list, Tag(n));
+        }
+        let mut oldest = Vec::new();
+        for n in [1, 0, 3, 2] {
+            requests.unlink(&mut list, Tag(n));
+            oldest.push(requests.oldest(list).map(|at| (at - start).as_secs()));
+        }
+        assert_eq!(oldest, [Some(0), Some(2), Some(2), None]);
+    }
+
+    #[test]
+    #[should_panic(expected = "reused")]
+    fn a_tag_in_use_is_refused() {
+        let mut requests = Requests::default();
+        let io = Io { tag: Tag(0), op: Op::Read, bytes: 0, flow: FlowId(0), fua: false };
+        requests.insert(Instant::now(), io);
+        requests.insert(Instant::now(), io);
+    }
+}

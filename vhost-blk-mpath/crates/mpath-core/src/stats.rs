@@ -1,0 +1,164 @@
+//! Statistics for the operator. Policies keep their own estimates and never look here.
+
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+
+use crate::{AnaState, Injection, OpClass, PathId, PolicyKind};
+
+/// Latencies below this many ns are told apart no further.
+const LOWEST_NS: u64 = 1_000;
+/// Latencies above this many ns are counted as this: twice the longest injection.
+const HIGHEST_NS: u64 = 120_000_000_000;
+/// Significant decimal digits: 1 % is finer than any run-to-run difference, and 3 digits would cost eight times the
+/// memory.
+const DIGITS: u8 = 2;
+
+/// Counters of one path and one operation class, seen from one group or merged over several.
+#[derive(Clone, Debug)]
+pub struct ClassStats {
+    /// Requests the path completed successfully.
+    pub ios: u64,
+    /// Bytes of these.
+    pub bytes: u64,
+    /// Requests bound to the path now, those held by an injection included.
+    pub in_flight: u64,
+    /// Attempts that ended otherwise than in success, whether or not another attempt saved the request.
+    pub errors: u64,
+    /// Of these, the attempts that were followed by another one.
+    pub retries: u64,
+    /// Latencies of the successful ones in ns, from bind to completion: injections count, waiting for a path does not.
+    pub latency_ns: Histogram<u64>,
+}
+
+impl Default for ClassStats {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl ClassStats {
+    /// All zero.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            ios: 0,
+            bytes: 0,
+            in_flight: 0,
+            errors: 0,
+            retries: 0,
+            latency_ns: Histogram::new_with_bounds(LOWEST_NS, HIGHEST_NS, DIGITS).expect("constant bounds are valid"),
+        }
+    }
+
+    pub(crate) fn record_success(&mut self, bytes: u32, latency: Duration) {
+        self.ios += 1;
+        self.bytes += u64::from(bytes);
+        let ns = u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX);
+        self.latency_ns.saturating_record(ns);
+    }
+
+    /// Adds the counters of another group.
+    pub fn merge(&mut self, other: &Self) {
+        self.ios += other.ios;
+        self.bytes += other.bytes;
+        self.in_flight += other.in_flight;
+        self.errors += other.errors;
+        self.retries += other.retries;
+        self.latency_ns.add(&other.latency_ns).expect("histograms of one shape");
+    }
+}
+
+/// Snapshot of one path.
+#[derive(Clone, Debug)]
+pub struct PathStats {
+    /// Which path.
+    pub path: PathId,
+    /// ANA state of the namespace; `None` while the path is down.
+    pub ana: Option<AnaState>,
+    /// The path answered with a path error and rests.
+    pub resting: bool,
+    /// The impairment in force.
+    pub injection: Option<Injection>,
+    /// Requests whose fate on a former association of this path is unknown and that wait for its fence.
+    pub fenced: u64,
+    /// Counters per operation class, in the order of [`OpClass::ALL`].
+    pub classes: [ClassStats; 3],
+}
+
+impl PathStats {
+    /// The counters of one class.
+    #[must_use]
+    pub fn class(&self, class: OpClass) -> &ClassStats {
+        &self.classes[class.index()]
+    }
+
+    /// Adds the counters of the same path in another group.
+    pub fn merge(&mut self, other: &Self) {
+        self.fenced += other.fenced;
+        self.resting |= other.resting;
+        for (mine, theirs) in self.classes.iter_mut().zip(&other.classes) {
+            mine.merge(theirs);
+        }
+    }
+}
+
+/// Snapshot of a group.
+#[derive(Clone, Debug)]
+pub struct GroupStats {
+    /// The policy in force.
+    pub policy: PolicyKind,
+    /// Requests that wait for a path.
+    pub queued: u64,
+    /// Requests that wait for the time of a retry.
+    pub backoff: u64,
+    /// All paths, in the order of their ids.
+    pub paths: Vec<PathStats>,
+}
+
+impl GroupStats {
+    /// Adds the counters of another group of the same disk.
+    pub fn merge(&mut self, other: &Self) {
+        self.queued += other.queued;
+        self.backoff += other.backoff;
+        for (mine, theirs) in self.paths.iter_mut().zip(&other.paths) {
+            mine.merge(theirs);
+        }
+        if let Some(more) = other.paths.get(self.paths.len()..) {
+            self.paths.extend_from_slice(more);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn merges_and_keeps_percentiles() {
+        let (mut a, mut b) = (ClassStats::new(), ClassStats::new());
+        for _ in 0..90 {
+            a.record_success(4096, Duration::from_micros(200));
+        }
+        for _ in 0..10 {
+            b.record_success(512, Duration::from_millis(30));
+        }
+        (b.in_flight, b.errors, b.retries) = (3, 2, 1);
+        a.merge(&b);
+        a.merge(&ClassStats { in_flight: 4, errors: 3, retries: 2, ..ClassStats::new() });
+        assert_eq!((a.ios, a.bytes), (100, 90 * 4096 + 10 * 512));
+        assert_eq!((a.in_flight, a.errors, a.retries), (7, 5, 3));
+        let p50 = a.latency_ns.value_at_quantile(0.5);
+        let p99 = a.latency_ns.value_at_quantile(0.99);
+        assert!((198_000..=202_000).contains(&p50), "{p50}");
+        assert!((29_700_000..=30_300_000).contains(&p99), "{p99}");
+    }
+
+    #[test]
+    fn any_latency_can_be_recorded() {
+        let mut stats = ClassStats::new();
+        stats.record_success(0, Duration::ZERO);
+        stats.record_success(0, Duration::MAX);
+        assert_eq!(stats.latency_ns.len(), 2);
+    }
+}

@@ -1,0 +1,134 @@
+//! Due times of held requests, earliest first.
+
+use std::cmp::{Ordering, Reverse};
+use std::collections::BinaryHeap;
+use std::time::{Duration, Instant};
+
+use crate::{PathId, Tag};
+
+/// What a timer is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Due {
+    /// Release a request held by the injection of its path.
+    Inject(PathId, Tag),
+    /// Put a request back in its queue.
+    Retry(Tag),
+    /// Repeat a flush on this path.
+    RetryLeg(PathId, Tag),
+}
+
+/// The longest timer. The longest delay a controller can ask for is 65535 × 100 ms, a little less.
+const MAX_DELAY: Duration = Duration::from_secs(2 * 3600);
+
+#[derive(Debug)]
+struct Timer {
+    at: Instant,
+    /// Order of setting: equal times come out in it.
+    seq: u64,
+    due: Due,
+}
+
+impl Timer {
+    fn key(&self) -> (Instant, u64) {
+        (self.at, self.seq)
+    }
+}
+
+impl PartialEq for Timer {
+    fn eq(&self, other: &Self) -> bool {
+        self.key() == other.key()
+    }
+}
+impl Eq for Timer {}
+impl PartialOrd for Timer {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl Ord for Timer {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.key().cmp(&other.key())
+    }
+}
+
+/// At most one timer per request (per path, for a flush), so the heap is bounded by the requests.
+#[derive(Debug, Default)]
+pub(crate) struct Timers {
+    heap: BinaryHeap<Reverse<Timer>>,
+    seq: u64,
+}
+
+impl Timers {
+    pub(crate) fn set(&mut self, now: Instant, delay: Duration, due: Due) {
+        self.seq += 1;
+        self.heap.push(Reverse(Timer { at: now + delay.min(MAX_DELAY), seq: self.seq, due }));
+    }
+
+    pub(crate) fn next(&self) -> Option<Instant> {
+        self.heap.peek().map(|Reverse(timer)| timer.at)
+    }
+
+    pub(crate) fn pop_due(&mut self, now: Instant) -> Option<Due> {
+        if self.next()? > now {
+            return None;
+        }
+        self.heap.pop().map(|Reverse(timer)| timer.due)
+    }
+
+    /// Takes out everything held by the injection of a path, in order of its due time. For rare events.
+    pub(crate) fn take_injected(&mut self, path: PathId) -> Vec<Tag> {
+        let mut taken = Vec::new();
+        self.heap.retain(|Reverse(timer)| match timer.due {
+            Due::Inject(on, tag) if on == path => {
+                taken.push((timer.key(), tag));
+                false
+            }
+            _ => true,
+        });
+        taken.sort_unstable();
+        taken.into_iter().map(|(_, tag)| tag).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn earliest_first_and_equal_times_in_order() {
+        let now = Instant::now();
+        let mut timers = Timers::default();
+        timers.set(now, 2 * MS, Due::Retry(Tag(1)));
+        timers.set(now, MS, Due::Retry(Tag(2)));
+        timers.set(now, MS, Due::Retry(Tag(3)));
+        assert_eq!(timers.next(), Some(now + MS));
+        assert_eq!(timers.pop_due(now), None);
+        assert_eq!(timers.pop_due(now + 2 * MS), Some(Due::Retry(Tag(2))));
+        assert_eq!(timers.pop_due(now + 2 * MS), Some(Due::Retry(Tag(3))));
+        assert_eq!(timers.pop_due(now + 2 * MS), Some(Due::Retry(Tag(1))));
+        assert_eq!(timers.pop_due(now + 2 * MS), None);
+    }
+
+    #[test]
+    fn takes_only_what_is_injected_on_that_path() {
+        let now = Instant::now();
+        let mut timers = Timers::default();
+        timers.set(now, 3 * MS, Due::Inject(PathId(0), Tag(1)));
+        timers.set(now, 2 * MS, Due::Inject(PathId(0), Tag(2)));
+        timers.set(now, MS, Due::Inject(PathId(1), Tag(3)));
+        timers.set(now, MS, Due::RetryLeg(PathId(0), Tag(4)));
+        assert_eq!(timers.take_injected(PathId(0)), [Tag(2), Tag(1)]);
+        assert_eq!(timers.pop_due(now + MS), Some(Due::Inject(PathId(1), Tag(3))));
+        assert_eq!(timers.pop_due(now + MS), Some(Due::RetryLeg(PathId(0), Tag(4))));
+        assert_eq!(timers.next(), None);
+    }
+
+    #[test]
+    fn a_delay_without_end_does_not_overflow() {
+        let mut timers = Timers::default();
+        timers.set(Instant::now(), Duration::MAX, Due::Retry(Tag(1)));
+        assert!(timers.next().is_some());
+    }
+}

@@ -1,0 +1,74 @@
+//! How much a path may hold in flight.
+
+/// Limit of what one path may have in flight, seen from one [`crate::Group`] (one I/O thread).
+///
+/// A request that finds no room waits in the group, unbound. A request larger than the whole window still goes, alone,
+/// when the path is idle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Window {
+    /// Requests; at least 1 counts.
+    pub ios: u32,
+    /// Bytes.
+    pub bytes: u64,
+}
+
+impl Default for Window {
+    /// 128 requests (the queue size Linux uses) and 8 MiB.
+    fn default() -> Self {
+        Self { ios: 128, bytes: 8 << 20 }
+    }
+}
+
+/// What a path holds in flight now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Usage {
+    pub(crate) ios: u32,
+    pub(crate) bytes: u64,
+}
+
+impl Usage {
+    pub(crate) fn has_room(self, window: Window, bytes: u32) -> bool {
+        self.ios == 0 || (self.ios < window.ios && self.bytes + u64::from(bytes) <= window.bytes)
+    }
+
+    pub(crate) fn take(&mut self, bytes: u32) {
+        self.ios += 1;
+        self.bytes += u64::from(bytes);
+    }
+
+    pub(crate) fn give_back(&mut self, bytes: u32) {
+        assert!(self.ios > 0 && self.bytes >= u64::from(bytes), "window accounting");
+        self.ios -= 1;
+        self.bytes -= u64::from(bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WINDOW: Window = Window { ios: 2, bytes: 8192 };
+
+    #[test]
+    fn limits_ios_and_bytes() {
+        let mut usage = Usage::default();
+        assert!(usage.has_room(WINDOW, 4096));
+        usage.take(4096);
+        assert!(usage.has_room(WINDOW, 4096));
+        assert!(!usage.has_room(WINDOW, 4097));
+        usage.take(0);
+        assert!(!usage.has_room(WINDOW, 0));
+        usage.give_back(4096);
+        assert!(usage.has_room(WINDOW, 8192));
+    }
+
+    #[test]
+    fn an_idle_path_takes_any_size() {
+        let mut usage = Usage::default();
+        assert!(usage.has_room(WINDOW, 1 << 20));
+        usage.take(1 << 20);
+        assert!(!usage.has_room(WINDOW, 1));
+        usage.give_back(1 << 20);
+        assert!(usage.has_room(Window { ios: 0, bytes: 0 }, 1));
+    }
+}

@@ -1,0 +1,546 @@
+//! One small test per rule of the group.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use mpath_core::{
+    Action, AnaState, Association, DirtyPaths, Epoch, FlowId, Group, GroupConfig, Injection, Io, IoError, Op, OpClass,
+    Outcome, PathConfig, PathId, PolicyKind, Tag, Window,
+};
+
+const MS: Duration = Duration::from_millis(1);
+const P0: PathId = PathId(0);
+const P1: PathId = PathId(1);
+const LOST: Outcome = Outcome::Lost { indeterminate: true };
+const UNSENT: Outcome = Outcome::Lost { indeterminate: false };
+
+struct Test {
+    now: Instant,
+    group: Group,
+}
+
+impl Test {
+    /// Two optimized paths with volatile caches, epoch 1.
+    fn new(config: GroupConfig) -> Self {
+        let mut test = Self::down(config, Arc::new(DirtyPaths::new()));
+        test.up(P0, 1, AnaState::Optimized);
+        test.up(P1, 1, AnaState::Optimized);
+        test
+    }
+
+    fn down(config: GroupConfig, dirty: Arc<DirtyPaths>) -> Self {
+        let now = Instant::now();
+        let mut group = Group::new(now, config, dirty);
+        group.add_path(P0, PathConfig::default());
+        group.add_path(P1, PathConfig::default());
+        Self { now, group }
+    }
+
+    fn up(&mut self, path: PathId, epoch: u64, ana: AnaState) {
+        let association = Association { epoch: Epoch(epoch), ana, volatile_write_cache: true, queue_depth: 1024 };
+        self.group.path_up(self.now, path, association);
+    }
+
+    fn submit(&mut self, tag: u32, op: Op) {
+        self.submit_io(Io { tag: Tag(tag), op, bytes: 4096, flow: FlowId(0), fua: false });
+    }
+
+    fn submit_io(&mut self, io: Io) {
+        self.group.submit(self.now, io);
+    }
+
+    fn complete(&mut self, path: PathId, tag: u32, outcome: Outcome) {
+        self.group.complete(self.now, path, Tag(tag), outcome);
+    }
+
+    fn actions(&mut self) -> Vec<Action> {
+        std::iter::from_fn(|| self.group.poll_action(self.now)).collect()
+    }
+
+    /// Waits for the next timeout and says how long it was.
+    fn sleep(&mut self) -> Duration {
+        let at = self.group.next_timeout().expect("a timeout");
+        let time = at - self.now;
+        self.now = at;
+        time
+    }
+
+    /// Submits, and completes at once on the path it was issued on.
+    fn done(&mut self, tag: u32, op: Op) -> PathId {
+        self.submit(tag, op);
+        let [Action::Issue { path, .. }] = self.actions()[..] else { panic!("one issue") };
+        self.complete(path, tag, Outcome::Success);
+        assert_eq!(self.actions(), [ok(tag)]);
+        path
+    }
+
+    /// Gets the presumption that caches hold something of a former process out of the way.
+    fn flush_presumed(&mut self) {
+        self.submit(99, Op::Flush);
+        assert_eq!(self.actions(), [issue(P0, 99), issue(P1, 99)]);
+        self.complete(P0, 99, Outcome::Success);
+        assert_eq!(self.actions(), []);
+        self.complete(P1, 99, Outcome::Success);
+        assert_eq!(self.actions(), [ok(99)]);
+    }
+}
+
+fn issue(path: PathId, tag: u32) -> Action {
+    Action::Issue { path, tag: Tag(tag) }
+}
+
+fn ok(tag: u32) -> Action {
+    Action::Finish { tag: Tag(tag), result: Ok(()) }
+}
+
+fn failed(tag: u32) -> Action {
+    Action::Finish { tag: Tag(tag), result: Err(IoError::Io) }
+}
+
+fn config() -> GroupConfig {
+    GroupConfig::default()
+}
+
+fn window(ios: u32, bytes: u64) -> GroupConfig {
+    GroupConfig { window: Window { ios, bytes }, ..config() }
+}
+
+// --- binding ---
+
+#[test]
+fn requests_wait_unbound_and_follow_a_new_policy() {
+    let mut t = Test::new(GroupConfig { policy: PolicyKind::Numa, ..window(1, 1 << 20) });
+    for tag in 0..3 {
+        t.submit(tag, Op::Read);
+    }
+    assert_eq!(t.actions(), [issue(P0, 0)], "numa waits for its path");
+    assert_eq!(t.group.stats(t.now).queued, 2);
+    t.group.set_policy(PolicyKind::RoundRobin);
+    assert_eq!(t.actions(), [issue(P1, 1)], "what waits follows the new policy at once");
+    t.complete(P0, 0, Outcome::Success);
+    assert_eq!(t.actions(), [ok(0), issue(P0, 2)]);
+}
+
+#[test]
+fn a_request_larger_than_the_window_goes_alone() {
+    let mut t = Test::new(GroupConfig { policy: PolicyKind::Numa, ..window(8, 8192) });
+    t.submit(0, Op::Read);
+    t.submit_io(Io { tag: Tag(1), op: Op::Write, bytes: 1 << 20, flow: FlowId(0), fua: false });
+    t.submit(2, Op::Read);
+    assert_eq!(t.actions(), [issue(P0, 0)]);
+    t.complete(P0, 0, Outcome::Success);
+    assert_eq!(t.actions(), [ok(0), issue(P0, 1)]);
+    t.complete(P0, 1, Outcome::Success);
+    assert_eq!(t.actions(), [ok(1), issue(P0, 2)]);
+}
+
+#[test]
+fn a_stream_of_small_requests_does_not_starve_a_large_one() {
+    let mut t = Test::new(GroupConfig { policy: PolicyKind::Numa, ..window(8, 8192) });
+    let small = |tag| Io { tag: Tag(tag), op: Op::Read, bytes: 4096, flow: FlowId(1), fua: false };
+    t.submit_io(small(0));
+    t.submit_io(small(1));
+    assert_eq!(t.actions(), [issue(P0, 0), issue(P0, 1)]);
+    t.submit_io(Io { bytes: 8192, flow: FlowId(0), ..small(2) });
+    t.submit_io(small(3));
+    t.complete(P0, 0, Outcome::Success);
+    assert_eq!(t.actions(), [ok(0)], "the room is kept for the large one");
+    t.complete(P0, 1, Outcome::Success);
+    assert_eq!(t.actions(), [ok(1), issue(P0, 2)]);
+}
+
+#[test]
+fn optimized_paths_come_strictly_first() {
+    let mut t = Test::down(window(1, 1 << 20), Arc::new(DirtyPaths::new()));
+    t.up(P0, 1, AnaState::NonOptimized);
+    t.up(P1, 1, AnaState::Optimized);
+    t.submit(0, Op::Read);
+    t.submit(1, Op::Read);
+    t.submit(2, Op::Read);
+    assert_eq!(t.actions(), [issue(P1, 0)], "a full optimized path is no reason to use another");
+    t.group.ana_changed(t.now, P1, AnaState::Inaccessible);
+    assert_eq!(t.actions(), [issue(P0, 1)]);
+    t.complete(P0, 1, Outcome::Success);
+    t.group.ana_changed(t.now, P0, AnaState::Change);
+    assert_eq!(t.actions(), [ok(1)], "no path is selectable: wait");
+    t.group.ana_changed(t.now, P0, AnaState::NonOptimized);
+    assert_eq!(t.actions(), [issue(P0, 2)]);
+}
+
+// --- injection ---
+
+#[test]
+fn injection_holds_counts_and_measures() {
+    let mut t = Test::new(GroupConfig { policy: PolicyKind::Numa, ..window(1, 1 << 20) });
+    t.group.set_injection(P0, Injection::latency(30 * MS));
+    assert_eq!(t.group.injections().collect::<Vec<_>>(), [(P0, Injection::latency(30 * MS))]);
+    t.submit(0, Op::Read);
+    t.submit(1, Op::Read);
+    assert_eq!(t.actions(), []);
+    assert_eq!(t.group.stats(t.now).paths[0].class(OpClass::Read).in_flight, 1, "held is in flight");
+    assert_eq!(t.sleep(), 30 * MS);
+    assert_eq!(t.actions(), [issue(P0, 0)]);
+    t.complete(P0, 0, Outcome::Success);
+    assert_eq!(t.actions(), [ok(0)]);
+    let max = t.group.stats(t.now).paths[0].class(OpClass::Read).latency_ns.max();
+    assert!((29_800_000..=30_300_000).contains(&max), "{max}");
+    t.group.clear_injection(P0);
+    assert_eq!(t.actions(), [issue(P0, 1)], "clearing releases what is held");
+    assert_eq!(t.group.injections().count(), 0);
+}
+
+#[test]
+fn what_an_injection_holds_leaves_a_lost_path_without_a_fence() {
+    let mut t = Test::new(config());
+    t.group.set_injection(P0, Injection::latency(30 * MS));
+    t.submit(0, Op::Write);
+    assert_eq!(t.actions(), []);
+    t.group.path_lost(t.now, P0);
+    assert_eq!(t.actions(), [issue(P1, 0)]);
+}
+
+// --- failover and fences ---
+
+#[test]
+fn reads_and_unsent_writes_fail_over_at_once_and_first() {
+    let mut t = Test::new(window(2, 1 << 20));
+    t.submit(0, Op::Read);
+    assert_eq!(t.actions(), [issue(P0, 0)]);
+    t.submit(1, Op::Read);
+    t.submit(2, Op::Write);
+    assert_eq!(t.actions(), [issue(P1, 1), issue(P0, 2)]);
+    t.submit(3, Op::Read);
+    t.submit(4, Op::Read);
+    assert_eq!(t.actions(), [issue(P1, 3)]);
+    t.group.path_lost(t.now, P0);
+    t.complete(P0, 2, UNSENT);
+    t.complete(P0, 0, LOST);
+    t.complete(P1, 1, Outcome::Success);
+    t.complete(P1, 3, Outcome::Success);
+    assert_eq!(t.actions(), [ok(1), ok(3), issue(P1, 0), issue(P1, 2)], "before what waits");
+}
+
+#[test]
+fn an_indeterminate_write_waits_for_the_fence_of_its_own_association() {
+    let mut t = Test::new(config());
+    t.submit(0, Op::Write);
+    assert_eq!(t.actions(), [issue(P0, 0)]);
+    t.group.path_lost(t.now, P0);
+    t.complete(P0, 0, LOST);
+    assert_eq!(t.actions(), []);
+    t.up(P0, 2, AnaState::Optimized);
+    t.group.path_lost(t.now, P0);
+    t.group.fence_lifted(t.now, P0, Epoch(2));
+    t.group.fence_lifted(t.now, P1, Epoch(9));
+    assert_eq!(t.actions(), [], "other fences prove nothing about it");
+    assert_eq!(t.group.stats(t.now).paths[0].fenced, 1);
+    t.group.fence_lifted(t.now, P0, Epoch(1));
+    assert_eq!(t.actions(), [issue(P1, 0)]);
+}
+
+#[test]
+fn a_fence_lifted_before_the_loss_is_reported_counts() {
+    let mut t = Test::new(config());
+    t.submit(0, Op::Discard);
+    assert_eq!(t.actions(), [issue(P0, 0)]);
+    t.group.path_lost(t.now, P0);
+    t.group.fence_lifted(t.now, P0, Epoch(1));
+    t.complete(P0, 0, LOST);
+    assert_eq!(t.actions(), [issue(P1, 0)]);
+}
+
+#[test]
+fn retries_wait_and_are_capped() {
+    let mut t = Test::new(GroupConfig { policy: PolicyKind::Numa, max_retries: 2, ..config() });
+    t.submit(0, Op::Write);
+    for _ in 0..2 {
+        assert_eq!(t.actions(), [issue(P0, 0)]);
+        t.complete(P0, 0, Outcome::Retry { after: 300 * MS });
+        assert_eq!(t.actions(), []);
+        assert_eq!(t.group.stats(t.now).backoff, 1);
+        assert_eq!(t.sleep(), 300 * MS);
+    }
+    assert_eq!(t.actions(), [issue(P0, 0)]);
+    t.complete(P0, 0, Outcome::Retry { after: Duration::ZERO });
+    assert_eq!(t.actions(), [failed(0)]);
+    let stats = t.group.stats(t.now);
+    let writes = stats.paths[0].class(OpClass::Write);
+    assert_eq!((writes.errors, writes.retries, writes.ios), (3, 2, 0));
+}
+
+#[test]
+fn a_path_error_moves_on_and_rests_the_path() {
+    let mut t = Test::new(GroupConfig { policy: PolicyKind::Numa, ..config() });
+    t.submit(0, Op::Write);
+    assert_eq!(t.actions(), [issue(P0, 0)]);
+    t.complete(P0, 0, Outcome::PathError);
+    assert_eq!(t.actions(), [issue(P1, 0)], "a completion arrived, so no fence is needed");
+    t.complete(P1, 0, Outcome::PathError);
+    assert_eq!(t.actions(), [], "both rest");
+    assert_eq!(t.sleep(), 100 * MS);
+    assert_eq!(t.actions(), [issue(P0, 0)]);
+    t.complete(P0, 0, Outcome::PathError);
+    assert_eq!(t.actions(), [issue(P1, 0)]);
+    t.complete(P1, 0, Outcome::PathError);
+    assert_eq!(t.actions(), []);
+    t.group.ana_changed(t.now, P1, AnaState::Optimized);
+    assert_eq!(t.actions(), [issue(P1, 0)], "news of the ANA state end the rest");
+}
+
+#[test]
+fn failovers_are_capped() {
+    let mut t = Test::new(GroupConfig { max_failovers: 1, ..config() });
+    t.submit(0, Op::Read);
+    assert_eq!(t.actions(), [issue(P0, 0)]);
+    t.complete(P0, 0, Outcome::PathError);
+    assert_eq!(t.actions(), [issue(P1, 0)]);
+    t.complete(P1, 0, Outcome::PathError);
+    assert_eq!(t.actions(), [failed(0)]);
+}
+
+#[test]
+fn a_final_error_is_final() {
+    let mut t = Test::new(config());
+    t.submit(0, Op::WriteZeroes);
+    assert_eq!(t.actions(), [issue(P0, 0)]);
+    t.complete(P0, 0, Outcome::Failed(IoError::Unsupported));
+    assert_eq!(t.actions(), [Action::Finish { tag: Tag(0), result: Err(IoError::Unsupported) }]);
+}
+
+#[test]
+fn without_a_path_requests_wait_as_long_as_configured() {
+    let mut t = Test::new(GroupConfig { no_path_timeout: Some(5000 * MS), ..config() });
+    t.submit(0, Op::Write);
+    assert_eq!(t.actions(), [issue(P0, 0)]);
+    t.group.path_lost(t.now, P0);
+    t.group.path_lost(t.now, P1);
+    t.complete(P0, 0, LOST);
+    t.submit(1, Op::Read);
+    t.submit(2, Op::Flush);
+    assert_eq!(t.actions(), []);
+    assert_eq!(t.sleep(), 5000 * MS);
+    assert_eq!(t.actions(), [failed(1), failed(2)]);
+    assert_eq!(t.group.next_timeout(), None);
+    t.submit(3, Op::Read);
+    assert_eq!(t.actions(), [failed(3)], "at once by now");
+    t.group.fence_lifted(t.now, P0, Epoch(1));
+    assert_eq!(t.actions(), [failed(0)], "an indeterminate write not before its fence");
+    t.up(P1, 2, AnaState::Optimized);
+    t.submit(4, Op::Read);
+    assert_eq!(t.actions(), [issue(P1, 4)]);
+}
+
+#[test]
+fn without_a_timeout_requests_wait_for_ever() {
+    let mut t = Test::down(config(), Arc::new(DirtyPaths::new()));
+    t.submit(0, Op::Read);
+    assert_eq!(t.actions(), []);
+    assert_eq!(t.group.next_timeout(), None);
+    t.up(P1, 1, AnaState::NonOptimized);
+    assert_eq!(t.actions(), [issue(P1, 0)]);
+}
+
+// --- flush ---
+
+#[test]
+fn a_flush_goes_to_every_path_with_unflushed_writes() {
+    let mut t = Test::new(config());
+    t.flush_presumed();
+    t.submit(1, Op::Flush);
+    assert_eq!(t.actions(), [ok(1)], "nothing to do");
+    let one = t.done(2, Op::Write);
+    t.submit(3, Op::Flush);
+    assert_eq!(t.actions(), [issue(one, 3)]);
+    t.complete(one, 3, Outcome::Success);
+    assert_eq!(t.actions(), [ok(3)]);
+    t.done(4, Op::Write);
+    t.done(5, Op::Discard);
+    t.submit(6, Op::Flush);
+    assert_eq!(t.actions(), [issue(P0, 6), issue(P1, 6)]);
+    t.complete(P1, 6, Outcome::Success);
+    assert_eq!(t.actions(), []);
+    t.complete(P0, 6, Outcome::Success);
+    assert_eq!(t.actions(), [ok(6)]);
+}
+
+#[test]
+fn durable_writes_need_no_flush() {
+    let mut t = Test::down(config(), Arc::new(DirtyPaths::new()));
+    let association =
+        Association { epoch: Epoch(1), ana: AnaState::Optimized, volatile_write_cache: false, queue_depth: 1024 };
+    t.group.path_up(t.now, P0, association);
+    t.done(0, Op::Write);
+    t.submit(1, Op::Flush);
+    assert_eq!(t.actions(), [ok(1)], "no volatile cache");
+
+    let mut t = Test::new(config());
+    t.flush_presumed();
+    t.submit_io(Io { tag: Tag(0), op: Op::Write, bytes: 512, flow: FlowId(0), fua: true });
+    assert_eq!(t.actions(), [issue(P0, 0)]);
+    t.complete(P0, 0, Outcome::Success);
+    t.submit(1, Op::Flush);
+    assert_eq!(t.actions(), [ok(0), ok(1)], "FUA");
+}
+
+#[test]
+fn a_flush_is_not_held_up_by_writes_in_flight() {
+    let mut t = Test::new(config());
+    t.flush_presumed();
+    t.submit(0, Op::Write);
+    t.submit(1, Op::Flush);
+    assert_eq!(t.actions(), [issue(P0, 0), ok(1)]);
+}
+
+#[test]
+fn writes_lost_with_their_path_fail_one_flush_and_never_silently_succeed() {
+    let mut t = Test::new(config());
+    t.flush_presumed();
+    let path = t.done(0, Op::Write);
+    t.group.path_lost(t.now, path);
+    t.up(path, 2, AnaState::Optimized);
+    t.submit(1, Op::Flush);
+    assert_eq!(t.actions(), [failed(1)]);
+    t.submit(2, Op::Flush);
+    assert_eq!(t.actions(), [ok(2)]);
+}
+
+#[test]
+fn a_path_lost_under_a_flush_fails_it_after_the_others_have_answered() {
+    let mut t = Test::new(config());
+    t.done(0, Op::Write);
+    t.done(1, Op::Write);
+    t.submit(2, Op::Flush);
+    assert_eq!(t.actions(), [issue(P0, 2), issue(P1, 2)]);
+    t.group.path_lost(t.now, P0);
+    t.complete(P0, 2, LOST);
+    assert_eq!(t.actions(), []);
+    t.complete(P1, 2, Outcome::Success);
+    assert_eq!(t.actions(), [failed(2)]);
+}
+
+#[test]
+fn a_presumption_lost_is_no_error() {
+    let mut t = Test::new(config());
+    t.submit(0, Op::Flush);
+    assert_eq!(t.actions(), [issue(P0, 0), issue(P1, 0)]);
+    t.group.path_lost(t.now, P0);
+    t.complete(P0, 0, LOST);
+    t.complete(P1, 0, Outcome::Success);
+    assert_eq!(t.actions(), [ok(0)]);
+}
+
+#[test]
+fn a_flush_is_repeated_on_its_own_path_only() {
+    let mut t = Test::new(GroupConfig { max_retries: 1, ..config() });
+    t.flush_presumed();
+    assert_eq!(t.done(0, Op::Write), P0);
+    t.submit(1, Op::Flush);
+    assert_eq!(t.actions(), [issue(P0, 1)]);
+    t.complete(P0, 1, Outcome::PathError);
+    assert_eq!(t.actions(), []);
+    assert_eq!(t.sleep(), 100 * MS);
+    assert_eq!(t.actions(), [issue(P0, 1)]);
+    t.complete(P0, 1, Outcome::Retry { after: 10 * MS });
+    assert_eq!(t.actions(), []);
+    assert_eq!(t.sleep(), 10 * MS);
+    assert_eq!(t.actions(), [issue(P0, 1)]);
+    t.complete(P0, 1, Outcome::Retry { after: 10 * MS });
+    assert_eq!(t.actions(), [failed(1)]);
+    t.submit(2, Op::Flush);
+    assert_eq!(t.actions(), [issue(P0, 2)], "still dirty");
+}
+
+#[test]
+fn a_flush_of_one_thread_covers_the_writes_of_another() {
+    let dirty = Arc::new(DirtyPaths::new());
+    let mut threads = [(); 2].map(|()| {
+        let mut t = Test::down(config(), Arc::clone(&dirty));
+        t.up(P0, 1, AnaState::Optimized);
+        t
+    });
+    threads[0].done(0, Op::Write);
+    threads[1].submit(0, Op::Flush);
+    assert_eq!(threads[1].actions(), [issue(P0, 0)]);
+    threads[0].submit(1, Op::Flush);
+    assert_eq!(threads[0].actions(), [issue(P0, 1)], "the other flush has not succeeded yet");
+    threads[1].complete(P0, 0, Outcome::Success);
+    threads[0].complete(P0, 1, Outcome::Success);
+    assert_eq!((threads[0].actions(), threads[1].actions()), (vec![ok(1)], vec![ok(0)]));
+
+    threads[0].done(2, Op::Write);
+    threads[0].group.path_lost(threads[0].now, P0);
+    threads[1].submit(3, Op::Flush);
+    assert_eq!(threads[1].actions(), [failed(3)], "the loss is known before its own path_lost");
+}
+
+#[test]
+fn a_flush_waits_for_a_path_that_is_up_in_another_thread() {
+    let dirty = Arc::new(DirtyPaths::new());
+    let mut first = Test::down(config(), Arc::clone(&dirty));
+    let mut second = Test::down(config(), dirty);
+    for t in [&mut first, &mut second] {
+        t.up(P1, 1, AnaState::Optimized);
+        t.flush_presumed_on(P1);
+    }
+    first.up(P0, 1, AnaState::Optimized);
+    first.submit(1, Op::Write);
+    let [Action::Issue { path, .. }] = first.actions()[..] else { panic!("one issue") };
+    first.complete(path, 1, Outcome::Success);
+    assert_eq!(first.actions(), [ok(1)]);
+    assert_eq!(path, P0);
+    second.submit(2, Op::Flush);
+    assert_eq!(second.actions(), [], "not there yet");
+    second.sleep();
+    assert_eq!(second.actions(), []);
+    second.up(P0, 1, AnaState::Optimized);
+    assert_eq!(second.actions(), [issue(P0, 2)]);
+}
+
+impl Test {
+    fn flush_presumed_on(&mut self, path: PathId) {
+        self.submit(98, Op::Flush);
+        for action in self.actions() {
+            if action == issue(path, 98) {
+                self.complete(path, 98, Outcome::Success);
+                assert_eq!(self.actions(), [ok(98)]);
+            } else {
+                assert_eq!(action, ok(98));
+            }
+        }
+    }
+}
+
+// --- the driver's duties ---
+
+#[test]
+#[should_panic(expected = "a completion answers an issue")]
+fn a_second_completion_is_refused() {
+    let mut t = Test::new(config());
+    t.submit(0, Op::Read);
+    t.actions();
+    t.complete(P0, 0, Outcome::Success);
+    t.complete(P0, 0, Outcome::Success);
+}
+
+#[test]
+#[should_panic(expected = "epochs grow")]
+fn an_old_epoch_is_refused() {
+    let mut t = Test::new(config());
+    t.group.path_lost(t.now, P0);
+    t.up(P0, 1, AnaState::Optimized);
+}
+
+#[test]
+fn statistics_survive_a_policy_switch_and_merge() {
+    let mut t = Test::new(config());
+    t.done(0, Op::Read);
+    t.done(1, Op::Read);
+    t.group.set_policy(PolicyKind::LatencyRr);
+    let mut sum = t.group.stats(t.now);
+    assert_eq!(sum.policy, PolicyKind::LatencyRr);
+    sum.merge(&t.group.stats(t.now));
+    for path in &sum.paths {
+        let reads = path.class(OpClass::Read);
+        assert_eq!((reads.ios, reads.bytes, reads.latency_ns.len()), (2, 8192, 2));
+    }
+}

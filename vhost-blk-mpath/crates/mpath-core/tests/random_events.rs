@@ -1,0 +1,421 @@
+//! Groups under random events, with a model driver that knows the rules and checks them at every step.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use mpath_core::{
+    Action, AnaState, Association, DirtyPaths, Epoch, FlowId, Group, GroupConfig, Injection, Io, IoError, Op, Outcome,
+    PathConfig, PathId, PolicyKind, Tag, Window,
+};
+use proptest::prelude::*;
+
+const PATHS: usize = 3;
+const FLOWS: u16 = 3;
+
+/// One random event. Numbers are reduced to what is possible at that moment.
+#[derive(Clone, Debug)]
+enum Event {
+    Submit {
+        op: Op,
+        bytes: u32,
+        fua: bool,
+        flow: u16,
+    },
+    /// An issued request is answered.
+    Complete {
+        which: usize,
+        outcome: Outcome,
+    },
+    PathUp {
+        path: usize,
+        ana: AnaState,
+    },
+    /// Everything the path holds is lost, after the answers that had been received already.
+    PathLost {
+        path: usize,
+        answered: usize,
+    },
+    /// The loss of requests on a path that is down is reported late.
+    ReportLost {
+        which: usize,
+    },
+    FenceLifted {
+        which: usize,
+    },
+    Ana {
+        path: usize,
+        ana: AnaState,
+    },
+    Policy(PolicyKind),
+    Inject {
+        path: usize,
+        ms: u64,
+    },
+    ClearInjection {
+        path: usize,
+    },
+    Sleep {
+        us: u64,
+    },
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    prop_oneof![
+        4 => Just(Op::Read),
+        4 => Just(Op::Write),
+        1 => Just(Op::Flush),
+        1 => Just(Op::WriteZeroes),
+        1 => Just(Op::Discard),
+    ]
+}
+
+fn ana() -> impl Strategy<Value = AnaState> {
+    prop_oneof![
+        4 => Just(AnaState::Optimized),
+        2 => Just(AnaState::NonOptimized),
+        1 => Just(AnaState::Inaccessible),
+        1 => Just(AnaState::Change),
+    ]
+}
+
+fn outcome() -> impl Strategy<Value = Outcome> {
+    prop_oneof![
+        12 => Just(Outcome::Success),
+        2 => Just(Outcome::PathError),
+        1 => Just(Outcome::Retry { after: Duration::ZERO }),
+        1 => Just(Outcome::Retry { after: Duration::from_millis(300) }),
+        1 => Just(Outcome::Failed(IoError::Unsupported)),
+    ]
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    let path = || 0..PATHS;
+    prop_oneof![
+        12 => (op(), prop_oneof![Just(512), Just(4096), Just(1 << 20)], any::<bool>(), 0..FLOWS)
+            .prop_map(|(op, bytes, fua, flow)| Event::Submit { op, bytes, fua, flow }),
+        12 => (any::<usize>(), outcome()).prop_map(|(which, outcome)| Event::Complete { which, outcome }),
+        3 => (path(), ana()).prop_map(|(path, ana)| Event::PathUp { path, ana }),
+        2 => (path(), 0..3_usize).prop_map(|(path, answered)| Event::PathLost { path, answered }),
+        3 => any::<usize>().prop_map(|which| Event::ReportLost { which }),
+        2 => any::<usize>().prop_map(|which| Event::FenceLifted { which }),
+        1 => (path(), ana()).prop_map(|(path, ana)| Event::Ana { path, ana }),
+        1 => (0..PolicyKind::ALL.len()).prop_map(|n| Event::Policy(PolicyKind::ALL[n])),
+        1 => (path(), 0..40_u64).prop_map(|(path, ms)| Event::Inject { path, ms }),
+        1 => path().prop_map(|path| Event::ClearInjection { path }),
+        5 => prop_oneof![0..300_u64, Just(20_000), Just(700_000)].prop_map(|us| Event::Sleep { us }),
+    ]
+}
+
+/// A request the driver was issued and has not answered.
+#[derive(Clone, Copy, Debug)]
+struct Issued {
+    path: PathId,
+    epoch: Epoch,
+    tag: Tag,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct ModelPath {
+    live: Option<(Epoch, AnaState)>,
+    last_epoch: u64,
+    /// Upper bound of what is in flight here: issued and not answered.
+    ios: u32,
+    bytes: u64,
+}
+
+struct Driver {
+    now: Instant,
+    group: Group,
+    window: Window,
+    paths: [ModelPath; PATHS],
+    open: BTreeMap<Tag, Io>,
+    issued: Vec<Issued>,
+    free: VecDeque<Tag>,
+    finished: usize,
+    submitted: usize,
+    /// Indeterminate requests and the association each of them waits for.
+    unfenced: BTreeMap<Tag, (PathId, Epoch)>,
+    /// Associations that have ended and whose fence has not been lifted.
+    fences: BTreeSet<(PathId, Epoch)>,
+    /// What the caches of the controllers hold: per association, how many writes have completed, up to which of them a
+    /// flush has succeeded, and up to which of them the guest has been told of their loss.
+    completed: BTreeMap<(PathId, Epoch), u64>,
+    durable: BTreeMap<(PathId, Epoch), u64>,
+    reported: BTreeMap<(PathId, Epoch), u64>,
+    /// Per flush command on its way, what it makes durable.
+    makes_durable: BTreeMap<(Tag, PathId), u64>,
+    /// Per open flush of the guest, what it has to cover.
+    owed: BTreeMap<Tag, BTreeMap<(PathId, Epoch), u64>>,
+}
+
+fn count<K: Ord>(map: &BTreeMap<K, u64>, key: &K) -> u64 {
+    map.get(key).copied().unwrap_or(0)
+}
+
+impl Driver {
+    fn new(policy: PolicyKind, window: Window, seed: u64) -> Self {
+        let now = Instant::now();
+        let config = GroupConfig { policy, window, seed, ..GroupConfig::default() };
+        let mut group = Group::new(now, config, Arc::new(DirtyPaths::new()));
+        for id in 0..PATHS as u16 {
+            group.add_path(PathId(id), PathConfig::default());
+        }
+        Self {
+            now,
+            group,
+            window,
+            paths: [ModelPath::default(); PATHS],
+            open: BTreeMap::new(),
+            issued: Vec::new(),
+            free: (0..64).map(Tag).collect(),
+            finished: 0,
+            submitted: 0,
+            unfenced: BTreeMap::new(),
+            fences: BTreeSet::new(),
+            completed: BTreeMap::new(),
+            durable: BTreeMap::new(),
+            reported: BTreeMap::new(),
+            makes_durable: BTreeMap::new(),
+            owed: BTreeMap::new(),
+        }
+    }
+
+    fn apply(&mut self, event: &Event) {
+        match *event {
+            Event::Submit { op, bytes, fua, flow } => {
+                let Some(tag) = self.free.pop_front() else { return };
+                let bytes = if matches!(op, Op::Read | Op::Write) { bytes } else { 0 };
+                let io = Io { tag, op, bytes, flow: FlowId(flow), fua };
+                if op == Op::Flush {
+                    self.owed.insert(tag, self.completed.clone());
+                }
+                self.open.insert(tag, io);
+                self.submitted += 1;
+                self.group.submit(self.now, io);
+            }
+            Event::Complete { which, outcome } => {
+                let live: Vec<usize> = (0..self.issued.len()).filter(|&n| self.is_live(&self.issued[n])).collect();
+                if !live.is_empty() {
+                    self.answer(live[which % live.len()], outcome);
+                }
+            }
+            Event::PathUp { path, ana } => self.path_up(path, ana),
+            Event::PathLost { path, answered } => self.path_lost(path, answered),
+            Event::ReportLost { which } => self.report_lost(which),
+            Event::FenceLifted { which } => {
+                let fence = self.fences.iter().nth(which % self.fences.len().max(1)).copied();
+                if let Some((path, epoch)) = fence {
+                    self.lift_fence(path, epoch);
+                }
+            }
+            Event::Ana { path, ana } => {
+                let id = PathId(path as u16);
+                if let Some((_, state)) = &mut self.paths[path].live {
+                    *state = ana;
+                }
+                self.group.ana_changed(self.now, id, ana);
+            }
+            Event::Policy(kind) => self.group.set_policy(kind),
+            Event::Inject { path, ms } => {
+                self.group.set_injection(PathId(path as u16), Injection::latency(Duration::from_millis(ms)));
+            }
+            Event::ClearInjection { path } => self.group.clear_injection(PathId(path as u16)),
+            Event::Sleep { us } => self.sleep(Duration::from_micros(us)),
+        }
+        self.poll();
+        self.check();
+    }
+
+    fn path(&mut self, id: PathId) -> &mut ModelPath {
+        &mut self.paths[usize::from(id.0)]
+    }
+
+    fn path_up(&mut self, path: usize, ana: AnaState) {
+        if self.paths[path].live.is_some() {
+            return;
+        }
+        self.paths[path].last_epoch += 1;
+        let epoch = Epoch(self.paths[path].last_epoch);
+        self.paths[path].live = Some((epoch, ana));
+        // Path 2 has no volatile cache.
+        let association = Association { epoch, ana, volatile_write_cache: path != 2, queue_depth: 1024 };
+        self.group.path_up(self.now, PathId(path as u16), association);
+    }
+
+    fn path_lost(&mut self, path: usize, answered: usize) {
+        let id = PathId(path as u16);
+        let Some((epoch, _)) = self.paths[path].live.take() else { return };
+        self.fences.insert((id, epoch));
+        self.group.path_lost(self.now, id);
+        for _ in 0..answered {
+            if let Some(n) = self.issued.iter().position(|i| (i.path, i.epoch) == (id, epoch)) {
+                self.answer(n, Outcome::Success);
+            }
+        }
+    }
+
+    fn report_lost(&mut self, which: usize) {
+        let lost: Vec<usize> = (0..self.issued.len()).filter(|&n| !self.is_live(&self.issued[n])).collect();
+        if !lost.is_empty() {
+            // Every third one had not been sent yet.
+            self.answer(lost[which % lost.len()], Outcome::Lost { indeterminate: !which.is_multiple_of(3) });
+        }
+    }
+
+    fn lift_fence(&mut self, path: PathId, epoch: Epoch) {
+        self.fences.remove(&(path, epoch));
+        self.unfenced.retain(|_, waits_for| *waits_for != (path, epoch));
+        self.group.fence_lifted(self.now, path, epoch);
+    }
+
+    /// Answers `issued[n]`.
+    fn answer(&mut self, n: usize, outcome: Outcome) {
+        let Issued { path, epoch, tag } = self.issued.remove(n);
+        let io = self.open[&tag];
+        self.path(path).ios -= 1;
+        self.path(path).bytes -= u64::from(io.bytes);
+        let association = (path, epoch);
+        match outcome {
+            Outcome::Success if io.op.is_mutating() && !io.fua && path != PathId(2) => {
+                *self.completed.entry(association).or_default() += 1;
+            }
+            Outcome::Success if io.op == Op::Flush => {
+                let durable = self.durable.entry(association).or_default();
+                *durable = self.makes_durable[&(tag, path)].max(*durable);
+            }
+            Outcome::Lost { indeterminate: true } if io.op.is_mutating() && self.fences.contains(&association) => {
+                self.unfenced.insert(tag, association);
+            }
+            _ => {}
+        }
+        self.group.complete(self.now, path, tag, outcome);
+    }
+
+    fn sleep(&mut self, time: Duration) {
+        let end = self.now + time;
+        for _ in 0..100_000 {
+            self.poll();
+            match self.group.next_timeout() {
+                Some(at) if at <= end => {
+                    assert!(at > self.now, "a timeout in the past would spin");
+                    self.now = at;
+                    self.group.handle_timeout(at);
+                }
+                _ => {
+                    self.now = end;
+                    return;
+                }
+            }
+        }
+        panic!("the group spins");
+    }
+
+    fn poll(&mut self) {
+        while let Some(action) = self.group.poll_action(self.now) {
+            match action {
+                Action::Issue { path, tag } => self.issue(path, tag),
+                Action::Finish { tag, result } => self.finish(tag, result),
+            }
+        }
+    }
+
+    fn issue(&mut self, id: PathId, tag: Tag) {
+        let io = *self.open.get(&tag).expect("an open request");
+        let window = self.window;
+        assert!(!self.unfenced.contains_key(&tag), "{io:?} is sent again before its fence");
+        let again = self.issued.iter().any(|i| i.tag == tag && (io.op != Op::Flush || i.path == id));
+        assert!(!again, "{io:?} is sent twice");
+        let path = self.path(id);
+        let (epoch, ana) = path.live.expect("a live path");
+        assert!(ana.is_selectable());
+        path.ios += 1;
+        path.bytes += u64::from(io.bytes);
+        let fits = path.ios <= window.ios && path.bytes <= window.bytes;
+        assert!(fits || path.ios == 1, "{path:?} exceeds {window:?}");
+        if io.op == Op::Flush {
+            self.makes_durable.insert((tag, id), count(&self.completed, &(id, epoch)));
+        }
+        self.issued.push(Issued { path: id, epoch, tag });
+    }
+
+    fn finish(&mut self, tag: Tag, result: Result<(), IoError>) {
+        let io = self.open.remove(&tag).expect("an open request, finished for the first time");
+        assert!(self.issued.iter().all(|i| i.tag != tag), "{io:?} is still with the driver");
+        assert!(!self.unfenced.contains_key(&tag), "{io:?} ends before its fence");
+        self.finished += 1;
+        for (association, writes) in self.owed.remove(&tag).into_iter().flatten() {
+            let (id, epoch) = association;
+            if result.is_ok() {
+                let settled = count(&self.durable, &association).max(count(&self.reported, &association));
+                assert!(settled >= writes, "silent loss: {association:?} completed {writes}, durable {settled}");
+            } else if self.path(id).live.is_none_or(|(live, _)| live != epoch) {
+                let reported = self.reported.entry(association).or_default();
+                *reported = writes.max(*reported);
+            }
+        }
+        self.free.push_back(tag);
+    }
+
+    fn check(&self) {
+        assert_eq!(self.group.open(), self.open.len());
+    }
+
+    /// All paths are back, all fences are lifted, everything succeeds from now on.
+    fn settle(&mut self) {
+        while !self.issued.is_empty() && self.issued.iter().any(|i| !self.is_live(i)) {
+            self.report_lost(1);
+        }
+        for (path, epoch) in std::mem::take(&mut self.fences) {
+            self.lift_fence(path, epoch);
+        }
+        for path in 0..PATHS {
+            self.path_up(path, AnaState::Optimized);
+            self.apply(&Event::Ana { path, ana: AnaState::Optimized });
+        }
+        for _ in 0..10_000 {
+            self.poll();
+            if self.open.is_empty() {
+                break;
+            }
+            if self.issued.is_empty() {
+                let at = self.group.next_timeout().expect("something to wait for while requests are open");
+                self.sleep(at - self.now);
+            } else {
+                self.answer(0, Outcome::Success);
+            }
+        }
+        assert!(self.open.is_empty(), "lost: {:?}", self.open);
+        assert_eq!(self.finished, self.submitted);
+        assert_eq!(self.group.next_timeout(), None, "nothing is left to do");
+        let stats = self.group.stats(self.now);
+        assert_eq!((stats.queued, stats.backoff), (0, 0));
+        for path in &stats.paths {
+            assert_eq!(path.fenced, 0);
+            assert!(path.classes.iter().all(|class| class.in_flight == 0));
+        }
+    }
+
+    fn is_live(&self, issued: &Issued) -> bool {
+        self.paths[usize::from(issued.path.0)].live.is_some_and(|(epoch, _)| epoch == issued.epoch)
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_request_ends_once_and_no_rule_is_broken(
+        policy in 0..PolicyKind::ALL.len(),
+        ios in 1..6_u32,
+        bytes in prop_oneof![Just(1024_u64), Just(16_384), Just(4 << 20)],
+        seed: u64,
+        events in prop::collection::vec(event(), 1..300),
+    ) {
+        let mut driver = Driver::new(PolicyKind::ALL[policy], Window { ios, bytes }, seed);
+        for event in events {
+            driver.apply(&event);
+        }
+        driver.settle();
+    }
+}

@@ -1,0 +1,104 @@
+//! Between the two vocabularies: virtio-blk requests into NVMe commands, NVMe status into what it means for a request.
+
+use std::time::Duration;
+
+use mpath_core::{FlowId, Io, IoError, Outcome, Tag};
+use nvme_tcp::host::IoCommand;
+use nvme_tcp::wire::Status;
+use vhost_user_blk::{BlkStatus, Op, Request};
+
+/// virtio-blk counts in sectors of 512 bytes whatever the block size (virtio 1.2, 5.2.2).
+const SECTOR_BYTES: u32 = 512;
+
+/// Failures that pass: the command may be repeated where it failed.
+const RETRIABLE: [Status; 4] = [
+    Status::COMMAND_INTERRUPTED,
+    Status::TRANSIENT_TRANSPORT_ERROR,
+    Status::INTERNAL_ERROR,
+    Status::NAMESPACE_NOT_READY,
+];
+
+/// What the end of a command means for its request (NVMe base specification 2.1, figure "Status Code – Generic Command Status",
+/// and Linux's `nvme_decide_disposition`).
+pub(crate) fn outcome_of(result: Result<(), Status>, retry_delays: &[Duration; 3]) -> Outcome {
+    let Err(status) = result else { return Outcome::Success };
+    let unsupported = [Status::INVALID_OPCODE, Status::INVALID_FIELD];
+    if unsupported.into_iter().any(|other| status.is(other)) {
+        return Outcome::Failed(IoError::Unsupported);
+    }
+    if status.dnr() {
+        return Outcome::Failed(IoError::Io);
+    }
+    if status.is_path_error() || status.is(Status::ABORTED_SQ_DELETION) {
+        return Outcome::PathError;
+    }
+    if RETRIABLE.into_iter().any(|other| status.is(other)) {
+        // CRD is an index into the controller's delays; 0 asks for none.
+        let delay = usize::from(status.crd()).checked_sub(1).and_then(|index| retry_delays.get(index));
+        return Outcome::Retry { after: delay.copied().unwrap_or_default() };
+    }
+    Outcome::Failed(IoError::Io)
+}
+
+/// The command that carries out a request. The front-end's side has checked range and alignment.
+pub(crate) fn command_of(request: &Request, block_size_bytes: u32) -> IoCommand {
+    let slba = request.sector / u64::from(block_size_bytes / SECTOR_BYTES);
+    let blocks = request.bytes / block_size_bytes;
+    match request.op {
+        Op::Read => IoCommand::Read { slba, blocks },
+        Op::Write { fua } => IoCommand::Write { slba, blocks, fua },
+        Op::Flush => IoCommand::Flush,
+        Op::Discard => IoCommand::Deallocate { slba, blocks },
+        Op::WriteZeroes { unmap, fua } => IoCommand::WriteZeroes { slba, blocks, deallocate: unmap, fua },
+    }
+}
+
+/// What the group has to know of a request; its tag is yet to be given.
+pub(crate) fn io_of(request: &Request, flow: FlowId) -> Io {
+    let (op, bytes, fua) = match request.op {
+        Op::Read => (mpath_core::Op::Read, request.bytes, false),
+        Op::Write { fua } => (mpath_core::Op::Write, request.bytes, fua),
+        Op::Flush => (mpath_core::Op::Flush, 0, false),
+        // These move no data over the path, however long their range.
+        Op::Discard => (mpath_core::Op::Discard, 0, false),
+        Op::WriteZeroes { fua, .. } => (mpath_core::Op::WriteZeroes, 0, fua),
+    };
+    Io { tag: Tag(0), op, bytes, flow, fua }
+}
+
+/// What the guest is told.
+pub(crate) fn status_of(result: Result<(), IoError>) -> BlkStatus {
+    match result {
+        Ok(()) => BlkStatus::Ok,
+        Err(IoError::Io) => BlkStatus::IoErr,
+        Err(IoError::Unsupported) => BlkStatus::Unsupp,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DELAYS: [Duration; 3] = [Duration::from_millis(100), Duration::from_millis(200), Duration::from_millis(300)];
+
+    #[test]
+    fn a_status_says_what_becomes_of_its_request() {
+        let at_once = Outcome::Retry { after: Duration::ZERO };
+        let cases = [
+            (Status::INVALID_OPCODE, Outcome::Failed(IoError::Unsupported)),
+            (Status::INVALID_FIELD.with_dnr(), Outcome::Failed(IoError::Unsupported)),
+            (Status::INTERNAL_ERROR, at_once),
+            (Status::TRANSIENT_TRANSPORT_ERROR, at_once),
+            (Status::INTERNAL_ERROR.with_dnr(), Outcome::Failed(IoError::Io)),
+            (Status::COMMAND_INTERRUPTED.with_crd(2), Outcome::Retry { after: DELAYS[1] }),
+            (Status::ANA_INACCESSIBLE, Outcome::PathError),
+            (Status::ABORTED_SQ_DELETION, Outcome::PathError),
+            (Status::LBA_OUT_OF_RANGE, Outcome::Failed(IoError::Io)),
+            (Status::UNRECOVERED_READ_ERROR, Outcome::Failed(IoError::Io)),
+        ];
+        for (status, outcome) in cases {
+            assert_eq!(outcome_of(Err(status), &DELAYS), outcome, "{status}");
+        }
+        assert_eq!(outcome_of(Ok(()), &DELAYS), Outcome::Success);
+    }
+}

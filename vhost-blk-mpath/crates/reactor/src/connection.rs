@@ -1,0 +1,192 @@
+//! One queue pair on its socket: what the kernel is doing for it, and how it ends.
+//!
+//! ```text
+//!   Open ── error from socket or protocol, or PathDown ──▶ Closing ── kernel out of all buffers ──▶ gone
+//! ```
+
+use std::io;
+use std::net::Shutdown;
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use mpath_core::{Epoch, Outcome, Tag};
+use nvme_tcp::host::{HostQueue, IoCommand, SubmitError, TxPart};
+use socket2::Socket;
+
+use crate::classify::outcome_of;
+use crate::message::{Link, LossReason};
+use crate::requests::Requests;
+use crate::uring::{RecvSlot, Ring, SendPart, SendSlot};
+
+/// A payload with at least this much left is received straight into guest memory; below it, copying out of the
+/// read-ahead buffer is cheaper than a receive of its own.
+const DIRECT_BYTES_MIN: u32 = 32 * 1024;
+
+/// Where completions go: the request, and how it ended on this path.
+pub(crate) type Completions = Vec<(Tag, Outcome)>;
+
+pub(crate) struct Connection {
+    pub(crate) epoch: Epoch,
+    socket: Socket,
+    queue: HostQueue,
+    retry_delays: [Duration; 3],
+    send: SendSlot,
+    recv: RecvSlot,
+    /// What the send in flight carries, and before it is laid out the space for it.
+    plan: Vec<TxPart>,
+    /// Completions of requests whose guest memory the send in flight still names.
+    deferred: Completions,
+    closing: bool,
+    tokens: Tokens,
+}
+
+/// The names the ring knows this connection's operations by.
+#[derive(Clone, Copy)]
+pub(crate) struct Tokens {
+    pub(crate) send: u64,
+    pub(crate) recv: u64,
+}
+
+impl Connection {
+    /// Takes over a ready queue pair and starts receiving on it.
+    pub(crate) fn open(
+        epoch: Epoch,
+        link: Link,
+        tokens: Tokens,
+        ring: &mut Ring,
+        requests: &Requests,
+    ) -> io::Result<Self> {
+        let mut connection = Self {
+            epoch,
+            socket: link.socket.into(),
+            queue: link.queue,
+            retry_delays: link.retry_delays,
+            send: SendSlot::new(),
+            recv: RecvSlot::new(),
+            plan: Vec::new(),
+            deferred: Vec::new(),
+            closing: false,
+            tokens,
+        };
+        connection.start_recv(ring, requests)?;
+        Ok(connection)
+    }
+
+    /// Hands a request to the queue pair; it leaves with the next [`Connection::transmit`].
+    pub(crate) fn submit(&mut self, tag: Tag, command: IoCommand) -> Result<(), SubmitError> {
+        self.queue.submit(nvme_tcp::host::Tag(tag.0), command)
+    }
+
+    /// Sends everything that is ready, unless a send is on its way: then it leaves with the next one.
+    pub(crate) fn transmit(&mut self, ring: &mut Ring, requests: &Requests) -> io::Result<()> {
+        if self.closing || self.send.in_flight() {
+            return Ok(());
+        }
+        self.plan.clear();
+        self.queue.fill_tx(self.send.staging(), requests, &mut self.plan);
+        if self.plan.is_empty() {
+            return Ok(());
+        }
+        let parts = self.plan.iter().flat_map(|part| {
+            let (staged, payload) = match *part {
+                TxPart::Staged { start, len } => (Some(SendPart::Staged { start, len }), None),
+                TxPart::Payload { tag, offset, len } => {
+                    (None, Some(requests.get(Tag(tag.0)).segments.iovecs(offset, len).map(SendPart::Outside)))
+                }
+            };
+            staged.into_iter().chain(payload.into_iter().flatten())
+        });
+        // SAFETY: guest memory named here belongs to requests that stay in the table, and so mapped, until they are
+        // finished; `complete` defers that while this send names them, and `lost` is called when the kernel is out.
+        unsafe { self.send.start(ring, self.socket.as_fd(), self.tokens.send, parts) }
+    }
+
+    /// Takes the completion of a send; what waited for its end is appended to `completions`.
+    pub(crate) fn on_send(&mut self, ring: &mut Ring, result: i32, completions: &mut Completions) -> io::Result<()> {
+        if self.closing {
+            self.send.abandon();
+            return Ok(());
+        }
+        if self.send.finished(ring, self.socket.as_fd(), self.tokens.send, result)? {
+            completions.append(&mut self.deferred);
+        }
+        Ok(())
+    }
+
+    /// Takes the completion of a receive, parses all of it, and starts the next one.
+    pub(crate) fn on_recv(
+        &mut self,
+        ring: &mut Ring,
+        requests: &mut Requests,
+        result: i32,
+        completions: &mut Completions,
+    ) -> Result<(), LossReason> {
+        let received = self.recv.finished(result);
+        if self.closing {
+            return Ok(());
+        }
+        let received = received.map_err(LossReason::Socket)?;
+        let direct = if received.direct > 0 { self.queue.received_direct(received.direct as u32) } else { Ok(()) };
+        let parsed = direct.and_then(|()| self.queue.receive(self.recv.buffered(received.buffered), requests));
+        // Commands that completed before the bytes that broke the protocol did complete.
+        while let Some(completion) = self.queue.poll_completion() {
+            let tag = Tag(completion.tag.0);
+            let outcome = outcome_of(completion.result, &self.retry_delays);
+            if self.is_being_sent(tag) {
+                self.deferred.push((tag, outcome));
+            } else {
+                completions.push((tag, outcome));
+            }
+        }
+        parsed?;
+        self.start_recv(ring, requests).map_err(LossReason::Socket)
+    }
+
+    fn start_recv(&mut self, ring: &mut Ring, requests: &Requests) -> io::Result<()> {
+        let direct = self.queue.direct().filter(|direct| direct.len >= DIRECT_BYTES_MIN);
+        let iovecs = direct
+            .map(|direct| requests.get(Tag(direct.tag.0)).segments.iovecs(direct.offset, direct.len))
+            .into_iter()
+            .flatten();
+        // SAFETY: the request stays in the table, and so its guest memory mapped, until its last byte was received
+        // here or until `lost`, which waits for this receive.
+        unsafe { self.recv.start(ring, self.socket.as_fd(), self.tokens.recv, iovecs) }
+    }
+
+    fn is_being_sent(&self, tag: Tag) -> bool {
+        self.send.in_flight()
+            && self.plan.iter().any(|part| matches!(part, TxPart::Payload { tag: sent, .. } if sent.0 == tag.0))
+    }
+
+    /// Begins the end: both operations come back soon, and nothing more is sent or parsed.
+    pub(crate) fn close(&mut self) {
+        if self.closing {
+            return;
+        }
+        self.closing = true;
+        // Reset rather than drain, or the kernel goes on delivering what is in its send buffer and the fence would
+        // have to wait for that too. Neither call can fail on a connected socket in a way that matters here.
+        let _ = self.socket.set_linger(Some(Duration::ZERO));
+        let _ = self.socket.shutdown(Shutdown::Both);
+    }
+
+    pub(crate) fn is_closing(&self) -> bool {
+        self.closing
+    }
+
+    /// The kernel holds no buffer of this connection any more.
+    pub(crate) fn is_quiescent(&self) -> bool {
+        self.closing && !self.send.in_flight() && !self.recv.in_flight()
+    }
+
+    /// Closes the socket and says how each request still here ended.
+    pub(crate) fn lost(self) -> Completions {
+        assert!(self.is_quiescent(), "the kernel may still touch guest memory");
+        let mut completions = self.deferred;
+        drop(self.socket);
+        completions.extend(
+            self.queue.into_lost().map(|lost| (Tag(lost.tag.0), Outcome::Lost { indeterminate: lost.indeterminate })),
+        );
+        completions
+    }
+}

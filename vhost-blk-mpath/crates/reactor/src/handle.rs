@@ -1,0 +1,146 @@
+//! Starting an I/O thread and talking to it.
+
+use std::io;
+use std::sync::{Mutex, PoisonError, mpsc};
+use std::thread::JoinHandle;
+
+use mpath_core::{AnaState, Association, Epoch, Group, GroupStats, Injection, PathId, PolicyKind};
+use vhost_user_blk::Queue;
+
+use crate::io_thread::IoThread;
+use crate::message::{Link, Message, PathEvent};
+use crate::uring::{Ring, RingError};
+use crate::wake::{self, WakeSender};
+
+/// What an I/O thread is made of.
+pub struct IoThreadConfig {
+    /// Name of the thread, at most 15 bytes shown by the kernel.
+    pub name: String,
+    /// Its multipath group, with all paths added.
+    pub group: Group,
+    /// Block size of the namespace: 512 or 4096.
+    pub block_size_bytes: u32,
+    /// Called from the I/O thread; must not block.
+    pub report: Box<dyn Fn(PathEvent) + Send>,
+}
+
+/// Why an I/O thread could not be started.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// No ring.
+    #[error(transparent)]
+    Ring(#[from] RingError),
+    /// No thread or no eventfd.
+    #[error("I/O thread cannot be started: {0}")]
+    Thread(#[from] io::Error),
+}
+
+/// A running I/O thread.
+pub struct IoThreadHandle {
+    inbox: WakeSender<Message>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl IoThreadHandle {
+    /// Starts the thread; returns when its ring is set up, so that a limit is reported here and not under load.
+    pub fn start(config: IoThreadConfig) -> Result<Self, StartError> {
+        let (inbox, receiver) = wake::channel()?;
+        let (ready, started) = mpsc::sync_channel(1);
+        let thread = std::thread::Builder::new().name(config.name).spawn(move || {
+            // The ring belongs to the thread that makes it (IORING_SETUP_SINGLE_ISSUER).
+            let thread = Ring::new().map_err(StartError::from).and_then(|ring| {
+                Ok(IoThread::new(ring, receiver, config.group, config.block_size_bytes, config.report)?)
+            });
+            match thread {
+                Ok(thread) => {
+                    drop(ready.send(Ok(())));
+                    thread.run();
+                }
+                Err(error) => {
+                    drop(ready.send(Err(error)));
+                }
+            }
+        })?;
+        match started.recv() {
+            Ok(Ok(())) => Ok(Self { inbox, thread: Mutex::new(Some(thread)) }),
+            Ok(Err(error)) => Err(error),
+            Err(mpsc::RecvError) => Err(StartError::Thread(io::Error::other("the thread ended while starting"))),
+        }
+    }
+
+    /// Serves a virtqueue from now on. Gives it back if the thread has ended.
+    pub fn start_queue(&self, queue: Queue) -> Result<(), Box<Queue>> {
+        self.inbox.send(Message::StartQueue(Box::new(queue))).map_err(|message| match message {
+            Message::StartQueue(queue) => queue,
+            _ => unreachable!("a message comes back as it went"),
+        })
+    }
+
+    /// Drains a virtqueue and takes it back. Blocks, for a bounded time: what has not completed after that is given up
+    /// without an answer. `None` if the thread does not have it.
+    pub fn stop_queue(&self, index: u16) -> Option<Queue> {
+        let (reply, drained) = mpsc::sync_channel(1);
+        self.send(Message::StopQueue { index, reply });
+        drained.recv().ok().flatten()
+    }
+
+    /// Adds this thread's queue pair of a path.
+    pub fn path_up(&self, path: PathId, association: Association, link: Link) {
+        self.send(Message::PathUp { path, association, link: Box::new(link) });
+    }
+
+    /// Closes the queue pair of a path. [`crate::PathEventKind::Closed`] is reported when that has happened, unless it was
+    /// reported before.
+    pub fn path_down(&self, path: PathId, epoch: Epoch) {
+        self.send(Message::PathDown { path, epoch });
+    }
+
+    /// Lets go of the mutating requests whose fate under this association was unknown.
+    pub fn fence_lifted(&self, path: PathId, epoch: Epoch) {
+        self.send(Message::FenceLifted { path, epoch });
+    }
+
+    /// Tells the ANA state of the namespace on a path.
+    pub fn ana_changed(&self, path: PathId, epoch: Epoch, state: AnaState) {
+        self.send(Message::Ana { path, epoch, state });
+    }
+
+    /// Sets the policy of the very next request.
+    pub fn set_policy(&self, policy: PolicyKind) {
+        self.send(Message::SetPolicy(policy));
+    }
+
+    /// Impairs a path, or with `None` stops impairing it.
+    pub fn set_injection(&self, path: PathId, injection: Option<Injection>) {
+        self.send(Message::SetInjection { path, injection });
+    }
+
+    /// Has `reached` called, from the I/O thread, when everything it was told before has been carried out. Not called if the
+    /// thread has ended.
+    pub fn barrier(&self, reached: Box<dyn FnOnce() + Send>) {
+        self.send(Message::Barrier(reached));
+    }
+
+    /// Has `reply` called, from the I/O thread, with a copy of its statistics. Not called if the thread has ended.
+    pub fn stats(&self, reply: Box<dyn FnOnce(GroupStats) + Send>) {
+        self.send(Message::Stats(reply));
+    }
+
+    /// Tells the thread to give its virtqueues back within a moment, to close everything and to end.
+    pub fn begin_shutdown(&self) {
+        self.send(Message::Shutdown);
+    }
+
+    /// Waits for the end of the thread.
+    pub fn join(&self) {
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if thread.map(JoinHandle::join).is_some_and(|ended| ended.is_err()) {
+            tracing::error!("I/O thread panicked");
+        }
+    }
+
+    fn send(&self, message: Message) {
+        // A thread that has ended serves nothing, and its messages have no effect.
+        drop(self.inbox.send(message));
+    }
+}

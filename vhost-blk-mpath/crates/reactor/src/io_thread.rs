@@ -1,0 +1,396 @@
+//! The loop of one I/O thread. Each turn: reap what the kernel finished, fetch what the guest queued, let the group
+//! decide, send what is ready in one send a path, publish what is done with one signal a virtqueue.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use mpath_core::{Action, FlowId, Group, Io, IoError, Outcome, PathId, Tag};
+use vhost_user_blk::Queue;
+
+use crate::classify::{command_of, io_of, status_of};
+use crate::connection::{Completions, Connection, Tokens};
+use crate::message::{LossReason, Message, PathEvent, PathEventKind};
+use crate::requests::Requests;
+use crate::token::Token;
+use crate::uring::{Event, Ring};
+use crate::wake::WakeReceiver;
+
+/// How long a virtqueue may take to drain before its remaining requests are given up. The front-end's main loop, and
+/// so the guest, stands still meanwhile.
+const DRAIN_MAX: Duration = Duration::from_secs(10);
+/// How long the requests in flight may take at the end of the daemon.
+const SHUTDOWN_DRAIN_MAX: Duration = Duration::from_secs(1);
+
+struct QueueSlot {
+    queue: Queue,
+    /// Tells the events of this virtqueue's kick from those of one with the same index before it.
+    generation: u32,
+    /// Chains fetched and not yet completed.
+    in_flight: u32,
+    /// Where it goes once drained; set, nothing more is fetched.
+    stopping: Option<Stopping>,
+    /// The guest may have queued something since the last fetch.
+    kicked: bool,
+}
+
+struct Stopping {
+    reply: Option<mpsc::SyncSender<Option<Queue>>>,
+    deadline: Instant,
+}
+
+pub(crate) struct IoThread {
+    ring: Ring,
+    inbox: WakeReceiver<Message>,
+    group: Group,
+    requests: Requests,
+    queues: BTreeMap<u16, QueueSlot>,
+    connections: BTreeMap<PathId, Connection>,
+    report: Box<dyn Fn(PathEvent) + Send>,
+    block_size_bytes: u32,
+    generation: u32,
+    /// Set by [`Message::Shutdown`].
+    ending: bool,
+    completions: Completions,
+}
+
+impl IoThread {
+    pub(crate) fn new(
+        mut ring: Ring,
+        inbox: WakeReceiver<Message>,
+        group: Group,
+        block_size_bytes: u32,
+        report: Box<dyn Fn(PathEvent) + Send>,
+    ) -> io::Result<Self> {
+        ring.watch(inbox.as_fd(), Token::Inbox.encode())?;
+        Ok(Self {
+            ring,
+            inbox,
+            group,
+            requests: Requests::default(),
+            queues: BTreeMap::new(),
+            connections: BTreeMap::new(),
+            report,
+            block_size_bytes,
+            generation: 0,
+            ending: false,
+            completions: Vec::new(),
+        })
+    }
+
+    /// Runs until [`Message::Shutdown`] has been carried out.
+    pub(crate) fn run(mut self) {
+        let mut events = Vec::with_capacity(256);
+        while !(self.ending && self.queues.is_empty() && self.connections.is_empty()) {
+            if let Err(error) = self.turn(&mut events) {
+                // No operation of ours can fail so: the ring itself is unusable, and a thread without it must not leave its
+                // guests waiting for ever.
+                panic!("io_uring failed under load: {error}");
+            }
+        }
+    }
+
+    fn turn(&mut self, events: &mut Vec<Event>) -> io::Result<()> {
+        self.ring.turn(self.timeout(Instant::now()), events)?;
+        let now = Instant::now();
+        for event in events.drain(..) {
+            self.dispatch(now, event)?;
+        }
+        self.fetch(now);
+        self.act(now);
+        self.transmit(now);
+        self.close_quiescent(now);
+        self.publish(now)
+    }
+
+    fn timeout(&self, now: Instant) -> Option<Duration> {
+        let deadlines =
+            self.queues.values().filter_map(|slot| slot.stopping.as_ref().map(|stopping| stopping.deadline));
+        deadlines.chain(self.group.next_timeout()).min().map(|at| at.saturating_duration_since(now))
+    }
+
+    fn dispatch(&mut self, now: Instant, event: Event) -> io::Result<()> {
+        match Token::decode(event.token) {
+            Token::Inbox => {
+                if !event.more {
+                    self.ring.watch(self.inbox.as_fd(), event.token)?;
+                }
+                self.inbox.drain();
+                while let Some(message) = self.inbox.try_recv() {
+                    self.handle(now, message)?;
+                }
+            }
+            Token::Kick { queue, generation } => {
+                if let Some(slot) = self.queues.get_mut(&queue).filter(|slot| slot.generation == generation) {
+                    slot.kicked = true;
+                    if event.result < 0 {
+                        // Not a descriptor that can be polled. Requests in flight still have the ring looked at.
+                        tracing::error!(queue, error = %io::Error::from_raw_os_error(-event.result), "kick cannot be watched");
+                    } else if !event.more {
+                        self.ring.watch(slot.queue.kick_fd(), event.token)?;
+                    }
+                }
+            }
+            Token::Unwatch => {}
+            Token::Send { path } => {
+                let connection = self.connections.get_mut(&path).expect("a connection outlives its operations");
+                let sent = connection.on_send(&mut self.ring, event.result, &mut self.completions);
+                self.settle(now, path);
+                if let Err(error) = sent {
+                    self.lose(now, path, LossReason::Socket(error));
+                }
+            }
+            Token::Recv { path } => {
+                let connection = self.connections.get_mut(&path).expect("a connection outlives its operations");
+                let received =
+                    connection.on_recv(&mut self.ring, &mut self.requests, event.result, &mut self.completions);
+                self.settle(now, path);
+                if let Err(reason) = received {
+                    self.lose(now, path, reason);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Passes the completions of one path on to the group.
+    fn settle(&mut self, now: Instant, path: PathId) {
+        for (tag, outcome) in self.completions.drain(..) {
+            self.group.complete(now, path, tag, outcome);
+            if let Some(queue) = self.requests.answered(tag, path) {
+                self.queues.get_mut(&queue).expect("a virtqueue outlives its requests").in_flight -= 1;
+            }
+        }
+    }
+
+    fn handle(&mut self, now: Instant, message: Message) -> io::Result<()> {
+        match message {
+            Message::StartQueue(queue) => self.start_queue(*queue)?,
+            Message::StopQueue { index, reply } => match self.queues.get_mut(&index) {
+                Some(slot) => {
+                    slot.stopping = Some(Stopping { reply: Some(reply), deadline: now + DRAIN_MAX });
+                }
+                // The front-end that asked may be gone; then nobody needs the answer.
+                None => drop(reply.send(None)),
+            },
+            Message::PathUp { path, association, link } => {
+                assert!(!self.connections.contains_key(&path), "a path comes up after its last life was closed");
+                let tokens = Tokens { send: Token::Send { path }.encode(), recv: Token::Recv { path }.encode() };
+                let epoch = association.epoch;
+                match Connection::open(epoch, *link, tokens, &mut self.ring, &self.requests) {
+                    Ok(connection) => {
+                        self.connections.insert(path, connection);
+                        self.group.path_up(now, path, association);
+                    }
+                    Err(error) => {
+                        let lost = PathEventKind::Lost(LossReason::Socket(error));
+                        (self.report)(PathEvent { path, epoch, kind: lost });
+                        (self.report)(PathEvent { path, epoch, kind: PathEventKind::Closed });
+                    }
+                }
+            }
+            Message::PathDown { path, epoch } => {
+                // If it is not here it closed before on its own; the report was sent then.
+                if self.connections.get(&path).is_some_and(|connection| connection.epoch == epoch) {
+                    self.close(now, path);
+                }
+            }
+            Message::FenceLifted { path, epoch } => self.group.fence_lifted(now, path, epoch),
+            Message::Ana { path, epoch, state } => {
+                if self.connections.get(&path).is_some_and(|connection| connection.epoch == epoch) {
+                    self.group.ana_changed(now, path, state);
+                }
+            }
+            Message::SetPolicy(policy) => self.group.set_policy(policy),
+            Message::SetInjection { path, injection: Some(injection) } => self.group.set_injection(path, injection),
+            Message::SetInjection { path, injection: None } => self.group.clear_injection(path),
+            Message::Barrier(reached) => reached(),
+            Message::Stats(reply) => reply(self.group.stats(now)),
+            Message::Shutdown => {
+                self.ending = true;
+                let deadline = now + SHUTDOWN_DRAIN_MAX;
+                for slot in self.queues.values_mut() {
+                    match &mut slot.stopping {
+                        Some(stopping) => stopping.deadline = stopping.deadline.min(deadline),
+                        None => slot.stopping = Some(Stopping { reply: None, deadline }),
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn start_queue(&mut self, queue: Queue) -> io::Result<()> {
+        let index = queue.index();
+        self.generation = self.generation.wrapping_add(1);
+        let generation = self.generation;
+        self.ring.watch(queue.kick_fd(), Token::Kick { queue: index, generation }.encode())?;
+        // Kicked: the guest may have queued requests before the virtqueue came here.
+        let stopping = self.ending.then(|| Stopping { reply: None, deadline: Instant::now() });
+        let slot = QueueSlot { queue, generation, in_flight: 0, stopping, kicked: true };
+        let before = self.queues.insert(index, slot);
+        assert!(before.is_none(), "a virtqueue is started once");
+        Ok(())
+    }
+
+    /// Takes the requests that wait in the virtqueues. A virtqueue with requests in flight is looked at in every turn,
+    /// since a look is cheaper than a kick; one without is left to its kick.
+    fn fetch(&mut self, now: Instant) {
+        for (&index, slot) in &mut self.queues {
+            let kicked = std::mem::take(&mut slot.kicked);
+            if !(kicked || slot.in_flight > 0) || slot.stopping.is_some() {
+                continue;
+            }
+            if kicked {
+                slot.queue.drain_kick();
+            }
+            loop {
+                // A broken virtqueue has said so itself; what was taken before is completed as ever.
+                while let Ok(Some(request)) = slot.queue.pop() {
+                    slot.in_flight += 1;
+                    let io = io_of(&request, FlowId(index));
+                    let tag = self.requests.insert(index, request);
+                    self.group.submit(now, Io { tag, ..io });
+                }
+                if !slot.queue.enable_notifications() {
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Carries out what the group decides, until it has nothing more to say.
+    fn act(&mut self, now: Instant) {
+        while let Some(action) = self.group.poll_action(now) {
+            match action {
+                Action::Issue { path, tag } => self.issue(now, path, tag),
+                Action::Finish { tag, result } => self.finish(tag, result),
+            }
+        }
+    }
+
+    fn issue(&mut self, now: Instant, path: PathId, tag: Tag) {
+        let Some(request) = self.requests.issue(tag, path) else {
+            // Given up meanwhile: nobody waits for the answer.
+            self.group.complete(now, path, tag, Outcome::Failed(IoError::Io));
+            return;
+        };
+        let command = command_of(request, self.block_size_bytes);
+        let open = self.connections.get_mut(&path).filter(|connection| !connection.is_closing());
+        let submitted = open.is_some_and(|connection| connection.submit(tag, command).is_ok());
+        if !submitted {
+            // Not a byte of it was handed to a socket, so it may go elsewhere at once.
+            self.completions.push((tag, Outcome::Lost { indeterminate: false }));
+            self.settle(now, path);
+        }
+    }
+
+    fn finish(&mut self, tag: Tag, result: Result<(), IoError>) {
+        let Some((index, request)) = self.requests.finish(tag) else { return };
+        let slot = self.queues.get_mut(&index).expect("a virtqueue outlives its requests");
+        slot.in_flight -= 1;
+        slot.queue.complete(request.token, status_of(result));
+    }
+
+    fn transmit(&mut self, now: Instant) {
+        let mut lost = Vec::new();
+        for (&path, connection) in &mut self.connections {
+            if let Err(error) = connection.transmit(&mut self.ring, &self.requests) {
+                lost.push((path, error));
+            }
+        }
+        for (path, error) in lost {
+            self.lose(now, path, LossReason::Socket(error));
+        }
+    }
+
+    /// A connection failed: say so, and close it.
+    fn lose(&mut self, now: Instant, path: PathId, reason: LossReason) {
+        let connection = self.connections.get(&path).expect("only an open connection fails");
+        if !connection.is_closing() {
+            (self.report)(PathEvent { path, epoch: connection.epoch, kind: PathEventKind::Lost(reason) });
+            self.close(now, path);
+        }
+    }
+
+    /// No more requests for this path, and its socket begins to close.
+    fn close(&mut self, now: Instant, path: PathId) {
+        if let Some(connection) = self.connections.get_mut(&path) {
+            connection.close();
+            self.group.path_lost(now, path);
+        }
+    }
+
+    /// Ends the connections whose last operation came back, and gives their requests back to the group.
+    fn close_quiescent(&mut self, now: Instant) {
+        let quiescent = self.connections.iter().filter(|(_, connection)| connection.is_quiescent());
+        let ended: Vec<PathId> = quiescent.map(|(&path, _)| path).collect();
+        for path in ended {
+            let connection = self.connections.remove(&path).expect("just seen");
+            let epoch = connection.epoch;
+            self.completions.extend(connection.lost());
+            self.settle(now, path);
+            (self.report)(PathEvent { path, epoch, kind: PathEventKind::Closed });
+            // Its requests may go elsewhere at once.
+            self.act(now);
+            self.transmit(now);
+        }
+    }
+
+    /// Shows the guest what is done, and lets go of virtqueues that were to stop and are drained.
+    fn publish(&mut self, now: Instant) -> io::Result<()> {
+        let (mut drained, mut overdue) = (Vec::new(), Vec::new());
+        for (&index, slot) in &mut self.queues {
+            slot.queue.publish();
+            match &slot.stopping {
+                Some(_) if slot.in_flight == 0 => drained.push(index),
+                Some(stopping) if stopping.deadline <= now => overdue.push(index),
+                Some(_) | None => {}
+            }
+        }
+        for index in overdue {
+            self.abandon(now, index);
+        }
+        for index in drained {
+            let slot = self.queues.remove(&index).expect("just seen");
+            let token = Token::Kick { queue: index, generation: slot.generation };
+            self.ring.unwatch(token.encode(), Token::Unwatch.encode())?;
+            if let Some(reply) = slot.stopping.and_then(|stopping| stopping.reply) {
+                // The front-end that asked may be gone; then the virtqueue is dropped with the answer.
+                drop(reply.send(Some(slot.queue)));
+            }
+        }
+        if self.ending && self.queues.is_empty() {
+            let paths: Vec<PathId> = self.connections.keys().copied().collect();
+            for path in paths {
+                self.close(now, path);
+            }
+            self.close_quiescent(now);
+        }
+        Ok(())
+    }
+
+    /// Gives up the requests of a virtqueue that did not drain in time. They get no answer: success would be a lie, and an
+    /// error would let the guest reuse sectors that a lost path may still write. Sockets that hold its guest memory are
+    /// closed, upon which the kernel gives it back at once.
+    fn abandon(&mut self, now: Instant, index: u16) {
+        let slot = self.queues.get_mut(&index).expect("an overdue virtqueue is here");
+        if let Some(stopping) = &mut slot.stopping {
+            // Once: what is left then only waits for the kernel.
+            stopping.deadline = now + DRAIN_MAX;
+        }
+        tracing::error!(
+            queue = index,
+            requests = slot.in_flight,
+            "virtqueue did not drain in time; its requests are given up without an answer"
+        );
+        let (let_go, paths) = self.requests.abandon(index);
+        slot.in_flight -= let_go;
+        let held: Vec<PathId> = self.connections.keys().copied().filter(|path| paths & 1 << path.0 != 0).collect();
+        for path in held {
+            self.lose(now, path, LossReason::Abandoned);
+        }
+    }
+}

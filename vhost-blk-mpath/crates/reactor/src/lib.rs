@@ -1,0 +1,18 @@
+//! One `io_uring` per I/O thread: it owns its virtqueues and one NVMe/TCP queue pair per path, and no lock is on the way
+//! of a request.
+//!
+//! An [`IoThreadHandle`] is the only way in; [`PathEvent`]s are the only way out besides the guest's memory.
+
+mod classify;
+mod connection;
+mod handle;
+mod io_thread;
+mod message;
+mod requests;
+mod token;
+mod uring;
+mod wake;
+
+pub use handle::{IoThreadConfig, IoThreadHandle, StartError};
+pub use message::{Link, LossReason, PathEvent, PathEventKind};
+pub use uring::RingError;

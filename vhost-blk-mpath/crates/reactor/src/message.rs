@@ -1,0 +1,80 @@
+//! What enters and leaves an I/O thread: the only way other threads reach it.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use mpath_core::{AnaState, Association, Epoch, GroupStats, Injection, PathId, PolicyKind};
+use nvme_tcp::host::{HostQueue, QueueError};
+use vhost_user_blk::Queue;
+
+/// An instruction to an I/O thread.
+pub(crate) enum Message {
+    /// A virtqueue to serve from now on.
+    StartQueue(Box<Queue>),
+    /// Drain a virtqueue and give it back; `None` if it is not here.
+    StopQueue { index: u16, reply: mpsc::SyncSender<Option<Queue>> },
+    /// A queue pair of a path, connected and ready, with its socket in blocking mode.
+    PathUp { path: PathId, association: Association, link: Box<Link> },
+    /// The association is gone or going: close this thread's queue pair of it and report [`PathEvent::Closed`].
+    PathDown { path: PathId, epoch: Epoch },
+    /// Nothing sent under this association can change data any more.
+    FenceLifted { path: PathId, epoch: Epoch },
+    /// The ANA state of the namespace on this path.
+    Ana { path: PathId, epoch: Epoch, state: AnaState },
+    /// The policy of the very next request.
+    SetPolicy(PolicyKind),
+    /// Impair a path, or stop impairing it.
+    SetInjection { path: PathId, injection: Option<Injection> },
+    /// Call back when everything sent before has been carried out.
+    Barrier(Box<dyn FnOnce() + Send>),
+    /// A copy of the statistics.
+    Stats(Box<dyn FnOnce(GroupStats) + Send>),
+    /// Finish what the sockets hold, at most for a moment, and end.
+    Shutdown,
+}
+
+/// A queue pair of a path on its way into an I/O thread.
+pub struct Link {
+    /// Connected, in blocking mode as `io_uring` wants it, and with no delay of small segments (`TCP_NODELAY`).
+    pub socket: OwnedFd,
+    /// Its Connect has succeeded.
+    pub queue: HostQueue,
+    /// How long to wait before a retry that the controller asks for: `CRDT1` to `CRDT3` (Identify Controller, bytes 128–133).
+    pub retry_delays: [Duration; 3],
+}
+
+/// What an I/O thread reports about the queue pair of one path.
+#[derive(Debug)]
+pub struct PathEvent {
+    /// Which path.
+    pub path: PathId,
+    /// Which life of it.
+    pub epoch: Epoch,
+    /// What happened.
+    pub kind: PathEventKind,
+}
+
+/// What happened to a queue pair.
+#[derive(Debug)]
+pub enum PathEventKind {
+    /// The connection failed; [`PathEventKind::Closed`] follows when its socket is closed.
+    Lost(LossReason),
+    /// Socket closed, kernel out of all buffers, every request re-queued or held: from here the fence counts.
+    Closed,
+}
+
+/// Why a queue pair was lost.
+#[derive(Debug, thiserror::Error)]
+pub enum LossReason {
+    /// The socket failed or was closed by the controller.
+    #[error("connection lost: {0}")]
+    Socket(#[source] io::Error),
+    /// The controller broke the protocol.
+    #[error(transparent)]
+    Queue(#[from] QueueError),
+    /// A virtqueue had to stop and this path held requests of it for too long.
+    #[error("requests did not complete within the time a virtqueue has to drain")]
+    Abandoned,
+}

@@ -1,0 +1,105 @@
+//! One receive at a time on one socket: first into guest memory where a payload is expected, then into the read-ahead
+//! buffer.
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use io_uring::{opcode, types};
+
+use super::ring::Ring;
+use super::{bytes_or_error, empty_message};
+
+/// Read-ahead: many small PDUs are taken by one receive.
+const READ_AHEAD_BYTES: usize = 64 * 1024;
+/// Segments of guest memory a receive may name; the kernel's own limit is 1024.
+const IOVECS_MAX: usize = 256;
+
+/// How the bytes of one receive fell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Received {
+    /// Bytes that went straight into the memory named at the start.
+    pub(crate) direct: usize,
+    /// Bytes in the read-ahead buffer.
+    pub(crate) buffered: usize,
+}
+
+pub(crate) struct RecvSlot {
+    buffer: Box<[u8]>,
+    iovecs: Vec<libc::iovec>,
+    message: Box<libc::msghdr>,
+    /// Bytes of guest memory named by the receive in flight.
+    direct: usize,
+    in_flight: bool,
+}
+
+impl RecvSlot {
+    pub(crate) fn new() -> Self {
+        let buffer = vec![0; READ_AHEAD_BYTES].into_boxed_slice();
+        Self { buffer, iovecs: Vec::new(), message: Box::new(empty_message()), direct: 0, in_flight: false }
+    }
+
+    pub(crate) fn in_flight(&self) -> bool {
+        self.in_flight
+    }
+
+    /// The first `bytes` of the read-ahead buffer.
+    pub(crate) fn buffered(&self, bytes: usize) -> &[u8] {
+        assert!(!self.in_flight, "the buffer is the kernel's while a receive is in flight");
+        &self.buffer[..bytes]
+    }
+
+    /// Starts a receive: `direct` is filled first, then the read-ahead buffer.
+    ///
+    /// # Safety
+    /// Memory named by `direct` must stay mapped, and be the receive's alone, until its completion was reaped.
+    pub(crate) unsafe fn start(
+        &mut self,
+        ring: &mut Ring,
+        socket: BorrowedFd<'_>,
+        token: u64,
+        direct: impl Iterator<Item = libc::iovec>,
+    ) -> io::Result<()> {
+        assert!(!self.in_flight, "one receive at a time");
+        self.iovecs.clear();
+        self.iovecs.extend(direct.take(IOVECS_MAX));
+        self.direct = self.iovecs.iter().map(|iovec| iovec.iov_len).sum();
+        let fd = types::Fd(socket.as_raw_fd());
+        let entry = if self.iovecs.is_empty() {
+            opcode::Recv::new(fd, self.buffer.as_mut_ptr(), self.buffer.len() as u32).build()
+        } else {
+            self.iovecs.push(libc::iovec { iov_base: self.buffer.as_mut_ptr().cast(), iov_len: self.buffer.len() });
+            self.message.msg_iov = self.iovecs.as_mut_ptr();
+            self.message.msg_iovlen = self.iovecs.len() as _;
+            opcode::RecvMsg::new(fd, &raw mut *self.message).build()
+        };
+        // SAFETY: buffer, segments and message belong to this slot and are left alone while `in_flight`; the direct
+        // memory is vouched for by the caller.
+        unsafe { ring.push(&entry.user_data(token))? };
+        self.in_flight = true;
+        Ok(())
+    }
+
+    /// Takes the completion of the receive. The end of the stream is [`io::ErrorKind::UnexpectedEof`].
+    pub(crate) fn finished(&mut self, result: i32) -> io::Result<Received> {
+        assert!(self.in_flight, "a completion without a receive");
+        self.in_flight = false;
+        match bytes_or_error(result)? {
+            0 => Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the controller closed the connection")),
+            bytes => {
+                let direct = bytes.min(self.direct);
+                Ok(Received { direct, buffered: bytes - direct })
+            }
+        }
+    }
+}
+
+impl Drop for RecvSlot {
+    fn drop(&mut self) {
+        if self.in_flight {
+            // The kernel may still write them: a leak is sound, a free is not.
+            std::mem::forget(std::mem::take(&mut self.buffer));
+            std::mem::forget(std::mem::take(&mut self.iovecs));
+            std::mem::forget(std::mem::replace(&mut self.message, Box::new(empty_message())));
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! One gathering send at a time on one socket: staged bytes and guest memory, in order, until all of it is taken.
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use io_uring::{opcode, types};
+
+use super::ring::Ring;
+use super::{bytes_or_error, empty_message};
+
+/// Staged bytes a send may carry; what does not fit waits for the next one.
+const STAGING_BYTES: usize = 256 * 1024;
+/// The kernel takes at most this many segments in one call (`UIO_MAXIOV`).
+const IOVECS_MAX: usize = 1024;
+
+/// One piece of a send.
+pub(crate) enum SendPart {
+    /// Bytes of the staging buffer.
+    Staged { start: usize, len: usize },
+    /// Memory outside, as the kernel wants it.
+    Outside(libc::iovec),
+}
+
+pub(crate) struct SendSlot {
+    /// Never reallocated: its capacity is fixed at the start and the layout is bounded by it.
+    staging: Vec<u8>,
+    iovecs: Vec<libc::iovec>,
+    /// The first segment not wholly sent.
+    next: usize,
+    message: Box<libc::msghdr>,
+    in_flight: bool,
+}
+
+impl SendSlot {
+    pub(crate) fn new() -> Self {
+        Self {
+            staging: Vec::with_capacity(STAGING_BYTES),
+            iovecs: Vec::new(),
+            next: 0,
+            message: Box::new(empty_message()),
+            in_flight: false,
+        }
+    }
+
+    pub(crate) fn in_flight(&self) -> bool {
+        self.in_flight
+    }
+
+    /// The emptied staging buffer, to be filled up to its capacity.
+    pub(crate) fn staging(&mut self) -> &mut Vec<u8> {
+        assert!(!self.in_flight, "staging is the kernel's while a send is in flight");
+        self.staging.clear();
+        &mut self.staging
+    }
+
+    /// Starts sending `parts` in order.
+    ///
+    /// # Safety
+    /// Memory named by [`SendPart::Outside`] must stay mapped until [`SendSlot::finished`] said the send is over.
+    pub(crate) unsafe fn start(
+        &mut self,
+        ring: &mut Ring,
+        socket: BorrowedFd<'_>,
+        token: u64,
+        parts: impl Iterator<Item = SendPart>,
+    ) -> io::Result<()> {
+        assert!(!self.in_flight, "one send at a time");
+        self.iovecs.clear();
+        self.next = 0;
+        let staging = &mut self.staging;
+        self.iovecs.extend(parts.map(|part| match part {
+            SendPart::Staged { start, len } => {
+                let bytes = &mut staging[start..start + len];
+                libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() }
+            }
+            SendPart::Outside(iovec) => iovec,
+        }));
+        self.push(ring, socket, token)
+    }
+
+    fn push(&mut self, ring: &mut Ring, socket: BorrowedFd<'_>, token: u64) -> io::Result<()> {
+        let rest = &mut self.iovecs[self.next..];
+        self.message.msg_iovlen = rest.len().min(IOVECS_MAX) as _;
+        self.message.msg_iov = rest.as_mut_ptr();
+        let flags = (libc::MSG_NOSIGNAL | libc::MSG_WAITALL) as u32;
+        let entry = opcode::SendMsg::new(types::Fd(socket.as_raw_fd()), &raw const *self.message)
+            .flags(flags)
+            .build()
+            .user_data(token);
+        // SAFETY: message: Box::new(empty_message()), segments and staging belong to this slot and are left alone while `in_flight`; outside
+        // memory is vouched for by the caller of `start`.
+        unsafe { ring.push(&entry)? };
+        self.in_flight = true;
+        Ok(())
+    }
+
+    /// Takes the completion of the send: `Ok(true)` when all is sent, `Ok(false)` when the rest was sent on its way.
+    pub(crate) fn finished(
+        &mut self,
+        ring: &mut Ring,
+        socket: BorrowedFd<'_>,
+        token: u64,
+        result: i32,
+    ) -> io::Result<bool> {
+        assert!(self.in_flight, "a completion without a send");
+        self.in_flight = false;
+        let mut sent = bytes_or_error(result)?;
+        while let Some(iovec) = self.iovecs.get_mut(self.next) {
+            if sent < iovec.iov_len {
+                // SAFETY: `sent` is inside the segment.
+                iovec.iov_base = unsafe { iovec.iov_base.cast::<u8>().add(sent).cast() };
+                iovec.iov_len -= sent;
+                self.push(ring, socket, token)?;
+                return Ok(false);
+            }
+            sent -= iovec.iov_len;
+            self.next += 1;
+        }
+        Ok(true)
+    }
+
+    /// Takes the completion of a send whose connection is given up, whatever it says.
+    pub(crate) fn abandon(&mut self) {
+        assert!(self.in_flight, "a completion without a send");
+        self.in_flight = false;
+    }
+}
+
+impl Drop for SendSlot {
+    fn drop(&mut self) {
+        if self.in_flight {
+            // The kernel may still read them: a leak is sound, a free is not.
+            std::mem::forget(std::mem::take(&mut self.staging));
+            std::mem::forget(std::mem::take(&mut self.iovecs));
+            std::mem::forget(std::mem::replace(&mut self.message, Box::new(empty_message())));
+        }
+    }
+}

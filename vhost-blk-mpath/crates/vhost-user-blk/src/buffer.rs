@@ -1,0 +1,233 @@
+//! Guest buffers of one request: address ranges that were checked and translated once and stay mapped.
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+use vm_memory::VolatileSlice;
+
+use crate::memory::GuestMemory;
+
+/// Segments a request may have before its list moves to the heap.
+const INLINE_SEGMENTS: usize = 8;
+
+/// A range of mapped guest memory. Valid only as long as the map it came from lives, hence never handed out alone.
+#[derive(Clone, Copy, Debug)]
+struct Segment {
+    start: NonNull<u8>,
+    bytes: u32,
+}
+
+// SAFETY: a mapping is the same on every thread, and a segment is followed only in `Segments`, which keeps it mapped, by
+// volatile accesses, which need no exclusive owner.
+unsafe impl Send for Segment {}
+// SAFETY: as for Send; a shared reference allows the same volatile accesses only.
+unsafe impl Sync for Segment {}
+
+/// One byte of mapped guest memory; valid as [`Segment`] is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct GuestByte(NonNull<u8>);
+
+// SAFETY: a mapping is the same on every thread; who writes the byte promises that it is still there.
+unsafe impl Send for GuestByte {}
+
+impl GuestByte {
+    /// Writes the byte.
+    ///
+    /// # Safety
+    /// A memory map that the byte came from is still alive.
+    pub(crate) unsafe fn write(self, value: u8) {
+        // SAFETY: the byte was inside a mapping when made, and the caller says that mapping is still there. The guest may
+        // access it at the same time, which the volatile write allows for.
+        unsafe { self.0.as_ptr().write_volatile(value) }
+    }
+}
+
+/// A list of guest memory ranges that is read or written as one run of bytes, and keeps them mapped.
+///
+/// The guest can change the bytes at any time; nothing here hands out a reference to them.
+#[derive(Debug)]
+pub struct Segments {
+    memory: Arc<GuestMemory>,
+    list: SmallVec<[Segment; INLINE_SEGMENTS]>,
+    bytes: u64,
+}
+
+impl Segments {
+    pub(crate) fn new(memory: Arc<GuestMemory>) -> Self {
+        Self { memory, list: SmallVec::new(), bytes: 0 }
+    }
+
+    /// All bytes of all segments.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.list.clear();
+        self.bytes = 0;
+    }
+
+    /// Appends guest addresses `[address, address + bytes)`. `false`, and possibly only a part appended, if any of them is
+    /// not mapped or the range wraps.
+    pub(crate) fn push_guest_range(&mut self, address: u64, bytes: u32) -> bool {
+        let (mut address, mut left) = (address, u64::from(bytes));
+        while left > 0 {
+            let Some(slice) = self.memory.guest_slice(address, left) else { return false };
+            let Some(start) = NonNull::new(slice.ptr_guard_mut().as_ptr()) else { return false };
+            // At most `left`, which is at most `u32::MAX`.
+            let taken = slice.len() as u32;
+            self.list.push(Segment { start, bytes: taken });
+            self.bytes += u64::from(taken);
+            left -= u64::from(taken);
+            if left > 0 {
+                match address.checked_add(u64::from(taken)) {
+                    Some(next) => address = next,
+                    None => return false,
+                }
+            }
+        }
+        true
+    }
+
+    pub(crate) fn last_byte(&self) -> Option<GuestByte> {
+        let last = self.list.last()?;
+        // SAFETY: a segment has at least one byte, and all of them are in one mapping.
+        Some(GuestByte(unsafe { last.start.add(last.bytes as usize - 1) }))
+    }
+
+    /// The bytes `[offset, offset + bytes)` as a list of its own.
+    pub(crate) fn part(&self, offset: u64, bytes: u64) -> Self {
+        let list = self.ranges(offset, bytes).collect();
+        Self { memory: Arc::clone(&self.memory), list, bytes }
+    }
+
+    /// An empty list.
+    pub(crate) fn none(&self) -> Self {
+        Self::new(Arc::clone(&self.memory))
+    }
+
+    /// The ranges behind the bytes `[offset, offset + bytes)`, for vectored I/O. They are valid as long as `self` lives.
+    ///
+    /// # Panics
+    /// If the range is not inside the segments.
+    pub fn iovecs(&self, offset: u32, bytes: u32) -> impl Iterator<Item = libc::iovec> + '_ {
+        self.ranges(u64::from(offset), u64::from(bytes))
+            .map(|segment| libc::iovec { iov_base: segment.start.as_ptr().cast(), iov_len: segment.bytes as usize })
+    }
+
+    /// Copies the bytes from `offset` on out of guest memory, as many as `to` holds.
+    ///
+    /// # Panics
+    /// If the range is not inside the segments.
+    pub fn copy_to(&self, offset: u32, to: &mut [u8]) {
+        let mut rest = to;
+        for segment in self.ranges(u64::from(offset), rest.len() as u64) {
+            let (now, later) = rest.split_at_mut(segment.bytes as usize);
+            self.slice(&segment).copy_to(now);
+            rest = later;
+        }
+    }
+
+    /// Copies `from` into guest memory from byte `offset` on.
+    ///
+    /// # Panics
+    /// If the range is not inside the segments.
+    pub fn copy_from(&self, offset: u32, from: &[u8]) {
+        let mut rest = from;
+        for segment in self.ranges(u64::from(offset), rest.len() as u64) {
+            let (now, later) = rest.split_at(segment.bytes as usize);
+            self.slice(&segment).copy_from(now);
+            rest = later;
+        }
+    }
+
+    #[allow(clippy::unused_self)] // it lends its lifetime
+    fn slice(&self, segment: &Segment) -> VolatileSlice<'_> {
+        // SAFETY: a segment lies in one mapping of `self.memory`, which the returned lifetime is bound to.
+        unsafe { VolatileSlice::new(segment.start.as_ptr(), segment.bytes as usize) }
+    }
+
+    fn ranges(&self, offset: u64, bytes: u64) -> impl Iterator<Item = Segment> + '_ {
+        let inside = offset.checked_add(bytes).is_some_and(|end| end <= self.bytes);
+        assert!(inside, "bytes {offset}+{bytes} of a request that has {}", self.bytes);
+        let cut = self.list.iter().scan((offset, bytes), |(skip, left), segment| {
+            if *left == 0 {
+                return None;
+            }
+            let have = u64::from(segment.bytes);
+            let start = (*skip).min(have);
+            let taken = (have - start).min(*left);
+            (*skip, *left) = (*skip - start, *left - taken);
+            // SAFETY: `start` is at most the segment's length.
+            Some(Segment { start: unsafe { segment.start.add(start as usize) }, bytes: taken as u32 })
+        });
+        cut.filter(|segment| segment.bytes > 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::memory::tests::anonymous;
+
+    fn scattered(ranges: &[(u64, u32)]) -> Segments {
+        let mut segments = Segments::new(Arc::new(anonymous(&[(0, 0x1_0000), (0x1_0000, 0x1_0000)])));
+        for &(address, bytes) in ranges {
+            assert!(segments.push_guest_range(address, bytes));
+        }
+        segments
+    }
+
+    #[test]
+    fn a_range_over_two_regions_is_split() {
+        let segments = scattered(&[(0xfff0, 0x20)]);
+        assert_eq!(segments.bytes(), 0x20);
+        assert_eq!(segments.iovecs(0, 0x20).map(|iovec| iovec.iov_len).collect::<Vec<_>>(), [0x10, 0x10]);
+    }
+
+    #[test]
+    fn unmapped_and_wrapping_ranges_are_refused() {
+        let mut segments = scattered(&[]);
+        for (address, bytes) in [(0x1_ffff, 2), (0x2_0000, 1), (u64::MAX, 1), (u64::MAX - 1, u32::MAX)] {
+            assert!(!segments.push_guest_range(address, bytes), "{address:#x}+{bytes:#x}");
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "bytes 5+4 of a request that has 8")]
+    fn reading_past_the_end_is_our_own_mistake() {
+        scattered(&[(0, 8)]).copy_to(5, &mut [0; 4]);
+    }
+
+    proptest! {
+        /// Whatever the layout, the segments are one run of bytes: what is written through any cut is read through any other.
+        #[test]
+        fn segments_are_one_run_of_bytes(
+            lengths in prop::collection::vec(1_u32..600, 1..20),
+            cut in 0.0..1.0_f64,
+        ) {
+            let ranges: Vec<_> = lengths.iter().enumerate().map(|(i, &bytes)| (i as u64 * 0x1000 + 7, bytes)).collect();
+            let segments = scattered(&ranges);
+            let total = segments.bytes() as u32;
+            let data: Vec<u8> = (0..total).map(|i| (i % 251) as u8).collect();
+            #[allow(clippy::cast_sign_loss)]
+            let cut = (f64::from(total) * cut) as u32;
+            let (low, high) = data.split_at(cut as usize);
+            segments.copy_from(cut, high);
+            segments.copy_from(0, low);
+            let mut back = vec![0; total as usize];
+            segments.copy_to(0, &mut back);
+            prop_assert_eq!(&back, &data);
+            let part = segments.part(u64::from(cut), u64::from(total - cut));
+            let mut back = vec![0; high.len()];
+            part.copy_to(0, &mut back);
+            prop_assert_eq!(&back, high);
+            let in_iovecs: usize = segments.iovecs(cut, total - cut).map(|iovec| iovec.iov_len).sum();
+            prop_assert_eq!(in_iovecs, high.len());
+        }
+    }
+}

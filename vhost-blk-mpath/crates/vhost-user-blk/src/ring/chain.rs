@@ -1,0 +1,236 @@
+//! Walks one descriptor chain into its readable and writable buffers.
+
+use std::sync::Arc;
+
+use virtio_bindings::virtio_ring::{VRING_DESC_F_INDIRECT, VRING_DESC_F_NEXT, VRING_DESC_F_WRITE};
+use vm_memory::{VolatileMemory, VolatileSlice};
+
+use super::split::{RawDescriptor, SplitRing};
+use crate::buffer::{GuestByte, Segments};
+use crate::memory::GuestMemory;
+
+const DESCRIPTOR_BYTES: usize = size_of::<RawDescriptor>();
+
+/// What is wrong with a chain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum ChainDefect {
+    #[error("endless, or longer than the queue")]
+    Endless,
+    #[error("descriptor {0} is outside its table")]
+    LinkOutOfTable(u16),
+    #[error("bad indirect descriptor")]
+    BadIndirect,
+    #[error("buffer not in guest memory")]
+    Unmapped,
+    #[error("readable buffer after a writable one")]
+    ReadableAfterWritable,
+    #[error("4 GiB of buffers or more")]
+    TooLong,
+    #[error("no writable byte for the status")]
+    NoStatus,
+}
+
+/// How chains may be laid out.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ChainLimits {
+    /// `VIRTIO_RING_F_INDIRECT_DESC` was negotiated.
+    pub(super) indirect: bool,
+    /// Descriptors followed in an indirect table.
+    pub(super) indirect_descriptors: u16,
+}
+
+#[derive(Clone, Copy)]
+struct Descriptor {
+    addr: u64,
+    len: u32,
+    flags: u16,
+    next: u16,
+}
+
+impl From<RawDescriptor> for Descriptor {
+    fn from(raw: RawDescriptor) -> Self {
+        Self {
+            addr: u64::from_le(raw.addr),
+            len: u32::from_le(raw.len),
+            flags: u16::from_le(raw.flags),
+            next: u16::from_le(raw.next),
+        }
+    }
+}
+
+impl Descriptor {
+    fn has(self, flag: u32) -> bool {
+        u32::from(self.flags) & flag != 0
+    }
+}
+
+/// The buffers of the chain walked last. One value is used for all chains of a queue, so its lists need no new memory.
+#[derive(Debug)]
+pub(super) struct Chain {
+    limits: ChainLimits,
+    readable: Segments,
+    writable: Segments,
+    /// The last writable byte, if the chain has an end and that byte is mapped.
+    status: Option<GuestByte>,
+    defect: Option<ChainDefect>,
+}
+
+impl Chain {
+    pub(super) fn new(memory: &Arc<GuestMemory>, limits: ChainLimits) -> Self {
+        Self {
+            limits,
+            readable: Segments::new(Arc::clone(memory)),
+            writable: Segments::new(Arc::clone(memory)),
+            status: None,
+            defect: None,
+        }
+    }
+
+    pub(super) fn readable(&self) -> &Segments {
+        &self.readable
+    }
+
+    /// Writable buffers, the status byte included.
+    pub(super) fn writable(&self) -> &Segments {
+        &self.writable
+    }
+
+    /// Where the status of a malformed chain goes, if anywhere.
+    pub(super) fn status(&self) -> Option<GuestByte> {
+        self.status
+    }
+
+    /// Walks the chain that starts at `head`, which is below the ring's size, to its status byte. `memory` is the map the
+    /// chain was made for.
+    pub(super) fn walk(&mut self, memory: &GuestMemory, ring: &SplitRing, head: u16) -> Result<GuestByte, ChainDefect> {
+        self.readable.clear();
+        self.writable.clear();
+        (self.status, self.defect) = (None, None);
+        // A chain that has no end has no status either.
+        self.follow(memory, ring, head).inspect_err(|_| self.status = None)?;
+        if let Some(defect) = self.defect {
+            return Err(defect);
+        }
+        if self.readable.bytes() + self.writable.bytes() > u64::from(u32::MAX) {
+            return Err(ChainDefect::TooLong);
+        }
+        self.status.ok_or(ChainDefect::NoStatus)
+    }
+
+    /// Follows the chain to its end; an error if there is none.
+    fn follow(&mut self, memory: &GuestMemory, ring: &SplitRing, head: u16) -> Result<(), ChainDefect> {
+        let mut index = head;
+        for _ in 0..ring.size() {
+            let descriptor = Descriptor::from(ring.descriptor(index));
+            if descriptor.has(VRING_DESC_F_INDIRECT) {
+                // 2.7.5.3.1: a table is the last descriptor of a chain; its WRITE flag means nothing.
+                if !self.limits.indirect || descriptor.has(VRING_DESC_F_NEXT) {
+                    return Err(ChainDefect::BadIndirect);
+                }
+                return self.follow_table(memory, descriptor);
+            }
+            self.add(descriptor);
+            if !descriptor.has(VRING_DESC_F_NEXT) {
+                return Ok(());
+            }
+            index = descriptor.next;
+            if index >= ring.size() {
+                return Err(ChainDefect::LinkOutOfTable(index));
+            }
+        }
+        Err(ChainDefect::Endless)
+    }
+
+    fn follow_table(&mut self, memory: &GuestMemory, table: Descriptor) -> Result<(), ChainDefect> {
+        let bytes = table.len as usize;
+        if bytes == 0 || !bytes.is_multiple_of(DESCRIPTOR_BYTES) {
+            return Err(ChainDefect::BadIndirect);
+        }
+        let slice = memory.guest_slice(table.addr, u64::from(table.len)).filter(|slice| slice.len() == bytes);
+        let slice = slice.ok_or(ChainDefect::BadIndirect)?;
+        let mut index = 0;
+        for _ in 0..self.limits.indirect_descriptors {
+            let descriptor = read_descriptor(&slice, index).ok_or(ChainDefect::LinkOutOfTable(index))?;
+            if descriptor.has(VRING_DESC_F_INDIRECT) {
+                return Err(ChainDefect::BadIndirect);
+            }
+            self.add(descriptor);
+            if !descriptor.has(VRING_DESC_F_NEXT) {
+                return Ok(());
+            }
+            index = descriptor.next;
+        }
+        Err(ChainDefect::Endless)
+    }
+
+    /// Adds one buffer. A defect is remembered and the walk goes on: the status byte is further along.
+    fn add(&mut self, descriptor: Descriptor) {
+        if descriptor.len == 0 {
+            return;
+        }
+        if descriptor.has(VRING_DESC_F_WRITE) {
+            let mapped = self.writable.push_guest_range(descriptor.addr, descriptor.len);
+            self.status = if mapped { self.writable.last_byte() } else { None };
+            if !mapped {
+                self.defect.get_or_insert(ChainDefect::Unmapped);
+            }
+        } else {
+            if self.writable.bytes() > 0 || self.defect.is_some() {
+                self.defect.get_or_insert(ChainDefect::ReadableAfterWritable);
+                return;
+            }
+            if !self.readable.push_guest_range(descriptor.addr, descriptor.len) {
+                self.defect.get_or_insert(ChainDefect::Unmapped);
+            }
+        }
+    }
+}
+
+/// Copies entry `index` of an indirect table, which need not be aligned; none if it is outside.
+fn read_descriptor(table: &VolatileSlice<'_>, index: u16) -> Option<Descriptor> {
+    let entry = table.get_ref::<RawDescriptor>(usize::from(index) * DESCRIPTOR_BYTES).ok()?;
+    Some(entry.load().into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::tests::anonymous;
+    use crate::ring::RingLayout;
+
+    const MEMORY_BYTES: u32 = 64 << 20;
+    const TABLE: u64 = 0x1_0000;
+
+    /// Walks an indirect chain of `count` writable buffers, each all of memory.
+    fn walk(count: u16) -> Result<(), ChainDefect> {
+        let memory = Arc::new(anonymous(&[(0, MEMORY_BYTES.into())]));
+        let put = |at: u64, (addr, len, flags, next): (u64, u32, u32, u16)| {
+            let raw = u128::from(addr) | u128::from(len) << 64 | u128::from(flags) << 96 | u128::from(next) << 112;
+            memory.guest_slice(at, 16).unwrap().copy_from(&raw.to_le_bytes());
+        };
+        put(0, (TABLE, u32::from(count) * 16, VRING_DESC_F_INDIRECT, 0));
+        for i in 0..count {
+            let next = if i + 1 < count { VRING_DESC_F_NEXT } else { 0 };
+            put(TABLE + 16 * u64::from(i), (0, MEMORY_BYTES, VRING_DESC_F_WRITE | next, i + 1));
+        }
+        let layout = RingLayout {
+            size: 16,
+            descriptors: 0,
+            available: 0x8000,
+            used: 0x9000,
+            event_idx: false,
+            next_available: 0,
+        };
+        let ring = SplitRing::new(&memory, &layout).unwrap();
+        let mut chain = Chain::new(&memory, ChainLimits { indirect: true, indirect_descriptors: 128 });
+        chain.walk(&memory, &ring, 0).map(|_| ())
+    }
+
+    #[test]
+    fn a_chain_holds_less_than_four_gibibytes() {
+        assert_eq!(walk(63), Ok(()));
+        assert_eq!(walk(64), Err(ChainDefect::TooLong));
+        assert_eq!(walk(128), Err(ChainDefect::TooLong));
+        assert_eq!(walk(129), Err(ChainDefect::Endless));
+    }
+}

@@ -1,0 +1,229 @@
+//! A queue: hands out block requests, takes their completions.
+
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use virtio_bindings::virtio_blk::{VIRTIO_BLK_S_IOERR, VIRTIO_BLK_S_OK, VIRTIO_BLK_S_UNSUPP};
+use virtio_bindings::virtio_ring::VIRTIO_RING_F_INDIRECT_DESC;
+
+use super::RingError;
+use super::chain::{Chain, ChainLimits};
+use super::split::{QueueError, RingLayout, SplitRing};
+use crate::buffer::{GuestByte, Segments};
+use crate::disk::Disk;
+use crate::memory::GuestMemory;
+use crate::notify::{Kick, Notifier};
+use crate::request::{Answer, Op, Parsed, Parser};
+
+/// The status byte of a request (virtio 1.2, 5.2.6).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum BlkStatus {
+    /// Done.
+    Ok = VIRTIO_BLK_S_OK as u8,
+    /// Failed.
+    IoErr = VIRTIO_BLK_S_IOERR as u8,
+    /// Not something this disk does.
+    Unsupp = VIRTIO_BLK_S_UNSUPP as u8,
+}
+
+/// The duty to complete one chain, once: it is not `Clone`, and [`Queue::complete`] consumes it.
+#[derive(Debug)]
+#[must_use = "a chain that is never completed is lost to the driver"]
+pub struct ChainToken {
+    /// The queue it belongs to: a restarted queue is another one.
+    queue: u64,
+    head: u16,
+    status: GuestByte,
+    /// Writable bytes before the status byte.
+    data_bytes: u32,
+    is_read: bool,
+}
+
+/// One block request of the guest, checked against the disk.
+#[derive(Debug)]
+pub struct Request {
+    /// To be given back with the outcome.
+    pub token: ChainToken,
+    /// What to do.
+    pub op: Op,
+    /// First sector, in units of 512 bytes whatever the block size. 0 for a flush.
+    pub sector: u64,
+    /// Length on disk: of the data for a read or write, of the range for a discard or write zeroes, 0 for a flush.
+    pub bytes: u32,
+    /// The data of a read (to fill) or write (to store); empty otherwise.
+    pub segments: Segments,
+}
+
+/// What a queue is made of.
+pub(crate) struct QueueParts {
+    pub(crate) index: u16,
+    pub(crate) layout: RingLayout,
+    pub(crate) disk: Arc<Disk>,
+    /// Negotiated features.
+    pub(crate) features: u64,
+    pub(crate) kick: Arc<Kick>,
+    pub(crate) notifier: Arc<Notifier>,
+}
+
+/// A virtqueue that moves by value into an I/O thread and comes back drained.
+///
+/// The loop of its owner: when [`kick_fd`](Self::kick_fd) becomes readable, [`drain_kick`](Self::drain_kick), then
+/// [`pop`](Self::pop) until it returns nothing; [`complete`](Self::complete) what is done; once a turn,
+/// [`publish`](Self::publish). Before sleeping, [`enable_notifications`](Self::enable_notifications), and go on if that
+/// returns `true`. A queue starts with whatever is already in its ring: look before the first kick.
+#[derive(Debug)]
+pub struct Queue {
+    id: u64,
+    index: u16,
+    ring: SplitRing,
+    chain: Chain,
+    parser: Parser,
+    memory: Arc<GuestMemory>,
+    kick: Arc<Kick>,
+    notifier: Arc<Notifier>,
+    broken: Option<QueueError>,
+}
+
+impl Queue {
+    pub(crate) fn new(memory: &GuestMemory, parts: QueueParts) -> Result<Self, RingError> {
+        static NEXT_ID: AtomicU64 = AtomicU64::new(0);
+        let QueueParts { index, layout, disk, features, kick, notifier } = parts;
+        // The map is small; a copy of its own spares each request a reference count that other threads write to, too.
+        let memory = Arc::new(memory.clone());
+        let limits = ChainLimits {
+            indirect: features & (1 << VIRTIO_RING_F_INDIRECT_DESC) != 0,
+            // 2.7.5.3.1 forbids chains longer than the queue, but Linux goes by the seg_max it read alone when it builds an
+            // indirect table. What we advertise must work, so that is the bound where it is larger.
+            indirect_descriptors: layout.size.max(disk.geometry().descriptors_max()),
+        };
+        Ok(Self {
+            id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
+            index,
+            ring: SplitRing::new(&memory, &layout)?,
+            chain: Chain::new(&memory, limits),
+            parser: Parser::new(disk, features),
+            memory,
+            kick,
+            notifier,
+            broken: None,
+        })
+    }
+
+    /// Which of the disk's queues this is.
+    #[must_use]
+    pub fn index(&self) -> u16 {
+        self.index
+    }
+
+    /// Becomes readable when the driver has made chains available. Non-blocking.
+    #[must_use]
+    pub fn kick_fd(&self) -> BorrowedFd<'_> {
+        self.kick.fd()
+    }
+
+    /// Takes note of all kicks so far.
+    pub fn drain_kick(&self) {
+        self.kick.drain();
+    }
+
+    /// Requests popped whose completion was not published yet.
+    #[must_use]
+    pub fn outstanding(&self) -> u16 {
+        self.ring.outstanding()
+    }
+
+    pub(crate) fn next_available(&self) -> u16 {
+        self.ring.next_available()
+    }
+
+    /// Takes the next request. What needs no I/O (a bad request, get-id) is completed inside, for the next
+    /// [`publish`](Self::publish). An error means the queue is broken: no more requests come from it until the front-end
+    /// restarts it; those taken before are completed as ever.
+    pub fn pop(&mut self) -> Result<Option<Request>, QueueError> {
+        if let Some(error) = self.broken {
+            return Err(error);
+        }
+        // Ends: at most as many chains as the queue has entries can be taken between two publications.
+        loop {
+            let head = match self.ring.next_head() {
+                Ok(Some(head)) => head,
+                Ok(None) => return Ok(None),
+                Err(error) => {
+                    tracing::warn!(queue = self.index, %error, "virtqueue is broken");
+                    self.broken = Some(error);
+                    self.notifier.report_error();
+                    return Err(error);
+                }
+            };
+            let status = match self.chain.walk(&self.memory, &self.ring, head) {
+                Ok(status) => status,
+                Err(defect) => {
+                    tracing::debug!(queue = self.index, head, %defect, "malformed chain");
+                    self.refuse(head);
+                    continue;
+                }
+            };
+            let parsed = self.parser.parse(self.chain.readable(), self.chain.writable());
+            // The status is one of at most `u32::MAX` bytes.
+            let data_bytes = (self.chain.writable().bytes() - 1) as u32;
+            let token = ChainToken { queue: self.id, head, status, data_bytes, is_read: false };
+            match parsed {
+                Parsed::Request { op, sector, bytes, segments } => {
+                    let token = ChainToken { is_read: op == Op::Read, ..token };
+                    return Ok(Some(Request { token, op, sector, bytes, segments }));
+                }
+                Parsed::Answer(answer) => self.finish(&token, answer),
+            }
+        }
+    }
+
+    /// Returns a malformed chain: with a status if there is room for one. How much of it is writable before that is not
+    /// certain, so nothing is promised to be written.
+    fn refuse(&mut self, head: u16) {
+        if let Some(status) = self.chain.status() {
+            // SAFETY: the byte was just found in `self.memory`.
+            unsafe { status.write(BlkStatus::IoErr as u8) };
+        }
+        self.ring.push_used(head, 0);
+    }
+
+    /// Completes a request of this queue; the driver sees it after [`publish`](Self::publish).
+    ///
+    /// # Panics
+    /// If the token is of another queue, or of this one before it was restarted.
+    #[allow(clippy::needless_pass_by_value)] // consuming the token is the point
+    pub fn complete(&mut self, token: ChainToken, status: BlkStatus) {
+        let filled = if token.is_read && status == BlkStatus::Ok { token.data_bytes } else { 0 };
+        self.finish(&token, Answer { status, filled });
+    }
+
+    fn finish(&mut self, token: &ChainToken, answer: Answer) {
+        assert_eq!(token.queue, self.id, "a chain is completed on the queue it came from");
+        // SAFETY: the byte was found in `self.memory`, as the token is this queue's.
+        unsafe { token.status.write(answer.status as u8) };
+        // 2.7.8.2: the length counts bytes written from the start of the writable part. The status is its last byte, so it
+        // counts only when all before it was written, too.
+        let written = if answer.filled == token.data_bytes { answer.filled.saturating_add(1) } else { answer.filled };
+        self.ring.push_used(token.head, written);
+    }
+
+    /// Shows all completions so far to the driver, with at most one signal.
+    pub fn publish(&mut self) {
+        if self.ring.publish() {
+            self.notifier.signal();
+        }
+    }
+
+    /// Asks the driver not to kick while the ring is being worked off anyway. Kicks may still come.
+    pub fn disable_notifications(&mut self) {
+        self.ring.disable_notifications();
+    }
+
+    /// Asks the driver to kick on its next request. `true` if one is already there, for which no kick may come: pop again.
+    #[must_use]
+    pub fn enable_notifications(&mut self) -> bool {
+        self.ring.enable_notifications() && self.broken.is_none()
+    }
+}

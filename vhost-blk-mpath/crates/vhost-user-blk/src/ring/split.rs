@@ -1,0 +1,261 @@
+//! Available and used ring of a split virtqueue: indices, memory barriers, notification suppression.
+
+use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
+
+use virtio_bindings::virtio_ring::{VRING_AVAIL_F_NO_INTERRUPT, VRING_USED_F_NO_NOTIFY};
+use vm_memory::ByteValued;
+
+use super::RingError;
+use super::area::Area;
+use crate::memory::GuestMemory;
+
+/// Words of the available and the used ring that come before their entries.
+const FLAGS: usize = 0;
+const IDX: usize = 1;
+const HEADER_WORDS: usize = 2;
+/// 16-bit words in an entry of the used ring.
+const USED_ENTRY_WORDS: usize = 4;
+
+/// One entry of the descriptor table (virtio 1.2, 2.7.5), little-endian as in memory.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub(super) struct RawDescriptor {
+    pub(super) addr: u64,
+    pub(super) len: u32,
+    pub(super) flags: u16,
+    pub(super) next: u16,
+}
+
+// SAFETY: plain integers without padding; any bytes are a valid value.
+unsafe impl ByteValued for RawDescriptor {}
+
+/// One entry of the used ring (virtio 1.2, 2.7.8), little-endian as in memory.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+struct RawUsed {
+    id: u32,
+    len: u32,
+}
+
+// SAFETY: plain integers without padding; any bytes are a valid value.
+unsafe impl ByteValued for RawUsed {}
+
+/// Why a queue takes no more chains. Only the driver can cause these, and only for its own queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum QueueError {
+    /// The available index ran ahead of what the ring can hold.
+    #[error("available index {available} is more than {size} ahead of {next}")]
+    AvailableIndex {
+        /// The index in the ring.
+        available: u16,
+        /// The index of the next chain to take.
+        next: u16,
+        /// Entries of the ring.
+        size: u16,
+    },
+    /// A chain starts outside the descriptor table.
+    #[error("chain head {head} in a queue of {size}")]
+    Head {
+        /// The head's index.
+        head: u16,
+        /// Entries of the descriptor table.
+        size: u16,
+    },
+    /// More chains were made available than the driver can own before it gets some back.
+    #[error("more than {size} chains outstanding")]
+    TooManyOutstanding {
+        /// Entries of the descriptor table.
+        size: u16,
+    },
+}
+
+/// Where a ring is and how it is driven.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RingLayout {
+    /// Entries: a power of two, at most 32768.
+    pub(crate) size: u16,
+    /// Front-end addresses.
+    pub(crate) descriptors: u64,
+    pub(crate) available: u64,
+    pub(crate) used: u64,
+    /// `VIRTIO_RING_F_EVENT_IDX` was negotiated.
+    pub(crate) event_idx: bool,
+    /// Index of the first chain to take.
+    pub(crate) next_available: u16,
+}
+
+/// A split ring in guest memory and our position in it.
+#[derive(Debug)]
+pub(super) struct SplitRing {
+    size: u16,
+    event_idx: bool,
+    descriptors: Area<RawDescriptor>,
+    /// flags, idx, ring[size], `used_event` (with `EVENT_IDX`).
+    available: Area<u16>,
+    /// flags, idx, ring[size] of four words each, `avail_event` (with `EVENT_IDX`).
+    used: Area<u16>,
+    used_entries: Area<RawUsed>,
+    /// Next chain to take, and how far the available ring is known to be filled.
+    next_available: u16,
+    seen_available: u16,
+    /// Next used entry to write, and how far the driver was told.
+    next_used: u16,
+    published_used: u16,
+    /// The used index at the last decision whether to signal; none yet after a start, as the driver may wait for any.
+    signalled_used: Option<u16>,
+    /// Chains taken and not yet published as used.
+    outstanding: u16,
+}
+
+impl SplitRing {
+    pub(super) fn new(memory: &Arc<GuestMemory>, layout: &RingLayout) -> Result<Self, RingError> {
+        let RingLayout { size, descriptors, available, used, event_idx, next_available } = *layout;
+        assert!(size.is_power_of_two(), "queue size {size}");
+        let entries = usize::from(size);
+        let event_words = usize::from(event_idx);
+        let used_words = HEADER_WORDS + USED_ENTRY_WORDS * entries + event_words;
+        let used_area = Area::new(memory, used, used_words)?;
+        // The area above covers these bytes, so the sum cannot wrap.
+        let used_entries = Area::new(memory, used + 2 * HEADER_WORDS as u64, entries)?;
+        let used_idx = used_area.load(IDX, Ordering::Acquire);
+        Ok(Self {
+            size,
+            event_idx,
+            descriptors: Area::new(memory, descriptors, entries)?,
+            available: Area::new(memory, available, HEADER_WORDS + entries + event_words)?,
+            used: used_area,
+            used_entries,
+            next_available,
+            seen_available: next_available,
+            next_used: used_idx,
+            published_used: used_idx,
+            signalled_used: None,
+            outstanding: 0,
+        })
+    }
+
+    pub(super) fn size(&self) -> u16 {
+        self.size
+    }
+
+    pub(super) fn next_available(&self) -> u16 {
+        self.next_available
+    }
+
+    /// Chains taken and not yet published as used.
+    pub(super) fn outstanding(&self) -> u16 {
+        self.outstanding
+    }
+
+    /// Copies descriptor `index` of the table; `index` is below the size.
+    pub(super) fn descriptor(&self, index: u16) -> RawDescriptor {
+        self.descriptors.read(usize::from(index))
+    }
+
+    /// Takes the head of the next available chain.
+    pub(super) fn next_head(&mut self) -> Result<Option<u16>, QueueError> {
+        let (size, next) = (self.size, self.next_available);
+        if next == self.seen_available {
+            // Acquire: pairs with the driver's release of the index, so that the entries and descriptors behind it are seen.
+            let available = self.available.load(IDX, Ordering::Acquire);
+            if available.wrapping_sub(next) > size {
+                return Err(QueueError::AvailableIndex { available, next, size });
+            }
+            self.seen_available = available;
+            if available == next {
+                return Ok(None);
+            }
+        }
+        // Bounds a driver that makes chains available over and over without waiting for any.
+        if self.outstanding >= size {
+            return Err(QueueError::TooManyOutstanding { size });
+        }
+        let head = self.available.load(HEADER_WORDS + self.slot(next), Ordering::Relaxed);
+        if head >= size {
+            return Err(QueueError::Head { head, size });
+        }
+        self.next_available = next.wrapping_add(1);
+        self.outstanding += 1;
+        Ok(Some(head))
+    }
+
+    /// Writes a used entry; the driver sees it after [`publish`](Self::publish).
+    pub(super) fn push_used(&mut self, head: u16, written: u32) {
+        let unpublished = self.next_used.wrapping_sub(self.published_used);
+        assert!(unpublished < self.outstanding, "more completions than chains taken");
+        let entry = RawUsed { id: u32::from(head).to_le(), len: written.to_le() };
+        self.used_entries.write(self.slot(self.next_used), entry);
+        self.next_used = self.next_used.wrapping_add(1);
+    }
+
+    /// Makes all written used entries visible. `true` if the driver wants to be signalled.
+    pub(super) fn publish(&mut self) -> bool {
+        let (old, new) = (self.published_used, self.next_used);
+        if old == new {
+            return false;
+        }
+        // Release: whoever sees the index sees the entries, the status bytes and the data.
+        self.used.store(IDX, new, Ordering::Release);
+        self.published_used = new;
+        self.outstanding -= new.wrapping_sub(old);
+        // The index must be out before the driver's wish is read; the driver does the reverse (writes its wish, barrier,
+        // reads the index). With anything less than a full barrier both could read the old value, and nobody would wake.
+        fence(Ordering::SeqCst);
+        if self.event_idx {
+            let event = self.available.load(HEADER_WORDS + usize::from(self.size), Ordering::Relaxed);
+            let last = self.signalled_used.replace(new);
+            last.is_none_or(|last| event_passed(event, new, last))
+        } else {
+            let no_interrupt = VRING_AVAIL_F_NO_INTERRUPT as u16;
+            self.available.load(FLAGS, Ordering::Relaxed) & no_interrupt == 0
+        }
+    }
+
+    /// Tells the driver not to kick. A hint: kicks may still come.
+    pub(super) fn disable_notifications(&mut self) {
+        // With EVENT_IDX, leaving the event where it was means at most one more kick until the index wraps.
+        if !self.event_idx {
+            self.used.store(FLAGS, VRING_USED_F_NO_NOTIFY as u16, Ordering::Relaxed);
+        }
+    }
+
+    /// Asks for a kick on the next chain. `true` if there is one already: take it, no kick needs to come.
+    pub(super) fn enable_notifications(&mut self) -> bool {
+        if self.event_idx {
+            let avail_event = HEADER_WORDS + USED_ENTRY_WORDS * usize::from(self.size);
+            self.used.store(avail_event, self.next_available, Ordering::Relaxed);
+        } else {
+            self.used.store(FLAGS, 0, Ordering::Relaxed);
+        }
+        // The wish must be out before the index is read; the driver does the reverse. See `publish`.
+        fence(Ordering::SeqCst);
+        self.available.load(IDX, Ordering::Relaxed) != self.next_available
+    }
+
+    fn slot(&self, index: u16) -> usize {
+        usize::from(index & (self.size - 1))
+    }
+}
+
+/// Whether an index that went from `old` to `new` passed `event` (virtio 1.2, 2.7.10: `vring_need_event`).
+fn event_passed(event: u16, new: u16, old: u16) -> bool {
+    new.wrapping_sub(event).wrapping_sub(1) < new.wrapping_sub(old)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// The wrapping formula says what it is meant to: `event` is one of the entries `old .. new`.
+        #[test]
+        fn event_passed_means_between(old: u16, steps in 0_u16..512, ahead in -600_i16..600) {
+            let new = old.wrapping_add(steps);
+            let event = old.wrapping_add_signed(ahead);
+            prop_assert_eq!(event_passed(event, new, old), (0..i32::from(steps)).contains(&i32::from(ahead)));
+        }
+    }
+}

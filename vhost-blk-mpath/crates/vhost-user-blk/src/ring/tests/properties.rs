@@ -1,0 +1,204 @@
+//! Whatever the driver writes: no panic, no access outside of its memory, one completion a chain; and the layout of a request
+//! does not change what it says.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use proptest::prelude::*;
+
+use super::driver::{BUFFERS, DISCARD, EVENT_IDX, FLUSH, INDIRECT_DESC, MEMORY_BYTES, TestDriver, WRITE, WRITE_ZEROES};
+use super::{BlkStatus, Request};
+use crate::disk::{Disk, DiskGeometry};
+use crate::request::Op;
+
+fn disk() -> Arc<Disk> {
+    let geometry =
+        DiskGeometry { max_discard_sectors: 64, max_write_zeroes_sectors: 64, ..DiskGeometry::new(1 << 40, 512) };
+    Arc::new(Disk::new(geometry).unwrap())
+}
+
+const SIZE: u16 = 8;
+
+/// Addresses that matter: buffers, the rings themselves, edges, nowhere.
+fn address() -> impl Strategy<Value = u64> {
+    prop_oneof![
+        4 => BUFFERS..BUFFERS + 0x800,
+        1 => 0..BUFFERS,
+        1 => MEMORY_BYTES / 2 - 64..MEMORY_BYTES / 2 + 64,
+        1 => MEMORY_BYTES - 64..MEMORY_BYTES + 64,
+        1 => any::<u64>(),
+    ]
+}
+
+fn length() -> impl Strategy<Value = u32> {
+    prop_oneof![4 => 0_u32..40, 4 => Just(16_u32), 2 => Just(512), 1 => (0_u32..9).prop_map(|n| n * 16), 1 => any::<u32>()]
+}
+
+fn descriptor() -> impl Strategy<Value = (u64, u32, u16, u16)> {
+    let flags = prop_oneof![8 => 0_u16..8, 1 => any::<u16>()];
+    let next = prop_oneof![12 => 0..SIZE, 1 => any::<u16>()];
+    (address(), length(), flags, next)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(512))]
+
+    #[test]
+    fn any_ring_is_survived_and_each_chain_completed_once(
+        table in prop::collection::vec(descriptor(), usize::from(SIZE)),
+        indirect in prop::collection::vec(descriptor(), 16),
+        headers in prop::collection::vec((prop_oneof![0_u32..16, any::<u32>()], prop_oneof![0_u64..64, any::<u64>()]), 8),
+        heads in prop::collection::vec(prop_oneof![20 => 0..SIZE, 1 => any::<u16>()], 0..20),
+        extra in prop_oneof![4 => Just(0_u16), 1 => any::<u16>()],
+        start: u16,
+        features in prop_oneof![Just(0), Just(EVENT_IDX | INDIRECT_DESC | FLUSH | DISCARD | WRITE_ZEROES), Just(INDIRECT_DESC)],
+    ) {
+        let mut driver = TestDriver::new(SIZE, features);
+        driver.start_at(start);
+        for (i, descriptor) in table.iter().enumerate() {
+            driver.descriptor(i as u16, *descriptor);
+        }
+        // Where addresses in BUFFERS find tables and headers.
+        for (i, descriptor) in indirect.iter().enumerate() {
+            driver.descriptor_at(BUFFERS + 0x400 + 16 * i as u64, *descriptor);
+        }
+        for (i, &(kind, sector)) in headers.iter().enumerate() {
+            driver.header(BUFFERS + 0x100 + 16 * i as u64, kind, sector);
+        }
+        let mut queue = driver.queue(&disk());
+        let mut expected = BTreeMap::new();
+        let mut completed = Vec::new();
+        let mut broken = false;
+        for chunk in heads.chunks(usize::from(SIZE)) {
+            for head in chunk {
+                driver.make_available(*head);
+            }
+            // A driver gone mad with its index, too.
+            if extra != 0 && chunk.len() < 4 {
+                driver.set_available_idx(start.wrapping_add(extra));
+            }
+            let mut requests: Vec<Request> = Vec::new();
+            loop {
+                match queue.pop() {
+                    Ok(Some(request)) => requests.push(request),
+                    Ok(None) => break,
+                    Err(_) => { broken = true; break }
+                }
+            }
+            for request in requests {
+                let bytes = request.segments.bytes() as usize;
+                prop_assert!(request.op != Op::Flush || bytes == 0);
+                match request.op {
+                    Op::Read => request.segments.copy_from(0, &vec![0x77; bytes]),
+                    _ => request.segments.copy_to(0, &mut vec![0; bytes]),
+                }
+                queue.complete(request.token, BlkStatus::Ok);
+            }
+            queue.publish();
+            prop_assert_eq!(queue.outstanding(), 0);
+            if !broken && extra == 0 {
+                for head in chunk {
+                    *expected.entry(u32::from(*head)).or_insert(0) += 1;
+                }
+                // A request may have written over the used ring: it is the driver's memory. Only then are entries lost.
+                completed.extend(driver.used().into_iter().map(|used| used.0));
+            }
+        }
+        driver.assert_guards();
+        let rings_are_safe = |&(address, len, ..): &(u64, u32, u16, u16)| {
+            address >= BUFFERS && address.checked_add(len.into()).is_some_and(|end| end <= MEMORY_BYTES)
+        };
+        if !broken && extra == 0 && table.iter().chain(&indirect).all(rings_are_safe) {
+            let mut counted = BTreeMap::new();
+            for head in completed {
+                *counted.entry(head).or_insert(0) += 1;
+            }
+            prop_assert_eq!(counted, expected);
+        }
+    }
+
+    /// One logical request in any layout is the same request, is answered in the same place, and changes nothing else.
+    #[test]
+    fn the_layout_does_not_matter(
+        is_read: bool,
+        sectors in 1_u32..9,
+        sector in 0_u64..1 << 30,
+        readable_cuts in prop::collection::vec(0..10_000_usize, 0..4),
+        writable_cuts in prop::collection::vec(0..10_000_usize, 0..4),
+        direct in 0_usize..12,
+        order in Just((0..12_u64).collect::<Vec<_>>()).prop_shuffle(),
+        status in prop_oneof![Just(BlkStatus::Ok), Just(BlkStatus::IoErr)],
+    ) {
+        let bytes = sectors * 512;
+        let mut driver = TestDriver::new(16, INDIRECT_DESC | FLUSH);
+        let data: Vec<u8> = (0..bytes).map(|i| (i % 249) as u8).collect();
+        let mut readable = Vec::new();
+        readable.extend(u32::from(!is_read).to_le_bytes());
+        readable.extend([9; 4]);
+        readable.extend(sector.to_le_bytes());
+        let mut writable_bytes = 1;
+        if is_read { writable_bytes += bytes as usize } else { readable.extend(&data) }
+
+        // Pieces of both runs of bytes, scattered over memory.
+        let pieces = |len: usize, cuts: &[usize]| {
+            let mut at: Vec<usize> = cuts.iter().map(|cut| cut % (len + 1)).chain([0, len]).collect();
+            at.sort_unstable();
+            at.windows(2).map(|pair| pair[0]..pair[1]).collect::<Vec<_>>()
+        };
+        let mut slots = order.iter().map(|slot| BUFFERS + slot * 0x3000 + slot);
+        let mut buffers = Vec::new();
+        let mut written_at = Vec::new();
+        for piece in pieces(readable.len(), &readable_cuts) {
+            let at = slots.next().unwrap();
+            driver.write(at, &readable[piece.clone()]);
+            buffers.push((at, piece.len() as u32, 0));
+        }
+        for piece in pieces(writable_bytes, &writable_cuts) {
+            let at = slots.next().unwrap();
+            written_at.extend(at..at + piece.len() as u64);
+            buffers.push((at, piece.len() as u32, WRITE));
+        }
+        // Some descriptors in the ring, the rest in a table.
+        let direct = direct.min(buffers.len());
+        if direct == buffers.len() {
+            driver.chain(0, &buffers);
+        } else {
+            driver.indirect_chain(direct as u16, MEMORY_BYTES - 0x1000, &buffers[direct..]);
+            for (i, &(at, len, flags)) in buffers[..direct].iter().enumerate() {
+                driver.descriptor(i as u16, (at, len, flags | super::NEXT, i as u16 + 1));
+            }
+        }
+        driver.make_available(0);
+        let before = driver.snapshot();
+
+        let mut queue = driver.queue(&disk());
+        let request = queue.pop().unwrap().unwrap();
+        let op = if is_read { Op::Read } else { Op::Write { fua: false } };
+        prop_assert_eq!((request.op, request.sector, request.bytes), (op, sector, bytes));
+        prop_assert_eq!(request.segments.bytes(), u64::from(bytes));
+        if is_read {
+            request.segments.copy_from(0, &data);
+        } else {
+            let mut seen = vec![0; bytes as usize];
+            request.segments.copy_to(0, &mut seen);
+            prop_assert_eq!(&seen, &data);
+        }
+        queue.complete(request.token, status);
+        queue.publish();
+        let full = if is_read { bytes + 1 } else { 1 };
+        let written = if status == BlkStatus::Ok || !is_read { full } else { 0 };
+        prop_assert_eq!(driver.used(), vec![(0, written)]);
+
+        let mut expected = before;
+        let filled = data.iter().filter(|_| is_read).copied().chain([status as u8]);
+        for (at, byte) in written_at.iter().zip(filled) {
+            expected[*at as usize] = byte;
+        }
+        let after = driver.snapshot();
+        let pages = (0..after.len()).step_by(4096).filter(|&at| after[at..at + 4096] != expected[at..at + 4096]);
+        let changed: Vec<_> = pages.flat_map(|at| at..at + 4096).filter(|&at| after[at] != expected[at]).collect();
+        // Nothing but the used ring: its index and one entry.
+        prop_assert!(changed.iter().all(|at| (0xa002..0xa00c).contains(at)), "{changed:x?}");
+        driver.assert_guards();
+    }
+}

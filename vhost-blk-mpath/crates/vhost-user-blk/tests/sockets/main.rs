@@ -1,0 +1,79 @@
+//! A disk in memory behind a real socket, driven by front-ends that are not ours.
+
+#![allow(clippy::unwrap_used)] // a panic is the right end here
+
+mod frontend;
+mod guest;
+#[path = "../../examples/ram_disk/sink.rs"]
+mod ram_disk;
+mod sinks;
+mod virtio_driver;
+
+use std::os::fd::BorrowedFd;
+use std::os::unix::net::UnixListener;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+use ram_disk::RamDisk;
+use rustix::event::{PollFd, PollFlags, poll};
+use tempfile::TempDir;
+use vhost_user_blk::{Disk, DiskGeometry, ServeError, serve_connection};
+
+/// Long enough for anything that happens at all.
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(20);
+
+pub(crate) struct Server {
+    folder: TempDir,
+    pub(crate) disk: Arc<Disk>,
+    pub(crate) ram: Arc<RamDisk>,
+    outcomes: Receiver<Result<(), ServeError>>,
+}
+
+impl Server {
+    /// Serves one connection after the other.
+    pub(crate) fn start(geometry: DiskGeometry) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let listener = UnixListener::bind(folder.path().join("socket")).unwrap();
+        let disk = Arc::new(Disk::new(geometry).unwrap());
+        let ram = Arc::new(RamDisk::new(&disk));
+        let (report, outcomes) = channel();
+        let (served, sink) = (Arc::clone(&disk), Arc::clone(&ram));
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let outcome = serve_connection(stream.unwrap(), &served, &*sink);
+                assert_eq!(sink.running(), 0, "all queues come back when a front-end is gone");
+                if report.send(outcome).is_err() {
+                    return;
+                }
+            }
+        });
+        Self { folder, disk, ram, outcomes }
+    }
+
+    pub(crate) fn socket(&self) -> String {
+        self.folder.path().join("socket").to_str().unwrap().to_owned()
+    }
+
+    /// How the next connection ended.
+    pub(crate) fn outcome(&self) -> Result<(), ServeError> {
+        self.outcomes.recv_timeout(TIMEOUT).expect("the connection ends")
+    }
+}
+
+/// Waits for a descriptor; a test that waits in vain fails.
+pub(crate) fn wait_readable(fd: BorrowedFd<'_>) {
+    let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
+    let timeout = TIMEOUT.try_into().unwrap();
+    assert_eq!(poll(&mut fds, Some(&timeout)).unwrap(), 1, "nothing came");
+}
+
+pub(crate) fn geometry() -> DiskGeometry {
+    DiskGeometry {
+        num_queues: 4,
+        serial: *b"from the test\0\0\0\0\0\0\0",
+        max_discard_sectors: 1024,
+        max_write_zeroes_sectors: 1024,
+        ..DiskGeometry::new(8192, 512)
+    }
+}

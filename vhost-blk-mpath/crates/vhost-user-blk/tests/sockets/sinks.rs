@@ -1,0 +1,121 @@
+//! What a connection makes of a sink that cannot do its part.
+
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use vhost::VhostBackend;
+use vhost::vhost_user::VhostUserFrontend;
+use vhost_user_blk::{BlkStatus, Disk, Queue, QueueSink, ServeError, serve_connection};
+
+use crate::geometry;
+use crate::guest::{FLUSH, Guest, PROTOCOL_FEATURES};
+
+/// Takes queues and does nothing with them; `stop` gives them back or not.
+#[derive(Default)]
+struct Shelf {
+    accepts: bool,
+    gives_back: bool,
+    queues: Mutex<Vec<Queue>>,
+}
+
+impl QueueSink for Shelf {
+    fn start(&self, queue: Queue) -> Result<(), Queue> {
+        if !self.accepts {
+            return Err(queue);
+        }
+        self.queues.lock().unwrap().push(queue);
+        Ok(())
+    }
+
+    fn stop(&self, index: u16) -> Option<Queue> {
+        let mut queues = self.queues.lock().unwrap();
+        let at = queues.iter().position(|queue| queue.index() == index)?;
+        self.gives_back.then(|| queues.remove(at))
+    }
+}
+
+/// Serves one connection with `sink`, driven by `front_end`; how it ended.
+fn serve(sink: &Shelf, front_end: impl FnOnce(Guest)) -> Result<(), ServeError> {
+    let disk = Arc::new(Disk::new(geometry()).unwrap());
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    thread::scope(|scope| {
+        let served = scope.spawn(|| serve_connection(ours, &disk, sink));
+        front_end(Guest::over(theirs, PROTOCOL_FEATURES | FLUSH));
+        served.join().unwrap()
+    })
+}
+
+#[test]
+fn a_queue_that_no_thread_takes_ends_the_connection() {
+    let outcome = serve(&Shelf::default(), |mut guest| {
+        guest.share_memory();
+        let ring = guest.set_up(0, 0);
+        guest.frontend.set_vring_kick(0, &ring.kick).unwrap();
+        assert!(guest.frontend.set_vring_enable(0, true).is_err());
+    });
+    assert!(matches!(outcome, Err(ServeError::NotStarted(0))));
+}
+
+#[test]
+fn a_queue_that_is_not_drained_in_time_ends_the_connection_unanswered() {
+    let shelf = Shelf { accepts: true, ..Shelf::default() };
+    let outcome = serve(&shelf, |mut guest| {
+        guest.share_memory();
+        let _ring = guest.start(2);
+        assert!(guest.frontend.get_vring_base(2).is_err(), "any answer would be a false promise");
+    });
+    assert!(matches!(outcome, Err(ServeError::NotDrained(2))));
+}
+
+#[test]
+fn a_queue_given_back_with_requests_outstanding_was_not_drained() {
+    let shelf = Shelf { accepts: true, gives_back: true, ..Shelf::default() };
+    let taken = Mutex::new(None);
+    let outcome = serve(&shelf, |mut guest| {
+        guest.share_memory();
+        let mut ring = guest.start(0);
+        ring.submit(0, 1, 0, &[7; 512]);
+        *taken.lock().unwrap() = shelf.queues.lock().unwrap()[0].pop().unwrap();
+        assert!(guest.frontend.get_vring_base(0).is_err());
+    });
+    assert!(matches!(outcome, Err(ServeError::NotDrained(0))));
+    // The front-end is gone, and so is the queue; the request's buffers are still mapped.
+    let request = taken.into_inner().unwrap().unwrap();
+    let mut data = [0; 512];
+    request.segments.copy_to(0, &mut data);
+    assert_eq!(data, [7; 512]);
+}
+
+#[test]
+fn a_hang_up_takes_all_queues_back() {
+    let shelf = Shelf { accepts: true, gives_back: true, ..Shelf::default() };
+    let outcome = serve(&shelf, |mut guest| {
+        guest.share_memory();
+        for index in 0..4 {
+            guest.start(index);
+        }
+        assert_eq!(shelf.queues.lock().unwrap().len(), 4);
+    });
+    outcome.unwrap();
+    assert!(shelf.queues.lock().unwrap().is_empty());
+}
+
+#[test]
+fn completions_left_unpublished_are_published_when_a_queue_stops() {
+    let shelf = Shelf { accepts: true, gives_back: true, ..Shelf::default() };
+    let outcome = serve(&shelf, |mut guest| {
+        guest.share_memory();
+        let mut ring = guest.start(0);
+        ring.submit(0, 0, 0, &[0; 512]);
+        {
+            let mut queues = shelf.queues.lock().unwrap();
+            let request = queues[0].pop().unwrap().unwrap();
+            queues[0].complete(request.token, BlkStatus::IoErr);
+        }
+        assert!(ring.reap().is_empty());
+        assert_eq!(guest.frontend.get_vring_base(0).unwrap(), 1);
+        assert_eq!((ring.reap(), ring.status(0)), (vec![0], 1));
+    });
+    outcome.unwrap();
+}

@@ -1,0 +1,168 @@
+//! The command line: a whole disk by flags, or a configuration file.
+
+use std::path::PathBuf;
+
+use clap::{Args as ClapArgs, Parser};
+use mpath_api::config::{
+    Config, DiskConfig, HostId, IoThreads, KeepAliveTmo, NamespaceId, Nqn, QueueCount, QueueEntries, ReconnectDelay,
+    SocketPath, WindowBytes, WindowIos,
+};
+use mpath_api::{DEFAULT_API_SOCKET, PathAddress, PolicyKind};
+
+use crate::run::RunError;
+
+const AFTER_HELP: &str = "\
+Exit codes:
+  0  ended by SIGTERM or SIGINT
+  1  failed while running, or a resource of this host is missing (io_uring, threads)
+  2  bad usage or configuration
+  3  no path leads to the namespace: unreachable, wrong NQN, missing namespace
+  4  a socket cannot be created, or another process listens on it
+
+The log goes to stderr; RUST_LOG=debug tells more.";
+
+/// vhost-user-blk backend: one virtio disk over several NVMe/TCP paths.
+#[derive(Debug, Parser)]
+#[command(version, after_help = AFTER_HELP, arg_required_else_help = true)]
+pub(crate) struct Args {
+    /// Read everything from a YAML file instead of flags
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["DiskArgs", "HostArgs"])]
+    config: Option<PathBuf>,
+
+    #[command(flatten)]
+    disk: Option<DiskArgs>,
+
+    #[command(flatten)]
+    host: HostArgs,
+
+    /// Print what this backend can do, as QEMU's conventions for vhost-user backends ask, and end; wins over all else
+    #[arg(long)]
+    print_capabilities: bool,
+}
+
+#[derive(Debug, ClapArgs)]
+struct DiskArgs {
+    /// vhost-user socket to create; QEMU connects to it
+    #[arg(long, value_name = "PATH")]
+    socket_path: SocketPath,
+
+    /// NQN of the NVMe subsystem
+    #[arg(long, value_name = "NQN")]
+    subsystem: Nqn,
+
+    /// A path to the subsystem, tcp://ADDRESS:PORT; repeat for each path
+    #[arg(long = "path", value_name = "URI", required = true)]
+    paths: Vec<PathAddress>,
+
+    /// Namespace identifier [default: the subsystem's only one]
+    #[arg(long, value_name = "NSID")]
+    namespace: Option<NamespaceId>,
+
+    /// Which path a request takes; `mpathctl policy list` names them all [default: latency-rr]
+    #[arg(long, value_name = "NAME")]
+    policy: Option<PolicyKind>,
+
+    /// Refuse all writes
+    #[arg(long)]
+    read_only: bool,
+
+    /// The most virtqueues the guest may use, 1 to 256 [default: 64]
+    #[arg(long, value_name = "N")]
+    queues: Option<QueueCount>,
+
+    /// Entries of each NVMe I/O queue, 16 to 1024 [default: 128]
+    #[arg(long, value_name = "N")]
+    queue_size: Option<QueueEntries>,
+
+    /// Requests each path may have in flight per I/O thread, 1 to 1024
+    #[arg(long, value_name = "N")]
+    window_ios: Option<WindowIos>,
+
+    /// Bytes each path may have in flight per I/O thread, 65536 to 1073741824
+    #[arg(long, value_name = "BYTES")]
+    window_bytes: Option<WindowBytes>,
+
+    /// Protect NVMe/TCP headers by CRC32C
+    #[arg(long)]
+    hdr_digest: bool,
+
+    /// Protect NVMe/TCP data by CRC32C
+    #[arg(long)]
+    data_digest: bool,
+
+    /// Keep-alive timeout in seconds, 1 to 600 [default: 5]
+    #[arg(long, value_name = "SECONDS")]
+    keep_alive_tmo: Option<KeepAliveTmo>,
+
+    /// Seconds between attempts to bring a lost path back, 1 to 600 [default: 2]
+    #[arg(long, value_name = "SECONDS")]
+    reconnect_delay: Option<ReconnectDelay>,
+}
+
+#[derive(Debug, ClapArgs)]
+struct HostArgs {
+    /// Unix socket of the control API
+    #[arg(long, value_name = "PATH", env = "MPATH_API", default_value = DEFAULT_API_SOCKET)]
+    api: SocketPath,
+
+    /// I/O threads of the disk, 1 to 64 [default: 1]
+    #[arg(long, value_name = "N")]
+    io_threads: Option<IoThreads>,
+
+    /// NQN of this host [default: /etc/nvme/hostnqn, else made from the host identifier]
+    #[arg(long, value_name = "NQN")]
+    hostnqn: Option<Nqn>,
+
+    /// Identifier of this host, a UUID [default: /etc/nvme/hostid, else random]
+    #[arg(long, value_name = "UUID")]
+    hostid: Option<HostId>,
+}
+
+/// The answer to `--print-capabilities` (QEMU, docs/interop/vhost-user.rst, "Backend program conventions").
+pub(crate) const CAPABILITIES: &str = r#"{"type": "block", "features": ["read-only"]}"#;
+
+/// Whether the capabilities are asked for. Checked before anything else is parsed, since it wins even over bad options.
+pub(crate) fn wants_capabilities() -> bool {
+    std::env::args_os().skip(1).any(|arg| arg == "--print-capabilities")
+}
+
+impl Args {
+    /// The configuration that flags or file describe.
+    pub(crate) fn into_config(self) -> Result<Config, RunError> {
+        match (self.config, self.disk) {
+            (Some(file), _) => Ok(Config::load(&file)?),
+            (None, Some(disk)) => {
+                let mut config = Config::new(vec![disk.into_config()]);
+                config.api = self.host.api;
+                config.io_threads = self.host.io_threads.unwrap_or(config.io_threads);
+                config.hostnqn = self.host.hostnqn;
+                config.hostid = self.host.hostid;
+                config.validate()?;
+                Ok(config)
+            }
+            (None, None) => unreachable!("clap asks for one of them"),
+        }
+    }
+}
+
+impl DiskArgs {
+    fn into_config(self) -> DiskConfig {
+        let defaults = DiskConfig::new(self.socket_path, self.subsystem, self.paths);
+        let mut window = defaults.window;
+        window.ios = self.window_ios.unwrap_or(window.ios);
+        window.bytes = self.window_bytes.unwrap_or(window.bytes);
+        DiskConfig {
+            namespace: self.namespace,
+            policy: self.policy.unwrap_or(defaults.policy),
+            read_only: self.read_only,
+            queues: self.queues.unwrap_or(defaults.queues),
+            queue_size: self.queue_size.unwrap_or(defaults.queue_size),
+            window,
+            hdr_digest: self.hdr_digest,
+            data_digest: self.data_digest,
+            keep_alive_tmo: self.keep_alive_tmo.unwrap_or(defaults.keep_alive_tmo),
+            reconnect_delay: self.reconnect_delay.unwrap_or(defaults.reconnect_delay),
+            ..defaults
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! The API's view of the daemon: answers from what is known here, statistics from the I/O threads.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use mpath_api::PolicyKind;
+use mpath_api::server::{Control, ControlError, PathRef};
+use mpath_api::types::{self, OpStats, PathCounts, PathState, Status};
+use mpath_core::{GroupStats, Injection, OpClass, PathId};
+use reactor::IoThreadHandle;
+use tokio::sync::oneshot;
+
+use crate::disk::Disk;
+
+pub(crate) struct Daemon {
+    pub(crate) disks: Vec<Arc<Disk>>,
+    pub(crate) started: Instant,
+}
+
+impl Daemon {
+    fn disk(&self, name: &str) -> Result<&Arc<Disk>, ControlError> {
+        let found = self.disks.iter().find(|disk| disk.config.name.as_str() == name);
+        found.ok_or_else(|| ControlError::UnknownDisk { disk: name.into() })
+    }
+}
+
+impl Control for Daemon {
+    async fn status(&self) -> Result<Status, ControlError> {
+        let mut disks = Vec::with_capacity(self.disks.len());
+        for disk in &self.disks {
+            let queued = statistics(disk.threads()).await?.map_or(0, |stats| stats.queued);
+            disks.push(describe(disk, queued));
+        }
+        Ok(Status {
+            version: env!("CARGO_PKG_VERSION").into(),
+            pid: std::process::id(),
+            uptime_s: self.started.elapsed().as_secs(),
+            disks,
+        })
+    }
+
+    async fn paths(&self) -> Result<Vec<types::Path>, ControlError> {
+        let mut paths = Vec::new();
+        for disk in &self.disks {
+            let stats = statistics(disk.threads()).await?;
+            let state = disk.state();
+            for (index, (address, status)) in disk.config.paths.iter().zip(&state.paths).enumerate() {
+                let stats = stats.as_ref().and_then(|stats| stats.paths.get(index));
+                let class = |class| stats.map_or_else(OpStats::default, |stats| stats.class(class).into());
+                paths.push(types::Path {
+                    disk: disk.config.name.to_string(),
+                    index: index as u16,
+                    address: address.clone(),
+                    transport: address.transport(),
+                    state: status.state,
+                    last_error: status.last_error.clone(),
+                    ana_state: status.ana.map(types::AnaState::from),
+                    cntlid: status.cntlid,
+                    resting: stats.is_some_and(|stats| stats.resting),
+                    fenced: stats.map_or(0, |stats| stats.fenced),
+                    io_share: 0.0,
+                    read: class(OpClass::Read),
+                    write: class(OpClass::Write),
+                    other: class(OpClass::Other),
+                    // One without latency impairs nothing.
+                    injection: status.injection.and_then(|injection| injection.try_into().ok()),
+                });
+            }
+        }
+        Ok(paths)
+    }
+
+    async fn set_policy(&self, disks: &[String], policy: PolicyKind) -> Result<(), ControlError> {
+        let mut waits = Vec::new();
+        for name in disks {
+            let disk = self.disk(name)?;
+            let mut state = disk.state();
+            state.policy = policy;
+            for thread in disk.threads() {
+                thread.set_policy(policy);
+                waits.push(barrier(thread));
+            }
+        }
+        settled(waits).await
+    }
+
+    async fn set_injection(&self, paths: &[PathRef], injection: Option<types::Injection>) -> Result<(), ControlError> {
+        let injection = injection.map(Injection::from);
+        let mut waits = Vec::new();
+        for PathRef { disk: name, index } in paths {
+            let disk = self.disk(name)?;
+            let mut state = disk.state();
+            let unknown = || ControlError::UnknownPath { disk: name.clone(), index: *index };
+            state.paths.get_mut(usize::from(*index)).ok_or_else(unknown)?.injection = injection;
+            for thread in disk.threads() {
+                thread.set_injection(PathId(*index), injection);
+                waits.push(barrier(thread));
+            }
+        }
+        settled(waits).await
+    }
+}
+
+/// Resolves when a thread has carried out all it was told before.
+fn barrier(thread: &IoThreadHandle) -> oneshot::Receiver<()> {
+    let (reply, wait) = oneshot::channel();
+    // Nobody waits any more if the client gave up.
+    thread.barrier(Box::new(move || {
+        let _ = reply.send(());
+    }));
+    wait
+}
+
+async fn settled(waits: Vec<oneshot::Receiver<()>>) -> Result<(), ControlError> {
+    for wait in waits {
+        wait.await.map_err(|_| ControlError::Ending)?;
+    }
+    Ok(())
+}
+
+/// The statistics of a disk over all its threads; `None` while it has none.
+async fn statistics(threads: &[IoThreadHandle]) -> Result<Option<GroupStats>, ControlError> {
+    let mut waits = Vec::with_capacity(threads.len());
+    for thread in threads {
+        let (reply, wait) = oneshot::channel();
+        thread.stats(Box::new(move |stats| drop(reply.send(stats))));
+        waits.push(wait);
+    }
+    let mut total: Option<GroupStats> = None;
+    for wait in waits {
+        let stats = wait.await.map_err(|_| ControlError::Ending)?;
+        match &mut total {
+            Some(total) => total.merge(&stats),
+            None => total = Some(stats),
+        }
+    }
+    Ok(total)
+}
+
+fn describe(disk: &Disk, queued: u64) -> types::Disk {
+    let state = disk.state();
+    let namespace = disk.namespace();
+    let live = state.paths.iter().filter(|path| path.state == PathState::Live).count();
+    types::Disk {
+        name: disk.config.name.to_string(),
+        socket: disk.config.socket_path.to_string(),
+        subsystem: disk.config.subsystem.to_string(),
+        nsid: namespace.map(|namespace| namespace.nsid),
+        connected: disk.is_connected(),
+        policy: state.policy,
+        capacity_bytes: namespace.map_or(0, |namespace| namespace.blocks * u64::from(namespace.block_bytes)),
+        block_size_bytes: namespace.map_or(0, |namespace| namespace.block_bytes),
+        read_only: disk.config.read_only,
+        queues: disk.config.queues.get(),
+        queued,
+        paths: PathCounts { total: state.paths.len() as u32, live: live as u32 },
+    }
+}

@@ -1,0 +1,40 @@
+//! The daemon `vhost-blk-mpath`: one virtio disk over several NVMe/TCP paths, for QEMU and any other vhost-user front-end.
+//!
+//! Threads: this one is the control thread, with the API and the life of every path; one thread a disk speaks vhost-user;
+//! the I/O threads (crate `reactor`) move data.
+
+mod args;
+mod control;
+mod disk;
+mod frontend;
+mod geometry;
+mod host;
+mod path;
+mod run;
+mod transport;
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use clap::Parser;
+use tracing_subscriber::EnvFilter;
+
+use crate::args::Args;
+
+fn main() -> ExitCode {
+    if args::wants_capabilities() {
+        // A reader that closed its end wants no answer.
+        let _ = writeln!(std::io::stdout(), "{}", args::CAPABILITIES);
+        return ExitCode::SUCCESS;
+    }
+    let args = Args::parse();
+    let filter = EnvFilter::builder().with_default_directive(tracing::Level::INFO.into()).from_env_lossy();
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false).init();
+    match args.into_config().and_then(run::run) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            let _ = writeln!(std::io::stderr(), "vhost-blk-mpath: {error}");
+            error.exit_code()
+        }
+    }
+}

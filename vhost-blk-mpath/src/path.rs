@@ -1,0 +1,226 @@
+//! One path's life: connect its controller, check whose namespace it is, give every I/O thread a queue pair, keep it
+//! alive; when it is lost, close all of it, lift the fence when its time has come, and connect again.
+//!
+//! ```text
+//!  Connecting ──▶ Live ── any of its connections fails ──▶ Closing ── all I/O threads closed ──▶ Connecting (after reconnect-delay)
+//!      │                                                                   └── fence time ──▶ fence lifted for that epoch
+//!      └── another namespace ──▶ Refused (for good)
+//! ```
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use mpath_core::{AnaState, Association, Epoch, PathId};
+use nvme_tcp::host::{ControllerEvent, ControllerInfo, HostController};
+use nvme_tcp::wire;
+use reactor::{Link, PathEvent, PathEventKind};
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::sleep;
+
+use crate::disk::{AdmitError, Disk};
+use crate::transport::{self, AdminConnection, TransportError};
+
+/// Added to the time fence of a controller that reports no command quiesce time (CQT, TP 4129): nothing is known of how
+/// long it goes on after it has noticed the loss.
+const UNKNOWN_QUIESCE_TIME: Duration = Duration::from_secs(1);
+
+/// Why a path has no association.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum PathError {
+    #[error(transparent)]
+    Transport(#[from] TransportError),
+    #[error(transparent)]
+    Admit(#[from] AdmitError),
+    #[error(
+        "the controller grants {granted} I/O queues, {wanted} are needed: one an I/O thread; lower io-threads or raise the target's limit"
+    )]
+    Queues { granted: u16, wanted: u16 },
+    #[error(transparent)]
+    Lost(#[from] reactor::LossReason),
+}
+
+/// What a path's task is made of.
+pub(crate) struct PathTask {
+    pub(crate) disk: Arc<Disk>,
+    pub(crate) path: PathId,
+    /// Reports of the I/O threads about this path.
+    pub(crate) events: mpsc::UnboundedReceiver<PathEvent>,
+    /// Becomes true at the end of the daemon.
+    pub(crate) shutdown: watch::Receiver<bool>,
+}
+
+/// A live association: its admin connection here, a queue pair in every I/O thread.
+struct Live {
+    epoch: Epoch,
+    admin: AdminConnection,
+    info: ControllerInfo,
+}
+
+/// How an association ended.
+enum End {
+    Lost(PathError),
+    Shutdown,
+}
+
+impl PathTask {
+    /// Runs until shutdown. `first` gets the outcome of the first attempt, by which the daemon decides whether to start.
+    pub(crate) async fn run(mut self, first: oneshot::Sender<Result<(), PathError>>) {
+        let mut first = Some(first);
+        let mut epoch = Epoch(0);
+        loop {
+            epoch.0 += 1;
+            let mut shutdown = self.shutdown.clone();
+            let connected = tokio::select! {
+                connected = self.connect(epoch) => connected,
+                _ = shutdown.wait_for(|shutdown| *shutdown) => return,
+            };
+            match connected {
+                Ok(live) => {
+                    if let Some(first) = first.take() {
+                        // Nobody listens if the daemon gave up starting; shutdown follows then.
+                        let _ = first.send(Ok(()));
+                    }
+                    match self.serve(live).await {
+                        End::Lost(error) => self.disk.path_failed(self.path, &error),
+                        End::Shutdown => return,
+                    }
+                }
+                Err(error) => {
+                    let refused = matches!(error, PathError::Admit(_));
+                    if refused {
+                        self.disk.path_refused(self.path, &error);
+                    } else {
+                        self.disk.path_failed(self.path, &error);
+                    }
+                    if let Some(first) = first.take() {
+                        let _ = first.send(Err(error));
+                    }
+                    if refused {
+                        return;
+                    }
+                }
+            }
+            tokio::select! {
+                () = sleep(self.disk.config.reconnect_delay.duration()) => {}
+                _ = shutdown.wait_for(|shutdown| *shutdown) => return,
+            }
+        }
+    }
+
+    async fn connect(&self, epoch: Epoch) -> Result<Live, PathError> {
+        let disk = &self.disk;
+        let address = disk.address(self.path);
+        let stream = transport::connect(address).await?;
+        let config = disk.controller_config();
+        let controller = HostController::new(config.clone(), Instant::now()).map_err(TransportError::from)?;
+        let mut admin = AdminConnection::new(stream, controller);
+        let info = admin.live().await?;
+
+        let wanted = disk.io_threads();
+        if info.io_queues < wanted {
+            return Err(PathError::Queues { granted: info.io_queues, wanted });
+        }
+        let threads = disk.admit(&info)?;
+        let mut queues = Vec::with_capacity(threads.len());
+        for qid in 1..=wanted {
+            queues.push(transport::connect_queue(address, info.queue_config(&config, qid)).await?);
+        }
+        let ana = ana_state(info.ana);
+        let association = Association {
+            epoch,
+            ana,
+            volatile_write_cache: info.volatile_write_cache,
+            queue_depth: info.queue_entries - 1,
+        };
+        for (thread, (socket, queue)) in threads.iter().zip(queues) {
+            let retry_delays = info.retry_delays;
+            thread.path_up(self.path, association, Link { socket, queue, retry_delays });
+        }
+        disk.path_live(self.path, info.cntlid, ana);
+        Ok(Live { epoch, admin, info })
+    }
+
+    /// Keeps the association alive until it is lost or the daemon ends, and then sees it closed.
+    async fn serve(&mut self, mut live: Live) -> End {
+        let epoch = live.epoch;
+        let disk = Arc::clone(&self.disk);
+        let mut open = disk.threads().len();
+        let end = loop {
+            tokio::select! {
+                event = live.admin.next_event() => match event {
+                    Ok(ControllerEvent::AnaChanged(state)) => {
+                        let state = ana_state(state);
+                        disk.path_ana(self.path, state);
+                        disk.threads().iter().for_each(|thread| thread.ana_changed(self.path, epoch, state));
+                    }
+                    Ok(ControllerEvent::NamespaceChanged(namespace)) => {
+                        if let Err(error) = disk.check_namespace(&namespace) {
+                            break End::Lost(error.into());
+                        }
+                    }
+                    Ok(ControllerEvent::Live(_) | ControllerEvent::ShutdownComplete) => {}
+                    Err(error) => break End::Lost(error.into()),
+                },
+                Some(event) = self.events.recv() => match event.kind {
+                    PathEventKind::Lost(reason) if event.epoch == epoch => break End::Lost(reason.into()),
+                    PathEventKind::Closed if event.epoch == epoch => open -= 1,
+                    PathEventKind::Lost(_) | PathEventKind::Closed => {}
+                },
+                _ = self.shutdown.wait_for(|shutdown| *shutdown) => break End::Shutdown,
+            }
+        };
+        match end {
+            End::Shutdown => {
+                // The I/O threads have drained by now, or are being drained by whoever ends the daemon.
+                live.admin.shutdown().await;
+            }
+            End::Lost(_) => {
+                live.admin.reset();
+                disk.threads().iter().for_each(|thread| thread.path_down(self.path, epoch));
+                self.closed(epoch, open).await;
+                self.fence(epoch, &live.info);
+            }
+        }
+        end
+    }
+
+    /// Waits until every I/O thread has closed its queue pair. They always do: closing waits for nobody outside.
+    async fn closed(&mut self, epoch: Epoch, mut open: usize) {
+        while open > 0 {
+            match self.events.recv().await {
+                Some(PathEvent { epoch: of, kind: PathEventKind::Closed, .. }) if of == epoch => open -= 1,
+                Some(_) => {}
+                None => return,
+            }
+        }
+    }
+
+    /// Lifts the fence of a closed association when nothing sent under it can be executed any more: the controller
+    /// has noticed the loss by its keep-alive timer, and has quiesced (NVMe base specification 2.1, section 9.6).
+    fn fence(&self, epoch: Epoch, info: &ControllerInfo) {
+        let (disk, path) = (Arc::clone(&self.disk), self.path);
+        let wait = fence_time(info);
+        tokio::spawn(async move {
+            sleep(wait).await;
+            disk.threads().iter().for_each(|thread| thread.fence_lifted(path, epoch));
+        });
+    }
+}
+
+/// From the close of the last socket to the moment after which the controller executes nothing of this association.
+fn fence_time(info: &ControllerInfo) -> Duration {
+    // With traffic-based keep-alive a controller may look at its timer only once in a whole KATO.
+    let periods = if info.tbkas { 3 } else { 2 };
+    let quiesce = if info.cqt.is_zero() { UNKNOWN_QUIESCE_TIME } else { info.cqt };
+    info.kato * periods + quiesce
+}
+
+fn ana_state(state: wire::AnaState) -> AnaState {
+    match state {
+        wire::AnaState::Optimized => AnaState::Optimized,
+        wire::AnaState::NonOptimized => AnaState::NonOptimized,
+        wire::AnaState::Inaccessible => AnaState::Inaccessible,
+        wire::AnaState::PersistentLoss => AnaState::PersistentLoss,
+        wire::AnaState::Change => AnaState::Change,
+    }
+}

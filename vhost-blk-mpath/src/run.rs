@@ -1,0 +1,195 @@
+//! From configuration to a serving daemon, and to its end.
+//!
+//! Nothing is half-started: sockets are taken first, then every path is tried, and only a disk with a working path is shown
+//! to front-ends. Whatever fails before that removes what was made.
+
+use std::fmt;
+use std::io;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Instant;
+
+use mpath_api::Config;
+use mpath_api::config::{ConflictError, DiskConfig, LoadError};
+use mpath_api::server::Server;
+use mpath_api::socket::{BindError, ListeningSocket, Role};
+use mpath_core::PathId;
+use nvme_tcp::host::HostIdentity;
+use reactor::IoThreadHandle;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::JoinHandle;
+
+use crate::control::Daemon;
+use crate::disk::Disk;
+use crate::frontend::FrontendThread;
+use crate::host::{self, HostError};
+use crate::path::{PathError, PathTask};
+
+/// Why the daemon did not start, or ended otherwise than by a signal.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum RunError {
+    #[error(transparent)]
+    File(#[from] LoadError),
+    #[error(transparent)]
+    Flags(#[from] ConflictError),
+    #[error(transparent)]
+    Host(#[from] HostError),
+    #[error(transparent)]
+    Bind(#[from] BindError),
+    #[error("disk {disk}: none of its paths works{failures}")]
+    NoPath { disk: String, failures: Failures },
+    #[error("cannot start: {0}")]
+    System(#[from] io::Error),
+}
+
+/// What went wrong on each path, for one line.
+#[derive(Debug)]
+pub(crate) struct Failures(Vec<(String, PathError)>);
+
+impl fmt::Display for Failures {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|(address, error)| write!(f, "; {address}: {error}"))
+    }
+}
+
+impl RunError {
+    /// See `--help`.
+    pub(crate) fn exit_code(&self) -> ExitCode {
+        ExitCode::from(match self {
+            Self::System(_) => 1,
+            Self::File(_) | Self::Flags(_) | Self::Host(_) => 2,
+            Self::NoPath { .. } => 3,
+            Self::Bind(_) => 4,
+        })
+    }
+}
+
+/// Runs until SIGTERM or SIGINT.
+pub(crate) fn run(config: Config) -> Result<(), RunError> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(serve(config))
+}
+
+async fn serve(config: Config) -> Result<(), RunError> {
+    let started = Instant::now();
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut ending = async move || {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+    };
+
+    let host = host::identity(&config)?;
+    let api = Server::bind(&config.api)?;
+    let sockets: Vec<_> = config
+        .disks
+        .iter()
+        .map(|disk| ListeningSocket::bind(&disk.socket_path, Role::VhostUser))
+        .collect::<Result<_, _>>()?;
+
+    let (shutdown, ends) = watch::channel(false);
+    let io_threads = config.io_threads.get() as u16;
+    let starting: Vec<_> =
+        config.disks.into_iter().map(|disk| StartingDisk::new(disk, host.clone(), io_threads, &ends)).collect();
+    let daemon = Arc::new(Daemon { disks: starting.iter().map(|disk| Arc::clone(&disk.disk)).collect(), started });
+    let mut tasks = Vec::new();
+    let started = async {
+        for disk in starting {
+            tasks.extend(disk.paths_tried().await?);
+        }
+        Ok::<_, RunError>(())
+    };
+    let started = tokio::select! {
+        started = started => started.map(|()| true),
+        () = ending() => Ok(false),
+    };
+    let result = match started {
+        Ok(true) => serve_disks(&daemon, sockets, api, ending()).await,
+        Ok(false) => Ok(()),
+        Err(error) => Err(error),
+    };
+
+    // Whatever has been started ends, in the order in which requests come down.
+    daemon.disks.iter().flat_map(|disk| disk.threads()).for_each(|thread| {
+        thread.begin_shutdown();
+        thread.join();
+    });
+    shutdown.send_replace(true);
+    for task in tasks {
+        // A task that was cancelled or panicked has ended as well.
+        let _ = task.await;
+    }
+    result
+}
+
+/// A disk whose paths are being tried for the first time.
+struct StartingDisk {
+    disk: Arc<Disk>,
+    paths: Vec<StartingPath>,
+}
+
+struct StartingPath {
+    tried: oneshot::Receiver<Result<(), PathError>>,
+    task: JoinHandle<()>,
+}
+
+impl StartingDisk {
+    fn new(config: DiskConfig, host: HostIdentity, io_threads: u16, ends: &watch::Receiver<bool>) -> Self {
+        let (reports, events): (Vec<_>, Vec<_>) = config.paths.iter().map(|_| mpsc::unbounded_channel()).unzip();
+        let disk = Arc::new(Disk::new(config, host, io_threads, reports));
+        let paths = events.into_iter().enumerate().map(|(index, events)| {
+            let (first, tried) = oneshot::channel();
+            let task = PathTask { disk: Arc::clone(&disk), path: PathId(index as u16), events, shutdown: ends.clone() };
+            StartingPath { tried, task: tokio::spawn(task.run(first)) }
+        });
+        Self { paths: paths.collect(), disk: Arc::clone(&disk) }
+    }
+
+    /// Waits for the outcome of every path's first attempt; one that worked is enough.
+    async fn paths_tried(self) -> Result<Vec<JoinHandle<()>>, RunError> {
+        let (mut tasks, mut failures, mut live) = (Vec::new(), Vec::new(), 0);
+        for (index, StartingPath { tried, task }) in self.paths.into_iter().enumerate() {
+            match tried.await {
+                Ok(Ok(())) => live += 1,
+                Ok(Err(error)) => failures.push((self.disk.config.paths[index].to_string(), error)),
+                Err(_) => unreachable!("a path's task reports its first attempt"),
+            }
+            tasks.push(task);
+        }
+        if live == 0 {
+            let disk = self.disk.config.name.to_string();
+            return Err(RunError::NoPath { disk, failures: Failures(failures) });
+        }
+        Ok(tasks)
+    }
+}
+
+/// Serves front-ends and the API until the end is asked for, and winds both down.
+async fn serve_disks(
+    daemon: &Arc<Daemon>,
+    sockets: Vec<ListeningSocket>,
+    api: Server,
+    ending: impl Future<Output = ()>,
+) -> Result<(), RunError> {
+    let frontends = daemon
+        .disks
+        .iter()
+        .zip(sockets)
+        .map(|(disk, socket)| {
+            let shown = Arc::clone(disk.frontend().expect("a disk with a live path is known"));
+            FrontendThread::start(Arc::clone(disk), shown, socket)
+        })
+        .collect::<io::Result<Vec<_>>>()?;
+    for disk in &daemon.disks {
+        tracing::info!(disk = %disk.config.name, socket = %disk.config.socket_path, "ready");
+    }
+    let served = api.serve(Arc::clone(daemon), ending).await;
+    tracing::info!("ending");
+    daemon.disks.iter().flat_map(|disk| disk.threads()).for_each(IoThreadHandle::begin_shutdown);
+    // Blocks this thread: there is nothing else left to do, and the end of an I/O thread is bounded.
+    frontends.into_iter().for_each(FrontendThread::shutdown);
+    Ok(served?)
+}

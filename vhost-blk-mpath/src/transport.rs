@@ -1,0 +1,186 @@
+//! TCP connections of the control thread: connecting, and moving bytes between a socket and the sans-IO host.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use mpath_api::PathAddress;
+use mpath_api::address::Host;
+use nvme_tcp::host::{
+    ConfigError, ControllerError, ControllerEvent, ControllerInfo, HostController, HostQueue, PayloadSink,
+    PayloadSource, QueueConfig, QueueError, STAGING_MIN, Tag,
+};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpStream, lookup_host};
+use tokio::time::{sleep_until, timeout};
+
+/// How long one attempt to connect, name look-up and handshake included, may take.
+pub(crate) const CONNECT_MAX: Duration = Duration::from_secs(5);
+
+/// Why a path could not be connected or was lost.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum TransportError {
+    #[error("{0}")]
+    Connect(#[source] io::Error),
+    #[error("no answer within {} s", CONNECT_MAX.as_secs())]
+    ConnectTimeout,
+    #[error("the name has no address")]
+    NoAddress,
+    #[error("connection lost: {0}")]
+    Socket(#[source] io::Error),
+    #[error("connection closed by the controller")]
+    Closed,
+    #[error(transparent)]
+    Controller(#[from] ControllerError),
+    #[error(transparent)]
+    Queue(#[from] QueueError),
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+}
+
+/// Connects a socket for one queue pair.
+pub(crate) async fn connect(address: &PathAddress) -> Result<TcpStream, TransportError> {
+    let connecting = async {
+        let addresses: Vec<SocketAddr> = match address.host() {
+            Host::V4(ip) => vec![(*ip, address.port()).into()],
+            Host::V6(ip) => vec![(*ip, address.port()).into()],
+            Host::Name(name) => {
+                lookup_host((name.as_str(), address.port())).await.map_err(TransportError::Connect)?.collect()
+            }
+        };
+        let mut refused = TransportError::NoAddress;
+        for address in addresses {
+            match connect_to(address).await {
+                Ok(stream) => return Ok(stream),
+                Err(error) => refused = TransportError::Connect(error),
+            }
+        }
+        Err(refused)
+    };
+    timeout(CONNECT_MAX, connecting).await.unwrap_or(Err(TransportError::ConnectTimeout))
+}
+
+async fn connect_to(address: SocketAddr) -> io::Result<TcpStream> {
+    let stream = TcpStream::connect(address).await?;
+    // A capsule is a request of its own: waiting for more to send with it only costs latency.
+    stream.set_nodelay(true)?;
+    Ok(stream)
+}
+
+/// A controller on its admin connection.
+pub(crate) struct AdminConnection {
+    stream: TcpStream,
+    pub(crate) controller: HostController,
+    out: Vec<u8>,
+    buffer: Box<[u8]>,
+}
+
+impl AdminConnection {
+    pub(crate) fn new(stream: TcpStream, controller: HostController) -> Self {
+        Self { stream, controller, out: Vec::new(), buffer: vec![0; 16 * 1024].into_boxed_slice() }
+    }
+
+    /// Runs the controller until it has something to say. Dropping the future between two events loses nothing.
+    pub(crate) async fn next_event(&mut self) -> Result<ControllerEvent, TransportError> {
+        loop {
+            if let Some(event) = self.controller.poll_event() {
+                return Ok(event);
+            }
+            self.flush().await?;
+            let deadline = self.controller.next_timeout();
+            tokio::select! {
+                read = self.stream.read(&mut self.buffer) => match read {
+                    Ok(0) => return Err(TransportError::Closed),
+                    Ok(bytes) => self.controller.receive(Instant::now(), &self.buffer[..bytes])?,
+                    Err(error) => return Err(TransportError::Socket(error)),
+                },
+                () = sleep_until(deadline.unwrap_or_else(far_future).into()) => {
+                    self.controller.handle_timeout(Instant::now())?;
+                }
+            }
+        }
+    }
+
+    /// Runs the controller until all is known of it.
+    pub(crate) async fn live(&mut self) -> Result<ControllerInfo, TransportError> {
+        loop {
+            if let ControllerEvent::Live(info) = self.next_event().await? {
+                return Ok(*info);
+            }
+        }
+    }
+
+    /// Sends what the controller has to send. Cut short, it goes on where it was.
+    async fn flush(&mut self) -> Result<(), TransportError> {
+        self.controller.fill_tx(&mut self.out);
+        while !self.out.is_empty() {
+            let sent = self.stream.write(&self.out).await.map_err(TransportError::Socket)?;
+            self.out.drain(..sent);
+        }
+        Ok(())
+    }
+
+    /// Tells the controller that the host leaves, as far as that goes without waiting long for it.
+    pub(crate) async fn shutdown(mut self) {
+        const SHUTDOWN_MAX: Duration = Duration::from_millis(500);
+        self.controller.shutdown(Instant::now());
+        let leaving =
+            async { while !matches!(self.next_event().await, Ok(ControllerEvent::ShutdownComplete) | Err(_)) {} };
+        // A controller that does not answer notices by its keep-alive timer.
+        let _ = timeout(SHUTDOWN_MAX, leaving).await;
+    }
+
+    /// Closes at once; what the kernel has not sent yet is not sent any more.
+    pub(crate) fn reset(self) {
+        let _ = socket2::SockRef::from(&self.stream).set_linger(Some(Duration::ZERO));
+    }
+}
+
+/// Connects one I/O queue pair and brings it to ready. The socket comes back in blocking mode, as `io_uring` wants it.
+pub(crate) async fn connect_queue(
+    address: &PathAddress,
+    config: QueueConfig,
+) -> Result<(OwnedFd, HostQueue), TransportError> {
+    let mut stream = connect(address).await?;
+    let mut queue = HostQueue::new(config)?;
+    let handshake = async {
+        let (mut staging, mut plan, mut buffer) = (Vec::with_capacity(STAGING_MIN), Vec::new(), [0; 512]);
+        while !queue.is_ready() {
+            staging.clear();
+            plan.clear();
+            queue.fill_tx(&mut staging, &NoPayload, &mut plan);
+            stream.write_all(&staging).await.map_err(TransportError::Socket)?;
+            match stream.read(&mut buffer).await {
+                Ok(0) => return Err(TransportError::Closed),
+                Ok(bytes) => queue.receive(&buffer[..bytes], &mut NoPayload)?,
+                Err(error) => return Err(TransportError::Socket(error)),
+            }
+        }
+        Ok(())
+    };
+    timeout(CONNECT_MAX, handshake).await.unwrap_or(Err(TransportError::ConnectTimeout))?;
+    let stream = stream.into_std().map_err(TransportError::Socket)?;
+    stream.set_nonblocking(false).map_err(TransportError::Socket)?;
+    Ok((stream.into(), queue))
+}
+
+/// During the handshake there is no request, and so no payload.
+struct NoPayload;
+
+impl PayloadSource for NoPayload {
+    fn gather(&self, _: Tag, _: u32, _: &mut [u8]) {
+        unreachable!("no request before the queue pair is ready");
+    }
+}
+
+impl PayloadSink for NoPayload {
+    fn scatter(&mut self, _: Tag, _: u32, _: &[u8]) {
+        unreachable!("no request before the queue pair is ready");
+    }
+}
+
+fn far_future() -> Instant {
+    const FAR: Duration = Duration::from_secs(24 * 60 * 60);
+    Instant::now() + FAR
+}
