@@ -154,6 +154,13 @@ fn fastpath(line: &Line) -> Result<(), FastpathError> {
     }
     let mut results = Results::new(machine, &subjects, directory.path(), line.rounds, line.time);
     let round = Round { time: line.time, warmup: line.warmup, interrupted: &interrupted };
+    for subject in &subjects {
+        Round { time: measure::FILL_TIME, warmup: Duration::ZERO, ..round }.measure(&measure::FILL, subject)?;
+        if interrupted.load(Ordering::Relaxed) {
+            return Err(FastpathError::Interrupted);
+        }
+        eprintln!("{:<18} written once", subject.name);
+    }
     for number in 1..=line.rounds {
         // Each workload begins with the other back-end in every other round.
         subjects.reverse();
