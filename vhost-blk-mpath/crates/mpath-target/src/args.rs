@@ -5,22 +5,30 @@ use clap::error::ErrorKind;
 use mpath_target::{ListenerConfig, NamespaceConfig, TargetConfig};
 
 const AFTER_HELP: &str = "\
-Listeners: IP:PORT[,delay=TIME][,ana=STATE]
-  Each listener is a port of the one subsystem; port ids count from 1. Port 0 lets the system choose.
-  TIME delays every I/O command by a number of ns, us, ms or s. STATE, the port's ANA state, is
-  optimized (default), non-optimized, inaccessible, persistent-loss or change.
+LISTENER is IP:PORT[,delay=TIME][,ana=STATE]
+  Each listener is a port of the one subsystem; port ids count from 1.
+  PORT 0 lets the system choose.
+  TIME is how long every I/O command takes at least, in ns, us, ms or s.
+  STATE is the port's ANA state: optimized (default), non-optimized,
+  inaccessible, persistent-loss or change.
 
-Namespaces: mem:SIZE[,uuid=UUID] or file:PATH:SIZE[,uuid=UUID]
-  Namespace ids count from 1. SIZE is in bytes, or with KiB, MiB, GiB or TiB. A file is created if it does
-  not exist. Without UUID a memory namespace gets a new identity at each start, as its content is new.
+NAMESPACE is mem:SIZE[,uuid=UUID] or file:PATH:SIZE[,uuid=UUID]
+  Namespace ids count from 1. SIZE is in bytes, or with KiB, MiB, GiB or TiB.
+  A file is created if it does not exist.
+  Without UUID a memory namespace gets a new identity at each start, as its
+  content is new; hosts that knew the old one will refuse it.
 
-Output: once all listeners are ready, one line for each: listening on ADDR nqn NQN port ID
+Output, once all listeners are ready, is one line for each:
+  listening on ADDR nqn NQN port ID
 
-Exit status: 0 ended by SIGTERM or SIGINT, 1 an address or file cannot be used, 2 bad arguments.
+Exit status
+  0  ended by SIGTERM or SIGINT
+  1  an address or a file cannot be used
+  2  bad arguments
 
-Example:
-  mpath-target --nqn nqn.2024-01.com.example:disk1 --listen 127.0.0.1:4420 \\
-      --listen 127.0.0.1:4421,delay=30ms --namespace mem:1GiB";
+Example
+  mpath-target --nqn nqn.2024-01.com.example:disk1 --namespace mem:1GiB \\
+      --listen 127.0.0.1:4420 --listen 127.0.0.1:4421,delay=30ms";
 
 /// NVMe/TCP target in user space: one subsystem, any number of ports, memory or file namespaces.
 #[derive(Debug, Parser)]
@@ -30,15 +38,15 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NQN")]
     nqn: String,
 
-    /// Where to listen; repeat for more ports
+    /// Where to listen (see below); repeat for more ports
     #[arg(long, value_name = "LISTENER", required = true)]
     listen: Vec<ListenerConfig>,
 
-    /// What to serve; repeat for more namespaces
+    /// What to serve (see below); repeat for more namespaces
     #[arg(long, value_name = "NAMESPACE", required = true)]
     namespace: Vec<NamespaceConfig>,
 
-    /// Logical block size of all namespaces in bytes: 512 or 4096
+    /// Logical block size of all namespaces: 512 or 4096
     #[arg(long, value_name = "BYTES", default_value_t = 512)]
     block_size: u32,
 }

@@ -21,13 +21,15 @@
 
 mod config;
 mod identity;
+mod parse;
 mod server;
 mod storage;
 
 pub use config::{
     Backing, ConfigError, DEFAULT_MAX_CONNECTIONS, ListenerConfig, MAX_DELAY, MAX_LISTENERS, MAX_NAMESPACES,
-    NamespaceConfig, ParseError, TargetConfig,
+    NamespaceConfig, TargetConfig,
 };
 pub use nvme_tcp::wire::AnaState;
+pub use parse::ParseError;
 pub use server::{StartError, TargetServer};
 pub use storage::FileError;

@@ -3,6 +3,7 @@
 mod args;
 
 use std::io::Write;
+use std::net::SocketAddr;
 use std::process::ExitCode;
 
 use args::Request;
@@ -43,10 +44,9 @@ fn serve(config: TargetConfig) -> Result<(), Box<dyn std::error::Error>> {
 
     let nqn = config.nqn.clone();
     let server = TargetServer::start(config)?;
-    let mut lines = String::new();
-    for (i, addr) in server.addrs().iter().enumerate() {
-        lines.push_str(&format!("listening on {addr} nqn {nqn} port {}\n", i + 1));
-    }
+    let addrs = server.addrs();
+    let line = |(addr, port): (&SocketAddr, u16)| format!("listening on {addr} nqn {nqn} port {port}\n");
+    let lines: String = addrs.iter().zip(1..).map(line).collect();
     // Nobody may be reading; that is no reason to end.
     let mut stdout = std::io::stdout().lock();
     let _ = stdout.write_all(lines.as_bytes()).and_then(|()| stdout.flush());

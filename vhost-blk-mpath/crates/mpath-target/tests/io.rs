@@ -1,4 +1,5 @@
 //! Reading and writing through the project's own host.
+#![allow(clippy::unwrap_used, reason = "a test may fail anywhere")]
 
 mod common;
 
@@ -68,7 +69,7 @@ fn a_file_keeps_what_was_written() {
 fn many_commands_at_once_complete_each_once() {
     let server = target(1, &[NamespaceConfig::memory(16 * MIB)]);
     let (_admin, mut queue, _) = connect(server.addrs()[0], host_config());
-    let capacity = queue.queue.capacity();
+    let capacity = queue.host.capacity();
     let sizes = [512usize, 4096, 16 << 10, 256 << 10];
     let mut tags: Vec<_> = (0..capacity)
         .map(|i| {

@@ -166,19 +166,19 @@ fn a_connection_that_dies_in_a_write_leaves_nothing_of_it() {
     // The R2T has come, and half of the data goes.
     let mut answered = false;
     while !answered {
-        let before = first.queue.in_flight();
+        let before = first.host.in_flight();
         let mut buffer = [0; 4096];
         if let Ok(bytes) = std::io::Read::read(&mut first.stream, &mut buffer) {
-            first.queue.receive(&buffer[..bytes], &mut first.payloads).unwrap();
+            first.host.receive(&buffer[..bytes], &mut first.payloads).unwrap();
             answered = true;
         }
         assert_eq!(before, 1);
     }
     let (mut staging, mut plan) = (Vec::with_capacity(1 << 16), Vec::new());
-    first.queue.fill_tx(&mut staging, &first.payloads, &mut plan);
+    first.host.fill_tx(&mut staging, &first.payloads, &mut plan);
     std::io::Write::write_all(&mut first.stream, &staging).unwrap();
     std::io::Write::write_all(&mut first.stream, &vec![9; 64 << 10]).unwrap();
-    assert!(first.queue.into_lost().all(|lost| lost.indeterminate));
+    assert!(first.host.into_lost().all(|lost| lost.indeterminate));
     drop(first.stream);
     eventually("the dead connection is noticed", || server.connections(0) == 1);
     assert!(second.read(0, 256).unwrap().iter().all(|&byte| byte == 0));

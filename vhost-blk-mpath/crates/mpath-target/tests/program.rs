@@ -1,4 +1,5 @@
 //! The program itself: what it prints and how it ends.
+#![allow(clippy::unwrap_used, reason = "a test may fail anywhere")]
 
 mod common;
 

@@ -106,9 +106,6 @@ impl IoThread {
     }
 
     fn timeout(&self, now: Instant) -> Option<Duration> {
-        if self.queues.values().any(|slot| slot.kicked) {
-            return Some(Duration::ZERO);
-        }
         let deadlines =
             self.queues.values().filter_map(|slot| slot.stopping.as_ref().map(|stopping| stopping.deadline));
         deadlines.chain(self.group.next_timeout()).min().map(|at| at.saturating_duration_since(now))
@@ -128,7 +125,10 @@ impl IoThread {
             Token::Kick { queue, generation } => {
                 if let Some(slot) = self.queues.get_mut(&queue).filter(|slot| slot.generation == generation) {
                     slot.kicked = true;
-                    if !event.more {
+                    if event.result < 0 {
+                        // Not a descriptor that can be polled. Requests in flight still have the ring looked at.
+                        tracing::error!(queue, error = %io::Error::from_raw_os_error(-event.result), "kick cannot be watched");
+                    } else if !event.more {
                         self.ring.watch(slot.queue.kick_fd(), event.token)?;
                     }
                 }
@@ -239,12 +239,13 @@ impl IoThread {
     /// since a look is cheaper than a kick; one without is left to its kick.
     fn fetch(&mut self, now: Instant) {
         for (&index, slot) in &mut self.queues {
-            let wanted = slot.kicked || slot.in_flight > 0;
-            slot.kicked = false;
-            if !wanted || slot.stopping.is_some() {
+            let kicked = std::mem::take(&mut slot.kicked);
+            if !(kicked || slot.in_flight > 0) || slot.stopping.is_some() {
                 continue;
             }
-            slot.queue.drain_kick();
+            if kicked {
+                slot.queue.drain_kick();
+            }
             loop {
                 // A broken virtqueue has said so itself; what was taken before is completed as ever.
                 while let Ok(Some(request)) = slot.queue.pop() {

@@ -46,7 +46,7 @@ pub struct Config {
     #[serde(default = "default_api")]
     pub api: SocketPath,
 
-    /// I/O threads, 1 to 64, which share out the virtqueues of all disks. Default: 1.
+    /// I/O threads of each disk, 1 to 64, which share out its virtqueues. Default: 1.
     #[serde(default = "default_io_threads")]
     pub io_threads: IoThreads,
 

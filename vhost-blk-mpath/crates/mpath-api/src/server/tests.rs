@@ -435,7 +435,7 @@ fn the_sockets_directory_is_created_if_only_it_is_missing() {
     assert!(Server::bind(&path("new/api.sock")).is_ok());
     let error = Server::bind(&path("no/where/api.sock")).unwrap_err().to_string();
     assert!(
-        error.ends_with("cannot create the API socket's directory: No such file or directory (os error 2)"),
+        error.ends_with("cannot create the directory of the API socket: No such file or directory (os error 2)"),
         "{error}"
     );
 }

@@ -18,6 +18,10 @@ use super::wake::Wake;
 const RECEIVE_BYTES: usize = 256 << 10;
 /// With so many bytes unsent, nothing more is executed or received.
 const BACKLOG_BYTES: usize = 4 << 20;
+/// Below this a delay is kept by spinning at its end, because waking up takes too long a part of it.
+const SPIN_DELAY: Duration = Duration::from_millis(1);
+/// How long before the end of a delay to start spinning: what waking up takes at most, also in a virtual machine.
+const SPIN_TIME: Duration = Duration::from_micros(50);
 /// Time for a connection to become a queue of a controller.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time for a host to hang up after a terminate request.
@@ -247,7 +251,7 @@ impl Connection {
             Role::New(deadline) => Some(*deadline),
             Role::Admin { cntlid } => self.shared.control().keep_alive_deadline(*cntlid),
             Role::Io(_) if backlogged => None,
-            Role::Io(_) => self.delayed.next_due(),
+            Role::Io(_) => self.delayed.next_due().map(|due| self.wake_up_for(due)),
         };
         let timeout = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
         let mut events = PollFlags::empty();
@@ -262,6 +266,12 @@ impl Connection {
             return Err(End::Dropped);
         }
         Ok(())
+    }
+
+    /// When to wake up for something that is due at `due`.
+    fn wake_up_for(&self, due: Instant) -> Instant {
+        let early = if self.port.delay() < SPIN_DELAY { SPIN_TIME } else { Duration::ZERO };
+        due.checked_sub(early).unwrap_or(due)
     }
 
     /// Gives the host the time to read a terminate request: closing at once could overtake it.

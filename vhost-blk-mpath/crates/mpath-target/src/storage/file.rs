@@ -159,7 +159,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let store = FileStore::open(&dir.path().join("disk"), 1 << 20).unwrap();
         for deallocate in [false, true] {
-            store.write(0, &[1; 1 << 20], false).unwrap();
+            store.write(0, &vec![1; 1 << 20], false).unwrap();
             store.write_zeroes(512, (1 << 20) - 512, deallocate, false).unwrap();
             let mut buf = vec![9; 1 << 20];
             store.read(0, &mut buf).unwrap();

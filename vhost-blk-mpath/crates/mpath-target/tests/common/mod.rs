@@ -1,5 +1,6 @@
 //! A host over real sockets: the project's own controller and queue, driven by blocking calls.
 #![allow(dead_code, reason = "each test file uses its own part")]
+#![allow(clippy::unwrap_used, reason = "a test may fail anywhere")]
 
 use std::collections::HashMap;
 use std::io::{ErrorKind, Read, Write};
@@ -134,7 +135,7 @@ impl PayloadSink for Payloads {
 
 /// An I/O queue.
 pub(crate) struct Queue {
-    pub(crate) queue: HostQueue,
+    pub(crate) host: HostQueue,
     pub(crate) stream: TcpStream,
     pub(crate) payloads: Payloads,
     next_tag: u32,
@@ -144,10 +145,10 @@ pub(crate) struct Queue {
 impl Queue {
     pub(crate) fn connect(addr: SocketAddr, config: QueueConfig) -> Self {
         let block_bytes = config.limits.block_bytes;
-        let queue = HostQueue::new(config).unwrap();
-        let mut queue = Self { queue, stream: socket(addr), payloads: Payloads::default(), next_tag: 0, block_bytes };
+        let host = HostQueue::new(config).unwrap();
+        let mut queue = Self { host, stream: socket(addr), payloads: Payloads::default(), next_tag: 0, block_bytes };
         let deadline = Instant::now() + PATIENCE;
-        while !queue.queue.is_ready() {
+        while !queue.host.is_ready() {
             queue.turn().unwrap();
             assert!(Instant::now() < deadline, "no connection");
         }
@@ -159,7 +160,7 @@ impl Queue {
         let tag = Tag(self.next_tag);
         self.next_tag += 1;
         self.payloads.0.insert(tag, payload);
-        self.queue.submit(tag, command).unwrap();
+        self.host.submit(tag, command).unwrap();
         tag
     }
 
@@ -167,7 +168,7 @@ impl Queue {
     pub(crate) fn flush(&mut self) -> Result<(), Gone> {
         loop {
             let (mut staging, mut plan) = (Vec::with_capacity(STAGING_MIN.max(1 << 16)), Vec::new());
-            self.queue.fill_tx(&mut staging, &self.payloads, &mut plan);
+            self.host.fill_tx(&mut staging, &self.payloads, &mut plan);
             if plan.is_empty() {
                 return Ok(());
             }
@@ -185,7 +186,7 @@ impl Queue {
         self.flush()?;
         let mut buffer = vec![0; 1 << 17];
         if let Some(bytes) = read_some(&mut self.stream, &mut buffer)? {
-            self.queue.receive(&buffer[..bytes], &mut self.payloads).unwrap();
+            self.host.receive(&buffer[..bytes], &mut self.payloads).unwrap();
         }
         Ok(())
     }
@@ -194,7 +195,7 @@ impl Queue {
     pub(crate) fn completion(&mut self) -> Result<Completion, Gone> {
         let deadline = Instant::now() + PATIENCE;
         loop {
-            if let Some(completion) = self.queue.poll_completion() {
+            if let Some(completion) = self.host.poll_completion() {
                 return Ok(completion);
             }
             self.turn()?;

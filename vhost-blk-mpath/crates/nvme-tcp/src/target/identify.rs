@@ -75,7 +75,7 @@ impl Subsystem {
         identify.mn = IdentifyController::padded("mpath-target");
         identify.fr = IdentifyController::padded(env!("CARGO_PKG_VERSION"));
         identify.cmic = CMIC_MULTI | IdentifyController::CMIC_ANA;
-        identify.mdts = (config.limits.max_transfer_bytes / 4096).max(1).ilog2() as u8;
+        identify.mdts = (config.limits.max_transfer_bytes / 4096).ilog2() as u8;
         identify.cntlid = cntlid.into();
         identify.ver = VERSION.0.into();
         identify.oaes = Self::EVENTS.0.into();

@@ -18,11 +18,7 @@ mod subsystem;
 mod transfer;
 
 #[cfg(test)]
-mod queue_tests;
-#[cfg(test)]
-mod subsystem_tests;
-#[cfg(test)]
-mod testing;
+mod tests;
 
 pub use admin::AdminReply;
 pub use command::{CommandToken, TargetCommand};

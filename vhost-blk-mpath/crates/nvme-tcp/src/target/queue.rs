@@ -18,9 +18,9 @@ use crate::wire::{C2hData, Cqe, Digest, Framing, IcReq, IcResp, MAXH2CDATA_MIN, 
 /// What one connection may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QueueLimits {
-    /// Most bytes of data in a command capsule; IOCCSZ announces the same.
+    /// Most bytes of data in a command capsule of an I/O queue; IOCCSZ announces the same.
     pub in_capsule_bytes: u32,
-    /// Most bytes one command transfers; MDTS announces the same.
+    /// Most bytes one command transfers; MDTS announces the same. A power of two, 8192 at least.
     pub max_transfer_bytes: u32,
     /// Most bytes one `H2CData` PDU carries (MAXH2CDATA): at least 4096, a multiple of four.
     pub max_h2c_data_bytes: u32,
@@ -40,6 +40,8 @@ impl QueueLimits {
         let aligned = |bytes: u32| bytes >= 4 && bytes.is_multiple_of(4);
         assert!(self.max_h2c_data_bytes >= MAXH2CDATA_MIN && aligned(self.max_h2c_data_bytes));
         assert!(aligned(self.max_r2t_bytes) && aligned(self.max_c2h_data_bytes));
+        // MDTS counts in powers of two of 4 KiB, and 0 means no limit.
+        assert!(self.max_transfer_bytes >= 8192 && self.max_transfer_bytes.is_power_of_two());
         assert!(self.cpda <= PDU_ALIGNMENT_MAX);
     }
 }
@@ -73,6 +75,9 @@ pub struct QueueIdentity {
 
 /// Entries a queue has before its Connect says how many: the Connect itself.
 const ENTRIES_UNCONNECTED: u16 = 1;
+
+/// In-capsule data of fabrics and admin commands.
+const ADMIN_IN_CAPSULE_BYTES: u32 = 8192;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
@@ -201,6 +206,14 @@ impl TargetQueue {
     /// The next command to execute. Each one must be completed by its token, in any order.
     pub fn poll_command(&mut self) -> Option<TargetCommand> {
         self.ready.pop_front()
+    }
+
+    /// Fabrics and admin commands carry up to 8 KiB whatever IOCCSZ says (TCP Transport 3.3.1).
+    pub(super) fn in_capsule_limit(&self) -> u32 {
+        match self.identity {
+            Some(QueueIdentity { qid: 1.., .. }) => self.limits.in_capsule_bytes,
+            _ => ADMIN_IN_CAPSULE_BYTES,
+        }
     }
 
     /// Whether [`poll_command`](Self::poll_command) has something.

@@ -13,6 +13,8 @@ use crate::wire::{
 
 /// CATTR: the host does not follow SQHD.
 const CATTR_NO_FLOW_CONTROL: u8 = 1 << 2;
+/// Entries that an admin queue may always have (ASQSZ is 32 at least), whatever CAP.MQES says of I/O queues.
+const ADMIN_ENTRIES_MIN: u16 = 32;
 /// Largest CNTLID: the sixteen above are reserved (Base 3.1.1).
 const CNTLID_MAX: u16 = 0xffef;
 
@@ -29,7 +31,7 @@ pub struct SubsystemConfig {
     pub ports: Vec<AnaState>,
     /// Limits of every connection.
     pub limits: QueueLimits,
-    /// Entries a queue may have: 2 to 4096.
+    /// Entries an I/O queue may have: 2 to 4096.
     pub max_entries: u16,
     /// I/O queues a controller may have, at least 1.
     pub max_io_queues: u16,
@@ -93,7 +95,11 @@ impl Subsystem {
         if data.subnqn != self.config.nqn {
             return Err(ConnectField::Subnqn.invalid());
         }
-        if connect.sqsize == 0 || connect.sqsize >= self.config.max_entries {
+        let max_entries = match connect.qid {
+            0 => self.config.max_entries.max(ADMIN_ENTRIES_MIN),
+            _ => self.config.max_entries,
+        };
+        if connect.sqsize == 0 || connect.sqsize >= max_entries {
             return Err(ConnectField::Sqsize.invalid());
         }
         let mut identity = QueueIdentity {

@@ -42,7 +42,7 @@ enum Plan {
 impl TargetQueue {
     /// Takes a command capsule; returns the slot that its data goes to.
     pub(super) fn on_capsule(&mut self, sqe: &Sqe, data_bytes: u32) -> Result<Option<u16>, TargetError> {
-        let limit = self.limits.in_capsule_bytes;
+        let limit = self.in_capsule_limit();
         if data_bytes > limit {
             return Err(TargetError::TooMuchData { pdu: PduType::CapsuleCmd, bytes: data_bytes, limit });
         }

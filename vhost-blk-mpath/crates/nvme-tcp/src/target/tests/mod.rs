@@ -1,23 +1,34 @@
-//! A host made of bare PDUs, for tests.
+//! Tests of the target, with a host made of bare PDUs.
+
+mod admin;
+mod any_bytes;
+mod connect;
+mod exchange;
+mod handshake;
+mod namespace;
+mod transfer;
 
 use std::time::{Duration, Instant};
 
-use super::queue::{QueueIdentity, QueueLimits, TargetQueue};
-use super::receive::{Item, Receiver};
-use super::{AdminReply, Namespace, Subsystem, SubsystemConfig};
+use crate::target::receive::{Item, Receiver};
+use crate::target::{
+    AdminReply, CommandToken, Namespace, QueueIdentity, QueueLimits, Subsystem, SubsystemConfig, TargetCommand,
+    TargetQueue,
+};
 use crate::wire::{
-    AdminCommand, AnaState, CNTLID_ANY, Connect, ConnectData, ControllerConfiguration, Cqe, Digests, FabricsCommand,
-    Framing, IcReq, Nqn, Pdu, PropertyOffset, PropertySize, Sgl, Sqe, Status,
+    AdminCommand, AnaState, CNTLID_ANY, Cns, Connect, ConnectData, ControllerConfiguration, ControllerStatus, Cqe,
+    Digests, FabricsCommand, FeatureId, Framing, IcReq, LogPage, Nqn, NvmCommand, Pdu, PropertyOffset, PropertySize,
+    Sgl, Sqe, Status, TermReq,
 };
 
-pub(crate) const ENTRIES: u16 = 16;
-pub(crate) const KATO: Duration = Duration::from_secs(5);
+const ENTRIES: u16 = 16;
+const KATO: Duration = Duration::from_secs(5);
 
 /// A PDU with its data.
-pub(crate) type Whole = (Pdu, Vec<u8>);
+type Whole = (Pdu, Vec<u8>);
 
 /// Two namespaces, two ports.
-pub(crate) fn subsystem() -> Subsystem {
+fn subsystem() -> Subsystem {
     let namespace = |id: u8, block_shift| Namespace { blocks: 1 << 12, block_shift, uuid: [id; 16], nguid: [id; 16] };
     Subsystem::new(SubsystemConfig {
         nqn: nqn(),
@@ -30,30 +41,30 @@ pub(crate) fn subsystem() -> Subsystem {
     })
 }
 
-pub(crate) fn nqn() -> Nqn {
+fn nqn() -> Nqn {
     Nqn::new("nqn.2024-01.com.example:disk1").unwrap()
 }
 
-pub(crate) fn connect_data(cntlid: u16) -> ConnectData {
+fn connect_data(cntlid: u16) -> ConnectData {
     let hostnqn = Nqn::new("nqn.2024-01.com.example:host1").unwrap();
     ConnectData { hostid: [9; 16], cntlid, subnqn: nqn(), hostnqn }
 }
 
 /// One end of a wire without a wire.
-pub(crate) struct Wire {
-    pub(crate) queue: TargetQueue,
+struct Wire {
+    queue: TargetQueue,
     tx: Framing,
     rx: Receiver,
 }
 
 impl Wire {
-    pub(crate) fn new(limits: QueueLimits) -> Self {
+    fn new(limits: QueueLimits) -> Self {
         let framing = Framing::default();
         Self { queue: TargetQueue::new(limits), tx: framing, rx: Receiver::new(framing) }
     }
 
-    /// A connection after its ICReq, which has these fields.
-    pub(crate) fn open(limits: QueueLimits, icreq: IcReq) -> Self {
+    /// A connection after its `ICReq`, which has these fields.
+    fn open(limits: QueueLimits, icreq: IcReq) -> Self {
         let mut wire = Self::new(limits);
         wire.send(Pdu::IcReq(icreq), &[]);
         let answer = wire.answers();
@@ -66,7 +77,7 @@ impl Wire {
     }
 
     /// An I/O queue of [`ENTRIES`] entries.
-    pub(crate) fn io(limits: QueueLimits, icreq: IcReq, flow_control: bool) -> Self {
+    fn io(limits: QueueLimits, icreq: IcReq, flow_control: bool) -> Self {
         let mut wire = Self::open(limits, icreq);
         let sqe = connect(1, ENTRIES - 1).to_sqe(0, Sgl::InCapsule { offset: 0, length: 1024 });
         wire.send(Pdu::CapsuleCmd(sqe), &connect_data(7).emit());
@@ -79,19 +90,19 @@ impl Wire {
         wire
     }
 
-    pub(crate) fn bytes_of(&self, pdu: Pdu, data: &[u8]) -> Vec<u8> {
+    fn bytes_of(&self, pdu: Pdu, data: &[u8]) -> Vec<u8> {
         let mut bytes = Vec::new();
         pdu.emit(&self.tx, data, &mut bytes);
         bytes
     }
 
-    pub(crate) fn send(&mut self, pdu: Pdu, data: &[u8]) {
+    fn send(&mut self, pdu: Pdu, data: &[u8]) {
         let bytes = self.bytes_of(pdu, data);
         self.queue.receive(&bytes).unwrap();
     }
 
     /// Everything the target has sent meanwhile.
-    pub(crate) fn answers(&mut self) -> Vec<Whole> {
+    fn answers(&mut self) -> Vec<Whole> {
         let bytes = self.queue.pending().to_vec();
         self.queue.sent(bytes.len());
         let (mut rest, mut answers) = (&bytes[..], Vec::<Whole>::new());
@@ -106,30 +117,30 @@ impl Wire {
     }
 
     /// The one response that the target has sent meanwhile.
-    pub(crate) fn answer_cqe(&mut self) -> Cqe {
+    fn answer_cqe(&mut self) -> Cqe {
         let answers = self.answers();
         let [(Pdu::CapsuleResp(cqe), _)] = answers[..] else { panic!("{answers:?}") };
         cqe
     }
 }
 
-pub(crate) fn icreq(header: bool, data: bool, hpda: u8, maxr2t: u32) -> IcReq {
+fn icreq(header: bool, data: bool, hpda: u8, maxr2t: u32) -> IcReq {
     IcReq { hpda, digests: Digests { header, data }, maxr2t }
 }
 
-pub(crate) fn connect(qid: u16, sqsize: u16) -> FabricsCommand {
+fn connect(qid: u16, sqsize: u16) -> FabricsCommand {
     let kato_ms = if qid == 0 { KATO.as_millis() as u32 } else { 0 };
     FabricsCommand::Connect(Connect { qid, sqsize, cattr: 0, kato_ms })
 }
 
 /// A command as a queue would hand it up.
-pub(crate) fn command(sqe: Sqe, payload: &[u8], expects_bytes: u32) -> super::TargetCommand {
-    let token = super::CommandToken { slot: sqe.cid.get() };
-    super::TargetCommand { token, sqe, payload: payload.to_vec(), expects_bytes }
+fn command(sqe: Sqe, payload: &[u8], expects_bytes: u32) -> TargetCommand {
+    let token = CommandToken { slot: sqe.cid.get() };
+    TargetCommand { token, sqe, payload: payload.to_vec(), expects_bytes }
 }
 
 /// Connects an admin queue to `port` and enables the controller.
-pub(crate) fn live_controller(subsystem: &mut Subsystem, now: Instant, port: u16) -> u16 {
+fn live_controller(subsystem: &mut Subsystem, now: Instant, port: u16) -> u16 {
     let sqe = connect(0, ENTRIES - 1).to_sqe(0, Sgl::NONE);
     let data = connect_data(CNTLID_ANY).emit();
     let identity = subsystem.connect(now, port, &command(sqe, &data, 0)).unwrap();
@@ -138,21 +149,16 @@ pub(crate) fn live_controller(subsystem: &mut Subsystem, now: Instant, port: u16
     identity.cntlid
 }
 
-pub(crate) fn set_property(offset: PropertyOffset, value: u32) -> FabricsCommand {
+fn set_property(offset: PropertyOffset, value: u32) -> FabricsCommand {
     FabricsCommand::PropertySet { size: PropertySize::Four, offset, value: value.into() }
 }
 
-pub(crate) fn get_property(offset: PropertyOffset) -> FabricsCommand {
+fn get_property(offset: PropertyOffset) -> FabricsCommand {
     let size = if offset == PropertyOffset::CAP { PropertySize::Eight } else { PropertySize::Four };
     FabricsCommand::PropertyGet { size, offset }
 }
 
-pub(crate) fn fabrics(
-    subsystem: &mut Subsystem,
-    now: Instant,
-    cntlid: u16,
-    fabrics: FabricsCommand,
-) -> Result<u64, Status> {
+fn fabrics(subsystem: &mut Subsystem, now: Instant, cntlid: u16, fabrics: FabricsCommand) -> Result<u64, Status> {
     match subsystem.admin(now, cntlid, command(fabrics.to_sqe(1, Sgl::NONE), &[], 0)) {
         AdminReply::Done { status, result, .. } => status.result().map(|()| result),
         AdminReply::Shutdown { .. } => Ok(0),
@@ -161,7 +167,7 @@ pub(crate) fn fabrics(
 }
 
 /// Sends an admin command that has no data.
-pub(crate) fn admin(subsystem: &mut Subsystem, now: Instant, cntlid: u16, admin: AdminCommand) -> Result<u64, Status> {
+fn admin(subsystem: &mut Subsystem, now: Instant, cntlid: u16, admin: AdminCommand) -> Result<u64, Status> {
     match subsystem.admin(now, cntlid, command(admin.to_sqe(1, Sgl::NONE), &[], 0)) {
         AdminReply::Done { status, result, .. } => status.result().map(|()| result),
         AdminReply::Held => Ok(u64::MAX),
@@ -170,16 +176,71 @@ pub(crate) fn admin(subsystem: &mut Subsystem, now: Instant, cntlid: u16, admin:
 }
 
 /// Sends an admin command that returns `bytes` bytes.
-pub(crate) fn admin_data(
-    subsystem: &mut Subsystem,
-    cntlid: u16,
-    admin: AdminCommand,
-    bytes: u32,
-) -> Result<Vec<u8>, Status> {
+fn admin_data(subsystem: &mut Subsystem, cntlid: u16, admin: AdminCommand, bytes: u32) -> Result<Vec<u8>, Status> {
     let sgl = Sgl::Transport { length: bytes };
     match subsystem.admin(Instant::now(), cntlid, command(admin.to_sqe(1, sgl), &[], bytes)) {
         AdminReply::Data { data, .. } => Ok(data),
         AdminReply::Done { status, .. } => Err(status),
         reply => panic!("{reply:?}"),
     }
+}
+
+fn plain() -> IcReq {
+    icreq(false, false, 0, 0)
+}
+
+fn io() -> Wire {
+    Wire::io(QueueLimits::default(), plain(), true)
+}
+
+fn write_sqe(cid: u16, bytes: u32, sgl: Sgl) -> Sqe {
+    NvmCommand::Write { slba: 0, blocks: bytes / 512, fua: false }.to_sqe(cid, 1, sgl)
+}
+
+fn ask(cid: u16, bytes: u32) -> Pdu {
+    Pdu::CapsuleCmd(write_sqe(cid, bytes, Sgl::Transport { length: bytes }))
+}
+
+fn read(cid: u16, bytes: u32) -> Pdu {
+    let sgl = Sgl::Transport { length: bytes };
+    Pdu::CapsuleCmd(NvmCommand::Read { slba: 0, blocks: bytes / 512 }.to_sqe(cid, 1, sgl))
+}
+
+fn pattern(bytes: u32) -> Vec<u8> {
+    (0..bytes).map(|i| (i / 7) as u8).collect()
+}
+
+/// The terminate request that follows an error.
+fn term(wire: &mut Wire) -> TermReq {
+    let answers = wire.answers();
+    let Some((Pdu::C2hTermReq(term), _)) = answers.last() else { panic!("{answers:?}") };
+    *term
+}
+
+fn try_connect(
+    subsystem: &mut Subsystem,
+    port: u16,
+    qid: u16,
+    sqsize: u16,
+    data: &ConnectData,
+) -> Result<QueueIdentity, (Status, u64)> {
+    let sqe = connect(qid, sqsize).to_sqe(0, Sgl::NONE);
+    subsystem.connect(Instant::now(), port, &command(sqe, &data.emit(), 0))
+}
+
+fn identify(cns: Cns, nsid: u32) -> AdminCommand {
+    AdminCommand::Identify { cns, nsid, cntid: 0, csi: 0 }
+}
+
+fn set_feature(fid: FeatureId, value: u32) -> AdminCommand {
+    AdminCommand::SetFeatures { fid, save: false, nsid: 0, value }
+}
+
+fn log(lid: LogPage, bytes: u32, offset: u64) -> AdminCommand {
+    AdminCommand::GetLogPage { lid, nsid: 0, lsp: 0, rae: false, bytes: bytes.into(), offset }
+}
+
+fn status_of(subsystem: &mut Subsystem, cntlid: u16) -> ControllerStatus {
+    let value = fabrics(subsystem, Instant::now(), cntlid, get_property(PropertyOffset::CSTS));
+    ControllerStatus(value.unwrap() as u32)
 }

@@ -1,0 +1,309 @@
+//! The project's own host against this target, without sockets: any fragmentation, any limits, any order.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use proptest::prelude::*;
+
+use super::{nqn, subsystem};
+use crate::host::{
+    ControllerConfig, ControllerEvent, HostController, HostIdentity, HostQueue, IoCommand, PayloadSink, PayloadSource,
+    STAGING_MIN, Tag, TxPart,
+};
+use crate::target::{
+    AdminReply, IoScope, IoTask, QueueIdentity, QueueLimits, Subsystem, TargetCommand, TargetQueue, check_io,
+};
+use crate::wire::{Digests, Nqn, Status};
+
+/// Blocks that each request of a test has for itself.
+const REGION_BLOCKS: u64 = 64;
+
+/// Every choice of a run, drawn from its seed (xorshift64).
+#[derive(Debug, Clone)]
+struct Choices(u64);
+
+impl Choices {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 as usize % bound
+    }
+
+    /// A length from 1 to `len`, short ones being likely.
+    fn cut(&mut self, len: usize) -> usize {
+        let most = if self.below(3) == 0 { len } else { len.min(100) };
+        1 + self.below(most)
+    }
+}
+
+#[derive(Default)]
+struct Payloads(BTreeMap<Tag, Vec<u8>>);
+
+impl PayloadSource for Payloads {
+    fn gather(&self, tag: Tag, offset: u32, dst: &mut [u8]) {
+        dst.copy_from_slice(&self.0[&tag][offset as usize..][..dst.len()]);
+    }
+}
+
+impl PayloadSink for Payloads {
+    fn scatter(&mut self, tag: Tag, offset: u32, src: &[u8]) {
+        self.0.get_mut(&tag).unwrap()[offset as usize..][..src.len()].copy_from_slice(src);
+    }
+}
+
+/// The target's side of one connection, with the storage behind it.
+struct Target<'a> {
+    queue: TargetQueue,
+    subsystem: &'a mut Subsystem,
+    store: &'a mut Vec<u8>,
+    held: Vec<TargetCommand>,
+}
+
+impl Target<'_> {
+    /// Takes commands as they come, and completes them as they fall.
+    fn turn(&mut self, now: Instant, choices: &mut Choices) {
+        self.held.extend(std::iter::from_fn(|| self.queue.poll_command()));
+        while !self.held.is_empty() && choices.below(4) != 0 {
+            let command = self.held.swap_remove(choices.below(self.held.len()));
+            self.execute(now, command);
+        }
+    }
+
+    fn execute(&mut self, now: Instant, command: TargetCommand) {
+        match self.queue.identity() {
+            None => {
+                let identity = self.subsystem.connect(now, 1, &command).unwrap();
+                self.queue.accept(command.token, identity);
+            }
+            Some(QueueIdentity { cntlid, qid: 0, .. }) => match self.subsystem.admin(now, cntlid, command) {
+                AdminReply::Done { token, status, result } => self.queue.complete(token, status, result),
+                AdminReply::Data { token, data } => {
+                    self.queue.complete_with_data(token, data.len() as u32, |offset, part| {
+                        part.copy_from_slice(&data[offset as usize..][..part.len()]);
+                        Ok(())
+                    });
+                }
+                AdminReply::Shutdown { token } => self.queue.complete(token, Status::SUCCESS, 0),
+                AdminReply::Held => {}
+            },
+            Some(QueueIdentity { cntlid, .. }) => self.execute_io(cntlid, command),
+        }
+    }
+
+    fn execute_io(&mut self, cntlid: u16, command: TargetCommand) {
+        let view = self.subsystem.io_view(cntlid).unwrap();
+        let checked = check_io(&command, &self.subsystem.config().namespaces, &view);
+        let (IoScope::One(0), task) = checked.unwrap() else { panic!("one namespace is used") };
+        let ranges = match task {
+            IoTask::Read(range) => {
+                let content = &self.store[range.offset as usize..];
+                return self.queue.complete_with_data(command.token, range.bytes as u32, |offset, part| {
+                    part.copy_from_slice(&content[offset as usize..][..part.len()]);
+                    Ok(())
+                });
+            }
+            IoTask::Write { range, .. } => {
+                self.store[range.offset as usize..][..range.bytes as usize].copy_from_slice(&command.payload);
+                vec![]
+            }
+            IoTask::Flush => vec![],
+            IoTask::WriteZeroes { range, .. } => vec![range],
+            IoTask::Deallocate(ranges) => ranges,
+        };
+        for range in ranges {
+            self.store[range.offset as usize..][..range.bytes as usize].fill(0);
+        }
+        self.queue.complete(command.token, Status::SUCCESS, 0);
+    }
+
+    /// Moves some of what the host has sent, and some of the answer.
+    fn exchange(&mut self, wire: &mut Vec<u8>, choices: &mut Choices) -> Vec<u8> {
+        if !wire.is_empty() {
+            let rest = wire.split_off(choices.cut(wire.len()));
+            self.queue.receive(wire).unwrap();
+            *wire = rest;
+        }
+        let pending = self.queue.pending();
+        let answer = if pending.is_empty() { vec![] } else { pending[..choices.cut(pending.len())].to_vec() };
+        self.queue.sent(answer.len());
+        answer
+    }
+}
+
+fn host_config(digests: Digests, entries: u16) -> ControllerConfig {
+    let hostnqn = Nqn::new("nqn.2024-01.com.example:host1").unwrap();
+    ControllerConfig {
+        host: HostIdentity { hostnqn, hostid: [7; 16] },
+        subnqn: nqn(),
+        nsid: Some(1),
+        keep_alive_tmo: Duration::from_secs(10),
+        digests,
+        io_queues: 1,
+        queue_entries: entries,
+        command_timeout: Duration::from_secs(10),
+    }
+}
+
+/// Walks the admin queue to "live"; time stands still.
+fn go_live(host: &mut HostController, target: &mut Target<'_>, now: Instant, choices: &mut Choices) {
+    let mut wire = Vec::new();
+    for _ in 0..1_000_000 {
+        host.fill_tx(&mut wire);
+        let answer = target.exchange(&mut wire, choices);
+        host.receive(now, &answer).unwrap();
+        target.turn(now, choices);
+        if let Some(ControllerEvent::Live(_)) = host.poll_event() {
+            return;
+        }
+    }
+    panic!("the controller does not become live");
+}
+
+/// Runs all requests to their end; `direct` takes read payloads past the sink, as a driver may.
+fn run(
+    host: &mut HostQueue,
+    target: &mut Target<'_>,
+    payloads: &mut Payloads,
+    requests: Vec<(Tag, IoCommand)>,
+    direct: bool,
+    choices: &mut Choices,
+) {
+    let now = Instant::now();
+    let (mut to_do, mut in_flight) = (requests.into_iter().peekable(), Vec::new());
+    let (mut to_target, mut to_host) = (Vec::new(), Vec::new());
+    for _ in 0..10_000_000 {
+        while host.is_ready()
+            && let Some((tag, command)) = to_do.next_if(|_| in_flight.len() < host.capacity())
+        {
+            host.submit(tag, command).unwrap();
+            in_flight.push(tag);
+        }
+        let (mut staging, mut plan) = (Vec::with_capacity(STAGING_MIN + choices.below(9000)), Vec::new());
+        host.fill_tx(&mut staging, payloads, &mut plan);
+        for part in plan {
+            match part {
+                TxPart::Staged { start, len } => {
+                    to_target.extend_from_slice(&staging[start..][..len]);
+                }
+                TxPart::Payload { tag, offset, len } => {
+                    to_target.extend_from_slice(&payloads.0[&tag][offset as usize..][..len as usize]);
+                }
+            }
+        }
+        to_host.extend(target.exchange(&mut to_target, choices));
+        target.turn(now, choices);
+        if let Some(part) = host.direct().filter(|_| direct && !to_host.is_empty()) {
+            let rest = to_host.split_off(to_host.len().min(part.len as usize));
+            payloads.scatter(part.tag, part.offset, &to_host);
+            host.received_direct(to_host.len() as u32).unwrap();
+            to_host = rest;
+        } else if !to_host.is_empty() {
+            let rest = to_host.split_off(choices.cut(to_host.len()));
+            host.receive(&to_host, payloads).unwrap();
+            to_host = rest;
+        }
+        while let Some(completion) = host.poll_completion() {
+            assert_eq!(completion.result, Ok(()));
+            let index = in_flight.iter().position(|&tag| tag == completion.tag);
+            in_flight.swap_remove(index.expect("each request completes once"));
+        }
+        if host.is_ready() && to_do.peek().is_none() && in_flight.is_empty() {
+            return;
+        }
+    }
+    panic!("requests never complete: {in_flight:?}");
+}
+
+fn limits() -> impl Strategy<Value = QueueLimits> {
+    let sizes = (1u32..4, 1u32..9, 1u32..9, 0u32..3, 0u8..32, 3u32..6);
+    sizes.prop_map(|(h2c, r2t, c2h, capsule, cpda, mdts)| QueueLimits {
+        in_capsule_bytes: [0, 4096, 8192][capsule as usize],
+        max_transfer_bytes: 8192 << (mdts - 3),
+        max_h2c_data_bytes: h2c * 4096,
+        max_r2t_bytes: r2t * 1500,
+        max_c2h_data_bytes: c2h * 1500,
+        transfer_budget_bytes: 16384,
+        cpda,
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+    #[test]
+    fn what_is_written_is_read_whatever_the_cuts(
+        limits in limits(),
+        header: bool,
+        data: bool,
+        direct: bool,
+        entries in 2u16..9,
+        seed in 1u64..,
+        requests in proptest::collection::vec((0u8..5, 0u64..REGION_BLOCKS, 1u64..REGION_BLOCKS, 1u8..), 1..12),
+    ) {
+        let now = Instant::now();
+        let mut choices = Choices(seed);
+        let mut config = subsystem().config().clone();
+        config.limits = limits;
+        let mut store = vec![0xaa; config.namespaces[0].bytes() as usize];
+        let mut model = store.clone();
+        let mut subsystem = Subsystem::new(config);
+        let host_config = host_config(Digests { header, data }, entries);
+        let mut controller = HostController::new(host_config, now).unwrap();
+        let queue_config = {
+            let queue = TargetQueue::new(limits);
+            let mut admin = Target { queue, subsystem: &mut subsystem, store: &mut store, held: vec![] };
+            go_live(&mut controller, &mut admin, now, &mut choices);
+            controller.queue_config(1).unwrap()
+        };
+        prop_assert_eq!(queue_config.limits.max_transfer_bytes, limits.max_transfer_bytes);
+        let mut host = HostQueue::new(queue_config).unwrap();
+        let queue = TargetQueue::new(limits);
+        let mut target = Target { queue, subsystem: &mut subsystem, store: &mut store, held: vec![] };
+        let mut payloads = Payloads::default();
+
+        // First everything is changed, each request in a region of its own.
+        let mut changes = Vec::new();
+        for (i, &(kind, start, blocks, fill)) in requests.iter().enumerate() {
+            let blocks = blocks.min(REGION_BLOCKS - start);
+            let slba = i as u64 * REGION_BLOCKS + start;
+            let range = slba as usize * 512..(slba + blocks) as usize * 512;
+            let (blocks, fua) = (blocks as u32, kind == 1);
+            let tag = Tag(i as u32);
+            let command = match kind {
+                0 | 1 => {
+                    let content: Vec<u8> = (0..range.len()).map(|at| (at / 3) as u8 ^ fill).collect();
+                    model[range].copy_from_slice(&content);
+                    payloads.0.insert(tag, content);
+                    IoCommand::Write { slba, blocks, fua }
+                }
+                2 => IoCommand::Flush,
+                3 => {
+                    model[range].fill(0);
+                    IoCommand::WriteZeroes { slba, blocks, deallocate: fua, fua }
+                }
+                _ => {
+                    model[range].fill(0);
+                    IoCommand::Deallocate { slba, blocks }
+                }
+            };
+            changes.push((tag, command));
+        }
+        run(&mut host, &mut target, &mut payloads, changes, direct, &mut choices);
+        prop_assert!(*target.store == model);
+
+        // Then all of it is read.
+        let mut reads = Vec::new();
+        for i in 0..requests.len() {
+            let tag = Tag(1000 + i as u32);
+            let (slba, blocks) = (i as u64 * REGION_BLOCKS, REGION_BLOCKS as u32);
+            payloads.0.insert(tag, vec![0x55; REGION_BLOCKS as usize * 512]);
+            reads.push((tag, IoCommand::Read { slba, blocks }));
+        }
+        run(&mut host, &mut target, &mut payloads, reads, direct, &mut choices);
+        for i in 0..requests.len() {
+            let region = &model[i * REGION_BLOCKS as usize * 512..][..REGION_BLOCKS as usize * 512];
+            prop_assert!(payloads.0[&Tag(1000 + i as u32)] == region);
+        }
+        prop_assert_eq!(target.queue.in_flight(), 0);
+    }
+}
