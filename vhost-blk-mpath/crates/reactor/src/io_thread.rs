@@ -170,7 +170,9 @@ impl IoThread {
             Message::StartQueue(queue) => self.start_queue(*queue)?,
             Message::StopQueue { index, reply } => match self.queues.get_mut(&index) {
                 Some(slot) => {
-                    slot.stopping = Some(Stopping { reply: Some(reply), deadline: now + DRAIN_MAX });
+                    // At the end of the daemon it has its deadline already, and a sooner one.
+                    let deadline = slot.stopping.as_ref().map_or(now + DRAIN_MAX, |stopping| stopping.deadline);
+                    slot.stopping = Some(Stopping { reply: Some(reply), deadline });
                 }
                 // The front-end that asked may be gone; then nobody needs the answer.
                 None => drop(reply.send(None)),
