@@ -343,19 +343,19 @@ impl IoThread {
 
     /// Shows the guest what is done, and lets go of virtqueues that were to stop and are drained.
     fn publish(&mut self, now: Instant) -> io::Result<()> {
-        let (mut drained, mut overdue) = (Vec::new(), Vec::new());
+        let mut stopping = Vec::new();
         for (&index, slot) in &mut self.queues {
             slot.queue.publish();
-            match &slot.stopping {
-                Some(_) if slot.in_flight == 0 => drained.push(index),
-                Some(stopping) if stopping.deadline <= now => overdue.push(index),
-                Some(_) | None => {}
+            stopping.extend(slot.stopping.as_ref().map(|stopping| (index, stopping.deadline)));
+        }
+        for (index, deadline) in stopping {
+            if deadline <= now && self.queues[&index].in_flight > 0 {
+                self.abandon(now, index);
             }
-        }
-        for index in overdue {
-            self.abandon(now, index);
-        }
-        for index in drained {
+            // Where no socket holds anything of it, giving up is all there is to wait for.
+            if self.queues[&index].in_flight > 0 {
+                continue;
+            }
             let slot = self.queues.remove(&index).expect("just seen");
             let token = Token::Kick { queue: index, generation: slot.generation };
             self.ring.unwatch(token.encode(), Token::Unwatch.encode())?;
