@@ -113,6 +113,9 @@ impl Shared {
         }
         disk.set_connected(true);
         tracing::info!(disk = %disk.config.name, "front-end connected");
+        // The one before may have left writes behind whose fate is not known: what this one writes shall not be overwritten
+        // by them.
+        disk.threads().iter().for_each(IoThreadHandle::settle_doubts);
         let served = serve_connection(stream, shown, sink);
         *self.connection.lock().unwrap_or_else(PoisonError::into_inner) = None;
         disk.set_connected(false);

@@ -184,13 +184,15 @@ impl PathTask {
         end
     }
 
-    /// Waits until every I/O thread has closed its queue pair. They always do: closing waits for nobody outside.
+    /// Waits until every I/O thread has closed its queue pair. They always do, closing waits for nobody outside; but one
+    /// that has ended says so no more if the queue pair was still on its way to it.
     async fn closed(&mut self, epoch: Epoch, mut open: usize) {
         while open > 0 {
-            match self.events.recv().await {
-                Some(PathEvent { epoch: of, kind: PathEventKind::Closed, .. }) if of == epoch => open -= 1,
-                Some(_) => {}
-                None => return,
+            tokio::select! {
+                Some(event) = self.events.recv() => {
+                    open -= usize::from(event.epoch == epoch && matches!(event.kind, PathEventKind::Closed));
+                }
+                _ = self.shutdown.wait_for(|shutdown| *shutdown) => return,
             }
         }
     }

@@ -84,6 +84,15 @@ impl IoThreadHandle {
         drained.recv().ok().flatten()
     }
 
+    /// Waits until no write that was given up with its virtqueue can be executed any more, so that what is written from now
+    /// on stays: until the fences of the associations it was sent under are lifted, or the thread ends.
+    pub fn settle_doubts(&self) {
+        let (reply, settled) = mpsc::sync_channel(1);
+        self.send(Message::SettleDoubts { reply });
+        // Without an answer the thread has ended, and nothing is written from now on.
+        let _ = settled.recv();
+    }
+
     /// Adds this thread's queue pair of a path.
     pub fn path_up(&self, path: PathId, association: Association, link: Link) {
         self.send(Message::PathUp { path, association, link: Box::new(link) });

@@ -1,6 +1,8 @@
 //! The loop of one I/O thread. Each turn: reap what the kernel finished, fetch what the guest queued, let the group
 //! decide, send what is ready in one send a path, publish what is done with one signal a virtqueue.
 
+mod drain;
+
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::AsFd;
@@ -10,6 +12,7 @@ use std::time::{Duration, Instant};
 use mpath_core::{Action, FlowId, Group, Io, IoError, Outcome, PathId, Tag};
 use vhost_user_blk::Queue;
 
+use self::drain::{DRAIN_MAX, SHUTDOWN_DRAIN_MAX};
 use crate::classify::{command_of, io_of, status_of};
 use crate::connection::{Completions, Connection, Tokens};
 use crate::message::{LossReason, Message, PathEvent, PathEventKind};
@@ -17,12 +20,6 @@ use crate::requests::Requests;
 use crate::token::Token;
 use crate::uring::{Event, Ring};
 use crate::wake::WakeReceiver;
-
-/// How long a virtqueue may take to drain before its remaining requests are given up. The front-end's main loop, and
-/// so the guest, stands still meanwhile.
-const DRAIN_MAX: Duration = Duration::from_secs(10);
-/// How long the requests in flight may take at the end of the daemon.
-const SHUTDOWN_DRAIN_MAX: Duration = Duration::from_secs(1);
 
 struct QueueSlot {
     queue: Queue,
@@ -54,6 +51,8 @@ pub(crate) struct IoThread {
     /// Set by [`Message::Shutdown`].
     ending: bool,
     completions: Completions,
+    /// Who waits for the end of [`Requests::leaves_doubt`].
+    settling: Vec<mpsc::SyncSender<()>>,
 }
 
 impl IoThread {
@@ -77,6 +76,7 @@ impl IoThread {
             generation: 0,
             ending: false,
             completions: Vec::new(),
+            settling: Vec::new(),
         })
     }
 
@@ -170,7 +170,9 @@ impl IoThread {
             Message::StartQueue(queue) => self.start_queue(*queue)?,
             Message::StopQueue { index, reply } => match self.queues.get_mut(&index) {
                 Some(slot) => {
-                    slot.stopping = Some(Stopping { reply: Some(reply), deadline: now + DRAIN_MAX });
+                    // At the end of the daemon it has its deadline already, and a sooner one.
+                    let deadline = slot.stopping.as_ref().map_or(now + DRAIN_MAX, |stopping| stopping.deadline);
+                    slot.stopping = Some(Stopping { reply: Some(reply), deadline });
                 }
                 // The front-end that asked may be gone; then nobody needs the answer.
                 None => drop(reply.send(None)),
@@ -197,7 +199,10 @@ impl IoThread {
                     self.close(now, path);
                 }
             }
-            Message::FenceLifted { path, epoch } => self.group.fence_lifted(now, path, epoch),
+            Message::FenceLifted { path, epoch } => {
+                self.requests.fence_lifted(path, epoch);
+                self.group.fence_lifted(now, path, epoch);
+            }
             Message::Ana { path, epoch, state } => {
                 if self.connections.get(&path).is_some_and(|connection| connection.epoch == epoch) {
                     self.group.ana_changed(now, path, state);
@@ -207,6 +212,7 @@ impl IoThread {
             Message::SetInjection { path, injection: Some(injection) } => self.group.set_injection(path, injection),
             Message::SetInjection { path, injection: None } => self.group.clear_injection(path),
             Message::Barrier(reached) => reached(),
+            Message::SettleDoubts { reply } => self.settling.push(reply),
             Message::Stats(reply) => reply(self.group.stats(now)),
             Message::Shutdown => {
                 self.ending = true;
@@ -331,66 +337,16 @@ impl IoThread {
             let connection = self.connections.remove(&path).expect("just seen");
             let epoch = connection.epoch;
             self.completions.extend(connection.lost());
+            for &(tag, outcome) in &self.completions {
+                if outcome == (Outcome::Lost { indeterminate: true }) {
+                    self.requests.lost_in_doubt(tag, path, epoch);
+                }
+            }
             self.settle(now, path);
             (self.report)(PathEvent { path, epoch, kind: PathEventKind::Closed });
             // Its requests may go elsewhere at once.
             self.act(now);
             self.transmit(now);
-        }
-    }
-
-    /// Shows the guest what is done, and lets go of virtqueues that were to stop and are drained.
-    fn publish(&mut self, now: Instant) -> io::Result<()> {
-        let (mut drained, mut overdue) = (Vec::new(), Vec::new());
-        for (&index, slot) in &mut self.queues {
-            slot.queue.publish();
-            match &slot.stopping {
-                Some(_) if slot.in_flight == 0 => drained.push(index),
-                Some(stopping) if stopping.deadline <= now => overdue.push(index),
-                Some(_) | None => {}
-            }
-        }
-        for index in overdue {
-            self.abandon(now, index);
-        }
-        for index in drained {
-            let slot = self.queues.remove(&index).expect("just seen");
-            let token = Token::Kick { queue: index, generation: slot.generation };
-            self.ring.unwatch(token.encode(), Token::Unwatch.encode())?;
-            if let Some(reply) = slot.stopping.and_then(|stopping| stopping.reply) {
-                // The front-end that asked may be gone; then the virtqueue is dropped with the answer.
-                drop(reply.send(Some(slot.queue)));
-            }
-        }
-        if self.ending && self.queues.is_empty() {
-            let paths: Vec<PathId> = self.connections.keys().copied().collect();
-            for path in paths {
-                self.close(now, path);
-            }
-            self.close_quiescent(now);
-        }
-        Ok(())
-    }
-
-    /// Gives up the requests of a virtqueue that did not drain in time. They get no answer: success would be a lie, and an
-    /// error would let the guest reuse sectors that a lost path may still write. Sockets that hold its guest memory are
-    /// closed, upon which the kernel gives it back at once.
-    fn abandon(&mut self, now: Instant, index: u16) {
-        let slot = self.queues.get_mut(&index).expect("an overdue virtqueue is here");
-        if let Some(stopping) = &mut slot.stopping {
-            // Once: what is left then only waits for the kernel.
-            stopping.deadline = now + DRAIN_MAX;
-        }
-        tracing::error!(
-            queue = index,
-            requests = slot.in_flight,
-            "virtqueue did not drain in time; its requests are given up without an answer"
-        );
-        let (let_go, paths) = self.requests.abandon(index);
-        slot.in_flight -= let_go;
-        let held: Vec<PathId> = self.connections.keys().copied().filter(|path| paths & 1 << path.0 != 0).collect();
-        for path in held {
-            self.lose(now, path, LossReason::Abandoned);
         }
     }
 }

@@ -29,6 +29,8 @@ pub(crate) enum Message {
     SetInjection { path: PathId, injection: Option<Injection> },
     /// Call back when everything sent before has been carried out.
     Barrier(Box<dyn FnOnce() + Send>),
+    /// Answer when nothing that was given up with its virtqueue can change data any more.
+    SettleDoubts { reply: mpsc::SyncSender<()> },
     /// A copy of the statistics.
     Stats(Box<dyn FnOnce(GroupStats) + Send>),
     /// Finish what the sockets hold, at most for a moment, and end.

@@ -1,9 +1,9 @@
 //! The requests of this thread's virtqueues, from the ring to the used ring. A request's tag is its place here; the
 //! guest memory it names stays mapped as long as it stands here.
 
-use mpath_core::{PathId, Tag};
+use mpath_core::{Epoch, PathId, Tag};
 use nvme_tcp::host::{PayloadSink, PayloadSource};
-use vhost_user_blk::Request;
+use vhost_user_blk::{Op, Request};
 
 /// Most slots are active under load, so a box would only add an allocation to each request.
 #[allow(clippy::large_enum_variant)]
@@ -13,8 +13,13 @@ enum Slot {
     Free,
     Active(Active),
     /// Given up, and on no socket any more; its tag is free again when the group has finished it.
-    Abandoned,
+    Abandoned {
+        in_doubt: Option<Doubt>,
+    },
 }
+
+/// The association by which a write may still be executed, until its fence is lifted.
+type Doubt = (PathId, Epoch);
 
 struct Active {
     request: Request,
@@ -22,6 +27,7 @@ struct Active {
     /// The paths whose sockets hold it, as a set: a flush may be on several.
     on_paths: u64,
     abandoned: bool,
+    in_doubt: Option<Doubt>,
 }
 
 /// Grows to the sum of the virtqueues' sizes, as a virtqueue never has more chains out than entries, and by what was given
@@ -34,7 +40,7 @@ pub(crate) struct Requests {
 
 impl Requests {
     pub(crate) fn insert(&mut self, queue: u16, request: Request) -> Tag {
-        let slot = Slot::Active(Active { request, queue, on_paths: 0, abandoned: false });
+        let slot = Slot::Active(Active { request, queue, on_paths: 0, abandoned: false, in_doubt: None });
         if let Some(place) = self.free.pop() {
             self.slots[place as usize] = slot;
             return Tag(place);
@@ -50,7 +56,7 @@ impl Requests {
                 active.on_paths |= bit(path);
                 Some(&active.request)
             }
-            Slot::Active(_) | Slot::Abandoned => None,
+            Slot::Active(_) | Slot::Abandoned { .. } => None,
             Slot::Free => unreachable!("a request in the group stands in the table"),
         }
     }
@@ -64,9 +70,34 @@ impl Requests {
         let queue = active.queue;
         let let_go = active.abandoned && active.on_paths == 0;
         if let_go {
-            *slot = Slot::Abandoned;
+            *slot = Slot::Abandoned { in_doubt: active.in_doubt };
         }
         let_go.then_some(queue)
+    }
+
+    /// The association is over, and whether the request was executed under it, or still will be, is not known.
+    pub(crate) fn lost_in_doubt(&mut self, tag: Tag, path: PathId, epoch: Epoch) {
+        let Slot::Active(active) = &mut self.slots[tag.0 as usize] else {
+            unreachable!("a request on a socket stands in the table")
+        };
+        // What changes nothing may be executed at any time.
+        if !matches!(active.request.op, Op::Read | Op::Flush) {
+            active.in_doubt = Some((path, epoch));
+        }
+    }
+
+    /// Nothing is executed under this association any more.
+    pub(crate) fn fence_lifted(&mut self, path: PathId, epoch: Epoch) {
+        for slot in &mut self.slots {
+            if let Slot::Active(Active { in_doubt, .. }) | Slot::Abandoned { in_doubt } = slot {
+                *in_doubt = in_doubt.filter(|&doubt| doubt != (path, epoch));
+            }
+        }
+    }
+
+    /// Whether a request that was given up may still change data.
+    pub(crate) fn leaves_doubt(&self) -> bool {
+        self.slots.iter().any(|slot| matches!(slot, Slot::Abandoned { in_doubt: Some(_) }))
     }
 
     /// Takes a finished request out, with the index of its virtqueue; `None` if it was given up.
@@ -74,7 +105,7 @@ impl Requests {
         self.free.push(tag.0);
         match std::mem::take(&mut self.slots[tag.0 as usize]) {
             Slot::Active(active) => Some((active.queue, active.request)),
-            Slot::Abandoned => None,
+            Slot::Abandoned { .. } => None,
             Slot::Free => unreachable!("a request is finished once"),
         }
     }
@@ -86,14 +117,14 @@ impl Requests {
         for slot in &mut self.slots {
             match slot {
                 Slot::Active(active) if active.queue == queue && active.on_paths == 0 => {
-                    *slot = Slot::Abandoned;
+                    *slot = Slot::Abandoned { in_doubt: active.in_doubt };
                     let_go += 1;
                 }
                 Slot::Active(active) if active.queue == queue => {
                     active.abandoned = true;
                     paths |= active.on_paths;
                 }
-                Slot::Active(_) | Slot::Abandoned | Slot::Free => {}
+                Slot::Active(_) | Slot::Abandoned { .. } | Slot::Free => {}
             }
         }
         (let_go, paths)
@@ -102,7 +133,7 @@ impl Requests {
     pub(crate) fn get(&self, tag: Tag) -> &Request {
         match &self.slots[tag.0 as usize] {
             Slot::Active(active) => &active.request,
-            Slot::Abandoned | Slot::Free => unreachable!("a request on a socket stands in the table"),
+            Slot::Abandoned { .. } | Slot::Free => unreachable!("a request on a socket stands in the table"),
         }
     }
 }

@@ -70,10 +70,17 @@ impl AdminQueue {
     }
 
     pub(super) fn fill_tx(&mut self, out: &mut Vec<u8>) {
-        out.reserve(STAGING_MIN);
-        let mut plan = Vec::new();
-        self.pair.fill_tx(&mut Stage { staging: out, plan: &mut plan }, &mut Outbound(&mut self.jobs));
-        assert!(plan.iter().all(|part| matches!(part, TxPart::Staged { .. })), "admin commands send no payload");
+        // As much as fits is laid out, which need not be all: what is left behind would wait for another reason to send.
+        loop {
+            let before = out.len();
+            out.reserve(STAGING_MIN);
+            let mut plan = Vec::new();
+            self.pair.fill_tx(&mut Stage { staging: out, plan: &mut plan }, &mut Outbound(&mut self.jobs));
+            assert!(plan.iter().all(|part| matches!(part, TxPart::Staged { .. })), "admin commands send no payload");
+            if out.len() == before {
+                return;
+            }
+        }
     }
 
     pub(super) fn receive(&mut self, bytes: &[u8]) -> Result<(), QueueError> {

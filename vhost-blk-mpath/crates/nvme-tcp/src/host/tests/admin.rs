@@ -44,6 +44,9 @@ impl Admin {
         loop {
             let mut bytes = Vec::new();
             self.host.fill_tx(&mut bytes);
+            let all = bytes.len();
+            self.host.fill_tx(&mut bytes);
+            assert_eq!(bytes.len(), all, "everything ready to leave leaves at once");
             self.target.receive(&bytes);
             if bytes.is_empty() && self.target.out.is_empty() {
                 return Ok(());

@@ -1,0 +1,74 @@
+//! Asymmetric namespace access: which paths may be used changes while every byte is verified.
+
+use mpath_api::types;
+use mpath_target::AnaState;
+
+use crate::support::{Daemon, Shape, Target, Verification, eventually};
+
+/// Waits until the daemon shows this ANA state on path 0.
+fn shown(daemon: &Daemon, state: types::AnaState) {
+    eventually("the ANA state is shown", || daemon.paths()[0].ana_state == Some(state));
+}
+
+/// Whether path `index` is given requests while others complete.
+fn is_used(daemon: &Daemon, verification: &Verification, index: usize) -> bool {
+    // What was bound before may still complete.
+    verification.goes_on(200);
+    let before = daemon.paths()[index].ios();
+    verification.goes_on(300);
+    daemon.paths()[index].ios() > before
+}
+
+#[test]
+fn a_path_is_left_and_taken_again_as_its_ana_state_says() {
+    let target = Target::start(2);
+    let daemon = Daemon::start(&target.addrs(), "--policy round-robin --io-threads 2");
+    let verification = Verification::start(&daemon.socket(), Shape { bs: 16 << 10, ..Shape::default() });
+    assert!(is_used(&daemon, &verification, 0));
+    for (state, shows, used) in [
+        (AnaState::Inaccessible, types::AnaState::Inaccessible, false),
+        (AnaState::Optimized, types::AnaState::Optimized, true),
+        (AnaState::NonOptimized, types::AnaState::NonOptimized, false),
+        (AnaState::Optimized, types::AnaState::Optimized, true),
+        (AnaState::Change, types::AnaState::Change, false),
+        (AnaState::PersistentLoss, types::AnaState::PersistentLoss, false),
+        (AnaState::Optimized, types::AnaState::Optimized, true),
+    ] {
+        target.set_ana(0, state);
+        shown(&daemon, shows);
+        assert_eq!(is_used(&daemon, &verification, 0), used, "{shows}");
+        assert!(is_used(&daemon, &verification, 1));
+    }
+    verification.finish();
+}
+
+#[test]
+fn a_path_that_is_not_optimized_serves_when_no_other_does() {
+    let target = Target::start(2);
+    let daemon = Daemon::start(&target.addrs(), "--policy round-robin --reconnect-delay 1");
+    target.set_ana(0, AnaState::NonOptimized);
+    shown(&daemon, types::AnaState::NonOptimized);
+    let shape = Shape { flush: false, ..Shape::default() };
+    let verification = Verification::start(&daemon.socket(), shape);
+    assert!(!is_used(&daemon, &verification, 0));
+    target.stop_listener(1);
+    eventually("the optimized path is lost", || !daemon.is_live(1));
+    assert!(is_used(&daemon, &verification, 0));
+    target.resume_listener(1).unwrap();
+    eventually("the optimized path is back", || daemon.is_live(1));
+    assert!(!is_used(&daemon, &verification, 0));
+    verification.finish();
+}
+
+#[test]
+fn without_an_accessible_path_requests_wait() {
+    let target = Target::start(2);
+    let daemon = Daemon::start(&target.addrs(), "--policy round-robin");
+    let verification = Verification::start(&daemon.socket(), Shape::default());
+    verification.goes_on(200);
+    (0..2).for_each(|listener| target.set_ana(listener, AnaState::Inaccessible));
+    eventually("requests wait", || daemon.status().disks[0].queued > 0);
+    target.set_ana(1, AnaState::Optimized);
+    verification.goes_on(200);
+    verification.finish();
+}

@@ -1,0 +1,210 @@
+//! What cannot work: one line on stderr says why, the exit code is the one that `--help` documents, nothing is left behind.
+
+use std::fs;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::PathBuf;
+use std::process::Stdio;
+
+use mpath_target::NamespaceConfig;
+
+use crate::support::{Daemon, NQN, Place, Refusal, Target, refusing_address};
+
+const USAGE: i32 = 2;
+const NO_PATH: i32 = 3;
+const SOCKET: i32 = 4;
+
+/// Starts a daemon with these flags beside those of a disk with one good path.
+fn refused_with(flags: &str) -> Refusal {
+    let (place, target) = (Place::new(), Target::start(1));
+    let refusal = place.refused(place.command(&target.addrs(), flags));
+    nothing_left(&place);
+    refusal
+}
+
+/// Starts a daemon with this configuration file.
+fn refused_file(text: &str) -> (Refusal, String) {
+    let place = Place::new();
+    let file = place.file("config.yaml");
+    fs::write(&file, text).unwrap();
+    let mut command = place.bare_command();
+    command.arg("--config").arg(&file);
+    let refusal = place.refused(command);
+    nothing_left(&place);
+    (refusal, file.to_str().unwrap().to_owned())
+}
+
+#[track_caller]
+fn nothing_left(place: &Place) {
+    assert!(!place.socket().exists() && !place.api().exists());
+}
+
+#[test]
+fn an_unknown_policy_is_told_which_there_are() {
+    let refusal = refused_with("--policy fastest");
+    refusal.says(USAGE, &["--policy", "fastest", "numa", "round-robin", "queue-depth", "latency-rr"]);
+    refusal.alone();
+}
+
+#[test]
+fn a_value_out_of_range_is_told_the_range() {
+    let refusal = refused_with("--queues 257");
+    refusal.says(USAGE, &["--queues", "257", "1 to 256"]);
+    refusal.alone();
+}
+
+#[test]
+fn a_path_given_twice_is_refused() {
+    let (place, target) = (Place::new(), Target::start(1));
+    let address = target.addrs()[0];
+    let refusal = place.refused(place.command(&[address, address], ""));
+    refusal.says(USAGE, &["paths[1]", &address.to_string(), "paths[0]"]);
+    refusal.alone();
+}
+
+#[test]
+fn a_missing_flag_is_named() {
+    let place = Place::new();
+    let mut command = place.bare_command();
+    command.args(["--subsystem", NQN]);
+    let refusal = place.refused(command);
+    refusal.says(USAGE, &["--socket-path", "--path"]);
+}
+
+#[test]
+fn flags_beside_a_file_are_refused() {
+    let place = Place::new();
+    let mut command = place.bare_command();
+    command.args(["--config", "/nonexistent", "--policy", "numa"]);
+    place.refused(command).says(USAGE, &["--config", "--policy"]);
+}
+
+#[test]
+fn paths_that_all_refuse_are_each_named() {
+    let (place, first, second) = (Place::new(), refusing_address(), refusing_address());
+    let refusal = place.refused(place.command(&[first.1, second.1], ""));
+    let addresses = [first.1.to_string(), second.1.to_string()];
+    refusal.says(NO_PATH, &["disk0", &addresses[0], &addresses[1], "Connection refused"]);
+    nothing_left(&place);
+}
+
+#[test]
+fn a_wrong_nqn_is_named_as_such() {
+    let (place, target) = (Place::new(), Target::with(1, |config| config.nqn = "nqn.other".into()));
+    let refusal = place.refused(place.command(&target.addrs(), ""));
+    refusal.says(NO_PATH, &["SUBNQN", &target.addrs()[0].to_string()]);
+    nothing_left(&place);
+}
+
+#[test]
+fn a_missing_namespace_is_told_which_there_are() {
+    let (place, target) = (Place::new(), two_namespaces());
+    let refusal = place.refused(place.command(&target.addrs(), "--namespace 9"));
+    refusal.says(NO_PATH, &["namespace 9", "1, 2"]);
+    nothing_left(&place);
+}
+
+#[test]
+fn a_choice_of_namespaces_needs_a_name() {
+    let (place, target) = (Place::new(), two_namespaces());
+    place.refused(place.command(&target.addrs(), "")).says(NO_PATH, &["1, 2"]);
+}
+
+fn two_namespaces() -> Target {
+    Target::with(1, |config| config.namespaces.push(NamespaceConfig::memory(1 << 20)))
+}
+
+#[test]
+fn malformed_yaml_is_shown_where() {
+    let (refusal, file) = refused_file("disks:\n  - name: [a\n");
+    refusal.says(USAGE, &[&format!("{file}:3:1: ")]);
+    refusal.alone();
+}
+
+#[test]
+fn an_unknown_key_is_shown_where() {
+    let (refusal, file) = refused_file("disks:\n  - socket-path: /tmp/s\n    polcy: numa\n");
+    refusal.says(USAGE, &[&format!("{file}:3:5: "), "polcy", "policy"]);
+    refusal.alone();
+}
+
+#[test]
+fn a_file_that_is_not_there_is_named() {
+    let place = Place::new();
+    let mut command = place.bare_command();
+    command.args(["--config", "/nonexistent/config.yaml"]);
+    let refusal = place.refused(command);
+    refusal.says(USAGE, &["/nonexistent/config.yaml: No such file"]);
+    refusal.alone();
+}
+
+/// A daemon whose flags name a socket that somebody else listens on: that one is left alone, the other is not left behind.
+fn busy(busy: impl Fn(&Place) -> PathBuf, other: impl Fn(&Place) -> PathBuf, role: &str) {
+    let (place, target) = (Place::new(), Target::start(1));
+    let path = busy(&place);
+    let listener = UnixListener::bind(&path).unwrap();
+    let refusal = place.refused(place.command(&target.addrs(), ""));
+    refusal.says(SOCKET, &[path.to_str().unwrap(), "another process listens", role]);
+    refusal.alone();
+    assert!(!other(&place).exists());
+    // The daemon's own look, and ours.
+    UnixStream::connect(&path).unwrap();
+    listener.set_nonblocking(true).unwrap();
+    assert!(listener.accept().is_ok() && listener.accept().is_ok());
+    assert_eq!(target.connections(0), 0);
+}
+
+#[test]
+fn a_busy_vhost_user_socket_is_left_alone() {
+    busy(Place::socket, Place::api, "vhost-user socket");
+}
+
+#[test]
+fn a_busy_api_socket_is_left_alone() {
+    busy(Place::api, Place::socket, "API socket");
+}
+
+#[test]
+fn sockets_that_nobody_listens_on_are_replaced() {
+    let (place, target) = (Place::new(), Target::start(1));
+    for path in [place.socket(), place.api()] {
+        drop(UnixListener::bind(path).unwrap());
+    }
+    let command = place.command(&target.addrs(), "");
+    let daemon: Daemon = place.spawn(command).ready();
+    assert_eq!(daemon.status().disks.len(), 1);
+}
+
+#[test]
+fn a_file_that_is_no_socket_stays() {
+    for path in [Place::socket, Place::api] {
+        let (place, target) = (Place::new(), Target::start(1));
+        fs::write(path(&place), "precious").unwrap();
+        let refusal = place.refused(place.command(&target.addrs(), ""));
+        refusal.says(SOCKET, &[path(&place).to_str().unwrap(), "no socket"]);
+        refusal.alone();
+        assert_eq!(fs::read_to_string(path(&place)).unwrap(), "precious");
+    }
+}
+
+#[test]
+fn a_directory_that_cannot_be_made_is_named() {
+    let place = Place::new();
+    let mut command = place.command(&[], "--path tcp://127.0.0.1:4420");
+    command.env("MPATH_API", "/nonexistent/deeper/api.sock");
+    let refusal = place.refused(command);
+    refusal.says(SOCKET, &["/nonexistent/deeper/api.sock", "directory"]);
+    refusal.alone();
+    nothing_left(&place);
+}
+
+#[test]
+fn capabilities_win_over_all_else() {
+    for flags in ["", "--policy fastest", "--config /nonexistent --queues x", "--no-such-flag --version"] {
+        let mut command = Place::new().bare_command();
+        command.args(flags.split_whitespace()).arg("--print-capabilities").stdin(Stdio::null());
+        let output = command.output().unwrap();
+        assert_eq!((output.status.code(), output.stderr.as_slice()), (Some(0), &b""[..]), "{flags}");
+        let capabilities: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(capabilities, serde_json::json!({"type": "block", "features": ["read-only"]}), "{flags}");
+    }
+}

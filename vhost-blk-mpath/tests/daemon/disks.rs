@@ -1,0 +1,116 @@
+//! What a front-end is shown, and several disks in one daemon.
+
+use std::fs;
+
+use mpath_api::PolicyKind;
+use mpath_api::types::{PathSelector, SetPolicy};
+use mpath_target::NamespaceConfig;
+use vublk_bench::request::{Kind, Request, Status};
+use vublk_bench::session::{self, RunError};
+use vublk_bench::options::{Mode, Options, OptionsError};
+
+use crate::support::{Daemon, Disk, NQN, Place, Shape, Target, Verification, inject};
+
+#[test]
+fn a_disk_is_as_large_as_its_namespace() {
+    for block_size in [512, 4096] {
+        let target = Target::with(1, |config| {
+            config.block_size = block_size;
+            config.namespaces = vec![NamespaceConfig::memory(12_345 * 4096)];
+        });
+        let daemon = Daemon::start(&target.addrs(), "--queues 7");
+        let disk = Disk::connect(&daemon.socket());
+        let info = disk.info();
+        assert_eq!((info.capacity_bytes, info.block_bytes), (12_345 * 4096, block_size));
+        assert_eq!((info.queues_offered, info.read_only), (7, false));
+        assert!(info.flush && info.discard && info.write_zeroes && info.event_idx);
+        let status = &daemon.status().disks[0];
+        assert_eq!((status.capacity_bytes, status.block_size_bytes), (12_345 * 4096, block_size));
+        assert_eq!((status.nsid, status.queues), (Some(1), 7));
+    }
+}
+
+#[test]
+fn the_end_of_the_disk_is_where_it_is() {
+    let target = Target::with(1, |config| config.namespaces = vec![NamespaceConfig::memory(1 << 20)]);
+    let daemon = Daemon::start(&target.addrs(), "");
+    let mut disk = Disk::connect(&daemon.socket());
+    let end = 1 << 20;
+    assert_eq!(disk.write(end - 4096, &[5; 4096]), Status::Ok);
+    assert_eq!(disk.write(end - 2048, &[6; 4096]), Status::IoError);
+    assert_eq!(disk.run(Request { kind: Kind::Read, offset: end, len: 512 }, &[]), Status::IoError);
+    assert_eq!(disk.read(end - 4096, 4096), [5; 4096]);
+}
+
+#[test]
+fn a_read_only_disk_refuses_what_would_change_it() {
+    let target = Target::start(2);
+    let daemon = Daemon::start(&target.addrs(), "");
+    assert_eq!(Disk::connect(&daemon.socket()).write(0, &[3; 4096]), Status::Ok);
+    drop(daemon);
+
+    let daemon = Daemon::start(&target.addrs(), "--read-only");
+    let refused = session::run(&Options::with_defaults(&daemon.socket(), Mode::Verify), &false.into(), |_| {});
+    assert!(matches!(refused, Err(RunError::Options(OptionsError::ReadOnly))), "{refused:?}");
+    let mut disk = Disk::connect(&daemon.socket());
+    assert!(disk.info().read_only && daemon.status().disks[0].read_only);
+    for kind in [Kind::Write, Kind::WriteZeroes { unmap: false }, Kind::Discard] {
+        assert_eq!(disk.run(Request { kind, offset: 0, len: 4096 }, &[4; 4096]), Status::IoError, "{kind:?}");
+    }
+    assert_eq!(disk.read(0, 4096), [3; 4096]);
+    assert_eq!(disk.flush(), Status::Ok);
+    assert!(daemon.paths().iter().all(|path| path.write.ios == 0));
+}
+
+/// Two disks, on two namespaces of one subsystem.
+fn two_disks(target: &Target) -> Daemon {
+    let place = Place::new();
+    let paths = target.addrs().iter().map(|path| format!("      - tcp://{path}\n")).collect::<String>();
+    let disk = |name: &str, namespace: u32| {
+        format!(
+            "  - name: {name}\n    socket-path: {socket}\n    subsystem: {NQN}\n    namespace: {namespace}\n    \
+             policy: round-robin\n    paths:\n{paths}",
+            socket = place.file(name).display()
+        )
+    };
+    let api = place.api();
+    let text =
+        format!("api: {}\nio-threads: 2\ndisks:\n{}{}", api.display(), disk("system", 1), disk("data", 2));
+    fs::write(place.file("config.yaml"), text).unwrap();
+    let mut command = place.bare_command();
+    command.env_remove("MPATH_API").arg("--config").arg(place.file("config.yaml"));
+    place.spawn(command).ready()
+}
+
+#[test]
+fn two_disks_in_one_daemon_are_apart() {
+    let target = Target::with(2, |config| config.namespaces.push(NamespaceConfig::memory(32 << 20)));
+    let daemon = two_disks(&target);
+    let verifications =
+        ["system", "data"].map(|name| Verification::start(&daemon.place.file(name), Shape::default()));
+    let policies = || daemon.status().disks.iter().map(|disk| (disk.name.clone(), disk.policy)).collect::<Vec<_>>();
+    let both = |system, data| [("system".to_owned(), system), ("data".to_owned(), data)];
+    assert_eq!(policies(), both(PolicyKind::RoundRobin, PolicyKind::RoundRobin));
+
+    let only_data = SetPolicy { policy: PolicyKind::Numa, disk: Some("data".into()) };
+    assert_eq!(daemon.api.set_policy(&only_data).unwrap().len(), 1);
+    assert_eq!(policies(), both(PolicyKind::RoundRobin, PolicyKind::Numa));
+    let mut injection = inject(PathSelector::Index(0), std::time::Duration::from_millis(1));
+    injection.disk = Some("system".into());
+    assert_eq!(daemon.api.set_injection(&injection).unwrap().len(), 1);
+    let injected: Vec<_> = daemon.paths().iter().map(|path| path.injection.is_some()).collect();
+    assert_eq!(injected, [true, false, false, false]);
+    // By numa, one path of the disk stands by.
+    let before = daemon.paths();
+    for verification in &verifications {
+        verification.goes_on(500);
+    }
+    let used: Vec<_> = daemon.paths().iter().zip(before).map(|(now, before)| now.ios() > before.ios() + 64).collect();
+    assert_eq!(used.iter().filter(|used| **used).count(), 3, "{used:?}");
+    assert_eq!(used[..2], [true, true]);
+    let capacities: Vec<_> = daemon.status().disks.iter().map(|disk| disk.capacity_bytes).collect();
+    assert_eq!(capacities, [64 << 20, 32 << 20]);
+    for verification in verifications {
+        verification.finish();
+    }
+}

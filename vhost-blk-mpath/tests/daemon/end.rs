@@ -1,0 +1,154 @@
+//! SIGTERM and SIGINT end the daemon soon and cleanly, whatever it is doing.
+
+use std::net::{SocketAddr, TcpListener};
+use std::time::Duration;
+
+use mpath_api::types::PathSelector;
+use rustix::process::Signal;
+
+use crate::support::{Daemon, Disk, Link, Place, Shape, Target, Verification, eventually, inject};
+
+const REQUESTS: u16 = 8;
+
+/// A front-end with writes in flight.
+fn with_writes(daemon: &Daemon) -> Disk {
+    let mut disk = Disk::connect(&daemon.socket());
+    for slot in 0..REQUESTS {
+        disk.submit_write(slot, u64::from(slot) * 4096, &[7; 4096]);
+    }
+    disk
+}
+
+#[test]
+fn under_load() {
+    for signal in [Signal::TERM, Signal::INT] {
+        let target = Target::start(2);
+        let daemon = Daemon::start(&target.addrs(), "--policy round-robin --io-threads 2");
+        let verification = Verification::start(&daemon.socket(), Shape::default());
+        verification.goes_on(500);
+        let (ended, place) = daemon.end(signal);
+        drop(verification);
+        ended.cleanly(&place);
+        eventually("the target is left", || target.connections(0) + target.connections(1) == 0);
+    }
+}
+
+#[test]
+fn while_starting() {
+    for signal in [Signal::TERM, Signal::INT] {
+        // Connects, and never answers.
+        let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+        let place = Place::new();
+        let command = place.command(&[silent.local_addr().unwrap()], "");
+        let daemon = place.spawn(command);
+        // The last thing before the paths are tried.
+        eventually("the daemon starts", || daemon.socket().exists());
+        let _admin = silent.accept().unwrap();
+        let (ended, place) = daemon.end(signal);
+        ended.cleanly(&place);
+        assert!(ended.took < Duration::from_secs(1), "{ended:?}");
+    }
+}
+
+#[test]
+fn idle() {
+    for signal in [Signal::TERM, Signal::INT] {
+        let target = Target::start(2);
+        let daemon = Daemon::start(&target.addrs(), "");
+        let (ended, place) = daemon.end(signal);
+        ended.cleanly(&place);
+        assert!(ended.took < Duration::from_secs(1), "{ended:?}");
+    }
+}
+
+#[test]
+fn with_requests_held_by_an_injection() {
+    let target = Target::start(2);
+    let daemon = Daemon::start(&target.addrs(), "");
+    daemon.api.set_injection(&inject(PathSelector::All, Duration::from_secs(20))).unwrap();
+    let disk = with_writes(&daemon);
+    eventually("they are bound", || daemon.paths().iter().map(|path| path.write.in_flight).sum::<u64>() == 8);
+    let (ended, place) = daemon.end(Signal::TERM);
+    ended.cleanly(&place);
+    drop(disk);
+}
+
+#[test]
+fn with_requests_that_the_target_does_not_answer() {
+    let target = Target::start(2);
+    let daemon = Daemon::start(&target.addrs(), "");
+    (0..2).for_each(|listener| target.set_delay(listener, Duration::from_secs(20)));
+    let disk = with_writes(&daemon);
+    eventually("they are sent", || daemon.paths().iter().map(|path| path.write.in_flight).sum::<u64>() == 8);
+    let (ended, place) = daemon.end(Signal::TERM);
+    ended.cleanly(&place);
+    drop(disk);
+}
+
+#[test]
+fn with_requests_that_wait_for_a_path() {
+    let target = Target::start(2);
+    let daemon = Daemon::start(&target.addrs(), "");
+    (0..2).for_each(|listener| target.stop_listener(listener));
+    eventually("the paths are lost", || daemon.status().disks[0].paths.live == 0);
+    let disk = with_writes(&daemon);
+    eventually("they wait", || daemon.status().disks[0].queued == u64::from(REQUESTS));
+    let (ended, place) = daemon.end(Signal::TERM);
+    ended.cleanly(&place);
+    drop(disk);
+}
+
+#[test]
+fn with_writes_in_doubt() {
+    let target = Target::start(2);
+    let daemon = Daemon::start(&target.addrs(), "--keep-alive-tmo 5");
+    (0..2).for_each(|listener| target.set_delay(listener, Duration::from_secs(20)));
+    let disk = with_writes(&daemon);
+    eventually("they are sent", || daemon.paths().iter().map(|path| path.write.in_flight).sum::<u64>() == 8);
+    (0..2).for_each(|listener| target.stop_listener(listener));
+    eventually("they are held", || daemon.paths().iter().map(|path| path.fenced).sum::<u64>() == 8);
+    let (ended, place) = daemon.end(Signal::TERM);
+    ended.cleanly(&place);
+    drop(disk);
+}
+
+#[test]
+fn controllers_are_told() {
+    let target = Target::start(2);
+    let links = target.addrs().into_iter().map(Link::to).collect::<Vec<_>>();
+    let addresses: Vec<SocketAddr> = links.iter().map(Link::address).collect();
+    let daemon = Daemon::start(&addresses, "");
+    let verification = Verification::start(&daemon.socket(), Shape::default());
+    verification.goes_on(100);
+    let (ended, place) = daemon.end(Signal::TERM);
+    drop(verification);
+    ended.cleanly(&place);
+    for link in links {
+        // The admin connection is a path's first.
+        assert!(asks_for_shutdown(&link.sent()[0]));
+    }
+}
+
+/// Whether the host wrote CC with SHN 01b, a normal shutdown (NVMe base specification 2.1, figure "Controller Configuration",
+/// bits 15:14), on this connection.
+fn asks_for_shutdown(sent: &[u8]) -> bool {
+    const CAPSULE_COMMAND: u8 = 4;
+    const FABRICS: u8 = 0x7f;
+    const PROPERTY_SET: u8 = 0;
+    const CC: u32 = 0x14;
+    let u32_at = |bytes: &[u8], at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap());
+    let mut rest = sent;
+    while !rest.is_empty() {
+        let (pdu, next) = rest.split_at(u32_at(rest, 4) as usize);
+        rest = next;
+        if pdu[0] != CAPSULE_COMMAND {
+            continue;
+        }
+        let sqe = &pdu[8..72];
+        let sets_cc = sqe[0] == FABRICS && sqe[4] == PROPERTY_SET && u32_at(sqe, 44) == CC;
+        if sets_cc && u32_at(sqe, 48) >> 14 & 3 == 1 {
+            return true;
+        }
+    }
+    false
+}

@@ -1,0 +1,97 @@
+//! Paths that go and come back while every byte is verified.
+
+use std::time::Duration;
+
+use mpath_api::types::PathState;
+use vublk_bench::request::Status;
+
+use crate::support::{Daemon, Disk, Shape, Target, Verification, eventually};
+
+const FLAGS: &str = "--policy round-robin --keep-alive-tmo 1 --reconnect-delay 1 --io-threads 2";
+
+fn unflushed() -> Shape {
+    Shape { flush: false, ..Shape::default() }
+}
+
+#[test]
+fn a_lost_path_is_bypassed_and_comes_back() {
+    let target = Target::start(2);
+    let daemon = Daemon::start(&target.addrs(), FLAGS);
+    let verification = Verification::start(&daemon.socket(), unflushed());
+    verification.goes_on(500);
+    let resources = daemon.resources();
+    for cycle in 0..10 {
+        let lost = cycle % 2;
+        target.stop_listener(lost);
+        eventually("the loss is noticed", || daemon.paths()[lost].state == PathState::Lost);
+        // The fence of what was in doubt takes 3 s.
+        assert!(verification.goes_on(100) < Duration::from_secs(2));
+        let path = &daemon.paths()[lost];
+        assert!(path.last_error.is_some() && path.cntlid.is_none(), "{path:?}");
+        target.resume_listener(lost).unwrap();
+        eventually("it comes back", || daemon.is_live(lost));
+        let before = daemon.paths()[lost].ios();
+        eventually("it is used again", || daemon.paths()[lost].ios() > before + 20);
+    }
+    eventually("nothing is held", || daemon.paths().iter().all(|path| path.fenced == 0));
+    assert_eq!(daemon.resources(), resources, "descriptors and threads");
+    verification.finish();
+}
+
+#[test]
+fn without_any_path_requests_wait() {
+    let target = Target::start(2);
+    let daemon = Daemon::start(&target.addrs(), FLAGS);
+    let verification = Verification::start(&daemon.socket(), unflushed());
+    for _ in 0..2 {
+        verification.goes_on(500);
+        (0..2).for_each(|listener| target.stop_listener(listener));
+        eventually("both are lost", || daemon.status().disks[0].paths.live == 0);
+        eventually("requests wait", || daemon.status().disks[0].queued > 0);
+        (0..2).for_each(|listener| target.resume_listener(listener).unwrap());
+        eventually("both come back", || daemon.status().disks[0].paths.live == 2);
+    }
+    verification.goes_on(500);
+    verification.finish();
+}
+
+#[test]
+fn digests_too() {
+    let target = Target::with(2, |config| config.block_size = 4096);
+    let daemon = Daemon::start(&target.addrs(), &format!("{FLAGS} --hdr-digest --data-digest"));
+    let verification = Verification::start(&daemon.socket(), Shape { bs: 256 << 10, ..unflushed() });
+    for lost in [0, 1, 0] {
+        verification.goes_on(100);
+        target.stop_listener(lost);
+        verification.goes_on(100);
+        target.resume_listener(lost).unwrap();
+        eventually("it comes back", || daemon.is_live(lost));
+    }
+    verification.finish();
+}
+
+#[test]
+fn a_flush_that_must_cover_writes_lost_with_a_cache_fails_once() {
+    let target = Target::start(2);
+    let daemon = Daemon::start(&target.addrs(), "--policy numa");
+    let mut disk = Disk::connect(&daemon.socket());
+    assert_eq!(disk.write(0, &[1; 4096]), Status::Ok);
+    assert_eq!(disk.flush(), Status::Ok);
+    let used = daemon.paths().iter().position(|path| path.write.ios == 1).unwrap();
+
+    // Nothing is lost with a path whose writes were flushed.
+    target.stop_listener(used);
+    eventually("the path is lost", || !daemon.is_live(used));
+    assert_eq!(disk.flush(), Status::Ok);
+
+    let other = 1 - used;
+    target.resume_listener(used).unwrap();
+    eventually("the path is back", || daemon.is_live(used));
+    assert_eq!(disk.write(0, &[2; 4096]), Status::Ok);
+    let used = if daemon.paths()[other].write.ios > 0 { other } else { used };
+    target.stop_listener(used);
+    eventually("the path is lost", || !daemon.is_live(used));
+    assert_eq!(disk.flush(), Status::IoError);
+    assert_eq!(disk.flush(), Status::Ok);
+    assert_eq!(disk.read(0, 4096), [2; 4096]);
+}

@@ -1,0 +1,67 @@
+//! Writes in doubt: sent on a path that was lost, not answered, and perhaps still on their way.
+
+use std::time::{Duration, Instant};
+
+use mpath_api::types::PathState;
+use vublk_bench::request::Status;
+
+use crate::support::{Daemon, Disk, Link, PATIENCE, Target, eventually};
+
+const OLD: [u8; 4096] = [1; 4096];
+const NEW: [u8; 4096] = [2; 4096];
+/// 2 × keep-alive time-out of 1 s, and 1 s for a controller that tells no quiesce time.
+const FENCE: Duration = Duration::from_secs(3);
+
+/// A daemon whose first path can hold what it is given; by policy all goes there.
+fn over_a_link(target: &Target, flags: &str) -> (Link, Daemon) {
+    let link = Link::to(target.addrs()[0]);
+    let daemon = Daemon::start(&[link.address(), target.addrs()[1]], &format!("--policy numa {flags}"));
+    (link, daemon)
+}
+
+/// Has the link hold a write that the daemon has sent.
+fn hold_a_write(link: &Link, disk: &mut Disk) {
+    assert_eq!(disk.write(0, &[0; 4096]), Status::Ok);
+    link.hold();
+    disk.submit_write(1, 0, &OLD);
+    eventually("the write is under way", || link.held_bytes() > OLD.len());
+}
+
+#[test]
+fn a_write_in_doubt_waits_for_its_fence_and_cannot_overtake() {
+    let target = Target::start(2);
+    let (link, daemon) = over_a_link(&target, "--keep-alive-tmo 1 --reconnect-delay 1");
+    let mut disk = Disk::connect(&daemon.socket());
+    hold_a_write(&link, &mut disk);
+    let cut = Instant::now();
+    link.cut();
+    eventually("the loss is noticed", || daemon.paths()[0].state == PathState::Lost);
+    assert_eq!(daemon.paths()[0].fenced, 1);
+    // Reads go on at once, and find the old contents: the write has not been executed, neither here nor there.
+    assert_eq!(disk.read_by(2, 0, 4096), [0; 4096]);
+    // It is executed now, long after its connection ended; the controller has not missed keep-alives yet.
+    link.deliver();
+    eventually("the write arrives", || disk.read_by(2, 0, 4096) == OLD);
+    assert_eq!(disk.answer(PATIENCE), Some((1, Status::Ok)));
+    assert!(cut.elapsed() >= FENCE, "answered after {:?}", cut.elapsed());
+    assert_eq!(disk.write(0, &NEW), Status::Ok);
+    eventually("the path comes back", || daemon.is_live(0));
+    assert_eq!(disk.read(0, 4096), NEW);
+}
+
+#[test]
+fn a_silent_path_is_lost_and_its_writes_go_elsewhere() {
+    let target = Target::start(2);
+    let (link, daemon) = over_a_link(&target, "--keep-alive-tmo 1 --reconnect-delay 1");
+    let mut disk = Disk::connect(&daemon.socket());
+    hold_a_write(&link, &mut disk);
+    let held = Instant::now();
+    // Nobody closes anything: only keep-alives tell.
+    assert_eq!(disk.answer(PATIENCE), Some((1, Status::Ok)));
+    assert!(held.elapsed() >= FENCE, "answered after {:?}", held.elapsed());
+    assert_eq!(disk.read(0, 4096), OLD);
+    assert_eq!(disk.write(0, &NEW), Status::Ok);
+    link.deliver();
+    eventually("the path comes back", || daemon.is_live(0));
+    assert_eq!(disk.read(0, 4096), NEW);
+}

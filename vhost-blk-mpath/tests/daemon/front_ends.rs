@@ -1,0 +1,102 @@
+//! Front-ends that come and go.
+
+use std::time::{Duration, Instant};
+
+use mpath_api::types::PathSelector;
+use vublk_bench::request::{Kind, Request, Status};
+
+use crate::support::{Daemon, Disk, Link, Shape, Target, Verification, eventually, inject};
+
+const SLOTS: u16 = 16;
+
+#[test]
+fn one_after_the_other() {
+    let target = Target::start(2);
+    let daemon = Daemon::start(&target.addrs(), "--io-threads 2");
+    let mut resources = None;
+    for queues in [4, 1, 8, 4] {
+        let verification = Verification::start(&daemon.socket(), Shape { queues, ..Shape::default() });
+        assert!(daemon.status().disks[0].connected);
+        verification.goes_on(200);
+        verification.finish();
+        eventually("the front-end has left", || !daemon.status().disks[0].connected);
+        assert_eq!(*resources.get_or_insert(daemon.resources()), daemon.resources(), "descriptors and threads");
+    }
+}
+
+/// Fills all slots, a half with writes of `byte`, and hangs up.
+fn dies_with_requests_in_flight(daemon: &Daemon, byte: u8) {
+    let mut disk = Disk::connect(&daemon.socket());
+    for slot in 0..SLOTS {
+        let (kind, offset) = (if slot % 2 == 0 { Kind::Write } else { Kind::Read }, u64::from(slot) * 4096);
+        disk.submit(slot, Request { kind, offset, len: 4096 }, &[byte; 4096]);
+    }
+    eventually("all are in flight", || {
+        daemon.paths().iter().map(mpath_api::types::Path::in_flight).sum::<u64>() == u64::from(SLOTS)
+    });
+}
+
+#[test]
+fn one_that_dies_with_requests_in_flight_is_drained_and_followed() {
+    let target = Target::start(2);
+    let mut daemon = Daemon::start(&target.addrs(), "--policy round-robin");
+    daemon.api.set_injection(&inject(PathSelector::All, Duration::from_secs(5))).unwrap();
+    dies_with_requests_in_flight(&daemon, 1);
+    let died = Instant::now();
+    // The next one is served when nothing of the first can happen any more.
+    let mut disk = Disk::connect_patiently(&daemon.socket());
+    let waited = died.elapsed();
+    assert!(waited < Duration::from_secs(11), "{waited:?}");
+    assert_eq!(daemon.paths().iter().map(mpath_api::types::Path::in_flight).sum::<u64>(), 0);
+    daemon.api.clear_injections(&PathSelector::All, None).unwrap();
+    let found: Vec<_> = (0..SLOTS).map(|slot| disk.read(u64::from(slot) * 4096, 4096)).collect();
+    assert!(found.iter().flatten().all(|&byte| byte < 2));
+    drop(disk);
+    let verification = Verification::start(&daemon.socket(), Shape::default());
+    verification.goes_on(500);
+    verification.finish();
+    assert!(daemon.is_running());
+}
+
+#[test]
+fn one_that_dies_while_the_target_is_silent_does_not_hold_up_the_next_for_ever() {
+    let target = Target::start(2);
+    let mut daemon = Daemon::start(&target.addrs(), "--policy round-robin --reconnect-delay 1 --keep-alive-tmo 1");
+    (0..2).for_each(|listener| target.set_delay(listener, Duration::from_secs(60)));
+    dies_with_requests_in_flight(&daemon, 1);
+    let died = Instant::now();
+    (0..2).for_each(|listener| target.set_delay(listener, Duration::ZERO));
+    // 10 s to drain, then 3 s of fence for its writes.
+    let mut disk = Disk::connect_patiently(&daemon.socket());
+    assert!(died.elapsed() >= Duration::from_secs(13), "{:?}", died.elapsed());
+    assert!(daemon.log().contains("given up without an answer"), "{}", daemon.log());
+    assert_eq!(disk.write(0, &[2; 4096]), Status::Ok);
+    assert_eq!(disk.read(0, 4096), [2; 4096]);
+    drop(disk);
+    let verification = Verification::start(&daemon.socket(), Shape::default());
+    verification.goes_on(500);
+    verification.finish();
+    assert!(daemon.is_running());
+}
+
+/// The old front-end's write is on its way, the path that carries it seems healthy, and it arrives after the next
+/// front-end has begun: that one's data must stay.
+#[test]
+fn the_next_one_is_safe_from_writes_of_the_last() {
+    let target = Target::start(2);
+    let link = Link::to(target.addrs()[0]);
+    let flags = "--policy numa --keep-alive-tmo 1 --reconnect-delay 1";
+    let daemon = Daemon::start(&[link.address(), target.addrs()[1]], flags);
+    let mut disk = Disk::connect(&daemon.socket());
+    assert_eq!(disk.write(0, &[0; 4096]), Status::Ok);
+    link.hold();
+    disk.submit_write(1, 0, &[1; 4096]);
+    eventually("the write is under way", || link.held_bytes() > 4096);
+    drop(disk);
+    link.cut();
+    let mut next = Disk::connect_patiently(&daemon.socket());
+    assert_eq!(next.write(0, &[2; 4096]), Status::Ok);
+    link.deliver();
+    eventually("the path comes back", || daemon.is_live(0));
+    assert_eq!(next.read(0, 4096), [2; 4096]);
+}

@@ -1,0 +1,14 @@
+//! The real daemon over real sockets: a target in this process below it, front-ends without a guest above it.
+
+#![allow(clippy::unwrap_used)] // a panic is the right end here
+
+mod ana;
+mod bad_input;
+mod change;
+mod disks;
+mod end;
+mod failover;
+mod fence;
+mod front_ends;
+mod start;
+mod support;

@@ -1,0 +1,52 @@
+//! Starting while not everything is there.
+
+use crate::support::{Daemon, Place, Shape, Target, Verification, eventually};
+
+#[test]
+fn a_path_that_is_down_at_the_start_is_a_warning_and_comes_up_later() {
+    let target = Target::start(2);
+    target.stop_listener(1);
+    let daemon = Daemon::start(&target.addrs(), "--reconnect-delay 1 --policy round-robin");
+    assert!(daemon.is_live(0) && !daemon.is_live(1));
+    let warned = format!("path=tcp://{}", target.addrs()[1]);
+    let warning = daemon.log().lines().find(|line| line.contains("WARN") && line.contains(&warned)).map(str::to_owned);
+    assert!(warning.is_some_and(|line| line.contains("Connection refused")), "{}", daemon.log());
+    assert_eq!(daemon.paths()[1].last_error.as_deref(), Some("Connection refused (os error 111)"));
+
+    let verification = Verification::start(&daemon.socket(), Shape::default());
+    verification.goes_on(500);
+    assert_eq!(daemon.paths()[1].ios(), 0);
+    target.resume_listener(1).unwrap();
+    eventually("the second path comes up", || daemon.is_live(1));
+    assert_eq!(daemon.paths()[1].last_error, None);
+    eventually("it is used", || daemon.paths()[1].ios() > 100);
+    verification.finish();
+}
+
+#[test]
+fn a_path_to_another_namespace_stays_unused() {
+    let (target, stranger) = (Target::start(1), Target::start(1));
+    let daemon = Daemon::start(&[target.addrs()[0], stranger.addrs()[0]], "--policy round-robin");
+    let verification = Verification::start(&daemon.socket(), Shape::default());
+    verification.goes_on(500);
+    verification.finish();
+    let used: Vec<_> = daemon.paths().iter().map(|path| (path.state.to_string(), path.ios() > 0)).collect();
+    // Whichever was first decides which namespace it is.
+    assert!(
+        used == [("live".into(), true), ("refused".into(), false)]
+            || used == [("refused".into(), false), ("live".into(), true)],
+        "{used:?}"
+    );
+}
+
+#[test]
+fn two_daemons_do_not_share_sockets() {
+    let (target, first) = (Target::start(1), Place::new());
+    let command = first.command(&target.addrs(), "");
+    let daemon = first.spawn(command).ready();
+    let second = Place::new();
+    let mut command = second.command(&target.addrs(), "");
+    command.env("MPATH_API", daemon.place.api());
+    second.refused(command).says(4, &["API socket"]);
+    assert_eq!(daemon.status().disks[0].paths.live, 1);
+}

@@ -1,0 +1,217 @@
+//! The daemon as a child process.
+
+use std::fmt::Write;
+use std::fs;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::{Command, ExitStatus};
+use std::time::{Duration, Instant};
+
+use mpath_api::PolicyKind;
+use mpath_api::client::{Client, ClientError};
+use mpath_api::types::{Injection, Path, PathSelector, PathState, SetInjection, SetPolicy, Status};
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+use vublk_bench::process::Managed;
+
+use super::{NQN, PATIENCE, eventually};
+
+/// Where a daemon's sockets and log are.
+pub(crate) struct Place(TempDir);
+
+impl Place {
+    pub(crate) fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    /// The vhost-user socket of a disk made by flags.
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.file("disk.sock")
+    }
+
+    pub(crate) fn api(&self) -> PathBuf {
+        self.file("api.sock")
+    }
+
+    /// The daemon with its API socket here, and nothing else.
+    pub(crate) fn bare_command(&self) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_vhost-blk-mpath"));
+        command.env_remove("RUST_LOG").env("RUST_BACKTRACE", "1").env("MPATH_API", self.api());
+        command
+    }
+
+    /// The daemon with one disk by flags; `more` are further flags.
+    pub(crate) fn command(&self, paths: &[SocketAddr], more: &str) -> Command {
+        let mut command = self.bare_command();
+        command.arg("--socket-path").arg(self.socket()).args(["--subsystem", NQN]);
+        command.args(paths.iter().map(|path| format!("--path=tcp://{path}")));
+        command.args(more.split_whitespace());
+        command
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(self.file("daemon.log")).unwrap()
+    }
+
+    /// Starts the daemon; returns while it starts.
+    pub(crate) fn spawn(self, command: Command) -> Daemon {
+        let process = Managed::spawn("daemon", command, self.0.path()).unwrap();
+        let api = Client::new(&self.api(), PATIENCE).unwrap();
+        Daemon { process, api, place: self }
+    }
+
+    /// Starts a daemon that must end by itself without having served anything.
+    pub(crate) fn refused(&self, command: Command) -> Refusal {
+        let mut process = Managed::spawn("daemon", command, self.0.path()).unwrap();
+        eventually("the daemon gives up", || process.exited().is_some());
+        let log = self.log();
+        assert!(!log.contains("panicked") && !log.contains("backtrace"), "{log}");
+        let errors: Vec<_> = log.lines().filter(|line| line.starts_with("vhost-blk-mpath: ")).collect();
+        assert_eq!(errors.len(), 1, "one line says why: {log}");
+        assert_eq!(log.lines().last(), Some(errors[0]), "and it is the last one: {log}");
+        Refusal { code: process.exited().unwrap().code().unwrap(), line: errors[0].to_owned(), log }
+    }
+}
+
+/// How a daemon ended that did not start.
+#[derive(Debug)]
+pub(crate) struct Refusal {
+    pub(crate) code: i32,
+    /// The line that says why.
+    pub(crate) line: String,
+    /// All of stderr.
+    pub(crate) log: String,
+}
+
+impl Refusal {
+    /// Checks the exit code and that the line says each of `words`.
+    #[track_caller]
+    pub(crate) fn says(&self, code: i32, words: &[&str]) {
+        assert_eq!(self.code, code, "{}", self.log);
+        for word in words {
+            assert!(self.line.contains(word), "{word:?} is not in {:?}", self.line);
+        }
+    }
+
+    /// Checks that nothing but the line was printed.
+    #[track_caller]
+    pub(crate) fn alone(&self) {
+        assert_eq!(self.log.lines().count(), 1, "{}", self.log);
+    }
+}
+
+/// A daemon; dropped, it ends.
+pub(crate) struct Daemon {
+    process: Managed,
+    pub(crate) api: Client,
+    pub(crate) place: Place,
+}
+
+/// How a daemon ended that had started.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) status: ExitStatus,
+    pub(crate) took: Duration,
+    pub(crate) log: String,
+}
+
+impl Daemon {
+    /// A daemon that serves one disk by flags.
+    pub(crate) fn start(paths: &[SocketAddr], more: &str) -> Self {
+        let place = Place::new();
+        let command = place.command(paths, more);
+        place.spawn(command).ready()
+    }
+
+    /// Waits until it serves.
+    pub(crate) fn ready(mut self) -> Self {
+        eventually("the daemon serves", || match self.api.status() {
+            Ok(_) => true,
+            Err(ClientError::NotRunning { .. }) => {
+                assert_eq!(self.process.exited(), None, "{}", self.log());
+                false
+            }
+            Err(error) => panic!("{error}; {}", self.log()),
+        });
+        self
+    }
+
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.place.socket()
+    }
+
+    pub(crate) fn log(&self) -> String {
+        self.place.log()
+    }
+
+    pub(crate) fn status(&self) -> Status {
+        self.api.status().unwrap()
+    }
+
+    pub(crate) fn paths(&self) -> Vec<Path> {
+        self.api.paths(None).unwrap()
+    }
+
+    pub(crate) fn is_live(&self, path: usize) -> bool {
+        self.paths()[path].state == PathState::Live
+    }
+
+    pub(crate) fn is_running(&mut self) -> bool {
+        self.process.exited().is_none()
+    }
+
+    fn proc_entries(&self, kind: &str) -> usize {
+        fs::read_dir(format!("/proc/{}/{kind}", self.process.pid())).unwrap().count()
+    }
+
+    /// Open file descriptors and threads.
+    pub(crate) fn resources(&self) -> (usize, usize) {
+        (self.proc_entries("fd"), self.proc_entries("task"))
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_raw(self.process.pid().cast_signed()).unwrap(), signal).unwrap();
+    }
+
+    /// Sends the signal and waits for the end.
+    pub(crate) fn end(mut self, signal: Signal) -> (Ended, Place) {
+        let start = Instant::now();
+        self.signal(signal);
+        eventually("the daemon ends", || self.process.exited().is_some());
+        let ended = Ended { status: self.process.exited().unwrap(), took: start.elapsed(), log: self.log() };
+        (ended, self.place)
+    }
+}
+
+impl Ended {
+    /// Ended by itself, with success, soon, and left nothing behind.
+    #[track_caller]
+    pub(crate) fn cleanly(&self, place: &Place) {
+        let mut wrong = String::new();
+        if self.status.code() != Some(0) {
+            write!(wrong, "{}; ", self.status).unwrap();
+        }
+        if self.took > Duration::from_secs(3) {
+            write!(wrong, "took {:?}; ", self.took).unwrap();
+        }
+        for file in [place.socket(), place.api()].iter().filter(|file| file.exists()) {
+            write!(wrong, "left {}; ", file.display()).unwrap();
+        }
+        if self.log.contains("panicked") {
+            wrong.push_str("panicked; ");
+        }
+        assert!(wrong.is_empty(), "{wrong}{}", self.log);
+    }
+}
+
+pub(crate) fn set_policy(policy: PolicyKind) -> SetPolicy {
+    SetPolicy { policy, disk: None }
+}
+
+pub(crate) fn inject(path: PathSelector, latency: Duration) -> SetInjection {
+    SetInjection { path, disk: None, injection: Injection { latency_us: latency.try_into().unwrap() } }
+}

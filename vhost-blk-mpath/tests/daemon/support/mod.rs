@@ -1,0 +1,28 @@
+//! What the tests stand on.
+
+mod daemon;
+mod disk;
+mod link;
+mod target;
+mod verification;
+
+use std::time::{Duration, Instant};
+
+pub(crate) use daemon::{Daemon, Place, Refusal, inject, set_policy};
+pub(crate) use disk::Disk;
+pub(crate) use link::Link;
+pub(crate) use target::{NQN, Target, refusing_address};
+pub(crate) use verification::{Shape, Verification};
+
+/// Long enough for anything that happens at all.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Waits until `condition` holds; how long that took.
+pub(crate) fn eventually(what: &str, mut condition: impl FnMut() -> bool) -> Duration {
+    let start = Instant::now();
+    while !condition() {
+        assert!(start.elapsed() < PATIENCE, "never happened: {what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    start.elapsed()
+}

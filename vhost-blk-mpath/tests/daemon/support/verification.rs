@@ -1,0 +1,147 @@
+//! `vublk-bench --rw verify`, but for as long as the test has things to do meanwhile.
+
+use std::path::Path;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Barrier};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use vublk_bench::front_end::{BlkQueue, ConnectError, Device, DeviceInfo, QueueShape};
+use vublk_bench::request::SECTOR_BYTES;
+use vublk_bench::runner::{Control, FailedRequest, Fatal, Runner, Schedule};
+use vublk_bench::verify::{Counts, Limits, ReadBack, Shared, Verifier};
+
+use super::{PATIENCE, eventually};
+
+/// What a verification looks like.
+#[derive(Clone, Copy)]
+pub(crate) struct Shape {
+    pub(crate) queues: u16,
+    pub(crate) depth: u16,
+    /// Bytes of the largest request.
+    pub(crate) bs: u64,
+    /// Bytes of the disk to use.
+    pub(crate) bytes: u64,
+    /// Whether to flush. A flush rightly fails after a path was lost with writes in its volatile cache.
+    pub(crate) flush: bool,
+}
+
+impl Default for Shape {
+    fn default() -> Self {
+        Self { queues: 4, depth: 16, bs: 64 << 10, bytes: 8 << 20, flush: true }
+    }
+}
+
+const SEED: u64 = 4711;
+
+/// A random mixture of requests on every queue, each read checked.
+pub(crate) struct Verification {
+    shared: Arc<Shared>,
+    control: Arc<Control>,
+    queues: Vec<JoinHandle<Outcome>>,
+}
+
+struct Outcome {
+    result: Result<(), Fatal>,
+    errors: u64,
+    failed: Vec<FailedRequest>,
+}
+
+struct Job {
+    shape: Shape,
+    ring_size: u16,
+    shared: Arc<Shared>,
+    control: Arc<Control>,
+    /// Before the read-back, all is written.
+    all_written: Arc<Barrier>,
+}
+
+impl Verification {
+    pub(crate) fn start(socket: &Path, shape: Shape) -> Self {
+        let ring_size = (shape.depth * 3).next_power_of_two();
+        let rings = QueueShape { queues: shape.queues, ring_size, slots: shape.depth, slot_bytes: shape.bs as usize };
+        let (device, queues) = Device::connect(socket, PATIENCE, |_| Ok::<_, ConnectError>(rings)).unwrap();
+        let limits = limits(shape, device.info());
+        let blocks = (shape.bytes / u64::from(limits.block_bytes)) as usize;
+        let shared = Arc::new(Shared::new(limits, blocks, SEED));
+        let control = Arc::new(Control::default());
+        let all_written = Arc::new(Barrier::new(queues.len()));
+        let threads = queues.into_iter().zip(0..).map(|(queue, index)| {
+            let (shared, control) = (Arc::clone(&shared), Arc::clone(&control));
+            let job = Job { shape, ring_size, shared, control, all_written: Arc::clone(&all_written) };
+            thread::spawn(move || job.run(index, queue))
+        });
+        Self { queues: threads.collect(), shared, control }
+    }
+
+    /// Requests completed so far.
+    pub(crate) fn completed(&self) -> u64 {
+        self.control.completed.load(Ordering::Relaxed)
+    }
+
+    /// Waits until so many more requests have completed; how long that took.
+    pub(crate) fn goes_on(&self, requests: u64) -> Duration {
+        let from = self.completed();
+        eventually("requests go on", || {
+            self.completed() >= from + requests || self.control.stop.load(Ordering::Relaxed)
+        })
+    }
+
+    /// Ends the mixture, reads everything back and checks that all was right and nothing failed.
+    pub(crate) fn finish(mut self) -> Counts {
+        self.control.stop.store(true, Ordering::Relaxed);
+        for (queue, index) in self.queues.drain(..).zip(0..) {
+            let Outcome { result, errors, failed } = queue.join().unwrap();
+            if let Err(fatal) = result {
+                panic!("queue {index}: {fatal}: {fatal:?}; miscompares: {:?}", self.shared.miscompares());
+            }
+            assert_eq!(errors, 0, "queue {index}: {failed:?}");
+        }
+        let counts = self.shared.counts();
+        assert_eq!(counts.miscompares, 0, "{:?}", self.shared.miscompares());
+        assert_eq!(counts.blocks_read_back, self.shared.known_blocks());
+        assert!(counts.blocks_written > 0 && counts.blocks_verified > 0, "{counts:?}");
+        counts
+    }
+}
+
+impl Drop for Verification {
+    fn drop(&mut self) {
+        self.control.stop.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Job {
+    fn run(self, index: u16, queue: BlkQueue) -> Outcome {
+        let Shape { depth, .. } = self.shape;
+        let mut runner = Runner::new(queue, index, depth, self.ring_size, false, PATIENCE);
+        let schedule = Schedule { measure_from: Instant::now(), until: None };
+        let mut mixture = Verifier::new(&self.shared, index, depth, SEED, u64::MAX);
+        let mut result = runner.run(&mut mixture, schedule, &self.control);
+        drop(mixture);
+        if result.is_err() {
+            self.control.stop.store(true, Ordering::Relaxed);
+        }
+        self.all_written.wait();
+        if result.is_ok() {
+            let mut read_back = ReadBack::new(&self.shared, index, depth);
+            result = runner.run(&mut read_back, schedule, &Control::default());
+        }
+        Outcome { result, errors: runner.stats.errors, failed: runner.failed }
+    }
+}
+
+fn limits(shape: Shape, disk: &DeviceInfo) -> Limits {
+    let block_sectors = u64::from(disk.block_bytes) / SECTOR_BYTES;
+    assert!(disk.write_zeroes && disk.discard && disk.flush, "the target has it all: {disk:?}");
+    Limits {
+        region_offset: 0,
+        block_bytes: disk.block_bytes,
+        max_blocks: shape.bs / u64::from(disk.block_bytes),
+        flush: shape.flush,
+        max_zeroes_blocks: u64::from(disk.max_write_zeroes_sectors) / block_sectors,
+        zeroes_may_unmap: disk.write_zeroes_may_unmap,
+        max_discard_blocks: u64::from(disk.max_discard_sectors) / block_sectors,
+        discard_align_blocks: u64::from(disk.discard_sector_alignment).div_ceil(block_sectors).max(1),
+    }
+}
