@@ -1,7 +1,10 @@
 //! The command line: a whole disk by flags, or a configuration file.
 
+use std::io::{self, Write};
 use std::path::PathBuf;
+use std::process::ExitCode;
 
+use clap::error::ErrorKind;
 use clap::{Args as ClapArgs, Parser};
 use mpath_api::config::{
     Config, DiskConfig, HostId, IoThreads, KeepAliveTmo, NamespaceId, Nqn, QueueCount, QueueEntries, ReconnectDelay,
@@ -10,6 +13,9 @@ use mpath_api::config::{
 use mpath_api::{DEFAULT_API_SOCKET, PathAddress, PolicyKind};
 
 use crate::run::RunError;
+
+/// Exit code of bad usage.
+const USAGE: u8 = 2;
 
 const AFTER_HELP: &str = "\
 Exit codes:
@@ -102,7 +108,7 @@ struct DiskArgs {
 #[derive(Debug, ClapArgs)]
 struct HostArgs {
     /// Unix socket of the control API
-    #[arg(long, value_name = "PATH", env = "MPATH_API", default_value = DEFAULT_API_SOCKET)]
+    #[arg(long, value_name = "PATH", default_value = DEFAULT_API_SOCKET)]
     api: SocketPath,
 
     /// I/O threads of the disk, 1 to 64 [default: 1]
@@ -124,6 +130,22 @@ pub(crate) const CAPABILITIES: &str = r#"{"type": "block", "features": ["read-on
 /// Whether the capabilities are asked for. Checked before anything else is parsed, since it wins even over bad options.
 pub(crate) fn wants_capabilities() -> bool {
     std::env::args_os().skip(1).any(|arg| arg == "--print-capabilities")
+}
+
+/// What is printed about a command line that cannot be parsed, or that asks for help, and the exit code. A bad value is one
+/// line; other errors are clap's, with the usage; help and version are no errors.
+pub(crate) fn explain(error: &clap::Error) -> ExitCode {
+    if matches!(error.kind(), ErrorKind::ValueValidation | ErrorKind::InvalidValue) {
+        let message = error.render().to_string();
+        // Up to the first blank line is the error, after it come hints.
+        let words: Vec<_> = message.split("\n\n").take(1).flat_map(str::split_whitespace).collect();
+        let line = words.join(" ");
+        let _ = writeln!(io::stderr(), "vhost-blk-mpath: {}", line.strip_prefix("error: ").unwrap_or(&line));
+        return ExitCode::from(USAGE);
+    }
+    // Nothing is left to do if nobody listens.
+    let _ = error.print();
+    if error.use_stderr() { ExitCode::from(USAGE) } else { ExitCode::SUCCESS }
 }
 
 impl Args {

@@ -27,7 +27,10 @@ fn main() -> ExitCode {
         let _ = writeln!(std::io::stdout(), "{}", args::CAPABILITIES);
         return ExitCode::SUCCESS;
     }
-    let args = Args::parse();
+    let args = match Args::try_parse() {
+        Ok(args) => args,
+        Err(error) => return args::explain(&error),
+    };
     let filter = EnvFilter::builder().with_default_directive(tracing::Level::INFO.into()).from_env_lossy();
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false).init();
     match args.into_config().and_then(run::run) {

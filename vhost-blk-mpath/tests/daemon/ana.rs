@@ -1,9 +1,17 @@
 //! Asymmetric namespace access: which paths may be used changes while every byte is verified.
 
+use std::time::Duration;
+
 use mpath_api::types;
 use mpath_target::AnaState;
+use vublk_bench::request::{Request, Status};
 
-use crate::support::{Daemon, Shape, Target, Verification, eventually};
+use crate::support::{Daemon, Disk, PATIENCE, Shape, Target, Verification, eventually};
+
+/// Flushes have a test of their own.
+fn unflushed() -> Shape {
+    Shape { bs: 16 << 10, flush: false, ..Shape::default() }
+}
 
 /// Waits until the daemon shows this ANA state on path 0.
 fn shown(daemon: &Daemon, state: types::AnaState) {
@@ -23,7 +31,7 @@ fn is_used(daemon: &Daemon, verification: &Verification, index: usize) -> bool {
 fn a_path_is_left_and_taken_again_as_its_ana_state_says() {
     let target = Target::start(2);
     let daemon = Daemon::start(&target.addrs(), "--policy round-robin --io-threads 2");
-    let verification = Verification::start(&daemon.socket(), Shape { bs: 16 << 10, ..Shape::default() });
+    let verification = Verification::start(&daemon.socket(), unflushed());
     assert!(is_used(&daemon, &verification, 0));
     for (state, shows, used) in [
         (AnaState::Inaccessible, types::AnaState::Inaccessible, false),
@@ -48,8 +56,7 @@ fn a_path_that_is_not_optimized_serves_when_no_other_does() {
     let daemon = Daemon::start(&target.addrs(), "--policy round-robin --reconnect-delay 1");
     target.set_ana(0, AnaState::NonOptimized);
     shown(&daemon, types::AnaState::NonOptimized);
-    let shape = Shape { flush: false, ..Shape::default() };
-    let verification = Verification::start(&daemon.socket(), shape);
+    let verification = Verification::start(&daemon.socket(), unflushed());
     assert!(!is_used(&daemon, &verification, 0));
     target.stop_listener(1);
     eventually("the optimized path is lost", || !daemon.is_live(1));
@@ -64,11 +71,29 @@ fn a_path_that_is_not_optimized_serves_when_no_other_does() {
 fn without_an_accessible_path_requests_wait() {
     let target = Target::start(2);
     let daemon = Daemon::start(&target.addrs(), "--policy round-robin");
-    let verification = Verification::start(&daemon.socket(), Shape::default());
+    let verification = Verification::start(&daemon.socket(), unflushed());
     verification.goes_on(200);
     (0..2).for_each(|listener| target.set_ana(listener, AnaState::Inaccessible));
     eventually("requests wait", || daemon.status().disks[0].queued > 0);
     target.set_ana(1, AnaState::Optimized);
     verification.goes_on(200);
     verification.finish();
+}
+
+#[test]
+fn a_flush_owed_to_an_inaccessible_controller_is_never_a_silent_success() {
+    let target = Target::start(2);
+    let daemon = Daemon::start(&target.addrs(), "--policy numa");
+    let mut disk = Disk::connect(&daemon.socket());
+    assert_eq!(disk.flush(), Status::Ok);
+    assert_eq!(disk.write(0, &[1; 4096]), Status::Ok);
+    assert_eq!(daemon.paths()[0].write.ios, 1);
+    target.set_ana(0, AnaState::Inaccessible);
+    shown(&daemon, types::AnaState::Inaccessible);
+    disk.submit(1, Request::FLUSH, &[]);
+    // Other requests go on over the other path.
+    assert_eq!(disk.read_by(2, 0, 4096), [1; 4096]);
+    assert_eq!(disk.answer(Duration::from_millis(300)), None);
+    target.set_ana(0, AnaState::Optimized);
+    assert_eq!(disk.answer(PATIENCE), Some((1, Status::Ok)));
 }

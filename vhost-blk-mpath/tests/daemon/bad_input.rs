@@ -7,7 +7,7 @@ use std::process::Stdio;
 
 use mpath_target::NamespaceConfig;
 
-use crate::support::{Daemon, NQN, Place, Refusal, Target, refusing_address};
+use crate::support::{Daemon, NQN, Place, Refusal, Target, program, refusing_address};
 
 const USAGE: i32 = 2;
 const NO_PATH: i32 = 3;
@@ -26,7 +26,7 @@ fn refused_file(text: &str) -> (Refusal, String) {
     let place = Place::new();
     let file = place.file("config.yaml");
     fs::write(&file, text).unwrap();
-    let mut command = place.bare_command();
+    let mut command = program();
     command.arg("--config").arg(&file);
     let refusal = place.refused(command);
     nothing_left(&place);
@@ -64,18 +64,21 @@ fn a_path_given_twice_is_refused() {
 #[test]
 fn a_missing_flag_is_named() {
     let place = Place::new();
-    let mut command = place.bare_command();
+    let mut command = program();
     command.args(["--subsystem", NQN]);
-    let refusal = place.refused(command);
-    refusal.says(USAGE, &["--socket-path", "--path"]);
+    let (code, log) = place.fails(command);
+    assert_eq!(code, USAGE);
+    assert!(log.contains("--socket-path <PATH>\n  --path <URI>\n"), "{log}");
 }
 
 #[test]
 fn flags_beside_a_file_are_refused() {
     let place = Place::new();
-    let mut command = place.bare_command();
+    let mut command = program();
     command.args(["--config", "/nonexistent", "--policy", "numa"]);
-    place.refused(command).says(USAGE, &["--config", "--policy"]);
+    let (code, log) = place.fails(command);
+    assert_eq!(code, USAGE);
+    assert!(log.starts_with("error: the argument '--config <FILE>' cannot be used with"), "{log}");
 }
 
 #[test]
@@ -115,8 +118,8 @@ fn two_namespaces() -> Target {
 
 #[test]
 fn malformed_yaml_is_shown_where() {
-    let (refusal, file) = refused_file("disks:\n  - name: [a\n");
-    refusal.says(USAGE, &[&format!("{file}:3:1: ")]);
+    let (refusal, file) = refused_file("api: /tmp/a\n\tdisks: []\n");
+    refusal.says(USAGE, &[&format!("{file}:2:1: ")]);
     refusal.alone();
 }
 
@@ -130,7 +133,7 @@ fn an_unknown_key_is_shown_where() {
 #[test]
 fn a_file_that_is_not_there_is_named() {
     let place = Place::new();
-    let mut command = place.bare_command();
+    let mut command = program();
     command.args(["--config", "/nonexistent/config.yaml"]);
     let refusal = place.refused(command);
     refusal.says(USAGE, &["/nonexistent/config.yaml: No such file"]);
@@ -189,8 +192,9 @@ fn a_file_that_is_no_socket_stays() {
 #[test]
 fn a_directory_that_cannot_be_made_is_named() {
     let place = Place::new();
-    let mut command = place.command(&[], "--path tcp://127.0.0.1:4420");
-    command.env("MPATH_API", "/nonexistent/deeper/api.sock");
+    let mut command = program();
+    command.arg("--socket-path").arg(place.socket()).args(["--api", "/nonexistent/deeper/api.sock"]);
+    command.args(["--subsystem", NQN, "--path", "tcp://127.0.0.1:4420"]);
     let refusal = place.refused(command);
     refusal.says(SOCKET, &["/nonexistent/deeper/api.sock", "directory"]);
     refusal.alone();
@@ -200,7 +204,7 @@ fn a_directory_that_cannot_be_made_is_named() {
 #[test]
 fn capabilities_win_over_all_else() {
     for flags in ["", "--policy fastest", "--config /nonexistent --queues x", "--no-such-flag --version"] {
-        let mut command = Place::new().bare_command();
+        let mut command = program();
         command.args(flags.split_whitespace()).arg("--print-capabilities").stdin(Stdio::null());
         let output = command.output().unwrap();
         assert_eq!((output.status.code(), output.stderr.as_slice()), (Some(0), &b""[..]), "{flags}");

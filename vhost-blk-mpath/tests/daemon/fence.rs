@@ -9,8 +9,8 @@ use crate::support::{Daemon, Disk, Link, PATIENCE, Target, eventually};
 
 const OLD: [u8; 4096] = [1; 4096];
 const NEW: [u8; 4096] = [2; 4096];
-/// 2 × keep-alive time-out of 1 s, and 1 s for a controller that tells no quiesce time.
-const FENCE: Duration = Duration::from_secs(3);
+/// 2 × keep-alive time-out of 1 s, and the quiesce time (CQT) that our target tells.
+const FENCE: Duration = Duration::from_millis(2100);
 
 /// A daemon whose first path can hold what it is given; by policy all goes there.
 fn over_a_link(target: &Target, flags: &str) -> (Link, Daemon) {

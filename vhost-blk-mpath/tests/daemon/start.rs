@@ -1,5 +1,7 @@
 //! Starting while not everything is there.
 
+use std::time::{Duration, Instant};
+
 use crate::support::{Daemon, Place, Shape, Target, Verification, eventually};
 
 #[test]
@@ -24,6 +26,14 @@ fn a_path_that_is_down_at_the_start_is_a_warning_and_comes_up_later() {
 }
 
 #[test]
+fn connecting_waits_for_no_timer() {
+    let (target, start) = (Target::start(2), Instant::now());
+    let daemon = Daemon::start(&target.addrs(), "--keep-alive-tmo 60");
+    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+    assert_eq!(daemon.status().disks[0].paths.live, 2);
+}
+
+#[test]
 fn a_path_to_another_namespace_stays_unused() {
     let (target, stranger) = (Target::start(1), Target::start(1));
     let daemon = Daemon::start(&[target.addrs()[0], stranger.addrs()[0]], "--policy round-robin");
@@ -41,12 +51,10 @@ fn a_path_to_another_namespace_stays_unused() {
 
 #[test]
 fn two_daemons_do_not_share_sockets() {
-    let (target, first) = (Target::start(1), Place::new());
-    let command = first.command(&target.addrs(), "");
-    let daemon = first.spawn(command).ready();
+    let target = Target::start(1);
+    let daemon = Daemon::start(&target.addrs(), "");
+    let command = daemon.place.command(&target.addrs(), "");
     let second = Place::new();
-    let mut command = second.command(&target.addrs(), "");
-    command.env("MPATH_API", daemon.place.api());
-    second.refused(command).says(4, &["API socket"]);
+    second.refused(command).says(4, &["API socket", daemon.place.api().to_str().unwrap()]);
     assert_eq!(daemon.status().disks[0].paths.live, 1);
 }

@@ -16,6 +16,13 @@ use vublk_bench::process::Managed;
 
 use super::{NQN, PATIENCE, eventually};
 
+/// The daemon without a flag.
+pub(crate) fn program() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_vhost-blk-mpath"));
+    command.env_remove("RUST_LOG").env("RUST_BACKTRACE", "1");
+    command
+}
+
 /// Where a daemon's sockets and log are.
 pub(crate) struct Place(TempDir);
 
@@ -37,17 +44,10 @@ impl Place {
         self.file("api.sock")
     }
 
-    /// The daemon with its API socket here, and nothing else.
-    pub(crate) fn bare_command(&self) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_vhost-blk-mpath"));
-        command.env_remove("RUST_LOG").env("RUST_BACKTRACE", "1").env("MPATH_API", self.api());
-        command
-    }
-
     /// The daemon with one disk by flags; `more` are further flags.
     pub(crate) fn command(&self, paths: &[SocketAddr], more: &str) -> Command {
-        let mut command = self.bare_command();
-        command.arg("--socket-path").arg(self.socket()).args(["--subsystem", NQN]);
+        let mut command = program();
+        command.arg("--socket-path").arg(self.socket()).arg("--api").arg(self.api()).args(["--subsystem", NQN]);
         command.args(paths.iter().map(|path| format!("--path=tcp://{path}")));
         command.args(more.split_whitespace());
         command
@@ -64,16 +64,22 @@ impl Place {
         Daemon { process, api, place: self }
     }
 
-    /// Starts a daemon that must end by itself without having served anything.
-    pub(crate) fn refused(&self, command: Command) -> Refusal {
+    /// Starts a daemon that must end by itself without having served anything: the exit code and all of stderr.
+    pub(crate) fn fails(&self, command: Command) -> (i32, String) {
         let mut process = Managed::spawn("daemon", command, self.0.path()).unwrap();
         eventually("the daemon gives up", || process.exited().is_some());
         let log = self.log();
         assert!(!log.contains("panicked") && !log.contains("backtrace"), "{log}");
+        (process.exited().unwrap().code().unwrap(), log)
+    }
+
+    /// The same, and one line says why.
+    pub(crate) fn refused(&self, command: Command) -> Refusal {
+        let (code, log) = self.fails(command);
         let errors: Vec<_> = log.lines().filter(|line| line.starts_with("vhost-blk-mpath: ")).collect();
         assert_eq!(errors.len(), 1, "one line says why: {log}");
         assert_eq!(log.lines().last(), Some(errors[0]), "and it is the last one: {log}");
-        Refusal { code: process.exited().unwrap().code().unwrap(), line: errors[0].to_owned(), log }
+        Refusal { code, line: errors[0].to_owned(), log }
     }
 }
 
@@ -168,9 +174,17 @@ impl Daemon {
         fs::read_dir(format!("/proc/{}/{kind}", self.process.pid())).unwrap().count()
     }
 
-    /// Open file descriptors and threads.
-    pub(crate) fn resources(&self) -> (usize, usize) {
-        (self.proc_entries("fd"), self.proc_entries("task"))
+    /// Open file descriptors and threads, when the connections of earlier API calls are closed.
+    pub(crate) fn settled_resources(&self) -> (usize, usize) {
+        let now = || (self.proc_entries("fd"), self.proc_entries("task"));
+        let (mut last, mut since) = (now(), Instant::now());
+        eventually("descriptors and threads stay the same", || {
+            if now() != last {
+                (last, since) = (now(), Instant::now());
+            }
+            since.elapsed() > Duration::from_millis(100)
+        });
+        last
     }
 
     pub(crate) fn signal(&self, signal: Signal) {

@@ -23,6 +23,8 @@ struct Shared {
 struct State {
     held: bool,
     held_bytes: usize,
+    /// Ends of connections do not reach the target any more.
+    cut: bool,
     /// What the host has sent, connection by connection.
     sent: Vec<Vec<u8>>,
     host_side: Vec<TcpStream>,
@@ -56,9 +58,11 @@ impl Link {
         self.shared.state.lock().unwrap().held_bytes
     }
 
-    /// The host sees its connections end; the target does not.
+    /// The host sees its connections end. The target does not, now or later.
     pub(crate) fn cut(&self) {
-        for host in self.shared.state.lock().unwrap().host_side.drain(..) {
+        let mut state = self.shared.state.lock().unwrap();
+        state.cut = true;
+        for host in state.host_side.drain(..) {
             // One that has ended already is cut.
             let _ = host.shutdown(Shutdown::Both);
         }
@@ -67,7 +71,7 @@ impl Link {
     /// The target gets what was held, even of connections that the host has given up.
     pub(crate) fn deliver(&self) {
         let mut state = self.shared.state.lock().unwrap();
-        (state.held, state.held_bytes) = (false, 0);
+        state.held = false;
         self.shared.changed.notify_all();
     }
 
@@ -103,7 +107,11 @@ impl Shared {
             while state.held {
                 state = self.changed.wait(state).unwrap();
             }
+            let unheard = bytes == 0 && state.cut;
             drop(state);
+            if unheard {
+                return;
+            }
             if bytes == 0 || target.write_all(&buffer[..bytes]).is_err() {
                 let _ = target.shutdown(Shutdown::Both);
                 return;
@@ -115,9 +123,8 @@ impl Shared {
 fn to_host(mut target: TcpStream, mut host: TcpStream) {
     let mut buffer = vec![0; 1 << 16];
     while let Ok(bytes @ 1..) = target.read(&mut buffer) {
-        if host.write_all(&buffer[..bytes]).is_err() {
-            break;
-        }
+        // A host that has gone misses it, of which the target hears nothing.
+        let _ = host.write_all(&buffer[..bytes]);
     }
     let _ = host.shutdown(Shutdown::Both);
 }

@@ -8,7 +8,7 @@ mod verification;
 
 use std::time::{Duration, Instant};
 
-pub(crate) use daemon::{Daemon, Place, Refusal, inject, set_policy};
+pub(crate) use daemon::{Daemon, Place, Refusal, inject, program, set_policy};
 pub(crate) use disk::Disk;
 pub(crate) use link::Link;
 pub(crate) use target::{NQN, Target, refusing_address};
