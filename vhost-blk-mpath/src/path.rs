@@ -226,3 +226,24 @@ fn ana_state(state: wire::AnaState) -> AnaState {
         wire::AnaState::Change => AnaState::Change,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::geometry::tests::controller;
+
+    /// In milliseconds: the fence of a controller with this KATO and CQT.
+    fn fence(kato: u64, cqt: u64, tbkas: bool) -> u128 {
+        let (kato, cqt) = (Duration::from_millis(kato), Duration::from_millis(cqt));
+        fence_time(&ControllerInfo { kato, cqt, tbkas, ..controller() }).as_millis()
+    }
+
+    #[test]
+    fn a_fence_takes_two_keep_alive_times_and_the_quiesce_time() {
+        assert_eq!(fence(5000, 300, false), 10_300);
+        assert_eq!(fence(5000, 300, true), 15_300);
+        // Not reported is not zero.
+        assert_eq!(fence(5000, 0, false), 11_000);
+        assert_eq!(fence(1000, 0, true), 4_000);
+    }
+}
