@@ -39,6 +39,18 @@ pub(crate) enum PathError {
     Lost(#[from] reactor::LossReason),
 }
 
+impl PathError {
+    /// The path leads elsewhere, and another attempt would find the same.
+    fn is_refusal(&self) -> bool {
+        matches!(self, Self::Admit(AdmitError::Mismatch(_) | AdmitError::Geometry(_)))
+    }
+
+    /// It is this host that lacks something, not the path.
+    pub(crate) fn is_of_this_host(&self) -> bool {
+        matches!(self, Self::Admit(AdmitError::Start(_)))
+    }
+}
+
 /// What a path's task is made of.
 pub(crate) struct PathTask {
     pub(crate) disk: Arc<Disk>,
@@ -86,7 +98,7 @@ impl PathTask {
                     }
                 }
                 Err(error) => {
-                    let refused = matches!(error, PathError::Admit(_));
+                    let refused = error.is_refusal();
                     if refused {
                         self.disk.path_refused(self.path, &error);
                     } else {
