@@ -5,11 +5,12 @@ use std::fs;
 use mpath_api::PolicyKind;
 use mpath_api::types::{PathSelector, SetPolicy};
 use mpath_target::NamespaceConfig;
+use uuid::uuid;
 use vublk_bench::options::{Mode, Options, OptionsError};
 use vublk_bench::request::{Kind, Request, Status};
 use vublk_bench::session::{self, RunError};
 
-use crate::support::{Daemon, Disk, NQN, Place, Shape, Target, Verification, inject, program};
+use crate::support::{Daemon, Disk, NQN, Place, Shape, Target, Verification, get_id, inject, program};
 
 #[test]
 fn a_disk_is_as_large_as_its_namespace() {
@@ -27,6 +28,16 @@ fn a_disk_is_as_large_as_its_namespace() {
         let status = &daemon.status().disks[0];
         assert_eq!((status.capacity_bytes, status.block_size_bytes), (12_345 * 4096, block_size));
         assert_eq!((status.nsid, status.queues), (Some(1), 7));
+    }
+}
+
+#[test]
+fn the_serial_is_the_same_whichever_path_comes_first() {
+    let target =
+        Target::with(2, |config| config.namespaces[0].uuid = Some(uuid!("6f2a1d0e-3c55-4f8e-9a41-0d8f5b6c7e21")));
+    for first in 0..2 {
+        let daemon = Daemon::start(&[target.addrs()[first], target.addrs()[1 - first]], "");
+        assert_eq!(get_id(&daemon.socket()), (*b"4f8e9a410d8f5b6c7e21", 0));
     }
 }
 
