@@ -47,17 +47,17 @@ fn the_end_of_the_disk_is_where_it_is() {
     let daemon = Daemon::start(&target.addrs(), "");
     let mut disk = Disk::connect(&daemon.socket());
     let end = 1 << 20;
-    assert_eq!(disk.write(end - 4096, &[5; 4096]), Status::Ok);
-    assert_eq!(disk.write(end - 2048, &[6; 4096]), Status::IoError);
+    assert_eq!(disk.write(end - 4096, 5), Status::Ok);
+    assert_eq!(disk.write(end - 2048, 6), Status::IoError);
     assert_eq!(disk.run(Request { kind: Kind::Read, offset: end, len: 512 }, &[]), Status::IoError);
-    assert_eq!(disk.read(end - 4096, 4096), [5; 4096]);
+    assert_eq!(disk.read(end - 4096), 5);
 }
 
 #[test]
 fn a_read_only_disk_refuses_what_would_change_it() {
     let target = Target::start(2);
     let daemon = Daemon::start(&target.addrs(), "");
-    assert_eq!(Disk::connect(&daemon.socket()).write(0, &[3; 4096]), Status::Ok);
+    assert_eq!(Disk::connect(&daemon.socket()).write(0, 3), Status::Ok);
     drop(daemon);
 
     let daemon = Daemon::start(&target.addrs(), "--read-only");
@@ -73,7 +73,7 @@ fn a_read_only_disk_refuses_what_would_change_it() {
     ] {
         assert_eq!(disk.run(Request { kind, offset: 0, len: 4096 }, &[4; 4096]), status, "{kind:?}");
     }
-    assert_eq!(disk.read(0, 4096), [3; 4096]);
+    assert_eq!(disk.read(0), 3);
     assert_eq!(disk.flush(), Status::Ok);
     assert!(daemon.paths().iter().all(|path| path.write.ios == 0));
 }
