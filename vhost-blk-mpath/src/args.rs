@@ -188,3 +188,80 @@ impl DiskArgs {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DISK: &str = "--socket-path /tmp/s --subsystem nqn.a --path tcp://127.0.0.1:4420 --path tcp://[::1]";
+
+    fn parse(line: &str) -> Result<Config, RunError> {
+        let words = std::iter::once("vhost-blk-mpath").chain(line.split_whitespace());
+        Args::try_parse_from(words).unwrap_or_else(|error| panic!("{error}")).into_config()
+    }
+
+    fn refused(line: &str) -> ErrorKind {
+        let words = std::iter::once("vhost-blk-mpath").chain(line.split_whitespace());
+        Args::try_parse_from(words).unwrap_err().kind()
+    }
+
+    #[test]
+    fn flags_and_file_have_the_same_defaults() {
+        let file = "{disks: [{socket-path: /tmp/s, subsystem: nqn.a, paths: ['tcp://127.0.0.1:4420', 'tcp://[::1]']}]}";
+        assert_eq!(parse(DISK).unwrap(), Config::parse(file).unwrap());
+    }
+
+    #[test]
+    fn every_flag_is_the_setting_of_its_name() {
+        let flags = "--namespace 3 --policy numa --read-only --queues 2 --queue-size 32 --window-ios 4 --window-bytes 65536 \
+             --hdr-digest --data-digest --keep-alive-tmo 7 --reconnect-delay 9 --api /tmp/a --io-threads 5 \
+             --hostnqn nqn.host --hostid 6f2a1d0e-3c55-4f8e-9a41-0d8f5b6c7e21";
+        let file = "
+            api: /tmp/a
+            io-threads: 5
+            hostnqn: nqn.host
+            hostid: 6f2a1d0e-3c55-4f8e-9a41-0d8f5b6c7e21
+            disks:
+              - socket-path: /tmp/s
+                subsystem: nqn.a
+                paths: ['tcp://127.0.0.1:4420', 'tcp://[::1]']
+                namespace: 3
+                policy: numa
+                read-only: true
+                queues: 2
+                queue-size: 32
+                window: {ios: 4, bytes: 65536}
+                hdr-digest: true
+                data-digest: true
+                keep-alive-tmo: 7
+                reconnect-delay: 9";
+        assert_eq!(parse(&format!("{DISK} {flags}")).unwrap(), Config::parse(file).unwrap());
+    }
+
+    #[test]
+    fn what_no_single_flag_shows_is_checked() {
+        assert!(matches!(parse(&format!("{DISK} --path tcp://127.0.0.1")), Err(RunError::Flags(_))));
+        assert!(matches!(parse(&format!("{DISK} --api /tmp/s")), Err(RunError::Flags(_))));
+        assert!(matches!(parse("--config /nonexistent"), Err(RunError::File(_))));
+    }
+
+    #[test]
+    fn flags_that_are_missing_or_do_not_go_together() {
+        for (line, kind) in [
+            ("--subsystem nqn.a --path tcp://127.0.0.1", ErrorKind::MissingRequiredArgument),
+            ("--socket-path /tmp/s --subsystem nqn.a", ErrorKind::MissingRequiredArgument),
+            ("--api /tmp/a", ErrorKind::MissingRequiredArgument),
+            ("--config f --policy numa", ErrorKind::ArgumentConflict),
+            ("--config f --api /tmp/a", ErrorKind::ArgumentConflict),
+            ("--config f --io-threads 2", ErrorKind::ArgumentConflict),
+        ] {
+            assert_eq!(refused(line), kind, "{line}");
+        }
+    }
+
+    #[test]
+    fn the_capabilities_are_json() {
+        let capabilities: serde_json::Value = serde_json::from_str(CAPABILITIES).unwrap();
+        assert_eq!(capabilities["type"], "block");
+    }
+}

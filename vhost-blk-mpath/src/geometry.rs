@@ -28,11 +28,121 @@ pub(crate) fn of(config: &DiskConfig, info: &ControllerInfo) -> DiskGeometry {
 /// Twenty characters by which the guest can tell its disks apart: the tail of the namespace's widest identifier.
 fn serial(namespace: &NamespaceIdentity) -> [u8; 20] {
     const HEX: &[u8; 16] = b"0123456789abcdef";
-    let id = if namespace.nguid == [0; 16] { namespace.uuid } else { namespace.nguid };
+    let NamespaceIdentity { nguid, uuid, eui64, .. } = namespace;
+    let wide = [nguid, uuid].into_iter().find(|id| **id != [0; 16]);
+    let id = wide.map_or(&eui64[..], |id| &id[6..]);
     let mut serial = [0; 20];
-    for (digits, byte) in serial.chunks_exact_mut(2).zip(&id[6..]) {
+    for (digits, byte) in serial.chunks_exact_mut(2).zip(id) {
         digits[0] = HEX[usize::from(byte >> 4)];
         digits[1] = HEX[usize::from(byte & 15)];
     }
     serial
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use std::time::Duration;
+
+    use nvme_tcp::wire::{AnaState, Version};
+
+    use super::*;
+
+    /// A controller that can do everything, and its namespace of 1000 blocks of 4096 bytes.
+    pub(crate) fn controller() -> ControllerInfo {
+        ControllerInfo {
+            cntlid: 1,
+            version: Version(0x0002_0100),
+            serial: "SN".into(),
+            model: "model".into(),
+            firmware: "1".into(),
+            ciu: 0,
+            cirn: 0,
+            cqt: Duration::ZERO,
+            kato: Duration::from_secs(5),
+            tbkas: false,
+            retry_delays: [Duration::ZERO; 3],
+            max_transfer_bytes: 1 << 20,
+            in_capsule_bytes: 8192,
+            io_queues: 1,
+            queue_entries: 128,
+            volatile_write_cache: true,
+            write_zeroes: true,
+            dataset_management: true,
+            anatt: Duration::from_secs(10),
+            namespace: NamespaceIdentity {
+                nsid: 1,
+                blocks: 1000,
+                block_bytes: 4096,
+                uuid: [0; 16],
+                nguid: [0; 16],
+                eui64: [0; 8],
+                csi: 0,
+                shared: true,
+                write_protected: false,
+                anagrpid: 1,
+                noiob_blocks: 0,
+                npdg_blocks: 0,
+                deallocated_reads_zeroes: true,
+                write_zeroes_deallocates: true,
+            },
+            ana: AnaState::Optimized,
+        }
+    }
+
+    fn config() -> DiskConfig {
+        let path = "tcp://127.0.0.1".parse().unwrap();
+        DiskConfig::new("/tmp/socket".parse().unwrap(), "nqn.example".parse().unwrap(), vec![path])
+    }
+
+    #[test]
+    fn sizes_are_in_sectors_whatever_the_block() {
+        let mut info = controller();
+        let shown = of(&config(), &info);
+        assert_eq!((shown.capacity_sectors, shown.block_size, shown.num_queues), (8000, 4096, 64));
+        info.namespace.block_bytes = 512;
+        assert_eq!(of(&config(), &info).capacity_sectors, 1000);
+        // No such namespace can be: refused as a disk, and no panic.
+        info.namespace.blocks = u64::MAX;
+        assert_eq!(of(&config(), &info).capacity_sectors, u64::MAX);
+        info.namespace.block_bytes = 4096;
+        assert!(vhost_user_blk::Disk::new(of(&config(), &info)).is_err());
+    }
+
+    #[test]
+    fn what_the_controller_cannot_do_is_not_shown() {
+        let mut info = controller();
+        let can = |info: &ControllerInfo| {
+            let shown = of(&config(), info);
+            let ranges = (shown.max_discard_sectors > 0, shown.max_write_zeroes_sectors > 0);
+            (ranges, shown.write_zeroes_may_unmap)
+        };
+        assert_eq!(can(&info), ((true, true), true));
+        assert!(vhost_user_blk::Disk::new(of(&config(), &info)).is_ok());
+        info.namespace.write_zeroes_deallocates = false;
+        assert_eq!(can(&info), ((true, true), false));
+        info.dataset_management = false;
+        assert_eq!(can(&info), ((false, true), false));
+        info.namespace.write_zeroes_deallocates = true;
+        info.write_zeroes = false;
+        assert_eq!(can(&info), ((false, false), false));
+    }
+
+    #[test]
+    fn read_only_by_configuration_or_by_the_namespace() {
+        let mut info = controller();
+        assert!(!of(&config(), &info).read_only);
+        assert!(of(&DiskConfig { read_only: true, ..config() }, &info).read_only);
+        info.namespace.write_protected = true;
+        assert!(of(&config(), &info).read_only);
+    }
+
+    #[test]
+    fn the_serial_is_of_the_widest_identifier_there_is() {
+        let mut namespace = NamespaceIdentity { eui64: *b"\x00\x25\x38\xab\xcd\xef\x01\x02", ..controller().namespace };
+        assert_eq!(&serial(&namespace), b"002538abcdef0102\0\0\0\0");
+        namespace.uuid = std::array::from_fn(|index| index as u8);
+        assert_eq!(&serial(&namespace), b"060708090a0b0c0d0e0f");
+        namespace.nguid = std::array::from_fn(|index| 0xf0 | index as u8);
+        assert_eq!(&serial(&namespace), b"f6f7f8f9fafbfcfdfeff");
+    }
 }

@@ -39,6 +39,18 @@ pub(crate) enum PathError {
     Lost(#[from] reactor::LossReason),
 }
 
+impl PathError {
+    /// The path leads elsewhere, and another attempt would find the same.
+    fn is_refusal(&self) -> bool {
+        matches!(self, Self::Admit(AdmitError::Mismatch(_) | AdmitError::Geometry(_)))
+    }
+
+    /// It is this host that lacks something, not the path.
+    pub(crate) fn is_of_this_host(&self) -> bool {
+        matches!(self, Self::Admit(AdmitError::Start(_)))
+    }
+}
+
 /// What a path's task is made of.
 pub(crate) struct PathTask {
     pub(crate) disk: Arc<Disk>,
@@ -86,7 +98,7 @@ impl PathTask {
                     }
                 }
                 Err(error) => {
-                    let refused = matches!(error, PathError::Admit(_));
+                    let refused = error.is_refusal();
                     if refused {
                         self.disk.path_refused(self.path, &error);
                     } else {
@@ -224,5 +236,26 @@ fn ana_state(state: wire::AnaState) -> AnaState {
         wire::AnaState::Inaccessible => AnaState::Inaccessible,
         wire::AnaState::PersistentLoss => AnaState::PersistentLoss,
         wire::AnaState::Change => AnaState::Change,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::geometry::tests::controller;
+
+    /// In milliseconds: the fence of a controller with this KATO and CQT.
+    fn fence(kato: u64, cqt: u64, tbkas: bool) -> u128 {
+        let (kato, cqt) = (Duration::from_millis(kato), Duration::from_millis(cqt));
+        fence_time(&ControllerInfo { kato, cqt, tbkas, ..controller() }).as_millis()
+    }
+
+    #[test]
+    fn a_fence_takes_two_keep_alive_times_and_the_quiesce_time() {
+        assert_eq!(fence(5000, 300, false), 10_300);
+        assert_eq!(fence(5000, 300, true), 15_300);
+        // Not reported is not zero.
+        assert_eq!(fence(5000, 0, false), 11_000);
+        assert_eq!(fence(1000, 0, true), 4_000);
     }
 }

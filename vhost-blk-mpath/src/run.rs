@@ -58,6 +58,7 @@ impl RunError {
     pub(crate) fn exit_code(&self) -> ExitCode {
         ExitCode::from(match self {
             Self::System(_) => 1,
+            Self::NoPath { failures, .. } if failures.0.iter().any(|(_, error)| error.is_of_this_host()) => 1,
             Self::File(_) | Self::Flags(_) | Self::Host(_) => 2,
             Self::NoPath { .. } => 3,
             Self::Bind(_) => 4,

@@ -3,12 +3,13 @@
 use std::fs;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use mpath_target::NamespaceConfig;
 
 use crate::support::{Daemon, NQN, Place, Refusal, Target, program, refusing_address};
 
+const FAILED: i32 = 1;
 const USAGE: i32 = 2;
 const NO_PATH: i32 = 3;
 const SOCKET: i32 = 4;
@@ -199,6 +200,30 @@ fn a_directory_that_cannot_be_made_is_named() {
     refusal.says(SOCKET, &["/nonexistent/deeper/api.sock", "directory"]);
     refusal.alone();
     nothing_left(&place);
+}
+
+/// However few descriptors it may have, the daemon says what it lacks, and leaves nothing behind.
+#[test]
+fn too_few_descriptors_are_told_as_such() {
+    let target = Target::start(1);
+    let (mut refusals, mut rings) = (0, 0);
+    // With fewer, tokio itself does not come up.
+    for limit in 9.. {
+        let place = Place::new();
+        let daemon = place.command(&target.addrs(), "");
+        let mut command = Command::new("sh");
+        command.args(["-c", "ulimit -n $0; exec \"$@\"", &limit.to_string()]);
+        command.arg(daemon.get_program()).args(daemon.get_args());
+        let Some((code, log)) = place.fails_or_serves(command) else { break };
+        let line = log.lines().last().unwrap();
+        assert!(line.starts_with("vhost-blk-mpath: ") && line.contains("Too many open files"), "{limit}: {log}");
+        assert!([FAILED, NO_PATH, SOCKET].contains(&code), "{limit}: {code}: {log}");
+        assert!(!line.contains("io_uring") || code == FAILED, "{limit}: {code}: {log}");
+        rings += u32::from(line.contains("io_uring"));
+        refusals += 1;
+        nothing_left(&place);
+    }
+    assert!(refusals > 3 && rings > 0, "{refusals}, {rings} for want of a ring");
 }
 
 #[test]

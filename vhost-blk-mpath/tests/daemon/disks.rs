@@ -5,11 +5,12 @@ use std::fs;
 use mpath_api::PolicyKind;
 use mpath_api::types::{PathSelector, SetPolicy};
 use mpath_target::NamespaceConfig;
+use uuid::uuid;
 use vublk_bench::options::{Mode, Options, OptionsError};
 use vublk_bench::request::{Kind, Request, Status};
 use vublk_bench::session::{self, RunError};
 
-use crate::support::{Daemon, Disk, NQN, Place, Shape, Target, Verification, inject, program};
+use crate::support::{Daemon, Disk, NQN, Place, Shape, Target, Verification, get_id, inject, program};
 
 #[test]
 fn a_disk_is_as_large_as_its_namespace() {
@@ -31,22 +32,32 @@ fn a_disk_is_as_large_as_its_namespace() {
 }
 
 #[test]
+fn the_serial_is_the_same_whichever_path_comes_first() {
+    let target =
+        Target::with(2, |config| config.namespaces[0].uuid = Some(uuid!("6f2a1d0e-3c55-4f8e-9a41-0d8f5b6c7e21")));
+    for first in 0..2 {
+        let daemon = Daemon::start(&[target.addrs()[first], target.addrs()[1 - first]], "");
+        assert_eq!(get_id(&daemon.socket()), (*b"4f8e9a410d8f5b6c7e21", 0));
+    }
+}
+
+#[test]
 fn the_end_of_the_disk_is_where_it_is() {
     let target = Target::with(1, |config| config.namespaces = vec![NamespaceConfig::memory(1 << 20)]);
     let daemon = Daemon::start(&target.addrs(), "");
     let mut disk = Disk::connect(&daemon.socket());
     let end = 1 << 20;
-    assert_eq!(disk.write(end - 4096, &[5; 4096]), Status::Ok);
-    assert_eq!(disk.write(end - 2048, &[6; 4096]), Status::IoError);
+    assert_eq!(disk.write(end - 4096, 5), Status::Ok);
+    assert_eq!(disk.write(end - 2048, 6), Status::IoError);
     assert_eq!(disk.run(Request { kind: Kind::Read, offset: end, len: 512 }, &[]), Status::IoError);
-    assert_eq!(disk.read(end - 4096, 4096), [5; 4096]);
+    assert_eq!(disk.read(end - 4096), 5);
 }
 
 #[test]
 fn a_read_only_disk_refuses_what_would_change_it() {
     let target = Target::start(2);
     let daemon = Daemon::start(&target.addrs(), "");
-    assert_eq!(Disk::connect(&daemon.socket()).write(0, &[3; 4096]), Status::Ok);
+    assert_eq!(Disk::connect(&daemon.socket()).write(0, 3), Status::Ok);
     drop(daemon);
 
     let daemon = Daemon::start(&target.addrs(), "--read-only");
@@ -62,7 +73,7 @@ fn a_read_only_disk_refuses_what_would_change_it() {
     ] {
         assert_eq!(disk.run(Request { kind, offset: 0, len: 4096 }, &[4; 4096]), status, "{kind:?}");
     }
-    assert_eq!(disk.read(0, 4096), [3; 4096]);
+    assert_eq!(disk.read(0), 3);
     assert_eq!(disk.flush(), Status::Ok);
     assert!(daemon.paths().iter().all(|path| path.write.ios == 0));
 }

@@ -14,7 +14,7 @@ const REQUESTS: u16 = 8;
 fn with_writes(daemon: &Daemon) -> Disk {
     let mut disk = Disk::connect(&daemon.socket());
     for slot in 0..REQUESTS {
-        disk.submit_write(slot, u64::from(slot) * 4096, &[7; 4096]);
+        disk.submit_write(slot, u64::from(slot) * 4096, 7);
     }
     disk
 }

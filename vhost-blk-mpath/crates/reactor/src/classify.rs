@@ -78,6 +78,7 @@ pub(crate) fn status_of(result: Result<(), IoError>) -> BlkStatus {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::{Guest, pop};
 
     const DELAYS: [Duration; 3] = [Duration::from_millis(100), Duration::from_millis(200), Duration::from_millis(300)];
 
@@ -100,5 +101,43 @@ mod tests {
             assert_eq!(outcome_of(Err(status), &DELAYS), outcome, "{status}");
         }
         assert_eq!(outcome_of(Ok(()), &DELAYS), Outcome::Success);
+    }
+
+    #[test]
+    fn requests_become_commands_in_blocks() {
+        const BLOCK: u32 = 4096;
+        let mut guest = Guest::new();
+        let mut queue = guest.queue();
+        guest.read(4096, 8192);
+        guest.write(0, 4096);
+        guest.flush();
+        guest.discard(8192, 4096);
+        guest.write_zeroes(12288, 4096, true);
+        let cases = [
+            (IoCommand::Read { slba: 1, blocks: 2 }, mpath_core::Op::Read, 8192),
+            (IoCommand::Write { slba: 0, blocks: 1, fua: false }, mpath_core::Op::Write, 4096),
+            (IoCommand::Flush, mpath_core::Op::Flush, 0),
+            (IoCommand::Deallocate { slba: 2, blocks: 1 }, mpath_core::Op::Discard, 0),
+            (
+                IoCommand::WriteZeroes { slba: 3, blocks: 1, deallocate: true, fua: false },
+                mpath_core::Op::WriteZeroes,
+                0,
+            ),
+        ];
+        for (command, op, bytes) in cases {
+            let request = pop(&mut queue);
+            assert_eq!(command_of(&request, BLOCK), command);
+            let io = io_of(&request, FlowId(9));
+            assert_eq!((io.op, io.bytes, io.flow, io.fua), (op, bytes, FlowId(9), false));
+            queue.complete(request.token, status_of(Ok(())));
+        }
+        queue.publish();
+        assert_eq!(guest.results(), [0; 5]);
+    }
+
+    #[test]
+    fn errors_keep_their_kind() {
+        assert_eq!(status_of(Err(IoError::Io)), BlkStatus::IoErr);
+        assert_eq!(status_of(Err(IoError::Unsupported)), BlkStatus::Unsupp);
     }
 }

@@ -153,3 +153,98 @@ impl IoThreadHandle {
         drop(self.inbox.send(message));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::{Duration, Instant};
+
+    use mpath_core::{DirtyPaths, GroupConfig, PathConfig};
+
+    use super::*;
+    use crate::testing::Guest;
+
+    /// A thread with one path, which is down.
+    fn start() -> IoThreadHandle {
+        let mut group = Group::new(Instant::now(), GroupConfig::default(), Arc::new(DirtyPaths::default()));
+        group.add_path(PathId(0), PathConfig::default());
+        let report = Box::new(|_: PathEvent| {});
+        IoThreadHandle::start(IoThreadConfig { name: "io-test".into(), group, block_size_bytes: 4096, report }).unwrap()
+    }
+
+    fn stats(thread: &IoThreadHandle) -> GroupStats {
+        let (reply, stats) = mpsc::channel();
+        thread.stats(Box::new(move |stats| reply.send(stats).unwrap()));
+        stats.recv().unwrap()
+    }
+
+    #[test]
+    fn messages_are_carried_out_in_order() {
+        let thread = start();
+        thread.set_policy(PolicyKind::Numa);
+        assert_eq!(stats(&thread).policy, PolicyKind::Numa);
+        let injection = Injection::latency(Duration::from_millis(1));
+        thread.set_injection(PathId(0), Some(injection));
+        assert_eq!(stats(&thread).paths[0].injection, Some(injection));
+        thread.set_injection(PathId(0), None);
+        assert_eq!(stats(&thread).paths[0].injection, None);
+        let (reply, reached) = mpsc::channel();
+        thread.barrier(Box::new(move || reply.send(()).unwrap()));
+        reached.recv().unwrap();
+        thread.settle_doubts();
+        thread.begin_shutdown();
+        thread.join();
+    }
+
+    #[test]
+    fn a_thread_that_has_ended_takes_nothing_and_answers_nothing() {
+        let thread = start();
+        thread.begin_shutdown();
+        thread.join();
+        thread.join();
+        let (reply, reached) = mpsc::channel::<()>();
+        thread.barrier(Box::new(move || reply.send(()).unwrap()));
+        assert!(reached.recv().is_err());
+        assert!(thread.stop_queue(0).is_none());
+        thread.settle_doubts();
+        let queue = Guest::new().queue();
+        assert_eq!(thread.start_queue(queue).unwrap_err().index(), 0);
+    }
+
+    #[test]
+    fn an_idle_virtqueue_comes_and_goes() {
+        let (thread, guest) = (start(), Guest::new());
+        assert!(thread.stop_queue(0).is_none());
+        let mut queue = guest.queue();
+        for _ in 0..3 {
+            thread.start_queue(queue).unwrap();
+            queue = thread.stop_queue(0).unwrap();
+            assert_eq!(queue.outstanding(), 0);
+        }
+        thread.begin_shutdown();
+        thread.join();
+    }
+
+    #[test]
+    fn requests_wait_for_a_path_and_the_end_does_not_wait_for_them() {
+        let (thread, mut guest) = (start(), Guest::new());
+        // Before, and after, the thread has the virtqueue.
+        guest.write(0, 4096);
+        thread.start_queue(guest.queue()).unwrap();
+        guest.read(0, 4096);
+        guest.kick();
+        let start = Instant::now();
+        while stats(&thread).queued < 2 {
+            assert!(start.elapsed() < Duration::from_secs(20), "fetched");
+        }
+        let start = Instant::now();
+        thread.begin_shutdown();
+        // The front-end, hung up on, wants its virtqueue back: that does not make the end any later.
+        if let Some(queue) = thread.stop_queue(0) {
+            assert_eq!(queue.outstanding(), 2);
+        }
+        thread.join();
+        assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+        assert!(guest.results().is_empty());
+    }
+}

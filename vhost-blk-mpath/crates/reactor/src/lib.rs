@@ -9,6 +9,8 @@ mod handle;
 mod io_thread;
 mod message;
 mod requests;
+#[cfg(test)]
+mod testing;
 mod token;
 mod uring;
 mod wake;

@@ -153,3 +153,127 @@ impl PayloadSink for Requests {
         self.get(Tag(tag.0)).segments.copy_from(offset, src);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use vhost_user_blk::{BlkStatus, Queue};
+
+    use super::*;
+    use crate::testing::{Guest, pop};
+
+    const QUEUE: u16 = 3;
+    const A: PathId = PathId(0);
+    const B: PathId = PathId(63);
+    const EPOCH: Epoch = Epoch(7);
+
+    fn guest() -> (Guest, Queue, Requests) {
+        let guest = Guest::new();
+        let queue = guest.queue();
+        (guest, queue, Requests::default())
+    }
+
+    /// A write of the guest, in the table.
+    fn write(guest: &mut Guest, queue: &mut Queue, requests: &mut Requests) -> Tag {
+        guest.write(0, 4096);
+        requests.insert(QUEUE, pop(queue))
+    }
+
+    #[test]
+    fn tags_are_dense_and_used_again() {
+        let (mut guest, mut queue, mut requests) = guest();
+        let tags = [0; 3].map(|_| write(&mut guest, &mut queue, &mut requests));
+        assert_eq!(tags, [Tag(0), Tag(1), Tag(2)]);
+        let (index, request) = requests.finish(Tag(1)).unwrap();
+        assert_eq!(index, QUEUE);
+        queue.complete(request.token, BlkStatus::Ok);
+        assert_eq!(write(&mut guest, &mut queue, &mut requests), Tag(1));
+        assert_eq!(write(&mut guest, &mut queue, &mut requests), Tag(3));
+    }
+
+    #[test]
+    fn what_is_on_no_socket_is_given_up_at_once() {
+        let (mut guest, mut queue, mut requests) = guest();
+        let tag = write(&mut guest, &mut queue, &mut requests);
+        assert_eq!(requests.abandon(QUEUE + 1), (0, 0));
+        assert_eq!(requests.abandon(QUEUE), (1, 0));
+        assert_eq!(requests.abandon(QUEUE), (0, 0));
+        assert!(requests.issue(tag, A).is_none());
+        assert!(requests.finish(tag).is_none());
+        assert_eq!(write(&mut guest, &mut queue, &mut requests), tag);
+    }
+
+    #[test]
+    fn what_sockets_hold_is_given_up_with_the_last_of_them() {
+        let (mut guest, mut queue, mut requests) = guest();
+        guest.flush();
+        let tag = requests.insert(QUEUE, pop(&mut queue));
+        assert!(requests.issue(tag, A).is_some() && requests.issue(tag, B).is_some());
+        assert_eq!(requests.abandon(QUEUE), (0, 1 | 1 << 63));
+        assert!(requests.issue(tag, A).is_none(), "it goes nowhere any more");
+        assert_eq!(requests.answered(tag, B), None);
+        assert_eq!(requests.answered(tag, A), Some(QUEUE));
+        assert!(requests.finish(tag).is_none());
+    }
+
+    #[test]
+    fn an_answer_lets_go_of_nothing_that_was_not_given_up() {
+        let (mut guest, mut queue, mut requests) = guest();
+        let tag = write(&mut guest, &mut queue, &mut requests);
+        requests.issue(tag, A).unwrap();
+        assert_eq!(requests.answered(tag, A), None);
+        assert!(requests.finish(tag).is_some());
+    }
+
+    #[test]
+    fn a_write_given_up_in_doubt_leaves_doubt_until_its_own_fence() {
+        // Given up before, or after, its connection is lost.
+        for given_up_first in [true, false] {
+            let (mut guest, mut queue, mut requests) = guest();
+            let tag = write(&mut guest, &mut queue, &mut requests);
+            requests.issue(tag, A).unwrap();
+            if given_up_first {
+                assert_eq!(requests.abandon(QUEUE), (0, 1));
+            }
+            requests.lost_in_doubt(tag, A, EPOCH);
+            let let_go = requests.answered(tag, A);
+            if given_up_first {
+                assert_eq!(let_go, Some(QUEUE));
+            } else {
+                assert!(!requests.leaves_doubt(), "its guest is still there, and waits for it");
+                assert_eq!(requests.abandon(QUEUE), (1, 0));
+            }
+            assert!(requests.leaves_doubt());
+            requests.fence_lifted(B, EPOCH);
+            requests.fence_lifted(A, Epoch(EPOCH.0 - 1));
+            assert!(requests.leaves_doubt(), "other fences say nothing");
+            requests.fence_lifted(A, EPOCH);
+            assert!(!requests.leaves_doubt());
+        }
+    }
+
+    #[test]
+    fn what_changes_nothing_leaves_no_doubt() {
+        let (mut guest, mut queue, mut requests) = guest();
+        guest.read(0, 4096);
+        guest.flush();
+        for _ in 0..2 {
+            let tag = requests.insert(QUEUE, pop(&mut queue));
+            requests.issue(tag, A).unwrap();
+            requests.lost_in_doubt(tag, A, EPOCH);
+            requests.answered(tag, A);
+        }
+        assert_eq!(requests.abandon(QUEUE), (2, 0));
+        assert!(!requests.leaves_doubt());
+    }
+
+    #[test]
+    fn payload_moves_between_guest_memory_and_the_wire() {
+        let (mut guest, mut queue, mut requests) = guest();
+        let tag = write(&mut guest, &mut queue, &mut requests);
+        let wire_tag = nvme_tcp::host::Tag(tag.0);
+        requests.scatter(wire_tag, 100, b"payload");
+        let mut bytes = [0; 9];
+        requests.gather(wire_tag, 99, &mut bytes);
+        assert_eq!(&bytes, b"\0payload\0");
+    }
+}

@@ -56,3 +56,54 @@ impl<T> AsFd for WakeReceiver<T> {
         self.signal.as_fd()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+    use super::*;
+
+    fn is_signalled(receiver: &WakeReceiver<u32>) -> bool {
+        poll(&mut [PollFd::new(receiver, PollFlags::IN)], Some(&Timespec::default())).unwrap() == 1
+    }
+
+    #[test]
+    fn a_message_signals_and_a_drain_resets_it() {
+        let (sender, receiver) = channel().unwrap();
+        assert!(!is_signalled(&receiver));
+        receiver.drain();
+        sender.send(1).unwrap();
+        sender.clone().send(2).unwrap();
+        assert!(is_signalled(&receiver));
+        receiver.drain();
+        assert!(!is_signalled(&receiver));
+        assert_eq!([receiver.try_recv(), receiver.try_recv(), receiver.try_recv()], [Some(1), Some(2), None]);
+    }
+
+    #[test]
+    fn no_message_is_left_without_a_signal() {
+        const MESSAGES: u32 = 100_000;
+        let (sender, receiver) = channel().unwrap();
+        let sending = thread::spawn(move || (0..MESSAGES).for_each(|message| sender.send(message).unwrap()));
+        let mut next = 0;
+        while next < MESSAGES {
+            // Sleeps for ever if a message came without a signal.
+            poll(&mut [PollFd::new(&receiver, PollFlags::IN)], None).unwrap();
+            receiver.drain();
+            while let Some(message) = receiver.try_recv() {
+                assert_eq!(message, next);
+                next += 1;
+            }
+        }
+        sending.join().unwrap();
+    }
+
+    #[test]
+    fn without_a_receiver_messages_come_back() {
+        let (sender, receiver) = channel().unwrap();
+        drop(receiver);
+        assert_eq!(sender.send(5), Err(5));
+    }
+}

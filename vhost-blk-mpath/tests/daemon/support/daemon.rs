@@ -66,11 +66,24 @@ impl Place {
 
     /// Starts a daemon that must end by itself without having served anything: the exit code and all of stderr.
     pub(crate) fn fails(&self, command: Command) -> (i32, String) {
+        self.fails_unless(command, || false).expect("the daemon does not start")
+    }
+
+    /// The same, or `None` if it gets ready to serve.
+    pub(crate) fn fails_or_serves(&self, command: Command) -> Option<(i32, String)> {
+        self.fails_unless(command, || self.log().contains("ready"))
+    }
+
+    fn fails_unless(&self, command: Command, mut serves: impl FnMut() -> bool) -> Option<(i32, String)> {
         let mut process = Managed::spawn("daemon", command, self.0.path()).unwrap();
-        eventually("the daemon gives up", || process.exited().is_some());
+        let mut served = false;
+        eventually("the daemon gives up", || {
+            served = serves();
+            served || process.exited().is_some()
+        });
         let log = self.log();
         assert!(!log.contains("panicked") && !log.contains("backtrace"), "{log}");
-        (process.exited().unwrap().code().unwrap(), log)
+        (!served).then(|| (process.exited().unwrap().code().unwrap(), log))
     }
 
     /// The same, and one line says why.

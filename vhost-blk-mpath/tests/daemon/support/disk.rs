@@ -11,6 +11,8 @@ use vublk_bench::request::{Kind, Request, Status};
 
 use super::PATIENCE;
 
+/// What is written or read at once.
+const BYTES: usize = 4096;
 const SHAPE: QueueShape = QueueShape { queues: 1, ring_size: 64, slots: 16, slot_bytes: 128 << 10 };
 
 /// One queue of a disk. Dropped, it hangs up, whatever is in flight.
@@ -55,8 +57,9 @@ impl Disk {
         self.queue.kick().unwrap();
     }
 
-    pub(crate) fn submit_write(&mut self, slot: u16, offset: u64, data: &[u8]) {
-        self.submit(slot, Request { kind: Kind::Write, offset, len: data.len() as u32 }, data);
+    /// Queues a write of 4096 times `byte`.
+    pub(crate) fn submit_write(&mut self, slot: u16, offset: u64, byte: u8) {
+        self.submit(slot, Request { kind: Kind::Write, offset, len: BYTES as u32 }, &[byte; BYTES]);
     }
 
     /// The next answer within `time`: the slot and the status.
@@ -78,24 +81,26 @@ impl Disk {
         self.answer(PATIENCE).expect("an answer").1
     }
 
-    pub(crate) fn write(&mut self, offset: u64, data: &[u8]) -> Status {
-        self.run(Request { kind: Kind::Write, offset, len: data.len() as u32 }, data)
+    /// Writes 4096 times `byte`.
+    pub(crate) fn write(&mut self, offset: u64, byte: u8) -> Status {
+        self.run(Request { kind: Kind::Write, offset, len: BYTES as u32 }, &[byte; BYTES])
     }
 
     pub(crate) fn flush(&mut self) -> Status {
         self.run(Request::FLUSH, &[])
     }
 
-    /// Reads by `slot` while others may be in flight, none of which is answered meanwhile.
-    pub(crate) fn read_by(&mut self, slot: u16, offset: u64, bytes: usize) -> Vec<u8> {
-        let mut data = vec![0xee; bytes];
-        self.submit(slot, Request { kind: Kind::Read, offset, len: bytes as u32 }, &data);
+    /// Reads 4096 bytes, which are all the same, while others may be in flight, none of which is answered meanwhile.
+    pub(crate) fn read_by(&mut self, slot: u16, offset: u64) -> u8 {
+        let mut data = [0xee; BYTES];
+        self.submit(slot, Request { kind: Kind::Read, offset, len: BYTES as u32 }, &data);
         assert_eq!(self.answer(PATIENCE), Some((slot, Status::Ok)));
         self.queue.fetch(slot, &mut data);
-        data
+        assert!(data.iter().all(|&byte| byte == data[0]), "torn: {} and others", data[0]);
+        data[0]
     }
 
-    pub(crate) fn read(&mut self, offset: u64, bytes: usize) -> Vec<u8> {
-        self.read_by(0, offset, bytes)
+    pub(crate) fn read(&mut self, offset: u64) -> u8 {
+        self.read_by(0, offset)
     }
 }

@@ -3,6 +3,7 @@
 mod daemon;
 mod disk;
 mod link;
+mod serial;
 mod target;
 mod verification;
 
@@ -11,6 +12,7 @@ use std::time::{Duration, Instant};
 pub(crate) use daemon::{Daemon, Place, Refusal, inject, program, set_policy};
 pub(crate) use disk::Disk;
 pub(crate) use link::Link;
+pub(crate) use serial::get_id;
 pub(crate) use target::{NQN, Target, refusing_address};
 pub(crate) use verification::{Shape, Verification};
 

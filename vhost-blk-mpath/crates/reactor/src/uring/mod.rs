@@ -9,6 +9,8 @@ use std::io;
 mod recv;
 mod ring;
 mod send;
+#[cfg(test)]
+mod tests;
 
 pub(crate) use recv::RecvSlot;
 pub use ring::RingError;

@@ -1,0 +1,121 @@
+//! Real requests of a real virtqueue, without a guest.
+
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixListener;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+
+use memmap2::{MmapOptions, MmapRaw};
+use rustix::fs::{MemfdFlags, memfd_create};
+use vhost_user_blk::{Disk, DiskGeometry, Queue, QueueSink, Request, serve_connection};
+use virtio_driver::{VhostUser, VirtioBlkFeatureFlags, VirtioBlkQueue, VirtioBlkTransport, VirtioFeatureFlags};
+
+const BUFFER_BYTES: usize = 1 << 20;
+const QUEUE_SIZE: u16 = 64;
+const BLOCK_SIZE: u32 = 4096;
+
+/// Keeps the virtqueue while nobody else has it.
+#[derive(Default)]
+struct Shelf(Mutex<Option<Queue>>);
+
+impl Shelf {
+    fn put(&self, queue: Option<Queue>) -> Option<Queue> {
+        std::mem::replace(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner), queue)
+    }
+}
+
+impl QueueSink for Shelf {
+    fn start(&self, queue: Queue) -> Result<(), Queue> {
+        assert!(self.put(Some(queue)).is_none(), "one virtqueue");
+        Ok(())
+    }
+
+    fn stop(&self, _: u16) -> Option<Queue> {
+        self.put(None)
+    }
+}
+
+/// A driver and, taken from its device, the virtqueue that it fills.
+pub(crate) struct Guest {
+    /// Before the transport: it lies in its memory.
+    driver: VirtioBlkQueue<'static, usize>,
+    transport: Box<VirtioBlkTransport>,
+    memory: MmapRaw,
+    shelf: Arc<Shelf>,
+}
+
+impl Guest {
+    pub(crate) fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("socket");
+        let listener = UnixListener::bind(&socket).unwrap();
+        let shelf = Arc::new(Shelf::default());
+        let sink = Arc::clone(&shelf);
+        thread::spawn(move || {
+            let geometry = DiskGeometry {
+                max_discard_sectors: 2048,
+                max_write_zeroes_sectors: 2048,
+                ..DiskGeometry::new(8192, BLOCK_SIZE)
+            };
+            let disk = Arc::new(Disk::new(geometry).unwrap());
+            let _ = serve_connection(listener.accept().unwrap().0, &disk, &*sink);
+        });
+        let features = VirtioFeatureFlags::VERSION_1.bits() | VirtioBlkFeatureFlags::all().bits();
+        let transport = VhostUser::new(socket.to_str().unwrap(), features).unwrap();
+        let mut transport: Box<VirtioBlkTransport> = Box::new(transport);
+        let queues = VirtioBlkQueue::setup_queues(&mut *transport, 1, QUEUE_SIZE).unwrap();
+        let file = File::from(memfd_create("buffers", MemfdFlags::CLOEXEC).unwrap());
+        file.set_len(BUFFER_BYTES as u64).unwrap();
+        let memory = MmapOptions::new().len(BUFFER_BYTES).map_raw(&file).unwrap();
+        transport.map_mem_region(memory.as_ptr() as usize, BUFFER_BYTES, file.as_raw_fd(), 0).unwrap();
+        // An answer to any message says that those before it are carried out.
+        transport.get_config().unwrap();
+        Self { driver: queues.into_iter().next().unwrap(), transport, memory, shelf }
+    }
+
+    /// The device's side, to be given away; requests of this guest come out of it.
+    pub(crate) fn queue(&self) -> Queue {
+        self.shelf.put(None).expect("taken once")
+    }
+
+    pub(crate) fn kick(&self) {
+        self.transport.get_submission_notifier(0).notify().unwrap();
+    }
+
+    /// Queues a read of so many bytes at `offset` of the disk.
+    pub(crate) fn read(&mut self, offset: u64, bytes: usize) {
+        assert!(bytes <= BUFFER_BYTES);
+        // SAFETY: in the mapping, which lives as long as the driver, and nobody looks at it.
+        unsafe { self.driver.read_raw(offset, self.memory.as_mut_ptr(), bytes, 0).unwrap() }
+    }
+
+    /// Queues a write of so many bytes at `offset` of the disk.
+    pub(crate) fn write(&mut self, offset: u64, bytes: usize) {
+        assert!(bytes <= BUFFER_BYTES);
+        // SAFETY: as for `read`.
+        unsafe { self.driver.write_raw(offset, self.memory.as_ptr(), bytes, 0).unwrap() }
+    }
+
+    pub(crate) fn flush(&mut self) {
+        self.driver.flush(0).unwrap();
+    }
+
+    pub(crate) fn discard(&mut self, offset: u64, bytes: u64) {
+        self.driver.discard(offset, bytes, 0).unwrap();
+    }
+
+    pub(crate) fn write_zeroes(&mut self, offset: u64, bytes: u64, unmap: bool) {
+        self.driver.write_zeroes(offset, bytes, unmap, 0).unwrap();
+    }
+
+    /// Results of what was completed.
+    pub(crate) fn results(&mut self) -> Vec<i32> {
+        self.driver.completions().map(|completion| completion.ret).collect()
+    }
+}
+
+/// The next request of a virtqueue that has one.
+pub(crate) fn pop(queue: &mut Queue) -> Request {
+    queue.pop().unwrap().expect("the guest has queued something")
+}
