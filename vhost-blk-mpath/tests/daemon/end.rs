@@ -1,6 +1,7 @@
 //! SIGTERM and SIGINT end the daemon soon and cleanly, whatever it is doing.
 
 use std::net::{SocketAddr, TcpListener};
+use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use mpath_api::types::PathSelector;
@@ -59,6 +60,17 @@ fn idle() {
         ended.cleanly(&place);
         assert!(ended.took < Duration::from_secs(1), "{ended:?}");
     }
+}
+
+#[test]
+fn with_clients_that_say_nothing() {
+    let target = Target::start(1);
+    let daemon = Daemon::start(&target.addrs(), "");
+    let _client = UnixStream::connect(daemon.place.api()).unwrap();
+    let _front_end = UnixStream::connect(daemon.socket()).unwrap();
+    eventually("the front-end is accepted", || daemon.status().disks[0].connected);
+    let (ended, place) = daemon.end(Signal::TERM);
+    ended.cleanly(&place);
 }
 
 #[test]

@@ -87,8 +87,8 @@ impl SendSlot {
             .flags(flags)
             .build()
             .user_data(token);
-        // SAFETY: message: Box::new(empty_message()), segments and staging belong to this slot and are left alone while `in_flight`; outside
-        // memory is vouched for by the caller of `start`.
+        // SAFETY: message, segments and staging belong to this slot and are left alone while `in_flight`; outside memory is
+        // vouched for by the caller of `start`.
         unsafe { ring.push(&entry)? };
         self.in_flight = true;
         Ok(())
