@@ -55,6 +55,12 @@ disks:
   read_only: false
   queues: 64
   queued: 0
+  moved_reads:
+    ios: 0
+    time: null
+  moved_writes:
+    ios: 0
+    time: null
   paths:
     total: 2
     live: 1
