@@ -107,11 +107,13 @@ impl Group {
             let id = PathId(left.trailing_zeros() as u16);
             left &= left - 1;
             let path = &self.paths[id.index()];
+            let live = path.association.map(|association| association.epoch);
             let mut next = path.in_flight[OpClass::Read.index()].newest();
             while let Some(tag) = next {
                 let request = &mut self.requests[tag];
                 next = request.older();
-                if request.recalled {
+                // The driver has that on its way already, or the loss of the path that it was bound to.
+                if request.recalled || Some(request.epoch) != live {
                     continue;
                 }
                 let at = path.watch.recall_at(request.recalls).expect("a suspect path is waited for");
