@@ -393,15 +393,16 @@ impl Driver {
 
     fn recall(&mut self, id: PathId, tag: Tag) {
         let now = self.now;
-        let n = self.issued.iter().position(|i| (i.path, i.tag) == (id, tag)).expect("only what was issued is recalled");
+        let n =
+            self.issued.iter().position(|i| (i.path, i.tag) == (id, tag)).expect("only what was issued is recalled");
         assert!(self.is_live(&self.issued[n]), "a lost path gives everything back by itself");
         assert_eq!(self.open[&tag].op, Op::Read);
         assert!(!std::mem::replace(&mut self.issued[n].recalled, true), "recalled twice");
         let silence = now - self.path(id).heard_of.expect("it was given something");
         assert!(silence >= Duration::from_millis(100), "recalled after {silence:?}");
-        let elsewhere = (0..).zip(&self.paths).any(|(other, path)| {
-            PathId(other) != id && path.live.is_some_and(|(_, ana)| ana.is_selectable())
-        });
+        let elsewhere = (0..)
+            .zip(&self.paths)
+            .any(|(other, path)| PathId(other) != id && path.live.is_some_and(|(_, ana)| ana.is_selectable()));
         assert!(elsewhere, "there is nowhere else to go");
     }
 
