@@ -98,7 +98,6 @@ impl HostQueue {
     /// thrown away.
     pub fn recall(&mut self, tag: Tag) -> Recalled {
         let Some(index) = self.requests.find(tag) else {
-            assert!(self.completions.iter().any(|done| done.tag == tag), "only what was submitted is recalled");
             return Recalled::Completed;
         };
         let request = self.requests.get_mut(index);

@@ -117,7 +117,7 @@ pub enum Recalled {
     /// Commands of it are in flight. It takes up its room in the queue until they are answered, which
     /// [`HostQueue::take_answered`](super::HostQueue::take_answered) tells; it gets no data and no completion.
     Abandoned,
-    /// It has ended already; its completion can be fetched.
+    /// It has ended already: its completion has been fetched, or can be.
     Completed,
 }
 
