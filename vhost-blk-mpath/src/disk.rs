@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
 use mpath_api::PathAddress;
-use mpath_api::config::DiskConfig;
+use mpath_api::config::{DiskConfig, Seconds};
 use mpath_api::types::PathState;
 use mpath_core::{AnaState, DirtyPaths, Group, GroupConfig, Injection, PathConfig, PathId, PolicyKind, Window};
 use nvme_tcp::host::{ControllerConfig, ControllerInfo, HostIdentity, IdentityMismatch, NamespaceIdentity};
@@ -118,6 +118,13 @@ impl Disk {
             info.namespace.check_multipath()?;
         }
         let frontend = Arc::new(FrontendDisk::new(geometry::of(&self.config, info))?);
+        if self.config.paths.len() > 1 && info.volatile_write_cache && !self.config.shared_write_cache {
+            tracing::warn!(
+                disk = %self.config.name,
+                "the controllers have a volatile write cache, taken to be each one's own: a path lost before a flush fails the \
+                 guest's next flush; set shared-write-cache if the subsystem shares it"
+            );
+        }
         let dirty = Arc::new(DirtyPaths::default());
         let threads = (0..self.io_threads)
             .map(|index| self.start_thread(index, info.namespace.block_bytes, &dirty))
@@ -162,7 +169,13 @@ impl Disk {
         dirty: &Arc<DirtyPaths>,
     ) -> Result<IoThreadHandle, StartError> {
         let window = Window { ios: self.config.window.ios.get(), bytes: self.config.window.bytes.get().into() };
-        let config = GroupConfig { window, seed: index.into(), ..GroupConfig::default() };
+        let config = GroupConfig {
+            window,
+            seed: index.into(),
+            shared_write_cache: self.config.shared_write_cache,
+            no_path_timeout: self.config.fast_io_fail_tmo.map(Seconds::duration),
+            ..GroupConfig::default()
+        };
         let mut group = Group::new(Instant::now(), config, Arc::clone(dirty));
         for path in 0..self.config.paths.len() {
             group.add_path(PathId(path as u16), PathConfig::default());

@@ -22,9 +22,14 @@ pub type KeepAliveTmo = Seconds<1, 600>;
 /// A delay between attempts to connect, 1 to 600 s.
 pub type ReconnectDelay = Seconds<1, 600>;
 
+/// How long requests wait without a path before they fail, 1 to 86400 s.
+pub type FastIoFailTmo = Seconds<1, 86_400>;
+
 /// One disk: a vhost-user-blk socket for one guest above, one namespace over many paths below.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
+// Settings that are on or off, each by itself: no state hides in them.
+#[allow(clippy::struct_excessive_bools)]
 pub struct DiskConfig {
     /// The name in the API and in `mpathctl`, different for each disk. Default: `disk0`.
     #[serde(default)]
@@ -80,6 +85,17 @@ pub struct DiskConfig {
     /// Seconds between attempts to bring a lost path back, 1 to 600. Default: 2.
     #[serde(default = "default_reconnect_delay")]
     pub reconnect_delay: ReconnectDelay,
+
+    /// Seconds that requests wait while no path is live, 1 to 86400; then they fail, and later ones fail at once until a path
+    /// is back. Default: they wait for ever.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fast_io_fail_tmo: Option<FastIoFailTmo>,
+
+    /// Whether the subsystem's controllers share one volatile write cache per namespace, so that a flush on any of them
+    /// commits what any of them has completed. Default: `false`: each dirty controller is flushed, and the loss of a
+    /// dirty one fails the next flush.
+    #[serde(default)]
+    pub shared_write_cache: bool,
 }
 
 impl DiskConfig {
@@ -101,6 +117,8 @@ impl DiskConfig {
             data_digest: false,
             keep_alive_tmo: default_keep_alive_tmo(),
             reconnect_delay: default_reconnect_delay(),
+            fast_io_fail_tmo: None,
+            shared_write_cache: false,
         }
     }
 }

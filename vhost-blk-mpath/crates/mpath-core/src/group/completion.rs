@@ -13,7 +13,7 @@ impl Group {
     /// After [`Group::path_lost`] an outcome that had been received before may still be reported; everything else is
     /// [`Outcome::Lost`].
     pub fn complete(&mut self, now: Instant, path: PathId, tag: Tag, outcome: Outcome) {
-        if self.is_flush(tag) {
+        if self.has_legs(tag) {
             self.complete_leg(now, path, tag, outcome);
             return;
         }

@@ -42,7 +42,7 @@ impl Group {
         let mut awaited = 0;
         while turn < self.flows.active() {
             let tag = self.flows.head(turn)?;
-            if self.is_flush(tag) {
+            if self.has_legs(tag) {
                 // Which paths it has to reach shows only when there are some.
                 if self.no_path_since.is_some() {
                     turn += 1;
@@ -125,7 +125,8 @@ impl Group {
         request.path = id;
         request.epoch = association.epoch;
         request.bound_at = now;
-        request.dirties = association.volatile_write_cache && io.op.is_mutating() && !io.fua;
+        request.dirties =
+            association.volatile_write_cache && !self.config.shared_write_cache && io.op.is_mutating() && !io.fua;
         request.fence_lifted = false;
         request.recalled = false;
         path.usage.take(io.bytes);

@@ -38,6 +38,9 @@ pub struct GroupConfig {
     pub max_retries: u32,
     /// Failovers of a request: path errors and lost paths; one more fails it.
     pub max_failovers: u32,
+    /// The subsystem's controllers share one write cache per namespace: a flush on any of them covers what any of them has
+    /// completed. Otherwise every dirty controller is flushed, and a dirty one that is lost fails the next flush.
+    pub shared_write_cache: bool,
     /// How long requests wait while no path is live; `None` is for ever. Afterwards they fail, new ones at once.
     pub no_path_timeout: Option<Duration>,
     /// Silence after which a path that owes answers is suspect at the latest; sooner if it has been quicker so far.
@@ -54,6 +57,7 @@ impl Default for GroupConfig {
             window: Window::default(),
             max_retries: 5,
             max_failovers: 16,
+            shared_write_cache: false,
             no_path_timeout: None,
             suspect_timeout: Duration::from_millis(300),
             seed: 0,
@@ -136,7 +140,7 @@ impl Group {
     pub fn submit(&mut self, now: Instant, io: Io) {
         self.requests.insert(now, io);
         self.open += 1;
-        if io.op == Op::Flush {
+        if self.fans_out(io.op) {
             self.prepare_flush(io.tag);
         }
         if self.given_up(now) {
@@ -167,7 +171,7 @@ impl Group {
 
     fn poll_released(&mut self, now: Instant) -> Option<Action> {
         let (path, tag) = self.released.pop_front()?;
-        if self.is_flush(tag) {
+        if self.has_legs(tag) {
             self.leg_released(path, tag);
         } else {
             let state = &mut self.requests[tag].state;
@@ -293,13 +297,19 @@ impl Group {
         let request = &mut self.requests[tag];
         assert!(!matches!(request.state, State::Free | State::Finished), "a request finishes once");
         request.state = State::Finished;
-        if request.io.op == Op::Flush {
-            self.flushes.free(request.job);
+        let job = request.job;
+        if self.has_legs(tag) {
+            self.flushes.free(job);
         }
         self.finished.push_back((tag, result));
     }
 
-    fn is_flush(&self, tag: Tag) -> bool {
-        self.requests[tag].io.op == Op::Flush
+    /// Whether an operation goes to every dirty path, and not to the one that the policy picks.
+    fn fans_out(&self, op: Op) -> bool {
+        op == Op::Flush && !self.config.shared_write_cache
+    }
+
+    fn has_legs(&self, tag: Tag) -> bool {
+        self.fans_out(self.requests[tag].io.op)
     }
 }

@@ -102,7 +102,7 @@ impl Group {
         });
         unsent.append(&mut self.timers.take_injected(id));
         for tag in unsent.into_iter().rev() {
-            if self.is_flush(tag) {
+            if self.has_legs(tag) {
                 self.take_back_leg(id, tag);
             } else {
                 self.unbind(tag);
