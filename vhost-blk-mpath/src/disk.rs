@@ -173,6 +173,7 @@ impl Disk {
             window,
             seed: index.into(),
             shared_write_cache: self.config.shared_write_cache,
+            suspect_timeout: self.config.suspect_timeout.duration(),
             no_path_timeout: self.config.fast_io_fail_tmo.map(Seconds::duration),
             ..GroupConfig::default()
         };

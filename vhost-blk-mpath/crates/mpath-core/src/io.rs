@@ -104,7 +104,7 @@ pub enum Action {
         /// Which request.
         tag: Tag,
     },
-    /// The path has gone silent: answer the [`Action::Issue`] of this read as soon as its memory can be given up, without
+    /// The path has gone silent: answer the [`Action::Issue`] of this read or flush as soon as its memory can be given up, without
     /// waiting for the path, by [`Outcome::Recalled`], or by the outcome it has had meanwhile. It is sent again elsewhere.
     Recall {
         /// Where it was sent.

@@ -3,7 +3,7 @@
 use mpath_core::PolicyKind;
 use serde::{Deserialize, Serialize};
 
-use super::value::{Bounded, DiskName, Nqn, Seconds, SocketPath};
+use super::value::{Bounded, DiskName, Millis, Nqn, Seconds, SocketPath};
 use crate::address::PathAddress;
 use crate::policy_name;
 
@@ -21,7 +21,8 @@ pub type WindowBytes = Bounded<65_536, 1_073_741_824>;
 pub type KeepAliveTmo = Seconds<1, 600>;
 /// A delay between attempts to connect, 1 to 600 s.
 pub type ReconnectDelay = Seconds<1, 600>;
-
+/// A silence after which a path is suspect, 50 ms to 60 s.
+pub type SuspectTimeout = Millis<50, 60_000>;
 /// How long requests wait without a path before they fail, 1 to 86400 s.
 pub type FastIoFailTmo = Seconds<1, 86_400>;
 
@@ -86,6 +87,12 @@ pub struct DiskConfig {
     #[serde(default = "default_reconnect_delay")]
     pub reconnect_delay: ReconnectDelay,
 
+    /// The longest that a path may owe answers in silence before it is suspect, 50 ms to 60 s: its reads then go to another
+    /// path and new requests avoid it, until it gives a sign of life. A path that has been quicker so far is suspect
+    /// sooner. Default: `300ms`.
+    #[serde(default = "default_suspect_timeout")]
+    pub suspect_timeout: SuspectTimeout,
+
     /// Seconds that requests wait while no path is live, 1 to 86400; then they fail, and later ones fail at once until a path
     /// is back. Default: they wait for ever.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -117,6 +124,7 @@ impl DiskConfig {
             data_digest: false,
             keep_alive_tmo: default_keep_alive_tmo(),
             reconnect_delay: default_reconnect_delay(),
+            suspect_timeout: default_suspect_timeout(),
             fast_io_fail_tmo: None,
             shared_write_cache: false,
         }
@@ -159,4 +167,8 @@ fn default_keep_alive_tmo() -> KeepAliveTmo {
 
 fn default_reconnect_delay() -> ReconnectDelay {
     ReconnectDelay::constant(2)
+}
+
+fn default_suspect_timeout() -> SuspectTimeout {
+    SuspectTimeout::constant(300)
 }

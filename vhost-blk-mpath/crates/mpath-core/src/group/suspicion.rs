@@ -1,8 +1,8 @@
 //! Paths that owe answers and stay silent: no new requests for them, and their reads are recalled.
 //!
 //! A suspect path is *deserted* while another usable path, of whatever ANA state, is not suspect. Only then are its reads
-//! recalled: a suspect path is better than none. Writes and flushes stay, since their fate is known only to the path: if it
-//! comes back to life it answers them, and no fence is needed.
+//! recalled: a suspect path is better than none. Writes stay, since their fate is known only to the path: if it comes back to
+//! life it answers them, and no fence is needed. So do flushes, each of which is about that path, unless the cache is shared.
 
 use std::time::Instant;
 
@@ -96,7 +96,7 @@ impl Group {
         }
     }
 
-    /// The next read to be recalled from a deserted path: the newest first, as each of them goes in front of its flow.
+    /// The next request to be recalled from a deserted path, a read or a flush that any path can do: the newest first, as each of them goes in front of its flow.
     pub(super) fn poll_recall(&mut self, now: Instant) -> Option<Action> {
         if self.recall_at.is_none_or(|at| now < at) {
             return None;
@@ -108,12 +108,14 @@ impl Group {
             left &= left - 1;
             let path = &self.paths[id.index()];
             let live = path.association.map(|association| association.epoch);
-            let mut next = path.in_flight[OpClass::Read.index()].newest();
+            let newest = |class: OpClass| path.in_flight[class.index()].newest();
+            let mut left = [newest(OpClass::Read), newest(OpClass::Other)].into_iter().flatten();
+            let mut next = left.next();
             while let Some(tag) = next {
                 let request = &mut self.requests[tag];
-                next = request.older();
+                next = request.older().or_else(|| left.next());
                 // The driver has that on its way already, or the loss of the path that it was bound to.
-                if request.recalled || Some(request.epoch) != live {
+                if request.io.op.is_mutating() || request.recalled || Some(request.epoch) != live {
                     continue;
                 }
                 let at = path.watch.recall_at(request.recalls).expect("a suspect path is waited for");

@@ -91,7 +91,7 @@ impl HostQueue {
         Ok(())
     }
 
-    /// Takes a read back without waiting for its answer. Its tag is free then, on this queue too, and nothing is written to its
+    /// Takes a read or flush back without waiting for its answer. Its tag is free then, on this queue too, and nothing is written to its
     /// memory any more, unless by a receive that [`direct`](Self::direct) has named it for before.
     ///
     /// The controller goes on with what it was sent: those commands keep their CIDs, and their data are checked as ever and
@@ -101,7 +101,7 @@ impl HostQueue {
             return Recalled::Completed;
         };
         let request = self.requests.get_mut(index);
-        assert!(matches!(request.command, IoCommand::Read { .. }), "only reads leave nothing in doubt");
+        assert!(!request.command.is_mutating(), "a write taken back would be in doubt");
         request.abandoned = true;
         request.exhausted = true;
         let sent = request.live > 0;

@@ -109,7 +109,7 @@ pub struct Completion {
     pub result: Result<(), Status>,
 }
 
-/// What became of a read that was taken back.
+/// What became of a request that was taken back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Recalled {
     /// None of its commands is in flight: the queue knows nothing of it any more.

@@ -36,7 +36,14 @@ pub(crate) struct RecvSlot {
 impl RecvSlot {
     pub(crate) fn new() -> Self {
         let buffer = vec![0; READ_AHEAD_BYTES].into_boxed_slice();
-        Self { buffer, iovecs: Vec::new(), message: Box::new(empty_message()), direct: 0, in_flight: false, cancelled: false }
+        Self {
+            buffer,
+            iovecs: Vec::new(),
+            message: Box::new(empty_message()),
+            direct: 0,
+            in_flight: false,
+            cancelled: false,
+        }
     }
 
     pub(crate) fn in_flight(&self) -> bool {

@@ -195,7 +195,7 @@ fn what_has_ended_already_is_told_by_its_completion() {
 }
 
 #[test]
-#[should_panic(expected = "only reads")]
+#[should_panic(expected = "in doubt")]
 fn writes_stay() {
     let (mut peer, ..) = busy(Digests::default());
     peer.queue.recall(WRITE);
