@@ -23,13 +23,15 @@ mod config;
 mod identity;
 mod parse;
 mod server;
+mod setting;
 mod storage;
 
 pub use config::{
     Backing, ConfigError, DEFAULT_MAX_CONNECTIONS, ListenerConfig, MAX_DELAY, MAX_LISTENERS, MAX_NAMESPACES,
-    NamespaceConfig, TargetConfig,
+    MAX_REFERRALS, NamespaceConfig, TargetConfig,
 };
 pub use nvme_tcp::wire::AnaState;
 pub use parse::ParseError;
-pub use server::{StartError, TargetServer};
+pub use server::{AnaGroupStatus, DiscoveryStatus, ListenerStatus, SettingError, StartError, TargetServer};
+pub use setting::{BlackHole, Hold, Queues, Setting};
 pub use storage::FileError;

@@ -22,7 +22,7 @@ impl DigestFaults {
     }
 
     /// The data digest to send in place of `digest`.
-    pub(super) fn spoil_data(&mut self, digest: &Digest) -> [u8; Digest::LEN] {
+    pub(super) fn spoil_data(&mut self, digest: Digest) -> [u8; Digest::LEN] {
         let mut bytes = digest.emit();
         if self.data > 0 {
             self.data -= 1;

@@ -42,7 +42,7 @@ impl Subsystem {
         };
         records.generation += 1;
         records.entries = entries;
-        self.controllers.values_mut().for_each(|controller| controller.events.raise(Notice::DiscoveryChange));
+        self.controllers.values_mut().for_each(|controller| controller.events.raise(Notice::Discovery));
     }
 
     /// GENCTR of the discovery log; `None` of other subsystems.
@@ -55,7 +55,7 @@ impl Subsystem {
         self.records.is_some()
     }
 
-    pub(super) fn identify_discovery(&self, identify: &mut IdentifyController) {
+    pub(super) fn identify_discovery(identify: &mut IdentifyController) {
         identify.cntrltype = CNTRLTYPE_DISCOVERY;
         identify.dctype = DCTYPE_DIRECT;
         identify.lpa = IdentifyController::LPA_EXTENDED;

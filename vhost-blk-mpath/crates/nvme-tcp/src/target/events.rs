@@ -11,27 +11,27 @@ pub(super) const MAX_EVENT_REQUESTS: usize = 4;
 /// What a host can be told of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Notice {
-    NamespaceChange,
-    AnaChange,
-    DiscoveryChange,
+    Namespaces,
+    Ana,
+    Discovery,
 }
 
 impl Notice {
-    const ALL: [Self; 3] = [Self::NamespaceChange, Self::AnaChange, Self::DiscoveryChange];
+    const ALL: [Self; 3] = [Self::Namespaces, Self::Ana, Self::Discovery];
 
     const fn mask(self) -> AsyncEventMask {
         match self {
-            Self::NamespaceChange => AsyncEventMask::NAMESPACE_ATTRIBUTE,
-            Self::AnaChange => AsyncEventMask::ANA_CHANGE,
-            Self::DiscoveryChange => AsyncEventMask::DISCOVERY_CHANGE,
+            Self::Namespaces => AsyncEventMask::NAMESPACE_ATTRIBUTE,
+            Self::Ana => AsyncEventMask::ANA_CHANGE,
+            Self::Discovery => AsyncEventMask::DISCOVERY_CHANGE,
         }
     }
 
     const fn event(self) -> AsyncEvent {
         match self {
-            Self::NamespaceChange => AsyncEvent::NAMESPACE_CHANGED,
-            Self::AnaChange => AsyncEvent::ANA_CHANGED,
-            Self::DiscoveryChange => AsyncEvent::DISCOVERY_CHANGED,
+            Self::Namespaces => AsyncEvent::NAMESPACE_CHANGED,
+            Self::Ana => AsyncEvent::ANA_CHANGED,
+            Self::Discovery => AsyncEvent::DISCOVERY_CHANGED,
         }
     }
 }
@@ -73,7 +73,7 @@ impl Events {
     pub(super) fn log_was_read(&mut self, lid: LogPage) {
         for notice in Notice::ALL.into_iter().filter(|notice| notice.event().log_page == lid) {
             self.states[notice as usize] = State::Quiet;
-            if notice == Notice::NamespaceChange {
+            if notice == Notice::Namespaces {
                 self.changed_nsids.clear();
             }
         }

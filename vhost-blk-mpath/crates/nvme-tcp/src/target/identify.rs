@@ -97,7 +97,7 @@ impl Subsystem {
         identify.msdbd = 1;
         identify.set_subnqn(&config.nqn);
         if self.is_discovery() {
-            self.identify_discovery(&mut identify);
+            Self::identify_discovery(&mut identify);
         } else {
             self.identify_io(cntlid, &mut identify);
         }

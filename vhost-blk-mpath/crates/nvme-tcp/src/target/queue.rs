@@ -278,7 +278,7 @@ impl TargetQueue {
             if self.tx_framing.digests.data {
                 let mut digest = Digest::default();
                 digest.update(&self.out[data..]);
-                let digest = self.digest_faults.spoil_data(&digest);
+                let digest = self.digest_faults.spoil_data(digest);
                 self.out.extend_from_slice(&digest);
             }
             offset += length;

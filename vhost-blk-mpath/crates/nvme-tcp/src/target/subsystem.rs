@@ -186,6 +186,13 @@ impl Subsystem {
         self.ports.get(usize::from(port).checked_sub(1)?)
     }
 
+    /// ANA state of each group of a port, by group from 1; empty if there is no such port.
+    #[must_use]
+    pub fn ana(&self, port: u16) -> Vec<AnaState> {
+        let groups = self.port(port).map(|port| port.groups.as_slice()).unwrap_or_default();
+        groups.iter().map(|group| group.state).collect()
+    }
+
     /// Moves all namespaces to `state` as seen through port `port`, and lets its hosts know.
     pub fn set_ana(&mut self, port: u16, state: AnaState) {
         let groups = self.config.namespaces.len() as u32;
@@ -208,7 +215,7 @@ impl Subsystem {
         for group in &mut affected {
             **group = Group { state, change_count: changed.change_count };
         }
-        self.controllers_of(port).for_each(|controller| controller.events.raise(Notice::AnaChange));
+        self.controllers_of(port).for_each(|controller| controller.events.raise(Notice::Ana));
     }
 
     /// Shows namespace `nsid` through port `port` as `shown` instead of what it is, or again as it is; its hosts are told
@@ -226,7 +233,7 @@ impl Subsystem {
         }
         for controller in self.controllers_of(port) {
             controller.events.changed_nsids.insert(nsid);
-            controller.events.raise(Notice::NamespaceChange);
+            controller.events.raise(Notice::Namespaces);
         }
     }
 

@@ -73,7 +73,7 @@ pub struct DiscoveryEntry {
     pub treq: u8,
     /// PORTID.
     pub port_id: u16,
-    /// CNTLID: FFFFh where the controller is made by the Connect, FFFEh where any may be asked for.
+    /// CNTLID: `FFFFh` where the controller is made by the Connect, `FFFEh` where any may be asked for.
     pub cntlid: u16,
     /// ASQSZ: entries that an admin queue may have.
     pub admin_queue_entries: u16,
