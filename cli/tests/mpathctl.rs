@@ -18,6 +18,12 @@ disk0  1  tcp://127.0.0.1:4421        30000
 ";
 
 const NO_INJECTION: &str = "DISK  #  ADDRESS  LATENCY(us)\n";
+/// What `inject clear` ended must not look as if it were in force.
+const CLEARED: &str = "\
+DISK   #  ADDRESS               WAS(us)
+disk0  1  tcp://127.0.0.1:4421    30000
+";
+const NONE_CLEARED: &str = "DISK  #  ADDRESS  WAS(us)\n";
 
 #[test]
 fn status() {
@@ -49,6 +55,12 @@ disks:
   read_only: false
   queues: 64
   queued: 0
+  moved_reads:
+    ios: 0
+    time: null
+  moved_writes:
+    ios: 0
+    time: null
   paths:
     total: 2
     live: 1
@@ -161,8 +173,8 @@ fn inject() {
     );
     assert!(daemon.run(&["path", "list"]).lines().nth(2).unwrap().ends_with(" 30000"));
     assert_eq!(daemon.run(&["inject", "list", "--disk", "disk1"]), NO_INJECTION);
-    assert_eq!(daemon.run(&["inject", "clear", "0"]), NO_INJECTION);
-    assert_eq!(daemon.run(&["inject", "clear", "1"]), INJECTED);
+    assert_eq!(daemon.run(&["inject", "clear", "0"]), NONE_CLEARED);
+    assert_eq!(daemon.run(&["inject", "clear", "1"]), CLEARED);
     assert_eq!(daemon.run(&["inject", "set", "all", "--latency", "1ms"]).lines().count(), 4);
     assert_eq!(daemon.run(&["inject", "clear", "--disk", "disk0"]).lines().count(), 3);
     assert_eq!(daemon.run(&["inject", "clear"]).lines().count(), 2);

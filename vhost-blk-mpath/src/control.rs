@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use mpath_api::PolicyKind;
 use mpath_api::server::{Control, ControlError, PathRef};
-use mpath_api::types::{self, OpStats, PathCounts, PathState, Status};
+use mpath_api::types::{self, Moved, OpStats, PathCounts, PathState, Status};
 use mpath_core::{GroupStats, Injection, OpClass, PathId};
 use reactor::IoThreadHandle;
 use tokio::sync::oneshot;
@@ -28,8 +28,8 @@ impl Control for Daemon {
     async fn status(&self) -> Result<Status, ControlError> {
         let mut disks = Vec::with_capacity(self.disks.len());
         for disk in &self.disks {
-            let queued = statistics(disk.threads()).await?.map_or(0, |stats| stats.queued);
-            disks.push(describe(disk, queued));
+            let stats = statistics(disk.threads()).await?;
+            disks.push(describe(disk, stats.as_ref()));
         }
         Ok(Status {
             version: env!("CARGO_PKG_VERSION").into(),
@@ -137,9 +137,10 @@ async fn statistics(threads: &[IoThreadHandle]) -> Result<Option<GroupStats>, Co
     Ok(total)
 }
 
-fn describe(disk: &Disk, queued: u64) -> types::Disk {
+fn describe(disk: &Disk, stats: Option<&GroupStats>) -> types::Disk {
     let state = disk.state();
     let namespace = disk.namespace();
+    let moved = |class| stats.map_or_else(Moved::default, |stats| Moved::of(&stats.moves, class));
     let live = state.paths.iter().filter(|path| path.state == PathState::Live).count();
     types::Disk {
         name: disk.config.name.to_string(),
@@ -152,7 +153,9 @@ fn describe(disk: &Disk, queued: u64) -> types::Disk {
         block_size_bytes: namespace.map_or(0, |namespace| namespace.block_bytes),
         read_only: disk.config.read_only,
         queues: disk.config.queues.get(),
-        queued,
+        queued: stats.map_or(0, |stats| stats.queued),
+        moved_reads: moved(OpClass::Read),
+        moved_writes: moved(OpClass::Write),
         paths: PathCounts { total: state.paths.len() as u32, live: live as u32 },
     }
 }

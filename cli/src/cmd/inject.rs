@@ -43,12 +43,14 @@ impl Command {
             Self::Clear { path, disk: DiskArg { disk } } => client.clear_injections(path, disk.as_deref())?,
             Self::List(DiskArg { disk }) => client.injections(disk.as_deref())?,
         };
-        Ok(output.print(&paths, |paths| for_people(paths))?)
+        // Cleared latencies must not look as if they were in force.
+        let latency = if matches!(self, Self::Clear { .. }) { "WAS(us)" } else { "LATENCY(us)" };
+        Ok(output.print(&paths, |paths| for_people(paths, latency))?)
     }
 }
 
-fn for_people(paths: &[InjectedPath]) -> String {
-    let columns = [Column::Text("DISK"), Column::Number("#"), Column::Text("ADDRESS"), Column::Number("LATENCY(us)")];
+fn for_people(paths: &[InjectedPath], latency: &'static str) -> String {
+    let columns = [Column::Text("DISK"), Column::Number("#"), Column::Text("ADDRESS"), Column::Number(latency)];
     let row = |path: &InjectedPath| {
         let latency = u64::from(path.injection.latency_us);
         [path.disk.clone(), path.index.to_string(), path.address.to_string(), latency.to_string()]

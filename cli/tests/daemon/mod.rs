@@ -8,7 +8,7 @@ use std::thread::{self, JoinHandle};
 use mpath_api::PolicyKind;
 use mpath_api::config::SocketPath;
 use mpath_api::server::{Control, ControlError, PathRef, Server};
-use mpath_api::types::{AnaState, Disk, Injection, Latency, OpStats, Path, PathCounts, PathState, Status};
+use mpath_api::types::{AnaState, Disk, Injection, Latency, Moved, OpStats, Path, PathCounts, PathState, Status};
 use tempfile::TempDir;
 use tokio::sync::oneshot;
 
@@ -83,6 +83,8 @@ impl Control for Fake {
             read_only: name == "disk1",
             queues: 64,
             queued: 0,
+            moved_reads: Moved::default(),
+            moved_writes: Moved::default(),
             paths: PathCounts {
                 total: paths.iter().filter(|path| path.disk == *name).count() as u32,
                 live: paths.iter().filter(|path| path.disk == *name && path.state == PathState::Live).count() as u32,

@@ -49,5 +49,5 @@ pub use inject::Injection;
 pub use io::{Action, FlowId, Io, IoError, Op, OpClass, Outcome, Tag};
 pub use path::{Association, Epoch, MAX_PATHS, PathConfig, PathId};
 pub use policy::{PolicyKind, UnknownPolicy};
-pub use stats::{ClassStats, GroupStats, PathStats};
+pub use stats::{ClassStats, GroupStats, Moves, PathStats};
 pub use window::Window;

@@ -53,6 +53,8 @@ pub(crate) struct Request {
     pub(crate) path: PathId,
     pub(crate) epoch: Epoch,
     pub(crate) bound_at: Instant,
+    /// Its path failed it: the bind that came to nothing, until there is another one.
+    pub(crate) moving_since: Option<Instant>,
     /// Completing leaves dirty state on that association.
     pub(crate) dirties: bool,
     /// The fence of that association was lifted before the driver reported the loss.
@@ -138,6 +140,7 @@ impl Request {
             path: PathId(0),
             epoch: Epoch(0),
             bound_at: now,
+            moving_since: None,
             dirties: false,
             fence_lifted: false,
             job: 0,

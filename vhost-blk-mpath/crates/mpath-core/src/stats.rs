@@ -31,6 +31,19 @@ pub struct ClassStats {
     pub latency_ns: Histogram<u64>,
 }
 
+/// An empty histogram of latencies in ns.
+fn latencies() -> Histogram<u64> {
+    Histogram::new_with_bounds(LOWEST_NS, HIGHEST_NS, DIGITS).expect("constant bounds are valid")
+}
+
+fn record(histogram: &mut Histogram<u64>, latency: Duration) {
+    histogram.saturating_record(u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX));
+}
+
+fn add(histogram: &mut Histogram<u64>, other: &Histogram<u64>) {
+    histogram.add(other).expect("histograms of one shape");
+}
+
 impl Default for ClassStats {
     fn default() -> Self {
         Self::new()
@@ -41,21 +54,13 @@ impl ClassStats {
     /// All zero.
     #[must_use]
     pub fn new() -> Self {
-        Self {
-            ios: 0,
-            bytes: 0,
-            in_flight: 0,
-            errors: 0,
-            retries: 0,
-            latency_ns: Histogram::new_with_bounds(LOWEST_NS, HIGHEST_NS, DIGITS).expect("constant bounds are valid"),
-        }
+        Self { ios: 0, bytes: 0, in_flight: 0, errors: 0, retries: 0, latency_ns: latencies() }
     }
 
     pub(crate) fn record_success(&mut self, bytes: u32, latency: Duration) {
         self.ios += 1;
         self.bytes += u64::from(bytes);
-        let ns = u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX);
-        self.latency_ns.saturating_record(ns);
+        record(&mut self.latency_ns, latency);
     }
 
     /// Adds the counters of another group.
@@ -65,7 +70,7 @@ impl ClassStats {
         self.in_flight += other.in_flight;
         self.errors += other.errors;
         self.retries += other.retries;
-        self.latency_ns.add(&other.latency_ns).expect("histograms of one shape");
+        add(&mut self.latency_ns, &other.latency_ns);
     }
 }
 
@@ -103,6 +108,38 @@ impl PathStats {
     }
 }
 
+/// How long requests whose path failed them took to reach another path (or the same one again), by operation class: from
+/// the bind that came to nothing to the next one. What an operator means by "failover took 80 ms".
+#[derive(Clone, Debug)]
+pub struct Moves {
+    latency_ns: [Histogram<u64>; 3],
+}
+
+impl Default for Moves {
+    fn default() -> Self {
+        Self { latency_ns: std::array::from_fn(|_| latencies()) }
+    }
+}
+
+impl Moves {
+    /// The times of one class, in ns.
+    #[must_use]
+    pub fn class(&self, class: OpClass) -> &Histogram<u64> {
+        &self.latency_ns[class.index()]
+    }
+
+    pub(crate) fn record(&mut self, class: OpClass, latency: Duration) {
+        record(&mut self.latency_ns[class.index()], latency);
+    }
+
+    /// Adds the times of another group.
+    fn merge(&mut self, other: &Self) {
+        for (mine, theirs) in self.latency_ns.iter_mut().zip(&other.latency_ns) {
+            add(mine, theirs);
+        }
+    }
+}
+
 /// Snapshot of a group.
 #[derive(Clone, Debug)]
 pub struct GroupStats {
@@ -112,6 +149,8 @@ pub struct GroupStats {
     pub queued: u64,
     /// Requests that wait for the time of a retry.
     pub backoff: u64,
+    /// Requests that moved to another path because theirs failed them.
+    pub moves: Moves,
     /// All paths, in the order of their ids.
     pub paths: Vec<PathStats>,
 }
@@ -121,6 +160,7 @@ impl GroupStats {
     pub fn merge(&mut self, other: &Self) {
         self.queued += other.queued;
         self.backoff += other.backoff;
+        self.moves.merge(&other.moves);
         for (mine, theirs) in self.paths.iter_mut().zip(&other.paths) {
             mine.merge(theirs);
         }

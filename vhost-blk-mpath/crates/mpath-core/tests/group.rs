@@ -288,6 +288,30 @@ fn a_path_error_moves_on_and_rests_the_path() {
 }
 
 #[test]
+fn how_long_a_move_took_is_counted_from_the_bind_that_came_to_nothing() {
+    let mut t = Test::new(GroupConfig { policy: PolicyKind::Numa, ..config() });
+    t.submit(0, Op::Read);
+    t.submit(1, Op::Write);
+    assert_eq!(t.actions(), [issue(P0, 0), issue(P0, 1)]);
+    t.now += 40 * MS;
+    t.group.path_lost(t.now, P0);
+    t.complete(P0, 0, LOST);
+    t.complete(P0, 1, LOST);
+    assert_eq!(t.actions(), [issue(P1, 0)]);
+    t.now += 60 * MS;
+    t.group.fence_lifted(t.now, P0, Epoch(1));
+    assert_eq!(t.actions(), [issue(P1, 1)]);
+    t.complete(P1, 1, Outcome::Retry { after: Duration::ZERO });
+    assert_eq!(t.actions(), [issue(P1, 1)], "its path did not fail it");
+    let moves = t.group.stats(t.now).moves;
+    for (class, ms) in [(OpClass::Read, 40), (OpClass::Write, 100)] {
+        let histogram = moves.class(class);
+        assert_eq!(histogram.len(), 1, "{class:?}");
+        assert!((ms * 990_000..=ms * 1_010_000).contains(&histogram.max()), "{class:?}: {}", histogram.max());
+    }
+}
+
+#[test]
 fn failovers_are_capped() {
     let mut t = Test::new(GroupConfig { max_failovers: 1, ..config() });
     t.submit(0, Op::Read);

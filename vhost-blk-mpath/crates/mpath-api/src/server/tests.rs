@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 
 use super::*;
 use crate::client::{Client, ClientError};
-use crate::types::{Disk, ErrorCode, OpStats, PathCounts, PathSelector, PathState, SetInjection, SetPolicy};
+use crate::types::{Disk, ErrorCode, Moved, OpStats, PathCounts, PathSelector, PathState, SetInjection, SetPolicy};
 
 /// Two disks of two paths, which remember what is set.
 struct Fake {
@@ -58,6 +58,8 @@ impl Control for Fake {
             read_only: false,
             queues: 4,
             queued: 0,
+            moved_reads: Moved::default(),
+            moved_writes: Moved::default(),
             paths: PathCounts { total: 2, live: 2 },
         };
         Ok(Status {

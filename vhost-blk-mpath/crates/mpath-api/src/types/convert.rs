@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use mpath_core::ClassStats;
+use hdrhistogram::Histogram;
+use mpath_core::{ClassStats, Moves, OpClass};
 
-use super::{AnaState, InjectedLatency, InjectedLatencyError, Injection, Latency, OpStats};
+use super::{AnaState, InjectedLatency, InjectedLatencyError, Injection, Latency, Moved, OpStats};
 
 impl From<mpath_core::AnaState> for AnaState {
     fn from(state: mpath_core::AnaState) -> Self {
@@ -35,23 +36,35 @@ impl TryFrom<mpath_core::Injection> for Injection {
 
 impl From<&ClassStats> for OpStats {
     fn from(stats: &ClassStats) -> Self {
-        let micros = |ns: u64| u64::try_from(Duration::from_nanos(ns).as_micros()).unwrap_or(u64::MAX);
-        let histogram = &stats.latency_ns;
-        let latency = (!histogram.is_empty()).then(|| Latency {
-            p50_us: micros(histogram.value_at_quantile(0.5)),
-            p99_us: micros(histogram.value_at_quantile(0.99)),
-            p999_us: micros(histogram.value_at_quantile(0.999)),
-            max_us: micros(histogram.max()),
-        });
         Self {
             ios: stats.ios,
             bytes: stats.bytes,
             in_flight: stats.in_flight,
             errors: stats.errors,
             retries: stats.retries,
-            latency,
+            latency: latency(&stats.latency_ns),
         }
     }
+}
+
+impl Moved {
+    /// What a daemon has measured of one class of operations.
+    #[must_use]
+    pub fn of(moves: &Moves, class: OpClass) -> Self {
+        let times = moves.class(class);
+        Self { ios: times.len(), time: latency(times) }
+    }
+}
+
+/// `None` without a sample.
+fn latency(ns: &Histogram<u64>) -> Option<Latency> {
+    let micros = |ns: u64| u64::try_from(Duration::from_nanos(ns).as_micros()).unwrap_or(u64::MAX);
+    (!ns.is_empty()).then(|| Latency {
+        p50_us: micros(ns.value_at_quantile(0.5)),
+        p99_us: micros(ns.value_at_quantile(0.99)),
+        p999_us: micros(ns.value_at_quantile(0.999)),
+        max_us: micros(ns.max()),
+    })
 }
 
 #[cfg(test)]

@@ -57,6 +57,10 @@ pub struct Disk {
     pub queues: u32,
     /// Requests that wait for a path with room.
     pub queued: u64,
+    /// Reads whose path failed them and that went to another one, since the daemon started.
+    pub moved_reads: Moved,
+    /// The same of writes. One whose fate on the lost path was unknown waited for the fence before.
+    pub moved_writes: Moved,
     /// How many paths there are, and how many work.
     pub paths: PathCounts,
 }
@@ -195,6 +199,15 @@ pub struct OpStats {
     /// Latency of the successful ones from binding to completion: an injection counts, waiting for
     /// a path does not. `null` before the first sample.
     pub latency: Option<Latency>,
+}
+
+/// Requests that moved from a path that failed them to another one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Moved {
+    /// How often that happened.
+    pub ios: u64,
+    /// From when the failing path was given the request until another one was; `null` before the first.
+    pub time: Option<Latency>,
 }
 
 /// A latency distribution in whole microseconds.

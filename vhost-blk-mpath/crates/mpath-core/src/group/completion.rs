@@ -43,6 +43,9 @@ impl Group {
             Outcome::PathError | Outcome::Retry { .. } | Outcome::Lost { .. } => stats.errors += 1,
         }
         let request = &mut self.requests[tag];
+        if !matches!(outcome, Outcome::Retry { .. }) {
+            request.moving_since.get_or_insert(bound_at);
+        }
         match outcome {
             Outcome::Retry { after } => {
                 request.retries += 1;

@@ -111,6 +111,9 @@ impl Group {
         let association = path.association.expect("an eligible path is live");
         let request = &mut self.requests[tag];
         let io = request.io;
+        if let Some(since) = request.moving_since.take() {
+            self.moves.record(io.op.class(), now - since);
+        }
         let class = io.op.class().index();
         request.path = id;
         request.epoch = association.epoch;

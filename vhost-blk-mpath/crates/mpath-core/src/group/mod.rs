@@ -20,6 +20,7 @@ use crate::flows::Flows;
 use crate::path::Path;
 use crate::policy::{Candidate, Policy};
 use crate::requests::{Requests, State};
+use crate::stats::Moves;
 use crate::timers::{Due, Timers};
 use crate::{Action, GroupStats, Injection, Io, IoError, Op, PathId, PathStats, PolicyKind, Tag, Window};
 use flush::FlushJobs;
@@ -75,6 +76,7 @@ pub struct Group {
     open: usize,
     /// Requests in [`State::Backoff`].
     backoff: u64,
+    moves: Moves,
     /// The paths that policies may choose from now, as a set.
     eligible: u64,
     /// When a resting path may become eligible again.
@@ -105,6 +107,7 @@ impl Group {
             finished: VecDeque::new(),
             open: 0,
             backoff: 0,
+            moves: Moves::default(),
             eligible: 0,
             rest_ends: None,
             no_path_since: Some(now),
@@ -239,6 +242,7 @@ impl Group {
             policy: self.policy_kind,
             queued: self.flows.len() as u64,
             backoff: self.backoff,
+            moves: self.moves.clone(),
             paths: all
                 .map(|(path, id)| PathStats {
                     path: PathId(id),
