@@ -19,6 +19,7 @@
 //! connection or stopping a listener is a fence: what was not executed by then never is.
 #![forbid(unsafe_code)]
 
+pub mod api;
 mod config;
 mod identity;
 mod parse;

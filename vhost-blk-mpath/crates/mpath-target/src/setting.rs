@@ -7,13 +7,15 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use nvme_tcp::wire::{AnaState, Status};
+use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::config::MAX_DELAY;
 use crate::parse::{ParseError, parse_ana, parse_count, parse_size, parse_time, parse_uuid};
 
 /// One setting and its new value.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub enum Setting {
     /// `ana=STATE`, `ana=GROUP:STATE`: how the port reaches the namespaces of all ANA groups or of one. Each namespace is
     /// a group, with its NSID as the group's id.
@@ -228,6 +230,20 @@ fn write_own(f: &mut fmt::Formatter<'_>, name: &str, nsid: u32, value: Option<&i
     match value {
         Some(value) => write!(f, "{name}={nsid}:{value}"),
         None => write!(f, "{name}={nsid}:own"),
+    }
+}
+
+impl TryFrom<String> for Setting {
+    type Error = ParseError;
+
+    fn try_from(text: String) -> Result<Self, ParseError> {
+        text.parse()
+    }
+}
+
+impl From<Setting> for String {
+    fn from(setting: Setting) -> Self {
+        setting.to_string()
     }
 }
 

@@ -1,4 +1,5 @@
 //! Held commands: the stale write, and what keeps it from happening.
+#![allow(clippy::unwrap_used, reason = "a test may fail anywhere")]
 
 mod common;
 

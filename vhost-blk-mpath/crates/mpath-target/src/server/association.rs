@@ -86,7 +86,9 @@ impl Association {
         let mut members = self.members();
         let (admin, io): (Vec<_>, Vec<_>) = members.drain(..).partition(|member| member.qid == 0);
         next.members().extend(admin);
-        io.iter().for_each(|member| member.wake.stop());
+        for member in io {
+            member.wake.stop();
+        }
     }
 
     /// On return, no command of this life is executed any more, not even a held one.

@@ -321,13 +321,11 @@ impl Connection {
         let Some(change) = execute(&self.shared, &gate.view, &mut self.queue, command) else {
             return;
         };
-        match self.port.faults.hold_from(now) {
-            Some(until) => self.held.push(until, change),
-            None => {
-                let status = change.make(&self.shared);
-                self.queue.complete(change.token, status, 0);
-            }
+        if let Some(until) = self.port.faults.hold_from(now) {
+            return self.held.push(until, change);
         }
+        let status = change.make(&self.shared);
+        self.queue.complete(change.token, status, 0);
     }
 
     /// Sleeps until there may be something to do.

@@ -6,7 +6,6 @@ use nvme_tcp::target::{CommandToken, IoScope, IoTask, IoView, TargetCommand, Tar
 use nvme_tcp::wire::Status;
 
 use super::shared::Shared;
-use crate::storage::Store;
 
 /// A command that changes a namespace, all of it checked.
 pub(super) struct Change {
@@ -78,8 +77,7 @@ impl Change {
 /// Flushes every namespace.
 pub(super) fn flush_all(shared: &Shared) -> Status {
     // Every store is tried, whatever becomes of the others.
-    let flush = |store: &Box<dyn Store>| store.flush();
-    let failed = shared.stores.iter().map(flush).filter(Result::is_err).count();
+    let failed = shared.stores.iter().filter(|store| store.flush().is_err()).count();
     if failed == 0 { Status::SUCCESS } else { Status::WRITE_FAULT }
 }
 
