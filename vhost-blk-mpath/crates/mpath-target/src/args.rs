@@ -219,7 +219,7 @@ mod tests {
             ("ctl --api /tmp/t.sock set 0 hold=on".into(), "'0'"),
             ("ctl --api /tmp/t.sock set 1 hold".into(), "'hold'"),
         ] {
-            let error = parse(&args).err().expect(word);
+            let error = parse(&args).expect_err(word);
             assert!(error.contains(word), "{error}");
             assert_eq!(error.lines().count(), 1, "{error}");
         }

@@ -220,8 +220,8 @@ fn a_cross_controller_reset_ends_what_a_lost_controller_has_left_behind() {
     assert_eq!(cross_reset(&mut other, wrong), Ok(1));
     assert_eq!(held(&server), 1);
     assert_eq!(cross_reset(&mut other, instance), Ok(1));
-    set(&server, 0, &["hold=off"]);
     eventually("nothing is held any more", || held(&server) == 0);
+    set(&server, 0, &["hold=off"]);
     assert!(second.read(0, 1).unwrap() == [0; 512]);
     assert_eq!(executed_late(&server), 0);
 }

@@ -2,13 +2,12 @@
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
-use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use nvme_tcp::target::{AdminReply, DigestFaults, QueueIdentity, RESET_DONE, TargetCommand, TargetQueue};
 use nvme_tcp::wire::Status;
-use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::event::PollFlags;
 
 use super::association::{Association, Gate};
 use super::delay::DelayQueue;
@@ -17,7 +16,7 @@ use super::hold::HeldCommands;
 use super::late::Late;
 use super::registry::Registration;
 use super::shared::{Port, Shared};
-use super::wake::Wake;
+use super::wake::{Wake, poll};
 use crate::setting::BlackHole;
 
 /// Bytes taken from the socket at once.
@@ -273,7 +272,8 @@ impl Connection {
                     self.queue.complete(token, status, 0);
                 }
                 AdminReply::ResetController { token, .. } => {
-                    // Its fence holds: `Control::admin` returns only then.
+                    // Its fence holds: `Control::admin` returns only then. What it has ended may go.
+                    self.shared.late.notify_all();
                     self.queue.complete(token, Status::SUCCESS, RESET_DONE);
                 }
                 AdminReply::Held => {}
@@ -392,23 +392,4 @@ impl Connection {
 
 fn is_transient(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
-}
-
-/// Waits for `events` of a socket or a wake-up: what the socket has, and whether there was a wake-up.
-pub(super) fn poll(
-    socket: &impl AsFd,
-    events: PollFlags,
-    wake: &Wake,
-    timeout: Option<Duration>,
-) -> io::Result<(PollFlags, bool)> {
-    let mut fds = [PollFd::new(socket, events), PollFd::new(wake, PollFlags::IN)];
-    let timeout = timeout.map(|timeout| Timespec {
-        tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
-        tv_nsec: timeout.subsec_nanos().into(),
-    });
-    match rustix::event::poll(&mut fds, timeout.as_ref()) {
-        Ok(_) | Err(rustix::io::Errno::INTR) => {}
-        Err(error) => return Err(error.into()),
-    }
-    Ok((fds[0].revents(), !fds[1].revents().is_empty()))
 }

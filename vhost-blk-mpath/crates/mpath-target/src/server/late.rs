@@ -7,11 +7,10 @@ use std::time::Instant;
 use rustix::event::PollFlags;
 
 use super::association::Association;
-use super::connection::poll;
 use super::hold::HeldCommands;
 use super::registry::Registration;
 use super::shared::{Port, Shared};
-use super::wake::Wake;
+use super::wake::{Wake, poll};
 
 /// The held commands of a connection that is gone, in the hands of its thread.
 pub(super) struct Late {

@@ -9,10 +9,10 @@ use std::time::Duration;
 use rustix::event::PollFlags;
 
 use super::StartError;
-use super::connection::{Connection, poll};
+use super::connection::Connection;
 use super::settings::ShownNamespaces;
 use super::shared::{Port, Shared};
-use super::wake::Wake;
+use super::wake::{Wake, poll};
 use crate::setting::Queues;
 
 /// Pause after an accept that failed for want of something.

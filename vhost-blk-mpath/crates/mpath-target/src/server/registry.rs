@@ -82,6 +82,13 @@ impl Registry {
         }
     }
 
+    /// Lets all connections look at what has changed.
+    pub(super) fn notify_all(&self) {
+        for entry in self.lock().entries.values() {
+            entry.wake.notify();
+        }
+    }
+
     /// Lets the connections of a listener look at what has changed.
     pub(super) fn notify(&self, listener: usize) {
         let inner = self.lock();

@@ -52,6 +52,16 @@ pub(super) struct Shown {
     blocks: Option<u64>,
 }
 
+impl Shown {
+    /// The settings that lead to this.
+    pub(super) fn settings(self, nsid: u32, block_shift: u8) -> impl Iterator<Item = Setting> {
+        let uuid = self.uuid.map(|uuid| Setting::Uuid { nsid, uuid: Some(uuid) });
+        let nguid = self.nguid.map(|nguid| Setting::Nguid { nsid, nguid: Some(nguid) });
+        let size = self.blocks.map(|blocks| Setting::Size { nsid, bytes: Some(blocks << block_shift) });
+        [uuid, nguid, size].into_iter().flatten()
+    }
+}
+
 /// What the namespaces of a port show, by NSID.
 pub(super) type ShownNamespaces = BTreeMap<u32, Shown>;
 
@@ -102,7 +112,7 @@ impl Listener {
             Setting::Uuid { nsid, uuid } => self.show(shared, nsid, |shown| shown.uuid = uuid),
             Setting::Nguid { nsid, nguid } => self.show(shared, nsid, |shown| shown.nguid = nguid),
             Setting::Size { nsid, bytes } => {
-                let shift = shared.namespaces.first().map_or(0, |namespace| namespace.block_shift);
+                let shift = shared.block_shift();
                 self.show(shared, nsid, |shown| shown.blocks = bytes.map(|bytes| bytes >> shift));
             }
         }

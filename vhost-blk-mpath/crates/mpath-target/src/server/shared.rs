@@ -62,6 +62,11 @@ impl Shared {
         }
     }
 
+    /// Bytes of a logical block, as a power of two; the same for all namespaces.
+    pub(super) fn block_shift(&self) -> u8 {
+        self.namespaces.first().map_or(0, |namespace| namespace.block_shift)
+    }
+
     /// The subsystem, locked. To be taken without holding any [`Association::gate`].
     pub(super) fn control(&self) -> MutexGuard<'_, Control> {
         // The subsystem is changed by methods that do not panic half-way.

@@ -38,6 +38,8 @@ pub struct ListenerStatus {
     pub header_digests: u32,
     /// Data digests still to be wrong.
     pub data_digests: u32,
+    /// What namespaces show in place of their own, as settings.
+    pub shown: Vec<String>,
 }
 
 /// One ANA group of a listener.
@@ -85,6 +87,7 @@ impl TargetServer {
 fn status(shared: &Shared, listener: &Listener) -> ListenerStatus {
     let (port, faults) = (&listener.port, &listener.port.faults);
     let digests = faults.digests();
+    let (shown, shift) = (listener.shown().clone(), shared.block_shift());
     let ana = shared.control().ana(port.id);
     let group = |(state, group): (&nvme_tcp::wire::AnaState, u32)| AnaGroupStatus { group, state: state.to_string() };
     ListenerStatus {
@@ -101,5 +104,6 @@ fn status(shared: &Shared, listener: &Listener) -> ListenerStatus {
         failing: faults.failures(),
         header_digests: digests.header,
         data_digests: digests.data,
+        shown: shown.iter().flat_map(|(&nsid, shown)| shown.settings(nsid, shift)).map(String::from).collect(),
     }
 }

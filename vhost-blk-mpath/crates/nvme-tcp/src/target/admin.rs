@@ -209,8 +209,9 @@ impl Subsystem {
                 Ok(0)
             }
             FeatureId::HOST_BEHAVIOR if !discovery => {
-                let &acre = payload.first().ok_or(Status::DATA_SGL_LENGTH_INVALID.with_dnr())?;
-                controller.retry_delays = acre == 1;
+                let data: &[u8; HOST_BEHAVIOR_BYTES] =
+                    payload.try_into().map_err(|_| Status::DATA_SGL_LENGTH_INVALID.with_dnr())?;
+                controller.retry_delays = data[0] == 1;
                 Ok(0)
             }
             FeatureId::VOLATILE_WRITE_CACHE if !discovery => {

@@ -3,12 +3,13 @@
 use std::time::{Duration, Instant};
 
 use super::{
-    ENTRIES, KATO, admin, admin_data, connect_data, identify, live_controller, log, nqn, set_feature, subsystem,
-    try_connect,
+    ENTRIES, KATO, admin, admin_data, command, connect_data, identify, live_controller, log, nqn, set_feature,
+    subsystem, try_connect,
 };
+use crate::target::{AdminReply, Subsystem};
 use crate::wire::{
     ActiveList, AdminCommand, AsyncEventMask, Cns, ConnectField, FeatureId, IdentifyController, IdentifyNamespace,
-    LogPage, NamespaceDescriptors, NumberOfQueues, Status,
+    LogPage, NamespaceDescriptors, NumberOfQueues, Sgl, Status,
 };
 
 #[test]
@@ -30,6 +31,7 @@ fn a_controller_tells_a_linux_host_what_it_asks_for() {
     assert_eq!((identify.anagrpmax.get(), identify.nanagrpid.get()), (2, 2));
     // Bits 0–4: all states; bit 6: ANAGRPID does not change.
     assert_eq!(identify.anacap, 0b0101_1111);
+    assert!(identify.crdt.iter().all(|delay| delay.get() > 0));
     let events = AsyncEventMask::ANA_CHANGE.or(AsyncEventMask::NAMESPACE_ATTRIBUTE);
     assert_eq!((identify.oaes.get(), identify.aerl), (events.0, 3));
     assert!(identify.anatt > 0 && identify.kas.get() > 0 && identify.cqt.get() > 0);
@@ -84,6 +86,27 @@ fn queues_are_granted_up_to_the_limit_and_before_use() {
     assert!(try_connect(&mut subsystem, 1, 2, 15, &data).is_ok());
     let late = admin(&mut subsystem, now, cntlid, set_feature(FeatureId::NUMBER_OF_QUEUES, ask(4)));
     assert_eq!(late, Err(Status::COMMAND_SEQUENCE_ERROR.with_dnr()));
+}
+
+#[test]
+fn a_host_may_say_that_it_keeps_to_retry_delays() {
+    let mut subsystem = subsystem();
+    let now = Instant::now();
+    let cntlid = live_controller(&mut subsystem, now, 1);
+    let fid = FeatureId::HOST_BEHAVIOR;
+    let set = |subsystem: &mut Subsystem, data: &[u8]| {
+        let sqe = set_feature(fid, 0).to_sqe(1, Sgl::InCapsule { offset: 0, length: data.len() as u32 });
+        match subsystem.admin(now, cntlid, command(sqe, data, 0)) {
+            AdminReply::Done { status, .. } => status,
+            reply => panic!("{reply:?}"),
+        }
+    };
+    let mut data = [0; 512];
+    data[0] = 1;
+    assert_eq!(set(&mut subsystem, &data), Status::SUCCESS);
+    assert_eq!(set(&mut subsystem, &data[..1]), Status::DATA_SGL_LENGTH_INVALID.with_dnr());
+    let get = AdminCommand::GetFeatures { fid, sel: 0, nsid: 0 };
+    assert_eq!(admin_data(&mut subsystem, cntlid, get, 512).unwrap(), data);
 }
 
 #[test]
