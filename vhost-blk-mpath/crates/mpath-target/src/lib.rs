@@ -17,8 +17,8 @@
 //! What a host may rely on to know that its writes are over:
 //!
 //! * **Drain.** When it half-closes an I/O connection, every command it has sent in full is executed and answered before
-//!   the target closes its side. The end of the data on an I/O connection always means that nothing of this connection
-//!   is left to be executed; where that is not so, the connection ends with RST.
+//!   the target closes its side. An end of the data on an I/O connection always means that nothing of this connection is
+//!   left to be executed; where something may be, the connection ends with RST.
 //! * **Cross-Controller Reset.** Once it completes with result bit 0 set, no command of that life of the controller is
 //!   executed any more, not even a held one.
 //! * **Disabling** a controller, losing its admin connection, or stopping a listener: what was not executed by then never
