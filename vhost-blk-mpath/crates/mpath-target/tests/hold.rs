@@ -9,7 +9,9 @@ use common::raw::RawAdmin;
 use common::{Admin, Gone, NQN, Queue, connect, eventually, host_config, pattern, set, target};
 use mpath_target::{NamespaceConfig, TargetServer};
 use nvme_tcp::host::{IoCommand, QueueConfig};
-use nvme_tcp::wire::{AdminCommand, ControllerInstance, Nqn, Status};
+use nvme_tcp::wire::{
+    AdminCommand, AsyncEvent, AsyncEventMask, ControllerConfiguration, ControllerInstance, Nqn, Status,
+};
 
 const MIB: u64 = 1 << 20;
 
@@ -162,15 +164,22 @@ fn a_terminated_queue_with_held_commands_does_not_look_drained() {
     assert_eq!(held(&server), 1);
 }
 
+/// What an I/O queue on the first port needs, but for the controller.
+fn queue_config(server: &TargetServer) -> QueueConfig {
+    let before = server.connections(0);
+    let (model, _) = Admin::connect(server.addrs()[0], host_config()).unwrap();
+    let config = model.controller.queue_config(1).unwrap();
+    drop(model);
+    eventually("it is gone again", || server.connections(0) == before);
+    config
+}
+
 /// An association on the first port of which all of the admin queue is known.
 fn raw_association(server: &TargetServer) -> (RawAdmin, Queue) {
     let addr = server.addrs()[0];
-    let (model, _) = Admin::connect(addr, host_config()).unwrap();
+    let config = queue_config(server);
     let admin = RawAdmin::connect(addr, Nqn::new(NQN).unwrap());
-    let config = QueueConfig { cntlid: admin.cntlid, ..model.controller.queue_config(1).unwrap() };
-    drop(model);
-    eventually("only one is left", || server.connections(0) == 1);
-    let queue = Queue::connect(addr, config);
+    let queue = Queue::connect(addr, QueueConfig { cntlid: admin.cntlid, ..config });
     (admin, queue)
 }
 
@@ -224,6 +233,41 @@ fn a_cross_controller_reset_ends_what_a_lost_controller_has_left_behind() {
     set(&server, 0, &["hold=off"]);
     assert!(second.read(0, 1).unwrap() == [0; 512]);
     assert_eq!(executed_late(&server), 0);
+}
+
+/// As with Linux nvmet: CSTS.RDY is 0 at once, and the held command is executed all the same.
+#[test]
+fn a_disabled_controller_begins_another_life_and_its_held_commands_go_on() {
+    let server = two_ports();
+    let (mut admin, mut first) = raw_association(&server);
+    let config = QueueConfig { cntlid: admin.cntlid, ..queue_config(&server) };
+    let (_b, mut second, _) = connect(server.addrs()[1], host_config());
+    let before = admin.instance();
+    set(&server, 0, &["hold=on"]);
+    let a = pattern(1, 512);
+    first.submit(IoCommand::Write { slba: 0, blocks: 1, fua: false }, a.clone());
+    first.flush().unwrap();
+    eventually("the write is held", || held(&server) == 1);
+    admin.configure(ControllerConfiguration(0));
+    assert!(first.completion().is_err());
+    admin.configure(ControllerConfiguration::ENABLED);
+    assert_ne!(admin.instance(), before);
+    // The admin queue goes on, events included, and takes a new I/O queue.
+    admin.listen_for(AsyncEventMask::ANA_CHANGE);
+    let asked = admin.ask_event();
+    set(&server, 0, &["ana=non-optimized"]);
+    assert_eq!(admin.event(asked), AsyncEvent::ANA_CHANGED);
+    let mut again = Queue::connect(server.addrs()[0], config);
+    assert!(again.read(0, 1).unwrap() == [0; 512]);
+    // The new life's reset is not the old one's.
+    let mut other = RawAdmin::connect(server.addrs()[1], Nqn::new(NQN).unwrap());
+    let now = admin.instance();
+    assert_eq!(cross_reset(&mut other, now), Ok(1));
+    assert!(admin.is_closed());
+    assert_eq!(held(&server), 1);
+    set(&server, 0, &["hold=off"]);
+    eventually("it is executed", || executed_late(&server) == 1);
+    assert!(second.read(0, 1).unwrap() == a);
 }
 
 #[test]

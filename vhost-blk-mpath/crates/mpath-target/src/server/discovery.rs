@@ -1,6 +1,5 @@
 //! The discovery service: a subsystem of its own, on a listener of its own.
 
-use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -23,24 +22,13 @@ pub(super) struct Discovery {
 }
 
 impl Discovery {
-    /// Starts the service for the subsystem `nqn`; it lists nothing yet. `port` is its port id.
-    pub(super) fn start(
-        socket: std::net::TcpListener,
-        addr: SocketAddr,
-        port: u16,
-        nqn: Nqn,
-        referrals: Vec<SocketAddr>,
-        seed: u64,
-    ) -> io::Result<Self> {
+    /// The service for the subsystem `nqn`, which neither lists anything nor listens yet.
+    pub(super) fn new(addr: SocketAddr, nqn: Nqn, referrals: Vec<SocketAddr>, seed: u64) -> Self {
         let serial = crate::identity::serial(nqn.as_str());
         let subsystem = Subsystem::discovery(serial, QueueLimits::default(), seed);
         let shared = Arc::new(Shared::new(subsystem, Vec::new(), MAX_CONNECTIONS));
         // To its own subsystem it is the one port there is.
-        let listener = Listener::new(addr, addr, 1, 0);
-        listener.listen(&shared, socket)?;
-        let discovery = Self { shared, listener, nqn, referrals };
-        discovery.list(&[], port);
-        Ok(discovery)
+        Self { shared, listener: Listener::new(addr, addr, 1, 0), nqn, referrals }
     }
 
     /// Lists these ports of the subsystem, by port id and address, the service itself and the referrals.

@@ -114,9 +114,12 @@ impl TargetServer {
             server.listeners.push(listener);
         }
         if let Some((socket, addr)) = discovery {
-            let port = server.listeners.len() as u16 + 1;
-            server.discovery = Some(Discovery::start(socket, addr, port, nqn, referrals, !seed)?);
+            server.discovery = Some(Discovery::new(addr, nqn, referrals, !seed));
+            // It has its list before anybody can ask for it.
             server.list();
+            if let Some(discovery) = &server.discovery {
+                discovery.listener.listen(&discovery.shared, socket)?;
+            }
         }
         Ok(server)
     }

@@ -34,10 +34,15 @@ impl RawAdmin {
         let sgl = Sgl::InCapsule { offset: 0, length: data.len() as u32 };
         let (result, _) = admin.run(|cid| connect.to_sqe(cid, sgl), &data).unwrap();
         admin.cntlid = result as u16;
-        let value = ControllerConfiguration::ENABLED.0.into();
-        let enable = FabricsCommand::PropertySet { size: PropertySize::Four, offset: PropertyOffset::CC, value };
-        admin.run(|cid| enable.to_sqe(cid, Sgl::NONE), &[]).unwrap();
+        admin.configure(ControllerConfiguration::ENABLED);
         admin
+    }
+
+    /// Writes CC.
+    pub(crate) fn configure(&mut self, configuration: ControllerConfiguration) {
+        let value = configuration.0.into();
+        let set = FabricsCommand::PropertySet { size: PropertySize::Four, offset: PropertyOffset::CC, value };
+        self.run(|cid| set.to_sqe(cid, Sgl::NONE), &[]).unwrap();
     }
 
     fn send(&mut self, pdu: Pdu, data: &[u8]) {
