@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use mpath_api::PathAddress;
 use mpath_api::config::{DiskConfig, Seconds};
@@ -14,6 +14,7 @@ use reactor::{IoThreadConfig, IoThreadHandle, PathEvent, StartError};
 use tokio::sync::mpsc::UnboundedSender;
 use vhost_user_blk::{Disk as FrontendDisk, GeometryError};
 
+use crate::fence_record::FenceRecord;
 use crate::geometry;
 use crate::path::PathError;
 use crate::transport;
@@ -21,6 +22,9 @@ use crate::transport;
 pub(crate) struct Disk {
     pub(crate) config: DiskConfig,
     pub(crate) host: HostIdentity,
+    pub(crate) record: FenceRecord,
+    /// Until then writes of a daemon before this one may be executed.
+    inherited_fence: Option<Instant>,
     io_threads: u16,
     /// Reports of the I/O threads, a channel a path.
     reports: Vec<UnboundedSender<PathEvent>>,
@@ -70,6 +74,8 @@ impl Disk {
     pub(crate) fn new(
         config: DiskConfig,
         host: HostIdentity,
+        record: FenceRecord,
+        inherited_fence: Option<Instant>,
         io_threads: u16,
         reports: Vec<UnboundedSender<PathEvent>>,
     ) -> Self {
@@ -79,6 +85,8 @@ impl Disk {
         Self {
             config,
             host,
+            record,
+            inherited_fence,
             io_threads,
             reports,
             served: OnceLock::new(),
@@ -187,6 +195,11 @@ impl Disk {
             let _ = reports[usize::from(event.path.0)].send(event);
         });
         IoThreadHandle::start(IoThreadConfig { name: format!("io{index}"), group, block_size_bytes, report })
+    }
+
+    /// How long a front-end has to wait for the fences that an earlier daemon left.
+    pub(crate) fn inherited_fence(&self) -> Option<Duration> {
+        self.inherited_fence?.checked_duration_since(Instant::now())
     }
 
     pub(crate) fn is_connected(&self) -> bool {

@@ -14,22 +14,33 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! A host may have its writes drained instead of fenced: when it half-closes an I/O connection, every command it has
-//! sent in full is executed and answered before the target closes its side. Disabling a controller, losing its admin
-//! connection or stopping a listener is a fence: what was not executed by then never is.
+//! What a host may rely on to know that its writes are over:
+//!
+//! * **Drain.** When it half-closes an I/O connection, every command it has sent in full is executed and answered before
+//!   the target closes its side. An end of the data on an I/O connection always means that nothing of this connection is
+//!   left to be executed; where something may be, the connection ends with RST.
+//! * **Cross-Controller Reset.** Once it completes with result bit 0 set, no command of that life of the controller is
+//!   executed any more, not even a held one.
+//! * **Disabling** a controller, losing its admin connection, or stopping a listener: what was not executed by then never
+//!   is, unless it is held ([`Hold`]). Holding commands is for showing what happens with targets that give no such promise.
+//!
+//! Everything else that goes wrong with paths is done by [`Setting`]s, at the start or at any time later.
 #![forbid(unsafe_code)]
 
+pub mod api;
 mod config;
 mod identity;
 mod parse;
 mod server;
+mod setting;
 mod storage;
 
 pub use config::{
     Backing, ConfigError, DEFAULT_MAX_CONNECTIONS, ListenerConfig, MAX_DELAY, MAX_LISTENERS, MAX_NAMESPACES,
-    NamespaceConfig, TargetConfig,
+    MAX_REFERRALS, NamespaceConfig, TargetConfig,
 };
 pub use nvme_tcp::wire::AnaState;
 pub use parse::ParseError;
-pub use server::{StartError, TargetServer};
+pub use server::{AnaGroupStatus, DiscoveryStatus, ListenerStatus, SettingError, StartError, TargetServer};
+pub use setting::{BlackHole, Hold, Queues, Setting};
 pub use storage::FileError;

@@ -80,8 +80,8 @@ impl IoThread {
         })
     }
 
-    /// Runs until [`Message::Shutdown`] has been carried out.
-    pub(crate) fn run(mut self) {
+    /// Runs until [`Message::Shutdown`] has been carried out: whether it gave up writes that may still be executed.
+    pub(crate) fn run(mut self) -> bool {
         let mut events = Vec::with_capacity(256);
         while !(self.ending && self.queues.is_empty() && self.connections.is_empty()) {
             if let Err(error) = self.turn(&mut events) {
@@ -90,6 +90,7 @@ impl IoThread {
                 panic!("io_uring failed under load: {error}");
             }
         }
+        self.requests.leaves_doubt()
     }
 
     fn turn(&mut self, events: &mut Vec<Event>) -> io::Result<()> {

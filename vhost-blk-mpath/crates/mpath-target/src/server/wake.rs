@@ -3,8 +3,9 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
-use rustix::event::{EventfdFlags, eventfd};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd};
 
 /// A flag to stop and an eventfd to poll, shared between a thread and those who want something of it.
 pub(super) struct Wake {
@@ -44,4 +45,23 @@ impl AsFd for Wake {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.event.as_fd()
     }
+}
+
+/// Waits for `events` of a socket or a wake-up: what the socket has, and whether there was a wake-up.
+pub(super) fn poll(
+    socket: &impl AsFd,
+    events: PollFlags,
+    wake: &Wake,
+    timeout: Option<Duration>,
+) -> io::Result<(PollFlags, bool)> {
+    let mut fds = [PollFd::new(socket, events), PollFd::new(wake, PollFlags::IN)];
+    let timeout = timeout.map(|timeout| Timespec {
+        tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: timeout.subsec_nanos().into(),
+    });
+    match rustix::event::poll(&mut fds, timeout.as_ref()) {
+        Ok(_) | Err(rustix::io::Errno::INTR) => {}
+        Err(error) => return Err(error.into()),
+    }
+    Ok((fds[0].revents(), !fds[1].revents().is_empty()))
 }
