@@ -22,8 +22,8 @@ fn read(peer: &mut Peer, tag: u32) -> Result<(), SubmitError> {
     peer.queue.submit(Tag(tag), IoCommand::Read { slba: 0, blocks: 1 })
 }
 
-fn ok(tag: Tag) -> Option<Completion> {
-    Some(Completion { tag, result: Ok(()) })
+fn ok(tag: Tag) -> Completion {
+    Completion { tag, result: Ok(()) }
 }
 
 #[test]
@@ -121,7 +121,7 @@ fn the_same_tag_goes_out_again_beside_what_was_abandoned() {
     for (n, &cid) in cids.iter().enumerate().rev() {
         let pdu = Pdu::C2hData(C2hData { cid, offset: 0, length: 512, last: true, success: true });
         peer.send(pdu, &[n as u8; 512]).unwrap();
-        assert_eq!(peer.queue.poll_completion(), if n == 3 { ok(Tag(5)) } else { None });
+        assert_eq!(peer.queue.poll_completion(), (n == 3).then(|| ok(Tag(5))));
     }
     assert_eq!((peer.payloads.of(Tag(5))[..].to_vec(), peer.queue.take_answered()), (vec![3; 512], 3));
 }
@@ -191,7 +191,7 @@ fn what_has_ended_already_is_told_by_its_completion() {
     peer.send(pdu, &bytes).unwrap();
     peer.complete(cid, Status::SUCCESS, 0).unwrap();
     assert_eq!(peer.queue.recall(READ), Recalled::Completed);
-    assert_eq!((peer.queue.poll_completion(), peer.queue.take_answered()), (ok(READ), 0));
+    assert_eq!((peer.queue.poll_completion(), peer.queue.take_answered()), (Some(ok(READ)), 0));
 }
 
 #[test]
