@@ -153,7 +153,10 @@ fn a_refused_connect_says_why() {
         assert!(!peer.queue.is_ready());
     }
     let wrong_nqn = ConnectError::InvalidParameters { field: ConnectField::Subnqn };
-    assert_eq!(wrong_nqn.to_string(), "Connect rejected: Connect Invalid Parameters (SUBNQN)");
+    assert_eq!(
+        wrong_nqn.to_string(),
+        "Connect rejected: Connect Invalid Parameters (SUBNQN): the target has no subsystem of this NQN"
+    );
 }
 
 #[test]
