@@ -1,4 +1,4 @@
-"""The host's side of a test: `mpath-target` with two ports, the daemon with a path to each, and `mpathctl`.
+"""The host's side of a test: `mpath-target` with two ports, or one a path, the daemon with a path to each, and `mpathctl`.
 
     with Rig(directory) as rig:
         rig.ctl("policy", "set", "latency-rr")
@@ -26,15 +26,24 @@ class RigError(Exception):
 
 
 class Rig:
-    """Two paths from a daemon to a target, both on loopback. `socket` is the vhost-user socket, `paths` the two addresses."""
+    """Two paths from a daemon to a target, both on loopback. `socket` is the vhost-user socket, `paths` the two addresses.
 
-    def __init__(self, directory, namespace="mem:1GiB", policy="latency-rr", io_threads=1):
+    With `listeners` each of these addresses has a target process of its own, so that one can be stopped or killed; the
+    namespace must then be a file with a UUID, which they share. `options` are further words for the daemon.
+    """
+
+    def __init__(
+        self, directory, namespace="mem:1GiB", policy="latency-rr", io_threads=1, listeners=(), options=()
+    ):
         self.directory = Path(directory)
         self.binaries = Path(os.environ.get("MPATH_BIN", ROOT / "target" / "release"))
         self.socket = self.directory / "disk.sock"
         self.api = self.directory / "api.sock"
         self.paths = []
+        self.targets = []  # processes
+        self.daemon = None  # process
         self._namespace, self._policy, self._io_threads = namespace, policy, io_threads
+        self._listeners, self._options = listeners, options
         self._programs = []
 
     def __enter__(self):
@@ -50,17 +59,15 @@ class Rig:
 
     def start(self):
         """Starts target and daemon; returns when front-ends can connect."""
-        target = self._spawn(
-            "mpath-target", "--nqn", NQN, "--namespace", self._namespace, *("--listen", "127.0.0.1:0") * 2, stdout=True
-        )
-        for _ in range(2):
-            line = self._line(target)
-            if not line.startswith("listening on "):
-                raise RigError(f"mpath-target said {line!r}; see {self.log('mpath-target')}")
-            self.paths.append(f"tcp://{line.split()[2]}")
-        daemon = self._spawn(
+        if self._listeners:
+            for listener in self._listeners:
+                self.targets.append(self._start_target(listener))
+        else:
+            self.targets.append(self._start_target("127.0.0.1:0", "127.0.0.1:0"))
+        self.daemon = daemon = self._spawn(
             "vhost-blk-mpath", "--socket-path", self.socket, "--subsystem", NQN, "--policy", self._policy,
             "--api", self.api, "--io-threads", self._io_threads, *(w for path in self.paths for w in ("--path", path)),
+            *self._options,
         )  # fmt: skip
         deadline = time.monotonic() + START_TIMEOUT
         while self.ctl("status", check=False) is None:
@@ -70,8 +77,18 @@ class Rig:
                 raise RigError("vhost-blk-mpath did not become ready in time")
             time.sleep(0.05)
 
+    def _start_target(self, *listeners):
+        words = ("--nqn", NQN, "--namespace", self._namespace, *(w for at in listeners for w in ("--listen", at)))
+        target = self._spawn("mpath-target", *words, stdout=True)
+        for _ in listeners:
+            line = self._line(target)
+            if not line.startswith("listening on "):
+                raise RigError(f"mpath-target said {line!r}; see {self.log('mpath-target')}")
+            self.paths.append(f"tcp://{line.split()[2]}")
+        return target
+
     def stop(self):
-        """Ends both programs, the daemon first; returns the exit codes of those that did not end as they should."""
+        """Ends all programs, the daemon first; returns the exit codes of those that did not end as they should."""
         failed = {}
         for name, program in reversed(self._programs):
             if program.poll() is None:
@@ -110,7 +127,7 @@ class Rig:
         binary = self.binaries / name
         if not binary.exists():
             raise RigError(f"{binary} is missing: run make build")
-        with open(self.log(name), "wb") as log:
+        with open(self.log(name), "ab") as log:
             program = subprocess.Popen(
                 # The kernel ends it if this process dies without a chance to do it.
                 ["setpriv", "--pdeathsig=TERM", "--", str(binary), *(str(word) for word in words)],

@@ -76,10 +76,10 @@ fn path_list() {
     assert_eq!(
         table,
         "\
-DISK   #  ADDRESS               STATE               SHARE(%)     IOS  BUSY  ERRS  RD50(us)  RD99(us)  WR50(us)  WR99(us)  INJ(us)
-disk0  0  tcp://127.0.0.1:4420  live                    90.0  900000     4     2       210       630        95       285        -
-disk0  1  tcp://127.0.0.1:4421  lost                    10.0  100000     2     1     30417     91251         -         -        -
-disk1  0  tcp://[::1]:4420      live/non-optimized       0.0       0     0     0         -         -         -         -        -
+DISK   #  ADDRESS               STATE                         SHARE(%)     IOS  BUSY  ERRS  RD50(us)  RD99(us)  WR50(us)  WR99(us)  INJ(us)
+disk0  0  tcp://127.0.0.1:4420  live                              90.0  900000     4     2       210       630        95       285        -
+disk0  1  tcp://127.0.0.1:4421  lost                              10.0  100000     2     1     30417     91251         -         -        -
+disk1  0  tcp://[::1]:4420      live/non-optimized (suspect)       0.0       0     0     0         -         -         -         -        -
 
 disk0 path 1 (tcp://127.0.0.1:4421): Connection refused (os error 111)
 "
@@ -97,6 +97,9 @@ disk0 path 1 (tcp://127.0.0.1:4421): Connection refused (os error 111)
     "last_error": null,
     "ana_state": "non-optimized",
     "resting": false,
+    "suspect": true,
+    "suspicions": 1,
+    "recalled": 7,
     "fenced": 0,
     "cntlid": 1,
     "io_share": 0.0,

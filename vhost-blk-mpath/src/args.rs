@@ -7,8 +7,8 @@ use std::process::ExitCode;
 use clap::error::ErrorKind;
 use clap::{Args as ClapArgs, Parser};
 use mpath_api::config::{
-    Config, DiskConfig, HostId, IoThreads, KeepAliveTmo, NamespaceId, Nqn, QueueCount, QueueEntries, ReconnectDelay,
-    SocketPath, WindowBytes, WindowIos,
+    Config, DiskConfig, FastIoFailTmo, HostId, IoThreads, KeepAliveTmo, NamespaceId, Nqn, QueueCount, QueueEntries,
+    ReconnectDelay, SocketPath, SuspectTimeout, WindowBytes, WindowIos,
 };
 use mpath_api::{DEFAULT_API_SOCKET, PathAddress, PolicyKind};
 
@@ -47,6 +47,8 @@ pub(crate) struct Args {
 }
 
 #[derive(Debug, ClapArgs)]
+// As in DiskConfig.
+#[allow(clippy::struct_excessive_bools)]
 struct DiskArgs {
     /// vhost-user socket to create; QEMU connects to it
     #[arg(long, value_name = "PATH")]
@@ -103,6 +105,18 @@ struct DiskArgs {
     /// Seconds between attempts to bring a lost path back, 1 to 600 [default: 2]
     #[arg(long, value_name = "SECONDS")]
     reconnect_delay: Option<ReconnectDelay>,
+
+    /// Longest silence of a path that owes answers before it is suspect, 50ms to 60s [default: 300ms]
+    #[arg(long, value_name = "TIME")]
+    suspect_timeout: Option<SuspectTimeout>,
+
+    /// Seconds that requests wait while no path is live before they fail, 1 to 86400 [default: for ever]
+    #[arg(long, value_name = "SECONDS")]
+    fast_io_fail_tmo: Option<FastIoFailTmo>,
+
+    /// The subsystem's controllers share their volatile write cache: a flush on one covers all
+    #[arg(long)]
+    shared_write_cache: bool,
 }
 
 #[derive(Debug, ClapArgs)]
@@ -184,6 +198,9 @@ impl DiskArgs {
             data_digest: self.data_digest,
             keep_alive_tmo: self.keep_alive_tmo.unwrap_or(defaults.keep_alive_tmo),
             reconnect_delay: self.reconnect_delay.unwrap_or(defaults.reconnect_delay),
+            suspect_timeout: self.suspect_timeout.unwrap_or(defaults.suspect_timeout),
+            fast_io_fail_tmo: self.fast_io_fail_tmo,
+            shared_write_cache: self.shared_write_cache,
             ..defaults
         }
     }
@@ -214,7 +231,8 @@ mod tests {
     #[test]
     fn every_flag_is_the_setting_of_its_name() {
         let flags = "--namespace 3 --policy numa --read-only --queues 2 --queue-size 32 --window-ios 4 --window-bytes 65536 \
-             --hdr-digest --data-digest --keep-alive-tmo 7 --reconnect-delay 9 --api /tmp/a --io-threads 5 \
+             --hdr-digest --data-digest --keep-alive-tmo 7 --reconnect-delay 9 --suspect-timeout 2s --fast-io-fail-tmo 60 --shared-write-cache \
+             --api /tmp/a --io-threads 5 \
              --hostnqn nqn.host --hostid 6f2a1d0e-3c55-4f8e-9a41-0d8f5b6c7e21";
         let file = "
             api: /tmp/a
@@ -234,7 +252,10 @@ mod tests {
                 hdr-digest: true
                 data-digest: true
                 keep-alive-tmo: 7
-                reconnect-delay: 9";
+                reconnect-delay: 9
+                suspect-timeout: 2s
+                fast-io-fail-tmo: 60
+                shared-write-cache: true";
         assert_eq!(parse(&format!("{DISK} {flags}")).unwrap(), Config::parse(file).unwrap());
     }
 

@@ -2,10 +2,10 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use mpath_api::PathAddress;
-use mpath_api::config::DiskConfig;
+use mpath_api::config::{DiskConfig, Seconds};
 use mpath_api::types::PathState;
 use mpath_core::{AnaState, DirtyPaths, Group, GroupConfig, Injection, PathConfig, PathId, PolicyKind, Window};
 use nvme_tcp::host::{ControllerConfig, ControllerInfo, HostIdentity, IdentityMismatch, NamespaceIdentity};
@@ -14,6 +14,7 @@ use reactor::{IoThreadConfig, IoThreadHandle, PathEvent, StartError};
 use tokio::sync::mpsc::UnboundedSender;
 use vhost_user_blk::{Disk as FrontendDisk, GeometryError};
 
+use crate::fence_record::FenceRecord;
 use crate::geometry;
 use crate::path::PathError;
 use crate::transport;
@@ -21,6 +22,9 @@ use crate::transport;
 pub(crate) struct Disk {
     pub(crate) config: DiskConfig,
     pub(crate) host: HostIdentity,
+    pub(crate) record: FenceRecord,
+    /// Until then writes of a daemon before this one may be executed.
+    inherited_fence: Option<Instant>,
     io_threads: u16,
     /// Reports of the I/O threads, a channel a path.
     reports: Vec<UnboundedSender<PathEvent>>,
@@ -70,6 +74,8 @@ impl Disk {
     pub(crate) fn new(
         config: DiskConfig,
         host: HostIdentity,
+        record: FenceRecord,
+        inherited_fence: Option<Instant>,
         io_threads: u16,
         reports: Vec<UnboundedSender<PathEvent>>,
     ) -> Self {
@@ -79,6 +85,8 @@ impl Disk {
         Self {
             config,
             host,
+            record,
+            inherited_fence,
             io_threads,
             reports,
             served: OnceLock::new(),
@@ -118,6 +126,13 @@ impl Disk {
             info.namespace.check_multipath()?;
         }
         let frontend = Arc::new(FrontendDisk::new(geometry::of(&self.config, info))?);
+        if self.config.paths.len() > 1 && info.volatile_write_cache && !self.config.shared_write_cache {
+            tracing::warn!(
+                disk = %self.config.name,
+                "the controllers have a volatile write cache, taken to be each one's own: a path lost before a flush fails the \
+                 guest's next flush; set shared-write-cache if the subsystem shares it"
+            );
+        }
         let dirty = Arc::new(DirtyPaths::default());
         let threads = (0..self.io_threads)
             .map(|index| self.start_thread(index, info.namespace.block_bytes, &dirty))
@@ -162,7 +177,14 @@ impl Disk {
         dirty: &Arc<DirtyPaths>,
     ) -> Result<IoThreadHandle, StartError> {
         let window = Window { ios: self.config.window.ios.get(), bytes: self.config.window.bytes.get().into() };
-        let config = GroupConfig { window, seed: index.into(), ..GroupConfig::default() };
+        let config = GroupConfig {
+            window,
+            seed: index.into(),
+            shared_write_cache: self.config.shared_write_cache,
+            suspect_timeout: self.config.suspect_timeout.duration(),
+            no_path_timeout: self.config.fast_io_fail_tmo.map(Seconds::duration),
+            ..GroupConfig::default()
+        };
         let mut group = Group::new(Instant::now(), config, Arc::clone(dirty));
         for path in 0..self.config.paths.len() {
             group.add_path(PathId(path as u16), PathConfig::default());
@@ -173,6 +195,11 @@ impl Disk {
             let _ = reports[usize::from(event.path.0)].send(event);
         });
         IoThreadHandle::start(IoThreadConfig { name: format!("io{index}"), group, block_size_bytes, report })
+    }
+
+    /// How long a front-end has to wait for the fences that an earlier daemon left.
+    pub(crate) fn inherited_fence(&self) -> Option<Duration> {
+        self.inherited_fence?.checked_duration_since(Instant::now())
     }
 
     pub(crate) fn is_connected(&self) -> bool {

@@ -17,6 +17,9 @@ use crate::disk::Disk;
 /// After a failure to accept (out of descriptors, say) the next attempt waits this long.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
+/// How often a wait for inherited fences looks whether the daemon ends.
+const FENCE_PAUSE: Duration = Duration::from_millis(50);
+
 /// Deals out virtqueues to the I/O threads by their index.
 struct Dealer(Arc<Disk>);
 
@@ -113,6 +116,12 @@ impl Shared {
         }
         disk.set_connected(true);
         tracing::info!(disk = %disk.config.name, "front-end connected");
+        while let Some(wait) = disk.inherited_fence() {
+            if self.ending.load(Ordering::SeqCst) {
+                return Ok(());
+            }
+            thread::sleep(wait.min(FENCE_PAUSE));
+        }
         // The one before may have left writes behind whose fate is not known: what this one writes shall not be overwritten
         // by them.
         disk.threads().iter().for_each(IoThreadHandle::settle_doubts);

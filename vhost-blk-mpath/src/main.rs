@@ -6,6 +6,7 @@
 mod args;
 mod control;
 mod disk;
+mod fence_record;
 mod frontend;
 mod geometry;
 mod host;

@@ -18,6 +18,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::sleep;
 
 use crate::disk::{AdmitError, Disk};
+use crate::fence_record::{self, RecordedAssociation};
 use crate::transport::{self, AdminConnection, TransportError};
 
 /// Added to the time fence of a controller that reports no command quiesce time (CQT, TP 4129): nothing is known of how
@@ -37,6 +38,8 @@ pub(crate) enum PathError {
     Queues { granted: u16, wanted: u16 },
     #[error(transparent)]
     Lost(#[from] reactor::LossReason),
+    #[error(transparent)]
+    Record(#[from] fence_record::WriteError),
 }
 
 impl PathError {
@@ -137,6 +140,9 @@ impl PathTask {
         for qid in 1..=wanted {
             queues.push(transport::connect_queue(address, info.queue_config(&config, qid)).await?);
         }
+        let fence_ms = fence_time(&info).as_millis() as u64;
+        let recorded = RecordedAssociation { path: address.to_string(), cntlid: info.cntlid, fence_ms };
+        disk.record.add(self.path, epoch, recorded).await?;
         let ana = ana_state(info.ana);
         let association = Association {
             epoch,
@@ -187,7 +193,7 @@ impl PathTask {
                 live.admin.shutdown().await;
             }
             End::Lost(_) => {
-                live.admin.reset();
+                drop(live.admin);
                 disk.threads().iter().for_each(|thread| thread.path_down(self.path, epoch));
                 self.closed(epoch, open).await;
                 self.fence(epoch, &live.info);
@@ -217,6 +223,10 @@ impl PathTask {
         tokio::spawn(async move {
             sleep(wait).await;
             disk.threads().iter().for_each(|thread| thread.fence_lifted(path, epoch));
+            if let Err(error) = disk.record.remove(path, epoch).await {
+                // It stays until the next change, and would only make the next daemon wait.
+                tracing::warn!(disk = %disk.config.name, %error, "fence record not brought up to date");
+            }
         });
     }
 }

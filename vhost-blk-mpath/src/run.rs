@@ -7,7 +7,7 @@ use std::fmt;
 use std::io;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use mpath_api::Config;
 use mpath_api::config::{ConflictError, DiskConfig, LoadError};
@@ -22,6 +22,7 @@ use tokio::task::JoinHandle;
 
 use crate::control::Daemon;
 use crate::disk::Disk;
+use crate::fence_record::{FenceRecord, RecordError};
 use crate::frontend::FrontendThread;
 use crate::host::{self, HostError};
 use crate::path::{PathError, PathTask};
@@ -37,6 +38,8 @@ pub(crate) enum RunError {
     Host(#[from] HostError),
     #[error(transparent)]
     Bind(#[from] BindError),
+    #[error(transparent)]
+    Record(#[from] RecordError),
     #[error("disk {disk}: none of its paths works{failures}")]
     NoPath { disk: String, failures: Failures },
     #[error("cannot start: {0}")]
@@ -57,7 +60,7 @@ impl RunError {
     /// See `--help`.
     pub(crate) fn exit_code(&self) -> ExitCode {
         ExitCode::from(match self {
-            Self::System(_) => 1,
+            Self::System(_) | Self::Record(_) => 1,
             Self::NoPath { failures, .. } if failures.0.iter().any(|(_, error)| error.is_of_this_host()) => 1,
             Self::File(_) | Self::Flags(_) | Self::Host(_) => 2,
             Self::NoPath { .. } => 3,
@@ -91,10 +94,17 @@ async fn serve(config: Config) -> Result<(), RunError> {
         .map(|disk| ListeningSocket::bind(&disk.socket_path, Role::VhostUser))
         .collect::<Result<_, _>>()?;
 
+    let records: Vec<_> =
+        config.disks.iter().map(|disk| FenceRecord::open(disk.socket_path.as_path())).collect::<Result<_, _>>()?;
+
     let (shutdown, ends) = watch::channel(false);
     let io_threads = config.io_threads.get() as u16;
-    let starting: Vec<_> =
-        config.disks.into_iter().map(|disk| StartingDisk::new(disk, host.clone(), io_threads, &ends)).collect();
+    let starting: Vec<_> = config
+        .disks
+        .into_iter()
+        .zip(records)
+        .map(|(disk, record)| StartingDisk::new(disk, record, host.clone(), io_threads, &ends))
+        .collect();
     let daemon = Arc::new(Daemon { disks: starting.iter().map(|disk| Arc::clone(&disk.disk)).collect(), started });
     let mut tasks = Vec::new();
     let started = async {
@@ -114,10 +124,18 @@ async fn serve(config: Config) -> Result<(), RunError> {
     };
 
     // Whatever has been started ends, in the order in which requests come down.
-    daemon.disks.iter().flat_map(|disk| disk.threads()).for_each(|thread| {
-        thread.begin_shutdown();
-        thread.join();
-    });
+    for disk in &daemon.disks {
+        disk.threads().iter().for_each(IoThreadHandle::begin_shutdown);
+        let in_doubt = disk.threads().iter().filter(|thread| thread.join()).count();
+        if in_doubt == 0 {
+            disk.record.end();
+        } else {
+            tracing::warn!(
+                disk = %disk.config.name,
+                "writes were given up whose fate is not known; a daemon started on this disk waits for their fence"
+            );
+        }
+    }
     shutdown.send_replace(true);
     for task in tasks {
         // A task that was cancelled or panicked has ended as well.
@@ -138,9 +156,30 @@ struct StartingPath {
 }
 
 impl StartingDisk {
-    fn new(config: DiskConfig, host: HostIdentity, io_threads: u16, ends: &watch::Receiver<bool>) -> Self {
+    fn new(
+        config: DiskConfig,
+        (record, inherited): (FenceRecord, Option<Duration>),
+        host: HostIdentity,
+        io_threads: u16,
+        ends: &watch::Receiver<bool>,
+    ) -> Self {
+        if let Some(fence) = inherited {
+            tracing::warn!(
+                disk = %config.name,
+                wait = ?fence,
+                "a daemon before this one did not end in order: front-ends wait until its writes cannot be executed any more"
+            );
+            let record = record.clone();
+            tokio::spawn(async move {
+                tokio::time::sleep(fence).await;
+                if let Err(error) = record.remove_inherited().await {
+                    tracing::warn!(%error, "fence record not brought up to date");
+                }
+            });
+        }
+        let inherited = inherited.map(|fence| Instant::now() + fence);
         let (reports, events): (Vec<_>, Vec<_>) = config.paths.iter().map(|_| mpsc::unbounded_channel()).unzip();
-        let disk = Arc::new(Disk::new(config, host, io_threads, reports));
+        let disk = Arc::new(Disk::new(config, host, record, inherited, io_threads, reports));
         let paths = events.into_iter().enumerate().map(|(index, events)| {
             let (first, tried) = oneshot::channel();
             let task = PathTask { disk: Arc::clone(&disk), path: PathId(index as u16), events, shutdown: ends.clone() };

@@ -65,6 +65,8 @@ async fn connect_to(address: SocketAddr) -> io::Result<TcpStream> {
     let stream = TcpStream::connect(address).await?;
     // A capsule is a request of its own: waiting for more to send with it only costs latency.
     stream.set_nodelay(true)?;
+    // However it is closed, by a kill too, what the kernel has not sent yet is not sent any more: the fence counts from there.
+    socket2::SockRef::from(&stream).set_linger(Some(Duration::ZERO))?;
     Ok(stream)
 }
 
@@ -129,11 +131,6 @@ impl AdminConnection {
             async { while !matches!(self.next_event().await, Ok(ControllerEvent::ShutdownComplete) | Err(_)) {} };
         // A controller that does not answer notices by its keep-alive timer.
         let _ = timeout(SHUTDOWN_MAX, leaving).await;
-    }
-
-    /// Closes at once; what the kernel has not sent yet is not sent any more.
-    pub(crate) fn reset(self) {
-        let _ = socket2::SockRef::from(&self.stream).set_linger(Some(Duration::ZERO));
     }
 }
 

@@ -14,7 +14,8 @@ use crate::output::{Column, Output, or_dash, table};
 pub(crate) enum Command {
     /// List paths: state, share of the I/Os, counters and latencies since the daemon started
     ///
-    /// STATE adds the ANA state where it is not optimized; SHARE is of the disk's I/Os; BUSY counts
+    /// STATE adds the ANA state where it is not optimized, and "suspect" where the path owes answers
+    /// and has gone silent; SHARE is of the disk's I/Os; BUSY counts
     /// I/Os in flight, ERRS failed attempts; RD50 to WR99 are the median and the 99th percentile of
     /// reads and of writes; INJ is the latency injected. More is in -o json.
     List(DiskArg),
@@ -55,10 +56,11 @@ fn for_people(paths: &[Path]) -> String {
 }
 
 fn state(path: &Path) -> String {
-    match path.ana_state {
+    let state = match path.ana_state {
         None | Some(AnaState::Optimized) => path.state.to_string(),
         Some(ana) => format!("{}/{ana}", path.state),
-    }
+    };
+    if path.suspect { state + " (suspect)" } else { state }
 }
 
 fn row(path: &Path) -> [String; 13] {

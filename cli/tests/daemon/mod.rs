@@ -40,6 +40,9 @@ fn path(disk: &str, index: u16, address: &str) -> Path {
         last_error: None,
         ana_state: Some(AnaState::Optimized),
         resting: false,
+        suspect: false,
+        suspicions: 0,
+        recalled: 0,
         fenced: 0,
         cntlid: Some(1),
         io_share: 0.0,
@@ -63,6 +66,7 @@ impl Fake {
         paths[1].state = PathState::Lost;
         paths[1].last_error = Some("Connection refused (os error 111)".into());
         paths[2].ana_state = Some(AnaState::NonOptimized);
+        (paths[2].suspect, paths[2].suspicions, paths[2].recalled) = (true, 1, 7);
         let policies = vec![("disk0".into(), PolicyKind::RoundRobin), ("disk1".into(), PolicyKind::LatencyRr)];
         Self { policies: Mutex::new(policies), paths: Mutex::new(paths) }
     }

@@ -191,6 +191,17 @@ fn a_file_that_is_no_socket_stays() {
 }
 
 #[test]
+fn a_fence_record_that_is_none_stops_the_start_and_stays() {
+    let (place, target) = (Place::new(), Target::start(1));
+    fs::write(place.fence_record(), "precious").unwrap();
+    let refusal = place.refused(place.command(&target.addrs(), ""));
+    refusal.says(FAILED, &[place.fence_record().to_str().unwrap(), "no fence record", "remove it"]);
+    refusal.alone();
+    assert_eq!(fs::read_to_string(place.fence_record()).unwrap(), "precious");
+    assert!(!place.socket().exists() && !place.api().exists());
+}
+
+#[test]
 fn a_directory_that_cannot_be_made_is_named() {
     let place = Place::new();
     let mut command = program();

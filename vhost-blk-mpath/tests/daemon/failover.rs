@@ -1,6 +1,6 @@
 //! Paths that go and come back while every byte is verified.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use mpath_api::types::PathState;
 use vublk_bench::request::Status;
@@ -56,6 +56,25 @@ fn without_any_path_requests_wait() {
 }
 
 #[test]
+fn without_any_path_requests_fail_after_the_configured_time() {
+    let target = Target::start(2);
+    let daemon = Daemon::start(&target.addrs(), "--fast-io-fail-tmo 1 --reconnect-delay 1");
+    let mut disk = Disk::connect(&daemon.socket());
+    assert_eq!(disk.write(0, 1), Status::Ok);
+    (0..2).for_each(|listener| target.stop_listener(listener));
+    eventually("both are lost", || daemon.status().disks[0].paths.live == 0);
+    assert_eq!(disk.write(0, 2), Status::IoError);
+    let start = Instant::now();
+    assert_eq!(disk.write(0, 2), Status::IoError);
+    assert!(start.elapsed() < Duration::from_secs(1), "later ones fail at once");
+    (0..2).for_each(|listener| target.resume_listener(listener).unwrap());
+    eventually("both come back", || daemon.status().disks[0].paths.live == 2);
+    assert_eq!(disk.read(0), 1, "what has failed was not done later");
+    assert_eq!(disk.write(0, 3), Status::Ok);
+    assert_eq!(disk.read(0), 3);
+}
+
+#[test]
 fn digests_too() {
     let target = Target::with(2, |config| config.block_size = 4096);
     let daemon = Daemon::start(&target.addrs(), &format!("{FLAGS} --hdr-digest --data-digest"));
@@ -94,4 +113,22 @@ fn a_flush_that_must_cover_writes_lost_with_a_cache_fails_once() {
     assert_eq!(disk.flush(), Status::IoError);
     assert_eq!(disk.flush(), Status::Ok);
     assert_eq!(disk.read(0), 2);
+    assert!(daemon.log().contains("shared-write-cache"), "the operator was told: {}", daemon.log());
+}
+
+#[test]
+fn with_a_shared_write_cache_no_flush_fails_for_a_lost_path() {
+    let target = Target::start(2);
+    let daemon = Daemon::start(&target.addrs(), &format!("{FLAGS} --shared-write-cache"));
+    let verification = Verification::start(&daemon.socket(), Shape::default());
+    for lost in [0, 1, 0, 1] {
+        verification.goes_on(200);
+        target.stop_listener(lost);
+        eventually("the loss is noticed", || !daemon.is_live(lost));
+        verification.goes_on(200);
+        target.resume_listener(lost).unwrap();
+        eventually("it comes back", || daemon.is_live(lost));
+    }
+    assert!(!daemon.log().contains("shared-write-cache"), "nothing to warn of: {}", daemon.log());
+    verification.finish();
 }

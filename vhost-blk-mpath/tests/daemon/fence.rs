@@ -1,8 +1,10 @@
 //! Writes in doubt: sent on a path that was lost, not answered, and perhaps still on their way.
 
+use std::thread;
 use std::time::{Duration, Instant};
 
 use mpath_api::types::PathState;
+use rustix::process::Signal;
 use vublk_bench::request::Status;
 
 use crate::support::{Daemon, Disk, Link, PATIENCE, Target, eventually};
@@ -47,6 +49,49 @@ fn a_write_in_doubt_waits_for_its_fence_and_cannot_overtake() {
     assert_eq!(disk.write(0, NEW), Status::Ok);
     eventually("the path comes back", || daemon.is_live(0));
     assert_eq!(disk.read(0), NEW);
+}
+
+#[test]
+fn a_killed_daemons_write_cannot_overtake_those_of_the_next() {
+    let target = Target::start(2);
+    let flags = "--keep-alive-tmo 1 --reconnect-delay 1";
+    let (link, daemon) = over_a_link(&target, flags);
+    let mut disk = Disk::connect(&daemon.socket());
+    hold_a_write(&link, &mut disk);
+    let (_, place) = daemon.end(Signal::KILL);
+    let killed = Instant::now();
+    drop(disk);
+    link.cut();
+
+    let command = place.command(&[target.addrs()[1]], flags);
+    let daemon = place.spawn(command).ready();
+    assert!(daemon.log().contains("did not end in order"), "{}", daemon.log());
+    // Executed while the next daemon runs already.
+    let late = thread::spawn(move || {
+        thread::sleep(Duration::from_millis(300));
+        link.deliver();
+    });
+    let mut disk = Disk::connect_patiently(&daemon.socket());
+    assert_eq!(disk.write(0, NEW), Status::Ok);
+    assert!(killed.elapsed() >= FENCE, "served after {:?}", killed.elapsed());
+    late.join().unwrap();
+    assert_eq!(disk.read(0), NEW);
+
+    // Once that has passed, an end in order leaves nothing to wait for.
+    drop(disk);
+    let (ended, place) = daemon.end(Signal::TERM);
+    ended.cleanly(&place);
+}
+
+#[test]
+fn an_end_with_writes_in_doubt_leaves_their_fence_to_the_next() {
+    let target = Target::start(2);
+    let (link, daemon) = over_a_link(&target, "--keep-alive-tmo 1");
+    let mut disk = Disk::connect(&daemon.socket());
+    hold_a_write(&link, &mut disk);
+    let (ended, place) = daemon.end(Signal::TERM);
+    ended.cleanly(&place);
+    assert!(place.fence_record().exists());
 }
 
 #[test]

@@ -10,5 +10,6 @@ mod end;
 mod failover;
 mod fence;
 mod front_ends;
+mod grey;
 mod start;
 mod support;

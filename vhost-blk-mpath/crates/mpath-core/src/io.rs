@@ -104,6 +104,14 @@ pub enum Action {
         /// Which request.
         tag: Tag,
     },
+    /// The path has gone silent: answer the [`Action::Issue`] of this read or flush as soon as its memory can be given up, without
+    /// waiting for the path, by [`Outcome::Recalled`], or by the outcome it has had meanwhile. It is sent again elsewhere.
+    Recall {
+        /// Where it was sent.
+        path: PathId,
+        /// Which request.
+        tag: Tag,
+    },
     /// The request is over; its tag is free again.
     Finish {
         /// Which request.
@@ -127,6 +135,12 @@ pub enum Outcome {
     },
     /// A completion with a final error.
     Failed(IoError),
+    /// Taken back after [`Action::Recall`]: whatever the path still does with it reaches neither its memory nor its tag.
+    Recalled {
+        /// It was sent. When the path has answered it, [`crate::Group::progress`] says so; until then it takes up room in the
+        /// queue pair.
+        abandoned: bool,
+    },
     /// The association ended without a completion.
     Lost {
         /// The command may execute yet: it is mutating and a byte of it was handed to the socket.

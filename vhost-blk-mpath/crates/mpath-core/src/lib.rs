@@ -10,6 +10,7 @@
 //!             (late binding)  + window           (held)                                │
 //!                  ↑                                                                   │
 //!                  ├── path error, retry, lost and safe to repeat ←── complete(outcome)┤
+//!                  ├── recalled: a read on a path that has gone silent ←─────────────┤
 //!                  └── fence_lifted ←── held: lost and indeterminate ←─────────────────┤
 //!  Action::Finish ←── success or final error ←─────────────────────────────────────────┘
 //! ```
@@ -19,7 +20,8 @@
 //! What the driver owes a `Group`:
 //! * `now` never goes backwards.
 //! * After any call it polls [`Group::poll_action`] until `None`, then sleeps no longer than [`Group::next_timeout`].
-//! * It answers each [`Action::Issue`] with exactly one [`Group::complete`], also after [`Group::path_lost`].
+//! * It answers each [`Action::Issue`] with exactly one [`Group::complete`], also after [`Group::path_lost`]. An
+//!   [`Action::Recall`] asks for that answer early and has none of its own.
 //! * It reuses a tag only after the tag's [`Action::Finish`].
 //!
 //! Breaking one of these is a bug of the caller, and asserted.
@@ -40,6 +42,7 @@ mod requests;
 mod retry;
 mod stats;
 mod timers;
+mod watch;
 mod window;
 
 pub use ana::AnaState;

@@ -2,11 +2,12 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::requests::InFlightList;
 use crate::retry::Hold;
 use crate::stats::ClassStats;
+use crate::watch::Watch;
 use crate::window::Usage;
 use crate::{AnaState, Injection, Tag, Window};
 
@@ -76,6 +77,8 @@ pub(crate) struct Path {
     pub(crate) last_epoch: Option<Epoch>,
     pub(crate) usage: Usage,
     pub(crate) hold: Hold,
+    /// Of the live association.
+    pub(crate) watch: Watch,
     pub(crate) injection: Option<Injection>,
     /// Requests in flight by class, oldest first, without flushes.
     pub(crate) in_flight: [InFlightList; 3],
@@ -84,29 +87,36 @@ pub(crate) struct Path {
     /// Indeterminate requests and the associations whose fence they wait for.
     pub(crate) fenced: Vec<(Epoch, Tag)>,
     pub(crate) stats: [ClassStats; 3],
+    /// How often the path became suspect.
+    pub(crate) suspicions: u64,
+    /// Reads recalled from it.
+    pub(crate) recalled: u64,
 }
 
 impl Path {
-    pub(crate) fn new(config: PathConfig) -> Self {
+    pub(crate) fn new(config: PathConfig, suspect_timeout: Duration) -> Self {
         Self {
             config,
             association: None,
             last_epoch: None,
             usage: Usage::default(),
             hold: Hold::default(),
+            watch: Watch::new(suspect_timeout),
             injection: None,
             in_flight: [InFlightList::default(); 3],
             flushes: VecDeque::new(),
             fenced: Vec::new(),
             stats: std::array::from_fn(|_| ClassStats::new()),
+            suspicions: 0,
+            recalled: 0,
         }
     }
 
-    /// Whether the path can take one more request now, being live.
+    /// Whether the path can take one more request now, being live. The window is about what is waited for; the queue pair
+    /// holds what was abandoned too.
     pub(crate) fn has_room(&self, window: Window, bytes: u32) -> bool {
         let depth = self.association.map_or(0, |association| association.queue_depth);
-        let window = Window { ios: window.ios.min(depth.into()), ..window };
-        self.usage.has_room(window, bytes)
+        self.usage.ios + self.watch.abandoned() < depth.into() && self.usage.has_room(window, bytes)
     }
 
     /// The state in which the path may be given I/O, or `None`.

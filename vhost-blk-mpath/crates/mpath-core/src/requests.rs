@@ -17,7 +17,7 @@ const NIL: u32 = u32::MAX;
 /// ```text
 ///          submit          bind           released        Success, Failed, limits
 ///  Free ──────────→ Queued ─────→ Injected ─────→ InFlight ──────────────────────→ Finished ─→ Free
-///                    ↑  ↑  ↖──────── path lost ──────┘│ │                             ↑
+///                    ↑  ↑  ↖── path lost, recalled ───┘│ │                             ↑
 ///                    │  └──── due ──── Backoff ←──────┘ │ Lost, indeterminate         │
 ///                    └────── fence lifted ── Fenced ←───┘                             │
 ///                   Queued ──→ Flushing (on several paths at once) ──────────────────→┘
@@ -55,6 +55,10 @@ pub(crate) struct Request {
     pub(crate) bound_at: Instant,
     /// Its path failed it: the bind that came to nothing, until there is another one.
     pub(crate) moving_since: Option<Instant>,
+    /// Attempts that ended in a recall.
+    pub(crate) recalls: u32,
+    /// The driver has been told to give the present attempt back.
+    pub(crate) recalled: bool,
     /// Completing leaves dirty state on that association.
     pub(crate) dirties: bool,
     /// The fence of that association was lifted before the driver reported the loss.
@@ -130,7 +134,18 @@ impl Requests {
     }
 }
 
+impl InFlightList {
+    pub(crate) fn newest(self) -> Option<Tag> {
+        (self.tail != NIL).then_some(Tag(self.tail))
+    }
+}
+
 impl Request {
+    /// The one bound before it among those in flight.
+    pub(crate) fn older(&self) -> Option<Tag> {
+        (self.prev != NIL).then_some(Tag(self.prev))
+    }
+
     fn free(now: Instant, tag: Tag) -> Self {
         Self {
             io: Io { tag, op: Op::Read, bytes: 0, flow: FlowId(0), fua: false },
@@ -141,6 +156,8 @@ impl Request {
             epoch: Epoch(0),
             bound_at: now,
             moving_since: None,
+            recalls: 0,
+            recalled: false,
             dirties: false,
             fence_lifted: false,
             job: 0,

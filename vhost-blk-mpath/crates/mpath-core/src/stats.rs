@@ -23,7 +23,8 @@ pub struct ClassStats {
     pub bytes: u64,
     /// Requests bound to the path now, those held by an injection included.
     pub in_flight: u64,
-    /// Attempts that ended otherwise than in success, whether or not another attempt saved the request.
+    /// Attempts that ended otherwise than in success, whether or not another attempt saved the request. Recalled ones do not
+    /// count: see [`PathStats::recalled`].
     pub errors: u64,
     /// Of these, the attempts that were followed by another one.
     pub retries: u64,
@@ -83,6 +84,12 @@ pub struct PathStats {
     pub ana: Option<AnaState>,
     /// The path answered with a path error and rests.
     pub resting: bool,
+    /// The path owes answers and has been silent for too long: it is used only if no better one is there.
+    pub suspect: bool,
+    /// How often it became suspect.
+    pub suspicions: u64,
+    /// Reads recalled from it and sent elsewhere because it was suspect.
+    pub recalled: u64,
     /// The impairment in force.
     pub injection: Option<Injection>,
     /// Requests whose fate on a former association of this path is unknown and that wait for its fence.
@@ -102,6 +109,9 @@ impl PathStats {
     pub fn merge(&mut self, other: &Self) {
         self.fenced += other.fenced;
         self.resting |= other.resting;
+        self.suspect |= other.suspect;
+        self.suspicions += other.suspicions;
+        self.recalled += other.recalled;
         for (mine, theirs) in self.classes.iter_mut().zip(&other.classes) {
             mine.merge(theirs);
         }

@@ -454,6 +454,19 @@ fn a_presumption_lost_is_no_error() {
 }
 
 #[test]
+fn with_a_shared_write_cache_a_flush_goes_to_one_path_and_a_lost_path_loses_nothing() {
+    let mut t = Test::new(GroupConfig { shared_write_cache: true, policy: PolicyKind::Numa, ..config() });
+    assert_eq!(t.done(0, Op::Write), P0);
+    t.submit(1, Op::Flush);
+    assert_eq!(t.actions(), [issue(P0, 1)]);
+    t.group.path_lost(t.now, P0);
+    t.complete(P0, 1, LOST);
+    assert_eq!(t.actions(), [issue(P1, 1)], "a flush may be repeated elsewhere without a fence");
+    t.complete(P1, 1, Outcome::Success);
+    assert_eq!(t.actions(), [ok(1)]);
+}
+
+#[test]
 fn a_flush_is_repeated_on_its_own_path_only() {
     let mut t = Test::new(GroupConfig { max_retries: 1, ..config() });
     t.flush_presumed();

@@ -12,6 +12,7 @@ use proptest::prelude::*;
 
 const PATHS: usize = 3;
 const FLOWS: u16 = 3;
+const QUEUE_DEPTH: u16 = 8;
 
 /// One random event. Numbers are reduced to what is possible at that moment.
 #[derive(Clone, Debug)]
@@ -26,6 +27,16 @@ enum Event {
     Complete {
         which: usize,
         outcome: Outcome,
+    },
+    /// A recalled request is answered, other than by its outcome.
+    GiveBack {
+        which: usize,
+        abandoned: bool,
+    },
+    /// A live path gives a sign of life, and some of what was abandoned is answered.
+    Progress {
+        path: usize,
+        answered: u32,
     },
     PathUp {
         path: usize,
@@ -95,6 +106,8 @@ fn event() -> impl Strategy<Value = Event> {
         12 => (op(), prop_oneof![Just(512), Just(4096), Just(1 << 20)], any::<bool>(), 0..FLOWS)
             .prop_map(|(op, bytes, fua, flow)| Event::Submit { op, bytes, fua, flow }),
         12 => (any::<usize>(), outcome()).prop_map(|(which, outcome)| Event::Complete { which, outcome }),
+        6 => (any::<usize>(), any::<bool>()).prop_map(|(which, abandoned)| Event::GiveBack { which, abandoned }),
+        2 => (path(), 0..9_u32).prop_map(|(path, answered)| Event::Progress { path, answered }),
         3 => (path(), ana()).prop_map(|(path, ana)| Event::PathUp { path, ana }),
         2 => (path(), 0..3_usize).prop_map(|(path, answered)| Event::PathLost { path, answered }),
         3 => any::<usize>().prop_map(|which| Event::ReportLost { which }),
@@ -113,6 +126,7 @@ struct Issued {
     path: PathId,
     epoch: Epoch,
     tag: Tag,
+    recalled: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -122,6 +136,10 @@ struct ModelPath {
     /// Upper bound of what is in flight here: issued and not answered.
     ios: u32,
     bytes: u64,
+    /// What the queue pair of the live association holds although nobody waits for it.
+    abandoned: u32,
+    /// The last sign of life, or the issue of the first of what is owed.
+    heard_of: Option<Instant>,
 }
 
 struct Driver {
@@ -200,6 +218,13 @@ impl Driver {
                     self.answer(live[which % live.len()], outcome);
                 }
             }
+            Event::GiveBack { which, abandoned } => {
+                let recalled: Vec<usize> = (0..self.issued.len()).filter(|&n| self.issued[n].recalled).collect();
+                if !recalled.is_empty() {
+                    self.answer(recalled[which % recalled.len()], Outcome::Recalled { abandoned });
+                }
+            }
+            Event::Progress { path, answered } => self.progress(path, answered),
             Event::PathUp { path, ana } => self.path_up(path, ana),
             Event::PathLost { path, answered } => self.path_lost(path, answered),
             Event::ReportLost { which } => self.report_lost(which),
@@ -239,7 +264,8 @@ impl Driver {
         let epoch = Epoch(self.paths[path].last_epoch);
         self.paths[path].live = Some((epoch, ana));
         // Path 2 has no volatile cache.
-        let association = Association { epoch, ana, volatile_write_cache: path != 2, queue_depth: 1024 };
+        let association = Association { epoch, ana, volatile_write_cache: path != 2, queue_depth: QUEUE_DEPTH };
+        (self.paths[path].abandoned, self.paths[path].heard_of) = (0, None);
         self.group.path_up(self.now, PathId(path as u16), association);
     }
 
@@ -252,6 +278,16 @@ impl Driver {
             if let Some(n) = self.issued.iter().position(|i| (i.path, i.epoch) == (id, epoch)) {
                 self.answer(n, Outcome::Success);
             }
+        }
+    }
+
+    fn progress(&mut self, path: usize, answered: u32) {
+        let state = &mut self.paths[path];
+        if state.live.is_some() {
+            let answered = answered.min(state.abandoned);
+            state.abandoned -= answered;
+            state.heard_of = Some(self.now);
+            self.group.progress(self.now, PathId(path as u16), answered);
         }
     }
 
@@ -271,10 +307,19 @@ impl Driver {
 
     /// Answers `issued[n]`.
     fn answer(&mut self, n: usize, outcome: Outcome) {
-        let Issued { path, epoch, tag } = self.issued.remove(n);
+        let Issued { path, epoch, tag, .. } = self.issued.remove(n);
         let io = self.open[&tag];
-        self.path(path).ios -= 1;
-        self.path(path).bytes -= u64::from(io.bytes);
+        let now = self.now;
+        let state = self.path(path);
+        state.ios -= 1;
+        state.bytes -= u64::from(io.bytes);
+        if state.live.is_some_and(|(live, _)| live == epoch) {
+            match outcome {
+                Outcome::Recalled { abandoned } => state.abandoned += u32::from(abandoned),
+                Outcome::Lost { .. } => {}
+                _ => state.heard_of = Some(now),
+            }
+        }
         let association = (path, epoch);
         match outcome {
             Outcome::Success if io.op.is_mutating() && !io.fua && path != PathId(2) => {
@@ -315,6 +360,7 @@ impl Driver {
         while let Some(action) = self.group.poll_action(self.now) {
             match action {
                 Action::Issue { path, tag } => self.issue(path, tag),
+                Action::Recall { path, tag } => self.recall(path, tag),
                 Action::Finish { tag, result } => self.finish(tag, result),
             }
         }
@@ -326,7 +372,13 @@ impl Driver {
         assert!(!self.unfenced.contains_key(&tag), "{io:?} is sent again before its fence");
         let again = self.issued.iter().any(|i| i.tag == tag && (io.op != Op::Flush || i.path == id));
         assert!(!again, "{io:?} is sent twice");
+        let now = self.now;
+        let owes = self.issued.iter().any(|i| i.path == id && self.is_live(i)) || self.path(id).abandoned > 0;
         let path = self.path(id);
+        if !owes {
+            path.heard_of = Some(now);
+        }
+        assert!(path.ios + path.abandoned < QUEUE_DEPTH.into(), "the queue pair is full");
         let (epoch, ana) = path.live.expect("a live path");
         assert!(ana.is_selectable());
         path.ios += 1;
@@ -336,7 +388,22 @@ impl Driver {
         if io.op == Op::Flush {
             self.makes_durable.insert((tag, id), count(&self.completed, &(id, epoch)));
         }
-        self.issued.push(Issued { path: id, epoch, tag });
+        self.issued.push(Issued { path: id, epoch, tag, recalled: false });
+    }
+
+    fn recall(&mut self, id: PathId, tag: Tag) {
+        let now = self.now;
+        let n =
+            self.issued.iter().position(|i| (i.path, i.tag) == (id, tag)).expect("only what was issued is recalled");
+        assert!(self.is_live(&self.issued[n]), "a lost path gives everything back by itself");
+        assert_eq!(self.open[&tag].op, Op::Read);
+        assert!(!std::mem::replace(&mut self.issued[n].recalled, true), "recalled twice");
+        let silence = now - self.path(id).heard_of.expect("it was given something");
+        assert!(silence >= Duration::from_millis(100), "recalled after {silence:?}");
+        let elsewhere = (0..)
+            .zip(&self.paths)
+            .any(|(other, path)| PathId(other) != id && path.live.is_some_and(|(_, ana)| ana.is_selectable()));
+        assert!(elsewhere, "there is nowhere else to go");
     }
 
     fn finish(&mut self, tag: Tag, result: Result<(), IoError>) {
@@ -371,6 +438,7 @@ impl Driver {
         }
         for path in 0..PATHS {
             self.path_up(path, AnaState::Optimized);
+            self.progress(path, u32::MAX);
             self.apply(&Event::Ana { path, ana: AnaState::Optimized });
         }
         for _ in 0..10_000 {

@@ -38,6 +38,7 @@ struct Sim {
     /// Requests finished, and by path requests issued, since the last `run`.
     finished: u64,
     issued: Vec<u64>,
+    recalled: u64,
 }
 
 impl Sim {
@@ -68,6 +69,7 @@ impl Sim {
             seq: 0,
             finished: 0,
             issued: vec![0; models.len()],
+            recalled: 0,
         };
         for tag in 0..depth {
             sim.submit(Tag(tag));
@@ -112,6 +114,11 @@ impl Sim {
                         assert_eq!(result, Ok(()));
                         self.finished += 1;
                         self.submit(tag);
+                    }
+                    // Only silent paths become suspect here, and they never answer.
+                    Action::Recall { path, tag } => {
+                        self.recalled += 1;
+                        self.group.complete(self.now, path, tag, Outcome::Recalled { abandoned: true });
                     }
                     Action::Issue { path, tag } => {
                         self.issued[usize::from(path.0)] += 1;

@@ -10,7 +10,7 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use mpath_core::{Epoch, Outcome, Tag};
-use nvme_tcp::host::{HostQueue, IoCommand, SubmitError, TxPart};
+use nvme_tcp::host::{HostQueue, IoCommand, Recalled, SubmitError, TxPart};
 use socket2::Socket;
 
 use crate::classify::outcome_of;
@@ -32,6 +32,10 @@ pub(crate) struct Connection {
     retry_delays: [Duration; 3],
     send: SendSlot,
     recv: RecvSlot,
+    /// The read whose guest memory the receive in flight names.
+    direct: Option<Tag>,
+    /// That read is to be taken back when the receive has come back.
+    recalling: bool,
     /// What the send in flight carries, and before it is laid out the space for it.
     plan: Vec<TxPart>,
     /// Completions of requests whose guest memory the send in flight still names.
@@ -45,6 +49,8 @@ pub(crate) struct Connection {
 pub(crate) struct Tokens {
     pub(crate) send: u64,
     pub(crate) recv: u64,
+    /// Of what has said all there is to say by ending.
+    pub(crate) ended: u64,
 }
 
 impl Connection {
@@ -63,6 +69,8 @@ impl Connection {
             retry_delays: link.retry_delays,
             send: SendSlot::new(),
             recv: RecvSlot::new(),
+            direct: None,
+            recalling: false,
             plan: Vec::new(),
             deferred: Vec::new(),
             closing: false,
@@ -122,12 +130,14 @@ impl Connection {
         completions: &mut Completions,
     ) -> Result<(), LossReason> {
         let received = self.recv.finished(result);
+        let direct = self.direct.take();
+        let recalled = direct.filter(|_| std::mem::take(&mut self.recalling));
         if self.closing {
             return Ok(());
         }
         let received = received.map_err(LossReason::Socket)?;
-        let direct = if received.direct > 0 { self.queue.received_direct(received.direct as u32) } else { Ok(()) };
-        let parsed = direct.and_then(|()| self.queue.receive(self.recv.buffered(received.buffered), requests));
+        let counted = if received.direct > 0 { self.queue.received_direct(received.direct as u32) } else { Ok(()) };
+        let parsed = counted.and_then(|()| self.queue.receive(self.recv.buffered(received.buffered), requests));
         // Commands that completed before the bytes that broke the protocol did complete.
         while let Some(completion) = self.queue.poll_completion() {
             let tag = Tag(completion.tag.0);
@@ -139,7 +149,38 @@ impl Connection {
             }
         }
         parsed?;
+        if let Some(tag) = recalled {
+            completions.extend(self.take_back(tag).map(|outcome| (tag, outcome)));
+        }
         self.start_recv(ring, requests).map_err(LossReason::Socket)
+    }
+
+    /// Takes a read back without waiting for the controller: its outcome, or `None` if that comes later, with the receive that
+    /// names its guest memory or with the end of the connection.
+    pub(crate) fn recall(&mut self, ring: &mut Ring, tag: Tag) -> io::Result<Option<Outcome>> {
+        if self.closing {
+            return Ok(None);
+        }
+        if self.direct != Some(tag) {
+            return Ok(self.take_back(tag));
+        }
+        self.recalling = true;
+        self.recv.cancel(ring, self.tokens.recv, self.tokens.ended)?;
+        Ok(None)
+    }
+
+    /// `None` if it has completed, which has been told.
+    fn take_back(&mut self, tag: Tag) -> Option<Outcome> {
+        match self.queue.recall(nvme_tcp::host::Tag(tag.0)) {
+            Recalled::Unsent => Some(Outcome::Recalled { abandoned: false }),
+            Recalled::Abandoned => Some(Outcome::Recalled { abandoned: true }),
+            Recalled::Completed => None,
+        }
+    }
+
+    /// How many of the reads that were taken back have been answered since this was asked last.
+    pub(crate) fn take_answered(&mut self) -> u32 {
+        self.queue.take_answered()
     }
 
     fn start_recv(&mut self, ring: &mut Ring, requests: &Requests) -> io::Result<()> {
@@ -148,8 +189,9 @@ impl Connection {
             .map(|direct| requests.get(Tag(direct.tag.0)).segments.iovecs(direct.offset, direct.len))
             .into_iter()
             .flatten();
+        self.direct = direct.map(|direct| Tag(direct.tag.0));
         // SAFETY: the request stays in the table, and so its guest memory mapped, until its last byte was received
-        // here or until `lost`, which waits for this receive.
+        // here, or until `recall` or `lost`, which both wait for this receive.
         unsafe { self.recv.start(ring, self.socket.as_fd(), self.tokens.recv, iovecs) }
     }
 

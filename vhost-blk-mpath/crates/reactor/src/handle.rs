@@ -38,7 +38,7 @@ pub enum StartError {
 /// A running I/O thread.
 pub struct IoThreadHandle {
     inbox: WakeSender<Message>,
-    thread: Mutex<Option<JoinHandle<()>>>,
+    thread: Mutex<Option<JoinHandle<bool>>>,
 }
 
 impl IoThreadHandle {
@@ -54,10 +54,11 @@ impl IoThreadHandle {
             match thread {
                 Ok(thread) => {
                     drop(ready.send(Ok(())));
-                    thread.run();
+                    thread.run()
                 }
                 Err(error) => {
                     drop(ready.send(Err(error)));
+                    false
                 }
             }
         })?;
@@ -140,12 +141,15 @@ impl IoThreadHandle {
         self.send(Message::Shutdown);
     }
 
-    /// Waits for the end of the thread.
-    pub fn join(&self) {
+    /// Waits for the end of the thread: whether it gave up writes that may still be executed.
+    pub fn join(&self) -> bool {
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if thread.map(JoinHandle::join).is_some_and(|ended| ended.is_err()) {
-            tracing::error!("I/O thread panicked");
-        }
+        thread.is_some_and(|thread| {
+            thread.join().unwrap_or_else(|_| {
+                tracing::error!("I/O thread panicked");
+                true
+            })
+        })
     }
 
     fn send(&self, message: Message) {

@@ -80,8 +80,8 @@ impl IoThread {
         })
     }
 
-    /// Runs until [`Message::Shutdown`] has been carried out.
-    pub(crate) fn run(mut self) {
+    /// Runs until [`Message::Shutdown`] has been carried out: whether it gave up writes that may still be executed.
+    pub(crate) fn run(mut self) -> bool {
         let mut events = Vec::with_capacity(256);
         while !(self.ending && self.queues.is_empty() && self.connections.is_empty()) {
             if let Err(error) = self.turn(&mut events) {
@@ -90,6 +90,7 @@ impl IoThread {
                 panic!("io_uring failed under load: {error}");
             }
         }
+        self.requests.leaves_doubt()
     }
 
     fn turn(&mut self, events: &mut Vec<Event>) -> io::Result<()> {
@@ -133,7 +134,7 @@ impl IoThread {
                     }
                 }
             }
-            Token::Unwatch => {}
+            Token::Ended => {}
             Token::Send { path } => {
                 let connection = self.connections.get_mut(&path).expect("a connection outlives its operations");
                 let sent = connection.on_send(&mut self.ring, event.result, &mut self.completions);
@@ -146,7 +147,12 @@ impl IoThread {
                 let connection = self.connections.get_mut(&path).expect("a connection outlives its operations");
                 let received =
                     connection.on_recv(&mut self.ring, &mut self.requests, event.result, &mut self.completions);
+                let answered = connection.take_answered();
                 self.settle(now, path);
+                if event.result > 0 {
+                    // Whatever it is, the path is alive.
+                    self.group.progress(now, path, answered);
+                }
                 if let Err(reason) = received {
                     self.lose(now, path, reason);
                 }
@@ -179,7 +185,11 @@ impl IoThread {
             },
             Message::PathUp { path, association, link } => {
                 assert!(!self.connections.contains_key(&path), "a path comes up after its last life was closed");
-                let tokens = Tokens { send: Token::Send { path }.encode(), recv: Token::Recv { path }.encode() };
+                let tokens = Tokens {
+                    send: Token::Send { path }.encode(),
+                    recv: Token::Recv { path }.encode(),
+                    ended: Token::Ended.encode(),
+                };
                 let epoch = association.epoch;
                 match Connection::open(epoch, *link, tokens, &mut self.ring, &self.requests) {
                     Ok(connection) => {
@@ -272,6 +282,7 @@ impl IoThread {
         while let Some(action) = self.group.poll_action(now) {
             match action {
                 Action::Issue { path, tag } => self.issue(now, path, tag),
+                Action::Recall { path, tag } => self.recall(now, path, tag),
                 Action::Finish { tag, result } => self.finish(tag, result),
             }
         }
@@ -290,6 +301,18 @@ impl IoThread {
             // Not a byte of it was handed to a socket, so it may go elsewhere at once.
             self.completions.push((tag, Outcome::Lost { indeterminate: false }));
             self.settle(now, path);
+        }
+    }
+
+    fn recall(&mut self, now: Instant, path: PathId, tag: Tag) {
+        let connection = self.connections.get_mut(&path).expect("a live path has a connection");
+        match connection.recall(&mut self.ring, tag) {
+            Ok(Some(outcome)) => {
+                self.completions.push((tag, outcome));
+                self.settle(now, path);
+            }
+            Ok(None) => {}
+            Err(error) => self.lose(now, path, LossReason::Socket(error)),
         }
     }
 

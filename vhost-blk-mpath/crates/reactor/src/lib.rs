@@ -5,6 +5,8 @@
 
 mod classify;
 mod connection;
+#[cfg(test)]
+mod grey_tests;
 mod handle;
 mod io_thread;
 mod message;

@@ -109,6 +109,14 @@ impl Guest {
         self.driver.write_zeroes(offset, bytes, unmap, 0).unwrap();
     }
 
+    /// The first bytes of the memory that is read to.
+    pub(crate) fn memory(&self, bytes: usize) -> Vec<u8> {
+        assert!(bytes <= BUFFER_BYTES);
+        let first = self.memory.as_ptr();
+        // SAFETY: in the mapping; volatile, since the device writes it from other threads.
+        (0..bytes).map(|at| unsafe { first.add(at).read_volatile() }).collect()
+    }
+
     /// Results of what was completed.
     pub(crate) fn results(&mut self) -> Vec<i32> {
         self.driver.completions().map(|completion| completion.ret).collect()

@@ -8,8 +8,8 @@ pub(crate) enum Token {
     Inbox,
     /// The guest kicked a virtqueue.
     Kick { queue: u16, generation: u32 },
-    /// A watch was removed.
-    Unwatch,
+    /// A watch was removed, or a receive cancelled: it has said so itself.
+    Ended,
     /// The send of a path's connection. A path has one connection at a time, which outlives its operations.
     Send { path: PathId },
     /// Its receive.
@@ -21,7 +21,7 @@ impl Token {
         let (kind, index, generation) = match self {
             Self::Inbox => (0, 0, 0),
             Self::Kick { queue, generation } => (1, queue, generation),
-            Self::Unwatch => (2, 0, 0),
+            Self::Ended => (2, 0, 0),
             Self::Send { path } => (3, path.0, 0),
             Self::Recv { path } => (4, path.0, 0),
         };
@@ -33,7 +33,7 @@ impl Token {
         match token as u8 {
             0 => Self::Inbox,
             1 => Self::Kick { queue: index, generation },
-            2 => Self::Unwatch,
+            2 => Self::Ended,
             3 => Self::Send { path: PathId(index) },
             4 => Self::Recv { path: PathId(index) },
             kind => unreachable!("the kernel returns the tokens it was given, not kind {kind}"),
@@ -49,7 +49,7 @@ mod tests {
     fn a_token_comes_back_as_it_went() {
         for token in [
             Token::Inbox,
-            Token::Unwatch,
+            Token::Ended,
             Token::Kick { queue: u16::MAX, generation: u32::MAX },
             Token::Kick { queue: 0, generation: 1 },
             Token::Send { path: PathId(u16::MAX) },

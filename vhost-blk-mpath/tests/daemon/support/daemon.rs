@@ -44,6 +44,11 @@ impl Place {
         self.file("api.sock")
     }
 
+    /// What a daemon leaves that cannot know whether its writes are executed.
+    pub(crate) fn fence_record(&self) -> PathBuf {
+        self.file("disk.sock.fence")
+    }
+
     /// The daemon with one disk by flags; `more` are further flags.
     pub(crate) fn command(&self, paths: &[SocketAddr], more: &str) -> Command {
         let mut command = program();
@@ -227,6 +232,10 @@ impl Ended {
         }
         for file in [place.socket(), place.api()].iter().filter(|file| file.exists()) {
             write!(wrong, "left {}; ", file.display()).unwrap();
+        }
+        let in_doubt = self.log.contains("writes were given up whose fate is not known");
+        if place.fence_record().exists() != in_doubt {
+            write!(wrong, "in doubt: {in_doubt}, but the fence record says otherwise; ").unwrap();
         }
         if self.log.contains("panicked") {
             wrong.push_str("panicked; ");

@@ -74,6 +74,11 @@ impl Disk {
         }
     }
 
+    /// What the buffer of a slot holds.
+    pub(crate) fn fetch(&mut self, slot: u16, data: &mut [u8]) {
+        self.queue.fetch(slot, data);
+    }
+
     /// Runs one request alone.
     pub(crate) fn run(&mut self, request: Request, data: &[u8]) -> Status {
         assert!(self.in_flight.is_empty());

@@ -1,11 +1,17 @@
-//! The target, in this process, on an address of its own.
+//! The target, in this process or in another, on an address of its own.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::Deref;
+use std::path::Path;
+use std::process::Command;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use mpath_target::{ListenerConfig, NamespaceConfig, TargetConfig, TargetServer};
+use rustix::process::{Pid, Signal, kill_process};
 use socket2::{Domain, Socket, Type};
+use vublk_bench::process::Managed;
+
+use super::PATIENCE;
 
 pub(crate) const NQN: &str = "nqn.2014-08.org.example:daemon-tests";
 const NAMESPACE_BYTES: u64 = 64 << 20;
@@ -49,5 +55,62 @@ impl Deref for Target {
     type Target = TargetServer;
     fn deref(&self) -> &TargetServer {
         &self.0
+    }
+}
+
+/// Where a [`TargetProcess`] finds its namespace.
+const NAMESPACE_FILE: &str = "DAEMON_TESTS_NAMESPACE_FILE";
+const LISTENING: &str = "listening on ";
+
+/// A target in a process of its own, which can be stopped and go on. Several of them serve one file as one namespace.
+pub(crate) struct TargetProcess {
+    process: Managed,
+    pub(crate) address: SocketAddr,
+}
+
+impl TargetProcess {
+    /// This very program, told to run [`target_process`].
+    pub(crate) fn start(folder: &Path, name: &str) -> Self {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", "support::target::target_process", "--ignored", "--nocapture"]);
+        command.env(NAMESPACE_FILE, folder.join("namespace"));
+        let mut process = Managed::spawn(name, command, folder).unwrap();
+        let address = process.wait_for_line(PATIENCE, |line| line.strip_prefix(LISTENING)?.parse().ok()).unwrap();
+        Self { process, address }
+    }
+
+    /// Its kernel goes on taking what it is sent.
+    pub(crate) fn stop(&self) {
+        self.signal(Signal::STOP);
+    }
+
+    pub(crate) fn go_on(&self) {
+        self.signal(Signal::CONT);
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_raw(self.process.pid().cast_signed()).unwrap(), signal).unwrap();
+    }
+}
+
+impl Drop for TargetProcess {
+    fn drop(&mut self) {
+        // Who is stopped cannot end.
+        self.go_on();
+    }
+}
+
+#[test]
+#[ignore = "no test: the program of TargetProcess"]
+fn target_process() {
+    let Some(file) = std::env::var_os(NAMESPACE_FILE) else { return };
+    let mut config = TargetConfig::new(NQN);
+    config.listeners = vec![ListenerConfig::new(own_address())];
+    config.namespaces = vec![NamespaceConfig::file(file, NAMESPACE_BYTES)];
+    let server = TargetServer::start(config).unwrap();
+    // The line begun by the test runner ends first.
+    println!("\n{LISTENING}{}", server.addrs()[0]);
+    loop {
+        std::thread::park();
     }
 }

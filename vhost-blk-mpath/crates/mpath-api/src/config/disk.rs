@@ -3,7 +3,7 @@
 use mpath_core::PolicyKind;
 use serde::{Deserialize, Serialize};
 
-use super::value::{Bounded, DiskName, Nqn, Seconds, SocketPath};
+use super::value::{Bounded, DiskName, Millis, Nqn, Seconds, SocketPath};
 use crate::address::PathAddress;
 use crate::policy_name;
 
@@ -21,10 +21,16 @@ pub type WindowBytes = Bounded<65_536, 1_073_741_824>;
 pub type KeepAliveTmo = Seconds<1, 600>;
 /// A delay between attempts to connect, 1 to 600 s.
 pub type ReconnectDelay = Seconds<1, 600>;
+/// A silence after which a path is suspect, 50 ms to 60 s.
+pub type SuspectTimeout = Millis<50, 60_000>;
+/// How long requests wait without a path before they fail, 1 to 86400 s.
+pub type FastIoFailTmo = Seconds<1, 86_400>;
 
 /// One disk: a vhost-user-blk socket for one guest above, one namespace over many paths below.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
+// Settings that are on or off, each by itself: no state hides in them.
+#[allow(clippy::struct_excessive_bools)]
 pub struct DiskConfig {
     /// The name in the API and in `mpathctl`, different for each disk. Default: `disk0`.
     #[serde(default)]
@@ -80,6 +86,23 @@ pub struct DiskConfig {
     /// Seconds between attempts to bring a lost path back, 1 to 600. Default: 2.
     #[serde(default = "default_reconnect_delay")]
     pub reconnect_delay: ReconnectDelay,
+
+    /// The longest that a path may owe answers in silence before it is suspect, 50 ms to 60 s: its reads then go to another
+    /// path and new requests avoid it, until it gives a sign of life. A path that has been quicker so far is suspect
+    /// sooner. Default: `300ms`.
+    #[serde(default = "default_suspect_timeout")]
+    pub suspect_timeout: SuspectTimeout,
+
+    /// Seconds that requests wait while no path is live, 1 to 86400; then they fail, and later ones fail at once until a path
+    /// is back. Default: they wait for ever.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fast_io_fail_tmo: Option<FastIoFailTmo>,
+
+    /// Whether the subsystem's controllers share one volatile write cache per namespace, so that a flush on any of them
+    /// commits what any of them has completed. Default: `false`: each dirty controller is flushed, and the loss of a
+    /// dirty one fails the next flush.
+    #[serde(default)]
+    pub shared_write_cache: bool,
 }
 
 impl DiskConfig {
@@ -101,6 +124,9 @@ impl DiskConfig {
             data_digest: false,
             keep_alive_tmo: default_keep_alive_tmo(),
             reconnect_delay: default_reconnect_delay(),
+            suspect_timeout: default_suspect_timeout(),
+            fast_io_fail_tmo: None,
+            shared_write_cache: false,
         }
     }
 }
@@ -141,4 +167,8 @@ fn default_keep_alive_tmo() -> KeepAliveTmo {
 
 fn default_reconnect_delay() -> ReconnectDelay {
     ReconnectDelay::constant(2)
+}
+
+fn default_suspect_timeout() -> SuspectTimeout {
+    SuspectTimeout::constant(300)
 }

@@ -17,13 +17,13 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 pub use self::disk::{
-    DiskConfig, KeepAliveTmo, NamespaceId, QueueCount, QueueEntries, ReconnectDelay, WindowBytes, WindowConfig,
-    WindowIos,
+    DiskConfig, FastIoFailTmo, KeepAliveTmo, NamespaceId, QueueCount, QueueEntries, ReconnectDelay, SuspectTimeout,
+    WindowBytes, WindowConfig, WindowIos,
 };
 pub use self::error::{ConfigError, ConflictError, LoadError};
 pub use self::value::{
-    Bounded, DiskName, DiskNameError, HostId, HostIdError, Nqn, NqnError, RangeError, Seconds, SocketPath,
-    SocketPathError,
+    Bounded, DiskName, DiskNameError, HostId, HostIdError, Millis, Nqn, NqnError, RangeError, Seconds, SocketPath,
+    SocketPathError, TimeError,
 };
 use crate::DEFAULT_API_SOCKET;
 

@@ -48,9 +48,10 @@ fn the_sample_shows_every_setting() {
     config.hostnqn = Some("nqn".parse().unwrap());
     config.hostid = Some("6f2a1d0e-3c55-4f8e-9a41-0d8f5b6c7e21".parse().unwrap());
     config.disks[0].namespace = NamespaceId::new(1);
+    config.disks[0].fast_io_fail_tmo = Some("60".parse().unwrap());
     let mut found = Vec::new();
     keys(&serde_yaml::to_value(&config).unwrap(), &mut found);
-    assert_eq!(found.len(), 21, "{found:?}");
+    assert_eq!(found.len(), 24, "{found:?}");
     for key in found {
         let shown = |line: &str| line.trim_start_matches([' ', '#', '-']).starts_with(&format!("{key}:"));
         assert!(SAMPLE.lines().any(shown), "the sample does not show {key}");
@@ -70,6 +71,7 @@ fn the_samples_commented_settings_work() {
     let config = parse(&uncommented);
     assert!(config.hostnqn.is_some() && config.hostid.is_some());
     assert_eq!(config.disks[0].namespace, NamespaceId::new(1));
+    assert!(config.disks[0].fast_io_fail_tmo.is_some());
 }
 
 #[test]
@@ -86,6 +88,7 @@ fn the_documented_defaults() {
     assert_eq!((disk.window.ios.get(), disk.window.bytes.get()), (128, 8 << 20));
     assert_eq!(disk.keep_alive_tmo.duration().as_secs(), 5);
     assert_eq!(disk.reconnect_delay.duration().as_secs(), 2);
+    assert_eq!(disk.suspect_timeout.duration().as_millis(), 300);
     let built = DiskConfig::new(disk.socket_path.clone(), disk.subsystem.clone(), disk.paths.clone());
     assert_eq!(parse(MINIMAL), Config::new(vec![built]));
 }
@@ -121,10 +124,14 @@ fn errors_name_place_value_and_remedy() {
             "name: a b",
             "5:11: disks[0].name: `a b` is no disk name; use 1 to 64 letters, digits, `.`, `_` and `-`, no `-` in front",
         ),
+        (
+            "suspect-timeout: 10ms",
+            "5:22: disks[0].suspect-timeout: `10ms` is not a time from 50ms to 60000ms; give a whole number and a unit, such as 300ms or 2s",
+        ),
         ("read-only: 7", "5:16: disks[0].read-only: invalid type: integer `7`, expected a boolean"),
         (
             "colour: red",
-            "5:5: disks[0]: unknown field `colour`, expected one of `name`, `socket-path`, `subsystem`, `namespace`, `paths`, `policy`, `read-only`, `queues`, `queue-size`, `window`, `hdr-digest`, `data-digest`, `keep-alive-tmo`, `reconnect-delay`",
+            "5:5: disks[0]: unknown field `colour`, expected one of `name`, `socket-path`, `subsystem`, `namespace`, `paths`, `policy`, `read-only`, `queues`, `queue-size`, `window`, `hdr-digest`, `data-digest`, `keep-alive-tmo`, `reconnect-delay`, `suspect-timeout`, `fast-io-fail-tmo`, `shared-write-cache`",
         ),
     ] {
         assert_eq!(refuse(&with_disk_lines(&format!("    {line}\n"))), message);
@@ -223,8 +230,9 @@ fn paths() -> impl Strategy<Value = Vec<crate::PathAddress>> {
 fn disk(index: usize) -> impl Strategy<Value = DiskConfig> {
     let identity = ("nqn\\.[a-z:.0-9]{1,40}", proptest::option::of(bounded()), paths());
     let numbers = (bounded(), bounded(), bounded(), bounded(), 1_u32..=600, 1_u32..=600);
-    let rest = (proptest::sample::select(PolicyKind::ALL.to_vec()), any::<[bool; 3]>());
-    (identity, numbers, rest).prop_map(move |((nqn, namespace, paths), numbers, (policy, flags))| DiskConfig {
+    let tmo = (proptest::option::of(1_u32..=86_400), 50_u32..=60_000);
+    let rest = (proptest::sample::select(PolicyKind::ALL.to_vec()), any::<[bool; 4]>(), tmo);
+    (identity, numbers, rest).prop_map(move |((nqn, namespace, paths), numbers, (policy, flags, tmo))| DiskConfig {
         name: format!("disk{index}").parse().unwrap(),
         socket_path: format!("/run/{index}.sock").parse().unwrap(),
         subsystem: nqn.parse().unwrap(),
@@ -239,6 +247,9 @@ fn disk(index: usize) -> impl Strategy<Value = DiskConfig> {
         data_digest: flags[2],
         keep_alive_tmo: numbers.4.to_string().parse().unwrap(),
         reconnect_delay: numbers.5.to_string().parse().unwrap(),
+        suspect_timeout: format!("{}ms", tmo.1).parse().unwrap(),
+        fast_io_fail_tmo: tmo.0.map(|tmo| tmo.to_string().parse().unwrap()),
+        shared_write_cache: flags[3],
     })
 }
 

@@ -127,6 +127,76 @@ impl<const MIN: u32, const MAX: u32> FromStr for Seconds<MIN, MAX> {
     }
 }
 
+/// A time from `MIN` to `MAX` milliseconds: a whole number of `ms` or `s`, such as `300ms`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Millis<const MIN: u32, const MAX: u32>(Bounded<MIN, MAX>);
+
+impl<const MIN: u32, const MAX: u32> Millis<MIN, MAX> {
+    pub(super) const fn constant(ms: u32) -> Self {
+        Self(Bounded::constant(ms))
+    }
+
+    /// The time.
+    #[must_use]
+    pub const fn duration(self) -> Duration {
+        Duration::from_millis(self.0.get() as u64)
+    }
+}
+
+impl<const MIN: u32, const MAX: u32> fmt::Display for Millis<MIN, MAX> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}ms", self.0)
+    }
+}
+
+/// A text that is no time, or one out of range.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{text}` is not a time from {min}ms to {max}ms; give a whole number and a unit, such as 300ms or 2s")]
+pub struct TimeError {
+    /// What was given.
+    pub text: String,
+    /// The shortest time accepted, in ms.
+    pub min: u32,
+    /// The longest time accepted, in ms.
+    pub max: u32,
+}
+
+impl<const MIN: u32, const MAX: u32> FromStr for Millis<MIN, MAX> {
+    type Err = TimeError;
+
+    fn from_str(text: &str) -> Result<Self, TimeError> {
+        let number = |digits: &str, unit_ms: u32| digits.trim_end().parse::<u32>().ok()?.checked_mul(unit_ms);
+        let ms = match text.strip_suffix("ms") {
+            Some(digits) => number(digits, 1),
+            None => text.strip_suffix('s').and_then(|digits| number(digits, 1000)),
+        };
+        let bounded = ms.and_then(Bounded::new).map(Self);
+        bounded.ok_or_else(|| TimeError { text: text.into(), min: MIN, max: MAX })
+    }
+}
+
+impl<const MIN: u32, const MAX: u32> Serialize for Millis<MIN, MAX> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de, const MIN: u32, const MAX: u32> Deserialize<'de> for Millis<MIN, MAX> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visitor<const MIN: u32, const MAX: u32>;
+        impl<const MIN: u32, const MAX: u32> de::Visitor<'_> for Visitor<MIN, MAX> {
+            type Value = Millis<MIN, MAX>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a time with its unit, such as 300ms or 2s")
+            }
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Self::Value, E> {
+                text.parse().map_err(E::custom)
+            }
+        }
+        deserializer.deserialize_str(Visitor)
+    }
+}
+
 /// The path of a Unix socket: 1 to 107 bytes, what `sockaddr_un` holds besides its final NUL.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SocketPath(String);
@@ -318,6 +388,27 @@ mod tests {
             serde_yaml::from_str::<Small>("5").unwrap_err().to_string(),
             "invalid value: integer `5`, expected an integer from 2 to 4"
         );
+    }
+
+    #[test]
+    fn times_have_a_unit_and_a_range() {
+        type Time = Millis<50, 60_000>;
+        for (text, shown) in
+            [("50ms", "50ms"), ("1s", "1000ms"), ("60s", "60000ms"), ("60000ms", "60000ms"), ("300 ms", "300ms")]
+        {
+            assert_eq!(text.parse::<Time>().unwrap().to_string(), shown);
+        }
+        assert_eq!("2s".parse::<Time>().unwrap().duration(), Duration::from_secs(2));
+        for text in ["", "ms", "s", "49ms", "61s", "300", "-1s", "1.5s", "300us", "4294968s", "1m", "5000000000ms"] {
+            let error = text.parse::<Time>().unwrap_err().to_string();
+            assert_eq!(
+                error,
+                format!(
+                    "`{text}` is not a time from 50ms to 60000ms; give a whole number and a unit, such as 300ms or 2s"
+                )
+            );
+        }
+        assert!(serde_yaml::from_str::<Time>("300").is_err(), "a number without a unit");
     }
 
     #[test]

@@ -93,6 +93,12 @@ pub struct Path {
     pub ana_state: Option<AnaState>,
     /// Whether it answered with a path error and is left alone for a while.
     pub resting: bool,
+    /// Whether it owes answers and has been silent for too long: it is used only while there is no better one.
+    pub suspect: bool,
+    /// How often it became suspect, since the daemon started; each I/O thread counts for itself.
+    pub suspicions: u64,
+    /// Requests, almost all of them reads, that were recalled from it and sent elsewhere while it was suspect.
+    pub recalled: u64,
     /// Requests of a lost association whose fate is unknown and that wait for its fence.
     pub fenced: u64,
     /// The controller at its other end, `null` while not connected.
@@ -192,7 +198,8 @@ pub struct OpStats {
     pub bytes: u64,
     /// I/Os bound to the path now, those held by an injection included.
     pub in_flight: u64,
-    /// Attempts that ended otherwise, whether or not another one then saved the I/O.
+    /// Attempts that ended otherwise, whether or not another one then saved the I/O. Recalled ones are
+    /// counted apart, by path.
     pub errors: u64,
     /// Of these, the attempts that were followed by another one.
     pub retries: u64,

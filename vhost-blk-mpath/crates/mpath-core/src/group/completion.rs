@@ -13,7 +13,7 @@ impl Group {
     /// After [`Group::path_lost`] an outcome that had been received before may still be reported; everything else is
     /// [`Outcome::Lost`].
     pub fn complete(&mut self, now: Instant, path: PathId, tag: Tag, outcome: Outcome) {
-        if self.is_flush(tag) {
+        if self.has_legs(tag) {
             self.complete_leg(now, path, tag, outcome);
             return;
         }
@@ -22,6 +22,7 @@ impl Group {
         let (bound_at, class) = (request.bound_at, request.io.op.class());
         let (bytes, dirties, epoch) = (request.io.bytes, request.dirties, request.epoch);
         let latency = now - bound_at;
+        self.watch_outcome(now, path, epoch, outcome);
         self.unbind(tag);
         let stats = &mut self.paths[path.index()].stats[class.index()];
         match outcome {
@@ -38,6 +39,10 @@ impl Group {
             Outcome::Failed(error) => {
                 stats.errors += 1;
                 self.finish(tag, Err(error));
+                return;
+            }
+            Outcome::Recalled { .. } => {
+                self.recalled(now, tag, latency);
                 return;
             }
             Outcome::PathError | Outcome::Retry { .. } | Outcome::Lost { .. } => stats.errors += 1,
@@ -65,6 +70,25 @@ impl Group {
                 }
                 self.try_again(now, tag);
             }
+        }
+    }
+
+    /// A read was taken back from a path that has gone silent. That is not the read's failure, nor yet the path's: it counts
+    /// towards no limit of retries or failovers, as two slow paths would use those up; [`crate::watch`] keeps it from
+    /// going to and fro.
+    fn recalled(&mut self, now: Instant, tag: Tag, latency: Duration) {
+        let request = &mut self.requests[tag];
+        assert!(request.recalled, "only what is recalled comes back so");
+        request.recalls += 1;
+        request.moving_since.get_or_insert(request.bound_at);
+        let (path, class) = (request.path, request.io.op.class());
+        self.paths[path.index()].recalled += 1;
+        // It would have taken longer still; without that the path would be remembered by what it answered in good days.
+        self.policy.completed(now, path, class, latency);
+        if self.given_up(now) {
+            self.finish(tag, Err(IoError::Io));
+        } else {
+            self.requeue(tag);
         }
     }
 

@@ -9,21 +9,28 @@ use crate::timers::Due;
 use crate::{Action, AnaState, PathId, Tag};
 
 impl Group {
-    /// Which paths policies may choose from: those in the best ANA state there is.
+    /// Which paths policies may choose from: those in the best ANA state there is among the ones that answer, or among the
+    /// suspect ones if there are no others.
     pub(super) fn refresh_eligible(&mut self, now: Instant) {
-        let (mut optimized, mut non_optimized) = (0, 0);
+        // Optimized and not, first those that answer, then those that are suspect.
+        let mut groups = [0; 4];
+        let mut suspects = 0;
         self.rest_ends = None;
         for (path, id) in self.paths.iter().zip(0..) {
+            let suspect = path.watch.is_suspect();
+            suspects |= u64::from(suspect) << id;
             match path.usable(now) {
-                Some(AnaState::Optimized) => optimized |= PathId(id).bit(),
-                Some(_) => non_optimized |= PathId(id).bit(),
+                Some(ana) => {
+                    groups[2 * usize::from(suspect) + usize::from(ana != AnaState::Optimized)] |= PathId(id).bit();
+                }
                 None if path.association.is_some() => {
                     self.rest_ends = self.rest_ends.into_iter().chain(path.hold.ends(now)).min();
                 }
                 None => {}
             }
         }
-        self.eligible = if optimized == 0 { non_optimized } else { optimized };
+        self.eligible = groups.into_iter().find(|paths| *paths != 0).unwrap_or(0);
+        self.desert(now, suspects, groups[0] | groups[1] != 0);
     }
 
     /// Binds waiting requests until one is to be issued.
@@ -35,7 +42,7 @@ impl Group {
         let mut awaited = 0;
         while turn < self.flows.active() {
             let tag = self.flows.head(turn)?;
-            if self.is_flush(tag) {
+            if self.has_legs(tag) {
                 // Which paths it has to reach shows only when there are some.
                 if self.no_path_since.is_some() {
                     turn += 1;
@@ -83,7 +90,7 @@ impl Group {
             self.candidates.push(Candidate {
                 path: id,
                 has_room,
-                in_flight: path.usage.ios,
+                in_flight: path.usage.ios + path.watch.abandoned(),
                 numa_distance: path.config.numa_distance,
                 oldest: self.requests.oldest(path.in_flight[class.index()]),
             });
@@ -118,8 +125,10 @@ impl Group {
         request.path = id;
         request.epoch = association.epoch;
         request.bound_at = now;
-        request.dirties = association.volatile_write_cache && io.op.is_mutating() && !io.fua;
+        request.dirties =
+            association.volatile_write_cache && !self.config.shared_write_cache && io.op.is_mutating() && !io.fua;
         request.fence_lifted = false;
+        request.recalled = false;
         path.usage.take(io.bytes);
         path.stats[class].in_flight += 1;
         self.requests.link(&mut path.in_flight[class], tag);
@@ -128,6 +137,7 @@ impl Group {
             return None;
         }
         self.requests[tag].state = State::InFlight;
+        self.watch_issue(now, id);
         Some(Action::Issue { path: id, tag })
     }
 

@@ -200,6 +200,7 @@ impl Group {
             return None;
         }
         self.leg(id, tag).state = LegState::InFlight(attempt);
+        self.watch_issue(now, id);
         Some(Action::Issue { path: id, tag })
     }
 
@@ -252,6 +253,7 @@ impl Group {
         }
         let worn_out = leg.retries > max_retries || leg.failovers > max_failovers;
         let epoch = leg.epoch;
+        self.watch_outcome(now, id, epoch, outcome);
         self.unbind_leg(id);
         let path = &mut self.paths[id.index()];
         let stats = &mut path.stats[CLASS];
@@ -270,7 +272,7 @@ impl Group {
             }
             Outcome::Retry { after } => after,
             Outcome::Failed(error) => return self.end_leg(id, tag, Err(error)),
-            Outcome::Lost { .. } | Outcome::Success => return self.lose_leg(id, tag),
+            Outcome::Lost { .. } | Outcome::Success | Outcome::Recalled { .. } => return self.lose_leg(id, tag),
         };
         if worn_out {
             self.end_leg(id, tag, Err(IoError::Io));

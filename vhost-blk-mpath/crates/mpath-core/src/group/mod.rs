@@ -5,11 +5,13 @@
 //! * [`completion`]: what follows from the outcome of an attempt.
 //! * [`paths`]: paths that come and go, fences.
 //! * [`flush`]: flushes, which go to every dirty path.
+//! * [`suspicion`]: paths that have gone silent.
 
 mod completion;
 mod dispatch;
 mod flush;
 mod paths;
+mod suspicion;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -36,21 +38,28 @@ pub struct GroupConfig {
     pub max_retries: u32,
     /// Failovers of a request: path errors and lost paths; one more fails it.
     pub max_failovers: u32,
+    /// The subsystem's controllers share one write cache per namespace: a flush on any of them covers what any of them has
+    /// completed. Otherwise every dirty controller is flushed, and a dirty one that is lost fails the next flush.
+    pub shared_write_cache: bool,
     /// How long requests wait while no path is live; `None` is for ever. Afterwards they fail, new ones at once.
     pub no_path_timeout: Option<Duration>,
+    /// Silence after which a path that owes answers is suspect at the latest; sooner if it has been quicker so far.
+    pub suspect_timeout: Duration,
     /// Seed of what policies do at random: the jitter of probes.
     pub seed: u64,
 }
 
 impl Default for GroupConfig {
-    /// `round-robin`, 5 retries, 16 failovers, waiting for ever.
+    /// `round-robin`, 5 retries, 16 failovers, waiting for ever, suspect after 300 ms.
     fn default() -> Self {
         Self {
             policy: PolicyKind::RoundRobin,
             window: Window::default(),
             max_retries: 5,
             max_failovers: 16,
+            shared_write_cache: false,
             no_path_timeout: None,
+            suspect_timeout: Duration::from_millis(300),
             seed: 0,
         }
     }
@@ -79,6 +88,13 @@ pub struct Group {
     moves: Moves,
     /// The paths that policies may choose from now, as a set.
     eligible: u64,
+    /// The suspect paths, as a set, and those of them that have been deserted for better ones.
+    suspects: u64,
+    deserted: u64,
+    /// When to look for suspect paths; never later than one becomes suspect.
+    watch_at: Option<Instant>,
+    /// When to look for reads to recall.
+    recall_at: Option<Instant>,
     /// When a resting path may become eligible again.
     rest_ends: Option<Instant>,
     /// Since when no path has been live.
@@ -109,6 +125,10 @@ impl Group {
             backoff: 0,
             moves: Moves::default(),
             eligible: 0,
+            suspects: 0,
+            deserted: 0,
+            watch_at: None,
+            recall_at: None,
             rest_ends: None,
             no_path_since: Some(now),
             ask_again: None,
@@ -120,7 +140,7 @@ impl Group {
     pub fn submit(&mut self, now: Instant, io: Io) {
         self.requests.insert(now, io);
         self.open += 1;
-        if io.op == Op::Flush {
+        if self.fans_out(io.op) {
             self.prepare_flush(io.tag);
         }
         if self.given_up(now) {
@@ -134,7 +154,8 @@ impl Group {
     pub fn poll_action(&mut self, now: Instant) -> Option<Action> {
         self.handle_timeout(now);
         self.poll_finished()
-            .or_else(|| self.poll_released())
+            .or_else(|| self.poll_recall(now))
+            .or_else(|| self.poll_released(now))
             .or_else(|| self.dispatch_flush(now))
             .or_else(|| self.dispatch(now))
             // A flush that started just now may be over already.
@@ -148,15 +169,16 @@ impl Group {
         Some(Action::Finish { tag, result })
     }
 
-    fn poll_released(&mut self) -> Option<Action> {
+    fn poll_released(&mut self, now: Instant) -> Option<Action> {
         let (path, tag) = self.released.pop_front()?;
-        if self.is_flush(tag) {
+        if self.has_legs(tag) {
             self.leg_released(path, tag);
         } else {
             let state = &mut self.requests[tag].state;
             assert_eq!(*state, State::Injected, "only what an injection held is released");
             *state = State::InFlight;
         }
+        self.watch_issue(now, path);
         Some(Action::Issue { path, tag })
     }
 
@@ -169,7 +191,9 @@ impl Group {
             self.timers.next(),
             self.ask_again.filter(|_| queued),
             self.gives_up_at().filter(|_| queued),
-            self.rest_ends.filter(|_| queued || flushes),
+            self.rest_ends.filter(|_| queued || flushes || self.suspects != 0),
+            self.next_suspicion(),
+            self.recall_at,
             self.flushes.look_again_at().filter(|_| flushes),
         ];
         candidates.into_iter().flatten().min()
@@ -187,6 +211,7 @@ impl Group {
                 Due::RetryLeg(path, tag) => self.queue_leg(path, tag),
             }
         }
+        self.check_watches(now);
         if self.rest_ends.is_some_and(|at| at <= now) {
             self.refresh_eligible(now);
         }
@@ -248,6 +273,9 @@ impl Group {
                     path: PathId(id),
                     ana: path.association.map(|association| association.ana),
                     resting: path.hold.is_on(now),
+                    suspect: path.watch.is_suspect(),
+                    suspicions: path.suspicions,
+                    recalled: path.recalled,
                     injection: path.injection,
                     fenced: path.fenced.len() as u64,
                     classes: path.stats.clone(),
@@ -269,13 +297,19 @@ impl Group {
         let request = &mut self.requests[tag];
         assert!(!matches!(request.state, State::Free | State::Finished), "a request finishes once");
         request.state = State::Finished;
-        if request.io.op == Op::Flush {
-            self.flushes.free(request.job);
+        let job = request.job;
+        if self.has_legs(tag) {
+            self.flushes.free(job);
         }
         self.finished.push_back((tag, result));
     }
 
-    fn is_flush(&self, tag: Tag) -> bool {
-        self.requests[tag].io.op == Op::Flush
+    /// Whether an operation goes to every dirty path, and not to the one that the policy picks.
+    fn fans_out(&self, op: Op) -> bool {
+        op == Op::Flush && !self.config.shared_write_cache
+    }
+
+    fn has_legs(&self, tag: Tag) -> bool {
+        self.fans_out(self.requests[tag].io.op)
     }
 }

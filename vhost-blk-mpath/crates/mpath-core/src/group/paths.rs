@@ -5,6 +5,7 @@ use std::time::Instant;
 use super::Group;
 use crate::path::{MAX_PATHS, Path};
 use crate::requests::State;
+use crate::watch::Watch;
 use crate::{AnaState, Association, Epoch, PathConfig, PathId};
 
 impl Group {
@@ -12,7 +13,7 @@ impl Group {
     pub fn add_path(&mut self, id: PathId, config: PathConfig) {
         assert_eq!(id.index(), self.paths.len(), "path ids are given in order");
         assert!(self.paths.len() < MAX_PATHS, "at most {MAX_PATHS} paths");
-        self.paths.push(Path::new(config));
+        self.paths.push(Path::new(config, self.config.suspect_timeout));
     }
 
     /// A path has a live controller and a ready queue pair.
@@ -25,6 +26,7 @@ impl Group {
         path.association = Some(association);
         path.last_epoch = Some(association.epoch);
         path.hold.clear();
+        path.watch = Watch::new(self.config.suspect_timeout);
         self.dirty.up(id, association.epoch, association.volatile_write_cache);
         self.path_changed(now, id);
     }
@@ -52,6 +54,7 @@ impl Group {
             return;
         };
         path.hold.clear();
+        path.watch = Watch::new(self.config.suspect_timeout);
         self.dirty.lost(id, association.epoch);
         self.path_changed(now, id);
         self.take_back_unsent(id);
@@ -89,7 +92,7 @@ impl Group {
     }
 
     /// What is bound to the path but still held by its injection goes back to where it came from.
-    fn take_back_unsent(&mut self, id: PathId) {
+    pub(super) fn take_back_unsent(&mut self, id: PathId) {
         let mut unsent = Vec::new();
         self.released.retain(|&(path, tag)| {
             if path == id {
@@ -99,7 +102,7 @@ impl Group {
         });
         unsent.append(&mut self.timers.take_injected(id));
         for tag in unsent.into_iter().rev() {
-            if self.is_flush(tag) {
+            if self.has_legs(tag) {
                 self.take_back_leg(id, tag);
             } else {
                 self.unbind(tag);

@@ -2,7 +2,7 @@
 //!
 //! A policy hears of events and answers one question, [`Policy::select`]. The group has decided before it asks which
 //! paths are candidates at all: live, in the best ANA state that any live path has (optimized strictly before
-//! non-optimized), not resting after a path error. It asks for one request at a time and only when that request could
+//! non-optimized), not resting after a path error, not suspect while another one is not. It asks for one request at a time and only when that request could
 //! go somewhere, so that a policy always decides on the latest knowledge, and a switch of policy takes effect on the
 //! very next request.
 
@@ -129,7 +129,8 @@ pub(crate) trait Policy: fmt::Debug + Send {
     /// `Wait` is an answer only while some candidate has no room: what is in flight there will wake the request up.
     fn select(&mut self, query: &Query, candidates: &[Candidate]) -> Choice;
 
-    /// A request succeeded, `latency` after its bind; it may have been bound before this policy came into force.
+    /// A request succeeded, `latency` after its bind, or was recalled that long after it, which is the least it would have
+    /// taken. It may have been bound before this policy came into force.
     fn completed(&mut self, _now: Instant, _path: PathId, _class: OpClass, _latency: Duration) {}
 
     /// The path came up, was lost or changed its ANA state: what was learned about it may no longer hold.

@@ -34,5 +34,5 @@ pub use error::{ConnectError, ProtocolError, QueueError};
 pub use identity::{IdentityMismatch, NamespaceIdentity};
 pub use queue::HostQueue;
 pub use receive::DirectRecv;
-pub use request::{Completion, IoCommand, Lost, SubmitError, Tag};
+pub use request::{Completion, IoCommand, Lost, Recalled, SubmitError, Tag};
 pub use transmit::{COPY_MAX, PayloadSink, PayloadSource, STAGING_MIN, TxPart};

@@ -9,7 +9,7 @@ use super::config::{ConfigError, IoLimits, QueueConfig};
 use super::error::QueueError;
 use super::pair::{Events, Job, PairConfig, Phase, QueuePair, Source};
 use super::receive::DirectRecv;
-use super::request::{Completion, IoCommand, Lost, Requests, SubmitError, Tag};
+use super::request::{Completion, IoCommand, Lost, Recalled, Requests, SubmitError, Tag};
 use super::split;
 use super::transmit::{PayloadSink, PayloadSource, Stage, TxPart};
 use crate::wire::{DsmRange, Status};
@@ -26,6 +26,8 @@ pub struct HostQueue {
     /// Requests with commands still to issue, in order; only the first may have issued some.
     pending: VecDeque<u16>,
     completions: VecDeque<Completion>,
+    /// Abandoned requests that have been answered and not been told of.
+    answered: u32,
 }
 
 impl HostQueue {
@@ -51,6 +53,7 @@ impl HostQueue {
             requests: Requests::new(capacity),
             pending: VecDeque::with_capacity(capacity.into()),
             completions: VecDeque::with_capacity(capacity.into()),
+            answered: 0,
         })
     }
 
@@ -66,7 +69,7 @@ impl HostQueue {
         self.requests.capacity()
     }
 
-    /// Requests in flight.
+    /// Requests in flight, those that were abandoned included.
     #[must_use]
     pub fn in_flight(&self) -> usize {
         self.requests.len()
@@ -74,7 +77,7 @@ impl HostQueue {
 
     /// Takes a request. It is cut into as many commands as the limits ask for, and ends with one completion.
     pub fn submit(&mut self, tag: Tag, command: IoCommand) -> Result<(), SubmitError> {
-        debug_assert!(self.requests.iter().all(|request| request.tag != tag), "tag {tag:?} is in flight");
+        debug_assert!(self.requests.find(tag).is_none(), "tag {tag:?} is in flight");
         if !self.is_ready() {
             return Err(SubmitError::NotReady);
         }
@@ -86,6 +89,33 @@ impl HostQueue {
         let index = self.requests.insert(tag, command).ok_or(SubmitError::Full)?;
         self.pending.push_back(index);
         Ok(())
+    }
+
+    /// Takes a read or flush back without waiting for its answer. Its tag is free then, on this queue too, and nothing is written to its
+    /// memory any more, unless by a receive that [`direct`](Self::direct) has named it for before.
+    ///
+    /// The controller goes on with what it was sent: those commands keep their CIDs, and their data are checked as ever and
+    /// thrown away.
+    pub fn recall(&mut self, tag: Tag) -> Recalled {
+        let Some(index) = self.requests.find(tag) else {
+            return Recalled::Completed;
+        };
+        let request = self.requests.get_mut(index);
+        assert!(!request.command.is_mutating(), "a write taken back would be in doubt");
+        request.abandoned = true;
+        request.exhausted = true;
+        let sent = request.live > 0;
+        self.pending.retain(|&pending| pending != index);
+        if sent {
+            return Recalled::Abandoned;
+        }
+        self.requests.remove(index);
+        Recalled::Unsent
+    }
+
+    /// How many abandoned requests have been answered since this was asked last: the controller is alive.
+    pub fn take_answered(&mut self) -> u32 {
+        std::mem::take(&mut self.answered)
     }
 
     fn check(&self, command: &IoCommand) -> Result<(), SubmitError> {
@@ -130,24 +160,28 @@ impl HostQueue {
             requests: &mut self.requests,
             pending: &mut self.pending,
             completions: &mut self.completions,
+            answered: &mut self.answered,
             sink,
         };
         self.pair.receive(bytes, &mut inbound)
     }
 
-    /// In the middle of a payload without data digest: what may be received straight to its place.
+    /// In the middle of a payload without data digest: what may be received straight to its place. Abandoned data have none.
     #[must_use]
     pub fn direct(&mut self) -> Option<DirectRecv> {
         let (owner, offset, len) = self.pair.direct()?;
-        Some(DirectRecv { tag: self.requests.get(owner).tag, offset, len })
+        let request = self.requests.get(owner);
+        (!request.abandoned).then_some(DirectRecv { tag: request.tag, offset, len })
     }
 
-    /// `bytes` bytes, at most what [`direct`](Self::direct) said last, were received to their place.
+    /// `bytes` bytes, at most what [`direct`](Self::direct) said last, were received to their place; also if the request was
+    /// recalled meanwhile.
     pub fn received_direct(&mut self, bytes: u32) -> Result<(), QueueError> {
         let mut inbound = Inbound {
             requests: &mut self.requests,
             pending: &mut self.pending,
             completions: &mut self.completions,
+            answered: &mut self.answered,
             sink: &mut NoSink,
         };
         self.pair.received_direct(bytes, &mut inbound)
@@ -158,13 +192,14 @@ impl HostQueue {
         self.completions.pop_front()
     }
 
-    /// The connection is lost: every request without a fetched completion, once each.
+    /// The connection is lost: every request without a fetched completion, once each; what was abandoned is nobody's.
     pub fn into_lost(self) -> impl Iterator<Item = Lost> {
         let unfetched: Vec<Lost> =
             self.completions.iter().map(|done| Lost { tag: done.tag, indeterminate: false }).collect();
         let in_flight: Vec<Lost> = self
             .requests
             .iter()
+            .filter(|request| !request.abandoned)
             .map(|request| Lost { tag: request.tag, indeterminate: request.command.is_mutating() && request.live > 0 })
             .collect();
         unfetched.into_iter().chain(in_flight)
@@ -222,12 +257,16 @@ struct Inbound<'a, S> {
     requests: &'a mut Requests,
     pending: &'a mut VecDeque<u16>,
     completions: &'a mut VecDeque<Completion>,
+    answered: &'a mut u32,
     sink: &'a mut S,
 }
 
 impl<S: PayloadSink> Events for Inbound<'_, S> {
     fn scatter(&mut self, owner: u16, offset: u32, src: &[u8]) {
-        self.sink.scatter(self.requests.get(owner).tag, offset, src);
+        let request = self.requests.get(owner);
+        if !request.abandoned {
+            self.sink.scatter(request.tag, offset, src);
+        }
     }
 
     fn completed(&mut self, owner: u16, status: Status, _result: u64) {
@@ -242,8 +281,12 @@ impl<S: PayloadSink> Events for Inbound<'_, S> {
             }
         }
         if request.live == 0 && request.exhausted {
-            let result = request.error.map_or(Ok(()), Err);
-            self.completions.push_back(Completion { tag: request.tag, result });
+            if request.abandoned {
+                *self.answered += 1;
+            } else {
+                let result = request.error.map_or(Ok(()), Err);
+                self.completions.push_back(Completion { tag: request.tag, result });
+            }
             self.requests.remove(owner);
         }
     }

@@ -109,6 +109,18 @@ pub struct Completion {
     pub result: Result<(), Status>,
 }
 
+/// What became of a request that was taken back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Recalled {
+    /// None of its commands is in flight: the queue knows nothing of it any more.
+    Unsent,
+    /// Commands of it are in flight. It takes up its room in the queue until they are answered, which
+    /// [`HostQueue::take_answered`](super::HostQueue::take_answered) tells; it gets no data and no completion.
+    Abandoned,
+    /// It has ended already: its completion has been fetched, or can be.
+    Completed,
+}
+
 /// A request whose end the lost connection took with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lost {
@@ -129,6 +141,8 @@ pub(super) struct Request {
     pub(super) live: u16,
     /// Whether nothing is left to issue, be it for an error.
     pub(super) exhausted: bool,
+    /// Taken back by the caller, who may use its tag again.
+    pub(super) abandoned: bool,
     pub(super) error: Option<Status>,
 }
 
@@ -155,7 +169,7 @@ impl Requests {
     pub(super) fn insert(&mut self, tag: Tag, command: IoCommand) -> Option<u16> {
         let index = self.free.pop()?;
         self.entries[usize::from(index)] =
-            Some(Request { tag, command, issued: 0, live: 0, exhausted: false, error: None });
+            Some(Request { tag, command, issued: 0, live: 0, exhausted: false, abandoned: false, error: None });
         Some(index)
     }
 
@@ -172,6 +186,13 @@ impl Requests {
         let removed = self.entries[usize::from(index)].take();
         assert!(removed.is_some(), "a request ends once");
         self.free.push(index);
+    }
+
+    /// The index of the request that the caller knows by this tag.
+    pub(super) fn find(&self, tag: Tag) -> Option<u16> {
+        let found =
+            self.entries.iter().position(|entry| entry.is_some_and(|request| request.tag == tag && !request.abandoned));
+        found.map(|index| index as u16)
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &Request> {

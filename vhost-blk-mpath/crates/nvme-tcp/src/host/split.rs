@@ -75,7 +75,7 @@ mod tests {
         #[test]
         fn commands_cover_the_request(limits in any_limits(), slba in 0u64..1 << 40, blocks in 1u32..5000) {
             let command = IoCommand::Read { slba, blocks };
-            let mut request = Request { tag: Tag(0), command, issued: 0, live: 0, exhausted: false, error: None };
+            let mut request = Request { tag: Tag(0), command, issued: 0, live: 0, exhausted: false, abandoned: false, error: None };
             let mut covered = 0;
             while !request.exhausted {
                 let (command, data, count) = next_command(&request, &limits);
@@ -100,7 +100,7 @@ mod tests {
                 block_bytes: 512, namespace_blocks: u64::MAX, max_transfer_bytes: 4096, in_capsule_bytes: 0, noiob_blocks: 8,
             };
             let command = IoCommand::WriteZeroes { slba: 7, blocks, deallocate: true, fua: false };
-            let mut request = Request { tag: Tag(0), command, issued: 0, live: 0, exhausted: false, error: None };
+            let mut request = Request { tag: Tag(0), command, issued: 0, live: 0, exhausted: false, abandoned: false, error: None };
             let mut commands = 0;
             while !request.exhausted {
                 request.live = 0;

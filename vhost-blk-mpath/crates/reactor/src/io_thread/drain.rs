@@ -33,7 +33,7 @@ impl IoThread {
             }
             let slot = self.queues.remove(&index).expect("just seen");
             let token = Token::Kick { queue: index, generation: slot.generation };
-            self.ring.unwatch(token.encode(), Token::Unwatch.encode())?;
+            self.ring.unwatch(token.encode(), Token::Ended.encode())?;
             if let Some(reply) = slot.stopping.and_then(|stopping| stopping.reply) {
                 // The front-end that asked may be gone; then the virtqueue is dropped with the answer.
                 drop(reply.send(Some(slot.queue)));

@@ -30,16 +30,32 @@ pub(crate) struct RecvSlot {
     /// Bytes of guest memory named by the receive in flight.
     direct: usize,
     in_flight: bool,
+    cancelled: bool,
 }
 
 impl RecvSlot {
     pub(crate) fn new() -> Self {
         let buffer = vec![0; READ_AHEAD_BYTES].into_boxed_slice();
-        Self { buffer, iovecs: Vec::new(), message: Box::new(empty_message()), direct: 0, in_flight: false }
+        Self {
+            buffer,
+            iovecs: Vec::new(),
+            message: Box::new(empty_message()),
+            direct: 0,
+            in_flight: false,
+            cancelled: false,
+        }
     }
 
     pub(crate) fn in_flight(&self) -> bool {
         self.in_flight
+    }
+
+    /// Has the receive in flight come back at once, with the bytes it has got or with none. `token` is its own,
+    /// `cancel_token` that of the cancellation.
+    pub(crate) fn cancel(&mut self, ring: &mut Ring, token: u64, cancel_token: u64) -> io::Result<()> {
+        assert!(self.in_flight, "nothing to cancel");
+        self.cancelled = true;
+        ring.cancel(token, cancel_token)
     }
 
     /// The first `bytes` of the read-ahead buffer.
@@ -83,6 +99,9 @@ impl RecvSlot {
     pub(crate) fn finished(&mut self, result: i32) -> io::Result<Received> {
         assert!(self.in_flight, "a completion without a receive");
         self.in_flight = false;
+        if std::mem::take(&mut self.cancelled) && result == -libc::ECANCELED {
+            return Ok(Received { direct: 0, buffered: 0 });
+        }
         match bytes_or_error(result)? {
             0 => Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the controller closed the connection")),
             bytes => {

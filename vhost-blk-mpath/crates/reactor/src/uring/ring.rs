@@ -61,6 +61,14 @@ impl Ring {
         unsafe { self.push(&entry) }
     }
 
+    /// Has an operation come back at once, with what it has done so far or with `ECANCELED`. The cancellation itself reports
+    /// `cancel_token`.
+    pub(super) fn cancel(&mut self, token: u64, cancel_token: u64) -> io::Result<()> {
+        let entry = opcode::AsyncCancel::new(token).build().user_data(cancel_token);
+        // SAFETY: names no memory.
+        unsafe { self.push(&entry) }
+    }
+
     /// Queues an operation, submitting what is queued first if there is no room.
     ///
     /// # Safety

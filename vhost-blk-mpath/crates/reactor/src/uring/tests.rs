@@ -319,4 +319,57 @@ mod recv {
         here.shutdown(std::net::Shutdown::Both).unwrap();
         assert!(finish(&mut slot, &mut ring).is_err());
     }
+
+    const CANCEL: u64 = 43;
+
+    /// Reaps the receive and its cancellation, in whatever order.
+    fn finish_cancelled(slot: &mut RecvSlot, ring: &mut Ring) -> io::Result<(usize, Vec<u8>)> {
+        let (start, mut events) = (Instant::now(), Vec::new());
+        while events.len() < 2 {
+            assert!(start.elapsed() < PATIENCE, "{events:?}");
+            ring.turn(Some(PATIENCE), &mut events).unwrap();
+        }
+        events.sort_by_key(|event| event.token);
+        assert_eq!([events[0].token, events[1].token], [TOKEN, CANCEL]);
+        let received = slot.finished(events[0].result)?;
+        assert!(!slot.in_flight());
+        Ok((received.direct, slot.buffered(received.buffered).to_vec()))
+    }
+
+    #[test]
+    fn a_cancelled_receive_comes_back_with_nothing_and_leaves_what_comes_later() {
+        let (here, mut there) = UnixStream::pair().unwrap();
+        let (mut ring, mut slot) = (Ring::new().unwrap(), RecvSlot::new());
+        // Cancelled while it waits, and before the kernel has even seen it.
+        for waits in [true, false] {
+            let mut direct = [vec![0xee; 100]];
+            start(&mut slot, &mut ring, &here, &mut direct);
+            if waits {
+                no_event(&mut ring);
+            }
+            slot.cancel(&mut ring, TOKEN, CANCEL).unwrap();
+            assert_eq!(finish_cancelled(&mut slot, &mut ring).unwrap(), (0, vec![]));
+            there.write_all(b"later").unwrap();
+            start(&mut slot, &mut ring, &here, &mut []);
+            assert_eq!(finish(&mut slot, &mut ring).unwrap(), (0, b"later".to_vec()));
+            assert!(direct[0].iter().all(|&byte| byte == 0xee), "nothing is written to memory that was given up");
+        }
+    }
+
+    #[test]
+    fn a_receive_cancelled_too_late_comes_back_with_its_bytes() {
+        let (here, mut there) = UnixStream::pair().unwrap();
+        let (mut ring, mut slot) = (Ring::new().unwrap(), RecvSlot::new());
+        there.write_all(b"0123456789").unwrap();
+        let mut direct = [vec![0; 4]];
+        start(&mut slot, &mut ring, &here, &mut direct);
+        slot.cancel(&mut ring, TOKEN, CANCEL).unwrap();
+        assert_eq!(finish_cancelled(&mut slot, &mut ring).unwrap(), (4, b"456789".to_vec()));
+        assert_eq!(direct[0], b"0123");
+        // An error is none because of a cancellation long ago.
+        start(&mut slot, &mut ring, &here, &mut []);
+        there.write_all(b"x").unwrap();
+        event(&mut ring);
+        assert!(slot.finished(-libc::ECANCELED).is_err());
+    }
 }

@@ -6,6 +6,7 @@ mod association;
 mod connect;
 mod handshake;
 mod mini_target;
+mod recall;
 mod session;
 mod violations;
 mod writes;

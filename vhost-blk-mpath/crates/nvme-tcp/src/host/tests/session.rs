@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::mini_target::{BLOCK, Habits, MiniTarget};
 use super::{Dice, Payloads, queue_config, transmit};
-use crate::host::{Completion, HostQueue, IoCommand, QueueConfig, STAGING_MIN, SubmitError, Tag};
+use crate::host::{Completion, HostQueue, IoCommand, QueueConfig, Recalled, STAGING_MIN, SubmitError, Tag};
 use crate::wire::{Digests, Status};
 
 const BLOCKS: usize = 2048;
@@ -23,6 +23,9 @@ struct Session {
     to_target: Vec<u8>,
     next_tag: u32,
     done: usize,
+    recalled: Vec<Tag>,
+    /// Of these, requests that the target still owes an answer.
+    abandoned: usize,
 }
 
 impl Session {
@@ -38,6 +41,8 @@ impl Session {
             to_target: Vec::new(),
             next_tag: 0,
             done: 0,
+            recalled: Vec::new(),
+            abandoned: 0,
         }
     }
 
@@ -73,9 +78,23 @@ impl Session {
                 self.next_tag += 1;
             }
             Err(SubmitError::NotReady) => assert!(!self.queue.is_ready()),
-            Err(SubmitError::Full) => assert_eq!(self.in_flight.len(), 7),
+            Err(SubmitError::Full) => assert_eq!(self.in_flight.len() + self.abandoned, 7),
             Err(other) => panic!("{other}"),
         }
+    }
+
+    /// Takes a read back, if there is one; nothing is to touch its payload afterwards.
+    fn recall(&mut self) {
+        let reads = self.in_flight.iter().filter(|(_, command)| matches!(command, IoCommand::Read { .. }));
+        let Some(tag) = reads.map(|(&tag, _)| tag).min() else { return };
+        match self.queue.recall(tag) {
+            Recalled::Unsent => {}
+            Recalled::Abandoned => self.abandoned += 1,
+            Recalled::Completed => panic!("completions are fetched as they come"),
+        }
+        self.in_flight.remove(&tag);
+        self.recalled.push(tag);
+        self.payloads.of(tag).fill(0xab);
     }
 
     /// Moves bytes and steps around once. Completions are checked as they come.
@@ -96,7 +115,8 @@ impl Session {
         while let Some(Completion { tag, result }) = self.queue.poll_completion() {
             self.check(tag, result);
         }
-        assert_eq!(self.queue.in_flight(), self.in_flight.len());
+        self.abandoned -= self.queue.take_answered() as usize;
+        assert_eq!(self.queue.in_flight(), self.in_flight.len() + self.abandoned);
         Ok(())
     }
 
@@ -201,6 +221,32 @@ proptest! {
         prop_assert!(session.model == session.target.disk);
         prop_assert!(session.done > 0);
         prop_assert_eq!(session.queue.into_lost().count(), 0);
+    }
+
+    /// Reads are taken back at any moment: everything else goes on, and their payloads are left alone.
+    #[test]
+    fn recalled_reads_are_left_alone(config in any_config(), habits in any_habits(), seed: u64) {
+        let habits = Habits { fail_one_in: 0, corrupt_one_in: 0, ..habits };
+        let config = QueueConfig { digests: habits.digests, ..config };
+        let mut session = Session::new(config, habits, seed);
+        for turn in 0..400 {
+            session.submit();
+            if turn % 3 == 0 {
+                session.recall();
+            }
+            session.turn().unwrap();
+        }
+        let mut turns = 0;
+        while !session.in_flight.is_empty() || session.abandoned > 0 {
+            session.turn().unwrap();
+            turns += 1;
+            assert!(turns < 100_000, "stuck with {:?}", session.in_flight);
+        }
+        prop_assert!(session.model == session.target.disk);
+        prop_assert!(session.done > 0 && !session.recalled.is_empty());
+        for tag in session.recalled {
+            prop_assert!(session.payloads.of(tag).iter().all(|&byte| byte == 0xab), "{:?} was written to", tag);
+        }
     }
 
     /// When the connection goes, every request is either completed or lost, and indeterminate if the target may still work on it.

@@ -1,0 +1,69 @@
+"""A network of this process's own, in which the connections of one address can be broken.
+
+    enter()                      # at the very start: goes on as the only host of a fresh network namespace
+    network = Network()
+    with network.silence("127.0.0.2"): ...
+"""
+
+import os
+import subprocess
+import sys
+from contextlib import contextmanager
+
+INSIDE = "MPATH_FAULTS_NAMESPACE"  # names the process that is inside already
+CHAIN = ("inet", "faults", "out")
+
+
+def enter():
+    """Starts this script again in a network namespace that dies with it; needs no root where user namespaces are allowed."""
+    # /sbin is not in every user's PATH, but ip and nft live there.
+    os.environ["PATH"] += ":/usr/sbin:/sbin"
+    if os.environ.get(INSIDE) == str(os.getpid()):
+        return
+    os.environ[INSIDE] = str(os.getpid())  # exec keeps it
+    own = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
+    os.execvp("unshare", ["unshare", *own, "--net", "--", sys.executable, *sys.argv])
+
+
+class Network:
+    """Rules on what this host sends: everything here is on loopback, so that is all there is, in both directions.
+
+    Servers are told apart by address, and from their clients, which may have the same one, by their `port`.
+    """
+
+    def __init__(self, port):
+        self._port = port
+        subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+        nft("add table inet faults", f"add chain {' '.join(CHAIN)} {{ type filter hook output priority 0; }}")
+
+    @contextmanager
+    def silence(self, address):
+        """No packet from or to an address arrives, and nobody is told."""
+        with self._rules(
+            f"ip saddr {address} tcp sport {self._port} drop", f"ip daddr {address} tcp dport {self._port} drop"
+        ):
+            yield
+
+    @contextmanager
+    def reset(self, address):
+        """An address answers connections made before, and attempts to make new ones, with RST."""
+        # Not the answers, whose destination is the client's port.
+        with self._rules(f"ip daddr {address} tcp dport {self._port} tcp flags & syn != 0 reject with tcp reset"):
+            here = ("state", "established", "src", f"{address}:{self._port}")
+            subprocess.run(["ss", "--kill", "--tcp", *here], check=True, stdout=subprocess.DEVNULL)
+            left = subprocess.run(["ss", "--no-header", "--tcp", *here], check=True, capture_output=True, text=True).stdout
+            if left:
+                raise OSError(f"this kernel cannot reset connections (CONFIG_INET_DIAG_DESTROY): {left}")
+            yield
+
+    @contextmanager
+    def _rules(self, *rules):
+        nft(*(f"add rule {' '.join(CHAIN)} {rule}" for rule in rules))
+        try:
+            yield
+        finally:
+            nft(f"flush chain {' '.join(CHAIN)}")
+
+
+def nft(*commands):
+    subprocess.run(["nft", "-f", "-"], input="\n".join(commands) + "\n", text=True, check=True)

@@ -1,0 +1,310 @@
+//! One small test per rule about paths that fall silent.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use mpath_core::{
+    Action, AnaState, Association, DirtyPaths, Epoch, FlowId, Group, GroupConfig, Injection, Io, Op, OpClass, Outcome,
+    PathConfig, PathId, PathStats, PolicyKind, Tag, Window,
+};
+
+const MS: Duration = Duration::from_millis(1);
+/// A path of which nothing is known yet.
+const DEADLINE: Duration = Duration::from_millis(300);
+const P0: PathId = PathId(0);
+const P1: PathId = PathId(1);
+const ABANDONED: Outcome = Outcome::Recalled { abandoned: true };
+const UNSENT: Outcome = Outcome::Recalled { abandoned: false };
+
+struct Test {
+    now: Instant,
+    group: Group,
+}
+
+impl Test {
+    /// Two live optimized paths; by policy everything goes to the first.
+    fn new(config: GroupConfig) -> Self {
+        let now = Instant::now();
+        let mut group = Group::new(now, config, Arc::new(DirtyPaths::new()));
+        group.add_path(P0, PathConfig::default());
+        group.add_path(P1, PathConfig::default());
+        let mut test = Self { now, group };
+        test.up(P0, 1, AnaState::Optimized);
+        test.up(P1, 1, AnaState::Optimized);
+        test
+    }
+
+    fn up(&mut self, path: PathId, epoch: u64, ana: AnaState) {
+        let association = Association { epoch: Epoch(epoch), ana, volatile_write_cache: false, queue_depth: 4 };
+        self.group.path_up(self.now, path, association);
+    }
+
+    fn submit(&mut self, tag: u32, op: Op) -> Vec<Action> {
+        self.group.submit(self.now, Io { tag: Tag(tag), op, bytes: 4096, flow: FlowId(0), fua: false });
+        self.actions()
+    }
+
+    fn complete(&mut self, path: PathId, tag: u32, outcome: Outcome) -> Vec<Action> {
+        self.group.complete(self.now, path, Tag(tag), outcome);
+        self.actions()
+    }
+
+    fn progress(&mut self, path: PathId, answered: u32) -> Vec<Action> {
+        self.group.progress(self.now, path, answered);
+        self.actions()
+    }
+
+    fn actions(&mut self) -> Vec<Action> {
+        std::iter::from_fn(|| self.group.poll_action(self.now)).collect()
+    }
+
+    /// Waits for the next timeout and says how long it was, and what there is to do then.
+    fn sleep(&mut self) -> (Duration, Vec<Action>) {
+        let at = self.group.next_timeout().expect("a timeout");
+        let time = at - self.now;
+        self.now = at;
+        (time, self.actions())
+    }
+
+    fn path(&self, path: PathId) -> PathStats {
+        self.group.stats(self.now).paths.swap_remove(path.0.into())
+    }
+}
+
+fn numa() -> GroupConfig {
+    GroupConfig { policy: PolicyKind::Numa, ..GroupConfig::default() }
+}
+
+fn issue(path: PathId, tag: u32) -> Action {
+    Action::Issue { path, tag: Tag(tag) }
+}
+
+fn recall(path: PathId, tag: u32) -> Action {
+    Action::Recall { path, tag: Tag(tag) }
+}
+
+fn ok(tag: u32) -> Action {
+    Action::Finish { tag: Tag(tag), result: Ok(()) }
+}
+
+#[test]
+fn reads_are_recalled_in_order_and_writes_stay() {
+    let mut t = Test::new(numa());
+    t.submit(0, Op::Read);
+    t.submit(1, Op::Write);
+    t.submit(2, Op::Read);
+    // Newest first, so that the oldest is the first of its flow in the end.
+    assert_eq!(t.sleep(), (DEADLINE, vec![recall(P0, 2), recall(P0, 0)]));
+    assert_eq!(t.group.next_timeout(), None, "the driver is told once");
+    let seen = t.path(P0);
+    assert!(seen.suspect && seen.suspicions == 1 && seen.recalled == 0);
+    t.group.complete(t.now, P0, Tag(2), ABANDONED);
+    t.group.complete(t.now, P0, Tag(0), ABANDONED);
+    assert_eq!(t.actions(), [issue(P1, 0), issue(P1, 2)]);
+    let seen = t.path(P0);
+    assert_eq!((seen.recalled, seen.class(OpClass::Read).in_flight, seen.class(OpClass::Write).in_flight), (2, 0, 1));
+    assert_eq!(seen.class(OpClass::Read).errors, 0);
+    assert_eq!(t.group.stats(t.now).moves.class(OpClass::Read).len(), 2);
+    // New writes avoid it too.
+    assert_eq!(t.submit(3, Op::Write), [issue(P1, 3)]);
+    // It comes back to life: the write needs no fence, and what is new goes there again.
+    assert_eq!(t.complete(P0, 1, Outcome::Success), [ok(1)]);
+    assert!(!t.path(P0).suspect);
+    assert_eq!(t.submit(1, Op::Read), [issue(P0, 1)]);
+}
+
+#[test]
+fn the_outcome_that_it_had_meanwhile_is_as_good() {
+    let mut t = Test::new(numa());
+    t.submit(0, Op::Read);
+    assert_eq!(t.sleep().1, [recall(P0, 0)]);
+    assert_eq!(t.complete(P0, 0, Outcome::Success), [ok(0)]);
+    let seen = t.path(P0);
+    assert!(!seen.suspect && seen.recalled == 0);
+}
+
+#[test]
+fn any_sign_of_life_ends_the_suspicion() {
+    let mut t = Test::new(numa());
+    t.submit(0, Op::Read);
+    t.sleep();
+    t.complete(P0, 0, ABANDONED);
+    assert!(t.path(P0).suspect, "it still owes the answer");
+    assert_eq!(t.progress(P0, 0), []);
+    assert!(!t.path(P0).suspect);
+    assert_eq!(t.submit(1, Op::Read), [issue(P0, 1)]);
+    // Data of the read in question too, before anybody is alarmed. P1 holds the first read.
+    t.complete(P1, 0, Outcome::Success);
+    t.now += 200 * MS;
+    t.progress(P0, 1);
+    assert_eq!(t.sleep().0, DEADLINE);
+}
+
+#[test]
+fn a_path_that_owes_nothing_is_not_suspect() {
+    let mut t = Test::new(numa());
+    t.submit(0, Op::Read);
+    t.sleep();
+    // Not a byte of it had left.
+    assert_eq!(t.complete(P0, 0, UNSENT), [issue(P0, 0)]);
+    assert!(!t.path(P0).suspect);
+}
+
+#[test]
+fn an_optimized_path_in_silence_loses_to_a_non_optimized_one_that_answers() {
+    let mut t = Test::new(numa());
+    t.group.ana_changed(t.now, P1, AnaState::NonOptimized);
+    t.submit(0, Op::Read);
+    assert_eq!(t.sleep().1, [recall(P0, 0)]);
+    assert_eq!(t.complete(P0, 0, ABANDONED), [issue(P1, 0)]);
+    t.progress(P0, 1);
+    assert_eq!(t.submit(1, Op::Read), [issue(P0, 1)]);
+}
+
+#[test]
+fn without_another_path_a_suspect_one_is_used_until_there_is_one() {
+    let mut t = Test::new(numa());
+    t.group.path_lost(t.now, P1);
+    t.submit(0, Op::Read);
+    assert_eq!(t.sleep(), (DEADLINE, vec![]));
+    assert!(t.path(P0).suspect);
+    assert_eq!(t.submit(1, Op::Read), [issue(P0, 1)]);
+    t.group.set_injection(P0, Injection::latency(10 * MS));
+    assert_eq!(t.submit(2, Op::Write), []);
+    t.up(P1, 2, AnaState::NonOptimized);
+    // What the injection holds was not sent and goes at once, a write too.
+    assert_eq!(t.actions(), [recall(P0, 1), recall(P0, 0), issue(P1, 2)]);
+    assert_eq!(t.complete(P0, 0, ABANDONED), [issue(P1, 0)]);
+}
+
+#[test]
+fn the_delay_of_an_injection_is_no_silence() {
+    let mut t = Test::new(numa());
+    t.group.set_injection(P0, Injection::latency(1000 * MS));
+    t.submit(0, Op::Read);
+    assert_eq!(t.sleep(), (1000 * MS, vec![issue(P0, 0)]));
+    assert_eq!(t.sleep(), (DEADLINE, vec![recall(P0, 0)]));
+}
+
+#[test]
+fn abandoned_requests_leave_the_window_and_not_the_queue_pair() {
+    // Queue depth 4, window 2.
+    let mut t = Test::new(GroupConfig { window: Window { ios: 2, bytes: 1 << 20 }, ..numa() });
+    for round in 0..2 {
+        for tag in 0..2 {
+            assert_eq!(t.submit(tag, Op::Read), [issue(P0, tag)], "round {round}: the window is free again");
+        }
+        t.sleep();
+        for tag in 0..2 {
+            assert_eq!(t.complete(P0, tag, ABANDONED), [issue(P1, tag)]);
+            t.complete(P1, tag, Outcome::Success);
+        }
+        t.progress(P0, 0);
+    }
+    assert_eq!(t.submit(0, Op::Read), [], "4 commands are in its queue pair");
+    assert_eq!(t.progress(P0, 1), [issue(P0, 0)]);
+    // A new association starts empty.
+    t.group.path_lost(t.now, P0);
+    t.complete(P0, 0, Outcome::Lost { indeterminate: false });
+    t.up(P0, 2, AnaState::Optimized);
+    assert!(!t.path(P0).suspect);
+    assert_eq!(t.submit(1, Op::Read), [issue(P0, 1)]);
+}
+
+#[test]
+fn flushes_stay_with_their_paths_unless_the_cache_is_shared() {
+    for shared in [false, true] {
+        let mut t = Test::new(GroupConfig { shared_write_cache: shared, ..numa() });
+        let association =
+            Association { epoch: Epoch(2), ana: AnaState::Optimized, volatile_write_cache: true, queue_depth: 4 };
+        t.group.path_lost(t.now, P0);
+        t.group.path_up(t.now, P0, association);
+        t.submit(0, Op::Write);
+        t.complete(P0, 0, Outcome::Success);
+        assert_eq!(t.submit(1, Op::Flush), [issue(P0, 1)]);
+        let recalled = if shared { vec![recall(P0, 1)] } else { vec![] };
+        assert_eq!(t.sleep().1, recalled);
+        assert!(t.path(P0).suspect);
+        if shared {
+            assert_eq!(t.complete(P0, 1, ABANDONED), [issue(P1, 1)]);
+            assert_eq!(t.complete(P1, 1, Outcome::Success), [ok(1)]);
+        } else {
+            assert_eq!(t.complete(P0, 1, Outcome::Success), [ok(1)]);
+        }
+    }
+}
+
+#[test]
+fn the_policy_hears_how_long_a_recalled_read_has_taken() {
+    let mut t = Test::new(GroupConfig { policy: PolicyKind::LatencyRr, ..GroupConfig::default() });
+    // Both paths are known and equal.
+    let mut tag = 0;
+    let mut paths = |t: &mut Test, count: u32| {
+        let mut used = [0; 2];
+        for _ in 0..count {
+            tag = (tag + 1) % 8 + 8;
+            let [Action::Issue { path, .. }] = t.submit(tag, Op::Read)[..] else { panic!("one issue") };
+            used[usize::from(path.0)] += 1;
+            t.now += MS;
+            t.complete(path, tag, Outcome::Success);
+        }
+        used
+    };
+    assert!(paths(&mut t, 40).iter().all(|&used| used > 10));
+    let [Action::Issue { path: grey, .. }] = t.submit(0, Op::Read)[..] else { panic!("one issue") };
+    assert_eq!(t.sleep().1, [recall(grey, 0)]);
+    let other = PathId(1 - grey.0);
+    assert_eq!(t.complete(grey, 0, ABANDONED), [issue(other, 0)]);
+    t.complete(other, 0, Outcome::Success);
+    // It is alive again, and known to be slow.
+    t.progress(grey, 1);
+    assert_eq!(paths(&mut t, 40)[usize::from(grey.0)], 0);
+}
+
+/// Each path answers a single request after that time.
+fn slow_paths(latency: Duration) -> (Duration, u64) {
+    let mut t = Test::new(GroupConfig { policy: PolicyKind::RoundRobin, max_failovers: 0, ..GroupConfig::default() });
+    let start = t.now;
+    let mut actions = t.submit(0, Op::Read);
+    // When each path has an answer ready, and whether somebody waits for it.
+    let mut answers: Vec<(Instant, PathId, bool)> = Vec::new();
+    loop {
+        for action in std::mem::take(&mut actions) {
+            match action {
+                Action::Issue { path, .. } => answers.push((t.now + latency, path, true)),
+                Action::Recall { path, .. } => {
+                    answers.iter_mut().filter(|answer| answer.1 == path).for_each(|answer| answer.2 = false);
+                    actions = t.complete(path, 0, ABANDONED);
+                }
+                Action::Finish { result, .. } => {
+                    assert_eq!(result, Ok(()));
+                    let recalled = [P0, P1].map(|path| t.path(path).recalled).iter().sum();
+                    return (t.now - start, recalled);
+                }
+            }
+        }
+        if !actions.is_empty() {
+            continue;
+        }
+        let timeout = t.group.next_timeout().into_iter();
+        t.now = answers.iter().map(|answer| answer.0).chain(timeout).min().expect("something to wait for");
+        assert!(t.now - start < 20 * latency, "it goes to and fro for ever");
+        match answers.iter().position(|answer| answer.0 <= t.now) {
+            Some(due) => {
+                let (_, path, waited_for) = answers.remove(due);
+                actions = if waited_for { t.complete(path, 0, Outcome::Success) } else { t.progress(path, 1) };
+            }
+            None => actions = t.actions(),
+        }
+    }
+}
+
+#[test]
+fn a_read_ends_on_slow_paths_too_however_often_it_is_recalled() {
+    for latency_ms in [200, 350, 500, 1000, 3000, 10_000] {
+        let latency = latency_ms * MS;
+        let (took, recalls) = slow_paths(latency);
+        println!("{latency:?}: {took:?} with {recalls} recalls");
+        assert!(took <= 6 * latency && recalls <= 8, "{took:?} with {recalls} recalls");
+    }
+}
