@@ -5,9 +5,10 @@ use std::path::{Path as FsPath, PathBuf};
 use std::time::Duration;
 
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
+pub use hyper::Method;
 use hyper::body::Bytes;
 use hyper::client::conn::http1;
-use hyper::{Method, Request, StatusCode, header};
+use hyper::{Request, StatusCode, header};
 use hyper_util::rt::TokioIo;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -141,7 +142,8 @@ impl Client {
         self.call(Method::DELETE, target, None::<&()>)
     }
 
-    fn call<T: DeserializeOwned>(
+    /// Any request of the API, or of another one that answers in its style.
+    pub fn call<T: DeserializeOwned>(
         &self,
         method: Method,
         target: String,

@@ -1,16 +1,18 @@
 //! The command line.
 
-use clap::Parser;
+use std::net::SocketAddr;
+
 use clap::error::ErrorKind;
-use mpath_target::{ListenerConfig, NamespaceConfig, TargetConfig};
+use clap::{Parser, Subcommand};
+use mpath_api::config::SocketPath;
+use mpath_target::api::PortSelector;
+use mpath_target::{ListenerConfig, NamespaceConfig, Setting, TargetConfig};
 
 const AFTER_HELP: &str = "\
-LISTENER is IP:PORT[,delay=TIME][,ana=STATE]
+LISTENER is IP:PORT[,advertise=IP:PORT][,SETTING]...
   Each listener is a port of the one subsystem; port ids count from 1.
-  PORT 0 lets the system choose.
-  TIME is how long every I/O command takes at least, in ns, us, ms or s.
-  STATE is the port's ANA state: optimized (default), non-optimized,
-  inaccessible, persistent-loss or change.
+  PORT 0 lets the system choose. The discovery service lists the address of
+  advertise=, for hosts that need another one.
 
 NAMESPACE is mem:SIZE[,uuid=UUID] or file:PATH:SIZE[,uuid=UUID]
   Namespace ids count from 1. SIZE is in bytes, or with KiB, MiB, GiB or TiB.
@@ -18,25 +20,60 @@ NAMESPACE is mem:SIZE[,uuid=UUID] or file:PATH:SIZE[,uuid=UUID]
   Without UUID a memory namespace gets a new identity at each start, as its
   content is new; hosts that knew the old one will refuse it.
 
+SETTING is what a listener does to its hosts, at the start or later by ctl:
+  ana=[GROUP:]STATE   ANA state: optimized (default), non-optimized,
+                      inaccessible, persistent-loss or change; each namespace
+                      is a group, with its nsid as the group's id
+  delay=TIME          every I/O command takes at least so long
+  hold=on|off|TIME    commands that change data are accepted and held until
+                      hold=off or for TIME each, then executed: also when
+                      their connection and controller are long gone
+  black-hole=stall    connections stay, nothing is read, executed or sent
+  black-hole=mute     commands are executed, nothing is sent
+  black-hole=off
+  listen=on|off       whether new connections are taken; others stay
+  reset=all|admin|io  closes connections with RST, now
+  header-digests=N, data-digests=N
+                      so many of the next digests sent are wrong
+  fail=N:SCT/SC[/crd1|/crd2|/crd3][/dnr]
+                      so many of the next I/O commands fail with this status
+  uuid=NSID:UUID, nguid=NSID:UUID, size=NSID:SIZE
+                      what a namespace shows here in place of its own, which
+                      is given back by NSID:own
+  TIME is in ns, us, ms or s, up to 600s.
+
+Controlling a running target (--api PATH)
+  mpath-target ctl --api PATH status
+  mpath-target ctl --api PATH set PORT SETTING...
+  PORT is a port id, all or discovery. status prints JSON.
+
 Output, once all listeners are ready, is one line for each:
   listening on ADDR nqn NQN port ID
+  discovery on ADDR
 
 Exit status
-  0  ended by SIGTERM or SIGINT
-  1  an address or a file cannot be used
+  0  ended by SIGTERM or SIGINT; of ctl: done
+  1  an address, a file or a socket cannot be used; of ctl: refused
   2  bad arguments
+  3  of ctl: no target is running there
 
 Example
   mpath-target --nqn nqn.2024-01.com.example:disk1 --namespace mem:1GiB \\
-      --listen 127.0.0.1:4420 --listen 127.0.0.1:4421,delay=30ms";
+      --listen 127.0.0.1:4420 --listen 127.0.0.1:4421,ana=non-optimized \\
+      --discovery 127.0.0.1:8009 --api /tmp/target.sock &
+  mpath-target ctl --api /tmp/target.sock set 1 ana=inaccessible";
 
-/// NVMe/TCP target in user space: one subsystem, any number of ports, memory or file namespaces.
+/// NVMe/TCP target in user space: one subsystem, any number of ports, memory or file namespaces, and faults on demand.
 #[derive(Debug, Parser)]
 #[command(name = "mpath-target", version, after_help = AFTER_HELP)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true, disable_help_subcommand = true)]
 pub(crate) struct Args {
+    #[command(subcommand)]
+    command: Option<Command>,
+
     /// Name of the subsystem, as in nqn.2024-01.com.example:disk1
-    #[arg(long, value_name = "NQN")]
-    nqn: String,
+    #[arg(long, value_name = "NQN", required = true)]
+    nqn: Option<String>,
 
     /// Where to listen (see below); repeat for more ports
     #[arg(long, value_name = "LISTENER", required = true)]
@@ -49,14 +86,56 @@ pub(crate) struct Args {
     /// Logical block size of all namespaces: 512 or 4096
     #[arg(long, value_name = "BYTES", default_value_t = 512)]
     block_size: u32,
+
+    /// Where the discovery service listens; port 8009 is the usual one
+    #[arg(long, value_name = "IP:PORT")]
+    discovery: Option<SocketAddr>,
+
+    /// Another discovery service to refer to; repeat for more
+    #[arg(long, value_name = "IP:PORT")]
+    referral: Vec<SocketAddr>,
+
+    /// Unix socket of the control API, for its owner only
+    #[arg(long, value_name = "PATH")]
+    api: Option<SocketPath>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Ask a running target, or tell it
+    Ctl {
+        /// The API socket of the target
+        #[arg(long, value_name = "PATH")]
+        api: SocketPath,
+        #[command(subcommand)]
+        command: CtlCommand,
+    },
+}
+
+/// What to ask or tell.
+#[derive(Debug, PartialEq, Eq, Subcommand)]
+pub(crate) enum CtlCommand {
+    /// Print what the target is doing, as JSON
+    Status,
+    /// Change what listeners do to their hosts; mpath-target --help lists the settings
+    Set {
+        /// A port id, all or discovery
+        port: PortSelector,
+        /// What is to change, in this order
+        #[arg(value_name = "SETTING", required = true)]
+        settings: Vec<Setting>,
+    },
 }
 
 /// What the command line asks for.
+#[derive(Debug)]
 pub(crate) enum Request {
     /// Print this text and be done.
     Print(String),
-    /// Serve.
-    Serve(TargetConfig),
+    /// Serve, with the control API there.
+    Serve(TargetConfig, Option<SocketPath>),
+    /// Talk to the target there.
+    Ctl(SocketPath, CtlCommand),
 }
 
 impl Request {
@@ -67,14 +146,20 @@ impl Request {
             Err(error) if !error.use_stderr() => return Ok(Self::Print(error.to_string())),
             Err(error) => return Err(one_line(&error)),
         };
+        if let Some(Command::Ctl { api, command }) = args.command {
+            return Ok(Self::Ctl(api, command));
+        }
         let config = TargetConfig {
             listeners: args.listen,
             namespaces: args.namespace,
             block_size: args.block_size,
-            ..TargetConfig::new(args.nqn)
+            discovery: args.discovery,
+            referrals: args.referral,
+            // Required without a subcommand, so it is there.
+            ..TargetConfig::new(args.nqn.unwrap_or_default())
         };
         config.validate().map_err(|error| error.to_string())?;
-        Ok(Self::Serve(config))
+        Ok(Self::Serve(config, args.api))
     }
 }
 
@@ -105,9 +190,11 @@ mod tests {
     fn everything_given() {
         let args = format!(
             "--nqn {NQN} --listen 127.0.0.1:0 --listen [::1]:0,delay=30ms --namespace mem:1MiB \
-             --namespace mem:2MiB --block-size 4096"
+             --namespace mem:2MiB --block-size 4096 --discovery 127.0.0.1:0 --referral 192.0.2.1:8009 --api /tmp/t.sock"
         );
-        let Ok(Request::Serve(config)) = parse(&args) else { panic!("refused") };
+        let Ok(Request::Serve(config, Some(api))) = parse(&args) else { panic!("refused") };
+        assert_eq!(api.to_string(), "/tmp/t.sock");
+        assert_eq!((config.discovery.is_some(), config.referrals.len()), (true, 1));
         assert_eq!(config.nqn, NQN);
         assert_eq!((config.listeners.len(), config.namespaces.len()), (2, 2));
         assert_eq!(config.block_size, 4096);
@@ -124,6 +211,13 @@ mod tests {
             (format!("--nqn {NQN} --listen 127.0.0.1:0 {rest} --block-size 1000"), "1000"),
             (format!("--nqn disk1 --listen 127.0.0.1:0 {rest}"), "disk1"),
             (format!("--nqn {NQN} --listen 127.0.0.1:0 {rest} --colour"), "--colour"),
+            (format!("--nqn {NQN} --listen 127.0.0.1:0,ana=2:change {rest}"), "group 2"),
+            (format!("--nqn {NQN} --listen 127.0.0.1:0 {rest} --referral 192.0.2.1:8009"), "--discovery"),
+            (format!("--nqn {NQN} ctl --api /tmp/t.sock status"), "--nqn"),
+            ("ctl status".into(), "--api"),
+            ("ctl --api /tmp/t.sock set 1".into(), "SETTING"),
+            ("ctl --api /tmp/t.sock set 0 hold=on".into(), "'0'"),
+            ("ctl --api /tmp/t.sock set 1 hold".into(), "'hold'"),
         ] {
             let error = parse(&args).err().expect(word);
             assert!(error.contains(word), "{error}");
@@ -132,9 +226,19 @@ mod tests {
     }
 
     #[test]
+    fn a_running_target_is_told() {
+        let request = parse("ctl --api /tmp/t.sock set all listen=off reset=all").unwrap();
+        let Request::Ctl(api, CtlCommand::Set { port, settings }) = request else { panic!("{request:?}") };
+        assert_eq!((api.to_string().as_str(), port, settings.len()), ("/tmp/t.sock", PortSelector::All, 2));
+        let request = parse("ctl --api /tmp/t.sock status").unwrap();
+        assert!(matches!(request, Request::Ctl(_, CtlCommand::Status)));
+    }
+
+    #[test]
     fn help_explains_listeners_and_namespaces() {
         let Ok(Request::Print(text)) = parse("--help") else { panic!("no help") };
-        for word in ["delay=TIME", "ana=STATE", "file:PATH:SIZE", "--block-size", "Exit status"] {
+        for word in ["delay=TIME", "ana=[GROUP:]STATE", "file:PATH:SIZE", "--discovery", "--api", "ctl", "Exit status"]
+        {
             assert!(text.contains(word), "{word}");
         }
     }

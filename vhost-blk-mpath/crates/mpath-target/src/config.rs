@@ -4,15 +4,19 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use nvme_tcp::wire::{AnaState, Nqn};
+use nvme_tcp::wire::Nqn;
 use uuid::Uuid;
 
+use crate::server::{SettingError, check_setting};
+use crate::setting::Setting;
 use crate::storage::MAX_MEMORY_BYTES;
 
-/// Longest delay of a listener: beyond it every host has long given a command up.
+/// Longest time that a command is delayed or held: beyond it every host has long given it up.
 pub const MAX_DELAY: Duration = Duration::from_secs(600);
 /// Most listeners of one target.
 pub const MAX_LISTENERS: usize = 64;
+/// Most referrals of the discovery service.
+pub const MAX_REFERRALS: usize = 64;
 /// Most namespaces of one target; a list of all of them fits every log page and data structure.
 pub const MAX_NAMESPACES: usize = 128;
 /// Default of [`TargetConfig::max_connections`].
@@ -31,17 +35,21 @@ pub struct TargetConfig {
     pub block_size: u32,
     /// Most connections served at once, over all listeners; one beyond it is closed at once.
     pub max_connections: usize,
+    /// Where the discovery service listens, if there is to be one; port 0 lets the system choose.
+    pub discovery: Option<SocketAddr>,
+    /// Other discovery services, which this one refers to.
+    pub referrals: Vec<SocketAddr>,
 }
 
 /// One port of the subsystem.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListenerConfig {
     /// Where to listen; port 0 lets the system choose.
     pub addr: SocketAddr,
-    /// Time that each I/O command takes at least, up to [`MAX_DELAY`].
-    pub delay: Duration,
-    /// How the port reaches the namespaces.
-    pub ana: AnaState,
+    /// The address that the discovery service lists, where hosts need another one than `addr`.
+    pub advertise: Option<SocketAddr>,
+    /// What it does to its hosts from the start, in this order.
+    pub settings: Vec<Setting>,
 }
 
 /// One namespace.
@@ -74,7 +82,7 @@ pub enum ConfigError {
          as in nqn.2024-01.com.example:disk1"
     )]
     Nqn(String),
-    /// The name of the discovery service, which this target has not.
+    /// The name of the discovery service.
     #[error("nqn '{0}' is the discovery service's own: name the subsystem itself")]
     DiscoveryNqn(String),
     /// None, or too many.
@@ -110,13 +118,19 @@ pub enum ConfigError {
         /// Its size.
         bytes: u64,
     },
-    /// Longer than any host waits.
-    #[error("listener {addr} has a delay of {delay:?}: give at most {MAX_DELAY:?}")]
-    Delay {
+    /// Nothing that a host could connect to.
+    #[error("listener {0} listens on every address: give advertise=IP:PORT, which the discovery service is to list")]
+    NotAdvertised(SocketAddr),
+    /// Too many, or without a discovery service of this target's own.
+    #[error("{0} referrals given: give at most {MAX_REFERRALS}, with --discovery")]
+    Referrals(usize),
+    /// A listener's setting that does not fit the target.
+    #[error("listener {addr}: {source}")]
+    Setting {
         /// Which one.
         addr: SocketAddr,
-        /// Its delay.
-        delay: Duration,
+        /// What is wrong.
+        source: SettingError,
     },
 }
 
@@ -130,6 +144,8 @@ impl TargetConfig {
             namespaces: Vec::new(),
             block_size: 512,
             max_connections: DEFAULT_MAX_CONNECTIONS,
+            discovery: None,
+            referrals: Vec::new(),
         }
     }
 
@@ -151,14 +167,22 @@ impl TargetConfig {
         if !matches!(self.block_size, 512 | 4096) {
             return Err(ConfigError::BlockSize(self.block_size));
         }
-        for (i, &ListenerConfig { addr, delay, .. }) in self.listeners.iter().enumerate() {
+        for (i, &ListenerConfig { addr, advertise, ref settings }) in self.listeners.iter().enumerate() {
             let twice = self.listeners[..i].iter().any(|other| other.addr == addr);
             if twice && addr.port() != 0 {
                 return Err(ConfigError::ListenerTwice(addr));
             }
-            if delay > MAX_DELAY {
-                return Err(ConfigError::Delay { addr, delay });
+            for setting in settings {
+                check_setting(setting, self.namespaces.len(), self.block_size)
+                    .map_err(|source| ConfigError::Setting { addr, source })?;
             }
+            if self.discovery.is_some() && addr.ip().is_unspecified() && advertise.is_none() {
+                return Err(ConfigError::NotAdvertised(addr));
+            }
+        }
+        let most = if self.discovery.is_some() { MAX_REFERRALS } else { 0 };
+        if self.referrals.len() > most {
+            return Err(ConfigError::Referrals(self.referrals.len()));
         }
         for (i, namespace) in self.namespaces.iter().enumerate() {
             let (nsid, bytes, block_size) = (i + 1, namespace.bytes, self.block_size);
@@ -179,10 +203,10 @@ impl TargetConfig {
 }
 
 impl ListenerConfig {
-    /// A listener without delay, in state optimized.
+    /// A listener that does nothing to its hosts.
     #[must_use]
     pub fn new(addr: SocketAddr) -> Self {
-        Self { addr, delay: Duration::ZERO, ana: AnaState::Optimized }
+        Self { addr, advertise: None, settings: Vec::new() }
     }
 }
 
@@ -215,7 +239,7 @@ mod tests {
     fn configurations_that_cannot_work_are_refused() {
         type Change = fn(&mut TargetConfig);
         assert_eq!(valid().validate(), Ok(()));
-        let changes: [Change; 10] = [
+        let changes: [Change; 12] = [
             |c| c.nqn = "disk1".into(),
             |c| c.nqn = format!("nqn.{}", "x".repeat(220)),
             |c| c.nqn = Nqn::discovery().as_str().into(),
@@ -224,7 +248,15 @@ mod tests {
             |c| c.block_size = 1024,
             |c| c.namespaces[0].bytes = 1000,
             |c| c.namespaces[0].bytes = 1 << 41,
-            |c| c.listeners[0].delay = MAX_DELAY + Duration::from_nanos(1),
+            |c| c.referrals.push("192.0.2.1:8009".parse().unwrap()),
+            |c| {
+                c.discovery = Some("127.0.0.1:0".parse().unwrap());
+                c.listeners[0].addr = "0.0.0.0:4420".parse().unwrap();
+            },
+            |c| {
+                c.discovery = Some("127.0.0.1:0".parse().unwrap());
+                c.referrals = vec!["192.0.2.1:8009".parse().unwrap(); MAX_REFERRALS + 1];
+            },
             |c| {
                 c.namespaces[0].uuid = Some(Uuid::from_u128(1));
                 c.namespaces.push(c.namespaces[0].clone());
@@ -240,7 +272,7 @@ mod tests {
     #[test]
     fn only_chosen_ports_must_differ() {
         let mut config = valid();
-        config.listeners.push(config.listeners[0]);
+        config.listeners.push(config.listeners[0].clone());
         assert_eq!(config.validate(), Ok(()));
         let addr = "127.0.0.1:4420".parse().unwrap();
         config.listeners.fill(ListenerConfig::new(addr));

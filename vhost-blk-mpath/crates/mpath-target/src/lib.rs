@@ -19,17 +19,20 @@
 //! connection or stopping a listener is a fence: what was not executed by then never is.
 #![forbid(unsafe_code)]
 
+pub mod api;
 mod config;
 mod identity;
 mod parse;
 mod server;
+mod setting;
 mod storage;
 
 pub use config::{
     Backing, ConfigError, DEFAULT_MAX_CONNECTIONS, ListenerConfig, MAX_DELAY, MAX_LISTENERS, MAX_NAMESPACES,
-    NamespaceConfig, TargetConfig,
+    MAX_REFERRALS, NamespaceConfig, TargetConfig,
 };
 pub use nvme_tcp::wire::AnaState;
 pub use parse::ParseError;
-pub use server::{StartError, TargetServer};
+pub use server::{AnaGroupStatus, DiscoveryStatus, ListenerStatus, SettingError, StartError, TargetServer};
+pub use setting::{BlackHole, Hold, Queues, Setting};
 pub use storage::FileError;

@@ -1,17 +1,22 @@
 //! `mpath-target`: serves an NVMe subsystem over TCP until it is told to end.
 
 mod args;
+mod ctl;
 
 use std::io::Write;
-use std::net::SocketAddr;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use args::Request;
-use mpath_target::{TargetConfig, TargetServer};
+use ctl::CtlError;
+use mpath_api::config::SocketPath;
+use mpath_api::server::Server;
+use mpath_target::{TargetConfig, TargetServer, api};
 use tokio::signal::unix::{SignalKind, signal};
 
 const EXIT_RUNTIME: u8 = 1;
 const EXIT_USAGE: u8 = 2;
+const EXIT_NOT_RUNNING: u8 = 3;
 
 fn main() -> ExitCode {
     let request = match Request::parse(std::env::args_os()) {
@@ -19,15 +24,24 @@ fn main() -> ExitCode {
         Err(message) => return fail(EXIT_USAGE, &message),
     };
     match request {
-        Request::Print(text) => {
-            print!("{text}");
-            ExitCode::SUCCESS
-        }
-        Request::Serve(config) => match serve(config) {
+        Request::Print(text) => print(&text),
+        Request::Serve(config, api) => match serve(config, api.as_ref()) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => fail(EXIT_RUNTIME, &error.to_string()),
         },
+        Request::Ctl(api, command) => match ctl::run(&api, command) {
+            Ok(text) => print(&text),
+            Err(error @ CtlError::NotRunning(_)) => fail(EXIT_NOT_RUNNING, &error.to_string()),
+            Err(error) => fail(EXIT_RUNTIME, &error.to_string()),
+        },
     }
+}
+
+/// Prints to whoever reads; that nobody does is no failure.
+fn print(text: &str) -> ExitCode {
+    let mut stdout = std::io::stdout().lock();
+    let _ = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
+    ExitCode::SUCCESS
 }
 
 fn fail(code: u8, message: &str) -> ExitCode {
@@ -35,29 +49,34 @@ fn fail(code: u8, message: &str) -> ExitCode {
     ExitCode::from(code)
 }
 
-fn serve(config: TargetConfig) -> Result<(), Box<dyn std::error::Error>> {
+fn serve(config: TargetConfig, api: Option<&SocketPath>) -> Result<(), Box<dyn std::error::Error>> {
     // The signals are caught before anyone can learn that the target is ready.
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let _context = runtime.enter();
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
 
-    let nqn = config.nqn.clone();
-    let server = TargetServer::start(config)?;
-    let addrs = server.addrs();
-    let line = |(addr, port): (&SocketAddr, u16)| format!("listening on {addr} nqn {nqn} port {port}\n");
-    let lines: String = addrs.iter().zip(1..).map(line).collect();
-    // Nobody may be reading; that is no reason to end.
-    let mut stdout = std::io::stdout().lock();
-    let _ = stdout.write_all(lines.as_bytes()).and_then(|()| stdout.flush());
-    drop(stdout);
+    let socket = api.map(Server::bind).transpose()?;
+    let server = Arc::new(TargetServer::start(config)?);
+    print(&ready(&server));
 
-    runtime.block_on(async {
+    let ended = async {
         tokio::select! {
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}
         }
-    });
-    server.shutdown();
+    };
+    match socket {
+        Some(socket) => runtime.block_on(api::serve(socket, Arc::clone(&server), ended))?,
+        None => runtime.block_on(ended),
+    }
     Ok(())
+}
+
+/// Where everything listens, a line each.
+fn ready(server: &TargetServer) -> String {
+    let nqn = server.nqn();
+    let line = |(addr, port)| format!("listening on {addr} nqn {nqn} port {port}\n");
+    let listeners = server.addrs().into_iter().zip(1..).map(line);
+    listeners.chain(server.discovery_addr().map(|addr| format!("discovery on {addr}\n"))).collect()
 }

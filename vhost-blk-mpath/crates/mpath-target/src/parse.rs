@@ -1,5 +1,6 @@
 //! The text forms that the command line gives listeners and namespaces in.
 
+use std::net::SocketAddr;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -14,15 +15,48 @@ pub enum ParseError {
     /// Not an address and port.
     #[error("address '{0}': give IP:PORT, as in 127.0.0.1:4420 or [::1]:4420")]
     Address(String),
-    /// Not a time with its unit.
-    #[error("delay '{0}': give a number with its unit, as in 250us, 30ms or 2s")]
-    Delay(String),
+    /// Not a time with its unit, or too long.
+    #[error("{field} '{text}': give a number with its unit, as in 250us, 30ms or 2s, at most {max:?}")]
+    Time {
+        /// What it is for.
+        field: &'static str,
+        /// What was given.
+        text: String,
+        /// The longest that is taken.
+        max: Duration,
+    },
+    /// Not a number of 32 bits.
+    #[error("{field} '{text}': give a number from 0 to 4294967295")]
+    Count {
+        /// What it is for.
+        field: &'static str,
+        /// What was given.
+        text: String,
+    },
     /// Not an ANA state.
     #[error("ana '{0}': give optimized, non-optimized, inaccessible, persistent-loss or change")]
     Ana(String),
-    /// A listener has no such option.
-    #[error("option '{0}': a listener has delay=TIME and ana=STATE")]
-    ListenerOption(String),
+    /// Not a way to be silent.
+    #[error("black-hole '{0}': give stall, mute or off")]
+    BlackHole(String),
+    /// Neither on nor off.
+    #[error("listen '{0}': give on or off")]
+    Listen(String),
+    /// Not a choice of queues.
+    #[error("reset '{0}': give all, admin or io")]
+    Reset(String),
+    /// Not a status with its count.
+    #[error("fail '{0}': give COUNT:SCT/SC, then /crd1 to /crd3 and /dnr if wanted, as in 3:0/0x21/crd1; not success")]
+    Fail(String),
+    /// Without the namespace it is for.
+    #[error("'{0}': give NSID:VALUE, or NSID:own for the namespace's own")]
+    NoNsid(String),
+    /// There is no such setting.
+    #[error(
+        "setting '{0}': give one of ana, delay, hold, black-hole, listen, reset, header-digests, data-digests, fail, \
+             uuid, nguid and size with its value, as in ana=inaccessible"
+    )]
+    Setting(String),
     /// Neither memory nor a file.
     #[error("namespace '{0}': give mem:SIZE or file:PATH:SIZE")]
     Namespace(String),
@@ -34,20 +68,17 @@ pub enum ParseError {
     Uuid(String),
 }
 
-/// `IP:PORT[,delay=TIME][,ana=STATE]`
+/// `IP:PORT[,advertise=IP:PORT][,SETTING]...`
 impl FromStr for ListenerConfig {
     type Err = ParseError;
 
     fn from_str(text: &str) -> Result<Self, ParseError> {
         let mut parts = text.split(',');
-        let addr = parts.next().unwrap_or_default();
-        let addr = addr.parse().map_err(|_| ParseError::Address(addr.to_owned()))?;
-        let mut listener = Self::new(addr);
+        let mut listener = Self::new(parse_addr(parts.next().unwrap_or_default())?);
         for part in parts {
-            match part.split_once('=') {
-                Some(("delay", value)) => listener.delay = parse_delay(value)?,
-                Some(("ana", value)) => listener.ana = parse_ana(value)?,
-                _ => return Err(ParseError::ListenerOption(part.to_owned())),
+            match part.strip_prefix("advertise=") {
+                Some(addr) => listener.advertise = Some(parse_addr(addr)?),
+                None => listener.settings.push(part.parse()?),
             }
         }
         Ok(listener)
@@ -60,10 +91,7 @@ impl FromStr for NamespaceConfig {
 
     fn from_str(text: &str) -> Result<Self, ParseError> {
         let (text, uuid) = match text.rsplit_once(",uuid=") {
-            Some((rest, uuid)) => {
-                let parsed = Uuid::from_str(uuid).ok().filter(|parsed| !parsed.is_nil());
-                (rest, Some(parsed.ok_or_else(|| ParseError::Uuid(uuid.to_owned()))?))
-            }
+            Some((rest, uuid)) => (rest, Some(parse_uuid(uuid)?)),
             None => (text, None),
         };
         let unknown = || ParseError::Namespace(text.to_owned());
@@ -82,7 +110,24 @@ impl FromStr for NamespaceConfig {
     }
 }
 
-fn parse_ana(text: &str) -> Result<AnaState, ParseError> {
+fn parse_addr(text: &str) -> Result<SocketAddr, ParseError> {
+    text.parse().map_err(|_| ParseError::Address(text.to_owned()))
+}
+
+/// A UUID that is not nil, which would say that there is none.
+pub(crate) fn parse_uuid(text: &str) -> Result<Uuid, ParseError> {
+    let parsed = Uuid::from_str(text).ok().filter(|parsed| !parsed.is_nil());
+    parsed.ok_or_else(|| ParseError::Uuid(text.to_owned()))
+}
+
+pub(crate) fn parse_count(field: &'static str, text: &str) -> Result<u32, ParseError> {
+    // Nothing but digits: `parse` would take a sign.
+    let digits = text.bytes().all(|byte| byte.is_ascii_digit());
+    let count = if digits { text.parse().ok() } else { None };
+    count.ok_or_else(|| ParseError::Count { field, text: text.to_owned() })
+}
+
+pub(crate) fn parse_ana(text: &str) -> Result<AnaState, ParseError> {
     match text {
         "optimized" => Ok(AnaState::Optimized),
         "non-optimized" => Ok(AnaState::NonOptimized),
@@ -101,13 +146,13 @@ fn parse_scaled(text: &str, units: &[(&str, u64)]) -> Option<u64> {
     number.parse::<u64>().ok()?.checked_mul(scale)
 }
 
-fn parse_delay(text: &str) -> Result<Duration, ParseError> {
+pub(crate) fn parse_time(field: &'static str, text: &str, max: Duration) -> Result<Duration, ParseError> {
     let units = [("ns", 1), ("us", 1_000), ("ms", 1_000_000), ("s", 1_000_000_000)];
-    let nanos = parse_scaled(text, &units).ok_or_else(|| ParseError::Delay(text.to_owned()))?;
-    Ok(Duration::from_nanos(nanos))
+    let time = parse_scaled(text, &units).map(Duration::from_nanos).filter(|&time| time <= max);
+    time.ok_or_else(|| ParseError::Time { field, text: text.to_owned(), max })
 }
 
-fn parse_size(text: &str) -> Result<u64, ParseError> {
+pub(crate) fn parse_size(text: &str) -> Result<u64, ParseError> {
     let units = [("", 1), ("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30), ("TiB", 1 << 40)];
     parse_scaled(text, &units).ok_or_else(|| ParseError::Size(text.to_owned()))
 }
@@ -115,17 +160,21 @@ fn parse_size(text: &str) -> Result<u64, ParseError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::setting::Setting;
 
     #[test]
-    fn a_listener_with_everything() {
-        let listener: ListenerConfig = "127.0.0.1:4421,delay=250us,ana=non-optimized".parse().unwrap();
+    fn a_listener_with_settings() {
+        let text = "127.0.0.1:4421,delay=250us,advertise=192.0.2.1:4420,ana=2:non-optimized";
+        let listener: ListenerConfig = text.parse().unwrap();
         assert_eq!(listener.addr, "127.0.0.1:4421".parse().unwrap());
-        assert_eq!(listener.delay, Duration::from_micros(250));
-        assert_eq!(listener.ana, AnaState::NonOptimized);
+        assert_eq!(listener.advertise, Some("192.0.2.1:4420".parse().unwrap()));
+        let delay = Setting::Delay(Duration::from_micros(250));
+        let ana = Setting::Ana { group: Some(2), state: AnaState::NonOptimized };
+        assert_eq!(listener.settings, [delay, ana]);
     }
 
     #[test]
-    fn a_plain_listener_is_fast_and_optimized() {
+    fn a_plain_listener_has_none() {
         let listener: ListenerConfig = "[::1]:0".parse().unwrap();
         assert_eq!(listener, ListenerConfig::new("[::1]:0".parse().unwrap()));
     }
@@ -134,14 +183,15 @@ mod tests {
     fn bad_listeners_name_field_and_value() {
         let parse = |text: &str| text.parse::<ListenerConfig>().unwrap_err();
         assert_eq!(parse("localhost"), ParseError::Address("localhost".into()));
-        assert_eq!(parse("1.2.3.4:1,delay=30"), ParseError::Delay("30".into()));
-        assert_eq!(parse("1.2.3.4:1,delay=ms"), ParseError::Delay("ms".into()));
-        assert_eq!(parse("1.2.3.4:1,delay=-1ms"), ParseError::Delay("-1ms".into()));
+        assert_eq!(parse("1.2.3.4:1,advertise=x"), ParseError::Address("x".into()));
         assert_eq!(parse("1.2.3.4:1,ana=up"), ParseError::Ana("up".into()));
-        assert_eq!(parse("1.2.3.4:1,speed=1"), ParseError::ListenerOption("speed=1".into()));
-        assert_eq!(parse("1.2.3.4:1,"), ParseError::ListenerOption(String::new()));
-        let huge = "99999999999999999999s";
-        assert_eq!(parse(&format!("1.2.3.4:1,delay={huge}")), ParseError::Delay(huge.into()));
+        assert_eq!(parse("1.2.3.4:1,speed=1"), ParseError::Setting("speed=1".into()));
+        assert_eq!(parse("1.2.3.4:1,"), ParseError::Setting(String::new()));
+        for text in ["30", "ms", "-1ms", "601s", "99999999999999999999s"] {
+            let max = Duration::from_secs(600);
+            let error = ParseError::Time { field: "delay", text: text.into(), max };
+            assert_eq!(parse(&format!("1.2.3.4:1,delay={text}")), error);
+        }
     }
 
     #[test]

@@ -113,7 +113,7 @@ fn delays_are_kept_and_overlap() {
 #[test]
 fn ana_states_are_reported_and_enforced() {
     let mut config = target_config(2, &[NamespaceConfig::memory(MIB)]);
-    config.listeners[1].ana = AnaState::NonOptimized;
+    config.listeners[1].settings = vec!["ana=non-optimized".parse().unwrap()];
     let server = TargetServer::start(config).unwrap();
     let (mut first, mut queue, one) = connect(server.addrs()[0], host_config());
     let (_second, _, two) = connect(server.addrs()[1], host_config());

@@ -3,7 +3,7 @@
 
 mod common;
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Instant;
 
@@ -87,4 +87,132 @@ fn what_cannot_be_used_ends_it_with_1_and_one_line() {
     let (code, message) = refused(&args);
     assert_eq!(code, Some(1));
     assert!(message.contains("/nonexistent/disk") && message.lines().count() == 1, "{message}");
+}
+
+/// A target with an API, ready.
+struct Api {
+    running: Running,
+    socket: std::path::PathBuf,
+    _dir: tempfile::TempDir,
+}
+
+impl Api {
+    fn start() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let socket = dir.path().join("api.sock");
+        let path = socket.to_str().unwrap();
+        let args = ["--nqn", NQN, "--listen", "127.0.0.1:0", "--listen", "127.0.0.1:0,ana=non-optimized"];
+        let rest = ["--namespace", "mem:1MiB", "--discovery", "127.0.0.1:0", "--api", path];
+        let mut running = Running(program(&[&args[..], &rest[..]].concat()).spawn().unwrap());
+        let lines = BufReader::new(running.0.stdout.take().unwrap()).lines();
+        let lines: Vec<_> = lines.take(3).map(Result::unwrap).collect();
+        assert!(lines[2].starts_with("discovery on 127.0.0.1:"), "{lines:?}");
+        Self { running, socket, _dir: dir }
+    }
+
+    fn ctl(&self, args: &[&str]) -> Output {
+        let api = ["ctl", "--api", self.socket.to_str().unwrap()];
+        program(&[&api[..], args].concat()).output().unwrap()
+    }
+
+    fn status(&self) -> mpath_target::api::Status {
+        let Output { status, stdout, .. } = self.ctl(&["status"]);
+        assert!(status.success());
+        serde_json::from_slice(&stdout).unwrap()
+    }
+
+    /// What the API answers to these bytes.
+    fn http(&self, request: &str) -> String {
+        let mut stream = std::os::unix::net::UnixStream::connect(&self.socket).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    }
+
+    fn put(&self, body: &str) -> String {
+        let len = body.len();
+        self.http(&format!("PUT /v1/settings HTTP/1.1\r\nHost: x\r\nContent-Length: {len}\r\n\r\n{body}"))
+    }
+}
+
+#[test]
+fn a_running_target_tells_and_is_told() {
+    let api = Api::start();
+    let mode = std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(&api.socket).unwrap().permissions());
+    assert_eq!(mode & 0o777, 0o600);
+    let status = api.status();
+    assert_eq!((status.pid, status.nqn.as_str(), status.listeners.len()), (api.running.0.id(), NQN, 2));
+    assert_eq!(status.listeners[1].ana[0].state, "non-optimized");
+    let generation = status.discovery.unwrap().generation;
+
+    let done = api.ctl(&["set", "1", "ana=inaccessible", "delay=3ms", "hold=on", "listen=off"]);
+    assert!(done.status.success() && done.stdout.is_empty(), "{done:?}");
+    let status = api.status();
+    let [first, second] = &status.listeners[..] else { panic!("{status:?}") };
+    assert_eq!((first.ana[0].state.as_str(), first.delay_us, first.holding), ("inaccessible", 3000, true));
+    assert_eq!((first.listening, second.listening, second.delay_us, second.holding), (false, true, 0, false));
+    assert!(status.discovery.unwrap().generation > generation);
+
+    assert!(api.ctl(&["set", "all", "delay=1ms"]).status.success());
+    assert!(api.status().listeners.iter().all(|listener| listener.delay_us == 1000));
+    assert!(api.ctl(&["set", "discovery", "reset=all"]).status.success());
+}
+
+#[test]
+fn what_ctl_cannot_do_is_one_line_and_an_exit_code() {
+    let api = Api::start();
+    for (args, code, word) in [
+        (vec!["set", "3", "delay=1ms"], 1, "port 3"),
+        (vec!["set", "1", "ana=2:change"], 1, "group 2"),
+        (vec!["set", "discovery", "hold=on"], 1, "hold=on"),
+        (vec!["set", "1", "hold=maybe"], 2, "maybe"),
+        (vec!["set", "1"], 2, "SETTING"),
+        (vec!["reset"], 2, "reset"),
+    ] {
+        let Output { status, stdout, stderr } = api.ctl(&args);
+        let message = String::from_utf8(stderr).unwrap();
+        assert_eq!(status.code(), Some(code), "{message}");
+        assert!(stdout.is_empty() && message.starts_with("mpath-target: ") && message.contains(word), "{message}");
+        assert_eq!(message.lines().count(), 1, "{message}");
+    }
+    let (code, message) = refused(&["ctl", "--api", "/nonexistent/api.sock", "status"]);
+    assert_eq!(code, Some(3));
+    assert!(message.contains("/nonexistent/api.sock") && message.lines().count() == 1, "{message}");
+}
+
+#[test]
+fn malformed_requests_get_one_clear_error() {
+    let api = Api::start();
+    for (body, word) in [
+        ("", "EOF"),
+        ("{}", "port"),
+        (r#"{"port":1,"settings":[]}"#, "expected a string"),
+        (r#"{"port":"1","settings":["delay=fast"]}"#, "fast"),
+        (r#"{"port":"1","settings":["delay=1ms"],"then":1}"#, "then"),
+    ] {
+        let answer = api.put(body);
+        assert!(answer.starts_with("HTTP/1.1 400 "), "{answer}");
+        let (_, error) = answer.split_once("\r\n\r\n").unwrap();
+        let error: serde_json::Value = serde_json::from_str(error).unwrap();
+        assert_eq!(error["error"]["code"], "bad-request");
+        assert!(error["error"]["message"].as_str().unwrap().contains(word), "{error}");
+    }
+    let long = api.http("PUT /v1/settings HTTP/1.1\r\nHost: x\r\nContent-Length: 70000\r\n\r\n");
+    assert!(long.starts_with("HTTP/1.1 413 "), "{long}");
+    let unknown = api.http("GET /v1/faults HTTP/1.1\r\nHost: x\r\n\r\n");
+    assert!(unknown.starts_with("HTTP/1.1 404 "), "{unknown}");
+    let method = api.http("DELETE /v1/status HTTP/1.1\r\nHost: x\r\n\r\n");
+    assert!(method.starts_with("HTTP/1.1 405 "), "{method}");
+    assert_eq!(api.status().listeners[0].delay_us, 0);
+}
+
+#[test]
+fn an_api_socket_in_use_is_refused() {
+    let api = Api::start();
+    let path = api.socket.to_str().unwrap();
+    let (code, message) = refused(&["--nqn", NQN, "--listen", "127.0.0.1:0", "--namespace", "mem:1MiB", "--api", path]);
+    assert_eq!(code, Some(1));
+    assert!(message.contains(path) && message.lines().count() == 1, "{message}");
 }

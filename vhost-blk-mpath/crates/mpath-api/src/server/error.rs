@@ -33,10 +33,11 @@ pub enum ControlError {
 
 /// The answer to a request that failed.
 #[derive(Debug)]
-pub(super) struct ApiError(ErrorInfo);
+pub struct ApiError(ErrorInfo);
 
 impl ApiError {
-    pub(super) fn new(code: ErrorCode, message: impl Into<String>) -> Self {
+    /// An error of this kind, with one line for people.
+    pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
         Self(ErrorInfo { code, message: message.into() })
     }
 }

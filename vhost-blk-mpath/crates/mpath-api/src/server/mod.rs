@@ -14,10 +14,12 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Router;
 use mpath_core::PolicyKind;
 
 use self::connections::Connections;
-pub use self::error::ControlError;
+pub use self::error::{ApiError, ControlError};
+pub use self::routes::JsonBody;
 use crate::config::SocketPath;
 use crate::socket::{BindError, ListeningSocket, Role};
 
@@ -112,8 +114,14 @@ impl Server {
     ///
     /// Needs a tokio runtime with I/O and time. Fails only before the first request.
     pub async fn serve<C: Control>(self, control: Arc<C>, shutdown: impl Future<Output = ()>) -> io::Result<()> {
+        self.serve_routes(routes::router(control), shutdown).await
+    }
+
+    /// Serves other routes than the daemon's, with the same limits and the same errors: for programs with an API of
+    /// their own. Otherwise as [`serve`](Self::serve).
+    pub async fn serve_routes(self, routes: Router, shutdown: impl Future<Output = ()>) -> io::Result<()> {
         let listener = tokio::net::UnixListener::from_std(self.socket.listener()?)?;
-        let mut connections = Connections::new(routes::router(control, self.limits), self.limits);
+        let mut connections = Connections::new(routes::bounded(routes, self.limits), self.limits);
         let mut shutdown = pin!(shutdown);
         loop {
             tokio::select! {

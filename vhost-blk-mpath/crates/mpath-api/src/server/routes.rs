@@ -24,17 +24,22 @@ use crate::types::{DiskPolicy, ErrorCode, InjectedPath, Path, PathSelector, Poli
 
 type Answer<T> = Result<Json<T>, ApiError>;
 
-pub(super) fn router<C: Control>(control: Arc<C>, limits: Limits) -> Router {
+pub(super) fn router<C: Control>(control: Arc<C>) -> Router {
     Router::new()
         .route("/v1/status", get(status::<C>))
         .route("/v1/paths", get(paths::<C>))
         .route("/v1/policies", get(policies::<C>))
         .route("/v1/policy", get(policy::<C>).put(set_policy::<C>))
         .route("/v1/injections", get(injections::<C>).put(set_injection::<C>).delete(clear_injections::<C>))
+        .with_state(control)
+}
+
+/// Adds to routes what all have in common: errors for what is not a route, and limits.
+pub(super) fn bounded(routes: Router, limits: Limits) -> Router {
+    routes
         .fallback(unknown_route)
         .method_not_allowed_fallback(method_not_allowed)
         .layer(from_fn_with_state(limits, bound_request))
-        .with_state(control)
 }
 
 /// Takes the whole body first, within its limits, and then bounds the time for the answer.
@@ -80,7 +85,8 @@ async fn method_not_allowed(method: Method, uri: Uri) -> ApiError {
 }
 
 /// A JSON body, whatever content type it claims: `curl -d` claims another.
-struct JsonBody<T>(T);
+#[derive(Debug)]
+pub struct JsonBody<T>(pub T);
 
 impl<S: Sync, T: DeserializeOwned> FromRequest<S> for JsonBody<T> {
     type Rejection = ApiError;

@@ -6,13 +6,19 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use nvme_tcp::target::{AdminReply, QueueIdentity, TargetCommand, TargetQueue};
+use nvme_tcp::target::{AdminReply, DigestFaults, QueueIdentity, RESET_DONE, TargetCommand, TargetQueue};
+use nvme_tcp::wire::Status;
 use rustix::event::{PollFd, PollFlags, Timespec};
 
+use super::association::{Association, Gate};
 use super::delay::DelayQueue;
 use super::execute::{execute, flush_all};
-use super::shared::{Association, Port, Shared};
+use super::hold::HeldCommands;
+use super::late::Late;
+use super::registry::Registration;
+use super::shared::{Port, Shared};
 use super::wake::Wake;
+use crate::setting::BlackHole;
 
 /// Bytes taken from the socket at once.
 const RECEIVE_BYTES: usize = 256 << 10;
@@ -47,10 +53,12 @@ pub(super) struct Connection {
     shared: Arc<Shared>,
     port: Arc<Port>,
     wake: Arc<Wake>,
+    registration: Registration,
     stream: TcpStream,
     queue: TargetQueue,
     role: Role,
     delayed: DelayQueue<TargetCommand>,
+    held: HeldCommands,
     buffer: Box<[u8]>,
     /// The host will send nothing more.
     eof: bool,
@@ -67,14 +75,22 @@ enum Role {
 }
 
 impl Connection {
-    pub(super) fn new(shared: Arc<Shared>, port: Arc<Port>, wake: Arc<Wake>, stream: TcpStream) -> io::Result<Self> {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        port: Arc<Port>,
+        wake: Arc<Wake>,
+        registration: Registration,
+        stream: TcpStream,
+    ) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
         stream.set_nodelay(true)?;
         Ok(Self {
             queue: TargetQueue::new(shared.limits),
+            held: HeldCommands::new(Arc::clone(&port)),
             shared,
             port,
             wake,
+            registration,
             stream,
             role: Role::New(Instant::now() + HANDSHAKE_TIMEOUT),
             delayed: DelayQueue::new(),
@@ -89,16 +105,28 @@ impl Connection {
         // merely less exact.
         let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
         let Err(end) = self.serve();
+        self.give_back_digests();
         if let Some(identity) = self.queue.identity() {
             self.shared.control().disconnected(identity, &self.wake);
         }
         match end {
             End::Finished => {}
-            End::Terminated => self.terminate(),
-            End::Dropped => {
-                // What is still in the socket must not reach the host as if all were well.
+            End::Terminated if self.held.is_empty() => self.terminate(),
+            End::Terminated | End::Dropped => {
+                // What is still in the socket must not reach the host as if all were well; nor must an end of the
+                // data, which says that nothing is left to be executed.
                 let _ = rustix::net::sockopt::set_socket_linger(&self.stream, Some(Duration::ZERO));
             }
+        }
+        let Self { shared, port, role, held, registration, stream, .. } = self;
+        let late = match role {
+            Role::Io(association) => Late::new(&shared, &port, association, held),
+            Role::New(_) | Role::Admin { .. } => None,
+        };
+        drop(stream);
+        drop(registration);
+        if let Some(late) = late {
+            late.run();
         }
     }
 
@@ -107,6 +135,11 @@ impl Connection {
             if self.wake.is_stopped() {
                 return Err(End::Dropped);
             }
+            if self.port.faults.black_hole() == Some(BlackHole::Stall) {
+                self.stall()?;
+                continue;
+            }
+            self.queue.set_digest_faults(self.port.faults.take_digests());
             let received = self.receive()?;
             let now = Instant::now();
             match self.role.clone() {
@@ -114,6 +147,7 @@ impl Connection {
                 Role::Admin { cntlid } => self.admin(now, cntlid)?,
                 Role::Io(association) => self.io(now, &association)?,
             }
+            self.give_back_digests();
             self.send()?;
             if self.eof && self.queue.pending().is_empty() && self.is_drained() {
                 return Err(End::Finished);
@@ -124,10 +158,40 @@ impl Connection {
         }
     }
 
+    /// Does nothing until the port is no longer stalled. Meanwhile nobody is held to a time, as a target that is stopped
+    /// does not look at its clock either.
+    fn stall(&mut self) -> Result<(), End> {
+        while self.port.faults.black_hole() == Some(BlackHole::Stall) && !self.wake.is_stopped() {
+            let (socket, wake) = poll(&self.stream, PollFlags::empty(), &self.wake, None)?;
+            if wake {
+                self.wake.drain();
+            }
+            if !socket.is_empty() {
+                return Err(End::Dropped);
+            }
+        }
+        let now = Instant::now();
+        match &mut self.role {
+            Role::New(deadline) => *deadline = now + HANDSHAKE_TIMEOUT,
+            Role::Admin { cntlid } => self.shared.control().keep_alive_anew(now, *cntlid),
+            Role::Io(_) => {}
+        }
+        Ok(())
+    }
+
+    fn give_back_digests(&mut self) {
+        let left = self.queue.set_digest_faults(DigestFaults::default());
+        self.port.faults.give_back_digests(left);
+    }
+
+    fn is_mute(&self) -> bool {
+        self.port.faults.black_hole() == Some(BlackHole::Mute)
+    }
+
     /// Whether everything received in full is executed. What is cut off by the end never will be, nor are
     /// event requests that are held for good.
     fn is_drained(&self) -> bool {
-        self.delayed.is_empty() && !self.queue.has_ready()
+        self.delayed.is_empty() && self.held.is_empty() && !self.queue.has_ready() && !self.is_mute()
     }
 
     fn is_backlogged(&self) -> bool {
@@ -154,7 +218,7 @@ impl Connection {
     }
 
     fn send(&mut self) -> Result<(), End> {
-        while !self.queue.pending().is_empty() {
+        while !self.queue.pending().is_empty() && !self.is_mute() {
             match self.stream.write(self.queue.pending()) {
                 Ok(bytes) => self.queue.sent(bytes),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -176,6 +240,7 @@ impl Connection {
         let connected = self.shared.control().connect(now, &self.port, &command, &self.wake);
         match connected {
             Ok((identity, association)) => {
+                self.registration.set_qid(identity.qid);
                 self.role = match identity {
                     QueueIdentity { cntlid, qid: 0, .. } => Role::Admin { cntlid },
                     _ => Role::Io(association),
@@ -207,6 +272,10 @@ impl Connection {
                     let status = flush_all(&self.shared);
                     self.queue.complete(token, status, 0);
                 }
+                AdminReply::ResetController { token, .. } => {
+                    // Its fence holds: `Control::admin` returns only then.
+                    self.queue.complete(token, Status::SUCCESS, RESET_DONE);
+                }
                 AdminReply::Held => {}
             }
         }
@@ -221,17 +290,20 @@ impl Connection {
     }
 
     fn io(&mut self, now: Instant, association: &Association) -> Result<(), End> {
-        let delay = self.port.delay();
-        let view = association.view();
-        if !view.enabled || self.wake.is_stopped() {
+        let delay = self.port.faults.delay();
+        let gate = association.gate();
+        if !gate.view.enabled || self.wake.is_stopped() {
             return Err(End::Dropped);
         }
         while !self.is_backlogged() {
-            if let Some(command) = self.delayed.pop_due(now) {
-                execute(&self.shared, &view, &mut self.queue, command);
+            if let Some(change) = self.held.pop_over(now) {
+                let status = change.make(&self.shared);
+                self.queue.complete(change.token, status, 0);
+            } else if let Some(command) = self.delayed.pop_due(now) {
+                self.execute(now, &gate, command);
             } else if let Some(command) = self.queue.poll_command() {
                 if delay.is_zero() {
-                    execute(&self.shared, &view, &mut self.queue, command);
+                    self.execute(now, &gate, command);
                 } else {
                     self.delayed.push(now + delay, command);
                 }
@@ -240,6 +312,20 @@ impl Connection {
             }
         }
         Ok(())
+    }
+
+    fn execute(&mut self, now: Instant, gate: &Gate, command: TargetCommand) {
+        if let Some(status) = self.port.faults.take_failure() {
+            return self.queue.complete(command.token, status, 0);
+        }
+        let Some(change) = execute(&self.shared, &gate.view, &mut self.queue, command) else {
+            return;
+        };
+        if let Some(until) = self.port.faults.hold_from(now) {
+            return self.held.push(until, change);
+        }
+        let status = change.make(&self.shared);
+        self.queue.complete(change.token, status, 0);
     }
 
     /// Sleeps until there may be something to do.
@@ -251,12 +337,15 @@ impl Connection {
             Role::New(deadline) => Some(*deadline),
             Role::Admin { cntlid } => self.shared.control().keep_alive_deadline(*cntlid),
             Role::Io(_) if backlogged => None,
-            Role::Io(_) => self.delayed.next_due().map(|due| self.wake_up_for(due)),
+            Role::Io(_) => {
+                let delayed = self.delayed.next_due().map(|due| self.wake_up_for(due));
+                [delayed, self.held.next_due()].into_iter().flatten().min()
+            }
         };
         let timeout = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
         let mut events = PollFlags::empty();
         events.set(PollFlags::IN, !self.eof && !backlogged);
-        events.set(PollFlags::OUT, !self.queue.pending().is_empty());
+        events.set(PollFlags::OUT, !self.queue.pending().is_empty() && !self.is_mute());
         let (socket, wake) = poll(&self.stream, events, &self.wake, timeout)?;
         if wake {
             self.wake.drain();
@@ -270,7 +359,7 @@ impl Connection {
 
     /// When to wake up for something that is due at `due`.
     fn wake_up_for(&self, due: Instant) -> Instant {
-        let early = if self.port.delay() < SPIN_DELAY { SPIN_TIME } else { Duration::ZERO };
+        let early = if self.port.faults.delay() < SPIN_DELAY { SPIN_TIME } else { Duration::ZERO };
         due.checked_sub(early).unwrap_or(due)
     }
 

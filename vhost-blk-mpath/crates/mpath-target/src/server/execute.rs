@@ -2,47 +2,75 @@
 
 use std::io;
 
-use nvme_tcp::target::{IoScope, IoTask, IoView, TargetCommand, TargetQueue, check_io};
+use nvme_tcp::target::{CommandToken, IoScope, IoTask, IoView, TargetCommand, TargetQueue, check_io};
 use nvme_tcp::wire::Status;
 
 use super::shared::Shared;
-use crate::storage::Store;
 
-/// Executes a command and completes it.
-pub(super) fn execute(shared: &Shared, view: &IoView, queue: &mut TargetQueue, command: TargetCommand) {
-    let (scope, task) = match check_io(&command, &shared.namespaces, view) {
-        Ok(checked) => checked,
-        Err(status) => return queue.complete(command.token, status, 0),
-    };
-    let IoScope::One(index) = scope else {
-        let status = flush_all(shared);
-        return queue.complete(command.token, status, 0);
-    };
-    let store = &*shared.stores[index];
-    if let IoTask::Read(range) = task {
-        // As long as the command's SGL, so it has 32 bits.
-        let bytes = range.bytes as u32;
-        return queue.complete_with_data(command.token, bytes, |offset, part| {
-            store.read(range.offset + u64::from(offset), part).map_err(|_| Status::UNRECOVERED_READ_ERROR)
-        });
-    }
-    let result = change(store, task, &command.payload);
-    let status = result.map_or_else(|error| change_status(&error), |()| Status::SUCCESS);
-    queue.complete(command.token, status, 0);
+/// A command that changes a namespace, all of it checked.
+pub(super) struct Change {
+    pub(super) token: CommandToken,
+    /// Index of the namespace.
+    pub(super) namespace: usize,
+    pub(super) task: IoTask,
+    pub(super) payload: Vec<u8>,
 }
 
-fn change(store: &dyn Store, task: IoTask, payload: &[u8]) -> io::Result<()> {
+/// Executes a command and completes it; a command that changes a namespace is only checked, and returned.
+pub(super) fn execute(
+    shared: &Shared,
+    view: &IoView,
+    queue: &mut TargetQueue,
+    command: TargetCommand,
+) -> Option<Change> {
+    let (scope, task) = match check_io(&command, &shared.namespaces, view) {
+        Ok(checked) => checked,
+        Err(status) => {
+            queue.complete(command.token, status, 0);
+            return None;
+        }
+    };
+    let TargetCommand { token, payload, .. } = command;
+    let namespace = match scope {
+        IoScope::One(index) => index,
+        IoScope::All => {
+            queue.complete(token, flush_all(shared), 0);
+            return None;
+        }
+    };
+    let store = &*shared.stores[namespace];
     match task {
-        // Handled by the caller.
-        IoTask::Read(_) => Ok(()),
-        IoTask::Write { range, fua } => store.write(range.offset, payload, fua),
-        IoTask::Flush => store.flush(),
-        IoTask::WriteZeroes { range, deallocate, fua } => {
-            store.write_zeroes(range.offset, range.bytes, deallocate, fua)
+        IoTask::Read(range) => {
+            // As long as the command's SGL, so it has 32 bits.
+            let bytes = range.bytes as u32;
+            queue.complete_with_data(token, bytes, |offset, part| {
+                store.read(range.offset + u64::from(offset), part).map_err(|_| Status::UNRECOVERED_READ_ERROR)
+            });
+            None
         }
-        IoTask::Deallocate(ranges) => {
-            ranges.iter().try_for_each(|range| store.write_zeroes(range.offset, range.bytes, true, false))
+        IoTask::Flush => {
+            queue.complete(token, status_of(store.flush()), 0);
+            None
         }
+        task => Some(Change { token, namespace, task, payload }),
+    }
+}
+
+impl Change {
+    /// Makes the change; the status to complete its command with.
+    pub(super) fn make(&self, shared: &Shared) -> Status {
+        let store = &*shared.stores[self.namespace];
+        status_of(match &self.task {
+            // Never of this kind: `execute` has done these.
+            IoTask::Read(_) | IoTask::Flush => Ok(()),
+            IoTask::Write { range, fua } => store.write(range.offset, &self.payload, *fua),
+            IoTask::WriteZeroes { range, deallocate, fua } => {
+                store.write_zeroes(range.offset, range.bytes, *deallocate, *fua)
+            }
+            IoTask::Deallocate(ranges) => {
+                ranges.iter().try_for_each(|range| store.write_zeroes(range.offset, range.bytes, true, false))
+            }
+        })
     }
 }
 
@@ -53,9 +81,10 @@ pub(super) fn flush_all(shared: &Shared) -> Status {
     if failed == 0 { Status::SUCCESS } else { Status::WRITE_FAULT }
 }
 
-fn change_status(error: &io::Error) -> Status {
-    match error.kind() {
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Status::CAPACITY_EXCEEDED,
-        _ => Status::WRITE_FAULT,
+fn status_of(result: io::Result<()>) -> Status {
+    match result.map_err(|error| error.kind()) {
+        Ok(()) => Status::SUCCESS,
+        Err(io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) => Status::CAPACITY_EXCEEDED,
+        Err(_) => Status::WRITE_FAULT,
     }
 }

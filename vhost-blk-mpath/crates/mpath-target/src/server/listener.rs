@@ -2,27 +2,89 @@
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rustix::event::PollFlags;
 
+use super::StartError;
 use super::connection::{Connection, poll};
+use super::settings::ShownNamespaces;
 use super::shared::{Port, Shared};
 use super::wake::Wake;
+use crate::setting::Queues;
 
 /// Pause after an accept that failed for want of something.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
+/// One port and its listening socket, if it listens.
+pub(super) struct Listener {
+    pub(super) addr: SocketAddr,
+    /// Where the discovery service says it is.
+    pub(super) advertised: SocketAddr,
+    pub(super) port: Arc<Port>,
+    listening: Mutex<Option<Listening>>,
+    shown: Mutex<ShownNamespaces>,
+}
+
+impl Listener {
+    /// A port that does not listen yet; `index` tells it from others of the same [`Shared`].
+    pub(super) fn new(addr: SocketAddr, advertised: SocketAddr, id: u16, index: usize) -> Self {
+        let port = Arc::new(Port::new(id, index));
+        Self { addr, advertised, port, listening: Mutex::default(), shown: Mutex::default() }
+    }
+
+    fn listening(&self) -> MutexGuard<'_, Option<Listening>> {
+        self.listening.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn shown(&self) -> MutexGuard<'_, ShownNamespaces> {
+        self.shown.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn is_listening(&self) -> bool {
+        self.listening().is_some()
+    }
+
+    /// Accepts connections from `socket` from now on.
+    pub(super) fn listen(&self, shared: &Arc<Shared>, socket: TcpListener) -> io::Result<()> {
+        *self.listening() = Some(Listening::start(shared, &self.port, socket)?);
+        Ok(())
+    }
+
+    /// Listens on the same address again.
+    pub(super) fn resume(&self, shared: &Arc<Shared>) -> Result<(), StartError> {
+        let mut listening = self.listening();
+        if listening.is_none() {
+            let (socket, _) = bind(self.addr)?;
+            *listening = Some(Listening::start(shared, &self.port, socket)?);
+        }
+        Ok(())
+    }
+
+    /// On return, connecting is refused; the connections there are stay.
+    pub(super) fn stop_listening(&self) {
+        if let Some(listening) = self.listening().take() {
+            listening.stop();
+        }
+    }
+
+    /// Stops listening and ends all connections.
+    pub(super) fn stop(&self, shared: &Shared) {
+        self.stop_listening();
+        shared.registry.end(self.port.listener, Queues::All);
+    }
+}
+
 /// A listening socket and its thread.
-pub(super) struct Listening {
+struct Listening {
     wake: Arc<Wake>,
     thread: JoinHandle<()>,
 }
 
 impl Listening {
-    pub(super) fn start(shared: &Arc<Shared>, port: &Arc<Port>, socket: TcpListener) -> io::Result<Self> {
+    fn start(shared: &Arc<Shared>, port: &Arc<Port>, socket: TcpListener) -> io::Result<Self> {
         socket.set_nonblocking(true)?;
         let wake = Arc::new(Wake::new()?);
         let acceptor = Acceptor { shared: Arc::clone(shared), port: Arc::clone(port), wake: Arc::clone(&wake) };
@@ -32,7 +94,7 @@ impl Listening {
     }
 
     /// Closes the socket: on return, connecting is refused.
-    pub(super) fn stop(self) {
+    fn stop(self) {
         self.wake.stop();
         // A panic of that thread has closed the socket just as well.
         let _ = self.thread.join();
@@ -78,20 +140,19 @@ impl Acceptor {
             return;
         };
         let (shared, port) = (Arc::clone(&self.shared), Arc::clone(&self.port));
-        let Ok(connection) = Connection::new(shared, port, wake, stream) else {
+        let Ok(connection) = Connection::new(shared, port, wake, registration, stream) else {
             return;
         };
         let name = format!("connection-{}", self.port.id);
-        let _ = std::thread::Builder::new().name(name).spawn(move || {
-            connection.run();
-            drop(registration);
-        });
+        let _ = std::thread::Builder::new().name(name).spawn(move || connection.run());
     }
 }
 
 /// Binds a listening socket.
-pub(super) fn bind(addr: SocketAddr) -> io::Result<(TcpListener, SocketAddr)> {
-    let socket = TcpListener::bind(addr)?;
-    let addr = socket.local_addr()?;
-    Ok((socket, addr))
+pub(super) fn bind(addr: SocketAddr) -> Result<(TcpListener, SocketAddr), StartError> {
+    let bound = TcpListener::bind(addr).and_then(|socket| {
+        let addr = socket.local_addr()?;
+        Ok((socket, addr))
+    });
+    bound.map_err(|source| StartError::Listen { addr, source })
 }

@@ -1,33 +1,45 @@
 //! The server: threads and sockets around the subsystem.
 
+mod association;
 mod connection;
 mod delay;
+mod discovery;
 mod execute;
+mod faults;
+mod hold;
+mod late;
 mod listener;
 mod registry;
+mod settings;
 mod shared;
+mod status;
 mod wake;
 
 use std::io;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use nvme_tcp::target::{Namespace, QueueLimits, Subsystem, SubsystemConfig};
 use nvme_tcp::wire::{AnaState, Nqn};
 
-use crate::config::{Backing, ConfigError, ListenerConfig, MAX_DELAY, NamespaceConfig, TargetConfig};
+use crate::config::{Backing, ConfigError, ListenerConfig, NamespaceConfig, TargetConfig};
 use crate::identity;
+use crate::setting::Setting;
 use crate::storage::{FileError, FileStore, MemoryStore, Store};
-use listener::Listening;
-use shared::{Port, Shared};
+use discovery::Discovery;
+use listener::Listener;
+pub use settings::SettingError;
+pub(crate) use settings::check as check_setting;
+use shared::Shared;
+pub use status::{AnaGroupStatus, DiscoveryStatus, ListenerStatus};
 
 /// Entries of a queue: more than any host keeps in flight on one connection.
 const MAX_ENTRIES: u16 = 128;
 /// I/O queues of a controller.
 const MAX_IO_QUEUES: u16 = 128;
 
-/// Why a target does not start.
+/// Why a target does not start, or a listener of it.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// The configuration cannot work.
@@ -44,6 +56,9 @@ pub enum StartError {
         /// What the operating system said.
         source: io::Error,
     },
+    /// A setting does not fit the target.
+    #[error(transparent)]
+    Setting(#[from] SettingError),
     /// A thread or a descriptor cannot be had.
     #[error("cannot start serving: {0}")]
     System(#[from] io::Error),
@@ -52,13 +67,10 @@ pub enum StartError {
 /// A running target. Dropping it ends it.
 pub struct TargetServer {
     shared: Arc<Shared>,
+    nqn: Nqn,
+    block_size: u32,
     listeners: Vec<Listener>,
-}
-
-struct Listener {
-    addr: SocketAddr,
-    port: Arc<Port>,
-    listening: Mutex<Option<Listening>>,
+    discovery: Option<Discovery>,
 }
 
 impl TargetServer {
@@ -66,34 +78,53 @@ impl TargetServer {
     /// may have been created.
     pub fn start(config: TargetConfig) -> Result<Self, StartError> {
         config.validate()?;
-        let TargetConfig { nqn, listeners, namespaces, block_size, max_connections } = config;
-        let mut sockets = Vec::new();
-        for &ListenerConfig { addr, .. } in &listeners {
-            let bound = listener::bind(addr).map_err(|source| StartError::Listen { addr, source })?;
-            sockets.push(bound);
-        }
-        let opened = namespaces.into_iter().map(|namespace| open(&nqn, block_size, namespace));
+        let TargetConfig { nqn, listeners, namespaces, block_size, max_connections, discovery, referrals } = config;
+        let nqn = Nqn::new(nqn.as_str()).map_err(|_| ConfigError::Nqn(nqn))?;
+        let bind_listener = |listener: &ListenerConfig| listener::bind(listener.addr);
+        let sockets = listeners.iter().map(bind_listener).collect::<Result<Vec<_>, _>>()?;
+        let discovery = discovery.map(listener::bind).transpose()?;
+        let opened = namespaces.into_iter().map(|namespace| open(nqn.as_str(), block_size, namespace));
         let (namespaces, stores) = opened.collect::<Result<Vec<_>, _>>()?.into_iter().unzip();
-        let serial = identity::serial(&nqn);
+        let seed = identity::fresh().as_u64_pair().1;
         let subsystem = Subsystem::new(SubsystemConfig {
-            nqn: Nqn::new(nqn.as_str()).map_err(|_| ConfigError::Nqn(nqn))?,
-            serial,
+            nqn: nqn.clone(),
+            serial: identity::serial(nqn.as_str()),
             namespaces,
-            ports: listeners.iter().map(|listener| listener.ana).collect(),
+            ports: vec![AnaState::Optimized; listeners.len()],
             limits: QueueLimits::default(),
             max_entries: MAX_ENTRIES,
             max_io_queues: MAX_IO_QUEUES,
+            seed,
         });
         let shared = Arc::new(Shared::new(subsystem, stores, max_connections));
-        let mut server = Self { shared, listeners: Vec::new() };
-        for (index, (socket, addr)) in sockets.into_iter().enumerate() {
+        let mut server = Self { shared, nqn: nqn.clone(), block_size, listeners: Vec::new(), discovery: None };
+        for (index, ((socket, addr), config)) in sockets.into_iter().zip(&listeners).enumerate() {
             // There are at most `MAX_LISTENERS`.
-            let port = Port::new(index as u16 + 1, index, listeners[index].delay);
-            let port = Arc::new(port);
-            let listening = Mutex::new(Some(Listening::start(&server.shared, &port, socket)?));
-            server.listeners.push(Listener { addr, port, listening });
+            let listener = Listener::new(addr, config.advertise.unwrap_or(addr), index as u16 + 1, index);
+            let mut listens = true;
+            for setting in &config.settings {
+                match setting {
+                    Setting::Listen(on) => listens = *on,
+                    setting => listener.apply(&server.shared, setting)?,
+                }
+            }
+            if listens {
+                listener.listen(&server.shared, socket)?;
+            }
+            server.listeners.push(listener);
+        }
+        if let Some((socket, addr)) = discovery {
+            let port = server.listeners.len() as u16 + 1;
+            server.discovery = Some(Discovery::start(socket, addr, port, nqn, referrals, !seed)?);
+            server.list();
         }
         Ok(server)
+    }
+
+    /// Name of the subsystem.
+    #[must_use]
+    pub fn nqn(&self) -> &str {
+        self.nqn.as_str()
     }
 
     /// The addresses listened on, with the real port where 0 was asked for; in the order of the configuration.
@@ -102,17 +133,32 @@ impl TargetServer {
         self.listeners.iter().map(|listener| listener.addr).collect()
     }
 
+    /// Where the discovery service listens, if there is one.
+    #[must_use]
+    pub fn discovery_addr(&self) -> Option<SocketAddr> {
+        self.discovery.as_ref().map(|discovery| discovery.listener.addr)
+    }
+
+    /// Brings the discovery log up to date.
+    fn list(&self) {
+        if let Some(discovery) = &self.discovery {
+            let listening = self.listeners.iter().filter(|listener| listener.is_listening());
+            let ports: Vec<_> = listening.map(|listener| (listener.port.id, listener.advertised)).collect();
+            discovery.list(&ports, self.listeners.len() as u16 + 1);
+        }
+    }
+
     /// Delays every I/O command that arrives through this listener from now on. `listener` is its index in the
-    /// configuration, here and below; `delay` is cut to [`MAX_DELAY`].
+    /// configuration, here and below; `delay` is cut to [`MAX_DELAY`](crate::MAX_DELAY).
     pub fn set_delay(&self, listener: usize, delay: Duration) {
-        self.listeners[listener].port.set_delay(delay.min(MAX_DELAY));
+        self.listeners[listener].port.faults.set_delay(delay);
     }
 
     /// Changes how a listener reaches the namespaces, and tells its hosts. On return no command is executed
     /// under the old state.
     pub fn set_ana(&self, listener: usize, state: AnaState) {
         let port = self.listeners[listener].port.id;
-        self.shared.control().set_ana(port, state);
+        self.shared.control().set_ana(port, None, state);
     }
 
     /// Connections that a listener has at the moment.
@@ -122,38 +168,32 @@ impl TargetServer {
     }
 
     /// Stops listening and drops the listener's connections without a word, as a failing link would. On return
-    /// they are gone and nothing that came through them is executed any more.
+    /// they are gone and nothing that came through them is executed any more, unless it is held.
     pub fn stop_listener(&self, listener: usize) {
-        if let Some(listening) = self.listening(listener).take() {
-            listening.stop();
-        }
-        self.shared.registry.end_all(listener);
+        self.listeners[listener].stop(&self.shared);
+        self.list();
     }
 
     /// Listens on the same address again.
     pub fn resume_listener(&self, listener: usize) -> Result<(), StartError> {
-        let Listener { addr, port, .. } = &self.listeners[listener];
-        let mut listening = self.listening(listener);
-        if listening.is_none() {
-            let (socket, _) = listener::bind(*addr).map_err(|source| StartError::Listen { addr: *addr, source })?;
-            *listening = Some(Listening::start(&self.shared, port, socket)?);
-        }
+        self.listeners[listener].resume(&self.shared)?;
+        self.list();
         Ok(())
     }
 
-    /// Ends everything; on return all sockets are closed.
+    /// Ends everything; on return all sockets are closed. Held commands are given up.
     pub fn shutdown(self) {
         drop(self);
-    }
-
-    fn listening(&self, listener: usize) -> MutexGuard<'_, Option<Listening>> {
-        self.listeners[listener].listening.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for TargetServer {
     fn drop(&mut self) {
-        (0..self.listeners.len()).for_each(|listener| self.stop_listener(listener));
+        self.listeners.iter().for_each(|listener| listener.stop(&self.shared));
+        if let Some(discovery) = &self.discovery {
+            discovery.listener.stop(&discovery.shared);
+        }
+        self.shared.late.close();
     }
 }
 

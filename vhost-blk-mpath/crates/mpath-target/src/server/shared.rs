@@ -1,15 +1,16 @@
 //! What all threads of a server share.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Instant;
 
 use nvme_tcp::target::{
     AdminReply, CommandToken, IoView, Namespace, QueueIdentity, QueueLimits, Refusal, Subsystem, TargetCommand,
 };
-use nvme_tcp::wire::{AnaState, Status};
+use nvme_tcp::wire::{AnaState, ControllerInstance, DiscoveryEntry, Status};
 
+use super::association::Association;
+use super::faults::Faults;
 use super::registry::Registry;
 use super::wake::Wake;
 use crate::storage::Store;
@@ -21,6 +22,8 @@ pub(super) struct Shared {
     pub(super) stores: Vec<Box<dyn Store>>,
     pub(super) limits: QueueLimits,
     pub(super) registry: Arc<Registry>,
+    /// Connections that are gone but for the commands held of them.
+    pub(super) late: Arc<Registry>,
 }
 
 /// A port as its connections see it.
@@ -29,62 +32,46 @@ pub(super) struct Port {
     pub(super) id: u16,
     /// Index of the listener.
     pub(super) listener: usize,
-    delay_nanos: AtomicU64,
+    pub(super) faults: Faults,
 }
 
 /// The subsystem, and the connections of each of its controllers.
 pub(super) struct Control {
     subsystem: Subsystem,
     associations: HashMap<u16, Arc<Association>>,
-}
-
-/// All connections of one controller.
-///
-/// An I/O connection executes commands only while it holds `view` for reading and has found the controller enabled
-/// and itself not stopped. So whoever has changed `view` knows that nothing is executed under the old state any more:
-/// disabling a controller is a fence.
-pub(super) struct Association {
-    view: RwLock<IoView>,
-    members: Mutex<Vec<Member>>,
-}
-
-struct Member {
-    qid: u16,
-    wake: Arc<Wake>,
+    /// Those that are over, as long as commands are held of them.
+    former: Vec<Weak<Association>>,
 }
 
 impl Port {
-    pub(super) fn new(id: u16, listener: usize, delay: Duration) -> Self {
-        let port = Self { id, listener, delay_nanos: AtomicU64::new(0) };
-        port.set_delay(delay);
-        port
-    }
-
-    pub(super) fn delay(&self) -> Duration {
-        Duration::from_nanos(self.delay_nanos.load(Ordering::Relaxed))
-    }
-
-    pub(super) fn set_delay(&self, delay: Duration) {
-        let nanos = u64::try_from(delay.as_nanos()).unwrap_or(u64::MAX);
-        self.delay_nanos.store(nanos, Ordering::Relaxed);
+    pub(super) fn new(id: u16, listener: usize) -> Self {
+        Self { id, listener, faults: Faults::new() }
     }
 }
 
 impl Shared {
     pub(super) fn new(subsystem: Subsystem, stores: Vec<Box<dyn Store>>, max_connections: usize) -> Self {
+        let control = |subsystem| Control { subsystem, associations: HashMap::new(), former: Vec::new() };
         Self {
             namespaces: subsystem.config().namespaces.clone(),
             limits: subsystem.config().limits,
-            control: Mutex::new(Control { subsystem, associations: HashMap::new() }),
+            control: Mutex::new(control(subsystem)),
             stores,
             registry: Arc::new(Registry::new(max_connections)),
+            late: Arc::new(Registry::new(max_connections)),
         }
     }
 
-    /// The subsystem, locked. To be taken without holding any [`Association::view`].
+    /// The subsystem, locked. To be taken without holding any [`Association::gate`].
     pub(super) fn control(&self) -> MutexGuard<'_, Control> {
         // The subsystem is changed by methods that do not panic half-way.
         self.control.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lets everything of a listener look at its port anew.
+    pub(super) fn notify(&self, listener: usize) {
+        self.registry.notify(listener);
+        self.late.notify(listener);
     }
 }
 
@@ -98,20 +85,24 @@ impl Control {
     ) -> Result<(QueueIdentity, Arc<Association>), Refusal> {
         let identity = self.subsystem.connect(now, port.id, command)?;
         let QueueIdentity { cntlid, qid, .. } = identity;
-        let view = self.subsystem.io_view(cntlid);
-        let gone = (Status::INTERNAL_ERROR, 0);
-        let association = match self.associations.get(&cntlid) {
-            Some(association) => Arc::clone(association),
-            None => Arc::new(Association { view: RwLock::new(view.ok_or(gone)?), members: Mutex::default() }),
-        };
-        association.members().push(Member { qid, wake: Arc::clone(wake) });
-        self.associations.insert(cntlid, Arc::clone(&association));
+        let (instance, view) = self.state(cntlid).ok_or((Status::INTERNAL_ERROR, 0))?;
+        let fresh = || Arc::new(Association::new(instance, view));
+        let association = Arc::clone(self.associations.entry(cntlid).or_insert_with(fresh));
+        association.join(qid, wake);
         Ok((identity, association))
+    }
+
+    fn state(&self, cntlid: u16) -> Option<(ControllerInstance, IoView)> {
+        Some((self.subsystem.instance(cntlid)?, self.subsystem.io_view(cntlid)?))
     }
 
     pub(super) fn admin(&mut self, now: Instant, cntlid: u16, command: TargetCommand) -> AdminReply {
         let reply = self.subsystem.admin(now, cntlid, command);
         self.publish(cntlid);
+        if let AdminReply::ResetController { instance, .. } = reply {
+            self.publish(instance.cntlid);
+            self.revoke(instance);
+        }
         reply
     }
 
@@ -123,66 +114,83 @@ impl Control {
         self.subsystem.next_timeout(cntlid)
     }
 
-    pub(super) fn set_ana(&mut self, port: u16, state: AnaState) {
-        self.subsystem.set_ana(port, state);
+    pub(super) fn keep_alive_anew(&mut self, now: Instant, cntlid: u16) {
+        self.subsystem.keep_alive_anew(now, cntlid);
+    }
+
+    /// Changes one ANA group of a port, or all.
+    pub(super) fn set_ana(&mut self, port: u16, group: Option<u32>, state: AnaState) {
+        match group {
+            Some(group) => self.subsystem.set_ana_group(port, group, state),
+            None => self.subsystem.set_ana(port, state),
+        }
+        self.publish_all();
+    }
+
+    /// The ANA state of each group of a port.
+    pub(super) fn ana(&self, port: u16) -> Vec<AnaState> {
+        self.subsystem.ana(port)
+    }
+
+    pub(super) fn show_namespace(&mut self, port: u16, nsid: u32, shown: Option<Namespace>) {
+        self.subsystem.show_namespace(port, nsid, shown);
+        self.publish_all();
+    }
+
+    pub(super) fn set_discovery_entries(&mut self, entries: Vec<DiscoveryEntry>) {
+        self.subsystem.set_discovery_entries(entries);
+        self.publish_all();
+    }
+
+    pub(super) fn discovery_generation(&self) -> Option<u64> {
+        self.subsystem.discovery_generation()
+    }
+
+    /// Brings a change of the subsystem to every controller, events included.
+    fn publish_all(&mut self) {
         let cntlids: Vec<u16> = self.associations.keys().copied().collect();
         for cntlid in cntlids {
             self.publish(cntlid);
-            self.associations[&cntlid].members().iter().for_each(|member| member.wake.notify());
+            if let Some(association) = self.associations.get(&cntlid) {
+                association.notify();
+            }
         }
     }
 
     /// A connection has ended; `wake` tells it from a later one of the same queue.
     pub(super) fn disconnected(&mut self, identity: QueueIdentity, wake: &Arc<Wake>) {
         let cntlid = identity.cntlid;
-        let Some(association) = self.associations.get(&cntlid) else {
-            return;
-        };
-        let mut members = association.members();
-        let Some(index) = members.iter().position(|member| Arc::ptr_eq(&member.wake, wake)) else {
-            return;
-        };
-        members.swap_remove(index);
-        drop(members);
-        self.subsystem.disconnected(identity);
-        self.publish(cntlid);
+        if self.associations.get(&cntlid).is_some_and(|association| association.leave(wake)) {
+            self.subsystem.disconnected(identity);
+            self.publish(cntlid);
+        }
     }
 
-    /// Brings the state of a controller to its I/O connections. On return, nothing is executed by the old one.
+    /// Brings the state of a controller to its I/O connections. On return, nothing that arrives is executed by the old
+    /// one.
     fn publish(&mut self, cntlid: u16) {
         let Some(association) = self.associations.get(&cntlid) else {
             return;
         };
-        let view = self.subsystem.io_view(cntlid);
-        let gone = view.is_none();
-        let mut current = association.view.write().unwrap_or_else(PoisonError::into_inner);
-        match view {
-            Some(view) => *current = view,
-            None => current.enabled = false,
-        }
-        if !current.enabled {
-            // Those connected after this belong to the controller's next life.
-            association.members().retain(|member| {
-                let stays = member.qid == 0;
-                if !stays {
-                    member.wake.stop();
-                }
-                stays
-            });
-        }
-        drop(current);
-        if gone {
-            self.associations.remove(&cntlid);
-        }
-    }
-}
-
-impl Association {
-    fn members(&self) -> MutexGuard<'_, Vec<Member>> {
-        self.members.lock().unwrap_or_else(PoisonError::into_inner)
+        let former = match self.state(cntlid) {
+            Some((instance, view)) if instance == association.instance => return association.publish(view),
+            Some((instance, view)) => {
+                let next = Arc::new(Association::new(instance, view));
+                association.close_for(&next);
+                self.associations.insert(cntlid, next)
+            }
+            None => {
+                association.close();
+                self.associations.remove(&cntlid)
+            }
+        };
+        self.former.retain(|former| former.strong_count() > 0);
+        self.former.extend(former.as_ref().map(Arc::downgrade));
     }
 
-    pub(super) fn view(&self) -> RwLockReadGuard<'_, IoView> {
-        self.view.read().unwrap_or_else(PoisonError::into_inner)
+    /// On return, no command of this life of a controller is executed any more, however long it was held.
+    fn revoke(&self, instance: ControllerInstance) {
+        let former = self.former.iter().filter_map(Weak::upgrade);
+        former.filter(|former| former.instance == instance).for_each(|former| former.revoke());
     }
 }

@@ -2,6 +2,8 @@
 #![allow(dead_code, reason = "each test file uses its own part")]
 #![allow(clippy::unwrap_used, reason = "a test may fail anywhere")]
 
+pub(crate) mod raw;
+
 use std::collections::HashMap;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -221,6 +223,12 @@ impl Queue {
         let blocks = data.len() as u32 / self.block_bytes;
         self.run(IoCommand::Write { slba, blocks, fua }, data.to_vec()).map(drop)
     }
+}
+
+/// Applies settings, as people write them, to the listener at `index`.
+pub(crate) fn set(server: &TargetServer, index: usize, settings: &[&str]) {
+    let settings: Vec<_> = settings.iter().map(|text| text.parse().unwrap()).collect();
+    server.apply(index, &settings).unwrap();
 }
 
 /// An association with one I/O queue.

@@ -3,10 +3,10 @@
 use std::time::{Duration, Instant};
 
 use super::command::{CommandToken, TargetCommand};
-use super::controller::{Controller, EventState, Written};
+use super::controller::{Controller, Written};
 use super::subsystem::Subsystem;
 use crate::wire::{
-    AdminCommand, AsyncEventMask, Capabilities, ControllerConfiguration, FabricsCommand, FeatureId, LogPage,
+    AdminCommand, AsyncEventMask, Capabilities, ControllerConfiguration, ControllerInstance, FabricsCommand, FeatureId,
     NumberOfQueues, Opcode, PropertyOffset, PropertySize, Status, Version,
 };
 
@@ -14,6 +14,10 @@ use crate::wire::{
 const READY_TIMEOUT_UNITS: u8 = 15;
 /// VS: the Base Specification 1.4 is what the data structures follow.
 pub(super) const VERSION: Version = Version::new(1, 4);
+/// Result of Cross-Controller Reset: it is done already (Base 2.3, 5.4.3).
+pub const RESET_DONE: u64 = 1;
+/// Bytes of Host Behavior Support.
+const HOST_BEHAVIOR_BYTES: usize = 512;
 /// Abort: "the command was not aborted" (Base 5.1).
 const NOT_ABORTED: u64 = 1;
 
@@ -41,6 +45,14 @@ pub enum AdminReply {
         /// The command.
         token: CommandToken,
     },
+    /// Another controller is reset: with result [`RESET_DONE`], once no command of that instance can be executed any
+    /// more. The subsystem has given the controller up already, if it was still there.
+    ResetController {
+        /// The command.
+        token: CommandToken,
+        /// The life of a controller that ends.
+        instance: ControllerInstance,
+    },
     /// Later, by [`Subsystem::poll_event`].
     Held,
 }
@@ -48,17 +60,19 @@ pub enum AdminReply {
 impl Subsystem {
     /// Answers a command of controller `cntlid`'s admin queue.
     pub fn admin(&mut self, now: Instant, cntlid: u16, command: TargetCommand) -> AdminReply {
-        let TargetCommand { token, sqe, expects_bytes, .. } = command;
+        let TargetCommand { token, sqe, payload, expects_bytes } = command;
         let fabrics = Opcode(sqe.opcode) == Opcode::FABRICS;
         let outcome = if fabrics {
             FabricsCommand::parse(&sqe).and_then(|command| self.fabrics(now, cntlid, command))
         } else {
-            AdminCommand::parse(&sqe).and_then(|command| self.admin_command(now, cntlid, command, expects_bytes))
+            AdminCommand::parse(&sqe)
+                .and_then(|command| self.admin_command(now, cntlid, command, &payload, expects_bytes))
         };
         match outcome {
             Ok(Outcome::Result(result)) => AdminReply::Done { token, status: Status::SUCCESS, result },
             Ok(Outcome::Data(data)) => AdminReply::Data { token, data },
             Ok(Outcome::Shutdown) => AdminReply::Shutdown { token },
+            Ok(Outcome::ResetController(instance)) => AdminReply::ResetController { token, instance },
             Ok(Outcome::Hold) => self.hold(cntlid, token),
             Err(status) => AdminReply::Done { token, status, result: 0 },
         }
@@ -69,7 +83,7 @@ impl Subsystem {
             let status = Status::COMMAND_SEQUENCE_ERROR.with_dnr();
             return AdminReply::Done { token, status, result: 0 };
         };
-        match controller.hold_event_request(token) {
+        match controller.events.hold_request(token) {
             Ok(()) => AdminReply::Held,
             Err(token) => {
                 let status = Status::ASYNC_EVENT_LIMIT_EXCEEDED;
@@ -97,6 +111,11 @@ impl Subsystem {
                 let value = ControllerConfiguration(value as u32);
                 match controller.write_configuration(now, value) {
                     Written::Plain => 0,
+                    Written::Reset => {
+                        let instance = self.instances.next(cntlid);
+                        self.controller(cntlid)?.instance = instance;
+                        0
+                    }
                     Written::Shutdown => return Ok(Outcome::Shutdown),
                 }
             }
@@ -113,6 +132,7 @@ impl Subsystem {
         now: Instant,
         cntlid: u16,
         command: AdminCommand,
+        payload: &[u8],
         expects_bytes: u32,
     ) -> Result<Outcome, Status> {
         let controller = self.controller(cntlid)?;
@@ -132,8 +152,8 @@ impl Subsystem {
                 let start = usize::try_from(offset).ok().filter(|&start| start <= log.len() && start % 4 == 0);
                 let mut data = log[start.ok_or(Status::INVALID_FIELD.with_dnr())?..].to_vec();
                 data.resize(expects_bytes as usize, 0);
-                if lid == LogPage::ANA && !rae {
-                    self.controller(cntlid)?.ana_event = EventState::Quiet;
+                if !rae {
+                    self.controller(cntlid)?.events.log_was_read(lid);
                 }
                 Ok(Outcome::Data(data))
             }
@@ -141,7 +161,7 @@ impl Subsystem {
                 if save {
                     return Err(Status::FEATURE_NOT_SAVEABLE.with_dnr());
                 }
-                self.set_feature(now, cntlid, fid, value).map(Outcome::Result)
+                self.set_feature(now, cntlid, fid, value, payload).map(Outcome::Result)
             }
             AdminCommand::GetFeatures { fid, .. } => self.get_feature(cntlid, fid, expects_bytes),
             AdminCommand::KeepAlive => {
@@ -149,16 +169,25 @@ impl Subsystem {
                 Ok(Outcome::Result(0))
             }
             AdminCommand::AsyncEventRequest => Ok(Outcome::Hold),
+            AdminCommand::CrossControllerReset(instance) => self.reset_other(cntlid, instance),
             // Commands are executed as they come; one that can still be named has its completion on the way.
             AdminCommand::Abort { .. } => Ok(Outcome::Result(NOT_ABORTED)),
         }
     }
 
-    fn set_feature(&mut self, now: Instant, cntlid: u16, fid: FeatureId, value: u32) -> Result<u64, Status> {
+    fn set_feature(
+        &mut self,
+        now: Instant,
+        cntlid: u16,
+        fid: FeatureId,
+        value: u32,
+        payload: &[u8],
+    ) -> Result<u64, Status> {
+        let (discovery, events) = (self.is_discovery(), self.events());
         let max_io_queues = self.config.max_io_queues;
         let controller = self.controller(cntlid)?;
         match fid {
-            FeatureId::NUMBER_OF_QUEUES => {
+            FeatureId::NUMBER_OF_QUEUES if !discovery => {
                 let wanted = NumberOfQueues::from_value(value);
                 if wanted.submission == u16::MAX || wanted.completion == u16::MAX {
                     return Err(Status::INVALID_FIELD.with_dnr());
@@ -176,10 +205,15 @@ impl Subsystem {
                 Ok(0)
             }
             FeatureId::ASYNC_EVENT_CONFIGURATION => {
-                controller.event_mask = AsyncEventMask(value).and(Self::EVENTS);
+                controller.events.mask = AsyncEventMask(value).and(events);
                 Ok(0)
             }
-            FeatureId::VOLATILE_WRITE_CACHE => {
+            FeatureId::HOST_BEHAVIOR if !discovery => {
+                let &acre = payload.first().ok_or(Status::DATA_SGL_LENGTH_INVALID.with_dnr())?;
+                controller.retry_delays = acre == 1;
+                Ok(0)
+            }
+            FeatureId::VOLATILE_WRITE_CACHE if !discovery => {
                 controller.write_cache = value & 1 != 0;
                 Ok(0)
             }
@@ -188,30 +222,59 @@ impl Subsystem {
     }
 
     fn get_feature(&mut self, cntlid: u16, fid: FeatureId, expects_bytes: u32) -> Result<Outcome, Status> {
-        let max_io_queues = self.config.max_io_queues;
+        let (discovery, max_io_queues) = (self.is_discovery(), self.config.max_io_queues);
         let controller = self.controller(cntlid)?;
         let value = match fid {
-            FeatureId::NUMBER_OF_QUEUES => {
+            FeatureId::NUMBER_OF_QUEUES if !discovery => {
                 let granted = controller.io_queues_granted.unwrap_or(max_io_queues) - 1;
                 NumberOfQueues { submission: granted, completion: granted }.to_value()
             }
             FeatureId::KEEP_ALIVE_TIMER => controller.keep_alive_timeout.as_millis() as u32,
-            FeatureId::ASYNC_EVENT_CONFIGURATION => controller.event_mask.0,
-            FeatureId::VOLATILE_WRITE_CACHE => u32::from(controller.write_cache),
+            FeatureId::ASYNC_EVENT_CONFIGURATION => controller.events.mask.0,
+            FeatureId::HOST_BEHAVIOR if !discovery => {
+                let mut data = vec![0; HOST_BEHAVIOR_BYTES];
+                data[0] = controller.retry_delays.into();
+                return as_expected(data, expects_bytes);
+            }
+            FeatureId::VOLATILE_WRITE_CACHE if !discovery => u32::from(controller.write_cache),
             FeatureId::HOST_ID => return as_expected(controller.hostid.to_vec(), expects_bytes),
             _ => return Err(Status::INVALID_FIELD.with_dnr()),
         };
         Ok(Outcome::Result(value.into()))
     }
 
+    /// Resets another controller of the same host.
+    fn reset_other(&mut self, cntlid: u16, instance: ControllerInstance) -> Result<Outcome, Status> {
+        if instance.cntlid == cntlid || self.is_discovery() {
+            return Err(Status::INVALID_FIELD.with_dnr());
+        }
+        let hostnqn = self.controller(cntlid)?.hostnqn.clone();
+        if let Some(other) = self.controllers.get(&instance.cntlid) {
+            if other.hostnqn != hostnqn {
+                return Err(Status::INVALID_FIELD.with_dnr());
+            }
+            if other.instance == instance {
+                self.controllers.remove(&instance.cntlid);
+            }
+        }
+        // An instance that is gone may have left commands behind: these are ended all the same.
+        Ok(Outcome::ResetController(instance))
+    }
+
     /// Events that the host may ask for.
-    pub(super) const EVENTS: AsyncEventMask = AsyncEventMask::ANA_CHANGE;
+    pub(super) fn events(&self) -> AsyncEventMask {
+        if self.is_discovery() {
+            return AsyncEventMask::DISCOVERY_CHANGE;
+        }
+        AsyncEventMask::ANA_CHANGE.or(AsyncEventMask::NAMESPACE_ATTRIBUTE)
+    }
 }
 
 enum Outcome {
     Result(u64),
     Data(Vec<u8>),
     Shutdown,
+    ResetController(ControllerInstance),
     Hold,
 }
 

@@ -3,34 +3,14 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use super::command::CommandToken;
-use crate::wire::{AsyncEvent, AsyncEventMask, ControllerConfiguration, ControllerStatus, Nqn, ShutdownStatus, Status};
+use super::events::Events;
+use crate::wire::{ControllerConfiguration, ControllerInstance, ControllerStatus, Nqn, ShutdownStatus};
 
 /// KAS: keep-alive timeouts are rounded up to this.
 pub(super) const KEEP_ALIVE_GRANULARITY: Duration = Duration::from_millis(100);
-/// Asynchronous Event Requests held at once.
-pub(super) const MAX_EVENT_REQUESTS: usize = 4;
 
 /// CC fields that matter when EN is set: IOCQES, IOSQES, AMS, MPS, CSS.
 const CC_FORMAT: u32 = 0x00ff_3ff0;
-
-/// An event between its cause and the host's reading of its log.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum EventState {
-    Quiet,
-    /// To be told with the next Asynchronous Event Request.
-    Due,
-    /// Told; masked until the log was read.
-    Told,
-}
-
-impl EventState {
-    pub(super) fn raise(&mut self) {
-        if *self == Self::Quiet {
-            *self = Self::Due;
-        }
-    }
-}
 
 /// What became of CC.EN.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,6 +23,8 @@ enum Readiness {
 
 #[derive(Debug)]
 pub(super) struct Controller {
+    /// This life of the controller; each reset begins another.
+    pub(super) instance: ControllerInstance,
     pub(super) port: u16,
     pub(super) hostid: [u8; 16],
     pub(super) hostnqn: Nqn,
@@ -57,24 +39,32 @@ pub(super) struct Controller {
     /// I/O queues connected.
     pub(super) io_queues: BTreeSet<u16>,
     pub(super) write_cache: bool,
-    pub(super) event_mask: AsyncEventMask,
-    pub(super) ana_event: EventState,
-    event_requests: Vec<CommandToken>,
-    /// Event requests that a reset has ended.
-    aborted_requests: Vec<CommandToken>,
+    /// ACRE of Host Behavior Support: the host keeps to CRD.
+    pub(super) retry_delays: bool,
+    pub(super) events: Events,
 }
 
 /// What writing CC has asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Written {
     Plain,
+    /// The controller was reset.
+    Reset,
     /// Everything is to reach stable media before the write of CC completes.
     Shutdown,
 }
 
 impl Controller {
-    pub(super) fn new(now: Instant, port: u16, hostid: [u8; 16], hostnqn: Nqn, kato: Duration) -> Self {
+    pub(super) fn new(
+        now: Instant,
+        instance: ControllerInstance,
+        port: u16,
+        hostid: [u8; 16],
+        hostnqn: Nqn,
+        kato: Duration,
+    ) -> Self {
         let mut controller = Self {
+            instance,
             port,
             hostid,
             hostnqn,
@@ -86,10 +76,8 @@ impl Controller {
             io_queues_granted: None,
             io_queues: BTreeSet::new(),
             write_cache: true,
-            event_mask: AsyncEventMask(0),
-            ana_event: EventState::Quiet,
-            event_requests: Vec::new(),
-            aborted_requests: Vec::new(),
+            retry_delays: false,
+            events: Events::default(),
         };
         controller.set_keep_alive(now, kato);
         controller
@@ -129,7 +117,10 @@ impl Controller {
                 self.readiness = if supported { Readiness::Ready } else { Readiness::Fatal };
                 self.kept_alive(now);
             }
-            (true, false) => self.reset(now),
+            (true, false) => {
+                self.reset(now);
+                return Written::Reset;
+            }
             _ => {}
         }
         if self.is_ready() && value.shutdown_requested() && !self.shut_down {
@@ -147,30 +138,8 @@ impl Controller {
         self.io_queues_granted = None;
         self.io_queues.clear();
         self.write_cache = true;
-        self.event_mask = AsyncEventMask(0);
-        self.ana_event = EventState::Quiet;
-        self.aborted_requests.append(&mut self.event_requests);
+        self.retry_delays = false;
+        self.events.reset();
         self.kept_alive(now);
-    }
-
-    /// Holds an Asynchronous Event Request until there is something to tell; gives it back if there are too many.
-    pub(super) fn hold_event_request(&mut self, token: CommandToken) -> Result<(), CommandToken> {
-        if self.event_requests.len() >= MAX_EVENT_REQUESTS {
-            return Err(token);
-        }
-        self.event_requests.push(token);
-        Ok(())
-    }
-
-    pub(super) fn poll_event(&mut self) -> Option<(CommandToken, Status, u64)> {
-        if let Some(token) = self.aborted_requests.pop() {
-            return Some((token, Status::ABORT_REQUESTED, 0));
-        }
-        if self.ana_event != EventState::Due {
-            return None;
-        }
-        let token = self.event_requests.pop()?;
-        self.ana_event = EventState::Told;
-        Some((token, Status::SUCCESS, AsyncEvent::ANA_CHANGED.to_dw0().into()))
     }
 }

@@ -3,7 +3,8 @@
 use zerocopy::IntoBytes;
 
 use super::admin::VERSION;
-use super::controller::{KEEP_ALIVE_GRANULARITY, MAX_EVENT_REQUESTS};
+use super::controller::KEEP_ALIVE_GRANULARITY;
+use super::events::MAX_EVENT_REQUESTS;
 use super::namespace::Namespace;
 use super::subsystem::Subsystem;
 use crate::wire::{
@@ -31,28 +32,38 @@ const SGL_SUPPORT: u32 = 1 | 1 << 20 | 1 << 21;
 /// NSFEAT: thin provisioning.
 const NSFEAT_THIN: u8 = 1;
 const CNTRLTYPE_IO: u8 = 1;
+/// CRDT1 to CRDT3, in units of 100 ms.
+const RETRY_DELAYS: [u16; 3] = [1, 5, 20];
+/// CCRL: each reset is done by the time it completes, and an admin queue has one thread.
+const CROSS_RESETS: u8 = 1;
 
 impl Subsystem {
     /// The data structure `cns` for controller `cntlid`.
     pub(super) fn identify(&self, cntlid: u16, cns: Cns, nsid: u32, csi: u8) -> Result<Vec<u8>, Status> {
         match cns {
-            Cns::NAMESPACE => Ok(identify_namespace(nsid, self.namespace(nsid)?).as_bytes().to_vec()),
+            _ if self.is_discovery() && cns != Cns::CONTROLLER => Err(Status::INVALID_FIELD.with_dnr()),
+            Cns::NAMESPACE => Ok(identify_namespace(nsid, self.namespace(cntlid, nsid)?).as_bytes().to_vec()),
             Cns::CONTROLLER => Ok(self.identify_controller(cntlid).as_bytes().to_vec()),
             Cns::ACTIVE_LIST => self.active_list(nsid),
             Cns::DESCRIPTORS => {
-                let &Namespace { uuid, nguid, .. } = self.namespace(nsid)?;
+                let &Namespace { uuid, nguid, .. } = self.namespace(cntlid, nsid)?;
                 let nguid = (nguid != [0; 16]).then_some(nguid);
                 let list = NamespaceDescriptors { uuid: Some(uuid), nguid, csi: Some(CSI_NVM), ..Default::default() };
                 Ok(list.emit().to_vec())
             }
             // The NVM command set has nothing to add: no limits of its own, no protection information.
-            Cns::CSI_NAMESPACE if csi == CSI_NVM => self.namespace(nsid).map(|_| vec![0; IDENTIFY_BYTES]),
+            Cns::CSI_NAMESPACE if csi == CSI_NVM => self.namespace(cntlid, nsid).map(|_| vec![0; IDENTIFY_BYTES]),
             Cns::CSI_CONTROLLER if csi == CSI_NVM => Ok(vec![0; IDENTIFY_BYTES]),
             _ => Err(Status::INVALID_FIELD.with_dnr()),
         }
     }
 
-    fn namespace(&self, nsid: u32) -> Result<&Namespace, Status> {
+    /// A namespace as the controller's port shows it.
+    fn namespace(&self, cntlid: u16, nsid: u32) -> Result<&Namespace, Status> {
+        let port = self.controllers.get(&cntlid).and_then(|controller| self.port(controller.port));
+        if let Some(shown) = port.and_then(|port| port.shown.get(&nsid)) {
+            return Ok(shown);
+        }
         let index = (nsid as usize).checked_sub(1);
         let namespace = index.and_then(|index| self.config.namespaces.get(index));
         namespace.ok_or(Status::INVALID_NAMESPACE.with_dnr())
@@ -69,21 +80,38 @@ impl Subsystem {
 
     fn identify_controller(&self, cntlid: u16) -> IdentifyController {
         let config = &self.config;
-        let namespaces = config.namespaces.len() as u32;
         let mut identify = IdentifyController::blank();
         identify.sn = IdentifyController::padded(&config.serial);
         identify.mn = IdentifyController::padded("mpath-target");
         identify.fr = IdentifyController::padded(env!("CARGO_PKG_VERSION"));
-        identify.cmic = CMIC_MULTI | IdentifyController::CMIC_ANA;
         identify.mdts = (config.limits.max_transfer_bytes / 4096).ilog2() as u8;
         identify.cntlid = cntlid.into();
         identify.ver = VERSION.0.into();
-        identify.oaes = Self::EVENTS.0.into();
-        identify.cntrltype = CNTRLTYPE_IO;
-        identify.acl = 3;
+        identify.oaes = self.events().0.into();
         identify.aerl = (MAX_EVENT_REQUESTS - 1) as u8;
-        identify.lpa = LPA_EFFECTS | IdentifyController::LPA_EXTENDED;
         identify.kas = ((KEEP_ALIVE_GRANULARITY.as_millis() / 100) as u16).into();
+        identify.maxcmd = config.max_entries.into();
+        identify.sgls = SGL_SUPPORT.into();
+        identify.ioccsz = ((64 + config.limits.in_capsule_bytes) / 16).into();
+        identify.iorcsz = 1.into();
+        identify.msdbd = 1;
+        identify.set_subnqn(&config.nqn);
+        if self.is_discovery() {
+            Self::identify_discovery(&mut identify);
+        } else {
+            self.identify_io(cntlid, &mut identify);
+        }
+        identify
+    }
+
+    /// What only I/O controllers have.
+    fn identify_io(&self, cntlid: u16, identify: &mut IdentifyController) {
+        let namespaces = self.config.namespaces.len() as u32;
+        identify.cntrltype = CNTRLTYPE_IO;
+        identify.cmic = CMIC_MULTI | IdentifyController::CMIC_ANA;
+        identify.acl = 3;
+        identify.lpa = LPA_EFFECTS | IdentifyController::LPA_EXTENDED;
+        identify.crdt = RETRY_DELAYS.map(Into::into);
         identify.anatt = ANA_TRANSITION_SECONDS;
         identify.anacap = ANA_CAPABILITIES;
         identify.anagrpmax = namespaces.into();
@@ -91,17 +119,15 @@ impl Subsystem {
         identify.cqt = QUIESCE_MILLISECONDS.into();
         identify.sqes = 0x66;
         identify.cqes = 0x44;
-        identify.maxcmd = config.max_entries.into();
         identify.nn = namespaces.into();
         identify.mnan = namespaces.into();
         identify.oncs = (IdentifyController::ONCS_DSM | IdentifyController::ONCS_WRITE_ZEROES).into();
         identify.vwc = WRITE_CACHE;
-        identify.sgls = SGL_SUPPORT.into();
-        identify.ioccsz = ((64 + config.limits.in_capsule_bytes) / 16).into();
-        identify.iorcsz = 1.into();
-        identify.msdbd = 1;
-        identify.set_subnqn(&config.nqn);
-        identify
+        identify.ccrl = CROSS_RESETS;
+        if let Some(instance) = self.instance(cntlid) {
+            identify.ciu = instance.ciu;
+            identify.cirn = instance.cirn.to_le_bytes();
+        }
     }
 }
 

@@ -2,10 +2,12 @@
 
 use super::namespace::NSID_ALL;
 use super::subsystem::Subsystem;
-use crate::wire::{AnaGroup, AnaLog, LogPage, Opcode, Status};
+use crate::wire::{ActiveList, AnaGroup, AnaLog, LogPage, Opcode, Status};
 
 /// LSP of the ANA log: groups only, without their namespaces (Base 5.16.1.13).
 const ANA_GROUPS_ONLY: u8 = 1;
+/// The Cross-Controller Reset log: a header and up to 63 entries of 32 bytes each.
+const CROSS_RESET_LOG_BYTES: usize = 2048;
 /// CSUPP of the effects log: the command is supported.
 const EFFECT_SUPPORTED: u32 = 1;
 /// LBCC of the effects log: the command may change logical blocks.
@@ -14,14 +16,25 @@ const EFFECT_CONTENT: u32 = 1 << 1;
 impl Subsystem {
     /// The whole log `lid` as controller `cntlid` sees it.
     pub(super) fn log_page(&self, cntlid: u16, lid: LogPage, nsid: u32, lsp: u8) -> Result<Vec<u8>, Status> {
+        if let Some(records) = &self.records {
+            return match lid {
+                LogPage::DISCOVERY => Ok(records.emit()),
+                _ => Err(Status::INVALID_LOG_PAGE.with_dnr()),
+            };
+        }
         match lid {
             // One empty entry: nothing is recorded.
             LogPage::ERROR => Ok(vec![0; 64]),
             LogPage::SMART if matches!(nsid, 0 | NSID_ALL) => Ok(smart()),
             LogPage::SMART => Err(Status::INVALID_FIELD.with_dnr()),
             LogPage::FIRMWARE_SLOT => Ok(firmware_slot()),
-            // Namespaces never change while a target runs.
-            LogPage::CHANGED_NAMESPACES => Ok(vec![0; 4096]),
+            LogPage::CHANGED_NAMESPACES => {
+                let changed = self.controllers.get(&cntlid).map(|controller| &controller.events.changed_nsids);
+                let nsids = changed.into_iter().flatten().copied();
+                Ok(ActiveList(nsids.collect()).emit().to_vec())
+            }
+            // One that is under way would be listed; here none ever is.
+            LogPage::CROSS_CONTROLLER_RESET => Ok(vec![0; CROSS_RESET_LOG_BYTES]),
             LogPage::COMMAND_EFFECTS => Ok(effects()),
             LogPage::ANA => Ok(self.ana_log(cntlid, lsp & ANA_GROUPS_ONLY != 0).emit()),
             _ => Err(Status::INVALID_LOG_PAGE.with_dnr()),
@@ -67,7 +80,7 @@ fn firmware_slot() -> Vec<u8> {
 
 /// Commands supported: 256 dwords for admin commands, 256 for I/O commands.
 fn effects() -> Vec<u8> {
-    const ADMIN: [Opcode; 7] = [
+    const ADMIN: [Opcode; 8] = [
         Opcode::GET_LOG_PAGE,
         Opcode::IDENTIFY,
         Opcode::ABORT,
@@ -75,6 +88,7 @@ fn effects() -> Vec<u8> {
         Opcode::GET_FEATURES,
         Opcode::ASYNC_EVENT_REQUEST,
         Opcode::KEEP_ALIVE,
+        Opcode::CROSS_CONTROLLER_RESET,
     ];
     const IO: [(Opcode, u32); 5] = [
         (Opcode::FLUSH, EFFECT_SUPPORTED),

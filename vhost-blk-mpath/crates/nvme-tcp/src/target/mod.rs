@@ -7,8 +7,12 @@
 mod admin;
 mod command;
 mod controller;
+mod digest_faults;
+mod discovery;
 mod error;
+mod events;
 mod identify;
+mod instance;
 mod logs;
 mod namespace;
 mod queue;
@@ -20,9 +24,11 @@ mod transfer;
 #[cfg(test)]
 mod tests;
 
-pub use admin::AdminReply;
+pub use admin::{AdminReply, RESET_DONE};
 pub use command::{CommandToken, TargetCommand};
+pub use digest_faults::DigestFaults;
 pub use error::TargetError;
+use events::Notice;
 pub use namespace::{ByteRange, IoScope, IoTask, IoView, Namespace, check_io};
 pub use queue::{QueueIdentity, QueueLimits, TargetQueue};
 pub use subsystem::{Refusal, Subsystem, SubsystemConfig};

@@ -10,6 +10,7 @@
 use std::collections::VecDeque;
 
 use super::command::{CommandToken, TargetCommand};
+use super::digest_faults::DigestFaults;
 use super::error::TargetError;
 use super::receive::{Item, Receiver};
 use super::slots::Slots;
@@ -104,6 +105,7 @@ pub struct TargetQueue {
     pub(super) waiting: VecDeque<u16>,
     pub(super) reserved_bytes: u64,
     pub(super) ready: VecDeque<TargetCommand>,
+    pub(super) digest_faults: DigestFaults,
     pub(super) out: Vec<u8>,
     out_sent: usize,
 }
@@ -126,6 +128,7 @@ impl TargetQueue {
             waiting: VecDeque::new(),
             reserved_bytes: 0,
             ready: VecDeque::new(),
+            digest_faults: DigestFaults::default(),
             out: Vec::new(),
             out_sent: 0,
         }
@@ -263,6 +266,7 @@ impl TargetQueue {
             let length = (bytes - offset).min(self.limits.max_c2h_data_bytes);
             let last = offset + length == bytes;
             let pdu = Pdu::C2hData(C2hData { cid, offset, length, last, success: last && short });
+            let header = self.out.len();
             pdu.emit_header(&self.tx_framing, length, &mut self.out);
             let data = self.out.len();
             self.out.resize(data + length as usize, 0);
@@ -270,10 +274,12 @@ impl TargetQueue {
                 self.out.truncate(start);
                 return self.complete(token, status, 0);
             }
+            self.digest_faults.spoil_header(&mut self.out[header..]);
             if self.tx_framing.digests.data {
                 let mut digest = Digest::default();
                 digest.update(&self.out[data..]);
-                self.out.extend_from_slice(&digest.emit());
+                let digest = self.digest_faults.spoil_data(digest);
+                self.out.extend_from_slice(&digest);
             }
             offset += length;
         }
@@ -296,8 +302,16 @@ impl TargetQueue {
 
     pub(super) fn respond(&mut self, cqe: Cqe) {
         if self.phase == Phase::Open {
+            let start = self.out.len();
             Pdu::CapsuleResp(cqe).emit(&self.tx_framing, &[], &mut self.out);
+            self.digest_faults.spoil_header(&mut self.out[start..]);
         }
+    }
+
+    /// Makes that many of the next digests wrong, where digests are in use; in place of what is left of an earlier call,
+    /// which is returned.
+    pub fn set_digest_faults(&mut self, faults: DigestFaults) -> DigestFaults {
+        std::mem::replace(&mut self.digest_faults, faults)
     }
 
     /// Bytes to send to the host.

@@ -3,12 +3,15 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
+use super::Notice;
 use super::command::{CommandToken, TargetCommand};
 use super::controller::Controller;
+use super::discovery::Records;
+use super::instance::Instances;
 use super::namespace::{IoView, Namespace};
 use super::queue::{QueueIdentity, QueueLimits};
 use crate::wire::{
-    AnaState, AsyncEventMask, CNTLID_ANY, ConnectData, ConnectField, FabricsCommand, Nqn, Opcode, Status,
+    AnaState, CNTLID_ANY, ConnectData, ConnectField, ControllerInstance, FabricsCommand, Nqn, Opcode, Status,
 };
 
 /// CATTR: the host does not follow SQHD.
@@ -35,6 +38,8 @@ pub struct SubsystemConfig {
     pub max_entries: u16,
     /// I/O queues a controller may have, at least 1.
     pub max_io_queues: u16,
+    /// Where the random numbers of controller instances (CIRN) come from.
+    pub seed: u64,
 }
 
 /// One port; each namespace is an ANA group of its own, with the namespace's NSID as its id.
@@ -42,6 +47,8 @@ pub struct SubsystemConfig {
 pub(super) struct Port {
     pub(super) change_count: u64,
     pub(super) groups: Vec<Group>,
+    /// Namespaces that look different through this port, by NSID.
+    pub(super) shown: BTreeMap<u32, Namespace>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -57,6 +64,9 @@ pub struct Subsystem {
     pub(super) config: SubsystemConfig,
     pub(super) ports: Vec<Port>,
     pub(super) controllers: BTreeMap<u16, Controller>,
+    pub(super) instances: Instances,
+    /// What a discovery subsystem lists; `None` of any other.
+    pub(super) records: Option<Records>,
     next_cntlid: u16,
 }
 
@@ -68,9 +78,14 @@ impl Subsystem {
     #[must_use]
     pub fn new(config: SubsystemConfig) -> Self {
         let group = |&state: &AnaState| Group { state, change_count: 0 };
-        let port = |state| Port { change_count: 0, groups: vec![group(state); config.namespaces.len()] };
+        let port = |state| Port {
+            change_count: 0,
+            groups: vec![group(state); config.namespaces.len()],
+            shown: BTreeMap::new(),
+        };
         let ports = config.ports.iter().map(port).collect();
-        Self { ports, controllers: BTreeMap::new(), next_cntlid: 1, config }
+        let instances = Instances::new(config.seed);
+        Self { ports, controllers: BTreeMap::new(), instances, records: None, next_cntlid: 1, config }
     }
 
     /// What it was made of.
@@ -113,7 +128,8 @@ impl Subsystem {
                 return Err(ConnectField::Cntlid.invalid());
             }
             let cntlid = self.free_cntlid().ok_or((Status::CONNECT_CONTROLLER_BUSY, 0))?;
-            let controller = Controller::new(now, port, data.hostid, data.hostnqn, connect.kato());
+            let instance = self.instances.next(cntlid);
+            let controller = Controller::new(now, instance, port, data.hostid, data.hostnqn, connect.kato());
             self.controllers.insert(cntlid, controller);
             identity.cntlid = cntlid;
             return Ok(identity);
@@ -170,31 +186,81 @@ impl Subsystem {
         self.ports.get(usize::from(port).checked_sub(1)?)
     }
 
+    /// ANA state of each group of a port, by group from 1; empty if there is no such port.
+    #[must_use]
+    pub fn ana(&self, port: u16) -> Vec<AnaState> {
+        let groups = self.port(port).map(|port| port.groups.as_slice()).unwrap_or_default();
+        groups.iter().map(|group| group.state).collect()
+    }
+
     /// Moves all namespaces to `state` as seen through port `port`, and lets its hosts know.
     pub fn set_ana(&mut self, port: u16, state: AnaState) {
-        let index = usize::from(port).checked_sub(1);
-        let Some(changed) = index.and_then(|index| self.ports.get_mut(index)) else {
-            return;
-        };
-        if changed.groups.iter().all(|group| group.state == state) {
+        let groups = self.config.namespaces.len() as u32;
+        self.change_ana(port, 1..=groups, state);
+    }
+
+    /// Moves one ANA group, which is the namespace of that NSID; an unknown one changes nothing.
+    pub fn set_ana_group(&mut self, port: u16, group: u32, state: AnaState) {
+        self.change_ana(port, group..=group, state);
+    }
+
+    fn change_ana(&mut self, port: u16, groups: std::ops::RangeInclusive<u32>, state: AnaState) {
+        let Some(changed) = self.port_mut(port) else { return };
+        let differs = |(group, id): &(&mut Group, u32)| groups.contains(id) && group.state != state;
+        let mut affected: Vec<_> = changed.groups.iter_mut().zip(1..).filter(differs).map(|(group, _)| group).collect();
+        if affected.is_empty() {
             return;
         }
         changed.change_count += 1;
-        for group in &mut changed.groups {
-            if group.state != state {
-                *group = Group { state, change_count: changed.change_count };
-            }
+        for group in &mut affected {
+            **group = Group { state, change_count: changed.change_count };
         }
-        for controller in self.controllers.values_mut().filter(|controller| controller.port == port) {
-            if controller.event_mask.has(AsyncEventMask::ANA_CHANGE) {
-                controller.ana_event.raise();
-            }
+        self.controllers_of(port).for_each(|controller| controller.events.raise(Notice::Ana));
+    }
+
+    /// Shows namespace `nsid` through port `port` as `shown` instead of what it is, or again as it is; its hosts are told
+    /// that its attributes have changed. I/O still goes to what it is. An unknown port or NSID changes nothing.
+    pub fn show_namespace(&mut self, port: u16, nsid: u32, shown: Option<Namespace>) {
+        let index = (nsid as usize).checked_sub(1);
+        let Some(&real) = index.and_then(|index| self.config.namespaces.get(index)) else { return };
+        let Some(changed) = self.port_mut(port) else { return };
+        let before = match shown.filter(|&shown| shown != real) {
+            Some(shown) => changed.shown.insert(nsid, shown),
+            None => changed.shown.remove(&nsid),
+        };
+        if before.unwrap_or(real) == shown.unwrap_or(real) {
+            return;
+        }
+        for controller in self.controllers_of(port) {
+            controller.events.changed_nsids.insert(nsid);
+            controller.events.raise(Notice::Namespaces);
+        }
+    }
+
+    fn port_mut(&mut self, port: u16) -> Option<&mut Port> {
+        self.ports.get_mut(usize::from(port).checked_sub(1)?)
+    }
+
+    fn controllers_of(&mut self, port: u16) -> impl Iterator<Item = &mut Controller> {
+        self.controllers.values_mut().filter(move |controller| controller.port == port)
+    }
+
+    /// The present life of a controller; `None` if there is no such controller.
+    #[must_use]
+    pub fn instance(&self, cntlid: u16) -> Option<ControllerInstance> {
+        Some(self.controllers.get(&cntlid)?.instance)
+    }
+
+    /// The host could not be heard for a while through no fault of its own: its keep-alive starts anew.
+    pub fn keep_alive_anew(&mut self, now: Instant, cntlid: u16) {
+        if let Some(controller) = self.controllers.get_mut(&cntlid) {
+            controller.kept_alive(now);
         }
     }
 
     /// An Asynchronous Event Request of this controller that is to be completed now.
     pub fn poll_event(&mut self, cntlid: u16) -> Option<(CommandToken, Status, u64)> {
-        self.controllers.get_mut(&cntlid)?.poll_event()
+        self.controllers.get_mut(&cntlid)?.events.poll()
     }
 
     /// When [`is_expired`](Self::is_expired) is to be asked next.

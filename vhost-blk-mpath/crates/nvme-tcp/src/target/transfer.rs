@@ -152,7 +152,9 @@ impl TargetQueue {
             let length = (fill.total - offset).min(self.limits.max_r2t_bytes);
             // The tag is the slot's index: the offset tells a command's R2Ts apart.
             let r2t = Pdu::R2t(R2t { cid, ttag: index, offset, length });
+            let start = self.out.len();
             r2t.emit(&self.tx_framing, &[], &mut self.out);
+            self.digest_faults.spoil_header(&mut self.out[start..]);
             fill.requested += length;
             fill.r2t_ends.push_back(fill.requested);
         }

@@ -39,6 +39,8 @@ impl LogPage {
     pub const COMMAND_EFFECTS: Self = Self(0x05);
     /// Asymmetric Namespace Access.
     pub const ANA: Self = Self(0x0c);
+    /// Cross-Controller Reset.
+    pub const CROSS_CONTROLLER_RESET: Self = Self(0x1e);
     /// Discovery.
     pub const DISCOVERY: Self = Self(0x70);
 }
@@ -103,6 +105,20 @@ pub enum AdminCommand {
         /// CID of the command.
         cid: u16,
     },
+    /// Cross-Controller Reset (Base 2.3, 5.4.3): resets another controller of the subsystem; result bit 0 tells that it
+    /// is done.
+    CrossControllerReset(ControllerInstance),
+}
+
+/// One life of a controller, as Cross-Controller Reset names it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ControllerInstance {
+    /// Controller Identifier.
+    pub cntlid: u16,
+    /// CIU: Controller Instance Uniquifier; never 0 where Cross-Controller Reset is supported.
+    pub ciu: u8,
+    /// CIRN: Controller Instance Random Number.
+    pub cirn: u64,
 }
 
 impl AdminCommand {
@@ -126,6 +142,10 @@ impl AdminCommand {
             }
             Self::KeepAlive => (Opcode::KEEP_ALIVE, 0, [0; 6]),
             Self::AsyncEventRequest => (Opcode::ASYNC_EVENT_REQUEST, 0, [0; 6]),
+            Self::CrossControllerReset(ControllerInstance { cntlid, ciu, cirn }) => {
+                let cdw10 = u32::from(cntlid) | u32::from(ciu) << 16;
+                (Opcode::CROSS_CONTROLLER_RESET, 0, [cdw10, 0, low(cirn), high(cirn), 0, 0])
+            }
             Self::Abort { sqid, cid } => (Opcode::ABORT, 0, [u32::from(sqid) | u32::from(cid) << 16, 0, 0, 0, 0, 0]),
         };
         Sqe::new(opcode, cid, nsid, sgl).with_cdw(cdw)
@@ -161,6 +181,11 @@ impl AdminCommand {
             }
             Opcode::KEEP_ALIVE => Ok(Self::KeepAlive),
             Opcode::ASYNC_EVENT_REQUEST => Ok(Self::AsyncEventRequest),
+            Opcode::CROSS_CONTROLLER_RESET => Ok(Self::CrossControllerReset(ControllerInstance {
+                cntlid: cdw10 as u16,
+                ciu: (cdw10 >> 16) as u8,
+                cirn: join(cdw12, cdw13),
+            })),
             Opcode::ABORT => Ok(Self::Abort { sqid: cdw10 as u16, cid: (cdw10 >> 16) as u16 }),
             _ => Err(Status::INVALID_OPCODE.with_dnr()),
         }
@@ -192,6 +217,9 @@ mod tests {
             Just(AdminCommand::KeepAlive),
             Just(AdminCommand::AsyncEventRequest),
             any::<(u16, u16)>().prop_map(|(sqid, cid)| AdminCommand::Abort { sqid, cid }),
+            any::<(u16, u8, u64)>().prop_map(|(cntlid, ciu, cirn)| {
+                AdminCommand::CrossControllerReset(ControllerInstance { cntlid, ciu, cirn })
+            }),
         ]
     }
 
@@ -225,5 +253,14 @@ mod tests {
         assert_eq!(bytes[..8], [2, 0x40, 1, 0, 0xff, 0xff, 0xff, 0xff]);
         assert_eq!(bytes[24..40], [0, 0, 0, 0, 0, 0, 0, 0, 0, 16, 0, 0, 0, 0, 0, 0x5a]);
         assert_eq!(bytes[40..56], [0x0c, 0x81, 0xff, 3, 0, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0]);
+    }
+
+    #[test]
+    fn a_cross_controller_reset_has_its_instance_where_the_specification_has_it() {
+        let instance = ControllerInstance { cntlid: 0x1234, ciu: 0x56, cirn: 0x1122_3344_5566_7788 };
+        let sqe = AdminCommand::CrossControllerReset(instance).to_sqe(1, Sgl::NONE);
+        let bytes = sqe.as_bytes();
+        assert_eq!((bytes[0], &bytes[40..44]), (0x38, &[0x34, 0x12, 0x56, 0][..]));
+        assert_eq!(bytes[48..56], [0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11]);
     }
 }

@@ -19,6 +19,9 @@ impl AsyncEvent {
     /// Asymmetric Namespace Access Change.
     pub const ANA_CHANGED: Self = Self { kind: 2, information: 3, log_page: LogPage::ANA };
 
+    /// Discovery Log Page Change.
+    pub const DISCOVERY_CHANGED: Self = Self { kind: 2, information: 0xf0, log_page: LogPage::DISCOVERY };
+
     /// From dword 0.
     #[must_use]
     pub const fn from_dw0(dw0: u32) -> Self {
@@ -49,5 +52,6 @@ mod tests {
     fn the_ana_notice_is_the_documented_number() {
         assert_eq!(AsyncEvent::ANA_CHANGED.to_dw0(), 0x000c_0302);
         assert_eq!(AsyncEvent::NAMESPACE_CHANGED.to_dw0(), 0x0004_0002);
+        assert_eq!(AsyncEvent::DISCOVERY_CHANGED.to_dw0(), 0x0070_f002);
     }
 }

@@ -51,6 +51,8 @@ impl AsyncEventMask {
     pub const NAMESPACE_ATTRIBUTE: Self = Self(1 << 8);
     /// Asymmetric Namespace Access Change Notices.
     pub const ANA_CHANGE: Self = Self(1 << 11);
+    /// Discovery Log Page Change Notification; of discovery controllers only.
+    pub const DISCOVERY_CHANGE: Self = Self(1 << 31);
 
     /// Whether all of `other`'s bits are set.
     #[must_use]

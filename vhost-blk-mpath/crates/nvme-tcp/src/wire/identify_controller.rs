@@ -111,7 +111,13 @@ pub struct IdentifyController {
     pub fcatt: u8,
     /// Maximum SGL Data Block Descriptors.
     pub msdbd: u8,
-    tail: [u8; 2292],
+    /// Optional Fabrics Commands Support.
+    pub ofcs: U16,
+    /// Discovery Controller Type: 1 direct, 2 central; 0 not reported.
+    pub dctype: u8,
+    /// Cross-Controller Reset Limit: how many may be under way at once.
+    pub ccrl: u8,
+    tail: [u8; 2288],
 }
 
 const _: () = {
@@ -140,6 +146,7 @@ const _: () = {
     assert!(offset_of!(IdentifyController, ioccsz) == 1792);
     assert!(offset_of!(IdentifyController, icdoff) == 1800);
     assert!(offset_of!(IdentifyController, msdbd) == 1803);
+    assert!(offset_of!(IdentifyController, ccrl) == 1807);
 };
 
 impl IdentifyController {

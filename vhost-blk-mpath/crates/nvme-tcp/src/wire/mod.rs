@@ -15,6 +15,8 @@ mod cqe;
 mod dataset;
 mod descriptors;
 mod digest;
+mod discovery_entry;
+mod discovery_log;
 mod fabrics;
 mod features;
 mod framing;
@@ -33,7 +35,7 @@ mod term;
 mod transfer;
 
 pub use active_list::{ACTIVE_LIST_MAX, ActiveList};
-pub use admin::{AdminCommand, Cns, LogPage};
+pub use admin::{AdminCommand, Cns, ControllerInstance, LogPage};
 pub use ana_log::{AnaGroup, AnaLog, AnaLogError, AnaState};
 pub use async_event::AsyncEvent;
 pub use connect::{CNTLID_ANY, ConnectData, ConnectField, ConnectResult};
@@ -41,6 +43,10 @@ pub use cqe::Cqe;
 pub use dataset::{DSM_RANGES_MAX, DsmRange};
 pub use descriptors::{DescriptorError, NamespaceDescriptors};
 pub use digest::{Digest, crc32c};
+pub use discovery_entry::{
+    AddressFamily, DiscoveryEntry, DiscoveryEntryError, DiscoveryField, SecurityType, SubsystemType, TransportType,
+};
+pub use discovery_log::{DISCOVERY_ENTRY_BYTES, DiscoveryHeader, DiscoveryHeaderError};
 pub use fabrics::{Connect, FabricsCommand, PropertySize};
 pub use features::{AsyncEventMask, FeatureId, NumberOfQueues};
 pub use framing::{Framing, Layout};

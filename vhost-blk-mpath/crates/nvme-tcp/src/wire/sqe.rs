@@ -34,6 +34,8 @@ impl Opcode {
     pub const ASYNC_EVENT_REQUEST: Self = Self(0x0c);
     /// Admin: Keep Alive.
     pub const KEEP_ALIVE: Self = Self(0x18);
+    /// Admin: Cross-Controller Reset.
+    pub const CROSS_CONTROLLER_RESET: Self = Self(0x38);
     /// Any queue: a fabrics command, told apart by FCTYPE.
     pub const FABRICS: Self = Self(0x7f);
 }

@@ -1,14 +1,14 @@
-//! Admin commands, events and keep-alive.
+//! Admin commands and keep-alive.
 
 use std::time::{Duration, Instant};
 
 use super::{
-    ENTRIES, KATO, admin, admin_data, connect_data, fabrics, identify, live_controller, log, nqn, set_feature,
-    set_property, subsystem, try_connect,
+    ENTRIES, KATO, admin, admin_data, connect_data, identify, live_controller, log, nqn, set_feature, subsystem,
+    try_connect,
 };
 use crate::wire::{
-    ActiveList, AdminCommand, AnaLog, AnaState, AsyncEvent, AsyncEventMask, Cns, ConnectField, FeatureId,
-    IdentifyController, IdentifyNamespace, LogPage, NamespaceDescriptors, NumberOfQueues, PropertyOffset, Status,
+    ActiveList, AdminCommand, AsyncEventMask, Cns, ConnectField, FeatureId, IdentifyController, IdentifyNamespace,
+    LogPage, NamespaceDescriptors, NumberOfQueues, Status,
 };
 
 #[test]
@@ -28,6 +28,10 @@ fn a_controller_tells_a_linux_host_what_it_asks_for() {
     assert_eq!(identify.maxcmd.get(), ENTRIES);
     assert_eq!(identify.cmic & 0b1011, 0b1011);
     assert_eq!((identify.anagrpmax.get(), identify.nanagrpid.get()), (2, 2));
+    // Bits 0–4: all states; bit 6: ANAGRPID does not change.
+    assert_eq!(identify.anacap, 0b0101_1111);
+    let events = AsyncEventMask::ANA_CHANGE.or(AsyncEventMask::NAMESPACE_ATTRIBUTE);
+    assert_eq!((identify.oaes.get(), identify.aerl), (events.0, 3));
     assert!(identify.anatt > 0 && identify.kas.get() > 0 && identify.cqt.get() > 0);
     assert_eq!(identify.sgls.get() & 3, 1);
     assert_eq!(identify.vwc & 1, 1);
@@ -104,58 +108,6 @@ fn a_host_that_is_silent_for_kato_is_gone() {
     assert_eq!(subsystem.next_timeout(cntlid), None);
     let longest = set_feature(FeatureId::KEEP_ALIVE_TIMER, u32::MAX);
     assert_eq!(admin(&mut subsystem, later, cntlid, longest), Ok(0));
-}
-
-#[test]
-fn an_ana_change_is_told_once_until_its_log_is_read() {
-    let mut subsystem = subsystem();
-    let now = Instant::now();
-    let cntlid = live_controller(&mut subsystem, now, 2);
-    let mask = AsyncEventMask::ANA_CHANGE.or(AsyncEventMask::NAMESPACE_ATTRIBUTE);
-    admin(&mut subsystem, now, cntlid, set_feature(FeatureId::ASYNC_EVENT_CONFIGURATION, mask.0)).unwrap();
-    for _ in 0..2 {
-        assert_eq!(admin(&mut subsystem, now, cntlid, AdminCommand::AsyncEventRequest), Ok(u64::MAX));
-    }
-    assert!(subsystem.poll_event(cntlid).is_none());
-    subsystem.set_ana(2, AnaState::NonOptimized);
-    subsystem.set_ana(1, AnaState::Inaccessible);
-    assert!(subsystem.poll_event(cntlid).is_none(), "nothing has changed on port 2");
-    subsystem.set_ana(2, AnaState::Inaccessible);
-    let event = AsyncEvent::ANA_CHANGED.to_dw0().into();
-    let (_, status, result) = subsystem.poll_event(cntlid).unwrap();
-    assert_eq!((status, result), (Status::SUCCESS, event));
-    subsystem.set_ana(2, AnaState::Optimized);
-    assert!(subsystem.poll_event(cntlid).is_none(), "masked");
-    let data = admin_data(&mut subsystem, cntlid, log(LogPage::ANA, 4096, 0), 4096).unwrap();
-    let log = AnaLog::parse(&data).unwrap();
-    assert_eq!(log.change_count, 2);
-    assert_eq!(log.groups.len(), 2);
-    assert_eq!((log.state_of(1), log.state_of(2)), (Some(AnaState::Optimized), Some(AnaState::Optimized)));
-    assert_eq!(log.groups[1].nsids, [2]);
-    subsystem.set_ana(2, AnaState::Change);
-    assert!(subsystem.poll_event(cntlid).is_some());
-}
-
-#[test]
-fn a_reset_gives_event_requests_back_and_forgets_settings() {
-    let mut subsystem = subsystem();
-    let now = Instant::now();
-    let cntlid = live_controller(&mut subsystem, now, 1);
-    for _ in 0..4 {
-        admin(&mut subsystem, now, cntlid, AdminCommand::AsyncEventRequest).unwrap();
-    }
-    let fifth = admin(&mut subsystem, now, cntlid, AdminCommand::AsyncEventRequest);
-    assert_eq!(fifth, Err(Status::ASYNC_EVENT_LIMIT_EXCEEDED));
-    admin(&mut subsystem, now, cntlid, set_feature(FeatureId::VOLATILE_WRITE_CACHE, 0)).unwrap();
-    assert!(!subsystem.io_view(cntlid).unwrap().write_cache);
-    try_connect(&mut subsystem, 1, 1, 15, &connect_data(cntlid)).unwrap();
-    fabrics(&mut subsystem, now, cntlid, set_property(PropertyOffset::CC, 0)).unwrap();
-    let view = subsystem.io_view(cntlid).unwrap();
-    assert!(!view.enabled && view.write_cache);
-    let aborted = std::iter::from_fn(|| subsystem.poll_event(cntlid)).map(|(_, status, _)| status);
-    assert_eq!(aborted.collect::<Vec<_>>(), [Status::ABORT_REQUESTED; 4]);
-    fabrics(&mut subsystem, now, cntlid, set_property(PropertyOffset::CC, 0x0046_0001)).unwrap();
-    assert!(try_connect(&mut subsystem, 1, 1, 15, &connect_data(cntlid)).is_ok());
 }
 
 #[test]

@@ -85,7 +85,7 @@ impl Target<'_> {
                     });
                 }
                 AdminReply::Shutdown { token } => self.queue.complete(token, Status::SUCCESS, 0),
-                AdminReply::Held => {}
+                AdminReply::Held | AdminReply::ResetController { .. } => {}
             },
             Some(QueueIdentity { cntlid, .. }) => self.execute_io(cntlid, command),
         }

@@ -3,9 +3,13 @@
 mod admin;
 mod any_bytes;
 mod connect;
+mod digest_faults;
+mod discovery;
+mod events;
 mod exchange;
 mod handshake;
 mod namespace;
+mod reset;
 mod transfer;
 
 use std::time::{Duration, Instant};
@@ -38,6 +42,7 @@ fn subsystem() -> Subsystem {
         limits: QueueLimits::default(),
         max_entries: ENTRIES,
         max_io_queues: 4,
+        seed: 1,
     })
 }
 

@@ -1,0 +1,77 @@
+//! The discovery service: a subsystem of its own, on a listener of its own.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use nvme_tcp::target::{QueueLimits, Subsystem};
+use nvme_tcp::wire::{AddressFamily, CNTLID_ANY, DiscoveryEntry, Nqn, SecurityType, SubsystemType, TransportType};
+
+use super::listener::Listener;
+use super::shared::Shared;
+
+/// Connections of the discovery service.
+const MAX_CONNECTIONS: usize = 256;
+/// ASQSZ: entries that an admin queue may have.
+const ADMIN_ENTRIES: u16 = 32;
+
+pub(super) struct Discovery {
+    pub(super) shared: Arc<Shared>,
+    pub(super) listener: Listener,
+    nqn: Nqn,
+    referrals: Vec<SocketAddr>,
+}
+
+impl Discovery {
+    /// Starts the service for the subsystem `nqn`; it lists nothing yet. `port` is its port id.
+    pub(super) fn start(
+        socket: std::net::TcpListener,
+        addr: SocketAddr,
+        port: u16,
+        nqn: Nqn,
+        referrals: Vec<SocketAddr>,
+        seed: u64,
+    ) -> io::Result<Self> {
+        let serial = crate::identity::serial(nqn.as_str());
+        let subsystem = Subsystem::discovery(serial, QueueLimits::default(), seed);
+        let shared = Arc::new(Shared::new(subsystem, Vec::new(), MAX_CONNECTIONS));
+        // To its own subsystem it is the one port there is.
+        let listener = Listener::new(addr, addr, 1, 0);
+        listener.listen(&shared, socket)?;
+        let discovery = Self { shared, listener, nqn, referrals };
+        discovery.list(&[], port);
+        Ok(discovery)
+    }
+
+    /// Lists these ports of the subsystem, by port id and address, the service itself and the referrals.
+    pub(super) fn list(&self, ports: &[(u16, SocketAddr)], own_port: u16) {
+        let subsystem = ports.iter().map(|&(id, addr)| entry(SubsystemType::NVM, self.nqn.clone(), id, addr));
+        let own = (!self.listener.advertised.ip().is_unspecified())
+            .then(|| entry(SubsystemType::CURRENT_DISCOVERY, Nqn::discovery(), own_port, self.listener.advertised));
+        let referrals = self.referrals.iter().map(|&addr| entry(SubsystemType::REFERRAL, Nqn::discovery(), 0, addr));
+        self.shared.control().set_discovery_entries(subsystem.chain(own).chain(referrals).collect());
+    }
+
+    /// GENCTR.
+    pub(super) fn generation(&self) -> u64 {
+        self.shared.control().discovery_generation().unwrap_or(0)
+    }
+}
+
+fn entry(subsystem: SubsystemType, subnqn: Nqn, port_id: u16, addr: SocketAddr) -> DiscoveryEntry {
+    let persistent = subsystem == SubsystemType::CURRENT_DISCOVERY;
+    DiscoveryEntry {
+        transport: TransportType::TCP,
+        family: if addr.is_ipv4() { AddressFamily::IPV4 } else { AddressFamily::IPV6 },
+        subsystem,
+        treq: DiscoveryEntry::TREQ_NOT_REQUIRED | DiscoveryEntry::TREQ_FLOW_CONTROL_OFF,
+        port_id,
+        cntlid: CNTLID_ANY,
+        admin_queue_entries: ADMIN_ENTRIES,
+        eflags: if persistent { DiscoveryEntry::EFLAGS_PERSISTENT } else { 0 },
+        trsvcid: addr.port().to_string(),
+        subnqn,
+        traddr: addr.ip().to_string(),
+        security: SecurityType::NONE,
+    }
+}

@@ -1,0 +1,219 @@
+//! What a port does to its hosts. Connections look at it with every turn, so all of it is atomic.
+
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use nvme_tcp::target::DigestFaults;
+use nvme_tcp::wire::Status;
+
+use crate::config::MAX_DELAY;
+use crate::setting::{BlackHole, Hold};
+
+/// `hold_nanos` for [`Hold::On`], beyond any [`MAX_DELAY`].
+const HOLD_ON: u64 = u64::MAX;
+/// `hold_nanos` for [`Hold::Off`].
+const HOLD_OFF: u64 = u64::MAX - 1;
+
+const STALL: u8 = 1;
+const MUTE: u8 = 2;
+
+/// The faults of one port, and what has become of its held commands.
+pub(super) struct Faults {
+    delay_nanos: AtomicU64,
+    hold_nanos: AtomicU64,
+    /// How often held commands were released.
+    releases: AtomicU64,
+    black_hole: AtomicU8,
+    fail_count: AtomicU32,
+    fail_status: AtomicU16,
+    header_digests: AtomicU32,
+    data_digests: AtomicU32,
+    /// Commands held at the moment.
+    pub(super) held: AtomicUsize,
+    /// Commands executed after their connection had gone.
+    pub(super) late: AtomicU64,
+}
+
+/// How long a command is held, fixed on its arrival.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Until {
+    pub(super) due: Option<Instant>,
+    releases: u64,
+}
+
+impl Until {
+    /// Whether the command is to be executed now.
+    pub(super) fn is_over(self, now: Instant, faults: &Faults) -> bool {
+        self.due.is_some_and(|due| due <= now) || self.releases != faults.releases.load(Ordering::Acquire)
+    }
+}
+
+impl Faults {
+    pub(super) fn new() -> Self {
+        Self {
+            delay_nanos: AtomicU64::new(0),
+            hold_nanos: AtomicU64::new(HOLD_OFF),
+            releases: AtomicU64::new(0),
+            black_hole: AtomicU8::new(0),
+            fail_count: AtomicU32::new(0),
+            fail_status: AtomicU16::new(0),
+            header_digests: AtomicU32::new(0),
+            data_digests: AtomicU32::new(0),
+            held: AtomicUsize::new(0),
+            late: AtomicU64::new(0),
+        }
+    }
+
+    pub(super) fn delay(&self) -> Duration {
+        Duration::from_nanos(self.delay_nanos.load(Ordering::Relaxed))
+    }
+
+    pub(super) fn set_delay(&self, delay: Duration) {
+        self.delay_nanos.store(delay.min(MAX_DELAY).as_nanos() as u64, Ordering::Relaxed);
+    }
+
+    pub(super) fn hold(&self) -> Hold {
+        match self.hold_nanos.load(Ordering::Acquire) {
+            HOLD_OFF => Hold::Off,
+            HOLD_ON => Hold::On,
+            nanos => Hold::For(Duration::from_nanos(nanos)),
+        }
+    }
+
+    pub(super) fn set_hold(&self, hold: Hold) {
+        let nanos = match hold {
+            Hold::Off => HOLD_OFF,
+            Hold::On => HOLD_ON,
+            Hold::For(time) => time.min(MAX_DELAY).as_nanos() as u64,
+        };
+        self.hold_nanos.store(nanos, Ordering::Release);
+        if hold == Hold::Off {
+            self.releases.fetch_add(1, Ordering::AcqRel);
+        }
+    }
+
+    /// How long a command that arrives now is held; `None` if it is not.
+    pub(super) fn hold_from(&self, now: Instant) -> Option<Until> {
+        // Read before the mode, so that a release in between is not missed.
+        let releases = self.releases.load(Ordering::Acquire);
+        match self.hold() {
+            Hold::Off => None,
+            Hold::On => Some(Until { due: None, releases }),
+            Hold::For(time) => Some(Until { due: Some(now + time), releases }),
+        }
+    }
+
+    pub(super) fn black_hole(&self) -> Option<BlackHole> {
+        match self.black_hole.load(Ordering::Acquire) {
+            STALL => Some(BlackHole::Stall),
+            MUTE => Some(BlackHole::Mute),
+            _ => None,
+        }
+    }
+
+    pub(super) fn set_black_hole(&self, black_hole: Option<BlackHole>) {
+        let code = match black_hole {
+            None => 0,
+            Some(BlackHole::Stall) => STALL,
+            Some(BlackHole::Mute) => MUTE,
+        };
+        self.black_hole.store(code, Ordering::Release);
+    }
+
+    pub(super) fn set_failures(&self, count: u32, status: Status) {
+        self.fail_status.store(status.0, Ordering::Relaxed);
+        self.fail_count.store(count, Ordering::Release);
+    }
+
+    pub(super) fn failures(&self) -> u32 {
+        self.fail_count.load(Ordering::Acquire)
+    }
+
+    /// What the next command is answered with instead of being executed.
+    pub(super) fn take_failure(&self) -> Option<Status> {
+        take_one(&self.fail_count).then(|| Status(self.fail_status.load(Ordering::Relaxed)))
+    }
+
+    pub(super) fn set_header_digests(&self, count: u32) {
+        self.header_digests.store(count, Ordering::Relaxed);
+    }
+
+    pub(super) fn set_data_digests(&self, count: u32) {
+        self.data_digests.store(count, Ordering::Relaxed);
+    }
+
+    pub(super) fn digests(&self) -> DigestFaults {
+        DigestFaults {
+            header: self.header_digests.load(Ordering::Relaxed),
+            data: self.data_digests.load(Ordering::Relaxed),
+        }
+    }
+
+    /// All that are left, for a connection's turn.
+    pub(super) fn take_digests(&self) -> DigestFaults {
+        let take = |count: &AtomicU32| {
+            // Nearly always there is nothing to take, and then nothing to write.
+            if count.load(Ordering::Relaxed) == 0 { 0 } else { count.swap(0, Ordering::Relaxed) }
+        };
+        DigestFaults { header: take(&self.header_digests), data: take(&self.data_digests) }
+    }
+
+    /// What a turn has left over.
+    pub(super) fn give_back_digests(&self, left: DigestFaults) {
+        for (count, left) in [(&self.header_digests, left.header), (&self.data_digests, left.data)] {
+            if left > 0 {
+                count.fetch_add(left, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+/// Takes one off a count, unless it is zero.
+fn take_one(count: &AtomicU32) -> bool {
+    if count.load(Ordering::Relaxed) == 0 {
+        return false;
+    }
+    let less = |count: u32| count.checked_sub(1);
+    count.fetch_update(Ordering::AcqRel, Ordering::Acquire, less).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn held_commands_are_released_by_time_or_at_once() {
+        let (faults, now) = (Faults::new(), Instant::now());
+        assert!(faults.hold_from(now).is_none());
+        let time = Duration::from_secs(2);
+        faults.set_hold(Hold::For(time));
+        let timed = faults.hold_from(now).unwrap();
+        faults.set_hold(Hold::On);
+        let open = faults.hold_from(now).unwrap();
+        assert!(!timed.is_over(now, &faults) && timed.is_over(now + time, &faults));
+        assert!(!open.is_over(now + 1000 * time, &faults));
+        faults.set_hold(Hold::Off);
+        assert!(timed.is_over(now, &faults) && open.is_over(now, &faults));
+        faults.set_hold(Hold::On);
+        assert!(!faults.hold_from(now).unwrap().is_over(now, &faults), "an earlier release is not its own");
+    }
+
+    #[test]
+    fn failures_are_counted_down() {
+        let faults = Faults::new();
+        assert_eq!(faults.take_failure(), None);
+        faults.set_failures(2, Status::INTERNAL_ERROR);
+        let failure = Some(Status::INTERNAL_ERROR);
+        assert_eq!([(); 3].map(|()| faults.take_failure()), [failure, failure, None]);
+    }
+
+    #[test]
+    fn digests_are_taken_by_one_and_given_back() {
+        let faults = Faults::new();
+        faults.set_data_digests(3);
+        assert_eq!(faults.take_digests(), DigestFaults { header: 0, data: 3 });
+        assert_eq!(faults.take_digests(), DigestFaults::default());
+        faults.give_back_digests(DigestFaults { header: 0, data: 2 });
+        assert_eq!(faults.digests(), DigestFaults { header: 0, data: 2 });
+    }
+}

@@ -1,0 +1,152 @@
+//! Applies settings to listeners of a running target.
+
+use std::collections::BTreeMap;
+
+use nvme_tcp::target::Namespace;
+use uuid::Uuid;
+
+use super::listener::Listener;
+use super::shared::Shared;
+use super::{StartError, TargetServer};
+use crate::setting::Setting;
+
+/// Why a setting does not fit a target.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SettingError {
+    /// There is no such ANA group.
+    #[error("ana group {group}: this target has groups 1 to {groups}, one for each namespace")]
+    Group {
+        /// The group.
+        group: u32,
+        /// How many there are.
+        groups: usize,
+    },
+    /// There is no such namespace.
+    #[error("nsid {nsid}: this target has namespaces 1 to {namespaces}")]
+    Nsid {
+        /// The namespace.
+        nsid: u32,
+        /// How many there are.
+        namespaces: usize,
+    },
+    /// A namespace is whole blocks, at least one.
+    #[error("size {bytes} of namespace {nsid}: give a multiple of the block size {block_size}, not zero")]
+    Size {
+        /// The namespace.
+        nsid: u32,
+        /// The size.
+        bytes: u64,
+        /// The block size it must be a multiple of.
+        block_size: u32,
+    },
+    /// The discovery service has no namespaces.
+    #[error("{0}: the discovery service takes listen, reset, black-hole and the digests only")]
+    Discovery(String),
+}
+
+/// What a namespace shows in place of its own.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Shown {
+    uuid: Option<Uuid>,
+    nguid: Option<Uuid>,
+    blocks: Option<u64>,
+}
+
+/// What the namespaces of a port show, by NSID.
+pub(super) type ShownNamespaces = BTreeMap<u32, Shown>;
+
+/// Whether a setting fits a target with these sizes.
+pub(crate) fn check(setting: &Setting, namespaces: usize, block_size: u32) -> Result<(), SettingError> {
+    let exists = |id: u32| (1..=namespaces).contains(&(id as usize));
+    match *setting {
+        Setting::Ana { group: Some(group), .. } if !exists(group) => {
+            Err(SettingError::Group { group, groups: namespaces })
+        }
+        Setting::Uuid { nsid, .. } | Setting::Nguid { nsid, .. } | Setting::Size { nsid, .. } if !exists(nsid) => {
+            Err(SettingError::Nsid { nsid, namespaces })
+        }
+        Setting::Size { nsid, bytes: Some(bytes) } if bytes == 0 || !bytes.is_multiple_of(u64::from(block_size)) => {
+            Err(SettingError::Size { nsid, bytes, block_size })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Whether a setting fits the discovery service.
+pub(crate) fn check_discovery(setting: &Setting) -> Result<(), SettingError> {
+    match setting {
+        Setting::Listen(_)
+        | Setting::Reset(_)
+        | Setting::BlackHole(_)
+        | Setting::HeaderDigests(_)
+        | Setting::DataDigests(_) => Ok(()),
+        _ => Err(SettingError::Discovery(setting.to_string())),
+    }
+}
+
+impl Listener {
+    /// Applies a setting that was checked. On return it is in force for every command not executed yet.
+    pub(super) fn apply(&self, shared: &std::sync::Arc<Shared>, setting: &Setting) -> Result<(), StartError> {
+        let (port, faults) = (&self.port, &self.port.faults);
+        match *setting {
+            Setting::Ana { group, state } => shared.control().set_ana(port.id, group, state),
+            Setting::Delay(delay) => faults.set_delay(delay),
+            Setting::Hold(hold) => faults.set_hold(hold),
+            Setting::BlackHole(black_hole) => faults.set_black_hole(black_hole),
+            Setting::Listen(true) => self.resume(shared)?,
+            Setting::Listen(false) => self.stop_listening(),
+            Setting::Reset(queues) => shared.registry.end(port.listener, queues),
+            Setting::HeaderDigests(count) => faults.set_header_digests(count),
+            Setting::DataDigests(count) => faults.set_data_digests(count),
+            Setting::Fail { count, status } => faults.set_failures(count, status),
+            Setting::Uuid { nsid, uuid } => self.show(shared, nsid, |shown| shown.uuid = uuid),
+            Setting::Nguid { nsid, nguid } => self.show(shared, nsid, |shown| shown.nguid = nguid),
+            Setting::Size { nsid, bytes } => {
+                let shift = shared.namespaces.first().map_or(0, |namespace| namespace.block_shift);
+                self.show(shared, nsid, |shown| shown.blocks = bytes.map(|bytes| bytes >> shift));
+            }
+        }
+        shared.notify(port.listener);
+        Ok(())
+    }
+
+    fn show(&self, shared: &Shared, nsid: u32, change: impl FnOnce(&mut Shown)) {
+        let Some(&real) = shared.namespaces.get((nsid as usize).wrapping_sub(1)) else { return };
+        let mut all = self.shown();
+        let shown = all.entry(nsid).or_default();
+        change(shown);
+        let namespace = Namespace {
+            blocks: shown.blocks.unwrap_or(real.blocks),
+            uuid: shown.uuid.map_or(real.uuid, Uuid::into_bytes),
+            nguid: shown.nguid.map_or(real.nguid, Uuid::into_bytes),
+            ..real
+        };
+        shared.control().show_namespace(self.port.id, nsid, Some(namespace));
+    }
+}
+
+impl TargetServer {
+    /// Applies settings to one listener (`listener` is its index in the configuration), in their order. If one does not
+    /// fit, none is applied.
+    pub fn apply(&self, listener: usize, settings: &[Setting]) -> Result<(), StartError> {
+        let block_size = self.block_size;
+        let fits = |setting: &Setting| check(setting, self.shared.namespaces.len(), block_size);
+        settings.iter().try_for_each(fits)?;
+        for setting in settings {
+            self.listeners[listener].apply(&self.shared, setting)?;
+            if matches!(setting, Setting::Listen(_)) {
+                self.list();
+            }
+        }
+        Ok(())
+    }
+
+    /// Applies settings to the discovery service; without effect if there is none.
+    pub fn apply_to_discovery(&self, settings: &[Setting]) -> Result<(), StartError> {
+        settings.iter().try_for_each(check_discovery)?;
+        if let Some(discovery) = &self.discovery {
+            settings.iter().try_for_each(|setting| discovery.listener.apply(&discovery.shared, setting))?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,349 @@
+//! Settings of a listener: what it does to its hosts, changed by flags at the start and by the control API later.
+//!
+//! Each one is written `NAME=VALUE`, in the same way everywhere.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use nvme_tcp::wire::{AnaState, Status};
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use crate::config::MAX_DELAY;
+use crate::parse::{ParseError, parse_ana, parse_count, parse_size, parse_time, parse_uuid};
+
+/// One setting and its new value.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum Setting {
+    /// `ana=STATE`, `ana=GROUP:STATE`: how the port reaches the namespaces of all ANA groups or of one. Each namespace is
+    /// a group, with its NSID as the group's id.
+    Ana {
+        /// The group; all of them if `None`.
+        group: Option<u32>,
+        /// Its new state.
+        state: AnaState,
+    },
+    /// `delay=TIME`: every I/O command takes at least so long, up to [`MAX_DELAY`].
+    Delay(Duration),
+    /// `hold=on|off|TIME`: what happens to commands that change data.
+    Hold(Hold),
+    /// `black-hole=stall|mute|off`: the port keeps its connections and says nothing.
+    BlackHole(Option<BlackHole>),
+    /// `listen=on|off`: whether the port takes new connections; those it has stay.
+    Listen(bool),
+    /// `reset=all|admin|io`: connections are closed with RST, at once.
+    Reset(Queues),
+    /// `header-digests=COUNT`: so many of the next header digests sent are wrong, where they are in use.
+    HeaderDigests(u32),
+    /// `data-digests=COUNT`: so many of the next data digests sent are wrong, where they are in use.
+    DataDigests(u32),
+    /// `fail=COUNT:SCT/SC[/crdN][/dnr]`: so many of the next I/O commands are answered with this status and not executed.
+    Fail {
+        /// How many.
+        count: u32,
+        /// What they are answered with, never success.
+        status: Status,
+    },
+    /// `uuid=NSID:UUID|own`: the namespace shows this UUID.
+    Uuid {
+        /// The namespace.
+        nsid: u32,
+        /// What it shows; its own if `None`.
+        uuid: Option<Uuid>,
+    },
+    /// `nguid=NSID:UUID|own`: the namespace shows this NGUID.
+    Nguid {
+        /// The namespace.
+        nsid: u32,
+        /// What it shows; its own if `None`.
+        nguid: Option<Uuid>,
+    },
+    /// `size=NSID:SIZE|own`: the namespace shows this size. I/O within its own size works as ever.
+    Size {
+        /// The namespace.
+        nsid: u32,
+        /// What it shows, in bytes; its own if `None`.
+        bytes: Option<u64>,
+    },
+}
+
+/// What happens to commands that change data (Write, Write Zeroes, Dataset Management) once they have arrived.
+///
+/// A held command was accepted: its ANA state and range are checked, and nothing but a Cross-Controller Reset of its
+/// controller ends it. It is executed when it is released, also after its connection or its controller is gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Hold {
+    /// They are executed at once, those that were held too.
+    Off,
+    /// They are held until [`Hold::Off`].
+    On,
+    /// Each is held for so long from its arrival, up to [`MAX_DELAY`], or until [`Hold::Off`].
+    For(Duration),
+}
+
+/// How a port is silent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BlackHole {
+    /// Nothing is read, executed or sent: like a target that was stopped while its kernel goes on.
+    Stall,
+    /// Commands are read and executed, but nothing is sent.
+    Mute,
+}
+
+/// Some connections of a port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Queues {
+    /// All of them.
+    All,
+    /// Admin queues; their controllers end with them.
+    Admin,
+    /// I/O queues.
+    Io,
+}
+
+impl FromStr for Setting {
+    type Err = ParseError;
+
+    fn from_str(text: &str) -> Result<Self, ParseError> {
+        let unknown = || ParseError::Setting(text.to_owned());
+        let (name, value) = text.split_once('=').ok_or_else(unknown)?;
+        Ok(match name {
+            "ana" => {
+                let (group, state) = match value.split_once(':') {
+                    Some((group, state)) => (Some(parse_count("group", group)?), state),
+                    None => (None, value),
+                };
+                Self::Ana { group, state: parse_ana(state)? }
+            }
+            "delay" => Self::Delay(parse_time("delay", value, MAX_DELAY)?),
+            "hold" => Self::Hold(match value {
+                "off" => Hold::Off,
+                "on" => Hold::On,
+                time => Hold::For(parse_time("hold", time, MAX_DELAY)?),
+            }),
+            "black-hole" => Self::BlackHole(match value {
+                "off" => None,
+                "stall" => Some(BlackHole::Stall),
+                "mute" => Some(BlackHole::Mute),
+                _ => return Err(ParseError::BlackHole(value.to_owned())),
+            }),
+            "listen" => Self::Listen(match value {
+                "on" => true,
+                "off" => false,
+                _ => return Err(ParseError::Listen(value.to_owned())),
+            }),
+            "reset" => Self::Reset(match value {
+                "all" => Queues::All,
+                "admin" => Queues::Admin,
+                "io" => Queues::Io,
+                _ => return Err(ParseError::Reset(value.to_owned())),
+            }),
+            "header-digests" => Self::HeaderDigests(parse_count("header-digests", value)?),
+            "data-digests" => Self::DataDigests(parse_count("data-digests", value)?),
+            "fail" => parse_fail(value)?,
+            "uuid" => {
+                let (nsid, uuid) = parse_own(value, parse_uuid)?;
+                Self::Uuid { nsid, uuid }
+            }
+            "nguid" => {
+                let (nsid, nguid) = parse_own(value, parse_uuid)?;
+                Self::Nguid { nsid, nguid }
+            }
+            "size" => {
+                let (nsid, bytes) = parse_own(value, parse_size)?;
+                Self::Size { nsid, bytes }
+            }
+            _ => return Err(unknown()),
+        })
+    }
+}
+
+/// `NSID:VALUE`, where VALUE may be `own`.
+fn parse_own<T>(text: &str, parse: impl FnOnce(&str) -> Result<T, ParseError>) -> Result<(u32, Option<T>), ParseError> {
+    let (nsid, value) = text.split_once(':').ok_or_else(|| ParseError::NoNsid(text.to_owned()))?;
+    let value = if value == "own" { None } else { Some(parse(value)?) };
+    Ok((parse_count("nsid", nsid)?, value))
+}
+
+/// `COUNT:SCT/SC[/crdN][/dnr]`, the codes decimal or with `0x`.
+fn parse_fail(text: &str) -> Result<Setting, ParseError> {
+    let bad = || ParseError::Fail(text.to_owned());
+    let (count, status) = text.split_once(':').ok_or_else(bad)?;
+    let code = |text: &str| match text.strip_prefix("0x") {
+        Some(digits) => u8::from_str_radix(digits, 16).ok(),
+        None => text.parse().ok(),
+    };
+    let mut parts = status.split('/');
+    let sct = parts.next().and_then(code).filter(|&sct| sct <= 7).ok_or_else(bad)?;
+    let sc = parts.next().and_then(code).ok_or_else(bad)?;
+    let mut status = Status::new(sct, sc);
+    for part in parts {
+        status = match part {
+            "crd1" => status.with_crd(1),
+            "crd2" => status.with_crd(2),
+            "crd3" => status.with_crd(3),
+            "dnr" => status.with_dnr(),
+            _ => return Err(bad()),
+        };
+    }
+    if status.is_success() {
+        return Err(bad());
+    }
+    Ok(Setting::Fail { count: parse_count("fail", count)?, status })
+}
+
+/// What `FromStr` takes.
+impl fmt::Display for Setting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ana { group: None, state } => write!(f, "ana={state}"),
+            Self::Ana { group: Some(group), state } => write!(f, "ana={group}:{state}"),
+            Self::Delay(delay) => write!(f, "delay={}ns", delay.as_nanos()),
+            Self::Hold(Hold::Off) => f.write_str("hold=off"),
+            Self::Hold(Hold::On) => f.write_str("hold=on"),
+            Self::Hold(Hold::For(time)) => write!(f, "hold={}ns", time.as_nanos()),
+            Self::BlackHole(None) => f.write_str("black-hole=off"),
+            Self::BlackHole(Some(black_hole)) => write!(f, "black-hole={black_hole}"),
+            Self::Listen(listen) => write!(f, "listen={}", if *listen { "on" } else { "off" }),
+            Self::Reset(Queues::All) => f.write_str("reset=all"),
+            Self::Reset(Queues::Admin) => f.write_str("reset=admin"),
+            Self::Reset(Queues::Io) => f.write_str("reset=io"),
+            Self::HeaderDigests(count) => write!(f, "header-digests={count}"),
+            Self::DataDigests(count) => write!(f, "data-digests={count}"),
+            Self::Fail { count, status } => {
+                write!(f, "fail={count}:{}/{:#04x}", status.sct(), status.sc())?;
+                if status.crd() > 0 {
+                    write!(f, "/crd{}", status.crd())?;
+                }
+                if status.dnr() { f.write_str("/dnr") } else { Ok(()) }
+            }
+            Self::Uuid { nsid, uuid } => write_own(f, "uuid", *nsid, uuid.as_ref()),
+            Self::Nguid { nsid, nguid } => write_own(f, "nguid", *nsid, nguid.as_ref()),
+            Self::Size { nsid, bytes } => write_own(f, "size", *nsid, bytes.as_ref()),
+        }
+    }
+}
+
+fn write_own(f: &mut fmt::Formatter<'_>, name: &str, nsid: u32, value: Option<&impl fmt::Display>) -> fmt::Result {
+    match value {
+        Some(value) => write!(f, "{name}={nsid}:{value}"),
+        None => write!(f, "{name}={nsid}:own"),
+    }
+}
+
+impl TryFrom<String> for Setting {
+    type Error = ParseError;
+
+    fn try_from(text: String) -> Result<Self, ParseError> {
+        text.parse()
+    }
+}
+
+impl From<Setting> for String {
+    fn from(setting: Setting) -> Self {
+        setting.to_string()
+    }
+}
+
+impl fmt::Display for BlackHole {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Stall => "stall",
+            Self::Mute => "mute",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn any_setting() -> impl Strategy<Value = Setting> {
+        let states = [
+            AnaState::Optimized,
+            AnaState::NonOptimized,
+            AnaState::Inaccessible,
+            AnaState::PersistentLoss,
+            AnaState::Change,
+        ];
+        let time = || (0..=MAX_DELAY.as_nanos() as u64).prop_map(Duration::from_nanos);
+        let uuid = || proptest::option::of((1u128..).prop_map(Uuid::from_u128));
+        let hold = prop_oneof![Just(Hold::Off), Just(Hold::On), time().prop_map(Hold::For)];
+        let black_hole = proptest::option::of(prop_oneof![Just(BlackHole::Stall), Just(BlackHole::Mute)]);
+        let queues = prop_oneof![Just(Queues::All), Just(Queues::Admin), Just(Queues::Io)];
+        let fail = (any::<u32>(), 0u8..8, 1u8.., 0u8..4, any::<bool>());
+        prop_oneof![
+            (proptest::option::of(any::<u32>()), 0usize..5)
+                .prop_map(move |(group, state)| Setting::Ana { group, state: states[state] }),
+            time().prop_map(Setting::Delay),
+            hold.prop_map(Setting::Hold),
+            black_hole.prop_map(Setting::BlackHole),
+            any::<bool>().prop_map(Setting::Listen),
+            queues.prop_map(Setting::Reset),
+            any::<u32>().prop_map(Setting::HeaderDigests),
+            any::<u32>().prop_map(Setting::DataDigests),
+            fail.prop_map(|(count, sct, sc, crd, dnr)| {
+                let status = Status::new(sct, sc).with_crd(crd);
+                Setting::Fail { count, status: if dnr { status.with_dnr() } else { status } }
+            }),
+            (any::<u32>(), uuid()).prop_map(|(nsid, uuid)| Setting::Uuid { nsid, uuid }),
+            (any::<u32>(), uuid()).prop_map(|(nsid, nguid)| Setting::Nguid { nsid, nguid }),
+            (any::<u32>(), proptest::option::of(any::<u64>())).prop_map(|(nsid, bytes)| Setting::Size { nsid, bytes }),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn parse_inverts_display(setting in any_setting()) {
+            prop_assert_eq!(setting.to_string().parse(), Ok(setting));
+        }
+
+        #[test]
+        fn any_text_parses_or_fails(text in "(ana|hold|fail|uuid|size|reset)?=?\\PC{0,24}") {
+            let _ = text.parse::<Setting>();
+        }
+    }
+
+    #[test]
+    fn people_write_them_shorter() {
+        let parse = |text: &str| text.parse::<Setting>().unwrap();
+        assert_eq!(parse("delay=30ms"), Setting::Delay(Duration::from_millis(30)));
+        assert_eq!(parse("hold=2s"), Setting::Hold(Hold::For(Duration::from_secs(2))));
+        assert_eq!(parse("size=1:1MiB"), Setting::Size { nsid: 1, bytes: Some(1 << 20) });
+        let status = Status::COMMAND_INTERRUPTED.with_crd(2).with_dnr();
+        assert_eq!(parse("fail=3:0/0x21/crd2/dnr"), Setting::Fail { count: 3, status });
+        assert_eq!(parse("fail=3:3/2"), Setting::Fail { count: 3, status: Status::ANA_INACCESSIBLE });
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        for (text, word) in [
+            ("", "''"),
+            ("ana", "'ana'"),
+            ("speed=1", "'speed=1'"),
+            ("ana=up", "'up'"),
+            ("ana=x:optimized", "group 'x'"),
+            ("delay=30", "delay '30'"),
+            ("hold=601s", "hold '601s'"),
+            ("black-hole=on", "'on'"),
+            ("listen=maybe", "'maybe'"),
+            ("reset=1", "'1'"),
+            ("header-digests=-1", "header-digests '-1'"),
+            ("fail=3", "'3'"),
+            ("fail=3:8/1", "'3:8/1'"),
+            ("fail=3:0/0", "'3:0/0'"),
+            ("fail=x:0/6", "fail 'x'"),
+            ("fail=1:0/6/crd4", "'1:0/6/crd4'"),
+            ("uuid=own", "'own'"),
+            ("uuid=1:7", "'7'"),
+            ("size=x:own", "nsid 'x'"),
+            ("size=1:1GB", "'1GB'"),
+        ] {
+            let error = text.parse::<Setting>().unwrap_err().to_string();
+            assert!(error.contains(word) && error.lines().count() == 1, "{text}: {error}");
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! The discovery service, over real sockets.
+#![allow(clippy::unwrap_used, reason = "a test may fail anywhere")]
+
+mod common;
+
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use common::raw::RawAdmin;
+use common::{NQN, connect, host_config, set, target_config};
+use mpath_target::{NamespaceConfig, SettingError, StartError, TargetConfig, TargetServer};
+use nvme_tcp::wire::{
+    AdminCommand, AsyncEvent, AsyncEventMask, DISCOVERY_ENTRY_BYTES, DiscoveryEntry, DiscoveryHeader,
+    IdentifyController, LogPage, Nqn, SubsystemType, TransportType,
+};
+
+fn config() -> TargetConfig {
+    let mut config = target_config(2, &[NamespaceConfig::memory(1 << 20)]);
+    config.discovery = Some("127.0.0.1:0".parse().unwrap());
+    config
+}
+
+fn discover(server: &TargetServer) -> RawAdmin {
+    RawAdmin::connect(server.discovery_addr().unwrap(), Nqn::discovery())
+}
+
+/// The log as a host reads it: the header, then the records.
+fn read_log(admin: &mut RawAdmin) -> (u64, Vec<DiscoveryEntry>) {
+    let header = DiscoveryHeader::parse(&admin.log(LogPage::DISCOVERY, 1024, 0)).unwrap();
+    let bytes = header.records as u32 * 1024;
+    let data = admin.log(LogPage::DISCOVERY, bytes, 1024);
+    let (records, _) = data.as_chunks::<DISCOVERY_ENTRY_BYTES>();
+    (header.generation, records.iter().map(|record| DiscoveryEntry::parse(record).unwrap()).collect())
+}
+
+fn subsystems(entries: &[DiscoveryEntry]) -> Vec<(u16, SocketAddr)> {
+    let nvm = entries.iter().filter(|entry| entry.subsystem == SubsystemType::NVM);
+    nvm.map(|entry| {
+        assert_eq!((entry.subnqn.as_str(), entry.transport), (NQN, TransportType::TCP));
+        (entry.port_id, format!("{}:{}", entry.traddr, entry.trsvcid).parse().unwrap())
+    })
+    .collect()
+}
+
+#[test]
+fn it_lists_every_port_itself_and_its_referrals() {
+    let mut config = config();
+    config.referrals = vec!["[2001:db8::1]:8009".parse().unwrap()];
+    let server = TargetServer::start(config).unwrap();
+    let mut admin = discover(&server);
+    let data = admin.identify();
+    let identify = IdentifyController::parse(&data).unwrap();
+    assert_eq!((identify.cntrltype, identify.subnqn()), (2, Ok(Nqn::discovery())));
+    let (_, entries) = read_log(&mut admin);
+    let addrs = server.addrs();
+    assert_eq!(subsystems(&entries), [(1, addrs[0]), (2, addrs[1])]);
+    let [.., own, referral] = &entries[..] else { panic!("{entries:?}") };
+    assert_eq!(own.subsystem, SubsystemType::CURRENT_DISCOVERY);
+    assert_eq!(own.trsvcid, server.discovery_addr().unwrap().port().to_string());
+    assert_eq!((referral.subsystem, referral.traddr.as_str()), (SubsystemType::REFERRAL, "2001:db8::1"));
+    // What it lists can be connected to.
+    let (_a, mut queue, _) = connect(subsystems(&entries)[1].1, host_config());
+    queue.read(0, 1).unwrap();
+}
+
+#[test]
+fn a_listener_may_be_listed_elsewhere() {
+    let mut config = config();
+    config.listeners[1].advertise = Some("192.0.2.7:4420".parse().unwrap());
+    let server = TargetServer::start(config).unwrap();
+    let (_, entries) = read_log(&mut discover(&server));
+    assert_eq!(subsystems(&entries)[1], (2, "192.0.2.7:4420".parse().unwrap()));
+}
+
+#[test]
+fn hosts_that_stay_are_told_when_ports_come_and_go() {
+    let mut config = config();
+    config.listeners[1].settings = vec!["listen=off".parse().unwrap()];
+    let server = TargetServer::start(config).unwrap();
+    assert!(TcpStream::connect(server.addrs()[1]).is_err());
+    let mut admin = discover(&server);
+    admin.listen_for(AsyncEventMask::DISCOVERY_CHANGE);
+    let mut generation = 0;
+    let all: Vec<_> = (1..).zip(server.addrs()).collect();
+    for (settings, ports) in [("listen=on", 2), ("listen=off", 1), ("listen=on", 2)] {
+        let (before, _) = read_log(&mut admin);
+        assert!(before > generation);
+        generation = before;
+        let asked = admin.ask_event();
+        assert!(admin.is_silent(Duration::from_millis(50)));
+        set(&server, 1, &[settings]);
+        assert_eq!(admin.event(asked), AsyncEvent::DISCOVERY_CHANGED);
+        assert_eq!(subsystems(&read_log(&mut admin).1), all[..ports]);
+    }
+    server.stop_listener(0);
+    assert_eq!(subsystems(&read_log(&mut admin).1), all[1..]);
+    server.resume_listener(0).unwrap();
+    assert_eq!(subsystems(&read_log(&mut admin).1), all);
+    assert_eq!(server.discovery_status().unwrap().generation, read_log(&mut admin).0);
+}
+
+#[test]
+fn what_changes_no_list_moves_nothing() {
+    let server = TargetServer::start(config()).unwrap();
+    let mut admin = discover(&server);
+    let (before, _) = read_log(&mut admin);
+    set(&server, 0, &["ana=inaccessible", "reset=all", "listen=on"]);
+    assert_eq!(read_log(&mut admin).0, before);
+}
+
+#[test]
+fn the_service_itself_may_fail() {
+    let server = TargetServer::start(config()).unwrap();
+    let mut admin = discover(&server);
+    let apply = |text: &str| server.apply_to_discovery(&[text.parse().unwrap()]);
+    apply("reset=all").unwrap();
+    assert!(admin.is_closed());
+    apply("black-hole=stall").unwrap();
+    let mut silent = TcpStream::connect(server.discovery_addr().unwrap()).unwrap();
+    silent.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+    std::io::Write::write_all(&mut silent, &[0; 8]).unwrap();
+    assert!(std::io::Read::read(&mut silent, &mut [0]).is_err());
+    apply("black-hole=off").unwrap();
+    apply("listen=off").unwrap();
+    assert!(TcpStream::connect(server.discovery_addr().unwrap()).is_err());
+    apply("listen=on").unwrap();
+    assert_eq!(discover(&server).plain(AdminCommand::KeepAlive), Ok(0));
+    let refused = apply("ana=change").unwrap_err();
+    assert!(matches!(refused, StartError::Setting(SettingError::Discovery(_))), "{refused}");
+}
+
+#[test]
+fn each_port_has_its_own_subsystem_only() {
+    let server = TargetServer::start(config()).unwrap();
+    for (addr, nqn) in
+        [(server.discovery_addr().unwrap(), Nqn::new(NQN).unwrap()), (server.addrs()[0], Nqn::discovery())]
+    {
+        let config = nvme_tcp::host::ControllerConfig { subnqn: nqn, ..host_config() };
+        assert!(common::Admin::connect(addr, config).is_err());
+    }
+}

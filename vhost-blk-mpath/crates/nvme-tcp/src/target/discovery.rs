@@ -1,0 +1,72 @@
+//! A discovery subsystem: no namespaces, no I/O queues, but the list of where other subsystems are.
+
+use super::subsystem::{Subsystem, SubsystemConfig};
+use super::{Notice, QueueLimits};
+use crate::wire::{DiscoveryEntry, DiscoveryHeader, IdentifyController, Nqn};
+
+/// CNTRLTYPE: discovery.
+const CNTRLTYPE_DISCOVERY: u8 = 2;
+/// DCTYPE: direct discovery controller.
+const DCTYPE_DIRECT: u8 = 1;
+
+/// The content of the Discovery log page.
+#[derive(Debug, Default)]
+pub(super) struct Records {
+    generation: u64,
+    entries: Vec<DiscoveryEntry>,
+}
+
+impl Subsystem {
+    /// The discovery subsystem of the well-known name, with one port and no entries yet.
+    #[must_use]
+    pub fn discovery(serial: String, limits: QueueLimits, seed: u64) -> Self {
+        let mut subsystem = Self::new(SubsystemConfig {
+            nqn: Nqn::discovery(),
+            serial,
+            namespaces: Vec::new(),
+            ports: vec![crate::wire::AnaState::Optimized],
+            limits,
+            max_entries: 32,
+            max_io_queues: 0,
+            seed,
+        });
+        subsystem.records = Some(Records::default());
+        subsystem
+    }
+
+    /// Changes what the discovery log lists. If it is another list than before, its generation moves and the hosts that
+    /// want to know are told. Without effect on other subsystems.
+    pub fn set_discovery_entries(&mut self, entries: Vec<DiscoveryEntry>) {
+        let Some(records) = self.records.as_mut().filter(|records| records.entries != entries) else {
+            return;
+        };
+        records.generation += 1;
+        records.entries = entries;
+        self.controllers.values_mut().for_each(|controller| controller.events.raise(Notice::Discovery));
+    }
+
+    /// GENCTR of the discovery log; `None` of other subsystems.
+    #[must_use]
+    pub fn discovery_generation(&self) -> Option<u64> {
+        self.records.as_ref().map(|records| records.generation)
+    }
+
+    pub(super) fn is_discovery(&self) -> bool {
+        self.records.is_some()
+    }
+
+    pub(super) fn identify_discovery(identify: &mut IdentifyController) {
+        identify.cntrltype = CNTRLTYPE_DISCOVERY;
+        identify.dctype = DCTYPE_DIRECT;
+        identify.lpa = IdentifyController::LPA_EXTENDED;
+    }
+}
+
+impl Records {
+    pub(super) fn emit(&self) -> Vec<u8> {
+        let header = DiscoveryHeader { generation: self.generation, records: self.entries.len() as u64 };
+        let mut log = header.emit().to_vec();
+        log.extend(self.entries.iter().flat_map(DiscoveryEntry::emit));
+        log
+    }
+}

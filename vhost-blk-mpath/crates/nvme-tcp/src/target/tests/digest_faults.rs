@@ -1,0 +1,83 @@
+//! Digests that are wrong on purpose.
+
+use super::{Wire, ask, icreq, pattern, read};
+use crate::target::receive::Item;
+use crate::target::{DigestFaults, QueueLimits};
+use crate::wire::{Pdu, PduError};
+
+/// A queue with both digests and a small piece of data at once.
+fn wire() -> Wire {
+    let limits = QueueLimits { max_c2h_data_bytes: 4096, ..QueueLimits::default() };
+    Wire::io(limits, icreq(true, true, 3, 0), true)
+}
+
+/// For each of the PDUs that the target has sent: whether its header digest and its data digest are right.
+fn digests(wire: &mut Wire) -> Vec<(bool, Option<bool>)> {
+    let bytes = wire.queue.pending().to_vec();
+    wire.queue.sent(bytes.len());
+    let (mut rest, mut seen) = (&bytes[..], Vec::new());
+    while !rest.is_empty() {
+        let plen = u32::from_le_bytes(rest[4..8].try_into().unwrap()) as usize;
+        let (mut pdu, tail) = rest.split_at(plen);
+        rest = tail;
+        let mut receiver = crate::target::receive::Receiver::new(wire.rx.framing);
+        let mut right = (true, None);
+        loop {
+            match receiver.next(&mut pdu) {
+                Ok(Some(Item::End { intact })) => right.1 = Some(intact),
+                Ok(Some(_)) => {}
+                Ok(None) => break,
+                Err(PduError::HeaderDigest { .. }) => {
+                    right.0 = false;
+                    break;
+                }
+                Err(error) => panic!("{error}"),
+            }
+        }
+        seen.push(right);
+    }
+    seen
+}
+
+fn read_8k(wire: &mut Wire) {
+    wire.send(read(1, 8192), &[]);
+    let command = wire.queue.poll_command().unwrap();
+    let data = pattern(8192);
+    wire.queue.complete_with_data(command.token, 8192, |offset, part| {
+        part.copy_from_slice(&data[offset as usize..][..part.len()]);
+        Ok(())
+    });
+}
+
+#[test]
+fn as_many_data_digests_are_wrong_as_asked_for() {
+    let mut wire = wire();
+    wire.queue.set_digest_faults(DigestFaults { header: 0, data: 3 });
+    read_8k(&mut wire);
+    assert_eq!(digests(&mut wire), [(true, Some(false)), (true, Some(false)), (true, None)]);
+    read_8k(&mut wire);
+    assert_eq!(digests(&mut wire), [(true, Some(false)), (true, Some(true)), (true, None)]);
+    assert_eq!(wire.queue.set_digest_faults(DigestFaults::default()), DigestFaults::default());
+}
+
+#[test]
+fn as_many_header_digests_are_wrong_as_asked_for_whatever_the_pdu() {
+    let mut wire = wire();
+    wire.queue.set_digest_faults(DigestFaults { header: 3, data: 0 });
+    wire.send(ask(7, 4096), &[]);
+    assert_eq!(digests(&mut wire), [(false, None)], "an R2T");
+    read_8k(&mut wire);
+    assert_eq!(digests(&mut wire), [(false, None), (false, None), (true, None)]);
+}
+
+#[test]
+fn without_digests_there_is_nothing_to_spoil() {
+    let mut wire = super::io();
+    let faults = DigestFaults { header: 2, data: 2 };
+    wire.queue.set_digest_faults(faults);
+    read_8k(&mut wire);
+    let answers = wire.answers();
+    let [(Pdu::C2hData(_), data), (Pdu::CapsuleResp(_), _)] = &answers[..] else { panic!("{answers:?}") };
+    assert_eq!(*data, pattern(8192));
+    assert_eq!(wire.queue.set_digest_faults(faults), faults);
+}
