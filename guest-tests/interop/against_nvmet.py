@@ -26,10 +26,10 @@ def rig_of(directory, nvmet, *options, paths=None, io_threads=1):
 class Bench:
     """vublk-bench under way; `--rw verify` unless told otherwise."""
 
-    def __init__(self, rig, *words, rw="verify", seconds=3, bs="64k", queues=QUEUES, iodepth=8):
+    def __init__(self, rig, *words, rw="verify", seconds=3, bs="64k", size="8MiB", queues=QUEUES, iodepth=8):
         self._process = subprocess.Popen(
             [
-                *(str(rig.binaries / "vublk-bench"), "--socket-path", str(rig.socket), "--rw", rw, "--bs", bs, "--size", "8MiB"),
+                *(str(rig.binaries / "vublk-bench"), "--socket-path", str(rig.socket), "--rw", rw, "--bs", bs, "--size", size),
                 *("--time", f"{seconds}s", "--queues", str(queues), "--iodepth", str(iodepth), "-o", "json", *words),
             ],
             stdout=subprocess.PIPE,
@@ -144,7 +144,7 @@ def fua(nvmet, directory):
 def large(nvmet, directory):
     with rig_of(directory, nvmet) as rig:
         nvmet.trace(True)
-        report = bench(rig, bs="4MiB", iodepth=2, seconds=4)
+        report = bench(rig, bs="4MiB", size="32MiB", iodepth=2, seconds=4)
         seen = nvmet.trace(False)
         both_carried(rig)
     longest = max(int(re.search(r"len=(\d+)", one)[1]) + 1 for one in seen["nvme_cmd_write"]) * BLOCK

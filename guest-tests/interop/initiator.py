@@ -20,12 +20,13 @@ filename=/dev/nvme0n1
 ioengine=io_uring
 direct=1
 iodepth=16
-size=16m
-bssplit=4k/60:16k/20:32k/10:256k/10
 blockalign=4k
 rw=randwrite
 verify=crc32c
 """
+MIXED = "bssplit=4k/60:16k/20:32k/10:256k/10\nsize=16m\n"
+# For 10 s at least: a time limit would make fio skip what is left to verify.
+STEADY = "[steady]\nbs=4k\nsize=40m\nrate_iops=1000\nverify_backlog=64\n"
 ABOUT_US = re.compile(r"nvme|BUG|WARNING|Oops|I/O error|blocked for more")
 USUAL = re.compile(
     r"nvme nvme\d+: (creating \d+ I/O queues|mapped |new ctrl|Removing ctrl|rescanning|failed to connect.*|Property Set)|nvme_fabrics"
@@ -142,17 +143,17 @@ def connect(world, _):
 def verify(world, _):
     before = world.ios()
     # fdatasync flushes; sync=dsync makes each write FUA, so a part of the job does that.
-    world.start_fio("[flush]\nfdatasync=32\n")
+    world.start_fio(f"[flush]\n{MIXED}fdatasync=32\n")
     said = world.end_fio()
     check(all(now > then for then, now in zip(before, world.ios())), f"a path carried nothing: {before}, {world.ios()}")
-    world.start_fio("[fua]\nsync=dsync\nsize=2m\n")
+    world.start_fio("[fua]\nbs=4k\nsize=2m\nsync=dsync\n")
     said += f"; with FUA: {world.end_fio()}"
     world.quiet()
     return said
 
 
 def ana_change(world, _):
-    world.start_fio("[ana]\ntime_based=1\nruntime=8\nverify_backlog=64\n")
+    world.start_fio(STEADY)
     wait_for(world.carries(1), 5, "I/O on path 1")
     start = last = time.monotonic()
     before = world.ios()[1]
@@ -172,7 +173,7 @@ def ana_change(world, _):
 
 
 def port_lost(world, _):
-    world.start_fio("[port]\ntime_based=1\nruntime=10\nverify_backlog=64\n")
+    world.start_fio(STEADY)
     wait_for(world.carries(1), 5, "I/O on path 1")
     world.target.set(2, "listen=off", "reset=all")
     try:
@@ -191,7 +192,7 @@ def port_lost(world, _):
 def digests(world, _):
     world.disconnect()
     world.connect("hdr_digest", "data_digest")
-    world.start_fio("[digests]\n")
+    world.start_fio(f"[digests]\n{MIXED}")
     said = world.end_fio()
     world.quiet()
     return said
