@@ -7,6 +7,7 @@ import time
 
 from case import check, wait_for
 from rig import NQN, Rig
+from tap import Tap
 
 SIZE = 64 << 20  # bytes
 NAMESPACE = f"mem:{SIZE >> 20}MiB,uuid=5b0a2b6e-7d0f-4d0c-9a51-2f2b4c3b8f10"
@@ -71,9 +72,9 @@ class World:
     def sh(self, script, **options):
         return self.guest.sh(script, **options)
 
-    def connect(self, *options):
+    def connect(self, *options, ports=None):
         """A controller through each port, then both paths in turn."""
-        for port in self.target.ports:
+        for port in ports or self.target.ports:
             words = [
                 *("transport=tcp", f"traddr={HOST}", f"trsvcid={port}", f"nqn={NQN}", f"hostnqn={HOSTNQN}", f"hostid={HOSTID}"),
                 *("nr_io_queues=2", "reconnect_delay=1", "ctrl_loss_tmo=60", "keep_alive_tmo=5", *options),
@@ -190,10 +191,12 @@ def port_lost(world, _):
 
 
 def digests(world, _):
-    world.disconnect()
-    world.connect("hdr_digest", "data_digest")
-    world.start_fio(f"[digests]\n{MIXED}")
-    said = world.end_fio()
+    with Tap(world.target.ports[0]) as tap:
+        world.connect("hdr_digest", "data_digest", ports=[tap.port, world.target.ports[1]])
+        world.start_fio(f"[digests]\n{MIXED}")
+        said = world.end_fio()
+        world.disconnect()
+    check(tap.digests and set(tap.digests) == {(3, 3)}, f"asked for and granted: {tap.digests}")
     world.quiet()
     return said
 
@@ -209,6 +212,6 @@ TESTS = [
     ("linux-verify", verify),
     ("linux-ana-change", ana_change),
     ("linux-port-lost", port_lost),
-    ("linux-digests", digests),
     ("linux-disconnect", disconnect),
+    ("linux-digests", digests),
 ]

@@ -70,7 +70,7 @@ class Nvmet:
     def set_netem(self, index, words):
         """What the network device of a port does to what it sends, as in `tc qdisc … netem WORDS`; nothing without words."""
         self.guest.sh(
-            f"tc qdisc replace dev eth{index} root netem {words}" if words else f"tc qdisc del dev eth{index} root"
+            f"/bin/tc qdisc replace dev eth{index} root netem {words}" if words else f"/bin/tc qdisc del dev eth{index} root"
         )
 
     def trace(self, on):
