@@ -122,7 +122,7 @@ pub struct Options {
     #[arg(long)]
     pub poll: bool,
 
-    /// Refuse VIRTIO_BLK_F_FLUSH: the back-end has to make each write durable before it completes it
+    /// Refuse the flush feature: the back-end has to make each write durable before it completes it
     #[arg(long)]
     pub write_through: bool,
 }
