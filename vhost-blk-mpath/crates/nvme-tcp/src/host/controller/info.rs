@@ -162,7 +162,21 @@ impl ControllerFacts {
     }
 }
 
+/// Added to the time fence of a controller that reports no command quiesce time (CQT, TP 4129): nothing is known of how
+/// long it goes on after it has noticed the loss.
+const UNKNOWN_QUIESCE_TIME: Duration = Duration::from_secs(1);
+
 impl ControllerInfo {
+    /// How long after the close of its last socket this association's controller may still execute commands of it: until it
+    /// has noticed the loss by its keep-alive timer, and has quiesced (NVMe base specification 2.1, section 9.6).
+    #[must_use]
+    pub fn fence_time(&self) -> Duration {
+        // With traffic-based keep-alive a controller may look at its timer only once in a whole KATO.
+        let periods = if self.tbkas { 3 } else { 2 };
+        let quiesce = if self.cqt.is_zero() { UNKNOWN_QUIESCE_TIME } else { self.cqt };
+        self.kato * periods + quiesce
+    }
+
     /// The configuration of I/O queue `qid` (1 to [`io_queues`](Self::io_queues)) of the association `config` got.
     #[must_use]
     pub fn queue_config(&self, config: &ControllerConfig, qid: u16) -> QueueConfig {
