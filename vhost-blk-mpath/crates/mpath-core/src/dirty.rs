@@ -17,9 +17,10 @@
 //! so the flush covers the write, and so does the mark, which stands in the ledger for the round that ended.
 //!
 //! **Loss.** A write completed on an association that ended unflushed may sit in a cache that is gone. A flush through
-//! another association proves nothing about it. So the next flush that covers it fails, once (as `errseq` in Linux:
-//! reported, then forgotten, for nothing can ever prove it later). Never is it a silent success. Writes with FUA and
-//! writes to a controller without a volatile write cache are durable when completed and never mark.
+//! another association proves nothing about it. So the next flush that covers it fails, and so does every flush that had
+//! come in before that one was answered; then it is forgotten (as `errseq` in Linux, for nothing can ever prove it
+//! later). Never is it a silent success. Writes with FUA and writes to a controller without a volatile write cache are
+//! durable when completed and never mark.
 //!
 //! **Presumption.** Our predecessor process may have left writes behind in a cache. The first association of a path
 //! therefore starts out *presumed* dirty: the first flush goes there too, but losing a path that is only presumed dirty
@@ -64,6 +65,16 @@ struct Ledger {
 /// A cut in time on one path: writes completed before it are in this round or an earlier one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Round(u64);
+
+/// What a flush of the guest has to cover on one path, fixed when it comes in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Owed {
+    /// Writes completed in this round at the latest.
+    pub(crate) round: Round,
+    /// Losses that had been reported by then. What is reported later, by another flush, this one has to report too:
+    /// whoever waits for this one has not seen the other one fail.
+    reported: u64,
+}
 
 /// What a flush that starts now owes one path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -135,17 +146,18 @@ impl DirtyPaths {
         }
     }
 
-    /// A flush of the guest comes in: it covers the rounds up to this one.
-    pub(crate) fn flush_submitted(&self, path: PathId) -> Round {
+    /// A flush of the guest comes in: it covers the rounds up to this one, and reports the losses not reported so far.
+    pub(crate) fn flush_submitted(&self, path: PathId) -> Owed {
         let (dirt, mut ledger) = self.lock(path);
-        dirt.end_round(&mut ledger)
+        Owed { round: dirt.end_round(&mut ledger), reported: ledger.reported }
     }
 
-    /// What does a flush that starts now owe this path?
-    pub(crate) fn need(&self, path: PathId) -> Need {
+    /// What does a flush that starts now owe this path? `owed` is `None` for a path added since it came in.
+    pub(crate) fn need(&self, path: PathId, owed: Option<Owed>) -> Need {
         let (_, ledger) = self.lock(path);
+        let reported = owed.map_or(ledger.reported, |owed| owed.reported);
         let association = DirtyAssociation { epoch: ledger.epoch.unwrap_or(Epoch(0)), presumed: ledger.presumed };
-        Need { dirty: ledger.is_dirty().then_some(association), lost: ledger.lost > ledger.reported }
+        Need { dirty: ledger.is_dirty().then_some(association), lost: ledger.lost > reported }
     }
 
     /// A flush command is about to be sent on this association: the round it will clean, or `None` if the association
@@ -226,7 +238,7 @@ mod tests {
     }
 
     fn is_dirty(dirty: &DirtyPaths) -> bool {
-        dirty.need(P).dirty.is_some()
+        dirty.need(P, None).dirty.is_some()
     }
 
     #[test]
@@ -261,17 +273,31 @@ mod tests {
         dirty.up(P, E2, true);
         let first = dirty.flush_submitted(P);
         assert_eq!(
-            dirty.need(P),
+            dirty.need(P, None),
             Need { dirty: None, lost: true },
             "only the very first association is presumed dirty"
         );
         dirty.flush_submitted(P);
-        assert!(dirty.need(P).lost);
-        dirty.report(P, first);
-        assert!(!dirty.need(P).lost);
+        assert!(dirty.need(P, None).lost);
+        dirty.report(P, first.round);
+        assert!(!dirty.need(P, None).lost);
         dirty.mark(P, E2);
         dirty.lost(P, E2);
-        assert!(dirty.need(P).lost, "a second loss is another error");
+        assert!(dirty.need(P, None).lost, "a second loss is another error");
+    }
+
+    #[test]
+    fn a_flush_that_came_in_before_the_report_reports_the_loss_too() {
+        let dirty = started();
+        dirty.mark(P, E1);
+        dirty.lost(P, E1);
+        dirty.up(P, E2, false);
+        let (first, second) = (dirty.flush_submitted(P), dirty.flush_submitted(P));
+        assert!(dirty.need(P, Some(first)).lost);
+        dirty.report(P, first.round);
+        assert!(dirty.need(P, Some(second)).lost, "it has not started yet, and its guest knows nothing");
+        let third = dirty.flush_submitted(P);
+        assert!(!dirty.need(P, Some(third)).lost);
     }
 
     #[test]
@@ -283,8 +309,8 @@ mod tests {
         let flush = dirty.flush_submitted(P);
         dirty.mark(P, E2);
         dirty.lost(P, E2);
-        dirty.report(P, flush);
-        assert!(dirty.need(P).lost);
+        dirty.report(P, flush.round);
+        assert!(dirty.need(P, None).lost);
     }
 
     #[test]
@@ -295,9 +321,9 @@ mod tests {
         dirty.up(P, E2, false);
         dirty.mark(P, E2);
         let flush = dirty.flush_submitted(P);
-        dirty.report(P, flush);
+        dirty.report(P, flush.round);
         dirty.lost(P, E2);
-        assert!(dirty.need(P).lost);
+        assert!(dirty.need(P, None).lost);
     }
 
     #[test]
@@ -307,7 +333,7 @@ mod tests {
         let round = dirty.begin_flush(P, E1).expect("alive");
         dirty.flushed(P, E1, round);
         dirty.lost(P, E1);
-        assert!(!dirty.need(P).lost);
+        assert!(!dirty.need(P, None).lost);
     }
 
     #[test]
@@ -315,12 +341,12 @@ mod tests {
         let dirty = started();
         dirty.lost(P, E1);
         dirty.mark(P, E1);
-        assert!(dirty.need(P).lost);
+        assert!(dirty.need(P, None).lost);
 
         let dirty = started();
         dirty.up(P, E2, false);
         dirty.mark(P, E1);
-        assert!(dirty.need(P).lost);
+        assert!(dirty.need(P, None).lost);
         assert!(!is_dirty(&dirty), "the new association has nothing to do with it");
     }
 
@@ -341,16 +367,16 @@ mod tests {
         let dirty = DirtyPaths::new();
         dirty.up(P, E1, true);
         dirty.up(P, E1, true);
-        let need = dirty.need(P).dirty.expect("presumed dirty");
+        let need = dirty.need(P, None).dirty.expect("presumed dirty");
         assert!(need.presumed);
         dirty.lost(P, E1);
-        assert!(!dirty.need(P).lost, "no write of ours was lost");
+        assert!(!dirty.need(P, None).lost, "no write of ours was lost");
 
         let dirty = DirtyPaths::new();
         dirty.up(P, E1, true);
         dirty.mark(P, E1);
         dirty.lost(P, E1);
-        assert!(dirty.need(P).lost);
+        assert!(dirty.need(P, None).lost);
     }
 
     /// Writers and flushers on real threads. What every write stores is the model's count of completed writes; what a
@@ -373,7 +399,7 @@ mod tests {
                 scope.spawn(|| {
                     while finished.load(Ordering::SeqCst) < 20_000 {
                         let must_cover = finished.load(Ordering::SeqCst);
-                        if dirty.need(P).dirty.is_some() {
+                        if dirty.need(P, None).dirty.is_some() {
                             let round = dirty.begin_flush(P, E1).expect("alive");
                             let covers = completed.load(Ordering::SeqCst);
                             durable.fetch_max(covers, Ordering::SeqCst);

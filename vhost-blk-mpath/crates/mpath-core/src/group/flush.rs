@@ -8,7 +8,7 @@
 use std::time::{Duration, Instant};
 
 use super::Group;
-use crate::dirty::Round;
+use crate::dirty::{Owed, Round};
 use crate::requests::State;
 use crate::timers::Due;
 use crate::{Action, Epoch, IoError, OpClass, Outcome, PathId, Tag};
@@ -54,8 +54,8 @@ struct Attempt {
 /// A flush that waits or is under way.
 #[derive(Debug)]
 struct Job {
-    /// By path: the writes that the flush has to cover completed in this round at the latest.
-    owed: Vec<Round>,
+    /// By path: what the flush has to cover.
+    owed: Vec<Owed>,
     legs: Vec<Leg>,
     /// Legs not done.
     open: usize,
@@ -118,7 +118,7 @@ impl Group {
         request.state = State::Flushing;
         let job = &mut self.flushes.jobs[request.job];
         for (path, id) in self.paths.iter_mut().zip((0..).map(PathId)) {
-            let need = self.dirty.need(id);
+            let need = self.dirty.need(id, job.owed.get(id.index()).copied());
             if need.lost {
                 job.losses.push(id);
                 job.result = Err(IoError::Io);
@@ -147,8 +147,8 @@ impl Group {
         }
         for &path in &job.losses {
             // A path added since has nothing to report.
-            if let Some(&round) = job.owed.get(path.index()) {
-                self.dirty.report(path, round);
+            if let Some(owed) = job.owed.get(path.index()) {
+                self.dirty.report(path, owed.round);
             }
         }
         let result = job.result;
