@@ -69,6 +69,8 @@ struct Pipe {
     free_at: Option<Instant>,
     /// What is due waits for a hole to lift, or for the receiver.
     stuck: bool,
+    /// The sender had more than its socket took.
+    wanted: bool,
 }
 
 #[derive(Debug, Default)]
@@ -179,7 +181,9 @@ impl Net {
     pub(crate) fn send(&mut self, clock: &mut Clock, id: ConnId, from: Side, bytes: &[u8]) -> usize {
         let taken = bytes.len().min(self.room(id, from));
         if let Some(conn) = self.conns.get_mut(&id) {
-            conn.pipes[from.other() as usize].unsent.extend(&bytes[..taken]);
+            let pipe = &mut conn.pipes[from.other() as usize];
+            pipe.unsent.extend(&bytes[..taken]);
+            pipe.wanted = taken < bytes.len();
         }
         self.transmit(clock, id, from.other());
         taken
@@ -235,11 +239,11 @@ impl Net {
             end.received.extend(bytes);
             delivered = true;
         }
-        let before = conn.pipes[to as usize].unsent.len();
         self.transmit(clock, id, to);
-        let after = self.conns.get(&id).map_or(0, |conn| conn.pipes[to as usize].unsent.len());
+        let room = self.room(id, to.other()) > 0;
+        let wanted = self.conns.get_mut(&id).is_some_and(|conn| room && std::mem::take(&mut conn.pipes[to as usize].wanted));
         self.forget(id);
-        (delivered, after < before)
+        (delivered, wanted)
     }
 
     /// Takes up to `most` bytes out of the socket.

@@ -22,6 +22,9 @@ pub(crate) use self::pattern::fill;
 use self::registers::Registers;
 use crate::target::store::Loss;
 
+/// Most lines of history in a report.
+const HISTORY_MAX: usize = 100;
+
 /// A moment.
 pub(crate) type Moment = u64;
 
@@ -133,8 +136,12 @@ impl Checker {
     /// What was recorded of a block.
     pub(crate) fn history_of(&self, block: Option<u64>) -> Vec<String> {
         let all = self.history.iter().flatten();
-        let of_block = all.filter(|(_, _, range, _)| block.is_none_or(|block| range.is_empty() || range.contains(&block)));
-        of_block.map(|(at, id, range, text)| format!("{:>13.6} #{id:<5} {range:?} {text}", at.as_secs_f64())).collect()
+        let concerns = |range: &Range<u64>| block.is_none_or(|block| range.is_empty() || range.contains(&block));
+        let lines = all.filter(|(_, _, range, _)| concerns(range));
+        let lines: Vec<String> = lines
+            .map(|(at, id, range, text)| format!("{:>13.6} #{id:<5} {range:?} {text}", at.as_secs_f64()))
+            .collect();
+        lines[lines.len().saturating_sub(HISTORY_MAX)..].to_vec()
     }
 
     /// The guest asks.

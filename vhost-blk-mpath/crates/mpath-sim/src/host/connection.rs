@@ -63,14 +63,16 @@ impl Connection {
 
     /// Sends everything that is ready, unless a send is on its way.
     pub(super) fn transmit(&mut self, ctx: &mut Ctx<'_>, requests: &Requests) {
-        if self.is_closing() || self.is_sending() {
-            return;
+        while !self.is_closing() && !self.is_sending() {
+            self.staging.clear();
+            self.plan.clear();
+            self.sent = (0, 0);
+            self.queue.fill_tx(&mut self.staging, requests, &mut self.plan);
+            if self.plan.is_empty() {
+                return;
+            }
+            self.go_on_sending(ctx, requests);
         }
-        self.staging.clear();
-        self.plan.clear();
-        self.sent = (0, 0);
-        self.queue.fill_tx(&mut self.staging, requests, &mut self.plan);
-        self.go_on_sending(ctx, requests);
     }
 
     /// The socket may have room again.
@@ -98,7 +100,7 @@ impl Connection {
             };
             let sent = ctx.net.send(ctx.clock, self.conn, Side::Host, bytes);
             self.sent = if sent == bytes.len() { (self.sent.0 + 1, 0) } else { (self.sent.0, done + sent) };
-            if sent < bytes.len() {
+            if sent == 0 {
                 break;
             }
         }
