@@ -174,6 +174,6 @@ fn guest(rng: &mut Rng, host: &HostPlan, target: &TargetPlan, quiet: Duration) -
         longest: rng.pick(&[2, 8, 32]).min(target.blocks),
         shares: [rng.range(20, 60), rng.range(20, 60), rng.below(10), rng.below(10), rng.below(25)],
         fua_percent: rng.pick(&[0, 10, 50]),
-        until: quiet + Duration::from_secs(1),
+        until: quiet + Duration::from_secs(2),
     }
 }

@@ -284,7 +284,8 @@ impl World {
 
     /// When the guest has nothing out any more: the next thing for it to do.
     fn next_stage(&mut self) {
-        if !self.guest.is_over(&self.clock) {
+        let whole = self.threads.iter().all(|thread| thread.live_paths() == self.paths.len());
+        if !self.guest.is_over(&self.clock) || !whole {
             return;
         }
         self.stage = match self.stage {

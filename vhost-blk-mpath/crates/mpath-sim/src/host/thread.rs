@@ -61,6 +61,11 @@ impl IoThread {
         self.connections.values().any(|connection| connection.conn == id)
     }
 
+    /// Paths on which it can send.
+    pub(crate) fn live_paths(&self) -> usize {
+        self.connections.values().filter(|connection| !connection.is_closing()).count()
+    }
+
     /// Something has happened that a turn will find.
     pub(crate) fn wake(&mut self, ctx: &mut Ctx<'_>) {
         let at = ctx.clock.now() + self.rng.tail(WAKE);
