@@ -29,6 +29,15 @@ struct Register {
     zeroed: Moment,
 }
 
+impl Register {
+    fn took_effect(&mut self, submitted: Moment) {
+        // A write from before a crash may have been undone by it, even if its completion was on its way already.
+        if submitted > self.reverted {
+            self.floor = self.floor.max(submitted);
+        }
+    }
+}
+
 #[derive(Debug)]
 pub(super) struct Registers {
     blocks: Vec<Register>,
@@ -73,7 +82,7 @@ impl Registers {
         for lba in range {
             let register = &mut self.blocks[lba as usize];
             if succeeded {
-                register.floor = register.floor.max(write.submitted);
+                register.took_effect(write.submitted);
             }
             if write.zeroes {
                 register.zeroing -= 1;
@@ -103,9 +112,7 @@ impl Registers {
                         "stale read: block {lba} is as #{writer} wrote it, but a write submitted after its answer had taken effect"
                     ));
                 }
-                if !reverted {
-                    register.floor = register.floor.max(write.submitted);
-                }
+                register.took_effect(write.submitted);
                 Ok(())
             }
         }
@@ -206,12 +213,14 @@ mod tests {
         case.done(1, true);
         case.write(2);
         case.done(2, true);
+        case.write(4);
         case.read(10);
         let moment = case.tick();
         case.0.reverted(0, moment);
         assert!(case.returns(10, Origin::Request(1)));
+        case.done(4, true);
         case.read(11);
-        assert!(case.returns(11, Origin::Request(1)));
+        assert!(case.returns(11, Origin::Request(1)), "the last one was undone before its answer arrived");
         case.write(3);
         case.done(3, true);
         case.read(12);
