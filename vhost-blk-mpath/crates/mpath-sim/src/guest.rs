@@ -17,12 +17,15 @@ pub(crate) struct Guest {
     /// By user: what it changed last, and whether it waits for an answer.
     changed: Vec<Option<Range<u64>>>,
     waiting: Vec<bool>,
+    /// By user: what it is zeroing now. No two of them are alike, as zeroes do not tell who wrote them.
+    zeroing: Vec<Option<Range<u64>>>,
 }
 
 impl Guest {
     pub(crate) fn new(plan: GuestPlan, rng: Rng, clock: &mut Clock) -> Self {
         let users = plan.flows * plan.depth;
-        let mut guest = Self { plan, rng, next: 0, changed: vec![None; users], waiting: vec![false; users] };
+        let (changed, zeroing) = (vec![None; users], vec![None; users]);
+        let mut guest = Self { plan, rng, next: 0, changed, waiting: vec![false; users], zeroing };
         (0..users).for_each(|user| guest.think(clock, user));
         guest
     }
@@ -30,12 +33,12 @@ impl Guest {
     fn think(&mut self, clock: &mut Clock, user: usize) {
         let most = self.plan.think * 2;
         // Now and then a burst.
-        let time = if self.rng.percent(10) { Duration::ZERO } else { self.rng.up_to(most) };
+        let time = if self.rng.percent(10) { Duration::from_micros(1) } else { self.rng.up_to(most) };
         clock.after(time, Event::Guest(user));
     }
 
     /// [`Event::Guest`] has come: what this user asks for, if it goes on.
-    pub(crate) fn ask(&mut self, clock: &Clock, user: usize) -> Option<Asked> {
+    pub(crate) fn ask(&mut self, clock: &mut Clock, user: usize) -> Option<Asked> {
         if clock.elapsed() >= self.plan.until || self.waiting[user] {
             return None;
         }
@@ -58,6 +61,13 @@ impl Guest {
             (Kind::Read, Some(changed)) if self.rng.percent(40) => changed,
             _ => self.any_range(),
         };
+        if kind.is_zeroing() {
+            if self.zeroing.contains(&Some(range.clone())) {
+                self.think(clock, user);
+                return None;
+            }
+            self.zeroing[user] = Some(range.clone());
+        }
         if !matches!(kind, Kind::Read | Kind::Flush) {
             self.changed[user] = Some(range.clone());
         }
@@ -79,9 +89,10 @@ impl Guest {
         Asked { id: self.next, kind, lba: range.start, blocks: (range.end - range.start) as u32, flow, user }
     }
 
-    /// A user has its answer; whether that was expected.
+    /// A user has its answer.
     pub(crate) fn answered(&mut self, clock: &mut Clock, user: usize) {
         self.waiting[user] = false;
+        self.zeroing[user] = None;
         self.think(clock, user);
     }
 

@@ -228,7 +228,7 @@ impl World {
             Event::Begin(index) => self.begin(self.plan.faults[index].fault),
             Event::End(index) => self.end(self.plan.faults[index].fault),
             Event::Guest(user) => {
-                if let Some(asked) = self.guest.ask(&self.clock, user) {
+                if let Some(asked) = self.guest.ask(&mut self.clock, user) {
                     self.submit(asked);
                 }
             }
