@@ -18,7 +18,7 @@
 //!
 //! **Loss.** A write completed on an association that ended unflushed may sit in a cache that is gone. A flush through
 //! another association proves nothing about it. So the next flush that covers it fails, and so does every flush that had
-//! come in before that one was answered; then it is forgotten (as `errseq` in Linux, for nothing can ever prove it
+//! come in when that one was answered, or comes in just after; then it is forgotten (as `errseq` in Linux, for nothing can ever prove it
 //! later). Never is it a silent success. Writes with FUA and writes to a controller without a volatile write cache are
 //! durable when completed and never mark.
 //!
@@ -28,8 +28,13 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use crate::path::{Epoch, MAX_PATHS, PathId};
+
+/// How late a flush that the guest submitted before it could see another one fail may come in here: it waits in its
+/// virtqueue until the I/O thread looks. All those have to report the loss too.
+const STILL_UNDER_WAY: Duration = Duration::from_millis(100);
 
 /// Dirty state of all paths of one disk, shared by its [`crate::Group`]s.
 #[derive(Debug)]
@@ -60,6 +65,8 @@ struct Ledger {
     lost: u64,
     /// Losses up to this round have been reported to the guest.
     reported: u64,
+    /// When that happened last, and up to which round losses had been reported before.
+    recently: Option<(Instant, u64)>,
 }
 
 /// A cut in time on one path: writes completed before it are in this round or an earlier one.
@@ -147,9 +154,10 @@ impl DirtyPaths {
     }
 
     /// A flush of the guest comes in: it covers the rounds up to this one, and reports the losses not reported so far.
-    pub(crate) fn flush_submitted(&self, path: PathId) -> Owed {
+    pub(crate) fn flush_submitted(&self, now: Instant, path: PathId) -> Owed {
         let (dirt, mut ledger) = self.lock(path);
-        Owed { round: dirt.end_round(&mut ledger), reported: ledger.reported }
+        let reported = ledger.recent_report(now).unwrap_or(ledger.reported);
+        Owed { round: dirt.end_round(&mut ledger), reported }
     }
 
     /// What does a flush that starts now owe this path? `owed` is `None` for a path added since it came in.
@@ -177,8 +185,10 @@ impl DirtyPaths {
     }
 
     /// A flush of the guest that came in at the end of `round` tells it of the losses on this path.
-    pub(crate) fn report(&self, path: PathId, round: Round) {
+    pub(crate) fn report(&self, now: Instant, path: PathId, round: Round) {
         let (_, mut ledger) = self.lock(path);
+        let before = ledger.recent_report(now).unwrap_or(ledger.reported);
+        ledger.recently = Some((now, before));
         // What is lost later has not been told, even if it completed before that flush: it was dirty, not lost, at the
         // time.
         let told = round.0.min(ledger.lost);
@@ -218,6 +228,11 @@ impl PathDirt {
 }
 
 impl Ledger {
+    /// If a loss was reported just now: up to which round losses had been reported before.
+    fn recent_report(&self, now: Instant) -> Option<u64> {
+        self.recently.filter(|(at, _)| now < *at + STILL_UNDER_WAY).map(|(_, before)| before)
+    }
+
     fn is_dirty(&self) -> bool {
         self.alive && self.dirty > self.clean
     }
@@ -267,19 +282,20 @@ mod tests {
 
     #[test]
     fn a_loss_is_reported_by_every_flush_under_way_and_then_forgotten() {
+        let now = Instant::now();
         let dirty = started();
         dirty.mark(P, E1);
         dirty.lost(P, E1);
         dirty.up(P, E2, true);
-        let first = dirty.flush_submitted(P);
+        let first = dirty.flush_submitted(now, P);
         assert_eq!(
             dirty.need(P, None),
             Need { dirty: None, lost: true },
             "only the very first association is presumed dirty"
         );
-        dirty.flush_submitted(P);
+        dirty.flush_submitted(now, P);
         assert!(dirty.need(P, None).lost);
-        dirty.report(P, first.round);
+        dirty.report(now, P, first.round);
         assert!(!dirty.need(P, None).lost);
         dirty.mark(P, E2);
         dirty.lost(P, E2);
@@ -288,40 +304,46 @@ mod tests {
 
     #[test]
     fn a_flush_that_came_in_before_the_report_reports_the_loss_too() {
+        let now = Instant::now();
         let dirty = started();
         dirty.mark(P, E1);
         dirty.lost(P, E1);
         dirty.up(P, E2, false);
-        let (first, second) = (dirty.flush_submitted(P), dirty.flush_submitted(P));
+        let (first, second) = (dirty.flush_submitted(now, P), dirty.flush_submitted(now, P));
         assert!(dirty.need(P, Some(first)).lost);
-        dirty.report(P, first.round);
+        dirty.report(now, P, first.round);
         assert!(dirty.need(P, Some(second)).lost, "it has not started yet, and its guest knows nothing");
-        let third = dirty.flush_submitted(P);
-        assert!(!dirty.need(P, Some(third)).lost);
+        let third = dirty.flush_submitted(now + STILL_UNDER_WAY / 2, P);
+        assert!(dirty.need(P, Some(third)).lost, "it may have waited in its virtqueue all the time");
+        dirty.report(now + STILL_UNDER_WAY / 2, P, third.round);
+        let fourth = dirty.flush_submitted(now + STILL_UNDER_WAY * 2, P);
+        assert!(!dirty.need(P, Some(fourth)).lost);
     }
 
     #[test]
     fn a_report_does_not_cover_a_later_loss() {
+        let now = Instant::now();
         let dirty = started();
         dirty.mark(P, E1);
         dirty.lost(P, E1);
         dirty.up(P, E2, false);
-        let flush = dirty.flush_submitted(P);
+        let flush = dirty.flush_submitted(now, P);
         dirty.mark(P, E2);
         dirty.lost(P, E2);
-        dirty.report(P, flush.round);
+        dirty.report(now, P, flush.round);
         assert!(dirty.need(P, None).lost);
     }
 
     #[test]
     fn a_report_does_not_cover_what_was_not_lost_yet() {
+        let now = Instant::now();
         let dirty = started();
         dirty.mark(P, E1);
         dirty.lost(P, E1);
         dirty.up(P, E2, false);
         dirty.mark(P, E2);
-        let flush = dirty.flush_submitted(P);
-        dirty.report(P, flush.round);
+        let flush = dirty.flush_submitted(now, P);
+        dirty.report(now, P, flush.round);
         dirty.lost(P, E2);
         assert!(dirty.need(P, None).lost);
     }

@@ -19,6 +19,9 @@ use crate::target::{Ctx, Target};
 /// Events in a run at most; only one that goes round in circles has more.
 const EVENTS_MAX: u64 = 20_000_000;
 
+/// Before a flush that failed is repeated: a loss is reported to every flush that may have been under way.
+const FLUSH_AGAIN: Duration = Duration::from_millis(200);
+
 /// What came of a run.
 #[derive(Debug, Clone)]
 pub struct Report {
@@ -43,6 +46,8 @@ enum Stage {
     Work,
     /// It flushes, up to so many times more: a loss is reported once a path.
     Flush(usize),
+    /// It waits before it flushes again.
+    Wait(usize),
     /// It reads everything.
     ReadBack,
     Over,
@@ -232,7 +237,12 @@ impl World {
                     self.submit(asked);
                 }
             }
-            Event::Quiet => self.say(|| "quiet".into()),
+            Event::Quiet => {
+                self.say(|| "quiet".into());
+                if let Stage::Wait(left) = self.stage {
+                    self.stage = self.flush_again(left);
+                }
+            }
         }
     }
 
@@ -302,7 +312,11 @@ impl World {
                 self.check.violate(self.clock.elapsed(), None, "flushes go on failing after the last fault");
                 Stage::Over
             }
-            Stage::Flush(left) => self.flush_again(left - 1),
+            Stage::Flush(left) => {
+                self.clock.after(FLUSH_AGAIN, Event::Quiet);
+                Stage::Wait(left - 1)
+            }
+            Stage::Wait(left) => Stage::Wait(left),
             Stage::ReadBack | Stage::Over => Stage::Over,
         };
     }

@@ -105,15 +105,15 @@ impl FlushJobs {
 
 impl Group {
     /// A flush was submitted: what it covers is decided now.
-    pub(super) fn prepare_flush(&mut self, tag: Tag) {
+    pub(super) fn prepare_flush(&mut self, now: Instant, tag: Tag) {
         let index = self.flushes.new_job();
         let paths = (0..self.paths.len() as u16).map(PathId);
-        self.flushes.jobs[index].owed.extend(paths.map(|id| self.dirty.flush_submitted(id)));
+        self.flushes.jobs[index].owed.extend(paths.map(|id| self.dirty.flush_submitted(now, id)));
         self.requests[tag].job = index;
     }
 
     /// The turn of a flush has come.
-    pub(super) fn start_flush(&mut self, tag: Tag) {
+    pub(super) fn start_flush(&mut self, now: Instant, tag: Tag) {
         let request = &mut self.requests[tag];
         request.state = State::Flushing;
         let job = &mut self.flushes.jobs[request.job];
@@ -137,10 +137,10 @@ impl Group {
             }
         }
         job.open = job.legs.len();
-        self.finish_flush_if_done(tag);
+        self.finish_flush_if_done(now, tag);
     }
 
-    fn finish_flush_if_done(&mut self, tag: Tag) {
+    fn finish_flush_if_done(&mut self, now: Instant, tag: Tag) {
         let job = &self.flushes.jobs[self.requests[tag].job];
         if job.open > 0 {
             return;
@@ -148,7 +148,7 @@ impl Group {
         for &path in &job.losses {
             // A path added since has nothing to report.
             if let Some(owed) = job.owed.get(path.index()) {
-                self.dirty.report(path, owed.round);
+                self.dirty.report(now, path, owed.round);
             }
         }
         let result = job.result;
@@ -183,7 +183,7 @@ impl Group {
                         return Some(action);
                     }
                 } else {
-                    self.lose_leg(id, tag);
+                    self.lose_leg(now, id, tag);
                 }
             }
         }
@@ -259,7 +259,7 @@ impl Group {
             stats.record_success(0, now - attempt.bound_at);
             path.hold.success(attempt.bound_at);
             self.dirty.flushed(id, epoch, attempt.cleans);
-            self.end_leg(id, tag, Ok(()));
+            self.end_leg(now, id, tag, Ok(()));
             return;
         }
         stats.errors += 1;
@@ -269,11 +269,11 @@ impl Group {
                 Duration::ZERO
             }
             Outcome::Retry { after } => after,
-            Outcome::Failed(error) => return self.end_leg(id, tag, Err(error)),
-            Outcome::Lost { .. } | Outcome::Success => return self.lose_leg(id, tag),
+            Outcome::Failed(error) => return self.end_leg(now, id, tag, Err(error)),
+            Outcome::Lost { .. } | Outcome::Success => return self.lose_leg(now, id, tag),
         };
         if worn_out {
-            self.end_leg(id, tag, Err(IoError::Io));
+            self.end_leg(now, id, tag, Err(IoError::Io));
             return;
         }
         self.paths[id.index()].stats[CLASS].retries += 1;
@@ -286,23 +286,23 @@ impl Group {
     }
 
     /// The association that a leg had to flush is over.
-    fn lose_leg(&mut self, id: PathId, tag: Tag) {
+    fn lose_leg(&mut self, now: Instant, id: PathId, tag: Tag) {
         let leg = self.leg(id, tag);
         if leg.presumed {
-            self.end_leg(id, tag, Ok(()));
+            self.end_leg(now, id, tag, Ok(()));
             return;
         }
         let job = self.requests[tag].job;
         self.flushes.jobs[job].losses.push(id);
-        self.end_leg(id, tag, Err(IoError::Io));
+        self.end_leg(now, id, tag, Err(IoError::Io));
     }
 
-    fn end_leg(&mut self, id: PathId, tag: Tag, result: Result<(), IoError>) {
+    fn end_leg(&mut self, now: Instant, id: PathId, tag: Tag, result: Result<(), IoError>) {
         self.leg(id, tag).state = LegState::Done;
         let job = &mut self.flushes.jobs[self.requests[tag].job];
         job.open -= 1;
         job.result = job.result.and(result);
-        self.finish_flush_if_done(tag);
+        self.finish_flush_if_done(now, tag);
     }
 
     fn leg(&mut self, id: PathId, tag: Tag) -> &mut Leg {

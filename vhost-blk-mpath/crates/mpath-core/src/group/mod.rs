@@ -118,7 +118,7 @@ impl Group {
         self.requests.insert(now, io);
         self.open += 1;
         if io.op == Op::Flush {
-            self.prepare_flush(io.tag);
+            self.prepare_flush(now, io.tag);
         }
         if self.given_up(now) {
             self.finish(io.tag, Err(IoError::Io));
