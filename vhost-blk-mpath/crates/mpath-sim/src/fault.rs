@@ -25,7 +25,7 @@ pub(crate) enum Fault {
     ResetOne { path: usize, choice: u64 },
     /// One connection of a path moves nothing to these ends.
     FreezeOne { path: usize, choice: u64, at: [bool; 2] },
-    /// One connection is reset at both ends and nobody listens.
+    /// All connections of a path are reset, and nobody listens.
     PortDown { path: usize },
     /// A node's processor stands still.
     Pause { node: usize },
@@ -37,6 +37,8 @@ pub(crate) enum Fault {
     Slow { node: usize, by: Duration },
     /// A node answers with errors.
     Fail { node: usize, failing: Failing },
+    /// A node sends responses twice.
+    Repeat { node: usize, percent: u64 },
     /// The ANA state of a node.
     Ana { node: usize, state: AnaState },
     /// Bits are flipped on the way.
@@ -66,7 +68,7 @@ fn any(rng: &mut Rng, path: usize, digests: bool) -> Fault {
         Status::UNRECOVERED_READ_ERROR,
     ];
     let states = [AnaState::NonOptimized, AnaState::Inaccessible, AnaState::Change, AnaState::PersistentLoss];
-    match rng.below(if digests { 16 } else { 15 }) {
+    match rng.below(if digests { 18 } else { 16 }) {
         0 | 1 => Fault::Hole { path, at: ends(rng) },
         2 => Fault::Late { path, by: rng.pick(&[20 * MS, 300 * MS, 3000 * MS]) },
         3 => Fault::ResetAll { path },
@@ -84,6 +86,7 @@ fn any(rng: &mut Rng, path: usize, digests: bool) -> Fault {
         12 => Fault::Ana { node: path, state: rng.pick(&states) },
         13 => Fault::Policy(rng.pick(&PolicyKind::ALL)),
         14 => Fault::Inject { path, latency: rng.pick(&[MS, 30 * MS, 1000 * MS, 60_000 * MS]) },
+        15 => Fault::Repeat { node: path, percent: rng.pick(&[1, 10]) },
         _ => Fault::Corrupt { path, per_10k: rng.pick(&[1, 20, 500]) },
     }
 }
@@ -156,6 +159,7 @@ impl World {
             Fault::Hold { node, percent } => self.target.nodes[node].held_percent = percent,
             Fault::Slow { node, by } => self.target.nodes[node].extra_service = by,
             Fault::Fail { node, failing } => self.target.nodes[node].failing = Some(failing),
+            Fault::Repeat { node, percent } => self.target.nodes[node].repeated_percent = percent,
             Fault::Ana { node, state } => {
                 let (target, mut ctx) = self.target();
                 target.set_ana(&mut ctx, node, state);
@@ -193,6 +197,7 @@ impl World {
             Fault::Hold { node, .. } => self.target.nodes[node].held_percent = 0,
             Fault::Slow { node, .. } => self.target.nodes[node].extra_service = Duration::ZERO,
             Fault::Fail { node, .. } => self.target.nodes[node].failing = None,
+            Fault::Repeat { node, .. } => self.target.nodes[node].repeated_percent = 0,
             Fault::Ana { node, .. } => {
                 let (target, mut ctx) = self.target();
                 target.set_ana(&mut ctx, node, AnaState::Optimized);

@@ -62,6 +62,8 @@ pub(crate) struct NodeState {
     pub(crate) held_percent: u64,
     pub(crate) failing: Option<Failing>,
     pub(crate) extra_service: Duration,
+    /// Of 100 responses, how many come again.
+    pub(crate) repeated_percent: u64,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -76,6 +78,8 @@ struct Connection {
     node: usize,
     queue: TargetQueue,
     role: Role,
+    /// A response to be sent once more.
+    again: Vec<u8>,
 }
 
 /// A command between its arrival and its execution.
@@ -139,7 +143,7 @@ impl Target {
     /// A host has connected to a node.
     pub(crate) fn on_accept(&mut self, conn: ConnId, node: usize) {
         let queue = TargetQueue::new(self.plan.limits);
-        self.conns.insert(conn, Connection { node, queue, role: Role::New });
+        self.conns.insert(conn, Connection { node, queue, role: Role::New, again: Vec::new() });
     }
 
     /// There are bytes to read, or room to write.
