@@ -97,7 +97,7 @@ pub(crate) fn faults(rng: &mut Rng, paths: usize, quiet: Duration, digests: bool
     for _ in 0..rng.pick(&[3, 8, 16, 24]) {
         let begins = rng.up_to(quiet * 9 / 10);
         let lasts = rng.pick(&[5 * MS, 200 * MS, 1000 * MS, 4000 * MS]);
-        let lasts = rng.between(lasts / 4, lasts).min(quiet - begins);
+        let lasts = rng.between(lasts / 4, lasts);
         let path = rng.index(paths);
         match rng.below(10) {
             // A command held by its node while the path breaks: what fences are for.
@@ -115,7 +115,8 @@ pub(crate) fn faults(rng: &mut Rng, paths: usize, quiet: Duration, digests: bool
             // All paths at once.
             2 => {
                 for path in 0..paths {
-                    let fault = if rng.percent(50) { Fault::PortDown { path } } else { Fault::Hole { path, at: ends(rng) } };
+                    let fault =
+                        if rng.percent(50) { Fault::PortDown { path } } else { Fault::Hole { path, at: ends(rng) } };
                     planned.push(Planned { fault, begins: begins + rng.up_to(50 * MS), lasts });
                 }
             }
@@ -184,8 +185,9 @@ impl World {
             Fault::Late { path, .. } => self.net.links[path].extra_latency = Duration::ZERO,
             Fault::ResetAll { .. } | Fault::ResetOne { .. } | Fault::Policy(_) => {}
             Fault::FreezeOne { path, .. } => {
-                let frozen = self.net.of_path(path);
-                frozen.into_iter().for_each(|id| self.net.freeze(id, [false; 2]));
+                for id in self.net.of_path(path) {
+                    self.net.freeze(id, [false; 2]);
+                }
                 self.net.resume(&mut self.clock);
             }
             Fault::PortDown { path } => self.net.links[path].refused = false,

@@ -79,7 +79,10 @@ fn run_all(first: u64, seeds: u64, jobs: usize) -> ExitCode {
         }
     });
     let (runs, virtual_seconds, counts, failed) = totals.into_inner().expect("nobody panics here");
-    println!("{runs} runs in {:.1} s, {virtual_seconds:.0} s of virtual time; {counts:?}", started.elapsed().as_secs_f64());
+    println!(
+        "{runs} runs in {:.1} s, {virtual_seconds:.0} s of virtual time; {counts:?}",
+        started.elapsed().as_secs_f64()
+    );
     failed.map_or(ExitCode::SUCCESS, |report| finish(&report))
 }
 

@@ -241,7 +241,8 @@ impl Net {
         }
         self.transmit(clock, id, to);
         let room = self.room(id, to.other()) > 0;
-        let wanted = self.conns.get_mut(&id).is_some_and(|conn| room && std::mem::take(&mut conn.pipes[to as usize].wanted));
+        let wanted =
+            self.conns.get_mut(&id).is_some_and(|conn| room && std::mem::take(&mut conn.pipes[to as usize].wanted));
         self.forget(id);
         (delivered, wanted)
     }

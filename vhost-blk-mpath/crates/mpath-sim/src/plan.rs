@@ -107,7 +107,7 @@ fn target(rng: &mut Rng, nodes: usize, kato: Duration, lifetime: Duration) -> Ta
     let quiesce = if cqt.is_zero() { Duration::from_secs(1) } else { cqt };
     // A timer that is looked at once in a KATO; with TBKAS the last traffic may have been at the start of one more.
     let periods = if tbkas { 2 } else { 1 };
-    let slack_max = kato * periods - lifetime - 20 * MS;
+    let slack_max = (kato * periods).saturating_sub(lifetime + 20 * MS);
     TargetPlan {
         nqn: nqn(),
         nodes,
@@ -120,7 +120,7 @@ fn target(rng: &mut Rng, nodes: usize, kato: Duration, lifetime: Duration) -> Ta
         tbkas,
         crdt: [1, 5, 20],
         noiob: rng.pick(&[0, 0, 5, 8]),
-        quiesce: quiesce - 2 * MS,
+        quiesce: quiesce.saturating_sub(2 * MS),
         timer_slack: if rng.percent(50) { slack_max } else { rng.up_to(slack_max) },
         service: rng.pick(&[20 * US, 200 * US, 3 * MS]),
     }

@@ -64,6 +64,8 @@ pub struct Violation {
     pub at: Duration,
 }
 
+type Entry = (Duration, u64, Range<u64>, String);
+
 #[derive(Debug)]
 struct Asked {
     kind: Kind,
@@ -80,7 +82,8 @@ pub(crate) struct Checker {
     registers: Registers,
     durability: Durability,
     pub(crate) violation: Option<Violation>,
-    history: Option<Vec<(Duration, u64, Range<u64>, String)>>,
+    /// What happened when, to which request, on which blocks.
+    history: Option<Vec<Entry>>,
     pub(crate) counts: Counts,
 }
 
@@ -230,7 +233,9 @@ impl Checker {
             let blocks = range.clone().zip(payload.chunks_exact(block_bytes));
             let mut origins = blocks.map(|(lba, block)| pattern::parse(block, lba));
             let first = origins.next().unwrap_or(Ok(Origin::Initial));
-            match origins.fold(first.clone(), |same, next| if next == first { same } else { next.and(Err("mixed".into())) }) {
+            match origins
+                .fold(first.clone(), |same, next| if next == first { same } else { next.and(Err("mixed".into())) })
+            {
                 Ok(Origin::Request(id)) => Some(id),
                 Ok(Origin::Initial) => {
                     self.violate(at, Some(range.start), "zeroes were written that nobody wrote");

@@ -20,16 +20,35 @@ const CONNECT_MAX: Duration = Duration::from_secs(5);
 /// How soon the control thread does what it has to, typically.
 const WAKE: Duration = Duration::from_micros(50);
 
+/// There are four of these.
+#[allow(clippy::large_enum_variant)]
 #[derive(Debug)]
 enum Life {
-    Resting { until: Instant },
+    Resting {
+        until: Instant,
+    },
     /// The admin connection: TCP, then everything there is to know.
-    Admin { admin: Admin, deadline: Instant },
+    Admin {
+        admin: Admin,
+        deadline: Instant,
+    },
     /// The queue pairs, one after the other.
-    Queues { admin: Admin, info: Box<ControllerInfo>, ready: Vec<(ConnId, HostQueue)>, next: Handshake },
-    Live { admin: Admin, info: Box<ControllerInfo>, open: usize },
+    Queues {
+        admin: Admin,
+        info: Box<ControllerInfo>,
+        ready: Vec<(ConnId, HostQueue)>,
+        next: Handshake,
+    },
+    Live {
+        admin: Admin,
+        info: Box<ControllerInfo>,
+        open: usize,
+    },
     /// Waits for the I/O threads.
-    Closing { fence: Duration, open: usize },
+    Closing {
+        fence: Duration,
+        open: usize,
+    },
     /// Between two of the others.
     Changing,
 }
@@ -123,7 +142,9 @@ impl PathTask {
         let path = self.path;
         let lifted: Vec<Epoch> = self.fences.iter().filter(|(at, _)| *at <= now).map(|&(_, epoch)| epoch).collect();
         self.fences.retain(|(at, _)| *at > now);
-        lifted.into_iter().for_each(|epoch| self.mail_all(|| Message::FenceLifted { path, epoch }));
+        for epoch in lifted {
+            self.mail_all(|| Message::FenceLifted { path, epoch });
+        }
         let life = match &self.life {
             Life::Resting { until } => Some(*until),
             Life::Admin { admin, deadline } => match &admin.controller {

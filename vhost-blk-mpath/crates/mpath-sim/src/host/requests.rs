@@ -103,7 +103,10 @@ impl Requests {
             return Ok(());
         }
         if slot.retries > config.max_retries || slot.failovers > config.max_failovers {
-            return Err(format!("#{} issued after {} retries, {} failovers", slot.asked.id, slot.retries, slot.failovers));
+            return Err(format!(
+                "#{} issued after {} retries, {} failovers",
+                slot.asked.id, slot.retries, slot.failovers
+            ));
         }
         if slot.not_before.is_some_and(|at| now < at) {
             return Err(format!("#{} issued before the delay its controller asked for", slot.asked.id));

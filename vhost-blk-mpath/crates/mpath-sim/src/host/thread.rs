@@ -157,9 +157,11 @@ impl IoThread {
 
     /// After its injection is gone a path holds nothing that is not on its socket.
     fn check_nothing_held(&mut self, ctx: &mut Ctx<'_>, path: PathId) {
-        let Some(connection) = self.connections.get(&path).filter(|connection| !connection.is_closing()) else { return };
+        let Some(connection) = self.connections.get(&path).filter(|connection| !connection.is_closing()) else {
+            return;
+        };
         let stats = self.group.stats(ctx.clock.now());
-        let held: u64 = stats.paths[usize::from(path.0)].classes.iter().map(|class| u64::from(class.in_flight)).sum();
+        let held: u64 = stats.paths[usize::from(path.0)].classes.iter().map(|class| class.in_flight).sum();
         if held != u64::from(connection.ios) {
             let at = ctx.clock.elapsed();
             let ios = connection.ios;
@@ -245,7 +247,9 @@ impl IoThread {
 
     /// A connection failed: say so, and close it.
     fn lose(&mut self, ctx: &mut Ctx<'_>, path: PathId) {
-        let Some(connection) = self.connections.get(&path).filter(|connection| !connection.is_closing()) else { return };
+        let Some(connection) = self.connections.get(&path).filter(|connection| !connection.is_closing()) else {
+            return;
+        };
         self.reports.push(Report { path, epoch: connection.epoch, closed: false });
         self.close(ctx.clock.now(), path);
     }
@@ -278,8 +282,7 @@ impl IoThread {
         let in_queues: usize = self.connections.values().map(|connection| connection.queue.in_flight()).sum();
         let on_sockets: u32 = self.connections.values().map(|connection| connection.ios).sum();
         let stats = self.group.stats(now);
-        let in_flight: u64 =
-            stats.paths.iter().flat_map(|path| &path.classes).map(|class| u64::from(class.in_flight)).sum();
+        let in_flight: u64 = stats.paths.iter().flat_map(|path| &path.classes).map(|class| class.in_flight).sum();
         let fenced: u64 = stats.paths.iter().map(|path| path.fenced).sum();
         let left = (self.group.open(), in_queues, on_sockets, in_flight, fenced, stats.queued, stats.backoff);
         (left != (0, 0, 0, 0, 0, 0, 0)).then(|| format!("thread {}: {left:?} are left", self.index))
@@ -290,7 +293,10 @@ impl IoThread {
         let stats = self.group.stats(now);
         let paths = stats.paths.iter().map(|path| {
             let in_flight: Vec<_> = path.classes.iter().map(|class| class.in_flight).collect();
-            format!("{}: {:?} in flight {in_flight:?} fenced {} resting {}", path.path, path.ana, path.fenced, path.resting)
+            format!(
+                "{}: {:?} in flight {in_flight:?} fenced {} resting {}",
+                path.path, path.ana, path.fenced, path.resting
+            )
         });
         let paths: Vec<String> = paths.collect();
         format!(

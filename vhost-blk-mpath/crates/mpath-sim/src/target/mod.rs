@@ -116,8 +116,7 @@ pub(crate) struct Target {
 
 impl Target {
     pub(crate) fn new(plan: TargetPlan, rng: Rng) -> Self {
-        let namespace =
-            Namespace { blocks: plan.blocks, block_shift: plan.block_shift, uuid: [7; 16], nguid: [9; 16] };
+        let namespace = Namespace { blocks: plan.blocks, block_shift: plan.block_shift, uuid: [7; 16], nguid: [9; 16] };
         let config = SubsystemConfig {
             nqn: plan.nqn.clone(),
             serial: "SIM".into(),
@@ -290,7 +289,9 @@ impl Target {
         if identity.qid == 0 {
             let of_controller = |conn: &Connection| matches!(conn.role, Role::Io(of) if of == cntlid);
             let left: Vec<ConnId> = self.conns.iter().filter(|(_, c)| of_controller(c)).map(|(&id, _)| id).collect();
-            left.into_iter().for_each(|id| self.close(ctx, id, noticed));
+            for id in left {
+                self.close(ctx, id, noticed);
+            }
         }
     }
 
@@ -320,7 +321,9 @@ impl Target {
         let of_node = |conn: &Connection| conn.node == node;
         let conns: Vec<ConnId> = self.conns.iter().filter(|(_, conn)| of_node(conn)).map(|(&id, _)| id).collect();
         // Time has gone on meanwhile: the keep-alive timers first.
-        conns.iter().for_each(|&id| self.on_keep_alive(ctx, id));
+        for &id in &conns {
+            self.on_keep_alive(ctx, id);
+        }
         for id in conns {
             if ctx.net.is_reset(id, Side::Target) {
                 self.on_reset(ctx, id);
@@ -346,7 +349,9 @@ impl Target {
         ctx.check.crashed(ctx.clock.elapsed(), node, &losses);
         let conns: Vec<ConnId> = self.conns.iter().filter(|(_, conn)| conn.node == node).map(|(&id, _)| id).collect();
         let now = ctx.clock.now();
-        conns.into_iter().for_each(|id| self.close(ctx, id, now));
+        for id in conns {
+            self.close(ctx, id, now);
+        }
     }
 }
 

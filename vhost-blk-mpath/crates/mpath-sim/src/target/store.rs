@@ -93,9 +93,7 @@ impl Store {
     /// Where each block stands that is not durable yet.
     pub(crate) fn cached(&self) -> impl Iterator<Item = (u64, usize, Origin)> + '_ {
         let blocks = (0..).zip(&self.blocks);
-        blocks.flat_map(|(lba, block)| {
-            block.cached.iter().map(move |(node, version)| (lba, *node, version.origin))
-        })
+        blocks.flat_map(|(lba, block)| block.cached.iter().map(move |(node, version)| (lba, *node, version.origin)))
     }
 }
 

@@ -166,15 +166,19 @@ impl ControllerFacts {
 /// long it goes on after it has noticed the loss.
 const UNKNOWN_QUIESCE_TIME: Duration = Duration::from_secs(1);
 
+fn fence_time(kato: Duration, cqt: Duration, tbkas: bool) -> Duration {
+    // With traffic-based keep-alive a controller may look at its timer only once in a whole KATO.
+    let periods = if tbkas { 3 } else { 2 };
+    let quiesce = if cqt.is_zero() { UNKNOWN_QUIESCE_TIME } else { cqt };
+    kato * periods + quiesce
+}
+
 impl ControllerInfo {
     /// How long after the close of its last socket this association's controller may still execute commands of it: until it
     /// has noticed the loss by its keep-alive timer, and has quiesced (NVMe base specification 2.1, section 9.6).
     #[must_use]
     pub fn fence_time(&self) -> Duration {
-        // With traffic-based keep-alive a controller may look at its timer only once in a whole KATO.
-        let periods = if self.tbkas { 3 } else { 2 };
-        let quiesce = if self.cqt.is_zero() { UNKNOWN_QUIESCE_TIME } else { self.cqt };
-        self.kato * periods + quiesce
+        fence_time(self.kato, self.cqt, self.tbkas)
     }
 
     /// The configuration of I/O queue `qid` (1 to [`io_queues`](Self::io_queues)) of the association `config` got.
@@ -196,5 +200,20 @@ impl ControllerInfo {
                 noiob_blocks: self.namespace.noiob_blocks,
             },
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fence_takes_two_keep_alive_times_and_the_quiesce_time() {
+        let ms = Duration::from_millis;
+        assert_eq!(fence_time(ms(5000), ms(300), false), ms(10_300));
+        assert_eq!(fence_time(ms(5000), ms(300), true), ms(15_300));
+        // Not reported is not zero.
+        assert_eq!(fence_time(ms(5000), ms(0), false), ms(11_000));
+        assert_eq!(fence_time(ms(1000), ms(0), true), ms(4_000));
     }
 }
