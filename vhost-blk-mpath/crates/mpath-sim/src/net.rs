@@ -101,12 +101,14 @@ pub(crate) struct Net {
     pub(crate) links: Vec<LinkState>,
     conns: BTreeMap<ConnId, Conn>,
     next: u32,
+    /// Connections that a target has ended while nothing could reach the host.
+    unheard: Vec<ConnId>,
 }
 
 impl Net {
     pub(crate) fn new(rng: Rng, plans: Vec<LinkPlan>) -> Self {
         let links = vec![LinkState::default(); plans.len()];
-        Self { rng, plans, links, conns: BTreeMap::new(), next: 0 }
+        Self { rng, plans, links, conns: BTreeMap::new(), next: 0, unheard: Vec::new() }
     }
 
     /// Begins a connection of the host over a path; [`Event::Established`] or [`Event::Reset`] follows, or nothing.
@@ -290,8 +292,11 @@ impl Net {
             clock.at(*due, Event::Deliver(id, to));
         }
         pipe.flight_bytes = pipe.flight.iter().map(|(_, bytes)| bytes.len()).sum();
-        let lost = holed || self.rng.percent(20);
-        if conn.established && !lost {
+        // A host resets, and nobody sends a reset twice. A target's end is repeated until it is heard.
+        let lost = side == Side::Host && (holed || self.rng.percent(20));
+        if conn.established && holed && !lost {
+            self.unheard.push(id);
+        } else if conn.established && !lost {
             // It may overtake what is on its way, which then finds nobody.
             let when = if self.rng.percent(70) { last } else { clock.now() };
             clock.at(when + plan.latency, Event::Reset(id, to));
@@ -336,6 +341,14 @@ impl Net {
 
     /// After a hole or a freeze has ended: what is stuck is sent again, where there is still somebody to do so.
     pub(crate) fn resume(&mut self, clock: &mut Clock) {
+        let host = Side::Host as usize;
+        for id in std::mem::take(&mut self.unheard) {
+            match self.conns.get(&id) {
+                Some(conn) if conn.frozen[host] || self.links[conn.path].hole[host] => self.unheard.push(id),
+                Some(_) => clock.after(self.rng.up_to(Duration::from_millis(400)), Event::Reset(id, Side::Host)),
+                None => {}
+            }
+        }
         for (&id, conn) in &mut self.conns {
             for side in [Side::Host, Side::Target] {
                 let to = side as usize;

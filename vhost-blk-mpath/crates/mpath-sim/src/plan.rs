@@ -61,7 +61,7 @@ impl Plan {
     pub(crate) fn new(seed: u64) -> Self {
         let rng = &mut Rng::new(seed, 0);
         let paths = rng.range(2, 4) as usize;
-        let kato = rng.pick(&[500 * MS, 1000 * MS, 2000 * MS]);
+        let kato = rng.pick(&[250 * MS, 500 * MS, 1000 * MS, 2000 * MS]);
         let lifetime = kato / 4;
         let links = (0..paths).map(|_| link(rng, lifetime)).collect();
         let digests = Digests { header: rng.percent(40), data: rng.percent(40) };
@@ -107,7 +107,9 @@ fn target(rng: &mut Rng, nodes: usize, kato: Duration, lifetime: Duration) -> Ta
     let quiesce = if cqt.is_zero() { Duration::from_secs(1) } else { cqt };
     // A timer that is looked at once in a KATO; with TBKAS the last traffic may have been at the start of one more.
     let periods = if tbkas { 2 } else { 1 };
-    let slack_max = (kato * periods).saturating_sub(lifetime + 20 * MS);
+    // The target counts in tenths of a second.
+    let kept = 100 * MS * kato.as_millis().div_ceil(100) as u32;
+    let slack_max = (kept * periods).saturating_sub(lifetime + 20 * MS);
     TargetPlan {
         nqn: nqn(),
         nodes,

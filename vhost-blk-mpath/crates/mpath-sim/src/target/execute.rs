@@ -21,7 +21,11 @@ impl Target {
             let now = ctx.clock.now();
             return self.close(ctx, id, now);
         };
-        let node = self.conns[&id].node;
+        let Some(conn) = self.conns.get_mut(&id) else { return };
+        if conn.queue.pending().is_empty() && ctx.net.room(id, Side::Target) >= conn.again.len() {
+            ctx.net.send(ctx.clock, id, Side::Target, &std::mem::take(&mut conn.again));
+        }
+        let node = conn.node;
         let state = self.nodes[node];
         let service = if self.rng.percent(state.held_percent) {
             self.rng.up_to(HELD_MAX)
@@ -83,13 +87,10 @@ impl Target {
         self.complete(ctx, id, token);
     }
 
-    /// Completes a command without data; what a faulty node completed before may come once more just ahead of it.
+    /// Completes a command without data; a faulty node does so once more when the next command has come.
     fn complete(&mut self, ctx: &mut Ctx<'_>, id: ConnId, token: CommandToken) {
         let Some(conn) = self.conns.get_mut(&id) else { return };
         let alone = conn.queue.pending().is_empty();
-        if alone && !conn.again.is_empty() && ctx.net.room(id, Side::Target) >= conn.again.len() {
-            ctx.net.send(ctx.clock, id, Side::Target, &std::mem::take(&mut conn.again));
-        }
         conn.queue.complete(token, Status::SUCCESS, 0);
         if alone && self.rng.percent(self.nodes[conn.node].repeated_percent) {
             conn.again = conn.queue.pending().to_vec();
