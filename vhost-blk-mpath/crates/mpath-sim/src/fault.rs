@@ -5,6 +5,7 @@ use std::time::Duration;
 use mpath_core::{Injection, PathId, PolicyKind};
 use nvme_tcp::wire::{AnaState, Status};
 
+use crate::clock::Event;
 use crate::host::Message;
 use crate::net::Side;
 use crate::plan::Planned;
@@ -21,6 +22,8 @@ pub(crate) enum Fault {
     Late { path: usize, by: Duration },
     /// All connections of a path are reset.
     ResetAll { path: usize },
+    /// The host's kernel gives up all connections of a path, and the target hears nothing of it.
+    CutOff { path: usize },
     /// One connection of a path is reset.
     ResetOne { path: usize, choice: u64 },
     /// One connection of a path moves nothing to these ends.
@@ -104,10 +107,11 @@ pub(crate) fn faults(rng: &mut Rng, paths: usize, quiet: Duration, digests: bool
             0 | 1 => {
                 let hold = Fault::Hold { node: path, percent: rng.pick(&[30, 100]) };
                 planned.push(Planned { fault: hold, begins, lasts });
-                let breaks = match rng.below(4) {
+                let breaks = match rng.below(6) {
                     0 => Fault::ResetAll { path },
                     1 => Fault::ResetOne { path, choice: rng.next_u64() },
                     2 => Fault::PortDown { path },
+                    3 | 4 => Fault::CutOff { path },
                     _ => Fault::Hole { path, at: ends(rng) },
                 };
                 planned.push(Planned { fault: breaks, begins: begins + lasts / 2, lasts });
@@ -137,6 +141,12 @@ impl World {
             Fault::Hole { path, at } => self.net.links[path].hole = at,
             Fault::Late { path, by } => self.net.links[path].extra_latency = by,
             Fault::ResetAll { path } => self.reset_path(path),
+            Fault::CutOff { path } => {
+                self.net.links[path].hole[Side::Target as usize] = true;
+                for id in self.net.of_path(path) {
+                    self.clock.after(Duration::ZERO, Event::Reset(id, Side::Host));
+                }
+            }
             Fault::ResetOne { path, choice } => {
                 if let Some(id) = self.choose(path, choice) {
                     self.net.reset(&mut self.clock, id);
@@ -178,7 +188,7 @@ impl World {
     pub(crate) fn end(&mut self, fault: Fault) {
         self.say(|| format!("ends: {fault:?}"));
         match fault {
-            Fault::Hole { path, .. } => {
+            Fault::Hole { path, .. } | Fault::CutOff { path } => {
                 self.net.links[path].hole = [false; 2];
                 self.net.resume(&mut self.clock);
             }

@@ -64,7 +64,8 @@ impl Plan {
         let kato = rng.pick(&[250 * MS, 500 * MS, 1000 * MS, 2000 * MS]);
         let lifetime = kato / 4;
         let links = (0..paths).map(|_| link(rng, lifetime)).collect();
-        let digests = Digests { header: rng.percent(40), data: rng.percent(40) };
+        let digests = rng.pick(&[(false, false), (true, true), (true, true), (true, false), (false, true)]);
+        let digests = Digests { header: digests.0, data: digests.1 };
         let target = target(rng, paths, kato, lifetime);
         let host = host(rng, paths, kato, digests, &target);
         let quiet = rng.between(Duration::from_secs(10), Duration::from_secs(30));
