@@ -53,6 +53,8 @@ faults: build images ## break path after path under a guest (RST, silence, stopp
 interop: build ## Linux as the judge: its NVMe/TCP target against this daemon, its initiator against mpath-target, both in guests
 	@scripts/deps.sh guest
 	images/build nvmet
+	@# For the test that shows what the fence is for.
+	$(CARGO) build --release --locked -p vhost-blk-mpath --features without-fence --target-dir target/without-fence
 	guest-tests/interop/run
 
 soak: build ## vublk-bench verify on 4 queues while policy and injection change every 100 ms (SECONDS=60)

@@ -30,12 +30,12 @@ class Rig:
 
     With `listeners` each of these addresses has a target process of its own, so that one can be stopped or killed; the
     namespace must then be a file with a UUID, which they share. `paths` are addresses of somebody else's target; there is none
-    of ours then. `options` are further words for the daemon, `target_options` for the target.
+    of ours then. `options` are further words for the daemon, `target_options` for the target; `daemon` is another build of it.
     """
 
     def __init__(
         self, directory, namespace="mem:1GiB", policy="latency-rr", io_threads=1, listeners=(), options=(), paths=(),
-        target_options=(),
+        target_options=(), daemon=None,
     ):  # fmt: skip
         self.directory = Path(directory)
         self.binaries = Path(os.environ.get("MPATH_BIN", ROOT / "target" / "release"))
@@ -44,6 +44,7 @@ class Rig:
         self.paths = list(paths)
         self.targets = []  # processes
         self.daemon = None  # process
+        self._daemon_binary = daemon
         self._namespace, self._policy, self._io_threads = namespace, policy, io_threads
         self._listeners, self._options, self._target_options = listeners, options, target_options
         self._programs = []
@@ -78,7 +79,7 @@ class Rig:
         self.daemon = daemon = self._spawn(
             "vhost-blk-mpath", "--socket-path", self.socket, "--subsystem", NQN, "--policy", self._policy,
             "--api", self.api, "--io-threads", self._io_threads, *(w for path in self.paths for w in ("--path", path)),
-            *self._options,
+            *self._options, binary=self._daemon_binary,
         )  # fmt: skip
         deadline = time.monotonic() + START_TIMEOUT
         while self.ctl("status", check=False) is None:
@@ -134,8 +135,8 @@ class Rig:
         """What a program wrote to stderr."""
         return self.directory / f"{name}.log"
 
-    def _spawn(self, name, *words, stdout=False):
-        binary = self.binaries / name
+    def _spawn(self, name, *words, stdout=False, binary=None):
+        binary = binary or self.binaries / name
         if not binary.exists():
             raise RigError(f"{binary} is missing: run make build")
         with open(self.log(name), "ab") as log:
