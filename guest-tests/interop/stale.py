@@ -45,7 +45,10 @@ class Hold:
         """The host's connections end, and it gets no new ones. The target hears nothing."""
         self._server.close()
         for host in self._hosts:
-            host.shutdown(socket.SHUT_RDWR)
+            try:
+                host.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass  # it has ended by itself
 
     def deliver(self):
         self._open.set()
