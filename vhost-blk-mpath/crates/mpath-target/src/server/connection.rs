@@ -5,7 +5,7 @@ use std::net::{Shutdown, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use nvme_tcp::target::{AdminReply, DigestFaults, QueueIdentity, RESET_DONE, TargetCommand, TargetQueue};
+use nvme_tcp::target::{AdminReply, DigestFaults, QueueIdentity, TargetCommand, TargetQueue};
 use nvme_tcp::wire::Status;
 use rustix::event::PollFlags;
 
@@ -274,7 +274,7 @@ impl Connection {
                 AdminReply::ResetController { token, .. } => {
                     // Its fence holds: `Control::admin` returns only then. What it has ended may go.
                     self.shared.late.notify_all();
-                    self.queue.complete(token, Status::SUCCESS, RESET_DONE);
+                    self.queue.complete(token, Status::SUCCESS, CROSS_RESET_DONE);
                 }
                 AdminReply::Held => {}
             }
