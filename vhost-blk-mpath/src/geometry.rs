@@ -57,6 +57,7 @@ pub(crate) mod tests {
             firmware: "1".into(),
             ciu: 0,
             cirn: 0,
+            cross_resets: 0,
             cqt: Duration::ZERO,
             kato: Duration::from_secs(5),
             tbkas: false,

@@ -1,15 +1,17 @@
 //! One path's life: connect its controller, check whose namespace it is, give every I/O thread a queue pair, keep it
-//! alive; when it is lost, close all of it, lift the fence when its time has come, and connect again.
+//! alive; when it is lost, close all of it, leave what it was sent to the fence, and connect again.
 //!
 //! ```text
 //!  Connecting ──▶ Live ── any of its connections fails ──▶ Closing ── all I/O threads closed ──▶ Connecting (after reconnect-delay)
-//!      │                                                                   └── fence time ──▶ fence lifted for that epoch
-//!      └── another namespace ──▶ Refused (for good)
+//!      │                                                                   └── the fence of that epoch begins (`fence`)
+//!      ├── another namespace ──▶ Refused (for good)
+//!      └── none for ctrl-loss-tmo ──▶ GaveUp (for good)
 //! ```
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
+use mpath_api::config::Seconds;
 use mpath_core::{AnaState, Association, Epoch, PathId};
 use nvme_tcp::host::{ControllerEvent, ControllerInfo, HostController};
 use nvme_tcp::wire;
@@ -18,12 +20,9 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::sleep;
 
 use crate::disk::{AdmitError, Disk};
+use crate::fence;
 use crate::fence_record::{self, RecordedAssociation};
 use crate::transport::{self, AdminConnection, TransportError};
-
-/// Added to the time fence of a controller that reports no command quiesce time (CQT, TP 4129): nothing is known of how
-/// long it goes on after it has noticed the loss.
-const UNKNOWN_QUIESCE_TIME: Duration = Duration::from_secs(1);
 
 /// Why a path has no association.
 #[derive(Debug, thiserror::Error)]
@@ -82,6 +81,7 @@ impl PathTask {
     pub(crate) async fn run(mut self, first: oneshot::Sender<Result<(), PathError>>) {
         let mut first = Some(first);
         let mut epoch = Epoch(0);
+        let mut without_connection = Instant::now();
         loop {
             epoch.0 += 1;
             let mut shutdown = self.shutdown.clone();
@@ -99,6 +99,7 @@ impl PathTask {
                         End::Lost(error) => self.disk.path_failed(self.path, &error),
                         End::Shutdown => return,
                     }
+                    without_connection = Instant::now();
                 }
                 Err(error) => {
                     let refused = error.is_refusal();
@@ -115,8 +116,17 @@ impl PathTask {
                     }
                 }
             }
+            let mut delay = self.disk.config.reconnect_delay.duration();
+            if let Some(ctrl_loss_tmo) = self.disk.config.ctrl_loss_tmo.map(Seconds::duration) {
+                let left = ctrl_loss_tmo.saturating_sub(without_connection.elapsed());
+                if left.is_zero() {
+                    self.disk.path_gave_up(self.path, ctrl_loss_tmo);
+                    return;
+                }
+                delay = delay.min(left);
+            }
             tokio::select! {
-                () = sleep(self.disk.config.reconnect_delay.duration()) => {}
+                () = sleep(delay) => {}
                 _ = shutdown.wait_for(|shutdown| *shutdown) => return,
             }
         }
@@ -140,7 +150,7 @@ impl PathTask {
         for qid in 1..=wanted {
             queues.push(transport::connect_queue(address, info.queue_config(&config, qid)).await?);
         }
-        let fence_ms = fence_time(&info).as_millis() as u64;
+        let fence_ms = fence::time(&info).as_millis() as u64;
         let recorded = RecordedAssociation { path: address.to_string(), cntlid: info.cntlid, fence_ms };
         disk.record.add(self.path, epoch, recorded).await?;
         let ana = ana_state(info.ana);
@@ -163,6 +173,7 @@ impl PathTask {
         let epoch = live.epoch;
         let disk = Arc::clone(&self.disk);
         let mut open = disk.threads().len();
+        let mut resetter = disk.resetters.offer(self.path, &live.info);
         let end = loop {
             tokio::select! {
                 event = live.admin.next_event() => match event {
@@ -176,6 +187,7 @@ impl PathTask {
                             break End::Lost(error.into());
                         }
                     }
+                    Ok(ControllerEvent::CrossControllerReset(outcome)) => resetter.answer(Ok(outcome)),
                     Ok(ControllerEvent::Live(_) | ControllerEvent::ShutdownComplete) => {}
                     Err(error) => break End::Lost(error.into()),
                 },
@@ -184,9 +196,16 @@ impl PathTask {
                     PathEventKind::Closed if event.epoch == epoch => open -= 1,
                     PathEventKind::Lost(_) | PathEventKind::Closed => {}
                 },
+                lost = resetter.next() => {
+                    if let Err(refusal) = live.admin.controller.cross_controller_reset(lost) {
+                        resetter.answer(Err(refusal));
+                    }
+                }
                 _ = self.shutdown.wait_for(|shutdown| *shutdown) => break End::Shutdown,
             }
         };
+        // Those who asked learn at once that nothing comes of it.
+        drop(resetter);
         match end {
             End::Shutdown => {
                 // The I/O threads have drained by now, or are being drained by whoever ends the daemon.
@@ -196,7 +215,7 @@ impl PathTask {
                 drop(live.admin);
                 disk.threads().iter().for_each(|thread| thread.path_down(self.path, epoch));
                 self.closed(epoch, open).await;
-                self.fence(epoch, &live.info);
+                fence::begin(&disk, self.path, epoch, &live.info);
             }
         }
         end
@@ -214,29 +233,6 @@ impl PathTask {
             }
         }
     }
-
-    /// Lifts the fence of a closed association when nothing sent under it can be executed any more: the controller
-    /// has noticed the loss by its keep-alive timer, and has quiesced (NVMe base specification 2.1, section 9.6).
-    fn fence(&self, epoch: Epoch, info: &ControllerInfo) {
-        let (disk, path) = (Arc::clone(&self.disk), self.path);
-        let wait = fence_time(info);
-        tokio::spawn(async move {
-            sleep(wait).await;
-            disk.threads().iter().for_each(|thread| thread.fence_lifted(path, epoch));
-            if let Err(error) = disk.record.remove(path, epoch).await {
-                // It stays until the next change, and would only make the next daemon wait.
-                tracing::warn!(disk = %disk.config.name, %error, "fence record not brought up to date");
-            }
-        });
-    }
-}
-
-/// From the close of the last socket to the moment after which the controller executes nothing of this association.
-fn fence_time(info: &ControllerInfo) -> Duration {
-    // With traffic-based keep-alive a controller may look at its timer only once in a whole KATO.
-    let periods = if info.tbkas { 3 } else { 2 };
-    let quiesce = if info.cqt.is_zero() { UNKNOWN_QUIESCE_TIME } else { info.cqt };
-    info.kato * periods + quiesce
 }
 
 fn ana_state(state: wire::AnaState) -> AnaState {
@@ -246,26 +242,5 @@ fn ana_state(state: wire::AnaState) -> AnaState {
         wire::AnaState::Inaccessible => AnaState::Inaccessible,
         wire::AnaState::PersistentLoss => AnaState::PersistentLoss,
         wire::AnaState::Change => AnaState::Change,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::geometry::tests::controller;
-
-    /// In milliseconds: the fence of a controller with this KATO and CQT.
-    fn fence(kato: u64, cqt: u64, tbkas: bool) -> u128 {
-        let (kato, cqt) = (Duration::from_millis(kato), Duration::from_millis(cqt));
-        fence_time(&ControllerInfo { kato, cqt, tbkas, ..controller() }).as_millis()
-    }
-
-    #[test]
-    fn a_fence_takes_two_keep_alive_times_and_the_quiesce_time() {
-        assert_eq!(fence(5000, 300, false), 10_300);
-        assert_eq!(fence(5000, 300, true), 15_300);
-        // Not reported is not zero.
-        assert_eq!(fence(5000, 0, false), 11_000);
-        assert_eq!(fence(1000, 0, true), 4_000);
     }
 }
