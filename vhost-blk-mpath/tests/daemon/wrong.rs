@@ -44,7 +44,7 @@ fn another_namespace_on_reconnect_is_refused() {
 
 #[test]
 fn another_size_on_reconnect_is_refused() {
-    changes_on_reconnect("size=1:32MiB", "size");
+    changes_on_reconnect("size=1:32MiB", "blocks");
 }
 
 #[test]

@@ -36,8 +36,8 @@ mod setting;
 mod storage;
 
 pub use config::{
-    Backing, ConfigError, DEFAULT_ANATT_SECONDS, DEFAULT_MAX_CONNECTIONS, ListenerConfig, MAX_DELAY, MAX_LISTENERS, MAX_NAMESPACES,
-    MAX_REFERRALS, NamespaceConfig, TargetConfig,
+    Backing, ConfigError, DEFAULT_ANATT_SECONDS, DEFAULT_MAX_CONNECTIONS, ListenerConfig, MAX_DELAY, MAX_LISTENERS,
+    MAX_NAMESPACES, MAX_REFERRALS, NamespaceConfig, TargetConfig,
 };
 pub use nvme_tcp::wire::AnaState;
 pub use parse::ParseError;
