@@ -62,7 +62,7 @@ fn a_success_fences_at_once() {
     assert!(took < WELL_BEFORE, "{took:?} of {LONG_FENCE:?}");
     let log = doubt.daemon.log();
     assert!(log.contains("fence lifted") && log.contains("cross_controller_reset_by"), "{log}");
-    eventually("the record is up to date", || doubt.daemon.paths()[0].fenced == 0);
+    eventually("nothing is held", || doubt.daemon.paths()[0].fenced == 0);
     doubt.deliver_late();
 }
 

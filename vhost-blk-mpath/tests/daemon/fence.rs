@@ -16,7 +16,7 @@ const FENCE: Duration = Duration::from_millis(2100);
 
 /// A daemon whose first path can hold what it is given; by policy all goes there. Of fences there is only time.
 fn over_a_link(target: &Target, flags: &str) -> (Link, Daemon) {
-    (0..2).for_each(|listener| target.set(listener, "cross-reset=fail"));
+    target.fail_cross_resets();
     let link = Link::to(target.addrs()[0]);
     let daemon = Daemon::start(&[link.address(), target.addrs()[1]], &format!("--policy numa {flags}"));
     (link, daemon)
@@ -55,7 +55,7 @@ fn a_write_in_doubt_waits_for_its_fence_and_cannot_overtake() {
 #[test]
 fn the_admin_queue_alone_takes_the_whole_association_with_it() {
     let target = Target::start(2);
-    (0..2).for_each(|listener| target.set(listener, "cross-reset=fail"));
+    target.fail_cross_resets();
     let daemon = Daemon::start(&target.addrs(), "--policy numa --keep-alive-tmo 1 --reconnect-delay 600");
     let mut disk = Disk::connect(&daemon.socket());
     assert_eq!(disk.write(0, 0), Status::Ok);
