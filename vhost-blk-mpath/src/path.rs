@@ -103,13 +103,13 @@ impl PathTask {
                 }
                 Err(error) => {
                     let refused = error.is_refusal();
-                    if refused {
+                    if let Some(first) = first.take() {
+                        self.disk.path_did_not_start(self.path, &error, refused);
+                        let _ = first.send(Err(error));
+                    } else if refused {
                         self.disk.path_refused(self.path, &error);
                     } else {
                         self.disk.path_failed(self.path, &error);
-                    }
-                    if let Some(first) = first.take() {
-                        let _ = first.send(Err(error));
                     }
                     if refused {
                         return;
@@ -150,7 +150,7 @@ impl PathTask {
         for qid in 1..=wanted {
             queues.push(transport::connect_queue(address, info.queue_config(&config, qid)).await?);
         }
-        let fence_ms = fence::time(&info).as_millis() as u64;
+        let fence_ms = info.fence_time().as_millis() as u64;
         let recorded = RecordedAssociation { path: address.to_string(), cntlid: info.cntlid, fence_ms };
         disk.record.add(self.path, epoch, recorded).await?;
         let ana = ana_state(info.ana);
