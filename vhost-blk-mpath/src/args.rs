@@ -6,8 +6,8 @@ use std::process::ExitCode;
 
 use clap::{Args as ClapArgs, Parser};
 use mpath_api::config::{
-    Config, DiskConfig, FastIoFailTmo, HostId, IoThreads, KeepAliveTmo, NamespaceId, Nqn, QueueCount, QueueEntries,
-    ReconnectDelay, SocketPath, SuspectTimeout, WindowBytes, WindowIos,
+    Config, CtrlLossTmo, DiskConfig, FastIoFailTmo, HostId, IoThreads, KeepAliveTmo, NamespaceId, Nqn, QueueCount,
+    QueueEntries, ReconnectDelay, SocketPath, SuspectTimeout, WindowBytes, WindowIos,
 };
 use mpath_api::{DEFAULT_API_SOCKET, PathAddress, PolicyKind, usage_line};
 
@@ -114,6 +114,10 @@ struct DiskArgs {
     #[arg(long, value_name = "SECONDS")]
     fast_io_fail_tmo: Option<FastIoFailTmo>,
 
+    /// Seconds without a connection after which a path is given up, 1 to 86400 [default: never]
+    #[arg(long, value_name = "SECONDS")]
+    ctrl_loss_tmo: Option<CtrlLossTmo>,
+
     /// The subsystem's controllers share their volatile write cache: a flush on one covers all
     #[arg(long)]
     shared_write_cache: bool,
@@ -195,6 +199,7 @@ impl DiskArgs {
             reconnect_delay: self.reconnect_delay.unwrap_or(defaults.reconnect_delay),
             suspect_timeout: self.suspect_timeout.unwrap_or(defaults.suspect_timeout),
             fast_io_fail_tmo: self.fast_io_fail_tmo,
+            ctrl_loss_tmo: self.ctrl_loss_tmo,
             shared_write_cache: self.shared_write_cache,
             ..defaults
         }
@@ -228,7 +233,8 @@ mod tests {
     #[test]
     fn every_flag_is_the_setting_of_its_name() {
         let flags = "--namespace 3 --policy numa --read-only --queues 2 --queue-size 32 --window-ios 4 --window-bytes 65536 \
-             --hdr-digest --data-digest --keep-alive-tmo 7 --reconnect-delay 9 --suspect-timeout 2s --fast-io-fail-tmo 60 --shared-write-cache \
+             --hdr-digest --data-digest --keep-alive-tmo 7 --reconnect-delay 9 --suspect-timeout 2s --fast-io-fail-tmo 60 --ctrl-loss-tmo 90 \
+             --shared-write-cache \
              --api /tmp/a --io-threads 5 \
              --hostnqn nqn.host --hostid 6f2a1d0e-3c55-4f8e-9a41-0d8f5b6c7e21";
         let file = "
@@ -252,6 +258,7 @@ mod tests {
                 reconnect-delay: 9
                 suspect-timeout: 2s
                 fast-io-fail-tmo: 60
+                ctrl-loss-tmo: 90
                 shared-write-cache: true";
         assert_eq!(parse(&format!("{DISK} {flags}")).unwrap(), Config::parse(file).unwrap());
     }

@@ -14,6 +14,7 @@ use reactor::{IoThreadConfig, IoThreadHandle, PathEvent, StartError};
 use tokio::sync::mpsc::UnboundedSender;
 use vhost_user_blk::{Disk as FrontendDisk, GeometryError};
 
+use crate::cross_reset::Resetters;
 use crate::fence_record::FenceRecord;
 use crate::geometry;
 use crate::path::PathError;
@@ -23,6 +24,8 @@ pub(crate) struct Disk {
     pub(crate) config: DiskConfig,
     pub(crate) host: HostIdentity,
     pub(crate) record: FenceRecord,
+    /// Who can reset the controller of a lost path.
+    pub(crate) resetters: Resetters,
     /// Until then writes of a daemon before this one may be executed.
     inherited_fence: Option<Instant>,
     io_threads: u16,
@@ -59,6 +62,16 @@ pub(crate) struct PathStatus {
     pub(crate) injection: Option<Injection>,
 }
 
+impl State {
+    /// Whether a path is live or may become so.
+    fn paths_expected(&self) -> bool {
+        self.paths.iter().any(|path| match path.state {
+            PathState::Connecting | PathState::Live | PathState::Lost => true,
+            PathState::Refused | PathState::GaveUp => false,
+        })
+    }
+}
+
 /// Why a path is not let in.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum AdmitError {
@@ -82,10 +95,12 @@ impl Disk {
         let unknown =
             PathStatus { state: PathState::Connecting, last_error: None, ana: None, cntlid: None, injection: None };
         let state = State { policy: config.policy, paths: vec![unknown; config.paths.len()] };
+        let resetters = Resetters::new(config.paths.len());
         Self {
             config,
             host,
             record,
+            resetters,
             inherited_fence,
             io_threads,
             reports,
@@ -215,7 +230,14 @@ impl Disk {
     }
 
     fn path(&self, path: PathId, change: impl FnOnce(&mut PathStatus)) {
-        change(&mut self.state().paths[usize::from(path.0)]);
+        let mut state = self.state();
+        let before = state.paths_expected();
+        change(&mut state.paths[usize::from(path.0)]);
+        let expected = state.paths_expected();
+        if expected != before {
+            // Still under the lock: the threads hear of changes in the order in which they happen.
+            self.threads().iter().for_each(|thread| thread.set_paths_expected(expected));
+        }
     }
 
     pub(crate) fn address(&self, path: PathId) -> &PathAddress {
@@ -241,8 +263,14 @@ impl Disk {
     pub(crate) fn path_failed(&self, path: PathId, error: &PathError) {
         self.path_down(path, error, |state| match state {
             PathState::Live | PathState::Lost => PathState::Lost,
-            PathState::Connecting | PathState::Refused => PathState::Connecting,
+            PathState::Connecting | PathState::Refused | PathState::GaveUp => PathState::Connecting,
         });
+    }
+
+    /// No attempt is made any more to connect a path, which has had no connection for `ctrl-loss-tmo`.
+    pub(crate) fn path_gave_up(&self, path: PathId, after: Duration) {
+        tracing::warn!(disk = %self.config.name, path = %self.address(path), ?after, "path given up (ctrl-loss-tmo)");
+        self.path(path, |status| status.state = PathState::GaveUp);
     }
 
     /// The first attempt to connect a path failed. Whether that is worth a warning or the reason not to start at all depends on

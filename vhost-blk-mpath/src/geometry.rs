@@ -40,7 +40,7 @@ fn serial(namespace: &NamespaceIdentity) -> [u8; 20] {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::time::Duration;
 
     use nvme_tcp::wire::{AnaState, Version};
@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     /// A controller that can do everything, and its namespace of 1000 blocks of 4096 bytes.
-    fn controller() -> ControllerInfo {
+    pub(crate) fn controller() -> ControllerInfo {
         ControllerInfo {
             cntlid: 1,
             version: Version(0x0002_0100),
@@ -57,6 +57,7 @@ mod tests {
             firmware: "1".into(),
             ciu: 0,
             cirn: 0,
+            cross_resets: 0,
             cqt: Duration::ZERO,
             kato: Duration::from_secs(5),
             tbkas: false,

@@ -5,7 +5,9 @@
 
 mod args;
 mod control;
+mod cross_reset;
 mod disk;
+mod fence;
 mod fence_record;
 mod frontend;
 mod geometry;

@@ -1,15 +1,17 @@
 //! One path's life: connect its controller, check whose namespace it is, give every I/O thread a queue pair, keep it
-//! alive; when it is lost, close all of it, lift the fence when its time has come, and connect again.
+//! alive; when it is lost, close all of it, leave what it was sent to the fence, and connect again.
 //!
 //! ```text
 //!  Connecting ──▶ Live ── any of its connections fails ──▶ Closing ── all I/O threads closed ──▶ Connecting (after reconnect-delay)
-//!      │                                                                   └── fence time ──▶ fence lifted for that epoch
-//!      └── another namespace ──▶ Refused (for good)
+//!      │                                                                   └── the fence of that epoch begins (`fence`)
+//!      ├── another namespace ──▶ Refused (for good)
+//!      └── none for ctrl-loss-tmo ──▶ GaveUp (for good)
 //! ```
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use mpath_api::config::Seconds;
 use mpath_core::{AnaState, Association, Epoch, PathId};
 use nvme_tcp::host::{ControllerEvent, ControllerInfo, HostController};
 use nvme_tcp::wire;
@@ -18,6 +20,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::sleep;
 
 use crate::disk::{AdmitError, Disk};
+use crate::fence;
 use crate::fence_record::{self, RecordedAssociation};
 use crate::transport::{self, AdminConnection, TransportError};
 
@@ -78,6 +81,7 @@ impl PathTask {
     pub(crate) async fn run(mut self, first: oneshot::Sender<Result<(), PathError>>) {
         let mut first = Some(first);
         let mut epoch = Epoch(0);
+        let mut without_connection = Instant::now();
         loop {
             epoch.0 += 1;
             let mut shutdown = self.shutdown.clone();
@@ -95,6 +99,7 @@ impl PathTask {
                         End::Lost(error) => self.disk.path_failed(self.path, &error),
                         End::Shutdown => return,
                     }
+                    without_connection = Instant::now();
                 }
                 Err(error) => {
                     let refused = error.is_refusal();
@@ -111,8 +116,17 @@ impl PathTask {
                     }
                 }
             }
+            let mut delay = self.disk.config.reconnect_delay.duration();
+            if let Some(ctrl_loss_tmo) = self.disk.config.ctrl_loss_tmo.map(Seconds::duration) {
+                let left = ctrl_loss_tmo.saturating_sub(without_connection.elapsed());
+                if left.is_zero() {
+                    self.disk.path_gave_up(self.path, ctrl_loss_tmo);
+                    return;
+                }
+                delay = delay.min(left);
+            }
             tokio::select! {
-                () = sleep(self.disk.config.reconnect_delay.duration()) => {}
+                () = sleep(delay) => {}
                 _ = shutdown.wait_for(|shutdown| *shutdown) => return,
             }
         }
@@ -159,6 +173,7 @@ impl PathTask {
         let epoch = live.epoch;
         let disk = Arc::clone(&self.disk);
         let mut open = disk.threads().len();
+        let mut resetter = disk.resetters.offer(self.path, &live.info);
         let end = loop {
             tokio::select! {
                 event = live.admin.next_event() => match event {
@@ -172,6 +187,7 @@ impl PathTask {
                             break End::Lost(error.into());
                         }
                     }
+                    Ok(ControllerEvent::CrossControllerReset(outcome)) => resetter.answer(Ok(outcome)),
                     Ok(ControllerEvent::Live(_) | ControllerEvent::ShutdownComplete) => {}
                     Err(error) => break End::Lost(error.into()),
                 },
@@ -180,9 +196,16 @@ impl PathTask {
                     PathEventKind::Closed if event.epoch == epoch => open -= 1,
                     PathEventKind::Lost(_) | PathEventKind::Closed => {}
                 },
+                lost = resetter.next() => {
+                    if let Err(refusal) = live.admin.controller.cross_controller_reset(lost) {
+                        resetter.answer(Err(refusal));
+                    }
+                }
                 _ = self.shutdown.wait_for(|shutdown| *shutdown) => break End::Shutdown,
             }
         };
+        // Those who asked learn at once that nothing comes of it.
+        drop(resetter);
         match end {
             End::Shutdown => {
                 // The I/O threads have drained by now, or are being drained by whoever ends the daemon.
@@ -192,7 +215,7 @@ impl PathTask {
                 drop(live.admin);
                 disk.threads().iter().for_each(|thread| thread.path_down(self.path, epoch));
                 self.closed(epoch, open).await;
-                self.fence(epoch, &live.info);
+                fence::begin(&disk, self.path, epoch, &live.info);
             }
         }
         end
@@ -209,21 +232,6 @@ impl PathTask {
                 _ = self.shutdown.wait_for(|shutdown| *shutdown) => return,
             }
         }
-    }
-
-    /// Lifts the fence of a closed association when nothing sent under it can be executed any more: the controller
-    /// has noticed the loss by its keep-alive timer, and has quiesced (NVMe base specification 2.1, section 9.6).
-    fn fence(&self, epoch: Epoch, info: &ControllerInfo) {
-        let (disk, path) = (Arc::clone(&self.disk), self.path);
-        let wait = if cfg!(feature = "without-fence") { Duration::ZERO } else { info.fence_time() };
-        tokio::spawn(async move {
-            sleep(wait).await;
-            disk.threads().iter().for_each(|thread| thread.fence_lifted(path, epoch));
-            if let Err(error) = disk.record.remove(path, epoch).await {
-                // It stays until the next change, and would only make the next daemon wait.
-                tracing::warn!(disk = %disk.config.name, %error, "fence record not brought up to date");
-            }
-        });
     }
 }
 

@@ -1,6 +1,6 @@
 //! Asymmetric namespace access: which paths may be used changes while every byte is verified.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use mpath_api::types;
 use mpath_target::AnaState;
@@ -96,4 +96,26 @@ fn a_flush_owed_to_an_inaccessible_controller_is_never_a_silent_success() {
     assert_eq!(disk.answer(Duration::from_millis(300)), None);
     target.set_ana(0, AnaState::Optimized);
     assert_eq!(disk.answer(PATIENCE), Some((1, Status::Ok)));
+}
+
+#[test]
+fn a_controller_whose_namespace_stays_in_change_is_connected_anew() {
+    let target = Target::with(2, |config| config.anatt_seconds = 1);
+    let daemon = Daemon::start(&target.addrs(), "--policy round-robin --reconnect-delay 1");
+    let verification = Verification::start(&daemon.socket(), unflushed());
+    let changed = Instant::now();
+    target.set_ana(0, AnaState::Change);
+    eventually("the path is lost", || daemon.log().contains("for more than 2s"));
+    assert!(changed.elapsed() >= Duration::from_secs(2), "{:?}", changed.elapsed());
+    target.set_ana(0, AnaState::Optimized);
+    eventually("the path comes back", || daemon.is_live(0));
+    assert!(is_used(&daemon, &verification, 0));
+    // What does not last is none of this.
+    target.set_ana(1, AnaState::Change);
+    std::thread::sleep(Duration::from_secs(1));
+    target.set_ana(1, AnaState::Optimized);
+    std::thread::sleep(Duration::from_millis(1500));
+    assert!(daemon.is_live(1));
+    assert_eq!(daemon.log().matches("for more than").count(), 1, "{}", daemon.log());
+    verification.finish();
 }

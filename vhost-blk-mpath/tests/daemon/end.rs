@@ -113,6 +113,7 @@ fn with_requests_that_wait_for_a_path() {
 #[test]
 fn with_writes_in_doubt() {
     let target = Target::start(2);
+    target.fail_cross_resets();
     let daemon = Daemon::start(&target.addrs(), "--keep-alive-tmo 5");
     (0..2).for_each(|listener| target.set_delay(listener, Duration::from_secs(20)));
     let disk = with_writes(&daemon);

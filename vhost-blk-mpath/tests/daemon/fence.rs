@@ -14,8 +14,9 @@ const NEW: u8 = 2;
 /// 2 × keep-alive time-out of 1 s, and the quiesce time (CQT) that our target tells.
 const FENCE: Duration = Duration::from_millis(2100);
 
-/// A daemon whose first path can hold what it is given; by policy all goes there.
+/// A daemon whose first path can hold what it is given; by policy all goes there. Of fences there is only time.
 fn over_a_link(target: &Target, flags: &str) -> (Link, Daemon) {
+    target.fail_cross_resets();
     let link = Link::to(target.addrs()[0]);
     let daemon = Daemon::start(&[link.address(), target.addrs()[1]], &format!("--policy numa {flags}"));
     (link, daemon)
@@ -49,6 +50,27 @@ fn a_write_in_doubt_waits_for_its_fence_and_cannot_overtake() {
     assert_eq!(disk.write(0, NEW), Status::Ok);
     eventually("the path comes back", || daemon.is_live(0));
     assert_eq!(disk.read(0), NEW);
+}
+
+#[test]
+fn the_admin_queue_alone_takes_the_whole_association_with_it() {
+    let target = Target::start(2);
+    target.fail_cross_resets();
+    let daemon = Daemon::start(&target.addrs(), "--policy numa --keep-alive-tmo 1 --reconnect-delay 600");
+    let mut disk = Disk::connect(&daemon.socket());
+    assert_eq!(disk.write(0, 0), Status::Ok);
+    target.set(0, "hold=on");
+    disk.submit_write(1, 0, OLD);
+    eventually("the write is held", || target.status()[0].held == 1);
+    let reset = Instant::now();
+    target.set(0, "reset=admin");
+    eventually("the I/O connections go too", || target.connections(0) == 0);
+    eventually("the loss is noticed", || daemon.paths()[0].state == PathState::Lost);
+    assert_eq!(daemon.paths()[0].fenced, 1);
+    assert_eq!(disk.read_by(2, 0), 0);
+    assert_eq!(disk.answer(PATIENCE), Some((1, Status::Ok)));
+    assert!(reset.elapsed() >= FENCE, "answered after {:?}", reset.elapsed());
+    assert_eq!(disk.read(0), OLD);
 }
 
 #[test]

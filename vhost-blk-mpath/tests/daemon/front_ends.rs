@@ -62,6 +62,7 @@ fn one_that_dies_with_requests_in_flight_is_drained_and_followed() {
 #[test]
 fn one_that_dies_while_the_target_is_silent_does_not_hold_up_the_next_for_ever() {
     let target = Target::start(2);
+    target.fail_cross_resets();
     let mut daemon = Daemon::start(&target.addrs(), "--policy round-robin --reconnect-delay 1 --keep-alive-tmo 1");
     (0..2).for_each(|listener| target.set_delay(listener, Duration::from_secs(60)));
     dies_with_requests_in_flight(&daemon, 1);

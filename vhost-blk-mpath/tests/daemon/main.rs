@@ -5,6 +5,8 @@
 mod ana;
 mod bad_input;
 mod change;
+mod cross_reset;
+mod ctrl_loss;
 mod disks;
 mod end;
 mod failover;
@@ -13,3 +15,4 @@ mod front_ends;
 mod grey;
 mod start;
 mod support;
+mod wrong;

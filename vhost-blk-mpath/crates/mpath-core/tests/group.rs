@@ -355,6 +355,35 @@ fn without_a_path_requests_wait_as_long_as_configured() {
 }
 
 #[test]
+fn requests_do_not_wait_for_paths_that_will_not_come_back() {
+    let mut t = Test::new(config());
+    t.submit(0, Op::Write);
+    assert_eq!(t.actions(), [issue(P0, 0)]);
+    t.group.path_lost(t.now, P0);
+    t.complete(P0, 0, LOST);
+    t.group.set_paths_expected(false);
+    t.submit(1, Op::Read);
+    assert_eq!(t.actions(), [issue(P1, 1)], "there still is one");
+    t.group.set_paths_expected(true);
+    t.group.path_lost(t.now, P1);
+    t.complete(P1, 1, LOST);
+    t.submit(2, Op::Flush);
+    assert_eq!(t.actions(), []);
+    t.group.set_paths_expected(false);
+    assert!(t.group.next_timeout().is_some_and(|at| at <= t.now));
+    assert_eq!(t.actions(), [failed(1), failed(2)]);
+    t.submit(3, Op::Read);
+    assert_eq!(t.actions(), [failed(3)]);
+    t.group.fence_lifted(t.now, P0, Epoch(1));
+    assert_eq!(t.actions(), [failed(0)], "an indeterminate write not before its fence");
+    t.group.set_paths_expected(true);
+    t.submit(4, Op::Read);
+    assert_eq!(t.actions(), []);
+    t.up(P1, 2, AnaState::Optimized);
+    assert_eq!(t.actions(), [issue(P1, 4)]);
+}
+
+#[test]
 fn without_a_timeout_requests_wait_for_ever() {
     let mut t = Test::down(config(), Arc::new(DirtyPaths::new()));
     t.submit(0, Op::Read);

@@ -6,7 +6,7 @@ use clap::{Parser, Subcommand};
 use mpath_api::config::SocketPath;
 use mpath_api::usage_line;
 use mpath_target::api::PortSelector;
-use mpath_target::{ListenerConfig, NamespaceConfig, Setting, TargetConfig};
+use mpath_target::{DEFAULT_ANATT_SECONDS, ListenerConfig, NamespaceConfig, Setting, TargetConfig};
 
 const AFTER_HELP: &str = "\
 LISTENER is IP:PORT[,advertise=IP:PORT][,SETTING]...
@@ -31,6 +31,9 @@ SETTING is what a listener does to its hosts, at the start or later by ctl:
   black-hole=stall    connections stay, nothing is read, executed or sent
   black-hole=mute     commands are executed, nothing is sent
   black-hole=off
+  cross-reset=on|fail|mute
+                      Cross-Controller Resets that the port is asked for are
+                      carried out, answered with an error, or not answered
   listen=on|off       whether new connections are taken; others stay
   reset=all|admin|io  closes connections with RST, now
   header-digests=N, data-digests=N
@@ -86,6 +89,10 @@ pub(crate) struct Args {
     /// Logical block size of all namespaces: 512 or 4096
     #[arg(long, value_name = "BYTES", default_value_t = 512)]
     block_size: u32,
+
+    /// The longest that a namespace should stay in the ANA state change (ANATT), 1 to 255; nothing ends it by itself
+    #[arg(long, value_name = "SECONDS", default_value_t = DEFAULT_ANATT_SECONDS, value_parser = clap::value_parser!(u8).range(1..))]
+    anatt: u8,
 
     /// Where the discovery service listens; port 8009 is the usual one
     #[arg(long, value_name = "IP:PORT")]
@@ -153,6 +160,7 @@ impl Request {
             listeners: args.listen,
             namespaces: args.namespace,
             block_size: args.block_size,
+            anatt_seconds: args.anatt,
             discovery: args.discovery,
             referrals: args.referral,
             // Required without a subcommand, so it is there.
@@ -177,14 +185,14 @@ mod tests {
     fn everything_given() {
         let args = format!(
             "--nqn {NQN} --listen 127.0.0.1:0 --listen [::1]:0,delay=30ms --namespace mem:1MiB \
-             --namespace mem:2MiB --block-size 4096 --discovery 127.0.0.1:0 --referral 192.0.2.1:8009 --api /tmp/t.sock"
+             --namespace mem:2MiB --block-size 4096 --anatt 3 --discovery 127.0.0.1:0 --referral 192.0.2.1:8009 --api /tmp/t.sock"
         );
         let Ok(Request::Serve(config, Some(api))) = parse(&args) else { panic!("refused") };
         assert_eq!(api.to_string(), "/tmp/t.sock");
         assert_eq!((config.discovery.is_some(), config.referrals.len()), (true, 1));
         assert_eq!(config.nqn, NQN);
         assert_eq!((config.listeners.len(), config.namespaces.len()), (2, 2));
-        assert_eq!(config.block_size, 4096);
+        assert_eq!((config.block_size, config.anatt_seconds), (4096, 3));
     }
 
     #[test]
@@ -196,6 +204,7 @@ mod tests {
             (format!("--nqn {NQN} --listen 127.0.0.1:0,delay=fast {rest}"), "fast"),
             (format!("--nqn {NQN} --listen 127.0.0.1:0 --namespace mem:huge"), "huge"),
             (format!("--nqn {NQN} --listen 127.0.0.1:0 {rest} --block-size 1000"), "1000"),
+            (format!("--nqn {NQN} --listen 127.0.0.1:0 {rest} --anatt 0"), "'0'"),
             (format!("--nqn disk1 --listen 127.0.0.1:0 {rest}"), "disk1"),
             (format!("--nqn {NQN} --listen 127.0.0.1:0 {rest} --colour"), "--colour"),
             (format!("--nqn {NQN} --listen 127.0.0.1:0,ana=2:change {rest}"), "group 2"),

@@ -22,6 +22,9 @@ pub const MAX_NAMESPACES: usize = 128;
 /// Default of [`TargetConfig::max_connections`].
 pub const DEFAULT_MAX_CONNECTIONS: usize = 1024;
 
+/// Default of [`TargetConfig::anatt_seconds`].
+pub const DEFAULT_ANATT_SECONDS: u8 = 10;
+
 /// Everything a [`crate::TargetServer`] is started with.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TargetConfig {
@@ -33,6 +36,9 @@ pub struct TargetConfig {
     pub namespaces: Vec<NamespaceConfig>,
     /// Logical block size of all namespaces in bytes: 512 or 4096.
     pub block_size: u32,
+    /// ANATT in seconds, at least 1: the longest that hosts are told a namespace stays in the ANA state change. Nothing
+    /// here ends that state by itself.
+    pub anatt_seconds: u8,
     /// Most connections served at once, over all listeners; one beyond it is closed at once.
     pub max_connections: usize,
     /// Where the discovery service listens, if there is to be one; port 0 lets the system choose.
@@ -100,6 +106,9 @@ pub enum ConfigError {
     /// One of the two sizes that every host understands.
     #[error("block size {0}: give 512 or 4096")]
     BlockSize(u32),
+    /// Not a time.
+    #[error("ANATT of 0: give 1 to 255 seconds")]
+    Anatt,
     /// A namespace is whole blocks, at least one.
     #[error("namespace {nsid} has {bytes} bytes: give a multiple of the block size {block_size}, not zero")]
     NamespaceSize {
@@ -143,6 +152,7 @@ impl TargetConfig {
             listeners: Vec::new(),
             namespaces: Vec::new(),
             block_size: 512,
+            anatt_seconds: DEFAULT_ANATT_SECONDS,
             max_connections: DEFAULT_MAX_CONNECTIONS,
             discovery: None,
             referrals: Vec::new(),
@@ -166,6 +176,9 @@ impl TargetConfig {
         }
         if !matches!(self.block_size, 512 | 4096) {
             return Err(ConfigError::BlockSize(self.block_size));
+        }
+        if self.anatt_seconds == 0 {
+            return Err(ConfigError::Anatt);
         }
         for (i, &ListenerConfig { addr, advertise, ref settings }) in self.listeners.iter().enumerate() {
             let twice = self.listeners[..i].iter().any(|other| other.addr == addr);
@@ -239,13 +252,14 @@ mod tests {
     fn configurations_that_cannot_work_are_refused() {
         type Change = fn(&mut TargetConfig);
         assert_eq!(valid().validate(), Ok(()));
-        let changes: [Change; 12] = [
+        let changes: [Change; 13] = [
             |c| c.nqn = "disk1".into(),
             |c| c.nqn = format!("nqn.{}", "x".repeat(220)),
             |c| c.nqn = Nqn::discovery().as_str().into(),
             |c| c.listeners.clear(),
             |c| c.namespaces.clear(),
             |c| c.block_size = 1024,
+            |c| c.anatt_seconds = 0,
             |c| c.namespaces[0].bytes = 1000,
             |c| c.namespaces[0].bytes = 1 << 41,
             |c| c.referrals.push("192.0.2.1:8009".parse().unwrap()),

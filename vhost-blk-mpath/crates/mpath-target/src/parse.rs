@@ -39,6 +39,9 @@ pub enum ParseError {
     /// Not a way to be silent.
     #[error("black-hole '{0}': give stall, mute or off")]
     BlackHole(String),
+    /// Not what can become of a Cross-Controller Reset.
+    #[error("cross-reset '{0}': give on, fail or mute")]
+    CrossReset(String),
     /// Neither on nor off.
     #[error("listen '{0}': give on or off")]
     Listen(String),
@@ -53,7 +56,7 @@ pub enum ParseError {
     NoNsid(String),
     /// There is no such setting.
     #[error(
-        "setting '{0}': give one of ana, delay, hold, black-hole, listen, reset, header-digests, data-digests, fail, \
+        "setting '{0}': give one of ana, delay, hold, black-hole, cross-reset, listen, reset, header-digests, data-digests, fail, \
              uuid, nguid and size with its value, as in ana=inaccessible"
     )]
     Setting(String),

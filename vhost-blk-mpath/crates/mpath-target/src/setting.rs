@@ -31,6 +31,8 @@ pub enum Setting {
     Hold(Hold),
     /// `black-hole=stall|mute|off`: the port keeps its connections and says nothing.
     BlackHole(Option<BlackHole>),
+    /// `cross-reset=on|fail|mute`: what the port makes of a Cross-Controller Reset that it is asked for.
+    CrossReset(CrossReset),
     /// `listen=on|off`: whether the port takes new connections; those it has stay.
     Listen(bool),
     /// `reset=all|admin|io`: connections are closed with RST, at once.
@@ -92,6 +94,17 @@ pub enum BlackHole {
     Mute,
 }
 
+/// What a port makes of Cross-Controller Resets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CrossReset {
+    /// They are carried out.
+    On,
+    /// They are answered with Internal Error, and nothing is reset.
+    Fail,
+    /// They are not answered, and nothing is reset.
+    Mute,
+}
+
 /// Some connections of a port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Queues {
@@ -128,6 +141,12 @@ impl FromStr for Setting {
                 "stall" => Some(BlackHole::Stall),
                 "mute" => Some(BlackHole::Mute),
                 _ => return Err(ParseError::BlackHole(value.to_owned())),
+            }),
+            "cross-reset" => Self::CrossReset(match value {
+                "on" => CrossReset::On,
+                "fail" => CrossReset::Fail,
+                "mute" => CrossReset::Mute,
+                _ => return Err(ParseError::CrossReset(value.to_owned())),
             }),
             "listen" => Self::Listen(match value {
                 "on" => true,
@@ -206,6 +225,9 @@ impl fmt::Display for Setting {
             Self::Hold(Hold::For(time)) => write!(f, "hold={}ns", time.as_nanos()),
             Self::BlackHole(None) => f.write_str("black-hole=off"),
             Self::BlackHole(Some(black_hole)) => write!(f, "black-hole={black_hole}"),
+            Self::CrossReset(CrossReset::On) => f.write_str("cross-reset=on"),
+            Self::CrossReset(CrossReset::Fail) => f.write_str("cross-reset=fail"),
+            Self::CrossReset(CrossReset::Mute) => f.write_str("cross-reset=mute"),
             Self::Listen(listen) => write!(f, "listen={}", if *listen { "on" } else { "off" }),
             Self::Reset(Queues::All) => f.write_str("reset=all"),
             Self::Reset(Queues::Admin) => f.write_str("reset=admin"),
@@ -273,6 +295,7 @@ mod tests {
         let uuid = || proptest::option::of((1u128..).prop_map(Uuid::from_u128));
         let hold = prop_oneof![Just(Hold::Off), Just(Hold::On), time().prop_map(Hold::For)];
         let black_hole = proptest::option::of(prop_oneof![Just(BlackHole::Stall), Just(BlackHole::Mute)]);
+        let cross_reset = prop_oneof![Just(CrossReset::On), Just(CrossReset::Fail), Just(CrossReset::Mute)];
         let queues = prop_oneof![Just(Queues::All), Just(Queues::Admin), Just(Queues::Io)];
         let fail = (any::<u32>(), 0u8..8, 1u8.., 0u8..4, any::<bool>());
         prop_oneof![
@@ -281,6 +304,7 @@ mod tests {
             time().prop_map(Setting::Delay),
             hold.prop_map(Setting::Hold),
             black_hole.prop_map(Setting::BlackHole),
+            cross_reset.prop_map(Setting::CrossReset),
             any::<bool>().prop_map(Setting::Listen),
             queues.prop_map(Setting::Reset),
             any::<u32>().prop_map(Setting::HeaderDigests),
@@ -329,6 +353,7 @@ mod tests {
             ("delay=30", "delay '30'"),
             ("hold=601s", "hold '601s'"),
             ("black-hole=on", "'on'"),
+            ("cross-reset=off", "'off'"),
             ("listen=maybe", "'maybe'"),
             ("reset=1", "'1'"),
             ("header-digests=-1", "header-digests '-1'"),

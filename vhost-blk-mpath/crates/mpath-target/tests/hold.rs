@@ -235,6 +235,20 @@ fn a_cross_controller_reset_ends_what_a_lost_controller_has_left_behind() {
     assert_eq!(executed_late(&server), 0);
 }
 
+#[test]
+fn a_cross_controller_reset_can_be_made_to_fail_and_resets_nothing_then() {
+    let server = two_ports();
+    let (mut admin, mut first) = raw_association(&server);
+    let instance = admin.instance();
+    let mut other = RawAdmin::connect(server.addrs()[1], Nqn::new(NQN).unwrap());
+    set(&server, 1, &["cross-reset=fail"]);
+    assert_eq!(cross_reset(&mut other, instance), Err(Status::INTERNAL_ERROR));
+    first.write(0, &pattern(1, 512), false).unwrap();
+    set(&server, 1, &["cross-reset=on"]);
+    assert_eq!(cross_reset(&mut other, instance), Ok(1));
+    assert!(admin.is_closed());
+}
+
 /// As with Linux nvmet: CSTS.RDY is 0 at once, and the held command is executed all the same.
 #[test]
 fn a_disabled_controller_begins_another_life_and_its_held_commands_go_on() {

@@ -132,6 +132,11 @@ impl IoThreadHandle {
         self.send(Message::SetPolicy(policy));
     }
 
+    /// Tells whether a path may come back; if not, requests fail while none is live.
+    pub fn set_paths_expected(&self, expected: bool) {
+        self.send(Message::SetPathsExpected(expected));
+    }
+
     /// Impairs a path, or with `None` stops impairing it.
     pub fn set_injection(&self, path: PathId, injection: Option<Injection>) {
         self.send(Message::SetInjection { path, injection });

@@ -222,6 +222,7 @@ impl IoThread {
                 }
             }
             Message::SetPolicy(policy) => self.group.set_policy(policy),
+            Message::SetPathsExpected(expected) => self.group.set_paths_expected(expected),
             Message::SetInjection { path, injection: Some(injection) } => self.group.set_injection(path, injection),
             Message::SetInjection { path, injection: None } => self.group.clear_injection(path),
             Message::Barrier(reached) => reached(),

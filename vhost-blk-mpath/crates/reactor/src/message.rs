@@ -25,6 +25,8 @@ pub(crate) enum Message {
     Ana { path: PathId, epoch: Epoch, state: AnaState },
     /// The policy of the very next request.
     SetPolicy(PolicyKind),
+    /// Whether a path may come back.
+    SetPathsExpected(bool),
     /// Impair a path, or stop impairing it.
     SetInjection { path: PathId, injection: Option<Injection> },
     /// Call back when everything sent before has been carried out.

@@ -49,6 +49,17 @@ impl Target {
         change(&mut config);
         Self(TargetServer::start(config).unwrap())
     }
+
+    /// Leaves all fences to time.
+    pub(crate) fn fail_cross_resets(&self) {
+        (0..self.addrs().len()).for_each(|listener| self.set(listener, "cross-reset=fail"));
+    }
+
+    /// Changes what a listener does, by settings as `mpath-target ctl` takes them.
+    pub(crate) fn set(&self, listener: usize, settings: &str) {
+        let settings: Vec<_> = settings.split_whitespace().map(|setting| setting.parse().unwrap()).collect();
+        self.0.apply(listener, &settings).unwrap();
+    }
 }
 
 impl Deref for Target {

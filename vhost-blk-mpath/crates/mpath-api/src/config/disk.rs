@@ -25,6 +25,8 @@ pub type ReconnectDelay = Seconds<1, 600>;
 pub type SuspectTimeout = Millis<50, 60_000>;
 /// How long requests wait without a path before they fail, 1 to 86400 s.
 pub type FastIoFailTmo = Seconds<1, 86_400>;
+/// How long attempts to connect a path go on, 1 to 86400 s.
+pub type CtrlLossTmo = Seconds<1, 86_400>;
 
 /// One disk: a vhost-user-blk socket for one guest above, one namespace over many paths below.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -98,6 +100,11 @@ pub struct DiskConfig {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fast_io_fail_tmo: Option<FastIoFailTmo>,
 
+    /// Seconds without a connection after which a path is given up, 1 to 86400: attempts to connect it end. Once all paths of
+    /// the disk are given up, requests fail. Default: attempts go on for ever.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ctrl_loss_tmo: Option<CtrlLossTmo>,
+
     /// Whether the subsystem's controllers share one volatile write cache per namespace, so that a flush on any of them
     /// commits what any of them has completed. Default: `false`: each dirty controller is flushed, and the loss of a
     /// dirty one fails the next flush.
@@ -126,6 +133,7 @@ impl DiskConfig {
             reconnect_delay: default_reconnect_delay(),
             suspect_timeout: default_suspect_timeout(),
             fast_io_fail_tmo: None,
+            ctrl_loss_tmo: None,
             shared_write_cache: false,
         }
     }

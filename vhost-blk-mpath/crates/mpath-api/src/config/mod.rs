@@ -17,8 +17,8 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 pub use self::disk::{
-    DiskConfig, FastIoFailTmo, KeepAliveTmo, NamespaceId, QueueCount, QueueEntries, ReconnectDelay, SuspectTimeout,
-    WindowBytes, WindowConfig, WindowIos,
+    CtrlLossTmo, DiskConfig, FastIoFailTmo, KeepAliveTmo, NamespaceId, QueueCount, QueueEntries, ReconnectDelay,
+    SuspectTimeout, WindowBytes, WindowConfig, WindowIos,
 };
 pub use self::error::{ConfigError, ConflictError, LoadError};
 pub use self::value::{

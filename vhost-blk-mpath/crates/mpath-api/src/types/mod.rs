@@ -148,6 +148,8 @@ pub enum PathState {
     Lost,
     /// Leads to another namespace than the disk's; it stays unused.
     Refused,
+    /// Could not be connected for the disk's `ctrl-loss-tmo`; attempts have ended.
+    GaveUp,
 }
 
 impl fmt::Display for PathState {
@@ -157,6 +159,7 @@ impl fmt::Display for PathState {
             Self::Live => "live",
             Self::Lost => "lost",
             Self::Refused => "refused",
+            Self::GaveUp => "gave-up",
         })
     }
 }

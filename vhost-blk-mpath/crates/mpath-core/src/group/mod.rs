@@ -41,7 +41,8 @@ pub struct GroupConfig {
     /// The subsystem's controllers share one write cache per namespace: a flush on any of them covers what any of them has
     /// completed. Otherwise every dirty controller is flushed, and a dirty one that is lost fails the next flush.
     pub shared_write_cache: bool,
-    /// How long requests wait while no path is live; `None` is for ever. Afterwards they fail, new ones at once.
+    /// How long requests wait while no path is live; `None` is for ever. Afterwards they fail, new ones at once. See also
+    /// [`Group::set_paths_expected`].
     pub no_path_timeout: Option<Duration>,
     /// Silence after which a path that owes answers is suspect at the latest; sooner if it has been quicker so far.
     pub suspect_timeout: Duration,
@@ -99,6 +100,8 @@ pub struct Group {
     rest_ends: Option<Instant>,
     /// Since when no path has been live.
     no_path_since: Option<Instant>,
+    /// Whether a path may come back.
+    paths_expected: bool,
     /// When a policy that chose to wait wants to be asked again.
     ask_again: Option<Instant>,
     /// Scratch space of `dispatch`.
@@ -131,6 +134,7 @@ impl Group {
             recall_at: None,
             rest_ends: None,
             no_path_since: Some(now),
+            paths_expected: true,
             ask_again: None,
             candidates: Vec::new(),
         }
@@ -254,6 +258,12 @@ impl Group {
         all.filter_map(|(path, id)| Some((PathId(id), path.injection?)))
     }
 
+    /// Tells whether a path may come back. If not, requests do not wait while no path is live: they fail at once. At first
+    /// paths are expected.
+    pub fn set_paths_expected(&mut self, expected: bool) {
+        self.paths_expected = expected;
+    }
+
     /// Requests submitted and not finished yet.
     #[must_use]
     pub fn open(&self) -> usize {
@@ -287,7 +297,8 @@ impl Group {
 
     /// When requests without a live path stop waiting.
     fn gives_up_at(&self) -> Option<Instant> {
-        Some(self.no_path_since? + self.config.no_path_timeout?)
+        let since = self.no_path_since?;
+        if self.paths_expected { Some(since + self.config.no_path_timeout?) } else { Some(since) }
     }
 
     fn given_up(&self, now: Instant) -> bool {

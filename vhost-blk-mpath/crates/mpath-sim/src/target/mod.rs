@@ -125,6 +125,7 @@ impl Target {
             limits: plan.limits,
             max_entries: plan.max_entries,
             max_io_queues: 8,
+            anatt_seconds: 10,
             seed: 0,
         };
         Self {

@@ -5,8 +5,8 @@ use std::net::{Shutdown, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use nvme_tcp::target::{AdminReply, QueueIdentity, RESET_DONE, TargetCommand, TargetQueue};
-use nvme_tcp::wire::Status;
+use nvme_tcp::target::{AdminReply, QueueIdentity, TargetCommand, TargetQueue};
+use nvme_tcp::wire::{CROSS_RESET_DONE, Opcode, Status};
 use rustix::event::PollFlags;
 
 use super::association::{Association, Gate};
@@ -17,7 +17,7 @@ use super::late::Late;
 use super::registry::Registration;
 use super::shared::{Port, Shared};
 use super::wake::{Wake, poll};
-use crate::setting::BlackHole;
+use crate::setting::{BlackHole, CrossReset};
 
 /// Bytes taken from the socket at once.
 const RECEIVE_BYTES: usize = 256 << 10;
@@ -249,6 +249,16 @@ impl Connection {
         while !self.is_backlogged()
             && let Some(command) = self.queue.poll_command()
         {
+            if Opcode(command.sqe.opcode) == Opcode::CROSS_CONTROLLER_RESET {
+                match self.port.faults.cross_reset() {
+                    CrossReset::On => {}
+                    CrossReset::Fail => {
+                        self.queue.complete(command.token, Status::INTERNAL_ERROR, 0);
+                        continue;
+                    }
+                    CrossReset::Mute => continue,
+                }
+            }
             let reply = self.shared.control().admin(now, cntlid, command);
             match reply {
                 AdminReply::Done { token, status, result } => {
@@ -268,7 +278,7 @@ impl Connection {
                 AdminReply::ResetController { token, .. } => {
                     // Its fence holds: `Control::admin` returns only then. What it has ended may go.
                     self.shared.late.notify_all();
-                    self.queue.complete(token, Status::SUCCESS, RESET_DONE);
+                    self.queue.complete(token, Status::SUCCESS, CROSS_RESET_DONE);
                 }
                 AdminReply::Held => {}
             }

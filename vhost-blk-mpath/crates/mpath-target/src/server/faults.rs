@@ -8,7 +8,7 @@ use nvme_tcp::target::DigestFaults;
 use nvme_tcp::wire::Status;
 
 use crate::config::MAX_DELAY;
-use crate::setting::{BlackHole, Hold};
+use crate::setting::{BlackHole, CrossReset, Hold};
 
 /// `hold_nanos` for [`Hold::On`], beyond any [`MAX_DELAY`].
 const HOLD_ON: u64 = u64::MAX;
@@ -18,6 +18,9 @@ const HOLD_OFF: u64 = u64::MAX - 1;
 const STALL: u8 = 1;
 const MUTE: u8 = 2;
 
+const CROSS_RESET_FAILS: u8 = 1;
+const CROSS_RESET_MUTE: u8 = 2;
+
 /// The faults of one port, and what has become of its held commands.
 pub(super) struct Faults {
     delay_nanos: AtomicU64,
@@ -25,6 +28,7 @@ pub(super) struct Faults {
     /// How often held commands were released.
     releases: AtomicU64,
     black_hole: AtomicU8,
+    cross_reset: AtomicU8,
     fail_count: AtomicU32,
     fail_status: AtomicU16,
     pub(super) digests: Arc<DigestFaults>,
@@ -55,6 +59,7 @@ impl Faults {
             hold_nanos: AtomicU64::new(HOLD_OFF),
             releases: AtomicU64::new(0),
             black_hole: AtomicU8::new(0),
+            cross_reset: AtomicU8::new(0),
             fail_count: AtomicU32::new(0),
             fail_status: AtomicU16::new(0),
             digests: Arc::default(),
@@ -117,6 +122,23 @@ impl Faults {
             Some(BlackHole::Mute) => MUTE,
         };
         self.black_hole.store(code, Ordering::Release);
+    }
+
+    pub(super) fn cross_reset(&self) -> CrossReset {
+        match self.cross_reset.load(Ordering::Acquire) {
+            CROSS_RESET_FAILS => CrossReset::Fail,
+            CROSS_RESET_MUTE => CrossReset::Mute,
+            _ => CrossReset::On,
+        }
+    }
+
+    pub(super) fn set_cross_reset(&self, cross_reset: CrossReset) {
+        let code = match cross_reset {
+            CrossReset::On => 0,
+            CrossReset::Fail => CROSS_RESET_FAILS,
+            CrossReset::Mute => CROSS_RESET_MUTE,
+        };
+        self.cross_reset.store(code, Ordering::Release);
     }
 
     pub(super) fn set_failures(&self, count: u32, status: Status) {

@@ -78,7 +78,16 @@ impl TargetServer {
     /// may have been created.
     pub fn start(config: TargetConfig) -> Result<Self, StartError> {
         config.validate()?;
-        let TargetConfig { nqn, listeners, namespaces, block_size, max_connections, discovery, referrals } = config;
+        let TargetConfig {
+            nqn,
+            listeners,
+            namespaces,
+            block_size,
+            anatt_seconds,
+            max_connections,
+            discovery,
+            referrals,
+        } = config;
         let nqn = Nqn::new(nqn.as_str()).map_err(|_| ConfigError::Nqn(nqn))?;
         let bind_listener = |listener: &ListenerConfig| listener::bind(listener.addr);
         let sockets = listeners.iter().map(bind_listener).collect::<Result<Vec<_>, _>>()?;
@@ -94,6 +103,7 @@ impl TargetServer {
             limits: QueueLimits::default(),
             max_entries: MAX_ENTRIES,
             max_io_queues: MAX_IO_QUEUES,
+            anatt_seconds,
             seed,
         });
         let shared = Arc::new(Shared::new(subsystem, stores, max_connections));

@@ -105,6 +105,7 @@ impl Listener {
             Setting::Delay(delay) => faults.set_delay(delay),
             Setting::Hold(hold) => faults.set_hold(hold),
             Setting::BlackHole(black_hole) => faults.set_black_hole(black_hole),
+            Setting::CrossReset(cross_reset) => faults.set_cross_reset(cross_reset),
             Setting::Listen(true) => self.resume(shared)?,
             Setting::Listen(false) => self.stop_listening(),
             Setting::Reset(queues) => shared.registry.end(port.listener, queues),

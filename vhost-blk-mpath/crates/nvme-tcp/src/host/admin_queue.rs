@@ -18,11 +18,13 @@ pub(super) enum Owner {
     Step,
     KeepAlive,
     AsyncEvent,
+    CrossControllerReset,
 }
 
 impl Owner {
     fn from_key(key: u16) -> Option<Self> {
-        [Self::Step, Self::KeepAlive, Self::AsyncEvent].into_iter().find(|&owner| owner as u16 == key)
+        let all = [Self::Step, Self::KeepAlive, Self::AsyncEvent, Self::CrossControllerReset];
+        all.into_iter().find(|&owner| owner as u16 == key)
     }
 }
 

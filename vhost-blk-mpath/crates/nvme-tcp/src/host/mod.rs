@@ -28,7 +28,8 @@ mod tests;
 
 pub use config::{ConfigError, HostIdentity, IoLimits, QUEUE_ENTRIES_MAX, QUEUE_ENTRIES_MIN, QueueConfig};
 pub use controller::{
-    ControllerConfig, ControllerError, ControllerEvent, ControllerInfo, HostController, Step, Unsupported,
+    ControllerConfig, ControllerError, ControllerEvent, ControllerInfo, CrossResetOutcome, CrossResetRefusal,
+    HostController, Step, Unsupported,
 };
 pub use error::{ConnectError, ProtocolError, QueueError};
 pub use identity::{IdentityMismatch, NamespaceIdentity};

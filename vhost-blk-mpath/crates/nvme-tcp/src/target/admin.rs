@@ -14,8 +14,6 @@ use crate::wire::{
 const READY_TIMEOUT_UNITS: u8 = 15;
 /// VS: the Base Specification 1.4 is what the data structures follow.
 pub(super) const VERSION: Version = Version::new(1, 4);
-/// Result of Cross-Controller Reset: it is done already (Base 2.3, 5.4.3).
-pub const RESET_DONE: u64 = 1;
 /// Bytes of Host Behavior Support.
 const HOST_BEHAVIOR_BYTES: usize = 512;
 /// Abort: "the command was not aborted" (Base 5.1).
@@ -45,7 +43,7 @@ pub enum AdminReply {
         /// The command.
         token: CommandToken,
     },
-    /// Another controller is reset: with result [`RESET_DONE`], once no command of that instance can be executed any
+    /// Another controller is reset: with result [`CROSS_RESET_DONE`](crate::wire::CROSS_RESET_DONE), once no command of that instance can be executed any
     /// more. The subsystem has given the controller up already, if it was still there.
     ResetController {
         /// The command.

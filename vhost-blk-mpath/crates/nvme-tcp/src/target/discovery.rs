@@ -28,6 +28,7 @@ impl Subsystem {
             limits,
             max_entries: 32,
             max_io_queues: 0,
+            anatt_seconds: 0,
             seed,
         });
         subsystem.records = Some(Records::default());

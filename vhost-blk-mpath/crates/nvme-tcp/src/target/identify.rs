@@ -14,8 +14,6 @@ use crate::wire::{
 
 /// Command Set Identifier of the NVM command set.
 const CSI_NVM: u8 = 0;
-/// ANATT: the longest a namespace stays in the change state, in seconds.
-const ANA_TRANSITION_SECONDS: u8 = 10;
 /// ANACAP: all five states are reported (bits 0–4), and a namespace never changes its group (bit 6).
 const ANA_CAPABILITIES: u8 = 0b0101_1111;
 /// CMIC: several ports (bit 0) and several controllers (bit 1).
@@ -106,13 +104,14 @@ impl Subsystem {
 
     /// What only I/O controllers have.
     fn identify_io(&self, cntlid: u16, identify: &mut IdentifyController) {
-        let namespaces = self.config.namespaces.len() as u32;
+        let config = &self.config;
+        let namespaces = config.namespaces.len() as u32;
         identify.cntrltype = CNTRLTYPE_IO;
         identify.cmic = CMIC_MULTI | IdentifyController::CMIC_ANA;
         identify.acl = 3;
         identify.lpa = LPA_EFFECTS | IdentifyController::LPA_EXTENDED;
         identify.crdt = RETRY_DELAYS.map(Into::into);
-        identify.anatt = ANA_TRANSITION_SECONDS;
+        identify.anatt = config.anatt_seconds;
         identify.anacap = ANA_CAPABILITIES;
         identify.anagrpmax = namespaces.into();
         identify.nanagrpid = namespaces.into();

@@ -24,7 +24,7 @@ mod transfer;
 #[cfg(test)]
 mod tests;
 
-pub use admin::{AdminReply, RESET_DONE};
+pub use admin::AdminReply;
 pub use command::{CommandToken, TargetCommand};
 pub use digest_faults::DigestFaults;
 pub use error::TargetError;

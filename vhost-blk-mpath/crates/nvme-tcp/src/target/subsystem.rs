@@ -38,6 +38,8 @@ pub struct SubsystemConfig {
     pub max_entries: u16,
     /// I/O queues a controller may have, at least 1.
     pub max_io_queues: u16,
+    /// ANATT: the longest a namespace stays in the ANA state change, in seconds; at least 1.
+    pub anatt_seconds: u8,
     /// Where the random numbers of controller instances (CIRN) come from.
     pub seed: u64,
 }

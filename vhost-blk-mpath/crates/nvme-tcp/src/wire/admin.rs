@@ -121,6 +121,9 @@ pub struct ControllerInstance {
     pub cirn: u64,
 }
 
+/// IRS, bit 0 of the result of Cross-Controller Reset: the other controller is reset. Otherwise that is still under way.
+pub const CROSS_RESET_DONE: u64 = 1;
+
 impl AdminCommand {
     /// The submission queue entry.
     #[must_use]

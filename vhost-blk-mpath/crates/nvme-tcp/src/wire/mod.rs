@@ -35,7 +35,7 @@ mod term;
 mod transfer;
 
 pub use active_list::{ACTIVE_LIST_MAX, ActiveList};
-pub use admin::{AdminCommand, Cns, ControllerInstance, LogPage};
+pub use admin::{AdminCommand, CROSS_RESET_DONE, Cns, ControllerInstance, LogPage};
 pub use ana_log::{AnaGroup, AnaLog, AnaLogError, AnaState};
 pub use async_event::AsyncEvent;
 pub use connect::{CNTLID_ANY, ConnectData, ConnectField, ConnectResult};

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use super::CrossResetOutcome;
 use crate::host::{HostIdentity, IoLimits, NamespaceIdentity, QueueConfig};
-use crate::wire::{AnaState, Capabilities, Digests, IdentifyController, Nqn, Version};
+use crate::wire::{AnaState, Capabilities, ControllerInstance, Digests, IdentifyController, Nqn, Version};
 
 /// How to get an association.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,10 +41,12 @@ pub struct ControllerInfo {
     pub model: String,
     /// FR.
     pub firmware: String,
-    /// CIU: Controller Instance Uniquifier, for Cross-Controller Reset.
+    /// CIU: Controller Instance Uniquifier, for Cross-Controller Reset; zero if not reported.
     pub ciu: u8,
     /// CIRN: Controller Instance Random Number, for Cross-Controller Reset.
     pub cirn: u64,
+    /// CCRL: how many Cross-Controller Resets this controller carries out at once; zero if it has none of that.
+    pub cross_resets: u8,
     /// CQT: how long the controller may go on processing commands after an association is lost; zero if not reported.
     pub cqt: Duration,
     /// KATO as the controller keeps it: rounded up to its granularity (KAS).
@@ -83,6 +86,8 @@ pub enum ControllerEvent {
     AnaChanged(AnaState),
     /// The namespace was identified anew after a notice; it may be the same as before.
     NamespaceChanged(Box<NamespaceIdentity>),
+    /// What came of the [`HostController::cross_controller_reset`](super::HostController::cross_controller_reset) asked for.
+    CrossControllerReset(CrossResetOutcome),
     /// The controller has shut down; the connections can be closed.
     ShutdownComplete,
 }
@@ -95,6 +100,9 @@ pub(super) struct ControllerFacts {
     pub(super) identify: Box<IdentifyController>,
     pub(super) io_queues: u16,
 }
+
+/// ANATT of a controller that reports ANA and no ANATT, against the specification: what Linux nvmet reports.
+const ANATT_UNKNOWN: Duration = Duration::from_secs(10);
 
 fn tenths_of_seconds(tenths: u16) -> Duration {
     Duration::from_millis(u64::from(tenths) * 100)
@@ -125,7 +133,10 @@ impl ControllerFacts {
     }
 
     pub(super) fn anatt(&self) -> Duration {
-        Duration::from_secs(self.identify.anatt.into())
+        match self.identify.anatt {
+            0 => ANATT_UNKNOWN,
+            seconds => Duration::from_secs(seconds.into()),
+        }
     }
 
     /// Entries of an I/O queue: as configured, within CAP.MQES, and with no more commands than MAXCMD.
@@ -155,6 +166,7 @@ impl ControllerFacts {
             firmware: IdentifyController::text(&identify.fr),
             ciu: identify.ciu,
             cirn: u64::from_le_bytes(identify.cirn),
+            cross_resets: identify.ccrl,
             cqt: Duration::from_millis(identify.cqt.get().into()),
             kato: self.kato(config.keep_alive_tmo),
             tbkas: self.tbkas(),
@@ -185,6 +197,12 @@ fn fence_time(kato: Duration, cqt: Duration, tbkas: bool) -> Duration {
 }
 
 impl ControllerInfo {
+    /// This life of the controller, as Cross-Controller Reset names it; `None` if the controller does not tell.
+    #[must_use]
+    pub fn instance(&self) -> Option<ControllerInstance> {
+        (self.ciu != 0).then_some(ControllerInstance { cntlid: self.cntlid, ciu: self.ciu, cirn: self.cirn })
+    }
+
     /// How long after the close of its last socket this association's controller may still execute commands of it: until it
     /// has noticed the loss by its keep-alive timer, and has quiesced (NVMe base specification 2.1, section 9.6).
     #[must_use]

@@ -7,6 +7,7 @@
 //! One step is under way at a time. Keep-alives run beside the steps once the controller is ready, and one Asynchronous
 //! Event Request is outstanding once events are configured.
 
+mod cross_reset;
 mod error;
 mod info;
 mod keep_alive;
@@ -16,6 +17,7 @@ mod step;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
+pub use cross_reset::{CrossResetOutcome, CrossResetRefusal};
 pub use error::{ControllerError, Step, Unsupported};
 use info::ControllerFacts;
 pub use info::{ControllerConfig, ControllerEvent, ControllerInfo};
@@ -73,6 +75,8 @@ pub struct HostController {
     keep_alive: KeepAlive,
     /// When the ANA state "change" has lasted too long.
     ana_deadline: Option<Instant>,
+    /// A Cross-Controller Reset that was sent has not been answered.
+    resets_other: bool,
     shutdown_sent: bool,
     events: VecDeque<ControllerEvent>,
     failed: Option<ControllerError>,
@@ -117,6 +121,7 @@ impl HostController {
             live: None,
             keep_alive: KeepAlive::new(kato, config.command_timeout.min(kato)),
             ana_deadline: None,
+            resets_other: false,
             shutdown_sent: false,
             events: VecDeque::new(),
             failed: None,
@@ -224,6 +229,7 @@ impl HostController {
                     self.keep_alive.answered();
                 }
                 Owner::AsyncEvent => self.on_async_event(now, done.status, done.result as u32),
+                Owner::CrossControllerReset => self.on_cross_reset(done.status, done.result),
             }
         }
         Ok(())
@@ -298,7 +304,7 @@ impl HostController {
     fn set_ana(&mut self, now: Instant, ana: AnaState) {
         self.ana_deadline = match (ana, self.ana_deadline) {
             (AnaState::Change, Some(deadline)) => Some(deadline),
-            (AnaState::Change, None) if !self.facts.anatt().is_zero() => Some(now + self.facts.anatt() * 2),
+            (AnaState::Change, None) => Some(now + self.facts.anatt() * 2),
             _ => None,
         };
         if let Some(info) = &mut self.live {

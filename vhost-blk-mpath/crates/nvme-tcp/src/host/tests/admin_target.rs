@@ -5,10 +5,10 @@ use zerocopy::IntoBytes;
 use super::mini_target::PduReader;
 use super::subnqn;
 use crate::wire::{
-    ActiveList, AdminCommand, AnaGroup, AnaLog, AnaState, AsyncEvent, AsyncEventMask, C2hData, Capabilities, Cns,
-    ConnectData, ConnectResult, ControllerConfiguration, ControllerStatus, Cqe, FabricsCommand, FeatureId, Framing,
-    IcResp, IdentifyController, IdentifyNamespace, LogPage, NamespaceDescriptors, NumberOfQueues, Opcode, Pdu,
-    PropertyOffset, ShutdownStatus, Sqe, Status, Version,
+    ActiveList, AdminCommand, AnaGroup, AnaLog, AnaState, AsyncEvent, AsyncEventMask, C2hData, CROSS_RESET_DONE,
+    Capabilities, Cns, ConnectData, ConnectResult, ControllerConfiguration, ControllerInstance, ControllerStatus, Cqe,
+    FabricsCommand, FeatureId, Framing, IcResp, IdentifyController, IdentifyNamespace, LogPage, NamespaceDescriptors,
+    NumberOfQueues, Opcode, Pdu, PropertyOffset, ShutdownStatus, Sqe, Status, Version,
 };
 
 /// What can be answered otherwise, or not at all.
@@ -23,6 +23,7 @@ pub(super) enum What {
     Log(LogPage),
     KeepAlive,
     Event,
+    ResetOther(ControllerInstance),
 }
 
 #[derive(Debug)]
@@ -81,6 +82,7 @@ impl AdminTarget {
         identify.crdt = [1.into(), 20.into(), 300.into()];
         identify.ciu = 3;
         identify.cirn = 0x0102_0304_0506_0708_u64.to_le_bytes();
+        identify.ccrl = 1;
         identify.anatt = 10;
         identify.nanagrpid = 2.into();
         identify.mnan = 8.into();
@@ -256,6 +258,7 @@ impl AdminTarget {
             }
             AdminCommand::KeepAlive => (What::KeepAlive, 0, None),
             AdminCommand::AsyncEventRequest => (What::Event, 0, None),
+            AdminCommand::CrossControllerReset(other) => (What::ResetOther(other), CROSS_RESET_DONE, None),
             other => panic!("{other:?}"),
         }
     }

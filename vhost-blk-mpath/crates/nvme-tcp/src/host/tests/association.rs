@@ -75,6 +75,16 @@ fn change_must_not_last() {
 }
 
 #[test]
+fn change_must_not_last_without_a_transition_time_either() {
+    let mut admin = Admin::with(config(), |target| {
+        target.identify.anatt = 0;
+        target.ana.groups[0].state = AnaState::Change;
+    });
+    assert_eq!(admin.live().anatt, Duration::from_secs(10));
+    assert_eq!(admin.failure(), ControllerError::AnaTransition { after: Duration::from_secs(20) });
+}
+
+#[test]
 fn a_large_ana_log_is_read_without_namespaces() {
     let mut admin = Admin::with(config(), |target| {
         target.identify.mnan = 1_000_000.into();

@@ -10,7 +10,9 @@ use crate::host::{
     ConfigError, ConnectError, ControllerConfig, ControllerError, ControllerEvent, HostController, HostQueue,
     QueueError, Step, Unsupported,
 };
-use crate::wire::{AnaState, AsyncEventMask, Cns, ConnectField, FeatureId, LogPage, PropertyOffset, Status};
+use crate::wire::{
+    AnaState, AsyncEventMask, Cns, ConnectField, ControllerInstance, FeatureId, LogPage, PropertyOffset, Status,
+};
 
 fn failure(change: impl FnOnce(&mut AdminTarget)) -> ControllerError {
     Admin::with(config(), change).failure()
@@ -43,7 +45,8 @@ fn the_connect_sequence_learns_everything() {
         ]
     );
     assert_eq!((info.serial.as_str(), info.model.as_str(), info.firmware.as_str()), ("SN0001", "Test Model", "1.0"));
-    assert_eq!((info.cntlid, info.ciu, info.cirn), (5, 3, 0x0102_0304_0506_0708));
+    let instance = ControllerInstance { cntlid: 5, ciu: 3, cirn: 0x0102_0304_0506_0708 };
+    assert_eq!((info.instance(), info.cross_resets), (Some(instance), 1));
     assert_eq!((info.cqt, info.kato, info.tbkas), (Duration::from_millis(250), KATO, false));
     assert_eq!(info.retry_delays.map(|delay| delay.as_millis()), [100, 2000, 30_000]);
     assert_eq!((info.max_transfer_bytes, info.in_capsule_bytes), (1 << 20, 8192));

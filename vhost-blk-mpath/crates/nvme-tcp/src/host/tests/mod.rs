@@ -4,6 +4,7 @@ mod admin;
 mod admin_target;
 mod association;
 mod connect;
+mod cross_reset;
 mod handshake;
 mod mini_target;
 mod recall;

@@ -42,6 +42,7 @@ fn subsystem() -> Subsystem {
         limits: QueueLimits::default(),
         max_entries: ENTRIES,
         max_io_queues: 4,
+        anatt_seconds: 10,
         seed: 1,
     })
 }

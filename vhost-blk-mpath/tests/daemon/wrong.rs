@@ -1,0 +1,107 @@
+//! Paths that lead to something else than before, and bytes that arrive otherwise than they were sent.
+
+use mpath_api::types::PathState;
+
+use crate::support::{Daemon, Shape, Target, Verification, eventually};
+
+const FLAGS: &str = "--policy round-robin --keep-alive-tmo 1 --reconnect-delay 1";
+const OTHER: &str = "uuid=1:6f2a1d0e-3c55-4f8e-9a41-0d8f5b6c7e21";
+
+fn unflushed() -> Shape {
+    Shape { bs: 16 << 10, flush: false, ..Shape::default() }
+}
+
+/// The first path is refused, and says why; the other one serves.
+fn refused(daemon: &Daemon, why: &str) {
+    eventually("the path is refused", || daemon.paths()[0].state == PathState::Refused);
+    let error = daemon.paths()[0].last_error.clone().unwrap();
+    assert!(error.contains("does not lead to the namespace") && error.contains(why), "{error}");
+    assert!(daemon.log().contains(&error), "loudly: {}", daemon.log());
+    assert!(daemon.is_live(1));
+}
+
+/// It comes back as something else.
+fn changes_on_reconnect(setting: &str, why: &str) {
+    let target = Target::start(2);
+    let daemon = Daemon::start(&target.addrs(), FLAGS);
+    let verification = Verification::start(&daemon.socket(), unflushed());
+    verification.goes_on(200);
+    target.stop_listener(0);
+    eventually("the loss is noticed", || !daemon.is_live(0));
+    target.set(0, setting);
+    target.resume_listener(0).unwrap();
+    refused(&daemon, why);
+    let before = daemon.paths()[0].ios();
+    verification.goes_on(200);
+    assert_eq!(daemon.paths()[0].ios(), before);
+    verification.finish();
+}
+
+#[test]
+fn another_namespace_on_reconnect_is_refused() {
+    changes_on_reconnect(OTHER, "UUID");
+}
+
+#[test]
+fn another_size_on_reconnect_is_refused() {
+    changes_on_reconnect("size=1:32MiB", "blocks");
+}
+
+#[test]
+fn another_namespace_at_the_start_is_refused() {
+    let target = Target::start(2);
+    // Whichever comes first decides what the disk is, so let that be the other one.
+    let daemon = {
+        target.stop_listener(0);
+        let daemon = Daemon::start(&target.addrs(), FLAGS);
+        target.set(0, OTHER);
+        target.resume_listener(0).unwrap();
+        daemon
+    };
+    refused(&daemon, "UUID");
+}
+
+#[test]
+fn another_namespace_on_a_live_path_is_refused() {
+    let target = Target::start(2);
+    let daemon = Daemon::start(&target.addrs(), FLAGS);
+    let verification = Verification::start(&daemon.socket(), unflushed());
+    verification.goes_on(200);
+    target.set(0, OTHER);
+    refused(&daemon, "UUID");
+    verification.goes_on(200);
+    verification.finish();
+}
+
+#[test]
+fn a_wrong_header_digest_ends_the_association() {
+    let target = Target::start(2);
+    let daemon = Daemon::start(&target.addrs(), &format!("{FLAGS} --hdr-digest"));
+    let verification = Verification::start(&daemon.socket(), unflushed());
+    for lost in [0, 1] {
+        verification.goes_on(200);
+        target.set(lost, "header-digests=1");
+        eventually("the path is lost", || daemon.log().matches("header digest").count() > lost);
+        verification.goes_on(200);
+        eventually("it comes back", || daemon.is_live(lost));
+    }
+    verification.finish();
+}
+
+#[test]
+fn a_wrong_data_digest_costs_no_more_than_its_command() {
+    let target = Target::start(2);
+    let daemon = Daemon::start(&target.addrs(), &format!("{FLAGS} --data-digest"));
+    let verification = Verification::start(&daemon.socket(), unflushed());
+    for _ in 0..3 {
+        (0..2).for_each(|listener| target.set(listener, "data-digests=5"));
+        let wrong_left = || target.status().iter().map(|listener| listener.data_digests).sum::<u32>();
+        eventually("they are all sent", || wrong_left() == 0);
+        verification.goes_on(200);
+    }
+    verification.finish();
+    for path in daemon.paths() {
+        assert!(path.state == PathState::Live && path.last_error.is_none(), "{path:?}");
+    }
+    assert!(!daemon.log().contains("path down"), "{}", daemon.log());
+}
