@@ -83,6 +83,12 @@ impl FlushJobs {
         self.look_again
     }
 
+    /// Parts of flushes that this path has not answered yet, be they sent or not.
+    pub(super) fn open_on(&self, path: PathId) -> u64 {
+        let legs = self.jobs.iter().flat_map(|job| &job.legs);
+        legs.filter(|leg| leg.path == path && leg.state != LegState::Done).count() as u64
+    }
+
     /// The request of this job has finished.
     pub(super) fn free(&mut self, job: usize) {
         self.free.push(job);
