@@ -2,7 +2,7 @@
 
 SHELL := bash
 .DEFAULT_GOAL := help
-.PHONY: help deps build demo test unit guest-test faults soak bench-fastpath lint fmt deny images clean
+.PHONY: help deps build demo test unit guest-test faults interop soak bench-fastpath lint fmt deny images clean
 
 CARGO ?= cargo
 BIN := target/release
@@ -42,6 +42,11 @@ guest-test: build images ## the fio suite in a guest over two paths
 faults: build images ## break path after path under a guest (RST, silence, stopped target) and judge what it notices; 100 flaps leak nothing
 	@scripts/deps.sh faults
 	guest-tests/faults/run
+
+interop: build ## Linux as the judge: its NVMe/TCP target against this daemon, its initiator against mpath-target, both in guests
+	@scripts/deps.sh guest
+	images/build nvmet
+	guest-tests/interop/run
 
 soak: build ## vublk-bench verify on 4 queues while policy and injection change every 100 ms (SECONDS=60)
 	$(BIN)/soak --time $(SECONDS)s

@@ -29,21 +29,23 @@ class Rig:
     """Two paths from a daemon to a target, both on loopback. `socket` is the vhost-user socket, `paths` the two addresses.
 
     With `listeners` each of these addresses has a target process of its own, so that one can be stopped or killed; the
-    namespace must then be a file with a UUID, which they share. `options` are further words for the daemon.
+    namespace must then be a file with a UUID, which they share. `paths` are addresses of somebody else's target; there is none
+    of ours then. `options` are further words for the daemon, `target_options` for the target.
     """
 
     def __init__(
-        self, directory, namespace="mem:1GiB", policy="latency-rr", io_threads=1, listeners=(), options=()
-    ):
+        self, directory, namespace="mem:1GiB", policy="latency-rr", io_threads=1, listeners=(), options=(), paths=(),
+        target_options=(),
+    ):  # fmt: skip
         self.directory = Path(directory)
         self.binaries = Path(os.environ.get("MPATH_BIN", ROOT / "target" / "release"))
         self.socket = self.directory / "disk.sock"
         self.api = self.directory / "api.sock"
-        self.paths = []
+        self.paths = list(paths)
         self.targets = []  # processes
         self.daemon = None  # process
         self._namespace, self._policy, self._io_threads = namespace, policy, io_threads
-        self._listeners, self._options = listeners, options
+        self._listeners, self._options, self._target_options = listeners, options, target_options
         self._programs = []
 
     def __enter__(self):
@@ -59,11 +61,20 @@ class Rig:
 
     def start(self):
         """Starts target and daemon; returns when front-ends can connect."""
+        if not self.paths:
+            self.start_targets()
+        self.start_daemon()
+
+    def start_targets(self):
+        """Starts the target, or one a listener; `paths` is then where they listen."""
         if self._listeners:
             for listener in self._listeners:
                 self.targets.append(self._start_target(listener))
         else:
             self.targets.append(self._start_target("127.0.0.1:0", "127.0.0.1:0"))
+
+    def start_daemon(self):
+        """Starts the daemon; returns when front-ends can connect."""
         self.daemon = daemon = self._spawn(
             "vhost-blk-mpath", "--socket-path", self.socket, "--subsystem", NQN, "--policy", self._policy,
             "--api", self.api, "--io-threads", self._io_threads, *(w for path in self.paths for w in ("--path", path)),
@@ -79,7 +90,7 @@ class Rig:
 
     def _start_target(self, *listeners):
         words = ("--nqn", NQN, "--namespace", self._namespace, *(w for at in listeners for w in ("--listen", at)))
-        target = self._spawn("mpath-target", *words, stdout=True)
+        target = self._spawn("mpath-target", *words, *self._target_options, stdout=True)
         for _ in listeners:
             line = self._line(target)
             if not line.startswith("listening on "):

@@ -16,7 +16,7 @@ packages() {
     case $1 in
         build) echo gcc:cc libc6-dev make:make ca-certificates curl:curl ;;
         guest) echo qemu-system-x86:qemu-system-x86_64 qemu-system-common:qemu-storage-daemon fio:fio \
-            busybox-static cpio:cpio kmod lz4:lz4 util-linux python3:python3 ;;
+            busybox-static cpio:cpio kmod lz4:lz4 util-linux python3:python3 iproute2:tc ;;
         faults) echo nftables:nft iproute2:ip ;;
         lint) echo shellcheck:shellcheck pyflakes3:pyflakes3 ;;
         *) usage ;;

@@ -11,10 +11,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::error::ErrorKind;
 use clap::{Parser, ValueEnum};
-use mpath_api::DEFAULT_API_SOCKET;
 use mpath_api::client::{Client, ClientError};
+use mpath_api::{DEFAULT_API_SOCKET, usage_line};
 
 use crate::cmd::Command;
 use crate::output::Output;
@@ -105,14 +104,10 @@ fn fail(code: u8, message: &dyn Display) -> ExitCode {
     ExitCode::from(code)
 }
 
-/// A bad value is one line; other errors are clap's, with the usage; help and version are no errors.
+/// Help and version are no errors.
 fn usage(error: &clap::Error) -> ExitCode {
-    if matches!(error.kind(), ErrorKind::ValueValidation | ErrorKind::InvalidValue) {
-        let message = error.render().to_string();
-        // Up to the first blank line is the error, after it come hints.
-        let words: Vec<_> = message.split("\n\n").take(1).flat_map(str::split_whitespace).collect();
-        let line = words.join(" ");
-        return fail(USAGE, &line.strip_prefix("error: ").unwrap_or(&line));
+    if let Some(line) = usage_line(error) {
+        return fail(USAGE, &line);
     }
     // Nothing is left to do if the terminal is gone.
     let _ = error.print();

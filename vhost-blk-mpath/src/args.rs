@@ -4,13 +4,12 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::error::ErrorKind;
 use clap::{Args as ClapArgs, Parser};
 use mpath_api::config::{
     Config, DiskConfig, FastIoFailTmo, HostId, IoThreads, KeepAliveTmo, NamespaceId, Nqn, QueueCount, QueueEntries,
     ReconnectDelay, SocketPath, SuspectTimeout, WindowBytes, WindowIos,
 };
-use mpath_api::{DEFAULT_API_SOCKET, PathAddress, PolicyKind};
+use mpath_api::{DEFAULT_API_SOCKET, PathAddress, PolicyKind, usage_line};
 
 use crate::run::RunError;
 
@@ -29,7 +28,8 @@ The log goes to stderr; RUST_LOG=debug tells more.";
 
 /// vhost-user-blk backend: one virtio disk over several NVMe/TCP paths.
 #[derive(Debug, Parser)]
-#[command(version, after_help = AFTER_HELP, arg_required_else_help = true)]
+#[command(version, override_usage = "vhost-blk-mpath --socket-path <PATH> --subsystem <NQN> --path <URI>... [OPTIONS]\n       \
+    vhost-blk-mpath --config <FILE>", after_help = AFTER_HELP, arg_required_else_help = true, allow_negative_numbers = true)]
 pub(crate) struct Args {
     /// Read everything from a YAML file instead of flags
     #[arg(long, value_name = "FILE", conflicts_with_all = ["DiskArgs", "HostArgs"])]
@@ -58,7 +58,7 @@ struct DiskArgs {
     #[arg(long, value_name = "NQN")]
     subsystem: Nqn,
 
-    /// A path to the subsystem, tcp://ADDRESS:PORT; repeat for each path
+    /// A path to the subsystem, tcp://HOST:PORT, port 4420 if left out; repeat for each path
     #[arg(long = "path", value_name = "URI", required = true)]
     paths: Vec<PathAddress>,
 
@@ -82,11 +82,11 @@ struct DiskArgs {
     #[arg(long, value_name = "N")]
     queue_size: Option<QueueEntries>,
 
-    /// Requests each path may have in flight per I/O thread, 1 to 1024
+    /// Requests each path may have in flight per I/O thread, 1 to 1024 [default: 128]
     #[arg(long, value_name = "N")]
     window_ios: Option<WindowIos>,
 
-    /// Bytes each path may have in flight per I/O thread, 65536 to 1073741824
+    /// Bytes each path may have in flight per I/O thread, 65536 to 1073741824 [default: 8388608]
     #[arg(long, value_name = "BYTES")]
     window_bytes: Option<WindowBytes>,
 
@@ -146,15 +146,10 @@ pub(crate) fn wants_capabilities() -> bool {
     std::env::args_os().skip(1).any(|arg| arg == "--print-capabilities")
 }
 
-/// What is printed about a command line that cannot be parsed, or that asks for help, and the exit code. A bad value is one
-/// line; other errors are clap's, with the usage; help and version are no errors.
+/// What is printed about a command line that cannot be parsed, or that asks for help, and the exit code.
 pub(crate) fn explain(error: &clap::Error) -> ExitCode {
-    if matches!(error.kind(), ErrorKind::ValueValidation | ErrorKind::InvalidValue) {
-        let message = error.render().to_string();
-        // Up to the first blank line is the error, after it come hints.
-        let words: Vec<_> = message.split("\n\n").take(1).flat_map(str::split_whitespace).collect();
-        let line = words.join(" ");
-        let _ = writeln!(io::stderr(), "vhost-blk-mpath: {}", line.strip_prefix("error: ").unwrap_or(&line));
+    if let Some(line) = usage_line(error) {
+        let _ = writeln!(io::stderr(), "vhost-blk-mpath: {line}");
         return ExitCode::from(USAGE);
     }
     // Nothing is left to do if nobody listens.
@@ -208,6 +203,8 @@ impl DiskArgs {
 
 #[cfg(test)]
 mod tests {
+    use clap::error::ErrorKind;
+
     use super::*;
 
     const DISK: &str = "--socket-path /tmp/s --subsystem nqn.a --path tcp://127.0.0.1:4420 --path tcp://[::1]";

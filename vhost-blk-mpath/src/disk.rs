@@ -245,6 +245,15 @@ impl Disk {
         });
     }
 
+    /// The first attempt to connect a path failed. Whether that is worth a warning or the reason not to start at all depends on
+    /// the others, so whoever starts the disk tells it.
+    pub(crate) fn path_did_not_start(&self, path: PathId, error: &PathError, refused: bool) {
+        self.path(path, |status| {
+            status.state = if refused { PathState::Refused } else { PathState::Connecting };
+            status.last_error = Some(error.to_string());
+        });
+    }
+
     /// A path leads elsewhere, and stays unused.
     pub(crate) fn path_refused(&self, path: PathId, error: &PathError) {
         self.path_down(path, error, |_| PathState::Refused);

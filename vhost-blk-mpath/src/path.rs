@@ -102,13 +102,13 @@ impl PathTask {
                 }
                 Err(error) => {
                     let refused = error.is_refusal();
-                    if refused {
+                    if let Some(first) = first.take() {
+                        self.disk.path_did_not_start(self.path, &error, refused);
+                        let _ = first.send(Err(error));
+                    } else if refused {
                         self.disk.path_refused(self.path, &error);
                     } else {
                         self.disk.path_failed(self.path, &error);
-                    }
-                    if let Some(first) = first.take() {
-                        let _ = first.send(Err(error));
                     }
                     if refused {
                         return;

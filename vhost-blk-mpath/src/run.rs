@@ -40,8 +40,8 @@ pub(crate) enum RunError {
     Bind(#[from] BindError),
     #[error(transparent)]
     Record(#[from] RecordError),
-    #[error("disk {disk}: none of its paths works{failures}")]
-    NoPath { disk: String, failures: Failures },
+    #[error("disk {disk}: no path leads to a namespace of `subsystem` {subsystem}{failures}")]
+    NoPath { disk: String, subsystem: String, failures: Failures },
     #[error("cannot start: {0}")]
     System(#[from] io::Error),
 }
@@ -201,7 +201,11 @@ impl StartingDisk {
         }
         if live == 0 {
             let disk = self.disk.config.name.to_string();
-            return Err(RunError::NoPath { disk, failures: Failures(failures) });
+            let subsystem = self.disk.config.subsystem.to_string();
+            return Err(RunError::NoPath { disk, subsystem, failures: Failures(failures) });
+        }
+        for (address, error) in failures {
+            tracing::warn!(disk = %self.disk.config.name, path = %address, %error, "path down");
         }
         Ok(tasks)
     }

@@ -59,7 +59,7 @@ fn for_people(paths: &[InjectedPath], latency: &'static str) -> String {
 }
 
 fn latency(text: &str) -> Result<InjectedLatency, String> {
-    let latency = humantime::parse_duration(text).map_err(|error| error.to_string())?;
+    let latency = humantime::parse_duration(text).map_err(|error| format!("{error}; give 1us to 60s, such as 30ms"))?;
     InjectedLatency::try_from(latency).map_err(|error| error.to_string())
 }
 

@@ -6,6 +6,7 @@ use clap::{Args, Parser, ValueEnum};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use virtio_driver::VirtioBlkFeatureFlags;
 
 /// The largest ring that is asked for; every request takes three of its entries.
 const LARGEST_RING: u16 = 1024;
@@ -120,6 +121,10 @@ pub struct Options {
     /// Poll the used rings instead of sleeping on their eventfds
     #[arg(long)]
     pub poll: bool,
+
+    /// Refuse the flush feature: the back-end has to make each write durable before it completes it
+    #[arg(long)]
+    pub write_through: bool,
 }
 
 /// Options that do not fit each other or the disk.
@@ -198,6 +203,12 @@ pub struct Region {
 }
 
 impl Options {
+    /// Block features that the disk may offer and that are not taken.
+    #[must_use]
+    pub fn refused_features(&self) -> VirtioBlkFeatureFlags {
+        if self.write_through { VirtioBlkFeatureFlags::FLUSH } else { VirtioBlkFeatureFlags::empty() }
+    }
+
     /// This workload with every other option at its default.
     #[must_use]
     pub fn with_defaults(socket_path: &Path, rw: Mode) -> Self {

@@ -80,10 +80,11 @@ pub fn run(
     options.check()?;
     let seed = options.seed.unwrap_or_else(fresh_seed);
     let mut region = None;
-    let (device, queues) = Device::connect(&options.socket_path, options.connect_timeout, |info| {
-        region = Some(options.region(info)?);
-        Ok::<_, RunError>(options.queue_shape())
-    })?;
+    let (device, queues) =
+        Device::connect(&options.socket_path, options.refused_features(), options.connect_timeout, |info| {
+            region = Some(options.region(info)?);
+            Ok::<_, RunError>(options.queue_shape())
+        })?;
     let region = region.expect("a connected device had its region checked");
     let verify = (options.rw == Mode::Verify).then(|| {
         let limits = limits(options, region, device.info());

@@ -93,11 +93,15 @@ fn setup(step: &'static str) -> impl Fn(io::Error) -> ConnectError {
 
 /// The transport's own connect blocks for as long as the other side is silent, so it happens on a thread that can be
 /// left behind.
-fn handshake(path: &Path, timeout: Duration) -> Result<VhostUser<VirtioBlkConfig, RequestArea>, ConnectError> {
+fn handshake(
+    path: &Path,
+    refused: VirtioBlkFeatureFlags,
+    timeout: Duration,
+) -> Result<VhostUser<VirtioBlkConfig, RequestArea>, ConnectError> {
     let name = path.to_str().ok_or_else(|| ConnectError::BadPath(path.to_owned()))?.to_owned();
     let features = VirtioFeatureFlags::VERSION_1.bits()
         | VirtioFeatureFlags::RING_EVENT_IDX.bits()
-        | VirtioBlkFeatureFlags::all().bits();
+        | VirtioBlkFeatureFlags::all().difference(refused).bits();
     let (sender, receiver) = mpsc::channel();
     thread::spawn(move || {
         // The receiver is gone if we were too slow; nobody needs the result then.
@@ -110,17 +114,18 @@ fn handshake(path: &Path, timeout: Duration) -> Result<VhostUser<VirtioBlkConfig
 }
 
 impl Device {
-    /// Connects, waiting up to `timeout` for the socket to appear, and reads what the disk is.
+    /// Connects without the features `refused`, waiting up to `timeout` for the socket to appear, and reads what the disk is.
     /// `shape` is asked once that is known.
     pub fn connect<E>(
         path: &Path,
+        refused: VirtioBlkFeatureFlags,
         timeout: Duration,
         shape: impl FnOnce(&DeviceInfo) -> Result<QueueShape, E>,
     ) -> Result<(Arc<Self>, Vec<BlkQueue>), E>
     where
         E: From<ConnectError>,
     {
-        let mut transport = wait_and_shake_hands(path, timeout)?;
+        let mut transport = wait_and_shake_hands(path, refused, timeout)?;
         let info = DeviceInfo::read(&transport)?;
         let shape = shape(&info)?;
         let (rings, memory) = set_up_queues(&mut transport, shape)?;
@@ -152,12 +157,13 @@ impl Device {
 
 fn wait_and_shake_hands(
     path: &Path,
+    refused: VirtioBlkFeatureFlags,
     timeout: Duration,
 ) -> Result<VhostUser<VirtioBlkConfig, RequestArea>, ConnectError> {
     // No connection is made just to look: a back-end may take the first one for its only front-end.
     let give_up = Instant::now() + timeout;
     loop {
-        let error = match handshake(path, HANDSHAKE_TIMEOUT) {
+        let error = match handshake(path, refused, HANDSHAKE_TIMEOUT) {
             Err(ConnectError::Setup { source, .. })
                 if matches!(source.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) =>
             {

@@ -14,10 +14,12 @@ pub mod server;
 pub mod socket;
 mod text;
 pub mod types;
+mod usage;
 
 pub use address::PathAddress;
 pub use config::Config;
 pub use mpath_core::PolicyKind;
+pub use usage::usage_line;
 
 /// Where the daemon listens for API requests, and where clients look for it, unless told otherwise.
 pub const DEFAULT_API_SOCKET: &str = "/run/vhost-blk-mpath/api.sock";

@@ -15,6 +15,7 @@ use rustix::net::{
     AddressFamily, Shutdown, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, shutdown, socket_with,
 };
 
+use crate::DEFAULT_API_SOCKET;
 use crate::config::SocketPath;
 
 /// Connections that may wait to be accepted.
@@ -57,8 +58,8 @@ pub enum BindError {
         /// What it was to be.
         role: Role,
     },
-    /// The directory is missing and could not be created.
-    #[error("{path}: cannot create the directory of the {role}: {source}")]
+    /// The directory is missing.
+    #[error("{path}: the directory of the {role} cannot be used: {source}; create it or name another")]
     Directory {
         /// The socket.
         path: SocketPath,
@@ -123,11 +124,15 @@ impl ListeningSocket {
             Some(parent) if !parent.as_os_str().is_empty() => parent,
             _ => Path::new("."),
         };
-        match fs::create_dir(directory) {
-            Err(source) if source.kind() != io::ErrorKind::AlreadyExists => {
-                return Err(BindError::Directory { path: path.clone(), role, source });
-            }
-            _ => {}
+        // Only the default's own: a directory that does not exist otherwise is a slip of the pen.
+        if Some(directory) == Path::new(DEFAULT_API_SOCKET).parent()
+            && let Err(source) = fs::create_dir(directory)
+            && source.kind() != io::ErrorKind::AlreadyExists
+        {
+            return Err(BindError::Directory { path: path.clone(), role, source });
+        }
+        if let Err(source) = fs::metadata(directory) {
+            return Err(BindError::Directory { path: path.clone(), role, source });
         }
         // Released when the function ends.
         let _lock = lock_directory(directory);

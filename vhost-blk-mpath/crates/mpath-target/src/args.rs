@@ -2,9 +2,9 @@
 
 use std::net::SocketAddr;
 
-use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
 use mpath_api::config::SocketPath;
+use mpath_api::usage_line;
 use mpath_target::api::PortSelector;
 use mpath_target::{ListenerConfig, NamespaceConfig, Setting, TargetConfig};
 
@@ -144,7 +144,7 @@ impl Request {
         let args = match Args::try_parse_from(args) {
             Ok(args) => args,
             Err(error) if !error.use_stderr() => return Ok(Self::Print(error.to_string())),
-            Err(error) => return Err(one_line(&error)),
+            Err(error) => return Err(usage_line(&error).unwrap_or_else(|| error.to_string())),
         };
         if let Some(Command::Ctl { api, command }) = args.command {
             return Ok(Self::Ctl(api, command));
@@ -161,19 +161,6 @@ impl Request {
         config.validate().map_err(|error| error.to_string())?;
         Ok(Self::Serve(config, args.api))
     }
-}
-
-/// clap's message without the usage and hints below it.
-fn one_line(error: &clap::Error) -> String {
-    let text = error.to_string();
-    let text = text.strip_prefix("error: ").unwrap_or(&text);
-    let message = text.split("\n\n").next().unwrap_or(text);
-    let words: Vec<&str> = message.split_whitespace().collect();
-    let mut line = words.join(" ");
-    if error.kind() == ErrorKind::MissingRequiredArgument {
-        line.push_str("; see --help");
-    }
-    line
 }
 
 #[cfg(test)]

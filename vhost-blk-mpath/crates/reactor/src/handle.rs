@@ -35,6 +35,16 @@ pub enum StartError {
     Thread(#[from] io::Error),
 }
 
+struct AbortOnUnwind;
+
+impl Drop for AbortOnUnwind {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            std::process::abort();
+        }
+    }
+}
+
 /// A running I/O thread.
 pub struct IoThreadHandle {
     inbox: WakeSender<Message>,
@@ -47,6 +57,8 @@ impl IoThreadHandle {
         let (inbox, receiver) = wake::channel()?;
         let (ready, started) = mpsc::sync_channel(1);
         let thread = std::thread::Builder::new().name(config.name).spawn(move || {
+            // To unwind would unmap guest memory that the kernel still writes to, and leave guests waiting for ever.
+            let _guard = AbortOnUnwind;
             // The ring belongs to the thread that makes it (IORING_SETUP_SINGLE_ISSUER).
             let thread = Ring::new().map_err(StartError::from).and_then(|ring| {
                 Ok(IoThread::new(ring, receiver, config.group, config.block_size_bytes, config.report)?)
@@ -144,12 +156,7 @@ impl IoThreadHandle {
     /// Waits for the end of the thread: whether it gave up writes that may still be executed.
     pub fn join(&self) -> bool {
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
-        thread.is_some_and(|thread| {
-            thread.join().unwrap_or_else(|_| {
-                tracing::error!("I/O thread panicked");
-                true
-            })
-        })
+        thread.is_some_and(|thread| thread.join().expect("a panic aborts the process"))
     }
 
     fn send(&self, message: Message) {

@@ -28,7 +28,7 @@ pub type FastIoFailTmo = Seconds<1, 86_400>;
 
 /// One disk: a vhost-user-blk socket for one guest above, one namespace over many paths below.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, expecting = "a mapping of settings")]
 // Settings that are on or off, each by itself: no state hides in them.
 #[allow(clippy::struct_excessive_bools)]
 pub struct DiskConfig {
@@ -135,7 +135,7 @@ impl DiskConfig {
 ///
 /// A request larger than `bytes` still goes out when the path is otherwise idle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, default, expecting = "a mapping of settings")]
 pub struct WindowConfig {
     /// Requests, 1 to 1024. Default: 128.
     pub ios: WindowIos,

@@ -40,7 +40,7 @@ pub type IoThreads = Bounded<1, 64>;
 
 /// The whole configuration. Keys are kebab-case; unknown keys are refused.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, expecting = "a mapping of settings")]
 pub struct Config {
     /// The Unix socket of the control API. Default: [`DEFAULT_API_SOCKET`].
     #[serde(default = "default_api")]

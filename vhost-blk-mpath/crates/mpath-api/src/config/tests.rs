@@ -153,7 +153,7 @@ fn malformed_yaml_has_a_place() {
         ("disks:\n\t- x\n", "2:1: "),
         ("", "1:1: missing field `disks`"),
         ("disks: 3\n", "1:8: disks: invalid type: integer `3`, expected a sequence"),
-        ("- 1\n", "1:1: invalid type: sequence, expected struct Config"),
+        ("- 1\n", "1:1: invalid type: sequence, expected a mapping of settings"),
     ] {
         let error = refuse(text);
         assert!(error.starts_with(start), "{text:?}: {error}");

@@ -10,7 +10,7 @@ use crate::types::{ErrorBody, ErrorCode, ErrorInfo};
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ControlError {
     /// No disk has this name.
-    #[error("no disk is named `{disk}`")]
+    #[error("no disk is named `{disk}`; `mpathctl status` shows them")]
     UnknownDisk {
         /// The name asked for.
         disk: String,

@@ -218,7 +218,10 @@ async fn select<C: Control>(control: &C, selector: &PathSelector, disk: Option<S
     let mut paths = paths_of(control, disk).await?;
     paths.retain(|path| selector.matches(path));
     if paths.is_empty() {
-        return Err(ApiError::new(ErrorCode::UnknownPath, format!("no path is `{selector}`")));
+        return Err(ApiError::new(
+            ErrorCode::UnknownPath,
+            format!("no path is `{selector}`; `mpathctl path list` shows them"),
+        ));
     }
     Ok(paths)
 }

@@ -250,14 +250,26 @@ fn refuses_with_a_code_and_a_line() {
             405,
             r#"{"error":{"code":"method-not-allowed","message":"/v1/status does not take POST"}}"#,
         ),
-        ("GET", "/v1/paths?disk=x", "", 404, r#"{"error":{"code":"unknown-disk","message":"no disk is named `x`"}}"#),
-        ("GET", "/v1/policy?disk=x", "", 404, r#"{"error":{"code":"unknown-disk","message":"no disk is named `x`"}}"#),
+        (
+            "GET",
+            "/v1/paths?disk=x",
+            "",
+            404,
+            r#"{"error":{"code":"unknown-disk","message":"no disk is named `x`; `mpathctl status` shows them"}}"#,
+        ),
+        (
+            "GET",
+            "/v1/policy?disk=x",
+            "",
+            404,
+            r#"{"error":{"code":"unknown-disk","message":"no disk is named `x`; `mpathctl status` shows them"}}"#,
+        ),
         (
             "PUT",
             "/v1/policy",
             r#"{"policy":"numa","disk":"x"}"#,
             404,
-            r#"{"error":{"code":"unknown-disk","message":"no disk is named `x`"}}"#,
+            r#"{"error":{"code":"unknown-disk","message":"no disk is named `x`; `mpathctl status` shows them"}}"#,
         ),
         (
             "PUT",
@@ -273,13 +285,19 @@ fn refuses_with_a_code_and_a_line() {
             400,
             r#"{"error":{"code":"bad-request","message":"body: unknown field `dsk`, expected `policy` or `disk` at line 1 column 22"}}"#,
         ),
-        ("DELETE", "/v1/injections?path=9", "", 404, r#"{"error":{"code":"unknown-path","message":"no path is `9`"}}"#),
+        (
+            "DELETE",
+            "/v1/injections?path=9",
+            "",
+            404,
+            r#"{"error":{"code":"unknown-path","message":"no path is `9`; `mpathctl path list` shows them"}}"#,
+        ),
         (
             "DELETE",
             "/v1/injections?disk=x",
             "",
             404,
-            r#"{"error":{"code":"unknown-disk","message":"no disk is named `x`"}}"#,
+            r#"{"error":{"code":"unknown-disk","message":"no disk is named `x`; `mpathctl status` shows them"}}"#,
         ),
     ] {
         assert_eq!(server.request(method, target, body), (status, error.into()), "{method} {target}");
@@ -434,15 +452,13 @@ fn the_socket_is_private_and_replaces_only_the_dead() {
 }
 
 #[test]
-fn the_sockets_directory_is_created_if_only_it_is_missing() {
+fn a_directory_that_is_missing_is_not_made_up() {
     let dir = tempfile::tempdir().unwrap();
-    let path = |rest: &str| -> SocketPath { dir.path().join(rest).to_str().unwrap().parse().unwrap() };
-    assert!(Server::bind(&path("new/api.sock")).is_ok());
-    let error = Server::bind(&path("no/where/api.sock")).unwrap_err().to_string();
-    assert!(
-        error.ends_with("cannot create the directory of the API socket: No such file or directory (os error 2)"),
-        "{error}"
-    );
+    let path: SocketPath = dir.path().join("nowhere/api.sock").to_str().unwrap().parse().unwrap();
+    let error = Server::bind(&path).unwrap_err().to_string();
+    let reason = "the directory of the API socket cannot be used: No such file or directory (os error 2); create it or name another";
+    assert_eq!(error, format!("{path}: {reason}"));
+    assert!(!dir.path().join("nowhere").exists());
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::net::{Shutdown, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use nvme_tcp::target::{AdminReply, DigestFaults, QueueIdentity, RESET_DONE, TargetCommand, TargetQueue};
+use nvme_tcp::target::{AdminReply, QueueIdentity, RESET_DONE, TargetCommand, TargetQueue};
 use nvme_tcp::wire::Status;
 use rustix::event::PollFlags;
 
@@ -83,8 +83,10 @@ impl Connection {
     ) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
         stream.set_nodelay(true)?;
+        let mut queue = TargetQueue::new(shared.limits);
+        queue.set_digest_faults(Arc::clone(&port.faults.digests));
         Ok(Self {
-            queue: TargetQueue::new(shared.limits),
+            queue,
             held: HeldCommands::new(Arc::clone(&port)),
             shared,
             port,
@@ -104,7 +106,6 @@ impl Connection {
         // merely less exact.
         let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
         let Err(end) = self.serve();
-        self.give_back_digests();
         if let Some(identity) = self.queue.identity() {
             self.shared.control().disconnected(identity, &self.wake);
         }
@@ -138,7 +139,6 @@ impl Connection {
                 self.stall()?;
                 continue;
             }
-            self.queue.set_digest_faults(self.port.faults.take_digests());
             let received = self.receive()?;
             let now = Instant::now();
             match self.role.clone() {
@@ -146,7 +146,6 @@ impl Connection {
                 Role::Admin { cntlid } => self.admin(now, cntlid)?,
                 Role::Io(association) => self.io(now, &association)?,
             }
-            self.give_back_digests();
             self.send()?;
             if self.eof && self.queue.pending().is_empty() && self.is_drained() {
                 return Err(End::Finished);
@@ -176,11 +175,6 @@ impl Connection {
             Role::Io(_) => {}
         }
         Ok(())
-    }
-
-    fn give_back_digests(&mut self) {
-        let left = self.queue.set_digest_faults(DigestFaults::default());
-        self.port.faults.give_back_digests(left);
     }
 
     fn is_mute(&self) -> bool {

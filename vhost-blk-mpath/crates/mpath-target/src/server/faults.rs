@@ -1,5 +1,6 @@
 //! What a port does to its hosts. Connections look at it with every turn, so all of it is atomic.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
@@ -26,8 +27,7 @@ pub(super) struct Faults {
     black_hole: AtomicU8,
     fail_count: AtomicU32,
     fail_status: AtomicU16,
-    header_digests: AtomicU32,
-    data_digests: AtomicU32,
+    pub(super) digests: Arc<DigestFaults>,
     /// Commands held at the moment.
     pub(super) held: AtomicUsize,
     /// Commands executed after their connection had gone.
@@ -57,8 +57,7 @@ impl Faults {
             black_hole: AtomicU8::new(0),
             fail_count: AtomicU32::new(0),
             fail_status: AtomicU16::new(0),
-            header_digests: AtomicU32::new(0),
-            data_digests: AtomicU32::new(0),
+            digests: Arc::default(),
             held: AtomicUsize::new(0),
             late: AtomicU64::new(0),
         }
@@ -133,39 +132,6 @@ impl Faults {
     pub(super) fn take_failure(&self) -> Option<Status> {
         take_one(&self.fail_count).then(|| Status(self.fail_status.load(Ordering::Relaxed)))
     }
-
-    pub(super) fn set_header_digests(&self, count: u32) {
-        self.header_digests.store(count, Ordering::Relaxed);
-    }
-
-    pub(super) fn set_data_digests(&self, count: u32) {
-        self.data_digests.store(count, Ordering::Relaxed);
-    }
-
-    pub(super) fn digests(&self) -> DigestFaults {
-        DigestFaults {
-            header: self.header_digests.load(Ordering::Relaxed),
-            data: self.data_digests.load(Ordering::Relaxed),
-        }
-    }
-
-    /// All that are left, for a connection's turn.
-    pub(super) fn take_digests(&self) -> DigestFaults {
-        let take = |count: &AtomicU32| {
-            // Nearly always there is nothing to take, and then nothing to write.
-            if count.load(Ordering::Relaxed) == 0 { 0 } else { count.swap(0, Ordering::Relaxed) }
-        };
-        DigestFaults { header: take(&self.header_digests), data: take(&self.data_digests) }
-    }
-
-    /// What a turn has left over.
-    pub(super) fn give_back_digests(&self, left: DigestFaults) {
-        for (count, left) in [(&self.header_digests, left.header), (&self.data_digests, left.data)] {
-            if left > 0 {
-                count.fetch_add(left, Ordering::Relaxed);
-            }
-        }
-    }
 }
 
 /// Takes one off a count, unless it is zero.
@@ -205,15 +171,5 @@ mod tests {
         faults.set_failures(2, Status::INTERNAL_ERROR);
         let failure = Some(Status::INTERNAL_ERROR);
         assert_eq!([(); 3].map(|()| faults.take_failure()), [failure, failure, None]);
-    }
-
-    #[test]
-    fn digests_are_taken_by_one_and_given_back() {
-        let faults = Faults::new();
-        faults.set_data_digests(3);
-        assert_eq!(faults.take_digests(), DigestFaults { header: 0, data: 3 });
-        assert_eq!(faults.take_digests(), DigestFaults::default());
-        faults.give_back_digests(DigestFaults { header: 0, data: 2 });
-        assert_eq!(faults.digests(), DigestFaults { header: 0, data: 2 });
     }
 }

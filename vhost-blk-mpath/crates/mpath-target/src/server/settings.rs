@@ -1,6 +1,8 @@
 //! Applies settings to listeners of a running target.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use nvme_tcp::target::Namespace;
 use uuid::Uuid;
@@ -96,7 +98,7 @@ pub(crate) fn check_discovery(setting: &Setting) -> Result<(), SettingError> {
 
 impl Listener {
     /// Applies a setting that was checked. On return it is in force for every command not executed yet.
-    pub(super) fn apply(&self, shared: &std::sync::Arc<Shared>, setting: &Setting) -> Result<(), StartError> {
+    pub(super) fn apply(&self, shared: &Arc<Shared>, setting: &Setting) -> Result<(), StartError> {
         let (port, faults) = (&self.port, &self.port.faults);
         match *setting {
             Setting::Ana { group, state } => shared.control().set_ana(port.id, group, state),
@@ -106,8 +108,8 @@ impl Listener {
             Setting::Listen(true) => self.resume(shared)?,
             Setting::Listen(false) => self.stop_listening(),
             Setting::Reset(queues) => shared.registry.end(port.listener, queues),
-            Setting::HeaderDigests(count) => faults.set_header_digests(count),
-            Setting::DataDigests(count) => faults.set_data_digests(count),
+            Setting::HeaderDigests(count) => faults.digests.header.store(count, Ordering::Relaxed),
+            Setting::DataDigests(count) => faults.digests.data.store(count, Ordering::Relaxed),
             Setting::Fail { count, status } => faults.set_failures(count, status),
             Setting::Uuid { nsid, uuid } => self.show(shared, nsid, |shown| shown.uuid = uuid),
             Setting::Nguid { nsid, nguid } => self.show(shared, nsid, |shown| shown.nguid = nguid),

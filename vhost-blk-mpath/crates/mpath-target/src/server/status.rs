@@ -86,7 +86,6 @@ impl TargetServer {
 
 fn status(shared: &Shared, listener: &Listener) -> ListenerStatus {
     let (port, faults) = (&listener.port, &listener.port.faults);
-    let digests = faults.digests();
     let (shown, shift) = (listener.shown().clone(), shared.block_shift());
     let ana = shared.control().ana(port.id);
     let group = |(state, group): (&nvme_tcp::wire::AnaState, u32)| AnaGroupStatus { group, state: state.to_string() };
@@ -102,8 +101,8 @@ fn status(shared: &Shared, listener: &Listener) -> ListenerStatus {
         executed_late: faults.late.load(Ordering::Acquire),
         black_hole: faults.black_hole().map(|black_hole| black_hole.to_string()),
         failing: faults.failures(),
-        header_digests: digests.header,
-        data_digests: digests.data,
+        header_digests: faults.digests.header.load(Ordering::Relaxed),
+        data_digests: faults.digests.data.load(Ordering::Relaxed),
         shown: shown.iter().flat_map(|(&nsid, shown)| shown.settings(nsid, shift)).map(String::from).collect(),
     }
 }

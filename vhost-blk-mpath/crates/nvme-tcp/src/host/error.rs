@@ -19,11 +19,16 @@ impl From<PduError> for QueueError {
     }
 }
 
+/// What the one field that users get wrong means.
+fn unknown_subsystem(field: ConnectField) -> &'static str {
+    if field == ConnectField::Subnqn { ": the target has no subsystem of this NQN" } else { "" }
+}
+
 /// Why Connect did not succeed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ConnectError {
     /// A parameter is wrong, most often SUBNQN or HOSTNQN.
-    #[error("Connect rejected: Connect Invalid Parameters ({field})")]
+    #[error("Connect rejected: Connect Invalid Parameters ({field}){}", unknown_subsystem(*field))]
     InvalidParameters {
         /// Which one.
         field: ConnectField,

@@ -2,7 +2,7 @@
 
 use super::request::Tag;
 
-/// Payloads up to this many bytes are copied between PDU headers; larger ones are named. Also the most data sent in a capsule.
+/// Payloads up to this many bytes are copied between PDU headers; larger ones are named.
 pub const COPY_MAX: u32 = 8192;
 
 /// The longest header, digested and padded: 76 bytes of a command capsule, padded to a multiple of 72.

@@ -8,6 +8,7 @@
 //! ```
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use super::command::{CommandToken, TargetCommand};
 use super::digest_faults::DigestFaults;
@@ -105,7 +106,7 @@ pub struct TargetQueue {
     pub(super) waiting: VecDeque<u16>,
     pub(super) reserved_bytes: u64,
     pub(super) ready: VecDeque<TargetCommand>,
-    pub(super) digest_faults: DigestFaults,
+    pub(super) digest_faults: Arc<DigestFaults>,
     pub(super) out: Vec<u8>,
     out_sent: usize,
 }
@@ -128,7 +129,7 @@ impl TargetQueue {
             waiting: VecDeque::new(),
             reserved_bytes: 0,
             ready: VecDeque::new(),
-            digest_faults: DigestFaults::default(),
+            digest_faults: Arc::default(),
             out: Vec::new(),
             out_sent: 0,
         }
@@ -308,10 +309,9 @@ impl TargetQueue {
         }
     }
 
-    /// Makes that many of the next digests wrong, where digests are in use; in place of what is left of an earlier call,
-    /// which is returned.
-    pub fn set_digest_faults(&mut self, faults: DigestFaults) -> DigestFaults {
-        std::mem::replace(&mut self.digest_faults, faults)
+    /// Makes as many of the next digests wrong as `faults` says, where digests are in use.
+    pub fn set_digest_faults(&mut self, faults: Arc<DigestFaults>) {
+        self.digest_faults = faults;
     }
 
     /// Bytes to send to the host.

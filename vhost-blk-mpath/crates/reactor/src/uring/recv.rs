@@ -99,7 +99,7 @@ impl RecvSlot {
     pub(crate) fn finished(&mut self, result: i32) -> io::Result<Received> {
         assert!(self.in_flight, "a completion without a receive");
         self.in_flight = false;
-        if std::mem::take(&mut self.cancelled) && result == -libc::ECANCELED {
+        if std::mem::take(&mut self.cancelled) && matches!(-result, libc::ECANCELED | libc::EINTR) {
             return Ok(Received { direct: 0, buffered: 0 });
         }
         match bytes_or_error(result)? {

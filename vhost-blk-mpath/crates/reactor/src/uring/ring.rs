@@ -79,7 +79,12 @@ impl Ring {
             if unsafe { self.io.submission().push(entry) }.is_ok() {
                 return Ok(());
             }
-            self.io.submit()?;
+            match self.io.submit() {
+                Ok(_) => {}
+                // They pass: a signal, and a moment without memory.
+                Err(error) if matches!(error.raw_os_error(), Some(libc::EINTR | libc::EAGAIN)) => {}
+                Err(error) => return Err(error),
+            }
         }
     }
 

@@ -137,7 +137,7 @@ pub enum ControllerError {
         got: String,
     },
     /// The namespace asked for is not active.
-    #[error("namespace {nsid} is not active; active: {}", list(.available))]
+    #[error("`namespace` {nsid} is not active; active: {}", list(.available))]
     NamespaceMissing {
         /// NSID asked for.
         nsid: u32,
@@ -191,6 +191,6 @@ fn ambiguous(nsids: &[u32]) -> String {
     if nsids.is_empty() {
         "the subsystem has no active namespace for this host".to_owned()
     } else {
-        format!("several namespaces are active, name one of: {}", list(nsids))
+        format!("several namespaces are active, set `namespace` to one of: {}", list(nsids))
     }
 }

@@ -117,7 +117,10 @@ fn a_wrong_nqn_is_named() {
     let error = failure(|target| target.refuse.push((What::Connect, status, result)));
     let expected = ConnectError::InvalidParameters { field: ConnectField::Subnqn };
     assert_eq!(error, ControllerError::Queue(QueueError::Connect(expected)));
-    assert_eq!(error.to_string(), "Connect rejected: Connect Invalid Parameters (SUBNQN)");
+    assert_eq!(
+        error.to_string(),
+        "Connect rejected: Connect Invalid Parameters (SUBNQN): the target has no subsystem of this NQN"
+    );
 }
 
 #[test]
@@ -125,7 +128,7 @@ fn the_namespace_is_chosen_or_the_choice_named() {
     let several = |target: &mut AdminTarget| target.namespaces = [2, 7, 9].map(Namespace::new).into();
     let error = failure(several);
     assert_eq!(error, ControllerError::NamespaceChoice { available: vec![2, 7, 9] });
-    assert_eq!(error.to_string(), "several namespaces are active, name one of: 2, 7, 9");
+    assert_eq!(error.to_string(), "several namespaces are active, set `namespace` to one of: 2, 7, 9");
     let error = failure(|target| target.namespaces.clear());
     assert_eq!(error.to_string(), "the subsystem has no active namespace for this host");
     let seven = ControllerConfig { nsid: Some(7), ..config() };
@@ -133,7 +136,7 @@ fn the_namespace_is_chosen_or_the_choice_named() {
     let three = ControllerConfig { nsid: Some(3), ..config() };
     let error = Admin::with(three.clone(), several).failure();
     assert_eq!(error, ControllerError::NamespaceMissing { nsid: 3, available: vec![2, 7, 9] });
-    assert_eq!(error.to_string(), "namespace 3 is not active; active: 2, 7, 9");
+    assert_eq!(error.to_string(), "`namespace` 3 is not active; active: 2, 7, 9");
     // A list of more than one page.
     let many = |target: &mut AdminTarget| target.namespaces = (1..=1500).map(Namespace::new).collect();
     let late = ControllerConfig { nsid: Some(1400), ..config() };

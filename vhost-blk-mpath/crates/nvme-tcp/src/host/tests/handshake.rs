@@ -52,7 +52,12 @@ impl Peer {
     }
 
     fn connecting_with(digests: Digests, maxh2cdata: u32) -> (Self, u16) {
-        let mut peer = Self::new(queue_config(digests));
+        Self::connecting_as(queue_config(digests), maxh2cdata)
+    }
+
+    fn connecting_as(config: QueueConfig, maxh2cdata: u32) -> (Self, u16) {
+        let digests = config.digests;
+        let mut peer = Self::new(config);
         assert_eq!(peer.sent(), [(Pdu::IcReq(IcReq { hpda: 0, digests, maxr2t: 3 }), vec![])]);
         peer.send(Pdu::IcResp(IcResp { cpda: 0, digests, maxh2cdata }), &[]).unwrap();
         peer.framing.digests = digests;
@@ -69,7 +74,11 @@ impl Peer {
     }
 
     pub(super) fn ready_with(digests: Digests, maxh2cdata: u32) -> Self {
-        let (mut peer, cid) = Self::connecting_with(digests, maxh2cdata);
+        Self::ready_as(queue_config(digests), maxh2cdata)
+    }
+
+    pub(super) fn ready_as(config: QueueConfig, maxh2cdata: u32) -> Self {
+        let (mut peer, cid) = Self::connecting_as(config, maxh2cdata);
         assert!(!peer.queue.is_ready());
         peer.complete(cid, Status::SUCCESS, 5).unwrap();
         assert!(peer.queue.is_ready());
@@ -153,7 +162,10 @@ fn a_refused_connect_says_why() {
         assert!(!peer.queue.is_ready());
     }
     let wrong_nqn = ConnectError::InvalidParameters { field: ConnectField::Subnqn };
-    assert_eq!(wrong_nqn.to_string(), "Connect rejected: Connect Invalid Parameters (SUBNQN)");
+    assert_eq!(
+        wrong_nqn.to_string(),
+        "Connect rejected: Connect Invalid Parameters (SUBNQN): the target has no subsystem of this NQN"
+    );
 }
 
 #[test]

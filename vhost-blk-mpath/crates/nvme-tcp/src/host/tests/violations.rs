@@ -52,6 +52,18 @@ fn completions_must_name_a_command_in_flight() {
     assert_eq!(peer.queue.into_lost().collect::<Vec<_>>(), [Lost { tag: WRITE, indeterminate: true }]);
 }
 
+/// Nothing would follow by which their end could be noticed.
+#[test]
+fn read_data_are_never_empty() {
+    let (mut peer, read, _) = busy(Digests::default());
+    let [low, high] = read.to_le_bytes();
+    let flags = 0x0c; // LAST and SUCCESS
+    let bytes = [7, flags, 24, 24, 24, 0, 0, 0, low, high, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    let received = peer.queue.receive(&bytes, &mut peer.payloads);
+    let error = PduError::InvalidField { pdu: PduType::C2hData, field: PduField::Plen, value: 24 };
+    assert_eq!(received, violation(ProtocolError::Pdu(error)));
+}
+
 #[test]
 fn read_data_must_fit_their_command() {
     let pdu = PduType::C2hData;

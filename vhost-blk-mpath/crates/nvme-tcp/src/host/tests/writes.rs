@@ -1,9 +1,10 @@
 //! Writes: the rules of R2T, each broken once, and what is sent where they hold.
 
 use super::handshake::Peer;
+use super::queue_config;
 use super::violations::{READ, WRITE, busy, keep_busy, r2t, violation};
 use crate::host::{Completion, IoCommand, ProtocolError, STAGING_MIN};
-use crate::wire::{Digests, Pdu, PduType, Status};
+use crate::wire::{Digests, Pdu, PduType, Sgl, Status};
 
 #[test]
 fn r2ts_must_fit_their_command() {
@@ -48,6 +49,28 @@ fn an_in_capsule_write_takes_no_r2t() {
     let cid = sqe.cid.get();
     let error = ProtocolError::Offset { pdu: PduType::R2t, cid, expected: 4096, got: 0 };
     assert_eq!(peer.send(r2t(cid, 0, 0, 512), &[]), violation(error));
+}
+
+/// Linux' target never asks for data that would have fitted into the capsule (16 KiB with its defaults).
+#[test]
+fn whatever_fits_goes_in_the_capsule() {
+    for digests in [Digests::default(), BOTH] {
+        let mut config = queue_config(digests);
+        config.limits.in_capsule_bytes = 16_384;
+        let mut peer = Peer::ready_as(config, 8192);
+        *peer.payloads.of(WRITE) = (0..33 * 512).map(|byte| (byte % 251) as u8).collect();
+        for (blocks, carried) in [(16, 16 * 512), (17, 17 * 512), (32, 32 * 512), (33, 0)] {
+            peer.queue.submit(WRITE, IoCommand::Write { slba: 0, blocks, fua: false }).unwrap();
+            let sent = peer.sent();
+            let [(Pdu::CapsuleCmd(sqe), data)] = &sent[..] else { panic!("{sent:?}") };
+            assert_eq!(*data, peer.payloads.of(WRITE)[..carried], "{blocks} blocks");
+            let length = blocks * 512;
+            let sgl = if carried > 0 { Sgl::InCapsule { offset: 0, length } } else { Sgl::Transport { length } };
+            assert_eq!(sqe.dptr, sgl.emit());
+            peer.complete(sqe.cid.get(), Status::ABORT_REQUESTED, 0).unwrap();
+            assert!(peer.queue.poll_completion().is_some());
+        }
+    }
 }
 
 #[test]

@@ -1,5 +1,8 @@
 //! Digests that are wrong on purpose.
 
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
 use super::{Wire, ask, icreq, pattern, read};
 use crate::target::receive::Item;
 use crate::target::{DigestFaults, QueueLimits};
@@ -39,6 +42,12 @@ fn digests(wire: &mut Wire) -> Vec<(bool, Option<bool>)> {
     seen
 }
 
+fn spoil(wire: &mut Wire, header: u32, data: u32) -> Arc<DigestFaults> {
+    let faults = Arc::new(DigestFaults { header: header.into(), data: data.into() });
+    wire.queue.set_digest_faults(Arc::clone(&faults));
+    faults
+}
+
 fn read_8k(wire: &mut Wire) {
     wire.send(read(1, 8192), &[]);
     let command = wire.queue.poll_command().unwrap();
@@ -52,18 +61,18 @@ fn read_8k(wire: &mut Wire) {
 #[test]
 fn as_many_data_digests_are_wrong_as_asked_for() {
     let mut wire = wire();
-    wire.queue.set_digest_faults(DigestFaults { header: 0, data: 3 });
+    let faults = spoil(&mut wire, 0, 3);
     read_8k(&mut wire);
     assert_eq!(digests(&mut wire), [(true, Some(false)), (true, Some(false)), (true, None)]);
     read_8k(&mut wire);
     assert_eq!(digests(&mut wire), [(true, Some(false)), (true, Some(true)), (true, None)]);
-    assert_eq!(wire.queue.set_digest_faults(DigestFaults::default()), DigestFaults::default());
+    assert_eq!(faults.data.load(Ordering::Relaxed), 0);
 }
 
 #[test]
 fn as_many_header_digests_are_wrong_as_asked_for_whatever_the_pdu() {
     let mut wire = wire();
-    wire.queue.set_digest_faults(DigestFaults { header: 3, data: 0 });
+    spoil(&mut wire, 3, 0);
     wire.send(ask(7, 4096), &[]);
     assert_eq!(digests(&mut wire), [(false, None)], "an R2T");
     read_8k(&mut wire);
@@ -73,11 +82,10 @@ fn as_many_header_digests_are_wrong_as_asked_for_whatever_the_pdu() {
 #[test]
 fn without_digests_there_is_nothing_to_spoil() {
     let mut wire = super::io();
-    let faults = DigestFaults { header: 2, data: 2 };
-    wire.queue.set_digest_faults(faults);
+    let faults = spoil(&mut wire, 2, 2);
     read_8k(&mut wire);
     let answers = wire.answers();
     let [(Pdu::C2hData(_), data), (Pdu::CapsuleResp(_), _)] = &answers[..] else { panic!("{answers:?}") };
     assert_eq!(*data, pattern(8192));
-    assert_eq!(wire.queue.set_digest_faults(faults), faults);
+    assert_eq!((faults.header.load(Ordering::Relaxed), faults.data.load(Ordering::Relaxed)), (2, 2));
 }

@@ -1,0 +1,303 @@
+"""This daemon, with two paths, against Linux's nvmet. vublk-bench is the front-end and checks every byte."""
+
+import json
+import re
+import signal
+import subprocess
+import time
+
+from case import check, wait_for
+from nvmet import BLOCK, SIZE
+from rig import Rig
+from tap import Tap
+
+QUEUES = 2
+FUA = 0x4000  # bit 14 of a command's control word, as the trace shows it
+REROUTED = 1.0  # seconds, the limit for an ANA change
+BACK_TIMEOUT = 20  # seconds
+# Both controllers write to one null_blk, so there is only one cache.
+OPTIONS = ("--shared-write-cache", "--reconnect-delay", 1)
+
+
+def rig_of(directory, nvmet, *options, paths=None, io_threads=1):
+    return Rig(directory, policy="round-robin", io_threads=io_threads, paths=paths or nvmet.paths, options=(*OPTIONS, *options))
+
+
+class Bench:
+    """vublk-bench under way; `--rw verify` unless told otherwise."""
+
+    def __init__(self, rig, *words, rw="verify", seconds=3, bs="64k", size="8MiB", queues=QUEUES, iodepth=8):
+        self._process = subprocess.Popen(
+            [
+                *(str(rig.binaries / "vublk-bench"), "--socket-path", str(rig.socket), "--rw", rw, "--bs", bs, "--size", size),
+                *("--time", f"{seconds}s", "--queues", str(queues), "--iodepth", str(iodepth), "-o", "json", *words),
+            ],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self._process.kill()
+        self._process.communicate()
+
+    def report(self):
+        """Waits for the end; its report, which must be a good one."""
+        out, err = self._process.communicate(timeout=120)
+        check(out.strip(), f"vublk-bench ended with code {self._process.returncode}: {err.strip()}")
+        report = json.loads(out)
+        wrong = {name: value for name, value in report["failures"].items() if value}
+        wrong |= {"miscompares": report["verify"]["miscompares"]} if report.get("verify") else {}
+        check(self._process.returncode == 0 and report["ok"], f"vublk-bench, seed {report['seed']}: {str(wrong)[:400]}")
+        return report
+
+
+def bench(rig, *words, **options):
+    with Bench(rig, *words, **options) as running:
+        return running.report()
+
+
+def verified(report):
+    return f"{report['completed']} requests, {report['verify']['blocks_verified'] + report['verify']['blocks_read_back']} blocks verified"
+
+
+def both_carried(rig):
+    check(0 not in rig.path_ios(), f"a path carried nothing: {rig.path_ios()}")
+
+
+def quiet(nvmet, expected=None):
+    """Fails if the target's kernel said anything unusual that does not match `expected`."""
+    complaints = [line for line in nvmet.complaints() if not expected or not re.search(expected, line)]
+    check(not complaints, f"the target's kernel complains: {'; '.join(complaints[:5])}")
+
+
+def live(rig, *indices):
+    paths = rig.ctl("path", "list")
+    return all(paths[index]["state"] == "live" for index in indices)
+
+
+def identify(nvmet, directory):
+    with rig_of(directory, nvmet) as rig:
+        wait_for(lambda: live(rig, 0, 1), 5, "both paths live")
+        disks, paths = rig.ctl("status")["disks"], rig.ctl("path", "list")
+        check(len(disks) == 1, f"{len(disks)} disks")
+        shape = (disks[0]["capacity_bytes"], disks[0]["block_size_bytes"], disks[0]["nsid"])
+        check(shape == (SIZE, BLOCK, 1), f"the disk is {shape}, not {(SIZE, BLOCK, 1)}")
+        check([path["ana_state"] for path in paths] == ["optimized"] * 2, "ANA states are not both optimized")
+        check(paths[0]["cntlid"] != paths[1]["cntlid"], "both paths have one controller")
+        report = bench(rig, seconds=1)
+        device = report["device"]
+        check(device["capacity_bytes"] == SIZE, f"the front-end sees {device['capacity_bytes']} bytes")
+        check(device["flush"] and device["discard"] and device["write_zeroes"], f"the front-end is not offered all: {device}")
+    quiet(nvmet)
+    return f"one disk of {SIZE >> 20} MiB, controllers {paths[0]['cntlid']} and {paths[1]['cntlid']}"
+
+
+def digests(header, data):
+    def test(nvmet, directory):
+        options = ["--hdr-digest"] * header + ["--data-digest"] * data
+        with Tap(int(nvmet.paths[0].rsplit(":", 1)[1])) as tap:
+            paths = [f"tcp://127.0.0.1:{tap.port}", nvmet.paths[1]]
+            with rig_of(directory, nvmet, *options, paths=paths) as rig:
+                report = bench(rig)
+                both_carried(rig)
+        expected = header | data << 1
+        check(tap.digests and set(tap.digests) == {(expected, expected)}, f"asked for and granted: {tap.digests}")
+        quiet(nvmet)
+        return verified(report)
+
+    return test
+
+
+def commands(nvmet, directory):
+    with rig_of(directory, nvmet) as rig:
+        nvmet.trace(True)
+        report = bench(rig)
+        seen = nvmet.trace(False)
+        both_carried(rig)
+    counts = {name: len(seen.get(f"nvme_cmd_{name}", ())) for name in ("read", "write", "write_zeroes", "dsm", "flush")}
+    check(all(counts.values()), f"not all commands arrived: {counts}")
+    check(all("attributes=4" in one for one in seen["nvme_cmd_dsm"]), "a DSM that does not deallocate")
+    check(report["verify"]["blocks_zeroed"] and report["verify"]["blocks_discarded"], "nothing zeroed or discarded")
+    quiet(nvmet)
+    return "arrived: " + ", ".join(f"{count} {name}" for name, count in counts.items())
+
+
+def fua(nvmet, directory):
+    with rig_of(directory, nvmet) as rig:
+        arrived = {}
+        for through in (True, False):
+            nvmet.trace(True)
+            bench(rig, *(["--write-through"] * through), rw="randwrite", bs="4k", seconds=1)
+            seen = nvmet.trace(False)
+            marked = [bool(int(re.search(r"ctrl=(\w+)", one)[1], 16) & FUA) for one in seen["nvme_cmd_write"]]
+            arrived[through] = (sum(marked), len(marked), len(seen.get("nvme_cmd_flush", ())))
+    marked, writes, flushes = arrived[True]
+    check(marked == writes > 0 and flushes == 0, f"write-through: {marked} of {writes} writes had FUA, {flushes} flushes")
+    check(arrived[False][0] == 0, f"write-back: {arrived[False][0]} writes had FUA")
+    quiet(nvmet)
+    return f"write-through: all {writes} writes had FUA; write-back: none of {arrived[False][1]}"
+
+
+def large(nvmet, directory):
+    with rig_of(directory, nvmet) as rig:
+        nvmet.trace(True)
+        report = bench(rig, bs="1MiB", size="32MiB", iodepth=4, seconds=4)
+        seen = nvmet.trace(False)
+        both_carried(rig)
+    longest = max(int(re.search(r"len=(\d+)", one)[1]) + 1 for one in seen["nvme_cmd_write"]) * BLOCK
+    check(longest >= 1 << 18, f"the longest write command had {longest} bytes")
+    quiet(nvmet)
+    return f"{verified(report)}, commands of up to {longest >> 10} KiB"
+
+
+def io_queues(nvmet, directory):
+    with rig_of(directory, nvmet, io_threads=3) as rig:
+        report = bench(rig, queues=4)
+        both_carried(rig)
+        connections = [nvmet.connections(index) for index in (0, 1)]
+    # An admin queue and one I/O queue a thread.
+    check(connections == [4, 4], f"3 I/O threads have {connections} connections, not 4 a path")
+    quiet(nvmet)
+    return f"{verified(report)}, {connections[0]} connections a path"
+
+
+def keep_alive(nvmet, directory):
+    with rig_of(directory, nvmet, "--keep-alive-tmo", 2) as rig:
+        wait_for(lambda: live(rig, 0, 1), 5, "both paths live")
+        before = [path["cntlid"] for path in rig.ctl("path", "list")]
+        nvmet.trace(True)
+        time.sleep(15)
+        count = len(nvmet.trace(False).get("nvme_admin_keep_alive", ()))
+        after = [path["cntlid"] for path in rig.ctl("path", "list")]
+        check(live(rig, 0, 1) and before == after, f"idle for 15 s: controllers {before} became {after}")
+        check(count >= 14, f"only {count} keep-alives in 15 s on two paths")
+        quiet(nvmet)
+        # And that the target really counted on them.
+        rig.daemon.send_signal(signal.SIGSTOP)
+        try:
+            time.sleep(6)
+        finally:
+            rig.daemon.send_signal(signal.SIGCONT)
+        expired = [line for line in nvmet.complaints() if "keep-alive timer" in line]
+        check(len(expired) == 2, f"stopped for 6 s, but the target gave up {len(expired)} of 2 controllers")
+        seconds = wait_for(lambda: live(rig, 0, 1) and bool(bench(rig, seconds=1)), BACK_TIMEOUT, "both paths live again")
+        both_carried(rig)
+    nvmet.complaints()
+    return f"{count} keep-alives in 15 s; stopped for 6 s, both controllers were given up, and back {seconds:.1f} s later"
+
+
+class Watch:
+    """What `mpathctl path list` says of one path, asked again and again."""
+
+    def __init__(self, rig, index):
+        self._rig, self._index = rig, index
+        self.last_busy = time.monotonic()
+        self._ios = None
+        self.look()
+
+    def look(self):
+        """Asks once; remembers when the path was last seen completing requests or owing answers."""
+        path = self._rig.ctl("path", "list")[self._index]
+        classes = [path[kind] for kind in ("read", "write", "other")]
+        ios = sum(one["ios"] for one in classes)
+        if ios != self._ios or any(one["in_flight"] for one in classes):
+            self.last_busy = time.monotonic()
+        self._ios = ios
+        return path
+
+    def watch(self, seconds):
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            self.look()
+            time.sleep(0.02)
+
+
+def carries(rig, index):
+    """A condition: the path has completed 20 more requests than now."""
+    before = rig.path_ios()[index]
+    return lambda: rig.path_ios()[index] >= before + 20
+
+
+def ana_change(nvmet, directory):
+    said = []
+    with rig_of(directory, nvmet, io_threads=2) as rig, Bench(rig, seconds=12) as load:
+        for state, index in (("inaccessible", 1), ("non-optimized", 0)):
+            other = 1 - index
+            wait_for(carries(rig, index), 5, f"I/O on path {index}")
+            watch = Watch(rig, index)
+            start = time.monotonic()
+            nvmet.set_ana(index, state)
+            watch.watch(2)
+            rerouted = watch.last_busy - start
+            check(watch.look()["ana_state"] == state, f"path {index} is {watch.look()['ana_state']}, not {state}")
+            check(rerouted < REROUTED, f"{state}: the path still carried I/O {rerouted * 1000:.0f} ms later")
+            wait_for(carries(rig, other), 5, f"I/O on path {other}")
+            nvmet.set_ana(index, "optimized")
+            back = wait_for(carries(rig, index), 5, f"I/O on path {index}, optimized again")
+            said.append(f"{state}: off in {max(rerouted, 0) * 1000:.0f} ms, back in {back * 1000:.0f} ms")
+        report = load.report()
+        retries = [sum(path[kind]["retries"] for kind in ("read", "write", "other")) for path in rig.ctl("path", "list")]
+    # It says so of each write that it refuses on an inaccessible path.
+    quiet(nvmet, "nvmet_tcp: failed cmd")
+    return f"{'; '.join(said)}; {verified(report)}, retries {retries}"
+
+
+def port_lost(nvmet, directory):
+    with rig_of(directory, nvmet, "--keep-alive-tmo", 1, io_threads=2) as rig, Bench(rig, seconds=14) as load:
+        wait_for(carries(rig, 1), 5, "I/O on path 1")
+        nvmet.remove(1)
+        try:
+            gone = wait_for(lambda: not live(rig, 1), 5, "path 1 down")
+            wait_for(carries(rig, 0), 10, "I/O on path 0")
+            time.sleep(2)
+            check(not live(rig, 1), "path 1 is live on a port that is gone")
+        finally:
+            nvmet.restore(1)
+        back = wait_for(lambda: live(rig, 1), BACK_TIMEOUT, "path 1 live again")
+        wait_for(carries(rig, 1), 5, "I/O on path 1 again")
+        report = load.report()
+        disk = rig.ctl("status")["disks"][0]
+    nvmet.complaints()
+    moved = ", ".join(
+        f"{disk[kind]['ios']} {kind[6:]} moved" + (f" (max {disk[kind]['time']['max_us'] // 1000} ms)" if disk[kind]["time"] else "")
+        for kind in ("moved_reads", "moved_writes")
+    )
+    return f"down in {gone * 1000:.0f} ms, back {back:.1f} s after the port; {moved}; {verified(report)}"
+
+
+def silence(nvmet, directory):
+    """The target's answers vanish for 3 s, longer than the association lives."""
+    with rig_of(directory, nvmet, "--keep-alive-tmo", 1, io_threads=2) as rig, Bench(rig, seconds=14) as load:
+        wait_for(carries(rig, 1), 5, "I/O on path 1")
+        nvmet.set_netem(1, "loss 100%")
+        try:
+            wait_for(carries(rig, 0), 10, "I/O on path 0")
+            wait_for(lambda: not live(rig, 1), 5, "path 1 down")
+        finally:
+            nvmet.set_netem(1, "")
+        back = wait_for(lambda: live(rig, 1), BACK_TIMEOUT, "path 1 live again")
+        wait_for(carries(rig, 1), 5, "I/O on path 1 again")
+        report = load.report()
+    nvmet.complaints()
+    return f"back after {back:.1f} s; {verified(report)}"
+
+
+TESTS = [
+    ("nvmet-identify", identify),
+    ("nvmet-digests-none", digests(False, False)),
+    ("nvmet-digests-header", digests(True, False)),
+    ("nvmet-digests-data", digests(False, True)),
+    ("nvmet-digests-both", digests(True, True)),
+    ("nvmet-commands", commands),
+    ("nvmet-fua", fua),
+    ("nvmet-large", large),
+    ("nvmet-io-queues", io_queues),
+    ("nvmet-keep-alive", keep_alive),
+    ("nvmet-ana-change", ana_change),
+    ("nvmet-port-lost", port_lost),
+    ("nvmet-silence", silence),
+]
