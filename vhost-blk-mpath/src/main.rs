@@ -6,12 +6,14 @@
 mod args;
 mod control;
 mod disk;
+mod events;
 mod fence_record;
 mod frontend;
 mod geometry;
 mod host;
 mod path;
 mod run;
+mod steering;
 mod transport;
 
 use std::io::Write;

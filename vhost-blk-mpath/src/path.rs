@@ -5,6 +5,8 @@
 //!  Connecting ──▶ Live ── any of its connections fails ──▶ Closing ── all I/O threads closed ──▶ Connecting (after reconnect-delay)
 //!      │                                                                   └── fence time ──▶ fence lifted for that epoch
 //!      └── another namespace ──▶ Refused (for good)
+//!
+//!  Live ── disabled by the operator, and it owes nothing ──▶ Disabled ── enabled ──▶ Connecting
 //! ```
 
 use std::sync::Arc;
@@ -19,6 +21,7 @@ use tokio::time::sleep;
 
 use crate::disk::{AdmitError, Disk};
 use crate::fence_record::{self, RecordedAssociation};
+use crate::steering::{Ordered, Orders};
 use crate::transport::{self, AdminConnection, TransportError};
 
 /// Added to the time fence of a controller that reports no command quiesce time (CQT, TP 4129): nothing is known of how
@@ -40,11 +43,13 @@ pub(crate) enum PathError {
     Lost(#[from] reactor::LossReason),
     #[error(transparent)]
     Record(#[from] fence_record::WriteError),
+    #[error("reset by the operator")]
+    Reset,
 }
 
 impl PathError {
     /// The path leads elsewhere, and another attempt would find the same.
-    fn is_refusal(&self) -> bool {
+    pub(crate) fn is_refusal(&self) -> bool {
         matches!(self, Self::Admit(AdmitError::Mismatch(_) | AdmitError::Geometry(_)))
     }
 
@@ -60,6 +65,8 @@ pub(crate) struct PathTask {
     pub(crate) path: PathId,
     /// Reports of the I/O threads about this path.
     pub(crate) events: mpsc::UnboundedReceiver<PathEvent>,
+    /// What the operator wants of it.
+    pub(crate) orders: Orders,
     /// Becomes true at the end of the daemon.
     pub(crate) shutdown: watch::Receiver<bool>,
 }
@@ -74,6 +81,8 @@ struct Live {
 /// How an association ended.
 enum End {
     Lost(PathError),
+    /// In order: it owed nothing.
+    Disabled,
     Shutdown,
 }
 
@@ -83,8 +92,15 @@ impl PathTask {
         let mut first = Some(first);
         let mut epoch = Epoch(0);
         loop {
-            epoch.0 += 1;
             let mut shutdown = self.shutdown.clone();
+            if self.orders.is_disabled() {
+                self.disk.path_disabled(self.path);
+                tokio::select! {
+                    () = self.orders.enabled() => self.disk.path_connecting(self.path),
+                    _ = shutdown.wait_for(|shutdown| *shutdown) => return,
+                }
+            }
+            epoch.0 += 1;
             let connected = tokio::select! {
                 connected = self.connect(epoch) => connected,
                 _ = shutdown.wait_for(|shutdown| *shutdown) => return,
@@ -96,7 +112,12 @@ impl PathTask {
                         let _ = first.send(Ok(()));
                     }
                     match self.serve(live).await {
+                        End::Lost(error @ PathError::Reset) => {
+                            self.disk.path_failed(self.path, &error);
+                            continue;
+                        }
                         End::Lost(error) => self.disk.path_failed(self.path, &error),
+                        End::Disabled => continue,
                         End::Shutdown => return,
                     }
                 }
@@ -117,6 +138,7 @@ impl PathTask {
             }
             tokio::select! {
                 () = sleep(self.disk.config.reconnect_delay.duration()) => {}
+                () = self.orders.next() => {}
                 _ = shutdown.wait_for(|shutdown| *shutdown) => return,
             }
         }
@@ -154,7 +176,7 @@ impl PathTask {
             let retry_delays = info.retry_delays;
             thread.path_up(self.path, association, Link { socket, queue, retry_delays });
         }
-        disk.path_live(self.path, info.cntlid, ana);
+        disk.path_live(self.path, &info, ana, fence_time(&info));
         Ok(Live { epoch, admin, info })
     }
 
@@ -163,6 +185,8 @@ impl PathTask {
         let epoch = live.epoch;
         let disk = Arc::clone(&self.disk);
         let mut open = disk.threads().len();
+        let mut suspicious = 0;
+        self.orders.connected();
         let end = loop {
             tokio::select! {
                 event = live.admin.next_event() => match event {
@@ -182,7 +206,23 @@ impl PathTask {
                 Some(event) = self.events.recv() => match event.kind {
                     PathEventKind::Lost(reason) if event.epoch == epoch => break End::Lost(reason.into()),
                     PathEventKind::Closed if event.epoch == epoch => open -= 1,
-                    PathEventKind::Lost(_) | PathEventKind::Closed => {}
+                    PathEventKind::Suspect if event.epoch == epoch => {
+                        suspicious += 1;
+                        if suspicious == 1 {
+                            disk.path_suspect(self.path);
+                        }
+                    }
+                    PathEventKind::Recovered if event.epoch == epoch => {
+                        suspicious -= 1;
+                        if suspicious == 0 {
+                            disk.path_recovered(self.path);
+                        }
+                    }
+                    _ => {}
+                },
+                ordered = self.orders.end_association(&disk, self.path) => match ordered {
+                    Ordered::Disable => break End::Disabled,
+                    Ordered::Reset => break End::Lost(PathError::Reset),
                 },
                 _ = self.shutdown.wait_for(|shutdown| *shutdown) => break End::Shutdown,
             }
@@ -191,6 +231,13 @@ impl PathTask {
             End::Shutdown => {
                 // The I/O threads have drained by now, or are being drained by whoever ends the daemon.
                 live.admin.shutdown().await;
+            }
+            End::Disabled => {
+                disk.threads().iter().for_each(|thread| thread.path_down(self.path, epoch));
+                self.closed(epoch, open).await;
+                live.admin.shutdown().await;
+                // Nothing was in flight, so nothing can be executed late.
+                lift_fence(&disk, self.path, epoch).await;
             }
             End::Lost(_) => {
                 drop(live.admin);
@@ -222,12 +269,17 @@ impl PathTask {
         let wait = fence_time(info);
         tokio::spawn(async move {
             sleep(wait).await;
-            disk.threads().iter().for_each(|thread| thread.fence_lifted(path, epoch));
-            if let Err(error) = disk.record.remove(path, epoch).await {
-                // It stays until the next change, and would only make the next daemon wait.
-                tracing::warn!(disk = %disk.config.name, %error, "fence record not brought up to date");
-            }
+            lift_fence(&disk, path, epoch).await;
+            disk.path_fence_lifted(path);
         });
+    }
+}
+
+async fn lift_fence(disk: &Disk, path: PathId, epoch: Epoch) {
+    disk.threads().iter().for_each(|thread| thread.fence_lifted(path, epoch));
+    if let Err(error) = disk.record.remove(path, epoch).await {
+        // It stays until the next change, and would only make the next daemon wait.
+        tracing::warn!(disk = %disk.config.name, %error, "fence record not brought up to date");
     }
 }
 

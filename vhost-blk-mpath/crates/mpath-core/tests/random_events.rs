@@ -312,7 +312,11 @@ impl Driver {
         let Some((epoch, _)) = self.paths[path].live.filter(|_| idle && self.paths[path].draining) else { return };
         assert!(self.issued.iter().all(|i| (i.path, i.epoch) != (id, epoch)), "idle, and yet something is in flight");
         let association = (id, epoch);
-        assert_eq!(count(&self.completed, &association), count(&self.durable, &association), "clean, and yet unflushed");
+        assert_eq!(
+            count(&self.completed, &association),
+            count(&self.durable, &association),
+            "clean, and yet unflushed"
+        );
         self.path_lost(path, 0);
     }
 
