@@ -2,12 +2,14 @@
 
 SHELL := bash
 .DEFAULT_GOAL := help
-.PHONY: help deps build demo test unit guest-test faults interop soak bench-fastpath lint fmt deny images clean
+.PHONY: help deps build demo test unit sim guest-test faults interop soak bench-fastpath lint fmt deny images clean
 
 CARGO ?= cargo
 BIN := target/release
 # How long `make soak` runs.
 SECONDS ?= 60
+# How many runs `make sim` makes.
+SEEDS ?= 2000
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -35,6 +37,11 @@ test: build images ## unit, property and integration tests, then a guest boot wi
 unit: ## unit, property and integration tests only
 	@scripts/deps.sh build guest
 	$(CARGO) test --workspace --locked
+
+sim: ## the whole stack in virtual time against random faults, every block checked (SEEDS=2000; replays with --seed)
+	@scripts/deps.sh build
+	$(CARGO) build --release --locked -p mpath-sim
+	$(BIN)/mpath-sim --seeds $(SEEDS)
 
 guest-test: build images ## the fio suite in a guest over two paths
 	scripts/guest-test

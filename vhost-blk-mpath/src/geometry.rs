@@ -40,7 +40,7 @@ fn serial(namespace: &NamespaceIdentity) -> [u8; 20] {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     use std::time::Duration;
 
     use nvme_tcp::wire::{AnaState, Version};
@@ -48,7 +48,7 @@ pub(crate) mod tests {
     use super::*;
 
     /// A controller that can do everything, and its namespace of 1000 blocks of 4096 bytes.
-    pub(crate) fn controller() -> ControllerInfo {
+    fn controller() -> ControllerInfo {
         ControllerInfo {
             cntlid: 1,
             version: Version(0x0002_0100),

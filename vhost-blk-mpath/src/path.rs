@@ -10,7 +10,7 @@
 //! ```
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use mpath_core::{AnaState, Association, Epoch, PathId};
 use nvme_tcp::host::{ControllerEvent, ControllerInfo, HostController};
@@ -23,10 +23,6 @@ use crate::disk::{AdmitError, Disk};
 use crate::fence_record::{self, RecordedAssociation};
 use crate::steering::{Ordered, Orders};
 use crate::transport::{self, AdminConnection, TransportError};
-
-/// Added to the time fence of a controller that reports no command quiesce time (CQT, TP 4129): nothing is known of how
-/// long it goes on after it has noticed the loss.
-const UNKNOWN_QUIESCE_TIME: Duration = Duration::from_secs(1);
 
 /// Why a path has no association.
 #[derive(Debug, thiserror::Error)]
@@ -162,7 +158,7 @@ impl PathTask {
         for qid in 1..=wanted {
             queues.push(transport::connect_queue(address, info.queue_config(&config, qid)).await?);
         }
-        let fence_ms = fence_time(&info).as_millis() as u64;
+        let fence_ms = info.fence_time().as_millis() as u64;
         let recorded = RecordedAssociation { path: address.to_string(), cntlid: info.cntlid, fence_ms };
         disk.record.add(self.path, epoch, recorded).await?;
         let ana = ana_state(info.ana);
@@ -176,7 +172,7 @@ impl PathTask {
             let retry_delays = info.retry_delays;
             thread.path_up(self.path, association, Link { socket, queue, retry_delays });
         }
-        disk.path_live(self.path, &info, ana, fence_time(&info));
+        disk.path_live(self.path, &info, ana, info.fence_time());
         Ok(Live { epoch, admin, info })
     }
 
@@ -266,7 +262,7 @@ impl PathTask {
     /// has noticed the loss by its keep-alive timer, and has quiesced (NVMe base specification 2.1, section 9.6).
     fn fence(&self, epoch: Epoch, info: &ControllerInfo) {
         let (disk, path) = (Arc::clone(&self.disk), self.path);
-        let wait = fence_time(info);
+        let wait = info.fence_time();
         tokio::spawn(async move {
             sleep(wait).await;
             lift_fence(&disk, path, epoch).await;
@@ -283,14 +279,6 @@ async fn lift_fence(disk: &Disk, path: PathId, epoch: Epoch) {
     }
 }
 
-/// From the close of the last socket to the moment after which the controller executes nothing of this association.
-fn fence_time(info: &ControllerInfo) -> Duration {
-    // With traffic-based keep-alive a controller may look at its timer only once in a whole KATO.
-    let periods = if info.tbkas { 3 } else { 2 };
-    let quiesce = if info.cqt.is_zero() { UNKNOWN_QUIESCE_TIME } else { info.cqt };
-    info.kato * periods + quiesce
-}
-
 fn ana_state(state: wire::AnaState) -> AnaState {
     match state {
         wire::AnaState::Optimized => AnaState::Optimized,
@@ -298,26 +286,5 @@ fn ana_state(state: wire::AnaState) -> AnaState {
         wire::AnaState::Inaccessible => AnaState::Inaccessible,
         wire::AnaState::PersistentLoss => AnaState::PersistentLoss,
         wire::AnaState::Change => AnaState::Change,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::geometry::tests::controller;
-
-    /// In milliseconds: the fence of a controller with this KATO and CQT.
-    fn fence(kato: u64, cqt: u64, tbkas: bool) -> u128 {
-        let (kato, cqt) = (Duration::from_millis(kato), Duration::from_millis(cqt));
-        fence_time(&ControllerInfo { kato, cqt, tbkas, ..controller() }).as_millis()
-    }
-
-    #[test]
-    fn a_fence_takes_two_keep_alive_times_and_the_quiesce_time() {
-        assert_eq!(fence(5000, 300, false), 10_300);
-        assert_eq!(fence(5000, 300, true), 15_300);
-        // Not reported is not zero.
-        assert_eq!(fence(5000, 0, false), 11_000);
-        assert_eq!(fence(1000, 0, true), 4_000);
     }
 }

@@ -64,7 +64,7 @@ impl Orders {
     /// Waits until the path is to be connected.
     pub(crate) async fn enabled(&mut self) {
         if self.orders.wait_for(|order| order.wanted != Wanted::Disabled).await.is_err() {
-            pending().await
+            pending::<()>().await;
         }
     }
 
@@ -77,7 +77,7 @@ impl Orders {
     pub(crate) async fn next(&mut self) {
         // The disk, which sends them, outlives its paths' tasks.
         if self.orders.changed().await.is_err() {
-            pending().await
+            pending::<()>().await;
         }
     }
 

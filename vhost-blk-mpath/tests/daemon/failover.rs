@@ -90,7 +90,7 @@ fn digests_too() {
 }
 
 #[test]
-fn a_flush_that_must_cover_writes_lost_with_a_cache_fails_once() {
+fn flushes_that_must_cover_writes_lost_with_a_cache_fail_and_then_no_more() {
     let target = Target::start(2);
     let daemon = Daemon::start(&target.addrs(), "--policy numa");
     let mut disk = Disk::connect(&daemon.socket());
@@ -111,7 +111,8 @@ fn a_flush_that_must_cover_writes_lost_with_a_cache_fails_once() {
     target.stop_listener(used);
     eventually("the path is lost", || !daemon.is_live(used));
     assert_eq!(disk.flush(), Status::IoError);
-    assert_eq!(disk.flush(), Status::Ok);
+    // So does one that may have been in its virtqueue meanwhile; what comes later finds the loss told.
+    eventually("the loss is told", || disk.flush() == Status::Ok);
     assert_eq!(disk.read(0), 2);
     assert!(daemon.log().contains("shared-write-cache"), "the operator was told: {}", daemon.log());
 }

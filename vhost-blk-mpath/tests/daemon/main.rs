@@ -12,4 +12,5 @@ mod fence;
 mod front_ends;
 mod grey;
 mod start;
+mod steering;
 mod support;

@@ -17,9 +17,10 @@
 //! so the flush covers the write, and so does the mark, which stands in the ledger for the round that ended.
 //!
 //! **Loss.** A write completed on an association that ended unflushed may sit in a cache that is gone. A flush through
-//! another association proves nothing about it. So the next flush that covers it fails, once (as `errseq` in Linux:
-//! reported, then forgotten, for nothing can ever prove it later). Never is it a silent success. Writes with FUA and
-//! writes to a controller without a volatile write cache are durable when completed and never mark.
+//! another association proves nothing about it. So the next flush that covers it fails, and so does every flush that had
+//! come in when that one was answered, or comes in just after; then it is forgotten (as `errseq` in Linux, for nothing can ever prove it
+//! later). Never is it a silent success. Writes with FUA and writes to a controller without a volatile write cache are
+//! durable when completed and never mark.
 //!
 //! **Presumption.** Our predecessor process may have left writes behind in a cache. The first association of a path
 //! therefore starts out *presumed* dirty: the first flush goes there too, but losing a path that is only presumed dirty
@@ -27,8 +28,13 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use crate::path::{Epoch, MAX_PATHS, PathId};
+
+/// How late a flush that the guest submitted before it could see another one fail may come in here: it waits in its
+/// virtqueue until the I/O thread looks. All those have to report the loss too.
+const STILL_UNDER_WAY: Duration = Duration::from_millis(100);
 
 /// Dirty state of all paths of one disk, shared by its [`crate::Group`]s.
 #[derive(Debug)]
@@ -59,11 +65,23 @@ struct Ledger {
     lost: u64,
     /// Losses up to this round have been reported to the guest.
     reported: u64,
+    /// When that happened last, and up to which round losses had been reported before.
+    recently: Option<(Instant, u64)>,
 }
 
 /// A cut in time on one path: writes completed before it are in this round or an earlier one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Round(u64);
+
+/// What a flush of the guest has to cover on one path, fixed when it comes in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Owed {
+    /// Writes completed in this round at the latest.
+    pub(crate) round: Round,
+    /// Losses that had been reported by then. What is reported later, by another flush, this one has to report too:
+    /// whoever waits for this one has not seen the other one fail.
+    reported: u64,
+}
 
 /// What a flush that starts now owes one path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -143,17 +161,19 @@ impl DirtyPaths {
         }
     }
 
-    /// A flush of the guest comes in: it covers the rounds up to this one.
-    pub(crate) fn flush_submitted(&self, path: PathId) -> Round {
+    /// A flush of the guest comes in: it covers the rounds up to this one, and reports the losses not reported so far.
+    pub(crate) fn flush_submitted(&self, now: Instant, path: PathId) -> Owed {
         let (dirt, mut ledger) = self.lock(path);
-        dirt.end_round(&mut ledger)
+        let reported = ledger.recent_report(now).unwrap_or(ledger.reported);
+        Owed { round: dirt.end_round(&mut ledger), reported }
     }
 
-    /// What does a flush that starts now owe this path?
-    pub(crate) fn need(&self, path: PathId) -> Need {
+    /// What does a flush that starts now owe this path? `owed` is `None` for a path added since it came in.
+    pub(crate) fn need(&self, path: PathId, owed: Option<Owed>) -> Need {
         let (_, ledger) = self.lock(path);
+        let reported = owed.map_or(ledger.reported, |owed| owed.reported);
         let association = DirtyAssociation { epoch: ledger.epoch.unwrap_or(Epoch(0)), presumed: ledger.presumed };
-        Need { dirty: ledger.is_dirty().then_some(association), lost: ledger.lost > ledger.reported }
+        Need { dirty: ledger.is_dirty().then_some(association), lost: ledger.lost > reported }
     }
 
     /// A flush command is about to be sent on this association: the round it will clean, or `None` if the association
@@ -173,12 +193,17 @@ impl DirtyPaths {
     }
 
     /// A flush of the guest that came in at the end of `round` tells it of the losses on this path.
-    pub(crate) fn report(&self, path: PathId, round: Round) {
+    pub(crate) fn report(&self, now: Instant, path: PathId, round: Round) {
         let (_, mut ledger) = self.lock(path);
         // What is lost later has not been told, even if it completed before that flush: it was dirty, not lost, at the
         // time.
         let told = round.0.min(ledger.lost);
-        ledger.reported = ledger.reported.max(told);
+        // Only news: a guest that flushes in a loop would otherwise never see one succeed again.
+        if told > ledger.reported {
+            let before = ledger.recent_report(now).unwrap_or(ledger.reported);
+            ledger.recently = Some((now, before));
+            ledger.reported = told;
+        }
     }
 
     /// Whether this association is the path's latest and alive.
@@ -214,6 +239,11 @@ impl PathDirt {
 }
 
 impl Ledger {
+    /// If a loss was reported just now: up to which round losses had been reported before.
+    fn recent_report(&self, now: Instant) -> Option<u64> {
+        self.recently.filter(|(at, _)| now < *at + STILL_UNDER_WAY).map(|(_, before)| before)
+    }
+
     fn is_dirty(&self) -> bool {
         self.alive && self.dirty > self.clean
     }
@@ -234,7 +264,7 @@ mod tests {
     }
 
     fn is_dirty(dirty: &DirtyPaths) -> bool {
-        dirty.need(P).dirty.is_some()
+        dirty.need(P, None).dirty.is_some()
     }
 
     #[test]
@@ -263,49 +293,70 @@ mod tests {
 
     #[test]
     fn a_loss_is_reported_by_every_flush_under_way_and_then_forgotten() {
+        let now = Instant::now();
         let dirty = started();
         dirty.mark(P, E1);
         dirty.lost(P, E1);
         dirty.up(P, E2, true);
-        let first = dirty.flush_submitted(P);
+        let first = dirty.flush_submitted(now, P);
         assert_eq!(
-            dirty.need(P),
+            dirty.need(P, None),
             Need { dirty: None, lost: true },
             "only the very first association is presumed dirty"
         );
-        dirty.flush_submitted(P);
-        assert!(dirty.need(P).lost);
-        dirty.report(P, first);
-        assert!(!dirty.need(P).lost);
+        dirty.flush_submitted(now, P);
+        assert!(dirty.need(P, None).lost);
+        dirty.report(now, P, first.round);
+        assert!(!dirty.need(P, None).lost);
         dirty.mark(P, E2);
         dirty.lost(P, E2);
-        assert!(dirty.need(P).lost, "a second loss is another error");
+        assert!(dirty.need(P, None).lost, "a second loss is another error");
+    }
+
+    #[test]
+    fn a_flush_that_came_in_before_the_report_reports_the_loss_too() {
+        let now = Instant::now();
+        let dirty = started();
+        dirty.mark(P, E1);
+        dirty.lost(P, E1);
+        dirty.up(P, E2, false);
+        let (first, second) = (dirty.flush_submitted(now, P), dirty.flush_submitted(now, P));
+        assert!(dirty.need(P, Some(first)).lost);
+        dirty.report(now, P, first.round);
+        assert!(dirty.need(P, Some(second)).lost, "it has not started yet, and its guest knows nothing");
+        let third = dirty.flush_submitted(now + STILL_UNDER_WAY / 2, P);
+        assert!(dirty.need(P, Some(third)).lost, "it may have waited in its virtqueue all the time");
+        dirty.report(now + STILL_UNDER_WAY / 2, P, third.round);
+        let fourth = dirty.flush_submitted(now + STILL_UNDER_WAY, P);
+        assert!(!dirty.need(P, Some(fourth)).lost, "repeating it is no news");
     }
 
     #[test]
     fn a_report_does_not_cover_a_later_loss() {
+        let now = Instant::now();
         let dirty = started();
         dirty.mark(P, E1);
         dirty.lost(P, E1);
         dirty.up(P, E2, false);
-        let flush = dirty.flush_submitted(P);
+        let flush = dirty.flush_submitted(now, P);
         dirty.mark(P, E2);
         dirty.lost(P, E2);
-        dirty.report(P, flush);
-        assert!(dirty.need(P).lost);
+        dirty.report(now, P, flush.round);
+        assert!(dirty.need(P, None).lost);
     }
 
     #[test]
     fn a_report_does_not_cover_what_was_not_lost_yet() {
+        let now = Instant::now();
         let dirty = started();
         dirty.mark(P, E1);
         dirty.lost(P, E1);
         dirty.up(P, E2, false);
         dirty.mark(P, E2);
-        let flush = dirty.flush_submitted(P);
-        dirty.report(P, flush);
+        let flush = dirty.flush_submitted(now, P);
+        dirty.report(now, P, flush.round);
         dirty.lost(P, E2);
-        assert!(dirty.need(P).lost);
+        assert!(dirty.need(P, None).lost);
     }
 
     #[test]
@@ -315,7 +366,7 @@ mod tests {
         let round = dirty.begin_flush(P, E1).expect("alive");
         dirty.flushed(P, E1, round);
         dirty.lost(P, E1);
-        assert!(!dirty.need(P).lost);
+        assert!(!dirty.need(P, None).lost);
     }
 
     #[test]
@@ -323,12 +374,12 @@ mod tests {
         let dirty = started();
         dirty.lost(P, E1);
         dirty.mark(P, E1);
-        assert!(dirty.need(P).lost);
+        assert!(dirty.need(P, None).lost);
 
         let dirty = started();
         dirty.up(P, E2, false);
         dirty.mark(P, E1);
-        assert!(dirty.need(P).lost);
+        assert!(dirty.need(P, None).lost);
         assert!(!is_dirty(&dirty), "the new association has nothing to do with it");
     }
 
@@ -349,16 +400,16 @@ mod tests {
         let dirty = DirtyPaths::new();
         dirty.up(P, E1, true);
         dirty.up(P, E1, true);
-        let need = dirty.need(P).dirty.expect("presumed dirty");
+        let need = dirty.need(P, None).dirty.expect("presumed dirty");
         assert!(need.presumed);
         dirty.lost(P, E1);
-        assert!(!dirty.need(P).lost, "no write of ours was lost");
+        assert!(!dirty.need(P, None).lost, "no write of ours was lost");
 
         let dirty = DirtyPaths::new();
         dirty.up(P, E1, true);
         dirty.mark(P, E1);
         dirty.lost(P, E1);
-        assert!(dirty.need(P).lost);
+        assert!(dirty.need(P, None).lost);
     }
 
     /// Writers and flushers on real threads. What every write stores is the model's count of completed writes; what a
@@ -381,7 +432,7 @@ mod tests {
                 scope.spawn(|| {
                     while finished.load(Ordering::SeqCst) < 20_000 {
                         let must_cover = finished.load(Ordering::SeqCst);
-                        if dirty.need(P).dirty.is_some() {
+                        if dirty.need(P, None).dirty.is_some() {
                             let round = dirty.begin_flush(P, E1).expect("alive");
                             let covers = completed.load(Ordering::SeqCst);
                             durable.fetch_max(covers, Ordering::SeqCst);

@@ -3,7 +3,7 @@
 //! A grey path takes what it is given and answers nothing: its target has stopped while the kernel below it goes on
 //! acknowledging, or packets are dropped. A host sees the same in both cases, silence. A path is *suspect* while it owes
 //! answers and has given no sign of life for longer than its deadline. That is a reason to go elsewhere, nothing more:
-//! one sign of life ends it, and only the keep-alive ends an association.
+//! one sign of life ends it, and only the keep-alive, or `STUCK` of silence, ends an association.
 //!
 //! * **What is measured** is the time a path keeps us waiting: from its last sign of life, or from the issue of the first
 //!   request after it owed nothing. With the requests' own times it needs no list: what was issued before the last sign
@@ -25,6 +25,9 @@ const FLOOR: Duration = Duration::from_millis(100);
 const FACTOR: u32 = 4;
 /// How long a wait is remembered, at least, and at most twice that.
 const WINDOW: Duration = Duration::from_secs(10);
+/// Silence after which an association is of no use any more: the I/O time-out of Linux (`nvme_core.io_timeout`). Keep-alives
+/// look at the admin queue only; an I/O connection that a network element has forgotten never answers again.
+const STUCK: Duration = Duration::from_secs(30);
 /// Most doublings of the time before a request is recalled again.
 const DOUBLINGS_MAX: u32 = 8;
 
@@ -113,6 +116,11 @@ impl Watch {
         let becomes = self.due().is_some_and(|due| due <= now);
         self.suspect |= becomes;
         becomes
+    }
+
+    /// When the path is given up if it stays silent.
+    pub(crate) fn stuck_at(&self) -> Option<Instant> {
+        Some(self.waiting_since? + STUCK)
     }
 
     /// When a request that was recalled `recalls` times before is recalled from this path, which is suspect. Twice that is

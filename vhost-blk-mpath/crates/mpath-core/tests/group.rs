@@ -416,7 +416,7 @@ fn a_flush_is_not_held_up_by_writes_in_flight() {
 }
 
 #[test]
-fn writes_lost_with_their_path_fail_one_flush_and_never_silently_succeed() {
+fn writes_lost_with_their_path_fail_the_next_flush_and_never_silently_succeed() {
     let mut t = Test::new(config());
     t.flush_presumed();
     let path = t.done(0, Op::Write);
@@ -425,7 +425,26 @@ fn writes_lost_with_their_path_fail_one_flush_and_never_silently_succeed() {
     t.submit(1, Op::Flush);
     assert_eq!(t.actions(), [failed(1)]);
     t.submit(2, Op::Flush);
-    assert_eq!(t.actions(), [ok(2)]);
+    assert_eq!(t.actions(), [failed(2)], "it may have been in its virtqueue before the first one was answered");
+    t.now += Duration::from_secs(1);
+    t.submit(3, Op::Flush);
+    assert_eq!(t.actions(), [ok(3)]);
+}
+
+/// Seed 0x2b of the first mpath-sim.
+#[test]
+fn every_flush_that_waits_when_a_loss_is_reported_reports_it_too() {
+    let mut t = Test::new(config());
+    t.flush_presumed();
+    t.done(0, Op::Write);
+    t.group.path_lost(t.now, P0);
+    t.group.path_lost(t.now, P1);
+    t.submit(1, Op::Flush);
+    t.submit(2, Op::Flush);
+    assert_eq!(t.actions(), [], "no path");
+    t.now += Duration::from_secs(5);
+    t.up(P0, 2, AnaState::Optimized);
+    assert_eq!(t.actions(), [failed(1), failed(2)]);
 }
 
 #[test]
@@ -451,6 +470,36 @@ fn a_presumption_lost_is_no_error() {
     t.complete(P0, 0, LOST);
     t.complete(P1, 0, Outcome::Success);
     assert_eq!(t.actions(), [ok(0)]);
+}
+
+#[test]
+fn a_flush_waits_for_an_inaccessible_path_for_a_bounded_time() {
+    let mut t = Test::new(GroupConfig { policy: PolicyKind::Numa, ..config() });
+    t.flush_presumed();
+    assert_eq!(t.done(0, Op::Write), P0);
+    t.group.ana_changed(t.now, P0, AnaState::Inaccessible);
+    t.submit(1, Op::Flush);
+    assert_eq!(t.actions(), []);
+    assert_eq!(t.sleep(), 30_000 * MS);
+    assert_eq!(t.actions(), [failed(1)], "nothing can be proven without it");
+    t.group.ana_changed(t.now, P0, AnaState::Optimized);
+    t.submit(2, Op::Flush);
+    assert_eq!(t.actions(), [issue(P0, 2)], "it still owes the write");
+}
+
+#[test]
+fn what_a_path_has_not_flushed_is_lost_with_the_namespace() {
+    let mut t = Test::new(GroupConfig { policy: PolicyKind::Numa, ..config() });
+    t.flush_presumed();
+    assert_eq!(t.done(0, Op::Write), P0);
+    t.submit(1, Op::Flush);
+    assert_eq!(t.actions(), [issue(P0, 1)]);
+    t.complete(P0, 1, Outcome::PathError);
+    t.group.ana_changed(t.now, P0, AnaState::PersistentLoss);
+    assert_eq!(t.actions(), [failed(1)]);
+    t.now += Duration::from_secs(1);
+    t.submit(2, Op::Flush);
+    assert_eq!(t.actions(), [ok(2)], "told once");
 }
 
 #[test]

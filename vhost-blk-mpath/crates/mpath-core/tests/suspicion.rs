@@ -90,12 +90,13 @@ fn ok(tag: u32) -> Action {
 #[test]
 fn reads_are_recalled_in_order_and_writes_stay() {
     let mut t = Test::new(numa());
+    let start = t.now;
     t.submit(0, Op::Read);
     t.submit(1, Op::Write);
     t.submit(2, Op::Read);
     // Newest first, so that the oldest is the first of its flow in the end.
     assert_eq!(t.sleep(), (DEADLINE, vec![recall(P0, 2), recall(P0, 0)]));
-    assert_eq!(t.group.next_timeout(), None, "the driver is told once");
+    assert_eq!(t.group.next_timeout(), Some(start + 30_000 * MS), "the driver is told once");
     let seen = t.path(P0);
     assert!(seen.suspect && seen.suspicions == 1 && seen.recalled == 0);
     t.group.complete(t.now, P0, Tag(2), ABANDONED);
@@ -307,4 +308,19 @@ fn a_read_ends_on_slow_paths_too_however_often_it_is_recalled() {
         println!("{latency:?}: {took:?} with {recalls} recalls");
         assert!(took <= 6 * latency && recalls <= 8, "{took:?} with {recalls} recalls");
     }
+}
+
+#[test]
+fn a_path_that_stays_silent_is_stuck_and_one_that_owes_nothing_is_not() {
+    let mut t = Test::new(numa());
+    t.submit(0, Op::Write);
+    t.now += 29_999 * MS;
+    assert_eq!(t.group.stuck(t.now), None);
+    t.progress(P0, 0);
+    t.now += 29_999 * MS;
+    assert_eq!(t.group.stuck(t.now), None, "since its last sign of life");
+    t.now += MS;
+    assert_eq!(t.group.stuck(t.now), Some(P0));
+    t.group.path_lost(t.now, P0);
+    assert_eq!(t.group.stuck(t.now), None);
 }

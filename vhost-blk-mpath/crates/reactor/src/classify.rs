@@ -21,9 +21,10 @@ const RETRIABLE: [Status; 4] = [
     Status::NAMESPACE_NOT_READY,
 ];
 
-/// What the end of a command means for its request (NVMe base specification 2.1, figure "Status Code – Generic Command Status",
+/// What the end of a command means for its request, given the delays `CRDT1` to `CRDT3` of its controller (NVMe base specification 2.1, figure "Status Code – Generic Command Status",
 /// and Linux's `nvme_decide_disposition`).
-pub(crate) fn outcome_of(result: Result<(), Status>, retry_delays: &[Duration; 3]) -> Outcome {
+#[must_use]
+pub fn outcome_of(result: Result<(), Status>, retry_delays: &[Duration; 3]) -> Outcome {
     let Err(status) = result else { return Outcome::Success };
     let unsupported = [Status::INVALID_OPCODE, Status::INVALID_FIELD];
     if unsupported.into_iter().any(|other| status.is(other)) {

@@ -102,6 +102,9 @@ impl IoThread {
         for event in events.drain(..) {
             self.dispatch(now, event)?;
         }
+        while let Some(path) = self.group.stuck(now) {
+            self.lose(now, path, LossReason::Stuck);
+        }
         self.fetch(now);
         self.act(now);
         self.transmit(now);

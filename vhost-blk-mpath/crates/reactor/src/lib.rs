@@ -17,6 +17,7 @@ mod token;
 mod uring;
 mod wake;
 
+pub use classify::outcome_of;
 pub use handle::{IoThreadConfig, IoThreadHandle, StartError};
 pub use message::{Link, LossReason, PathEvent, PathEventKind};
 pub use uring::RingError;

@@ -82,6 +82,9 @@ pub enum LossReason {
     /// The controller broke the protocol.
     #[error(transparent)]
     Queue(#[from] QueueError),
+    /// Requests on it, and no sign of life for half a minute, while its controller's keep-alives may go on.
+    #[error("no answer on the I/O connection for 30 s")]
+    Stuck,
     /// A virtqueue had to stop and this path held requests of it for too long.
     #[error("requests did not complete within the time a virtqueue has to drain")]
     Abandoned,

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use virtio_driver::VirtioBlkFeatureFlags;
 use vublk_bench::backend::Backend;
 use vublk_bench::front_end::{BlkQueue, ConnectError, Device, DeviceInfo, QueueShape};
 use vublk_bench::request::{Kind, Request, Status};
@@ -40,7 +41,8 @@ impl Disk {
     }
 
     fn try_connect(socket: &Path) -> Result<Self, ConnectError> {
-        let (device, queues) = Device::connect(socket, PATIENCE, |_| Ok::<_, ConnectError>(SHAPE))?;
+        let (device, queues) =
+            Device::connect(socket, VirtioBlkFeatureFlags::empty(), PATIENCE, |_| Ok::<_, ConnectError>(SHAPE))?;
         let queue = queues.into_iter().next().unwrap();
         Ok(Self { queue, device, in_flight: HashMap::new() })
     }

@@ -6,6 +6,7 @@ use std::sync::{Arc, Barrier};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use virtio_driver::VirtioBlkFeatureFlags;
 use vublk_bench::front_end::{BlkQueue, ConnectError, Device, DeviceInfo, QueueShape};
 use vublk_bench::request::SECTOR_BYTES;
 use vublk_bench::runner::{Control, FailedRequest, Fatal, Runner, Schedule};
@@ -60,7 +61,9 @@ impl Verification {
     pub(crate) fn start(socket: &Path, shape: Shape) -> Self {
         let ring_size = (shape.depth * 3).next_power_of_two();
         let rings = QueueShape { queues: shape.queues, ring_size, slots: shape.depth, slot_bytes: shape.bs as usize };
-        let (device, queues) = Device::connect(socket, PATIENCE, |_| Ok::<_, ConnectError>(rings)).unwrap();
+        let (device, queues) =
+            Device::connect(socket, VirtioBlkFeatureFlags::empty(), PATIENCE, |_| Ok::<_, ConnectError>(rings))
+                .unwrap();
         let limits = limits(shape, device.info());
         let blocks = (shape.bytes / u64::from(limits.block_bytes)) as usize;
         let shared = Arc::new(Shared::new(limits, blocks, SEED));

@@ -50,7 +50,7 @@ impl Group {
                     continue;
                 }
                 self.flows.take(turn);
-                self.start_flush(tag);
+                self.start_flush(now, tag);
                 if let Some(action) = self.dispatch_flush(now) {
                     return Some(action);
                 }

@@ -8,7 +8,7 @@
 use std::time::{Duration, Instant};
 
 use super::Group;
-use crate::dirty::Round;
+use crate::dirty::{Owed, Round};
 use crate::requests::State;
 use crate::timers::Due;
 use crate::{Action, Epoch, IoError, OpClass, Outcome, PathId, Tag};
@@ -17,6 +17,10 @@ use crate::{Action, Epoch, IoError, OpClass, Outcome, PathId, Tag};
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
 const CLASS: usize = OpClass::Other.index();
+
+/// How long a flush waits for a path that is live and may not be used: the I/O time-out of Linux. Nothing can be proven about the
+/// writes it owes without that path.
+const UNUSABLE_MAX: Duration = Duration::from_secs(30);
 
 /// One path's part of a flush.
 #[derive(Debug)]
@@ -29,6 +33,8 @@ struct Leg {
     state: LegState,
     retries: u32,
     failovers: u32,
+    /// Since when it has waited for its path to be usable.
+    unusable_since: Option<Instant>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,8 +60,8 @@ struct Attempt {
 /// A flush that waits or is under way.
 #[derive(Debug)]
 struct Job {
-    /// By path: the writes that the flush has to cover completed in this round at the latest.
-    owed: Vec<Round>,
+    /// By path: what the flush has to cover.
+    owed: Vec<Owed>,
     legs: Vec<Leg>,
     /// Legs not done.
     open: usize,
@@ -89,6 +95,10 @@ impl FlushJobs {
         legs.filter(|leg| leg.path == path && leg.state != LegState::Done).count() as u64
     }
 
+    fn look_again_by(&mut self, at: Instant) {
+        self.look_again = Some(self.look_again.map_or(at, |earlier| earlier.min(at)));
+    }
+
     /// The request of this job has finished.
     pub(super) fn free(&mut self, job: usize) {
         self.free.push(job);
@@ -111,20 +121,20 @@ impl FlushJobs {
 
 impl Group {
     /// A flush was submitted: what it covers is decided now.
-    pub(super) fn prepare_flush(&mut self, tag: Tag) {
+    pub(super) fn prepare_flush(&mut self, now: Instant, tag: Tag) {
         let index = self.flushes.new_job();
         let paths = (0..self.paths.len() as u16).map(PathId);
-        self.flushes.jobs[index].owed.extend(paths.map(|id| self.dirty.flush_submitted(id)));
+        self.flushes.jobs[index].owed.extend(paths.map(|id| self.dirty.flush_submitted(now, id)));
         self.requests[tag].job = index;
     }
 
     /// The turn of a flush has come.
-    pub(super) fn start_flush(&mut self, tag: Tag) {
+    pub(super) fn start_flush(&mut self, now: Instant, tag: Tag) {
         let request = &mut self.requests[tag];
         request.state = State::Flushing;
         let job = &mut self.flushes.jobs[request.job];
         for (path, id) in self.paths.iter_mut().zip((0..).map(PathId)) {
-            let need = self.dirty.need(id);
+            let need = self.dirty.need(id, job.owed.get(id.index()).copied());
             if need.lost {
                 job.losses.push(id);
                 job.result = Err(IoError::Io);
@@ -137,24 +147,25 @@ impl Group {
                     state: LegState::Queued,
                     retries: 0,
                     failovers: 0,
+                    unusable_since: None,
                 });
                 path.flushes.push_back(tag);
                 self.flushes.waiting |= id.bit();
             }
         }
         job.open = job.legs.len();
-        self.finish_flush_if_done(tag);
+        self.finish_flush_if_done(now, tag);
     }
 
-    fn finish_flush_if_done(&mut self, tag: Tag) {
+    fn finish_flush_if_done(&mut self, now: Instant, tag: Tag) {
         let job = &self.flushes.jobs[self.requests[tag].job];
         if job.open > 0 {
             return;
         }
         for &path in &job.losses {
             // A path added since has nothing to report.
-            if let Some(&round) = job.owed.get(path.index()) {
-                self.dirty.report(path, round);
+            if let Some(owed) = job.owed.get(path.index()) {
+                self.dirty.report(now, path, owed.round);
             }
         }
         let result = job.result;
@@ -173,13 +184,23 @@ impl Group {
                 let path = &self.paths[id.index()];
                 let round = if self.dirty.is_current(id, epoch) {
                     if path.association.is_none_or(|live| live.epoch != epoch) {
-                        self.flushes.look_again = Some(now + LOOK_AGAIN);
+                        self.flushes.look_again_by(now + LOOK_AGAIN);
                         break;
                     }
-                    if path.usable(now).is_none() || !path.has_room(self.config.window, 0) {
+                    let (usable, room) = (path.usable(now).is_some(), path.has_room(self.config.window, 0));
+                    if !usable {
+                        let give_up = *self.leg(id, tag).unusable_since.get_or_insert(now) + UNUSABLE_MAX;
+                        if now < give_up {
+                            self.flushes.look_again_by(give_up);
+                            break;
+                        }
+                        None
+                    } else if room {
+                        self.leg(id, tag).unusable_since = None;
+                        self.dirty.begin_flush(id, epoch)
+                    } else {
                         break;
                     }
-                    self.dirty.begin_flush(id, epoch)
                 } else {
                     None
                 };
@@ -189,7 +210,7 @@ impl Group {
                         return Some(action);
                     }
                 } else {
-                    self.lose_leg(id, tag);
+                    self.lose_leg(now, id, tag);
                 }
             }
         }
@@ -267,7 +288,7 @@ impl Group {
             stats.record_success(0, now - attempt.bound_at);
             path.hold.success(attempt.bound_at);
             self.dirty.flushed(id, epoch, attempt.cleans);
-            self.end_leg(id, tag, Ok(()));
+            self.end_leg(now, id, tag, Ok(()));
             return;
         }
         stats.errors += 1;
@@ -277,11 +298,11 @@ impl Group {
                 Duration::ZERO
             }
             Outcome::Retry { after } => after,
-            Outcome::Failed(error) => return self.end_leg(id, tag, Err(error)),
-            Outcome::Lost { .. } | Outcome::Success | Outcome::Recalled { .. } => return self.lose_leg(id, tag),
+            Outcome::Failed(error) => return self.end_leg(now, id, tag, Err(error)),
+            Outcome::Lost { .. } | Outcome::Success | Outcome::Recalled { .. } => return self.lose_leg(now, id, tag),
         };
         if worn_out {
-            self.end_leg(id, tag, Err(IoError::Io));
+            self.end_leg(now, id, tag, Err(IoError::Io));
             return;
         }
         self.paths[id.index()].stats[CLASS].retries += 1;
@@ -294,23 +315,23 @@ impl Group {
     }
 
     /// The association that a leg had to flush is over.
-    fn lose_leg(&mut self, id: PathId, tag: Tag) {
+    fn lose_leg(&mut self, now: Instant, id: PathId, tag: Tag) {
         let leg = self.leg(id, tag);
         if leg.presumed {
-            self.end_leg(id, tag, Ok(()));
+            self.end_leg(now, id, tag, Ok(()));
             return;
         }
         let job = self.requests[tag].job;
         self.flushes.jobs[job].losses.push(id);
-        self.end_leg(id, tag, Err(IoError::Io));
+        self.end_leg(now, id, tag, Err(IoError::Io));
     }
 
-    fn end_leg(&mut self, id: PathId, tag: Tag, result: Result<(), IoError>) {
+    fn end_leg(&mut self, now: Instant, id: PathId, tag: Tag, result: Result<(), IoError>) {
         self.leg(id, tag).state = LegState::Done;
         let job = &mut self.flushes.jobs[self.requests[tag].job];
         job.open -= 1;
         job.result = job.result.and(result);
-        self.finish_flush_if_done(tag);
+        self.finish_flush_if_done(now, tag);
     }
 
     fn leg(&mut self, id: PathId, tag: Tag) -> &mut Leg {

@@ -141,7 +141,7 @@ impl Group {
         self.requests.insert(now, io);
         self.open += 1;
         if self.fans_out(io.op) {
-            self.prepare_flush(io.tag);
+            self.prepare_flush(now, io.tag);
         }
         if self.given_up(now) {
             self.finish(io.tag, Err(IoError::Io));
@@ -193,6 +193,7 @@ impl Group {
             self.gives_up_at().filter(|_| queued),
             self.rest_ends.filter(|_| queued || flushes || self.suspects != 0),
             self.next_suspicion(),
+            self.next_stuck(),
             self.recall_at,
             self.flushes.look_again_at().filter(|_| flushes),
         ];

@@ -39,6 +39,10 @@ impl Group {
             return;
         };
         association.ana = ana;
+        // What it has not flushed by now it never will.
+        if ana == AnaState::PersistentLoss {
+            self.dirty.lost(id, association.epoch);
+        }
         path.hold.clear();
         if !ana.is_selectable() {
             self.take_back_unsent(id);

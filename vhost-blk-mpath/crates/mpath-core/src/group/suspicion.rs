@@ -7,6 +7,7 @@
 use std::time::Instant;
 
 use super::Group;
+use crate::path::Path;
 use crate::{Action, Epoch, OpClass, Outcome, PathId};
 
 impl Group {
@@ -57,6 +58,19 @@ impl Group {
     /// When the next path becomes suspect, if nothing happens.
     pub(super) fn next_suspicion(&self) -> Option<Instant> {
         self.paths.iter().filter_map(|path| path.watch.due()).min()
+    }
+
+    /// When the first path is stuck, if nothing happens.
+    pub(super) fn next_stuck(&self) -> Option<Instant> {
+        self.paths.iter().filter_map(|path| path.watch.stuck_at()).min()
+    }
+
+    /// A live path that has owed answers and been silent for so long that its association is to be given up: the driver closes
+    /// it, as if it had been lost.
+    #[must_use]
+    pub fn stuck(&self, now: Instant) -> Option<PathId> {
+        let stuck = |path: &Path| path.association.is_some() && path.watch.stuck_at().is_some_and(|at| at <= now);
+        self.paths.iter().zip(0..).find(|(path, _)| stuck(path)).map(|(_, id)| PathId(id))
     }
 
     /// Looks for paths that have become suspect.

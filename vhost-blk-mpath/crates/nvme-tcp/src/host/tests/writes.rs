@@ -58,7 +58,7 @@ fn whatever_fits_goes_in_the_capsule() {
         let mut config = queue_config(digests);
         config.limits.in_capsule_bytes = 16_384;
         let mut peer = Peer::ready_as(config, 8192);
-        *peer.payloads.of(WRITE) = (0..33 * 512).map(|byte| (byte % 251) as u8).collect();
+        *peer.payloads.of(WRITE) = (0..33 * 512u32).map(|byte| (byte % 251) as u8).collect();
         for (blocks, carried) in [(16, 16 * 512), (17, 17 * 512), (32, 32 * 512), (33, 0)] {
             peer.queue.submit(WRITE, IoCommand::Write { slba: 0, blocks, fua: false }).unwrap();
             let sent = peer.sent();

@@ -1,0 +1,85 @@
+//! What flushes have promised.
+//!
+//! A flush that succeeds promises every write that was acknowledged before it was submitted, unless a flush before it
+//! (answered before this one was submitted, and submitted after the write was acknowledged) has failed and so told the guest
+//! that such writes may be lost. A write with FUA is promised by its own acknowledgement.
+
+use std::collections::BTreeMap;
+
+use super::{Moment, Origin};
+
+#[derive(Debug, Clone, Copy)]
+struct Flush {
+    submitted: Moment,
+    answered: Moment,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Durability {
+    /// When each write was acknowledged, and whether with FUA.
+    acknowledged: BTreeMap<u64, (Moment, bool)>,
+    succeeded: Vec<Flush>,
+    failed: Vec<Flush>,
+}
+
+impl Durability {
+    pub(super) fn acknowledged(&mut self, id: u64, moment: Moment, fua: bool) {
+        self.acknowledged.insert(id, (moment, fua));
+    }
+
+    pub(super) fn flush_answered(&mut self, submitted: Moment, answered: Moment, succeeded: bool) {
+        let flushes = if succeeded { &mut self.succeeded } else { &mut self.failed };
+        flushes.push(Flush { submitted, answered });
+    }
+
+    /// Whether this must survive every crash.
+    pub(super) fn is_promised(&self, origin: Origin) -> bool {
+        let Origin::Request(id) = origin else { return false };
+        let Some(&(acknowledged, fua)) = self.acknowledged.get(&id) else { return false };
+        // The sooner a flush was submitted the fewer failures there are before it.
+        let covering = self.succeeded.iter().filter(|flush| flush.submitted > acknowledged);
+        let first = covering.map(|flush| flush.submitted).min();
+        fua || first.is_some_and(|submitted| {
+            let excuses = |flush: &&Flush| flush.submitted > acknowledged && flush.answered < submitted;
+            !self.failed.iter().any(|flush| excuses(&flush))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const W: Origin = Origin::Request(1);
+
+    #[test]
+    fn a_flush_promises_what_was_acknowledged_before_it() {
+        let mut durability = Durability::default();
+        durability.flush_answered(1, 2, true);
+        durability.acknowledged(1, 4, false);
+        durability.flush_answered(3, 5, true);
+        assert!(!durability.is_promised(W), "both flushes were submitted before");
+        durability.flush_answered(6, 7, false);
+        assert!(!durability.is_promised(W));
+        durability.flush_answered(8, 9, true);
+        assert!(!durability.is_promised(W), "the guest was told");
+    }
+
+    #[test]
+    fn flushes_at_the_same_time_excuse_nothing() {
+        let mut durability = Durability::default();
+        durability.acknowledged(1, 1, false);
+        durability.flush_answered(2, 4, false);
+        assert!(!durability.is_promised(W));
+        durability.flush_answered(3, 5, true);
+        assert!(durability.is_promised(W));
+    }
+
+    #[test]
+    fn force_unit_access_needs_no_flush() {
+        let mut durability = Durability::default();
+        durability.acknowledged(1, 1, true);
+        assert!(durability.is_promised(W));
+        assert!(!durability.is_promised(Origin::Request(2)) && !durability.is_promised(Origin::Initial));
+    }
+}

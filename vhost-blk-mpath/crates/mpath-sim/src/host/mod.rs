@@ -1,0 +1,80 @@
+//! The host: what the daemon's I/O threads and path tasks do, with virtual time and a simulated network in place of
+//! io_uring, tokio and sockets. Path selection, failover, fencing and both ends of the protocol are the shipping code;
+//! `thread` and `connection` follow the crate `reactor`, `path` follows `vhost-blk-mpath/src/path.rs`.
+
+mod connection;
+pub(crate) mod path;
+mod requests;
+pub(crate) mod thread;
+
+use std::time::{Duration, Instant};
+
+use mpath_core::{AnaState, Association, Epoch, Injection, IoError, PathId, PolicyKind};
+use nvme_tcp::host::{ControllerConfig, HostQueue};
+
+use crate::check::Kind;
+use crate::net::ConnId;
+
+/// What the host is like for the whole run.
+#[derive(Debug, Clone)]
+pub(crate) struct HostPlan {
+    pub(crate) threads: usize,
+    pub(crate) paths: usize,
+    pub(crate) group: mpath_core::GroupConfig,
+    pub(crate) controller: ControllerConfig,
+    pub(crate) reconnect_delay: Duration,
+    pub(crate) block_bytes: u32,
+}
+
+/// An instruction to an I/O thread.
+#[derive(Debug)]
+pub(crate) enum Message {
+    PathUp { path: PathId, association: Association, link: Box<Link> },
+    PathDown { path: PathId, epoch: Epoch },
+    FenceLifted { path: PathId, epoch: Epoch },
+    Ana { path: PathId, epoch: Epoch, state: AnaState },
+    SetPolicy(PolicyKind),
+    SetInjection { path: PathId, injection: Option<Injection> },
+}
+
+/// A ready queue pair on its way into an I/O thread.
+#[derive(Debug)]
+pub(crate) struct Link {
+    pub(crate) conn: ConnId,
+    pub(crate) queue: HostQueue,
+    pub(crate) retry_delays: [Duration; 3],
+}
+
+/// What an I/O thread reports of a path.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Report {
+    pub(crate) path: PathId,
+    pub(crate) epoch: Epoch,
+    pub(crate) closed: bool,
+}
+
+/// A request of the guest.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Asked {
+    /// Its number in the run, from 1.
+    pub(crate) id: u64,
+    pub(crate) kind: Kind,
+    pub(crate) lba: u64,
+    pub(crate) blocks: u32,
+    pub(crate) flow: u16,
+    /// Who in the guest waits for it.
+    pub(crate) user: usize,
+}
+
+/// What the guest is told.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) asked: Asked,
+    pub(crate) result: Result<(), IoError>,
+    pub(crate) data: Vec<u8>,
+}
+
+/// The earlier of two times that may not be set.
+fn earliest(times: impl IntoIterator<Item = Option<Instant>>) -> Option<Instant> {
+    times.into_iter().flatten().min()
+}

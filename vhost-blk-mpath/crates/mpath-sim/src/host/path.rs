@@ -1,0 +1,383 @@
+//! A path's life, as `vhost-blk-mpath/src/path.rs` has it: connect, live, closed by all I/O threads, fence, connect again.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use mpath_core::{AnaState, Association, Epoch, PathId};
+use nvme_tcp::host::{
+    ControllerEvent, ControllerInfo, HostController, HostQueue, PayloadSink, PayloadSource, STAGING_MIN, Tag,
+};
+use nvme_tcp::wire;
+
+use super::{HostPlan, Link, Message, Report, earliest};
+use crate::clock::Event;
+use crate::net::{ConnId, Side};
+use crate::rng::Rng;
+use crate::target::Ctx;
+
+/// How long one attempt to connect may take.
+const CONNECT_MAX: Duration = Duration::from_secs(5);
+/// How soon the control thread does what it has to, typically.
+const WAKE: Duration = Duration::from_micros(50);
+
+/// There are four of these.
+#[allow(clippy::large_enum_variant)]
+#[derive(Debug)]
+enum Life {
+    Resting {
+        until: Instant,
+    },
+    /// The admin connection: TCP, then everything there is to know.
+    Admin {
+        admin: Admin,
+        deadline: Instant,
+    },
+    /// The queue pairs, one after the other.
+    Queues {
+        admin: Admin,
+        info: Box<ControllerInfo>,
+        ready: Vec<(ConnId, HostQueue)>,
+        next: Handshake,
+    },
+    Live {
+        admin: Admin,
+        info: Box<ControllerInfo>,
+        open: usize,
+    },
+    /// Waits for the I/O threads.
+    Closing {
+        fence: Duration,
+        open: usize,
+    },
+    /// Between two of the others.
+    Changing,
+}
+
+#[derive(Debug)]
+struct Admin {
+    conn: ConnId,
+    /// Made when TCP is connected.
+    controller: Option<Box<HostController>>,
+    out: VecDeque<u8>,
+}
+
+#[derive(Debug)]
+struct Handshake {
+    conn: ConnId,
+    queue: HostQueue,
+    deadline: Instant,
+}
+
+/// The association is over, or never came to be.
+struct Lost;
+
+#[derive(Debug)]
+pub(crate) struct PathTask {
+    path: PathId,
+    plan: HostPlan,
+    rng: Rng,
+    epoch: Epoch,
+    life: Life,
+    reports: VecDeque<Report>,
+    /// When each association's fence lifts.
+    fences: Vec<(Instant, Epoch)>,
+    wake_at: Option<Instant>,
+    /// For the I/O threads, to be posted after the turn.
+    pub(crate) mail: Vec<(usize, Message)>,
+}
+
+impl PathTask {
+    pub(crate) fn new(now: Instant, path: PathId, plan: HostPlan, rng: Rng) -> Self {
+        Self {
+            path,
+            plan,
+            rng,
+            epoch: Epoch(0),
+            life: Life::Resting { until: now },
+            reports: VecDeque::new(),
+            fences: Vec::new(),
+            wake_at: None,
+            mail: Vec::new(),
+        }
+    }
+
+    pub(crate) fn owns(&self, id: ConnId) -> bool {
+        match &self.life {
+            Life::Admin { admin, .. } | Life::Live { admin, .. } => admin.conn == id,
+            Life::Queues { admin, next, .. } => admin.conn == id || next.conn == id,
+            Life::Resting { .. } | Life::Closing { .. } | Life::Changing => false,
+        }
+    }
+
+    pub(crate) fn is_live(&self) -> bool {
+        matches!(self.life, Life::Live { .. })
+    }
+
+    pub(crate) fn report(&mut self, ctx: &mut Ctx<'_>, report: Report) {
+        self.reports.push_back(report);
+        self.wake(ctx);
+    }
+
+    pub(crate) fn wake(&mut self, ctx: &mut Ctx<'_>) {
+        let late = if self.rng.percent(2) { Duration::from_millis(10) } else { WAKE };
+        let at = ctx.clock.now() + self.rng.tail(late);
+        self.wake_at(ctx, at);
+    }
+
+    fn wake_at(&mut self, ctx: &mut Ctx<'_>, at: Instant) {
+        if self.wake_at.is_none_or(|wake| at < wake) {
+            self.wake_at = Some(at);
+            ctx.clock.at(at, Event::Path(usize::from(self.path.0)));
+        }
+    }
+
+    /// [`Event::Path`] has come.
+    pub(crate) fn turn(&mut self, ctx: &mut Ctx<'_>) {
+        let now = ctx.clock.now();
+        if self.wake_at != Some(now) {
+            return;
+        }
+        self.wake_at = None;
+        while self.go_on(ctx) {}
+        let path = self.path;
+        let lifted: Vec<Epoch> = self.fences.iter().filter(|(at, _)| *at <= now).map(|&(_, epoch)| epoch).collect();
+        self.fences.retain(|(at, _)| *at > now);
+        for epoch in lifted {
+            self.mail_all(|| Message::FenceLifted { path, epoch });
+        }
+        let life = match &self.life {
+            Life::Resting { until } => Some(*until),
+            Life::Admin { admin, deadline } => match &admin.controller {
+                None => Some(*deadline),
+                Some(controller) => controller.next_timeout(),
+            },
+            Life::Queues { next, .. } => Some(next.deadline),
+            Life::Live { admin, .. } => admin.controller.as_ref().and_then(|controller| controller.next_timeout()),
+            Life::Closing { .. } | Life::Changing => None,
+        };
+        if let Some(at) = earliest([life, self.fences.iter().map(|(at, _)| *at).min()]) {
+            self.wake_at(ctx, at.max(now));
+        }
+    }
+
+    fn mail_all(&mut self, message: impl Fn() -> Message) {
+        (0..self.plan.threads).for_each(|thread| self.mail.push((thread, message())));
+    }
+
+    /// One step; whether there may be another.
+    fn go_on(&mut self, ctx: &mut Ctx<'_>) -> bool {
+        let now = ctx.clock.now();
+        let (next, again) = match std::mem::replace(&mut self.life, Life::Changing) {
+            Life::Resting { until } if until <= now => {
+                self.epoch.0 += 1;
+                let conn = ctx.net.connect(ctx.clock, usize::from(self.path.0));
+                let admin = Admin { conn, controller: None, out: VecDeque::new() };
+                (Life::Admin { admin, deadline: now + CONNECT_MAX }, true)
+            }
+            Life::Admin { admin, deadline } => self.learn(ctx, admin, deadline),
+            Life::Queues { admin, info, ready, next } => self.shake_hands(ctx, admin, info, ready, next),
+            Life::Live { admin, info, open } => self.serve(ctx, admin, info, open),
+            Life::Closing { fence, mut open } => {
+                while let Some(report) = self.reports.pop_front() {
+                    open -= usize::from(report.closed && report.epoch == self.epoch);
+                }
+                if open == 0 {
+                    self.fences.push((now + fence, self.epoch));
+                    (self.rest(now), false)
+                } else {
+                    (Life::Closing { fence, open }, false)
+                }
+            }
+            life => (life, false),
+        };
+        self.life = next;
+        again
+    }
+
+    fn rest(&self, now: Instant) -> Life {
+        Life::Resting { until: now + self.plan.reconnect_delay }
+    }
+
+    fn learn(&mut self, ctx: &mut Ctx<'_>, mut admin: Admin, deadline: Instant) -> (Life, bool) {
+        let now = ctx.clock.now();
+        if admin.controller.is_none() {
+            if ctx.net.is_reset(admin.conn, Side::Host) || deadline <= now {
+                ctx.net.close(ctx.clock, admin.conn, Side::Host);
+                return (self.rest(now), false);
+            }
+            if !ctx.net.is_established(admin.conn) {
+                return (Life::Admin { admin, deadline }, false);
+            }
+            let controller = HostController::new(self.plan.controller.clone(), now);
+            admin.controller = Some(Box::new(controller.expect("the configuration is right")));
+        }
+        match admin.next_event(ctx, &mut self.rng) {
+            Ok(Some(ControllerEvent::Live(info))) if usize::from(info.io_queues) >= self.plan.threads => {
+                let next = self.connect_queue(ctx, &info, 1);
+                (Life::Queues { admin, info, ready: Vec::new(), next }, true)
+            }
+            Ok(None) => (Life::Admin { admin, deadline }, false),
+            Ok(Some(_)) | Err(Lost) => {
+                ctx.net.close(ctx.clock, admin.conn, Side::Host);
+                (self.rest(now), false)
+            }
+        }
+    }
+
+    fn connect_queue(&mut self, ctx: &mut Ctx<'_>, info: &ControllerInfo, qid: u16) -> Handshake {
+        let conn = ctx.net.connect(ctx.clock, usize::from(self.path.0));
+        let queue = HostQueue::new(info.queue_config(&self.plan.controller, qid)).expect("what was learned is right");
+        Handshake { conn, queue, deadline: ctx.clock.now() + CONNECT_MAX }
+    }
+
+    fn shake_hands(
+        &mut self,
+        ctx: &mut Ctx<'_>,
+        admin: Admin,
+        info: Box<ControllerInfo>,
+        mut ready: Vec<(ConnId, HostQueue)>,
+        mut next: Handshake,
+    ) -> (Life, bool) {
+        let now = ctx.clock.now();
+        if next.go_on(ctx).is_err() || next.deadline <= now {
+            let queues = ready.into_iter().map(|(conn, _)| conn);
+            queues.chain([next.conn, admin.conn]).for_each(|conn| ctx.net.close(ctx.clock, conn, Side::Host));
+            return (self.rest(now), false);
+        }
+        if !next.queue.is_ready() {
+            return (Life::Queues { admin, info, ready, next }, false);
+        }
+        if self.plan.controller.digests.header && self.plan.controller.digests.data {
+            ctx.net.protect(next.conn);
+        }
+        ready.push((next.conn, next.queue));
+        if ready.len() < self.plan.threads {
+            let next = self.connect_queue(ctx, &info, ready.len() as u16 + 1);
+            return (Life::Queues { admin, info, ready, next }, true);
+        }
+        let association = Association {
+            epoch: self.epoch,
+            ana: ana_state(info.ana),
+            volatile_write_cache: info.volatile_write_cache,
+            queue_depth: info.queue_entries - 1,
+        };
+        for (thread, (conn, queue)) in ready.into_iter().enumerate() {
+            let link = Box::new(Link { conn, queue, retry_delays: info.retry_delays });
+            self.mail.push((thread, Message::PathUp { path: self.path, association, link }));
+        }
+        (Life::Live { admin, info, open: self.plan.threads }, true)
+    }
+
+    fn serve(
+        &mut self,
+        ctx: &mut Ctx<'_>,
+        mut admin: Admin,
+        info: Box<ControllerInfo>,
+        mut open: usize,
+    ) -> (Life, bool) {
+        let (path, epoch) = (self.path, self.epoch);
+        let mut lost = false;
+        while !lost && let Some(report) = self.reports.pop_front() {
+            if report.epoch == epoch {
+                open -= usize::from(report.closed);
+                lost |= !report.closed;
+            }
+        }
+        while !lost {
+            match admin.next_event(ctx, &mut self.rng) {
+                Ok(Some(ControllerEvent::AnaChanged(state))) => {
+                    let state = ana_state(state);
+                    self.mail_all(|| Message::Ana { path, epoch, state });
+                }
+                Ok(Some(_)) => {}
+                Ok(None) => return (Life::Live { admin, info, open }, false),
+                Err(Lost) => lost = true,
+            }
+        }
+        ctx.check.counts.associations_lost += 1;
+        ctx.net.close(ctx.clock, admin.conn, Side::Host);
+        self.mail_all(|| Message::PathDown { path, epoch });
+        (Life::Closing { fence: info.fence_time(), open }, true)
+    }
+}
+
+impl Admin {
+    /// Runs the controller until it has something to say, or waits.
+    fn next_event(&mut self, ctx: &mut Ctx<'_>, rng: &mut Rng) -> Result<Option<ControllerEvent>, Lost> {
+        let now = ctx.clock.now();
+        let Some(controller) = &mut self.controller else { return Ok(None) };
+        loop {
+            let mut out = Vec::new();
+            controller.fill_tx(&mut out);
+            self.out.extend(out);
+            while !self.out.is_empty() {
+                let sent = ctx.net.send(ctx.clock, self.conn, Side::Host, self.out.make_contiguous());
+                self.out.drain(..sent);
+                if sent == 0 {
+                    break;
+                }
+            }
+            if let Some(event) = controller.poll_event() {
+                return Ok(Some(event));
+            }
+            let most = rng.pick(&[7, 512, 16 * 1024]);
+            let bytes = ctx.net.receive(ctx.clock, self.conn, Side::Host, most);
+            if !bytes.is_empty() {
+                controller.receive(now, &bytes).map_err(|_| Lost)?;
+            } else if ctx.net.is_reset(self.conn, Side::Host) {
+                return Err(Lost);
+            } else if controller.next_timeout().is_some_and(|at| at <= now) {
+                controller.handle_timeout(now).map_err(|_| Lost)?;
+            } else {
+                return Ok(None);
+            }
+        }
+    }
+}
+
+impl Handshake {
+    fn go_on(&mut self, ctx: &mut Ctx<'_>) -> Result<(), Lost> {
+        if ctx.net.is_reset(self.conn, Side::Host) {
+            return Err(Lost);
+        }
+        if !ctx.net.is_established(self.conn) {
+            return Ok(());
+        }
+        while !self.queue.is_ready() {
+            let (mut staging, mut plan) = (Vec::with_capacity(STAGING_MIN), Vec::new());
+            self.queue.fill_tx(&mut staging, &NoPayload, &mut plan);
+            ctx.net.send(ctx.clock, self.conn, Side::Host, &staging);
+            let bytes = ctx.net.receive(ctx.clock, self.conn, Side::Host, 512);
+            if bytes.is_empty() {
+                break;
+            }
+            self.queue.receive(&bytes, &mut NoPayload).map_err(|_| Lost)?;
+        }
+        Ok(())
+    }
+}
+
+/// During the handshake there is no request, and so no payload.
+struct NoPayload;
+
+impl PayloadSource for NoPayload {
+    fn gather(&self, _: Tag, _: u32, _: &mut [u8]) {
+        unreachable!("no request before the queue pair is ready");
+    }
+}
+
+impl PayloadSink for NoPayload {
+    fn scatter(&mut self, _: Tag, _: u32, _: &[u8]) {
+        unreachable!("no request before the queue pair is ready");
+    }
+}
+
+fn ana_state(state: wire::AnaState) -> AnaState {
+    match state {
+        wire::AnaState::Optimized => AnaState::Optimized,
+        wire::AnaState::NonOptimized => AnaState::NonOptimized,
+        wire::AnaState::Inaccessible => AnaState::Inaccessible,
+        wire::AnaState::PersistentLoss => AnaState::PersistentLoss,
+        wire::AnaState::Change => AnaState::Change,
+    }
+}

@@ -1,0 +1,158 @@
+//! The requests of an I/O thread; a request's tag is its place here. And what the core owes each of them.
+
+use std::time::Instant;
+
+use mpath_core::{GroupConfig, Io, IoError, Op, Outcome, Tag};
+use nvme_tcp::host::{IoCommand, PayloadSink, PayloadSource};
+
+use super::Asked;
+use crate::check::{Kind, fill};
+
+#[derive(Debug)]
+struct Slot {
+    asked: Asked,
+    /// The guest's memory.
+    buffer: Vec<u8>,
+    retries: u32,
+    failovers: u32,
+    /// A controller gave a final status.
+    refused: bool,
+    /// A controller asked not to be asked again before.
+    not_before: Option<Instant>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Requests {
+    slots: Vec<Option<Slot>>,
+    free: Vec<u32>,
+}
+
+/// Guest memory that nothing was read into.
+const UNTOUCHED: u8 = 0xee;
+
+impl Requests {
+    /// Takes a request in: what the group has to know of it.
+    pub(super) fn insert(&mut self, asked: Asked, block_bytes: u32) -> Io {
+        let bytes = asked.blocks * block_bytes;
+        let mut buffer = Vec::new();
+        match asked.kind {
+            Kind::Read => buffer.resize(bytes as usize, UNTOUCHED),
+            Kind::Write { .. } => {
+                buffer.resize(bytes as usize, 0);
+                fill(asked.id, asked.lba, block_bytes as usize, &mut buffer);
+            }
+            _ => {}
+        }
+        let slot = Slot { asked, buffer, retries: 0, failovers: 0, refused: false, not_before: None };
+        let tag = if let Some(place) = self.free.pop() {
+            self.slots[place as usize] = Some(slot);
+            Tag(place)
+        } else {
+            self.slots.push(Some(slot));
+            Tag(self.slots.len() as u32 - 1)
+        };
+        let (op, bytes, fua) = match asked.kind {
+            Kind::Read => (Op::Read, bytes, false),
+            Kind::Write { fua } => (Op::Write, bytes, fua),
+            Kind::Flush => (Op::Flush, 0, false),
+            Kind::Discard => (Op::Discard, 0, false),
+            Kind::WriteZeroes { fua } => (Op::WriteZeroes, 0, fua),
+        };
+        Io { tag, op, bytes, flow: mpath_core::FlowId(asked.flow), fua }
+    }
+
+    pub(super) fn command(&self, tag: Tag) -> IoCommand {
+        let Asked { kind, lba: slba, blocks, .. } = self.slot(tag).asked;
+        match kind {
+            Kind::Read => IoCommand::Read { slba, blocks },
+            Kind::Write { fua } => IoCommand::Write { slba, blocks, fua },
+            Kind::Flush => IoCommand::Flush,
+            Kind::Discard => IoCommand::Deallocate { slba, blocks },
+            Kind::WriteZeroes { fua } => IoCommand::WriteZeroes { slba, blocks, deallocate: false, fua },
+        }
+    }
+
+    /// Bytes the request moves over a path.
+    pub(super) fn bytes(&self, tag: Tag) -> u64 {
+        self.slot(tag).buffer.len() as u64
+    }
+
+    pub(super) fn id(&self, tag: Tag) -> u64 {
+        self.slot(tag).asked.id
+    }
+
+    /// An attempt of a request ended so.
+    pub(super) fn attempted(&mut self, now: Instant, tag: Tag, outcome: Outcome) {
+        let slot = self.slots[tag.0 as usize].as_mut().expect("an attempt of a request in the table");
+        match outcome {
+            // Taken back from a silent path: no failure of the request's.
+            Outcome::Success | Outcome::Recalled { .. } => {}
+            Outcome::Retry { after } => {
+                slot.retries += 1;
+                slot.not_before = Some(now + after);
+            }
+            Outcome::Failed(_) => slot.refused = true,
+            Outcome::PathError | Outcome::Lost { .. } => slot.failovers += 1,
+        }
+    }
+
+    /// Whether the group may issue this again now.
+    pub(super) fn check_issue(&self, now: Instant, tag: Tag, config: &GroupConfig) -> Result<(), String> {
+        let slot = self.slot(tag);
+        if slot.asked.kind == Kind::Flush {
+            // Each path has its own count.
+            return Ok(());
+        }
+        if slot.retries > config.max_retries || slot.failovers > config.max_failovers {
+            return Err(format!(
+                "#{} issued after {} retries, {} failovers",
+                slot.asked.id, slot.retries, slot.failovers
+            ));
+        }
+        if slot.not_before.is_some_and(|at| now < at) {
+            return Err(format!("#{} issued before the delay its controller asked for", slot.asked.id));
+        }
+        Ok(())
+    }
+
+    /// Takes a finished request out; an error must have a reason.
+    pub(super) fn finish(
+        &mut self,
+        tag: Tag,
+        result: Result<(), IoError>,
+        config: &GroupConfig,
+    ) -> Result<(Asked, Vec<u8>), String> {
+        let slot = self.slots.get_mut(tag.0 as usize).and_then(Option::take);
+        let Some(slot) = slot else { return Err(format!("{tag:?} finished, and is not in use")) };
+        self.free.push(tag.0);
+        let worn_out = slot.retries > config.max_retries || slot.failovers > config.max_failovers;
+        let explained = slot.refused || worn_out || config.no_path_timeout.is_some() || slot.asked.kind == Kind::Flush;
+        if result.is_err() && !explained {
+            return Err(format!(
+                "#{} failed without need, after {} retries and {} failovers",
+                slot.asked.id, slot.retries, slot.failovers
+            ));
+        }
+        Ok((slot.asked, slot.buffer))
+    }
+
+    pub(super) fn buffer_mut(&mut self, tag: Tag) -> &mut [u8] {
+        &mut self.slots[tag.0 as usize].as_mut().expect("a request on a socket").buffer
+    }
+
+    fn slot(&self, tag: Tag) -> &Slot {
+        self.slots[tag.0 as usize].as_ref().expect("a request in the table")
+    }
+}
+
+impl PayloadSource for Requests {
+    fn gather(&self, tag: nvme_tcp::host::Tag, offset: u32, dst: &mut [u8]) {
+        dst.copy_from_slice(&self.slot(Tag(tag.0)).buffer[offset as usize..][..dst.len()]);
+    }
+}
+
+impl PayloadSink for Requests {
+    fn scatter(&mut self, tag: nvme_tcp::host::Tag, offset: u32, src: &[u8]) {
+        self.buffer_mut(Tag(tag.0))[offset as usize..][..src.len()].copy_from_slice(src);
+    }
+}

@@ -1,0 +1,332 @@
+//! An I/O thread, turn by turn as `reactor::io_thread` has it, and the rules the core must keep towards its driver.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use mpath_core::{Action, DirtyPaths, Group, GroupConfig, IoError, Outcome, PathConfig, PathId, Tag};
+
+use super::connection::{Completions, Connection};
+use super::requests::Requests;
+use super::{Answer, Asked, HostPlan, Message, Report, earliest};
+use crate::clock::Event;
+use crate::net::ConnId;
+use crate::rng::Rng;
+use crate::target::Ctx;
+
+/// How soon a thread that has something to do does it, typically.
+const WAKE: Duration = Duration::from_micros(20);
+
+#[derive(Debug)]
+pub(crate) struct IoThread {
+    index: usize,
+    rng: Rng,
+    config: GroupConfig,
+    block_bytes: u32,
+    group: Group,
+    requests: Requests,
+    connections: BTreeMap<PathId, Connection>,
+    inbox: VecDeque<(Instant, Message)>,
+    asked: VecDeque<Asked>,
+    completions: Completions,
+    turn_at: Option<Instant>,
+    /// What this turn has to say.
+    pub(crate) reports: Vec<Report>,
+    pub(crate) answers: Vec<Answer>,
+}
+
+impl IoThread {
+    pub(crate) fn new(now: Instant, index: usize, plan: &HostPlan, dirty: &Arc<DirtyPaths>, rng: Rng) -> Self {
+        let config = GroupConfig { seed: index as u64, ..plan.group };
+        let mut group = Group::new(now, config, Arc::clone(dirty));
+        (0..plan.paths as u16).for_each(|path| group.add_path(PathId(path), PathConfig::default()));
+        Self {
+            index,
+            rng,
+            config,
+            block_bytes: plan.block_bytes,
+            group,
+            requests: Requests::default(),
+            connections: BTreeMap::new(),
+            inbox: VecDeque::new(),
+            asked: VecDeque::new(),
+            completions: Vec::new(),
+            turn_at: None,
+            reports: Vec::new(),
+            answers: Vec::new(),
+        }
+    }
+
+    pub(crate) fn owns(&self, id: ConnId) -> bool {
+        self.connections.values().any(|connection| connection.conn == id)
+    }
+
+    /// Paths on which it can send.
+    pub(crate) fn live_paths(&self) -> usize {
+        self.connections.values().filter(|connection| !connection.is_closing()).count()
+    }
+
+    /// Something has happened that a turn will find.
+    pub(crate) fn wake(&mut self, ctx: &mut Ctx<'_>) {
+        let at = ctx.clock.now() + self.rng.tail(WAKE);
+        self.turn_at(ctx, at);
+    }
+
+    fn turn_at(&mut self, ctx: &mut Ctx<'_>, at: Instant) {
+        if self.turn_at.is_none_or(|turn| at < turn) {
+            self.turn_at = Some(at);
+            ctx.clock.at(at, Event::Thread(self.index));
+        }
+    }
+
+    /// A message from another thread; messages arrive in order.
+    pub(crate) fn post(&mut self, ctx: &mut Ctx<'_>, message: Message) {
+        let late = if self.rng.percent(3) { Duration::from_millis(20) } else { WAKE };
+        let at = ctx.clock.now() + self.rng.tail(late);
+        let at = self.inbox.back().map_or(at, |(last, _)| at.max(*last));
+        self.inbox.push_back((at, message));
+        self.turn_at(ctx, at);
+    }
+
+    /// The guest has queued a request.
+    pub(crate) fn ask(&mut self, ctx: &mut Ctx<'_>, asked: Asked) {
+        self.asked.push_back(asked);
+        self.wake(ctx);
+    }
+
+    /// [`Event::Thread`] has come.
+    pub(crate) fn turn(&mut self, ctx: &mut Ctx<'_>) {
+        let now = ctx.clock.now();
+        if self.turn_at != Some(now) {
+            return;
+        }
+        self.turn_at = None;
+        while let Some((at, _)) = self.inbox.front()
+            && *at <= now
+            && let Some((_, message)) = self.inbox.pop_front()
+        {
+            self.handle(ctx, message);
+        }
+        self.poll_connections(ctx);
+        while let Some(path) = self.group.stuck(now) {
+            self.lose(ctx, path);
+        }
+        while let Some(asked) = self.asked.pop_front() {
+            let io = self.requests.insert(asked, self.block_bytes);
+            self.group.submit(now, io);
+        }
+        self.act(ctx);
+        self.transmit(ctx);
+        self.close_quiescent(ctx);
+        let closing = self.connections.values().map(Connection::quiescent_at).collect::<Vec<_>>();
+        let messages = self.inbox.front().map(|(at, _)| *at);
+        if let Some(at) = earliest(closing.into_iter().chain([messages, self.group.next_timeout()])) {
+            self.turn_at(ctx, at.max(now));
+        }
+    }
+
+    fn handle(&mut self, ctx: &mut Ctx<'_>, message: Message) {
+        let now = ctx.clock.now();
+        match message {
+            Message::PathUp { path, association, link } => {
+                let connection = Connection::open(association.epoch, association.ana, *link, &mut self.rng);
+                let before = self.connections.insert(path, connection);
+                assert!(before.is_none(), "a path comes up after its last life was closed");
+                self.group.path_up(now, path, association);
+            }
+            Message::PathDown { path, epoch } => {
+                if self.connections.get(&path).is_some_and(|connection| connection.epoch == epoch) {
+                    self.close(now, path);
+                }
+            }
+            Message::FenceLifted { path, epoch } => self.group.fence_lifted(now, path, epoch),
+            Message::Ana { path, epoch, state } => {
+                if let Some(connection) = self.connections.get_mut(&path)
+                    && connection.epoch == epoch
+                {
+                    connection.ana = state;
+                    self.group.ana_changed(now, path, state);
+                }
+            }
+            Message::SetPolicy(policy) => self.group.set_policy(policy),
+            Message::SetInjection { path, injection: Some(injection) } => self.group.set_injection(path, injection),
+            Message::SetInjection { path, injection: None } => {
+                self.group.clear_injection(path);
+                self.act(ctx);
+                self.check_nothing_held(ctx, path);
+            }
+        }
+    }
+
+    /// After its injection is gone a path holds nothing that is not on its socket.
+    fn check_nothing_held(&mut self, ctx: &mut Ctx<'_>, path: PathId) {
+        let Some(connection) = self.connections.get(&path).filter(|connection| !connection.is_closing()) else {
+            return;
+        };
+        let stats = self.group.stats(ctx.clock.now());
+        let held: u64 = stats.paths[usize::from(path.0)].classes.iter().map(|class| class.in_flight).sum();
+        if held != u64::from(connection.ios) {
+            let at = ctx.clock.elapsed();
+            let ios = connection.ios;
+            ctx.check.violate(at, None, format_args!("path {path} holds {held} requests, {ios} are on its socket"));
+        }
+    }
+
+    fn poll_connections(&mut self, ctx: &mut Ctx<'_>) {
+        let paths: Vec<PathId> = self.connections.keys().copied().collect();
+        for path in paths {
+            let Some(connection) = self.connections.get_mut(&path) else { continue };
+            connection.on_room(ctx, &self.requests, &mut self.completions);
+            let received = connection.on_bytes(ctx, &mut self.rng, &mut self.requests, &mut self.completions);
+            let progress = connection.take_progress();
+            self.settle(ctx, path);
+            if let Some(answered) = progress {
+                self.group.progress(ctx.clock.now(), path, answered);
+            }
+            if received.is_err() {
+                self.lose(ctx, path);
+            }
+        }
+    }
+
+    /// Passes the completions of one path on to the group.
+    fn settle(&mut self, ctx: &mut Ctx<'_>, path: PathId) {
+        let now = ctx.clock.now();
+        for (tag, outcome) in std::mem::take(&mut self.completions) {
+            if let Some(connection) = self.connections.get_mut(&path) {
+                connection.ios -= 1;
+                connection.bytes -= self.requests.bytes(tag);
+            }
+            self.requests.attempted(now, tag, outcome);
+            self.group.complete(now, path, tag, outcome);
+        }
+    }
+
+    fn act(&mut self, ctx: &mut Ctx<'_>) {
+        while let Some(action) = self.group.poll_action(ctx.clock.now()) {
+            match action {
+                Action::Issue { path, tag } => self.issue(ctx, path, tag),
+                Action::Recall { path, tag } => self.recall(ctx, path, tag),
+                Action::Finish { tag, result } => self.finish(ctx, tag, result),
+            }
+        }
+    }
+
+    fn issue(&mut self, ctx: &mut Ctx<'_>, path: PathId, tag: Tag) {
+        let (now, at) = (ctx.clock.now(), ctx.clock.elapsed());
+        if let Err(what) = self.requests.check_issue(now, tag, &self.config) {
+            ctx.check.violate(at, None, what);
+        }
+        let (bytes, id) = (self.requests.bytes(tag), self.requests.id(tag));
+        let Some(connection) = self.connections.get_mut(&path).filter(|connection| !connection.is_closing()) else {
+            return ctx.check.violate(at, None, format_args!("#{id} issued on path {path}, which is down"));
+        };
+        let window = self.config.window;
+        if connection.ios > 0 && (connection.ios >= window.ios || connection.bytes + bytes > window.bytes) {
+            ctx.check.violate(at, None, format_args!("#{id} issued on path {path} beyond its window"));
+        }
+        if !connection.ana.is_selectable() {
+            ctx.check.violate(at, None, format_args!("#{id} issued on path {path}, which is {}", connection.ana));
+        }
+        connection.ios += 1;
+        connection.bytes += bytes;
+        let command = self.requests.command(tag);
+        if connection.queue.submit(nvme_tcp::host::Tag(tag.0), command).is_err() {
+            self.completions.push((tag, Outcome::Lost { indeterminate: false }));
+            self.settle(ctx, path);
+        }
+    }
+
+    fn recall(&mut self, ctx: &mut Ctx<'_>, path: PathId, tag: Tag) {
+        let Some(connection) = self.connections.get_mut(&path) else {
+            let at = ctx.clock.elapsed();
+            return ctx.check.violate(at, None, format_args!("a request is recalled from path {path}, which is down"));
+        };
+        if let Some(outcome) = connection.recall(tag) {
+            self.completions.push((tag, outcome));
+            self.settle(ctx, path);
+        }
+    }
+
+    fn finish(&mut self, ctx: &mut Ctx<'_>, tag: Tag, result: Result<(), IoError>) {
+        match self.requests.finish(tag, result, &self.config) {
+            Ok((asked, data)) => self.answers.push(Answer { asked, result, data }),
+            Err(what) => {
+                let at = ctx.clock.elapsed();
+                ctx.check.violate(at, None, what);
+            }
+        }
+    }
+
+    fn transmit(&mut self, ctx: &mut Ctx<'_>) {
+        for connection in self.connections.values_mut() {
+            connection.transmit(ctx, &self.requests);
+        }
+    }
+
+    /// A connection failed: say so, and close it.
+    fn lose(&mut self, ctx: &mut Ctx<'_>, path: PathId) {
+        let Some(connection) = self.connections.get(&path).filter(|connection| !connection.is_closing()) else {
+            return;
+        };
+        self.reports.push(Report { path, epoch: connection.epoch, closed: false });
+        self.close(ctx.clock.now(), path);
+    }
+
+    fn close(&mut self, now: Instant, path: PathId) {
+        if let Some(connection) = self.connections.get_mut(&path) {
+            connection.close(now, &mut self.rng);
+            self.group.path_lost(now, path);
+        }
+    }
+
+    fn close_quiescent(&mut self, ctx: &mut Ctx<'_>) {
+        let now = ctx.clock.now();
+        let quiescent = |connection: &Connection| connection.quiescent_at().is_some_and(|at| at <= now);
+        let ended: Vec<PathId> =
+            self.connections.iter().filter(|(_, connection)| quiescent(connection)).map(|(&path, _)| path).collect();
+        for path in ended {
+            let Some(connection) = self.connections.remove(&path) else { continue };
+            let epoch = connection.epoch;
+            self.completions.extend(connection.lost(ctx));
+            self.settle(ctx, path);
+            self.reports.push(Report { path, epoch, closed: true });
+            self.act(ctx);
+            self.transmit(ctx);
+        }
+    }
+
+    /// At the end of the run: what is left of anything.
+    pub(crate) fn leaks(&self, now: Instant) -> Option<String> {
+        // What was recalled from a silent path may be answered long after.
+        let in_queue = |connection: &Connection| connection.queue.in_flight() - connection.abandoned as usize;
+        let in_queues: usize = self.connections.values().map(in_queue).sum();
+        let on_sockets: u32 = self.connections.values().map(|connection| connection.ios).sum();
+        let stats = self.group.stats(now);
+        let in_flight: u64 = stats.paths.iter().flat_map(|path| &path.classes).map(|class| class.in_flight).sum();
+        let fenced: u64 = stats.paths.iter().map(|path| path.fenced).sum();
+        let left = (self.group.open(), in_queues, on_sockets, in_flight, fenced, stats.queued, stats.backoff);
+        (left != (0, 0, 0, 0, 0, 0, 0)).then(|| format!("thread {}: {left:?} are left", self.index))
+    }
+
+    /// Where its requests are, for a run that does not end.
+    pub(crate) fn state(&self, now: Instant) -> String {
+        let stats = self.group.stats(now);
+        let paths = stats.paths.iter().map(|path| {
+            let in_flight: Vec<_> = path.classes.iter().map(|class| class.in_flight).collect();
+            format!(
+                "{}: {:?} in flight {in_flight:?} fenced {} resting {}",
+                path.path, path.ana, path.fenced, path.resting
+            )
+        });
+        let paths: Vec<String> = paths.collect();
+        format!(
+            "thread {}: {} open, {} queued, {} in backoff; {}",
+            self.index,
+            self.group.open(),
+            stats.queued,
+            stats.backoff,
+            paths.join("; ")
+        )
+    }
+}

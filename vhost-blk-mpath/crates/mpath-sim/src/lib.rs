@@ -1,0 +1,47 @@
+//! The whole stack in virtual time, driven by one number.
+//!
+//! The host (`HostController`, `HostQueue`), the core (`Group`, `DirtyPaths`) and the target (`TargetQueue`, `Subsystem`) are
+//! the code that ships, joined by a simulated network and clock. From the seed come the shape of the world, the work of the
+//! guest and everything that goes wrong; the same seed is the same run on every machine. See docs/failure-model.md for what
+//! is checked.
+//!
+//! ```text
+//!  guest ──→ IoThread (Group + HostQueue a path) ──→ Net ──→ Target (TargetQueue, Subsystem) ──→ Store
+//!    │          ↑ Message   Report ↓                  ↑                                            │
+//!    │         PathTask (HostController, fence) ──────┘                                            │
+//!    └────────────────→ Checker ←──────────────────────────────────────────────────────────────────┘
+//! ```
+
+#![forbid(unsafe_code)]
+// "NVMe" and the like are names, not code.
+#![allow(clippy::doc_markdown)]
+
+mod check;
+mod clock;
+mod fault;
+mod guest;
+mod host;
+mod net;
+mod plan;
+mod rng;
+mod target;
+mod world;
+
+pub use check::{Counts, Violation};
+pub use world::Report;
+
+/// Runs one seed. After a violation it is run again with every event of the block concerned recorded.
+#[must_use]
+pub fn run(seed: u64) -> Report {
+    let report = world::World::new(seed, false, false).run(seed);
+    if report.violation.is_none() {
+        return report;
+    }
+    world::World::new(seed, true, false).run(seed)
+}
+
+/// Runs one seed and prints everything that happens.
+#[must_use]
+pub fn run_verbose(seed: u64) -> Report {
+    world::World::new(seed, true, true).run(seed)
+}

@@ -1,0 +1,185 @@
+//! What a seed decides: how the world is made, and what befalls it.
+
+use std::time::Duration;
+
+use mpath_core::{GroupConfig, PolicyKind, Window};
+use nvme_tcp::host::{ControllerConfig, HostIdentity};
+use nvme_tcp::target::QueueLimits;
+use nvme_tcp::wire::{Digests, Nqn};
+
+use crate::fault::{Fault, faults};
+use crate::host::HostPlan;
+use crate::net::LinkPlan;
+use crate::rng::Rng;
+use crate::target::TargetPlan;
+
+const MS: Duration = Duration::from_millis(1);
+const US: Duration = Duration::from_micros(1);
+
+/// How the guest behaves.
+#[derive(Debug, Clone)]
+pub(crate) struct GuestPlan {
+    /// Virtqueues; each belongs to one I/O thread.
+    pub(crate) flows: usize,
+    /// Requests a flow has out at most.
+    pub(crate) depth: usize,
+    /// Between an answer and the next request.
+    pub(crate) think: Duration,
+    pub(crate) blocks: u64,
+    /// Longest read or write in blocks.
+    pub(crate) longest: u64,
+    /// Shares of the operations: read, write, write zeroes, discard, flush.
+    pub(crate) shares: [u64; 5],
+    pub(crate) fua_percent: u64,
+    /// How long the guest goes on.
+    pub(crate) until: Duration,
+}
+
+/// A fault and its time.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Planned {
+    pub(crate) fault: Fault,
+    pub(crate) begins: Duration,
+    pub(crate) lasts: Duration,
+}
+
+/// A whole run.
+#[derive(Debug, Clone)]
+pub(crate) struct Plan {
+    pub(crate) links: Vec<LinkPlan>,
+    pub(crate) target: TargetPlan,
+    pub(crate) host: HostPlan,
+    pub(crate) guest: GuestPlan,
+    pub(crate) faults: Vec<Planned>,
+    /// When every fault has ended.
+    pub(crate) quiet: Duration,
+    /// How long after that everything must have been answered.
+    pub(crate) patience: Duration,
+}
+
+impl Plan {
+    pub(crate) fn new(seed: u64) -> Self {
+        let rng = &mut Rng::new(seed, 0);
+        let paths = rng.range(2, 4) as usize;
+        let kato = rng.pick(&[250 * MS, 500 * MS, 1000 * MS, 2000 * MS]);
+        let lifetime = kato / 4;
+        let links = (0..paths).map(|_| link(rng, lifetime)).collect();
+        let digests = rng.pick(&[(false, false), (true, true), (true, true), (true, false), (false, true)]);
+        let digests = Digests { header: digests.0, data: digests.1 };
+        let target = target(rng, paths, kato, lifetime);
+        let host = host(rng, paths, kato, digests, &target);
+        let quiet = rng.between(Duration::from_secs(10), Duration::from_secs(30));
+        let guest = guest(rng, &host, &target, quiet);
+        let faults = faults(rng, paths, quiet, digests.header && digests.data);
+        // Keep-alive, fence and a few attempts to connect, then whatever was queued, held or to be retried.
+        let patience = kato * 8 + Duration::from_secs(40);
+        Self { links, target, host, guest, faults, quiet, patience }
+    }
+}
+
+fn link(rng: &mut Rng, lifetime: Duration) -> LinkPlan {
+    LinkPlan {
+        latency: rng.pick(&[20 * US, 100 * US, 500 * US, 5 * MS]),
+        jitter: rng.pick(&[Duration::ZERO, 50 * US, 2 * MS]),
+        bytes_per_second: rng.pick(&[1_000_000, 20_000_000, 1_000_000_000]),
+        fragment_max: rng.pick(&[100, 1460, 9000, 65536]),
+        socket_bytes: rng.pick(&[4096, 65536, 1 << 20]),
+        lifetime,
+    }
+}
+
+/// Fragments and limits that make PDUs of every shape.
+fn limits(rng: &mut Rng) -> QueueLimits {
+    QueueLimits {
+        in_capsule_bytes: rng.pick(&[0, 512, 4096, 8192]),
+        max_transfer_bytes: rng.pick(&[8192, 16384, 1 << 20]),
+        max_h2c_data_bytes: rng.pick(&[4096, 8192, 128 << 10]),
+        max_r2t_bytes: rng.pick(&[512, 4096, 12288, 1 << 20]),
+        max_c2h_data_bytes: rng.pick(&[512, 1024, 4096, 256 << 10]),
+        transfer_budget_bytes: rng.pick(&[4096, 32768, 8 << 20]),
+        cpda: rng.pick(&[0, 0, 0, 3, 31]),
+    }
+}
+
+fn target(rng: &mut Rng, nodes: usize, kato: Duration, lifetime: Duration) -> TargetPlan {
+    let tbkas = rng.percent(30);
+    let cqt = if rng.percent(30) { Duration::ZERO } else { rng.pick(&[100 * MS, 1000 * MS, 3000 * MS]) };
+    // What a host may assume of a target that does not report CQT (vhost-blk-mpath's margin).
+    let quiesce = if cqt.is_zero() { Duration::from_secs(1) } else { cqt };
+    // A timer that is looked at once in a KATO; with TBKAS the last traffic may have been at the start of one more.
+    let periods = if tbkas { 2 } else { 1 };
+    // The target counts in tenths of a second.
+    let kept = 100 * MS * kato.as_millis().div_ceil(100) as u32;
+    let slack_max = (kept * periods).saturating_sub(lifetime + 20 * MS);
+    TargetPlan {
+        nqn: nqn(),
+        nodes,
+        blocks: rng.pick(&[8, 16, 64]),
+        block_shift: rng.pick(&[9, 9, 12]),
+        limits: limits(rng),
+        max_entries: rng.pick(&[4, 32, 128]),
+        volatile_write_cache: rng.percent(75),
+        cqt,
+        tbkas,
+        crdt: [1, 5, 20],
+        noiob: rng.pick(&[0, 0, 5, 8]),
+        quiesce: quiesce.saturating_sub(2 * MS),
+        timer_slack: if rng.percent(50) { slack_max } else { rng.up_to(slack_max) },
+        service: rng.pick(&[20 * US, 200 * US, 3 * MS]),
+    }
+}
+
+fn nqn() -> Nqn {
+    Nqn::new("nqn.2026-01.io.example:sim").expect("a name")
+}
+
+fn host(rng: &mut Rng, paths: usize, kato: Duration, digests: Digests, target: &TargetPlan) -> HostPlan {
+    let threads = rng.range(1, 3) as usize;
+    let block = 1 << target.block_shift;
+    let window = Window { ios: rng.pick(&[1, 4, 128]), bytes: rng.pick(&[block, 8 * block, 8 << 20]) };
+    HostPlan {
+        threads,
+        paths,
+        group: GroupConfig {
+            policy: rng.pick(&PolicyKind::ALL),
+            window,
+            max_retries: rng.pick(&[0, 5, 5]),
+            max_failovers: rng.pick(&[1, 16, 16]),
+            // Without it the dirty state of each controller is kept apart, which asks more of the core.
+            shared_write_cache: false,
+            suspect_timeout: rng.pick(&[50 * MS, 300 * MS, 2000 * MS]),
+            no_path_timeout: rng.percent(25).then(|| rng.pick(&[500 * MS, 3000 * MS, 10_000 * MS])),
+            seed: 0,
+        },
+        controller: ControllerConfig {
+            host: HostIdentity { hostnqn: Nqn::new("nqn.2026-01.io.example:host").expect("a name"), hostid: [1; 16] },
+            subnqn: nqn(),
+            nsid: None,
+            keep_alive_tmo: kato,
+            digests,
+            io_queues: threads as u16,
+            queue_entries: rng.pick(&[4, 32, 128]),
+            command_timeout: Duration::from_secs(5),
+        },
+        reconnect_delay: rng.pick(&[50 * MS, 500 * MS, 2000 * MS]),
+        block_bytes: block as u32,
+    }
+}
+
+fn guest(rng: &mut Rng, host: &HostPlan, target: &TargetPlan, quiet: Duration) -> GuestPlan {
+    let flows = host.threads * rng.range(1, 2) as usize;
+    let depth = rng.range(1, 8) as usize;
+    // Some thousands of requests a run, however many are out at once.
+    let requests = rng.pick(&[500, 2000, 4000]);
+    let think = quiet * (flows * depth) as u32 / requests;
+    GuestPlan {
+        flows,
+        depth,
+        think,
+        blocks: target.blocks,
+        longest: rng.pick(&[2, 8, 32]).min(target.blocks),
+        shares: [rng.range(20, 60), rng.range(20, 60), rng.below(10), rng.below(10), rng.below(25)],
+        fua_percent: rng.pick(&[0, 10, 50]),
+        until: quiet + Duration::from_secs(2),
+    }
+}

@@ -1,0 +1,68 @@
+//! Randomness from the run's seed, the same on every machine.
+
+use std::time::Duration;
+
+const GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// The finaliser of `SplitMix64`: a bijection that spreads every input bit over all output bits.
+pub(crate) fn mix(value: u64) -> u64 {
+    let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    value ^ (value >> 31)
+}
+
+/// `SplitMix64` (Steele, Lea, Flood 2014).
+#[derive(Debug, Clone)]
+pub(crate) struct Rng(u64);
+
+impl Rng {
+    /// A stream of its own for every part of the simulation, so that a change in one does not disturb the others.
+    pub(crate) fn new(seed: u64, stream: u64) -> Self {
+        Self(mix(seed ^ mix(stream.wrapping_add(GAMMA))))
+    }
+
+    pub(crate) fn next_u64(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(GAMMA);
+        mix(self.0)
+    }
+
+    /// A number in `0..limit`; 0 if `limit` is 0.
+    pub(crate) fn below(&mut self, limit: u64) -> u64 {
+        ((u128::from(self.next_u64()) * u128::from(limit)) >> 64) as u64
+    }
+
+    /// A number in `low..=high`.
+    pub(crate) fn range(&mut self, low: u64, high: u64) -> u64 {
+        low + self.below(high - low + 1)
+    }
+
+    /// An index into something of this length, which is not zero.
+    pub(crate) fn index(&mut self, len: usize) -> usize {
+        self.below(len as u64) as usize
+    }
+
+    pub(crate) fn pick<T: Copy>(&mut self, from: &[T]) -> T {
+        from[self.index(from.len())]
+    }
+
+    /// True in `percent` of 100 cases.
+    pub(crate) fn percent(&mut self, percent: u64) -> bool {
+        self.below(100) < percent
+    }
+
+    /// Evenly distributed up to `most`.
+    pub(crate) fn up_to(&mut self, most: Duration) -> Duration {
+        Duration::from_nanos(self.below(u64::try_from(most.as_nanos()).unwrap_or(u64::MAX)))
+    }
+
+    /// Evenly distributed between two durations.
+    pub(crate) fn between(&mut self, low: Duration, high: Duration) -> Duration {
+        low + self.up_to(high.saturating_sub(low))
+    }
+
+    /// Mostly below `typical`, seldom up to 32 times as long: how software and networks are late.
+    pub(crate) fn tail(&mut self, typical: Duration) -> Duration {
+        let doublings = (self.next_u64() | 1 << 40).trailing_zeros().min(5);
+        self.up_to(typical * (1 << doublings))
+    }
+}

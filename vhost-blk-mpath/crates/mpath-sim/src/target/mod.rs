@@ -1,0 +1,381 @@
+//! The target: the shipping sans-IO target in front of one store, with a node for every path, and all the bad habits that
+//! the specification leaves it.
+//!
+//! A node that notices the loss of an association may go on executing its commands for as long as its quiesce time. It
+//! notices by a reset, or by its keep-alive timer, at which it may look late.
+
+mod execute;
+pub(crate) mod store;
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use nvme_tcp::target::{
+    AdminReply, IoView, Namespace, QueueIdentity, QueueLimits, Subsystem, SubsystemConfig, TargetCommand, TargetQueue,
+};
+use nvme_tcp::wire::{AdminCommand, AnaState, Cns, IdentifyController, IdentifyNamespace, Nqn, Status};
+use zerocopy::IntoBytes;
+
+use self::store::Store;
+use crate::check::Checker;
+use crate::clock::{Clock, Event};
+use crate::net::{ConnId, Net, Side};
+use crate::rng::Rng;
+
+/// What the target is like for the whole run.
+#[derive(Debug, Clone)]
+pub(crate) struct TargetPlan {
+    pub(crate) nqn: Nqn,
+    pub(crate) nodes: usize,
+    pub(crate) blocks: u64,
+    pub(crate) block_shift: u8,
+    pub(crate) limits: QueueLimits,
+    pub(crate) max_entries: u16,
+    pub(crate) volatile_write_cache: bool,
+    /// CQT as reported; zero for a target that does not know the field.
+    pub(crate) cqt: Duration,
+    pub(crate) tbkas: bool,
+    /// CRDT1 to CRDT3 in units of 100 ms.
+    pub(crate) crdt: [u16; 3],
+    pub(crate) noiob: u16,
+    /// How long commands are executed after the loss was noticed, at most.
+    pub(crate) quiesce: Duration,
+    /// How late the keep-alive timer is looked at, at most.
+    pub(crate) timer_slack: Duration,
+    /// How long a command takes.
+    pub(crate) service: Duration,
+}
+
+/// What answers a command in place of its execution.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Failing {
+    pub(crate) percent: u64,
+    pub(crate) status: Status,
+}
+
+/// What a node is like now.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct NodeState {
+    /// Its processor stands still; its kernel goes on acknowledging.
+    pub(crate) paused: bool,
+    /// Of 100 commands, how many are held for seconds.
+    pub(crate) held_percent: u64,
+    pub(crate) failing: Option<Failing>,
+    pub(crate) extra_service: Duration,
+    /// Of 100 responses, how many come again.
+    pub(crate) repeated_percent: u64,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Role {
+    New,
+    Admin(u16),
+    Io(u16),
+}
+
+#[derive(Debug)]
+struct Connection {
+    node: usize,
+    queue: TargetQueue,
+    role: Role,
+    /// A response to be sent once more.
+    again: Vec<u8>,
+}
+
+/// A command between its arrival and its execution.
+#[derive(Debug)]
+struct Pending {
+    conn: ConnId,
+    node: usize,
+    command: TargetCommand,
+    view: IoView,
+    due: Instant,
+    /// Its connection is gone; it is not executed after this.
+    until: Option<Instant>,
+}
+
+/// What all parts of the simulation need.
+pub(crate) struct Ctx<'a> {
+    pub(crate) clock: &'a mut Clock,
+    pub(crate) net: &'a mut Net,
+    pub(crate) check: &'a mut Checker,
+}
+
+#[derive(Debug)]
+pub(crate) struct Target {
+    plan: TargetPlan,
+    rng: Rng,
+    subsystem: Subsystem,
+    namespaces: Vec<Namespace>,
+    pub(crate) store: Store,
+    pub(crate) nodes: Vec<NodeState>,
+    conns: BTreeMap<ConnId, Connection>,
+    pending: BTreeMap<u64, Pending>,
+    next: u64,
+}
+
+impl Target {
+    pub(crate) fn new(plan: TargetPlan, rng: Rng) -> Self {
+        let namespace = Namespace { blocks: plan.blocks, block_shift: plan.block_shift, uuid: [7; 16], nguid: [9; 16] };
+        let config = SubsystemConfig {
+            nqn: plan.nqn.clone(),
+            serial: "SIM".into(),
+            namespaces: vec![namespace],
+            ports: vec![AnaState::Optimized; plan.nodes],
+            limits: plan.limits,
+            max_entries: plan.max_entries,
+            max_io_queues: 8,
+            seed: 0,
+        };
+        Self {
+            subsystem: Subsystem::new(config),
+            namespaces: vec![namespace],
+            store: Store::new(plan.blocks, 1 << plan.block_shift),
+            nodes: vec![NodeState::default(); plan.nodes],
+            conns: BTreeMap::new(),
+            pending: BTreeMap::new(),
+            next: 0,
+            plan,
+            rng,
+        }
+    }
+
+    /// A host has connected to a node.
+    pub(crate) fn on_accept(&mut self, conn: ConnId, node: usize) {
+        let queue = TargetQueue::new(self.plan.limits);
+        self.conns.insert(conn, Connection { node, queue, role: Role::New, again: Vec::new() });
+    }
+
+    /// There are bytes to read, or room to write.
+    pub(crate) fn on_ready(&mut self, ctx: &mut Ctx<'_>, id: ConnId) {
+        let Some(conn) = self.conns.get_mut(&id) else { return };
+        if self.nodes[conn.node].paused {
+            return;
+        }
+        loop {
+            let bytes = ctx.net.receive(ctx.clock, id, Side::Target, 16 * 1024);
+            if bytes.is_empty() {
+                break;
+            }
+            let Some(conn) = self.conns.get_mut(&id) else { return };
+            let parsed = conn.queue.receive(&bytes);
+            if parsed.is_err() {
+                self.send(ctx, id);
+                let now = ctx.clock.now();
+                return self.close(ctx, id, now);
+            }
+            self.take_commands(ctx, id);
+        }
+        self.send(ctx, id);
+    }
+
+    /// The kernel reports a reset. A node that stands still sees it when it goes on.
+    pub(crate) fn on_reset(&mut self, ctx: &mut Ctx<'_>, id: ConnId) {
+        if let Some(conn) = self.conns.get(&id)
+            && !self.nodes[conn.node].paused
+        {
+            let now = ctx.clock.now();
+            self.close(ctx, id, now);
+        }
+    }
+
+    fn send(&mut self, ctx: &mut Ctx<'_>, id: ConnId) {
+        let Some(conn) = self.conns.get_mut(&id) else { return };
+        while !conn.queue.pending().is_empty() {
+            let sent = ctx.net.send(ctx.clock, id, Side::Target, conn.queue.pending());
+            if sent == 0 {
+                break;
+            }
+            conn.queue.sent(sent);
+        }
+    }
+
+    fn take_commands(&mut self, ctx: &mut Ctx<'_>, id: ConnId) {
+        while let Some(conn) = self.conns.get_mut(&id)
+            && let Some(command) = conn.queue.poll_command()
+        {
+            match conn.role {
+                Role::New => self.connect(ctx, id, command),
+                Role::Admin(cntlid) => self.admin(ctx, id, cntlid, command),
+                Role::Io(cntlid) => self.queue_command(ctx, id, cntlid, command),
+            }
+        }
+    }
+
+    fn connect(&mut self, ctx: &mut Ctx<'_>, id: ConnId, command: TargetCommand) {
+        let Some(conn) = self.conns.get_mut(&id) else { return };
+        let now = ctx.clock.now();
+        match self.subsystem.connect(now, conn.node as u16 + 1, &command) {
+            Ok(identity) => {
+                conn.role = if identity.qid == 0 { Role::Admin(identity.cntlid) } else { Role::Io(identity.cntlid) };
+                conn.queue.accept(command.token, identity);
+                if identity.qid == 0 {
+                    self.watch(ctx, id, identity.cntlid);
+                }
+            }
+            Err((status, result)) => conn.queue.complete(command.token, status, result),
+        }
+    }
+
+    fn admin(&mut self, ctx: &mut Ctx<'_>, id: ConnId, cntlid: u16, command: TargetCommand) {
+        let parsed = AdminCommand::parse(&command.sqe);
+        let reply = self.subsystem.admin(ctx.clock.now(), cntlid, command);
+        let Some(conn) = self.conns.get_mut(&id) else { return };
+        match reply {
+            AdminReply::Done { token, status, result } => conn.queue.complete(token, status, result),
+            AdminReply::Data { token, mut data } => {
+                if let Ok(AdminCommand::Identify { cns, .. }) = parsed {
+                    dress_up(&self.plan, cns, &mut data);
+                }
+                conn.queue.complete_with_data(token, data.len() as u32, |offset, part| {
+                    part.copy_from_slice(&data[offset as usize..][..part.len()]);
+                    Ok(())
+                });
+            }
+            // No host asks for it yet.
+            AdminReply::ResetController { .. } => unreachable!("no host asks for a cross-controller reset"),
+            AdminReply::Shutdown { token } => conn.queue.complete(token, Status::SUCCESS, 0),
+            AdminReply::Held => {}
+        }
+        self.tell_events(ctx);
+    }
+
+    fn tell_events(&mut self, ctx: &mut Ctx<'_>) {
+        let admins = self.conns.iter().filter_map(|(&id, conn)| match conn.role {
+            Role::Admin(cntlid) if !self.nodes[conn.node].paused => Some((id, cntlid)),
+            _ => None,
+        });
+        for (id, cntlid) in admins.collect::<Vec<_>>() {
+            while let Some((token, status, result)) = self.subsystem.poll_event(cntlid) {
+                if let Some(conn) = self.conns.get_mut(&id) {
+                    conn.queue.complete(token, status, result);
+                }
+            }
+            self.send(ctx, id);
+        }
+    }
+
+    pub(crate) fn set_ana(&mut self, ctx: &mut Ctx<'_>, node: usize, state: AnaState) {
+        self.subsystem.set_ana(node as u16 + 1, state);
+        self.tell_events(ctx);
+    }
+
+    /// Looks at the keep-alive timer when it should expire next.
+    fn watch(&mut self, ctx: &mut Ctx<'_>, id: ConnId, cntlid: u16) {
+        if let Some(deadline) = self.subsystem.next_timeout(cntlid) {
+            ctx.clock.at(deadline + self.plan.timer_slack, Event::KeepAlive(id));
+        }
+    }
+
+    pub(crate) fn on_keep_alive(&mut self, ctx: &mut Ctx<'_>, id: ConnId) {
+        let Some(&Connection { node, role: Role::Admin(cntlid), .. }) = self.conns.get(&id) else { return };
+        if self.nodes[node].paused {
+            return;
+        }
+        let Some(deadline) = self.subsystem.next_timeout(cntlid) else { return };
+        let noticed = deadline + self.plan.timer_slack;
+        if noticed <= ctx.clock.now() {
+            self.close(ctx, id, noticed);
+        } else {
+            self.watch(ctx, id, cntlid);
+        }
+    }
+
+    /// A connection is over, and with its admin connection a whole controller. What is not executed yet may be, until the
+    /// quiesce time from `noticed` on has passed.
+    fn close(&mut self, ctx: &mut Ctx<'_>, id: ConnId, noticed: Instant) {
+        let Some(conn) = self.conns.remove(&id) else { return };
+        ctx.net.close(ctx.clock, id, Side::Target);
+        self.orphan(ctx, id, noticed);
+        let Some(identity @ QueueIdentity { cntlid, .. }) = conn.queue.identity() else { return };
+        self.subsystem.disconnected(identity);
+        if identity.qid == 0 {
+            let of_controller = |conn: &Connection| matches!(conn.role, Role::Io(of) if of == cntlid);
+            let left: Vec<ConnId> = self.conns.iter().filter(|(_, c)| of_controller(c)).map(|(&id, _)| id).collect();
+            for id in left {
+                self.close(ctx, id, noticed);
+            }
+        }
+    }
+
+    fn orphan(&mut self, ctx: &mut Ctx<'_>, id: ConnId, noticed: Instant) {
+        let (until, now) = (noticed + self.plan.quiesce, ctx.clock.now());
+        let rng = &mut self.rng;
+        self.pending.retain(|&number, pending| {
+            if pending.conn != id {
+                return true;
+            }
+            if until <= now || rng.percent(30) {
+                return false;
+            }
+            pending.until = Some(until);
+            // As late as can be is what finds out too short a fence.
+            let left = until - now;
+            let rest = if rng.percent(50) { rng.up_to(left) } else { rng.up_to(left / 50) };
+            pending.due = if rng.percent(50) { until.checked_sub(rest).unwrap_or(now) } else { pending.due.min(until) };
+            ctx.clock.at(pending.due, Event::Execute(number));
+            true
+        });
+    }
+
+    /// The node's processor goes on.
+    pub(crate) fn resume(&mut self, ctx: &mut Ctx<'_>, node: usize) {
+        self.nodes[node].paused = false;
+        let of_node = |conn: &Connection| conn.node == node;
+        let conns: Vec<ConnId> = self.conns.iter().filter(|(_, conn)| of_node(conn)).map(|(&id, _)| id).collect();
+        // Time has gone on meanwhile: the keep-alive timers first.
+        for &id in &conns {
+            self.on_keep_alive(ctx, id);
+        }
+        for id in conns {
+            if ctx.net.is_reset(id, Side::Target) {
+                self.on_reset(ctx, id);
+            } else {
+                self.on_ready(ctx, id);
+            }
+        }
+        for (&number, pending) in self.pending.iter_mut().filter(|(_, pending)| pending.node == node) {
+            pending.due = pending.due.max(ctx.clock.now());
+            ctx.clock.at(pending.due, Event::Execute(number));
+        }
+        self.tell_events(ctx);
+    }
+
+    /// The node loses power: its connections, its commands, its cache.
+    pub(crate) fn crash(&mut self, ctx: &mut Ctx<'_>, node: usize) {
+        self.pending.retain(|_, pending| pending.node != node);
+        if self.rng.percent(25) {
+            // All of it had been written back just before.
+            self.store.flush(node);
+        }
+        let losses = self.store.crash(node);
+        ctx.check.crashed(ctx.clock.elapsed(), node, &losses);
+        let conns: Vec<ConnId> = self.conns.iter().filter(|(_, conn)| conn.node == node).map(|(&id, _)| id).collect();
+        let now = ctx.clock.now();
+        for id in conns {
+            self.close(ctx, id, now);
+        }
+    }
+}
+
+/// What this target says of itself.
+fn dress_up(plan: &TargetPlan, cns: Cns, data: &mut [u8]) {
+    match cns {
+        Cns::CONTROLLER => {
+            let Some(mut identify) = IdentifyController::parse(data).cloned() else { return };
+            identify.cqt = (plan.cqt.as_millis() as u16).into();
+            identify.vwc = if plan.volatile_write_cache { identify.vwc } else { 0 };
+            identify.crdt = plan.crdt.map(Into::into);
+            if plan.tbkas {
+                identify.ctratt = (identify.ctratt.get() | IdentifyController::CTRATT_TBKAS).into();
+            }
+            data.copy_from_slice(identify.as_bytes());
+        }
+        Cns::NAMESPACE => {
+            let Some(mut identify) = IdentifyNamespace::parse(data).cloned() else { return };
+            identify.noiob = plan.noiob.into();
+            data.copy_from_slice(identify.as_bytes());
+        }
+        _ => {}
+    }
+}
