@@ -27,10 +27,24 @@ impl Output {
             Format::Json => serde_json::to_string_pretty(answer).map_err(io::Error::other)? + "\n",
             Format::Yaml => serde_yaml::to_string(answer).map_err(io::Error::other)?,
         };
-        let mut stdout = io::stdout().lock();
-        stdout.write_all(text.as_bytes())?;
-        stdout.flush()
+        write(&text)
     }
+
+    /// Prints one of many, as it comes: a line of a table or of JSON, or an item of a YAML list.
+    pub(crate) fn print_one<T: Serialize>(&mut self, item: &T, people: impl FnOnce(&T) -> String) -> io::Result<()> {
+        let text = match self.format {
+            Format::Table => people(item),
+            Format::Json => serde_json::to_string(item).map_err(io::Error::other)? + "\n",
+            Format::Yaml => serde_yaml::to_string(&[item]).map_err(io::Error::other)?,
+        };
+        write(&text)
+    }
+}
+
+fn write(text: &str) -> io::Result<()> {
+    let mut stdout = io::stdout().lock();
+    stdout.write_all(text.as_bytes())?;
+    stdout.flush()
 }
 
 /// A column: its header, and whether it holds numbers (which go to the right).

@@ -94,7 +94,10 @@ disk0 path 1 (tcp://127.0.0.1:4421): Connection refused (os error 111)
     "address": "tcp://[::1]:4420",
     "transport": "tcp",
     "state": "live",
+    "since": "2026-11-21T07:00:00.123Z",
+    "waits_for": [],
     "last_error": null,
+    "last_error_at": null,
     "ana_state": "non-optimized",
     "resting": false,
     "suspect": true,
@@ -102,6 +105,20 @@ disk0 path 1 (tcp://127.0.0.1:4421): Connection refused (os error 111)
     "recalled": 7,
     "fenced": 0,
     "cntlid": 1,
+    "controller": {
+      "model": "Made-up Controller",
+      "serial": "0042",
+      "firmware": "7.1",
+      "kato_ms": 5000,
+      "max_transfer_bytes": 1048576,
+      "queue_depth": 127,
+      "volatile_write_cache": true,
+      "fence_ms": 11000
+    },
+    "window": {
+      "ios": 64,
+      "bytes": 4194304
+    },
     "io_share": 0.0,
     "read": {
       "ios": 0,
@@ -132,6 +149,103 @@ disk0 path 1 (tcp://127.0.0.1:4421): Connection refused (os error 111)
 ]
 "#
     );
+}
+
+#[test]
+fn path_show() {
+    let daemon = Daemon::start();
+    daemon.run(&["path", "drain", "0", "--disk", "disk0"]);
+    assert_eq!(
+        daemon.run(&["path", "show", "127.0.0.1:4420"]),
+        "\
+disk                  disk0
+index                 0
+address               tcp://127.0.0.1:4420
+state                 draining
+since                 2026-11-21T07:00:00.123Z
+waits for             I/Os in flight, the guest's next flush
+ANA state             optimized
+controller (cntlid)   1
+model                 Made-up Controller
+serial                0042
+firmware              7.1
+KATO (ms)             5000
+MDTS (B)              1048576
+volatile write cache  yes
+queue depth           127
+fence (ms)            11000
+window (I/Os)         64
+window (B)            4194304
+injected (us)         -
+resting               no
+suspect               no
+suspicions            0
+recalled              0
+fenced                0
+last error            -
+last error at         -
+
+CLASS     IOS       BYTES  BUSY  ERRS  RETRIES  P50(us)  P99(us)  P99.9(us)  MAX(us)
+read   900000  3686400000     2     1        1      210      630       1470     4200
+write       0           0     2     1        1       95      285        665     1900
+other       0           0     0     0        0        -        -          -        -
+"
+    );
+    let json = daemon.run(&["path", "show", "1", "-ojson"]);
+    assert!(json.contains("\"last_error_at\": \"2026-11-21T07:00:01.000Z\""), "{json}");
+    assert_eq!(daemon.run(&["path", "show", "all"]).lines().filter(|line| line.starts_with("disk ")).count(), 3);
+}
+
+#[test]
+fn paths_are_taken_out_and_back() {
+    let daemon = Daemon::start();
+    let states = |args: &[&str]| -> Vec<String> {
+        let table = daemon.run(args);
+        table
+            .lines()
+            .skip(1)
+            .take_while(|line| !line.is_empty())
+            .map(|l| l.split_whitespace().nth(3).unwrap().into())
+            .collect()
+    };
+    assert_eq!(states(&["path", "disable", "tcp://127.0.0.1:4421"]), ["draining"]);
+    assert_eq!(states(&["path", "drain", "all", "--disk=disk0"]), ["draining", "draining"]);
+    assert_eq!(states(&["path", "enable", "0"]), ["live", "live/non-optimized"]);
+    assert_eq!(states(&["path", "disable", "0", "--disk", "disk1", "--force"]), ["draining/non-optimized"]);
+    for (args, message) in [
+        (
+            &["path", "drain", "[::1]"][..],
+            "disk `disk1` would have no usable path left and its I/O would wait; enable another path first, or say --force",
+        ),
+        (&["path", "reset", "1"], "path 1 of disk `disk0` is disabled and cannot be reset"),
+    ] {
+        assert_eq!(daemon.fail(args), (1, format!("mpathctl: {message}\n")), "{args:?}");
+    }
+}
+
+#[test]
+fn events() {
+    let daemon = Daemon::start();
+    let table = "\
+SEQ  TIME(UTC)                 DISK   PATH                  EVENT                WHAT
+  1  2026-11-21T07:00:01.000Z  disk0  tcp://127.0.0.1:4421  path-live            path live: controller 2, optimized
+  2  2026-11-21T07:00:02.000Z  disk0  -                     front-end-connected  front-end connected
+";
+    assert_eq!(daemon.run(&["events"]), table);
+    assert_eq!(daemon.run(&["events", "--since", "1"]).lines().count(), 2);
+    assert_eq!(daemon.run(&["events", "--disk", "disk1"]).lines().count(), 1);
+    assert!(daemon.run(&["events", "-o", "json"]).starts_with("[\n  {\n    \"seq\": 1,"));
+    assert_eq!(daemon.fail(&["events", "--disk", "disk9"]).0, 1);
+
+    let (code, stdout, stderr) = finish(&mut daemon.command(&["events", "--follow", "-o", "json"]));
+    let lines: Vec<serde_json::Value> = stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(lines.iter().map(|event| event["seq"].as_u64().unwrap()).collect::<Vec<_>>(), [1, 2, 5]);
+    assert_eq!(lines[0]["path"]["address"], "tcp://127.0.0.1:4421");
+    // What was missed is told beside the events, and the end of the daemon is one.
+    assert_eq!(code, 1);
+    assert_eq!(stderr, "mpathctl: 2 older events are not kept any more\nmpathctl: the daemon is ending\n");
+    let (_, stdout, _) = finish(&mut daemon.command(&["events", "-f", "--since", "2"]));
+    assert_eq!(stdout, "5  2026-11-21T07:00:05.000Z  disk0  -  policy-set  policy set to numa\n");
 }
 
 #[test]

@@ -1,20 +1,25 @@
 //! The API's view of the daemon: answers from what is known here, statistics from the I/O threads.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use mpath_api::PolicyKind;
 use mpath_api::server::{Control, ControlError, PathRef};
-use mpath_api::types::{self, Moved, OpStats, PathCounts, PathState, Status};
-use mpath_core::{GroupStats, Injection, OpClass, PathId};
+use mpath_api::types::{
+    self, EventKind, Events, Moved, OpStats, PathAction, PathCounts, PathState, PathWindow, Status, WaitsFor,
+};
+use mpath_core::{GroupStats, Injection, OpClass, PathId, PathStats};
 use reactor::IoThreadHandle;
 use tokio::sync::oneshot;
 
-use crate::disk::Disk;
+use crate::disk::{Disk, PathStatus};
+use crate::events::{EventLog, utc};
+use crate::steering;
 
 pub(crate) struct Daemon {
     pub(crate) disks: Vec<Arc<Disk>>,
     pub(crate) started: Instant,
+    pub(crate) events: Arc<EventLog>,
 }
 
 impl Daemon {
@@ -52,10 +57,18 @@ impl Control for Daemon {
                     index: index as u16,
                     address: address.clone(),
                     transport: address.transport(),
-                    state: status.state,
-                    last_error: status.last_error.clone(),
+                    state: status.shown(),
+                    since: utc(status.since),
+                    waits_for: waits_for(disk, PathId(index as u16), status, stats),
+                    last_error: status.last_error.as_ref().map(|(error, _)| error.clone()),
+                    last_error_at: status.last_error.as_ref().map(|(_, at)| utc(*at)),
                     ana_state: status.ana.map(types::AnaState::from),
                     cntlid: status.cntlid,
+                    controller: status.controller.clone(),
+                    window: PathWindow {
+                        ios: disk.config.window.ios.get(),
+                        bytes: disk.config.window.bytes.get().into(),
+                    },
                     resting: stats.is_some_and(|stats| stats.resting),
                     suspect: stats.is_some_and(|stats| stats.suspect),
                     suspicions: stats.map_or(0, |stats| stats.suspicions),
@@ -79,6 +92,7 @@ impl Control for Daemon {
             let disk = self.disk(name)?;
             let mut state = disk.state();
             state.policy = policy;
+            disk.event(None, EventKind::PolicySet, format!("policy set to {policy}"));
             for thread in disk.threads() {
                 thread.set_policy(policy);
                 waits.push(barrier(thread));
@@ -95,6 +109,11 @@ impl Control for Daemon {
             let mut state = disk.state();
             let unknown = || ControlError::UnknownPath { disk: name.clone(), index: *index };
             state.paths.get_mut(usize::from(*index)).ok_or_else(unknown)?.injection = injection;
+            let (kind, message) = match injection {
+                Some(injection) => (EventKind::InjectionSet, format!("injection set: {:?} latency", injection.latency)),
+                None => (EventKind::InjectionCleared, "injection cleared".into()),
+            };
+            disk.event(Some(PathId(*index)), kind, message);
             for thread in disk.threads() {
                 thread.set_injection(PathId(*index), injection);
                 waits.push(barrier(thread));
@@ -102,10 +121,30 @@ impl Control for Daemon {
         }
         settled(waits).await
     }
+
+    async fn steer(&self, paths: &[PathRef], action: PathAction, force: bool) -> Result<(), ControlError> {
+        let waits = steering::steer(&self.disks, paths, action, force)?;
+        settled(waits).await
+    }
+
+    async fn events(&self, after: u64, wait: Duration) -> Result<Events, ControlError> {
+        self.events.after(after, wait).await
+    }
+}
+
+/// What a path that drains still waits for.
+fn waits_for(disk: &Disk, path: PathId, status: &PathStatus, stats: Option<&PathStats>) -> Vec<WaitsFor> {
+    if status.shown() != PathState::Draining {
+        return Vec::new();
+    }
+    let in_flight = stats.is_some_and(|stats| stats.classes.iter().any(|class| class.in_flight > 0));
+    let flush = disk.may_be_dirty(path);
+    let reasons = [(in_flight, WaitsFor::InFlight), (flush, WaitsFor::Flush)];
+    reasons.into_iter().filter_map(|(holds, reason)| holds.then_some(reason)).collect()
 }
 
 /// Resolves when a thread has carried out all it was told before.
-fn barrier(thread: &IoThreadHandle) -> oneshot::Receiver<()> {
+pub(crate) fn barrier(thread: &IoThreadHandle) -> oneshot::Receiver<()> {
     let (reply, wait) = oneshot::channel();
     // Nobody waits any more if the client gave up.
     thread.barrier(Box::new(move || {
@@ -122,7 +161,7 @@ async fn settled(waits: Vec<oneshot::Receiver<()>>) -> Result<(), ControlError> 
 }
 
 /// The statistics of a disk over all its threads; `None` while it has none.
-async fn statistics(threads: &[IoThreadHandle]) -> Result<Option<GroupStats>, ControlError> {
+pub(crate) async fn statistics(threads: &[IoThreadHandle]) -> Result<Option<GroupStats>, ControlError> {
     let mut waits = Vec::with_capacity(threads.len());
     for thread in threads {
         let (reply, wait) = oneshot::channel();
@@ -144,7 +183,7 @@ fn describe(disk: &Disk, stats: Option<&GroupStats>) -> types::Disk {
     let state = disk.state();
     let namespace = disk.namespace();
     let moved = |class| stats.map_or_else(Moved::default, |stats| Moved::of(&stats.moves, class));
-    let live = state.paths.iter().filter(|path| path.state == PathState::Live).count();
+    let live = state.paths.iter().filter(|path| path.shown() == PathState::Live).count();
     types::Disk {
         name: disk.config.name.to_string(),
         socket: disk.config.socket_path.to_string(),

@@ -2,22 +2,25 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use mpath_api::PathAddress;
 use mpath_api::config::{DiskConfig, Seconds};
-use mpath_api::types::PathState;
+use mpath_api::types::{Controller, EventKind, EventPath, PathState};
 use mpath_core::{AnaState, DirtyPaths, Group, GroupConfig, Injection, PathConfig, PathId, PolicyKind, Window};
 use nvme_tcp::host::{ControllerConfig, ControllerInfo, HostIdentity, IdentityMismatch, NamespaceIdentity};
 use nvme_tcp::wire::Digests;
 use reactor::{IoThreadConfig, IoThreadHandle, PathEvent, StartError};
 use tokio::sync::mpsc::UnboundedSender;
+use tokio::sync::watch;
 use vhost_user_blk::{Disk as FrontendDisk, GeometryError};
 
 use crate::cross_reset::Resetters;
+use crate::events::EventLog;
 use crate::fence_record::FenceRecord;
 use crate::geometry;
 use crate::path::PathError;
+use crate::steering::{Order, Orders, Wanted};
 use crate::transport;
 
 pub(crate) struct Disk {
@@ -36,6 +39,9 @@ pub(crate) struct Disk {
     /// Held while `served` is made.
     admission: Mutex<()>,
     connected: AtomicBool,
+    pub(crate) events: Arc<EventLog>,
+    /// Of all I/O threads.
+    dirty: Arc<DirtyPaths>,
     state: Mutex<State>,
 }
 
@@ -53,20 +59,82 @@ pub(crate) struct State {
 }
 
 /// What is known of one path.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct PathStatus {
-    pub(crate) state: PathState,
-    pub(crate) last_error: Option<String>,
+    /// Never [`PathState::Draining`]: see [`PathStatus::shown`].
+    state: PathState,
+    /// Since when it is in the state shown.
+    pub(crate) since: SystemTime,
+    pub(crate) last_error: Option<(String, SystemTime)>,
     pub(crate) ana: Option<AnaState>,
     pub(crate) cntlid: Option<u16>,
+    pub(crate) controller: Option<Controller>,
     pub(crate) injection: Option<Injection>,
+    /// What the operator wants, for the path's task.
+    orders: watch::Sender<Order>,
+}
+
+impl PathStatus {
+    fn new() -> Self {
+        Self {
+            state: PathState::Connecting,
+            since: SystemTime::now(),
+            last_error: None,
+            ana: None,
+            cntlid: None,
+            controller: None,
+            injection: None,
+            orders: watch::Sender::new(Order::default()),
+        }
+    }
+
+    pub(crate) fn wanted(&self) -> Wanted {
+        self.orders.borrow().wanted
+    }
+
+    pub(crate) fn is_draining(&self) -> bool {
+        self.wanted() != Wanted::Enabled
+    }
+
+    /// The state as the API shows it.
+    pub(crate) fn shown(&self) -> PathState {
+        if self.state == PathState::Live && self.is_draining() { PathState::Draining } else { self.state }
+    }
+
+    /// Whether new I/O may go there.
+    pub(crate) fn is_usable(&self) -> bool {
+        self.shown() == PathState::Live && self.ana.is_none_or(AnaState::is_selectable)
+    }
+
+    fn set_state(&mut self, state: PathState) {
+        self.change(|status| status.state = state);
+    }
+
+    pub(crate) fn order(&mut self, change: impl FnOnce(&mut Order)) {
+        self.change(|status| status.orders.send_modify(change));
+    }
+
+    fn change(&mut self, change: impl FnOnce(&mut Self)) {
+        let before = self.shown();
+        change(self);
+        if self.shown() != before {
+            self.since = SystemTime::now();
+        }
+    }
+
+    fn gone(&mut self) {
+        (self.cntlid, self.ana, self.controller) = (None, None, None);
+    }
 }
 
 impl State {
     /// Whether a path is live or may become so.
     fn paths_expected(&self) -> bool {
         self.paths.iter().any(|path| match path.state {
-            PathState::Connecting | PathState::Live | PathState::Lost => true,
+            // One that is disabled comes back when the operator says so.
+            PathState::Connecting | PathState::Live | PathState::Lost | PathState::Draining | PathState::Disabled => {
+                true
+            }
             PathState::Refused | PathState::GaveUp => false,
         })
     }
@@ -91,10 +159,10 @@ impl Disk {
         inherited_fence: Option<Instant>,
         io_threads: u16,
         reports: Vec<UnboundedSender<PathEvent>>,
+        events: Arc<EventLog>,
     ) -> Self {
-        let unknown =
-            PathStatus { state: PathState::Connecting, last_error: None, ana: None, cntlid: None, injection: None };
-        let state = State { policy: config.policy, paths: vec![unknown; config.paths.len()] };
+        let paths = config.paths.iter().map(|_| PathStatus::new()).collect();
+        let state = State { policy: config.policy, paths };
         let resetters = Resetters::new(config.paths.len());
         Self {
             config,
@@ -107,6 +175,8 @@ impl Disk {
             served: OnceLock::new(),
             admission: Mutex::new(()),
             connected: AtomicBool::new(false),
+            events,
+            dirty: Arc::default(),
             state: Mutex::new(state),
         }
     }
@@ -148,9 +218,8 @@ impl Disk {
                  guest's next flush; set shared-write-cache if the subsystem shares it"
             );
         }
-        let dirty = Arc::new(DirtyPaths::default());
         let threads = (0..self.io_threads)
-            .map(|index| self.start_thread(index, info.namespace.block_bytes, &dirty))
+            .map(|index| self.start_thread(index, info.namespace.block_bytes))
             .collect::<Result<_, _>>()?;
         let served = Served { namespace: info.namespace, frontend, threads };
         let threads = &self.served.get_or_init(|| served).threads;
@@ -158,8 +227,13 @@ impl Disk {
         let state = self.state();
         for thread in threads {
             thread.set_policy(state.policy);
-            for (index, path) in state.paths.iter().enumerate().filter(|(_, path)| path.injection.is_some()) {
-                thread.set_injection(PathId(index as u16), path.injection);
+            for (path, id) in state.paths.iter().zip((0..).map(PathId)) {
+                if path.injection.is_some() {
+                    thread.set_injection(id, path.injection);
+                }
+                if path.is_draining() {
+                    thread.set_draining(id, true);
+                }
             }
         }
         Ok(threads)
@@ -185,12 +259,7 @@ impl Disk {
         }
     }
 
-    fn start_thread(
-        &self,
-        index: u16,
-        block_size_bytes: u32,
-        dirty: &Arc<DirtyPaths>,
-    ) -> Result<IoThreadHandle, StartError> {
+    fn start_thread(&self, index: u16, block_size_bytes: u32) -> Result<IoThreadHandle, StartError> {
         let window = Window { ios: self.config.window.ios.get(), bytes: self.config.window.bytes.get().into() };
         let config = GroupConfig {
             window,
@@ -200,7 +269,7 @@ impl Disk {
             no_path_timeout: self.config.fast_io_fail_tmo.map(Seconds::duration),
             ..GroupConfig::default()
         };
-        let mut group = Group::new(Instant::now(), config, Arc::clone(dirty));
+        let mut group = Group::new(Instant::now(), config, Arc::clone(&self.dirty));
         for path in 0..self.config.paths.len() {
             group.add_path(PathId(path as u16), PathConfig::default());
         }
@@ -244,59 +313,127 @@ impl Disk {
         &self.config.paths[usize::from(path.0)]
     }
 
-    pub(crate) fn path_live(&self, path: PathId, cntlid: u16, ana: AnaState) {
-        tracing::info!(disk = %self.config.name, path = %self.address(path), cntlid, %ana, "path live");
+    /// The path's task's end of what the operator orders.
+    pub(crate) fn orders(&self, path: PathId) -> Orders {
+        Orders::new(self.state().paths[usize::from(path.0)].orders.subscribe())
+    }
+
+    /// Whether the path's controller may hold completed writes that only a flush makes durable.
+    pub(crate) fn may_be_dirty(&self, path: PathId) -> bool {
+        !self.config.shared_write_cache && self.dirty.is_dirty(path)
+    }
+
+    /// Notes what has happened to the disk, or to one of its paths.
+    pub(crate) fn event(&self, path: Option<PathId>, kind: EventKind, message: impl Into<String>) {
+        let path = path.map(|path| EventPath { index: path.0, address: self.address(path).clone() });
+        self.events.record(self.config.name.as_str(), path, kind, message.into());
+    }
+
+    pub(crate) fn path_live(&self, path: PathId, info: &ControllerInfo, ana: AnaState, fence: Duration) {
+        let message = format!("path live: controller {}, {ana}", info.cntlid);
+        self.event(Some(path), EventKind::PathLive, message);
         self.path(path, |status| {
-            status.state = PathState::Live;
+            status.set_state(PathState::Live);
             status.last_error = None;
-            status.cntlid = Some(cntlid);
+            status.cntlid = Some(info.cntlid);
             status.ana = Some(ana);
+            status.controller = Some(Controller {
+                model: info.model.clone(),
+                serial: info.serial.clone(),
+                firmware: info.firmware.clone(),
+                kato_ms: info.kato.as_millis() as u64,
+                max_transfer_bytes: info.max_transfer_bytes,
+                queue_depth: info.queue_entries - 1,
+                volatile_write_cache: info.volatile_write_cache,
+                fence_ms: fence.as_millis() as u64,
+            });
         });
     }
 
     pub(crate) fn path_ana(&self, path: PathId, ana: AnaState) {
-        tracing::info!(disk = %self.config.name, path = %self.address(path), %ana, "ANA state changed");
+        self.event(Some(path), EventKind::AnaChanged, format!("ANA state changed: {ana}"));
         self.path(path, |status| status.ana = Some(ana));
+    }
+
+    pub(crate) fn path_suspect(&self, path: PathId) {
+        self.event(Some(path), EventKind::PathSuspect, "path suspect: it owes answers and is silent");
+    }
+
+    pub(crate) fn path_recovered(&self, path: PathId) {
+        self.event(Some(path), EventKind::PathRecovered, "path recovered: it answers again");
+    }
+
+    /// Nothing sent before the loss can be executed any more, by way of a cross-controller reset on another path or by time.
+    pub(crate) fn path_fence_lifted(&self, path: PathId, by: Option<PathId>, after: Duration) {
+        let by = by.map_or_else(|| "time".into(), |by| format!("cross-controller reset on {}", self.address(by)));
+        self.event(Some(path), EventKind::FenceLifted, format!("fence lifted by {by} after {after:.1?}"));
+    }
+
+    /// The operator's wish to disable the path is fulfilled.
+    pub(crate) fn path_disabled(&self, path: PathId) {
+        self.event(Some(path), EventKind::PathDisabled, "path disabled: not connected before it is enabled");
+        self.path(path, |status| {
+            status.set_state(PathState::Disabled);
+            status.last_error = None;
+            status.gone();
+        });
+    }
+
+    /// It is enabled again.
+    pub(crate) fn path_connecting(&self, path: PathId) {
+        self.path(path, |status| status.set_state(PathState::Connecting));
     }
 
     /// A path was lost, or an attempt to connect it failed. Said once: attempts that fail alike stay silent.
     pub(crate) fn path_failed(&self, path: PathId, error: &PathError) {
-        self.path_down(path, error, |state| match state {
+        self.path_down(path, EventKind::PathLost, error, |state| match state {
             PathState::Live | PathState::Lost => PathState::Lost,
-            PathState::Connecting | PathState::Refused | PathState::GaveUp => PathState::Connecting,
+            PathState::Connecting
+            | PathState::Refused
+            | PathState::GaveUp
+            | PathState::Draining
+            | PathState::Disabled => PathState::Connecting,
         });
     }
 
     /// No attempt is made any more to connect a path, which has had no connection for `ctrl-loss-tmo`.
     pub(crate) fn path_gave_up(&self, path: PathId, after: Duration) {
-        tracing::warn!(disk = %self.config.name, path = %self.address(path), ?after, "path given up (ctrl-loss-tmo)");
-        self.path(path, |status| status.state = PathState::GaveUp);
+        let message = format!("path given up: no connection for {after:?} (ctrl-loss-tmo)");
+        self.event(Some(path), EventKind::PathGaveUp, message);
+        self.path(path, |status| status.set_state(PathState::GaveUp));
     }
 
     /// The first attempt to connect a path failed. Whether that is worth a warning or the reason not to start at all depends on
     /// the others, so whoever starts the disk tells it.
     pub(crate) fn path_did_not_start(&self, path: PathId, error: &PathError, refused: bool) {
         self.path(path, |status| {
-            status.state = if refused { PathState::Refused } else { PathState::Connecting };
-            status.last_error = Some(error.to_string());
+            status.set_state(if refused { PathState::Refused } else { PathState::Connecting });
+            status.last_error = Some((error.to_string(), SystemTime::now()));
         });
     }
 
     /// A path leads elsewhere, and stays unused.
     pub(crate) fn path_refused(&self, path: PathId, error: &PathError) {
-        self.path_down(path, error, |_| PathState::Refused);
+        self.path_down(path, EventKind::PathRefused, error, |_| PathState::Refused);
     }
 
-    fn path_down(&self, path: PathId, error: &PathError, next: impl FnOnce(PathState) -> PathState) {
+    fn path_down(&self, path: PathId, kind: EventKind, error: &PathError, next: impl FnOnce(PathState) -> PathState) {
         let text = error.to_string();
+        let mut news = false;
         self.path(path, |status| {
-            if status.last_error.as_deref() != Some(&text) {
-                tracing::warn!(disk = %self.config.name, path = %self.address(path), error = %text, "path down");
-            }
-            status.state = next(status.state);
-            status.last_error = Some(text);
-            status.cntlid = None;
-            status.ana = None;
+            news = status.last_error.as_ref().is_none_or(|(last, _)| *last != text);
+            status.set_state(next(status.state));
+            status.last_error = Some((text.clone(), SystemTime::now()));
+            status.gone();
         });
+        if news {
+            self.event(Some(path), kind, format!("path down: {text}"));
+        }
+    }
+
+    /// A path did not start, though others did.
+    pub(crate) fn path_started_down(&self, path: PathId, error: &PathError) {
+        let kind = if error.is_refusal() { EventKind::PathRefused } else { EventKind::PathLost };
+        self.event(Some(path), kind, format!("path down: {error}"));
     }
 }

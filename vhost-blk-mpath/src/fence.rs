@@ -23,17 +23,18 @@ pub(crate) fn begin(disk: &Arc<Disk>, path: PathId, epoch: Epoch, info: &Control
             by = reset(&disk, instance) => Some(by),
             () = sleep(time) => None,
         };
-        let by = by.map(|by| tracing::field::display(disk.address(by)));
-        tracing::info!(
-            disk = %disk.config.name, path = %disk.address(path), cross_controller_reset_by = by, after = ?begun.elapsed(),
-            "fence lifted"
-        );
-        disk.threads().iter().for_each(|thread| thread.fence_lifted(path, epoch));
-        if let Err(error) = disk.record.remove(path, epoch).await {
-            // It stays until the next change, and would only make the next daemon wait.
-            tracing::warn!(disk = %disk.config.name, %error, "fence record not brought up to date");
-        }
+        disk.path_fence_lifted(path, by, begun.elapsed());
+        lift(&disk, path, epoch).await;
     });
+}
+
+/// Nothing of an association that has ended can be executed any more.
+pub(crate) async fn lift(disk: &Disk, path: PathId, epoch: Epoch) {
+    disk.threads().iter().for_each(|thread| thread.fence_lifted(path, epoch));
+    if let Err(error) = disk.record.remove(path, epoch).await {
+        // It stays until the next change, and would only make the next daemon wait.
+        tracing::warn!(disk = %disk.config.name, %error, "fence record not brought up to date");
+    }
 }
 
 /// Waits until another path's controller has reset the lost one, perhaps for ever; which path that was.

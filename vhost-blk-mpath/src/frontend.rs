@@ -9,8 +9,9 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use mpath_api::socket::ListeningSocket;
+use mpath_api::types::EventKind;
 use reactor::IoThreadHandle;
-use vhost_user_blk::{Disk as FrontendDisk, Queue, QueueSink, ServeError, serve_connection};
+use vhost_user_blk::{Disk as FrontendDisk, Queue, QueueSink, serve_connection};
 
 use crate::disk::Disk;
 
@@ -95,30 +96,22 @@ impl Shared {
                     continue;
                 }
             };
-            if let Err(error) = self.serve(disk, shown, stream, &sink) {
-                tracing::warn!(disk = %disk.config.name, %error, "front-end lost");
-            }
+            self.serve(disk, shown, stream, &sink);
         }
     }
 
-    fn serve(
-        &self,
-        disk: &Disk,
-        shown: &Arc<FrontendDisk>,
-        stream: UnixStream,
-        sink: &Dealer,
-    ) -> Result<(), ServeError> {
+    fn serve(&self, disk: &Disk, shown: &Arc<FrontendDisk>, stream: UnixStream, sink: &Dealer) {
         let hang_up = stream.try_clone().ok();
         *self.connection.lock().unwrap_or_else(PoisonError::into_inner) = hang_up;
         // Whoever ended us before the line above did not see the connection; whoever comes after does.
         if self.ending.load(Ordering::SeqCst) {
-            return Ok(());
+            return;
         }
         disk.set_connected(true);
-        tracing::info!(disk = %disk.config.name, "front-end connected");
+        disk.event(None, EventKind::FrontEndConnected, "front-end connected");
         while let Some(wait) = disk.inherited_fence() {
             if self.ending.load(Ordering::SeqCst) {
-                return Ok(());
+                return;
             }
             thread::sleep(wait.min(FENCE_PAUSE));
         }
@@ -128,7 +121,10 @@ impl Shared {
         let served = serve_connection(stream, shown, sink);
         *self.connection.lock().unwrap_or_else(PoisonError::into_inner) = None;
         disk.set_connected(false);
-        tracing::info!(disk = %disk.config.name, "front-end disconnected");
-        served
+        let message = match served {
+            Ok(()) => "front-end disconnected".into(),
+            Err(error) => format!("front-end lost: {error}"),
+        };
+        disk.event(None, EventKind::FrontEndDisconnected, message);
     }
 }

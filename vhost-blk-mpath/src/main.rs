@@ -7,6 +7,7 @@ mod args;
 mod control;
 mod cross_reset;
 mod disk;
+mod events;
 mod fence;
 mod fence_record;
 mod frontend;
@@ -14,6 +15,7 @@ mod geometry;
 mod host;
 mod path;
 mod run;
+mod steering;
 mod transport;
 
 use std::io::Write;

@@ -5,11 +5,13 @@
 //!  Connecting ──▶ Live ── any of its connections fails ──▶ Closing ── all I/O threads closed ──▶ Connecting (after reconnect-delay)
 //!      │                                                                   └── the fence of that epoch begins (`fence`)
 //!      ├── another namespace ──▶ Refused (for good)
-//!      └── none for ctrl-loss-tmo ──▶ GaveUp (for good)
+//!      └── none for ctrl-loss-tmo ──▶ GaveUp ── reset or enabled by the operator ──▶ Connecting
+//!
+//!  Live ── disabled by the operator, and it owes nothing ──▶ Disabled ── enabled ──▶ Connecting
 //! ```
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use mpath_api::config::Seconds;
 use mpath_core::{AnaState, Association, Epoch, PathId};
@@ -22,6 +24,7 @@ use tokio::time::sleep;
 use crate::disk::{AdmitError, Disk};
 use crate::fence;
 use crate::fence_record::{self, RecordedAssociation};
+use crate::steering::{Ordered, Orders};
 use crate::transport::{self, AdminConnection, TransportError};
 
 /// Why a path has no association.
@@ -39,11 +42,13 @@ pub(crate) enum PathError {
     Lost(#[from] reactor::LossReason),
     #[error(transparent)]
     Record(#[from] fence_record::WriteError),
+    #[error("reset by the operator")]
+    Reset,
 }
 
 impl PathError {
     /// The path leads elsewhere, and another attempt would find the same.
-    fn is_refusal(&self) -> bool {
+    pub(crate) fn is_refusal(&self) -> bool {
         matches!(self, Self::Admit(AdmitError::Mismatch(_) | AdmitError::Geometry(_)))
     }
 
@@ -59,6 +64,8 @@ pub(crate) struct PathTask {
     pub(crate) path: PathId,
     /// Reports of the I/O threads about this path.
     pub(crate) events: mpsc::UnboundedReceiver<PathEvent>,
+    /// What the operator wants of it.
+    pub(crate) orders: Orders,
     /// Becomes true at the end of the daemon.
     pub(crate) shutdown: watch::Receiver<bool>,
 }
@@ -73,6 +80,8 @@ struct Live {
 /// How an association ended.
 enum End {
     Lost(PathError),
+    /// In order: it owed nothing.
+    Disabled,
     Shutdown,
 }
 
@@ -83,8 +92,16 @@ impl PathTask {
         let mut epoch = Epoch(0);
         let mut without_connection = Instant::now();
         loop {
-            epoch.0 += 1;
             let mut shutdown = self.shutdown.clone();
+            if self.orders.is_disabled() {
+                self.disk.path_disabled(self.path);
+                tokio::select! {
+                    () = self.orders.enabled() => self.disk.path_connecting(self.path),
+                    _ = shutdown.wait_for(|shutdown| *shutdown) => return,
+                }
+                without_connection = Instant::now();
+            }
+            epoch.0 += 1;
             let connected = tokio::select! {
                 connected = self.connect(epoch) => connected,
                 _ = shutdown.wait_for(|shutdown| *shutdown) => return,
@@ -95,11 +112,17 @@ impl PathTask {
                         // Nobody listens if the daemon gave up starting; shutdown follows then.
                         let _ = first.send(Ok(()));
                     }
-                    match self.serve(live).await {
+                    let end = self.serve(live).await;
+                    without_connection = Instant::now();
+                    match end {
+                        End::Lost(error @ PathError::Reset) => {
+                            self.disk.path_failed(self.path, &error);
+                            continue;
+                        }
                         End::Lost(error) => self.disk.path_failed(self.path, &error),
+                        End::Disabled => continue,
                         End::Shutdown => return,
                     }
-                    without_connection = Instant::now();
                 }
                 Err(error) => {
                     let refused = error.is_refusal();
@@ -121,12 +144,18 @@ impl PathTask {
                 let left = ctrl_loss_tmo.saturating_sub(without_connection.elapsed());
                 if left.is_zero() {
                     self.disk.path_gave_up(self.path, ctrl_loss_tmo);
-                    return;
+                    tokio::select! {
+                        () = self.orders.next() => self.disk.path_connecting(self.path),
+                        _ = shutdown.wait_for(|shutdown| *shutdown) => return,
+                    }
+                    without_connection = Instant::now();
+                    continue;
                 }
                 delay = delay.min(left);
             }
             tokio::select! {
                 () = sleep(delay) => {}
+                () = self.orders.next() => {}
                 _ = shutdown.wait_for(|shutdown| *shutdown) => return,
             }
         }
@@ -164,7 +193,7 @@ impl PathTask {
             let retry_delays = info.retry_delays;
             thread.path_up(self.path, association, Link { socket, queue, retry_delays });
         }
-        disk.path_live(self.path, info.cntlid, ana);
+        disk.path_live(self.path, &info, ana, info.fence_time());
         Ok(Live { epoch, admin, info })
     }
 
@@ -174,6 +203,8 @@ impl PathTask {
         let disk = Arc::clone(&self.disk);
         let mut open = disk.threads().len();
         let mut resetter = disk.resetters.offer(self.path, &live.info);
+        let mut suspicious = 0;
+        self.orders.connected();
         let end = loop {
             tokio::select! {
                 event = live.admin.next_event() => match event {
@@ -194,7 +225,23 @@ impl PathTask {
                 Some(event) = self.events.recv() => match event.kind {
                     PathEventKind::Lost(reason) if event.epoch == epoch => break End::Lost(reason.into()),
                     PathEventKind::Closed if event.epoch == epoch => open -= 1,
-                    PathEventKind::Lost(_) | PathEventKind::Closed => {}
+                    PathEventKind::Suspect if event.epoch == epoch => {
+                        suspicious += 1;
+                        if suspicious == 1 {
+                            disk.path_suspect(self.path);
+                        }
+                    }
+                    PathEventKind::Recovered if event.epoch == epoch => {
+                        suspicious -= 1;
+                        if suspicious == 0 {
+                            disk.path_recovered(self.path);
+                        }
+                    }
+                    _ => {}
+                },
+                ordered = self.orders.end_association(&disk, self.path) => match ordered {
+                    Ordered::Disable => break End::Disabled,
+                    Ordered::Reset => break End::Lost(PathError::Reset),
                 },
                 lost = resetter.next() => {
                     if let Err(refusal) = live.admin.controller.cross_controller_reset(lost) {
@@ -210,6 +257,13 @@ impl PathTask {
             End::Shutdown => {
                 // The I/O threads have drained by now, or are being drained by whoever ends the daemon.
                 live.admin.shutdown().await;
+            }
+            End::Disabled => {
+                disk.threads().iter().for_each(|thread| thread.path_down(self.path, epoch));
+                self.closed(epoch, open).await;
+                live.admin.shutdown().await;
+                // Nothing was in flight, so nothing can be executed late.
+                fence::lift(&disk, self.path, epoch).await;
             }
             End::Lost(_) => {
                 drop(live.admin);

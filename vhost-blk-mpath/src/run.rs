@@ -22,6 +22,7 @@ use tokio::task::JoinHandle;
 
 use crate::control::Daemon;
 use crate::disk::Disk;
+use crate::events::EventLog;
 use crate::fence_record::{FenceRecord, RecordError};
 use crate::frontend::FrontendThread;
 use crate::host::{self, HostError};
@@ -97,15 +98,17 @@ async fn serve(config: Config) -> Result<(), RunError> {
     let records: Vec<_> =
         config.disks.iter().map(|disk| FenceRecord::open(disk.socket_path.as_path())).collect::<Result<_, _>>()?;
 
+    let events = Arc::new(EventLog::new());
     let (shutdown, ends) = watch::channel(false);
     let io_threads = config.io_threads.get() as u16;
     let starting: Vec<_> = config
         .disks
         .into_iter()
         .zip(records)
-        .map(|(disk, record)| StartingDisk::new(disk, record, host.clone(), io_threads, &ends))
+        .map(|(disk, record)| StartingDisk::new(disk, record, host.clone(), io_threads, &ends, &events))
         .collect();
-    let daemon = Arc::new(Daemon { disks: starting.iter().map(|disk| Arc::clone(&disk.disk)).collect(), started });
+    let disks = starting.iter().map(|disk| Arc::clone(&disk.disk)).collect();
+    let daemon = Arc::new(Daemon { disks, started, events });
     let mut tasks = Vec::new();
     let started = async {
         for disk in starting {
@@ -162,6 +165,7 @@ impl StartingDisk {
         host: HostIdentity,
         io_threads: u16,
         ends: &watch::Receiver<bool>,
+        log: &Arc<EventLog>,
     ) -> Self {
         if let Some(fence) = inherited {
             tracing::warn!(
@@ -179,10 +183,12 @@ impl StartingDisk {
         }
         let inherited = inherited.map(|fence| Instant::now() + fence);
         let (reports, events): (Vec<_>, Vec<_>) = config.paths.iter().map(|_| mpsc::unbounded_channel()).unzip();
-        let disk = Arc::new(Disk::new(config, host, record, inherited, io_threads, reports));
+        let disk = Arc::new(Disk::new(config, host, record, inherited, io_threads, reports, Arc::clone(log)));
         let paths = events.into_iter().enumerate().map(|(index, events)| {
             let (first, tried) = oneshot::channel();
-            let task = PathTask { disk: Arc::clone(&disk), path: PathId(index as u16), events, shutdown: ends.clone() };
+            let path = PathId(index as u16);
+            let (disk, orders) = (Arc::clone(&disk), disk.orders(path));
+            let task = PathTask { disk, path, events, orders, shutdown: ends.clone() };
             StartingPath { tried, task: tokio::spawn(task.run(first)) }
         });
         Self { paths: paths.collect(), disk: Arc::clone(&disk) }
@@ -194,18 +200,20 @@ impl StartingDisk {
         for (index, StartingPath { tried, task }) in self.paths.into_iter().enumerate() {
             match tried.await {
                 Ok(Ok(())) => live += 1,
-                Ok(Err(error)) => failures.push((self.disk.config.paths[index].to_string(), error)),
+                Ok(Err(error)) => failures.push((PathId(index as u16), error)),
                 Err(_) => unreachable!("a path's task reports its first attempt"),
             }
             tasks.push(task);
         }
         if live == 0 {
+            let address = |(path, error)| (self.disk.address(path).to_string(), error);
+            let failures = failures.into_iter().map(address).collect();
             let disk = self.disk.config.name.to_string();
             let subsystem = self.disk.config.subsystem.to_string();
             return Err(RunError::NoPath { disk, subsystem, failures: Failures(failures) });
         }
-        for (address, error) in failures {
-            tracing::warn!(disk = %self.disk.config.name, path = %address, %error, "path down");
+        for (path, error) in failures {
+            self.disk.path_started_down(path, &error);
         }
         Ok(tasks)
     }
@@ -230,6 +238,11 @@ async fn serve_disks(
     for disk in &daemon.disks {
         tracing::info!(disk = %disk.config.name, socket = %disk.config.socket_path, "ready");
     }
+    let ending = async {
+        ending.await;
+        // Who waits for events does not hold up the end.
+        daemon.events.end();
+    };
     let served = api.serve(Arc::clone(daemon), ending).await;
     tracing::info!("ending");
     daemon.disks.iter().flat_map(|disk| disk.threads()).for_each(IoThreadHandle::begin_shutdown);

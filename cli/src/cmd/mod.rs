@@ -1,7 +1,9 @@
 //! The commands, one noun a file.
 
+mod events;
 mod inject;
 mod path;
+mod path_show;
 mod policy;
 mod status;
 
@@ -15,7 +17,7 @@ use crate::output::Output;
 pub(crate) enum Command {
     /// Show the daemon and its disks
     Status,
-    /// Show paths and their statistics
+    /// Show paths and their statistics; take them out of use and back into it
     #[command(subcommand)]
     Path(path::Command),
     /// Show or switch path selection policies, also while I/O runs
@@ -24,6 +26,10 @@ pub(crate) enum Command {
     /// Impair paths on purpose, to see what a policy makes of it
     #[command(subcommand)]
     Inject(inject::Command),
+    /// Show what has happened: paths, ANA states, fences, front-ends, and what operators did
+    ///
+    /// The daemon keeps the last 1024 events, and numbers them from its start on.
+    Events(events::Command),
 }
 
 impl Command {
@@ -33,6 +39,7 @@ impl Command {
             Self::Path(command) => command.run(client, output),
             Self::Policy(command) => command.run(client, output),
             Self::Inject(command) => command.run(client, output),
+            Self::Events(command) => command.run(client, output),
         }
     }
 }

@@ -4,9 +4,9 @@ use std::fmt::Write;
 
 use clap::Subcommand;
 use mpath_api::client::Client;
-use mpath_api::types::{AnaState, OpStats, Path};
+use mpath_api::types::{AnaState, OpStats, Path, PathAction, PathSelector, SteerPaths};
 
-use super::DiskArg;
+use super::{DiskArg, path_show};
 use crate::Failure;
 use crate::output::{Column, Output, or_dash, table};
 
@@ -19,13 +19,62 @@ pub(crate) enum Command {
     /// I/Os in flight, ERRS failed attempts; RD50 to WR99 are the median and the 99th percentile of
     /// reads and of writes; INJ is the latency injected. More is in -o json.
     List(DiskArg),
+    /// Show everything known of a path: state, controller, limits, counters, latencies, last error
+    Show(PathArgs),
+    /// Give a path no new I/O; what is in flight ends, its association stays
+    ///
+    /// Flushes it owes still go there. `path enable` ends that.
+    Drain(TakeOutArgs),
+    /// Drain a path, close its association in order and leave it closed
+    ///
+    /// It is closed when nothing is in flight and, unless the disk has shared-write-cache, the guest has flushed what the path
+    /// completed; `path show` says what it waits for. It is not connected again before `path enable`.
+    Disable(TakeOutArgs),
+    /// Use a path again that was drained or disabled
+    Enable(PathArgs),
+    /// Drop a path's association as if it had been lost, and connect again at once
+    ///
+    /// Writes in flight wait for the fence. If the path completed writes that are not flushed yet, the guest's next flush
+    /// fails, unless the disk has shared-write-cache.
+    Reset(PathArgs),
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct PathArgs {
+    /// An address (`tcp://127.0.0.1:4421`, or without `tcp://`), an index of `path list`, or `all`
+    path: PathSelector,
+    #[command(flatten)]
+    disk: DiskArg,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct TakeOutArgs {
+    #[command(flatten)]
+    path: PathArgs,
+    /// Even if no usable path is left: I/O then waits until one is enabled
+    #[arg(long)]
+    force: bool,
 }
 
 impl Command {
     pub(crate) fn run(&self, client: &Client, output: &mut Output) -> Result<(), Failure> {
-        let Self::List(DiskArg { disk }) = self;
-        let paths = client.paths(disk.as_deref())?;
-        Ok(output.print(&paths, |paths| for_people(paths))?)
+        let (PathArgs { path, disk }, action, force) = match self {
+            Self::List(DiskArg { disk }) => {
+                let paths = client.paths(disk.as_deref())?;
+                return Ok(output.print(&paths, |paths| for_people(paths))?);
+            }
+            Self::Show(PathArgs { path, disk: DiskArg { disk } }) => {
+                let paths = client.path(path, disk.as_deref())?;
+                let shown = |paths: &Vec<Path>| paths.iter().map(path_show::for_people).collect::<Vec<_>>().join("\n");
+                return Ok(output.print(&paths, shown)?);
+            }
+            Self::Drain(TakeOutArgs { path, force }) => (path, PathAction::Drain, *force),
+            Self::Disable(TakeOutArgs { path, force }) => (path, PathAction::Disable, *force),
+            Self::Enable(path) => (path, PathAction::Enable, false),
+            Self::Reset(path) => (path, PathAction::Reset, false),
+        };
+        let wanted = SteerPaths { path: path.clone(), disk: disk.disk.clone(), action, force };
+        Ok(output.print(&client.steer(&wanted)?, |paths| for_people(paths))?)
     }
 }
 

@@ -4,11 +4,15 @@ use std::path::PathBuf;
 use std::process::{Command, Output};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use mpath_api::PolicyKind;
 use mpath_api::config::SocketPath;
 use mpath_api::server::{Control, ControlError, PathRef, Server};
-use mpath_api::types::{AnaState, Disk, Injection, Latency, Moved, OpStats, Path, PathCounts, PathState, Status};
+use mpath_api::types::{
+    AnaState, Controller, Disk, Event, EventKind, EventPath, Events, Injection, Latency, Moved, OpStats, Path,
+    PathAction, PathCounts, PathState, PathWindow, Status, WaitsFor,
+};
 use tempfile::TempDir;
 use tokio::sync::oneshot;
 
@@ -37,7 +41,10 @@ fn path(disk: &str, index: u16, address: &str) -> Path {
         transport: address.transport(),
         address,
         state: PathState::Live,
+        since: "2026-11-21T07:00:00.123Z".into(),
+        waits_for: vec![],
         last_error: None,
+        last_error_at: None,
         ana_state: Some(AnaState::Optimized),
         resting: false,
         suspect: false,
@@ -45,6 +52,17 @@ fn path(disk: &str, index: u16, address: &str) -> Path {
         recalled: 0,
         fenced: 0,
         cntlid: Some(1),
+        controller: Some(Controller {
+            model: "Made-up Controller".into(),
+            serial: "0042".into(),
+            firmware: "7.1".into(),
+            kato_ms: 5000,
+            max_transfer_bytes: 1 << 20,
+            queue_depth: 127,
+            volatile_write_cache: true,
+            fence_ms: 11_000,
+        }),
+        window: PathWindow { ios: 64, bytes: 4 << 20 },
         io_share: 0.0,
         read: OpStats::default(),
         write: OpStats::default(),
@@ -64,6 +82,8 @@ impl Fake {
         paths[0].write = stats(0, 95);
         paths[1].read = stats(100_000, 30_417);
         paths[1].state = PathState::Lost;
+        (paths[1].cntlid, paths[1].controller) = (None, None);
+        paths[1].last_error_at = Some("2026-11-21T07:00:01.000Z".into());
         paths[1].last_error = Some("Connection refused (os error 111)".into());
         paths[2].ana_state = Some(AnaState::NonOptimized);
         (paths[2].suspect, paths[2].suspicions, paths[2].recalled) = (true, 1, 7);
@@ -122,6 +142,47 @@ impl Control for Fake {
             }
         }
         Ok(())
+    }
+
+    async fn steer(&self, wanted: &[PathRef], action: PathAction, force: bool) -> Result<(), ControlError> {
+        if action == PathAction::Reset {
+            let PathRef { disk, index } = wanted[0].clone();
+            return Err(ControlError::NotResettable { disk, index, state: PathState::Disabled });
+        }
+        // `disk1` has but one path.
+        if let Some(last) = wanted.iter().find(|path| path.disk == "disk1" && action != PathAction::Enable && !force) {
+            return Err(ControlError::LastPath { disk: last.disk.clone() });
+        }
+        for path in self.paths.lock().unwrap().iter_mut() {
+            if wanted.contains(&PathRef { disk: path.disk.clone(), index: path.index }) {
+                let live = action == PathAction::Enable;
+                path.state = if live { PathState::Live } else { PathState::Draining };
+                path.waits_for = if live { vec![] } else { vec![WaitsFor::InFlight, WaitsFor::Flush] };
+            }
+        }
+        Ok(())
+    }
+
+    async fn events(&self, after: u64, wait: Duration) -> Result<Events, ControlError> {
+        let path = EventPath { index: 1, address: "tcp://127.0.0.1:4421".parse().unwrap() };
+        let event = |seq, kind, path, message: &str| {
+            let (time, disk) = (format!("2026-11-21T07:00:0{seq}.000Z"), "disk0".into());
+            Event { seq, time, kind, disk, path, message: message.into() }
+        };
+        let mut events = vec![
+            event(1, EventKind::PathLive, Some(path), "path live: controller 2, optimized"),
+            event(2, EventKind::FrontEndConnected, None, "front-end connected"),
+        ];
+        if !wait.is_zero() && after == 2 {
+            events.push(event(5, EventKind::PolicySet, None, "policy set to numa"));
+            return Ok(Events { events: events.split_off(2), lost: 2, last: 5 });
+        }
+        // Who follows is told in the end that this daemon ends.
+        if after == 5 {
+            return Err(ControlError::Ending);
+        }
+        events.retain(|event| event.seq > after);
+        Ok(Events { events, lost: 0, last: 2 })
     }
 }
 

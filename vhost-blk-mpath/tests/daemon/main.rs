@@ -14,5 +14,6 @@ mod fence;
 mod front_ends;
 mod grey;
 mod start;
+mod steering;
 mod support;
 mod wrong;

@@ -17,11 +17,12 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::time::{sleep, timeout};
 
 use crate::types::{
-    DiskPolicy, ErrorBody, ErrorInfo, InjectedPath, Path, PathSelector, Policy, SetInjection, SetPolicy, Status,
+    DiskPolicy, ErrorBody, ErrorInfo, Events, InjectedPath, Path, PathSelector, Policy, SetInjection, SetPolicy,
+    Status, SteerPaths,
 };
 
 /// The longest answer taken, in bytes: 256 disks of 64 paths stay below.
-const MAX_ANSWER_BYTES: usize = 32 << 20;
+const MAX_ANSWER_BYTES: usize = 64 << 20;
 
 /// Between attempts to connect to a daemon whose backlog is full.
 const BACKLOG_PAUSE: Duration = Duration::from_millis(5);
@@ -108,6 +109,23 @@ impl Client {
     /// The paths of a disk, or of all.
     pub fn paths(&self, disk: Option<&str>) -> Result<Vec<Path>, ClientError> {
         self.call(Method::GET, target("/v1/paths", &[("disk", disk)]), None::<&()>)
+    }
+
+    /// One path of a disk, or of each, or all of them.
+    pub fn path(&self, path: &PathSelector, disk: Option<&str>) -> Result<Vec<Path>, ClientError> {
+        let path = path.to_string();
+        self.call(Method::GET, target("/v1/paths", &[("path", Some(&path)), ("disk", disk)]), None::<&()>)
+    }
+
+    /// Takes paths out of use or back into it; answers with them as they are then.
+    pub fn steer(&self, wanted: &SteerPaths) -> Result<Vec<Path>, ClientError> {
+        self.call(Method::PUT, "/v1/paths".into(), Some(wanted))
+    }
+
+    /// The events after that one, waiting at most so many seconds (0 to 4) if there are none.
+    pub fn events(&self, after: u64, wait_s: u64) -> Result<Events, ClientError> {
+        let (after, wait) = (after.to_string(), wait_s.to_string());
+        self.call(Method::GET, target("/v1/events", &[("after", Some(&after)), ("wait", Some(&wait))]), None::<&()>)
     }
 
     /// Every policy the daemon has.

@@ -111,6 +111,14 @@ impl DirtyPaths {
         Self { paths: (0..MAX_PATHS).map(|_| PathDirt::default()).collect() }
     }
 
+    /// Whether the path's association holds writes that no flush has covered, of ours or by presumption.
+    ///
+    /// Once nothing that may dirty the path is in flight in any group, `false` stays so until something is sent there.
+    #[must_use]
+    pub fn is_dirty(&self, path: PathId) -> bool {
+        self.lock(path).1.is_dirty()
+    }
+
     /// An association begins. Each group of the disk says so; the first one counts.
     pub(crate) fn up(&self, path: PathId, epoch: Epoch, volatile_write_cache: bool) {
         let (dirt, mut ledger) = self.lock(path);

@@ -80,6 +80,8 @@ pub(crate) struct Path {
     /// Of the live association.
     pub(crate) watch: Watch,
     pub(crate) injection: Option<Injection>,
+    /// It is given nothing new but the flushes it owes; stays so over associations.
+    pub(crate) draining: bool,
     /// Requests in flight by class, oldest first, without flushes.
     pub(crate) in_flight: [InFlightList; 3],
     /// Flushes that have to be sent here and wait for it.
@@ -103,6 +105,7 @@ impl Path {
             hold: Hold::default(),
             watch: Watch::new(suspect_timeout),
             injection: None,
+            draining: false,
             in_flight: [InFlightList::default(); 3],
             flushes: VecDeque::new(),
             fenced: Vec::new(),

@@ -66,6 +66,14 @@ enum Event {
     ClearInjection {
         path: usize,
     },
+    Drain {
+        path: usize,
+        draining: bool,
+    },
+    /// A draining path is closed in order if it owes nothing any more.
+    Close {
+        path: usize,
+    },
     Sleep {
         us: u64,
     },
@@ -116,6 +124,8 @@ fn event() -> impl Strategy<Value = Event> {
         1 => (0..PolicyKind::ALL.len()).prop_map(|n| Event::Policy(PolicyKind::ALL[n])),
         1 => (path(), 0..40_u64).prop_map(|(path, ms)| Event::Inject { path, ms }),
         1 => path().prop_map(|path| Event::ClearInjection { path }),
+        2 => (path(), any::<bool>()).prop_map(|(path, draining)| Event::Drain { path, draining }),
+        2 => path().prop_map(|path| Event::Close { path }),
         5 => prop_oneof![0..300_u64, Just(20_000), Just(700_000)].prop_map(|us| Event::Sleep { us }),
     ]
 }
@@ -133,6 +143,7 @@ struct Issued {
 struct ModelPath {
     live: Option<(Epoch, AnaState)>,
     last_epoch: u64,
+    draining: bool,
     /// Upper bound of what is in flight here: issued and not answered.
     ios: u32,
     bytes: u64,
@@ -145,6 +156,7 @@ struct ModelPath {
 struct Driver {
     now: Instant,
     group: Group,
+    dirty: Arc<DirtyPaths>,
     window: Window,
     paths: [ModelPath; PATHS],
     open: BTreeMap<Tag, Io>,
@@ -175,13 +187,15 @@ impl Driver {
     fn new(policy: PolicyKind, window: Window, seed: u64) -> Self {
         let now = Instant::now();
         let config = GroupConfig { policy, window, seed, ..GroupConfig::default() };
-        let mut group = Group::new(now, config, Arc::new(DirtyPaths::new()));
+        let dirty = Arc::new(DirtyPaths::new());
+        let mut group = Group::new(now, config, Arc::clone(&dirty));
         for id in 0..PATHS as u16 {
             group.add_path(PathId(id), PathConfig::default());
         }
         Self {
             now,
             group,
+            dirty,
             window,
             paths: [ModelPath::default(); PATHS],
             open: BTreeMap::new(),
@@ -246,6 +260,8 @@ impl Driver {
                 self.group.set_injection(PathId(path as u16), Injection::latency(Duration::from_millis(ms)));
             }
             Event::ClearInjection { path } => self.group.clear_injection(PathId(path as u16)),
+            Event::Drain { path, draining } => self.drain(path, draining),
+            Event::Close { path } => self.close_if_idle(path),
             Event::Sleep { us } => self.sleep(Duration::from_micros(us)),
         }
         self.poll();
@@ -279,6 +295,29 @@ impl Driver {
                 self.answer(n, Outcome::Success);
             }
         }
+    }
+
+    fn drain(&mut self, path: usize, draining: bool) {
+        self.paths[path].draining = draining;
+        self.group.set_draining(self.now, PathId(path as u16), draining);
+    }
+
+    /// What looks idle and clean from outside has nothing to lose.
+    fn close_if_idle(&mut self, path: usize) {
+        let id = PathId(path as u16);
+        let stats = &self.group.stats(self.now).paths[path];
+        assert_eq!(stats.draining, self.paths[path].draining);
+        let in_flight: u64 = stats.classes.iter().map(|class| class.in_flight).sum();
+        let idle = in_flight == 0 && stats.flushes_open == 0 && !self.dirty.is_dirty(id);
+        let Some((epoch, _)) = self.paths[path].live.filter(|_| idle && self.paths[path].draining) else { return };
+        assert!(self.issued.iter().all(|i| (i.path, i.epoch) != (id, epoch)), "idle, and yet something is in flight");
+        let association = (id, epoch);
+        assert_eq!(
+            count(&self.completed, &association),
+            count(&self.durable, &association),
+            "clean, and yet unflushed"
+        );
+        self.path_lost(path, 0);
     }
 
     fn progress(&mut self, path: usize, answered: u32) {
@@ -381,6 +420,7 @@ impl Driver {
         assert!(path.ios + path.abandoned < QUEUE_DEPTH.into(), "the queue pair is full");
         let (epoch, ana) = path.live.expect("a live path");
         assert!(ana.is_selectable());
+        assert!(!path.draining || io.op == Op::Flush, "{io:?} is sent on a draining path");
         path.ios += 1;
         path.bytes += u64::from(io.bytes);
         let fits = path.ios <= window.ios && path.bytes <= window.bytes;
@@ -402,7 +442,8 @@ impl Driver {
         assert!(silence >= Duration::from_millis(100), "recalled after {silence:?}");
         let elsewhere = (0..)
             .zip(&self.paths)
-            .any(|(other, path)| PathId(other) != id && path.live.is_some_and(|(_, ana)| ana.is_selectable()));
+            .filter(|(other, path)| PathId(*other) != id && !path.draining)
+            .any(|(_, path)| path.live.is_some_and(|(_, ana)| ana.is_selectable()));
         assert!(elsewhere, "there is nowhere else to go");
     }
 
@@ -437,6 +478,7 @@ impl Driver {
             self.lift_fence(path, epoch);
         }
         for path in 0..PATHS {
+            self.drain(path, false);
             self.path_up(path, AnaState::Optimized);
             self.progress(path, u32::MAX);
             self.apply(&Event::Ana { path, ana: AnaState::Optimized });
@@ -459,7 +501,7 @@ impl Driver {
         let stats = self.group.stats(self.now);
         assert_eq!((stats.queued, stats.backoff), (0, 0));
         for path in &stats.paths {
-            assert_eq!(path.fenced, 0);
+            assert_eq!((path.fenced, path.flushes_open), (0, 0));
             assert!(path.classes.iter().all(|class| class.in_flight == 0));
         }
     }

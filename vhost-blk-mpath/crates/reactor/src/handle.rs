@@ -142,6 +142,11 @@ impl IoThreadHandle {
         self.send(Message::SetInjection { path, injection });
     }
 
+    /// Gives a path no new requests, or does so again. See [`Group::set_draining`].
+    pub fn set_draining(&self, path: PathId, draining: bool) {
+        self.send(Message::SetDraining { path, draining });
+    }
+
     /// Has `reached` called, from the I/O thread, when everything it was told before has been carried out. Not called if the
     /// thread has ended.
     pub fn barrier(&self, reached: Box<dyn FnOnce() + Send>) {

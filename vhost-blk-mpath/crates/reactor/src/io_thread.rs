@@ -51,6 +51,8 @@ pub(crate) struct IoThread {
     /// Set by [`Message::Shutdown`].
     ending: bool,
     completions: Completions,
+    /// The suspect paths that were reported.
+    suspects: u64,
     /// Who waits for the end of [`Requests::leaves_doubt`].
     settling: Vec<mpsc::SyncSender<()>>,
 }
@@ -76,6 +78,7 @@ impl IoThread {
             generation: 0,
             ending: false,
             completions: Vec::new(),
+            suspects: 0,
             settling: Vec::new(),
         })
     }
@@ -105,8 +108,24 @@ impl IoThread {
         self.fetch(now);
         self.act(now);
         self.transmit(now);
+        self.report_suspects();
         self.close_quiescent(now);
         self.publish(now)
+    }
+
+    /// Says which paths have become suspect and which are no more. Those that are lost say so otherwise.
+    fn report_suspects(&mut self) {
+        let suspects = self.group.suspects();
+        let mut changed = suspects ^ std::mem::replace(&mut self.suspects, suspects);
+        while changed != 0 {
+            let path = PathId(changed.trailing_zeros() as u16);
+            let suspect = suspects & changed & changed.wrapping_neg() != 0;
+            changed &= changed - 1;
+            if let Some(connection) = self.connections.get(&path).filter(|connection| !connection.is_closing()) {
+                let kind = if suspect { PathEventKind::Suspect } else { PathEventKind::Recovered };
+                (self.report)(PathEvent { path, epoch: connection.epoch, kind });
+            }
+        }
     }
 
     fn timeout(&self, now: Instant) -> Option<Duration> {
@@ -225,6 +244,7 @@ impl IoThread {
             Message::SetPathsExpected(expected) => self.group.set_paths_expected(expected),
             Message::SetInjection { path, injection: Some(injection) } => self.group.set_injection(path, injection),
             Message::SetInjection { path, injection: None } => self.group.clear_injection(path),
+            Message::SetDraining { path, draining } => self.group.set_draining(now, path, draining),
             Message::Barrier(reached) => reached(),
             Message::SettleDoubts { reply } => self.settling.push(reply),
             Message::Stats(reply) => reply(self.group.stats(now)),

@@ -29,6 +29,8 @@ pub(crate) enum Message {
     SetPathsExpected(bool),
     /// Impair a path, or stop impairing it.
     SetInjection { path: PathId, injection: Option<Injection> },
+    /// Give a path no new requests, or do again.
+    SetDraining { path: PathId, draining: bool },
     /// Call back when everything sent before has been carried out.
     Barrier(Box<dyn FnOnce() + Send>),
     /// Answer when nothing that was given up with its virtqueue can change data any more.
@@ -65,6 +67,10 @@ pub struct PathEvent {
 pub enum PathEventKind {
     /// The connection failed; [`PathEventKind::Closed`] follows when its socket is closed.
     Lost(LossReason),
+    /// It owes answers and has been silent for too long.
+    Suspect,
+    /// It has given a sign of life, and is suspect no more.
+    Recovered,
     /// Socket closed, kernel out of all buffers, every request re-queued or held: from here the fence counts.
     Closed,
 }

@@ -4,7 +4,7 @@ use axum::Json;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 
-use crate::types::{ErrorBody, ErrorCode, ErrorInfo};
+use crate::types::{ErrorBody, ErrorCode, ErrorInfo, PathState};
 
 /// Why the daemon did not do what was asked.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -22,6 +22,30 @@ pub enum ControlError {
         disk: String,
         /// The position asked for.
         index: u16,
+    },
+    /// The disk would have no usable path left.
+    #[error(
+        "disk `{disk}` would have no usable path left and its I/O would wait; enable another path first, or say --force"
+    )]
+    LastPath {
+        /// The disk.
+        disk: String,
+    },
+    /// The path is in a state in which it cannot be reset.
+    #[error("path {index} of disk `{disk}` is {state} and cannot be reset")]
+    NotResettable {
+        /// The disk.
+        disk: String,
+        /// The position of the path.
+        index: u16,
+        /// Its state.
+        state: PathState,
+    },
+    /// As many clients as the daemon serves so wait for events already.
+    #[error("{waiting} clients wait for events already; ask without waiting")]
+    TooManyWaiters {
+        /// How many wait.
+        waiting: usize,
     },
     /// The I/O threads did not answer in time.
     #[error("the daemon's I/O threads do not answer")]
@@ -47,7 +71,11 @@ impl From<ControlError> for ApiError {
         let code = match error {
             ControlError::UnknownDisk { .. } => ErrorCode::UnknownDisk,
             ControlError::UnknownPath { .. } => ErrorCode::UnknownPath,
-            ControlError::Unresponsive | ControlError::Ending => ErrorCode::Unavailable,
+            ControlError::LastPath { .. } => ErrorCode::LastPath,
+            ControlError::NotResettable { .. } => ErrorCode::PathState,
+            ControlError::Unresponsive | ControlError::Ending | ControlError::TooManyWaiters { .. } => {
+                ErrorCode::Unavailable
+            }
         };
         Self::new(code, error.to_string())
     }
@@ -60,6 +88,7 @@ impl IntoResponse for ApiError {
             ErrorCode::UnknownRoute | ErrorCode::UnknownDisk | ErrorCode::UnknownPath => StatusCode::NOT_FOUND,
             ErrorCode::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
             ErrorCode::RequestTimeout => StatusCode::REQUEST_TIMEOUT,
+            ErrorCode::LastPath | ErrorCode::PathState => StatusCode::CONFLICT,
             ErrorCode::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             ErrorCode::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
             ErrorCode::Other => StatusCode::INTERNAL_SERVER_ERROR,

@@ -23,7 +23,7 @@ pub use self::routes::JsonBody;
 use crate::config::SocketPath;
 use crate::socket::{BindError, ListeningSocket, Role};
 
-use crate::types::{Injection, Path, Status};
+use crate::types::{Events, Injection, Path, PathAction, Status};
 
 /// One path, by name of disk and position.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -57,7 +57,24 @@ pub trait Control: Send + Sync + 'static {
         paths: &[PathRef],
         injection: Option<Injection>,
     ) -> impl Future<Output = Result<(), ControlError>> + Send;
+
+    /// Does `action` to these paths (never none, each of them in [`Control::paths`]), to all of them or to none; done when
+    /// every I/O thread knows of it, though what drains may drain for long. `force` is [`SteerPaths::force`].
+    ///
+    /// [`SteerPaths::force`]: crate::types::SteerPaths::force
+    fn steer(
+        &self,
+        paths: &[PathRef],
+        action: PathAction,
+        force: bool,
+    ) -> impl Future<Output = Result<(), ControlError>> + Send;
+
+    /// The events after that one; if there are none, waits for the next one, at most so long.
+    fn events(&self, after: u64, wait: Duration) -> impl Future<Output = Result<Events, ControlError>> + Send;
 }
+
+/// The longest that a client may wait for events; less than the daemon's time to answer.
+pub const EVENTS_WAIT_MAX: Duration = Duration::from_secs(4);
 
 /// What clients may take up.
 #[derive(Debug, Clone, Copy)]

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::rejection::QueryRejection;
@@ -18,16 +19,20 @@ use tokio::time::timeout;
 
 use super::connections::Busy;
 use super::error::{ApiError, ControlError};
-use super::{Control, Limits, PathRef};
+use super::{Control, EVENTS_WAIT_MAX, Limits, PathRef};
 
-use crate::types::{DiskPolicy, ErrorCode, InjectedPath, Path, PathSelector, Policy, SetInjection, SetPolicy, Status};
+use crate::types::{
+    DiskPolicy, ErrorCode, Events, InjectedPath, Path, PathSelector, Policy, SetInjection, SetPolicy, Status,
+    SteerPaths,
+};
 
 type Answer<T> = Result<Json<T>, ApiError>;
 
 pub(super) fn router<C: Control>(control: Arc<C>) -> Router {
     Router::new()
         .route("/v1/status", get(status::<C>))
-        .route("/v1/paths", get(paths::<C>))
+        .route("/v1/paths", get(paths::<C>).put(steer::<C>))
+        .route("/v1/events", get(events::<C>))
         .route("/v1/policies", get(policies::<C>))
         .route("/v1/policy", get(policy::<C>).put(set_policy::<C>))
         .route("/v1/injections", get(injections::<C>).put(set_injection::<C>).delete(clear_injections::<C>))
@@ -108,10 +113,20 @@ struct DiskQuery {
     disk: Option<String>,
 }
 
+/// `?after=SEQ&wait=SECONDS`
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct EventsQuery {
+    #[serde(default)]
+    after: u64,
+    #[serde(default)]
+    wait: u64,
+}
+
 /// `?path=SELECTOR&disk=NAME`
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct ClearQuery {
+struct PathQuery {
     path: Option<PathSelector>,
     disk: Option<String>,
 }
@@ -127,9 +142,28 @@ async fn status<C: Control>(State(control): State<Arc<C>>) -> Answer<Status> {
 
 async fn paths<C: Control>(
     State(control): State<Arc<C>>,
-    disk: Result<Query<DiskQuery>, QueryRejection>,
+    wanted: Result<Query<PathQuery>, QueryRejection>,
 ) -> Answer<Vec<Path>> {
-    Ok(Json(paths_of(&*control, query(disk)?.disk).await?))
+    let wanted = query(wanted)?;
+    Ok(Json(select(&*control, &wanted.path.unwrap_or(PathSelector::All), wanted.disk).await?))
+}
+
+async fn steer<C: Control>(State(control): State<Arc<C>>, JsonBody(wanted): JsonBody<SteerPaths>) -> Answer<Vec<Path>> {
+    let paths = select(&*control, &wanted.path, wanted.disk.clone()).await?;
+    control.steer(&refs(&paths), wanted.action, wanted.force).await?;
+    Ok(Json(select(&*control, &wanted.path, wanted.disk).await?))
+}
+
+async fn events<C: Control>(
+    State(control): State<Arc<C>>,
+    wanted: Result<Query<EventsQuery>, QueryRejection>,
+) -> Answer<Events> {
+    let EventsQuery { after, wait } = query(wanted)?;
+    if wait > EVENTS_WAIT_MAX.as_secs() {
+        let message = format!("wait: at most {} seconds, not {wait}; ask again after that", EVENTS_WAIT_MAX.as_secs());
+        return Err(ApiError::new(ErrorCode::BadRequest, message));
+    }
+    Ok(Json(control.events(after, Duration::from_secs(wait)).await?))
 }
 
 /// The paths of a disk or of all, with their shares.
@@ -244,7 +278,7 @@ async fn set_injection<C: Control>(
 
 async fn clear_injections<C: Control>(
     State(control): State<Arc<C>>,
-    wanted: Result<Query<ClearQuery>, QueryRejection>,
+    wanted: Result<Query<PathQuery>, QueryRejection>,
 ) -> Answer<Vec<InjectedPath>> {
     let wanted = query(wanted)?;
     let selector = wanted.path.unwrap_or(PathSelector::All);

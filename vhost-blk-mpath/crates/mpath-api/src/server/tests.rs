@@ -12,12 +12,16 @@ use tokio::sync::oneshot;
 
 use super::*;
 use crate::client::{Client, ClientError};
-use crate::types::{Disk, ErrorCode, Moved, OpStats, PathCounts, PathSelector, PathState, SetInjection, SetPolicy};
+use crate::types::{
+    Disk, ErrorCode, Moved, OpStats, PathCounts, PathSelector, PathState, PathWindow, SetInjection, SetPolicy,
+    SteerPaths,
+};
 
 /// Two disks of two paths, which remember what is set.
 struct Fake {
     policies: Mutex<[PolicyKind; 2]>,
     injections: Mutex<[[Option<Injection>; 2]; 2]>,
+    states: Mutex<[[PathState; 2]; 2]>,
     stuck: AtomicBool,
 }
 
@@ -26,6 +30,7 @@ impl Fake {
         Self {
             policies: Mutex::new([PolicyKind::LatencyRr; 2]),
             injections: Mutex::default(),
+            states: Mutex::new([[PathState::Live; 2]; 2]),
             stuck: AtomicBool::new(false),
         }
     }
@@ -77,8 +82,11 @@ impl Control for Fake {
             index: index as u16,
             address: format!("tcp://127.0.0.1:442{index}").parse().unwrap(),
             transport: crate::address::Transport::Tcp,
-            state: PathState::Live,
+            state: self.states.lock().unwrap()[disk][index],
+            since: String::new(),
+            waits_for: vec![],
             last_error: None,
+            last_error_at: None,
             ana_state: None,
             resting: false,
             suspect: false,
@@ -86,6 +94,8 @@ impl Control for Fake {
             recalled: 0,
             fenced: 0,
             cntlid: None,
+            controller: None,
+            window: PathWindow { ios: 1, bytes: 1 },
             io_share: f64::NAN,
             read: OpStats { ios: disk as u64 * (1 + 2 * index as u64), ..OpStats::default() },
             write: OpStats::default(),
@@ -107,6 +117,24 @@ impl Control for Fake {
             self.injections.lock().unwrap()[disk_index(&path.disk)?][usize::from(path.index)] = injection;
         }
         Ok(())
+    }
+
+    async fn steer(&self, paths: &[PathRef], action: PathAction, force: bool) -> Result<(), ControlError> {
+        if paths.len() > 1 && !force {
+            return Err(ControlError::LastPath { disk: paths[0].disk.clone() });
+        }
+        for path in paths {
+            let state = if action == PathAction::Enable { PathState::Live } else { PathState::Draining };
+            self.states.lock().unwrap()[disk_index(&path.disk)?][usize::from(path.index)] = state;
+        }
+        Ok(())
+    }
+
+    async fn events(&self, after: u64, wait: Duration) -> Result<Events, ControlError> {
+        if after == 77 {
+            return Err(ControlError::TooManyWaiters { waiting: 16 });
+        }
+        Ok(Events { events: vec![], lost: wait.as_secs(), last: after })
     }
 }
 
@@ -239,6 +267,30 @@ fn answers_every_route() {
 }
 
 #[test]
+fn paths_are_steered_and_events_asked_for() {
+    let server = Running::start(Limits::default());
+    let client = server.client();
+    let steer = |path: &str, disk: Option<&str>, action, force| {
+        let wanted = SteerPaths { path: path.parse().unwrap(), disk: disk.map(Into::into), action, force };
+        let places = |paths: Vec<Path>| paths.into_iter().map(|p| (p.disk, p.index, p.state)).collect::<Vec<_>>();
+        client.steer(&wanted).map(places)
+    };
+    let drained = PathState::Draining;
+    assert_eq!(steer("1", Some("a"), PathAction::Drain, false).unwrap(), [("a".into(), 1, drained)]);
+    let refused = steer("1", None, PathAction::Disable, false).unwrap_err().to_string();
+    assert!(refused.contains("disk `a` would have no usable path left"), "{refused}");
+    assert_eq!(steer("0", None, PathAction::Disable, true).unwrap().len(), 2);
+    assert_eq!(steer("0", Some("b"), PathAction::Enable, false).unwrap(), [("b".into(), 0, PathState::Live)]);
+    let shown = client.path(&PathSelector::Index(0), Some("a")).unwrap();
+    assert_eq!((shown.len(), shown[0].index, shown[0].state), (1, 0, drained));
+    assert!(client.path(&PathSelector::Index(7), None).unwrap_err().to_string().contains("no path is `7`"));
+
+    assert_eq!(client.events(5, 3).unwrap(), Events { events: vec![], lost: 3, last: 5 });
+    let busy = client.events(77, 0).unwrap_err();
+    assert!(matches!(&busy, ClientError::Refused(info) if info.code == ErrorCode::Unavailable), "{busy}");
+}
+
+#[test]
 fn refuses_with_a_code_and_a_line() {
     let server = Running::start(Limits::default());
     for (method, target, body, status, error) in [
@@ -293,6 +345,13 @@ fn refuses_with_a_code_and_a_line() {
             r#"{"error":{"code":"unknown-path","message":"no path is `9`; `mpathctl path list` shows them"}}"#,
         ),
         (
+            "PUT",
+            "/v1/paths",
+            r#"{"path":"all","disk":"a","action":"drain"}"#,
+            409,
+            r#"{"error":{"code":"last-path","message":"disk `a` would have no usable path left and its I/O would wait; enable another path first, or say --force"}}"#,
+        ),
+        (
             "DELETE",
             "/v1/injections?disk=x",
             "",
@@ -305,6 +364,9 @@ fn refuses_with_a_code_and_a_line() {
     for (method, target, body, part) in [
         ("GET", "/v1/paths?dsk=a", "", "unknown field `dsk`"),
         ("PUT", "/v1/policy", r#"{"policy":"fastest"}"#, "latency-rr"),
+        ("PUT", "/v1/paths", r#"{"path":"0","action":"destroy"}"#, "`enable`, `drain`, `disable`, `reset`"),
+        ("GET", "/v1/events?wait=5", "", "wait: at most 4 seconds, not 5"),
+        ("GET", "/v1/events?after=-1", "", "invalid digit"),
         ("PUT", "/v1/injections", r#"{"path":"0","injection":{"latency_us":0}}"#, "1us to 60s, not 0ns"),
         ("PUT", "/v1/injections", r#"{"path":"mptcp://x","injection":{"latency_us":1}}"#, "MPTCP is not supported yet"),
         ("DELETE", "/v1/injections?path=a%20b", "", "no host name"),

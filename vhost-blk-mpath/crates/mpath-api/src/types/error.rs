@@ -34,6 +34,10 @@ pub enum ErrorCode {
     MethodNotAllowed,
     /// 408: the body did not arrive in time.
     RequestTimeout,
+    /// 409: a disk would have no usable path left.
+    LastPath,
+    /// 409: the path is in a state in which this cannot be done.
+    PathState,
     /// 413: the body is larger than 64 KiB.
     BodyTooLarge,
     /// 503: the daemon is too busy, or ending.

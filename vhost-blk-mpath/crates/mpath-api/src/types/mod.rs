@@ -6,7 +6,9 @@
 
 mod convert;
 mod error;
+mod event;
 mod injection;
+mod steering;
 
 use std::fmt;
 
@@ -14,7 +16,9 @@ use mpath_core::PolicyKind;
 use serde::{Deserialize, Serialize};
 
 pub use self::error::{ErrorBody, ErrorCode, ErrorInfo};
+pub use self::event::{Event, EventKind, EventPath, Events};
 pub use self::injection::{InjectedLatency, InjectedLatencyError, InjectedPath, Injection, PathSelector, SetInjection};
+pub use self::steering::{Controller, PathAction, PathWindow, SteerPaths, WaitsFor};
 use crate::address::{PathAddress, Transport};
 use crate::policy_name;
 
@@ -87,8 +91,14 @@ pub struct Path {
     pub transport: Transport,
     /// Whether it works.
     pub state: PathState,
+    /// Since when it is in this state: UTC, RFC 3339 with milliseconds.
+    pub since: String,
+    /// What a path that drains still waits for; empty otherwise.
+    pub waits_for: Vec<WaitsFor>,
     /// What last went wrong on it, one line; `null` if nothing has since it became live.
     pub last_error: Option<String>,
+    /// When that was the last time: UTC, RFC 3339 with milliseconds.
+    pub last_error_at: Option<String>,
     /// Its namespace's ANA state, `null` until the controller has told.
     pub ana_state: Option<AnaState>,
     /// Whether it answered with a path error and is left alone for a while.
@@ -103,6 +113,10 @@ pub struct Path {
     pub fenced: u64,
     /// The controller at its other end, `null` while not connected.
     pub cntlid: Option<u16>,
+    /// What is known of that controller, `null` while not connected.
+    pub controller: Option<Controller>,
+    /// What it may hold in each I/O thread.
+    pub window: PathWindow,
     /// Its part of its disk's successful I/Os since the daemon started, 0 to 1. Filled in by the
     /// server, from the counters below.
     pub io_share: f64,
@@ -140,10 +154,14 @@ impl Path {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PathState {
-    /// Has not worked yet; attempts go on.
+    /// Has not worked yet, or not since it was enabled; attempts go on.
     Connecting,
     /// Works: the controller and every I/O queue are connected.
     Live,
+    /// Is live and to be given no new I/O, by `drain` or on its way to `disabled`.
+    Draining,
+    /// Closed by the operator; no attempts until it is enabled.
+    Disabled,
     /// Worked once and was lost; attempts to bring it back go on.
     Lost,
     /// Leads to another namespace than the disk's; it stays unused.
@@ -157,6 +175,8 @@ impl fmt::Display for PathState {
         f.pad(match self {
             Self::Connecting => "connecting",
             Self::Live => "live",
+            Self::Draining => "draining",
+            Self::Disabled => "disabled",
             Self::Lost => "lost",
             Self::Refused => "refused",
             Self::GaveUp => "gave-up",

@@ -10,7 +10,7 @@ use crate::{Action, AnaState, PathId, Tag};
 
 impl Group {
     /// Which paths policies may choose from: those in the best ANA state there is among the ones that answer, or among the
-    /// suspect ones if there are no others.
+    /// suspect ones if there are no others. Draining ones are no choice, whatever else there is.
     pub(super) fn refresh_eligible(&mut self, now: Instant) {
         // Optimized and not, first those that answer, then those that are suspect.
         let mut groups = [0; 4];
@@ -20,6 +20,7 @@ impl Group {
             let suspect = path.watch.is_suspect();
             suspects |= u64::from(suspect) << id;
             match path.usable(now) {
+                Some(_) if path.draining => {}
                 Some(ana) => {
                     groups[2 * usize::from(suspect) + usize::from(ana != AnaState::Optimized)] |= PathId(id).bit();
                 }

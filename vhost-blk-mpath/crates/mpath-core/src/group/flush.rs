@@ -89,6 +89,12 @@ impl FlushJobs {
         self.look_again
     }
 
+    /// Parts of flushes that this path has not answered yet, be they sent or not.
+    pub(super) fn open_on(&self, path: PathId) -> u64 {
+        let legs = self.jobs.iter().flat_map(|job| &job.legs);
+        legs.filter(|leg| leg.path == path && leg.state != LegState::Done).count() as u64
+    }
+
     fn look_again_by(&mut self, at: Instant) {
         self.look_again = Some(self.look_again.map_or(at, |earlier| earlier.min(at)));
     }

@@ -264,6 +264,12 @@ impl Group {
         self.paths_expected = expected;
     }
 
+    /// The paths that owe answers and have been silent for too long, as a set: bit 0 is [`PathId`] 0.
+    #[must_use]
+    pub fn suspects(&self) -> u64 {
+        self.suspects
+    }
+
     /// Requests submitted and not finished yet.
     #[must_use]
     pub fn open(&self) -> usize {
@@ -289,6 +295,8 @@ impl Group {
                     recalled: path.recalled,
                     injection: path.injection,
                     fenced: path.fenced.len() as u64,
+                    draining: path.draining,
+                    flushes_open: self.flushes.open_on(PathId(id)),
                     classes: path.stats.clone(),
                 })
                 .collect(),

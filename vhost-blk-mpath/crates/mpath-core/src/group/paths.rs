@@ -50,6 +50,16 @@ impl Group {
         self.path_changed(now, id);
     }
 
+    /// A draining path is given no new requests, also if that leaves none to choose from; what its injection holds goes back.
+    /// What was sent ends as ever, and so does what flushes owe the path: they still reach it.
+    pub fn set_draining(&mut self, now: Instant, id: PathId, draining: bool) {
+        self.paths[id.index()].draining = draining;
+        self.refresh_eligible(now);
+        if draining {
+            self.take_back_unsent(id);
+        }
+    }
+
     /// The association of a path has ended, or is given up. Nothing more is issued on it. The driver then answers every
     /// request that it had been issued with its outcome, [`crate::Outcome::Lost`] if there was none.
     pub fn path_lost(&mut self, now: Instant, id: PathId) {

@@ -1,0 +1,71 @@
+//! What `mpathctl path show` prints of one path.
+
+use mpath_api::types::{Controller, OpStats, Path};
+
+use crate::output::{Column, or_dash, table};
+
+/// Two columns: what, and its value.
+pub(super) fn for_people(path: &Path) -> String {
+    let mut rows: Vec<[String; 2]> = Vec::new();
+    let mut row = |name: &str, value: String| rows.push([name.into(), value]);
+    row("disk", path.disk.clone());
+    row("index", path.index.to_string());
+    row("address", path.address.to_string());
+    row("state", path.state.to_string());
+    row("since", path.since.clone());
+    if !path.waits_for.is_empty() {
+        let reasons: Vec<_> = path.waits_for.iter().map(ToString::to_string).collect();
+        row("waits for", reasons.join(", "));
+    }
+    row("ANA state", or_dash(path.ana_state));
+    row("controller (cntlid)", or_dash(path.cntlid));
+    let controller = path.controller.as_ref();
+    let of = |value: fn(&Controller) -> String| or_dash(controller.map(value));
+    row("model", of(|controller| controller.model.clone()));
+    row("serial", of(|controller| controller.serial.clone()));
+    row("firmware", of(|controller| controller.firmware.clone()));
+    row("KATO (ms)", of(|controller| controller.kato_ms.to_string()));
+    row("MDTS (B)", of(|controller| controller.max_transfer_bytes.to_string()));
+    row("volatile write cache", of(|controller| if controller.volatile_write_cache { "yes" } else { "no" }.into()));
+    row("queue depth", of(|controller| controller.queue_depth.to_string()));
+    row("fence (ms)", of(|controller| controller.fence_ms.to_string()));
+    row("window (I/Os)", path.window.ios.to_string());
+    row("window (B)", path.window.bytes.to_string());
+    row("injected (us)", or_dash(path.injection.map(|injection| u64::from(injection.latency_us))));
+    row("resting", yes(path.resting));
+    row("suspect", yes(path.suspect));
+    row("suspicions", path.suspicions.to_string());
+    row("recalled", path.recalled.to_string());
+    row("fenced", path.fenced.to_string());
+    row("last error", or_dash(path.last_error.as_ref()));
+    row("last error at", or_dash(path.last_error_at.as_ref()));
+    let facts: String =
+        table([Column::Text(""), Column::Text("")], rows).lines().skip(1).flat_map(|line| [line, "\n"]).collect();
+    let classes = [("read", &path.read), ("write", &path.write), ("other", &path.other)];
+    facts + "\n" + &table(COLUMNS, classes.map(|(name, stats)| class(name, stats)))
+}
+
+const COLUMNS: [Column; 10] = [
+    Column::Text("CLASS"),
+    Column::Number("IOS"),
+    Column::Number("BYTES"),
+    Column::Number("BUSY"),
+    Column::Number("ERRS"),
+    Column::Number("RETRIES"),
+    Column::Number("P50(us)"),
+    Column::Number("P99(us)"),
+    Column::Number("P99.9(us)"),
+    Column::Number("MAX(us)"),
+];
+
+fn class(name: &str, stats: &OpStats) -> [String; 10] {
+    let counts = [stats.ios, stats.bytes, stats.in_flight, stats.errors, stats.retries].map(|count| count.to_string());
+    let [ios, bytes, busy, errors, retries] = counts;
+    let latency = |pick: fn(&mpath_api::types::Latency) -> u64| or_dash(stats.latency.as_ref().map(pick));
+    let [p50, p99] = [latency(|l| l.p50_us), latency(|l| l.p99_us)];
+    [name.into(), ios, bytes, busy, errors, retries, p50, p99, latency(|l| l.p999_us), latency(|l| l.max_us)]
+}
+
+fn yes(is: bool) -> String {
+    if is { "yes" } else { "no" }.into()
+}

@@ -1,0 +1,171 @@
+//! What has happened: the last events with their numbers, for the API and, as they come, for the log.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use mpath_api::server::ControlError;
+use mpath_api::types::{Event, EventKind, EventPath, Events};
+use tokio::sync::{Semaphore, watch};
+use tokio::time::timeout;
+
+/// Events kept; a client that asks less often is told how many it has missed.
+const KEPT: usize = 1024;
+/// Clients that may wait for events at a time; the API has connections for many more, which they must not take up.
+const WAITERS: usize = 16;
+
+/// The events of a daemon.
+pub(crate) struct EventLog {
+    kept: Mutex<Kept>,
+    /// The number of the last event; changes wake who waits.
+    last: watch::Sender<u64>,
+    /// Becomes true at the end of the daemon: nobody waits any more.
+    ended: watch::Sender<bool>,
+    waiters: Semaphore,
+}
+
+#[derive(Default)]
+struct Kept {
+    events: VecDeque<Event>,
+    last: u64,
+}
+
+impl EventLog {
+    pub(crate) fn new() -> Self {
+        Self {
+            kept: Mutex::default(),
+            last: watch::Sender::new(0),
+            ended: watch::Sender::new(false),
+            waiters: Semaphore::new(WAITERS),
+        }
+    }
+
+    /// Notes an event and logs it.
+    pub(crate) fn record(&self, disk: &str, path: Option<EventPath>, kind: EventKind, message: String) {
+        let address = path.as_ref().map(|path| tracing::field::display(&path.address));
+        if kind.is_trouble() {
+            tracing::warn!(disk, path = address, "{message}");
+        } else {
+            tracing::info!(disk, path = address, "{message}");
+        }
+        let last = {
+            let mut kept = self.kept();
+            kept.last += 1;
+            let event = Event { seq: kept.last, time: utc(SystemTime::now()), kind, disk: disk.into(), path, message };
+            if kept.events.len() == KEPT {
+                kept.events.pop_front();
+            }
+            kept.events.push_back(event);
+            kept.last
+        };
+        // Two at once may come here in either order.
+        self.last.send_if_modified(|known| std::mem::replace(known, last.max(*known)) < last);
+    }
+
+    /// The events after that one. If there are none yet, waits at most so long for one. A number that no event has had is that
+    /// of an earlier daemon, and means all of them.
+    pub(crate) async fn after(&self, after: u64, wait: Duration) -> Result<Events, ControlError> {
+        let mut last = self.last.subscribe();
+        if *last.borrow_and_update() == after && !wait.is_zero() {
+            let waits = self.waiters.try_acquire().map_err(|_| ControlError::TooManyWaiters { waiting: WAITERS })?;
+            let mut ended = self.ended.subscribe();
+            // Whatever comes first is no error: without an event the answer is empty.
+            let _ = timeout(wait, async {
+                tokio::select! {
+                    _ = last.changed() => {}
+                    _ = ended.wait_for(|ended| *ended) => {}
+                }
+            })
+            .await;
+            drop(waits);
+        }
+        let kept = self.kept();
+        let after = if after > kept.last { 0 } else { after };
+        let before_kept = kept.last - kept.events.len() as u64;
+        let known = after.saturating_sub(before_kept) as usize;
+        Ok(Events {
+            events: kept.events.iter().skip(known).cloned().collect(),
+            lost: before_kept.saturating_sub(after),
+            last: kept.last,
+        })
+    }
+
+    /// Lets go of everybody who waits.
+    pub(crate) fn end(&self) {
+        self.ended.send_replace(true);
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// UTC as in RFC 3339, with milliseconds.
+pub(crate) fn utc(time: SystemTime) -> String {
+    humantime::format_rfc3339_millis(time).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    fn note(log: &EventLog, n: u64) {
+        log.record("disk0", None, EventKind::PolicySet, format!("{n}"));
+    }
+
+    fn seqs(events: &Events) -> Vec<u64> {
+        events.events.iter().map(|event| event.seq).collect()
+    }
+
+    #[tokio::test]
+    async fn who_falls_behind_is_told_and_nothing_grows() {
+        let log = EventLog::new();
+        let now = Duration::ZERO;
+        assert_eq!(log.after(0, now).await.unwrap(), Events { events: vec![], lost: 0, last: 0 });
+        (1..=3).for_each(|n| note(&log, n));
+        let all = log.after(0, now).await.unwrap();
+        assert_eq!((seqs(&all), all.lost, all.last), (vec![1, 2, 3], 0, 3));
+        assert_eq!(all.events[2].message, "3");
+        assert_eq!(seqs(&log.after(2, now).await.unwrap()), [3]);
+        assert_eq!(seqs(&log.after(3, now).await.unwrap()), [0; 0]);
+        assert_eq!(seqs(&log.after(4, now).await.unwrap()), [1, 2, 3], "another daemon's number");
+        (4..=2000).for_each(|n| note(&log, n));
+        let rest = log.after(3, now).await.unwrap();
+        assert_eq!((rest.events.len(), rest.lost, rest.last), (KEPT, 2000 - 1024 - 3, 2000));
+        assert_eq!((rest.events[0].seq, log.kept().events.capacity() <= 2 * KEPT), (2000 - 1023, true));
+        assert_eq!(seqs(&log.after(1998, now).await.unwrap()), [1999, 2000]);
+    }
+
+    #[tokio::test]
+    async fn waiting_ends_with_an_event_with_the_time_and_with_the_daemon() {
+        let log = Arc::new(EventLog::new());
+        let wait = Duration::from_secs(4);
+        let waiting = |after| {
+            tokio::spawn({
+                let log = Arc::clone(&log);
+                async move { log.after(after, wait).await }
+            })
+        };
+        let first = waiting(0);
+        tokio::task::yield_now().await;
+        note(&log, 1);
+        assert_eq!(seqs(&first.await.unwrap().unwrap()), [1]);
+        let brief = Duration::from_millis(1);
+        assert_eq!(seqs(&log.after(1, brief).await.unwrap()), [0; 0], "in vain");
+        let waiters: Vec<_> = (0..WAITERS).map(|_| waiting(1)).collect();
+        tokio::task::yield_now().await;
+        assert_eq!(log.after(1, wait).await, Err(ControlError::TooManyWaiters { waiting: WAITERS }));
+        assert_eq!(seqs(&log.after(0, wait).await.unwrap()), [1], "who need not wait is served");
+        log.end();
+        for waiter in waiters {
+            assert_eq!(seqs(&waiter.await.unwrap().unwrap()), [0; 0]);
+        }
+    }
+
+    #[test]
+    fn times_are_utc() {
+        assert_eq!(utc(SystemTime::UNIX_EPOCH + Duration::from_millis(1_795_250_000_007)), "2026-11-21T08:33:20.007Z");
+    }
+}

@@ -1,0 +1,188 @@
+//! What the operator wants of a path, on its way from the API to the path's task, and when a path that is to be disabled owes
+//! nothing any more.
+
+use std::future::pending;
+use std::sync::Arc;
+use std::time::Duration;
+
+use mpath_api::server::{ControlError, PathRef};
+use mpath_api::types::{EventKind, PathAction, PathState};
+use mpath_core::PathId;
+use tokio::sync::{oneshot, watch};
+use tokio::time::timeout;
+
+use crate::control::{barrier, statistics};
+use crate::disk::{Disk, PathStatus};
+
+/// How often a path that is to be disabled is looked at.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
+
+/// How a path is to be used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Wanted {
+    #[default]
+    Enabled,
+    /// Given nothing new, and kept.
+    Drained,
+    /// Given nothing new, closed when it owes nothing, and not connected again.
+    Disabled,
+}
+
+/// What a path's task has been told.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Order {
+    pub(crate) wanted: Wanted,
+    /// How often the path was reset.
+    pub(crate) resets: u64,
+}
+
+/// Why an operator's order ends an association.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ordered {
+    /// It owes nothing any more and is to be closed in order.
+    Disable,
+    /// It is to be dropped.
+    Reset,
+}
+
+/// A path's task's end.
+pub(crate) struct Orders {
+    orders: watch::Receiver<Order>,
+    /// Resets that have been carried out, or had nothing to reset.
+    resets: u64,
+}
+
+impl Orders {
+    pub(crate) fn new(orders: watch::Receiver<Order>) -> Self {
+        Self { orders, resets: 0 }
+    }
+
+    pub(crate) fn is_disabled(&self) -> bool {
+        self.orders.borrow().wanted == Wanted::Disabled
+    }
+
+    /// Waits until the path is to be connected.
+    pub(crate) async fn enabled(&mut self) {
+        if self.orders.wait_for(|order| order.wanted != Wanted::Disabled).await.is_err() {
+            pending::<()>().await;
+        }
+    }
+
+    /// A fresh association: resets up to now are done.
+    pub(crate) fn connected(&mut self) {
+        self.resets = self.orders.borrow_and_update().resets;
+    }
+
+    /// Waits for the next order of any kind.
+    pub(crate) async fn next(&mut self) {
+        // The disk, which sends them, outlives its paths' tasks.
+        if self.orders.changed().await.is_err() {
+            pending::<()>().await;
+        }
+    }
+
+    /// Waits until orders end the association of a live path. May be dropped and called again.
+    pub(crate) async fn end_association(&mut self, disk: &Disk, path: PathId) -> Ordered {
+        loop {
+            let order = *self.orders.borrow_and_update();
+            if order.resets != self.resets {
+                return Ordered::Reset;
+            }
+            if order.wanted != Wanted::Disabled {
+                self.next().await;
+            } else if owes_nothing(disk, path).await {
+                return Ordered::Disable;
+            } else {
+                // Not in time is no order.
+                let _ = timeout(LOOK_AGAIN, self.next()).await;
+            }
+        }
+    }
+}
+
+/// Whether a draining path can be closed without losing anything.
+///
+/// Nothing new is sent there, so once nothing is in flight only flushes can come, and they do only while the path is dirty.
+/// So if it is clean after nothing was in flight, and no part of a flush is open after that, it stays so.
+async fn owes_nothing(disk: &Disk, path: PathId) -> bool {
+    // The cheap question first.
+    !disk.may_be_dirty(path) && is_idle(disk, path).await && !disk.may_be_dirty(path) && is_idle(disk, path).await
+}
+
+async fn is_idle(disk: &Disk, path: PathId) -> bool {
+    // A thread that does not answer has ended; the daemon ends then, and does the rest.
+    let Ok(Some(stats)) = statistics(disk.threads()).await else { return false };
+    let Some(stats) = stats.paths.get(usize::from(path.0)) else { return false };
+    stats.draining && stats.flushes_open == 0 && stats.classes.iter().all(|class| class.in_flight == 0)
+}
+
+/// Tells paths, all of them or none, what the operator wants of them. What is to be waited for: the I/O threads know of it.
+pub(crate) fn steer(
+    disks: &[Arc<Disk>],
+    paths: &[PathRef],
+    action: PathAction,
+    force: bool,
+) -> Result<Vec<oneshot::Receiver<()>>, ControlError> {
+    // This does not wait, so nothing else happens on the control thread before all is told.
+    for disk in disks {
+        let of = disk.config.name.as_str();
+        check(disk, |path| paths.contains(&PathRef { disk: of.into(), index: path.0 }), action, force)?;
+    }
+    let mut waits = Vec::new();
+    for PathRef { disk: name, index } in paths {
+        let found = disks.iter().find(|disk| disk.config.name.as_str() == name);
+        let disk = found.ok_or_else(|| ControlError::UnknownDisk { disk: name.clone() })?;
+        let path = PathId(*index);
+        let mut state = disk.state();
+        let unknown = || ControlError::UnknownPath { disk: name.clone(), index: *index };
+        let status = state.paths.get_mut(usize::from(*index)).ok_or_else(unknown)?;
+        let (kind, message, wanted) = match action {
+            PathAction::Enable => (EventKind::PathEnable, "path to be enabled", Wanted::Enabled),
+            PathAction::Drain => (EventKind::PathDrain, "path to be drained", Wanted::Drained),
+            PathAction::Disable => (EventKind::PathDisable, "path to be disabled", Wanted::Disabled),
+            PathAction::Reset => (EventKind::PathReset, "path to be reset", status.wanted()),
+        };
+        disk.event(Some(path), kind, message);
+        if action != PathAction::Reset {
+            // The I/O threads hear of it first: the path's task relies on that.
+            for thread in disk.threads() {
+                thread.set_draining(path, wanted != Wanted::Enabled);
+                waits.push(barrier(thread));
+            }
+        }
+        status.order(|order| {
+            order.wanted = wanted;
+            order.resets += u64::from(action == PathAction::Reset);
+        });
+    }
+    Ok(waits)
+}
+
+/// Whether the paths of a disk that are meant can be steered so.
+fn check(disk: &Disk, meant: impl Fn(PathId) -> bool, action: PathAction, force: bool) -> Result<(), ControlError> {
+    let state = disk.state();
+    let (meant, others): (Vec<_>, Vec<_>) =
+        state.paths.iter().zip((0..).map(PathId)).partition(|(_, path)| meant(*path));
+    let name = || disk.config.name.to_string();
+    match action {
+        PathAction::Enable => {}
+        PathAction::Drain | PathAction::Disable => {
+            let takes_the_last = |can: fn(&PathStatus) -> bool| {
+                meant.iter().any(|(status, _)| can(status)) && !others.iter().any(|(status, _)| can(status))
+            };
+            // Where no path is usable now, one has to be left that can become so.
+            let last = takes_the_last(PathStatus::is_usable)
+                || takes_the_last(|status| !status.is_draining() && status.shown() != PathState::Refused);
+            if last && !force {
+                return Err(ControlError::LastPath { disk: name() });
+            }
+        }
+        PathAction::Reset => {
+            let cannot = |state| matches!(state, PathState::Disabled | PathState::Refused);
+            if let Some((status, path)) = meant.iter().find(|(status, _)| cannot(status.shown())) {
+                return Err(ControlError::NotResettable { disk: name(), index: path.0, state: status.shown() });
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,217 @@
+//! Paths taken out of use and back into it while every byte is verified, and the events that tell of it.
+
+use std::time::{Duration, Instant};
+
+use mpath_api::client::ClientError;
+use mpath_api::types::{ErrorCode, Event, EventKind, PathAction, PathSelector, PathState, SteerPaths, WaitsFor};
+use rustix::process::Signal;
+use vublk_bench::request::Status;
+
+use crate::support::{Daemon, Disk, Shape, Target, Verification, eventually, set_policy};
+
+const FLAGS: &str = "--policy round-robin --keep-alive-tmo 1 --io-threads 2";
+
+fn wanted(path: u16, action: PathAction) -> SteerPaths {
+    SteerPaths { path: PathSelector::Index(path), disk: None, action, force: false }
+}
+
+impl Daemon {
+    fn steer(&self, path: u16, action: PathAction) -> PathState {
+        let paths = self.api.steer(&wanted(path, action)).unwrap();
+        assert_eq!((paths.len(), paths[0].index), (1, path));
+        paths[0].state
+    }
+
+    fn is(&self, path: usize, state: PathState) -> bool {
+        self.paths()[path].state == state
+    }
+
+    fn kinds(&self, path: u16) -> Vec<EventKind> {
+        let events = self.api.events(0, 0).unwrap().events.into_iter();
+        let of_path = |event: &Event| event.path.as_ref().is_some_and(|of| of.index == path);
+        events.filter(of_path).map(|event| event.kind).collect()
+    }
+}
+
+/// No error, no miscompare and no failed flush, though the controllers' caches are taken to be each one's own.
+#[test]
+fn each_path_in_turn_is_drained_disabled_and_enabled_under_load() {
+    let target = Target::start(2);
+    let daemon = Daemon::start(&target.addrs(), FLAGS);
+    let verification = Verification::start(&daemon.socket(), Shape::default());
+    verification.goes_on(300);
+    let resources = daemon.settled_resources();
+    for cycle in 0..6_u16 {
+        let path = cycle % 2;
+        let index = usize::from(path);
+        assert_eq!(daemon.steer(path, PathAction::Drain), PathState::Draining);
+        eventually("reads and writes end there", || {
+            let path = &daemon.paths()[index];
+            path.read.in_flight + path.write.in_flight == 0
+        });
+        let before = daemon.paths()[index].clone();
+        assert!(before.cntlid.is_some(), "it stays connected: {before:?}");
+        verification.goes_on(300);
+        let after = daemon.paths()[index].clone();
+        assert_eq!((after.read.ios, after.write.ios), (before.read.ios, before.write.ios), "nothing new");
+
+        assert_ne!(daemon.steer(path, PathAction::Disable), PathState::Live);
+        eventually("it is closed", || daemon.is(index, PathState::Disabled));
+        let closed = daemon.paths()[index].clone();
+        assert!(closed.cntlid.is_none() && closed.controller.is_none() && closed.last_error.is_none(), "{closed:?}");
+        assert_eq!((closed.fenced, closed.errors()), (0, 0));
+        verification.goes_on(300);
+        assert!(daemon.is(index, PathState::Disabled), "it is not connected again");
+
+        daemon.steer(path, PathAction::Enable);
+        eventually("it is live again", || daemon.is_live(index));
+        let before = daemon.paths()[index].ios();
+        eventually("it is used again", || daemon.paths()[index].ios() > before + 50);
+    }
+    assert_eq!(daemon.settled_resources(), resources, "descriptors and threads");
+    verification.finish();
+    let kinds = daemon.kinds(0);
+    assert_eq!(
+        kinds[..6],
+        [
+            EventKind::PathLive,
+            EventKind::PathDrain,
+            EventKind::PathDisable,
+            EventKind::PathDisabled,
+            EventKind::PathEnable,
+            EventKind::PathLive,
+        ]
+    );
+    assert!(!kinds.contains(&EventKind::PathLost) && !kinds.contains(&EventKind::FenceLifted), "{kinds:?}");
+    let (ended, place) = daemon.end(Signal::TERM);
+    ended.cleanly(&place);
+}
+
+#[test]
+fn a_reset_path_is_back_at_once_and_its_writes_wait_for_the_fence() {
+    let target = Target::start(2);
+    let daemon = Daemon::start(&target.addrs(), &format!("{FLAGS} --reconnect-delay 60 --shared-write-cache"));
+    let verification = Verification::start(&daemon.socket(), Shape::default());
+    for path in [0, 1, 0] {
+        let index = usize::from(path);
+        verification.goes_on(300);
+        let lives = |daemon: &Daemon| daemon.kinds(path).iter().filter(|kind| **kind == EventKind::PathLive).count();
+        let (before, reset) = (lives(&daemon), Instant::now());
+        daemon.steer(path, PathAction::Reset);
+        eventually("it is back", || daemon.is_live(index) && lives(&daemon) == before + 1);
+        assert!(reset.elapsed() < Duration::from_secs(30), "the delay of 60 s is not waited for");
+        verification.goes_on(300);
+    }
+    eventually("fences are lifted", || daemon.kinds(0).iter().filter(|k| **k == EventKind::FenceLifted).count() == 2);
+    verification.finish();
+    assert!(daemon.log().contains("path down: reset by the operator"), "{}", daemon.log());
+}
+
+#[test]
+fn a_path_with_unflushed_writes_stays_until_they_are_flushed() {
+    let target = Target::start(2);
+    let daemon = Daemon::start(&target.addrs(), "--policy numa");
+    let mut disk = Disk::connect(&daemon.socket());
+    assert_eq!(disk.flush(), Status::Ok);
+    assert_eq!(disk.write(0, 1), Status::Ok);
+    let used = daemon.paths().iter().position(|path| path.write.ios == 1).unwrap();
+    assert_eq!(daemon.steer(used as u16, PathAction::Disable), PathState::Draining);
+    // Longer than it is looked at.
+    std::thread::sleep(Duration::from_millis(300));
+    let path = daemon.paths()[used].clone();
+    assert_eq!((path.state, path.waits_for), (PathState::Draining, vec![WaitsFor::Flush]));
+    let flushes = path.other.ios;
+    assert_eq!(disk.flush(), Status::Ok);
+    eventually("it is closed", || daemon.is(used, PathState::Disabled));
+    assert_eq!(daemon.paths()[used].other.ios, flushes + 1, "the flush went there");
+    assert_eq!(disk.flush(), Status::Ok);
+    assert_eq!(disk.read(0), 1);
+}
+
+#[test]
+fn the_last_path_is_taken_out_only_by_force_and_its_io_waits() {
+    let target = Target::start(2);
+    let daemon = Daemon::start(&target.addrs(), FLAGS);
+    let verification = Verification::start(&daemon.socket(), Shape::default());
+    verification.goes_on(100);
+    daemon.steer(0, PathAction::Disable);
+    for action in [PathAction::Drain, PathAction::Disable] {
+        match daemon.api.steer(&wanted(1, action)).unwrap_err() {
+            ClientError::Refused(info) => assert_eq!(info.code, ErrorCode::LastPath, "{}", info.message),
+            error => panic!("{error}"),
+        }
+        assert!(daemon.is_live(1));
+    }
+    // Neither of several is taken out if not all can be.
+    daemon.steer(0, PathAction::Enable);
+    eventually("it is live again", || daemon.is_live(0));
+    let all = SteerPaths { path: PathSelector::All, ..wanted(0, PathAction::Drain) };
+    daemon.api.steer(&all).unwrap_err();
+    assert!(daemon.is_live(0) && daemon.is_live(1));
+
+    daemon.api.steer(&SteerPaths { force: true, ..all }).unwrap();
+    eventually("I/O waits", || daemon.status().disks[0].queued > 0);
+    assert!(daemon.is(0, PathState::Draining) && daemon.is(1, PathState::Draining));
+    let start = Instant::now();
+    daemon.steer(1, PathAction::Enable);
+    assert!(start.elapsed() < Duration::from_secs(5));
+    verification.goes_on(300);
+    daemon.steer(0, PathAction::Enable);
+    verification.finish();
+}
+
+#[test]
+fn a_disabled_path_is_left_alone_however_it_went() {
+    let target = Target::start(2);
+    let daemon = Daemon::start(&target.addrs(), &format!("{FLAGS} --reconnect-delay 1"));
+    target.stop_listener(0);
+    eventually("it is lost", || daemon.is(0, PathState::Lost));
+    daemon.steer(0, PathAction::Disable);
+    eventually("it is disabled", || daemon.is(0, PathState::Disabled));
+    target.resume_listener(0).unwrap();
+    std::thread::sleep(Duration::from_millis(1500));
+    assert!(daemon.is(0, PathState::Disabled));
+    let refused = daemon.api.steer(&wanted(0, PathAction::Reset)).unwrap_err().to_string();
+    assert!(refused.contains("is disabled and cannot be reset"), "{refused}");
+    daemon.steer(0, PathAction::Enable);
+    eventually("it is live", || daemon.is_live(0));
+}
+
+#[test]
+fn events_come_as_they_happen() {
+    let target = Target::start(1);
+    let daemon = Daemon::start(&target.addrs(), "--policy numa");
+    let last = daemon.api.events(0, 0).unwrap().last;
+    assert!(last >= 1, "the path is live");
+    let start = Instant::now();
+    assert_eq!(daemon.api.events(last, 1).unwrap().events, []);
+    assert!(start.elapsed() >= Duration::from_secs(1));
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| {
+            mpath_api::client::Client::new(&daemon.place.api(), Duration::from_secs(9))
+                .unwrap()
+                .events(last, 4)
+                .unwrap()
+        });
+        daemon.api.set_policy(&set_policy(mpath_api::PolicyKind::RoundRobin)).unwrap();
+        let events = waiting.join().unwrap();
+        assert_eq!((events.events.len(), events.events[0].kind, events.lost), (1, EventKind::PolicySet, 0));
+        assert_eq!(events.events[0].message, "policy set to round-robin");
+    });
+    drop(Disk::connect(&daemon.socket()));
+    eventually("the front-end has left", || {
+        daemon.api.events(last, 0).unwrap().events.iter().any(|event| event.kind == EventKind::FrontEndDisconnected)
+    });
+    for event in daemon.api.events(0, 0).unwrap().events {
+        assert!(daemon.log().contains(&event.message), "one source: {event:?}");
+    }
+    // Who waits does not hold up the end.
+    let api = daemon.place.api();
+    std::thread::scope(|scope| {
+        let last = daemon.api.events(0, 0).unwrap().last;
+        scope.spawn(move || mpath_api::client::Client::new(&api, Duration::from_secs(9)).unwrap().events(last, 4));
+        std::thread::sleep(Duration::from_millis(200));
+        let (ended, place) = daemon.end(Signal::TERM);
+        ended.cleanly(&place);
+    });
+}
