@@ -14,11 +14,16 @@ INSIDE = "MPATH_FAULTS_NAMESPACE"  # names the process that is inside already
 CHAIN = ("inet", "faults", "out")
 
 
+def is_inside():
+    """Whether this is the script started again."""
+    return os.environ.get(INSIDE) == str(os.getpid())
+
+
 def enter():
     """Starts this script again in a network namespace that dies with it; needs no root where user namespaces are allowed."""
     # /sbin is not in every user's PATH, but ip and nft live there.
     os.environ["PATH"] += ":/usr/sbin:/sbin"
-    if os.environ.get(INSIDE) == str(os.getpid()):
+    if is_inside():
         return
     os.environ[INSIDE] = str(os.getpid())  # exec keeps it
     own = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
