@@ -1,0 +1,233 @@
+//! Flushes, which go to every dirty path.
+
+use super::*;
+
+#[test]
+fn a_flush_goes_to_every_path_with_unflushed_writes() {
+    let mut t = Test::new(config());
+    t.flush_presumed();
+    t.submit(1, Op::Flush);
+    assert_eq!(t.actions(), [ok(1)], "nothing to do");
+    let one = t.done(2, Op::Write);
+    t.submit(3, Op::Flush);
+    assert_eq!(t.actions(), [issue(one, 3)]);
+    t.complete(one, 3, Outcome::Success);
+    assert_eq!(t.actions(), [ok(3)]);
+    t.done(4, Op::Write);
+    t.done(5, Op::Discard);
+    t.submit(6, Op::Flush);
+    assert_eq!(t.actions(), [issue(P0, 6), issue(P1, 6)]);
+    t.complete(P1, 6, Outcome::Success);
+    assert_eq!(t.actions(), []);
+    t.complete(P0, 6, Outcome::Success);
+    assert_eq!(t.actions(), [ok(6)]);
+}
+
+#[test]
+fn durable_writes_need_no_flush() {
+    let mut t = Test::down(config(), Arc::new(DirtyPaths::new()));
+    let association =
+        Association { epoch: Epoch(1), ana: AnaState::Optimized, volatile_write_cache: false, queue_depth: 1024 };
+    t.group.path_up(t.now, P0, association);
+    t.done(0, Op::Write);
+    t.submit(1, Op::Flush);
+    assert_eq!(t.actions(), [ok(1)], "no volatile cache");
+
+    let mut t = Test::new(config());
+    t.flush_presumed();
+    t.submit_io(Io { tag: Tag(0), op: Op::Write, bytes: 512, flow: FlowId(0), fua: true });
+    assert_eq!(t.actions(), [issue(P0, 0)]);
+    t.complete(P0, 0, Outcome::Success);
+    t.submit(1, Op::Flush);
+    assert_eq!(t.actions(), [ok(0), ok(1)], "FUA");
+}
+
+#[test]
+fn a_flush_is_not_held_up_by_writes_in_flight() {
+    let mut t = Test::new(config());
+    t.flush_presumed();
+    t.submit(0, Op::Write);
+    t.submit(1, Op::Flush);
+    assert_eq!(t.actions(), [issue(P0, 0), ok(1)]);
+}
+
+#[test]
+fn writes_lost_with_their_path_fail_the_next_flush_and_never_silently_succeed() {
+    let mut t = Test::new(config());
+    t.flush_presumed();
+    let path = t.done(0, Op::Write);
+    t.group.path_lost(t.now, path);
+    t.up(path, 2, AnaState::Optimized);
+    t.submit(1, Op::Flush);
+    assert_eq!(t.actions(), [failed(1)]);
+    t.submit(2, Op::Flush);
+    assert_eq!(t.actions(), [failed(2)], "it may have been in its virtqueue before the first one was answered");
+    t.now += Duration::from_secs(1);
+    t.submit(3, Op::Flush);
+    assert_eq!(t.actions(), [ok(3)]);
+}
+
+/// Seed 0x2b of the first mpath-sim.
+#[test]
+fn every_flush_that_waits_when_a_loss_is_reported_reports_it_too() {
+    let mut t = Test::new(config());
+    t.flush_presumed();
+    t.done(0, Op::Write);
+    t.group.path_lost(t.now, P0);
+    t.group.path_lost(t.now, P1);
+    t.submit(1, Op::Flush);
+    t.submit(2, Op::Flush);
+    assert_eq!(t.actions(), [], "no path");
+    t.now += Duration::from_secs(5);
+    t.up(P0, 2, AnaState::Optimized);
+    assert_eq!(t.actions(), [failed(1), failed(2)]);
+}
+
+#[test]
+fn a_path_lost_under_a_flush_fails_it_after_the_others_have_answered() {
+    let mut t = Test::new(config());
+    t.done(0, Op::Write);
+    t.done(1, Op::Write);
+    t.submit(2, Op::Flush);
+    assert_eq!(t.actions(), [issue(P0, 2), issue(P1, 2)]);
+    t.group.path_lost(t.now, P0);
+    t.complete(P0, 2, LOST);
+    assert_eq!(t.actions(), []);
+    t.complete(P1, 2, Outcome::Success);
+    assert_eq!(t.actions(), [failed(2)]);
+}
+
+#[test]
+fn a_presumption_lost_is_no_error() {
+    let mut t = Test::new(config());
+    t.submit(0, Op::Flush);
+    assert_eq!(t.actions(), [issue(P0, 0), issue(P1, 0)]);
+    t.group.path_lost(t.now, P0);
+    t.complete(P0, 0, LOST);
+    t.complete(P1, 0, Outcome::Success);
+    assert_eq!(t.actions(), [ok(0)]);
+}
+
+#[test]
+fn a_flush_waits_for_an_inaccessible_path_for_a_bounded_time() {
+    let mut t = Test::new(GroupConfig { policy: PolicyKind::Numa, ..config() });
+    t.flush_presumed();
+    assert_eq!(t.done(0, Op::Write), P0);
+    t.group.ana_changed(t.now, P0, AnaState::Inaccessible);
+    t.submit(1, Op::Flush);
+    assert_eq!(t.actions(), []);
+    assert_eq!(t.sleep(), 30_000 * MS);
+    assert_eq!(t.actions(), [failed(1)], "nothing can be proven without it");
+    t.group.ana_changed(t.now, P0, AnaState::Optimized);
+    t.submit(2, Op::Flush);
+    assert_eq!(t.actions(), [issue(P0, 2)], "it still owes the write");
+}
+
+#[test]
+fn what_a_path_has_not_flushed_is_lost_with_the_namespace() {
+    let mut t = Test::new(GroupConfig { policy: PolicyKind::Numa, ..config() });
+    t.flush_presumed();
+    assert_eq!(t.done(0, Op::Write), P0);
+    t.submit(1, Op::Flush);
+    assert_eq!(t.actions(), [issue(P0, 1)]);
+    t.complete(P0, 1, Outcome::PathError);
+    t.group.ana_changed(t.now, P0, AnaState::PersistentLoss);
+    assert_eq!(t.actions(), [failed(1)]);
+    t.now += Duration::from_secs(1);
+    t.submit(2, Op::Flush);
+    assert_eq!(t.actions(), [ok(2)], "told once");
+}
+
+#[test]
+fn with_a_shared_write_cache_a_flush_goes_to_one_path_and_a_lost_path_loses_nothing() {
+    let mut t = Test::new(GroupConfig { shared_write_cache: true, policy: PolicyKind::Numa, ..config() });
+    assert_eq!(t.done(0, Op::Write), P0);
+    t.submit(1, Op::Flush);
+    assert_eq!(t.actions(), [issue(P0, 1)]);
+    t.group.path_lost(t.now, P0);
+    t.complete(P0, 1, LOST);
+    assert_eq!(t.actions(), [issue(P1, 1)], "a flush may be repeated elsewhere without a fence");
+    t.complete(P1, 1, Outcome::Success);
+    assert_eq!(t.actions(), [ok(1)]);
+}
+
+#[test]
+fn a_flush_is_repeated_on_its_own_path_only() {
+    let mut t = Test::new(GroupConfig { max_retries: 1, ..config() });
+    t.flush_presumed();
+    assert_eq!(t.done(0, Op::Write), P0);
+    t.submit(1, Op::Flush);
+    assert_eq!(t.actions(), [issue(P0, 1)]);
+    t.complete(P0, 1, Outcome::PathError);
+    assert_eq!(t.actions(), []);
+    assert_eq!(t.sleep(), 100 * MS);
+    assert_eq!(t.actions(), [issue(P0, 1)]);
+    t.complete(P0, 1, Outcome::Retry { after: 10 * MS });
+    assert_eq!(t.actions(), []);
+    assert_eq!(t.sleep(), 10 * MS);
+    assert_eq!(t.actions(), [issue(P0, 1)]);
+    t.complete(P0, 1, Outcome::Retry { after: 10 * MS });
+    assert_eq!(t.actions(), [failed(1)]);
+    t.submit(2, Op::Flush);
+    assert_eq!(t.actions(), [issue(P0, 2)], "still dirty");
+}
+
+#[test]
+fn a_flush_of_one_thread_covers_the_writes_of_another() {
+    let dirty = Arc::new(DirtyPaths::new());
+    let mut threads = [(); 2].map(|()| {
+        let mut t = Test::down(config(), Arc::clone(&dirty));
+        t.up(P0, 1, AnaState::Optimized);
+        t
+    });
+    threads[0].done(0, Op::Write);
+    threads[1].submit(0, Op::Flush);
+    assert_eq!(threads[1].actions(), [issue(P0, 0)]);
+    threads[0].submit(1, Op::Flush);
+    assert_eq!(threads[0].actions(), [issue(P0, 1)], "the other flush has not succeeded yet");
+    threads[1].complete(P0, 0, Outcome::Success);
+    threads[0].complete(P0, 1, Outcome::Success);
+    assert_eq!((threads[0].actions(), threads[1].actions()), (vec![ok(1)], vec![ok(0)]));
+
+    threads[0].done(2, Op::Write);
+    threads[0].group.path_lost(threads[0].now, P0);
+    threads[1].submit(3, Op::Flush);
+    assert_eq!(threads[1].actions(), [failed(3)], "the loss is known before its own path_lost");
+}
+
+#[test]
+fn a_flush_waits_for_a_path_that_is_up_in_another_thread() {
+    let dirty = Arc::new(DirtyPaths::new());
+    let mut first = Test::down(config(), Arc::clone(&dirty));
+    let mut second = Test::down(config(), dirty);
+    for t in [&mut first, &mut second] {
+        t.up(P1, 1, AnaState::Optimized);
+        t.flush_presumed_on(P1);
+    }
+    first.up(P0, 1, AnaState::Optimized);
+    first.submit(1, Op::Write);
+    let [Action::Issue { path, .. }] = first.actions()[..] else { panic!("one issue") };
+    first.complete(path, 1, Outcome::Success);
+    assert_eq!(first.actions(), [ok(1)]);
+    assert_eq!(path, P0);
+    second.submit(2, Op::Flush);
+    assert_eq!(second.actions(), [], "not there yet");
+    second.sleep();
+    assert_eq!(second.actions(), []);
+    second.up(P0, 1, AnaState::Optimized);
+    assert_eq!(second.actions(), [issue(P0, 2)]);
+}
+
+impl Test {
+    fn flush_presumed_on(&mut self, path: PathId) {
+        self.submit(98, Op::Flush);
+        for action in self.actions() {
+            if action == issue(path, 98) {
+                self.complete(path, 98, Outcome::Success);
+                assert_eq!(self.actions(), [ok(98)]);
+            } else {
+                assert_eq!(action, ok(98));
+            }
+        }
+    }
+}
