@@ -258,6 +258,11 @@ fn policy() {
         daemon.run(&["policy", "get", "-oyaml"]),
         "- disk: disk0\n  policy: latency-rr\n- disk: disk1\n  policy: queue-depth\n"
     );
+    let set = ["policy", "set", "latency-rr", "--disk", "disk1", "--param", "threshold=2", "--class", "read"];
+    let shown = "DISK   POLICY\ndisk1  read: latency-rr threshold=2, write: queue-depth\n";
+    assert_eq!(daemon.run(&set), shown);
+    assert_eq!(daemon.run(&["policy", "get", "--disk", "disk1"]), shown);
+    daemon.run(&["policy", "set", "queue-depth", "--disk", "disk1"]);
     let list = daemon.run(&["policy", "list"]);
     let cells: Vec<Vec<&str>> = list.lines().map(|line| line.split_whitespace().take(2).collect()).collect();
     assert_eq!(
@@ -304,6 +309,7 @@ fn the_daemon_refuses_with_1() {
     for (args, message) in [
         (&["path", "list", "--disk", "disk9"][..], "no disk is named `disk9`; `mpathctl status` shows them"),
         (&["policy", "get", "--disk", "a b&c=d"], "no disk is named `a b&c=d`; `mpathctl status` shows them"),
+        (&["policy", "set", "numa", "--param", "gain=1"], "policy 'numa' has no parameter 'gain'; it has none"),
         (&["policy", "set", "numa", "--disk", "\u{e4}"], "no disk is named `\u{e4}`; `mpathctl status` shows them"),
         (&["inject", "set", "7", "--latency", "1ms"], "no path is `7`; `mpathctl path list` shows them"),
         (
@@ -321,6 +327,8 @@ fn bad_values_are_one_line_and_2() {
     let daemon = Daemon::start();
     for (args, parts) in [
         (&["policy", "set", "fastest"][..], &["fastest", "latency-rr"][..]),
+        (&["policy", "set", "latency-rr", "--param", "threshold"], &["--param", "NAME=VALUE"]),
+        (&["policy", "set", "numa", "--class", "flush"], &["--class", "flush", "read, write"]),
         (&["inject", "set", "1", "--latency", "30"], &["'30'", "unit"]),
         (&["inject", "set", "1", "--latency", "1\n2"], &["'1 2'"]),
         (&["inject", "set", "1", "--latency", "0ms"], &["1us to 60s"]),

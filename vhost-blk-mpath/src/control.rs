@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use mpath_api::PolicyKind;
+use mpath_api::PolicyChange;
 use mpath_api::server::{Control, ControlError, PathRef};
 use mpath_api::types::{
     self, EventKind, Events, Moved, OpStats, PathAction, PathCounts, PathState, PathWindow, Status, WaitsFor,
@@ -86,15 +86,15 @@ impl Control for Daemon {
         Ok(paths)
     }
 
-    async fn set_policy(&self, disks: &[String], policy: PolicyKind) -> Result<(), ControlError> {
+    async fn set_policy(&self, disks: &[String], change: &PolicyChange) -> Result<(), ControlError> {
         let mut waits = Vec::new();
         for name in disks {
             let disk = self.disk(name)?;
             let mut state = disk.state();
-            state.policy = policy;
-            disk.event(None, EventKind::PolicySet, format!("policy set to {policy}"));
+            state.policy.change(change);
+            disk.event(None, EventKind::PolicySet, format!("policy set to {}", state.policy));
             for thread in disk.threads() {
-                thread.set_policy(policy);
+                thread.set_policy(state.policy);
                 waits.push(barrier(thread));
             }
         }

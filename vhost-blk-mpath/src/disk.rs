@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime};
 use mpath_api::PathAddress;
 use mpath_api::config::{DiskConfig, Seconds};
 use mpath_api::types::{Controller, EventKind, EventPath, PathState};
-use mpath_core::{AnaState, DirtyPaths, Group, GroupConfig, Injection, PathConfig, PathId, PolicyKind, Window};
+use mpath_core::{AnaState, ClassPolicies, DirtyPaths, Group, GroupConfig, Injection, PathConfig, PathId, Window};
 use nvme_tcp::host::{ControllerConfig, ControllerInfo, HostIdentity, IdentityMismatch, NamespaceIdentity};
 use nvme_tcp::wire::Digests;
 use reactor::{IoThreadConfig, IoThreadHandle, PathEvent, StartError};
@@ -54,7 +54,7 @@ struct Served {
 
 /// What the API shows and changes.
 pub(crate) struct State {
-    pub(crate) policy: PolicyKind,
+    pub(crate) policy: ClassPolicies,
     pub(crate) paths: Vec<PathStatus>,
 }
 

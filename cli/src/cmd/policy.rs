@@ -1,9 +1,9 @@
 //! `mpathctl policy`
 
 use clap::Subcommand;
-use mpath_api::PolicyKind;
 use mpath_api::client::Client;
 use mpath_api::types::{DiskPolicy, Policy, SetPolicy};
+use mpath_api::{PolicyClass, PolicyKind};
 
 use super::DiskArg;
 use crate::Failure;
@@ -19,6 +19,13 @@ pub(crate) enum Command {
     Set {
         /// The policy, as listed by `mpathctl policy list`
         name: PolicyKind,
+        /// A parameter of it, as shown by `mpathctl policy show`; `NAME=default` for its default. Those not named keep their
+        /// values if the policy is in force already
+        #[arg(long = "param", value_name = "NAME=VALUE", value_parser = param)]
+        params: Vec<(String, String)>,
+        /// Only for these requests, read or write (which is all but reads), and not for all
+        #[arg(long, value_name = "CLASS")]
+        class: Option<PolicyClass>,
         #[command(flatten)]
         disk: DiskArg,
     },
@@ -31,13 +38,18 @@ impl Command {
             Self::Get(DiskArg { disk }) => {
                 output.print(&client.policy(disk.as_deref())?, |policies| by_disk(policies))?;
             }
-            Self::Set { name, disk: DiskArg { disk } } => {
-                let wanted = SetPolicy { policy: *name, disk: disk.clone() };
+            Self::Set { name, params, class, disk: DiskArg { disk } } => {
+                let wanted = SetPolicy { policy: *name, params: params.clone(), class: *class, disk: disk.clone() };
                 output.print(&client.set_policy(&wanted)?, |policies| by_disk(policies))?;
             }
         }
         Ok(())
     }
+}
+
+fn param(text: &str) -> Result<(String, String), &'static str> {
+    let (name, value) = text.split_once('=').ok_or("a parameter is NAME=VALUE")?;
+    Ok((name.into(), value.into()))
 }
 
 fn every_policy(policies: &[Policy]) -> String {

@@ -6,19 +6,19 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use mpath_api::PolicyKind;
 use mpath_api::config::SocketPath;
 use mpath_api::server::{Control, ControlError, PathRef, Server};
 use mpath_api::types::{
     AnaState, Controller, Disk, Event, EventKind, EventPath, Events, Injection, Latency, Moved, OpStats, Path,
     PathAction, PathCounts, PathState, PathWindow, Status, WaitsFor,
 };
+use mpath_api::{ClassPolicies, PolicyChange, PolicyKind};
 use tempfile::TempDir;
 use tokio::sync::oneshot;
 
 /// `disk0` with a live and a lost path, `disk1` with one path that is not optimized.
 struct Fake {
-    policies: Mutex<Vec<(String, PolicyKind)>>,
+    policies: Mutex<Vec<(String, ClassPolicies)>>,
     paths: Mutex<Vec<Path>>,
 }
 
@@ -87,7 +87,8 @@ impl Fake {
         paths[1].last_error = Some("Connection refused (os error 111)".into());
         paths[2].ana_state = Some(AnaState::NonOptimized);
         (paths[2].suspect, paths[2].suspicions, paths[2].recalled) = (true, 1, 7);
-        let policies = vec![("disk0".into(), PolicyKind::RoundRobin), ("disk1".into(), PolicyKind::LatencyRr)];
+        let policies =
+            vec![("disk0".into(), PolicyKind::RoundRobin.into()), ("disk1".into(), PolicyKind::LatencyRr.into())];
         Self { policies: Mutex::new(policies), paths: Mutex::new(paths) }
     }
 }
@@ -95,7 +96,7 @@ impl Fake {
 impl Control for Fake {
     async fn status(&self) -> Result<Status, ControlError> {
         let paths = self.paths.lock().unwrap();
-        let disk = |(name, policy): &(String, PolicyKind)| Disk {
+        let disk = |(name, policy): &(String, ClassPolicies)| Disk {
             name: name.clone(),
             socket: format!("/run/vhost-blk-mpath/{name}.sock"),
             subsystem: "nqn.2014-08.org.example:disks".into(),
@@ -126,10 +127,10 @@ impl Control for Fake {
         Ok(self.paths.lock().unwrap().clone())
     }
 
-    async fn set_policy(&self, disks: &[String], policy: PolicyKind) -> Result<(), ControlError> {
+    async fn set_policy(&self, disks: &[String], change: &PolicyChange) -> Result<(), ControlError> {
         for (name, current) in self.policies.lock().unwrap().iter_mut() {
             if disks.contains(name) {
-                *current = policy;
+                current.change(change);
             }
         }
         Ok(())

@@ -28,7 +28,7 @@ fn verify_under_change(flags: &str, change: impl FnOnce(&mut TargetConfig)) {
                 _ => drop(daemon.api.clear_injections(&all(1), None).unwrap()),
             }
             verification.goes_on(100);
-            assert_eq!(daemon.status().disks[0].policy, policy);
+            assert_eq!(daemon.status().disks[0].policy, policy.into());
         }
     }
     daemon.api.clear_injections(&PathSelector::All, None).unwrap();

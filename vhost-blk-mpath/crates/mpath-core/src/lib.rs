@@ -51,6 +51,8 @@ pub use group::{Group, GroupConfig};
 pub use inject::Injection;
 pub use io::{Action, FlowId, Io, IoError, Op, OpClass, Outcome, Tag};
 pub use path::{Association, Epoch, MAX_PATHS, PathConfig, PathId};
-pub use policy::{PolicyKind, UnknownPolicy};
+pub use policy::{
+    ClassPolicies, Param, ParamError, PolicyChange, PolicyClass, PolicyKind, PolicySpec, UnknownClass, UnknownPolicy,
+};
 pub use stats::{ClassStats, GroupStats, Moves, PathStats};
 pub use window::Window;

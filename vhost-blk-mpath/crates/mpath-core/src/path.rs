@@ -76,6 +76,8 @@ pub(crate) struct Path {
     pub(crate) association: Option<Association>,
     pub(crate) last_epoch: Option<Epoch>,
     pub(crate) usage: Usage,
+    /// The same by class, without flushes.
+    pub(crate) by_class: [Usage; 3],
     pub(crate) hold: Hold,
     /// Of the live association.
     pub(crate) watch: Watch,
@@ -102,6 +104,7 @@ impl Path {
             association: None,
             last_epoch: None,
             usage: Usage::default(),
+            by_class: [Usage::default(); 3],
             hold: Hold::default(),
             watch: Watch::new(suspect_timeout),
             injection: None,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
-use crate::{AnaState, Injection, OpClass, PathId, PolicyKind};
+use crate::{AnaState, ClassPolicies, Injection, OpClass, PathId};
 
 /// Latencies below this many ns are told apart no further.
 const LOWEST_NS: u64 = 1_000;
@@ -159,8 +159,8 @@ impl Moves {
 /// Snapshot of a group.
 #[derive(Clone, Debug)]
 pub struct GroupStats {
-    /// The policy in force.
-    pub policy: PolicyKind,
+    /// The policies in force.
+    pub policy: ClassPolicies,
     /// Requests that wait for a path.
     pub queued: u64,
     /// Requests that wait for the time of a retry.

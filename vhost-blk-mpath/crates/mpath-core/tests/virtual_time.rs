@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use mpath_core::{
-    Action, AnaState, Association, DirtyPaths, Epoch, FlowId, Group, GroupConfig, Injection, Io, Op, OpClass, Outcome,
-    PathConfig, PathId, PolicyKind, Tag, Window,
+    Action, AnaState, Association, ClassPolicies, DirtyPaths, Epoch, FlowId, Group, GroupConfig, Injection, Io, Op,
+    OpClass, Outcome, PathConfig, PathId, PolicyKind, PolicySpec, Tag, Window,
 };
 
 const MS: Duration = Duration::from_millis(1);
@@ -45,7 +45,7 @@ impl Sim {
     /// A closed loop of `depth` requests.
     fn new(policy: PolicyKind, window: Window, models: &[Model], depth: u32, op: impl Fn(u32) -> Op) -> Self {
         let now = Instant::now();
-        let config = GroupConfig { policy, window, seed: 7, ..GroupConfig::default() };
+        let config = GroupConfig { policy: policy.into(), window, seed: 7, ..GroupConfig::default() };
         let mut group = Group::new(now, config, Arc::new(DirtyPaths::new()));
         for id in (0..models.len() as u16).map(PathId) {
             group.add_path(id, PathConfig::default());
@@ -310,6 +310,42 @@ fn queue_depth_and_numa_follow_their_rules() {
     let mut sim = Sim::reads(PolicyKind::Numa, &models, 32);
     sim.run(Duration::from_secs(1));
     assert_eq!(sim.issued[1], 0);
+}
+
+#[test]
+fn a_policy_that_stays_keeps_its_estimates() {
+    let slow = |sim: &mut Sim, policies: ClassPolicies| {
+        sim.group.set_policy(policies);
+        assert_eq!(*sim.group.policy(), policies);
+        sim.run(100 * MS);
+        sim.issued[1]
+    };
+    let latency_rr = |threshold| PolicySpec::new(PolicyKind::LatencyRr, [("threshold", threshold)]).expect("valid");
+    let mut sim = Sim::reads(PolicyKind::LatencyRr, &[Model::Fixed(FAST), Model::Fixed(SLOW)], 4);
+    sim.run(100 * MS);
+    // Nothing is measured again: not when nothing changes, nor when a parameter or the other class does.
+    assert_eq!(slow(&mut sim, PolicyKind::LatencyRr.into()), 0);
+    assert_eq!(slow(&mut sim, latency_rr("1.5").into()), 0);
+    let split = ClassPolicies { read: latency_rr("1.5"), write: PolicyKind::RoundRobin.into() };
+    assert_eq!(slow(&mut sim, split), 0);
+    // The reads' policy is the one that takes over everything.
+    assert_eq!(slow(&mut sim, latency_rr("1.5").into()), 0);
+    sim.group.set_policy(PolicyKind::Numa);
+    assert_eq!(slow(&mut sim, PolicyKind::LatencyRr.into()), 1, "a policy that is put into force knows nothing");
+}
+
+#[test]
+fn reads_and_writes_by_policies_of_their_own() {
+    let models = [Model::Fixed(FAST), Model::Fixed(SLOW)];
+    let op = |tag| if tag % 2 == 0 { Op::Read } else { Op::Write };
+    let mut sim = Sim::new(PolicyKind::Numa, Window::default(), &models, 16, op);
+    let policies = ClassPolicies { read: PolicyKind::LatencyRr.into(), write: PolicyKind::RoundRobin.into() };
+    sim.group.set_policy(policies);
+    sim.run(Duration::from_secs(2));
+    let stats = sim.group.stats(sim.now);
+    let ios = |path: usize, class| stats.paths[path].class(class).ios;
+    assert!(ios(1, OpClass::Read) <= 6, "the first ones, and probes: {}", ios(1, OpClass::Read));
+    assert!(ios(1, OpClass::Write).abs_diff(ios(0, OpClass::Write)) <= 16, "in turn");
 }
 
 #[test]

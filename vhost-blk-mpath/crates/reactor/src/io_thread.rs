@@ -240,7 +240,7 @@ impl IoThread {
                     self.group.ana_changed(now, path, state);
                 }
             }
-            Message::SetPolicy(policy) => self.group.set_policy(policy),
+            Message::SetPolicy(policies) => self.group.set_policy(*policies),
             Message::SetPathsExpected(expected) => self.group.set_paths_expected(expected),
             Message::SetInjection { path, injection: Some(injection) } => self.group.set_injection(path, injection),
             Message::SetInjection { path, injection: None } => self.group.clear_injection(path),

@@ -12,7 +12,7 @@ use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Extension, Json, Router};
-use mpath_core::PolicyKind;
+use mpath_core::{PolicyChange, PolicyKind};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tokio::time::timeout;
@@ -196,7 +196,7 @@ async fn policies<C: Control>(State(control): State<Arc<C>>) -> Answer<Vec<Polic
     let describe = |kind: PolicyKind| Policy {
         name: kind,
         description: kind.description().into(),
-        active_on: disks.iter().filter(|d| d.policy == kind).map(|d| d.name.clone()).collect(),
+        active_on: disks.iter().filter(|d| d.policy.uses(kind)).map(|d| d.name.clone()).collect(),
     };
     Ok(Json(PolicyKind::ALL.into_iter().map(describe).collect()))
 }
@@ -225,13 +225,13 @@ async fn set_policy<C: Control>(
     State(control): State<Arc<C>>,
     JsonBody(wanted): JsonBody<SetPolicy>,
 ) -> Answer<Vec<DiskPolicy>> {
-    let mut policies = policies_of(&*control, wanted.disk).await?;
-    let disks: Vec<_> = policies.iter().map(|policy| policy.disk.clone()).collect();
-    control.set_policy(&disks, wanted.policy).await?;
-    for policy in &mut policies {
-        policy.policy = wanted.policy;
-    }
-    Ok(Json(policies))
+    let params = wanted.params.iter().map(|(name, value)| (&**name, &**value));
+    let change = PolicyChange::new(wanted.policy, wanted.class, params)
+        .map_err(|error| ApiError::new(ErrorCode::BadRequest, error.to_string()))?;
+    let policies = policies_of(&*control, wanted.disk.clone()).await?;
+    let disks: Vec<_> = policies.into_iter().map(|policy| policy.disk).collect();
+    control.set_policy(&disks, &change).await?;
+    Ok(Json(policies_of(&*control, wanted.disk).await?))
 }
 
 async fn injections<C: Control>(

@@ -12,7 +12,7 @@ mod steering;
 
 use std::fmt;
 
-use mpath_core::PolicyKind;
+use mpath_core::{ClassPolicies, PolicyClass, PolicyKind};
 use serde::{Deserialize, Serialize};
 
 pub use self::error::{ErrorBody, ErrorCode, ErrorInfo};
@@ -20,7 +20,7 @@ pub use self::event::{Event, EventKind, EventPath, Events};
 pub use self::injection::{InjectedLatency, InjectedLatencyError, InjectedPath, Injection, PathSelector, SetInjection};
 pub use self::steering::{Controller, PathAction, PathWindow, SteerPaths, WaitsFor};
 use crate::address::{PathAddress, Transport};
-use crate::policy_name;
+use crate::{policy_form, policy_name};
 
 /// `GET /v1/status`: the daemon and its disks.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -48,9 +48,9 @@ pub struct Disk {
     pub nsid: Option<u32>,
     /// Whether a front-end (QEMU) is connected to the socket.
     pub connected: bool,
-    /// The policy in use.
-    #[serde(with = "policy_name")]
-    pub policy: PolicyKind,
+    /// The policies in use, written as in the configuration file.
+    #[serde(with = "policy_form")]
+    pub policy: ClassPolicies,
     /// Size, 0 until a path has told.
     pub capacity_bytes: u64,
     /// Logical block size, 0 until a path has told.
@@ -270,19 +270,33 @@ pub struct Policy {
 pub struct DiskPolicy {
     /// The disk's name.
     pub disk: String,
-    /// Its policy.
-    #[serde(with = "policy_name")]
-    pub policy: PolicyKind,
+    /// Its policies, written as in the configuration file.
+    #[serde(with = "policy_form")]
+    pub policy: ClassPolicies,
 }
 
 /// The body of `PUT /v1/policy`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SetPolicy {
-    /// The policy to switch to.
+    /// The policy to switch to. If it is in force already it keeps its estimates, and parameters that are not named their
+    /// values.
     #[serde(with = "policy_name")]
     pub policy: PolicyKind,
+    /// Its parameters by name; the text `default` is the default of each.
+    #[serde(default, skip_serializing_if = "Vec::is_empty", with = "policy_form::params")]
+    pub params: Vec<(String, String)>,
+    /// The requests that it is for; all if left out.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "policy_form::class")]
+    pub class: Option<PolicyClass>,
     /// The disk; every disk if left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk: Option<String>,
+}
+
+impl From<PolicyKind> for SetPolicy {
+    /// For every disk and all requests.
+    fn from(policy: PolicyKind) -> Self {
+        Self { policy, params: Vec::new(), class: None, disk: None }
+    }
 }

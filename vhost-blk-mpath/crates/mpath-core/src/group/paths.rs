@@ -101,7 +101,7 @@ impl Group {
     fn path_changed(&mut self, now: Instant, id: PathId) {
         let any_live = self.paths.iter().any(|path| path.association.is_some());
         self.no_path_since = (!any_live).then(|| self.no_path_since.unwrap_or(now));
-        self.policy.path_changed(id);
+        self.policies.iter_mut().for_each(|policy| policy.path_changed(id));
         self.refresh_eligible(now);
     }
 

@@ -29,12 +29,23 @@
 
 use std::time::{Duration, Instant};
 
-use super::{Candidate, Choice, Policy, Query, next_after};
+use super::{About, Candidate, Choice, Completed, Param, Policy, PolicySpec, Query, next_after};
+use crate::PathId;
 use crate::path::MAX_PATHS;
-use crate::{OpClass, PathId};
 
-/// The band: percent of the best average (published).
-const BAND_PERCENT: u64 = 125;
+pub(super) const ABOUT: About = About {
+    name: "latency-rr",
+    aliases: &[],
+    description: "in turn over the paths within 125 % of the lowest average latency",
+    params: &[Param::ratio(
+        "threshold",
+        (1000, 10_000),
+        1250,
+        "a path takes part while its average latency is at most this many times the lowest",
+    )],
+    build: |spec, seed| Box::new(LatencyRr::new(spec, seed)),
+};
+
 /// Samples the average remembers. Two equal paths with exponentially distributed latencies then differ by 25 % only at
 /// more than five standard deviations.
 const MEMORY_SAMPLES: f64 = 512.0;
@@ -98,11 +109,11 @@ struct View {
 }
 
 impl View {
-    fn new(now: Instant, candidate: &Candidate, estimate: &Estimate) -> Self {
+    fn new(now: Instant, candidate: &Candidate, estimate: &Estimate, threshold: Threshold) -> Self {
         let mean = estimate.mean_ns;
-        let silence =
-            candidate.oldest.map_or(0, |oldest| nanos(now - estimate.sampled_at.unwrap_or(oldest).max(oldest)));
-        let at_least = if silence > band(mean) { silence } else { 0 };
+        let bound_at = candidate.oldest.map(|oldest| oldest.bound_at);
+        let silence = bound_at.map_or(0, |bound_at| nanos(now - estimate.sampled_at.unwrap_or(bound_at).max(bound_at)));
+        let at_least = if silence > threshold.above(mean) { silence } else { 0 };
         Self {
             path: candidate.path,
             has_room: candidate.has_room,
@@ -124,8 +135,20 @@ impl View {
     }
 }
 
+/// The band, in thousandths of the best average.
+#[derive(Clone, Copy, Debug)]
+struct Threshold(u64);
+
+impl Threshold {
+    /// The limit of the band above a latency.
+    fn above(self, latency_ns: u64) -> u64 {
+        latency_ns.saturating_mul(self.0) / 1000
+    }
+}
+
 #[derive(Debug)]
 pub(super) struct LatencyRr {
+    threshold: Threshold,
     estimates: Vec<[Estimate; 3]>,
     last: [Option<PathId>; 3],
     /// The path and time of the last probe.
@@ -138,8 +161,9 @@ pub(super) struct LatencyRr {
 }
 
 impl LatencyRr {
-    pub(super) fn new(seed: u64) -> Self {
+    fn new(spec: &PolicySpec, seed: u64) -> Self {
         let mut policy = Self {
+            threshold: Threshold(0),
             estimates: vec![[Estimate::default(); 3]; MAX_PATHS],
             last: [None; 3],
             probe: [None; 3],
@@ -147,6 +171,7 @@ impl LatencyRr {
             random: seed,
             views: Vec::new(),
         };
+        policy.configure(spec);
         policy.draw_jitter();
         policy
     }
@@ -184,7 +209,7 @@ impl LatencyRr {
                 .map_or(Decision::Wait { again: None }, Decision::Turn);
         };
         let known = self.views.iter().filter(|v| v.latency_ns.is_some());
-        let band_ns = band(known.map(|v| v.high_ns).min().unwrap_or(u64::MAX));
+        let band_ns = self.threshold.above(known.map(|v| v.high_ns).min().unwrap_or(u64::MAX));
 
         // A path never measured is measured at once, by one request at a time.
         if let Some(new) = with_room().find(|v| v.latency_ns.is_none() && !v.busy) {
@@ -231,8 +256,9 @@ impl Policy for LatencyRr {
     fn select(&mut self, query: &Query, candidates: &[Candidate]) -> Choice {
         let class = query.class.index();
         self.views.clear();
-        let estimates = &self.estimates;
-        self.views.extend(candidates.iter().map(|c| View::new(query.now, c, &estimates[c.path.index()][class])));
+        let (estimates, threshold) = (&self.estimates, self.threshold);
+        let view = |c: &Candidate| View::new(query.now, c, &estimates[c.path.index()][class], threshold);
+        self.views.extend(candidates.iter().map(view));
         let path = match self.decide(query) {
             Decision::Wait { again } => return Choice::Wait { again },
             Decision::Turn(path) => {
@@ -250,18 +276,19 @@ impl Policy for LatencyRr {
         Choice::Path(path)
     }
 
-    fn completed(&mut self, now: Instant, path: PathId, class: OpClass, latency: Duration) {
-        self.estimates[path.index()][class.index()].sample(now, latency);
+    fn completed(&mut self, done: &Completed) {
+        // What was recalled would have taken longer still; without it the path would be remembered by what it answered in good
+        // days.
+        self.estimates[done.path.index()][done.class.index()].sample(done.now, done.latency);
     }
 
     fn path_changed(&mut self, path: PathId) {
         self.estimates[path.index()] = [Estimate::default(); 3];
     }
-}
 
-/// The limit of the band above a latency.
-fn band(latency_ns: u64) -> u64 {
-    latency_ns.saturating_mul(BAND_PERCENT) / 100
+    fn configure(&mut self, spec: &PolicySpec) {
+        self.threshold = Threshold(spec.thousandths("threshold"));
+    }
 }
 
 fn nanos(duration: Duration) -> u64 {
@@ -271,19 +298,21 @@ fn nanos(duration: Duration) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::testing::{candidate, full, path, read};
+    use crate::OpClass;
+    use crate::policy::testing::{busy, candidate, done, full, path, read};
+    use crate::policy::{Oldest, PolicyKind};
 
     const MS: Duration = Duration::from_millis(1);
     const READ: OpClass = OpClass::Read;
 
     /// Paths with a long history of these latencies in µs, the latest sample just now.
     fn known(now: Instant, latencies: &[u64]) -> LatencyRr {
-        let mut policy = LatencyRr::new(1);
+        let mut policy = LatencyRr::new(&PolicyKind::LatencyRr.into(), 1);
         for n in (0..1000).rev() {
             for (id, us) in (0..).map(PathId).zip(latencies) {
                 let at = now.checked_sub(Duration::from_micros(n * 100)).expect("the clock is past 100 ms");
                 policy.estimates[id.index()][READ.index()].chosen_at = Some(at);
-                policy.completed(at, id, READ, Duration::from_micros(*us));
+                policy.completed(&done(at, id.0, Duration::from_micros(*us)));
             }
         }
         policy
@@ -311,9 +340,8 @@ mod tests {
         let now = start();
         let mut policy = known(now, &[1000]);
         assert_eq!(policy.select(&read(now), &[candidate(0), candidate(1)]), path(1));
-        let busy = Candidate { in_flight: 1, oldest: Some(now), ..candidate(1) };
-        assert_eq!(policy.select(&read(now), &[candidate(0), busy]), path(0));
-        policy.completed(now, PathId(1), READ, 30 * MS);
+        assert_eq!(policy.select(&read(now), &[candidate(0), busy(1, now)]), path(0));
+        policy.completed(&done(now, 1, 30 * MS));
         assert_eq!(choices(&mut policy, now, 2, 2), [path(0), path(0)]);
     }
 
@@ -321,10 +349,10 @@ mod tests {
     fn one_unlucky_sample_does_not_shut_a_path_out() {
         let now = start();
         let mut policy = known(now, &[1000]);
-        policy.completed(now, PathId(1), READ, Duration::from_micros(1800));
+        policy.completed(&done(now, 1, Duration::from_micros(1800)));
         assert!(choices(&mut policy, now, 2, 2).contains(&path(1)));
         // Nor does one lucky sample shut out all the others.
-        policy.completed(now + MS, PathId(2), READ, Duration::from_micros(500));
+        policy.completed(&done(now + MS, 2, Duration::from_micros(500)));
         assert!(choices(&mut policy, now + MS, 3, 3).contains(&path(0)));
     }
 
@@ -334,7 +362,7 @@ mod tests {
         let mut policy = known(now, &[200, 200]);
         assert!(choices(&mut policy, now, 2, 2).contains(&path(0)));
         for _ in 0..2 {
-            policy.completed(now, PathId(0), READ, 30 * MS);
+            policy.completed(&done(now, 0, 30 * MS));
         }
         assert_eq!(choices(&mut policy, now, 2, 2), [path(1), path(1)]);
     }
@@ -343,7 +371,7 @@ mod tests {
     fn silence_counts_before_any_sample() {
         let now = start();
         let mut policy = known(now, &[1000, 1000]);
-        let stuck = Candidate { in_flight: 1, oldest: Some(now), ..candidate(0) };
+        let stuck = busy(0, now);
         let mut at = |us| {
             let query = read(now + Duration::from_micros(us));
             [policy.select(&query, &[stuck, candidate(1)]), policy.select(&query, &[stuck, candidate(1)])]
@@ -359,14 +387,14 @@ mod tests {
         assert_eq!(choices(&mut policy, now, 2, 1), [path(0)]);
         // 32 × 30 ms and up to 1/8 more.
         now += 1081 * MS;
-        policy.completed(now, PathId(0), READ, MS / 5);
+        policy.completed(&done(now, 0, MS / 5));
         assert_eq!(choices(&mut policy, now, 2, 1), [path(1)]);
         now += 5000 * MS;
-        policy.completed(now, PathId(0), READ, MS / 5);
-        let probed = Candidate { in_flight: 1, oldest: Some(now), ..candidate(1) };
+        policy.completed(&done(now, 0, MS / 5));
+        let probed = busy(1, now);
         assert_eq!(policy.select(&read(now), &[candidate(0), probed]), path(0), "still under way");
         // Good again: its old average is forgotten.
-        policy.completed(now, PathId(1), READ, MS / 5);
+        policy.completed(&done(now, 1, MS / 5));
         assert!(choices(&mut policy, now, 2, 2).contains(&path(1)));
     }
 
@@ -374,7 +402,7 @@ mod tests {
     fn waits_for_a_full_good_path_and_asks_again() {
         let now = start();
         let mut policy = known(now, &[1000, 30_000]);
-        let good = Candidate { oldest: Some(now), ..full(0) };
+        let good = Candidate { oldest: Some(Oldest { bound_at: now, bytes: 4096 }), ..full(0) };
         let again = Some(now + MS);
         assert_eq!(policy.select(&read(now), &[good, candidate(1)]), Choice::Wait { again });
         // A queue that takes 40 ms to get through on the good path is worse than the other one.

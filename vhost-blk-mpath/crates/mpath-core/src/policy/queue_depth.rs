@@ -4,7 +4,15 @@
 //! `drivers/nvme/host/multipath.c`, `nvme_queue_depth_path`. Linux counts per controller over all CPUs, we count per
 //! I/O thread, each of which has its own queue pair.
 
-use super::{Candidate, Choice, Policy, Query};
+use super::{About, Candidate, Choice, Policy, Query};
+
+pub(super) const ABOUT: About = About {
+    name: "queue-depth",
+    aliases: &[],
+    description: "the path with the fewest requests in flight",
+    params: &[],
+    build: |_, _| Box::new(QueueDepth),
+};
 
 #[derive(Debug)]
 pub(super) struct QueueDepth;
