@@ -82,6 +82,8 @@ pub(crate) struct Path {
     /// Of the live association.
     pub(crate) watch: Watch,
     pub(crate) injection: Option<Injection>,
+    /// What measures it at present, without a request of the guest.
+    pub(crate) probe: Option<Probe>,
     /// It is given nothing new but the flushes it owes; stays so over associations.
     pub(crate) draining: bool,
     /// Requests in flight by class, oldest first, without flushes.
@@ -97,6 +99,24 @@ pub(crate) struct Path {
     pub(crate) recalled: u64,
 }
 
+/// A read of existing data that nobody waits for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Probe {
+    pub(crate) began: Instant,
+    pub(crate) bytes: u32,
+    pub(crate) state: ProbeState,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ProbeState {
+    /// Held by the injection of the path.
+    Injected,
+    /// To be given to the driver.
+    Released,
+    /// With the driver.
+    Issued,
+}
+
 impl Path {
     pub(crate) fn new(config: PathConfig, suspect_timeout: Duration) -> Self {
         Self {
@@ -108,6 +128,7 @@ impl Path {
             hold: Hold::default(),
             watch: Watch::new(suspect_timeout),
             injection: None,
+            probe: None,
             draining: false,
             in_flight: [InFlightList::default(); 3],
             flushes: VecDeque::new(),
@@ -122,7 +143,8 @@ impl Path {
     /// holds what was abandoned too.
     pub(crate) fn has_room(&self, window: Window, bytes: u32) -> bool {
         let depth = self.association.map_or(0, |association| association.queue_depth);
-        self.usage.ios + self.watch.abandoned() < depth.into() && self.usage.has_room(window, bytes)
+        let probing = u32::from(self.probe.is_some());
+        self.usage.ios + self.watch.abandoned() + probing < depth.into() && self.usage.has_room(window, bytes)
     }
 
     /// The state in which the path may be given I/O, or `None`.

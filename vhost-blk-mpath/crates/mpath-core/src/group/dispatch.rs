@@ -109,7 +109,8 @@ impl Group {
                 "a policy chooses among the candidates with room"
             ),
             Choice::Wait { .. } => {
-                assert!(self.candidates.iter().any(|c| !c.has_room), "a policy waits only for a full path");
+                let will_change = |c: &Candidate| !c.has_room || c.in_flight > 0;
+                assert!(self.candidates.iter().any(will_change), "a policy waits only for a path that holds something");
             }
         }
         choice

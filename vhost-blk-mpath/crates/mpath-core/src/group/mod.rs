@@ -5,12 +5,14 @@
 //! * [`completion`]: what follows from the outcome of an attempt.
 //! * [`paths`]: paths that come and go, fences.
 //! * [`flush`]: flushes, which go to every dirty path.
+//! * [`probe`]: reads that nobody waits for, which measure paths that nobody uses.
 //! * [`suspicion`]: paths that have gone silent.
 
 mod completion;
 mod dispatch;
 mod flush;
 mod paths;
+mod probe;
 mod suspicion;
 
 use std::collections::VecDeque;
@@ -164,6 +166,7 @@ impl Group {
             .or_else(|| self.dispatch(now))
             // A flush that started just now may be over already.
             .or_else(|| self.poll_finished())
+            .or_else(|| self.poll_probe(now))
     }
 
     fn poll_finished(&mut self) -> Option<Action> {
@@ -210,6 +213,7 @@ impl Group {
         while let Some(due) = self.timers.pop_due(now) {
             match due {
                 Due::Inject(path, tag) => self.released.push_back((path, tag)),
+                Due::Probe(path) => self.release_probe(path),
                 Due::Retry(tag) => {
                     self.backoff -= 1;
                     self.try_again(now, tag);
@@ -254,6 +258,8 @@ impl Group {
         self.paths[path.index()].injection = None;
         let held = self.timers.take_injected(path);
         self.released.extend(held.into_iter().map(|tag| (path, tag)));
+        self.timers.forget_probe(path);
+        self.release_probe(path);
     }
 
     /// The impairments in force.

@@ -69,6 +69,7 @@ impl Group {
         };
         path.hold.clear();
         path.watch = Watch::new(self.config.suspect_timeout);
+        path.probe = None;
         self.dirty.lost(id, association.epoch);
         self.path_changed(now, id);
         self.take_back_unsent(id);
@@ -107,6 +108,7 @@ impl Group {
 
     /// What is bound to the path but still held by its injection goes back to where it came from.
     pub(super) fn take_back_unsent(&mut self, id: PathId) {
+        self.forget_unsent_probe(id);
         let mut unsent = Vec::new();
         self.released.retain(|&(path, tag)| {
             if path == id {

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use super::{ClassPolicies, Policy, PolicySpec};
-use crate::OpClass;
+use crate::{OpClass, PathId};
 
 /// One policy for all requests, or one for reads and one for the others.
 #[derive(Debug)]
@@ -58,6 +58,11 @@ impl InForce {
                 policy.handle_timeout(now);
             }
         }
+    }
+
+    /// The first probe that one of them asks for.
+    pub(crate) fn probe(&mut self, now: Instant, paths: u64, busy: bool) -> Option<(PathId, u32)> {
+        self.policies.iter_mut().find_map(|policy| policy.probe(now, paths, busy))
     }
 
     /// Each of them.

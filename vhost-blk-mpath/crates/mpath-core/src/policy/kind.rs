@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::{About, Param, Policy, PolicySpec, latency_rr, numa, queue_depth, round_robin};
+use super::{About, Param, Policy, PolicySpec, bdp, latency_rr, numa, queue_depth, round_robin};
 
 /// The rule by which paths are chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -16,11 +16,13 @@ pub enum PolicyKind {
     QueueDepth,
     /// In turn over the paths whose latency is near the best.
     LatencyRr,
+    /// What each path can carry, fast paths first.
+    Bdp,
 }
 
 impl PolicyKind {
     /// Every policy.
-    pub const ALL: [Self; 4] = [Self::Numa, Self::RoundRobin, Self::QueueDepth, Self::LatencyRr];
+    pub const ALL: [Self; 5] = [Self::Numa, Self::RoundRobin, Self::QueueDepth, Self::LatencyRr, Self::Bdp];
 
     const fn about(self) -> &'static About {
         match self {
@@ -28,6 +30,7 @@ impl PolicyKind {
             Self::RoundRobin => &round_robin::ABOUT,
             Self::QueueDepth => &queue_depth::ABOUT,
             Self::LatencyRr => &latency_rr::ABOUT,
+            Self::Bdp => &bdp::ABOUT,
         }
     }
 

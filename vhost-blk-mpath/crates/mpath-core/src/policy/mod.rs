@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use crate::window::Usage;
 use crate::{FlowId, OpClass, PathId};
 
+mod bdp;
 mod in_force;
 mod kind;
 mod latency_rr;
@@ -93,12 +94,22 @@ pub(crate) struct Completed {
     pub(crate) queued: usize,
 }
 
+/// A probe that came back.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Probed {
+    pub(crate) now: Instant,
+    pub(crate) path: PathId,
+    pub(crate) bytes: u32,
+    /// `None` if it failed.
+    pub(crate) latency: Option<Duration>,
+}
+
 /// What a policy answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Choice {
     /// This candidate, which has room.
     Path(PathId),
-    /// Better to wait for a candidate that has no room now. The question comes again when anything changes, and at
+    /// Better to wait for a candidate that holds something now. The question comes again when anything changes, and at
     /// `again`.
     Wait { again: Option<Instant> },
 }
@@ -108,7 +119,7 @@ pub(crate) trait Policy: fmt::Debug + Send {
     /// Which of the candidates, which come in the order of their ids? The request is bound to the path of the answer at
     /// once.
     ///
-    /// `Wait` is an answer only while some candidate has no room: what is in flight there will wake the request up.
+    /// `Wait` is an answer only while some candidate has no room or something in flight, which will wake the request up.
     fn select(&mut self, query: &Query, candidates: &[Candidate]) -> Choice;
 
     /// A request has come back from its path.
@@ -119,6 +130,15 @@ pub(crate) trait Policy: fmt::Debug + Send {
 
     /// Takes on other values of the parameters, and keeps what it has learned. `spec` is of its own kind.
     fn configure(&mut self, _spec: &PolicySpec) {}
+
+    /// A path to be measured by a read that nobody waits for, one of `paths`, a set, and how many bytes of it, a multiple of 512.
+    /// `busy`: the guest has requests open. Asked very often.
+    fn probe(&mut self, _now: Instant, _paths: u64, _busy: bool) -> Option<(PathId, u32)> {
+        None
+    }
+
+    /// Such a read came back, whoever had asked for it.
+    fn probed(&mut self, _done: &Probed) {}
 
     /// When [`Policy::handle_timeout`] is to be called. It counts only while there are requests.
     fn next_timeout(&self) -> Option<Instant> {

@@ -1,0 +1,246 @@
+//! What is known of one path for one class of requests, and the window that follows from it.
+//!
+//! ```text
+//!            3 loaded buckets that do not grow          every PERIOD, if busy
+//!   Search ─────────────────────────────────→ Cruise ───────────────────────→ Drain
+//!     ↑  ↖──────────── a change ───────────────┘  ↖── enough answers ───────────┘
+//! ```
+//! * **Search**: the window doubles with each bucket until the path delivers no more. As long as the guest does not fill it,
+//!   the rate is a lower bound, and the path counts as one that takes all it is given.
+//! * **Cruise**: the window is the bandwidth-delay product; every eighth bucket it is a quarter larger, to see whether the path
+//!   delivers more by now.
+//! * **Drain**: for some answers the window is a quarter smaller, so that no request waits for another: how long the path itself
+//!   takes shows only then.
+
+use std::time::{Duration, Instant};
+
+use super::change::Alarm;
+use super::latency::{LatencyFilter, Mean};
+use super::rate::{Delivered, RateFilter};
+
+/// Shortest time between two drains, and the same in latencies of the path.
+const PERIOD: Duration = Duration::from_secs(4);
+const PERIOD_LATENCIES: f64 = 200.0;
+/// How long means of latencies count, in such times.
+const MEMORY: f64 = 2.5;
+/// Answers that make a drain.
+const DRAIN_SAMPLES: u32 = 32;
+/// Loaded buckets without growth that end the search, and what is growth.
+const STALLS: u32 = 3;
+const GROWTH: f64 = 1.25;
+/// Every so many buckets the window is larger for one bucket; again if that has brought at least this.
+const UP_EVERY: u32 = 8;
+const UP_GAIN: f64 = 1.1;
+/// The gains of the window.
+const SEARCH_GAIN: f64 = 2.0;
+const UP: f64 = 1.25;
+const DOWN: f64 = 0.75;
+/// Requests the window has before anything is known.
+const FIRST_WINDOW: f64 = 4.0;
+/// In sizes: room that a window has more than the product, or rounding would leave it one request short.
+const SLACK: f64 = 0.05;
+/// The mean size forgets by this.
+const SIZE_WEIGHT: f64 = 0.01;
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Phase {
+    Search { stalls: u32 },
+    Cruise { buckets: u32, up: bool },
+    Drain { since: Instant, latencies: f64, sizes: f64, count: u32 },
+}
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub(super) struct Estimator {
+    phase: Phase,
+    rate: RateFilter,
+    latency: LatencyFilter,
+    alarm: Alarm,
+    /// Mean size in bytes; 0 is unknown.
+    size: f64,
+    /// What was bound before is of another life of the path.
+    since: Option<Instant>,
+    drained_at: Option<Instant>,
+    /// The estimates: delay in s, rate in bytes per second. `None`: nothing is known.
+    known: Option<(f64, f64)>,
+}
+
+impl Default for Estimator {
+    fn default() -> Self {
+        Self {
+            phase: Phase::Search { stalls: 0 },
+            rate: RateFilter::default(),
+            latency: LatencyFilter::default(),
+            alarm: Alarm::default(),
+            size: 0.0,
+            since: None,
+            drained_at: None,
+            known: None,
+        }
+    }
+}
+
+impl Estimator {
+    /// Forgets everything but the sizes; the path takes `mean`, as far as is known.
+    pub(super) fn restart(&mut self, now: Instant, mean: Option<Mean>) {
+        *self = Self { size: self.size, since: Some(now), ..Self::default() };
+        if let Some(mean) = mean {
+            self.latency.replace(now, mean);
+            self.estimate();
+        }
+    }
+
+    /// Delay in s.
+    pub(super) fn delay(&self) -> Option<f64> {
+        self.known.map(|(delay, _)| delay)
+    }
+
+    /// Bytes per second the path has been seen to deliver; infinite if that was never seen.
+    pub(super) fn rate(&self) -> f64 {
+        self.rate.max().unwrap_or(f64::INFINITY)
+    }
+
+    /// Whether that is all it can deliver.
+    pub(super) fn limit_is_known(&self) -> bool {
+        !matches!(self.phase, Phase::Search { .. })
+    }
+
+    /// Mean size of its requests, bytes.
+    pub(super) fn size(&self) -> f64 {
+        self.size
+    }
+
+    /// How long a request of the mean size takes if it meets no other, s.
+    pub(super) fn path_latency(&self) -> Option<f64> {
+        self.known.map(|(delay, rate)| delay + self.size / rate)
+    }
+
+    /// How many bytes may be in flight, the oldest request not counted.
+    ///
+    /// A link that serves one request after the other is busy as long as there is a delay's worth of bytes behind the one that
+    /// is answered next. Its own size does not matter then: that is what makes a window of bytes right for mixed sizes.
+    pub(super) fn window(&self, cruise_gain: f64) -> f64 {
+        let Some((delay, rate)) = self.known.filter(|(_, rate)| rate.is_finite()) else {
+            return (FIRST_WINDOW - 1.0) * self.size;
+        };
+        let product = rate * delay;
+        let slack = SLACK * self.size;
+        match self.phase {
+            Phase::Search { .. } => {
+                let window = SEARCH_GAIN * product + slack + 0.5 * (product + self.size);
+                window.max((FIRST_WINDOW - 1.0) * self.size)
+            }
+            Phase::Cruise { up: true, .. } => UP.max(cruise_gain) * product + slack,
+            Phase::Cruise { up: false, .. } => cruise_gain * product + slack,
+            Phase::Drain { .. } => DOWN * product + slack,
+        }
+    }
+
+    /// A request of so many bytes is bound; `full`: the window is full with it.
+    pub(super) fn bound(&mut self, bytes: f64, full: bool) {
+        self.size += if self.size == 0.0 { bytes } else { SIZE_WEIGHT * (bytes - self.size) };
+        if full {
+            self.rate.filled();
+        }
+    }
+
+    /// A request of so many bytes came back after `latency`, and `left` bytes are still there. Whether the path has changed.
+    pub(super) fn answered(&mut self, now: Instant, bytes: f64, latency: Duration, left: f64) -> bool {
+        let bound_at = now.checked_sub(latency).unwrap_or(now);
+        if self.since.is_some_and(|since| bound_at < since) {
+            return false;
+        }
+        let latency = latency.as_secs_f64();
+        if let Some((delay, rate)) = self.known.filter(|_| !self.latency.is_young()) {
+            let expected = (delay + (left + bytes) / rate).max(delay + self.size / rate);
+            if self.alarm.answered(latency, expected) {
+                self.restart(now, Some(Mean { latency, size: bytes }));
+                return true;
+            }
+        }
+        let rate = self.rate();
+        self.latency.answered(now, latency, bytes, rate, self.period().mul_f64(MEMORY));
+        self.drain_sample(now, bound_at, latency, bytes);
+        let searching = matches!(self.phase, Phase::Search { .. });
+        let path_latency = self.path_latency().unwrap_or(latency);
+        let delivered = self.rate.answered(now, bytes, latency, path_latency, searching);
+        let changed = delivered.is_some_and(|delivered| self.bucket(now, delivered));
+        if delivered.is_some() || self.known.is_none_or(|_| self.latency.is_young()) {
+            self.estimate();
+        }
+        changed
+    }
+
+    /// Whether the path has changed.
+    fn bucket(&mut self, now: Instant, delivered: Delivered) -> bool {
+        let path_latency = self.path_latency().unwrap_or(delivered.latency);
+        let before = self.rate.max();
+        let draining = matches!(self.phase, Phase::Drain { .. });
+        let searching = matches!(self.phase, Phase::Search { .. });
+        if delivered.loaded && !draining || searching || before.is_none_or(|rate| delivered.rate >= rate) {
+            self.rate.remember(now, delivered.rate, path_latency);
+        }
+        match &mut self.phase {
+            Phase::Search { stalls } => {
+                let grew = before.is_none_or(|rate| delivered.rate >= GROWTH * rate);
+                *stalls = if delivered.loaded && !grew { *stalls + 1 } else { 0 };
+                if *stalls >= STALLS {
+                    self.phase = Phase::Cruise { buckets: 0, up: false };
+                    self.drained_at = Some(now);
+                }
+            }
+            Phase::Cruise { buckets, up } => {
+                let more = *up && delivered.loaded && before.is_some_and(|rate| delivered.rate >= UP_GAIN * rate);
+                *buckets += 1;
+                *up = more || *buckets % UP_EVERY == 0;
+                let busy = delivered.loaded || before.is_some_and(|rate| delivered.rate > 0.9 * rate);
+                let due = self.drained_at.is_none_or(|at| now - at >= self.period());
+                if busy && due {
+                    self.phase = Phase::Drain { since: now, latencies: 0.0, sizes: 0.0, count: 0 };
+                }
+            }
+            Phase::Drain { .. } => {}
+        }
+        self.estimate();
+        if searching {
+            return false;
+        }
+        let Some((delay, rate)) = self.known else { return false };
+        let window = self.window(UP);
+        let expected = delay + (window + delivered.size) / rate;
+        if self.alarm.bucket(delivered.latency, expected) {
+            self.restart(now, Some(Mean { latency: delivered.latency, size: delivered.size }));
+            return true;
+        }
+        false
+    }
+
+    fn drain_sample(&mut self, now: Instant, bound_at: Instant, latency: f64, bytes: f64) {
+        let Phase::Drain { since, latencies, sizes, count } = &mut self.phase else { return };
+        if bound_at < *since {
+            return;
+        }
+        *latencies += latency;
+        *sizes += bytes;
+        *count += 1;
+        if *count >= DRAIN_SAMPLES {
+            let n = f64::from(*count);
+            let mean = Mean { latency: *latencies / n, size: *sizes / n };
+            self.latency.replace(now, mean);
+            self.phase = Phase::Cruise { buckets: 0, up: false };
+            self.drained_at = Some(now);
+            self.rate.restart();
+            self.estimate();
+        }
+    }
+
+    fn estimate(&mut self) {
+        let rate = self.rate();
+        self.known = self.latency.best(rate).map(|mean| (mean.delay(rate), rate));
+    }
+
+    fn period(&self) -> Duration {
+        let latency = self.path_latency().unwrap_or(0.0);
+        PERIOD.max(Duration::from_secs_f64((PERIOD_LATENCIES * latency).min(1000.0)))
+    }
+}

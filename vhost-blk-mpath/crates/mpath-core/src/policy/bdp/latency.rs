@@ -1,0 +1,100 @@
+//! How long a path takes for a request that meets no other: the least mean of the last while.
+//!
+//! Means and not single latencies, as the least of many is far below what is to be expected where latencies scatter; and the
+//! mean size with each mean latency, since how much of a latency is due to the size is known only when the rate is.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+/// A mean is taken of this many answers, or over this long.
+const SLOT_SAMPLES: u32 = 256;
+const SLOT: Duration = Duration::from_millis(500);
+/// Fewer answers than this say little.
+const FEW: u32 = 4;
+/// How many means are remembered: the best one of each stretch of time.
+const STRETCHES: u32 = 32;
+/// The least part of a latency that is not due to the size.
+const FLOOR: f64 = 0.05;
+
+/// Means over some answers.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Mean {
+    pub(super) latency: f64,
+    pub(super) size: f64,
+}
+
+impl Mean {
+    /// The part of the latency that is not due to the size, on a path of this rate.
+    pub(super) fn delay(self, rate: f64) -> f64 {
+        (self.latency - self.size / rate).max(FLOOR * self.latency)
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Slot {
+    began: Instant,
+    latencies: f64,
+    sizes: f64,
+    count: u32,
+}
+
+impl Slot {
+    fn mean(self) -> Mean {
+        let count = f64::from(self.count);
+        Mean { latency: self.latencies / count, size: self.sizes / count }
+    }
+}
+
+/// The filter of one path and class.
+#[derive(Clone, Debug, Default)]
+pub(super) struct LatencyFilter {
+    slot: Option<Slot>,
+    best: VecDeque<(Instant, Mean)>,
+}
+
+impl LatencyFilter {
+    /// An answer. `rate` is what the path can deliver by the present estimate, and `memory` how long a mean counts.
+    pub(super) fn answered(&mut self, now: Instant, latency: f64, size: f64, rate: f64, memory: Duration) {
+        let empty = Slot { began: now, latencies: 0.0, sizes: 0.0, count: 0 };
+        let slot = self.slot.get_or_insert(empty);
+        slot.latencies += latency;
+        slot.sizes += size;
+        slot.count += 1;
+        if slot.count < SLOT_SAMPLES && (now - slot.began < SLOT || slot.count < FEW) {
+            return;
+        }
+        let mean = slot.mean();
+        self.slot = None;
+        let stretch = memory / STRETCHES;
+        match self.best.back_mut() {
+            Some((at, best)) if now - *at < stretch => {
+                if mean.delay(rate) < best.delay(rate) {
+                    *best = mean;
+                }
+            }
+            _ => self.best.push_back((now, mean)),
+        }
+        while self.best.len() > 1 && self.best.front().is_some_and(|(at, _)| now - *at > memory) {
+            self.best.pop_front();
+        }
+    }
+
+    /// From now on this is what the path takes, and nothing else is known.
+    pub(super) fn replace(&mut self, now: Instant, mean: Mean) {
+        self.slot = None;
+        self.best.clear();
+        self.best.push_back((now, mean));
+    }
+
+    /// The mean with the least delay; `None`: nothing is known.
+    pub(super) fn best(&self, rate: f64) -> Option<Mean> {
+        let by_delay = |a: &Mean, b: &Mean| a.delay(rate).total_cmp(&b.delay(rate));
+        let best = self.best.iter().map(|(_, mean)| *mean).min_by(by_delay);
+        best.or_else(|| self.slot.map(Slot::mean))
+    }
+
+    /// Whether there is more to know than the answers of the open slot, and those are few.
+    pub(super) fn is_young(&self) -> bool {
+        self.best.is_empty() && self.slot.is_none_or(|slot| slot.count < FEW)
+    }
+}
