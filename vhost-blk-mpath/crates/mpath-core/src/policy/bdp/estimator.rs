@@ -3,14 +3,17 @@
 //! ```text
 //!            3 loaded buckets that do not grow          every PERIOD, if busy
 //!   Search ─────────────────────────────────→ Cruise ───────────────────────→ Drain
-//!     ↑  ↖──────────── a change ───────────────┘  ↖── enough answers ───────────┘
+//!    ↑ │ ↖──────────── a change ───────────────┘  ↖── no latency left to shed ─┤
+//!    │ └────────────────── every PERIOD, if never loaded ─────────────────────→│
+//!    └──────────────────── there was none to shed: the limit is elsewhere ─────┘
 //! ```
 //! * **Search**: the window doubles with each bucket until the path delivers no more. As long as the guest does not fill it,
 //!   the rate is a lower bound, and the path counts as one that takes all it is given.
 //! * **Cruise**: the window is the bandwidth-delay product; every eighth bucket it is a quarter larger, to see whether the path
 //!   delivers more by now.
 //! * **Drain**: for some answers the window is a quarter smaller, so that no request waits for another: how long the path itself
-//!   takes shows only then.
+//!   takes shows only then. If it takes less time so, the window is halved, and so on. A path that is not loaded may still be all
+//!   that the guest can fill, with its requests in line; that it takes less time with fewer of them tells one from the other.
 
 use std::time::{Duration, Instant};
 
@@ -23,18 +26,25 @@ const PERIOD: Duration = Duration::from_secs(4);
 const PERIOD_LATENCIES: f64 = 200.0;
 /// How long means of latencies count, in such times.
 const MEMORY: f64 = 2.5;
-/// Answers that make a drain.
+/// Answers that make a step of a drain, and what makes another step worth it: latency that the last one shed.
 const DRAIN_SAMPLES: u32 = 32;
+const SHED: f64 = 0.93;
+/// A path that delivers this much of what it did when it is given less does not deliver more if it is given more.
+const STILL: f64 = 0.87;
+/// Unloaded buckets before the first drain of a search.
+const UNLOADED: u32 = 8;
 /// Loaded buckets without growth that end the search, and what is growth.
 const STALLS: u32 = 3;
 const GROWTH: f64 = 1.25;
 /// Every so many buckets the window is larger for one bucket; again if that has brought at least this.
 const UP_EVERY: u32 = 8;
+const UP_BUCKETS: u32 = 2;
 const UP_GAIN: f64 = 1.1;
 /// The gains of the window.
 const SEARCH_GAIN: f64 = 2.0;
 const UP: f64 = 1.25;
 const DOWN: f64 = 0.75;
+const HALF: f64 = 0.5;
 /// Requests the window has before anything is known.
 const FIRST_WINDOW: f64 = 4.0;
 /// In sizes: room that a window has more than the product, or rounding would leave it one request short.
@@ -44,9 +54,39 @@ const SIZE_WEIGHT: f64 = 0.01;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Phase {
-    Search { stalls: u32 },
-    Cruise { buckets: u32, up: bool },
-    Drain { since: Instant, latencies: f64, sizes: f64, count: u32 },
+    Search { stalls: u32, unloaded: u32 },
+    /// How many buckets yet with the larger window.
+    Cruise { buckets: u32, up: u32 },
+    Drain(Drain),
+}
+
+impl Phase {
+    const SEARCH: Self = Self::Search { stalls: 0, unloaded: 0 };
+    const CRUISE: Self = Self::Cruise { buckets: 0, up: 0 };
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Drain {
+    /// What was bound before does not count.
+    since: Instant,
+    gain: f64,
+    /// Latency and size before this step.
+    before: Mean,
+    /// The limit of the path is known, or has shown.
+    limited: bool,
+    /// Bytes per second before the drain.
+    rate: f64,
+    /// When the first request that counts was answered; its bytes are not in `sizes`.
+    began: Option<(Instant, f64)>,
+    latencies: f64,
+    sizes: f64,
+    count: u32,
+}
+
+impl Drain {
+    fn new(since: Instant, gain: f64, before: Mean, limited: bool, rate: f64) -> Self {
+        Self { since, gain, before, limited, rate, began: None, latencies: 0.0, sizes: 0.0, count: 0 }
+    }
 }
 
 /// See the module.
@@ -68,7 +108,7 @@ pub(super) struct Estimator {
 impl Default for Estimator {
     fn default() -> Self {
         Self {
-            phase: Phase::Search { stalls: 0 },
+            phase: Phase::SEARCH,
             rate: RateFilter::default(),
             latency: LatencyFilter::default(),
             alarm: Alarm::default(),
@@ -102,7 +142,11 @@ impl Estimator {
 
     /// Whether that is all it can deliver.
     pub(super) fn limit_is_known(&self) -> bool {
-        !matches!(self.phase, Phase::Search { .. })
+        match self.phase {
+            Phase::Search { .. } => false,
+            Phase::Cruise { .. } => true,
+            Phase::Drain(drain) => drain.limited,
+        }
     }
 
     /// Mean size of its requests, bytes.
@@ -130,9 +174,9 @@ impl Estimator {
                 let window = SEARCH_GAIN * product + slack + 0.5 * (product + self.size);
                 window.max((FIRST_WINDOW - 1.0) * self.size)
             }
-            Phase::Cruise { up: true, .. } => UP.max(cruise_gain) * product + slack,
-            Phase::Cruise { up: false, .. } => cruise_gain * product + slack,
-            Phase::Drain { .. } => DOWN * product + slack,
+            Phase::Cruise { up: 0, .. } => cruise_gain * product + slack,
+            Phase::Cruise { .. } => UP.max(cruise_gain) * product + slack,
+            Phase::Drain(drain) => drain.gain * product + slack.min(drain.gain * product),
         }
     }
 
@@ -175,33 +219,40 @@ impl Estimator {
     fn bucket(&mut self, now: Instant, delivered: Delivered) -> bool {
         let path_latency = self.path_latency().unwrap_or(delivered.latency);
         let before = self.rate.max();
-        let draining = matches!(self.phase, Phase::Drain { .. });
+        let draining = matches!(self.phase, Phase::Drain(_));
         let searching = matches!(self.phase, Phase::Search { .. });
         if delivered.loaded && !draining || searching || before.is_none_or(|rate| delivered.rate >= rate) {
             self.rate.remember(now, delivered.rate, path_latency);
         }
+        let mean = Mean { latency: delivered.latency, size: delivered.size };
+        let due = self.drained_at.is_none_or(|at| now - at >= self.period());
         match &mut self.phase {
-            Phase::Search { stalls } => {
+            Phase::Search { stalls, unloaded } => {
                 let grew = before.is_none_or(|rate| delivered.rate >= GROWTH * rate);
                 *stalls = if delivered.loaded && !grew { *stalls + 1 } else { 0 };
+                *unloaded = if delivered.loaded || grew { 0 } else { *unloaded + 1 };
                 if *stalls >= STALLS {
-                    self.phase = Phase::Cruise { buckets: 0, up: false };
+                    self.phase = Phase::CRUISE;
                     self.drained_at = Some(now);
+                } else if *unloaded >= UNLOADED && due {
+                    self.phase = Phase::Drain(Drain::new(now, HALF, mean, false, delivered.rate));
                 }
             }
             Phase::Cruise { buckets, up } => {
-                let more = *up && delivered.loaded && before.is_some_and(|rate| delivered.rate >= UP_GAIN * rate);
+                let grew = before.is_some_and(|rate| delivered.rate >= UP_GAIN * rate);
                 *buckets += 1;
-                *up = more || *buckets % UP_EVERY == 0;
+                // What the first bucket of two delivers is still mostly the answers to what was there before.
+                let again = *up > 0 && delivered.loaded && grew || *buckets % UP_EVERY == 0;
+                *up = if again { UP_BUCKETS } else { up.saturating_sub(1) };
                 let busy = delivered.loaded || before.is_some_and(|rate| delivered.rate > 0.9 * rate);
-                let due = self.drained_at.is_none_or(|at| now - at >= self.period());
                 if busy && due {
-                    self.phase = Phase::Drain { since: now, latencies: 0.0, sizes: 0.0, count: 0 };
+                    self.phase = Phase::Drain(Drain::new(now, DOWN, mean, true, delivered.rate));
                 }
             }
-            Phase::Drain { .. } => {}
+            Phase::Drain(_) => {}
         }
         self.estimate();
+        if std::env::var_os("BDPDBG").is_some() { eprintln!("{:p} {now:?} {delivered:?} {:?} known {:?} size {}", self, self.phase, self.known, self.size); }
         if searching {
             return false;
         }
@@ -216,22 +267,35 @@ impl Estimator {
     }
 
     fn drain_sample(&mut self, now: Instant, bound_at: Instant, latency: f64, bytes: f64) {
-        let Phase::Drain { since, latencies, sizes, count } = &mut self.phase else { return };
-        if bound_at < *since {
+        let Phase::Drain(drain) = &mut self.phase else { return };
+        if bound_at < drain.since {
             return;
         }
-        *latencies += latency;
-        *sizes += bytes;
-        *count += 1;
-        if *count >= DRAIN_SAMPLES {
-            let n = f64::from(*count);
-            let mean = Mean { latency: *latencies / n, size: *sizes / n };
-            self.latency.replace(now, mean);
-            self.phase = Phase::Cruise { buckets: 0, up: false };
-            self.drained_at = Some(now);
-            self.rate.restart();
-            self.estimate();
+        drain.began.get_or_insert((now, bytes));
+        drain.latencies += latency;
+        drain.sizes += bytes;
+        drain.count += 1;
+        if drain.count < DRAIN_SAMPLES {
+            return;
         }
+        let n = f64::from(drain.count);
+        let mean = Mean { latency: drain.latencies / n, size: drain.sizes / n };
+        let rate = self.rate.max().unwrap_or(f64::INFINITY);
+        let expected = drain.before.latency + (mean.size - drain.before.size) / rate;
+        let (began, first) = drain.began.unwrap_or((now, 0.0));
+        let delivered = (drain.sizes - first) / (now - began).as_secs_f64();
+        let limited = drain.limited || delivered > STILL * drain.rate;
+        let goes_on = mean.latency < SHED * expected && drain.gain > 0.01;
+        let gain = drain.gain * HALF;
+        self.phase = if goes_on {
+            Phase::Drain(Drain::new(now, gain, mean, limited, drain.rate))
+        } else {
+            self.latency.replace(now, mean);
+            self.drained_at = Some(now);
+            if limited { Phase::CRUISE } else { Phase::SEARCH }
+        };
+        self.rate.restart();
+        self.estimate();
     }
 
     fn estimate(&mut self) {

@@ -17,7 +17,7 @@ const STRETCHES: u32 = 32;
 const FLOOR: f64 = 0.05;
 
 /// Means over some answers.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Mean {
     pub(super) latency: f64,
     pub(super) size: f64,
