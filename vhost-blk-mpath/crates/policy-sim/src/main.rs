@@ -9,8 +9,11 @@ fn main() {
     let gbits: f64 = filter.first().map_or(1.0, |g| g.parse().unwrap());
     let kind = filter.get(1).map_or("small", String::as_str);
     let only = filter.get(2).cloned().unwrap_or_default();
+    let depth_only: Option<u32> = filter.get(3).map(|d| d.parse().unwrap());
+    let name_only = filter.get(4).cloned().unwrap_or_default();
     for (name, paths) in scenario::two_paths(gbits) {
         for depth in [1, 4, 8, 32, 64, 256] {
+            if depth_only.is_some_and(|d| d != depth) || !name.contains(&name_only) { continue }
             let w = match kind { "small" => Workload::small(depth), "medium" => Workload::medium(depth), _ => Workload::mixed(depth) };
             let b = bound(&paths, &w);
             for p in PolicyKind::ALL {

@@ -20,6 +20,7 @@ use std::time::{Duration, Instant};
 use super::change::Alarm;
 use super::latency::{LatencyFilter, Mean};
 use super::rate::{Delivered, RateFilter};
+use super::sizes::Sizes;
 
 /// Shortest time between two drains, and the same in latencies of the path.
 const PERIOD: Duration = Duration::from_secs(4);
@@ -49,8 +50,6 @@ const HALF: f64 = 0.5;
 const FIRST_WINDOW: f64 = 4.0;
 /// In sizes: room that a window has more than the product, or rounding would leave it one request short.
 const SLACK: f64 = 0.05;
-/// The mean size forgets by this.
-const SIZE_WEIGHT: f64 = 0.01;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Phase {
@@ -96,8 +95,7 @@ pub(super) struct Estimator {
     rate: RateFilter,
     latency: LatencyFilter,
     alarm: Alarm,
-    /// Mean size in bytes; 0 is unknown.
-    size: f64,
+    sizes: Sizes,
     /// What was bound before is of another life of the path.
     since: Option<Instant>,
     drained_at: Option<Instant>,
@@ -112,7 +110,7 @@ impl Default for Estimator {
             rate: RateFilter::default(),
             latency: LatencyFilter::default(),
             alarm: Alarm::default(),
-            size: 0.0,
+            sizes: Sizes::default(),
             since: None,
             drained_at: None,
             known: None,
@@ -123,7 +121,7 @@ impl Default for Estimator {
 impl Estimator {
     /// Forgets everything but the sizes; the path takes `mean`, as far as is known.
     pub(super) fn restart(&mut self, now: Instant, mean: Option<Mean>) {
-        *self = Self { size: self.size, since: Some(now), ..Self::default() };
+        *self = Self { sizes: self.sizes, since: Some(now), ..Self::default() };
         if let Some(mean) = mean {
             self.latency.replace(now, mean);
             self.estimate();
@@ -151,12 +149,12 @@ impl Estimator {
 
     /// Mean size of its requests, bytes.
     pub(super) fn size(&self) -> f64 {
-        self.size
+        self.sizes.mean()
     }
 
     /// How long a request of the mean size takes if it meets no other, s.
     pub(super) fn path_latency(&self) -> Option<f64> {
-        self.known.map(|(delay, rate)| delay + self.size / rate)
+        self.known.map(|(delay, rate)| delay + self.size() / rate)
     }
 
     /// How many bytes may be in flight, the oldest request not counted.
@@ -165,14 +163,14 @@ impl Estimator {
     /// is answered next. Its own size does not matter then: that is what makes a window of bytes right for mixed sizes.
     pub(super) fn window(&self, cruise_gain: f64) -> f64 {
         let Some((delay, rate)) = self.known.filter(|(_, rate)| rate.is_finite()) else {
-            return (FIRST_WINDOW - 1.0) * self.size;
+            return (FIRST_WINDOW - 1.0) * self.size();
         };
         let product = rate * delay;
-        let slack = SLACK * self.size;
+        let slack = SLACK * self.size();
         match self.phase {
             Phase::Search { .. } => {
-                let window = SEARCH_GAIN * product + slack + 0.5 * (product + self.size);
-                window.max((FIRST_WINDOW - 1.0) * self.size)
+                let window = SEARCH_GAIN * product + slack + 0.5 * (product + self.size());
+                window.max((FIRST_WINDOW - 1.0) * self.size())
             }
             Phase::Cruise { up: 0, .. } => cruise_gain * product + slack,
             Phase::Cruise { .. } => UP.max(cruise_gain) * product + slack,
@@ -182,7 +180,7 @@ impl Estimator {
 
     /// A request of so many bytes is bound; `full`: the window is full with it.
     pub(super) fn bound(&mut self, bytes: f64, full: bool) {
-        self.size += if self.size == 0.0 { bytes } else { SIZE_WEIGHT * (bytes - self.size) };
+        self.sizes.add(bytes);
         if full {
             self.rate.filled();
         }
@@ -196,7 +194,7 @@ impl Estimator {
         }
         let latency = latency.as_secs_f64();
         if let Some((delay, rate)) = self.known.filter(|_| !self.latency.is_young()) {
-            let expected = (delay + (left + bytes) / rate).max(delay + self.size / rate);
+            let expected = (delay + (left + bytes) / rate).max(delay + self.size() / rate);
             if self.alarm.answered(latency, expected) {
                 self.restart(now, Some(Mean { latency, size: bytes }));
                 return true;
@@ -252,7 +250,7 @@ impl Estimator {
             Phase::Drain(_) => {}
         }
         self.estimate();
-        if std::env::var_os("BDPDBG").is_some() { eprintln!("{:p} {now:?} {delivered:?} {:?} known {:?} size {}", self, self.phase, self.known, self.size); }
+        if std::env::var_os("BDPDBG").is_some() { eprintln!("{:p} {now:?} {delivered:?} {:?} known {:?} size {}", self, self.phase, self.known, self.size()); }
         if searching {
             return false;
         }

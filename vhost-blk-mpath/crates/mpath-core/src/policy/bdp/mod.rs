@@ -17,6 +17,7 @@ mod estimator;
 mod latency;
 mod probes;
 mod rate;
+mod sizes;
 
 use std::time::Instant;
 
@@ -24,6 +25,7 @@ use self::admission::{Admission, Offer};
 use self::estimator::Estimator;
 use self::latency::Mean;
 use self::probes::{Budget, Probes, REST, size_of_probe};
+use self::sizes::Sizes;
 use super::{About, Candidate, Choice, Completed, Param, Policy, PolicySpec, Probed, Query};
 use crate::path::MAX_PATHS;
 use crate::window::Usage;
@@ -98,8 +100,7 @@ pub(super) struct Bdp {
     paths: Vec<PathState>,
     admission: [Admission; 3],
     budget: Budget,
-    /// Mean size of reads, for probes.
-    size: f64,
+    sizes: [Sizes; 3],
     /// When to look for probes again, and the paths that could be probed then.
     probe_at: Option<Instant>,
     probed: u64,
@@ -114,7 +115,7 @@ impl Bdp {
             paths: vec![PathState::default(); MAX_PATHS],
             admission: Default::default(),
             budget: Budget::default(),
-            size: 0.0,
+            sizes: Default::default(),
             probe_at: None,
             probed: 0,
             offers: Vec::new(),
@@ -140,23 +141,25 @@ impl Bdp {
             all += f64::from(candidate.in_flight);
             size = size.max(own.size());
             let estimate = state.estimate(query.class);
-            let window = match estimate {
-                Some((delay, rate)) if own.limit_is_known() => rate * delay + own.size(),
-                _ if candidate.has_room => f64::INFINITY,
-                _ => in_flight,
+            let (window, behind) = match estimate {
+                Some((delay, rate)) if own.limit_is_known() => (rate * delay + own.size(), rate * delay),
+                _ if candidate.has_room => (f64::INFINITY, 0.0),
+                _ => (in_flight, in_flight),
             };
             self.offers.push(Offer {
                 path: candidate.path,
                 latency: estimate.map(|(delay, rate)| delay + own.size() / rate),
                 rate: if own.limit_is_known() { own.rate() } else { f64::INFINITY },
                 window,
+                behind,
                 must_be_tried: state.probes.are_useless(),
             });
         }
         // What waits is of this class as often as what is in flight.
         let share = if all > 0.0 { (ios / all).min(1.0) } else { 1.0 };
         let outstanding = bytes + query.queued as f64 * share * size;
-        self.admission[class].decide(query.now, &self.params, &mut self.offers, outstanding);
+        let sizes = &self.sizes[class];
+        self.admission[class].decide(query.now, &self.params, &mut self.offers, outstanding, sizes);
     }
 
     fn view(&self, query: &Query, candidate: &Candidate) -> View {
@@ -199,7 +202,11 @@ impl Policy for Bdp {
         let class = query.class.index();
         let mut views = std::mem::take(&mut self.views);
         views.clear();
-        let admitted = candidates.iter().filter(|candidate| self.admission[class].admits(candidate.path));
+        let all: u32 = candidates.iter().map(|candidate| candidate.in_flight).sum();
+        let of_class: u32 = candidates.iter().map(|candidate| candidate.of_class.ios).sum();
+        let share = if all > 0 { f64::from(of_class) / f64::from(all) } else { 1.0 };
+        let waiting = query.queued as f64 * share;
+        let admitted = candidates.iter().filter(|candidate| self.admission[class].admits(candidate.path, waiting));
         views.extend(admitted.map(|candidate| self.view(query, candidate)).filter(|view| view.room > 0.0));
         let most = views.iter().map(|view| view.useful).fold(0.0, f64::max);
         let useful = views.iter().filter(|view| view.useful >= USEFUL * most);
@@ -214,9 +221,7 @@ impl Policy for Bdp {
         let full = view.room.is_finite() && view.room - bytes <= 0.0;
         state.classes[class].bound(bytes, full);
         state.probes.bound(query.now);
-        if query.class == OpClass::Read {
-            self.size += if self.size == 0.0 { bytes } else { 0.01 * (bytes - self.size) };
-        }
+        self.sizes[class].add(bytes);
         Choice::Path(view.path)
     }
 
@@ -265,7 +270,7 @@ impl Policy for Bdp {
             } else if self.budget.allows(state.probes.is_wanted()) {
                 self.budget.spend();
                 state.probes.asked(now);
-                return Some((path, size_of_probe(self.size)));
+                return Some((path, size_of_probe(self.sizes[OpClass::Read.index()].mean())));
             } else {
                 next = next.into_iter().chain([now + REST]).min();
             }
