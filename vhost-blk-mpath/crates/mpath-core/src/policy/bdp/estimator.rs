@@ -12,7 +12,7 @@
 //! * **Cruise**: the window is the bandwidth-delay product; every eighth bucket it is a quarter larger, to see whether the path
 //!   delivers more by now.
 //! * **Drain**: for some answers the window is a quarter smaller, so that no request waits for another: how long the path itself
-//!   takes shows only then. If it takes less time so, the window is halved, and so on. A path that is not loaded may still be all
+//!   takes shows only then. As long as they still do, the window is halved, and so on. A path that is not loaded may still be all
 //!   that the guest can fill, with its requests in line; that it takes less time with fewer of them tells one from the other.
 
 use std::time::{Duration, Instant};
@@ -27,9 +27,11 @@ const PERIOD: Duration = Duration::from_secs(4);
 const PERIOD_LATENCIES: f64 = 200.0;
 /// How long means of latencies count, in such times.
 const MEMORY: f64 = 2.5;
-/// Answers that make a step of a drain, and what makes another step worth it: latency that the last one shed.
+/// Answers that make a step of a drain. A path that takes less than so much of the time then has had requests in line.
 const DRAIN_SAMPLES: u32 = 32;
 const SHED: f64 = 0.93;
+/// Requests that wait for no more than this times what those ahead of them take stand in line.
+const IN_LINE: f64 = 1.15;
 /// A path that delivers this much of what it did when it is given less does not deliver more if it is given more.
 const STILL: f64 = 0.87;
 /// Unloaded buckets before the first drain of a search.
@@ -77,6 +79,9 @@ struct Drain {
     rate: f64,
     /// When the first request that counts was answered; its bytes are not in `sizes`.
     began: Option<(Instant, f64)>,
+    /// Bytes that requests found in flight when they were bound, and how many requests.
+    ahead: f64,
+    bound: u32,
     latencies: f64,
     sizes: f64,
     count: u32,
@@ -84,7 +89,7 @@ struct Drain {
 
 impl Drain {
     fn new(since: Instant, gain: f64, before: Mean, limited: bool, rate: f64) -> Self {
-        Self { since, gain, before, limited, rate, began: None, latencies: 0.0, sizes: 0.0, count: 0 }
+        Self { since, gain, before, limited, rate, began: None, ahead: 0.0, bound: 0, latencies: 0.0, sizes: 0.0, count: 0 }
     }
 }
 
@@ -174,12 +179,18 @@ impl Estimator {
             }
             Phase::Cruise { up: 0, .. } => cruise_gain * product + slack,
             Phase::Cruise { .. } => UP.max(cruise_gain) * product + slack,
-            Phase::Drain(drain) => drain.gain * product + slack.min(drain.gain * product),
+            // Not a second request where one fills the path.
+            Phase::Drain(drain) if drain.gain * product < 0.5 * self.size() => 0.0,
+            Phase::Drain(drain) => drain.gain * product + slack,
         }
     }
 
-    /// A request of so many bytes is bound; `full`: the window is full with it.
-    pub(super) fn bound(&mut self, bytes: f64, full: bool) {
+    /// A request of so many bytes is bound, behind so many in flight; `full`: the window is full with it.
+    pub(super) fn bound(&mut self, bytes: f64, ahead: f64, full: bool) {
+        if let Phase::Drain(drain) = &mut self.phase {
+            drain.ahead += ahead;
+            drain.bound += 1;
+        }
         self.sizes.add(bytes);
         if full {
             self.rate.filled();
@@ -194,7 +205,7 @@ impl Estimator {
         }
         let latency = latency.as_secs_f64();
         if let Some((delay, rate)) = self.known.filter(|_| !self.latency.is_young()) {
-            let expected = (delay + (left + bytes) / rate).max(delay + self.size() / rate);
+            let expected = delay + (left + bytes).max(self.sizes.in_service() + self.size()) / rate;
             if self.alarm.answered(latency, expected) {
                 self.restart(now, Some(Mean { latency, size: bytes }));
                 return true;
@@ -230,8 +241,8 @@ impl Estimator {
                 *stalls = if delivered.loaded && !grew { *stalls + 1 } else { 0 };
                 *unloaded = if delivered.loaded || grew { 0 } else { *unloaded + 1 };
                 if *stalls >= STALLS {
-                    self.phase = Phase::CRUISE;
-                    self.drained_at = Some(now);
+                    // The path has never been without a queue: how long it takes is not known yet.
+                    self.phase = Phase::Drain(Drain::new(now, HALF, mean, true, delivered.rate));
                 } else if *unloaded >= UNLOADED && due {
                     self.phase = Phase::Drain(Drain::new(now, HALF, mean, false, delivered.rate));
                 }
@@ -256,7 +267,7 @@ impl Estimator {
         }
         let Some((delay, rate)) = self.known else { return false };
         let window = self.window(UP);
-        let expected = delay + (window + delivered.size) / rate;
+        let expected = delay + (window + self.sizes.in_service() + self.size()) / rate;
         if self.alarm.bucket(delivered.latency, expected) {
             self.restart(now, Some(Mean { latency: delivered.latency, size: delivered.size }));
             return true;
@@ -279,11 +290,13 @@ impl Estimator {
         let n = f64::from(drain.count);
         let mean = Mean { latency: drain.latencies / n, size: drain.sizes / n };
         let rate = self.rate.max().unwrap_or(f64::INFINITY);
-        let expected = drain.before.latency + (mean.size - drain.before.size) / rate;
+        // What is not due to the sizes, and what the requests ahead of each account for.
+        let (before, wait) = (drain.before.delay(rate), mean.delay(rate));
+        let ahead = drain.ahead / f64::from(drain.bound.max(1)) / rate;
         let (began, first) = drain.began.unwrap_or((now, 0.0));
         let delivered = (drain.sizes - first) / (now - began).as_secs_f64();
-        let limited = drain.limited || delivered > STILL * drain.rate;
-        let goes_on = mean.latency < SHED * expected && drain.gain > 0.01;
+        let limited = drain.limited || delivered > STILL * drain.rate || wait < SHED * before;
+        let goes_on = ahead > 0.0 && wait < IN_LINE * ahead;
         let gain = drain.gain * HALF;
         self.phase = if goes_on {
             Phase::Drain(Drain::new(now, gain, mean, limited, drain.rate))

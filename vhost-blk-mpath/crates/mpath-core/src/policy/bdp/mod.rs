@@ -219,7 +219,7 @@ impl Policy for Bdp {
         let bytes = size_of(query.bytes);
         // With the first request in flight there is no oldest one before it.
         let full = view.room.is_finite() && view.room - bytes <= 0.0;
-        state.classes[class].bound(bytes, full);
+        state.classes[class].bound(bytes, view.in_flight, full);
         state.probes.bound(query.now);
         self.sizes[class].add(bytes);
         Choice::Path(view.path)
