@@ -267,7 +267,17 @@ fn policy() {
     let cells: Vec<Vec<&str>> = list.lines().map(|line| line.split_whitespace().take(2).collect()).collect();
     assert_eq!(
         cells,
-        [["POLICY", "ACTIVE"], ["numa", "-"], ["round-robin", "-"], ["queue-depth", "disk1"], ["latency-rr", "disk0"]]
+        [
+            ["POLICY", "ACTIVE"],
+            ["numa", "-"],
+            ["round-robin", "-"],
+            ["queue-depth", "disk1"],
+            ["adaptive", "-"],
+            ["pid", "-"],
+            ["latency", "-"],
+            ["latency-rr", "disk0"],
+            ["service-time", "-"]
+        ]
     );
 }
 

@@ -75,6 +75,31 @@ impl ClassStats {
     }
 }
 
+/// What the policy of a class of requests thinks of a path; `None` is what it has no notion of.
+///
+/// Over several groups: latency and weight are the means of those that have one, age and checkpoint age the least, windows and
+/// counts add up.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct PathEstimate {
+    /// How many requests in a round go there.
+    pub weight: Option<u64>,
+    /// The latency it is expected to have.
+    pub latency: Option<Duration>,
+    /// Bytes it may have in flight, as the policy sees it.
+    pub window_bytes: Option<u64>,
+    /// How many requests could have gone there since the last one that did. Below 0: how many are still to go there to measure
+    /// it anew.
+    pub age: Option<i64>,
+    /// How many requests could have gone there and did not, since it came up.
+    pub ignored: Option<u64>,
+    /// How often it began to be measured anew because it was not chosen any more.
+    pub checkpoints: Option<u64>,
+    /// Requests it has answered since the last checkpoint.
+    pub checkpoint_ios: Option<u64>,
+    /// The sum of their latencies.
+    pub checkpoint_wait: Option<Duration>,
+}
+
 /// Snapshot of one path.
 #[derive(Clone, Debug)]
 pub struct PathStats {

@@ -3,7 +3,9 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::{About, Param, Policy, PolicySpec, latency_rr, numa, queue_depth, round_robin};
+use super::{
+    About, Param, Policy, PolicySpec, adaptive, latency, latency_rr, numa, pid, queue_depth, round_robin, service_time,
+};
 
 /// The rule by which paths are chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -14,20 +16,41 @@ pub enum PolicyKind {
     RoundRobin,
     /// The path with the fewest requests in flight.
     QueueDepth,
+    /// Turns in inverse proportion to smoothed latency.
+    Adaptive,
+    /// Each virtqueue has its path.
+    Pid,
+    /// The path with the lowest average latency.
+    Latency,
     /// In turn over the paths whose latency is near the best.
     LatencyRr,
+    /// The path with the fewest bytes in flight, in relation to its throughput.
+    ServiceTime,
 }
 
 impl PolicyKind {
     /// Every policy.
-    pub const ALL: [Self; 4] = [Self::Numa, Self::RoundRobin, Self::QueueDepth, Self::LatencyRr];
+    pub const ALL: [Self; 8] = [
+        Self::Numa,
+        Self::RoundRobin,
+        Self::QueueDepth,
+        Self::Adaptive,
+        Self::Pid,
+        Self::Latency,
+        Self::LatencyRr,
+        Self::ServiceTime,
+    ];
 
     const fn about(self) -> &'static About {
         match self {
             Self::Numa => &numa::ABOUT,
             Self::RoundRobin => &round_robin::ABOUT,
             Self::QueueDepth => &queue_depth::ABOUT,
+            Self::Adaptive => &adaptive::ABOUT,
+            Self::Pid => &pid::ABOUT,
+            Self::Latency => &latency::ABOUT,
             Self::LatencyRr => &latency_rr::ABOUT,
+            Self::ServiceTime => &service_time::ABOUT,
         }
     }
 

@@ -10,15 +10,21 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use crate::window::Usage;
-use crate::{FlowId, OpClass, PathId};
+use crate::{FlowId, OpClass, PathEstimate, PathId};
 
+mod adaptive;
+mod by_latency;
+mod estimate;
 mod in_force;
 mod kind;
+mod latency;
 mod latency_rr;
 mod numa;
 mod param;
+mod pid;
 mod queue_depth;
 mod round_robin;
+mod service_time;
 mod spec;
 
 pub(crate) use in_force::InForce;
@@ -116,6 +122,11 @@ pub(crate) trait Policy: fmt::Debug + Send {
 
     /// The path came up, was lost or changed its ANA state: what was learned about it may no longer hold.
     fn path_changed(&mut self, _path: PathId) {}
+
+    /// What it thinks of a path, for the operator.
+    fn estimate(&self, _path: PathId, _class: OpClass) -> PathEstimate {
+        PathEstimate::default()
+    }
 
     /// Takes on other values of the parameters, and keeps what it has learned. `spec` is of its own kind.
     fn configure(&mut self, _spec: &PolicySpec) {}
