@@ -38,6 +38,7 @@ mod inject;
 mod io;
 mod path;
 mod policy;
+mod recent;
 mod requests;
 mod retry;
 mod stats;
