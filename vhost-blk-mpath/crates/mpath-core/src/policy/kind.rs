@@ -140,4 +140,25 @@ mod tests {
             kind.build(&kind.into(), 0);
         }
     }
+
+    #[test]
+    fn the_documentation_has_every_policy_and_parameter() {
+        let text = include_str!("../../../../../docs/policies.md");
+        for kind in PolicyKind::ALL {
+            let section = text.split("\n## ").find(|section| section.starts_with(&format!("`{kind}`\n")));
+            let section = section.unwrap_or_else(|| panic!("no section on {kind}"));
+            assert!(kind.aliases().iter().all(|alias| section.contains(&format!("`{alias}`"))), "{kind}");
+            for param in kind.params() {
+                let row = format!(
+                    "| `{}` | {} | {} | {} | {} |\n",
+                    param.name(),
+                    param.unit(),
+                    param.range(),
+                    param.default_text(),
+                    param.description()
+                );
+                assert!(section.contains(&row), "{kind}: docs/policies.md lacks:\n{row}");
+            }
+        }
+    }
 }

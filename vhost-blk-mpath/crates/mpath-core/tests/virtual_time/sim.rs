@@ -5,6 +5,7 @@ use std::collections::BinaryHeap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use hdrhistogram::Histogram;
 use mpath_core::{
     Action, AnaState, Association, ClassPolicies, DirtyPaths, Epoch, FlowId, Group, GroupConfig, Io, Op, OpClass,
     Outcome, PathConfig, PathId, PolicyKind, Tag, Window,
@@ -179,14 +180,19 @@ impl Sim {
         self.issued[0] * 100 / self.issued.iter().sum::<u64>().max(1)
     }
 
-    /// A quantile of the latencies of all reads since the start.
-    pub(crate) fn quantile(&self, quantile: f64) -> Duration {
+    /// Latencies of all reads since the start, in ns.
+    pub(crate) fn latencies(&self) -> Histogram<u64> {
         let stats = self.group.stats(self.now);
         let mut all = stats.paths[0].class(OpClass::Read).latency_ns.clone();
         for path in &stats.paths[1..] {
             all.add(&path.class(OpClass::Read).latency_ns).expect("histograms of one shape");
         }
-        Duration::from_nanos(all.value_at_quantile(quantile))
+        all
+    }
+
+    /// A quantile of them.
+    pub(crate) fn quantile(&self, quantile: f64) -> Duration {
+        Duration::from_nanos(self.latencies().value_at_quantile(quantile))
     }
 }
 
