@@ -51,7 +51,7 @@ impl Control for Daemon {
             let state = disk.state();
             for (index, (address, status)) in disk.config.paths.iter().zip(&state.paths).enumerate() {
                 let stats = stats.as_ref().and_then(|stats| stats.paths.get(index));
-                let class = |class| stats.map_or_else(OpStats::default, |stats| stats.class(class).into());
+                let class = |class| stats.map_or_else(OpStats::default, |stats| OpStats::of(stats, class));
                 paths.push(types::Path {
                     disk: disk.config.name.to_string(),
                     index: index as u16,
@@ -75,6 +75,8 @@ impl Control for Daemon {
                     recalled: stats.map_or(0, |stats| stats.recalled),
                     fenced: stats.map_or(0, |stats| stats.fenced),
                     io_share: 0.0,
+                    io_share_1s: 0.0,
+                    io_share_60s: 0.0,
                     read: class(OpClass::Read),
                     write: class(OpClass::Write),
                     other: class(OpClass::Other),

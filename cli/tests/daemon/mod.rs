@@ -10,7 +10,7 @@ use mpath_api::config::SocketPath;
 use mpath_api::server::{Control, ControlError, PathRef, Server};
 use mpath_api::types::{
     AnaState, Controller, Disk, Event, EventKind, EventPath, Events, Injection, Latency, Moved, OpStats, Path,
-    PathAction, PathCounts, PathState, PathWindow, Status, WaitsFor,
+    PathAction, PathCounts, PathEstimate, PathState, PathWindow, Status, WaitsFor,
 };
 use mpath_api::{ClassPolicies, PolicyChange, PolicyKind};
 use tempfile::TempDir;
@@ -25,11 +25,22 @@ struct Fake {
 fn stats(ios: u64, p50_us: u64) -> OpStats {
     OpStats {
         ios,
+        ios_1s: ios / 1000,
+        ios_60s: ios / 100,
         bytes: ios * 4096,
         in_flight: 2,
         errors: 1,
         retries: 1,
         latency: Some(Latency { p50_us, p99_us: p50_us * 3, p999_us: p50_us * 7, max_us: p50_us * 20 }),
+        estimate: PathEstimate {
+            latency_us: Some(p50_us as f64),
+            age: Some(3),
+            ignored: Some(ios / 2),
+            checkpoints: Some(1),
+            checkpoint_ios: Some(100),
+            checkpoint_avg_us: Some(p50_us as f64 + 0.5),
+            ..PathEstimate::default()
+        },
     }
 }
 
@@ -64,6 +75,8 @@ fn path(disk: &str, index: u16, address: &str) -> Path {
         }),
         window: PathWindow { ios: 64, bytes: 4 << 20 },
         io_share: 0.0,
+        io_share_1s: 0.0,
+        io_share_60s: 0.0,
         read: OpStats::default(),
         write: OpStats::default(),
         other: OpStats::default(),
@@ -81,6 +94,7 @@ impl Fake {
         paths[0].read = stats(900_000, 210);
         paths[0].write = stats(0, 95);
         paths[1].read = stats(100_000, 30_417);
+        (paths[1].read.ios_1s, paths[1].read.ios_60s) = (0, 3000);
         paths[1].state = PathState::Lost;
         (paths[1].cntlid, paths[1].controller) = (None, None);
         paths[1].last_error_at = Some("2026-11-21T07:00:01.000Z".into());

@@ -13,6 +13,7 @@ mod failover;
 mod fence;
 mod front_ends;
 mod grey;
+mod policies;
 mod start;
 mod steering;
 mod support;

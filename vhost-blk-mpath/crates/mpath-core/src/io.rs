@@ -12,6 +12,11 @@ pub const MAX_PROBE_BYTES: u32 = 256 << 10;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Tag(pub u32);
 
+impl Tag {
+    /// No request has this one: a driver may use it for [`Action::Probe`].
+    pub const PROBE: Self = Self(u32::MAX);
+}
+
 /// A flow: one virtqueue of the disk. Requests of a flow bind to paths in the order of their submission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FlowId(pub u16);

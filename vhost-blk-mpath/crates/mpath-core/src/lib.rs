@@ -40,6 +40,7 @@ mod inject;
 mod io;
 mod path;
 mod policy;
+mod recent;
 mod requests;
 mod retry;
 mod stats;
@@ -56,5 +57,5 @@ pub use path::{Association, Epoch, MAX_PATHS, PathConfig, PathId};
 pub use policy::{
     ClassPolicies, Param, ParamError, PolicyChange, PolicyClass, PolicyKind, PolicySpec, UnknownClass, UnknownPolicy,
 };
-pub use stats::{ClassStats, GroupStats, Moves, PathStats};
+pub use stats::{ClassStats, GroupStats, Moves, PathEstimate, PathStats};
 pub use window::Window;

@@ -4,12 +4,13 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::time::{Duration, Instant};
 
+use crate::recent::Recent;
 use crate::requests::InFlightList;
 use crate::retry::Hold;
 use crate::stats::ClassStats;
 use crate::watch::Watch;
 use crate::window::Usage;
-use crate::{AnaState, Injection, Tag, Window};
+use crate::{AnaState, Injection, OpClass, Tag, Window};
 
 /// Most paths a disk may have: sets of paths are kept as bits of a `u64`.
 pub const MAX_PATHS: usize = 64;
@@ -93,6 +94,7 @@ pub(crate) struct Path {
     /// Indeterminate requests and the associations whose fence they wait for.
     pub(crate) fenced: Vec<(Epoch, Tag)>,
     pub(crate) stats: [ClassStats; 3],
+    pub(crate) recent: [Recent; 3],
     /// How often the path became suspect.
     pub(crate) suspicions: u64,
     /// Reads recalled from it.
@@ -134,6 +136,7 @@ impl Path {
             flushes: VecDeque::new(),
             fenced: Vec::new(),
             stats: std::array::from_fn(|_| ClassStats::new()),
+            recent: [Recent::default(); 3],
             suspicions: 0,
             recalled: 0,
         }
@@ -145,6 +148,21 @@ impl Path {
         let depth = self.association.map_or(0, |association| association.queue_depth);
         let probing = u32::from(self.probe.is_some());
         self.usage.ios + self.watch.abandoned() + probing < depth.into() && self.usage.has_room(window, bytes)
+    }
+
+    /// Counts a request that succeeded, so long after the group began.
+    pub(crate) fn record_success(&mut self, class: OpClass, bytes: u32, latency: Duration, at: Duration) {
+        self.stats[class.index()].record_success(bytes, latency);
+        self.recent[class.index()].record(at);
+    }
+
+    /// The counters as of so long after the group began.
+    pub(crate) fn class_stats(&self, at: Duration) -> [ClassStats; 3] {
+        let mut classes = self.stats.clone();
+        for (class, recent) in classes.iter_mut().zip(&self.recent) {
+            (class.ios_1s, class.ios_60s) = recent.counts(at);
+        }
+        classes
     }
 
     /// The state in which the path may be given I/O, or `None`.

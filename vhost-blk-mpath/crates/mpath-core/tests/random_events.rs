@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use mpath_core::{
-    Action, AnaState, Association, DirtyPaths, Epoch, FlowId, Group, GroupConfig, Injection, Io, IoError, Op, Outcome,
+    Action, AnaState, Association, DirtyPaths, Epoch, FlowId, Group, GroupConfig, Injection, Io, IoError, MAX_PROBE_BYTES, Op,
+    Outcome,
     PathConfig, PathId, PolicyKind, Tag, Window,
 };
 use proptest::prelude::*;
@@ -32,6 +33,11 @@ enum Event {
     GiveBack {
         which: usize,
         abandoned: bool,
+    },
+    /// A probe comes back.
+    Probed {
+        which: usize,
+        success: bool,
     },
     /// A live path gives a sign of life, and some of what was abandoned is answered.
     Progress {
@@ -115,6 +121,7 @@ fn event() -> impl Strategy<Value = Event> {
             .prop_map(|(op, bytes, fua, flow)| Event::Submit { op, bytes, fua, flow }),
         12 => (any::<usize>(), outcome()).prop_map(|(which, outcome)| Event::Complete { which, outcome }),
         6 => (any::<usize>(), any::<bool>()).prop_map(|(which, abandoned)| Event::GiveBack { which, abandoned }),
+        2 => (any::<usize>(), any::<bool>()).prop_map(|(which, success)| Event::Probed { which, success }),
         2 => (path(), 0..9_u32).prop_map(|(path, answered)| Event::Progress { path, answered }),
         3 => (path(), ana()).prop_map(|(path, ana)| Event::PathUp { path, ana }),
         2 => (path(), 0..3_usize).prop_map(|(path, answered)| Event::PathLost { path, answered }),
@@ -149,6 +156,8 @@ struct ModelPath {
     bytes: u64,
     /// What the queue pair of the live association holds although nobody waits for it.
     abandoned: u32,
+    /// A probe of the live association is with the driver.
+    probing: bool,
     /// The last sign of life, or the issue of the first of what is owed.
     heard_of: Option<Instant>,
 }
@@ -238,6 +247,7 @@ impl Driver {
                     self.answer(recalled[which % recalled.len()], Outcome::Recalled { abandoned });
                 }
             }
+            Event::Probed { which, success } => self.probed(which, success),
             Event::Progress { path, answered } => self.progress(path, answered),
             Event::PathUp { path, ana } => self.path_up(path, ana),
             Event::PathLost { path, answered } => self.path_lost(path, answered),
@@ -288,6 +298,7 @@ impl Driver {
     fn path_lost(&mut self, path: usize, answered: usize) {
         let id = PathId(path as u16);
         let Some((epoch, _)) = self.paths[path].live.take() else { return };
+        self.paths[path].probing = false;
         self.fences.insert((id, epoch));
         self.group.path_lost(self.now, id);
         for _ in 0..answered {
@@ -318,6 +329,24 @@ impl Driver {
             "clean, and yet unflushed"
         );
         self.path_lost(path, 0);
+    }
+
+    fn probe(&mut self, id: PathId, bytes: u32) {
+        assert!((512..=MAX_PROBE_BYTES).contains(&bytes) && bytes.is_multiple_of(512));
+        let path = self.path(id);
+        let (_, ana) = path.live.expect("a live path is probed");
+        assert!(ana.is_selectable() && !path.draining, "nothing new for {path:?}");
+        assert!(!std::mem::replace(&mut path.probing, true), "one probe at a time");
+        assert!(path.ios + path.abandoned < QUEUE_DEPTH.into(), "the queue pair is full");
+    }
+
+    fn probed(&mut self, which: usize, success: bool) {
+        let probing: Vec<usize> = (0..PATHS).filter(|&path| self.paths[path].probing).collect();
+        if !probing.is_empty() {
+            let path = probing[which % probing.len()];
+            self.paths[path].probing = false;
+            self.group.probed(self.now, PathId(path as u16), success);
+        }
     }
 
     fn progress(&mut self, path: usize, answered: u32) {
@@ -400,6 +429,7 @@ impl Driver {
             match action {
                 Action::Issue { path, tag } => self.issue(path, tag),
                 Action::Recall { path, tag } => self.recall(path, tag),
+                Action::Probe { path, bytes } => self.probe(path, bytes),
                 Action::Finish { tag, result } => self.finish(tag, result),
             }
         }
@@ -417,7 +447,8 @@ impl Driver {
         if !owes {
             path.heard_of = Some(now);
         }
-        assert!(path.ios + path.abandoned < QUEUE_DEPTH.into(), "the queue pair is full");
+        let held = path.ios + path.abandoned + u32::from(path.probing);
+        assert!(held < QUEUE_DEPTH.into(), "the queue pair is full");
         let (epoch, ana) = path.live.expect("a live path");
         assert!(ana.is_selectable());
         assert!(!path.draining || io.op == Op::Flush, "{io:?} is sent on a draining path");
@@ -497,6 +528,15 @@ impl Driver {
         }
         assert!(self.open.is_empty(), "lost: {:?}", self.open);
         assert_eq!(self.finished, self.submitted);
+        // What is wanted of probes on an idle disk comes to an end.
+        for _ in 0..100 {
+            self.probed(0, true);
+            self.poll();
+            if let Some(at) = self.group.next_timeout() {
+                self.sleep(at - self.now);
+            }
+        }
+        assert!(self.paths.iter().all(|path| !path.probing), "an idle disk is not probed for ever");
         assert_eq!(self.group.next_timeout(), None, "nothing is left to do");
         let stats = self.group.stats(self.now);
         assert_eq!((stats.queued, stats.backoff), (0, 0));

@@ -278,6 +278,7 @@ fn slow_paths(latency: Duration) -> (Duration, u64) {
                     answers.iter_mut().filter(|answer| answer.1 == path).for_each(|answer| answer.2 = false);
                     actions = t.complete(path, 0, ABANDONED);
                 }
+                Action::Probe { .. } => unreachable!("round-robin asks for none"),
                 Action::Finish { result, .. } => {
                     assert_eq!(result, Ok(()));
                     let recalled = [P0, P1].map(|path| t.path(path).recalled).iter().sum();

@@ -42,7 +42,7 @@ pub trait Control: Send + Sync + 'static {
     /// The daemon and every disk.
     fn status(&self) -> impl Future<Output = Result<Status, ControlError>> + Send;
 
-    /// Every path of every disk, by disk and index. [`Path::io_share`] is filled in by the server.
+    /// Every path of every disk, by disk and index. [`Path::io_share`] and its like are filled in by the server.
     fn paths(&self) -> impl Future<Output = Result<Vec<Path>, ControlError>> + Send;
 
     /// Changes the policies of these disks (never none, each of them in [`Control::status`]), by

@@ -98,6 +98,8 @@ impl Control for Fake {
             controller: None,
             window: PathWindow { ios: 1, bytes: 1 },
             io_share: f64::NAN,
+            io_share_1s: f64::NAN,
+            io_share_60s: f64::NAN,
             read: OpStats { ios: disk as u64 * (1 + 2 * index as u64), ..OpStats::default() },
             write: OpStats::default(),
             other: OpStats::default(),

@@ -25,11 +25,12 @@ impl Group {
         let latency = now - bound_at;
         self.watch_outcome(now, path, epoch, outcome);
         self.unbind(tag);
-        let stats = &mut self.paths[path.index()].stats[class.index()];
+        let of_path = &mut self.paths[path.index()];
+        let stats = &mut of_path.stats[class.index()];
         match outcome {
             Outcome::Success => {
-                stats.record_success(bytes, latency);
-                self.paths[path.index()].hold.success(bound_at);
+                of_path.record_success(class, bytes, latency, now - self.started);
+                of_path.hold.success(bound_at);
                 self.tell_policy(now, tag, latency, false);
                 if dirties {
                     self.dirty.mark(path, epoch);
@@ -98,8 +99,7 @@ impl Group {
         let request = &self.requests[tag];
         let (path, class, bytes) = (request.path, request.io.op.class(), request.io.bytes);
         let of_class = self.paths[path.index()].by_class[class.index()];
-        let queued = self.flows.len();
-        let done = Completed { now, path, class, bytes, latency, recalled, of_class, queued };
+        let done = Completed { now, path, class, bytes, latency, recalled, of_class };
         self.policies.of(class).completed(&done);
     }
 

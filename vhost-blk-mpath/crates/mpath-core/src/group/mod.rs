@@ -27,7 +27,7 @@ use crate::requests::{Requests, State};
 use crate::stats::Moves;
 use crate::timers::{Due, Timers};
 use crate::{
-    Action, ClassPolicies, GroupStats, Injection, Io, IoError, Op, PathId, PathStats, PolicyKind, Tag, Window,
+    Action, ClassPolicies, GroupStats, Injection, Io, IoError, Op, OpClass, PathId, PathStats, PolicyKind, Tag, Window,
 };
 use flush::FlushJobs;
 
@@ -74,6 +74,7 @@ impl Default for GroupConfig {
 #[derive(Debug)]
 pub struct Group {
     config: GroupConfig,
+    started: Instant,
     policies: InForce,
     paths: Vec<Path>,
     requests: Requests,
@@ -116,6 +117,7 @@ impl Group {
     #[must_use]
     pub fn new(now: Instant, config: GroupConfig, dirty: Arc<DirtyPaths>) -> Self {
         Self {
+            started: now,
             policies: InForce::new(config.policy, config.seed),
             config,
             paths: Vec::new(),
@@ -307,7 +309,8 @@ impl Group {
                     fenced: path.fenced.len() as u64,
                     draining: path.draining,
                     flushes_open: self.flushes.open_on(PathId(id)),
-                    classes: path.stats.clone(),
+                    classes: path.class_stats(now - self.started),
+                    estimates: OpClass::ALL.map(|class| self.policies.estimate(PathId(id), class)),
                 })
                 .collect(),
         }

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use super::{ClassPolicies, Policy, PolicySpec};
-use crate::{OpClass, PathId};
+use crate::{OpClass, PathEstimate, PathId};
 
 /// One policy for all requests, or one for reads and one for the others.
 #[derive(Debug)]
@@ -43,8 +43,17 @@ impl InForce {
 
     /// The one that decides about a class.
     pub(crate) fn of(&mut self, class: OpClass) -> &mut dyn Policy {
-        let at = usize::from(class != OpClass::Read).min(self.policies.len() - 1);
+        let at = self.position(class);
         &mut *self.policies[at]
+    }
+
+    fn position(&self, class: OpClass) -> usize {
+        usize::from(class != OpClass::Read).min(self.policies.len() - 1)
+    }
+
+    /// What the policy of that class thinks of a path.
+    pub(crate) fn estimate(&self, path: PathId, class: OpClass) -> PathEstimate {
+        self.policies[self.position(class)].estimate(path, class)
     }
 
     /// When the first of them wants [`InForce::handle_timeout`] called.

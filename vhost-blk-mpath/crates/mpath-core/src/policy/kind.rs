@@ -3,7 +3,9 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::{About, Param, Policy, PolicySpec, bdp, latency_rr, numa, queue_depth, round_robin};
+use super::{
+    About, Param, Policy, PolicySpec, adaptive, bdp, latency, latency_rr, numa, pid, queue_depth, round_robin, service_time,
+};
 
 /// The rule by which paths are chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -14,22 +16,44 @@ pub enum PolicyKind {
     RoundRobin,
     /// The path with the fewest requests in flight.
     QueueDepth,
+    /// Turns in inverse proportion to smoothed latency.
+    Adaptive,
+    /// Each virtqueue has its path.
+    Pid,
+    /// The path with the lowest average latency.
+    Latency,
     /// In turn over the paths whose latency is near the best.
     LatencyRr,
+    /// The path with the fewest bytes in flight, in relation to its throughput.
+    ServiceTime,
     /// What each path can carry, fast paths first.
     Bdp,
 }
 
 impl PolicyKind {
     /// Every policy.
-    pub const ALL: [Self; 5] = [Self::Numa, Self::RoundRobin, Self::QueueDepth, Self::LatencyRr, Self::Bdp];
+    pub const ALL: [Self; 9] = [
+        Self::Numa,
+        Self::RoundRobin,
+        Self::QueueDepth,
+        Self::Adaptive,
+        Self::Pid,
+        Self::Latency,
+        Self::LatencyRr,
+        Self::ServiceTime,
+        Self::Bdp,
+    ];
 
     const fn about(self) -> &'static About {
         match self {
             Self::Numa => &numa::ABOUT,
             Self::RoundRobin => &round_robin::ABOUT,
             Self::QueueDepth => &queue_depth::ABOUT,
+            Self::Adaptive => &adaptive::ABOUT,
+            Self::Pid => &pid::ABOUT,
+            Self::Latency => &latency::ABOUT,
             Self::LatencyRr => &latency_rr::ABOUT,
+            Self::ServiceTime => &service_time::ABOUT,
             Self::Bdp => &bdp::ABOUT,
         }
     }
@@ -118,6 +142,27 @@ mod tests {
             }
             // Every parameter that the policy reads is in its table.
             kind.build(&kind.into(), 0);
+        }
+    }
+
+    #[test]
+    fn the_documentation_has_every_policy_and_parameter() {
+        let text = include_str!("../../../../../docs/policies.md");
+        for kind in PolicyKind::ALL {
+            let section = text.split("\n## ").find(|section| section.starts_with(&format!("`{kind}`\n")));
+            let section = section.unwrap_or_else(|| panic!("no section on {kind}"));
+            assert!(kind.aliases().iter().all(|alias| section.contains(&format!("`{alias}`"))), "{kind}");
+            for param in kind.params() {
+                let row = format!(
+                    "| `{}` | {} | {} | {} | {} |\n",
+                    param.name(),
+                    param.unit(),
+                    param.range(),
+                    param.default_text(),
+                    param.description()
+                );
+                assert!(section.contains(&row), "{kind}: docs/policies.md lacks:\n{row}");
+            }
         }
     }
 }

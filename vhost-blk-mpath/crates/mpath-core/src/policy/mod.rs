@@ -10,16 +10,22 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use crate::window::Usage;
-use crate::{FlowId, OpClass, PathId};
+use crate::{FlowId, OpClass, PathEstimate, PathId};
 
+mod adaptive;
 mod bdp;
+mod by_latency;
+mod estimate;
 mod in_force;
 mod kind;
+mod latency;
 mod latency_rr;
 mod numa;
 mod param;
+mod pid;
 mod queue_depth;
 mod round_robin;
+mod service_time;
 mod spec;
 
 pub(crate) use in_force::InForce;
@@ -90,8 +96,6 @@ pub(crate) struct Completed {
     pub(crate) recalled: bool,
     /// What the path still holds of the class.
     pub(crate) of_class: Usage,
-    /// Requests of all classes that wait for a path. While some do, it is for want of room that a path holds no more.
-    pub(crate) queued: usize,
 }
 
 /// A probe that came back.
@@ -127,6 +131,11 @@ pub(crate) trait Policy: fmt::Debug + Send {
 
     /// The path came up, was lost or changed its ANA state: what was learned about it may no longer hold.
     fn path_changed(&mut self, _path: PathId) {}
+
+    /// What it thinks of a path, for the operator.
+    fn estimate(&self, _path: PathId, _class: OpClass) -> PathEstimate {
+        PathEstimate::default()
+    }
 
     /// Takes on other values of the parameters, and keeps what it has learned. `spec` is of its own kind.
     fn configure(&mut self, _spec: &PolicySpec) {}
@@ -217,7 +226,6 @@ mod testing {
             latency,
             recalled: false,
             of_class: Usage::default(),
-            queued: 0,
         }
     }
 

@@ -153,6 +153,9 @@ impl PayloadSource for Requests {
 
 impl PayloadSink for Requests {
     fn scatter(&mut self, tag: nvme_tcp::host::Tag, offset: u32, src: &[u8]) {
+        if Tag(tag.0) == Tag::PROBE {
+            return;
+        }
         self.buffer_mut(Tag(tag.0))[offset as usize..][..src.len()].copy_from_slice(src);
     }
 }

@@ -75,7 +75,8 @@ impl Probes {
     /// When the next one is due. A path in use says enough by itself.
     pub(super) fn due(&self, now: Instant) -> Instant {
         let rested = |at: Option<Instant>| at.map_or(now, |at| at + REST);
-        if self.is_wanted() { rested(self.used) } else { rested(self.last.max(self.used)) }
+        let at_once = self.is_wanted() && self.failures == 0;
+        rested(if at_once { self.used } else { self.last.max(self.used) })
     }
 
     /// Whether what requests said of a path that is idle now is no longer true.
