@@ -19,5 +19,4 @@ pub use bound::bound;
 pub use measure::Measured;
 pub use model::{Jitter, Model, Server};
 pub use run::Sim;
-pub use scenario::Scenario;
 pub use workload::Workload;

@@ -1,28 +1,59 @@
-//! `policy-sim`: tables of policies on modelled paths.
-use std::time::Duration;
+//! `policy-sim`: what policies make of modelled paths, beside the bound, as tables in Markdown.
 
+mod tables;
+
+use clap::{Parser, ValueEnum};
 use mpath_core::PolicyKind;
-use policy_sim::{Sim, Workload, bound, scenario};
+
+/// Runs path selection policies on modelled paths in virtual time.
+#[derive(Debug, Parser)]
+#[command(version, about)]
+struct Args {
+    /// Which tables; all by default
+    #[arg(value_enum)]
+    tables: Vec<Table>,
+    /// Policies to compare, by name; the more interesting ones by default
+    #[arg(long, value_delimiter = ',')]
+    policies: Vec<PolicyKind>,
+    /// Seed of sizes, delays and policies
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Table {
+    /// Two links, uniform and mixed sizes: throughput in percent of the bound
+    Links,
+    /// One link 30 ms slower than the other: IOPS and tail beside the fast one alone
+    Slow,
+    /// Paths that change: time until 90 % of the new bound
+    Changes,
+    /// Eight disks: IOPS and tail
+    Disks,
+    /// Delays that vary, reads with writes: throughput in percent of the bound
+    Mixes,
+}
 
 fn main() {
-    let filter: Vec<String> = std::env::args().skip(1).collect();
-    let gbits: f64 = filter.first().map_or(1.0, |g| g.parse().unwrap());
-    let kind = filter.get(1).map_or("small", String::as_str);
-    let only = filter.get(2).cloned().unwrap_or_default();
-    let depth_only: Option<u32> = filter.get(3).map(|d| d.parse().unwrap());
-    let name_only = filter.get(4).cloned().unwrap_or_default();
-    for (name, paths) in scenario::two_paths(gbits) {
-        for depth in [1, 4, 8, 32, 64, 256] {
-            if depth_only.is_some_and(|d| d != depth) || !name.contains(&name_only) { continue }
-            let w = match kind { "small" => Workload::small(depth), "medium" => Workload::medium(depth), _ => Workload::mixed(depth) };
-            let b = bound(&paths, &w);
-            for p in PolicyKind::ALL {
-                if !only.is_empty() && p.name() != only { continue }
-                let mut sim = Sim::new(p, &paths, w, 1);
-                sim.run(Duration::from_secs(2));
-                let mut m = sim.run(Duration::from_secs(5));
-                println!("{gbits} {kind} {name:22} {depth:4} {:12} {:9.0} IOPS {:7.1} MB/s {:5.1}% p50 {:?} p99 {:?} p99.9 {:?} {:.3?} probes {:.4}", p.name(), m.iops(), m.bytes_per_s()/1e6, 100.0*m.bytes_per_s()/b, m.quantile(0.5), m.quantile(0.99), m.quantile(0.999), m.shares(), m.probe_share());
-            }
+    let args = Args::parse();
+    let policies = match &args.policies[..] {
+        [] => vec![
+            PolicyKind::RoundRobin,
+            PolicyKind::QueueDepth,
+            PolicyKind::ServiceTime,
+            PolicyKind::LatencyRr,
+            PolicyKind::Bdp,
+        ],
+        named => named.to_vec(),
+    };
+    let tables = if args.tables.is_empty() { Table::value_variants() } else { &args.tables };
+    for table in tables {
+        match table {
+            Table::Links => tables::links(&policies, args.seed),
+            Table::Slow => tables::slow(&policies, args.seed),
+            Table::Changes => tables::changes(&policies, args.seed),
+            Table::Disks => tables::disks(&policies, args.seed),
+            Table::Mixes => tables::mixes(&policies, args.seed),
         }
     }
 }

@@ -1,19 +1,8 @@
-//! Paths and workloads that are looked at.
+//! Paths that are looked at.
 
 use std::time::Duration;
 
-use crate::{Model, Workload};
-
-/// Paths, and a guest on them.
-#[derive(Clone, Debug)]
-pub struct Scenario {
-    /// In one line.
-    pub name: String,
-    /// Its paths.
-    pub paths: Vec<Model>,
-    /// Its guest.
-    pub workload: Workload,
-}
+use crate::Model;
 
 /// Two links, the first of so many Gb/s; by name.
 #[must_use]

@@ -32,6 +32,14 @@ const DRAIN_SAMPLES: u32 = 32;
 const SHED: f64 = 0.93;
 /// Requests that wait for no more than this times what those ahead of them take stand in line.
 const IN_LINE: f64 = 1.15;
+/// Requests were fewer in a drain if there were less than this part of them.
+const FEWER: f64 = 0.85;
+/// A path that delivers less than this part of its rate has no requests in line; if all the same it takes more than so many times
+/// what it should, it is drained, unless that was just done: so long ago, and so many latencies.
+const LAX: f64 = 0.8;
+const SLOWER: f64 = 1.25;
+const AGAIN: Duration = Duration::from_millis(250);
+const AGAIN_LATENCIES: f64 = 20.0;
 /// A path that delivers this much of what it did when it is given less does not deliver more if it is given more.
 const STILL: f64 = 0.87;
 /// Unloaded buckets before the first drain of a search.
@@ -43,6 +51,8 @@ const GROWTH: f64 = 1.25;
 const UP_EVERY: u32 = 8;
 const UP_BUCKETS: u32 = 2;
 const UP_GAIN: f64 = 1.1;
+/// A path that takes less than this part of the time it took is another path.
+const BETTER: f64 = 0.5;
 /// The gains of the window.
 const SEARCH_GAIN: f64 = 2.0;
 const UP: f64 = 1.25;
@@ -130,6 +140,18 @@ impl Estimator {
         if let Some(mean) = mean {
             self.latency.replace(now, mean);
             self.estimate();
+        }
+    }
+
+    /// The path, unused, is found to take `now` for a request of the mean size. If it takes about as long as before, or longer,
+    /// what it can carry is still known; if it is much better, it is another path.
+    pub(super) fn moved(&mut self, now: Instant, latency: f64) {
+        match self.path_latency() {
+            Some(before) if latency > BETTER * before => {
+                self.latency.replace(now, Mean { latency, size: self.size() });
+                self.estimate();
+            }
+            _ => self.restart(now, None),
         }
     }
 
@@ -234,7 +256,13 @@ impl Estimator {
             self.rate.remember(now, delivered.rate, path_latency);
         }
         let mean = Mean { latency: delivered.latency, size: delivered.size };
-        let due = self.drained_at.is_none_or(|at| now - at >= self.period());
+        let rested = |time| self.drained_at.is_none_or(|at| now - at >= time);
+        let unexplained = self.known.is_some_and(|(delay, rate)| {
+            delivered.rate < LAX * rate && delivered.latency > SLOWER * (delay + delivered.size / rate)
+        });
+        let soon = AGAIN.max(Duration::from_secs_f64((AGAIN_LATENCIES * path_latency).min(1000.0)));
+        let due = rested(self.period());
+        let recheck = unexplained && rested(soon);
         match &mut self.phase {
             Phase::Search { stalls, unloaded } => {
                 let grew = before.is_none_or(|rate| delivered.rate >= GROWTH * rate);
@@ -243,7 +271,7 @@ impl Estimator {
                 if *stalls >= STALLS {
                     // The path has never been without a queue: how long it takes is not known yet.
                     self.phase = Phase::Drain(Drain::new(now, HALF, mean, true, delivered.rate));
-                } else if *unloaded >= UNLOADED && due {
+                } else if *unloaded >= UNLOADED && due || recheck {
                     self.phase = Phase::Drain(Drain::new(now, HALF, mean, false, delivered.rate));
                 }
             }
@@ -254,7 +282,7 @@ impl Estimator {
                 let again = *up > 0 && delivered.loaded && grew || *buckets % UP_EVERY == 0;
                 *up = if again { UP_BUCKETS } else { up.saturating_sub(1) };
                 let busy = delivered.loaded || before.is_some_and(|rate| delivered.rate > 0.9 * rate);
-                if busy && due {
+                if busy && due || recheck {
                     self.phase = Phase::Drain(Drain::new(now, DOWN, mean, true, delivered.rate));
                 }
             }
@@ -295,7 +323,9 @@ impl Estimator {
         let ahead = drain.ahead / f64::from(drain.bound.max(1)) / rate;
         let (began, first) = drain.began.unwrap_or((now, 0.0));
         let delivered = (drain.sizes - first) / (now - began).as_secs_f64();
-        let limited = drain.limited || delivered > STILL * drain.rate || wait < SHED * before;
+        // By Little's law, so many bytes were in flight before.
+        let fewer = ahead * rate + mean.size < FEWER * drain.rate * drain.before.latency;
+        let limited = drain.limited || fewer && (delivered > STILL * drain.rate || wait < SHED * before);
         let goes_on = ahead > 0.0 && wait < IN_LINE * ahead;
         let gain = drain.gain * HALF;
         self.phase = if goes_on {

@@ -285,12 +285,17 @@ impl Policy for Bdp {
         let size = f64::from(done.bytes);
         let answer = done.latency.map(|latency| Mean { latency: latency.as_secs_f64(), size });
         if state.probes.answered(done.now, answer) {
+            let latency = state.probes.mean().map_or(0.0, |mean| mean.latency);
             // Of writes a read says only that what was known of them is old.
-            state.classes.iter_mut().for_each(|class| class.restart(done.now, None));
+            for class in OpClass::ALL {
+                let own = &mut state.classes[class.index()];
+                if class == OpClass::Read { own.moved(done.now, latency) } else { own.restart(done.now, None) }
+            }
         } else if state.probes.is_idle(done.now) {
             let reads = &mut state.classes[OpClass::Read.index()];
             if state.probes.contradicts(reads.delay().map(|delay| delay + size / reads.rate())) {
-                reads.restart(done.now, None);
+                let latency = state.probes.mean().map_or(0.0, |mean| mean.latency);
+                reads.moved(done.now, latency);
             }
         }
         self.admission.iter_mut().for_each(Admission::look_again);
