@@ -118,7 +118,7 @@ pub(crate) fn disks(policies: &[PolicyKind], seed: u64) {
     let paths = scenario::eight_disks();
     let title = "Eight disks, 5.5 ms (3), 9 ms (2), 14 ms (2), 60 ms (1), reads of 4 KiB: IOPS / p99.99 in ms";
     head(title, &["depth", "bound, IOPS"], policies, "");
-    for depth in [32] {
+    for depth in [1, 8, 32] {
         let workload = Workload::small(depth);
         let cell = |policy: &PolicyKind| {
             let mut sim = Sim::new(*policy, &paths, workload, seed);

@@ -52,7 +52,7 @@ const UP_EVERY: u32 = 8;
 const UP_BUCKETS: u32 = 2;
 const UP_GAIN: f64 = 1.1;
 /// A path that takes less than this part of the time it took is another path.
-const BETTER: f64 = 0.5;
+const BETTER: f64 = 0.25;
 /// The gains of the window.
 const SEARCH_GAIN: f64 = 2.0;
 const UP: f64 = 1.25;
@@ -168,7 +168,7 @@ impl Estimator {
     /// Whether that is all it can deliver.
     pub(super) fn limit_is_known(&self) -> bool {
         match self.phase {
-            Phase::Search { .. } => false,
+            Phase::Search { stalls, .. } => stalls + 1 >= STALLS,
             Phase::Cruise { .. } => true,
             Phase::Drain(drain) => drain.limited,
         }
@@ -271,7 +271,7 @@ impl Estimator {
                 if *stalls >= STALLS {
                     // The path has never been without a queue: how long it takes is not known yet.
                     self.phase = Phase::Drain(Drain::new(now, HALF, mean, true, delivered.rate));
-                } else if *unloaded >= UNLOADED && due || recheck {
+                } else if *unloaded >= UNLOADED && due || recheck && !delivered.loaded {
                     self.phase = Phase::Drain(Drain::new(now, HALF, mean, false, delivered.rate));
                 }
             }
