@@ -5,9 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use mpath_core::{
-    Action, AnaState, Association, DirtyPaths, Epoch, FlowId, Group, GroupConfig, Injection, Io, IoError, MAX_PROBE_BYTES, Op,
-    Outcome,
-    PathConfig, PathId, PolicyKind, Tag, Window,
+    Action, AnaState, Association, DirtyPaths, Epoch, FlowId, Group, GroupConfig, Injection, Io, IoError,
+    MAX_PROBE_BYTES, Op, Outcome, PathConfig, PathId, PolicyKind, Tag, Window,
 };
 use proptest::prelude::*;
 

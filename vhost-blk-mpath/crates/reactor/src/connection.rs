@@ -185,8 +185,7 @@ impl Connection {
 
     fn start_recv(&mut self, ring: &mut Ring, requests: &Requests) -> io::Result<()> {
         let of_guest = |tag: nvme_tcp::host::Tag| Tag(tag.0) != Tag::PROBE;
-        let direct =
-            self.queue.direct().filter(|direct| direct.len >= DIRECT_BYTES_MIN && of_guest(direct.tag));
+        let direct = self.queue.direct().filter(|direct| direct.len >= DIRECT_BYTES_MIN && of_guest(direct.tag));
         let iovecs = direct
             .map(|direct| requests.get(Tag(direct.tag.0)).segments.iovecs(direct.offset, direct.len))
             .into_iter()

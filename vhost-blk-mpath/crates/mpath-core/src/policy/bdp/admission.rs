@@ -114,3 +114,88 @@ impl Admission {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PARAMS: Params = Params { latency_first: false, min_gain: 0.05, gain: 1.05 };
+
+    /// Paths of this latency (s), rate (bytes/s) and a window of their product.
+    fn offers(paths: &[(f64, f64)]) -> Vec<Offer> {
+        let offer = |(path, (latency, rate)): (u16, &(f64, f64))| Offer {
+            path: PathId(path),
+            latency: (*latency > 0.0).then_some(*latency),
+            rate: *rate,
+            window: latency * rate,
+            behind: latency * rate,
+            must_be_tried: false,
+        };
+        (0..).zip(paths).map(offer).collect()
+    }
+
+    fn admitted(params: &Params, paths: &[(f64, f64)], outstanding: f64) -> u64 {
+        let mut admission = Admission::default();
+        let mut sizes = Sizes::default();
+        sizes.add(1000.0);
+        admission.decide(Instant::now(), params, &mut offers(paths), outstanding, &sizes);
+        (0..paths.len() as u16)
+            .map(PathId)
+            .filter(|path| admission.admits(*path, 1.0))
+            .fold(0, |set, path| set | path.bit())
+    }
+
+    #[test]
+    fn near_paths_always_and_far_ones_if_they_gain() {
+        // The windows of the first two take 2000 and 2400 bytes.
+        let paths = [(0.002, 1e6), (0.0024, 1e6), (0.050, 1e6)];
+        assert_eq!(admitted(&PARAMS, &paths, 4_000.0), 0b011);
+        // 2600 bytes more are 52 kB/s on the third: 2.6 %.
+        assert_eq!(admitted(&PARAMS, &paths, 7_000.0), 0b011);
+        assert_eq!(admitted(&PARAMS, &paths, 10_000.0), 0b111);
+        // It adds no more than it can deliver.
+        assert_eq!(admitted(&PARAMS, &[(0.002, 1e6), (0.050, 4e4)], 1e6), 0b01);
+        assert_eq!(admitted(&Params { min_gain: 0.0, ..PARAMS }, &paths, 4_000.0), 0b111);
+    }
+
+    #[test]
+    fn for_latency_only_what_is_sooner_than_waiting() {
+        let params = Params { latency_first: true, ..PARAMS };
+        let paths = [(0.002, 1e6), (0.050, 1e6)];
+        // 40,000 bytes are through in 40 ms.
+        assert_eq!(admitted(&params, &paths, 40_000.0), 0b01);
+        assert_eq!(admitted(&params, &paths, 60_000.0), 0b11);
+    }
+
+    #[test]
+    fn a_path_that_takes_everything_leaves_nothing_to_others() {
+        let mut paths = offers(&[(0.002, 1e6), (0.050, 1e6)]);
+        (paths[0].rate, paths[0].window) = (f64::INFINITY, f64::INFINITY);
+        let mut admission = Admission::default();
+        admission.decide(Instant::now(), &PARAMS, &mut paths, 1e6, &Sizes::default());
+        assert!(admission.admits(PathId(0), 1.0) && !admission.admits(PathId(1), 1.0));
+    }
+
+    #[test]
+    fn the_unknown_are_used_if_nothing_is_known_or_will_be() {
+        assert_eq!(admitted(&PARAMS, &[(0.0, 1e6), (0.0, 1e6)], 1e6), 0b11);
+        assert_eq!(admitted(&PARAMS, &[(0.0, 1e6), (0.001, 1e6)], 1e6), 0b10);
+        let mut paths = offers(&[(0.0, 1e6), (0.001, 1e6)]);
+        paths[0].must_be_tried = true;
+        let mut admission = Admission::default();
+        admission.decide(Instant::now(), &PARAMS, &mut paths, 1e6, &Sizes::default());
+        assert!(admission.admits(PathId(0), 1.0));
+    }
+
+    #[test]
+    fn varying_sizes_keep_a_reserve_for_the_near() {
+        let mut sizes = Sizes::default();
+        (0..1000).for_each(|n| sizes.add(if n % 2 == 0 { 500.0 } else { 1500.0 }));
+        let mut admission = Admission::default();
+        // Four requests behind: 1.5 · 0.5 · √4.
+        let mut paths = offers(&[(0.004, 1e6), (0.050, 1e6)]);
+        admission.decide(Instant::now(), &PARAMS, &mut paths, 1e6, &sizes);
+        assert!(!admission.admits(PathId(1), 1.0) && admission.admits(PathId(1), 2.0));
+        assert!(admission.admits(PathId(0), 1.0));
+    }
+}

@@ -18,6 +18,7 @@
 use std::time::{Duration, Instant};
 
 use super::change::Alarm;
+use super::drain::{Drain, Step};
 use super::latency::{LatencyFilter, Mean};
 use super::rate::{Delivered, RateFilter};
 use super::sizes::Sizes;
@@ -27,33 +28,25 @@ const PERIOD: Duration = Duration::from_secs(4);
 const PERIOD_LATENCIES: f64 = 200.0;
 /// How long means of latencies count, in such times.
 const MEMORY: f64 = 2.5;
-/// Answers that make a step of a drain. A path that takes less than so much of the time then has had requests in line.
-const DRAIN_SAMPLES: u32 = 32;
-const SHED: f64 = 0.93;
-/// Requests that wait for no more than this times what those ahead of them take stand in line.
-const IN_LINE: f64 = 1.15;
-/// Requests were fewer in a drain if there were less than this part of them.
-const FEWER: f64 = 0.85;
 /// A path that delivers less than this part of its rate has no requests in line; if all the same it takes more than so many times
 /// what it should, it is drained, unless that was just done: so long ago, and so many latencies.
 const LAX: f64 = 0.8;
 const SLOWER: f64 = 1.25;
 const AGAIN: Duration = Duration::from_millis(250);
 const AGAIN_LATENCIES: f64 = 20.0;
-/// A path that delivers this much of what it did when it is given less does not deliver more if it is given more.
-const STILL: f64 = 0.87;
 /// Unloaded buckets before the first drain of a search.
 const UNLOADED: u32 = 8;
 /// Loaded buckets without growth that end the search, and what is growth.
 const STALLS: u32 = 3;
 const GROWTH: f64 = 1.25;
-/// Every so many buckets the window is larger for one bucket; again if that has brought at least this.
+/// Every so many buckets the window is larger for so many; again if that has brought at least this.
 const UP_EVERY: u32 = 8;
 const UP_BUCKETS: u32 = 2;
 const UP_GAIN: f64 = 1.1;
 /// A path that takes less than this part of the time it took is another path.
 const BETTER: f64 = 0.25;
-/// The gains of the window.
+/// The gains of the window: in a search, in a larger one, and in the first step of a drain of a path whose limit is known, and of
+/// another.
 const SEARCH_GAIN: f64 = 2.0;
 const UP: f64 = 1.25;
 const DOWN: f64 = 0.75;
@@ -65,42 +58,21 @@ const SLACK: f64 = 0.05;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Phase {
-    Search { stalls: u32, unloaded: u32 },
+    Search {
+        stalls: u32,
+        unloaded: u32,
+    },
     /// How many buckets yet with the larger window.
-    Cruise { buckets: u32, up: u32 },
+    Cruise {
+        buckets: u32,
+        up: u32,
+    },
     Drain(Drain),
 }
 
 impl Phase {
     const SEARCH: Self = Self::Search { stalls: 0, unloaded: 0 };
     const CRUISE: Self = Self::Cruise { buckets: 0, up: 0 };
-}
-
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct Drain {
-    /// What was bound before does not count.
-    since: Instant,
-    gain: f64,
-    /// Latency and size before this step.
-    before: Mean,
-    /// The limit of the path is known, or has shown.
-    limited: bool,
-    /// Bytes per second before the drain.
-    rate: f64,
-    /// When the first request that counts was answered; its bytes are not in `sizes`.
-    began: Option<(Instant, f64)>,
-    /// Bytes that requests found in flight when they were bound, and how many requests.
-    ahead: f64,
-    bound: u32,
-    latencies: f64,
-    sizes: f64,
-    count: u32,
-}
-
-impl Drain {
-    fn new(since: Instant, gain: f64, before: Mean, limited: bool, rate: f64) -> Self {
-        Self { since, gain, before, limited, rate, began: None, ahead: 0.0, bound: 0, latencies: 0.0, sizes: 0.0, count: 0 }
-    }
 }
 
 /// See the module.
@@ -143,7 +115,7 @@ impl Estimator {
         }
     }
 
-    /// The path, unused, is found to take `now` for a request of the mean size. If it takes about as long as before, or longer,
+    /// The path, unused, is found to take `latency` for a request of the mean size. If it takes about as long as before, or longer,
     /// what it can carry is still known; if it is much better, it is another path.
     pub(super) fn moved(&mut self, now: Instant, latency: f64) {
         match self.path_latency() {
@@ -210,8 +182,7 @@ impl Estimator {
     /// A request of so many bytes is bound, behind so many in flight; `full`: the window is full with it.
     pub(super) fn bound(&mut self, bytes: f64, ahead: f64, full: bool) {
         if let Phase::Drain(drain) = &mut self.phase {
-            drain.ahead += ahead;
-            drain.bound += 1;
+            drain.bound(ahead);
         }
         self.sizes.add(bytes);
         if full {
@@ -235,7 +206,7 @@ impl Estimator {
         }
         let rate = self.rate();
         self.latency.answered(now, latency, bytes, rate, self.period().mul_f64(MEMORY));
-        self.drain_sample(now, bound_at, latency, bytes);
+        self.drained(now, bound_at, latency, bytes);
         let searching = matches!(self.phase, Phase::Search { .. });
         let path_latency = self.path_latency().unwrap_or(latency);
         let delivered = self.rate.answered(now, bytes, latency, path_latency, searching);
@@ -270,9 +241,9 @@ impl Estimator {
                 *unloaded = if delivered.loaded || grew { 0 } else { *unloaded + 1 };
                 if *stalls >= STALLS {
                     // The path has never been without a queue: how long it takes is not known yet.
-                    self.phase = Phase::Drain(Drain::new(now, HALF, mean, true, delivered.rate));
+                    self.phase = Phase::Drain(Drain::new(now, HALF, true, mean, delivered.rate));
                 } else if *unloaded >= UNLOADED && due || recheck && !delivered.loaded {
-                    self.phase = Phase::Drain(Drain::new(now, HALF, mean, false, delivered.rate));
+                    self.phase = Phase::Drain(Drain::new(now, HALF, false, mean, delivered.rate));
                 }
             }
             Phase::Cruise { buckets, up } => {
@@ -283,13 +254,12 @@ impl Estimator {
                 *up = if again { UP_BUCKETS } else { up.saturating_sub(1) };
                 let busy = delivered.loaded || before.is_some_and(|rate| delivered.rate > 0.9 * rate);
                 if busy && due || recheck {
-                    self.phase = Phase::Drain(Drain::new(now, DOWN, mean, true, delivered.rate));
+                    self.phase = Phase::Drain(Drain::new(now, DOWN, true, mean, delivered.rate));
                 }
             }
             Phase::Drain(_) => {}
         }
         self.estimate();
-        if std::env::var_os("BDPDBG").is_some() { eprintln!("{:p} {now:?} {delivered:?} {:?} known {:?} size {}", self, self.phase, self.known, self.size()); }
         if searching {
             return false;
         }
@@ -303,37 +273,17 @@ impl Estimator {
         false
     }
 
-    fn drain_sample(&mut self, now: Instant, bound_at: Instant, latency: f64, bytes: f64) {
+    fn drained(&mut self, now: Instant, bound_at: Instant, latency: f64, bytes: f64) {
+        let rate = self.rate();
         let Phase::Drain(drain) = &mut self.phase else { return };
-        if bound_at < drain.since {
-            return;
-        }
-        drain.began.get_or_insert((now, bytes));
-        drain.latencies += latency;
-        drain.sizes += bytes;
-        drain.count += 1;
-        if drain.count < DRAIN_SAMPLES {
-            return;
-        }
-        let n = f64::from(drain.count);
-        let mean = Mean { latency: drain.latencies / n, size: drain.sizes / n };
-        let rate = self.rate.max().unwrap_or(f64::INFINITY);
-        // What is not due to the sizes, and what the requests ahead of each account for.
-        let (before, wait) = (drain.before.delay(rate), mean.delay(rate));
-        let ahead = drain.ahead / f64::from(drain.bound.max(1)) / rate;
-        let (began, first) = drain.began.unwrap_or((now, 0.0));
-        let delivered = (drain.sizes - first) / (now - began).as_secs_f64();
-        // By Little's law, so many bytes were in flight before.
-        let fewer = ahead * rate + mean.size < FEWER * drain.rate * drain.before.latency;
-        let limited = drain.limited || fewer && (delivered > STILL * drain.rate || wait < SHED * before);
-        let goes_on = ahead > 0.0 && wait < IN_LINE * ahead;
-        let gain = drain.gain * HALF;
-        self.phase = if goes_on {
-            Phase::Drain(Drain::new(now, gain, mean, limited, drain.rate))
-        } else {
-            self.latency.replace(now, mean);
-            self.drained_at = Some(now);
-            if limited { Phase::CRUISE } else { Phase::SEARCH }
+        let Some(step) = drain.answered(now, bound_at, latency, bytes, rate) else { return };
+        self.phase = match step {
+            Step::On(drain) => Phase::Drain(drain),
+            Step::Done { mean, limited } => {
+                self.latency.replace(now, mean);
+                self.drained_at = Some(now);
+                if limited { Phase::CRUISE } else { Phase::SEARCH }
+            }
         };
         self.rate.restart();
         self.estimate();
@@ -347,5 +297,118 @@ impl Estimator {
     fn period(&self) -> Duration {
         let latency = self.path_latency().unwrap_or(0.0);
         PERIOD.max(Duration::from_secs_f64((PERIOD_LATENCIES * latency).min(1000.0)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BYTES: f64 = 4096.0;
+
+    /// A link, always with as many requests as its window takes, at most `depth`: the estimator after `time`.
+    struct Link {
+        now: Instant,
+        estimator: Estimator,
+        delay: f64,
+        rate: f64,
+        depth: usize,
+        /// When each request was bound, and when it is answered, s since the start.
+        in_flight: std::collections::VecDeque<(Instant, Instant)>,
+        free: Instant,
+    }
+
+    impl Link {
+        fn new(delay: f64, rate: f64, depth: usize) -> Self {
+            let now = Instant::now();
+            let in_flight = std::collections::VecDeque::new();
+            Self { now, estimator: Estimator::default(), delay, rate, depth, in_flight, free: now }
+        }
+
+        /// Whether a change was noticed.
+        fn run(&mut self, time: Duration) -> bool {
+            let end = self.now + time;
+            let mut changed = false;
+            while self.now < end {
+                while self.in_flight.len() < self.depth {
+                    let ahead = self.in_flight.len() as f64 * BYTES;
+                    let room = self.estimator.window(1.05) - (ahead - BYTES);
+                    if !self.in_flight.is_empty() && room <= 0.0 {
+                        break;
+                    }
+                    self.estimator.bound(BYTES, ahead, !self.in_flight.is_empty() && room <= BYTES);
+                    self.free = self.free.max(self.now) + Duration::from_secs_f64(BYTES / self.rate);
+                    self.in_flight.push_back((self.now, self.free + Duration::from_secs_f64(self.delay)));
+                }
+                let (bound_at, at) = self.in_flight.pop_front().expect("never idle");
+                self.now = at;
+                let left = self.in_flight.len() as f64 * BYTES;
+                changed |= self.estimator.answered(at, BYTES, at - bound_at, left);
+            }
+            changed
+        }
+    }
+
+    fn is_near(value: f64, expected: f64) {
+        assert!((value / expected - 1.0).abs() < 0.03, "{value}, expected {expected}");
+    }
+
+    #[test]
+    fn a_busy_link_is_known_soon_and_without_its_queue() {
+        let mut link = Link::new(0.002, 125e6, 1000);
+        assert!(!link.run(Duration::from_millis(400)));
+        assert!(link.estimator.limit_is_known());
+        is_near(link.estimator.rate(), 125e6);
+        is_near(link.estimator.delay().expect("measured"), 0.002);
+        // 61 requests, the one that is answered next, and at most a quarter more.
+        assert!((62..=78).contains(&link.in_flight.len()), "{} in flight", link.in_flight.len());
+        assert!(!link.run(Duration::from_secs(20)), "drains and larger windows are no changes");
+        is_near(link.estimator.delay().expect("measured"), 0.002);
+    }
+
+    #[test]
+    fn a_link_that_is_not_filled_counts_as_one_that_takes_everything() {
+        let mut link = Link::new(0.002, 125e6, 8);
+        link.run(Duration::from_secs(10));
+        assert!(!link.estimator.limit_is_known());
+        is_near(link.estimator.path_latency().expect("measured"), 0.002 + BYTES / 125e6);
+    }
+
+    #[test]
+    fn a_link_that_the_guest_just_fills_is_known_by_its_line() {
+        // 7.1 requests fill it.
+        let mut link = Link::new(0.0002, 125e6, 10);
+        link.run(Duration::from_secs(1));
+        assert!(link.estimator.limit_is_known());
+        is_near(link.estimator.delay().expect("measured"), 0.0002);
+    }
+
+    #[test]
+    fn other_delays_and_rates_are_noticed() {
+        let mut link = Link::new(0.0002, 125e6, 64);
+        link.run(Duration::from_secs(5));
+        link.delay = 0.030;
+        assert!(link.run(Duration::from_millis(200)), "a change is noticed");
+        link.run(Duration::from_secs(5));
+        is_near(link.estimator.path_latency().expect("measured"), 0.030 + BYTES / 125e6);
+        link.delay = 0.0002;
+        link.run(Duration::from_secs(5));
+        is_near(link.estimator.delay().expect("measured"), 0.0002);
+        link.rate = 500e6;
+        link.run(Duration::from_secs(5));
+        is_near(link.estimator.rate(), 500e6);
+        link.rate = 50e6;
+        link.run(Duration::from_secs(5));
+        is_near(link.estimator.rate(), 50e6);
+    }
+
+    #[test]
+    fn what_was_bound_before_a_restart_does_not_count() {
+        let mut link = Link::new(0.0002, 125e6, 64);
+        link.run(Duration::from_secs(1));
+        link.estimator.restart(link.now, None);
+        assert!(!link.estimator.answered(link.now, BYTES, Duration::from_millis(1), 0.0));
+        assert_eq!(link.estimator.delay(), None);
+        assert!(link.estimator.size() > 0.0, "sizes are the guest's");
     }
 }

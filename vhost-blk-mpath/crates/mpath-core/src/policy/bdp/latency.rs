@@ -98,3 +98,44 @@ impl LatencyFilter {
         self.best.is_empty() && self.slot.is_none_or(|slot| slot.count < FEW)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MEMORY: Duration = Duration::from_secs(10);
+
+    fn feed(filter: &mut LatencyFilter, from: Instant, latency: f64, size: f64) -> Instant {
+        for n in 0..SLOT_SAMPLES {
+            filter.answered(from + n * Duration::from_millis(1), latency, size, 1e6, MEMORY);
+        }
+        from + SLOT_SAMPLES * Duration::from_millis(1)
+    }
+
+    #[test]
+    fn the_least_mean_counts_until_it_is_old() {
+        let mut filter = LatencyFilter::default();
+        assert!(filter.best(1e6).is_none() && filter.is_young());
+        let mut now = feed(&mut filter, Instant::now(), 0.002, 1000.0);
+        now = feed(&mut filter, now, 0.005, 1000.0);
+        assert!((filter.best(1e6).expect("fed").latency - 0.002).abs() < 1e-9);
+        for _ in 0..50 {
+            now = feed(&mut filter, now, 0.005, 1000.0);
+        }
+        assert!((filter.best(1e6).expect("fed").latency - 0.005).abs() < 1e-9);
+        assert!(filter.best.len() <= STRETCHES as usize + 1, "bounded: {}", filter.best.len());
+    }
+
+    #[test]
+    fn latencies_of_large_requests_are_not_delays() {
+        let mut filter = LatencyFilter::default();
+        let now = feed(&mut filter, Instant::now(), 0.004, 1000.0);
+        feed(&mut filter, now + MEMORY / 4, 0.005, 4000.0);
+        // At 1 MB/s, 3 ms against 1 ms.
+        let best = filter.best(1e6).expect("fed");
+        assert!((best.delay(1e6) - 0.001).abs() < 1e-9, "{best:?}");
+        // Were the rate unlimited it would be the other one.
+        assert!((filter.best(f64::INFINITY).expect("fed").latency - 0.004).abs() < 1e-9);
+        assert!((best.delay(1e3) - FLOOR * 0.005).abs() < 1e-9, "some of it always is");
+    }
+}

@@ -13,13 +13,14 @@
 
 mod admission;
 mod change;
+mod drain;
 mod estimator;
 mod latency;
 mod probes;
 mod rate;
 mod sizes;
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use self::admission::{Admission, Offer};
 use self::estimator::Estimator;
@@ -29,15 +30,24 @@ use self::sizes::Sizes;
 use super::{About, Candidate, Choice, Completed, Param, Policy, PolicySpec, Probed, Query};
 use crate::path::MAX_PATHS;
 use crate::window::Usage;
-use crate::{OpClass, PathId};
+use crate::{OpClass, PathEstimate, PathId};
 
 pub(super) const ABOUT: About = About {
     name: "bdp",
     aliases: &[],
     description: "what each path can carry, fast paths first; the others are measured by reads nobody waits for",
     params: &[
-        Param::word("objective", &["throughput", "latency"], "latency: a slow path is used only if that ends sooner than to wait for a fast one"),
-        Param::ratio("min-gain", (0, 1000), 50, "a slower path is used if it adds this much to the throughput of the faster ones"),
+        Param::word(
+            "objective",
+            &["throughput", "latency"],
+            "latency: a slow path is used only if that ends sooner than to wait for a fast one",
+        ),
+        Param::ratio(
+            "min-gain",
+            (0, 1000),
+            50,
+            "a slower path is used if it adds this much to the throughput of the faster ones",
+        ),
         Param::ratio("gain", (1000, 4000), 1050, "window over bandwidth-delay product"),
     ],
     build: |spec, _| Box::new(Bdp::new(spec)),
@@ -247,6 +257,18 @@ impl Policy for Bdp {
         self.admission.iter_mut().for_each(Admission::look_again);
     }
 
+    fn estimate(&self, path: PathId, class: OpClass) -> PathEstimate {
+        let state = &self.paths[path.index()];
+        let own = &state.classes[class.index()];
+        let seconds = state.estimate(class).map(|(delay, rate)| delay + own.size() / rate);
+        PathEstimate {
+            latency: seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()),
+            // With the one that is answered next.
+            window_bytes: own.limit_is_known().then(|| (own.window(self.params.gain) + own.size()) as u64),
+            ..PathEstimate::default()
+        }
+    }
+
     fn configure(&mut self, spec: &PolicySpec) {
         self.params = Params::new(spec);
         self.admission.iter_mut().for_each(Admission::look_again);
@@ -313,4 +335,82 @@ fn size_of(bytes: u32) -> f64 {
 /// Bytes that count as in flight.
 fn in_flight(usage: Usage) -> f64 {
     (usage.bytes as f64).max(f64::from(usage.ios) * f64::from(LEAST_BYTES))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::PolicyKind;
+    use crate::policy::testing::{WAIT, busy, candidate, done, full, path, read};
+
+    const MS: Duration = Duration::from_millis(1);
+
+    fn bdp(params: &[(&str, &str)]) -> Bdp {
+        Bdp::new(&PolicySpec::new(PolicyKind::Bdp, params.iter().copied()).expect("parameters"))
+    }
+
+    /// Four probes of each path, which take so long.
+    fn probe(policy: &mut Bdp, now: Instant, latencies: &[Duration]) {
+        for _ in 0..4 {
+            for (path, latency) in (0..).map(PathId).zip(latencies) {
+                policy.probed(&Probed { now, path, bytes: 4096, latency: Some(*latency) });
+            }
+        }
+    }
+
+    #[test]
+    fn unknown_paths_are_probed_and_used_in_turn_until_something_is_known() {
+        let now = Instant::now();
+        let mut policy = bdp(&[]);
+        assert_eq!(policy.probe(now, 0b11, false), Some((PathId(0), 4096)));
+        assert_eq!(policy.probe(now, 0b10, false), Some((PathId(1), 4096)));
+        assert_eq!(policy.select(&read(now), &[candidate(0), candidate(1)]), path(0));
+        assert_eq!(policy.select(&read(now), &[busy(0, now), candidate(1)]), path(1));
+    }
+
+    #[test]
+    fn a_single_request_takes_the_fast_path_wherever_it_stands() {
+        let now = Instant::now();
+        for (latencies, fast) in [([MS, 30 * MS], 0), ([30 * MS, MS], 1)] {
+            let mut policy = bdp(&[]);
+            probe(&mut policy, now, &latencies);
+            let candidates = [candidate(0), candidate(1)];
+            assert_eq!(policy.select(&read(now), &candidates), path(fast));
+            assert_eq!(policy.estimate(PathId(fast), OpClass::Read).latency, Some(MS));
+            policy.completed(&done(now + MS, fast, MS));
+            assert_eq!(policy.select(&read(now + MS), &candidates), path(fast));
+        }
+    }
+
+    #[test]
+    fn a_full_fast_path_is_waited_for_and_an_idle_disk_is_not_probed() {
+        let now = Instant::now();
+        let mut policy = bdp(&[]);
+        probe(&mut policy, now, &[MS, 30 * MS]);
+        assert_eq!(policy.select(&read(now), &[full(0), candidate(1)]), WAIT);
+        assert_eq!(policy.probe(now, 0b11, false), None);
+        assert_eq!(policy.probe(now + 300 * MS, 0b11, false), None);
+        assert!(policy.probe(now + 300 * MS, 0b10, true).is_some(), "a busy one is");
+    }
+
+    #[test]
+    fn a_recalled_request_says_that_its_path_is_slow() {
+        let now = Instant::now();
+        let mut policy = bdp(&[]);
+        probe(&mut policy, now, &[MS, 2 * MS]);
+        let candidates = [candidate(0), candidate(1)];
+        assert_eq!(policy.select(&read(now), &candidates), path(0));
+        policy.completed(&Completed { recalled: true, ..done(now + 300 * MS, 0, 300 * MS) });
+        assert_eq!(policy.select(&read(now + 300 * MS), &candidates), path(1));
+    }
+
+    #[test]
+    fn a_path_that_comes_back_is_measured_anew() {
+        let now = Instant::now();
+        let mut policy = bdp(&[]);
+        probe(&mut policy, now, &[MS, 30 * MS]);
+        policy.path_changed(PathId(1));
+        assert_eq!(policy.estimate(PathId(1), OpClass::Read).latency, None);
+        assert_eq!(policy.probe(now, 0b11, false), Some((PathId(1), 4096)));
+    }
 }

@@ -153,3 +153,71 @@ impl Budget {
 pub(super) fn size_of_probe(mean_bytes: f64) -> u32 {
     (mean_bytes as u32).clamp(SIZE_MIN, MAX_PROBE_BYTES) / 512 * 512
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mean(ms: f64) -> Option<Mean> {
+        Some(Mean { latency: ms / 1000.0, size: 4096.0 })
+    }
+
+    #[test]
+    fn four_at_once_and_then_one_a_rest() {
+        let now = Instant::now();
+        let mut probes = Probes::default();
+        for _ in 0..KEPT {
+            assert_eq!(probes.due(now), now);
+            probes.asked(now);
+            assert!(!probes.answered(now, mean(1.0)));
+        }
+        assert_eq!(probes.due(now), now + REST);
+        probes.bound(now + REST / 2);
+        assert_eq!(probes.due(now + REST), now + REST / 2 + REST, "a path in use needs none");
+        probes.hurry();
+        assert_eq!(probes.due(now + REST), now + REST / 2 + REST);
+    }
+
+    #[test]
+    fn one_outlier_is_repeated_and_two_replace() {
+        let now = Instant::now();
+        let mut probes = Probes::default();
+        (0..KEPT).for_each(|_| assert!(!probes.answered(now, mean(1.0))));
+        assert!(!probes.answered(now, mean(30.0)));
+        assert_eq!(probes.due(now), now, "repeated at once");
+        assert!(!probes.answered(now, mean(1.1)), "it was an accident");
+        assert!(!probes.answered(now, mean(30.0)) && !probes.answered(now, mean(0.1)), "two, but not the same way");
+        assert!(probes.answered(now, mean(0.2)));
+        assert!((probes.mean().expect("known").latency - 0.00015).abs() < 1e-9);
+    }
+
+    #[test]
+    fn what_fails_is_not_repeated_at_once() {
+        let now = Instant::now();
+        let mut probes = Probes::default();
+        for _ in 0..FAILURES {
+            assert!(!probes.are_useless());
+            probes.answered(now, None);
+            assert_eq!(probes.due(now), now + REST);
+        }
+        assert!(probes.are_useless());
+    }
+
+    #[test]
+    fn there_is_one_for_a_hundred_requests() {
+        let mut budget = Budget::default();
+        budget.spend();
+        (0..99).for_each(|_| budget.earn());
+        assert!(!budget.allows(false) && budget.allows(true));
+        budget.earn();
+        budget.earn();
+        assert!(budget.allows(false));
+        (0..100).for_each(|_| budget.spend());
+        assert!(!budget.allows(true), "credit has an end");
+    }
+
+    #[test]
+    fn sizes_are_bounded_and_in_sectors() {
+        assert_eq!([0.0, 5000.0, 1e9].map(size_of_probe), [4096, 4608, MAX_PROBE_BYTES]);
+    }
+}

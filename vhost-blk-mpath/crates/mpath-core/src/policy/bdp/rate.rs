@@ -104,7 +104,7 @@ impl RateFilter {
             self.rates.pop_back();
         }
         self.rates.push_back((now, rate));
-        let window = WINDOW.max(Duration::from_secs_f64(WINDOW_LATENCIES * path_latency));
+        let window = WINDOW.max(Duration::from_secs_f64((WINDOW_LATENCIES * path_latency).min(1000.0)));
         while self.rates.len() > 1 && self.rates.front().is_some_and(|(at, _)| now - *at > window) {
             self.rates.pop_front();
         }
@@ -113,5 +113,41 @@ impl RateFilter {
     /// The highest rate of late: the path can do at least that. `None`: nothing is known.
     pub(super) fn max(&self) -> Option<f64> {
         self.rates.front().map(|(_, rate)| *rate)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn a_bucket_ends_with_enough_answers_and_time() {
+        let start = Instant::now();
+        for (searching, answers) in [(true, 9), (false, 33)] {
+            let mut filter = RateFilter::default();
+            let ends = (0..).find_map(|n| {
+                filter.filled();
+                filter.answered(start + n * MS, 1000.0, 0.001, 0.001, searching).map(|delivered| (n + 1, delivered))
+            });
+            let (n, delivered) = ends.expect("a bucket ends");
+            assert_eq!(n, answers, "the first answer opens it");
+            assert!((delivered.rate - 1e6).abs() < 1.0 && delivered.loaded, "{delivered:?}");
+        }
+        let mut filter = RateFilter::default();
+        let few = [0, 400, 600].map(|ms| filter.answered(start + ms * MS, 1000.0, 0.2, 0.2, false));
+        assert!(few[1].is_none() && few[2].is_some_and(|delivered| !delivered.loaded), "{few:?}");
+    }
+
+    #[test]
+    fn the_highest_of_late_counts_and_the_last_is_kept() {
+        let start = Instant::now();
+        let mut filter = RateFilter::default();
+        assert_eq!(filter.max(), None);
+        for (ms, rate, max) in [(0, 5.0, 5.0), (500, 3.0, 5.0), (900, 4.0, 5.0), (1100, 1.0, 4.0), (9000, 2.0, 2.0)] {
+            filter.remember(start + ms * MS, rate, 0.001);
+            assert_eq!(filter.max(), Some(max), "at {ms} ms");
+        }
     }
 }
