@@ -250,7 +250,7 @@ impl IoThread {
         let open = self.connections.get_mut(&path).filter(|connection| !connection.is_closing());
         let command = IoCommand::Read { slba: 0, blocks };
         let tag = nvme_tcp::host::Tag(Tag::PROBE.0);
-        if !open.is_some_and(|connection| connection.queue.submit(tag, command).is_ok()) {
+        if open.is_none_or(|connection| connection.queue.submit(tag, command).is_err()) {
             self.group.probed(ctx.clock.now(), path, false);
         }
     }

@@ -115,11 +115,12 @@ mod tests {
         let latency = |n: f64| (delay + 0.001).max(n * 0.001);
         let rate = |n: f64| n * 1000.0 / latency(n);
         let mean = Mean { latency: latency(before), size: 1000.0 };
-        let mut drain = Drain::new(start, 0.5, false, mean, rate(before));
-        assert_eq!(drain.answered(start, start - Duration::from_millis(1), 1.0, 1e6, RATE), None, "too old to count");
+        let since = start + Duration::from_millis(1);
+        let mut drain = Drain::new(since, 0.5, false, mean, rate(before));
+        assert_eq!(drain.answered(since, start, 1.0, 1e6, RATE), None, "too old to count");
         for n in 1.. {
             drain.bound((then - 1.0) * 1000.0);
-            let now = start + Duration::from_secs_f64(latency(then) + f64::from(n) * 1000.0 / rate(then));
+            let now = since + Duration::from_secs_f64(latency(then) + f64::from(n) * 1000.0 / rate(then));
             let known = rate(before).max(rate(then));
             if let Some(step) = drain.answered(now, now, latency(then), 1000.0, known) {
                 assert_eq!(n, 32);

@@ -6,10 +6,14 @@
 //! the filters are BBR's (Cardwell et al., CACM 60/2, 2017), the test by waiting time for `objective: latency` is ECF's (Lim et
 //! al., CoNEXT '17).
 //!
-//! * [`rate`], [`latency`]: the two filters. [`estimator`]: both of one path and class, its window, and when to search again.
+//! * [`rate`], [`latency`], [`sizes`]: the filters. [`estimator`]: those of one path and class, its window, and when to search
+//!   again. [`drain`]: how long a path takes without a queue.
 //! * [`change`]: when a path has become another one.
 //! * [`admission`]: which paths are worth using.
 //! * [`probes`]: what is known of the others.
+
+// Bytes, counts and rates are far below 2^52, and none is negative.
+#![allow(clippy::cast_precision_loss, clippy::cast_sign_loss)]
 
 mod admission;
 mod change;

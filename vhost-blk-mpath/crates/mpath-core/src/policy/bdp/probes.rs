@@ -158,8 +158,8 @@ pub(super) fn size_of_probe(mean_bytes: f64) -> u32 {
 mod tests {
     use super::*;
 
-    fn mean(ms: f64) -> Option<Mean> {
-        Some(Mean { latency: ms / 1000.0, size: 4096.0 })
+    fn mean(ms: f64) -> Mean {
+        Mean { latency: ms / 1000.0, size: 4096.0 }
     }
 
     #[test]
@@ -169,7 +169,7 @@ mod tests {
         for _ in 0..KEPT {
             assert_eq!(probes.due(now), now);
             probes.asked(now);
-            assert!(!probes.answered(now, mean(1.0)));
+            assert!(!probes.answered(now, Some(mean(1.0))));
         }
         assert_eq!(probes.due(now), now + REST);
         probes.bound(now + REST / 2);
@@ -182,12 +182,15 @@ mod tests {
     fn one_outlier_is_repeated_and_two_replace() {
         let now = Instant::now();
         let mut probes = Probes::default();
-        (0..KEPT).for_each(|_| assert!(!probes.answered(now, mean(1.0))));
-        assert!(!probes.answered(now, mean(30.0)));
+        (0..KEPT).for_each(|_| assert!(!probes.answered(now, Some(mean(1.0)))));
+        assert!(!probes.answered(now, Some(mean(30.0))));
         assert_eq!(probes.due(now), now, "repeated at once");
-        assert!(!probes.answered(now, mean(1.1)), "it was an accident");
-        assert!(!probes.answered(now, mean(30.0)) && !probes.answered(now, mean(0.1)), "two, but not the same way");
-        assert!(probes.answered(now, mean(0.2)));
+        assert!(!probes.answered(now, Some(mean(1.1))), "it was an accident");
+        assert!(
+            !probes.answered(now, Some(mean(30.0))) && !probes.answered(now, Some(mean(0.1))),
+            "two, but not the same way"
+        );
+        assert!(probes.answered(now, Some(mean(0.2))));
         assert!((probes.mean().expect("known").latency - 0.00015).abs() < 1e-9);
     }
 
