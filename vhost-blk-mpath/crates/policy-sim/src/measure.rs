@@ -13,7 +13,7 @@ pub struct Measured {
     pub(crate) probes: Vec<u64>,
 }
 
-#[allow(clippy::cast_precision_loss)] // counts below 2^52
+#[allow(clippy::cast_precision_loss, clippy::cast_sign_loss)] // counts below 2^52
 impl Measured {
     /// Requests finished per second.
     #[must_use]
