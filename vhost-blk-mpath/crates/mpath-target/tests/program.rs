@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use common::{NQN, PATIENCE, connect, eventually, host_config};
 use nvme_tcp::host::{ControllerConfig, IoCommand};
+use rustix::process::{Pid, Signal, kill_process};
 
 fn program(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_mpath-target"));
@@ -27,9 +28,8 @@ impl Running {
         BufReader::new(self.0.stdout.take().unwrap()).lines()
     }
 
-    fn signal(&self, name: &str) {
-        let kill = Command::new("kill").args(["-s", name, &self.0.id().to_string()]).status();
-        assert!(kill.unwrap().success());
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_raw(self.0.id().cast_signed()).unwrap(), signal).unwrap();
     }
 }
 
@@ -58,7 +58,7 @@ fn refused(args: &[&str]) -> (Option<i32>, String) {
 
 #[test]
 fn it_says_where_it_listens_and_ends_on_a_signal() {
-    for signal in ["TERM", "INT"] {
+    for signal in [Signal::TERM, Signal::INT] {
         let args =
             ["--nqn", NQN, "--listen", "127.0.0.1:0", "--listen", "127.0.0.1:0,delay=1ms", "--namespace", "mem:1MiB"];
         let mut running = Running(program(&args).spawn().unwrap());
@@ -90,7 +90,7 @@ fn stopped_for_longer_than_the_keep_alive_timeout_it_executes_nothing_it_finds()
     let keep_alive_tmo = Duration::from_secs(1);
     let (mut admin, mut first, _) = connect(addrs[0], ControllerConfig { keep_alive_tmo, ..host_config() });
     first.write(0, &[1; 512], false).unwrap();
-    running.signal("STOP");
+    running.signal(Signal::STOP);
     let stat = format!("/proc/{}/stat", running.0.id());
     eventually("it is stopped", || std::fs::read_to_string(&stat).unwrap().contains(") T "));
     let stopped = Instant::now();
@@ -100,7 +100,7 @@ fn stopped_for_longer_than_the_keep_alive_timeout_it_executes_nothing_it_finds()
         // Keep-alives are sent too, and do not make it young again.
         admin.turn().unwrap();
     }
-    running.signal("CONT");
+    running.signal(Signal::CONT);
     assert!(first.completion().is_err(), "the connection ends, and the write is not answered");
     let (_admin, mut second, _) = connect(addrs[1], host_config());
     assert!(second.read(0, 1).unwrap() == [1; 512]);
