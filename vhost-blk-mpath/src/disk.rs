@@ -10,13 +10,14 @@ use mpath_api::types::{Controller, EventKind, EventPath, PathState};
 use mpath_core::{AnaState, DirtyPaths, Group, GroupConfig, Injection, PathConfig, PathId, PolicyKind, Window};
 use nvme_tcp::host::{ControllerConfig, ControllerInfo, HostIdentity, IdentityMismatch, NamespaceIdentity};
 use nvme_tcp::wire::Digests;
-use reactor::{IoThreadConfig, IoThreadHandle, PathEvent, StartError};
+use reactor::{Ending, IoThreadConfig, IoThreadHandle, PathEvent, StartError};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::watch;
 use vhost_user_blk::{Disk as FrontendDisk, GeometryError};
 
 use crate::cross_reset::Resetters;
 use crate::events::EventLog;
+use crate::fence::FencedBy;
 use crate::fence_record::FenceRecord;
 use crate::geometry;
 use crate::path::PathError;
@@ -318,6 +319,11 @@ impl Disk {
         Orders::new(self.state().paths[usize::from(path.0)].orders.subscribe())
     }
 
+    /// How connections are closed that still work.
+    pub(crate) fn ending(&self) -> Ending {
+        if self.config.drain_fence { Ending::Drain } else { Ending::Reset }
+    }
+
     /// Whether the path's controller may hold completed writes that only a flush makes durable.
     pub(crate) fn may_be_dirty(&self, path: PathId) -> bool {
         !self.config.shared_write_cache && self.dirty.is_dirty(path)
@@ -363,9 +369,13 @@ impl Disk {
         self.event(Some(path), EventKind::PathRecovered, "path recovered: it answers again");
     }
 
-    /// Nothing sent before the loss can be executed any more, by way of a cross-controller reset on another path or by time.
-    pub(crate) fn path_fence_lifted(&self, path: PathId, by: Option<PathId>, after: Duration) {
-        let by = by.map_or_else(|| "time".into(), |by| format!("cross-controller reset on {}", self.address(by)));
+    /// Nothing sent before the loss can be executed any more.
+    pub(crate) fn path_fence_lifted(&self, path: PathId, by: FencedBy, after: Duration) {
+        let by = match by {
+            FencedBy::Reset(by) => format!("cross-controller reset on {}", self.address(by)),
+            FencedBy::Drain => "drain".into(),
+            FencedBy::Time => "time".into(),
+        };
         self.event(Some(path), EventKind::FenceLifted, format!("fence lifted by {by} after {after:.1?}"));
     }
 

@@ -10,6 +10,7 @@
 //!  Live ── disabled by the operator, and it owes nothing ──▶ Disabled ── enabled ──▶ Connecting
 //! ```
 
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -17,12 +18,12 @@ use mpath_api::config::Seconds;
 use mpath_core::{AnaState, Association, Epoch, PathId};
 use nvme_tcp::host::{ControllerEvent, ControllerInfo, HostController};
 use nvme_tcp::wire;
-use reactor::{Link, PathEvent, PathEventKind};
+use reactor::{Ending, Link, PathEvent, PathEventKind};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::sleep;
 
 use crate::disk::{AdmitError, Disk};
-use crate::fence;
+use crate::fence::{self, Draining};
 use crate::fence_record::{self, RecordedAssociation};
 use crate::steering::{Ordered, Orders};
 use crate::transport::{self, AdminConnection, TransportError};
@@ -50,6 +51,11 @@ impl PathError {
     /// The path leads elsewhere, and another attempt would find the same.
     pub(crate) fn is_refusal(&self) -> bool {
         matches!(self, Self::Admit(AdmitError::Mismatch(_) | AdmitError::Geometry(_)))
+    }
+
+    /// The admin connection has failed.
+    fn is_of_admin(&self) -> bool {
+        matches!(self, Self::Transport(_))
     }
 
     /// It is this host that lacks something, not the path.
@@ -191,7 +197,7 @@ impl PathTask {
         };
         for (thread, (socket, queue)) in threads.iter().zip(queues) {
             let retry_delays = info.retry_delays;
-            thread.path_up(self.path, association, Link { socket, queue, retry_delays });
+            thread.path_up(self.path, association, Link { socket, queue, retry_delays, ending: disk.ending() });
         }
         disk.path_live(self.path, &info, ana, info.fence_time());
         Ok(Live { epoch, admin, info })
@@ -201,7 +207,7 @@ impl PathTask {
     async fn serve(&mut self, mut live: Live) -> End {
         let epoch = live.epoch;
         let disk = Arc::clone(&self.disk);
-        let mut open = disk.threads().len();
+        let mut closed = Closed { open: disk.threads().len(), draining: Vec::new() };
         let mut resetter = disk.resetters.offer(self.path, &live.info);
         let mut suspicious = 0;
         self.orders.connected();
@@ -224,7 +230,7 @@ impl PathTask {
                 },
                 Some(event) = self.events.recv() => match event.kind {
                     PathEventKind::Lost(reason) if event.epoch == epoch => break End::Lost(reason.into()),
-                    PathEventKind::Closed if event.epoch == epoch => open -= 1,
+                    PathEventKind::Closed { draining } if event.epoch == epoch => closed.add(draining),
                     PathEventKind::Suspect if event.epoch == epoch => {
                         suspicious += 1;
                         if suspicious == 1 {
@@ -259,33 +265,51 @@ impl PathTask {
                 live.admin.shutdown().await;
             }
             End::Disabled => {
-                disk.threads().iter().for_each(|thread| thread.path_down(self.path, epoch));
-                self.closed(epoch, open).await;
+                disk.threads().iter().for_each(|thread| thread.path_down(self.path, epoch, Ending::Reset));
+                self.closed(epoch, closed).await;
                 live.admin.shutdown().await;
                 // Nothing was in flight, so nothing can be executed late.
                 fence::lift(&disk, self.path, epoch).await;
             }
-            End::Lost(_) => {
-                drop(live.admin);
-                disk.threads().iter().for_each(|thread| thread.path_down(self.path, epoch));
-                self.closed(epoch, open).await;
-                fence::begin(&disk, self.path, epoch, &live.info);
+            End::Lost(ref reason) => {
+                // A controller whose admin connection has failed has ended the others too, or is out of reach.
+                let ending = if reason.is_of_admin() { Ending::Reset } else { disk.ending() };
+                let admin = (ending == Ending::Drain).then_some(live.admin);
+                disk.threads().iter().for_each(|thread| thread.path_down(self.path, epoch, ending));
+                let draining = self.closed(epoch, closed).await;
+                let draining = admin.zip(draining).map(|(admin, queues)| Draining { admin, queues });
+                fence::begin(&disk, self.path, epoch, &live.info, draining);
             }
         }
         end
     }
 
     /// Waits until every I/O thread has closed its queue pair. They always do, closing waits for nobody outside; but one
-    /// that has ended says so no more if the queue pair was still on its way to it.
-    async fn closed(&mut self, epoch: Epoch, mut open: usize) {
-        while open > 0 {
+    /// that has ended says so no more if the queue pair was still on its way to it. The sockets that drain, if all do.
+    async fn closed(&mut self, epoch: Epoch, mut closed: Closed) -> Option<Vec<OwnedFd>> {
+        while closed.open > 0 {
             tokio::select! {
-                Some(event) = self.events.recv() => {
-                    open -= usize::from(event.epoch == epoch && matches!(event.kind, PathEventKind::Closed));
-                }
-                _ = self.shutdown.wait_for(|shutdown| *shutdown) => return,
+                Some(event) = self.events.recv() => match event.kind {
+                    PathEventKind::Closed { draining } if event.epoch == epoch => closed.add(draining),
+                    _ => {}
+                },
+                _ = self.shutdown.wait_for(|shutdown| *shutdown) => return None,
             }
         }
+        closed.draining.into_iter().collect()
+    }
+}
+
+/// How far the I/O threads are with closing their queue pairs.
+struct Closed {
+    open: usize,
+    draining: Vec<Option<OwnedFd>>,
+}
+
+impl Closed {
+    fn add(&mut self, draining: Option<OwnedFd>) {
+        self.open -= 1;
+        self.draining.push(draining);
     }
 }
 

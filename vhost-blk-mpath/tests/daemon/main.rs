@@ -8,6 +8,7 @@ mod change;
 mod cross_reset;
 mod ctrl_loss;
 mod disks;
+mod drain;
 mod end;
 mod failover;
 mod fence;

@@ -8,7 +8,7 @@ use mpath_core::{AnaState, Association, Epoch, Group, GroupStats, Injection, Pat
 use vhost_user_blk::Queue;
 
 use crate::io_thread::IoThread;
-use crate::message::{Link, Message, PathEvent};
+use crate::message::{Ending, Link, Message, PathEvent};
 use crate::uring::{Ring, RingError};
 use crate::wake::{self, WakeSender};
 
@@ -113,8 +113,8 @@ impl IoThreadHandle {
 
     /// Closes the queue pair of a path. [`crate::PathEventKind::Closed`] is reported when that has happened, unless it was
     /// reported before.
-    pub fn path_down(&self, path: PathId, epoch: Epoch) {
-        self.send(Message::PathDown { path, epoch });
+    pub fn path_down(&self, path: PathId, epoch: Epoch, ending: Ending) {
+        self.send(Message::PathDown { path, epoch, ending });
     }
 
     /// Lets go of the mutating requests whose fate under this association was unknown.
