@@ -286,6 +286,33 @@ def silence(nvmet, directory):
     return f"back after {back:.1f} s; {verified(report)}"
 
 
+def drain(nvmet, directory):
+    """A path is reset while a slow disk has much to do for it: its connections end with that, and not before."""
+    # Far less than the ten seconds and more that time would take.
+    longest = 5.5
+    with nvmet.slow_namespace(mib_per_second=4) as nsid:
+        options = ("--namespace", nsid, "--drain-fence", "--keep-alive-tmo", 5)
+        with rig_of(directory, nvmet, *options, io_threads=2) as rig, Bench(rig, bs="256k", size="16MiB", iodepth=4, seconds=12) as load:
+            for path in (0, 1, 0, 1):
+                wait_for(lambda: live(rig, 0, 1), BACK_TIMEOUT, "both paths live")
+                wait_for(carries(rig, path), 20, f"I/O on path {path}")
+                rig.ctl("path", "reset", path)
+            report = load.report()
+            wait_for(lambda: live(rig, 0, 1), BACK_TIMEOUT, "both paths live")
+            events = rig.ctl("events")
+    lifted = [event["message"] for event in events if event["kind"] == "fence-lifted"]
+    check(len(lifted) == 4, f"4 resets, but {lifted}")
+    took = []
+    for message in lifted:
+        found = re.fullmatch(r"fence lifted by drain after ([\d.]+)(ms|s)", message)
+        check(found, f"not by drain: {message}")
+        took.append(float(found[1]) / (1000 if found[2] == "ms" else 1))
+    check(max(took) < longest, f"drained after {took} s")
+    check(max(took) > 0.1, f"drained after {took} s: the disk had nothing to do, so this proves nothing")
+    nvmet.complaints()
+    return f"drained after {', '.join(f'{one:.1f}' for one in took)} s; {verified(report)}"
+
+
 TESTS = [
     ("nvmet-identify", identify),
     ("nvmet-digests-none", digests(False, False)),
@@ -300,4 +327,5 @@ TESTS = [
     ("nvmet-ana-change", ana_change),
     ("nvmet-port-lost", port_lost),
     ("nvmet-silence", silence),
+    ("nvmet-drain", drain),
 ]
