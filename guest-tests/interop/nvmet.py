@@ -41,7 +41,7 @@ SLOW = f"""
 set -e
 cd /sys/kernel/config
 mkdir nullb/slow
-for setting in size=32 blocksize={BLOCK} memory_backed=1 irqmode=1 mbps={{mib_per_second}}; do
+for setting in size=32 blocksize={BLOCK} memory_backed=1 irqmode=2 completion_nsec={{nanoseconds}}; do
     echo "${{{{setting#*=}}}}" >"nullb/slow/${{{{setting%%=*}}}}"
 done
 echo 1 >nullb/slow/power
@@ -72,9 +72,9 @@ class Nvmet:
         self.paths = [f"tcp://127.0.0.1:{guest.host_ports[port]}" for port in PORTS]
 
     @contextlib.contextmanager
-    def slow_namespace(self, mib_per_second):
-        """While it lasts there is a namespace of 32 MiB more, NSID 2, on a disk that is no faster than this."""
-        self.guest.sh(SLOW.format(mib_per_second=mib_per_second))
+    def slow_namespace(self, milliseconds):
+        """While it lasts there is a namespace of 32 MiB more, NSID 2, on a disk that takes so long for each request."""
+        self.guest.sh(SLOW.format(nanoseconds=milliseconds * 1_000_000))
         try:
             yield 2
         finally:
