@@ -39,6 +39,7 @@ fn path(disk: &str, index: u16, address: &str) -> Path {
         disk: disk.into(),
         index,
         transport: address.transport(),
+        origin: Origin::Configured,
         address,
         state: PathState::Live,
         since: "2026-11-21T07:00:00.123Z".into(),

@@ -18,8 +18,9 @@ use axum::Router;
 use mpath_core::PolicyKind;
 
 use self::connections::Connections;
-pub use self::error::{ApiError, ControlError};
+pub use self::error::{AddPathError, ApiError, ControlError, RemovePathError};
 pub use self::routes::JsonBody;
+use crate::address::PathAddress;
 use crate::config::SocketPath;
 use crate::socket::{BindError, ListeningSocket, Role};
 
@@ -68,6 +69,13 @@ pub trait Control: Send + Sync + 'static {
         action: PathAction,
         force: bool,
     ) -> impl Future<Output = Result<(), ControlError>> + Send;
+
+    /// Adds a path to a disk; done when there is one, whether or not it can be connected.
+    fn add_path(&self, disk: &str, address: PathAddress) -> impl Future<Output = Result<PathRef, ControlError>> + Send;
+
+    /// Removes a path, in order or with `force` at once; done when every I/O thread knows that it gets nothing new, though it
+    /// may be there for long.
+    fn remove_path(&self, path: &PathRef, force: bool) -> impl Future<Output = Result<(), ControlError>> + Send;
 
     /// The events after that one; if there are none, waits for the next one, at most so long.
     fn events(&self, after: u64, wait: Duration) -> impl Future<Output = Result<Events, ControlError>> + Send;

@@ -82,6 +82,7 @@ impl Control for Fake {
             index: index as u16,
             address: format!("tcp://127.0.0.1:442{index}").parse().unwrap(),
             transport: crate::address::Transport::Tcp,
+            origin: crate::types::Origin::Configured,
             state: self.states.lock().unwrap()[disk][index],
             since: String::new(),
             waits_for: vec![],
