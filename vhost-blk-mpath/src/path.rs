@@ -101,7 +101,7 @@ struct Live {
 /// How an association ended.
 enum End {
     Lost(PathError),
-    /// In order: it owed nothing.
+    /// In order: nothing was in flight.
     Ordered,
     /// By order, whatever it owed.
     Dropped,

@@ -106,10 +106,11 @@ impl Orders {
             }
             if matches!(order.wanted, Wanted::Enabled | Wanted::Drained) {
                 self.next().await;
+            } else if at_once {
+                // Draining, it stays without writes in flight, so that nothing needs a fence. What it has not flushed is lost.
+                return if is_idle(disk, path).await { Ordered::Close } else { Ordered::Drop };
             } else if owes_nothing(disk, path).await {
                 return Ordered::Close;
-            } else if at_once {
-                return Ordered::Drop;
             } else {
                 // Not in time is no order.
                 let _ = timeout(LOOK_AGAIN, self.next()).await;
