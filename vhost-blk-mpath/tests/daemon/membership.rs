@@ -229,7 +229,7 @@ fn a_black_hole_under_load_is_removed_by_force_without_an_error() {
 fn a_path_to_nowhere_is_added_connected_later_and_removed_while_it_connects() {
     let target = Target::start(2);
     let addrs = target.addrs();
-    let daemon = Daemon::start(&addrs[..1], &format!("{FLAGS} --reconnect-delay 1"));
+    let daemon = Daemon::start(&addrs[..1], &format!("{FLAGS} --reconnect-delay 1 --shared-write-cache"));
     target.stop_listener(1);
     let path = daemon.add(addrs[1]);
     eventually("it fails", || daemon.find(path).unwrap().last_error.is_some());

@@ -51,7 +51,7 @@ pub trait Control: Send + Sync + 'static {
     fn set_policy(&self, disks: &[String], policy: PolicyKind)
     -> impl Future<Output = Result<(), ControlError>> + Send;
 
-    /// Sets or clears the impairment of these paths (never none, each of them in
+    /// Sets or clears the impairment of these paths (each of them in
     /// [`Control::paths`]); done when every I/O thread has it.
     fn set_injection(
         &self,
@@ -59,7 +59,7 @@ pub trait Control: Send + Sync + 'static {
         injection: Option<Injection>,
     ) -> impl Future<Output = Result<(), ControlError>> + Send;
 
-    /// Does `action` to these paths (never none, each of them in [`Control::paths`]), to all of them or to none; done when
+    /// Does `action` to these paths (each of them in [`Control::paths`]), to all of them or to none; done when
     /// every I/O thread knows of it, though what drains may drain for long. `force` is [`SteerPaths::force`].
     ///
     /// [`SteerPaths::force`]: crate::types::SteerPaths::force

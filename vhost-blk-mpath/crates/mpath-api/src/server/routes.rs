@@ -22,7 +22,7 @@ use super::error::{ApiError, ControlError};
 use super::{Control, EVENTS_WAIT_MAX, Limits, PathRef};
 
 use crate::types::{
-    AddPath, DiskPolicy, ErrorCode, Events, InjectedPath, Path, PathSelector, Policy, SetInjection, SetPolicy, Status,
+    AddPath, DiskPolicy, ErrorCode, Events, InjectedPath, Path, PathSelector, PathState, Policy, SetInjection, SetPolicy, Status,
     SteerPaths,
 };
 
@@ -159,7 +159,7 @@ async fn paths<C: Control>(
 }
 
 async fn steer<C: Control>(State(control): State<Arc<C>>, JsonBody(wanted): JsonBody<SteerPaths>) -> Answer<Vec<Path>> {
-    let paths = select(&*control, &wanted.path, wanted.disk.clone()).await?;
+    let paths = changeable(&*control, &wanted.path, wanted.disk.clone()).await?;
     control.steer(&refs(&paths), wanted.action, wanted.force).await?;
     Ok(Json(select(&*control, &wanted.path, wanted.disk).await?))
 }
@@ -291,16 +291,27 @@ fn injected(path: Path) -> Option<InjectedPath> {
     Some(InjectedPath { disk: path.disk, index: path.index, address: path.address, injection })
 }
 
-/// The paths meant, at least one.
+/// The paths meant: at least one, unless it is all of a disk that has none.
 async fn select<C: Control>(control: &C, selector: &PathSelector, disk: Option<String>) -> Result<Vec<Path>, ApiError> {
     let mut paths = paths_of(control, disk).await?;
     paths.retain(|path| selector.matches(path));
-    if paths.is_empty() {
+    if paths.is_empty() && *selector != PathSelector::All {
         return Err(ApiError::new(
             ErrorCode::UnknownPath,
             format!("no path is `{selector}`; `mpathctl path list` shows them"),
         ));
     }
+    Ok(paths)
+}
+
+/// The paths meant, to be changed. `all` leaves out those that are being removed; named, they are refused.
+async fn changeable<C: Control>(
+    control: &C,
+    selector: &PathSelector,
+    disk: Option<String>,
+) -> Result<Vec<Path>, ApiError> {
+    let mut paths = select(control, selector, disk).await?;
+    paths.retain(|path| *selector != PathSelector::All || path.state != PathState::Removing);
     Ok(paths)
 }
 
@@ -312,7 +323,7 @@ async fn set_injection<C: Control>(
     State(control): State<Arc<C>>,
     JsonBody(wanted): JsonBody<SetInjection>,
 ) -> Answer<Vec<InjectedPath>> {
-    let mut paths = select(&*control, &wanted.path, wanted.disk).await?;
+    let mut paths = changeable(&*control, &wanted.path, wanted.disk).await?;
     control.set_injection(&refs(&paths), Some(wanted.injection)).await?;
     for path in &mut paths {
         path.injection = Some(wanted.injection);
@@ -326,7 +337,7 @@ async fn clear_injections<C: Control>(
 ) -> Answer<Vec<InjectedPath>> {
     let wanted = query(wanted)?;
     let selector = wanted.path.unwrap_or(PathSelector::All);
-    let paths = select(&*control, &selector, wanted.disk).await?;
+    let paths = changeable(&*control, &selector, wanted.disk).await?;
     control.set_injection(&refs(&paths), None).await?;
     Ok(Json(paths.into_iter().filter_map(injected).collect()))
 }
