@@ -470,7 +470,11 @@ fn paths_are_added_and_removed() {
     for (args, code, part) in [
         (&["path", "add", "tcp://127.0.0.1:4422"][..], 2, "there are several disks; name one with --disk"),
         (&["path", "add", "127.0.0.1:4422", "--disk", "disk0"], 2, "127.0.0.1:4422"),
-        (&["path", "add", "tcp://127.0.0.1:4420", "--disk", "disk0"], 1, "has a path to tcp://127.0.0.1:4420 already: path 0, live"),
+        (
+            &["path", "add", "tcp://127.0.0.1:4420", "--disk", "disk0"],
+            1,
+            "has a path to tcp://127.0.0.1:4420 already: path 0, live",
+        ),
         (&["path", "remove", "9"], 1, "no path is `9`"),
         (&["path", "remove", "[::1]"], 1, "would have no usable path left"),
         (&["path", "remove", "0", "--disk", "x"], 1, "no disk is named `x`"),

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use mpath_api::{PathAddress, PolicyKind};
 use mpath_api::server::{Control, ControlError, PathRef};
 use mpath_api::types::{
     self, EventKind, Events, Moved, OpStats, Origin, PathAction, PathCounts, PathState, PathWindow, Status, WaitsFor,
 };
+use mpath_api::{PathAddress, PolicyKind};
 use mpath_core::{GroupStats, Injection, OpClass, PathId, PathStats};
 use reactor::IoThreadHandle;
 use tokio::sync::oneshot;

@@ -3,8 +3,8 @@
 use std::fmt::Write;
 
 use clap::Subcommand;
-use mpath_api::client::Client;
 use mpath_api::PathAddress;
+use mpath_api::client::Client;
 use mpath_api::types::{AddPath, AnaState, OpStats, Path, PathAction, PathSelector, SteerPaths};
 
 use super::{DiskArg, path_show};
@@ -108,7 +108,8 @@ impl Command {
                 return Ok(output.print(&added, |path| for_people(std::slice::from_ref(path)))?);
             }
             Self::Remove(RemoveArgs { path: PathArgs { path, disk }, force }) => {
-                let mut disks: Vec<_> = client.path(path, disk.disk.as_deref())?.into_iter().map(|path| path.disk).collect();
+                let mut disks: Vec<_> =
+                    client.path(path, disk.disk.as_deref())?.into_iter().map(|path| path.disk).collect();
                 disks.dedup();
                 let mut left = Vec::new();
                 for disk in disks {

@@ -6,13 +6,13 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use mpath_api::{PathAddress, PolicyKind};
 use mpath_api::config::SocketPath;
 use mpath_api::server::{AddPathError, Control, ControlError, PathRef, RemovePathError, Server};
 use mpath_api::types::{
     AnaState, Controller, Disk, Event, EventKind, EventPath, Events, Injection, Latency, Moved, OpStats, Origin, Path,
     PathAction, PathCounts, PathState, PathWindow, Status, WaitsFor,
 };
+use mpath_api::{PathAddress, PolicyKind};
 use tempfile::TempDir;
 use tokio::sync::oneshot;
 

@@ -5,7 +5,9 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use mpath_api::client::ClientError;
-use mpath_api::types::{AddPath, ErrorCode, ErrorInfo, Event, EventKind, Origin, Path, PathSelector, PathState, WaitsFor};
+use mpath_api::types::{
+    AddPath, ErrorCode, ErrorInfo, Event, EventKind, Origin, Path, PathSelector, PathState, WaitsFor,
+};
 use rustix::process::Signal;
 use vublk_bench::request::Status;
 
@@ -108,13 +110,7 @@ fn a_path_that_is_added_under_load_takes_io_and_one_that_is_removed_ends_in_orde
     verification.finish();
     assert_eq!(
         daemon.kinds_of(addrs[0]),
-        [
-            EventKind::PathLive,
-            EventKind::PathRemove,
-            EventKind::PathRemoved,
-            EventKind::PathAdded,
-            EventKind::PathLive
-        ]
+        [EventKind::PathLive, EventKind::PathRemove, EventKind::PathRemoved, EventKind::PathAdded, EventKind::PathLive]
     );
     let (ended, place) = daemon.end(Signal::TERM);
     ended.cleanly(&place);
@@ -126,7 +122,7 @@ fn a_removed_path_with_unflushed_writes_stays_until_they_are_flushed_or_force_gi
     let daemon = Daemon::start(&target.addrs(), "--policy numa");
     let mut disk = Disk::connect(&daemon.socket());
     assert_eq!(disk.flush(), Status::Ok);
-    let mut write = |disk: &mut Disk, byte| {
+    let write = |disk: &mut Disk, byte| {
         assert_eq!(disk.write(0, byte), Status::Ok);
         let used = daemon.paths().into_iter().find(|path| path.state == PathState::Live && path.write.ios == 1);
         used.unwrap().index
@@ -209,6 +205,18 @@ fn without_force_a_path_to_nowhere_goes_when_it_is_lost_and_fenced() {
     assert!(removed.elapsed() >= FENCE, "answered after {:?}", removed.elapsed());
     daemon.goes(0);
     assert_eq!(disk.read(0), 1);
+}
+
+/// The removed path's writes are as much in doubt as others, and the next daemon has to know.
+#[test]
+fn an_end_while_a_removed_path_waits_for_its_fence_leaves_that_to_the_next_daemon() {
+    let target = Target::start(2);
+    let (_link, daemon, _disk) = with_a_held_write(&target);
+    daemon.try_remove(0, true).unwrap();
+    eventually("it is closed", || daemon.find(0).unwrap().fenced == 1);
+    let (ended, place) = daemon.end(Signal::TERM);
+    ended.cleanly(&place);
+    assert!(place.fence_record().exists());
 }
 
 #[test]

@@ -18,8 +18,8 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::time::{sleep, timeout};
 
 use crate::types::{
-    AddPath, DiskPolicy, ErrorBody, ErrorInfo, Events, InjectedPath, Path, PathSelector, Policy, SetInjection, SetPolicy,
-    Status, SteerPaths,
+    AddPath, DiskPolicy, ErrorBody, ErrorInfo, Events, InjectedPath, Path, PathSelector, Policy, SetInjection,
+    SetPolicy, Status, SteerPaths,
 };
 
 /// The longest answer taken, in bytes: 256 disks of 64 paths stay below.

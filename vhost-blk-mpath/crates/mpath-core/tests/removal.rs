@@ -110,6 +110,36 @@ fn a_path_removed_dirty_fails_the_next_flush() {
     assert_eq!(test.submit(0, Op::Flush), Test::finish(0, Ok(())));
 }
 
+/// The write came through one group, and the flush comes to the other one: it has to know what the path lost.
+#[test]
+fn what_a_removed_path_lost_fails_the_flush_of_another_group_once() {
+    let mut one = Test::new();
+    let mut group = Group::new(one.now, GroupConfig::default(), Arc::clone(&one.dirty));
+    group.add_path(P0, PathConfig::default());
+    group.add_path(P3, PathConfig::default());
+    let mut other = Test { now: one.now, group, dirty: Arc::clone(&one.dirty) };
+    other.up(P0, 1, false);
+    for test in [&mut one, &mut other] {
+        test.up(P3, 1, true);
+    }
+    for tag in 0..2 {
+        let Action::Issue { path, tag } = one.submit(tag, Op::Write)[0] else { panic!("issued") };
+        one.complete(path, tag.0, Outcome::Success);
+    }
+    // One group is through with the path before the other one begins.
+    for test in [&mut one, &mut other] {
+        test.group.path_lost(test.now, P3);
+        test.group.remove_path(P3);
+    }
+    assert_eq!(other.submit(0, Op::Flush), Test::finish(0, Err(IoError::Io)));
+    for test in [&mut one, &mut other] {
+        test.now += Duration::from_secs(1);
+        test.group.add_path(P3, PathConfig::default());
+        test.up(P3, 2, false);
+        assert_eq!(test.submit(0, Op::Flush), Test::finish(0, Ok(())));
+    }
+}
+
 /// Before a flush came, another path has the id. It may have a cache with writes of a former process.
 #[test]
 fn the_next_path_of_the_id_hides_no_loss_and_is_flushed_itself() {

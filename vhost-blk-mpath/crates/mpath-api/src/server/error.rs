@@ -86,7 +86,9 @@ pub enum AddPathError {
         state: PathState,
     },
     /// The disk has no room for it.
-    #[error("disk `{disk}` has {most} paths, removed ones that wait for their fence included, and can have no more; remove one first")]
+    #[error(
+        "disk `{disk}` has {most} paths, removed ones that wait for their fence included, and can have no more; remove one first"
+    )]
     TooMany {
         /// The disk.
         disk: String,
@@ -94,7 +96,7 @@ pub enum AddPathError {
         most: usize,
     },
     /// The namespace may not be reached over several paths.
-    #[error("disk `{disk}` can have one path only: {reason}")]
+    #[error("disk `{disk}` takes no path beside its first: {reason}")]
     NotMultipath {
         /// The disk.
         disk: String,

@@ -31,7 +31,7 @@ use crate::types::{Events, Injection, Path, PathAction, Status};
 pub struct PathRef {
     /// The disk's name.
     pub disk: String,
-    /// Position among the disk's paths, from 0.
+    /// Its number on the disk, from 0.
     pub index: u16,
 }
 

@@ -22,8 +22,8 @@ use super::error::{ApiError, ControlError};
 use super::{Control, EVENTS_WAIT_MAX, Limits, PathRef};
 
 use crate::types::{
-    AddPath, DiskPolicy, ErrorCode, Events, InjectedPath, Path, PathSelector, PathState, Policy, SetInjection, SetPolicy, Status,
-    SteerPaths,
+    AddPath, DiskPolicy, ErrorCode, Events, InjectedPath, Path, PathSelector, PathState, Policy, SetInjection,
+    SetPolicy, Status, SteerPaths,
 };
 
 type Answer<T> = Result<Json<T>, ApiError>;

@@ -338,10 +338,10 @@ fn paths_are_added_and_removed() {
     assert!(refused.contains("disk `b` would have no usable path left"), "{refused}");
     // All but that one.
     let drain = SteerPaths { path: PathSelector::All, disk: Some("a".into()), action: PathAction::Drain, force: false };
-    assert_eq!(client.steer(&drain).unwrap().iter().map(|path| path.state).collect::<Vec<_>>(), [
-        removing,
-        PathState::Draining
-    ]);
+    assert_eq!(
+        client.steer(&drain).unwrap().iter().map(|path| path.state).collect::<Vec<_>>(),
+        [removing, PathState::Draining]
+    );
     assert_eq!(remove("b", "all", true).unwrap(), [("b".into(), 0, removing), ("b".into(), 1, removing)]);
     assert!(remove("a", "7", false).unwrap_err().to_string().contains("no path is `7`"));
     assert!(remove("c", "0", false).unwrap_err().to_string().contains("no disk is named `c`"));

@@ -37,7 +37,7 @@ pub struct Event {
 /// The path that an event is about.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EventPath {
-    /// Position among the disk's paths, from 0.
+    /// Its number on the disk, from 0.
     pub index: u16,
     /// Where it leads.
     pub address: PathAddress,
