@@ -77,9 +77,10 @@ enum Event {
     Add {
         path: usize,
     },
-    /// A path of which nothing is left goes.
+    /// A path of which nothing is left goes; by force nothing is left first.
     Remove {
         path: usize,
+        force: bool,
     },
     Sleep {
         us: u64,
@@ -134,7 +135,7 @@ fn event() -> impl Strategy<Value = Event> {
         2 => (path(), any::<bool>()).prop_map(|(path, draining)| Event::Drain { path, draining }),
         2 => path().prop_map(|path| Event::Close { path }),
         3 => path().prop_map(|path| Event::Add { path }),
-        2 => path().prop_map(|path| Event::Remove { path }),
+        2 => (path(), any::<bool>()).prop_map(|(path, force)| Event::Remove { path, force }),
         5 => prop_oneof![0..300_u64, Just(20_000), Just(700_000)].prop_map(|us| Event::Sleep { us }),
     ]
 }
@@ -286,7 +287,12 @@ impl Driver {
             Event::Drain { path, draining } => self.drain(path, draining),
             Event::Close { path } => self.close_if_idle(path),
             Event::Add { path } => self.add(path),
-            Event::Remove { path } => self.remove_if_nothing_is_left(path),
+            Event::Remove { path, force } => {
+                if force {
+                    self.give_up(path);
+                }
+                self.remove_if_nothing_is_left(path);
+            }
             Event::Sleep { us } => self.sleep(Duration::from_micros(us)),
         }
         self.poll();
@@ -301,6 +307,20 @@ impl Driver {
         if !std::mem::replace(&mut self.paths[path].added, true) {
             self.group.add_path(PathId(path as u16), PathConfig::default());
         }
+    }
+
+    /// Closes a path, reports everything it held as lost and lifts its fences.
+    fn give_up(&mut self, path: usize) {
+        let id = PathId(path as u16);
+        self.path_lost(path, 0);
+        while let Some(n) = self.issued.iter().position(|i| i.path == id) {
+            self.answer(n, Outcome::Lost { indeterminate: true });
+        }
+        let fences: Vec<_> = self.fences.iter().copied().filter(|(of, _)| *of == id).collect();
+        for (of, epoch) in fences {
+            self.lift_fence(of, epoch);
+        }
+        self.poll();
     }
 
     /// What can be seen from outside tells whether a path may go. What its cache lost is not forgotten: `finish` checks that.
