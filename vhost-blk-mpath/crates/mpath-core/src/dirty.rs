@@ -25,6 +25,10 @@
 //! **Presumption.** Our predecessor process may have left writes behind in a cache. The first association of a path
 //! therefore starts out *presumed* dirty: the first flush goes there too, but losing a path that is only presumed dirty
 //! is no error.
+//!
+//! **Removal.** What a removed path lost stays in the ledger of its id until a flush has reported it. Rounds and epochs go on
+//! from there, so that the next path of that id finds itself where a new association of the old one would; but it is another
+//! path, and its first association is presumed dirty again.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -54,6 +58,8 @@ struct Ledger {
     /// The latest association.
     epoch: Option<Epoch>,
     alive: bool,
+    /// The path of that association was removed.
+    removed: bool,
     round: u64,
     /// The latest round in which a write completed.
     dirty: u64,
@@ -125,8 +131,9 @@ impl DirtyPaths {
         if ledger.epoch >= Some(epoch) {
             return;
         }
-        let first = ledger.epoch.is_none();
+        let first = ledger.epoch.is_none() || ledger.removed;
         dirt.end_association(&mut ledger);
+        ledger.removed = false;
         ledger.epoch = Some(epoch);
         ledger.alive = true;
         if first && volatile_write_cache {
@@ -141,6 +148,13 @@ impl DirtyPaths {
         if ledger.epoch == Some(epoch) {
             dirt.end_association(&mut ledger);
         }
+    }
+
+    /// The path is removed, its last association having ended. Each group of the disk says so, before the id is used again.
+    pub(crate) fn removed(&self, path: PathId) {
+        let (_, mut ledger) = self.lock(path);
+        debug_assert!(!ledger.alive, "only a path that is down is removed");
+        ledger.removed = true;
     }
 
     /// A write without FUA has completed on this association. To be called before its request finishes.
@@ -410,6 +424,22 @@ mod tests {
         dirty.mark(P, E1);
         dirty.lost(P, E1);
         assert!(dirty.need(P, None).lost);
+    }
+
+    #[test]
+    fn what_a_removed_path_lost_is_reported_and_the_next_one_is_presumed_dirty() {
+        let dirty = started();
+        dirty.mark(P, E1);
+        dirty.lost(P, E1);
+        dirty.removed(P);
+        assert!(dirty.need(P, None).lost);
+        dirty.up(P, E2, true);
+        let need = dirty.need(P, None);
+        assert!(need.lost && need.dirty.is_some_and(|association| association.presumed), "{need:?}");
+        dirty.lost(P, E2);
+        let flush = dirty.flush_submitted(Instant::now(), P);
+        dirty.report(Instant::now(), P, flush.round);
+        assert!(!dirty.need(P, None).lost, "the first loss is told, and the second one is none");
     }
 
     /// Writers and flushers on real threads. What every write stores is the model's count of completed writes; what a
