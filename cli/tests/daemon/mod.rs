@@ -33,12 +33,12 @@ fn stats(ios: u64, p50_us: u64) -> OpStats {
         retries: 1,
         latency: Some(Latency { p50_us, p99_us: p50_us * 3, p999_us: p50_us * 7, max_us: p50_us * 20 }),
         estimate: PathEstimate {
-            latency_us: Some(p50_us as f64),
+            latency_us: Some(f64::from(p50_us as u32)),
             age: Some(3),
             ignored: Some(ios / 2),
             checkpoints: Some(1),
             checkpoint_ios: Some(100),
-            checkpoint_avg_us: Some(p50_us as f64 + 0.5),
+            checkpoint_avg_us: Some(f64::from(p50_us as u32) + 0.5),
             ..PathEstimate::default()
         },
     }

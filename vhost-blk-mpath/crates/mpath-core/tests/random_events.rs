@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use mpath_core::{
-    Action, AnaState, Association, DirtyPaths, Epoch, FlowId, Group, GroupConfig, Injection, Io, IoError, Op, Outcome,
-    PathConfig, PathId, PolicyKind, Tag, Window,
+    Action, AnaState, Association, ClassPolicies, DirtyPaths, Epoch, FlowId, Group, GroupConfig, Injection, Io,
+    IoError, Op, Outcome, PathConfig, PathId, PolicyKind, PolicySpec, Tag, Window,
 };
 use proptest::prelude::*;
 
@@ -58,7 +58,7 @@ enum Event {
         path: usize,
         ana: AnaState,
     },
-    Policy(PolicyKind),
+    Policy(ClassPolicies),
     Inject {
         path: usize,
         ms: u64,
@@ -116,6 +116,28 @@ fn outcome() -> impl Strategy<Value = Outcome> {
     ]
 }
 
+/// Any policy with parameters that make much happen, or two of them.
+fn policies() -> impl Strategy<Value = ClassPolicies> {
+    let spec = || {
+        (0..PolicyKind::ALL.len(), any::<bool>()).prop_map(|(kind, eager)| {
+            let kind = PolicyKind::ALL[kind];
+            let params: &[(&str, &str)] = match kind {
+                PolicyKind::Adaptive if eager => &[("interval", "10ms"), ("credits", "3"), ("shift", "0")],
+                PolicyKind::Latency | PolicyKind::LatencyRr if eager => {
+                    &[("rehabilitation", "ios"), ("age", "10"), ("burst", "3"), ("memory", "1ms")]
+                }
+                PolicyKind::ServiceTime if eager => &[("throughput", "1,100,7")],
+                _ => &[],
+            };
+            PolicySpec::new(kind, params.iter().copied()).expect("valid")
+        })
+    };
+    prop_oneof![
+        spec().prop_map(ClassPolicies::from),
+        (spec(), spec()).prop_map(|(read, write)| ClassPolicies { read, write }),
+    ]
+}
+
 fn event() -> impl Strategy<Value = Event> {
     let path = || 0..PATHS;
     prop_oneof![
@@ -129,7 +151,7 @@ fn event() -> impl Strategy<Value = Event> {
         3 => any::<usize>().prop_map(|which| Event::ReportLost { which }),
         2 => any::<usize>().prop_map(|which| Event::FenceLifted { which }),
         1 => (path(), ana()).prop_map(|(path, ana)| Event::Ana { path, ana }),
-        1 => (0..PolicyKind::ALL.len()).prop_map(|n| Event::Policy(PolicyKind::ALL[n])),
+        1 => policies().prop_map(Event::Policy),
         1 => (path(), 0..40_u64).prop_map(|(path, ms)| Event::Inject { path, ms }),
         1 => path().prop_map(|path| Event::ClearInjection { path }),
         2 => (path(), any::<bool>()).prop_map(|(path, draining)| Event::Drain { path, draining }),
@@ -195,7 +217,7 @@ fn count<K: Ord>(map: &BTreeMap<K, u64>, key: &K) -> u64 {
 }
 
 impl Driver {
-    fn new(policy: PolicyKind, window: Window, seed: u64) -> Self {
+    fn new(policy: ClassPolicies, window: Window, seed: u64) -> Self {
         let now = Instant::now();
         let config = GroupConfig { policy: policy.into(), window, seed, ..GroupConfig::default() };
         let dirty = Arc::new(DirtyPaths::new());
@@ -272,7 +294,7 @@ impl Driver {
                 }
                 self.group.ana_changed(self.now, id, ana);
             }
-            Event::Policy(kind) => self.group.set_policy(kind),
+            Event::Policy(policies) => self.group.set_policy(policies),
             Event::Inject { path, ms } => {
                 if !self.paths[path].added {
                     return;
@@ -592,13 +614,13 @@ proptest! {
 
     #[test]
     fn every_request_ends_once_and_no_rule_is_broken(
-        policy in 0..PolicyKind::ALL.len(),
+        policy in policies(),
         ios in 1..6_u32,
         bytes in prop_oneof![Just(1024_u64), Just(16_384), Just(4 << 20)],
         seed: u64,
         events in prop::collection::vec(event(), 1..300),
     ) {
-        let mut driver = Driver::new(PolicyKind::ALL[policy], Window { ios, bytes }, seed);
+        let mut driver = Driver::new(policy, Window { ios, bytes }, seed);
         for event in events {
             driver.apply(&event);
         }
