@@ -219,7 +219,7 @@ fn count<K: Ord>(map: &BTreeMap<K, u64>, key: &K) -> u64 {
 impl Driver {
     fn new(policy: ClassPolicies, window: Window, seed: u64) -> Self {
         let now = Instant::now();
-        let config = GroupConfig { policy: policy.into(), window, seed, ..GroupConfig::default() };
+        let config = GroupConfig { policy, window, seed, ..GroupConfig::default() };
         let dirty = Arc::new(DirtyPaths::new());
         let mut group = Group::new(now, config, Arc::clone(&dirty));
         let mut paths = [ModelPath::default(); PATHS];
