@@ -46,6 +46,9 @@ pub(crate) enum Fault {
     Ana { node: usize, state: AnaState },
     /// Bits are flipped on the way.
     Corrupt { path: usize, per_10k: u64 },
+    /// The daemon is killed, and another one started in its place. What was under way is asked again, or is not; the kernel
+    /// takes a while to close the sockets.
+    Kill { resubmits: bool, exit: Duration },
     /// The operator changes the policy, for good.
     Policy(PolicyKind),
     /// The operator impairs a path.
@@ -94,6 +97,12 @@ fn any(rng: &mut Rng, path: usize, digests: bool) -> Fault {
     }
 }
 
+fn kill(rng: &mut Rng) -> Fault {
+    // At once, or almost as late as a daemon counts on.
+    let exit = if rng.percent(70) { rng.up_to(MS) } else { rng.up_to(490 * MS) };
+    Fault::Kill { resubmits: rng.percent(50), exit }
+}
+
 /// Everything that befalls a run until `quiet`.
 pub(crate) fn faults(rng: &mut Rng, paths: usize, quiet: Duration, digests: bool) -> Vec<Planned> {
     let mut planned = Vec::new();
@@ -125,6 +134,12 @@ pub(crate) fn faults(rng: &mut Rng, paths: usize, quiet: Duration, digests: bool
                 }
             }
             _ => planned.push(Planned { fault: any(rng, path, digests), begins, lasts }),
+        }
+    }
+    if rng.percent(25) {
+        for _ in 0..rng.range(1, 2) {
+            let begins = rng.up_to(quiet * 9 / 10);
+            planned.push(Planned { fault: kill(rng), begins, lasts: rng.up_to(500 * MS) });
         }
     }
     for one in &mut planned {
@@ -176,6 +191,7 @@ impl World {
                 target.set_ana(&mut ctx, node, state);
             }
             Fault::Corrupt { path, per_10k } => self.net.links[path].corrupted = per_10k,
+            Fault::Kill { resubmits, exit } => self.kill_daemon(resubmits, exit),
             Fault::Policy(policy) => self.post_all(|| Message::SetPolicy(policy)),
             Fault::Inject { path, latency } => {
                 let (path, injection) = (PathId(path as u16), Some(Injection::latency(latency)));
@@ -215,6 +231,7 @@ impl World {
                 target.set_ana(&mut ctx, node, AnaState::Optimized);
             }
             Fault::Corrupt { path, .. } => self.net.links[path].corrupted = 0,
+            Fault::Kill { .. } => self.start_daemon(),
             Fault::Inject { path, .. } => {
                 let path = PathId(path as u16);
                 self.post_all(|| Message::SetInjection { path, injection: None });

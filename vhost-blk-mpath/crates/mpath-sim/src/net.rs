@@ -7,6 +7,8 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
+use nvme_tcp::wire::Digests;
+
 use crate::clock::{Clock, Event};
 use crate::rng::Rng;
 
@@ -156,9 +158,9 @@ impl Net {
     }
 
     /// From here on digests protect every byte in both directions.
-    pub(crate) fn protect(&mut self, id: ConnId) {
+    pub(crate) fn protect(&mut self, id: ConnId, digests: Digests) {
         if let Some(conn) = self.conns.get_mut(&id) {
-            conn.protected = true;
+            conn.protected = digests.header && digests.data;
         }
     }
 
@@ -330,6 +332,12 @@ impl Net {
     /// The connections over a path on which the host's end is open.
     pub(crate) fn of_path(&self, path: usize) -> Vec<ConnId> {
         let open = |conn: &Conn| conn.path == path && conn.ends[Side::Host as usize].open;
+        self.conns.iter().filter(|(_, conn)| open(conn)).map(|(&id, _)| id).collect()
+    }
+
+    /// The connections on which the host's end is open.
+    pub(crate) fn of_host(&self) -> Vec<ConnId> {
+        let open = |conn: &Conn| conn.ends[Side::Host as usize].open;
         self.conns.iter().filter(|(_, conn)| open(conn)).map(|(&id, _)| id).collect()
     }
 

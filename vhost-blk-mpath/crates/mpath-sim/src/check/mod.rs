@@ -102,6 +102,12 @@ pub struct Counts {
     pub lost: u64,
     /// Associations lost.
     pub associations_lost: u64,
+    /// Fences that a Cross-Controller Reset has lifted.
+    pub resets: u64,
+    /// Daemons killed.
+    pub kills: u64,
+    /// Requests that went down with their daemon.
+    pub given_up: u64,
     /// Events.
     pub events: u64,
 }
@@ -213,6 +219,29 @@ impl Checker {
         self.registers.read_over(id);
         if let Some((block, what)) = wrong {
             self.violate(at, block, format_args!("request #{id}: {what}"));
+        }
+    }
+
+    /// The daemon was killed. It alone knew which controllers hold writes that no flush has covered.
+    pub(crate) fn killed(&mut self, at: Duration) {
+        let moment = self.tick();
+        self.counts.kills += 1;
+        self.durability.forgotten(moment);
+        self.note(at, 0, 0..0, || "the daemon was killed".into());
+    }
+
+    /// A request went down with its daemon, and the next one begins to serve: it has no effect from now on.
+    pub(crate) fn given_up(&mut self, at: Duration, id: u64) {
+        let moment = self.tick();
+        let Some(Asked { kind, range, .. }) = self.open.remove(&id) else { return };
+        self.counts.given_up += 1;
+        self.note(at, id, range.clone(), || format!("{kind:?} given up"));
+        match kind {
+            Kind::Read => self.registers.read_over(id),
+            Kind::Flush => {}
+            Kind::Write { .. } | Kind::WriteZeroes { .. } | Kind::Discard => {
+                self.registers.write_answered(id, range, moment, false);
+            }
         }
     }
 

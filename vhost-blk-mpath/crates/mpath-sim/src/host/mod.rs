@@ -1,17 +1,23 @@
 //! The host: what the daemon's I/O threads and path tasks do, with virtual time and a simulated network in place of
 //! io_uring, tokio and sockets. Path selection, failover, fencing and both ends of the protocol are the shipping code;
-//! `thread` and `connection` follow the crate `reactor`, `path` follows `vhost-blk-mpath/src/path.rs`.
+//! `thread` and `connection` follow the crate `reactor`; `path`, `fences` and `frontend` follow the daemon's files.
 
 mod connection;
-pub(crate) mod path;
+mod daemon;
+mod fences;
+mod frontend;
+mod path;
 mod requests;
-pub(crate) mod thread;
+mod thread;
 
 use std::time::{Duration, Instant};
 
 use mpath_core::{AnaState, Association, Epoch, Injection, IoError, PathId, PolicyKind};
 use nvme_tcp::host::{ControllerConfig, HostQueue};
 
+pub(crate) use self::daemon::Daemon;
+pub(crate) use self::fences::FenceRecord;
+pub(crate) use self::frontend::Frontend;
 use crate::check::Kind;
 use crate::net::ConnId;
 

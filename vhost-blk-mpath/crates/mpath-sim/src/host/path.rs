@@ -1,4 +1,5 @@
-//! A path's life, as `vhost-blk-mpath/src/path.rs` has it: connect, live, closed by all I/O threads, fence, connect again.
+//! A path's life, as `vhost-blk-mpath/src/path.rs` has it: connect, written down, live, closed by all I/O threads, connect again.
+//! Its fence is that of [`super::fences`].
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -7,9 +8,10 @@ use mpath_core::{AnaState, Association, Epoch, PathId};
 use nvme_tcp::host::{
     ControllerEvent, ControllerInfo, HostController, HostQueue, PayloadSink, PayloadSource, STAGING_MIN, Tag,
 };
-use nvme_tcp::wire;
+use nvme_tcp::wire::{self, ControllerInstance};
 
-use super::{HostPlan, Link, Message, Report, earliest};
+use super::fences::Fences;
+use super::{HostPlan, Link, Message, Report};
 use crate::clock::Event;
 use crate::net::{ConnId, Side};
 use crate::rng::Rng;
@@ -19,6 +21,8 @@ use crate::target::Ctx;
 const CONNECT_MAX: Duration = Duration::from_secs(5);
 /// How soon the control thread does what it has to, typically.
 const WAKE: Duration = Duration::from_micros(50);
+/// How long it takes to write an association down, typically.
+const RECORD: Duration = Duration::from_millis(2);
 
 /// There are four of these.
 #[allow(clippy::large_enum_variant)]
@@ -39,6 +43,13 @@ enum Life {
         ready: Vec<(ConnId, HostQueue)>,
         next: Handshake,
     },
+    /// The association is being written down.
+    Recording {
+        admin: Admin,
+        info: Box<ControllerInfo>,
+        ready: Vec<(ConnId, HostQueue)>,
+        until: Instant,
+    },
     Live {
         admin: Admin,
         info: Box<ControllerInfo>,
@@ -46,7 +57,7 @@ enum Life {
     },
     /// Waits for the I/O threads.
     Closing {
-        fence: Duration,
+        info: Box<ControllerInfo>,
         open: usize,
     },
     /// Between two of the others.
@@ -79,8 +90,6 @@ pub(crate) struct PathTask {
     epoch: Epoch,
     life: Life,
     reports: VecDeque<Report>,
-    /// When each association's fence lifts.
-    fences: Vec<(Instant, Epoch)>,
     wake_at: Option<Instant>,
     /// For the I/O threads, to be posted after the turn.
     pub(crate) mail: Vec<(usize, Message)>,
@@ -95,7 +104,6 @@ impl PathTask {
             epoch: Epoch(0),
             life: Life::Resting { until: now },
             reports: VecDeque::new(),
-            fences: Vec::new(),
             wake_at: None,
             mail: Vec::new(),
         }
@@ -105,7 +113,7 @@ impl PathTask {
         match &self.life {
             Life::Admin { admin, .. } | Life::Live { admin, .. } => admin.conn == id,
             Life::Queues { admin, next, .. } => admin.conn == id || next.conn == id,
-            Life::Resting { .. } | Life::Closing { .. } | Life::Changing => false,
+            Life::Resting { .. } | Life::Recording { .. } | Life::Closing { .. } | Life::Changing => false,
         }
     }
 
@@ -132,21 +140,15 @@ impl PathTask {
     }
 
     /// [`Event::Path`] has come.
-    pub(crate) fn turn(&mut self, ctx: &mut Ctx<'_>) {
+    pub(super) fn turn(&mut self, ctx: &mut Ctx<'_>, fences: &mut Fences) {
         let now = ctx.clock.now();
         if self.wake_at != Some(now) {
             return;
         }
         self.wake_at = None;
-        while self.go_on(ctx) {}
-        let path = self.path;
-        let lifted: Vec<Epoch> = self.fences.iter().filter(|(at, _)| *at <= now).map(|&(_, epoch)| epoch).collect();
-        self.fences.retain(|(at, _)| *at > now);
-        for epoch in lifted {
-            self.mail_all(|| Message::FenceLifted { path, epoch });
-        }
-        let life = match &self.life {
-            Life::Resting { until } => Some(*until),
+        while self.go_on(ctx, fences) {}
+        let next = match &self.life {
+            Life::Resting { until } | Life::Recording { until, .. } => Some(*until),
             Life::Admin { admin, deadline } => match &admin.controller {
                 None => Some(*deadline),
                 Some(controller) => controller.next_timeout(),
@@ -155,7 +157,7 @@ impl PathTask {
             Life::Live { admin, .. } => admin.controller.as_ref().and_then(|controller| controller.next_timeout()),
             Life::Closing { .. } | Life::Changing => None,
         };
-        if let Some(at) = earliest([life, self.fences.iter().map(|(at, _)| *at).min()]) {
+        if let Some(at) = next {
             self.wake_at(ctx, at.max(now));
         }
     }
@@ -165,7 +167,7 @@ impl PathTask {
     }
 
     /// One step; whether there may be another.
-    fn go_on(&mut self, ctx: &mut Ctx<'_>) -> bool {
+    fn go_on(&mut self, ctx: &mut Ctx<'_>, fences: &mut Fences) -> bool {
         let now = ctx.clock.now();
         let (next, again) = match std::mem::replace(&mut self.life, Life::Changing) {
             Life::Resting { until } if until <= now => {
@@ -176,16 +178,19 @@ impl PathTask {
             }
             Life::Admin { admin, deadline } => self.learn(ctx, admin, deadline),
             Life::Queues { admin, info, ready, next } => self.shake_hands(ctx, admin, info, ready, next),
-            Life::Live { admin, info, open } => self.serve(ctx, admin, info, open),
-            Life::Closing { fence, mut open } => {
+            Life::Recording { admin, info, ready, until } if until <= now => {
+                self.go_live(fences, admin, info, ready)
+            }
+            Life::Live { admin, info, open } => self.serve(ctx, fences, admin, info, open),
+            Life::Closing { info, mut open } => {
                 while let Some(report) = self.reports.pop_front() {
                     open -= usize::from(report.closed && report.epoch == self.epoch);
                 }
                 if open == 0 {
-                    self.fences.push((now + fence, self.epoch));
+                    fences.begin(now, self.path, self.epoch, &info);
                     (self.rest(now), false)
                 } else {
-                    (Life::Closing { fence, open }, false)
+                    (Life::Closing { info, open }, false)
                 }
             }
             life => (life, false),
@@ -247,14 +252,25 @@ impl PathTask {
         if !next.queue.is_ready() {
             return (Life::Queues { admin, info, ready, next }, false);
         }
-        if self.plan.controller.digests.header && self.plan.controller.digests.data {
-            ctx.net.protect(next.conn);
-        }
+        ctx.net.protect(next.conn, self.plan.controller.digests);
         ready.push((next.conn, next.queue));
         if ready.len() < self.plan.threads {
             let next = self.connect_queue(ctx, &info, ready.len() as u16 + 1);
             return (Life::Queues { admin, info, ready, next }, true);
         }
+        let until = now + self.rng.tail(RECORD);
+        (Life::Recording { admin, info, ready, until }, true)
+    }
+
+    /// The association is written down: it may be used.
+    fn go_live(
+        &mut self,
+        fences: &mut Fences,
+        admin: Admin,
+        info: Box<ControllerInfo>,
+        ready: Vec<(ConnId, HostQueue)>,
+    ) -> (Life, bool) {
+        fences.record.add(self.path, self.epoch, info.fence_time());
         let association = Association {
             epoch: self.epoch,
             ana: ana_state(info.ana),
@@ -265,12 +281,14 @@ impl PathTask {
             let link = Box::new(Link { conn, queue, retry_delays: info.retry_delays });
             self.mail.push((thread, Message::PathUp { path: self.path, association, link }));
         }
+        fences.offer(self.path, self.epoch, &info);
         (Life::Live { admin, info, open: self.plan.threads }, true)
     }
 
     fn serve(
         &mut self,
         ctx: &mut Ctx<'_>,
+        fences: &mut Fences,
         mut admin: Admin,
         info: Box<ControllerInfo>,
         mut open: usize,
@@ -289,19 +307,32 @@ impl PathTask {
                     let state = ana_state(state);
                     self.mail_all(|| Message::Ana { path, epoch, state });
                 }
+                Ok(Some(ControllerEvent::CrossControllerReset(outcome))) => fences.answer(ctx, path, Some(outcome)),
                 Ok(Some(_)) => {}
-                Ok(None) => return (Life::Live { admin, info, open }, false),
+                Ok(None) => {
+                    let Some(other) = fences.next(path) else { return (Life::Live { admin, info, open }, false) };
+                    if !admin.reset(other) {
+                        fences.answer(ctx, path, None);
+                    }
+                }
                 Err(Lost) => lost = true,
             }
         }
+        // Those who asked learn at once that nothing comes of it.
+        fences.withdraw(path);
         ctx.check.counts.associations_lost += 1;
         ctx.net.close(ctx.clock, admin.conn, Side::Host);
         self.mail_all(|| Message::PathDown { path, epoch });
-        (Life::Closing { fence: info.fence_time(), open }, true)
+        (Life::Closing { info, open }, true)
     }
 }
 
 impl Admin {
+    /// Asks the controller to reset another one, if it can.
+    fn reset(&mut self, other: ControllerInstance) -> bool {
+        self.controller.as_mut().is_some_and(|controller| controller.cross_controller_reset(other).is_ok())
+    }
+
     /// Runs the controller until it has something to say, or waits.
     fn next_event(&mut self, ctx: &mut Ctx<'_>, rng: &mut Rng) -> Result<Option<ControllerEvent>, Lost> {
         let now = ctx.clock.now();

@@ -1,0 +1,114 @@
+//! The daemon: its I/O threads, path tasks and fences, until it is killed.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use mpath_core::{DirtyPaths, PathId};
+
+use super::fences::{Fenced, FenceRecord, Fences};
+use super::path::PathTask;
+use super::thread::IoThread;
+use super::{Answer, Asked, HostPlan, Message};
+use crate::net::ConnId;
+use crate::rng::Rng;
+use crate::target::Ctx;
+
+#[derive(Debug)]
+pub(crate) struct Daemon {
+    threads: Vec<IoThread>,
+    paths: Vec<PathTask>,
+    fences: Fences,
+}
+
+impl Daemon {
+    /// Starts it, the n-th of the run, with what the one before has left.
+    pub(crate) fn start(ctx: &mut Ctx<'_>, number: u64, plan: &HostPlan, record: FenceRecord, seed: u64) -> Self {
+        let now = ctx.clock.now();
+        let dirty = Arc::new(DirtyPaths::new());
+        let rng = |part, index| Rng::new(seed, 1000 * number + part + index as u64);
+        let thread = |index| IoThread::new(now, index, plan, &dirty, rng(100, index));
+        let path = |path| PathTask::new(now, PathId(path as u16), plan.clone(), rng(200, path));
+        let mut daemon = Self {
+            threads: (0..plan.threads).map(thread).collect(),
+            paths: (0..plan.paths).map(path).collect(),
+            fences: Fences::new(plan.paths, record),
+        };
+        daemon.paths.iter_mut().for_each(|path| path.wake(ctx));
+        daemon
+    }
+
+    /// Killed: the record is all that is left.
+    pub(crate) fn kill(self) -> FenceRecord {
+        self.fences.into_record()
+    }
+
+    /// The fences of the daemon before it are over.
+    pub(crate) fn forget_inherited(&mut self) {
+        self.fences.record.remove_inherited();
+    }
+
+    pub(crate) fn notify(&mut self, ctx: &mut Ctx<'_>, id: ConnId) {
+        if let Some(path) = self.paths.iter_mut().find(|path| path.owns(id)) {
+            path.wake(ctx);
+        } else if let Some(thread) = self.threads.iter_mut().find(|thread| thread.owns(id)) {
+            thread.wake(ctx);
+        }
+    }
+
+    pub(crate) fn ask(&mut self, ctx: &mut Ctx<'_>, asked: Asked) {
+        let index = usize::from(asked.flow) % self.threads.len();
+        self.threads[index].ask(ctx, asked);
+    }
+
+    pub(crate) fn post_all(&mut self, ctx: &mut Ctx<'_>, message: impl Fn() -> Message) {
+        self.threads.iter_mut().for_each(|thread| thread.post(ctx, message()));
+    }
+
+    /// A turn of an I/O thread: what it has to tell the guest.
+    pub(crate) fn turn_thread(&mut self, ctx: &mut Ctx<'_>, index: usize) -> Vec<Answer> {
+        let thread = &mut self.threads[index];
+        thread.turn(ctx);
+        for report in std::mem::take(&mut thread.reports) {
+            ctx.say(|| format!("thread {index}: {report:?}"));
+            self.paths[usize::from(report.path.0)].report(ctx, report);
+        }
+        std::mem::take(&mut thread.answers)
+    }
+
+    /// A turn of a path's task.
+    pub(crate) fn turn_path(&mut self, ctx: &mut Ctx<'_>, index: usize) {
+        let path = &mut self.paths[index];
+        path.turn(ctx, &mut self.fences);
+        for (thread, message) in std::mem::take(&mut path.mail) {
+            ctx.say(|| format!("path {index} to thread {thread}: {message:.60?}"));
+            self.threads[thread].post(ctx, message);
+        }
+        self.turn_fences(ctx);
+    }
+
+    pub(crate) fn turn_fences(&mut self, ctx: &mut Ctx<'_>) {
+        let Fenced { lifted, asked } = self.fences.turn(ctx);
+        for (path, epoch) in lifted {
+            ctx.say(|| format!("the fence of path {path} {epoch:?} lifts"));
+            self.post_all(ctx, || Message::FenceLifted { path, epoch });
+        }
+        asked.into_iter().for_each(|path| self.paths[usize::from(path.0)].wake(ctx));
+    }
+
+    /// Whether every I/O thread can send on every path.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.threads.iter().all(|thread| thread.live_paths() == self.paths.len())
+    }
+
+    /// At the end of the run: what is left of anything.
+    pub(crate) fn leaks(&self, now: Instant) -> Option<String> {
+        self.threads.iter().find_map(|thread| thread.leaks(now))
+    }
+
+    /// Where everything is, for a run that does not end.
+    pub(crate) fn state(&self, now: Instant) -> String {
+        let live = self.paths.iter().filter(|path| path.is_live()).count();
+        let threads: Vec<String> = self.threads.iter().map(|thread| thread.state(now)).collect();
+        format!("{live} paths live\n  {}", threads.join("\n  "))
+    }
+}
