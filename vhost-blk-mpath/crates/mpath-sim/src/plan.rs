@@ -71,9 +71,10 @@ impl Plan {
         let host = host(rng, paths, kato, digests, &target);
         let quiet = rng.between(Duration::from_secs(10), Duration::from_secs(30));
         let guest = guest(rng, &host, &target, quiet);
-        let faults = faults(rng, paths, quiet, digests.header && digests.data);
-        // Keep-alive, fence and a few attempts to connect, then whatever was queued, held or to be retried.
-        let patience = kato * 8 + Duration::from_secs(40);
+        let faults = faults(rng, paths, quiet, digests.header || digests.data);
+        // A connection whose end nobody heard is given up after 30 s. Then keep-alive, fence and a few attempts to connect, then
+        // whatever was queued, held or to be retried.
+        let patience = kato * 8 + Duration::from_secs(75);
         Self { links, target, host, guest, faults, quiet, patience }
     }
 }

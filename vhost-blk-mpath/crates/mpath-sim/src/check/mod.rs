@@ -81,6 +81,8 @@ pub(crate) struct Checker {
     open: BTreeMap<u64, Asked>,
     registers: Registers,
     durability: Durability,
+    /// Final errors: given by nodes, and not yet heard of.
+    refusals: u64,
     pub(crate) violation: Option<Violation>,
     /// What happened when, to which request, on which blocks.
     history: Option<Vec<Entry>>,
@@ -119,6 +121,7 @@ impl Checker {
             open: BTreeMap::new(),
             registers: Registers::new(blocks),
             durability: Durability::default(),
+            refusals: 0,
             violation: None,
             history: record.then(Vec::new),
             counts: Counts::default(),
@@ -242,6 +245,19 @@ impl Checker {
             Kind::Write { .. } | Kind::WriteZeroes { .. } | Kind::Discard => {
                 self.registers.write_answered(id, range, moment, false);
             }
+        }
+    }
+
+    /// A node has given a final error.
+    pub(crate) fn refusal_given(&mut self) {
+        self.refusals += 1;
+    }
+
+    /// The host has heard of one.
+    pub(crate) fn refusal_heard(&mut self, at: Duration) {
+        match self.refusals.checked_sub(1) {
+            Some(left) => self.refusals = left,
+            None => self.violate(at, None, "a request was refused, and no node had refused any"),
         }
     }
 

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use mpath_core::{DirtyPaths, PathId};
 
-use super::fences::{Fenced, FenceRecord, Fences};
+use super::fences::{FenceRecord, Fenced, Fences};
 use super::path::PathTask;
 use super::thread::IoThread;
 use super::{Answer, Asked, HostPlan, Message};
@@ -80,7 +80,7 @@ impl Daemon {
         let path = &mut self.paths[index];
         path.turn(ctx, &mut self.fences);
         for (thread, message) in std::mem::take(&mut path.mail) {
-            ctx.say(|| format!("path {index} to thread {thread}: {message:.60?}"));
+            ctx.say(|| format!("path {index} to thread {thread}: {message:?}"));
             self.threads[thread].post(ctx, message);
         }
         self.turn_fences(ctx);
@@ -92,7 +92,9 @@ impl Daemon {
             ctx.say(|| format!("the fence of path {path} {epoch:?} lifts"));
             self.post_all(ctx, || Message::FenceLifted { path, epoch });
         }
-        asked.into_iter().for_each(|path| self.paths[usize::from(path.0)].wake(ctx));
+        for path in asked {
+            self.paths[usize::from(path.0)].wake(ctx);
+        }
     }
 
     /// Whether every I/O thread can send on every path.

@@ -130,7 +130,9 @@ impl Fences {
 
     /// What has come of it; `None` if the controller was not asked at all.
     pub(super) fn answer(&mut self, ctx: &mut Ctx<'_>, path: PathId, outcome: Option<CrossResetOutcome>) {
-        let Some(of) = self.offers[usize::from(path.0)].as_mut().and_then(|offer| offer.under_way.take()) else { return };
+        let Some(of) = self.offers[usize::from(path.0)].as_mut().and_then(|offer| offer.under_way.take()) else {
+            return;
+        };
         let asks = |fence: &&mut Fence| fence.of == of && fence.asking.is_some_and(|(asked, _)| asked == path);
         let Some(fence) = self.held.iter_mut().find(asks) else { return };
         fence.asking = None;

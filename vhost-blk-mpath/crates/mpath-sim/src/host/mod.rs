@@ -1,6 +1,6 @@
 //! The host: what the daemon's I/O threads and path tasks do, with virtual time and a simulated network in place of
 //! io_uring, tokio and sockets. Path selection, failover, fencing and both ends of the protocol are the shipping code;
-//! `thread` and `connection` follow the crate `reactor`; `path`, `fences` and `frontend` follow the daemon's files.
+//! `thread` and `connection` follow the crate `reactor`; the other files follow the daemon's.
 
 mod connection;
 mod daemon;
@@ -9,7 +9,9 @@ mod frontend;
 mod path;
 mod requests;
 mod thread;
+mod transport;
 
+use std::fmt;
 use std::time::{Duration, Instant};
 
 use mpath_core::{AnaState, Association, Epoch, Injection, IoError, PathId, PolicyKind};
@@ -44,11 +46,16 @@ pub(crate) enum Message {
 }
 
 /// A ready queue pair on its way into an I/O thread.
-#[derive(Debug)]
 pub(crate) struct Link {
     pub(crate) conn: ConnId,
     pub(crate) queue: HostQueue,
     pub(crate) retry_delays: [Duration; 3],
+}
+
+impl fmt::Debug for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.conn.fmt(f)
+    }
 }
 
 /// What an I/O thread reports of a path.

@@ -197,6 +197,9 @@ impl IoThread {
                 connection.ios -= 1;
                 connection.bytes -= self.requests.bytes(tag);
             }
+            if matches!(outcome, Outcome::Failed(_)) {
+                ctx.check.refusal_heard(ctx.clock.elapsed());
+            }
             self.requests.attempted(now, tag, outcome);
             self.group.complete(now, path, tag, outcome);
         }

@@ -118,8 +118,7 @@ impl Target {
         }
         let Some(CrossReset { conn: id, node, token, instance }) = self.resets.remove(&number) else { return };
         let (process, processes) = (self.process(node), self.subsystems.len());
-        self.pending
-            .retain(|_, pending| pending.node % processes != process || pending.instance != Some(instance));
+        self.pending.retain(|_, pending| pending.node % processes != process || pending.instance != Some(instance));
         if self.rng.percent(self.plan.cross_reset.deadly_percent / 2) {
             let now = ctx.clock.now();
             return self.close(ctx, id, now);

@@ -63,6 +63,10 @@ impl Target {
         let Some(conn) = self.conns.get_mut(&id) else { return };
         let token = match check_io(&command, &self.namespaces, &view) {
             Err(status) => {
+                if !status.is_path_error() {
+                    let at = ctx.clock.elapsed();
+                    ctx.check.violate(at, None, format_args!("node {node} was asked what it cannot do: {status}"));
+                }
                 conn.queue.complete(command.token, status, 0);
                 return self.send(ctx, id);
             }
@@ -73,6 +77,9 @@ impl Target {
                     if self.rng.percent(20) {
                         // Executed, and yet it failed.
                         self.change(ctx, node, &task, &command.payload, false);
+                    }
+                    if failing.status.dnr() || failing.status == Status::UNRECOVERED_READ_ERROR {
+                        ctx.check.refusal_given();
                     }
                     if let Some(conn) = self.conns.get_mut(&id) {
                         conn.queue.complete(command.token, failing.status, 0);
