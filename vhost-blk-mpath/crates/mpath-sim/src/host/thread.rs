@@ -16,6 +16,8 @@ use crate::target::Ctx;
 
 /// How soon a thread that has something to do does it, typically.
 const WAKE: Duration = Duration::from_micros(20);
+/// And how soon it looks into a virtqueue when it is busy.
+const BUSY: Duration = Duration::from_millis(1);
 
 #[derive(Debug)]
 pub(crate) struct IoThread {
@@ -91,7 +93,9 @@ impl IoThread {
     /// The guest has queued a request.
     pub(crate) fn ask(&mut self, ctx: &mut Ctx<'_>, asked: Asked) {
         self.asked.push_back(asked);
-        self.wake(ctx);
+        let late = if self.rng.percent(10) { BUSY } else { WAKE };
+        let at = ctx.clock.now() + self.rng.tail(late);
+        self.turn_at(ctx, at);
     }
 
     /// [`Event::Thread`] has come.
