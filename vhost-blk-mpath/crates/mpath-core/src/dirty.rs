@@ -22,8 +22,8 @@
 //! later). Never is it a silent success. Writes with FUA and writes to a controller without a volatile write cache are
 //! durable when completed and never mark.
 //!
-//! **Presumption.** Our predecessor process may have left writes behind in a cache. The first association of a path
-//! therefore starts out *presumed* dirty: the first flush goes there too, but losing a path that is only presumed dirty
+//! **Presumption.** Our predecessor process may have left writes behind in a cache. Until a flush has succeeded on a path, each
+//! association therefore starts out *presumed* dirty: flushes go there too, but losing a path that is only presumed dirty
 //! is no error.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -60,6 +60,8 @@ struct Ledger {
     dirty: u64,
     /// `dirty` is a presumption, no write of ours is behind it.
     presumed: bool,
+    /// A flush has succeeded, and with it covered what our predecessor may have left.
+    settled: bool,
     /// Every round up to this one has been flushed.
     clean: u64,
     /// The latest round with a write that was lost unflushed.
@@ -129,11 +131,10 @@ impl DirtyPaths {
         if ledger.epoch >= Some(epoch) {
             return;
         }
-        let first = ledger.epoch.is_none();
         dirt.end_association(now, &mut ledger);
         ledger.epoch = Some(epoch);
         ledger.alive = true;
-        if first && volatile_write_cache {
+        if !ledger.settled && volatile_write_cache {
             ledger.dirty = ledger.round;
             ledger.presumed = true;
         }
@@ -193,6 +194,7 @@ impl DirtyPaths {
         // After a loss was recorded it stays, though this flush may have covered it: an error too many is safe.
         if ledger.epoch == Some(epoch) && ledger.alive {
             ledger.clean = ledger.clean.max(round.0);
+            ledger.settled = true;
         }
     }
 
@@ -307,14 +309,10 @@ mod tests {
         let dirty = started();
         dirty.mark(now, P, E1);
         dirty.lost(now, P, E1);
-        dirty.up(now, P, E2, true);
+        dirty.up(now, P, E2, false);
         let now = now + STILL_UNDER_WAY;
         let first = dirty.flush_submitted(now, P);
-        assert_eq!(
-            dirty.need(P, None),
-            Need { dirty: None, lost: true },
-            "only the very first association is presumed dirty"
-        );
+        assert_eq!(dirty.need(P, None), Need { dirty: None, lost: true });
         dirty.flush_submitted(now, P);
         assert!(dirty.need(P, None).lost);
         dirty.report(now, P, first);
@@ -429,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_association_is_presumed_dirty_only_with_a_volatile_cache() {
+    fn associations_are_presumed_dirty_until_a_flush_succeeds_and_only_with_a_volatile_cache() {
         let now = Instant::now();
         let dirty = DirtyPaths::new();
         dirty.up(now, P, E1, true);
@@ -438,6 +436,12 @@ mod tests {
         assert!(need.presumed);
         dirty.lost(now, P, E1);
         assert!(!dirty.need(P, None).lost, "no write of ours was lost");
+        dirty.up(now, P, E2, true);
+        assert!(dirty.need(P, None).dirty.expect("the controller may still have them").presumed);
+        let round = dirty.begin_flush(P, E2).expect("alive");
+        dirty.flushed(P, E2, round);
+        dirty.up(now, P, Epoch(3), true);
+        assert!(!is_dirty(&dirty));
 
         let dirty = DirtyPaths::new();
         dirty.up(now, P, E1, true);
