@@ -158,7 +158,7 @@ impl World {
             return;
         }
         let (Some(daemon), _, frontend, mut ctx) = self.split() else { return };
-        daemon.forget_inherited();
+        daemon.begin_to_serve();
         ctx.say(|| "the daemon serves".into());
         for asked in frontend.serve(&mut ctx, daemon) {
             let at = self.clock.elapsed();
@@ -301,9 +301,14 @@ impl World {
 
     fn turn(&mut self, index: usize) {
         let Some((daemon, mut ctx)) = self.daemon() else { return };
-        for Answer { asked, result, data } in daemon.turn_thread(&mut ctx, index) {
+        let answers = daemon.turn_thread(&mut ctx, index);
+        let intact = daemon.is_intact();
+        for Answer { asked, result, data } in answers {
             let at = self.clock.elapsed();
             self.say(|| format!("#{} {:?} {}+{} answered: {result:?}", asked.id, asked.kind, asked.lba, asked.blocks));
+            if asked.kind == Kind::Flush && result.is_ok() && intact {
+                self.check.recovered();
+            }
             self.check.answered(at, asked.id, result, &data);
             if asked.kind == Kind::Flush && result.is_ok() {
                 self.check.flushed(at, self.target.store.cached());

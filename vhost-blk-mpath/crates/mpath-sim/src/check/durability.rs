@@ -3,7 +3,8 @@
 //! A flush that succeeds promises every write that was acknowledged before it was submitted, unless a flush before it
 //! (answered before this one was submitted, and submitted after the write was acknowledged) has failed and so told the guest
 //! that such writes may be lost. A write with FUA is promised by its own acknowledgement. What was not flushed when the daemon
-//! was killed is promised by no flush: the next daemon does not know where it went.
+//! was killed is promised by no flush of the next daemon, which does not know where it went, unless that daemon has had every
+//! controller from the start: then its first flush goes to all of them.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +22,7 @@ pub(super) struct Durability {
     acknowledged: BTreeMap<u64, (Moment, bool)>,
     succeeded: Vec<Flush>,
     failed: Vec<Flush>,
-    /// When the daemon was killed.
+    /// When daemons were killed that have left something behind.
     kills: Vec<Moment>,
 }
 
@@ -38,6 +39,11 @@ impl Durability {
     /// The daemon was killed.
     pub(super) fn forgotten(&mut self, moment: Moment) {
         self.kills.push(moment);
+    }
+
+    /// A flush succeeds that covers what the daemons before have left.
+    pub(super) fn recovered(&mut self) {
+        self.kills.clear();
     }
 
     /// Whether this must survive every crash.
@@ -95,6 +101,9 @@ mod tests {
         durability.acknowledged(2, 7, false);
         durability.flush_answered(8, 9, true);
         assert!(durability.is_promised(Origin::Request(2)));
+        durability.recovered();
+        durability.flush_answered(10, 11, true);
+        assert!(durability.is_promised(W), "unless that one reached all controllers");
     }
 
     #[test]

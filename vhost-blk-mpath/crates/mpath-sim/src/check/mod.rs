@@ -233,6 +233,11 @@ impl Checker {
         self.note(at, 0, 0..0, || "the daemon was killed".into());
     }
 
+    /// A flush of the present daemon is about to succeed that had to reach every controller.
+    pub(crate) fn recovered(&mut self) {
+        self.durability.recovered();
+    }
+
     /// A request went down with its daemon, and the next one begins to serve: it has no effect from now on.
     pub(crate) fn given_up(&mut self, at: Duration, id: u64) {
         let moment = self.tick();

@@ -18,6 +18,8 @@ pub(crate) struct Daemon {
     threads: Vec<IoThread>,
     paths: Vec<PathTask>,
     fences: Fences,
+    /// It began to serve with all paths, and has had all of them since.
+    intact: bool,
 }
 
 impl Daemon {
@@ -32,6 +34,7 @@ impl Daemon {
             threads: (0..plan.threads).map(thread).collect(),
             paths: (0..plan.paths).map(path).collect(),
             fences: Fences::new(plan.paths, record),
+            intact: false,
         };
         daemon.paths.iter_mut().for_each(|path| path.wake(ctx));
         daemon
@@ -43,8 +46,14 @@ impl Daemon {
     }
 
     /// The fences of the daemon before it are over.
-    pub(crate) fn forget_inherited(&mut self) {
+    pub(crate) fn begin_to_serve(&mut self) {
         self.fences.record.remove_inherited();
+        self.intact = self.is_whole() && self.threads.iter().all(IoThread::may_use_all);
+    }
+
+    /// Whether its flushes reach every controller that the daemon before it may have left writes in.
+    pub(crate) fn is_intact(&self) -> bool {
+        self.intact
     }
 
     pub(crate) fn notify(&mut self, ctx: &mut Ctx<'_>, id: ConnId) {
@@ -70,6 +79,7 @@ impl Daemon {
         thread.turn(ctx);
         for report in std::mem::take(&mut thread.reports) {
             ctx.say(|| format!("thread {index}: {report:?}"));
+            self.intact = false;
             self.paths[usize::from(report.path.0)].report(ctx, report);
         }
         std::mem::take(&mut thread.answers)
@@ -81,6 +91,11 @@ impl Daemon {
         path.turn(ctx, &mut self.fences);
         for (thread, message) in std::mem::take(&mut path.mail) {
             ctx.say(|| format!("path {index} to thread {thread}: {message:?}"));
+            self.intact &= match message {
+                Message::PathDown { .. } => false,
+                Message::Ana { state, .. } => state.is_selectable(),
+                _ => true,
+            };
             self.threads[thread].post(ctx, message);
         }
         self.turn_fences(ctx);

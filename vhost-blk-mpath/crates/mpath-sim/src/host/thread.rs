@@ -68,6 +68,11 @@ impl IoThread {
         self.connections.values().filter(|connection| !connection.is_closing()).count()
     }
 
+    /// Whether the namespace is accessible on every path that is live.
+    pub(crate) fn may_use_all(&self) -> bool {
+        self.connections.values().all(|connection| connection.ana.is_selectable())
+    }
+
     /// Something has happened that a turn will find.
     pub(crate) fn wake(&mut self, ctx: &mut Ctx<'_>) {
         let at = ctx.clock.now() + self.rng.tail(WAKE);
