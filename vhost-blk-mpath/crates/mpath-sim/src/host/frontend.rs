@@ -11,7 +11,7 @@ pub(crate) struct Frontend {
     /// Requests that are not answered.
     out: BTreeMap<u64, Asked>,
     serves: bool,
-    /// Of the requests that the last daemon was asked, whether the next one gets them again.
+    /// Those of them that the last daemon was asked and the next one is not: the guest has given them up.
     given_up: Vec<u64>,
 }
 
