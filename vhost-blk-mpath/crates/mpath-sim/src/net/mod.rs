@@ -324,7 +324,7 @@ impl Net {
         news
     }
 
-    /// A middlebox, or a peer's kernel, resets a connection at both ends.
+    /// A middlebox, or a peer's kernel, resets a connection at both ends; or forgets it, and an end or both hear nothing of it.
     pub(crate) fn reset(&mut self, clock: &mut Clock, id: ConnId) {
         let Some(conn) = self.conns.get_mut(&id) else { return };
         for side in [Side::Host, Side::Target] {
@@ -335,7 +335,9 @@ impl Net {
             pipe.flight.truncate(keep);
             pipe.flight_bytes = pipe.flight.iter().map(|(_, bytes)| bytes.len()).sum();
             let delay = self.rng.up_to(Duration::from_millis(20));
-            clock.after(delay, Event::Reset(id, side));
+            if self.rng.percent(85) {
+                clock.after(delay, Event::Reset(id, side));
+            }
         }
     }
 
