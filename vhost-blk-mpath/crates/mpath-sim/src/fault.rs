@@ -137,8 +137,12 @@ pub(crate) fn faults(rng: &mut Rng, paths: usize, quiet: Duration, digests: bool
         }
     }
     if rng.percent(25) {
-        for _ in 0..rng.range(1, 2) {
-            let begins = rng.up_to(quiet * 9 / 10);
+        let begins = rng.up_to(quiet * 9 / 10);
+        planned.push(Planned { fault: kill(rng), begins, lasts: rng.up_to(500 * MS) });
+        if rng.percent(50) {
+            // Often before the next daemon serves.
+            let later = rng.pick(&[2000 * MS, 8000 * MS]);
+            let begins = (begins + rng.up_to(later)).min(quiet * 9 / 10);
             planned.push(Planned { fault: kill(rng), begins, lasts: rng.up_to(500 * MS) });
         }
     }
