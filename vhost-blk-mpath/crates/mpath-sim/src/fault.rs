@@ -99,7 +99,7 @@ fn any(rng: &mut Rng, path: usize, digests: bool) -> Fault {
 
 fn kill(rng: &mut Rng) -> Fault {
     // At once, or almost as late as a daemon counts on.
-    let exit = if rng.percent(70) { rng.up_to(MS) } else { rng.up_to(490 * MS) };
+    let exit = if rng.percent(70) { rng.up_to(MS) } else { rng.between(400 * MS, 490 * MS) };
     Fault::Kill { resubmits: rng.percent(50), exit }
 }
 
