@@ -18,6 +18,7 @@ use nvme_tcp::host::ControllerInfo;
 use nvme_tcp::wire::ControllerInstance;
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::disk::Disk;
@@ -44,8 +45,15 @@ pub(crate) struct Draining {
     pub(crate) queues: Vec<OwnedFd>,
 }
 
-/// Begins the fence of an association whose sockets are all closed but for those that drain, and sees to its end.
-pub(crate) fn begin(disk: &Arc<Disk>, path: PathId, epoch: Epoch, info: &ControllerInfo, draining: Option<Draining>) {
+/// Begins the fence of an association whose sockets are all closed but for those that drain, and sees to its end, which is that
+/// of the task.
+pub(crate) fn begin(
+    disk: &Arc<Disk>,
+    path: PathId,
+    epoch: Epoch,
+    info: &ControllerInfo,
+    draining: Option<Draining>,
+) -> JoinHandle<()> {
     let disk = Arc::clone(disk);
     let time = if cfg!(feature = "without-fence") { Duration::ZERO } else { info.fence_time() };
     let instance = info.instance();
@@ -57,7 +65,7 @@ pub(crate) fn begin(disk: &Arc<Disk>, path: PathId, epoch: Epoch, info: &Control
         };
         disk.path_fence_lifted(path, by, begun.elapsed());
         lift(&disk, path, epoch).await;
-    });
+    })
 }
 
 /// Nothing of an association that has ended can be executed any more.

@@ -8,24 +8,28 @@
 //!      └── none for ctrl-loss-tmo ──▶ GaveUp ── reset or enabled by the operator ──▶ Connecting
 //!
 //!  Live ── disabled by the operator, and it owes nothing ──▶ Disabled ── enabled ──▶ Connecting
+//!
+//!  any of them ── removed ──▶ (no association) ── all fences lifted ──▶ gone (`membership`)
 //! ```
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Instant;
 
+use mpath_api::PathAddress;
 use mpath_api::config::Seconds;
 use mpath_core::{AnaState, Association, Epoch, PathId};
-use nvme_tcp::host::{ControllerEvent, ControllerInfo, HostController};
+use nvme_tcp::host::{ControllerEvent, ControllerInfo, HostController, HostQueue};
 use nvme_tcp::wire;
 use reactor::{Ending, Link, PathEvent, PathEventKind};
 use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
 use crate::disk::{AdmitError, Disk};
 use crate::fence::{self, Draining};
 use crate::fence_record::{self, RecordedAssociation};
-use crate::steering::{Ordered, Orders};
+use crate::steering::{Ordered, Orders, Wanted};
 use crate::transport::{self, AdminConnection, TransportError};
 
 /// Why a path has no association.
@@ -68,12 +72,23 @@ impl PathError {
 pub(crate) struct PathTask {
     pub(crate) disk: Arc<Disk>,
     pub(crate) path: PathId,
+    pub(crate) address: PathAddress,
     /// Reports of the I/O threads about this path.
     pub(crate) events: mpsc::UnboundedReceiver<PathEvent>,
     /// What the operator wants of it.
     pub(crate) orders: Orders,
     /// Becomes true at the end of the daemon.
     pub(crate) shutdown: watch::Receiver<bool>,
+    /// Those of its associations that may not be lifted yet.
+    pub(crate) fences: Vec<JoinHandle<()>>,
+}
+
+/// A controller that is connected and has been told to no I/O thread.
+struct Connected {
+    admin: AdminConnection,
+    info: ControllerInfo,
+    /// One for each I/O thread.
+    queues: Vec<(OwnedFd, HostQueue)>,
 }
 
 /// A live association: its admin connection here, a queue pair in every I/O thread.
@@ -86,31 +101,51 @@ struct Live {
 /// How an association ended.
 enum End {
     Lost(PathError),
-    /// In order: it owed nothing.
-    Disabled,
+    /// In order: nothing was in flight.
+    Ordered,
+    /// By order, whatever it owed.
+    Dropped,
     Shutdown,
 }
 
 impl PathTask {
-    /// Runs until shutdown. `first` gets the outcome of the first attempt, by which the daemon decides whether to start.
-    pub(crate) async fn run(mut self, first: oneshot::Sender<Result<(), PathError>>) {
-        let mut first = Some(first);
-        let mut epoch = Epoch(0);
+    /// Runs until shutdown, or until the path is removed. `first` gets the outcome of the first attempt, by which the daemon
+    /// decides whether to start.
+    pub(crate) async fn run(mut self, mut first: Option<oneshot::Sender<Result<(), PathError>>>) {
         let mut without_connection = Instant::now();
         loop {
             let mut shutdown = self.shutdown.clone();
-            if self.orders.is_disabled() {
-                self.disk.path_disabled(self.path);
-                tokio::select! {
-                    () = self.orders.enabled() => self.disk.path_connecting(self.path),
-                    _ = shutdown.wait_for(|shutdown| *shutdown) => return,
+            match self.orders.wanted() {
+                Wanted::Enabled | Wanted::Drained => {}
+                Wanted::Disabled => {
+                    self.disk.path_disabled(self.path);
+                    tokio::select! {
+                        () = self.orders.enabled() => self.disk.path_connecting(self.path),
+                        _ = shutdown.wait_for(|shutdown| *shutdown) => return,
+                    }
+                    without_connection = Instant::now();
+                    continue;
                 }
-                without_connection = Instant::now();
+                Wanted::Removed { .. } => {
+                    tokio::select! {
+                        () = self.remove() => {}
+                        _ = shutdown.wait_for(|shutdown| *shutdown) => {}
+                    }
+                    return;
+                }
             }
-            epoch.0 += 1;
+            let epoch = self.disk.state().next_epoch(self.path);
             let connected = tokio::select! {
-                connected = self.connect(epoch) => connected,
+                connected = self.connect() => connected,
+                () = self.orders.removed() => continue,
                 _ = shutdown.wait_for(|shutdown| *shutdown) => return,
+            };
+            let connected = match connected {
+                Ok(connected) => tokio::select! {
+                    live = self.bring_up(epoch, connected) => live,
+                    _ = shutdown.wait_for(|shutdown| *shutdown) => return,
+                },
+                Err(error) => Err(error),
             };
             match connected {
                 Ok(live) => {
@@ -126,7 +161,7 @@ impl PathTask {
                             continue;
                         }
                         End::Lost(error) => self.disk.path_failed(self.path, &error),
-                        End::Disabled => continue,
+                        End::Ordered | End::Dropped => continue,
                         End::Shutdown => return,
                     }
                 }
@@ -141,7 +176,10 @@ impl PathTask {
                         self.disk.path_failed(self.path, &error);
                     }
                     if refused {
-                        return;
+                        tokio::select! {
+                            () = self.orders.removed() => continue,
+                            _ = shutdown.wait_for(|shutdown| *shutdown) => return,
+                        }
                     }
                 }
             }
@@ -167,9 +205,19 @@ impl PathTask {
         }
     }
 
-    async fn connect(&self, epoch: Epoch) -> Result<Live, PathError> {
+    /// Waits until nothing sent on the path can be executed any more, and has it forgotten.
+    async fn remove(&mut self) {
+        self.disk.path_closed(self.path);
+        for fence in &mut self.fences {
+            fence.await.expect("a fence's task is not cancelled, and does not panic");
+        }
+        self.disk.path_removed(self.path).await;
+    }
+
+    /// Connects the controller, and queue pairs if it leads where it should. May be dropped.
+    async fn connect(&self) -> Result<Connected, PathError> {
         let disk = &self.disk;
-        let address = disk.address(self.path);
+        let address = &self.address;
         let stream = transport::connect(address).await?;
         let config = disk.controller_config();
         let controller = HostController::new(config.clone(), Instant::now()).map_err(TransportError::from)?;
@@ -180,13 +228,21 @@ impl PathTask {
         if info.io_queues < wanted {
             return Err(PathError::Queues { granted: info.io_queues, wanted });
         }
-        let threads = disk.admit(&info)?;
-        let mut queues = Vec::with_capacity(threads.len());
+        disk.admit(&info)?;
+        let mut queues = Vec::with_capacity(wanted.into());
         for qid in 1..=wanted {
             queues.push(transport::connect_queue(address, info.queue_config(&config, qid)).await?);
         }
+        disk.paths_known().await;
+        Ok(Connected { admin, info, queues })
+    }
+
+    /// Writes the association down and gives every I/O thread its queue pair.
+    async fn bring_up(&self, epoch: Epoch, connected: Connected) -> Result<Live, PathError> {
+        let Connected { admin, info, queues } = connected;
+        let disk = &self.disk;
         let fence_ms = info.fence_time().as_millis() as u64;
-        let recorded = RecordedAssociation { path: address.to_string(), cntlid: info.cntlid, fence_ms };
+        let recorded = RecordedAssociation { path: self.address.to_string(), cntlid: info.cntlid, fence_ms };
         disk.record.add(self.path, epoch, recorded).await?;
         let ana = ana_state(info.ana);
         let association = Association {
@@ -195,7 +251,7 @@ impl PathTask {
             volatile_write_cache: info.volatile_write_cache,
             queue_depth: info.queue_entries - 1,
         };
-        for (thread, (socket, queue)) in threads.iter().zip(queues) {
+        for (thread, (socket, queue)) in disk.threads().iter().zip(queues) {
             let retry_delays = info.retry_delays;
             thread.path_up(self.path, association, Link { socket, queue, retry_delays, ending: disk.ending() });
         }
@@ -246,7 +302,8 @@ impl PathTask {
                     _ => {}
                 },
                 ordered = self.orders.end_association(&disk, self.path) => match ordered {
-                    Ordered::Disable => break End::Disabled,
+                    Ordered::Close => break End::Ordered,
+                    Ordered::Drop => break End::Dropped,
                     Ordered::Reset => break End::Lost(PathError::Reset),
                 },
                 lost = resetter.next() => {
@@ -264,21 +321,23 @@ impl PathTask {
                 // The I/O threads have drained by now, or are being drained by whoever ends the daemon.
                 live.admin.shutdown().await;
             }
-            End::Disabled => {
+            End::Ordered => {
                 disk.threads().iter().for_each(|thread| thread.path_down(self.path, epoch, Ending::Reset));
                 self.closed(epoch, closed).await;
                 live.admin.shutdown().await;
                 // Nothing was in flight, so nothing can be executed late.
                 fence::lift(&disk, self.path, epoch).await;
             }
-            End::Lost(ref reason) => {
+            End::Lost(_) | End::Dropped => {
                 // A controller whose admin connection has failed has ended the others too, or is out of reach.
-                let ending = if reason.is_of_admin() { Ending::Reset } else { disk.ending() };
+                let of_admin = matches!(&end, End::Lost(reason) if reason.is_of_admin());
+                let ending = if of_admin { Ending::Reset } else { disk.ending() };
                 let admin = (ending == Ending::Drain).then_some(live.admin);
                 disk.threads().iter().for_each(|thread| thread.path_down(self.path, epoch, ending));
                 let draining = self.closed(epoch, closed).await;
                 let draining = admin.zip(draining).map(|(admin, queues)| Draining { admin, queues });
-                fence::begin(&disk, self.path, epoch, &live.info, draining);
+                self.fences.retain(|fence| !fence.is_finished());
+                self.fences.push(fence::begin(&disk, self.path, epoch, &live.info, draining));
             }
         }
         end

@@ -14,6 +14,7 @@ mod failover;
 mod fence;
 mod front_ends;
 mod grey;
+mod membership;
 mod start;
 mod steering;
 mod support;

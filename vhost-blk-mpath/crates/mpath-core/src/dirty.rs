@@ -25,6 +25,10 @@
 //! **Presumption.** Our predecessor process may have left writes behind in a cache. Until a flush has succeeded on a path, each
 //! association therefore starts out *presumed* dirty: flushes go there too, but losing a path that is only presumed dirty
 //! is no error.
+//!
+//! **Removal.** What a removed path lost stays in the ledger of its id until a flush has reported it. Rounds and epochs go on
+//! from there, so that the next path of that id finds itself where a new association of the old one would; but it is another
+//! path, presumed dirty again until a flush succeeds there.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -146,6 +150,13 @@ impl DirtyPaths {
         if ledger.epoch == Some(epoch) {
             dirt.end_association(now, &mut ledger);
         }
+    }
+
+    /// The path is removed, its last association having ended. Each group of the disk says so, before the id is used again.
+    pub(crate) fn removed(&self, path: PathId) {
+        let (_, mut ledger) = self.lock(path);
+        debug_assert!(!ledger.alive, "only a path that is down is removed");
+        ledger.settled = false;
     }
 
     /// A write without FUA has completed on this association. To be called before its request finishes.
@@ -448,6 +459,24 @@ mod tests {
         dirty.mark(now, P, E1);
         dirty.lost(now, P, E1);
         assert!(dirty.need(P, None).lost);
+    }
+
+    #[test]
+    fn what_a_removed_path_lost_is_reported_and_the_next_one_is_presumed_dirty() {
+        let now = Instant::now();
+        let dirty = started();
+        dirty.mark(now, P, E1);
+        dirty.lost(now, P, E1);
+        dirty.removed(P);
+        assert!(dirty.need(P, None).lost);
+        dirty.up(now, P, E2, true);
+        let need = dirty.need(P, None);
+        assert!(need.lost && need.dirty.is_some_and(|association| association.presumed), "{need:?}");
+        dirty.lost(now, P, E2);
+        let later = now + STILL_UNDER_WAY;
+        let flush = dirty.flush_submitted(later, P);
+        dirty.report(later, P, flush);
+        assert!(!dirty.need(P, None).lost, "the first loss is told, and the second one is none");
     }
 
     /// Writers and flushers on real threads. What every write stores is the model's count of completed writes; what a

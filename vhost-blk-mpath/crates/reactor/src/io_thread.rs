@@ -9,7 +9,7 @@ use std::os::fd::AsFd;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use mpath_core::{Action, FlowId, Group, Io, IoError, Outcome, PathId, Tag};
+use mpath_core::{Action, FlowId, Group, Io, IoError, Outcome, PathConfig, PathId, Tag};
 use vhost_user_blk::Queue;
 
 use self::drain::{DRAIN_MAX, SHUTDOWN_DRAIN_MAX};
@@ -205,6 +205,11 @@ impl IoThread {
                 // The front-end that asked may be gone; then nobody needs the answer.
                 None => drop(reply.send(None)),
             },
+            Message::AddPath(path) => self.group.add_path(path, PathConfig::default()),
+            Message::RemovePath(path) => {
+                assert!(!self.connections.contains_key(&path), "a path is removed after its last life was closed");
+                self.group.remove_path(path);
+            }
             Message::PathUp { path, association, link } => {
                 assert!(!self.connections.contains_key(&path), "a path comes up after its last life was closed");
                 let tokens = Tokens {

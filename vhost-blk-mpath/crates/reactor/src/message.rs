@@ -15,6 +15,10 @@ pub(crate) enum Message {
     StartQueue(Box<Queue>),
     /// Drain a virtqueue and give it back; `None` if it is not here.
     StopQueue { index: u16, reply: mpsc::SyncSender<Option<Queue>> },
+    /// There is a path, not yet up.
+    AddPath(PathId),
+    /// There is no such path any more; see [`mpath_core::Group::remove_path`].
+    RemovePath(PathId),
     /// A queue pair of a path, connected and ready, with its socket in blocking mode.
     PathUp { path: PathId, association: Association, link: Box<Link> },
     /// The association is gone or going: close this thread's queue pair of it and report [`PathEventKind::Closed`].

@@ -72,6 +72,7 @@ pub struct Group {
     config: GroupConfig,
     policy_kind: PolicyKind,
     policy: Box<dyn Policy>,
+    /// By id, those too that no path has at present.
     paths: Vec<Path>,
     requests: Requests,
     /// Requests that wait for a path.
@@ -279,7 +280,7 @@ impl Group {
     /// A snapshot of the statistics, histograms included.
     #[must_use]
     pub fn stats(&self, now: Instant) -> GroupStats {
-        let all = self.paths.iter().zip(0..);
+        let all = self.paths.iter().zip(0..).filter(|(path, _)| path.added);
         GroupStats {
             policy: self.policy_kind,
             queued: self.flows.len() as u64,

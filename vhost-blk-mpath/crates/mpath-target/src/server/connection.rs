@@ -308,10 +308,12 @@ impl Connection {
             } else if let Some(command) = self.delayed.pop_due(now) {
                 self.execute(now, &gate, command)?;
             } else if let Some(command) = self.queue.poll_command() {
-                if delay.is_zero() {
+                let bytes = command.payload.len() + command.expects_bytes as usize;
+                let due = self.port.faults.pipe.pass(now, bytes) + delay;
+                if due <= now {
                     self.execute(now, &gate, command)?;
                 } else {
-                    self.delayed.push(now + delay, command);
+                    self.delayed.push(due, command);
                 }
             } else {
                 break;
