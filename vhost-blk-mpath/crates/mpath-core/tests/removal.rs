@@ -155,6 +155,7 @@ fn the_next_path_of_the_id_hides_no_loss_and_is_flushed_itself() {
     test.group.remove_path(P3);
     test.group.add_path(P3, PathConfig::default());
     test.up(P3, 2, true);
+    test.now += Duration::from_secs(1);
     assert_eq!(test.submit(0, Op::Flush), [Action::Issue { path: P3, tag: Tag(0) }]);
     assert_eq!(test.complete(P3, 0, Outcome::Success), Test::finish(0, Err(IoError::Io)));
     test.now += Duration::from_secs(1);

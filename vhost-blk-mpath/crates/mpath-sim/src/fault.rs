@@ -49,6 +49,8 @@ pub(crate) enum Fault {
     /// The daemon is killed, and another one started in its place. What was under way is asked again, or is not; the kernel
     /// takes a while to close the sockets.
     Kill { resubmits: bool, exit: Duration },
+    /// The operator removes a path at once, and adds it again later.
+    Remove { path: usize },
     /// The operator changes the policy, for good.
     Policy(PolicyKind),
     /// The operator impairs a path.
@@ -137,6 +139,10 @@ pub(crate) fn faults(rng: &mut Rng, paths: usize, quiet: Duration, digests: bool
         }
     }
     if rng.percent(25) {
+        let (path, begins) = (rng.index(paths), rng.up_to(quiet * 9 / 10));
+        planned.push(Planned { fault: Fault::Remove { path }, begins, lasts: rng.up_to(4000 * MS) });
+    }
+    if rng.percent(25) {
         let begins = rng.up_to(quiet * 9 / 10);
         planned.push(Planned { fault: kill(rng), begins, lasts: rng.up_to(500 * MS) });
         if rng.percent(50) {
@@ -196,6 +202,7 @@ impl World {
             }
             Fault::Corrupt { path, per_10k } => self.net.links[path].corrupted = per_10k,
             Fault::Kill { resubmits, exit } => self.kill_daemon(resubmits, exit),
+            Fault::Remove { path } => self.want_path(path, false),
             Fault::Policy(policy) => self.post_all(|| Message::SetPolicy(policy)),
             Fault::Inject { path, latency } => {
                 let (path, injection) = (PathId(path as u16), Some(Injection::latency(latency)));
@@ -236,6 +243,7 @@ impl World {
             }
             Fault::Corrupt { path, .. } => self.net.links[path].corrupted = 0,
             Fault::Kill { .. } => self.start_daemon(),
+            Fault::Remove { path } => self.want_path(path, true),
             Fault::Inject { path, .. } => {
                 let path = PathId(path as u16);
                 self.post_all(|| Message::SetInjection { path, injection: None });

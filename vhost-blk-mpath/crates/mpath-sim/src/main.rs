@@ -94,6 +94,7 @@ fn add(total: &mut Counts, one: &Counts) {
     total.lost += one.lost;
     total.associations_lost += one.associations_lost;
     total.resets += one.resets;
+    total.removals += one.removals;
     total.kills += one.kills;
     total.given_up += one.given_up;
     total.events += one.events;

@@ -120,6 +120,13 @@ impl World {
         daemon.map(|daemon| (daemon, ctx))
     }
 
+    /// The operator removes a path, or adds it again.
+    pub(crate) fn want_path(&mut self, path: usize, wanted: bool) {
+        if let Some((daemon, mut ctx)) = self.daemon() {
+            daemon.want_path(&mut ctx, path, wanted);
+        }
+    }
+
     pub(crate) fn post_all(&mut self, message: impl Fn() -> Message) {
         if let Some((daemon, mut ctx)) = self.daemon() {
             daemon.post_all(&mut ctx, message);

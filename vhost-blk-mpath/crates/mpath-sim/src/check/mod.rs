@@ -106,6 +106,8 @@ pub struct Counts {
     pub associations_lost: u64,
     /// Fences that a Cross-Controller Reset has lifted.
     pub resets: u64,
+    /// Paths removed.
+    pub removals: u64,
     /// Daemons killed.
     pub kills: u64,
     /// Requests that went down with their daemon.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use mpath_core::{DirtyPaths, PathId};
+use mpath_core::{DirtyPaths, Epoch, PathId};
 
 use super::fences::{FenceRecord, Fenced, Fences};
 use super::path::PathTask;
@@ -13,11 +13,26 @@ use crate::net::ConnId;
 use crate::rng::Rng;
 use crate::target::Ctx;
 
+/// What has become of a path that the operator removes, as `vhost-blk-mpath/src/membership.rs` has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Membership {
+    There,
+    /// It drops its association; then its fences lift.
+    Removing,
+    /// Nothing of it is left; the I/O threads are being told.
+    Forgetting,
+    Gone,
+    /// It is there again; the I/O threads are being told.
+    Adding,
+}
+
 #[derive(Debug)]
 pub(crate) struct Daemon {
     threads: Vec<IoThread>,
     paths: Vec<PathTask>,
     fences: Fences,
+    /// By path, and whether the operator wants it.
+    membership: Vec<(Membership, bool)>,
     /// It began to serve with all paths, and has had all of them since.
     intact: bool,
 }
@@ -29,13 +44,15 @@ impl Daemon {
         let dirty = Arc::new(DirtyPaths::new());
         let rng = |part, index| Rng::new(seed, 1000 * number + part + index as u64);
         let thread = |index| IoThread::new(now, index, plan, &dirty, rng(100, index));
-        let path = |path| PathTask::new(now, PathId(path as u16), plan.clone(), rng(200, path));
+        let path = |path| PathTask::new(now, PathId(path as u16), Epoch(0), plan.clone(), rng(200, path));
         let mut daemon = Self {
             threads: (0..plan.threads).map(thread).collect(),
             paths: (0..plan.paths).map(path).collect(),
             fences: Fences::new(plan.paths, record),
+            membership: vec![(Membership::There, true); plan.paths],
             intact: false,
         };
+        daemon.paths.iter_mut().for_each(|path| path.known = true);
         daemon.paths.iter_mut().for_each(|path| path.wake(ctx));
         daemon
     }
@@ -82,7 +99,67 @@ impl Daemon {
             self.intact = false;
             self.paths[usize::from(report.path.0)].report(ctx, report);
         }
-        std::mem::take(&mut thread.answers)
+        let answers = std::mem::take(&mut self.threads[index].answers);
+        self.turn_membership(ctx);
+        answers
+    }
+
+    /// The operator removes a path, whatever it owes, or adds it again: then it comes back as soon as it is gone.
+    pub(crate) fn want_path(&mut self, ctx: &mut Ctx<'_>, index: usize, wanted: bool) {
+        self.membership[index].1 = wanted;
+        self.turn_membership(ctx);
+    }
+
+    fn turn_membership(&mut self, ctx: &mut Ctx<'_>) {
+        for index in 0..self.paths.len() {
+            while let Some(next) = self.next_membership(ctx.clock.now(), index) {
+                ctx.say(|| format!("path {index}: {next:?}"));
+                self.membership[index].0 = next;
+                self.change_membership(ctx, index, next);
+            }
+        }
+    }
+
+    fn next_membership(&self, now: Instant, index: usize) -> Option<Membership> {
+        use Membership::{Adding, Forgetting, Gone, Removing, There};
+        let path = PathId(index as u16);
+        let all = |is: &dyn Fn(&IoThread) -> bool| self.threads.iter().all(is);
+        let (membership, wanted) = self.membership[index];
+        let (next, when) = match membership {
+            There => (Removing, !wanted),
+            Removing => {
+                let over = self.paths[index].is_removed() && !self.fences.holds(path);
+                (Forgetting, over && all(&|thread| thread.is_idle(now, path)))
+            }
+            Forgetting => (Gone, all(&|thread| !thread.knows(now, path))),
+            Gone => (Adding, wanted),
+            Adding => (There, all(&|thread| thread.knows(now, path))),
+        };
+        when.then_some(next)
+    }
+
+    fn change_membership(&mut self, ctx: &mut Ctx<'_>, index: usize, next: Membership) {
+        let path = PathId(index as u16);
+        match next {
+            Membership::Removing => {
+                self.intact = false;
+                self.post_all(ctx, || Message::Drain(path));
+                self.paths[index].remove(ctx);
+            }
+            Membership::Forgetting => self.post_all(ctx, || Message::RemovePath(path)),
+            Membership::Gone => ctx.check.counts.removals += 1,
+            Membership::Adding => {
+                let task = self.paths.remove(index).again(ctx.clock.now());
+                self.paths.insert(index, task);
+                self.post_all(ctx, || Message::AddPath(path));
+                self.paths[index].wake(ctx);
+            }
+            Membership::There => {
+                // Only now one of the threads may bring it up: the next flush may come to any of the others.
+                self.paths[index].known = true;
+                self.paths[index].wake(ctx);
+            }
+        }
     }
 
     /// A turn of a path's task.
@@ -110,6 +187,7 @@ impl Daemon {
         for path in asked {
             self.paths[usize::from(path.0)].wake(ctx);
         }
+        self.turn_membership(ctx);
     }
 
     /// Whether every I/O thread can send on every path.

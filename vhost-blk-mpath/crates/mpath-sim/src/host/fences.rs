@@ -99,6 +99,11 @@ impl Fences {
         self.held.push(Fence { of: (path, epoch), lifts_at, instance, asked, asking: None });
     }
 
+    /// Whether commands of this path's associations may still be executed.
+    pub(super) fn holds(&self, path: PathId) -> bool {
+        self.held.iter().any(|fence| fence.of.0 == path)
+    }
+
     /// A live association offers what its controller can do.
     pub(super) fn offer(&mut self, path: PathId, epoch: Epoch, info: &ControllerInfo) {
         let offer = || Offer { epoch, waiting: VecDeque::new(), under_way: None };

@@ -41,6 +41,9 @@ pub(crate) enum Message {
     PathDown { path: PathId, epoch: Epoch },
     FenceLifted { path: PathId, epoch: Epoch },
     Ana { path: PathId, epoch: Epoch, state: AnaState },
+    AddPath(PathId),
+    RemovePath(PathId),
+    Drain(PathId),
     SetPolicy(PolicyKind),
     SetInjection { path: PathId, injection: Option<Injection> },
 }

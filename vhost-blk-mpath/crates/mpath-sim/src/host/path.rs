@@ -59,6 +59,8 @@ enum Life {
         info: Box<ControllerInfo>,
         open: usize,
     },
+    /// It has no association, and gets none any more.
+    Removed,
     /// Between two of the others.
     Changing,
 }
@@ -70,6 +72,10 @@ pub(crate) struct PathTask {
     rng: Rng,
     epoch: Epoch,
     life: Life,
+    /// The operator wants it to be gone.
+    unwanted: bool,
+    /// Every I/O thread knows that there is this path.
+    pub(super) known: bool,
     reports: VecDeque<Report>,
     wake_at: Option<Instant>,
     /// For the I/O threads, to be posted after the turn.
@@ -77,13 +83,16 @@ pub(crate) struct PathTask {
 }
 
 impl PathTask {
-    pub(crate) fn new(now: Instant, path: PathId, plan: HostPlan, rng: Rng) -> Self {
+    /// A path that begins to connect; its associations are counted from `epoch` on.
+    pub(crate) fn new(now: Instant, path: PathId, epoch: Epoch, plan: HostPlan, rng: Rng) -> Self {
         Self {
             path,
             plan,
             rng,
-            epoch: Epoch(0),
+            epoch,
             life: Life::Resting { until: now },
+            unwanted: false,
+            known: false,
             reports: VecDeque::new(),
             wake_at: None,
             mail: Vec::new(),
@@ -94,8 +103,25 @@ impl PathTask {
         match &self.life {
             Life::Admin { admin, .. } | Life::Live { admin, .. } => admin.conn == id,
             Life::Queues { admin, next, .. } => admin.conn == id || next.conn == id,
-            Life::Resting { .. } | Life::Recording { .. } | Life::Closing { .. } | Life::Changing => false,
+            Life::Resting { .. } | Life::Recording { .. } | Life::Closing { .. } | Life::Removed | Life::Changing => {
+                false
+            }
         }
+    }
+
+    /// Has it drop its association, if there is one.
+    pub(super) fn remove(&mut self, ctx: &mut Ctx<'_>) {
+        self.unwanted = true;
+        self.wake(ctx);
+    }
+
+    pub(super) fn is_removed(&self) -> bool {
+        matches!(self.life, Life::Removed)
+    }
+
+    /// The same path anew, after it was removed.
+    pub(super) fn again(self, now: Instant) -> Self {
+        Self::new(now, self.path, self.epoch, self.plan, self.rng)
     }
 
     pub(crate) fn is_live(&self) -> bool {
@@ -129,14 +155,15 @@ impl PathTask {
         self.wake_at = None;
         while self.go_on(ctx, fences) {}
         let next = match &self.life {
-            Life::Resting { until } | Life::Recording { until, .. } => Some(*until),
+            Life::Resting { until } => Some(*until),
+            Life::Recording { until, .. } => self.known.then_some(*until),
             Life::Admin { admin, deadline } => match &admin.controller {
                 None => Some(*deadline),
                 Some(controller) => controller.next_timeout(),
             },
             Life::Queues { next, .. } => Some(next.deadline),
             Life::Live { admin, .. } => admin.controller.as_ref().and_then(|controller| controller.next_timeout()),
-            Life::Closing { .. } | Life::Changing => None,
+            Life::Closing { .. } | Life::Removed | Life::Changing => None,
         };
         if let Some(at) = next {
             self.wake_at(ctx, at.max(now));
@@ -151,6 +178,16 @@ impl PathTask {
     fn go_on(&mut self, ctx: &mut Ctx<'_>, fences: &mut Fences) -> bool {
         let now = ctx.clock.now();
         let (next, again) = match std::mem::replace(&mut self.life, Life::Changing) {
+            Life::Resting { .. } if self.unwanted => (Life::Removed, false),
+            Life::Admin { admin, .. } if self.unwanted => {
+                ctx.net.close(ctx.clock, admin.conn, Side::Host);
+                (Life::Removed, false)
+            }
+            Life::Queues { admin, ready, next, .. } if self.unwanted => {
+                let queues = ready.into_iter().map(|(conn, _)| conn);
+                queues.chain([next.conn, admin.conn]).for_each(|conn| ctx.net.close(ctx.clock, conn, Side::Host));
+                (Life::Removed, false)
+            }
             Life::Resting { until } if until <= now => {
                 self.epoch.0 += 1;
                 let conn = ctx.net.connect(ctx.clock, usize::from(self.path.0));
@@ -159,7 +196,9 @@ impl PathTask {
             }
             Life::Admin { admin, deadline } => self.learn(ctx, admin, deadline),
             Life::Queues { admin, info, ready, next } => self.shake_hands(ctx, admin, info, ready, next),
-            Life::Recording { admin, info, ready, until } if until <= now => self.go_live(fences, admin, info, ready),
+            Life::Recording { admin, info, ready, until } if until <= now && self.known => {
+                self.go_live(fences, admin, info, ready)
+            }
             Life::Live { admin, info, open } => self.serve(ctx, fences, admin, info, open),
             Life::Closing { info, mut open } => {
                 while let Some(report) = self.reports.pop_front() {
@@ -273,7 +312,7 @@ impl PathTask {
         mut open: usize,
     ) -> (Life, bool) {
         let (path, epoch) = (self.path, self.epoch);
-        let mut lost = false;
+        let mut lost = self.unwanted;
         while !lost && let Some(report) = self.reports.pop_front() {
             if report.epoch == epoch {
                 open -= usize::from(report.closed);

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use mpath_core::{Action, DirtyPaths, Group, GroupConfig, IoError, Outcome, PathConfig, PathId, Tag};
+use mpath_core::{Action, DirtyPaths, Group, GroupConfig, IoError, Outcome, PathConfig, PathId, PathStats, Tag};
 
 use super::connection::{Completions, Connection};
 use super::requests::Requests;
@@ -71,6 +71,19 @@ impl IoThread {
     /// Whether the namespace is accessible on every path that is live.
     pub(crate) fn may_use_all(&self) -> bool {
         self.connections.values().all(|connection| connection.ana.is_selectable())
+    }
+
+    /// Whether there is such a path to it.
+    pub(super) fn knows(&self, now: Instant, path: PathId) -> bool {
+        self.group.stats(now).path(path).is_some()
+    }
+
+    /// Whether nothing waits for a path any more that is down.
+    pub(super) fn is_idle(&self, now: Instant, path: PathId) -> bool {
+        let idle = |stats: &PathStats| {
+            stats.fenced == 0 && stats.flushes_open == 0 && stats.classes.iter().all(|class| class.in_flight == 0)
+        };
+        !self.connections.contains_key(&path) && self.group.stats(now).path(path).is_none_or(idle)
     }
 
     /// Something has happened that a turn will find.
@@ -157,6 +170,12 @@ impl IoThread {
                     self.group.ana_changed(now, path, state);
                 }
             }
+            Message::AddPath(path) => self.group.add_path(path, PathConfig::default()),
+            Message::RemovePath(path) => {
+                assert!(!self.connections.contains_key(&path), "a path is removed after its last life was closed");
+                self.group.remove_path(path);
+            }
+            Message::Drain(path) => self.group.set_draining(now, path, true),
             Message::SetPolicy(policy) => self.group.set_policy(policy),
             Message::SetInjection { path, injection: Some(injection) } => self.group.set_injection(path, injection),
             Message::SetInjection { path, injection: None } => {
@@ -173,7 +192,8 @@ impl IoThread {
             return;
         };
         let stats = self.group.stats(ctx.clock.now());
-        let held: u64 = stats.paths[usize::from(path.0)].classes.iter().map(|class| class.in_flight).sum();
+        let classes = stats.path(path).into_iter().flat_map(|path| &path.classes);
+        let held: u64 = classes.map(|class| class.in_flight).sum();
         if held != u64::from(connection.ios) {
             let at = ctx.clock.elapsed();
             let ios = connection.ios;
