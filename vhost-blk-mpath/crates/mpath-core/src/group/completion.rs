@@ -31,7 +31,7 @@ impl Group {
                 self.paths[path.index()].hold.success(bound_at);
                 self.policy.completed(now, path, class, latency);
                 if dirties {
-                    self.dirty.mark(path, epoch);
+                    self.dirty.mark(now, path, epoch);
                 }
                 self.finish(tag, Ok(()));
                 return;
