@@ -13,6 +13,7 @@
 //! ```
 
 use std::os::fd::OwnedFd;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -222,18 +223,33 @@ impl PathTask {
         let config = disk.controller_config();
         let controller = HostController::new(config.clone(), Instant::now()).map_err(TransportError::from)?;
         let mut admin = AdminConnection::new(stream, controller);
-        let info = admin.live().await?;
+        let mut info = admin.live().await?;
 
         let wanted = disk.io_threads();
         if info.io_queues < wanted {
             return Err(PathError::Queues { granted: info.io_queues, wanted });
         }
         disk.admit(&info)?;
-        let mut queues = Vec::with_capacity(wanted.into());
-        for qid in 1..=wanted {
-            queues.push(transport::connect_queue(address, info.queue_config(&config, qid)).await?);
-        }
-        disk.paths_known().await;
+        let configs: Vec<_> = (1..=wanted).map(|qid| info.queue_config(&config, qid)).collect();
+        let mut connecting = pin!(async {
+            let mut queues = Vec::with_capacity(configs.len());
+            for config in configs {
+                queues.push(transport::connect_queue(address, config).await?);
+            }
+            disk.paths_known().await;
+            Ok::<_, TransportError>(queues)
+        });
+        // That may take longer than a controller waits for a keep-alive.
+        let queues = loop {
+            tokio::select! {
+                queues = &mut connecting => break queues?,
+                event = admin.next_event() => match event? {
+                    ControllerEvent::AnaChanged(state) => info.ana = state,
+                    ControllerEvent::NamespaceChanged(namespace) => disk.check_namespace(&namespace)?,
+                    _ => {}
+                },
+            }
+        };
         Ok(Connected { admin, info, queues })
     }
 

@@ -105,6 +105,7 @@ fn a_path_removed_dirty_fails_the_next_flush() {
     assert!(test.dirty.is_dirty(P3));
     test.group.path_lost(test.now, P3);
     test.group.remove_path(P3);
+    test.now += Duration::from_secs(1);
     assert_eq!(test.submit(0, Op::Flush), Test::finish(0, Err(IoError::Io)));
     test.now += Duration::from_secs(1);
     assert_eq!(test.submit(0, Op::Flush), Test::finish(0, Ok(())));
@@ -131,9 +132,10 @@ fn what_a_removed_path_lost_fails_the_flush_of_another_group_once() {
         test.group.path_lost(test.now, P3);
         test.group.remove_path(P3);
     }
+    other.now += Duration::from_secs(1);
     assert_eq!(other.submit(0, Op::Flush), Test::finish(0, Err(IoError::Io)));
     for test in [&mut one, &mut other] {
-        test.now += Duration::from_secs(1);
+        test.now += Duration::from_secs(2);
         test.group.add_path(P3, PathConfig::default());
         test.up(P3, 2, false);
         assert_eq!(test.submit(0, Op::Flush), Test::finish(0, Ok(())));
@@ -153,6 +155,7 @@ fn the_next_path_of_the_id_hides_no_loss_and_is_flushed_itself() {
     test.group.remove_path(P3);
     test.group.add_path(P3, PathConfig::default());
     test.up(P3, 2, true);
+    test.now += Duration::from_secs(1);
     assert_eq!(test.submit(0, Op::Flush), [Action::Issue { path: P3, tag: Tag(0) }]);
     assert_eq!(test.complete(P3, 0, Outcome::Success), Test::finish(0, Err(IoError::Io)));
     test.now += Duration::from_secs(1);

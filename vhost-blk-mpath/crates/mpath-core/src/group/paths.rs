@@ -47,7 +47,7 @@ impl Group {
         path.last_epoch = Some(association.epoch);
         path.hold.clear();
         path.watch = Watch::new(self.config.suspect_timeout);
-        self.dirty.up(id, association.epoch, association.volatile_write_cache);
+        self.dirty.up(now, id, association.epoch, association.volatile_write_cache);
         self.path_changed(now, id);
     }
 
@@ -61,7 +61,7 @@ impl Group {
         association.ana = ana;
         // What it has not flushed by now it never will.
         if ana == AnaState::PersistentLoss {
-            self.dirty.lost(id, association.epoch);
+            self.dirty.lost(now, id, association.epoch);
         }
         path.hold.clear();
         if !ana.is_selectable() {
@@ -89,7 +89,7 @@ impl Group {
         };
         path.hold.clear();
         path.watch = Watch::new(self.config.suspect_timeout);
-        self.dirty.lost(id, association.epoch);
+        self.dirty.lost(now, id, association.epoch);
         self.path_changed(now, id);
         self.take_back_unsent(id);
     }
