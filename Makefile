@@ -2,7 +2,7 @@
 
 SHELL := bash
 .DEFAULT_GOAL := help
-.PHONY: help deps build demo test unit sim policy-sim guest-test faults interop soak bench-fastpath lint fmt deny images clean
+.PHONY: help deps build demo test unit sim sim-mutants policy-sim guest-test faults interop soak bench-fastpath lint fmt deny images clean
 
 CARGO ?= cargo
 BIN := target/release
@@ -42,6 +42,10 @@ sim: ## the whole stack in virtual time against random faults, every block check
 	@scripts/deps.sh build
 	$(CARGO) build --release --locked -p mpath-sim
 	$(BIN)/mpath-sim --seeds $(SEEDS)
+
+sim-mutants: ## how many runs the simulator needs to find each deliberate bug of mpath-sim/mutants (takes about half an hour)
+	@scripts/deps.sh build
+	scripts/sim-mutants
 
 policy-sim: ## what each policy makes of modelled paths in virtual time, beside the bound of what any could, as tables
 	@scripts/deps.sh build

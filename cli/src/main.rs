@@ -61,6 +61,8 @@ enum Format {
 enum Failure {
     Api(ClientError),
     Output(io::Error),
+    /// There are several disks, and the command is for one.
+    WhichDisk,
 }
 
 impl From<ClientError> for Failure {
@@ -89,6 +91,9 @@ fn main() -> ExitCode {
         // Whoever read the output has seen enough.
         Err(Failure::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(Failure::Output(error)) => fail(REFUSED, &format_args!("cannot write the output: {error}")),
+        Err(Failure::WhichDisk) => {
+            fail(USAGE, &"there are several disks; name one with --disk (`mpathctl status` shows them)")
+        }
         Err(Failure::Api(error @ ClientError::Refused(_))) => fail(REFUSED, &error),
         Err(Failure::Api(error)) => fail(UNREACHABLE, &error),
     }

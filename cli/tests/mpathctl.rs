@@ -93,6 +93,7 @@ disk0 path 1 (tcp://127.0.0.1:4421): Connection refused (os error 111)
     "index": 0,
     "address": "tcp://[::1]:4420",
     "transport": "tcp",
+    "origin": "configured",
     "state": "live",
     "since": "2026-11-21T07:00:00.123Z",
     "waits_for": [],
@@ -172,6 +173,7 @@ fn path_show() {
 disk                  disk0
 index                 0
 address               tcp://127.0.0.1:4420
+origin                configured
 state                 draining
 since                 2026-11-21T07:00:00.123Z
 waits for             I/Os in flight, the guest's next flush
@@ -518,4 +520,42 @@ fn garbage_leaves_the_daemon_answering() {
     assert_eq!(daemon.run(&["policy", "set", "numa"]), "DISK   POLICY\ndisk0  numa\ndisk1  numa\n");
     drop(open);
     assert_eq!(daemon.run(&["policy", "get", "--disk", "disk0"]), "DISK   POLICY\ndisk0  numa\n");
+}
+
+#[test]
+fn paths_are_added_and_removed() {
+    let daemon = Daemon::start();
+    let row = |table: String, nth: usize| -> Vec<String> {
+        table.lines().nth(nth).unwrap_or_default().split_whitespace().map(Into::into).collect()
+    };
+    let added = row(daemon.run(&["path", "add", "--disk", "disk0", "tcp://127.0.0.1:4422"]), 1);
+    assert_eq!(added[..4], ["disk0", "2", "tcp://127.0.0.1:4422", "connecting"]);
+    let json = daemon.run(&["path", "list", "-o", "json", "--disk", "disk0"]);
+    assert!(json.contains(r#""origin": "operator""#), "{json}");
+
+    let removing = row(daemon.run(&["path", "remove", "tcp://127.0.0.1:4421"]), 1);
+    assert_eq!(removing[..4], ["disk0", "1", "tcp://127.0.0.1:4421", "removing"]);
+    let shown = daemon.run(&["path", "show", "127.0.0.1:4421"]);
+    assert!(shown.contains("waits for             the fence"), "{shown}");
+    // What is gone at once is not shown any more.
+    assert_eq!(daemon.run(&["path", "remove", "2", "--force", "-o", "json"]), "[]\n");
+    assert_eq!(daemon.run(&["path", "remove", "[::1]", "--disk", "disk1", "--force", "-o", "json"]), "[]\n");
+    assert_eq!(daemon.run(&["path", "list", "--disk", "disk1", "-o", "json"]), "[]\n", "a disk without paths");
+
+    let daemon = Daemon::start();
+    for (args, code, part) in [
+        (&["path", "add", "tcp://127.0.0.1:4422"][..], 2, "there are several disks; name one with --disk"),
+        (&["path", "add", "127.0.0.1:4422", "--disk", "disk0"], 2, "127.0.0.1:4422"),
+        (
+            &["path", "add", "tcp://127.0.0.1:4420", "--disk", "disk0"],
+            1,
+            "has a path to tcp://127.0.0.1:4420 already: path 0, live",
+        ),
+        (&["path", "remove", "9"], 1, "no path is `9`"),
+        (&["path", "remove", "[::1]"], 1, "would have no usable path left"),
+        (&["path", "remove", "0", "--disk", "x"], 1, "no disk is named `x`"),
+    ] {
+        let (exit, stderr) = daemon.fail(args);
+        assert!(exit == code && stderr.contains(part) && stderr.lines().count() == 1, "{args:?}: {exit} {stderr}");
+    }
 }

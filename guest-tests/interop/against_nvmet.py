@@ -286,6 +286,33 @@ def silence(nvmet, directory):
     return f"back after {back:.1f} s; {verified(report)}"
 
 
+def drain(nvmet, directory):
+    """A path is reset while a slow disk has much to do for it: its connections end with that, and not before."""
+    # Far less than the ten seconds and more that time would take.
+    longest = 5.5
+    with nvmet.slow_namespace(milliseconds=200) as nsid:
+        options = ("--namespace", nsid, "--drain-fence", "--keep-alive-tmo", 5)
+        with rig_of(directory, nvmet, *options, io_threads=2) as rig, Bench(rig, bs="32k", iodepth=32, seconds=8) as load:
+            for path in (0, 1, 0, 1):
+                wait_for(lambda: live(rig, 0, 1), BACK_TIMEOUT, "both paths live")
+                wait_for(carries(rig, path), 20, f"I/O on path {path}")
+                rig.ctl("path", "reset", path)
+            report = load.report()
+            wait_for(lambda: live(rig, 0, 1), BACK_TIMEOUT, "both paths live")
+            events = rig.ctl("events")
+    lifted = [event["message"] for event in events if event["kind"] == "fence-lifted"]
+    check(len(lifted) == 4, f"4 resets, but {lifted}")
+    took = []
+    for message in lifted:
+        found = re.fullmatch(r"fence lifted by drain after ([\d.]+)(ms|s)", message)
+        check(found, f"not by drain: {message}")
+        took.append(float(found[1]) / (1000 if found[2] == "ms" else 1))
+    # Any of what is under way has up to 200 ms left; the last of so many has nearly all of it.
+    check(0.1 < max(took) < longest, f"drained after {took} s")
+    nvmet.complaints()
+    return f"drained after {', '.join(f'{one:.1f}' for one in took)} s; {verified(report)}"
+
+
 TESTS = [
     ("nvmet-identify", identify),
     ("nvmet-digests-none", digests(False, False)),
@@ -300,4 +327,5 @@ TESTS = [
     ("nvmet-ana-change", ana_change),
     ("nvmet-port-lost", port_lost),
     ("nvmet-silence", silence),
+    ("nvmet-drain", drain),
 ]

@@ -1,5 +1,6 @@
 """Linux's nvmet in a guest: one subsystem with one namespace, two ports, each behind a network device of its own."""
 
+import contextlib
 import re
 
 from rig import NQN
@@ -36,6 +37,27 @@ for port in {" ".join(map(str, PORTS))}; do
     number=$((number + 1))
 done
 """
+SLOW = f"""
+set -e
+cd /sys/kernel/config
+mkdir nullb/slow
+for setting in size=32 blocksize={BLOCK} memory_backed=1 irqmode=2 completion_nsec={{nanoseconds}}; do
+    echo "${{{{setting#*=}}}}" >"nullb/slow/${{{{setting%%=*}}}}"
+done
+echo 1 >nullb/slow/power
+namespace=nvmet/subsystems/{NQN}/namespaces/2
+mkdir "$namespace"
+echo "/dev/nullb$(cat nullb/slow/index)" >"$namespace/device_path"
+[ -b "$(cat "$namespace/device_path")" ] || echo /dev/slow >"$namespace/device_path"
+echo 1 >"$namespace/enable"
+"""
+NO_SLOW = f"""
+cd /sys/kernel/config
+echo 0 >nvmet/subsystems/{NQN}/namespaces/2/enable
+rmdir nvmet/subsystems/{NQN}/namespaces/2
+echo 0 >nullb/slow/power
+rmdir nullb/slow
+"""
 # What nvmet and the kernel below it say when nothing is wrong.
 USUAL = re.compile(r"nvmet: (creating|adding|connecting) |nvmet_tcp: enabling port|null_blk: |nvme nvme\d+: ")
 ABOUT_US = re.compile(r"nvmet|nvme|null_blk|BUG|WARNING|Oops|I/O error|blocked for more")
@@ -48,6 +70,15 @@ class Nvmet:
         self.guest = guest
         guest.sh(SETUP)
         self.paths = [f"tcp://127.0.0.1:{guest.host_ports[port]}" for port in PORTS]
+
+    @contextlib.contextmanager
+    def slow_namespace(self, milliseconds):
+        """While it lasts there is a namespace of 32 MiB more, NSID 2, on a disk that takes so long for each request."""
+        self.guest.sh(SLOW.format(nanoseconds=milliseconds * 1_000_000))
+        try:
+            yield 2
+        finally:
+            self.guest.sh(NO_SLOW)
 
     def set_ana(self, index, state):
         """The ANA state of the only group on a port."""

@@ -121,6 +121,10 @@ struct DiskArgs {
     /// The subsystem's controllers share their volatile write cache: a flush on one covers all
     #[arg(long)]
     shared_write_cache: bool,
+
+    /// The controllers close an I/O connection that the host has ended only once all it sent there is executed
+    #[arg(long)]
+    drain_fence: bool,
 }
 
 #[derive(Debug, ClapArgs)]
@@ -201,6 +205,7 @@ impl DiskArgs {
             fast_io_fail_tmo: self.fast_io_fail_tmo,
             ctrl_loss_tmo: self.ctrl_loss_tmo,
             shared_write_cache: self.shared_write_cache,
+            drain_fence: self.drain_fence,
             ..defaults
         }
     }
@@ -234,7 +239,7 @@ mod tests {
     fn every_flag_is_the_setting_of_its_name() {
         let flags = "--namespace 3 --policy numa --read-only --queues 2 --queue-size 32 --window-ios 4 --window-bytes 65536 \
              --hdr-digest --data-digest --keep-alive-tmo 7 --reconnect-delay 9 --suspect-timeout 2s --fast-io-fail-tmo 60 --ctrl-loss-tmo 90 \
-             --shared-write-cache \
+             --shared-write-cache --drain-fence \
              --api /tmp/a --io-threads 5 \
              --hostnqn nqn.host --hostid 6f2a1d0e-3c55-4f8e-9a41-0d8f5b6c7e21";
         let file = "
@@ -259,7 +264,8 @@ mod tests {
                 suspect-timeout: 2s
                 fast-io-fail-tmo: 60
                 ctrl-loss-tmo: 90
-                shared-write-cache: true";
+                shared-write-cache: true
+                drain-fence: true";
         assert_eq!(parse(&format!("{DISK} {flags}")).unwrap(), Config::parse(file).unwrap());
     }
 

@@ -3,17 +3,18 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use mpath_api::PolicyChange;
 use mpath_api::server::{Control, ControlError, PathRef};
 use mpath_api::types::{
-    self, EventKind, Events, Moved, OpStats, PathAction, PathCounts, PathState, PathWindow, Status, WaitsFor,
+    self, EventKind, Events, Moved, OpStats, Origin, PathAction, PathCounts, PathState, PathWindow, Status, WaitsFor,
 };
+use mpath_api::{PathAddress, PolicyChange};
 use mpath_core::{GroupStats, Injection, OpClass, PathId, PathStats};
 use reactor::IoThreadHandle;
 use tokio::sync::oneshot;
 
-use crate::disk::{Disk, PathStatus};
+use crate::disk::Disk;
 use crate::events::{EventLog, utc};
+use crate::path_status::PathStatus;
 use crate::steering;
 
 pub(crate) struct Daemon {
@@ -49,17 +50,18 @@ impl Control for Daemon {
         for disk in &self.disks {
             let stats = statistics(disk.threads()).await?;
             let state = disk.state();
-            for (index, (address, status)) in disk.config.paths.iter().zip(&state.paths).enumerate() {
-                let stats = stats.as_ref().and_then(|stats| stats.paths.get(index));
+            for status in state.paths() {
+                let stats = stats.as_ref().and_then(|stats| stats.path(status.id));
                 let class = |class| stats.map_or_else(OpStats::default, |stats| OpStats::of(stats, class));
                 paths.push(types::Path {
                     disk: disk.config.name.to_string(),
-                    index: index as u16,
-                    address: address.clone(),
-                    transport: address.transport(),
+                    index: status.id.0,
+                    address: status.address.clone(),
+                    transport: status.address.transport(),
+                    origin: status.origin,
                     state: status.shown(),
                     since: utc(status.since),
-                    waits_for: waits_for(disk, PathId(index as u16), status, stats),
+                    waits_for: waits_for(disk, status, stats),
                     last_error: status.last_error.as_ref().map(|(error, _)| error.clone()),
                     last_error_at: status.last_error.as_ref().map(|(_, at)| utc(*at)),
                     ana_state: status.ana.map(types::AnaState::from),
@@ -110,12 +112,16 @@ impl Control for Daemon {
             let disk = self.disk(name)?;
             let mut state = disk.state();
             let unknown = || ControlError::UnknownPath { disk: name.clone(), index: *index };
-            state.paths.get_mut(usize::from(*index)).ok_or_else(unknown)?.injection = injection;
+            let status = state.path_mut(PathId(*index)).ok_or_else(unknown)?;
+            if status.is_removing() {
+                return Err(ControlError::Removing { disk: name.clone(), index: *index });
+            }
+            status.injection = injection;
             let (kind, message) = match injection {
                 Some(injection) => (EventKind::InjectionSet, format!("injection set: {:?} latency", injection.latency)),
                 None => (EventKind::InjectionCleared, "injection cleared".into()),
             };
-            disk.event(Some(PathId(*index)), kind, message);
+            disk.event(Some(status.named()), kind, message);
             for thread in disk.threads() {
                 thread.set_injection(PathId(*index), injection);
                 waits.push(barrier(thread));
@@ -129,19 +135,30 @@ impl Control for Daemon {
         settled(waits).await
     }
 
+    async fn add_path(&self, disk: &str, address: PathAddress) -> Result<PathRef, ControlError> {
+        let index = self.disk(disk)?.add_path(address, Origin::Operator)?.0;
+        Ok(PathRef { disk: disk.into(), index })
+    }
+
+    async fn remove_path(&self, path: &PathRef, force: bool) -> Result<(), ControlError> {
+        Ok(self.disk(&path.disk)?.remove_path(PathId(path.index), force).await?)
+    }
+
     async fn events(&self, after: u64, wait: Duration) -> Result<Events, ControlError> {
         self.events.after(after, wait).await
     }
 }
 
-/// What a path that drains still waits for.
-fn waits_for(disk: &Disk, path: PathId, status: &PathStatus, stats: Option<&PathStats>) -> Vec<WaitsFor> {
-    if status.shown() != PathState::Draining {
+/// What a path that drains, or is removed, still waits for.
+fn waits_for(disk: &Disk, status: &PathStatus, stats: Option<&PathStats>) -> Vec<WaitsFor> {
+    if !matches!(status.shown(), PathState::Draining | PathState::Removing) {
         return Vec::new();
     }
     let in_flight = stats.is_some_and(|stats| stats.classes.iter().any(|class| class.in_flight > 0));
-    let flush = disk.may_be_dirty(path);
-    let reasons = [(in_flight, WaitsFor::InFlight), (flush, WaitsFor::Flush)];
+    let flush = disk.may_be_dirty(status.id);
+    // One that is connected is not lost, and one that was is gone when its fence is lifted.
+    let fence = status.is_removing() && status.cntlid.is_none();
+    let reasons = [(in_flight, WaitsFor::InFlight), (flush, WaitsFor::Flush), (fence, WaitsFor::Fence)];
     reasons.into_iter().filter_map(|(holds, reason)| holds.then_some(reason)).collect()
 }
 
@@ -185,7 +202,7 @@ fn describe(disk: &Disk, stats: Option<&GroupStats>) -> types::Disk {
     let state = disk.state();
     let namespace = disk.namespace();
     let moved = |class| stats.map_or_else(Moved::default, |stats| Moved::of(&stats.moves, class));
-    let live = state.paths.iter().filter(|path| path.shown() == PathState::Live).count();
+    let live = state.paths().filter(|path| path.shown() == PathState::Live).count();
     types::Disk {
         name: disk.config.name.to_string(),
         socket: disk.config.socket_path.to_string(),
@@ -200,6 +217,6 @@ fn describe(disk: &Disk, stats: Option<&GroupStats>) -> types::Disk {
         queued: stats.map_or(0, |stats| stats.queued),
         moved_reads: moved(OpClass::Read),
         moved_writes: moved(OpClass::Write),
-        paths: PathCounts { total: state.paths.len() as u32, live: live as u32 },
+        paths: PathCounts { total: state.paths().count() as u32, live: live as u32 },
     }
 }

@@ -8,23 +8,29 @@
 //!      └── none for ctrl-loss-tmo ──▶ GaveUp ── reset or enabled by the operator ──▶ Connecting
 //!
 //!  Live ── disabled by the operator, and it owes nothing ──▶ Disabled ── enabled ──▶ Connecting
+//!
+//!  any of them ── removed ──▶ (no association) ── all fences lifted ──▶ gone (`membership`)
 //! ```
 
+use std::os::fd::OwnedFd;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Instant;
 
+use mpath_api::PathAddress;
 use mpath_api::config::Seconds;
 use mpath_core::{AnaState, Association, Epoch, PathId};
-use nvme_tcp::host::{ControllerEvent, ControllerInfo, HostController};
+use nvme_tcp::host::{ControllerEvent, ControllerInfo, HostController, HostQueue};
 use nvme_tcp::wire;
-use reactor::{Link, PathEvent, PathEventKind};
+use reactor::{Ending, Link, PathEvent, PathEventKind};
 use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
 use crate::disk::{AdmitError, Disk};
-use crate::fence;
+use crate::fence::{self, Draining};
 use crate::fence_record::{self, RecordedAssociation};
-use crate::steering::{Ordered, Orders};
+use crate::steering::{Ordered, Orders, Wanted};
 use crate::transport::{self, AdminConnection, TransportError};
 
 /// Why a path has no association.
@@ -52,6 +58,11 @@ impl PathError {
         matches!(self, Self::Admit(AdmitError::Mismatch(_) | AdmitError::Geometry(_)))
     }
 
+    /// The admin connection has failed.
+    fn is_of_admin(&self) -> bool {
+        matches!(self, Self::Transport(_))
+    }
+
     /// It is this host that lacks something, not the path.
     pub(crate) fn is_of_this_host(&self) -> bool {
         matches!(self, Self::Admit(AdmitError::Start(_)))
@@ -62,12 +73,23 @@ impl PathError {
 pub(crate) struct PathTask {
     pub(crate) disk: Arc<Disk>,
     pub(crate) path: PathId,
+    pub(crate) address: PathAddress,
     /// Reports of the I/O threads about this path.
     pub(crate) events: mpsc::UnboundedReceiver<PathEvent>,
     /// What the operator wants of it.
     pub(crate) orders: Orders,
     /// Becomes true at the end of the daemon.
     pub(crate) shutdown: watch::Receiver<bool>,
+    /// Those of its associations that may not be lifted yet.
+    pub(crate) fences: Vec<JoinHandle<()>>,
+}
+
+/// A controller that is connected and has been told to no I/O thread.
+struct Connected {
+    admin: AdminConnection,
+    info: ControllerInfo,
+    /// One for each I/O thread.
+    queues: Vec<(OwnedFd, HostQueue)>,
 }
 
 /// A live association: its admin connection here, a queue pair in every I/O thread.
@@ -80,31 +102,51 @@ struct Live {
 /// How an association ended.
 enum End {
     Lost(PathError),
-    /// In order: it owed nothing.
-    Disabled,
+    /// In order: nothing was in flight.
+    Ordered,
+    /// By order, whatever it owed.
+    Dropped,
     Shutdown,
 }
 
 impl PathTask {
-    /// Runs until shutdown. `first` gets the outcome of the first attempt, by which the daemon decides whether to start.
-    pub(crate) async fn run(mut self, first: oneshot::Sender<Result<(), PathError>>) {
-        let mut first = Some(first);
-        let mut epoch = Epoch(0);
+    /// Runs until shutdown, or until the path is removed. `first` gets the outcome of the first attempt, by which the daemon
+    /// decides whether to start.
+    pub(crate) async fn run(mut self, mut first: Option<oneshot::Sender<Result<(), PathError>>>) {
         let mut without_connection = Instant::now();
         loop {
             let mut shutdown = self.shutdown.clone();
-            if self.orders.is_disabled() {
-                self.disk.path_disabled(self.path);
-                tokio::select! {
-                    () = self.orders.enabled() => self.disk.path_connecting(self.path),
-                    _ = shutdown.wait_for(|shutdown| *shutdown) => return,
+            match self.orders.wanted() {
+                Wanted::Enabled | Wanted::Drained => {}
+                Wanted::Disabled => {
+                    self.disk.path_disabled(self.path);
+                    tokio::select! {
+                        () = self.orders.enabled() => self.disk.path_connecting(self.path),
+                        _ = shutdown.wait_for(|shutdown| *shutdown) => return,
+                    }
+                    without_connection = Instant::now();
+                    continue;
                 }
-                without_connection = Instant::now();
+                Wanted::Removed { .. } => {
+                    tokio::select! {
+                        () = self.remove() => {}
+                        _ = shutdown.wait_for(|shutdown| *shutdown) => {}
+                    }
+                    return;
+                }
             }
-            epoch.0 += 1;
+            let epoch = self.disk.state().next_epoch(self.path);
             let connected = tokio::select! {
-                connected = self.connect(epoch) => connected,
+                connected = self.connect() => connected,
+                () = self.orders.removed() => continue,
                 _ = shutdown.wait_for(|shutdown| *shutdown) => return,
+            };
+            let connected = match connected {
+                Ok(connected) => tokio::select! {
+                    live = self.bring_up(epoch, connected) => live,
+                    _ = shutdown.wait_for(|shutdown| *shutdown) => return,
+                },
+                Err(error) => Err(error),
             };
             match connected {
                 Ok(live) => {
@@ -120,7 +162,7 @@ impl PathTask {
                             continue;
                         }
                         End::Lost(error) => self.disk.path_failed(self.path, &error),
-                        End::Disabled => continue,
+                        End::Ordered | End::Dropped => continue,
                         End::Shutdown => return,
                     }
                 }
@@ -135,7 +177,10 @@ impl PathTask {
                         self.disk.path_failed(self.path, &error);
                     }
                     if refused {
-                        return;
+                        tokio::select! {
+                            () = self.orders.removed() => continue,
+                            _ = shutdown.wait_for(|shutdown| *shutdown) => return,
+                        }
                     }
                 }
             }
@@ -161,26 +206,59 @@ impl PathTask {
         }
     }
 
-    async fn connect(&self, epoch: Epoch) -> Result<Live, PathError> {
+    /// Waits until nothing sent on the path can be executed any more, and has it forgotten.
+    async fn remove(&mut self) {
+        self.disk.path_closed(self.path);
+        for fence in &mut self.fences {
+            fence.await.expect("a fence's task is not cancelled, and does not panic");
+        }
+        self.disk.path_removed(self.path).await;
+    }
+
+    /// Connects the controller, and queue pairs if it leads where it should. May be dropped.
+    async fn connect(&self) -> Result<Connected, PathError> {
         let disk = &self.disk;
-        let address = disk.address(self.path);
+        let address = &self.address;
         let stream = transport::connect(address).await?;
         let config = disk.controller_config();
         let controller = HostController::new(config.clone(), Instant::now()).map_err(TransportError::from)?;
         let mut admin = AdminConnection::new(stream, controller);
-        let info = admin.live().await?;
+        let mut info = admin.live().await?;
 
         let wanted = disk.io_threads();
         if info.io_queues < wanted {
             return Err(PathError::Queues { granted: info.io_queues, wanted });
         }
-        let threads = disk.admit(&info)?;
-        let mut queues = Vec::with_capacity(threads.len());
-        for qid in 1..=wanted {
-            queues.push(transport::connect_queue(address, info.queue_config(&config, qid)).await?);
-        }
+        disk.admit(&info)?;
+        let configs: Vec<_> = (1..=wanted).map(|qid| info.queue_config(&config, qid)).collect();
+        let mut connecting = pin!(async {
+            let mut queues = Vec::with_capacity(configs.len());
+            for config in configs {
+                queues.push(transport::connect_queue(address, config).await?);
+            }
+            disk.paths_known().await;
+            Ok::<_, TransportError>(queues)
+        });
+        // That may take longer than a controller waits for a keep-alive.
+        let queues = loop {
+            tokio::select! {
+                queues = &mut connecting => break queues?,
+                event = admin.next_event() => match event? {
+                    ControllerEvent::AnaChanged(state) => info.ana = state,
+                    ControllerEvent::NamespaceChanged(namespace) => disk.check_namespace(&namespace)?,
+                    _ => {}
+                },
+            }
+        };
+        Ok(Connected { admin, info, queues })
+    }
+
+    /// Writes the association down and gives every I/O thread its queue pair.
+    async fn bring_up(&self, epoch: Epoch, connected: Connected) -> Result<Live, PathError> {
+        let Connected { admin, info, queues } = connected;
+        let disk = &self.disk;
         let fence_ms = info.fence_time().as_millis() as u64;
-        let recorded = RecordedAssociation { path: address.to_string(), cntlid: info.cntlid, fence_ms };
+        let recorded = RecordedAssociation { path: self.address.to_string(), cntlid: info.cntlid, fence_ms };
         disk.record.add(self.path, epoch, recorded).await?;
         let ana = ana_state(info.ana);
         let association = Association {
@@ -189,9 +267,9 @@ impl PathTask {
             volatile_write_cache: info.volatile_write_cache,
             queue_depth: info.queue_entries - 1,
         };
-        for (thread, (socket, queue)) in threads.iter().zip(queues) {
+        for (thread, (socket, queue)) in disk.threads().iter().zip(queues) {
             let retry_delays = info.retry_delays;
-            thread.path_up(self.path, association, Link { socket, queue, retry_delays });
+            thread.path_up(self.path, association, Link { socket, queue, retry_delays, ending: disk.ending() });
         }
         disk.path_live(self.path, &info, ana, info.fence_time());
         Ok(Live { epoch, admin, info })
@@ -201,7 +279,7 @@ impl PathTask {
     async fn serve(&mut self, mut live: Live) -> End {
         let epoch = live.epoch;
         let disk = Arc::clone(&self.disk);
-        let mut open = disk.threads().len();
+        let mut closed = Closed { open: disk.threads().len(), draining: Vec::new() };
         let mut resetter = disk.resetters.offer(self.path, &live.info);
         let mut suspicious = 0;
         self.orders.connected();
@@ -224,7 +302,7 @@ impl PathTask {
                 },
                 Some(event) = self.events.recv() => match event.kind {
                     PathEventKind::Lost(reason) if event.epoch == epoch => break End::Lost(reason.into()),
-                    PathEventKind::Closed if event.epoch == epoch => open -= 1,
+                    PathEventKind::Closed { draining } if event.epoch == epoch => closed.add(draining),
                     PathEventKind::Suspect if event.epoch == epoch => {
                         suspicious += 1;
                         if suspicious == 1 {
@@ -240,7 +318,8 @@ impl PathTask {
                     _ => {}
                 },
                 ordered = self.orders.end_association(&disk, self.path) => match ordered {
-                    Ordered::Disable => break End::Disabled,
+                    Ordered::Close => break End::Ordered,
+                    Ordered::Drop => break End::Dropped,
                     Ordered::Reset => break End::Lost(PathError::Reset),
                 },
                 lost = resetter.next() => {
@@ -258,34 +337,54 @@ impl PathTask {
                 // The I/O threads have drained by now, or are being drained by whoever ends the daemon.
                 live.admin.shutdown().await;
             }
-            End::Disabled => {
-                disk.threads().iter().for_each(|thread| thread.path_down(self.path, epoch));
-                self.closed(epoch, open).await;
+            End::Ordered => {
+                disk.threads().iter().for_each(|thread| thread.path_down(self.path, epoch, Ending::Reset));
+                self.closed(epoch, closed).await;
                 live.admin.shutdown().await;
                 // Nothing was in flight, so nothing can be executed late.
                 fence::lift(&disk, self.path, epoch).await;
             }
-            End::Lost(_) => {
-                drop(live.admin);
-                disk.threads().iter().for_each(|thread| thread.path_down(self.path, epoch));
-                self.closed(epoch, open).await;
-                fence::begin(&disk, self.path, epoch, &live.info);
+            End::Lost(_) | End::Dropped => {
+                // A controller whose admin connection has failed has ended the others too, or is out of reach.
+                let of_admin = matches!(&end, End::Lost(reason) if reason.is_of_admin());
+                let ending = if of_admin { Ending::Reset } else { disk.ending() };
+                let admin = (ending == Ending::Drain).then_some(live.admin);
+                disk.threads().iter().for_each(|thread| thread.path_down(self.path, epoch, ending));
+                let draining = self.closed(epoch, closed).await;
+                let draining = admin.zip(draining).map(|(admin, queues)| Draining { admin, queues });
+                self.fences.retain(|fence| !fence.is_finished());
+                self.fences.push(fence::begin(&disk, self.path, epoch, &live.info, draining));
             }
         }
         end
     }
 
     /// Waits until every I/O thread has closed its queue pair. They always do, closing waits for nobody outside; but one
-    /// that has ended says so no more if the queue pair was still on its way to it.
-    async fn closed(&mut self, epoch: Epoch, mut open: usize) {
-        while open > 0 {
+    /// that has ended says so no more if the queue pair was still on its way to it. The sockets that drain, if all do.
+    async fn closed(&mut self, epoch: Epoch, mut closed: Closed) -> Option<Vec<OwnedFd>> {
+        while closed.open > 0 {
             tokio::select! {
-                Some(event) = self.events.recv() => {
-                    open -= usize::from(event.epoch == epoch && matches!(event.kind, PathEventKind::Closed));
-                }
-                _ = self.shutdown.wait_for(|shutdown| *shutdown) => return,
+                Some(event) = self.events.recv() => match event.kind {
+                    PathEventKind::Closed { draining } if event.epoch == epoch => closed.add(draining),
+                    _ => {}
+                },
+                _ = self.shutdown.wait_for(|shutdown| *shutdown) => return None,
             }
         }
+        closed.draining.into_iter().collect()
+    }
+}
+
+/// How far the I/O threads are with closing their queue pairs.
+struct Closed {
+    open: usize,
+    draining: Vec<Option<OwnedFd>>,
+}
+
+impl Closed {
+    fn add(&mut self, draining: Option<OwnedFd>) {
+        self.open -= 1;
+        self.draining.push(draining);
     }
 }
 

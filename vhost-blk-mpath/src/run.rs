@@ -13,12 +13,12 @@ use mpath_api::Config;
 use mpath_api::config::{ConflictError, DiskConfig, LoadError};
 use mpath_api::server::Server;
 use mpath_api::socket::{BindError, ListeningSocket, Role};
+use mpath_api::types::Origin;
 use mpath_core::PathId;
 use nvme_tcp::host::HostIdentity;
 use reactor::IoThreadHandle;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::{mpsc, oneshot, watch};
-use tokio::task::JoinHandle;
+use tokio::sync::{oneshot, watch};
 
 use crate::control::Daemon;
 use crate::disk::Disk;
@@ -26,7 +26,7 @@ use crate::events::EventLog;
 use crate::fence_record::{FenceRecord, RecordError};
 use crate::frontend::FrontendThread;
 use crate::host::{self, HostError};
-use crate::path::{PathError, PathTask};
+use crate::path::PathError;
 
 /// Why the daemon did not start, or ended otherwise than by a signal.
 #[derive(Debug, thiserror::Error)]
@@ -109,10 +109,9 @@ async fn serve(config: Config) -> Result<(), RunError> {
         .collect();
     let disks = starting.iter().map(|disk| Arc::clone(&disk.disk)).collect();
     let daemon = Arc::new(Daemon { disks, started, events });
-    let mut tasks = Vec::new();
     let started = async {
         for disk in starting {
-            tasks.extend(disk.paths_tried().await?);
+            disk.paths_tried().await?;
         }
         Ok::<_, RunError>(())
     };
@@ -140,7 +139,7 @@ async fn serve(config: Config) -> Result<(), RunError> {
         }
     }
     shutdown.send_replace(true);
-    for task in tasks {
+    for task in daemon.disks.iter().flat_map(|disk| disk.take_tasks()) {
         // A task that was cancelled or panicked has ended as well.
         let _ = task.await;
     }
@@ -154,8 +153,8 @@ struct StartingDisk {
 }
 
 struct StartingPath {
+    path: PathId,
     tried: oneshot::Receiver<Result<(), PathError>>,
-    task: JoinHandle<()>,
 }
 
 impl StartingDisk {
@@ -182,32 +181,30 @@ impl StartingDisk {
             });
         }
         let inherited = inherited.map(|fence| Instant::now() + fence);
-        let (reports, events): (Vec<_>, Vec<_>) = config.paths.iter().map(|_| mpsc::unbounded_channel()).unzip();
-        let disk = Arc::new(Disk::new(config, host, record, inherited, io_threads, reports, Arc::clone(log)));
-        let paths = events.into_iter().enumerate().map(|(index, events)| {
+        let disk = Arc::new(Disk::new(config, host, record, inherited, io_threads, ends.clone(), Arc::clone(log)));
+        let paths = disk.config.paths.iter().map(|address| {
             let (first, tried) = oneshot::channel();
-            let path = PathId(index as u16);
-            let (disk, orders) = (Arc::clone(&disk), disk.orders(path));
-            let task = PathTask { disk, path, events, orders, shutdown: ends.clone() };
-            StartingPath { tried, task: tokio::spawn(task.run(first)) }
+            let path = disk.start_path(address.clone(), Origin::Configured, Some(first));
+            StartingPath { path: path.expect("a configuration has at most 64 paths, no two alike"), tried }
         });
-        Self { paths: paths.collect(), disk: Arc::clone(&disk) }
+        Self { paths: paths.collect(), disk }
     }
 
     /// Waits for the outcome of every path's first attempt; one that worked is enough.
-    async fn paths_tried(self) -> Result<Vec<JoinHandle<()>>, RunError> {
-        let (mut tasks, mut failures, mut live) = (Vec::new(), Vec::new(), 0);
-        for (index, StartingPath { tried, task }) in self.paths.into_iter().enumerate() {
+    async fn paths_tried(self) -> Result<(), RunError> {
+        let (mut failures, mut live) = (Vec::new(), 0);
+        for StartingPath { path, tried } in self.paths {
             match tried.await {
                 Ok(Ok(())) => live += 1,
-                Ok(Err(error)) => failures.push((PathId(index as u16), error)),
-                Err(_) => unreachable!("a path's task reports its first attempt"),
+                Ok(Err(error)) => failures.push((path, error)),
+                // It was removed before its first attempt had ended.
+                Err(_) => {}
             }
-            tasks.push(task);
         }
         if live == 0 {
-            let address = |(path, error)| (self.disk.address(path).to_string(), error);
-            let failures = failures.into_iter().map(address).collect();
+            let state = self.disk.state();
+            let address = |(path, error)| Some((state.path(path)?.address.to_string(), error));
+            let failures = failures.into_iter().filter_map(address).collect();
             let disk = self.disk.config.name.to_string();
             let subsystem = self.disk.config.subsystem.to_string();
             return Err(RunError::NoPath { disk, subsystem, failures: Failures(failures) });
@@ -215,7 +212,7 @@ impl StartingDisk {
         for (path, error) in failures {
             self.disk.path_started_down(path, &error);
         }
-        Ok(tasks)
+        Ok(())
     }
 }
 

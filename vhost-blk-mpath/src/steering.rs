@@ -12,10 +12,11 @@ use tokio::sync::{oneshot, watch};
 use tokio::time::timeout;
 
 use crate::control::{barrier, statistics};
-use crate::disk::{Disk, PathStatus};
+use crate::disk::Disk;
+use crate::path_status::{PathStatus, State};
 
-/// How often a path that is to be disabled is looked at.
-const LOOK_AGAIN: Duration = Duration::from_millis(50);
+/// How often a path that is to be closed is looked at.
+pub(crate) const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
 /// How a path is to be used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -26,6 +27,8 @@ pub(crate) enum Wanted {
     Drained,
     /// Given nothing new, closed when it owes nothing, and not connected again.
     Disabled,
+    /// Given nothing new, closed when it owes nothing or `at_once`, and gone when its fences are lifted. For good.
+    Removed { at_once: bool },
 }
 
 /// What a path's task has been told.
@@ -40,8 +43,10 @@ pub(crate) struct Order {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ordered {
     /// It owes nothing any more and is to be closed in order.
-    Disable,
-    /// It is to be dropped.
+    Close,
+    /// It is to be dropped, for good.
+    Drop,
+    /// It is to be dropped, and connected again.
     Reset,
 }
 
@@ -57,11 +62,21 @@ impl Orders {
         Self { orders, resets: 0 }
     }
 
-    pub(crate) fn is_disabled(&self) -> bool {
-        self.orders.borrow().wanted == Wanted::Disabled
+    pub(crate) fn wanted(&self) -> Wanted {
+        self.orders.borrow().wanted
     }
 
-    /// Waits until the path is to be connected.
+    /// Waits until the path is to be removed.
+    pub(crate) fn removed(&self) -> impl Future<Output = ()> + use<> {
+        let mut orders = self.orders.clone();
+        async move {
+            if orders.wait_for(|order| matches!(order.wanted, Wanted::Removed { .. })).await.is_err() {
+                pending::<()>().await;
+            }
+        }
+    }
+
+    /// Waits until the path is no longer to be disabled.
     pub(crate) async fn enabled(&mut self) {
         if self.orders.wait_for(|order| order.wanted != Wanted::Disabled).await.is_err() {
             pending::<()>().await;
@@ -85,13 +100,17 @@ impl Orders {
     pub(crate) async fn end_association(&mut self, disk: &Disk, path: PathId) -> Ordered {
         loop {
             let order = *self.orders.borrow_and_update();
-            if order.resets != self.resets {
+            let at_once = order.wanted == Wanted::Removed { at_once: true };
+            if order.resets != self.resets && !at_once {
                 return Ordered::Reset;
             }
-            if order.wanted != Wanted::Disabled {
+            if matches!(order.wanted, Wanted::Enabled | Wanted::Drained) {
                 self.next().await;
+            } else if at_once {
+                // Draining, it stays without writes in flight, so that nothing needs a fence. What it has not flushed is lost.
+                return if is_idle(disk, path).await { Ordered::Close } else { Ordered::Drop };
             } else if owes_nothing(disk, path).await {
-                return Ordered::Disable;
+                return Ordered::Close;
             } else {
                 // Not in time is no order.
                 let _ = timeout(LOOK_AGAIN, self.next()).await;
@@ -112,7 +131,7 @@ async fn owes_nothing(disk: &Disk, path: PathId) -> bool {
 async fn is_idle(disk: &Disk, path: PathId) -> bool {
     // A thread that does not answer has ended; the daemon ends then, and does the rest.
     let Ok(Some(stats)) = statistics(disk.threads()).await else { return false };
-    let Some(stats) = stats.paths.get(usize::from(path.0)) else { return false };
+    let Some(stats) = stats.path(path) else { return false };
     stats.draining && stats.flushes_open == 0 && stats.classes.iter().all(|class| class.in_flight == 0)
 }
 
@@ -135,14 +154,14 @@ pub(crate) fn steer(
         let path = PathId(*index);
         let mut state = disk.state();
         let unknown = || ControlError::UnknownPath { disk: name.clone(), index: *index };
-        let status = state.paths.get_mut(usize::from(*index)).ok_or_else(unknown)?;
+        let status = state.path_mut(path).ok_or_else(unknown)?;
         let (kind, message, wanted) = match action {
             PathAction::Enable => (EventKind::PathEnable, "path to be enabled", Wanted::Enabled),
             PathAction::Drain => (EventKind::PathDrain, "path to be drained", Wanted::Drained),
             PathAction::Disable => (EventKind::PathDisable, "path to be disabled", Wanted::Disabled),
             PathAction::Reset => (EventKind::PathReset, "path to be reset", status.wanted()),
         };
-        disk.event(Some(path), kind, message);
+        disk.event(Some(status.named()), kind, message);
         if action != PathAction::Reset {
             // The I/O threads hear of it first: the path's task relies on that.
             for thread in disk.threads() {
@@ -161,28 +180,36 @@ pub(crate) fn steer(
 /// Whether the paths of a disk that are meant can be steered so.
 fn check(disk: &Disk, meant: impl Fn(PathId) -> bool, action: PathAction, force: bool) -> Result<(), ControlError> {
     let state = disk.state();
-    let (meant, others): (Vec<_>, Vec<_>) =
-        state.paths.iter().zip((0..).map(PathId)).partition(|(_, path)| meant(*path));
     let name = || disk.config.name.to_string();
+    let meant_paths = || state.paths().filter(|path| meant(path.id));
+    if let Some(path) = meant_paths().find(|path| path.is_removing()) {
+        return Err(ControlError::Removing { disk: name(), index: path.id.0 });
+    }
     match action {
         PathAction::Enable => {}
         PathAction::Drain | PathAction::Disable => {
-            let takes_the_last = |can: fn(&PathStatus) -> bool| {
-                meant.iter().any(|(status, _)| can(status)) && !others.iter().any(|(status, _)| can(status))
-            };
-            // Where no path is usable now, one has to be left that can become so.
-            let last = takes_the_last(PathStatus::is_usable)
-                || takes_the_last(|status| !status.is_draining() && status.shown() != PathState::Refused);
-            if last && !force {
+            if !force && takes_the_last(&state, &meant) {
                 return Err(ControlError::LastPath { disk: name() });
             }
         }
         PathAction::Reset => {
             let cannot = |state| matches!(state, PathState::Disabled | PathState::Refused);
-            if let Some((status, path)) = meant.iter().find(|(status, _)| cannot(status.shown())) {
-                return Err(ControlError::NotResettable { disk: name(), index: path.0, state: status.shown() });
+            if let Some(path) = meant_paths().find(|path| cannot(path.shown())) {
+                return Err(ControlError::NotResettable { disk: name(), index: path.id.0, state: path.shown() });
             }
         }
     }
     Ok(())
+}
+
+/// Whether those paths are the last usable ones, or, where none is usable now, the last that can become so.
+pub(crate) fn takes_the_last(state: &State, meant: impl Fn(PathId) -> bool) -> bool {
+    let takes_the_last = |can: fn(&PathStatus) -> bool| {
+        let (mut meant, mut others): (Vec<_>, Vec<_>) = state.paths().partition(|path| meant(path.id));
+        meant.retain(|path| can(path));
+        others.retain(|path| can(path));
+        !meant.is_empty() && others.is_empty()
+    };
+    takes_the_last(PathStatus::is_usable)
+        || takes_the_last(|path| !path.is_draining() && path.shown() != PathState::Refused)
 }

@@ -123,14 +123,21 @@ impl AdminConnection {
         Ok(())
     }
 
-    /// Tells the controller that the host leaves, as far as that goes without waiting long for it.
-    pub(crate) async fn shutdown(mut self) {
+    /// Tells the controller that the host leaves, as far as that goes without waiting long for it: whether it has answered.
+    pub(crate) async fn shutdown(mut self) -> bool {
         const SHUTDOWN_MAX: Duration = Duration::from_millis(500);
         self.controller.shutdown(Instant::now());
-        let leaving =
-            async { while !matches!(self.next_event().await, Ok(ControllerEvent::ShutdownComplete) | Err(_)) {} };
+        let leaving = async {
+            loop {
+                match self.next_event().await {
+                    Ok(ControllerEvent::ShutdownComplete) => return true,
+                    Ok(_) => {}
+                    Err(_) => return false,
+                }
+            }
+        };
         // A controller that does not answer notices by its keep-alive timer.
-        let _ = timeout(SHUTDOWN_MAX, leaving).await;
+        timeout(SHUTDOWN_MAX, leaving).await.unwrap_or(false)
     }
 }
 

@@ -18,7 +18,7 @@ use crate::output::Output;
 pub(crate) enum Command {
     /// Show the daemon and its disks
     Status,
-    /// Show paths and their statistics; take them out of use and back into it
+    /// Show paths and their statistics; add and remove them; take them out of use and back into it
     #[command(subcommand)]
     Path(path::Command),
     /// Show or switch path selection policies, also while I/O runs

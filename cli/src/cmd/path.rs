@@ -3,8 +3,9 @@
 use std::fmt::Write;
 
 use clap::Subcommand;
+use mpath_api::PathAddress;
 use mpath_api::client::Client;
-use mpath_api::types::{AnaState, OpStats, Path, PathAction, PathSelector, SteerPaths};
+use mpath_api::types::{AddPath, AnaState, OpStats, Path, PathAction, PathSelector, SteerPaths};
 
 use super::{DiskArg, path_show};
 use crate::Failure;
@@ -38,6 +39,35 @@ pub(crate) enum Command {
     /// Writes in flight wait for the fence. If the path completed writes that are not flushed yet, the guest's next flush
     /// fails, unless the disk has shared-write-cache.
     Reset(PathArgs),
+    /// Add a path to a disk, also while I/O runs
+    ///
+    /// It is connected at once, and again until that succeeds; `path list` shows how that goes. It is used if it leads to the
+    /// disk's namespace, and refused otherwise. The configuration is not changed: a restarted daemon does not know the path.
+    Add(AddArgs),
+    /// Remove a path for good, also while I/O runs
+    ///
+    /// It is drained and closed as by `path disable`; what it is waiting for until it is gone, `path show` says. The
+    /// configuration is not changed: a restarted daemon has the paths that are configured.
+    Remove(RemoveArgs),
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct AddArgs {
+    /// Where it leads, such as `tcp://127.0.0.1:4422`
+    address: PathAddress,
+    /// Its disk; may be left out if there is only one
+    #[arg(long, value_name = "DISK")]
+    disk: Option<String>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct RemoveArgs {
+    #[command(flatten)]
+    path: PathArgs,
+    /// At once, and even if no usable path is left: writes in flight wait for the fence, unflushed ones fail the guest's next
+    /// flush
+    #[arg(long)]
+    force: bool,
 }
 
 #[derive(Debug, clap::Args)]
@@ -73,9 +103,36 @@ impl Command {
             Self::Disable(TakeOutArgs { path, force }) => (path, PathAction::Disable, *force),
             Self::Enable(path) => (path, PathAction::Enable, false),
             Self::Reset(path) => (path, PathAction::Reset, false),
+            Self::Add(AddArgs { address, disk }) => {
+                let wanted = AddPath { address: address.clone() };
+                let added = client.add_path(&the_disk(client, disk.as_ref())?, &wanted)?;
+                return Ok(output.print(&added, |path| for_people(std::slice::from_ref(path)))?);
+            }
+            Self::Remove(RemoveArgs { path: PathArgs { path, disk }, force }) => {
+                let mut disks: Vec<_> =
+                    client.path(path, disk.disk.as_deref())?.into_iter().map(|path| path.disk).collect();
+                disks.dedup();
+                let mut left = Vec::new();
+                for disk in disks {
+                    left.extend(client.remove_path(&disk, path, *force)?);
+                }
+                return Ok(output.print(&left, |paths| for_people(paths))?);
+            }
         };
         let wanted = SteerPaths { path: path.clone(), disk: disk.disk.clone(), action, force };
         Ok(output.print(&client.steer(&wanted)?, |paths| for_people(paths))?)
+    }
+}
+
+/// The disk named, or the only one there is.
+fn the_disk(client: &Client, named: Option<&String>) -> Result<String, Failure> {
+    if let Some(disk) = named {
+        return Ok(disk.clone());
+    }
+    let mut disks: Vec<_> = client.status()?.disks.into_iter().map(|disk| disk.name).collect();
+    match disks.pop() {
+        Some(only) if disks.is_empty() => Ok(only),
+        _ => Err(Failure::WhichDisk),
     }
 }
 

@@ -12,6 +12,7 @@ pub(super) fn for_people(path: &Path) -> String {
     row("disk", path.disk.clone());
     row("index", path.index.to_string());
     row("address", path.address.to_string());
+    row("origin", path.origin.to_string());
     row("state", path.state.to_string());
     row("since", path.since.clone());
     if !path.waits_for.is_empty() {

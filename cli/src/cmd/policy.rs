@@ -72,10 +72,10 @@ fn every_policy(policies: &[Policy]) -> String {
         let active_on = if policy.active_on.is_empty() { "-".into() } else { policy.active_on.join(",") };
         let params: Vec<&str> = policy.params.iter().map(|param| &*param.name).collect();
         let params = if params.is_empty() { "-".into() } else { params.join(",") };
-        let mut description = policy.description.clone();
-        if !policy.aliases.is_empty() {
-            description += &format!(" (also: {})", policy.aliases.join(", "));
-        }
+        let description = match &*policy.aliases {
+            [] => policy.description.clone(),
+            aliases => format!("{} (also: {})", policy.description, aliases.join(", ")),
+        };
         [policy.name.to_string(), active_on, params, description]
     };
     table(columns, policies.iter().map(row))

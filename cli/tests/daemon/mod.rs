@@ -7,12 +7,12 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use mpath_api::config::SocketPath;
-use mpath_api::server::{Control, ControlError, PathRef, Server};
+use mpath_api::server::{AddPathError, Control, ControlError, PathRef, RemovePathError, Server};
 use mpath_api::types::{
-    AnaState, Controller, Disk, Event, EventKind, EventPath, Events, Injection, Latency, Moved, OpStats, Path,
+    AnaState, Controller, Disk, Event, EventKind, EventPath, Events, Injection, Latency, Moved, OpStats, Origin, Path,
     PathAction, PathCounts, PathEstimate, PathState, PathWindow, Status, WaitsFor,
 };
-use mpath_api::{ClassPolicies, PolicyChange, PolicyKind};
+use mpath_api::{ClassPolicies, PathAddress, PolicyChange, PolicyKind};
 use tempfile::TempDir;
 use tokio::sync::oneshot;
 
@@ -33,12 +33,12 @@ fn stats(ios: u64, p50_us: u64) -> OpStats {
         retries: 1,
         latency: Some(Latency { p50_us, p99_us: p50_us * 3, p999_us: p50_us * 7, max_us: p50_us * 20 }),
         estimate: PathEstimate {
-            latency_us: Some(p50_us as f64),
+            latency_us: Some(f64::from(p50_us as u32)),
             age: Some(3),
             ignored: Some(ios / 2),
             checkpoints: Some(1),
             checkpoint_ios: Some(100),
-            checkpoint_avg_us: Some(p50_us as f64 + 0.5),
+            checkpoint_avg_us: Some(f64::from(p50_us as u32) + 0.5),
             ..PathEstimate::default()
         },
     }
@@ -50,6 +50,7 @@ fn path(disk: &str, index: u16, address: &str) -> Path {
         disk: disk.into(),
         index,
         transport: address.transport(),
+        origin: Origin::Configured,
         address,
         state: PathState::Live,
         since: "2026-11-21T07:00:00.123Z".into(),
@@ -174,6 +175,34 @@ impl Control for Fake {
                 path.state = if live { PathState::Live } else { PathState::Draining };
                 path.waits_for = if live { vec![] } else { vec![WaitsFor::InFlight, WaitsFor::Flush] };
             }
+        }
+        Ok(())
+    }
+
+    async fn add_path(&self, disk: &str, address: PathAddress) -> Result<PathRef, ControlError> {
+        let mut paths = self.paths.lock().unwrap();
+        if let Some(there) = paths.iter().find(|path| path.disk == disk && path.address == address) {
+            let (disk, index, state) = (disk.into(), there.index, there.state);
+            return Err(AddPathError::Exists { disk, index, address, state }.into());
+        }
+        let index = paths.iter().filter(|path| path.disk == disk).count() as u16;
+        let mut added = path(disk, index, &address.to_string());
+        (added.origin, added.state) = (Origin::Operator, PathState::Connecting);
+        paths.push(added);
+        Ok(PathRef { disk: disk.into(), index })
+    }
+
+    async fn remove_path(&self, wanted: &PathRef, force: bool) -> Result<(), ControlError> {
+        let disk = wanted.disk.clone();
+        if disk == "disk1" && !force {
+            return Err(RemovePathError::LastPath { disk }.into());
+        }
+        let mut paths = self.paths.lock().unwrap();
+        let found = paths.iter().position(|path| path.disk == disk && path.index == wanted.index).unwrap();
+        if force {
+            paths.remove(found);
+        } else {
+            (paths[found].state, paths[found].waits_for) = (PathState::Removing, vec![WaitsFor::Fence]);
         }
         Ok(())
     }

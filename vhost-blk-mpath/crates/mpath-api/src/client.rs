@@ -1,5 +1,6 @@
 //! A blocking client of the API.
 
+use std::fmt::Write;
 use std::io;
 use std::path::{Path as FsPath, PathBuf};
 use std::time::Duration;
@@ -17,8 +18,8 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::time::{sleep, timeout};
 
 use crate::types::{
-    DiskPolicy, ErrorBody, ErrorInfo, Events, InjectedPath, Path, PathSelector, Policy, PolicyDetail, SetInjection,
-    SetPolicy, Status, SteerPaths,
+    AddPath, DiskPolicy, ErrorBody, ErrorInfo, Events, InjectedPath, Path, PathSelector, Policy, PolicyDetail,
+    SetInjection, SetPolicy, Status, SteerPaths,
 };
 
 /// The longest answer taken, in bytes: 256 disks of 64 paths stay below.
@@ -120,6 +121,17 @@ impl Client {
     /// Takes paths out of use or back into it; answers with them as they are then.
     pub fn steer(&self, wanted: &SteerPaths) -> Result<Vec<Path>, ClientError> {
         self.call(Method::PUT, "/v1/paths".into(), Some(wanted))
+    }
+
+    /// Adds a path to a disk; answers with it as it is then.
+    pub fn add_path(&self, disk: &str, wanted: &AddPath) -> Result<Path, ClientError> {
+        self.call(Method::POST, format!("/v1/disks/{}/paths", segment(disk)), Some(wanted))
+    }
+
+    /// Removes paths of a disk; answers with those of them that are still there, as they are then.
+    pub fn remove_path(&self, disk: &str, path: &PathSelector, force: bool) -> Result<Vec<Path>, ClientError> {
+        let route = format!("/v1/disks/{}/paths/{}", segment(disk), segment(&path.to_string()));
+        self.call(Method::DELETE, target(&route, &[("force", force.then_some("true"))]), None::<&()>)
     }
 
     /// The events after that one, waiting at most so many seconds (0 to 4) if there are none.
@@ -236,6 +248,20 @@ impl Client {
     }
 }
 
+/// One segment of a path (RFC 3986): what is not unreserved is encoded.
+fn segment(text: &str) -> String {
+    let mut segment = String::new();
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            segment.push(byte.into());
+        } else {
+            // A failing write to a string is not possible.
+            let _ = write!(segment, "%{byte:02X}");
+        }
+    }
+    segment
+}
+
 /// A request target with those parameters that have a value.
 fn target(path: &str, parameters: &[(&str, Option<&str>)]) -> String {
     let mut query = form_urlencoded::Serializer::new(String::new());
@@ -261,6 +287,7 @@ mod tests {
             target("/p", &[("a", Some("x y&z=/")), ("b", None), ("c", Some("\u{e4}"))]),
             "/p?a=x+y%26z%3D%2F&c=%C3%A4"
         );
+        assert_eq!(segment("tcp://[::1]:4420 a-b_c.~"), "tcp%3A%2F%2F%5B%3A%3A1%5D%3A4420%20a-b_c.~");
     }
 
     #[test]

@@ -212,7 +212,7 @@ pub(crate) mod class {
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
     // The signature is serde's.
-    #[allow(clippy::ref_option)]
+    #[allow(clippy::ref_option, clippy::trivially_copy_pass_by_ref)]
     pub(crate) fn serialize<S: Serializer>(class: &Option<PolicyClass>, serializer: S) -> Result<S::Ok, S::Error> {
         class.map(PolicyClass::name).serialize(serializer)
     }

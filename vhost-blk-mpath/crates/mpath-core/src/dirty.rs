@@ -22,9 +22,13 @@
 //! later). Never is it a silent success. Writes with FUA and writes to a controller without a volatile write cache are
 //! durable when completed and never mark.
 //!
-//! **Presumption.** Our predecessor process may have left writes behind in a cache. The first association of a path
-//! therefore starts out *presumed* dirty: the first flush goes there too, but losing a path that is only presumed dirty
+//! **Presumption.** Our predecessor process may have left writes behind in a cache. Until a flush has succeeded on a path, each
+//! association therefore starts out *presumed* dirty: flushes go there too, but losing a path that is only presumed dirty
 //! is no error.
+//!
+//! **Removal.** What a removed path lost stays in the ledger of its id until a flush has reported it. Rounds and epochs go on
+//! from there, so that the next path of that id finds itself where a new association of the old one would; but it is another
+//! path, presumed dirty again until a flush succeeds there.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -32,8 +36,9 @@ use std::time::{Duration, Instant};
 
 use crate::path::{Epoch, MAX_PATHS, PathId};
 
-/// How late a flush that the guest submitted before it could see another one fail may come in here: it waits in its
-/// virtqueue until the I/O thread looks. All those have to report the loss too.
+/// How late a flush may come in here: it waits in its virtqueue until the I/O thread looks. So one that comes in just after
+/// another one failed was submitted before the guest could see that, and has to report the loss too; and one that comes in just
+/// after a loss does not tell the guest of the last writes before it.
 const STILL_UNDER_WAY: Duration = Duration::from_millis(100);
 
 /// Dirty state of all paths of one disk, shared by its [`crate::Group`]s.
@@ -59,10 +64,14 @@ struct Ledger {
     dirty: u64,
     /// `dirty` is a presumption, no write of ours is behind it.
     presumed: bool,
+    /// A flush has succeeded, and with it covered what our predecessor may have left.
+    settled: bool,
     /// Every round up to this one has been flushed.
     clean: u64,
     /// The latest round with a write that was lost unflushed.
     lost: u64,
+    /// When that was lost.
+    lost_at: Option<Instant>,
     /// Losses up to this round have been reported to the guest.
     reported: u64,
     /// When that happened last, and up to which round losses had been reported before.
@@ -77,7 +86,8 @@ pub(crate) struct Round(u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Owed {
     /// Writes completed in this round at the latest.
-    pub(crate) round: Round,
+    round: Round,
+    came_in: Instant,
     /// Losses that had been reported by then. What is reported later, by another flush, this one has to report too:
     /// whoever waits for this one has not seen the other one fail.
     reported: u64,
@@ -120,31 +130,37 @@ impl DirtyPaths {
     }
 
     /// An association begins. Each group of the disk says so; the first one counts.
-    pub(crate) fn up(&self, path: PathId, epoch: Epoch, volatile_write_cache: bool) {
+    pub(crate) fn up(&self, now: Instant, path: PathId, epoch: Epoch, volatile_write_cache: bool) {
         let (dirt, mut ledger) = self.lock(path);
         if ledger.epoch >= Some(epoch) {
             return;
         }
-        let first = ledger.epoch.is_none();
-        dirt.end_association(&mut ledger);
+        dirt.end_association(now, &mut ledger);
         ledger.epoch = Some(epoch);
         ledger.alive = true;
-        if first && volatile_write_cache {
+        if !ledger.settled && volatile_write_cache {
             ledger.dirty = ledger.round;
             ledger.presumed = true;
         }
     }
 
     /// An association has ended. Each group of the disk says so; the first one counts.
-    pub(crate) fn lost(&self, path: PathId, epoch: Epoch) {
+    pub(crate) fn lost(&self, now: Instant, path: PathId, epoch: Epoch) {
         let (dirt, mut ledger) = self.lock(path);
         if ledger.epoch == Some(epoch) {
-            dirt.end_association(&mut ledger);
+            dirt.end_association(now, &mut ledger);
         }
     }
 
+    /// The path is removed, its last association having ended. Each group of the disk says so, before the id is used again.
+    pub(crate) fn removed(&self, path: PathId) {
+        let (_, mut ledger) = self.lock(path);
+        debug_assert!(!ledger.alive, "only a path that is down is removed");
+        ledger.settled = false;
+    }
+
     /// A write without FUA has completed on this association. To be called before its request finishes.
-    pub(crate) fn mark(&self, path: PathId, epoch: Epoch) {
+    pub(crate) fn mark(&self, now: Instant, path: PathId, epoch: Epoch) {
         let mark = epoch.0 + 1;
         let dirt = &self.paths[path.index()];
         if dirt.marked.load(Ordering::SeqCst) == mark {
@@ -157,7 +173,7 @@ impl DirtyPaths {
             dirt.marked.store(mark, Ordering::SeqCst);
         } else {
             // Another group has seen the end of the association already.
-            ledger.lost = ledger.round;
+            (ledger.lost, ledger.lost_at) = (ledger.round, Some(now));
         }
     }
 
@@ -165,7 +181,7 @@ impl DirtyPaths {
     pub(crate) fn flush_submitted(&self, now: Instant, path: PathId) -> Owed {
         let (dirt, mut ledger) = self.lock(path);
         let reported = ledger.recent_report(now).unwrap_or(ledger.reported);
-        Owed { round: dirt.end_round(&mut ledger), reported }
+        Owed { round: dirt.end_round(&mut ledger), came_in: now, reported }
     }
 
     /// What does a flush that starts now owe this path? `owed` is `None` for a path added since it came in.
@@ -189,15 +205,20 @@ impl DirtyPaths {
         // After a loss was recorded it stays, though this flush may have covered it: an error too many is safe.
         if ledger.epoch == Some(epoch) && ledger.alive {
             ledger.clean = ledger.clean.max(round.0);
+            ledger.settled = true;
         }
     }
 
-    /// A flush of the guest that came in at the end of `round` tells it of the losses on this path.
-    pub(crate) fn report(&self, now: Instant, path: PathId, round: Round) {
+    /// A flush of the guest tells it of the losses on this path.
+    pub(crate) fn report(&self, now: Instant, path: PathId, owed: Owed) {
         let (_, mut ledger) = self.lock(path);
+        if ledger.lost_at.is_some_and(|at| owed.came_in < at + STILL_UNDER_WAY) {
+            // To the guest it may have nothing to do with the last of these writes.
+            return;
+        }
         // What is lost later has not been told, even if it completed before that flush: it was dirty, not lost, at the
         // time.
-        let told = round.0.min(ledger.lost);
+        let told = owed.round.0.min(ledger.lost);
         // Only news: a guest that flushes in a loop would otherwise never see one succeed again.
         if told > ledger.reported {
             let before = ledger.recent_report(now).unwrap_or(ledger.reported);
@@ -228,9 +249,9 @@ impl PathDirt {
         Round(ended)
     }
 
-    fn end_association(&self, ledger: &mut Ledger) {
+    fn end_association(&self, now: Instant, ledger: &mut Ledger) {
         if ledger.is_dirty() && !ledger.presumed {
-            ledger.lost = ledger.dirty;
+            (ledger.lost, ledger.lost_at) = (ledger.dirty, Some(now));
         }
         ledger.alive = false;
         let ended = self.end_round(ledger);
@@ -259,7 +280,7 @@ mod tests {
 
     fn started() -> DirtyPaths {
         let dirty = DirtyPaths::new();
-        dirty.up(P, E1, false);
+        dirty.up(Instant::now(), P, E1, false);
         dirty
     }
 
@@ -269,13 +290,14 @@ mod tests {
 
     #[test]
     fn a_flush_cleans_what_completed_before_it_and_nothing_else() {
+        let now = Instant::now();
         let dirty = started();
         assert!(!is_dirty(&dirty));
-        dirty.mark(P, E1);
+        dirty.mark(now, P, E1);
         assert!(is_dirty(&dirty));
         let round = dirty.begin_flush(P, E1).expect("alive");
         // Completed while the flush was on its way.
-        dirty.mark(P, E1);
+        dirty.mark(now, P, E1);
         dirty.flushed(P, E1, round);
         assert!(is_dirty(&dirty));
         let round = dirty.begin_flush(P, E1).expect("alive");
@@ -285,8 +307,9 @@ mod tests {
 
     #[test]
     fn a_flush_on_its_way_does_not_yet_make_clean() {
+        let now = Instant::now();
         let dirty = started();
-        dirty.mark(P, E1);
+        dirty.mark(now, P, E1);
         let _ = dirty.begin_flush(P, E1);
         assert!(is_dirty(&dirty), "a second flush must not be answered before the first");
     }
@@ -295,21 +318,18 @@ mod tests {
     fn a_loss_is_reported_by_every_flush_under_way_and_then_forgotten() {
         let now = Instant::now();
         let dirty = started();
-        dirty.mark(P, E1);
-        dirty.lost(P, E1);
-        dirty.up(P, E2, true);
+        dirty.mark(now, P, E1);
+        dirty.lost(now, P, E1);
+        dirty.up(now, P, E2, false);
+        let now = now + STILL_UNDER_WAY;
         let first = dirty.flush_submitted(now, P);
-        assert_eq!(
-            dirty.need(P, None),
-            Need { dirty: None, lost: true },
-            "only the very first association is presumed dirty"
-        );
+        assert_eq!(dirty.need(P, None), Need { dirty: None, lost: true });
         dirty.flush_submitted(now, P);
         assert!(dirty.need(P, None).lost);
-        dirty.report(now, P, first.round);
+        dirty.report(now, P, first);
         assert!(!dirty.need(P, None).lost);
-        dirty.mark(P, E2);
-        dirty.lost(P, E2);
+        dirty.mark(now, P, E2);
+        dirty.lost(now, P, E2);
         assert!(dirty.need(P, None).lost, "a second loss is another error");
     }
 
@@ -317,31 +337,50 @@ mod tests {
     fn a_flush_that_came_in_before_the_report_reports_the_loss_too() {
         let now = Instant::now();
         let dirty = started();
-        dirty.mark(P, E1);
-        dirty.lost(P, E1);
-        dirty.up(P, E2, false);
+        dirty.mark(now, P, E1);
+        dirty.lost(now, P, E1);
+        dirty.up(now, P, E2, false);
+        let now = now + STILL_UNDER_WAY;
         let (first, second) = (dirty.flush_submitted(now, P), dirty.flush_submitted(now, P));
         assert!(dirty.need(P, Some(first)).lost);
-        dirty.report(now, P, first.round);
+        dirty.report(now, P, first);
         assert!(dirty.need(P, Some(second)).lost, "it has not started yet, and its guest knows nothing");
         let third = dirty.flush_submitted(now + STILL_UNDER_WAY / 2, P);
         assert!(dirty.need(P, Some(third)).lost, "it may have waited in its virtqueue all the time");
-        dirty.report(now + STILL_UNDER_WAY / 2, P, third.round);
+        dirty.report(now + STILL_UNDER_WAY / 2, P, third);
         let fourth = dirty.flush_submitted(now + STILL_UNDER_WAY, P);
         assert!(!dirty.need(P, Some(fourth)).lost, "repeating it is no news");
+    }
+
+    #[test]
+    fn what_the_guest_submitted_before_the_last_write_completed_tells_it_nothing_for_certain() {
+        let now = Instant::now();
+        let dirty = started();
+        dirty.mark(now, P, E1);
+        let under_way = dirty.flush_submitted(now, P);
+        dirty.lost(now, P, E1);
+        dirty.up(now, P, E2, false);
+        let just_after = dirty.flush_submitted(now + STILL_UNDER_WAY / 2, P);
+        for early in [under_way, just_after] {
+            dirty.report(now + STILL_UNDER_WAY, P, early);
+            assert!(dirty.need(P, None).lost);
+        }
+        let later = dirty.flush_submitted(now + STILL_UNDER_WAY, P);
+        dirty.report(now + STILL_UNDER_WAY, P, later);
+        assert!(!dirty.need(P, None).lost);
     }
 
     #[test]
     fn a_report_does_not_cover_a_later_loss() {
         let now = Instant::now();
         let dirty = started();
-        dirty.mark(P, E1);
-        dirty.lost(P, E1);
-        dirty.up(P, E2, false);
+        dirty.mark(now, P, E1);
+        dirty.lost(now, P, E1);
+        dirty.up(now, P, E2, false);
         let flush = dirty.flush_submitted(now, P);
-        dirty.mark(P, E2);
-        dirty.lost(P, E2);
-        dirty.report(now, P, flush.round);
+        dirty.mark(now, P, E2);
+        dirty.lost(now, P, E2);
+        dirty.report(now, P, flush);
         assert!(dirty.need(P, None).lost);
     }
 
@@ -349,67 +388,95 @@ mod tests {
     fn a_report_does_not_cover_what_was_not_lost_yet() {
         let now = Instant::now();
         let dirty = started();
-        dirty.mark(P, E1);
-        dirty.lost(P, E1);
-        dirty.up(P, E2, false);
-        dirty.mark(P, E2);
+        dirty.mark(now, P, E1);
+        dirty.lost(now, P, E1);
+        dirty.up(now, P, E2, false);
+        dirty.mark(now, P, E2);
         let flush = dirty.flush_submitted(now, P);
-        dirty.report(now, P, flush.round);
-        dirty.lost(P, E2);
+        dirty.report(now, P, flush);
+        dirty.lost(now, P, E2);
         assert!(dirty.need(P, None).lost);
     }
 
     #[test]
     fn clean_associations_are_lost_without_harm() {
+        let now = Instant::now();
         let dirty = started();
-        dirty.mark(P, E1);
+        dirty.mark(now, P, E1);
         let round = dirty.begin_flush(P, E1).expect("alive");
         dirty.flushed(P, E1, round);
-        dirty.lost(P, E1);
+        dirty.lost(now, P, E1);
         assert!(!dirty.need(P, None).lost);
     }
 
     #[test]
     fn a_write_that_one_group_reports_after_another_saw_the_loss_is_lost() {
+        let now = Instant::now();
         let dirty = started();
-        dirty.lost(P, E1);
-        dirty.mark(P, E1);
+        dirty.lost(now, P, E1);
+        dirty.mark(now, P, E1);
         assert!(dirty.need(P, None).lost);
 
         let dirty = started();
-        dirty.up(P, E2, false);
-        dirty.mark(P, E1);
+        dirty.up(now, P, E2, false);
+        dirty.mark(now, P, E1);
         assert!(dirty.need(P, None).lost);
         assert!(!is_dirty(&dirty), "the new association has nothing to do with it");
     }
 
     #[test]
     fn a_flush_of_an_old_association_cleans_nothing_of_the_new_one() {
+        let now = Instant::now();
         let dirty = started();
-        dirty.mark(P, E1);
+        dirty.mark(now, P, E1);
         let round = dirty.begin_flush(P, E1).expect("alive");
-        dirty.up(P, E2, false);
-        dirty.mark(P, E2);
+        dirty.up(now, P, E2, false);
+        dirty.mark(now, P, E2);
         dirty.flushed(P, E1, round);
         assert!(is_dirty(&dirty));
         assert_eq!(dirty.begin_flush(P, E1), None);
     }
 
     #[test]
-    fn the_first_association_is_presumed_dirty_only_with_a_volatile_cache() {
+    fn associations_are_presumed_dirty_until_a_flush_succeeds_and_only_with_a_volatile_cache() {
+        let now = Instant::now();
         let dirty = DirtyPaths::new();
-        dirty.up(P, E1, true);
-        dirty.up(P, E1, true);
+        dirty.up(now, P, E1, true);
+        dirty.up(now, P, E1, true);
         let need = dirty.need(P, None).dirty.expect("presumed dirty");
         assert!(need.presumed);
-        dirty.lost(P, E1);
+        dirty.lost(now, P, E1);
         assert!(!dirty.need(P, None).lost, "no write of ours was lost");
+        dirty.up(now, P, E2, true);
+        assert!(dirty.need(P, None).dirty.expect("the controller may still have them").presumed);
+        let round = dirty.begin_flush(P, E2).expect("alive");
+        dirty.flushed(P, E2, round);
+        dirty.up(now, P, Epoch(3), true);
+        assert!(!is_dirty(&dirty));
 
         let dirty = DirtyPaths::new();
-        dirty.up(P, E1, true);
-        dirty.mark(P, E1);
-        dirty.lost(P, E1);
+        dirty.up(now, P, E1, true);
+        dirty.mark(now, P, E1);
+        dirty.lost(now, P, E1);
         assert!(dirty.need(P, None).lost);
+    }
+
+    #[test]
+    fn what_a_removed_path_lost_is_reported_and_the_next_one_is_presumed_dirty() {
+        let now = Instant::now();
+        let dirty = started();
+        dirty.mark(now, P, E1);
+        dirty.lost(now, P, E1);
+        dirty.removed(P);
+        assert!(dirty.need(P, None).lost);
+        dirty.up(now, P, E2, true);
+        let need = dirty.need(P, None);
+        assert!(need.lost && need.dirty.is_some_and(|association| association.presumed), "{need:?}");
+        dirty.lost(now, P, E2);
+        let later = now + STILL_UNDER_WAY;
+        let flush = dirty.flush_submitted(later, P);
+        dirty.report(later, P, flush);
+        assert!(!dirty.need(P, None).lost, "the first loss is told, and the second one is none");
     }
 
     /// Writers and flushers on real threads. What every write stores is the model's count of completed writes; what a
@@ -418,13 +485,14 @@ mod tests {
     #[test]
     fn threads_agree() {
         use std::sync::atomic::AtomicU64 as Count;
+        let now = Instant::now();
         let dirty = started();
         let (completed, finished, durable) = (Count::new(0), Count::new(0), Count::new(0));
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 for n in 1..=20_000 {
                     completed.store(n, Ordering::SeqCst);
-                    dirty.mark(P, E1);
+                    dirty.mark(now, P, E1);
                     finished.store(n, Ordering::SeqCst);
                 }
             });

@@ -15,7 +15,8 @@ use crate::{AnaState, Injection, OpClass, Tag, Window};
 /// Most paths a disk may have: sets of paths are kept as bits of a `u64`.
 pub const MAX_PATHS: usize = 64;
 
-/// A path of the disk: 0, 1, 2, … in the order they were added, the same in every [`crate::Group`] of the disk.
+/// A path of the disk, below [`MAX_PATHS`], the same in every [`crate::Group`] of the disk. The id of a path that was removed may
+/// be given to another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PathId(pub u16);
 
@@ -36,8 +37,8 @@ impl fmt::Display for PathId {
     }
 }
 
-/// The number of an association on its path, growing with each reconnect, the same in every [`crate::Group`] of the
-/// disk. A fence names the association it is about by it.
+/// The number of an association on its path, growing with each reconnect, also over paths that have the same id one after the
+/// other, the same in every [`crate::Group`] of the disk. A fence names the association it is about by it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Epoch(pub u64);
 
@@ -59,7 +60,7 @@ impl Default for PathConfig {
 /// What a fresh connection found out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Association {
-    /// Greater than that of every earlier association of the path.
+    /// Greater than that of every earlier association of the path, and of paths that had its id before.
     pub epoch: Epoch,
     /// ANA state of the namespace.
     pub ana: AnaState,
@@ -72,6 +73,8 @@ pub struct Association {
 
 #[derive(Debug)]
 pub(crate) struct Path {
+    /// There is a path of this id.
+    pub(crate) added: bool,
     pub(crate) config: PathConfig,
     /// `None` while the path is down.
     pub(crate) association: Option<Association>,
@@ -120,9 +123,11 @@ pub(crate) enum ProbeState {
 }
 
 impl Path {
-    pub(crate) fn new(config: PathConfig, suspect_timeout: Duration) -> Self {
+    /// Of an id that no path has.
+    pub(crate) fn vacant(suspect_timeout: Duration) -> Self {
         Self {
-            config,
+            added: false,
+            config: PathConfig::default(),
             association: None,
             last_epoch: None,
             usage: Usage::default(),

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use mpath_core::{
-    Action, AnaState, Association, DirtyPaths, Epoch, FlowId, Group, GroupConfig, Injection, Io, IoError,
-    MAX_PROBE_BYTES, Op, Outcome, PathConfig, PathId, PolicyKind, Tag, Window,
+    Action, AnaState, Association, ClassPolicies, DirtyPaths, Epoch, FlowId, Group, GroupConfig, Injection, Io,
+    IoError, MAX_PROBE_BYTES, Op, Outcome, PathConfig, PathId, PolicyKind, PolicySpec, Tag, Window,
 };
 use proptest::prelude::*;
 
@@ -63,7 +63,7 @@ enum Event {
         path: usize,
         ana: AnaState,
     },
-    Policy(PolicyKind),
+    Policy(ClassPolicies),
     Inject {
         path: usize,
         ms: u64,
@@ -78,6 +78,14 @@ enum Event {
     /// A draining path is closed in order if it owes nothing any more.
     Close {
         path: usize,
+    },
+    Add {
+        path: usize,
+    },
+    /// A path of which nothing is left goes; by force nothing is left first.
+    Remove {
+        path: usize,
+        force: bool,
     },
     Sleep {
         us: u64,
@@ -113,6 +121,28 @@ fn outcome() -> impl Strategy<Value = Outcome> {
     ]
 }
 
+/// Any policy with parameters that make much happen, or two of them.
+fn policies() -> impl Strategy<Value = ClassPolicies> {
+    let spec = || {
+        (0..PolicyKind::ALL.len(), any::<bool>()).prop_map(|(kind, eager)| {
+            let kind = PolicyKind::ALL[kind];
+            let params: &[(&str, &str)] = match kind {
+                PolicyKind::Adaptive if eager => &[("interval", "10ms"), ("credits", "3"), ("shift", "0")],
+                PolicyKind::Latency | PolicyKind::LatencyRr if eager => {
+                    &[("rehabilitation", "ios"), ("age", "10"), ("burst", "3"), ("memory", "1ms")]
+                }
+                PolicyKind::ServiceTime if eager => &[("throughput", "1,100,7")],
+                _ => &[],
+            };
+            PolicySpec::new(kind, params.iter().copied()).expect("valid")
+        })
+    };
+    prop_oneof![
+        spec().prop_map(ClassPolicies::from),
+        (spec(), spec()).prop_map(|(read, write)| ClassPolicies { read, write }),
+    ]
+}
+
 fn event() -> impl Strategy<Value = Event> {
     let path = || 0..PATHS;
     prop_oneof![
@@ -127,11 +157,13 @@ fn event() -> impl Strategy<Value = Event> {
         3 => any::<usize>().prop_map(|which| Event::ReportLost { which }),
         2 => any::<usize>().prop_map(|which| Event::FenceLifted { which }),
         1 => (path(), ana()).prop_map(|(path, ana)| Event::Ana { path, ana }),
-        1 => (0..PolicyKind::ALL.len()).prop_map(|n| Event::Policy(PolicyKind::ALL[n])),
+        1 => policies().prop_map(Event::Policy),
         1 => (path(), 0..40_u64).prop_map(|(path, ms)| Event::Inject { path, ms }),
         1 => path().prop_map(|path| Event::ClearInjection { path }),
         2 => (path(), any::<bool>()).prop_map(|(path, draining)| Event::Drain { path, draining }),
         2 => path().prop_map(|path| Event::Close { path }),
+        3 => path().prop_map(|path| Event::Add { path }),
+        2 => (path(), any::<bool>()).prop_map(|(path, force)| Event::Remove { path, force }),
         5 => prop_oneof![0..300_u64, Just(20_000), Just(700_000)].prop_map(|us| Event::Sleep { us }),
     ]
 }
@@ -147,6 +179,7 @@ struct Issued {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct ModelPath {
+    added: bool,
     live: Option<(Epoch, AnaState)>,
     last_epoch: u64,
     draining: bool,
@@ -192,20 +225,23 @@ fn count<K: Ord>(map: &BTreeMap<K, u64>, key: &K) -> u64 {
 }
 
 impl Driver {
-    fn new(policy: PolicyKind, window: Window, seed: u64) -> Self {
+    fn new(policy: ClassPolicies, window: Window, seed: u64) -> Self {
         let now = Instant::now();
-        let config = GroupConfig { policy: policy.into(), window, seed, ..GroupConfig::default() };
+        let config = GroupConfig { policy, window, seed, ..GroupConfig::default() };
         let dirty = Arc::new(DirtyPaths::new());
         let mut group = Group::new(now, config, Arc::clone(&dirty));
-        for id in 0..PATHS as u16 {
+        let mut paths = [ModelPath::default(); PATHS];
+        // The one between them may come later.
+        for id in [0, 2] {
             group.add_path(PathId(id), PathConfig::default());
+            paths[usize::from(id)].added = true;
         }
         Self {
             now,
             group,
             dirty,
             window,
-            paths: [ModelPath::default(); PATHS],
+            paths,
             open: BTreeMap::new(),
             issued: Vec::new(),
             free: (0..64).map(Tag).collect(),
@@ -258,19 +294,36 @@ impl Driver {
                 }
             }
             Event::Ana { path, ana } => {
+                if !self.paths[path].added {
+                    return;
+                }
                 let id = PathId(path as u16);
                 if let Some((_, state)) = &mut self.paths[path].live {
                     *state = ana;
                 }
                 self.group.ana_changed(self.now, id, ana);
             }
-            Event::Policy(kind) => self.group.set_policy(kind),
+            Event::Policy(policies) => self.group.set_policy(policies),
             Event::Inject { path, ms } => {
+                if !self.paths[path].added {
+                    return;
+                }
                 self.group.set_injection(PathId(path as u16), Injection::latency(Duration::from_millis(ms)));
             }
-            Event::ClearInjection { path } => self.group.clear_injection(PathId(path as u16)),
+            Event::ClearInjection { path } => {
+                if self.paths[path].added {
+                    self.group.clear_injection(PathId(path as u16));
+                }
+            }
             Event::Drain { path, draining } => self.drain(path, draining),
             Event::Close { path } => self.close_if_idle(path),
+            Event::Add { path } => self.add(path),
+            Event::Remove { path, force } => {
+                if force {
+                    self.give_up(path);
+                }
+                self.remove_if_nothing_is_left(path);
+            }
             Event::Sleep { us } => self.sleep(Duration::from_micros(us)),
         }
         self.poll();
@@ -281,8 +334,48 @@ impl Driver {
         &mut self.paths[usize::from(id.0)]
     }
 
+    fn add(&mut self, path: usize) {
+        if !std::mem::replace(&mut self.paths[path].added, true) {
+            self.group.add_path(PathId(path as u16), PathConfig::default());
+        }
+    }
+
+    /// Closes a path, reports everything it held as lost and lifts its fences.
+    fn give_up(&mut self, path: usize) {
+        let id = PathId(path as u16);
+        self.path_lost(path, 0);
+        while let Some(n) = self.issued.iter().position(|i| i.path == id) {
+            self.answer(n, Outcome::Lost { indeterminate: true });
+        }
+        let fences: Vec<_> = self.fences.iter().copied().filter(|(of, _)| *of == id).collect();
+        for (of, epoch) in fences {
+            self.lift_fence(of, epoch);
+        }
+        self.poll();
+    }
+
+    /// What can be seen from outside tells whether a path may go. What its cache lost is not forgotten: `finish` checks that.
+    fn remove_if_nothing_is_left(&mut self, path: usize) {
+        let id = PathId(path as u16);
+        let stats = self.group.stats(self.now);
+        assert_eq!(stats.path(id).is_some(), self.paths[path].added);
+        let Some(stats) = stats.path(id) else { return };
+        let in_flight: u64 = stats.classes.iter().map(|class| class.in_flight).sum();
+        if self.paths[path].live.is_some() || (in_flight, stats.fenced, stats.flushes_open) != (0, 0, 0) {
+            return;
+        }
+        assert!(self.issued.iter().all(|i| i.path != id) && self.unfenced.values().all(|(of, _)| *of != id));
+        // A driver waits for that too; with nothing of it left it would make no difference to the group.
+        if self.fences.iter().any(|(of, _)| *of == id) {
+            return;
+        }
+        let last_epoch = self.paths[path].last_epoch;
+        self.paths[path] = ModelPath { last_epoch, ..ModelPath::default() };
+        self.group.remove_path(id);
+    }
+
     fn path_up(&mut self, path: usize, ana: AnaState) {
-        if self.paths[path].live.is_some() {
+        if self.paths[path].live.is_some() || !self.paths[path].added {
             return;
         }
         self.paths[path].last_epoch += 1;
@@ -308,6 +401,9 @@ impl Driver {
     }
 
     fn drain(&mut self, path: usize, draining: bool) {
+        if !self.paths[path].added {
+            return;
+        }
         self.paths[path].draining = draining;
         self.group.set_draining(self.now, PathId(path as u16), draining);
     }
@@ -315,7 +411,8 @@ impl Driver {
     /// What looks idle and clean from outside has nothing to lose.
     fn close_if_idle(&mut self, path: usize) {
         let id = PathId(path as u16);
-        let stats = &self.group.stats(self.now).paths[path];
+        let stats = self.group.stats(self.now);
+        let Some(stats) = stats.path(id) else { return };
         assert_eq!(stats.draining, self.paths[path].draining);
         let in_flight: u64 = stats.classes.iter().map(|class| class.in_flight).sum();
         let idle = in_flight == 0 && stats.flushes_open == 0 && !self.dirty.is_dirty(id);
@@ -508,6 +605,7 @@ impl Driver {
             self.lift_fence(path, epoch);
         }
         for path in 0..PATHS {
+            self.add(path);
             self.drain(path, false);
             self.path_up(path, AnaState::Optimized);
             self.progress(path, u32::MAX);
@@ -555,13 +653,13 @@ proptest! {
 
     #[test]
     fn every_request_ends_once_and_no_rule_is_broken(
-        policy in 0..PolicyKind::ALL.len(),
+        policy in policies(),
         ios in 1..6_u32,
         bytes in prop_oneof![Just(1024_u64), Just(16_384), Just(4 << 20)],
         seed: u64,
         events in prop::collection::vec(event(), 1..300),
     ) {
-        let mut driver = Driver::new(PolicyKind::ALL[policy], Window { ios, bytes }, seed);
+        let mut driver = Driver::new(policy, Window { ios, bytes }, seed);
         for event in events {
             driver.apply(&event);
         }

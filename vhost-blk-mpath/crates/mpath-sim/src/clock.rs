@@ -16,12 +16,20 @@ pub(crate) enum Event {
     Established(ConnId),
     /// A reset arrives at this end.
     Reset(ConnId, Side),
+    /// The kernel closes a socket of a daemon that was killed.
+    Exit(ConnId),
+    /// The daemon may serve.
+    Serve,
+    /// A look at the fences is due.
+    Fences,
     /// A turn of an I/O thread.
     Thread(usize),
     /// The task of a path has something to do.
     Path(usize),
     /// The target executes a command.
     Execute(u64),
+    /// A Cross-Controller Reset is done.
+    CrossReset(u64),
     /// The target looks at a controller's keep-alive timer.
     KeepAlive(ConnId),
     /// The n-th fault begins.

@@ -46,6 +46,11 @@ pub(crate) enum Fault {
     Ana { node: usize, state: AnaState },
     /// Bits are flipped on the way.
     Corrupt { path: usize, per_10k: u64 },
+    /// The daemon is killed, and another one started in its place. What was under way is asked again, or is not; the kernel
+    /// takes a while to close the sockets.
+    Kill { resubmits: bool, exit: Duration },
+    /// The operator removes a path at once, and adds it again later.
+    Remove { path: usize },
     /// The operator changes the policy, for good.
     Policy(PolicyKind),
     /// The operator impairs a path.
@@ -94,6 +99,12 @@ fn any(rng: &mut Rng, path: usize, digests: bool) -> Fault {
     }
 }
 
+fn kill(rng: &mut Rng) -> Fault {
+    // At once, or almost as late as a daemon counts on.
+    let exit = if rng.percent(70) { rng.up_to(MS) } else { rng.between(400 * MS, 490 * MS) };
+    Fault::Kill { resubmits: rng.percent(50), exit }
+}
+
 /// Everything that befalls a run until `quiet`.
 pub(crate) fn faults(rng: &mut Rng, paths: usize, quiet: Duration, digests: bool) -> Vec<Planned> {
     let mut planned = Vec::new();
@@ -125,6 +136,20 @@ pub(crate) fn faults(rng: &mut Rng, paths: usize, quiet: Duration, digests: bool
                 }
             }
             _ => planned.push(Planned { fault: any(rng, path, digests), begins, lasts }),
+        }
+    }
+    if rng.percent(25) {
+        let (path, begins) = (rng.index(paths), rng.up_to(quiet * 9 / 10));
+        planned.push(Planned { fault: Fault::Remove { path }, begins, lasts: rng.up_to(4000 * MS) });
+    }
+    if rng.percent(25) {
+        let begins = rng.up_to(quiet * 9 / 10);
+        planned.push(Planned { fault: kill(rng), begins, lasts: rng.up_to(500 * MS) });
+        if rng.percent(50) {
+            // Often before the next daemon serves.
+            let later = rng.pick(&[2000 * MS, 8000 * MS]);
+            let begins = (begins + rng.up_to(later)).min(quiet * 9 / 10);
+            planned.push(Planned { fault: kill(rng), begins, lasts: rng.up_to(500 * MS) });
         }
     }
     for one in &mut planned {
@@ -176,6 +201,8 @@ impl World {
                 target.set_ana(&mut ctx, node, state);
             }
             Fault::Corrupt { path, per_10k } => self.net.links[path].corrupted = per_10k,
+            Fault::Kill { resubmits, exit } => self.kill_daemon(resubmits, exit),
+            Fault::Remove { path } => self.want_path(path, false),
             Fault::Policy(policy) => self.post_all(|| Message::SetPolicy(policy)),
             Fault::Inject { path, latency } => {
                 let (path, injection) = (PathId(path as u16), Some(Injection::latency(latency)));
@@ -215,6 +242,8 @@ impl World {
                 target.set_ana(&mut ctx, node, AnaState::Optimized);
             }
             Fault::Corrupt { path, .. } => self.net.links[path].corrupted = 0,
+            Fault::Kill { .. } => self.start_daemon(),
+            Fault::Remove { path } => self.want_path(path, true),
             Fault::Inject { path, .. } => {
                 let path = PathId(path as u16);
                 self.post_all(|| Message::SetInjection { path, injection: None });

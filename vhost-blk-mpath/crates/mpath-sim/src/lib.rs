@@ -8,7 +8,7 @@
 //! ```text
 //!  guest ──→ IoThread (Group + HostQueue a path) ──→ Net ──→ Target (TargetQueue, Subsystem) ──→ Store
 //!    │          ↑ Message   Report ↓                  ↑                                            │
-//!    │         PathTask (HostController, fence) ──────┘                                            │
+//!    │         PathTask (HostController), Fences ─────┘                                            │
 //!    └────────────────→ Checker ←──────────────────────────────────────────────────────────────────┘
 //! ```
 

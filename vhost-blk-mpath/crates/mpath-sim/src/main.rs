@@ -93,6 +93,10 @@ fn add(total: &mut Counts, one: &Counts) {
     total.late += one.late;
     total.lost += one.lost;
     total.associations_lost += one.associations_lost;
+    total.resets += one.resets;
+    total.removals += one.removals;
+    total.kills += one.kills;
+    total.given_up += one.given_up;
     total.events += one.events;
 }
 

@@ -12,6 +12,7 @@ use crate::host::HostPlan;
 use crate::net::LinkPlan;
 use crate::rng::Rng;
 use crate::target::TargetPlan;
+use crate::target::admin::CrossResetPlan;
 
 const MS: Duration = Duration::from_millis(1);
 const US: Duration = Duration::from_micros(1);
@@ -70,9 +71,10 @@ impl Plan {
         let host = host(rng, paths, kato, digests, &target);
         let quiet = rng.between(Duration::from_secs(10), Duration::from_secs(30));
         let guest = guest(rng, &host, &target, quiet);
-        let faults = faults(rng, paths, quiet, digests.header && digests.data);
-        // Keep-alive, fence and a few attempts to connect, then whatever was queued, held or to be retried.
-        let patience = kato * 8 + Duration::from_secs(40);
+        let faults = faults(rng, paths, quiet, digests.header || digests.data);
+        // A connection whose end nobody heard is given up after 30 s. Then keep-alive, fence and a few attempts to connect, then
+        // whatever was queued, held or to be retried.
+        let patience = kato * 8 + Duration::from_secs(75);
         Self { links, target, host, guest, faults, quiet, patience }
     }
 }
@@ -114,6 +116,8 @@ fn target(rng: &mut Rng, nodes: usize, kato: Duration, lifetime: Duration) -> Ta
     TargetPlan {
         nqn: nqn(),
         nodes,
+        processes: rng.pick(&[1, 1, 2]),
+        cross_reset: cross_reset(rng),
         blocks: rng.pick(&[8, 16, 64]),
         block_shift: rng.pick(&[9, 9, 12]),
         limits: limits(rng),
@@ -126,6 +130,16 @@ fn target(rng: &mut Rng, nodes: usize, kato: Duration, lifetime: Duration) -> Ta
         quiesce: quiesce.saturating_sub(2 * MS),
         timer_slack: if rng.percent(50) { slack_max } else { rng.up_to(slack_max) },
         service: rng.pick(&[20 * US, 200 * US, 3 * MS]),
+    }
+}
+
+fn cross_reset(rng: &mut Rng) -> CrossResetPlan {
+    CrossResetPlan {
+        offered: rng.percent(50),
+        refused_percent: rng.pick(&[0, 0, 30]),
+        begun_percent: rng.pick(&[0, 0, 50]),
+        deadly_percent: rng.pick(&[0, 0, 20]),
+        takes: rng.pick(&[US, 20 * MS, 500 * MS]),
     }
 }
 

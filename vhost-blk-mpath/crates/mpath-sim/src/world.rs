@@ -1,16 +1,11 @@
 //! One run: everything together, event by event.
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use mpath_core::{DirtyPaths, PathId};
+use std::time::{Duration, Instant};
 
 use crate::check::{Checker, Counts, Kind, Violation};
 use crate::clock::{Clock, Event};
 use crate::guest::Guest;
-use crate::host::path::PathTask;
-use crate::host::thread::IoThread;
-use crate::host::{Answer, Asked, Message};
+use crate::host::{Answer, Asked, Daemon, FenceRecord, Frontend, Message};
 use crate::net::{ConnId, Net, Side};
 use crate::plan::Plan;
 use crate::rng::Rng;
@@ -54,12 +49,20 @@ enum Stage {
 }
 
 pub(crate) struct World {
+    seed: u64,
     pub(crate) clock: Clock,
     pub(crate) net: Net,
     pub(crate) check: Checker,
     pub(crate) target: Target,
-    threads: Vec<IoThread>,
-    paths: Vec<PathTask>,
+    /// `None` between two of them.
+    daemon: Option<Daemon>,
+    /// How many daemons there have been.
+    daemons: u64,
+    /// What the last one left.
+    record: FenceRecord,
+    frontend: Frontend,
+    /// When the fences are over that the daemon has inherited.
+    serves_at: Option<Instant>,
     guest: Guest,
     plan: Plan,
     stage: Stage,
@@ -71,25 +74,22 @@ impl World {
     pub(crate) fn new(seed: u64, record: bool, verbose: bool) -> Self {
         let plan = Plan::new(seed);
         let mut clock = Clock::new();
-        let now = clock.now();
-        let dirty = Arc::new(DirtyPaths::new());
-        let threads = (0..plan.host.threads)
-            .map(|index| IoThread::new(now, index, &plan.host, &dirty, Rng::new(seed, 100 + index as u64)));
-        let paths = (0..plan.host.paths)
-            .map(|path| PathTask::new(now, PathId(path as u16), plan.host.clone(), Rng::new(seed, 200 + path as u64)));
-        let (threads, paths) = (threads.collect(), paths.collect());
         for (index, planned) in plan.faults.iter().enumerate() {
             clock.after(planned.begins, Event::Begin(index));
             clock.after(planned.begins + planned.lasts, Event::End(index));
         }
         clock.after(plan.quiet, Event::Quiet);
         Self {
+            seed,
             net: Net::new(Rng::new(seed, 1), plan.links.clone()),
             check: Checker::new(plan.target.blocks, record),
             target: Target::new(plan.target.clone(), Rng::new(seed, 2)),
             guest: Guest::new(plan.guest.clone(), Rng::new(seed, 3), &mut clock),
-            threads,
-            paths,
+            daemon: None,
+            daemons: 0,
+            record: FenceRecord::default(),
+            frontend: Frontend::default(),
+            serves_at: None,
             clock,
             plan,
             stage: Stage::Work,
@@ -104,24 +104,73 @@ impl World {
         }
     }
 
+    fn split(&mut self) -> (Option<&mut Daemon>, &mut Target, &mut Frontend, Ctx<'_>) {
+        let Self { clock, net, check, verbose, .. } = self;
+        let ctx = Ctx { clock, net, check, verbose: *verbose };
+        (self.daemon.as_mut(), &mut self.target, &mut self.frontend, ctx)
+    }
+
     pub(crate) fn target(&mut self) -> (&mut Target, Ctx<'_>) {
-        (&mut self.target, Ctx { clock: &mut self.clock, net: &mut self.net, check: &mut self.check })
+        let (_, target, _, ctx) = self.split();
+        (target, ctx)
     }
 
-    fn thread(&mut self, index: usize) -> (&mut IoThread, Ctx<'_>) {
-        let ctx = Ctx { clock: &mut self.clock, net: &mut self.net, check: &mut self.check };
-        (&mut self.threads[index], ctx)
+    fn daemon(&mut self) -> Option<(&mut Daemon, Ctx<'_>)> {
+        let (daemon, _, _, ctx) = self.split();
+        daemon.map(|daemon| (daemon, ctx))
     }
 
-    fn path(&mut self, index: usize) -> (&mut PathTask, Ctx<'_>) {
-        let ctx = Ctx { clock: &mut self.clock, net: &mut self.net, check: &mut self.check };
-        (&mut self.paths[index], ctx)
+    /// The operator removes a path, or adds it again.
+    pub(crate) fn want_path(&mut self, path: usize, wanted: bool) {
+        if let Some((daemon, mut ctx)) = self.daemon() {
+            daemon.want_path(&mut ctx, path, wanted);
+        }
     }
 
     pub(crate) fn post_all(&mut self, message: impl Fn() -> Message) {
-        for index in 0..self.threads.len() {
-            let (thread, mut ctx) = self.thread(index);
-            thread.post(&mut ctx, message());
+        if let Some((daemon, mut ctx)) = self.daemon() {
+            daemon.post_all(&mut ctx, message);
+        }
+    }
+
+    /// Starts a daemon, unless there is one.
+    pub(crate) fn start_daemon(&mut self) {
+        if self.daemon.is_some() {
+            return;
+        }
+        let mut record = std::mem::take(&mut self.record);
+        let fence = record.inherit();
+        let (number, seed, plan) = (self.daemons, self.seed, self.plan.host.clone());
+        let (_, _, _, mut ctx) = self.split();
+        self.daemon = Some(Daemon::start(&mut ctx, number, &plan, record, seed));
+        self.daemons += 1;
+        self.serves_at = Some(self.clock.now() + fence);
+        self.clock.after(fence, Event::Serve);
+    }
+
+    /// The daemon is killed; some time after that the kernel has closed its sockets.
+    pub(crate) fn kill_daemon(&mut self, resubmits: bool, exit: Duration) {
+        let Some(daemon) = self.daemon.take() else { return };
+        self.record = daemon.kill();
+        self.serves_at = None;
+        self.frontend.lose(resubmits);
+        self.check.killed(self.clock.elapsed());
+        for id in self.net.of_host() {
+            self.clock.after(exit, Event::Exit(id));
+        }
+    }
+
+    fn serve(&mut self) {
+        if self.serves_at.take_if(|at| *at == self.clock.now()).is_none() {
+            return;
+        }
+        let (Some(daemon), _, frontend, mut ctx) = self.split() else { return };
+        daemon.begin_to_serve();
+        ctx.say(|| "the daemon serves".into());
+        for asked in frontend.serve(&mut ctx, daemon) {
+            let at = self.clock.elapsed();
+            self.check.given_up(at, asked.id);
+            self.guest.answered(&mut self.clock, asked.user);
         }
     }
 
@@ -130,10 +179,7 @@ impl World {
         if self.verbose {
             println!("{:#?}", self.plan);
         }
-        for index in 0..self.paths.len() {
-            let (path, mut ctx) = self.path(index);
-            path.wake(&mut ctx);
-        }
+        self.start_daemon();
         let end = self.plan.quiet + self.plan.patience;
         while self.check.violation.is_none() && self.stage != Stage::Over {
             let Some(event) = self.clock.next() else { break };
@@ -150,25 +196,22 @@ impl World {
 
     fn finish(mut self, seed: u64) -> Report {
         let at = self.clock.elapsed();
+        let now = self.clock.now();
         if self.stage == Stage::Over {
-            let now = self.clock.now();
-            if let Some(left) = self.threads.iter().find_map(|thread| thread.leaks(now)) {
+            if let Some(left) = self.daemon.as_ref().and_then(|daemon| daemon.leaks(now)) {
                 self.check.violate(at, None, format_args!("leak: {left}"));
             }
-            let most = self.paths.len() * (1 + self.threads.len());
+            let most = self.plan.host.paths * (1 + self.plan.host.threads);
             if self.net.open() > most * 2 {
                 self.check.violate(at, None, format_args!("leak: {} connections are open", self.net.open()));
             }
         } else if self.check.violation.is_none() {
             let open: Vec<u64> = self.check.open().collect();
-            let now = self.clock.now();
-            let states: Vec<String> = self.threads.iter().map(|thread| thread.state(now)).collect();
-            let live = self.paths.iter().filter(|path| path.is_live()).count();
             let what = format_args!(
-                "no progress: requests {open:?} unanswered {:?} after the last fault, {live} paths live, stage {:?}\n  {}",
+                "no progress: requests {open:?} unanswered {:?} after the last fault, stage {:?}, {}",
                 at.saturating_sub(self.plan.quiet),
                 self.stage,
-                states.join("\n  ")
+                self.daemon.as_ref().map_or_else(|| "no daemon".into(), |daemon| daemon.state(now))
             );
             self.check.violate(at, None, what);
         }
@@ -212,19 +255,26 @@ impl World {
                     }
                 }
             }
+            Event::Exit(id) => self.net.close(&mut self.clock, id, Side::Host),
+            Event::Serve => self.serve(),
             Event::Thread(index) => self.turn(index),
             Event::Path(index) => {
-                let (path, mut ctx) = self.path(index);
-                path.turn(&mut ctx);
-                for (to, message) in std::mem::take(&mut self.paths[index].mail) {
-                    self.say(|| format!("to thread {to}: {message:?}").chars().take(150).collect());
-                    let (thread, mut ctx) = self.thread(to);
-                    thread.post(&mut ctx, message);
+                if let Some((daemon, mut ctx)) = self.daemon() {
+                    daemon.turn_path(&mut ctx, index);
+                }
+            }
+            Event::Fences => {
+                if let Some((daemon, mut ctx)) = self.daemon() {
+                    daemon.turn_fences(&mut ctx);
                 }
             }
             Event::Execute(number) => {
                 let (target, mut ctx) = self.target();
                 target.on_execute(&mut ctx, number);
+            }
+            Event::CrossReset(number) => {
+                let (target, mut ctx) = self.target();
+                target.on_cross_reset(&mut ctx, number);
             }
             Event::KeepAlive(id) => {
                 let (target, mut ctx) = self.target();
@@ -250,28 +300,22 @@ impl World {
     fn notify(&mut self, id: ConnId, side: Side) {
         if side == Side::Target {
             let (target, mut ctx) = self.target();
-            return target.on_ready(&mut ctx, id);
-        }
-        if let Some(index) = self.paths.iter().position(|path| path.owns(id)) {
-            let (path, mut ctx) = self.path(index);
-            path.wake(&mut ctx);
-        } else if let Some(index) = self.threads.iter().position(|thread| thread.owns(id)) {
-            let (thread, mut ctx) = self.thread(index);
-            thread.wake(&mut ctx);
+            target.on_ready(&mut ctx, id);
+        } else if let Some((daemon, mut ctx)) = self.daemon() {
+            daemon.notify(&mut ctx, id);
         }
     }
 
     fn turn(&mut self, index: usize) {
-        let (thread, mut ctx) = self.thread(index);
-        thread.turn(&mut ctx);
-        for report in std::mem::take(&mut self.threads[index].reports) {
-            self.say(|| format!("thread {index}: {report:?}"));
-            let (path, mut ctx) = self.path(usize::from(report.path.0));
-            path.report(&mut ctx, report);
-        }
-        for Answer { asked, result, data } in std::mem::take(&mut self.threads[index].answers) {
+        let Some((daemon, mut ctx)) = self.daemon() else { return };
+        let answers = daemon.turn_thread(&mut ctx, index);
+        let intact = daemon.is_intact();
+        for Answer { asked, result, data } in answers {
             let at = self.clock.elapsed();
             self.say(|| format!("#{} {:?} {}+{} answered: {result:?}", asked.id, asked.kind, asked.lba, asked.blocks));
+            if asked.kind == Kind::Flush && result.is_ok() && intact {
+                self.check.recovered();
+            }
             self.check.answered(at, asked.id, result, &data);
             if asked.kind == Kind::Flush && result.is_ok() {
                 self.check.flushed(at, self.target.store.cached());
@@ -279,6 +323,7 @@ impl World {
                     self.stage = Stage::Flush(0);
                 }
             }
+            self.frontend.answered(asked.id);
             self.guest.answered(&mut self.clock, asked.user);
         }
     }
@@ -287,19 +332,18 @@ impl World {
         let range = asked.lba..asked.lba + u64::from(asked.blocks);
         self.say(|| format!("#{} {:?} {}+{}", asked.id, asked.kind, asked.lba, asked.blocks));
         self.check.submitted(self.clock.elapsed(), asked.id, asked.kind, range);
-        let index = usize::from(asked.flow) % self.threads.len();
-        let (thread, mut ctx) = self.thread(index);
-        thread.ask(&mut ctx, asked);
+        let (daemon, _, frontend, mut ctx) = self.split();
+        frontend.ask(&mut ctx, daemon, asked);
     }
 
     /// When the guest has nothing out any more: the next thing for it to do.
     fn next_stage(&mut self) {
-        let whole = self.threads.iter().all(|thread| thread.live_paths() == self.paths.len());
+        let whole = self.frontend.serves() && self.daemon.as_ref().is_some_and(Daemon::is_whole);
         if !self.guest.is_over(&self.clock) || !whole {
             return;
         }
         self.stage = match self.stage {
-            Stage::Work => self.flush_again(self.paths.len() + 1),
+            Stage::Work => self.flush_again(self.plan.host.paths + 1),
             Stage::Flush(0) => {
                 let blocks = self.plan.target.blocks;
                 for user in 0..self.guest.flows() {

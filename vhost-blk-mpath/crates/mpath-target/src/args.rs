@@ -25,6 +25,8 @@ SETTING is what a listener does to its hosts, at the start or later by ctl:
                       inaccessible, persistent-loss or change; each namespace
                       is a group, with its nsid as the group's id
   delay=TIME          every I/O command takes at least so long
+  rate=SIZE|off       I/O data carried per second, over all connections of the
+                      port together; a delay comes on top of it
   hold=on|off|TIME    commands that change data are accepted and held until
                       hold=off or for TIME each, then executed: also when
                       their connection and controller are long gone

@@ -51,12 +51,15 @@ pub enum ParseError {
     /// Not a status with its count.
     #[error("fail '{0}': give COUNT:SCT/SC, then /crd1 to /crd3 and /dnr if wanted, as in 3:0/0x21/crd1; not success")]
     Fail(String),
+    /// A pipe through which nothing goes.
+    #[error("rate '{0}': give the bytes a second, at least 1, or off")]
+    Rate(String),
     /// Without the namespace it is for.
     #[error("'{0}': give NSID:VALUE, or NSID:own for the namespace's own")]
     NoNsid(String),
     /// There is no such setting.
     #[error(
-        "setting '{0}': give one of ana, delay, hold, black-hole, cross-reset, listen, reset, header-digests, data-digests, fail, \
+        "setting '{0}': give one of ana, delay, rate, hold, black-hole, cross-reset, listen, reset, header-digests, data-digests, fail, \
              uuid, nguid and size with its value, as in ana=inaccessible"
     )]
     Setting(String),

@@ -27,6 +27,8 @@ pub enum Setting {
     },
     /// `delay=TIME`: every I/O command takes at least so long, up to [`MAX_DELAY`].
     Delay(Duration),
+    /// `rate=SIZE|off`: I/O data that the port carries per second, in bytes and in the order of their arrival. Before the delay.
+    Rate(Option<u64>),
     /// `hold=on|off|TIME`: what happens to commands that change data.
     Hold(Hold),
     /// `black-hole=stall|mute|off`: the port keeps its connections and says nothing.
@@ -131,6 +133,14 @@ impl FromStr for Setting {
                 Self::Ana { group, state: parse_ana(state)? }
             }
             "delay" => Self::Delay(parse_time("delay", value, MAX_DELAY)?),
+            "rate" => Self::Rate(match value {
+                "off" => None,
+                size => Some(
+                    Some(parse_size(size)?)
+                        .filter(|&rate| rate > 0)
+                        .ok_or_else(|| ParseError::Rate(size.to_owned()))?,
+                ),
+            }),
             "hold" => Self::Hold(match value {
                 "off" => Hold::Off,
                 "on" => Hold::On,
@@ -220,6 +230,8 @@ impl fmt::Display for Setting {
             Self::Ana { group: None, state } => write!(f, "ana={state}"),
             Self::Ana { group: Some(group), state } => write!(f, "ana={group}:{state}"),
             Self::Delay(delay) => write!(f, "delay={}ns", delay.as_nanos()),
+            Self::Rate(None) => f.write_str("rate=off"),
+            Self::Rate(Some(rate)) => write!(f, "rate={rate}"),
             Self::Hold(Hold::Off) => f.write_str("hold=off"),
             Self::Hold(Hold::On) => f.write_str("hold=on"),
             Self::Hold(Hold::For(time)) => write!(f, "hold={}ns", time.as_nanos()),
@@ -302,6 +314,7 @@ mod tests {
             (proptest::option::of(any::<u32>()), 0usize..5)
                 .prop_map(move |(group, state)| Setting::Ana { group, state: states[state] }),
             time().prop_map(Setting::Delay),
+            proptest::option::of(1u64..).prop_map(Setting::Rate),
             hold.prop_map(Setting::Hold),
             black_hole.prop_map(Setting::BlackHole),
             cross_reset.prop_map(Setting::CrossReset),
@@ -336,6 +349,7 @@ mod tests {
         let parse = |text: &str| text.parse::<Setting>().unwrap();
         assert_eq!(parse("delay=30ms"), Setting::Delay(Duration::from_millis(30)));
         assert_eq!(parse("hold=2s"), Setting::Hold(Hold::For(Duration::from_secs(2))));
+        assert_eq!(parse("rate=100MiB"), Setting::Rate(Some(100 << 20)));
         assert_eq!(parse("size=1:1MiB"), Setting::Size { nsid: 1, bytes: Some(1 << 20) });
         let status = Status::COMMAND_INTERRUPTED.with_crd(2).with_dnr();
         assert_eq!(parse("fail=3:0/0x21/crd2/dnr"), Setting::Fail { count: 3, status });
@@ -351,6 +365,8 @@ mod tests {
             ("ana=up", "'up'"),
             ("ana=x:optimized", "group 'x'"),
             ("delay=30", "delay '30'"),
+            ("rate=0", "rate '0'"),
+            ("rate=fast", "'fast'"),
             ("hold=601s", "hold '601s'"),
             ("black-hole=on", "'on'"),
             ("cross-reset=off", "'off'"),

@@ -224,9 +224,9 @@ fn a_cross_controller_reset_ends_what_a_lost_controller_has_left_behind() {
     eventually("the write is held", || held(&server) == 1);
     drop((admin, first));
     eventually("the connections are gone", || server.connections(0) == 0);
-    // Another life is none of this one's.
-    let wrong = ControllerInstance { cirn: instance.cirn ^ 1, ..instance };
-    assert_eq!(cross_reset(&mut other, wrong), Ok(1));
+    // Of what it never knew it promises nothing.
+    let unknown = ControllerInstance { cirn: instance.cirn ^ 1, ..instance };
+    assert_eq!(cross_reset(&mut other, unknown), Err(Status::INVALID_FIELD.with_dnr()));
     assert_eq!(held(&server), 1);
     assert_eq!(cross_reset(&mut other, instance), Ok(1));
     eventually("nothing is held any more", || held(&server) == 0);

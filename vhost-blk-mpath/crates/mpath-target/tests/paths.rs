@@ -5,7 +5,9 @@ mod common;
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use common::{Admin, Gone, NQN, PATIENCE, Queue, connect, eventually, host_config, pattern, target, target_config};
+use common::{
+    Admin, Gone, NQN, PATIENCE, Queue, connect, eventually, host_config, pattern, set, target, target_config,
+};
 use mpath_target::{AnaState, NamespaceConfig, StartError, TargetServer};
 use nvme_tcp::host::{ConnectError, ControllerConfig, ControllerError, ControllerEvent, IoCommand, QueueError};
 use nvme_tcp::wire::{ConnectField, Nqn, Status};
@@ -74,6 +76,32 @@ fn a_silent_host_loses_its_connections_after_kato() {
     assert!(silent.elapsed() >= kato / 4, "{:?}", silent.elapsed());
     queue.submit(IoCommand::Flush, vec![]);
     assert!(queue.completion().is_err(), "its I/O queue is gone too");
+}
+
+#[test]
+fn a_rate_holds_for_all_connections_of_a_port_together() {
+    const READS: u64 = 16;
+    let server = target(2, &[NamespaceConfig::memory(MIB)]);
+    set(&server, 0, &["rate=1MiB"]);
+    let mut hosts = [(); 2].map(|()| connect(server.addrs()[0], host_config()));
+    let start = Instant::now();
+    for (_, queue, _) in &mut hosts {
+        for slba in 0..READS {
+            queue.submit(IoCommand::Read { slba, blocks: 32 }, vec![0; 16 << 10]);
+        }
+        queue.flush().unwrap();
+    }
+    for (_, queue, _) in &mut hosts {
+        (0..READS).for_each(|_| queue.completion().unwrap().result.unwrap());
+    }
+    // 512 KiB.
+    let all = start.elapsed();
+    assert!(all >= Duration::from_millis(500), "{all:?}");
+    // The other port is none of its business, nor is anything once there is no limit.
+    set(&server, 0, &["rate=off"]);
+    assert_eq!(server.status()[0].rate, None);
+    let (_admin, mut other, _) = connect(server.addrs()[1], host_config());
+    other.read(0, 1).unwrap();
 }
 
 #[test]

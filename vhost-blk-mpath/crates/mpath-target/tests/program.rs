@@ -4,10 +4,13 @@
 mod common;
 
 use std::io::{BufRead, BufReader, Read, Write};
+use std::net::SocketAddr;
 use std::process::{Child, Command, Output, Stdio};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use common::{NQN, PATIENCE, connect, host_config};
+use common::{NQN, PATIENCE, connect, eventually, host_config};
+use nvme_tcp::host::{ControllerConfig, IoCommand};
+use rustix::process::{Pid, Signal, kill_process};
 
 fn program(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_mpath-target"));
@@ -17,6 +20,28 @@ fn program(args: &[&str]) -> Command {
 
 /// Kills what a failed assertion leaves behind.
 struct Running(Child);
+
+type Lines = std::io::Lines<BufReader<std::process::ChildStdout>>;
+
+impl Running {
+    fn lines(&mut self) -> Lines {
+        BufReader::new(self.0.stdout.take().unwrap()).lines()
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_raw(self.0.id().cast_signed()).unwrap(), signal).unwrap();
+    }
+}
+
+/// Where the two ports of a target listen.
+fn listening(lines: &mut Lines) -> [SocketAddr; 2] {
+    ["1", "2"].map(|port| {
+        let line = lines.next().unwrap().unwrap();
+        let (addr, rest) = line.strip_prefix("listening on ").unwrap().split_once(' ').unwrap();
+        assert_eq!(rest, format!("nqn {NQN} port {port}"));
+        addr.parse().unwrap()
+    })
+}
 
 impl Drop for Running {
     fn drop(&mut self) {
@@ -33,32 +58,52 @@ fn refused(args: &[&str]) -> (Option<i32>, String) {
 
 #[test]
 fn it_says_where_it_listens_and_ends_on_a_signal() {
-    for signal in ["TERM", "INT"] {
+    for signal in [Signal::TERM, Signal::INT] {
         let args =
             ["--nqn", NQN, "--listen", "127.0.0.1:0", "--listen", "127.0.0.1:0,delay=1ms", "--namespace", "mem:1MiB"];
         let mut running = Running(program(&args).spawn().unwrap());
-        let mut lines = BufReader::new(running.0.stdout.take().unwrap()).lines();
-        let addrs = ["1", "2"].map(|port| {
-            let line = lines.next().unwrap().unwrap();
-            let (addr, rest) = line.strip_prefix("listening on ").unwrap().split_once(' ').unwrap();
-            assert_eq!(rest, format!("nqn {NQN} port {port}"));
-            addr.parse().unwrap()
-        });
+        let mut lines = running.lines();
+        let addrs = listening(&mut lines);
         let (_admin, mut queue, _) = connect(addrs[1], host_config());
         queue.write(0, &[5; 512], false).unwrap();
-        let kill = Command::new("kill").args(["-s", signal, &running.0.id().to_string()]).status();
-        assert!(kill.unwrap().success());
+        running.signal(signal);
         let start = Instant::now();
         let status = loop {
             if let Some(status) = running.0.try_wait().unwrap() {
                 break status;
             }
             assert!(start.elapsed() < PATIENCE);
-            std::thread::sleep(std::time::Duration::from_millis(1));
+            std::thread::sleep(Duration::from_millis(1));
         };
         assert_eq!(status.code(), Some(0));
         assert!(lines.next().is_none());
     }
+}
+
+/// A host fences by time: it relies on a target that was stopped for longer than the keep-alive timeout executing nothing of
+/// what it finds in its sockets when it goes on.
+#[test]
+fn stopped_for_longer_than_the_keep_alive_timeout_it_executes_nothing_it_finds() {
+    let args = ["--nqn", NQN, "--listen", "127.0.0.1:0", "--listen", "127.0.0.1:0", "--namespace", "mem:1MiB"];
+    let mut running = Running(program(&args).spawn().unwrap());
+    let addrs = listening(&mut running.lines());
+    let keep_alive_tmo = Duration::from_secs(1);
+    let (mut admin, mut first, _) = connect(addrs[0], ControllerConfig { keep_alive_tmo, ..host_config() });
+    first.write(0, &[1; 512], false).unwrap();
+    running.signal(Signal::STOP);
+    let stat = format!("/proc/{}/stat", running.0.id());
+    eventually("it is stopped", || std::fs::read_to_string(&stat).unwrap().contains(") T "));
+    let stopped = Instant::now();
+    first.submit(IoCommand::Write { slba: 0, blocks: 1, fua: false }, vec![2; 512]);
+    first.flush().unwrap();
+    while stopped.elapsed() < keep_alive_tmo {
+        // Keep-alives are sent too, and do not make it young again.
+        admin.turn().unwrap();
+    }
+    running.signal(Signal::CONT);
+    assert!(first.completion().is_err(), "the connection ends, and the write is not answered");
+    let (_admin, mut second, _) = connect(addrs[1], host_config());
+    assert!(second.read(0, 1).unwrap() == [1; 512]);
 }
 
 #[test]

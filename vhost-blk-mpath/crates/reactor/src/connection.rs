@@ -1,12 +1,12 @@
 //! One queue pair on its socket: what the kernel is doing for it, and how it ends.
 //!
 //! ```text
-//!   Open ── error from socket or protocol, or PathDown ──▶ Closing ── kernel out of all buffers ──▶ gone
+//!   Open ── error from socket or protocol, or PathDown ──▶ Closing ── kernel out of all buffers ──▶ gone, but for a socket that drains
 //! ```
 
 use std::io;
 use std::net::Shutdown;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 use mpath_core::{Epoch, Outcome, Tag};
@@ -14,7 +14,7 @@ use nvme_tcp::host::{HostQueue, IoCommand, Recalled, SubmitError, TxPart};
 use socket2::Socket;
 
 use crate::classify::outcome_of;
-use crate::message::{Link, LossReason};
+use crate::message::{Ending, Link, LossReason};
 use crate::requests::Requests;
 use crate::uring::{RecvSlot, Ring, SendPart, SendSlot};
 
@@ -40,7 +40,11 @@ pub(crate) struct Connection {
     plan: Vec<TxPart>,
     /// Completions of requests whose guest memory the send in flight still names.
     deferred: Completions,
-    closing: bool,
+    pub(crate) ending: Ending,
+    /// Set once it closes.
+    closing: Option<Ending>,
+    /// The controller has closed it.
+    ended: bool,
     tokens: Tokens,
 }
 
@@ -73,7 +77,9 @@ impl Connection {
             recalling: false,
             plan: Vec::new(),
             deferred: Vec::new(),
-            closing: false,
+            ending: link.ending,
+            closing: None,
+            ended: false,
             tokens,
         };
         connection.start_recv(ring, requests)?;
@@ -87,7 +93,7 @@ impl Connection {
 
     /// Sends everything that is ready, unless a send is on its way: then it leaves with the next one.
     pub(crate) fn transmit(&mut self, ring: &mut Ring, requests: &Requests) -> io::Result<()> {
-        if self.closing || self.send.in_flight() {
+        if self.is_closing() || self.send.in_flight() {
             return Ok(());
         }
         self.plan.clear();
@@ -111,7 +117,7 @@ impl Connection {
 
     /// Takes the completion of a send; what waited for its end is appended to `completions`.
     pub(crate) fn on_send(&mut self, ring: &mut Ring, result: i32, completions: &mut Completions) -> io::Result<()> {
-        if self.closing {
+        if self.is_closing() {
             self.send.abandon();
             return Ok(());
         }
@@ -132,7 +138,8 @@ impl Connection {
         let received = self.recv.finished(result);
         let direct = self.direct.take();
         let recalled = direct.filter(|_| std::mem::take(&mut self.recalling));
-        if self.closing {
+        self.ended |= received.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::UnexpectedEof);
+        if self.is_closing() {
             return Ok(());
         }
         let received = received.map_err(LossReason::Socket)?;
@@ -158,7 +165,7 @@ impl Connection {
     /// Takes a read back without waiting for the controller: its outcome, or `None` if that comes later, with the receive that
     /// names its guest memory or with the end of the connection.
     pub(crate) fn recall(&mut self, ring: &mut Ring, tag: Tag) -> io::Result<Option<Outcome>> {
-        if self.closing {
+        if self.is_closing() {
             return Ok(None);
         }
         if self.direct != Some(tag) {
@@ -202,34 +209,48 @@ impl Connection {
     }
 
     /// Begins the end: both operations come back soon, and nothing more is sent or parsed.
-    pub(crate) fn close(&mut self) {
-        if self.closing {
+    pub(crate) fn close(&mut self, ring: &mut Ring, ending: Ending) {
+        if self.is_closing() {
             return;
         }
-        self.closing = true;
-        // Reset rather than drain, or the kernel goes on delivering what is in its send buffer and the fence would
-        // have to wait for that too. Neither call can fail on a connected socket in a way that matters here.
-        let _ = self.socket.set_linger(Some(Duration::ZERO));
-        let _ = self.socket.shutdown(Shutdown::Both);
+        self.closing = Some(ending);
+        // Neither call can fail on a connected socket in a way that matters here.
+        let _ = match ending {
+            // Or the kernel goes on delivering what is in its send buffer, and the fence would have to wait for that too.
+            Ending::Reset => {
+                let _ = self.socket.set_linger(Some(Duration::ZERO));
+                self.socket.shutdown(Shutdown::Both)
+            }
+            Ending::Drain => self.socket.shutdown(Shutdown::Write),
+        };
+        if ending == Ending::Drain
+            && self.recv.in_flight()
+            && self.recv.cancel(ring, self.tokens.recv, self.tokens.ended).is_err()
+        {
+            // Then the receive has to end with the socket.
+            self.closing = Some(Ending::Reset);
+            let _ = self.socket.shutdown(Shutdown::Both);
+        }
     }
 
     pub(crate) fn is_closing(&self) -> bool {
-        self.closing
+        self.closing.is_some()
     }
 
     /// The kernel holds no buffer of this connection any more.
     pub(crate) fn is_quiescent(&self) -> bool {
-        self.closing && !self.send.in_flight() && !self.recv.in_flight()
+        self.is_closing() && !self.send.in_flight() && !self.recv.in_flight()
     }
 
-    /// Closes the socket and says how each request still here ended. A probe has ended with the path.
-    pub(crate) fn lost(self) -> Completions {
+    /// Closes the socket, unless it drains, and says how each request still here ended. A probe has ended with the path.
+    pub(crate) fn lost(self) -> (Completions, Option<OwnedFd>) {
         assert!(self.is_quiescent(), "the kernel may still touch guest memory");
         let mut completions = self.deferred;
-        drop(self.socket);
+        let draining = self.closing == Some(Ending::Drain) && !self.ended;
+        let draining = draining.then(|| self.socket.into());
         let lost = self.queue.into_lost().map(|lost| (Tag(lost.tag.0), lost.indeterminate));
         let requests = lost.filter(|(tag, _)| *tag != Tag::PROBE);
         completions.extend(requests.map(|(tag, indeterminate)| (tag, Outcome::Lost { indeterminate })));
-        completions
+        (completions, draining)
     }
 }

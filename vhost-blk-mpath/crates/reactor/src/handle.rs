@@ -8,7 +8,7 @@ use mpath_core::{AnaState, Association, ClassPolicies, Epoch, Group, GroupStats,
 use vhost_user_blk::Queue;
 
 use crate::io_thread::IoThread;
-use crate::message::{Link, Message, PathEvent};
+use crate::message::{Ending, Link, Message, PathEvent};
 use crate::uring::{Ring, RingError};
 use crate::wake::{self, WakeSender};
 
@@ -16,7 +16,7 @@ use crate::wake::{self, WakeSender};
 pub struct IoThreadConfig {
     /// Name of the thread, at most 15 bytes shown by the kernel.
     pub name: String,
-    /// Its multipath group, with all paths added.
+    /// Its multipath group. Paths may be added to it before, or by [`IoThreadHandle::add_path`].
     pub group: Group,
     /// Block size of the namespace: 512 or 4096.
     pub block_size_bytes: u32,
@@ -106,6 +106,17 @@ impl IoThreadHandle {
         let _ = settled.recv();
     }
 
+    /// Adds a path, down at first. See [`Group::add_path`] for what [`Self::path_up`] has to wait for.
+    pub fn add_path(&self, path: PathId) {
+        self.send(Message::AddPath(path));
+    }
+
+    /// Removes a path whose queue pair is closed and of which the statistics show nothing in flight, fenced or to be flushed. See
+    /// [`Group::remove_path`].
+    pub fn remove_path(&self, path: PathId) {
+        self.send(Message::RemovePath(path));
+    }
+
     /// Adds this thread's queue pair of a path.
     pub fn path_up(&self, path: PathId, association: Association, link: Link) {
         self.send(Message::PathUp { path, association, link: Box::new(link) });
@@ -113,8 +124,8 @@ impl IoThreadHandle {
 
     /// Closes the queue pair of a path. [`crate::PathEventKind::Closed`] is reported when that has happened, unless it was
     /// reported before.
-    pub fn path_down(&self, path: PathId, epoch: Epoch) {
-        self.send(Message::PathDown { path, epoch });
+    pub fn path_down(&self, path: PathId, epoch: Epoch, ending: Ending) {
+        self.send(Message::PathDown { path, epoch, ending });
     }
 
     /// Lets go of the mutating requests whose fate under this association was unknown.
@@ -209,6 +220,10 @@ mod tests {
         assert_eq!(stats(&thread).paths[0].injection, Some(injection));
         thread.set_injection(PathId(0), None);
         assert_eq!(stats(&thread).paths[0].injection, None);
+        thread.add_path(PathId(5));
+        assert_eq!(stats(&thread).paths.len(), 2);
+        thread.remove_path(PathId(0));
+        assert!(stats(&thread).path(PathId(0)).is_none() && stats(&thread).path(PathId(5)).is_some());
         let (reply, reached) = mpsc::channel();
         thread.barrier(Box::new(move || reply.send(()).unwrap()));
         reached.recv().unwrap();

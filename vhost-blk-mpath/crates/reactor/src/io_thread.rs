@@ -9,14 +9,14 @@ use std::os::fd::AsFd;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use mpath_core::{Action, FlowId, Group, Io, IoError, Outcome, PathId, Tag};
+use mpath_core::{Action, FlowId, Group, Io, IoError, Outcome, PathConfig, PathId, Tag};
 use nvme_tcp::host::IoCommand;
 use vhost_user_blk::Queue;
 
 use self::drain::{DRAIN_MAX, SHUTDOWN_DRAIN_MAX};
 use crate::classify::{command_of, io_of, status_of};
 use crate::connection::{Completions, Connection, Tokens};
-use crate::message::{LossReason, Message, PathEvent, PathEventKind};
+use crate::message::{Ending, LossReason, Message, PathEvent, PathEventKind};
 use crate::requests::Requests;
 use crate::token::Token;
 use crate::uring::{Event, Ring};
@@ -213,6 +213,11 @@ impl IoThread {
                 // The front-end that asked may be gone; then nobody needs the answer.
                 None => drop(reply.send(None)),
             },
+            Message::AddPath(path) => self.group.add_path(path, PathConfig::default()),
+            Message::RemovePath(path) => {
+                assert!(!self.connections.contains_key(&path), "a path is removed after its last life was closed");
+                self.group.remove_path(path);
+            }
             Message::PathUp { path, association, link } => {
                 assert!(!self.connections.contains_key(&path), "a path comes up after its last life was closed");
                 let tokens = Tokens {
@@ -229,14 +234,14 @@ impl IoThread {
                     Err(error) => {
                         let lost = PathEventKind::Lost(LossReason::Socket(error));
                         (self.report)(PathEvent { path, epoch, kind: lost });
-                        (self.report)(PathEvent { path, epoch, kind: PathEventKind::Closed });
+                        (self.report)(PathEvent { path, epoch, kind: PathEventKind::Closed { draining: None } });
                     }
                 }
             }
-            Message::PathDown { path, epoch } => {
+            Message::PathDown { path, epoch, ending } => {
                 // If it is not here it closed before on its own; the report was sent then.
                 if self.connections.get(&path).is_some_and(|connection| connection.epoch == epoch) {
-                    self.close(now, path);
+                    self.close(now, path, ending);
                 }
             }
             Message::FenceLifted { path, epoch } => {
@@ -389,15 +394,19 @@ impl IoThread {
     fn lose(&mut self, now: Instant, path: PathId, reason: LossReason) {
         let connection = self.connections.get(&path).expect("only an open connection fails");
         if !connection.is_closing() {
+            let ending = match reason {
+                LossReason::Stuck | LossReason::Abandoned => connection.ending,
+                LossReason::Socket(_) | LossReason::Queue(_) => Ending::Reset,
+            };
             (self.report)(PathEvent { path, epoch: connection.epoch, kind: PathEventKind::Lost(reason) });
-            self.close(now, path);
+            self.close(now, path, ending);
         }
     }
 
     /// No more requests for this path, and its socket begins to close.
-    fn close(&mut self, now: Instant, path: PathId) {
+    fn close(&mut self, now: Instant, path: PathId, ending: Ending) {
         if let Some(connection) = self.connections.get_mut(&path) {
-            connection.close();
+            connection.close(&mut self.ring, ending);
             self.group.path_lost(now, path);
         }
     }
@@ -409,14 +418,15 @@ impl IoThread {
         for path in ended {
             let connection = self.connections.remove(&path).expect("just seen");
             let epoch = connection.epoch;
-            self.completions.extend(connection.lost());
+            let (lost, draining) = connection.lost();
+            self.completions.extend(lost);
             for &(tag, outcome) in &self.completions {
                 if outcome == (Outcome::Lost { indeterminate: true }) {
                     self.requests.lost_in_doubt(tag, path, epoch);
                 }
             }
             self.settle(now, path);
-            (self.report)(PathEvent { path, epoch, kind: PathEventKind::Closed });
+            (self.report)(PathEvent { path, epoch, kind: PathEventKind::Closed { draining } });
             // Its requests may go elsewhere at once.
             self.act(now);
             self.transmit(now);

@@ -6,6 +6,8 @@
 mod classify;
 mod connection;
 #[cfg(test)]
+mod drain_tests;
+#[cfg(test)]
 mod grey_tests;
 mod handle;
 mod io_thread;
@@ -19,5 +21,5 @@ mod wake;
 
 pub use classify::outcome_of;
 pub use handle::{IoThreadConfig, IoThreadHandle, StartError};
-pub use message::{Link, LossReason, PathEvent, PathEventKind};
+pub use message::{Ending, Link, LossReason, PathEvent, PathEventKind};
 pub use uring::RingError;

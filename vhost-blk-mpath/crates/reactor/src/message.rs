@@ -15,10 +15,14 @@ pub(crate) enum Message {
     StartQueue(Box<Queue>),
     /// Drain a virtqueue and give it back; `None` if it is not here.
     StopQueue { index: u16, reply: mpsc::SyncSender<Option<Queue>> },
+    /// There is a path, not yet up.
+    AddPath(PathId),
+    /// There is no such path any more; see [`mpath_core::Group::remove_path`].
+    RemovePath(PathId),
     /// A queue pair of a path, connected and ready, with its socket in blocking mode.
     PathUp { path: PathId, association: Association, link: Box<Link> },
-    /// The association is gone or going: close this thread's queue pair of it and report [`PathEvent::Closed`].
-    PathDown { path: PathId, epoch: Epoch },
+    /// The association is gone or going: close this thread's queue pair of it and report [`PathEventKind::Closed`].
+    PathDown { path: PathId, epoch: Epoch, ending: Ending },
     /// Nothing sent under this association can change data any more.
     FenceLifted { path: PathId, epoch: Epoch },
     /// The ANA state of the namespace on this path.
@@ -49,6 +53,18 @@ pub struct Link {
     pub queue: HostQueue,
     /// How long to wait before a retry that the controller asks for: `CRDT1` to `CRDT3` (Identify Controller, bytes 128–133).
     pub retry_delays: [Duration; 3],
+    /// How it is closed if it works and answers too late; one that has failed is closed with [`Ending::Reset`].
+    pub ending: Ending,
+}
+
+/// How a connection is closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// With RST: what the kernel has not delivered yet never is.
+    Reset,
+    /// Only the sending side at first: whoever gets the socket waits for the controller to close its own, which it may have
+    /// promised to do only once everything it received is executed.
+    Drain,
 }
 
 /// What an I/O thread reports about the queue pair of one path.
@@ -71,8 +87,13 @@ pub enum PathEventKind {
     Suspect,
     /// It has given a sign of life, and is suspect no more.
     Recovered,
-    /// Socket closed, kernel out of all buffers, every request re-queued or held: from here the fence counts.
-    Closed,
+    /// Socket closed, or given away if it is to drain; kernel out of all buffers, every request re-queued or held: from
+    /// here the fence counts.
+    Closed {
+        /// The socket of [`Ending::Drain`], in blocking mode, on which nothing more can be sent. `None` too if the controller
+        /// was first to close it: that is no answer to our end.
+        draining: Option<OwnedFd>,
+    },
 }
 
 /// Why a queue pair was lost.

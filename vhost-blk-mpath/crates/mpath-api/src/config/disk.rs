@@ -111,6 +111,11 @@ pub struct DiskConfig {
     /// dirty one fails the next flush.
     #[serde(default)]
     pub shared_write_cache: bool,
+
+    /// Whether the subsystem's controllers, when the host ends its side of an I/O connection, close theirs only once everything
+    /// received on it is executed. Default: `false`. With it a path that still works is closed so, and its end is a fence.
+    #[serde(default)]
+    pub drain_fence: bool,
 }
 
 impl DiskConfig {
@@ -136,6 +141,7 @@ impl DiskConfig {
             fast_io_fail_tmo: None,
             ctrl_loss_tmo: None,
             shared_write_cache: false,
+            drain_fence: false,
         }
     }
 }

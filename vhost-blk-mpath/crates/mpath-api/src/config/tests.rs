@@ -52,7 +52,7 @@ fn the_sample_shows_every_setting() {
     config.disks[0].ctrl_loss_tmo = Some("600".parse().unwrap());
     let mut found = Vec::new();
     keys(&serde_yaml::to_value(&config).unwrap(), &mut found);
-    assert_eq!(found.len(), 25, "{found:?}");
+    assert_eq!(found.len(), 26, "{found:?}");
     for key in found {
         let shown = |line: &str| line.trim_start_matches([' ', '#', '-']).starts_with(&format!("{key}:"));
         assert!(SAMPLE.lines().any(shown), "the sample does not show {key}");
@@ -132,7 +132,7 @@ fn errors_name_place_value_and_remedy() {
         ("read-only: 7", "5:16: disks[0].read-only: invalid type: integer `7`, expected a boolean"),
         (
             "colour: red",
-            "5:5: disks[0]: unknown field `colour`, expected one of `name`, `socket-path`, `subsystem`, `namespace`, `paths`, `policy`, `read-only`, `queues`, `queue-size`, `window`, `hdr-digest`, `data-digest`, `keep-alive-tmo`, `reconnect-delay`, `suspect-timeout`, `fast-io-fail-tmo`, `ctrl-loss-tmo`, `shared-write-cache`",
+            "5:5: disks[0]: unknown field `colour`, expected one of `name`, `socket-path`, `subsystem`, `namespace`, `paths`, `policy`, `read-only`, `queues`, `queue-size`, `window`, `hdr-digest`, `data-digest`, `keep-alive-tmo`, `reconnect-delay`, `suspect-timeout`, `fast-io-fail-tmo`, `ctrl-loss-tmo`, `shared-write-cache`, `drain-fence`",
         ),
     ] {
         assert_eq!(refuse(&with_disk_lines(&format!("    {line}\n"))), message);
@@ -232,7 +232,7 @@ fn disk(index: usize) -> impl Strategy<Value = DiskConfig> {
     let identity = ("nqn\\.[a-z:.0-9]{1,40}", proptest::option::of(bounded()), paths());
     let numbers = (bounded(), bounded(), bounded(), bounded(), 1_u32..=600, 1_u32..=600);
     let tmo = (proptest::option::of(1_u32..=86_400), 50_u32..=60_000, proptest::option::of(1_u32..=86_400));
-    let rest = (proptest::sample::select(PolicyKind::ALL.to_vec()), any::<[bool; 4]>(), tmo);
+    let rest = (proptest::sample::select(PolicyKind::ALL.to_vec()), any::<[bool; 5]>(), tmo);
     (identity, numbers, rest).prop_map(move |((nqn, namespace, paths), numbers, (policy, flags, tmo))| DiskConfig {
         name: format!("disk{index}").parse().unwrap(),
         socket_path: format!("/run/{index}.sock").parse().unwrap(),
@@ -252,6 +252,7 @@ fn disk(index: usize) -> impl Strategy<Value = DiskConfig> {
         fast_io_fail_tmo: tmo.0.map(|tmo| tmo.to_string().parse().unwrap()),
         ctrl_loss_tmo: tmo.2.map(|tmo| tmo.to_string().parse().unwrap()),
         shared_write_cache: flags[3],
+        drain_fence: flags[4],
     })
 }
 

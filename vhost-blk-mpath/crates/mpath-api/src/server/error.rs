@@ -4,6 +4,7 @@ use axum::Json;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 
+use crate::address::PathAddress;
 use crate::types::{ErrorBody, ErrorCode, ErrorInfo, PathState};
 
 /// Why the daemon did not do what was asked.
@@ -41,6 +42,20 @@ pub enum ControlError {
         /// Its state.
         state: PathState,
     },
+    /// The path is on its way out.
+    #[error("path {index} of disk `{disk}` is being removed; only `path remove --force` can be said of it now")]
+    Removing {
+        /// The disk.
+        disk: String,
+        /// The position of the path.
+        index: u16,
+    },
+    /// A path was not added.
+    #[error(transparent)]
+    Add(#[from] AddPathError),
+    /// A path was not removed.
+    #[error(transparent)]
+    Remove(#[from] RemovePathError),
     /// As many clients as the daemon serves so wait for events already.
     #[error("{waiting} clients wait for events already; ask without waiting")]
     TooManyWaiters {
@@ -50,6 +65,65 @@ pub enum ControlError {
     /// The I/O threads did not answer in time.
     #[error("the daemon's I/O threads do not answer")]
     Unresponsive,
+    /// The daemon is ending.
+    #[error("the daemon is ending")]
+    Ending,
+}
+
+/// Why a path was not added.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum AddPathError {
+    /// The disk has one with this address.
+    #[error("disk `{disk}` has a path to {address} already: path {index}, {state}")]
+    Exists {
+        /// The disk.
+        disk: String,
+        /// That path.
+        index: u16,
+        /// Where both lead.
+        address: PathAddress,
+        /// Its state.
+        state: PathState,
+    },
+    /// The disk has no room for it.
+    #[error(
+        "disk `{disk}` has {most} paths, removed ones that wait for their fence included, and can have no more; remove one first"
+    )]
+    TooMany {
+        /// The disk.
+        disk: String,
+        /// The most a disk can have.
+        most: usize,
+    },
+    /// The namespace may not be reached over several paths.
+    #[error("disk `{disk}` takes no path beside its first: {reason}")]
+    NotMultipath {
+        /// The disk.
+        disk: String,
+        /// What the namespace lacks.
+        reason: String,
+    },
+}
+
+/// Why a path was not removed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RemovePathError {
+    /// The disk has no such path.
+    #[error("disk `{disk}` has no path {index}")]
+    UnknownPath {
+        /// The disk.
+        disk: String,
+        /// The position asked for.
+        index: u16,
+    },
+    /// The disk would have no usable path left.
+    #[error(
+        "disk `{disk}` would have no usable path left and its I/O would wait; add or enable another path first, or say --force"
+    )]
+    LastPath {
+        /// The disk.
+        disk: String,
+    },
     /// The daemon is ending.
     #[error("the daemon is ending")]
     Ending,
@@ -70,12 +144,20 @@ impl From<ControlError> for ApiError {
     fn from(error: ControlError) -> Self {
         let code = match error {
             ControlError::UnknownDisk { .. } => ErrorCode::UnknownDisk,
-            ControlError::UnknownPath { .. } => ErrorCode::UnknownPath,
-            ControlError::LastPath { .. } => ErrorCode::LastPath,
-            ControlError::NotResettable { .. } => ErrorCode::PathState,
-            ControlError::Unresponsive | ControlError::Ending | ControlError::TooManyWaiters { .. } => {
-                ErrorCode::Unavailable
+            ControlError::UnknownPath { .. } | ControlError::Remove(RemovePathError::UnknownPath { .. }) => {
+                ErrorCode::UnknownPath
             }
+            ControlError::LastPath { .. } | ControlError::Remove(RemovePathError::LastPath { .. }) => {
+                ErrorCode::LastPath
+            }
+            ControlError::NotResettable { .. } | ControlError::Removing { .. } => ErrorCode::PathState,
+            ControlError::Add(AddPathError::Exists { .. }) => ErrorCode::PathExists,
+            ControlError::Add(AddPathError::TooMany { .. }) => ErrorCode::TooManyPaths,
+            ControlError::Add(AddPathError::NotMultipath { .. }) => ErrorCode::NotMultipath,
+            ControlError::Unresponsive
+            | ControlError::Ending
+            | ControlError::Remove(RemovePathError::Ending)
+            | ControlError::TooManyWaiters { .. } => ErrorCode::Unavailable,
         };
         Self::new(code, error.to_string())
     }
@@ -88,7 +170,11 @@ impl IntoResponse for ApiError {
             ErrorCode::UnknownRoute | ErrorCode::UnknownDisk | ErrorCode::UnknownPath => StatusCode::NOT_FOUND,
             ErrorCode::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
             ErrorCode::RequestTimeout => StatusCode::REQUEST_TIMEOUT,
-            ErrorCode::LastPath | ErrorCode::PathState => StatusCode::CONFLICT,
+            ErrorCode::LastPath
+            | ErrorCode::PathState
+            | ErrorCode::PathExists
+            | ErrorCode::TooManyPaths
+            | ErrorCode::NotMultipath => StatusCode::CONFLICT,
             ErrorCode::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             ErrorCode::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
             ErrorCode::Other => StatusCode::INTERNAL_SERVER_ERROR,

@@ -18,8 +18,9 @@ use axum::Router;
 use mpath_core::PolicyChange;
 
 use self::connections::Connections;
-pub use self::error::{ApiError, ControlError};
+pub use self::error::{AddPathError, ApiError, ControlError, RemovePathError};
 pub use self::routes::JsonBody;
+use crate::address::PathAddress;
 use crate::config::SocketPath;
 use crate::socket::{BindError, ListeningSocket, Role};
 
@@ -30,7 +31,7 @@ use crate::types::{Events, Injection, Path, PathAction, Status};
 pub struct PathRef {
     /// The disk's name.
     pub disk: String,
-    /// Position among the disk's paths, from 0.
+    /// Its number on the disk, from 0.
     pub index: u16,
 }
 
@@ -53,7 +54,7 @@ pub trait Control: Send + Sync + 'static {
         change: &PolicyChange,
     ) -> impl Future<Output = Result<(), ControlError>> + Send;
 
-    /// Sets or clears the impairment of these paths (never none, each of them in
+    /// Sets or clears the impairment of these paths (each of them in
     /// [`Control::paths`]); done when every I/O thread has it.
     fn set_injection(
         &self,
@@ -61,7 +62,7 @@ pub trait Control: Send + Sync + 'static {
         injection: Option<Injection>,
     ) -> impl Future<Output = Result<(), ControlError>> + Send;
 
-    /// Does `action` to these paths (never none, each of them in [`Control::paths`]), to all of them or to none; done when
+    /// Does `action` to these paths (each of them in [`Control::paths`]), to all of them or to none; done when
     /// every I/O thread knows of it, though what drains may drain for long. `force` is [`SteerPaths::force`].
     ///
     /// [`SteerPaths::force`]: crate::types::SteerPaths::force
@@ -71,6 +72,13 @@ pub trait Control: Send + Sync + 'static {
         action: PathAction,
         force: bool,
     ) -> impl Future<Output = Result<(), ControlError>> + Send;
+
+    /// Adds a path to a disk; done when there is one, whether or not it can be connected.
+    fn add_path(&self, disk: &str, address: PathAddress) -> impl Future<Output = Result<PathRef, ControlError>> + Send;
+
+    /// Removes a path, in order or with `force` at once; done when every I/O thread knows that it gets nothing new, though it
+    /// may be there for long.
+    fn remove_path(&self, path: &PathRef, force: bool) -> impl Future<Output = Result<(), ControlError>> + Send;
 
     /// The events after that one; if there are none, waits for the next one, at most so long.
     fn events(&self, after: u64, wait: Duration) -> impl Future<Output = Result<Events, ControlError>> + Send;

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::{Body, Bytes, to_bytes};
-use axum::extract::rejection::QueryRejection;
-use axum::extract::{FromRequest, Query, Request, State};
+use axum::extract::rejection::{PathRejection, QueryRejection};
+use axum::extract::{FromRequest, Path as RoutePath, Query, Request, State};
 use axum::http::{Method, Uri, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
+use axum::routing::{delete, get, post};
 use axum::{Extension, Json, Router};
 use mpath_core::{PolicyChange, PolicyKind};
 use serde::Deserialize;
@@ -22,8 +22,8 @@ use super::error::{ApiError, ControlError};
 use super::{Control, EVENTS_WAIT_MAX, Limits, PathRef};
 
 use crate::types::{
-    DiskPolicy, ErrorCode, Events, InjectedPath, OpStats, Path, PathSelector, PathView, Policy, PolicyDetail,
-    PolicyInForce, PolicyParam, SetInjection, SetPolicy, Status, SteerPaths,
+    AddPath, DiskPolicy, ErrorCode, Events, InjectedPath, OpStats, Path, PathSelector, PathState, PathView, Policy,
+    PolicyDetail, PolicyInForce, PolicyParam, SetInjection, SetPolicy, Status, SteerPaths,
 };
 
 type Answer<T> = Result<Json<T>, ApiError>;
@@ -32,6 +32,8 @@ pub(super) fn router<C: Control>(control: Arc<C>) -> Router {
     Router::new()
         .route("/v1/status", get(status::<C>))
         .route("/v1/paths", get(paths::<C>).put(steer::<C>))
+        .route("/v1/disks/{disk}/paths", post(add_path::<C>))
+        .route("/v1/disks/{disk}/paths/{path}", delete(remove_path::<C>))
         .route("/v1/events", get(events::<C>))
         .route("/v1/policies", get(policies::<C>))
         .route("/v1/policy/detail", get(policy_detail::<C>))
@@ -124,6 +126,14 @@ struct EventsQuery {
     wait: u64,
 }
 
+/// `?force=true`
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ForceQuery {
+    #[serde(default)]
+    force: bool,
+}
+
 /// `?path=SELECTOR&disk=NAME`
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -150,9 +160,42 @@ async fn paths<C: Control>(
 }
 
 async fn steer<C: Control>(State(control): State<Arc<C>>, JsonBody(wanted): JsonBody<SteerPaths>) -> Answer<Vec<Path>> {
-    let paths = select(&*control, &wanted.path, wanted.disk.clone()).await?;
+    let paths = changeable(&*control, &wanted.path, wanted.disk.clone()).await?;
     control.steer(&refs(&paths), wanted.action, wanted.force).await?;
     Ok(Json(select(&*control, &wanted.path, wanted.disk).await?))
+}
+
+fn route<T>(path: Result<RoutePath<T>, PathRejection>) -> Result<T, ApiError> {
+    let RoutePath(path) = path.map_err(|rejection| ApiError::new(ErrorCode::BadRequest, rejection.body_text()))?;
+    Ok(path)
+}
+
+async fn add_path<C: Control>(
+    State(control): State<Arc<C>>,
+    disk: Result<RoutePath<String>, PathRejection>,
+    JsonBody(wanted): JsonBody<AddPath>,
+) -> Answer<Path> {
+    let added = control.add_path(&route(disk)?, wanted.address).await?;
+    let paths = paths_of(&*control, Some(added.disk.clone())).await?;
+    // Another client may have removed it meanwhile.
+    let gone = || ControlError::UnknownPath { disk: added.disk.clone(), index: added.index };
+    Ok(Json(paths.into_iter().find(|path| path.index == added.index).ok_or_else(gone)?))
+}
+
+/// Answers with the paths meant that are still there.
+async fn remove_path<C: Control>(
+    State(control): State<Arc<C>>,
+    path: Result<RoutePath<(String, PathSelector)>, PathRejection>,
+    wanted: Result<Query<ForceQuery>, QueryRejection>,
+) -> Answer<Vec<Path>> {
+    let ((disk, selector), ForceQuery { force }) = (route(path)?, query(wanted)?);
+    let meant = select(&*control, &selector, Some(disk.clone())).await?;
+    for path in &refs(&meant) {
+        control.remove_path(path, force).await?;
+    }
+    let mut left = paths_of(&*control, Some(disk)).await?;
+    left.retain(|path| meant.iter().any(|meant| (meant.index, &meant.address) == (path.index, &path.address)));
+    Ok(Json(left))
 }
 
 async fn events<C: Control>(
@@ -172,7 +215,8 @@ async fn paths_of<C: Control>(control: &C, disk: Option<String>) -> Result<Vec<P
     let mut paths = control.paths().await?;
     if let Some(disk) = disk {
         paths.retain(|path| path.disk == disk);
-        if paths.is_empty() {
+        // All paths of a disk may have been removed.
+        if paths.is_empty() && control.status().await?.disks.iter().all(|there| there.name != disk) {
             return Err(ControlError::UnknownDisk { disk }.into());
         }
     }
@@ -293,16 +337,27 @@ fn injected(path: Path) -> Option<InjectedPath> {
     Some(InjectedPath { disk: path.disk, index: path.index, address: path.address, injection })
 }
 
-/// The paths meant, at least one.
+/// The paths meant: at least one, unless it is all of a disk that has none.
 async fn select<C: Control>(control: &C, selector: &PathSelector, disk: Option<String>) -> Result<Vec<Path>, ApiError> {
     let mut paths = paths_of(control, disk).await?;
     paths.retain(|path| selector.matches(path));
-    if paths.is_empty() {
+    if paths.is_empty() && *selector != PathSelector::All {
         return Err(ApiError::new(
             ErrorCode::UnknownPath,
             format!("no path is `{selector}`; `mpathctl path list` shows them"),
         ));
     }
+    Ok(paths)
+}
+
+/// The paths meant, to be changed. `all` leaves out those that are being removed; named, they are refused.
+async fn changeable<C: Control>(
+    control: &C,
+    selector: &PathSelector,
+    disk: Option<String>,
+) -> Result<Vec<Path>, ApiError> {
+    let mut paths = select(control, selector, disk).await?;
+    paths.retain(|path| *selector != PathSelector::All || path.state != PathState::Removing);
     Ok(paths)
 }
 
@@ -314,7 +369,7 @@ async fn set_injection<C: Control>(
     State(control): State<Arc<C>>,
     JsonBody(wanted): JsonBody<SetInjection>,
 ) -> Answer<Vec<InjectedPath>> {
-    let mut paths = select(&*control, &wanted.path, wanted.disk).await?;
+    let mut paths = changeable(&*control, &wanted.path, wanted.disk).await?;
     control.set_injection(&refs(&paths), Some(wanted.injection)).await?;
     for path in &mut paths {
         path.injection = Some(wanted.injection);
@@ -328,7 +383,7 @@ async fn clear_injections<C: Control>(
 ) -> Answer<Vec<InjectedPath>> {
     let wanted = query(wanted)?;
     let selector = wanted.path.unwrap_or(PathSelector::All);
-    let paths = select(&*control, &selector, wanted.disk).await?;
+    let paths = changeable(&*control, &selector, wanted.disk).await?;
     control.set_injection(&refs(&paths), None).await?;
     Ok(Json(paths.into_iter().filter_map(injected).collect()))
 }

@@ -14,7 +14,7 @@ use tokio::sync::oneshot;
 use super::*;
 use crate::client::{Client, ClientError};
 use crate::types::{
-    Disk, ErrorCode, Moved, OpStats, PathCounts, PathSelector, PathState, PathWindow, SetInjection, SetPolicy,
+    AddPath, Disk, ErrorCode, Moved, OpStats, PathCounts, PathSelector, PathState, PathWindow, SetInjection, SetPolicy,
     SteerPaths,
 };
 
@@ -83,6 +83,7 @@ impl Control for Fake {
             index: index as u16,
             address: format!("tcp://127.0.0.1:442{index}").parse().unwrap(),
             transport: crate::address::Transport::Tcp,
+            origin: crate::types::Origin::Configured,
             state: self.states.lock().unwrap()[disk][index],
             since: String::new(),
             waits_for: vec![],
@@ -130,6 +131,26 @@ impl Control for Fake {
             let state = if action == PathAction::Enable { PathState::Live } else { PathState::Draining };
             self.states.lock().unwrap()[disk_index(&path.disk)?][usize::from(path.index)] = state;
         }
+        Ok(())
+    }
+
+    async fn add_path(&self, disk: &str, address: PathAddress) -> Result<PathRef, ControlError> {
+        disk_index(disk)?;
+        let disk = disk.to_owned();
+        match address.port() {
+            // As if one of these were there already, or made.
+            4420 => Ok(PathRef { disk, index: 0 }),
+            4421 => Err(AddPathError::Exists { disk, index: 1, address, state: PathState::Live }.into()),
+            4422 => Err(AddPathError::TooMany { disk, most: 64 }.into()),
+            _ => Err(AddPathError::NotMultipath { disk, reason: "it is not shared".into() }.into()),
+        }
+    }
+
+    async fn remove_path(&self, path: &PathRef, force: bool) -> Result<(), ControlError> {
+        if !force && path.index == 1 {
+            return Err(RemovePathError::LastPath { disk: path.disk.clone() }.into());
+        }
+        self.states.lock().unwrap()[disk_index(&path.disk)?][usize::from(path.index)] = PathState::Removing;
         Ok(())
     }
 
@@ -314,6 +335,42 @@ fn paths_are_steered_and_events_asked_for() {
 }
 
 #[test]
+fn paths_are_added_and_removed() {
+    let server = Running::start(Limits::default());
+    let client = server.client();
+    let add = |disk: &str, address: &str| client.add_path(disk, &AddPath { address: address.parse().unwrap() });
+    let added = add("a", "tcp://127.0.0.1:4420").unwrap();
+    assert_eq!((added.disk.as_str(), added.index), ("a", 0));
+    for (disk, port, code) in [
+        ("a", 4421, ErrorCode::PathExists),
+        ("a", 4422, ErrorCode::TooManyPaths),
+        ("b", 4423, ErrorCode::NotMultipath),
+        ("x/?y", 4420, ErrorCode::UnknownDisk),
+    ] {
+        let error = add(disk, &format!("tcp://127.0.0.1:{port}")).unwrap_err();
+        assert!(matches!(&error, ClientError::Refused(info) if info.code == code), "{error}");
+    }
+
+    let remove = |disk: &str, path: &str, force| {
+        let places = |paths: Vec<Path>| paths.into_iter().map(|p| (p.disk, p.index, p.state)).collect::<Vec<_>>();
+        client.remove_path(disk, &path.parse().unwrap(), force).map(places)
+    };
+    let removing = PathState::Removing;
+    assert_eq!(remove("a", "tcp://127.0.0.1:4420", false).unwrap(), [("a".into(), 0, removing)]);
+    let refused = remove("b", "1", false).unwrap_err().to_string();
+    assert!(refused.contains("disk `b` would have no usable path left"), "{refused}");
+    // All but that one.
+    let drain = SteerPaths { path: PathSelector::All, disk: Some("a".into()), action: PathAction::Drain, force: false };
+    assert_eq!(
+        client.steer(&drain).unwrap().iter().map(|path| path.state).collect::<Vec<_>>(),
+        [removing, PathState::Draining]
+    );
+    assert_eq!(remove("b", "all", true).unwrap(), [("b".into(), 0, removing), ("b".into(), 1, removing)]);
+    assert!(remove("a", "7", false).unwrap_err().to_string().contains("no path is `7`"));
+    assert!(remove("c", "0", false).unwrap_err().to_string().contains("no disk is named `c`"));
+}
+
+#[test]
 fn refuses_with_a_code_and_a_line() {
     let server = Running::start(Limits::default());
     for (method, target, body, status, error) in [
@@ -388,6 +445,10 @@ fn refuses_with_a_code_and_a_line() {
         ("GET", "/v1/paths?dsk=a", "", "unknown field `dsk`"),
         ("PUT", "/v1/policy", r#"{"policy":"fastest"}"#, "latency-rr"),
         ("PUT", "/v1/paths", r#"{"path":"0","action":"destroy"}"#, "`enable`, `drain`, `disable`, `reset`"),
+        ("POST", "/v1/disks/a/paths", r#"{"address":"mptcp://x"}"#, "MPTCP is not supported yet"),
+        ("POST", "/v1/disks/a/paths", r#"{"address":"tcp://x","force":true}"#, "unknown field `force`"),
+        ("DELETE", "/v1/disks/a/paths/0?force=maybe", "", "force"),
+        ("DELETE", "/v1/disks/a/paths/a%20b", "", "no host name"),
         ("GET", "/v1/events?wait=5", "", "wait: at most 4 seconds, not 5"),
         ("GET", "/v1/events?after=-1", "", "invalid digit"),
         ("PUT", "/v1/injections", r#"{"path":"0","injection":{"latency_us":0}}"#, "1us to 60s, not 0ns"),

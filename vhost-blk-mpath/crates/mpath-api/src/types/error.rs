@@ -38,6 +38,12 @@ pub enum ErrorCode {
     LastPath,
     /// 409: the path is in a state in which this cannot be done.
     PathState,
+    /// 409: the disk has a path with this address.
+    PathExists,
+    /// 409: the disk has as many paths as it can have.
+    TooManyPaths,
+    /// 409: the disk's namespace cannot be reached over more than one path.
+    NotMultipath,
     /// 413: the body is larger than 64 KiB.
     BodyTooLarge,
     /// 503: the daemon is too busy, or ending.

@@ -37,7 +37,7 @@ pub struct Event {
 /// The path that an event is about.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EventPath {
-    /// Position among the disk's paths, from 0.
+    /// Its number on the disk, from 0.
     pub index: u16,
     /// Where it leads.
     pub address: PathAddress,
@@ -69,6 +69,12 @@ pub enum EventKind {
     PathDisabled,
     /// The operator resets a path.
     PathReset,
+    /// A path was added by the operator or by discovery.
+    PathAdded,
+    /// A path is to be removed: it drains, or is dropped.
+    PathRemove,
+    /// A path is gone.
+    PathRemoved,
     /// The ANA state of the namespace on a path has changed.
     AnaChanged,
     /// Nothing sent under a lost association can be executed any more.
@@ -110,6 +116,9 @@ impl fmt::Display for EventKind {
             Self::PathDisable => "path-disable",
             Self::PathDisabled => "path-disabled",
             Self::PathReset => "path-reset",
+            Self::PathAdded => "path-added",
+            Self::PathRemove => "path-remove",
+            Self::PathRemoved => "path-removed",
             Self::AnaChanged => "ana-changed",
             Self::FenceLifted => "fence-lifted",
             Self::PolicySet => "policy-set",
@@ -129,7 +138,7 @@ mod tests {
     #[test]
     fn kinds_are_shown_as_they_travel_and_later_ones_are_understood() {
         for kind in
-            [EventKind::PathLive, EventKind::FrontEndDisconnected, EventKind::AnaChanged, EventKind::PathDisabled]
+            [EventKind::PathLive, EventKind::FrontEndDisconnected, EventKind::AnaChanged, EventKind::PathRemoved]
         {
             assert_eq!(serde_json::to_string(&kind).unwrap(), format!("\"{kind}\""));
         }

@@ -65,7 +65,7 @@ impl From<InjectedLatency> for u64 {
 pub struct InjectedPath {
     /// The disk's name.
     pub disk: String,
-    /// Position among the disk's paths, from 0.
+    /// Its number on the disk, from 0.
     pub index: u16,
     /// Where the path leads.
     pub address: PathAddress,
@@ -91,7 +91,7 @@ pub struct SetInjection {
 pub enum PathSelector {
     /// Every path.
     All,
-    /// The path at this position of each disk meant.
+    /// The path of this number of each disk meant.
     Index(u16),
     /// The path that leads there.
     Address(PathAddress),

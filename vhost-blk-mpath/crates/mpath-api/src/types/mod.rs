@@ -22,7 +22,7 @@ pub use self::injection::{InjectedLatency, InjectedLatencyError, InjectedPath, I
 pub use self::policy::{
     DiskPolicy, PathEstimate, PathView, Policy, PolicyDetail, PolicyInForce, PolicyParam, SetPolicy,
 };
-pub use self::steering::{Controller, PathAction, PathWindow, SteerPaths, WaitsFor};
+pub use self::steering::{AddPath, Controller, Origin, PathAction, PathWindow, SteerPaths, WaitsFor};
 use crate::address::{PathAddress, Transport};
 use crate::policy_form;
 
@@ -76,7 +76,7 @@ pub struct Disk {
 /// The paths of a disk, counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PathCounts {
-    /// Configured paths.
+    /// All there are, however they came.
     pub total: u32,
     /// Those in [`PathState::Live`].
     pub live: u32,
@@ -87,17 +87,19 @@ pub struct PathCounts {
 pub struct Path {
     /// The disk's name.
     pub disk: String,
-    /// Position among the disk's paths, from 0.
+    /// Its number on the disk, from 0. That of a path that was removed may be another one's later.
     pub index: u16,
     /// Where it leads, as configured.
     pub address: PathAddress,
     /// What carries it.
     pub transport: Transport,
+    /// Who wanted it.
+    pub origin: Origin,
     /// Whether it works.
     pub state: PathState,
     /// Since when it is in this state: UTC, RFC 3339 with milliseconds.
     pub since: String,
-    /// What a path that drains still waits for; empty otherwise.
+    /// What a path that drains, or is removed, still waits for; empty otherwise.
     pub waits_for: Vec<WaitsFor>,
     /// What last went wrong on it, one line; `null` if nothing has since it became live.
     pub last_error: Option<String>,
@@ -198,6 +200,8 @@ pub enum PathState {
     Refused,
     /// Could not be connected for the disk's `ctrl-loss-tmo`; attempts have ended.
     GaveUp,
+    /// Is to be removed: drained, closed, and gone when nothing sent on it can be executed any more.
+    Removing,
 }
 
 impl fmt::Display for PathState {
@@ -210,6 +214,7 @@ impl fmt::Display for PathState {
             Self::Lost => "lost",
             Self::Refused => "refused",
             Self::GaveUp => "gave-up",
+            Self::Removing => "removing",
         })
     }
 }

@@ -5,6 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::PathSelector;
+use crate::address::PathAddress;
 
 /// What can be done to a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -48,7 +49,37 @@ pub struct SteerPaths {
     pub force: bool,
 }
 
-/// What a path that was told to drain still waits for.
+/// Who wanted a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Origin {
+    /// The configuration: a file or flags.
+    Configured,
+    /// An operator, while the daemon ran.
+    Operator,
+    /// A discovery controller.
+    Discovery,
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Configured => "configured",
+            Self::Operator => "operator",
+            Self::Discovery => "discovery",
+        })
+    }
+}
+
+/// The body of `POST /v1/disks/{disk}/paths`. The answer is the path, as it is then.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AddPath {
+    /// Where it leads.
+    pub address: PathAddress,
+}
+
+/// What a path that was told to drain, or is removed, still waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum WaitsFor {
@@ -56,6 +87,8 @@ pub enum WaitsFor {
     InFlight,
     /// The guest's next flush: the controller may hold completed writes in its volatile cache.
     Flush,
+    /// The fence: the controller may still execute what it was sent.
+    Fence,
 }
 
 impl fmt::Display for WaitsFor {
@@ -63,6 +96,7 @@ impl fmt::Display for WaitsFor {
         f.pad(match self {
             Self::InFlight => "I/Os in flight",
             Self::Flush => "the guest's next flush",
+            Self::Fence => "the fence",
         })
     }
 }

@@ -33,7 +33,7 @@ impl Group {
                 of_path.hold.success(bound_at);
                 self.tell_policy(now, tag, latency, false);
                 if dirties {
-                    self.dirty.mark(path, epoch);
+                    self.dirty.mark(now, path, epoch);
                 }
                 self.finish(tag, Ok(()));
                 return;

@@ -165,7 +165,7 @@ impl Group {
         for &path in &job.losses {
             // A path added since has nothing to report.
             if let Some(owed) = job.owed.get(path.index()) {
-                self.dirty.report(now, path, owed.round);
+                self.dirty.report(now, path, *owed);
             }
         }
         let result = job.result;

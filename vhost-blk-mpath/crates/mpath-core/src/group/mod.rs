@@ -76,6 +76,7 @@ pub struct Group {
     config: GroupConfig,
     started: Instant,
     policies: InForce,
+    /// By id, those too that no path has at present.
     paths: Vec<Path>,
     requests: Requests,
     /// Requests that wait for a path.
@@ -291,7 +292,7 @@ impl Group {
     /// A snapshot of the statistics, histograms included.
     #[must_use]
     pub fn stats(&self, now: Instant) -> GroupStats {
-        let all = self.paths.iter().zip(0..);
+        let all = self.paths.iter().zip(0..).filter(|(path, _)| path.added);
         GroupStats {
             policy: *self.policies.specs(),
             queued: self.flows.len() as u64,

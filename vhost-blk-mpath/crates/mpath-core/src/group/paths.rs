@@ -9,11 +9,31 @@ use crate::watch::Watch;
 use crate::{AnaState, Association, Epoch, PathConfig, PathId};
 
 impl Group {
-    /// Adds a path, down at first. Ids are given in order: 0, 1, 2, …
+    /// Adds a path, down at first. Its id, below [`MAX_PATHS`], is free: never used, or that of a path that was removed.
+    ///
+    /// Every group of a disk is to know of a path before it is up in any: a flush goes to the paths that its group knows.
     pub fn add_path(&mut self, id: PathId, config: PathConfig) {
-        assert_eq!(id.index(), self.paths.len(), "path ids are given in order");
-        assert!(self.paths.len() < MAX_PATHS, "at most {MAX_PATHS} paths");
-        self.paths.push(Path::new(config, self.config.suspect_timeout));
+        assert!(id.index() < MAX_PATHS, "at most {MAX_PATHS} paths");
+        while self.paths.len() <= id.index() {
+            self.paths.push(Path::vacant(self.config.suspect_timeout));
+        }
+        let path = &mut self.paths[id.index()];
+        assert!(!path.added, "a path is added once");
+        (path.added, path.config) = (true, config);
+        self.policies.iter_mut().for_each(|policy| policy.path_changed(id));
+    }
+
+    /// Removes a path that is down and of which nothing is left: no request is issued, waits for one of its fences or, being
+    /// a flush, for the path. All that is known of it is forgotten, but not what its cache lost: the next flush fails for
+    /// that. Of its id it stays known which epochs were used: those of the next path with it go on from there.
+    pub fn remove_path(&mut self, id: PathId) {
+        let path = &mut self.paths[id.index()];
+        assert!(path.added && path.association.is_none(), "only a path that is down is removed");
+        let idle = path.fenced.is_empty() && path.stats.iter().all(|class| class.in_flight == 0);
+        assert!(idle && self.flushes.open_on(id) == 0, "only a path of which nothing is left is removed");
+        *path = Path { last_epoch: path.last_epoch, ..Path::vacant(self.config.suspect_timeout) };
+        self.dirty.removed(id);
+        self.policies.iter_mut().for_each(|policy| policy.path_changed(id));
     }
 
     /// A path has a live controller and a ready queue pair.
@@ -27,7 +47,7 @@ impl Group {
         path.last_epoch = Some(association.epoch);
         path.hold.clear();
         path.watch = Watch::new(self.config.suspect_timeout);
-        self.dirty.up(id, association.epoch, association.volatile_write_cache);
+        self.dirty.up(now, id, association.epoch, association.volatile_write_cache);
         self.path_changed(now, id);
     }
 
@@ -41,7 +61,7 @@ impl Group {
         association.ana = ana;
         // What it has not flushed by now it never will.
         if ana == AnaState::PersistentLoss {
-            self.dirty.lost(id, association.epoch);
+            self.dirty.lost(now, id, association.epoch);
         }
         path.hold.clear();
         if !ana.is_selectable() {
@@ -70,7 +90,7 @@ impl Group {
         path.hold.clear();
         path.watch = Watch::new(self.config.suspect_timeout);
         path.probe = None;
-        self.dirty.lost(id, association.epoch);
+        self.dirty.lost(now, id, association.epoch);
         self.path_changed(now, id);
         self.take_back_unsent(id);
     }

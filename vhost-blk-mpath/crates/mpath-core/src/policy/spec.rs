@@ -9,7 +9,7 @@ use super::{Param, ParamError, PolicyKind, UnknownPolicy};
 use crate::PathId;
 
 /// Most parameters of a policy.
-pub(super) const MAX_PARAMS: usize = 12;
+pub(super) const MAX_PARAMS: usize = 8;
 
 /// A policy and the values of its parameters.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]

@@ -181,21 +181,27 @@ pub struct GroupStats {
     pub backoff: u64,
     /// Requests that moved to another path because theirs failed them.
     pub moves: Moves,
-    /// All paths, in the order of their ids.
+    /// The paths there are, in the order of their ids.
     pub paths: Vec<PathStats>,
 }
 
 impl GroupStats {
+    /// One path, if the group has it.
+    #[must_use]
+    pub fn path(&self, path: PathId) -> Option<&PathStats> {
+        self.paths.binary_search_by_key(&path, |stats| stats.path).ok().map(|index| &self.paths[index])
+    }
+
     /// Adds the counters of another group of the same disk.
     pub fn merge(&mut self, other: &Self) {
         self.queued += other.queued;
         self.backoff += other.backoff;
         self.moves.merge(&other.moves);
-        for (mine, theirs) in self.paths.iter_mut().zip(&other.paths) {
-            mine.merge(theirs);
-        }
-        if let Some(more) = other.paths.get(self.paths.len()..) {
-            self.paths.extend_from_slice(more);
+        for theirs in &other.paths {
+            match self.paths.binary_search_by_key(&theirs.path, |mine| mine.path) {
+                Ok(index) => self.paths[index].merge(theirs),
+                Err(index) => self.paths.insert(index, theirs.clone()),
+            }
         }
     }
 }

@@ -1,8 +1,11 @@
 //! The rules of the other policies, and what they come to.
 
+use std::fmt::Write;
 use std::time::Duration;
 
 use mpath_core::{ClassPolicies, FlowId, Injection, Io, Op, OpClass, PathId, PolicyKind, Tag, Window};
+
+use proptest::prelude::*;
 
 use crate::sim::{FAST, MS, Model, SLOW, Sim, US, iops, with};
 
@@ -197,7 +200,8 @@ fn every_policy_on_unequal_paths() {
             latencies.subtract(&before).expect("what came after");
             let tail = Duration::from_nanos(latencies.value_at_quantile(0.999));
             let iops = sim.finished / secs;
-            line += &format!(" {order}, depth {depth}: {iops} IOPS, p99.9 {tail:.1?};");
+            // Writing to a string does not fail.
+            let _ = write!(line, " {order}, depth {depth}: {iops} IOPS, p99.9 {tail:.1?};");
             // Never worse than the slow path alone, never better than both.
             let (fast_alone, slow_alone) = (5000 * u64::from(depth), 33 * u64::from(depth));
             assert!((slow_alone..=fast_alone + 34 * u64::from(depth)).contains(&iops), "{line}");
@@ -206,5 +210,76 @@ fn every_policy_on_unequal_paths() {
             }
         }
         println!("{line}");
+    }
+}
+
+/// The longest that docs/policies.md says an eligible path goes without a request, in requests and time; `None` where the rule
+/// leaves paths alone for good.
+fn starved_at_most(policies: &ClassPolicies, paths: usize) -> Option<(usize, Duration)> {
+    let count = |name: &str| {
+        let mut params = policies.read.params();
+        let (_, value) = params.find(|(param, _)| param.name() == name).expect("a parameter of its own");
+        value.parse::<usize>().expect("a count")
+    };
+    match policies.read.kind() {
+        PolicyKind::RoundRobin => Some((paths, Duration::ZERO)),
+        // Each of the others has at most all credits, if weights change at the wrong moment.
+        PolicyKind::Adaptive => Some((count("credits") * (paths - 1) + paths, Duration::ZERO)),
+        PolicyKind::Latency | PolicyKind::LatencyRr if policies.to_string().contains("rehabilitation=ios") => {
+            Some((count("age") + (paths + 1) * count("burst"), Duration::ZERO))
+        }
+        // A probe at least every 4.5 s, by turns, and the time one takes.
+        PolicyKind::Latency | PolicyKind::LatencyRr => {
+            Some((0, Duration::from_millis(4500 + 50) * u32::try_from(paths).expect("few")))
+        }
+        _ => None,
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Random paths, which change their latencies, and a closed loop on them.
+    #[test]
+    fn no_path_is_starved_beyond_what_is_said(
+        which in 0..8_usize,
+        latencies in prop::collection::vec(1_u32..50, 2..6),
+        later in prop::collection::vec(1_u32..50, 6),
+        depth in 1_u32..6,
+    ) {
+        let by_ios = |kind| with(kind, &[("rehabilitation", "ios"), ("age", "200"), ("burst", "10")]);
+        let policies = [
+            PolicyKind::RoundRobin.into(),
+            adaptive(),
+            with(PolicyKind::Adaptive, &[("interval", "20ms"), ("credits", "8"), ("shift", "0")]),
+            PolicyKind::Latency.into(),
+            PolicyKind::LatencyRr.into(),
+            with(PolicyKind::LatencyRr, &[("threshold", "1"), ("memory", "10ms"), ("probe-cost", "200")]),
+            by_ios(PolicyKind::Latency),
+            by_ios(PolicyKind::LatencyRr),
+        ][which];
+        let paths = latencies.len();
+        let (requests, time) = starved_at_most(&policies, paths).expect("one that starves nobody");
+        let models: Vec<Model> = latencies.iter().map(|ms| Model::Fixed(*ms * MS)).collect();
+        let mut sim = Sim::reads(policies, &models, depth);
+        sim.record();
+        for round in 0..4 {
+            sim.run(Duration::from_secs(8));
+            for (model, ms) in sim.models.iter_mut().zip(&later[round % 3..]) {
+                *model = Model::Fixed(*ms * MS);
+            }
+        }
+        let mut last = vec![(0, sim.start); paths];
+        for (n, (at, path)) in sim.recorded().iter().enumerate() {
+            for (other, (since, when)) in last.iter().enumerate() {
+                let (passed_over, waited) = (n - since, *at - *when);
+                // At first, requests that find a path busy with its one measurement go elsewhere meanwhile.
+                let by_requests = requests > 0 && *when - sim.start > 100 * MS && passed_over > requests;
+                let by_time = !time.is_zero() && waited > time;
+                prop_assert!(!by_requests && !by_time, "{policies}: path {other}: {passed_over} requests, {waited:?}");
+            }
+            last[*path] = (n, *at);
+        }
+        prop_assert!(sim.recorded().len() > 100);
     }
 }

@@ -45,6 +45,8 @@ pub(crate) struct Sim {
     pub(crate) bytes: u64,
     pub(crate) issued: Vec<u64>,
     pub(crate) recalled: u64,
+    /// Times and paths of all requests issued, if wanted.
+    issues: Option<Vec<(Instant, usize)>>,
 }
 
 impl Sim {
@@ -80,7 +82,17 @@ impl Sim {
             bytes: 0,
             issued: vec![0; models.len()],
             recalled: 0,
+            issues: None,
         }
+    }
+
+    /// Remembers every request issued from now on.
+    pub(crate) fn record(&mut self) {
+        self.issues = Some(Vec::new());
+    }
+
+    pub(crate) fn recorded(&self) -> &[(Instant, usize)] {
+        self.issues.as_deref().unwrap_or_default()
     }
 
     /// A closed loop of `depth` requests of 4 KiB.
@@ -157,6 +169,9 @@ impl Sim {
                     }
                     Action::Issue { path, tag } => {
                         self.issued[usize::from(path.0)] += 1;
+                        if let Some(issues) = &mut self.issues {
+                            issues.push((self.now, usize::from(path.0)));
+                        }
                         if let Some(at) = self.answer_at(path, self.ios[tag.0 as usize]) {
                             self.seq += 1;
                             self.answers.push(Reverse((at, self.seq, path, tag)));

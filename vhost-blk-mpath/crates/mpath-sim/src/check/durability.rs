@@ -2,7 +2,9 @@
 //!
 //! A flush that succeeds promises every write that was acknowledged before it was submitted, unless a flush before it
 //! (answered before this one was submitted, and submitted after the write was acknowledged) has failed and so told the guest
-//! that such writes may be lost. A write with FUA is promised by its own acknowledgement.
+//! that such writes may be lost. A write with FUA is promised by its own acknowledgement. What was not flushed when the daemon
+//! was killed is promised by no flush of the next daemon, which does not know where it went, unless that daemon has had every
+//! controller from the start: then its first flush goes to all of them.
 
 use std::collections::BTreeMap;
 
@@ -20,6 +22,8 @@ pub(super) struct Durability {
     acknowledged: BTreeMap<u64, (Moment, bool)>,
     succeeded: Vec<Flush>,
     failed: Vec<Flush>,
+    /// When daemons were killed that have left something behind.
+    kills: Vec<Moment>,
 }
 
 impl Durability {
@@ -32,12 +36,23 @@ impl Durability {
         flushes.push(Flush { submitted, answered });
     }
 
+    /// The daemon was killed.
+    pub(super) fn forgotten(&mut self, moment: Moment) {
+        self.kills.push(moment);
+    }
+
+    /// A flush succeeds that covers what the daemons before have left.
+    pub(super) fn recovered(&mut self) {
+        self.kills.clear();
+    }
+
     /// Whether this must survive every crash.
     pub(super) fn is_promised(&self, origin: Origin) -> bool {
         let Origin::Request(id) = origin else { return false };
         let Some(&(acknowledged, fua)) = self.acknowledged.get(&id) else { return false };
         // The sooner a flush was submitted the fewer failures there are before it.
-        let covering = self.succeeded.iter().filter(|flush| flush.submitted > acknowledged);
+        let knows = |flush: &&Flush| !self.kills.iter().any(|&kill| acknowledged < kill && kill < flush.answered);
+        let covering = self.succeeded.iter().filter(|flush| flush.submitted > acknowledged).filter(knows);
         let first = covering.map(|flush| flush.submitted).min();
         fua || first.is_some_and(|submitted| {
             let excuses = |flush: &&Flush| flush.submitted > acknowledged && flush.answered < submitted;
@@ -73,6 +88,22 @@ mod tests {
         assert!(!durability.is_promised(W));
         durability.flush_answered(3, 5, true);
         assert!(durability.is_promised(W));
+    }
+
+    #[test]
+    fn no_flush_covers_what_a_killed_daemon_had_not_flushed() {
+        let mut durability = Durability::default();
+        durability.acknowledged(1, 1, false);
+        durability.forgotten(3);
+        durability.flush_answered(2, 4, true);
+        durability.flush_answered(5, 6, true);
+        assert!(!durability.is_promised(W), "neither the one under way nor a later one");
+        durability.acknowledged(2, 7, false);
+        durability.flush_answered(8, 9, true);
+        assert!(durability.is_promised(Origin::Request(2)));
+        durability.recovered();
+        durability.flush_answered(10, 11, true);
+        assert!(durability.is_promised(W), "unless that one reached all controllers");
     }
 
     #[test]

@@ -81,6 +81,8 @@ pub(crate) struct Checker {
     open: BTreeMap<u64, Asked>,
     registers: Registers,
     durability: Durability,
+    /// Final errors: given by nodes, and not yet heard of.
+    refusals: u64,
     pub(crate) violation: Option<Violation>,
     /// What happened when, to which request, on which blocks.
     history: Option<Vec<Entry>>,
@@ -102,6 +104,14 @@ pub struct Counts {
     pub lost: u64,
     /// Associations lost.
     pub associations_lost: u64,
+    /// Fences that a Cross-Controller Reset has lifted.
+    pub resets: u64,
+    /// Paths removed.
+    pub removals: u64,
+    /// Daemons killed.
+    pub kills: u64,
+    /// Requests that went down with their daemon.
+    pub given_up: u64,
     /// Events.
     pub events: u64,
 }
@@ -113,6 +123,7 @@ impl Checker {
             open: BTreeMap::new(),
             registers: Registers::new(blocks),
             durability: Durability::default(),
+            refusals: 0,
             violation: None,
             history: record.then(Vec::new),
             counts: Counts::default(),
@@ -213,6 +224,47 @@ impl Checker {
         self.registers.read_over(id);
         if let Some((block, what)) = wrong {
             self.violate(at, block, format_args!("request #{id}: {what}"));
+        }
+    }
+
+    /// The daemon was killed. It alone knew which controllers hold writes that no flush has covered.
+    pub(crate) fn killed(&mut self, at: Duration) {
+        let moment = self.tick();
+        self.counts.kills += 1;
+        self.durability.forgotten(moment);
+        self.note(at, 0, 0..0, || "the daemon was killed".into());
+    }
+
+    /// A flush of the present daemon is about to succeed that had to reach every controller.
+    pub(crate) fn recovered(&mut self) {
+        self.durability.recovered();
+    }
+
+    /// A request went down with its daemon, and the next one begins to serve: it has no effect from now on.
+    pub(crate) fn given_up(&mut self, at: Duration, id: u64) {
+        let moment = self.tick();
+        let Some(Asked { kind, range, .. }) = self.open.remove(&id) else { return };
+        self.counts.given_up += 1;
+        self.note(at, id, range.clone(), || format!("{kind:?} given up"));
+        match kind {
+            Kind::Read => self.registers.read_over(id),
+            Kind::Flush => {}
+            Kind::Write { .. } | Kind::WriteZeroes { .. } | Kind::Discard => {
+                self.registers.write_answered(id, range, moment, false);
+            }
+        }
+    }
+
+    /// A node has given a final error.
+    pub(crate) fn refusal_given(&mut self) {
+        self.refusals += 1;
+    }
+
+    /// The host has heard of one.
+    pub(crate) fn refusal_heard(&mut self, at: Duration) {
+        match self.refusals.checked_sub(1) {
+            Some(left) => self.refusals = left,
+            None => self.violate(at, None, "a request was refused, and no node had refused any"),
         }
     }
 

@@ -159,6 +159,7 @@ impl Connection {
             };
             while let Some(completion) = self.queue.poll_completion() {
                 let tag = Tag(completion.tag.0);
+                requests.heard(tag, completion.result);
                 let outcome = outcome_of(completion.result, &self.retry_delays);
                 if self.is_being_sent(tag) {
                     self.deferred.push((tag, outcome));

@@ -1,17 +1,25 @@
 //! The host: what the daemon's I/O threads and path tasks do, with virtual time and a simulated network in place of
 //! io_uring, tokio and sockets. Path selection, failover, fencing and both ends of the protocol are the shipping code;
-//! `thread` and `connection` follow the crate `reactor`, `path` follows `vhost-blk-mpath/src/path.rs`.
+//! `thread` and `connection` follow the crate `reactor`; the other files follow the daemon's.
 
 mod connection;
-pub(crate) mod path;
+mod daemon;
+mod fences;
+mod frontend;
+mod path;
 mod requests;
-pub(crate) mod thread;
+mod thread;
+mod transport;
 
+use std::fmt;
 use std::time::{Duration, Instant};
 
 use mpath_core::{AnaState, Association, Epoch, Injection, IoError, PathId, PolicyKind};
 use nvme_tcp::host::{ControllerConfig, HostQueue};
 
+pub(crate) use self::daemon::Daemon;
+pub(crate) use self::fences::FenceRecord;
+pub(crate) use self::frontend::Frontend;
 use crate::check::Kind;
 use crate::net::ConnId;
 
@@ -33,16 +41,24 @@ pub(crate) enum Message {
     PathDown { path: PathId, epoch: Epoch },
     FenceLifted { path: PathId, epoch: Epoch },
     Ana { path: PathId, epoch: Epoch, state: AnaState },
+    AddPath(PathId),
+    RemovePath(PathId),
+    Drain(PathId),
     SetPolicy(PolicyKind),
     SetInjection { path: PathId, injection: Option<Injection> },
 }
 
 /// A ready queue pair on its way into an I/O thread.
-#[derive(Debug)]
 pub(crate) struct Link {
     pub(crate) conn: ConnId,
     pub(crate) queue: HostQueue,
     pub(crate) retry_delays: [Duration; 3],
+}
+
+impl fmt::Debug for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.conn.fmt(f)
+    }
 }
 
 /// What an I/O thread reports of a path.

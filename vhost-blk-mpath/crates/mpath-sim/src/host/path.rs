@@ -1,15 +1,16 @@
-//! A path's life, as `vhost-blk-mpath/src/path.rs` has it: connect, live, closed by all I/O threads, fence, connect again.
+//! A path's life, as `vhost-blk-mpath/src/path.rs` has it: connect, written down, live, closed by all I/O threads, connect again.
+//! Its fence is that of [`super::fences`].
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use mpath_core::{AnaState, Association, Epoch, PathId};
-use nvme_tcp::host::{
-    ControllerEvent, ControllerInfo, HostController, HostQueue, PayloadSink, PayloadSource, STAGING_MIN, Tag,
-};
+use nvme_tcp::host::{ControllerEvent, ControllerInfo, HostController, HostQueue};
 use nvme_tcp::wire;
 
-use super::{HostPlan, Link, Message, Report, earliest};
+use super::fences::Fences;
+use super::transport::{Admin, Handshake, Lost};
+use super::{HostPlan, Link, Message, Report};
 use crate::clock::Event;
 use crate::net::{ConnId, Side};
 use crate::rng::Rng;
@@ -19,6 +20,8 @@ use crate::target::Ctx;
 const CONNECT_MAX: Duration = Duration::from_secs(5);
 /// How soon the control thread does what it has to, typically.
 const WAKE: Duration = Duration::from_micros(50);
+/// How long it takes to write an association down, typically.
+const RECORD: Duration = Duration::from_millis(2);
 
 /// There are four of these.
 #[allow(clippy::large_enum_variant)]
@@ -39,6 +42,13 @@ enum Life {
         ready: Vec<(ConnId, HostQueue)>,
         next: Handshake,
     },
+    /// The association is being written down.
+    Recording {
+        admin: Admin,
+        info: Box<ControllerInfo>,
+        ready: Vec<(ConnId, HostQueue)>,
+        until: Instant,
+    },
     Live {
         admin: Admin,
         info: Box<ControllerInfo>,
@@ -46,30 +56,14 @@ enum Life {
     },
     /// Waits for the I/O threads.
     Closing {
-        fence: Duration,
+        info: Box<ControllerInfo>,
         open: usize,
     },
+    /// It has no association, and gets none any more.
+    Removed,
     /// Between two of the others.
     Changing,
 }
-
-#[derive(Debug)]
-struct Admin {
-    conn: ConnId,
-    /// Made when TCP is connected.
-    controller: Option<Box<HostController>>,
-    out: VecDeque<u8>,
-}
-
-#[derive(Debug)]
-struct Handshake {
-    conn: ConnId,
-    queue: HostQueue,
-    deadline: Instant,
-}
-
-/// The association is over, or never came to be.
-struct Lost;
 
 #[derive(Debug)]
 pub(crate) struct PathTask {
@@ -78,24 +72,28 @@ pub(crate) struct PathTask {
     rng: Rng,
     epoch: Epoch,
     life: Life,
+    /// The operator wants it to be gone.
+    unwanted: bool,
+    /// Every I/O thread knows that there is this path.
+    pub(super) known: bool,
     reports: VecDeque<Report>,
-    /// When each association's fence lifts.
-    fences: Vec<(Instant, Epoch)>,
     wake_at: Option<Instant>,
     /// For the I/O threads, to be posted after the turn.
     pub(crate) mail: Vec<(usize, Message)>,
 }
 
 impl PathTask {
-    pub(crate) fn new(now: Instant, path: PathId, plan: HostPlan, rng: Rng) -> Self {
+    /// A path that begins to connect; its associations are counted from `epoch` on.
+    pub(crate) fn new(now: Instant, path: PathId, epoch: Epoch, plan: HostPlan, rng: Rng) -> Self {
         Self {
             path,
             plan,
             rng,
-            epoch: Epoch(0),
+            epoch,
             life: Life::Resting { until: now },
+            unwanted: false,
+            known: false,
             reports: VecDeque::new(),
-            fences: Vec::new(),
             wake_at: None,
             mail: Vec::new(),
         }
@@ -105,8 +103,25 @@ impl PathTask {
         match &self.life {
             Life::Admin { admin, .. } | Life::Live { admin, .. } => admin.conn == id,
             Life::Queues { admin, next, .. } => admin.conn == id || next.conn == id,
-            Life::Resting { .. } | Life::Closing { .. } | Life::Changing => false,
+            Life::Resting { .. } | Life::Recording { .. } | Life::Closing { .. } | Life::Removed | Life::Changing => {
+                false
+            }
         }
+    }
+
+    /// Has it drop its association, if there is one.
+    pub(super) fn remove(&mut self, ctx: &mut Ctx<'_>) {
+        self.unwanted = true;
+        self.wake(ctx);
+    }
+
+    pub(super) fn is_removed(&self) -> bool {
+        matches!(self.life, Life::Removed)
+    }
+
+    /// The same path anew, after it was removed.
+    pub(super) fn again(self, now: Instant) -> Self {
+        Self::new(now, self.path, self.epoch, self.plan, self.rng)
     }
 
     pub(crate) fn is_live(&self) -> bool {
@@ -132,30 +147,25 @@ impl PathTask {
     }
 
     /// [`Event::Path`] has come.
-    pub(crate) fn turn(&mut self, ctx: &mut Ctx<'_>) {
+    pub(super) fn turn(&mut self, ctx: &mut Ctx<'_>, fences: &mut Fences) {
         let now = ctx.clock.now();
         if self.wake_at != Some(now) {
             return;
         }
         self.wake_at = None;
-        while self.go_on(ctx) {}
-        let path = self.path;
-        let lifted: Vec<Epoch> = self.fences.iter().filter(|(at, _)| *at <= now).map(|&(_, epoch)| epoch).collect();
-        self.fences.retain(|(at, _)| *at > now);
-        for epoch in lifted {
-            self.mail_all(|| Message::FenceLifted { path, epoch });
-        }
-        let life = match &self.life {
+        while self.go_on(ctx, fences) {}
+        let next = match &self.life {
             Life::Resting { until } => Some(*until),
+            Life::Recording { until, .. } => self.known.then_some(*until),
             Life::Admin { admin, deadline } => match &admin.controller {
                 None => Some(*deadline),
                 Some(controller) => controller.next_timeout(),
             },
             Life::Queues { next, .. } => Some(next.deadline),
             Life::Live { admin, .. } => admin.controller.as_ref().and_then(|controller| controller.next_timeout()),
-            Life::Closing { .. } | Life::Changing => None,
+            Life::Closing { .. } | Life::Removed | Life::Changing => None,
         };
-        if let Some(at) = earliest([life, self.fences.iter().map(|(at, _)| *at).min()]) {
+        if let Some(at) = next {
             self.wake_at(ctx, at.max(now));
         }
     }
@@ -165,9 +175,19 @@ impl PathTask {
     }
 
     /// One step; whether there may be another.
-    fn go_on(&mut self, ctx: &mut Ctx<'_>) -> bool {
+    fn go_on(&mut self, ctx: &mut Ctx<'_>, fences: &mut Fences) -> bool {
         let now = ctx.clock.now();
         let (next, again) = match std::mem::replace(&mut self.life, Life::Changing) {
+            Life::Resting { .. } if self.unwanted => (Life::Removed, false),
+            Life::Admin { admin, .. } if self.unwanted => {
+                ctx.net.close(ctx.clock, admin.conn, Side::Host);
+                (Life::Removed, false)
+            }
+            Life::Queues { admin, ready, next, .. } if self.unwanted => {
+                let queues = ready.into_iter().map(|(conn, _)| conn);
+                queues.chain([next.conn, admin.conn]).for_each(|conn| ctx.net.close(ctx.clock, conn, Side::Host));
+                (Life::Removed, false)
+            }
             Life::Resting { until } if until <= now => {
                 self.epoch.0 += 1;
                 let conn = ctx.net.connect(ctx.clock, usize::from(self.path.0));
@@ -176,16 +196,19 @@ impl PathTask {
             }
             Life::Admin { admin, deadline } => self.learn(ctx, admin, deadline),
             Life::Queues { admin, info, ready, next } => self.shake_hands(ctx, admin, info, ready, next),
-            Life::Live { admin, info, open } => self.serve(ctx, admin, info, open),
-            Life::Closing { fence, mut open } => {
+            Life::Recording { admin, info, ready, until } if until <= now && self.known => {
+                self.go_live(fences, admin, info, ready)
+            }
+            Life::Live { admin, info, open } => self.serve(ctx, fences, admin, info, open),
+            Life::Closing { info, mut open } => {
                 while let Some(report) = self.reports.pop_front() {
                     open -= usize::from(report.closed && report.epoch == self.epoch);
                 }
                 if open == 0 {
-                    self.fences.push((now + fence, self.epoch));
+                    fences.begin(now, self.path, self.epoch, &info);
                     (self.rest(now), false)
                 } else {
-                    (Life::Closing { fence, open }, false)
+                    (Life::Closing { info, open }, false)
                 }
             }
             life => (life, false),
@@ -247,14 +270,25 @@ impl PathTask {
         if !next.queue.is_ready() {
             return (Life::Queues { admin, info, ready, next }, false);
         }
-        if self.plan.controller.digests.header && self.plan.controller.digests.data {
-            ctx.net.protect(next.conn);
-        }
+        ctx.net.protect(next.conn, self.plan.controller.digests);
         ready.push((next.conn, next.queue));
         if ready.len() < self.plan.threads {
             let next = self.connect_queue(ctx, &info, ready.len() as u16 + 1);
             return (Life::Queues { admin, info, ready, next }, true);
         }
+        let until = now + self.rng.tail(RECORD);
+        (Life::Recording { admin, info, ready, until }, true)
+    }
+
+    /// The association is written down: it may be used.
+    fn go_live(
+        &mut self,
+        fences: &mut Fences,
+        admin: Admin,
+        info: Box<ControllerInfo>,
+        ready: Vec<(ConnId, HostQueue)>,
+    ) -> (Life, bool) {
+        fences.record.add(self.path, self.epoch, info.fence_time());
         let association = Association {
             epoch: self.epoch,
             ana: ana_state(info.ana),
@@ -265,18 +299,20 @@ impl PathTask {
             let link = Box::new(Link { conn, queue, retry_delays: info.retry_delays });
             self.mail.push((thread, Message::PathUp { path: self.path, association, link }));
         }
+        fences.offer(self.path, self.epoch, &info);
         (Life::Live { admin, info, open: self.plan.threads }, true)
     }
 
     fn serve(
         &mut self,
         ctx: &mut Ctx<'_>,
+        fences: &mut Fences,
         mut admin: Admin,
         info: Box<ControllerInfo>,
         mut open: usize,
     ) -> (Life, bool) {
         let (path, epoch) = (self.path, self.epoch);
-        let mut lost = false;
+        let mut lost = self.unwanted;
         while !lost && let Some(report) = self.reports.pop_front() {
             if report.epoch == epoch {
                 open -= usize::from(report.closed);
@@ -289,86 +325,23 @@ impl PathTask {
                     let state = ana_state(state);
                     self.mail_all(|| Message::Ana { path, epoch, state });
                 }
+                Ok(Some(ControllerEvent::CrossControllerReset(outcome))) => fences.answer(ctx, path, Some(outcome)),
                 Ok(Some(_)) => {}
-                Ok(None) => return (Life::Live { admin, info, open }, false),
+                Ok(None) => {
+                    let Some(other) = fences.next(path) else { return (Life::Live { admin, info, open }, false) };
+                    if !admin.reset(other) {
+                        fences.answer(ctx, path, None);
+                    }
+                }
                 Err(Lost) => lost = true,
             }
         }
+        // Those who asked learn at once that nothing comes of it.
+        fences.withdraw(path);
         ctx.check.counts.associations_lost += 1;
         ctx.net.close(ctx.clock, admin.conn, Side::Host);
         self.mail_all(|| Message::PathDown { path, epoch });
-        (Life::Closing { fence: info.fence_time(), open }, true)
-    }
-}
-
-impl Admin {
-    /// Runs the controller until it has something to say, or waits.
-    fn next_event(&mut self, ctx: &mut Ctx<'_>, rng: &mut Rng) -> Result<Option<ControllerEvent>, Lost> {
-        let now = ctx.clock.now();
-        let Some(controller) = &mut self.controller else { return Ok(None) };
-        loop {
-            let mut out = Vec::new();
-            controller.fill_tx(&mut out);
-            self.out.extend(out);
-            while !self.out.is_empty() {
-                let sent = ctx.net.send(ctx.clock, self.conn, Side::Host, self.out.make_contiguous());
-                self.out.drain(..sent);
-                if sent == 0 {
-                    break;
-                }
-            }
-            if let Some(event) = controller.poll_event() {
-                return Ok(Some(event));
-            }
-            let most = rng.pick(&[7, 512, 16 * 1024]);
-            let bytes = ctx.net.receive(ctx.clock, self.conn, Side::Host, most);
-            if !bytes.is_empty() {
-                controller.receive(now, &bytes).map_err(|_| Lost)?;
-            } else if ctx.net.is_reset(self.conn, Side::Host) {
-                return Err(Lost);
-            } else if controller.next_timeout().is_some_and(|at| at <= now) {
-                controller.handle_timeout(now).map_err(|_| Lost)?;
-            } else {
-                return Ok(None);
-            }
-        }
-    }
-}
-
-impl Handshake {
-    fn go_on(&mut self, ctx: &mut Ctx<'_>) -> Result<(), Lost> {
-        if ctx.net.is_reset(self.conn, Side::Host) {
-            return Err(Lost);
-        }
-        if !ctx.net.is_established(self.conn) {
-            return Ok(());
-        }
-        while !self.queue.is_ready() {
-            let (mut staging, mut plan) = (Vec::with_capacity(STAGING_MIN), Vec::new());
-            self.queue.fill_tx(&mut staging, &NoPayload, &mut plan);
-            ctx.net.send(ctx.clock, self.conn, Side::Host, &staging);
-            let bytes = ctx.net.receive(ctx.clock, self.conn, Side::Host, 512);
-            if bytes.is_empty() {
-                break;
-            }
-            self.queue.receive(&bytes, &mut NoPayload).map_err(|_| Lost)?;
-        }
-        Ok(())
-    }
-}
-
-/// During the handshake there is no request, and so no payload.
-struct NoPayload;
-
-impl PayloadSource for NoPayload {
-    fn gather(&self, _: Tag, _: u32, _: &mut [u8]) {
-        unreachable!("no request before the queue pair is ready");
-    }
-}
-
-impl PayloadSink for NoPayload {
-    fn scatter(&mut self, _: Tag, _: u32, _: &[u8]) {
-        unreachable!("no request before the queue pair is ready");
+        (Life::Closing { info, open }, true)
     }
 }
 

@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use mpath_core::{GroupConfig, Io, IoError, Op, Outcome, Tag};
 use nvme_tcp::host::{IoCommand, PayloadSink, PayloadSource};
+use nvme_tcp::wire::Status;
 
 use super::Asked;
 use crate::check::{Kind, fill};
@@ -17,6 +18,8 @@ struct Slot {
     failovers: u32,
     /// A controller gave a final status.
     refused: bool,
+    /// A controller said not to ask again (DNR).
+    forbidden: bool,
     /// A controller asked not to be asked again before.
     not_before: Option<Instant>,
 }
@@ -43,7 +46,7 @@ impl Requests {
             }
             _ => {}
         }
-        let slot = Slot { asked, buffer, retries: 0, failovers: 0, refused: false, not_before: None };
+        let slot = Slot { asked, buffer, retries: 0, failovers: 0, refused: false, forbidden: false, not_before: None };
         let tag = if let Some(place) = self.free.pop() {
             self.slots[place as usize] = Some(slot);
             Tag(place)
@@ -81,6 +84,13 @@ impl Requests {
         self.slot(tag).asked.id
     }
 
+    /// What a controller says of a request, or the first thing that one of its parts was told.
+    pub(super) fn heard(&mut self, tag: Tag, result: Result<(), Status>) {
+        if let Some(slot) = &mut self.slots[tag.0 as usize] {
+            slot.forbidden |= result.is_err_and(Status::dnr);
+        }
+    }
+
     /// An attempt of a request ended so.
     pub(super) fn attempted(&mut self, now: Instant, tag: Tag, outcome: Outcome) {
         let slot = self.slots[tag.0 as usize].as_mut().expect("an attempt of a request in the table");
@@ -108,6 +118,9 @@ impl Requests {
                 "#{} issued after {} retries, {} failovers",
                 slot.asked.id, slot.retries, slot.failovers
             ));
+        }
+        if slot.forbidden {
+            return Err(format!("#{} issued again though its controller forbade it", slot.asked.id));
         }
         if slot.not_before.is_some_and(|at| now < at) {
             return Err(format!("#{} issued before the delay its controller asked for", slot.asked.id));

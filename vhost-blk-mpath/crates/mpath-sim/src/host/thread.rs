@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use mpath_core::{Action, DirtyPaths, Group, GroupConfig, IoError, Outcome, PathConfig, PathId, Tag};
+use mpath_core::{Action, DirtyPaths, Group, GroupConfig, IoError, Outcome, PathConfig, PathId, PathStats, Tag};
 
 use nvme_tcp::host::IoCommand;
 
@@ -18,6 +18,8 @@ use crate::target::Ctx;
 
 /// How soon a thread that has something to do does it, typically.
 const WAKE: Duration = Duration::from_micros(20);
+/// And how soon it looks into a virtqueue when it is busy.
+const BUSY: Duration = Duration::from_millis(1);
 
 #[derive(Debug)]
 pub(crate) struct IoThread {
@@ -68,6 +70,24 @@ impl IoThread {
         self.connections.values().filter(|connection| !connection.is_closing()).count()
     }
 
+    /// Whether the namespace is accessible on every path that is live.
+    pub(crate) fn may_use_all(&self) -> bool {
+        self.connections.values().all(|connection| connection.ana.is_selectable())
+    }
+
+    /// Whether there is such a path to it.
+    pub(super) fn knows(&self, now: Instant, path: PathId) -> bool {
+        self.group.stats(now).path(path).is_some()
+    }
+
+    /// Whether nothing waits for a path any more that is down.
+    pub(super) fn is_idle(&self, now: Instant, path: PathId) -> bool {
+        let idle = |stats: &PathStats| {
+            stats.fenced == 0 && stats.flushes_open == 0 && stats.classes.iter().all(|class| class.in_flight == 0)
+        };
+        !self.connections.contains_key(&path) && self.group.stats(now).path(path).is_none_or(idle)
+    }
+
     /// Something has happened that a turn will find.
     pub(crate) fn wake(&mut self, ctx: &mut Ctx<'_>) {
         let at = ctx.clock.now() + self.rng.tail(WAKE);
@@ -93,7 +113,9 @@ impl IoThread {
     /// The guest has queued a request.
     pub(crate) fn ask(&mut self, ctx: &mut Ctx<'_>, asked: Asked) {
         self.asked.push_back(asked);
-        self.wake(ctx);
+        let late = if self.rng.percent(10) { BUSY } else { WAKE };
+        let at = ctx.clock.now() + self.rng.tail(late);
+        self.turn_at(ctx, at);
     }
 
     /// [`Event::Thread`] has come.
@@ -150,6 +172,12 @@ impl IoThread {
                     self.group.ana_changed(now, path, state);
                 }
             }
+            Message::AddPath(path) => self.group.add_path(path, PathConfig::default()),
+            Message::RemovePath(path) => {
+                assert!(!self.connections.contains_key(&path), "a path is removed after its last life was closed");
+                self.group.remove_path(path);
+            }
+            Message::Drain(path) => self.group.set_draining(now, path, true),
             Message::SetPolicy(policy) => self.group.set_policy(policy),
             Message::SetInjection { path, injection: Some(injection) } => self.group.set_injection(path, injection),
             Message::SetInjection { path, injection: None } => {
@@ -166,7 +194,8 @@ impl IoThread {
             return;
         };
         let stats = self.group.stats(ctx.clock.now());
-        let held: u64 = stats.paths[usize::from(path.0)].classes.iter().map(|class| class.in_flight).sum();
+        let classes = stats.path(path).into_iter().flat_map(|path| &path.classes);
+        let held: u64 = classes.map(|class| class.in_flight).sum();
         if held != u64::from(connection.ios) {
             let at = ctx.clock.elapsed();
             let ios = connection.ios;
@@ -202,6 +231,9 @@ impl IoThread {
             if let Some(connection) = self.connections.get_mut(&path) {
                 connection.ios -= 1;
                 connection.bytes -= self.requests.bytes(tag);
+            }
+            if matches!(outcome, Outcome::Failed(_)) {
+                ctx.check.refusal_heard(ctx.clock.elapsed());
             }
             self.requests.attempted(now, tag, outcome);
             self.group.complete(now, path, tag, outcome);

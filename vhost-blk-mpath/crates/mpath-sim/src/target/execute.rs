@@ -17,7 +17,8 @@ const HELD_MAX: Duration = Duration::from_secs(12);
 impl Target {
     /// An I/O command with all its data has arrived.
     pub(super) fn queue_command(&mut self, ctx: &mut Ctx<'_>, id: ConnId, cntlid: u16, command: TargetCommand) {
-        let Some(view) = self.subsystem.io_view(cntlid).filter(|view| view.enabled) else {
+        let Some(node) = self.conns.get(&id).map(|conn| conn.node) else { return };
+        let Some(view) = self.subsystem(node).io_view(cntlid).filter(|view| view.enabled) else {
             let now = ctx.clock.now();
             return self.close(ctx, id, now);
         };
@@ -25,7 +26,7 @@ impl Target {
         if conn.queue.pending().is_empty() && ctx.net.room(id, Side::Target) >= conn.again.len() {
             ctx.net.send(ctx.clock, id, Side::Target, &std::mem::take(&mut conn.again));
         }
-        let node = conn.node;
+        let instance = conn.instance;
         let state = self.nodes[node];
         let service = if self.rng.percent(state.held_percent) {
             self.rng.up_to(HELD_MAX)
@@ -35,7 +36,7 @@ impl Target {
         let due = ctx.clock.now() + service;
         self.next += 1;
         ctx.clock.at(due, Event::Execute(self.next));
-        self.pending.insert(self.next, Pending { conn: id, node, command, view, due, until: None });
+        self.pending.insert(self.next, Pending { conn: id, node, instance, command, view, due, until: None });
     }
 
     /// [`Event::Execute`] has come.
@@ -54,13 +55,18 @@ impl Target {
             }
             return;
         }
-        let Some(conn) = self.conns.get_mut(&id) else { return };
+        let Some(conn) = self.conns.get(&id) else { return };
         let cntlid = conn.queue.identity().map_or(0, |identity| identity.cntlid);
-        let Some(view) = self.subsystem.io_view(cntlid).filter(|view| view.enabled) else {
+        let Some(view) = self.subsystem(node).io_view(cntlid).filter(|view| view.enabled) else {
             return self.close(ctx, id, now);
         };
+        let Some(conn) = self.conns.get_mut(&id) else { return };
         let token = match check_io(&command, &self.namespaces, &view) {
             Err(status) => {
+                if !status.is_path_error() {
+                    let at = ctx.clock.elapsed();
+                    ctx.check.violate(at, None, format_args!("node {node} was asked what it cannot do: {status}"));
+                }
                 conn.queue.complete(command.token, status, 0);
                 return self.send(ctx, id);
             }
@@ -71,6 +77,9 @@ impl Target {
                     if self.rng.percent(20) {
                         // Executed, and yet it failed.
                         self.change(ctx, node, &task, &command.payload, false);
+                    }
+                    if failing.status.dnr() || failing.status == Status::UNRECOVERED_READ_ERROR {
+                        ctx.check.refusal_given();
                     }
                     if let Some(conn) = self.conns.get_mut(&id) {
                         conn.queue.complete(command.token, failing.status, 0);

@@ -1,9 +1,12 @@
 //! The target: the shipping sans-IO target in front of one store, with a node for every path, and all the bad habits that
 //! the specification leaves it.
 //!
+//! The nodes may belong to two processes that know nothing of each other: one subsystem by name, and the same controller ids.
+//!
 //! A node that notices the loss of an association may go on executing its commands for as long as its quiesce time. It
 //! notices by a reset, or by its keep-alive timer, at which it may look late.
 
+pub(crate) mod admin;
 mod execute;
 pub(crate) mod store;
 
@@ -11,11 +14,11 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use nvme_tcp::target::{
-    AdminReply, IoView, Namespace, QueueIdentity, QueueLimits, Subsystem, SubsystemConfig, TargetCommand, TargetQueue,
+    IoView, Namespace, QueueIdentity, QueueLimits, Subsystem, SubsystemConfig, TargetCommand, TargetQueue,
 };
-use nvme_tcp::wire::{AdminCommand, AnaState, Cns, IdentifyController, IdentifyNamespace, Nqn, Status};
-use zerocopy::IntoBytes;
+use nvme_tcp::wire::{AnaState, ControllerInstance, Nqn, Status};
 
+use self::admin::{CrossReset, CrossResetPlan};
 use self::store::Store;
 use crate::check::Checker;
 use crate::clock::{Clock, Event};
@@ -27,6 +30,9 @@ use crate::rng::Rng;
 pub(crate) struct TargetPlan {
     pub(crate) nqn: Nqn,
     pub(crate) nodes: usize,
+    /// The nodes belong to them in turn.
+    pub(crate) processes: usize,
+    pub(crate) cross_reset: CrossResetPlan,
     pub(crate) blocks: u64,
     pub(crate) block_shift: u8,
     pub(crate) limits: QueueLimits,
@@ -78,6 +84,8 @@ struct Connection {
     node: usize,
     queue: TargetQueue,
     role: Role,
+    /// Set with the role.
+    instance: Option<ControllerInstance>,
     /// A response to be sent once more.
     again: Vec<u8>,
 }
@@ -87,6 +95,7 @@ struct Connection {
 struct Pending {
     conn: ConnId,
     node: usize,
+    instance: Option<ControllerInstance>,
     command: TargetCommand,
     view: IoView,
     due: Instant,
@@ -99,23 +108,35 @@ pub(crate) struct Ctx<'a> {
     pub(crate) clock: &'a mut Clock,
     pub(crate) net: &'a mut Net,
     pub(crate) check: &'a mut Checker,
+    pub(crate) verbose: bool,
+}
+
+impl Ctx<'_> {
+    pub(crate) fn say(&self, what: impl FnOnce() -> String) {
+        if self.verbose {
+            println!("{:>13.6} {}", self.clock.elapsed().as_secs_f64(), what());
+        }
+    }
 }
 
 #[derive(Debug)]
 pub(crate) struct Target {
     plan: TargetPlan,
     rng: Rng,
-    subsystem: Subsystem,
+    /// By process.
+    subsystems: Vec<Subsystem>,
     namespaces: Vec<Namespace>,
     pub(crate) store: Store,
     pub(crate) nodes: Vec<NodeState>,
     conns: BTreeMap<ConnId, Connection>,
     pending: BTreeMap<u64, Pending>,
+    /// Cross-Controller Resets under way.
+    resets: BTreeMap<u64, CrossReset>,
     next: u64,
 }
 
 impl Target {
-    pub(crate) fn new(plan: TargetPlan, rng: Rng) -> Self {
+    pub(crate) fn new(plan: TargetPlan, mut rng: Rng) -> Self {
         let namespace = Namespace { blocks: plan.blocks, block_shift: plan.block_shift, uuid: [7; 16], nguid: [9; 16] };
         let config = SubsystemConfig {
             nqn: plan.nqn.clone(),
@@ -128,23 +149,34 @@ impl Target {
             anatt_seconds: 10,
             seed: 0,
         };
+        let process = |_| Subsystem::new(SubsystemConfig { seed: rng.next_u64(), ..config.clone() });
         Self {
-            subsystem: Subsystem::new(config),
+            subsystems: (0..plan.processes).map(process).collect(),
             namespaces: vec![namespace],
             store: Store::new(plan.blocks, 1 << plan.block_shift),
             nodes: vec![NodeState::default(); plan.nodes],
             conns: BTreeMap::new(),
             pending: BTreeMap::new(),
+            resets: BTreeMap::new(),
             next: 0,
             plan,
             rng,
         }
     }
 
+    fn process(&self, node: usize) -> usize {
+        node % self.subsystems.len()
+    }
+
+    fn subsystem(&mut self, node: usize) -> &mut Subsystem {
+        let process = self.process(node);
+        &mut self.subsystems[process]
+    }
+
     /// A host has connected to a node.
     pub(crate) fn on_accept(&mut self, conn: ConnId, node: usize) {
         let queue = TargetQueue::new(self.plan.limits);
-        self.conns.insert(conn, Connection { node, queue, role: Role::New, again: Vec::new() });
+        self.conns.insert(conn, Connection { node, queue, role: Role::New, instance: None, again: Vec::new() });
     }
 
     /// There are bytes to read, or room to write.
@@ -203,67 +235,14 @@ impl Target {
         }
     }
 
-    fn connect(&mut self, ctx: &mut Ctx<'_>, id: ConnId, command: TargetCommand) {
-        let Some(conn) = self.conns.get_mut(&id) else { return };
-        let now = ctx.clock.now();
-        match self.subsystem.connect(now, conn.node as u16 + 1, &command) {
-            Ok(identity) => {
-                conn.role = if identity.qid == 0 { Role::Admin(identity.cntlid) } else { Role::Io(identity.cntlid) };
-                conn.queue.accept(command.token, identity);
-                if identity.qid == 0 {
-                    self.watch(ctx, id, identity.cntlid);
-                }
-            }
-            Err((status, result)) => conn.queue.complete(command.token, status, result),
-        }
-    }
-
-    fn admin(&mut self, ctx: &mut Ctx<'_>, id: ConnId, cntlid: u16, command: TargetCommand) {
-        let parsed = AdminCommand::parse(&command.sqe);
-        let reply = self.subsystem.admin(ctx.clock.now(), cntlid, command);
-        let Some(conn) = self.conns.get_mut(&id) else { return };
-        match reply {
-            AdminReply::Done { token, status, result } => conn.queue.complete(token, status, result),
-            AdminReply::Data { token, mut data } => {
-                if let Ok(AdminCommand::Identify { cns, .. }) = parsed {
-                    dress_up(&self.plan, cns, &mut data);
-                }
-                conn.queue.complete_with_data(token, data.len() as u32, |offset, part| {
-                    part.copy_from_slice(&data[offset as usize..][..part.len()]);
-                    Ok(())
-                });
-            }
-            // No host asks for it yet.
-            AdminReply::ResetController { .. } => unreachable!("no host asks for a cross-controller reset"),
-            AdminReply::Shutdown { token } => conn.queue.complete(token, Status::SUCCESS, 0),
-            AdminReply::Held => {}
-        }
-        self.tell_events(ctx);
-    }
-
-    fn tell_events(&mut self, ctx: &mut Ctx<'_>) {
-        let admins = self.conns.iter().filter_map(|(&id, conn)| match conn.role {
-            Role::Admin(cntlid) if !self.nodes[conn.node].paused => Some((id, cntlid)),
-            _ => None,
-        });
-        for (id, cntlid) in admins.collect::<Vec<_>>() {
-            while let Some((token, status, result)) = self.subsystem.poll_event(cntlid) {
-                if let Some(conn) = self.conns.get_mut(&id) {
-                    conn.queue.complete(token, status, result);
-                }
-            }
-            self.send(ctx, id);
-        }
-    }
-
     pub(crate) fn set_ana(&mut self, ctx: &mut Ctx<'_>, node: usize, state: AnaState) {
-        self.subsystem.set_ana(node as u16 + 1, state);
+        self.subsystem(node).set_ana(node as u16 + 1, state);
         self.tell_events(ctx);
     }
 
     /// Looks at the keep-alive timer when it should expire next.
-    fn watch(&mut self, ctx: &mut Ctx<'_>, id: ConnId, cntlid: u16) {
-        if let Some(deadline) = self.subsystem.next_timeout(cntlid) {
+    fn watch(&mut self, ctx: &mut Ctx<'_>, id: ConnId, node: usize, cntlid: u16) {
+        if let Some(deadline) = self.subsystem(node).next_timeout(cntlid) {
             ctx.clock.at(deadline + self.plan.timer_slack, Event::KeepAlive(id));
         }
     }
@@ -273,12 +252,12 @@ impl Target {
         if self.nodes[node].paused {
             return;
         }
-        let Some(deadline) = self.subsystem.next_timeout(cntlid) else { return };
+        let Some(deadline) = self.subsystem(node).next_timeout(cntlid) else { return };
         let noticed = deadline + self.plan.timer_slack;
         if noticed <= ctx.clock.now() {
             self.close(ctx, id, noticed);
         } else {
-            self.watch(ctx, id, cntlid);
+            self.watch(ctx, id, node, cntlid);
         }
     }
 
@@ -288,14 +267,20 @@ impl Target {
         let Some(conn) = self.conns.remove(&id) else { return };
         ctx.net.close(ctx.clock, id, Side::Target);
         self.orphan(ctx, id, noticed);
-        let Some(identity @ QueueIdentity { cntlid, .. }) = conn.queue.identity() else { return };
-        self.subsystem.disconnected(identity);
-        if identity.qid == 0 {
-            let of_controller = |conn: &Connection| matches!(conn.role, Role::Io(of) if of == cntlid);
-            let left: Vec<ConnId> = self.conns.iter().filter(|(_, c)| of_controller(c)).map(|(&id, _)| id).collect();
-            for id in left {
-                self.close(ctx, id, noticed);
-            }
+        let Some(identity @ QueueIdentity { qid, .. }) = conn.queue.identity() else { return };
+        self.subsystem(conn.node).disconnected(identity);
+        if qid == 0 {
+            self.close_all(ctx, conn.node, conn.instance, noticed);
+        }
+    }
+
+    /// Closes the connections of a controller's life.
+    fn close_all(&mut self, ctx: &mut Ctx<'_>, node: usize, instance: Option<ControllerInstance>, noticed: Instant) {
+        let process = self.process(node);
+        let of_instance = |conn: &Connection| instance.is_some() && conn.instance == instance;
+        let left = self.conns.iter().filter(|(_, conn)| of_instance(conn) && self.process(conn.node) == process);
+        for id in left.map(|(&id, _)| id).collect::<Vec<_>>() {
+            self.close(ctx, id, noticed);
         }
     }
 
@@ -356,27 +341,5 @@ impl Target {
         for id in conns {
             self.close(ctx, id, now);
         }
-    }
-}
-
-/// What this target says of itself.
-fn dress_up(plan: &TargetPlan, cns: Cns, data: &mut [u8]) {
-    match cns {
-        Cns::CONTROLLER => {
-            let Some(mut identify) = IdentifyController::parse(data).cloned() else { return };
-            identify.cqt = (plan.cqt.as_millis() as u16).into();
-            identify.vwc = if plan.volatile_write_cache { identify.vwc } else { 0 };
-            identify.crdt = plan.crdt.map(Into::into);
-            if plan.tbkas {
-                identify.ctratt = (identify.ctratt.get() | IdentifyController::CTRATT_TBKAS).into();
-            }
-            data.copy_from_slice(identify.as_bytes());
-        }
-        Cns::NAMESPACE => {
-            let Some(mut identify) = IdentifyNamespace::parse(data).cloned() else { return };
-            identify.noiob = plan.noiob.into();
-            data.copy_from_slice(identify.as_bytes());
-        }
-        _ => {}
     }
 }

@@ -172,7 +172,8 @@ impl Connection {
         match &mut self.role {
             Role::New(deadline) => *deadline = now + HANDSHAKE_TIMEOUT,
             Role::Admin { cntlid } => self.shared.control().keep_alive_anew(now, *cntlid),
-            Role::Io(_) => {}
+            // Whichever of a controller's connections goes on first.
+            Role::Io(association) => self.shared.control().keep_alive_anew(now, association.instance.cntlid),
         }
         Ok(())
     }
@@ -246,6 +247,10 @@ impl Connection {
     }
 
     fn admin(&mut self, now: Instant, cntlid: u16) -> Result<(), End> {
+        // Even if a keep-alive has come meanwhile: after a time in which nothing ran here nobody knows how old it is.
+        if self.shared.control().keep_alive_deadline(cntlid).is_some_and(|deadline| deadline <= now) {
+            return Err(End::Dropped);
+        }
         while !self.is_backlogged()
             && let Some(command) = self.queue.poll_command()
         {
@@ -287,9 +292,6 @@ impl Connection {
         while let Some((token, status, result)) = control.poll_event(cntlid) {
             self.queue.complete(token, status, result);
         }
-        if control.keep_alive_deadline(cntlid).is_some_and(|deadline| deadline <= now) {
-            return Err(End::Dropped);
-        }
         Ok(())
     }
 
@@ -304,12 +306,14 @@ impl Connection {
                 let status = change.make(&self.shared);
                 self.queue.complete(change.token, status, 0);
             } else if let Some(command) = self.delayed.pop_due(now) {
-                self.execute(now, &gate, command);
+                self.execute(now, &gate, command)?;
             } else if let Some(command) = self.queue.poll_command() {
-                if delay.is_zero() {
-                    self.execute(now, &gate, command);
+                let bytes = command.payload.len() + command.expects_bytes as usize;
+                let due = self.port.faults.pipe.pass(now, bytes) + delay;
+                if due <= now {
+                    self.execute(now, &gate, command)?;
                 } else {
-                    self.delayed.push(now + delay, command);
+                    self.delayed.push(due, command);
                 }
             } else {
                 break;
@@ -318,18 +322,22 @@ impl Connection {
         Ok(())
     }
 
-    fn execute(&mut self, now: Instant, gate: &Gate, command: TargetCommand) {
+    fn execute(&mut self, now: Instant, gate: &Gate, command: TargetCommand) -> Result<(), End> {
+        // By the clock as it is now: this thread may just have been stopped for longer than any host waits.
+        if gate.view.is_expired(Instant::now()) {
+            return Err(End::Dropped);
+        }
         if let Some(status) = self.port.faults.take_failure() {
-            return self.queue.complete(command.token, status, 0);
+            self.queue.complete(command.token, status, 0);
+        } else if let Some(change) = execute(&self.shared, &gate.view, &mut self.queue, command) {
+            if let Some(until) = self.port.faults.hold_from(now) {
+                self.held.push(until, change);
+            } else {
+                let status = change.make(&self.shared);
+                self.queue.complete(change.token, status, 0);
+            }
         }
-        let Some(change) = execute(&self.shared, &gate.view, &mut self.queue, command) else {
-            return;
-        };
-        if let Some(until) = self.port.faults.hold_from(now) {
-            return self.held.push(until, change);
-        }
-        let status = change.make(&self.shared);
-        self.queue.complete(change.token, status, 0);
+        Ok(())
     }
 
     /// Sleeps until there may be something to do.

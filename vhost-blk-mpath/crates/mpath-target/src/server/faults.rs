@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use nvme_tcp::target::DigestFaults;
 use nvme_tcp::wire::Status;
 
+use super::pipe::Pipe;
 use crate::config::MAX_DELAY;
 use crate::setting::{BlackHole, CrossReset, Hold};
 
@@ -29,6 +30,7 @@ pub(super) struct Faults {
     releases: AtomicU64,
     black_hole: AtomicU8,
     cross_reset: AtomicU8,
+    pub(super) pipe: Pipe,
     fail_count: AtomicU32,
     fail_status: AtomicU16,
     pub(super) digests: Arc<DigestFaults>,
@@ -60,6 +62,7 @@ impl Faults {
             releases: AtomicU64::new(0),
             black_hole: AtomicU8::new(0),
             cross_reset: AtomicU8::new(0),
+            pipe: Pipe::new(),
             fail_count: AtomicU32::new(0),
             fail_status: AtomicU16::new(0),
             digests: Arc::default(),

@@ -9,6 +9,7 @@ mod faults;
 mod hold;
 mod late;
 mod listener;
+mod pipe;
 mod registry;
 mod settings;
 mod shared;

@@ -103,6 +103,7 @@ impl Listener {
         match *setting {
             Setting::Ana { group, state } => shared.control().set_ana(port.id, group, state),
             Setting::Delay(delay) => faults.set_delay(delay),
+            Setting::Rate(rate) => faults.pipe.set_rate(rate),
             Setting::Hold(hold) => faults.set_hold(hold),
             Setting::BlackHole(black_hole) => faults.set_black_hole(black_hole),
             Setting::CrossReset(cross_reset) => faults.set_cross_reset(cross_reset),

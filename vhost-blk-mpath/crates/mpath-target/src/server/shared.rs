@@ -121,6 +121,7 @@ impl Control {
 
     pub(super) fn keep_alive_anew(&mut self, now: Instant, cntlid: u16) {
         self.subsystem.keep_alive_anew(now, cntlid);
+        self.publish(cntlid);
     }
 
     /// Changes one ANA group of a port, or all.

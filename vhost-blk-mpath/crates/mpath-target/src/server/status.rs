@@ -24,6 +24,8 @@ pub struct ListenerStatus {
     pub ana: Vec<AnaGroupStatus>,
     /// Time that each I/O command takes at least.
     pub delay_us: u64,
+    /// I/O data that it carries per second, in bytes.
+    pub rate: Option<u64>,
     /// Whether commands that arrive now and change data are held.
     pub holding: bool,
     /// Commands held at the moment, those of lost connections included.
@@ -96,6 +98,7 @@ fn status(shared: &Shared, listener: &Listener) -> ListenerStatus {
         connections: shared.registry.connections(port.listener),
         ana: ana.iter().zip(1..).map(group).collect(),
         delay_us: u64::try_from(faults.delay().as_micros()).unwrap_or(u64::MAX),
+        rate: faults.pipe.rate(),
         holding: faults.hold() != Hold::Off,
         held: faults.held.load(Ordering::Acquire),
         executed_late: faults.late.load(Ordering::Acquire),

@@ -110,7 +110,8 @@ impl Subsystem {
                 match controller.write_configuration(now, value) {
                     Written::Plain => 0,
                     Written::Reset => {
-                        let instance = self.instances.next(cntlid);
+                        let hostnqn = controller.hostnqn.clone();
+                        let instance = self.instances.next(cntlid, &hostnqn);
                         self.controller(cntlid)?.instance = instance;
                         0
                     }
@@ -243,20 +244,17 @@ impl Subsystem {
     }
 
     /// Resets another controller of the same host.
+    ///
+    /// One that is gone may have left commands behind, and these are ended all the same. But of one that never was here
+    /// nothing can be promised: it may belong to another node that serves the same subsystem.
     fn reset_other(&mut self, cntlid: u16, instance: ControllerInstance) -> Result<Outcome, Status> {
-        if instance.cntlid == cntlid || self.is_discovery() {
+        let hostnqn = &self.controllers.get(&cntlid).ok_or(Status::COMMAND_SEQUENCE_ERROR.with_dnr())?.hostnqn;
+        if self.is_discovery() || instance.cntlid == cntlid || !self.instances.is_known(instance, hostnqn) {
             return Err(Status::INVALID_FIELD.with_dnr());
         }
-        let hostnqn = self.controller(cntlid)?.hostnqn.clone();
-        if let Some(other) = self.controllers.get(&instance.cntlid) {
-            if other.hostnqn != hostnqn {
-                return Err(Status::INVALID_FIELD.with_dnr());
-            }
-            if other.instance == instance {
-                self.controllers.remove(&instance.cntlid);
-            }
+        if self.instance(instance.cntlid) == Some(instance) {
+            self.controllers.remove(&instance.cntlid);
         }
-        // An instance that is gone may have left commands behind: these are ended all the same.
         Ok(Outcome::ResetController(instance))
     }
 

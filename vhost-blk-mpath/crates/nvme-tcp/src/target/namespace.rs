@@ -1,5 +1,7 @@
 //! What a namespace is, and what an I/O command does to it.
 
+use std::time::Instant;
+
 use super::command::TargetCommand;
 use crate::wire::{AnaState, DsmRange, NvmCommand, Status};
 
@@ -29,6 +31,17 @@ pub struct IoView {
     pub write_cache: bool,
     /// ANA state of each namespace through this controller's port, by NSID from 1.
     pub ana: Vec<AnaState>,
+    /// When the controller's keep-alive timer expires; from then on no command may be executed either, even if nobody has
+    /// ended the connections yet. `None`: it has no timer.
+    pub expires: Option<Instant>,
+}
+
+impl IoView {
+    /// Whether the keep-alive timer has expired: the host may have fenced what it sent, and read what was never written.
+    #[must_use]
+    pub fn is_expired(&self, now: Instant) -> bool {
+        self.expires.is_some_and(|at| at <= now)
+    }
 }
 
 /// A range of bytes of a namespace, within its size.

@@ -130,7 +130,7 @@ impl Subsystem {
                 return Err(ConnectField::Cntlid.invalid());
             }
             let cntlid = self.free_cntlid().ok_or((Status::CONNECT_CONTROLLER_BUSY, 0))?;
-            let instance = self.instances.next(cntlid);
+            let instance = self.instances.next(cntlid, &data.hostnqn);
             let controller = Controller::new(now, instance, port, data.hostid, data.hostnqn, connect.kato());
             self.controllers.insert(cntlid, controller);
             identity.cntlid = cntlid;
@@ -181,6 +181,7 @@ impl Subsystem {
             enabled: controller.is_ready(),
             write_cache: controller.write_cache,
             ana: port.groups.iter().map(|group| group.state).collect(),
+            expires: controller.keep_alive_deadline,
         })
     }
 

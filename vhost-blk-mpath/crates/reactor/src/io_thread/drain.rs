@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use mpath_core::PathId;
 
 use super::IoThread;
-use crate::message::LossReason;
+use crate::message::{Ending, LossReason};
 use crate::token::Token;
 
 /// How long a virtqueue may take to drain before its remaining requests are given up. The front-end's main loop, and
@@ -48,7 +48,7 @@ impl IoThread {
         if self.ending && self.queues.is_empty() {
             let paths: Vec<PathId> = self.connections.keys().copied().collect();
             for path in paths {
-                self.close(now, path);
+                self.close(now, path, Ending::Reset);
             }
             self.close_quiescent(now);
         }

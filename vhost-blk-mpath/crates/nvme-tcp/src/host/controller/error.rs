@@ -71,6 +71,9 @@ pub enum Unsupported {
     /// No SGL support.
     #[error("the controller supports no SGLs")]
     Sgls,
+    /// KAS is zero. Fabrics controllers must have the timer, and the time fence counts by it.
+    #[error("the controller has no keep-alive timer")]
+    KeepAlive,
     /// ICDOFF must be zero with TCP.
     #[error("in-capsule data offset {0} instead of 0")]
     InCapsuleOffset(u16),

@@ -119,10 +119,8 @@ impl ControllerFacts {
 
     /// What the controller makes of the KATO it is asked for: it rounds up to a multiple of KAS (Base 2.0, 3.9.1).
     fn kato(&self, asked: Duration) -> Duration {
-        let unit = tenths_of_seconds(self.identify.kas.get());
-        if unit.is_zero() {
-            return asked;
-        }
+        // A controller in use has one: see `learn_controller`.
+        let unit = tenths_of_seconds(self.identify.kas.get().max(1));
         // Both have at most 32 bits of milliseconds.
         let units = asked.as_nanos().div_ceil(unit.as_nanos());
         unit.saturating_mul(units as u32)
@@ -240,14 +238,12 @@ mod tests {
     fn kato_is_what_the_controller_makes_of_it() {
         let mut identify = Box::new(IdentifyController::blank());
         identify.kas = 10.into();
-        let mut facts =
+        let facts =
             ControllerFacts { cap: Capabilities::default(), version: Version::default(), identify, io_queues: 1 };
         let ms = Duration::from_millis;
         assert_eq!(facts.kato(ms(1)), ms(1000));
         assert_eq!(facts.kato(ms(5000)), ms(5000));
         assert_eq!(facts.kato(ms(5001)), ms(6000));
-        facts.identify.kas = 0.into();
-        assert_eq!(facts.kato(ms(250)), ms(250));
     }
 
     #[test]

@@ -24,6 +24,9 @@ impl HostController {
         if !matches!(identify.sgls.get() & 3, 1 | 2) {
             return Err(Unsupported::Sgls.into());
         }
+        if identify.kas.get() == 0 {
+            return Err(Unsupported::KeepAlive.into());
+        }
         if identify.icdoff.get() != 0 {
             return Err(Unsupported::InCapsuleOffset(identify.icdoff.get()).into());
         }

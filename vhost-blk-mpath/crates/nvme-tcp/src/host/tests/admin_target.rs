@@ -92,6 +92,7 @@ impl AdminTarget {
         identify.oncs = (IdentifyController::ONCS_DSM | IdentifyController::ONCS_WRITE_ZEROES).into();
         identify.vwc = 1;
         identify.sgls = 1.into();
+        identify.kas = 10.into();
         identify.set_subnqn(&subnqn());
         identify.ioccsz = 516.into();
         Self {

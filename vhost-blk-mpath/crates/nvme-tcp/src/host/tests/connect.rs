@@ -155,6 +155,7 @@ fn what_cannot_be_used_is_refused() {
         assert_eq!(failure(change), ControllerError::Unsupported(expected));
     };
     unsupported(&|target| target.identify.sgls = 0.into(), Unsupported::Sgls);
+    unsupported(&|target| target.identify.kas = 0.into(), Unsupported::KeepAlive);
     unsupported(&|target| target.identify.icdoff = 1.into(), Unsupported::InCapsuleOffset(1));
     unsupported(&|target| target.identify.ioccsz = 3.into(), Unsupported::CapsuleSize(3));
     unsupported(&|target| target.cap.0 &= !0xffff, Unsupported::QueueEntries(1));

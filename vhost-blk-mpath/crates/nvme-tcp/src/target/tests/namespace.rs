@@ -11,7 +11,7 @@ const NAMESPACES: [Namespace; 2] = [
 ];
 
 fn view() -> IoView {
-    IoView { enabled: true, write_cache: true, ana: vec![AnaState::Optimized, AnaState::NonOptimized] }
+    IoView { enabled: true, write_cache: true, ana: vec![AnaState::Optimized, AnaState::NonOptimized], expires: None }
 }
 
 fn command(nvm: NvmCommand, nsid: u32, payload: Vec<u8>, expects_bytes: u32) -> TargetCommand {

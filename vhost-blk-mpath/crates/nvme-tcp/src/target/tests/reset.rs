@@ -44,12 +44,24 @@ fn another_controller_of_the_host_is_reset() {
     let instance = subsystem.instance(other).unwrap();
     assert_eq!(reset(&mut subsystem, by, instance), Ok(instance));
     assert!(subsystem.io_view(other).is_none());
-    // Once more does no harm.
+    // What it was sent may be on its way still.
     assert_eq!(reset(&mut subsystem, by, instance), Ok(instance));
 }
 
 #[test]
-fn a_later_life_is_left_alone() {
+fn a_former_life_is_reset_and_the_present_one_left_alone() {
+    let mut subsystem = subsystem();
+    let [by, other] = [1, 2].map(|port| live_controller(&mut subsystem, Instant::now(), port));
+    let former = subsystem.instance(other).unwrap();
+    for enable in [0, 0x0046_0001] {
+        fabrics(&mut subsystem, Instant::now(), other, set_property(PropertyOffset::CC, enable)).unwrap();
+    }
+    assert_eq!(reset(&mut subsystem, by, former), Ok(former));
+    assert!(subsystem.io_view(other).is_some());
+}
+
+#[test]
+fn of_what_never_was_here_nothing_is_promised() {
     let mut subsystem = subsystem();
     let [by, other] = [1, 2].map(|port| live_controller(&mut subsystem, Instant::now(), port));
     let instance = subsystem.instance(other).unwrap();
@@ -58,7 +70,7 @@ fn a_later_life_is_left_alone() {
         ControllerInstance { cirn: instance.cirn ^ 1, ..instance },
         ControllerInstance { cntlid: 999, ..instance },
     ] {
-        assert_eq!(reset(&mut subsystem, by, wrong), Ok(wrong), "it is gone already");
+        assert_eq!(reset(&mut subsystem, by, wrong), Err(Status::INVALID_FIELD.with_dnr()));
     }
     assert!(subsystem.io_view(other).is_some());
 }

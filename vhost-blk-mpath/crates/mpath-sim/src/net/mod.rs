@@ -4,9 +4,14 @@
 //! when it lifts, for as long as the sender's socket exists. A socket that is closed sends a reset and nothing more; but
 //! what was on its way already may still arrive, up to [`LinkPlan::lifetime`] later.
 
+mod corruption;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
+use nvme_tcp::wire::Digests;
+
+use self::corruption::Stream;
 use crate::clock::{Clock, Event};
 use crate::rng::Rng;
 
@@ -71,6 +76,10 @@ struct Pipe {
     stuck: bool,
     /// The sender had more than its socket took.
     wanted: bool,
+    /// Bytes were lost for good: nothing that follows them arrives.
+    cut: bool,
+    /// Where what has arrived ends.
+    stream: Stream,
 }
 
 #[derive(Debug, Default)]
@@ -90,8 +99,8 @@ struct Conn {
     ends: [End; 2],
     /// By receiver: this connection alone moves nothing.
     frozen: [bool; 2],
-    /// Both sides check digests: bits may be flipped.
-    protected: bool,
+    /// What both sides check: bits may be flipped there.
+    digests: Digests,
 }
 
 #[derive(Debug)]
@@ -123,7 +132,7 @@ impl Net {
             pipes: <[Pipe; 2]>::default(),
             ends,
             frozen: [false; 2],
-            protected: false,
+            digests: Digests::default(),
         };
         self.conns.insert(id, conn);
         let delay = self.delay(path) * 2;
@@ -155,10 +164,10 @@ impl Net {
         self.conns.get(&id).is_some_and(|conn| conn.established)
     }
 
-    /// From here on digests protect every byte in both directions.
-    pub(crate) fn protect(&mut self, id: ConnId) {
+    /// From here on these digests protect both directions.
+    pub(crate) fn protect(&mut self, id: ConnId, digests: Digests) {
         if let Some(conn) = self.conns.get_mut(&id) {
-            conn.protected = true;
+            conn.digests = digests;
         }
     }
 
@@ -184,7 +193,9 @@ impl Net {
         let taken = bytes.len().min(self.room(id, from));
         if let Some(conn) = self.conns.get_mut(&id) {
             let pipe = &mut conn.pipes[from.other() as usize];
-            pipe.unsent.extend(&bytes[..taken]);
+            if !pipe.cut {
+                pipe.unsent.extend(&bytes[..taken]);
+            }
             pipe.wanted = taken < bytes.len();
         }
         self.transmit(clock, id, from.other());
@@ -234,10 +245,7 @@ impl Net {
                 clock.after(plan.latency, Event::Reset(id, to.other()));
                 continue;
             }
-            if conn.protected && self.rng.below(10_000) < link.corrupted {
-                let at = self.rng.index(bytes.len());
-                bytes[at] ^= 1 << self.rng.below(8);
-            }
+            pipe.stream.corrupt(&mut self.rng, conn.digests, link.corrupted, &mut bytes);
             end.received.extend(bytes);
             delivered = true;
         }
@@ -292,8 +300,11 @@ impl Net {
             clock.at(*due, Event::Deliver(id, to));
         }
         pipe.flight_bytes = pipe.flight.iter().map(|(_, bytes)| bytes.len()).sum();
-        // A host resets, and nobody sends a reset twice. A target's end is repeated until it is heard.
-        let lost = side == Side::Host && (holed || self.rng.percent(20));
+        // A host resets, and nobody sends a reset twice. A target's end may be repeated until it is heard.
+        let lost = match side {
+            Side::Host => holed || self.rng.percent(20),
+            Side::Target => self.rng.percent(if holed { 50 } else { 5 }),
+        };
         if conn.established && holed && !lost {
             self.unheard.push(id);
         } else if conn.established && !lost {
@@ -313,23 +324,32 @@ impl Net {
         news
     }
 
-    /// A middlebox, or a peer's kernel, resets a connection at both ends.
+    /// A middlebox, or a peer's kernel, resets a connection at both ends; or forgets it, and an end or both hear nothing of it.
     pub(crate) fn reset(&mut self, clock: &mut Clock, id: ConnId) {
         let Some(conn) = self.conns.get_mut(&id) else { return };
         for side in [Side::Host, Side::Target] {
             let pipe = &mut conn.pipes[side as usize];
             pipe.unsent.clear();
+            pipe.cut = true;
             let keep = self.rng.index(pipe.flight.len() + 1);
             pipe.flight.truncate(keep);
             pipe.flight_bytes = pipe.flight.iter().map(|(_, bytes)| bytes.len()).sum();
             let delay = self.rng.up_to(Duration::from_millis(20));
-            clock.after(delay, Event::Reset(id, side));
+            if self.rng.percent(85) {
+                clock.after(delay, Event::Reset(id, side));
+            }
         }
     }
 
     /// The connections over a path on which the host's end is open.
     pub(crate) fn of_path(&self, path: usize) -> Vec<ConnId> {
         let open = |conn: &Conn| conn.path == path && conn.ends[Side::Host as usize].open;
+        self.conns.iter().filter(|(_, conn)| open(conn)).map(|(&id, _)| id).collect()
+    }
+
+    /// The connections on which the host's end is open.
+    pub(crate) fn of_host(&self) -> Vec<ConnId> {
+        let open = |conn: &Conn| conn.ends[Side::Host as usize].open;
         self.conns.iter().filter(|(_, conn)| open(conn)).map(|(&id, _)| id).collect()
     }
 

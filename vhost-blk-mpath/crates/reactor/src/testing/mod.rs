@@ -1,16 +1,22 @@
 //! Real requests of a real virtqueue, without a guest.
 
+mod controller;
+
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixListener;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use memmap2::{MmapOptions, MmapRaw};
 use rustix::fs::{MemfdFlags, memfd_create};
 use vhost_user_blk::{Disk, DiskGeometry, Queue, QueueSink, Request, serve_connection};
 use virtio_driver::{VhostUser, VirtioBlkFeatureFlags, VirtioBlkQueue, VirtioBlkTransport, VirtioFeatureFlags};
 
+pub(crate) use controller::Controller;
+
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 const BUFFER_BYTES: usize = 1 << 20;
 const QUEUE_SIZE: u16 = 64;
 const BLOCK_SIZE: u32 = 4096;
@@ -126,4 +132,12 @@ impl Guest {
 /// The next request of a virtqueue that has one.
 pub(crate) fn pop(queue: &mut Queue) -> Request {
     queue.pop().unwrap().expect("the guest has queued something")
+}
+
+pub(crate) fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !condition() {
+        assert!(start.elapsed() < PATIENCE, "never happened: {what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }

@@ -1,0 +1,178 @@
+//! Paths that are removed, and others that get their ids.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use mpath_core::{
+    Action, AnaState, Association, DirtyPaths, Epoch, FlowId, Group, GroupConfig, Injection, Io, IoError, Op, OpClass,
+    Outcome, PathConfig, PathId, Tag,
+};
+
+const P0: PathId = PathId(0);
+const P3: PathId = PathId(3);
+
+struct Test {
+    now: Instant,
+    group: Group,
+    dirty: Arc<DirtyPaths>,
+}
+
+impl Test {
+    /// Paths 0 and 3; the first one is live and has no cache.
+    fn new() -> Self {
+        let (now, dirty) = (Instant::now(), Arc::new(DirtyPaths::new()));
+        let mut group = Group::new(now, GroupConfig::default(), Arc::clone(&dirty));
+        group.add_path(P3, PathConfig::default());
+        group.add_path(P0, PathConfig::default());
+        let mut test = Self { now, group, dirty };
+        test.up(P0, 1, false);
+        test
+    }
+
+    fn up(&mut self, path: PathId, epoch: u64, volatile_write_cache: bool) {
+        let ana = AnaState::Optimized;
+        let association = Association { epoch: Epoch(epoch), ana, volatile_write_cache, queue_depth: 64 };
+        self.group.path_up(self.now, path, association);
+    }
+
+    fn actions(&mut self) -> Vec<Action> {
+        std::iter::from_fn(|| self.group.poll_action(self.now)).collect()
+    }
+
+    fn submit(&mut self, tag: u32, op: Op) -> Vec<Action> {
+        let bytes = if op == Op::Flush { 0 } else { 4096 };
+        self.group.submit(self.now, Io { tag: Tag(tag), op, bytes, flow: FlowId(0), fua: false });
+        self.actions()
+    }
+
+    fn complete(&mut self, path: PathId, tag: u32, outcome: Outcome) -> Vec<Action> {
+        self.group.complete(self.now, path, Tag(tag), outcome);
+        self.actions()
+    }
+
+    fn finish(tag: u32, result: Result<(), IoError>) -> [Action; 1] {
+        [Action::Finish { tag: Tag(tag), result }]
+    }
+}
+
+/// Drained, clean and closed.
+#[test]
+fn a_path_goes_with_all_that_was_known_of_it_and_its_id_serves_another() {
+    let mut test = Test::new();
+    test.up(P3, 5, false);
+    // Round robin: each of them takes one.
+    for tag in 0..2 {
+        let Action::Issue { path, tag } = test.submit(tag, Op::Write)[0] else { panic!("issued") };
+        test.complete(path, tag.0, Outcome::Success);
+    }
+    test.group.set_injection(P3, Injection::latency(Duration::from_millis(1)));
+    test.group.set_draining(test.now, P3, true);
+    test.group.path_lost(test.now, P3);
+    test.group.remove_path(P3);
+    assert_eq!(test.group.stats(test.now).paths.len(), 1);
+    assert_eq!(test.group.injections().count(), 0);
+    assert_eq!(test.submit(0, Op::Read), [Action::Issue { path: P0, tag: Tag(0) }]);
+    test.complete(P0, 0, Outcome::Success);
+
+    test.group.add_path(P3, PathConfig::default());
+    let stats = test.group.stats(test.now);
+    let stats = stats.path(P3).expect("it is there");
+    assert_eq!((stats.class(OpClass::Write).ios, stats.draining, stats.injection), (0, false, None));
+    test.up(P3, 6, false);
+    let used: Vec<_> = (0..4).flat_map(|tag| test.submit(tag, Op::Read)).collect();
+    assert!(used.iter().any(|action| matches!(action, Action::Issue { path: P3, .. })), "{used:?}");
+}
+
+#[test]
+#[should_panic(expected = "epochs grow")]
+fn epochs_go_on_in_a_path_that_gets_the_id_of_another() {
+    let mut test = Test::new();
+    test.up(P3, 5, false);
+    test.group.path_lost(test.now, P3);
+    test.group.remove_path(P3);
+    test.group.add_path(P3, PathConfig::default());
+    test.up(P3, 5, false);
+}
+
+#[test]
+fn a_path_removed_dirty_fails_the_next_flush() {
+    let mut test = Test::new();
+    test.up(P3, 1, true);
+    for tag in 0..2 {
+        let Action::Issue { path, tag } = test.submit(tag, Op::Write)[0] else { panic!("issued") };
+        test.complete(path, tag.0, Outcome::Success);
+    }
+    assert!(test.dirty.is_dirty(P3));
+    test.group.path_lost(test.now, P3);
+    test.group.remove_path(P3);
+    test.now += Duration::from_secs(1);
+    assert_eq!(test.submit(0, Op::Flush), Test::finish(0, Err(IoError::Io)));
+    test.now += Duration::from_secs(1);
+    assert_eq!(test.submit(0, Op::Flush), Test::finish(0, Ok(())));
+}
+
+/// The write came through one group, and the flush comes to the other one: it has to know what the path lost.
+#[test]
+fn what_a_removed_path_lost_fails_the_flush_of_another_group_once() {
+    let mut one = Test::new();
+    let mut group = Group::new(one.now, GroupConfig::default(), Arc::clone(&one.dirty));
+    group.add_path(P0, PathConfig::default());
+    group.add_path(P3, PathConfig::default());
+    let mut other = Test { now: one.now, group, dirty: Arc::clone(&one.dirty) };
+    other.up(P0, 1, false);
+    for test in [&mut one, &mut other] {
+        test.up(P3, 1, true);
+    }
+    for tag in 0..2 {
+        let Action::Issue { path, tag } = one.submit(tag, Op::Write)[0] else { panic!("issued") };
+        one.complete(path, tag.0, Outcome::Success);
+    }
+    // One group is through with the path before the other one begins.
+    for test in [&mut one, &mut other] {
+        test.group.path_lost(test.now, P3);
+        test.group.remove_path(P3);
+    }
+    other.now += Duration::from_secs(1);
+    assert_eq!(other.submit(0, Op::Flush), Test::finish(0, Err(IoError::Io)));
+    for test in [&mut one, &mut other] {
+        test.now += Duration::from_secs(2);
+        test.group.add_path(P3, PathConfig::default());
+        test.up(P3, 2, false);
+        assert_eq!(test.submit(0, Op::Flush), Test::finish(0, Ok(())));
+    }
+}
+
+/// Before a flush came, another path has the id. It may have a cache with writes of a former process.
+#[test]
+fn the_next_path_of_the_id_hides_no_loss_and_is_flushed_itself() {
+    let mut test = Test::new();
+    test.up(P3, 1, true);
+    for tag in 0..2 {
+        let Action::Issue { path, tag } = test.submit(tag, Op::Write)[0] else { panic!("issued") };
+        test.complete(path, tag.0, Outcome::Success);
+    }
+    test.group.path_lost(test.now, P3);
+    test.group.remove_path(P3);
+    test.group.add_path(P3, PathConfig::default());
+    test.up(P3, 2, true);
+    test.now += Duration::from_secs(1);
+    assert_eq!(test.submit(0, Op::Flush), [Action::Issue { path: P3, tag: Tag(0) }]);
+    assert_eq!(test.complete(P3, 0, Outcome::Success), Test::finish(0, Err(IoError::Io)));
+    test.now += Duration::from_secs(1);
+    assert_eq!(test.submit(0, Op::Flush), Test::finish(0, Ok(())));
+}
+
+#[test]
+#[should_panic(expected = "nothing is left")]
+fn a_path_whose_writes_wait_for_the_fence_stays() {
+    let mut test = Test::new();
+    test.up(P3, 1, false);
+    let mut held = None;
+    for tag in 0..2 {
+        let Action::Issue { path, tag } = test.submit(tag, Op::Write)[0] else { panic!("issued") };
+        held = held.or((path == P3).then_some(tag));
+    }
+    test.group.path_lost(test.now, P3);
+    test.complete(P3, held.expect("one of two").0, Outcome::Lost { indeterminate: true });
+    test.group.remove_path(P3);
+}

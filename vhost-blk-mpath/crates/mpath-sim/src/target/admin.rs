@@ -1,0 +1,169 @@
+//! Connects and admin commands, and Cross-Controller Resets with what may come of them.
+
+use std::time::Duration;
+
+use nvme_tcp::target::{AdminReply, CommandToken, TargetCommand};
+use nvme_tcp::wire::{
+    AdminCommand, CROSS_RESET_DONE, Cns, ControllerInstance, IdentifyController, IdentifyNamespace, Status,
+};
+use zerocopy::IntoBytes;
+
+use super::{Ctx, Role, Target, TargetPlan};
+use crate::clock::Event;
+use crate::net::ConnId;
+
+/// A node that stands still looks again so much later.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
+
+/// What comes of a Cross-Controller Reset.
+#[derive(Debug, Clone)]
+pub(crate) struct CrossResetPlan {
+    /// Controllers say that they can.
+    pub(crate) offered: bool,
+    /// Of 100, how many are refused, said to have begun only, or cost the association that asks.
+    pub(crate) refused_percent: u64,
+    pub(crate) begun_percent: u64,
+    pub(crate) deadly_percent: u64,
+    /// How long one takes, typically.
+    pub(crate) takes: Duration,
+}
+
+/// A Cross-Controller Reset under way.
+#[derive(Debug)]
+pub(super) struct CrossReset {
+    /// By whom.
+    conn: ConnId,
+    node: usize,
+    token: CommandToken,
+    instance: ControllerInstance,
+}
+
+impl Target {
+    pub(super) fn connect(&mut self, ctx: &mut Ctx<'_>, id: ConnId, command: TargetCommand) {
+        let Some(node) = self.conns.get(&id).map(|conn| conn.node) else { return };
+        let now = ctx.clock.now();
+        let subsystem = self.subsystem(node);
+        let connected = subsystem.connect(now, node as u16 + 1, &command);
+        let instance = connected.as_ref().ok().and_then(|identity| subsystem.instance(identity.cntlid));
+        let Some(conn) = self.conns.get_mut(&id) else { return };
+        match connected {
+            Ok(identity) => {
+                conn.role = if identity.qid == 0 { Role::Admin(identity.cntlid) } else { Role::Io(identity.cntlid) };
+                conn.instance = instance;
+                conn.queue.accept(command.token, identity);
+                if identity.qid == 0 {
+                    self.watch(ctx, id, node, identity.cntlid);
+                }
+            }
+            Err((status, result)) => conn.queue.complete(command.token, status, result),
+        }
+    }
+
+    pub(super) fn admin(&mut self, ctx: &mut Ctx<'_>, id: ConnId, cntlid: u16, command: TargetCommand) {
+        let Some(node) = self.conns.get(&id).map(|conn| conn.node) else { return };
+        let parsed = AdminCommand::parse(&command.sqe);
+        let refused = matches!(parsed, Ok(AdminCommand::CrossControllerReset(_)))
+            && self.rng.percent(self.plan.cross_reset.refused_percent);
+        let reply = if refused {
+            AdminReply::Done { token: command.token, status: Status::INTERNAL_ERROR, result: 0 }
+        } else {
+            self.subsystem(node).admin(ctx.clock.now(), cntlid, command)
+        };
+        let Some(conn) = self.conns.get_mut(&id) else { return };
+        match reply {
+            AdminReply::Done { token, status, result } => conn.queue.complete(token, status, result),
+            AdminReply::Data { token, mut data } => {
+                if let Ok(AdminCommand::Identify { cns, .. }) = parsed {
+                    dress_up(&self.plan, cns, &mut data);
+                }
+                conn.queue.complete_with_data(token, data.len() as u32, |offset, part| {
+                    part.copy_from_slice(&data[offset as usize..][..part.len()]);
+                    Ok(())
+                });
+            }
+            AdminReply::ResetController { token, instance } => {
+                self.begin_reset(ctx, CrossReset { conn: id, node, token, instance });
+            }
+            AdminReply::Shutdown { token } => conn.queue.complete(token, Status::SUCCESS, 0),
+            AdminReply::Held => {}
+        }
+        self.tell_events(ctx);
+    }
+
+    /// The subsystem has given the instance up, if it was there. Until the reset is done its commands go on as those of any
+    /// association that was lost.
+    fn begin_reset(&mut self, ctx: &mut Ctx<'_>, reset: CrossReset) {
+        let now = ctx.clock.now();
+        self.close_all(ctx, reset.node, Some(reset.instance), now);
+        let plan = &self.plan.cross_reset;
+        if self.rng.percent(plan.deadly_percent / 2) {
+            return self.close(ctx, reset.conn, now);
+        }
+        if self.rng.percent(plan.begun_percent) {
+            if let Some(conn) = self.conns.get_mut(&reset.conn) {
+                conn.queue.complete(reset.token, Status::SUCCESS, 0);
+            }
+            return;
+        }
+        self.next += 1;
+        ctx.clock.after(self.rng.tail(plan.takes), Event::CrossReset(self.next));
+        self.resets.insert(self.next, reset);
+    }
+
+    /// [`Event::CrossReset`] has come: nothing of that instance is executed any more.
+    pub(crate) fn on_cross_reset(&mut self, ctx: &mut Ctx<'_>, number: u64) {
+        let Some(reset) = self.resets.get(&number) else { return };
+        if self.nodes[reset.node].paused {
+            return ctx.clock.after(LOOK_AGAIN, Event::CrossReset(number));
+        }
+        let Some(CrossReset { conn: id, node, token, instance }) = self.resets.remove(&number) else { return };
+        let (process, processes) = (self.process(node), self.subsystems.len());
+        self.pending.retain(|_, pending| pending.node % processes != process || pending.instance != Some(instance));
+        if self.rng.percent(self.plan.cross_reset.deadly_percent / 2) {
+            let now = ctx.clock.now();
+            return self.close(ctx, id, now);
+        }
+        if let Some(conn) = self.conns.get_mut(&id) {
+            conn.queue.complete(token, Status::SUCCESS, CROSS_RESET_DONE);
+            self.send(ctx, id);
+        }
+    }
+
+    pub(super) fn tell_events(&mut self, ctx: &mut Ctx<'_>) {
+        let admins = self.conns.iter().filter_map(|(&id, conn)| match conn.role {
+            Role::Admin(cntlid) if !self.nodes[conn.node].paused => Some((id, conn.node, cntlid)),
+            _ => None,
+        });
+        for (id, node, cntlid) in admins.collect::<Vec<_>>() {
+            while let Some((token, status, result)) = self.subsystem(node).poll_event(cntlid) {
+                if let Some(conn) = self.conns.get_mut(&id) {
+                    conn.queue.complete(token, status, result);
+                }
+            }
+            self.send(ctx, id);
+        }
+    }
+}
+
+/// What this target says of itself.
+fn dress_up(plan: &TargetPlan, cns: Cns, data: &mut [u8]) {
+    match cns {
+        Cns::CONTROLLER => {
+            let Some(mut identify) = IdentifyController::parse(data).cloned() else { return };
+            identify.cqt = (plan.cqt.as_millis() as u16).into();
+            identify.vwc = if plan.volatile_write_cache { identify.vwc } else { 0 };
+            identify.crdt = plan.crdt.map(Into::into);
+            identify.ccrl = if plan.cross_reset.offered { identify.ccrl } else { 0 };
+            if plan.tbkas {
+                identify.ctratt = (identify.ctratt.get() | IdentifyController::CTRATT_TBKAS).into();
+            }
+            data.copy_from_slice(identify.as_bytes());
+        }
+        Cns::NAMESPACE => {
+            let Some(mut identify) = IdentifyNamespace::parse(data).cloned() else { return };
+            identify.noiob = plan.noiob.into();
+            data.copy_from_slice(identify.as_bytes());
+        }
+        _ => {}
+    }
+}

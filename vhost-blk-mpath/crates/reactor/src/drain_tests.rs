@@ -1,0 +1,120 @@
+//! Connections that are closed so that the controller can say when it has executed everything.
+
+use std::io::Read;
+use std::net::{Shutdown, TcpStream};
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, mpsc};
+use std::time::Instant;
+
+use mpath_core::{AnaState, Association, DirtyPaths, Epoch, Group, GroupConfig, PathConfig, PathId};
+
+use crate::testing::{Controller, Guest, PATIENCE};
+use crate::{Ending, IoThreadConfig, IoThreadHandle, PathEvent, PathEventKind};
+
+const PATH: PathId = PathId(0);
+const EPOCH: Epoch = Epoch(1);
+
+/// A thread with one path, and a guest on it.
+struct Rig {
+    thread: IoThreadHandle,
+    events: mpsc::Receiver<PathEvent>,
+    controller: Controller,
+    guest: Guest,
+}
+
+impl Rig {
+    fn start() -> Self {
+        let mut group = Group::new(Instant::now(), GroupConfig::default(), Arc::new(DirtyPaths::default()));
+        group.add_path(PATH, PathConfig::default());
+        let (report, events) = mpsc::channel();
+        let report = Box::new(move |event: PathEvent| drop(report.send(event)));
+        let config = IoThreadConfig { name: "io-test".into(), group, block_size_bytes: 4096, report };
+        let thread = IoThreadHandle::start(config).unwrap();
+        let (controller, link) = Controller::connect();
+        let association =
+            Association { epoch: EPOCH, ana: AnaState::Optimized, volatile_write_cache: false, queue_depth: 15 };
+        thread.path_up(PATH, association, link);
+        let guest = Guest::new();
+        thread.start_queue(guest.queue()).unwrap();
+        Self { thread, events, controller, guest }
+    }
+
+    /// Closes the path: the socket that drains.
+    fn close(&self, ending: Ending) -> Option<OwnedFd> {
+        self.thread.path_down(PATH, EPOCH, ending);
+        loop {
+            match self.events.recv_timeout(PATIENCE).unwrap().kind {
+                PathEventKind::Closed { draining } => return draining,
+                PathEventKind::Suspect | PathEventKind::Recovered => {}
+                kind @ PathEventKind::Lost(_) => panic!("{kind:?}"),
+            }
+        }
+    }
+
+    fn end(self) {
+        self.thread.begin_shutdown();
+        self.thread.join();
+    }
+}
+
+#[test]
+fn what_was_sent_arrives_and_then_the_end_of_the_data() {
+    let mut rig = Rig::start();
+    rig.guest.write(0, 4096);
+    rig.guest.kick();
+    rig.controller.command();
+    let mut socket: TcpStream = rig.close(Ending::Drain).expect("it drains").into();
+    let mut rest = Vec::new();
+    rig.controller.stream.read_to_end(&mut rest).unwrap();
+    assert_eq!(rest.len(), 4096, "the data of the write, in its capsule");
+    // The controller's answers still come through, and its end.
+    rig.controller.send(&[1, 2, 3]);
+    rig.controller.stream.shutdown(Shutdown::Write).unwrap();
+    let mut answers = Vec::new();
+    socket.read_to_end(&mut answers).unwrap();
+    assert_eq!(answers, [1, 2, 3]);
+    rig.end();
+}
+
+/// While the kernel has been given guest memory for the data of a read.
+#[test]
+fn a_receive_under_way_comes_back() {
+    const BYTES: usize = 512 << 10;
+    let mut rig = Rig::start();
+    rig.guest.read(0, BYTES);
+    rig.guest.kick();
+    let cid = rig.controller.command();
+    let answer = Controller::answer(cid, 7, BYTES);
+    rig.controller.send(&answer[..100_000]);
+    let socket = rig.close(Ending::Drain).expect("it drains");
+    // What comes now reaches nobody.
+    let before = rig.guest.memory(BYTES);
+    rig.controller.send(&answer[100_000..]);
+    rig.controller.stream.shutdown(Shutdown::Write).unwrap();
+    let mut rest = Vec::new();
+    TcpStream::from(socket).read_to_end(&mut rest).unwrap();
+    assert!(!rest.is_empty() && answer.ends_with(&rest));
+    assert!(rig.guest.memory(BYTES) == before);
+    rig.end();
+}
+
+/// An end that the controller began may mean anything.
+#[test]
+fn a_controller_that_closed_first_does_not_drain() {
+    let rig = Rig::start();
+    rig.controller.stream.shutdown(Shutdown::Both).unwrap();
+    let lost = rig.events.recv_timeout(PATIENCE).unwrap();
+    assert!(matches!(lost.kind, PathEventKind::Lost(_)), "{lost:?}");
+    let closed = rig.events.recv_timeout(PATIENCE).unwrap();
+    assert!(matches!(closed.kind, PathEventKind::Closed { draining: None }), "{closed:?}");
+    rig.end();
+}
+
+#[test]
+fn a_reset_leaves_nothing() {
+    let mut rig = Rig::start();
+    assert!(rig.close(Ending::Reset).is_none());
+    // By a first FIN or by RST: it is over for the controller too.
+    assert!(matches!(rig.controller.stream.read(&mut [0]), Ok(0) | Err(_)));
+    rig.end();
+}

@@ -1,0 +1,99 @@
+//! A controller without a target behind it.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::time::Duration;
+
+use nvme_tcp::host::{
+    HostIdentity, HostQueue, IoLimits, PayloadSink, PayloadSource, QueueConfig, STAGING_MIN, Tag as WireTag,
+};
+use nvme_tcp::wire::{C2hData, Cqe, Digests, Framing, IcResp, Nqn, Pdu, Status};
+
+use super::PATIENCE;
+use crate::{Ending, Link};
+
+/// A command capsule without data: common header and SQE.
+const CAPSULE_BYTES: usize = 72;
+
+/// The controller's end of one queue pair.
+pub(crate) struct Controller {
+    pub(crate) stream: TcpStream,
+}
+
+impl Controller {
+    /// A ready queue pair and the controller at its other end.
+    pub(crate) fn connect() -> (Self, Link) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let host = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        host.set_nodelay(true).unwrap();
+        let controller = listener.accept().unwrap().0;
+        controller.set_read_timeout(Some(PATIENCE)).unwrap();
+        let mut queue = HostQueue::new(QueueConfig {
+            qid: 1,
+            entries: 16,
+            host: HostIdentity { hostnqn: Nqn::new("nqn.2014-08.org.example:host").unwrap(), hostid: [1; 16] },
+            subnqn: Nqn::new("nqn.2014-08.org.example:disk").unwrap(),
+            cntlid: 1,
+            digests: Digests::default(),
+            nsid: 1,
+            limits: IoLimits {
+                block_bytes: 4096,
+                namespace_blocks: 1024,
+                max_transfer_bytes: 1 << 20,
+                in_capsule_bytes: 8192,
+                noiob_blocks: 0,
+            },
+        })
+        .unwrap();
+        // ICReq and Connect need no wire.
+        let icresp = Pdu::IcResp(IcResp { cpda: 0, digests: Digests::default(), maxh2cdata: 131_072 });
+        for answer in [icresp, Pdu::CapsuleResp(Cqe::new(0x1000, 0, Status::SUCCESS, 1))] {
+            queue.fill_tx(&mut Vec::with_capacity(STAGING_MIN), &NoPayload, &mut Vec::new());
+            queue.receive(&bytes_of(answer, &[]), &mut NoPayload).unwrap();
+        }
+        assert!(queue.is_ready());
+        (
+            Self { stream: controller },
+            Link { socket: host.into(), queue, retry_delays: [Duration::ZERO; 3], ending: Ending::Reset },
+        )
+    }
+
+    /// The CID of the next command.
+    pub(crate) fn command(&mut self) -> u16 {
+        let mut capsule = [0; CAPSULE_BYTES];
+        self.stream.read_exact(&mut capsule).unwrap();
+        u16::from_le_bytes([capsule[10], capsule[11]])
+    }
+
+    pub(crate) fn send(&mut self, bytes: &[u8]) {
+        self.stream.write_all(bytes).unwrap();
+    }
+
+    /// The whole answer to a read of so many bytes.
+    pub(crate) fn answer(cid: u16, byte: u8, bytes: usize) -> Vec<u8> {
+        let data = C2hData { cid, offset: 0, length: bytes as u32, last: true, success: false };
+        let mut answer = bytes_of(Pdu::C2hData(data), &vec![byte; bytes]);
+        answer.extend(bytes_of(Pdu::CapsuleResp(Cqe::new(cid, 0, Status::SUCCESS, 0)), &[]));
+        answer
+    }
+}
+
+fn bytes_of(pdu: Pdu, data: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    pdu.emit(&Framing::default(), data, &mut bytes);
+    bytes
+}
+
+struct NoPayload;
+
+impl PayloadSource for NoPayload {
+    fn gather(&self, _: WireTag, _: u32, _: &mut [u8]) {
+        unreachable!("no request yet");
+    }
+}
+
+impl PayloadSink for NoPayload {
+    fn scatter(&mut self, _: WireTag, _: u32, _: &[u8]) {
+        unreachable!("no request yet");
+    }
+}

@@ -1,0 +1,159 @@
+//! Paths that are added and removed while the daemon runs.
+//!
+//! ```text
+//!  add ──▶ (path) ── remove ──▶ Removing: drained ── owes nothing ──▶ closed in order ──┐
+//!                                  │                                                    ▼
+//!                                  └── --force, or lost ──▶ dropped, its fence begins ──▶ its fences are lifted ──▶ gone
+//! ```
+//!
+//! Only then its id, and place in all that is kept by path, may be another path's. The I/O threads forget it before that; what
+//! its cache has lost unflushed stays known in `mpath_core` until a flush has failed for it.
+
+use std::sync::Arc;
+
+use mpath_api::PathAddress;
+use mpath_api::server::{AddPathError, RemovePathError};
+use mpath_api::types::{EventKind, Origin};
+use mpath_core::{MAX_PATHS, PathId};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+use crate::control::{barrier, statistics};
+use crate::disk::Disk;
+use crate::path::{PathError, PathTask};
+use crate::path_status::PathStatus;
+use crate::steering::{self, LOOK_AGAIN, Orders, Wanted};
+
+impl Disk {
+    /// Adds a path and begins to connect it. That it cannot be connected is no error here, but its state.
+    ///
+    /// To be called within the daemon's runtime.
+    pub(crate) fn add_path(self: &Arc<Self>, address: PathAddress, origin: Origin) -> Result<PathId, AddPathError> {
+        if let Some(namespace) = self.namespace() {
+            namespace.check_multipath().map_err(|error| AddPathError::NotMultipath {
+                disk: self.config.name.to_string(),
+                reason: error.to_string(),
+            })?;
+        }
+        self.start_path(address, origin, None)
+    }
+
+    /// The same for any path, also the disk's only one. `first` gets the outcome of its first attempt to connect.
+    pub(crate) fn start_path(
+        self: &Arc<Self>,
+        address: PathAddress,
+        origin: Origin,
+        first: Option<oneshot::Sender<Result<(), PathError>>>,
+    ) -> Result<PathId, AddPathError> {
+        let mut state = self.state();
+        let name = || self.config.name.to_string();
+        if let Some(there) = state.paths().find(|path| path.address == address) {
+            return Err(AddPathError::Exists { disk: name(), index: there.id.0, address, state: there.shown() });
+        }
+        let added = self.change_paths(&mut state, |state| state.insert(address.clone(), origin).map(|path| path.id));
+        let path = added.ok_or_else(|| AddPathError::TooMany { disk: name(), most: MAX_PATHS })?;
+        self.threads().iter().for_each(|thread| thread.add_path(path));
+        let events = self.reports.listen(path);
+        let status = state.path_mut(path).expect("just added");
+        if origin != Origin::Configured {
+            self.event(Some(status.named()), EventKind::PathAdded, "path added");
+        }
+        let task = PathTask {
+            disk: Arc::clone(self),
+            path,
+            address,
+            events,
+            orders: Orders::new(status.orders.subscribe()),
+            shutdown: self.shutdown.clone(),
+            fences: Vec::new(),
+        };
+        status.task = Some(tokio::spawn(task.run(first)));
+        Ok(path)
+    }
+
+    /// Has a path removed: in order, when it owes nothing any more; with `force` at once, and what it may still execute waits
+    /// for the fence. Done when all I/O threads know that it gets nothing new. It is in state `removing` until it is gone.
+    pub(crate) async fn remove_path(&self, path: PathId, force: bool) -> Result<(), RemovePathError> {
+        for wait in self.order_removal(path, force)? {
+            wait.await.map_err(|_| RemovePathError::Ending)?;
+        }
+        Ok(())
+    }
+
+    fn order_removal(&self, path: PathId, force: bool) -> Result<Vec<oneshot::Receiver<()>>, RemovePathError> {
+        let mut state = self.state();
+        let disk = || self.config.name.to_string();
+        let status = state.path(path).ok_or_else(|| RemovePathError::UnknownPath { disk: disk(), index: path.0 })?;
+        if !force && !status.is_removing() && steering::takes_the_last(&state, |other| other == path) {
+            return Err(RemovePathError::LastPath { disk: disk() });
+        }
+        let mut waits = Vec::new();
+        // The I/O threads hear of it first: the path's task relies on that.
+        for thread in self.threads() {
+            thread.set_draining(path, true);
+            waits.push(barrier(thread));
+        }
+        self.change_paths(&mut state, |state| {
+            let status = state.path_mut(path).expect("just seen");
+            let before = status.wanted();
+            let at_once = force || before == Wanted::Removed { at_once: true };
+            let wanted = Wanted::Removed { at_once };
+            if wanted != before {
+                let message = if at_once { "path to be removed at once" } else { "path to be removed" };
+                self.event(Some(status.named()), EventKind::PathRemove, message);
+                status.order(|order| order.wanted = wanted);
+            }
+        });
+        Ok(waits)
+    }
+
+    /// The end of a path that has no association and whose fences are all lifted. Its task ends with this.
+    pub(crate) async fn path_removed(&self, path: PathId) {
+        // Parts of flushes may still have to learn that they are lost.
+        while !is_forgotten(self, path).await {
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
+        let told: Vec<_> = self
+            .threads()
+            .iter()
+            .map(|thread| {
+                thread.remove_path(path);
+                barrier(thread)
+            })
+            .collect();
+        for wait in told {
+            // One that has ended knows nothing of it either.
+            let _ = wait.await;
+        }
+        self.reports.forget(path);
+        let mut state = self.state();
+        let named = state.path(path).map(PathStatus::named);
+        self.change_paths(&mut state, |state| state.remove(path));
+        self.event(named, EventKind::PathRemoved, "path removed");
+    }
+
+    /// Resolves when every I/O thread knows of the paths there are now. Only then one of them may bring a new path up: the next
+    /// flush may come to any of the others, and has to go to it.
+    pub(crate) async fn paths_known(&self) {
+        for wait in self.threads().iter().map(barrier).collect::<Vec<_>>() {
+            // One that has ended sends no flush.
+            let _ = wait.await;
+        }
+    }
+
+    /// The tasks of all paths, once.
+    pub(crate) fn take_tasks(&self) -> Vec<JoinHandle<()>> {
+        self.state().paths_mut().filter_map(|path| path.task.take()).collect()
+    }
+}
+
+/// Whether nothing waits for a path any more that is down.
+async fn is_forgotten(disk: &Disk, path: PathId) -> bool {
+    let Ok(Some(stats)) = statistics(disk.threads()).await else {
+        // There are no threads yet, or they have ended.
+        return true;
+    };
+    stats.path(path).is_none_or(|stats| {
+        stats.fenced == 0 && stats.flushes_open == 0 && stats.classes.iter().all(|class| class.in_flight == 0)
+    })
+}

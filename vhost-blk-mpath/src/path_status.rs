@@ -1,0 +1,223 @@
+//! What is known of a disk's paths, for the API and for those who change it.
+
+use std::time::SystemTime;
+
+use mpath_api::PathAddress;
+use mpath_api::types::{Controller, EventPath, Origin, PathState};
+use mpath_core::{AnaState, ClassPolicies, Epoch, Injection, MAX_PATHS, PathId};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use crate::steering::{Order, Wanted};
+
+/// What the API shows and changes.
+pub(crate) struct State {
+    pub(crate) policy: ClassPolicies,
+    /// By path.
+    slots: [Slot; MAX_PATHS],
+}
+
+/// A place for a path, which another one may take when it is gone.
+#[derive(Default)]
+struct Slot {
+    path: Option<PathStatus>,
+    /// The latest association of any path that was here. No number comes twice, so that nothing about an old one can be
+    /// taken to be about a new one.
+    epoch: u64,
+}
+
+/// What is known of one path.
+#[derive(Debug)]
+pub(crate) struct PathStatus {
+    pub(crate) id: PathId,
+    pub(crate) address: PathAddress,
+    pub(crate) origin: Origin,
+    /// Never [`PathState::Draining`] or [`PathState::Removing`]: see [`PathStatus::shown`].
+    pub(crate) state: PathState,
+    /// Since when it is in the state shown.
+    pub(crate) since: SystemTime,
+    pub(crate) last_error: Option<(String, SystemTime)>,
+    pub(crate) ana: Option<AnaState>,
+    pub(crate) cntlid: Option<u16>,
+    pub(crate) controller: Option<Controller>,
+    pub(crate) injection: Option<Injection>,
+    /// What the operator wants, for the path's task.
+    pub(crate) orders: watch::Sender<Order>,
+    pub(crate) task: Option<JoinHandle<()>>,
+}
+
+impl PathStatus {
+    pub(crate) fn new(id: PathId, address: PathAddress, origin: Origin) -> Self {
+        Self {
+            id,
+            address,
+            origin,
+            state: PathState::Connecting,
+            since: SystemTime::now(),
+            last_error: None,
+            ana: None,
+            cntlid: None,
+            controller: None,
+            injection: None,
+            orders: watch::Sender::new(Order::default()),
+            task: None,
+        }
+    }
+
+    /// How events name it.
+    pub(crate) fn named(&self) -> EventPath {
+        EventPath { index: self.id.0, address: self.address.clone() }
+    }
+
+    pub(crate) fn wanted(&self) -> Wanted {
+        self.orders.borrow().wanted
+    }
+
+    pub(crate) fn is_draining(&self) -> bool {
+        self.wanted() != Wanted::Enabled
+    }
+
+    pub(crate) fn is_removing(&self) -> bool {
+        matches!(self.wanted(), Wanted::Removed { .. })
+    }
+
+    /// The state as the API shows it.
+    pub(crate) fn shown(&self) -> PathState {
+        if self.is_removing() {
+            PathState::Removing
+        } else if self.state == PathState::Live && self.is_draining() {
+            PathState::Draining
+        } else {
+            self.state
+        }
+    }
+
+    /// Whether new I/O may go there.
+    pub(crate) fn is_usable(&self) -> bool {
+        self.shown() == PathState::Live && self.ana.is_none_or(AnaState::is_selectable)
+    }
+
+    /// Whether it is live or may become so.
+    fn is_expected(&self) -> bool {
+        match self.state {
+            // One that is disabled comes back when the operator says so.
+            PathState::Connecting
+            | PathState::Live
+            | PathState::Lost
+            | PathState::Draining
+            | PathState::Disabled
+            | PathState::Removing => true,
+            PathState::Refused | PathState::GaveUp => false,
+        }
+    }
+
+    pub(crate) fn set_state(&mut self, state: PathState) {
+        self.change(|status| status.state = state);
+    }
+
+    pub(crate) fn order(&mut self, change: impl FnOnce(&mut Order)) {
+        self.change(|status| status.orders.send_modify(change));
+    }
+
+    fn change(&mut self, change: impl FnOnce(&mut Self)) {
+        let before = self.shown();
+        change(self);
+        if self.shown() != before {
+            self.since = SystemTime::now();
+        }
+    }
+
+    /// Its controller is no longer connected.
+    pub(crate) fn gone(&mut self) {
+        (self.cntlid, self.ana, self.controller) = (None, None, None);
+    }
+}
+
+impl State {
+    pub(crate) fn new(policy: ClassPolicies) -> Self {
+        Self { policy, slots: std::array::from_fn(|_| Slot::default()) }
+    }
+
+    /// The paths there are, in the order of their ids.
+    pub(crate) fn paths(&self) -> impl Iterator<Item = &PathStatus> {
+        self.slots.iter().filter_map(|slot| slot.path.as_ref())
+    }
+
+    pub(crate) fn paths_mut(&mut self) -> impl Iterator<Item = &mut PathStatus> {
+        self.slots.iter_mut().filter_map(|slot| slot.path.as_mut())
+    }
+
+    pub(crate) fn path(&self, path: PathId) -> Option<&PathStatus> {
+        self.slots.get(usize::from(path.0))?.path.as_ref()
+    }
+
+    pub(crate) fn path_mut(&mut self, path: PathId) -> Option<&mut PathStatus> {
+        self.slots.get_mut(usize::from(path.0))?.path.as_mut()
+    }
+
+    /// Makes a path where there is room; `None` if there is none.
+    pub(crate) fn insert(&mut self, address: PathAddress, origin: Origin) -> Option<&mut PathStatus> {
+        let (slot, id) = self.slots.iter_mut().zip(0..).find(|(slot, _)| slot.path.is_none())?;
+        Some(slot.path.insert(PathStatus::new(PathId(id), address, origin)))
+    }
+
+    pub(crate) fn remove(&mut self, path: PathId) {
+        self.slots[usize::from(path.0)].path = None;
+    }
+
+    /// The number of the path's next association.
+    pub(crate) fn next_epoch(&mut self, path: PathId) -> Epoch {
+        let epoch = &mut self.slots[usize::from(path.0)].epoch;
+        *epoch += 1;
+        Epoch(*epoch)
+    }
+
+    /// Whether a path is live or may become so. Where there is none one may be added.
+    pub(crate) fn paths_expected(&self) -> bool {
+        let mut staying = self.paths().filter(|path| !path.is_removing()).peekable();
+        staying.peek().is_none() || staying.any(PathStatus::is_expected)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use mpath_api::PolicyKind;
+
+    use super::*;
+
+    fn address(port: usize) -> PathAddress {
+        format!("tcp://127.0.0.1:{port}").parse().unwrap()
+    }
+
+    #[test]
+    fn slots_are_used_again_and_their_epochs_are_not() {
+        let mut state = State::new(PolicyKind::Numa.into());
+        for n in 0..MAX_PATHS {
+            let path = state.insert(address(4000 + n), Origin::Operator).expect("there is room");
+            assert_eq!(usize::from(path.id.0), n);
+        }
+        assert!(state.insert(address(1), Origin::Operator).is_none());
+        assert_eq!((state.next_epoch(PathId(7)), state.next_epoch(PathId(7))), (Epoch(1), Epoch(2)));
+        state.remove(PathId(7));
+        assert!(state.path(PathId(7)).is_none());
+        assert_eq!(state.insert(address(1), Origin::Operator).expect("there is room").id, PathId(7));
+        assert_eq!((state.next_epoch(PathId(7)), state.next_epoch(PathId(8))), (Epoch(3), Epoch(1)));
+        assert!(state.path(PathId(64)).is_none());
+    }
+
+    #[test]
+    fn io_waits_for_paths_that_may_come() {
+        let mut state = State::new(PolicyKind::Numa.into());
+        assert!(state.paths_expected(), "one may be added");
+        state.insert(address(1), Origin::Configured).expect("there is room").set_state(PathState::Refused);
+        assert!(!state.paths_expected());
+        let second = state.insert(address(2), Origin::Operator).expect("there is room");
+        second.set_state(PathState::Lost);
+        assert!(state.paths_expected());
+        let remove = |order: &mut Order| order.wanted = Wanted::Removed { at_once: false };
+        state.path_mut(PathId(1)).expect("added").order(remove);
+        assert!(!state.paths_expected(), "it will not come back");
+        state.path_mut(PathId(0)).expect("added").order(remove);
+        assert!(state.paths_expected());
+    }
+}

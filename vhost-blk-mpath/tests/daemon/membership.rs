@@ -1,0 +1,346 @@
+//! Paths that are added to a disk and removed from it while every byte is verified.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use mpath_api::client::ClientError;
+use mpath_api::types::{
+    AddPath, ErrorCode, ErrorInfo, Event, EventKind, Origin, Path, PathSelector, PathState, WaitsFor,
+};
+use rustix::process::Signal;
+use vublk_bench::request::Status;
+
+use crate::support::{Daemon, Disk, Link, PATIENCE, Shape, Target, Verification, eventually, refusing_address};
+
+const FLAGS: &str = "--policy round-robin --keep-alive-tmo 1 --io-threads 2";
+/// 2 × keep-alive time-out of 1 s, and the quiesce time (CQT) that our target tells.
+const FENCE: Duration = Duration::from_millis(2100);
+
+fn refusal<T: std::fmt::Debug>(result: Result<T, ClientError>) -> ErrorInfo {
+    match result.unwrap_err() {
+        ClientError::Refused(info) => info,
+        error => panic!("{error}"),
+    }
+}
+
+impl Daemon {
+    fn try_add(&self, address: SocketAddr) -> Result<Path, ClientError> {
+        self.api.add_path("disk0", &AddPath { address: format!("tcp://{address}").parse().unwrap() })
+    }
+
+    /// Adds a path: its index.
+    fn add(&self, address: SocketAddr) -> u16 {
+        let path = self.try_add(address).unwrap();
+        assert_eq!((path.origin, path.ios()), (Origin::Operator, 0));
+        path.index
+    }
+
+    fn try_remove(&self, path: u16, force: bool) -> Result<Vec<Path>, ClientError> {
+        self.api.remove_path("disk0", &PathSelector::Index(path), force)
+    }
+
+    fn remove(&self, path: u16) {
+        for path in self.try_remove(path, false).unwrap() {
+            assert_eq!(path.state, PathState::Removing);
+        }
+    }
+
+    fn find(&self, index: u16) -> Option<Path> {
+        self.paths().into_iter().find(|path| path.index == index)
+    }
+
+    fn state_of(&self, index: u16) -> Option<PathState> {
+        self.find(index).map(|path| path.state)
+    }
+
+    fn gets_live(&self, index: u16) {
+        eventually("it is live", || self.state_of(index) == Some(PathState::Live));
+    }
+
+    fn is_used(&self, index: u16) {
+        let ios = || self.find(index).map_or(0, |path| path.ios());
+        let before = ios();
+        eventually("it is used", || ios() > before + 50);
+    }
+
+    fn goes(&self, index: u16) {
+        eventually("it is gone", || self.find(index).is_none());
+    }
+
+    fn kinds_of(&self, path: SocketAddr) -> Vec<EventKind> {
+        let path = format!("tcp://{path}");
+        let events = self.api.events(0, 0).unwrap().events.into_iter();
+        let of_path = |event: &Event| event.path.as_ref().is_some_and(|of| of.address.to_string() == path);
+        events.filter(of_path).map(|event| event.kind).collect()
+    }
+
+    /// Memory in use, in KiB.
+    fn resident_kib(&self) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.status().pid)).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse().unwrap()
+    }
+}
+
+/// No error, no miscompare and no failed flush, though the controllers' caches are taken to be each one's own.
+#[test]
+fn a_path_that_is_added_under_load_takes_io_and_one_that_is_removed_ends_in_order() {
+    let target = Target::start(3);
+    let addrs = target.addrs();
+    let daemon = Daemon::start(&addrs[..2], FLAGS);
+    let verification = Verification::start(&daemon.socket(), Shape::default());
+    verification.goes_on(300);
+    assert_eq!(daemon.find(0).unwrap().origin, Origin::Configured);
+    let third = daemon.add(addrs[2]);
+    assert_eq!(third, 2);
+    daemon.gets_live(third);
+    daemon.is_used(third);
+    daemon.remove(0);
+    daemon.goes(0);
+    verification.goes_on(300);
+    // Its place is free, and what is there now is another path.
+    assert_eq!(daemon.add(addrs[0]), 0);
+    daemon.gets_live(0);
+    daemon.is_used(0);
+    daemon.remove(third);
+    daemon.goes(third);
+    assert_eq!(daemon.status().disks[0].paths.total, 2);
+    verification.goes_on(300);
+    verification.finish();
+    assert_eq!(
+        daemon.kinds_of(addrs[0]),
+        [EventKind::PathLive, EventKind::PathRemove, EventKind::PathRemoved, EventKind::PathAdded, EventKind::PathLive]
+    );
+    let (ended, place) = daemon.end(Signal::TERM);
+    ended.cleanly(&place);
+}
+
+#[test]
+fn a_removed_path_with_unflushed_writes_stays_until_they_are_flushed_or_force_gives_them_up() {
+    let target = Target::start(3);
+    let daemon = Daemon::start(&target.addrs(), "--policy numa");
+    let mut disk = Disk::connect(&daemon.socket());
+    assert_eq!(disk.flush(), Status::Ok);
+    let write = |disk: &mut Disk, byte| {
+        assert_eq!(disk.write(0, byte), Status::Ok);
+        let used = daemon.paths().into_iter().find(|path| path.state == PathState::Live && path.write.ios == 1);
+        used.unwrap().index
+    };
+    let first = write(&mut disk, 1);
+    daemon.remove(first);
+    // Longer than it is looked at.
+    std::thread::sleep(Duration::from_millis(300));
+    let path = daemon.find(first).unwrap();
+    assert_eq!((path.state, path.waits_for), (PathState::Removing, vec![WaitsFor::Flush]));
+    assert_eq!(disk.flush(), Status::Ok);
+    daemon.goes(first);
+    assert_eq!(disk.flush(), Status::Ok);
+
+    let second = write(&mut disk, 2);
+    assert_ne!(first, second);
+    daemon.try_remove(second, true).unwrap();
+    daemon.goes(second);
+    assert_eq!(disk.flush(), Status::IoError, "never a silent success");
+    std::thread::sleep(Duration::from_millis(200));
+    assert_eq!(disk.flush(), Status::Ok);
+    assert_eq!(disk.read(0), 2);
+}
+
+/// A daemon whose path 0 leads over a link that holds a write it was sent. Of fences there is only time.
+fn with_a_held_write(target: &Target) -> (Link, Daemon, Disk) {
+    target.fail_cross_resets();
+    let link = Link::to(target.addrs()[0]);
+    let flags = "--policy numa --keep-alive-tmo 1 --reconnect-delay 1 --shared-write-cache";
+    let daemon = Daemon::start(&[link.address(), target.addrs()[1]], flags);
+    let mut disk = Disk::connect(&daemon.socket());
+    assert_eq!(disk.write(0, 0), Status::Ok);
+    link.hold();
+    disk.submit_write(1, 0, 1);
+    eventually("the write is under way", || link.held_bytes() > 4096);
+    (link, daemon, disk)
+}
+
+#[test]
+fn by_force_a_path_is_closed_at_once_and_its_place_is_taken_until_its_fence_is_lifted() {
+    let target = Target::start(3);
+    let (link, daemon, mut disk) = with_a_held_write(&target);
+    let removed = Instant::now();
+    daemon.try_remove(0, true).unwrap();
+    eventually("it is closed", || daemon.find(0).unwrap().fenced == 1);
+    let path = daemon.find(0).unwrap();
+    assert_eq!((path.state, path.waits_for, path.cntlid), (PathState::Removing, vec![WaitsFor::Fence], None));
+    // Reads go on, and another path has another place.
+    assert_eq!(disk.read_by(2, 0), 0);
+    assert_eq!(daemon.add(target.addrs()[2]), 2);
+    daemon.gets_live(2);
+    let again = refusal(daemon.try_add(link.address()));
+    assert!(again.code == ErrorCode::PathExists && again.message.contains("path 0, removing"), "{}", again.message);
+    assert_eq!(disk.answer(PATIENCE), Some((1, Status::Ok)));
+    assert!(removed.elapsed() >= FENCE, "answered after {:?}", removed.elapsed());
+    daemon.goes(0);
+    assert_eq!(disk.write(0, 2), Status::Ok);
+    // What was held comes to a controller that has given up its association.
+    link.deliver();
+    assert_eq!(daemon.add(link.address()), 0);
+    daemon.gets_live(0);
+    assert_eq!(disk.write(4096, 3), Status::Ok);
+    assert_eq!((disk.read(0), disk.read(4096)), (2, 3));
+    assert_eq!(daemon.find(0).unwrap().fenced, 0);
+    drop(disk);
+    let (ended, place) = daemon.end(Signal::TERM);
+    ended.cleanly(&place);
+}
+
+#[test]
+fn without_force_a_path_to_nowhere_goes_when_it_is_lost_and_fenced() {
+    let target = Target::start(2);
+    let (_link, daemon, mut disk) = with_a_held_write(&target);
+    let removed = Instant::now();
+    daemon.remove(0);
+    let path = daemon.find(0).unwrap();
+    assert_eq!((path.state, path.waits_for), (PathState::Removing, vec![WaitsFor::InFlight]));
+    // Only keep-alives tell.
+    assert_eq!(disk.answer(PATIENCE), Some((1, Status::Ok)));
+    assert!(removed.elapsed() >= FENCE, "answered after {:?}", removed.elapsed());
+    daemon.goes(0);
+    assert_eq!(disk.read(0), 1);
+}
+
+/// The removed path's writes are as much in doubt as others, and the next daemon has to know.
+#[test]
+fn an_end_while_a_removed_path_waits_for_its_fence_leaves_that_to_the_next_daemon() {
+    let target = Target::start(2);
+    let (_link, daemon, _disk) = with_a_held_write(&target);
+    daemon.try_remove(0, true).unwrap();
+    eventually("it is closed", || daemon.find(0).unwrap().fenced == 1);
+    let (ended, place) = daemon.end(Signal::TERM);
+    ended.cleanly(&place);
+    assert!(place.fence_record().exists());
+}
+
+#[test]
+fn a_black_hole_under_load_is_removed_by_force_without_an_error() {
+    let target = Target::start(2);
+    let daemon = Daemon::start(&target.addrs(), &format!("{FLAGS} --shared-write-cache"));
+    let verification = Verification::start(&daemon.socket(), Shape::default());
+    verification.goes_on(300);
+    target.set(0, "black-hole=stall");
+    daemon.try_remove(0, true).unwrap();
+    daemon.goes(0);
+    verification.goes_on(300);
+    verification.finish();
+    assert!(!daemon.kinds_of(target.addrs()[0]).contains(&EventKind::PathLost), "it was dropped: {}", daemon.log());
+}
+
+#[test]
+fn a_path_to_nowhere_is_added_connected_later_and_removed_while_it_connects() {
+    let target = Target::start(2);
+    let addrs = target.addrs();
+    let daemon = Daemon::start(&addrs[..1], &format!("{FLAGS} --reconnect-delay 1 --shared-write-cache"));
+    target.stop_listener(1);
+    let path = daemon.add(addrs[1]);
+    eventually("it fails", || daemon.find(path).unwrap().last_error.is_some());
+    assert_eq!(daemon.state_of(path), Some(PathState::Connecting));
+    let twice = refusal(daemon.try_add(addrs[1]));
+    assert!(twice.message.contains("path 1, connecting"), "{}", twice.message);
+    target.resume_listener(1).unwrap();
+    daemon.gets_live(path);
+    daemon.remove(path);
+    daemon.goes(path);
+
+    let (_socket, refusing) = refusing_address();
+    let path = daemon.add(refusing);
+    daemon.remove(path);
+    daemon.goes(path);
+    // A target that takes connections and says nothing.
+    target.set(1, "black-hole=stall");
+    let path = daemon.add(addrs[1]);
+    std::thread::sleep(Duration::from_millis(100));
+    let removed = Instant::now();
+    daemon.remove(path);
+    daemon.goes(path);
+    assert!(removed.elapsed() < Duration::from_secs(4), "the attempt is not waited for: {:?}", removed.elapsed());
+}
+
+#[test]
+fn a_path_to_another_namespace_is_refused_and_can_be_removed() {
+    let target = Target::start(2);
+    let daemon = Daemon::start(&target.addrs()[..1], FLAGS);
+    target.set(1, "uuid=1:6f2a1d0e-3c55-4f8e-9a41-0d8f5b6c7e21");
+    let path = daemon.add(target.addrs()[1]);
+    eventually("it is refused", || daemon.state_of(path) == Some(PathState::Refused));
+    let error = daemon.find(path).unwrap().last_error.unwrap();
+    assert!(error.contains("does not lead to the namespace") && error.contains("UUID"), "{error}");
+    assert!(daemon.kinds_of(target.addrs()[1]).contains(&EventKind::PathRefused));
+    daemon.remove(path);
+    daemon.goes(path);
+    assert!(daemon.is_live(0));
+}
+
+#[test]
+fn a_disk_has_64_paths_at_most() {
+    let target = Target::start(1);
+    let daemon = Daemon::start(&target.addrs(), &format!("{FLAGS} --reconnect-delay 600"));
+    let (_socket, refusing) = refusing_address();
+    for index in 1..64 {
+        assert_eq!(daemon.add(SocketAddr::new(refusing.ip(), index)), index);
+    }
+    let one_more = SocketAddr::new(refusing.ip(), 64);
+    let full = refusal(daemon.try_add(one_more));
+    assert!(full.code == ErrorCode::TooManyPaths && full.message.contains("has 64 paths"), "{}", full.message);
+    daemon.remove(17);
+    daemon.goes(17);
+    assert_eq!(daemon.add(one_more), 17);
+    let (ended, place) = daemon.end(Signal::TERM);
+    ended.cleanly(&place);
+}
+
+#[test]
+fn the_last_path_is_removed_only_by_force_and_io_waits_for_another_one() {
+    let target = Target::start(2);
+    let addrs = target.addrs();
+    let daemon = Daemon::start(&addrs[..1], &format!("{FLAGS} --shared-write-cache"));
+    let verification = Verification::start(&daemon.socket(), Shape::default());
+    verification.goes_on(100);
+    let last = refusal(daemon.try_remove(0, false));
+    assert!(last.code == ErrorCode::LastPath && last.message.contains("--force"), "{}", last.message);
+    assert_eq!(daemon.state_of(0), Some(PathState::Live));
+    daemon.try_remove(0, true).unwrap();
+    daemon.goes(0);
+    assert_eq!(daemon.api.paths(Some("disk0")).unwrap(), [], "a disk without paths is a disk");
+    eventually("I/O waits", || daemon.status().disks[0].queued > 0);
+    assert_eq!(refusal(daemon.try_remove(0, false)).code, ErrorCode::UnknownPath);
+    daemon.add(addrs[1]);
+    verification.goes_on(300);
+    verification.finish();
+}
+
+#[test]
+fn fifty_paths_come_and_go_and_leave_nothing() {
+    let target = Target::start(2);
+    let addrs = target.addrs();
+    let daemon = Daemon::start(&addrs[..1], FLAGS);
+    let verification = Verification::start(&daemon.socket(), Shape { queues: 2, depth: 2, ..Shape::default() });
+    let start = Instant::now();
+    let cycle = || {
+        let path = daemon.add(addrs[1]);
+        assert_eq!(path, 1, "the same place again");
+        daemon.gets_live(path);
+        daemon.remove(path);
+        daemon.goes(path);
+    };
+    (0..10).for_each(|_| cycle());
+    let (resources, memory) = (daemon.settled_resources(), daemon.resident_kib());
+    (0..40).for_each(|_| cycle());
+    assert_eq!(daemon.settled_resources(), resources, "descriptors and threads");
+    let grown = daemon.resident_kib().saturating_sub(memory);
+    assert!(grown < 2048, "{grown} KiB more");
+    verification.finish();
+    let log = daemon.log();
+    assert_eq!(log.matches("path removed").count(), 50);
+    assert!(!log.contains("path down"), "{log}");
+    assert!(start.elapsed() < Duration::from_secs(60), "{:?}", start.elapsed());
+    let (ended, place) = daemon.end(Signal::TERM);
+    ended.cleanly(&place);
+}
