@@ -40,6 +40,8 @@ pub(super) struct Connection {
     heard: bool,
     /// Requests taken back that the controller owes an answer.
     pub(super) abandoned: u32,
+    /// A probe is under way.
+    pub(super) probing: bool,
 }
 
 impl Connection {
@@ -60,6 +62,7 @@ impl Connection {
             bytes: 0,
             heard: false,
             abandoned: 0,
+            probing: false,
         }
     }
 

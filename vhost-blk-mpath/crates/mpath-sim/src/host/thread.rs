@@ -225,6 +225,7 @@ impl IoThread {
         let now = ctx.clock.now();
         for (tag, outcome) in std::mem::take(&mut self.completions) {
             if tag == Tag::PROBE {
+                self.connections.get_mut(&path).into_iter().for_each(|connection| connection.probing = false);
                 self.group.probed(now, path, outcome == Outcome::Success);
                 continue;
             }
@@ -282,7 +283,11 @@ impl IoThread {
         let open = self.connections.get_mut(&path).filter(|connection| !connection.is_closing());
         let command = IoCommand::Read { slba: 0, blocks };
         let tag = nvme_tcp::host::Tag(Tag::PROBE.0);
-        if open.is_none_or(|connection| connection.queue.submit(tag, command).is_err()) {
+        let sent = open.is_some_and(|connection| {
+            connection.probing = connection.queue.submit(tag, command).is_ok();
+            connection.probing
+        });
+        if !sent {
             self.group.probed(ctx.clock.now(), path, false);
         }
     }
@@ -349,7 +354,9 @@ impl IoThread {
     /// At the end of the run: what is left of anything.
     pub(crate) fn leaks(&self, now: Instant) -> Option<String> {
         // What was recalled from a silent path may be answered long after.
-        let in_queue = |connection: &Connection| connection.queue.in_flight() - connection.abandoned as usize;
+        let in_queue = |connection: &Connection| {
+            connection.queue.in_flight() - connection.abandoned as usize - usize::from(connection.probing)
+        };
         let in_queues: usize = self.connections.values().map(in_queue).sum();
         let on_sockets: u32 = self.connections.values().map(|connection| connection.ios).sum();
         let stats = self.group.stats(now);
