@@ -146,7 +146,7 @@ async fn serve(config: Config) -> Result<(), RunError> {
         .zip(discovered)
         .zip(records)
         .map(|((disk, discovered), record)| {
-            StartingDisk::new(disk, discovered, record, host.clone(), io_threads, &ends, &events)
+            StartingDisk::new(disk, &discovered, record, host.clone(), io_threads, &ends, &events)
         })
         .collect();
     let disks: Vec<_> = starting.iter().map(|disk| Arc::clone(&disk.disk)).collect();
@@ -224,7 +224,7 @@ struct StartingPath {
 impl StartingDisk {
     fn new(
         config: DiskConfig,
-        discovered: Vec<PathAddress>,
+        discovered: &[PathAddress],
         (record, inherited): (FenceRecord, Option<Duration>),
         host: HostIdentity,
         io_threads: u16,

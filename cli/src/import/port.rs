@@ -75,7 +75,9 @@ impl ImportedDisk {
                 self.paths.push(address);
             }
         }
-        options.iter().for_each(|option| self.option(place, option));
+        for option in options {
+            self.option(place, option);
+        }
         Ok(())
     }
 

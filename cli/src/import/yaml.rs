@@ -44,12 +44,16 @@ fn write_disk(text: &mut String, index: usize, disk: &ImportedDisk) {
 fn list(text: &mut String, key: &str, items: &[impl Display]) {
     if !items.is_empty() {
         line(text, 4, &format_args!("{key}:"));
-        items.iter().for_each(|item| line(text, 6, &format_args!("- {}", scalar(item))));
+        for item in items {
+            line(text, 6, &format_args!("- {}", scalar(item)));
+        }
     }
 }
 
 fn notes(text: &mut String, indent: usize, notes: &[String]) {
-    notes.iter().for_each(|note| line(text, indent, &format_args!("# {}", one_line(note))));
+    for note in notes {
+        line(text, indent, &format_args!("# {}", one_line(note)));
+    }
 }
 
 fn line(text: &mut String, indent: usize, what: &dyn Display) {

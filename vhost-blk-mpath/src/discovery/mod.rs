@@ -114,7 +114,9 @@ impl Discovery {
             shown: Arc::default(),
         };
         let configured: Vec<_> = discovery.sources.all().cloned().collect();
-        configured.into_iter().for_each(|source| discovery.start_session(source));
+        for source in configured {
+            discovery.start_session(source);
+        }
         discovery.shown.set(discovery.sources.shown(&discovery.disk));
         Some(discovery)
     }
@@ -221,22 +223,26 @@ impl Discovery {
             // Its session ends in order, by itself.
             self.sessions.remove(&source);
         }
-        moved.new.into_iter().for_each(|source| self.start_session(source));
+        for source in moved.new {
+            self.start_session(source);
+        }
         if moved.cut {
-            self.tell("there are more referrals than are followed".into());
+            self.tell("there are more referrals than are followed");
         }
     }
 
     /// Logs a line once.
-    fn tell(&mut self, line: String) {
-        if self.told.len() < TOLD_MAX && self.told.insert(line.clone()) {
+    fn tell(&mut self, line: &str) {
+        if self.told.len() < TOLD_MAX && self.told.insert(line.to_owned()) {
             tracing::warn!(disk = self.disk, "discovery: {line}");
         }
     }
 
     fn listed(&mut self) -> Vec<PathAddress> {
         let listed = self.sources.listed(&self.subsystem);
-        listed.skipped.into_iter().for_each(|line| self.tell(line));
+        for line in listed.skipped {
+            self.tell(&line);
+        }
         listed.addresses
     }
 
@@ -247,7 +253,7 @@ impl Discovery {
         let changes = reconcile(&wanted, &have);
         for address in changes.add {
             if let Err(error) = disk.add_path(address, Origin::Discovery) {
-                self.tell(error.to_string());
+                self.tell(&error.to_string());
             }
         }
         if changes.keep != paths.kept {
