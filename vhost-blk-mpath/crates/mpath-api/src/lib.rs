@@ -16,7 +16,7 @@ mod text;
 pub mod types;
 mod usage;
 
-pub use address::PathAddress;
+pub use address::{DiscoveryAddress, PathAddress};
 pub use config::Config;
 pub use mpath_core::PolicyKind;
 pub use usage::usage_line;
