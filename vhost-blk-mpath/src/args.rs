@@ -59,7 +59,7 @@ struct DiskArgs {
     subsystem: Nqn,
 
     /// A path to the subsystem, tcp://HOST:PORT, port 4420 if left out; repeat for each path
-    #[arg(long = "path", value_name = "URI", required_unless_present = "discovery")]
+    #[arg(long = "path", value_name = "URI", required_unless_present_any = ["discovery", "config"])]
     paths: Vec<PathAddress>,
 
     /// A discovery controller, tcp://HOST:PORT, port 8009 if left out; repeat for each. What it lists of the subsystem are
