@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod cmd;
+mod import;
 mod output;
 
 use std::fmt::Display;
@@ -16,6 +17,7 @@ use mpath_api::client::{Client, ClientError};
 use mpath_api::{DEFAULT_API_SOCKET, usage_line};
 
 use crate::cmd::Command;
+use crate::import::ImportError;
 use crate::output::Output;
 
 /// The daemon answers within five seconds or says that it cannot.
@@ -25,7 +27,7 @@ const EXIT_CODES: &str = "\
 Exit codes:
   0  done
   1  the daemon refused, or the output could not be written
-  2  the command line is wrong
+  2  the command line or a file to import is wrong
   3  the daemon cannot be reached, or does not answer as it should";
 
 /// Sees and steers a running vhost-blk-mpath.
@@ -60,6 +62,7 @@ enum Format {
 #[derive(Debug)]
 enum Failure {
     Api(ClientError),
+    Import(ImportError),
     Output(io::Error),
     /// There are several disks, and the command is for one.
     WhichDisk,
@@ -68,6 +71,12 @@ enum Failure {
 impl From<ClientError> for Failure {
     fn from(error: ClientError) -> Self {
         Self::Api(error)
+    }
+}
+
+impl From<ImportError> for Failure {
+    fn from(error: ImportError) -> Self {
+        Self::Import(error)
     }
 }
 
@@ -94,6 +103,7 @@ fn main() -> ExitCode {
         Err(Failure::WhichDisk) => {
             fail(USAGE, &"there are several disks; name one with --disk (`mpathctl status` shows them)")
         }
+        Err(Failure::Import(error)) => fail(USAGE, &error),
         Err(Failure::Api(error @ ClientError::Refused(_))) => fail(REFUSED, &error),
         Err(Failure::Api(error)) => fail(UNREACHABLE, &error),
     }

@@ -70,6 +70,24 @@ disks:
 }
 
 #[test]
+fn discovery_list() {
+    let daemon = Daemon::start();
+    let table = daemon.run(&["discovery", "list"]);
+    assert_eq!(
+        table,
+        "\
+DISK   ADDRESS                   STATE       GENCTR  RECORDS  BY                    LAST ERROR
+disk0  tcp://192.0.2.1:8009      connected        7        3  -                     -
+disk0  tcp://[2001:db8::1]:8009  connecting       -        -  tcp://192.0.2.1:8009  Connection refused (os error 111)
+"
+    );
+    let none = daemon.run(&["discovery", "list", "--disk", "disk1", "-o", "json"]);
+    assert_eq!(none, "[]\n");
+    let all = daemon.run(&["status", "-o", "yaml"]);
+    assert!(all.contains("\ndiscovery:\n- disk: disk0\n  address: tcp://192.0.2.1:8009\n"), "{all}");
+}
+
+#[test]
 fn path_list() {
     let daemon = Daemon::start();
     let table = daemon.run(&["path", "list"]);

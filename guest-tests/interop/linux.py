@@ -15,17 +15,20 @@ SCRIPT_TIMEOUT = 30  # seconds
 
 class LinuxGuest(Machine):
     """A machine with the nvmet guest. Each entry of `forwards` is a network device of its own with the guest's ports that
-    the host can reach through it; the guest reaches the host's loopback as 10.0.2.2 on the first, 10.0.3.2 on the next.
+    the host can reach through it; the guest reaches the host's loopback as 10.0.2.2 on the first, 10.0.3.2 on the next. With
+    `own_addresses` the host reaches them where the guest has them; it must have these addresses on its loopback.
     """
 
     IMAGE = "nvmet"
 
-    def __init__(self, forwards=((),), **options):
+    def __init__(self, forwards=((),), own_addresses=False, **options):
         # nvmet and fio, both emulated, share the guest: two processors keep a busy one from starving the other.
         super().__init__(cpus=2, memory_mib=640, **options)
         self._forwards = [tuple(ports) for ports in forwards]
         self._scripts = 0
-        self.host_ports = dict(zip([port for ports in self._forwards for port in ports], free_ports()))
+        self._own_addresses = own_addresses
+        ports = [port for ports in self._forwards for port in ports]
+        self.host_ports = {port: port for port in ports} if own_addresses else dict(zip(ports, free_ports()))
 
     def sh(self, script, timeout=SCRIPT_TIMEOUT, check=True):
         """Runs a script; returns what it printed. One that fails is a GuestError, unless `check` is off."""
@@ -41,10 +44,16 @@ class LinuxGuest(Machine):
     def devices(self):
         words = []
         for index, ports in enumerate(self._forwards):
-            forwards = "".join(f",hostfwd=tcp:127.0.0.1:{self.host_ports[port]}-:{port}" for port in ports)
+            at = own_address(index) if self._own_addresses else "127.0.0.1"
+            forwards = "".join(f",hostfwd=tcp:{at}:{self.host_ports[port]}-:{port}" for port in ports)
             words += ["-netdev", f"user,id=net{index},net=10.0.{index + 2}.0/24,ipv6=off{forwards}"]
             words += ["-device", f"virtio-net-pci,netdev=net{index},romfile="]
         return words
+
+
+def own_address(index):
+    """The guest's address on its network device of that number."""
+    return f"10.0.{index + 2}.15"
 
 
 def free_ports():

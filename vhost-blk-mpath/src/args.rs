@@ -9,7 +9,7 @@ use mpath_api::config::{
     Config, CtrlLossTmo, DiskConfig, FastIoFailTmo, HostId, IoThreads, KeepAliveTmo, NamespaceId, Nqn, QueueCount,
     QueueEntries, ReconnectDelay, SocketPath, SuspectTimeout, WindowBytes, WindowIos,
 };
-use mpath_api::{ClassPolicies, DEFAULT_API_SOCKET, PathAddress, usage_line};
+use mpath_api::{ClassPolicies, DEFAULT_API_SOCKET, DiscoveryAddress, PathAddress, usage_line};
 
 use crate::run::RunError;
 
@@ -21,7 +21,7 @@ Exit codes:
   0  ended by SIGTERM or SIGINT
   1  failed while running, or a resource of this host is missing (io_uring, threads)
   2  bad usage or configuration
-  3  no path leads to the namespace: unreachable, wrong NQN, missing namespace
+  3  no path leads to the namespace: unreachable, wrong NQN, missing namespace, none discovered
   4  a socket cannot be created, or another process listens on it
 
 The log goes to stderr; RUST_LOG=debug tells more.";
@@ -59,8 +59,13 @@ struct DiskArgs {
     subsystem: Nqn,
 
     /// A path to the subsystem, tcp://HOST:PORT, port 4420 if left out; repeat for each path
-    #[arg(long = "path", value_name = "URI", required = true)]
+    #[arg(long = "path", value_name = "URI", required_unless_present_any = ["discovery", "config"])]
     paths: Vec<PathAddress>,
+
+    /// A discovery controller, tcp://HOST:PORT, port 8009 if left out; repeat for each. What it lists of the subsystem are
+    /// paths too
+    #[arg(long, value_name = "URI")]
+    discovery: Vec<DiscoveryAddress>,
 
     /// Namespace identifier [default: the subsystem's only one]
     #[arg(long, value_name = "NSID")]
@@ -191,6 +196,7 @@ impl DiskArgs {
         window.ios = self.window_ios.unwrap_or(window.ios);
         window.bytes = self.window_bytes.unwrap_or(window.bytes);
         DiskConfig {
+            discovery: self.discovery,
             namespace: self.namespace,
             policy: self.policy.unwrap_or(defaults.policy),
             read_only: self.read_only,
@@ -239,7 +245,7 @@ mod tests {
     fn every_flag_is_the_setting_of_its_name() {
         let flags = "--namespace 3 --policy numa --read-only --queues 2 --queue-size 32 --window-ios 4 --window-bytes 65536 \
              --hdr-digest --data-digest --keep-alive-tmo 7 --reconnect-delay 9 --suspect-timeout 2s --fast-io-fail-tmo 60 --ctrl-loss-tmo 90 \
-             --shared-write-cache --drain-fence \
+             --shared-write-cache --drain-fence --discovery tcp://127.0.0.1 --discovery tcp://[::1]:8010 \
              --api /tmp/a --io-threads 5 \
              --hostnqn nqn.host --hostid 6f2a1d0e-3c55-4f8e-9a41-0d8f5b6c7e21";
         let file = "
@@ -251,6 +257,7 @@ mod tests {
               - socket-path: /tmp/s
                 subsystem: nqn.a
                 paths: ['tcp://127.0.0.1:4420', 'tcp://[::1]']
+                discovery: ['tcp://127.0.0.1:8009', 'tcp://[::1]:8010']
                 namespace: 3
                 policy: numa
                 read-only: true
@@ -281,6 +288,7 @@ mod tests {
         for (line, kind) in [
             ("--subsystem nqn.a --path tcp://127.0.0.1", ErrorKind::MissingRequiredArgument),
             ("--socket-path /tmp/s --subsystem nqn.a", ErrorKind::MissingRequiredArgument),
+            ("--subsystem nqn.a --discovery tcp://127.0.0.1", ErrorKind::MissingRequiredArgument),
             ("--api /tmp/a", ErrorKind::MissingRequiredArgument),
             ("--config f --policy numa", ErrorKind::ArgumentConflict),
             ("--config f --api /tmp/a", ErrorKind::ArgumentConflict),

@@ -12,6 +12,7 @@ use mpath_core::{GroupStats, Injection, OpClass, PathId, PathStats};
 use reactor::IoThreadHandle;
 use tokio::sync::oneshot;
 
+use crate::discovery::Shown;
 use crate::disk::Disk;
 use crate::events::{EventLog, utc};
 use crate::path_status::PathStatus;
@@ -21,6 +22,8 @@ pub(crate) struct Daemon {
     pub(crate) disks: Vec<Arc<Disk>>,
     pub(crate) started: Instant,
     pub(crate) events: Arc<EventLog>,
+    /// What discovery controllers each disk has.
+    pub(crate) discovery: Vec<Arc<Shown>>,
 }
 
 impl Daemon {
@@ -42,6 +45,7 @@ impl Control for Daemon {
             pid: std::process::id(),
             uptime_s: self.started.elapsed().as_secs(),
             disks,
+            discovery: self.discovery.iter().flat_map(|shown| shown.get()).collect(),
         })
     }
 

@@ -6,6 +6,7 @@
 mod args;
 mod control;
 mod cross_reset;
+mod discovery;
 mod disk;
 mod events;
 mod fence;

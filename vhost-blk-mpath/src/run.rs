@@ -9,11 +9,11 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use mpath_api::Config;
-use mpath_api::config::{ConflictError, DiskConfig, LoadError};
+use mpath_api::config::{ConflictError, DiskConfig, LoadError, MAX_PATHS};
 use mpath_api::server::Server;
 use mpath_api::socket::{BindError, ListeningSocket, Role};
 use mpath_api::types::Origin;
+use mpath_api::{Config, PathAddress};
 use mpath_core::PathId;
 use nvme_tcp::host::HostIdentity;
 use reactor::IoThreadHandle;
@@ -21,6 +21,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{oneshot, watch};
 
 use crate::control::Daemon;
+use crate::discovery::Discovery;
 use crate::disk::Disk;
 use crate::events::EventLog;
 use crate::fence_record::{FenceRecord, RecordError};
@@ -42,7 +43,19 @@ pub(crate) enum RunError {
     #[error(transparent)]
     Record(#[from] RecordError),
     #[error("disk {disk}: no path leads to a namespace of `subsystem` {subsystem}{failures}")]
-    NoPath { disk: String, subsystem: String, failures: Failures },
+    NoPath {
+        disk: String,
+        subsystem: String,
+        /// Of each path.
+        failures: Failures,
+    },
+    #[error("disk {disk}: no path to `subsystem` {subsystem} is configured or discovered{reasons}")]
+    NoneDiscovered {
+        disk: String,
+        subsystem: String,
+        /// Of each discovery controller.
+        reasons: Reasons,
+    },
     #[error("cannot start: {0}")]
     System(#[from] io::Error),
 }
@@ -57,6 +70,16 @@ impl fmt::Display for Failures {
     }
 }
 
+/// What each discovery controller has to say, for one line.
+#[derive(Debug)]
+pub(crate) struct Reasons(Vec<(PathAddress, String)>);
+
+impl fmt::Display for Reasons {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|(address, reason)| write!(f, "; discovery controller {address}: {reason}"))
+    }
+}
+
 impl RunError {
     /// See `--help`.
     pub(crate) fn exit_code(&self) -> ExitCode {
@@ -64,7 +87,7 @@ impl RunError {
             Self::System(_) | Self::Record(_) => 1,
             Self::NoPath { failures, .. } if failures.0.iter().any(|(_, error)| error.is_of_this_host()) => 1,
             Self::File(_) | Self::Flags(_) | Self::Host(_) => 2,
-            Self::NoPath { .. } => 3,
+            Self::NoPath { .. } | Self::NoneDiscovered { .. } => 3,
             Self::Bind(_) => 4,
         })
     }
@@ -95,23 +118,48 @@ async fn serve(config: Config) -> Result<(), RunError> {
         .map(|disk| ListeningSocket::bind(&disk.socket_path, Role::VhostUser))
         .collect::<Result<_, _>>()?;
 
+    let events = Arc::new(EventLog::new());
+    let mut discoveries: Vec<_> = config.disks.iter().map(|disk| Discovery::start(disk, &host, &events)).collect();
+    let discovered = async {
+        let mut discovered = Vec::new();
+        for (disk, discovery) in config.disks.iter().zip(&mut discoveries) {
+            discovered.push(match discovery {
+                Some(discovery) => discovered_paths(disk, discovery).await?,
+                None => Vec::new(),
+            });
+        }
+        Ok::<_, RunError>(discovered)
+    };
+    let discovered = tokio::select! {
+        discovered = discovered => discovered?,
+        () = ending() => return Ok(()),
+    };
+
     let records: Vec<_> =
         config.disks.iter().map(|disk| FenceRecord::open(disk.socket_path.as_path())).collect::<Result<_, _>>()?;
 
-    let events = Arc::new(EventLog::new());
     let (shutdown, ends) = watch::channel(false);
     let io_threads = config.io_threads.get() as u16;
     let starting: Vec<_> = config
         .disks
         .into_iter()
+        .zip(discovered)
         .zip(records)
-        .map(|(disk, record)| StartingDisk::new(disk, record, host.clone(), io_threads, &ends, &events))
+        .map(|((disk, discovered), record)| {
+            StartingDisk::new(disk, &discovered, record, host.clone(), io_threads, &ends, &events)
+        })
         .collect();
-    let disks = starting.iter().map(|disk| Arc::clone(&disk.disk)).collect();
-    let daemon = Arc::new(Daemon { disks, started, events });
+    let disks: Vec<_> = starting.iter().map(|disk| Arc::clone(&disk.disk)).collect();
+    let shown = discoveries.iter().flatten().map(Discovery::shown).collect();
+    let daemon = Arc::new(Daemon { disks, started, events, discovery: shown });
+    let mut tasks = Vec::new();
     let started = async {
         for disk in starting {
             disk.paths_tried().await?;
+        }
+        for (disk, discovery) in daemon.disks.iter().zip(discoveries) {
+            let run = discovery.map(|discovery| discovery.run(Arc::clone(disk), ends.clone()));
+            tasks.extend(run.map(tokio::spawn));
         }
         Ok::<_, RunError>(())
     };
@@ -139,11 +187,27 @@ async fn serve(config: Config) -> Result<(), RunError> {
         }
     }
     shutdown.send_replace(true);
+    for task in tasks {
+        // The same; after these no more paths are added.
+        let _ = task.await;
+    }
     for task in daemon.disks.iter().flat_map(|disk| disk.take_tasks()) {
         // A task that was cancelled or panicked has ended as well.
         let _ = task.await;
     }
     result
+}
+
+/// The paths that a disk has besides those configured when it starts.
+async fn discovered_paths(config: &DiskConfig, discovery: &mut Discovery) -> Result<Vec<PathAddress>, RunError> {
+    let mut discovered = discovery.first().await;
+    discovered.retain(|address| !config.paths.contains(address));
+    discovered.truncate(MAX_PATHS - config.paths.len());
+    if config.paths.is_empty() && discovered.is_empty() {
+        let (disk, subsystem) = (config.name.to_string(), config.subsystem.to_string());
+        return Err(RunError::NoneDiscovered { disk, subsystem, reasons: Reasons(discovery.reasons()) });
+    }
+    Ok(discovered)
 }
 
 /// A disk whose paths are being tried for the first time.
@@ -160,6 +224,7 @@ struct StartingPath {
 impl StartingDisk {
     fn new(
         config: DiskConfig,
+        discovered: &[PathAddress],
         (record, inherited): (FenceRecord, Option<Duration>),
         host: HostIdentity,
         io_threads: u16,
@@ -182,10 +247,12 @@ impl StartingDisk {
         }
         let inherited = inherited.map(|fence| Instant::now() + fence);
         let disk = Arc::new(Disk::new(config, host, record, inherited, io_threads, ends.clone(), Arc::clone(log)));
-        let paths = disk.config.paths.iter().map(|address| {
+        let configured = disk.config.paths.iter().map(|address| (address, Origin::Configured));
+        let addresses = configured.chain(discovered.iter().map(|address| (address, Origin::Discovery)));
+        let paths = addresses.map(|(address, origin)| {
             let (first, tried) = oneshot::channel();
-            let path = disk.start_path(address.clone(), Origin::Configured, Some(first));
-            StartingPath { path: path.expect("a configuration has at most 64 paths, no two alike"), tried }
+            let path = disk.start_path(address.clone(), origin, Some(first));
+            StartingPath { path: path.expect("at most 64 paths, no two alike"), tried }
         });
         Self { paths: paths.collect(), disk }
     }

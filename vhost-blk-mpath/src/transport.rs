@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use mpath_api::PathAddress;
 use mpath_api::address::Host;
 use nvme_tcp::host::{
-    ConfigError, ControllerError, ControllerEvent, ControllerInfo, HostController, HostQueue, PayloadSink,
-    PayloadSource, QueueConfig, QueueError, STAGING_MIN, Tag,
+    ConfigError, ControllerError, ControllerEvent, ControllerInfo, DiscoveryError, HostController, HostQueue,
+    PayloadSink, PayloadSource, QueueConfig, QueueError, STAGING_MIN, Tag,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, lookup_host};
@@ -33,6 +33,10 @@ pub(crate) enum TransportError {
     Closed,
     #[error(transparent)]
     Controller(#[from] ControllerError),
+    #[error(transparent)]
+    Discovery(#[from] DiscoveryError),
+    #[error("no discovery log within {} s", crate::discovery::FIRST_LOG_MAX.as_secs())]
+    FirstLog,
     #[error(transparent)]
     Queue(#[from] QueueError),
     #[error(transparent)]
@@ -70,21 +74,67 @@ async fn connect_to(address: SocketAddr) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
+/// The host's side of an admin connection, without the socket.
+pub(crate) trait AdminSide {
+    type Event;
+
+    fn fill_tx(&mut self, out: &mut Vec<u8>);
+    fn receive(&mut self, now: Instant, bytes: &[u8]) -> Result<(), TransportError>;
+    fn next_timeout(&self) -> Option<Instant>;
+    fn handle_timeout(&mut self, now: Instant) -> Result<(), TransportError>;
+    fn poll_event(&mut self) -> Option<Self::Event>;
+    /// Begins to leave in order; an event for which [`is_shut_down`](Self::is_shut_down) holds follows.
+    fn shutdown(&mut self, now: Instant);
+    fn is_shut_down(event: &Self::Event) -> bool;
+}
+
+impl AdminSide for HostController {
+    type Event = ControllerEvent;
+
+    fn fill_tx(&mut self, out: &mut Vec<u8>) {
+        self.fill_tx(out);
+    }
+
+    fn receive(&mut self, now: Instant, bytes: &[u8]) -> Result<(), TransportError> {
+        Ok(self.receive(now, bytes)?)
+    }
+
+    fn next_timeout(&self) -> Option<Instant> {
+        self.next_timeout()
+    }
+
+    fn handle_timeout(&mut self, now: Instant) -> Result<(), TransportError> {
+        Ok(self.handle_timeout(now)?)
+    }
+
+    fn poll_event(&mut self) -> Option<ControllerEvent> {
+        self.poll_event()
+    }
+
+    fn shutdown(&mut self, now: Instant) {
+        self.shutdown(now);
+    }
+
+    fn is_shut_down(event: &ControllerEvent) -> bool {
+        matches!(event, ControllerEvent::ShutdownComplete)
+    }
+}
+
 /// A controller on its admin connection.
-pub(crate) struct AdminConnection {
+pub(crate) struct AdminConnection<C = HostController> {
     stream: TcpStream,
-    pub(crate) controller: HostController,
+    pub(crate) controller: C,
     out: Vec<u8>,
     buffer: Box<[u8]>,
 }
 
-impl AdminConnection {
-    pub(crate) fn new(stream: TcpStream, controller: HostController) -> Self {
+impl<C: AdminSide> AdminConnection<C> {
+    pub(crate) fn new(stream: TcpStream, controller: C) -> Self {
         Self { stream, controller, out: Vec::new(), buffer: vec![0; 16 * 1024].into_boxed_slice() }
     }
 
     /// Runs the controller until it has something to say. Dropping the future between two events loses nothing.
-    pub(crate) async fn next_event(&mut self) -> Result<ControllerEvent, TransportError> {
+    pub(crate) async fn next_event(&mut self) -> Result<C::Event, TransportError> {
         loop {
             if let Some(event) = self.controller.poll_event() {
                 return Ok(event);
@@ -100,15 +150,6 @@ impl AdminConnection {
                 () = sleep_until(deadline.unwrap_or_else(far_future).into()) => {
                     self.controller.handle_timeout(Instant::now())?;
                 }
-            }
-        }
-    }
-
-    /// Runs the controller until all is known of it.
-    pub(crate) async fn live(&mut self) -> Result<ControllerInfo, TransportError> {
-        loop {
-            if let ControllerEvent::Live(info) = self.next_event().await? {
-                return Ok(*info);
             }
         }
     }
@@ -130,7 +171,7 @@ impl AdminConnection {
         let leaving = async {
             loop {
                 match self.next_event().await {
-                    Ok(ControllerEvent::ShutdownComplete) => return true,
+                    Ok(event) if C::is_shut_down(&event) => return true,
                     Ok(_) => {}
                     Err(_) => return false,
                 }
@@ -138,6 +179,17 @@ impl AdminConnection {
         };
         // A controller that does not answer notices by its keep-alive timer.
         timeout(SHUTDOWN_MAX, leaving).await.unwrap_or(false)
+    }
+}
+
+impl AdminConnection<HostController> {
+    /// Runs the controller until all is known of it.
+    pub(crate) async fn live(&mut self) -> Result<ControllerInfo, TransportError> {
+        loop {
+            if let ControllerEvent::Live(info) = self.next_event().await? {
+                return Ok(*info);
+            }
+        }
     }
 }
 

@@ -1,5 +1,7 @@
 //! The commands, one noun a file.
 
+mod config;
+mod discovery;
 mod events;
 mod inject;
 mod path;
@@ -21,6 +23,12 @@ pub(crate) enum Command {
     /// Show paths and their statistics; add and remove them; take them out of use and back into it
     #[command(subcommand)]
     Path(path::Command),
+    /// Show the discovery controllers that disks learn paths from
+    #[command(subcommand)]
+    Discovery(discovery::Command),
+    /// Make configurations; needs no daemon
+    #[command(subcommand)]
+    Config(config::Command),
     /// Show or switch path selection policies, also while I/O runs
     #[command(subcommand)]
     Policy(policy::Command),
@@ -38,6 +46,8 @@ impl Command {
         match self {
             Self::Status => status::show(client, output),
             Self::Path(command) => command.run(client, output),
+            Self::Config(command) => command.run(),
+            Self::Discovery(command) => command.run(client, output),
             Self::Policy(command) => command.run(client, output),
             Self::Inject(command) => command.run(client, output),
             Self::Events(command) => command.run(client, output),

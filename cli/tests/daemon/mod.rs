@@ -9,8 +9,8 @@ use std::time::Duration;
 use mpath_api::config::SocketPath;
 use mpath_api::server::{AddPathError, Control, ControlError, PathRef, RemovePathError, Server};
 use mpath_api::types::{
-    AnaState, Controller, Disk, Event, EventKind, EventPath, Events, Injection, Latency, Moved, OpStats, Origin, Path,
-    PathAction, PathCounts, PathEstimate, PathState, PathWindow, Status, WaitsFor,
+    AnaState, Controller, DiscoveryController, DiscoveryState, Disk, Event, EventKind, EventPath, Events, Injection,
+    Latency, Moved, OpStats, Origin, Path, PathAction, PathCounts, PathEstimate, PathState, PathWindow, Status, WaitsFor,
 };
 use mpath_api::{ClassPolicies, PathAddress, PolicyChange, PolicyKind};
 use tempfile::TempDir;
@@ -85,6 +85,34 @@ fn path(disk: &str, index: u16, address: &str) -> Path {
     }
 }
 
+fn discovery() -> Vec<DiscoveryController> {
+    let first = DiscoveryController {
+        disk: "disk0".into(),
+        address: "tcp://192.0.2.1:8009".parse().unwrap(),
+        subnqn: "nqn.2014-08.org.nvmexpress.discovery".into(),
+        referred_by: None,
+        state: DiscoveryState::Connected,
+        since: "2026-11-21T07:00:00.123Z".into(),
+        generation: Some(7),
+        records: Some(3),
+        read_at: Some("2026-11-21T07:00:00.123Z".into()),
+        last_error: None,
+        last_error_at: None,
+    };
+    let second = DiscoveryController {
+        address: "tcp://[2001:db8::1]:8009".parse().unwrap(),
+        referred_by: Some(first.address.clone()),
+        state: DiscoveryState::Connecting,
+        generation: None,
+        records: None,
+        read_at: None,
+        last_error: Some("Connection refused (os error 111)".into()),
+        last_error_at: Some("2026-11-21T07:00:01.000Z".into()),
+        ..first.clone()
+    };
+    vec![first, second]
+}
+
 impl Fake {
     fn new() -> Self {
         let mut paths = vec![
@@ -135,6 +163,7 @@ impl Control for Fake {
             pid: 4711,
             uptime_s: 3725,
             disks: self.policies.lock().unwrap().iter().map(disk).collect(),
+            discovery: discovery(),
         })
     }
 

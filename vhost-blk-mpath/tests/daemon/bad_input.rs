@@ -223,7 +223,8 @@ fn too_few_descriptors_are_told_as_such() {
     // With fewer, tokio itself does not come up.
     for limit in 9.. {
         let place = Place::new();
-        let daemon = place.command(&target.addrs(), "");
+        let host = "--hostnqn nqn.2026-11.io.example:host --hostid 6f2a1d0e-3c55-4f8e-9a41-0d8f5b6c7e21";
+        let daemon = place.command(&target.addrs(), host);
         let mut command = Command::new("sh");
         command.args(["-c", "ulimit -n $0; exec \"$@\"", &limit.to_string()]);
         command.arg(daemon.get_program()).args(daemon.get_args());

@@ -7,6 +7,7 @@ mod bad_input;
 mod change;
 mod cross_reset;
 mod ctrl_loss;
+mod discovery;
 mod disks;
 mod drain;
 mod end;

@@ -1,7 +1,7 @@
-//! `tcp://HOST:PORT`: where one path leads, as users write it.
+//! `tcp://HOST:PORT`: where one path leads, or where a discovery controller is, as users write it.
 
 use std::fmt;
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
@@ -10,6 +10,8 @@ use crate::text::text_serde;
 
 /// The IANA port of NVMe/TCP I/O controllers, used when an address names none.
 pub const DEFAULT_PORT: u16 = 4420;
+/// The IANA port of NVMe/TCP discovery controllers.
+pub const DEFAULT_DISCOVERY_PORT: u16 = 8009;
 
 /// Longest host name accepted, in bytes (RFC 1035 section 2.3.4, without the root's dot).
 const MAX_NAME_BYTES: usize = 253;
@@ -110,7 +112,64 @@ impl PathAddress {
     pub fn port(&self) -> u16 {
         self.port
     }
+
+    fn parse(text: &str, default_port: u16) -> Result<Self, AddressError> {
+        let Some((scheme, authority)) = text.split_once("://") else {
+            return Err(AddressError::NoTransport { text: text.into() });
+        };
+        let transport = match scheme.to_ascii_lowercase().as_str() {
+            "tcp" => Transport::Tcp,
+            "mptcp" => return Err(AddressError::MptcpUnsupported { text: text.into() }),
+            _ => {
+                return Err(AddressError::UnknownTransport { text: text.into(), transport: scheme.into() });
+            }
+        };
+        let (host, port) = split_port(authority);
+        let host = parse_host(host).ok_or_else(|| AddressError::BadHost { text: text.into(), host: host.into() })?;
+        let bad = |port: &str| AddressError::BadPort { text: text.into(), port: port.into(), default_port };
+        let port = port.map_or(Ok(default_port), |port| parse_port(port).ok_or_else(|| bad(port)))?;
+        Ok(Self { transport, host, port })
+    }
 }
+
+impl From<SocketAddr> for PathAddress {
+    /// By TCP. A scope is not kept.
+    fn from(address: SocketAddr) -> Self {
+        let host = match address.ip() {
+            IpAddr::V4(ip) => Host::V4(ip),
+            IpAddr::V6(ip) => Host::V6(ip),
+        };
+        Self { transport: Transport::Tcp, host, port: address.port() }
+    }
+}
+
+/// Where a discovery controller is: like a [`PathAddress`], but the port that may be left out is 8009.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct DiscoveryAddress(PathAddress);
+
+impl DiscoveryAddress {
+    /// What to connect to.
+    #[must_use]
+    pub fn address(&self) -> &PathAddress {
+        &self.0
+    }
+}
+
+impl FromStr for DiscoveryAddress {
+    type Err = AddressError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        PathAddress::parse(text, DEFAULT_DISCOVERY_PORT).map(Self)
+    }
+}
+
+impl fmt::Display for DiscoveryAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+text_serde!(DiscoveryAddress, "the address of a discovery controller, tcp://HOST:PORT");
 
 /// Why a text is not a [`PathAddress`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -144,12 +203,14 @@ pub enum AddressError {
         host: String,
     },
     /// The port is not a number from 1 to 65535.
-    #[error("`{text}`: `{port}` is no port; give a number from 1 to 65535, or none for 4420")]
+    #[error("`{text}`: `{port}` is no port; give a number from 1 to 65535, or none for {default_port}")]
     BadPort {
         /// The whole text.
         text: String,
         /// What stands where the port belongs.
         port: String,
+        /// What it is if none is given.
+        default_port: u16,
     },
 }
 
@@ -189,25 +250,7 @@ impl FromStr for PathAddress {
     type Err = AddressError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let Some((scheme, authority)) = text.split_once("://") else {
-            return Err(AddressError::NoTransport { text: text.into() });
-        };
-        let transport = match scheme.to_ascii_lowercase().as_str() {
-            "tcp" => Transport::Tcp,
-            "mptcp" => return Err(AddressError::MptcpUnsupported { text: text.into() }),
-            _ => {
-                return Err(AddressError::UnknownTransport { text: text.into(), transport: scheme.into() });
-            }
-        };
-        let (host, port) = split_port(authority);
-        let host = parse_host(host).ok_or_else(|| AddressError::BadHost { text: text.into(), host: host.into() })?;
-        let port = match port {
-            None => DEFAULT_PORT,
-            Some(port) => {
-                parse_port(port).ok_or_else(|| AddressError::BadPort { text: text.into(), port: port.into() })?
-            }
-        };
-        Ok(Self { transport, host, port })
+        Self::parse(text, DEFAULT_PORT)
     }
 }
 
@@ -280,6 +323,24 @@ mod tests {
         }
         for text in ["tcp://h:", "tcp://h:0", "tcp://h:65536", "tcp://h:+1", "tcp://h:1/", "tcp://[::1]:x"] {
             assert!(refuse(text).contains("is no port"), "{text}");
+        }
+    }
+
+    #[test]
+    fn discovery_controllers_have_a_port_of_their_own() {
+        for (text, shown) in [("tcp://127.0.0.1", "tcp://127.0.0.1:8009"), ("tcp://[::1]:9", "tcp://[::1]:9")] {
+            let address: DiscoveryAddress = text.parse().unwrap();
+            assert_eq!((address.to_string(), address.address().to_string()), (shown.into(), shown.into()));
+        }
+        let refused = "tcp://h:0".parse::<DiscoveryAddress>().unwrap_err().to_string();
+        assert!(refused.ends_with("or none for 8009"), "{refused}");
+    }
+
+    #[test]
+    fn socket_addresses_are_addresses() {
+        for text in ["127.0.0.1:4421", "[2001:db8::1]:8009"] {
+            let address = PathAddress::from(text.parse::<SocketAddr>().unwrap());
+            assert_eq!(address, parse(&format!("tcp://{text}")));
         }
     }
 

@@ -17,7 +17,7 @@ mod text;
 pub mod types;
 mod usage;
 
-pub use address::PathAddress;
+pub use address::{DiscoveryAddress, PathAddress};
 pub use config::Config;
 pub use mpath_core::{ClassPolicies, ParamError, PolicyChange, PolicyClass, PolicyKind, PolicySpec};
 pub use usage::usage_line;

@@ -13,7 +13,7 @@ pub(crate) use daemon::{Daemon, Place, Refusal, inject, program, set_policy};
 pub(crate) use disk::Disk;
 pub(crate) use link::Link;
 pub(crate) use serial::get_id;
-pub(crate) use target::{NQN, Target, TargetProcess, refusing_address};
+pub(crate) use target::{NQN, Target, TargetProcess, own_address, refusing_address};
 pub(crate) use verification::{Shape, Verification};
 
 /// Long enough for anything that happens at all.

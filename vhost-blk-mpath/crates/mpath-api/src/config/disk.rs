@@ -4,7 +4,7 @@ use mpath_core::{ClassPolicies, PolicyKind};
 use serde::{Deserialize, Serialize};
 
 use super::value::{Bounded, DiskName, Millis, Nqn, Seconds, SocketPath};
-use crate::address::PathAddress;
+use crate::address::{DiscoveryAddress, PathAddress};
 use crate::policy_form;
 
 /// A namespace identifier: 1 to 4294967294 (0 and 0xffffffff have other meanings on the wire).
@@ -48,8 +48,14 @@ pub struct DiskConfig {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<NamespaceId>,
 
-    /// The paths, at least one, no two alike. Required.
+    /// The paths, at most 64, no two alike. Required unless `discovery` is given.
+    #[serde(default)]
     pub paths: Vec<PathAddress>,
+
+    /// Discovery controllers, at most 8, no two alike: what they list of `subsystem` are paths too, which come and go with
+    /// their logs. Default: none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub discovery: Vec<DiscoveryAddress>,
 
     /// Which path a request takes: a policy by name, or as a mapping of `name` and its parameters, or as a mapping of `read`
     /// and `write` to one each. Default: `latency-rr`. Can be changed while I/O runs.
@@ -128,6 +134,7 @@ impl DiskConfig {
             subsystem,
             namespace: None,
             paths,
+            discovery: Vec::new(),
             policy: default_policy(),
             read_only: false,
             queues: default_queues(),

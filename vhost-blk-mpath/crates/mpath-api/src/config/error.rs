@@ -4,8 +4,8 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
-use super::{DiskName, MAX_DISKS, MAX_PATHS, SocketPath};
-use crate::address::PathAddress;
+use super::{DiskName, MAX_DISCOVERY, MAX_DISKS, MAX_PATHS, SocketPath};
+use crate::address::{DiscoveryAddress, PathAddress};
 
 /// Why a configuration file could not be used. The text begins with the file's name.
 #[derive(Debug, thiserror::Error)]
@@ -93,8 +93,22 @@ pub enum ConflictError {
         /// How many.
         count: usize,
     },
-    /// No path, or too many.
-    #[error("disks[{disk}].paths: {count} given; give 1 to {MAX_PATHS}")]
+    /// Neither path nor discovery controller.
+    #[error("disks[{disk}].paths: 0 given; give 1 to {MAX_PATHS}, or a discovery controller in `discovery`")]
+    NoPath {
+        /// Position of the disk.
+        disk: usize,
+    },
+    /// Too many discovery controllers.
+    #[error("disks[{disk}].discovery: {count} given; give {MAX_DISCOVERY} at most")]
+    DiscoveryCount {
+        /// Position of the disk.
+        disk: usize,
+        /// How many.
+        count: usize,
+    },
+    /// Too many paths.
+    #[error("disks[{disk}].paths: {count} given; give {MAX_PATHS} at most")]
     PathCount {
         /// Position of the disk.
         disk: usize,
@@ -128,6 +142,18 @@ pub enum ConflictError {
         disk: usize,
         /// The socket.
         path: SocketPath,
+    },
+    /// A disk has one discovery controller twice.
+    #[error("disks[{disk}].discovery[{second}]: `{address}` is also discovery[{first}]; remove one")]
+    SameDiscovery {
+        /// Position of the disk.
+        disk: usize,
+        /// Position of the first of the two.
+        first: usize,
+        /// Position of the second.
+        second: usize,
+        /// The address.
+        address: DiscoveryAddress,
     },
     /// A disk has one path twice.
     #[error("disks[{disk}].paths[{second}]: `{address}` is also paths[{first}]; remove one")]

@@ -34,6 +34,8 @@ const MAX_FILE_BYTES: u64 = 1 << 20;
 pub const MAX_DISKS: usize = 256;
 /// The most paths of one disk.
 pub const MAX_PATHS: usize = 64;
+/// The most discovery controllers of one disk.
+pub const MAX_DISCOVERY: usize = 8;
 
 /// A number of I/O threads, 1 to 64.
 pub type IoThreads = Bounded<1, 64>;
@@ -106,9 +108,21 @@ impl Config {
             if disk.socket_path == self.api {
                 return Err(ConflictError::ApiSocket { disk: index, path: self.api.clone() });
             }
-            if disk.paths.is_empty() || disk.paths.len() > MAX_PATHS {
+            if disk.paths.is_empty() && disk.discovery.is_empty() {
+                return Err(ConflictError::NoPath { disk: index });
+            }
+            if disk.paths.len() > MAX_PATHS {
                 return Err(ConflictError::PathCount { disk: index, count: disk.paths.len() });
             }
+            if disk.discovery.len() > MAX_DISCOVERY {
+                return Err(ConflictError::DiscoveryCount { disk: index, count: disk.discovery.len() });
+            }
+            unique(&disk.discovery).map_err(|(first, second)| ConflictError::SameDiscovery {
+                disk: index,
+                first,
+                second,
+                address: disk.discovery[second].clone(),
+            })?;
             unique(&disk.paths).map_err(|(first, second)| ConflictError::SamePath {
                 disk: index,
                 first,

@@ -50,9 +50,10 @@ fn the_sample_shows_every_setting() {
     config.disks[0].namespace = NamespaceId::new(1);
     config.disks[0].fast_io_fail_tmo = Some("60".parse().unwrap());
     config.disks[0].ctrl_loss_tmo = Some("600".parse().unwrap());
+    config.disks[0].discovery = vec!["tcp://127.0.0.1".parse().unwrap()];
     let mut found = Vec::new();
     keys(&serde_yaml::to_value(&config).unwrap(), &mut found);
-    assert_eq!(found.len(), 26, "{found:?}");
+    assert_eq!(found.len(), 27, "{found:?}");
     for key in found {
         let shown = |line: &str| line.trim_start_matches([' ', '#', '-']).starts_with(&format!("{key}:"));
         assert!(SAMPLE.lines().any(shown), "the sample does not show {key}");
@@ -72,6 +73,7 @@ fn the_samples_commented_settings_work() {
     let config = parse(&uncommented);
     assert!(config.hostnqn.is_some() && config.hostid.is_some());
     assert_eq!(config.disks[0].namespace, NamespaceId::new(1));
+    assert_eq!(config.disks[0].discovery.len(), 1);
     assert!(config.disks[0].fast_io_fail_tmo.is_some() && config.disks[0].ctrl_loss_tmo.is_some());
 }
 
@@ -132,7 +134,7 @@ fn errors_name_place_value_and_remedy() {
         ("read-only: 7", "5:16: disks[0].read-only: invalid type: integer `7`, expected a boolean"),
         (
             "colour: red",
-            "5:5: disks[0]: unknown field `colour`, expected one of `name`, `socket-path`, `subsystem`, `namespace`, `paths`, `policy`, `read-only`, `queues`, `queue-size`, `window`, `hdr-digest`, `data-digest`, `keep-alive-tmo`, `reconnect-delay`, `suspect-timeout`, `fast-io-fail-tmo`, `ctrl-loss-tmo`, `shared-write-cache`, `drain-fence`",
+            "5:5: disks[0]: unknown field `colour`, expected one of `name`, `socket-path`, `subsystem`, `namespace`, `paths`, `discovery`, `policy`, `read-only`, `queues`, `queue-size`, `window`, `hdr-digest`, `data-digest`, `keep-alive-tmo`, `reconnect-delay`, `suspect-timeout`, `fast-io-fail-tmo`, `ctrl-loss-tmo`, `shared-write-cache`, `drain-fence`",
         ),
     ] {
         assert_eq!(refuse(&with_disk_lines(&format!("    {line}\n"))), message);
@@ -189,11 +191,25 @@ fn what_does_not_go_together() {
         ),
         (
             MINIMAL.replace("['tcp://127.0.0.1:4420', 'tcp://127.0.0.1:4421']", "[]"),
-            " disks[0].paths: 0 given; give 1 to 64",
+            " disks[0].paths: 0 given; give 1 to 64, or a discovery controller in `discovery`",
+        ),
+        (
+            with_disk_lines("    discovery: ['tcp://[::1]', 'tcp://[::1]:8009']\n"),
+            " disks[0].discovery[1]: `tcp://[::1]:8009` is also discovery[0]; remove one",
+        ),
+        (
+            with_disk_lines(&format!(
+                "    discovery: [{}]\n",
+                ['1', '2', '3', '4', '5', '6', '7', '8', '9'].map(|n| format!("'tcp://h{n}'")).join(", ")
+            )),
+            " disks[0].discovery: 9 given; give 8 at most",
         ),
     ] {
         assert_eq!(refuse(&text), message);
     }
+    let discovered =
+        MINIMAL.replace("paths: ['tcp://127.0.0.1:4420', 'tcp://127.0.0.1:4421']", "discovery: ['tcp://h']");
+    assert_eq!((parse(&discovered).disks[0].paths.len(), parse(&discovered).disks[0].discovery.len()), (0, 1));
     let disks = two(|disk| disk.replace("disk0.sock", "disk1.sock") + "    name: disk1\n");
     assert_eq!(parse(&disks).disks.len(), 2);
 }
@@ -238,6 +254,7 @@ fn disk(index: usize) -> impl Strategy<Value = DiskConfig> {
         socket_path: format!("/run/{index}.sock").parse().unwrap(),
         subsystem: nqn.parse().unwrap(),
         namespace,
+        discovery: if flags[3] { vec![format!("tcp://discovery{index}:8010").parse().unwrap()] } else { vec![] },
         paths,
         policy: policy.into(),
         read_only: flags[0],

@@ -73,6 +73,7 @@ impl Control for Fake {
             pid: 7,
             uptime_s: 5,
             disks: ["a", "b"].into_iter().zip(policies).map(disk).collect(),
+            discovery: Vec::new(),
         })
     }
 

@@ -77,6 +77,12 @@ pub enum EventKind {
     PathRemoved,
     /// The ANA state of the namespace on a path has changed.
     AnaChanged,
+    /// A discovery controller has given its log, the first time or again after it was lost.
+    DiscoveryConnected,
+    /// A discovery controller's log has changed.
+    DiscoveryChanged,
+    /// A discovery controller does not answer; what it listed last still counts.
+    DiscoveryLost,
     /// Nothing sent under a lost association can be executed any more.
     FenceLifted,
     /// The operator set the policy.
@@ -98,7 +104,7 @@ impl EventKind {
     /// Whether something is wrong, and not just different.
     #[must_use]
     pub fn is_trouble(self) -> bool {
-        matches!(self, Self::PathLost | Self::PathRefused | Self::PathGaveUp | Self::PathSuspect)
+        matches!(self, Self::PathLost | Self::PathRefused | Self::PathGaveUp | Self::PathSuspect | Self::DiscoveryLost)
     }
 }
 
@@ -120,6 +126,9 @@ impl fmt::Display for EventKind {
             Self::PathRemove => "path-remove",
             Self::PathRemoved => "path-removed",
             Self::AnaChanged => "ana-changed",
+            Self::DiscoveryConnected => "discovery-connected",
+            Self::DiscoveryChanged => "discovery-changed",
+            Self::DiscoveryLost => "discovery-lost",
             Self::FenceLifted => "fence-lifted",
             Self::PolicySet => "policy-set",
             Self::InjectionSet => "injection-set",
@@ -137,9 +146,13 @@ mod tests {
 
     #[test]
     fn kinds_are_shown_as_they_travel_and_later_ones_are_understood() {
-        for kind in
-            [EventKind::PathLive, EventKind::FrontEndDisconnected, EventKind::AnaChanged, EventKind::PathRemoved]
-        {
+        for kind in [
+            EventKind::PathLive,
+            EventKind::FrontEndDisconnected,
+            EventKind::AnaChanged,
+            EventKind::PathRemoved,
+            EventKind::DiscoveryLost,
+        ] {
             assert_eq!(serde_json::to_string(&kind).unwrap(), format!("\"{kind}\""));
         }
         assert_eq!(serde_json::from_str::<EventKind>("\"quota\"").unwrap(), EventKind::Other);

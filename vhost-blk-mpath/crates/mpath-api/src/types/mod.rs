@@ -5,6 +5,7 @@
 //! configuration file. Requests refuse unknown fields; answers may gain fields in later versions.
 
 mod convert;
+mod discovery;
 mod error;
 mod event;
 mod injection;
@@ -16,6 +17,7 @@ use std::fmt;
 use mpath_core::ClassPolicies;
 use serde::{Deserialize, Serialize};
 
+pub use self::discovery::{DiscoveryController, DiscoveryState};
 pub use self::error::{ErrorBody, ErrorCode, ErrorInfo};
 pub use self::event::{Event, EventKind, EventPath, Events};
 pub use self::injection::{InjectedLatency, InjectedLatencyError, InjectedPath, Injection, PathSelector, SetInjection};
@@ -37,6 +39,9 @@ pub struct Status {
     pub uptime_s: u64,
     /// Every disk, in the order of the configuration.
     pub disks: Vec<Disk>,
+    /// Every discovery controller of every disk, those that were referred to after those that refer to them.
+    #[serde(default)]
+    pub discovery: Vec<DiscoveryController>,
 }
 
 /// One disk.

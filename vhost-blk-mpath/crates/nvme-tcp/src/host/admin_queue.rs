@@ -11,6 +11,9 @@ use crate::wire::{Sqe, Status};
 /// Entries of an admin queue, as other hosts have it.
 pub(super) const ADMIN_ENTRIES: u16 = 32;
 
+/// Admin command capsules carry this much, whatever IOCCSZ says of I/O queues (TCP Transport 3.3.1).
+pub(super) const ADMIN_IN_CAPSULE_BYTES: u32 = 8192;
+
 /// Who a command belongs to; each has one in flight at most.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Owner {

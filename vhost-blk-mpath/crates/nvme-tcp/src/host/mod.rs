@@ -1,19 +1,22 @@
-//! The host's side of a connection: [`HostQueue`], one queue pair that carries a namespace's I/O, and [`HostController`], the
-//! admin queue that finds out what there is to carry and keeps the association alive.
+//! The host's side of a connection: [`HostQueue`], one queue pair that carries a namespace's I/O, [`HostController`], the
+//! admin queue that finds out what there is to carry and keeps the association alive, and [`HostDiscovery`], the admin queue
+//! of a discovery controller, which says where subsystems are.
 //!
 //! ```text
 //!              submit ──► requests ──► QueuePair ──► fill_tx ──► socket
 //!  poll_completion ◄──    (split,   ◄── (CIDs, R2T,  ◄── receive ◄── socket
 //!                          join)        PDUs, checks)
 //! ```
-//! The queue pair below both knows capsules and data but not what they mean; each of the two owns one.
+//! The queue pair below them knows capsules and data but not what they mean; each of the three owns one.
 
 mod admin_queue;
 mod config;
 mod controller;
+mod discovery;
 mod error;
 mod header_buffer;
 mod identity;
+mod keep_alive;
 mod lay_out;
 mod pair;
 mod queue;
@@ -30,6 +33,10 @@ pub use config::{ConfigError, HostIdentity, IoLimits, QUEUE_ENTRIES_MAX, QUEUE_E
 pub use controller::{
     ControllerConfig, ControllerError, ControllerEvent, ControllerInfo, CrossResetOutcome, CrossResetRefusal,
     HostController, Step, Unsupported,
+};
+pub use discovery::{
+    DiscoveryConfig, DiscoveryError, DiscoveryEvent, DiscoveryLog, DiscoveryLogError, DiscoveryStep, HostDiscovery,
+    LOG_RECORDS_MAX, REFERRAL_DEPTH_MAX, REFERRALS_MAX, Referral, Referrals, UnusableEntry, referrals, tcp_address,
 };
 pub use error::{ConnectError, ProtocolError, QueueError};
 pub use identity::{IdentityMismatch, NamespaceIdentity};

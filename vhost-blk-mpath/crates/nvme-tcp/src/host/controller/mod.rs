@@ -10,7 +10,6 @@
 mod cross_reset;
 mod error;
 mod info;
-mod keep_alive;
 mod learn;
 mod step;
 
@@ -21,19 +20,16 @@ pub use cross_reset::{CrossResetOutcome, CrossResetRefusal};
 pub use error::{ControllerError, Step, Unsupported};
 use info::ControllerFacts;
 pub use info::{ControllerConfig, ControllerEvent, ControllerInfo};
-use keep_alive::KeepAlive;
 
-use super::admin_queue::{ADMIN_ENTRIES, AdminQueue, Owner};
+use super::admin_queue::{ADMIN_ENTRIES, ADMIN_IN_CAPSULE_BYTES, AdminQueue, Owner};
 use super::config::{ConfigError, QueueConfig, check_entries};
 use super::identity::NamespaceIdentity;
+use super::keep_alive::KeepAlive;
 use super::pair::PairConfig;
 use crate::wire::{
     AdminCommand, AnaState, AsyncEvent, CNTLID_ANY, Capabilities, IdentifyController, IdentifyNamespace, Sgl, Status,
     Version,
 };
-
-/// Admin command capsules carry this much, whatever IOCCSZ says of I/O queues (TCP Transport 3.3.1).
-const ADMIN_IN_CAPSULE_BYTES: u32 = 8192;
 
 /// How often CSTS is read while waiting for it to change.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);

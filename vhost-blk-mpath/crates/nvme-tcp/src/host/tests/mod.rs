@@ -5,6 +5,7 @@ mod admin_target;
 mod association;
 mod connect;
 mod cross_reset;
+mod discovery;
 mod handshake;
 mod mini_target;
 mod recall;

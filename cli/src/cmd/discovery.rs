@@ -1,0 +1,52 @@
+//! `mpathctl discovery`
+
+use clap::Subcommand;
+use mpath_api::client::Client;
+use mpath_api::types::DiscoveryController;
+
+use super::DiskArg;
+use crate::Failure;
+use crate::output::{Column, Output, or_dash, table};
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// List discovery controllers: state, generation and records of the log read last, what went wrong last
+    ///
+    /// BY is the discovery controller that refers to it. A lost one is tried again, and what it listed last still counts.
+    List(DiskArg),
+}
+
+impl Command {
+    pub(crate) fn run(&self, client: &Client, output: &mut Output) -> Result<(), Failure> {
+        let Self::List(DiskArg { disk }) = self;
+        if disk.is_some() {
+            // An unknown one is an error.
+            client.policy(disk.as_deref())?;
+        }
+        let mut controllers = client.status()?.discovery;
+        controllers.retain(|controller| disk.as_ref().is_none_or(|disk| *disk == controller.disk));
+        Ok(output.print(&controllers, |controllers| table(COLUMNS, controllers.iter().map(row)))?)
+    }
+}
+
+const COLUMNS: [Column; 7] = [
+    Column::Text("DISK"),
+    Column::Text("ADDRESS"),
+    Column::Text("STATE"),
+    Column::Number("GENCTR"),
+    Column::Number("RECORDS"),
+    Column::Text("BY"),
+    Column::Text("LAST ERROR"),
+];
+
+fn row(controller: &DiscoveryController) -> [String; 7] {
+    [
+        controller.disk.clone(),
+        controller.address.to_string(),
+        controller.state.to_string(),
+        or_dash(controller.generation),
+        or_dash(controller.records),
+        or_dash(controller.referred_by.as_ref()),
+        or_dash(controller.last_error.as_ref()),
+    ]
+}

@@ -1,0 +1,177 @@
+//! `/etc/nvme/config.json` of nvme-cli 2.x: hosts, their subsystems, and the ports of these.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use mpath_api::config::{HostId, Nqn};
+use serde::{Deserialize, Deserializer, de};
+
+use super::port::{Opt, Place};
+use super::{DISCOVERY_NQN, ImportError, Imported, ImportedDisk, Wanted};
+
+#[derive(Debug, Deserialize)]
+struct Host {
+    hostnqn: Option<Nqn>,
+    hostid: Option<HostId>,
+    #[serde(default)]
+    subsystems: Vec<Subsystem>,
+    #[serde(flatten)]
+    other: BTreeMap<String, serde_yaml::Value>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Subsystem {
+    nqn: Nqn,
+    #[serde(default)]
+    ports: Vec<Port>,
+    #[serde(flatten)]
+    other: BTreeMap<String, serde_yaml::Value>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Port {
+    transport: String,
+    #[serde(default)]
+    traddr: Traddr,
+    trsvcid: Option<Trsvcid>,
+    #[serde(default)]
+    discovery: bool,
+    #[serde(flatten)]
+    other: BTreeMap<String, serde_yaml::Value>,
+}
+
+/// TRADDR; of other transports than TCP it can be anything.
+#[derive(Debug, Default, Deserialize)]
+#[serde(transparent)]
+struct Traddr(String);
+
+/// TRSVCID: a port, as a text or a number.
+#[derive(Debug)]
+struct Trsvcid(String);
+
+impl<'de> Deserialize<'de> for Trsvcid {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visitor;
+        impl de::Visitor<'_> for Visitor {
+            type Value = Trsvcid;
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("a port")
+            }
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Trsvcid, E> {
+                Ok(Trsvcid(text.into()))
+            }
+            fn visit_u64<E: de::Error>(self, number: u64) -> Result<Trsvcid, E> {
+                Ok(Trsvcid(number.to_string()))
+            }
+        }
+        deserializer.deserialize_any(Visitor)
+    }
+}
+
+pub(super) fn read(file: &Path, text: &str, wanted: &Wanted) -> Result<Imported, ImportError> {
+    // JSON is YAML, whose reader says where in the file a value is that does not fit.
+    let mut hosts: Vec<Host> = serde_yaml::from_str(text).map_err(|error| refused(file, &error))?;
+    if let Some(hostnqn) = &wanted.hostnqn {
+        hosts.retain(|host| host.hostnqn.as_ref() == Some(hostnqn));
+    }
+    let [host] = &hosts[..] else {
+        let names = hosts.iter().map(|host| host.hostnqn.as_ref().map_or_else(|| "unnamed".into(), Nqn::to_string));
+        return Err(ImportError::Hosts { file: file.into(), given: hosts.len(), hosts: names.collect() });
+    };
+    let mut imported = Imported { hostnqn: host.hostnqn.clone(), hostid: host.hostid, ..Imported::default() };
+    imported.notes.extend(options(&host.other).map(|option| format!("host: {option}: no counterpart")));
+
+    // Discovery controllers belong to no subsystem; every disk may ask them.
+    let mut discovery = ImportedDisk::default();
+    for (index, subsystem) in host.subsystems.iter().enumerate() {
+        let mut disk = ImportedDisk { subsystem: subsystem.nqn.to_string(), ..ImportedDisk::default() };
+        let notes = options(&subsystem.other).map(|option| format!("{option}: no counterpart"));
+        disk.notes.extend(notes);
+        for (at, port) in subsystem.ports.iter().enumerate() {
+            let is_discovery = port.discovery || disk.subsystem == DISCOVERY_NQN;
+            let place = Place {
+                transport: port.transport.clone(),
+                traddr: port.traddr.0.clone(),
+                trsvcid: port.trsvcid.as_ref().map(|port| port.0.clone()),
+            };
+            let to = if is_discovery { &mut discovery } else { &mut disk };
+            let options: Vec<_> = options(&port.other).collect();
+            to.add(&place, is_discovery, &options).map_err(|reason| {
+                // The address is right word by word, and wrong as a whole.
+                let field = format!("[0].subsystems[{index}].ports[{at}].traddr");
+                let line = line_of(text, &place);
+                ImportError::Option { file: file.into(), line, option: field, reason }
+            })?;
+        }
+        if disk.subsystem != DISCOVERY_NQN {
+            imported.disks.push(disk);
+        }
+    }
+    imported.notes.append(&mut discovery.notes);
+    choose(file, wanted, &mut imported, &discovery)?;
+    Ok(imported)
+}
+
+/// Narrows to the subsystem that is asked for, and has each disk ask the discovery controllers.
+fn choose(file: &Path, wanted: &Wanted, imported: &mut Imported, discovery: &ImportedDisk) -> Result<(), ImportError> {
+    if let Some(nqn) = &wanted.subsystem {
+        let there = imported.disks.iter().map(|disk| disk.subsystem.clone()).collect();
+        imported.disks.retain(|disk| disk.subsystem == nqn.as_str());
+        if imported.disks.is_empty() {
+            if discovery.discovery.is_empty() {
+                return Err(ImportError::NoSubsystem { file: file.into(), there });
+            }
+            imported.disks.push(ImportedDisk { subsystem: nqn.to_string(), ..ImportedDisk::default() });
+        }
+    } else if imported.disks.is_empty() && !discovery.discovery.is_empty() {
+        return Err(ImportError::WhichSubsystem { file: file.into() });
+    }
+    for disk in &mut imported.disks {
+        disk.discovery.clone_from(&discovery.discovery);
+        for (key, value) in &discovery.settings {
+            disk.settings.entry(key).or_insert_with(|| value.clone());
+        }
+    }
+    // A disk without any way to it is worth a word, and no disk.
+    let (disks, empty): (Vec<_>, Vec<_>) =
+        imported.disks.drain(..).partition(|disk| !disk.paths.is_empty() || !disk.discovery.is_empty());
+    imported.disks = disks;
+    for disk in empty {
+        imported.notes.push(format!("subsystem {}: left out, it has no TCP port", disk.subsystem));
+        imported.notes.extend(disk.notes);
+    }
+    Ok(())
+}
+
+/// The line of the first port that may be meant.
+fn line_of(text: &str, place: &Place) -> usize {
+    let quoted = format!("\"{}\"", place.traddr);
+    (1..).zip(text.lines()).find(|(_, line)| line.contains(&quoted)).map_or(1, |(line, _)| line)
+}
+
+fn options(other: &BTreeMap<String, serde_yaml::Value>) -> impl Iterator<Item = Opt> {
+    other.iter().map(|(name, value)| {
+        let value = match value {
+            serde_yaml::Value::String(text) => text.clone(),
+            serde_yaml::Value::Bool(value) => value.to_string(),
+            serde_yaml::Value::Number(value) => value.to_string(),
+            _ => "(several values)".into(),
+        };
+        Opt { name: name.replace('_', "-"), value }
+    })
+}
+
+fn refused(file: &Path, error: &serde_yaml::Error) -> ImportError {
+    // A path from the top level has no name in front.
+    let message = error.to_string();
+    let message = message.strip_prefix('.').unwrap_or(&message);
+    let reason = match error.location() {
+        Some(at) => {
+            let suffix = format!(" at line {} column {}", at.line(), at.column());
+            format!("{}:{}: {}", at.line(), at.column(), message.replace(&suffix, ""))
+        }
+        None => format!(" {message}"),
+    };
+    let reason = reason.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    ImportError::Json { file: file.into(), reason }
+}

@@ -1,0 +1,121 @@
+//! One controller as nvme-cli names it: where it is, and options.
+
+use std::str::FromStr;
+
+use mpath_api::config::{CtrlLossTmo, FastIoFailTmo, KeepAliveTmo, QueueEntries, ReconnectDelay};
+use mpath_api::{DiscoveryAddress, PathAddress};
+
+use super::ImportedDisk;
+
+/// An option of nvme-cli, its name with `-` for `_`.
+#[derive(Debug, Clone)]
+pub(super) struct Opt {
+    pub(super) name: String,
+    /// `true` of a flag.
+    pub(super) value: String,
+}
+
+impl std::fmt::Display for Opt {
+    /// For a comment, which shows no secret.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let is_secret = ["key", "secret"].iter().any(|word| self.name.contains(word));
+        write!(f, "{} {}", self.name, if is_secret { "(a secret)" } else { &self.value })
+    }
+}
+
+/// Where a controller is.
+#[derive(Debug)]
+pub(super) struct Place {
+    pub(super) transport: String,
+    pub(super) traddr: String,
+    pub(super) trsvcid: Option<String>,
+}
+
+impl Place {
+    /// How comments name it.
+    pub(super) fn name(&self) -> String {
+        let port = self.trsvcid.as_ref().map_or_else(String::new, |port| format!(":{port}"));
+        format!("{}://{}{port}", self.transport, host(&self.traddr))
+    }
+
+    fn uri(&self) -> String {
+        self.name().to_ascii_lowercase()
+    }
+
+    pub(super) fn is_tcp(&self) -> bool {
+        self.transport.eq_ignore_ascii_case("tcp")
+    }
+}
+
+/// IPv6 addresses stand in brackets in an URI.
+fn host(traddr: &str) -> String {
+    if traddr.contains(':') { format!("[{traddr}]") } else { traddr.into() }
+}
+
+/// A setting, if its value is one for us.
+fn set<T: FromStr + ToString>(key: &'static str, value: &str) -> Result<Option<(&'static str, String)>, &'static str> {
+    value.parse::<T>().map(|value| Some((key, value.to_string()))).map_err(|_| "out of range")
+}
+
+impl ImportedDisk {
+    /// Adds a controller, by TCP, as a path or as a discovery controller.
+    pub(super) fn add(&mut self, place: &Place, is_discovery: bool, options: &[Opt]) -> Result<(), String> {
+        if !place.is_tcp() {
+            self.notes.push(format!("{}: left out, only transport tcp is supported", place.name()));
+            return Ok(());
+        }
+        if is_discovery {
+            let address: DiscoveryAddress = place.uri().parse().map_err(|error| format!("{error}"))?;
+            if !self.discovery.contains(&address) {
+                self.discovery.push(address);
+            }
+        } else {
+            let address: PathAddress = place.uri().parse().map_err(|error| format!("{error}"))?;
+            if !self.paths.contains(&address) {
+                self.paths.push(address);
+            }
+        }
+        for option in options {
+            self.option(place, option);
+        }
+        Ok(())
+    }
+
+    fn option(&mut self, place: &Place, option: &Opt) {
+        let Opt { name, value } = option;
+        let flag = |key| match value.as_str() {
+            "true" | "1" => Ok(Some((key, "true".to_owned()))),
+            "false" | "0" => Ok(None),
+            _ => Err("neither true nor false"),
+        };
+        let outcome = match name.as_str() {
+            "keep-alive-tmo" => set::<KeepAliveTmo>("keep-alive-tmo", value),
+            "reconnect-delay" => set::<ReconnectDelay>("reconnect-delay", value),
+            "queue-size" => set::<QueueEntries>("queue-size", value),
+            // For ever, which is our default too.
+            "ctrl-loss-tmo" | "fast-io-fail-tmo" if matches!(value.as_str(), "-1" | "off") => Ok(None),
+            "ctrl-loss-tmo" => set::<CtrlLossTmo>("ctrl-loss-tmo", value),
+            "fast-io-fail-tmo" => set::<FastIoFailTmo>("fast-io-fail-tmo", value),
+            "hdr-digest" => flag("hdr-digest"),
+            "data-digest" => flag("data-digest"),
+            // A connection to a discovery controller always stays where the controller lets it.
+            "persistent" => Ok(None),
+            "nr-io-queues" => Err("no counterpart: a path has one I/O queue an I/O thread, see io-threads"),
+            _ if value == "false" => Ok(None),
+            _ => Err("no counterpart"),
+        };
+        match outcome {
+            Ok(None) => {}
+            Ok(Some((key, value))) => match self.settings.get(key) {
+                Some(first) if *first != value => self.notes.push(format!(
+                    "{key} {value} of {}: left out, all paths of a disk have one, and {first} came first",
+                    place.name()
+                )),
+                _ => {
+                    self.settings.insert(key, value);
+                }
+            },
+            Err(reason) => self.notes.push(format!("{option} of {}: {reason}", place.name())),
+        }
+    }
+}

@@ -1,0 +1,219 @@
+use std::fs;
+
+use super::*;
+
+const NONE: Wanted = Wanted { subsystem: None, hostnqn: None };
+
+fn imported(text: &str, wanted: &Wanted) -> Result<String, String> {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("f");
+    fs::write(&file, text).unwrap();
+    let shown = file.display().to_string();
+    import(&file, wanted).map(|text| text.replace(&shown, "F")).map_err(|error| error.to_string().replace(&shown, "F"))
+}
+
+fn of(nqn: &str) -> Wanted {
+    Wanted { subsystem: Some(nqn.parse().unwrap()), hostnqn: None }
+}
+
+#[test]
+fn discovery_conf() {
+    let text = "\
+# Used for extracting default parameters for discovery
+#
+# Example:
+# --transport=<trtype> --traddr=<traddr>
+
+--transport=tcp --traddr=192.0.2.1 --trsvcid=8009 --host-traddr=192.0.2.77 --hostnqn=nqn.host
+-t tcp -a 2001:db8::1 -w 2001:db8::77 -q nqn.host -l 600 --keep_alive_tmo 10 -g
+-trdma -a192.0.2.3 -s4420
+--transport=fc --traddr nn-0x1:pn-0x2 --quiet
+--transport tcp --traddr 192.0.2.4 -s 8010 --ctrl-loss-tmo=60 --nr-io-queues=4 --persistent --tos 3 -k 0
+";
+    assert_eq!(
+        imported(text, &of("nqn.disk")).unwrap(),
+        "\
+# Imported from F. Comments say what has no counterpart.
+hostnqn: \"nqn.host\"
+disks:
+  - name: disk0
+    socket-path: /run/vhost-blk-mpath/disk0.sock
+    subsystem: \"nqn.disk\"
+    discovery:
+      - \"tcp://192.0.2.1:8009\"
+      - \"tcp://[2001:db8::1]:8009\"
+      - \"tcp://192.0.2.4:8010\"
+    ctrl-loss-tmo: 600
+    hdr-digest: true
+    keep-alive-tmo: 10
+    # host-traddr 192.0.2.77 of tcp://192.0.2.1:8009: no counterpart
+    # host-traddr 2001:db8::77 of tcp://[2001:db8::1]: no counterpart
+    # rdma://192.0.2.3:4420: left out, only transport tcp is supported
+    # fc://[nn-0x1:pn-0x2]: left out, only transport tcp is supported
+    # ctrl-loss-tmo 60 of tcp://192.0.2.4:8010: left out, all paths of a disk have one, and 600 came first
+    # nr-io-queues 4 of tcp://192.0.2.4:8010: no counterpart: a path has one I/O queue an I/O thread, see io-threads
+    # tos 3 of tcp://192.0.2.4:8010: no counterpart
+    # keep-alive-tmo 0 of tcp://192.0.2.4:8010: out of range
+"
+    );
+}
+
+#[test]
+fn errors_of_discovery_conf_name_file_line_and_field() {
+    for (line, said) in [
+        ("--transport=tcp", "F:2: traddr: missing; give --traddr=ADDRESS"),
+        ("-a 192.0.2.1", "F:2: transport: missing; give --transport=tcp"),
+        ("-t tcp -a", "F:2: traddr: has no value"),
+        ("-t tcp -z 3", "F:2: -z: unknown option; see nvme discover --help"),
+        ("tcp 192.0.2.1", "F:2: tcp: no option; options begin with - or --"),
+        (
+            "-t tcp -a 192.0.2.1 -s x",
+            "F:2: traddr: `tcp://192.0.2.1:x`: `x` is no port; give a number from 1 to 65535, or none for 8009",
+        ),
+        (
+            "-t tcp -a 192.0.2",
+            "F:2: traddr: `tcp://192.0.2`: `192.0.2` is no IPv4 address, no [IPv6 address] and no host name",
+        ),
+    ] {
+        assert_eq!(imported(&format!("# first\n{line}\n"), &of("nqn.disk")).unwrap_err(), said);
+    }
+    let hostid = imported("-t tcp -a 192.0.2.1 -I 7", &of("nqn.disk")).unwrap_err();
+    assert!(hostid.starts_with("F:1: hostid: `7` is no host identifier"), "{hostid}");
+    let file = "-t tcp -a 192.0.2.1";
+    assert!(imported(file, &NONE).unwrap_err().contains("--subsystem NQN"));
+    assert_eq!(
+        imported("# nothing\n", &of("nqn.disk")).unwrap_err(),
+        "F: no TCP path and no discovery controller in it"
+    );
+    assert!(imported("-t rdma -a 192.0.2.1", &of("nqn.disk")).unwrap_err().contains("no TCP path"));
+}
+
+const JSON: &str = r#"
+[
+  {
+    "hostnqn": "nqn.2014-08.org.nvmexpress:uuid:6f2a1d0e-3c55-4f8e-9a41-0d8f5b6c7e21",
+    "hostid": "6f2a1d0e-3c55-4f8e-9a41-0d8f5b6c7e21",
+    "dhchap_key": "DHHC-1:00:secret:",
+    "subsystems": [
+      {
+        "nqn": "nqn.one",
+        "ports": [
+          { "transport": "tcp", "traddr": "192.0.2.1", "trsvcid": "4420", "ctrl_loss_tmo": 600, "tls": false },
+          { "transport": "tcp", "traddr": "2001:db8::1", "host_iface": "eth1", "keep_alive_tmo": 7, "data_digest": true },
+          { "transport": "rdma", "traddr": "192.0.2.9", "trsvcid": "4420" }
+        ]
+      },
+      { "nqn": "nqn.two", "ports": [ { "transport": "tcp", "traddr": "array", "trsvcid": 4421, "ctrl_loss_tmo": -1 } ] },
+      { "nqn": "nqn.none", "ports": [] },
+      {
+        "nqn": "nqn.2014-08.org.nvmexpress.discovery",
+        "ports": [ { "transport": "tcp", "traddr": "192.0.2.8", "trsvcid": "8009", "persistent": true } ]
+      }
+    ]
+  }
+]
+"#;
+
+#[test]
+fn config_json() {
+    let expected = "\
+# Imported from F. Comments say what has no counterpart.
+# host: dhchap-key (a secret): no counterpart
+hostnqn: \"nqn.2014-08.org.nvmexpress:uuid:6f2a1d0e-3c55-4f8e-9a41-0d8f5b6c7e21\"
+hostid: \"6f2a1d0e-3c55-4f8e-9a41-0d8f5b6c7e21\"
+disks:
+  - name: disk0
+    socket-path: /run/vhost-blk-mpath/disk0.sock
+    subsystem: \"nqn.one\"
+    paths:
+      - \"tcp://192.0.2.1:4420\"
+      - \"tcp://[2001:db8::1]:4420\"
+    discovery:
+      - \"tcp://192.0.2.8:8009\"
+    ctrl-loss-tmo: 600
+    data-digest: true
+    keep-alive-tmo: 7
+    # host-iface eth1 of tcp://[2001:db8::1]: no counterpart
+    # rdma://192.0.2.9:4420: left out, only transport tcp is supported
+";
+    let all = imported(JSON, &NONE).unwrap();
+    assert_eq!(&all[..expected.len()], expected);
+    let rest = &all[expected.len()..];
+    assert!(
+        rest.contains("name: disk1") && rest.contains("subsystem: \"nqn.two\"") && rest.contains("tcp://array:4421")
+    );
+    // One without ports has the discovery controllers.
+    assert!(rest.contains("subsystem: \"nqn.none\""));
+    assert!(!all.contains("secret:"), "secrets are not printed");
+
+    let two = imported(JSON, &of("nqn.two")).unwrap();
+    assert!(two.contains("disk0.sock\n    subsystem: \"nqn.two\"") && !two.contains("nqn.one"));
+    // What is not there can be discovered.
+    let other = imported(JSON, &of("nqn.other")).unwrap();
+    assert!(other.contains("subsystem: \"nqn.other\"\n    discovery:"), "{other}");
+}
+
+#[test]
+fn errors_of_config_json_name_file_line_and_field() {
+    for (from, to, said) in [
+        (
+            "\"transport\": \"tcp\", \"traddr\": \"192.0.2.1\", ",
+            "",
+            "F:11:11: [0].subsystems[0].ports[0]: missing field `transport`",
+        ),
+        (
+            "\"6f2a1d0e-3c55-4f8e-9a41-0d8f5b6c7e21\",",
+            "\"x\",",
+            "F:5:15: [0].hostid: `x` is no host identifier; give a UUID that is not all zero, as /etc/nvme/hostid holds",
+        ),
+        (
+            "\"nqn.two\"",
+            "\"\"",
+            "F:16:16: [0].subsystems[1].nqn: `` is no NVMe qualified name; use 1 to 223 bytes without spaces, such as nqn.2014-08.org.example:disk",
+        ),
+        (
+            "\"192.0.2.1\", \"trsvcid\": \"4420\"",
+            "\"192.0.2.1\", \"trsvcid\": \"0\"",
+            "F:11: [0].subsystems[0].ports[0].traddr: `tcp://192.0.2.1:0`: `0` is no port; give a number from 1 to 65535, or none for 4420",
+        ),
+    ] {
+        assert!(JSON.contains(from));
+        assert_eq!(imported(&JSON.replacen(from, to, 1), &NONE).unwrap_err(), said);
+    }
+    let cut = imported(&JSON[..200], &NONE).unwrap_err();
+    assert!(cut.starts_with("F:") && !cut.contains('\n'), "{cut}");
+    let two = r#"[{"hostnqn": "nqn.a", "subsystems": []}, {"hostnqn": "nqn.b"}]"#;
+    assert_eq!(
+        imported(two, &NONE).unwrap_err(),
+        "F: 2 hosts (nqn.a, nqn.b); a daemon is one host: choose by --hostnqn"
+    );
+    let b = Wanted { subsystem: Some("nqn.x".parse().unwrap()), hostnqn: Some("nqn.b".parse().unwrap()) };
+    assert_eq!(imported(two, &b).unwrap_err(), "F: no subsystem of the host that is asked for");
+    let one =
+        r#"[{"hostnqn": "nqn.a", "subsystems": [{"nqn": "nqn.s", "ports": [{"transport": "tcp", "traddr": "h"}]}]}]"#;
+    assert!(imported(one, &of("nqn.x")).unwrap_err().ends_with("; there are: nqn.s"));
+}
+
+#[test]
+fn files_that_are_none() {
+    let missing = import(Path::new("/nonexistent/f"), &NONE).unwrap_err().to_string();
+    assert_eq!(missing, "/nonexistent/f: No such file or directory (os error 2)");
+    let large = "#".repeat(1 + (1 << 20));
+    assert!(imported(&large, &NONE).unwrap_err().contains("larger than"));
+}
+
+#[test]
+fn hostile_words_stay_words() {
+    let words = r#""\n disks: [] \u0085 x: \u2028 y""#;
+    let file = format!(
+        r#"[{{"subsystems": [{{"nqn": "n", "ports": [{{"transport": "tcp", "traddr": "h", "discovery": true, "tos": {words}}}]}}]}}]"#
+    );
+    let text = imported(&file, &of("nqn.a\":#'{}")).unwrap();
+    assert!(text.lines().any(|line| line.starts_with('#') && line.contains("disks: []")), "{text}");
+    let config = Config::parse(&text).unwrap();
+    assert_eq!((config.disks.len(), config.disks[0].subsystem.as_str()), (1, "nqn.a\":#'{}"));
+    for name in ["true", "7", "~", "-", "nqn.é"] {
+        let config = Config::parse(&imported("-t tcp -a 192.0.2.1", &of(name)).unwrap()).unwrap();
+        assert_eq!(config.disks[0].subsystem.as_str(), name);
+    }
+}

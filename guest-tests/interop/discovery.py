@@ -1,0 +1,108 @@
+#!/usr/bin/env python3
+"""A disk by discovery alone, against Linux's nvmet: each port lists what it serves itself, and refers to the other one.
+
+nvmet lists its ports by the addresses that they have in the guest. So this runs in a network namespace of its own, where loopback
+has these addresses and QEMU forwards them. Part of `run`, which starts it; exit codes: 0 passed, 1 not.
+"""
+
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parent / "faults")]
+from against_nvmet import OPTIONS, Bench, carries, verified  # noqa: E402
+from case import check, run_tests, wait_for  # noqa: E402
+from guest import GuestError  # noqa: E402
+from linux import LinuxGuest, own_address  # noqa: E402
+from network import enter  # noqa: E402
+from nvmet import PORTS, Nvmet  # noqa: E402
+from rig import Rig, RigError, end_on_signals  # noqa: E402
+
+CHANGE_TIMEOUT = 15  # seconds
+ADDRESSES = [own_address(index) for index in range(len(PORTS))]
+PATHS = [f"tcp://{address}:{port}" for address, port in zip(ADDRESSES, PORTS)]
+
+
+class DiscoveryRig(Rig):
+    """The daemon alone, without a path on its command line."""
+
+    def start(self):
+        self.start_daemon()
+
+
+def refer(nvmet, index, on):
+    """Has a port refer to the other one, or not."""
+    other = 1 - index
+    nvmet.guest.sh(f"""
+        set -e
+        directory=/sys/kernel/config/nvmet/ports/{PORTS[index]}/referrals/other
+        if [ ! -d "$directory" ]; then
+            mkdir "$directory"
+            echo tcp >"$directory/addr_trtype"
+            echo ipv4 >"$directory/addr_adrfam"
+            echo {ADDRESSES[other]} >"$directory/addr_traddr"
+            echo {PORTS[other]} >"$directory/addr_trsvcid"
+        fi
+        echo {int(on)} >"$directory/enable"
+    """)
+
+
+def paths_of(rig):
+    return sorted((path["address"], path["state"]) for path in rig.ctl("path", "list"))
+
+
+def discovery(nvmet, directory):
+    both = sorted((path, "live") for path in PATHS)
+    refer(nvmet, 0, True)
+    refer(nvmet, 1, True)
+    options = (*OPTIONS, "--keep-alive-tmo", 2, "--discovery", PATHS[0])
+    with DiscoveryRig(directory, policy="round-robin", io_threads=2, options=options) as rig, Bench(rig, seconds=12) as load:
+        wait_for(lambda: paths_of(rig) == both, 5, "both paths found and live")
+        controllers = rig.ctl("discovery", "list")
+        check([one["address"] for one in controllers] == PATHS, f"asked were {[one['address'] for one in controllers]}")
+        check(all(one["state"] == "connected" for one in controllers), f"not all connected: {controllers}")
+        wait_for(carries(rig, 1), 5, "I/O on the second path")
+        refer(nvmet, 0, False)
+        gone = wait_for(lambda: paths_of(rig) == both[:1], CHANGE_TIMEOUT, "the second path gone with its referral")
+        wait_for(lambda: nvmet.connections(1) == 0, 5, "nothing connected to the second port")
+        refer(nvmet, 0, True)
+        back = wait_for(lambda: paths_of(rig) == both, CHANGE_TIMEOUT, "the second path back with its referral")
+        report = load.report()
+        kinds = [event["kind"] for event in rig.ctl("events")]
+        check("discovery-changed" in kinds and "path-lost" not in kinds, f"events: {kinds}")
+        complaints = nvmet.complaints()
+        check(not complaints, f"the target's kernel complains: {'; '.join(complaints[:5])}")
+    return f"both ports found by one, gone in {gone * 1000:.0f} ms, back in {back * 1000:.0f} ms; {verified(report)}"
+
+
+TESTS = [("nvmet-discovery", discovery)]
+
+
+def run_apart(directory):
+    """Runs this script; whether it passed. What it prints is printed."""
+    return subprocess.run([sys.executable, __file__, str(directory)], check=False).returncode == 0
+
+
+def main():
+    enter()
+    end_on_signals()
+    directory = Path(sys.argv[1] if len(sys.argv) > 1 else tempfile.mkdtemp(prefix="mpath-interop."))
+    subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+    for address in ADDRESSES:
+        subprocess.run(["ip", "address", "add", f"{address}/32", "dev", "lo"], check=True)
+        # Who connects must not seem to be the guest itself: QEMU shows it as the guest's host if it comes from 127.0.0.1.
+        route = ["local", address, "dev", "lo", "table", "local", "src", "127.0.0.1"]
+        subprocess.run(["ip", "route", "replace", *route], check=True)
+    try:
+        forwards = [(port,) for port in PORTS]
+        with LinuxGuest(forwards, own_addresses=True, console_log=directory / "discovery-console.log") as guest:
+            return 0 if run_tests(TESTS, directory, Nvmet(guest)) == len(TESTS) else 1
+    except (GuestError, RigError) as error:
+        print(f"FAIL discovery: {error}", flush=True)
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

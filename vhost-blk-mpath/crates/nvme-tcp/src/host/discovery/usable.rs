@@ -1,0 +1,85 @@
+//! Where a record leads, if this host can go there.
+
+use std::net::{IpAddr, SocketAddr};
+
+use crate::wire::{AddressFamily, DiscoveryEntry, SecurityType, TransportType};
+
+/// Why a record cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum UnusableEntry {
+    /// TRTYPE other than TCP.
+    #[error("{}", transport_name(*.0))]
+    Transport(TransportType),
+    /// TREQ or TSAS ask for TLS.
+    #[error("a secure channel (TLS) is required, which is not supported")]
+    SecureChannel,
+    /// ADRFAM other than IPv4 and IPv6, or another one than TRADDR's.
+    #[error("TRADDR `{traddr}` is no address of family {family}", family = family_name(*.family))]
+    Address {
+        /// TRADDR.
+        traddr: String,
+        /// ADRFAM.
+        family: AddressFamily,
+    },
+    /// TRADDR says that it may be anything.
+    #[error("TRADDR `{0}` is nowhere to go")]
+    Unspecified(String),
+    /// TRSVCID is no port.
+    #[error("TRSVCID `{0}` is no TCP port")]
+    Port(String),
+}
+
+fn transport_name(transport: TransportType) -> String {
+    match transport {
+        TransportType::RDMA => "transport RDMA is not supported".to_owned(),
+        TransportType::FIBRE_CHANNEL => "transport Fibre Channel is not supported".to_owned(),
+        TransportType(other) => format!("transport type {other} is not supported"),
+    }
+}
+
+fn family_name(family: AddressFamily) -> String {
+    match family {
+        AddressFamily::IPV4 => "IPv4".to_owned(),
+        AddressFamily::IPV6 => "IPv6".to_owned(),
+        AddressFamily(other) => other.to_string(),
+    }
+}
+
+/// TREQ bits 1:0.
+const TREQ_SECURE_CHANNEL: u8 = 3;
+const TREQ_REQUIRED: u8 = 1;
+
+/// The TCP address that a record leads to.
+pub fn tcp_address(entry: &DiscoveryEntry) -> Result<SocketAddr, UnusableEntry> {
+    if entry.transport != TransportType::TCP {
+        return Err(UnusableEntry::Transport(entry.transport));
+    }
+    // A port that is said to speak TLS, and not said to do without, is taken by its word.
+    let secure = match entry.treq & TREQ_SECURE_CHANNEL {
+        TREQ_REQUIRED => true,
+        DiscoveryEntry::TREQ_NOT_REQUIRED => false,
+        _ => entry.security != SecurityType::NONE,
+    };
+    if secure {
+        return Err(UnusableEntry::SecureChannel);
+    }
+    let address: Option<IpAddr> = entry.traddr.trim().parse().ok();
+    let of_family = |address: &IpAddr| match entry.family {
+        AddressFamily::IPV4 => address.is_ipv4(),
+        AddressFamily::IPV6 => address.is_ipv6(),
+        _ => false,
+    };
+    let Some(address) = address.filter(of_family) else {
+        return Err(UnusableEntry::Address { traddr: entry.traddr.clone(), family: entry.family });
+    };
+    if address.is_unspecified() || address.is_multicast() {
+        return Err(UnusableEntry::Unspecified(entry.traddr.clone()));
+    }
+    let text = entry.trsvcid.trim();
+    // `u16::from_str` alone would take "+4420".
+    let digits = text.bytes().all(|byte| byte.is_ascii_digit());
+    match text.parse() {
+        Ok(port @ 1..) if digits => Ok(SocketAddr::new(address, port)),
+        _ => Err(UnusableEntry::Port(entry.trsvcid.clone())),
+    }
+}

@@ -1,0 +1,242 @@
+//! Paths that discovery controllers list, and what becomes of them as the lists change.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use mpath_api::types::{DiscoveryController, DiscoveryState, EventKind, Path};
+
+use crate::support::{Daemon, Place, Shape, Target, Verification, eventually, own_address, refusing_address};
+
+const FLAGS: &str = "--policy round-robin --reconnect-delay 1 --keep-alive-tmo 2 --shared-write-cache";
+
+/// An address for a discovery service that is known before it listens.
+fn service() -> SocketAddr {
+    SocketAddr::new(own_address().ip(), 8009)
+}
+
+/// A target with so many ports and a discovery service, which refers to others.
+fn target(ports: usize, at: SocketAddr, referrals: &[SocketAddr]) -> Target {
+    Target::with(ports, |config| {
+        config.discovery = Some(at);
+        config.referrals = referrals.to_vec();
+    })
+}
+
+/// A discovery service that knows nothing of the disk itself.
+fn stranger(at: SocketAddr, referrals: &[SocketAddr]) -> Target {
+    Target::with(1, |config| {
+        config.nqn = "nqn.2014-08.org.example:another".into();
+        config.discovery = Some(at);
+        config.referrals = referrals.to_vec();
+    })
+}
+
+fn by_discovery(services: &[SocketAddr], more: &str) -> Daemon {
+    let flags: Vec<_> = services.iter().map(|at| format!("--discovery tcp://{at}")).collect();
+    Daemon::start(&[], &format!("{FLAGS} {} {more}", flags.join(" ")))
+}
+
+/// The paths by the index of their listener, in order; `live` says whether all of them are.
+fn listeners(daemon: &Daemon, target: &Target) -> Vec<usize> {
+    let addrs = target.addrs();
+    let index = |path: &Path| addrs.iter().position(|addr| path.address.to_string() == format!("tcp://{addr}"));
+    let mut found: Vec<_> = daemon.paths().iter().map(|path| index(path).unwrap()).collect();
+    found.sort_unstable();
+    found
+}
+
+fn all_live(daemon: &Daemon) -> bool {
+    let paths = daemon.status().disks[0].paths;
+    paths.total == paths.live
+}
+
+fn becomes(daemon: &Daemon, target: &Target, expected: &[usize]) {
+    eventually(&format!("the paths are those of listeners {expected:?}, and live"), || {
+        listeners(daemon, target) == expected && all_live(daemon)
+    });
+}
+
+fn controllers(daemon: &Daemon) -> Vec<DiscoveryController> {
+    daemon.status().discovery
+}
+
+fn happened(daemon: &Daemon, kind: EventKind) -> usize {
+    daemon.api.events(0, 0).unwrap().events.iter().filter(|event| event.kind == kind).count()
+}
+
+#[test]
+fn a_disk_by_discovery_alone() {
+    let target = target(2, service(), &[]);
+    let at = target.discovery_addr().unwrap();
+    let daemon = by_discovery(&[at], "");
+    becomes(&daemon, &target, &[0, 1]);
+    let [controller] = &controllers(&daemon)[..] else { panic!("{:?}", controllers(&daemon)) };
+    assert_eq!((controller.disk.as_str(), controller.address.to_string()), ("disk0", format!("tcp://{at}")));
+    assert_eq!((controller.state, controller.records), (DiscoveryState::Connected, Some(3)));
+    assert_eq!(controller.generation, Some(target.discovery_status().unwrap().generation));
+    assert_eq!((happened(&daemon, EventKind::DiscoveryConnected), &controller.last_error), (1, &None));
+    let verification = Verification::start(&daemon.socket(), Shape::default());
+    verification.goes_on(200);
+    verification.finish();
+    // It is the target that notices if nobody keeps the session alive.
+    std::thread::sleep(Duration::from_secs(5));
+    assert_eq!(
+        (controllers(&daemon)[0].state, happened(&daemon, EventKind::DiscoveryLost)),
+        (DiscoveryState::Connected, 0)
+    );
+}
+
+#[test]
+fn paths_come_and_go_with_the_log_under_load() {
+    let target = target(3, service(), &[]);
+    target.set(2, "listen=off");
+    let daemon = by_discovery(&[target.discovery_addr().unwrap()], "--io-threads 2");
+    becomes(&daemon, &target, &[0, 1]);
+    let verification = Verification::start(&daemon.socket(), Shape::default());
+    for (off, on, expected) in [(0, 2, [1, 2]), (1, 0, [0, 2]), (2, 1, [0, 1])] {
+        verification.goes_on(200);
+        target.set(on, "listen=on");
+        becomes(&daemon, &target, &[0, 1, 2]);
+        let added =
+            daemon.paths().into_iter().find(|path| path.address.to_string() == format!("tcp://{}", target.addrs()[on]));
+        let index = added.unwrap().index;
+        let ios = || daemon.paths().iter().find(|path| path.index == index).map_or(0, Path::ios);
+        eventually("the new path is used", || ios() > 20);
+        // What is there stays connected: the log alone says that it is no longer to be used.
+        target.set(off, "listen=off");
+        becomes(&daemon, &target, &expected);
+        eventually("it has left in order", || target.connections(off) == 0);
+    }
+    assert!(happened(&daemon, EventKind::DiscoveryChanged) >= 6);
+    assert_eq!(happened(&daemon, EventKind::PathLost), 0, "{}", daemon.log());
+    verification.finish();
+}
+
+#[test]
+fn the_last_usable_path_stays_until_there_is_another() {
+    let target = target(2, service(), &[]);
+    target.set(1, "listen=off");
+    let daemon = by_discovery(&[target.discovery_addr().unwrap()], "");
+    becomes(&daemon, &target, &[0]);
+    let verification = Verification::start(&daemon.socket(), Shape::default());
+    target.set(0, "listen=off");
+    eventually("the operator is told", || daemon.log().contains("no other usable one"));
+    verification.goes_on(200);
+    assert_eq!(listeners(&daemon, &target), [0]);
+    target.set(1, "listen=on");
+    becomes(&daemon, &target, &[1]);
+    verification.goes_on(200);
+    verification.finish();
+    assert_eq!(happened(&daemon, EventKind::PathLost), 0, "{}", daemon.log());
+}
+
+#[test]
+fn configured_paths_are_left_alone() {
+    let target = target(2, service(), &[]);
+    let flags = format!("{FLAGS} --discovery tcp://{}", target.discovery_addr().unwrap());
+    let daemon = Daemon::start(&target.addrs()[..1], &flags);
+    becomes(&daemon, &target, &[0, 1]);
+    let changed = || controllers(&daemon)[0].generation == Some(target.discovery_status().unwrap().generation);
+    target.set(0, "listen=off");
+    target.set(1, "listen=off");
+    eventually("the log is read", changed);
+    becomes(&daemon, &target, &[0]);
+}
+
+#[test]
+fn referrals_are_followed_and_circles_end() {
+    let [first, second, third] = [service(), service(), service()];
+    // The first refers to the second, which refers to the third and back; the third to itself and to the first.
+    let (_first, second_target) = (stranger(first, &[second]), stranger(second, &[third, first]));
+    let target = target(2, third, &[third, first]);
+    let daemon = by_discovery(&[first], "");
+    becomes(&daemon, &target, &[0, 1]);
+    let found: Vec<_> = controllers(&daemon).iter().map(|controller| controller.address.to_string()).collect();
+    assert_eq!(found, [first, second, third].map(|at| format!("tcp://{at}")));
+    assert!(controllers(&daemon).iter().all(|controller| controller.state == DiscoveryState::Connected));
+    // It is heard of changes far away, and of those of a path in between that is gone only for a while.
+    second_target.apply_to_discovery(&["listen=off".parse().unwrap(), "reset=all".parse().unwrap()]).unwrap();
+    eventually("the loss is noticed", || controllers(&daemon)[1].state == DiscoveryState::Lost);
+    target.set(1, "listen=off");
+    becomes(&daemon, &target, &[0]);
+    second_target.apply_to_discovery(&["listen=on".parse().unwrap()]).unwrap();
+    eventually("it is back", || controllers(&daemon)[1].state == DiscoveryState::Connected);
+    assert_eq!(listeners(&daemon, &target), [0]);
+}
+
+#[test]
+fn a_lost_controller_takes_nothing_with_it() {
+    let target = target(2, service(), &[]);
+    target.set(1, "listen=off");
+    let daemon = by_discovery(&[target.discovery_addr().unwrap()], "");
+    becomes(&daemon, &target, &[0]);
+    target.apply_to_discovery(&["listen=off".parse().unwrap(), "reset=all".parse().unwrap()]).unwrap();
+    eventually("the loss is noticed", || controllers(&daemon)[0].state == DiscoveryState::Lost);
+    target.set(1, "listen=on");
+    std::thread::sleep(Duration::from_millis(2500));
+    let controller = &controllers(&daemon)[0];
+    assert!(controller.last_error.as_ref().is_some_and(|error| error.contains("refused")), "{controller:?}");
+    assert!(controller.records.is_some() && controller.generation.is_some());
+    assert_eq!(listeners(&daemon, &target), [0]);
+    // At most the loss, and that connecting fails: not once an attempt.
+    assert!((1..=2).contains(&happened(&daemon, EventKind::DiscoveryLost)), "{}", daemon.log());
+    target.apply_to_discovery(&["listen=on".parse().unwrap()]).unwrap();
+    becomes(&daemon, &target, &[0, 1]);
+    assert_eq!(happened(&daemon, EventKind::DiscoveryConnected), 2);
+    assert_eq!(controllers(&daemon)[0].last_error, None);
+}
+
+#[test]
+fn without_any_discovery_controller_configured_paths_will_do() {
+    let (target, (_held, nowhere)) = (target(1, service(), &[]), refusing_address());
+    let flags = format!("{FLAGS} --discovery tcp://{nowhere}");
+    let daemon = Daemon::start(&target.addrs(), &flags);
+    becomes(&daemon, &target, &[0]);
+    assert_eq!(controllers(&daemon)[0].state, DiscoveryState::Connecting);
+    assert!(daemon.log().contains(&format!("discovery controller tcp://{nowhere} down: Connection refused")));
+
+    let place = Place::new();
+    let refusal = place.refused(place.command(&[], &flags));
+    refusal.says(3, &["disk0", "configured or discovered", &format!("tcp://{nowhere}: Connection refused")]);
+}
+
+#[test]
+fn a_controller_that_lists_something_else_is_named() {
+    let service = service();
+    let _target = stranger(service, &[]);
+    let place = Place::new();
+    let refusal = place.refused(place.command(&[], &format!("{FLAGS} --discovery tcp://{service}")));
+    refusal.says(3, &[&format!("tcp://{service}: lists no path to it (2 records)")]);
+}
+
+#[test]
+fn a_silent_controller_does_not_hold_up_the_start_for_long() {
+    let target = target(1, service(), &[]);
+    target.apply_to_discovery(&["black-hole=stall".parse().unwrap()]).unwrap();
+    let start = Instant::now();
+    let flags = format!("{FLAGS} --discovery tcp://{}", target.discovery_addr().unwrap());
+    let daemon = Daemon::start(&target.addrs(), &flags);
+    assert!(start.elapsed() < Duration::from_secs(12), "{:?}", start.elapsed());
+    let error = controllers(&daemon)[0].last_error.clone();
+    assert!(error.as_ref().is_some_and(|error| error.contains("no answer within 5s: Connect")), "{error:?}");
+    target.apply_to_discovery(&["black-hole=off".parse().unwrap()]).unwrap();
+    eventually("it is heard in the end", || controllers(&daemon)[0].state == DiscoveryState::Connected);
+    becomes(&daemon, &target, &[0]);
+}
+
+#[test]
+fn it_ends_in_order_and_leaks_nothing() {
+    let target = target(2, service(), &[]);
+    let daemon = by_discovery(&[target.discovery_addr().unwrap()], "");
+    becomes(&daemon, &target, &[0, 1]);
+    let resources = daemon.settled_resources();
+    for _ in 0..5 {
+        target.set(1, "listen=off");
+        becomes(&daemon, &target, &[0]);
+        target.set(1, "listen=on");
+        becomes(&daemon, &target, &[0, 1]);
+    }
+    assert_eq!(daemon.settled_resources(), resources, "descriptors and threads");
+    let (ended, place) = daemon.end(rustix::process::Signal::TERM);
+    ended.cleanly(&place);
+}
