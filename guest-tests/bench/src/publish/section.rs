@@ -1,7 +1,6 @@
 //! A section of a document that is rewritten with each measurement.
 
 use std::io;
-use std::path::PathBuf;
 
 /// What stands between two marker lines.
 #[derive(Debug, Clone, Copy)]
@@ -16,13 +15,8 @@ pub struct Section {
 #[derive(Debug, thiserror::Error)]
 pub enum DocumentError {
     /// The file.
-    #[error("cannot read {}: {source}", .path.display())]
-    Read {
-        /// Which.
-        path: PathBuf,
-        /// Why not.
-        source: io::Error,
-    },
+    #[error("cannot read it: {0}")]
+    Read(#[source] io::Error),
     /// The lines around the section.
     #[error("the marker lines '{begin}' and '{end}' must be there once each, in this order")]
     Markers {

@@ -194,7 +194,7 @@ fn publish(line: &Line, results: &Results) -> Result<(), FastpathError> {
     write(&folder.join("fastpath.svg"), &chart::draw(results)?)?;
     let path = line.docs.join("benchmarks.md");
     let rewritten = fs::read_to_string(&path)
-        .map_err(|source| DocumentError::Read { path: path.clone(), source })
+        .map_err(DocumentError::Read)
         .and_then(|text| document::SECTION.replace(&text, &table))
         .map_err(|source| FastpathError::Document { path: path.clone(), source })?;
     write(&path, &rewritten)
