@@ -184,19 +184,21 @@ fn observe(
         if interrupted.load(Ordering::Relaxed) {
             job.control.stop.store(true, Ordering::Relaxed);
         }
-        let interval = last.elapsed();
+        // `progress` may take its time, which belongs to the next interval.
+        let now = Instant::now();
+        let interval = now.saturating_duration_since(last);
         if interval >= progress_interval {
             let completed = job.control.completed.load(Ordering::Relaxed);
             let bytes = job.control.bytes.load(Ordering::Relaxed);
             progress(Progress {
-                elapsed: start.elapsed(),
+                elapsed: now.saturating_duration_since(start),
                 completed: completed - last_completed,
                 bytes: bytes - last_bytes,
                 interval,
                 errors: job.control.errors.load(Ordering::Relaxed),
                 miscompares: job.verify.map_or(0, |shared| shared.miscompared.load(Ordering::Relaxed)),
             });
-            (last, last_completed, last_bytes) = (Instant::now(), completed, bytes);
+            (last, last_completed, last_bytes) = (now, completed, bytes);
         }
     }
 }

@@ -12,7 +12,7 @@ use std::process::{Command, Output};
 fn folder_of_programs() -> PathBuf {
     let folder = Path::new(env!("CARGO_BIN_EXE_policies")).parent().unwrap().to_owned();
     let missing = |name: &&str| !folder.join(name).exists();
-    if ["vhost-blk-mpath", "mpath-target", "mpathctl"].iter().any(|name| missing(name)) {
+    if ["vhost-blk-mpath", "mpath-target", "mpathctl"].iter().any(missing) {
         let mut command = Command::new(env!("CARGO"));
         command.args(["build", "--locked", "--bins", "-p", "vhost-blk-mpath", "-p", "mpath-target", "-p", "mpathctl"]);
         command.arg("--target-dir").arg(folder.parent().unwrap());

@@ -14,13 +14,15 @@ pub(crate) fn section(results: &Results) -> String {
 
 fn write_section(text: &mut String, results: &Results) -> std::fmt::Result {
     writeln!(text, "{}\n", results.note)?;
-    writeln!(text, "IOPS, median (least–most), part of the bound:\n")?;
+    writeln!(text, "IOPS, median (least–most); MiB/s; part of the bound:\n")?;
     write_table(
         text,
         results,
         &["bound IOPS", "bound MiB/s"],
         |row| vec![grouped(row.bound.iops), grouped(row.bound.mib_per_second)],
-        |cell| format!("{}, {:.0} %", cell.iops.text(0), cell.percent_of_bound),
+        |cell| {
+            format!("{}; {}; {:.0} %", cell.iops.text(0), grouped(cell.mib_per_second.median), cell.percent_of_bound)
+        },
     )?;
     writeln!(text, "\nLatency in ms, p50 / p99.9 / p99.99, medians of the rounds:\n")?;
     write_table(
@@ -135,8 +137,8 @@ mod tests {
     fn a_row_for_each_table() {
         let text = section(&results());
         assert!(text.contains("| | bound IOPS | bound MiB/s | numa | adaptive |\n|---|--:|--:|--:|--:|\n"), "{text}");
-        let line = "| 4k randread QD1, slow first | 4\u{202f}000 | 16 | 1\u{202f}000 (900–1\u{202f}100), 25 % | \
-                    3\u{202f}000 (2\u{202f}700–3\u{202f}300), 75 % |\n";
+        let line = "| 4k randread QD1, slow first | 4\u{202f}000 | 16 | 1\u{202f}000 (900–1\u{202f}100); 4; 25 % | \
+                    3\u{202f}000 (2\u{202f}700–3\u{202f}300); 12; 75 % |\n";
         assert!(text.contains(line), "{text}");
         assert!(text.contains("| 2.5 + 3.0 | 2.5 + 3.0 |\n") && text.contains("| 1.00 / 1.00 / 2.00 |"), "{text}");
         assert!(
