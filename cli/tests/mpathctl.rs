@@ -315,7 +315,8 @@ fn policy() {
             ["pid", "-"],
             ["latency", "-"],
             ["latency-rr", "disk0"],
-            ["service-time", "-"]
+            ["service-time", "-"],
+            ["bdp", "-"]
         ]
     );
 }
