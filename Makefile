@@ -2,12 +2,14 @@
 
 SHELL := bash
 .DEFAULT_GOAL := help
-.PHONY: help deps build demo test unit sim sim-mutants guest-test faults interop soak bench-fastpath lint fmt deny images clean
+.PHONY: help deps build demo test unit sim sim-mutants policy-sim guest-test faults interop soak bench-fastpath bench-policies lint fmt deny images clean
 
 CARGO ?= cargo
 BIN := target/release
 # How long `make soak` runs.
 SECONDS ?= 60
+# Options of `make bench-policies`, as in '--only a,c'; `policies --help` lists them.
+POLICIES_ARGS ?=
 # How many runs `make sim` makes.
 SEEDS ?= 2000
 
@@ -47,6 +49,11 @@ sim-mutants: ## how many runs the simulator needs to find each deliberate bug of
 	@scripts/deps.sh build
 	scripts/sim-mutants
 
+policy-sim: ## what each policy makes of modelled paths in virtual time, beside the bound of what any could, as tables
+	@scripts/deps.sh build
+	$(CARGO) build --release --locked -p policy-sim
+	$(BIN)/policy-sim
+
 guest-test: build images ## the fio suite in a guest over two paths
 	scripts/guest-test
 
@@ -67,6 +74,9 @@ soak: build ## vublk-bench verify on 4 queues while policy and injection change 
 bench-fastpath: build ## vublk-bench against this daemon and against a null-co export, side by side; writes docs/results/
 	@scripts/deps.sh guest
 	$(BIN)/fastpath
+
+bench-policies: build ## every policy against the bound, in four tables, in less than an hour; writes docs/results/ (POLICIES_ARGS='--only a')
+	$(BIN)/policies $(POLICIES_ARGS)
 
 lint: ## formatting, clippy with warnings as errors, shell and Python checks
 	@scripts/deps.sh build lint

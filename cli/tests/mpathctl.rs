@@ -94,10 +94,10 @@ fn path_list() {
     assert_eq!(
         table,
         "\
-DISK   #  ADDRESS               STATE                         SHARE(%)     IOS  BUSY  ERRS  RD50(us)  RD99(us)  WR50(us)  WR99(us)  INJ(us)
-disk0  0  tcp://127.0.0.1:4420  live                              90.0  900000     4     2       210       630        95       285        -
-disk0  1  tcp://127.0.0.1:4421  lost                              10.0  100000     2     1     30417     91251         -         -        -
-disk1  0  tcp://[::1]:4420      live/non-optimized (suspect)       0.0       0     0     0         -         -         -         -        -
+DISK   #  ADDRESS               STATE                         1S(%)  1M(%)  SHARE(%)     IOS  BUSY  ERRS  RD50(us)  RD99(us)  WR50(us)  WR99(us)  INJ(us)
+disk0  0  tcp://127.0.0.1:4420  live                          100.0   75.0      90.0  900000     4     2       210       630        95       285        -
+disk0  1  tcp://127.0.0.1:4421  lost                            0.0   25.0      10.0  100000     2     1     30417     91251         -         -        -
+disk1  0  tcp://[::1]:4420      live/non-optimized (suspect)    0.0    0.0       0.0       0     0     0         -         -         -         -        -
 
 disk0 path 1 (tcp://127.0.0.1:4421): Connection refused (os error 111)
 "
@@ -139,29 +139,40 @@ disk0 path 1 (tcp://127.0.0.1:4421): Connection refused (os error 111)
       "bytes": 4194304
     },
     "io_share": 0.0,
+    "io_share_1s": 0.0,
+    "io_share_60s": 0.0,
     "read": {
       "ios": 0,
+      "ios_1s": 0,
+      "ios_60s": 0,
       "bytes": 0,
       "in_flight": 0,
       "errors": 0,
       "retries": 0,
-      "latency": null
+      "latency": null,
+      "estimate": {}
     },
     "write": {
       "ios": 0,
+      "ios_1s": 0,
+      "ios_60s": 0,
       "bytes": 0,
       "in_flight": 0,
       "errors": 0,
       "retries": 0,
-      "latency": null
+      "latency": null,
+      "estimate": {}
     },
     "other": {
       "ios": 0,
+      "ios_1s": 0,
+      "ios_60s": 0,
       "bytes": 0,
       "in_flight": 0,
       "errors": 0,
       "retries": 0,
-      "latency": null
+      "latency": null,
+      "estimate": {}
     },
     "injection": null
   }
@@ -197,6 +208,9 @@ fence (ms)            11000
 window (I/Os)         64
 window (B)            4194304
 injected (us)         -
+share, 1 s (%)        100.0
+share, 1 min (%)      75.0
+share, all (%)        90.0
 resting               no
 suspect               no
 suspicions            0
@@ -209,6 +223,11 @@ CLASS     IOS       BYTES  BUSY  ERRS  RETRIES  P50(us)  P99(us)  P99.9(us)  MAX
 read   900000  3686400000     2     1        1      210      630       1470     4200
 write       0           0     2     1        1       95      285        665     1900
 other       0           0     0     0        0        -        -          -        -
+
+CLASS  WEIGHT  EST(ms)  WINDOW(KiB)  AGE  IGNORED  CKPTS  CKPT-IOS  CKPT-AVG(ms)
+read        -    0.210            -    3   450000      1       100         0.210
+write       -    0.095            -    3        0      1       100         0.096
+other       -        -            -    -        -      -         -             -
 "
     );
     let json = daemon.run(&["path", "show", "1", "-ojson"]);
@@ -278,12 +297,67 @@ fn policy() {
         daemon.run(&["policy", "get", "-oyaml"]),
         "- disk: disk0\n  policy: latency-rr\n- disk: disk1\n  policy: queue-depth\n"
     );
+    let set = ["policy", "set", "latency-rr", "--disk", "disk1", "--param", "threshold=2", "--class", "read"];
+    let shown = "DISK   POLICY\ndisk1  read: latency-rr threshold=2, write: queue-depth\n";
+    assert_eq!(daemon.run(&set), shown);
+    assert_eq!(daemon.run(&["policy", "get", "--disk", "disk1"]), shown);
+    daemon.run(&["policy", "set", "queue-depth", "--disk", "disk1"]);
     let list = daemon.run(&["policy", "list"]);
     let cells: Vec<Vec<&str>> = list.lines().map(|line| line.split_whitespace().take(2).collect()).collect();
     assert_eq!(
         cells,
-        [["POLICY", "ACTIVE"], ["numa", "-"], ["round-robin", "-"], ["queue-depth", "disk1"], ["latency-rr", "disk0"]]
+        [
+            ["POLICY", "ACTIVE"],
+            ["numa", "-"],
+            ["round-robin", "-"],
+            ["queue-depth", "disk1"],
+            ["adaptive", "-"],
+            ["pid", "-"],
+            ["latency", "-"],
+            ["latency-rr", "disk0"],
+            ["service-time", "-"],
+            ["bdp", "-"]
+        ]
     );
+}
+
+#[test]
+fn policy_show() {
+    let daemon = Daemon::start();
+    assert_eq!(
+        daemon.run(&["policy", "show", "--disk", "disk0"]),
+        "\
+disk0, all requests: round-robin: each path in turn
+
+CLASS  #  ADDRESS               STATE  1S(%)  1M(%)  WEIGHT  EST(ms)  WINDOW(KiB)  AGE  IGNORED  CKPTS  CKPT-IOS  CKPT-AVG(ms)
+read   0  tcp://127.0.0.1:4420  live   100.0   75.0       -    0.210            -    3   450000      1       100         0.210
+read   1  tcp://127.0.0.1:4421  lost     0.0   25.0       -   30.417            -    3    50000      1       100        30.418
+write  0  tcp://127.0.0.1:4420  live     0.0    0.0       -    0.095            -    3        0      1       100         0.096
+write  1  tcp://127.0.0.1:4421  lost     0.0    0.0       -        -            -    -        -      -         -             -
+other  0  tcp://127.0.0.1:4420  live     0.0    0.0       -        -            -    -        -      -         -             -
+other  1  tcp://127.0.0.1:4421  lost     0.0    0.0       -        -            -    -        -      -         -             -
+"
+    );
+    daemon.run(&["policy", "set", "adaptive", "--class", "write", "--param", "interval=1s", "--disk", "disk0"]);
+    let shown = daemon.run(&["policy", "show", "--disk", "disk0"]);
+    let start = "\
+disk0, read requests: round-robin: each path in turn
+
+disk0, write requests: adaptive: turns in inverse proportion to smoothed latency
+
+PARAMETER  VALUE  DEFAULT  UNIT  RANGE         WHAT IT DOES
+interval   1s     15s      time  10ms to 300s  how often weights are made anew
+shift      3      3        bits  0 to 8        k: an interval counts 1/2^k in the smoothed latency
+credits    64     64       I/Os  2 to 4096     the sum of all weights: how long a round over the paths is
+
+CLASS  #  ADDRESS ";
+    assert_eq!(shown.get(..start.len()), Some(start), "{shown}");
+    let json: serde_json::Value = serde_json::from_str(&daemon.run(&["policy", "show", "-o", "json"])).unwrap();
+    let interval = &json[0]["policies"][1]["params"][0];
+    assert_eq!((&interval["name"], &interval["value"]), (&"interval".into(), &"1s".into()));
+    let path = &json[0]["paths"][1];
+    assert_eq!((&path["latency_us"], &path["age"], path.get("weight")), (&30_417.0.into(), &3.into(), None));
+    assert_eq!((&path["share_1s"], &path["share_60s"]), (&0.0.into(), &0.25.into()));
 }
 
 #[test]
@@ -324,6 +398,7 @@ fn the_daemon_refuses_with_1() {
     for (args, message) in [
         (&["path", "list", "--disk", "disk9"][..], "no disk is named `disk9`; `mpathctl status` shows them"),
         (&["policy", "get", "--disk", "a b&c=d"], "no disk is named `a b&c=d`; `mpathctl status` shows them"),
+        (&["policy", "set", "numa", "--param", "gain=1"], "policy 'numa' has no parameter 'gain'; it has none"),
         (&["policy", "set", "numa", "--disk", "\u{e4}"], "no disk is named `\u{e4}`; `mpathctl status` shows them"),
         (&["inject", "set", "7", "--latency", "1ms"], "no path is `7`; `mpathctl path list` shows them"),
         (
@@ -341,6 +416,8 @@ fn bad_values_are_one_line_and_2() {
     let daemon = Daemon::start();
     for (args, parts) in [
         (&["policy", "set", "fastest"][..], &["fastest", "latency-rr"][..]),
+        (&["policy", "set", "latency-rr", "--param", "threshold"], &["--param", "NAME=VALUE"]),
+        (&["policy", "set", "numa", "--class", "flush"], &["--class", "flush", "read, write"]),
         (&["inject", "set", "1", "--latency", "30"], &["'30'", "unit"]),
         (&["inject", "set", "1", "--latency", "1\n2"], &["'1 2'"]),
         (&["inject", "set", "1", "--latency", "0ms"], &["1us to 60s"]),

@@ -9,7 +9,7 @@ use mpath_api::config::{
     Config, CtrlLossTmo, DiskConfig, FastIoFailTmo, HostId, IoThreads, KeepAliveTmo, NamespaceId, Nqn, QueueCount,
     QueueEntries, ReconnectDelay, SocketPath, SuspectTimeout, WindowBytes, WindowIos,
 };
-use mpath_api::{DEFAULT_API_SOCKET, DiscoveryAddress, PathAddress, PolicyKind, usage_line};
+use mpath_api::{ClassPolicies, DEFAULT_API_SOCKET, DiscoveryAddress, PathAddress, usage_line};
 
 use crate::run::RunError;
 
@@ -73,7 +73,7 @@ struct DiskArgs {
 
     /// Which path a request takes; `mpathctl policy list` names them all [default: latency-rr]
     #[arg(long, value_name = "NAME")]
-    policy: Option<PolicyKind>,
+    policy: Option<ClassPolicies>,
 
     /// Refuse all writes
     #[arg(long)]

@@ -7,7 +7,7 @@ use mpath_api::server::{Control, ControlError, PathRef};
 use mpath_api::types::{
     self, EventKind, Events, Moved, OpStats, Origin, PathAction, PathCounts, PathState, PathWindow, Status, WaitsFor,
 };
-use mpath_api::{PathAddress, PolicyKind};
+use mpath_api::{PathAddress, PolicyChange};
 use mpath_core::{GroupStats, Injection, OpClass, PathId, PathStats};
 use reactor::IoThreadHandle;
 use tokio::sync::oneshot;
@@ -56,7 +56,7 @@ impl Control for Daemon {
             let state = disk.state();
             for status in state.paths() {
                 let stats = stats.as_ref().and_then(|stats| stats.path(status.id));
-                let class = |class| stats.map_or_else(OpStats::default, |stats| stats.class(class).into());
+                let class = |class| stats.map_or_else(OpStats::default, |stats| OpStats::of(stats, class));
                 paths.push(types::Path {
                     disk: disk.config.name.to_string(),
                     index: status.id.0,
@@ -81,6 +81,8 @@ impl Control for Daemon {
                     recalled: stats.map_or(0, |stats| stats.recalled),
                     fenced: stats.map_or(0, |stats| stats.fenced),
                     io_share: 0.0,
+                    io_share_1s: 0.0,
+                    io_share_60s: 0.0,
                     read: class(OpClass::Read),
                     write: class(OpClass::Write),
                     other: class(OpClass::Other),
@@ -92,15 +94,15 @@ impl Control for Daemon {
         Ok(paths)
     }
 
-    async fn set_policy(&self, disks: &[String], policy: PolicyKind) -> Result<(), ControlError> {
+    async fn set_policy(&self, disks: &[String], change: &PolicyChange) -> Result<(), ControlError> {
         let mut waits = Vec::new();
         for name in disks {
             let disk = self.disk(name)?;
             let mut state = disk.state();
-            state.policy = policy;
-            disk.event(None, EventKind::PolicySet, format!("policy set to {policy}"));
+            state.policy.change(change);
+            disk.event(None, EventKind::PolicySet, format!("policy set to {}", state.policy));
             for thread in disk.threads() {
-                thread.set_policy(policy);
+                thread.set_policy(state.policy);
                 waits.push(barrier(thread));
             }
         }

@@ -4,7 +4,7 @@ use std::time::SystemTime;
 
 use mpath_api::PathAddress;
 use mpath_api::types::{Controller, EventPath, Origin, PathState};
-use mpath_core::{AnaState, Epoch, Injection, MAX_PATHS, PathId, PolicyKind};
+use mpath_core::{AnaState, ClassPolicies, Epoch, Injection, MAX_PATHS, PathId};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -12,7 +12,7 @@ use crate::steering::{Order, Wanted};
 
 /// What the API shows and changes.
 pub(crate) struct State {
-    pub(crate) policy: PolicyKind,
+    pub(crate) policy: ClassPolicies,
     /// By path.
     slots: [Slot; MAX_PATHS],
 }
@@ -134,7 +134,7 @@ impl PathStatus {
 }
 
 impl State {
-    pub(crate) fn new(policy: PolicyKind) -> Self {
+    pub(crate) fn new(policy: ClassPolicies) -> Self {
         Self { policy, slots: std::array::from_fn(|_| Slot::default()) }
     }
 
@@ -181,6 +181,8 @@ impl State {
 
 #[cfg(test)]
 mod tests {
+    use mpath_api::PolicyKind;
+
     use super::*;
 
     fn address(port: usize) -> PathAddress {
@@ -189,7 +191,7 @@ mod tests {
 
     #[test]
     fn slots_are_used_again_and_their_epochs_are_not() {
-        let mut state = State::new(PolicyKind::Numa);
+        let mut state = State::new(PolicyKind::Numa.into());
         for n in 0..MAX_PATHS {
             let path = state.insert(address(4000 + n), Origin::Operator).expect("there is room");
             assert_eq!(usize::from(path.id.0), n);
@@ -205,7 +207,7 @@ mod tests {
 
     #[test]
     fn io_waits_for_paths_that_may_come() {
-        let mut state = State::new(PolicyKind::Numa);
+        let mut state = State::new(PolicyKind::Numa.into());
         assert!(state.paths_expected(), "one may be added");
         state.insert(address(1), Origin::Configured).expect("there is room").set_state(PathState::Refused);
         assert!(!state.paths_expected());

@@ -7,6 +7,7 @@ mod inject;
 mod path;
 mod path_show;
 mod policy;
+mod policy_show;
 mod status;
 
 use clap::Subcommand;

@@ -16,7 +16,8 @@ pub(crate) enum Command {
     /// List paths: state, share of the I/Os, counters and latencies since the daemon started
     ///
     /// STATE adds the ANA state where it is not optimized, and "suspect" where the path owes answers
-    /// and has gone silent; SHARE is of the disk's I/Os; BUSY counts
+    /// and has gone silent; 1S, 1M and SHARE are its part of the disk's I/Os in the last second, in the last
+    /// minute and since the daemon started; BUSY counts
     /// I/Os in flight, ERRS failed attempts; RD50 to WR99 are the median and the 99th percentile of
     /// reads and of writes; INJ is the latency injected. More is in -o json.
     List(DiskArg),
@@ -141,6 +142,8 @@ fn for_people(paths: &[Path]) -> String {
         Column::Number("#"),
         Column::Text("ADDRESS"),
         Column::Text("STATE"),
+        Column::Number("1S(%)"),
+        Column::Number("1M(%)"),
         Column::Number("SHARE(%)"),
         Column::Number("IOS"),
         Column::Number("BUSY"),
@@ -169,7 +172,8 @@ fn state(path: &Path) -> String {
     if path.suspect { state + " (suspect)" } else { state }
 }
 
-fn row(path: &Path) -> [String; 13] {
+fn row(path: &Path) -> [String; 15] {
+    let percent = |share: f64| format!("{:.1}", share * 100.0);
     let p50 = |stats: &OpStats| or_dash(stats.latency.map(|latency| latency.p50_us));
     let p99 = |stats: &OpStats| or_dash(stats.latency.map(|latency| latency.p99_us));
     [
@@ -177,7 +181,9 @@ fn row(path: &Path) -> [String; 13] {
         path.index.to_string(),
         path.address.to_string(),
         state(path),
-        format!("{:.1}", path.io_share * 100.0),
+        percent(path.io_share_1s),
+        percent(path.io_share_60s),
+        percent(path.io_share),
         path.ios().to_string(),
         path.in_flight().to_string(),
         path.errors().to_string(),

@@ -2,6 +2,7 @@
 
 use mpath_api::types::{Controller, OpStats, Path};
 
+use super::policy_show;
 use crate::output::{Column, or_dash, table};
 
 /// Two columns: what, and its value.
@@ -33,6 +34,10 @@ pub(super) fn for_people(path: &Path) -> String {
     row("window (I/Os)", path.window.ios.to_string());
     row("window (B)", path.window.bytes.to_string());
     row("injected (us)", or_dash(path.injection.map(|injection| u64::from(injection.latency_us))));
+    let percent = |share: f64| format!("{:.1}", share * 100.0);
+    row("share, 1 s (%)", percent(path.io_share_1s));
+    row("share, 1 min (%)", percent(path.io_share_60s));
+    row("share, all (%)", percent(path.io_share));
     row("resting", yes(path.resting));
     row("suspect", yes(path.suspect));
     row("suspicions", path.suspicions.to_string());
@@ -42,8 +47,9 @@ pub(super) fn for_people(path: &Path) -> String {
     row("last error at", or_dash(path.last_error_at.as_ref()));
     let facts: String =
         table([Column::Text(""), Column::Text("")], rows).lines().skip(1).flat_map(|line| [line, "\n"]).collect();
-    let classes = [("read", &path.read), ("write", &path.write), ("other", &path.other)];
-    facts + "\n" + &table(COLUMNS, classes.map(|(name, stats)| class(name, stats)))
+    let classes = path.classes();
+    let counters = table(COLUMNS, classes.map(|(name, stats)| class(name, stats)));
+    facts + "\n" + &counters + "\n" + &table(ESTIMATES, classes.map(|(name, stats)| estimates(name, stats)))
 }
 
 const COLUMNS: [Column; 10] = [
@@ -65,6 +71,23 @@ fn class(name: &str, stats: &OpStats) -> [String; 10] {
     let latency = |pick: fn(&mpath_api::types::Latency) -> u64| or_dash(stats.latency.as_ref().map(pick));
     let [p50, p99] = [latency(|l| l.p50_us), latency(|l| l.p99_us)];
     [name.into(), ios, bytes, busy, errors, retries, p50, p99, latency(|l| l.p999_us), latency(|l| l.max_us)]
+}
+
+const ESTIMATES: [Column; 9] = [
+    Column::Text("CLASS"),
+    Column::Number("WEIGHT"),
+    Column::Number("EST(ms)"),
+    Column::Number("WINDOW(KiB)"),
+    Column::Number("AGE"),
+    Column::Number("IGNORED"),
+    Column::Number("CKPTS"),
+    Column::Number("CKPT-IOS"),
+    Column::Number("CKPT-AVG(ms)"),
+];
+
+fn estimates(name: &str, stats: &OpStats) -> [String; 9] {
+    let [weight, estimate, window, age, ignored, checkpoints, ios, average] = policy_show::estimate(&stats.estimate);
+    [name.into(), weight, estimate, window, age, ignored, checkpoints, ios, average]
 }
 
 fn yes(is: bool) -> String {

@@ -1,11 +1,11 @@
 //! `mpathctl policy`
 
 use clap::Subcommand;
-use mpath_api::PolicyKind;
 use mpath_api::client::Client;
-use mpath_api::types::{DiskPolicy, Policy, SetPolicy};
+use mpath_api::types::{DiskPolicy, Policy, PolicyDetail, SetPolicy};
+use mpath_api::{PolicyClass, PolicyKind};
 
-use super::DiskArg;
+use super::{DiskArg, policy_show};
 use crate::Failure;
 use crate::output::{Column, Output, table};
 
@@ -15,10 +15,24 @@ pub(crate) enum Command {
     List,
     /// Show which policy each disk uses
     Get(DiskArg),
+    /// Show the policies in force with their parameters, and what they think of each path
+    ///
+    /// 1S and 1M are the path's part of the I/Os of its class in the last second and in the last minute. WEIGHT is how many
+    /// I/Os in a round go there, EST the latency it is taken to have, WINDOW what it may have in flight; AGE is how many
+    /// I/Os have passed it over since the last one that went there, IGNORED the same since it came up; CKPTS is how often it began
+    /// to be measured anew, CKPT-IOS and CKPT-AVG what came of that since. What a policy has no notion of is "-".
+    Show(DiskArg),
     /// Switch to a policy; the very next request follows it
     Set {
         /// The policy, as listed by `mpathctl policy list`
         name: PolicyKind,
+        /// A parameter of it: `mpathctl policy list` names them, `policy show` tells more; `NAME=default` for its default. Those not named keep their
+        /// values if the policy is in force already
+        #[arg(long = "param", value_name = "NAME=VALUE", value_parser = param)]
+        params: Vec<(String, String)>,
+        /// Only for these requests, read or write (which is all but reads), and not for all
+        #[arg(long, value_name = "CLASS")]
+        class: Option<PolicyClass>,
         #[command(flatten)]
         disk: DiskArg,
     },
@@ -31,8 +45,14 @@ impl Command {
             Self::Get(DiskArg { disk }) => {
                 output.print(&client.policy(disk.as_deref())?, |policies| by_disk(policies))?;
             }
-            Self::Set { name, disk: DiskArg { disk } } => {
-                let wanted = SetPolicy { policy: *name, disk: disk.clone() };
+            Self::Show(DiskArg { disk }) => {
+                let shown = |disks: &Vec<PolicyDetail>| {
+                    disks.iter().map(policy_show::for_people).collect::<Vec<_>>().join("\n")
+                };
+                output.print(&client.policy_detail(disk.as_deref())?, shown)?;
+            }
+            Self::Set { name, params, class, disk: DiskArg { disk } } => {
+                let wanted = SetPolicy { policy: *name, params: params.clone(), class: *class, disk: disk.clone() };
                 output.print(&client.set_policy(&wanted)?, |policies| by_disk(policies))?;
             }
         }
@@ -40,11 +60,23 @@ impl Command {
     }
 }
 
+fn param(text: &str) -> Result<(String, String), &'static str> {
+    let (name, value) = text.split_once('=').ok_or("a parameter is NAME=VALUE")?;
+    Ok((name.into(), value.into()))
+}
+
 fn every_policy(policies: &[Policy]) -> String {
-    let columns = [Column::Text("POLICY"), Column::Text("ACTIVE ON"), Column::Text("DESCRIPTION")];
+    let columns =
+        [Column::Text("POLICY"), Column::Text("ACTIVE ON"), Column::Text("PARAMETERS"), Column::Text("DESCRIPTION")];
     let row = |policy: &Policy| {
         let active_on = if policy.active_on.is_empty() { "-".into() } else { policy.active_on.join(",") };
-        [policy.name.to_string(), active_on, policy.description.clone()]
+        let params: Vec<&str> = policy.params.iter().map(|param| &*param.name).collect();
+        let params = if params.is_empty() { "-".into() } else { params.join(",") };
+        let description = match &*policy.aliases {
+            [] => policy.description.clone(),
+            aliases => format!("{} (also: {})", policy.description, aliases.join(", ")),
+        };
+        [policy.name.to_string(), active_on, params, description]
     };
     table(columns, policies.iter().map(row))
 }

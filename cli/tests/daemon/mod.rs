@@ -10,26 +10,38 @@ use mpath_api::config::SocketPath;
 use mpath_api::server::{AddPathError, Control, ControlError, PathRef, RemovePathError, Server};
 use mpath_api::types::{
     AnaState, Controller, DiscoveryController, DiscoveryState, Disk, Event, EventKind, EventPath, Events, Injection,
-    Latency, Moved, OpStats, Origin, Path, PathAction, PathCounts, PathState, PathWindow, Status, WaitsFor,
+    Latency, Moved, OpStats, Origin, Path, PathAction, PathCounts, PathEstimate, PathState, PathWindow, Status,
+    WaitsFor,
 };
-use mpath_api::{PathAddress, PolicyKind};
+use mpath_api::{ClassPolicies, PathAddress, PolicyChange, PolicyKind};
 use tempfile::TempDir;
 use tokio::sync::oneshot;
 
 /// `disk0` with a live and a lost path, `disk1` with one path that is not optimized.
 struct Fake {
-    policies: Mutex<Vec<(String, PolicyKind)>>,
+    policies: Mutex<Vec<(String, ClassPolicies)>>,
     paths: Mutex<Vec<Path>>,
 }
 
 fn stats(ios: u64, p50_us: u64) -> OpStats {
     OpStats {
         ios,
+        ios_1s: ios / 1000,
+        ios_60s: ios / 100,
         bytes: ios * 4096,
         in_flight: 2,
         errors: 1,
         retries: 1,
         latency: Some(Latency { p50_us, p99_us: p50_us * 3, p999_us: p50_us * 7, max_us: p50_us * 20 }),
+        estimate: PathEstimate {
+            latency_us: Some(f64::from(p50_us as u32)),
+            age: Some(3),
+            ignored: Some(ios / 2),
+            checkpoints: Some(1),
+            checkpoint_ios: Some(100),
+            checkpoint_avg_us: Some(f64::from(p50_us as u32) + 0.5),
+            ..PathEstimate::default()
+        },
     }
 }
 
@@ -65,6 +77,8 @@ fn path(disk: &str, index: u16, address: &str) -> Path {
         }),
         window: PathWindow { ios: 64, bytes: 4 << 20 },
         io_share: 0.0,
+        io_share_1s: 0.0,
+        io_share_60s: 0.0,
         read: OpStats::default(),
         write: OpStats::default(),
         other: OpStats::default(),
@@ -110,13 +124,15 @@ impl Fake {
         paths[0].read = stats(900_000, 210);
         paths[0].write = stats(0, 95);
         paths[1].read = stats(100_000, 30_417);
+        (paths[1].read.ios_1s, paths[1].read.ios_60s) = (0, 3000);
         paths[1].state = PathState::Lost;
         (paths[1].cntlid, paths[1].controller) = (None, None);
         paths[1].last_error_at = Some("2026-11-21T07:00:01.000Z".into());
         paths[1].last_error = Some("Connection refused (os error 111)".into());
         paths[2].ana_state = Some(AnaState::NonOptimized);
         (paths[2].suspect, paths[2].suspicions, paths[2].recalled) = (true, 1, 7);
-        let policies = vec![("disk0".into(), PolicyKind::RoundRobin), ("disk1".into(), PolicyKind::LatencyRr)];
+        let policies =
+            vec![("disk0".into(), PolicyKind::RoundRobin.into()), ("disk1".into(), PolicyKind::LatencyRr.into())];
         Self { policies: Mutex::new(policies), paths: Mutex::new(paths) }
     }
 }
@@ -124,7 +140,7 @@ impl Fake {
 impl Control for Fake {
     async fn status(&self) -> Result<Status, ControlError> {
         let paths = self.paths.lock().unwrap();
-        let disk = |(name, policy): &(String, PolicyKind)| Disk {
+        let disk = |(name, policy): &(String, ClassPolicies)| Disk {
             name: name.clone(),
             socket: format!("/run/vhost-blk-mpath/{name}.sock"),
             subsystem: "nqn.2014-08.org.example:disks".into(),
@@ -156,10 +172,10 @@ impl Control for Fake {
         Ok(self.paths.lock().unwrap().clone())
     }
 
-    async fn set_policy(&self, disks: &[String], policy: PolicyKind) -> Result<(), ControlError> {
+    async fn set_policy(&self, disks: &[String], change: &PolicyChange) -> Result<(), ControlError> {
         for (name, current) in self.policies.lock().unwrap().iter_mut() {
             if disks.contains(name) {
-                *current = policy;
+                current.change(change);
             }
         }
         Ok(())

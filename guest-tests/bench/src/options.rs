@@ -1,6 +1,7 @@
 //! The command line, and what must hold between its options.
 
 use crate::front_end::{DeviceInfo, QueueShape};
+use crate::sizes::{LARGEST_BYTES, Sizes};
 use crate::units::{parse_duration, parse_size};
 use clap::{Args, Parser, ValueEnum};
 use serde::Serialize;
@@ -11,9 +12,6 @@ use virtio_driver::VirtioBlkFeatureFlags;
 /// The largest ring that is asked for; every request takes three of its entries.
 const LARGEST_RING: u16 = 1024;
 const DESCRIPTORS_A_REQUEST: u16 = 3;
-
-/// The largest request.
-const LARGEST_BLOCK_BYTES: u64 = 16 << 20;
 
 /// The model of a verification keeps 32 bytes for every block, so it covers this much unless `--size` says otherwise.
 const DEFAULT_VERIFY_BYTES: u64 = 1 << 30;
@@ -71,6 +69,11 @@ pub struct Options {
     #[arg(long, default_value = "4k", value_name = "BYTES", value_parser = parse_size)]
     #[serde(rename = "bs_bytes")]
     pub bs: u64,
+
+    /// Request sizes with their shares in place of --bs, as in 4k/10:64k/90; not with --rw verify
+    #[arg(long, value_name = "SIZE/PERCENT:...", conflicts_with = "bs")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bssplit: Option<Sizes>,
 
     /// Requests in flight on each queue
     #[arg(long, default_value_t = 32, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=341))]
@@ -133,6 +136,9 @@ pub enum OptionsError {
     /// `--rwmixread` without randrw.
     #[error("--rwmixread is only for --rw randrw")]
     MixWithoutRandrw,
+    /// `--bssplit` with verify.
+    #[error("--bssplit is not for --rw verify, which draws sizes up to --bs")]
+    SplitVerify,
     /// `--time 0`.
     #[error("--time must be longer than 0")]
     NoTime,
@@ -222,10 +228,19 @@ impl Options {
         Self { socket_path: socket_path.to_owned(), rw, ..options }
     }
 
+    /// Bytes of the largest request.
+    #[must_use]
+    pub fn largest_request(&self) -> u64 {
+        self.bssplit.as_ref().map_or(self.bs, |sizes| sizes.largest().into())
+    }
+
     /// What can be checked before connecting.
     pub fn check(&self) -> Result<(), OptionsError> {
         if self.rwmixread.is_some() && self.rw != Mode::Randrw {
             return Err(OptionsError::MixWithoutRandrw);
+        }
+        if self.bssplit.is_some() && self.rw == Mode::Verify {
+            return Err(OptionsError::SplitVerify);
         }
         if self.time.is_zero() {
             return Err(OptionsError::NoTime);
@@ -233,7 +248,7 @@ impl Options {
         if self.timeout.is_zero() {
             return Err(OptionsError::NoTimeout);
         }
-        if self.bs == 0 || self.bs > LARGEST_BLOCK_BYTES || !self.bs.is_multiple_of(512) {
+        if self.bs == 0 || self.bs > LARGEST_BYTES || !self.bs.is_multiple_of(512) {
             return Err(OptionsError::BadBlockSize { bs: self.bs, block_bytes: 512 });
         }
         Ok(())
@@ -251,11 +266,14 @@ impl Options {
         if self.queues > disk.queues_offered {
             return Err(OptionsError::TooFewQueues { wanted: self.queues, offered: disk.queues_offered });
         }
-        if !self.bs.is_multiple_of(u64::from(block_bytes)) {
-            return Err(OptionsError::BadBlockSize { bs: self.bs, block_bytes });
+        // With --bssplit all others are multiples of the smallest.
+        let smallest = self.bssplit.as_ref().map_or(self.bs, |sizes| sizes.smallest().into());
+        if !smallest.is_multiple_of(u64::from(block_bytes)) {
+            return Err(OptionsError::BadBlockSize { bs: smallest, block_bytes });
         }
-        if disk.size_max != 0 && self.bs > u64::from(disk.size_max) {
-            return Err(OptionsError::SegmentTooLarge { bs: self.bs, size_max: disk.size_max });
+        let largest = self.largest_request();
+        if disk.size_max != 0 && largest > u64::from(disk.size_max) {
+            return Err(OptionsError::SegmentTooLarge { bs: largest, size_max: disk.size_max });
         }
         let rest = disk.capacity_bytes.saturating_sub(self.offset);
         let default = if self.rw == Mode::Verify { rest.min(DEFAULT_VERIFY_BYTES) } else { rest };
@@ -265,7 +283,7 @@ impl Options {
                 return Err(OptionsError::Unaligned { option, value, block_bytes });
             }
         }
-        if size > rest || size < self.bs * u64::from(self.queues) {
+        if size > rest || size < largest * u64::from(self.queues) {
             return Err(OptionsError::BadRegion { offset: self.offset, size, capacity: disk.capacity_bytes });
         }
         Ok(Region { offset: self.offset, bytes: size })
@@ -278,7 +296,7 @@ impl Options {
             queues: self.queues,
             ring_size: (self.iodepth * DESCRIPTORS_A_REQUEST).next_power_of_two().min(LARGEST_RING),
             slots: self.iodepth,
-            slot_bytes: (self.bs as usize).next_multiple_of(4096),
+            slot_bytes: (self.largest_request() as usize).next_multiple_of(4096),
         }
     }
 }
@@ -349,6 +367,20 @@ mod tests {
         assert_eq!(options("--rw read --time 0").check(), Err(OptionsError::NoTime));
         assert!(matches!(options("--rw read --bs 100").check(), Err(OptionsError::BadBlockSize { .. })));
         assert!(options("--rw randrw --rwmixread 20").check().is_ok());
+        assert_eq!(options("--rw verify --bssplit 4k/100").check(), Err(OptionsError::SplitVerify));
+        assert!(Line::try_parse_from("x --socket-path s --rw read --bs 4k --bssplit 4k/100".split(' ')).is_err());
+    }
+
+    #[test]
+    fn mixed_sizes_need_room_for_the_largest() {
+        let mixed = options("--rw randread --bssplit 4k/50:512k/50 --queues 4");
+        assert!(mixed.check().is_ok());
+        assert_eq!(mixed.queue_shape().slot_bytes, 512 << 10);
+        assert!(mixed.region(&disk()).is_ok());
+        let small = Options { size: Some(1 << 20), ..mixed.clone() };
+        assert!(matches!(small.region(&disk()), Err(OptionsError::BadRegion { .. })));
+        let unaligned = options("--rw randread --bssplit 2k/50:4k/50").region(&disk());
+        assert_eq!(unaligned, Err(OptionsError::BadBlockSize { bs: 2048, block_bytes: 4096 }));
     }
 
     #[test]

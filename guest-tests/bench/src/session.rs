@@ -8,6 +8,7 @@ use crate::report::{Failures, Report, VerifyReport};
 use crate::request::SECTOR_BYTES;
 use crate::rng::Rng;
 use crate::runner::{Control, FailedRequest, Fatal, Runner, Schedule};
+use crate::sizes::Sizes;
 use crate::stats::Stats;
 use crate::verify::{Limits, ReadBack, Shared, Verifier};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -29,11 +30,12 @@ pub enum RunError {
 /// How often the back-end is asked whether it is still there.
 const PROBE_INTERVAL: Duration = Duration::from_millis(500);
 
-/// How often the caller of a run hears of its progress.
+/// How often the caller of [`run`] hears of its progress.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How often the end of a run is looked for.
+/// How often the end of a run is looked for, and whether it is time to tell of its progress.
 const TICK: Duration = Duration::from_millis(20);
+const TICKS_PER_PROGRESS: u32 = 20;
 
 /// A moment of a run.
 #[derive(Debug, Clone, Copy)]
@@ -72,9 +74,15 @@ struct Job<'a> {
 }
 
 /// Runs to the end of `--time`, or until `interrupted`. `progress` is called once a second.
-pub fn run(
+pub fn run(options: &Options, interrupted: &AtomicBool, progress: impl FnMut(Progress)) -> Result<Report, RunError> {
+    run_watched(options, interrupted, PROGRESS_INTERVAL, progress)
+}
+
+/// [`run`], with `progress` called every `interval`.
+pub fn run_watched(
     options: &Options,
     interrupted: &AtomicBool,
+    interval: Duration,
     mut progress: impl FnMut(Progress),
 ) -> Result<Report, RunError> {
     options.check()?;
@@ -117,7 +125,7 @@ pub fn run(
             })
             .collect();
         let running = || threads.iter().any(|thread| !thread.is_finished());
-        observe(running, &job, start, interrupted, &mut progress);
+        observe(running, &job, start, interrupted, interval, &mut progress);
         threads
             .into_iter()
             .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
@@ -166,27 +174,31 @@ fn observe(
     job: &Job<'_>,
     start: Instant,
     interrupted: &AtomicBool,
+    progress_interval: Duration,
     progress: &mut impl FnMut(Progress),
 ) {
+    let tick = TICK.min(progress_interval / TICKS_PER_PROGRESS);
     let (mut last, mut last_completed, mut last_bytes) = (start, 0, 0);
     while running() {
-        thread::sleep(TICK);
+        thread::sleep(tick);
         if interrupted.load(Ordering::Relaxed) {
             job.control.stop.store(true, Ordering::Relaxed);
         }
-        let interval = last.elapsed();
-        if interval >= PROGRESS_INTERVAL {
+        // `progress` may take its time, which belongs to the next interval.
+        let now = Instant::now();
+        let interval = now.saturating_duration_since(last);
+        if interval >= progress_interval {
             let completed = job.control.completed.load(Ordering::Relaxed);
             let bytes = job.control.bytes.load(Ordering::Relaxed);
             progress(Progress {
-                elapsed: start.elapsed(),
+                elapsed: now.saturating_duration_since(start),
                 completed: completed - last_completed,
                 bytes: bytes - last_bytes,
                 interval,
                 errors: job.control.errors.load(Ordering::Relaxed),
                 miscompares: job.verify.map_or(0, |shared| shared.miscompared.load(Ordering::Relaxed)),
             });
-            (last, last_completed, last_bytes) = (Instant::now(), completed, bytes);
+            (last, last_completed, last_bytes) = (now, completed, bytes);
         }
     }
 }
@@ -250,13 +262,14 @@ impl Job<'_> {
             Mode::Randrw | Mode::Verify => (Order::Random, options.rwmixread.unwrap_or(50)),
         };
         let region = (self.region.offset, self.region.bytes);
-        Load::new(order, read_percent, options.bs as u32, region, (index, options.queues), self.seed)
+        let sizes = options.bssplit.clone().unwrap_or_else(|| Sizes::one(options.bs as u32));
+        Load::new(order, read_percent, sizes, region, (index, options.queues), self.seed)
     }
 
     /// Written data shall not be what a back-end could shorten; and the memory is touched before it is measured.
     fn fill_with_noise(&self, index: u16, queue: &mut BlkQueue) {
         let mut rng = Rng::new(!self.seed, u64::from(index));
-        let mut noise = vec![0; self.options.bs as usize];
+        let mut noise = vec![0; self.options.largest_request() as usize];
         for slot in 0..self.options.iodepth {
             rng.fill(&mut noise);
             queue.fill(slot, &noise);

@@ -47,6 +47,8 @@ pub struct MpathStack {
     pub socket: PathBuf,
     /// The API socket.
     pub api: PathBuf,
+    /// The target's control socket.
+    pub target_api: PathBuf,
     /// The paths' addresses as the daemon was given them, `tcp://ADDR:PORT`.
     pub paths: Vec<String>,
 }
@@ -56,6 +58,8 @@ impl MpathStack {
     pub fn start(programs: &Programs, directory: &Path, paths: u16, policy: &str) -> Result<Self, ProcessError> {
         let mut command = Command::new(sibling(programs.target.as_ref(), "mpath-target"));
         command.args(["--nqn", NQN, "--namespace", NAMESPACE]);
+        let target_api = directory.join("target.sock");
+        command.arg("--api").arg(&target_api);
         command.args((0..paths).flat_map(|_| ["--listen", "127.0.0.1:0"]));
         let mut target = Managed::spawn("mpath-target", command, directory)?;
         let mut addresses = Vec::new();
@@ -72,7 +76,7 @@ impl MpathStack {
         command.args(addresses.iter().flat_map(|address| ["--path", address]));
         command.args(["--policy", policy]).arg("--api").arg(&api);
         let daemon = Managed::spawn("vhost-blk-mpath", command, directory)?;
-        Ok(Self { daemon, target, socket, api, paths: addresses })
+        Ok(Self { daemon, target, socket, api, target_api, paths: addresses })
     }
 }
 

@@ -23,7 +23,7 @@ fn refused_with(flags: &str) -> Refusal {
 }
 
 /// Starts a daemon with this configuration file.
-fn refused_file(text: &str) -> (Refusal, String) {
+pub(crate) fn refused_file(text: &str) -> (Refusal, String) {
     let place = Place::new();
     let file = place.file("config.yaml");
     fs::write(&file, text).unwrap();

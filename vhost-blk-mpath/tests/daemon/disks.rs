@@ -104,10 +104,11 @@ fn two_disks_in_one_daemon_are_apart() {
     let daemon = two_disks(&target);
     let verifications = ["system", "data"].map(|name| Verification::start(&daemon.place.file(name), Shape::default()));
     let policies = || daemon.status().disks.iter().map(|disk| (disk.name.clone(), disk.policy)).collect::<Vec<_>>();
-    let both = |system, data| [("system".to_owned(), system), ("data".to_owned(), data)];
+    let both =
+        |system: PolicyKind, data: PolicyKind| [("system".to_owned(), system.into()), ("data".to_owned(), data.into())];
     assert_eq!(policies(), both(PolicyKind::RoundRobin, PolicyKind::RoundRobin));
 
-    let only_data = SetPolicy { policy: PolicyKind::Numa, disk: Some("data".into()) };
+    let only_data = SetPolicy { disk: Some("data".into()), ..SetPolicy::from(PolicyKind::Numa) };
     assert_eq!(daemon.api.set_policy(&only_data).unwrap().len(), 1);
     assert_eq!(policies(), both(PolicyKind::RoundRobin, PolicyKind::Numa));
     let mut injection = inject(PathSelector::Index(0), std::time::Duration::from_millis(1));

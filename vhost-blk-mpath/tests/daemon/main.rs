@@ -16,6 +16,7 @@ mod fence;
 mod front_ends;
 mod grey;
 mod membership;
+mod policies;
 mod start;
 mod steering;
 mod support;

@@ -18,8 +18,8 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::time::{sleep, timeout};
 
 use crate::types::{
-    AddPath, DiskPolicy, ErrorBody, ErrorInfo, Events, InjectedPath, Path, PathSelector, Policy, SetInjection,
-    SetPolicy, Status, SteerPaths,
+    AddPath, DiskPolicy, ErrorBody, ErrorInfo, Events, InjectedPath, Path, PathSelector, Policy, PolicyDetail,
+    SetInjection, SetPolicy, Status, SteerPaths,
 };
 
 /// The longest answer taken, in bytes: 256 disks of 64 paths stay below.
@@ -148,6 +148,11 @@ impl Client {
     /// The policy of a disk, or of each.
     pub fn policy(&self, disk: Option<&str>) -> Result<Vec<DiskPolicy>, ClientError> {
         self.call(Method::GET, target("/v1/policy", &[("disk", disk)]), None::<&()>)
+    }
+
+    /// The policies of a disk, or of each, with their parameters and what they think of the paths.
+    pub fn policy_detail(&self, disk: Option<&str>) -> Result<Vec<PolicyDetail>, ClientError> {
+        self.call(Method::GET, target("/v1/policy/detail", &[("disk", disk)]), None::<&()>)
     }
 
     /// Switches the policy; answers with the disks that were switched.

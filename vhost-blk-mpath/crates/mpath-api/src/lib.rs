@@ -9,6 +9,7 @@
 pub mod address;
 pub mod client;
 pub mod config;
+mod policy_form;
 mod policy_name;
 pub mod server;
 pub mod socket;
@@ -18,7 +19,7 @@ mod usage;
 
 pub use address::{DiscoveryAddress, PathAddress};
 pub use config::Config;
-pub use mpath_core::PolicyKind;
+pub use mpath_core::{ClassPolicies, ParamError, PolicyChange, PolicyClass, PolicyKind, PolicySpec};
 pub use usage::usage_line;
 
 /// Where the daemon listens for API requests, and where clients look for it, unless told otherwise.

@@ -5,9 +5,17 @@ use std::time::Duration;
 
 use crate::PathId;
 
+/// Most bytes of an [`Action::Probe`].
+pub const MAX_PROBE_BYTES: u32 = 256 << 10;
+
 /// The caller's name of a request: a small dense index, unique from `submit` to `Finish`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Tag(pub u32);
+
+impl Tag {
+    /// No request has this one: a driver may use it for [`Action::Probe`].
+    pub const PROBE: Self = Self(u32::MAX);
+}
 
 /// A flow: one virtqueue of the disk. Requests of a flow bind to paths in the order of their submission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -111,6 +119,14 @@ pub enum Action {
         path: PathId,
         /// Which request.
         tag: Tag,
+    },
+    /// Read about this many bytes of existing data by this path, whatever they are, and throw them away; answer with one
+    /// [`crate::Group::probed`], unless the path is lost before. At most one a path is outstanding.
+    Probe {
+        /// The path to be measured.
+        path: PathId,
+        /// How much: 512 to [`MAX_PROBE_BYTES`], a multiple of 512.
+        bytes: u32,
     },
     /// The request is over; its tag is free again.
     Finish {

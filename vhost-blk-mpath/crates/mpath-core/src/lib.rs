@@ -9,6 +9,7 @@
 //!  submit ──→ flow queues ──→ policy.select ──→ injection ──→ Action::Issue ──→ (driver, queue pair)
 //!             (late binding)  + window           (held)                                │
 //!                  ↑                                                                   │
+//!                  │   (a path nobody uses) ──→ Action::Probe ──→ probed            │
 //!                  ├── path error, retry, lost and safe to repeat ←── complete(outcome)┤
 //!                  ├── recalled: a read on a path that has gone silent ←─────────────┤
 //!                  └── fence_lifted ←── held: lost and indeterminate ←─────────────────┤
@@ -22,6 +23,7 @@
 //! * After any call it polls [`Group::poll_action`] until `None`, then sleeps no longer than [`Group::next_timeout`].
 //! * It answers each [`Action::Issue`] with exactly one [`Group::complete`], also after [`Group::path_lost`]. An
 //!   [`Action::Recall`] asks for that answer early and has none of its own.
+//! * It answers each [`Action::Probe`] with one [`Group::probed`], unless the path is lost before.
 //! * It reuses a tag only after the tag's [`Action::Finish`].
 //!
 //! Breaking one of these is a bug of the caller, and asserted.
@@ -38,6 +40,7 @@ mod inject;
 mod io;
 mod path;
 mod policy;
+mod recent;
 mod requests;
 mod retry;
 mod stats;
@@ -49,8 +52,10 @@ pub use ana::AnaState;
 pub use dirty::DirtyPaths;
 pub use group::{Group, GroupConfig};
 pub use inject::Injection;
-pub use io::{Action, FlowId, Io, IoError, Op, OpClass, Outcome, Tag};
+pub use io::{Action, FlowId, Io, IoError, MAX_PROBE_BYTES, Op, OpClass, Outcome, Tag};
 pub use path::{Association, Epoch, MAX_PATHS, PathConfig, PathId};
-pub use policy::{PolicyKind, UnknownPolicy};
-pub use stats::{ClassStats, GroupStats, Moves, PathStats};
+pub use policy::{
+    ClassPolicies, Param, ParamError, PolicyChange, PolicyClass, PolicyKind, PolicySpec, UnknownClass, UnknownPolicy,
+};
+pub use stats::{ClassStats, GroupStats, Moves, PathEstimate, PathStats};
 pub use window::Window;

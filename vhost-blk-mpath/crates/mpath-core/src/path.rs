@@ -4,12 +4,13 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::time::{Duration, Instant};
 
+use crate::recent::Recent;
 use crate::requests::InFlightList;
 use crate::retry::Hold;
 use crate::stats::ClassStats;
 use crate::watch::Watch;
 use crate::window::Usage;
-use crate::{AnaState, Injection, Tag, Window};
+use crate::{AnaState, Injection, OpClass, Tag, Window};
 
 /// Most paths a disk may have: sets of paths are kept as bits of a `u64`.
 pub const MAX_PATHS: usize = 64;
@@ -79,10 +80,14 @@ pub(crate) struct Path {
     pub(crate) association: Option<Association>,
     pub(crate) last_epoch: Option<Epoch>,
     pub(crate) usage: Usage,
+    /// The same by class, without flushes.
+    pub(crate) by_class: [Usage; 3],
     pub(crate) hold: Hold,
     /// Of the live association.
     pub(crate) watch: Watch,
     pub(crate) injection: Option<Injection>,
+    /// What measures it at present, without a request of the guest.
+    pub(crate) probe: Option<Probe>,
     /// It is given nothing new but the flushes it owes; stays so over associations.
     pub(crate) draining: bool,
     /// Requests in flight by class, oldest first, without flushes.
@@ -92,10 +97,29 @@ pub(crate) struct Path {
     /// Indeterminate requests and the associations whose fence they wait for.
     pub(crate) fenced: Vec<(Epoch, Tag)>,
     pub(crate) stats: [ClassStats; 3],
+    pub(crate) recent: [Recent; 3],
     /// How often the path became suspect.
     pub(crate) suspicions: u64,
     /// Reads recalled from it.
     pub(crate) recalled: u64,
+}
+
+/// A read of existing data that nobody waits for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Probe {
+    pub(crate) began: Instant,
+    pub(crate) bytes: u32,
+    pub(crate) state: ProbeState,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ProbeState {
+    /// Held by the injection of the path.
+    Injected,
+    /// To be given to the driver.
+    Released,
+    /// With the driver.
+    Issued,
 }
 
 impl Path {
@@ -107,14 +131,17 @@ impl Path {
             association: None,
             last_epoch: None,
             usage: Usage::default(),
+            by_class: [Usage::default(); 3],
             hold: Hold::default(),
             watch: Watch::new(suspect_timeout),
             injection: None,
+            probe: None,
             draining: false,
             in_flight: [InFlightList::default(); 3],
             flushes: VecDeque::new(),
             fenced: Vec::new(),
             stats: std::array::from_fn(|_| ClassStats::new()),
+            recent: [Recent::default(); 3],
             suspicions: 0,
             recalled: 0,
         }
@@ -124,7 +151,23 @@ impl Path {
     /// holds what was abandoned too.
     pub(crate) fn has_room(&self, window: Window, bytes: u32) -> bool {
         let depth = self.association.map_or(0, |association| association.queue_depth);
-        self.usage.ios + self.watch.abandoned() < depth.into() && self.usage.has_room(window, bytes)
+        let probing = u32::from(self.probe.is_some());
+        self.usage.ios + self.watch.abandoned() + probing < depth.into() && self.usage.has_room(window, bytes)
+    }
+
+    /// Counts a request that succeeded, so long after the group began.
+    pub(crate) fn record_success(&mut self, class: OpClass, bytes: u32, latency: Duration, at: Duration) {
+        self.stats[class.index()].record_success(bytes, latency);
+        self.recent[class.index()].record(at);
+    }
+
+    /// The counters as of so long after the group began.
+    pub(crate) fn class_stats(&self, at: Duration) -> [ClassStats; 3] {
+        let mut classes = self.stats.clone();
+        for (class, recent) in classes.iter_mut().zip(&self.recent) {
+            (class.ios_1s, class.ios_60s) = recent.counts(at);
+        }
+        classes
     }
 
     /// The state in which the path may be given I/O, or `None`.

@@ -4,6 +4,7 @@ use std::ops::{Index, IndexMut};
 use std::time::Instant;
 
 use crate::path::Epoch;
+use crate::policy::Oldest;
 use crate::{FlowId, Io, Op, PathId, Tag};
 
 /// Most tags a group takes: far more than any rings can hold.
@@ -128,9 +129,12 @@ impl Requests {
         }
     }
 
-    /// When the oldest request of the list was bound.
-    pub(crate) fn oldest(&self, list: InFlightList) -> Option<Instant> {
-        (list.head != NIL).then(|| self[Tag(list.head)].bound_at)
+    /// The oldest request of the list.
+    pub(crate) fn oldest(&self, list: InFlightList) -> Option<Oldest> {
+        (list.head != NIL).then(|| {
+            let request = &self[Tag(list.head)];
+            Oldest { bound_at: request.bound_at, bytes: request.io.bytes }
+        })
     }
 }
 
@@ -199,7 +203,7 @@ mod tests {
         let mut oldest = Vec::new();
         for n in [1, 0, 3, 2] {
             requests.unlink(&mut list, Tag(n));
-            oldest.push(requests.oldest(list).map(|at| (at - start).as_secs()));
+            oldest.push(requests.oldest(list).map(|oldest| (oldest.bound_at - start).as_secs()));
         }
         assert_eq!(oldest, [Some(0), Some(2), Some(2), None]);
     }

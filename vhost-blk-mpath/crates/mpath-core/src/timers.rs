@@ -11,6 +11,8 @@ use crate::{PathId, Tag};
 pub(crate) enum Due {
     /// Release a request held by the injection of its path.
     Inject(PathId, Tag),
+    /// Release a probe held by the injection of its path.
+    Probe(PathId),
     /// Put a request back in its queue.
     Retry(Tag),
     /// Repeat a flush on this path.
@@ -51,7 +53,7 @@ impl Ord for Timer {
     }
 }
 
-/// At most one timer per request (per path, for a flush), so the heap is bounded by the requests.
+/// At most one timer per request (per path, for a flush) and one per path, so the heap is bounded by these.
 #[derive(Debug, Default)]
 pub(crate) struct Timers {
     heap: BinaryHeap<Reverse<Timer>>,
@@ -73,6 +75,11 @@ impl Timers {
             return None;
         }
         self.heap.pop().map(|Reverse(timer)| timer.due)
+    }
+
+    /// Forgets the probe held by the injection of a path. For rare events.
+    pub(crate) fn forget_probe(&mut self, path: PathId) {
+        self.heap.retain(|Reverse(timer)| timer.due != Due::Probe(path));
     }
 
     /// Takes out everything held by the injection of a path, in order of its due time. For rare events.

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use mpath_core::{
-    Action, AnaState, Association, DirtyPaths, Epoch, FlowId, Group, GroupConfig, Injection, Io, IoError, Op, Outcome,
-    PathConfig, PathId, PolicyKind, Tag, Window,
+    Action, AnaState, Association, ClassPolicies, DirtyPaths, Epoch, FlowId, Group, GroupConfig, Injection, Io,
+    IoError, MAX_PROBE_BYTES, Op, Outcome, PathConfig, PathId, PolicyKind, PolicySpec, Tag, Window,
 };
 use proptest::prelude::*;
 
@@ -33,6 +33,11 @@ enum Event {
         which: usize,
         abandoned: bool,
     },
+    /// A probe comes back.
+    Probed {
+        which: usize,
+        success: bool,
+    },
     /// A live path gives a sign of life, and some of what was abandoned is answered.
     Progress {
         path: usize,
@@ -58,7 +63,7 @@ enum Event {
         path: usize,
         ana: AnaState,
     },
-    Policy(PolicyKind),
+    Policy(ClassPolicies),
     Inject {
         path: usize,
         ms: u64,
@@ -116,6 +121,28 @@ fn outcome() -> impl Strategy<Value = Outcome> {
     ]
 }
 
+/// Any policy with parameters that make much happen, or two of them.
+fn policies() -> impl Strategy<Value = ClassPolicies> {
+    let spec = || {
+        (0..PolicyKind::ALL.len(), any::<bool>()).prop_map(|(kind, eager)| {
+            let kind = PolicyKind::ALL[kind];
+            let params: &[(&str, &str)] = match kind {
+                PolicyKind::Adaptive if eager => &[("interval", "10ms"), ("credits", "3"), ("shift", "0")],
+                PolicyKind::Latency | PolicyKind::LatencyRr if eager => {
+                    &[("rehabilitation", "ios"), ("age", "10"), ("burst", "3"), ("memory", "1ms")]
+                }
+                PolicyKind::ServiceTime if eager => &[("throughput", "1,100,7")],
+                _ => &[],
+            };
+            PolicySpec::new(kind, params.iter().copied()).expect("valid")
+        })
+    };
+    prop_oneof![
+        spec().prop_map(ClassPolicies::from),
+        (spec(), spec()).prop_map(|(read, write)| ClassPolicies { read, write }),
+    ]
+}
+
 fn event() -> impl Strategy<Value = Event> {
     let path = || 0..PATHS;
     prop_oneof![
@@ -123,13 +150,14 @@ fn event() -> impl Strategy<Value = Event> {
             .prop_map(|(op, bytes, fua, flow)| Event::Submit { op, bytes, fua, flow }),
         12 => (any::<usize>(), outcome()).prop_map(|(which, outcome)| Event::Complete { which, outcome }),
         6 => (any::<usize>(), any::<bool>()).prop_map(|(which, abandoned)| Event::GiveBack { which, abandoned }),
+        2 => (any::<usize>(), any::<bool>()).prop_map(|(which, success)| Event::Probed { which, success }),
         2 => (path(), 0..9_u32).prop_map(|(path, answered)| Event::Progress { path, answered }),
         3 => (path(), ana()).prop_map(|(path, ana)| Event::PathUp { path, ana }),
         2 => (path(), 0..3_usize).prop_map(|(path, answered)| Event::PathLost { path, answered }),
         3 => any::<usize>().prop_map(|which| Event::ReportLost { which }),
         2 => any::<usize>().prop_map(|which| Event::FenceLifted { which }),
         1 => (path(), ana()).prop_map(|(path, ana)| Event::Ana { path, ana }),
-        1 => (0..PolicyKind::ALL.len()).prop_map(|n| Event::Policy(PolicyKind::ALL[n])),
+        1 => policies().prop_map(Event::Policy),
         1 => (path(), 0..40_u64).prop_map(|(path, ms)| Event::Inject { path, ms }),
         1 => path().prop_map(|path| Event::ClearInjection { path }),
         2 => (path(), any::<bool>()).prop_map(|(path, draining)| Event::Drain { path, draining }),
@@ -160,6 +188,8 @@ struct ModelPath {
     bytes: u64,
     /// What the queue pair of the live association holds although nobody waits for it.
     abandoned: u32,
+    /// A probe of the live association is with the driver.
+    probing: bool,
     /// The last sign of life, or the issue of the first of what is owed.
     heard_of: Option<Instant>,
 }
@@ -195,7 +225,7 @@ fn count<K: Ord>(map: &BTreeMap<K, u64>, key: &K) -> u64 {
 }
 
 impl Driver {
-    fn new(policy: PolicyKind, window: Window, seed: u64) -> Self {
+    fn new(policy: ClassPolicies, window: Window, seed: u64) -> Self {
         let now = Instant::now();
         let config = GroupConfig { policy, window, seed, ..GroupConfig::default() };
         let dirty = Arc::new(DirtyPaths::new());
@@ -252,6 +282,7 @@ impl Driver {
                     self.answer(recalled[which % recalled.len()], Outcome::Recalled { abandoned });
                 }
             }
+            Event::Probed { which, success } => self.probed(which, success),
             Event::Progress { path, answered } => self.progress(path, answered),
             Event::PathUp { path, ana } => self.path_up(path, ana),
             Event::PathLost { path, answered } => self.path_lost(path, answered),
@@ -272,7 +303,7 @@ impl Driver {
                 }
                 self.group.ana_changed(self.now, id, ana);
             }
-            Event::Policy(kind) => self.group.set_policy(kind),
+            Event::Policy(policies) => self.group.set_policy(policies),
             Event::Inject { path, ms } => {
                 if !self.paths[path].added {
                     return;
@@ -359,6 +390,7 @@ impl Driver {
     fn path_lost(&mut self, path: usize, answered: usize) {
         let id = PathId(path as u16);
         let Some((epoch, _)) = self.paths[path].live.take() else { return };
+        self.paths[path].probing = false;
         self.fences.insert((id, epoch));
         self.group.path_lost(self.now, id);
         for _ in 0..answered {
@@ -393,6 +425,24 @@ impl Driver {
             "clean, and yet unflushed"
         );
         self.path_lost(path, 0);
+    }
+
+    fn probe(&mut self, id: PathId, bytes: u32) {
+        assert!((512..=MAX_PROBE_BYTES).contains(&bytes) && bytes.is_multiple_of(512));
+        let path = self.path(id);
+        let (_, ana) = path.live.expect("a live path is probed");
+        assert!(ana.is_selectable() && !path.draining, "nothing new for {path:?}");
+        assert!(!std::mem::replace(&mut path.probing, true), "one probe at a time");
+        assert!(path.ios + path.abandoned < QUEUE_DEPTH.into(), "the queue pair is full");
+    }
+
+    fn probed(&mut self, which: usize, success: bool) {
+        let probing: Vec<usize> = (0..PATHS).filter(|&path| self.paths[path].probing).collect();
+        if !probing.is_empty() {
+            let path = probing[which % probing.len()];
+            self.paths[path].probing = false;
+            self.group.probed(self.now, PathId(path as u16), success);
+        }
     }
 
     fn progress(&mut self, path: usize, answered: u32) {
@@ -475,6 +525,7 @@ impl Driver {
             match action {
                 Action::Issue { path, tag } => self.issue(path, tag),
                 Action::Recall { path, tag } => self.recall(path, tag),
+                Action::Probe { path, bytes } => self.probe(path, bytes),
                 Action::Finish { tag, result } => self.finish(tag, result),
             }
         }
@@ -492,7 +543,8 @@ impl Driver {
         if !owes {
             path.heard_of = Some(now);
         }
-        assert!(path.ios + path.abandoned < QUEUE_DEPTH.into(), "the queue pair is full");
+        let held = path.ios + path.abandoned + u32::from(path.probing);
+        assert!(held < QUEUE_DEPTH.into(), "the queue pair is full");
         let (epoch, ana) = path.live.expect("a live path");
         assert!(ana.is_selectable());
         assert!(!path.draining || io.op == Op::Flush, "{io:?} is sent on a draining path");
@@ -573,6 +625,15 @@ impl Driver {
         }
         assert!(self.open.is_empty(), "lost: {:?}", self.open);
         assert_eq!(self.finished, self.submitted);
+        // What is wanted of probes on an idle disk comes to an end.
+        for _ in 0..100 {
+            self.probed(0, true);
+            self.poll();
+            if let Some(at) = self.group.next_timeout() {
+                self.sleep(at - self.now);
+            }
+        }
+        assert!(self.paths.iter().all(|path| !path.probing), "an idle disk is not probed for ever");
         assert_eq!(self.group.next_timeout(), None, "nothing is left to do");
         let stats = self.group.stats(self.now);
         assert_eq!((stats.queued, stats.backoff), (0, 0));
@@ -592,13 +653,13 @@ proptest! {
 
     #[test]
     fn every_request_ends_once_and_no_rule_is_broken(
-        policy in 0..PolicyKind::ALL.len(),
+        policy in policies(),
         ios in 1..6_u32,
         bytes in prop_oneof![Just(1024_u64), Just(16_384), Just(4 << 20)],
         seed: u64,
         events in prop::collection::vec(event(), 1..300),
     ) {
-        let mut driver = Driver::new(PolicyKind::ALL[policy], Window { ios, bytes }, seed);
+        let mut driver = Driver::new(policy, Window { ios, bytes }, seed);
         for event in events {
             driver.apply(&event);
         }

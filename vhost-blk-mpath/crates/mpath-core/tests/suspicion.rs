@@ -72,7 +72,7 @@ impl Test {
 }
 
 fn numa() -> GroupConfig {
-    GroupConfig { policy: PolicyKind::Numa, ..GroupConfig::default() }
+    GroupConfig { policy: PolicyKind::Numa.into(), ..GroupConfig::default() }
 }
 
 fn issue(path: PathId, tag: u32) -> Action {
@@ -237,7 +237,7 @@ fn flushes_stay_with_their_paths_unless_the_cache_is_shared() {
 
 #[test]
 fn the_policy_hears_how_long_a_recalled_read_has_taken() {
-    let mut t = Test::new(GroupConfig { policy: PolicyKind::LatencyRr, ..GroupConfig::default() });
+    let mut t = Test::new(GroupConfig { policy: PolicyKind::LatencyRr.into(), ..GroupConfig::default() });
     // Both paths are known and equal.
     let mut tag = 0;
     let mut paths = |t: &mut Test, count: u32| {
@@ -264,7 +264,8 @@ fn the_policy_hears_how_long_a_recalled_read_has_taken() {
 
 /// Each path answers a single request after that time.
 fn slow_paths(latency: Duration) -> (Duration, u64) {
-    let mut t = Test::new(GroupConfig { policy: PolicyKind::RoundRobin, max_failovers: 0, ..GroupConfig::default() });
+    let mut t =
+        Test::new(GroupConfig { policy: PolicyKind::RoundRobin.into(), max_failovers: 0, ..GroupConfig::default() });
     let start = t.now;
     let mut actions = t.submit(0, Op::Read);
     // When each path has an answer ready, and whether somebody waits for it.
@@ -277,6 +278,7 @@ fn slow_paths(latency: Duration) -> (Duration, u64) {
                     answers.iter_mut().filter(|answer| answer.1 == path).for_each(|answer| answer.2 = false);
                     actions = t.complete(path, 0, ABANDONED);
                 }
+                Action::Probe { .. } => unreachable!("round-robin asks for none"),
                 Action::Finish { result, .. } => {
                     assert_eq!(result, Ok(()));
                     let recalled = [P0, P1].map(|path| t.path(path).recalled).iter().sum();

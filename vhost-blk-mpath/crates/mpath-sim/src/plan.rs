@@ -155,7 +155,7 @@ fn host(rng: &mut Rng, paths: usize, kato: Duration, digests: Digests, target: &
         threads,
         paths,
         group: GroupConfig {
-            policy: rng.pick(&PolicyKind::ALL),
+            policy: rng.pick(&PolicyKind::ALL).into(),
             window,
             max_retries: rng.pick(&[0, 5, 5]),
             max_failovers: rng.pick(&[1, 16, 16]),

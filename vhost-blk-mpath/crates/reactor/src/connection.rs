@@ -191,7 +191,8 @@ impl Connection {
     }
 
     fn start_recv(&mut self, ring: &mut Ring, requests: &Requests) -> io::Result<()> {
-        let direct = self.queue.direct().filter(|direct| direct.len >= DIRECT_BYTES_MIN);
+        let of_guest = |tag: nvme_tcp::host::Tag| Tag(tag.0) != Tag::PROBE;
+        let direct = self.queue.direct().filter(|direct| direct.len >= DIRECT_BYTES_MIN && of_guest(direct.tag));
         let iovecs = direct
             .map(|direct| requests.get(Tag(direct.tag.0)).segments.iovecs(direct.offset, direct.len))
             .into_iter()
@@ -241,15 +242,15 @@ impl Connection {
         self.is_closing() && !self.send.in_flight() && !self.recv.in_flight()
     }
 
-    /// Closes the socket, unless it drains, and says how each request still here ended.
+    /// Closes the socket, unless it drains, and says how each request still here ended. A probe has ended with the path.
     pub(crate) fn lost(self) -> (Completions, Option<OwnedFd>) {
         assert!(self.is_quiescent(), "the kernel may still touch guest memory");
         let mut completions = self.deferred;
         let draining = self.closing == Some(Ending::Drain) && !self.ended;
         let draining = draining.then(|| self.socket.into());
-        completions.extend(
-            self.queue.into_lost().map(|lost| (Tag(lost.tag.0), Outcome::Lost { indeterminate: lost.indeterminate })),
-        );
+        let lost = self.queue.into_lost().map(|lost| (Tag(lost.tag.0), lost.indeterminate));
+        let requests = lost.filter(|(tag, _)| *tag != Tag::PROBE);
+        completions.extend(requests.map(|(tag, indeterminate)| (tag, Outcome::Lost { indeterminate })));
         (completions, draining)
     }
 }

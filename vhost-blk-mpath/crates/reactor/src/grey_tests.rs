@@ -15,7 +15,7 @@ const SUSPECT: Duration = Duration::from_millis(50);
 const BYTES: usize = 512 << 10;
 /// A thread with two paths, of which the first is the one to use.
 fn start() -> (IoThreadHandle, [Controller; 2]) {
-    let config = GroupConfig { policy: PolicyKind::Numa, suspect_timeout: SUSPECT, ..GroupConfig::default() };
+    let config = GroupConfig { policy: PolicyKind::Numa.into(), suspect_timeout: SUSPECT, ..GroupConfig::default() };
     let mut group = Group::new(Instant::now(), config, Arc::new(DirtyPaths::default()));
     let paths = [PathId(0), PathId(1)];
     for path in paths {

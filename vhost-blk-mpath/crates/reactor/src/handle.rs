@@ -4,7 +4,7 @@ use std::io;
 use std::sync::{Mutex, PoisonError, mpsc};
 use std::thread::JoinHandle;
 
-use mpath_core::{AnaState, Association, Epoch, Group, GroupStats, Injection, PathId, PolicyKind};
+use mpath_core::{AnaState, Association, ClassPolicies, Epoch, Group, GroupStats, Injection, PathId};
 use vhost_user_blk::Queue;
 
 use crate::io_thread::IoThread;
@@ -138,9 +138,9 @@ impl IoThreadHandle {
         self.send(Message::Ana { path, epoch, state });
     }
 
-    /// Sets the policy of the very next request.
-    pub fn set_policy(&self, policy: PolicyKind) {
-        self.send(Message::SetPolicy(policy));
+    /// Sets the policies of the very next request. See [`Group::set_policy`].
+    pub fn set_policy(&self, policies: ClassPolicies) {
+        self.send(Message::SetPolicy(Box::new(policies)));
     }
 
     /// Tells whether a path may come back; if not, requests fail while none is live.
@@ -191,7 +191,7 @@ mod tests {
     use std::sync::Arc;
     use std::time::{Duration, Instant};
 
-    use mpath_core::{DirtyPaths, GroupConfig, PathConfig};
+    use mpath_core::{DirtyPaths, GroupConfig, PathConfig, PolicyKind};
 
     use super::*;
     use crate::testing::Guest;
@@ -213,8 +213,8 @@ mod tests {
     #[test]
     fn messages_are_carried_out_in_order() {
         let thread = start();
-        thread.set_policy(PolicyKind::Numa);
-        assert_eq!(stats(&thread).policy, PolicyKind::Numa);
+        thread.set_policy(PolicyKind::Numa.into());
+        assert_eq!(stats(&thread).policy, PolicyKind::Numa.into());
         let injection = Injection::latency(Duration::from_millis(1));
         thread.set_injection(PathId(0), Some(injection));
         assert_eq!(stats(&thread).paths[0].injection, Some(injection));

@@ -10,6 +10,7 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use mpath_core::{Action, FlowId, Group, Io, IoError, Outcome, PathConfig, PathId, Tag};
+use nvme_tcp::host::IoCommand;
 use vhost_user_blk::Queue;
 
 use self::drain::{DRAIN_MAX, SHUTDOWN_DRAIN_MAX};
@@ -47,6 +48,8 @@ pub(crate) struct IoThread {
     connections: BTreeMap<PathId, Connection>,
     report: Box<dyn Fn(PathEvent) + Send>,
     block_size_bytes: u32,
+    /// Where the guest has read last.
+    last_read_slba: u64,
     generation: u32,
     /// Set by [`Message::Shutdown`].
     ending: bool,
@@ -75,6 +78,7 @@ impl IoThread {
             connections: BTreeMap::new(),
             report,
             block_size_bytes,
+            last_read_slba: 0,
             generation: 0,
             ending: false,
             completions: Vec::new(),
@@ -186,6 +190,10 @@ impl IoThread {
     /// Passes the completions of one path on to the group.
     fn settle(&mut self, now: Instant, path: PathId) {
         for (tag, outcome) in self.completions.drain(..) {
+            if tag == Tag::PROBE {
+                self.group.probed(now, path, outcome == Outcome::Success);
+                continue;
+            }
             self.group.complete(now, path, tag, outcome);
             if let Some(queue) = self.requests.answered(tag, path) {
                 self.queues.get_mut(&queue).expect("a virtqueue outlives its requests").in_flight -= 1;
@@ -245,7 +253,7 @@ impl IoThread {
                     self.group.ana_changed(now, path, state);
                 }
             }
-            Message::SetPolicy(policy) => self.group.set_policy(policy),
+            Message::SetPolicy(policies) => self.group.set_policy(*policies),
             Message::SetPathsExpected(expected) => self.group.set_paths_expected(expected),
             Message::SetInjection { path, injection: Some(injection) } => self.group.set_injection(path, injection),
             Message::SetInjection { path, injection: None } => self.group.clear_injection(path),
@@ -312,6 +320,7 @@ impl IoThread {
             match action {
                 Action::Issue { path, tag } => self.issue(now, path, tag),
                 Action::Recall { path, tag } => self.recall(now, path, tag),
+                Action::Probe { path, bytes } => self.probe(now, path, bytes),
                 Action::Finish { tag, result } => self.finish(tag, result),
             }
         }
@@ -324,12 +333,29 @@ impl IoThread {
             return;
         };
         let command = command_of(request, self.block_size_bytes);
+        if let IoCommand::Read { slba, .. } = command {
+            self.last_read_slba = slba;
+        }
         let open = self.connections.get_mut(&path).filter(|connection| !connection.is_closing());
         let submitted = open.is_some_and(|connection| connection.submit(tag, command).is_ok());
         if !submitted {
             // Not a byte of it was handed to a socket, so it may go elsewhere at once.
             self.completions.push((tag, Outcome::Lost { indeterminate: false }));
             self.settle(now, path);
+        }
+    }
+
+    /// Reads where the guest has read last, so that the target has no more to do, and no less, than for a request.
+    fn probe(&mut self, now: Instant, path: PathId, bytes: u32) {
+        let blocks = (bytes / self.block_size_bytes).max(1);
+        let open = self.connections.get_mut(&path).filter(|connection| !connection.is_closing());
+        let submitted = open.is_some_and(|connection| {
+            // The end of the disk may be nearer than that.
+            let mut places = [self.last_read_slba, 0].into_iter();
+            places.any(|slba| connection.submit(Tag::PROBE, IoCommand::Read { slba, blocks }).is_ok())
+        });
+        if !submitted {
+            self.group.probed(now, path, false);
         }
     }
 

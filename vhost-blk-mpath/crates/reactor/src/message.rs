@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::sync::mpsc;
 use std::time::Duration;
 
-use mpath_core::{AnaState, Association, Epoch, GroupStats, Injection, PathId, PolicyKind};
+use mpath_core::{AnaState, Association, ClassPolicies, Epoch, GroupStats, Injection, PathId};
 use nvme_tcp::host::{HostQueue, QueueError};
 use vhost_user_blk::Queue;
 
@@ -27,8 +27,8 @@ pub(crate) enum Message {
     FenceLifted { path: PathId, epoch: Epoch },
     /// The ANA state of the namespace on this path.
     Ana { path: PathId, epoch: Epoch, state: AnaState },
-    /// The policy of the very next request.
-    SetPolicy(PolicyKind),
+    /// The policies of the very next request.
+    SetPolicy(Box<ClassPolicies>),
     /// Whether a path may come back.
     SetPathsExpected(bool),
     /// Impair a path, or stop impairing it.

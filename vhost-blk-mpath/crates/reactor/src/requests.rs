@@ -149,7 +149,11 @@ impl PayloadSource for Requests {
 }
 
 impl PayloadSink for Requests {
+    /// What a probe reads is of no interest.
     fn scatter(&mut self, tag: nvme_tcp::host::Tag, offset: u32, src: &[u8]) {
+        if Tag(tag.0) == Tag::PROBE {
+            return;
+        }
         self.get(Tag(tag.0)).segments.copy_from(offset, src);
     }
 }
@@ -272,6 +276,7 @@ mod tests {
         let tag = write(&mut guest, &mut queue, &mut requests);
         let wire_tag = nvme_tcp::host::Tag(tag.0);
         requests.scatter(wire_tag, 100, b"payload");
+        requests.scatter(nvme_tcp::host::Tag(Tag::PROBE.0), 0, b"nobody's");
         let mut bytes = [0; 9];
         requests.gather(wire_tag, 99, &mut bytes);
         assert_eq!(&bytes, b"\0payload\0");

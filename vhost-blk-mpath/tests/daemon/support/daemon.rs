@@ -245,7 +245,7 @@ impl Ended {
 }
 
 pub(crate) fn set_policy(policy: PolicyKind) -> SetPolicy {
-    SetPolicy { policy, disk: None }
+    policy.into()
 }
 
 pub(crate) fn inject(path: PathSelector, latency: Duration) -> SetInjection {

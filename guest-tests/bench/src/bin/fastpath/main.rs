@@ -6,7 +6,6 @@
 
 mod chart;
 mod document;
-mod machine;
 mod measure;
 mod results;
 
@@ -22,6 +21,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use vublk_bench::process::ProcessError;
+use vublk_bench::publish::{ChartError, DocumentError, Machine};
 use vublk_bench::session::RunError;
 use vublk_bench::stack::Programs;
 use vublk_bench::units::parse_duration;
@@ -106,9 +106,9 @@ enum FastpathError {
     #[error("cannot write {}: {source}", .path.display())]
     Write { path: PathBuf, source: io::Error },
     #[error("cannot draw the chart: {0}")]
-    Chart(#[from] chart::ChartError),
+    Chart(#[from] ChartError),
     #[error("{}: {source}", .path.display())]
-    Document { path: PathBuf, source: document::DocumentError },
+    Document { path: PathBuf, source: DocumentError },
     #[error("cannot encode the results: {0}")]
     Encode(#[from] serde_json::Error),
     #[error("interrupted, nothing written")]
@@ -144,7 +144,7 @@ fn fastpath(line: &Line) -> Result<(), FastpathError> {
             .map_err(FastpathError::Signals)?;
     }
     let directory = tempfile::Builder::new().prefix("fastpath-").tempdir().map_err(FastpathError::Directory)?;
-    let machine = machine::Machine::look(&line.qsd);
+    let machine = Machine::look(Some(&line.qsd));
     let mut subjects = Vec::new();
     for which in &line.subjects {
         subjects.push(match which {
@@ -194,8 +194,8 @@ fn publish(line: &Line, results: &Results) -> Result<(), FastpathError> {
     write(&folder.join("fastpath.svg"), &chart::draw(results)?)?;
     let path = line.docs.join("benchmarks.md");
     let rewritten = fs::read_to_string(&path)
-        .map_err(document::DocumentError::Read)
-        .and_then(|text| document::replace_section(&text, &table))
+        .map_err(DocumentError::Read)
+        .and_then(|text| document::SECTION.replace(&text, &table))
         .map_err(|source| FastpathError::Document { path: path.clone(), source })?;
     write(&path, &rewritten)
 }

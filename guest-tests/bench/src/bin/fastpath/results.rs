@@ -1,11 +1,11 @@
 //! All samples with their medians and spread: the content of `fastpath.json`.
 
-use crate::machine::Machine;
 use crate::measure::{Sample, Subject, WORKLOADS, WorkloadSpec};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
+use vublk_bench::publish::{Machine, Spread};
 
 /// The published file.
 #[derive(Debug, Serialize)]
@@ -29,28 +29,6 @@ pub(crate) struct Row {
     pub(crate) p99_us: Spread,
     pub(crate) cpu_us_per_io: BTreeMap<&'static str, Spread>,
     pub(crate) samples: Vec<Sample>,
-}
-
-/// Median, least and most of the rounds.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
-pub(crate) struct Spread {
-    pub(crate) median: f64,
-    pub(crate) min: f64,
-    pub(crate) max: f64,
-}
-
-impl Spread {
-    fn of(values: impl Iterator<Item = f64>) -> Self {
-        let mut values: Vec<f64> = values.collect();
-        values.sort_by(f64::total_cmp);
-        let (Some(&min), Some(&max)) = (values.first(), values.last()) else {
-            return Self::default();
-        };
-        let middle = values.len() / 2;
-        let median =
-            if values.len() % 2 == 1 { values[middle] } else { f64::midpoint(values[middle - 1], values[middle]) };
-        Self { median, min, max }
-    }
 }
 
 impl Results {
@@ -107,18 +85,5 @@ impl Row {
         (self.iops, self.mib_per_second) = (spread(|sample| sample.iops), spread(|sample| sample.mib_per_second));
         (self.p50_us, self.p99_us) = (spread(|sample| sample.p50_us), spread(|sample| sample.p99_us));
         self.cpu_us_per_io = cpu;
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn spreads() {
-        let spread = |values: &[f64]| Spread::of(values.iter().copied());
-        assert_eq!(spread(&[3.0, 1.0, 2.0]), Spread { median: 2.0, min: 1.0, max: 3.0 });
-        assert_eq!(spread(&[4.0, 1.0, 2.0, 3.0]), Spread { median: 2.5, min: 1.0, max: 4.0 });
-        assert_eq!(spread(&[]), Spread::default());
     }
 }

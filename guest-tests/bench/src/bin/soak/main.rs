@@ -72,7 +72,7 @@ struct Line {
     /// The policies to go round
     #[arg(
         long,
-        default_value = "numa,round-robin,queue-depth,latency-rr",
+        default_value = "numa,round-robin,queue-depth,adaptive,pid,latency,latency-rr,service-time,bdp",
         value_name = "NAMES",
         value_delimiter = ','
     )]

@@ -1,11 +1,11 @@
 //! One entry of `disks:`.
 
-use mpath_core::PolicyKind;
+use mpath_core::{ClassPolicies, PolicyKind};
 use serde::{Deserialize, Serialize};
 
 use super::value::{Bounded, DiskName, Millis, Nqn, Seconds, SocketPath};
 use crate::address::{DiscoveryAddress, PathAddress};
-use crate::policy_name;
+use crate::policy_form;
 
 /// A namespace identifier: 1 to 4294967294 (0 and 0xffffffff have other meanings on the wire).
 pub type NamespaceId = Bounded<1, { u32::MAX - 1 }>;
@@ -57,9 +57,10 @@ pub struct DiskConfig {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub discovery: Vec<DiscoveryAddress>,
 
-    /// Which path a request takes. Default: `latency-rr`. Can be switched while I/O runs.
-    #[serde(default = "default_policy", with = "policy_name")]
-    pub policy: PolicyKind,
+    /// Which path a request takes: a policy by name, or as a mapping of `name` and its parameters, or as a mapping of `read`
+    /// and `write` to one each. Default: `latency-rr`. Can be changed while I/O runs.
+    #[serde(default = "default_policy", with = "policy_form")]
+    pub policy: ClassPolicies,
 
     /// Whether the guest sees a read-only disk. Default: `false`.
     #[serde(default)]
@@ -170,8 +171,8 @@ impl Default for WindowConfig {
     }
 }
 
-fn default_policy() -> PolicyKind {
-    PolicyKind::LatencyRr
+fn default_policy() -> ClassPolicies {
+    PolicyKind::LatencyRr.into()
 }
 
 fn default_queues() -> QueueCount {

@@ -85,7 +85,7 @@ fn the_documented_defaults() {
     assert_eq!((config.hostnqn, config.hostid), (None, None));
     let disk = &config.disks[0];
     assert_eq!(disk.name.as_str(), "disk0");
-    assert_eq!(disk.policy, PolicyKind::LatencyRr);
+    assert_eq!(disk.policy, PolicyKind::LatencyRr.into());
     assert_eq!((disk.namespace, disk.read_only, disk.hdr_digest, disk.data_digest), (None, false, false, false));
     assert_eq!((disk.queues.get(), disk.queue_size.get()), (64, 128));
     assert_eq!((disk.window.ios.get(), disk.window.bytes.get()), (128, 8 << 20));
@@ -256,7 +256,7 @@ fn disk(index: usize) -> impl Strategy<Value = DiskConfig> {
         namespace,
         discovery: if flags[3] { vec![format!("tcp://discovery{index}:8010").parse().unwrap()] } else { vec![] },
         paths,
-        policy,
+        policy: policy.into(),
         read_only: flags[0],
         queues: numbers.0,
         queue_size: numbers.1,

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use mpath_core::PolicyKind;
+use mpath_core::PolicyChange;
 
 use self::connections::Connections;
 pub use self::error::{AddPathError, ApiError, ControlError, RemovePathError};
@@ -43,13 +43,16 @@ pub trait Control: Send + Sync + 'static {
     /// The daemon and every disk.
     fn status(&self) -> impl Future<Output = Result<Status, ControlError>> + Send;
 
-    /// Every path of every disk, by disk and index. [`Path::io_share`] is filled in by the server.
+    /// Every path of every disk, by disk and index. [`Path::io_share`] and its like are filled in by the server.
     fn paths(&self) -> impl Future<Output = Result<Vec<Path>, ControlError>> + Send;
 
-    /// Switches these disks (never none, each of them in [`Control::status`]) to a policy; done
-    /// when every I/O thread uses it.
-    fn set_policy(&self, disks: &[String], policy: PolicyKind)
-    -> impl Future<Output = Result<(), ControlError>> + Send;
+    /// Changes the policies of these disks (never none, each of them in [`Control::status`]), by
+    /// [`ClassPolicies::change`](mpath_core::ClassPolicies::change); done when every I/O thread uses them.
+    fn set_policy(
+        &self,
+        disks: &[String],
+        change: &PolicyChange,
+    ) -> impl Future<Output = Result<(), ControlError>> + Send;
 
     /// Sets or clears the impairment of these paths (each of them in
     /// [`Control::paths`]); done when every I/O thread has it.

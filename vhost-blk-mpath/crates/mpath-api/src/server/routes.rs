@@ -12,7 +12,7 @@ use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post};
 use axum::{Extension, Json, Router};
-use mpath_core::PolicyKind;
+use mpath_core::{PolicyChange, PolicyKind};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tokio::time::timeout;
@@ -22,8 +22,8 @@ use super::error::{ApiError, ControlError};
 use super::{Control, EVENTS_WAIT_MAX, Limits, PathRef};
 
 use crate::types::{
-    AddPath, DiskPolicy, ErrorCode, Events, InjectedPath, Path, PathSelector, PathState, Policy, SetInjection,
-    SetPolicy, Status, SteerPaths,
+    AddPath, DiskPolicy, ErrorCode, Events, InjectedPath, OpStats, Path, PathSelector, PathState, PathView, Policy,
+    PolicyDetail, PolicyInForce, PolicyParam, SetInjection, SetPolicy, Status, SteerPaths,
 };
 
 type Answer<T> = Result<Json<T>, ApiError>;
@@ -36,6 +36,7 @@ pub(super) fn router<C: Control>(control: Arc<C>) -> Router {
         .route("/v1/disks/{disk}/paths/{path}", delete(remove_path::<C>))
         .route("/v1/events", get(events::<C>))
         .route("/v1/policies", get(policies::<C>))
+        .route("/v1/policy/detail", get(policy_detail::<C>))
         .route("/v1/policy", get(policy::<C>).put(set_policy::<C>))
         .route("/v1/injections", get(injections::<C>).put(set_injection::<C>).delete(clear_injections::<C>))
         .with_state(control)
@@ -219,14 +220,21 @@ async fn paths_of<C: Control>(control: &C, disk: Option<String>) -> Result<Vec<P
             return Err(ControlError::UnknownDisk { disk }.into());
         }
     }
-    let mut totals: HashMap<String, u64> = HashMap::new();
+    let mut totals: HashMap<String, [u64; 3]> = HashMap::new();
     for path in &paths {
-        *totals.entry(path.disk.clone()).or_default() += path.ios();
+        let total = totals.entry(path.disk.clone()).or_default();
+        *total = std::array::from_fn(|at| total[at] + counts(path)[at]);
     }
     for path in &mut paths {
-        path.io_share = share(path.ios(), totals.get(&path.disk).copied().unwrap_or(0));
+        let (part, total) = (counts(path), totals.get(&path.disk).copied().unwrap_or_default());
+        [path.io_share, path.io_share_1s, path.io_share_60s] = std::array::from_fn(|at| share(part[at], total[at]));
     }
     Ok(paths)
+}
+
+/// I/Os since the start, of the last second, and of the last minute.
+fn counts(path: &Path) -> [u64; 3] {
+    [path.ios(), path.ios_1s(), path.ios_60s()]
 }
 
 // A share is for people; beyond 2^52 I/Os it may be off in its sixteenth digit.
@@ -239,8 +247,10 @@ async fn policies<C: Control>(State(control): State<Arc<C>>) -> Answer<Vec<Polic
     let disks = control.status().await?.disks;
     let describe = |kind: PolicyKind| Policy {
         name: kind,
+        aliases: kind.aliases().iter().map(ToString::to_string).collect(),
         description: kind.description().into(),
-        active_on: disks.iter().filter(|d| d.policy == kind).map(|d| d.name.clone()).collect(),
+        params: PolicyParam::of(&kind.into()),
+        active_on: disks.iter().filter(|d| d.policy.uses(kind)).map(|d| d.name.clone()).collect(),
     };
     Ok(Json(PolicyKind::ALL.into_iter().map(describe).collect()))
 }
@@ -265,17 +275,53 @@ async fn policies_of<C: Control>(control: &C, disk: Option<String>) -> Result<Ve
     Ok(policies)
 }
 
+async fn policy_detail<C: Control>(
+    State(control): State<Arc<C>>,
+    disk: Result<Query<DiskQuery>, QueryRejection>,
+) -> Answer<Vec<PolicyDetail>> {
+    let disk = query(disk)?.disk;
+    let paths = paths_of(&*control, disk.clone()).await?;
+    let detail = |DiskPolicy { disk, policy }| PolicyDetail {
+        policies: PolicyInForce::of(&policy),
+        paths: views(&paths.iter().filter(|path| path.disk == disk).collect::<Vec<_>>()),
+        disk,
+    };
+    Ok(Json(policies_of(&*control, disk).await?.into_iter().map(detail).collect()))
+}
+
+/// The paths of one disk, as their policies see them.
+fn views(paths: &[&Path]) -> Vec<PathView> {
+    let mut views = Vec::new();
+    for class in 0..3 {
+        let total = |count: fn(&OpStats) -> u64| paths.iter().map(|path| count(path.classes()[class].1)).sum();
+        let (total_1s, total_60s) = (total(|stats| stats.ios_1s), total(|stats| stats.ios_60s));
+        for path in paths {
+            let (name, stats) = path.classes()[class];
+            views.push(PathView {
+                class: name.into(),
+                index: path.index,
+                address: path.address.clone(),
+                state: path.state,
+                share_1s: share(stats.ios_1s, total_1s),
+                share_60s: share(stats.ios_60s, total_60s),
+                estimate: stats.estimate,
+            });
+        }
+    }
+    views
+}
+
 async fn set_policy<C: Control>(
     State(control): State<Arc<C>>,
     JsonBody(wanted): JsonBody<SetPolicy>,
 ) -> Answer<Vec<DiskPolicy>> {
-    let mut policies = policies_of(&*control, wanted.disk).await?;
-    let disks: Vec<_> = policies.iter().map(|policy| policy.disk.clone()).collect();
-    control.set_policy(&disks, wanted.policy).await?;
-    for policy in &mut policies {
-        policy.policy = wanted.policy;
-    }
-    Ok(Json(policies))
+    let params = wanted.params.iter().map(|(name, value)| (&**name, &**value));
+    let change = PolicyChange::new(wanted.policy, wanted.class, params)
+        .map_err(|error| ApiError::new(ErrorCode::BadRequest, error.to_string()))?;
+    let policies = policies_of(&*control, wanted.disk.clone()).await?;
+    let disks: Vec<_> = policies.into_iter().map(|policy| policy.disk).collect();
+    control.set_policy(&disks, &change).await?;
+    Ok(Json(policies_of(&*control, wanted.disk).await?))
 }
 
 async fn injections<C: Control>(

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
+use mpath_core::{ClassPolicies, PolicyKind};
 use tempfile::TempDir;
 use tokio::sync::oneshot;
 
@@ -19,7 +20,7 @@ use crate::types::{
 
 /// Two disks of two paths, which remember what is set.
 struct Fake {
-    policies: Mutex<[PolicyKind; 2]>,
+    policies: Mutex<[ClassPolicies; 2]>,
     injections: Mutex<[[Option<Injection>; 2]; 2]>,
     states: Mutex<[[PathState; 2]; 2]>,
     stuck: AtomicBool,
@@ -28,7 +29,7 @@ struct Fake {
 impl Fake {
     fn new() -> Self {
         Self {
-            policies: Mutex::new([PolicyKind::LatencyRr; 2]),
+            policies: Mutex::new([PolicyKind::LatencyRr.into(); 2]),
             injections: Mutex::default(),
             states: Mutex::new([[PathState::Live; 2]; 2]),
             stuck: AtomicBool::new(false),
@@ -51,7 +52,7 @@ impl Control for Fake {
     async fn status(&self) -> Result<Status, ControlError> {
         self.answer().await?;
         let policies = *self.policies.lock().unwrap();
-        let disk = |(name, policy): (&str, PolicyKind)| Disk {
+        let disk = |(name, policy): (&str, ClassPolicies)| Disk {
             name: name.into(),
             socket: format!("/run/{name}.sock"),
             subsystem: "nqn.x".into(),
@@ -99,6 +100,8 @@ impl Control for Fake {
             controller: None,
             window: PathWindow { ios: 1, bytes: 1 },
             io_share: f64::NAN,
+            io_share_1s: f64::NAN,
+            io_share_60s: f64::NAN,
             read: OpStats { ios: disk as u64 * (1 + 2 * index as u64), ..OpStats::default() },
             write: OpStats::default(),
             other: OpStats::default(),
@@ -107,9 +110,9 @@ impl Control for Fake {
         Ok(vec![path(0, 0), path(0, 1), path(1, 0), path(1, 1)])
     }
 
-    async fn set_policy(&self, disks: &[String], policy: PolicyKind) -> Result<(), ControlError> {
+    async fn set_policy(&self, disks: &[String], change: &PolicyChange) -> Result<(), ControlError> {
         for disk in disks {
-            self.policies.lock().unwrap()[disk_index(disk)?] = policy;
+            self.policies.lock().unwrap()[disk_index(disk)?].change(change);
         }
         Ok(())
     }
@@ -251,18 +254,38 @@ fn answers_every_route() {
     assert_eq!(shares, [0.0, 0.0, 0.25, 0.75]);
     assert_eq!(client.paths(Some("b")).unwrap().len(), 2);
 
-    let set = |disk: Option<&str>, policy| SetPolicy { policy, disk: disk.map(Into::into) };
+    let set = |disk: Option<&str>, policy| SetPolicy { disk: disk.map(Into::into), ..SetPolicy::from(policy) };
     let one = client.set_policy(&set(Some("b"), PolicyKind::RoundRobin)).unwrap();
-    assert_eq!((one.len(), &*one[0].disk, one[0].policy), (1, "b", PolicyKind::RoundRobin));
+    assert_eq!((one.len(), &*one[0].disk, one[0].policy), (1, "b", PolicyKind::RoundRobin.into()));
     let kinds = |disk| client.policy(disk).unwrap().iter().map(|p| p.policy).collect::<Vec<_>>();
-    assert_eq!(kinds(None), [PolicyKind::LatencyRr, PolicyKind::RoundRobin]);
-    assert_eq!(kinds(Some("a")), [PolicyKind::LatencyRr]);
+    assert_eq!(kinds(None), [PolicyKind::LatencyRr.into(), PolicyKind::RoundRobin.into()]);
+    assert_eq!(kinds(Some("a")), [PolicyKind::LatencyRr.into()]);
     let active = |kind| {
         let policies = client.policies().unwrap();
         assert_eq!(policies.len(), PolicyKind::ALL.len());
         policies.into_iter().find(|policy| policy.name == kind).unwrap().active_on
     };
     assert_eq!(active(PolicyKind::RoundRobin), ["b"]);
+    let set = |body: &str| server.request("PUT", "/v1/policy", body);
+    let body = r#"{"policy":"latency-rr","params":{"threshold":1.5},"class":"write","disk":"b"}"#;
+    let written = r#"[{"disk":"b","policy":{"read":"round-robin","write":{"name":"latency-rr","threshold":"1.5"}}}]"#;
+    assert_eq!(set(body), (200, written.into()));
+    assert_eq!(
+        (active(PolicyKind::RoundRobin), active(PolicyKind::LatencyRr)),
+        (vec!["b".into()], vec!["a".into(), "b".into()])
+    );
+    for (body, part) in [
+        (r#"{"policy":"latency-rr","params":{"treshold":2}}"#, "no parameter 'treshold'; it has threshold"),
+        (r#"{"policy":"latency-rr","params":{"threshold":"0.1"}}"#, "'threshold' is '0.1', expected 1 to 10"),
+        (r#"{"policy":"latency-rr","params":{"threshold":2,"threshold":3}}"#, "given twice"),
+        (r#"{"policy":"latency-rr","params":["threshold"]}"#, "a mapping of parameters to values"),
+        (r#"{"policy":"numa","class":"flush"}"#, "unknown class 'flush', expected one of: read, write"),
+    ] {
+        let (status, answer) = set(body);
+        assert!(status == 400 && answer.contains(part), "{body}: {status} {answer}");
+    }
+    assert_eq!(kinds(Some("a")), [PolicyKind::LatencyRr.into()], "what is refused changes nothing");
+    let set = |disk: Option<&str>, policy| SetPolicy { disk: disk.map(Into::into), ..SetPolicy::from(policy) };
     client.set_policy(&set(None, PolicyKind::Numa)).unwrap();
     assert_eq!(active(PolicyKind::Numa), ["a", "b"]);
 
@@ -393,7 +416,7 @@ fn refuses_with_a_code_and_a_line() {
             "/v1/policy",
             r#"{"policy":"numa","dsk":"x"}"#,
             400,
-            r#"{"error":{"code":"bad-request","message":"body: unknown field `dsk`, expected `policy` or `disk` at line 1 column 22"}}"#,
+            r#"{"error":{"code":"bad-request","message":"body: unknown field `dsk`, expected one of `policy`, `params`, `class`, `disk` at line 1 column 22"}}"#,
         ),
         (
             "DELETE",

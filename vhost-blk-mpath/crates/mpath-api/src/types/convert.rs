@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
-use mpath_core::{ClassStats, Moves, OpClass};
+use mpath_core::{ClassStats, Moves, OpClass, PathStats};
 
-use super::{AnaState, InjectedLatency, InjectedLatencyError, Injection, Latency, Moved, OpStats};
+use super::{AnaState, InjectedLatency, InjectedLatencyError, Injection, Latency, Moved, OpStats, PathEstimate};
 
 impl From<mpath_core::AnaState> for AnaState {
     fn from(state: mpath_core::AnaState) -> Self {
@@ -34,15 +34,43 @@ impl TryFrom<mpath_core::Injection> for Injection {
     }
 }
 
+impl OpStats {
+    /// What a daemon has measured of one class of operations on a path.
+    #[must_use]
+    pub fn of(path: &PathStats, class: OpClass) -> Self {
+        let (stats, estimate) = (path.class(class), &path.estimates[class.index()]);
+        Self { estimate: estimate.into(), ..stats.into() }
+    }
+}
+
+impl From<&mpath_core::PathEstimate> for PathEstimate {
+    fn from(estimate: &mpath_core::PathEstimate) -> Self {
+        let micros = |time: Duration| time.as_secs_f64() * 1e6;
+        Self {
+            weight: estimate.average_weight(),
+            latency_us: estimate.average_latency().map(micros),
+            window_bytes: estimate.window_bytes,
+            age: estimate.age,
+            ignored: estimate.ignored,
+            checkpoints: estimate.checkpoints,
+            checkpoint_ios: estimate.checkpoint_ios,
+            checkpoint_avg_us: estimate.checkpoint_average().map(micros),
+        }
+    }
+}
+
 impl From<&ClassStats> for OpStats {
     fn from(stats: &ClassStats) -> Self {
         Self {
             ios: stats.ios,
+            ios_1s: stats.ios_1s,
+            ios_60s: stats.ios_60s,
             bytes: stats.bytes,
             in_flight: stats.in_flight,
             errors: stats.errors,
             retries: stats.retries,
             latency: latency(&stats.latency_ns),
+            estimate: PathEstimate::default(),
         }
     }
 }

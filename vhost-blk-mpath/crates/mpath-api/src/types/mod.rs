@@ -9,20 +9,24 @@ mod discovery;
 mod error;
 mod event;
 mod injection;
+mod policy;
 mod steering;
 
 use std::fmt;
 
-use mpath_core::PolicyKind;
+use mpath_core::ClassPolicies;
 use serde::{Deserialize, Serialize};
 
 pub use self::discovery::{DiscoveryController, DiscoveryState};
 pub use self::error::{ErrorBody, ErrorCode, ErrorInfo};
 pub use self::event::{Event, EventKind, EventPath, Events};
 pub use self::injection::{InjectedLatency, InjectedLatencyError, InjectedPath, Injection, PathSelector, SetInjection};
+pub use self::policy::{
+    DiskPolicy, PathEstimate, PathView, Policy, PolicyDetail, PolicyInForce, PolicyParam, SetPolicy,
+};
 pub use self::steering::{AddPath, Controller, Origin, PathAction, PathWindow, SteerPaths, WaitsFor};
 use crate::address::{PathAddress, Transport};
-use crate::policy_name;
+use crate::policy_form;
 
 /// `GET /v1/status`: the daemon and its disks.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -53,9 +57,9 @@ pub struct Disk {
     pub nsid: Option<u32>,
     /// Whether a front-end (QEMU) is connected to the socket.
     pub connected: bool,
-    /// The policy in use.
-    #[serde(with = "policy_name")]
-    pub policy: PolicyKind,
+    /// The policies in use, written as in the configuration file.
+    #[serde(with = "policy_form")]
+    pub policy: ClassPolicies,
     /// Size, 0 until a path has told.
     pub capacity_bytes: u64,
     /// Logical block size, 0 until a path has told.
@@ -127,6 +131,10 @@ pub struct Path {
     /// Its part of its disk's successful I/Os since the daemon started, 0 to 1. Filled in by the
     /// server, from the counters below.
     pub io_share: f64,
+    /// The same of the last second.
+    pub io_share_1s: f64,
+    /// The same of the last minute.
+    pub io_share_60s: f64,
     /// Reads.
     pub read: OpStats,
     /// Writes.
@@ -141,19 +149,41 @@ impl Path {
     /// I/Os completed, of every class.
     #[must_use]
     pub fn ios(&self) -> u64 {
-        [&self.read, &self.write, &self.other].map(|class| class.ios).into_iter().sum()
+        self.sum(|class| class.ios)
+    }
+
+    /// I/Os completed in the last second, of every class.
+    #[must_use]
+    pub fn ios_1s(&self) -> u64 {
+        self.sum(|class| class.ios_1s)
+    }
+
+    /// I/Os completed in the last minute, of every class.
+    #[must_use]
+    pub fn ios_60s(&self) -> u64 {
+        self.sum(|class| class.ios_60s)
     }
 
     /// I/Os in flight, of every class.
     #[must_use]
     pub fn in_flight(&self) -> u64 {
-        [&self.read, &self.write, &self.other].map(|class| class.in_flight).into_iter().sum()
+        self.sum(|class| class.in_flight)
     }
 
     /// Errors, of every class.
     #[must_use]
     pub fn errors(&self) -> u64 {
-        [&self.read, &self.write, &self.other].map(|class| class.errors).into_iter().sum()
+        self.sum(|class| class.errors)
+    }
+
+    /// Its operations by class.
+    #[must_use]
+    pub fn classes(&self) -> [(&'static str, &OpStats); 3] {
+        [("read", &self.read), ("write", &self.write), ("other", &self.other)]
+    }
+
+    fn sum(&self, of: impl Fn(&OpStats) -> u64) -> u64 {
+        self.classes().iter().map(|(_, stats)| of(stats)).sum()
     }
 }
 
@@ -223,10 +253,14 @@ impl fmt::Display for AnaState {
 }
 
 /// Counters of one class of operations on one path, since the daemon started.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct OpStats {
     /// I/Os that the path completed successfully.
     pub ios: u64,
+    /// Of these, the ones of the last second.
+    pub ios_1s: u64,
+    /// And of the last minute.
+    pub ios_60s: u64,
     /// Payload of these.
     pub bytes: u64,
     /// I/Os bound to the path now, those held by an injection included.
@@ -239,6 +273,9 @@ pub struct OpStats {
     /// Latency of the successful ones from binding to completion: an injection counts, waiting for
     /// a path does not. `null` before the first sample.
     pub latency: Option<Latency>,
+    /// What the policy of these operations thinks of the path.
+    #[serde(default)]
+    pub estimate: PathEstimate,
 }
 
 /// Requests that moved from a path that failed them to another one.
@@ -261,38 +298,4 @@ pub struct Latency {
     pub p999_us: u64,
     /// The longest.
     pub max_us: u64,
-}
-
-/// `GET /v1/policies`: one policy that this daemon has.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Policy {
-    /// Its name.
-    #[serde(with = "policy_name")]
-    pub name: PolicyKind,
-    /// One line on what it does.
-    pub description: String,
-    /// The disks that use it.
-    pub active_on: Vec<String>,
-}
-
-/// `GET /v1/policy`, and the answer to `PUT`: which policy a disk uses.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct DiskPolicy {
-    /// The disk's name.
-    pub disk: String,
-    /// Its policy.
-    #[serde(with = "policy_name")]
-    pub policy: PolicyKind,
-}
-
-/// The body of `PUT /v1/policy`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct SetPolicy {
-    /// The policy to switch to.
-    #[serde(with = "policy_name")]
-    pub policy: PolicyKind,
-    /// The disk; every disk if left out.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub disk: Option<String>,
 }

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::Group;
+use crate::policy::Completed;
 use crate::requests::State;
 use crate::timers::Due;
 use crate::{IoError, Outcome, PathId, Tag};
@@ -24,12 +25,13 @@ impl Group {
         let latency = now - bound_at;
         self.watch_outcome(now, path, epoch, outcome);
         self.unbind(tag);
-        let stats = &mut self.paths[path.index()].stats[class.index()];
+        let of_path = &mut self.paths[path.index()];
+        let stats = &mut of_path.stats[class.index()];
         match outcome {
             Outcome::Success => {
-                stats.record_success(bytes, latency);
-                self.paths[path.index()].hold.success(bound_at);
-                self.policy.completed(now, path, class, latency);
+                of_path.record_success(class, bytes, latency, now - self.started);
+                of_path.hold.success(bound_at);
+                self.tell_policy(now, tag, latency, false);
                 if dirties {
                     self.dirty.mark(now, path, epoch);
                 }
@@ -81,15 +83,24 @@ impl Group {
         assert!(request.recalled, "only what is recalled comes back so");
         request.recalls += 1;
         request.moving_since.get_or_insert(request.bound_at);
-        let (path, class) = (request.path, request.io.op.class());
+        let path = request.path;
         self.paths[path.index()].recalled += 1;
         // It would have taken longer still; without that the path would be remembered by what it answered in good days.
-        self.policy.completed(now, path, class, latency);
+        self.tell_policy(now, tag, latency, true);
         if self.given_up(now) {
             self.finish(tag, Err(IoError::Io));
         } else {
             self.requeue(tag);
         }
+    }
+
+    /// A request has come back from its path.
+    fn tell_policy(&mut self, now: Instant, tag: Tag, latency: Duration, recalled: bool) {
+        let request = &self.requests[tag];
+        let (path, class, bytes) = (request.path, request.io.op.class(), request.io.bytes);
+        let of_class = self.paths[path.index()].by_class[class.index()];
+        let done = Completed { now, path, class, bytes, latency, recalled, of_class };
+        self.policies.of(class).completed(&done);
     }
 
     pub(super) fn path_error(&mut self, now: Instant, path: PathId, bound_at: Instant) {

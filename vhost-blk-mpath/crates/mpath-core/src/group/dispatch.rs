@@ -92,6 +92,8 @@ impl Group {
                 path: id,
                 has_room,
                 in_flight: path.usage.ios + path.watch.abandoned(),
+                in_flight_bytes: path.usage.bytes,
+                of_class: path.by_class[class.index()],
                 numa_distance: path.config.numa_distance,
                 oldest: self.requests.oldest(path.in_flight[class.index()]),
             });
@@ -99,15 +101,16 @@ impl Group {
         if !room {
             return Choice::Wait { again: None };
         }
-        let query = Query { now, class, queued: self.flows.len() };
-        let choice = self.policy.select(&query, &self.candidates);
+        let query = Query { now, class, bytes: io.bytes, flow: io.flow, queued: self.flows.len() };
+        let choice = self.policies.of(class).select(&query, &self.candidates);
         match choice {
             Choice::Path(path) => assert!(
                 self.candidates.iter().any(|c| c.path == path && c.has_room),
                 "a policy chooses among the candidates with room"
             ),
             Choice::Wait { .. } => {
-                assert!(self.candidates.iter().any(|c| !c.has_room), "a policy waits only for a full path");
+                let will_change = |c: &Candidate| !c.has_room || c.in_flight > 0;
+                assert!(self.candidates.iter().any(will_change), "a policy waits only for a path that holds something");
             }
         }
         choice
@@ -131,6 +134,7 @@ impl Group {
         request.fence_lifted = false;
         request.recalled = false;
         path.usage.take(io.bytes);
+        path.by_class[class].take(io.bytes);
         path.stats[class].in_flight += 1;
         self.requests.link(&mut path.in_flight[class], tag);
         if self.hold_by_injection(now, id, tag) {
@@ -159,6 +163,7 @@ impl Group {
         let (io, class) = (request.io, request.io.op.class().index());
         let path = &mut self.paths[request.path.index()];
         path.usage.give_back(io.bytes);
+        path.by_class[class].give_back(io.bytes);
         path.stats[class].in_flight -= 1;
         self.requests.unlink(&mut path.in_flight[class], tag);
     }

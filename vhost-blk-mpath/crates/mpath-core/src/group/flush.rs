@@ -283,15 +283,14 @@ impl Group {
         self.watch_outcome(now, id, epoch, outcome);
         self.unbind_leg(id);
         let path = &mut self.paths[id.index()];
-        let stats = &mut path.stats[CLASS];
         if outcome == Outcome::Success {
-            stats.record_success(0, now - attempt.bound_at);
+            path.record_success(OpClass::Other, 0, now - attempt.bound_at, now - self.started);
             path.hold.success(attempt.bound_at);
             self.dirty.flushed(id, epoch, attempt.cleans);
             self.end_leg(now, id, tag, Ok(()));
             return;
         }
-        stats.errors += 1;
+        path.stats[CLASS].errors += 1;
         let again = match outcome {
             Outcome::PathError => {
                 self.path_error(now, id, attempt.bound_at);

@@ -5,12 +5,14 @@
 //! * [`completion`]: what follows from the outcome of an attempt.
 //! * [`paths`]: paths that come and go, fences.
 //! * [`flush`]: flushes, which go to every dirty path.
+//! * [`probe`]: reads that nobody waits for, which measure paths that nobody uses.
 //! * [`suspicion`]: paths that have gone silent.
 
 mod completion;
 mod dispatch;
 mod flush;
 mod paths;
+mod probe;
 mod suspicion;
 
 use std::collections::VecDeque;
@@ -20,18 +22,20 @@ use std::time::{Duration, Instant};
 use crate::dirty::DirtyPaths;
 use crate::flows::Flows;
 use crate::path::Path;
-use crate::policy::{Candidate, Policy};
+use crate::policy::{Candidate, InForce};
 use crate::requests::{Requests, State};
 use crate::stats::Moves;
 use crate::timers::{Due, Timers};
-use crate::{Action, GroupStats, Injection, Io, IoError, Op, PathId, PathStats, PolicyKind, Tag, Window};
+use crate::{
+    Action, ClassPolicies, GroupStats, Injection, Io, IoError, Op, OpClass, PathId, PathStats, PolicyKind, Tag, Window,
+};
 use flush::FlushJobs;
 
 /// How a [`Group`] behaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GroupConfig {
-    /// The policy to begin with.
-    pub policy: PolicyKind,
+    /// The policies to begin with.
+    pub policy: ClassPolicies,
     /// What each path may have in flight.
     pub window: Window,
     /// Retries of a request that the controller asked for; one more fails it. Linux: `nvme_core.max_retries`, 5.
@@ -54,7 +58,7 @@ impl Default for GroupConfig {
     /// `round-robin`, 5 retries, 16 failovers, waiting for ever, suspect after 300 ms.
     fn default() -> Self {
         Self {
-            policy: PolicyKind::RoundRobin,
+            policy: PolicyKind::RoundRobin.into(),
             window: Window::default(),
             max_retries: 5,
             max_failovers: 16,
@@ -70,8 +74,8 @@ impl Default for GroupConfig {
 #[derive(Debug)]
 pub struct Group {
     config: GroupConfig,
-    policy_kind: PolicyKind,
-    policy: Box<dyn Policy>,
+    started: Instant,
+    policies: InForce,
     /// By id, those too that no path has at present.
     paths: Vec<Path>,
     requests: Requests,
@@ -114,8 +118,8 @@ impl Group {
     #[must_use]
     pub fn new(now: Instant, config: GroupConfig, dirty: Arc<DirtyPaths>) -> Self {
         Self {
-            policy_kind: config.policy,
-            policy: config.policy.build(config.seed),
+            started: now,
+            policies: InForce::new(config.policy, config.seed),
             config,
             paths: Vec::new(),
             requests: Requests::default(),
@@ -165,6 +169,7 @@ impl Group {
             .or_else(|| self.dispatch(now))
             // A flush that started just now may be over already.
             .or_else(|| self.poll_finished())
+            .or_else(|| self.poll_probe(now))
     }
 
     fn poll_finished(&mut self) -> Option<Action> {
@@ -201,6 +206,7 @@ impl Group {
             self.next_stuck(),
             self.recall_at,
             self.flushes.look_again_at().filter(|_| flushes),
+            self.policies.next_timeout().filter(|_| self.open > 0),
         ];
         candidates.into_iter().flatten().min()
     }
@@ -210,12 +216,16 @@ impl Group {
         while let Some(due) = self.timers.pop_due(now) {
             match due {
                 Due::Inject(path, tag) => self.released.push_back((path, tag)),
+                Due::Probe(path) => self.release_probe(path),
                 Due::Retry(tag) => {
                     self.backoff -= 1;
                     self.try_again(now, tag);
                 }
                 Due::RetryLeg(path, tag) => self.queue_leg(path, tag),
             }
+        }
+        if self.open > 0 {
+            self.policies.handle_timeout(now);
         }
         self.check_watches(now);
         if self.rest_ends.is_some_and(|at| at <= now) {
@@ -228,17 +238,17 @@ impl Group {
         }
     }
 
-    /// Changes the policy. It decides on the very next request; its estimates start afresh, statistics go on.
-    pub fn set_policy(&mut self, kind: PolicyKind) {
-        self.policy_kind = kind;
-        self.policy = kind.build(self.config.seed);
+    /// Changes the policies. They decide on the very next request. One that was in force before keeps its estimates, whatever
+    /// becomes of its parameters; one that was not begins without any. Statistics go on.
+    pub fn set_policy(&mut self, policies: impl Into<ClassPolicies>) {
+        self.policies.set(policies.into());
         self.ask_again = None;
     }
 
-    /// The policy in force.
+    /// The policies in force.
     #[must_use]
-    pub fn policy(&self) -> PolicyKind {
-        self.policy_kind
+    pub fn policy(&self) -> &ClassPolicies {
+        self.policies.specs()
     }
 
     /// Impairs a path from the next request on. What an earlier injection holds keeps its time.
@@ -251,6 +261,8 @@ impl Group {
         self.paths[path.index()].injection = None;
         let held = self.timers.take_injected(path);
         self.released.extend(held.into_iter().map(|tag| (path, tag)));
+        self.timers.forget_probe(path);
+        self.release_probe(path);
     }
 
     /// The impairments in force.
@@ -282,7 +294,7 @@ impl Group {
     pub fn stats(&self, now: Instant) -> GroupStats {
         let all = self.paths.iter().zip(0..).filter(|(path, _)| path.added);
         GroupStats {
-            policy: self.policy_kind,
+            policy: *self.policies.specs(),
             queued: self.flows.len() as u64,
             backoff: self.backoff,
             moves: self.moves.clone(),
@@ -298,7 +310,8 @@ impl Group {
                     fenced: path.fenced.len() as u64,
                     draining: path.draining,
                     flushes_open: self.flushes.open_on(PathId(id)),
-                    classes: path.stats.clone(),
+                    classes: path.class_stats(now - self.started),
+                    estimates: OpClass::ALL.map(|class| self.policies.estimate(PathId(id), class)),
                 })
                 .collect(),
         }

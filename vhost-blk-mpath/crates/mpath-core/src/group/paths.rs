@@ -20,7 +20,7 @@ impl Group {
         let path = &mut self.paths[id.index()];
         assert!(!path.added, "a path is added once");
         (path.added, path.config) = (true, config);
-        self.policy.path_changed(id);
+        self.policies.iter_mut().for_each(|policy| policy.path_changed(id));
     }
 
     /// Removes a path that is down and of which nothing is left: no request is issued, waits for one of its fences or, being
@@ -33,7 +33,7 @@ impl Group {
         assert!(idle && self.flushes.open_on(id) == 0, "only a path of which nothing is left is removed");
         *path = Path { last_epoch: path.last_epoch, ..Path::vacant(self.config.suspect_timeout) };
         self.dirty.removed(id);
-        self.policy.path_changed(id);
+        self.policies.iter_mut().for_each(|policy| policy.path_changed(id));
     }
 
     /// A path has a live controller and a ready queue pair.
@@ -89,6 +89,7 @@ impl Group {
         };
         path.hold.clear();
         path.watch = Watch::new(self.config.suspect_timeout);
+        path.probe = None;
         self.dirty.lost(now, id, association.epoch);
         self.path_changed(now, id);
         self.take_back_unsent(id);
@@ -121,12 +122,13 @@ impl Group {
     fn path_changed(&mut self, now: Instant, id: PathId) {
         let any_live = self.paths.iter().any(|path| path.association.is_some());
         self.no_path_since = (!any_live).then(|| self.no_path_since.unwrap_or(now));
-        self.policy.path_changed(id);
+        self.policies.iter_mut().for_each(|policy| policy.path_changed(id));
         self.refresh_eligible(now);
     }
 
     /// What is bound to the path but still held by its injection goes back to where it came from.
     pub(super) fn take_back_unsent(&mut self, id: PathId) {
+        self.forget_unsent_probe(id);
         let mut unsent = Vec::new();
         self.released.retain(|&(path, tag)| {
             if path == id {

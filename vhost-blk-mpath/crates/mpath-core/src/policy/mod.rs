@@ -7,85 +7,41 @@
 //! very next request.
 
 use std::fmt;
-use std::str::FromStr;
 use std::time::{Duration, Instant};
 
-use crate::{OpClass, PathId};
+use crate::window::Usage;
+use crate::{FlowId, OpClass, PathEstimate, PathId};
 
+mod adaptive;
+mod bdp;
+mod by_latency;
+mod estimate;
+mod in_force;
+mod kind;
+mod latency;
 mod latency_rr;
 mod numa;
+mod param;
+mod pid;
 mod queue_depth;
 mod round_robin;
+mod service_time;
+mod spec;
 
-/// The rule by which paths are chosen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum PolicyKind {
-    /// The nearest path.
-    Numa,
-    /// Each path in turn.
-    RoundRobin,
-    /// The path with the fewest requests in flight.
-    QueueDepth,
-    /// In turn over the paths whose latency is near the best.
-    LatencyRr,
-}
+pub(crate) use in_force::InForce;
+pub use kind::{PolicyKind, UnknownPolicy};
+pub use param::{Param, ParamError};
+pub use spec::{ClassPolicies, PolicyChange, PolicyClass, PolicySpec, UnknownClass};
 
-impl PolicyKind {
-    /// Every policy.
-    pub const ALL: [Self; 4] = [Self::Numa, Self::RoundRobin, Self::QueueDepth, Self::LatencyRr];
-
-    /// The public name.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Numa => "numa",
-            Self::RoundRobin => "round-robin",
-            Self::QueueDepth => "queue-depth",
-            Self::LatencyRr => "latency-rr",
-        }
-    }
-
+/// What is to be known of a policy before there is one: each file has its own.
+struct About {
+    name: &'static str,
+    aliases: &'static [&'static str],
     /// The rule in one line.
-    #[must_use]
-    pub const fn description(self) -> &'static str {
-        match self {
-            Self::Numa => "one path: the nearest by NUMA distance, the others stand by",
-            Self::RoundRobin => "each path in turn",
-            Self::QueueDepth => "the path with the fewest requests in flight",
-            Self::LatencyRr => "in turn over the paths within 125 % of the lowest average latency",
-        }
-    }
-
-    pub(crate) fn build(self, seed: u64) -> Box<dyn Policy> {
-        match self {
-            Self::Numa => Box::new(numa::Numa),
-            Self::RoundRobin => Box::new(round_robin::RoundRobin::default()),
-            Self::QueueDepth => Box::new(queue_depth::QueueDepth),
-            Self::LatencyRr => Box::new(latency_rr::LatencyRr::new(seed)),
-        }
-    }
-}
-
-impl fmt::Display for PolicyKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
-}
-
-/// There is no policy of this name.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("unknown policy '{name}', expected one of: {}", PolicyKind::ALL.map(PolicyKind::name).join(", "))]
-pub struct UnknownPolicy {
-    /// What was asked for.
-    pub name: String,
-}
-
-impl FromStr for PolicyKind {
-    type Err = UnknownPolicy;
-
-    fn from_str(name: &str) -> Result<Self, UnknownPolicy> {
-        Self::ALL.into_iter().find(|kind| kind.name() == name).ok_or_else(|| UnknownPolicy { name: name.into() })
-    }
+    description: &'static str,
+    params: &'static [Param],
+    /// Makes one; the number is a seed.
+    build: fn(&PolicySpec, u64) -> Box<dyn Policy>,
 }
 
 /// A path that may be chosen, or waited for.
@@ -94,12 +50,24 @@ pub(crate) struct Candidate {
     pub(crate) path: PathId,
     /// The request fits into the path's window now.
     pub(crate) has_room: bool,
-    /// Requests the path holds.
+    /// Requests the path holds, of all classes.
     pub(crate) in_flight: u32,
+    /// Bytes of these.
+    pub(crate) in_flight_bytes: u64,
+    /// What it holds of the class in question.
+    pub(crate) of_class: Usage,
     /// See [`crate::PathConfig::numa_distance`].
     pub(crate) numa_distance: u32,
-    /// When the oldest request in flight of the class in question was bound to the path.
-    pub(crate) oldest: Option<Instant>,
+    /// The oldest request in flight of the class in question.
+    pub(crate) oldest: Option<Oldest>,
+}
+
+/// The request that a path has held for longest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Oldest {
+    /// When it was bound to the path.
+    pub(crate) bound_at: Instant,
+    pub(crate) bytes: u32,
 }
 
 /// The request that looks for a path.
@@ -107,8 +75,37 @@ pub(crate) struct Candidate {
 pub(crate) struct Query {
     pub(crate) now: Instant,
     pub(crate) class: OpClass,
+    /// What it moves over the path: 0 for all but reads and writes.
+    pub(crate) bytes: u32,
+    /// The virtqueue it came from.
+    pub(crate) flow: FlowId,
     /// Requests that wait for a path, this one included.
     pub(crate) queued: usize,
+}
+
+/// A request that succeeded, or was recalled.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Completed {
+    pub(crate) now: Instant,
+    pub(crate) path: PathId,
+    pub(crate) class: OpClass,
+    pub(crate) bytes: u32,
+    /// From the bind. It may be older than this policy.
+    pub(crate) latency: Duration,
+    /// It did not succeed but was recalled, for the path is silent: it would have taken longer, and its bytes have not arrived.
+    pub(crate) recalled: bool,
+    /// What the path still holds of the class.
+    pub(crate) of_class: Usage,
+}
+
+/// A probe that came back.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Probed {
+    pub(crate) now: Instant,
+    pub(crate) path: PathId,
+    pub(crate) bytes: u32,
+    /// `None` if it failed.
+    pub(crate) latency: Option<Duration>,
 }
 
 /// What a policy answers.
@@ -116,7 +113,7 @@ pub(crate) struct Query {
 pub(crate) enum Choice {
     /// This candidate, which has room.
     Path(PathId),
-    /// Better to wait for a candidate that has no room now. The question comes again when anything changes, and at
+    /// Better to wait for a candidate that holds something now. The question comes again when anything changes, and at
     /// `again`.
     Wait { again: Option<Instant> },
 }
@@ -126,15 +123,39 @@ pub(crate) trait Policy: fmt::Debug + Send {
     /// Which of the candidates, which come in the order of their ids? The request is bound to the path of the answer at
     /// once.
     ///
-    /// `Wait` is an answer only while some candidate has no room: what is in flight there will wake the request up.
+    /// `Wait` is an answer only while some candidate has no room or something in flight, which will wake the request up.
     fn select(&mut self, query: &Query, candidates: &[Candidate]) -> Choice;
 
-    /// A request succeeded, `latency` after its bind, or was recalled that long after it, which is the least it would have
-    /// taken. It may have been bound before this policy came into force.
-    fn completed(&mut self, _now: Instant, _path: PathId, _class: OpClass, _latency: Duration) {}
+    /// A request has come back from its path.
+    fn completed(&mut self, _done: &Completed) {}
 
     /// The path came up, was lost or changed its ANA state: what was learned about it may no longer hold.
     fn path_changed(&mut self, _path: PathId) {}
+
+    /// What it thinks of a path, for the operator.
+    fn estimate(&self, _path: PathId, _class: OpClass) -> PathEstimate {
+        PathEstimate::default()
+    }
+
+    /// Takes on other values of the parameters, and keeps what it has learned. `spec` is of its own kind.
+    fn configure(&mut self, _spec: &PolicySpec) {}
+
+    /// A path to be measured by a read that nobody waits for, one of `paths`, a set, and how many bytes of it, a multiple of 512.
+    /// `busy`: the guest has requests open. Asked very often.
+    fn probe(&mut self, _now: Instant, _paths: u64, _busy: bool) -> Option<(PathId, u32)> {
+        None
+    }
+
+    /// Such a read came back, whoever had asked for it.
+    fn probed(&mut self, _done: &Probed) {}
+
+    /// When [`Policy::handle_timeout`] is to be called. It counts only while there are requests.
+    fn next_timeout(&self) -> Option<Instant> {
+        None
+    }
+
+    /// It is as late as [`Policy::next_timeout`] asked for. Waiting requests are looked at afterwards.
+    fn handle_timeout(&mut self, _now: Instant) {}
 }
 
 /// The path after `last` in cyclic order. `paths` ascend.
@@ -154,19 +175,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_round_trip_and_errors_list_them() {
-        for kind in PolicyKind::ALL {
-            assert_eq!(kind.to_string().parse(), Ok(kind));
-            assert!(!kind.description().is_empty());
-        }
-        let error = "roundrobin".parse::<PolicyKind>().expect_err("unknown");
-        assert_eq!(
-            error.to_string(),
-            "unknown policy 'roundrobin', expected one of: numa, round-robin, queue-depth, latency-rr"
-        );
-    }
-
-    #[test]
     fn cyclic_order() {
         let paths = || [1, 4, 6].into_iter().map(PathId);
         for (last, next) in [(None, 1), (Some(0), 1), (Some(1), 4), (Some(5), 6), (Some(6), 1)] {
@@ -182,7 +190,15 @@ mod testing {
     use super::*;
 
     pub(super) fn candidate(path: u16) -> Candidate {
-        Candidate { path: PathId(path), has_room: true, in_flight: 0, numa_distance: 10, oldest: None }
+        Candidate {
+            path: PathId(path),
+            has_room: true,
+            in_flight: 0,
+            in_flight_bytes: 0,
+            of_class: Usage::default(),
+            numa_distance: 10,
+            oldest: None,
+        }
     }
 
     pub(super) fn full(path: u16) -> Candidate {
@@ -190,7 +206,27 @@ mod testing {
     }
 
     pub(super) fn read(now: Instant) -> Query {
-        Query { now, class: OpClass::Read, queued: 1 }
+        Query { now, class: OpClass::Read, bytes: 4096, flow: FlowId(0), queued: 1 }
+    }
+
+    /// A candidate that has held one read of 4 KiB since then.
+    pub(super) fn busy(path: u16, since: Instant) -> Candidate {
+        let oldest = Some(Oldest { bound_at: since, bytes: 4096 });
+        let usage = Usage { ios: 1, bytes: 4096 };
+        Candidate { in_flight: 1, in_flight_bytes: 4096, of_class: usage, oldest, ..candidate(path) }
+    }
+
+    /// A read of 4 KiB that succeeded.
+    pub(super) fn done(now: Instant, path: u16, latency: Duration) -> Completed {
+        Completed {
+            now,
+            path: PathId(path),
+            class: OpClass::Read,
+            bytes: 4096,
+            latency,
+            recalled: false,
+            of_class: Usage::default(),
+        }
     }
 
     pub(super) fn path(path: u16) -> Choice {

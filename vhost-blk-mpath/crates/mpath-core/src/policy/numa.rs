@@ -7,7 +7,15 @@
 //!
 //! While the path's window is full, requests wait: using another path would make it a different policy.
 
-use super::{Candidate, Choice, Policy, Query};
+use super::{About, Candidate, Choice, Policy, Query};
+
+pub(super) const ABOUT: About = About {
+    name: "numa",
+    aliases: &[],
+    description: "one path: the nearest by NUMA distance, the others stand by",
+    params: &[],
+    build: |_, _| Box::new(Numa),
+};
 
 #[derive(Debug)]
 pub(super) struct Numa;

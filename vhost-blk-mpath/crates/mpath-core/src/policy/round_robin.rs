@@ -6,8 +6,16 @@
 //! A path whose window is full loses its turn to the next one with room, so that a slow path holds up no more than its
 //! window.
 
-use super::{Candidate, Choice, Policy, Query, next_after};
+use super::{About, Candidate, Choice, Policy, Query, next_after};
 use crate::PathId;
+
+pub(super) const ABOUT: About = About {
+    name: "round-robin",
+    aliases: &[],
+    description: "each path in turn",
+    params: &[],
+    build: |_, _| Box::<RoundRobin>::default(),
+};
 
 #[derive(Debug, Default)]
 pub(super) struct RoundRobin {

@@ -130,7 +130,7 @@ fn a_presumption_lost_is_no_error() {
 
 #[test]
 fn a_flush_waits_for_an_inaccessible_path_for_a_bounded_time() {
-    let mut t = Test::new(GroupConfig { policy: PolicyKind::Numa, ..config() });
+    let mut t = Test::new(GroupConfig { policy: PolicyKind::Numa.into(), ..config() });
     t.flush_presumed();
     assert_eq!(t.done(0, Op::Write), P0);
     t.group.ana_changed(t.now, P0, AnaState::Inaccessible);
@@ -145,7 +145,7 @@ fn a_flush_waits_for_an_inaccessible_path_for_a_bounded_time() {
 
 #[test]
 fn what_a_path_has_not_flushed_is_lost_with_the_namespace() {
-    let mut t = Test::new(GroupConfig { policy: PolicyKind::Numa, ..config() });
+    let mut t = Test::new(GroupConfig { policy: PolicyKind::Numa.into(), ..config() });
     t.flush_presumed();
     assert_eq!(t.done(0, Op::Write), P0);
     t.submit(1, Op::Flush);
@@ -163,7 +163,7 @@ fn what_a_path_has_not_flushed_is_lost_with_the_namespace() {
 
 #[test]
 fn with_a_shared_write_cache_a_flush_goes_to_one_path_and_a_lost_path_loses_nothing() {
-    let mut t = Test::new(GroupConfig { shared_write_cache: true, policy: PolicyKind::Numa, ..config() });
+    let mut t = Test::new(GroupConfig { shared_write_cache: true, policy: PolicyKind::Numa.into(), ..config() });
     assert_eq!(t.done(0, Op::Write), P0);
     t.submit(1, Op::Flush);
     assert_eq!(t.actions(), [issue(P0, 1)]);

@@ -111,7 +111,7 @@ fn window(ios: u32, bytes: u64) -> GroupConfig {
 
 #[test]
 fn requests_wait_unbound_and_follow_a_new_policy() {
-    let mut t = Test::new(GroupConfig { policy: PolicyKind::Numa, ..window(1, 1 << 20) });
+    let mut t = Test::new(GroupConfig { policy: PolicyKind::Numa.into(), ..window(1, 1 << 20) });
     for tag in 0..3 {
         t.submit(tag, Op::Read);
     }
@@ -125,7 +125,7 @@ fn requests_wait_unbound_and_follow_a_new_policy() {
 
 #[test]
 fn a_request_larger_than_the_window_goes_alone() {
-    let mut t = Test::new(GroupConfig { policy: PolicyKind::Numa, ..window(8, 8192) });
+    let mut t = Test::new(GroupConfig { policy: PolicyKind::Numa.into(), ..window(8, 8192) });
     t.submit(0, Op::Read);
     t.submit_io(Io { tag: Tag(1), op: Op::Write, bytes: 1 << 20, flow: FlowId(0), fua: false });
     t.submit(2, Op::Read);
@@ -138,7 +138,7 @@ fn a_request_larger_than_the_window_goes_alone() {
 
 #[test]
 fn a_stream_of_small_requests_does_not_starve_a_large_one() {
-    let mut t = Test::new(GroupConfig { policy: PolicyKind::Numa, ..window(8, 8192) });
+    let mut t = Test::new(GroupConfig { policy: PolicyKind::Numa.into(), ..window(8, 8192) });
     let small = |tag| Io { tag: Tag(tag), op: Op::Read, bytes: 4096, flow: FlowId(1), fua: false };
     t.submit_io(small(0));
     t.submit_io(small(1));
@@ -173,7 +173,7 @@ fn optimized_paths_come_strictly_first() {
 
 #[test]
 fn injection_holds_counts_and_measures() {
-    let mut t = Test::new(GroupConfig { policy: PolicyKind::Numa, ..window(1, 1 << 20) });
+    let mut t = Test::new(GroupConfig { policy: PolicyKind::Numa.into(), ..window(1, 1 << 20) });
     t.group.set_injection(P0, Injection::latency(30 * MS));
     assert_eq!(t.group.injections().collect::<Vec<_>>(), [(P0, Injection::latency(30 * MS))]);
     t.submit(0, Op::Read);
@@ -253,7 +253,7 @@ fn a_fence_lifted_before_the_loss_is_reported_counts() {
 
 #[test]
 fn retries_wait_and_are_capped() {
-    let mut t = Test::new(GroupConfig { policy: PolicyKind::Numa, max_retries: 2, ..config() });
+    let mut t = Test::new(GroupConfig { policy: PolicyKind::Numa.into(), max_retries: 2, ..config() });
     t.submit(0, Op::Write);
     for _ in 0..2 {
         assert_eq!(t.actions(), [issue(P0, 0)]);
@@ -272,7 +272,7 @@ fn retries_wait_and_are_capped() {
 
 #[test]
 fn a_path_error_moves_on_and_rests_the_path() {
-    let mut t = Test::new(GroupConfig { policy: PolicyKind::Numa, ..config() });
+    let mut t = Test::new(GroupConfig { policy: PolicyKind::Numa.into(), ..config() });
     t.submit(0, Op::Write);
     assert_eq!(t.actions(), [issue(P0, 0)]);
     t.complete(P0, 0, Outcome::PathError);
@@ -291,7 +291,7 @@ fn a_path_error_moves_on_and_rests_the_path() {
 
 #[test]
 fn how_long_a_move_took_is_counted_from_the_bind_that_came_to_nothing() {
-    let mut t = Test::new(GroupConfig { policy: PolicyKind::Numa, ..config() });
+    let mut t = Test::new(GroupConfig { policy: PolicyKind::Numa.into(), ..config() });
     t.submit(0, Op::Read);
     t.submit(1, Op::Write);
     assert_eq!(t.actions(), [issue(P0, 0), issue(P0, 1)]);
@@ -422,7 +422,7 @@ fn statistics_survive_a_policy_switch_and_merge() {
     t.done(1, Op::Read);
     t.group.set_policy(PolicyKind::LatencyRr);
     let mut sum = t.group.stats(t.now);
-    assert_eq!(sum.policy, PolicyKind::LatencyRr);
+    assert_eq!(sum.policy, PolicyKind::LatencyRr.into());
     sum.merge(&t.group.stats(t.now));
     for path in &sum.paths {
         let reads = path.class(OpClass::Read);

@@ -40,6 +40,8 @@ pub(super) struct Connection {
     heard: bool,
     /// Requests taken back that the controller owes an answer.
     pub(super) abandoned: u32,
+    /// A probe is under way.
+    pub(super) probing: bool,
 }
 
 impl Connection {
@@ -60,6 +62,7 @@ impl Connection {
             bytes: 0,
             heard: false,
             abandoned: 0,
+            probing: false,
         }
     }
 
@@ -143,7 +146,8 @@ impl Connection {
         completions: &mut Completions,
     ) -> Result<(), String> {
         while !self.is_closing() && ctx.net.has_received(self.conn, Side::Host) {
-            let direct = self.queue.direct().filter(|_| rng.percent(50));
+            let of_guest = |tag: nvme_tcp::host::Tag| Tag(tag.0) != Tag::PROBE;
+            let direct = self.queue.direct().filter(|direct| rng.percent(50) && of_guest(direct.tag));
             let parsed = if let Some(direct) = direct {
                 let bytes = ctx.net.receive(ctx.clock, self.conn, Side::Host, direct.len as usize);
                 let buffer = requests.buffer_mut(Tag(direct.tag.0));
@@ -195,8 +199,9 @@ impl Connection {
     pub(super) fn lost(self, ctx: &mut Ctx<'_>) -> Completions {
         ctx.net.close(ctx.clock, self.conn, Side::Host);
         let mut completions = self.deferred;
-        let lost = self.queue.into_lost();
-        completions.extend(lost.map(|lost| (Tag(lost.tag.0), Outcome::Lost { indeterminate: lost.indeterminate })));
+        let lost = self.queue.into_lost().map(|lost| (Tag(lost.tag.0), lost.indeterminate));
+        let requests = lost.filter(|(tag, _)| *tag != Tag::PROBE);
+        completions.extend(requests.map(|(tag, indeterminate)| (tag, Outcome::Lost { indeterminate })));
         completions
     }
 }

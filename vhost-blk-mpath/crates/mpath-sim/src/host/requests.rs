@@ -86,7 +86,8 @@ impl Requests {
 
     /// What a controller says of a request, or the first thing that one of its parts was told.
     pub(super) fn heard(&mut self, tag: Tag, result: Result<(), Status>) {
-        if let Some(slot) = &mut self.slots[tag.0 as usize] {
+        // A probe stands in no table.
+        if let Some(Some(slot)) = self.slots.get_mut(tag.0 as usize) {
             slot.forbidden |= result.is_err_and(Status::dnr);
         }
     }
@@ -166,6 +167,9 @@ impl PayloadSource for Requests {
 
 impl PayloadSink for Requests {
     fn scatter(&mut self, tag: nvme_tcp::host::Tag, offset: u32, src: &[u8]) {
+        if Tag(tag.0) == Tag::PROBE {
+            return;
+        }
         self.buffer_mut(Tag(tag.0))[offset as usize..][..src.len()].copy_from_slice(src);
     }
 }

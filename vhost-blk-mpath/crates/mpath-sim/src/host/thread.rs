@@ -6,6 +6,8 @@ use std::time::{Duration, Instant};
 
 use mpath_core::{Action, DirtyPaths, Group, GroupConfig, IoError, Outcome, PathConfig, PathId, PathStats, Tag};
 
+use nvme_tcp::host::IoCommand;
+
 use super::connection::{Completions, Connection};
 use super::requests::Requests;
 use super::{Answer, Asked, HostPlan, Message, Report, earliest};
@@ -222,6 +224,11 @@ impl IoThread {
     fn settle(&mut self, ctx: &mut Ctx<'_>, path: PathId) {
         let now = ctx.clock.now();
         for (tag, outcome) in std::mem::take(&mut self.completions) {
+            if tag == Tag::PROBE {
+                self.connections.get_mut(&path).into_iter().for_each(|connection| connection.probing = false);
+                self.group.probed(now, path, outcome == Outcome::Success);
+                continue;
+            }
             if let Some(connection) = self.connections.get_mut(&path) {
                 connection.ios -= 1;
                 connection.bytes -= self.requests.bytes(tag);
@@ -239,6 +246,7 @@ impl IoThread {
             match action {
                 Action::Issue { path, tag } => self.issue(ctx, path, tag),
                 Action::Recall { path, tag } => self.recall(ctx, path, tag),
+                Action::Probe { path, bytes } => self.probe(ctx, path, bytes),
                 Action::Finish { tag, result } => self.finish(ctx, tag, result),
             }
         }
@@ -266,6 +274,21 @@ impl IoThread {
         if connection.queue.submit(nvme_tcp::host::Tag(tag.0), command).is_err() {
             self.completions.push((tag, Outcome::Lost { indeterminate: false }));
             self.settle(ctx, path);
+        }
+    }
+
+    /// Nobody checks what a probe reads.
+    fn probe(&mut self, ctx: &mut Ctx<'_>, path: PathId, bytes: u32) {
+        let blocks = (bytes / self.block_bytes).max(1);
+        let open = self.connections.get_mut(&path).filter(|connection| !connection.is_closing());
+        let command = IoCommand::Read { slba: 0, blocks };
+        let tag = nvme_tcp::host::Tag(Tag::PROBE.0);
+        let sent = open.is_some_and(|connection| {
+            connection.probing = connection.queue.submit(tag, command).is_ok();
+            connection.probing
+        });
+        if !sent {
+            self.group.probed(ctx.clock.now(), path, false);
         }
     }
 
@@ -331,7 +354,9 @@ impl IoThread {
     /// At the end of the run: what is left of anything.
     pub(crate) fn leaks(&self, now: Instant) -> Option<String> {
         // What was recalled from a silent path may be answered long after.
-        let in_queue = |connection: &Connection| connection.queue.in_flight() - connection.abandoned as usize;
+        let in_queue = |connection: &Connection| {
+            connection.queue.in_flight() - connection.abandoned as usize - usize::from(connection.probing)
+        };
         let in_queues: usize = self.connections.values().map(in_queue).sum();
         let on_sockets: u32 = self.connections.values().map(|connection| connection.ios).sum();
         let stats = self.group.stats(now);

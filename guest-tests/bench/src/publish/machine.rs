@@ -7,20 +7,22 @@ use std::process::Command;
 use std::thread::available_parallelism;
 
 /// Facts without which a number says nothing.
-#[derive(Debug, Serialize)]
-pub(crate) struct Machine {
-    pub(crate) date: String,
-    pub(crate) cpu: String,
-    pub(crate) cpus: usize,
-    pub(crate) virtualised: bool,
-    pub(crate) memory_gib: f64,
-    pub(crate) kernel: String,
+#[derive(Debug, Clone, Serialize)]
+#[allow(missing_docs)] // The names say it all.
+pub struct Machine {
+    pub date: String,
+    pub cpu: String,
+    pub cpus: usize,
+    pub virtualised: bool,
+    pub memory_gib: f64,
+    pub kernel: String,
     /// One-minute load average before the first measurement: what else was going on.
-    pub(crate) load_average: f64,
-    pub(crate) qemu_storage_daemon: String,
+    pub load_average: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub qemu_storage_daemon: Option<String>,
     /// Commit, with `-dirty` when the tree had changes.
-    pub(crate) commit: String,
-    pub(crate) version: &'static str,
+    pub commit: String,
+    pub version: &'static str,
 }
 
 fn file(path: &str) -> String {
@@ -35,7 +37,9 @@ fn first_line(program: &Path, arguments: &[&str]) -> String {
 }
 
 impl Machine {
-    pub(crate) fn look(qsd: &Path) -> Self {
+    /// Of this machine, now; with the version of `qsd` if that takes part.
+    #[must_use]
+    pub fn look(qsd: Option<&Path>) -> Self {
         let cpuinfo = file("/proc/cpuinfo");
         let field = |name: &str| {
             let value = cpuinfo.lines().find_map(|line| line.strip_prefix(name)?.split_once(':'));
@@ -52,9 +56,26 @@ impl Machine {
             memory_gib: kib.map_or(0.0, |kib| (kib / 1_048_576.0 * 10.0).round() / 10.0),
             kernel: file("/proc/sys/kernel/osrelease").trim().to_owned(),
             load_average: load.split_ascii_whitespace().next().and_then(|load| load.parse().ok()).unwrap_or(0.0),
-            qemu_storage_daemon: first_line(qsd, &["--version"]),
+            qemu_storage_daemon: qsd.map(|qsd| first_line(qsd, &["--version"])),
             commit: first_line(Path::new("git"), &["describe", "--always", "--dirty", "--exclude=*"]),
             version: env!("CARGO_PKG_VERSION"),
         }
+    }
+
+    /// One line of a document.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let qsd = self.qemu_storage_daemon.as_ref().map_or(String::new(), |version| format!("; {version}"));
+        format!(
+            "{}, {} CPUs{}, {} GiB, Linux {}; load average {:.2} before the start{qsd}; commit {}; {}.",
+            self.cpu,
+            self.cpus,
+            if self.virtualised { " (virtual machine)" } else { "" },
+            self.memory_gib,
+            self.kernel,
+            self.load_average,
+            self.commit,
+            self.date
+        )
     }
 }

@@ -1,10 +1,13 @@
 //! Statistics for the operator. Policies keep their own estimates and never look here.
 
+mod estimate;
+
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
-use crate::{AnaState, Injection, OpClass, PathId, PolicyKind};
+pub use self::estimate::PathEstimate;
+use crate::{AnaState, ClassPolicies, Injection, OpClass, PathId};
 
 /// Latencies below this many ns are told apart no further.
 const LOWEST_NS: u64 = 1_000;
@@ -19,7 +22,11 @@ const DIGITS: u8 = 2;
 pub struct ClassStats {
     /// Requests the path completed successfully.
     pub ios: u64,
-    /// Bytes of these.
+    /// Of these, the ones of the last second, and of the last minute.
+    pub ios_1s: u64,
+    /// See `ios_1s`.
+    pub ios_60s: u64,
+    /// Bytes of all of them.
     pub bytes: u64,
     /// Requests bound to the path now, those held by an injection included.
     pub in_flight: u64,
@@ -55,7 +62,7 @@ impl ClassStats {
     /// All zero.
     #[must_use]
     pub fn new() -> Self {
-        Self { ios: 0, bytes: 0, in_flight: 0, errors: 0, retries: 0, latency_ns: latencies() }
+        Self { ios: 0, ios_1s: 0, ios_60s: 0, bytes: 0, in_flight: 0, errors: 0, retries: 0, latency_ns: latencies() }
     }
 
     pub(crate) fn record_success(&mut self, bytes: u32, latency: Duration) {
@@ -67,6 +74,8 @@ impl ClassStats {
     /// Adds the counters of another group.
     pub fn merge(&mut self, other: &Self) {
         self.ios += other.ios;
+        self.ios_1s += other.ios_1s;
+        self.ios_60s += other.ios_60s;
         self.bytes += other.bytes;
         self.in_flight += other.in_flight;
         self.errors += other.errors;
@@ -100,6 +109,8 @@ pub struct PathStats {
     pub flushes_open: u64,
     /// Counters per operation class, in the order of [`OpClass::ALL`].
     pub classes: [ClassStats; 3],
+    /// What the policy of each class thinks of the path, in the same order.
+    pub estimates: [PathEstimate; 3],
 }
 
 impl PathStats {
@@ -119,6 +130,9 @@ impl PathStats {
         self.suspicions += other.suspicions;
         self.recalled += other.recalled;
         for (mine, theirs) in self.classes.iter_mut().zip(&other.classes) {
+            mine.merge(theirs);
+        }
+        for (mine, theirs) in self.estimates.iter_mut().zip(&other.estimates) {
             mine.merge(theirs);
         }
     }
@@ -159,8 +173,8 @@ impl Moves {
 /// Snapshot of a group.
 #[derive(Clone, Debug)]
 pub struct GroupStats {
-    /// The policy in force.
-    pub policy: PolicyKind,
+    /// The policies in force.
+    pub policy: ClassPolicies,
     /// Requests that wait for a path.
     pub queued: u64,
     /// Requests that wait for the time of a retry.

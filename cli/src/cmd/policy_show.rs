@@ -1,0 +1,88 @@
+//! What `mpathctl policy show` prints of one disk.
+
+use std::fmt::Write;
+
+use mpath_api::types::{PathEstimate, PathView, PolicyDetail, PolicyInForce, PolicyParam};
+
+use crate::output::{Column, or_dash, table};
+
+pub(super) fn for_people(detail: &PolicyDetail) -> String {
+    let mut text = String::new();
+    for policy in &detail.policies {
+        let PolicyInForce { class, name, description, params } = policy;
+        // A failing write to a string is not possible.
+        let _ = writeln!(text, "{}, {class} requests: {name}: {description}", detail.disk);
+        if !params.is_empty() {
+            text += "\n";
+            text += &table(PARAMETERS, params.iter().map(parameter));
+        }
+        text += "\n";
+    }
+    text + &table(PATHS, detail.paths.iter().map(path))
+}
+
+const PARAMETERS: [Column; 6] = [
+    Column::Text("PARAMETER"),
+    Column::Text("VALUE"),
+    Column::Text("DEFAULT"),
+    Column::Text("UNIT"),
+    Column::Text("RANGE"),
+    Column::Text("WHAT IT DOES"),
+];
+
+fn parameter(param: &PolicyParam) -> [String; 6] {
+    let PolicyParam { name, value, default, range, unit, description } = param.clone();
+    [name, value, default, unit, range, description]
+}
+
+const PATHS: [Column; 14] = [
+    Column::Text("CLASS"),
+    Column::Number("#"),
+    Column::Text("ADDRESS"),
+    Column::Text("STATE"),
+    Column::Number("1S(%)"),
+    Column::Number("1M(%)"),
+    Column::Number("WEIGHT"),
+    Column::Number("EST(ms)"),
+    Column::Number("WINDOW(KiB)"),
+    Column::Number("AGE"),
+    Column::Number("IGNORED"),
+    Column::Number("CKPTS"),
+    Column::Number("CKPT-IOS"),
+    Column::Number("CKPT-AVG(ms)"),
+];
+
+fn path(path: &PathView) -> [String; 14] {
+    let [weight, estimate, window, age, ignored, checkpoints, ios, average] = estimate(&path.estimate);
+    [
+        path.class.clone(),
+        path.index.to_string(),
+        path.address.to_string(),
+        path.state.to_string(),
+        format!("{:.1}", path.share_1s * 100.0),
+        format!("{:.1}", path.share_60s * 100.0),
+        weight,
+        estimate,
+        window,
+        age,
+        ignored,
+        checkpoints,
+        ios,
+        average,
+    ]
+}
+
+/// Weight, estimate (ms), window (KiB), age, ignored, checkpoints, their I/Os, and their average (ms).
+pub(super) fn estimate(of: &PathEstimate) -> [String; 8] {
+    let ms = |us: Option<f64>| or_dash(us.map(|us| format!("{:.3}", us / 1000.0)));
+    [
+        or_dash(of.weight),
+        ms(of.latency_us),
+        or_dash(of.window_bytes.map(|bytes| bytes >> 10)),
+        or_dash(of.age),
+        or_dash(of.ignored),
+        or_dash(of.checkpoints),
+        or_dash(of.checkpoint_ios),
+        ms(of.checkpoint_avg_us),
+    ]
+}

@@ -1,0 +1,78 @@
+//! The most that any policy can reach.
+
+use crate::scene::PathSpec;
+
+/// Most requests per second of `mean_bytes` over these paths with `depth` of them outstanding: `max Σ λ` with
+/// `λ_i·s ≤ C_i` on each path and `Σ λ_i·(D_i + s/C_i) ≤ depth` (Little's law, a request's own transfer counted). D is the path's
+/// delay and `floor_seconds`, what a request takes without any.
+///
+/// One constraint that the paths share, and one of each path: the paths are filled in the order of the time that a request takes
+/// on them. Nothing queues anywhere in it, so that mixed sizes, jitter and whole requests leave every policy a little below.
+pub(crate) fn bound(paths: &[PathSpec], floor_seconds: f64, mean_bytes: f64, depth: u32) -> f64 {
+    let mut paths: Vec<(f64, f64)> = paths.iter().map(|path| alone(*path, floor_seconds, mean_bytes)).collect();
+    paths.sort_by(|one, other| one.0.total_cmp(&other.0));
+    let (mut left, mut sum) = (f64::from(depth), 0.0);
+    for (seconds, most) in paths {
+        let rate = most.min(left / seconds);
+        left -= rate * seconds;
+        sum += rate;
+    }
+    sum
+}
+
+/// On one path: how long a request takes that meets no other, and how many fit through in a second.
+fn alone(path: PathSpec, floor_seconds: f64, mean_bytes: f64) -> (f64, f64) {
+    let delay = path.delay.as_secs_f64() + floor_seconds;
+    match path.bytes_per_second() {
+        Some(rate) => (delay + mean_bytes / rate, rate / mean_bytes),
+        None => (delay, f64::INFINITY),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    const FAST: PathSpec = PathSpec { delay: Duration::from_micros(200), mib_per_second: Some(100) };
+    const SLOW: PathSpec = PathSpec { delay: Duration::from_millis(30), mib_per_second: Some(100) };
+    /// 1600 a second on each path, 0.625 ms each.
+    const BYTES: f64 = 65_536.0;
+
+    fn close(value: f64, expected: f64) {
+        assert!((value - expected).abs() < expected * 1e-6, "{value} instead of {expected}");
+    }
+
+    #[test]
+    fn one_request_takes_the_fastest_path() {
+        // 0.2 + 0.625 ms.
+        close(bound(&[SLOW, FAST], 0.0, BYTES, 1), 1.0 / 0.000_825);
+        // And what a request takes without any delay.
+        close(bound(&[SLOW, FAST], 0.000_175, BYTES, 1), 1000.0);
+    }
+
+    #[test]
+    fn what_the_fast_path_has_no_room_for_goes_to_the_slow_one() {
+        // The fast path is full with 1600 × 0.825 ms = 1.32 requests; the other 30.68 take 30.625 ms each.
+        close(bound(&[FAST, SLOW], 0.0, BYTES, 32), 1600.0 + 30.68 / 0.030_625);
+        // Both are full with 1.32 + 49 requests.
+        close(bound(&[FAST, SLOW], 0.0, BYTES, 50), 1600.0 + 48.68 / 0.030_625);
+        close(bound(&[FAST, SLOW], 0.0, BYTES, 51), 3200.0);
+        close(bound(&[FAST, SLOW], 0.0, BYTES, 256), 3200.0);
+    }
+
+    #[test]
+    fn agrees_with_the_published_points() {
+        // Two pipes of 1 Gb/s, 0.2 and 30 ms, 64 KiB: 194 and 250 MB/s, the first without the transfer's own time.
+        let paths =
+            [200, 30_000].map(|micros| PathSpec { delay: Duration::from_micros(micros), mib_per_second: Some(119) });
+        let megabytes = |depth| bound(&paths, 0.0, BYTES, depth) * BYTES / 1e6;
+        assert!((megabytes(32) - 191.0).abs() < 0.5 && (megabytes(64) - 249.6).abs() < 0.1, "{}", megabytes(32));
+    }
+
+    #[test]
+    fn without_a_rate_only_time_limits() {
+        let path = PathSpec { delay: Duration::from_millis(1), mib_per_second: None };
+        close(bound(&[path, SLOW], 0.0, BYTES, 16), 16_000.0);
+    }
+}

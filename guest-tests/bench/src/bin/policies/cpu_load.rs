@@ -1,0 +1,63 @@
+//! Something else for the processors to do.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle, available_parallelism};
+use std::time::{Duration, Instant};
+
+/// Of each period a thread is busy for 85 %, as in the published table.
+const PERIOD: Duration = Duration::from_millis(10);
+const BUSY: Duration = Duration::from_micros(8500);
+
+/// One busy thread a processor, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct CpuLoad {
+    stop: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl CpuLoad {
+    pub(crate) fn start() -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let threads = (0..available_parallelism().map_or(1, usize::from)).map(|_| {
+            let stop = Arc::clone(&stop);
+            thread::spawn(move || {
+                while !stop.load(Ordering::Relaxed) {
+                    let start = Instant::now();
+                    while start.elapsed() < BUSY {
+                        std::hint::spin_loop();
+                    }
+                    thread::sleep(PERIOD.saturating_sub(start.elapsed()));
+                }
+            })
+        });
+        let threads = threads.collect();
+        Self { stop, threads }
+    }
+}
+
+impl Drop for CpuLoad {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        for thread in self.threads.drain(..) {
+            // It cannot have panicked: it does nothing that could.
+            let _ = thread.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use vublk_bench::process::cpu_time;
+
+    #[test]
+    fn uses_processor_time_until_dropped() {
+        let used = || cpu_time(std::process::id()).unwrap();
+        let before = used();
+        let load = CpuLoad::start();
+        thread::sleep(Duration::from_millis(200));
+        drop(load);
+        assert!(used().saturating_sub(before) >= Duration::from_millis(20));
+    }
+}

@@ -1,0 +1,99 @@
+//! `policies`: every policy side by side, on paths of which it is known what the best can be.
+
+// Counts become rates; they stay far below 2^52.
+#![allow(clippy::cast_precision_loss)]
+
+mod bound;
+mod chart;
+mod control;
+mod cpu_load;
+mod document;
+mod line;
+mod measure;
+mod plan;
+mod results;
+mod run;
+mod scene;
+mod series;
+mod tables;
+
+use clap::Parser;
+use control::ControlError;
+use line::Line;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use std::io;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use vublk_bench::process::ProcessError;
+use vublk_bench::publish::{ChartError, DocumentError};
+use vublk_bench::session::RunError;
+
+const EXIT_FAILED: u8 = 1;
+const EXIT_USAGE: u8 = 2;
+const EXIT_NOT_STARTED: u8 = 3;
+const EXIT_INTERRUPTED: u8 = 130;
+
+/// Why there are no results.
+#[derive(Debug, thiserror::Error)]
+enum PoliciesError {
+    #[error("cannot make a directory for sockets and logs: {0}")]
+    Directory(#[source] io::Error),
+    #[error("cannot handle signals: {0}")]
+    Signals(#[source] io::Error),
+    #[error(transparent)]
+    Process(#[from] ProcessError),
+    #[error(transparent)]
+    Control(#[from] ControlError),
+    #[error("--policies {name}: the daemon has no such policy; it has {}", .offered.join(", "))]
+    NoSuchPolicy { name: String, offered: Vec<String> },
+    #[error("{what}: {error}\nthe daemon's last words:\n{log}")]
+    Run { what: String, error: RunError, log: String },
+    #[error("{what} failed:\n{report}\nthe daemon's last words:\n{log}")]
+    Failed { what: String, report: String, log: String },
+    #[error("the {0} ended while it was measured")]
+    Gone(&'static str),
+    #[error("cannot write {}: {source}", .path.display())]
+    Write { path: PathBuf, source: io::Error },
+    #[error("cannot draw the chart: {0}")]
+    Chart(#[from] ChartError),
+    #[error("{}: {source}", .path.display())]
+    Document { path: PathBuf, source: DocumentError },
+    #[error("cannot encode the results: {0}")]
+    Encode(#[from] serde_json::Error),
+    #[error("interrupted, nothing written")]
+    Interrupted,
+}
+
+impl PoliciesError {
+    fn exit_code(&self) -> u8 {
+        match self {
+            Self::Process(_) | Self::Directory(_) | Self::Signals(_) => EXIT_NOT_STARTED,
+            Self::NoSuchPolicy { .. } => EXIT_USAGE,
+            Self::Interrupted => EXIT_INTERRUPTED,
+            _ => EXIT_FAILED,
+        }
+    }
+}
+
+fn main() -> ExitCode {
+    match policies(&Line::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("policies: {error}");
+            error.exit_code().into()
+        }
+    }
+}
+
+fn policies(line: &Line) -> Result<(), PoliciesError> {
+    let interrupted = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        // The second signal ends the program at once; the kernel then ends what it started.
+        signal_hook::flag::register_conditional_shutdown(signal, EXIT_INTERRUPTED.into(), Arc::clone(&interrupted))
+            .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&interrupted)))
+            .map_err(PoliciesError::Signals)?;
+    }
+    run::run(line, &interrupted)
+}

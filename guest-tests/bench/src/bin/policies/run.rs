@@ -1,0 +1,183 @@
+//! The whole run: a stack for each table, rounds, results.
+
+use crate::PoliciesError;
+use crate::control::{Contender, Control};
+use crate::line::Line;
+use crate::measure::{Bench, Bound, commands};
+use crate::plan::Plan;
+use crate::results::Results;
+use crate::tables::{RowSpec, Table};
+use crate::{chart, document};
+use std::fs;
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+use vublk_bench::options::Mode;
+use vublk_bench::publish::{DocumentError, Machine};
+use vublk_bench::sizes::Sizes;
+use vublk_bench::stack::{MpathStack, sibling};
+
+/// What the daemon starts with; every cell sets its own.
+const FIRST_POLICY: &str = "numa";
+
+/// In the documentation's folder.
+const DOCUMENT: &str = "benchmarks.md";
+
+/// Measures all tables, then writes them all: an interrupted run leaves no half.
+pub(crate) fn run(line: &Line, interrupted: &AtomicBool) -> Result<(), PoliciesError> {
+    let (plan, machine) = (line.plan(), Machine::look(None));
+    let tables = line.tables();
+    for &table in &tables {
+        // Not after an hour.
+        rewritten(line, table, "")?;
+    }
+    let mut done = Vec::new();
+    for (index, &table) in tables.iter().enumerate() {
+        let to_come = &tables[index..];
+        done.push((table, measure_table(line, plan, to_come, &machine, interrupted)?));
+    }
+    for (table, results) in &done {
+        publish(line, *table, results)?;
+    }
+    Ok(())
+}
+
+/// The first of `tables`; the others are only for the announcement.
+fn measure_table(
+    line: &Line,
+    plan: Plan,
+    tables: &[Table],
+    machine: &Machine,
+    interrupted: &AtomicBool,
+) -> Result<Results, PoliciesError> {
+    let table = tables[0];
+    let specs = table.rows(plan.full);
+    let directory = tempfile::Builder::new().prefix("policies-").tempdir().map_err(PoliciesError::Directory)?;
+    let paths = specs[0].scene.len();
+    let stack = MpathStack::start(&line.programs, directory.path(), paths as u16, FIRST_POLICY)?;
+    let mpathctl = sibling(line.mpathctl.as_ref(), "mpathctl");
+    let target = sibling(line.programs.target.as_ref(), "mpath-target");
+    let control = Control::new(mpathctl, target, &stack);
+    let mut bench = Bench { stack: &stack, control: &control, plan, interrupted, scene: None };
+    bench.fill()?;
+    control.wait_until_live(paths)?;
+    let contenders = chosen(control.policies(plan.warmup())?, &line.policies)?;
+    let left = tables.iter().map(|table| plan.table_time(*table, contenders.len())).sum();
+    eprintln!(
+        "table {}: {} ({} rows × {} policies × {} rounds); {} to the end of the run",
+        table.letter(),
+        table.title(),
+        specs.len(),
+        contenders.len(),
+        plan.rounds,
+        minutes(left)
+    );
+    let mut results = Results::new(table, machine, &plan, commands(&stack, directory.path()), &contenders);
+    add_rows(&mut results, &mut bench, &specs, plan)?;
+    for round in 0..usize::from(plan.rounds) {
+        for (row, spec) in specs.iter().enumerate() {
+            // Every policy has every place in the order.
+            for policy in contenders.iter().cycle().skip(round % contenders.len()).take(contenders.len()) {
+                let sample = bench.cell(spec, &results.rows[row].bound, policy)?;
+                let percent = sample.iops / results.rows[row].bound.iops * 100.0;
+                eprintln!(
+                    "{} {}/{}: {:<40} {:<14} {:>8.0} IOPS {:>7.1} MiB/s {percent:>4.0} % of the bound, {:.1} µs daemon CPU per I/O",
+                    table.letter(),
+                    round + 1,
+                    plan.rounds,
+                    spec.name,
+                    policy.name,
+                    sample.iops,
+                    sample.mib_per_second,
+                    sample.cpu_us_per_io.get("daemon").copied().unwrap_or_default()
+                );
+                results.rows[row].add(policy, sample);
+            }
+        }
+    }
+    Ok(results)
+}
+
+/// Each row with its bound. What a request takes without delay is measured once for each kind of request.
+fn add_rows(results: &mut Results, bench: &mut Bench<'_>, specs: &[RowSpec], plan: Plan) -> Result<(), PoliciesError> {
+    let mut floors: Vec<(Mode, Sizes, f64)> = Vec::new();
+    for spec in specs {
+        let known = floors.iter().find(|(mode, sizes, _)| *mode == spec.mode && *sizes == spec.sizes);
+        let floor = if let Some((_, _, floor)) = known {
+            *floor
+        } else {
+            let floor = bench.floor(spec)?;
+            floors.push((spec.mode, spec.sizes.clone(), floor));
+            floor
+        };
+        results.add_row(spec, Bound::of(spec, floor), &plan);
+    }
+    Ok(())
+}
+
+/// Those of `offered` that are wanted, in the daemon's order; all if none are named.
+fn chosen(offered: Vec<Contender>, wanted: &[String]) -> Result<Vec<Contender>, PoliciesError> {
+    if let Some(name) = wanted.iter().find(|name| offered.iter().all(|policy| policy.name != **name)) {
+        let offered = offered.into_iter().map(|policy| policy.name).collect();
+        return Err(PoliciesError::NoSuchPolicy { name: name.clone(), offered });
+    }
+    Ok(offered.into_iter().filter(|policy| wanted.is_empty() || wanted.contains(&policy.name)).collect())
+}
+
+fn minutes(time: Duration) -> String {
+    match time.as_secs() {
+        seconds @ 0..120 => format!("about {} s", seconds + 1),
+        seconds => format!("about {} min", seconds.div_ceil(60)),
+    }
+}
+
+/// The document with a table's section replaced.
+fn rewritten(line: &Line, table: Table, section: &str) -> Result<String, PoliciesError> {
+    let path = line.docs.join(DOCUMENT);
+    fs::read_to_string(&path)
+        .map_err(DocumentError::Read)
+        .and_then(|text| table.section().replace(&text, section))
+        .map_err(|source| PoliciesError::Document { path, source })
+}
+
+fn publish(line: &Line, table: Table, results: &Results) -> Result<(), PoliciesError> {
+    let section = document::section(results);
+    let folder = line.docs.join("results");
+    fs::create_dir_all(&folder).map_err(|source| PoliciesError::Write { path: folder.clone(), source })?;
+    let stem = format!("policies-{}", table.letter());
+    write(&folder.join(format!("{stem}.json")), &(serde_json::to_string_pretty(results)? + "\n"))?;
+    write(&folder.join(format!("{stem}.svg")), &chart::draw(results)?)?;
+    write(&line.docs.join(DOCUMENT), &rewritten(line, table, &section)?)?;
+    println!("## {}\n\n{section}", results.title);
+    Ok(())
+}
+
+fn write(path: &Path, text: &str) -> Result<(), PoliciesError> {
+    fs::write(path, text).map_err(|source| PoliciesError::Write { path: path.to_owned(), source })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_policies_asked_for_in_the_daemons_order() {
+        let offered = ["numa", "round-robin", "bdp"].map(|name| Contender { name: name.into(), params: vec![] });
+        let names = |wanted: &[&str]| {
+            let wanted: Vec<String> = wanted.iter().map(|&name| name.to_owned()).collect();
+            chosen(offered.to_vec(), &wanted)
+                .map(|chosen| chosen.into_iter().map(|policy| policy.name).collect::<Vec<_>>())
+        };
+        assert_eq!(names(&[]).unwrap(), ["numa", "round-robin", "bdp"]);
+        assert_eq!(names(&["bdp", "numa"]).unwrap(), ["numa", "bdp"]);
+        let error = names(&["bpd"]).unwrap_err();
+        assert_eq!(error.exit_code(), crate::EXIT_USAGE);
+        assert_eq!(error.to_string(), "--policies bpd: the daemon has no such policy; it has numa, round-robin, bdp");
+    }
+
+    #[test]
+    fn durations_for_people() {
+        assert_eq!(minutes(Duration::from_secs(59)), "about 60 s");
+        assert_eq!(minutes(Duration::from_secs(3301)), "about 56 min");
+    }
+}

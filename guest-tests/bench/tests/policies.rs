@@ -1,0 +1,85 @@
+//! `policies` from the command line to the files: a tiny run of one table. Uses the daemon, the target and `mpathctl` beside it, and builds
+//! them if they are not there.
+
+// Helpers of tests fail a test by panicking, too.
+#![allow(clippy::unwrap_used)]
+
+use serde_json::Value;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+fn folder_of_programs() -> PathBuf {
+    let folder = Path::new(env!("CARGO_BIN_EXE_policies")).parent().unwrap().to_owned();
+    let missing = |name: &&str| !folder.join(name).exists();
+    if ["vhost-blk-mpath", "mpath-target", "mpathctl"].iter().any(missing) {
+        let mut command = Command::new(env!("CARGO"));
+        command.args(["build", "--locked", "--bins", "-p", "vhost-blk-mpath", "-p", "mpath-target", "-p", "mpathctl"]);
+        command.arg("--target-dir").arg(folder.parent().unwrap());
+        if folder.ends_with("release") {
+            command.arg("--release");
+        }
+        assert!(command.status().unwrap().success());
+    }
+    folder
+}
+
+const DOCUMENT: &str = "# Title\n\
+    <!-- policies-a: begin (written by `make bench-policies`) -->\nas it was\n<!-- policies-a: end -->\n\
+    <!-- policies-b: begin (written by `make bench-policies`) -->\nold\n<!-- policies-b: end -->\n";
+
+fn policies(docs: &Path, arguments: &str) -> Output {
+    let folder = folder_of_programs();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_policies"));
+    command.args(arguments.split_whitespace()).arg("--docs").arg(docs);
+    for (variable, program) in
+        [("VHOST_BLK_MPATH", "vhost-blk-mpath"), ("MPATH_TARGET", "mpath-target"), ("MPATHCTL", "mpathctl")]
+    {
+        command.env(variable, folder.join(program));
+    }
+    command.output().unwrap()
+}
+
+#[test]
+fn a_tiny_run_writes_its_table_and_no_other() {
+    let docs = tempfile::tempdir().unwrap();
+    fs::write(docs.path().join("benchmarks.md"), DOCUMENT).unwrap();
+    let output = policies(docs.path(), "--only b --policies numa,round-robin --rounds 1 --seconds 2");
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let progress = String::from_utf8(output.stderr).unwrap();
+    assert!(progress.contains("3 rows × 2 policies × 1 rounds"), "{progress}");
+    assert_eq!(progress.matches("% of the bound").count(), 6, "{progress}");
+
+    let json = fs::read_to_string(docs.path().join("results/policies-b.json")).unwrap();
+    let json: Value = serde_json::from_str(&json).unwrap();
+    let rows = json["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 3);
+    for row in rows {
+        let bound = row["bound"]["iops"].as_f64().unwrap();
+        let iops = |policy: usize| row["cells"][policy]["iops"]["median"].as_f64().unwrap();
+        assert!(bound > 0.0 && iops(0) > 0.0 && iops(1) > 0.0, "{row}");
+        // What is in flight when the clock starts counts in full, which is much in so short a time; a wrong bound or a rate that is not
+        // kept would be off by more.
+        assert!(iops(0) < 2.0 * bound && iops(1) < 2.0 * bound, "{row}");
+    }
+    assert!(fs::read_to_string(docs.path().join("results/policies-b.svg")).unwrap().contains("randrw QD32"));
+    assert!(!docs.path().join("results/policies-a.json").exists());
+
+    let document = fs::read_to_string(docs.path().join("benchmarks.md")).unwrap();
+    assert!(document.contains("\nas it was\n") && !document.contains("\nold\n"), "{document}");
+    assert!(document.contains("| | bound IOPS | bound MiB/s | numa | round-robin |"), "{document}");
+}
+
+#[test]
+fn what_cannot_be_published_is_not_measured() {
+    let docs = tempfile::tempdir().unwrap();
+    fs::write(docs.path().join("benchmarks.md"), DOCUMENT).unwrap();
+    let output = policies(docs.path(), "--only c");
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("policies-c: begin"), "{output:?}");
+
+    let output = policies(docs.path(), "--only b --policies bogus");
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("no such policy; it has numa"), "{output:?}");
+    assert_eq!(fs::read_to_string(docs.path().join("benchmarks.md")).unwrap(), DOCUMENT);
+}

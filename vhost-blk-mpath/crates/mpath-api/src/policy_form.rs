@@ -1,0 +1,289 @@
+//! Policies as they are written, for `#[serde(with = "policy_form")]`: mpath-core knows no serde.
+//!
+//! A name; or a mapping of `name` and parameters; or a mapping of `read` and `write` to either:
+//!
+//! ```yaml
+//! policy: latency-rr
+//! policy: {name: latency-rr, threshold: 1.5}
+//! policy: {read: {name: latency-rr, threshold: 1.5}, write: queue-depth}
+//! ```
+
+use std::fmt;
+
+use mpath_core::{ClassPolicies, PolicyKind, PolicySpec};
+use serde::de::{Error, MapAccess, Visitor};
+use serde::ser::SerializeMap;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// What is expected, for errors.
+const EXPECTED: &str =
+    "the name of a policy, a mapping of `name` and its parameters, or a mapping of `read` and `write`";
+
+// The signature is serde's.
+#[allow(clippy::trivially_copy_pass_by_ref)]
+pub(crate) fn serialize<S: Serializer>(policies: &ClassPolicies, serializer: S) -> Result<S::Ok, S::Error> {
+    if let Some(spec) = policies.single() {
+        return Spec(*spec).serialize(serializer);
+    }
+    let mut map = serializer.serialize_map(Some(2))?;
+    map.serialize_entry("read", &Spec(policies.read))?;
+    map.serialize_entry("write", &Spec(policies.write))?;
+    map.end()
+}
+
+pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ClassPolicies, D::Error> {
+    deserializer.deserialize_any(PoliciesVisitor)
+}
+
+/// A policy in either of its own forms.
+struct Spec(PolicySpec);
+
+impl Serialize for Spec {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut params = self.0.changed_params().peekable();
+        if params.peek().is_none() {
+            return serializer.collect_str(&self.0.kind());
+        }
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry("name", self.0.kind().name())?;
+        for (param, text) in params {
+            map.serialize_entry(param.name(), &text)?;
+        }
+        map.end()
+    }
+}
+
+impl<'de> Deserialize<'de> for Spec {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(SpecVisitor)
+    }
+}
+
+struct SpecVisitor;
+
+impl<'de> Visitor<'de> for SpecVisitor {
+    type Value = Spec;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the name of a policy, or a mapping of `name` and its parameters")
+    }
+
+    fn visit_str<E: Error>(self, name: &str) -> Result<Spec, E> {
+        name.parse().map(|kind: PolicyKind| Spec(kind.into())).map_err(E::custom)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Spec, A::Error> {
+        match map.next_key::<String>()? {
+            Some(first) => spec_of(first, &mut map).map(Spec),
+            None => Err(A::Error::missing_field("name")),
+        }
+    }
+}
+
+/// The rest of a mapping of `name` and parameters, whose first key has been read.
+fn spec_of<'de, A: MapAccess<'de>>(first: String, map: &mut A) -> Result<PolicySpec, A::Error> {
+    let mut name: Option<String> = None;
+    let mut params: Vec<(String, String)> = Vec::new();
+    let mut key = Some(first);
+    while let Some(this) = key {
+        if this == "name" {
+            if name.replace(map.next_value()?).is_some() {
+                return Err(A::Error::duplicate_field("name"));
+            }
+        } else {
+            let Text(value) = map.next_value()?;
+            params.push((this, value));
+        }
+        key = map.next_key()?;
+    }
+    let name = name.ok_or_else(|| A::Error::missing_field("name"))?;
+    let kind: PolicyKind = name.parse().map_err(A::Error::custom)?;
+    PolicySpec::new(kind, params.iter().map(|(name, value)| (&**name, &**value))).map_err(A::Error::custom)
+}
+
+struct PoliciesVisitor;
+
+impl<'de> Visitor<'de> for PoliciesVisitor {
+    type Value = ClassPolicies;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(EXPECTED)
+    }
+
+    fn visit_str<E: Error>(self, name: &str) -> Result<ClassPolicies, E> {
+        SpecVisitor.visit_str(name).map(|Spec(spec)| spec.into())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<ClassPolicies, A::Error> {
+        let (mut read, mut write) = (None, None);
+        let mut key: Option<String> = map.next_key()?;
+        if key.as_deref().is_none_or(|key| key != "read" && key != "write") {
+            let first = key.ok_or_else(|| A::Error::missing_field("name"))?;
+            return spec_of(first, &mut map).map(Into::into);
+        }
+        while let Some(this) = key {
+            let (field, slot) = match &*this {
+                "read" => ("read", &mut read),
+                "write" => ("write", &mut write),
+                other => return Err(A::Error::unknown_field(other, &["read", "write"])),
+            };
+            let Spec(spec) = map.next_value()?;
+            if slot.replace(spec).is_some() {
+                return Err(A::Error::duplicate_field(field));
+            }
+            key = map.next_key()?;
+        }
+        let (read, write) = (
+            read.ok_or_else(|| A::Error::missing_field("read"))?,
+            write.ok_or_else(|| A::Error::missing_field("write"))?,
+        );
+        Ok(ClassPolicies { read, write })
+    }
+}
+
+/// The value of a parameter: a text, or a number, which is taken as its text.
+struct Text(String);
+
+impl<'de> Deserialize<'de> for Text {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct TextVisitor;
+        impl Visitor<'_> for TextVisitor {
+            type Value = Text;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("the value of a parameter: a word or a number")
+            }
+            fn visit_str<E: Error>(self, text: &str) -> Result<Text, E> {
+                Ok(Text(text.into()))
+            }
+            fn visit_u64<E: Error>(self, number: u64) -> Result<Text, E> {
+                Ok(Text(number.to_string()))
+            }
+            fn visit_i64<E: Error>(self, number: i64) -> Result<Text, E> {
+                Ok(Text(number.to_string()))
+            }
+            fn visit_f64<E: Error>(self, number: f64) -> Result<Text, E> {
+                Ok(Text(number.to_string()))
+            }
+        }
+        deserializer.deserialize_any(TextVisitor)
+    }
+}
+
+/// Parameters by name.
+pub(crate) mod params {
+    use std::fmt;
+
+    use serde::de::{MapAccess, Visitor};
+    use serde::{Deserializer, Serializer};
+
+    use super::Text;
+
+    type Params = Vec<(String, String)>;
+
+    // The signature is serde's.
+    #[allow(clippy::ptr_arg)]
+    pub(crate) fn serialize<S: Serializer>(params: &Params, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(params.iter().map(|(name, value)| (name, value)))
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Params, D::Error> {
+        struct ParamsVisitor;
+        impl<'de> Visitor<'de> for ParamsVisitor {
+            type Value = Params;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a mapping of parameters to values")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Params, A::Error> {
+                let mut params = Params::new();
+                while let Some((name, Text(value))) = map.next_entry::<String, Text>()? {
+                    params.push((name, value));
+                }
+                Ok(params)
+            }
+        }
+        deserializer.deserialize_map(ParamsVisitor)
+    }
+}
+
+/// The class of requests that a policy is for.
+pub(crate) mod class {
+    use mpath_core::PolicyClass;
+    use serde::de::Error;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    // The signature is serde's.
+    #[allow(clippy::ref_option, clippy::trivially_copy_pass_by_ref)]
+    pub(crate) fn serialize<S: Serializer>(class: &Option<PolicyClass>, serializer: S) -> Result<S::Ok, S::Error> {
+        class.map(PolicyClass::name).serialize(serializer)
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<PolicyClass>, D::Error> {
+        let name: Option<String> = Deserialize::deserialize(deserializer)?;
+        name.map(|name| name.parse().map_err(D::Error::custom)).transpose()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, PartialEq, Serialize, Deserialize)]
+    struct Form(#[serde(with = "super")] ClassPolicies);
+
+    fn parse(yaml: &str) -> Result<ClassPolicies, String> {
+        serde_yaml::from_str(yaml).map(|Form(policies)| policies).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn every_form_is_read_and_written_again() {
+        for (yaml, shown, written) in [
+            ("numa", "numa", "numa\n"),
+            ("{name: numa}", "numa", "numa\n"),
+            ("{read: numa, write: {name: numa}}", "numa", "numa\n"),
+            ("{threshold: 1.5, name: latency-rr}", "latency-rr threshold=1.5", "name: latency-rr\nthreshold: '1.5'\n"),
+            ("{name: latency-rr, threshold: 2}", "latency-rr threshold=2", "name: latency-rr\nthreshold: '2'\n"),
+            ("{name: latency-rr, threshold: 1.250}", "latency-rr", "latency-rr\n"),
+            (
+                "{write: queue-depth, read: {name: latency-rr, threshold: '3'}}",
+                "read: latency-rr threshold=3, write: queue-depth",
+                "read:\n  name: latency-rr\n  threshold: '3'\nwrite: queue-depth\n",
+            ),
+        ] {
+            let policies = parse(yaml).unwrap();
+            assert_eq!(policies.to_string(), shown);
+            assert_eq!(serde_yaml::to_string(&Form(policies)).unwrap(), written);
+            assert_eq!(parse(written), Ok(policies));
+            let json = serde_json::to_string(&Form(policies)).unwrap();
+            assert_eq!(serde_json::from_str::<Form>(&json).unwrap(), Form(policies));
+        }
+    }
+
+    #[test]
+    fn errors_name_what_is_wrong_and_what_there_is() {
+        for (yaml, parts) in [
+            ("fastest", &["unknown policy 'fastest'", "latency-rr"][..]),
+            ("{name: fastest}", &["unknown policy 'fastest'", "latency-rr"]),
+            ("{threshold: 1.5}", &["missing field `name`"]),
+            ("{}", &["missing field `name`"]),
+            ("{name: latency-rr, gain: 1}", &["'latency-rr' has no parameter 'gain'", "threshold"]),
+            ("{name: latency-rr, threshold: 0.5}", &["'threshold' is '0.5'", "1 to 10", "default 1.25"]),
+            ("{name: latency-rr, threshold: -1}", &["'threshold' is '-1'"]),
+            ("{name: latency-rr, threshold: .inf}", &["'threshold' is 'inf'"]),
+            ("{name: latency-rr, threshold: [1]}", &["a word or a number"]),
+            ("{name: latency-rr, threshold: 2, threshold: 3}", &["'threshold' is given twice"]),
+            ("{name: numa, name: numa}", &["duplicate field `name`"]),
+            ("{read: numa}", &["missing field `write`"]),
+            ("{write: numa}", &["missing field `read`"]),
+            ("{read: numa, read: numa, write: numa}", &["duplicate field `read`"]),
+            ("{read: numa, write: numa, other: numa}", &["unknown field `other`", "`read` or `write`"]),
+            ("{read: numa, write: {name: numa, x: 1}}", &["'numa' has no parameter 'x'; it has none"]),
+            ("7", &["invalid type: integer `7`", "`read` and `write`"]),
+            ("[numa]", &["invalid type: sequence"]),
+        ] {
+            let error = parse(yaml).expect_err(yaml);
+            for part in parts {
+                assert!(error.contains(part), "{yaml}: {error}");
+            }
+        }
+    }
+}

@@ -1,0 +1,254 @@
+//! `adaptive`: turns in inverse proportion to smoothed latency.
+//!
+//! Rule: each path has a weight and a credit. The present path is kept while its credit lasts, one per request; then the credit is
+//! refilled from the weight and the turn goes to the next path. A path without a weight is new and is taken at once. Once per
+//! `interval` the average latency `avg` of a path is folded into its smoothed latency, `s ← (s·(2^k − 1) + avg) / 2^k`, or
+//! `s ← avg` the first time; then each path's weight is its part of the sum of all `1/s`, in 64ths (`credits`), at least 1. Reads,
+//! writes and others apart. Samples of 0 or over 1 s are left out, and all while there is only one path. Source: the policy posted
+//! to linux-nvme as "adaptive" for `drivers/nvme/host/multipath.c`.
+//!
+//! Where that leaves room, or does not hold here:
+//! * The first interval of a path ends with its first sample. Otherwise a new path would get everything for 15 s.
+//! * While another path has a weight, a new one gets one request at a time: it may be so slow that its samples are left out, and
+//!   would be new for ever.
+//! * A path whose window is full loses its turn to the next with room, and keeps its credit.
+//! * Linux keeps statistics per CPU, we per I/O thread. A path that came, went or changed its ANA state has none.
+
+use std::time::{Duration, Instant};
+
+use super::{About, Candidate, Choice, Completed, Param, Policy, PolicySpec, Query, next_after};
+use crate::path::MAX_PATHS;
+use crate::{OpClass, PathEstimate, PathId};
+
+/// Longer samples are left out.
+const SAMPLE_MAX: Duration = Duration::from_secs(1);
+
+const INTERVAL: Param = Param::time(
+    "interval",
+    (Duration::from_millis(10), Duration::from_secs(300)),
+    Duration::from_secs(15),
+    "how often weights are made anew",
+);
+const SHIFT: Param = Param::whole("shift", "bits", (0, 8), 3, "k: an interval counts 1/2^k in the smoothed latency");
+const CREDITS: Param =
+    Param::whole("credits", "I/Os", (2, 4096), 64, "the sum of all weights: how long a round over the paths is");
+
+pub(super) const ABOUT: About = About {
+    name: "adaptive",
+    aliases: &[],
+    description: "turns in inverse proportion to smoothed latency",
+    params: &[INTERVAL, SHIFT, CREDITS],
+    build: |spec, _| {
+        let mut policy = Adaptive { paths: vec![[Weighted::default(); 3]; MAX_PATHS], ..Adaptive::default() };
+        policy.configure(spec);
+        Box::new(policy)
+    },
+};
+
+/// One path and class.
+#[derive(Clone, Copy, Debug, Default)]
+struct Weighted {
+    /// Of the present interval.
+    sum: Duration,
+    count: u32,
+    /// Its end; `None` before the first sample.
+    ends: Option<Instant>,
+    /// Smoothed latency in ns; 0 is unknown.
+    smoothed_ns: u64,
+    /// 0: new.
+    weight: u64,
+    credit: u64,
+}
+
+#[derive(Debug, Default)]
+struct Adaptive {
+    interval: Duration,
+    shift: u32,
+    credits: u64,
+    paths: Vec<[Weighted; 3]>,
+    current: [Option<PathId>; 3],
+    /// There was more than one path to choose from lately.
+    choice: [bool; 3],
+}
+
+impl Adaptive {
+    /// The end of an interval of one path: its smoothed latency, and everybody's weight.
+    fn reweigh(&mut self, path: PathId, class: usize) {
+        let path = &mut self.paths[path.index()][class];
+        let average = u64::try_from(path.sum.as_nanos()).unwrap_or(u64::MAX) / u64::from(path.count);
+        path.smoothed_ns = match path.smoothed_ns {
+            0 => average,
+            // Averages are at most 1 s and shifts 8, so this stays below 2^38.
+            old => (old * ((1 << self.shift) - 1) + average) >> self.shift,
+        }
+        .max(1);
+        (path.sum, path.count) = (Duration::ZERO, 0);
+        let score = |smoothed_ns: u64| 1_000_000_000_u64.checked_div(smoothed_ns).unwrap_or(0).max(1);
+        let weighted = || self.paths.iter().map(|classes| &classes[class]).filter(|path| path.smoothed_ns != 0);
+        let total: u64 = weighted().map(|path| score(path.smoothed_ns)).sum();
+        for path in self.paths.iter_mut().map(|classes| &mut classes[class]).filter(|path| path.smoothed_ns != 0) {
+            path.weight = (self.credits * score(path.smoothed_ns) / total).max(1);
+        }
+    }
+}
+
+impl Policy for Adaptive {
+    fn select(&mut self, query: &Query, candidates: &[Candidate]) -> Choice {
+        let class = query.class.index();
+        self.choice[class] = candidates.len() > 1;
+        let is_new = |candidate: &Candidate| self.paths[candidate.path.index()][class].weight == 0;
+        let any_weight = !candidates.iter().all(is_new);
+        let current = self.current[class];
+        let new = candidates.iter().filter(|c| c.has_room && is_new(c) && !(any_weight && c.oldest.is_some()));
+        if let Some(path) = next_after(current, new.map(|c| c.path)) {
+            self.current[class] = Some(path);
+            return Choice::Path(path);
+        }
+        let with_room = || candidates.iter().filter(|c| c.has_room && !is_new(c)).map(|c| c.path);
+        let Some(mut path) =
+            with_room().find(|path| Some(*path) == current).or_else(|| next_after(current, with_room()))
+        else {
+            return Choice::Wait { again: None };
+        };
+        if self.paths[path.index()][class].credit == 0 {
+            self.paths[path.index()][class].credit = self.paths[path.index()][class].weight;
+            let others = candidates.iter().filter(|c| c.has_room).map(|c| c.path);
+            path = next_after(Some(path), others.filter(|other| self.paths[other.index()][class].weight != 0))
+                .unwrap_or(path);
+        }
+        let next = &mut self.paths[path.index()][class];
+        next.credit = if next.credit == 0 { next.weight } else { next.credit } - 1;
+        self.current[class] = Some(path);
+        Choice::Path(path)
+    }
+
+    fn completed(&mut self, done: &Completed) {
+        let class = done.class.index();
+        if !self.choice[class] || done.latency.is_zero() || done.latency > SAMPLE_MAX {
+            return;
+        }
+        let path = &mut self.paths[done.path.index()][class];
+        path.sum += done.latency;
+        path.count += 1;
+        if path.ends.is_none_or(|ends| ends <= done.now) {
+            path.ends = Some(done.now + self.interval);
+            self.reweigh(done.path, class);
+        }
+    }
+
+    fn path_changed(&mut self, path: PathId) {
+        self.paths[path.index()] = [Weighted::default(); 3];
+    }
+
+    fn configure(&mut self, spec: &PolicySpec) {
+        self.interval = spec.time(INTERVAL.name());
+        self.shift = spec.whole(SHIFT.name()) as u32;
+        self.credits = spec.whole(CREDITS.name());
+    }
+
+    fn estimate(&self, path: PathId, class: OpClass) -> PathEstimate {
+        let path = &self.paths[path.index()][class.index()];
+        PathEstimate {
+            weight: Some(path.weight),
+            latency: (path.smoothed_ns != 0).then(|| Duration::from_nanos(path.smoothed_ns)),
+            ..PathEstimate::default()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::PolicyKind;
+    use crate::policy::testing::{busy, candidate, done, full, path, read};
+
+    const MS: Duration = Duration::from_millis(1);
+
+    fn adaptive(params: &[(&str, &str)]) -> Box<dyn Policy> {
+        let spec = PolicySpec::new(PolicyKind::Adaptive, params.iter().copied()).expect("valid");
+        PolicyKind::Adaptive.build(&spec, 0)
+    }
+
+    /// One with a sample of each of two paths.
+    fn measured(now: Instant, latencies: [Duration; 2]) -> Box<dyn Policy> {
+        let mut policy = adaptive(&[]);
+        policy.select(&read(now), &[candidate(0), candidate(1)]);
+        policy.completed(&done(now, 0, latencies[0]));
+        policy.completed(&done(now, 1, latencies[1]));
+        policy
+    }
+
+    fn weights(policy: &dyn Policy) -> [u64; 2] {
+        [0, 1].map(|path| policy.estimate(PathId(path), OpClass::Read).weight.expect("it has weights"))
+    }
+
+    fn smoothed(policy: &dyn Policy, path: u16) -> Option<Duration> {
+        policy.estimate(PathId(path), OpClass::Read).latency
+    }
+
+    #[test]
+    fn turns_are_as_long_as_weights() {
+        let now = Instant::now();
+        let mut policy = measured(now, [MS, 3 * MS]);
+        // Scores are whole numbers: 1000 and 333.
+        assert_eq!(weights(&*policy), [48, 15]);
+        let mut turns: Vec<(Choice, u32)> = Vec::new();
+        for _ in 0..2 * 63 {
+            let choice = policy.select(&read(now), &[candidate(0), candidate(1)]);
+            match turns.last_mut() {
+                Some((last, count)) if *last == choice => *count += 1,
+                _ => turns.push((choice, 1)),
+            }
+        }
+        assert_eq!(turns, [(path(1), 15), (path(0), 48), (path(1), 15), (path(0), 48)]);
+        // Far slower ones keep a weight of 1.
+        assert_eq!(weights(&*measured(now, [MS, 900 * MS])), [63, 1]);
+    }
+
+    #[test]
+    fn intervals_are_averaged_and_smoothed() {
+        let now = Instant::now();
+        let mut policy = measured(now, [MS, MS]);
+        for (n, ms) in [8, 10, 9, 9].into_iter().enumerate() {
+            policy.completed(&done(now + Duration::from_secs(5) * n as u32, 0, ms * MS));
+        }
+        // At 15 s: (7 × 1 ms + 9 ms) / 8.
+        assert_eq!((smoothed(&*policy, 0), smoothed(&*policy, 1)), (Some(2 * MS), Some(MS)));
+        assert_eq!(weights(&*policy), [21, 42]);
+    }
+
+    #[test]
+    fn a_new_path_is_taken_at_once_by_one_request() {
+        let now = Instant::now();
+        let mut policy = measured(now, [MS, MS]);
+        let select =
+            |policy: &mut dyn Policy, new: Candidate| policy.select(&read(now), &[candidate(0), candidate(1), new]);
+        assert_eq!(select(&mut *policy, candidate(2)), path(2));
+        assert_ne!(select(&mut *policy, busy(2, now)), path(2));
+        // Too long a sample does not count: it stays new.
+        policy.completed(&done(now, 2, 1001 * MS));
+        assert_eq!(select(&mut *policy, candidate(2)), path(2));
+        policy.completed(&done(now, 2, MS));
+        policy.path_changed(PathId(0));
+        assert_eq!(select(&mut *policy, candidate(2)), path(0));
+    }
+
+    #[test]
+    fn without_a_choice_nothing_is_measured() {
+        let now = Instant::now();
+        let mut policy = adaptive(&[]);
+        assert_eq!(policy.select(&read(now), &[candidate(0)]), path(0));
+        policy.completed(&done(now, 0, MS));
+        assert_eq!(smoothed(&*policy, 0), None);
+    }
+
+    #[test]
+    fn passes_over_full_paths() {
+        let now = Instant::now();
+        let mut policy = measured(now, [MS, MS]);
+        for _ in 0..100 {
+            assert_eq!(policy.select(&read(now), &[candidate(0), full(1)]), path(0));
+        }
+        assert_eq!(policy.select(&read(now), &[full(0), full(1)]), Choice::Wait { again: None });
+    }
+}

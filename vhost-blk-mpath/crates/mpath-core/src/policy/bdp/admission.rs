@@ -1,0 +1,201 @@
+//! Which paths are worth using: those about as fast as the fastest, and slower ones that add enough.
+//!
+//! A slower path does nothing for what the faster ones can carry. It adds what is outstanding beyond their windows, and costs
+//! every request it gets its latency: that is bought only if the throughput grows by `min-gain`.
+
+use std::time::{Duration, Instant};
+
+use super::Params;
+use super::sizes::Sizes;
+use crate::PathId;
+
+/// A path at most this much slower than the best is always used.
+const NEAR: f64 = 1.25;
+/// How often the question is asked again.
+const EVERY: Duration = Duration::from_millis(5);
+/// What is outstanding is averaged over this, s.
+const AVERAGE: f64 = 0.050;
+/// A path that is used stays so until it gains less than this part of `min-gain`.
+const STAYS: f64 = 0.6;
+/// In standard deviations of the number of requests that fill the windows of the near paths.
+const RESERVE: f64 = 1.5;
+
+/// A path as this sees it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Offer {
+    pub(super) path: PathId,
+    /// Latency of a request of mean size that meets no other, s; `None`: nothing is known.
+    pub(super) latency: Option<f64>,
+    /// Bytes per second it delivers at most; infinite if that is not known.
+    pub(super) rate: f64,
+    /// Bytes it may have in flight; infinite if it takes all it is given.
+    pub(super) window: f64,
+    /// The part of it that is to be behind the request answered next, for the path to stay busy.
+    pub(super) behind: f64,
+    /// Nothing will be known of it before it is used.
+    pub(super) must_be_tried: bool,
+}
+
+/// The paths in use by one class of requests.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Admission {
+    admitted: u64,
+    /// Those of them that are about as fast as the fastest.
+    near: u64,
+    /// Requests that are kept waiting for the near paths rather than given to others.
+    reserve: f64,
+    outstanding: f64,
+    at: Option<Instant>,
+    /// Which paths the question was about.
+    asked: u64,
+    stale: bool,
+}
+
+impl Admission {
+    /// Something else is known of a path than before.
+    pub(super) fn look_again(&mut self) {
+        self.stale = true;
+    }
+
+    /// Whether it is time to [`Admission::decide`] about these paths.
+    pub(super) fn is_due(&self, now: Instant, paths: u64) -> bool {
+        self.stale || self.asked != paths || self.at.is_none_or(|at| now - at >= EVERY)
+    }
+
+    /// Whether the path may be given one of so many requests that wait.
+    pub(super) fn admits(&self, path: PathId, waiting: f64) -> bool {
+        self.admitted & path.bit() != 0 && (self.near & path.bit() != 0 || waiting > self.reserve)
+    }
+
+    /// Decides on the paths to be used, of `offers`, while so many bytes are outstanding.
+    pub(super) fn decide(
+        &mut self,
+        now: Instant,
+        params: &Params,
+        offers: &mut [Offer],
+        outstanding: f64,
+        sizes: &Sizes,
+    ) {
+        let gap = self.at.map_or(f64::INFINITY, |at| (now - at).as_secs_f64());
+        self.outstanding += (outstanding - self.outstanding) * (1.0 - (-gap / AVERAGE).exp());
+        self.at = Some(now);
+        self.stale = false;
+        self.asked = offers.iter().fold(0, |set, offer| set | offer.path.bit());
+        let before = std::mem::take(&mut self.admitted);
+        self.near = 0;
+        self.reserve = 0.0;
+        let known = offers.iter().any(|offer| offer.latency.is_some());
+        offers.sort_by(|a, b| a.latency.unwrap_or(f64::INFINITY).total_cmp(&b.latency.unwrap_or(f64::INFINITY)));
+        let best = offers.first().and_then(|offer| offer.latency).unwrap_or(f64::INFINITY);
+        let (mut rates, mut windows, mut behind) = (0.0, 0.0, 0.0);
+        for offer in offers {
+            let used = before & offer.path.bit() != 0;
+            let admit = match offer.latency {
+                None => !known || offer.must_be_tried,
+                Some(latency) if latency <= NEAR * best => true,
+                Some(latency) => {
+                    let left = (self.outstanding - windows - self.reserve * sizes.mean()).max(0.0);
+                    let gain = offer.rate.min(left / latency) / rates;
+                    let least = params.min_gain * if used { STAYS } else { 1.0 };
+                    let soon = !params.latency_first || latency <= self.outstanding / rates;
+                    gain >= least && soon
+                }
+            };
+            if admit {
+                self.admitted |= offer.path.bit();
+                rates += offer.rate;
+                windows += offer.window;
+                if offer.latency.is_none_or(|latency| latency <= NEAR * best) {
+                    self.near |= offer.path.bit();
+                    behind += offer.behind;
+                    self.reserve = RESERVE * sizes.variation() * (behind / sizes.mean().max(1.0)).sqrt();
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PARAMS: Params = Params { latency_first: false, min_gain: 0.05, gain: 1.05 };
+
+    /// Paths of this latency (s), rate (bytes/s) and a window of their product.
+    fn offers(paths: &[(f64, f64)]) -> Vec<Offer> {
+        let offer = |(path, (latency, rate)): (u16, &(f64, f64))| Offer {
+            path: PathId(path),
+            latency: (*latency > 0.0).then_some(*latency),
+            rate: *rate,
+            window: latency * rate,
+            behind: latency * rate,
+            must_be_tried: false,
+        };
+        (0..).zip(paths).map(offer).collect()
+    }
+
+    fn admitted(params: &Params, paths: &[(f64, f64)], outstanding: f64) -> u64 {
+        let mut admission = Admission::default();
+        let mut sizes = Sizes::default();
+        sizes.add(1000.0);
+        admission.decide(Instant::now(), params, &mut offers(paths), outstanding, &sizes);
+        (0..paths.len() as u16)
+            .map(PathId)
+            .filter(|path| admission.admits(*path, 1.0))
+            .fold(0, |set, path| set | path.bit())
+    }
+
+    #[test]
+    fn near_paths_always_and_far_ones_if_they_gain() {
+        // The windows of the first two take 2000 and 2400 bytes.
+        let paths = [(0.002, 1e6), (0.0024, 1e6), (0.050, 1e6)];
+        assert_eq!(admitted(&PARAMS, &paths, 4_000.0), 0b011);
+        // 2600 bytes more are 52 kB/s on the third: 2.6 %.
+        assert_eq!(admitted(&PARAMS, &paths, 7_000.0), 0b011);
+        assert_eq!(admitted(&PARAMS, &paths, 10_000.0), 0b111);
+        // It adds no more than it can deliver.
+        assert_eq!(admitted(&PARAMS, &[(0.002, 1e6), (0.050, 4e4)], 1e6), 0b01);
+        assert_eq!(admitted(&Params { min_gain: 0.0, ..PARAMS }, &paths, 4_000.0), 0b111);
+    }
+
+    #[test]
+    fn for_latency_only_what_is_sooner_than_waiting() {
+        let params = Params { latency_first: true, ..PARAMS };
+        let paths = [(0.002, 1e6), (0.050, 1e6)];
+        // 40,000 bytes are through in 40 ms.
+        assert_eq!(admitted(&params, &paths, 40_000.0), 0b01);
+        assert_eq!(admitted(&params, &paths, 60_000.0), 0b11);
+    }
+
+    #[test]
+    fn a_path_that_takes_everything_leaves_nothing_to_others() {
+        let mut paths = offers(&[(0.002, 1e6), (0.050, 1e6)]);
+        (paths[0].rate, paths[0].window) = (f64::INFINITY, f64::INFINITY);
+        let mut admission = Admission::default();
+        admission.decide(Instant::now(), &PARAMS, &mut paths, 1e6, &Sizes::default());
+        assert!(admission.admits(PathId(0), 1.0) && !admission.admits(PathId(1), 1.0));
+    }
+
+    #[test]
+    fn the_unknown_are_used_if_nothing_is_known_or_will_be() {
+        assert_eq!(admitted(&PARAMS, &[(0.0, 1e6), (0.0, 1e6)], 1e6), 0b11);
+        assert_eq!(admitted(&PARAMS, &[(0.0, 1e6), (0.001, 1e6)], 1e6), 0b10);
+        let mut paths = offers(&[(0.0, 1e6), (0.001, 1e6)]);
+        paths[0].must_be_tried = true;
+        let mut admission = Admission::default();
+        admission.decide(Instant::now(), &PARAMS, &mut paths, 1e6, &Sizes::default());
+        assert!(admission.admits(PathId(0), 1.0));
+    }
+
+    #[test]
+    fn varying_sizes_keep_a_reserve_for_the_near() {
+        let mut sizes = Sizes::default();
+        (0..1000).for_each(|n| sizes.add(if n % 2 == 0 { 500.0 } else { 1500.0 }));
+        let mut admission = Admission::default();
+        // Four requests behind: 1.5 · 0.5 · √4.
+        let mut paths = offers(&[(0.004, 1e6), (0.050, 1e6)]);
+        admission.decide(Instant::now(), &PARAMS, &mut paths, 1e6, &sizes);
+        assert!(!admission.admits(PathId(1), 1.0) && admission.admits(PathId(1), 2.0));
+        assert!(admission.admits(PathId(0), 1.0));
+    }
+}

@@ -1,0 +1,414 @@
+//! What is known of one path for one class of requests, and the window that follows from it.
+//!
+//! ```text
+//!            3 loaded buckets that do not grow          every PERIOD, if busy
+//!   Search ─────────────────────────────────→ Cruise ───────────────────────→ Drain
+//!    ↑ │ ↖──────────── a change ───────────────┘  ↖── no latency left to shed ─┤
+//!    │ └────────────────── every PERIOD, if never loaded ─────────────────────→│
+//!    └──────────────────── there was none to shed: the limit is elsewhere ─────┘
+//! ```
+//! * **Search**: the window doubles with each bucket until the path delivers no more. As long as the guest does not fill it,
+//!   the rate is a lower bound, and the path counts as one that takes all it is given.
+//! * **Cruise**: the window is the bandwidth-delay product; every eighth bucket it is a quarter larger, to see whether the path
+//!   delivers more by now.
+//! * **Drain**: for some answers the window is a quarter smaller, so that no request waits for another: how long the path itself
+//!   takes shows only then. As long as they still do, the window is halved, and so on. A path that is not loaded may still be all
+//!   that the guest can fill, with its requests in line; that it takes less time with fewer of them tells one from the other.
+
+use std::time::{Duration, Instant};
+
+use super::change::Alarm;
+use super::drain::{Drain, Step};
+use super::latency::{LatencyFilter, Mean};
+use super::rate::{Delivered, RateFilter};
+use super::sizes::Sizes;
+
+/// Shortest time between two drains, and the same in latencies of the path.
+const PERIOD: Duration = Duration::from_secs(4);
+const PERIOD_LATENCIES: f64 = 200.0;
+/// How long means of latencies count, in such times.
+const MEMORY: f64 = 2.5;
+/// A path that delivers less than this part of its rate has no requests in line; if all the same it takes more than so many times
+/// what it should, it is drained, unless that was just done: so long ago, and so many latencies.
+const LAX: f64 = 0.8;
+const SLOWER: f64 = 1.25;
+const AGAIN: Duration = Duration::from_millis(250);
+const AGAIN_LATENCIES: f64 = 20.0;
+/// Unloaded buckets before the first drain of a search.
+const UNLOADED: u32 = 8;
+/// Loaded buckets without growth that end the search, and what is growth.
+const STALLS: u32 = 3;
+const GROWTH: f64 = 1.25;
+/// Every so many buckets the window is larger for so many; again if that has brought at least this.
+const UP_EVERY: u32 = 8;
+const UP_BUCKETS: u32 = 2;
+const UP_GAIN: f64 = 1.1;
+/// A path that takes less than this part of the time it took is another path.
+const BETTER: f64 = 0.25;
+/// The gains of the window: in a search, in a larger one, and in the first step of a drain of a path whose limit is known, and of
+/// another.
+const SEARCH_GAIN: f64 = 2.0;
+const UP: f64 = 1.25;
+const DOWN: f64 = 0.75;
+const HALF: f64 = 0.5;
+/// Requests the window has before anything is known.
+const FIRST_WINDOW: f64 = 4.0;
+/// In sizes: room that a window has more than the product, or rounding would leave it one request short.
+const SLACK: f64 = 0.05;
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Phase {
+    Search {
+        stalls: u32,
+        unloaded: u32,
+    },
+    /// How many buckets yet with the larger window.
+    Cruise {
+        buckets: u32,
+        up: u32,
+    },
+    Drain(Drain),
+}
+
+impl Phase {
+    const SEARCH: Self = Self::Search { stalls: 0, unloaded: 0 };
+    const CRUISE: Self = Self::Cruise { buckets: 0, up: 0 };
+}
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub(super) struct Estimator {
+    phase: Phase,
+    rate: RateFilter,
+    latency: LatencyFilter,
+    alarm: Alarm,
+    sizes: Sizes,
+    /// What was bound before is of another life of the path.
+    since: Option<Instant>,
+    drained_at: Option<Instant>,
+    /// The estimates: delay in s, rate in bytes per second. `None`: nothing is known.
+    known: Option<(f64, f64)>,
+}
+
+impl Default for Estimator {
+    fn default() -> Self {
+        Self {
+            phase: Phase::SEARCH,
+            rate: RateFilter::default(),
+            latency: LatencyFilter::default(),
+            alarm: Alarm::default(),
+            sizes: Sizes::default(),
+            since: None,
+            drained_at: None,
+            known: None,
+        }
+    }
+}
+
+impl Estimator {
+    /// Forgets everything but the sizes; the path takes `mean`, as far as is known.
+    pub(super) fn restart(&mut self, now: Instant, mean: Option<Mean>) {
+        *self = Self { sizes: self.sizes, since: Some(now), ..Self::default() };
+        if let Some(mean) = mean {
+            self.latency.replace(now, mean);
+            self.estimate();
+        }
+    }
+
+    /// The path, unused, is found to take `latency` for a request of the mean size. If it takes about as long as before, or longer,
+    /// what it can carry is still known; if it is much better, it is another path.
+    pub(super) fn moved(&mut self, now: Instant, latency: f64) {
+        match self.path_latency() {
+            Some(before) if latency > BETTER * before => {
+                self.latency.replace(now, Mean { latency, size: self.size() });
+                self.estimate();
+            }
+            _ => self.restart(now, None),
+        }
+    }
+
+    /// Delay in s.
+    pub(super) fn delay(&self) -> Option<f64> {
+        self.known.map(|(delay, _)| delay)
+    }
+
+    /// Bytes per second the path has been seen to deliver; infinite if that was never seen.
+    pub(super) fn rate(&self) -> f64 {
+        self.rate.max().unwrap_or(f64::INFINITY)
+    }
+
+    /// Whether that is all it can deliver.
+    pub(super) fn limit_is_known(&self) -> bool {
+        match self.phase {
+            Phase::Search { stalls, .. } => stalls + 1 >= STALLS,
+            Phase::Cruise { .. } => true,
+            Phase::Drain(drain) => drain.limited,
+        }
+    }
+
+    /// Mean size of its requests, bytes.
+    pub(super) fn size(&self) -> f64 {
+        self.sizes.mean()
+    }
+
+    /// How long a request of the mean size takes if it meets no other, s.
+    pub(super) fn path_latency(&self) -> Option<f64> {
+        self.known.map(|(delay, rate)| delay + self.size() / rate)
+    }
+
+    /// How many bytes may be in flight, the oldest request not counted.
+    ///
+    /// A link that serves one request after the other is busy as long as there is a delay's worth of bytes behind the one that
+    /// is answered next. Its own size does not matter then: that is what makes a window of bytes right for mixed sizes.
+    pub(super) fn window(&self, cruise_gain: f64) -> f64 {
+        let Some((delay, rate)) = self.known.filter(|(_, rate)| rate.is_finite()) else {
+            return (FIRST_WINDOW - 1.0) * self.size();
+        };
+        let product = rate * delay;
+        let slack = SLACK * self.size();
+        match self.phase {
+            Phase::Search { .. } => {
+                let window = SEARCH_GAIN * product + slack + 0.5 * (product + self.size());
+                window.max((FIRST_WINDOW - 1.0) * self.size())
+            }
+            Phase::Cruise { up: 0, .. } => cruise_gain * product + slack,
+            Phase::Cruise { .. } => UP.max(cruise_gain) * product + slack,
+            // Not a second request where one fills the path.
+            Phase::Drain(drain) if drain.gain * product < 0.5 * self.size() => 0.0,
+            Phase::Drain(drain) => drain.gain * product + slack,
+        }
+    }
+
+    /// A request of so many bytes is bound, behind so many in flight; `full`: the window is full with it.
+    pub(super) fn bound(&mut self, bytes: f64, ahead: f64, full: bool) {
+        if let Phase::Drain(drain) = &mut self.phase {
+            drain.bound(ahead);
+        }
+        self.sizes.add(bytes);
+        if full {
+            self.rate.filled();
+        }
+    }
+
+    /// A request of so many bytes came back after `latency`, and `left` bytes are still there. Whether the path has changed.
+    pub(super) fn answered(&mut self, now: Instant, bytes: f64, latency: Duration, left: f64) -> bool {
+        let bound_at = now.checked_sub(latency).unwrap_or(now);
+        if self.since.is_some_and(|since| bound_at < since) {
+            return false;
+        }
+        let latency = latency.as_secs_f64();
+        if let Some((delay, rate)) = self.known.filter(|_| !self.latency.is_young()) {
+            let expected = delay + (left + bytes).max(self.sizes.in_service() + self.size()) / rate;
+            if self.alarm.answered(latency, expected) {
+                self.restart(now, Some(Mean { latency, size: bytes }));
+                return true;
+            }
+        }
+        let rate = self.rate();
+        self.latency.answered(now, latency, bytes, rate, self.period().mul_f64(MEMORY));
+        self.drained(now, bound_at, latency, bytes);
+        let searching = matches!(self.phase, Phase::Search { .. });
+        let path_latency = self.path_latency().unwrap_or(latency);
+        let delivered = self.rate.answered(now, bytes, latency, path_latency, searching);
+        let changed = delivered.is_some_and(|delivered| self.bucket(now, delivered));
+        if delivered.is_some() || self.known.is_none_or(|_| self.latency.is_young()) {
+            self.estimate();
+        }
+        changed
+    }
+
+    /// Whether the path has changed.
+    fn bucket(&mut self, now: Instant, delivered: Delivered) -> bool {
+        let path_latency = self.path_latency().unwrap_or(delivered.latency);
+        let before = self.rate.max();
+        let draining = matches!(self.phase, Phase::Drain(_));
+        let searching = matches!(self.phase, Phase::Search { .. });
+        if delivered.loaded && !draining || searching || before.is_none_or(|rate| delivered.rate >= rate) {
+            self.rate.remember(now, delivered.rate, path_latency);
+        }
+        let mean = Mean { latency: delivered.latency, size: delivered.size };
+        let rested = |time| self.drained_at.is_none_or(|at| now - at >= time);
+        let unexplained = self.known.is_some_and(|(delay, rate)| {
+            delivered.rate < LAX * rate && delivered.latency > SLOWER * (delay + delivered.size / rate)
+        });
+        let soon = AGAIN.max(Duration::from_secs_f64((AGAIN_LATENCIES * path_latency).min(1000.0)));
+        let due = rested(self.period());
+        let recheck = unexplained && rested(soon);
+        match &mut self.phase {
+            Phase::Search { stalls, unloaded } => {
+                let grew = before.is_none_or(|rate| delivered.rate >= GROWTH * rate);
+                *stalls = if delivered.loaded && !grew { *stalls + 1 } else { 0 };
+                *unloaded = if delivered.loaded || grew { 0 } else { *unloaded + 1 };
+                if *stalls >= STALLS {
+                    // The path has never been without a queue: how long it takes is not known yet.
+                    self.phase = Phase::Drain(Drain::new(now, HALF, true, mean, delivered.rate));
+                } else if *unloaded >= UNLOADED && due || recheck && !delivered.loaded {
+                    self.phase = Phase::Drain(Drain::new(now, HALF, false, mean, delivered.rate));
+                }
+            }
+            Phase::Cruise { buckets, up } => {
+                let grew = before.is_some_and(|rate| delivered.rate >= UP_GAIN * rate);
+                *buckets += 1;
+                // What the first bucket of two delivers is still mostly the answers to what was there before.
+                let again = *up > 0 && delivered.loaded && grew || *buckets % UP_EVERY == 0;
+                *up = if again { UP_BUCKETS } else { up.saturating_sub(1) };
+                let busy = delivered.loaded || before.is_some_and(|rate| delivered.rate > 0.9 * rate);
+                if busy && due || recheck {
+                    self.phase = Phase::Drain(Drain::new(now, DOWN, true, mean, delivered.rate));
+                }
+            }
+            Phase::Drain(_) => {}
+        }
+        self.estimate();
+        if searching {
+            return false;
+        }
+        let Some((delay, rate)) = self.known else { return false };
+        let window = self.window(UP);
+        let expected = delay + (window + self.sizes.in_service() + self.size()) / rate;
+        if self.alarm.bucket(delivered.latency, expected) {
+            self.restart(now, Some(Mean { latency: delivered.latency, size: delivered.size }));
+            return true;
+        }
+        false
+    }
+
+    fn drained(&mut self, now: Instant, bound_at: Instant, latency: f64, bytes: f64) {
+        let rate = self.rate();
+        let Phase::Drain(drain) = &mut self.phase else { return };
+        let Some(step) = drain.answered(now, bound_at, latency, bytes, rate) else { return };
+        self.phase = match step {
+            Step::On(drain) => Phase::Drain(drain),
+            Step::Done { mean, limited } => {
+                self.latency.replace(now, mean);
+                self.drained_at = Some(now);
+                if limited { Phase::CRUISE } else { Phase::SEARCH }
+            }
+        };
+        self.rate.restart();
+        self.estimate();
+    }
+
+    fn estimate(&mut self) {
+        let rate = self.rate();
+        self.known = self.latency.best(rate).map(|mean| (mean.delay(rate), rate));
+    }
+
+    fn period(&self) -> Duration {
+        let latency = self.path_latency().unwrap_or(0.0);
+        PERIOD.max(Duration::from_secs_f64((PERIOD_LATENCIES * latency).min(1000.0)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BYTES: f64 = 4096.0;
+
+    /// A link, always with as many requests as its window takes, at most `depth`: the estimator after `time`.
+    struct Link {
+        now: Instant,
+        estimator: Estimator,
+        delay: f64,
+        rate: f64,
+        depth: usize,
+        /// When each request was bound, and when it is answered, s since the start.
+        in_flight: std::collections::VecDeque<(Instant, Instant)>,
+        free: Instant,
+    }
+
+    impl Link {
+        fn new(delay: f64, rate: f64, depth: usize) -> Self {
+            let now = Instant::now();
+            let in_flight = std::collections::VecDeque::new();
+            Self { now, estimator: Estimator::default(), delay, rate, depth, in_flight, free: now }
+        }
+
+        /// Whether a change was noticed.
+        fn run(&mut self, time: Duration) -> bool {
+            let end = self.now + time;
+            let mut changed = false;
+            while self.now < end {
+                while self.in_flight.len() < self.depth {
+                    let ahead = self.in_flight.len() as f64 * BYTES;
+                    let room = self.estimator.window(1.05) - (ahead - BYTES);
+                    if !self.in_flight.is_empty() && room <= 0.0 {
+                        break;
+                    }
+                    self.estimator.bound(BYTES, ahead, !self.in_flight.is_empty() && room <= BYTES);
+                    self.free = self.free.max(self.now) + Duration::from_secs_f64(BYTES / self.rate);
+                    self.in_flight.push_back((self.now, self.free + Duration::from_secs_f64(self.delay)));
+                }
+                let (bound_at, at) = self.in_flight.pop_front().expect("never idle");
+                self.now = at;
+                let left = self.in_flight.len() as f64 * BYTES;
+                changed |= self.estimator.answered(at, BYTES, at - bound_at, left);
+            }
+            changed
+        }
+    }
+
+    fn is_near(value: f64, expected: f64) {
+        assert!((value / expected - 1.0).abs() < 0.03, "{value}, expected {expected}");
+    }
+
+    #[test]
+    fn a_busy_link_is_known_soon_and_without_its_queue() {
+        let mut link = Link::new(0.002, 125e6, 1000);
+        assert!(!link.run(Duration::from_millis(400)));
+        assert!(link.estimator.limit_is_known());
+        is_near(link.estimator.rate(), 125e6);
+        is_near(link.estimator.delay().expect("measured"), 0.002);
+        // 61 requests, the one that is answered next, and at most a quarter more.
+        assert!((62..=78).contains(&link.in_flight.len()), "{} in flight", link.in_flight.len());
+        assert!(!link.run(Duration::from_secs(20)), "drains and larger windows are no changes");
+        is_near(link.estimator.delay().expect("measured"), 0.002);
+    }
+
+    #[test]
+    fn a_link_that_is_not_filled_counts_as_one_that_takes_everything() {
+        let mut link = Link::new(0.002, 125e6, 8);
+        link.run(Duration::from_secs(10));
+        assert!(!link.estimator.limit_is_known());
+        is_near(link.estimator.path_latency().expect("measured"), 0.002 + BYTES / 125e6);
+    }
+
+    #[test]
+    fn a_link_that_the_guest_just_fills_is_known_by_its_line() {
+        // 7.1 requests fill it.
+        let mut link = Link::new(0.0002, 125e6, 10);
+        link.run(Duration::from_secs(1));
+        assert!(link.estimator.limit_is_known());
+        is_near(link.estimator.delay().expect("measured"), 0.0002);
+    }
+
+    #[test]
+    fn other_delays_and_rates_are_noticed() {
+        let mut link = Link::new(0.0002, 125e6, 64);
+        link.run(Duration::from_secs(5));
+        link.delay = 0.030;
+        assert!(link.run(Duration::from_millis(200)), "a change is noticed");
+        link.run(Duration::from_secs(5));
+        is_near(link.estimator.path_latency().expect("measured"), 0.030 + BYTES / 125e6);
+        link.delay = 0.0002;
+        link.run(Duration::from_secs(5));
+        is_near(link.estimator.delay().expect("measured"), 0.0002);
+        link.rate = 500e6;
+        link.run(Duration::from_secs(5));
+        is_near(link.estimator.rate(), 500e6);
+        link.rate = 50e6;
+        link.run(Duration::from_secs(5));
+        is_near(link.estimator.rate(), 50e6);
+    }
+
+    #[test]
+    fn what_was_bound_before_a_restart_does_not_count() {
+        let mut link = Link::new(0.0002, 125e6, 64);
+        link.run(Duration::from_secs(1));
+        link.estimator.restart(link.now, None);
+        assert!(!link.estimator.answered(link.now, BYTES, Duration::from_millis(1), 0.0));
+        assert_eq!(link.estimator.delay(), None);
+        assert!(link.estimator.size() > 0.0, "sizes are the guest's");
+    }
+}

@@ -1,0 +1,141 @@
+//! How long a path takes for a request that meets no other: the least mean of the last while.
+//!
+//! Means and not single latencies, as the least of many is far below what is to be expected where latencies scatter; and the
+//! mean size with each mean latency, since how much of a latency is due to the size is known only when the rate is.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+/// A mean is taken of this many answers, or over this long.
+const SLOT_SAMPLES: u32 = 256;
+const SLOT: Duration = Duration::from_millis(500);
+/// Fewer answers than this say little.
+const FEW: u32 = 4;
+/// How many means are remembered: the best one of each stretch of time.
+const STRETCHES: u32 = 32;
+/// The least part of a latency that is not due to the size.
+const FLOOR: f64 = 0.05;
+
+/// Means over some answers.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Mean {
+    pub(super) latency: f64,
+    pub(super) size: f64,
+}
+
+impl Mean {
+    /// The part of the latency that is not due to the size, on a path of this rate.
+    pub(super) fn delay(self, rate: f64) -> f64 {
+        (self.latency - self.size / rate).max(FLOOR * self.latency)
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Slot {
+    began: Instant,
+    latencies: f64,
+    sizes: f64,
+    count: u32,
+}
+
+impl Slot {
+    fn mean(self) -> Mean {
+        let count = f64::from(self.count);
+        Mean { latency: self.latencies / count, size: self.sizes / count }
+    }
+}
+
+/// The filter of one path and class.
+#[derive(Clone, Debug, Default)]
+pub(super) struct LatencyFilter {
+    slot: Option<Slot>,
+    best: VecDeque<(Instant, Mean)>,
+}
+
+impl LatencyFilter {
+    /// An answer. `rate` is what the path can deliver by the present estimate, and `memory` how long a mean counts.
+    pub(super) fn answered(&mut self, now: Instant, latency: f64, size: f64, rate: f64, memory: Duration) {
+        let empty = Slot { began: now, latencies: 0.0, sizes: 0.0, count: 0 };
+        let slot = self.slot.get_or_insert(empty);
+        slot.latencies += latency;
+        slot.sizes += size;
+        slot.count += 1;
+        if slot.count < SLOT_SAMPLES && (now - slot.began < SLOT || slot.count < FEW) {
+            return;
+        }
+        let mean = slot.mean();
+        self.slot = None;
+        let stretch = memory / STRETCHES;
+        match self.best.back_mut() {
+            Some((at, best)) if now - *at < stretch => {
+                if mean.delay(rate) < best.delay(rate) {
+                    *best = mean;
+                }
+            }
+            _ => self.best.push_back((now, mean)),
+        }
+        while self.best.len() > 1 && self.best.front().is_some_and(|(at, _)| now - *at > memory) {
+            self.best.pop_front();
+        }
+    }
+
+    /// From now on this is what the path takes, and nothing else is known.
+    pub(super) fn replace(&mut self, now: Instant, mean: Mean) {
+        self.slot = None;
+        self.best.clear();
+        self.best.push_back((now, mean));
+    }
+
+    /// The mean with the least delay; `None`: nothing is known.
+    pub(super) fn best(&self, rate: f64) -> Option<Mean> {
+        let by_delay = |a: &Mean, b: &Mean| a.delay(rate).total_cmp(&b.delay(rate));
+        let best = self.best.iter().map(|(_, mean)| *mean).min_by(by_delay);
+        best.or_else(|| self.slot.map(Slot::mean))
+    }
+
+    /// Whether there is more to know than the answers of the open slot, and those are few.
+    pub(super) fn is_young(&self) -> bool {
+        self.best.is_empty() && self.slot.is_none_or(|slot| slot.count < FEW)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MEMORY: Duration = Duration::from_secs(10);
+
+    fn feed(filter: &mut LatencyFilter, from: Instant, latency: f64, size: f64) -> Instant {
+        for n in 0..SLOT_SAMPLES {
+            filter.answered(from + n * Duration::from_millis(1), latency, size, 1e6, MEMORY);
+        }
+        from + SLOT_SAMPLES * Duration::from_millis(1)
+    }
+
+    #[test]
+    fn the_least_mean_counts_until_it_is_old() {
+        let mut filter = LatencyFilter::default();
+        assert!(filter.best(1e6).is_none() && filter.is_young());
+        let mut now = feed(&mut filter, Instant::now(), 0.002, 1000.0);
+        now = feed(&mut filter, now, 0.005, 1000.0);
+        assert!((filter.best(1e6).expect("fed").latency - 0.002).abs() < 1e-9);
+        for _ in 0..50 {
+            now = feed(&mut filter, now, 0.005, 1000.0);
+        }
+        assert!((filter.best(1e6).expect("fed").latency - 0.005).abs() < 1e-9);
+        assert!(filter.best.len() <= STRETCHES as usize + 1, "bounded: {}", filter.best.len());
+    }
+
+    #[test]
+    fn latencies_of_large_requests_are_not_delays() {
+        let mut filter = LatencyFilter::default();
+        let now = feed(&mut filter, Instant::now(), 0.004, 1000.0);
+        feed(&mut filter, now + MEMORY / 4, 0.005, 4000.0);
+        // At 1 MB/s, 3 ms against 1 ms.
+        let best = filter.best(1e6).expect("fed");
+        assert!((best.delay(1e6) - 0.001).abs() < 1e-9, "{best:?}");
+        // Were the rate unlimited it would be the other one.
+        assert!((filter.best(f64::INFINITY).expect("fed").latency - 0.004).abs() < 1e-9);
+        assert!((best.delay(1e3) - FLOOR * 0.005).abs() < 1e-9, "some of it always is");
+    }
+}

@@ -1,0 +1,226 @@
+//! Shadow probes: what is known of a path that is not used.
+//!
+//! A path is probed at once when nothing is known of it, and again whenever it has been idle for `REST`. The mean of a few
+//! counts. A probe far from it is repeated at once, and two such replace it: so the path may have changed, which is noticed
+//! soon, and a single late answer is forgotten.
+
+use std::time::{Duration, Instant};
+
+use super::latency::Mean;
+use crate::MAX_PROBE_BYTES;
+
+/// Idle time before a probe.
+pub(super) const REST: Duration = Duration::from_millis(200);
+/// Probes whose mean counts.
+const KEPT: usize = 4;
+/// A probe is an outlier if it is off the mean by more than this.
+const OUTLIER: f64 = 0.4;
+/// Failures in a row after which a path is measured by requests of the guest instead.
+const FAILURES: u32 = 4;
+/// Sizes of probes in bytes; [`crate::MAX_PROBE_BYTES`] is the largest.
+const SIZE_MIN: u32 = 4096;
+/// Probes per request of the guest, over all paths, and how many may be saved up.
+const SHARE: f64 = 0.01;
+const SAVED: f64 = 8.0;
+
+/// What the probes of one path say.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Probes {
+    kept: Vec<Mean>,
+    outlier: Option<Mean>,
+    failures: u32,
+    /// When the last one was answered, or asked for.
+    last: Option<Instant>,
+    /// The last time a request was bound to the path.
+    used: Option<Instant>,
+    urgent: bool,
+}
+
+impl Probes {
+    /// Mean latency and size of a probe. `None`: nothing is known.
+    pub(super) fn mean(&self) -> Option<Mean> {
+        let count = self.kept.len() as f64;
+        let sum = |of: fn(&Mean) -> f64| self.kept.iter().map(of).sum::<f64>() / count;
+        (!self.kept.is_empty()).then(|| Mean { latency: sum(|mean| mean.latency), size: sum(|mean| mean.size) })
+    }
+
+    /// Nothing is known of the path, and probes do not say anything either.
+    pub(super) fn are_useless(&self) -> bool {
+        self.failures >= FAILURES
+    }
+
+    pub(super) fn bound(&mut self, now: Instant) {
+        self.used = Some(now);
+    }
+
+    pub(super) fn is_idle(&self, now: Instant) -> bool {
+        self.used.is_none_or(|used| now - used >= REST)
+    }
+
+    /// Something has changed: it is to be probed as soon as possible.
+    pub(super) fn hurry(&mut self) {
+        self.urgent = true;
+    }
+
+    /// Too little is known to be left at that.
+    pub(super) fn is_unknown(&self) -> bool {
+        self.kept.len() < KEPT && self.used.is_none() && !self.are_useless()
+    }
+
+    /// The next one is worth more than the usual ones.
+    pub(super) fn is_wanted(&self) -> bool {
+        self.urgent || self.outlier.is_some() || self.is_unknown()
+    }
+
+    /// When the next one is due. A path in use says enough by itself.
+    pub(super) fn due(&self, now: Instant) -> Instant {
+        let rested = |at: Option<Instant>| at.map_or(now, |at| at + REST);
+        let at_once = self.is_wanted() && self.failures == 0;
+        rested(if at_once { self.used } else { self.last.max(self.used) })
+    }
+
+    /// Whether what requests said of a path that is idle now is no longer true.
+    pub(super) fn contradicts(&self, latency: Option<f64>) -> bool {
+        let (Some(latency), Some(mean)) = (latency, self.mean()) else { return false };
+        self.kept.len() > 1 && (mean.latency - latency).abs() > OUTLIER * latency.min(mean.latency)
+    }
+
+    pub(super) fn asked(&mut self, now: Instant) {
+        self.last = Some(now);
+        self.urgent = false;
+    }
+
+    /// One came back. Whether the path has changed.
+    pub(super) fn answered(&mut self, now: Instant, probe: Option<Mean>) -> bool {
+        self.last = Some(now);
+        let Some(probe) = probe else {
+            self.failures += 1;
+            return false;
+        };
+        self.failures = 0;
+        let Some(mean) = self.mean() else {
+            self.kept.push(probe);
+            return false;
+        };
+        let off = |probe: &Mean| (probe.latency - mean.latency).abs() > OUTLIER * mean.latency;
+        let outlier = self.outlier.take();
+        if !off(&probe) {
+            if self.kept.len() == KEPT {
+                self.kept.remove(0);
+            }
+            self.kept.push(probe);
+            return false;
+        }
+        match outlier {
+            Some(first) if (first.latency > mean.latency) == (probe.latency > mean.latency) => {
+                self.kept = vec![first, probe];
+                true
+            }
+            _ => {
+                self.outlier = Some(probe);
+                false
+            }
+        }
+    }
+}
+
+/// How many probes there may be.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Budget(f64);
+
+impl Default for Budget {
+    fn default() -> Self {
+        Self(1.0)
+    }
+}
+
+impl Budget {
+    pub(super) fn earn(&mut self) {
+        self.0 = (self.0 + SHARE).min(SAVED);
+    }
+
+    /// Those that are wanted at once are on credit, as far as that goes.
+    pub(super) fn allows(self, wanted: bool) -> bool {
+        self.0 >= if wanted { -2.0 * SAVED } else { 1.0 }
+    }
+
+    pub(super) fn spend(&mut self) {
+        self.0 -= 1.0;
+    }
+}
+
+/// The size of a probe, for requests of this mean size.
+pub(super) fn size_of_probe(mean_bytes: f64) -> u32 {
+    (mean_bytes as u32).clamp(SIZE_MIN, MAX_PROBE_BYTES) / 512 * 512
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mean(ms: f64) -> Mean {
+        Mean { latency: ms / 1000.0, size: 4096.0 }
+    }
+
+    #[test]
+    fn four_at_once_and_then_one_a_rest() {
+        let now = Instant::now();
+        let mut probes = Probes::default();
+        for _ in 0..KEPT {
+            assert_eq!(probes.due(now), now);
+            probes.asked(now);
+            assert!(!probes.answered(now, Some(mean(1.0))));
+        }
+        assert_eq!(probes.due(now), now + REST);
+        probes.bound(now + REST / 2);
+        assert_eq!(probes.due(now + REST), now + REST / 2 + REST, "a path in use needs none");
+        probes.hurry();
+        assert_eq!(probes.due(now + REST), now + REST / 2 + REST);
+    }
+
+    #[test]
+    fn one_outlier_is_repeated_and_two_replace() {
+        let now = Instant::now();
+        let mut probes = Probes::default();
+        (0..KEPT).for_each(|_| assert!(!probes.answered(now, Some(mean(1.0)))));
+        assert!(!probes.answered(now, Some(mean(30.0))));
+        assert_eq!(probes.due(now), now, "repeated at once");
+        assert!(!probes.answered(now, Some(mean(1.1))), "it was an accident");
+        assert!(
+            !probes.answered(now, Some(mean(30.0))) && !probes.answered(now, Some(mean(0.1))),
+            "two, but not the same way"
+        );
+        assert!(probes.answered(now, Some(mean(0.2))));
+        assert!((probes.mean().expect("known").latency - 0.00015).abs() < 1e-9);
+    }
+
+    #[test]
+    fn what_fails_is_not_repeated_at_once() {
+        let now = Instant::now();
+        let mut probes = Probes::default();
+        for _ in 0..FAILURES {
+            assert!(!probes.are_useless());
+            probes.answered(now, None);
+            assert_eq!(probes.due(now), now + REST);
+        }
+        assert!(probes.are_useless());
+    }
+
+    #[test]
+    fn there_is_one_for_a_hundred_requests() {
+        let mut budget = Budget::default();
+        budget.spend();
+        (0..99).for_each(|_| budget.earn());
+        assert!(!budget.allows(false) && budget.allows(true));
+        budget.earn();
+        budget.earn();
+        assert!(budget.allows(false));
+        (0..100).for_each(|_| budget.spend());
+        assert!(!budget.allows(true), "credit has an end");
+    }
+
+    #[test]
+    fn sizes_are_bounded_and_in_sectors() {
+        assert_eq!([0.0, 5000.0, 1e9].map(size_of_probe), [4096, 4608, MAX_PROBE_BYTES]);
+    }
+}

@@ -1,0 +1,153 @@
+//! How fast a path delivers: the maximum of the rates of the last second or so.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+/// How long a rate counts, at least, and in latencies of the path.
+const WINDOW: Duration = Duration::from_secs(1);
+const WINDOW_LATENCIES: f64 = 20.0;
+/// A bucket ends after this many requests and this long, which is also given in latencies: while the path's limit is searched
+/// for, and afterwards.
+const SEARCH: (u32, f64, f64) = (8, 0.005, 1.0);
+const CRUISE: (u32, f64, f64) = (32, 0.020, 2.0);
+/// A bucket ends after this long in any case, or after two latencies: s.
+const LONGEST: f64 = 0.5;
+
+/// What was delivered while a bucket was open.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Delivered {
+    /// Bytes per second.
+    pub(super) rate: f64,
+    /// The path's window was full most of the time: the path could not have been given more.
+    pub(super) loaded: bool,
+    /// The mean latency in s, and the mean size in bytes.
+    pub(super) latency: f64,
+    pub(super) size: f64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Bucket {
+    /// The first answer, which is not counted in `bytes`.
+    began: Instant,
+    bytes: f64,
+    count: u32,
+    full: u32,
+    latencies: f64,
+    sizes: f64,
+}
+
+/// The filter of one path and class.
+#[derive(Clone, Debug, Default)]
+pub(super) struct RateFilter {
+    bucket: Option<Bucket>,
+    /// Times and rates, the rates falling: the first is the maximum.
+    rates: VecDeque<(Instant, f64)>,
+    full: u32,
+}
+
+impl RateFilter {
+    /// A request was bound, and the window is full with it.
+    pub(super) fn filled(&mut self) {
+        self.full += 1;
+    }
+
+    /// An answer; `path_latency` is what the path takes by the present estimate, and `latency` what it took. Closes the bucket
+    /// if it is time.
+    pub(super) fn answered(
+        &mut self,
+        now: Instant,
+        bytes: f64,
+        latency: f64,
+        path_latency: f64,
+        searching: bool,
+    ) -> Option<Delivered> {
+        let Some(bucket) = &mut self.bucket else {
+            self.open(now);
+            return None;
+        };
+        bucket.bytes += bytes;
+        bucket.count += 1;
+        bucket.latencies += latency;
+        bucket.sizes += bytes;
+        let (count, least, latencies) = if searching { SEARCH } else { CRUISE };
+        let elapsed = (now - bucket.began).as_secs_f64();
+        let enough = bucket.count >= count && elapsed >= least.max(latencies * path_latency);
+        let forced = bucket.count >= 2 && elapsed >= LONGEST.max(2.0 * path_latency);
+        if !enough && !forced {
+            return None;
+        }
+        let count = f64::from(bucket.count);
+        let delivered = Delivered {
+            rate: bucket.bytes / elapsed,
+            loaded: 2 * (self.full - bucket.full) >= bucket.count,
+            latency: bucket.latencies / count,
+            size: bucket.sizes / count,
+        };
+        self.open(now);
+        Some(delivered)
+    }
+
+    /// A bucket begins with this answer.
+    fn open(&mut self, began: Instant) {
+        self.full = 0;
+        self.bucket = Some(Bucket { began, bytes: 0.0, count: 0, full: 0, latencies: 0.0, sizes: 0.0 });
+    }
+
+    /// What is in the open bucket is not worth counting.
+    pub(super) fn restart(&mut self) {
+        self.bucket = None;
+    }
+
+    /// Remembers a rate, and forgets the old ones. There is always one left.
+    pub(super) fn remember(&mut self, now: Instant, rate: f64, path_latency: f64) {
+        while self.rates.back().is_some_and(|(_, last)| *last <= rate) {
+            self.rates.pop_back();
+        }
+        self.rates.push_back((now, rate));
+        let window = WINDOW.max(Duration::from_secs_f64((WINDOW_LATENCIES * path_latency).min(1000.0)));
+        while self.rates.len() > 1 && self.rates.front().is_some_and(|(at, _)| now - *at > window) {
+            self.rates.pop_front();
+        }
+    }
+
+    /// The highest rate of late: the path can do at least that. `None`: nothing is known.
+    pub(super) fn max(&self) -> Option<f64> {
+        self.rates.front().map(|(_, rate)| *rate)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn a_bucket_ends_with_enough_answers_and_time() {
+        let start = Instant::now();
+        for (searching, answers) in [(true, 9), (false, 33)] {
+            let mut filter = RateFilter::default();
+            let ends = (0..).find_map(|n| {
+                filter.filled();
+                filter.answered(start + n * MS, 1000.0, 0.001, 0.001, searching).map(|delivered| (n + 1, delivered))
+            });
+            let (n, delivered) = ends.expect("a bucket ends");
+            assert_eq!(n, answers, "the first answer opens it");
+            assert!((delivered.rate - 1e6).abs() < 1.0 && delivered.loaded, "{delivered:?}");
+        }
+        let mut filter = RateFilter::default();
+        let few = [0, 400, 600].map(|ms| filter.answered(start + ms * MS, 1000.0, 0.2, 0.2, false));
+        assert!(few[1].is_none() && few[2].is_some_and(|delivered| !delivered.loaded), "{few:?}");
+    }
+
+    #[test]
+    fn the_highest_of_late_counts_and_the_last_is_kept() {
+        let start = Instant::now();
+        let mut filter = RateFilter::default();
+        assert_eq!(filter.max(), None);
+        for (ms, rate, max) in [(0, 5.0, 5.0), (500, 3.0, 5.0), (900, 4.0, 5.0), (1100, 1.0, 4.0), (9000, 2.0, 2.0)] {
+            filter.remember(start + ms * MS, rate, 0.001);
+            assert_eq!(filter.max(), Some(max), "at {ms} ms");
+        }
+    }
+}

@@ -1,0 +1,348 @@
+//! What `latency` and `latency-rr` have in common: measured averages, and paths that are not chosen measured again.
+//!
+//! Source of both: Kai Krakow's series of btrfs read policies (`fs/btrfs/volumes.c`), there for reads of mirrored devices; here
+//! reads, writes and other operations are estimated apart. What the published rules leave open, or what does not hold here:
+//!
+//! * **Averages**, and when they are doubted or replaced by silence: [`Estimate`], [`View`].
+//! * **Rehabilitation.** A path that is not chosen is not measured. Published (`rehabilitation=ios`): a path that has been
+//!   passed over 10,000 times counts as the fastest for the next 100 requests. With 30 ms between the paths that costs 85 % of
+//!   the IOPS at queue depth 1. Ours (`rehabilitation=time`) goes by time: one real request, when at least `probe-cost`
+//!   times the latency it may cost has passed since the last probe (limits: `PROBE_REST_MIN`, `PROBE_REST_MAX`), one at a
+//!   time per class, the longest-unmeasured path first. So probes cost about 3 % at queue depth 1, and nothing is frozen out
+//!   for good. An average that old is replaced by the probe's result.
+//! * **Full windows.** If every path of the rule is full, the request waits: a far slower path would answer later than
+//!   the wait takes. Only a path that answers before the whole queue has got through on the good ones is used, that is
+//!   if `latency < best · (1 + queued / in flight on the good ones)`. Source: the ECF scheduler (Lim et al., CoNEXT '17).
+
+use std::time::{Duration, Instant};
+
+use super::estimate::{Estimate, View, thousandths};
+use super::{Candidate, Choice, Completed, Param, Policy, PolicySpec, Query, next_after};
+use crate::path::MAX_PATHS;
+use crate::{OpClass, PathEstimate, PathId};
+
+/// Shortest rest between two probes.
+const PROBE_REST_MIN: Duration = Duration::from_millis(500);
+/// Longest rest between two probes.
+const PROBE_REST_MAX: Duration = Duration::from_secs(4);
+/// Up to 1/8 is added to each rest at random, lest many threads and hosts probe in step.
+const PROBE_JITTER: u32 = 8;
+/// Shortest and longest time to ask again when a request waits for a full path.
+const AGAIN: (Duration, Duration) = (Duration::from_micros(100), Duration::from_millis(100));
+
+pub(super) const MEMORY: Param = Param::time(
+    "memory",
+    (Duration::from_millis(1), Duration::from_secs(60)),
+    Duration::from_millis(250),
+    "samples older than this no longer count in an average",
+);
+pub(super) const REHABILITATION: Param = Param::word(
+    "rehabilitation",
+    &["time", "ios"],
+    "what decides when a path that is not chosen is measured again: time (single requests) or I/Os (bursts, as published)",
+);
+pub(super) const PROBE_COST: Param = Param::whole(
+    "probe-cost",
+    "latencies",
+    (1, 1000),
+    32,
+    "with rehabilitation=time: rest between two probes, in latencies of the path to be probed",
+);
+pub(super) const AGE: Param = Param::whole(
+    "age",
+    "I/Os",
+    (10, 100_000_000),
+    10_000,
+    "with rehabilitation=ios: a path not chosen for this many I/Os is measured again",
+);
+pub(super) const BURST: Param =
+    Param::whole("burst", "I/Os", (1, 100_000), 100, "with rehabilitation=ios: the I/Os it is then given");
+
+/// Which of the measured paths take turns.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Spread {
+    /// Only the one with the lowest average.
+    Lowest,
+    /// Those within this many thousandths of it.
+    Band(u64),
+}
+
+/// How a path that is not chosen is measured again.
+#[derive(Clone, Copy, Debug)]
+enum Rehabilitation {
+    /// By one request after a rest of so many of its latencies.
+    Time { cost: u32 },
+    /// By a burst of I/Os after an age in I/Os.
+    Ios { age: i64, burst: i64 },
+}
+
+/// What is known of one path and class.
+#[derive(Clone, Copy, Debug, Default)]
+struct Known {
+    latency: Estimate,
+    chosen_at: Option<Instant>,
+    /// How often it could have been chosen and was not, since it was; below 0: what is left of a burst.
+    age: i64,
+    /// The same since the path came up.
+    ignored: u64,
+    /// How often it began to be measured again, and what came of it since.
+    checkpoints: u64,
+    checkpoint_ios: u64,
+    checkpoint_wait: Duration,
+}
+
+impl Known {
+    fn checkpoint(&mut self) {
+        self.checkpoints += 1;
+        (self.checkpoint_ios, self.checkpoint_wait) = (0, Duration::ZERO);
+        self.latency.begin_afresh();
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct ByLatency {
+    /// The rule of the policy that this is, given its parameters.
+    rule: fn(&PolicySpec) -> Spread,
+    spread: Spread,
+    memory: Duration,
+    rehabilitation: Rehabilitation,
+    paths: Vec<[Known; 3]>,
+    last: [Option<PathId>; 3],
+    /// The path and time of the last probe.
+    probe: [Option<(PathId, Instant)>; 3],
+    /// Present jitter, of 1024.
+    jitter: u32,
+    random: u64,
+    /// Scratch space of `select`.
+    views: Vec<View>,
+}
+
+/// What is decided, and so what is to be remembered.
+#[derive(Clone, Copy, Debug)]
+enum Decision {
+    /// The next path in turn.
+    Turn(PathId),
+    /// A path out of turn: new, in its burst, or used because the queue is long.
+    Aside(PathId),
+    /// A path to be measured again.
+    Probe(PathId),
+    Wait {
+        again: Option<Instant>,
+    },
+}
+
+impl ByLatency {
+    pub(super) fn new(rule: fn(&PolicySpec) -> Spread, spec: &PolicySpec, seed: u64) -> Self {
+        let mut policy = Self {
+            rule,
+            spread: Spread::Lowest,
+            memory: Duration::ZERO,
+            rehabilitation: Rehabilitation::Time { cost: 0 },
+            paths: vec![[Known::default(); 3]; MAX_PATHS],
+            last: [None; 3],
+            probe: [None; 3],
+            jitter: 0,
+            random: seed,
+            views: Vec::new(),
+        };
+        policy.configure(spec);
+        policy.draw_jitter();
+        policy
+    }
+
+    /// splitmix64.
+    fn draw_jitter(&mut self) {
+        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.random;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        self.jitter = ((z ^ (z >> 31)) % 1024) as u32;
+    }
+
+    fn known(&self, path: PathId, class: usize) -> &Known {
+        &self.paths[path.index()][class]
+    }
+
+    /// A path outside the good ones whose time to be measured has come.
+    fn due_probe(&self, query: &Query, cost: u32, is_good: impl Fn(&View) -> bool) -> Option<PathId> {
+        let class = query.class.index();
+        let chosen_at = |view: &View| self.known(view.path, class).chosen_at;
+        let outside = || self.views.iter().filter(|v| v.latency_ns.is_some() && !is_good(v));
+        let view = outside().filter(|v| v.has_room && !v.busy).min_by_key(|v| chosen_at(v))?;
+        let last = self.probe[class];
+        if last.is_some_and(|(probed, _)| outside().any(|v| v.path == probed && v.busy)) {
+            return None;
+        }
+        let rest = Duration::from_nanos(view.latency_ns?).saturating_mul(cost).clamp(PROBE_REST_MIN, PROBE_REST_MAX);
+        let rest = rest + rest / PROBE_JITTER * self.jitter / 1024;
+        let rested = |at: Option<Instant>| at.is_none_or(|at| query.now - at >= rest);
+        (rested(chosen_at(view)) && rested(last.map(|(_, at)| at))).then_some(view.path)
+    }
+
+    /// A path that is to have a burst, or is to go on with it.
+    fn due_burst(&self, class: usize, age: i64) -> Option<Decision> {
+        let with_room = || self.views.iter().filter(|v| v.has_room).map(|v| v.path);
+        let in_burst = with_room().find(|path| self.known(*path, class).age < 0).map(Decision::Aside);
+        let due = || with_room().find(|path| self.known(*path, class).age > age).map(Decision::Probe);
+        in_burst.or_else(due)
+    }
+
+    fn decide(&self, query: &Query) -> Decision {
+        let class = query.class.index();
+        let last = self.last[class];
+        let with_room = || self.views.iter().filter(|v| v.has_room);
+        let Some(best_ns) = self.views.iter().filter_map(|v| v.latency_ns).min() else {
+            // Nothing is known of any path.
+            return next_after(last, with_room().map(|v| v.path))
+                .map_or(Decision::Wait { again: None }, Decision::Turn);
+        };
+        let known = self.views.iter().filter(|v| v.latency_ns.is_some());
+        let surely_ns = known.map(|v| v.high_ns).min().unwrap_or(u64::MAX);
+        let is_good = |view: &View| match self.spread {
+            Spread::Lowest => view.latency_ns == Some(best_ns),
+            Spread::Band(width) => view.latency_ns.is_some() && view.low_ns <= thousandths(surely_ns, width),
+        };
+
+        // A path never measured is measured at once, by one request at a time.
+        if let Some(new) = with_room().find(|v| v.latency_ns.is_none() && !v.busy) {
+            return Decision::Aside(new.path);
+        }
+        let due = match self.rehabilitation {
+            Rehabilitation::Time { cost } => self.due_probe(query, cost, is_good).map(Decision::Probe),
+            Rehabilitation::Ios { age, .. } => self.due_burst(class, age),
+        };
+        if let Some(due) = due {
+            return due;
+        }
+        if let Some(path) = next_after(last, with_room().filter(|v| is_good(v)).map(|v| v.path)) {
+            return Decision::Turn(path);
+        }
+
+        let in_flight: u32 = self.views.iter().filter(|v| is_good(v)).map(|v| v.in_flight).sum();
+        let queue_ns = best_ns.saturating_mul(query.queued as u64) / u64::from(in_flight.max(1));
+        let sooner_ns = best_ns.saturating_add(queue_ns);
+        let other = with_room().filter_map(|v| Some((v.latency_ns?, v.path))).min();
+        match other {
+            Some((latency_ns, path)) if latency_ns < sooner_ns => Decision::Aside(path),
+            _ => {
+                let wait = Duration::from_nanos(best_ns).clamp(AGAIN.0, AGAIN.1);
+                Decision::Wait { again: Some(query.now + wait) }
+            }
+        }
+    }
+
+    /// The candidates have been passed over, but for the one that was chosen.
+    fn grow_older(&mut self, class: usize, chosen: PathId) {
+        for view in &self.views {
+            let known = &mut self.paths[view.path.index()][class];
+            let in_burst = known.age < 0;
+            if view.path != chosen {
+                known.ignored += 1;
+                known.age += i64::from(!in_burst);
+            } else if in_burst {
+                known.age += 1;
+            } else {
+                known.age = 0;
+            }
+        }
+    }
+}
+
+impl Policy for ByLatency {
+    fn select(&mut self, query: &Query, candidates: &[Candidate]) -> Choice {
+        let class = query.class.index();
+        self.views.clear();
+        let paths = &self.paths;
+        let view = |c: &Candidate| View::new(query.now, c, &paths[c.path.index()][class].latency);
+        self.views.extend(candidates.iter().map(view));
+        let path = match self.decide(query) {
+            Decision::Wait { again } => return Choice::Wait { again },
+            Decision::Turn(path) => {
+                self.last[class] = Some(path);
+                path
+            }
+            Decision::Aside(path) => path,
+            Decision::Probe(path) => {
+                self.probe[class] = Some((path, query.now));
+                self.draw_jitter();
+                let known = &mut self.paths[path.index()][class];
+                known.checkpoint();
+                if let Rehabilitation::Ios { burst, .. } = self.rehabilitation {
+                    known.age = -burst;
+                }
+                path
+            }
+        };
+        self.grow_older(class, path);
+        self.paths[path.index()][class].chosen_at = Some(query.now);
+        Choice::Path(path)
+    }
+
+    fn completed(&mut self, done: &Completed) {
+        // What was recalled would have taken longer still; without it the path would be remembered by what it answered in good
+        // days.
+        let known = &mut self.paths[done.path.index()][done.class.index()];
+        known.latency.sample(done.now, done.latency, self.memory);
+        known.checkpoint_ios += 1;
+        known.checkpoint_wait += done.latency;
+    }
+
+    fn path_changed(&mut self, path: PathId) {
+        self.paths[path.index()] = [Known::default(); 3];
+    }
+
+    fn configure(&mut self, spec: &PolicySpec) {
+        self.spread = (self.rule)(spec);
+        self.memory = spec.time(MEMORY.name());
+        self.rehabilitation = if spec.word(REHABILITATION.name()) == 0 {
+            Rehabilitation::Time { cost: spec.whole(PROBE_COST.name()) as u32 }
+        } else {
+            let count = |name| spec.whole(name).cast_signed();
+            Rehabilitation::Ios { age: count(AGE.name()), burst: count(BURST.name()) }
+        };
+    }
+
+    fn estimate(&self, path: PathId, class: OpClass) -> PathEstimate {
+        let known = self.known(path, class.index());
+        PathEstimate {
+            latency: (known.latency.mean_ns != 0).then(|| Duration::from_nanos(known.latency.mean_ns)),
+            age: Some(known.age),
+            ignored: Some(known.ignored),
+            checkpoints: Some(known.checkpoints),
+            checkpoint_ios: Some(known.checkpoint_ios),
+            checkpoint_wait: Some(known.checkpoint_wait),
+            ..PathEstimate::default()
+        }
+    }
+}
+
+/// What the tests of both policies share.
+#[cfg(test)]
+pub(super) mod testing {
+    use super::*;
+    use crate::policy::testing::{candidate, done, read};
+
+    pub(crate) fn start() -> Instant {
+        Instant::now() + Duration::from_secs(3600)
+    }
+
+    /// A policy that knows paths by a long history of these latencies in µs, the latest sample just now.
+    pub(crate) fn known(spec: &PolicySpec, now: Instant, latencies: &[u64]) -> Box<dyn Policy> {
+        let mut policy = spec.kind().build(spec, 1);
+        for n in (0..1000).rev() {
+            let at = now.checked_sub(Duration::from_micros(n * 100)).expect("the clock is past 100 ms");
+            for (path, us) in (0..).zip(latencies) {
+                // As if there were no other.
+                policy.select(&read(at), &[candidate(path)]);
+                policy.completed(&done(at, path, Duration::from_micros(*us)));
+            }
+        }
+        policy
+    }
+
+    /// The next choices of a policy on idle paths.
+    pub(crate) fn choices(policy: &mut dyn Policy, now: Instant, paths: u16, count: usize) -> Vec<Choice> {
+        let candidates: Vec<Candidate> = (0..paths).map(candidate).collect();
+        (0..count).map(|_| policy.select(&read(now), &candidates)).collect()
+    }
+}

@@ -1,0 +1,81 @@
+//! The policies that decide now.
+
+use std::time::Instant;
+
+use super::{ClassPolicies, Policy, PolicySpec};
+use crate::{OpClass, PathEstimate, PathId};
+
+/// One policy for all requests, or one for reads and one for the others.
+#[derive(Debug)]
+pub(crate) struct InForce {
+    specs: ClassPolicies,
+    policies: Vec<Box<dyn Policy>>,
+    seed: u64,
+}
+
+impl InForce {
+    pub(crate) fn new(specs: ClassPolicies, seed: u64) -> Self {
+        let policies = specs.iter().map(|spec| spec.kind().build(spec, seed)).collect();
+        Self { specs, policies, seed }
+    }
+
+    pub(crate) fn specs(&self) -> &ClassPolicies {
+        &self.specs
+    }
+
+    /// Puts these into force. A policy that is of the same kind as one before is that one, with what it has learned, and takes on
+    /// the parameters.
+    pub(crate) fn set(&mut self, specs: ClassPolicies) {
+        let mut before: Vec<_> = self.specs.iter().map(PolicySpec::kind).zip(self.policies.drain(..)).collect();
+        for spec in specs.iter() {
+            let policy = match before.iter().position(|(kind, _)| *kind == spec.kind()) {
+                Some(at) => {
+                    let (_, mut policy) = before.remove(at);
+                    policy.configure(spec);
+                    policy
+                }
+                None => spec.kind().build(spec, self.seed),
+            };
+            self.policies.push(policy);
+        }
+        self.specs = specs;
+    }
+
+    /// The one that decides about a class.
+    pub(crate) fn of(&mut self, class: OpClass) -> &mut dyn Policy {
+        let at = self.position(class);
+        &mut *self.policies[at]
+    }
+
+    fn position(&self, class: OpClass) -> usize {
+        usize::from(class != OpClass::Read).min(self.policies.len() - 1)
+    }
+
+    /// What the policy of that class thinks of a path.
+    pub(crate) fn estimate(&self, path: PathId, class: OpClass) -> PathEstimate {
+        self.policies[self.position(class)].estimate(path, class)
+    }
+
+    /// When the first of them wants [`InForce::handle_timeout`] called.
+    pub(crate) fn next_timeout(&self) -> Option<Instant> {
+        self.policies.iter().filter_map(|policy| policy.next_timeout()).min()
+    }
+
+    pub(crate) fn handle_timeout(&mut self, now: Instant) {
+        for policy in &mut self.policies {
+            if policy.next_timeout().is_some_and(|at| at <= now) {
+                policy.handle_timeout(now);
+            }
+        }
+    }
+
+    /// The first probe that one of them asks for.
+    pub(crate) fn probe(&mut self, now: Instant, paths: u64, busy: bool) -> Option<(PathId, u32)> {
+        self.policies.iter_mut().find_map(|policy| policy.probe(now, paths, busy))
+    }
+
+    /// Each of them.
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Box<dyn Policy>> {
+        self.policies.iter_mut()
+    }
+}

@@ -1,0 +1,169 @@
+//! The policies there are.
+
+use std::fmt;
+use std::str::FromStr;
+
+use super::{
+    About, Param, Policy, PolicySpec, adaptive, bdp, latency, latency_rr, numa, pid, queue_depth, round_robin,
+    service_time,
+};
+
+/// The rule by which paths are chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum PolicyKind {
+    /// The nearest path.
+    Numa,
+    /// Each path in turn.
+    RoundRobin,
+    /// The path with the fewest requests in flight.
+    QueueDepth,
+    /// Turns in inverse proportion to smoothed latency.
+    Adaptive,
+    /// Each virtqueue has its path.
+    Pid,
+    /// The path with the lowest average latency.
+    Latency,
+    /// In turn over the paths whose latency is near the best.
+    LatencyRr,
+    /// The path with the fewest bytes in flight, in relation to its throughput.
+    ServiceTime,
+    /// What each path can carry, fast paths first.
+    Bdp,
+}
+
+impl PolicyKind {
+    /// Every policy.
+    pub const ALL: [Self; 9] = [
+        Self::Numa,
+        Self::RoundRobin,
+        Self::QueueDepth,
+        Self::Adaptive,
+        Self::Pid,
+        Self::Latency,
+        Self::LatencyRr,
+        Self::ServiceTime,
+        Self::Bdp,
+    ];
+
+    const fn about(self) -> &'static About {
+        match self {
+            Self::Numa => &numa::ABOUT,
+            Self::RoundRobin => &round_robin::ABOUT,
+            Self::QueueDepth => &queue_depth::ABOUT,
+            Self::Adaptive => &adaptive::ABOUT,
+            Self::Pid => &pid::ABOUT,
+            Self::Latency => &latency::ABOUT,
+            Self::LatencyRr => &latency_rr::ABOUT,
+            Self::ServiceTime => &service_time::ABOUT,
+            Self::Bdp => &bdp::ABOUT,
+        }
+    }
+
+    /// The public name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        self.about().name
+    }
+
+    /// Other names under which it is known elsewhere, and understood here.
+    #[must_use]
+    pub const fn aliases(self) -> &'static [&'static str] {
+        self.about().aliases
+    }
+
+    /// The rule in one line.
+    #[must_use]
+    pub const fn description(self) -> &'static str {
+        self.about().description
+    }
+
+    /// Its parameters.
+    #[must_use]
+    pub const fn params(self) -> &'static [Param] {
+        self.about().params
+    }
+
+    pub(super) fn build(self, spec: &PolicySpec, seed: u64) -> Box<dyn Policy> {
+        (self.about().build)(spec, seed)
+    }
+}
+
+impl fmt::Display for PolicyKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// There is no policy of this name.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("unknown policy '{name}', expected one of: {}", PolicyKind::ALL.map(PolicyKind::name).join(", "))]
+pub struct UnknownPolicy {
+    /// What was asked for.
+    pub name: String,
+}
+
+impl FromStr for PolicyKind {
+    type Err = UnknownPolicy;
+
+    fn from_str(name: &str) -> Result<Self, UnknownPolicy> {
+        let is_meant = |kind: &Self| kind.name() == name || kind.aliases().contains(&name);
+        Self::ALL.into_iter().find(is_meant).ok_or_else(|| UnknownPolicy { name: name.into() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::spec::MAX_PARAMS;
+
+    #[test]
+    fn names_round_trip_and_errors_list_them() {
+        for kind in PolicyKind::ALL {
+            assert_eq!(kind.to_string().parse(), Ok(kind));
+            for alias in kind.aliases() {
+                assert_eq!(alias.parse(), Ok(kind));
+            }
+            assert!(!kind.description().is_empty());
+        }
+        let error = "roundrobin".parse::<PolicyKind>().expect_err("unknown").to_string();
+        assert!(error.starts_with("unknown policy 'roundrobin', expected one of: numa, round-robin, "), "{error}");
+    }
+
+    #[test]
+    fn every_parameter_is_documented_and_its_default_is_a_value_of_it() {
+        for kind in PolicyKind::ALL {
+            let params = kind.params();
+            assert!(params.len() <= MAX_PARAMS);
+            for (at, param) in params.iter().enumerate() {
+                assert!(!param.description().is_empty() && !param.unit().is_empty(), "{kind} {}", param.name());
+                assert_eq!(param.parse(&param.default_text()), Some(param.default_value()), "{kind} {}", param.name());
+                assert!(params[..at].iter().all(|other| other.name() != param.name()), "{kind} {} twice", param.name());
+                // The long form of a policy in YAML has these keys beside the parameters.
+                assert!(!["name", "read", "write"].contains(&param.name()));
+            }
+            // Every parameter that the policy reads is in its table.
+            kind.build(&kind.into(), 0);
+        }
+    }
+
+    #[test]
+    fn the_documentation_has_every_policy_and_parameter() {
+        let text = include_str!("../../../../../docs/policies.md");
+        for kind in PolicyKind::ALL {
+            let section = text.split("\n## ").find(|section| section.starts_with(&format!("`{kind}`\n")));
+            let section = section.unwrap_or_else(|| panic!("no section on {kind}"));
+            assert!(kind.aliases().iter().all(|alias| section.contains(&format!("`{alias}`"))), "{kind}");
+            for param in kind.params() {
+                let row = format!(
+                    "| `{}` | {} | {} | {} | {} |\n",
+                    param.name(),
+                    param.unit(),
+                    param.range(),
+                    param.default_text(),
+                    param.description()
+                );
+                assert!(section.contains(&row), "{kind}: docs/policies.md lacks:\n{row}");
+            }
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! `latency`: the path with the lowest average latency.
+//!
+//! Rule: everything goes to the path with the lowest average latency. Source: the btrfs read policy of this name in Kai
+//! Krakow's series. How averages come about, and how the other paths are measured again: [`super::by_latency`].
+//!
+//! While that path's window is full, requests wait for it, unless another one would answer sooner than the wait takes.
+
+use super::About;
+use super::by_latency::{AGE, BURST, ByLatency, MEMORY, PROBE_COST, REHABILITATION, Spread};
+
+pub(super) const ABOUT: About = About {
+    name: "latency",
+    aliases: &[],
+    description: "the path with the lowest average latency",
+    params: &[MEMORY, REHABILITATION, PROBE_COST, AGE, BURST],
+    build: |spec, seed| Box::new(ByLatency::new(|_| Spread::Lowest, spec, seed)),
+};
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use crate::policy::by_latency::testing::{choices, known, start};
+    use crate::policy::testing::{candidate, done, full, path, read};
+    use crate::policy::{Choice, PolicyKind, PolicySpec};
+    use crate::{OpClass, PathId};
+
+    #[test]
+    fn takes_the_lowest_and_no_other() {
+        let now = start();
+        let mut policy = known(&PolicyKind::Latency.into(), now, &[1010, 1000, 30_000]);
+        assert_eq!(choices(&mut *policy, now, 3, 3), [path(1); 3]);
+        for _ in 0..600 {
+            policy.completed(&done(now, 1, Duration::from_micros(1100)));
+        }
+        assert_eq!(choices(&mut *policy, now, 3, 2), [path(0); 2]);
+    }
+
+    #[test]
+    fn waits_for_it_unless_another_one_is_sooner() {
+        let now = start();
+        let mut policy = known(&PolicyKind::Latency.into(), now, &[1000, 1400]);
+        let waits = policy.select(&read(now), &[full(0), candidate(1)]);
+        assert!(matches!(waits, Choice::Path(PathId(1))), "one waits behind one in flight: 2 ms, {waits:?}");
+        let full = crate::policy::Candidate { in_flight: 4, ..full(0) };
+        let waits = policy.select(&read(now), &[full, candidate(1)]);
+        assert!(matches!(waits, Choice::Wait { again: Some(_) }), "1.25 ms: {waits:?}");
+    }
+
+    /// As published: at an age of more than 10,000 I/Os a path counts as the fastest for 100 of them.
+    #[test]
+    fn rehabilitation_by_ios() {
+        let now = start();
+        let spec = PolicySpec::new(PolicyKind::Latency, [("rehabilitation", "ios")]).expect("valid");
+        let mut policy = known(&spec, now, &[1000, 30_000]);
+        let mut run = |count| {
+            let chosen = choices(&mut *policy, now, 2, count);
+            chosen.iter().filter(|choice| **choice == path(1)).count()
+        };
+        assert_eq!(run(10_001), 0);
+        assert_eq!(run(100), 100);
+        assert_eq!(run(10_000), 0);
+        let estimate = policy.estimate(PathId(1), OpClass::Read);
+        assert_eq!((estimate.age, estimate.ignored), (Some(10_000), Some(20_001)));
+        assert_eq!((estimate.checkpoints, estimate.checkpoint_ios), (Some(1), Some(0)));
+        // What is measured now is all that counts.
+        policy.completed(&done(now, 1, Duration::from_micros(900)));
+        assert_eq!(policy.estimate(PathId(1), OpClass::Read).latency, Some(Duration::from_micros(900)));
+        assert_eq!(choices(&mut *policy, now, 2, 2), [path(1); 2]);
+    }
+}

@@ -1,0 +1,298 @@
+//! Parameters of policies: what can be set, between which bounds, and how it is written.
+
+use std::fmt::Write;
+use std::time::Duration;
+
+use super::PolicyKind;
+
+/// How many paths a [`Scale::PerPath`] value speaks of: a byte of it each.
+const PER_PATH: usize = 8;
+/// The largest number of a [`Scale::PerPath`] value. Source: `dm-ps-service-time.c`, `ST_MAX_RELATIVE_THROUGHPUT`.
+const PER_PATH_MAX: u64 = 100;
+/// What [`Scale::PerPath`] means by a path it says nothing of.
+const PER_PATH_DEFAULT: u8 = 1;
+
+/// What the numbers of a parameter count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Scale {
+    /// Whole ones of this unit.
+    Whole(&'static str),
+    /// Thousandths of a ratio.
+    Ratio,
+    /// Microseconds.
+    Time,
+    /// Positions in this list of words.
+    Word(&'static [&'static str]),
+    /// A byte per path, the first path's lowest.
+    PerPath,
+}
+
+/// One parameter of a policy. Its value is a number in memory and a word of text everywhere else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Param {
+    name: &'static str,
+    what: &'static str,
+    scale: Scale,
+    min: u64,
+    max: u64,
+    default: u64,
+}
+
+impl Param {
+    /// A number of something, `unit`, for example "I/Os".
+    pub(super) const fn whole(
+        name: &'static str,
+        unit: &'static str,
+        (min, max): (u64, u64),
+        default: u64,
+        what: &'static str,
+    ) -> Self {
+        Self { name, what, scale: Scale::Whole(unit), min, max, default }
+    }
+
+    /// A ratio; all numbers are thousandths of it.
+    pub(super) const fn ratio(name: &'static str, (min, max): (u64, u64), default: u64, what: &'static str) -> Self {
+        Self { name, what, scale: Scale::Ratio, min, max, default }
+    }
+
+    /// A time, in whole microseconds.
+    pub(super) const fn time(
+        name: &'static str,
+        (min, max): (Duration, Duration),
+        default: Duration,
+        what: &'static str,
+    ) -> Self {
+        let [min, max, default] = [min.as_micros() as u64, max.as_micros() as u64, default.as_micros() as u64];
+        Self { name, what, scale: Scale::Time, min, max, default }
+    }
+
+    /// One of these words, the first by default.
+    pub(super) const fn word(name: &'static str, words: &'static [&'static str], what: &'static str) -> Self {
+        Self { name, what, scale: Scale::Word(words), min: 0, max: words.len() as u64 - 1, default: 0 }
+    }
+
+    /// A number from 1 to 100 for each path, 1 by default.
+    pub(super) const fn per_path(name: &'static str, what: &'static str) -> Self {
+        let default = u64::from_le_bytes([PER_PATH_DEFAULT; PER_PATH]);
+        Self { name, what, scale: Scale::PerPath, min: 1, max: PER_PATH_MAX, default }
+    }
+
+    /// Its name, kebab-case.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// What it does, in one line.
+    #[must_use]
+    pub const fn description(&self) -> &'static str {
+        self.what
+    }
+
+    /// What a value is: a unit, or "ratio", "time" (the value names its unit: us, ms or s), "word", or "per path".
+    #[must_use]
+    pub const fn unit(&self) -> &'static str {
+        match self.scale {
+            Scale::Whole(unit) => unit,
+            Scale::Ratio => "ratio",
+            Scale::Time => "time",
+            Scale::Word(_) => "word",
+            Scale::PerPath => "per path",
+        }
+    }
+
+    /// The values it may have, for people: `1 to 10`.
+    #[must_use]
+    pub fn range(&self) -> String {
+        match self.scale {
+            Scale::Word(words) => words.join(" or "),
+            Scale::PerPath => format!("up to {PER_PATH} numbers, {} to {}, as in 4,1", self.min, self.max),
+            _ => format!("{} to {}", self.text(self.min), self.text(self.max)),
+        }
+    }
+
+    /// Its default as text.
+    #[must_use]
+    pub fn default_text(&self) -> String {
+        self.text(self.default)
+    }
+
+    pub(super) const fn default_value(&self) -> u64 {
+        self.default
+    }
+
+    /// A value as text; reading that gives the value again.
+    pub(super) fn text(&self, value: u64) -> String {
+        match self.scale {
+            Scale::Whole(_) => value.to_string(),
+            Scale::Ratio => {
+                let text = format!("{}.{:03}", value / 1000, value % 1000);
+                text.trim_end_matches('0').trim_end_matches('.').into()
+            }
+            Scale::Time if value.is_multiple_of(1_000_000) => format!("{}s", value / 1_000_000),
+            Scale::Time if value.is_multiple_of(1000) => format!("{}ms", value / 1000),
+            Scale::Time => format!("{value}us"),
+            Scale::Word(words) => words.get(value as usize).copied().unwrap_or_default().into(),
+            Scale::PerPath => {
+                let numbers = value.to_le_bytes();
+                let last = numbers.iter().rposition(|number| *number != PER_PATH_DEFAULT).unwrap_or(0);
+                let mut text = numbers[0].to_string();
+                for number in &numbers[1..=last] {
+                    // Writing to a string does not fail.
+                    let _ = write!(text, ",{number}");
+                }
+                text
+            }
+        }
+    }
+
+    /// The value of a text, `None` if it is none or out of bounds. `default` is the default of each.
+    pub(super) fn parse(&self, text: &str) -> Option<u64> {
+        if text == "default" {
+            return Some(self.default);
+        }
+        let value = match self.scale {
+            Scale::Whole(_) => fixed(text, 0),
+            Scale::Ratio => fixed(text, 3),
+            Scale::Time => {
+                let unit = text.find(|c: char| c.is_ascii_alphabetic())?;
+                let places = match &text[unit..] {
+                    "us" => 0,
+                    "ms" => 3,
+                    "s" => 6,
+                    _ => return None,
+                };
+                fixed(&text[..unit], places)
+            }
+            Scale::Word(words) => words.iter().position(|word| *word == text).map(|at| at as u64),
+            Scale::PerPath => return self.parse_per_path(text),
+        }?;
+        (self.min..=self.max).contains(&value).then_some(value)
+    }
+
+    fn parse_per_path(&self, text: &str) -> Option<u64> {
+        let mut numbers = [PER_PATH_DEFAULT; PER_PATH];
+        let mut slots = numbers.iter_mut();
+        for part in text.split(',') {
+            let number = fixed(part.trim(), 0).filter(|number| (self.min..=self.max).contains(number))?;
+            *slots.next()? = u8::try_from(number).ok()?;
+        }
+        Some(u64::from_le_bytes(numbers))
+    }
+}
+
+/// A path's number in a value of [`Param::per_path`].
+pub(super) fn of_path(value: u64, index: usize) -> u8 {
+    value.to_le_bytes().get(index).copied().unwrap_or(PER_PATH_DEFAULT)
+}
+
+/// A decimal number as a multiple of `10^-places`, if it is exactly that.
+fn fixed(text: &str, places: usize) -> Option<u64> {
+    let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
+    let digits = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+    let kept = fraction.trim_end_matches('0');
+    if !digits(whole) || !digits(fraction) || kept.len() > places {
+        return None;
+    }
+    format!("{whole}{kept:0<places$}").parse().ok()
+}
+
+/// Why a parameter was not set.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ParamError {
+    /// The policy has no such parameter.
+    #[error("policy '{policy}' has no parameter '{name}'; {}", known(*policy))]
+    Unknown {
+        /// The policy.
+        policy: PolicyKind,
+        /// What was asked for.
+        name: String,
+    },
+    /// The parameter cannot have this value.
+    #[error("policy '{policy}': parameter '{}' is '{value}', expected {} ({}, default {}); {}",
+        param.name(), param.range(), param.unit(), param.default_text(), known(*policy))]
+    Value {
+        /// The policy.
+        policy: PolicyKind,
+        /// Its parameter.
+        param: &'static Param,
+        /// What was asked for.
+        value: String,
+    },
+    /// The parameter is given more than once.
+    #[error("policy '{policy}': parameter '{name}' is given twice; give it once")]
+    Twice {
+        /// The policy.
+        policy: PolicyKind,
+        /// Its parameter.
+        name: &'static str,
+    },
+}
+
+/// "it has ..." for messages.
+fn known(policy: PolicyKind) -> String {
+    let names: Vec<&str> = policy.params().iter().map(Param::name).collect();
+    if names.is_empty() { "it has none".into() } else { format!("it has {}", names.join(", ")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const S: Duration = Duration::from_secs(1);
+    const WHOLE: Param = Param::whole("n", "I/Os", (1, 500), 7, "");
+    const RATIO: Param = Param::ratio("r", (1000, 10_000), 1250, "");
+    const TIME: Param = Param::time("t", (Duration::from_micros(10), S), Duration::from_millis(250), "");
+    const WORD: Param = Param::word("w", &["time", "ios"], "");
+    const LIST: Param = Param::per_path("l", "");
+
+    #[test]
+    fn texts_and_values() {
+        for (param, text, value) in [
+            (WHOLE, "500", 500),
+            (WHOLE, "default", 7),
+            (RATIO, "1", 1000),
+            (RATIO, "1.25", 1250),
+            (RATIO, "9.999", 9999),
+            (TIME, "10us", 10),
+            (TIME, "1500us", 1500),
+            (TIME, "1s", 1_000_000),
+            (TIME, "250ms", 250_000),
+            (WORD, "ios", 1),
+            (LIST, "4,1,100", 0x0101_0101_0164_0104),
+            (LIST, "1", 0x0101_0101_0101_0101),
+        ] {
+            assert_eq!(param.parse(text), Some(value), "{text}");
+            let shown = if text == "default" { "7" } else { text };
+            assert_eq!(param.text(value), shown);
+        }
+        for (param, text, shown) in [(RATIO, "1.500", "1.5"), (TIME, "0.0125s", "12500us"), (LIST, "2, 3,1", "2,3")] {
+            assert_eq!(param.text(param.parse(text).unwrap()), shown);
+        }
+        assert_eq!((of_path(LIST.parse("4,3").unwrap(), 1), of_path(0, 63)), (3, 1));
+    }
+
+    #[test]
+    fn what_is_no_value() {
+        for (param, texts) in [
+            (WHOLE, &["0", "501", "-1", "1.5", "", "x", "1e2", "99999999999999999999999"][..]),
+            (RATIO, &["0.999", "10.001", "1.2345", "1.", ".5", "inf", "NaN", "+2", "1.25x"]),
+            (TIME, &["9us", "2s", "1", "ms", "1m", "1.5us", "-1s", "1 s"]),
+            (WORD, &["", "Time", "0"]),
+            (LIST, &["", "0", "101", "1,", "1;2", "1,1,1,1,1,1,1,1,1"]),
+        ] {
+            for text in texts {
+                assert_eq!(param.parse(text), None, "{param:?} {text}");
+            }
+        }
+    }
+
+    #[test]
+    fn ranges() {
+        let ranges = [WHOLE, RATIO, TIME, WORD, LIST].map(|param| param.range());
+        assert_eq!(
+            ranges,
+            ["1 to 500", "1 to 10", "10us to 1s", "time or ios", "up to 8 numbers, 1 to 100, as in 4,1"]
+        );
+    }
+}

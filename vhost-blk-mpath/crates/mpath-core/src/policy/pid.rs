@@ -1,0 +1,49 @@
+//! `pid`: each virtqueue has its path.
+//!
+//! Rule: the `n`-th of the paths there are, `n` being the number of the virtqueue modulo how many they are. Source: btrfs
+//! `fs/btrfs/volumes.c`, `find_live_mirror`, `current->pid % num_stripes`: a process keeps its mirror. A backend sees no
+//! processes but virtqueues, which a guest gives its CPUs, so a CPU of the guest keeps its path.
+//!
+//! While that path's window is full, its requests wait. When a path comes or goes, virtqueues change their paths.
+
+use super::{About, Candidate, Choice, Policy, Query};
+
+pub(super) const ABOUT: About = About {
+    name: "pid",
+    aliases: &[],
+    description: "each virtqueue has its path: its number modulo the number of paths",
+    params: &[],
+    build: |_, _| Box::new(Pid),
+};
+
+#[derive(Debug)]
+struct Pid;
+
+impl Policy for Pid {
+    fn select(&mut self, query: &Query, candidates: &[Candidate]) -> Choice {
+        let at = usize::from(query.flow.0) % candidates.len().max(1);
+        match candidates.get(at) {
+            Some(its) if its.has_room => Choice::Path(its.path),
+            _ => Choice::Wait { again: None },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::*;
+    use crate::FlowId;
+    use crate::policy::testing::{WAIT, candidate, full, path, read};
+
+    #[test]
+    fn a_virtqueue_keeps_its_path() {
+        let of = |flow| Query { flow: FlowId(flow), ..read(Instant::now()) };
+        let three = [candidate(0), candidate(3), candidate(5)];
+        for (flow, expected) in [(0, 0), (1, 3), (2, 5), (3, 0), (7, 3), (7, 3)] {
+            assert_eq!(Pid.select(&of(flow), &three), path(expected));
+        }
+        assert_eq!(Pid.select(&of(1), &[candidate(0), full(1)]), WAIT);
+    }
+}

@@ -1,0 +1,90 @@
+//! `service-time`: the path that gets through what it holds, and the request, first.
+//!
+//! Rule: least `(bytes in flight + bytes of the request) / relative throughput`; among equals the one with the greater relative
+//! throughput, then the first. Source: Linux `drivers/md/dm-ps-service-time.c`, `st_compare_load`. As there, the relative
+//! throughput of a path (`throughput`) is not measured but given, 1 unless given: `throughput=4,1` says that the first path is
+//! four times as fast as the second. There 0 keeps a path out while there are others; here draining it does.
+//!
+//! A path whose window is full is passed over.
+
+use std::cmp::Reverse;
+
+use super::{About, Candidate, Choice, Param, Policy, PolicySpec, Query};
+use crate::PathId;
+use crate::path::MAX_PATHS;
+
+const THROUGHPUT: Param =
+    Param::per_path("throughput", "how fast each path is, in relation to the others, in the order of the paths");
+
+pub(super) const ABOUT: About = About {
+    name: "service-time",
+    aliases: &[],
+    description: "the path with the fewest bytes in flight, in relation to its throughput",
+    params: &[THROUGHPUT],
+    build: |spec, _| {
+        let mut policy = ServiceTime { throughput: Vec::new() };
+        policy.configure(spec);
+        Box::new(policy)
+    },
+};
+
+#[derive(Debug)]
+struct ServiceTime {
+    /// By path.
+    throughput: Vec<u64>,
+}
+
+impl Policy for ServiceTime {
+    fn select(&mut self, query: &Query, candidates: &[Candidate]) -> Choice {
+        let service_time = |candidate: &&Candidate| {
+            let throughput = self.throughput[candidate.path.index()];
+            // In 1/1024 of a byte, lest rounding makes paths equal that are not.
+            (((candidate.in_flight_bytes + u64::from(query.bytes)) << 10) / throughput, Reverse(throughput))
+        };
+        let with_room = candidates.iter().filter(|candidate| candidate.has_room);
+        with_room.min_by_key(service_time).map_or(Choice::Wait { again: None }, |best| Choice::Path(best.path))
+    }
+
+    fn configure(&mut self, spec: &PolicySpec) {
+        let of = |path| u64::from(spec.of_path(THROUGHPUT.name(), PathId(path)));
+        self.throughput = (0..MAX_PATHS as u16).map(of).collect();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::*;
+    use crate::policy::PolicyKind;
+    use crate::policy::testing::{WAIT, candidate, full, path, read};
+
+    fn select(throughput: &str, bytes: u32, loads: &[u64]) -> Choice {
+        let spec = PolicySpec::new(PolicyKind::ServiceTime, [("throughput", throughput)]).expect("valid");
+        let mut policy = PolicyKind::ServiceTime.build(&spec, 0);
+        let candidates: Vec<Candidate> =
+            (0..).zip(loads).map(|(id, load)| Candidate { in_flight_bytes: *load, ..candidate(id) }).collect();
+        policy.select(&Query { bytes, ..read(Instant::now()) }, &candidates)
+    }
+
+    #[test]
+    fn bytes_in_flight_and_the_request_by_throughput() {
+        assert_eq!(select("default", 4096, &[8192, 4096, 4096]), path(1));
+        // Bytes count, not requests, and the request counts with them: (12 + 4)/4 < (0 + 8)/1, but not with 32 in flight.
+        assert_eq!(select("4,1", 4096, &[12_288, 4096]), path(0));
+        assert_eq!(select("4,1", 4096, &[32_768, 4096]), path(1));
+        assert_eq!(select("4,1", 65_536, &[32_768, 4096]), path(0));
+        // Idle: the faster one first. Without bytes: what is in flight.
+        assert_eq!(select("1,4", 0, &[0, 0]), path(1));
+        assert_eq!(select("4,1", 0, &[4096, 0]), path(1));
+    }
+
+    #[test]
+    fn passes_over_full_paths() {
+        let mut policy = PolicyKind::ServiceTime.build(&PolicyKind::ServiceTime.into(), 0);
+        let mut select = |candidates: &[Candidate]| policy.select(&read(Instant::now()), candidates);
+        let loaded = Candidate { in_flight_bytes: 1 << 20, ..candidate(1) };
+        assert_eq!(select(&[full(0), loaded]), path(1));
+        assert_eq!(select(&[full(0), full(1)]), WAIT);
+    }
+}

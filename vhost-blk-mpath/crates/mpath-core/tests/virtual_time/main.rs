@@ -1,0 +1,6 @@
+//! Policies against modelled paths, in virtual time: seconds of I/O in milliseconds, the same result on every run.
+
+mod latency_rr;
+mod rules;
+mod sim;
+mod switching;

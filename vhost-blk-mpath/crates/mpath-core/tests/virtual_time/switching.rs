@@ -1,0 +1,63 @@
+//! What changes while requests run.
+
+use std::time::Duration;
+
+use mpath_core::{ClassPolicies, Injection, Op, OpClass, PathId, PolicyKind, PolicySpec, Window};
+
+use crate::sim::{FAST, MS, Model, SLOW, Sim};
+
+#[test]
+fn an_injection_does_what_a_slower_path_does() {
+    let mut sim = Sim::reads(PolicyKind::RoundRobin, &[Model::Fixed(FAST), Model::Fixed(FAST)], 32);
+    sim.group.set_injection(PathId(0), Injection::latency(SLOW));
+    sim.run(Duration::from_secs(1));
+    let round_robin = sim.finished;
+    let stats = sim.group.stats(sim.now);
+    let slow = &stats.paths[0].class(OpClass::Read).latency_ns;
+    assert!(slow.value_at_quantile(0.5) >= 30_000_000, "injections are measured");
+    // The live switch of the main job.
+    sim.group.set_policy(PolicyKind::LatencyRr);
+    sim.run(Duration::from_secs(1));
+    assert!(sim.finished > 20 * round_robin, "{} after {round_robin}", sim.finished);
+    // Both paths are good again: the time until both are used is bounded by one probe.
+    sim.group.clear_injection(PathId(0));
+    sim.run(Duration::from_millis(1200));
+    sim.run(Duration::from_secs(1));
+    assert!((49..=51).contains(&sim.share_of_first()), "{}", sim.share_of_first());
+}
+
+#[test]
+fn a_policy_that_stays_keeps_its_estimates() {
+    let slow = |sim: &mut Sim, policies: ClassPolicies| {
+        sim.group.set_policy(policies);
+        assert_eq!(*sim.group.policy(), policies);
+        sim.run(100 * MS);
+        sim.issued[1]
+    };
+    let latency_rr = |threshold| PolicySpec::new(PolicyKind::LatencyRr, [("threshold", threshold)]).expect("valid");
+    let mut sim = Sim::reads(PolicyKind::LatencyRr, &[Model::Fixed(FAST), Model::Fixed(SLOW)], 4);
+    sim.run(100 * MS);
+    // Nothing is measured again: not when nothing changes, nor when a parameter or the other class does.
+    assert_eq!(slow(&mut sim, PolicyKind::LatencyRr.into()), 0);
+    assert_eq!(slow(&mut sim, latency_rr("1.5").into()), 0);
+    let split = ClassPolicies { read: latency_rr("1.5"), write: PolicyKind::RoundRobin.into() };
+    assert_eq!(slow(&mut sim, split), 0);
+    // The reads' policy is the one that takes over everything.
+    assert_eq!(slow(&mut sim, latency_rr("1.5").into()), 0);
+    sim.group.set_policy(PolicyKind::Numa);
+    assert_eq!(slow(&mut sim, PolicyKind::LatencyRr.into()), 1, "a policy that is put into force knows nothing");
+}
+
+#[test]
+fn reads_and_writes_by_policies_of_their_own() {
+    let models = [Model::Fixed(FAST), Model::Fixed(SLOW)];
+    let op = |tag| if tag % 2 == 0 { Op::Read } else { Op::Write };
+    let mut sim = Sim::new(PolicyKind::Numa, Window::default(), &models, 16, op);
+    let policies = ClassPolicies { read: PolicyKind::LatencyRr.into(), write: PolicyKind::RoundRobin.into() };
+    sim.group.set_policy(policies);
+    sim.run(Duration::from_secs(2));
+    let stats = sim.group.stats(sim.now);
+    let ios = |path: usize, class| stats.paths[path].class(class).ios;
+    assert!(ios(1, OpClass::Read) <= 6, "the first ones, and probes: {}", ios(1, OpClass::Read));
+    assert!(ios(1, OpClass::Write).abs_diff(ios(0, OpClass::Write)) <= 16, "in turn");
+}
