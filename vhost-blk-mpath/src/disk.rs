@@ -75,6 +75,7 @@ impl Disk {
         events: Arc<EventLog>,
     ) -> Self {
         let state = Mutex::new(State::new(config.policy));
+        let dirty = if inherited_fence.is_some() { DirtyPaths::after_crash() } else { DirtyPaths::new() };
         Self {
             config,
             host,
@@ -88,7 +89,7 @@ impl Disk {
             admission: Mutex::new(()),
             connected: AtomicBool::new(false),
             events,
-            dirty: Arc::default(),
+            dirty: Arc::new(dirty),
             state,
         }
     }

@@ -14,7 +14,7 @@ use std::time::Duration;
 use mpath_core::{Epoch, PathId};
 use serde::{Deserialize, Serialize};
 
-/// No record is as large: 64 paths and a few associations of each that wait for their fence.
+/// No record is as large: 64 paths, a few associations of each that wait for their fence, and one of former daemons.
 const LARGEST_BYTES: u64 = 1 << 20;
 /// A process is gone for others a moment before the kernel has closed all of its sockets.
 const EXIT_MAX: Duration = Duration::from_millis(500);
@@ -31,8 +31,8 @@ type Associations = BTreeMap<Key, RecordedAssociation>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Key {
-    /// Of a daemon before this one, in the order of its record.
-    Inherited(usize),
+    /// The longest that daemons before this one have left.
+    Inherited,
     Own(PathId, Epoch),
 }
 
@@ -55,7 +55,10 @@ pub(crate) struct RecordedAssociation {
 /// Why the record of an earlier daemon cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RecordError {
-    #[error("{}: cannot be read: {source}; it tells which writes of an earlier daemon may still be on their way", file.display())]
+    #[error(
+        "{}: cannot be read: {source}; it tells which writes of an earlier daemon may still be on their way: once twice the keep-alive time-out of the disk has passed since that ended, remove it",
+        file.display()
+    )]
     Read { file: PathBuf, source: io::Error },
     #[error(
         "{}: is no fence record: {source}; once twice the keep-alive time-out of the disk has passed since the last daemon ended, remove it",
@@ -79,10 +82,11 @@ impl FenceRecord {
         name.push(".fence");
         let file = PathBuf::from(name);
         let found = read(&file)?;
-        let longest = found.iter().map(|association| association.fence_ms).max();
-        let associations = found.into_iter().enumerate().map(|(index, left)| (Key::Inherited(index), left)).collect();
-        let record = Self { file, associations: Arc::new(Mutex::new(Some(associations))) };
-        Ok((record, longest.map(|ms| Duration::from_millis(ms) + EXIT_MAX)))
+        // All others are lifted before the longest is. Kept one by one they would add up from one killed daemon to the next.
+        let longest = found.into_iter().max_by_key(|association| association.fence_ms);
+        let fence = longest.as_ref().map(|left| Duration::from_millis(left.fence_ms) + EXIT_MAX);
+        let associations = longest.into_iter().map(|left| (Key::Inherited, left)).collect();
+        Ok((Self { file, associations: Arc::new(Mutex::new(Some(associations))) }, fence))
     }
 
     /// Writes an association down, durably.
@@ -102,7 +106,7 @@ impl FenceRecord {
 
     /// The fences that an earlier daemon left are lifted.
     pub(crate) async fn remove_inherited(&self) -> Result<(), WriteError> {
-        self.change(|associations| associations.retain(|key, _| matches!(key, Key::Own(..)))).await
+        self.change(|associations| drop(associations.remove(&Key::Inherited))).await
     }
 
     /// The daemon ends, and nothing of it can change data any more.
@@ -111,7 +115,7 @@ impl FenceRecord {
             return;
         };
         // What it has not waited for stays for the next one.
-        if !associations.keys().any(|key| matches!(key, Key::Inherited(_)))
+        if !associations.contains_key(&Key::Inherited)
             && let Err(error) = fs::remove_file(&self.file)
             && error.kind() != io::ErrorKind::NotFound
         {
@@ -217,6 +221,19 @@ mod tests {
         run(second.add(A, Epoch(2), association(3_000))).unwrap();
         assert_eq!(left(&socket), None);
         assert_eq!(fs::read_dir(place.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_daemon_killed_again_and_again_leaves_a_record_that_does_not_grow() {
+        let place = tempfile::tempdir().unwrap();
+        let socket = place.path().join("disk.sock");
+        for life in 0..100 {
+            let (record, _) = FenceRecord::open(&socket).unwrap();
+            run(record.add(A, Epoch(1), association(4_000))).unwrap();
+            run(record.add(B, Epoch(1), association(if life == 0 { 9_000 } else { 5_000 }))).unwrap();
+        }
+        assert_eq!(left(&socket), Some(9_500));
+        assert_eq!(read(&place.path().join("disk.sock.fence")).unwrap().len(), 3);
     }
 
     #[test]

@@ -90,7 +90,7 @@ pub(crate) mod tests {
         }
     }
 
-    fn config() -> DiskConfig {
+    pub(crate) fn config() -> DiskConfig {
         let path = "tcp://127.0.0.1".parse().unwrap();
         DiskConfig::new("/tmp/socket".parse().unwrap(), "nqn.example".parse().unwrap(), vec![path])
     }

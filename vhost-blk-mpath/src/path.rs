@@ -231,35 +231,45 @@ impl PathTask {
         }
         disk.admit(&info)?;
         let configs: Vec<_> = (1..=wanted).map(|qid| info.queue_config(&config, qid)).collect();
-        let mut connecting = pin!(async {
+        let connecting = async {
             let mut queues = Vec::with_capacity(configs.len());
             for config in configs {
                 queues.push(transport::connect_queue(address, config).await?);
             }
             disk.paths_known().await;
             Ok::<_, TransportError>(queues)
-        });
-        // That may take longer than a controller waits for a keep-alive.
-        let queues = loop {
+        };
+        let queues = self.meanwhile(&mut admin, &mut info, connecting).await??;
+        Ok(Connected { admin, info, queues })
+    }
+
+    /// Waits for something that may take longer than a controller waits for a keep-alive.
+    async fn meanwhile<T>(
+        &self,
+        admin: &mut AdminConnection,
+        info: &mut ControllerInfo,
+        something: impl Future<Output = T>,
+    ) -> Result<T, PathError> {
+        let mut something = pin!(something);
+        loop {
             tokio::select! {
-                queues = &mut connecting => break queues?,
+                done = &mut something => return Ok(done),
                 event = admin.next_event() => match event? {
                     ControllerEvent::AnaChanged(state) => info.ana = state,
-                    ControllerEvent::NamespaceChanged(namespace) => disk.check_namespace(&namespace)?,
+                    ControllerEvent::NamespaceChanged(namespace) => self.disk.check_namespace(&namespace)?,
                     _ => {}
                 },
             }
-        };
-        Ok(Connected { admin, info, queues })
+        }
     }
 
     /// Writes the association down and gives every I/O thread its queue pair.
     async fn bring_up(&self, epoch: Epoch, connected: Connected) -> Result<Live, PathError> {
-        let Connected { admin, info, queues } = connected;
+        let Connected { mut admin, mut info, queues } = connected;
         let disk = &self.disk;
         let fence_ms = info.fence_time().as_millis() as u64;
         let recorded = RecordedAssociation { path: self.address.to_string(), cntlid: info.cntlid, fence_ms };
-        disk.record.add(self.path, epoch, recorded).await?;
+        self.meanwhile(&mut admin, &mut info, disk.record.add(self.path, epoch, recorded)).await??;
         let ana = ana_state(info.ana);
         let association = Association {
             epoch,
@@ -279,15 +289,15 @@ impl PathTask {
     async fn serve(&mut self, mut live: Live) -> End {
         let epoch = live.epoch;
         let disk = Arc::clone(&self.disk);
-        let mut closed = Closed { open: disk.threads().len(), draining: Vec::new() };
+        let mut closed = Closed { open: disk.threads().len(), draining: Vec::new(), in_doubt: false };
+        let mut ana = AnaNews { known: ana_state(live.info.ana), asked: false };
         let mut resetter = disk.resetters.offer(self.path, &live.info);
         let mut suspicious = 0;
         self.orders.connected();
         let end = loop {
             tokio::select! {
                 event = live.admin.next_event() => match event {
-                    Ok(ControllerEvent::AnaChanged(state)) => {
-                        let state = ana_state(state);
+                    Ok(ControllerEvent::AnaChanged(state)) => if let Some(state) = ana.read(ana_state(state)) {
                         disk.path_ana(self.path, state);
                         disk.threads().iter().for_each(|thread| thread.ana_changed(self.path, epoch, state));
                     }
@@ -302,7 +312,11 @@ impl PathTask {
                 },
                 Some(event) = self.events.recv() => match event.kind {
                     PathEventKind::Lost(reason) if event.epoch == epoch => break End::Lost(reason.into()),
-                    PathEventKind::Closed { draining } if event.epoch == epoch => closed.add(draining),
+                    PathEventKind::Closed { draining, in_doubt } if event.epoch == epoch => closed.add(draining, in_doubt),
+                    PathEventKind::AnaError if event.epoch == epoch => {
+                        ana.asked = true;
+                        live.admin.controller.reread_ana(Instant::now());
+                    }
                     PathEventKind::Suspect if event.epoch == epoch => {
                         suspicious += 1;
                         if suspicious == 1 {
@@ -339,10 +353,14 @@ impl PathTask {
             }
             End::Ordered => {
                 disk.threads().iter().for_each(|thread| thread.path_down(self.path, epoch, Ending::Reset));
-                self.closed(epoch, closed).await;
+                let closed = self.closed(epoch, closed).await;
                 live.admin.shutdown().await;
-                // Nothing was in flight, so nothing can be executed late.
-                fence::lift(&disk, self.path, epoch).await;
+                if closed.is_certain() {
+                    fence::lift(&disk, self.path, epoch).await;
+                } else {
+                    // Enabled at the last moment, it was given something after all.
+                    self.fence(epoch, &live.info, None);
+                }
             }
             End::Lost(_) | End::Dropped => {
                 // A controller whose admin connection has failed has ended the others too, or is out of reach.
@@ -350,28 +368,31 @@ impl PathTask {
                 let ending = if of_admin { Ending::Reset } else { disk.ending() };
                 let admin = (ending == Ending::Drain).then_some(live.admin);
                 disk.threads().iter().for_each(|thread| thread.path_down(self.path, epoch, ending));
-                let draining = self.closed(epoch, closed).await;
-                let draining = admin.zip(draining).map(|(admin, queues)| Draining { admin, queues });
-                self.fences.retain(|fence| !fence.is_finished());
-                self.fences.push(fence::begin(&disk, self.path, epoch, &live.info, draining));
+                let queues = self.closed(epoch, closed).await.all_draining();
+                self.fence(epoch, &live.info, admin.zip(queues).map(|(admin, queues)| Draining { admin, queues }));
             }
         }
         end
     }
 
+    fn fence(&mut self, epoch: Epoch, info: &ControllerInfo, draining: Option<Draining>) {
+        self.fences.retain(|fence| !fence.is_finished());
+        self.fences.push(fence::begin(&self.disk, self.path, epoch, info, draining));
+    }
+
     /// Waits until every I/O thread has closed its queue pair. They always do, closing waits for nobody outside; but one
-    /// that has ended says so no more if the queue pair was still on its way to it. The sockets that drain, if all do.
-    async fn closed(&mut self, epoch: Epoch, mut closed: Closed) -> Option<Vec<OwnedFd>> {
+    /// that has ended says so no more if the queue pair was still on its way to it.
+    async fn closed(&mut self, epoch: Epoch, mut closed: Closed) -> Closed {
         while closed.open > 0 {
             tokio::select! {
                 Some(event) = self.events.recv() => match event.kind {
-                    PathEventKind::Closed { draining } if event.epoch == epoch => closed.add(draining),
+                    PathEventKind::Closed { draining, in_doubt } if event.epoch == epoch => closed.add(draining, in_doubt),
                     _ => {}
                 },
-                _ = self.shutdown.wait_for(|shutdown| *shutdown) => return None,
+                _ = self.shutdown.wait_for(|shutdown| *shutdown) => break,
             }
         }
-        closed.draining.into_iter().collect()
+        closed
     }
 }
 
@@ -379,12 +400,40 @@ impl PathTask {
 struct Closed {
     open: usize,
     draining: Vec<Option<OwnedFd>>,
+    in_doubt: bool,
 }
 
 impl Closed {
-    fn add(&mut self, draining: Option<OwnedFd>) {
+    fn add(&mut self, draining: Option<OwnedFd>, in_doubt: bool) {
         self.open -= 1;
         self.draining.push(draining);
+        self.in_doubt |= in_doubt;
+    }
+
+    /// Nothing that was sent can be executed any more.
+    fn is_certain(&self) -> bool {
+        self.open == 0 && !self.in_doubt
+    }
+
+    /// The sockets that drain, if all do.
+    fn all_draining(self) -> Option<Vec<OwnedFd>> {
+        if self.open == 0 { self.draining.into_iter().collect() } else { None }
+    }
+}
+
+/// The ANA state, and whether the controller has been asked for it.
+struct AnaNews {
+    known: AnaState,
+    asked: bool,
+}
+
+impl AnaNews {
+    /// A state that was read: `None` if it is no news. A path that rests after an ANA error does so until there is news, and the
+    /// state that it had when the error came, read because of it, is none.
+    fn read(&mut self, state: AnaState) -> Option<AnaState> {
+        let asked = std::mem::take(&mut self.asked);
+        let same = std::mem::replace(&mut self.known, state) == state;
+        (!(asked && same)).then_some(state)
     }
 }
 

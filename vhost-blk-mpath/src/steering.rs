@@ -110,7 +110,10 @@ impl Orders {
                 // Draining, it stays without writes in flight, so that nothing needs a fence. What it has not flushed is lost.
                 return if is_idle(disk, path).await { Ordered::Close } else { Ordered::Drop };
             } else if owes_nothing(disk, path).await {
-                return Ordered::Close;
+                // Ordered otherwise meanwhile, it may owe something again.
+                if !self.orders.has_changed().unwrap_or(false) {
+                    return Ordered::Close;
+                }
             } else {
                 // Not in time is no order.
                 let _ = timeout(LOOK_AGAIN, self.next()).await;
@@ -212,4 +215,56 @@ pub(crate) fn takes_the_last(state: &State, meant: impl Fn(PathId) -> bool) -> b
     };
     takes_the_last(PathStatus::is_usable)
         || takes_the_last(|path| !path.is_draining() && path.shown() != PathState::Refused)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+    use std::task::{Context, Poll, Waker};
+
+    use mpath_api::types::Origin;
+    use nvme_tcp::host::HostIdentity;
+
+    use super::*;
+    use crate::events::EventLog;
+    use crate::fence_record::FenceRecord;
+    use crate::geometry;
+
+    /// The task of the path has seen that nothing is owed, and before it goes on the path may be used again.
+    #[tokio::test]
+    async fn a_path_enabled_at_the_last_moment_is_not_closed() {
+        let place = tempfile::tempdir().unwrap();
+        let (record, _) = FenceRecord::open(&place.path().join("socket")).unwrap();
+        let host = HostIdentity { hostnqn: "nqn.2014-08.org.example:host".parse().unwrap(), hostid: [1; 16] };
+        let config = geometry::tests::config();
+        let name = config.name.to_string();
+        let (_shutdown, ends) = watch::channel(false);
+        let disk = Arc::new(Disk::new(config, host, record, None, 1, ends, Arc::new(EventLog::new())));
+        disk.state().insert("tcp://127.0.0.1:1".parse().unwrap(), Origin::Operator);
+        disk.admit(&geometry::tests::controller()).unwrap();
+        let path = PathId(0);
+        let mut orders = Orders::new(disk.state().path(path).unwrap().orders.subscribe());
+        let (disks, paths) = ([Arc::clone(&disk)], [PathRef { disk: name, index: path.0 }]);
+        let steer_now = async |action| {
+            for told in steer(&disks, &paths, action, true).unwrap() {
+                told.await.unwrap();
+            }
+        };
+
+        steer_now(PathAction::Disable).await;
+        let mut end = pin!(orders.end_association(&disk, path));
+        let mut nobody = Context::from_waker(Waker::noop());
+        // It asks the I/O threads twice, and is not told of their answers as this test does not let it run.
+        for _ in 0..2 {
+            assert!(end.as_mut().poll(&mut nobody).is_pending());
+            statistics(disk.threads()).await.unwrap();
+        }
+        steer_now(PathAction::Enable).await;
+        assert_eq!(end.as_mut().poll(&mut nobody), Poll::Pending);
+
+        for thread in disk.threads() {
+            thread.begin_shutdown();
+            thread.join();
+        }
+    }
 }

@@ -87,7 +87,7 @@ struct Paths {
     seen: HashSet<PathAddress>,
     /// Kept for want of another one.
     kept: Option<PathId>,
-    /// A path is leaving, or was not let go.
+    /// A path is leaving, or was not let go, or not let in.
     again: bool,
 }
 
@@ -251,8 +251,11 @@ impl Discovery {
         let have: Vec<_> = disk.state().paths().map(have).collect();
         let wanted = paths.not_taken_away(self.listed(), &have);
         let changes = reconcile(&wanted, &have);
+        let mut refused = false;
         for address in changes.add {
             if let Err(error) = disk.add_path(address, Origin::Discovery) {
+                // There may be room for it later.
+                refused = true;
                 self.tell(&error.to_string());
             }
         }
@@ -263,7 +266,6 @@ impl Discovery {
                 disk.path_event(path, EventKind::DiscoveryChanged, message);
             }
         }
-        let mut refused = false;
         for path in changes.remove {
             match disk.remove_path(path, false).await {
                 Ok(()) => paths.gone(path, &have),

@@ -100,8 +100,10 @@ impl Session {
             Err(_) => return End::Failed(TransportError::FirstLog),
         };
         loop {
-            if !self.tell(News::Log { log, peer, stays }).await {
-                return End::Ordered;
+            match self.tell_log(&mut admin, log, peer, stays).await {
+                Ok(true) => {}
+                Ok(false) => return End::Ordered,
+                Err(error) => return End::Failed(error),
             }
             if !stays {
                 admin.shutdown().await;
@@ -143,6 +145,30 @@ impl Session {
         loop {
             if let DiscoveryEvent::Log(log) = admin.next_event().await? {
                 return Ok((admin, peer, log));
+            }
+        }
+    }
+
+    /// As [`Session::tell`], and keeps the connection alive until somebody listens, who then hears the latest log.
+    async fn tell_log(
+        &mut self,
+        admin: &mut AdminConnection<HostDiscovery>,
+        mut log: Box<DiscoveryLog>,
+        peer: SocketAddr,
+        stays: bool,
+    ) -> Result<bool, TransportError> {
+        let mut ends = self.ends.clone();
+        loop {
+            tokio::select! {
+                biased;
+                () = ended(&mut ends) => return Ok(false),
+                permit = self.news.reserve() => {
+                    let heard = permit.map(|permit| permit.send((self.source.clone(), News::Log { log, peer, stays })));
+                    return Ok(heard.is_ok());
+                }
+                event = admin.next_event() => if let DiscoveryEvent::Log(newer) = event? {
+                    log = newer;
+                },
             }
         }
     }

@@ -22,9 +22,13 @@
 //! later). Never is it a silent success. Writes with FUA and writes to a controller without a volatile write cache are
 //! durable when completed and never mark.
 //!
-//! **Presumption.** Our predecessor process may have left writes behind in a cache. Until a flush has succeeded on a path, each
+//! **Presumption.** A process before this one may have left writes behind in a cache. Until a flush has succeeded on a path, each
 //! association therefore starts out *presumed* dirty: flushes go there too, but losing a path that is only presumed dirty
-//! is no error.
+//! is no error. That is all if the one before ended in order, or if there was none. If it was killed there are such writes for all we
+//! know: a path counts as dirty by them, and a flush that cannot reach it while it is live fails, once.
+//!
+//! **Persistent loss.** An ANA group in that state has lost what was in the caches, although the association lives on. If the group
+//! comes back all the same, it does so as a new association would.
 //!
 //! **Removal.** What a removed path lost stays in the ledger of its id until a flush has reported it. Rounds and epochs go on
 //! from there, so that the next path of that id finds itself where a new association of the old one would; but it is another
@@ -45,6 +49,7 @@ const STILL_UNDER_WAY: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub struct DirtyPaths {
     paths: Vec<PathDirt>,
+    after_crash: bool,
 }
 
 #[derive(Debug, Default)]
@@ -115,18 +120,25 @@ impl Default for DirtyPaths {
 }
 
 impl DirtyPaths {
-    /// For a disk about which nothing is known yet.
+    /// For a disk that no process served before, or the last one to do so ended in order.
     #[must_use]
     pub fn new() -> Self {
-        Self { paths: (0..MAX_PATHS).map(|_| PathDirt::default()).collect() }
+        Self { paths: (0..MAX_PATHS).map(|_| PathDirt::default()).collect(), after_crash: false }
     }
 
-    /// Whether the path's association holds writes that no flush has covered, of ours or by presumption.
+    /// For a disk whose last process was killed: what it had not flushed is in some cache.
+    #[must_use]
+    pub fn after_crash() -> Self {
+        Self { after_crash: true, ..Self::new() }
+    }
+
+    /// Whether the path's association holds writes that no flush has covered, of ours or of a process that was killed.
     ///
     /// Once nothing that may dirty the path is in flight in any group, `false` stays so until something is sent there.
     #[must_use]
     pub fn is_dirty(&self, path: PathId) -> bool {
-        self.lock(path).1.is_dirty()
+        let (_, ledger) = self.lock(path);
+        ledger.is_dirty() && (self.after_crash || !ledger.presumed)
     }
 
     /// An association begins. Each group of the disk says so; the first one counts.
@@ -137,10 +149,15 @@ impl DirtyPaths {
         }
         dirt.end_association(now, &mut ledger);
         ledger.epoch = Some(epoch);
-        ledger.alive = true;
-        if !ledger.settled && volatile_write_cache {
-            ledger.dirty = ledger.round;
-            ledger.presumed = true;
+        ledger.begin(volatile_write_cache);
+    }
+
+    /// The namespace is accessible again through an association for which [`DirtyPaths::lost`] was said. Each group of the disk says
+    /// so; the first one counts, and one that comes after the end of the association is made up for by the last `lost`.
+    pub(crate) fn back(&self, path: PathId, epoch: Epoch, volatile_write_cache: bool) {
+        let (_, mut ledger) = self.lock(path);
+        if ledger.epoch == Some(epoch) && !ledger.alive {
+            ledger.begin(volatile_write_cache);
         }
     }
 
@@ -209,6 +226,20 @@ impl DirtyPaths {
         }
     }
 
+    /// Whether what is presumed was there.
+    pub(crate) fn is_after_crash(&self) -> bool {
+        self.after_crash
+    }
+
+    /// A flush could not reach this association while it lived, and fails: what was only presumed of it has been told thereby.
+    pub(crate) fn presumed_in_vain(&self, path: PathId, epoch: Epoch) {
+        let (dirt, mut ledger) = self.lock(path);
+        if ledger.epoch == Some(epoch) && ledger.is_dirty() && ledger.presumed {
+            ledger.clean = dirt.end_round(&mut ledger).0;
+            ledger.settled = true;
+        }
+    }
+
     /// A flush of the guest tells it of the losses on this path.
     pub(crate) fn report(&self, now: Instant, path: PathId, owed: Owed) {
         let (_, mut ledger) = self.lock(path);
@@ -263,6 +294,14 @@ impl Ledger {
     /// If a loss was reported just now: up to which round losses had been reported before.
     fn recent_report(&self, now: Instant) -> Option<u64> {
         self.recently.filter(|(at, _)| now < *at + STILL_UNDER_WAY).map(|(_, before)| before)
+    }
+
+    fn begin(&mut self, volatile_write_cache: bool) {
+        self.alive = true;
+        if !self.settled && volatile_write_cache {
+            self.dirty = self.round;
+            self.presumed = true;
+        }
     }
 
     fn is_dirty(&self) -> bool {

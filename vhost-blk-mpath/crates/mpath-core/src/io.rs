@@ -151,6 +151,8 @@ pub enum Outcome {
     },
     /// A completion with a final error.
     Failed(IoError),
+    /// Not sent, for nobody waits for it any more.
+    GivenUp,
     /// Taken back after [`Action::Recall`]: whatever the path still does with it reaches neither its memory nor its tag.
     Recalled {
         /// It was sent. When the path has answered it, [`crate::Group::progress`] says so; until then it takes up room in the

@@ -21,7 +21,7 @@ struct Test {
 impl Test {
     /// Two live paths with volatile caches of their own, both clean.
     fn new() -> Self {
-        let (now, dirty) = (Instant::now(), Arc::new(DirtyPaths::new()));
+        let (now, dirty) = (Instant::now(), Arc::new(DirtyPaths::after_crash()));
         let mut group = Group::new(now, GroupConfig::default(), Arc::clone(&dirty));
         for path in [P0, P1] {
             let ana = AnaState::Optimized;
@@ -30,7 +30,7 @@ impl Test {
             group.path_up(now, path, association);
         }
         let mut test = Self { now, group, dirty };
-        assert!(test.dirty.is_dirty(P0), "a cache may hold writes of a former process");
+        assert!(test.dirty.is_dirty(P0), "a cache may hold writes of the process before");
         assert_eq!(test.submit(99, Op::Flush), [issue(P0, 99), issue(P1, 99)]);
         assert_eq!(test.complete(P0, 99), []);
         assert_eq!(test.complete(P1, 99), [ok(99)]);

@@ -7,10 +7,11 @@
 use std::io;
 use std::net::Shutdown;
 use std::os::fd::{AsFd, OwnedFd};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use mpath_core::{Epoch, Outcome, Tag};
 use nvme_tcp::host::{HostQueue, IoCommand, Recalled, SubmitError, TxPart};
+use nvme_tcp::wire::Status;
 use socket2::Socket;
 
 use crate::classify::outcome_of;
@@ -21,6 +22,9 @@ use crate::uring::{RecvSlot, Ring, SendPart, SendSlot};
 /// A payload with at least this much left is received straight into guest memory; below it, copying out of the
 /// read-ahead buffer is cheaper than a receive of its own.
 const DIRECT_BYTES_MIN: u32 = 32 * 1024;
+
+/// One ANA error says as much as all those that come with it: a path rests at least that long after one.
+const ANA_ERROR_REST: Duration = Duration::from_millis(100);
 
 /// Where completions go: the request, and how it ended on this path.
 pub(crate) type Completions = Vec<(Tag, Outcome)>;
@@ -41,6 +45,9 @@ pub(crate) struct Connection {
     /// Completions of requests whose guest memory the send in flight still names.
     deferred: Completions,
     pub(crate) ending: Ending,
+    /// A command has ended with an ANA error that has not been told.
+    ana_error: bool,
+    ana_error_told_at: Option<Instant>,
     /// Set once it closes.
     closing: Option<Ending>,
     /// The controller has closed it.
@@ -78,6 +85,8 @@ impl Connection {
             plan: Vec::new(),
             deferred: Vec::new(),
             ending: link.ending,
+            ana_error: false,
+            ana_error_told_at: None,
             closing: None,
             ended: false,
             tokens,
@@ -148,6 +157,7 @@ impl Connection {
         // Commands that completed before the bytes that broke the protocol did complete.
         while let Some(completion) = self.queue.poll_completion() {
             let tag = Tag(completion.tag.0);
+            self.ana_error |= completion.result.is_err_and(Status::is_ana_error);
             let outcome = outcome_of(completion.result, &self.retry_delays);
             if self.is_being_sent(tag) {
                 self.deferred.push((tag, outcome));
@@ -188,6 +198,16 @@ impl Connection {
     /// How many of the reads that were taken back have been answered since this was asked last.
     pub(crate) fn take_answered(&mut self) -> u32 {
         self.queue.take_answered()
+    }
+
+    /// Whether there was an ANA error, at most once in [`ANA_ERROR_REST`].
+    pub(crate) fn take_ana_error(&mut self, now: Instant) -> bool {
+        let rested = self.ana_error_told_at.is_none_or(|at| now - at >= ANA_ERROR_REST);
+        let told = std::mem::take(&mut self.ana_error) && rested;
+        if told {
+            self.ana_error_told_at = Some(now);
+        }
+        told
     }
 
     fn start_recv(&mut self, ring: &mut Ring, requests: &Requests) -> io::Result<()> {

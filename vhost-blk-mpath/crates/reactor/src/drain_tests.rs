@@ -3,58 +3,14 @@
 use std::io::Read;
 use std::net::{Shutdown, TcpStream};
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, mpsc};
-use std::time::Instant;
 
-use mpath_core::{AnaState, Association, DirtyPaths, Epoch, Group, GroupConfig, PathConfig, PathId};
+use crate::testing::{Controller, PATIENCE, Rig};
+use crate::{Ending, PathEventKind};
 
-use crate::testing::{Controller, Guest, PATIENCE};
-use crate::{Ending, IoThreadConfig, IoThreadHandle, PathEvent, PathEventKind};
-
-const PATH: PathId = PathId(0);
-const EPOCH: Epoch = Epoch(1);
-
-/// A thread with one path, and a guest on it.
-struct Rig {
-    thread: IoThreadHandle,
-    events: mpsc::Receiver<PathEvent>,
-    controller: Controller,
-    guest: Guest,
-}
-
-impl Rig {
-    fn start() -> Self {
-        let mut group = Group::new(Instant::now(), GroupConfig::default(), Arc::new(DirtyPaths::default()));
-        group.add_path(PATH, PathConfig::default());
-        let (report, events) = mpsc::channel();
-        let report = Box::new(move |event: PathEvent| drop(report.send(event)));
-        let config = IoThreadConfig { name: "io-test".into(), group, block_size_bytes: 4096, report };
-        let thread = IoThreadHandle::start(config).unwrap();
-        let (controller, link) = Controller::connect();
-        let association =
-            Association { epoch: EPOCH, ana: AnaState::Optimized, volatile_write_cache: false, queue_depth: 15 };
-        thread.path_up(PATH, association, link);
-        let guest = Guest::new();
-        thread.start_queue(guest.queue()).unwrap();
-        Self { thread, events, controller, guest }
-    }
-
-    /// Closes the path: the socket that drains.
-    fn close(&self, ending: Ending) -> Option<OwnedFd> {
-        self.thread.path_down(PATH, EPOCH, ending);
-        loop {
-            match self.events.recv_timeout(PATIENCE).unwrap().kind {
-                PathEventKind::Closed { draining } => return draining,
-                PathEventKind::Suspect | PathEventKind::Recovered => {}
-                kind @ PathEventKind::Lost(_) => panic!("{kind:?}"),
-            }
-        }
-    }
-
-    fn end(self) {
-        self.thread.begin_shutdown();
-        self.thread.join();
-    }
+/// Closes the path: the socket that drains.
+fn close(rig: &Rig, ending: Ending) -> Option<OwnedFd> {
+    let PathEventKind::Closed { draining, .. } = rig.close(ending) else { unreachable!() };
+    draining
 }
 
 #[test]
@@ -63,7 +19,7 @@ fn what_was_sent_arrives_and_then_the_end_of_the_data() {
     rig.guest.write(0, 4096);
     rig.guest.kick();
     rig.controller.command();
-    let mut socket: TcpStream = rig.close(Ending::Drain).expect("it drains").into();
+    let mut socket: TcpStream = close(&rig, Ending::Drain).expect("it drains").into();
     let mut rest = Vec::new();
     rig.controller.stream.read_to_end(&mut rest).unwrap();
     assert_eq!(rest.len(), 4096, "the data of the write, in its capsule");
@@ -86,7 +42,7 @@ fn a_receive_under_way_comes_back() {
     let cid = rig.controller.command();
     let answer = Controller::answer(cid, 7, BYTES);
     rig.controller.send(&answer[..100_000]);
-    let socket = rig.close(Ending::Drain).expect("it drains");
+    let socket = close(&rig, Ending::Drain).expect("it drains");
     // What comes now reaches nobody.
     let before = rig.guest.memory(BYTES);
     rig.controller.send(&answer[100_000..]);
@@ -106,14 +62,14 @@ fn a_controller_that_closed_first_does_not_drain() {
     let lost = rig.events.recv_timeout(PATIENCE).unwrap();
     assert!(matches!(lost.kind, PathEventKind::Lost(_)), "{lost:?}");
     let closed = rig.events.recv_timeout(PATIENCE).unwrap();
-    assert!(matches!(closed.kind, PathEventKind::Closed { draining: None }), "{closed:?}");
+    assert!(matches!(closed.kind, PathEventKind::Closed { draining: None, in_doubt: false }), "{closed:?}");
     rig.end();
 }
 
 #[test]
 fn a_reset_leaves_nothing() {
     let mut rig = Rig::start();
-    assert!(rig.close(Ending::Reset).is_none());
+    assert!(close(&rig, Ending::Reset).is_none());
     // By a first FIN or by RST: it is over for the controller too.
     assert!(matches!(rig.controller.stream.read(&mut [0]), Ok(0) | Err(_)));
     rig.end();

@@ -174,6 +174,9 @@ impl IoThread {
                 let received =
                     connection.on_recv(&mut self.ring, &mut self.requests, event.result, &mut self.completions);
                 let answered = connection.take_answered();
+                if connection.take_ana_error(now) {
+                    (self.report)(PathEvent { path, epoch: connection.epoch, kind: PathEventKind::AnaError });
+                }
                 self.settle(now, path);
                 if event.result > 0 {
                     // Whatever it is, the path is alive.
@@ -234,7 +237,11 @@ impl IoThread {
                     Err(error) => {
                         let lost = PathEventKind::Lost(LossReason::Socket(error));
                         (self.report)(PathEvent { path, epoch, kind: lost });
-                        (self.report)(PathEvent { path, epoch, kind: PathEventKind::Closed { draining: None } });
+                        (self.report)(PathEvent {
+                            path,
+                            epoch,
+                            kind: PathEventKind::Closed { draining: None, in_doubt: false },
+                        });
                     }
                 }
             }
@@ -328,8 +335,7 @@ impl IoThread {
 
     fn issue(&mut self, now: Instant, path: PathId, tag: Tag) {
         let Some(request) = self.requests.issue(tag, path) else {
-            // Given up meanwhile: nobody waits for the answer.
-            self.group.complete(now, path, tag, Outcome::Failed(IoError::Io));
+            self.group.complete(now, path, tag, Outcome::GivenUp);
             return;
         };
         let command = command_of(request, self.block_size_bytes);
@@ -420,13 +426,15 @@ impl IoThread {
             let epoch = connection.epoch;
             let (lost, draining) = connection.lost();
             self.completions.extend(lost);
+            let mut in_doubt = false;
             for &(tag, outcome) in &self.completions {
                 if outcome == (Outcome::Lost { indeterminate: true }) {
                     self.requests.lost_in_doubt(tag, path, epoch);
+                    in_doubt = true;
                 }
             }
             self.settle(now, path);
-            (self.report)(PathEvent { path, epoch, kind: PathEventKind::Closed { draining } });
+            (self.report)(PathEvent { path, epoch, kind: PathEventKind::Closed { draining, in_doubt } });
             // Its requests may go elsewhere at once.
             self.act(now);
             self.transmit(now);

@@ -12,6 +12,8 @@ mod grey_tests;
 mod handle;
 mod io_thread;
 mod message;
+#[cfg(test)]
+mod report_tests;
 mod requests;
 #[cfg(test)]
 mod testing;

@@ -87,12 +87,16 @@ pub enum PathEventKind {
     Suspect,
     /// It has given a sign of life, and is suspect no more.
     Recovered,
+    /// A command ended with an error about its ANA state, which may have changed without notice.
+    AnaError,
     /// Socket closed, or given away if it is to drain; kernel out of all buffers, every request re-queued or held: from
     /// here the fence counts.
     Closed {
         /// The socket of [`Ending::Drain`], in blocking mode, on which nothing more can be sent. `None` too if the controller
         /// was first to close it: that is no answer to our end.
         draining: Option<OwnedFd>,
+        /// Commands that change data were on it without an answer: they may be executed until the fence is lifted.
+        in_doubt: bool,
     },
 }
 

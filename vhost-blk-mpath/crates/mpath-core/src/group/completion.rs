@@ -43,6 +43,10 @@ impl Group {
                 self.finish(tag, Err(error));
                 return;
             }
+            Outcome::GivenUp => {
+                self.finish(tag, Err(IoError::Io));
+                return;
+            }
             Outcome::Recalled { .. } => {
                 self.recalled(now, tag, latency);
                 return;

@@ -189,12 +189,20 @@ impl Group {
                     }
                     let (usable, room) = (path.usable(now).is_some(), path.has_room(self.config.window, 0));
                     if !usable {
+                        // Nothing of ours is behind it.
+                        let optional = self.leg(id, tag).presumed && !self.dirty.is_after_crash();
                         let give_up = *self.leg(id, tag).unusable_since.get_or_insert(now) + UNUSABLE_MAX;
-                        if now < give_up {
+                        if now < give_up && !optional {
                             self.flushes.look_again_by(give_up);
                             break;
                         }
-                        None
+                        self.unqueue_leg(id);
+                        if !optional {
+                            // Nothing is lost yet, nor is anything durable: the next flush owes the same writes of ours.
+                            self.dirty.presumed_in_vain(id, epoch);
+                        }
+                        self.end_leg(now, id, tag, if optional { Ok(()) } else { Err(IoError::Io) });
+                        continue;
                     } else if room {
                         self.leg(id, tag).unusable_since = None;
                         self.dirty.begin_flush(id, epoch)
@@ -290,6 +298,10 @@ impl Group {
             self.end_leg(now, id, tag, Ok(()));
             return;
         }
+        if outcome == Outcome::GivenUp {
+            self.end_leg(now, id, tag, Err(IoError::Io));
+            return;
+        }
         path.stats[CLASS].errors += 1;
         let again = match outcome {
             Outcome::PathError => {
@@ -298,7 +310,9 @@ impl Group {
             }
             Outcome::Retry { after } => after,
             Outcome::Failed(error) => return self.end_leg(now, id, tag, Err(error)),
-            Outcome::Lost { .. } | Outcome::Success | Outcome::Recalled { .. } => return self.lose_leg(now, id, tag),
+            Outcome::Lost { .. } | Outcome::Success | Outcome::GivenUp | Outcome::Recalled { .. } => {
+                return self.lose_leg(now, id, tag);
+            }
         };
         if worn_out {
             self.end_leg(now, id, tag, Err(IoError::Io));

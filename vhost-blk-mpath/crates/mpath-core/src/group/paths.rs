@@ -48,6 +48,9 @@ impl Group {
         path.hold.clear();
         path.watch = Watch::new(self.config.suspect_timeout);
         self.dirty.up(now, id, association.epoch, association.volatile_write_cache);
+        if association.ana == AnaState::PersistentLoss {
+            self.dirty.lost(now, id, association.epoch);
+        }
         self.path_changed(now, id);
     }
 
@@ -58,10 +61,12 @@ impl Group {
         let Some(association) = &mut path.association else {
             return;
         };
-        association.ana = ana;
-        // What it has not flushed by now it never will.
+        let before = std::mem::replace(&mut association.ana, ana);
         if ana == AnaState::PersistentLoss {
+            // What it has not flushed by now it never will.
             self.dirty.lost(now, id, association.epoch);
+        } else if before == AnaState::PersistentLoss {
+            self.dirty.back(id, association.epoch, association.volatile_write_cache);
         }
         path.hold.clear();
         if !ana.is_selectable() {

@@ -37,7 +37,7 @@ impl Group {
         }
         match outcome {
             Outcome::Recalled { abandoned } => path.watch.recalled(abandoned),
-            Outcome::Lost { .. } => path.watch.gone(),
+            Outcome::Lost { .. } | Outcome::GivenUp => path.watch.gone(),
             Outcome::Success | Outcome::PathError | Outcome::Retry { .. } | Outcome::Failed(_) => {
                 path.watch.answered(now);
             }

@@ -103,7 +103,7 @@ pub struct PathStats {
     pub injection: Option<Injection>,
     /// Requests whose fate on a former association of this path is unknown and that wait for its fence.
     pub fenced: u64,
-    /// The path is given nothing new.
+    /// The path is given nothing new, by any group.
     pub draining: bool,
     /// Parts of flushes that the path owes and has not answered yet, be they sent or not.
     pub flushes_open: u64,
@@ -123,7 +123,7 @@ impl PathStats {
     /// Adds the counters of the same path in another group.
     pub fn merge(&mut self, other: &Self) {
         self.fenced += other.fenced;
-        self.draining |= other.draining;
+        self.draining &= other.draining;
         self.flushes_open += other.flushes_open;
         self.resting |= other.resting;
         self.suspect |= other.suspect;

@@ -129,6 +129,56 @@ fn a_presumption_lost_is_no_error() {
 }
 
 #[test]
+fn a_path_that_was_never_accessible_holds_up_no_flush() {
+    let mut t = Test::down(config(), Arc::new(DirtyPaths::new()));
+    t.up(P0, 1, AnaState::Optimized);
+    t.up(P1, 1, AnaState::Inaccessible);
+    t.done(0, Op::Write);
+    t.submit(1, Op::Flush);
+    assert_eq!(t.actions(), [issue(P0, 1)]);
+    t.complete(P0, 1, Outcome::Success);
+    assert_eq!(t.actions(), [ok(1)]);
+    t.group.ana_changed(t.now, P1, AnaState::Optimized);
+    t.submit(2, Op::Flush);
+    assert_eq!(t.actions(), [issue(P1, 2)], "accessible, it is flushed once");
+}
+
+#[test]
+fn after_a_crash_a_flush_that_cannot_reach_a_live_path_fails_once() {
+    let mut t = Test::down(config(), Arc::new(DirtyPaths::after_crash()));
+    t.up(P0, 1, AnaState::Optimized);
+    t.up(P1, 1, AnaState::Inaccessible);
+    t.submit(0, Op::Flush);
+    assert_eq!(t.actions(), [issue(P0, 0)]);
+    t.complete(P0, 0, Outcome::Success);
+    assert_eq!(t.actions(), []);
+    assert_eq!(t.sleep(), 30_000 * MS);
+    assert_eq!(t.actions(), [failed(0)]);
+    t.submit(1, Op::Flush);
+    assert_eq!(t.actions(), [ok(1)], "it has been told");
+}
+
+/// What the daemon before it left there is not covered by what other paths flush, wherever the group has been meanwhile.
+#[test]
+fn a_path_back_from_persistent_loss_is_presumed_dirty_again() {
+    let mut t = Test::down(config(), Arc::new(DirtyPaths::after_crash()));
+    t.up(P0, 1, AnaState::Optimized);
+    t.group.ana_changed(t.now, P0, AnaState::PersistentLoss);
+    t.up(P1, 1, AnaState::PersistentLoss);
+    t.submit(0, Op::Flush);
+    assert_eq!(t.actions(), [ok(0)], "lost, as far as it was there, with the caches");
+    for path in [P0, P1] {
+        t.group.ana_changed(t.now, path, AnaState::Optimized);
+    }
+    t.flush_presumed();
+    assert_eq!(t.done(1, Op::Write), P0);
+    t.submit(2, Op::Flush);
+    assert_eq!(t.actions(), [issue(P0, 2)], "and what is written there then is flushed as ever");
+    t.complete(P0, 2, Outcome::Success);
+    assert_eq!(t.actions(), [ok(2)]);
+}
+
+#[test]
 fn a_flush_waits_for_an_inaccessible_path_for_a_bounded_time() {
     let mut t = Test::new(GroupConfig { policy: PolicyKind::Numa.into(), ..config() });
     t.flush_presumed();

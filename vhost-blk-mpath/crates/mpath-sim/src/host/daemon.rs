@@ -41,7 +41,7 @@ impl Daemon {
     /// Starts it, the n-th of the run, with what the one before has left.
     pub(crate) fn start(ctx: &mut Ctx<'_>, number: u64, plan: &HostPlan, record: FenceRecord, seed: u64) -> Self {
         let now = ctx.clock.now();
-        let dirty = Arc::new(DirtyPaths::new());
+        let dirty = Arc::new(if record.is_of_a_crash() { DirtyPaths::after_crash() } else { DirtyPaths::new() });
         let rng = |part, index| Rng::new(seed, 1000 * number + part + index as u64);
         let thread = |index| IoThread::new(now, index, plan, &dirty, rng(100, index));
         let path = |path| PathTask::new(now, PathId(path as u16), Epoch(0), plan.clone(), rng(200, path));

@@ -40,6 +40,11 @@ impl FenceRecord {
         self.own.insert((path, epoch), fence);
     }
 
+    /// The daemon that follows finds that the one before was killed.
+    pub(super) fn is_of_a_crash(&self) -> bool {
+        !self.inherited.is_empty()
+    }
+
     pub(crate) fn remove_inherited(&mut self) {
         self.inherited.clear();
     }

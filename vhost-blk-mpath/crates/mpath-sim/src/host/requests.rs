@@ -102,7 +102,7 @@ impl Requests {
                 slot.retries += 1;
                 slot.not_before = Some(now + after);
             }
-            Outcome::Failed(_) => slot.refused = true,
+            Outcome::Failed(_) | Outcome::GivenUp => slot.refused = true,
             Outcome::PathError | Outcome::Lost { .. } => slot.failovers += 1,
         }
     }

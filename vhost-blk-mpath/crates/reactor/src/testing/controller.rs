@@ -69,11 +69,16 @@ impl Controller {
         self.stream.write_all(bytes).unwrap();
     }
 
+    /// The end of a command.
+    pub(crate) fn end(cid: u16, status: Status) -> Vec<u8> {
+        bytes_of(Pdu::CapsuleResp(Cqe::new(cid, 0, status, 0)), &[])
+    }
+
     /// The whole answer to a read of so many bytes.
     pub(crate) fn answer(cid: u16, byte: u8, bytes: usize) -> Vec<u8> {
         let data = C2hData { cid, offset: 0, length: bytes as u32, last: true, success: false };
         let mut answer = bytes_of(Pdu::C2hData(data), &vec![byte; bytes]);
-        answer.extend(bytes_of(Pdu::CapsuleResp(Cqe::new(cid, 0, Status::SUCCESS, 0)), &[]));
+        answer.extend(Self::end(cid, Status::SUCCESS));
         answer
     }
 }

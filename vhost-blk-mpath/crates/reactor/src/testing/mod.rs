@@ -1,6 +1,7 @@
 //! Real requests of a real virtqueue, without a guest.
 
 mod controller;
+mod rig;
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -15,6 +16,7 @@ use vhost_user_blk::{Disk, DiskGeometry, Queue, QueueSink, Request, serve_connec
 use virtio_driver::{VhostUser, VirtioBlkFeatureFlags, VirtioBlkQueue, VirtioBlkTransport, VirtioFeatureFlags};
 
 pub(crate) use controller::Controller;
+pub(crate) use rig::Rig;
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 const BUFFER_BYTES: usize = 1 << 20;

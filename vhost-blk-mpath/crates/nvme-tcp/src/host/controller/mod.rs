@@ -115,7 +115,8 @@ impl HostController {
             identified: None,
             namespace: None,
             live: None,
-            keep_alive: KeepAlive::new(kato, config.command_timeout.min(kato)),
+            // Not answered within KATO, all told.
+            keep_alive: KeepAlive::new(kato, config.command_timeout.min(kato / 2)),
             ana_deadline: None,
             resets_other: false,
             shutdown_sent: false,

@@ -134,7 +134,7 @@ impl HostDiscovery {
             reader: LogReader::new(IDENTIFY_BYTES as u32, false),
             keep_alive: KeepAlive::new(
                 kato.unwrap_or_default(),
-                config.command_timeout.min(kato.unwrap_or(Duration::MAX)),
+                config.command_timeout.min(kato.unwrap_or(Duration::MAX) / 2),
             ),
             wants: Wants { log: true, shutdown: false },
             ready: false,

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use zerocopy::FromBytes;
 
 use super::controller::{Controller, What};
-use super::{KATO, Session, TIMEOUT, config, entries, page};
+use super::{KATO, Session, config, entries, page};
 use crate::host::{
     ConfigError, DiscoveryConfig, DiscoveryError, DiscoveryEvent, DiscoveryLogError, DiscoveryStep, HostDiscovery,
     LOG_RECORDS_MAX,
@@ -161,7 +161,7 @@ fn who_stays_is_kept_alive() {
     let sent = session.controller.asked(What::KeepAlive);
     assert!((19..=21).contains(&sent), "{sent}");
     session.controller.mute.push(What::KeepAlive);
-    let late = DiscoveryError::Timeout { step: DiscoveryStep::KeepAlive, after: TIMEOUT };
+    let late = DiscoveryError::Timeout { step: DiscoveryStep::KeepAlive, after: KATO / 2 };
     assert_eq!(session.failure(), late);
 
     let mut session = Session::with(DiscoveryConfig { keep_alive_tmo: None, ..config() }, |_| {});

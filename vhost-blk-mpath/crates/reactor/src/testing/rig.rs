@@ -1,0 +1,55 @@
+//! One I/O thread with one path.
+
+use std::sync::{Arc, mpsc};
+use std::time::Instant;
+
+use mpath_core::{AnaState, Association, DirtyPaths, Epoch, Group, GroupConfig, PathConfig, PathId};
+
+use super::{Controller, Guest, PATIENCE};
+use crate::{Ending, IoThreadConfig, IoThreadHandle, PathEvent, PathEventKind};
+
+const PATH: PathId = PathId(0);
+const EPOCH: Epoch = Epoch(1);
+
+/// A thread with one path, and a guest on it.
+pub(crate) struct Rig {
+    pub(crate) thread: IoThreadHandle,
+    pub(crate) events: mpsc::Receiver<PathEvent>,
+    pub(crate) controller: Controller,
+    pub(crate) guest: Guest,
+}
+
+impl Rig {
+    pub(crate) fn start() -> Self {
+        let mut group = Group::new(Instant::now(), GroupConfig::default(), Arc::new(DirtyPaths::default()));
+        group.add_path(PATH, PathConfig::default());
+        let (report, events) = mpsc::channel();
+        let report = Box::new(move |event: PathEvent| drop(report.send(event)));
+        let config = IoThreadConfig { name: "io-test".into(), group, block_size_bytes: 4096, report };
+        let thread = IoThreadHandle::start(config).unwrap();
+        let (controller, link) = Controller::connect();
+        let association =
+            Association { epoch: EPOCH, ana: AnaState::Optimized, volatile_write_cache: false, queue_depth: 15 };
+        thread.path_up(PATH, association, link);
+        let guest = Guest::new();
+        thread.start_queue(guest.queue()).unwrap();
+        Self { thread, events, controller, guest }
+    }
+
+    /// Closes the path: what [`PathEventKind::Closed`] says.
+    pub(crate) fn close(&self, ending: Ending) -> PathEventKind {
+        self.thread.path_down(PATH, EPOCH, ending);
+        loop {
+            match self.events.recv_timeout(PATIENCE).unwrap().kind {
+                closed @ PathEventKind::Closed { .. } => return closed,
+                PathEventKind::Suspect | PathEventKind::Recovered | PathEventKind::AnaError => {}
+                kind @ PathEventKind::Lost(_) => panic!("{kind:?}"),
+            }
+        }
+    }
+
+    pub(crate) fn end(self) {
+        self.thread.begin_shutdown();
+        self.thread.join();
+    }
+}
