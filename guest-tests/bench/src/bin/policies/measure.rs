@@ -28,6 +28,9 @@ const DISK_BYTES: u64 = 256 << 20;
 /// Enough to write it at 250 MB/s.
 const FILL_TIME: Duration = Duration::from_secs(1);
 
+/// Measurements of what a request takes by itself, of which the best counts.
+const FLOOR_RUNS: u32 = 5;
+
 /// What one cell gave.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Sample {
@@ -116,9 +119,13 @@ impl Bench<'_> {
         let _load = row.cpu_load.then(CpuLoad::start);
         let time = self.plan.floor_time();
         let options = Options { time, warmup: time / 4, ..self.options(row.mode, &row.sizes) };
-        let report = self.run(&row.name, &options, Duration::from_secs(1), |_| ())?;
-        let iops = report.total.read.iops + report.total.write.iops;
-        Ok((1.0 / iops.max(1.0) - NEAR.delay.as_secs_f64()).max(0.0))
+        // A bound is the best there can be: what else the machine did at the time is no part of it.
+        let mut most = 1.0f64;
+        for _ in 0..FLOOR_RUNS {
+            let report = self.run(&row.name, &options, Duration::from_secs(1), |_| ())?;
+            most = most.max(report.total.read.iops + report.total.write.iops);
+        }
+        Ok((1.0 / most - NEAR.delay.as_secs_f64()).max(0.0))
     }
 
     /// Measures one cell.
