@@ -161,7 +161,7 @@ mod tests {
             let target = if micros % 2 == 0 { &mut first } else { &mut second };
             target.record(Kind::Read, 4096, Duration::from_micros(micros), true);
         }
-        second.record(Kind::Read, 4096, Duration::from_micros(100), false);
+        second.record(Kind::Read, 4096, Duration::from_micros(50), false);
         second.record(Kind::Flush, 0, Duration::from_secs(100_000), true);
         second.errors = 3;
         first.merge(&second);

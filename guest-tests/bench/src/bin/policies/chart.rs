@@ -10,7 +10,7 @@ const COLUMNS: usize = 3;
 const PANEL: (u32, u32) = (400, 220);
 const LEGEND_HEIGHT: u32 = 60;
 /// Names in a line of the legend; the longest needs this width.
-const LEGEND_COLUMNS: usize = 6;
+const LEGEND_COLUMNS: i32 = 6;
 const LEGEND_STEP: (i32, i32) = (195, 22);
 const LABEL_SIZE: u32 = 11;
 
@@ -57,8 +57,8 @@ fn colour(policy: usize) -> RGBColor {
 
 fn draw_legend(area: &Area<'_>, results: &Results) -> Result<(), ChartError> {
     let place = |index: usize| {
-        let (column, line) = (index % LEGEND_COLUMNS, index / LEGEND_COLUMNS);
-        (20 + LEGEND_STEP.0 * column as i32, 10 + LEGEND_STEP.1 * line as i32)
+        let index = i32::try_from(index).unwrap_or_default();
+        (20 + LEGEND_STEP.0 * (index % LEGEND_COLUMNS), 10 + LEGEND_STEP.1 * (index / LEGEND_COLUMNS))
     };
     for (index, policy) in results.policies.iter().enumerate() {
         let (x, y) = place(index);

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 /// What a cell takes beside its warm-up and its measurement: switching, connecting, draining.
 const OVERHEAD: Duration = Duration::from_millis(150);
-/// What a table takes before its first cell: starting, connecting, filling the disk.
-const PER_TABLE: Duration = Duration::from_secs(3);
+/// What a table takes before its first cell, about: starting, connecting, filling the disk, requests without any delay.
+const PER_TABLE: Duration = Duration::from_secs(15);
 
 /// The times of a run.
 #[derive(Debug, Clone, Copy)]

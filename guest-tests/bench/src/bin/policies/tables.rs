@@ -194,8 +194,7 @@ fn asymmetric(full: bool) -> Vec<RowSpec> {
                     (READ, "mixed", "slow first") => depth == 1 || depth == 32,
                     (READ, _, "slow first") => true,
                     (READ, "4k", _) => depth == 1 || depth == 32,
-                    (READ, "64k", _) => depth == 32,
-                    (WRITE, "4k" | "64k", "slow first") | (RW, "4k", "slow first") => depth == 32,
+                    (READ, "64k", _) | (WRITE, "4k" | "64k", "slow first") | (RW, "4k", "slow first") => depth == 32,
                     (RW, "64k", "slow first") => depth == 4,
                     _ => false,
                 };
