@@ -209,7 +209,8 @@ impl<B: Backend> Runner<B> {
             if status == Status::Ok {
                 if now >= schedule.measure_from {
                     let latency = now.saturating_duration_since(request.submitted);
-                    self.stats.record(request.request.kind, request.request.len, latency);
+                    let in_time = schedule.until.is_none_or(|until| now < until);
+                    self.stats.record(request.request.kind, request.request.len, latency, in_time);
                 }
                 control.bytes.fetch_add(u64::from(request.request.len), Ordering::Relaxed);
             } else {

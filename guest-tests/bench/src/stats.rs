@@ -13,13 +13,16 @@ const LONGEST_LATENCY_NANOS: u64 = 3_600_000_000_000;
 pub struct ClassStats {
     ios: u64,
     bytes: u64,
+    /// Those of them that count for rates: the others completed after the time that was measured.
+    ios_in_time: u64,
+    bytes_in_time: u64,
     latency_nanos: Histogram<u64>,
 }
 
 impl Default for ClassStats {
     fn default() -> Self {
         let latency_nanos = Histogram::new_with_bounds(1, LONGEST_LATENCY_NANOS, 3).expect("constant bounds are valid");
-        Self { ios: 0, bytes: 0, latency_nanos }
+        Self { ios: 0, bytes: 0, ios_in_time: 0, bytes_in_time: 0, latency_nanos }
     }
 }
 
@@ -34,8 +37,9 @@ pub struct Stats {
 }
 
 impl Stats {
-    /// Records one successful request.
-    pub fn record(&mut self, kind: Kind, bytes: u32, latency: Duration) {
+    /// Records one successful request. One that is not `in_time` was submitted in the time that is measured and completed later: it
+    /// counts, and its latency does, but not for rates, which it would raise by the depth over the time.
+    pub fn record(&mut self, kind: Kind, bytes: u32, latency: Duration, in_time: bool) {
         let class = match kind {
             Kind::Read => &mut self.read,
             Kind::Write => &mut self.write,
@@ -43,6 +47,10 @@ impl Stats {
         };
         class.ios += 1;
         class.bytes += u64::from(bytes);
+        if in_time {
+            class.ios_in_time += 1;
+            class.bytes_in_time += u64::from(bytes);
+        }
         class.latency_nanos.saturating_record(u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX));
     }
 
@@ -53,6 +61,8 @@ impl Stats {
         {
             mine.ios += theirs.ios;
             mine.bytes += theirs.bytes;
+            mine.ios_in_time += theirs.ios_in_time;
+            mine.bytes_in_time += theirs.bytes_in_time;
             mine.latency_nanos.add(&theirs.latency_nanos).expect("all histograms have the same bounds");
         }
         self.errors += other.errors;
@@ -76,8 +86,8 @@ impl ClassStats {
         ClassSummary {
             ios: self.ios,
             bytes: self.bytes,
-            iops: self.ios as f64 / seconds,
-            mib_per_second: self.bytes as f64 / 1_048_576.0 / seconds,
+            iops: self.ios_in_time as f64 / seconds,
+            mib_per_second: self.bytes_in_time as f64 / 1_048_576.0 / seconds,
             latency_us: (self.ios > 0).then(|| {
                 let at = |quantile| self.latency_nanos.value_at_quantile(quantile) as f64 / 1000.0;
                 Latency {
@@ -111,11 +121,11 @@ pub struct Summary {
 /// [`ClassStats`] as reported.
 #[derive(Debug, Clone, Serialize)]
 pub struct ClassSummary {
-    /// Completed requests.
+    /// Completed requests, those included that were in flight when the measured time was over.
     pub ios: u64,
-    /// Bytes moved.
+    /// Bytes they moved.
     pub bytes: u64,
-    /// Requests per second.
+    /// Requests completed per second of the measured time.
     pub iops: f64,
     /// MiB (1 048 576 bytes) per second.
     pub mib_per_second: f64,
@@ -149,13 +159,14 @@ mod tests {
         let mut second = Stats::default();
         for micros in 1..=100u64 {
             let target = if micros % 2 == 0 { &mut first } else { &mut second };
-            target.record(Kind::Read, 4096, Duration::from_micros(micros));
+            target.record(Kind::Read, 4096, Duration::from_micros(micros), true);
         }
-        second.record(Kind::Flush, 0, Duration::from_secs(100_000));
+        second.record(Kind::Read, 4096, Duration::from_micros(50), false);
+        second.record(Kind::Flush, 0, Duration::from_secs(100_000), true);
         second.errors = 3;
         first.merge(&second);
         let summary = first.summary(Duration::from_secs(2));
-        assert_eq!((summary.read.ios, summary.write.ios, summary.other.ios, summary.errors), (100, 0, 1, 3));
+        assert_eq!((summary.read.ios, summary.write.ios, summary.other.ios, summary.errors), (101, 0, 1, 3));
         assert!((summary.read.iops - 50.0).abs() < 1e-9);
         assert!((summary.read.mib_per_second - 0.195_312_5).abs() < 1e-9);
         let latency = summary.read.latency_us.unwrap();

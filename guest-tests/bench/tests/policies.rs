@@ -58,8 +58,8 @@ fn a_tiny_run_writes_its_table_and_no_other() {
         let bound = row["bound"]["iops"].as_f64().unwrap();
         let iops = |policy: usize| row["cells"][policy]["iops"]["median"].as_f64().unwrap();
         assert!(bound > 0.0 && iops(0) > 0.0 && iops(1) > 0.0, "{row}");
-        // What is in flight when the clock starts counts in full, which is much in so short a time; a wrong bound or a rate that is not
-        // kept would be off by more.
+        // What was in flight when the clock started is part of it, which is much in so short a time; a wrong bound or a rate that is
+        // not kept would be off by more.
         assert!(iops(0) < 2.0 * bound && iops(1) < 2.0 * bound, "{row}");
     }
     assert!(fs::read_to_string(docs.path().join("results/policies-b.svg")).unwrap().contains("randrw QD32"));

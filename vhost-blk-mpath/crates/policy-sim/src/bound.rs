@@ -2,25 +2,32 @@
 
 use crate::{Model, Workload};
 
-/// Most bytes per second over these paths: `max Σ λ·s` with `λ·s ≤ C` on each path and `Σ λ·L ≤ depth`, for request rates λ,
-/// mean size s, capacities C and latencies L of requests that meet no other (Little's law).
+/// Most requests per second with `depth` of them outstanding, over paths of which each is given as how long a request takes that
+/// meets no other, in seconds, and how many per second fit through at most: `max Σ λ` with `λ ≤ most` on each path and
+/// `Σ λ·seconds ≤ depth` (Little's law).
 ///
-/// One constraint that the paths share, and a limit for each: the paths with the least latency are filled first. No request
-/// queues anywhere in it, so that jitter and mixed sizes leave a policy some way below.
+/// One constraint that the paths share, and a limit for each: the paths on which requests take least are filled first. No request
+/// queues anywhere in it, so that jitter, mixed sizes and whole requests leave a policy some way below.
 #[must_use]
-pub fn bound(paths: &[Model], workload: &Workload) -> f64 {
-    let size = workload.mean_bytes();
-    let mut paths: Vec<(f64, f64)> =
-        paths.iter().map(|path| (path.latency(size), path.capacity(size, workload.one_way()))).collect();
-    paths.sort_by(|a, b| a.0.total_cmp(&b.0));
-    let mut depth = f64::from(workload.depth);
-    let mut sum = 0.0;
-    for (latency, capacity) in paths {
-        let rate = capacity.min(depth * size / latency);
-        depth -= rate * latency / size;
+pub fn most_requests(paths: impl IntoIterator<Item = (f64, f64)>, depth: f64) -> f64 {
+    let mut paths: Vec<(f64, f64)> = paths.into_iter().collect();
+    paths.sort_by(|one, other| one.0.total_cmp(&other.0));
+    let (mut left, mut sum) = (depth, 0.0);
+    for (seconds, most) in paths {
+        let rate = most.min(left / seconds);
+        left -= rate * seconds;
         sum += rate;
     }
     sum
+}
+
+/// Most bytes per second over these paths, by [`most_requests`]: latencies L and capacities C of requests of the mean size s, so that
+/// `λ·s ≤ C` and `Σ λ·L ≤ depth`.
+#[must_use]
+pub fn bound(paths: &[Model], workload: &Workload) -> f64 {
+    let size = workload.mean_bytes();
+    let paths = paths.iter().map(|path| (path.latency(size), path.capacity(size, workload.one_way()) / size));
+    size * most_requests(paths, workload.depth.into())
 }
 
 #[cfg(test)]

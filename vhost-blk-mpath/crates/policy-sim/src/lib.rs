@@ -15,7 +15,7 @@ mod run;
 pub mod scenario;
 mod workload;
 
-pub use bound::bound;
+pub use bound::{bound, most_requests};
 pub use measure::Measured;
 pub use model::{Jitter, Model, Server};
 pub use run::Sim;

@@ -46,6 +46,21 @@ fn mixed_sizes_come_near_it() {
     }
 }
 
+/// The first requests of a path may all be large, which is no reason to take it for a slow one.
+#[test]
+fn paths_are_compared_at_the_same_size() {
+    let paths = links("+2 ms on the second");
+    for (depth, least) in [(1, 95.0), (4, 88.0)] {
+        let workload = Workload::mixed(depth);
+        for seed in 1..=8 {
+            let mut sim = Sim::new(Bdp, &paths, workload, seed);
+            sim.run(Duration::from_secs(1));
+            let percent = 100.0 * sim.run(Duration::from_secs(2)).bytes_per_s() / bound(&paths, &workload);
+            assert!(percent >= least, "depth {depth}, seed {seed}: {percent} %");
+        }
+    }
+}
+
 #[test]
 fn a_slow_path_leaves_iops_and_tail_of_the_fast_one_alone() {
     for name in ["+30 ms on the first", "+30 ms on the second"] {

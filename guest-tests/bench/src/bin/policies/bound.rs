@@ -1,23 +1,13 @@
 //! The most that any policy can reach.
 
 use crate::scene::PathSpec;
+use policy_sim::most_requests;
 
-/// Most requests per second of `mean_bytes` over these paths with `depth` of them outstanding: `max Σ λ` with
-/// `λ_i·s ≤ C_i` on each path and `Σ λ_i·(D_i + s/C_i) ≤ depth` (Little's law, a request's own transfer counted). D is the path's
-/// delay and `floor_seconds`, what a request takes without any.
-///
-/// One constraint that the paths share, and one of each path: the paths are filled in the order of the time that a request takes
-/// on them. Nothing queues anywhere in it, so that mixed sizes, jitter and whole requests leave every policy a little below.
+/// Most requests per second of `mean_bytes` over these paths with `depth` of them outstanding: [`most_requests`] with
+/// `λ_i·s ≤ C_i` on each path and `Σ λ_i·(D_i + s/C_i) ≤ depth`, a request's own transfer counted. D is the path's delay and
+/// `floor_seconds`, what a request takes without any.
 pub(crate) fn bound(paths: &[PathSpec], floor_seconds: f64, mean_bytes: f64, depth: u32) -> f64 {
-    let mut paths: Vec<(f64, f64)> = paths.iter().map(|path| alone(*path, floor_seconds, mean_bytes)).collect();
-    paths.sort_by(|one, other| one.0.total_cmp(&other.0));
-    let (mut left, mut sum) = (f64::from(depth), 0.0);
-    for (seconds, most) in paths {
-        let rate = most.min(left / seconds);
-        left -= rate * seconds;
-        sum += rate;
-    }
-    sum
+    most_requests(paths.iter().map(|path| alone(*path, floor_seconds, mean_bytes)), depth.into())
 }
 
 /// On one path: how long a request takes that meets no other, and how many fit through in a second.

@@ -8,12 +8,14 @@ use vublk_bench::publish::{Area, Bar, Caption, ChartError, FONT, draw_bars, shor
 
 const COLUMNS: usize = 3;
 const PANEL: (u32, u32) = (400, 220);
-const LEGEND_HEIGHT: u32 = 50;
-const LEGEND_STEP: i32 = 112;
+const LEGEND_HEIGHT: u32 = 60;
+/// Names in a line of the legend; the longest needs this width.
+const LEGEND_COLUMNS: i32 = 6;
+const LEGEND_STEP: (i32, i32) = (195, 22);
 const LABEL_SIZE: u32 = 11;
 
-/// By policy, in the daemon's order; the palette of the category10 scheme.
-const COLOURS: [RGBColor; 10] = [
+/// By contender; the palette of the category10 scheme, and one more.
+const COLOURS: [RGBColor; 11] = [
     RGBColor(0x1f, 0x77, 0xb4),
     RGBColor(0xff, 0x7f, 0x0e),
     RGBColor(0x2c, 0xa0, 0x2c),
@@ -24,6 +26,7 @@ const COLOURS: [RGBColor; 10] = [
     RGBColor(0x7f, 0x7f, 0x7f),
     RGBColor(0xbc, 0xbd, 0x22),
     RGBColor(0x17, 0xbe, 0xcf),
+    RGBColor(0x39, 0x3b, 0x79),
 ];
 
 /// Draws an SVG.
@@ -53,14 +56,18 @@ fn colour(policy: usize) -> RGBColor {
 }
 
 fn draw_legend(area: &Area<'_>, results: &Results) -> Result<(), ChartError> {
-    let mut x = 20;
+    let place = |index: usize| {
+        let index = i32::try_from(index).unwrap_or_default();
+        (20 + LEGEND_STEP.0 * (index % LEGEND_COLUMNS), 10 + LEGEND_STEP.1 * (index / LEGEND_COLUMNS))
+    };
     for (index, policy) in results.policies.iter().enumerate() {
-        area.draw(&Rectangle::new([(x, 14), (x + 14, 28)], colour(index).filled()))?;
-        area.draw(&Text::new(policy.name.clone(), (x + 20, 14), (FONT, 15).into_font()))?;
-        x += LEGEND_STEP;
+        let (x, y) = place(index);
+        area.draw(&Rectangle::new([(x, y), (x + 14, y + 14)], colour(index).filled()))?;
+        area.draw(&Text::new(policy.name.clone(), (x + 20, y), (FONT, 15).into_font()))?;
     }
-    area.draw(&PathElement::new([(x, 21), (x + 16, 21)], BLACK.stroke_width(1)))?;
-    area.draw(&Text::new("the bound", (x + 22, 14), (FONT, 15).into_font()))?;
+    let (x, y) = place(results.policies.len());
+    area.draw(&PathElement::new([(x, y + 7), (x + 16, y + 7)], BLACK.stroke_width(1)))?;
+    area.draw(&Text::new("the bound", (x + 22, y), (FONT, 15).into_font()))?;
     Ok(())
 }
 

@@ -1,8 +1,9 @@
 //! Tells the daemon which policy, and the target what its listeners are like: through `mpathctl` and `mpath-target ctl`, as an
 //! operator would.
 
+use crate::contender::{Contender, Listed};
 use crate::scene::{PathSpec, Scene};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread;
@@ -25,47 +26,10 @@ pub(crate) enum ControlError {
     NotLive { live: usize, paths: usize },
 }
 
-/// A policy as the daemon lists it.
-#[derive(Debug, Clone, Deserialize)]
-struct Listed {
-    name: String,
-    #[serde(default)]
-    params: Vec<ListedParam>,
-}
-
-#[derive(Debug, Clone, Deserialize)]
-struct ListedParam {
-    name: String,
-}
-
 /// A path as the daemon lists it.
 #[derive(Debug, Deserialize)]
 struct ListedPath {
     state: String,
-}
-
-/// A policy as it is measured.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub(crate) struct Contender {
-    pub(crate) name: String,
-    /// `NAME=VALUE` that differ from the defaults.
-    pub(crate) params: Vec<String>,
-}
-
-/// The policy whose window has to fit the length of a measurement, and that parameter.
-const SCALED: (&str, &str) = ("adaptive", "interval");
-
-/// Its value: ten of them pass before a measurement begins, so that the average, of which each is an eighth, is about right.
-pub(crate) fn scaled_interval(warmup: Duration) -> Duration {
-    Duration::from_millis((warmup.as_millis() as u64 / 10).max(10))
-}
-
-impl Contender {
-    fn new(listed: &Listed, warmup: Duration) -> Self {
-        let scaled = listed.name == SCALED.0 && listed.params.iter().any(|param| param.name == SCALED.1);
-        let interval = scaled.then(|| format!("{}={}ms", SCALED.1, scaled_interval(warmup).as_millis()));
-        Self { name: listed.name.clone(), params: interval.into_iter().collect() }
-    }
 }
 
 /// The way to one stack.
@@ -83,14 +47,13 @@ impl Control {
     }
 
     /// Every policy the daemon has, in its order.
-    pub(crate) fn policies(&self, warmup: Duration) -> Result<Vec<Contender>, ControlError> {
-        let listed: Vec<Listed> = self.daemon_json(&["policy", "list"])?;
-        Ok(listed.iter().map(|listed| Contender::new(listed, warmup)).collect())
+    pub(crate) fn policies(&self) -> Result<Vec<Listed>, ControlError> {
+        self.daemon_json(&["policy", "list"])
     }
 
     /// Puts a policy into force.
     pub(crate) fn set_policy(&self, policy: &Contender) -> Result<(), ControlError> {
-        let mut words = vec!["policy", "set", &policy.name];
+        let mut words = vec!["policy", "set", &policy.policy];
         words.extend(policy.params.iter().flat_map(|param| ["--param", param]));
         self.daemon(&words).map(|_| ())
     }
@@ -157,21 +120,6 @@ fn output(command: &mut Command) -> Result<String, ControlError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn contenders(json: &str) -> Vec<Contender> {
-        let listed: Vec<Listed> = serde_json::from_str(json).unwrap();
-        listed.iter().map(|listed| Contender::new(listed, Duration::from_millis(500))).collect()
-    }
-
-    #[test]
-    fn policies_with_and_without_parameters() {
-        let plain = contenders(r#"[{"name": "numa", "description": "x", "active-on": []}, {"name": "adaptive"}]"#);
-        assert_eq!(plain, ["numa", "adaptive"].map(|name| Contender { name: name.into(), params: vec![] }));
-        let scaled = contenders(
-            r#"[{"name": "adaptive", "params": [{"name": "shift"}, {"name": "interval", "value": "15s"}]}]"#,
-        );
-        assert_eq!(scaled[0].params, ["interval=50ms"]);
-    }
 
     #[test]
     fn a_refusal_is_quoted() {

@@ -1,6 +1,7 @@
 //! A table's section of `docs/benchmarks.md`.
 
 use crate::results::{Cell, Results, Row};
+use crate::targets;
 use std::fmt::Write;
 use vublk_bench::publish::grouped;
 
@@ -24,6 +25,7 @@ fn write_section(text: &mut String, results: &Results) -> std::fmt::Result {
             format!("{}; {}; {:.0} %", cell.iops.text(0), grouped(cell.mib_per_second.median), cell.percent_of_bound)
         },
     )?;
+    targets::write(text, &results.targets)?;
     writeln!(text, "\nLatency in ms, p50 / p99.9 / p99.99, medians of the rounds:\n")?;
     write_table(
         text,
@@ -78,7 +80,7 @@ fn write_method(text: &mut String, results: &Results) -> std::fmt::Result {
          10,000 requests a cell has its largest as p99.99.",
         results.rounds, results.seconds, results.warmup_seconds
     )?;
-    let changed = results.policies.iter().filter(|policy| !policy.params.is_empty());
+    let changed = results.policies.iter().filter(|policy| policy.is_a_policy() && !policy.params.is_empty());
     for policy in changed {
         writeln!(
             text,

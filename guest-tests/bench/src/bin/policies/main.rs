@@ -5,6 +5,7 @@
 
 mod bound;
 mod chart;
+mod contender;
 mod control;
 mod cpu_load;
 mod document;
@@ -16,6 +17,7 @@ mod run;
 mod scene;
 mod series;
 mod tables;
+mod targets;
 
 use clap::Parser;
 use control::ControlError;

@@ -1,12 +1,12 @@
 //! What is going to be measured, and how long that takes.
 
-use crate::tables::{RowSpec, Table};
+use crate::tables::{Length, RowSpec, Table};
 use std::time::Duration;
 
 /// What a cell takes beside its warm-up and its measurement: switching, connecting, draining.
 const OVERHEAD: Duration = Duration::from_millis(150);
-/// What a table takes before its first cell: starting, connecting, filling the disk.
-const PER_TABLE: Duration = Duration::from_secs(3);
+/// What a table takes before its first cell, about: starting, connecting, filling the disk, requests without any delay.
+const PER_TABLE: Duration = Duration::from_secs(15);
 
 /// The times of a run.
 #[derive(Debug, Clone, Copy)]
@@ -21,7 +21,7 @@ pub(crate) struct Plan {
 impl Plan {
     /// What runs before each cell is measured. A series is measured from its start.
     pub(crate) fn warmup(&self) -> Duration {
-        self.seconds / 6
+        self.seconds / 10
     }
 
     /// How long a request without any delay is looked at, for each kind of request in a table.
@@ -30,7 +30,8 @@ impl Plan {
     }
 
     fn cell(&self, row: &RowSpec) -> Duration {
-        self.warmup() + row.length.time(self.seconds) + OVERHEAD
+        let warmup = if matches!(row.length, Length::Series(_)) { Duration::ZERO } else { self.warmup() };
+        warmup + row.length.time(self.seconds) + OVERHEAD
     }
 
     /// How long a table takes with so many policies.
@@ -46,12 +47,13 @@ mod tests {
 
     const DEFAULT: Plan = Plan { seconds: Duration::from_secs(3), rounds: 5, full: false };
 
-    /// What issue and manual promise, with every policy that there is going to be.
+    /// Nine policies, and two more to compare with in table a. The manual promises an hour; a busy machine takes longer than planned.
     #[test]
-    fn the_default_run_takes_less_than_an_hour() {
-        let total: Duration = Table::ALL.iter().map(|table| DEFAULT.table_time(*table, 9)).sum();
-        assert!(total < Duration::from_secs(3600), "{total:?}");
-        assert!(total > Duration::from_secs(1800), "{total:?}");
+    fn the_default_run_takes_less_than_fifty_minutes() {
+        let policies = |table| if table == Table::A { 11 } else { 9 };
+        let total: Duration = Table::ALL.iter().map(|table| DEFAULT.table_time(*table, policies(*table))).sum();
+        assert!(total < Duration::from_mins(50), "{total:?}");
+        assert!(total > Duration::from_mins(30), "{total:?}");
     }
 
     #[test]

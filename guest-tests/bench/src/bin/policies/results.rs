@@ -1,10 +1,11 @@
 //! All samples of a table with their medians and spread: the content of `policies-*.json`.
 
-use crate::control::Contender;
+use crate::contender::Contender;
 use crate::measure::{Bound, Sample};
 use crate::plan::Plan;
 use crate::scene::Scene;
 use crate::tables::{RowSpec, Table};
+use crate::targets::Target;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use vublk_bench::options::Mode;
@@ -25,6 +26,7 @@ pub(crate) struct Results {
     /// The command line of each process.
     pub(crate) commands: BTreeMap<&'static str, String>,
     pub(crate) policies: Vec<Contender>,
+    pub(crate) targets: Vec<Target>,
     pub(crate) rows: Vec<Row>,
 }
 
@@ -80,6 +82,7 @@ impl Results {
             warmup_seconds: plan.warmup().as_secs_f64(),
             commands,
             policies: policies.to_vec(),
+            targets: Vec::new(),
             rows: Vec::new(),
         }
     }
@@ -166,7 +169,7 @@ pub(crate) mod tests {
 
     /// Table a with its first row under two policies, three rounds.
     pub(crate) fn results() -> Results {
-        let policies = ["numa", "adaptive"].map(|name| Contender { name: name.into(), params: Vec::new() });
+        let policies = ["numa", "adaptive"].map(Contender::plain);
         let plan = Plan { seconds: Duration::from_secs(3), rounds: 3, full: false };
         let commands = BTreeMap::from([("daemon", "vhost-blk-mpath --api $DIR/api.sock".to_owned())]);
         let machine = Machine::look(None::<&Path>);

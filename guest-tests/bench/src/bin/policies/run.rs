@@ -1,12 +1,14 @@
 //! The whole run: a stack for each table, rounds, results.
 
 use crate::PoliciesError;
-use crate::control::{Contender, Control};
+use crate::contender::{contenders, names};
+use crate::control::Control;
 use crate::line::Line;
 use crate::measure::{Bench, Bound, commands};
 use crate::plan::Plan;
 use crate::results::Results;
 use crate::tables::{RowSpec, Table};
+use crate::targets::targets;
 use crate::{chart, document};
 use std::fs;
 use std::path::Path;
@@ -61,8 +63,14 @@ fn measure_table(
     let mut bench = Bench { stack: &stack, control: &control, plan, interrupted, scene: None };
     bench.fill()?;
     control.wait_until_live(paths)?;
-    let contenders = chosen(control.policies(plan.warmup())?, &line.policies)?;
-    let left = tables.iter().map(|table| plan.table_time(*table, contenders.len())).sum();
+    let listed = control.policies()?;
+    let chosen = |table| contenders(&listed, &line.policies, table, plan.warmup());
+    let contenders = match chosen(table) {
+        Ok(contenders) => contenders,
+        Err(name) => return Err(PoliciesError::NoSuchPolicy { name, offered: names(listed) }),
+    };
+    let left =
+        tables.iter().map(|table| plan.table_time(*table, chosen(*table).map_or(0, |chosen| chosen.len()))).sum();
     eprintln!(
         "table {}: {} ({} rows × {} policies × {} rounds); {} to the end of the run",
         table.letter(),
@@ -81,7 +89,7 @@ fn measure_table(
                 let sample = bench.cell(spec, &results.rows[row].bound, policy)?;
                 let percent = sample.iops / results.rows[row].bound.iops * 100.0;
                 eprintln!(
-                    "{} {}/{}: {:<40} {:<14} {:>8.0} IOPS {:>7.1} MiB/s {percent:>4.0} % of the bound, {:.1} µs daemon CPU per I/O",
+                    "{} {}/{}: {:<40} {:<21} {:>8.0} IOPS {:>7.1} MiB/s {percent:>4.0} % of the bound, {:.1} µs daemon CPU per I/O",
                     table.letter(),
                     round + 1,
                     plan.rounds,
@@ -95,6 +103,7 @@ fn measure_table(
             }
         }
     }
+    results.targets = targets(table, &results);
     Ok(results)
 }
 
@@ -113,15 +122,6 @@ fn add_rows(results: &mut Results, bench: &mut Bench<'_>, specs: &[RowSpec], pla
         results.add_row(spec, Bound::of(spec, floor), &plan);
     }
     Ok(())
-}
-
-/// Those of `offered` that are wanted, in the daemon's order; all if none are named.
-fn chosen(offered: Vec<Contender>, wanted: &[String]) -> Result<Vec<Contender>, PoliciesError> {
-    if let Some(name) = wanted.iter().find(|name| offered.iter().all(|policy| policy.name != **name)) {
-        let offered = offered.into_iter().map(|policy| policy.name).collect();
-        return Err(PoliciesError::NoSuchPolicy { name: name.clone(), offered });
-    }
-    Ok(offered.into_iter().filter(|policy| wanted.is_empty() || wanted.contains(&policy.name)).collect())
 }
 
 fn minutes(time: Duration) -> String {
@@ -159,21 +159,6 @@ fn write(path: &Path, text: &str) -> Result<(), PoliciesError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_policies_asked_for_in_the_daemons_order() {
-        let offered = ["numa", "round-robin", "bdp"].map(|name| Contender { name: name.into(), params: vec![] });
-        let names = |wanted: &[&str]| {
-            let wanted: Vec<String> = wanted.iter().map(|&name| name.to_owned()).collect();
-            chosen(offered.to_vec(), &wanted)
-                .map(|chosen| chosen.into_iter().map(|policy| policy.name).collect::<Vec<_>>())
-        };
-        assert_eq!(names(&[]).unwrap(), ["numa", "round-robin", "bdp"]);
-        assert_eq!(names(&["bdp", "numa"]).unwrap(), ["numa", "bdp"]);
-        let error = names(&["bpd"]).unwrap_err();
-        assert_eq!(error.exit_code(), crate::EXIT_USAGE);
-        assert_eq!(error.to_string(), "--policies bpd: the daemon has no such policy; it has numa, round-robin, bdp");
-    }
 
     #[test]
     fn durations_for_people() {

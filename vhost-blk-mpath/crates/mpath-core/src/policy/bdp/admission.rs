@@ -24,7 +24,7 @@ const RESERVE: f64 = 1.5;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Offer {
     pub(super) path: PathId,
-    /// Latency of a request of mean size that meets no other, s; `None`: nothing is known.
+    /// Latency of a request of the mean size of all that meets no other, s; `None`: nothing is known.
     pub(super) latency: Option<f64>,
     /// Bytes per second it delivers at most; infinite if that is not known.
     pub(super) rate: f64,

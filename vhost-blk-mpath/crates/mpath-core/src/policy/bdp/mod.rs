@@ -146,6 +146,8 @@ impl Bdp {
         self.offers.clear();
         let (mut bytes, mut ios, mut all) = (0.0, 0.0, 0.0);
         let mut size: f64 = size_of(query.bytes);
+        // The same for all paths: the first requests of one may all have been large, and those of another small.
+        let mean = self.sizes[class].mean().max(f64::from(LEAST_BYTES));
         for candidate in candidates {
             let state = &self.paths[candidate.path.index()];
             let own = &state.classes[class];
@@ -162,7 +164,7 @@ impl Bdp {
             };
             self.offers.push(Offer {
                 path: candidate.path,
-                latency: estimate.map(|(delay, rate)| delay + own.size() / rate),
+                latency: estimate.map(|(delay, rate)| delay + mean / rate),
                 rate: if own.limit_is_known() { own.rate() } else { f64::INFINITY },
                 window,
                 behind,
