@@ -174,7 +174,7 @@ class Native:
             "ios() { awk '{print $1}' /sys/block/nvme0c0n1/stat; }\n"
             "for try in 1 2 3; do\n"
             "    before=$(ios)\n"
-            "    fio --name=one --filename=/dev/nvme0n1 --direct=1 --rw=read --bs=4k --size=4k >/dev/null || exit 1\n"
+            "    dd if=/dev/nvme0n1 of=/dev/null bs=4k count=1 iflag=direct 2>/dev/null || exit 1\n"
             '    [ "$(ios)" = "$before" ] || exit 0\n'
             "done\n"
             "exit 1"
