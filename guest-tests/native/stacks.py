@@ -241,8 +241,10 @@ class InGuest:
             check(time.monotonic() < give_up, f"the daemon in the guest is not ready: {log.strip()}")
         return self
 
-    def __exit__(self, *_):
-        self._guest.sh("kill $(cat /tmp/daemon.pid)", check=False)
+    def __exit__(self, exc_type, *_):
+        # Otherwise the guest may be in the middle of something; it ends with everything in it.
+        if exc_type is None:
+            self._guest.sh("kill $(cat /tmp/daemon.pid)")
 
     def _ctl(self, *words):
         return self._guest.sh(f"mpathctl --api /tmp/api.sock -o json {' '.join(words)}")

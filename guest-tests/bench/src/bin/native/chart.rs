@@ -32,7 +32,7 @@ pub(crate) fn draw(results: &Results) -> Result<String, ChartError> {
             title.draw(&Text::new(table.name.title(), (20, 8), (FONT, 18).into_font()))?;
             let (panels, below) = below.split_vertically(PANEL.1 * lines(table.rows.len()) as u32);
             for (area, row) in panels.split_evenly((lines(table.rows.len()), COLUMNS)).iter().zip(&table.rows) {
-                draw_row(area, &row.name, &row.cells)?;
+                draw_row(area, &row.name(), &row.cells)?;
             }
             rest = below;
         }
@@ -80,8 +80,7 @@ mod tests {
     #[test]
     fn a_bar_for_each_contender() {
         let svg = draw(&results()).unwrap();
-        for text in
-            ["Linux round-robin", "vhost-blk-mpath bdp", "4k randread QD1, slow first", "Delay by netem in the guest"]
+        for text in ["Linux numa", "vhost-blk-mpath bdp", "4k randread QD1, slow first", "Delay by netem in the guest"]
         {
             assert!(svg.contains(text), "{text}");
         }

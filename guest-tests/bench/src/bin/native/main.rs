@@ -39,7 +39,7 @@ struct Line {
     rounds: u16,
 
     /// How long a cell is measured; a third of it runs before
-    #[arg(long, default_value = "0.75", value_name = "SECONDS", value_parser = parse_seconds)]
+    #[arg(long, default_value = "0.6", value_name = "SECONDS", value_parser = parse_seconds)]
     seconds: f64,
 
     /// The program that measures
