@@ -42,7 +42,7 @@ class BenchGuest(LinuxGuest):
     def devices(self):
         return [
             *("-object", f"memory-backend-memfd,id=ram,size={self._memory_mib}M,share=on", "-machine", "memory-backend=ram"),
-            *("-chardev", f"socket,id=disk,path={self._socket}", "-device", "vhost-user-blk-pci,chardev=disk,num-queues=2"),
+            *("-chardev", f"socket,id=disk,path={self._socket}", "-device", "vhost-user-blk-pci,chardev=disk,num-queues=1"),
             *("-drive", f"file={self._programs},format=raw,if=none,id=programs,readonly=on"),
             *("-device", "virtio-blk-pci,drive=programs"),
             *super().devices(),
@@ -105,9 +105,10 @@ class Stage:
 
 
 def connect_words(host, port):
+    """One I/O queue, as the daemon has with one I/O thread: as many connections a path on either side."""
     return ",".join([
         *("transport=tcp", f"traddr={host}", f"trsvcid={port}", f"nqn={NQN}", f"hostnqn={HOSTNQN}", f"hostid={HOSTID}"),
-        "nr_io_queues=2",
+        "nr_io_queues=1",
     ])  # fmt: skip
 
 

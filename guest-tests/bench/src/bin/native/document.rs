@@ -74,7 +74,7 @@ fn write_table(text: &mut String, table: &Table, cell: impl Fn(&Cell) -> String)
 fn write_method(text: &mut String, results: &Results) -> std::fmt::Result {
     writeln!(
         text,
-        "{} rounds of {} s after {:.2} s of warm-up, contenders alternating, one job, one queue. \"slow first\": the slow path was connected \
+        "{} rounds of {} s after {:.2} s of warm-up, contenders alternating, one job, one I/O queue and so one connection a path for each. \"slow first\": the slow path was connected \
          first. The fast path alone is `numa` with the slow path second. A policy of the daemon starts each cell with nothing learned. \
          p99.9 of fewer than 1000 requests is their largest latency.\n",
         results.rounds, results.seconds, results.warmup_seconds
