@@ -2,7 +2,7 @@
 
 SHELL := bash
 .DEFAULT_GOAL := help
-.PHONY: help deps build demo test unit sim sim-mutants policy-sim guest-test faults interop soak bench-fastpath bench-policies lint fmt deny images clean
+.PHONY: help deps build demo test unit sim sim-mutants policy-sim guest-test faults interop soak bench-fastpath bench-policies bench-native lint fmt deny images clean
 
 CARGO ?= cargo
 BIN := target/release
@@ -10,6 +10,8 @@ BIN := target/release
 SECONDS ?= 60
 # Options of `make bench-policies`, as in '--only a,c'; `policies --help` lists them.
 POLICIES_ARGS ?=
+# Options of `make bench-native`, as in '--rounds 3'; `native --help` lists them.
+NATIVE_ARGS ?=
 # How many runs `make sim` makes.
 SEEDS ?= 2000
 
@@ -77,6 +79,11 @@ bench-fastpath: build ## vublk-bench against this daemon and against a null-co e
 
 bench-policies: build ## every policy against the bound, in four tables, in less than an hour; writes docs/results/ (POLICIES_ARGS='--only a')
 	$(BIN)/policies $(POLICIES_ARGS)
+
+bench-native: build ## Linux's own NVMe multipath beside the daemon in one guest, one path 30 ms slower, in 15 minutes; writes docs/results/
+	@scripts/deps.sh guest
+	images/build nvmet
+	$(BIN)/native $(NATIVE_ARGS)
 
 lint: ## formatting, clippy with warnings as errors, shell and Python checks
 	@scripts/deps.sh build lint
