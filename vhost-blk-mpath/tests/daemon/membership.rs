@@ -116,6 +116,29 @@ fn a_path_that_is_added_under_load_takes_io_and_one_that_is_removed_ends_in_orde
     ended.cleanly(&place);
 }
 
+/// One path only, whatever the letters; and two addresses of one port are noticed.
+#[test]
+fn one_port_under_two_addresses_is_worth_a_word() {
+    let target = Target::start(2);
+    let addrs = target.addrs();
+    let daemon = Daemon::start(&addrs, "");
+    let add = |host: &str, port| {
+        daemon.api.add_path("disk0", &AddPath { address: format!("tcp://{host}:{port}").parse().unwrap() })
+    };
+    let named = add("LOCALHOST", addrs[0].port()).unwrap();
+    assert_eq!(named.address.to_string(), format!("tcp://localhost:{}", addrs[0].port()));
+    assert_eq!(refusal(add("LocalHost", addrs[0].port())).code, ErrorCode::PathExists);
+    let mapped = add("[::ffff:127.0.0.1]", addrs[1].port()).unwrap();
+    for (path, nth) in [(named, 0), (mapped, 1)] {
+        daemon.gets_live(path.index);
+        let there = addrs[nth];
+        let said =
+            format!("{} and path {nth}, tcp://{there}, both stand for {there}: they are no redundancy", path.address);
+        eventually("it is said", || daemon.log().contains(&said));
+    }
+    assert_eq!(daemon.log().matches("both stand for").count(), 2);
+}
+
 #[test]
 fn a_removed_path_with_unflushed_writes_stays_until_they_are_flushed_or_force_gives_them_up() {
     let target = Target::start(3);
