@@ -110,12 +110,14 @@ fn a_host_name_that_is_no_nqn_is_refused_and_a_subsystems_is_worth_a_word() {
     let refusal = refused_with("--hostnqn foo");
     refusal.says(USAGE, &["hostnqn: `foo` does not start with `nqn.`", "nqn.2014-08.org.nvmexpress:uuid:"]);
     refusal.alone();
-    let (place, target) = (Place::new(), Target::with(1, |config| config.nqn = "testnqn".into()));
+    let (place, refusing) = (Place::new(), refusing_address());
     let mut command = program();
     command.arg("--socket-path").arg(place.socket()).arg("--api").arg(place.api());
-    command.args(["--subsystem", "testnqn", "--path", &format!("tcp://{}", target.addrs()[0])]);
-    let daemon = place.spawn(command).ready();
-    assert!(daemon.log().contains("the subsystem's name does not start with `nqn.`"), "{}", daemon.log());
+    command.args(["--subsystem", "testnqn", "--path", &format!("tcp://{}", refusing.1)]);
+    let (code, log) = place.fails_or_serves(command).unwrap();
+    // Up to its path it has come.
+    assert_eq!(code, NO_PATH);
+    assert!(log.contains("the subsystem's name does not start with `nqn.`") && log.contains("testnqn"), "{log}");
 }
 
 #[test]

@@ -1,13 +1,14 @@
 //! Paths that are added to a disk and removed from it while every byte is verified.
 
 use std::fs;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use mpath_api::client::ClientError;
 use mpath_api::types::{
     AddPath, ErrorCode, ErrorInfo, Event, EventKind, Origin, Path, PathSelector, PathState, WaitsFor,
 };
+use mpath_target::ListenerConfig;
 use rustix::process::Signal;
 use vublk_bench::request::Status;
 
@@ -119,7 +120,9 @@ fn a_path_that_is_added_under_load_takes_io_and_one_that_is_removed_ends_in_orde
 /// One path only, whatever the letters; and two addresses of one port are noticed.
 #[test]
 fn one_port_under_two_addresses_is_worth_a_word() {
-    let target = Target::start(2);
+    // The address that `localhost` stands for.
+    let listener = ListenerConfig::new((Ipv4Addr::LOCALHOST, 0).into());
+    let target = Target::with(2, |config| config.listeners = vec![listener; 2]);
     let addrs = target.addrs();
     let daemon = Daemon::start(&addrs, "");
     let add = |host: &str, port| {

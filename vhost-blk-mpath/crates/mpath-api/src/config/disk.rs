@@ -180,15 +180,21 @@ fn default_queues() -> QueueCount {
     QueueCount::constant(64)
 }
 
-fn default_queue_size() -> QueueEntries {
+/// The default of [`DiskConfig::queue_size`].
+#[must_use]
+pub fn default_queue_size() -> QueueEntries {
     QueueEntries::constant(128)
 }
 
-fn default_keep_alive_tmo() -> KeepAliveTmo {
+/// The default of [`DiskConfig::keep_alive_tmo`].
+#[must_use]
+pub fn default_keep_alive_tmo() -> KeepAliveTmo {
     KeepAliveTmo::constant(5)
 }
 
-fn default_reconnect_delay() -> ReconnectDelay {
+/// The default of [`DiskConfig::reconnect_delay`].
+#[must_use]
+pub fn default_reconnect_delay() -> ReconnectDelay {
     ReconnectDelay::constant(2)
 }
 

@@ -19,7 +19,8 @@ use serde::{Deserialize, Serialize};
 
 pub use self::disk::{
     CtrlLossTmo, DiskConfig, FastIoFailTmo, KeepAliveTmo, NamespaceId, QueueCount, QueueEntries, ReconnectDelay,
-    SuspectTimeout, WindowBytes, WindowConfig, WindowIos,
+    SuspectTimeout, WindowBytes, WindowConfig, WindowIos, default_keep_alive_tmo, default_queue_size,
+    default_reconnect_delay,
 };
 pub use self::error::{ConfigError, ConflictError, LoadError};
 pub use self::value::{
