@@ -34,9 +34,10 @@ Exit codes:
 #[derive(Debug, Parser)]
 #[command(name = "mpathctl", version, after_help = EXIT_CODES, max_term_width = 100)]
 struct Args {
-    /// The daemon's API socket
-    #[arg(long, value_name = "SOCKET", env = "MPATH_API", default_value = DEFAULT_API_SOCKET, global = true)]
-    api: PathBuf,
+    /// The daemon's API socket [env: MPATH_API] [default: /run/vhost-blk-mpath/api.sock]
+    // Not clap's `env`: that takes a variable that is set and empty for a value, and refuses it.
+    #[arg(long, value_name = "SOCKET", global = true)]
+    api: Option<PathBuf>,
 
     /// How to print; json and yaml are the API's own answer and the ones to parse
     #[arg(short, long, value_enum, default_value_t, global = true)]
@@ -110,7 +111,9 @@ fn main() -> ExitCode {
 }
 
 fn run(args: &Args) -> Result<(), Failure> {
-    let client = Client::new(&args.api, TIMEOUT)?;
+    let of_environment = || std::env::var_os("MPATH_API").filter(|path| !path.is_empty()).map(PathBuf::from);
+    let api = args.api.clone().or_else(of_environment).unwrap_or_else(|| DEFAULT_API_SOCKET.into());
+    let client = Client::new(&api, TIMEOUT)?;
     args.command.run(&client, &mut Output::new(args.output))
 }
 

@@ -424,6 +424,14 @@ fn bad_values_are_one_line_and_2() {
         (&["inject", "set", "1", "--latency", "2min"], &["1us to 60s"]),
         (&["inject", "set", "mptcp://h", "--latency", "1ms"], &["MPTCP is not supported yet"]),
         (&["inject", "clear", "h:0"], &["`0` is no port"]),
+        (&["inject", "clear", "-1"], &["`-1` is no index of a path"]),
+        (&["path", "remove", "-1"], &["`-1` is no index of a path", "`path list`"]),
+        (&["path", "drain", "00"], &["`00` is no index of a path"]),
+        (&["path", "drain", "+1"], &["`+1` is no index of a path"]),
+        (&["path", "show", ""], &["names no path", "`all`"]),
+        (&["path", "add", "", "--disk", "disk0"], &["tcp://HOST:PORT"]),
+        (&["events", "--since", "x"], &["'x'", "--since", "number of an event"]),
+        (&["events", "--since", "-1"], &["'-1'", "--since", "number of an event"]),
         (&["status", "-o", "xml"], &["xml", "table, json, yaml"]),
     ] {
         let (code, stderr) = daemon.fail(args);
@@ -488,6 +496,17 @@ fn the_flag_wins_over_the_environment() {
     assert_eq!(finish(command.env("MPATH_API", "/nowhere")).0, 0);
     let (code, _, stderr) = finish(&mut daemon.command(&["--api", "/nowhere", "status"]));
     assert!(code == 3 && stderr.contains("/nowhere"), "{stderr}");
+}
+
+#[test]
+fn an_empty_variable_is_none() {
+    let daemon = Daemon::start();
+    let socket = daemon.socket();
+    let mut command = mpathctl(&["status", "--api", socket.to_str().unwrap()]);
+    assert_eq!(finish(command.env("MPATH_API", "")).0, 0);
+    let (code, _, stderr) = finish(mpathctl(&["status"]).env("MPATH_API", ""));
+    // Whether a daemon runs here or not, it is the usual socket that was asked.
+    assert!(code == 0 || stderr.contains(mpath_api::DEFAULT_API_SOCKET), "{code}: {stderr}");
 }
 
 #[test]

@@ -28,7 +28,7 @@ The log goes to stderr; RUST_LOG=debug tells more.";
 
 /// vhost-user-blk backend: one virtio disk over several NVMe/TCP paths.
 #[derive(Debug, Parser)]
-#[command(version, override_usage = "vhost-blk-mpath --socket-path <PATH> --subsystem <NQN> --path <URI>... [OPTIONS]\n       \
+#[command(version, override_usage = "vhost-blk-mpath --socket-path <PATH> --subsystem <NQN> {--path <URI>|--discovery <URI>}... [OPTIONS]\n       \
     vhost-blk-mpath --config <FILE>", after_help = AFTER_HELP, arg_required_else_help = true, allow_negative_numbers = true)]
 pub(crate) struct Args {
     /// Read everything from a YAML file instead of flags
@@ -59,7 +59,7 @@ struct DiskArgs {
     subsystem: Nqn,
 
     /// A path to the subsystem, tcp://HOST:PORT, port 4420 if left out; repeat for each path
-    #[arg(long = "path", value_name = "URI", required_unless_present_any = ["discovery", "config"])]
+    #[arg(long = "path", value_name = "URI")]
     paths: Vec<PathAddress>,
 
     /// A discovery controller, tcp://HOST:PORT, port 8009 if left out; repeat for each. What it lists of the subsystem are
@@ -115,7 +115,7 @@ struct DiskArgs {
     #[arg(long, value_name = "TIME")]
     suspect_timeout: Option<SuspectTimeout>,
 
-    /// Seconds that requests wait while no path is live before they fail, 1 to 86400 [default: for ever]
+    /// Seconds that requests wait while no path is live before they fail, 1 to 86400 [default: they wait for ever]
     #[arg(long, value_name = "SECONDS")]
     fast_io_fail_tmo: Option<FastIoFailTmo>,
 
@@ -175,6 +175,7 @@ impl Args {
     pub(crate) fn into_config(self) -> Result<Config, RunError> {
         match (self.config, self.disk) {
             (Some(file), _) => Ok(Config::load(&file)?),
+            (None, Some(disk)) if disk.paths.is_empty() && disk.discovery.is_empty() => Err(RunError::NoPathGiven),
             (None, Some(disk)) => {
                 let mut config = Config::new(vec![disk.into_config()]);
                 config.api = self.host.api;
@@ -281,13 +282,14 @@ mod tests {
         assert!(matches!(parse(&format!("{DISK} --path tcp://127.0.0.1")), Err(RunError::Flags(_))));
         assert!(matches!(parse(&format!("{DISK} --api /tmp/s")), Err(RunError::Flags(_))));
         assert!(matches!(parse("--config /nonexistent"), Err(RunError::File(_))));
+        assert!(matches!(parse("--socket-path /tmp/s --subsystem nqn.a"), Err(RunError::NoPathGiven)));
+        assert!(parse("--socket-path /tmp/s --subsystem nqn.a --discovery tcp://127.0.0.1").is_ok());
     }
 
     #[test]
     fn flags_that_are_missing_or_do_not_go_together() {
         for (line, kind) in [
             ("--subsystem nqn.a --path tcp://127.0.0.1", ErrorKind::MissingRequiredArgument),
-            ("--socket-path /tmp/s --subsystem nqn.a", ErrorKind::MissingRequiredArgument),
             ("--subsystem nqn.a --discovery tcp://127.0.0.1", ErrorKind::MissingRequiredArgument),
             ("--api /tmp/a", ErrorKind::MissingRequiredArgument),
             ("--config f --policy numa", ErrorKind::ArgumentConflict),

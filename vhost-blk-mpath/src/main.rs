@@ -20,6 +20,7 @@ mod path_events;
 mod path_status;
 mod reports;
 mod run;
+mod same_port;
 mod steering;
 mod transport;
 

@@ -10,6 +10,7 @@ use crate::disk::Disk;
 use crate::fence::FencedBy;
 use crate::path::PathError;
 use crate::path_status::PathStatus;
+use crate::same_port;
 
 impl Disk {
     pub(crate) fn path_live(&self, path: PathId, info: &ControllerInfo, ana: AnaState, fence: Duration) {
@@ -31,6 +32,7 @@ impl Disk {
                 fence_ms: fence.as_millis() as u64,
             });
         });
+        same_port::check(self, path);
     }
 
     pub(crate) fn path_ana(&self, path: PathId, ana: AnaState) {

@@ -36,6 +36,8 @@ pub(crate) enum RunError {
     File(#[from] LoadError),
     #[error(transparent)]
     Flags(#[from] ConflictError),
+    #[error("no path: give --path tcp://HOST:PORT, once for each, or --discovery tcp://HOST, or a file by --config")]
+    NoPathGiven,
     #[error(transparent)]
     Host(#[from] HostError),
     #[error(transparent)]
@@ -86,7 +88,7 @@ impl RunError {
         ExitCode::from(match self {
             Self::System(_) | Self::Record(_) => 1,
             Self::NoPath { failures, .. } if failures.0.iter().any(|(_, error)| error.is_of_this_host()) => 1,
-            Self::File(_) | Self::Flags(_) | Self::Host(_) => 2,
+            Self::File(_) | Self::Flags(_) | Self::NoPathGiven | Self::Host(_) => 2,
             Self::NoPath { .. } | Self::NoneDiscovered { .. } => 3,
             Self::Bind(_) => 4,
         })
@@ -110,6 +112,14 @@ async fn serve(config: Config) -> Result<(), RunError> {
         }
     };
 
+    for disk in config.disks.iter().filter(|disk| !disk.subsystem.has_form()) {
+        // Not refused: there are targets that have such names.
+        tracing::warn!(
+            disk = %disk.name,
+            subsystem = %disk.subsystem,
+            "the subsystem's name does not start with `nqn.`: if that is not what the target calls it, mend `subsystem`"
+        );
+    }
     let host = host::identity(&config)?;
     let api = Server::bind(&config.api)?;
     let sockets: Vec<_> = config

@@ -46,15 +46,8 @@ pub(crate) enum TransportError {
 /// Connects a socket for one queue pair.
 pub(crate) async fn connect(address: &PathAddress) -> Result<TcpStream, TransportError> {
     let connecting = async {
-        let addresses: Vec<SocketAddr> = match address.host() {
-            Host::V4(ip) => vec![(*ip, address.port()).into()],
-            Host::V6(ip) => vec![(*ip, address.port()).into()],
-            Host::Name(name) => {
-                lookup_host((name.as_str(), address.port())).await.map_err(TransportError::Connect)?.collect()
-            }
-        };
         let mut refused = TransportError::NoAddress;
-        for address in addresses {
+        for address in socket_addresses(address).await.map_err(TransportError::Connect)? {
             match connect_to(address).await {
                 Ok(stream) => return Ok(stream),
                 Err(error) => refused = TransportError::Connect(error),
@@ -63,6 +56,15 @@ pub(crate) async fn connect(address: &PathAddress) -> Result<TcpStream, Transpor
         Err(refused)
     };
     timeout(CONNECT_MAX, connecting).await.unwrap_or(Err(TransportError::ConnectTimeout))
+}
+
+/// What an address stands for, in the order in which it is tried. Of a name that may be several, or none.
+pub(crate) async fn socket_addresses(address: &PathAddress) -> io::Result<Vec<SocketAddr>> {
+    Ok(match address.host() {
+        Host::V4(ip) => vec![(*ip, address.port()).into()],
+        Host::V6(ip) => vec![(*ip, address.port()).into()],
+        Host::Name(name) => lookup_host((name.as_str(), address.port())).await?.collect(),
+    })
 }
 
 async fn connect_to(address: SocketAddr) -> io::Result<TcpStream> {

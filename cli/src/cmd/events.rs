@@ -15,11 +15,16 @@ pub(crate) struct Command {
     #[arg(short, long)]
     follow: bool,
     /// Only events after this number
-    #[arg(long, value_name = "SEQ", default_value_t = 0)]
+    #[arg(long, value_name = "SEQ", default_value_t = 0, allow_negative_numbers = true, value_parser = number)]
     since: u64,
     /// Only events of this disk
     #[arg(long, value_name = "DISK")]
     disk: Option<String>,
+}
+
+/// The number of an event, or 0 for all.
+fn number(text: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| "give the number of an event, as SEQ shows it, or 0 for all".into())
 }
 
 impl Command {

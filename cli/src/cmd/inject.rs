@@ -13,6 +13,7 @@ pub(crate) enum Command {
     /// Impair a path, in place of what impaired it before
     Set {
         /// An address (`tcp://127.0.0.1:4421`, or without `tcp://`), an index of `path list`, or `all`
+        #[arg(allow_negative_numbers = true)]
         path: PathSelector,
         /// Time added to each I/O, 1us to 60s; such as 500us, 30ms or 1.5s
         #[arg(long, value_name = "TIME", value_parser = latency)]
@@ -23,7 +24,7 @@ pub(crate) enum Command {
     /// End the impairment of a path, and show what it was
     Clear {
         /// As for `inject set`
-        #[arg(default_value = "all")]
+        #[arg(default_value = "all", allow_negative_numbers = true)]
         path: PathSelector,
         #[command(flatten)]
         disk: DiskArg,

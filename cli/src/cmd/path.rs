@@ -73,6 +73,7 @@ pub(crate) struct RemoveArgs {
 #[derive(Debug, clap::Args)]
 pub(crate) struct PathArgs {
     /// An address (`tcp://127.0.0.1:4421`, or without `tcp://`), an index of `path list`, or `all`
+    #[arg(allow_negative_numbers = true)]
     path: PathSelector,
     #[command(flatten)]
     disk: DiskArg,

@@ -53,12 +53,21 @@ pub(super) fn read(file: &Path, text: &str, wanted: &Wanted) -> Result<Imported,
         if text.is_empty() || text.starts_with('#') {
             continue;
         }
-        let mut options = options(text).map_err(|(option, reason)| refuse(&option, reason.into()))?;
+        let given = options(text).map_err(|(option, reason)| refuse(&option, reason.into()))?;
+        let mut options: Vec<Opt> = Vec::new();
+        for option in given {
+            if let Some(first) = options.iter_mut().find(|first| first.name == option.name) {
+                // As nvme-cli does.
+                disk.notes
+                    .push(format!("line {line}: {first}: left out, given again in the line and the last one counts"));
+                *first = option;
+            } else {
+                options.push(option);
+            }
+        }
         let mut take = |name: &str| {
-            let at = options.iter().rposition(|option| option.name == name)?;
-            let value = options.remove(at).value;
-            options.retain(|option| option.name != name);
-            Some(value)
+            let at = options.iter().position(|option| option.name == name)?;
+            Some(options.remove(at).value)
         };
         let transport = take("transport").ok_or_else(|| refuse("transport", "missing; give --transport=tcp".into()))?;
         let is_tcp = transport.eq_ignore_ascii_case("tcp");
@@ -92,7 +101,7 @@ pub(super) fn read(file: &Path, text: &str, wanted: &Wanted) -> Result<Imported,
             disk.notes.push(format!("nqn {nqn} of {}: no counterpart, {DISCOVERY_NQN} is asked", place.name()));
         }
         // The timeouts of a line are those of its discovery controller, which has the disk's here.
-        disk.add(&place, true, &options).map_err(|reason| refuse("traddr", reason))?;
+        disk.add(&place, true, &options);
     }
     imported.disks.push(disk);
     Ok(imported)

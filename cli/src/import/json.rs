@@ -83,11 +83,20 @@ pub(super) fn read(file: &Path, text: &str, wanted: &Wanted) -> Result<Imported,
 
     // Discovery controllers belong to no subsystem; every disk may ask them.
     let mut discovery = ImportedDisk::default();
-    for (index, subsystem) in host.subsystems.iter().enumerate() {
-        let mut disk = ImportedDisk { subsystem: subsystem.nqn.to_string(), ..ImportedDisk::default() };
+    for subsystem in &host.subsystems {
+        let nqn = subsystem.nqn.as_str();
+        // Two disks on one namespace would not know of each other's writes.
+        let mut disk = match imported.disks.iter().position(|disk| disk.subsystem == nqn) {
+            Some(at) => {
+                let mut disk = imported.disks.remove(at);
+                disk.notes.push(format!("nqn {nqn}: more than once in the file; one disk, with the ports of all"));
+                disk
+            }
+            None => ImportedDisk { subsystem: nqn.into(), ..ImportedDisk::default() },
+        };
         let notes = options(&subsystem.other).map(|option| format!("{option}: no counterpart"));
         disk.notes.extend(notes);
-        for (at, port) in subsystem.ports.iter().enumerate() {
+        for port in &subsystem.ports {
             let is_discovery = port.discovery || disk.subsystem == DISCOVERY_NQN;
             let place = Place {
                 transport: port.transport.clone(),
@@ -96,12 +105,7 @@ pub(super) fn read(file: &Path, text: &str, wanted: &Wanted) -> Result<Imported,
             };
             let to = if is_discovery { &mut discovery } else { &mut disk };
             let options: Vec<_> = options(&port.other).collect();
-            to.add(&place, is_discovery, &options).map_err(|reason| {
-                // The address is right word by word, and wrong as a whole.
-                let field = format!("[0].subsystems[{index}].ports[{at}].traddr");
-                let line = line_of(text, &place);
-                ImportError::Option { file: file.into(), line, option: field, reason }
-            })?;
+            to.add(&place, is_discovery, &options);
         }
         if disk.subsystem != DISCOVERY_NQN {
             imported.disks.push(disk);
@@ -137,16 +141,10 @@ fn choose(file: &Path, wanted: &Wanted, imported: &mut Imported, discovery: &Imp
         imported.disks.drain(..).partition(|disk| !disk.paths.is_empty() || !disk.discovery.is_empty());
     imported.disks = disks;
     for disk in empty {
-        imported.notes.push(format!("subsystem {}: left out, it has no TCP port", disk.subsystem));
+        imported.notes.push(format!("subsystem {}: left out, it has no TCP port that can be used", disk.subsystem));
         imported.notes.extend(disk.notes);
     }
     Ok(())
-}
-
-/// The line of the first port that may be meant.
-fn line_of(text: &str, place: &Place) -> usize {
-    let quoted = format!("\"{}\"", place.traddr);
-    (1..).zip(text.lines()).find(|(_, line)| line.contains(&quoted)).map_or(1, |(line, _)| line)
 }
 
 fn options(other: &BTreeMap<String, serde_yaml::Value>) -> impl Iterator<Item = Opt> {

@@ -37,14 +37,20 @@ pub(crate) enum ImportError {
     NoSubsystem { file: PathBuf, there: Vec<String> },
     #[error("{}: names discovery controllers only; say by --subsystem NQN whose paths they are asked for", file.display())]
     WhichSubsystem { file: PathBuf },
-    #[error("{}: no TCP path and no discovery controller in it", file.display())]
-    Nothing { file: PathBuf },
+    #[error("{}: no TCP path and no discovery controller in it{}", file.display(), reasons(.notes))]
+    Nothing { file: PathBuf, notes: Vec<String> },
     #[error("{}: what comes of it is no configuration:{source}", file.display())]
     Result { file: PathBuf, source: ConfigError },
 }
 
 fn available(there: &[String]) -> String {
     if there.is_empty() { String::new() } else { format!("; there are: {}", there.join(", ")) }
+}
+
+/// What would have been comments, on one line.
+fn reasons(notes: &[String]) -> String {
+    let one_line = |note: &String| format!("; {}", yaml::one_line(note));
+    notes.iter().map(one_line).collect()
 }
 
 /// What the operator wants of a file.
@@ -89,7 +95,8 @@ pub(crate) fn import(file: &Path, wanted: &Wanted) -> Result<String, ImportError
     let is_json = text.trim_start().starts_with(['[', '{']);
     let imported = if is_json { json::read(file, &text, wanted)? } else { conf::read(file, &text, wanted)? };
     if imported.disks.iter().all(|disk| disk.paths.is_empty() && disk.discovery.is_empty()) {
-        return Err(ImportError::Nothing { file: file.into() });
+        let notes = imported.notes.into_iter().chain(imported.disks.into_iter().flat_map(|disk| disk.notes)).collect();
+        return Err(ImportError::Nothing { file: file.into(), notes });
     }
     let text = yaml::write(file, &imported);
     Config::parse(&text).map_err(|source| ImportError::Result { file: file.into(), source })?;

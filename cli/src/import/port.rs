@@ -1,8 +1,12 @@
 //! One controller as nvme-cli names it: where it is, and options.
 
+use std::fmt::Display;
 use std::str::FromStr;
 
-use mpath_api::config::{CtrlLossTmo, FastIoFailTmo, KeepAliveTmo, QueueEntries, ReconnectDelay};
+use mpath_api::config::{
+    CtrlLossTmo, FastIoFailTmo, KeepAliveTmo, QueueEntries, RangeError, ReconnectDelay, default_keep_alive_tmo,
+    default_queue_size, default_reconnect_delay,
+};
 use mpath_api::{DiscoveryAddress, PathAddress};
 
 use super::ImportedDisk;
@@ -52,17 +56,36 @@ fn host(traddr: &str) -> String {
     if traddr.contains(':') { format!("[{traddr}]") } else { traddr.into() }
 }
 
-/// A setting, if its value is one for us.
-fn set<T: FromStr + ToString>(key: &'static str, value: &str) -> Result<Option<(&'static str, String)>, &'static str> {
-    value.parse::<T>().map(|value| Some((key, value.to_string()))).map_err(|_| "out of range")
+/// A setting, if its value is one for us. If not: why, and what holds instead.
+fn set<T: FromStr<Err = RangeError> + ToString>(
+    key: &'static str,
+    value: &str,
+    default: impl Display,
+) -> Result<Option<(&'static str, String)>, String> {
+    let refused = |RangeError { min, max, .. }| {
+        format!("left out, not an integer from {min} to {max}; without {key} it is {default}")
+    };
+    value.parse::<T>().map(|value| Some((key, value.to_string()))).map_err(refused)
 }
 
 impl ImportedDisk {
-    /// Adds a controller, by TCP, as a path or as a discovery controller.
-    pub(super) fn add(&mut self, place: &Place, is_discovery: bool, options: &[Opt]) -> Result<(), String> {
+    /// Adds a controller as a path or as a discovery controller; one that cannot be either is a comment, with its reason.
+    pub(super) fn add(&mut self, place: &Place, is_discovery: bool, options: &[Opt]) {
+        match self.add_address(place, is_discovery) {
+            Ok(()) => options.iter().for_each(|option| self.option(place, option)),
+            Err(reason) => self.notes.push(format!("{}: left out, {reason}", place.name())),
+        }
+    }
+
+    fn add_address(&mut self, place: &Place, is_discovery: bool) -> Result<(), String> {
         if !place.is_tcp() {
-            self.notes.push(format!("{}: left out, only transport tcp is supported", place.name()));
-            return Ok(());
+            return Err("only transport tcp is supported".into());
+        }
+        if place.traddr.is_empty() {
+            return Err("traddr missing".into());
+        }
+        if place.traddr.contains('%') {
+            return Err("a link-local address, which needs an interface (%), is not supported".into());
         }
         if is_discovery {
             let address: DiscoveryAddress = place.uri().parse().map_err(|error| format!("{error}"))?;
@@ -75,9 +98,6 @@ impl ImportedDisk {
                 self.paths.push(address);
             }
         }
-        for option in options {
-            self.option(place, option);
-        }
         Ok(())
     }
 
@@ -86,23 +106,23 @@ impl ImportedDisk {
         let flag = |key| match value.as_str() {
             "true" | "1" => Ok(Some((key, "true".to_owned()))),
             "false" | "0" => Ok(None),
-            _ => Err("neither true nor false"),
+            _ => Err(format!("left out, neither true nor false; without {key} it is false")),
         };
         let outcome = match name.as_str() {
-            "keep-alive-tmo" => set::<KeepAliveTmo>("keep-alive-tmo", value),
-            "reconnect-delay" => set::<ReconnectDelay>("reconnect-delay", value),
-            "queue-size" => set::<QueueEntries>("queue-size", value),
+            "keep-alive-tmo" => set::<KeepAliveTmo>("keep-alive-tmo", value, default_keep_alive_tmo()),
+            "reconnect-delay" => set::<ReconnectDelay>("reconnect-delay", value, default_reconnect_delay()),
+            "queue-size" => set::<QueueEntries>("queue-size", value, default_queue_size()),
             // For ever, which is our default too.
             "ctrl-loss-tmo" | "fast-io-fail-tmo" if matches!(value.as_str(), "-1" | "off") => Ok(None),
-            "ctrl-loss-tmo" => set::<CtrlLossTmo>("ctrl-loss-tmo", value),
-            "fast-io-fail-tmo" => set::<FastIoFailTmo>("fast-io-fail-tmo", value),
+            "ctrl-loss-tmo" => set::<CtrlLossTmo>("ctrl-loss-tmo", value, "never"),
+            "fast-io-fail-tmo" => set::<FastIoFailTmo>("fast-io-fail-tmo", value, "never"),
             "hdr-digest" => flag("hdr-digest"),
             "data-digest" => flag("data-digest"),
             // A connection to a discovery controller always stays where the controller lets it.
             "persistent" => Ok(None),
-            "nr-io-queues" => Err("no counterpart: a path has one I/O queue an I/O thread, see io-threads"),
+            "nr-io-queues" => Err("no counterpart: a path has one I/O queue an I/O thread, see io-threads".into()),
             _ if value == "false" => Ok(None),
-            _ => Err("no counterpart"),
+            _ => Err("no counterpart".into()),
         };
         match outcome {
             Ok(None) => {}

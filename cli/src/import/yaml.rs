@@ -67,7 +67,7 @@ fn scalar(value: &impl Display) -> String {
 }
 
 /// A comment must not end before it ends.
-fn one_line(note: &str) -> String {
+pub(super) fn one_line(note: &str) -> String {
     note.chars()
         .map(|c| if c.is_control() || matches!(c, '\u{85}' | '\u{2028}' | '\u{2029}') { ' ' } else { c })
         .collect()

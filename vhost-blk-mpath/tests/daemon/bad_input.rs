@@ -68,8 +68,56 @@ fn a_missing_flag_is_named() {
     let mut command = program();
     command.args(["--subsystem", NQN]);
     let refusal = place.refused(command);
-    refusal.says(USAGE, &["not provided: --socket-path <PATH> --path <URI>", "--help"]);
+    refusal.says(USAGE, &["not provided: --socket-path <PATH>", "--help"]);
     refusal.alone();
+}
+
+#[test]
+fn no_path_at_all_is_told_both_ways_to_one() {
+    let place = Place::new();
+    let refusal = place.refused(place.command(&[], ""));
+    refusal.says(USAGE, &["no path: give --path tcp://", "--discovery tcp://"]);
+    refusal.alone();
+    nothing_left(&place);
+}
+
+/// nvme-cli's -1 and 0 mean "for ever".
+#[test]
+fn for_ever_is_told_to_be_left_out() {
+    for setting in ["ctrl-loss-tmo", "fast-io-fail-tmo"] {
+        for value in ["-1", "0"] {
+            let refusal = refused_with(&format!("--{setting}={value}"));
+            let said = format!("'{value}' for '--{setting} <SECONDS>'");
+            refusal.says(USAGE, &[&said, "an integer from 1 to 86400; leave the setting out for no limit"]);
+            refusal.alone();
+            let disk = "{socket-path: /tmp/s, subsystem: nqn.a, paths: ['tcp://127.0.0.1']";
+            let (refusal, _) = refused_file(&format!("disks:\n  - {disk}, {setting}: {value}}}\n"));
+            refusal.says(USAGE, &[setting, value, "leave the setting out for no limit"]);
+            refusal.alone();
+        }
+    }
+}
+
+#[test]
+fn a_path_that_is_empty_is_told_the_form() {
+    let refusal = refused_with("--path=");
+    refusal.says(USAGE, &["--path", "tcp://HOST:PORT"]);
+    refusal.alone();
+}
+
+#[test]
+fn a_host_name_that_is_no_nqn_is_refused_and_a_subsystems_is_worth_a_word() {
+    let refusal = refused_with("--hostnqn foo");
+    refusal.says(USAGE, &["hostnqn: `foo` does not start with `nqn.`", "nqn.2014-08.org.nvmexpress:uuid:"]);
+    refusal.alone();
+    let (place, refusing) = (Place::new(), refusing_address());
+    let mut command = program();
+    command.arg("--socket-path").arg(place.socket()).arg("--api").arg(place.api());
+    command.args(["--subsystem", "testnqn", "--path", &format!("tcp://{}", refusing.1)]);
+    let (code, log) = place.fails_or_serves(command).unwrap();
+    // Up to its path it has come.
+    assert_eq!(code, NO_PATH);
+    assert!(log.contains("the subsystem's name does not start with `nqn.`") && log.contains("testnqn"), "{log}");
 }
 
 #[test]

@@ -1,13 +1,14 @@
 //! Paths that are added to a disk and removed from it while every byte is verified.
 
 use std::fs;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use mpath_api::client::ClientError;
 use mpath_api::types::{
     AddPath, ErrorCode, ErrorInfo, Event, EventKind, Origin, Path, PathSelector, PathState, WaitsFor,
 };
+use mpath_target::ListenerConfig;
 use rustix::process::Signal;
 use vublk_bench::request::Status;
 
@@ -114,6 +115,31 @@ fn a_path_that_is_added_under_load_takes_io_and_one_that_is_removed_ends_in_orde
     );
     let (ended, place) = daemon.end(Signal::TERM);
     ended.cleanly(&place);
+}
+
+/// One path only, whatever the letters; and two addresses of one port are noticed.
+#[test]
+fn one_port_under_two_addresses_is_worth_a_word() {
+    // The address that `localhost` stands for.
+    let listener = ListenerConfig::new((Ipv4Addr::LOCALHOST, 0).into());
+    let target = Target::with(2, |config| config.listeners = vec![listener; 2]);
+    let addrs = target.addrs();
+    let daemon = Daemon::start(&addrs, "");
+    let add = |host: &str, port| {
+        daemon.api.add_path("disk0", &AddPath { address: format!("tcp://{host}:{port}").parse().unwrap() })
+    };
+    let named = add("LOCALHOST", addrs[0].port()).unwrap();
+    assert_eq!(named.address.to_string(), format!("tcp://localhost:{}", addrs[0].port()));
+    assert_eq!(refusal(add("LocalHost", addrs[0].port())).code, ErrorCode::PathExists);
+    let mapped = add("[::ffff:127.0.0.1]", addrs[1].port()).unwrap();
+    for (path, nth) in [(named, 0), (mapped, 1)] {
+        daemon.gets_live(path.index);
+        let there = addrs[nth];
+        let said =
+            format!("{} and path {nth}, tcp://{there}, both stand for {there}: they are no redundancy", path.address);
+        eventually("it is said", || daemon.log().contains(&said));
+    }
+    assert_eq!(daemon.log().matches("both stand for").count(), 2);
 }
 
 #[test]

@@ -114,6 +114,9 @@ impl PathAddress {
     }
 
     fn parse(text: &str, default_port: u16) -> Result<Self, AddressError> {
+        if text.is_empty() {
+            return Err(AddressError::Empty);
+        }
         let Some((scheme, authority)) = text.split_once("://") else {
             return Err(AddressError::NoTransport { text: text.into() });
         };
@@ -125,6 +128,9 @@ impl PathAddress {
             }
         };
         let (host, port) = split_port(authority);
+        if host.is_empty() {
+            return Err(AddressError::NoHost { text: text.into() });
+        }
         let host = parse_host(host).ok_or_else(|| AddressError::BadHost { text: text.into(), host: host.into() })?;
         let bad = |port: &str| AddressError::BadPort { text: text.into(), port: port.into(), default_port };
         let port = port.map_or(Ok(default_port), |port| parse_port(port).ok_or_else(|| bad(port)))?;
@@ -174,6 +180,15 @@ text_serde!(DiscoveryAddress, "the address of a discovery controller, tcp://HOST
 /// Why a text is not a [`PathAddress`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AddressError {
+    /// There is nothing.
+    #[error("an empty text is no address; write tcp://HOST or tcp://HOST:PORT")]
+    Empty,
+    /// There is a transport, and no host.
+    #[error("`{text}`: the host is missing; write tcp://HOST or tcp://HOST:PORT")]
+    NoHost {
+        /// The whole text.
+        text: String,
+    },
     /// There is no `SCHEME://` in front.
     #[error("`{text}` names no transport; write tcp://{text}")]
     NoTransport {
@@ -194,7 +209,7 @@ pub enum AddressError {
         /// What stood in front of `://`.
         transport: String,
     },
-    /// The host is missing or is neither an IPv4 address, an IPv6 address in brackets nor a name.
+    /// The host is neither an IPv4 address, an IPv6 address in brackets nor a name.
     #[error("`{text}`: `{host}` is no IPv4 address, no [IPv6 address] and no host name")]
     BadHost {
         /// The whole text.
@@ -218,6 +233,9 @@ pub enum AddressError {
 fn split_port(authority: &str) -> (&str, Option<&str>) {
     let host_end = if authority.starts_with('[') {
         authority.find(']').map_or(authority.len(), |at| at + 1)
+    } else if authority.matches(':').count() > 1 {
+        // An IPv6 address without its brackets: let it be refused as a whole.
+        authority.len()
     } else {
         authority.find(':').unwrap_or(authority.len())
     };
@@ -294,7 +312,9 @@ mod tests {
     #[test]
     fn says_what_is_wrong() {
         for (text, message) in [
-            ("", "`` names no transport; write tcp://"),
+            ("", "an empty text is no address; write tcp://HOST or tcp://HOST:PORT"),
+            ("tcp://", "`tcp://`: the host is missing; write tcp://HOST or tcp://HOST:PORT"),
+            ("tcp://:4420", "`tcp://:4420`: the host is missing; write tcp://HOST or tcp://HOST:PORT"),
             ("127.0.0.1:4420", "`127.0.0.1:4420` names no transport; write tcp://127.0.0.1:4420"),
             ("mptcp://127.0.0.1", "`mptcp://127.0.0.1`: MPTCP is not supported yet; write tcp://"),
             ("rdma://h", "`rdma://h`: unknown transport `rdma`; the only one is tcp://"),
@@ -302,10 +322,9 @@ mod tests {
             assert_eq!(refuse(text), message);
         }
         for text in [
-            "tcp://",
-            "tcp://:4420",
             "tcp://::1",
             "tcp://::1:4420",
+            "tcp://2001:db8::1",
             "tcp://[::1",
             "tcp://[::1]4420",
             "tcp://[127.0.0.1]",

@@ -3,6 +3,7 @@
 use mpath_core::{ClassPolicies, PolicyKind};
 use serde::{Deserialize, Serialize};
 
+use super::on_off;
 use super::value::{Bounded, DiskName, Millis, Nqn, Seconds, SocketPath};
 use crate::address::{DiscoveryAddress, PathAddress};
 use crate::policy_form;
@@ -24,9 +25,9 @@ pub type ReconnectDelay = Seconds<1, 600>;
 /// A silence after which a path is suspect, 50 ms to 60 s.
 pub type SuspectTimeout = Millis<50, 60_000>;
 /// How long requests wait without a path before they fail, 1 to 86400 s.
-pub type FastIoFailTmo = Seconds<1, 86_400>;
+pub type FastIoFailTmo = Seconds<1, 86_400, true>;
 /// How long attempts to connect a path go on, 1 to 86400 s.
-pub type CtrlLossTmo = Seconds<1, 86_400>;
+pub type CtrlLossTmo = Seconds<1, 86_400, true>;
 
 /// One disk: a vhost-user-blk socket for one guest above, one namespace over many paths below.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -63,7 +64,7 @@ pub struct DiskConfig {
     pub policy: ClassPolicies,
 
     /// Whether the guest sees a read-only disk. Default: `false`.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "on_off::deserialize")]
     pub read_only: bool,
 
     /// The most virtqueues that the guest may use, 1 to 256. Default: 64. QEMU's `num-queues`
@@ -81,11 +82,11 @@ pub struct DiskConfig {
     pub window: WindowConfig,
 
     /// Whether NVMe/TCP PDU headers carry a CRC32C. Default: `false`.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "on_off::deserialize")]
     pub hdr_digest: bool,
 
     /// Whether NVMe/TCP PDU data carries a CRC32C. Default: `false`.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "on_off::deserialize")]
     pub data_digest: bool,
 
     /// Seconds without a sign of life after which a path is lost, 1 to 600. Default: 5.
@@ -115,12 +116,12 @@ pub struct DiskConfig {
     /// Whether the subsystem's controllers share one volatile write cache per namespace, so that a flush on any of them
     /// commits what any of them has completed. Default: `false`: each dirty controller is flushed, and the loss of a
     /// dirty one fails the next flush.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "on_off::deserialize")]
     pub shared_write_cache: bool,
 
     /// Whether the subsystem's controllers, when the host ends its side of an I/O connection, close theirs only once everything
     /// received on it is executed. Default: `false`. With it a path that still works is closed so, and its end is a fence.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "on_off::deserialize")]
     pub drain_fence: bool,
 }
 
@@ -179,15 +180,21 @@ fn default_queues() -> QueueCount {
     QueueCount::constant(64)
 }
 
-fn default_queue_size() -> QueueEntries {
+/// The default of [`DiskConfig::queue_size`].
+#[must_use]
+pub fn default_queue_size() -> QueueEntries {
     QueueEntries::constant(128)
 }
 
-fn default_keep_alive_tmo() -> KeepAliveTmo {
+/// The default of [`DiskConfig::keep_alive_tmo`].
+#[must_use]
+pub fn default_keep_alive_tmo() -> KeepAliveTmo {
     KeepAliveTmo::constant(5)
 }
 
-fn default_reconnect_delay() -> ReconnectDelay {
+/// The default of [`DiskConfig::reconnect_delay`].
+#[must_use]
+pub fn default_reconnect_delay() -> ReconnectDelay {
     ReconnectDelay::constant(2)
 }
 

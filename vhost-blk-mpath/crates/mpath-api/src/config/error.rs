@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
-use super::{DiskName, MAX_DISCOVERY, MAX_DISKS, MAX_PATHS, SocketPath};
+use super::{DiskName, MAX_DISCOVERY, MAX_DISKS, MAX_PATHS, Nqn, SocketPath};
 use crate::address::{DiscoveryAddress, PathAddress};
 
 /// Why a configuration file could not be used. The text begins with the file's name.
@@ -92,6 +92,15 @@ pub enum ConflictError {
     DiskCount {
         /// How many.
         count: usize,
+    },
+    /// The host's name is no NVMe qualified name.
+    #[error(
+        "hostnqn: `{name}` does not start with `nqn.`; give nqn.YYYY-MM.REVERSE.DOMAIN:NAME or \
+         nqn.2014-08.org.nvmexpress:uuid:UUID, as /etc/nvme/hostnqn holds"
+    )]
+    HostNqn {
+        /// The name.
+        name: Nqn,
     },
     /// Neither path nor discovery controller.
     #[error("disks[{disk}].paths: 0 given; give 1 to {MAX_PATHS}, or a discovery controller in `discovery`")]

@@ -6,6 +6,7 @@
 
 mod disk;
 mod error;
+mod on_off;
 mod value;
 
 use std::collections::HashMap;
@@ -18,7 +19,8 @@ use serde::{Deserialize, Serialize};
 
 pub use self::disk::{
     CtrlLossTmo, DiskConfig, FastIoFailTmo, KeepAliveTmo, NamespaceId, QueueCount, QueueEntries, ReconnectDelay,
-    SuspectTimeout, WindowBytes, WindowConfig, WindowIos,
+    SuspectTimeout, WindowBytes, WindowConfig, WindowIos, default_keep_alive_tmo, default_queue_size,
+    default_reconnect_delay,
 };
 pub use self::error::{ConfigError, ConflictError, LoadError};
 pub use self::value::{
@@ -94,8 +96,12 @@ impl Config {
         Ok(config)
     }
 
-    /// Checks what no single value shows: counts, and names, sockets and paths given twice.
+    /// Checks what no single value shows: counts, and names, sockets and paths given twice. Of the host's name, which is ours
+    /// to choose, also the form.
     pub fn validate(&self) -> Result<(), ConflictError> {
+        if let Some(name) = self.hostnqn.as_ref().filter(|name| !name.has_form()) {
+            return Err(ConflictError::HostNqn { name: name.clone() });
+        }
         if self.disks.is_empty() || self.disks.len() > MAX_DISKS {
             return Err(ConflictError::DiskCount { count: self.disks.len() });
         }

@@ -131,7 +131,22 @@ fn errors_name_place_value_and_remedy() {
             "suspect-timeout: 10ms",
             "5:22: disks[0].suspect-timeout: `10ms` is not a time from 50ms to 60000ms; give a whole number and a unit, such as 300ms or 2s",
         ),
-        ("read-only: 7", "5:16: disks[0].read-only: invalid type: integer `7`, expected a boolean"),
+        ("read-only: 7", "5:16: disks[0].read-only: invalid type: integer `7`, expected true or false"),
+        ("drain-fence: yes", "5:18: disks[0].drain-fence: invalid type: string \"yes\", expected true or false"),
+        ("drain-fence:", "5:17: disks[0].drain-fence: invalid value: nothing, expected true or false"),
+        ("queues:", "5:12: disks[0].queues: invalid value: nothing, expected an integer from 1 to 256"),
+        (
+            "ctrl-loss-tmo: -1",
+            "5:20: disks[0].ctrl-loss-tmo: invalid value: integer `-1`, expected an integer from 1 to 86400; leave the setting out for no limit",
+        ),
+        (
+            "fast-io-fail-tmo: off",
+            "5:23: disks[0].fast-io-fail-tmo: invalid type: string \"off\", expected an integer from 1 to 86400; leave the setting out for no limit",
+        ),
+        (
+            "keep-alive-tmo: 99999999999999999999",
+            "5:21: disks[0].keep-alive-tmo: invalid value: integer `99999999999999999999`, expected an integer from 1 to 600",
+        ),
         (
             "colour: red",
             "5:5: disks[0]: unknown field `colour`, expected one of `name`, `socket-path`, `subsystem`, `namespace`, `paths`, `discovery`, `policy`, `read-only`, `queues`, `queue-size`, `window`, `hdr-digest`, `data-digest`, `keep-alive-tmo`, `reconnect-delay`, `suspect-timeout`, `fast-io-fail-tmo`, `ctrl-loss-tmo`, `shared-write-cache`, `drain-fence`",
@@ -173,6 +188,10 @@ fn what_does_not_go_together() {
     let two = |change: fn(String) -> String| format!("{MINIMAL}{}", change(second.into()));
     for (text, message) in [
         ("disks: []\n".into(), " disks: 0 given; give 1 to 256"),
+        (
+            format!("hostnqn: foo\n{MINIMAL}"),
+            " hostnqn: `foo` does not start with `nqn.`; give nqn.YYYY-MM.REVERSE.DOMAIN:NAME or nqn.2014-08.org.nvmexpress:uuid:UUID, as /etc/nvme/hostnqn holds",
+        ),
         (
             two(|disk| disk.replace("disk0.sock", "disk1.sock")),
             " disks[1].name: `disk0` is also the name of disks[0]; give each disk its own",

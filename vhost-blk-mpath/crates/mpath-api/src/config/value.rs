@@ -44,7 +44,7 @@ impl<const MIN: u32, const MAX: u32> fmt::Display for Bounded<MIN, MAX> {
 
 /// A number outside its range, or no number at all.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is not {}", Range { min: *.min, max: *.max })]
+#[error("`{text}` is not {}{}", Range { min: *.min, max: *.max }, if *.optional { NO_LIMIT } else { "" })]
 pub struct RangeError {
     /// What was given.
     pub text: String,
@@ -52,7 +52,12 @@ pub struct RangeError {
     pub min: u32,
     /// The largest value accepted.
     pub max: u32,
+    /// Whether the setting may be left out, which means that there is no limit.
+    pub optional: bool,
 }
+
+/// What nvme-cli writes as -1 or `off`.
+const NO_LIMIT: &str = "; leave the setting out for no limit";
 
 struct Range {
     min: u32,
@@ -69,7 +74,12 @@ impl<const MIN: u32, const MAX: u32> FromStr for Bounded<MIN, MAX> {
     type Err = RangeError;
 
     fn from_str(text: &str) -> Result<Self, RangeError> {
-        text.parse().ok().and_then(Self::new).ok_or_else(|| RangeError { text: text.into(), min: MIN, max: MAX })
+        text.parse().ok().and_then(Self::new).ok_or_else(|| RangeError {
+            text: text.into(),
+            min: MIN,
+            max: MAX,
+            optional: false,
+        })
     }
 }
 
@@ -81,27 +91,56 @@ impl<const MIN: u32, const MAX: u32> Serialize for Bounded<MIN, MAX> {
 
 impl<'de, const MIN: u32, const MAX: u32> Deserialize<'de> for Bounded<MIN, MAX> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Visitor<const MIN: u32, const MAX: u32>;
-        impl<const MIN: u32, const MAX: u32> de::Visitor<'_> for Visitor<MIN, MAX> {
-            type Value = Bounded<MIN, MAX>;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                write!(f, "{}", Range { min: MIN, max: MAX })
-            }
-            fn visit_u64<E: de::Error>(self, value: u64) -> Result<Self::Value, E> {
-                let bounded = u32::try_from(value).ok().and_then(Bounded::new);
-                bounded.ok_or_else(|| E::invalid_value(de::Unexpected::Unsigned(value), &self))
-            }
-        }
-        deserializer.deserialize_u32(Visitor)
+        deserializer.deserialize_any(NumberVisitor { optional: false })
     }
 }
 
-/// Whole seconds from `MIN` to `MAX`, as nvme-cli takes them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct Seconds<const MIN: u32, const MAX: u32>(Bounded<MIN, MAX>);
+/// Reads a number of any size, so that each is refused in the same words.
+struct NumberVisitor<const MIN: u32, const MAX: u32> {
+    optional: bool,
+}
 
-impl<const MIN: u32, const MAX: u32> Seconds<MIN, MAX> {
+impl<const MIN: u32, const MAX: u32> NumberVisitor<MIN, MAX> {
+    fn refuse<E: de::Error>(&self, value: &str) -> E {
+        E::invalid_value(de::Unexpected::Other(value), self)
+    }
+}
+
+impl<const MIN: u32, const MAX: u32> de::Visitor<'_> for NumberVisitor<MIN, MAX> {
+    type Value = Bounded<MIN, MAX>;
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}", Range { min: MIN, max: MAX }, if self.optional { NO_LIMIT } else { "" })
+    }
+    fn visit_u64<E: de::Error>(self, value: u64) -> Result<Self::Value, E> {
+        let bounded = u32::try_from(value).ok().and_then(Bounded::new);
+        bounded.ok_or_else(|| E::invalid_value(de::Unexpected::Unsigned(value), &self))
+    }
+    fn visit_i64<E: de::Error>(self, value: i64) -> Result<Self::Value, E> {
+        Err(E::invalid_value(de::Unexpected::Signed(value), &self))
+    }
+    fn visit_u128<E: de::Error>(self, value: u128) -> Result<Self::Value, E> {
+        Err(self.refuse(&format!("integer `{value}`")))
+    }
+    fn visit_i128<E: de::Error>(self, value: i128) -> Result<Self::Value, E> {
+        Err(self.refuse(&format!("integer `{value}`")))
+    }
+    fn visit_unit<E: de::Error>(self) -> Result<Self::Value, E> {
+        Err(self.refuse("nothing"))
+    }
+}
+
+/// Whole seconds from `MIN` to `MAX`, as nvme-cli takes them. Of an `OPTIONAL` setting none means no limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(transparent)]
+pub struct Seconds<const MIN: u32, const MAX: u32, const OPTIONAL: bool = false>(Bounded<MIN, MAX>);
+
+impl<'de, const MIN: u32, const MAX: u32, const OPTIONAL: bool> Deserialize<'de> for Seconds<MIN, MAX, OPTIONAL> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(NumberVisitor { optional: OPTIONAL }).map(Self)
+    }
+}
+
+impl<const MIN: u32, const MAX: u32, const OPTIONAL: bool> Seconds<MIN, MAX, OPTIONAL> {
     pub(super) const fn constant(value: u32) -> Self {
         Self(Bounded::constant(value))
     }
@@ -113,17 +152,17 @@ impl<const MIN: u32, const MAX: u32> Seconds<MIN, MAX> {
     }
 }
 
-impl<const MIN: u32, const MAX: u32> fmt::Display for Seconds<MIN, MAX> {
+impl<const MIN: u32, const MAX: u32, const OPTIONAL: bool> fmt::Display for Seconds<MIN, MAX, OPTIONAL> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
     }
 }
 
-impl<const MIN: u32, const MAX: u32> FromStr for Seconds<MIN, MAX> {
+impl<const MIN: u32, const MAX: u32, const OPTIONAL: bool> FromStr for Seconds<MIN, MAX, OPTIONAL> {
     type Err = RangeError;
 
     fn from_str(text: &str) -> Result<Self, RangeError> {
-        text.parse().map(Self)
+        text.parse().map(Self).map_err(|error| RangeError { optional: OPTIONAL, ..error })
     }
 }
 
@@ -289,8 +328,8 @@ text_serde!(DiskName, "a disk name");
 
 /// An NVMe qualified name, 1 to 223 bytes (NVMe Base specification, "NVMe Qualified Names").
 ///
-/// Only what would break the protocol or a log line is refused: Linux nvmet and others take names
-/// that do not start with `nqn.`, and so must we.
+/// Only what would break the protocol or a log line is refused: Linux nvmet and others give subsystems names
+/// that do not start with `nqn.`, and so must we. What else a name has to be, [`Nqn::has_form`] tells.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Nqn(String);
 
@@ -299,6 +338,12 @@ impl Nqn {
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+
+    /// Whether it starts with `nqn.`, as every name does that keeps to the specification.
+    #[must_use]
+    pub fn has_form(&self) -> bool {
+        self.0.starts_with("nqn.")
     }
 }
 
@@ -384,10 +429,24 @@ mod tests {
             let error = text.parse::<Small>().unwrap_err().to_string();
             assert_eq!(error, format!("`{text}` is not an integer from 2 to 4"));
         }
-        assert_eq!(
-            serde_yaml::from_str::<Small>("5").unwrap_err().to_string(),
-            "invalid value: integer `5`, expected an integer from 2 to 4"
-        );
+        let yaml = |text: &str| serde_yaml::from_str::<Small>(text).unwrap_err().to_string();
+        for text in ["5", "-1", "99999999999999999999", "-99999999999999999999"] {
+            assert_eq!(yaml(text), format!("invalid value: integer `{text}`, expected an integer from 2 to 4"));
+        }
+        assert_eq!(yaml("~"), "invalid value: nothing, expected an integer from 2 to 4");
+        assert_eq!(yaml("1.5"), "invalid type: floating point `1.5`, expected an integer from 2 to 4");
+    }
+
+    #[test]
+    fn no_limit_is_no_number() {
+        type Limit = Seconds<1, 9, true>;
+        for text in ["-1", "0", "off"] {
+            let said = text.parse::<Limit>().unwrap_err().to_string();
+            assert_eq!(said, format!("`{text}` is not an integer from 1 to 9; leave the setting out for no limit"));
+            let said = serde_yaml::from_str::<Limit>(text).unwrap_err().to_string();
+            assert!(said.ends_with(", expected an integer from 1 to 9; leave the setting out for no limit"), "{said}");
+        }
+        assert_eq!(serde_yaml::from_str::<Limit>("9").unwrap(), "9".parse().unwrap());
     }
 
     #[test]
@@ -439,6 +498,8 @@ mod tests {
         for bad in ["", "a b", "a\n", "a\0", &"n".repeat(224)] {
             assert_eq!(bad.parse::<Nqn>(), Err(NqnError { text: bad.into() }));
         }
+        let has_form = |text: &str| text.parse::<Nqn>().unwrap().has_form();
+        assert!(has_form("nqn.2014-08.org.nvmexpress.discovery") && !has_form("testnqn") && !has_form("NQN.x"));
     }
 
     #[test]

@@ -119,19 +119,41 @@ impl fmt::Display for PathSelector {
     }
 }
 
-impl FromStr for PathSelector {
-    type Err = AddressError;
+/// A text that is no [`PathSelector`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PathSelectorError {
+    /// There is nothing.
+    #[error("an empty text names no path; give an index, an address or `all`")]
+    Empty,
+    /// It looks like an index, and is none: signed, too large, or with zeros in front.
+    #[error("`{text}` is no index of a path; give one as `path list` shows it, an address or `all`")]
+    Index {
+        /// What was given.
+        text: String,
+    },
+    /// It is no address.
+    #[error(transparent)]
+    Address(#[from] AddressError),
+}
 
-    fn from_str(text: &str) -> Result<Self, AddressError> {
-        if text == "all" {
-            Ok(Self::All)
-        } else if let Ok(index) = text.parse() {
-            Ok(Self::Index(index))
-        } else if text.contains("://") {
-            text.parse().map(Self::Address)
-        } else {
-            format!("tcp://{text}").parse().map(Self::Address)
+impl FromStr for PathSelector {
+    type Err = PathSelectorError;
+
+    fn from_str(text: &str) -> Result<Self, PathSelectorError> {
+        if text.is_empty() {
+            return Err(PathSelectorError::Empty);
         }
+        if text == "all" {
+            return Ok(Self::All);
+        }
+        let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
+        if !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()) {
+            // As it is shown and not otherwise: who writes 00 or +1 may mean something else.
+            let index = text.parse().ok().filter(|index: &u16| index.to_string() == text);
+            return index.map(Self::Index).ok_or_else(|| PathSelectorError::Index { text: text.into() });
+        }
+        let address = if text.contains("://") { text.parse() } else { format!("tcp://{text}").parse() };
+        Ok(Self::Address(address?))
     }
 }
 
@@ -157,8 +179,11 @@ mod tests {
         ] {
             assert_eq!(text.parse(), Ok(selector), "{text}");
         }
-        for bad in ["", "65536", "-1", "1.5", "mptcp://127.0.0.1:4420", "a:b"] {
+        for bad in ["", "1.5", "mptcp://127.0.0.1:4420", "a:b"] {
             assert!(bad.parse::<PathSelector>().is_err(), "{bad}");
+        }
+        for bad in ["65536", "-1", "+1", "00", "01"] {
+            assert_eq!(bad.parse::<PathSelector>(), Err(PathSelectorError::Index { text: bad.into() }));
         }
     }
 

@@ -20,7 +20,9 @@ use serde::{Deserialize, Serialize};
 pub use self::discovery::{DiscoveryController, DiscoveryState};
 pub use self::error::{ErrorBody, ErrorCode, ErrorInfo};
 pub use self::event::{Event, EventKind, EventPath, Events};
-pub use self::injection::{InjectedLatency, InjectedLatencyError, InjectedPath, Injection, PathSelector, SetInjection};
+pub use self::injection::{
+    InjectedLatency, InjectedLatencyError, InjectedPath, Injection, PathSelector, PathSelectorError, SetInjection,
+};
 pub use self::policy::{
     DiskPolicy, PathEstimate, PathView, Policy, PolicyDetail, PolicyInForce, PolicyParam, SetPolicy,
 };

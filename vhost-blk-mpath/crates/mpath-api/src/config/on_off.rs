@@ -1,0 +1,23 @@
+//! Settings that are on or off.
+
+use std::fmt;
+
+use serde::{Deserializer, de};
+
+/// Reads `true` or `false`, and names both to who wrote something else: `yes`, `on` and `1` are not YAML 1.2's words for it.
+pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
+    struct Visitor;
+    impl de::Visitor<'_> for Visitor {
+        type Value = bool;
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("true or false")
+        }
+        fn visit_bool<E: de::Error>(self, value: bool) -> Result<bool, E> {
+            Ok(value)
+        }
+        fn visit_unit<E: de::Error>(self) -> Result<bool, E> {
+            Err(E::invalid_value(de::Unexpected::Other("nothing"), &self))
+        }
+    }
+    deserializer.deserialize_any(Visitor)
+}
