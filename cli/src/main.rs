@@ -34,9 +34,13 @@ Exit codes:
 #[derive(Debug, Parser)]
 #[command(name = "mpathctl", version, after_help = EXIT_CODES, max_term_width = 100)]
 struct Args {
-    /// The daemon's API socket [env: MPATH_API] [default: /run/vhost-blk-mpath/api.sock]
     // Not clap's `env`: that takes a variable that is set and empty for a value, and refuses it.
-    #[arg(long, value_name = "SOCKET", global = true)]
+    #[arg(
+        long,
+        value_name = "SOCKET",
+        global = true,
+        help = "The daemon's API socket [env: MPATH_API] [default: /run/vhost-blk-mpath/api.sock]"
+    )]
     api: Option<PathBuf>,
 
     /// How to print; json and yaml are the API's own answer and the ones to parse

@@ -438,7 +438,12 @@ fn bad_values_are_one_line_and_2() {
         assert_eq!((code, stderr.lines().count()), (2, 1), "{args:?}: {stderr}");
         assert!(stderr.starts_with("mpathctl: ") && parts.iter().all(|part| stderr.contains(part)), "{stderr}");
     }
-    for args in [&[][..], &["paths"], &["inject", "set", "1"], &["policy"], &["policy", "set"], &["status", "--json"]] {
+    // A command line without anything gets the help.
+    for args in [&[][..], &["policy"]] {
+        let (code, stderr) = daemon.fail(args);
+        assert!(code == 2 && stderr.contains("\nUsage: mpathctl"), "{args:?}: {code}: {stderr}");
+    }
+    for args in [&["paths"][..], &["inject", "set", "1"], &["policy", "set"], &["status", "--json"]] {
         let (code, stderr) = daemon.fail(args);
         assert_eq!((code, stderr.lines().count()), (2, 1), "{args:?}: {stderr}");
         assert!(stderr.starts_with("mpathctl: ") && stderr.ends_with("; see --help\n"), "{args:?}: {stderr}");
