@@ -9,7 +9,7 @@ use std::time::Instant;
 use super::Group;
 use crate::path::Path;
 use crate::requests::State;
-use crate::{Action, Epoch, OpClass, Outcome, PathId};
+use crate::{Action, Epoch, OpClass, Outcome, PathId, Tag};
 
 impl Group {
     /// A sign of life of a live path that ends nothing the group waits for: data of a request under way, or the answers of
@@ -46,7 +46,7 @@ impl Group {
         self.watch_changed(now, id);
     }
 
-    fn watch_changed(&mut self, now: Instant, id: PathId) {
+    pub(super) fn watch_changed(&mut self, now: Instant, id: PathId) {
         let watch = &self.paths[id.index()].watch;
         if let Some(due) = watch.due() {
             self.watch_at = Some(self.watch_at.map_or(due, |at| at.min(due)));

@@ -99,7 +99,7 @@ pub struct PathStats {
     pub suspicions: u64,
     /// Reads recalled from it and sent elsewhere because it was suspect.
     pub recalled: u64,
-    /// The impairment in force.
+    /// Some injection is in force.
     pub impaired: bool,
     /// Requests whose fate on a former association of this path is unknown and that wait for its fence.
     pub fenced: u64,
