@@ -17,6 +17,7 @@ use vhost_user_blk::{Disk as FrontendDisk, GeometryError};
 use crate::cross_reset::Resetters;
 use crate::events::EventLog;
 use crate::fence_record::FenceRecord;
+use crate::injection;
 use crate::geometry;
 use crate::path_status::{PathStatus, State};
 use crate::reports::Reports;
@@ -138,12 +139,12 @@ impl Disk {
         // A change reaches the state first and then the threads there are, both under this lock: it saw these, or we see it.
         let state = self.state();
         let threads = &self.served.get_or_init(|| served).threads;
-        for thread in threads {
+        for (index, thread) in threads.iter().enumerate() {
             thread.set_policy(state.policy);
             for path in state.paths() {
                 thread.add_path(path.id);
-                if path.injection.is_some() {
-                    thread.set_injection(path.id, path.injection);
+                for injection in &path.injections {
+                    injection::set(thread, index, path.id, injection);
                 }
                 if path.is_draining() {
                     thread.set_draining(path.id, true);

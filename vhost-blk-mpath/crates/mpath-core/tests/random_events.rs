@@ -550,8 +550,12 @@ impl Driver {
         }
         let association = (path, epoch);
         match outcome {
-            Outcome::Success if io.op.is_mutating() && !io.fua && path != PathId(2) => {
-                self.executed.insert(tag, association);
+            // Whatever an earlier attempt did whose answer was kept from the group: this is the one that counts.
+            Outcome::Success if io.op.is_mutating() => {
+                self.executed.remove(&tag);
+                if !io.fua && path != PathId(2) {
+                    self.executed.insert(tag, association);
+                }
             }
             Outcome::Success if io.op == Op::Flush => {
                 let durable = self.durable.entry(association).or_default();

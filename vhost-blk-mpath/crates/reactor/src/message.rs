@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::sync::mpsc;
 use std::time::Duration;
 
-use mpath_core::{AnaState, Association, ClassPolicies, Epoch, GroupStats, Injection, PathId};
+use mpath_core::{AnaState, Association, ClassPolicies, Epoch, GroupStats, Injection, OpClass, PathId};
 use nvme_tcp::host::{HostQueue, QueueError};
 use vhost_user_blk::Queue;
 
@@ -32,7 +32,8 @@ pub(crate) enum Message {
     /// Whether a path may come back.
     SetPathsExpected(bool),
     /// Impair a path, or stop impairing it.
-    SetInjection { path: PathId, injection: Option<Injection> },
+    SetInjection { path: PathId, class: Option<OpClass>, injection: Injection },
+    ClearInjection(PathId),
     /// Give a path no new requests, or do again.
     SetDraining { path: PathId, draining: bool },
     /// Call back when everything sent before has been carried out.

@@ -1,4 +1,4 @@
-//! `soak`: verified I/O on a two-path disk while policy and injected latency change all the time.
+//! `soak`: verified I/O on a two-path disk while policies and injections of every kind change all the time.
 
 // Counts become rates; they stay far below 2^52.
 #![allow(clippy::cast_precision_loss)]

@@ -179,9 +179,9 @@ impl IoThread {
             }
             Message::Drain(path) => self.group.set_draining(now, path, true),
             Message::SetPolicy(policy) => self.group.set_policy(policy),
-            Message::SetInjection { path, injection: Some(injection) } => self.group.set_injection(path, injection),
-            Message::SetInjection { path, injection: None } => {
-                self.group.clear_injection(path);
+            Message::SetInjection { path, class, injection } => self.group.set_injection(now, path, class, injection),
+            Message::ClearInjection(path) => {
+                self.group.clear_injection(now, path);
                 self.act(ctx);
                 self.check_nothing_held(ctx, path);
             }
