@@ -13,8 +13,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
-use mpath_api::types::InjectionError;
 use mpath_api::client::{Client, ClientError};
+use mpath_api::types::InjectionError;
 use mpath_api::{DEFAULT_API_SOCKET, usage_line};
 
 use crate::cmd::Command;

@@ -409,13 +409,23 @@ fn inject_everything() {
     let listed = daemon.run(&["inject", "list"]);
     assert_eq!(listed.lines().count(), 3, "{listed}");
     let json = daemon.run(&["inject", "list", "-o", "json"]);
-    for part in ["\"seed\": 7", "\"rate\": 104857600", "\"error_ppm\": 10000", "\"distribution\": \"normal\"", "\"stall\": true"] {
+    for part in [
+        "\"seed\": 7",
+        "\"rate\": 104857600",
+        "\"error_ppm\": 10000",
+        "\"distribution\": \"normal\"",
+        "\"stall\": true",
+    ] {
         assert!(json.contains(part), "{part}: {json}");
     }
     assert!(daemon.run(&["inject", "list", "-o", "yaml"]).contains("status: internal-error"));
     assert!(daemon.run(&["path", "list"]).contains(&format!("write: {shown}; read: stall")));
     assert!(set("--error-rate 0.5").ends_with("errors 50% path-error"));
-    assert_eq!(daemon.run(&["inject", "list"]).lines().count(), 2, "one for all classes takes the place of every other");
+    assert_eq!(
+        daemon.run(&["inject", "list"]).lines().count(),
+        2,
+        "one for all classes takes the place of every other"
+    );
     assert_eq!(daemon.run(&["inject", "clear"]).lines().count(), 2);
     assert_eq!(daemon.run(&["inject", "list"]), NO_INJECTION);
 }

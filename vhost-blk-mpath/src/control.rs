@@ -123,7 +123,8 @@ impl Control for Daemon {
                     injection.put(&mut status.injections);
                     let class = injection.class.map_or("all".into(), |class| class.to_string());
                     let (direction, seed) = (injection.direction, injection.seed);
-                    let message = format!("injection set: {injection}; class {class}, direction {direction}, seed {seed}");
+                    let message =
+                        format!("injection set: {injection}; class {class}, direction {direction}, seed {seed}");
                     (EventKind::InjectionSet, message)
                 }
                 None => {

@@ -3,7 +3,7 @@
 use std::time::SystemTime;
 
 use mpath_api::PathAddress;
-use mpath_api::types::{Controller, EventPath, Origin, PathState};
+use mpath_api::types::{Controller, EventPath, Injection, Origin, PathState};
 use mpath_core::{AnaState, ClassPolicies, Epoch, MAX_PATHS, PathId};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;

@@ -10,7 +10,8 @@ use mpath_api::config::SocketPath;
 use mpath_api::server::{AddPathError, Control, ControlError, PathRef, RemovePathError, Server};
 use mpath_api::types::{
     AnaState, Controller, DiscoveryController, DiscoveryState, Disk, Event, EventKind, EventPath, Events, Injection,
-    Latency, Moved, OpStats, Origin, Path, PathAction, PathCounts, PathEstimate, PathState, PathWindow, Status, WaitsFor,
+    Latency, Moved, OpStats, Origin, Path, PathAction, PathCounts, PathEstimate, PathState, PathWindow, Status,
+    WaitsFor,
 };
 use mpath_api::{ClassPolicies, PathAddress, PolicyChange, PolicyKind};
 use tempfile::TempDir;

@@ -4,13 +4,13 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::time::{Duration, Instant};
 
+use crate::inject::Impaired;
 use crate::recent::Recent;
 use crate::requests::InFlightList;
 use crate::retry::Hold;
 use crate::stats::ClassStats;
 use crate::watch::Watch;
 use crate::window::Usage;
-use crate::inject::Impaired;
 use crate::{AnaState, OpClass, Tag, Window};
 
 /// Most paths a disk may have: sets of paths are kept as bits of a `u64`.

@@ -302,7 +302,10 @@ fn answers_every_route() {
         })
     };
     let places = |paths: Vec<crate::types::InjectedPath>| {
-        paths.into_iter().map(|p| (p.disk, p.index, p.injection.latency_us.unwrap().into())).collect::<Vec<(_, _, u64)>>()
+        paths
+            .into_iter()
+            .map(|p| (p.disk, p.index, p.injection.latency_us.unwrap().into()))
+            .collect::<Vec<(_, _, u64)>>()
     };
     assert_eq!(
         places(inject("127.0.0.1:4421", None, 30_000).unwrap()),

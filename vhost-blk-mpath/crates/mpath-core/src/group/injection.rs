@@ -174,8 +174,7 @@ impl Group {
             self.set_leg_answered(id, tag, answered);
             return;
         }
-        let (from, to) =
-            if answered { (State::InFlight, State::Answered) } else { (State::Answered, State::InFlight) };
+        let (from, to) = if answered { (State::InFlight, State::Answered) } else { (State::Answered, State::InFlight) };
         let request = &mut self.requests[tag];
         assert_eq!((request.state, request.path), (from, id), "a completion answers an issue");
         request.state = to;

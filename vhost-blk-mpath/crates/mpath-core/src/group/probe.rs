@@ -57,8 +57,7 @@ impl Group {
         assert!(bytes >= 512 && bytes.is_multiple_of(512) && bytes <= MAX_PROBE_BYTES, "{bytes} bytes");
         let path = &mut self.paths[id.index()];
         let impaired = path.impaired.as_mut();
-        let verdict =
-            impaired.map_or(Verdict::Pass, |i| i.decide(now, Direction::Request, OpClass::Read, bytes));
+        let verdict = impaired.map_or(Verdict::Pass, |i| i.decide(now, Direction::Request, OpClass::Read, bytes));
         let mut probe = Probe { began: now, bytes, fails: false, state: ProbeState::Injected };
         match verdict {
             Verdict::Pass => {
