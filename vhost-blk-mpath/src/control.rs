@@ -133,10 +133,12 @@ impl Control for Daemon {
                 }
             };
             disk.event(Some(status.named()), kind, message);
-            for (number, thread) in disk.threads().iter().enumerate() {
-                match &injection {
-                    Some(injection) => injection::set(thread, number, PathId(*index), injection),
-                    None => thread.clear_injection(PathId(*index)),
+            if let Some(injection) = &injection {
+                injection::set(disk.threads(), PathId(*index), injection);
+            }
+            for thread in disk.threads() {
+                if injection.is_none() {
+                    thread.clear_injection(PathId(*index));
                 }
                 waits.push(barrier(thread));
             }

@@ -139,17 +139,17 @@ impl Disk {
         // A change reaches the state first and then the threads there are, both under this lock: it saw these, or we see it.
         let state = self.state();
         let threads = &self.served.get_or_init(|| served).threads;
-        for (index, thread) in threads.iter().enumerate() {
+        for thread in threads {
             thread.set_policy(state.policy);
             for path in state.paths() {
                 thread.add_path(path.id);
-                for injection in &path.injections {
-                    injection::set(thread, index, path.id, injection);
-                }
                 if path.is_draining() {
                     thread.set_draining(path.id, true);
                 }
             }
+        }
+        for path in state.paths() {
+            path.injections.iter().for_each(|injection| injection::set(threads, path.id, injection));
         }
         Ok(threads)
     }

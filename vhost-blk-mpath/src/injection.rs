@@ -10,14 +10,20 @@ use mpath_core::{Direction, Distribution, InjectedError, OpClass, Outcome, PathI
 use nvme_tcp::wire::Status;
 use reactor::{IoThreadHandle, outcome_of};
 
-/// Impairs a path in one of the disk's threads. Each of them draws its own random numbers.
-pub(crate) fn set(thread: &IoThreadHandle, index: usize, path: PathId, injection: &Injection) {
+/// Impairs a path in the disk's threads. Each of them draws its own random numbers and has its part of the rate, so that all
+/// together never exceed it.
+pub(crate) fn set(threads: &[IoThreadHandle], path: PathId, injection: &Injection) {
     let class = injection.class.map(|class| match class {
         InjectedClass::Read => OpClass::Read,
         InjectedClass::Write => OpClass::Write,
         InjectedClass::Other => OpClass::Other,
     });
-    thread.set_injection(path, class, of(injection).of_thread(index as u64));
+    let whole = of(injection);
+    let count = threads.len() as u64;
+    for (thread, index) in threads.iter().zip(0..) {
+        let rate = whole.rate.map(|rate| rate.div_ceil(NonZeroU64::new(count).unwrap_or(NonZeroU64::MIN)));
+        thread.set_injection(path, class, mpath_core::Injection { rate, ..whole }.of_thread(index));
+    }
 }
 
 fn of(injection: &Injection) -> mpath_core::Injection {

@@ -123,6 +123,14 @@ impl Timers {
         })
     }
 
+    /// Takes out the requests whose answers are held by the injection of a path, in order of their due times. For rare events.
+    pub(crate) fn take_answers(&mut self, path: PathId) -> Vec<Tag> {
+        self.take(|due| match due {
+            Due::Answer(on, tag, _) if on == path => Some(tag),
+            _ => None,
+        })
+    }
+
     /// The answer that is held, if it is, is for nobody any more. For rare events.
     pub(crate) fn make_ghost(&mut self, path: PathId, tag: Tag, class: OpClass) {
         let mut timers = std::mem::take(&mut self.heap).into_vec();

@@ -74,6 +74,12 @@ impl Group {
             path.watch.forget(now, owed, ghosts);
             self.watch_changed(now, id);
         }
+        // What it would have failed this very moment goes on too.
+        for (of, tag, error) in &mut self.released {
+            if *of == id && covers(self.requests[*tag].io.op.class()) {
+                *error = None;
+            }
+        }
         self.released.extend(released.into_iter().map(|tag| (id, tag, None)));
         let path = &self.paths[id.index()];
         if path.draining || path.association.is_none_or(|live| !live.ana.is_selectable()) {
@@ -213,10 +219,7 @@ impl Group {
         let stalled = std::mem::take(&mut impaired.stalled);
         let mut answers: Vec<Tag> = std::mem::take(&mut impaired.answers).into_iter().map(|(tag, _)| tag).collect();
         self.timers.forget_ghosts(id, |_| true);
-        // Nothing else is left of the path there by now.
-        answers.extend(self.timers.take_held(id, |_| true).into_iter().map(|held| match held {
-            Held::Request(tag) | Held::Answer(tag, _) => tag,
-        }));
+        answers.extend(self.timers.take_answers(id));
         for tag in answers.into_iter().rev() {
             self.set_answered(id, tag, false);
             self.end_attempt(now, id, tag, Outcome::Lost { indeterminate: true }, false);
