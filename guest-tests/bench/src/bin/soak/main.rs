@@ -33,7 +33,7 @@ const SWITCH_INTERVAL: Duration = Duration::from_millis(100);
 /// With one memory sample a second.
 const SHORTEST_RUN: Duration = Duration::from_secs(10);
 
-/// Verified I/O through the daemon over two paths, while the policy is switched every 100 ms and latency injection
+/// Verified I/O through the daemon over two paths, while the policy is switched every 100 ms and an injection
 /// is set and cleared on both paths.
 #[derive(Parser)]
 #[command(
