@@ -77,7 +77,7 @@ fn a_path_goes_with_all_that_was_known_of_it_and_its_id_serves_another() {
     test.group.add_path(P3, PathConfig::default());
     let stats = test.group.stats(test.now);
     let stats = stats.path(P3).expect("it is there");
-    assert_eq!((stats.class(OpClass::Write).ios, stats.draining, stats.impaired), (0, false, false));
+    assert_eq!((stats.class(OpClass::Write).ios, stats.draining, stats.injections), (0, false, 0));
     test.up(P3, 6, false);
     let used: Vec<_> = (0..4).flat_map(|tag| test.submit(tag, Op::Read)).collect();
     assert!(used.iter().any(|action| matches!(action, Action::Issue { path: P3, .. })), "{used:?}");

@@ -222,9 +222,9 @@ mod tests {
         assert_eq!(stats(&thread).policy, PolicyKind::Numa.into());
         let injection = Injection::latency(Duration::from_millis(1));
         thread.set_injection(PathId(0), None, injection);
-        assert!(stats(&thread).paths[0].impaired);
+        assert_eq!(stats(&thread).paths[0].injections, 1);
         thread.clear_injection(PathId(0));
-        assert!(!stats(&thread).paths[0].impaired);
+        assert_eq!(stats(&thread).paths[0].injections, 0);
         thread.add_path(PathId(5));
         assert_eq!(stats(&thread).paths.len(), 2);
         thread.remove_path(PathId(0));

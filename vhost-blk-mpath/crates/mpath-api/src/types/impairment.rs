@@ -327,7 +327,7 @@ impl fmt::Display for Injection {
         parts.extend(jitter.map(|(jitter, how)| format!("jitter {} {how}", time(jitter))));
         parts.extend(self.rate.map(|rate| format!("rate {} B/s", rate.0)));
         let errors = self.error_ppm.zip(self.status);
-        parts.extend(errors.map(|(share, status)| format!("errors {}% {status}", share.0 as f64 / 1e4)));
+        parts.extend(errors.map(|(share, status)| format!("errors {}% {status}", f64::from(share.0 as u32) / 1e4)));
         parts.extend(self.stall.then(|| "stall".into()));
         f.write_str(&parts.join(", "))
     }

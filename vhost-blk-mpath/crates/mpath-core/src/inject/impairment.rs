@@ -45,7 +45,7 @@ impl Impairment {
             delay = self.random.delay(latency, jitter, distribution);
         }
         if let Some(rate) = rate {
-            let takes = Duration::from_nanos_u128(u128::from(bytes) * 1_000_000_000 / u128::from(rate.get()));
+            let takes = Duration::from_nanos(u64::from(bytes) * 1_000_000_000 / rate.get());
             let begins = self.free_at.map_or(now, |free| free.max(now));
             let ends = (begins + takes).min(now + Injection::MAX_LATENCY);
             self.free_at = Some(ends);
@@ -140,7 +140,7 @@ mod tests {
                 last = passed;
             }
         }
-        let measured = bytes as f64 / (last - start).as_secs_f64() / f64::from(100 << 20);
+        let measured = f64::from(bytes as u32) / (last - start).as_secs_f64() / f64::from(100 << 20);
         assert!((0.999..1.001).contains(&measured), "{measured}");
         // What was not used is not saved up.
         let later = last + Duration::from_secs(100);

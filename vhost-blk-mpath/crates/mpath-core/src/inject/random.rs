@@ -30,7 +30,7 @@ impl Random {
 
     /// Above 0 and at most 1.
     fn unit(&mut self) -> f64 {
-        ((self.next_u64() >> 11) + 1) as f64 / (1_u64 << 53) as f64
+        (f64::from((self.next_u64() >> 32) as u32) + 1.0) / (f64::from(u32::MAX) + 1.0)
     }
 
     pub(super) fn one_in_a_million(&mut self, times: u32) -> bool {
@@ -78,7 +78,7 @@ mod tests {
         ] {
             for seed in 0..5 {
                 let delays = sample(seed, distribution);
-                let count = delays.len() as f64;
+                let count = f64::from(delays.len() as u32);
                 let average = delays.iter().sum::<f64>() / count;
                 let variance = delays.iter().map(|d| (d - average).powi(2)).sum::<f64>() / count;
                 assert!((average - mean).abs() < 0.5, "{distribution} seed {seed}: mean {average}");

@@ -99,8 +99,8 @@ pub struct PathStats {
     pub suspicions: u64,
     /// Reads recalled from it and sent elsewhere because it was suspect.
     pub recalled: u64,
-    /// Some injection is in force.
-    pub impaired: bool,
+    /// Injections in force.
+    pub injections: usize,
     /// Requests whose fate on a former association of this path is unknown and that wait for its fence.
     pub fenced: u64,
     /// The path is given nothing new.
