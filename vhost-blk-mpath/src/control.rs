@@ -118,19 +118,15 @@ impl Control for Daemon {
             if status.is_removing() {
                 return Err(ControlError::Removing { disk: name.clone(), index: *index });
             }
-            let (kind, message) = match injection {
-                Some(injection) => {
-                    injection.put(&mut status.injections);
-                    let class = injection.class.map_or("all".into(), |class| class.to_string());
-                    let (direction, seed) = (injection.direction, injection.seed);
-                    let message =
-                        format!("injection set: {injection}; class {class}, direction {direction}, seed {seed}");
-                    (EventKind::InjectionSet, message)
-                }
-                None => {
-                    status.injections.clear();
-                    (EventKind::InjectionCleared, "injection cleared".into())
-                }
+            let (kind, message) = if let Some(injection) = injection {
+                injection.put(&mut status.injections);
+                let class = injection.class.map_or("all".into(), |class| class.to_string());
+                let (direction, seed) = (injection.direction, injection.seed);
+                let message = format!("injection set: {injection}; class {class}, direction {direction}, seed {seed}");
+                (EventKind::InjectionSet, message)
+            } else {
+                status.injections.clear();
+                (EventKind::InjectionCleared, "injection cleared".into())
             };
             disk.event(Some(status.named()), kind, message);
             if let Some(injection) = &injection {

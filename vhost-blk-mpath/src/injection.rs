@@ -19,9 +19,9 @@ pub(crate) fn set(threads: &[IoThreadHandle], path: PathId, injection: &Injectio
         InjectedClass::Other => OpClass::Other,
     });
     let whole = of(injection);
-    let count = threads.len() as u64;
+    let count = threads.len().max(1) as u64;
     for (thread, index) in threads.iter().zip(0..) {
-        let rate = whole.rate.map(|rate| rate.div_ceil(NonZeroU64::new(count).unwrap_or(NonZeroU64::MIN)));
+        let rate = whole.rate.map(|rate| NonZeroU64::new(rate.get() / count).unwrap_or(NonZeroU64::MIN));
         thread.set_injection(path, class, mpath_core::Injection { rate, ..whole }.of_thread(index));
     }
 }

@@ -156,10 +156,11 @@ fn rate(text: &str) -> Result<InjectedRate, String> {
     InjectedRate::try_from(bytes).map_err(|error| error.to_string())
 }
 
+// It saturates, and makes 0, which is refused, of what is negative or no number.
+#[allow(clippy::cast_sign_loss)]
 fn share(text: &str) -> Result<InjectedShare, String> {
     let (number, scale) = text.strip_suffix('%').map_or((text, 1e6), |percent| (percent, 1e4));
     let number: f64 = number.parse().map_err(|_| "no share; give 0.0001% to 100%, such as 1% or 0.01")?;
-    // Saturates, and is 0 for what is no number.
     InjectedShare::try_from((number * scale).round() as u64).map_err(|error| error.to_string())
 }
 
