@@ -235,8 +235,6 @@ struct ModelPath {
     probing: bool,
     /// The last sign of life, or the issue of the first of what is owed.
     heard_of: Option<Instant>,
-    /// The group may have waited for longer: of what an injection holds it has not heard.
-    held: bool,
 }
 
 struct Driver {
@@ -245,6 +243,8 @@ struct Driver {
     dirty: Arc<DirtyPaths>,
     window: Window,
     paths: [ModelPath; PATHS],
+    /// By path: the group may have waited for longer, as of what an injection holds it has not heard.
+    held: [bool; PATHS],
     open: BTreeMap<Tag, Io>,
     issued: Vec<Issued>,
     free: VecDeque<Tag>,
@@ -289,6 +289,7 @@ impl Driver {
             dirty,
             window,
             paths,
+            held: [false; PATHS],
             open: BTreeMap::new(),
             issued: Vec::new(),
             free: (0..64).map(Tag).collect(),
@@ -356,7 +357,7 @@ impl Driver {
                 if !self.paths[path].added {
                     return;
                 }
-                self.paths[path].held = true;
+                self.held[path] = true;
                 self.group.set_injection(self.now, PathId(path as u16), class, injection);
             }
             Event::ClearInjection { path } => {
@@ -447,7 +448,7 @@ impl Driver {
         // Path 2 has no volatile cache.
         let association = Association { epoch, ana, volatile_write_cache: path != 2, queue_depth: QUEUE_DEPTH };
         (self.paths[path].abandoned, self.paths[path].heard_of) = (0, None);
-        self.paths[path].held = self.group.injections().any(|(id, ..)| id == PathId(path as u16));
+        self.held[path] = self.group.injections().any(|(id, ..)| id == PathId(path as u16));
         self.group.path_up(self.now, PathId(path as u16), association);
     }
 
@@ -634,7 +635,7 @@ impl Driver {
         assert_eq!(self.open[&tag].op, Op::Read);
         assert!(!std::mem::replace(&mut self.issued[n].recalled, true), "recalled twice");
         let silence = now - self.path(id).heard_of.expect("it was given something");
-        assert!(self.path(id).held || silence >= Duration::from_millis(100), "recalled after {silence:?}");
+        assert!(self.held[usize::from(id.0)] || silence >= Duration::from_millis(100), "recalled after {silence:?}");
         let elsewhere = (0..)
             .zip(&self.paths)
             .filter(|(other, path)| PathId(*other) != id && !path.draining)
