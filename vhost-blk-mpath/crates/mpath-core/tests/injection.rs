@@ -69,7 +69,7 @@ impl Test {
     }
 
     fn in_flight(&self, path: PathId) -> u64 {
-        self.group.stats(self.now).path(path).unwrap().classes.iter().map(|class| class.in_flight).sum()
+        self.group.stats(self.now).path(path).expect("a path").classes.iter().map(|class| class.in_flight).sum()
     }
 }
 
