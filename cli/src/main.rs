@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
 use mpath_api::client::{Client, ClientError};
+use mpath_api::types::InjectionError;
 use mpath_api::{DEFAULT_API_SOCKET, usage_line};
 
 use crate::cmd::Command;
@@ -68,6 +69,8 @@ enum Format {
 enum Failure {
     Api(ClientError),
     Import(ImportError),
+    /// Options of `inject set` that do not go together.
+    Injection(InjectionError),
     Output(io::Error),
     /// There are several disks, and the command is for one.
     WhichDisk,
@@ -109,6 +112,7 @@ fn main() -> ExitCode {
             fail(USAGE, &"there are several disks; name one with --disk (`mpathctl status` shows them)")
         }
         Err(Failure::Import(error)) => fail(USAGE, &error),
+        Err(Failure::Injection(error)) => fail(USAGE, &error),
         Err(Failure::Api(error @ ClientError::Refused(_))) => fail(REFUSED, &error),
         Err(Failure::Api(error)) => fail(UNREACHABLE, &error),
     }

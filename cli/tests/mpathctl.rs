@@ -13,17 +13,17 @@ use std::process::Stdio;
 use daemon::{Daemon, finish, mpathctl};
 
 const INJECTED: &str = "\
-DISK   #  ADDRESS               LATENCY(us)
-disk0  1  tcp://127.0.0.1:4421        30000
+DISK   #  ADDRESS               CLASS  DIRECTION  SEED  INJECTION
+disk0  1  tcp://127.0.0.1:4421  all    request       0  latency 30ms
 ";
 
-const NO_INJECTION: &str = "DISK  #  ADDRESS  LATENCY(us)\n";
+const NO_INJECTION: &str = "DISK  #  ADDRESS  CLASS  DIRECTION  SEED  INJECTION\n";
 /// What `inject clear` ended must not look as if it were in force.
 const CLEARED: &str = "\
-DISK   #  ADDRESS               WAS(us)
-disk0  1  tcp://127.0.0.1:4421    30000
+DISK   #  ADDRESS               CLASS  DIRECTION  SEED  WAS
+disk0  1  tcp://127.0.0.1:4421  all    request       0  latency 30ms
 ";
-const NONE_CLEARED: &str = "DISK  #  ADDRESS  WAS(us)\n";
+const NONE_CLEARED: &str = "DISK  #  ADDRESS  CLASS  DIRECTION  SEED  WAS\n";
 
 #[test]
 fn status() {
@@ -94,10 +94,10 @@ fn path_list() {
     assert_eq!(
         table,
         "\
-DISK   #  ADDRESS               STATE                         1S(%)  1M(%)  SHARE(%)     IOS  BUSY  ERRS  RD50(us)  RD99(us)  WR50(us)  WR99(us)  INJ(us)
-disk0  0  tcp://127.0.0.1:4420  live                          100.0   75.0      90.0  900000     4     2       210       630        95       285        -
-disk0  1  tcp://127.0.0.1:4421  lost                            0.0   25.0      10.0  100000     2     1     30417     91251         -         -        -
-disk1  0  tcp://[::1]:4420      live/non-optimized (suspect)    0.0    0.0       0.0       0     0     0         -         -         -         -        -
+DISK   #  ADDRESS               STATE                         1S(%)  1M(%)  SHARE(%)     IOS  BUSY  ERRS  RD50(us)  RD99(us)  WR50(us)  WR99(us)  INJECTION
+disk0  0  tcp://127.0.0.1:4420  live                          100.0   75.0      90.0  900000     4     2       210       630        95       285  -
+disk0  1  tcp://127.0.0.1:4421  lost                            0.0   25.0      10.0  100000     2     1     30417     91251         -         -  -
+disk1  0  tcp://[::1]:4420      live/non-optimized (suspect)    0.0    0.0       0.0       0     0     0         -         -         -         -  -
 
 disk0 path 1 (tcp://127.0.0.1:4421): Connection refused (os error 111)
 "
@@ -174,7 +174,7 @@ disk0 path 1 (tcp://127.0.0.1:4421): Connection refused (os error 111)
       "latency": null,
       "estimate": {}
     },
-    "injection": null
+    "injections": []
   }
 ]
 "#
@@ -207,7 +207,7 @@ queue depth           127
 fence (ms)            11000
 window (I/Os)         64
 window (B)            4194304
-injected (us)         -
+injected              -
 share, 1 s (%)        100.0
 share, 1 min (%)      75.0
 share, all (%)        90.0
@@ -376,18 +376,57 @@ fn inject() {
     "index": 1,
     "address": "tcp://127.0.0.1:4421",
     "injection": {
-      "latency_us": 30000
+      "direction": "request",
+      "latency_us": 30000,
+      "stall": false,
+      "seed": 0
     }
   }
 ]
 "#
     );
-    assert!(daemon.run(&["path", "list"]).lines().nth(2).unwrap().ends_with(" 30000"));
+    assert!(daemon.run(&["path", "list"]).lines().nth(2).unwrap().ends_with(" latency 30ms"));
     assert_eq!(daemon.run(&["inject", "list", "--disk", "disk1"]), NO_INJECTION);
     assert_eq!(daemon.run(&["inject", "clear", "0"]), NONE_CLEARED);
     assert_eq!(daemon.run(&["inject", "clear", "1"]), CLEARED);
     assert_eq!(daemon.run(&["inject", "set", "all", "--latency", "1ms"]).lines().count(), 4);
     assert_eq!(daemon.run(&["inject", "clear", "--disk", "disk0"]).lines().count(), 3);
+    assert_eq!(daemon.run(&["inject", "clear"]).lines().count(), 2);
+    assert_eq!(daemon.run(&["inject", "list"]), NO_INJECTION);
+}
+
+#[test]
+fn inject_everything() {
+    let daemon = Daemon::start();
+    let set = |options: &str| {
+        let args: Vec<&str> = ["inject", "set", "1"].into_iter().chain(options.split(' ')).collect();
+        daemon.run(&args).lines().last().unwrap().to_owned()
+    };
+    let all = "--latency 30ms --jitter 5ms --distribution normal --rate 100MiB --error-rate 1% --status internal-error \
+               --class write --direction response --seed 7";
+    let shown = "latency 30ms, jitter 5ms normal, rate 104857600 B/s, errors 1% internal-error";
+    assert!(set(all).ends_with(&format!(" write  response      7  {shown}")), "{}", set(all));
+    assert!(set("--stall --class read").ends_with(" read   request       0  stall"));
+    let listed = daemon.run(&["inject", "list"]);
+    assert_eq!(listed.lines().count(), 3, "{listed}");
+    let json = daemon.run(&["inject", "list", "-o", "json"]);
+    for part in [
+        "\"seed\": 7",
+        "\"rate\": 104857600",
+        "\"error_ppm\": 10000",
+        "\"distribution\": \"normal\"",
+        "\"stall\": true",
+    ] {
+        assert!(json.contains(part), "{part}: {json}");
+    }
+    assert!(daemon.run(&["inject", "list", "-o", "yaml"]).contains("status: internal-error"));
+    assert!(daemon.run(&["path", "list"]).contains(&format!("write: {shown}; read: stall")));
+    assert!(set("--error-rate 0.5").ends_with("errors 50% path-error"));
+    assert_eq!(
+        daemon.run(&["inject", "list"]).lines().count(),
+        2,
+        "one for all classes takes the place of every other"
+    );
     assert_eq!(daemon.run(&["inject", "clear"]).lines().count(), 2);
     assert_eq!(daemon.run(&["inject", "list"]), NO_INJECTION);
 }
@@ -422,6 +461,13 @@ fn bad_values_are_one_line_and_2() {
         (&["inject", "set", "1", "--latency", "1\n2"], &["'1 2'"]),
         (&["inject", "set", "1", "--latency", "0ms"], &["1us to 60s"]),
         (&["inject", "set", "1", "--latency", "2min"], &["1us to 60s"]),
+        (&["inject", "set", "1", "--rate", "1MB"], &["--rate", "64KiB to 100GiB"]),
+        (&["inject", "set", "1", "--error-rate", "101%"], &["--error-rate", "0.0001% to 100%"]),
+        (&["inject", "set", "1", "--error-rate", "1%", "--status", "x"], &["--status", "give one of: path-error"]),
+        (&["inject", "set", "1", "--stall", "--class", "flush"], &["--class", "read, write, other"]),
+        (&["inject", "set", "1", "--latency", "1ms", "--status", "path-error"], &["give an error rate"]),
+        (&["inject", "set", "1", "--latency", "1ms", "--distribution", "normal"], &["give a jitter"]),
+        (&["inject", "set", "1", "--latency", "1ms", "--stall"], &["leave latency"]),
         (&["inject", "set", "mptcp://h", "--latency", "1ms"], &["MPTCP is not supported yet"]),
         (&["inject", "clear", "h:0"], &["`0` is no port"]),
         (&["inject", "clear", "-1"], &["`-1` is no index of a path"]),

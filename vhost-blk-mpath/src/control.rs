@@ -8,7 +8,7 @@ use mpath_api::types::{
     self, EventKind, Events, Moved, OpStats, Origin, PathAction, PathCounts, PathState, PathWindow, Status, WaitsFor,
 };
 use mpath_api::{PathAddress, PolicyChange};
-use mpath_core::{GroupStats, Injection, OpClass, PathId, PathStats};
+use mpath_core::{GroupStats, OpClass, PathId, PathStats};
 use reactor::IoThreadHandle;
 use tokio::sync::oneshot;
 
@@ -16,7 +16,7 @@ use crate::discovery::Shown;
 use crate::disk::Disk;
 use crate::events::{EventLog, utc};
 use crate::path_status::PathStatus;
-use crate::steering;
+use crate::{injection, steering};
 
 pub(crate) struct Daemon {
     pub(crate) disks: Vec<Arc<Disk>>,
@@ -86,8 +86,7 @@ impl Control for Daemon {
                     read: class(OpClass::Read),
                     write: class(OpClass::Write),
                     other: class(OpClass::Other),
-                    // One without latency impairs nothing.
-                    injection: status.injection.and_then(|injection| injection.try_into().ok()),
+                    injections: status.injections.clone(),
                 });
             }
         }
@@ -110,7 +109,6 @@ impl Control for Daemon {
     }
 
     async fn set_injection(&self, paths: &[PathRef], injection: Option<types::Injection>) -> Result<(), ControlError> {
-        let injection = injection.map(Injection::from);
         let mut waits = Vec::new();
         for PathRef { disk: name, index } in paths {
             let disk = self.disk(name)?;
@@ -120,14 +118,24 @@ impl Control for Daemon {
             if status.is_removing() {
                 return Err(ControlError::Removing { disk: name.clone(), index: *index });
             }
-            status.injection = injection;
-            let (kind, message) = match injection {
-                Some(injection) => (EventKind::InjectionSet, format!("injection set: {:?} latency", injection.latency)),
-                None => (EventKind::InjectionCleared, "injection cleared".into()),
+            let (kind, message) = if let Some(injection) = injection {
+                injection.put(&mut status.injections);
+                let class = injection.class.map_or("all".into(), |class| class.to_string());
+                let (direction, seed) = (injection.direction, injection.seed);
+                let message = format!("injection set: {injection}; class {class}, direction {direction}, seed {seed}");
+                (EventKind::InjectionSet, message)
+            } else {
+                status.injections.clear();
+                (EventKind::InjectionCleared, "injection cleared".into())
             };
             disk.event(Some(status.named()), kind, message);
+            if let Some(injection) = &injection {
+                injection::set(disk.threads(), PathId(*index), injection);
+            }
             for thread in disk.threads() {
-                thread.set_injection(PathId(*index), injection);
+                if injection.is_none() {
+                    thread.clear_injection(PathId(*index));
+                }
                 waits.push(barrier(thread));
             }
         }

@@ -18,6 +18,7 @@ use crate::cross_reset::Resetters;
 use crate::events::EventLog;
 use crate::fence_record::FenceRecord;
 use crate::geometry;
+use crate::injection;
 use crate::path_status::{PathStatus, State};
 use crate::reports::Reports;
 use crate::transport;
@@ -143,13 +144,13 @@ impl Disk {
             thread.set_policy(state.policy);
             for path in state.paths() {
                 thread.add_path(path.id);
-                if path.injection.is_some() {
-                    thread.set_injection(path.id, path.injection);
-                }
                 if path.is_draining() {
                     thread.set_draining(path.id, true);
                 }
             }
+        }
+        for path in state.paths() {
+            path.injections.iter().for_each(|injection| injection::set(threads, path.id, injection));
         }
         Ok(threads)
     }

@@ -14,6 +14,7 @@ mod fence_record;
 mod frontend;
 mod geometry;
 mod host;
+mod injection;
 mod membership;
 mod path;
 mod path_events;

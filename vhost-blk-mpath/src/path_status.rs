@@ -3,8 +3,8 @@
 use std::time::SystemTime;
 
 use mpath_api::PathAddress;
-use mpath_api::types::{Controller, EventPath, Origin, PathState};
-use mpath_core::{AnaState, ClassPolicies, Epoch, Injection, MAX_PATHS, PathId};
+use mpath_api::types::{Controller, EventPath, Injection, Origin, PathState};
+use mpath_core::{AnaState, ClassPolicies, Epoch, MAX_PATHS, PathId};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -40,7 +40,7 @@ pub(crate) struct PathStatus {
     pub(crate) ana: Option<AnaState>,
     pub(crate) cntlid: Option<u16>,
     pub(crate) controller: Option<Controller>,
-    pub(crate) injection: Option<Injection>,
+    pub(crate) injections: Vec<Injection>,
     /// What the operator wants, for the path's task.
     pub(crate) orders: watch::Sender<Order>,
     pub(crate) task: Option<JoinHandle<()>>,
@@ -58,7 +58,7 @@ impl PathStatus {
             ana: None,
             cntlid: None,
             controller: None,
-            injection: None,
+            injections: Vec::new(),
             orders: watch::Sender::new(Order::default()),
             task: None,
         }

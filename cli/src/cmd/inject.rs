@@ -1,8 +1,11 @@
 //! `mpathctl inject`
 
-use clap::Subcommand;
+use clap::{Args, Subcommand};
 use mpath_api::client::Client;
-use mpath_api::types::{InjectedLatency, InjectedPath, Injection, PathSelector, SetInjection};
+use mpath_api::types::{
+    InjectedClass, InjectedDirection, InjectedDistribution, InjectedLatency, InjectedPath, InjectedRate, InjectedShare,
+    InjectedStatus, Injection, PathSelector, SetInjection,
+};
 
 use super::DiskArg;
 use crate::Failure;
@@ -11,17 +14,12 @@ use crate::output::{Column, Output, table};
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Impair a path, in place of what impaired it before
-    Set {
-        /// An address (`tcp://127.0.0.1:4421`, or without `tcp://`), an index of `path list`, or `all`
-        #[arg(allow_negative_numbers = true)]
-        path: PathSelector,
-        /// Time added to each I/O, 1us to 60s; such as 500us, 30ms or 1.5s
-        #[arg(long, value_name = "TIME", value_parser = latency)]
-        latency: InjectedLatency,
-        #[command(flatten)]
-        disk: DiskArg,
-    },
-    /// End the impairment of a path, and show what it was
+    ///
+    /// With --class only that class, in place of what impaired that class. What the earlier injection holds goes on at once.
+    Set(Box<SetArgs>),
+    /// End the impairments of a path, and show what they were
+    ///
+    /// What they hold goes on at once and in order.
     Clear {
         /// As for `inject set`
         #[arg(default_value = "all", allow_negative_numbers = true)]
@@ -29,32 +27,113 @@ pub(crate) enum Command {
         #[command(flatten)]
         disk: DiskArg,
     },
-    /// List the impaired paths
+    /// List the impairments
     List(DiskArg),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SetArgs {
+    /// An address (`tcp://127.0.0.1:4421`, or without `tcp://`), an index of `path list`, or `all`
+    #[arg(allow_negative_numbers = true)]
+    path: PathSelector,
+    #[command(flatten)]
+    impairment: Impairment,
+    #[command(flatten)]
+    disk: DiskArg,
+}
+
+#[derive(Debug, Args)]
+#[group(required = true, multiple = true, args = ["latency", "jitter", "rate", "error_rate", "stall"])]
+struct Impairment {
+    /// Time added to each I/O, 1us to 60s; such as 500us, 30ms or 1.5s
+    #[arg(long, value_name = "TIME", value_parser = latency)]
+    latency: Option<InjectedLatency>,
+    /// How far that varies, 1us to 60s
+    #[arg(long, value_name = "TIME", value_parser = latency)]
+    jitter: Option<InjectedLatency>,
+    /// How the jitter is distributed: uniform (the default), normal, exponential or pareto
+    #[arg(long, value_name = "NAME")]
+    distribution: Option<InjectedDistribution>,
+    /// Bytes a second that pass, 64KiB to 100GiB; such as 100MiB
+    #[arg(long, value_name = "BYTES", value_parser = rate)]
+    rate: Option<InjectedRate>,
+    /// I/Os that fail, 0.0001% to 100%; such as 1% or 0.01
+    #[arg(long, value_name = "SHARE", value_parser = share)]
+    error_rate: Option<InjectedShare>,
+    /// With which status: path-error (the default), ana-inaccessible, ana-transition, internal-error, namespace-not-ready,
+    /// command-interrupted, media-error or internal-error-dnr
+    #[arg(long, value_name = "NAME")]
+    status: Option<InjectedStatus>,
+    /// Let nothing pass until the injection ends
+    #[arg(long)]
+    stall: bool,
+    /// Only these I/Os: read, write or other (flush, discard and write zeroes)
+    #[arg(long, value_name = "CLASS")]
+    class: Option<InjectedClass>,
+    /// Before an I/O is sent (request), or after it was executed (response)
+    #[arg(long, value_name = "WAY", default_value = "request")]
+    direction: InjectedDirection,
+    /// Of the jitter and of the choice of the I/Os that fail
+    #[arg(long, value_name = "NUMBER", default_value_t = 0)]
+    seed: u64,
 }
 
 impl Command {
     pub(crate) fn run(&self, client: &Client, output: &mut Output) -> Result<(), Failure> {
         let paths = match self {
-            Self::Set { path, latency, disk: DiskArg { disk } } => client.set_injection(&SetInjection {
-                path: path.clone(),
-                disk: disk.clone(),
-                injection: Injection { latency_us: *latency },
+            Self::Set(set) => client.set_injection(&SetInjection {
+                path: set.path.clone(),
+                disk: set.disk.disk.clone(),
+                injection: set.impairment.injection()?,
             })?,
             Self::Clear { path, disk: DiskArg { disk } } => client.clear_injections(path, disk.as_deref())?,
             Self::List(DiskArg { disk }) => client.injections(disk.as_deref())?,
         };
-        // Cleared latencies must not look as if they were in force.
-        let latency = if matches!(self, Self::Clear { .. }) { "WAS(us)" } else { "LATENCY(us)" };
-        Ok(output.print(&paths, |paths| for_people(paths, latency))?)
+        // What was cleared must not look as if it were in force.
+        let what = if matches!(self, Self::Clear { .. }) { "WAS" } else { "INJECTION" };
+        Ok(output.print(&paths, |paths| for_people(paths, what))?)
     }
 }
 
-fn for_people(paths: &[InjectedPath], latency: &'static str) -> String {
-    let columns = [Column::Text("DISK"), Column::Number("#"), Column::Text("ADDRESS"), Column::Number(latency)];
+impl Impairment {
+    fn injection(&self) -> Result<Injection, Failure> {
+        let injection = Injection {
+            class: self.class,
+            direction: self.direction,
+            latency_us: self.latency,
+            jitter_us: self.jitter,
+            distribution: self.distribution,
+            rate: self.rate,
+            error_ppm: self.error_rate,
+            status: self.status,
+            stall: self.stall,
+            seed: self.seed,
+        };
+        injection.checked().map_err(Failure::Injection)
+    }
+}
+
+fn for_people(paths: &[InjectedPath], what: &'static str) -> String {
+    let columns = [
+        Column::Text("DISK"),
+        Column::Number("#"),
+        Column::Text("ADDRESS"),
+        Column::Text("CLASS"),
+        Column::Text("DIRECTION"),
+        Column::Number("SEED"),
+        Column::Text(what),
+    ];
     let row = |path: &InjectedPath| {
-        let latency = u64::from(path.injection.latency_us);
-        [path.disk.clone(), path.index.to_string(), path.address.to_string(), latency.to_string()]
+        let injection = &path.injection;
+        [
+            path.disk.clone(),
+            path.index.to_string(),
+            path.address.to_string(),
+            injection.class.map_or("all".into(), |class| class.to_string()),
+            injection.direction.to_string(),
+            injection.seed.to_string(),
+            injection.to_string(),
+        ]
     };
     table(columns, paths.iter().map(row))
 }
@@ -62,6 +141,28 @@ fn for_people(paths: &[InjectedPath], latency: &'static str) -> String {
 fn latency(text: &str) -> Result<InjectedLatency, String> {
     let latency = humantime::parse_duration(text).map_err(|error| format!("{error}; give 1us to 60s, such as 30ms"))?;
     InjectedLatency::try_from(latency).map_err(|error| error.to_string())
+}
+
+fn rate(text: &str) -> Result<InjectedRate, String> {
+    let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
+    let shift = match &text[digits.len()..] {
+        "" => 0,
+        "KiB" => 10,
+        "MiB" => 20,
+        "GiB" => 30,
+        _ => return Err(String::from("no number of bytes; give 64KiB to 100GiB, such as 100MiB")),
+    };
+    let bytes = digits.parse::<u64>().ok().and_then(|number| number.checked_mul(1 << shift));
+    let bytes = bytes.ok_or("no number of bytes; give 64KiB to 100GiB, such as 100MiB")?;
+    InjectedRate::try_from(bytes).map_err(|error| error.to_string())
+}
+
+// It saturates, and makes 0, which is refused, of what is negative or no number.
+#[allow(clippy::cast_sign_loss)]
+fn share(text: &str) -> Result<InjectedShare, String> {
+    let (number, scale) = text.strip_suffix('%').map_or((text, 1e6), |percent| (percent, 1e4));
+    let number: f64 = number.parse().map_err(|_| "no share; give 0.0001% to 100%, such as 1% or 0.01")?;
+    InjectedShare::try_from((number * scale).round() as u64).map_err(|error| error.to_string())
 }
 
 #[cfg(test)]
@@ -88,6 +189,22 @@ mod tests {
         ] {
             let error = latency(text).unwrap_err();
             assert!(error.contains(part) && !error.contains('\n'), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn rates_and_shares() {
+        for (text, bytes) in [("65536", 65536), ("64KiB", 65536), ("100MiB", 100 << 20), ("100GiB", 100 << 30)] {
+            assert_eq!(rate(text).map(u64::from), Ok(bytes), "{text}");
+        }
+        for bad in ["", "65535", "1MB", "MiB", "-1MiB", "1.5MiB", "101GiB", "99999999999999999GiB", "1Mi\u{e4}"] {
+            assert!(rate(bad).unwrap_err().contains("64KiB to 100GiB"), "{bad}");
+        }
+        for (text, ppm) in [("1%", 10_000), ("0.01", 10_000), ("100%", 1_000_000), ("1", 1_000_000), ("0.0001%", 1)] {
+            assert_eq!(share(text).map(u64::from), Ok(ppm), "{text}");
+        }
+        for bad in ["", "%", "0", "101%", "1.1", "-1%", "nan", "inf", "1 %x", "0.00001%"] {
+            assert!(share(bad).unwrap_err().contains("0.0001% to 100%"), "{bad}");
         }
     }
 }

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use clap::Subcommand;
 use mpath_api::PathAddress;
 use mpath_api::client::Client;
-use mpath_api::types::{AddPath, AnaState, OpStats, Path, PathAction, PathSelector, SteerPaths};
+use mpath_api::types::{AddPath, AnaState, Injection, OpStats, Path, PathAction, PathSelector, SteerPaths};
 
 use super::{DiskArg, path_show};
 use crate::Failure;
@@ -19,7 +19,7 @@ pub(crate) enum Command {
     /// and has gone silent; 1S, 1M and SHARE are its part of the disk's I/Os in the last second, in the last
     /// minute and since the daemon started; BUSY counts
     /// I/Os in flight, ERRS failed attempts; RD50 to WR99 are the median and the 99th percentile of
-    /// reads and of writes; INJ is the latency injected. More is in -o json.
+    /// reads and of writes; INJECTION is what is injected. More is in -o json.
     List(DiskArg),
     /// Show everything known of a path: state, controller, limits, counters, latencies, last error
     Show(PathArgs),
@@ -153,7 +153,7 @@ fn for_people(paths: &[Path]) -> String {
         Column::Number("RD99(us)"),
         Column::Number("WR50(us)"),
         Column::Number("WR99(us)"),
-        Column::Number("INJ(us)"),
+        Column::Text("INJECTION"),
     ];
     let mut text = table(columns, paths.iter().map(row));
     for path in paths {
@@ -171,6 +171,16 @@ fn state(path: &Path) -> String {
         Some(ana) => format!("{}/{ana}", path.state),
     };
     if path.suspect { state + " (suspect)" } else { state }
+}
+
+/// The injections in force, or a dash.
+pub(super) fn injected(path: &Path) -> String {
+    let one = |injection: &Injection| {
+        let class = injection.class.map_or(String::new(), |class| format!("{class}: "));
+        format!("{class}{injection}")
+    };
+    let all: Vec<_> = path.injections.iter().map(one).collect();
+    if all.is_empty() { "-".into() } else { all.join("; ") }
 }
 
 fn row(path: &Path) -> [String; 15] {
@@ -192,6 +202,6 @@ fn row(path: &Path) -> [String; 15] {
         p99(&path.read),
         p50(&path.write),
         p99(&path.write),
-        or_dash(path.injection.map(|injection| u64::from(injection.latency_us))),
+        injected(path),
     ]
 }

@@ -2,6 +2,7 @@
 
 use mpath_api::types::{Controller, OpStats, Path};
 
+use super::path::injected;
 use super::policy_show;
 use crate::output::{Column, or_dash, table};
 
@@ -33,7 +34,7 @@ pub(super) fn for_people(path: &Path) -> String {
     row("fence (ms)", of(|controller| controller.fence_ms.to_string()));
     row("window (I/Os)", path.window.ios.to_string());
     row("window (B)", path.window.bytes.to_string());
-    row("injected (us)", or_dash(path.injection.map(|injection| u64::from(injection.latency_us))));
+    row("injected", injected(path));
     let percent = |share: f64| format!("{:.1}", share * 100.0);
     row("share, 1 s (%)", percent(path.io_share_1s));
     row("share, 1 min (%)", percent(path.io_share_60s));

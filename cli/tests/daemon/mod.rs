@@ -82,7 +82,7 @@ fn path(disk: &str, index: u16, address: &str) -> Path {
         read: OpStats::default(),
         write: OpStats::default(),
         other: OpStats::default(),
-        injection: None,
+        injections: Vec::new(),
     }
 }
 
@@ -184,7 +184,10 @@ impl Control for Fake {
     async fn set_injection(&self, wanted: &[PathRef], injection: Option<Injection>) -> Result<(), ControlError> {
         for path in self.paths.lock().unwrap().iter_mut() {
             if wanted.contains(&PathRef { disk: path.disk.clone(), index: path.index }) {
-                path.injection = injection;
+                match injection {
+                    Some(injection) => injection.put(&mut path.injections),
+                    None => path.injections.clear(),
+                }
             }
         }
         Ok(())

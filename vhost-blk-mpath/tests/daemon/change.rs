@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use mpath_api::PolicyKind;
-use mpath_api::types::{OpStats, PathSelector};
+use mpath_api::types::{Injection, OpStats, PathSelector};
 use mpath_target::TargetConfig;
 
 use crate::support::{Daemon, Shape, Target, Verification, eventually, inject, set_policy};
@@ -98,14 +98,14 @@ fn an_injection_is_seen_in_the_latency_of_its_path_alone() {
     let paths = daemon.paths();
     assert!(mean_latency_shown(&paths[1].read) >= latency, "{paths:?}");
     assert!(mean_latency_shown(&paths[0].read) < latency, "{paths:?}");
-    assert_eq!(paths[1].injection.unwrap().latency_us.duration(), latency);
-    assert_eq!(paths[0].injection, None);
+    assert_eq!(paths[1].injections, [Injection::latency(latency.try_into().unwrap())]);
+    assert_eq!(paths[0].injections, []);
     assert_eq!(daemon.api.injections(None).unwrap().len(), 1);
 
     let cleared = daemon.api.clear_injections(&PathSelector::Index(1), None).unwrap();
     assert_eq!(cleared[0].index, 1);
     assert_eq!(daemon.api.injections(None).unwrap(), []);
-    assert!(daemon.paths().iter().all(|path| path.injection.is_none()));
+    assert!(daemon.paths().iter().all(|path| path.injections.is_empty()));
     verification.goes_on(200);
     verification.finish();
 }

@@ -114,7 +114,7 @@ fn two_disks_in_one_daemon_are_apart() {
     let mut injection = inject(PathSelector::Index(0), std::time::Duration::from_millis(1));
     injection.disk = Some("system".into());
     assert_eq!(daemon.api.set_injection(&injection).unwrap().len(), 1);
-    let injected: Vec<_> = daemon.paths().iter().map(|path| path.injection.is_some()).collect();
+    let injected: Vec<_> = daemon.paths().iter().map(|path| !path.injections.is_empty()).collect();
     assert_eq!(injected, [true, false, false, false]);
     // By numa, one path of the disk stands by.
     let before = daemon.paths();

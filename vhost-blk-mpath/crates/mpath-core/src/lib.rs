@@ -51,7 +51,7 @@ mod window;
 pub use ana::AnaState;
 pub use dirty::DirtyPaths;
 pub use group::{Group, GroupConfig};
-pub use inject::Injection;
+pub use inject::{Direction, Distribution, InjectedError, Injection};
 pub use io::{Action, FlowId, Io, IoError, MAX_PROBE_BYTES, Op, OpClass, Outcome, Tag};
 pub use path::{Association, Epoch, MAX_PATHS, PathConfig, PathId};
 pub use policy::{

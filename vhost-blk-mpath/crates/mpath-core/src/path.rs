@@ -4,13 +4,14 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::time::{Duration, Instant};
 
+use crate::inject::Impaired;
 use crate::recent::Recent;
 use crate::requests::InFlightList;
 use crate::retry::Hold;
 use crate::stats::ClassStats;
 use crate::watch::Watch;
 use crate::window::Usage;
-use crate::{AnaState, Injection, OpClass, Tag, Window};
+use crate::{AnaState, OpClass, Tag, Window};
 
 /// Most paths a disk may have: sets of paths are kept as bits of a `u64`.
 pub const MAX_PATHS: usize = 64;
@@ -85,7 +86,8 @@ pub(crate) struct Path {
     pub(crate) hold: Hold,
     /// Of the live association.
     pub(crate) watch: Watch,
-    pub(crate) injection: Option<Injection>,
+    /// `None` while no injection is in force.
+    pub(crate) impaired: Option<Box<Impaired>>,
     /// What measures it at present, without a request of the guest.
     pub(crate) probe: Option<Probe>,
     /// It is given nothing new but the flushes it owes; stays so over associations.
@@ -109,6 +111,8 @@ pub(crate) struct Path {
 pub(crate) struct Probe {
     pub(crate) began: Instant,
     pub(crate) bytes: u32,
+    /// It is to fail, by the injection of the path.
+    pub(crate) fails: bool,
     pub(crate) state: ProbeState,
 }
 
@@ -120,6 +124,8 @@ pub(crate) enum ProbeState {
     Released,
     /// With the driver.
     Issued,
+    /// Answered, with this success, and held by the injection of the path.
+    Answered(bool),
 }
 
 impl Path {
@@ -134,7 +140,7 @@ impl Path {
             by_class: [Usage::default(); 3],
             hold: Hold::default(),
             watch: Watch::new(suspect_timeout),
-            injection: None,
+            impaired: None,
             probe: None,
             draining: false,
             in_flight: [InFlightList::default(); 3],

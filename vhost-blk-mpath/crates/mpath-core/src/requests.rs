@@ -30,8 +30,12 @@ pub(crate) enum State {
     Queued,
     /// Bound to a path, held by its injection.
     Injected,
+    /// Bound to a path whose injection keeps it until that ends.
+    Stalled,
     /// With the driver.
     InFlight,
+    /// Answered by the driver; the path's injection holds the answer.
+    Answered,
     /// Waits for the time of its retry.
     Backoff,
     /// Indeterminate: waits for the fence of its association.

@@ -4,19 +4,40 @@ use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 use std::time::{Duration, Instant};
 
-use crate::{PathId, Tag};
+use crate::{OpClass, Outcome, PathId, Tag};
 
 /// What a timer is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Due {
-    /// Release a request held by the injection of its path.
-    Inject(PathId, Tag),
-    /// Release a probe held by the injection of its path.
+    /// Release a request held by the injection of its path, or let it fail.
+    Inject(PathId, Tag, Option<Outcome>),
+    /// Release an answer held by the injection of its path.
+    Answer(PathId, Tag, Answer),
+    /// The path would have answered what was recalled while its injection held the answer.
+    Ghost(PathId, OpClass),
+    /// Release a probe, or its answer, held by the injection of its path.
     Probe(PathId),
     /// Put a request back in its queue.
     Retry(Tag),
     /// Repeat a flush on this path.
     RetryLeg(PathId, Tag),
+}
+
+/// An answer that an injection holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Answer {
+    /// As the target gave it.
+    pub(crate) outcome: Outcome,
+    /// What it is replaced by.
+    pub(crate) error: Option<Outcome>,
+}
+
+/// What an injection held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Held {
+    Request(Tag),
+    /// With the target's answer.
+    Answer(Tag, Outcome),
 }
 
 /// The longest timer. The longest delay a controller can ask for is 65535 × 100 ms, a little less.
@@ -53,7 +74,8 @@ impl Ord for Timer {
     }
 }
 
-/// At most one timer per request (per path, for a flush) and one per path, so the heap is bounded by these.
+/// At most one timer per request (per path, for a flush), per recalled request that a queue pair still counts, and per path: the
+/// heap is bounded by these.
 #[derive(Debug, Default)]
 pub(crate) struct Timers {
     heap: BinaryHeap<Reverse<Timer>>,
@@ -82,18 +104,59 @@ impl Timers {
         self.heap.retain(|Reverse(timer)| timer.due != Due::Probe(path));
     }
 
-    /// Takes out everything held by the injection of a path, in order of its due time. For rare events.
+    /// Takes out the requests held by the injection of a path before they are issued, in order of their due times. For rare
+    /// events.
     pub(crate) fn take_injected(&mut self, path: PathId) -> Vec<Tag> {
-        let mut taken = Vec::new();
-        self.heap.retain(|Reverse(timer)| match timer.due {
-            Due::Inject(on, tag) if on == path => {
-                taken.push((timer.key(), tag));
-                false
+        self.take(|due| match due {
+            Due::Inject(on, tag, _) if on == path => Some(tag),
+            _ => None,
+        })
+    }
+
+    /// Takes out all requests and answers held by the injection of a path of which `which` is true, in order of their due
+    /// times. For rare events.
+    pub(crate) fn take_held(&mut self, path: PathId, which: impl Fn(Tag) -> bool) -> Vec<Held> {
+        self.take(|due| match due {
+            Due::Inject(on, tag, _) if on == path && which(tag) => Some(Held::Request(tag)),
+            Due::Answer(on, tag, answer) if on == path && which(tag) => Some(Held::Answer(tag, answer.outcome)),
+            _ => None,
+        })
+    }
+
+    /// Takes out the requests whose answers are held by the injection of a path, in order of their due times. For rare events.
+    pub(crate) fn take_answers(&mut self, path: PathId) -> Vec<Tag> {
+        self.take(|due| match due {
+            Due::Answer(on, tag, _) if on == path => Some(tag),
+            _ => None,
+        })
+    }
+
+    /// The answer that is held, if it is, is for nobody any more. For rare events.
+    pub(crate) fn make_ghost(&mut self, path: PathId, tag: Tag, class: OpClass) {
+        let mut timers = std::mem::take(&mut self.heap).into_vec();
+        for Reverse(timer) in &mut timers {
+            if matches!(timer.due, Due::Answer(on, of, _) if (on, of) == (path, tag)) {
+                timer.due = Due::Ghost(path, class);
             }
-            _ => true,
+        }
+        self.heap = timers.into();
+    }
+
+    /// Forgets the ghosts of a path of some classes. For rare events.
+    pub(crate) fn forget_ghosts(&mut self, path: PathId, which: impl Fn(OpClass) -> bool) {
+        self.heap.retain(|Reverse(timer)| !matches!(timer.due, Due::Ghost(on, class) if on == path && which(class)));
+    }
+
+    fn take<T>(&mut self, of: impl Fn(Due) -> Option<T>) -> Vec<T> {
+        let mut taken = Vec::new();
+        self.heap.retain(|Reverse(timer)| {
+            let found = of(timer.due);
+            let keeps = found.is_none();
+            taken.extend(found.map(|found| (timer.key(), found)));
+            keeps
         });
-        taken.sort_unstable();
-        taken.into_iter().map(|(_, tag)| tag).collect()
+        taken.sort_unstable_by_key(|(key, _)| *key);
+        taken.into_iter().map(|(_, found)| found).collect()
     }
 }
 
@@ -122,12 +185,12 @@ mod tests {
     fn takes_only_what_is_injected_on_that_path() {
         let now = Instant::now();
         let mut timers = Timers::default();
-        timers.set(now, 3 * MS, Due::Inject(PathId(0), Tag(1)));
-        timers.set(now, 2 * MS, Due::Inject(PathId(0), Tag(2)));
-        timers.set(now, MS, Due::Inject(PathId(1), Tag(3)));
+        timers.set(now, 3 * MS, Due::Inject(PathId(0), Tag(1), None));
+        timers.set(now, 2 * MS, Due::Inject(PathId(0), Tag(2), None));
+        timers.set(now, MS, Due::Inject(PathId(1), Tag(3), None));
         timers.set(now, MS, Due::RetryLeg(PathId(0), Tag(4)));
         assert_eq!(timers.take_injected(PathId(0)), [Tag(2), Tag(1)]);
-        assert_eq!(timers.pop_due(now + MS), Some(Due::Inject(PathId(1), Tag(3))));
+        assert_eq!(timers.pop_due(now + MS), Some(Due::Inject(PathId(1), Tag(3), None)));
         assert_eq!(timers.pop_due(now + MS), Some(Due::RetryLeg(PathId(0), Tag(4))));
         assert_eq!(timers.next(), None);
     }

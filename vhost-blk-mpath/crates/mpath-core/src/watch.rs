@@ -97,6 +97,16 @@ impl Watch {
         self.sign_of_life(now);
     }
 
+    /// So many requests were not really issued, so many not really abandoned: an injection has ended. Whatever else the path
+    /// owes is waited for from now on, and nothing is remembered.
+    pub(crate) fn forget(&mut self, now: Instant, issued: u32, abandoned: u32) {
+        self.issued -= issued;
+        self.abandoned -= abandoned;
+        self.suspect = false;
+        self.waiting_since = Some(now);
+        self.settle();
+    }
+
     /// Requests that the queue pair still holds although nobody waits for them.
     pub(crate) fn abandoned(&self) -> u32 {
         self.abandoned

@@ -106,7 +106,7 @@ fn a_flush_reaches_a_draining_path() {
 #[test]
 fn what_an_injection_holds_goes_elsewhere() {
     let mut test = Test::new();
-    test.group.set_injection(P0, Injection::latency(Duration::from_secs(60)));
+    test.group.set_injection(test.now, P0, None, Injection::latency(Duration::from_secs(60)));
     assert_eq!(test.submit(0, Op::Write), []);
     assert_eq!(test.owes(P0), (1, 0));
     assert_eq!(test.drain(P0, true), [issue(P1, 0)]);

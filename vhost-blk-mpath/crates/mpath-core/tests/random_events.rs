@@ -1,12 +1,14 @@
 //! Groups under random events, with a model driver that knows the rules and checks them at every step.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use mpath_core::{
-    Action, AnaState, Association, ClassPolicies, DirtyPaths, Epoch, FlowId, Group, GroupConfig, Injection, Io,
-    IoError, MAX_PROBE_BYTES, Op, Outcome, PathConfig, PathId, PolicyKind, PolicySpec, Tag, Window,
+    Action, AnaState, Association, ClassPolicies, Direction, DirtyPaths, Distribution, Epoch, FlowId, Group,
+    GroupConfig, InjectedError, Injection, Io, IoError, MAX_PROBE_BYTES, Op, OpClass, Outcome, PathConfig, PathId,
+    PolicyKind, PolicySpec, Tag, Window,
 };
 use proptest::prelude::*;
 
@@ -66,7 +68,8 @@ enum Event {
     Policy(ClassPolicies),
     Inject {
         path: usize,
-        ms: u64,
+        class: Option<OpClass>,
+        injection: Injection,
     },
     ClearInjection {
         path: usize,
@@ -143,6 +146,45 @@ fn policies() -> impl Strategy<Value = ClassPolicies> {
     ]
 }
 
+fn class() -> impl Strategy<Value = Option<OpClass>> {
+    prop_oneof![3 => Just(None), 1 => (0..3_usize).prop_map(|class| Some(OpClass::ALL[class]))]
+}
+
+/// Every kind alone and with others.
+fn injection() -> impl Strategy<Value = Injection> {
+    let ms = || prop_oneof![2 => Just(0), 1 => 1..40_u64].prop_map(Duration::from_millis);
+    let distribution = prop_oneof![
+        Just(Distribution::Uniform),
+        Just(Distribution::Normal),
+        Just(Distribution::Exponential),
+        Just(Distribution::Pareto),
+    ];
+    let error = prop_oneof![
+        Just(Outcome::PathError),
+        Just(Outcome::Retry { after: Duration::ZERO }),
+        Just(Outcome::Failed(IoError::Io)),
+    ];
+    let error = prop_oneof![
+        2 => Just(None),
+        1 => (prop_oneof![Just(100_000), Just(1_000_000)], error)
+            .prop_map(|(per_million, outcome)| Some(InjectedError { per_million, outcome })),
+    ];
+    let rate = prop_oneof![2 => Just(None), 1 => Just(NonZeroU64::new(10 << 20))];
+    let direction = prop_oneof![Just(Direction::Request), Just(Direction::Response)];
+    (direction, ms(), ms(), distribution, rate, error, prop::bool::weighted(0.3), any::<u64>()).prop_map(
+        |(direction, latency, jitter, distribution, rate, error, stall, seed)| Injection {
+            direction,
+            latency,
+            jitter,
+            distribution,
+            rate,
+            error,
+            stall,
+            seed,
+        },
+    )
+}
+
 fn event() -> impl Strategy<Value = Event> {
     let path = || 0..PATHS;
     prop_oneof![
@@ -158,8 +200,9 @@ fn event() -> impl Strategy<Value = Event> {
         2 => any::<usize>().prop_map(|which| Event::FenceLifted { which }),
         1 => (path(), ana()).prop_map(|(path, ana)| Event::Ana { path, ana }),
         1 => policies().prop_map(Event::Policy),
-        1 => (path(), 0..40_u64).prop_map(|(path, ms)| Event::Inject { path, ms }),
-        1 => path().prop_map(|path| Event::ClearInjection { path }),
+        2 => (path(), class(), injection())
+            .prop_map(|(path, class, injection)| Event::Inject { path, class, injection }),
+        2 => path().prop_map(|path| Event::ClearInjection { path }),
         2 => (path(), any::<bool>()).prop_map(|(path, draining)| Event::Drain { path, draining }),
         2 => path().prop_map(|path| Event::Close { path }),
         3 => path().prop_map(|path| Event::Add { path }),
@@ -200,6 +243,8 @@ struct Driver {
     dirty: Arc<DirtyPaths>,
     window: Window,
     paths: [ModelPath; PATHS],
+    /// By path: the group may have waited for longer, as of what an injection holds it has not heard.
+    held: [bool; PATHS],
     open: BTreeMap<Tag, Io>,
     issued: Vec<Issued>,
     free: VecDeque<Tag>,
@@ -218,6 +263,8 @@ struct Driver {
     makes_durable: BTreeMap<(Tag, PathId), u64>,
     /// Per open flush of the guest, what it has to cover.
     owed: BTreeMap<Tag, BTreeMap<(PathId, Epoch), u64>>,
+    /// Of an open request, where it was executed last: it has not completed before the guest is told.
+    executed: BTreeMap<Tag, (PathId, Epoch)>,
 }
 
 fn count<K: Ord>(map: &BTreeMap<K, u64>, key: &K) -> u64 {
@@ -242,6 +289,7 @@ impl Driver {
             dirty,
             window,
             paths,
+            held: [false; PATHS],
             open: BTreeMap::new(),
             issued: Vec::new(),
             free: (0..64).map(Tag).collect(),
@@ -254,6 +302,7 @@ impl Driver {
             reported: BTreeMap::new(),
             makes_durable: BTreeMap::new(),
             owed: BTreeMap::new(),
+            executed: BTreeMap::new(),
         }
     }
 
@@ -304,15 +353,16 @@ impl Driver {
                 self.group.ana_changed(self.now, id, ana);
             }
             Event::Policy(policies) => self.group.set_policy(policies),
-            Event::Inject { path, ms } => {
+            Event::Inject { path, class, injection } => {
                 if !self.paths[path].added {
                     return;
                 }
-                self.group.set_injection(PathId(path as u16), Injection::latency(Duration::from_millis(ms)));
+                self.held[path] = true;
+                self.group.set_injection(self.now, PathId(path as u16), class, injection);
             }
             Event::ClearInjection { path } => {
                 if self.paths[path].added {
-                    self.group.clear_injection(PathId(path as u16));
+                    self.clear_injection(path);
                 }
             }
             Event::Drain { path, draining } => self.drain(path, draining),
@@ -328,6 +378,20 @@ impl Driver {
         }
         self.poll();
         self.check();
+    }
+
+    /// Afterwards the path holds nothing that the driver has not.
+    fn clear_injection(&mut self, path: usize) {
+        let id = PathId(path as u16);
+        self.group.clear_injection(self.now, id);
+        assert!(self.group.injections().all(|(of, ..)| of != id));
+        self.poll();
+        let live = self.paths[path].live.map(|(epoch, _)| epoch);
+        if let Some(stats) = self.group.stats(self.now).path(id) {
+            let in_flight: u64 = stats.classes.iter().map(|class| class.in_flight).sum();
+            let issued = self.issued.iter().filter(|issued| issued.path == id).count() as u64;
+            assert_eq!(in_flight, issued, "held by nothing: {live:?}");
+        }
     }
 
     fn path(&mut self, id: PathId) -> &mut ModelPath {
@@ -384,6 +448,7 @@ impl Driver {
         // Path 2 has no volatile cache.
         let association = Association { epoch, ana, volatile_write_cache: path != 2, queue_depth: QUEUE_DEPTH };
         (self.paths[path].abandoned, self.paths[path].heard_of) = (0, None);
+        self.held[path] = self.group.injections().any(|(id, ..)| id == PathId(path as u16));
         self.group.path_up(self.now, PathId(path as u16), association);
     }
 
@@ -486,8 +551,12 @@ impl Driver {
         }
         let association = (path, epoch);
         match outcome {
-            Outcome::Success if io.op.is_mutating() && !io.fua && path != PathId(2) => {
-                *self.completed.entry(association).or_default() += 1;
+            // Whatever an earlier attempt did whose answer was kept from the group: this is the one that counts.
+            Outcome::Success if io.op.is_mutating() => {
+                self.executed.remove(&tag);
+                if !io.fua && path != PathId(2) {
+                    self.executed.insert(tag, association);
+                }
             }
             Outcome::Success if io.op == Op::Flush => {
                 let durable = self.durable.entry(association).or_default();
@@ -566,7 +635,7 @@ impl Driver {
         assert_eq!(self.open[&tag].op, Op::Read);
         assert!(!std::mem::replace(&mut self.issued[n].recalled, true), "recalled twice");
         let silence = now - self.path(id).heard_of.expect("it was given something");
-        assert!(silence >= Duration::from_millis(100), "recalled after {silence:?}");
+        assert!(self.held[usize::from(id.0)] || silence >= Duration::from_millis(100), "recalled after {silence:?}");
         let elsewhere = (0..)
             .zip(&self.paths)
             .filter(|(other, path)| PathId(*other) != id && !path.draining)
@@ -579,6 +648,9 @@ impl Driver {
         assert!(self.issued.iter().all(|i| i.tag != tag), "{io:?} is still with the driver");
         assert!(!self.unfenced.contains_key(&tag), "{io:?} ends before its fence");
         self.finished += 1;
+        if let Some(association) = self.executed.remove(&tag).filter(|_| result.is_ok()) {
+            *self.completed.entry(association).or_default() += 1;
+        }
         for (association, writes) in self.owed.remove(&tag).into_iter().flatten() {
             let (id, epoch) = association;
             if result.is_ok() {
@@ -600,6 +672,9 @@ impl Driver {
     fn settle(&mut self) {
         while !self.issued.is_empty() && self.issued.iter().any(|i| !self.is_live(i)) {
             self.report_lost(1);
+        }
+        for path in 0..PATHS {
+            self.clear_injection(path);
         }
         for (path, epoch) in std::mem::take(&mut self.fences) {
             self.lift_fence(path, epoch);

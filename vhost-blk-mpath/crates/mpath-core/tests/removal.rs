@@ -65,7 +65,7 @@ fn a_path_goes_with_all_that_was_known_of_it_and_its_id_serves_another() {
         let Action::Issue { path, tag } = test.submit(tag, Op::Write)[0] else { panic!("issued") };
         test.complete(path, tag.0, Outcome::Success);
     }
-    test.group.set_injection(P3, Injection::latency(Duration::from_millis(1)));
+    test.group.set_injection(test.now, P3, None, Injection::latency(Duration::from_millis(1)));
     test.group.set_draining(test.now, P3, true);
     test.group.path_lost(test.now, P3);
     test.group.remove_path(P3);
@@ -77,7 +77,7 @@ fn a_path_goes_with_all_that_was_known_of_it_and_its_id_serves_another() {
     test.group.add_path(P3, PathConfig::default());
     let stats = test.group.stats(test.now);
     let stats = stats.path(P3).expect("it is there");
-    assert_eq!((stats.class(OpClass::Write).ios, stats.draining, stats.injection), (0, false, None));
+    assert_eq!((stats.class(OpClass::Write).ios, stats.draining, stats.injections), (0, false, 0));
     test.up(P3, 6, false);
     let used: Vec<_> = (0..4).flat_map(|tag| test.submit(tag, Op::Read)).collect();
     assert!(used.iter().any(|action| matches!(action, Action::Issue { path: P3, .. })), "{used:?}");

@@ -170,7 +170,7 @@ fn without_another_path_a_suspect_one_is_used_until_there_is_one() {
     assert_eq!(t.sleep(), (DEADLINE, vec![]));
     assert!(t.path(P0).suspect);
     assert_eq!(t.submit(1, Op::Read), [issue(P0, 1)]);
-    t.group.set_injection(P0, Injection::latency(10 * MS));
+    t.group.set_injection(t.now, P0, None, Injection::latency(10 * MS));
     assert_eq!(t.submit(2, Op::Write), []);
     t.up(P1, 2, AnaState::NonOptimized);
     // What the injection holds was not sent and goes at once, a write too.
@@ -181,7 +181,7 @@ fn without_another_path_a_suspect_one_is_used_until_there_is_one() {
 #[test]
 fn the_delay_of_an_injection_is_no_silence() {
     let mut t = Test::new(numa());
-    t.group.set_injection(P0, Injection::latency(1000 * MS));
+    t.group.set_injection(t.now, P0, None, Injection::latency(1000 * MS));
     t.submit(0, Op::Read);
     assert_eq!(t.sleep(), (1000 * MS, vec![issue(P0, 0)]));
     assert_eq!(t.sleep(), (DEADLINE, vec![recall(P0, 0)]));

@@ -1,8 +1,9 @@
 //! What can go wrong, and what undoes it.
 
+use std::num::NonZeroU64;
 use std::time::Duration;
 
-use mpath_core::{Injection, PathId, PolicyKind};
+use mpath_core::{Direction, Distribution, InjectedError, Injection, IoError, OpClass, Outcome, PathId, PolicyKind};
 use nvme_tcp::wire::{AnaState, Status};
 
 use crate::clock::Event;
@@ -54,7 +55,7 @@ pub(crate) enum Fault {
     /// The operator changes the policy, for good.
     Policy(PolicyKind),
     /// The operator impairs a path.
-    Inject { path: usize, latency: Duration },
+    Inject { path: usize, class: Option<OpClass>, injection: Injection },
 }
 
 const MS: Duration = Duration::from_millis(1);
@@ -93,10 +94,42 @@ fn any(rng: &mut Rng, path: usize, digests: bool) -> Fault {
         }
         12 => Fault::Ana { node: path, state: rng.pick(&states) },
         13 => Fault::Policy(rng.pick(&PolicyKind::ALL)),
-        14 => Fault::Inject { path, latency: rng.pick(&[MS, 30 * MS, 1000 * MS, 60_000 * MS]) },
+        14 => {
+            let class = rng.pick(&[None, None, Some(OpClass::Read), Some(OpClass::Write), Some(OpClass::Other)]);
+            Fault::Inject { path, class, injection: injection(rng) }
+        }
         15 => Fault::Repeat { node: path, percent: rng.pick(&[1, 10]) },
         _ => Fault::Corrupt { path, per_10k: rng.pick(&[1, 20, 500]) },
     }
+}
+
+/// One kind, or two.
+fn injection(rng: &mut Rng) -> Injection {
+    let mut injection = Injection {
+        direction: rng.pick(&[Direction::Request, Direction::Response]),
+        distribution: rng.pick(&[
+            Distribution::Uniform,
+            Distribution::Normal,
+            Distribution::Exponential,
+            Distribution::Pareto,
+        ]),
+        stall: rng.percent(25),
+        seed: rng.next_u64(),
+        ..Injection::default()
+    };
+    for _ in 0..rng.pick(&[1, 2]) {
+        match rng.below(4) {
+            0 => injection.latency = rng.pick(&[MS, 30 * MS, 1000 * MS, 60_000 * MS]),
+            1 => injection.jitter = rng.pick(&[MS, 30 * MS, 300 * MS]),
+            2 => injection.rate = NonZeroU64::new(rng.pick(&[64 << 10, 1 << 20, 100 << 20])),
+            _ => {
+                let retry = Outcome::Retry { after: Duration::ZERO };
+                let outcome = rng.pick(&[Outcome::PathError, retry, Outcome::Failed(IoError::Io)]);
+                injection.error = Some(InjectedError { per_million: rng.pick(&[20_000, 200_000, 1_000_000]), outcome });
+            }
+        }
+    }
+    injection
 }
 
 fn kill(rng: &mut Rng) -> Fault {
@@ -204,9 +237,9 @@ impl World {
             Fault::Kill { resubmits, exit } => self.kill_daemon(resubmits, exit),
             Fault::Remove { path } => self.want_path(path, false),
             Fault::Policy(policy) => self.post_all(|| Message::SetPolicy(policy)),
-            Fault::Inject { path, latency } => {
-                let (path, injection) = (PathId(path as u16), Some(Injection::latency(latency)));
-                self.post_all(|| Message::SetInjection { path, injection });
+            Fault::Inject { path, class, injection } => {
+                let path = PathId(path as u16);
+                self.post_all(|| Message::SetInjection { path, class, injection });
             }
         }
     }
@@ -246,7 +279,7 @@ impl World {
             Fault::Remove { path } => self.want_path(path, true),
             Fault::Inject { path, .. } => {
                 let path = PathId(path as u16);
-                self.post_all(|| Message::SetInjection { path, injection: None });
+                self.post_all(|| Message::ClearInjection(path));
             }
         }
     }

@@ -57,7 +57,7 @@ fn the_same_seed_is_the_same_run() {
 /// What the runs are made of: a simulator that checks nothing passes everything.
 #[test]
 fn runs_meet_what_they_are_for() {
-    let reports: Vec<_> = (0..40).map(mpath_sim::run).collect();
+    let reports: Vec<_> = (0..80).map(mpath_sim::run).collect();
     let sum = |of: fn(&mpath_sim::Counts) -> u64| reports.iter().map(|report| of(&report.counts)).sum::<u64>();
     assert!(sum(|counts| counts.answered) > 20_000);
     assert!(sum(|counts| counts.associations_lost) > 100);

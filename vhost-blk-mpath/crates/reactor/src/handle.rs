@@ -4,7 +4,7 @@ use std::io;
 use std::sync::{Mutex, PoisonError, mpsc};
 use std::thread::JoinHandle;
 
-use mpath_core::{AnaState, Association, ClassPolicies, Epoch, Group, GroupStats, Injection, PathId};
+use mpath_core::{AnaState, Association, ClassPolicies, Epoch, Group, GroupStats, Injection, OpClass, PathId};
 use vhost_user_blk::Queue;
 
 use crate::io_thread::IoThread;
@@ -148,9 +148,14 @@ impl IoThreadHandle {
         self.send(Message::SetPathsExpected(expected));
     }
 
-    /// Impairs a path, or with `None` stops impairing it.
-    pub fn set_injection(&self, path: PathId, injection: Option<Injection>) {
-        self.send(Message::SetInjection { path, injection });
+    /// Impairs a path. See [`Group::set_injection`].
+    pub fn set_injection(&self, path: PathId, class: Option<OpClass>, injection: Injection) {
+        self.send(Message::SetInjection { path, class, injection });
+    }
+
+    /// Stops impairing a path. See [`Group::clear_injection`].
+    pub fn clear_injection(&self, path: PathId) {
+        self.send(Message::ClearInjection(path));
     }
 
     /// Gives a path no new requests, or does so again. See [`Group::set_draining`].
@@ -216,10 +221,10 @@ mod tests {
         thread.set_policy(PolicyKind::Numa.into());
         assert_eq!(stats(&thread).policy, PolicyKind::Numa.into());
         let injection = Injection::latency(Duration::from_millis(1));
-        thread.set_injection(PathId(0), Some(injection));
-        assert_eq!(stats(&thread).paths[0].injection, Some(injection));
-        thread.set_injection(PathId(0), None);
-        assert_eq!(stats(&thread).paths[0].injection, None);
+        thread.set_injection(PathId(0), None, injection);
+        assert_eq!(stats(&thread).paths[0].injections, 1);
+        thread.clear_injection(PathId(0));
+        assert_eq!(stats(&thread).paths[0].injections, 0);
         thread.add_path(PathId(5));
         assert_eq!(stats(&thread).paths.len(), 2);
         thread.remove_path(PathId(0));

@@ -262,8 +262,8 @@ impl IoThread {
             }
             Message::SetPolicy(policies) => self.group.set_policy(*policies),
             Message::SetPathsExpected(expected) => self.group.set_paths_expected(expected),
-            Message::SetInjection { path, injection: Some(injection) } => self.group.set_injection(path, injection),
-            Message::SetInjection { path, injection: None } => self.group.clear_injection(path),
+            Message::SetInjection { path, class, injection } => self.group.set_injection(now, path, class, injection),
+            Message::ClearInjection(path) => self.group.clear_injection(now, path),
             Message::SetDraining { path, draining } => self.group.set_draining(now, path, draining),
             Message::Barrier(reached) => reached(),
             Message::SettleDoubts { reply } => self.settling.push(reply),

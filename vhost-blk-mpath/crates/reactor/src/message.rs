@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::sync::mpsc;
 use std::time::Duration;
 
-use mpath_core::{AnaState, Association, ClassPolicies, Epoch, GroupStats, Injection, PathId};
+use mpath_core::{AnaState, Association, ClassPolicies, Epoch, GroupStats, Injection, OpClass, PathId};
 use nvme_tcp::host::{HostQueue, QueueError};
 use vhost_user_blk::Queue;
 
@@ -14,31 +14,59 @@ pub(crate) enum Message {
     /// A virtqueue to serve from now on.
     StartQueue(Box<Queue>),
     /// Drain a virtqueue and give it back; `None` if it is not here.
-    StopQueue { index: u16, reply: mpsc::SyncSender<Option<Queue>> },
+    StopQueue {
+        index: u16,
+        reply: mpsc::SyncSender<Option<Queue>>,
+    },
     /// There is a path, not yet up.
     AddPath(PathId),
     /// There is no such path any more; see [`mpath_core::Group::remove_path`].
     RemovePath(PathId),
     /// A queue pair of a path, connected and ready, with its socket in blocking mode.
-    PathUp { path: PathId, association: Association, link: Box<Link> },
+    PathUp {
+        path: PathId,
+        association: Association,
+        link: Box<Link>,
+    },
     /// The association is gone or going: close this thread's queue pair of it and report [`PathEventKind::Closed`].
-    PathDown { path: PathId, epoch: Epoch, ending: Ending },
+    PathDown {
+        path: PathId,
+        epoch: Epoch,
+        ending: Ending,
+    },
     /// Nothing sent under this association can change data any more.
-    FenceLifted { path: PathId, epoch: Epoch },
+    FenceLifted {
+        path: PathId,
+        epoch: Epoch,
+    },
     /// The ANA state of the namespace on this path.
-    Ana { path: PathId, epoch: Epoch, state: AnaState },
+    Ana {
+        path: PathId,
+        epoch: Epoch,
+        state: AnaState,
+    },
     /// The policies of the very next request.
     SetPolicy(Box<ClassPolicies>),
     /// Whether a path may come back.
     SetPathsExpected(bool),
     /// Impair a path, or stop impairing it.
-    SetInjection { path: PathId, injection: Option<Injection> },
+    SetInjection {
+        path: PathId,
+        class: Option<OpClass>,
+        injection: Injection,
+    },
+    ClearInjection(PathId),
     /// Give a path no new requests, or do again.
-    SetDraining { path: PathId, draining: bool },
+    SetDraining {
+        path: PathId,
+        draining: bool,
+    },
     /// Call back when everything sent before has been carried out.
     Barrier(Box<dyn FnOnce() + Send>),
     /// Answer when nothing that was given up with its virtqueue can change data any more.
-    SettleDoubts { reply: mpsc::SyncSender<()> },
+    SettleDoubts {
+        reply: mpsc::SyncSender<()>,
+    },
     /// A copy of the statistics.
     Stats(Box<dyn FnOnce(GroupStats) + Send>),
     /// Finish what the sockets hold, at most for a moment, and end.

@@ -3,8 +3,19 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Injected latencies, from less than a path's own to much more.
-const LATENCIES: [&str; 3] = ["1ms", "5ms", "20ms"];
+/// Every kind of injection, none of which the guest may notice: no request of it fails, and none waits for ever.
+const INJECTIONS: [&str; 10] = [
+    "--latency 1ms",
+    "--latency 20ms --direction response",
+    "--latency 5ms --jitter 3ms --distribution normal",
+    "--jitter 2ms --distribution exponential --class read --direction response",
+    "--jitter 2ms --distribution pareto --class write",
+    "--rate 20MiB",
+    "--error-rate 2%",
+    "--error-rate 2% --direction response --class write",
+    "--stall",
+    "--stall --direction response",
+];
 
 /// Injection changes with every third policy switch, so that the two do not run in step.
 const SWITCHES_PER_INJECTION: u64 = 3;
@@ -77,8 +88,12 @@ impl Controller {
         if self.injected[index] {
             self.injections_cleared += u64::from(self.ctl(&["inject", "clear", &path]));
         } else {
-            let latency = LATENCIES[(turn % LATENCIES.len() as u64) as usize];
-            self.injections_set += u64::from(self.ctl(&["inject", "set", &path, "--latency", latency]));
+            // One after the other over all paths, so that the two do not run in step either.
+            let number = self.injections_set;
+            let (options, seed) = (INJECTIONS[(number % INJECTIONS.len() as u64) as usize], number.to_string());
+            let mut words = vec!["inject", "set", &path, "--seed", &seed];
+            words.extend(options.split(' '));
+            self.injections_set += u64::from(self.ctl(&words));
         }
         self.injected[index] = !self.injected[index];
     }

@@ -1,4 +1,4 @@
-//! `soak`: verified I/O on a two-path disk while policy and injected latency change all the time.
+//! `soak`: verified I/O on a two-path disk while policies and injections of every kind change all the time.
 
 // Counts become rates; they stay far below 2^52.
 #![allow(clippy::cast_precision_loss)]
@@ -33,7 +33,7 @@ const SWITCH_INTERVAL: Duration = Duration::from_millis(100);
 /// With one memory sample a second.
 const SHORTEST_RUN: Duration = Duration::from_secs(10);
 
-/// Verified I/O through the daemon over two paths, while the policy is switched every 100 ms and latency injection
+/// Verified I/O through the daemon over two paths, while the policy is switched every 100 ms and an injection
 /// is set and cleared on both paths.
 #[derive(Parser)]
 #[command(

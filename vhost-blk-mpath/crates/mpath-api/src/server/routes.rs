@@ -329,12 +329,13 @@ async fn injections<C: Control>(
     disk: Result<Query<DiskQuery>, QueryRejection>,
 ) -> Answer<Vec<InjectedPath>> {
     let paths = paths_of(&*control, query(disk)?.disk).await?;
-    Ok(Json(paths.into_iter().filter_map(injected).collect()))
+    Ok(Json(paths.into_iter().flat_map(injected).collect()))
 }
 
-fn injected(path: Path) -> Option<InjectedPath> {
-    let injection = path.injection?;
-    Some(InjectedPath { disk: path.disk, index: path.index, address: path.address, injection })
+fn injected(path: Path) -> impl Iterator<Item = InjectedPath> {
+    let Path { disk, index, address, injections, .. } = path;
+    let one = move |injection| InjectedPath { disk: disk.clone(), index, address: address.clone(), injection };
+    injections.into_iter().map(one)
 }
 
 /// The paths meant: at least one, unless it is all of a disk that has none.
@@ -372,9 +373,9 @@ async fn set_injection<C: Control>(
     let mut paths = changeable(&*control, &wanted.path, wanted.disk).await?;
     control.set_injection(&refs(&paths), Some(wanted.injection)).await?;
     for path in &mut paths {
-        path.injection = Some(wanted.injection);
+        path.injections = vec![wanted.injection];
     }
-    Ok(Json(paths.into_iter().filter_map(injected).collect()))
+    Ok(Json(paths.into_iter().flat_map(injected).collect()))
 }
 
 async fn clear_injections<C: Control>(
@@ -385,5 +386,5 @@ async fn clear_injections<C: Control>(
     let selector = wanted.path.unwrap_or(PathSelector::All);
     let paths = changeable(&*control, &selector, wanted.disk).await?;
     control.set_injection(&refs(&paths), None).await?;
-    Ok(Json(paths.into_iter().filter_map(injected).collect()))
+    Ok(Json(paths.into_iter().flat_map(injected).collect()))
 }

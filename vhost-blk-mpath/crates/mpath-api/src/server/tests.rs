@@ -21,7 +21,7 @@ use crate::types::{
 /// Two disks of two paths, which remember what is set.
 struct Fake {
     policies: Mutex<[ClassPolicies; 2]>,
-    injections: Mutex<[[Option<Injection>; 2]; 2]>,
+    injections: Mutex<[[Vec<Injection>; 2]; 2]>,
     states: Mutex<[[PathState; 2]; 2]>,
     stuck: AtomicBool,
 }
@@ -78,7 +78,7 @@ impl Control for Fake {
     }
 
     async fn paths(&self) -> Result<Vec<Path>, ControlError> {
-        let injections = *self.injections.lock().unwrap();
+        let injections = self.injections.lock().unwrap().clone();
         let path = |disk: usize, index: usize| Path {
             disk: ["a", "b"][disk].into(),
             index: index as u16,
@@ -105,7 +105,7 @@ impl Control for Fake {
             read: OpStats { ios: disk as u64 * (1 + 2 * index as u64), ..OpStats::default() },
             write: OpStats::default(),
             other: OpStats::default(),
-            injection: injections[disk][index],
+            injections: injections[disk][index].clone(),
         };
         Ok(vec![path(0, 0), path(0, 1), path(1, 0), path(1, 1)])
     }
@@ -119,7 +119,12 @@ impl Control for Fake {
 
     async fn set_injection(&self, paths: &[PathRef], injection: Option<Injection>) -> Result<(), ControlError> {
         for path in paths {
-            self.injections.lock().unwrap()[disk_index(&path.disk)?][usize::from(path.index)] = injection;
+            let mut all = self.injections.lock().unwrap();
+            let of_path = &mut all[disk_index(&path.disk)?][usize::from(path.index)];
+            match injection {
+                Some(injection) => injection.put(of_path),
+                None => of_path.clear(),
+            }
         }
         Ok(())
     }
@@ -293,11 +298,14 @@ fn answers_every_route() {
         client.set_injection(&SetInjection {
             path: path.parse().unwrap(),
             disk: disk.map(Into::into),
-            injection: Injection { latency_us: us.try_into().unwrap() },
+            injection: Injection::latency(us.try_into().unwrap()),
         })
     };
     let places = |paths: Vec<crate::types::InjectedPath>| {
-        paths.into_iter().map(|p| (p.disk, p.index, p.injection.latency_us.into())).collect::<Vec<(_, _, u64)>>()
+        paths
+            .into_iter()
+            .map(|p| (p.disk, p.index, p.injection.latency_us.unwrap().into()))
+            .collect::<Vec<(_, _, u64)>>()
     };
     assert_eq!(
         places(inject("127.0.0.1:4421", None, 30_000).unwrap()),

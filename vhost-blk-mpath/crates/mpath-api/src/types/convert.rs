@@ -5,7 +5,7 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 use mpath_core::{ClassStats, Moves, OpClass, PathStats};
 
-use super::{AnaState, InjectedLatency, InjectedLatencyError, Injection, Latency, Moved, OpStats, PathEstimate};
+use super::{AnaState, Latency, Moved, OpStats, PathEstimate};
 
 impl From<mpath_core::AnaState> for AnaState {
     fn from(state: mpath_core::AnaState) -> Self {
@@ -16,21 +16,6 @@ impl From<mpath_core::AnaState> for AnaState {
             mpath_core::AnaState::PersistentLoss => Self::PersistentLoss,
             mpath_core::AnaState::Change => Self::Change,
         }
-    }
-}
-
-impl From<Injection> for mpath_core::Injection {
-    fn from(injection: Injection) -> Self {
-        Self::latency(injection.latency_us.duration())
-    }
-}
-
-impl TryFrom<mpath_core::Injection> for Injection {
-    type Error = InjectedLatencyError;
-
-    /// Fails for an injection without latency, which impairs nothing.
-    fn try_from(injection: mpath_core::Injection) -> Result<Self, InjectedLatencyError> {
-        Ok(Self { latency_us: InjectedLatency::try_from(injection.latency)? })
     }
 }
 
@@ -117,16 +102,5 @@ mod tests {
         for slow in [latency.p99_us, latency.p999_us, latency.max_us] {
             assert!((29_700..=30_300).contains(&slow), "{latency:?}");
         }
-    }
-
-    #[test]
-    fn injections() {
-        let injection = Injection { latency_us: InjectedLatency::try_from(30_000).unwrap() };
-        let core = mpath_core::Injection::from(injection);
-        assert_eq!(core.latency, Duration::from_millis(30));
-        assert_eq!(Injection::try_from(core), Ok(injection));
-        assert!(Injection::try_from(mpath_core::Injection::default()).is_err());
-        let longest = InjectedLatency::try_from(mpath_core::Injection::MAX_LATENCY).unwrap();
-        assert_eq!(longest.duration(), mpath_core::Injection::MAX_LATENCY);
     }
 }

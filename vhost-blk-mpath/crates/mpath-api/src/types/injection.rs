@@ -1,64 +1,13 @@
-//! Impairments, and how paths are named to set them.
+//! Which paths are impaired, and how paths are named to set that.
 
 use std::fmt;
 use std::str::FromStr;
-use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::Path;
+use super::{Injection, Path};
 use crate::address::{AddressError, PathAddress};
 use crate::text::text_serde;
-
-/// A deliberate impairment of one path.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Injection {
-    /// Time added to every I/O on the path, 1 us to 60 s.
-    pub latency_us: InjectedLatency,
-}
-
-/// Microseconds from 1 to 60 000 000.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(try_from = "u64", into = "u64")]
-pub struct InjectedLatency(u64);
-
-/// A latency that cannot be injected.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("an injected latency is 1us to 60s, not {0:?}")]
-pub struct InjectedLatencyError(pub Duration);
-
-impl InjectedLatency {
-    /// The time.
-    #[must_use]
-    pub fn duration(self) -> Duration {
-        Duration::from_micros(self.0)
-    }
-}
-
-impl TryFrom<u64> for InjectedLatency {
-    type Error = InjectedLatencyError;
-
-    fn try_from(us: u64) -> Result<Self, InjectedLatencyError> {
-        if (1..=60_000_000).contains(&us) { Ok(Self(us)) } else { Err(InjectedLatencyError(Duration::from_micros(us))) }
-    }
-}
-
-impl TryFrom<Duration> for InjectedLatency {
-    type Error = InjectedLatencyError;
-
-    /// Fractions of a microsecond are dropped.
-    fn try_from(latency: Duration) -> Result<Self, InjectedLatencyError> {
-        let us = u64::try_from(latency.as_micros()).map_err(|_| InjectedLatencyError(latency))?;
-        Self::try_from(us).map_err(|_| InjectedLatencyError(latency))
-    }
-}
-
-impl From<InjectedLatency> for u64 {
-    fn from(latency: InjectedLatency) -> Self {
-        latency.0
-    }
-}
 
 /// `GET /v1/injections`, and the answer to `PUT` and `DELETE`: a path and what impairs it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -82,7 +31,7 @@ pub struct SetInjection {
     /// Of which disk; of every disk if left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk: Option<String>,
-    /// The impairment, in place of an earlier one.
+    /// The impairment, in place of every earlier one, or of that of its class if it is for a class.
     pub injection: Injection,
 }
 
@@ -185,20 +134,6 @@ mod tests {
         for bad in ["65536", "-1", "+1", "00", "01"] {
             assert_eq!(bad.parse::<PathSelector>(), Err(PathSelectorError::Index { text: bad.into() }));
         }
-    }
-
-    #[test]
-    fn injected_latency_keeps_to_its_range() {
-        for (latency, us) in
-            [(Duration::from_micros(1), 1), (Duration::from_nanos(1999), 1), (Duration::from_secs(60), 60_000_000)]
-        {
-            assert_eq!(InjectedLatency::try_from(latency).map(u64::from), Ok(us));
-        }
-        for bad in [Duration::ZERO, Duration::from_nanos(999), Duration::from_micros(60_000_001), Duration::MAX] {
-            assert_eq!(InjectedLatency::try_from(bad), Err(InjectedLatencyError(bad)));
-        }
-        let error = serde_json::from_str::<Injection>(r#"{"latency_us":0}"#).unwrap_err();
-        assert_eq!(error.to_string(), "an injected latency is 1us to 60s, not 0ns at line 1 column 16");
     }
 
     proptest! {

@@ -8,6 +8,7 @@ mod convert;
 mod discovery;
 mod error;
 mod event;
+mod impairment;
 mod injection;
 mod policy;
 mod steering;
@@ -20,9 +21,11 @@ use serde::{Deserialize, Serialize};
 pub use self::discovery::{DiscoveryController, DiscoveryState};
 pub use self::error::{ErrorBody, ErrorCode, ErrorInfo};
 pub use self::event::{Event, EventKind, EventPath, Events};
-pub use self::injection::{
-    InjectedLatency, InjectedLatencyError, InjectedPath, Injection, PathSelector, PathSelectorError, SetInjection,
+pub use self::impairment::{
+    InjectedClass, InjectedDirection, InjectedDistribution, InjectedLatency, InjectedLatencyError, InjectedRangeError,
+    InjectedRate, InjectedShare, InjectedStatus, Injection, InjectionError, UnknownWord,
 };
+pub use self::injection::{InjectedPath, PathSelector, PathSelectorError, SetInjection};
 pub use self::policy::{
     DiskPolicy, PathEstimate, PathView, Policy, PolicyDetail, PolicyInForce, PolicyParam, SetPolicy,
 };
@@ -143,8 +146,8 @@ pub struct Path {
     pub write: OpStats,
     /// Flush, discard and write zeroes.
     pub other: OpStats,
-    /// The impairment in force, if any.
-    pub injection: Option<Injection>,
+    /// The impairments in force: at most one for every class, and one per class.
+    pub injections: Vec<Injection>,
 }
 
 impl Path {

@@ -14,8 +14,15 @@ impl Group {
     /// After [`Group::path_lost`] an outcome that had been received before may still be reported; everything else is
     /// [`Outcome::Lost`].
     pub fn complete(&mut self, now: Instant, path: PathId, tag: Tag, outcome: Outcome) {
+        if let Some(outcome) = self.answer_by_injection(now, path, tag, outcome) {
+            self.end_attempt(now, path, tag, outcome, true);
+        }
+    }
+
+    /// An attempt is over. The watch has nothing to do with it if the driver was not given it.
+    pub(super) fn end_attempt(&mut self, now: Instant, path: PathId, tag: Tag, outcome: Outcome, watched: bool) {
         if self.has_legs(tag) {
-            self.complete_leg(now, path, tag, outcome);
+            self.complete_leg(now, path, tag, outcome, watched);
             return;
         }
         let request = &self.requests[tag];
@@ -23,7 +30,9 @@ impl Group {
         let (bound_at, class) = (request.bound_at, request.io.op.class());
         let (bytes, dirties, epoch) = (request.io.bytes, request.dirties, request.epoch);
         let latency = now - bound_at;
-        self.watch_outcome(now, path, epoch, outcome);
+        if watched {
+            self.watch_outcome(now, path, epoch, outcome);
+        }
         self.unbind(tag);
         let of_path = &mut self.paths[path.index()];
         let stats = &mut of_path.stats[class.index()];

@@ -5,7 +5,6 @@ use std::time::Instant;
 use super::Group;
 use crate::policy::{Candidate, Choice, Query};
 use crate::requests::State;
-use crate::timers::Due;
 use crate::{Action, AnaState, PathId, Tag};
 
 impl Group {
@@ -137,24 +136,13 @@ impl Group {
         path.by_class[class].take(io.bytes);
         path.stats[class].in_flight += 1;
         self.requests.link(&mut path.in_flight[class], tag);
-        if self.hold_by_injection(now, id, tag) {
-            self.requests[tag].state = State::Injected;
+        if let Some(state) = self.hold_by_injection(now, id, tag) {
+            self.requests[tag].state = state;
             return None;
         }
         self.requests[tag].state = State::InFlight;
         self.watch_issue(now, id);
         Some(Action::Issue { path: id, tag })
-    }
-
-    /// Whether the path's injection holds what would be issued on it now.
-    pub(super) fn hold_by_injection(&mut self, now: Instant, path: PathId, tag: Tag) -> bool {
-        let injection = self.paths[path.index()].injection;
-        let delay = injection.map_or_else(Default::default, |injection| injection.delay());
-        if delay.is_zero() {
-            return false;
-        }
-        self.timers.set(now, delay, Due::Inject(path, tag));
-        true
     }
 
     /// Takes a request from its path again: it was answered, or never left.

@@ -45,6 +45,8 @@ enum LegState {
     Injected(Attempt),
     /// With the driver.
     InFlight(Attempt),
+    /// Answered by the driver; the path's injection holds the answer.
+    Answered(Attempt),
     /// Waits for the time of its retry.
     Backoff,
     Done,
@@ -93,6 +95,11 @@ impl FlushJobs {
     pub(super) fn open_on(&self, path: PathId) -> u64 {
         let legs = self.jobs.iter().flat_map(|job| &job.legs);
         legs.filter(|leg| leg.path == path && leg.state != LegState::Done).count() as u64
+    }
+
+    /// The association that a flush is about on this path.
+    pub(super) fn epoch_on(&self, job: usize, path: PathId) -> Option<Epoch> {
+        self.jobs[job].legs.iter().find(|leg| leg.path == path).map(|leg| leg.epoch)
     }
 
     fn look_again_by(&mut self, at: Instant) {
@@ -230,7 +237,7 @@ impl Group {
         path.usage.take(0);
         path.stats[CLASS].in_flight += 1;
         let attempt = Attempt { cleans, bound_at: now };
-        if self.hold_by_injection(now, id, tag) {
+        if self.hold_by_injection(now, id, tag).is_some() {
             self.leg(id, tag).state = LegState::Injected(attempt);
             return None;
         }
@@ -254,6 +261,16 @@ impl Group {
         leg.state = LegState::InFlight(attempt);
     }
 
+    /// The injection of its path holds the answer of a leg, or does so no longer.
+    pub(super) fn set_leg_answered(&mut self, id: PathId, tag: Tag, answered: bool) {
+        let leg = self.leg(id, tag);
+        leg.state = match (leg.state, answered) {
+            (LegState::InFlight(attempt), true) => LegState::Answered(attempt),
+            (LegState::Answered(attempt), false) => LegState::InFlight(attempt),
+            _ => panic!("a completion answers an issue"),
+        };
+    }
+
     /// A leg held by the injection of its path was not sent and is not going to be.
     pub(super) fn take_back_leg(&mut self, id: PathId, tag: Tag) {
         self.unbind_leg(id);
@@ -275,7 +292,7 @@ impl Group {
         }
     }
 
-    pub(super) fn complete_leg(&mut self, now: Instant, id: PathId, tag: Tag, outcome: Outcome) {
+    pub(super) fn complete_leg(&mut self, now: Instant, id: PathId, tag: Tag, outcome: Outcome, watched: bool) {
         let (max_retries, max_failovers) = (self.config.max_retries, self.config.max_failovers);
         let leg = self.leg(id, tag);
         let LegState::InFlight(attempt) = leg.state else {
@@ -288,7 +305,9 @@ impl Group {
         }
         let worn_out = leg.retries > max_retries || leg.failovers > max_failovers;
         let epoch = leg.epoch;
-        self.watch_outcome(now, id, epoch, outcome);
+        if watched {
+            self.watch_outcome(now, id, epoch, outcome);
+        }
         self.unbind_leg(id);
         let path = &mut self.paths[id.index()];
         if outcome == Outcome::Success {

@@ -4,6 +4,7 @@
 //! * [`dispatch`]: which request binds to which path, and when.
 //! * [`completion`]: what follows from the outcome of an attempt.
 //! * [`paths`]: paths that come and go, fences.
+//! * [`injection`]: impairments, and what they hold.
 //! * [`flush`]: flushes, which go to every dirty path.
 //! * [`probe`]: reads that nobody waits for, which measure paths that nobody uses.
 //! * [`suspicion`]: paths that have gone silent.
@@ -11,6 +12,7 @@
 mod completion;
 mod dispatch;
 mod flush;
+mod injection;
 mod paths;
 mod probe;
 mod suspicion;
@@ -27,7 +29,7 @@ use crate::requests::{Requests, State};
 use crate::stats::Moves;
 use crate::timers::{Due, Timers};
 use crate::{
-    Action, ClassPolicies, GroupStats, Injection, Io, IoError, Op, OpClass, PathId, PathStats, PolicyKind, Tag, Window,
+    Action, ClassPolicies, GroupStats, Io, IoError, Op, OpClass, Outcome, PathId, PathStats, PolicyKind, Tag, Window,
 };
 use flush::FlushJobs;
 
@@ -84,8 +86,8 @@ pub struct Group {
     timers: Timers,
     flushes: FlushJobs,
     dirty: Arc<DirtyPaths>,
-    /// Requests bound to a path whose injection has released them.
-    released: VecDeque<(PathId, Tag)>,
+    /// Requests bound to a path whose injection has released them, and the outcome it wants of them.
+    released: VecDeque<(PathId, Tag, Option<Outcome>)>,
     finished: VecDeque<(Tag, Result<(), IoError>)>,
     /// Submitted and not yet finished.
     open: usize,
@@ -162,14 +164,21 @@ impl Group {
     /// What the driver is to do next; `None`: nothing until the next event or timeout.
     pub fn poll_action(&mut self, now: Instant) -> Option<Action> {
         self.handle_timeout(now);
-        self.poll_finished()
-            .or_else(|| self.poll_recall(now))
-            .or_else(|| self.poll_released(now))
-            .or_else(|| self.dispatch_flush(now))
-            .or_else(|| self.dispatch(now))
-            // A flush that started just now may be over already.
-            .or_else(|| self.poll_finished())
-            .or_else(|| self.poll_probe(now))
+        loop {
+            let action = self
+                .poll_finished()
+                .or_else(|| self.poll_recall(now))
+                .or_else(|| self.poll_released(now))
+                .or_else(|| self.dispatch_flush(now))
+                .or_else(|| self.dispatch(now))
+                // A flush that started just now may be over already.
+                .or_else(|| self.poll_finished())
+                .or_else(|| self.poll_probe(now));
+            // What was bound just now may have failed at once, by an injection.
+            if action.is_some() || self.released.is_empty() {
+                return action;
+            }
+        }
     }
 
     fn poll_finished(&mut self) -> Option<Action> {
@@ -180,16 +189,23 @@ impl Group {
     }
 
     fn poll_released(&mut self, now: Instant) -> Option<Action> {
-        let (path, tag) = self.released.pop_front()?;
-        if self.has_legs(tag) {
-            self.leg_released(path, tag);
-        } else {
-            let state = &mut self.requests[tag].state;
-            assert_eq!(*state, State::Injected, "only what an injection held is released");
-            *state = State::InFlight;
+        loop {
+            let (path, tag, outcome) = self.released.pop_front()?;
+            if self.has_legs(tag) {
+                self.leg_released(path, tag);
+            } else {
+                let state = &mut self.requests[tag].state;
+                assert!(matches!(state, State::Injected | State::Stalled), "only what an injection held is released");
+                *state = State::InFlight;
+            }
+            if let Some(outcome) = outcome {
+                // The driver has nothing to do with it.
+                self.end_attempt(now, path, tag, outcome, false);
+                continue;
+            }
+            self.watch_issue(now, path);
+            return Some(Action::Issue { path, tag });
         }
-        self.watch_issue(now, path);
-        Some(Action::Issue { path, tag })
     }
 
     /// When [`Group::handle_timeout`] is to be called at the latest, given that [`Group::poll_action`] has returned
@@ -215,8 +231,10 @@ impl Group {
     pub fn handle_timeout(&mut self, now: Instant) {
         while let Some(due) = self.timers.pop_due(now) {
             match due {
-                Due::Inject(path, tag) => self.released.push_back((path, tag)),
-                Due::Probe(path) => self.release_probe(path),
+                Due::Inject(path, tag, outcome) => self.released.push_back((path, tag, outcome)),
+                Due::Answer(path, tag, answer) => self.answer_due(now, path, tag, answer),
+                Due::Ghost(path, class) => self.ghost_due(now, path, class),
+                Due::Probe(path) => self.release_probe(now, path, true),
                 Due::Retry(tag) => {
                     self.backoff -= 1;
                     self.try_again(now, tag);
@@ -249,26 +267,6 @@ impl Group {
     #[must_use]
     pub fn policy(&self) -> &ClassPolicies {
         self.policies.specs()
-    }
-
-    /// Impairs a path from the next request on. What an earlier injection holds keeps its time.
-    pub fn set_injection(&mut self, path: PathId, injection: Injection) {
-        self.paths[path.index()].injection = Some(injection);
-    }
-
-    /// Ends the impairment of a path and releases at once what it holds.
-    pub fn clear_injection(&mut self, path: PathId) {
-        self.paths[path.index()].injection = None;
-        let held = self.timers.take_injected(path);
-        self.released.extend(held.into_iter().map(|tag| (path, tag)));
-        self.timers.forget_probe(path);
-        self.release_probe(path);
-    }
-
-    /// The impairments in force.
-    pub fn injections(&self) -> impl Iterator<Item = (PathId, Injection)> + '_ {
-        let all = self.paths.iter().zip(0..);
-        all.filter_map(|(path, id)| Some((PathId(id), path.injection?)))
     }
 
     /// Tells whether a path may come back. If not, requests do not wait while no path is live: they fail at once. At first
@@ -306,7 +304,7 @@ impl Group {
                     suspect: path.watch.is_suspect(),
                     suspicions: path.suspicions,
                     recalled: path.recalled,
-                    injection: path.injection,
+                    injections: path.impaired.as_ref().map_or(0, |impaired| impaired.injections().count()),
                     fenced: path.fenced.len() as u64,
                     draining: path.draining,
                     flushes_open: self.flushes.open_on(PathId(id)),

@@ -95,9 +95,11 @@ impl Group {
         path.hold.clear();
         path.watch = Watch::new(self.config.suspect_timeout);
         path.probe = None;
+        self.timers.forget_probe(id);
         self.dirty.lost(now, id, association.epoch);
         self.path_changed(now, id);
         self.take_back_unsent(id);
+        self.lose_held(now, id);
     }
 
     /// No command of that association can change data any more: what waited for it may be tried again.
@@ -135,7 +137,7 @@ impl Group {
     pub(super) fn take_back_unsent(&mut self, id: PathId) {
         self.forget_unsent_probe(id);
         let mut unsent = Vec::new();
-        self.released.retain(|&(path, tag)| {
+        self.released.retain(|&(path, tag, _)| {
             if path == id {
                 unsent.push(tag);
             }

@@ -7,16 +7,33 @@
 use std::time::Instant;
 
 use super::Group;
+use crate::inject::Verdict;
 use crate::path::{Probe, ProbeState};
 use crate::policy::Probed;
 use crate::timers::Due;
-use crate::{Action, MAX_PROBE_BYTES, PathId};
+use crate::{Action, Direction, MAX_PROBE_BYTES, OpClass, PathId};
 
 impl Group {
     /// The driver's answer to an [`Action::Probe`].
     pub fn probed(&mut self, now: Instant, path: PathId, success: bool) {
-        let probe = self.paths[path.index()].probe.take();
-        let probe = probe.filter(|probe| probe.state == ProbeState::Issued).expect("an answer follows a probe");
+        let of = &mut self.paths[path.index()];
+        let probe = of.probe.as_mut().filter(|probe| probe.state == ProbeState::Issued);
+        let probe = probe.expect("an answer follows a probe");
+        let impaired = of.impaired.as_mut();
+        match impaired.map_or(Verdict::Pass, |i| i.decide(now, Direction::Response, OpClass::Read, probe.bytes)) {
+            Verdict::Pass => self.end_probe(now, path, success),
+            Verdict::Hold { delay, error } if delay.is_zero() => self.end_probe(now, path, success && error.is_none()),
+            Verdict::Hold { delay, error } => {
+                probe.fails = error.is_some();
+                probe.state = ProbeState::Answered(success);
+                self.timers.set(now, delay, Due::Probe(path));
+            }
+            Verdict::Stall => probe.state = ProbeState::Answered(success),
+        }
+    }
+
+    fn end_probe(&mut self, now: Instant, path: PathId, success: bool) {
+        let probe = self.paths[path.index()].probe.take().expect("only a probe that there is ends");
         let latency = success.then(|| now - probe.began);
         let done = Probed { now, path, bytes: probe.bytes, latency };
         self.policies.iter_mut().for_each(|policy| policy.probed(&done));
@@ -39,20 +56,39 @@ impl Group {
         assert!(free & id.bit() != 0, "a policy probes what can be probed");
         assert!(bytes >= 512 && bytes.is_multiple_of(512) && bytes <= MAX_PROBE_BYTES, "{bytes} bytes");
         let path = &mut self.paths[id.index()];
-        let delay = path.injection.map_or_else(Default::default, |injection| injection.delay());
-        let state = if delay.is_zero() { ProbeState::Issued } else { ProbeState::Injected };
-        path.probe = Some(Probe { began: now, bytes, state });
-        if state == ProbeState::Injected {
-            self.timers.set(now, delay, Due::Probe(id));
-            return self.poll_probe(now);
+        let impaired = path.impaired.as_mut();
+        let verdict = impaired.map_or(Verdict::Pass, |i| i.decide(now, Direction::Request, OpClass::Read, bytes));
+        let mut probe = Probe { began: now, bytes, fails: false, state: ProbeState::Injected };
+        match verdict {
+            Verdict::Pass => {
+                probe.state = ProbeState::Issued;
+                path.probe = Some(probe);
+                return Some(Action::Probe { path: id, bytes });
+            }
+            Verdict::Hold { delay, error } => {
+                probe.fails = error.is_some();
+                path.probe = Some(probe);
+                if delay.is_zero() {
+                    self.end_probe(now, id, false);
+                    // Whatever else the policy wants now can wait for the next event.
+                    return None;
+                }
+                self.timers.set(now, delay, Due::Probe(id));
+            }
+            Verdict::Stall => path.probe = Some(probe),
         }
-        Some(Action::Probe { path: id, bytes })
+        self.poll_probe(now)
     }
 
-    /// The path's injection does not hold its probe any longer.
-    pub(super) fn release_probe(&mut self, id: PathId) {
-        if let Some(probe) = self.paths[id.index()].probe.as_mut().filter(|p| p.state == ProbeState::Injected) {
-            probe.state = ProbeState::Released;
+    /// The path's injection does not hold its probe any longer, or the answer to it. An injection that has ended fails nothing.
+    pub(super) fn release_probe(&mut self, now: Instant, id: PathId, in_force: bool) {
+        let Some(probe) = &mut self.paths[id.index()].probe else { return };
+        let fails = probe.fails && in_force;
+        match probe.state {
+            ProbeState::Injected if fails => self.end_probe(now, id, false),
+            ProbeState::Injected => probe.state = ProbeState::Released,
+            ProbeState::Answered(success) => self.end_probe(now, id, success && !fails),
+            ProbeState::Released | ProbeState::Issued => {}
         }
     }
 

@@ -8,7 +8,8 @@ use std::time::Instant;
 
 use super::Group;
 use crate::path::Path;
-use crate::{Action, Epoch, OpClass, Outcome, PathId};
+use crate::requests::State;
+use crate::{Action, Epoch, OpClass, Outcome, PathId, Tag};
 
 impl Group {
     /// A sign of life of a live path that ends nothing the group waits for: data of a request under way, or the answers of
@@ -45,7 +46,7 @@ impl Group {
         self.watch_changed(now, id);
     }
 
-    fn watch_changed(&mut self, now: Instant, id: PathId) {
+    pub(super) fn watch_changed(&mut self, now: Instant, id: PathId) {
         let watch = &self.paths[id.index()].watch;
         if let Some(due) = watch.due() {
             self.watch_at = Some(self.watch_at.map_or(due, |at| at.min(due)));
@@ -112,9 +113,18 @@ impl Group {
 
     /// The next request to be recalled from a deserted path, a read or a flush that any path can do: the newest first, as each of them goes in front of its flow.
     pub(super) fn poll_recall(&mut self, now: Instant) -> Option<Action> {
-        if self.recall_at.is_none_or(|at| now < at) {
-            return None;
+        while self.recall_at.is_some_and(|at| at <= now) {
+            let (path, tag, state) = self.next_recall(now)?;
+            if state == State::InFlight {
+                return Some(Action::Recall { path, tag });
+            }
+            // The driver has not got it.
+            self.recall_held(now, path, tag);
         }
+        None
+    }
+
+    fn next_recall(&mut self, now: Instant) -> Option<(PathId, Tag, State)> {
         self.recall_at = None;
         let mut left = self.deserted;
         while left != 0 {
@@ -129,14 +139,15 @@ impl Group {
                 let request = &mut self.requests[tag];
                 next = request.older().or_else(|| left.next());
                 // The driver has that on its way already, or the loss of the path that it was bound to.
-                if request.io.op.is_mutating() || request.recalled || Some(request.epoch) != live {
+                let with_path = matches!(request.state, State::InFlight | State::Stalled | State::Answered);
+                if request.io.op.is_mutating() || request.recalled || !with_path || Some(request.epoch) != live {
                     continue;
                 }
                 let at = path.watch.recall_at(request.recalls).expect("a suspect path is waited for");
                 if at <= now {
                     request.recalled = true;
                     self.recall_at = Some(now);
-                    return Some(Action::Recall { path: id, tag });
+                    return Some((id, tag, request.state));
                 }
                 self.recall_at = Some(self.recall_at.map_or(at, |earlier| earlier.min(at)));
             }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 
 pub use self::estimate::PathEstimate;
-use crate::{AnaState, ClassPolicies, Injection, OpClass, PathId};
+use crate::{AnaState, ClassPolicies, OpClass, PathId};
 
 /// Latencies below this many ns are told apart no further.
 const LOWEST_NS: u64 = 1_000;
@@ -99,8 +99,8 @@ pub struct PathStats {
     pub suspicions: u64,
     /// Reads recalled from it and sent elsewhere because it was suspect.
     pub recalled: u64,
-    /// The impairment in force.
-    pub injection: Option<Injection>,
+    /// Injections in force.
+    pub injections: usize,
     /// Requests whose fate on a former association of this path is unknown and that wait for its fence.
     pub fenced: u64,
     /// The path is given nothing new, by any group.

@@ -174,8 +174,8 @@ fn optimized_paths_come_strictly_first() {
 #[test]
 fn injection_holds_counts_and_measures() {
     let mut t = Test::new(GroupConfig { policy: PolicyKind::Numa.into(), ..window(1, 1 << 20) });
-    t.group.set_injection(P0, Injection::latency(30 * MS));
-    assert_eq!(t.group.injections().collect::<Vec<_>>(), [(P0, Injection::latency(30 * MS))]);
+    t.group.set_injection(t.now, P0, None, Injection::latency(30 * MS));
+    assert_eq!(t.group.injections().collect::<Vec<_>>(), [(P0, None, Injection::latency(30 * MS))]);
     t.submit(0, Op::Read);
     t.submit(1, Op::Read);
     assert_eq!(t.actions(), []);
@@ -186,7 +186,7 @@ fn injection_holds_counts_and_measures() {
     assert_eq!(t.actions(), [ok(0)]);
     let max = t.group.stats(t.now).paths[0].class(OpClass::Read).latency_ns.max();
     assert!((29_800_000..=30_300_000).contains(&max), "{max}");
-    t.group.clear_injection(P0);
+    t.group.clear_injection(t.now, P0);
     assert_eq!(t.actions(), [issue(P0, 1)], "clearing releases what is held");
     assert_eq!(t.group.injections().count(), 0);
 }
@@ -194,7 +194,7 @@ fn injection_holds_counts_and_measures() {
 #[test]
 fn what_an_injection_holds_leaves_a_lost_path_without_a_fence() {
     let mut t = Test::new(config());
-    t.group.set_injection(P0, Injection::latency(30 * MS));
+    t.group.set_injection(t.now, P0, None, Injection::latency(30 * MS));
     t.submit(0, Op::Write);
     assert_eq!(t.actions(), []);
     t.group.path_lost(t.now, P0);

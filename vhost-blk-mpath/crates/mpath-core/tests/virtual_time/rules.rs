@@ -103,7 +103,7 @@ fn adaptive_needs_many_intervals_to_notice_a_change() {
 #[test]
 fn a_path_so_slow_that_its_samples_do_not_count_gets_one_request_at_a_time() {
     let mut sim = Sim::reads(adaptive(), &[Model::Fixed(FAST); 2], 8);
-    sim.group.set_injection(PathId(1), Injection::latency(Duration::from_secs(2)));
+    sim.group.set_injection(sim.now, PathId(1), None, Injection::latency(Duration::from_secs(2)));
     sim.run(Duration::from_secs(10));
     assert!(sim.issued[1] <= 10 && sim.finished > 9 * 5000 * 7, "{:?}", sim.issued);
 }

@@ -9,7 +9,7 @@ use crate::sim::{FAST, MS, Model, SLOW, Sim};
 #[test]
 fn an_injection_does_what_a_slower_path_does() {
     let mut sim = Sim::reads(PolicyKind::RoundRobin, &[Model::Fixed(FAST), Model::Fixed(FAST)], 32);
-    sim.group.set_injection(PathId(0), Injection::latency(SLOW));
+    sim.group.set_injection(sim.now, PathId(0), None, Injection::latency(SLOW));
     sim.run(Duration::from_secs(1));
     let round_robin = sim.finished;
     let stats = sim.group.stats(sim.now);
@@ -20,7 +20,7 @@ fn an_injection_does_what_a_slower_path_does() {
     sim.run(Duration::from_secs(1));
     assert!(sim.finished > 20 * round_robin, "{} after {round_robin}", sim.finished);
     // Both paths are good again: the time until both are used is bounded by one probe.
-    sim.group.clear_injection(PathId(0));
+    sim.group.clear_injection(sim.now, PathId(0));
     sim.run(Duration::from_millis(1200));
     sim.run(Duration::from_secs(1));
     assert!((49..=51).contains(&sim.share_of_first()), "{}", sim.share_of_first());

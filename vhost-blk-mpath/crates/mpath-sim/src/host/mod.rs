@@ -14,7 +14,7 @@ mod transport;
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use mpath_core::{AnaState, Association, Epoch, Injection, IoError, PathId, PolicyKind};
+use mpath_core::{AnaState, Association, Epoch, Injection, IoError, OpClass, PathId, PolicyKind};
 use nvme_tcp::host::{ControllerConfig, HostQueue};
 
 pub(crate) use self::daemon::Daemon;
@@ -45,7 +45,8 @@ pub(crate) enum Message {
     RemovePath(PathId),
     Drain(PathId),
     SetPolicy(PolicyKind),
-    SetInjection { path: PathId, injection: Option<Injection> },
+    SetInjection { path: PathId, class: Option<OpClass>, injection: Injection },
+    ClearInjection(PathId),
 }
 
 /// A ready queue pair on its way into an I/O thread.

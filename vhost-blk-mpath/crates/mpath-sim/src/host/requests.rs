@@ -22,12 +22,16 @@ struct Slot {
     forbidden: bool,
     /// A controller asked not to be asked again before.
     not_before: Option<Instant>,
+    /// An injection was in force meanwhile: what the group has heard of attempts may not be what happened to them.
+    injected: bool,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Requests {
     slots: Vec<Option<Slot>>,
     free: Vec<u32>,
+    /// Some injection is in force.
+    injecting: bool,
 }
 
 /// Guest memory that nothing was read into.
@@ -46,7 +50,16 @@ impl Requests {
             }
             _ => {}
         }
-        let slot = Slot { asked, buffer, retries: 0, failovers: 0, refused: false, forbidden: false, not_before: None };
+        let slot = Slot {
+            asked,
+            buffer,
+            retries: 0,
+            failovers: 0,
+            refused: false,
+            forbidden: false,
+            not_before: None,
+            injected: self.injecting,
+        };
         let tag = if let Some(place) = self.free.pop() {
             self.slots[place as usize] = Some(slot);
             Tag(place)
@@ -84,6 +97,14 @@ impl Requests {
         self.slot(tag).asked.id
     }
 
+    /// Whether some injection is in force from now on.
+    pub(super) fn set_injecting(&mut self, injecting: bool) {
+        self.injecting = injecting;
+        if injecting {
+            self.slots.iter_mut().flatten().for_each(|slot| slot.injected = true);
+        }
+    }
+
     /// What a controller says of a request, or the first thing that one of its parts was told.
     pub(super) fn heard(&mut self, tag: Tag, result: Result<(), Status>) {
         // A probe stands in no table.
@@ -110,8 +131,8 @@ impl Requests {
     /// Whether the group may issue this again now.
     pub(super) fn check_issue(&self, now: Instant, tag: Tag, config: &GroupConfig) -> Result<(), String> {
         let slot = self.slot(tag);
-        if slot.asked.kind == Kind::Flush {
-            // Each path has its own count.
+        if slot.asked.kind == Kind::Flush || slot.injected {
+            // Each path has its own count; and answers may have been replaced or lost on the way to the group.
             return Ok(());
         }
         if slot.retries > config.max_retries || slot.failovers > config.max_failovers {
@@ -140,7 +161,11 @@ impl Requests {
         let Some(slot) = slot else { return Err(format!("{tag:?} finished, and is not in use")) };
         self.free.push(tag.0);
         let worn_out = slot.retries > config.max_retries || slot.failovers > config.max_failovers;
-        let explained = slot.refused || worn_out || config.no_path_timeout.is_some() || slot.asked.kind == Kind::Flush;
+        let explained = slot.refused
+            || slot.injected
+            || worn_out
+            || config.no_path_timeout.is_some()
+            || slot.asked.kind == Kind::Flush;
         if result.is_err() && !explained {
             return Err(format!(
                 "#{} failed without need, after {} retries and {} failovers",

@@ -179,9 +179,13 @@ impl IoThread {
             }
             Message::Drain(path) => self.group.set_draining(now, path, true),
             Message::SetPolicy(policy) => self.group.set_policy(policy),
-            Message::SetInjection { path, injection: Some(injection) } => self.group.set_injection(path, injection),
-            Message::SetInjection { path, injection: None } => {
-                self.group.clear_injection(path);
+            Message::SetInjection { path, class, injection } => {
+                self.group.set_injection(now, path, class, injection);
+                self.requests.set_injecting(true);
+            }
+            Message::ClearInjection(path) => {
+                self.group.clear_injection(now, path);
+                self.requests.set_injecting(self.group.injections().next().is_some());
                 self.act(ctx);
                 self.check_nothing_held(ctx, path);
             }

@@ -1,0 +1,397 @@
+//! Impairments of a path.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::text::text_serde;
+
+/// Enums whose variants have names.
+macro_rules! words {
+    ($(#[$doc:meta])* $type:ident, $what:literal, $expected:literal, {$($(#[$of:meta])* $variant:ident = $name:literal,)*}) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        pub enum $type {
+            $($(#[$of])* $variant,)*
+        }
+
+        impl $type {
+            /// Every one.
+            pub const ALL: &[Self] = &[$(Self::$variant),*];
+        }
+
+        impl fmt::Display for $type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(match self { $(Self::$variant => $name,)* })
+            }
+        }
+
+        impl FromStr for $type {
+            type Err = UnknownWord;
+
+            fn from_str(text: &str) -> Result<Self, UnknownWord> {
+                match text {
+                    $($name => Ok(Self::$variant),)*
+                    _ => Err(UnknownWord { what: $what, text: text.into(), expected: $expected }),
+                }
+            }
+        }
+
+        text_serde!($type, $expected);
+    };
+}
+
+/// A word that names none of what it could.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("no {what} is `{text}`; give one of: {expected}")]
+pub struct UnknownWord {
+    what: &'static str,
+    text: String,
+    expected: &'static str,
+}
+
+words! {
+    /// The requests that an injection is for.
+    InjectedClass, "class", "read, write, other", {
+        /// Reads, and the shadow reads that measure paths nobody uses.
+        Read = "read",
+        /// Writes.
+        Write = "write",
+        /// Flush, discard and write zeroes.
+        Other = "other",
+    }
+}
+
+words! {
+    /// Which way an injection is in.
+    #[derive(Default)]
+    InjectedDirection, "direction", "request, response", {
+        /// Before a request is sent.
+        #[default]
+        Request = "request",
+        /// After the target has executed it.
+        Response = "response",
+    }
+}
+
+words! {
+    /// How jitter is distributed. Every delay is cut at zero and at 60 s.
+    #[derive(Default)]
+    InjectedDistribution, "distribution", "uniform, normal, exponential, pareto", {
+        /// Evenly within the latency plus and minus the jitter.
+        #[default]
+        Uniform = "uniform",
+        /// Mean: the latency; standard deviation: the jitter.
+        Normal = "normal",
+        /// The latency, and more: the mean of that is the jitter.
+        Exponential = "exponential",
+        /// As exponential, with a heavy tail (Lomax, shape 3).
+        Pareto = "pareto",
+    }
+}
+
+words! {
+    /// The status that requests fail with.
+    #[derive(Default)]
+    InjectedStatus, "status",
+    "path-error, ana-inaccessible, ana-transition, internal-error, namespace-not-ready, command-interrupted, \
+     media-error, internal-error-dnr", {
+        /// Internal Path Error, 3/00h: repeated on another path.
+        #[default]
+        PathError = "path-error",
+        /// Asymmetric Access Inaccessible, 3/02h: repeated on another path.
+        AnaInaccessible = "ana-inaccessible",
+        /// Asymmetric Access Transition, 3/03h: repeated on another path.
+        AnaTransition = "ana-transition",
+        /// Internal Error, 0/06h: repeated.
+        InternalError = "internal-error",
+        /// Namespace Not Ready, 0/82h: repeated.
+        NamespaceNotReady = "namespace-not-ready",
+        /// Command Interrupted, 0/21h: repeated.
+        CommandInterrupted = "command-interrupted",
+        /// Unrecovered Read Error, 2/81h: final.
+        MediaError = "media-error",
+        /// Internal Error with Do Not Retry, 0/06h: final.
+        InternalErrorDnr = "internal-error-dnr",
+    }
+}
+
+/// Numbers with a range.
+macro_rules! ranged {
+    ($(#[$doc:meta])* $type:ident, $range:expr, $error:literal) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+        #[serde(try_from = "u64", into = "u64")]
+        pub struct $type(u64);
+
+        impl TryFrom<u64> for $type {
+            type Error = InjectedRangeError;
+
+            fn try_from(value: u64) -> Result<Self, InjectedRangeError> {
+                if ($range).contains(&value) { Ok(Self(value)) } else { Err(InjectedRangeError($error)) }
+            }
+        }
+
+        impl From<$type> for u64 {
+            fn from(value: $type) -> Self {
+                value.0
+            }
+        }
+    };
+}
+
+/// A value that cannot be injected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct InjectedRangeError(&'static str);
+
+ranged! {
+    /// Bytes per second, from 64 KiB to 100 GiB.
+    InjectedRate, (64 << 10)..=(100 << 30), "a rate is 64KiB to 100GiB a second (65536 to 107374182400 bytes)"
+}
+ranged! {
+    /// Requests of a million, from 1 to all.
+    InjectedShare, 1..=1_000_000, "an error rate is 0.0001% to 100% (1 to 1000000 of a million)"
+}
+
+/// Microseconds from 1 to 60 000 000.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "u64", into = "u64")]
+pub struct InjectedLatency(u64);
+
+/// A latency, or a jitter, that cannot be injected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("an injected time is 1us to 60s, not {0:?}")]
+pub struct InjectedLatencyError(pub Duration);
+
+impl InjectedLatency {
+    /// The time.
+    #[must_use]
+    pub fn duration(self) -> Duration {
+        Duration::from_micros(self.0)
+    }
+}
+
+impl TryFrom<u64> for InjectedLatency {
+    type Error = InjectedLatencyError;
+
+    fn try_from(us: u64) -> Result<Self, InjectedLatencyError> {
+        if (1..=60_000_000).contains(&us) { Ok(Self(us)) } else { Err(InjectedLatencyError(Duration::from_micros(us))) }
+    }
+}
+
+impl TryFrom<Duration> for InjectedLatency {
+    type Error = InjectedLatencyError;
+
+    /// Fractions of a microsecond are dropped.
+    fn try_from(latency: Duration) -> Result<Self, InjectedLatencyError> {
+        let us = u64::try_from(latency.as_micros()).map_err(|_| InjectedLatencyError(latency))?;
+        Self::try_from(us).map_err(|_| InjectedLatencyError(latency))
+    }
+}
+
+impl From<InjectedLatency> for u64 {
+    fn from(latency: InjectedLatency) -> Self {
+        latency.0
+    }
+}
+
+/// What impairs a path, and how much.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "Unchecked")]
+pub struct Injection {
+    /// For these requests only; without it for those of every class that has no injection of its own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub class: Option<InjectedClass>,
+    /// Before they are sent, or after they were executed.
+    pub direction: InjectedDirection,
+    /// Time added, 1 us to 60 s.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub latency_us: Option<InjectedLatency>,
+    /// How far that varies, 1 us to 60 s.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub jitter_us: Option<InjectedLatency>,
+    /// In which way; with jitter only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub distribution: Option<InjectedDistribution>,
+    /// Bytes per second that pass.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rate: Option<InjectedRate>,
+    /// How many requests of a million fail.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error_ppm: Option<InjectedShare>,
+    /// With which status; with errors only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub status: Option<InjectedStatus>,
+    /// Nothing passes until the injection ends.
+    pub stall: bool,
+    /// Of the jitter and of which requests fail.
+    pub seed: u64,
+}
+
+/// What does not go together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum InjectionError {
+    /// Nothing is impaired.
+    #[error("an injection needs one of latency, jitter, rate, error rate and stall; give one")]
+    Nothing,
+    /// A distribution of nothing.
+    #[error("a distribution says how jitter varies; give a jitter, or leave the distribution out")]
+    DistributionWithoutJitter,
+    /// A status for no request.
+    #[error("a status is for requests that fail; give an error rate, or leave the status out")]
+    StatusWithoutErrors,
+    /// What would have no effect.
+    #[error("a stall lets nothing pass; leave latency, jitter, rate and error rate out, or the stall")]
+    StallAndMore,
+}
+
+/// As it comes.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Unchecked {
+    class: Option<InjectedClass>,
+    #[serde(default)]
+    direction: InjectedDirection,
+    latency_us: Option<InjectedLatency>,
+    jitter_us: Option<InjectedLatency>,
+    distribution: Option<InjectedDistribution>,
+    rate: Option<InjectedRate>,
+    error_ppm: Option<InjectedShare>,
+    status: Option<InjectedStatus>,
+    #[serde(default)]
+    stall: bool,
+    #[serde(default)]
+    seed: u64,
+}
+
+impl TryFrom<Unchecked> for Injection {
+    type Error = InjectionError;
+
+    fn try_from(from: Unchecked) -> Result<Self, InjectionError> {
+        let Unchecked { class, direction, latency_us, jitter_us, distribution, rate, error_ppm, status, stall, seed } =
+            from;
+        Self { class, direction, latency_us, jitter_us, distribution, rate, error_ppm, status, stall, seed }.checked()
+    }
+}
+
+impl Injection {
+    /// A fixed delay of every request before it is sent.
+    #[must_use]
+    pub fn latency(latency: InjectedLatency) -> Self {
+        Self { latency_us: Some(latency), ..Self::default() }
+    }
+
+    /// Itself if it makes sense, with the distribution and the status that it has without saying so.
+    ///
+    /// # Errors
+    /// What does not go together.
+    pub fn checked(self) -> Result<Self, InjectionError> {
+        let (jitter, errors) = (self.jitter_us.is_some(), self.error_ppm.is_some());
+        let others = self.latency_us.is_some() || jitter || self.rate.is_some() || errors;
+        if self.distribution.is_some() && !jitter {
+            return Err(InjectionError::DistributionWithoutJitter);
+        }
+        if self.status.is_some() && !errors {
+            return Err(InjectionError::StatusWithoutErrors);
+        }
+        match (self.stall, others) {
+            (true, true) => Err(InjectionError::StallAndMore),
+            (false, false) => Err(InjectionError::Nothing),
+            _ => Ok(Self {
+                distribution: self.jitter_us.map(|_| self.distribution.unwrap_or_default()),
+                status: self.error_ppm.map(|_| self.status.unwrap_or_default()),
+                ..self
+            }),
+        }
+    }
+
+    /// Puts it among the injections of a path: in place of all if it is for every class, otherwise of that of its class.
+    pub fn put(self, injections: &mut Vec<Self>) {
+        injections.retain(|other| self.class.is_some() && other.class != self.class);
+        injections.push(self);
+    }
+}
+
+/// As an operator would say it, without class, direction and seed.
+impl fmt::Display for Injection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let time = |us: InjectedLatency| {
+            if us.0.is_multiple_of(1000) { format!("{}ms", us.0 / 1000) } else { format!("{}us", us.0) }
+        };
+        let mut parts = Vec::new();
+        parts.extend(self.latency_us.map(|latency| format!("latency {}", time(latency))));
+        let jitter = self.jitter_us.zip(self.distribution);
+        parts.extend(jitter.map(|(jitter, how)| format!("jitter {} {how}", time(jitter))));
+        parts.extend(self.rate.map(|rate| format!("rate {} B/s", rate.0)));
+        let errors = self.error_ppm.zip(self.status);
+        parts.extend(errors.map(|(share, status)| format!("errors {}% {status}", f64::from(share.0 as u32) / 1e4)));
+        parts.extend(self.stall.then(|| "stall".into()));
+        f.write_str(&parts.join(", "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn injected_latency_keeps_to_its_range() {
+        for (latency, us) in
+            [(Duration::from_micros(1), 1), (Duration::from_nanos(1999), 1), (Duration::from_secs(60), 60_000_000)]
+        {
+            assert_eq!(InjectedLatency::try_from(latency).map(u64::from), Ok(us));
+        }
+        for bad in [Duration::ZERO, Duration::from_nanos(999), Duration::from_micros(60_000_001), Duration::MAX] {
+            assert_eq!(InjectedLatency::try_from(bad), Err(InjectedLatencyError(bad)));
+        }
+        let longest = InjectedLatency::try_from(60_000_000).map(InjectedLatency::duration);
+        assert_eq!(longest, Ok(mpath_core::Injection::MAX_LATENCY));
+    }
+
+    #[test]
+    fn what_comes_in_is_checked_and_completed() {
+        let read = |text: &str| serde_json::from_str::<Injection>(text).map_err(|error| error.to_string());
+        let text = r#"{"latency_us":5000,"jitter_us":3,"error_ppm":12500,"class":"write","direction":"response"}"#;
+        let injection = read(text).unwrap();
+        assert_eq!(injection.to_string(), "latency 5ms, jitter 3us uniform, errors 1.25% path-error");
+        assert_eq!(read(&serde_json::to_string(&injection).unwrap()), Ok(injection));
+        for (text, part) in [
+            ("{}", "give one"),
+            (r#"{"latency_us":0}"#, "1us to 60s, not 0ns"),
+            (r#"{"latency_us":1,"distribution":"normal"}"#, "give a jitter"),
+            (r#"{"latency_us":1,"status":"media-error"}"#, "give an error rate"),
+            (r#"{"latency_us":1,"stall":true}"#, "leave latency"),
+            (r#"{"rate":65535}"#, "64KiB to 100GiB"),
+            (r#"{"error_ppm":1000001}"#, "0.0001% to 100%"),
+            (r#"{"error_ppm":0}"#, "0.0001% to 100%"),
+            (r#"{"error_ppm":1,"status":"bad"}"#, "no status is `bad`; give one of: path-error"),
+            (r#"{"stall":true,"class":"flush"}"#, "no class is `flush`; give one of: read, write, other"),
+            (r#"{"stall":true,"direction":"up"}"#, "request, response"),
+            (r#"{"jitter_us":1,"distribution":"gauss"}"#, "uniform, normal, exponential, pareto"),
+            (r#"{"stall":true,"loss":1}"#, "loss"),
+        ] {
+            let error = read(text).unwrap_err();
+            assert!(error.contains(part) && !error.contains('\n'), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn an_injection_takes_the_place_of_what_it_covers() {
+        let of = |class| Injection { class, stall: true, ..Injection::default() };
+        let (read, write, all) = (of(Some(InjectedClass::Read)), of(Some(InjectedClass::Write)), of(None));
+        let mut injections = Vec::new();
+        for (injection, left) in [
+            (all, vec![all]),
+            (read, vec![all, read]),
+            (write, vec![all, read, write]),
+            (read, vec![all, write, read]),
+            (all, vec![all]),
+        ] {
+            injection.put(&mut injections);
+            assert_eq!(injections, left);
+        }
+    }
+}

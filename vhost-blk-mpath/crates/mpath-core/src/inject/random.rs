@@ -1,0 +1,115 @@
+//! Random numbers from a seed: what is drawn depends on the seed and on how often, on nothing else.
+
+use std::f64::consts::TAU;
+use std::time::Duration;
+
+use super::Distribution;
+
+/// splitmix64.
+#[derive(Clone, Debug)]
+pub(super) struct Random(u64);
+
+/// A seed out of two.
+pub(super) fn mix(seed: u64, part: u64) -> u64 {
+    let mut random = Random(seed);
+    Random(random.next_u64() ^ part).next_u64()
+}
+
+impl Random {
+    pub(super) fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    fn next_u64(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// Above 0 and at most 1.
+    fn unit(&mut self) -> f64 {
+        (f64::from((self.next_u64() >> 32) as u32) + 1.0) / (f64::from(u32::MAX) + 1.0)
+    }
+
+    pub(super) fn one_in_a_million(&mut self, times: u32) -> bool {
+        self.next_u64() % 1_000_000 < u64::from(times)
+    }
+
+    /// `latency` with its jitter. The jitter is not zero.
+    pub(super) fn delay(&mut self, latency: Duration, jitter: Duration, distribution: Distribution) -> Duration {
+        // In units of the jitter.
+        let offset = match distribution {
+            Distribution::Uniform => 2.0 * self.unit() - 1.0,
+            // Box and Muller.
+            Distribution::Normal => (-2.0 * self.unit().ln()).sqrt() * (TAU * self.unit()).cos(),
+            Distribution::Exponential => -self.unit().ln(),
+            // Lomax of shape 3 has the mean scale / 2.
+            Distribution::Pareto => 2.0 * (self.unit().powf(-1.0 / 3.0) - 1.0),
+        };
+        let seconds = latency.as_secs_f64() + offset * jitter.as_secs_f64();
+        Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or(Duration::MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LATENCY: Duration = Duration::from_millis(100);
+    const JITTER: Duration = Duration::from_millis(20);
+    const ALL: [Distribution; 4] =
+        [Distribution::Uniform, Distribution::Normal, Distribution::Exponential, Distribution::Pareto];
+
+    fn sample(seed: u64, distribution: Distribution) -> Vec<f64> {
+        let mut random = Random::new(seed);
+        (0..100_000).map(|_| random.delay(LATENCY, JITTER, distribution).as_secs_f64() * 1e3).collect()
+    }
+
+    #[test]
+    fn distributions_have_their_mean_and_spread() {
+        for (distribution, mean, deviation) in [
+            (Distribution::Uniform, 100.0, 20.0 / 3_f64.sqrt()),
+            (Distribution::Normal, 100.0, 20.0),
+            (Distribution::Exponential, 120.0, 20.0),
+            // sqrt(shape / (shape - 2)) times the mean; the estimate of it converges slowly.
+            (Distribution::Pareto, 120.0, 20.0 * 3_f64.sqrt()),
+        ] {
+            for seed in 0..5 {
+                let delays = sample(seed, distribution);
+                let count = f64::from(delays.len() as u32);
+                let average = delays.iter().sum::<f64>() / count;
+                let variance = delays.iter().map(|d| (d - average).powi(2)).sum::<f64>() / count;
+                assert!((average - mean).abs() < 0.5, "{distribution} seed {seed}: mean {average}");
+                let tolerance = if distribution == Distribution::Pareto { 0.3 } else { 0.02 };
+                let off = variance.sqrt() / deviation - 1.0;
+                assert!(off.abs() < tolerance, "{distribution} seed {seed}: deviation {}", variance.sqrt());
+            }
+        }
+    }
+
+    #[test]
+    fn distributions_keep_to_their_bounds() {
+        let uniform = sample(1, Distribution::Uniform);
+        assert!(uniform.iter().all(|ms| (80.0..=120.0).contains(ms)));
+        for distribution in [Distribution::Exponential, Distribution::Pareto] {
+            assert!(sample(1, distribution).iter().all(|ms| *ms >= 100.0));
+        }
+        let mut random = Random::new(1);
+        for distribution in ALL {
+            let cut = (0..1000).map(|_| random.delay(Duration::ZERO, JITTER, distribution));
+            assert!(cut.max() > Some(JITTER / 2), "{distribution}");
+        }
+    }
+
+    #[test]
+    fn the_seed_decides_and_nothing_else() {
+        for distribution in ALL {
+            assert_eq!(sample(7, distribution), sample(7, distribution));
+            assert_ne!(sample(7, distribution), sample(8, distribution));
+        }
+        let mixed: std::collections::BTreeSet<u64> = (0..1000).map(|thread| mix(7, thread)).collect();
+        assert_eq!(mixed.len(), 1000);
+    }
+}

@@ -1,0 +1,101 @@
+//! From an injection as the API has it to what a thread's group does.
+
+use std::num::NonZeroU64;
+use std::time::Duration;
+
+use mpath_api::types::{
+    InjectedClass, InjectedDirection, InjectedDistribution, InjectedLatency, InjectedStatus, Injection,
+};
+use mpath_core::{Direction, Distribution, InjectedError, OpClass, Outcome, PathId};
+use nvme_tcp::wire::Status;
+use reactor::{IoThreadHandle, outcome_of};
+
+/// Impairs a path in the disk's threads. Each of them draws its own random numbers and has its part of the rate, so that all
+/// together never exceed it.
+pub(crate) fn set(threads: &[IoThreadHandle], path: PathId, injection: &Injection) {
+    let class = injection.class.map(|class| match class {
+        InjectedClass::Read => OpClass::Read,
+        InjectedClass::Write => OpClass::Write,
+        InjectedClass::Other => OpClass::Other,
+    });
+    let whole = of(injection);
+    let count = threads.len().max(1) as u64;
+    for (thread, index) in threads.iter().zip(0..) {
+        let rate = whole.rate.map(|rate| NonZeroU64::new(rate.get() / count).unwrap_or(NonZeroU64::MIN));
+        thread.set_injection(path, class, mpath_core::Injection { rate, ..whole }.of_thread(index));
+    }
+}
+
+fn of(injection: &Injection) -> mpath_core::Injection {
+    let time = |time: Option<InjectedLatency>| time.map_or(Duration::ZERO, InjectedLatency::duration);
+    let error = injection.error_ppm.map(|share| InjectedError {
+        per_million: u64::from(share) as u32,
+        outcome: outcome(injection.status.unwrap_or_default()),
+    });
+    mpath_core::Injection {
+        direction: match injection.direction {
+            InjectedDirection::Request => Direction::Request,
+            InjectedDirection::Response => Direction::Response,
+        },
+        latency: time(injection.latency_us),
+        jitter: time(injection.jitter_us),
+        distribution: match injection.distribution.unwrap_or_default() {
+            InjectedDistribution::Uniform => Distribution::Uniform,
+            InjectedDistribution::Normal => Distribution::Normal,
+            InjectedDistribution::Exponential => Distribution::Exponential,
+            InjectedDistribution::Pareto => Distribution::Pareto,
+        },
+        rate: injection.rate.and_then(|rate| NonZeroU64::new(rate.into())),
+        error,
+        stall: injection.stall,
+        seed: injection.seed,
+    }
+}
+
+/// The same as if the target had answered with it, without a delay of a retry.
+fn outcome(status: InjectedStatus) -> Outcome {
+    let status = match status {
+        InjectedStatus::PathError => Status::INTERNAL_PATH_ERROR,
+        InjectedStatus::AnaInaccessible => Status::ANA_INACCESSIBLE,
+        InjectedStatus::AnaTransition => Status::ANA_TRANSITION,
+        InjectedStatus::InternalError => Status::INTERNAL_ERROR,
+        InjectedStatus::NamespaceNotReady => Status::NAMESPACE_NOT_READY,
+        InjectedStatus::CommandInterrupted => Status::COMMAND_INTERRUPTED,
+        InjectedStatus::MediaError => Status::UNRECOVERED_READ_ERROR,
+        InjectedStatus::InternalErrorDnr => Status::INTERNAL_ERROR.with_dnr(),
+    };
+    outcome_of(Err(status), &[Duration::ZERO; 3])
+}
+
+#[cfg(test)]
+mod tests {
+    use mpath_core::IoError;
+
+    use super::*;
+
+    #[test]
+    fn statuses_are_classified_as_the_targets_own() {
+        let retry = Outcome::Retry { after: Duration::ZERO };
+        let failed = Outcome::Failed(IoError::Io);
+        let outcomes: Vec<_> = InjectedStatus::ALL.iter().map(|status| outcome(*status)).collect();
+        let path_error = Outcome::PathError;
+        assert_eq!(outcomes, [path_error, path_error, path_error, retry, retry, retry, failed, failed]);
+    }
+
+    #[test]
+    fn everything_arrives() {
+        let text = r#"{"latency_us":5,"jitter_us":3,"distribution":"pareto","rate":65536,"error_ppm":7,"seed":9}"#;
+        let injection: Injection = serde_json::from_str(text).unwrap();
+        let expected = mpath_core::Injection {
+            direction: Direction::Request,
+            latency: Duration::from_micros(5),
+            jitter: Duration::from_micros(3),
+            distribution: Distribution::Pareto,
+            rate: NonZeroU64::new(65536),
+            error: Some(InjectedError { per_million: 7, outcome: Outcome::PathError }),
+            stall: false,
+            seed: 9,
+        };
+        assert_eq!(of(&injection), expected);
+    }
+}
