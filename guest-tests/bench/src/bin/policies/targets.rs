@@ -43,6 +43,8 @@ const BESIDE_ALONE: f64 = 90.0;
 const TAIL_BESIDE_ALONE: f64 = 110.0;
 const SYMMETRIC: f64 = 98.0;
 const TAIL_OF_ROUND_ROBIN: f64 = 10.0;
+/// For every hundred requests.
+const PROBES: f64 = 1.0;
 /// Times.
 const OVER_NUMA: f64 = 7.0;
 const OVER_ROUND_ROBIN: f64 = 3.3;
@@ -78,6 +80,10 @@ pub(crate) fn targets(table: Table, results: &Results) -> Vec<Target> {
     add(
         "`bdp` within 3 % (mixed sizes: 6 %) of the best other policy in every row",
         each(rows, |_| true, |row| row.beside_best(&policies)),
+    );
+    add(
+        "less than one probe of `bdp` for a hundred I/Os",
+        each(rows, |_| true, |row| row.cases(&["bdp"], |cell| Some(row.probes(cell)))),
     );
     match table {
         Table::A => asymmetric(rows, &mut add),
@@ -275,6 +281,10 @@ impl Row {
             let measured = percent(cell.p99_99_us.median, self.cell("round-robin")?.p99_99_us.median);
             Some(self.case(cell, Some(measured), Limit::AtMost(TAIL_OF_ROUND_ROBIN), "% of round-robin's"))
         })
+    }
+
+    fn probes(&self, cell: &Cell) -> Case {
+        self.case(cell, Some(cell.probes_percent.median), Limit::AtMost(PROBES), "% probes")
     }
 
     fn below_the_awful(&self) -> Vec<Case> {
