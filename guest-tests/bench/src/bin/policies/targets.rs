@@ -348,7 +348,7 @@ pub(crate) fn write(text: &mut String, targets: &[Target]) -> std::fmt::Result {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::measure::Bound;
+    use crate::measure::{Bound, Sample};
     use crate::plan::Plan;
     use crate::results::tests::{results, sample};
     use crate::tables::Length;
@@ -375,7 +375,8 @@ mod tests {
                 let changes = bound.phases_iops.iter().skip(1).filter(|_| jumps);
                 let recoveries = changes.map(|_| Some(0.4 / part)).collect();
                 let row = results.rows.last_mut().unwrap();
-                row.add(policy, sample(bound.iops * part, recoveries));
+                let sample = sample(bound.iops * part, recoveries);
+                row.add(policy, Sample { probes_percent: 0.5 / part, ..sample });
             }
         }
         results
