@@ -122,6 +122,7 @@ disk0 path 1 (tcp://127.0.0.1:4421): Connection refused (os error 111)
     "suspect": true,
     "suspicions": 1,
     "recalled": 7,
+    "probes": 0,
     "fenced": 0,
     "cntlid": 1,
     "controller": {
@@ -215,6 +216,7 @@ resting               no
 suspect               no
 suspicions            0
 recalled              0
+probes                0
 fenced                0
 last error            -
 last error at         -

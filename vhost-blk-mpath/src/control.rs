@@ -79,6 +79,7 @@ impl Control for Daemon {
                     suspect: stats.is_some_and(|stats| stats.suspect),
                     suspicions: stats.map_or(0, |stats| stats.suspicions),
                     recalled: stats.map_or(0, |stats| stats.recalled),
+                    probes: stats.map_or(0, |stats| stats.probes),
                     fenced: stats.map_or(0, |stats| stats.fenced),
                     io_share: 0.0,
                     io_share_1s: 0.0,

@@ -43,6 +43,7 @@ pub(super) fn for_people(path: &Path) -> String {
     row("suspect", yes(path.suspect));
     row("suspicions", path.suspicions.to_string());
     row("recalled", path.recalled.to_string());
+    row("probes", path.probes.to_string());
     row("fenced", path.fenced.to_string());
     row("last error", or_dash(path.last_error.as_ref()));
     row("last error at", or_dash(path.last_error_at.as_ref()));

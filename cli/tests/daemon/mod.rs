@@ -63,6 +63,7 @@ fn path(disk: &str, index: u16, address: &str) -> Path {
         suspect: false,
         suspicions: 0,
         recalled: 0,
+        probes: 0,
         fenced: 0,
         cntlid: Some(1),
         controller: Some(Controller {

@@ -16,6 +16,7 @@ pub mod request;
 pub mod rng;
 pub mod runner;
 pub mod session;
+pub mod signals;
 pub mod sizes;
 pub mod stack;
 pub mod stats;

@@ -4,18 +4,15 @@
 #![allow(clippy::cast_precision_loss)]
 
 use clap::Parser;
-use signal_hook::consts::{SIGINT, SIGTERM};
 use std::io::{IsTerminal, stderr};
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use vublk_bench::options::{Options, Output};
 use vublk_bench::session::{self, Progress, RunError};
+use vublk_bench::signals::{self, EXIT_INTERRUPTED};
 
 const EXIT_FAILED: u8 = 1;
 const EXIT_USAGE: u8 = 2;
 const EXIT_NO_CONNECTION: u8 = 3;
-const EXIT_INTERRUPTED: u8 = 130;
 
 /// Drives a vhost-user-blk back-end without a guest: measures a fixed load, or verifies every byte of a random one.
 #[derive(Parser)]
@@ -39,17 +36,13 @@ struct Line {
 
 fn main() -> ExitCode {
     let line = Line::parse();
-    let interrupted = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
-        // The second signal ends the program at once: draining may take as long as --timeout.
-        let second =
-            signal_hook::flag::register_conditional_shutdown(signal, EXIT_INTERRUPTED.into(), interrupted.clone());
-        let first = signal_hook::flag::register(signal, interrupted.clone());
-        if let Err(error) = second.and(first) {
+    let interrupted = match signals::interrupted() {
+        Ok(interrupted) => interrupted,
+        Err(error) => {
             eprintln!("vublk-bench: cannot handle signals: {error}");
             return EXIT_FAILED.into();
         }
-    }
+    };
     let on_terminal = stderr().is_terminal();
     let report = session::run(&line.options, &interrupted, |progress| {
         if on_terminal || line.progress {

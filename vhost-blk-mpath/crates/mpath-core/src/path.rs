@@ -104,6 +104,8 @@ pub(crate) struct Path {
     pub(crate) suspicions: u64,
     /// Reads recalled from it.
     pub(crate) recalled: u64,
+    /// Probes of it that were sent.
+    pub(crate) probes: u64,
 }
 
 /// A read of existing data that nobody waits for.
@@ -150,6 +152,7 @@ impl Path {
             recent: [Recent::default(); 3],
             suspicions: 0,
             recalled: 0,
+            probes: 0,
         }
     }
 

@@ -12,23 +12,21 @@ mod results;
 use clap::{Parser, ValueEnum};
 use measure::{Round, Subject};
 use results::Results;
-use signal_hook::consts::{SIGINT, SIGTERM};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use vublk_bench::process::ProcessError;
 use vublk_bench::publish::{ChartError, DocumentError, Machine};
 use vublk_bench::session::RunError;
+use vublk_bench::signals::{self, EXIT_INTERRUPTED};
 use vublk_bench::stack::Programs;
 use vublk_bench::units::parse_duration;
 
 const EXIT_FAILED: u8 = 1;
 const EXIT_NOT_STARTED: u8 = 3;
-const EXIT_INTERRUPTED: u8 = 130;
 
 /// A back-end to measure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -136,13 +134,7 @@ fn main() -> ExitCode {
 }
 
 fn fastpath(line: &Line) -> Result<(), FastpathError> {
-    let interrupted = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
-        // The second signal ends the program at once; the kernel then ends what it started.
-        signal_hook::flag::register_conditional_shutdown(signal, EXIT_INTERRUPTED.into(), Arc::clone(&interrupted))
-            .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&interrupted)))
-            .map_err(FastpathError::Signals)?;
-    }
+    let interrupted = signals::interrupted().map_err(FastpathError::Signals)?;
     let directory = tempfile::Builder::new().prefix("fastpath-").tempdir().map_err(FastpathError::Directory)?;
     let machine = Machine::look(Some(&line.qsd));
     let mut subjects = Vec::new();

@@ -7,20 +7,18 @@ mod results;
 
 use clap::Parser;
 use results::{Measured, Results};
-use signal_hook::consts::{SIGINT, SIGTERM};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use vublk_bench::process::{Managed, ProcessError};
 use vublk_bench::publish::{ChartError, DocumentError, Machine};
+use vublk_bench::signals::{self, EXIT_INTERRUPTED};
 
 const EXIT_FAILED: u8 = 1;
 const EXIT_NOT_STARTED: u8 = 3;
-const EXIT_INTERRUPTED: u8 = 130;
 
 /// How often to look whether the measurement has ended or is to end.
 const LOOK: Duration = Duration::from_millis(500);
@@ -111,13 +109,7 @@ fn main() -> ExitCode {
 }
 
 fn native(line: &Line) -> Result<(), NativeError> {
-    let interrupted = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
-        // The second signal ends the program at once; the kernel then ends what it started.
-        signal_hook::flag::register_conditional_shutdown(signal, EXIT_INTERRUPTED.into(), Arc::clone(&interrupted))
-            .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&interrupted)))
-            .map_err(NativeError::Signals)?;
-    }
+    let interrupted = signals::interrupted().map_err(NativeError::Signals)?;
     let machine = Machine::look(None::<&Path>);
     let measured = measure(line, &interrupted)?;
     publish(line, &Results::new(machine, line.rounds, line.seconds, warmup(line), measured))

@@ -30,6 +30,8 @@ pub(crate) enum ControlError {
 #[derive(Debug, Deserialize)]
 struct ListedPath {
     state: String,
+    /// Reads of the daemon's own.
+    probes: u64,
 }
 
 /// The way to one stack.
@@ -88,6 +90,12 @@ impl Control {
             }
             thread::sleep(Duration::from_millis(50));
         }
+    }
+
+    /// How many probes the daemon has sent on all paths.
+    pub(crate) fn probes(&self) -> Result<u64, ControlError> {
+        let listed: Vec<ListedPath> = self.daemon_json(&["path", "list"])?;
+        Ok(listed.iter().map(|path| path.probes).sum())
     }
 
     fn daemon_json<T: serde::de::DeserializeOwned>(&self, words: &[&str]) -> Result<T, ControlError> {

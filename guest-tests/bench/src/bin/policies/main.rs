@@ -22,20 +22,17 @@ mod targets;
 use clap::Parser;
 use control::ControlError;
 use line::Line;
-use signal_hook::consts::{SIGINT, SIGTERM};
 use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use vublk_bench::process::ProcessError;
 use vublk_bench::publish::{ChartError, DocumentError};
 use vublk_bench::session::RunError;
+use vublk_bench::signals::{self, EXIT_INTERRUPTED};
 
 const EXIT_FAILED: u8 = 1;
 const EXIT_USAGE: u8 = 2;
 const EXIT_NOT_STARTED: u8 = 3;
-const EXIT_INTERRUPTED: u8 = 130;
 
 /// Why there are no results.
 #[derive(Debug, thiserror::Error)]
@@ -90,12 +87,6 @@ fn main() -> ExitCode {
 }
 
 fn policies(line: &Line) -> Result<(), PoliciesError> {
-    let interrupted = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
-        // The second signal ends the program at once; the kernel then ends what it started.
-        signal_hook::flag::register_conditional_shutdown(signal, EXIT_INTERRUPTED.into(), Arc::clone(&interrupted))
-            .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&interrupted)))
-            .map_err(PoliciesError::Signals)?;
-    }
+    let interrupted = signals::interrupted().map_err(PoliciesError::Signals)?;
     run::run(line, &interrupted)
 }

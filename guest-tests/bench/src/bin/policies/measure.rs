@@ -40,6 +40,8 @@ pub(crate) struct Sample {
     pub(crate) latency_us: Latency,
     /// User and system time by process, over all requests, warm-up included.
     pub(crate) cpu_us_per_io: BTreeMap<&'static str, f64>,
+    /// Reads of the daemon's own for every hundred requests, warm-up included.
+    pub(crate) probes_percent: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) timeline: Option<Timeline>,
     /// After each jump of the series; see [`Timeline::recoveries`].
@@ -140,7 +142,7 @@ impl Bench<'_> {
             warmup: if matches!(row.length, Length::Series(_)) { Duration::ZERO } else { self.plan.warmup() },
             ..self.options(row.mode, &row.sizes)
         };
-        let before = self.cpu_times()?;
+        let (probes, before) = (self.control.probes()?, self.cpu_times()?);
         let (report, timeline) = match &row.length {
             Length::Series(series) => {
                 let changes: Vec<(f64, &Scene)> = series
@@ -153,7 +155,7 @@ impl Bench<'_> {
             }
             Length::Full | Length::Quarter => (self.run(&row.name, &options, Duration::from_secs(1), |_| ())?, None),
         };
-        let after = self.cpu_times()?;
+        let (after, probes) = (self.cpu_times()?, self.control.probes()? - probes);
         let completed = report.completed.max(1) as f64;
         let cpu = before.iter().map(|(&role, before)| {
             let used = after.get(role).copied().unwrap_or_default().saturating_sub(*before);
@@ -167,6 +169,7 @@ impl Bench<'_> {
             mib_per_second: read.mib_per_second + write.mib_per_second,
             latency_us: latency.ok_or_else(|| self.failed(&row.name, &report))?,
             cpu_us_per_io: cpu.collect(),
+            probes_percent: probes as f64 / completed * 100.0,
             timeline: timeline.map(|(timeline, _)| timeline),
             recovery_seconds: recoveries.unwrap_or_default(),
         })

@@ -61,6 +61,7 @@ pub(crate) struct Cell {
     #[serde(rename = "p99.99_us")]
     pub(crate) p99_99_us: Spread,
     pub(crate) cpu_us_per_io: BTreeMap<&'static str, Spread>,
+    pub(crate) probes_percent: Spread,
     pub(crate) samples: Vec<Sample>,
 }
 
@@ -132,6 +133,7 @@ impl Cell {
         ];
         [self.p50_us, self.p99_us, self.p99_9_us, self.p99_99_us] = latencies;
         (self.iops, self.mib_per_second, self.cpu_us_per_io) = (iops, mib_per_second, cpu);
+        self.probes_percent = spread(|sample| sample.probes_percent);
         self.percent_of_bound = if bound_iops > 0.0 { self.iops.median / bound_iops * 100.0 } else { 0.0 };
     }
 
@@ -162,6 +164,7 @@ pub(crate) mod tests {
             mib_per_second: iops / 256.0,
             latency_us: Latency { min: at, mean: at, p50: at, p90: at, p99: at, p99_9: at, p99_99: 2.0 * at, max: at },
             cpu_us_per_io: BTreeMap::from([("daemon", 2.5), ("target", 3.0)]),
+            probes_percent: 0.5,
             timeline: None,
             recovery_seconds,
         }

@@ -43,6 +43,8 @@ const BESIDE_ALONE: f64 = 90.0;
 const TAIL_BESIDE_ALONE: f64 = 110.0;
 const SYMMETRIC: f64 = 98.0;
 const TAIL_OF_ROUND_ROBIN: f64 = 10.0;
+/// For every hundred requests.
+const PROBES: f64 = 1.0;
 /// Times.
 const OVER_NUMA: f64 = 7.0;
 const OVER_ROUND_ROBIN: f64 = 3.3;
@@ -78,6 +80,10 @@ pub(crate) fn targets(table: Table, results: &Results) -> Vec<Target> {
     add(
         "`bdp` within 3 % (mixed sizes: 6 %) of the best other policy in every row",
         each(rows, |_| true, |row| row.beside_best(&policies)),
+    );
+    add(
+        "less than one probe of `bdp` for a hundred I/Os",
+        each(rows, |_| true, |row| row.cases(&["bdp"], |cell| Some(row.probes(cell)))),
     );
     match table {
         Table::A => asymmetric(rows, &mut add),
@@ -277,6 +283,10 @@ impl Row {
         })
     }
 
+    fn probes(&self, cell: &Cell) -> Case {
+        self.case(cell, Some(cell.probes_percent.median), Limit::AtMost(PROBES), "% probes")
+    }
+
     fn below_the_awful(&self) -> Vec<Case> {
         self.cases(&["bdp"], |cell| {
             let [_, awful] = self.ends()?;
@@ -338,7 +348,7 @@ pub(crate) fn write(text: &mut String, targets: &[Target]) -> std::fmt::Result {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::measure::Bound;
+    use crate::measure::{Bound, Sample};
     use crate::plan::Plan;
     use crate::results::tests::{results, sample};
     use crate::tables::Length;
@@ -365,7 +375,8 @@ mod tests {
                 let changes = bound.phases_iops.iter().skip(1).filter(|_| jumps);
                 let recoveries = changes.map(|_| Some(0.4 / part)).collect();
                 let row = results.rows.last_mut().unwrap();
-                row.add(policy, sample(bound.iops * part, recoveries));
+                let sample = sample(bound.iops * part, recoveries);
+                row.add(policy, Sample { probes_percent: 0.5 / part, ..sample });
             }
         }
         results

@@ -9,23 +9,21 @@ mod memory;
 use clap::Parser;
 use control::Controller;
 use memory::MemoryWatch;
-use signal_hook::consts::{SIGINT, SIGTERM};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 use vublk_bench::options::{Mode, Options};
 use vublk_bench::process::ProcessError;
 use vublk_bench::report::Report;
 use vublk_bench::session::{self, RunError};
+use vublk_bench::signals::{self, EXIT_INTERRUPTED};
 use vublk_bench::stack::{MpathStack, Programs, sibling};
 use vublk_bench::units::{UnitError, parse_duration, parse_size};
 
 const EXIT_FAILED: u8 = 1;
 const EXIT_NOT_STARTED: u8 = 3;
-const EXIT_INTERRUPTED: u8 = 130;
 
 /// Between two policy switches.
 const SWITCH_INTERVAL: Duration = Duration::from_millis(100);
@@ -121,13 +119,7 @@ fn main() -> ExitCode {
 }
 
 fn soak(line: &Line) -> Result<u8, SoakError> {
-    let interrupted = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
-        // The second signal ends the program at once; the kernel then ends what it started.
-        signal_hook::flag::register_conditional_shutdown(signal, EXIT_INTERRUPTED.into(), Arc::clone(&interrupted))
-            .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&interrupted)))
-            .map_err(SoakError::Signals)?;
-    }
+    let interrupted = signals::interrupted().map_err(SoakError::Signals)?;
     let directory = tempfile::Builder::new().prefix("soak-").tempdir().map_err(SoakError::Directory)?;
     let first_policy = line.policies.first().map_or("round-robin", String::as_str);
     let mut stack = MpathStack::start(&line.programs, directory.path(), 2, first_policy)?;

@@ -95,6 +95,7 @@ impl Control for Fake {
             suspect: false,
             suspicions: 0,
             recalled: 0,
+            probes: 0,
             fenced: 0,
             cntlid: None,
             controller: None,

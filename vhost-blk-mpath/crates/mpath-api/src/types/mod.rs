@@ -125,6 +125,8 @@ pub struct Path {
     pub suspicions: u64,
     /// Requests, almost all of them reads, that were recalled from it and sent elsewhere while it was suspect.
     pub recalled: u64,
+    /// Reads of the daemon's own that measure it while it is not used; counted nowhere else.
+    pub probes: u64,
     /// Requests of a lost association whose fate is unknown and that wait for its fence.
     pub fenced: u64,
     /// The controller at its other end, `null` while not connected.

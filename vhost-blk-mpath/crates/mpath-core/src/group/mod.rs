@@ -304,6 +304,7 @@ impl Group {
                     suspect: path.watch.is_suspect(),
                     suspicions: path.suspicions,
                     recalled: path.recalled,
+                    probes: path.probes,
                     injections: path.impaired.as_ref().map_or(0, |impaired| impaired.injections().count()),
                     fenced: path.fenced.len() as u64,
                     draining: path.draining,

@@ -46,6 +46,7 @@ impl Group {
             match &mut path.probe {
                 Some(probe) if probe.state == ProbeState::Released => {
                     probe.state = ProbeState::Issued;
+                    path.probes += 1;
                     return Some(Action::Probe { path: id, bytes: probe.bytes });
                 }
                 None if self.eligible & id.bit() != 0 && has_room => free |= id.bit(),
@@ -63,6 +64,7 @@ impl Group {
             Verdict::Pass => {
                 probe.state = ProbeState::Issued;
                 path.probe = Some(probe);
+                path.probes += 1;
                 return Some(Action::Probe { path: id, bytes });
             }
             Verdict::Hold { delay, error } => {

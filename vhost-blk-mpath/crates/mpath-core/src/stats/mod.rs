@@ -99,6 +99,8 @@ pub struct PathStats {
     pub suspicions: u64,
     /// Reads recalled from it and sent elsewhere because it was suspect.
     pub recalled: u64,
+    /// Probes that were sent there: reads nobody waits for, counted nowhere else.
+    pub probes: u64,
     /// Injections in force.
     pub injections: usize,
     /// Requests whose fate on a former association of this path is unknown and that wait for its fence.
@@ -129,6 +131,7 @@ impl PathStats {
         self.suspect |= other.suspect;
         self.suspicions += other.suspicions;
         self.recalled += other.recalled;
+        self.probes += other.probes;
         for (mine, theirs) in self.classes.iter_mut().zip(&other.classes) {
             mine.merge(theirs);
         }

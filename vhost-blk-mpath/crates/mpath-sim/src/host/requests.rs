@@ -22,16 +22,16 @@ struct Slot {
     forbidden: bool,
     /// A controller asked not to be asked again before.
     not_before: Option<Instant>,
-    /// An injection was in force meanwhile: what the group has heard of attempts may not be what happened to them.
-    injected: bool,
+    /// An injection has altered answers meanwhile: what the group has heard of attempts may not be what happened to them.
+    altered: bool,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Requests {
     slots: Vec<Option<Slot>>,
     free: Vec<u32>,
-    /// Some injection is in force.
-    injecting: bool,
+    /// An injection is in force that alters answers.
+    altering: bool,
 }
 
 /// Guest memory that nothing was read into.
@@ -58,7 +58,7 @@ impl Requests {
             refused: false,
             forbidden: false,
             not_before: None,
-            injected: self.injecting,
+            altered: self.altering,
         };
         let tag = if let Some(place) = self.free.pop() {
             self.slots[place as usize] = Some(slot);
@@ -97,11 +97,11 @@ impl Requests {
         self.slot(tag).asked.id
     }
 
-    /// Whether some injection is in force from now on.
-    pub(super) fn set_injecting(&mut self, injecting: bool) {
-        self.injecting = injecting;
-        if injecting {
-            self.slots.iter_mut().flatten().for_each(|slot| slot.injected = true);
+    /// Whether an injection alters answers from now on.
+    pub(super) fn set_altering(&mut self, altering: bool) {
+        self.altering = altering;
+        if altering {
+            self.slots.iter_mut().flatten().for_each(|slot| slot.altered = true);
         }
     }
 
@@ -131,7 +131,7 @@ impl Requests {
     /// Whether the group may issue this again now.
     pub(super) fn check_issue(&self, now: Instant, tag: Tag, config: &GroupConfig) -> Result<(), String> {
         let slot = self.slot(tag);
-        if slot.asked.kind == Kind::Flush || slot.injected {
+        if slot.asked.kind == Kind::Flush || slot.altered {
             // Each path has its own count; and answers may have been replaced or lost on the way to the group.
             return Ok(());
         }
@@ -162,7 +162,7 @@ impl Requests {
         self.free.push(tag.0);
         let worn_out = slot.retries > config.max_retries || slot.failovers > config.max_failovers;
         let explained = slot.refused
-            || slot.injected
+            || slot.altered
             || worn_out
             || config.no_path_timeout.is_some()
             || slot.asked.kind == Kind::Flush;

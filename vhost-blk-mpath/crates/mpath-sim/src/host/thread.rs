@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use mpath_core::{Action, DirtyPaths, Group, GroupConfig, IoError, Outcome, PathConfig, PathId, PathStats, Tag};
+use mpath_core::{
+    Action, Direction, DirtyPaths, Group, GroupConfig, Injection, IoError, Outcome, PathConfig, PathId, PathStats, Tag,
+};
 
 use nvme_tcp::host::IoCommand;
 
@@ -63,6 +65,12 @@ impl IoThread {
 
     pub(crate) fn owns(&self, id: ConnId) -> bool {
         self.connections.values().any(|connection| connection.conn == id)
+    }
+
+    /// Whether an injection in force replaces answers, or keeps them from the group.
+    fn alters_answers(&self) -> bool {
+        let alters = |injection: Injection| injection.error.is_some() || injection.direction == Direction::Response;
+        self.group.injections().any(|(_, _, injection)| alters(injection))
     }
 
     /// Paths on which it can send.
@@ -181,11 +189,11 @@ impl IoThread {
             Message::SetPolicy(policy) => self.group.set_policy(policy),
             Message::SetInjection { path, class, injection } => {
                 self.group.set_injection(now, path, class, injection);
-                self.requests.set_injecting(true);
+                self.requests.set_altering(self.alters_answers());
             }
             Message::ClearInjection(path) => {
                 self.group.clear_injection(now, path);
-                self.requests.set_injecting(self.group.injections().next().is_some());
+                self.requests.set_altering(self.alters_answers());
                 self.act(ctx);
                 self.check_nothing_held(ctx, path);
             }
