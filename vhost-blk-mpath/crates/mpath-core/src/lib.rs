@@ -6,8 +6,9 @@
 //! code that ships.
 //!
 //! ```text
-//!  submit ──→ flow queues ──→ policy.select ──→ injection ──→ Action::Issue ──→ (driver, queue pair)
-//!             (late binding)  + window           (held)                                │
+//!  submit ──→ scheduler ────→ policy.select ──→ injection ──→ Action::Issue ──→ (driver, queue pair)
+//!             (flow queues)   + window           (held)                                │
+//!             late binding                                                             │
 //!                  ↑                                                                   │
 //!                  │   (a path nobody uses) ──→ Action::Probe ──→ probed            │
 //!                  ├── path error, retry, lost and safe to repeat ←── complete(outcome)┤
@@ -34,7 +35,6 @@
 
 mod ana;
 mod dirty;
-mod flows;
 mod group;
 mod inject;
 mod io;
@@ -43,6 +43,7 @@ mod policy;
 mod recent;
 mod requests;
 mod retry;
+mod scheduler;
 mod stats;
 mod timers;
 mod watch;
@@ -55,7 +56,11 @@ pub use inject::{Direction, Distribution, InjectedError, Injection};
 pub use io::{Action, FlowId, Io, IoError, MAX_PROBE_BYTES, Op, OpClass, Outcome, Tag};
 pub use path::{Association, Epoch, MAX_PATHS, PathConfig, PathId};
 pub use policy::{
-    ClassPolicies, Param, ParamError, PolicyChange, PolicyClass, PolicyKind, PolicySpec, UnknownClass, UnknownPolicy,
+    ClassPolicies, Param, ParamError, ParamsOf, PolicyChange, PolicyClass, PolicyKind, PolicySpec, UnknownClass,
+    UnknownPolicy,
+};
+pub use scheduler::{
+    Balance, DEFAULT_WEIGHT, FlowStats, Limits, SchedulerKind, SchedulerSpec, SchedulerStats, Tier, UnknownScheduler,
 };
 pub use stats::{ClassStats, GroupStats, Moves, PathEstimate, PathStats};
 pub use window::Window;

@@ -1,0 +1,199 @@
+//! `burst-credit-drr`: burst credit within a budget.
+//!
+//! * Cost of a request: its bytes and `io-cost`, so that flows of different sizes are compared.
+//! * Each time a flow goes from idle (nothing queued, nothing in flight) to active it is given its part of what the service could
+//!   have done since the last time: `fair`, by its weight among the active flows, and `burst`, `rho` of it by the number of flows
+//!   that live on it. Both are bounded by [`BurstCreditDrr::budget`]. There is no refill while a flow is busy.
+//! * Tiers: first while `fair` is left, second while `burst` is left, then normal until the next idle. Every dispatch costs `fair`,
+//!   which may go down to minus the budget; in the second tier it costs `burst` too.
+//! * The upper tiers go before the normal one as long as the allowance between them lasts: while something waits in the normal tier
+//!   they get `share` of the service, and a saved-up burst that holds the normal tier back for `gap` at the most.
+//! * Within a tier: deficit round-robin ([`super::rings`]).
+//!
+//! Source: ours; reference/bdp-and-credits.md, part B, with three changes. Credits and the allowance between the tiers count work
+//! ([`super::capacity`]) where the reference counts time by an estimated rate: under load the two are the same, but for the error of
+//! the estimate. `burst` is divided among the flows that spend it and not among all sparse ones, so that many flows within
+//! their fair share do not dilute it. And `gap` is the knob where the reference has a bucket of 50 ms.
+
+use std::time::{Duration, Instant};
+
+use super::capacity::Capacity;
+use super::census::{Census, Seen};
+use super::{About, Dispatched, Rule, SchedulerSpec, Tier, by_flow};
+use crate::{FlowId, Param};
+
+const MS: Duration = Duration::from_millis(1);
+
+pub(super) const ABOUT: About = About {
+    name: "burst-credit-drr",
+    description: "bursts of sparse flows go first within a budget; busy flows keep a share of the service",
+    params: &[
+        Param::ratio(
+            "rho",
+            (0, 1000),
+            750,
+            "service given as burst credit beyond the fair share; 0 holds every flow to its fair share and one burst",
+        ),
+        Param::ratio("share", (100, 950), 700, "most of the service that bursts get while busy flows wait"),
+        Param::time("gap", (MS, Duration::from_secs(10)), Duration::from_millis(140), "longest time bursts hold busy flows back"),
+        Param::time("budget", (MS, Duration::from_secs(10)), Duration::from_millis(200), "largest burst, as time of the service"),
+        Param::whole("io-cost", "bytes", (512, 1 << 20), 16384, "cost of a request beside its bytes"),
+    ],
+    build: |now, spec| Box::new(BurstCreditDrr::new(now, spec)),
+};
+
+/// What a flow begins with, and the least and largest budget, in requests of mean cost. The largest is a full virtqueue.
+const START_IOS: u64 = 8;
+const MAX_IOS: u64 = 256;
+/// No interval between two idle moments of a flow counts for more work than this, so that products fit.
+const MAX_WORK: u64 = 1 << 50;
+
+#[derive(Debug)]
+struct BurstCreditDrr {
+    knobs: Knobs,
+    flows: Vec<Option<Credit>>,
+    capacity: Capacity,
+    /// Weights of the flows that were active lately.
+    active: Census,
+    /// How many spent burst credit lately.
+    spenders: Census,
+    /// What the upper tiers may take from the normal one, in thousandths of cost.
+    allowance: i64,
+}
+
+#[derive(Debug)]
+struct Knobs {
+    rho: u64,
+    share: u64,
+    gap: Duration,
+    budget: Duration,
+    io_cost: u64,
+}
+
+impl Knobs {
+    fn new(spec: &SchedulerSpec) -> Self {
+        Self {
+            rho: spec.number("rho"),
+            share: spec.number("share"),
+            gap: spec.time("gap"),
+            budget: spec.time("budget"),
+            io_cost: spec.number("io-cost"),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Credit {
+    fair: i64,
+    burst: i64,
+    /// The work clock at the last refill.
+    refilled_at: u64,
+    active: Seen,
+    spender: Seen,
+}
+
+impl BurstCreditDrr {
+    fn new(now: Instant, spec: &SchedulerSpec) -> Self {
+        let knobs = Knobs::new(spec);
+        let capacity = Capacity::new(now, knobs.io_cost + 4096);
+        let (active, spenders) = (Census::new(now), Census::new(now));
+        Self { knobs, flows: Vec::new(), capacity, active, spenders, allowance: 0 }
+    }
+
+    /// The most credit of a kind that a flow may have.
+    fn budget(&self) -> i64 {
+        let mean = self.capacity.mean();
+        self.capacity.in_time(self.knobs.budget).clamp(START_IOS * mean, MAX_IOS * mean) as i64
+    }
+
+    /// What the upper tiers may take at once: it lasts for `gap` while they get everything and earn `share` of it.
+    fn most_allowance(&self) -> i64 {
+        let work = self.capacity.in_time(self.knobs.gap).max(START_IOS * self.capacity.mean()).min(MAX_WORK);
+        (work * (1000 - self.knobs.share)) as i64
+    }
+
+    fn credit_of(&self, flow: FlowId) -> Option<&Credit> {
+        self.flows.get(usize::from(flow.0))?.as_ref()
+    }
+}
+
+impl Rule for BurstCreditDrr {
+    fn cost(&self, bytes: u32) -> u64 {
+        u64::from(bytes) + self.knobs.io_cost
+    }
+
+    fn activated(&mut self, now: Instant, flow: FlowId, weight: u16) {
+        let (budget, clock) = (self.budget(), self.capacity.clock());
+        let start = (START_IOS * self.capacity.mean()) as i64;
+        let credit = by_flow(&mut self.flows, flow).get_or_insert(Credit {
+            fair: start,
+            burst: start,
+            refilled_at: clock,
+            active: Seen::default(),
+            spender: Seen::default(),
+        });
+        self.active.mark(now, &mut credit.active, weight.into());
+        let work = (clock - credit.refilled_at).min(MAX_WORK);
+        credit.refilled_at = clock;
+        let fair = work * u64::from(weight) / self.active.sum();
+        let burst = work * self.knobs.rho / 1000 / self.spenders.sum();
+        credit.fair = (credit.fair + fair as i64).min(budget);
+        credit.burst = (credit.burst + burst as i64).min(budget);
+    }
+
+    fn tier(&self, flow: FlowId) -> Tier {
+        match self.credit_of(flow) {
+            Some(credit) if credit.fair > 0 => Tier::First,
+            Some(credit) if credit.burst > 0 => Tier::Second,
+            _ => Tier::Normal,
+        }
+    }
+
+    fn normal_first(&self) -> bool {
+        self.allowance <= 0
+    }
+
+    fn dispatched(&mut self, sent: &Dispatched) {
+        self.capacity.dispatched(sent.cost);
+        let (budget, cost) = (self.budget(), sent.cost as i64);
+        if let Some(credit) = by_flow(&mut self.flows, sent.flow) {
+            self.active.mark(sent.now, &mut credit.active, sent.weight.into());
+            credit.fair = (credit.fair - cost).max(-budget);
+            if sent.tier == Tier::Second {
+                credit.burst -= cost;
+                self.spenders.mark(sent.now, &mut credit.spender, 1);
+            }
+        }
+        let taken = if sent.tier != Tier::Normal && sent.normal_waits { 1000 } else { 0 };
+        let earned = self.knobs.share as i64;
+        self.allowance = (self.allowance + cost * (earned - taken)).min(self.most_allowance());
+    }
+
+    fn completed(&mut self, now: Instant, bytes: u32) {
+        self.capacity.completed(now, self.cost(bytes));
+    }
+
+    fn backlog(&mut self, now: Instant, waits: bool, idle: bool) {
+        self.capacity.backlog(now, waits);
+        if waits && idle {
+            // Nobody was kept waiting: what the upper tiers took is forgotten.
+            self.allowance = self.most_allowance();
+        }
+    }
+
+    /// In requests of mean cost.
+    fn credit(&self, flow: FlowId) -> Option<u64> {
+        let credit = self.credit_of(flow)?;
+        Some((credit.fair.max(0) + credit.burst.max(0)) as u64 / self.capacity.mean())
+    }
+
+    fn configure(&mut self, spec: &SchedulerSpec) {
+        self.knobs = Knobs::new(spec);
+        let budget = self.budget();
+        for credit in self.flows.iter_mut().flatten() {
+            credit.fair = credit.fair.clamp(-budget, budget);
+            credit.burst = credit.burst.min(budget);
+        }
+        self.allowance = self.allowance.min(self.most_allowance());
+    }
+}
