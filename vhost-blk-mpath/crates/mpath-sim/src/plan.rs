@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use mpath_core::{GroupConfig, PolicyKind, Window};
+use mpath_core::{GroupConfig, PolicyKind, SchedulerKind, Window};
 use nvme_tcp::host::{ControllerConfig, HostIdentity};
 use nvme_tcp::target::QueueLimits;
 use nvme_tcp::wire::{Digests, Nqn};
@@ -156,6 +156,7 @@ fn host(rng: &mut Rng, paths: usize, kato: Duration, digests: Digests, target: &
         paths,
         group: GroupConfig {
             policy: rng.pick(&PolicyKind::ALL).into(),
+            scheduler: rng.pick(&SchedulerKind::ALL).into(),
             window,
             max_retries: rng.pick(&[0, 5, 5]),
             max_failovers: rng.pick(&[1, 16, 16]),

@@ -17,6 +17,8 @@ mod fifo;
 mod flow;
 mod kind;
 mod limits;
+#[cfg(test)]
+mod properties;
 mod rings;
 #[cfg(test)]
 mod testing;

@@ -14,6 +14,10 @@ impl Test {
     pub(super) fn new(kind: &str, params: &[(&str, &str)]) -> Self {
         let kind = kind.parse().expect("a scheduler");
         let spec = SchedulerSpec::new(kind, params.iter().copied()).expect("parameters of it");
+        Self::of(spec)
+    }
+
+    pub(super) fn of(spec: SchedulerSpec) -> Self {
         let now = Instant::now();
         Self { now, scheduler: Scheduler::new(now, spec) }
     }
