@@ -28,6 +28,7 @@ pub(super) struct Flow {
     /// It has something queued, and its limits forbid to send it.
     pub(super) parked_since: Option<Instant>,
     parked: Duration,
+    last_sent: Option<Instant>,
     served: u64,
     served_bytes: u64,
     waited_ns: Histogram<u64>,
@@ -42,6 +43,7 @@ impl Default for Flow {
             meter: Meter::default(),
             parked_since: None,
             parked: Duration::ZERO,
+            last_sent: None,
             served: 0,
             served_bytes: 0,
             waited_ns: latencies(),
@@ -59,9 +61,16 @@ impl Flow {
         self.served > 0 || !self.is_idle()
     }
 
+    /// Since when its next request has been the next one.
+    pub(super) fn next_since(&self) -> Option<Instant> {
+        let next = self.queue.front()?;
+        Some(self.last_sent.map_or(next.since, |sent| sent.max(next.since)))
+    }
+
     /// A request goes.
     pub(super) fn sent(&mut self, now: Instant, sent: Waiting) {
         self.outstanding += 1;
+        self.last_sent = Some(now);
         self.served += 1;
         self.served_bytes += u64::from(sent.bytes);
         record(&mut self.waited_ns, now - sent.since);

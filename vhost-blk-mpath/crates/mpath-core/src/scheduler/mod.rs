@@ -85,13 +85,21 @@ trait Rule: fmt::Debug + Send {
     /// Work comes for a flow that has nothing queued and nothing outstanding.
     fn activated(&mut self, _now: Instant, _flow: FlowId, _weight: u16) {}
 
-    /// Where the next request of a flow belongs. Only `activated`, `dispatched` of that flow and `configure` change it.
+    /// Where the next request of a flow belongs. Only `activated`, `dispatched` and `demote` of that flow and `configure` change it.
     fn tier(&self, flow: FlowId) -> Tier;
 
     /// The normal tier is owed a request. Only `dispatched` and `backlog` change it.
     fn normal_first(&self) -> bool {
         false
     }
+
+    /// How long the second tier may go without a turn. A flow there whose turn has not come by then is demoted.
+    fn patience(&self) -> Option<Duration> {
+        None
+    }
+
+    /// Until it has been idle the flow belongs to the normal tier.
+    fn demote(&mut self, _flow: FlowId) {}
 
     fn dispatched(&mut self, _sent: &Dispatched) {}
 
@@ -254,6 +262,20 @@ impl Scheduler {
         }
         if self.closed_until.is_some_and(|at| at <= now) {
             self.look_at_meter(now);
+        }
+        self.demote_if_stuck(now);
+    }
+
+    /// The first tier may be full for as long as many sparse flows ask for all that is theirs. It takes nothing from the normal tier
+    /// beyond its share, so that is where the flow next in turn in the second tier goes when it has waited for too long.
+    fn demote_if_stuck(&mut self, now: Instant) {
+        let Some(id) = self.rings.front(Tier::Second) else { return };
+        let Some(patience) = self.rule.patience() else { return };
+        let flow = &self.flows[usize::from(id.0)];
+        if flow.next_since().is_some_and(|since| now - since > patience) {
+            self.rule.demote(id);
+            self.rings.remove(id);
+            self.rings.add(id, self.rule.tier(id), flow.weight);
         }
     }
 

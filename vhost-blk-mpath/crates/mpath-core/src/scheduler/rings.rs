@@ -37,6 +37,10 @@ impl Rings {
         !self.tiers[tier as usize].is_empty()
     }
 
+    pub(super) fn front(&self, tier: Tier) -> Option<FlowId> {
+        self.tiers[tier as usize].front().copied()
+    }
+
     /// Adds a flow that was in none, at the end.
     pub(super) fn add(&mut self, flow: FlowId, tier: Tier, weight: u16) {
         let grant = self.grant(weight);

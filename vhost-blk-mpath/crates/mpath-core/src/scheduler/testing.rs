@@ -1,6 +1,6 @@
 //! What the tests of rules share.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::{Scheduler, SchedulerSpec};
 use crate::{FlowId, Tag};
@@ -38,9 +38,5 @@ impl Test {
 
     pub(super) fn complete(&mut self, flow: u16, bytes: u32) {
         self.scheduler.finished(self.now, FlowId(flow), bytes, true);
-    }
-
-    pub(super) fn pass(&mut self, time: Duration) {
-        self.now += time;
     }
 }
