@@ -9,6 +9,7 @@ use mpath_core::{
 };
 
 mod flush;
+mod scheduling;
 
 const MS: Duration = Duration::from_millis(1);
 const P0: PathId = PathId(0);
