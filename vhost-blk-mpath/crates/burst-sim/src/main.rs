@@ -25,10 +25,15 @@ fn main() -> ExitCode {
         tables::all(args.seed);
     }
     println!("\nTargets, seed {}\n\n| target | worst measured | |\n|---|---|---|", args.seed);
-    let mut met = true;
+    let mut as_known = true;
     for target in targets::all(args.seed) {
-        println!("| {} | {} | {} |", target.what, target.measured, if target.met { "MET" } else { "MISSED" });
-        met &= target.met;
+        let verdict = match target.reason {
+            _ if target.met => "MET".into(),
+            Some(reason) => format!("MISSED: {reason}"),
+            None => "MISSED".into(),
+        };
+        println!("| {} | {} | {verdict} |", target.what, target.measured);
+        as_known &= target.met || target.reason.is_some();
     }
-    if met { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if as_known { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

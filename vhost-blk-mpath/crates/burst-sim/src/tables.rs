@@ -3,7 +3,7 @@
 use burst_sim::scenario::{
     SERVICE, SLOTS, against, attackers, bulk, by_size, interactive, measure, schedulers, uniform,
 };
-use burst_sim::targets::{ATTACKS, SIZES, alone_and_beside, jains, sustained};
+use burst_sim::targets::{ATTACKS, MANY, SIZES, alone_and_beside, jains, sustained};
 use burst_sim::{Load, Measured, Setup};
 use mpath_core::{SchedulerKind, SchedulerSpec};
 
@@ -21,7 +21,9 @@ const PUBLISHED_BY_N: [(u32, &str); 6] = [
 
 pub(crate) fn all(seed: u64) {
     println!("{SLOTS} slots, {} ms a request, seed {seed}; times are p50 / p99 of a burst in ms.", SERVICE.as_millis());
-    println!("Floor: the flow alone. Limit: its p50 and one service, which nothing that does not preempt can promise to beat.");
+    println!(
+        "Floor: the flow alone. Limit: its p50 and one service, which nothing that does not preempt can promise to beat."
+    );
     by_k(seed);
     by_n(seed);
     throughput(seed);
@@ -51,17 +53,9 @@ fn quantiles(measured: &Measured) -> String {
 }
 
 /// Floor and limit.
-fn bounds(setup: &Setup) -> String {
-    let floor = measure(setup);
-    let slowest = setup.flows.iter().chain(&bulk(1)).map(|load| match load {
-        Load::Bulk { bytes, .. } | Load::Burst { bytes, .. } => (setup.service)(*bytes),
-    });
-    let service = slowest.max().unwrap_or(SERVICE);
-    format!("{} | {:.1}", quantiles(&floor), floor.burst_ms([0], 0.5) + service.as_secs_f64() * 1e3)
-}
-
 fn alone(count: u32, seed: u64) -> String {
-    bounds(&uniform(SchedulerKind::Fifo.into(), vec![interactive(count)], seed))
+    let floor = measure(&uniform(SchedulerKind::Fifo.into(), vec![interactive(count)], seed));
+    format!("{} | {:.1}", quantiles(&floor), floor.burst_ms([0], 0.5) + SERVICE.as_secs_f64() * 1e3)
 }
 
 fn by_k(seed: u64) {
@@ -121,9 +115,10 @@ fn victims(seed: u64) {
 }
 
 fn at_once(seed: u64) {
-    let title = "m flows of 32 requests at once against 16 busy ones: p50 in ms, and how many times that of the same m alone";
+    let title =
+        "m flows of 32 requests at once against 16 busy ones: p50 in ms, and how many times that of the same m alone";
     head(title, &["m", "alone"]);
-    for flows in [1, 2, 4, 8, 16] {
+    for flows in MANY {
         let (floor, _) = alone_and_beside(SchedulerKind::Fifo.into(), flows, seed);
         let cell = |scheduler| {
             let (alone, beside) = alone_and_beside(scheduler, flows, seed);
@@ -141,7 +136,7 @@ fn shares(seed: u64) {
             let with = in_front(scheduler, &front, seed);
             let busy = |flow: usize| flow >= front.len();
             let (share, least) = (100.0 * with.share(busy), 100.0 * with.least_share(busy));
-            format!("{share:.1} / {least:.1} / {:.0}", with.longest_gap_ms(busy))
+            format!("{share:.1} / {:.1} / {:.0}", least.max(0.0), with.longest_gap_ms(busy))
         };
         row(&name, cell);
     }

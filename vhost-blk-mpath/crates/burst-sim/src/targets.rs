@@ -2,7 +2,9 @@
 
 use mpath_core::{SchedulerKind, SchedulerSpec};
 
-use crate::scenario::{SERVICE, against, attackers, bulk, by_size, drr, drr_without_rho, interactive, measure, uniform};
+use crate::scenario::{
+    PAUSE, SERVICE, SLOTS, against, attackers, bulk, by_size, drr, drr_without_rho, interactive, measure, uniform,
+};
 use crate::{Load, Measured, jain};
 
 /// One promise, and what came of it.
@@ -14,10 +16,14 @@ pub struct Target {
     pub measured: String,
     /// Whether it was kept.
     pub met: bool,
+    /// Why it cannot be, where that is known.
+    pub reason: Option<&'static str>,
 }
 
 const BUSY: [usize; 5] = [4, 8, 16, 32, 64];
 const COUNTS: [u32; 6] = [1, 8, 32, 64, 96, 128];
+/// So many interactive flows at once.
+pub const MANY: [usize; 7] = [1, 2, 3, 4, 6, 8, 16];
 /// Attackers send bursts of these sizes; the worst of them counts.
 pub const ATTACKS: [u32; 4] = [8, 32, 64, 128];
 const SERVICE_MS: f64 = SERVICE.as_millis() as f64;
@@ -43,7 +49,7 @@ impl Worst {
 
     fn target(self, what: &'static str) -> Target {
         let (excess, measured) = self.0.unwrap_or((f64::INFINITY, "nothing".into()));
-        Target { what, measured, met: excess <= 0.0 }
+        Target { what, measured, met: excess <= 0.0, reason: None }
     }
 }
 
@@ -59,7 +65,7 @@ pub fn all(seed: u64) -> Vec<Target> {
     targets.extend(floors(seed));
     targets.extend(busy_flows_keep_a_share(seed));
     targets.extend(attacks(seed));
-    targets.push(many_at_once(seed));
+    targets.extend(many_at_once(seed));
     targets.extend(fairness(seed));
     targets.push(throughput(seed));
     targets
@@ -114,7 +120,7 @@ fn in_front(scheduler: SchedulerSpec, front: &[Load], seed: u64) -> Measured {
 #[must_use]
 pub fn sustained() -> Vec<(String, Vec<Load>)> {
     let mut loads: Vec<_> =
-        [1, 2, 4, 8, 16].map(|flows| (format!("{flows} x 32, pause 50 ms"), vec![interactive(32); flows])).into();
+        MANY.map(|flows| (format!("{flows} x 32, pause 50 ms"), vec![interactive(32); flows])).into();
     loads.extend(ATTACKS.map(|count| (format!("4 x {count}, no pause"), attackers(4, count))));
     loads
 }
@@ -174,13 +180,27 @@ pub fn alone_and_beside(scheduler: SchedulerSpec, flows: usize, seed: u64) -> (f
     (alone, in_front(scheduler, &front, seed).burst_ms(0..flows, 0.5))
 }
 
-fn many_at_once(seed: u64) -> Target {
-    let mut worst = Worst::default();
-    for flows in [1, 2, 4, 8, 16] {
+fn many_at_once(seed: u64) -> [Target; 2] {
+    let (mut worst, mut best) = (Worst::default(), Worst::default());
+    for flows in MANY {
         let (alone, beside) = alone_and_beside(drr(), flows, seed);
-        worst.add(beside - 1.6 * alone, format!("m={flows}: {beside:.1} ms, alone {alone:.1}"));
+        let text = format!("m={flows}: {beside:.1} ms, alone {alone:.1}, {:.2}x", beside / alone);
+        worst.add(beside - 1.6 * alone, text.clone());
+        // What all of them need in each round, at 70 % of the service.
+        let round = 32.0 * flows as f64 * SERVICE_MS / SLOTS as f64 / 0.7;
+        best.add(beside - (alone.max(round - PAUSE.as_secs_f64() * 1e3) + 1.1 * SERVICE_MS), text);
     }
-    worst.target("burst-credit-drr: m flows of 32 at once have p50 <= 1.6x of the same alone")
+    let reason = "four such flows use 99 % of the service alone: with 30 % of it for busy flows a round takes 152 ms, 102 of them without \
+                  the pause, which is 1.76x; with the 25 % that are promised, 1.58x and a part of a service";
+    [
+        Target {
+            reason: Some(reason),
+            ..worst.target("burst-credit-drr: m flows of 32 at once have p50 <= 1.6x of the same alone")
+        },
+        best.target(
+            "burst-credit-drr: m flows of 32 at once have p50 within 1.1 services of what 70 % of the service allow",
+        ),
+    ]
 }
 
 /// Sizes of the mixed busy flows.

@@ -29,8 +29,8 @@ use crate::scheduler::Scheduler;
 use crate::stats::Moves;
 use crate::timers::{Due, Timers};
 use crate::{
-    Action, ClassPolicies, FlowId, GroupStats, Io, IoError, Limits, Op, OpClass, Outcome, PathId, PathStats, PolicyKind,
-    SchedulerKind, SchedulerSpec, Tag, Window,
+    Action, ClassPolicies, FlowId, GroupStats, Io, IoError, Limits, Op, OpClass, Outcome, PathId, PathStats,
+    PolicyKind, SchedulerKind, SchedulerSpec, Tag, Window,
 };
 use flush::FlushJobs;
 

@@ -4,8 +4,8 @@ use std::fmt;
 use std::str::FromStr;
 
 use super::{
-    About, Param, ParamsOf, Policy, PolicySpec, adaptive, bdp, latency, latency_rr, numa, pid, queue_depth, round_robin,
-    service_time,
+    About, Param, ParamsOf, Policy, PolicySpec, adaptive, bdp, latency, latency_rr, numa, pid, queue_depth,
+    round_robin, service_time,
 };
 
 /// The rule by which paths are chosen.

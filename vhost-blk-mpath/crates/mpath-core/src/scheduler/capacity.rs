@@ -7,10 +7,10 @@
 use std::time::{Duration, Instant};
 
 /// A measurement takes at least this long and this many completions ...
-const SAMPLE_MIN: (Duration, u32) = (Duration::from_millis(25), 32);
+const SAMPLE_MIN: (Duration, u32) = (Duration::from_millis(50), 32);
 /// ... or, of a slow service, this.
 const SLOW_SAMPLE_MIN: (Duration, u32) = (Duration::from_secs(1), 4);
-/// Weight of a new measurement: 1 in 4, about a tenth of a second's worth.
+/// Weight of a new measurement: 1 in 4, about a fifth of a second's worth.
 const SMOOTHING: i64 = 4;
 /// The mean cost is taken over about so many requests, and is kept in 1/256.
 const MEAN_OVER: i64 = 64;

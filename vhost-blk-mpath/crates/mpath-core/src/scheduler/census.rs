@@ -24,12 +24,16 @@ impl Census {
         Self { period: 1, ends: now + PERIOD, sum: 0, before: 0 }
     }
 
-    pub(super) fn mark(&mut self, now: Instant, seen: &mut Seen, weight: u64) {
+    fn turn(&mut self, now: Instant) {
         if now >= self.ends {
             // Of a period that passed in silence nothing is left.
             self.before = if now < self.ends + PERIOD { self.sum } else { 0 };
             (self.period, self.ends, self.sum) = (self.period + 1, now + PERIOD, 0);
         }
+    }
+
+    pub(super) fn mark(&mut self, now: Instant, seen: &mut Seen, weight: u64) {
+        self.turn(now);
         if seen.0 != self.period {
             seen.0 = self.period;
             self.sum += weight;
@@ -37,7 +41,8 @@ impl Census {
     }
 
     /// At least 1.
-    pub(super) fn sum(&self) -> u64 {
+    pub(super) fn sum(&mut self, now: Instant) -> u64 {
+        self.turn(now);
         self.sum.max(self.before).max(1)
     }
 }
@@ -54,12 +59,13 @@ mod tests {
         for _ in 0..5 {
             flows.iter_mut().for_each(|flow| census.mark(start, flow, 100));
         }
-        assert_eq!(census.sum(), 300);
+        assert_eq!(census.sum(start), 300);
         census.mark(start + PERIOD, &mut flows[0], 100);
-        assert_eq!(census.sum(), 300, "the period that has just begun knows little");
+        assert_eq!(census.sum(start + PERIOD), 300, "the period that has just begun knows little");
         census.mark(start + 2 * PERIOD, &mut flows[0], 100);
-        assert_eq!(census.sum(), 100);
+        assert_eq!(census.sum(start + 2 * PERIOD), 100);
         census.mark(start + 9 * PERIOD, &mut flows[1], 50);
-        assert_eq!(census.sum(), 50);
+        assert_eq!(census.sum(start + 9 * PERIOD), 50);
+        assert_eq!(census.sum(start + 20 * PERIOD), 1, "also if nobody asks in between");
     }
 }

@@ -27,8 +27,8 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use crate::{FlowId, Param, Tag};
-use flow::{Flow, Waiting};
 pub use flow::FlowStats;
+use flow::{Flow, Waiting};
 pub use kind::{SchedulerKind, SchedulerSpec, UnknownScheduler};
 use limits::Meter;
 pub use limits::{Balance, Limits};
@@ -347,6 +347,7 @@ impl Scheduler {
         if flow.queue.is_empty() {
             flow.unpark(now);
             self.parked.retain(|parked| *parked != id);
+            self.unpark_at = self.unpark_at.filter(|_| !self.parked.is_empty());
             self.rings.remove(id);
             if self.rings.is_empty() {
                 self.rule.backlog(now, false, false);

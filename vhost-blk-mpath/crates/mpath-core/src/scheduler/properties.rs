@@ -15,15 +15,31 @@ const US: Duration = Duration::from_micros(1);
 
 #[derive(Clone, Debug)]
 enum Event {
-    Push { flow: usize, bytes: u32 },
+    Push {
+        flow: usize,
+        bytes: u32,
+    },
     /// The request of the flow whose turn comes after so many others goes.
-    Take { turn: usize },
+    Take {
+        turn: usize,
+    },
     /// One that went is over, or comes back.
-    Finish { which: usize, back: bool },
-    Pass { us: u32 },
+    Finish {
+        which: usize,
+        back: bool,
+    },
+    Pass {
+        us: u32,
+    },
     Set(SchedulerSpec),
-    Weight { flow: usize, weight: u16 },
-    Limit { flow: Option<usize>, limits: Limits },
+    Weight {
+        flow: usize,
+        weight: u16,
+    },
+    Limit {
+        flow: Option<usize>,
+        limits: Limits,
+    },
 }
 
 fn spec() -> impl Strategy<Value = SchedulerSpec> {
@@ -190,7 +206,7 @@ proptest! {
         let cost = |bytes: u32| f64::from(bytes) + 16_384.0;
         // By tag.
         let mut sent: Vec<(u16, u32)> = Vec::new();
-        let mut push = |t: &mut Test, sent: &mut Vec<(u16, u32)>, flow: u16, bytes: u32| {
+        let push = |t: &mut Test, sent: &mut Vec<(u16, u32)>, flow: u16, bytes: u32| {
             t.push(flow, sent.len() as u32, bytes);
             sent.push((flow, bytes));
         };
@@ -209,7 +225,7 @@ proptest! {
                     push(&mut t, &mut sent, 0, 4096);
                 }
                 t.complete(flow, bytes);
-                let saved = 8.0 * (1.0 - share) * cost(LARGEST);
+                let saved = 16.0 * (1.0 - share) * cost(LARGEST);
                 let least = (1.0 - share) * all - saved - cost(LARGEST);
                 prop_assert!(normal >= least, "{normal} of {all}, at least {least}");
             }

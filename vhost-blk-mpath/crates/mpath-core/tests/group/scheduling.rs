@@ -12,7 +12,9 @@ fn submit(t: &mut Test, flow: u16, tag: u32) {
 
 /// One path that takes one request at a time.
 fn narrow(scheduler: SchedulerKind) -> Test {
-    Test::new(GroupConfig { policy: PolicyKind::Numa.into(), scheduler: scheduler.into(), ..window(1, 1 << 20) })
+    let mut t = Test::new(GroupConfig { scheduler: scheduler.into(), ..window(1, 1 << 20) });
+    t.group.path_lost(t.now, P1);
+    t
 }
 
 /// Completes what is issued until nothing is left: the tags in order.
@@ -78,7 +80,8 @@ fn limits_keep_a_flow_and_let_others_go() {
 
 #[test]
 fn limits_of_the_disk_keep_everything_and_are_lifted_live() {
-    let mut t = Test::new(GroupConfig { policy: PolicyKind::Numa.into(), ..config() });
+    let suspect_timeout = Duration::from_secs(60);
+    let mut t = Test::new(GroupConfig { policy: PolicyKind::Numa.into(), suspect_timeout, ..config() });
     let limits = Limits { iops: None, bytes_per_s: NonZeroU64::new(4096), burst: 100 * MS };
     t.group.set_limits(t.now, limits);
     (0..3).for_each(|tag| submit(&mut t, tag as u16, tag));
