@@ -121,6 +121,7 @@ fn in_front(scheduler: SchedulerSpec, front: &[Load], seed: u64) -> Measured {
 pub fn sustained() -> Vec<(String, Vec<Load>)> {
     let mut loads: Vec<_> =
         MANY.map(|flows| (format!("{flows} x 32, pause 50 ms"), vec![interactive(32); flows])).into();
+    loads.push(("1 x 128, pause 50 ms".into(), vec![interactive(128)]));
     loads.extend(ATTACKS.map(|count| (format!("4 x {count}, no pause"), attackers(4, count))));
     loads
 }
