@@ -4,6 +4,9 @@
 //! It is the experiment with which the burst-credit rule was published, and what it leaves open: [`targets`]. There is no network, no
 //! protocol and no processor time in it. The same setup and seed give the same result on every machine.
 
+// Counts of things are below 2^52.
+#![allow(clippy::cast_precision_loss)]
+
 mod measure;
 mod rng;
 mod run;

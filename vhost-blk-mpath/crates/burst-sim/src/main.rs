@@ -1,5 +1,8 @@
 //! `burst-sim`: the published burst-credit experiment in virtual time, as tables in Markdown, and its targets, judged.
 
+// Counts of things are below 2^52.
+#![allow(clippy::cast_precision_loss)]
+
 mod tables;
 
 use std::process::ExitCode;

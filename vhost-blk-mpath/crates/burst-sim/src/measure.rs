@@ -30,14 +30,13 @@ impl Measured {
 
     /// Requests finished per second.
     #[must_use]
-    #[allow(clippy::cast_precision_loss)] // counts below 2^52
     pub fn iops(&self) -> f64 {
         self.done.len() as f64 / self.time.as_secs_f64()
     }
 
     /// The time, in ms, that this share of the bursts of these flows did not exceed.
     #[must_use]
-    #[allow(clippy::cast_precision_loss, clippy::cast_sign_loss)] // as above
+    #[allow(clippy::cast_sign_loss)] // a quantile is positive
     pub fn burst_ms(&self, flows: impl IntoIterator<Item = usize>, quantile: f64) -> f64 {
         let mut times: Vec<_> = flows.into_iter().flat_map(|flow| &self.bursts[flow]).collect();
         times.sort_unstable();
@@ -100,7 +99,6 @@ impl Measured {
 
 /// Jain's index of fairness: 1 if all are equal, `1/n` if one has everything.
 #[must_use]
-#[allow(clippy::cast_precision_loss)] // few flows
 pub fn jain(parts: &[f64]) -> f64 {
     let sum: f64 = parts.iter().sum();
     sum * sum / (parts.len() as f64 * parts.iter().map(|part| part * part).sum::<f64>())

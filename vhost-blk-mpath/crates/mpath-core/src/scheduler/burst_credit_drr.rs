@@ -114,13 +114,13 @@ impl BurstCreditDrr {
     /// The most credit of a kind that a flow may have.
     fn budget(&self) -> i64 {
         let mean = self.capacity.mean();
-        self.capacity.in_time(self.knobs.budget).clamp(START_IOS * mean, MAX_IOS * mean) as i64
+        self.capacity.in_time(self.knobs.budget).clamp(START_IOS * mean, MAX_IOS * mean).cast_signed()
     }
 
     /// What the upper tiers may take at once: it lasts for `gap` while they get everything and earn `share` of it.
     fn most_allowance(&self) -> i64 {
         let work = self.capacity.in_time(self.knobs.gap).max(2 * START_IOS * self.capacity.mean()).min(MAX_WORK);
-        (work * (1000 - self.knobs.share)) as i64
+        (work * (1000 - self.knobs.share)).cast_signed()
     }
 
     fn credit_of(&self, flow: FlowId) -> Option<&Credit> {
@@ -135,7 +135,7 @@ impl Rule for BurstCreditDrr {
 
     fn activated(&mut self, now: Instant, flow: FlowId, weight: u16) {
         let (budget, clock) = (self.budget(), self.capacity.clock());
-        let start = (START_IOS * self.capacity.mean()) as i64;
+        let start = (START_IOS * self.capacity.mean()).cast_signed();
         let credit = by_flow(&mut self.flows, flow).get_or_insert(Credit {
             fair: start,
             burst: start,
@@ -148,8 +148,8 @@ impl Rule for BurstCreditDrr {
         credit.refilled_at = clock;
         let fair = work * u64::from(weight) / self.active.sum(now);
         let burst = work * self.knobs.rho / 1000 / self.spenders.sum(now);
-        credit.fair = (credit.fair + fair as i64).min(budget);
-        credit.burst = (credit.burst + burst as i64).min(budget);
+        credit.fair = (credit.fair + fair.cast_signed()).min(budget);
+        credit.burst = (credit.burst + burst.cast_signed()).min(budget);
     }
 
     fn tier(&self, flow: FlowId) -> Tier {
@@ -176,7 +176,7 @@ impl Rule for BurstCreditDrr {
 
     fn dispatched(&mut self, sent: &Dispatched) {
         self.capacity.dispatched(sent.cost);
-        let (budget, cost) = (self.budget(), sent.cost as i64);
+        let (budget, cost) = (self.budget(), sent.cost.cast_signed());
         if let Some(credit) = by_flow(&mut self.flows, sent.flow) {
             self.active.mark(sent.now, &mut credit.active, sent.weight.into());
             credit.fair = (credit.fair - cost).max(-budget);
@@ -186,7 +186,7 @@ impl Rule for BurstCreditDrr {
             }
         }
         let taken = if sent.tier != Tier::Normal && sent.normal_waits { 1000 } else { 0 };
-        let earned = self.knobs.share as i64;
+        let earned = self.knobs.share.cast_signed();
         self.allowance = (self.allowance + cost * (earned - taken)).min(self.most_allowance());
     }
 
@@ -205,7 +205,7 @@ impl Rule for BurstCreditDrr {
     /// In requests of mean cost.
     fn credit(&self, flow: FlowId) -> Option<u64> {
         let credit = self.credit_of(flow)?;
-        Some((credit.fair.max(0) + credit.burst.max(0)) as u64 / self.capacity.mean())
+        Some((credit.fair.max(0) + credit.burst.max(0)).cast_unsigned() / self.capacity.mean())
     }
 
     fn configure(&mut self, spec: &SchedulerSpec) {
@@ -251,14 +251,14 @@ mod tests {
     #[test]
     fn busy_flows_get_their_share_while_bursts_last() {
         let mut t = busy(&[("share", "0.75")], 1000);
-        let (mut burst, mut all) = (0, 0);
+        let (mut burst, mut all) = (0_u32, 0_u32);
         for tag in 0..400 {
             // New flows, each with a burst that is its own.
             (0..8).for_each(|_| t.push(1 + tag, 10_000, BYTES));
             all += 8;
-            burst += t.take(8).into_iter().filter(|tag| *tag == 10_000).count();
+            burst += t.take(8).into_iter().map(|tag| u32::from(tag == 10_000)).sum::<u32>();
         }
-        let share = burst as f64 / f64::from(all);
+        let share = f64::from(burst) / f64::from(all);
         assert!((0.74..0.76).contains(&share), "{share}");
     }
 
@@ -332,7 +332,7 @@ mod tests {
                 for _ in 0..count {
                     let (tier, cost) = (rule.tier(flow), rule.cost(bytes));
                     rule.dispatched(&Dispatched { now, flow, weight: 100, tier, cost, normal_waits: true });
-                    let (budget, credit, cost) = (rule.budget(), *rule.credit_of(flow).unwrap(), cost as i64);
+                    let (budget, credit, cost) = (rule.budget(), *rule.credit_of(flow).unwrap(), cost.cast_signed());
                     prop_assert!(credit.fair >= -budget && credit.burst > -cost, "{credit:?} {budget}");
                     prop_assert!(rule.allowance <= rule.most_allowance());
                     rule.completed(now, bytes);

@@ -62,7 +62,7 @@ impl Capacity {
 
     pub(super) fn dispatched(&mut self, cost: u64) {
         self.clock = self.clock.saturating_add(cost);
-        self.mean = self.mean.saturating_add_signed(((cost << FRACTION) as i64 - self.mean as i64) / MEAN_OVER);
+        self.mean = self.mean.saturating_add_signed(((cost << FRACTION).cast_signed() - self.mean.cast_signed()) / MEAN_OVER);
     }
 
     pub(super) fn completed(&mut self, now: Instant, cost: u64) {
@@ -80,7 +80,7 @@ impl Capacity {
             let measured = u64::try_from(u128::from(*done) * 1_000_000_000 / time.as_nanos()).unwrap_or(u64::MAX);
             self.rate = match self.rate {
                 0 => measured,
-                rate => rate.saturating_add_signed((measured as i64 - rate as i64) / SMOOTHING),
+                rate => rate.saturating_add_signed((measured.cast_signed() - rate.cast_signed()) / SMOOTHING),
             };
             self.sample = Some((now, 0, 0));
         }

@@ -101,7 +101,7 @@ impl Bucket {
 
     fn closed_until(&self, now: Instant) -> Option<Instant> {
         let left = self.full_at.saturating_duration_since(now);
-        (left >= self.burst && !left.is_zero()).then(|| now + (left - self.burst) + Duration::from_nanos(1))
+        (left >= self.burst && !left.is_zero()).then(|| now + left.saturating_sub(self.burst) + Duration::from_nanos(1))
     }
 
     fn burst_tokens(&self) -> i64 {
@@ -185,7 +185,7 @@ mod tests {
                 let allowed = u128::from(per_s) * (now - start + burst_ms * MS).as_nanos() / 1_000_000_000;
                 prop_assert!(sent <= allowed, "{sent} before this one, {allowed}");
                 // Nothing was held back longer than needed, to a ns and rounding for each.
-                prop_assert!(now == start || (allowed - sent) as f64 <= 1.0 + per_s as f64 * 300e-9);
+                prop_assert!(now == start || allowed - sent <= 1 + u128::from(per_s) * 300 / 1_000_000_000 + 1);
                 meter.take(now, bytes);
                 sent += u128::from(bytes);
             }

@@ -201,11 +201,11 @@ proptest! {
     /// gets 1 - `share` of the service, but for what the others have saved up and one of the largest requests.
     #[test]
     fn the_normal_tier_keeps_its_share(
-        share in 100_u64..=950,
+        share in 100_u32..=950,
         bursts in prop::collection::vec((1..4_u16, 1..100_usize, bytes(), 0..50_000_u32), 50..200),
     ) {
         const LARGEST: u32 = 1 << 20;
-        let share = share as f64 / 1000.0;
+        let share = f64::from(share) / 1000.0;
         let mut t = Test::new("burst-credit-drr", &[("share", &share.to_string()), ("gap", "1ms"), ("rho", "1")]);
         let cost = |bytes: u32| f64::from(bytes) + 16_384.0;
         // By tag.
