@@ -90,7 +90,7 @@ impl Measured {
         let ends = self.done.iter().filter(|done| which(done.flow)).map(|done| done.at).chain([self.from + self.time]);
         let (mut last, mut longest) = (self.from, Duration::ZERO);
         for at in ends {
-            longest = longest.max(at - last);
+            longest = longest.max(at.saturating_sub(last));
             last = at;
         }
         longest.as_secs_f64() * 1e3

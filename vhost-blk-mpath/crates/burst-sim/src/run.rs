@@ -203,7 +203,7 @@ impl<'a> Sim<'a> {
                     self.begin(flow);
                 } else {
                     let tenth = pause.as_nanos() as u64 / 10;
-                    let pause = pause - Duration::from_nanos(tenth) + Duration::from_nanos(self.rng.below(2 * tenth));
+                    let pause = Duration::from_nanos(9 * tenth + self.rng.below(2 * tenth));
                     self.at(self.now + pause, Event::Begin(flow));
                 }
             }

@@ -62,7 +62,8 @@ impl Capacity {
 
     pub(super) fn dispatched(&mut self, cost: u64) {
         self.clock = self.clock.saturating_add(cost);
-        self.mean = self.mean.saturating_add_signed(((cost << FRACTION).cast_signed() - self.mean.cast_signed()) / MEAN_OVER);
+        self.mean =
+            self.mean.saturating_add_signed(((cost << FRACTION).cast_signed() - self.mean.cast_signed()) / MEAN_OVER);
     }
 
     pub(super) fn completed(&mut self, now: Instant, cost: u64) {

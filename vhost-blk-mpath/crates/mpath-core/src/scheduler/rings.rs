@@ -109,7 +109,8 @@ impl Rings {
     /// Puts it back: its next request costs this and belongs to this tier.
     pub(super) fn put_back(&mut self, place: Place, tier: Tier, weight: u16, next_cost: u64) {
         let ring = &mut self.tiers[tier as usize];
-        if place.index == 0 && place.tier == tier && self.deficits[usize::from(place.flow.0)] >= next_cost.cast_signed() {
+        if place.index == 0 && place.tier == tier && self.deficits[usize::from(place.flow.0)] >= next_cost.cast_signed()
+        {
             ring.push_front(place.flow);
         } else {
             ring.push_back(place.flow);
