@@ -132,6 +132,7 @@ impl Group {
             association.volatile_write_cache && !self.config.shared_write_cache && io.op.is_mutating() && !io.fua;
         request.fence_lifted = false;
         request.recalled = false;
+        request.may_hedge = self.hedges.bound(now, &io);
         path.usage.take(io.bytes);
         path.by_class[class].take(io.bytes);
         path.stats[class].in_flight += 1;
@@ -154,5 +155,6 @@ impl Group {
         path.by_class[class].give_back(io.bytes);
         path.stats[class].in_flight -= 1;
         self.requests.unlink(&mut path.in_flight[class], tag);
+        self.drop_hedge(tag);
     }
 }
