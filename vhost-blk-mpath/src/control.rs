@@ -136,7 +136,8 @@ impl Control for Daemon {
             let mut state = disk.state();
             let unknown = || ControlError::UnknownPath { disk: name.clone(), index: *index };
             let status = state.path_mut(PathId(*index)).ok_or_else(unknown)?;
-            if status.is_removing() {
+            // What a path that leaves still holds may have to be let go.
+            if injection.is_some() && status.is_removing() {
                 return Err(ControlError::Removing { disk: name.clone(), index: *index });
             }
             let (kind, message) = if let Some(injection) = injection {

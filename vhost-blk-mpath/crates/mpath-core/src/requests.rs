@@ -58,6 +58,8 @@ pub(crate) struct Request {
     pub(crate) path: PathId,
     pub(crate) epoch: Epoch,
     pub(crate) bound_at: Instant,
+    /// The path that asked for a retry last: another one is better, if there is one.
+    pub(crate) avoid: Option<PathId>,
     /// Its path failed it: the bind that came to nothing, until there is another one.
     pub(crate) moving_since: Option<Instant>,
     /// Attempts that ended in a recall.
@@ -174,6 +176,7 @@ impl Request {
             path: PathId(0),
             epoch: Epoch(0),
             bound_at: now,
+            avoid: None,
             moving_since: None,
             recalls: 0,
             recalled: false,

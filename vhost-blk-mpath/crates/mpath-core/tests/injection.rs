@@ -161,8 +161,13 @@ fn an_error_before_the_request_is_sent_is_a_target_s_answer() {
     let mut t = Test::impaired(None, error(Direction::Request, Outcome::Failed(IoError::Io)));
     assert_eq!(t.submit(0, Op::Read), [failed(0)]);
     let mut t = Test::impaired(None, error(Direction::Request, Outcome::Retry { after: Duration::ZERO }));
-    assert_eq!(t.submit(0, Op::Read), [failed(0)], "the last retry");
-    assert_eq!(t.group.stats(t.now).path(P0).unwrap().class(OpClass::Read).errors, 6);
+    assert_eq!(t.submit(0, Op::Read), [issue(P1, 0)], "elsewhere");
+    let retry = Outcome::Retry { after: Duration::ZERO };
+    for errors in 1..=2 {
+        assert_eq!(t.group.stats(t.now).path(P0).unwrap().class(OpClass::Read).errors, errors);
+        assert_eq!(t.complete(P1, 0, retry), [issue(P1, 0)], "by turns");
+    }
+    assert_eq!(t.complete(P1, 0, retry), [failed(0)], "the last retry");
 }
 
 #[test]

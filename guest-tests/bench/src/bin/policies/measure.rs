@@ -133,6 +133,10 @@ impl Bench<'_> {
     /// Measures one cell.
     pub(crate) fn cell(&mut self, row: &RowSpec, bound: &Bound, policy: &Contender) -> Result<Sample, PoliciesError> {
         self.set_scene(&policy.scene(&row.scene).into_owned())?;
+        // One that stays in force, with other parameters, would keep what it has learned.
+        self.control.set_policy(&Contender::plain("numa"))?;
+        // Those of the first moment count too.
+        let probes = self.control.probes()?;
         self.control.set_policy(policy)?;
         let _load = row.cpu_load.then(CpuLoad::start);
         let options = Options {
@@ -142,7 +146,7 @@ impl Bench<'_> {
             warmup: if matches!(row.length, Length::Series(_)) { Duration::ZERO } else { self.plan.warmup() },
             ..self.options(row.mode, &row.sizes)
         };
-        let (probes, before) = (self.control.probes()?, self.cpu_times()?);
+        let before = self.cpu_times()?;
         let (report, timeline) = match &row.length {
             Length::Series(series) => {
                 let changes: Vec<(f64, &Scene)> = series

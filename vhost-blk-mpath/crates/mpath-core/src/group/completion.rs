@@ -8,6 +8,10 @@ use crate::requests::State;
 use crate::timers::Due;
 use crate::{IoError, Outcome, PathId, Tag};
 
+/// What a failure counts as, at least, where latencies are compared: a path that fails at once is not a fast one. The longest that
+/// every policy takes for a latency.
+const FAILED_LATENCY: Duration = Duration::from_secs(1);
+
 impl Group {
     /// The driver's answer to an [`crate::Action::Issue`].
     ///
@@ -62,6 +66,9 @@ impl Group {
             }
             Outcome::Failed(error) => {
                 stats.errors += 1;
+                if error == IoError::Io {
+                    self.tell_policy(now, tag, latency.max(FAILED_LATENCY), true);
+                }
                 self.finish(tag, Err(error));
                 return;
             }
@@ -82,6 +89,8 @@ impl Group {
         match outcome {
             Outcome::Retry { after } => {
                 request.retries += 1;
+                request.avoid = Some(path);
+                self.tell_policy(now, tag, latency.max(FAILED_LATENCY), true);
                 self.requeue_after(now, tag, after);
             }
             Outcome::Lost { indeterminate }
@@ -121,11 +130,11 @@ impl Group {
     }
 
     /// A request has come back from its path.
-    fn tell_policy(&mut self, now: Instant, tag: Tag, latency: Duration, recalled: bool) {
+    fn tell_policy(&mut self, now: Instant, tag: Tag, latency: Duration, in_vain: bool) {
         let request = &self.requests[tag];
         let (path, class, bytes) = (request.path, request.io.op.class(), request.io.bytes);
         let of_class = self.paths[path.index()].by_class[class.index()];
-        let done = Completed { now, path, class, bytes, latency, recalled, of_class };
+        let done = Completed { now, path, class, bytes, latency, in_vain, of_class };
         self.policies.of(class).completed(&done);
     }
 

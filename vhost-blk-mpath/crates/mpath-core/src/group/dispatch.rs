@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use super::Group;
 use crate::policy::{Candidate, Choice, Query};
-use crate::requests::State;
+use crate::requests::{Request, State};
 use crate::{Action, AnaState, PathId, Tag};
 
 impl Group {
@@ -76,10 +76,13 @@ impl Group {
     }
 
     fn ask(&mut self, now: Instant, tag: Tag, awaited: u64) -> Choice {
-        let io = self.requests[tag].io;
+        let Request { io, avoid, .. } = self.requests[tag];
         let class = io.op.class();
         self.candidates.clear();
-        let mut left = self.eligible;
+        let mut left = match avoid {
+            Some(path) if self.eligible & !path.bit() != 0 => self.eligible & !path.bit(),
+            _ => self.eligible,
+        };
         let mut room = false;
         while left != 0 {
             let id = PathId(left.trailing_zeros() as u16);
@@ -130,6 +133,7 @@ impl Group {
         request.bound_at = now;
         request.dirties =
             association.volatile_write_cache && !self.config.shared_write_cache && io.op.is_mutating() && !io.fua;
+        request.avoid = None;
         request.fence_lifted = false;
         request.recalled = false;
         request.may_hedge = self.hedges.bound(now, &io);

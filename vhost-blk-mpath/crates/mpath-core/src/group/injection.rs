@@ -133,7 +133,7 @@ impl Group {
         let request = &self.requests[tag];
         let (class, bytes, recalled) = (request.io.op.class(), request.io.bytes, request.recalled);
         // What is not an answer is none of its business, nor what the driver has been told to give back.
-        let answered = !matches!(outcome, Outcome::Lost { .. } | Outcome::Recalled { .. });
+        let answered = !matches!(outcome, Outcome::Lost { .. } | Outcome::Recalled { .. } | Outcome::GivenUp);
         if !answered || recalled {
             return Some(outcome);
         }

@@ -144,6 +144,8 @@ impl Policy for Adaptive {
         self.interval = spec.time(INTERVAL.name());
         self.shift = spec.whole(SHIFT.name()) as u32;
         self.credits = spec.whole(CREDITS.name());
+        // The intervals under way are of another length: the next sample ends them.
+        self.paths.iter_mut().flatten().for_each(|path| path.ends = None);
     }
 
     fn estimate(&self, path: PathId, class: OpClass) -> PathEstimate {

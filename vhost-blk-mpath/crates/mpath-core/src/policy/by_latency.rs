@@ -279,8 +279,7 @@ impl Policy for ByLatency {
     }
 
     fn completed(&mut self, done: &Completed) {
-        // What was recalled would have taken longer still; without it the path would be remembered by what it answered in good
-        // days.
+        // What came back in vain counts too, or the path would be remembered by what it answered in good days.
         let known = &mut self.paths[done.path.index()][done.class.index()];
         known.latency.sample(done.now, done.latency, self.memory);
         known.checkpoint_ios += 1;
@@ -295,6 +294,8 @@ impl Policy for ByLatency {
         self.spread = (self.rule)(spec);
         self.memory = spec.time(MEMORY.name());
         self.rehabilitation = if spec.word(REHABILITATION.name()) == 0 {
+            // Bursts under way are of the other rule.
+            self.paths.iter_mut().flatten().for_each(|known| known.age = known.age.max(0));
             Rehabilitation::Time { cost: spec.whole(PROBE_COST.name()) as u32 }
         } else {
             let count = |name| spec.whole(name).cast_signed();

@@ -83,7 +83,7 @@ pub(crate) struct Query {
     pub(crate) queued: usize,
 }
 
-/// A request that succeeded, or was recalled.
+/// A request that succeeded, or came back in vain.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Completed {
     pub(crate) now: Instant,
@@ -92,8 +92,9 @@ pub(crate) struct Completed {
     pub(crate) bytes: u32,
     /// From the bind. It may be older than this policy.
     pub(crate) latency: Duration,
-    /// It did not succeed but was recalled, for the path is silent: it would have taken longer, and its bytes have not arrived.
-    pub(crate) recalled: bool,
+    /// It did not succeed: the path is silent, and it was recalled; or it failed, and `latency` is what that counts as. Its bytes
+    /// have not arrived.
+    pub(crate) in_vain: bool,
     /// What the path still holds of the class.
     pub(crate) of_class: Usage,
 }
@@ -224,7 +225,7 @@ mod testing {
             class: OpClass::Read,
             bytes: 4096,
             latency,
-            recalled: false,
+            in_vain: false,
             of_class: Usage::default(),
         }
     }

@@ -59,6 +59,21 @@ impl Test {
         std::iter::from_fn(|| self.group.poll_action(self.now)).collect()
     }
 
+    /// The same; probes take 5 ms, and are answered before anything else happens.
+    fn actions_but_probes(&mut self) -> Vec<Action> {
+        let mut others = Vec::new();
+        while let Some(action) = self.group.poll_action(self.now) {
+            match action {
+                Action::Probe { path, .. } => {
+                    self.now += 5 * MS;
+                    self.group.probed(self.now, path, true);
+                }
+                other => others.push(other),
+            }
+        }
+        others
+    }
+
     /// Waits for the next timeout and says how long it was.
     fn sleep(&mut self) -> Duration {
         let at = self.group.next_timeout().expect("a timeout");
@@ -255,9 +270,9 @@ fn a_fence_lifted_before_the_loss_is_reported_counts() {
 fn retries_wait_and_are_capped() {
     let mut t = Test::new(GroupConfig { policy: PolicyKind::Numa.into(), max_retries: 2, ..config() });
     t.submit(0, Op::Write);
-    for _ in 0..2 {
-        assert_eq!(t.actions(), [issue(P0, 0)]);
-        t.complete(P0, 0, Outcome::Retry { after: 300 * MS });
+    for path in [P0, P1] {
+        assert_eq!(t.actions(), [issue(path, 0)], "not again by the path that asked for it");
+        t.complete(path, 0, Outcome::Retry { after: 300 * MS });
         assert_eq!(t.actions(), []);
         assert_eq!(t.group.stats(t.now).backoff, 1);
         assert_eq!(t.sleep(), 300 * MS);
@@ -267,7 +282,47 @@ fn retries_wait_and_are_capped() {
     assert_eq!(t.actions(), [failed(0)]);
     let stats = t.group.stats(t.now);
     let writes = stats.paths[0].class(OpClass::Write);
-    assert_eq!((writes.errors, writes.retries, writes.ios), (3, 2, 0));
+    assert_eq!((writes.errors, writes.retries, writes.ios), (2, 1, 0));
+}
+
+#[test]
+fn a_retry_stays_where_it_was_if_there_is_nothing_as_good() {
+    let mut t = Test::down(GroupConfig { policy: PolicyKind::Numa.into(), ..config() }, Arc::new(DirtyPaths::new()));
+    t.up(P0, 1, AnaState::Optimized);
+    t.up(P1, 1, AnaState::NonOptimized);
+    t.submit(0, Op::Write);
+    for _ in 0..2 {
+        assert_eq!(t.actions(), [issue(P0, 0)]);
+        t.complete(P0, 0, Outcome::Retry { after: Duration::ZERO });
+    }
+}
+
+#[test]
+fn a_path_that_fails_at_once_is_not_a_fast_one() {
+    for outcome in [Outcome::Retry { after: Duration::ZERO }, Outcome::Failed(IoError::Io)] {
+        for policy in [PolicyKind::Latency, PolicyKind::LatencyRr, PolicyKind::Bdp, PolicyKind::Adaptive] {
+            let mut t = Test::new(GroupConfig { policy: policy.into(), ..config() });
+            // They are measured, and then one that is used answers by nothing but errors.
+            let (mut failures, mut bad) = (0, None);
+            for n in 0..400 {
+                t.submit(0, Op::Read);
+                loop {
+                    let [Action::Issue { path, .. }] = t.actions_but_probes()[..] else { panic!("one issue") };
+                    let fails = n >= 200 && *bad.get_or_insert(path) == path;
+                    t.now += if fails { MS / 100 } else { 5 * MS };
+                    failures += u32::from(fails);
+                    t.complete(path, 0, if fails { outcome } else { Outcome::Success });
+                    if !fails || matches!(outcome, Outcome::Failed(_)) {
+                        break;
+                    }
+                }
+                t.actions_but_probes();
+            }
+            // `adaptive` leaves everybody a weight, and looks at it at the end of an interval.
+            let most = if policy == PolicyKind::Adaptive { 150 } else { 5 };
+            assert!((1..=most).contains(&failures), "{policy:?}, {outcome:?}: {failures} of 200");
+        }
+    }
 }
 
 #[test]

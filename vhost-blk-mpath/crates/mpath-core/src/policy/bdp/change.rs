@@ -18,10 +18,16 @@ pub(super) struct Alarm {
     buckets: u32,
 }
 
+/// Whether a path that owes an answer has been silent for so long (s) that it counts as slower than it was expected to be, for the
+/// time being.
+pub(super) fn is_late(silence: f64, expected: f64) -> bool {
+    silence > LATE.1 * expected + SLACK
+}
+
 impl Alarm {
     /// A request took `latency`, where `expected` was to be expected (s). Whether the path has changed.
     pub(super) fn answered(&mut self, latency: f64, expected: f64) -> bool {
-        count(&mut self.late, latency > LATE.1 * expected + SLACK);
+        count(&mut self.late, is_late(latency, expected));
         count(&mut self.very_late, latency > VERY_LATE.1 * expected + SLACK);
         self.late >= LATE.0 || self.very_late >= VERY_LATE.0
     }

@@ -127,9 +127,9 @@ impl Estimator {
         }
     }
 
-    /// Delay in s.
-    pub(super) fn delay(&self) -> Option<f64> {
-        self.known.map(|(delay, _)| delay)
+    /// Delay in s, and bytes per second it delivers at least; infinite if that was never seen.
+    pub(super) fn known(&self) -> Option<(f64, f64)> {
+        self.known
     }
 
     /// Bytes per second the path has been seen to deliver; infinite if that was never seen.
@@ -160,21 +160,22 @@ impl Estimator {
     ///
     /// A link that serves one request after the other is busy as long as there is a delay's worth of bytes behind the one that
     /// is answered next. Its own size does not matter then: that is what makes a window of bytes right for mixed sizes.
-    pub(super) fn window(&self, cruise_gain: f64) -> f64 {
+    /// `unit` is the mean size of what the guest asks for: the first requests of one path say little of those to come.
+    pub(super) fn window(&self, cruise_gain: f64, unit: f64) -> f64 {
         let Some((delay, rate)) = self.known.filter(|(_, rate)| rate.is_finite()) else {
-            return (FIRST_WINDOW - 1.0) * self.size();
+            return (FIRST_WINDOW - 1.0) * unit;
         };
         let product = rate * delay;
-        let slack = SLACK * self.size();
+        let slack = SLACK * unit;
         match self.phase {
             Phase::Search { .. } => {
-                let window = SEARCH_GAIN * product + slack + 0.5 * (product + self.size());
-                window.max((FIRST_WINDOW - 1.0) * self.size())
+                let window = SEARCH_GAIN * product + slack + 0.5 * (product + unit);
+                window.max((FIRST_WINDOW - 1.0) * unit)
             }
             Phase::Cruise { up: 0, .. } => cruise_gain * product + slack,
             Phase::Cruise { .. } => UP.max(cruise_gain) * product + slack,
             // Not a second request where one fills the path.
-            Phase::Drain(drain) if drain.gain * product < 0.5 * self.size() => 0.0,
+            Phase::Drain(drain) if drain.gain * product < 0.5 * unit => 0.0,
             Phase::Drain(drain) => drain.gain * product + slack,
         }
     }
@@ -264,7 +265,7 @@ impl Estimator {
             return false;
         }
         let Some((delay, rate)) = self.known else { return false };
-        let window = self.window(UP);
+        let window = self.window(UP, self.size());
         let expected = delay + (window + self.sizes.in_service() + self.size()) / rate;
         if self.alarm.bucket(delivered.latency, expected) {
             self.restart(now, Some(Mean { latency: delivered.latency, size: delivered.size }));
@@ -291,7 +292,11 @@ impl Estimator {
 
     fn estimate(&mut self) {
         let rate = self.rate();
-        self.known = self.latency.best(rate).map(|mean| (mean.delay(rate), rate));
+        self.known = self.latency.best(rate).map(|mean| {
+            // What carries a request in that time carries so much, however seldom the guest asks.
+            let rate = rate.max(mean.size / mean.latency.max(f64::MIN_POSITIVE));
+            (mean.delay(rate), rate)
+        });
     }
 
     fn period(&self) -> Duration {
@@ -325,6 +330,10 @@ mod tests {
             Self { now, estimator: Estimator::default(), delay, rate, depth, in_flight, free: now }
         }
 
+        fn delay(&self) -> f64 {
+            self.estimator.known().expect("measured").0
+        }
+
         /// Whether a change was noticed.
         fn run(&mut self, time: Duration) -> bool {
             let end = self.now + time;
@@ -332,7 +341,7 @@ mod tests {
             while self.now < end {
                 while self.in_flight.len() < self.depth {
                     let ahead = self.in_flight.len() as f64 * BYTES;
-                    let room = self.estimator.window(1.05) - (ahead - BYTES);
+                    let room = self.estimator.window(1.05, BYTES) - (ahead - BYTES);
                     if !self.in_flight.is_empty() && room <= 0.0 {
                         break;
                     }
@@ -359,11 +368,11 @@ mod tests {
         assert!(!link.run(Duration::from_millis(400)));
         assert!(link.estimator.limit_is_known());
         is_near(link.estimator.rate(), 125e6);
-        is_near(link.estimator.delay().expect("measured"), 0.002);
+        is_near(link.delay(), 0.002);
         // 61 requests, the one that is answered next, and at most a quarter more.
         assert!((62..=78).contains(&link.in_flight.len()), "{} in flight", link.in_flight.len());
         assert!(!link.run(Duration::from_secs(20)), "drains and larger windows are no changes");
-        is_near(link.estimator.delay().expect("measured"), 0.002);
+        is_near(link.delay(), 0.002);
     }
 
     #[test]
@@ -380,7 +389,7 @@ mod tests {
         let mut link = Link::new(0.0002, 125e6, 10);
         link.run(Duration::from_secs(1));
         assert!(link.estimator.limit_is_known());
-        is_near(link.estimator.delay().expect("measured"), 0.0002);
+        is_near(link.delay(), 0.0002);
     }
 
     #[test]
@@ -393,7 +402,7 @@ mod tests {
         is_near(link.estimator.path_latency().expect("measured"), 0.030 + BYTES / 125e6);
         link.delay = 0.0002;
         link.run(Duration::from_secs(5));
-        is_near(link.estimator.delay().expect("measured"), 0.0002);
+        is_near(link.delay(), 0.0002);
         link.rate = 500e6;
         link.run(Duration::from_secs(5));
         is_near(link.estimator.rate(), 500e6);
@@ -408,7 +417,7 @@ mod tests {
         link.run(Duration::from_secs(1));
         link.estimator.restart(link.now, None);
         assert!(!link.estimator.answered(link.now, BYTES, Duration::from_millis(1), 0.0));
-        assert_eq!(link.estimator.delay(), None);
+        assert_eq!(link.estimator.known(), None);
         assert!(link.estimator.size() > 0.0, "sizes are the guest's");
     }
 }

@@ -27,6 +27,7 @@ mod sizes;
 use std::time::{Duration, Instant};
 
 use self::admission::{Admission, Offer};
+use self::change::is_late;
 use self::estimator::Estimator;
 use self::latency::Mean;
 use self::probes::{Budget, Probes, REST, size_of_probe};
@@ -61,6 +62,8 @@ pub(super) const ABOUT: About = About {
 const LEAST_BYTES: u32 = 512;
 /// Paths that make less than this of the best one's use of a latency are left out.
 const USEFUL: f64 = 0.8;
+/// When a request waits, the question is asked again after this: a path that stays silent is not waited for any longer.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 /// The values of the parameters.
 #[derive(Clone, Copy, Debug)]
@@ -81,17 +84,28 @@ impl Params {
 #[derive(Clone, Debug, Default)]
 struct PathState {
     classes: [Estimator; 3],
+    /// By class, when a request was bound to it last, and when one was answered.
+    bound_at: [Option<Instant>; 3],
+    answered_at: [Option<Instant>; 3],
     probes: Probes,
 }
 
 impl PathState {
     /// Delay (s) and rate (bytes/s) for a class: its own, or what the probes say.
     fn estimate(&self, class: OpClass) -> Option<(f64, f64)> {
-        let own = &self.classes[class.index()];
-        match own.delay() {
-            Some(delay) => Some((delay, own.rate())),
-            None => self.probes.mean().map(|mean| (mean.latency, f64::INFINITY)),
-        }
+        let own = self.classes[class.index()].known();
+        own.or_else(|| self.probes.mean().map(|mean| (mean.latency, f64::INFINITY)))
+    }
+
+    /// The same as of now, for a path that holds something: silence says that it takes longer than is known.
+    fn estimate_now(&self, query: &Query, candidate: &Candidate) -> Option<(f64, f64)> {
+        let (delay, rate) = self.estimate(query.class)?;
+        let silence = candidate.oldest.map_or(0.0, |oldest| {
+            let since = self.answered_at[query.class.index()].max(Some(oldest.bound_at));
+            since.map_or(0.0, |since| query.now.saturating_duration_since(since).as_secs_f64())
+        });
+        let expected = delay + in_flight(candidate.of_class) / rate;
+        Some((if is_late(silence, expected) { silence } else { delay }, rate))
     }
 }
 
@@ -147,7 +161,7 @@ impl Bdp {
         let (mut bytes, mut ios, mut all) = (0.0, 0.0, 0.0);
         let mut size: f64 = size_of(query.bytes);
         // The same for all paths: the first requests of one may all have been large, and those of another small.
-        let mean = self.sizes[class].mean().max(f64::from(LEAST_BYTES));
+        let mean = self.unit(query.class);
         for candidate in candidates {
             let state = &self.paths[candidate.path.index()];
             let own = &state.classes[class];
@@ -156,7 +170,7 @@ impl Bdp {
             ios += f64::from(candidate.of_class.ios);
             all += f64::from(candidate.in_flight);
             size = size.max(own.size());
-            let estimate = state.estimate(query.class);
+            let estimate = state.estimate_now(query, candidate);
             let (window, behind) = match estimate {
                 Some((delay, rate)) if own.limit_is_known() => (rate * delay + own.size(), rate * delay),
                 _ if candidate.has_room => (f64::INFINITY, 0.0),
@@ -178,17 +192,23 @@ impl Bdp {
         self.admission[class].decide(query.now, &self.params, &mut self.offers, outstanding, sizes);
     }
 
+    /// Mean size of the guest's requests.
+    fn unit(&self, class: OpClass) -> f64 {
+        self.sizes[class.index()].mean().max(f64::from(LEAST_BYTES))
+    }
+
     fn view(&self, query: &Query, candidate: &Candidate) -> View {
         let state = &self.paths[candidate.path.index()];
         let own = &state.classes[query.class.index()];
         let in_flight = in_flight(candidate.of_class);
         let size = size_of(query.bytes);
+        let unit = self.unit(query.class);
         let room = match candidate.oldest {
             _ if !candidate.has_room => 0.0,
             None => f64::INFINITY,
-            Some(oldest) => own.window(self.params.gain) - (in_flight - size_of(oldest.bytes)),
+            Some(oldest) => own.window(self.params.gain, unit) - (in_flight - size_of(oldest.bytes)),
         };
-        let (delay, rate) = state.estimate(query.class).unwrap_or((0.0, f64::INFINITY));
+        let (delay, rate) = state.estimate_now(query, candidate).unwrap_or((0.0, f64::INFINITY));
         // Before the first rate is known, paths are told apart by what they hold all the same.
         let rate = if rate.is_finite() { rate } else { 8.0 * size / delay.max(1e-6) };
         View {
@@ -229,14 +249,17 @@ impl Policy for Bdp {
         let chosen = useful.min_by(|a, b| a.ends.total_cmp(&b.ends)).copied();
         self.views = views;
         let Some(view) = chosen else {
-            return Choice::Wait { again: None };
+            return Choice::Wait { again: Some(query.now + LOOK_AGAIN) };
         };
         let state = &mut self.paths[view.path.index()];
         let bytes = size_of(query.bytes);
         // With the first request in flight there is no oldest one before it.
         let full = view.room.is_finite() && view.room - bytes <= 0.0;
         state.classes[class].bound(bytes, view.in_flight, full);
-        state.probes.bound(query.now);
+        state.bound_at[class] = Some(query.now);
+        if query.class == OpClass::Read {
+            state.probes.bound(query.now);
+        }
         self.sizes[class].add(bytes);
         Choice::Path(view.path)
     }
@@ -246,10 +269,11 @@ impl Policy for Bdp {
         let state = &mut self.paths[done.path.index()];
         let own = &mut state.classes[done.class.index()];
         let bytes = size_of(done.bytes);
-        let changed = if done.recalled {
+        let changed = if done.in_vain {
             own.restart(done.now, Some(Mean { latency: done.latency.as_secs_f64(), size: bytes }));
             true
         } else {
+            state.answered_at[done.class.index()] = Some(done.now);
             own.answered(done.now, bytes, done.latency, in_flight(done.of_class))
         };
         if changed {
@@ -270,7 +294,10 @@ impl Policy for Bdp {
         PathEstimate {
             latency: seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()),
             // With the one that is answered next.
-            window_bytes: own.limit_is_known().then(|| (own.window(self.params.gain) + own.size()) as u64),
+            window_bytes: own.limit_is_known().then(|| {
+                let unit = self.unit(class);
+                (own.window(self.params.gain, unit) + unit) as u64
+            }),
             ..PathEstimate::default()
         }
     }
@@ -286,25 +313,28 @@ impl Policy for Bdp {
         }
         self.probed = paths;
         self.probe_at = None;
-        let mut next: Option<Instant> = None;
-        for (state, index) in self.paths.iter_mut().zip(0..) {
-            let path = PathId(index);
+        let (mut next, mut chosen): (Option<Instant>, Option<PathId>) = (None, None);
+        for (state, path) in self.paths.iter().zip((0..).map(PathId)) {
             if paths & path.bit() == 0 || !busy && !state.probes.is_unknown() {
                 continue;
             }
             let due = state.probes.due(now);
             if due > now {
                 next = next.into_iter().chain([due]).min();
-            } else if self.budget.allows(state.probes.is_wanted()) {
-                self.budget.spend();
-                state.probes.asked(now);
-                return Some((path, size_of_probe(self.sizes[OpClass::Read.index()].mean())));
-            } else {
+            } else if !self.budget.allows(&state.probes) {
                 next = next.into_iter().chain([now + REST]).min();
+            } else if chosen.is_none_or(|other| state.probes.last() < self.paths[other.index()].probes.last()) {
+                chosen = Some(path);
             }
         }
-        self.probe_at = next;
-        None
+        let Some(path) = chosen else {
+            self.probe_at = next;
+            return None;
+        };
+        let probes = &mut self.paths[path.index()].probes;
+        self.budget.spend(probes);
+        probes.asked(now);
+        Some((path, size_of_probe(self.sizes[OpClass::Read.index()].mean())))
     }
 
     fn probed(&mut self, done: &Probed) {
@@ -314,14 +344,19 @@ impl Policy for Bdp {
         let answer = done.latency.map(|latency| Mean { latency: latency.as_secs_f64(), size });
         if state.probes.answered(done.now, answer) {
             let latency = state.probes.mean().map_or(0.0, |mean| mean.latency);
-            // Of writes a read says only that what was known of them is old.
             for class in OpClass::ALL {
                 let own = &mut state.classes[class.index()];
-                if class == OpClass::Read { own.moved(done.now, latency) } else { own.restart(done.now, None) }
+                let is_idle = state.bound_at[class.index()].is_none_or(|at| done.now - at >= REST);
+                if class == OpClass::Read {
+                    own.moved(done.now, latency);
+                } else if is_idle {
+                    // Of writes a read says only that what was known of them is old; those under way say more.
+                    own.restart(done.now, None);
+                }
             }
         } else if state.probes.is_idle(done.now) {
             let reads = &mut state.classes[OpClass::Read.index()];
-            if state.probes.contradicts(reads.delay().map(|delay| delay + size / reads.rate())) {
+            if state.probes.contradicts(reads.known().map(|(delay, rate)| delay + size / rate)) {
                 let latency = state.probes.mean().map_or(0.0, |mean| mean.latency);
                 reads.moved(done.now, latency);
             }
@@ -347,7 +382,7 @@ fn in_flight(usage: Usage) -> f64 {
 mod tests {
     use super::*;
     use crate::PolicyKind;
-    use crate::policy::testing::{WAIT, busy, candidate, done, full, path, read};
+    use crate::policy::testing::{busy, candidate, done, full, path, read};
 
     const MS: Duration = Duration::from_millis(1);
 
@@ -393,7 +428,8 @@ mod tests {
         let now = Instant::now();
         let mut policy = bdp(&[]);
         probe(&mut policy, now, &[MS, 30 * MS]);
-        assert_eq!(policy.select(&read(now), &[full(0), candidate(1)]), WAIT);
+        let again = Choice::Wait { again: Some(now + LOOK_AGAIN) };
+        assert_eq!(policy.select(&read(now), &[full(0), candidate(1)]), again);
         assert_eq!(policy.probe(now, 0b11, false), None);
         assert_eq!(policy.probe(now + 300 * MS, 0b11, false), None);
         assert!(policy.probe(now + 300 * MS, 0b10, true).is_some(), "a busy one is");
@@ -406,8 +442,90 @@ mod tests {
         probe(&mut policy, now, &[MS, 2 * MS]);
         let candidates = [candidate(0), candidate(1)];
         assert_eq!(policy.select(&read(now), &candidates), path(0));
-        policy.completed(&Completed { recalled: true, ..done(now + 300 * MS, 0, 300 * MS) });
+        policy.completed(&Completed { in_vain: true, ..done(now + 300 * MS, 0, 300 * MS) });
         assert_eq!(policy.select(&read(now + 300 * MS), &candidates), path(1));
+    }
+
+    #[test]
+    fn a_path_that_has_fallen_silent_is_not_waited_for() {
+        let now = Instant::now();
+        let mut policy = bdp(&[]);
+        probe(&mut policy, now, &[MS, 5 * MS]);
+        assert_eq!(policy.select(&read(now), &[candidate(0), candidate(1)]), path(0));
+        let stalled = Candidate { has_room: false, ..busy(0, now) };
+        let Choice::Wait { again: Some(again) } = policy.select(&read(now + MS), &[stalled, candidate(1)]) else {
+            panic!("it is waited for while it may answer")
+        };
+        assert_eq!(policy.select(&read(again), &[stalled, candidate(1)]), path(1));
+        // A single late one, while others are answered, is not silence.
+        policy.completed(&done(again + 5 * MS, 0, MS));
+        let choice = policy.select(&read(again + 6 * MS), &[stalled, candidate(1)]);
+        assert!(matches!(choice, Choice::Wait { .. }), "{choice:?}");
+    }
+
+    #[test]
+    fn probes_go_to_the_path_that_has_waited_longest() {
+        let now = Instant::now();
+        let mut policy = bdp(&[]);
+        probe(&mut policy, now, &[MS, 5 * MS, 5 * MS, 5 * MS]);
+        let mut order = Vec::new();
+        let mut at = now;
+        while order.len() < 6 {
+            // The budget is for one a second: fewer than the three idle paths could do with.
+            at += 10 * MS;
+            let idle = [0, 1, 2, 3].map(candidate);
+            // However seldom it is asked, the fast path is the fast path.
+            assert_eq!(policy.select(&read(at), &idle), path(0));
+            policy.completed(&done(at + MS, 0, MS));
+            if let Some((path, bytes)) = policy.probe(at, 0b1110, true) {
+                policy.probed(&Probed { now: at, path, bytes, latency: Some(5 * MS) });
+                order.push(path.0);
+            }
+        }
+        assert_eq!(order, [1, 2, 3, 1, 2, 3]);
+    }
+
+    #[test]
+    fn writes_do_not_say_how_long_reads_take_and_probes_do_not_say_how_long_writes_take() {
+        let now = Instant::now();
+        let write = |now| Query { class: OpClass::Write, ..read(now) };
+        let mut policy = bdp(&[]);
+        probe(&mut policy, now, &[MS, MS]);
+        let mut at = now;
+        let (mut probes, mut used) = (0, PathId(0));
+        for _ in 0..200 {
+            at += 10 * MS;
+            let Choice::Path(path) = policy.select(&write(at), &[candidate(0), candidate(1)]) else {
+                panic!("idle paths have room")
+            };
+            used = path;
+            policy.completed(&Completed { class: OpClass::Write, ..done(at + MS, path.0, MS) });
+            // While there are only writes, reads have become far slower.
+            while let Some((path, bytes)) = policy.probe(at, 0b11, true) {
+                policy.probed(&Probed { now: at, path, bytes, latency: Some(20 * MS) });
+                probes += 1;
+            }
+        }
+        assert!(probes >= 2, "paths that are written to are probed: {probes}");
+        let latency = |class| policy.estimate(used, class).latency.expect("known");
+        assert!(latency(OpClass::Read) > 10 * MS && latency(OpClass::Write) < 2 * MS);
+    }
+
+    #[test]
+    fn the_first_request_of_a_path_does_not_size_its_window() {
+        let now = Instant::now();
+        let mut policy = bdp(&[]);
+        for _ in 0..1000 {
+            policy.select(&read(now), &[candidate(0)]);
+        }
+        policy.path_changed(PathId(1));
+        let large = Query { bytes: 1 << 20, ..read(now) };
+        assert_eq!(policy.select(&large, &[candidate(1)]), path(1));
+        // The mean is 14 KiB by now.
+        let usage = Usage { ios: 13, bytes: (1 << 20) + 12 * 4096 };
+        let oldest = Some(super::super::Oldest { bound_at: now, bytes: 1 << 20 });
+        let held = Candidate { of_class: usage, in_flight: 13, oldest, ..candidate(1) };
+        assert!(matches!(policy.select(&read(now), &[held]), Choice::Wait { .. }), "three more of the mean size");
     }
 
     #[test]

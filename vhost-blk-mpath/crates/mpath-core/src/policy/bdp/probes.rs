@@ -31,7 +31,7 @@ pub(super) struct Probes {
     failures: u32,
     /// When the last one was answered, or asked for.
     last: Option<Instant>,
-    /// The last time a request was bound to the path.
+    /// The last time a read of the guest was bound to the path.
     used: Option<Instant>,
     urgent: bool,
 }
@@ -49,6 +49,7 @@ impl Probes {
         self.failures >= FAILURES
     }
 
+    /// The guest reads by this path: that measures it.
     pub(super) fn bound(&mut self, now: Instant) {
         self.used = Some(now);
     }
@@ -70,6 +71,11 @@ impl Probes {
     /// The next one is worth more than the usual ones.
     pub(super) fn is_wanted(&self) -> bool {
         self.urgent || self.outlier.is_some() || self.is_unknown()
+    }
+
+    /// When it was asked for or answered last: those that have waited longest come first.
+    pub(super) fn last(&self) -> Option<Instant> {
+        self.last
     }
 
     /// When the next one is due. A path in use says enough by itself.
@@ -139,13 +145,14 @@ impl Budget {
         self.0 = (self.0 + SHARE).min(SAVED);
     }
 
-    /// Those that are wanted at once are on credit, as far as that goes.
-    pub(super) fn allows(self, wanted: bool) -> bool {
-        self.0 >= if wanted { -2.0 * SAVED } else { 1.0 }
+    /// The first ones of a path, which are few, are free; those that are wanted at once are on credit, as far as that goes.
+    pub(super) fn allows(self, probes: &Probes) -> bool {
+        let least = if probes.is_wanted() { -2.0 * SAVED } else { 1.0 };
+        probes.is_unknown() || self.0 >= least
     }
 
-    pub(super) fn spend(&mut self) {
-        self.0 -= 1.0;
+    pub(super) fn spend(&mut self, probes: &Probes) {
+        self.0 -= f64::from(u8::from(!probes.is_unknown()));
     }
 }
 
@@ -208,15 +215,25 @@ mod tests {
 
     #[test]
     fn there_is_one_for_a_hundred_requests() {
+        let now = Instant::now();
+        let mut known = Probes::default();
+        (0..KEPT).for_each(|_| assert!(!known.answered(now, Some(mean(1.0)))));
+        let mut wanted = known.clone();
+        wanted.hurry();
         let mut budget = Budget::default();
-        budget.spend();
+        budget.spend(&known);
         (0..99).for_each(|_| budget.earn());
-        assert!(!budget.allows(false) && budget.allows(true));
+        assert!(!budget.allows(&known) && budget.allows(&wanted));
         budget.earn();
         budget.earn();
-        assert!(budget.allows(false));
-        (0..100).for_each(|_| budget.spend());
-        assert!(!budget.allows(true), "credit has an end");
+        assert!(budget.allows(&known));
+        (0..100).for_each(|_| budget.spend(&known));
+        assert!(!budget.allows(&wanted), "credit has an end");
+        let unknown = Probes::default();
+        assert!(budget.allows(&unknown), "the first ones are free");
+        let before = budget.0;
+        budget.spend(&unknown);
+        assert!((budget.0 - before).abs() < f64::EPSILON);
     }
 
     #[test]
