@@ -46,9 +46,11 @@ impl Group {
             if outcome == Outcome::PathError {
                 self.path_error(now, path, bound_at);
             }
-            // As if it had been taken back from a silent path: it would have taken longer still.
-            self.tell_policy(now, tag, latency, true);
             self.record_read(now, path, &io, latency);
+            // As if it had been taken back from a silent path, or had failed: it would have taken longer still.
+            let failed = matches!(outcome, Outcome::Failed(_) | Outcome::Retry { .. });
+            let latency = if failed { latency.max(FAILED_LATENCY) } else { latency };
+            self.tell_policy(now, tag, latency, true);
             self.hedge_won(tag);
             return;
         }
