@@ -176,9 +176,12 @@ impl Group {
     pub fn hedged(&mut self, now: Instant, path: PathId, tag: Tag, outcome: Outcome) {
         let of_driver = [HedgeState::Issued, HedgeState::Over { on_path: true }, HedgeState::TakenBack];
         let issued = |hedge: &Hedge| (hedge.path, hedge.tag) == (path, tag) && of_driver.contains(&hedge.state);
-        let at = self.hedges.find(issued).expect("an answer follows a hedge");
-        let Hedge { epoch, bytes, state, .. } = self.hedges.out[at];
+        let found = self.hedges.find(issued).expect("an answer follows a hedge");
+        let Hedge { epoch, bytes, .. } = self.hedges.out[found];
         self.watch_outcome(now, path, epoch, outcome);
+        // A sign of life may have ended other hedges, or made this one needless.
+        let at = self.hedges.find(issued).expect("what the driver has is not forgotten");
+        let state = self.hedges.out[at].state;
         if state != HedgeState::Issued {
             let next = (state != HedgeState::TakenBack).then_some(HedgeState::Over { on_path: false });
             self.set_hedge(at, next);
