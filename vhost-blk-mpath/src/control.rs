@@ -237,8 +237,8 @@ fn describe(disk: &Disk, stats: Option<&GroupStats>) -> types::Disk {
     let namespace = disk.namespace();
     let moved = |class| stats.map_or_else(Moved::default, |stats| Moved::of(&stats.moves, class));
     let live = state.paths().filter(|path| path.shown() == PathState::Live).count();
-    let paths = stats.map_or(&[][..], |stats| &stats.paths);
-    let sum = |of: fn(&PathStats) -> u64| paths.iter().map(of).sum();
+    let of_paths = stats.map_or(&[][..], |stats| &stats.paths[..]);
+    let sum = |of: fn(&PathStats) -> u64| of_paths.iter().map(of).sum::<u64>();
     types::Disk {
         name: disk.config.name.to_string(),
         socket: disk.config.socket_path.to_string(),

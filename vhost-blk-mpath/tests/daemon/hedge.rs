@@ -62,7 +62,7 @@ fn p99(target: &Target, daemon: &Daemon, disk: &mut Disk, reads: usize) -> Durat
             if n % 60 != 59 {
                 return read(disk, n as u64 % BLOCKS);
             }
-            let latency_us = Some((SLOW.as_micros() as u64).try_into().unwrap());
+            let latency_us = Some(SLOW.try_into().unwrap());
             let injection = |direction| Injection { latency_us, direction, ..Injection::default() };
             // By the target, on the way there, on the way back.
             match n / 60 % 3 {
@@ -107,8 +107,8 @@ fn all_is_right_while_much_is_hedged() {
     let target = Target::start(2);
     let daemon = Daemon::start(&target.addrs(), "--policy round-robin --hedge p75 --keep-alive-tmo 60");
     let slow = Injection {
-        latency_us: Some(2000.try_into().unwrap()),
-        jitter_us: Some(2000.try_into().unwrap()),
+        latency_us: Some(Duration::from_millis(2).try_into().unwrap()),
+        jitter_us: Some(Duration::from_millis(2).try_into().unwrap()),
         distribution: Some(InjectedDistribution::Exponential),
         ..Injection::default()
     };
