@@ -47,6 +47,8 @@ pub(crate) enum State {
 }
 
 #[derive(Debug)]
+// Each by itself: where it stands is `state`.
+#[allow(clippy::struct_excessive_bools)]
 pub(crate) struct Request {
     pub(crate) io: Io,
     pub(crate) state: State,

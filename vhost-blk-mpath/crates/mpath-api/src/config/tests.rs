@@ -293,6 +293,8 @@ fn disk(index: usize) -> impl Strategy<Value = DiskConfig> {
         keep_alive_tmo: numbers.4.to_string().parse().unwrap(),
         reconnect_delay: numbers.5.to_string().parse().unwrap(),
         suspect_timeout: format!("{}ms", tmo.1).parse().unwrap(),
+        hedge: if flags[4] { Hedge::Quantile(500 + tmo.1 as u16 % 500) } else { Hedge::Off },
+        hedge_budget: format!("{}.{}%", tmo.1 % 5, 1 + tmo.1 % 9).parse().unwrap(),
         fast_io_fail_tmo: tmo.0.map(|tmo| tmo.to_string().parse().unwrap()),
         ctrl_loss_tmo: tmo.2.map(|tmo| tmo.to_string().parse().unwrap()),
         shared_write_cache: flags[3],
