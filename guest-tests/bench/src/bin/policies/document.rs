@@ -76,8 +76,9 @@ fn write_method(text: &mut String, results: &Results) -> std::fmt::Result {
         text,
         "\n{} rounds, policies alternating; `--seconds {}`, {:.2} s of warm-up before each cell. The bound is the most that any policy \
          can reach: max Σ λ with λ·s ≤ C on each path and Σ λ·(D + s/C) ≤ depth. D is the path's delay and what a request takes \
-         here without any ({least:.0} to {most:.0} µs, measured before the rounds); s is the mean size. A median of fewer than \
-         10,000 requests a cell has its largest as p99.99.",
+         here without any ({least:.0} to {most:.0} µs, measured before the rounds at depth 1: at depth, processors may be the limit \
+         before the paths are); s is the mean size, on every path: who gives a slow path the large requests can be above the bound of \
+         mixed sizes. A median of fewer than 10,000 requests a cell has its largest as p99.99.",
         results.rounds, results.seconds, results.warmup_seconds
     )?;
     let changed = results.policies.iter().filter(|policy| policy.is_a_policy() && !policy.params.is_empty());

@@ -110,13 +110,13 @@ impl Row {
     pub(crate) fn add(&mut self, policy: &Contender, sample: Sample) {
         if let Some(cell) = self.cells.iter_mut().find(|cell| cell.policy == policy.name) {
             cell.samples.push(sample);
-            cell.summarise(self.bound.iops);
+            cell.summarise(self.bound.mib_per_second);
         }
     }
 }
 
 impl Cell {
-    fn summarise(&mut self, bound_iops: f64) {
+    fn summarise(&mut self, bound: f64) {
         let spread = |of: fn(&Sample) -> f64| Spread::of(self.samples.iter().map(of));
         let roles = self.samples.iter().flat_map(|sample| sample.cpu_us_per_io.keys().copied());
         let cpu = roles.map(|role| {
@@ -134,7 +134,7 @@ impl Cell {
         [self.p50_us, self.p99_us, self.p99_9_us, self.p99_99_us] = latencies;
         (self.iops, self.mib_per_second, self.cpu_us_per_io) = (iops, mib_per_second, cpu);
         self.probes_percent = spread(|sample| sample.probes_percent);
-        self.percent_of_bound = if bound_iops > 0.0 { self.iops.median / bound_iops * 100.0 } else { 0.0 };
+        self.percent_of_bound = if bound > 0.0 { self.mib_per_second.median / bound * 100.0 } else { 0.0 };
     }
 
     /// After each jump of a series the median of the rounds; `None` where it was not made up for in most of them.
@@ -178,7 +178,11 @@ pub(crate) mod tests {
         let machine = Machine::look(None::<&Path>);
         let mut results = Results::new(Table::A, &machine, &plan, commands, &policies);
         let spec = &Table::A.rows(false)[0];
-        results.add_row(spec, Bound { iops: 4000.0, mib_per_second: 15.6, floor_us: 60.0, phases_iops: vec![] }, &plan);
+        results.add_row(
+            spec,
+            Bound { iops: 4000.0, mib_per_second: 15.625, floor_us: 60.0, phases_iops: vec![] },
+            &plan,
+        );
         for iops in [900.0, 1100.0, 1000.0] {
             results.rows[0].add(&policies[0], sample(iops, vec![]));
             results.rows[0].add(&policies[1], sample(iops * 3.0, vec![]));

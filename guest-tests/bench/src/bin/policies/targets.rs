@@ -1,4 +1,5 @@
-//! What the tables are to show, and whether they do: computed from the medians, row by row. Why a target is missed is for a human to say.
+//! What the tables are to show, and whether they do: computed from the medians, row by row; throughput by bytes, since of mixed
+//! sizes every cell draws others. Why a target is missed is for a human to say.
 
 use crate::bound::bound;
 use crate::contender::{BDP_FOR_LATENCY, Contender, FAST_ALONE};
@@ -115,7 +116,7 @@ fn asymmetric(rows: &[Row], add: &mut impl FnMut(&'static str, Vec<Case>)) {
     );
     let reads = |row: &Row| row.mode == Mode::Randread && [1, 32].contains(&row.outstanding());
     add(
-        "`bdp`, 4k reads at QD1 and QD32: IOPS and p99.9 within 10 % of the fast path alone, slow path first or second",
+        "`bdp`, 4k reads at QD1 and QD32: MiB/s and p99.9 within 10 % of the fast path alone, slow path first or second",
         each(rows, |row| reads(row) && row.is_uniform() && row.sizes.largest() == 4096, |row| row.beside_alone("bdp")),
     );
     add(
@@ -169,7 +170,7 @@ fn percent(part: f64, whole: f64) -> f64 {
 /// How far rounds lie from their median, in percent of it, in the one cell or the other.
 fn spread(one: &Cell, other: &Cell) -> f64 {
     let of = |spread: Spread| percent((spread.max - spread.min) / 2.0, spread.median);
-    of(one.iops).max(of(other.iops)).min(SPREAD)
+    of(one.mib_per_second).max(of(other.mib_per_second)).min(SPREAD)
 }
 
 impl Row {
@@ -223,7 +224,12 @@ impl Row {
 
     fn near_bound(&self, limit: f64) -> Vec<Case> {
         let of = |cell: &Cell| {
-            self.case(cell, Some(percent(cell.iops.median, self.bound.iops)), Limit::AtLeast(limit), "% of the bound")
+            self.case(
+                cell,
+                Some(percent(cell.mib_per_second.median, self.bound.mib_per_second)),
+                Limit::AtLeast(limit),
+                "% of the bound",
+            )
         };
         // The bound of a series is a mean over changes, which take time to be noticed.
         self.cases(&["bdp"], |cell| self.bound.phases_iops.is_empty().then(|| of(cell)))
@@ -232,14 +238,14 @@ impl Row {
     /// The best of `policies` but `except`.
     fn best(&self, policies: &[&str], except: &str) -> Option<&Cell> {
         let others = policies.iter().filter(|policy| **policy != except).filter_map(|policy| self.cell(policy));
-        others.max_by(|one, other| one.iops.median.total_cmp(&other.iops.median))
+        others.max_by(|one, other| one.mib_per_second.median.total_cmp(&other.mib_per_second.median))
     }
 
     fn beside_best(&self, policies: &[&str]) -> Vec<Case> {
         let limit = if self.is_uniform() { BESIDE_BEST } else { BESIDE_BEST_MIXED };
         self.cases(&["bdp"], |cell| {
             let best = self.best(policies, "bdp")?;
-            let measured = percent(cell.iops.median, best.iops.median);
+            let measured = percent(cell.mib_per_second.median, best.mib_per_second.median);
             Some(self.case(cell, Some(measured), Limit::AtLeast(limit), "% of the best other"))
         })
     }
@@ -248,35 +254,35 @@ impl Row {
         let Some(best) = self.best(policies, "") else { return Vec::new() };
         self.cases(&["adaptive", "latency", "latency-rr", "bdp"], |cell| {
             let limit = SYMMETRIC.min(100.0 - spread(best, cell));
-            let measured = percent(cell.iops.median, best.iops.median);
+            let measured = percent(cell.mib_per_second.median, best.mib_per_second.median);
             Some(self.case(cell, Some(measured), Limit::AtLeast(limit), "% of the best"))
         })
     }
 
     fn times(&self, cell: &Cell, other: &str, limit: f64) -> Option<Case> {
-        let measured = cell.iops.median / self.cell(other)?.iops.median;
+        let measured = cell.mib_per_second.median / self.cell(other)?.mib_per_second.median;
         Some(self.case(cell, Some(measured), Limit::AtLeast(limit), "times"))
     }
 
     fn beside_alone(&self, policy: &str) -> Vec<Case> {
         let Some(alone) = self.cell(FAST_ALONE) else { return Vec::new() };
-        let iops = self.cases(&[policy], |cell| {
-            let measured = percent(cell.iops.median, alone.iops.median);
-            Some(self.case(cell, Some(measured), Limit::AtLeast(BESIDE_ALONE), "% of its IOPS"))
+        let throughput = self.cases(&[policy], |cell| {
+            let measured = percent(cell.mib_per_second.median, alone.mib_per_second.median);
+            Some(self.case(cell, Some(measured), Limit::AtLeast(BESIDE_ALONE), "% of its MiB/s"))
         });
         let tail = self.cases(&[policy], |cell| {
             let measured = percent(cell.p99_9_us.median, alone.p99_9_us.median);
             Some(self.case(cell, Some(measured), Limit::AtMost(TAIL_BESIDE_ALONE), "% of its p99.9"))
         });
-        [iops, tail].concat()
+        [throughput, tail].concat()
     }
 
     /// Not behind by more than the spread.
     fn ahead(&self, cell: &Cell, of: &str) -> Option<Case> {
         let other = self.cell(of)?;
         let limit = 100.0 - spread(other, cell);
-        let measured = percent(cell.iops.median, other.iops.median);
-        Some(self.case(cell, Some(measured), Limit::AtLeast(limit), "% of its IOPS"))
+        let measured = percent(cell.mib_per_second.median, other.mib_per_second.median);
+        Some(self.case(cell, Some(measured), Limit::AtLeast(limit), "% of its MiB/s"))
     }
 
     fn tail(&self, policy: &str) -> Vec<Case> {
@@ -379,7 +385,8 @@ mod tests {
                 let recoveries = changes.map(|_| Some(0.4 / part)).collect();
                 let row = results.rows.last_mut().unwrap();
                 let sample = sample(bound.iops * part, recoveries);
-                row.add(policy, Sample { probes_percent: 0.5 / part, ..sample });
+                let mib_per_second = bound.mib_per_second * part;
+                row.add(policy, Sample { mib_per_second, probes_percent: 0.5 / part, ..sample });
             }
         }
         results
@@ -434,16 +441,18 @@ mod tests {
         assert_eq!(met(&results), Some(false));
         let adaptive = results.policies[3].clone();
         for row in &mut results.rows {
-            let iops = row.bound.iops;
-            row.add(&adaptive, sample(iops * 0.975, vec![]));
-            row.add(&adaptive, sample(iops, vec![]));
+            let bound = row.bound.mib_per_second;
+            for part in [0.975, 1.0] {
+                row.add(&adaptive, Sample { mib_per_second: bound * part, ..sample(1.0, vec![]) });
+            }
         }
         assert_eq!(met(&results), Some(true));
         // Rounds that are all over the place excuse nothing.
         for row in &mut results.rows {
-            let iops = row.bound.iops;
-            row.add(&adaptive, sample(iops * 0.5, vec![]));
-            row.add(&adaptive, sample(iops * 0.5, vec![]));
+            let bound = row.bound.mib_per_second;
+            for part in [0.5, 0.5] {
+                row.add(&adaptive, Sample { mib_per_second: bound * part, ..sample(1.0, vec![]) });
+            }
         }
         assert_eq!(met(&results), Some(false));
     }

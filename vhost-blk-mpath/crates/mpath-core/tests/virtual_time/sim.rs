@@ -45,7 +45,7 @@ pub(crate) struct Sim {
     pub(crate) bytes: u64,
     pub(crate) issued: Vec<u64>,
     pub(crate) recalled: u64,
-    /// Times and paths of all requests issued, if wanted.
+    /// Times and paths of all requests and probes issued, if wanted.
     issues: Option<Vec<(Instant, usize)>>,
 }
 
@@ -86,13 +86,19 @@ impl Sim {
         }
     }
 
-    /// Remembers every request issued from now on.
+    /// Remembers every request and probe issued from now on.
     pub(crate) fn record(&mut self) {
         self.issues = Some(Vec::new());
     }
 
     pub(crate) fn recorded(&self) -> &[(Instant, usize)] {
         self.issues.as_deref().unwrap_or_default()
+    }
+
+    fn remember(&mut self, path: PathId) {
+        if let Some(issues) = &mut self.issues {
+            issues.push((self.now, usize::from(path.0)));
+        }
     }
 
     /// A closed loop of `depth` requests of 4 KiB.
@@ -164,6 +170,7 @@ impl Sim {
                         unreachable!("nothing is hedged")
                     }
                     Action::Probe { path, bytes } => {
+                        self.remember(path);
                         let io = Io { tag: Tag::PROBE, op: Op::Read, bytes, flow: FlowId(0), fua: false };
                         if let Some(at) = self.answer_at(path, io) {
                             self.seq += 1;
@@ -172,9 +179,7 @@ impl Sim {
                     }
                     Action::Issue { path, tag } => {
                         self.issued[usize::from(path.0)] += 1;
-                        if let Some(issues) = &mut self.issues {
-                            issues.push((self.now, usize::from(path.0)));
-                        }
+                        self.remember(path);
                         if let Some(at) = self.answer_at(path, self.ios[tag.0 as usize]) {
                             self.seq += 1;
                             self.answers.push(Reverse((at, self.seq, path, tag)));

@@ -48,6 +48,26 @@ fn a_policy_that_stays_keeps_its_estimates() {
     assert_eq!(slow(&mut sim, PolicyKind::LatencyRr.into()), 1, "a policy that is put into force knows nothing");
 }
 
+/// From whatever policy to one that uses the first path only: the switch counts for the next request that is issued, and for
+/// those that have been waiting since before it.
+#[test]
+fn a_switch_counts_for_the_next_request() {
+    let window = Window { ios: 4, bytes: 1 << 20 };
+    let models = [Model::Fixed(FAST), Model::Fixed(FAST)];
+    for kind in PolicyKind::ALL.into_iter().filter(|kind| *kind != PolicyKind::Numa) {
+        let mut sim = Sim::new(kind, window, &models, 32, |tag| if tag % 3 == 0 { Op::Write } else { Op::Read });
+        sim.run(5 * MS);
+        let before = sim.issued.clone();
+        sim.record();
+        let switched_at = sim.now;
+        sim.group.set_policy(PolicyKind::Numa);
+        sim.run(5 * MS);
+        let (first_at, _) = *sim.recorded().first().expect("a request a path is answered every 0.2 ms");
+        assert!(first_at - switched_at < MS, "{kind}");
+        assert!(sim.recorded().iter().all(|(_, path)| *path == 0), "{kind}: {before:?} and then {:?}", sim.issued);
+    }
+}
+
 #[test]
 fn reads_and_writes_by_policies_of_their_own() {
     let models = [Model::Fixed(FAST), Model::Fixed(SLOW)];

@@ -257,9 +257,7 @@ impl Policy for Bdp {
         let full = view.room.is_finite() && view.room - bytes <= 0.0;
         state.classes[class].bound(bytes, view.in_flight, full);
         state.bound_at[class] = Some(query.now);
-        if query.class == OpClass::Read {
-            state.probes.bound(query.now);
-        }
+        state.probes.bound(query.now, query.class == OpClass::Read);
         self.sizes[class].add(bytes);
         Choice::Path(view.path)
     }
@@ -321,7 +319,7 @@ impl Policy for Bdp {
             let due = state.probes.due(now);
             if due > now {
                 next = next.into_iter().chain([due]).min();
-            } else if !self.budget.allows(&state.probes) {
+            } else if !self.budget.allows(now, &state.probes) {
                 next = next.into_iter().chain([now + REST]).min();
             } else if chosen.is_none_or(|other| state.probes.last() < self.paths[other.index()].probes.last()) {
                 chosen = Some(path);
@@ -493,20 +491,26 @@ mod tests {
         probe(&mut policy, now, &[MS, MS]);
         let mut at = now;
         let (mut probes, mut used) = (0, PathId(0));
-        for _ in 0..200 {
+        for _ in 0..3000 {
             at += 10 * MS;
             let Choice::Path(path) = policy.select(&write(at), &[candidate(0), candidate(1)]) else {
                 panic!("idle paths have room")
             };
             used = path;
             policy.completed(&Completed { class: OpClass::Write, ..done(at + MS, path.0, MS) });
-            // While there are only writes, reads have become far slower.
-            while let Some((path, bytes)) = policy.probe(at, 0b11, true) {
-                policy.probed(&Probed { now: at, path, bytes, latency: Some(20 * MS) });
+            // While there are only writes, reads have become far slower, and vary.
+            if let Some((path, bytes)) = policy.probe(at, 0b11, true) {
+                policy.probed(&Probed {
+                    now: at,
+                    path,
+                    bytes,
+                    latency: Some(if probes % 2 == 0 { 20 * MS } else { 40 * MS }),
+                });
                 probes += 1;
             }
         }
-        assert!(probes >= 2, "paths that are written to are probed: {probes}");
+        // One for a hundred writes, and those on credit.
+        assert!((10..=30 + 18).contains(&probes), "{probes}");
         let latency = |class| policy.estimate(used, class).latency.expect("known");
         assert!(latency(OpClass::Read) > 10 * MS && latency(OpClass::Write) < 2 * MS);
     }

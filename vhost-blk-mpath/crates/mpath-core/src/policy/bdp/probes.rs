@@ -31,8 +31,9 @@ pub(super) struct Probes {
     failures: u32,
     /// When the last one was answered, or asked for.
     last: Option<Instant>,
-    /// The last time a read of the guest was bound to the path.
+    /// The last time a read of the guest was bound to the path, and the last time anything was.
     used: Option<Instant>,
+    busy: Option<Instant>,
     urgent: bool,
 }
 
@@ -49,9 +50,12 @@ impl Probes {
         self.failures >= FAILURES
     }
 
-    /// The guest reads by this path: that measures it.
-    pub(super) fn bound(&mut self, now: Instant) {
-        self.used = Some(now);
+    /// The guest uses this path; if it reads, that measures it.
+    pub(super) fn bound(&mut self, now: Instant, reads: bool) {
+        self.busy = Some(now);
+        if reads {
+            self.used = Some(now);
+        }
     }
 
     pub(super) fn is_idle(&self, now: Instant) -> bool {
@@ -68,9 +72,10 @@ impl Probes {
         self.kept.len() < KEPT && self.used.is_none() && !self.are_useless()
     }
 
-    /// The next one is worth more than the usual ones.
-    pub(super) fn is_wanted(&self) -> bool {
-        self.urgent || self.outlier.is_some() || self.is_unknown()
+    /// The next one is worth more than the usual ones. Not on a path that the guest writes to: what a read takes there varies.
+    fn is_wanted(&self, now: Instant) -> bool {
+        let rests = self.busy.is_none_or(|busy| now - busy >= REST);
+        rests && (self.urgent || self.outlier.is_some() || self.is_unknown())
     }
 
     /// When it was asked for or answered last: those that have waited longest come first.
@@ -81,7 +86,7 @@ impl Probes {
     /// When the next one is due. A path in use says enough by itself.
     pub(super) fn due(&self, now: Instant) -> Instant {
         let rested = |at: Option<Instant>| at.map_or(now, |at| at + REST);
-        let at_once = self.is_wanted() && self.failures == 0;
+        let at_once = self.is_wanted(now) && self.failures == 0;
         rested(if at_once { self.used } else { self.last.max(self.used) })
     }
 
@@ -146,8 +151,8 @@ impl Budget {
     }
 
     /// The first ones of a path, which are few, are free; those that are wanted at once are on credit, as far as that goes.
-    pub(super) fn allows(self, probes: &Probes) -> bool {
-        let least = if probes.is_wanted() { -2.0 * SAVED } else { 1.0 };
+    pub(super) fn allows(self, now: Instant, probes: &Probes) -> bool {
+        let least = if probes.is_wanted(now) { -2.0 * SAVED } else { 1.0 };
         probes.is_unknown() || self.0 >= least
     }
 
@@ -179,7 +184,7 @@ mod tests {
             assert!(!probes.answered(now, Some(mean(1.0))));
         }
         assert_eq!(probes.due(now), now + REST);
-        probes.bound(now + REST / 2);
+        probes.bound(now + REST / 2, true);
         assert_eq!(probes.due(now + REST), now + REST / 2 + REST, "a path in use needs none");
         probes.hurry();
         assert_eq!(probes.due(now + REST), now + REST / 2 + REST);
@@ -223,14 +228,17 @@ mod tests {
         let mut budget = Budget::default();
         budget.spend(&known);
         (0..99).for_each(|_| budget.earn());
-        assert!(!budget.allows(&known) && budget.allows(&wanted));
+        assert!(!budget.allows(now, &known) && budget.allows(now, &wanted));
+        let mut written_to = wanted.clone();
+        written_to.bound(now, false);
+        assert!(!budget.allows(now, &written_to));
         budget.earn();
         budget.earn();
-        assert!(budget.allows(&known));
+        assert!(budget.allows(now, &known));
         (0..100).for_each(|_| budget.spend(&known));
-        assert!(!budget.allows(&wanted), "credit has an end");
+        assert!(!budget.allows(now, &wanted), "credit has an end");
         let unknown = Probes::default();
-        assert!(budget.allows(&unknown), "the first ones are free");
+        assert!(budget.allows(now, &unknown), "the first ones are free");
         let before = budget.0;
         budget.spend(&unknown);
         assert!((budget.0 - before).abs() < f64::EPSILON);
