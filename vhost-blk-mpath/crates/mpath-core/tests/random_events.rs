@@ -589,7 +589,7 @@ impl Driver {
         if self.path(hedge.path).live.is_some_and(|(epoch, _)| epoch == hedge.epoch) {
             self.leave(tag);
             self.path(hedge.path).heard_of = Some(self.now);
-            self.hedges.get_mut(&tag).unwrap().answered = Some(outcome == Outcome::Success);
+            self.hedges.get_mut(&tag).expect("just seen").answered = Some(outcome == Outcome::Success);
             self.group.hedged(self.now, hedge.path, tag, outcome);
         }
     }
