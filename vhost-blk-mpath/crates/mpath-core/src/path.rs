@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::time::{Duration, Instant};
 
+use crate::group::typical_reads;
 use crate::inject::Impaired;
 use crate::quantiles::Quantiles;
 use crate::recent::Recent;
@@ -156,7 +157,7 @@ impl Path {
             fenced: Vec::new(),
             stats: std::array::from_fn(|_| ClassStats::new()),
             recent: [Recent::default(); 3],
-            reads: Quantiles::new(500, 1),
+            reads: typical_reads(),
             suspicions: 0,
             recalled: 0,
             probes: 0,

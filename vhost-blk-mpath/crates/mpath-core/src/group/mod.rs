@@ -36,6 +36,7 @@ use crate::{
 use flush::FlushJobs;
 use hedge::Hedges;
 pub use hedge::Hedging;
+pub(crate) use hedge::typical_reads;
 
 /// How a [`Group`] behaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
