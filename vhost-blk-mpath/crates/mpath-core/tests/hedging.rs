@@ -482,7 +482,9 @@ proptest! {
                 t.group.progress(t.now, P0, 1);
             } else {
                 t.complete(P0, 0, Outcome::Success);
-                hedge.into_iter().for_each(|path| t.group.progress(t.now, path, 1));
+                if let Some(path) = hedge {
+                    t.group.progress(t.now, path, 1);
+                }
             }
             prop_assert!(hedges * 1000 <= submitted * u64::from(budget_permille) + 8000);
         }
