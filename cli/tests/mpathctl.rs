@@ -61,6 +61,12 @@ disks:
   moved_writes:
     ios: 0
     time: null
+  hedge:
+    hedge: off
+    budget: 5%
+    reads: 9000
+    sent: 70
+    won: 41
   paths:
     total: 2
     live: 1
@@ -123,6 +129,8 @@ disk0 path 1 (tcp://127.0.0.1:4421): Connection refused (os error 111)
     "suspicions": 1,
     "recalled": 7,
     "probes": 0,
+    "hedges": 0,
+    "hedges_won": 0,
     "fenced": 0,
     "cntlid": 1,
     "controller": {
@@ -217,6 +225,8 @@ suspect               no
 suspicions            0
 recalled              0
 probes                0
+hedges                0
+hedges won            0
 fenced                0
 last error            -
 last error at         -
@@ -321,6 +331,38 @@ fn policy() {
             ["bdp", "-"]
         ]
     );
+}
+
+#[test]
+fn hedge() {
+    let daemon = Daemon::start();
+    assert_eq!(
+        daemon.run(&["hedge", "show"]),
+        "\
+DISK   HEDGE  BUDGET  READS  SENT  WON
+disk0  off        5%   9000    70   41
+disk1  off        5%      0     0    0
+"
+    );
+    let set = ["hedge", "set", "p99.5", "--budget", "0.5%", "--disk", "disk1"];
+    let disk1 = "DISK   HEDGE  BUDGET  READS  SENT  WON\ndisk1  p99.5    0.5%      0     0    0\n";
+    assert_eq!(daemon.run(&set), disk1);
+    assert_eq!(daemon.run(&["hedge", "show", "--disk", "disk1"]), disk1);
+    let json = daemon.run(&["hedge", "set", "p95", "-ojson"]);
+    assert!(json.contains("\"hedge\": \"p95\"") && json.contains("\"budget\": \"0.5%\""), "{json}");
+    for (words, said) in [
+        (
+            &["hedge", "set", "p30"][..],
+            "invalid value 'p30' for '<HEDGE>': `p30` is not off or a quantile from p50 to p99.9; write it as p95 or p99.5",
+        ),
+        (
+            &["hedge", "set", "p95", "--budget", "7%"],
+            "invalid value '7%' for '--budget <PERCENT>': `7%` is not a share of the reads from 0.1% to 5%; write it as 5% or 0.5%",
+        ),
+    ] {
+        let (code, stdout, stderr) = finish(&mut mpathctl(words));
+        assert_eq!((code, &*stdout, &*stderr), (2, "", &*format!("mpathctl: {said}\n")));
+    }
 }
 
 #[test]

@@ -6,8 +6,8 @@ use std::process::ExitCode;
 
 use clap::{Args as ClapArgs, Parser};
 use mpath_api::config::{
-    Config, CtrlLossTmo, DiskConfig, FastIoFailTmo, HostId, IoThreads, KeepAliveTmo, NamespaceId, Nqn, QueueCount,
-    QueueEntries, ReconnectDelay, SocketPath, SuspectTimeout, WindowBytes, WindowIos,
+    Config, CtrlLossTmo, DiskConfig, FastIoFailTmo, Hedge, HedgeBudget, HostId, IoThreads, KeepAliveTmo, NamespaceId,
+    Nqn, QueueCount, QueueEntries, ReconnectDelay, SocketPath, SuspectTimeout, WindowBytes, WindowIos,
 };
 use mpath_api::{ClassPolicies, DEFAULT_API_SOCKET, DiscoveryAddress, PathAddress, usage_line};
 
@@ -71,7 +71,7 @@ struct DiskArgs {
     #[arg(long, value_name = "NSID")]
     namespace: Option<NamespaceId>,
 
-    /// Which path a request takes; `mpathctl policy list` names them all [default: latency-rr]
+    /// Which path a request takes; `mpathctl policy list` names them all [default: bdp]
     #[arg(long, value_name = "NAME")]
     policy: Option<ClassPolicies>,
 
@@ -114,6 +114,15 @@ struct DiskArgs {
     /// Longest silence of a path that owes answers before it is suspect, 50ms to 60s [default: 300ms]
     #[arg(long, value_name = "TIME")]
     suspect_timeout: Option<SuspectTimeout>,
+
+    /// Send a read that takes longer than this quantile of the others a second time, over another path: p50 to p99.9, or off
+    /// [default: off]
+    #[arg(long, value_name = "QUANTILE")]
+    hedge: Option<Hedge>,
+
+    /// How many reads may be sent a second time, as a share of all reads, 0.1% to 5% [default: 5%]
+    #[arg(long, value_name = "PERCENT")]
+    hedge_budget: Option<HedgeBudget>,
 
     /// Seconds that requests wait while no path is live before they fail, 1 to 86400 [default: they wait for ever]
     #[arg(long, value_name = "SECONDS")]
@@ -209,6 +218,8 @@ impl DiskArgs {
             keep_alive_tmo: self.keep_alive_tmo.unwrap_or(defaults.keep_alive_tmo),
             reconnect_delay: self.reconnect_delay.unwrap_or(defaults.reconnect_delay),
             suspect_timeout: self.suspect_timeout.unwrap_or(defaults.suspect_timeout),
+            hedge: self.hedge.unwrap_or_default(),
+            hedge_budget: self.hedge_budget.unwrap_or_default(),
             fast_io_fail_tmo: self.fast_io_fail_tmo,
             ctrl_loss_tmo: self.ctrl_loss_tmo,
             shared_write_cache: self.shared_write_cache,
@@ -245,7 +256,7 @@ mod tests {
     #[test]
     fn every_flag_is_the_setting_of_its_name() {
         let flags = "--namespace 3 --policy numa --read-only --queues 2 --queue-size 32 --window-ios 4 --window-bytes 65536 \
-             --hdr-digest --data-digest --keep-alive-tmo 7 --reconnect-delay 9 --suspect-timeout 2s --fast-io-fail-tmo 60 --ctrl-loss-tmo 90 \
+             --hdr-digest --data-digest --keep-alive-tmo 7 --reconnect-delay 9 --suspect-timeout 2s --hedge p99.5 --hedge-budget 0.5% --fast-io-fail-tmo 60 --ctrl-loss-tmo 90 \
              --shared-write-cache --drain-fence --discovery tcp://127.0.0.1 --discovery tcp://[::1]:8010 \
              --api /tmp/a --io-threads 5 \
              --hostnqn nqn.host --hostid 6f2a1d0e-3c55-4f8e-9a41-0d8f5b6c7e21";
@@ -270,6 +281,8 @@ mod tests {
                 keep-alive-tmo: 7
                 reconnect-delay: 9
                 suspect-timeout: 2s
+                hedge: p99.5
+                hedge-budget: 0.5%
                 fast-io-fail-tmo: 60
                 ctrl-loss-tmo: 90
                 shared-write-cache: true

@@ -3,9 +3,11 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use mpath_api::config::{Hedge, HedgeBudget};
 use mpath_api::server::{Control, ControlError, PathRef};
 use mpath_api::types::{
-    self, EventKind, Events, Moved, OpStats, Origin, PathAction, PathCounts, PathState, PathWindow, Status, WaitsFor,
+    self, EventKind, Events, HedgeStatus, Moved, OpStats, Origin, PathAction, PathCounts, PathState, PathWindow,
+    Status, WaitsFor,
 };
 use mpath_api::{PathAddress, PolicyChange};
 use mpath_core::{GroupStats, OpClass, PathId, PathStats};
@@ -80,6 +82,8 @@ impl Control for Daemon {
                     suspicions: stats.map_or(0, |stats| stats.suspicions),
                     recalled: stats.map_or(0, |stats| stats.recalled),
                     probes: stats.map_or(0, |stats| stats.probes),
+                    hedges: stats.map_or(0, |stats| stats.hedges),
+                    hedges_won: stats.map_or(0, |stats| stats.hedges_won),
                     fenced: stats.map_or(0, |stats| stats.fenced),
                     io_share: 0.0,
                     io_share_1s: 0.0,
@@ -103,6 +107,22 @@ impl Control for Daemon {
             disk.event(None, EventKind::PolicySet, format!("policy set to {}", state.policy));
             for thread in disk.threads() {
                 thread.set_policy(state.policy);
+                waits.push(barrier(thread));
+            }
+        }
+        settled(waits).await
+    }
+
+    async fn set_hedge(&self, disks: &[String], hedge: Hedge, budget: Option<HedgeBudget>) -> Result<(), ControlError> {
+        let mut waits = Vec::new();
+        for name in disks {
+            let disk = self.disk(name)?;
+            let mut state = disk.state();
+            state.hedge.hedge = hedge;
+            state.hedge.budget = budget.unwrap_or(state.hedge.budget);
+            disk.event(None, EventKind::HedgeSet, format!("hedge set to {hedge}; budget {}", state.hedge.budget));
+            for thread in disk.threads() {
+                thread.set_hedging(state.hedge.hedging());
                 waits.push(barrier(thread));
             }
         }
@@ -217,6 +237,8 @@ fn describe(disk: &Disk, stats: Option<&GroupStats>) -> types::Disk {
     let namespace = disk.namespace();
     let moved = |class| stats.map_or_else(Moved::default, |stats| Moved::of(&stats.moves, class));
     let live = state.paths().filter(|path| path.shown() == PathState::Live).count();
+    let of_paths = stats.map_or(&[][..], |stats| &stats.paths[..]);
+    let sum = |of: fn(&PathStats) -> u64| of_paths.iter().map(of).sum::<u64>();
     types::Disk {
         name: disk.config.name.to_string(),
         socket: disk.config.socket_path.to_string(),
@@ -231,6 +253,13 @@ fn describe(disk: &Disk, stats: Option<&GroupStats>) -> types::Disk {
         queued: stats.map_or(0, |stats| stats.queued),
         moved_reads: moved(OpClass::Read),
         moved_writes: moved(OpClass::Write),
+        hedge: HedgeStatus {
+            hedge: state.hedge.hedge,
+            budget: state.hedge.budget,
+            reads: stats.map_or(0, |stats| stats.hedgeable_reads),
+            sent: sum(|path| path.hedges),
+            won: sum(|path| path.hedges_won),
+        },
         paths: PathCounts { total: state.paths().count() as u32, live: live as u32 },
     }
 }

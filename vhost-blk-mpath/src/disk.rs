@@ -75,7 +75,7 @@ impl Disk {
         shutdown: watch::Receiver<bool>,
         events: Arc<EventLog>,
     ) -> Self {
-        let state = Mutex::new(State::new(config.policy));
+        let state = Mutex::new(State::new(config.policy, config.hedge_setting()));
         let dirty = if inherited_fence.is_some() { DirtyPaths::after_crash() } else { DirtyPaths::new() };
         Self {
             config,
@@ -142,6 +142,7 @@ impl Disk {
         let threads = &self.served.get_or_init(|| served).threads;
         for thread in threads {
             thread.set_policy(state.policy);
+            thread.set_hedging(state.hedge.hedging());
             for path in state.paths() {
                 thread.add_path(path.id);
                 if path.is_draining() {

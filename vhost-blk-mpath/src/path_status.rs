@@ -3,6 +3,7 @@
 use std::time::SystemTime;
 
 use mpath_api::PathAddress;
+use mpath_api::config::HedgeSetting;
 use mpath_api::types::{Controller, EventPath, Injection, Origin, PathState};
 use mpath_core::{AnaState, ClassPolicies, Epoch, MAX_PATHS, PathId};
 use tokio::sync::watch;
@@ -13,6 +14,7 @@ use crate::steering::{Order, Wanted};
 /// What the API shows and changes.
 pub(crate) struct State {
     pub(crate) policy: ClassPolicies,
+    pub(crate) hedge: HedgeSetting,
     /// By path.
     slots: [Slot; MAX_PATHS],
 }
@@ -134,8 +136,8 @@ impl PathStatus {
 }
 
 impl State {
-    pub(crate) fn new(policy: ClassPolicies) -> Self {
-        Self { policy, slots: std::array::from_fn(|_| Slot::default()) }
+    pub(crate) fn new(policy: ClassPolicies, hedge: HedgeSetting) -> Self {
+        Self { policy, hedge, slots: std::array::from_fn(|_| Slot::default()) }
     }
 
     /// The paths there are, in the order of their ids.
@@ -191,7 +193,7 @@ mod tests {
 
     #[test]
     fn slots_are_used_again_and_their_epochs_are_not() {
-        let mut state = State::new(PolicyKind::Numa.into());
+        let mut state = State::new(PolicyKind::Numa.into(), HedgeSetting::default());
         for n in 0..MAX_PATHS {
             let path = state.insert(address(4000 + n), Origin::Operator).expect("there is room");
             assert_eq!(usize::from(path.id.0), n);
@@ -207,7 +209,7 @@ mod tests {
 
     #[test]
     fn io_waits_for_paths_that_may_come() {
-        let mut state = State::new(PolicyKind::Numa.into());
+        let mut state = State::new(PolicyKind::Numa.into(), HedgeSetting::default());
         assert!(state.paths_expected(), "one may be added");
         state.insert(address(1), Origin::Configured).expect("there is room").set_state(PathState::Refused);
         assert!(!state.paths_expected());

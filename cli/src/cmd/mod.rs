@@ -3,6 +3,7 @@
 mod config;
 mod discovery;
 mod events;
+mod hedge;
 mod inject;
 mod path;
 mod path_show;
@@ -32,6 +33,9 @@ pub(crate) enum Command {
     /// Show or switch path selection policies, also while I/O runs
     #[command(subcommand)]
     Policy(policy::Command),
+    /// Show or change which slow reads are sent a second time, also while I/O runs
+    #[command(subcommand)]
+    Hedge(hedge::Command),
     /// Impair paths on purpose, to see what a policy makes of it
     #[command(subcommand)]
     Inject(inject::Command),
@@ -49,6 +53,7 @@ impl Command {
             Self::Config(command) => command.run(),
             Self::Discovery(command) => command.run(client, output),
             Self::Policy(command) => command.run(client, output),
+            Self::Hedge(command) => command.run(client, output),
             Self::Inject(command) => command.run(client, output),
             Self::Events(command) => command.run(client, output),
         }

@@ -44,6 +44,8 @@ pub(super) fn for_people(path: &Path) -> String {
     row("suspicions", path.suspicions.to_string());
     row("recalled", path.recalled.to_string());
     row("probes", path.probes.to_string());
+    row("hedges", path.hedges.to_string());
+    row("hedges won", path.hedges_won.to_string());
     row("fenced", path.fenced.to_string());
     row("last error", or_dash(path.last_error.as_ref()));
     row("last error at", or_dash(path.last_error_at.as_ref()));

@@ -6,12 +6,12 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use mpath_api::config::SocketPath;
+use mpath_api::config::{Hedge, HedgeBudget, SocketPath};
 use mpath_api::server::{AddPathError, Control, ControlError, PathRef, RemovePathError, Server};
 use mpath_api::types::{
-    AnaState, Controller, DiscoveryController, DiscoveryState, Disk, Event, EventKind, EventPath, Events, Injection,
-    Latency, Moved, OpStats, Origin, Path, PathAction, PathCounts, PathEstimate, PathState, PathWindow, Status,
-    WaitsFor,
+    AnaState, Controller, DiscoveryController, DiscoveryState, Disk, Event, EventKind, EventPath, Events, HedgeStatus,
+    Injection, Latency, Moved, OpStats, Origin, Path, PathAction, PathCounts, PathEstimate, PathState, PathWindow,
+    Status, WaitsFor,
 };
 use mpath_api::{ClassPolicies, PathAddress, PolicyChange, PolicyKind};
 use tempfile::TempDir;
@@ -20,6 +20,8 @@ use tokio::sync::oneshot;
 /// `disk0` with a live and a lost path, `disk1` with one path that is not optimized.
 struct Fake {
     policies: Mutex<Vec<(String, ClassPolicies)>>,
+    /// By disk.
+    hedges: Mutex<[HedgeStatus; 2]>,
     paths: Mutex<Vec<Path>>,
 }
 
@@ -64,6 +66,8 @@ fn path(disk: &str, index: u16, address: &str) -> Path {
         suspicions: 0,
         recalled: 0,
         probes: 0,
+        hedges: 0,
+        hedges_won: 0,
         fenced: 0,
         cntlid: Some(1),
         controller: Some(Controller {
@@ -134,13 +138,14 @@ impl Fake {
         (paths[2].suspect, paths[2].suspicions, paths[2].recalled) = (true, 1, 7);
         let policies =
             vec![("disk0".into(), PolicyKind::RoundRobin.into()), ("disk1".into(), PolicyKind::LatencyRr.into())];
-        Self { policies: Mutex::new(policies), paths: Mutex::new(paths) }
+        let hedges = [HedgeStatus { reads: 9000, sent: 70, won: 41, ..HedgeStatus::default() }, HedgeStatus::default()];
+        Self { policies: Mutex::new(policies), hedges: Mutex::new(hedges), paths: Mutex::new(paths) }
     }
 }
 
 impl Control for Fake {
     async fn status(&self) -> Result<Status, ControlError> {
-        let paths = self.paths.lock().unwrap();
+        let (paths, hedges) = (self.paths.lock().unwrap(), *self.hedges.lock().unwrap());
         let disk = |(name, policy): &(String, ClassPolicies)| Disk {
             name: name.clone(),
             socket: format!("/run/vhost-blk-mpath/{name}.sock"),
@@ -155,6 +160,7 @@ impl Control for Fake {
             queued: 0,
             moved_reads: Moved::default(),
             moved_writes: Moved::default(),
+            hedge: hedges[usize::from(name == "disk1")],
             paths: PathCounts {
                 total: paths.iter().filter(|path| path.disk == *name).count() as u32,
                 live: paths.iter().filter(|path| path.disk == *name && path.state == PathState::Live).count() as u32,
@@ -178,6 +184,14 @@ impl Control for Fake {
             if disks.contains(name) {
                 current.change(change);
             }
+        }
+        Ok(())
+    }
+
+    async fn set_hedge(&self, disks: &[String], hedge: Hedge, budget: Option<HedgeBudget>) -> Result<(), ControlError> {
+        for disk in disks {
+            let status = &mut self.hedges.lock().unwrap()[usize::from(disk == "disk1")];
+            (status.hedge, status.budget) = (hedge, budget.unwrap_or(status.budget));
         }
         Ok(())
     }

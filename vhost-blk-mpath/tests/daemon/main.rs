@@ -15,6 +15,7 @@ mod failover;
 mod fence;
 mod front_ends;
 mod grey;
+mod hedge;
 mod injection;
 mod membership;
 mod policies;

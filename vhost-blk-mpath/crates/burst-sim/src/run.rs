@@ -180,7 +180,7 @@ impl<'a> Sim<'a> {
                     assert_eq!(result, Ok(()), "nothing fails here");
                     self.finished(tag);
                 }
-                Action::Recall { .. } | Action::Probe { .. } => unreachable!("one path, never silent"),
+                other => unreachable!("one path, never silent: {other:?}"),
             }
         }
     }

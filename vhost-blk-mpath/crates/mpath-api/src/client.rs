@@ -18,8 +18,8 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::time::{sleep, timeout};
 
 use crate::types::{
-    AddPath, DiskPolicy, ErrorBody, ErrorInfo, Events, InjectedPath, Path, PathSelector, Policy, PolicyDetail,
-    SetInjection, SetPolicy, Status, SteerPaths,
+    AddPath, DiskHedge, DiskPolicy, ErrorBody, ErrorInfo, Events, InjectedPath, Path, PathSelector, Policy,
+    PolicyDetail, SetHedge, SetInjection, SetPolicy, Status, SteerPaths,
 };
 
 /// The longest answer taken, in bytes: 256 disks of 64 paths stay below.
@@ -158,6 +158,16 @@ impl Client {
     /// Switches the policy; answers with the disks that were switched.
     pub fn set_policy(&self, wanted: &SetPolicy) -> Result<Vec<DiskPolicy>, ClientError> {
         self.call(Method::PUT, "/v1/policy".into(), Some(wanted))
+    }
+
+    /// How a disk hedges reads, or each does.
+    pub fn hedge(&self, disk: Option<&str>) -> Result<Vec<DiskHedge>, ClientError> {
+        self.call(Method::GET, target("/v1/hedge", &[("disk", disk)]), None::<&()>)
+    }
+
+    /// Changes how reads are hedged; answers with the disks that do so now.
+    pub fn set_hedge(&self, wanted: &SetHedge) -> Result<Vec<DiskHedge>, ClientError> {
+        self.call(Method::PUT, "/v1/hedge".into(), Some(wanted))
     }
 
     /// The impaired paths of a disk, or of all.

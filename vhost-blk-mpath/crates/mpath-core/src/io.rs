@@ -8,6 +8,9 @@ use crate::PathId;
 /// Most bytes of an [`Action::Probe`].
 pub const MAX_PROBE_BYTES: u32 = 256 << 10;
 
+/// Most bytes of a read that is hedged.
+pub const MAX_HEDGE_BYTES: u32 = 256 << 10;
+
 /// The caller's name of a request: a small dense index, unique from `submit` to `Finish`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Tag(pub u32);
@@ -15,6 +18,25 @@ pub struct Tag(pub u32);
 impl Tag {
     /// No request has this one: a driver may use it for [`Action::Probe`].
     pub const PROBE: Self = Self(u32::MAX);
+
+    /// No request has this bit.
+    const HEDGE_BIT: u32 = 1 << 31;
+
+    /// What a driver may call the hedge of this read.
+    #[must_use]
+    pub const fn of_hedge(self) -> Self {
+        Self(self.0 | Self::HEDGE_BIT)
+    }
+
+    /// The read, if this is the tag of its hedge.
+    #[must_use]
+    pub const fn hedged(self) -> Option<Self> {
+        if self.0 & Self::HEDGE_BIT == 0 || self.0 == Self::PROBE.0 {
+            None
+        } else {
+            Some(Self(self.0 ^ Self::HEDGE_BIT))
+        }
+    }
 }
 
 /// A flow: one virtqueue of the disk. Requests of a flow bind to paths in the order of their submission.
@@ -112,12 +134,35 @@ pub enum Action {
         /// Which request.
         tag: Tag,
     },
-    /// The path has gone silent: answer the [`Action::Issue`] of this read or flush as soon as its memory can be given up, without
-    /// waiting for the path, by [`Outcome::Recalled`], or by the outcome it has had meanwhile. It is sent again elsewhere.
+    /// The path has gone silent, or a hedge was faster: answer the [`Action::Issue`] of this read or flush as soon as its memory can
+    /// be given up, without waiting for the path, by [`Outcome::Recalled`], or by the outcome it has had meanwhile.
     Recall {
         /// Where it was sent.
         path: PathId,
         /// Which request.
+        tag: Tag,
+    },
+    /// Send this read on this path too, into memory of the driver's own; answer with one [`crate::Group::hedged`], unless the path
+    /// is lost before. The memory is needed until an [`Action::Adopt`] or [`Action::DropHedge`], one of which follows.
+    Hedge {
+        /// Where to send it.
+        path: PathId,
+        /// Which read: at most [`MAX_HEDGE_BYTES`].
+        tag: Tag,
+    },
+    /// Nobody wants this hedge any more. If it has not been answered, and its path not been lost, take it back at once and answer
+    /// with [`crate::Group::hedged`] and [`Outcome::Recalled`].
+    DropHedge {
+        /// Where it was sent.
+        path: PathId,
+        /// Which read.
+        tag: Tag,
+    },
+    /// The hedge has the data, and no path has the read any more: move them to the read's memory.
+    Adopt {
+        /// Where the hedge was sent.
+        path: PathId,
+        /// Which read.
         tag: Tag,
     },
     /// Read about this many bytes of existing data by this path, whatever they are, and throw them away; answer with one

@@ -10,6 +10,7 @@
 //!             (flow queues)   + window           (held)                                │
 //!             late binding                                                             │
 //!                  ↑                                                                   │
+//!                  │   (a read that takes too long) ──→ Action::Hedge ──→ hedged, then Action::Adopt or Action::DropHedge
 //!                  │   (a path nobody uses) ──→ Action::Probe ──→ probed            │
 //!                  ├── path error, retry, lost and safe to repeat ←── complete(outcome)┤
 //!                  ├── recalled: a read on a path that has gone silent ←─────────────┤
@@ -24,6 +25,8 @@
 //! * After any call it polls [`Group::poll_action`] until `None`, then sleeps no longer than [`Group::next_timeout`].
 //! * It answers each [`Action::Issue`] with exactly one [`Group::complete`], also after [`Group::path_lost`]. An
 //!   [`Action::Recall`] asks for that answer early and has none of its own.
+//! * It answers each [`Action::Hedge`] with one [`Group::hedged`], unless the path is lost before, and keeps what it has read
+//!   until [`Action::Adopt`] or [`Action::DropHedge`].
 //! * It answers each [`Action::Probe`] with one [`Group::probed`], unless the path is lost before.
 //! * It reuses a tag only after the tag's [`Action::Finish`].
 //!
@@ -40,6 +43,7 @@ mod inject;
 mod io;
 mod path;
 mod policy;
+mod quantiles;
 mod recent;
 mod requests;
 mod retry;
@@ -51,9 +55,9 @@ mod window;
 
 pub use ana::AnaState;
 pub use dirty::DirtyPaths;
-pub use group::{Group, GroupConfig};
+pub use group::{Group, GroupConfig, Hedging};
 pub use inject::{Direction, Distribution, InjectedError, Injection};
-pub use io::{Action, FlowId, Io, IoError, MAX_PROBE_BYTES, Op, OpClass, Outcome, Tag};
+pub use io::{Action, FlowId, Io, IoError, MAX_HEDGE_BYTES, MAX_PROBE_BYTES, Op, OpClass, Outcome, Tag};
 pub use path::{Association, Epoch, MAX_PATHS, PathConfig, PathId};
 pub use policy::{
     ClassPolicies, Param, ParamError, ParamsOf, PolicyChange, PolicyClass, PolicyKind, PolicySpec, UnknownClass,

@@ -4,7 +4,9 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::time::{Duration, Instant};
 
+use crate::group::typical_reads;
 use crate::inject::Impaired;
+use crate::quantiles::Quantiles;
 use crate::recent::Recent;
 use crate::requests::InFlightList;
 use crate::retry::Hold;
@@ -100,12 +102,17 @@ pub(crate) struct Path {
     pub(crate) fenced: Vec<(Epoch, Tag)>,
     pub(crate) stats: [ClassStats; 3],
     pub(crate) recent: [Recent; 3],
+    /// What reads take here typically, hedges included, while reads are hedged.
+    pub(crate) reads: Quantiles,
     /// How often the path became suspect.
     pub(crate) suspicions: u64,
     /// Reads recalled from it.
     pub(crate) recalled: u64,
     /// Probes of it that were sent.
     pub(crate) probes: u64,
+    /// Hedges that were sent here, and those of them that answered first.
+    pub(crate) hedges: u64,
+    pub(crate) hedges_won: u64,
 }
 
 /// A read of existing data that nobody waits for.
@@ -150,9 +157,12 @@ impl Path {
             fenced: Vec::new(),
             stats: std::array::from_fn(|_| ClassStats::new()),
             recent: [Recent::default(); 3],
+            reads: typical_reads(),
             suspicions: 0,
             recalled: 0,
             probes: 0,
+            hedges: 0,
+            hedges_won: 0,
         }
     }
 

@@ -47,6 +47,8 @@ pub(crate) enum State {
 }
 
 #[derive(Debug)]
+// Each by itself: where it stands is `state`.
+#[allow(clippy::struct_excessive_bools)]
 pub(crate) struct Request {
     pub(crate) io: Io,
     pub(crate) state: State,
@@ -66,6 +68,8 @@ pub(crate) struct Request {
     pub(crate) recalls: u32,
     /// The driver has been told to give the present attempt back.
     pub(crate) recalled: bool,
+    /// It has not been sent a second time in the present attempt, and may be.
+    pub(crate) may_hedge: bool,
     /// Completing leaves dirty state on that association.
     pub(crate) dirties: bool,
     /// The fence of that association was lifted before the driver reported the loss.
@@ -137,8 +141,8 @@ impl Requests {
 
     /// The oldest request of the list.
     pub(crate) fn oldest(&self, list: InFlightList) -> Option<Oldest> {
-        (list.head != NIL).then(|| {
-            let request = &self[Tag(list.head)];
+        list.oldest().map(|tag| {
+            let request = &self[tag];
             Oldest { bound_at: request.bound_at, bytes: request.io.bytes }
         })
     }
@@ -148,12 +152,21 @@ impl InFlightList {
     pub(crate) fn newest(self) -> Option<Tag> {
         (self.tail != NIL).then_some(Tag(self.tail))
     }
+
+    pub(crate) fn oldest(self) -> Option<Tag> {
+        (self.head != NIL).then_some(Tag(self.head))
+    }
 }
 
 impl Request {
     /// The one bound before it among those in flight.
     pub(crate) fn older(&self) -> Option<Tag> {
         (self.prev != NIL).then_some(Tag(self.prev))
+    }
+
+    /// The one bound after it among those in flight.
+    pub(crate) fn newer(&self) -> Option<Tag> {
+        (self.next != NIL).then_some(Tag(self.next))
     }
 
     fn free(now: Instant, tag: Tag) -> Self {
@@ -169,6 +182,7 @@ impl Request {
             moving_since: None,
             recalls: 0,
             recalled: false,
+            may_hedge: false,
             dirties: false,
             fence_lifted: false,
             job: 0,

@@ -15,6 +15,8 @@ pub(crate) enum Due {
     Answer(PathId, Tag, Answer),
     /// The path would have answered what was recalled while its injection held the answer.
     Ghost(PathId, OpClass),
+    /// Release a hedge, or its answer, held by the injection of its path.
+    Hedge(PathId, Tag),
     /// Release a probe, or its answer, held by the injection of its path.
     Probe(PathId),
     /// Put a request back in its queue.
@@ -74,7 +76,7 @@ impl Ord for Timer {
     }
 }
 
-/// At most one timer per request (per path, for a flush), per recalled request that a queue pair still counts, and per path: the
+/// At most one timer per request (per path, for a flush), per hedge, per recalled request that a queue pair still counts, and per path: the
 /// heap is bounded by these.
 #[derive(Debug, Default)]
 pub(crate) struct Timers {
@@ -102,6 +104,17 @@ impl Timers {
     /// Forgets the probe held by the injection of a path. For rare events.
     pub(crate) fn forget_probe(&mut self, path: PathId) {
         self.heap.retain(|Reverse(timer)| timer.due != Due::Probe(path));
+    }
+
+    /// Forgets a hedge held by the injection of its path. For rare events.
+    pub(crate) fn forget_hedge(&mut self, path: PathId, tag: Tag) {
+        self.heap.retain(|Reverse(timer)| timer.due != Due::Hedge(path, tag));
+    }
+
+    /// Forgets a request held by the injection of its path before it is issued. For rare events.
+    pub(crate) fn forget_injected(&mut self, path: PathId, tag: Tag) {
+        let held = |due| matches!(due, Due::Inject(on, of, _) if (on, of) == (path, tag));
+        self.heap.retain(|Reverse(timer)| !held(timer.due));
     }
 
     /// Takes out the requests held by the injection of a path before they are issued, in order of their due times. For rare

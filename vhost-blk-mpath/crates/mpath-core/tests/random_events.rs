@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use mpath_core::{
     Action, AnaState, Association, ClassPolicies, Direction, DirtyPaths, Distribution, Epoch, FlowId, Group,
-    GroupConfig, InjectedError, Injection, Io, IoError, Limits, MAX_PROBE_BYTES, Op, OpClass, Outcome, PathConfig,
-    PathId, PolicyKind, PolicySpec, SchedulerKind, SchedulerSpec, Tag, Window,
+    GroupConfig, Hedging, InjectedError, Injection, Io, IoError, Limits, MAX_HEDGE_BYTES, MAX_PROBE_BYTES, Op, OpClass,
+    Outcome, PathConfig, PathId, PolicyKind, PolicySpec, SchedulerKind, SchedulerSpec, Tag, Window,
 };
 use proptest::prelude::*;
 
@@ -40,6 +40,12 @@ enum Event {
         which: usize,
         success: bool,
     },
+    /// A hedge comes back.
+    Hedged {
+        which: usize,
+        outcome: Outcome,
+    },
+    Hedging(Option<Hedging>),
     /// A live path gives a sign of life, and some of what was abandoned is answered.
     Progress {
         path: usize,
@@ -174,6 +180,14 @@ fn limits() -> impl Strategy<Value = Limits> {
     })
 }
 
+/// Sometimes with a budget beyond all reason, so that much is hedged.
+fn hedging() -> impl Strategy<Value = Option<Hedging>> {
+    let budget = prop_oneof![Just(1_u16), Just(50), Just(1000)];
+    let some = (500..1000_u16, budget)
+        .prop_map(|(quantile_permille, budget_permille)| Some(Hedging { quantile_permille, budget_permille }));
+    prop_oneof![1 => Just(None), 4 => some]
+}
+
 fn class() -> impl Strategy<Value = Option<OpClass>> {
     prop_oneof![3 => Just(None), 1 => (0..3_usize).prop_map(|class| Some(OpClass::ALL[class]))]
 }
@@ -221,6 +235,8 @@ fn event() -> impl Strategy<Value = Event> {
         12 => (any::<usize>(), outcome()).prop_map(|(which, outcome)| Event::Complete { which, outcome }),
         6 => (any::<usize>(), any::<bool>()).prop_map(|(which, abandoned)| Event::GiveBack { which, abandoned }),
         2 => (any::<usize>(), any::<bool>()).prop_map(|(which, success)| Event::Probed { which, success }),
+        6 => (any::<usize>(), outcome()).prop_map(|(which, outcome)| Event::Hedged { which, outcome }),
+        1 => hedging().prop_map(Event::Hedging),
         2 => (path(), 0..9_u32).prop_map(|(path, answered)| Event::Progress { path, answered }),
         3 => (path(), ana()).prop_map(|(path, ana)| Event::PathUp { path, ana }),
         2 => (path(), 0..3_usize).prop_map(|(path, answered)| Event::PathLost { path, answered }),
@@ -250,6 +266,15 @@ struct Issued {
     recalled: bool,
 }
 
+/// A hedge whose memory the driver keeps.
+#[derive(Clone, Copy, Debug)]
+struct ModelHedge {
+    path: PathId,
+    epoch: Epoch,
+    /// Whether it has the data, once it was answered.
+    answered: Option<bool>,
+}
+
 #[derive(Clone, Copy, Debug, Default)]
 struct ModelPath {
     added: bool,
@@ -277,6 +302,13 @@ struct Driver {
     held: [bool; PATHS],
     open: BTreeMap<Tag, Io>,
     issued: Vec<Issued>,
+    hedges: BTreeMap<Tag, ModelHedge>,
+    hedging: Option<Hedging>,
+    /// Hedges that were sent, and what the reads have allowed so far.
+    hedged: u64,
+    hedged_max_permille: u64,
+    /// Open reads whose memory has the data.
+    read: BTreeSet<Tag>,
     free: VecDeque<Tag>,
     finished: usize,
     submitted: usize,
@@ -322,6 +354,11 @@ impl Driver {
             held: [false; PATHS],
             open: BTreeMap::new(),
             issued: Vec::new(),
+            hedges: BTreeMap::new(),
+            hedging: None,
+            hedged: 0,
+            hedged_max_permille: 0,
+            read: BTreeSet::new(),
             free: (0..64).map(Tag).collect(),
             finished: 0,
             submitted: 0,
@@ -347,6 +384,9 @@ impl Driver {
                 }
                 self.open.insert(tag, io);
                 self.submitted += 1;
+                if let Some(hedging) = self.hedging.filter(|_| op == Op::Read) {
+                    self.hedged_max_permille += u64::from(hedging.budget_permille);
+                }
                 self.group.submit(self.now, io);
             }
             Event::Complete { which, outcome } => {
@@ -361,6 +401,8 @@ impl Driver {
                     self.answer(recalled[which % recalled.len()], Outcome::Recalled { abandoned });
                 }
             }
+            Event::Hedged { which, outcome } => self.hedged(which, outcome),
+            Event::Hedging(hedging) => self.set_hedging(hedging),
             Event::Probed { which, success } => self.probed(which, success),
             Event::Progress { path, answered } => self.progress(path, answered),
             Event::PathUp { path, ana } => self.path_up(path, ana),
@@ -489,6 +531,9 @@ impl Driver {
         let id = PathId(path as u16);
         let Some((epoch, _)) = self.paths[path].live.take() else { return };
         self.paths[path].probing = false;
+        for (tag, _) in self.hedges_on(id) {
+            self.leave(tag);
+        }
         self.fences.insert((id, epoch));
         self.group.path_lost(self.now, id);
         for _ in 0..answered {
@@ -523,6 +568,90 @@ impl Driver {
             "clean, and yet unflushed"
         );
         self.path_lost(path, 0);
+    }
+
+    fn set_hedging(&mut self, hedging: Option<Hedging>) {
+        self.hedging = hedging;
+        self.group.set_hedging(hedging);
+    }
+
+    /// So many reads of the usual sizes, one after the other, that it is known how long they take.
+    fn learn(&mut self) {
+        for path in [0, 2] {
+            self.path_up(path, AnaState::Optimized);
+        }
+        for n in 0..220 {
+            let bytes = [512, 4096][n % 2];
+            self.apply(&Event::Submit { op: Op::Read, bytes, fua: false, flow: 0 });
+            self.sleep(Duration::from_micros(100 + 50 * (n as u64 % 7)));
+            while !self.issued.is_empty() {
+                self.answer(0, Outcome::Success);
+                self.poll();
+            }
+            self.probed(0, true);
+        }
+    }
+
+    /// The hedges on the sockets of a path.
+    fn hedges_on(&self, id: PathId) -> Vec<(Tag, ModelHedge)> {
+        let all = self.hedges.iter().map(|(tag, hedge)| (*tag, *hedge));
+        all.filter(|(_, hedge)| hedge.path == id && self.is_on_path(hedge)).collect()
+    }
+
+    fn is_on_path(&self, hedge: &ModelHedge) -> bool {
+        let live = self.paths[usize::from(hedge.path.0)].live;
+        hedge.answered.is_none() && live.is_none_or(|(epoch, _)| epoch == hedge.epoch)
+    }
+
+    fn hedge(&mut self, id: PathId, tag: Tag) {
+        let io = self.open[&tag];
+        assert!(io.op == Op::Read && io.bytes <= MAX_HEDGE_BYTES, "{io:?} is hedged");
+        assert!(self.issued.iter().all(|i| i.tag != tag || i.path != id), "hedged by the path that it is on");
+        self.hedged += 1;
+        assert!(self.hedged * 1000 <= self.hedged_max_permille + 8000, "beyond the budget");
+        self.take_room(id, io);
+        let (epoch, _) = self.path(id).live.expect("a live path");
+        let before = self.hedges.insert(tag, ModelHedge { path: id, epoch, answered: None });
+        assert!(before.is_none() && self.hedges.len() <= 8, "one a read, and eight in all");
+    }
+
+    fn hedged(&mut self, which: usize, outcome: Outcome) {
+        let out: Vec<Tag> = self.hedges.iter().filter(|(_, h)| h.answered.is_none()).map(|(tag, _)| *tag).collect();
+        let Some(&tag) = out.get(which % out.len().max(1)) else { return };
+        let hedge = self.hedges[&tag];
+        if self.path(hedge.path).live.is_some_and(|(epoch, _)| epoch == hedge.epoch) {
+            self.leave(tag);
+            self.path(hedge.path).heard_of = Some(self.now);
+            self.hedges.get_mut(&tag).expect("just seen").answered = Some(outcome == Outcome::Success);
+            self.group.hedged(self.now, hedge.path, tag, outcome);
+        }
+    }
+
+    /// The hedge of this read is on its path no longer.
+    fn leave(&mut self, tag: Tag) {
+        let (id, bytes) = (self.hedges[&tag].path, self.open[&tag].bytes);
+        let path = self.path(id);
+        path.ios -= 1;
+        path.bytes -= u64::from(bytes);
+    }
+
+    fn drop_hedge(&mut self, id: PathId, tag: Tag) {
+        let hedge = self.hedges[&tag];
+        assert_eq!(hedge.path, id);
+        if hedge.answered.is_none() && self.path(id).live.is_some_and(|(epoch, _)| epoch == hedge.epoch) {
+            self.leave(tag);
+            let abandoned = self.hedged.is_multiple_of(2);
+            self.path(id).abandoned += u32::from(abandoned);
+            self.group.hedged(self.now, id, tag, Outcome::Recalled { abandoned });
+        }
+        self.hedges.remove(&tag);
+    }
+
+    fn adopt(&mut self, id: PathId, tag: Tag) {
+        let hedge = self.hedges.remove(&tag).expect("only a hedge is adopted");
+        assert_eq!((hedge.path, hedge.answered), (id, Some(true)));
+        assert!(self.issued.iter().all(|i| i.tag != tag), "a path may still write to the memory of {tag:?}");
+        self.read.insert(tag);
     }
 
     fn probe(&mut self, id: PathId, bytes: u32) {
@@ -584,6 +713,7 @@ impl Driver {
         }
         let association = (path, epoch);
         match outcome {
+            Outcome::Success if io.op == Op::Read => drop(self.read.insert(tag)),
             // Whatever an earlier attempt did whose answer was kept from the group: this is the one that counts.
             Outcome::Success if io.op.is_mutating() => {
                 self.executed.remove(&tag);
@@ -627,6 +757,9 @@ impl Driver {
             match action {
                 Action::Issue { path, tag } => self.issue(path, tag),
                 Action::Recall { path, tag } => self.recall(path, tag),
+                Action::Hedge { path, tag } => self.hedge(path, tag),
+                Action::DropHedge { path, tag } => self.drop_hedge(path, tag),
+                Action::Adopt { path, tag } => self.adopt(path, tag),
                 Action::Probe { path, bytes } => self.probe(path, bytes),
                 Action::Finish { tag, result } => self.finish(tag, result),
             }
@@ -635,29 +768,35 @@ impl Driver {
 
     fn issue(&mut self, id: PathId, tag: Tag) {
         let io = *self.open.get(&tag).expect("an open request");
-        let window = self.window;
+        self.read.remove(&tag);
         assert!(!self.unfenced.contains_key(&tag), "{io:?} is sent again before its fence");
         let again = self.issued.iter().any(|i| i.tag == tag && (io.op != Op::Flush || i.path == id));
         assert!(!again, "{io:?} is sent twice");
-        let now = self.now;
-        let owes = self.issued.iter().any(|i| i.path == id && self.is_live(i)) || self.path(id).abandoned > 0;
+        self.take_room(id, io);
+        let (epoch, _) = self.path(id).live.expect("a live path");
+        if io.op == Op::Flush {
+            self.makes_durable.insert((tag, id), count(&self.completed, &(id, epoch)));
+        }
+        self.issued.push(Issued { path: id, epoch, tag, recalled: false });
+    }
+
+    /// A command is sent on a path.
+    fn take_room(&mut self, id: PathId, io: Io) {
+        let (now, window) = (self.now, self.window);
+        let owes = self.issued.iter().any(|i| i.path == id && self.is_live(i)) || !self.hedges_on(id).is_empty();
         let path = self.path(id);
-        if !owes {
+        if !owes && path.abandoned == 0 {
             path.heard_of = Some(now);
         }
         let held = path.ios + path.abandoned + u32::from(path.probing);
         assert!(held < QUEUE_DEPTH.into(), "the queue pair is full");
-        let (epoch, ana) = path.live.expect("a live path");
+        let (_, ana) = path.live.expect("a live path");
         assert!(ana.is_selectable());
         assert!(!path.draining || io.op == Op::Flush, "{io:?} is sent on a draining path");
         path.ios += 1;
         path.bytes += u64::from(io.bytes);
         let fits = path.ios <= window.ios && path.bytes <= window.bytes;
         assert!(fits || path.ios == 1, "{path:?} exceeds {window:?}");
-        if io.op == Op::Flush {
-            self.makes_durable.insert((tag, id), count(&self.completed, &(id, epoch)));
-        }
-        self.issued.push(Issued { path: id, epoch, tag, recalled: false });
     }
 
     fn recall(&mut self, id: PathId, tag: Tag) {
@@ -667,6 +806,9 @@ impl Driver {
         assert!(self.is_live(&self.issued[n]), "a lost path gives everything back by itself");
         assert_eq!(self.open[&tag].op, Op::Read);
         assert!(!std::mem::replace(&mut self.issued[n].recalled, true), "recalled twice");
+        if self.hedges.get(&tag).is_some_and(|hedge| hedge.answered == Some(true)) {
+            return;
+        }
         let silence = now - self.path(id).heard_of.expect("it was given something");
         assert!(self.held[usize::from(id.0)] || silence >= Duration::from_millis(100), "recalled after {silence:?}");
         let elsewhere = (0..)
@@ -680,6 +822,9 @@ impl Driver {
         let io = self.open.remove(&tag).expect("an open request, finished for the first time");
         assert!(self.issued.iter().all(|i| i.tag != tag), "{io:?} is still with the driver");
         assert!(!self.unfenced.contains_key(&tag), "{io:?} ends before its fence");
+        assert!(!self.hedges.contains_key(&tag), "{io:?} ends before its hedge");
+        let read = self.read.remove(&tag);
+        assert!(io.op != Op::Read || result.is_err() || read, "{io:?} has no data");
         self.finished += 1;
         if let Some(association) = self.executed.remove(&tag).filter(|_| result.is_ok()) {
             *self.completed.entry(association).or_default() += 1;
@@ -724,6 +869,11 @@ impl Driver {
             if self.open.is_empty() {
                 break;
             }
+            self.hedged(0, Outcome::Success);
+            self.poll();
+            if self.open.is_empty() {
+                break;
+            }
             if self.issued.is_empty() {
                 let at = self.group.next_timeout().expect("something to wait for while requests are open");
                 self.sleep(at - self.now);
@@ -733,6 +883,7 @@ impl Driver {
         }
         assert!(self.open.is_empty(), "lost: {:?}", self.open);
         assert_eq!(self.finished, self.submitted);
+        assert!(self.hedges.is_empty());
         // What is wanted of probes on an idle disk comes to an end.
         for _ in 0..100 {
             self.probed(0, true);
@@ -766,9 +917,14 @@ proptest! {
         ios in 1..6_u32,
         bytes in prop_oneof![Just(1024_u64), Just(16_384), Just(4 << 20)],
         seed: u64,
+        hedging in hedging(),
         events in prop::collection::vec(event(), 1..300),
     ) {
         let mut driver = Driver::new(policy, Window { ios, bytes }, seed);
+        if hedging.is_some() {
+            driver.set_hedging(hedging);
+            driver.learn();
+        }
         for event in events {
             driver.apply(&event);
         }

@@ -279,6 +279,9 @@ fn slow_paths(latency: Duration) -> (Duration, u64) {
                     actions = t.complete(path, 0, ABANDONED);
                 }
                 Action::Probe { .. } => unreachable!("round-robin asks for none"),
+                Action::Hedge { .. } | Action::DropHedge { .. } | Action::Adopt { .. } => {
+                    unreachable!("nothing is hedged")
+                }
                 Action::Finish { result, .. } => {
                     assert_eq!(result, Ok(()));
                     let recalled = [P0, P1].map(|path| t.path(path).recalled).iter().sum();

@@ -92,6 +92,8 @@ fn add(total: &mut Counts, one: &Counts) {
     total.applied += one.applied;
     total.late += one.late;
     total.lost += one.lost;
+    total.hedges += one.hedges;
+    total.hedges_won += one.hedges_won;
     total.associations_lost += one.associations_lost;
     total.resets += one.resets;
     total.removals += one.removals;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use mpath_core::{GroupConfig, PolicyKind, SchedulerKind, Window};
+use mpath_core::{GroupConfig, Hedging, PolicyKind, SchedulerKind, Window};
 use nvme_tcp::host::{ControllerConfig, HostIdentity};
 use nvme_tcp::target::QueueLimits;
 use nvme_tcp::wire::{Digests, Nqn};
@@ -68,7 +68,8 @@ impl Plan {
         let digests = rng.pick(&[(false, false), (true, true), (true, true), (true, false), (false, true)]);
         let digests = Digests { header: digests.0, data: digests.1 };
         let target = target(rng, paths, kato, lifetime);
-        let host = host(rng, paths, kato, digests, &target);
+        let mut host = host(rng, paths, kato, digests, &target);
+        host.group.hedging = hedging(&mut Rng::new(seed, 0x4ed6));
         let quiet = rng.between(Duration::from_secs(10), Duration::from_secs(30));
         let guest = guest(rng, &host, &target, quiet);
         let faults = faults(rng, paths, quiet, digests.header || digests.data);
@@ -165,6 +166,7 @@ fn host(rng: &mut Rng, paths: usize, kato: Duration, digests: Digests, target: &
             shared_write_cache: false,
             suspect_timeout: rng.pick(&[50 * MS, 300 * MS, 2000 * MS]),
             no_path_timeout: rng.percent(25).then(|| rng.pick(&[500 * MS, 3000 * MS, 10_000 * MS])),
+            hedging: None,
             seed: 0,
         },
         controller: ControllerConfig {
@@ -180,6 +182,13 @@ fn host(rng: &mut Rng, paths: usize, kato: Duration, digests: Digests, target: &
         reconnect_delay: rng.pick(&[50 * MS, 500 * MS, 2000 * MS]),
         block_bytes: block as u32,
     }
+}
+
+/// Of a stream of its own, so that a run is the same but for this. Often beyond all reason, so that much is hedged.
+fn hedging(rng: &mut Rng) -> Option<Hedging> {
+    let hedging =
+        Hedging { quantile_permille: rng.pick(&[500, 500, 900, 990]), budget_permille: rng.pick(&[50, 1000, 1000]) };
+    rng.percent(60).then_some(hedging)
 }
 
 fn guest(rng: &mut Rng, host: &HostPlan, target: &TargetPlan, quiet: Duration) -> GuestPlan {

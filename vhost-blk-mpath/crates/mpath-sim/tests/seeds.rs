@@ -65,6 +65,7 @@ fn runs_meet_what_they_are_for() {
     assert!(sum(|counts| counts.lost) > 10, "blocks that a crash took");
     assert!(sum(|counts| counts.failed) > 10);
     assert!(sum(|counts| counts.resets) > 10, "fences lifted by a cross-controller reset");
+    assert!(sum(|counts| counts.hedges) > 100 && sum(|counts| counts.hedges_won) > 20);
     assert!(sum(|counts| counts.kills) > 5);
     assert!(sum(|counts| counts.removals) > 5);
     assert!(sum(|counts| counts.given_up) > 5, "requests that went down with their daemon");

@@ -160,6 +160,9 @@ impl Sim {
                     let open = self.open[tag.0 as usize];
                     self.serve(path, open.bytes, open.op == Op::Read, Answer::Request(tag));
                 }
+                Action::Hedge { .. } | Action::DropHedge { .. } | Action::Adopt { .. } => {
+                    unreachable!("nothing is hedged")
+                }
                 Action::Probe { path, bytes } => {
                     self.measured.probes[usize::from(path.0)] += 1;
                     self.serve(path, bytes, true, Answer::Probe);

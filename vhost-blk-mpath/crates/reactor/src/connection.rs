@@ -26,6 +26,11 @@ const DIRECT_BYTES_MIN: u32 = 32 * 1024;
 /// One ANA error says as much as all those that come with it: a path rests at least that long after one.
 const ANA_ERROR_REST: Duration = Duration::from_millis(100);
 
+/// Probes and hedges have no memory of the guest's.
+fn is_of_guest(tag: Tag) -> bool {
+    tag != Tag::PROBE && tag.hedged().is_none()
+}
+
 /// Where completions go: the request, and how it ended on this path.
 pub(crate) type Completions = Vec<(Tag, Outcome)>;
 
@@ -186,8 +191,8 @@ impl Connection {
         Ok(None)
     }
 
-    /// `None` if it has completed, which has been told.
-    fn take_back(&mut self, tag: Tag) -> Option<Outcome> {
+    /// The same for what no receive names: it has memory of its own. `None` if it has completed, which has been told.
+    pub(crate) fn take_back(&mut self, tag: Tag) -> Option<Outcome> {
         match self.queue.recall(nvme_tcp::host::Tag(tag.0)) {
             Recalled::Unsent => Some(Outcome::Recalled { abandoned: false }),
             Recalled::Abandoned => Some(Outcome::Recalled { abandoned: true }),
@@ -211,7 +216,7 @@ impl Connection {
     }
 
     fn start_recv(&mut self, ring: &mut Ring, requests: &Requests) -> io::Result<()> {
-        let of_guest = |tag: nvme_tcp::host::Tag| Tag(tag.0) != Tag::PROBE;
+        let of_guest = |tag: nvme_tcp::host::Tag| is_of_guest(Tag(tag.0));
         let direct = self.queue.direct().filter(|direct| direct.len >= DIRECT_BYTES_MIN && of_guest(direct.tag));
         let iovecs = direct
             .map(|direct| requests.get(Tag(direct.tag.0)).segments.iovecs(direct.offset, direct.len))
@@ -262,14 +267,14 @@ impl Connection {
         self.is_closing() && !self.send.in_flight() && !self.recv.in_flight()
     }
 
-    /// Closes the socket, unless it drains, and says how each request still here ended. A probe has ended with the path.
+    /// Closes the socket, unless it drains, and says how each request still here ended. Probes and hedges have ended with the path.
     pub(crate) fn lost(self) -> (Completions, Option<OwnedFd>) {
         assert!(self.is_quiescent(), "the kernel may still touch guest memory");
         let mut completions = self.deferred;
         let draining = self.closing == Some(Ending::Drain) && !self.ended;
         let draining = draining.then(|| self.socket.into());
         let lost = self.queue.into_lost().map(|lost| (Tag(lost.tag.0), lost.indeterminate));
-        let requests = lost.filter(|(tag, _)| *tag != Tag::PROBE);
+        let requests = lost.filter(|(tag, _)| is_of_guest(*tag));
         completions.extend(requests.map(|(tag, indeterminate)| (tag, Outcome::Lost { indeterminate })));
         (completions, draining)
     }

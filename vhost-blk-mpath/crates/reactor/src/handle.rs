@@ -4,7 +4,7 @@ use std::io;
 use std::sync::{Mutex, PoisonError, mpsc};
 use std::thread::JoinHandle;
 
-use mpath_core::{AnaState, Association, ClassPolicies, Epoch, Group, GroupStats, Injection, OpClass, PathId};
+use mpath_core::{AnaState, Association, ClassPolicies, Epoch, Group, GroupStats, Hedging, Injection, OpClass, PathId};
 use vhost_user_blk::Queue;
 
 use crate::io_thread::IoThread;
@@ -146,6 +146,11 @@ impl IoThreadHandle {
     /// Tells whether a path may come back; if not, requests fail while none is live.
     pub fn set_paths_expected(&self, expected: bool) {
         self.send(Message::SetPathsExpected(expected));
+    }
+
+    /// Changes how slow reads are hedged. See [`Group::set_hedging`].
+    pub fn set_hedging(&self, hedging: Option<Hedging>) {
+        self.send(Message::SetHedging(hedging));
     }
 
     /// Impairs a path. See [`Group::set_injection`].

@@ -2,6 +2,7 @@
 //! decide, send what is ready in one send a path, publish what is done with one signal a virtqueue.
 
 mod drain;
+mod hedge;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -197,6 +198,10 @@ impl IoThread {
                 self.group.probed(now, path, outcome == Outcome::Success);
                 continue;
             }
+            if let Some(tag) = tag.hedged() {
+                self.group.hedged(now, path, tag, outcome);
+                continue;
+            }
             self.group.complete(now, path, tag, outcome);
             if let Some(queue) = self.requests.answered(tag, path) {
                 self.queues.get_mut(&queue).expect("a virtqueue outlives its requests").in_flight -= 1;
@@ -261,6 +266,7 @@ impl IoThread {
                 }
             }
             Message::SetPolicy(policies) => self.group.set_policy(*policies),
+            Message::SetHedging(hedging) => self.group.set_hedging(hedging),
             Message::SetPathsExpected(expected) => self.group.set_paths_expected(expected),
             Message::SetInjection { path, class, injection } => self.group.set_injection(now, path, class, injection),
             Message::ClearInjection(path) => self.group.clear_injection(now, path),
@@ -327,6 +333,9 @@ impl IoThread {
             match action {
                 Action::Issue { path, tag } => self.issue(now, path, tag),
                 Action::Recall { path, tag } => self.recall(now, path, tag),
+                Action::Hedge { path, tag } => self.hedge(now, path, tag),
+                Action::DropHedge { path, tag } => self.drop_hedge(now, path, tag),
+                Action::Adopt { tag, .. } => self.requests.adopt(tag),
                 Action::Probe { path, bytes } => self.probe(now, path, bytes),
                 Action::Finish { tag, result } => self.finish(tag, result),
             }

@@ -10,6 +10,8 @@ mod drain_tests;
 #[cfg(test)]
 mod grey_tests;
 mod handle;
+#[cfg(test)]
+mod hedge_tests;
 mod io_thread;
 mod message;
 #[cfg(test)]

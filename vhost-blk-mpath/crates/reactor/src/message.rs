@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::sync::mpsc;
 use std::time::Duration;
 
-use mpath_core::{AnaState, Association, ClassPolicies, Epoch, GroupStats, Injection, OpClass, PathId};
+use mpath_core::{AnaState, Association, ClassPolicies, Epoch, GroupStats, Hedging, Injection, OpClass, PathId};
 use nvme_tcp::host::{HostQueue, QueueError};
 use vhost_user_blk::Queue;
 
@@ -47,6 +47,8 @@ pub(crate) enum Message {
     },
     /// The policies of the very next request.
     SetPolicy(Box<ClassPolicies>),
+    /// How slow reads are hedged from now on, if they are.
+    SetHedging(Option<Hedging>),
     /// Whether a path may come back.
     SetPathsExpected(bool),
     /// Impair a path, or stop impairing it.

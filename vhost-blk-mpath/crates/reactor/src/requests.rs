@@ -1,6 +1,8 @@
 //! The requests of this thread's virtqueues, from the ring to the used ring. A request's tag is its place here; the
 //! guest memory it names stays mapped as long as it stands here.
 
+use std::collections::BTreeMap;
+
 use mpath_core::{Epoch, PathId, Tag};
 use nvme_tcp::host::{PayloadSink, PayloadSource};
 use vhost_user_blk::{Op, Request};
@@ -36,6 +38,8 @@ struct Active {
 pub(crate) struct Requests {
     slots: Vec<Slot>,
     free: Vec<u32>,
+    /// What hedges read, by the tags of their reads. The group bounds their number and size.
+    hedges: BTreeMap<Tag, Vec<u8>>,
 }
 
 impl Requests {
@@ -58,6 +62,29 @@ impl Requests {
             }
             Slot::Active(_) | Slot::Abandoned { .. } => None,
             Slot::Free => unreachable!("a request in the group stands in the table"),
+        }
+    }
+
+    /// The read, to be put on a second socket with memory of its own; `None` if it was given up.
+    pub(crate) fn hedge(&mut self, tag: Tag) -> Option<&Request> {
+        let Slot::Active(Active { request, abandoned: false, .. }) = &self.slots[tag.0 as usize] else { return None };
+        let before = self.hedges.insert(tag, vec![0; request.bytes as usize]);
+        assert!(before.is_none(), "one hedge a read");
+        Some(request)
+    }
+
+    /// Nobody needs what the hedge has read, or will yet.
+    pub(crate) fn drop_hedge(&mut self, tag: Tag) {
+        // One of a read that was given up has none.
+        self.hedges.remove(&tag);
+    }
+
+    /// Moves what the hedge has read to the guest, unless the read was given up meanwhile.
+    pub(crate) fn adopt(&mut self, tag: Tag) {
+        let data = self.hedges.remove(&tag).expect("a hedge that has succeeded has its data");
+        if let Slot::Active(active) = &self.slots[tag.0 as usize] {
+            assert_eq!(active.on_paths, 0, "the first path may still write to the memory of the guest");
+            active.request.segments.copy_from(0, &data);
         }
     }
 
@@ -151,10 +178,13 @@ impl PayloadSource for Requests {
 impl PayloadSink for Requests {
     /// What a probe reads is of no interest.
     fn scatter(&mut self, tag: nvme_tcp::host::Tag, offset: u32, src: &[u8]) {
-        if Tag(tag.0) == Tag::PROBE {
+        let tag = Tag(tag.0);
+        if tag == Tag::PROBE {
             return;
         }
-        self.get(Tag(tag.0)).segments.copy_from(offset, src);
+        let Some(read) = tag.hedged() else { return self.get(tag).segments.copy_from(offset, src) };
+        let data = self.hedges.get_mut(&read).expect("a hedge on a socket has memory");
+        data[offset as usize..][..src.len()].copy_from_slice(src);
     }
 }
 
@@ -277,8 +307,59 @@ mod tests {
         let wire_tag = nvme_tcp::host::Tag(tag.0);
         requests.scatter(wire_tag, 100, b"payload");
         requests.scatter(nvme_tcp::host::Tag(Tag::PROBE.0), 0, b"nobody's");
-        let mut bytes = [0; 9];
-        requests.gather(wire_tag, 99, &mut bytes);
-        assert_eq!(&bytes, b"\0payload\0");
+        assert_eq!(memory_of(&requests, tag), b"\0payload\0");
+    }
+
+    /// The guest's, from byte 99 on.
+    fn memory_of(requests: &Requests, tag: Tag) -> Vec<u8> {
+        let mut bytes = vec![0; 9];
+        requests.gather(nvme_tcp::host::Tag(tag.0), 99, &mut bytes);
+        bytes
+    }
+
+    #[test]
+    fn a_hedge_reads_into_memory_of_its_own_until_it_is_adopted() {
+        let (mut guest, mut queue, mut requests) = guest();
+        guest.read(0, 4096);
+        let tag = requests.insert(QUEUE, pop(&mut queue));
+        requests.issue(tag, A).unwrap();
+        for adopted in [false, true] {
+            requests.hedge(tag).unwrap();
+            requests.scatter(nvme_tcp::host::Tag(tag.of_hedge().0), 100, b"payload");
+            assert_eq!(memory_of(&requests, tag), [0; 9]);
+            if adopted {
+                requests.answered(tag, A);
+                requests.adopt(tag);
+                assert_eq!(memory_of(&requests, tag), b"\0payload\0");
+            } else {
+                requests.drop_hedge(tag);
+            }
+            assert!(requests.hedges.is_empty());
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "may still write")]
+    fn a_hedge_is_not_adopted_while_a_socket_holds_the_read() {
+        let (mut guest, mut queue, mut requests) = guest();
+        guest.read(0, 4096);
+        let tag = requests.insert(QUEUE, pop(&mut queue));
+        requests.issue(tag, A).unwrap();
+        requests.hedge(tag).unwrap();
+        requests.adopt(tag);
+    }
+
+    #[test]
+    fn the_hedge_of_a_read_that_was_given_up_writes_nothing() {
+        let (mut guest, mut queue, mut requests) = guest();
+        guest.read(0, 4096);
+        let tag = requests.insert(QUEUE, pop(&mut queue));
+        requests.hedge(tag).unwrap();
+        assert_eq!(requests.abandon(QUEUE), (1, 0));
+        requests.scatter(nvme_tcp::host::Tag(tag.of_hedge().0), 0, b"late");
+        requests.adopt(tag);
+        assert!(requests.hedge(tag).is_none());
+        requests.drop_hedge(tag);
+        assert!(requests.finish(tag).is_none());
     }
 }

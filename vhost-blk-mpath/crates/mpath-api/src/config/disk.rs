@@ -3,6 +3,7 @@
 use mpath_core::{ClassPolicies, PolicyKind};
 use serde::{Deserialize, Serialize};
 
+use super::hedge::{Hedge, HedgeBudget, HedgeSetting};
 use super::on_off;
 use super::value::{Bounded, DiskName, Millis, Nqn, Seconds, SocketPath};
 use crate::address::{DiscoveryAddress, PathAddress};
@@ -59,7 +60,7 @@ pub struct DiskConfig {
     pub discovery: Vec<DiscoveryAddress>,
 
     /// Which path a request takes: a policy by name, or as a mapping of `name` and its parameters, or as a mapping of `read`
-    /// and `write` to one each. Default: `latency-rr`. Can be changed while I/O runs.
+    /// and `write` to one each. Default: `bdp`. Can be changed while I/O runs.
     #[serde(default = "default_policy", with = "policy_form")]
     pub policy: ClassPolicies,
 
@@ -102,6 +103,16 @@ pub struct DiskConfig {
     /// sooner. Default: `300ms`.
     #[serde(default = "default_suspect_timeout")]
     pub suspect_timeout: SuspectTimeout,
+
+    /// Whether a read that takes longer than this quantile of the others of late, `p50` to `p99.9`, is sent a second time, over
+    /// another path, and the first answer taken. Default: `off`. Can be changed while I/O runs.
+    #[serde(default)]
+    pub hedge: Hedge,
+
+    /// How many reads may be sent a second time, as a share of all reads, 0.1 % to 5 %. Default: `5%`. Can be changed while
+    /// I/O runs.
+    #[serde(default)]
+    pub hedge_budget: HedgeBudget,
 
     /// Seconds that requests wait while no path is live, 1 to 86400; then they fail, and later ones fail at once until a path
     /// is back. Default: they wait for ever.
@@ -146,11 +157,19 @@ impl DiskConfig {
             keep_alive_tmo: default_keep_alive_tmo(),
             reconnect_delay: default_reconnect_delay(),
             suspect_timeout: default_suspect_timeout(),
+            hedge: Hedge::default(),
+            hedge_budget: HedgeBudget::default(),
             fast_io_fail_tmo: None,
             ctrl_loss_tmo: None,
             shared_write_cache: false,
             drain_fence: false,
         }
+    }
+
+    /// How slow reads are hedged at first.
+    #[must_use]
+    pub fn hedge_setting(&self) -> HedgeSetting {
+        HedgeSetting { hedge: self.hedge, budget: self.hedge_budget }
     }
 }
 
@@ -173,7 +192,7 @@ impl Default for WindowConfig {
 }
 
 fn default_policy() -> ClassPolicies {
-    PolicyKind::LatencyRr.into()
+    PolicyKind::Bdp.into()
 }
 
 fn default_queues() -> QueueCount {

@@ -6,6 +6,7 @@
 
 mod disk;
 mod error;
+mod hedge;
 mod on_off;
 mod value;
 
@@ -23,6 +24,7 @@ pub use self::disk::{
     default_reconnect_delay,
 };
 pub use self::error::{ConfigError, ConflictError, LoadError};
+pub use self::hedge::{Hedge, HedgeBudget, HedgeBudgetError, HedgeError, HedgeSetting};
 pub use self::value::{
     Bounded, DiskName, DiskNameError, HostId, HostIdError, Millis, Nqn, NqnError, RangeError, Seconds, SocketPath,
     SocketPathError, TimeError,

@@ -53,7 +53,7 @@ fn the_sample_shows_every_setting() {
     config.disks[0].discovery = vec!["tcp://127.0.0.1".parse().unwrap()];
     let mut found = Vec::new();
     keys(&serde_yaml::to_value(&config).unwrap(), &mut found);
-    assert_eq!(found.len(), 27, "{found:?}");
+    assert_eq!(found.len(), 29, "{found:?}");
     for key in found {
         let shown = |line: &str| line.trim_start_matches([' ', '#', '-']).starts_with(&format!("{key}:"));
         assert!(SAMPLE.lines().any(shown), "the sample does not show {key}");
@@ -85,7 +85,7 @@ fn the_documented_defaults() {
     assert_eq!((config.hostnqn, config.hostid), (None, None));
     let disk = &config.disks[0];
     assert_eq!(disk.name.as_str(), "disk0");
-    assert_eq!(disk.policy, PolicyKind::LatencyRr.into());
+    assert_eq!(disk.policy, PolicyKind::Bdp.into());
     assert_eq!((disk.namespace, disk.read_only, disk.hdr_digest, disk.data_digest), (None, false, false, false));
     assert_eq!((disk.queues.get(), disk.queue_size.get()), (64, 128));
     assert_eq!((disk.window.ios.get(), disk.window.bytes.get()), (128, 8 << 20));
@@ -128,6 +128,14 @@ fn errors_name_place_value_and_remedy() {
             "5:11: disks[0].name: `a b` is no disk name; use 1 to 64 letters, digits, `.`, `_` and `-`, no `-` in front",
         ),
         (
+            "hedge: p30",
+            "5:12: disks[0].hedge: `p30` is not off or a quantile from p50 to p99.9; write it as p95 or p99.5",
+        ),
+        (
+            "hedge-budget: 7%",
+            "5:19: disks[0].hedge-budget: `7%` is not a share of the reads from 0.1% to 5%; write it as 5% or 0.5%",
+        ),
+        (
             "suspect-timeout: 10ms",
             "5:22: disks[0].suspect-timeout: `10ms` is not a time from 50ms to 60000ms; give a whole number and a unit, such as 300ms or 2s",
         ),
@@ -149,7 +157,7 @@ fn errors_name_place_value_and_remedy() {
         ),
         (
             "colour: red",
-            "5:5: disks[0]: unknown field `colour`, expected one of `name`, `socket-path`, `subsystem`, `namespace`, `paths`, `discovery`, `policy`, `read-only`, `queues`, `queue-size`, `window`, `hdr-digest`, `data-digest`, `keep-alive-tmo`, `reconnect-delay`, `suspect-timeout`, `fast-io-fail-tmo`, `ctrl-loss-tmo`, `shared-write-cache`, `drain-fence`",
+            "5:5: disks[0]: unknown field `colour`, expected one of `name`, `socket-path`, `subsystem`, `namespace`, `paths`, `discovery`, `policy`, `read-only`, `queues`, `queue-size`, `window`, `hdr-digest`, `data-digest`, `keep-alive-tmo`, `reconnect-delay`, `suspect-timeout`, `hedge`, `hedge-budget`, `fast-io-fail-tmo`, `ctrl-loss-tmo`, `shared-write-cache`, `drain-fence`",
         ),
     ] {
         assert_eq!(refuse(&with_disk_lines(&format!("    {line}\n"))), message);
@@ -285,6 +293,8 @@ fn disk(index: usize) -> impl Strategy<Value = DiskConfig> {
         keep_alive_tmo: numbers.4.to_string().parse().unwrap(),
         reconnect_delay: numbers.5.to_string().parse().unwrap(),
         suspect_timeout: format!("{}ms", tmo.1).parse().unwrap(),
+        hedge: if flags[4] { Hedge::Quantile(500 + tmo.1 as u16 % 500) } else { Hedge::Off },
+        hedge_budget: format!("{}.{}%", tmo.1 % 5, 1 + tmo.1 % 9).parse().unwrap(),
         fast_io_fail_tmo: tmo.0.map(|tmo| tmo.to_string().parse().unwrap()),
         ctrl_loss_tmo: tmo.2.map(|tmo| tmo.to_string().parse().unwrap()),
         shared_write_cache: flags[3],

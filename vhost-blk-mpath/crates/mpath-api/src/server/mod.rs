@@ -21,7 +21,7 @@ use self::connections::Connections;
 pub use self::error::{AddPathError, ApiError, ControlError, RemovePathError};
 pub use self::routes::JsonBody;
 use crate::address::PathAddress;
-use crate::config::SocketPath;
+use crate::config::{Hedge, HedgeBudget, SocketPath};
 use crate::socket::{BindError, ListeningSocket, Role};
 
 use crate::types::{Events, Injection, Path, PathAction, Status};
@@ -52,6 +52,15 @@ pub trait Control: Send + Sync + 'static {
         &self,
         disks: &[String],
         change: &PolicyChange,
+    ) -> impl Future<Output = Result<(), ControlError>> + Send;
+
+    /// Changes how these disks hedge reads (never none, each of them in [`Control::status`]); done when every I/O thread does.
+    /// Without a budget theirs stay.
+    fn set_hedge(
+        &self,
+        disks: &[String],
+        hedge: Hedge,
+        budget: Option<HedgeBudget>,
     ) -> impl Future<Output = Result<(), ControlError>> + Send;
 
     /// Sets or clears the impairment of these paths (each of them in

@@ -22,8 +22,8 @@ use super::error::{ApiError, ControlError};
 use super::{Control, EVENTS_WAIT_MAX, Limits, PathRef};
 
 use crate::types::{
-    AddPath, DiskPolicy, ErrorCode, Events, InjectedPath, OpStats, Path, PathSelector, PathState, PathView, Policy,
-    PolicyDetail, PolicyInForce, PolicyParam, SetInjection, SetPolicy, Status, SteerPaths,
+    AddPath, DiskHedge, DiskPolicy, ErrorCode, Events, InjectedPath, OpStats, Path, PathSelector, PathState, PathView,
+    Policy, PolicyDetail, PolicyInForce, PolicyParam, SetHedge, SetInjection, SetPolicy, Status, SteerPaths,
 };
 
 type Answer<T> = Result<Json<T>, ApiError>;
@@ -38,6 +38,7 @@ pub(super) fn router<C: Control>(control: Arc<C>) -> Router {
         .route("/v1/policies", get(policies::<C>))
         .route("/v1/policy/detail", get(policy_detail::<C>))
         .route("/v1/policy", get(policy::<C>).put(set_policy::<C>))
+        .route("/v1/hedge", get(hedge::<C>).put(set_hedge::<C>))
         .route("/v1/injections", get(injections::<C>).put(set_injection::<C>).delete(clear_injections::<C>))
         .with_state(control)
 }
@@ -322,6 +323,36 @@ async fn set_policy<C: Control>(
     let disks: Vec<_> = policies.into_iter().map(|policy| policy.disk).collect();
     control.set_policy(&disks, &change).await?;
     Ok(Json(policies_of(&*control, wanted.disk).await?))
+}
+
+async fn hedge<C: Control>(
+    State(control): State<Arc<C>>,
+    disk: Result<Query<DiskQuery>, QueryRejection>,
+) -> Answer<Vec<DiskHedge>> {
+    Ok(Json(hedges_of(&*control, query(disk)?.disk).await?))
+}
+
+/// How a disk hedges, or all do.
+async fn hedges_of<C: Control>(control: &C, disk: Option<String>) -> Result<Vec<DiskHedge>, ApiError> {
+    let disks = control.status().await?.disks.into_iter();
+    let mut hedges: Vec<_> = disks.map(|disk| DiskHedge { disk: disk.name, status: disk.hedge }).collect();
+    if let Some(disk) = disk {
+        hedges.retain(|hedge| hedge.disk == disk);
+        if hedges.is_empty() {
+            return Err(ControlError::UnknownDisk { disk }.into());
+        }
+    }
+    Ok(hedges)
+}
+
+async fn set_hedge<C: Control>(
+    State(control): State<Arc<C>>,
+    JsonBody(wanted): JsonBody<SetHedge>,
+) -> Answer<Vec<DiskHedge>> {
+    let hedges = hedges_of(&*control, wanted.disk.clone()).await?;
+    let disks: Vec<_> = hedges.into_iter().map(|hedge| hedge.disk).collect();
+    control.set_hedge(&disks, wanted.hedge, wanted.budget).await?;
+    Ok(Json(hedges_of(&*control, wanted.disk).await?))
 }
 
 async fn injections<C: Control>(

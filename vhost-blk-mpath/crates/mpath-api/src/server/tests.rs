@@ -14,13 +14,14 @@ use tokio::sync::oneshot;
 use super::*;
 use crate::client::{Client, ClientError};
 use crate::types::{
-    AddPath, Disk, ErrorCode, Moved, OpStats, PathCounts, PathSelector, PathState, PathWindow, SetInjection, SetPolicy,
-    SteerPaths,
+    AddPath, Disk, ErrorCode, HedgeStatus, Moved, OpStats, PathCounts, PathSelector, PathState, PathWindow, SetHedge,
+    SetInjection, SetPolicy, SteerPaths,
 };
 
 /// Two disks of two paths, which remember what is set.
 struct Fake {
     policies: Mutex<[ClassPolicies; 2]>,
+    hedges: Mutex<[HedgeStatus; 2]>,
     injections: Mutex<[[Vec<Injection>; 2]; 2]>,
     states: Mutex<[[PathState; 2]; 2]>,
     stuck: AtomicBool,
@@ -30,6 +31,7 @@ impl Fake {
     fn new() -> Self {
         Self {
             policies: Mutex::new([PolicyKind::LatencyRr.into(); 2]),
+            hedges: Mutex::default(),
             injections: Mutex::default(),
             states: Mutex::new([[PathState::Live; 2]; 2]),
             stuck: AtomicBool::new(false),
@@ -51,7 +53,7 @@ fn disk_index(name: &str) -> Result<usize, ControlError> {
 impl Control for Fake {
     async fn status(&self) -> Result<Status, ControlError> {
         self.answer().await?;
-        let policies = *self.policies.lock().unwrap();
+        let (policies, hedges) = (*self.policies.lock().unwrap(), *self.hedges.lock().unwrap());
         let disk = |(name, policy): (&str, ClassPolicies)| Disk {
             name: name.into(),
             socket: format!("/run/{name}.sock"),
@@ -66,6 +68,7 @@ impl Control for Fake {
             queued: 0,
             moved_reads: Moved::default(),
             moved_writes: Moved::default(),
+            hedge: hedges[disk_index(name).unwrap()],
             paths: PathCounts { total: 2, live: 2 },
         };
         Ok(Status {
@@ -96,6 +99,8 @@ impl Control for Fake {
             suspicions: 0,
             recalled: 0,
             probes: 0,
+            hedges: 0,
+            hedges_won: 0,
             fenced: 0,
             cntlid: None,
             controller: None,
@@ -114,6 +119,14 @@ impl Control for Fake {
     async fn set_policy(&self, disks: &[String], change: &PolicyChange) -> Result<(), ControlError> {
         for disk in disks {
             self.policies.lock().unwrap()[disk_index(disk)?].change(change);
+        }
+        Ok(())
+    }
+
+    async fn set_hedge(&self, disks: &[String], hedge: Hedge, budget: Option<HedgeBudget>) -> Result<(), ControlError> {
+        for disk in disks {
+            let status = &mut self.hedges.lock().unwrap()[disk_index(disk)?];
+            (status.hedge, status.budget) = (hedge, budget.unwrap_or(status.budget));
         }
         Ok(())
     }
@@ -294,6 +307,29 @@ fn answers_every_route() {
     let set = |disk: Option<&str>, policy| SetPolicy { disk: disk.map(Into::into), ..SetPolicy::from(policy) };
     client.set_policy(&set(None, PolicyKind::Numa)).unwrap();
     assert_eq!(active(PolicyKind::Numa), ["a", "b"]);
+
+    let set = |body: &str| server.request("PUT", "/v1/hedge", body);
+    let hedge = r#"[{"disk":"b","hedge":"p99.5","budget":"3%","reads":0,"sent":0,"won":0}]"#;
+    assert_eq!(set(r#"{"hedge":"p99.5","budget":"3%","disk":"b"}"#), (200, hedge.into()));
+    for (body, part) in [
+        (r#"{"hedge":"p30"}"#, "`p30` is not off or a quantile from p50 to p99.9; write it as p95 or p99.5"),
+        (
+            r#"{"hedge":"p95","budget":"7%"}"#,
+            "`7%` is not a share of the reads from 0.1% to 5%; write it as 5% or 0.5%",
+        ),
+        (r#"{"hedge":95}"#, "expected off, or a quantile such as p95"),
+        (r#"{"budget":"5%"}"#, "missing field `hedge`"),
+        (r#"{"hedge":"p95","quantile":1}"#, "unknown field `quantile`"),
+    ] {
+        let (status, answer) = set(body);
+        assert!(status == 400 && answer.contains(part), "{body}: {status} {answer}");
+    }
+    let (status, answer) = set(r#"{"hedge":"p95","disk":"c"}"#);
+    assert!(status == 404 && answer.contains("`c`"), "{answer}");
+    let both = client.set_hedge(&SetHedge { hedge: Hedge::Quantile(950), budget: None, disk: None }).unwrap();
+    let shown: Vec<_> = both.iter().map(|of| (&*of.disk, of.status.hedge, of.status.budget.to_string())).collect();
+    assert_eq!(shown, [("a", Hedge::Quantile(950), "5%".into()), ("b", Hedge::Quantile(950), "3%".into())]);
+    assert_eq!(client.hedge(Some("a")).unwrap(), both[..1]);
 
     let inject = |path: &str, disk: Option<&str>, us: u64| {
         client.set_injection(&SetInjection {

@@ -87,6 +87,8 @@ pub enum EventKind {
     FenceLifted,
     /// The operator set the policy.
     PolicySet,
+    /// The operator set how reads are hedged.
+    HedgeSet,
     /// The operator impaired a path.
     InjectionSet,
     /// The operator ended the impairment of a path.
@@ -131,6 +133,7 @@ impl fmt::Display for EventKind {
             Self::DiscoveryLost => "discovery-lost",
             Self::FenceLifted => "fence-lifted",
             Self::PolicySet => "policy-set",
+            Self::HedgeSet => "hedge-set",
             Self::InjectionSet => "injection-set",
             Self::InjectionCleared => "injection-cleared",
             Self::FrontEndConnected => "front-end-connected",

@@ -8,6 +8,7 @@ mod convert;
 mod discovery;
 mod error;
 mod event;
+mod hedge;
 mod impairment;
 mod injection;
 mod policy;
@@ -21,6 +22,7 @@ use serde::{Deserialize, Serialize};
 pub use self::discovery::{DiscoveryController, DiscoveryState};
 pub use self::error::{ErrorBody, ErrorCode, ErrorInfo};
 pub use self::event::{Event, EventKind, EventPath, Events};
+pub use self::hedge::{DiskHedge, HedgeStatus, SetHedge};
 pub use self::impairment::{
     InjectedClass, InjectedDirection, InjectedDistribution, InjectedLatency, InjectedLatencyError, InjectedRangeError,
     InjectedRate, InjectedShare, InjectedStatus, Injection, InjectionError, UnknownWord,
@@ -79,6 +81,8 @@ pub struct Disk {
     pub moved_reads: Moved,
     /// The same of writes. One whose fate on the lost path was unknown waited for the fence before.
     pub moved_writes: Moved,
+    /// How slow reads are hedged.
+    pub hedge: HedgeStatus,
     /// How many paths there are, and how many work.
     pub paths: PathCounts,
 }
@@ -127,6 +131,10 @@ pub struct Path {
     pub recalled: u64,
     /// Reads of the daemon's own that measure it while it is not used; counted nowhere else.
     pub probes: u64,
+    /// Reads sent there a second time while another path had them: hedges, counted nowhere else.
+    pub hedges: u64,
+    /// Those of them that answered first. The read counts on no path then.
+    pub hedges_won: u64,
     /// Requests of a lost association whose fate is unknown and that wait for its fence.
     pub fenced: u64,
     /// The controller at its other end, `null` while not connected.

@@ -32,19 +32,34 @@ impl Group {
         let request = &self.requests[tag];
         assert_eq!((request.state, request.path), (State::InFlight, path), "a completion answers an issue");
         let (bound_at, class) = (request.bound_at, request.io.op.class());
-        let (bytes, dirties, epoch) = (request.io.bytes, request.dirties, request.epoch);
+        let (io, dirties, epoch) = (request.io, request.dirties, request.epoch);
         let latency = now - bound_at;
         if watched {
             self.watch_outcome(now, path, epoch, outcome);
         }
+        let hedge_won = self.adopt_hedge(now, tag, outcome);
         self.unbind(tag);
         let of_path = &mut self.paths[path.index()];
         let stats = &mut of_path.stats[class.index()];
+        if hedge_won {
+            stats.errors += u64::from(!matches!(outcome, Outcome::Recalled { .. }));
+            if outcome == Outcome::PathError {
+                self.path_error(now, path, bound_at);
+            }
+            self.record_read(now, path, &io, latency);
+            // As if it had been taken back from a silent path, or had failed: it would have taken longer still.
+            let failed = matches!(outcome, Outcome::Failed(_) | Outcome::Retry { .. });
+            let latency = if failed { latency.max(FAILED_LATENCY) } else { latency };
+            self.tell_policy(now, tag, latency, true);
+            self.hedge_won(now, tag);
+            return;
+        }
         match outcome {
             Outcome::Success => {
-                of_path.record_success(class, bytes, latency, now - self.started);
+                of_path.record_success(class, io.bytes, latency, now - self.started);
                 of_path.hold.success(bound_at);
                 self.tell_policy(now, tag, latency, false);
+                self.record_read(now, path, &io, latency);
                 if dirties {
                     self.dirty.mark(now, path, epoch);
                 }

@@ -135,6 +135,7 @@ impl Group {
         request.avoid = None;
         request.fence_lifted = false;
         request.recalled = false;
+        request.may_hedge = self.hedges.bound(now, &io);
         path.usage.take(io.bytes);
         path.by_class[class].take(io.bytes);
         path.stats[class].in_flight += 1;
@@ -157,5 +158,6 @@ impl Group {
         path.by_class[class].give_back(io.bytes);
         path.stats[class].in_flight -= 1;
         self.requests.unlink(&mut path.in_flight[class], tag);
+        self.drop_hedge(tag);
     }
 }

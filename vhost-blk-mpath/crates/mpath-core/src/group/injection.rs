@@ -92,6 +92,7 @@ impl Group {
         if covers(OpClass::Read) {
             self.timers.forget_probe(id);
             self.release_probe(now, id, false);
+            self.release_hedges(now, id);
         }
     }
 

@@ -6,12 +6,14 @@
 //! * [`paths`]: paths that come and go, fences.
 //! * [`injection`]: impairments, and what they hold.
 //! * [`flush`]: flushes, which go to every dirty path.
+//! * [`hedge`]: reads that take too long, read a second time.
 //! * [`probe`]: reads that nobody waits for, which measure paths that nobody uses.
 //! * [`suspicion`]: paths that have gone silent.
 
 mod completion;
 mod dispatch;
 mod flush;
+mod hedge;
 mod injection;
 mod paths;
 mod probe;
@@ -33,6 +35,9 @@ use crate::{
     PolicyKind, SchedulerKind, SchedulerSpec, Tag, Window,
 };
 use flush::FlushJobs;
+use hedge::Hedges;
+pub use hedge::Hedging;
+pub(crate) use hedge::typical_reads;
 
 /// How a [`Group`] behaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,12 +60,14 @@ pub struct GroupConfig {
     pub no_path_timeout: Option<Duration>,
     /// Silence after which a path that owes answers is suspect at the latest; sooner if it has been quicker so far.
     pub suspect_timeout: Duration,
+    /// How slow reads are hedged at first, if they are.
+    pub hedging: Option<Hedging>,
     /// Seed of what policies do at random: the jitter of probes.
     pub seed: u64,
 }
 
 impl Default for GroupConfig {
-    /// `round-robin`, `fifo`, 5 retries, 16 failovers, waiting for ever, suspect after 300 ms.
+    /// `round-robin`, `fifo`, 5 retries, 16 failovers, waiting for ever, suspect after 300 ms, no hedges.
     fn default() -> Self {
         Self {
             policy: PolicyKind::RoundRobin.into(),
@@ -71,6 +78,7 @@ impl Default for GroupConfig {
             shared_write_cache: false,
             no_path_timeout: None,
             suspect_timeout: Duration::from_millis(300),
+            hedging: None,
             seed: 0,
         }
     }
@@ -89,6 +97,7 @@ pub struct Group {
     scheduler: Scheduler,
     timers: Timers,
     flushes: FlushJobs,
+    hedges: Hedges,
     dirty: Arc<DirtyPaths>,
     /// Requests bound to a path whose injection has released them, and the outcome it wants of them.
     released: VecDeque<(PathId, Tag, Option<Outcome>)>,
@@ -132,6 +141,7 @@ impl Group {
             scheduler: Scheduler::new(now, config.scheduler),
             timers: Timers::default(),
             flushes: FlushJobs::default(),
+            hedges: Hedges::new(config.hedging),
             dirty,
             released: VecDeque::new(),
             finished: VecDeque::new(),
@@ -154,6 +164,7 @@ impl Group {
     /// Takes a request in. It ends with exactly one [`Action::Finish`].
     pub fn submit(&mut self, now: Instant, io: Io) {
         self.requests.insert(now, io);
+        self.hedges.submitted(io.op);
         self.open += 1;
         if self.fans_out(io.op) {
             self.prepare_flush(now, io.tag);
@@ -173,6 +184,7 @@ impl Group {
                 .or_else(|| self.dispatch(now))
                 // A flush that started just now may be over already.
                 .or_else(|| self.poll_finished())
+                .or_else(|| self.poll_hedge(now))
                 .or_else(|| self.poll_probe(now));
             // What was bound just now may have failed at once, by an injection.
             if action.is_some() || self.released.is_empty() {
@@ -181,7 +193,12 @@ impl Group {
         }
     }
 
+    /// Its hedge ends before a request does.
     fn poll_finished(&mut self) -> Option<Action> {
+        let hedge = self.poll_hedge_end();
+        if hedge.is_some() {
+            return hedge;
+        }
         let (tag, result) = self.finished.pop_front()?;
         self.requests[tag].state = State::Free;
         self.open -= 1;
@@ -221,6 +238,7 @@ impl Group {
             self.next_suspicion(),
             self.next_stuck(),
             self.recall_at,
+            self.hedges.next_timeout(),
             self.flushes.look_again_at().filter(|_| flushes),
             self.policies.next_timeout().filter(|_| self.open > 0),
             self.scheduler.next_timeout(),
@@ -235,6 +253,7 @@ impl Group {
                 Due::Inject(path, tag, outcome) => self.released.push_back((path, tag, outcome)),
                 Due::Answer(path, tag, answer) => self.answer_due(now, path, tag, answer),
                 Due::Ghost(path, class) => self.ghost_due(now, path, class),
+                Due::Hedge(path, tag) => self.release_hedge(now, path, tag, true),
                 Due::Probe(path) => self.release_probe(now, path, true),
                 Due::Retry(tag) => {
                     self.backoff -= 1;
@@ -327,6 +346,7 @@ impl Group {
             backoff: self.backoff,
             moves: self.moves.clone(),
             scheduler: self.scheduler.stats(now),
+            hedgeable_reads: self.hedges.reads(),
             paths: all
                 .map(|(path, id)| PathStats {
                     path: PathId(id),
@@ -336,6 +356,8 @@ impl Group {
                     suspicions: path.suspicions,
                     recalled: path.recalled,
                     probes: path.probes,
+                    hedges: path.hedges,
+                    hedges_won: path.hedges_won,
                     injections: path.impaired.as_ref().map_or(0, |impaired| impaired.injections().count()),
                     fenced: path.fenced.len() as u64,
                     draining: path.draining,

@@ -96,6 +96,7 @@ impl Group {
         path.watch = Watch::new(self.config.suspect_timeout);
         path.probe = None;
         self.timers.forget_probe(id);
+        self.lose_hedges(id);
         self.dirty.lost(now, id, association.epoch);
         self.path_changed(now, id);
         self.take_back_unsent(now, id);
@@ -136,6 +137,7 @@ impl Group {
     /// What is bound to the path but still held by its injection goes back to where it came from.
     pub(super) fn take_back_unsent(&mut self, now: Instant, id: PathId) {
         self.forget_unsent_probe(id);
+        self.forget_unsent_hedges(id);
         let mut unsent = Vec::new();
         self.released.retain(|&(path, tag, _)| {
             if path == id {

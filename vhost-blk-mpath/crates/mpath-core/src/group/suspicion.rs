@@ -146,8 +146,10 @@ impl Group {
                 let at = path.watch.recall_at(request.recalls).expect("a suspect path is waited for");
                 if at <= now {
                     request.recalled = true;
+                    let state = request.state;
                     self.recall_at = Some(now);
-                    return Some((id, tag, request.state));
+                    self.drop_hedge(tag);
+                    return Some((id, tag, state));
                 }
                 self.recall_at = Some(self.recall_at.map_or(at, |earlier| earlier.min(at)));
             }

@@ -101,6 +101,10 @@ pub struct PathStats {
     pub recalled: u64,
     /// Probes that were sent there: reads nobody waits for, counted nowhere else.
     pub probes: u64,
+    /// Reads sent there a second time while another path had them: hedges, counted nowhere else.
+    pub hedges: u64,
+    /// Those of them that answered first. The read counts on no path then.
+    pub hedges_won: u64,
     /// Injections in force.
     pub injections: usize,
     /// Requests whose fate on a former association of this path is unknown and that wait for its fence.
@@ -132,6 +136,8 @@ impl PathStats {
         self.suspicions += other.suspicions;
         self.recalled += other.recalled;
         self.probes += other.probes;
+        self.hedges += other.hedges;
+        self.hedges_won += other.hedges_won;
         for (mine, theirs) in self.classes.iter_mut().zip(&other.classes) {
             mine.merge(theirs);
         }
@@ -186,6 +192,8 @@ pub struct GroupStats {
     pub moves: Moves,
     /// The scheduler and its flows.
     pub scheduler: SchedulerStats,
+    /// Reads submitted while slow ones were hedged: what the budget of hedges is counted from.
+    pub hedgeable_reads: u64,
     /// The paths there are, in the order of their ids.
     pub paths: Vec<PathStats>,
 }
@@ -203,6 +211,7 @@ impl GroupStats {
         self.backoff += other.backoff;
         self.moves.merge(&other.moves);
         self.scheduler.merge(&other.scheduler);
+        self.hedgeable_reads += other.hedgeable_reads;
         for theirs in &other.paths {
             match self.paths.binary_search_by_key(&theirs.path, |mine| mine.path) {
                 Ok(index) => self.paths[index].merge(theirs),

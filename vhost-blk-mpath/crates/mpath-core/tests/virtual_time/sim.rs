@@ -166,6 +166,9 @@ impl Sim {
                         self.recalled += 1;
                         self.group.complete(self.now, path, tag, Outcome::Recalled { abandoned: true });
                     }
+                    Action::Hedge { .. } | Action::DropHedge { .. } | Action::Adopt { .. } => {
+                        unreachable!("nothing is hedged")
+                    }
                     Action::Probe { path, bytes } => {
                         self.remember(path);
                         let io = Io { tag: Tag::PROBE, op: Op::Read, bytes, flow: FlowId(0), fua: false };

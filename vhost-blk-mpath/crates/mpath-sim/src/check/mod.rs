@@ -102,6 +102,10 @@ pub struct Counts {
     pub late: u64,
     /// Blocks whose visible content a crash took.
     pub lost: u64,
+    /// Reads sent a second time.
+    pub hedges: u64,
+    /// Of those, the ones whose data the guest was given.
+    pub hedges_won: u64,
     /// Associations lost.
     pub associations_lost: u64,
     /// Fences that a Cross-Controller Reset has lifted.

@@ -1,5 +1,6 @@
 //! One queue pair on its connection, as `reactor::connection` has it.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use mpath_core::{AnaState, Epoch, Outcome, Tag};
@@ -13,6 +14,11 @@ use crate::rng::Rng;
 use crate::target::Ctx;
 
 pub(super) type Completions = Vec<(Tag, Outcome)>;
+
+/// Probes and hedges have no memory of the guest's.
+fn is_of_guest(tag: Tag) -> bool {
+    tag != Tag::PROBE && tag.hedged().is_none()
+}
 
 /// Most bytes taken from a socket at once.
 const RECEIVE_BYTES: u64 = 64 * 1024;
@@ -42,6 +48,8 @@ pub(super) struct Connection {
     pub(super) abandoned: u32,
     /// A probe is under way.
     pub(super) probing: bool,
+    /// Hedges under way, and the bytes of each.
+    pub(super) hedges: BTreeMap<Tag, u64>,
 }
 
 impl Connection {
@@ -63,6 +71,7 @@ impl Connection {
             heard: false,
             abandoned: 0,
             probing: false,
+            hedges: BTreeMap::new(),
         }
     }
 
@@ -86,6 +95,11 @@ impl Connection {
         let answered = self.queue.take_answered();
         self.abandoned -= answered;
         std::mem::take(&mut self.heard).then_some(answered)
+    }
+
+    /// Requests that are waited for, and their bytes.
+    pub(super) fn holds(&self) -> (u32, u64) {
+        (self.ios + self.hedges.len() as u32, self.bytes + self.hedges.values().sum::<u64>())
     }
 
     fn is_sending(&self) -> bool {
@@ -146,7 +160,7 @@ impl Connection {
         completions: &mut Completions,
     ) -> Result<(), String> {
         while !self.is_closing() && ctx.net.has_received(self.conn, Side::Host) {
-            let of_guest = |tag: nvme_tcp::host::Tag| Tag(tag.0) != Tag::PROBE;
+            let of_guest = |tag: nvme_tcp::host::Tag| is_of_guest(Tag(tag.0));
             let direct = self.queue.direct().filter(|direct| rng.percent(50) && of_guest(direct.tag));
             let parsed = if let Some(direct) = direct {
                 let bytes = ctx.net.receive(ctx.clock, self.conn, Side::Host, direct.len as usize);
@@ -200,7 +214,7 @@ impl Connection {
         ctx.net.close(ctx.clock, self.conn, Side::Host);
         let mut completions = self.deferred;
         let lost = self.queue.into_lost().map(|lost| (Tag(lost.tag.0), lost.indeterminate));
-        let requests = lost.filter(|(tag, _)| *tag != Tag::PROBE);
+        let requests = lost.filter(|(tag, _)| is_of_guest(*tag));
         completions.extend(requests.map(|(tag, indeterminate)| (tag, Outcome::Lost { indeterminate })));
         completions
     }

@@ -6,6 +6,7 @@ mod connection;
 mod daemon;
 mod fences;
 mod frontend;
+mod hedge;
 mod path;
 mod requests;
 mod thread;

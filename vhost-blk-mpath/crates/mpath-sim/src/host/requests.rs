@@ -1,5 +1,6 @@
 //! The requests of an I/O thread; a request's tag is its place here. And what the core owes each of them.
 
+use std::collections::BTreeMap;
 use std::time::Instant;
 
 use mpath_core::{GroupConfig, Io, IoError, Op, Outcome, Tag};
@@ -14,6 +15,8 @@ struct Slot {
     asked: Asked,
     /// The guest's memory.
     buffer: Vec<u8>,
+    /// How many sockets have it.
+    on_sockets: u32,
     retries: u32,
     failovers: u32,
     /// A controller gave a final status.
@@ -30,6 +33,8 @@ struct Slot {
 pub(super) struct Requests {
     slots: Vec<Option<Slot>>,
     free: Vec<u32>,
+    /// What hedges have read.
+    hedges: BTreeMap<Tag, Vec<u8>>,
     /// An injection is in force that alters answers.
     altering: bool,
 }
@@ -53,6 +58,7 @@ impl Requests {
         let slot = Slot {
             asked,
             buffer,
+            on_sockets: 0,
             retries: 0,
             failovers: 0,
             refused: false,
@@ -105,9 +111,35 @@ impl Requests {
         }
     }
 
+    /// A request is given to a socket.
+    pub(super) fn issued(&mut self, tag: Tag) {
+        self.slots[tag.0 as usize].as_mut().expect("a request in the table").on_sockets += 1;
+    }
+
+    /// A read is given to a second socket, with memory of its own.
+    pub(super) fn hedged(&mut self, tag: Tag) {
+        let before = self.hedges.insert(tag, vec![UNTOUCHED; self.bytes(tag) as usize]);
+        assert!(before.is_none(), "one hedge a read");
+    }
+
+    pub(super) fn drop_hedge(&mut self, tag: Tag) {
+        assert!(self.hedges.remove(&tag).is_some(), "a hedge ends once");
+    }
+
+    /// Moves what a hedge has read to the guest.
+    pub(super) fn adopt(&mut self, tag: Tag) -> Result<(), String> {
+        let data = self.hedges.remove(&tag).expect("a hedge ends once");
+        let slot = self.slots[tag.0 as usize].as_mut().expect("a hedge ends before its read");
+        if slot.on_sockets > 0 {
+            return Err(format!("#{} has the data of a hedge while a path may still write there", slot.asked.id));
+        }
+        slot.buffer = data;
+        Ok(())
+    }
+
     /// What a controller says of a request, or the first thing that one of its parts was told.
     pub(super) fn heard(&mut self, tag: Tag, result: Result<(), Status>) {
-        // A probe stands in no table.
+        // Probes and hedges stand in no table.
         if let Some(Some(slot)) = self.slots.get_mut(tag.0 as usize) {
             slot.forbidden |= result.is_err_and(Status::dnr);
         }
@@ -116,6 +148,7 @@ impl Requests {
     /// An attempt of a request ended so.
     pub(super) fn attempted(&mut self, now: Instant, tag: Tag, outcome: Outcome) {
         let slot = self.slots[tag.0 as usize].as_mut().expect("an attempt of a request in the table");
+        slot.on_sockets -= 1;
         match outcome {
             // Taken back from a silent path: no failure of the request's.
             Outcome::Success | Outcome::Recalled { .. } => {}
@@ -159,6 +192,9 @@ impl Requests {
     ) -> Result<(Asked, Vec<u8>), String> {
         let slot = self.slots.get_mut(tag.0 as usize).and_then(Option::take);
         let Some(slot) = slot else { return Err(format!("{tag:?} finished, and is not in use")) };
+        if self.hedges.contains_key(&tag) {
+            return Err(format!("#{} ends before its hedge", slot.asked.id));
+        }
         self.free.push(tag.0);
         let worn_out = slot.retries > config.max_retries || slot.failovers > config.max_failovers;
         let explained = slot.refused
@@ -192,9 +228,14 @@ impl PayloadSource for Requests {
 
 impl PayloadSink for Requests {
     fn scatter(&mut self, tag: nvme_tcp::host::Tag, offset: u32, src: &[u8]) {
-        if Tag(tag.0) == Tag::PROBE {
+        let tag = Tag(tag.0);
+        if tag == Tag::PROBE {
             return;
         }
-        self.buffer_mut(Tag(tag.0))[offset as usize..][..src.len()].copy_from_slice(src);
+        let buffer = match tag.hedged() {
+            Some(read) => self.hedges.get_mut(&read).expect("a hedge on a socket has memory"),
+            None => self.buffer_mut(tag),
+        };
+        buffer[offset as usize..][..src.len()].copy_from_slice(src);
     }
 }

@@ -29,9 +29,9 @@ pub(crate) struct IoThread {
     rng: Rng,
     config: GroupConfig,
     block_bytes: u32,
-    group: Group,
-    requests: Requests,
-    connections: BTreeMap<PathId, Connection>,
+    pub(super) group: Group,
+    pub(super) requests: Requests,
+    pub(super) connections: BTreeMap<PathId, Connection>,
     inbox: VecDeque<(Instant, Message)>,
     asked: VecDeque<Asked>,
     completions: Completions,
@@ -241,6 +241,10 @@ impl IoThread {
                 self.group.probed(now, path, outcome == Outcome::Success);
                 continue;
             }
+            if let Some(tag) = tag.hedged() {
+                self.hedged(ctx, path, tag, outcome);
+                continue;
+            }
             if let Some(connection) = self.connections.get_mut(&path) {
                 connection.ios -= 1;
                 connection.bytes -= self.requests.bytes(tag);
@@ -258,6 +262,9 @@ impl IoThread {
             match action {
                 Action::Issue { path, tag } => self.issue(ctx, path, tag),
                 Action::Recall { path, tag } => self.recall(ctx, path, tag),
+                Action::Hedge { path, tag } => self.hedge(ctx, path, tag),
+                Action::DropHedge { path, tag } => self.drop_hedge(ctx, path, tag),
+                Action::Adopt { tag, .. } => self.adopt(ctx, tag),
                 Action::Probe { path, bytes } => self.probe(ctx, path, bytes),
                 Action::Finish { tag, result } => self.finish(ctx, tag, result),
             }
@@ -270,16 +277,11 @@ impl IoThread {
             ctx.check.violate(at, None, what);
         }
         let (bytes, id) = (self.requests.bytes(tag), self.requests.id(tag));
-        let Some(connection) = self.connections.get_mut(&path).filter(|connection| !connection.is_closing()) else {
-            return ctx.check.violate(at, None, format_args!("#{id} issued on path {path}, which is down"));
-        };
-        let window = self.config.window;
-        if connection.ios > 0 && (connection.ios >= window.ios || connection.bytes + bytes > window.bytes) {
-            ctx.check.violate(at, None, format_args!("#{id} issued on path {path} beyond its window"));
+        if !self.check_room(ctx, path, bytes, id) {
+            return;
         }
-        if !connection.ana.is_selectable() {
-            ctx.check.violate(at, None, format_args!("#{id} issued on path {path}, which is {}", connection.ana));
-        }
+        let Some(connection) = self.connections.get_mut(&path) else { return };
+        self.requests.issued(tag);
         connection.ios += 1;
         connection.bytes += bytes;
         let command = self.requests.command(tag);
@@ -287,6 +289,23 @@ impl IoThread {
             self.completions.push((tag, Outcome::Lost { indeterminate: false }));
             self.settle(ctx, path);
         }
+    }
+
+    /// Whether a path can be given this request.
+    pub(super) fn check_room(&mut self, ctx: &mut Ctx<'_>, path: PathId, bytes: u64, id: u64) -> bool {
+        let at = ctx.clock.elapsed();
+        let Some(connection) = self.connections.get(&path).filter(|connection| !connection.is_closing()) else {
+            ctx.check.violate(at, None, format_args!("#{id} issued on path {path}, which is down"));
+            return false;
+        };
+        let (window, (ios, held)) = (self.config.window, connection.holds());
+        if ios > 0 && (ios >= window.ios || held + bytes > window.bytes) {
+            ctx.check.violate(at, None, format_args!("#{id} issued on path {path} beyond its window"));
+        }
+        if !connection.ana.is_selectable() {
+            ctx.check.violate(at, None, format_args!("#{id} issued on path {path}, which is {}", connection.ana));
+        }
+        true
     }
 
     /// Nobody checks what a probe reads.

@@ -1,0 +1,44 @@
+//! Hedged reads.
+
+use serde::{Deserialize, Serialize};
+
+use crate::config::{Hedge, HedgeBudget};
+
+/// How a disk's slow reads are hedged, and what came of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct HedgeStatus {
+    /// Which reads are sent a second time.
+    pub hedge: Hedge,
+    /// How many of them at most.
+    pub budget: HedgeBudget,
+    /// Reads submitted while this was not off, since the daemon started.
+    pub reads: u64,
+    /// Hedges sent.
+    pub sent: u64,
+    /// Those of them that answered first.
+    pub won: u64,
+}
+
+/// `GET /v1/hedge`, and the answer to `PUT`: the same of one disk.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DiskHedge {
+    /// The disk's name.
+    pub disk: String,
+    /// How, and what came of it.
+    #[serde(flatten)]
+    pub status: HedgeStatus,
+}
+
+/// The body of `PUT /v1/hedge`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SetHedge {
+    /// Which reads are to be sent a second time.
+    pub hedge: Hedge,
+    /// How many of them at most; as it was if left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub budget: Option<HedgeBudget>,
+    /// The disk; every disk if left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disk: Option<String>,
+}

@@ -1,0 +1,108 @@
+//! Which reads are hedged, and where.
+
+use std::time::{Duration, Instant};
+
+use super::{Hedge, HedgeState, ONE};
+use crate::group::Group;
+use crate::inject::Verdict;
+use crate::timers::Due;
+use crate::{Action, Direction, OpClass, PathId, Tag};
+
+impl Group {
+    /// The next hedge to be sent.
+    pub(in crate::group) fn poll_hedge(&mut self, now: Instant) -> Option<Action> {
+        loop {
+            let at = match self.hedges.find(|hedge| hedge.state == HedgeState::Released) {
+                Some(at) => at,
+                None if self.hedges.next_timeout().is_none_or(|at| now < at) => return None,
+                None => {
+                    let (tag, waited) = self.next_to_hedge(now)?;
+                    self.hedge(now, tag, waited);
+                    continue;
+                }
+            };
+            let Hedge { path, tag, .. } = self.hedges.out[at];
+            self.set_hedge(at, Some(HedgeState::Issued));
+            self.paths[path.index()].hedges += 1;
+            self.watch_issue(now, path);
+            return Some(Action::Hedge { path, tag });
+        }
+    }
+
+    /// The next read that has taken too long, and the quantile that it has taken longer than. Each is looked at once a bind.
+    fn next_to_hedge(&mut self, now: Instant) -> Option<(Tag, Duration)> {
+        self.hedges.look_at = None;
+        let least = self.hedges.latencies.least(now)?;
+        for path in &self.paths {
+            let live = path.association.map(|association| association.epoch);
+            let mut next = path.in_flight[OpClass::Read.index()].oldest();
+            while let Some(tag) = next {
+                let request = &mut self.requests[tag];
+                next = request.newer();
+                let mut due = request.bound_at + least;
+                if due <= now {
+                    let open = !request.may_hedge || request.recalled || Some(request.epoch) != live;
+                    let waited = if open { None } else { self.hedges.latencies.of(now, request.io.bytes) };
+                    let Some(waited) = waited else { continue };
+                    due = request.bound_at + waited;
+                    if due <= now {
+                        request.may_hedge = false;
+                        // There may be more.
+                        self.hedges.look_at = Some(now);
+                        return Some((tag, waited));
+                    }
+                } else {
+                    // Those after it are younger.
+                    next = None;
+                }
+                self.hedges.look_at = Some(self.hedges.look_at.map_or(due, |at| at.min(due)));
+            }
+        }
+        None
+    }
+
+    /// Sends a read a second time, if there is a path for it.
+    fn hedge(&mut self, now: Instant, tag: Tag, waited: Duration) {
+        let (of, bytes) = (self.requests[tag].path, self.requests[tag].io.bytes);
+        let Some(id) = self.path_for_hedge(now, of, bytes, waited) else { return };
+        self.hedges.budget -= ONE;
+        let path = &mut self.paths[id.index()];
+        let epoch = path.association.expect("an eligible path is live").epoch;
+        let impaired = path.impaired.as_mut();
+        let verdict = impaired.map_or(Verdict::Pass, |i| i.decide(now, Direction::Request, OpClass::Read, bytes));
+        let mut hedge =
+            Hedge { tag, bytes, waited, path: id, epoch, began: now, fails: false, state: HedgeState::Injected };
+        match verdict {
+            Verdict::Pass => hedge.state = HedgeState::Released,
+            // It fails at once, and the driver has never heard of it.
+            Verdict::Hold { delay, .. } if delay.is_zero() => return,
+            Verdict::Hold { delay, error } => {
+                hedge.fails = error.is_some();
+                self.timers.set(now, delay, Due::Hedge(id, tag));
+            }
+            Verdict::Stall => {}
+        }
+        path.usage.take(bytes);
+        self.hedges.out.push(hedge);
+    }
+
+    /// The other path that reads of this size have come back from soonest of late, one of which too little is known last.
+    fn path_for_hedge(&mut self, now: Instant, of: PathId, bytes: u32, waited: Duration) -> Option<PathId> {
+        let mut left = self.eligible & !self.suspects & !of.bit();
+        let mut best = None;
+        while left != 0 {
+            let id = PathId(left.trailing_zeros() as u16);
+            left &= left - 1;
+            let path = &mut self.paths[id.index()];
+            if !path.has_room(self.config.window, bytes) {
+                continue;
+            }
+            let typical = path.reads.of(now, bytes);
+            if typical.is_none_or(|typical| typical <= waited) {
+                let key = (typical.unwrap_or(Duration::MAX), id);
+                best = Some(best.map_or(key, |best| key.min(best)));
+            }
+        }
+        best.map(|(_, id)| id)
+    }
+}

@@ -1,0 +1,492 @@
+//! One small test per rule about reads that are sent a second time.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use mpath_core::{
+    Action, AnaState, Association, Direction, DirtyPaths, Epoch, FlowId, Group, GroupConfig, Hedging, InjectedError,
+    Injection, Io, IoError, MAX_HEDGE_BYTES, Op, OpClass, Outcome, PathConfig, PathId, PathStats, PolicyKind, Tag,
+};
+use proptest::prelude::*;
+
+const MS: Duration = Duration::from_millis(1);
+const P0: PathId = PathId(0);
+const P1: PathId = PathId(1);
+const P2: PathId = PathId(2);
+const ABANDONED: Outcome = Outcome::Recalled { abandoned: true };
+const P95: Option<Hedging> = Some(Hedging { quantile_permille: 950, budget_permille: 50 });
+/// The window is the queue pair's.
+const QUEUE_DEPTH: u16 = 16;
+
+struct Test {
+    now: Instant,
+    group: Group,
+    /// Hedges the driver has not answered, and their reads; it takes them back when it is told to.
+    out: BTreeSet<(PathId, Tag)>,
+}
+
+impl Test {
+    /// Three live optimized paths; by policy everything goes to the first.
+    fn new() -> Self {
+        let now = Instant::now();
+        let config = GroupConfig { policy: PolicyKind::Numa.into(), hedging: P95, ..GroupConfig::default() };
+        let mut test = Self { now, group: Group::new(now, config, Arc::new(DirtyPaths::new())), out: BTreeSet::new() };
+        for path in [P0, P1, P2] {
+            test.group.add_path(path, PathConfig::default());
+            test.up(path, 1);
+        }
+        test
+    }
+
+    /// One that has read for so long that it hedges what takes much longer than 1 ms.
+    fn learned() -> Self {
+        let mut test = Self::new();
+        test.learn(P0, 4096, MS);
+        test
+    }
+
+    fn up(&mut self, path: PathId, epoch: u64) {
+        let ana = AnaState::Optimized;
+        let association =
+            Association { epoch: Epoch(epoch), ana, volatile_write_cache: false, queue_depth: QUEUE_DEPTH };
+        self.group.path_up(self.now, path, association);
+    }
+
+    /// Has a path answer many reads after that time.
+    fn learn(&mut self, path: PathId, bytes: u32, latency: Duration) {
+        let others = [P0, P1, P2].into_iter().filter(|other| *other != path);
+        others.clone().for_each(|other| self.group.set_draining(self.now, other, true));
+        for _ in 0..120 {
+            assert_eq!(self.submit_io(900, Op::Read, bytes), [issue(path, 900)]);
+            self.now += latency;
+            assert_eq!(self.complete(path, 900, Outcome::Success), [ok(900)]);
+        }
+        others.for_each(|other| self.group.set_draining(self.now, other, false));
+        self.now += 200 * MS;
+        assert_eq!(self.actions(), []);
+    }
+
+    fn submit_io(&mut self, tag: u32, op: Op, bytes: u32) -> Vec<Action> {
+        self.group.submit(self.now, Io { tag: Tag(tag), op, bytes, flow: FlowId(0), fua: false });
+        self.actions()
+    }
+
+    fn read(&mut self, tag: u32) -> Vec<Action> {
+        self.submit_io(tag, Op::Read, 4096)
+    }
+
+    fn complete(&mut self, path: PathId, tag: u32, outcome: Outcome) -> Vec<Action> {
+        self.group.complete(self.now, path, Tag(tag), outcome);
+        self.actions()
+    }
+
+    fn hedged(&mut self, path: PathId, tag: u32, outcome: Outcome) -> Vec<Action> {
+        assert!(self.out.remove(&(path, Tag(tag))));
+        self.group.hedged(self.now, path, Tag(tag), outcome);
+        self.actions()
+    }
+
+    fn lose(&mut self, path: PathId) -> Vec<Action> {
+        self.out.retain(|(of, _)| *of != path);
+        self.group.path_lost(self.now, path);
+        self.actions()
+    }
+
+    fn actions(&mut self) -> Vec<Action> {
+        let mut actions = Vec::new();
+        while let Some(action) = self.group.poll_action(self.now) {
+            actions.push(action);
+            match action {
+                Action::Hedge { path, tag } => assert!(self.out.insert((path, tag))),
+                Action::DropHedge { path, tag } if self.out.remove(&(path, tag)) => {
+                    self.group.hedged(self.now, path, tag, ABANDONED);
+                }
+                _ => {}
+            }
+        }
+        actions
+    }
+
+    /// Waits for the next timeout and says how long it was, and what there is to do then.
+    fn sleep(&mut self) -> (Duration, Vec<Action>) {
+        let at = self.group.next_timeout().expect("a timeout");
+        let time = at - self.now;
+        self.now = at;
+        (time, self.actions())
+    }
+
+    fn sleep_for(&mut self, time: Duration) -> Vec<Action> {
+        self.now += time;
+        self.actions()
+    }
+
+    fn path(&self, path: PathId) -> PathStats {
+        self.group.stats(self.now).paths.swap_remove(path.0.into())
+    }
+
+    /// A read that is hedged on the path of that number.
+    fn hedge(&mut self, tag: u32, path: PathId) {
+        assert_eq!(self.read(tag), [issue(P0, tag)]);
+        assert_eq!(self.sleep_for(2 * MS), [hedge(path, tag)]);
+    }
+}
+
+fn issue(path: PathId, tag: u32) -> Action {
+    Action::Issue { path, tag: Tag(tag) }
+}
+
+fn recall(path: PathId, tag: u32) -> Action {
+    Action::Recall { path, tag: Tag(tag) }
+}
+
+fn hedge(path: PathId, tag: u32) -> Action {
+    Action::Hedge { path, tag: Tag(tag) }
+}
+
+fn dropped(path: PathId, tag: u32) -> Action {
+    Action::DropHedge { path, tag: Tag(tag) }
+}
+
+fn adopt(path: PathId, tag: u32) -> Action {
+    Action::Adopt { path, tag: Tag(tag) }
+}
+
+fn ok(tag: u32) -> Action {
+    Action::Finish { tag: Tag(tag), result: Ok(()) }
+}
+
+#[test]
+fn the_data_of_a_hedge_are_taken_when_the_first_path_has_let_go() {
+    let mut t = Test::learned();
+    let before = t.path(P0);
+    assert_eq!(t.read(0), [issue(P0, 0)]);
+    let (after, actions) = t.sleep();
+    assert_eq!(actions, [hedge(P1, 0)]);
+    assert!((MS..MS * 11 / 10).contains(&after), "{after:?}");
+    assert_eq!(t.sleep_for(MS), [], "once");
+    assert_eq!(t.hedged(P1, 0, Outcome::Success), [recall(P0, 0)]);
+    assert_eq!(t.sleep_for(MS), [], "the first path may still write to the guest's memory");
+    assert_eq!(t.complete(P0, 0, ABANDONED), [adopt(P1, 0), ok(0)]);
+    let (of, by) = (t.path(P0), t.path(P1));
+    assert_eq!((by.hedges, by.hedges_won, of.hedges), (1, 1, 0));
+    // It is no I/O of either path, and no failure.
+    assert_eq!((by.class(OpClass::Read).ios, of.class(OpClass::Read).ios), (0, before.class(OpClass::Read).ios));
+    assert_eq!((of.class(OpClass::Read).errors, of.recalled, of.class(OpClass::Read).in_flight), (0, 0, 0));
+    assert_eq!(t.group.stats(t.now).hedgeable_reads, 121);
+}
+
+#[test]
+fn a_read_that_succeeds_while_it_is_recalled_needs_no_hedge() {
+    let mut t = Test::learned();
+    t.hedge(0, P1);
+    assert_eq!(t.hedged(P1, 0, Outcome::Success), [recall(P0, 0)]);
+    assert_eq!(t.complete(P0, 0, Outcome::Success), [dropped(P1, 0), ok(0)]);
+    // The same if both answers are there before the driver asks for anything.
+    t.hedge(1, P1);
+    t.out.clear();
+    t.group.hedged(t.now, P1, Tag(1), Outcome::Success);
+    assert_eq!(t.complete(P0, 1, Outcome::Success), [dropped(P1, 1), ok(1)]);
+    t.hedge(2, P1);
+    t.out.clear();
+    t.group.complete(t.now, P0, Tag(2), Outcome::Success);
+    t.group.hedged(t.now, P1, Tag(2), Outcome::Success);
+    assert_eq!(t.actions(), [dropped(P1, 2), ok(2)]);
+    assert_eq!(t.path(P1).hedges_won, 0);
+}
+
+#[test]
+fn a_read_that_fails_while_it_is_recalled_is_saved_by_its_hedge() {
+    for outcome in [
+        Outcome::PathError,
+        Outcome::Retry { after: MS },
+        Outcome::Failed(IoError::Io),
+        Outcome::Lost { indeterminate: false },
+    ] {
+        let mut t = Test::learned();
+        t.hedge(0, P1);
+        assert_eq!(t.hedged(P1, 0, Outcome::Success), [recall(P0, 0)]);
+        assert_eq!(t.complete(P0, 0, outcome), [adopt(P1, 0), ok(0)], "{outcome:?}");
+        assert_eq!(t.path(P0).class(OpClass::Read).errors, 1);
+    }
+}
+
+#[test]
+fn a_hedge_that_is_too_late_is_dropped_and_its_command_still_owed() {
+    let mut t = Test::learned();
+    t.hedge(0, P1);
+    assert_eq!(t.complete(P0, 0, Outcome::Success), [dropped(P1, 0), ok(0)]);
+    t.hedge(1, P1);
+    // A read that fails goes on as if there had been no hedge.
+    assert_eq!(t.complete(P0, 1, Outcome::PathError), [dropped(P1, 1), issue(P1, 1)]);
+    t.complete(P1, 1, Outcome::Success);
+    // Two commands were abandoned there: it may not be overfilled.
+    t.group.set_draining(t.now, P0, true);
+    t.group.set_draining(t.now, P2, true);
+    let taken = (10..40).filter(|tag| !t.read(*tag).is_empty()).count();
+    assert_eq!(taken, usize::from(QUEUE_DEPTH) - 2);
+    t.group.progress(t.now, P1, 1);
+    assert_eq!(t.actions().len(), 1);
+}
+
+#[test]
+fn what_happens_to_a_hedge_is_nothing_to_the_read() {
+    let mut t = Test::learned();
+    for (tag, outcome) in (0..).zip([Outcome::PathError, Outcome::Failed(IoError::Io), Outcome::Retry { after: MS }]) {
+        t.hedge(tag, P1);
+        assert_eq!(t.hedged(P1, tag, outcome), [dropped(P1, tag)]);
+        assert_eq!(t.sleep_for(5 * MS), [], "no second one");
+        assert_eq!(t.complete(P0, tag, Outcome::Success), [ok(tag)]);
+    }
+    t.hedge(5, P1);
+    assert_eq!(t.lose(P1), [dropped(P1, 5)]);
+    assert_eq!(t.complete(P0, 5, Outcome::Success), [ok(5)]);
+    t.up(P1, 2);
+    assert_eq!(t.path(P1).class(OpClass::Read).errors, 0);
+    // One that has won needs its path no longer.
+    t.hedge(6, P1);
+    assert_eq!(t.hedged(P1, 6, Outcome::Success), [recall(P0, 6)]);
+    assert_eq!(t.lose(P1), []);
+    assert_eq!(t.complete(P0, 6, ABANDONED), [adopt(P1, 6), ok(6)]);
+}
+
+#[test]
+fn a_lost_path_is_not_asked_to_give_back() {
+    let mut t = Test::learned();
+    t.hedge(0, P1);
+    t.lose(P0);
+    assert_eq!(t.hedged(P1, 0, Outcome::Success), []);
+    assert_eq!(t.complete(P0, 0, Outcome::Lost { indeterminate: false }), [adopt(P1, 0), ok(0)]);
+}
+
+#[test]
+fn a_silent_path_gives_its_reads_back_and_their_hedges_are_dropped() {
+    let mut t = Test::learned();
+    t.hedge(0, P1);
+    // Both are silent: this one was given its request first.
+    let (_, actions) = t.sleep();
+    assert_eq!(actions, [recall(P0, 0), dropped(P1, 0)]);
+    assert_eq!(t.complete(P0, 0, ABANDONED), [issue(P1, 0)]);
+}
+
+#[test]
+fn what_an_injection_holds_is_hedged_and_not_waited_for() {
+    let error = Some(InjectedError { per_million: 1_000_000, outcome: Outcome::Failed(IoError::Io) });
+    let slow = Injection::latency(1000 * MS);
+    let stall = Injection { stall: true, ..Injection::default() };
+    for injection in [slow, stall, Injection { error, ..slow }] {
+        for direction in [Direction::Request, Direction::Response] {
+            let mut t = Test::learned();
+            t.group.set_injection(t.now, P0, None, Injection { direction, ..injection });
+            let answered = direction == Direction::Response;
+            if answered {
+                assert_eq!(t.read(0), [issue(P0, 0)]);
+                assert_eq!(t.complete(P0, 0, Outcome::Success), []);
+            } else {
+                assert_eq!(t.read(0), []);
+            }
+            assert_eq!(t.sleep_for(2 * MS), [hedge(P1, 0)]);
+            assert_eq!(t.hedged(P1, 0, Outcome::Success), [adopt(P1, 0), ok(0)], "{direction} {injection:?}");
+            assert_eq!(t.path(P0).class(OpClass::Read).in_flight, 0);
+            // Nothing of it is left to come out later.
+            assert_eq!(t.sleep_for(2000 * MS), []);
+            t.group.clear_injection(t.now, P0);
+            assert_eq!(t.actions(), []);
+        }
+    }
+}
+
+#[test]
+fn a_read_that_its_injection_has_just_let_go_of_is_not_sent_for_nothing() {
+    for stall in [false, true] {
+        let mut t = Test::learned();
+        t.group.set_injection(t.now, P0, None, Injection { stall, ..Injection::latency(1000 * MS) });
+        assert_eq!(t.read(0), []);
+        assert_eq!(t.sleep_for(2 * MS), [hedge(P1, 0)]);
+        t.group.clear_injection(t.now, P0);
+        assert_eq!(t.hedged(P1, 0, Outcome::Success), [adopt(P1, 0), ok(0)]);
+    }
+}
+
+#[test]
+fn injections_are_for_hedges_too() {
+    let error = |outcome| Some(InjectedError { per_million: 1_000_000, outcome });
+    let failing = Injection { error: error(Outcome::PathError), ..Injection::default() };
+    // It fails at once, and is sent nowhere.
+    let mut t = Test::learned();
+    t.group.set_injection(t.now, P1, None, failing);
+    t.read(0);
+    assert_eq!(t.sleep_for(2 * MS), []);
+    assert_eq!(t.complete(P0, 0, Outcome::Success), [ok(0)]);
+    // So does its answer.
+    let mut t = Test::learned();
+    t.group.set_injection(t.now, P1, None, Injection { direction: Direction::Response, ..failing });
+    t.hedge(0, P1);
+    assert_eq!(t.hedged(P1, 0, Outcome::Success), [dropped(P1, 0)]);
+    // Both are held.
+    let mut t = Test::learned();
+    t.group.set_injection(t.now, P1, None, Injection::latency(3 * MS));
+    t.read(0);
+    assert_eq!(t.sleep_for(2 * MS), []);
+    assert_eq!(t.sleep(), (3 * MS, vec![hedge(P1, 0)]));
+    let response = Injection { direction: Direction::Response, ..Injection::latency(3 * MS) };
+    t.group.set_injection(t.now, P1, None, response);
+    assert_eq!(t.hedged(P1, 0, Outcome::Success), []);
+    assert_eq!(t.sleep(), (3 * MS, vec![recall(P0, 0)]));
+    assert_eq!(t.complete(P0, 0, ABANDONED), [adopt(P1, 0), ok(0)]);
+    // What is held of them is forgotten when nobody waits for it, and goes on when the injection ends.
+    for direction in [Direction::Request, Direction::Response] {
+        for clear in [false, true] {
+            let mut t = Test::learned();
+            let stall = Injection { direction, stall: true, ..Injection::default() };
+            t.group.set_injection(t.now, P1, None, stall);
+            t.read(0);
+            let sent = t.sleep_for(2 * MS);
+            if direction == Direction::Response {
+                assert_eq!(sent, [hedge(P1, 0)]);
+                assert_eq!(t.hedged(P1, 0, Outcome::Success), []);
+            } else {
+                assert_eq!(sent, []);
+            }
+            if clear {
+                t.group.clear_injection(t.now, P1);
+                let next = if direction == Direction::Response { recall(P0, 0) } else { hedge(P1, 0) };
+                assert_eq!(t.actions(), [next]);
+            } else {
+                let told = if direction == Direction::Response { vec![dropped(P1, 0)] } else { vec![] };
+                assert_eq!(t.complete(P0, 0, Outcome::Success), [told, vec![ok(0)]].concat());
+                t.group.clear_injection(t.now, P1);
+                assert_eq!(t.actions(), []);
+            }
+        }
+    }
+}
+
+#[test]
+fn the_path_that_reads_come_back_from_soonest_is_taken() {
+    let mut t = Test::new();
+    t.learn(P1, 4096, MS * 9 / 10);
+    t.learn(P2, 4096, MS * 5 / 10);
+    t.learn(P0, 4096, MS);
+    t.hedge(0, P2);
+    t.complete(P0, 0, Outcome::Success);
+    t.group.set_draining(t.now, P2, true);
+    t.hedge(1, P1);
+    t.complete(P0, 1, Outcome::Success);
+    // No other one that is as good.
+    t.group.ana_changed(t.now, P1, AnaState::NonOptimized);
+    t.read(2);
+    assert_eq!(t.sleep_for(2 * MS), []);
+}
+
+#[test]
+fn a_path_that_is_known_to_take_longer_is_not_asked() {
+    let mut t = Test::new();
+    t.learn(P2, 4096, 40 * MS);
+    for _ in 0..20 {
+        t.learn(P0, 4096, MS / 10);
+    }
+    // Of P1 nothing is known. That hedges are late only just says nothing; that they take long makes it known.
+    for late in [MS / 100, 50 * MS] {
+        for _ in 0..8 {
+            t.hedge(0, P1);
+            t.sleep_for(late);
+            t.complete(P0, 0, Outcome::Success);
+            t.group.progress(t.now, P1, 1);
+        }
+        t.learn(P0, 4096, MS / 10);
+        t.learn(P0, 4096, MS / 10);
+    }
+    t.read(1);
+    assert_eq!(t.sleep_for(2 * MS), []);
+}
+
+#[test]
+fn only_small_reads_of_a_known_size_are_hedged() {
+    let mut t = Test::learned();
+    t.learn(P0, MAX_HEDGE_BYTES, MS);
+    t.submit_io(0, Op::Write, 4096);
+    t.submit_io(1, Op::Read, MAX_HEDGE_BYTES + 512);
+    t.submit_io(2, Op::Flush, 0);
+    t.submit_io(3, Op::Read, 65_536);
+    assert_eq!(t.sleep_for(10 * MS), []);
+    t.submit_io(4, Op::Read, MAX_HEDGE_BYTES);
+    assert_eq!(t.sleep_for(2 * MS), [hedge(P1, 4)]);
+    // Switched off, nothing is; what is under way goes on.
+    t.group.set_hedging(None);
+    t.read(5);
+    assert_eq!(t.sleep_for(10 * MS), []);
+    assert_eq!(t.hedged(P1, 4, Outcome::Success), [recall(P0, 4)]);
+    assert_eq!(t.complete(P0, 4, ABANDONED), [adopt(P1, 4), ok(4)]);
+}
+
+#[test]
+fn nothing_is_hedged_before_it_is_known_how_long_reads_take() {
+    let mut t = Test::new();
+    for _ in 0..99 {
+        t.read(0);
+        t.now += MS;
+        t.complete(P0, 0, Outcome::Success);
+    }
+    t.now += 200 * MS;
+    t.read(0);
+    assert_eq!(t.sleep_for(50 * MS), []);
+}
+
+#[test]
+fn eight_at_a_time_and_what_waits_gets_the_next_place() {
+    let mut t = Test::learned();
+    t.group.set_hedging(Some(Hedging { quantile_permille: 950, budget_permille: 1000 }));
+    t.learn(P0, 4096, MS);
+    for tag in 0..10 {
+        t.read(tag);
+    }
+    assert_eq!(t.sleep_for(2 * MS).len(), 8);
+    assert_eq!(t.read(10), [issue(P0, 10)]);
+    assert_eq!(t.complete(P0, 0, Outcome::Success), [dropped(P1, 0), ok(0), hedge(P1, 8)]);
+    // The budget is used up.
+    assert_eq!(t.complete(P0, 1, Outcome::Success), [dropped(P1, 1), ok(1)]);
+    assert_eq!(t.read(11), [issue(P0, 11), hedge(P1, 9)]);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// However slow they are, and whatever is set meanwhile.
+    #[test]
+    fn no_more_is_hedged_than_the_budget_allows(
+        budget_permille in 1..=50_u16,
+        reads in prop::collection::vec((0..20_u64, 0..100_u32), 200..1500),
+    ) {
+        let mut t = Test::new();
+        let hedging = Hedging { quantile_permille: 500, budget_permille };
+        t.group.set_hedging(Some(hedging));
+        let (mut hedges, mut submitted) = (0, 0);
+        for (ms, what) in reads {
+            if what == 0 {
+                t.group.set_hedging(None);
+                t.group.set_hedging(Some(hedging));
+            }
+            submitted += 1;
+            t.read(0);
+            let slept = t.sleep_for(Duration::from_millis(ms));
+            // Most of them win, so that no path is known to be a bad one.
+            let hedge = slept.iter().find_map(|action| match action {
+                Action::Hedge { path, .. } => Some(*path),
+                _ => None,
+            });
+            hedges += u64::from(hedge.is_some());
+            if let Some(path) = hedge.filter(|_| what % 10 != 0) {
+                t.hedged(path, 0, Outcome::Success);
+                t.complete(P0, 0, ABANDONED);
+                t.group.progress(t.now, P0, 1);
+            } else {
+                t.complete(P0, 0, Outcome::Success);
+                if let Some(path) = hedge {
+                    t.group.progress(t.now, path, 1);
+                }
+            }
+            prop_assert!(hedges * 1000 <= submitted * u64::from(budget_permille) + 8000);
+        }
+    }
+}

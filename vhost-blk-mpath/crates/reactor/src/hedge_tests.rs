@@ -1,0 +1,193 @@
+//! An I/O thread that reads from one controller and hedges over another one.
+
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
+
+use mpath_core::{
+    AnaState, Association, DirtyPaths, Epoch, Group, GroupConfig, GroupStats, Hedging, MAX_HEDGE_BYTES, PathConfig,
+    PathId, PolicyKind,
+};
+
+use crate::testing::{Controller, Guest, eventually};
+use crate::{IoThreadConfig, IoThreadHandle, PathEvent};
+
+const BYTES: usize = MAX_HEDGE_BYTES as usize;
+/// Reads before anything is hedged.
+const LEARNED: usize = 100;
+
+struct Rig {
+    thread: IoThreadHandle,
+    /// The first one is the one to use.
+    controllers: [Controller; 2],
+    guest: Guest,
+}
+
+impl Rig {
+    /// One that knows how long a read takes, hedges the next one that takes longer, and has been asked for it; with the CIDs that
+    /// both controllers know it by. Nothing is suspect so soon.
+    fn hedging() -> (Self, [u16; 2]) {
+        let config = GroupConfig {
+            policy: PolicyKind::Numa.into(),
+            suspect_timeout: Duration::from_secs(60),
+            hedging: Some(Hedging { quantile_permille: 999, budget_permille: 50 }),
+            ..GroupConfig::default()
+        };
+        let mut group = Group::new(Instant::now(), config, Arc::new(DirtyPaths::default()));
+        let paths = [PathId(0), PathId(1)];
+        for path in paths {
+            group.add_path(path, PathConfig::default());
+        }
+        let report = Box::new(|_: PathEvent| {});
+        let config = IoThreadConfig { name: "io-test".into(), group, block_size_bytes: 4096, report };
+        let thread = IoThreadHandle::start(config).unwrap();
+        let association =
+            Association { epoch: Epoch(1), ana: AnaState::Optimized, volatile_write_cache: false, queue_depth: 15 };
+        let controllers = paths.map(|path| {
+            let (controller, link) = Controller::connect();
+            thread.path_up(path, association, link);
+            controller
+        });
+        let guest = Guest::new();
+        thread.start_queue(guest.queue()).unwrap();
+        let mut rig = Self { thread, controllers, guest };
+        for _ in 0..LEARNED {
+            rig.read();
+            let cid = rig.controllers[0].command();
+            rig.controllers[0].send(&Controller::answer(cid, 0, BYTES));
+            rig.completes();
+        }
+        // A tenth of a second later it is looked at.
+        std::thread::sleep(Duration::from_millis(150));
+        rig.read();
+        let [first, second] = &mut rig.controllers;
+        let cids = [first.command(), second.command()];
+        (rig, cids)
+    }
+
+    fn read(&mut self) {
+        self.guest.read(0, BYTES);
+        self.guest.kick();
+    }
+
+    fn completes(&mut self) {
+        let mut results = Vec::new();
+        eventually("the read completes", || {
+            results = self.guest.results();
+            !results.is_empty()
+        });
+        assert_eq!(results, [0]);
+    }
+
+    fn reads(&self, byte: u8) -> bool {
+        self.guest.memory(BYTES).iter().all(|read| *read == byte)
+    }
+
+    fn stats(&self) -> GroupStats {
+        let (reply, stats) = mpsc::channel();
+        self.thread.stats(Box::new(move |stats| reply.send(stats).unwrap()));
+        stats.recv().unwrap()
+    }
+
+    /// Whether every byte that was sent has been taken, and what was in it counted: the queue pair of that path answers.
+    fn has_taken_all(&mut self, path: usize) {
+        let other = 1 - path;
+        self.thread.set_draining(PathId(other as u16), true);
+        self.thread.set_hedging(None);
+        self.read();
+        let cid = self.controllers[path].command();
+        self.controllers[path].send(&Controller::answer(cid, 0xc3, BYTES));
+        self.completes();
+        assert!(self.reads(0xc3));
+    }
+
+    fn end(self) {
+        self.thread.begin_shutdown();
+        self.thread.join();
+    }
+}
+
+/// Before its data, in a header, where the data are still buffered, where they may go straight to the guest, before the last of
+/// them, and when only the completion is missing.
+const STOPS: [usize; 9] = [0, 5, 24, 1000, 100_000, 200_000, 24 + BYTES - 1, 24 + BYTES, 24 + BYTES + 23];
+
+#[test]
+fn the_faster_answer_reaches_the_guest_and_the_slower_one_nobody() {
+    for stop in STOPS {
+        let (mut rig, [slow, fast]) = Rig::hedging();
+        let answer = Controller::answer(slow, 0xa1, BYTES);
+        let (first, rest) = answer.split_at(stop);
+        rig.controllers[0].send(first);
+        rig.controllers[1].send(&Controller::answer(fast, 0xb2, BYTES));
+        rig.completes();
+        assert!(rig.reads(0xb2), "after {stop}");
+        let seen = rig.stats();
+        assert_eq!((seen.paths[1].hedges, seen.paths[1].hedges_won), (1, 1));
+        assert_eq!(seen.paths[0].classes[0].in_flight, 0);
+        rig.controllers[0].send(rest);
+        rig.has_taken_all(0);
+        rig.end();
+    }
+}
+
+#[test]
+fn a_hedge_that_is_too_late_writes_nothing_wherever_it_stood() {
+    for stop in STOPS {
+        let (mut rig, [slow, fast]) = Rig::hedging();
+        let answer = Controller::answer(fast, 0xb2, BYTES);
+        let (first, rest) = answer.split_at(stop);
+        rig.controllers[1].send(first);
+        rig.controllers[0].send(&Controller::answer(slow, 0xa1, BYTES));
+        rig.completes();
+        assert!(rig.reads(0xa1), "after {stop}");
+        rig.controllers[1].send(rest);
+        rig.has_taken_all(1);
+        assert_eq!(rig.stats().paths[1].hedges_won, 0);
+        rig.end();
+    }
+}
+
+#[test]
+fn a_hedge_goes_with_its_path_and_the_read_goes_on() {
+    for stop in [0, 100_000] {
+        let (mut rig, [slow, fast]) = Rig::hedging();
+        rig.controllers[1].send(&Controller::answer(fast, 0xb2, BYTES)[..stop]);
+        drop(rig.controllers[1].stream.shutdown(std::net::Shutdown::Both));
+        eventually("the path is lost", || rig.stats().paths[1].ana.is_none());
+        rig.controllers[0].send(&Controller::answer(slow, 0xa1, BYTES));
+        rig.completes();
+        assert!(rig.reads(0xa1));
+        rig.end();
+    }
+}
+
+#[test]
+fn a_read_whose_path_is_lost_is_sent_again_and_its_hedge_is_nobodys() {
+    for stop in [0, 100_000] {
+        let (mut rig, [slow, fast]) = Rig::hedging();
+        rig.controllers[0].send(&Controller::answer(slow, 0xa1, BYTES)[..stop]);
+        drop(rig.controllers[0].stream.shutdown(std::net::Shutdown::Both));
+        let again = rig.controllers[1].command();
+        rig.controllers[1].send(&Controller::answer(fast, 0xb2, BYTES));
+        rig.controllers[1].send(&Controller::answer(again, 0xd4, BYTES));
+        rig.completes();
+        assert!(rig.reads(0xd4));
+        rig.end();
+    }
+}
+
+#[test]
+fn the_end_waits_for_no_hedge() {
+    for stop in [0, 100_000] {
+        let (mut rig, [slow, fast]) = Rig::hedging();
+        rig.controllers[0].send(&Controller::answer(slow, 0xa1, BYTES)[..stop]);
+        rig.controllers[1].send(&Controller::answer(fast, 0xb2, BYTES)[..stop]);
+        let start = Instant::now();
+        rig.thread.begin_shutdown();
+        if let Some(queue) = rig.thread.stop_queue(0) {
+            assert_eq!(queue.outstanding(), 1, "given up");
+        }
+        rig.thread.join();
+        assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+        assert!(rig.guest.results().is_empty());
+    }
+}

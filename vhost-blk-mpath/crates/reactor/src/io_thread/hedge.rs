@@ -1,0 +1,32 @@
+//! Reads that are sent a second time, over another path: into memory of ours, as the first path may write to the guest's.
+
+use std::time::Instant;
+
+use mpath_core::{Outcome, PathId, Tag};
+
+use super::IoThread;
+use crate::classify::command_of;
+
+impl IoThread {
+    pub(super) fn hedge(&mut self, now: Instant, path: PathId, tag: Tag) {
+        let Some(request) = self.requests.hedge(tag) else {
+            self.group.hedged(now, path, tag, Outcome::GivenUp);
+            return;
+        };
+        let command = command_of(request, self.block_size_bytes);
+        let open = self.connections.get_mut(&path).filter(|connection| !connection.is_closing());
+        let submitted = open.is_some_and(|connection| connection.submit(tag.of_hedge(), command).is_ok());
+        if !submitted {
+            self.group.hedged(now, path, tag, Outcome::Lost { indeterminate: false });
+        }
+    }
+
+    /// Late data find no memory: the queue pair throws them away.
+    pub(super) fn drop_hedge(&mut self, now: Instant, path: PathId, tag: Tag) {
+        let open = self.connections.get_mut(&path).filter(|connection| !connection.is_closing());
+        if let Some(outcome) = open.and_then(|connection| connection.take_back(tag.of_hedge())) {
+            self.group.hedged(now, path, tag, outcome);
+        }
+        self.requests.drop_hedge(tag);
+    }
+}

@@ -1,0 +1,154 @@
+//! Reads that take too long are sent a second time, over real sockets.
+
+use std::time::{Duration, Instant};
+
+use mpath_api::config::Hedge;
+use mpath_api::types::{
+    HedgeStatus, InjectedDirection, InjectedDistribution, Injection, PathSelector, SetHedge, SetInjection,
+};
+use vublk_bench::request::Status;
+
+use crate::support::{Daemon, Disk, Shape, Target, Verification, eventually};
+
+/// What a slow answer takes, and what no answer does: no machine is so busy that these are mistaken for each other.
+const SLOW: Duration = Duration::from_millis(500);
+const SOON: Duration = Duration::from_millis(250);
+const BLOCKS: u64 = 16;
+
+fn set(daemon: &Daemon, injection: Injection) {
+    let injection = injection.checked().unwrap();
+    let wanted = SetInjection { path: PathSelector::Index(0), disk: None, injection };
+    assert_eq!(daemon.api.set_injection(&wanted).unwrap().len(), 1);
+}
+
+fn clear(daemon: &Daemon) {
+    daemon.api.clear_injections(&PathSelector::All, None).unwrap();
+}
+
+fn hedge(daemon: &Daemon, hedge: &str) -> HedgeStatus {
+    let wanted = SetHedge { hedge: hedge.parse().unwrap(), budget: None, disk: None };
+    daemon.api.set_hedge(&wanted).unwrap()[0].status
+}
+
+/// What came of hedging, which never exceeds the budget of 5 %.
+fn hedged(daemon: &Daemon) -> HedgeStatus {
+    let seen = daemon.api.hedge(None).unwrap()[0].status;
+    assert!(seen.sent * 1000 <= seen.reads * 50 + 8000 && seen.won <= seen.sent, "{seen:?}");
+    let of_paths = daemon.paths().iter().map(|path| path.hedges).sum::<u64>();
+    assert!(of_paths >= seen.sent, "{seen:?}");
+    seen
+}
+
+/// A disk whose reads all go to the first of two paths, and of which each block has its own content. Nothing is suspect so
+/// soon.
+fn start() -> (Target, Daemon, Disk) {
+    let target = Target::start(2);
+    let daemon = Daemon::start(&target.addrs(), "--policy numa --suspect-timeout 60s --keep-alive-tmo 60");
+    let mut disk = Disk::connect(&daemon.socket());
+    (0..BLOCKS).for_each(|block| assert_eq!(disk.write(block * 4096, block as u8), Status::Ok));
+    (target, daemon, disk)
+}
+
+fn read(disk: &mut Disk, block: u64) -> Duration {
+    let start = Instant::now();
+    assert_eq!(disk.read(block * 4096), block as u8);
+    start.elapsed()
+}
+
+fn read_all(disk: &mut Disk, times: usize) {
+    for _ in 0..times {
+        (0..BLOCKS).for_each(|block| assert_eq!(disk.read(block * 4096), block as u8));
+    }
+}
+
+/// So many reads one after the other, of which one in 60 is slow on the first path: the p99 of what they took.
+fn p99(target: &Target, daemon: &Daemon, disk: &mut Disk, reads: usize) -> Duration {
+    let mut took: Vec<_> = (0..reads)
+        .map(|n| {
+            if n % 60 != 59 {
+                return read(disk, n as u64 % BLOCKS);
+            }
+            let latency_us = Some(SLOW.try_into().unwrap());
+            let injection = |direction| Injection { latency_us, direction, ..Injection::default() };
+            // By the target, on the way there, on the way back.
+            match n / 60 % 3 {
+                0 => target.set(0, "delay=500ms"),
+                1 => set(daemon, injection(InjectedDirection::Request)),
+                _ => set(daemon, injection(InjectedDirection::Response)),
+            }
+            let took = read(disk, n as u64 % BLOCKS);
+            target.set(0, "delay=0ms");
+            clear(daemon);
+            took
+        })
+        .collect();
+    took.sort_unstable();
+    took[reads * 99 / 100]
+}
+
+#[test]
+fn what_one_path_is_now_and_then_slow_with_costs_no_read_its_time() {
+    let (target, daemon, mut disk) = start();
+    assert_eq!(hedged(&daemon), HedgeStatus::default());
+    assert!(p99(&target, &daemon, &mut disk, 120) >= SLOW, "not without hedges");
+    assert_eq!(hedge(&daemon, "p97").hedge, Hedge::Quantile(970));
+    // It has to be known how long reads take.
+    read_all(&mut disk, 10);
+    std::thread::sleep(Duration::from_millis(200));
+    let took = p99(&target, &daemon, &mut disk, 600);
+    let seen = hedged(&daemon);
+    assert!(took < SOON, "{took:?}, {seen:?}");
+    assert!(seen.won >= 5, "{seen:?}");
+    // The others were late: what they still have to say changes nothing.
+    std::thread::sleep(SLOW);
+    read_all(&mut disk, 1);
+    let off = hedge(&daemon, "off");
+    assert!(p99(&target, &daemon, &mut disk, 120) >= SLOW);
+    assert_eq!(hedged(&daemon), off, "nothing is counted any more");
+    assert!(!daemon.log().contains("path down"), "{}", daemon.log());
+}
+
+#[test]
+fn all_is_right_while_much_is_hedged() {
+    let target = Target::start(2);
+    let daemon = Daemon::start(&target.addrs(), "--policy round-robin --hedge p75 --keep-alive-tmo 60");
+    let slow = Injection {
+        latency_us: Some(Duration::from_millis(2).try_into().unwrap()),
+        jitter_us: Some(Duration::from_millis(2).try_into().unwrap()),
+        distribution: Some(InjectedDistribution::Exponential),
+        ..Injection::default()
+    };
+    set(&daemon, slow);
+    let verification = Verification::start(&daemon.socket(), Shape { flush: false, ..Shape::default() });
+    eventually("reads are hedged", || hedged(&daemon).won >= 50);
+    // The same while it is switched.
+    for n in 0..20 {
+        hedge(&daemon, ["off", "p50", "p99.9"][n % 3]);
+        if n % 5 == 4 {
+            clear(&daemon);
+            set(&daemon, Injection { direction: InjectedDirection::Response, ..slow });
+        }
+        verification.goes_on(200);
+    }
+    verification.finish();
+    hedged(&daemon);
+}
+
+#[test]
+fn a_front_end_may_leave_in_the_middle() {
+    let (_target, daemon, mut disk) = start();
+    hedge(&daemon, "p97");
+    read_all(&mut disk, 10);
+    std::thread::sleep(Duration::from_millis(200));
+    let stall = Injection { stall: true, direction: InjectedDirection::Response, ..Injection::default() };
+    let wanted = SetInjection { path: PathSelector::All, disk: None, injection: stall.checked().unwrap() };
+    daemon.api.set_injection(&wanted).unwrap();
+    let before = hedged(&daemon).sent;
+    let request = vublk_bench::request::Request { kind: vublk_bench::request::Kind::Read, offset: 0, len: 4096 };
+    disk.submit(0, request, &[0; 4096]);
+    eventually("it is hedged", || hedged(&daemon).sent > before);
+    drop(disk);
+    clear(&daemon);
+    let mut disk = Disk::connect_patiently(&daemon.socket());
+    read_all(&mut disk, 1);
+}
