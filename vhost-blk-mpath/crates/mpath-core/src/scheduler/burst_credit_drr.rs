@@ -243,9 +243,8 @@ mod tests {
         (1000..1100).for_each(|tag| t.push(1, tag, BYTES));
         let taken = t.take(16);
         assert!(taken.iter().all(|tag| *tag >= 1000), "{taken:?}");
-        let mut flows = t.take(20);
-        flows.iter_mut().for_each(|tag| *tag /= 1000);
-        assert_eq!(flows.iter().sum::<u32>(), 10, "then in turn: {flows:?}");
+        let second = t.take(20).into_iter().filter(|tag| *tag >= 1000).count();
+        assert_eq!(second, 10, "then in turn");
     }
 
     #[test]

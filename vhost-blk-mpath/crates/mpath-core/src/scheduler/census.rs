@@ -57,7 +57,9 @@ mod tests {
         let mut census = Census::new(start);
         let mut flows = [Seen::default(); 3];
         for _ in 0..5 {
-            flows.iter_mut().for_each(|flow| census.mark(start, flow, 100));
+            for flow in &mut flows {
+                census.mark(start, flow, 100);
+            }
         }
         assert_eq!(census.sum(start), 300);
         census.mark(start + PERIOD, &mut flows[0], 100);

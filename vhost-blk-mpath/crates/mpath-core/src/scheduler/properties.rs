@@ -95,6 +95,13 @@ impl Model {
         Self { t, queues: vec![VecDeque::new(); FLOWS], gone: Vec::new(), tags: 0, taken: Vec::new(), limited }
     }
 
+    fn run(&mut self, events: &[Event]) {
+        for event in events {
+            self.apply(event);
+        }
+        self.settle();
+    }
+
     fn apply(&mut self, event: &Event) {
         let now = self.t.now;
         match *event {
@@ -178,16 +185,14 @@ proptest! {
     #[test]
     fn work_goes_on_in_order(spec in spec(), events in prop::collection::vec(event(false), 1..400)) {
         let mut model = Model::new(spec, false);
-        events.iter().for_each(|event| model.apply(event));
-        model.settle();
+        model.run(&events);
     }
 
     #[test]
     fn also_under_limits_and_the_same_again(spec in spec(), events in prop::collection::vec(event(true), 1..400)) {
         let taken = [(); 2].map(|()| {
             let mut model = Model::new(spec, true);
-            events.iter().for_each(|event| model.apply(event));
-            model.settle();
+            model.run(&events);
             model.taken
         });
         prop_assert_eq!(&taken[0], &taken[1]);
@@ -258,7 +263,9 @@ proptest! {
         for _ in 0..turns {
             let flow = t.take(1)[0] as usize;
             t.push(flow as u16, flow as u32, sizes[flow]);
-            since.iter_mut().for_each(|since| *since += 1);
+            for since in &mut since {
+                *since += 1;
+            }
             since[flow] = 0;
             prop_assert!(since.iter().all(|since| *since <= bound), "{since:?}, {bound}");
         }
