@@ -66,25 +66,28 @@ impl Capacity {
             self.mean.saturating_add_signed(((cost << FRACTION).cast_signed() - self.mean.cast_signed()) / MEAN_OVER);
     }
 
-    pub(super) fn completed(&mut self, now: Instant, cost: u64) {
+    /// A request is over. Whether the rate was measured by it.
+    pub(super) fn completed(&mut self, now: Instant, cost: u64) -> bool {
         if self.slack_since.is_some() {
-            return;
+            return false;
         }
         // It counts from one completion to another one: neither the start nor the end is cut off in the middle of a request.
         let Some((since, done, ios)) = &mut self.sample else {
             self.sample = Some((now, 0, 0));
-            return;
+            return false;
         };
         (*done, *ios) = (*done + cost, *ios + 1);
         let time = now - *since;
-        if [SAMPLE_MIN, SLOW_SAMPLE_MIN].iter().any(|(least, count)| time >= *least && *ios >= *count) {
-            let measured = u64::try_from(u128::from(*done) * 1_000_000_000 / time.as_nanos()).unwrap_or(u64::MAX);
-            self.rate = match self.rate {
-                0 => measured,
-                rate => rate.saturating_add_signed((measured.cast_signed() - rate.cast_signed()) / SMOOTHING),
-            };
-            self.sample = Some((now, 0, 0));
+        if ![SAMPLE_MIN, SLOW_SAMPLE_MIN].iter().any(|(least, count)| time >= *least && *ios >= *count) {
+            return false;
         }
+        let measured = u64::try_from(u128::from(*done) * 1_000_000_000 / time.as_nanos()).unwrap_or(u64::MAX);
+        self.rate = match self.rate {
+            0 => measured,
+            rate => rate.saturating_add_signed((measured.cast_signed() - rate.cast_signed()) / SMOOTHING),
+        };
+        self.sample = Some((now, 0, 0));
+        true
     }
 }
 
@@ -99,13 +102,13 @@ mod tests {
         let start = Instant::now();
         let mut capacity = Capacity::new(start, 100);
         for at in 0..100 {
-            capacity.completed(start + at * MS, 100);
+            assert!(!capacity.completed(start + at * MS, 100));
         }
         assert_eq!(capacity.rate, 0);
         capacity.backlog(start + 100 * MS, true);
         // Twelve at a time, every 10 ms.
         for at in 10..100 {
-            (0..12).for_each(|_| capacity.completed(start + at * 10 * MS, 100));
+            (0..12).for_each(|_| _ = capacity.completed(start + at * 10 * MS, 100));
         }
         assert!((119_000..=121_000).contains(&capacity.rate), "{}", capacity.rate);
     }

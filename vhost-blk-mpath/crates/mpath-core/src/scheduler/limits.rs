@@ -146,6 +146,15 @@ mod tests {
     }
 
     #[test]
+    fn a_third_of_a_second_is_waited_for_in_full() {
+        let start = Instant::now();
+        let mut meter = Meter::default();
+        meter.set(start, limits(3, 0, Duration::ZERO));
+        meter.take(start, 0);
+        assert_eq!(meter.closed_until(start), Some(start + Duration::from_nanos(333_333_335)), "a ns after it is full");
+    }
+
+    #[test]
     fn a_large_request_goes_and_is_waited_for() {
         let start = Instant::now();
         let mut meter = Meter::default();
