@@ -71,7 +71,7 @@ struct DiskArgs {
     #[arg(long, value_name = "NSID")]
     namespace: Option<NamespaceId>,
 
-    /// Which path a request takes; `mpathctl policy list` names them all [default: latency-rr]
+    /// Which path a request takes; `mpathctl policy list` names them all [default: bdp]
     #[arg(long, value_name = "NAME")]
     policy: Option<ClassPolicies>,
 

@@ -49,10 +49,10 @@ mod tests {
 
     /// Nine policies, and two more to compare with in table a. The manual promises an hour; a busy machine takes longer than planned.
     #[test]
-    fn the_default_run_takes_less_than_fifty_minutes() {
+    fn the_default_run_takes_less_than_an_hour() {
         let policies = |table| if table == Table::A { 11 } else { 9 };
         let total: Duration = Table::ALL.iter().map(|table| DEFAULT.table_time(*table, policies(*table))).sum();
-        assert!(total < Duration::from_mins(50), "{total:?}");
+        assert!(total < Duration::from_mins(56), "{total:?}");
         assert!(total > Duration::from_mins(30), "{total:?}");
     }
 

@@ -41,7 +41,7 @@ pub(crate) struct RowSpec {
 /// How long a cell of a row is measured, in terms of `--seconds`.
 #[derive(Debug, Clone)]
 pub(crate) enum Length {
-    /// All of it: where the tail is judged.
+    /// All of it: where the tail is judged, or small differences are.
     Full,
     /// A quarter: where throughput is judged, or a tail that shows in a thousand requests.
     Quarter,
@@ -217,6 +217,8 @@ fn symmetric() -> Vec<RowSpec> {
     let modes = [READ, WRITE, RW].into_iter();
     let rows = modes.map(|mode| RowSpec {
         cpu_load: true,
+        // Two percent are to be told.
+        length: Length::Full,
         ..row(format!("{} QD32", verb(mode)), mode, mixed(MIXED), 32, scene.clone())
     });
     rows.collect()

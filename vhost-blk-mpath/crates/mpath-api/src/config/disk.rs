@@ -60,7 +60,7 @@ pub struct DiskConfig {
     pub discovery: Vec<DiscoveryAddress>,
 
     /// Which path a request takes: a policy by name, or as a mapping of `name` and its parameters, or as a mapping of `read`
-    /// and `write` to one each. Default: `latency-rr`. Can be changed while I/O runs.
+    /// and `write` to one each. Default: `bdp`. Can be changed while I/O runs.
     #[serde(default = "default_policy", with = "policy_form")]
     pub policy: ClassPolicies,
 
@@ -192,7 +192,7 @@ impl Default for WindowConfig {
 }
 
 fn default_policy() -> ClassPolicies {
-    PolicyKind::LatencyRr.into()
+    PolicyKind::Bdp.into()
 }
 
 fn default_queues() -> QueueCount {

@@ -85,7 +85,7 @@ fn the_documented_defaults() {
     assert_eq!((config.hostnqn, config.hostid), (None, None));
     let disk = &config.disks[0];
     assert_eq!(disk.name.as_str(), "disk0");
-    assert_eq!(disk.policy, PolicyKind::LatencyRr.into());
+    assert_eq!(disk.policy, PolicyKind::Bdp.into());
     assert_eq!((disk.namespace, disk.read_only, disk.hdr_digest, disk.data_digest), (None, false, false, false));
     assert_eq!((disk.queues.get(), disk.queue_size.get()), (64, 128));
     assert_eq!((disk.window.ios.get(), disk.window.bytes.get()), (128, 8 << 20));

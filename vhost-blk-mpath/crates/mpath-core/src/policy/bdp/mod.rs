@@ -329,9 +329,8 @@ impl Policy for Bdp {
             self.probe_at = next;
             return None;
         };
-        let probes = &mut self.paths[path.index()].probes;
-        self.budget.spend(probes);
-        probes.asked(now);
+        self.budget.spend();
+        self.paths[path.index()].probes.asked(now);
         Some((path, size_of_probe(self.sizes[OpClass::Read.index()].mean())))
     }
 

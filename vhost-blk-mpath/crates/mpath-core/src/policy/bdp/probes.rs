@@ -22,6 +22,8 @@ const SIZE_MIN: u32 = 4096;
 /// Probes per request of the guest, over all paths, and how many may be saved up.
 const SHARE: f64 = 0.01;
 const SAVED: f64 = 8.0;
+/// How many may be owed.
+const CREDIT: f64 = -16.0;
 
 /// What the probes of one path say.
 #[derive(Clone, Debug, Default)]
@@ -150,14 +152,14 @@ impl Budget {
         self.0 = (self.0 + SHARE).min(SAVED);
     }
 
-    /// The first ones of a path, which are few, are free; those that are wanted at once are on credit, as far as that goes.
+    /// The first ones of a path, which are few, are always allowed; those that are wanted at once are on credit, as far as that goes.
     pub(super) fn allows(self, now: Instant, probes: &Probes) -> bool {
-        let least = if probes.is_wanted(now) { -2.0 * SAVED } else { 1.0 };
-        probes.is_unknown() || self.0 >= least
+        let credit = probes.is_wanted(now) && self.0 > CREDIT;
+        probes.is_unknown() || credit || self.0 >= 1.0
     }
 
-    pub(super) fn spend(&mut self, probes: &Probes) {
-        self.0 -= f64::from(u8::from(!probes.is_unknown()));
+    pub(super) fn spend(&mut self) {
+        self.0 = (self.0 - 1.0).max(CREDIT);
     }
 }
 
@@ -226,7 +228,7 @@ mod tests {
         let mut wanted = known.clone();
         wanted.hurry();
         let mut budget = Budget::default();
-        budget.spend(&known);
+        budget.spend();
         (0..99).for_each(|_| budget.earn());
         assert!(!budget.allows(now, &known) && budget.allows(now, &wanted));
         let mut written_to = wanted.clone();
@@ -235,13 +237,12 @@ mod tests {
         budget.earn();
         budget.earn();
         assert!(budget.allows(now, &known));
-        (0..100).for_each(|_| budget.spend(&known));
+        (0..100).for_each(|_| budget.spend());
         assert!(!budget.allows(now, &wanted), "credit has an end");
         let unknown = Probes::default();
-        assert!(budget.allows(now, &unknown), "the first ones are free");
-        let before = budget.0;
-        budget.spend(&unknown);
-        assert!((budget.0 - before).abs() < f64::EPSILON);
+        assert!(budget.allows(now, &unknown), "the first ones are always allowed");
+        (0..101).for_each(|_| budget.earn());
+        assert!(budget.allows(now, &wanted), "not more than that is owed");
     }
 
     #[test]
