@@ -229,8 +229,11 @@ impl Group {
             if self.has_legs(tag) {
                 self.take_back_leg(id, tag);
             } else {
-                self.requests[tag].state = State::InFlight;
-                self.end_attempt(now, id, tag, Outcome::Lost { indeterminate: false }, false);
+                // No failover, as it was never sent; but the guest has waited for it.
+                let request = &mut self.requests[tag];
+                request.moving_since.get_or_insert(request.bound_at);
+                self.unbind(tag);
+                self.requeue(tag);
             }
         }
     }

@@ -154,7 +154,7 @@ impl Budget {
 
     /// The first ones of a path, which are few, are always allowed; those that are wanted at once are on credit, as far as that goes.
     pub(super) fn allows(self, now: Instant, probes: &Probes) -> bool {
-        let credit = probes.is_wanted(now) && self.0 > CREDIT;
+        let credit = probes.is_wanted(now) && self.0 >= CREDIT + 1.0;
         probes.is_unknown() || credit || self.0 >= 1.0
     }
 
@@ -241,7 +241,9 @@ mod tests {
         assert!(!budget.allows(now, &wanted), "credit has an end");
         let unknown = Probes::default();
         assert!(budget.allows(now, &unknown), "the first ones are always allowed");
-        (0..101).for_each(|_| budget.earn());
+        (0..99).for_each(|_| budget.earn());
+        assert!(!budget.allows(now, &wanted), "one for a hundred requests even then");
+        (0..2).for_each(|_| budget.earn());
         assert!(budget.allows(now, &wanted), "not more than that is owed");
     }
 
