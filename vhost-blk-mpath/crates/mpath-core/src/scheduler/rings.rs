@@ -95,7 +95,8 @@ impl Rings {
 
     /// Takes a flow out that [`Rings::at`] has shown, for a request of this cost.
     pub(super) fn take(&mut self, place: Place, cost: u64) {
-        self.tiers[place.tier as usize].remove(place.index);
+        let taken = self.tiers[place.tier as usize].remove(place.index);
+        assert_eq!(taken, Some(place.flow), "a flow is taken from where it was seen");
         self.deficits[usize::from(place.flow.0)] -= cost.cast_signed();
         self.cost += cost;
         self.left = self.left.saturating_sub(1);
@@ -135,7 +136,7 @@ impl Rings {
 
 /// Where a flow stands.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place {
+pub(crate) struct Place {
     pub(super) flow: FlowId,
     pub(super) tier: Tier,
     index: usize,
