@@ -2,7 +2,7 @@
 
 SHELL := bash
 .DEFAULT_GOAL := help
-.PHONY: help deps build demo test unit sim sim-mutants policy-sim guest-test faults interop soak bench-fastpath bench-policies bench-native lint fmt deny images clean
+.PHONY: help deps build demo test unit sim sim-mutants policy-sim burst-sim guest-test faults interop soak bench-fastpath bench-policies bench-native lint fmt deny images clean
 
 CARGO ?= cargo
 BIN := target/release
@@ -55,6 +55,11 @@ policy-sim: ## what each policy makes of modelled paths in virtual time, beside 
 	@scripts/deps.sh build
 	$(CARGO) build --release --locked -p policy-sim
 	$(BIN)/policy-sim
+
+burst-sim: ## bursts against busy flows under each scheduler in virtual time, beside floor and limit, as tables; its targets, judged
+	@scripts/deps.sh build
+	$(CARGO) build --release --locked -p burst-sim
+	$(BIN)/burst-sim
 
 guest-test: build images ## the fio suite in a guest over two paths
 	scripts/guest-test

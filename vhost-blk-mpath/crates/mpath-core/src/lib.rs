@@ -6,8 +6,9 @@
 //! code that ships.
 //!
 //! ```text
-//!  submit ──→ flow queues ──→ policy.select ──→ injection ──→ Action::Issue ──→ (driver, queue pair)
-//!             (late binding)  + window           (held)                                │
+//!  submit ──→ scheduler ────→ policy.select ──→ injection ──→ Action::Issue ──→ (driver, queue pair)
+//!             (flow queues)   + window           (held)                                │
+//!             late binding                                                             │
 //!                  ↑                                                                   │
 //!                  │   (a read that takes too long) ──→ Action::Hedge ──→ hedged, then Action::Adopt or Action::DropHedge
 //!                  │   (a path nobody uses) ──→ Action::Probe ──→ probed            │
@@ -37,7 +38,6 @@
 
 mod ana;
 mod dirty;
-mod flows;
 mod group;
 mod inject;
 mod io;
@@ -47,6 +47,7 @@ mod quantiles;
 mod recent;
 mod requests;
 mod retry;
+mod scheduler;
 mod stats;
 mod timers;
 mod watch;
@@ -59,7 +60,11 @@ pub use inject::{Direction, Distribution, InjectedError, Injection};
 pub use io::{Action, FlowId, Io, IoError, MAX_HEDGE_BYTES, MAX_PROBE_BYTES, Op, OpClass, Outcome, Tag};
 pub use path::{Association, Epoch, MAX_PATHS, PathConfig, PathId};
 pub use policy::{
-    ClassPolicies, Param, ParamError, PolicyChange, PolicyClass, PolicyKind, PolicySpec, UnknownClass, UnknownPolicy,
+    ClassPolicies, Param, ParamError, ParamsOf, PolicyChange, PolicyClass, PolicyKind, PolicySpec, UnknownClass,
+    UnknownPolicy,
+};
+pub use scheduler::{
+    Balance, DEFAULT_WEIGHT, FlowStats, Limits, SchedulerKind, SchedulerSpec, SchedulerStats, Tier, UnknownScheduler,
 };
 pub use stats::{ClassStats, GroupStats, Moves, PathEstimate, PathStats};
 pub use window::Window;

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use mpath_core::{
     Action, AnaState, Association, ClassPolicies, Direction, DirtyPaths, Distribution, Epoch, FlowId, Group,
-    GroupConfig, Hedging, InjectedError, Injection, Io, IoError, MAX_HEDGE_BYTES, MAX_PROBE_BYTES, Op, OpClass,
-    Outcome, PathConfig, PathId, PolicyKind, PolicySpec, Tag, Window,
+    GroupConfig, Hedging, InjectedError, Injection, Io, IoError, Limits, MAX_HEDGE_BYTES, MAX_PROBE_BYTES, Op, OpClass,
+    Outcome, PathConfig, PathId, PolicyKind, PolicySpec, SchedulerKind, SchedulerSpec, Tag, Window,
 };
 use proptest::prelude::*;
 
@@ -72,6 +72,12 @@ enum Event {
         ana: AnaState,
     },
     Policy(ClassPolicies),
+    Scheduler(SchedulerSpec),
+    /// Of a flow, or of all together.
+    Limit {
+        flow: Option<u16>,
+        limits: Limits,
+    },
     Inject {
         path: usize,
         class: Option<OpClass>,
@@ -152,6 +158,28 @@ fn policies() -> impl Strategy<Value = ClassPolicies> {
     ]
 }
 
+/// Any scheduler, with credits that are spent soon.
+fn schedulers() -> impl Strategy<Value = SchedulerSpec> {
+    (0..SchedulerKind::ALL.len(), any::<bool>()).prop_map(|(kind, eager)| {
+        let kind = SchedulerKind::ALL[kind];
+        let params: &[(&str, &str)] = match kind {
+            SchedulerKind::BurstCredit if eager => &[("credit", "2")],
+            SchedulerKind::BurstCreditDrr if eager => &[("rho", "0"), ("gap", "1ms"), ("budget", "1ms")],
+            _ => &[],
+        };
+        SchedulerSpec::new(kind, params.iter().copied()).expect("valid")
+    })
+}
+
+fn limits() -> impl Strategy<Value = Limits> {
+    let per_s = |much| prop_oneof![Just(None), Just(NonZeroU64::new(much))];
+    (per_s(2000), per_s(100 << 20), 0..20_u64).prop_map(|(iops, bytes_per_s, burst)| Limits {
+        iops,
+        bytes_per_s,
+        burst: Duration::from_millis(burst),
+    })
+}
+
 /// Sometimes with a budget beyond all reason, so that much is hedged.
 fn hedging() -> impl Strategy<Value = Option<Hedging>> {
     let budget = prop_oneof![Just(1_u16), Just(50), Just(1000)];
@@ -216,6 +244,8 @@ fn event() -> impl Strategy<Value = Event> {
         2 => any::<usize>().prop_map(|which| Event::FenceLifted { which }),
         1 => (path(), ana()).prop_map(|(path, ana)| Event::Ana { path, ana }),
         1 => policies().prop_map(Event::Policy),
+        1 => schedulers().prop_map(Event::Scheduler),
+        1 => (prop::option::of(0..FLOWS), limits()).prop_map(|(flow, limits)| Event::Limit { flow, limits }),
         2 => (path(), class(), injection())
             .prop_map(|(path, class, injection)| Event::Inject { path, class, injection }),
         2 => path().prop_map(|path| Event::ClearInjection { path }),
@@ -395,6 +425,9 @@ impl Driver {
                 self.group.ana_changed(self.now, id, ana);
             }
             Event::Policy(policies) => self.group.set_policy(policies),
+            Event::Scheduler(spec) => self.group.set_scheduler(self.now, spec),
+            Event::Limit { flow: None, limits } => self.group.set_limits(self.now, limits),
+            Event::Limit { flow: Some(flow), limits } => self.group.set_flow_limits(self.now, FlowId(flow), limits),
             Event::Inject { path, class, injection } => {
                 if !self.paths[path].added {
                     return;
@@ -863,6 +896,7 @@ impl Driver {
         assert_eq!(self.group.next_timeout(), None, "nothing is left to do");
         let stats = self.group.stats(self.now);
         assert_eq!((stats.queued, stats.backoff), (0, 0));
+        assert!(stats.scheduler.flows.iter().all(|flow| flow.queued + flow.outstanding == 0));
         for path in &stats.paths {
             assert_eq!((path.fenced, path.flushes_open), (0, 0));
             assert!(path.classes.iter().all(|class| class.in_flight == 0));

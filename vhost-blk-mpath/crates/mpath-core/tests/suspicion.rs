@@ -23,6 +23,7 @@ struct Test {
 
 impl Test {
     /// Two live optimized paths; by policy everything goes to the first.
+    #[allow(clippy::large_types_passed_by_value)] // once a test
     fn new(config: GroupConfig) -> Self {
         let now = Instant::now();
         let mut group = Group::new(now, config, Arc::new(DirtyPaths::new()));

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use mpath_core::{GroupConfig, Hedging, PolicyKind, Window};
+use mpath_core::{GroupConfig, Hedging, PolicyKind, SchedulerKind, Window};
 use nvme_tcp::host::{ControllerConfig, HostIdentity};
 use nvme_tcp::target::QueueLimits;
 use nvme_tcp::wire::{Digests, Nqn};
@@ -157,6 +157,8 @@ fn host(rng: &mut Rng, paths: usize, kato: Duration, digests: Digests, target: &
         paths,
         group: GroupConfig {
             policy: rng.pick(&PolicyKind::ALL).into(),
+            // Not drawn, so that seeds keep their meaning.
+            scheduler: SchedulerKind::ALL[(paths + threads) % SchedulerKind::ALL.len()].into(),
             window,
             max_retries: rng.pick(&[0, 5, 5]),
             max_failovers: rng.pick(&[1, 16, 16]),

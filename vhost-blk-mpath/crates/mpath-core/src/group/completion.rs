@@ -51,7 +51,7 @@ impl Group {
             let failed = matches!(outcome, Outcome::Failed(_) | Outcome::Retry { .. });
             let latency = if failed { latency.max(FAILED_LATENCY) } else { latency };
             self.tell_policy(now, tag, latency, true);
-            self.hedge_won(tag);
+            self.hedge_won(now, tag);
             return;
         }
         match outcome {
@@ -63,7 +63,7 @@ impl Group {
                 if dirties {
                     self.dirty.mark(now, path, epoch);
                 }
-                self.finish(tag, Ok(()));
+                self.finish(now, tag, Ok(()));
                 return;
             }
             Outcome::Failed(error) => {
@@ -71,11 +71,11 @@ impl Group {
                 if error == IoError::Io {
                     self.tell_policy(now, tag, latency.max(FAILED_LATENCY), true);
                 }
-                self.finish(tag, Err(error));
+                self.finish(now, tag, Err(error));
                 return;
             }
             Outcome::GivenUp => {
-                self.finish(tag, Err(IoError::Io));
+                self.finish(now, tag, Err(IoError::Io));
                 return;
             }
             Outcome::Recalled { .. } => {
@@ -125,9 +125,9 @@ impl Group {
         // It would have taken longer still; without that the path would be remembered by what it answered in good days.
         self.tell_policy(now, tag, latency, true);
         if self.given_up(now) {
-            self.finish(tag, Err(IoError::Io));
+            self.finish(now, tag, Err(IoError::Io));
         } else {
-            self.requeue(tag);
+            self.requeue(now, tag);
         }
     }
 
@@ -161,18 +161,19 @@ impl Group {
         let request = &self.requests[tag];
         let (path, class) = (request.path, request.io.op.class());
         if self.is_worn_out(tag) || self.given_up(now) {
-            self.finish(tag, Err(IoError::Io));
+            self.finish(now, tag, Err(IoError::Io));
             return;
         }
         self.paths[path.index()].stats[class.index()].retries += 1;
-        self.requeue(tag);
+        self.requeue(now, tag);
     }
 
     /// Puts a request back in front of its flow.
-    pub(super) fn requeue(&mut self, tag: Tag) {
+    pub(super) fn requeue(&mut self, now: Instant, tag: Tag) {
         let request = &mut self.requests[tag];
         request.state = State::Queued;
-        self.flows.push_front(request.io.flow, tag);
+        let io = request.io;
+        self.scheduler.push_front(now, io.flow, tag, io.bytes);
     }
 
     fn is_worn_out(&self, tag: Tag) -> bool {

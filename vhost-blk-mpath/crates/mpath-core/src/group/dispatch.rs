@@ -40,15 +40,14 @@ impl Group {
         // Paths that a request which had its turn earlier waits for. Others may not take the room there before it, or a
         // stream of small requests would starve a large one.
         let mut awaited = 0;
-        while turn < self.flows.active() {
-            let tag = self.flows.head(turn)?;
+        while let Some(tag) = self.scheduler.candidate(turn) {
             if self.has_legs(tag) {
                 // Which paths it has to reach shows only when there are some.
                 if self.no_path_since.is_some() {
                     turn += 1;
                     continue;
                 }
-                self.flows.take(turn);
+                self.scheduler.take(now, turn);
                 self.start_flush(now, tag);
                 if let Some(action) = self.dispatch_flush(now) {
                     return Some(action);
@@ -58,7 +57,7 @@ impl Group {
             }
             match self.ask(now, tag, awaited) {
                 Choice::Path(path) => {
-                    self.flows.take(turn);
+                    self.scheduler.take(now, turn);
                     if let Some(action) = self.bind(now, tag, path) {
                         return Some(action);
                     }
@@ -103,7 +102,7 @@ impl Group {
         if !room {
             return Choice::Wait { again: None };
         }
-        let query = Query { now, class, bytes: io.bytes, flow: io.flow, queued: self.flows.len() };
+        let query = Query { now, class, bytes: io.bytes, flow: io.flow, queued: self.scheduler.len() };
         let choice = self.policies.of(class).select(&query, &self.candidates);
         match choice {
             Choice::Path(path) => assert!(

@@ -176,7 +176,7 @@ impl Group {
             }
         }
         let result = job.result;
-        self.finish(tag, result);
+        self.finish(now, tag, result);
     }
 
     /// Sends what waits for a path that can take it.

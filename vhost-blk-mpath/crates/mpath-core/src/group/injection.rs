@@ -83,7 +83,7 @@ impl Group {
         self.released.extend(released.into_iter().map(|tag| (id, tag, None)));
         let path = &self.paths[id.index()];
         if path.draining || path.association.is_none_or(|live| !live.ana.is_selectable()) {
-            self.take_back_unsent(id);
+            self.take_back_unsent(now, id);
         }
         for (tag, outcome) in answers {
             self.set_answered(id, tag, false);

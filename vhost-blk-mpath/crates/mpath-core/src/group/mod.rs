@@ -24,14 +24,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::dirty::DirtyPaths;
-use crate::flows::Flows;
 use crate::path::Path;
 use crate::policy::{Candidate, InForce};
 use crate::requests::{Requests, State};
+use crate::scheduler::Scheduler;
 use crate::stats::Moves;
 use crate::timers::{Due, Timers};
 use crate::{
-    Action, ClassPolicies, GroupStats, Io, IoError, Op, OpClass, Outcome, PathId, PathStats, PolicyKind, Tag, Window,
+    Action, ClassPolicies, FlowId, GroupStats, Io, IoError, Limits, Op, OpClass, Outcome, PathId, PathStats,
+    PolicyKind, SchedulerKind, SchedulerSpec, Tag, Window,
 };
 use flush::FlushJobs;
 use hedge::Hedges;
@@ -43,6 +44,8 @@ pub(crate) use hedge::typical_reads;
 pub struct GroupConfig {
     /// The policies to begin with.
     pub policy: ClassPolicies,
+    /// How flows take turns, to begin with.
+    pub scheduler: SchedulerSpec,
     /// What each path may have in flight.
     pub window: Window,
     /// Retries of a request that the controller asked for; one more fails it. Linux: `nvme_core.max_retries`, 5.
@@ -64,10 +67,11 @@ pub struct GroupConfig {
 }
 
 impl Default for GroupConfig {
-    /// `round-robin`, 5 retries, 16 failovers, waiting for ever, suspect after 300 ms, no hedges.
+    /// `round-robin`, `fifo`, 5 retries, 16 failovers, waiting for ever, suspect after 300 ms, no hedges.
     fn default() -> Self {
         Self {
             policy: PolicyKind::RoundRobin.into(),
+            scheduler: SchedulerKind::Fifo.into(),
             window: Window::default(),
             max_retries: 5,
             max_failovers: 16,
@@ -90,7 +94,7 @@ pub struct Group {
     paths: Vec<Path>,
     requests: Requests,
     /// Requests that wait for a path.
-    flows: Flows,
+    scheduler: Scheduler,
     timers: Timers,
     flushes: FlushJobs,
     hedges: Hedges,
@@ -134,7 +138,7 @@ impl Group {
             config,
             paths: Vec::new(),
             requests: Requests::default(),
-            flows: Flows::default(),
+            scheduler: Scheduler::new(now, config.scheduler),
             timers: Timers::default(),
             flushes: FlushJobs::default(),
             hedges: Hedges::new(config.hedging),
@@ -165,11 +169,7 @@ impl Group {
         if self.fans_out(io.op) {
             self.prepare_flush(now, io.tag);
         }
-        if self.given_up(now) {
-            self.finish(io.tag, Err(IoError::Io));
-        } else {
-            self.flows.push_back(io.flow, io.tag);
-        }
+        self.scheduler.push_back(now, io.flow, io.tag, io.bytes);
     }
 
     /// What the driver is to do next; `None`: nothing until the next event or timeout.
@@ -229,7 +229,7 @@ impl Group {
     /// `None`.
     #[must_use]
     pub fn next_timeout(&self) -> Option<Instant> {
-        let (queued, flushes) = (self.flows.len() > 0, self.flushes.is_waiting());
+        let (queued, flushes) = (self.scheduler.len() > 0, self.flushes.is_waiting());
         let candidates = [
             self.timers.next(),
             self.ask_again.filter(|_| queued),
@@ -241,6 +241,7 @@ impl Group {
             self.hedges.next_timeout(),
             self.flushes.look_again_at().filter(|_| flushes),
             self.policies.next_timeout().filter(|_| self.open > 0),
+            self.scheduler.next_timeout(),
         ];
         candidates.into_iter().flatten().min()
     }
@@ -264,13 +265,14 @@ impl Group {
         if self.open > 0 {
             self.policies.handle_timeout(now);
         }
+        self.scheduler.handle_timeout(now);
         self.check_watches(now);
         if self.rest_ends.is_some_and(|at| at <= now) {
             self.refresh_eligible(now);
         }
-        if self.flows.len() > 0 && self.given_up(now) {
-            while let Some(tag) = self.flows.take(0) {
-                self.finish(tag, Err(IoError::Io));
+        if self.scheduler.len() > 0 && self.given_up(now) {
+            while let Some(tag) = self.scheduler.take_any(now) {
+                self.finish(now, tag, Err(IoError::Io));
             }
         }
     }
@@ -286,6 +288,34 @@ impl Group {
     #[must_use]
     pub fn policy(&self) -> &ClassPolicies {
         self.policies.specs()
+    }
+
+    /// Changes how flows take turns, or the parameters of that. It decides on the very next request; no request is lost, and none
+    /// overtakes another one of its flow. A scheduler that was in force keeps what it knows of the flows, whatever becomes
+    /// of its parameters.
+    pub fn set_scheduler(&mut self, now: Instant, spec: impl Into<SchedulerSpec>) {
+        self.scheduler.set(now, spec.into());
+    }
+
+    /// The scheduler in force.
+    #[must_use]
+    pub fn scheduler(&self) -> &SchedulerSpec {
+        self.scheduler.spec()
+    }
+
+    /// Limits what all flows together may do in this group. Every attempt of a request counts.
+    pub fn set_limits(&mut self, now: Instant, limits: Limits) {
+        self.scheduler.set_limits(now, limits);
+    }
+
+    /// Limits what one flow may do.
+    pub fn set_flow_limits(&mut self, now: Instant, flow: FlowId, limits: Limits) {
+        self.scheduler.set_flow_limits(now, flow, limits);
+    }
+
+    /// Sets a flow's part of the service beside others, at least 1; [`crate::DEFAULT_WEIGHT`] at first.
+    pub fn set_flow_weight(&mut self, flow: FlowId, weight: u16) {
+        self.scheduler.set_weight(flow, weight);
     }
 
     /// Tells whether a path may come back. If not, requests do not wait while no path is live: they fail at once. At first
@@ -312,9 +342,10 @@ impl Group {
         let all = self.paths.iter().zip(0..).filter(|(path, _)| path.added);
         GroupStats {
             policy: *self.policies.specs(),
-            queued: self.flows.len() as u64,
+            queued: self.scheduler.len() as u64,
             backoff: self.backoff,
             moves: self.moves.clone(),
+            scheduler: self.scheduler.stats(now),
             hedgeable_reads: self.hedges.reads(),
             paths: all
                 .map(|(path, id)| PathStats {
@@ -348,11 +379,12 @@ impl Group {
         self.gives_up_at().is_some_and(|at| at <= now)
     }
 
-    fn finish(&mut self, tag: Tag, result: Result<(), IoError>) {
+    fn finish(&mut self, now: Instant, tag: Tag, result: Result<(), IoError>) {
         let request = &mut self.requests[tag];
         assert!(!matches!(request.state, State::Free | State::Finished), "a request finishes once");
         request.state = State::Finished;
-        let job = request.job;
+        let (job, io) = (request.job, request.io);
+        self.scheduler.finished(now, io.flow, io.bytes, result.is_ok());
         if self.has_legs(tag) {
             self.flushes.free(job);
         }

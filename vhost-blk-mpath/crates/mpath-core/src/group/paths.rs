@@ -70,7 +70,7 @@ impl Group {
         }
         path.hold.clear();
         if !ana.is_selectable() {
-            self.take_back_unsent(id);
+            self.take_back_unsent(now, id);
         }
         self.path_changed(now, id);
     }
@@ -81,7 +81,7 @@ impl Group {
         self.paths[id.index()].draining = draining;
         self.refresh_eligible(now);
         if draining {
-            self.take_back_unsent(id);
+            self.take_back_unsent(now, id);
         }
     }
 
@@ -99,7 +99,7 @@ impl Group {
         self.lose_hedges(id);
         self.dirty.lost(now, id, association.epoch);
         self.path_changed(now, id);
-        self.take_back_unsent(id);
+        self.take_back_unsent(now, id);
         self.lose_held(now, id);
     }
 
@@ -135,7 +135,7 @@ impl Group {
     }
 
     /// What is bound to the path but still held by its injection goes back to where it came from.
-    pub(super) fn take_back_unsent(&mut self, id: PathId) {
+    pub(super) fn take_back_unsent(&mut self, now: Instant, id: PathId) {
         self.forget_unsent_probe(id);
         self.forget_unsent_hedges(id);
         let mut unsent = Vec::new();
@@ -151,7 +151,7 @@ impl Group {
                 self.take_back_leg(id, tag);
             } else {
                 self.unbind(tag);
-                self.requeue(tag);
+                self.requeue(now, tag);
             }
         }
     }

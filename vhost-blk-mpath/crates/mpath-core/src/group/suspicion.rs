@@ -107,7 +107,7 @@ impl Group {
         while new != 0 {
             let id = PathId(new.trailing_zeros() as u16);
             new &= new - 1;
-            self.take_back_unsent(id);
+            self.take_back_unsent(now, id);
         }
     }
 

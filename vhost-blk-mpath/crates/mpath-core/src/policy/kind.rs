@@ -4,8 +4,8 @@ use std::fmt;
 use std::str::FromStr;
 
 use super::{
-    About, Param, Policy, PolicySpec, adaptive, bdp, latency, latency_rr, numa, pid, queue_depth, round_robin,
-    service_time,
+    About, Param, ParamsOf, Policy, PolicySpec, adaptive, bdp, latency, latency_rr, numa, pid, queue_depth,
+    round_robin, service_time,
 };
 
 /// The rule by which paths are chosen.
@@ -83,6 +83,10 @@ impl PolicyKind {
         self.about().params
     }
 
+    pub(super) const fn params_of(self) -> ParamsOf {
+        ParamsOf { what: "policy", name: self.name(), params: self.params() }
+    }
+
     pub(super) fn build(self, spec: &PolicySpec, seed: u64) -> Box<dyn Policy> {
         (self.about().build)(spec, seed)
     }
@@ -114,7 +118,7 @@ impl FromStr for PolicyKind {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::spec::MAX_PARAMS;
+    use crate::policy::param::MAX_PARAMS;
 
     #[test]
     fn names_round_trip_and_errors_list_them() {

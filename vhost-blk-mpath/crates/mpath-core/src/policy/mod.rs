@@ -30,7 +30,10 @@ mod spec;
 
 pub(crate) use in_force::InForce;
 pub use kind::{PolicyKind, UnknownPolicy};
-pub use param::{Param, ParamError};
+#[cfg(test)]
+pub(crate) use param::MAX_PARAMS;
+pub(crate) use param::Values;
+pub use param::{Param, ParamError, ParamsOf};
 pub use spec::{ClassPolicies, PolicyChange, PolicyClass, PolicySpec, UnknownClass};
 
 /// What is to be known of a policy before there is one: each file has its own.

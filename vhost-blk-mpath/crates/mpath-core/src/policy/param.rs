@@ -1,9 +1,7 @@
-//! Parameters of policies: what can be set, between which bounds, and how it is written.
+//! Parameters of policies and schedulers: what can be set, between which bounds, and how it is written.
 
-use std::fmt::Write;
+use std::fmt::{self, Write};
 use std::time::Duration;
-
-use super::PolicyKind;
 
 /// How many paths a [`Scale::PerPath`] value speaks of: a byte of it each.
 const PER_PATH: usize = 8;
@@ -27,7 +25,7 @@ enum Scale {
     PerPath,
 }
 
-/// One parameter of a policy. Its value is a number in memory and a word of text everywhere else.
+/// One parameter of a policy or scheduler. Its value is a number in memory and a word of text everywhere else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Param {
     name: &'static str,
@@ -40,7 +38,7 @@ pub struct Param {
 
 impl Param {
     /// A number of something, `unit`, for example "I/Os".
-    pub(super) const fn whole(
+    pub(crate) const fn whole(
         name: &'static str,
         unit: &'static str,
         (min, max): (u64, u64),
@@ -51,12 +49,12 @@ impl Param {
     }
 
     /// A ratio; all numbers are thousandths of it.
-    pub(super) const fn ratio(name: &'static str, (min, max): (u64, u64), default: u64, what: &'static str) -> Self {
+    pub(crate) const fn ratio(name: &'static str, (min, max): (u64, u64), default: u64, what: &'static str) -> Self {
         Self { name, what, scale: Scale::Ratio, min, max, default }
     }
 
     /// A time, in whole microseconds.
-    pub(super) const fn time(
+    pub(crate) const fn time(
         name: &'static str,
         (min, max): (Duration, Duration),
         default: Duration,
@@ -67,12 +65,12 @@ impl Param {
     }
 
     /// One of these words, the first by default.
-    pub(super) const fn word(name: &'static str, words: &'static [&'static str], what: &'static str) -> Self {
+    pub(crate) const fn word(name: &'static str, words: &'static [&'static str], what: &'static str) -> Self {
         Self { name, what, scale: Scale::Word(words), min: 0, max: words.len() as u64 - 1, default: 0 }
     }
 
     /// A number from 1 to 100 for each path, 1 by default.
-    pub(super) const fn per_path(name: &'static str, what: &'static str) -> Self {
+    pub(crate) const fn per_path(name: &'static str, what: &'static str) -> Self {
         let default = u64::from_le_bytes([PER_PATH_DEFAULT; PER_PATH]);
         Self { name, what, scale: Scale::PerPath, min: 1, max: PER_PATH_MAX, default }
     }
@@ -117,12 +115,12 @@ impl Param {
         self.text(self.default)
     }
 
-    pub(super) const fn default_value(&self) -> u64 {
+    pub(crate) const fn default_value(&self) -> u64 {
         self.default
     }
 
     /// A value as text; reading that gives the value again.
-    pub(super) fn text(&self, value: u64) -> String {
+    pub(crate) fn text(&self, value: u64) -> String {
         match self.scale {
             Scale::Whole(_) => value.to_string(),
             Scale::Ratio => {
@@ -147,7 +145,7 @@ impl Param {
     }
 
     /// The value of a text, `None` if it is none or out of bounds. `default` is the default of each.
-    pub(super) fn parse(&self, text: &str) -> Option<u64> {
+    pub(crate) fn parse(&self, text: &str) -> Option<u64> {
         if text == "default" {
             return Some(self.default);
         }
@@ -197,42 +195,113 @@ fn fixed(text: &str, places: usize) -> Option<u64> {
     format!("{whole}{kept:0<places$}").parse().ok()
 }
 
+/// Most parameters of one thing.
+pub(crate) const MAX_PARAMS: usize = 8;
+
+/// The values of all parameters of one thing, in the order of its parameters.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Values([u64; MAX_PARAMS]);
+
+impl Values {
+    pub(crate) fn defaults(params: &[Param]) -> Self {
+        let mut values = [0; MAX_PARAMS];
+        for (value, param) in values.iter_mut().zip(params) {
+            *value = param.default_value();
+        }
+        Self(values)
+    }
+
+    /// The value of the parameter of this name, which there is.
+    pub(crate) fn get(&self, params: &[Param], name: &str) -> u64 {
+        let at = params.iter().position(|param| param.name() == name);
+        self.0[at.expect("who asks knows the parameters there are")]
+    }
+
+    /// Positions and values.
+    pub(crate) fn set_all(&mut self, values: &[(usize, u64)]) {
+        for &(at, value) in values {
+            self.0[at] = value;
+        }
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = u64> + '_ {
+        self.0.iter().copied()
+    }
+}
+
+/// What parameters belong to: one policy, one scheduler.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ParamsOf {
+    /// "policy" or "scheduler".
+    pub what: &'static str,
+    /// Its name.
+    pub name: &'static str,
+    /// All of them.
+    pub params: &'static [Param],
+}
+
+impl ParamsOf {
+    /// Positions and values of parameters given by name and text.
+    pub(crate) fn read_all<'a>(
+        self,
+        params: impl IntoIterator<Item = (&'a str, &'a str)>,
+    ) -> Result<Vec<(usize, u64)>, ParamError> {
+        let mut values: Vec<(usize, u64)> = Vec::new();
+        for (name, text) in params {
+            let found = self.params.iter().enumerate().find(|(_, param)| param.name() == name);
+            let (at, param) = found.ok_or_else(|| ParamError::Unknown { of: self, name: name.into() })?;
+            if values.iter().any(|(other, _)| *other == at) {
+                return Err(ParamError::Twice { of: self, name: param.name() });
+            }
+            let value = param.parse(text).ok_or_else(|| ParamError::Value { of: self, param, value: text.into() })?;
+            values.push((at, value));
+        }
+        Ok(values)
+    }
+
+    /// "it has ..." for messages.
+    fn known(&self) -> String {
+        let names: Vec<&str> = self.params.iter().map(Param::name).collect();
+        if names.is_empty() { "it has none".into() } else { format!("it has {}", names.join(", ")) }
+    }
+}
+
+impl fmt::Display for ParamsOf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} '{}'", self.what, self.name)
+    }
+}
+
 /// Why a parameter was not set.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParamError {
-    /// The policy has no such parameter.
-    #[error("policy '{policy}' has no parameter '{name}'; {}", known(*policy))]
+    /// There is no such parameter.
+    #[error("{of} has no parameter '{name}'; {}", of.known())]
     Unknown {
-        /// The policy.
-        policy: PolicyKind,
+        /// Of what.
+        of: ParamsOf,
         /// What was asked for.
         name: String,
     },
     /// The parameter cannot have this value.
-    #[error("policy '{policy}': parameter '{}' is '{value}', expected {} ({}, default {}); {}",
-        param.name(), param.range(), param.unit(), param.default_text(), known(*policy))]
+    #[error("{of}: parameter '{}' is '{value}', expected {} ({}, default {}); {}",
+        param.name(), param.range(), param.unit(), param.default_text(), of.known())]
     Value {
-        /// The policy.
-        policy: PolicyKind,
+        /// Of what.
+        of: ParamsOf,
         /// Its parameter.
         param: &'static Param,
         /// What was asked for.
         value: String,
     },
     /// The parameter is given more than once.
-    #[error("policy '{policy}': parameter '{name}' is given twice; give it once")]
+    #[error("{of}: parameter '{name}' is given twice; give it once")]
     Twice {
-        /// The policy.
-        policy: PolicyKind,
+        /// Of what.
+        of: ParamsOf,
         /// Its parameter.
         name: &'static str,
     },
-}
-
-/// "it has ..." for messages.
-fn known(policy: PolicyKind) -> String {
-    let names: Vec<&str> = policy.params().iter().map(Param::name).collect();
-    if names.is_empty() { "it has none".into() } else { format!("it has {}", names.join(", ")) }
 }
 
 #[cfg(test)]

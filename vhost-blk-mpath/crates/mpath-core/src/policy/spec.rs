@@ -4,26 +4,23 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use super::param::of_path;
+use super::param::{Values, of_path};
 use super::{Param, ParamError, PolicyKind, UnknownPolicy};
 use crate::PathId;
-
-/// Most parameters of a policy.
-pub(super) const MAX_PARAMS: usize = 8;
 
 /// A policy and the values of its parameters.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct PolicySpec {
     kind: PolicyKind,
     /// In the order of [`PolicyKind::params`].
-    values: [u64; MAX_PARAMS],
+    values: Values,
 }
 
 impl PolicySpec {
     /// A policy with these parameters, by name and text; the others have their defaults.
     pub fn new<'a>(kind: PolicyKind, params: impl IntoIterator<Item = (&'a str, &'a str)>) -> Result<Self, ParamError> {
         let mut spec = Self::from(kind);
-        spec.set_all(&read_all(kind, params)?);
+        spec.values.set_all(&kind.params_of().read_all(params)?);
         Ok(spec)
     }
 
@@ -35,7 +32,7 @@ impl PolicySpec {
 
     /// Every parameter with its value as text.
     pub fn params(&self) -> impl Iterator<Item = (&'static Param, String)> + '_ {
-        self.kind.params().iter().zip(&self.values).map(|(param, value)| (param, param.text(*value)))
+        self.kind.params().iter().zip(self.values.iter()).map(|(param, value)| (param, param.text(value)))
     }
 
     /// The parameters that differ from their defaults, with their values as text.
@@ -43,16 +40,9 @@ impl PolicySpec {
         self.params().filter(|(param, text)| *text != param.default_text())
     }
 
-    fn set_all(&mut self, values: &[(usize, u64)]) {
-        for &(at, value) in values {
-            self.values[at] = value;
-        }
-    }
-
     /// The value of a parameter of the policy's own.
     fn value(&self, name: &str) -> u64 {
-        let at = self.kind.params().iter().position(|param| param.name() == name);
-        self.values[at.expect("a policy asks for its own parameters")]
+        self.values.get(self.kind.params(), name)
     }
 
     /// A [`Param::whole`].
@@ -84,11 +74,7 @@ impl PolicySpec {
 impl From<PolicyKind> for PolicySpec {
     /// Every parameter at its default.
     fn from(kind: PolicyKind) -> Self {
-        let mut values = [0; MAX_PARAMS];
-        for (value, param) in values.iter_mut().zip(kind.params()) {
-            *value = param.default_value();
-        }
-        Self { kind, values }
+        Self { kind, values: Values::defaults(kind.params()) }
     }
 }
 
@@ -104,24 +90,6 @@ impl fmt::Display for PolicySpec {
         f.write_str(self.kind.name())?;
         self.changed_params().try_for_each(|(param, text)| write!(f, " {}={text}", param.name()))
     }
-}
-
-/// Positions and values of parameters given as text.
-fn read_all<'a>(
-    policy: PolicyKind,
-    params: impl IntoIterator<Item = (&'a str, &'a str)>,
-) -> Result<Vec<(usize, u64)>, ParamError> {
-    let mut values: Vec<(usize, u64)> = Vec::new();
-    for (name, text) in params {
-        let found = policy.params().iter().enumerate().find(|(_, param)| param.name() == name);
-        let (at, param) = found.ok_or_else(|| ParamError::Unknown { policy, name: name.into() })?;
-        if values.iter().any(|(other, _)| *other == at) {
-            return Err(ParamError::Twice { policy, name: param.name() });
-        }
-        let value = param.parse(text).ok_or_else(|| ParamError::Value { policy, param, value: text.into() })?;
-        values.push((at, value));
-    }
-    Ok(values)
 }
 
 /// The requests that can have a policy of their own.
@@ -200,7 +168,7 @@ impl ClassPolicies {
             if spec.kind != change.kind {
                 *spec = change.kind.into();
             }
-            spec.set_all(&change.values);
+            spec.values.set_all(&change.values);
         }
     }
 }
@@ -257,7 +225,7 @@ impl PolicyChange {
         class: Option<PolicyClass>,
         params: impl IntoIterator<Item = (&'a str, &'a str)>,
     ) -> Result<Self, ParamError> {
-        Ok(Self { kind, class, values: read_all(kind, params)? })
+        Ok(Self { kind, class, values: kind.params_of().read_all(params)? })
     }
 }
 

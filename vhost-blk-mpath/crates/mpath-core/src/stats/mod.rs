@@ -7,7 +7,7 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 
 pub use self::estimate::PathEstimate;
-use crate::{AnaState, ClassPolicies, OpClass, PathId};
+use crate::{AnaState, ClassPolicies, OpClass, PathId, SchedulerStats};
 
 /// Latencies below this many ns are told apart no further.
 const LOWEST_NS: u64 = 1_000;
@@ -40,15 +40,15 @@ pub struct ClassStats {
 }
 
 /// An empty histogram of latencies in ns.
-fn latencies() -> Histogram<u64> {
+pub(crate) fn latencies() -> Histogram<u64> {
     Histogram::new_with_bounds(LOWEST_NS, HIGHEST_NS, DIGITS).expect("constant bounds are valid")
 }
 
-fn record(histogram: &mut Histogram<u64>, latency: Duration) {
+pub(crate) fn record(histogram: &mut Histogram<u64>, latency: Duration) {
     histogram.saturating_record(u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX));
 }
 
-fn add(histogram: &mut Histogram<u64>, other: &Histogram<u64>) {
+pub(crate) fn add(histogram: &mut Histogram<u64>, other: &Histogram<u64>) {
     histogram.add(other).expect("histograms of one shape");
 }
 
@@ -190,6 +190,8 @@ pub struct GroupStats {
     pub backoff: u64,
     /// Requests that moved to another path because theirs failed them.
     pub moves: Moves,
+    /// The scheduler and its flows.
+    pub scheduler: SchedulerStats,
     /// Reads submitted while slow ones were hedged: what the budget of hedges is counted from.
     pub hedgeable_reads: u64,
     /// The paths there are, in the order of their ids.
@@ -208,6 +210,7 @@ impl GroupStats {
         self.queued += other.queued;
         self.backoff += other.backoff;
         self.moves.merge(&other.moves);
+        self.scheduler.merge(&other.scheduler);
         self.hedgeable_reads += other.hedgeable_reads;
         for theirs in &other.paths {
             match self.paths.binary_search_by_key(&theirs.path, |mine| mine.path) {

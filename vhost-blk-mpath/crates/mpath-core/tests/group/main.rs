@@ -9,6 +9,7 @@ use mpath_core::{
 };
 
 mod flush;
+mod scheduling;
 
 const MS: Duration = Duration::from_millis(1);
 const P0: PathId = PathId(0);
@@ -23,6 +24,7 @@ struct Test {
 
 impl Test {
     /// Two optimized paths with volatile caches, epoch 1.
+    #[allow(clippy::large_types_passed_by_value)] // once a test
     fn new(config: GroupConfig) -> Self {
         let mut test = Self::down(config, Arc::new(DirtyPaths::new()));
         test.up(P0, 1, AnaState::Optimized);
@@ -30,6 +32,7 @@ impl Test {
         test
     }
 
+    #[allow(clippy::large_types_passed_by_value)] // once a test
     fn down(config: GroupConfig, dirty: Arc<DirtyPaths>) -> Self {
         let now = Instant::now();
         let mut group = Group::new(now, config, dirty);

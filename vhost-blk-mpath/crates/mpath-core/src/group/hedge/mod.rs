@@ -278,11 +278,11 @@ impl Group {
     }
 
     /// A read has come back from its path, which lost to a hedge.
-    pub(super) fn hedge_won(&mut self, tag: Tag) {
+    pub(super) fn hedge_won(&mut self, now: Instant, tag: Tag) {
         let won = |hedge: &Hedge| hedge.tag == tag && hedge.state == HedgeState::Adopted;
         let at = self.hedges.find(won).expect("a hedge has won");
         self.paths[self.hedges.out[at].path.index()].hedges_won += 1;
-        self.finish(tag, Ok(()));
+        self.finish(now, tag, Ok(()));
     }
 
     /// A read of the guest's came to its end after so long.

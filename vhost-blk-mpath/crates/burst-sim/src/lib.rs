@@ -1,0 +1,17 @@
+//! Schedulers in virtual time: the shipping [`mpath_core::Group`] over one path to a service with a number of slots, under
+//! flows that send bursts and flows that keep a deep queue.
+//!
+//! It is the experiment with which the burst-credit rule was published, and what it leaves open: [`targets`]. There is no network, no
+//! protocol and no processor time in it. The same setup and seed give the same result on every machine.
+
+// Counts of things are below 2^52.
+#![allow(clippy::cast_precision_loss)]
+
+mod measure;
+mod rng;
+mod run;
+pub mod scenario;
+pub mod targets;
+
+pub use measure::{Measured, jain};
+pub use run::{Load, Setup, run};

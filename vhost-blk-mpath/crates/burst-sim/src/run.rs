@@ -1,0 +1,232 @@
+//! The event loop.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use mpath_core::{
+    Action, AnaState, Association, DirtyPaths, Epoch, FlowId, Group, GroupConfig, Io, Op, Outcome, PathConfig, PathId,
+    PolicyKind, SchedulerSpec, Tag, Window,
+};
+
+use crate::Measured;
+use crate::measure::Done;
+use crate::rng::Rng;
+
+/// Requests a queue pair takes: more than any setup has in flight.
+const QUEUE_DEPTH: u16 = 1024;
+const PATH: PathId = PathId(0);
+
+/// What a flow does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Load {
+    /// Keeps so many requests outstanding.
+    Bulk {
+        /// Requests.
+        depth: u32,
+        /// Bytes of each.
+        bytes: u32,
+    },
+    /// Sends so many requests at once, waits for all of them, pauses, and begins again.
+    Burst {
+        /// Requests.
+        count: u32,
+        /// Bytes of each.
+        bytes: u32,
+        /// The mean pause. It varies by a tenth either way, so that bursts meet the slots in every phase.
+        pause: Duration,
+    },
+}
+
+/// A service and its flows.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// The scheduler of the group.
+    pub scheduler: SchedulerSpec,
+    /// Requests the service works on at a time.
+    pub slots: usize,
+    /// Requests the path may have in flight. More than `slots`: they queue in the service, first in, first out.
+    pub window: u32,
+    /// How long a request of so many bytes takes.
+    pub service: fn(u32) -> Duration,
+    /// The flows.
+    pub flows: Vec<Load>,
+    /// Seed of pauses, and of the phases of the slots.
+    pub seed: u64,
+}
+
+/// What happens next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Event {
+    Answer(Tag),
+    Begin(usize),
+}
+
+struct Open {
+    flow: usize,
+    bytes: u32,
+}
+
+struct Burst {
+    began: Instant,
+    left: u32,
+}
+
+struct Sim<'a> {
+    setup: &'a Setup,
+    start: Instant,
+    now: Instant,
+    group: Group,
+    events: BinaryHeap<Reverse<(Instant, u64, Event)>>,
+    seq: u64,
+    open: Vec<Open>,
+    free: Vec<Tag>,
+    bursts: Vec<Burst>,
+    /// When each slot is free.
+    slots: Vec<Instant>,
+    rng: Rng,
+    measured: Measured,
+}
+
+/// Lets the flows work for `warm_up` and then for `time`: what came of the latter.
+#[must_use]
+pub fn run(setup: &Setup, warm_up: Duration, time: Duration) -> Measured {
+    let mut sim = Sim::new(setup);
+    sim.run(warm_up);
+    sim.measured = Measured::new(setup.flows.len(), sim.now - sim.start, time);
+    sim.run(time);
+    sim.measured
+}
+
+impl<'a> Sim<'a> {
+    fn new(setup: &'a Setup) -> Self {
+        let now = Instant::now();
+        let config = GroupConfig {
+            policy: PolicyKind::Numa.into(),
+            scheduler: setup.scheduler,
+            window: Window { ios: setup.window, bytes: 1 << 40 },
+            suspect_timeout: Duration::from_secs(3600),
+            ..GroupConfig::default()
+        };
+        let mut group = Group::new(now, config, Arc::new(DirtyPaths::new()));
+        group.add_path(PATH, PathConfig::default());
+        let association = Association {
+            epoch: Epoch(0),
+            ana: AnaState::Optimized,
+            volatile_write_cache: false,
+            queue_depth: QUEUE_DEPTH,
+        };
+        group.path_up(now, PATH, association);
+        let mut rng = Rng::new(setup.seed);
+        let phase_ns = (setup.service)(4096).as_nanos() as u64;
+        let slots = (0..setup.slots).map(|_| now + Duration::from_nanos(rng.below(phase_ns))).collect();
+        let mut sim = Self {
+            setup,
+            start: now,
+            now,
+            group,
+            events: BinaryHeap::new(),
+            seq: 0,
+            open: Vec::new(),
+            free: Vec::new(),
+            bursts: setup.flows.iter().map(|_| Burst { began: now, left: 0 }).collect(),
+            slots,
+            rng,
+            measured: Measured::new(setup.flows.len(), Duration::ZERO, Duration::ZERO),
+        };
+        for (index, load) in setup.flows.iter().enumerate() {
+            match *load {
+                Load::Bulk { depth, bytes } => (0..depth).for_each(|_| sim.submit(index, bytes)),
+                Load::Burst { .. } => sim.begin(index),
+            }
+        }
+        sim
+    }
+
+    fn run(&mut self, time: Duration) {
+        let end = self.now + time;
+        loop {
+            self.act();
+            let event = self.events.peek().map(|Reverse((at, ..))| *at);
+            let next = [event, self.group.next_timeout()].into_iter().flatten().min();
+            let Some(next) = next.filter(|at| *at <= end) else {
+                self.now = end;
+                return;
+            };
+            self.now = self.now.max(next);
+            // One at a time: what ends in the same moment ends in some order.
+            if event == Some(next) {
+                let Some(Reverse((_, _, event))) = self.events.pop() else { continue };
+                match event {
+                    Event::Answer(tag) => self.group.complete(self.now, PATH, tag, Outcome::Success),
+                    Event::Begin(flow) => self.begin(flow),
+                }
+            }
+        }
+    }
+
+    fn act(&mut self) {
+        while let Some(action) = self.group.poll_action(self.now) {
+            match action {
+                Action::Issue { tag, .. } => {
+                    let service = (self.setup.service)(self.open[tag.0 as usize].bytes);
+                    let slot = self.slots.iter_mut().min().expect("a service has a slot");
+                    *slot = self.now.max(*slot) + service;
+                    let at = *slot;
+                    self.at(at, Event::Answer(tag));
+                }
+                Action::Finish { tag, result } => {
+                    assert_eq!(result, Ok(()), "nothing fails here");
+                    self.finished(tag);
+                }
+                other => unreachable!("one path, never silent: {other:?}"),
+            }
+        }
+    }
+
+    fn finished(&mut self, tag: Tag) {
+        let Open { flow, bytes } = self.open[tag.0 as usize];
+        self.free.push(tag);
+        let work = (self.setup.service)(bytes);
+        self.measured.done.push(Done { at: self.now - self.start, flow, work });
+        match self.setup.flows[flow] {
+            Load::Bulk { bytes, .. } => self.submit(flow, bytes),
+            Load::Burst { pause, .. } => {
+                let burst = &mut self.bursts[flow];
+                burst.left -= 1;
+                if burst.left > 0 {
+                    return;
+                }
+                self.measured.bursts[flow].push(self.now - burst.began);
+                if pause.is_zero() {
+                    self.begin(flow);
+                } else {
+                    let tenth = pause.as_nanos() as u64 / 10;
+                    let pause = Duration::from_nanos(9 * tenth + self.rng.below(2 * tenth));
+                    self.at(self.now + pause, Event::Begin(flow));
+                }
+            }
+        }
+    }
+
+    fn begin(&mut self, flow: usize) {
+        let Load::Burst { count, bytes, .. } = self.setup.flows[flow] else { return };
+        self.bursts[flow] = Burst { began: self.now, left: count };
+        (0..count).for_each(|_| self.submit(flow, bytes));
+    }
+
+    fn submit(&mut self, flow: usize, bytes: u32) {
+        let tag = self.free.pop().unwrap_or_else(|| {
+            self.open.push(Open { flow, bytes });
+            Tag(self.open.len() as u32 - 1)
+        });
+        self.open[tag.0 as usize] = Open { flow, bytes };
+        self.group.submit(self.now, Io { tag, op: Op::Read, bytes, flow: FlowId(flow as u16), fua: false });
+    }
+
+    fn at(&mut self, at: Instant, event: Event) {
+        self.seq += 1;
+        self.events.push(Reverse((at, self.seq, event)));
+    }
+}

@@ -1,0 +1,178 @@
+//! The tables, each printed as it is made.
+
+use burst_sim::scenario::{
+    SERVICE, SLOTS, against, attackers, bulk, by_size, interactive, measure, schedulers, uniform,
+};
+use burst_sim::targets::{ATTACKS, MANY, SIZES, alone_and_beside, jains, sustained};
+use burst_sim::{Load, Measured, Setup};
+use mpath_core::{SchedulerKind, SchedulerSpec};
+
+/// What was published for K, and for N: without and with credits, p50 in ms.
+const PUBLISHED_BY_K: [(usize, &str); 5] =
+    [(4, "81.6 / 60.9"), (8, "242 / 64.5"), (16, "433 / 65.4"), (32, "827 / 64.4"), (64, "")];
+const PUBLISHED_BY_N: [(u32, &str); 6] = [
+    (1, "28.6 / 16.7"),
+    (8, "122 / 36.0"),
+    (32, "434 / 65.1"),
+    (64, "862 / 124.5"),
+    (96, "1273 / 546"),
+    (128, "1696 / 962"),
+];
+
+pub(crate) fn all(seed: u64) {
+    println!("{SLOTS} slots, {} ms a request, seed {seed}; times are p50 / p99 of a burst in ms.", SERVICE.as_millis());
+    println!(
+        "Floor: the flow alone. Limit: its p50 and one service, which nothing that does not preempt can promise to beat."
+    );
+    by_k(seed);
+    by_n(seed);
+    throughput(seed);
+    under_attack(seed);
+    victims(seed);
+    at_once(seed);
+    shares(seed);
+    sizes(seed);
+    fairness(seed);
+    wide_window(seed);
+}
+
+fn head(title: &str, first: &[&str]) {
+    println!("\n{title}\n");
+    let columns = first.iter().map(ToString::to_string).chain(schedulers().map(|scheduler| scheduler.to_string()));
+    let columns: Vec<String> = columns.collect();
+    println!("| {} |", columns.join(" | "));
+    println!("|{}", "---|".repeat(columns.len()));
+}
+
+fn row(first: &str, cell: impl Fn(SchedulerSpec) -> String) {
+    println!("| {first} | {} |", schedulers().map(cell).join(" | "));
+}
+
+fn quantiles(measured: &Measured) -> String {
+    format!("{:.1} / {:.1}", measured.burst_ms([0], 0.5), measured.burst_ms([0], 0.99))
+}
+
+/// Floor and limit.
+fn alone(count: u32, seed: u64) -> String {
+    let floor = measure(&uniform(SchedulerKind::Fifo.into(), vec![interactive(count)], seed));
+    format!("{} | {:.1}", quantiles(&floor), floor.burst_ms([0], 0.5) + SERVICE.as_secs_f64() * 1e3)
+}
+
+fn by_k(seed: u64) {
+    head("One flow of 32 requests against K busy ones", &["K", "published, p50", "floor", "limit"]);
+    for (busy, published) in PUBLISHED_BY_K {
+        let cell = |scheduler| quantiles(&against(scheduler, 32, busy, seed));
+        row(&format!("{busy} | {published} | {}", alone(32, seed)), cell);
+    }
+}
+
+fn by_n(seed: u64) {
+    head("One flow of N requests against 16 busy ones", &["N", "published, p50", "floor", "limit"]);
+    for (count, published) in PUBLISHED_BY_N {
+        let cell = |scheduler| quantiles(&against(scheduler, count, 16, seed));
+        row(&format!("{count} | {published} | {}", alone(count, seed)), cell);
+    }
+}
+
+fn throughput(seed: u64) {
+    head("Throughput, requests per second, one flow of 32 against K busy ones", &["K"]);
+    for (busy, _) in PUBLISHED_BY_K {
+        row(&busy.to_string(), |scheduler| format!("{:.1}", against(scheduler, 32, busy, seed).iops()));
+    }
+}
+
+fn in_front(scheduler: SchedulerSpec, front: &[Load], seed: u64) -> Measured {
+    measure(&uniform(scheduler, [front, &bulk(16)].concat(), seed))
+}
+
+fn under_attack(seed: u64) {
+    let title = "Attackers that send a burst, drain and repeat, against 16 busy flows: % of the service of all attackers \
+                 together / of the one that has most; fair is 1 / (16 + attackers)";
+    head(title, &["attackers", "burst", "fair, each"]);
+    for flows in 1..=4 {
+        for count in ATTACKS {
+            let cell = |scheduler| {
+                let with = in_front(scheduler, &attackers(flows, count), seed);
+                let most = (0..flows).map(|one| with.share(|flow| flow == one)).fold(0.0, f64::max);
+                format!("{:.1} / {:.1}", 100.0 * with.share(|flow| flow < flows), 100.0 * most)
+            };
+            row(&format!("{flows} | {count} | {:.1}", 100.0 / (16 + flows) as f64), cell);
+        }
+    }
+}
+
+fn victims(seed: u64) {
+    let title = "A flow of N requests against 4 attackers with bursts of 64 and 16 busy flows (N of 3 and less are within its fair \
+                 share)";
+    head(title, &["N", "floor", "limit"]);
+    for count in [1, 2, 3, 8, 32] {
+        let cell = |scheduler| {
+            let front = [vec![interactive(count)], attackers(4, 64)].concat();
+            quantiles(&in_front(scheduler, &front, seed))
+        };
+        row(&format!("{count} | {}", alone(count, seed)), cell);
+    }
+}
+
+fn at_once(seed: u64) {
+    let title =
+        "m flows of 32 requests at once against 16 busy ones: p50 in ms, and how many times that of the same m alone";
+    head(title, &["m", "alone"]);
+    for flows in MANY {
+        let (floor, _) = alone_and_beside(SchedulerKind::Fifo.into(), flows, seed);
+        let cell = |scheduler| {
+            let (alone, beside) = alone_and_beside(scheduler, flows, seed);
+            format!("{beside:.1}, {:.2}x", beside / alone)
+        };
+        row(&format!("{flows} | {floor:.1}"), cell);
+    }
+}
+
+fn shares(seed: u64) {
+    let title = "What 16 busy flows keep under sustained bursts: % of the service / % of their worst second / longest gap in ms";
+    head(title, &["bursts"]);
+    for (name, front) in sustained() {
+        let cell = |scheduler| {
+            let with = in_front(scheduler, &front, seed);
+            let busy = |flow: usize| flow >= front.len();
+            let (share, least) = (100.0 * with.share(busy), 100.0 * with.least_share(busy));
+            format!("{share:.1} / {:.1} / {:.0}", least.max(0.0), with.longest_gap_ms(busy))
+        };
+        row(&name, cell);
+    }
+}
+
+fn sizes(seed: u64) {
+    let title = "Mixed sizes, service by size (64 KiB 10 ms, 4 KiB 2.5 ms, 256 KiB 34 ms): one flow of N requests of 4 KiB against 16 \
+                 busy ones of 256 KiB";
+    head(title, &["N", "floor", "limit"]);
+    let busy = vec![Load::Bulk { depth: 32, bytes: 256 << 10 }; 16];
+    for (count, _) in PUBLISHED_BY_N {
+        let alone = measure(&by_size(SchedulerKind::Fifo.into(), vec![interactive(count)], seed));
+        let limit = alone.burst_ms([0], 0.5) + 34.0;
+        let cell = |scheduler| {
+            quantiles(&measure(&by_size(scheduler, [vec![interactive(count)], busy.clone()].concat(), seed)))
+        };
+        row(&format!("{count} | {} | {limit:.1}", quantiles(&alone)), cell);
+    }
+}
+
+fn fairness(seed: u64) {
+    head("Jain's index of the service of 16 busy flows", &["flows"]);
+    row("all of 4 KiB", |scheduler| format!("{:.4}", jains(scheduler, seed).0));
+    let sizes = SIZES.map(|bytes| (bytes >> 10).to_string()).join(", ");
+    row(&format!("4 each of {sizes} KiB"), |scheduler| format!("{:.4}", jains(scheduler, seed).1));
+}
+
+fn wide_window(seed: u64) {
+    let title = "The same with a window wider than the service: what was sent early waits below, where no scheduler reaches it. One flow \
+                 of 32 against 16 busy ones";
+    head(title, &["window", "floor", "limit"]);
+    for window in [SLOTS as u32, 2 * SLOTS as u32, 64, 128] {
+        let cell = |scheduler| {
+            let flows = [vec![interactive(32)], bulk(16)].concat();
+            quantiles(&measure(&Setup { window, ..uniform(scheduler, flows, seed) }))
+        };
+        row(&format!("{window} | {}", alone(32, seed)), cell);
+    }
+}

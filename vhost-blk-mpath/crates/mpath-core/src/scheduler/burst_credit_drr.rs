@@ -1,0 +1,356 @@
+//! `burst-credit-drr`: burst credit within a budget.
+//!
+//! * Cost of a request: its bytes and `io-cost`, so that flows of different sizes are compared.
+//! * Each time a flow goes from idle (nothing queued, nothing in flight) to active it is given its part of what the service could
+//!   have done since the last time: `fair`, by its weight among the active flows, and `burst`, `rho` of it by the number of flows
+//!   that live on it. Both are bounded by [`BurstCreditDrr::budget`]. There is no refill while a flow is busy.
+//! * Tiers: first while `fair` is left, second while `burst` is left, then normal until the next idle. Every dispatch costs `fair`,
+//!   which may go down to minus the budget; in the second tier it costs `burst` too.
+//! * The upper tiers go before the normal one as long as the allowance between them lasts: while something waits in the normal tier
+//!   they get `share` of the service, and a saved-up burst that holds the normal tier back for `gap` at the most.
+//! * A flow in the second tier that has had no turn for `gap`, because the first tier has work all the time, goes to the normal one.
+//! * Within a tier: deficit round-robin ([`super::rings`]).
+//!
+//! Source: ours; reference/bdp-and-credits.md, part B, with three changes. Credits and the allowance between the tiers count work
+//! ([`super::capacity`]) where the reference counts time by an estimated rate: under load the two are the same, but for the error of
+//! the estimate. `burst` is divided among the flows that spend it and not among all sparse ones, so that many flows within
+//! their fair share do not dilute it. And `gap` is the knob where the reference has a bucket of 50 ms.
+
+use std::time::{Duration, Instant};
+
+use super::capacity::Capacity;
+use super::census::{Census, Seen};
+use super::{About, Dispatched, Rule, SchedulerSpec, Tier, by_flow};
+use crate::{FlowId, Param};
+
+const MS: Duration = Duration::from_millis(1);
+
+pub(super) const ABOUT: About = About {
+    name: "burst-credit-drr",
+    description: "bursts of sparse flows go first within a budget; busy flows keep a share of the service",
+    params: &[
+        Param::ratio(
+            "rho",
+            (0, 1000),
+            750,
+            "service given as burst credit beyond the fair share; 0 holds every flow to its fair share and one burst",
+        ),
+        Param::ratio("share", (100, 950), 700, "most of the service that bursts get while busy flows wait"),
+        Param::time(
+            "gap",
+            (MS, Duration::from_secs(10)),
+            Duration::from_millis(120),
+            "longest time bursts hold busy flows back",
+        ),
+        Param::time(
+            "budget",
+            (MS, Duration::from_secs(10)),
+            Duration::from_millis(200),
+            "largest burst, as time of the service",
+        ),
+        Param::whole("io-cost", "bytes", (512, 1 << 20), 16384, "cost of a request beside its bytes"),
+    ],
+    build: |now, spec| Box::new(BurstCreditDrr::new(now, spec)),
+};
+
+/// What a flow begins with, and the least and largest budget, in requests of mean cost. The largest is a full virtqueue.
+const START_IOS: u64 = 8;
+const MAX_IOS: u64 = 256;
+/// No interval between two idle moments of a flow counts for more work than this, so that products fit.
+const MAX_WORK: u64 = 1 << 50;
+
+#[derive(Debug)]
+struct BurstCreditDrr {
+    knobs: Knobs,
+    flows: Vec<Option<Credit>>,
+    capacity: Capacity,
+    /// What the service does in `budget` and in `gap`, as of its last measurement.
+    in_budget: u64,
+    in_gap: u64,
+    /// Weights of the flows that were active lately.
+    active: Census,
+    /// How many spent burst credit lately.
+    spenders: Census,
+    /// What the upper tiers may take from the normal one, in thousandths of cost.
+    allowance: i64,
+}
+
+#[derive(Debug)]
+struct Knobs {
+    rho: u64,
+    share: u64,
+    gap: Duration,
+    budget: Duration,
+    io_cost: u64,
+}
+
+impl Knobs {
+    fn new(spec: &SchedulerSpec) -> Self {
+        Self {
+            rho: spec.number("rho"),
+            share: spec.number("share"),
+            gap: spec.time("gap"),
+            budget: spec.time("budget"),
+            io_cost: spec.number("io-cost"),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Credit {
+    fair: i64,
+    burst: i64,
+    /// The work clock at the last refill.
+    refilled_at: u64,
+    active: Seen,
+    spender: Seen,
+}
+
+impl BurstCreditDrr {
+    fn new(now: Instant, spec: &SchedulerSpec) -> Self {
+        let knobs = Knobs::new(spec);
+        let capacity = Capacity::new(now, knobs.io_cost + 4096);
+        let (active, spenders) = (Census::new(now), Census::new(now));
+        Self { knobs, flows: Vec::new(), capacity, in_budget: 0, in_gap: 0, active, spenders, allowance: 0 }
+    }
+
+    /// The most credit of a kind that a flow may have.
+    fn budget(&self) -> i64 {
+        let mean = self.capacity.mean();
+        self.in_budget.clamp(START_IOS * mean, MAX_IOS * mean).cast_signed()
+    }
+
+    /// What the upper tiers may take at once: it lasts for `gap` while they get everything and earn `share` of it.
+    fn most_allowance(&self) -> i64 {
+        let work = self.in_gap.max(2 * START_IOS * self.capacity.mean()).min(MAX_WORK);
+        (work * (1000 - self.knobs.share)).cast_signed()
+    }
+
+    /// The service has been measured, or what depends on it has changed.
+    fn refresh(&mut self) {
+        self.in_budget = self.capacity.in_time(self.knobs.budget);
+        self.in_gap = self.capacity.in_time(self.knobs.gap);
+    }
+
+    fn credit_of(&self, flow: FlowId) -> Option<&Credit> {
+        self.flows.get(usize::from(flow.0))?.as_ref()
+    }
+}
+
+impl Rule for BurstCreditDrr {
+    fn cost(&self, bytes: u32) -> u64 {
+        u64::from(bytes) + self.knobs.io_cost
+    }
+
+    fn activated(&mut self, now: Instant, flow: FlowId, weight: u16) {
+        let (budget, clock) = (self.budget(), self.capacity.clock());
+        let start = (START_IOS * self.capacity.mean()).cast_signed();
+        let credit = by_flow(&mut self.flows, flow).get_or_insert(Credit {
+            fair: start,
+            burst: start,
+            refilled_at: clock,
+            active: Seen::default(),
+            spender: Seen::default(),
+        });
+        self.active.mark(now, &mut credit.active, weight.into());
+        let work = (clock - credit.refilled_at).min(MAX_WORK);
+        credit.refilled_at = clock;
+        let fair = work * u64::from(weight) / self.active.sum(now);
+        let burst = work * self.knobs.rho / 1000 / self.spenders.sum(now);
+        credit.fair = (credit.fair + fair.cast_signed()).min(budget);
+        credit.burst = (credit.burst + burst.cast_signed()).min(budget);
+    }
+
+    fn tier(&self, flow: FlowId) -> Tier {
+        match self.credit_of(flow) {
+            Some(credit) if credit.fair > 0 => Tier::First,
+            Some(credit) if credit.burst > 0 => Tier::Second,
+            _ => Tier::Normal,
+        }
+    }
+
+    fn normal_first(&self) -> bool {
+        self.allowance <= 0
+    }
+
+    fn patience(&self) -> Option<Duration> {
+        Some(self.knobs.gap)
+    }
+
+    fn demote(&mut self, flow: FlowId) {
+        if let Some(credit) = by_flow(&mut self.flows, flow) {
+            (credit.fair, credit.burst) = (credit.fair.min(0), 0);
+        }
+    }
+
+    fn dispatched(&mut self, sent: &Dispatched) {
+        self.capacity.dispatched(sent.cost);
+        let (budget, cost) = (self.budget(), sent.cost.cast_signed());
+        if let Some(credit) = by_flow(&mut self.flows, sent.flow) {
+            self.active.mark(sent.now, &mut credit.active, sent.weight.into());
+            credit.fair = (credit.fair - cost).max(-budget);
+            if sent.tier == Tier::Second {
+                credit.burst -= cost;
+                self.spenders.mark(sent.now, &mut credit.spender, 1);
+            }
+        }
+        let taken = if sent.tier != Tier::Normal && sent.normal_waits { 1000 } else { 0 };
+        let earned = self.knobs.share.cast_signed();
+        self.allowance = (self.allowance + cost * (earned - taken)).min(self.most_allowance());
+    }
+
+    fn completed(&mut self, now: Instant, bytes: u32) {
+        if self.capacity.completed(now, self.cost(bytes)) {
+            self.refresh();
+        }
+    }
+
+    fn backlog(&mut self, now: Instant, waits: bool, idle: bool) {
+        self.capacity.backlog(now, waits);
+        if waits && idle {
+            // Nobody was kept waiting: what the upper tiers took is forgotten.
+            self.allowance = self.most_allowance();
+        }
+    }
+
+    /// In requests of mean cost.
+    fn credit(&self, flow: FlowId) -> Option<u64> {
+        let credit = self.credit_of(flow)?;
+        Some((credit.fair.max(0) + credit.burst.max(0)).cast_unsigned() / self.capacity.mean())
+    }
+
+    fn configure(&mut self, spec: &SchedulerSpec) {
+        self.knobs = Knobs::new(spec);
+        self.refresh();
+        let budget = self.budget();
+        for credit in self.flows.iter_mut().flatten() {
+            credit.fair = credit.fair.clamp(-budget, budget);
+            credit.burst = credit.burst.min(budget);
+        }
+        self.allowance = self.allowance.min(self.most_allowance());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::SchedulerKind;
+    use crate::scheduler::testing::Test;
+
+    const BYTES: u32 = 4096;
+
+    /// A flow that has spent what it began with, and has so many requests queued.
+    fn busy(params: &[(&str, &str)], queued: u32) -> Test {
+        let mut t = Test::new("burst-credit-drr", params);
+        (0..queued + 16).for_each(|tag| t.push(0, tag, BYTES));
+        t.take(16);
+        t
+    }
+
+    #[test]
+    fn a_new_flow_has_eight_of_either_credit() {
+        let mut t = busy(&[("share", "0.95")], 100);
+        (1000..1100).for_each(|tag| t.push(1, tag, BYTES));
+        let taken = t.take(16);
+        assert!(taken.iter().all(|tag| *tag >= 1000), "{taken:?}");
+        let second = t.take(20).into_iter().filter(|tag| *tag >= 1000).count();
+        assert_eq!(second, 10, "then in turn");
+    }
+
+    #[test]
+    fn busy_flows_get_their_share_while_bursts_last() {
+        let mut t = busy(&[("share", "0.75")], 1000);
+        let (mut burst, mut all) = (0_u32, 0_u32);
+        for tag in 0..400 {
+            // New flows, each with a burst that is its own.
+            (0..8).for_each(|_| t.push(1 + tag, 10_000, BYTES));
+            all += 8;
+            burst += t.take(8).into_iter().map(|tag| u32::from(tag == 10_000)).sum::<u32>();
+        }
+        let share = f64::from(burst) / f64::from(all);
+        assert!((0.74..0.76).contains(&share), "{share}");
+    }
+
+    /// One request after the other, a millisecond each.
+    fn serve(t: &mut Test, count: u32, flow: u16) {
+        for _ in 0..count {
+            assert_eq!(t.take(1).len(), 1);
+            t.now += MS;
+            t.complete(flow, BYTES);
+        }
+    }
+
+    #[test]
+    fn a_flow_that_comes_back_is_given_its_part_of_what_was_done() {
+        for (rho, expected) in [("1", 108), ("0", 50)] {
+            let mut t = busy(&[("rho", rho), ("share", "0.95")], 2000);
+            serve(&mut t, 100, 0);
+            (0..16).for_each(|_| t.push(1, 10_000, BYTES));
+            serve(&mut t, 16, 1);
+            // With its own these are 116 services: 58 by fairness, of which it has used 8 in advance, and as many by credit, as
+            // the other one has spent credit lately too.
+            serve(&mut t, 100, 0);
+            (0..300).for_each(|_| t.push(1, 10_000, BYTES));
+            let burst = t.take(300).into_iter().take_while(|tag| *tag == 10_000).count();
+            assert!((expected - 2..=expected + 2).contains(&burst), "{rho}: {burst}");
+        }
+    }
+
+    #[test]
+    fn a_stuck_burst_gives_way_to_a_turn_in_the_normal_tier() {
+        let mut t = busy(&[], 1000);
+        (0..16).for_each(|_| t.push(1, 10_000, BYTES));
+        t.take(8);
+        // Its fair credit is spent. From now on new flows ask for all that can be had, and more.
+        let mut taken = 0;
+        for flow in 2..500 {
+            (0..2).for_each(|_| t.push(flow, 20_000, BYTES));
+            taken += t.take(2).into_iter().filter(|tag| *tag == 10_000).count();
+            t.now += MS;
+            assert!(flow > 120 || taken == 0, "the first tier goes first");
+        }
+        assert_eq!(taken, 8);
+    }
+
+    #[test]
+    fn larger_requests_cost_more() {
+        let mut t = Test::new("burst-credit-drr", &[]);
+        (0..600).for_each(|_| t.push(0, 0, 48 << 10));
+        (0..600).for_each(|_| t.push(1, 1, 0));
+        // Of 64 and 16 KiB, with the part of each request: four to one.
+        let small: u32 = t.take(500).into_iter().sum();
+        assert!((390..=410).contains(&small), "{small}");
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn budgets_stay_within_bounds(
+            events in prop::collection::vec((0..4_u16, 0..40_u32, 512..1_u32 << 20, 0..30_000_u64), 1..300),
+        ) {
+            // The last request a flow sends on credit may overdraw it.
+            const LARGEST: i64 = (1 << 20) + 16_384;
+            let mut now = Instant::now();
+            let mut rule = BurstCreditDrr::new(now, &SchedulerKind::BurstCreditDrr.into());
+            rule.backlog(now, true, true);
+            for (flow, count, bytes, us) in events {
+                let flow = FlowId(flow);
+                now += Duration::from_micros(us);
+                rule.activated(now, flow, 100);
+                let (budget, credit) = (rule.budget(), *rule.credit_of(flow).unwrap());
+                prop_assert!(credit.fair <= budget && credit.burst <= budget, "{credit:?} {budget}");
+                for _ in 0..count {
+                    let (tier, cost) = (rule.tier(flow), rule.cost(bytes));
+                    rule.dispatched(&Dispatched { now, flow, weight: 100, tier, cost, normal_waits: true });
+                    let (budget, credit) = (rule.budget(), *rule.credit_of(flow).unwrap());
+                    prop_assert!(credit.fair >= -budget && credit.burst > -LARGEST, "{credit:?} {budget}");
+                    prop_assert!(rule.allowance <= rule.most_allowance());
+                    rule.completed(now, bytes);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! One flow: what it has queued, and what is to be known about it.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+
+use super::limits::Meter;
+use super::{Balance, DEFAULT_WEIGHT, Limits, Tier};
+use crate::stats::{add, latencies, record};
+use crate::{FlowId, Tag};
+
+/// A request that waits.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Waiting {
+    pub(super) tag: Tag,
+    pub(super) bytes: u32,
+    pub(super) since: Instant,
+}
+
+#[derive(Debug)]
+pub(super) struct Flow {
+    pub(super) queue: VecDeque<Waiting>,
+    /// Requests taken and neither finished nor put back.
+    pub(super) outstanding: u32,
+    pub(super) weight: u16,
+    pub(super) meter: Meter,
+    /// It has something queued, and its limits forbid to send it.
+    pub(super) parked_since: Option<Instant>,
+    parked: Duration,
+    last_sent: Option<Instant>,
+    served: u64,
+    served_bytes: u64,
+    waited_ns: Histogram<u64>,
+}
+
+impl Default for Flow {
+    fn default() -> Self {
+        Self {
+            queue: VecDeque::new(),
+            outstanding: 0,
+            weight: DEFAULT_WEIGHT,
+            meter: Meter::default(),
+            parked_since: None,
+            parked: Duration::ZERO,
+            last_sent: None,
+            served: 0,
+            served_bytes: 0,
+            waited_ns: latencies(),
+        }
+    }
+}
+
+impl Flow {
+    pub(super) fn is_idle(&self) -> bool {
+        self.queue.is_empty() && self.outstanding == 0
+    }
+
+    /// It has had a request, ever.
+    pub(super) fn is_known(&self) -> bool {
+        self.served > 0 || !self.is_idle()
+    }
+
+    /// Since when its next request has been the next one.
+    pub(super) fn next_since(&self) -> Option<Instant> {
+        let next = self.queue.front()?;
+        Some(self.last_sent.map_or(next.since, |sent| sent.max(next.since)))
+    }
+
+    /// A request goes.
+    pub(super) fn sent(&mut self, now: Instant, sent: Waiting) {
+        self.outstanding += 1;
+        self.last_sent = Some(now);
+        self.served += 1;
+        self.served_bytes += u64::from(sent.bytes);
+        record(&mut self.waited_ns, now - sent.since);
+    }
+
+    pub(super) fn unpark(&mut self, now: Instant) {
+        if let Some(since) = self.parked_since.take() {
+            self.parked += now - since;
+        }
+    }
+
+    pub(super) fn stats(&self, now: Instant, flow: FlowId, tier: Tier, credit: Option<u64>) -> FlowStats {
+        FlowStats {
+            flow,
+            tier,
+            credit,
+            weight: self.weight,
+            queued: self.queue.len() as u64,
+            outstanding: self.outstanding.into(),
+            served: self.served,
+            served_bytes: self.served_bytes,
+            waited_ns: self.waited_ns.clone(),
+            limits: self.meter.limits(),
+            balance: self.meter.balance(now),
+            throttled: self.parked + self.parked_since.map_or(Duration::ZERO, |since| now - since),
+        }
+    }
+}
+
+/// Snapshot of one flow.
+#[derive(Clone, Debug)]
+pub struct FlowStats {
+    /// Which flow.
+    pub flow: FlowId,
+    /// Where its next request belongs.
+    pub tier: Tier,
+    /// How many requests more it may send before those of busy flows, if the scheduler has such a notion. In requests of
+    /// mean cost where cost counts.
+    pub credit: Option<u64>,
+    /// Its part of the service beside others; [`DEFAULT_WEIGHT`] is usual.
+    pub weight: u16,
+    /// Requests that wait.
+    pub queued: u64,
+    /// Requests that have been sent and are not finished.
+    pub outstanding: u64,
+    /// Requests sent, each attempt for itself, and their bytes.
+    pub served: u64,
+    /// See `served`.
+    pub served_bytes: u64,
+    /// How long they had waited here in ns, each attempt for itself.
+    pub waited_ns: Histogram<u64>,
+    /// Its limits, and what is left of them.
+    pub limits: Limits,
+    /// See `limits`.
+    pub balance: Balance,
+    /// How long something waited because of them.
+    pub throttled: Duration,
+}
+
+impl FlowStats {
+    /// Adds the counters of the same flow in another group. What cannot be added is that of the group where the flow is active.
+    pub(crate) fn merge(&mut self, other: &Self) {
+        if self.queued + self.outstanding == 0 && other.queued + other.outstanding > 0 {
+            (self.tier, self.credit, self.balance) = (other.tier, other.credit, other.balance);
+            (self.weight, self.limits) = (other.weight, other.limits);
+        }
+        self.queued += other.queued;
+        self.outstanding += other.outstanding;
+        self.served += other.served;
+        self.served_bytes += other.served_bytes;
+        add(&mut self.waited_ns, &other.waited_ns);
+        self.throttled += other.throttled;
+    }
+}

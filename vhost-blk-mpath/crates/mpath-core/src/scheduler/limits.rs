@@ -1,0 +1,203 @@
+//! Limits: requests and bytes per second, each with a burst that is replenished while less is used.
+//!
+//! A token bucket, kept as the moment at which it will be full: what is missing until then is what was taken. Something may go
+//! while there is any balance, however large it is; what it takes too much is waited for afterwards. So a request larger than
+//! the burst goes too, and the rate holds on the average.
+//!
+//! Source: the generic cell rate algorithm (ITU-T I.371), of which this is the form with a virtual schedule.
+
+use std::num::NonZeroU64;
+use std::time::{Duration, Instant};
+
+/// Limits of a disk or of a flow, as far as one I/O thread is concerned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Limits {
+    /// Requests per second.
+    pub iops: Option<NonZeroU64>,
+    /// Bytes per second.
+    pub bytes_per_s: Option<NonZeroU64>,
+    /// How long nothing has to be used for the whole burst to be there: the burst is what the limit allows in this time.
+    pub burst: Duration,
+}
+
+impl Limits {
+    /// The longest burst: what would be saved in longer than that is no limit any more.
+    pub const MAX_BURST: Duration = Duration::from_secs(3600);
+}
+
+impl Default for Limits {
+    /// None; a burst of a second.
+    fn default() -> Self {
+        Self { iops: None, bytes_per_s: None, burst: Duration::from_secs(1) }
+    }
+}
+
+/// What is left of limits. Negative: so much too much was taken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Balance {
+    /// Requests, if they are limited.
+    pub ios: Option<i64>,
+    /// Bytes, if they are limited.
+    pub bytes: Option<i64>,
+}
+
+/// Watches over [`Limits`].
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Meter {
+    limits: Limits,
+    ios: Option<Bucket>,
+    bytes: Option<Bucket>,
+}
+
+impl Meter {
+    pub(super) fn limits(&self) -> Limits {
+        self.limits
+    }
+
+    /// Changes the limits. What was there is kept, up to the new burst; a limit that is new begins with all of it.
+    pub(super) fn set(&mut self, now: Instant, limits: Limits) {
+        let limits = Limits { burst: limits.burst.min(Limits::MAX_BURST), ..limits };
+        let bucket = |before: Option<Bucket>, per_s: Option<NonZeroU64>| {
+            let mut new = Bucket { per_s: per_s?.get(), burst: limits.burst, full_at: now };
+            if let Some(before) = before {
+                new.take(now, new.burst_tokens() - before.balance(now).min(new.burst_tokens()));
+            }
+            Some(new)
+        };
+        (self.ios, self.bytes) = (bucket(self.ios, limits.iops), bucket(self.bytes, limits.bytes_per_s));
+        self.limits = limits;
+    }
+
+    pub(super) fn take(&mut self, now: Instant, bytes: u32) {
+        self.ios.iter_mut().for_each(|bucket| bucket.take(now, 1));
+        self.bytes.iter_mut().for_each(|bucket| bucket.take(now, bytes.into()));
+    }
+
+    /// When something may go again; `None` is now.
+    pub(super) fn closed_until(&self, now: Instant) -> Option<Instant> {
+        [self.ios, self.bytes].into_iter().flatten().filter_map(|bucket| bucket.closed_until(now)).max()
+    }
+
+    pub(super) fn balance(&self, now: Instant) -> Balance {
+        let of = |bucket: Option<Bucket>| Some(bucket?.balance(now));
+        Balance { ios: of(self.ios), bytes: of(self.bytes) }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Bucket {
+    per_s: u64,
+    burst: Duration,
+    full_at: Instant,
+}
+
+impl Bucket {
+    fn take(&mut self, now: Instant, tokens: i64) {
+        // No more than MAX_BURST and a request: 2^32 bytes at one a second are 136 years.
+        let ns = (u128::from(tokens.max(0).unsigned_abs()) * 1_000_000_000).div_ceil(self.per_s.into());
+        let time = Duration::from_nanos(u64::try_from(ns).unwrap_or(u64::MAX));
+        self.full_at = self.full_at.max(now) + time;
+    }
+
+    fn closed_until(&self, now: Instant) -> Option<Instant> {
+        let left = self.full_at.saturating_duration_since(now);
+        (left >= self.burst && !left.is_zero()).then(|| now + left.saturating_sub(self.burst) + Duration::from_nanos(1))
+    }
+
+    fn burst_tokens(&self) -> i64 {
+        self.tokens(self.burst)
+    }
+
+    fn tokens(&self, time: Duration) -> i64 {
+        i64::try_from(u128::from(self.per_s) * time.as_nanos() / 1_000_000_000).unwrap_or(i64::MAX)
+    }
+
+    fn balance(&self, now: Instant) -> i64 {
+        self.burst_tokens().saturating_sub(self.tokens(self.full_at.saturating_duration_since(now)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    fn limits(iops: u64, bytes_per_s: u64, burst: Duration) -> Limits {
+        Limits { iops: NonZeroU64::new(iops), bytes_per_s: NonZeroU64::new(bytes_per_s), burst }
+    }
+
+    #[test]
+    fn a_burst_goes_at_once_and_the_rest_at_the_rate() {
+        let start = Instant::now();
+        let mut meter = Meter::default();
+        meter.set(start, limits(1000, 0, 10 * MS));
+        for _ in 0..10 {
+            assert_eq!(meter.closed_until(start), None);
+            meter.take(start, 0);
+        }
+        let (open, ns) = (meter.closed_until(start).expect("the burst is spent"), Duration::from_nanos(1));
+        assert_eq!((open, meter.closed_until(open)), (start + ns, None));
+        meter.take(open, 0);
+        assert_eq!(meter.closed_until(open), Some(start + MS + ns));
+        assert_eq!(meter.balance(start + 500 * MS).ios, Some(10));
+    }
+
+    #[test]
+    fn a_third_of_a_second_is_waited_for_in_full() {
+        let start = Instant::now();
+        let mut meter = Meter::default();
+        meter.set(start, limits(3, 0, Duration::ZERO));
+        meter.take(start, 0);
+        assert_eq!(meter.closed_until(start), Some(start + Duration::from_nanos(333_333_335)), "a ns after it is full");
+    }
+
+    #[test]
+    fn a_large_request_goes_and_is_waited_for() {
+        let start = Instant::now();
+        let mut meter = Meter::default();
+        meter.set(start, limits(0, 1 << 20, 100 * MS));
+        meter.take(start, 1 << 20);
+        let open = meter.closed_until(start).expect("too much was taken");
+        assert_eq!(open, start + 900 * MS + Duration::from_nanos(1));
+    }
+
+    #[test]
+    fn a_change_keeps_the_balance() {
+        let start = Instant::now();
+        let mut meter = Meter::default();
+        meter.set(start, limits(100, 0, Duration::from_secs(1)));
+        (0..40).for_each(|_| meter.take(start, 0));
+        meter.set(start, limits(1000, 0, Duration::from_secs(1)));
+        assert_eq!(meter.balance(start).ios, Some(60));
+        meter.set(start, limits(10, 0, Duration::from_secs(1)));
+        assert_eq!(meter.balance(start).ios, Some(10));
+        meter.set(start, Limits::default());
+        assert_eq!((meter.balance(start), meter.closed_until(start)), (Balance::default(), None));
+    }
+
+    proptest! {
+        /// Never more than the rate and the burst and one request, and no less if more is wanted all the time.
+        #[test]
+        fn rate_and_burst_hold(per_s in 1_u64..1 << 40, burst_ms in 0_u32..5000, sizes in prop::collection::vec(1_u32..1 << 22, 1..200)) {
+            let start = Instant::now();
+            let mut meter = Meter::default();
+            meter.set(start, limits(0, per_s, burst_ms * MS));
+            let (mut now, mut sent) = (start, 0_u128);
+            for bytes in sizes {
+                while let Some(until) = meter.closed_until(now) {
+                    prop_assert!(until > now);
+                    now = until;
+                }
+                let allowed = u128::from(per_s) * (now - start + burst_ms * MS).as_nanos() / 1_000_000_000;
+                prop_assert!(sent <= allowed, "{sent} before this one, {allowed}");
+                // Nothing was held back longer than needed, to a ns and rounding for each.
+                prop_assert!(now == start || allowed - sent <= 1 + u128::from(per_s) * 300 / 1_000_000_000 + 1);
+                meter.take(now, bytes);
+                sent += u128::from(bytes);
+            }
+        }
+    }
+}

@@ -1,0 +1,428 @@
+//! Schedulers: which flow's turn it is. One file a rule, behind [`Rule`].
+//!
+//! A flow is first in, first out whatever the rule. [`Scheduler`] keeps the queues and the limits; [`rings`] has the turns: tiers, the first
+//! one strictly before the second, deficit round-robin in each. A rule says what a request costs, in which tier a flow's next
+//! request belongs, and whether the normal tier is owed something and goes first. It hears of what is dispatched and completed.
+//!
+//! The dispatcher walks the flows in order, [`Scheduler::candidate`], and takes the first one whose request finds a path. A flow
+//! whose request finds none keeps its turn.
+//!
+//! A decision takes constant time as long as the first flow's request can go: no search, no allocation.
+
+mod burst_credit;
+mod burst_credit_drr;
+mod capacity;
+mod census;
+mod fifo;
+mod flow;
+mod kind;
+mod limits;
+#[cfg(test)]
+mod properties;
+mod rings;
+#[cfg(test)]
+mod testing;
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use crate::{FlowId, Param, Tag};
+pub use flow::FlowStats;
+use flow::{Flow, Waiting};
+pub use kind::{SchedulerKind, SchedulerSpec, UnknownScheduler};
+use limits::Meter;
+pub use limits::{Balance, Limits};
+use rings::{Place, Rings};
+
+/// The weight of a flow that was given none.
+pub const DEFAULT_WEIGHT: u16 = 100;
+
+/// What is to be known of a scheduler before there is one: each file has its own.
+struct About {
+    name: &'static str,
+    /// The rule in one line.
+    description: &'static str,
+    params: &'static [Param],
+    build: fn(Instant, &SchedulerSpec) -> Box<dyn Rule>,
+}
+
+/// Where a request belongs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tier {
+    /// Before all others: a flow that was idle and asks for no more than is its own.
+    First,
+    /// Before the normal one: a flow that was idle and asks for more.
+    Second,
+    /// All the others.
+    Normal,
+}
+
+impl Tier {
+    const ALL: [Self; 3] = [Self::First, Self::Second, Self::Normal];
+    const NORMAL_FIRST: [Self; 3] = [Self::Normal, Self::First, Self::Second];
+}
+
+/// A request that goes.
+#[derive(Clone, Copy, Debug)]
+struct Dispatched {
+    now: Instant,
+    flow: FlowId,
+    weight: u16,
+    /// Where it waited.
+    tier: Tier,
+    cost: u64,
+    /// Another flow waits in the normal tier.
+    normal_waits: bool,
+}
+
+/// A scheduler's rule.
+trait Rule: fmt::Debug + Send {
+    /// What a request of so many bytes costs. More than nothing.
+    fn cost(&self, _bytes: u32) -> u64 {
+        1 << 10
+    }
+
+    /// Work comes for a flow that has nothing queued and nothing outstanding.
+    fn activated(&mut self, _now: Instant, _flow: FlowId, _weight: u16) {}
+
+    /// Where the next request of a flow belongs. Only `activated`, `dispatched` and `demote` of that flow and `configure` change it.
+    fn tier(&self, flow: FlowId) -> Tier;
+
+    /// The normal tier is owed a request. Only `dispatched` and `backlog` change it.
+    fn normal_first(&self) -> bool {
+        false
+    }
+
+    /// How long the second tier may go without a turn. A flow there whose turn has not come by then is demoted.
+    fn patience(&self) -> Option<Duration> {
+        None
+    }
+
+    /// Until it has been idle the flow belongs to the normal tier.
+    fn demote(&mut self, _flow: FlowId) {}
+
+    fn dispatched(&mut self, _sent: &Dispatched) {}
+
+    /// A request has succeeded.
+    fn completed(&mut self, _now: Instant, _bytes: u32) {}
+
+    /// Something may be sent, or nothing more. `idle`: nothing is outstanding either.
+    fn backlog(&mut self, _now: Instant, _waits: bool, _idle: bool) {}
+
+    /// See [`FlowStats::credit`].
+    fn credit(&self, _flow: FlowId) -> Option<u64> {
+        None
+    }
+
+    /// Takes on other parameters. `spec` is of its own kind.
+    fn configure(&mut self, _spec: &SchedulerSpec) {}
+}
+
+/// The requests of a group that wait for a path.
+#[derive(Debug)]
+pub(crate) struct Scheduler {
+    spec: SchedulerSpec,
+    rule: Box<dyn Rule>,
+    rings: Rings,
+    flows: Vec<Flow>,
+    len: usize,
+    outstanding: usize,
+    /// Flows with something queued that their limits forbid to send, and when to look at them again.
+    parked: Vec<FlowId>,
+    unpark_at: Option<Instant>,
+    /// The limits of all flows together, until when they forbid everything, and since when and how long they have kept something.
+    meter: Meter,
+    closed_until: Option<Instant>,
+    closed_since: Option<Instant>,
+    closed: Duration,
+}
+
+impl Scheduler {
+    pub(crate) fn new(now: Instant, spec: SchedulerSpec) -> Self {
+        Self {
+            rule: spec.build(now),
+            spec,
+            rings: Rings::default(),
+            flows: Vec::new(),
+            len: 0,
+            outstanding: 0,
+            parked: Vec::new(),
+            unpark_at: None,
+            meter: Meter::default(),
+            closed_until: None,
+            closed_since: None,
+            closed: Duration::ZERO,
+        }
+    }
+
+    pub(crate) fn spec(&self) -> &SchedulerSpec {
+        &self.spec
+    }
+
+    /// Requests that wait.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Changes the rule or its parameters. The order within each flow stays; a rule that was in force keeps what it knows.
+    pub(crate) fn set(&mut self, now: Instant, spec: SchedulerSpec) {
+        let waiting = self.rings.clear();
+        if spec.kind() == self.spec.kind() {
+            self.rule.configure(&spec);
+        } else {
+            // Costs are others.
+            self.rings = Rings::default();
+            self.rule = spec.build(now);
+            self.rule.backlog(now, !waiting.is_empty(), self.outstanding == 0);
+            for (flow, id) in self.flows.iter().zip(0..).filter(|(flow, _)| !flow.is_idle()) {
+                self.rule.activated(now, FlowId(id), flow.weight);
+            }
+        }
+        self.spec = spec;
+        for id in waiting {
+            self.rings.add(id, self.rule.tier(id), self.flow(id).weight);
+        }
+    }
+
+    pub(crate) fn set_weight(&mut self, flow: FlowId, weight: u16) {
+        by_flow(&mut self.flows, flow).weight = weight.max(1);
+    }
+
+    pub(crate) fn set_flow_limits(&mut self, now: Instant, flow: FlowId, limits: Limits) {
+        by_flow(&mut self.flows, flow).meter.set(now, limits);
+        // It may go earlier than it thought.
+        self.unpark_at = (!self.parked.is_empty()).then_some(now);
+    }
+
+    pub(crate) fn set_limits(&mut self, now: Instant, limits: Limits) {
+        self.meter.set(now, limits);
+        self.look_at_meter(now);
+    }
+
+    pub(crate) fn push_back(&mut self, now: Instant, id: FlowId, tag: Tag, bytes: u32) {
+        let flow = by_flow(&mut self.flows, id);
+        if flow.is_idle() {
+            let weight = flow.weight;
+            self.begin_backlog(now);
+            self.rings.forgive(id);
+            self.rule.activated(now, id, weight);
+        }
+        self.flow_mut(id).queue.push_back(Waiting { tag, bytes, since: now });
+        self.pushed(now, id);
+    }
+
+    /// For a request that was taken before.
+    pub(crate) fn push_front(&mut self, now: Instant, id: FlowId, tag: Tag, bytes: u32) {
+        let flow = by_flow(&mut self.flows, id);
+        assert!(flow.outstanding > 0, "what comes back was taken");
+        flow.outstanding -= 1;
+        self.outstanding -= 1;
+        flow.queue.push_front(Waiting { tag, bytes, since: now });
+        self.pushed(now, id);
+    }
+
+    fn pushed(&mut self, now: Instant, id: FlowId) {
+        self.len += 1;
+        if self.flow(id).queue.len() == 1 {
+            self.file(now, id);
+        }
+    }
+
+    /// A flow has got something queued: it takes its turn, or waits for its limits.
+    fn file(&mut self, now: Instant, id: FlowId) {
+        let flow = &mut self.flows[usize::from(id.0)];
+        if let Some(until) = flow.meter.closed_until(now) {
+            flow.parked_since = Some(now);
+            self.parked.push(id);
+            self.unpark_at = Some(self.unpark_at.map_or(until, |at| at.min(until)));
+            if self.rings.is_empty() {
+                self.rule.backlog(now, false, false);
+            }
+            return;
+        }
+        let weight = flow.weight;
+        self.begin_backlog(now);
+        self.rings.add(id, self.rule.tier(id), weight);
+    }
+
+    fn begin_backlog(&mut self, now: Instant) {
+        if self.rings.is_empty() {
+            self.rule.backlog(now, true, self.outstanding == 0);
+        }
+    }
+
+    /// Lets go what limits have kept for long enough. To be called before [`Scheduler::candidate`], and when time has passed.
+    pub(crate) fn handle_timeout(&mut self, now: Instant) {
+        if self.unpark_at.is_some_and(|at| at <= now) {
+            self.unpark_at = None;
+            for id in std::mem::take(&mut self.parked) {
+                self.flow_mut(id).unpark(now);
+                self.file(now, id);
+            }
+        }
+        if self.closed_until.is_some_and(|at| at <= now) {
+            self.look_at_meter(now);
+        }
+        self.demote_if_stuck(now);
+    }
+
+    /// The first tier may be full for as long as many sparse flows ask for all that is theirs. It takes nothing from the normal tier
+    /// beyond its share, so that is where the flow next in turn in the second tier goes when it has waited for too long.
+    fn demote_if_stuck(&mut self, now: Instant) {
+        let Some(id) = self.rings.front(Tier::Second) else { return };
+        let Some(patience) = self.rule.patience() else { return };
+        let flow = &self.flows[usize::from(id.0)];
+        if flow.next_since().is_some_and(|since| now - since > patience) {
+            self.rule.demote(id);
+            self.rings.remove(id);
+            self.rings.add(id, self.rule.tier(id), flow.weight);
+        }
+    }
+
+    pub(crate) fn next_timeout(&self) -> Option<Instant> {
+        let closed = self.closed_until.filter(|_| self.len > 0);
+        self.unpark_at.into_iter().chain(closed).min()
+    }
+
+    fn look_at_meter(&mut self, now: Instant) {
+        self.closed_until = self.meter.closed_until(now);
+        if let Some(since) = self.closed_since.take() {
+            self.closed += now - since;
+        }
+        self.closed_since = (self.closed_until.is_some() && self.len > 0).then_some(now);
+    }
+
+    /// The first request of the flow whose turn comes after `turn` others.
+    pub(crate) fn candidate(&mut self, turn: usize) -> Option<Tag> {
+        let place = self.place(turn)?;
+        self.flow(place.flow).queue.front().map(|waiting| waiting.tag)
+    }
+
+    fn place(&mut self, turn: usize) -> Option<Place> {
+        if self.closed_until.is_some() {
+            return None;
+        }
+        let flows = &self.flows;
+        self.rings.at(turn, self.rule.normal_first(), |id| flows[usize::from(id.0)].weight)
+    }
+
+    /// Takes what [`Scheduler::candidate`] shows. Flows passed over keep their turns.
+    pub(crate) fn take(&mut self, now: Instant, turn: usize) -> Option<Tag> {
+        let place = self.place(turn)?;
+        let flow = &mut self.flows[usize::from(place.flow.0)];
+        let sent = flow.queue.pop_front()?;
+        flow.sent(now, sent);
+        flow.meter.take(now, sent.bytes);
+        (self.len, self.outstanding) = (self.len - 1, self.outstanding + 1);
+        let (weight, next) = (flow.weight, flow.queue.front().map(|next| next.bytes));
+        let cost = self.rule.cost(sent.bytes);
+        self.rings.take(place, cost);
+        let normal_waits = self.rings.waits_in(Tier::Normal);
+        let Place { flow: id, tier, .. } = place;
+        self.rule.dispatched(&Dispatched { now, flow: id, weight, tier, cost, normal_waits });
+        match next {
+            Some(bytes) if flow.meter.closed_until(now).is_none() => {
+                self.rings.put_back(place, self.rule.tier(id), weight, self.rule.cost(bytes));
+            }
+            Some(_) => self.file(now, id),
+            None => {}
+        }
+        if self.rings.is_empty() {
+            self.rule.backlog(now, false, false);
+        }
+        self.meter.take(now, sent.bytes);
+        if self.meter.closed_until(now).is_some() || self.closed_until.is_some() {
+            self.look_at_meter(now);
+        }
+        Some(sent.tag)
+    }
+
+    /// Takes any request, whatever rule and limits say: it is not going to be sent.
+    pub(crate) fn take_any(&mut self, now: Instant) -> Option<Tag> {
+        let index = self.flows.iter().position(|flow| !flow.queue.is_empty())?;
+        let (flow, id) = (&mut self.flows[index], FlowId(index as u16));
+        let given_up = flow.queue.pop_front()?;
+        flow.outstanding += 1;
+        (self.len, self.outstanding) = (self.len - 1, self.outstanding + 1);
+        if flow.queue.is_empty() {
+            flow.unpark(now);
+            self.parked.retain(|parked| *parked != id);
+            self.unpark_at = self.unpark_at.filter(|_| !self.parked.is_empty());
+            self.rings.remove(id);
+            if self.rings.is_empty() {
+                self.rule.backlog(now, false, false);
+            }
+        }
+        Some(given_up.tag)
+    }
+
+    /// A request that was taken is over.
+    pub(crate) fn finished(&mut self, now: Instant, id: FlowId, bytes: u32, success: bool) {
+        let flow = self.flow_mut(id);
+        assert!(flow.outstanding > 0, "what is over was taken");
+        flow.outstanding -= 1;
+        self.outstanding -= 1;
+        if success {
+            self.rule.completed(now, bytes);
+        }
+    }
+
+    pub(crate) fn stats(&self, now: Instant) -> SchedulerStats {
+        let flows = self.flows.iter().zip((0..).map(FlowId)).filter(|(flow, _)| flow.is_known());
+        SchedulerStats {
+            spec: self.spec,
+            limits: self.meter.limits(),
+            balance: self.meter.balance(now),
+            throttled: self.closed + self.closed_since.map_or(Duration::ZERO, |since| now - since),
+            flows: flows.map(|(flow, id)| flow.stats(now, id, self.rule.tier(id), self.rule.credit(id))).collect(),
+        }
+    }
+
+    fn flow(&self, id: FlowId) -> &Flow {
+        &self.flows[usize::from(id.0)]
+    }
+
+    fn flow_mut(&mut self, id: FlowId) -> &mut Flow {
+        &mut self.flows[usize::from(id.0)]
+    }
+}
+
+/// Snapshot of a scheduler.
+#[derive(Clone, Debug)]
+pub struct SchedulerStats {
+    /// The rule in force.
+    pub spec: SchedulerSpec,
+    /// The limits of all flows together in one I/O thread, and what is left of them.
+    pub limits: Limits,
+    /// See `limits`.
+    pub balance: Balance,
+    /// How long something waited because of them.
+    pub throttled: Duration,
+    /// The flows there were, in the order of their ids.
+    pub flows: Vec<FlowStats>,
+}
+
+impl SchedulerStats {
+    /// Adds the counters of another group of the same disk.
+    pub(crate) fn merge(&mut self, other: &Self) {
+        let sum = |mine: Option<i64>, theirs: Option<i64>| Some(mine?.saturating_add(theirs?));
+        self.balance.ios = sum(self.balance.ios, other.balance.ios);
+        self.balance.bytes = sum(self.balance.bytes, other.balance.bytes);
+        self.throttled += other.throttled;
+        for theirs in &other.flows {
+            match self.flows.binary_search_by_key(&theirs.flow, |mine| mine.flow) {
+                Ok(index) => self.flows[index].merge(theirs),
+                Err(index) => self.flows.insert(index, theirs.clone()),
+            }
+        }
+    }
+}
+
+/// What a table by flow has on a flow; it grows as needed.
+fn by_flow<T: Default>(table: &mut Vec<T>, flow: FlowId) -> &mut T {
+    let index = usize::from(flow.0);
+    if index >= table.len() {
+        table.resize_with(index + 1, T::default);
+    }
+    &mut table[index]
+}

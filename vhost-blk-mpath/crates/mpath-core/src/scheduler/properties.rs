@@ -1,0 +1,273 @@
+//! Schedulers under random requests, beside plain queues.
+
+use std::collections::VecDeque;
+use std::num::NonZeroU64;
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use super::testing::Test;
+use super::{Limits, SchedulerKind, SchedulerSpec, Tier};
+use crate::{FlowId, Tag};
+
+const FLOWS: usize = 5;
+const US: Duration = Duration::from_micros(1);
+
+#[derive(Clone, Debug)]
+enum Event {
+    Push {
+        flow: usize,
+        bytes: u32,
+    },
+    /// The request of the flow whose turn comes after so many others goes.
+    Take {
+        turn: usize,
+    },
+    /// One that went is over, or comes back.
+    Finish {
+        which: usize,
+        back: bool,
+    },
+    Pass {
+        us: u32,
+    },
+    Set(SchedulerSpec),
+    Weight {
+        flow: usize,
+        weight: u16,
+    },
+    Limit {
+        flow: Option<usize>,
+        limits: Limits,
+    },
+}
+
+fn spec() -> impl Strategy<Value = SchedulerSpec> {
+    let some = [
+        ("fifo", &[][..]),
+        ("burst-credit", &[]),
+        ("burst-credit", &[("credit", "2")]),
+        ("burst-credit-drr", &[]),
+        ("burst-credit-drr", &[("rho", "0"), ("gap", "1ms"), ("share", "0.1"), ("io-cost", "512")]),
+    ];
+    (0..some.len()).prop_map(move |at| {
+        let kind: SchedulerKind = some[at].0.parse().expect("a scheduler");
+        SchedulerSpec::new(kind, some[at].1.iter().copied()).expect("parameters of it")
+    })
+}
+
+fn bytes() -> impl Strategy<Value = u32> {
+    prop_oneof![Just(0), Just(512), Just(4096), Just(65_536), Just(1 << 20)]
+}
+
+fn event(limited: bool) -> impl Strategy<Value = Event> {
+    let per_s = |much| prop_oneof![Just(None), Just(NonZeroU64::new(much))];
+    let limits = (per_s(2000), per_s(50 << 20), 0..20_u64).prop_map(|(iops, bytes_per_s, burst)| Limits {
+        iops,
+        bytes_per_s,
+        burst: Duration::from_millis(burst),
+    });
+    prop_oneof![
+        10 => (0..FLOWS, bytes()).prop_map(|(flow, bytes)| Event::Push { flow, bytes }),
+        10 => prop_oneof![3 => Just(0), 1 => 0..FLOWS].prop_map(|turn| Event::Take { turn }),
+        8 => (any::<usize>(), prop::bool::weighted(0.2)).prop_map(|(which, back)| Event::Finish { which, back }),
+        4 => (0..50_000_u32).prop_map(|us| Event::Pass { us }),
+        1 => spec().prop_map(Event::Set),
+        1 => (0..FLOWS, 0..1000_u16).prop_map(|(flow, weight)| Event::Weight { flow, weight }),
+        u32::from(limited) => (prop::option::of(0..FLOWS), limits).prop_map(|(flow, limits)| Event::Limit { flow, limits }),
+    ]
+}
+
+struct Model {
+    t: Test,
+    queues: Vec<VecDeque<(u32, u32)>>,
+    /// Flow, tag, bytes.
+    gone: Vec<(usize, u32, u32)>,
+    tags: u32,
+    /// What went, in order.
+    taken: Vec<u32>,
+    limited: bool,
+}
+
+impl Model {
+    fn new(spec: SchedulerSpec, limited: bool) -> Self {
+        let t = Test::of(spec);
+        Self { t, queues: vec![VecDeque::new(); FLOWS], gone: Vec::new(), tags: 0, taken: Vec::new(), limited }
+    }
+
+    fn run(&mut self, events: &[Event]) {
+        for event in events {
+            self.apply(event);
+        }
+        self.settle();
+    }
+
+    fn apply(&mut self, event: &Event) {
+        let now = self.t.now;
+        match *event {
+            Event::Push { flow, bytes } => {
+                self.queues[flow].push_back((self.tags, bytes));
+                self.t.push(flow as u16, self.tags, bytes);
+                self.tags += 1;
+            }
+            Event::Take { turn } => {
+                self.take(turn);
+            }
+            Event::Finish { which, back } if !self.gone.is_empty() => {
+                let (flow, tag, bytes) = self.gone.remove(which % self.gone.len());
+                if back {
+                    self.queues[flow].push_front((tag, bytes));
+                    self.t.scheduler.push_front(now, FlowId(flow as u16), Tag(tag), bytes);
+                } else {
+                    self.t.complete(flow as u16, bytes);
+                }
+            }
+            Event::Finish { .. } => {}
+            Event::Pass { us } => self.t.now += us * US,
+            Event::Set(spec) => self.t.scheduler.set(now, spec),
+            Event::Weight { flow, weight } => self.t.scheduler.set_weight(FlowId(flow as u16), weight),
+            Event::Limit { flow: None, limits } => self.t.scheduler.set_limits(now, limits),
+            Event::Limit { flow: Some(flow), limits } => {
+                self.t.scheduler.set_flow_limits(now, FlowId(flow as u16), limits);
+            }
+        }
+    }
+
+    /// What goes is the oldest request of some flow, and something can go unless limits forbid it.
+    fn take(&mut self, turn: usize) -> Option<u32> {
+        let scheduler = &mut self.t.scheduler;
+        scheduler.handle_timeout(self.t.now);
+        let waiting = self.queues.iter().filter(|queue| !queue.is_empty()).count();
+        let shown: Vec<Tag> = (0..=FLOWS).map_while(|turn| scheduler.candidate(turn)).collect();
+        assert!(self.limited || shown.len() == waiting, "{waiting} flows wait, shown: {shown:?}");
+        if shown.len() < waiting {
+            let at = scheduler.next_timeout().expect("what limits keep goes later");
+            assert!(at > self.t.now, "it could go now");
+        }
+        for tag in &shown {
+            let fronts = self.queues.iter().filter_map(VecDeque::front).filter(|(front, _)| *front == tag.0);
+            assert_eq!(fronts.count(), 1, "each flow shows its oldest request");
+        }
+        let turn = turn.min(shown.len().checked_sub(1)?);
+        let tag = scheduler.take(self.t.now, turn).expect("it was shown");
+        assert_eq!(tag, shown[turn]);
+        let flow = self.queues.iter().position(|queue| queue.front().is_some_and(|(front, _)| *front == tag.0))?;
+        let (_, bytes) = self.queues[flow].pop_front()?;
+        self.gone.push((flow, tag.0, bytes));
+        self.taken.push(tag.0);
+        assert_eq!(scheduler.len(), self.queues.iter().map(VecDeque::len).sum::<usize>());
+        Some(tag.0)
+    }
+
+    /// Everything goes in the end.
+    fn settle(&mut self) {
+        for _ in 0..100_000 {
+            if self.take(0).is_none() {
+                let Some(at) = self.t.scheduler.next_timeout() else { break };
+                self.t.now = self.t.now.max(at);
+            }
+        }
+        assert!(self.queues.iter().all(VecDeque::is_empty), "lost: {:?}", self.queues);
+        assert_eq!((self.t.scheduler.len(), self.t.scheduler.candidate(0)), (0, None));
+        for (flow, _, bytes) in std::mem::take(&mut self.gone) {
+            self.t.complete(flow as u16, bytes);
+        }
+        let stats = self.t.scheduler.stats(self.t.now);
+        assert_eq!(stats.flows.iter().map(|flow| flow.served).sum::<u64>(), self.taken.len() as u64);
+        assert!(stats.flows.iter().all(|flow| flow.queued + flow.outstanding == 0));
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Never idle while something could go; first in, first out within each flow; nothing lost by a switch.
+    #[test]
+    fn work_goes_on_in_order(spec in spec(), events in prop::collection::vec(event(false), 1..400)) {
+        let mut model = Model::new(spec, false);
+        model.run(&events);
+    }
+
+    #[test]
+    fn also_under_limits_and_the_same_again(spec in spec(), events in prop::collection::vec(event(true), 1..400)) {
+        let taken = [(); 2].map(|()| {
+            let mut model = Model::new(spec, true);
+            model.run(&events);
+            model.taken
+        });
+        prop_assert_eq!(&taken[0], &taken[1]);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 40, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// `burst-credit-drr` starves nobody: whatever the others send, with whatever sizes and pauses, what waits in the normal tier
+    /// gets 1 - `share` of the service, but for what the others have saved up and one of the largest requests.
+    #[test]
+    fn the_normal_tier_keeps_its_share(
+        share in 100_u32..=950,
+        bursts in prop::collection::vec((1..4_u16, 1..100_usize, bytes(), 0..50_000_u32), 50..200),
+    ) {
+        const LARGEST: u32 = 1 << 20;
+        let share = f64::from(share) / 1000.0;
+        let mut t = Test::new("burst-credit-drr", &[("share", &share.to_string()), ("gap", "1ms"), ("rho", "1")]);
+        let cost = |bytes: u32| f64::from(bytes) + 16_384.0;
+        // By tag.
+        let mut sent: Vec<(u16, u32)> = Vec::new();
+        let push = |t: &mut Test, sent: &mut Vec<(u16, u32)>, flow: u16, bytes: u32| {
+            t.push(flow, sent.len() as u32, bytes);
+            sent.push((flow, bytes));
+        };
+        // Flow 0 is always busy, and has spent what it had.
+        (0..100).for_each(|_| push(&mut t, &mut sent, 0, LARGEST));
+        t.take(99);
+        let (mut all, mut normal) = (0.0, 0.0);
+        for (flow, count, bytes, us) in bursts {
+            (0..count).for_each(|_| push(&mut t, &mut sent, flow, bytes));
+            while t.scheduler.len() > 1 {
+                let tier = t.scheduler.place(0).expect("something waits").tier;
+                let tag = t.take(1)[0];
+                let (flow, bytes) = sent[tag as usize];
+                all += cost(bytes);
+                if tier == Tier::Normal {
+                    normal += cost(bytes);
+                }
+                if flow == 0 {
+                    push(&mut t, &mut sent, 0, 4096);
+                }
+                t.complete(flow, bytes);
+                let saved = 16.0 * (1.0 - share) * cost(LARGEST);
+                let least = (1.0 - share) * all - saved - cost(LARGEST);
+                prop_assert!(normal >= least, "{normal} of {all}, at least {least}");
+            }
+            t.now += us * US;
+        }
+    }
+
+    /// In a tier nobody starves: between two turns of a flow each of the others sends no more than it can be out of debt for.
+    #[test]
+    fn every_turn_comes(sizes in prop::collection::vec(bytes(), 2..8), turns in 100..2000_usize) {
+        let mut t = Test::new("burst-credit-drr", &[]);
+        let (most, least) = (sizes.iter().max().copied().unwrap_or(0), sizes.iter().min().copied().unwrap_or(0));
+        for (flow, bytes) in sizes.iter().enumerate() {
+            (0..300).for_each(|_| t.push(flow as u16, flow as u32, *bytes));
+        }
+        // Spend what they begin with.
+        let mut since = vec![0; sizes.len()];
+        // The quantum is the mean: a flow of the largest requests waits for `most / mean` rounds, in each of which the others send
+        // a quantum's worth, in requests as small as there are.
+        let ratio = (most as usize + 16_384) / (least as usize + 16_384) + 1;
+        let bound = 2 * (ratio + 1) * sizes.len();
+        t.take(16 * sizes.len());
+        for _ in 0..turns {
+            let flow = t.take(1)[0] as usize;
+            t.push(flow as u16, flow as u32, sizes[flow]);
+            for since in &mut since {
+                *since += 1;
+            }
+            since[flow] = 0;
+            prop_assert!(since.iter().all(|since| *since <= bound), "{since:?}, {bound}");
+        }
+    }
+}

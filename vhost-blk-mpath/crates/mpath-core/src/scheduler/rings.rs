@@ -1,0 +1,214 @@
+//! The flows that have something to send, in tiers, and in each tier in turn by deficit round-robin.
+//!
+//! A flow whose turn it is sends while its deficit covers its next request, at least one; then it goes to the end and is given
+//! a quantum, times its weight. A large request may leave it in debt: it is passed over until it is out of that again. The quantum is the
+//! mean cost of a request, so that equal requests alternate one by one, and there are as many turns as requests in the mean.
+//!
+//! Source: Shreedhar, Varghese: Efficient Fair Queuing using Deficit Round-Robin (1995); the form with debts is Adiseshu,
+//! Parulkar, Varghese: surplus round-robin (1996).
+
+use std::collections::VecDeque;
+
+use super::{DEFAULT_WEIGHT, Tier, by_flow};
+use crate::FlowId;
+
+/// The quantum is the mean over so many requests, and then stays for as many: one that followed each request would favour the flow
+/// that has just sent a large one.
+const BLOCK_MAX: u64 = 256;
+
+#[derive(Debug, Default)]
+pub(super) struct Rings {
+    tiers: [VecDeque<FlowId>; 3],
+    /// What each flow may send in its turn. One that leaves keeps its debt, not what it has saved.
+    deficits: Vec<i64>,
+    quantum: u64,
+    /// Requests until the quantum is made anew, how many these are in all, and their cost so far.
+    left: u64,
+    block: u64,
+    cost: u64,
+}
+
+impl Rings {
+    pub(super) fn is_empty(&self) -> bool {
+        self.tiers.iter().all(VecDeque::is_empty)
+    }
+
+    pub(super) fn waits_in(&self, tier: Tier) -> bool {
+        !self.tiers[tier as usize].is_empty()
+    }
+
+    pub(super) fn front(&self, tier: Tier) -> Option<FlowId> {
+        self.tiers[tier as usize].front().copied()
+    }
+
+    /// Adds a flow that was in none, at the end.
+    pub(super) fn add(&mut self, flow: FlowId, tier: Tier, weight: u16) {
+        let grant = self.grant(weight);
+        let deficit = by_flow(&mut self.deficits, flow);
+        *deficit = (*deficit).min(0) + grant;
+        self.tiers[tier as usize].push_back(flow);
+    }
+
+    /// The flow is idle: its debt is forgotten.
+    pub(super) fn forgive(&mut self, flow: FlowId) {
+        *by_flow(&mut self.deficits, flow) = 0;
+    }
+
+    /// The flow whose turn comes after `turn` others, with its tier and its place there.
+    pub(super) fn at(&mut self, turn: usize, normal_first: bool, weight: impl Fn(FlowId) -> u16) -> Option<Place> {
+        let mut place = turn;
+        for tier in if normal_first { Tier::NORMAL_FIRST } else { Tier::ALL } {
+            let waiting = self.tiers[tier as usize].len();
+            if place < waiting {
+                if place == 0 {
+                    self.settle(tier, weight);
+                }
+                return Some(Place { flow: self.tiers[tier as usize][place], tier, index: place });
+            }
+            place -= waiting;
+        }
+        None
+    }
+
+    /// Brings a flow to the front of a tier that is not in debt.
+    fn settle(&mut self, tier: Tier, weight: impl Fn(FlowId) -> u16) {
+        let waiting = self.tiers[tier as usize].len();
+        for _ in 0..waiting {
+            let Some(&flow) = self.tiers[tier as usize].front() else { return };
+            if self.deficits[usize::from(flow.0)] > 0 {
+                return;
+            }
+            self.deficits[usize::from(flow.0)] += self.grant(weight(flow));
+            self.tiers[tier as usize].rotate_left(1);
+        }
+        // All of them have been given a quantum and may be in debt yet: as many more as the first one out needs.
+        let ring = self.tiers[tier as usize].iter();
+        let needed = |flow: &FlowId| grants_needed(self.deficits[usize::from(flow.0)], self.grant(weight(*flow)));
+        let rounds = ring.map(needed).min().unwrap_or(0);
+        for at in 0..waiting {
+            let flow = self.tiers[tier as usize][at];
+            self.deficits[usize::from(flow.0)] += rounds * self.grant(weight(flow));
+        }
+        let first = self.tiers[tier as usize].iter().position(|flow| self.deficits[usize::from(flow.0)] > 0);
+        self.tiers[tier as usize].rotate_left(first.unwrap_or(0));
+    }
+
+    /// Takes a flow out that [`Rings::at`] has shown, for a request of this cost.
+    pub(super) fn take(&mut self, place: Place, cost: u64) {
+        self.tiers[place.tier as usize].remove(place.index);
+        self.deficits[usize::from(place.flow.0)] -= cost.cast_signed();
+        self.cost += cost;
+        self.left = self.left.saturating_sub(1);
+        if self.left == 0 {
+            self.quantum = self.cost / self.block.max(1);
+            self.block = (2 * self.block).clamp(1, BLOCK_MAX);
+            (self.left, self.cost) = (self.block, 0);
+        }
+    }
+
+    /// Puts it back: its next request costs this and belongs to this tier.
+    pub(super) fn put_back(&mut self, place: Place, tier: Tier, weight: u16, next_cost: u64) {
+        let ring = &mut self.tiers[tier as usize];
+        if place.index == 0 && place.tier == tier && self.deficits[usize::from(place.flow.0)] >= next_cost.cast_signed()
+        {
+            ring.push_front(place.flow);
+        } else {
+            ring.push_back(place.flow);
+            self.deficits[usize::from(place.flow.0)] += self.grant(weight);
+        }
+    }
+
+    /// Takes all of them out, in order.
+    pub(super) fn clear(&mut self) -> Vec<FlowId> {
+        self.tiers.iter_mut().flat_map(|tier| tier.drain(..)).collect()
+    }
+
+    /// Takes a flow out wherever it is. For rare events.
+    pub(super) fn remove(&mut self, flow: FlowId) {
+        self.tiers.iter_mut().for_each(|tier| tier.retain(|other| *other != flow));
+    }
+
+    fn grant(&self, weight: u16) -> i64 {
+        (self.quantum * u64::from(weight) / u64::from(DEFAULT_WEIGHT)).max(1).cast_signed()
+    }
+}
+
+/// Where a flow stands.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    pub(super) flow: FlowId,
+    pub(super) tier: Tier,
+    index: usize,
+}
+
+/// How many grants it takes to have more than nothing again.
+fn grants_needed(deficit: i64, grant: i64) -> i64 {
+    if deficit > 0 { 0 } else { -deficit / grant + 1 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ONE: u16 = DEFAULT_WEIGHT;
+
+    /// Serves flows that always have another request of their cost; how much each got.
+    fn serve(costs: &[u64], weights: &[u16], turns: usize) -> Vec<u64> {
+        let mut rings = Rings::default();
+        let mut served = vec![0; costs.len()];
+        let weight = |flow: FlowId| weights[usize::from(flow.0)];
+        for flow in (0..costs.len() as u16).map(FlowId) {
+            rings.add(flow, Tier::Normal, weight(flow));
+        }
+        for _ in 0..turns {
+            let place = rings.at(0, false, weight).expect("all wait");
+            let index = usize::from(place.flow.0);
+            rings.take(place, costs[index]);
+            served[index] += costs[index];
+            rings.put_back(place, Tier::Normal, weight(place.flow), costs[index]);
+        }
+        served
+    }
+
+    #[test]
+    fn equal_requests_alternate() {
+        for (at, turns) in [(0, 9), (1, 10), (2, 11)] {
+            let served = serve(&[4096; 3], &[ONE; 3], turns);
+            assert_eq!(served.iter().map(|cost| cost / 4096).sum::<u64>(), turns as u64);
+            assert!(served.iter().all(|cost| (3..=4).contains(&(cost / 4096))), "{at}: {served:?}");
+        }
+    }
+
+    #[test]
+    fn shares_are_of_cost_and_by_weight() {
+        let served = serve(&[4096, 1 << 20, 512], &[ONE; 3], 200_000);
+        let (least, most) = (served.iter().min().copied().unwrap(), served.iter().max().copied().unwrap());
+        assert!(most - least <= 4 << 20, "{served:?}");
+        let served = serve(&[4096, 65536], &[ONE, 3 * ONE], 100_000);
+        let per_mille = 1000 * served[1] / served[0];
+        assert!((2900..3100).contains(&per_mille), "{served:?}");
+    }
+
+    #[test]
+    fn tiers_in_order_and_the_normal_one_first_if_it_is_owed() {
+        let mut rings = Rings::default();
+        for (flow, tier) in [(0, Tier::Normal), (1, Tier::Second), (2, Tier::First), (3, Tier::Normal)] {
+            rings.add(FlowId(flow), tier, ONE);
+        }
+        let mut order = |normal_first| -> Vec<u16> {
+            (0..9).map_while(|turn| rings.at(turn, normal_first, |_| ONE)).map(|place| place.flow.0).collect()
+        };
+        assert_eq!(order(false), [2, 1, 0, 3]);
+        assert_eq!(order(true), [0, 3, 2, 1]);
+    }
+
+    #[test]
+    fn a_flow_passed_over_keeps_its_turn() {
+        let mut rings = Rings::default();
+        (0..3).for_each(|flow| rings.add(FlowId(flow), Tier::Normal, ONE));
+        let second = rings.at(1, false, |_| ONE).unwrap();
+        rings.take(second, 4096);
+        rings.put_back(second, Tier::Normal, ONE, 4096);
+        assert_eq!(rings.clear(), [0, 2, 1].map(FlowId));
+    }
+}

@@ -1,0 +1,109 @@
+//! Turns of flows and limits, as far as the group has a part in them. The rules themselves are tested where they are.
+
+use std::num::NonZeroU64;
+
+use mpath_core::{Limits, SchedulerKind, SchedulerSpec, Tier};
+
+use super::*;
+
+fn submit(t: &mut Test, flow: u16, tag: u32) {
+    t.submit_io(Io { tag: Tag(tag), op: Op::Read, bytes: 4096, flow: FlowId(flow), fua: false });
+}
+
+/// One path that takes one request at a time.
+fn narrow(scheduler: SchedulerKind) -> Test {
+    let mut t = Test::new(GroupConfig { scheduler: scheduler.into(), ..window(1, 1 << 20) });
+    t.group.path_lost(t.now, P1);
+    t
+}
+
+/// Completes what is issued until nothing is left: the tags in order.
+fn drain(t: &mut Test, first: u32) -> Vec<u32> {
+    let mut order = vec![first];
+    loop {
+        let last = *order.last().expect("at least one");
+        t.complete(P0, last, Outcome::Success);
+        let issued = t.actions().into_iter().find_map(|action| match action {
+            Action::Issue { tag, .. } => Some(tag.0),
+            _ => None,
+        });
+        let Some(tag) = issued else { return order };
+        order.push(tag);
+    }
+}
+
+#[test]
+fn a_switch_takes_effect_on_the_next_request_and_keeps_the_order_of_each_flow() {
+    let mut t = narrow(SchedulerKind::Fifo);
+    (0..4).for_each(|tag| submit(&mut t, 0, tag));
+    (10..13).for_each(|tag| submit(&mut t, 1, tag));
+    assert_eq!(t.actions(), [issue(P0, 0)]);
+    let spec = SchedulerSpec::new(SchedulerKind::BurstCredit, [("credit", "2")]).expect("valid");
+    t.group.set_scheduler(t.now, spec);
+    assert_eq!(t.group.scheduler(), &spec);
+    // Flow 0 begins, and each has two requests of credit.
+    let order = drain(&mut t, 0);
+    assert_eq!(order, [0, 10, 1, 11, 2, 12, 3]);
+}
+
+#[test]
+fn a_retried_request_goes_before_the_others_of_its_flow() {
+    for scheduler in SchedulerKind::ALL {
+        let mut t = narrow(scheduler);
+        (0..3).for_each(|tag| submit(&mut t, 0, tag));
+        assert_eq!(t.actions(), [issue(P0, 0)]);
+        t.complete(P0, 0, Outcome::Retry { after: Duration::ZERO });
+        assert_eq!(t.actions(), [issue(P0, 0)], "{scheduler}");
+        assert_eq!(drain(&mut t, 0), [0, 1, 2], "{scheduler}");
+        let stats = t.group.stats(t.now).scheduler;
+        assert_eq!((stats.flows.len(), stats.flows[0].served, stats.flows[0].outstanding), (1, 4, 0));
+    }
+}
+
+#[test]
+fn limits_keep_a_flow_and_let_others_go() {
+    let mut t = Test::new(GroupConfig { policy: PolicyKind::Numa.into(), ..config() });
+    let limits = Limits { iops: NonZeroU64::new(100), bytes_per_s: None, burst: 10 * MS };
+    t.group.set_flow_limits(t.now, FlowId(0), limits);
+    (0..3).for_each(|tag| submit(&mut t, 0, tag));
+    submit(&mut t, 1, 10);
+    assert_eq!(t.actions(), [issue(P0, 0), issue(P0, 10)]);
+    t.sleep();
+    assert_eq!(t.actions(), [issue(P0, 1)], "the burst is one request");
+    assert!(t.sleep() >= 10 * MS);
+    assert_eq!(t.actions(), [issue(P0, 2)]);
+    let stats = t.group.stats(t.now).scheduler;
+    assert_eq!((stats.flows[0].limits, stats.flows[0].tier), (limits, Tier::Normal));
+    assert!(stats.flows[0].throttled >= 10 * MS, "{:?}", stats.flows[0].throttled);
+    assert_eq!(stats.flows[1].throttled, Duration::ZERO);
+}
+
+#[test]
+fn limits_of_the_disk_keep_everything_and_are_lifted_live() {
+    let suspect_timeout = Duration::from_secs(60);
+    let mut t = Test::new(GroupConfig { policy: PolicyKind::Numa.into(), suspect_timeout, ..config() });
+    let limits = Limits { iops: None, bytes_per_s: NonZeroU64::new(4096), burst: 100 * MS };
+    t.group.set_limits(t.now, limits);
+    (0..3).for_each(|tag| submit(&mut t, tag as u16, tag));
+    assert_eq!(t.actions(), [issue(P0, 0)], "one goes, and too much was taken");
+    let wait = t.sleep();
+    assert!((900 * MS..901 * MS).contains(&wait), "{wait:?}");
+    assert_eq!(t.actions(), [issue(P0, 1)]);
+    assert_eq!(t.group.stats(t.now).scheduler.throttled, wait);
+    t.group.set_limits(t.now, Limits::default());
+    assert_eq!(t.actions(), [issue(P0, 2)]);
+}
+
+#[test]
+fn what_limits_keep_fails_too_when_there_are_no_paths() {
+    let mut t = Test::new(GroupConfig { no_path_timeout: Some(50 * MS), ..config() });
+    let limits = Limits { iops: NonZeroU64::new(1), bytes_per_s: None, burst: Duration::ZERO };
+    t.group.set_flow_limits(t.now, FlowId(0), limits);
+    t.group.set_limits(t.now, limits);
+    (0..3).for_each(|tag| submit(&mut t, 0, tag));
+    t.group.path_lost(t.now, P0);
+    t.group.path_lost(t.now, P1);
+    t.now += 51 * MS;
+    assert_eq!(t.actions(), [failed(0), failed(1), failed(2)]);
+    assert_eq!((t.group.open(), t.group.next_timeout()), (0, None));
+}
