@@ -233,7 +233,7 @@ impl Group {
                 let request = &mut self.requests[tag];
                 request.moving_since.get_or_insert(request.bound_at);
                 self.unbind(tag);
-                self.requeue(tag);
+                self.requeue(now, tag);
             }
         }
     }
