@@ -30,7 +30,7 @@ fn main() -> ExitCode {
     println!("\nTargets, seed {}\n\n| target | worst measured | |\n|---|---|---|", args.seed);
     let mut as_known = true;
     for target in targets::all(args.seed) {
-        let verdict = match target.reason {
+        let verdict = match &target.reason {
             _ if target.met => "MET".into(),
             Some(reason) => format!("MISSED: {reason}"),
             None => "MISSED".into(),
