@@ -11,10 +11,10 @@
 //! * A flow in the second tier that has had no turn for `gap`, because the first tier has work all the time, goes to the normal one.
 //! * Within a tier: deficit round-robin ([`super::rings`]).
 //!
-//! Source: ours; reference/bdp-and-credits.md, part B, with three changes. Credits and the allowance between the tiers count work
-//! ([`super::capacity`]) where the reference counts time by an estimated rate: under load the two are the same, but for the error of
+//! Source: ours, worked out by simulation, with three changes since. Credits and the allowance between the tiers count work
+//! ([`super::capacity`]) where the first version counted time by an estimated rate: under load the two are the same, but for the error of
 //! the estimate. `burst` is divided among the flows that spend it and not among all sparse ones, so that many flows within
-//! their fair share do not dilute it. And `gap` is the knob where the reference has a bucket of 50 ms.
+//! their fair share do not dilute it. And `gap` is the knob where the first version had a bucket of 50 ms.
 
 use std::time::{Duration, Instant};
 
