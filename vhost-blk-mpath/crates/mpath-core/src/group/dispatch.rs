@@ -40,14 +40,14 @@ impl Group {
         // Paths that a request which had its turn earlier waits for. Others may not take the room there before it, or a
         // stream of small requests would starve a large one.
         let mut awaited = 0;
-        while let Some(tag) = self.scheduler.candidate(turn) {
+        while let Some((place, tag)) = self.scheduler.candidate(turn) {
             if self.has_legs(tag) {
                 // Which paths it has to reach shows only when there are some.
                 if self.no_path_since.is_some() {
                     turn += 1;
                     continue;
                 }
-                self.scheduler.take(now, turn);
+                self.scheduler.take(now, place);
                 self.start_flush(now, tag);
                 if let Some(action) = self.dispatch_flush(now) {
                     return Some(action);
@@ -57,7 +57,7 @@ impl Group {
             }
             match self.ask(now, tag, awaited) {
                 Choice::Path(path) => {
-                    self.scheduler.take(now, turn);
+                    self.scheduler.take(now, place);
                     if let Some(action) = self.bind(now, tag, path) {
                         return Some(action);
                     }

@@ -31,6 +31,8 @@ pub(super) struct Flow {
     last_sent: Option<Instant>,
     served: u64,
     served_bytes: u64,
+    /// Of these, the ones that did not wait: most, as long as there is room. They are not in the histogram yet.
+    unwaited: u64,
     waited_ns: Histogram<u64>,
 }
 
@@ -46,6 +48,7 @@ impl Default for Flow {
             last_sent: None,
             served: 0,
             served_bytes: 0,
+            unwaited: 0,
             waited_ns: latencies(),
         }
     }
@@ -73,7 +76,11 @@ impl Flow {
         self.last_sent = Some(now);
         self.served += 1;
         self.served_bytes += u64::from(sent.bytes);
-        record(&mut self.waited_ns, now - sent.since);
+        if now == sent.since {
+            self.unwaited += 1;
+        } else {
+            record(&mut self.waited_ns, now - sent.since);
+        }
     }
 
     pub(super) fn unpark(&mut self, now: Instant) {
@@ -83,6 +90,8 @@ impl Flow {
     }
 
     pub(super) fn stats(&self, now: Instant, flow: FlowId, tier: Tier, credit: Option<u64>) -> FlowStats {
+        let mut waited_ns = self.waited_ns.clone();
+        waited_ns.saturating_record_n(0, self.unwaited);
         FlowStats {
             flow,
             tier,
@@ -92,7 +101,7 @@ impl Flow {
             outstanding: self.outstanding.into(),
             served: self.served,
             served_bytes: self.served_bytes,
-            waited_ns: self.waited_ns.clone(),
+            waited_ns,
             limits: self.meter.limits(),
             balance: self.meter.balance(now),
             throttled: self.parked + self.parked_since.map_or(Duration::ZERO, |since| now - since),

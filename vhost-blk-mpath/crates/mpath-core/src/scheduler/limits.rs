@@ -68,13 +68,31 @@ impl Meter {
         self.limits = limits;
     }
 
+    /// Most have no limits.
+    #[inline]
+    fn is_limited(&self) -> bool {
+        self.ios.is_some() || self.bytes.is_some()
+    }
+
+    #[inline]
     pub(super) fn take(&mut self, now: Instant, bytes: u32) {
+        if self.is_limited() {
+            self.take_limited(now, bytes);
+        }
+    }
+
+    fn take_limited(&mut self, now: Instant, bytes: u32) {
         self.ios.iter_mut().for_each(|bucket| bucket.take(now, 1));
         self.bytes.iter_mut().for_each(|bucket| bucket.take(now, bytes.into()));
     }
 
     /// When something may go again; `None` is now.
+    #[inline]
     pub(super) fn closed_until(&self, now: Instant) -> Option<Instant> {
+        if self.is_limited() { self.limited_until(now) } else { None }
+    }
+
+    fn limited_until(&self, now: Instant) -> Option<Instant> {
         [self.ios, self.bytes].into_iter().flatten().filter_map(|bucket| bucket.closed_until(now)).max()
     }
 

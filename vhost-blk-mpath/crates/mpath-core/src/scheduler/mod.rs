@@ -32,7 +32,8 @@ use flow::{Flow, Waiting};
 pub use kind::{SchedulerKind, SchedulerSpec, UnknownScheduler};
 use limits::Meter;
 pub use limits::{Balance, Limits};
-use rings::{Place, Rings};
+pub(crate) use rings::Place;
+use rings::Rings;
 
 /// The weight of a flow that was given none.
 pub const DEFAULT_WEIGHT: u16 = 100;
@@ -292,25 +293,20 @@ impl Scheduler {
         self.closed_since = (self.closed_until.is_some() && self.len > 0).then_some(now);
     }
 
-    /// The first request of the flow whose turn comes after `turn` others.
-    pub(crate) fn candidate(&mut self, turn: usize) -> Option<Tag> {
-        let place = self.place(turn)?;
-        self.flow(place.flow).queue.front().map(|waiting| waiting.tag)
-    }
-
-    fn place(&mut self, turn: usize) -> Option<Place> {
+    /// The first request of the flow whose turn comes after `turn` others, and where that flow stands.
+    pub(crate) fn candidate(&mut self, turn: usize) -> Option<(Place, Tag)> {
         if self.closed_until.is_some() {
             return None;
         }
         let flows = &self.flows;
-        self.rings.at(turn, self.rule.normal_first(), |id| flows[usize::from(id.0)].weight)
+        let place = self.rings.at(turn, self.rule.normal_first(), |id| flows[usize::from(id.0)].weight)?;
+        self.flow(place.flow).queue.front().map(|waiting| (place, waiting.tag))
     }
 
-    /// Takes what [`Scheduler::candidate`] shows. Flows passed over keep their turns.
-    pub(crate) fn take(&mut self, now: Instant, turn: usize) -> Option<Tag> {
-        let place = self.place(turn)?;
+    /// Takes what [`Scheduler::candidate`] has just shown. Flows passed over keep their turns.
+    pub(crate) fn take(&mut self, now: Instant, place: Place) {
         let flow = &mut self.flows[usize::from(place.flow.0)];
-        let sent = flow.queue.pop_front()?;
+        let sent = flow.queue.pop_front().expect("what was shown is there");
         flow.sent(now, sent);
         flow.meter.take(now, sent.bytes);
         (self.len, self.outstanding) = (self.len - 1, self.outstanding + 1);
@@ -334,7 +330,6 @@ impl Scheduler {
         if self.meter.closed_until(now).is_some() || self.closed_until.is_some() {
             self.look_at_meter(now);
         }
-        Some(sent.tag)
     }
 
     /// Takes any request, whatever rule and limits say: it is not going to be sent.

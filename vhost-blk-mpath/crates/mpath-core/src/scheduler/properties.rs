@@ -138,7 +138,7 @@ impl Model {
         let scheduler = &mut self.t.scheduler;
         scheduler.handle_timeout(self.t.now);
         let waiting = self.queues.iter().filter(|queue| !queue.is_empty()).count();
-        let shown: Vec<Tag> = (0..=FLOWS).map_while(|turn| scheduler.candidate(turn)).collect();
+        let shown: Vec<Tag> = (0..=FLOWS).map_while(|turn| scheduler.candidate(turn).map(|(_, tag)| tag)).collect();
         assert!(self.limited || shown.len() == waiting, "{waiting} flows wait, shown: {shown:?}");
         if shown.len() < waiting {
             let at = scheduler.next_timeout().expect("what limits keep goes later");
@@ -149,13 +149,13 @@ impl Model {
             assert_eq!(fronts.count(), 1, "each flow shows its oldest request");
         }
         let turn = turn.min(shown.len().checked_sub(1)?);
-        let tag = scheduler.take(self.t.now, turn).expect("it was shown");
+        let tag = Tag(self.t.take_at(turn).expect("it was shown"));
         assert_eq!(tag, shown[turn]);
         let flow = self.queues.iter().position(|queue| queue.front().is_some_and(|(front, _)| *front == tag.0))?;
         let (_, bytes) = self.queues[flow].pop_front()?;
         self.gone.push((flow, tag.0, bytes));
         self.taken.push(tag.0);
-        assert_eq!(scheduler.len(), self.queues.iter().map(VecDeque::len).sum::<usize>());
+        assert_eq!(self.t.scheduler.len(), self.queues.iter().map(VecDeque::len).sum::<usize>());
         Some(tag.0)
     }
 
@@ -168,7 +168,7 @@ impl Model {
             }
         }
         assert!(self.queues.iter().all(VecDeque::is_empty), "lost: {:?}", self.queues);
-        assert_eq!((self.t.scheduler.len(), self.t.scheduler.candidate(0)), (0, None));
+        assert!(self.t.scheduler.len() == 0 && self.t.scheduler.candidate(0).is_none());
         for (flow, _, bytes) in std::mem::take(&mut self.gone) {
             self.t.complete(flow as u16, bytes);
         }
@@ -226,7 +226,7 @@ proptest! {
         for (flow, count, bytes, us) in bursts {
             (0..count).for_each(|_| push(&mut t, &mut sent, flow, bytes));
             while t.scheduler.len() > 1 {
-                let tier = t.scheduler.place(0).expect("something waits").tier;
+                let tier = t.scheduler.candidate(0).expect("something waits").0.tier;
                 let tag = t.take(1)[0];
                 let (flow, bytes) = sent[tag as usize];
                 all += cost(bytes);

@@ -60,10 +60,12 @@ impl Rings {
         for tier in if normal_first { Tier::NORMAL_FIRST } else { Tier::ALL } {
             let waiting = self.tiers[tier as usize].len();
             if place < waiting {
-                if place == 0 {
+                let mut flow = self.tiers[tier as usize][place];
+                if place == 0 && self.deficits[usize::from(flow.0)] <= 0 {
                     self.settle(tier, weight);
+                    flow = self.tiers[tier as usize][0];
                 }
-                return Some(Place { flow: self.tiers[tier as usize][place], tier, index: place });
+                return Some(Place { flow, tier, index: place });
             }
             place -= waiting;
         }
@@ -95,7 +97,9 @@ impl Rings {
 
     /// Takes a flow out that [`Rings::at`] has shown, for a request of this cost.
     pub(super) fn take(&mut self, place: Place, cost: u64) {
-        self.tiers[place.tier as usize].remove(place.index);
+        let ring = &mut self.tiers[place.tier as usize];
+        let taken = if place.index == 0 { ring.pop_front() } else { ring.remove(place.index) };
+        assert_eq!(taken, Some(place.flow), "a flow is taken from where it was seen");
         self.deficits[usize::from(place.flow.0)] -= cost.cast_signed();
         self.cost += cost;
         self.left = self.left.saturating_sub(1);
@@ -109,11 +113,14 @@ impl Rings {
     /// Puts it back: its next request costs this and belongs to this tier.
     pub(super) fn put_back(&mut self, place: Place, tier: Tier, weight: u16, next_cost: u64) {
         let ring = &mut self.tiers[tier as usize];
-        if place.index == 0 && place.tier == tier && self.deficits[usize::from(place.flow.0)] >= next_cost.cast_signed()
-        {
+        let goes_on = self.deficits[usize::from(place.flow.0)] >= next_cost.cast_signed();
+        if goes_on && place.index == 0 && place.tier == tier {
             ring.push_front(place.flow);
-        } else {
-            ring.push_back(place.flow);
+            return;
+        }
+        ring.push_back(place.flow);
+        // One that went out of turn, as those before it found no path, saves nothing up by that.
+        if !goes_on {
             self.deficits[usize::from(place.flow.0)] += self.grant(weight);
         }
     }
@@ -135,7 +142,7 @@ impl Rings {
 
 /// Where a flow stands.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place {
+pub(crate) struct Place {
     pub(super) flow: FlowId,
     pub(super) tier: Tier,
     index: usize,
@@ -200,6 +207,20 @@ mod tests {
         };
         assert_eq!(order(false), [2, 1, 0, 3]);
         assert_eq!(order(true), [0, 3, 2, 1]);
+    }
+
+    #[test]
+    fn what_goes_out_of_turn_saves_nothing_up() {
+        let mut rings = Rings::default();
+        (0..3).for_each(|flow| rings.add(FlowId(flow), Tier::Normal, ONE));
+        // The flow in front waits for a path with room, the others are served meanwhile, one of them in small requests.
+        for _ in 0..1000 {
+            let place = rings.at(1, false, |_| ONE).unwrap();
+            let cost = if place.flow == FlowId(1) { 512 } else { 65_536 };
+            rings.take(place, cost);
+            rings.put_back(place, Tier::Normal, ONE, cost);
+        }
+        assert!(rings.deficits.iter().all(|deficit| *deficit <= 65_536), "{:?}", rings.deficits);
     }
 
     #[test]

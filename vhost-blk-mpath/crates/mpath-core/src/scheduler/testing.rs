@@ -29,7 +29,14 @@ impl Test {
     /// So many, or as many as there are.
     pub(super) fn take(&mut self, count: usize) -> Vec<u32> {
         self.scheduler.handle_timeout(self.now);
-        (0..count).map_while(|_| self.scheduler.take(self.now, 0)).map(|tag| tag.0).collect()
+        (0..count).map_while(|_| self.take_at(0)).collect()
+    }
+
+    /// What the flow has whose turn comes after `turn` others.
+    pub(super) fn take_at(&mut self, turn: usize) -> Option<u32> {
+        let (place, tag) = self.scheduler.candidate(turn)?;
+        self.scheduler.take(self.now, place);
+        Some(tag.0)
     }
 
     pub(super) fn drain(&mut self) -> Vec<u32> {
