@@ -1,0 +1,586 @@
+//! The driver of a group, and a model of what it may be asked for.
+
+mod hedges;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use mpath_core::{
+    Action, AnaState, Association, ClassPolicies, DirtyPaths, DiskLimits, Epoch, FlowId, Group, GroupConfig, Hedging,
+    Io, IoError, MAX_PROBE_BYTES, Op, Outcome, PathConfig, PathId, Tag, Window,
+};
+
+use crate::events::Event;
+use crate::{PATHS, QUEUE_DEPTH};
+
+/// A request the driver was issued and has not answered.
+#[derive(Clone, Copy, Debug)]
+struct Issued {
+    path: PathId,
+    epoch: Epoch,
+    tag: Tag,
+    recalled: bool,
+}
+
+/// A hedge whose memory the driver keeps.
+#[derive(Clone, Copy, Debug)]
+struct ModelHedge {
+    path: PathId,
+    epoch: Epoch,
+    /// Whether it has the data, once it was answered.
+    answered: Option<bool>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct ModelPath {
+    added: bool,
+    live: Option<(Epoch, AnaState)>,
+    last_epoch: u64,
+    draining: bool,
+    /// Upper bound of what is in flight here: issued and not answered.
+    ios: u32,
+    bytes: u64,
+    /// What the queue pair of the live association holds although nobody waits for it.
+    abandoned: u32,
+    /// A probe of the live association is with the driver.
+    probing: bool,
+    /// The last sign of life, or the issue of the first of what is owed.
+    heard_of: Option<Instant>,
+}
+
+pub(crate) struct Driver {
+    now: Instant,
+    group: Group,
+    dirty: Arc<DirtyPaths>,
+    limits: Arc<DiskLimits>,
+    window: Window,
+    paths: [ModelPath; PATHS],
+    /// By path: the group may have waited for longer, as of what an injection holds it has not heard.
+    held: [bool; PATHS],
+    open: BTreeMap<Tag, Io>,
+    issued: Vec<Issued>,
+    hedges: BTreeMap<Tag, ModelHedge>,
+    hedging: Option<Hedging>,
+    /// Hedges that were sent, and what the reads have allowed so far.
+    hedged: u64,
+    hedged_max_permille: u64,
+    /// Open reads whose memory has the data.
+    read: BTreeSet<Tag>,
+    free: VecDeque<Tag>,
+    finished: usize,
+    submitted: usize,
+    /// Indeterminate requests and the association each of them waits for.
+    unfenced: BTreeMap<Tag, (PathId, Epoch)>,
+    /// Associations that have ended and whose fence has not been lifted.
+    fences: BTreeSet<(PathId, Epoch)>,
+    /// What the caches of the controllers hold: per association, how many writes have completed, up to which of them a
+    /// flush has succeeded, and up to which of them the guest has been told of their loss.
+    completed: BTreeMap<(PathId, Epoch), u64>,
+    durable: BTreeMap<(PathId, Epoch), u64>,
+    reported: BTreeMap<(PathId, Epoch), u64>,
+    /// Per flush command on its way, what it makes durable.
+    makes_durable: BTreeMap<(Tag, PathId), u64>,
+    /// Per open flush of the guest, what it has to cover.
+    owed: BTreeMap<Tag, BTreeMap<(PathId, Epoch), u64>>,
+    /// Of an open request, where it was executed last: it has not completed before the guest is told.
+    executed: BTreeMap<Tag, (PathId, Epoch)>,
+}
+
+fn count<K: Ord>(map: &BTreeMap<K, u64>, key: &K) -> u64 {
+    map.get(key).copied().unwrap_or(0)
+}
+
+impl Driver {
+    pub(crate) fn new(policy: ClassPolicies, window: Window, seed: u64) -> Self {
+        let now = Instant::now();
+        let config = GroupConfig { policy, window, seed, ..GroupConfig::default() };
+        let dirty = Arc::new(DirtyPaths::new());
+        let mut group = Group::new(now, config, Arc::clone(&dirty));
+        let limits = Arc::new(DiskLimits::default());
+        group.share_limits(Arc::clone(&limits));
+        let mut paths = [ModelPath::default(); PATHS];
+        // The one between them may come later.
+        for id in [0, 2] {
+            group.add_path(PathId(id), PathConfig::default());
+            paths[usize::from(id)].added = true;
+        }
+        Self {
+            now,
+            group,
+            dirty,
+            limits,
+            window,
+            paths,
+            held: [false; PATHS],
+            open: BTreeMap::new(),
+            issued: Vec::new(),
+            hedges: BTreeMap::new(),
+            hedging: None,
+            hedged: 0,
+            hedged_max_permille: 0,
+            read: BTreeSet::new(),
+            free: (0..64).map(Tag).collect(),
+            finished: 0,
+            submitted: 0,
+            unfenced: BTreeMap::new(),
+            fences: BTreeSet::new(),
+            completed: BTreeMap::new(),
+            durable: BTreeMap::new(),
+            reported: BTreeMap::new(),
+            makes_durable: BTreeMap::new(),
+            owed: BTreeMap::new(),
+            executed: BTreeMap::new(),
+        }
+    }
+
+    pub(crate) fn apply(&mut self, event: &Event) {
+        match *event {
+            Event::Submit { op, bytes, fua, flow } => {
+                let Some(tag) = self.free.pop_front() else { return };
+                let bytes = if matches!(op, Op::Read | Op::Write) { bytes } else { 0 };
+                let io = Io { tag, op, bytes, flow: FlowId(flow), fua };
+                if op == Op::Flush {
+                    self.owed.insert(tag, self.completed.clone());
+                }
+                self.open.insert(tag, io);
+                self.submitted += 1;
+                if let Some(hedging) = self.hedging.filter(|_| op == Op::Read) {
+                    self.hedged_max_permille += u64::from(hedging.budget_permille);
+                }
+                self.group.submit(self.now, io);
+            }
+            Event::Complete { which, outcome } => {
+                let live: Vec<usize> = (0..self.issued.len()).filter(|&n| self.is_live(&self.issued[n])).collect();
+                if !live.is_empty() {
+                    self.answer(live[which % live.len()], outcome);
+                }
+            }
+            Event::GiveBack { which, abandoned } => {
+                let recalled: Vec<usize> = (0..self.issued.len()).filter(|&n| self.issued[n].recalled).collect();
+                if !recalled.is_empty() {
+                    self.answer(recalled[which % recalled.len()], Outcome::Recalled { abandoned });
+                }
+            }
+            Event::Hedged { which, outcome } => self.hedged(which, outcome),
+            Event::Hedging(hedging) => self.set_hedging(hedging),
+            Event::Probed { which, success } => self.probed(which, success),
+            Event::Progress { path, answered } => self.progress(path, answered),
+            Event::PathUp { path, ana } => self.path_up(path, ana),
+            Event::PathLost { path, answered } => self.path_lost(path, answered),
+            Event::ReportLost { which } => self.report_lost(which),
+            Event::FenceLifted { which } => {
+                let fence = self.fences.iter().nth(which % self.fences.len().max(1)).copied();
+                if let Some((path, epoch)) = fence {
+                    self.lift_fence(path, epoch);
+                }
+            }
+            Event::Ana { path, ana } => {
+                if !self.paths[path].added {
+                    return;
+                }
+                let id = PathId(path as u16);
+                if let Some((_, state)) = &mut self.paths[path].live {
+                    *state = ana;
+                }
+                self.group.ana_changed(self.now, id, ana);
+            }
+            Event::Policy(policies) => self.group.set_policy(policies),
+            Event::Scheduler(spec) => self.group.set_scheduler(self.now, spec),
+            Event::Limit { flow: None, limits } => self.limits.set(self.now, limits),
+            Event::Limit { flow: Some(flow), limits } => self.group.set_flow_limits(self.now, FlowId(flow), limits),
+            Event::Inject { path, class, injection } => {
+                if !self.paths[path].added {
+                    return;
+                }
+                self.held[path] = true;
+                self.group.set_injection(self.now, PathId(path as u16), class, injection);
+            }
+            Event::ClearInjection { path } => {
+                if self.paths[path].added {
+                    self.clear_injection(path);
+                }
+            }
+            Event::Drain { path, draining } => self.drain(path, draining),
+            Event::Close { path } => self.close_if_idle(path),
+            Event::Add { path } => self.add(path),
+            Event::Remove { path, force } => {
+                if force {
+                    self.give_up(path);
+                }
+                self.remove_if_nothing_is_left(path);
+            }
+            Event::Sleep { us } => self.sleep(Duration::from_micros(us)),
+        }
+        self.poll();
+        self.check();
+    }
+
+    /// Afterwards the path holds nothing that the driver has not.
+    fn clear_injection(&mut self, path: usize) {
+        let id = PathId(path as u16);
+        self.group.clear_injection(self.now, id);
+        assert!(self.group.injections().all(|(of, ..)| of != id));
+        self.poll();
+        let live = self.paths[path].live.map(|(epoch, _)| epoch);
+        if let Some(stats) = self.group.stats(self.now).path(id) {
+            let in_flight: u64 = stats.classes.iter().map(|class| class.in_flight).sum();
+            let issued = self.issued.iter().filter(|issued| issued.path == id).count() as u64;
+            assert_eq!(in_flight, issued, "held by nothing: {live:?}");
+        }
+    }
+
+    fn path(&mut self, id: PathId) -> &mut ModelPath {
+        &mut self.paths[usize::from(id.0)]
+    }
+
+    fn add(&mut self, path: usize) {
+        if !std::mem::replace(&mut self.paths[path].added, true) {
+            self.group.add_path(PathId(path as u16), PathConfig::default());
+        }
+    }
+
+    /// Closes a path, reports everything it held as lost and lifts its fences.
+    fn give_up(&mut self, path: usize) {
+        let id = PathId(path as u16);
+        self.path_lost(path, 0);
+        while let Some(n) = self.issued.iter().position(|i| i.path == id) {
+            self.answer(n, Outcome::Lost { indeterminate: true });
+        }
+        let fences: Vec<_> = self.fences.iter().copied().filter(|(of, _)| *of == id).collect();
+        for (of, epoch) in fences {
+            self.lift_fence(of, epoch);
+        }
+        self.poll();
+    }
+
+    /// What can be seen from outside tells whether a path may go. What its cache lost is not forgotten: `finish` checks that.
+    fn remove_if_nothing_is_left(&mut self, path: usize) {
+        let id = PathId(path as u16);
+        let stats = self.group.stats(self.now);
+        assert_eq!(stats.path(id).is_some(), self.paths[path].added);
+        let Some(stats) = stats.path(id) else { return };
+        let in_flight: u64 = stats.classes.iter().map(|class| class.in_flight).sum();
+        if self.paths[path].live.is_some() || (in_flight, stats.fenced, stats.flushes_open) != (0, 0, 0) {
+            return;
+        }
+        assert!(self.issued.iter().all(|i| i.path != id) && self.unfenced.values().all(|(of, _)| *of != id));
+        // A driver waits for that too; with nothing of it left it would make no difference to the group.
+        if self.fences.iter().any(|(of, _)| *of == id) {
+            return;
+        }
+        let last_epoch = self.paths[path].last_epoch;
+        self.paths[path] = ModelPath { last_epoch, ..ModelPath::default() };
+        self.group.remove_path(id);
+    }
+
+    fn path_up(&mut self, path: usize, ana: AnaState) {
+        if self.paths[path].live.is_some() || !self.paths[path].added {
+            return;
+        }
+        self.paths[path].last_epoch += 1;
+        let epoch = Epoch(self.paths[path].last_epoch);
+        self.paths[path].live = Some((epoch, ana));
+        // Path 2 has no volatile cache.
+        let association = Association { epoch, ana, volatile_write_cache: path != 2, queue_depth: QUEUE_DEPTH };
+        (self.paths[path].abandoned, self.paths[path].heard_of) = (0, None);
+        self.held[path] = self.group.injections().any(|(id, ..)| id == PathId(path as u16));
+        self.group.path_up(self.now, PathId(path as u16), association);
+    }
+
+    fn path_lost(&mut self, path: usize, answered: usize) {
+        let id = PathId(path as u16);
+        let Some((epoch, _)) = self.paths[path].live.take() else { return };
+        self.paths[path].probing = false;
+        for (tag, _) in self.hedges_on(id) {
+            self.leave(tag);
+        }
+        self.fences.insert((id, epoch));
+        self.group.path_lost(self.now, id);
+        for _ in 0..answered {
+            if let Some(n) = self.issued.iter().position(|i| (i.path, i.epoch) == (id, epoch)) {
+                self.answer(n, Outcome::Success);
+            }
+        }
+    }
+
+    fn drain(&mut self, path: usize, draining: bool) {
+        if !self.paths[path].added {
+            return;
+        }
+        self.paths[path].draining = draining;
+        self.group.set_draining(self.now, PathId(path as u16), draining);
+    }
+
+    /// What looks idle and clean from outside has nothing to lose.
+    fn close_if_idle(&mut self, path: usize) {
+        let id = PathId(path as u16);
+        let stats = self.group.stats(self.now);
+        let Some(stats) = stats.path(id) else { return };
+        assert_eq!(stats.draining, self.paths[path].draining);
+        let in_flight: u64 = stats.classes.iter().map(|class| class.in_flight).sum();
+        let idle = in_flight == 0 && stats.flushes_open == 0 && !self.dirty.is_dirty(id);
+        let Some((epoch, _)) = self.paths[path].live.filter(|_| idle && self.paths[path].draining) else { return };
+        assert!(self.issued.iter().all(|i| (i.path, i.epoch) != (id, epoch)), "idle, and yet something is in flight");
+        let association = (id, epoch);
+        assert_eq!(
+            count(&self.completed, &association),
+            count(&self.durable, &association),
+            "clean, and yet unflushed"
+        );
+        self.path_lost(path, 0);
+    }
+
+    fn probe(&mut self, id: PathId, bytes: u32) {
+        assert!((512..=MAX_PROBE_BYTES).contains(&bytes) && bytes.is_multiple_of(512));
+        let path = self.path(id);
+        let (_, ana) = path.live.expect("a live path is probed");
+        assert!(ana.is_selectable() && !path.draining, "nothing new for {path:?}");
+        assert!(!std::mem::replace(&mut path.probing, true), "one probe at a time");
+        assert!(path.ios + path.abandoned < QUEUE_DEPTH.into(), "the queue pair is full");
+    }
+
+    fn probed(&mut self, which: usize, success: bool) {
+        let probing: Vec<usize> = (0..PATHS).filter(|&path| self.paths[path].probing).collect();
+        if !probing.is_empty() {
+            let path = probing[which % probing.len()];
+            self.paths[path].probing = false;
+            self.group.probed(self.now, PathId(path as u16), success);
+        }
+    }
+
+    fn progress(&mut self, path: usize, answered: u32) {
+        let state = &mut self.paths[path];
+        if state.live.is_some() {
+            let answered = answered.min(state.abandoned);
+            state.abandoned -= answered;
+            state.heard_of = Some(self.now);
+            self.group.progress(self.now, PathId(path as u16), answered);
+        }
+    }
+
+    fn report_lost(&mut self, which: usize) {
+        let lost: Vec<usize> = (0..self.issued.len()).filter(|&n| !self.is_live(&self.issued[n])).collect();
+        if !lost.is_empty() {
+            // Every third one had not been sent yet.
+            self.answer(lost[which % lost.len()], Outcome::Lost { indeterminate: !which.is_multiple_of(3) });
+        }
+    }
+
+    fn lift_fence(&mut self, path: PathId, epoch: Epoch) {
+        self.fences.remove(&(path, epoch));
+        self.unfenced.retain(|_, waits_for| *waits_for != (path, epoch));
+        self.group.fence_lifted(self.now, path, epoch);
+    }
+
+    /// Answers `issued[n]`.
+    fn answer(&mut self, n: usize, outcome: Outcome) {
+        let Issued { path, epoch, tag, .. } = self.issued.remove(n);
+        let io = self.open[&tag];
+        let now = self.now;
+        let state = self.path(path);
+        state.ios -= 1;
+        state.bytes -= u64::from(io.bytes);
+        if state.live.is_some_and(|(live, _)| live == epoch) {
+            match outcome {
+                Outcome::Recalled { abandoned } => state.abandoned += u32::from(abandoned),
+                Outcome::Lost { .. } => {}
+                _ => state.heard_of = Some(now),
+            }
+        }
+        let association = (path, epoch);
+        match outcome {
+            Outcome::Success if io.op == Op::Read => drop(self.read.insert(tag)),
+            // Whatever an earlier attempt did whose answer was kept from the group: this is the one that counts.
+            Outcome::Success if io.op.is_mutating() => {
+                self.executed.remove(&tag);
+                if !io.fua && path != PathId(2) {
+                    self.executed.insert(tag, association);
+                }
+            }
+            Outcome::Success if io.op == Op::Flush => {
+                let durable = self.durable.entry(association).or_default();
+                *durable = self.makes_durable[&(tag, path)].max(*durable);
+            }
+            Outcome::Lost { indeterminate: true } if io.op.is_mutating() && self.fences.contains(&association) => {
+                self.unfenced.insert(tag, association);
+            }
+            _ => {}
+        }
+        self.group.complete(self.now, path, tag, outcome);
+    }
+
+    fn sleep(&mut self, time: Duration) {
+        let end = self.now + time;
+        for _ in 0..100_000 {
+            self.poll();
+            match self.group.next_timeout() {
+                Some(at) if at <= end => {
+                    assert!(at > self.now, "a timeout in the past would spin");
+                    self.now = at;
+                    self.group.handle_timeout(at);
+                }
+                _ => {
+                    self.now = end;
+                    return;
+                }
+            }
+        }
+        panic!("the group spins");
+    }
+
+    fn poll(&mut self) {
+        while let Some(action) = self.group.poll_action(self.now) {
+            match action {
+                Action::Issue { path, tag } => self.issue(path, tag),
+                Action::Recall { path, tag } => self.recall(path, tag),
+                Action::Hedge { path, tag } => self.hedge(path, tag),
+                Action::DropHedge { path, tag } => self.drop_hedge(path, tag),
+                Action::Adopt { path, tag } => self.adopt(path, tag),
+                Action::Probe { path, bytes } => self.probe(path, bytes),
+                Action::Finish { tag, result } => self.finish(tag, result),
+            }
+        }
+    }
+
+    fn issue(&mut self, id: PathId, tag: Tag) {
+        let io = *self.open.get(&tag).expect("an open request");
+        self.read.remove(&tag);
+        assert!(!self.unfenced.contains_key(&tag), "{io:?} is sent again before its fence");
+        let again = self.issued.iter().any(|i| i.tag == tag && (io.op != Op::Flush || i.path == id));
+        assert!(!again, "{io:?} is sent twice");
+        self.take_room(id, io);
+        let (epoch, _) = self.path(id).live.expect("a live path");
+        if io.op == Op::Flush {
+            self.makes_durable.insert((tag, id), count(&self.completed, &(id, epoch)));
+        }
+        self.issued.push(Issued { path: id, epoch, tag, recalled: false });
+    }
+
+    /// A command is sent on a path.
+    fn take_room(&mut self, id: PathId, io: Io) {
+        let (now, window) = (self.now, self.window);
+        let owes = self.issued.iter().any(|i| i.path == id && self.is_live(i)) || !self.hedges_on(id).is_empty();
+        let path = self.path(id);
+        if !owes && path.abandoned == 0 {
+            path.heard_of = Some(now);
+        }
+        let held = path.ios + path.abandoned + u32::from(path.probing);
+        assert!(held < QUEUE_DEPTH.into(), "the queue pair is full");
+        let (_, ana) = path.live.expect("a live path");
+        assert!(ana.is_selectable());
+        assert!(!path.draining || io.op == Op::Flush, "{io:?} is sent on a draining path");
+        path.ios += 1;
+        path.bytes += u64::from(io.bytes);
+        let fits = path.ios <= window.ios && path.bytes <= window.bytes;
+        assert!(fits || path.ios == 1, "{path:?} exceeds {window:?}");
+    }
+
+    fn recall(&mut self, id: PathId, tag: Tag) {
+        let now = self.now;
+        let n =
+            self.issued.iter().position(|i| (i.path, i.tag) == (id, tag)).expect("only what was issued is recalled");
+        assert!(self.is_live(&self.issued[n]), "a lost path gives everything back by itself");
+        assert_eq!(self.open[&tag].op, Op::Read);
+        assert!(!std::mem::replace(&mut self.issued[n].recalled, true), "recalled twice");
+        if self.hedges.get(&tag).is_some_and(|hedge| hedge.answered == Some(true)) {
+            return;
+        }
+        let silence = now - self.path(id).heard_of.expect("it was given something");
+        assert!(self.held[usize::from(id.0)] || silence >= Duration::from_millis(100), "recalled after {silence:?}");
+        let elsewhere = (0..)
+            .zip(&self.paths)
+            .filter(|(other, path)| PathId(*other) != id && !path.draining)
+            .any(|(_, path)| path.live.is_some_and(|(_, ana)| ana.is_selectable()));
+        assert!(elsewhere, "there is nowhere else to go");
+    }
+
+    fn finish(&mut self, tag: Tag, result: Result<(), IoError>) {
+        let io = self.open.remove(&tag).expect("an open request, finished for the first time");
+        assert!(self.issued.iter().all(|i| i.tag != tag), "{io:?} is still with the driver");
+        assert!(!self.unfenced.contains_key(&tag), "{io:?} ends before its fence");
+        assert!(!self.hedges.contains_key(&tag), "{io:?} ends before its hedge");
+        let read = self.read.remove(&tag);
+        assert!(io.op != Op::Read || result.is_err() || read, "{io:?} has no data");
+        self.finished += 1;
+        if let Some(association) = self.executed.remove(&tag).filter(|_| result.is_ok()) {
+            *self.completed.entry(association).or_default() += 1;
+        }
+        for (association, writes) in self.owed.remove(&tag).into_iter().flatten() {
+            let (id, epoch) = association;
+            if result.is_ok() {
+                let settled = count(&self.durable, &association).max(count(&self.reported, &association));
+                assert!(settled >= writes, "silent loss: {association:?} completed {writes}, durable {settled}");
+            } else if self.path(id).live.is_none_or(|(live, _)| live != epoch) {
+                let reported = self.reported.entry(association).or_default();
+                *reported = writes.max(*reported);
+            }
+        }
+        self.free.push_back(tag);
+    }
+
+    fn check(&self) {
+        assert_eq!(self.group.open(), self.open.len());
+    }
+
+    /// All paths are back, all fences are lifted, everything succeeds from now on.
+    pub(crate) fn settle(&mut self) {
+        while !self.issued.is_empty() && self.issued.iter().any(|i| !self.is_live(i)) {
+            self.report_lost(1);
+        }
+        for path in 0..PATHS {
+            self.clear_injection(path);
+        }
+        for (path, epoch) in std::mem::take(&mut self.fences) {
+            self.lift_fence(path, epoch);
+        }
+        for path in 0..PATHS {
+            self.add(path);
+            self.drain(path, false);
+            self.path_up(path, AnaState::Optimized);
+            self.progress(path, u32::MAX);
+            self.apply(&Event::Ana { path, ana: AnaState::Optimized });
+        }
+        for _ in 0..10_000 {
+            self.poll();
+            if self.open.is_empty() {
+                break;
+            }
+            self.hedged(0, Outcome::Success);
+            self.poll();
+            if self.open.is_empty() {
+                break;
+            }
+            if self.issued.is_empty() {
+                let at = self.group.next_timeout().expect("something to wait for while requests are open");
+                self.sleep(at - self.now);
+            } else {
+                self.answer(0, Outcome::Success);
+            }
+        }
+        assert!(self.open.is_empty(), "lost: {:?}", self.open);
+        assert_eq!(self.finished, self.submitted);
+        assert!(self.hedges.is_empty());
+        // What is wanted of probes on an idle disk comes to an end.
+        for _ in 0..100 {
+            self.probed(0, true);
+            self.poll();
+            if let Some(at) = self.group.next_timeout() {
+                self.sleep(at - self.now);
+            }
+        }
+        assert!(self.paths.iter().all(|path| !path.probing), "an idle disk is not probed for ever");
+        assert_eq!(self.group.next_timeout(), None, "nothing is left to do");
+        let stats = self.group.stats(self.now);
+        assert_eq!((stats.queued, stats.backoff), (0, 0));
+        assert!(stats.scheduler.flows.iter().all(|flow| flow.queued + flow.outstanding == 0));
+        for path in &stats.paths {
+            assert_eq!((path.fenced, path.flushes_open), (0, 0));
+            assert!(path.classes.iter().all(|class| class.in_flight == 0));
+        }
+    }
+
+    fn is_live(&self, issued: &Issued) -> bool {
+        self.paths[usize::from(issued.path.0)].live.is_some_and(|(epoch, _)| epoch == issued.epoch)
+    }
+}
