@@ -264,7 +264,7 @@ mod tests {
             Dispatched { now, flow: FlowId(0), weight: 100, tier: Tier::First, cost: 20_480, normal_waits: true };
         (0..100_000).for_each(|_| rule.dispatched(&sent));
         assert!(rule.normal_first());
-        let paid = (1_i64..).find(|_| {
+        let paid = (1_i64..=100_000).find(|_| {
             rule.dispatched(&Dispatched { tier: Tier::Normal, ..sent });
             !rule.normal_first()
         });

@@ -170,7 +170,9 @@ impl Bdp {
         if !self.admission[class].is_due(query.now, paths) {
             return;
         }
-        candidates.iter().for_each(|candidate| self.paths[candidate.path.index()].forgive(query.now, query.class));
+        for candidate in candidates {
+            self.paths[candidate.path.index()].forgive(query.now, query.class);
+        }
         self.offers.clear();
         let (mut bytes, mut ios, mut all) = (0.0, 0.0, 0.0);
         let mut size: f64 = size_of(query.bytes);
