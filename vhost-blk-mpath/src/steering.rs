@@ -254,9 +254,14 @@ mod tests {
         steer_now(PathAction::Disable).await;
         let mut end = pin!(orders.end_association(&disk, path));
         let mut nobody = Context::from_waker(Waker::noop());
-        // It asks the I/O threads twice, and is not told of their answers as this test does not let it run.
+        // It asks the I/O thread twice, which is held up until it has, and is not told of the answer as this test does not let it run.
         for _ in 0..2 {
+            let (go_on, held_up) = std::sync::mpsc::channel::<()>();
+            disk.threads()[0].barrier(Box::new(move || {
+                let _ = held_up.recv();
+            }));
             assert!(end.as_mut().poll(&mut nobody).is_pending());
+            drop(go_on);
             statistics(disk.threads()).await.unwrap();
         }
         steer_now(PathAction::Enable).await;

@@ -6,13 +6,14 @@ use std::time::{Duration, Instant};
 
 use mpath_api::client::ClientError;
 use mpath_api::types::{
-    AddPath, ErrorCode, ErrorInfo, Event, EventKind, Origin, Path, PathSelector, PathState, WaitsFor,
+    AddPath, ErrorCode, ErrorInfo, Event, EventKind, Injection, Origin, Path, PathSelector, PathState, SetInjection,
+    WaitsFor,
 };
 use mpath_target::ListenerConfig;
 use rustix::process::Signal;
 use vublk_bench::request::Status;
 
-use crate::support::{Daemon, Disk, Link, PATIENCE, Shape, Target, Verification, eventually, inject, refusing_address};
+use crate::support::{Daemon, Disk, Link, PATIENCE, Shape, Target, Verification, eventually, refusing_address};
 
 const FLAGS: &str = "--policy round-robin --keep-alive-tmo 1 --io-threads 2";
 /// 2 × keep-alive time-out of 1 s, and the quiesce time (CQT) that our target tells.
@@ -253,8 +254,8 @@ fn an_injection_can_be_cleared_while_its_path_is_being_removed() {
     let target = Target::start(2);
     let daemon = Daemon::start(&target.addrs(), "--policy numa --shared-write-cache");
     let mut disk = Disk::connect(&daemon.socket());
-    let mut stall = inject(PathSelector::Index(0), Duration::ZERO);
-    stall.injection.stall = true;
+    let injection = Injection { stall: true, ..Injection::default() };
+    let stall = SetInjection { path: PathSelector::Index(0), disk: None, injection };
     daemon.api.set_injection(&stall).unwrap();
     disk.submit_write(1, 0, 1);
     let in_flight = || daemon.find(0).unwrap().write.in_flight > 0;

@@ -38,7 +38,8 @@ fn switched_every_10_ms_under_verification() {
 
 #[test]
 fn estimates_and_shares_are_shown() {
-    let slower = Duration::from_millis(10);
+    // Slower than any path is because the machine is busy.
+    let slower = Duration::from_millis(100);
     let target = Target::start(2);
     let daemon = Daemon::start(&target.addrs(), "--policy adaptive --io-threads 2");
     let params = vec![("interval".to_owned(), "50ms".to_owned())];
@@ -57,7 +58,7 @@ fn estimates_and_shares_are_shown() {
     let interval = &detail.policies[0].params[0];
     assert_eq!((&*interval.name, &*interval.value, &*interval.default), ("interval", "50ms", "15s"));
     let slow = detail.paths.iter().find(|path| path.class == "read" && path.index == 1).unwrap();
-    assert!(slow.estimate.latency_us.unwrap() >= 10_000.0, "{slow:?}");
+    assert!(slow.estimate.latency_us.unwrap() >= 100_000.0, "{slow:?}");
     assert_eq!(slow.estimate.age, None, "adaptive knows no ages");
     eventually("a second has passed", || daemon.paths().iter().all(|path| path.ios_1s() > 0));
     let [first, second] = &*daemon.paths() else { panic!("{paths:?}") };

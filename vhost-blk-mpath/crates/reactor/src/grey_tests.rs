@@ -12,7 +12,7 @@ const SUSPECT: Duration = Duration::from_millis(50);
 const BYTES: usize = 512 << 10;
 
 fn start() -> (IoThreadHandle, [Controller; 2]) {
-    two_paths(GroupConfig { suspect_timeout: SUSPECT, ..GroupConfig::default() })
+    two_paths(&GroupConfig { suspect_timeout: SUSPECT, ..GroupConfig::default() })
 }
 
 /// Sends so many bytes of the answer to a read and has the thread take all of them.

@@ -25,7 +25,7 @@ impl Rig {
         let hedging = Hedging { quantile_permille: 999, budget_permille: 50 };
         let config =
             GroupConfig { suspect_timeout: Duration::from_secs(60), hedging: Some(hedging), ..GroupConfig::default() };
-        let (thread, controllers) = two_paths(config);
+        let (thread, controllers) = two_paths(&config);
         let guest = Guest::new();
         thread.start_queue(guest.queue()).unwrap();
         let mut rig = Self { thread, controllers, guest };

@@ -11,8 +11,8 @@ use super::{Controller, Guest, eventually};
 use crate::{IoThreadConfig, IoThreadHandle, PathEvent};
 
 /// A thread with two paths, of which the first is the one to use.
-pub(crate) fn two_paths(config: GroupConfig) -> (IoThreadHandle, [Controller; 2]) {
-    let config = GroupConfig { policy: PolicyKind::Numa.into(), ..config };
+pub(crate) fn two_paths(config: &GroupConfig) -> (IoThreadHandle, [Controller; 2]) {
+    let config = GroupConfig { policy: PolicyKind::Numa.into(), ..*config };
     let mut group = Group::new(Instant::now(), config, Arc::new(DirtyPaths::default()));
     let paths = [PathId(0), PathId(1)];
     for path in paths {
