@@ -298,7 +298,10 @@ mod tests {
         assert!(saved > 100, "{saved}");
         // One every 10 ms from now on, and both have plenty to send.
         (0..1000).for_each(|_| t.push(1, 1, BYTES));
-        let served: Vec<u32> = (0..400).map(|_| serve(&mut t, Duration::from_millis(10))).collect();
+        let mut served: Vec<u32> = (0..40).map(|_| serve(&mut t, Duration::from_millis(10))).collect();
+        let left = t.scheduler.stats(t.now).flows[1].credit;
+        assert!(left <= Some(40), "{left:?}, 200 ms of the service are 20 requests");
+        served.extend((0..360).map(|_| serve(&mut t, Duration::from_millis(10))));
         let of_first = served.iter().filter(|flow| **flow == 0).count();
         let longest = served.split(|flow| *flow == 0).map(<[u32]>::len).max();
         assert!(of_first >= 100 && longest <= Some(64), "{of_first} of 400, {longest:?} in a row without");
