@@ -2,7 +2,7 @@
 
 SHELL := bash
 .DEFAULT_GOAL := help
-.PHONY: help deps build demo test unit sim sim-mutants policy-sim burst-sim guest-test faults interop soak bench-fastpath bench-policies bench-native lint fmt deny images clean
+.PHONY: help deps build benches demo test unit sim sim-mutants policy-sim burst-sim guest-test faults interop soak bench-fastpath bench-policies bench-native lint fmt deny images clean
 
 CARGO ?= cargo
 BIN := target/release
@@ -25,7 +25,10 @@ deps: ## install what building and testing need (Debian packages; says what; ask
 
 build: ## build the daemon, the target, mpathctl and vublk-bench (release)
 	@scripts/deps.sh build
-	$(CARGO) build --release --locked --workspace --bins
+	$(CARGO) build --release --locked --bin vhost-blk-mpath --bin mpath-target --bin mpathctl --bin vublk-bench
+
+benches: build
+	$(CARGO) build --release --locked -p vublk-bench
 
 images: ## build the fio guest from Debian's kernel, busybox and fio (cached by its inputs)
 	@scripts/deps.sh guest
@@ -75,17 +78,17 @@ interop: build ## Linux as the judge: its NVMe/TCP target against this daemon, i
 	$(CARGO) build --release --locked -p vhost-blk-mpath --features without-fence --target-dir target/without-fence
 	guest-tests/interop/run
 
-soak: build ## vublk-bench verify on 4 queues while policy and injection change every 100 ms (SECONDS=60)
+soak: benches ## vublk-bench verify on 4 queues while policy and injection change every 100 ms (SECONDS=60)
 	$(BIN)/soak --time $(SECONDS)s
 
-bench-fastpath: build ## vublk-bench against this daemon and against a null-co export, side by side; writes docs/results/
+bench-fastpath: benches ## vublk-bench against this daemon and against a null-co export, side by side; writes docs/results/
 	@scripts/deps.sh guest
 	$(BIN)/fastpath
 
-bench-policies: build ## every policy against the bound, in four tables, in less than an hour; writes docs/results/ (POLICIES_ARGS='--only a')
+bench-policies: benches ## every policy against the bound, in four tables, in less than an hour; writes docs/results/ (POLICIES_ARGS='--only a')
 	$(BIN)/policies $(POLICIES_ARGS)
 
-bench-native: build ## Linux's own NVMe multipath beside the daemon in one guest, one path 30 ms slower, in 15 minutes; writes docs/results/
+bench-native: benches ## Linux's own NVMe multipath beside the daemon in one guest, one path 30 ms slower, in 15 minutes; writes docs/results/
 	@scripts/deps.sh guest
 	images/build nvmet
 	$(BIN)/native $(NATIVE_ARGS)
