@@ -19,7 +19,7 @@ pub(crate) enum Command {
     ///
     /// TIER is where the virtqueue's next request belongs: first and second go before normal. CREDIT is how many requests more it may send
     /// before those of busy virtqueues; QUEUED wait for their turn, IN-FLIGHT are sent. SERVED is how many have been sent, MiB what they
-    /// carried, and WAIT how long they had waited for their turn.
+    /// carried, and WAIT how long they had waited for their turn, all since the daemon started.
     Show(DiskArg),
     /// Switch to a scheduler; the very next request follows it
     Set {

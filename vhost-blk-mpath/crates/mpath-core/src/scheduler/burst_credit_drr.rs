@@ -130,6 +130,13 @@ impl BurstCreditDrr {
     fn refresh(&mut self) {
         self.in_budget = self.capacity.in_time(self.knobs.budget);
         self.in_gap = self.capacity.in_time(self.knobs.gap);
+        // What was saved up when the service did more would be far more of it now.
+        let budget = self.budget();
+        for credit in self.flows.iter_mut().flatten() {
+            credit.fair = credit.fair.clamp(-budget, budget);
+            credit.burst = credit.burst.min(budget);
+        }
+        self.allowance = self.allowance.min(self.most_allowance());
     }
 
     fn credit_of(&self, flow: FlowId) -> Option<&Credit> {
@@ -228,12 +235,6 @@ impl Rule for BurstCreditDrr {
     fn configure(&mut self, spec: &SchedulerSpec) {
         self.knobs = Knobs::new(spec);
         self.refresh();
-        let budget = self.budget();
-        for credit in self.flows.iter_mut().flatten() {
-            credit.fair = credit.fair.clamp(-budget, budget);
-            credit.burst = credit.burst.min(budget);
-        }
-        self.allowance = self.allowance.min(self.most_allowance());
     }
 }
 
@@ -270,6 +271,40 @@ mod tests {
         });
         let bound = (rule.most_allowance() + 20_480 * 1000) / (20_480 * rule.knobs.share.cast_signed()) + 2;
         assert!(paid.is_some_and(|paid| paid <= bound), "{paid:?} requests, {bound} at most");
+    }
+
+    /// As when a limit is set on a disk that was busy. Tags are even for flow 0, which is always busy, and odd for flow 1.
+    #[test]
+    fn what_was_saved_up_of_a_fast_service_is_worth_nothing_more_of_a_slow_one() {
+        let mut t = Test::new("burst-credit-drr", &[]);
+        (0..64).for_each(|n| t.push(0, 2 * n, BYTES));
+        let serve = |t: &mut Test, time: Duration| {
+            let tag = t.take(1)[0];
+            t.now += time;
+            t.complete((tag % 2) as u16, BYTES);
+            if tag % 2 == 0 {
+                t.push(0, tag, BYTES);
+            }
+            tag % 2
+        };
+        // 100,000 a second; flow 1 asks for something every 50 ms, and saves up.
+        for n in 0..50_000 {
+            if n % 5000 == 0 {
+                t.push(1, 1, BYTES);
+            }
+            serve(&mut t, Duration::from_micros(10));
+        }
+        let saved = t.scheduler.stats(t.now).flows[1].credit.expect("it has credit");
+        assert!(saved > 100, "{saved}");
+        // One every 10 ms from now on, and both have plenty to send.
+        (0..1000).for_each(|_| t.push(1, 1, BYTES));
+        let mut served: Vec<u32> = (0..40).map(|_| serve(&mut t, Duration::from_millis(10))).collect();
+        let left = t.scheduler.stats(t.now).flows[1].credit;
+        assert!(left <= Some(40), "{left:?}, 200 ms of the service are 20 requests");
+        served.extend((0..360).map(|_| serve(&mut t, Duration::from_millis(10))));
+        let of_first = served.iter().filter(|flow| **flow == 0).count();
+        let longest = served.split(|flow| *flow == 0).map(<[u32]>::len).max();
+        assert!(of_first >= 100 && longest <= Some(64), "{of_first} of 400, {longest:?} in a row without");
     }
 
     #[test]

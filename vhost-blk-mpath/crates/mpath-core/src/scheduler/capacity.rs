@@ -84,6 +84,9 @@ impl Capacity {
         let measured = u64::try_from(u128::from(*done) * 1_000_000_000 / time.as_nanos()).unwrap_or(u64::MAX);
         self.rate = match self.rate {
             0 => measured,
+            // It has become another service, by a limit for one. To take it for the former one a little longer would be to give away
+            // what it does in minutes.
+            rate if measured < rate / 2 => measured,
             rate => rate.saturating_add_signed((measured.cast_signed() - rate.cast_signed()) / SMOOTHING),
         };
         self.sample = Some((now, 0, 0));
@@ -111,6 +114,18 @@ mod tests {
             (0..12).for_each(|_| _ = capacity.completed(start + at * 10 * MS, 100));
         }
         assert!((119_000..=121_000).contains(&capacity.rate), "{}", capacity.rate);
+    }
+
+    #[test]
+    fn a_service_that_has_become_slow_is_that_at_once() {
+        let start = Instant::now();
+        let mut capacity = Capacity::new(start, 100);
+        capacity.backlog(start, true);
+        (0..10_000).for_each(|at| _ = capacity.completed(start + at * MS / 100, 100));
+        assert!((9_900_000..=10_100_000).contains(&capacity.rate), "{}", capacity.rate);
+        let slow = start + 100 * MS;
+        (0..100).for_each(|at| _ = capacity.completed(slow + at * 10 * MS, 100));
+        assert!((9_900..=10_100).contains(&capacity.rate), "{}", capacity.rate);
     }
 
     #[test]
