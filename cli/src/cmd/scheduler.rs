@@ -3,7 +3,7 @@
 use clap::Subcommand;
 use mpath_api::SchedulerKind;
 use mpath_api::client::Client;
-use mpath_api::types::{DiskScheduler, QueueTurns, Scheduler, SchedulerDetail, SetScheduler, Tier};
+use mpath_api::types::{DiskScheduler, QueueTurns, Scheduler, SchedulerDetail, SetScheduler};
 
 use super::{DiskArg, parameter};
 use crate::Failure;
@@ -91,17 +91,12 @@ fn detail(of: &SchedulerDetail) -> String {
 }
 
 fn queue(queue: &QueueTurns) -> [String; 9] {
-    let tier = match queue.tier {
-        Tier::First => "first",
-        Tier::Second => "second",
-        Tier::Normal => "normal",
-    };
     // Of two decimals the second would be off beyond 2^52 µs.
     #[allow(clippy::cast_precision_loss)]
     let ms = |us: Option<u64>| or_dash(us.map(|us| format!("{:.2}", us as f64 / 1e3)));
     [
         queue.queue.to_string(),
-        tier.into(),
+        queue.tier.to_string(),
         or_dash(queue.credit),
         queue.queued.to_string(),
         queue.in_flight.to_string(),

@@ -35,7 +35,13 @@ fn stats(ios: u64, p50_us: u64) -> OpStats {
         in_flight: 2,
         errors: 1,
         retries: 1,
-        latency: Some(Latency { p50_us, p99_us: p50_us * 3, p999_us: p50_us * 7, max_us: p50_us * 20 }),
+        latency: Some(Latency {
+            p50_us,
+            p99_us: p50_us * 3,
+            p999_us: p50_us * 7,
+            max_us: p50_us * 20,
+            sum_us: p50_us * ios,
+        }),
         estimate: PathEstimate {
             latency_us: Some(f64::from(p50_us as u32)),
             age: Some(3),
@@ -126,7 +132,7 @@ fn scheduling() -> Vec<SchedulerDetail> {
     let limits = LimitsConfig { bandwidth: "100MiB".parse().unwrap(), ..LimitsConfig::default() };
     let mut disk0 = SchedulerDetail::new("disk0".into(), spec, limits, None);
     (disk0.limits.balance_bytes, disk0.limits.throttled_ms) = (Some(-65_536), 1234);
-    let latency = |us| Latency { p50_us: us, p99_us: us * 3, p999_us: us * 7, max_us: us * 20 };
+    let latency = |us| Latency { p50_us: us, p99_us: us * 3, p999_us: us * 7, max_us: us * 20, sum_us: us * 1000 };
     let queue = |queue, tier, credit, queued, waited| QueueTurns {
         queue,
         tier,

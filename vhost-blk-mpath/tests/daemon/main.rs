@@ -18,6 +18,7 @@ mod grey;
 mod hedge;
 mod injection;
 mod membership;
+mod metrics;
 mod policies;
 mod scheduler;
 mod start;

@@ -7,7 +7,7 @@ use mpath_api::types::{EventKind, LimitStatus, SetLimits, SetScheduler, Tier};
 
 use crate::support::{Daemon, Disk, Shape, Target, Verification};
 
-fn switch(daemon: &Daemon, scheduler: SchedulerKind, params: &[(&str, &str)]) -> String {
+pub(crate) fn switch(daemon: &Daemon, scheduler: SchedulerKind, params: &[(&str, &str)]) -> String {
     let params = params.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
     let disks = daemon.api.set_scheduler(&SetScheduler { scheduler, params, disk: None }).unwrap();
     disks[0].scheduler.to_string()

@@ -6,6 +6,7 @@
 
 mod connections;
 mod error;
+mod metrics;
 mod routes;
 mod scheduling;
 

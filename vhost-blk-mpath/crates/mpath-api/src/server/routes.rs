@@ -19,6 +19,7 @@ use tokio::time::timeout;
 
 use super::connections::Busy;
 use super::error::{ApiError, ControlError};
+use super::metrics::metrics;
 use super::{Control, EVENTS_WAIT_MAX, Limits, PathRef, scheduling};
 
 use crate::types::{
@@ -41,6 +42,7 @@ pub(super) fn router<C: Control>(control: Arc<C>) -> Router {
         .route("/v1/hedge", get(hedge::<C>).put(set_hedge::<C>))
         .merge(scheduling::routes())
         .route("/v1/injections", get(injections::<C>).put(set_injection::<C>).delete(clear_injections::<C>))
+        .route("/metrics", get(metrics::<C>))
         .with_state(control)
 }
 

@@ -20,7 +20,7 @@ use crate::types::{
 };
 
 /// Two disks of two paths, which remember what is set.
-struct Fake {
+pub(super) struct Fake {
     policies: Mutex<[ClassPolicies; 2]>,
     hedges: Mutex<[HedgeStatus; 2]>,
     scheduling: Mutex<[(SchedulerSpec, LimitsConfig); 2]>,
@@ -30,7 +30,7 @@ struct Fake {
 }
 
 impl Fake {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self {
             policies: Mutex::new([PolicyKind::LatencyRr.into(); 2]),
             hedges: Mutex::default(),
@@ -211,7 +211,7 @@ impl Control for Fake {
 }
 
 /// A server in its own thread, ended on drop.
-struct Running {
+pub(super) struct Running {
     dir: TempDir,
     control: Arc<Fake>,
     end: Option<oneshot::Sender<()>>,
@@ -219,7 +219,7 @@ struct Running {
 }
 
 impl Running {
-    fn start(limits: Limits) -> Self {
+    pub(super) fn start(limits: Limits) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let mut server = Server::bind(&socket(&dir)).unwrap();
         server.limits = limits;
@@ -250,7 +250,7 @@ impl Running {
     }
 
     /// Sends bytes and takes everything until the server closes.
-    fn raw(&self, bytes: &[u8]) -> String {
+    pub(super) fn raw(&self, bytes: &[u8]) -> String {
         let mut stream = self.connect();
         // The server may close before it has read all.
         let _ = stream.write_all(bytes);
@@ -259,7 +259,7 @@ impl Running {
         String::from_utf8(answer).unwrap()
     }
 
-    fn request(&self, method: &str, target: &str, body: &str) -> (u16, String) {
+    pub(super) fn request(&self, method: &str, target: &str, body: &str) -> (u16, String) {
         let length = body.len();
         let answer = self
             .raw(format!("{method} {target} HTTP/1.1\r\nhost: x\r\ncontent-length: {length}\r\n\r\n{body}").as_bytes());

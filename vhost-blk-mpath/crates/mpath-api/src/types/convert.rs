@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
+use hdrhistogram::iterators::IterationValue;
 use mpath_core::{ClassStats, Moves, OpClass, PathStats};
 
 use super::{AnaState, Latency, Moved, OpStats, PathEstimate};
@@ -78,8 +79,16 @@ impl Latency {
             p99_us: micros(ns.value_at_quantile(0.99)),
             p999_us: micros(ns.value_at_quantile(0.999)),
             max_us: micros(ns.max()),
+            sum_us: micros(sum(ns)),
         })
     }
+}
+
+/// Never less than it was for fewer samples: counted whole, and each sample as the least of its bucket.
+fn sum(ns: &Histogram<u64>) -> u64 {
+    let bucket =
+        |of: IterationValue<u64>| ns.lowest_equivalent(of.value_iterated_to()).saturating_mul(of.count_at_value());
+    ns.iter_recorded().map(bucket).fold(0, u64::saturating_add)
 }
 
 #[cfg(test)]
@@ -104,5 +113,23 @@ mod tests {
         for slow in [latency.p99_us, latency.p999_us, latency.max_us] {
             assert!((29_700..=30_300).contains(&slow), "{latency:?}");
         }
+        let sum_us = 98 * 200 + 2 * 30_000;
+        assert!((sum_us * 99 / 100..=sum_us).contains(&latency.sum_us), "{latency:?}");
+    }
+
+    #[test]
+    fn sums_never_shrink_and_nothing_takes_no_time() {
+        let mut ns = ClassStats::new().latency_ns;
+        ns.saturating_record_n(0, 1_000_000_000);
+        assert_eq!(Latency::of(&ns).unwrap().sum_us, 0);
+        let mut last = 0;
+        for latency in (0..2000_u64).map(|n| n.pow(3) * 7 + 1) {
+            ns.saturating_record_n(latency, latency % 5);
+            let sum_us = Latency::of(&ns).unwrap().sum_us;
+            assert!(sum_us >= last, "{sum_us} after {last}");
+            last = sum_us;
+        }
+        ns.saturating_record_n(u64::MAX, u64::MAX / 2);
+        assert!(Latency::of(&ns).unwrap().sum_us >= last);
     }
 }

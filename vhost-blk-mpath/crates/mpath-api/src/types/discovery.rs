@@ -47,6 +47,11 @@ pub enum DiscoveryState {
     Lost,
 }
 
+impl DiscoveryState {
+    /// Every state.
+    pub const ALL: [Self; 4] = [Self::Connecting, Self::Connected, Self::Polled, Self::Lost];
+}
+
 impl fmt::Display for DiscoveryState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {

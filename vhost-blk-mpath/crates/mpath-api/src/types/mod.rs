@@ -228,6 +228,20 @@ pub enum PathState {
     Removing,
 }
 
+impl PathState {
+    /// Every state.
+    pub const ALL: [Self; 8] = [
+        Self::Connecting,
+        Self::Live,
+        Self::Draining,
+        Self::Disabled,
+        Self::Lost,
+        Self::Refused,
+        Self::GaveUp,
+        Self::Removing,
+    ];
+}
+
 impl fmt::Display for PathState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
@@ -257,6 +271,12 @@ pub enum AnaState {
     PersistentLoss,
     /// Is moving between the others.
     Change,
+}
+
+impl AnaState {
+    /// Every state.
+    pub const ALL: [Self; 5] =
+        [Self::Optimized, Self::NonOptimized, Self::Inaccessible, Self::PersistentLoss, Self::Change];
 }
 
 impl fmt::Display for AnaState {
@@ -317,4 +337,7 @@ pub struct Latency {
     pub p999_us: u64,
     /// The longest.
     pub max_us: u64,
+    /// All of them together. Each is up to 1 % longer than it counts here.
+    #[serde(default)]
+    pub sum_us: u64,
 }

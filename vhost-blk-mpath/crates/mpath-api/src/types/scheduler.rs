@@ -1,5 +1,7 @@
 //! Schedulers, the virtqueues that they give turns, and limits.
 
+use std::fmt;
+
 use mpath_core::{FlowStats, SchedulerKind, SchedulerSpec, SchedulerStats};
 use serde::{Deserialize, Serialize};
 
@@ -127,6 +129,21 @@ pub enum Tier {
     Second,
     /// All the others.
     Normal,
+}
+
+impl Tier {
+    /// Every tier.
+    pub const ALL: [Self; 3] = [Self::First, Self::Second, Self::Normal];
+}
+
+impl fmt::Display for Tier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::First => "first",
+            Self::Second => "second",
+            Self::Normal => "normal",
+        })
+    }
 }
 
 impl From<mpath_core::Tier> for Tier {

@@ -1,0 +1,85 @@
+//! `GET /metrics`: what the API knows of the daemon, for Prometheus.
+
+mod tables;
+#[cfg(test)]
+mod tests;
+mod text;
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use axum::body::{Body, Bytes};
+use axum::extract::State;
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
+use hyper::body::Frame;
+
+use self::text::{CONTENT_TYPE, Labels, Metric};
+use super::Control;
+use super::error::ApiError;
+use crate::types::{DiscoveryController, Path, SchedulerDetail, Status};
+
+pub(super) async fn metrics<C: Control>(State(control): State<Arc<C>>) -> Result<Response, ApiError> {
+    let (status, paths, scheduling) = (control.status().await?, control.paths().await?, control.scheduling().await?);
+    let body = Body::new(Exposition(exposition(status, paths, scheduling)));
+    Ok(([(header::CONTENT_TYPE, CONTENT_TYPE)], body).into_response())
+}
+
+/// The answer's body. A metric is made when the client has taken most of those before it: with thousands of paths the text
+/// would be large, and the daemon busy for long.
+struct Exposition<I>(I);
+
+impl<I: Iterator<Item = String> + Unpin> hyper::body::Body for Exposition<I> {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        Poll::Ready(self.0.next().map(|metric| Ok(Frame::data(metric.into()))))
+    }
+}
+
+/// The text, metric by metric.
+fn exposition(
+    mut status: Status,
+    paths: Vec<Path>,
+    scheduling: Vec<SchedulerDetail>,
+) -> impl Iterator<Item = String> + Send + Unpin + 'static {
+    let of_disk = |disk: &str| Labels::default().with("disk", disk);
+    let of_path = |path: &Path| of_disk(&path.disk).with("path", &path.address);
+    let (disks, discovery) = (std::mem::take(&mut status.disks), std::mem::take(&mut status.discovery));
+
+    let (mut moved, mut queues, mut classes) = (vec![], vec![], vec![]);
+    for disk in &disks {
+        for (class, of) in [("read", disk.moved_reads), ("write", disk.moved_writes)] {
+            moved.push((of_disk(&disk.name).with("class", class), of));
+        }
+    }
+    for of in &scheduling {
+        queues.extend(of.queues.iter().map(|queue| (of_disk(&of.disk).with("queue", queue.queue), *queue)));
+    }
+    for path in &paths {
+        classes.extend(path.classes().map(|(class, stats)| (of_path(path).with("class", class), stats.clone())));
+    }
+    let of_controller =
+        |of: &DiscoveryController| of_disk(&of.disk).with("controller", &of.address).with("subnqn", &of.subnqn);
+
+    metrics_of(tables::DAEMON, vec![(Labels::default(), status)])
+        .chain(metrics_of(tables::DISKS, labelled(disks, |disk| of_disk(&disk.name))))
+        .chain(metrics_of(tables::MOVED, moved))
+        .chain(metrics_of(tables::SCHEDULING, labelled(scheduling, |of| of_disk(&of.disk))))
+        .chain(metrics_of(tables::VIRTQUEUES, queues))
+        .chain(metrics_of(tables::PATHS, labelled(paths, of_path)))
+        .chain(metrics_of(tables::CLASSES, classes))
+        .chain(metrics_of(tables::DISCOVERY, labelled(discovery, of_controller)))
+}
+
+fn labelled<T>(things: Vec<T>, labels: impl Fn(&T) -> Labels) -> Vec<(Labels, T)> {
+    things.into_iter().map(|thing| (labels(&thing), thing)).collect()
+}
+
+/// The metrics of one table.
+fn metrics_of<T: 'static>(metrics: &'static [Metric<T>], things: Vec<(Labels, T)>) -> impl Iterator<Item = String> {
+    metrics.iter().map(move |metric| metric.text(&things))
+}

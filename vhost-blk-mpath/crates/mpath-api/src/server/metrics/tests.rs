@@ -1,0 +1,265 @@
+#![allow(clippy::cast_precision_loss, clippy::float_cmp)] // what was written is read again
+
+mod parser;
+
+use std::collections::{BTreeSet, HashSet};
+use std::fmt::Write as _;
+
+use mpath_core::{SchedulerKind, SchedulerSpec};
+use proptest::prelude::*;
+
+use self::parser::{Family, parse};
+use super::text::PREFIX;
+use super::*;
+use crate::config::LimitsConfig;
+use crate::server::Limits;
+use crate::server::tests::{Fake, Running};
+use crate::types::{AnaState, DiscoveryState, Injection, Latency, Moved, OpStats, PathState, QueueTurns, Tier};
+
+type Known = (Status, Vec<Path>, Vec<SchedulerDetail>);
+
+/// What the made-up daemon says.
+fn fake() -> Known {
+    let fake = Fake::new();
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    runtime.block_on(async {
+        (fake.status().await.unwrap(), fake.paths().await.unwrap(), fake.scheduling().await.unwrap())
+    })
+}
+
+fn whole((status, paths, scheduling): Known) -> String {
+    exposition(status, paths, scheduling).collect()
+}
+
+fn latency(p50_us: u64) -> Latency {
+    Latency { p50_us, p99_us: 2 * p50_us, p999_us: 3 * p50_us, max_us: 4 * p50_us, sum_us: 100 * p50_us }
+}
+
+/// One disk, one path, one virtqueue, one discovery controller, and everything known of them.
+fn one() -> Known {
+    let (mut status, mut paths, mut scheduling) = fake();
+    status.disks.truncate(1);
+    paths.truncate(1);
+    scheduling.truncate(1);
+
+    let disk = &mut status.disks[0];
+    (disk.queued, disk.hedge.reads) = (3, 70);
+    disk.moved_reads = Moved { ios: 2, time: Some(latency(80_000)) };
+    let path = &mut paths[0];
+    (path.state, path.ana_state, path.suspect) = (PathState::Draining, Some(AnaState::NonOptimized), true);
+    (path.suspicions, path.recalled, path.probes, path.hedges, path.hedges_won) = (11, 12, 13, 15, 14);
+    path.fenced = 1;
+    path.injections = vec![Injection::latency(30_000.try_into().unwrap())];
+    path.read = OpStats {
+        ios: 1000,
+        bytes: 4_096_000,
+        in_flight: 5,
+        errors: 7,
+        retries: 6,
+        latency: Some(latency(250)),
+        ..OpStats::default()
+    };
+    path.read.estimate.window_bytes = Some(65_536);
+
+    let of = &mut scheduling[0];
+    of.scheduler = SchedulerSpec::from(SchedulerKind::BurstCreditDrr);
+    of.limits.limits = LimitsConfig {
+        iops: "500".parse().unwrap(),
+        bandwidth: "1MiB".parse().unwrap(),
+        burst: "1500ms".parse().unwrap(),
+    };
+    (of.limits.balance_ios, of.limits.balance_bytes, of.limits.throttled_ms) = (Some(20), Some(-4096), 1234);
+    of.queues = vec![QueueTurns {
+        queue: 3,
+        tier: Tier::Second,
+        credit: Some(17),
+        queued: 2,
+        in_flight: 4,
+        served: 100,
+        served_bytes: 409_600,
+        waited: Some(latency(1)),
+    }];
+    status.discovery = vec![DiscoveryController {
+        disk: "a".into(),
+        address: "tcp://127.0.0.1:8009".parse().unwrap(),
+        subnqn: "nqn.2014-08.org.nvmexpress.discovery".into(),
+        referred_by: None,
+        state: DiscoveryState::Lost,
+        since: String::new(),
+        generation: None,
+        records: None,
+        read_at: None,
+        last_error: None,
+        last_error_at: None,
+    }];
+    (status, paths, scheduling)
+}
+
+#[test]
+fn the_text_of_one_disk() {
+    assert_eq!(whole(one()), include_str!("tests/one.prom"));
+}
+
+#[test]
+fn what_is_not_known_has_no_sample() {
+    let families = parse(&whole(fake()));
+    let count = |name: &str| {
+        let family = families.iter().find(|family| family.name == format!("{PREFIX}{name}"));
+        family.unwrap_or_else(|| panic!("no {name}")).samples.len()
+    };
+    // Two disks of two paths each; no virtqueue, no limit, no discovery controller.
+    assert_eq!((count("disk_connected"), count("path_suspect"), count("path_ios_total")), (2, 4, 12));
+    assert_eq!((count("path_state"), count("path_ana_state")), (4 * PathState::ALL.len(), 4 * AnaState::ALL.len()));
+    for name in
+        ["disk_limit_iops", "disk_limit_balance_bytes", "virtqueue_tier", "path_window_bytes", "discovery_state"]
+    {
+        assert_eq!(count(name), 0, "{name}");
+    }
+    // No quantiles, but something to count from.
+    assert_eq!((count("path_latency_seconds"), count("disk_moved_seconds")), (2 * 12, 2 * 4));
+    let ana = families.iter().find(|family| family.name.ends_with("path_ana_state")).unwrap();
+    assert!(ana.samples.iter().all(|sample| sample.value == 0.0), "{ana:?}");
+}
+
+#[test]
+fn the_route_answers_with_it() {
+    let server = Running::start(Limits::default());
+    let answer = server.raw(b"GET /metrics HTTP/1.0\r\n\r\n");
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    assert!(head.starts_with("HTTP/1.0 200 "), "{head}");
+    assert!(head.contains("\r\ncontent-type: text/plain; version=0.0.4\r\n"), "{head}");
+    assert_eq!(body, whole(fake()));
+    let (status, answer) = server.request("POST", "/metrics", "");
+    assert!(status == 405 && answer.contains("/metrics does not take POST"), "{answer}");
+}
+
+/// Bytes of text, of one path with everything known more.
+#[test]
+fn a_path_takes_so_much_and_no_more() {
+    let length = |count: u16| {
+        let (status, mut paths, scheduling) = one();
+        let mut path = paths.remove(0);
+        let stats = path.read.clone();
+        (path.write, path.other) = (stats.clone(), stats);
+        let address = |index| format!("tcp://192.168.100.100:{}", 50_000 + index).parse().unwrap();
+        paths.extend((0..count).map(|index| Path { index, address: address(index), ..path.clone() }));
+        whole((status, paths, scheduling)).len()
+    };
+    let each = (length(64) - length(0)) / 64;
+    assert!((5_500..6_500).contains(&each), "docs/operating.md says 6 KiB, and it is {each}");
+}
+
+/// `| name | type | labels | help |`
+fn row(family: &Family) -> String {
+    let names: Vec<_> = family.samples.iter().flat_map(|sample| &sample.labels).map(|(name, _)| &**name).collect();
+    let mut labels = String::new();
+    let mut told = HashSet::new();
+    for name in names.into_iter().filter(|name| *name != "quantile" && told.insert(*name)) {
+        let _ = write!(labels, "{}`{name}`", if labels.is_empty() { "" } else { ", " });
+    }
+    format!("| `{}` | {} | {labels} | {} |", family.name, family.kind, family.help)
+}
+
+#[test]
+fn the_documentation_has_every_metric_and_no_other() {
+    let documentation = include_str!("../../../../../../docs/operating.md");
+    let families = parse(&whole(one()));
+    let rows: Vec<_> = families.iter().map(row).collect();
+    let written: Vec<_> = documentation.lines().filter(|line| line.starts_with(&format!("| `{PREFIX}"))).collect();
+    assert_eq!(written, rows, "the table in docs/operating.md should be\n{}\n", rows.join("\n"));
+
+    let samples = families.iter().flat_map(|family| &family.samples).map(|sample| &*sample.name);
+    let known: BTreeSet<_> = samples.collect();
+    let words = documentation.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+    for word in words.filter(|word| word.starts_with(PREFIX)) {
+        assert!(known.contains(word), "docs/operating.md has {word}, and there is no such metric");
+    }
+}
+
+#[test]
+fn every_state_is_among_its_kind() {
+    fn check<S: serde::de::DeserializeOwned + std::fmt::Display>(all: &[S]) {
+        let error = serde_json::from_str::<S>("\"?\"").map(|_| ()).unwrap_err().to_string();
+        let known: Vec<_> = error.split('`').skip(3).step_by(2).collect();
+        assert_eq!(all.iter().map(ToString::to_string).collect::<Vec<_>>(), known, "{error}");
+    }
+    check(&PathState::ALL);
+    check(&AnaState::ALL);
+    check(&DiscoveryState::ALL);
+    check(&Tier::ALL);
+}
+
+/// Text with all that the format makes something of.
+fn strange() -> impl Strategy<Value = String> {
+    let special: Vec<_> = "\\\"\n\r\t\0{}=,# n".chars().collect();
+    let char = prop_oneof![proptest::sample::select(special), any::<char>()];
+    proptest::collection::vec(char, 0..12).prop_map(String::from_iter)
+}
+
+fn times() -> impl Strategy<Value = Option<Latency>> {
+    proptest::option::of(any::<[u64; 5]>().prop_map(|[p50_us, p99_us, p999_us, max_us, sum_us]| Latency {
+        p50_us,
+        p99_us,
+        p999_us,
+        max_us,
+        sum_us,
+    }))
+}
+
+proptest! {
+    #[test]
+    fn whatever_there_is_is_well_formed(
+        [version, name, socket, subsystem, subnqn] in std::array::from_fn(|_| strange()),
+        host in "[a-z]{1,8}|\\[::[1-9a-f]\\]",
+        numbers in any::<[u64; 8]>(),
+        balance in any::<Option<i64>>(),
+        window_bytes in any::<Option<u64>>(),
+        latency in times(),
+        state in proptest::sample::select(PathState::ALL.to_vec()),
+        ana_state in proptest::option::of(proptest::sample::select(AnaState::ALL.to_vec())),
+        flags in any::<[bool; 3]>(),
+    ) {
+        let (mut status, mut paths, mut scheduling) = one();
+        status.version = version.clone();
+        status.discovery[0].subnqn = subnqn.clone();
+        let disk = &mut status.disks[0];
+        (disk.name, disk.socket, disk.subsystem) = (name.clone(), socket.clone(), subsystem.clone());
+        (disk.connected, disk.capacity_bytes, disk.queued) = (flags[0], numbers[0], numbers[1]);
+        disk.moved_writes = Moved { ios: numbers[2], time: latency };
+        let path = &mut paths[0];
+        (path.disk, path.address) = (name.clone(), format!("tcp://{host}").parse().unwrap());
+        (path.state, path.ana_state, path.suspect, path.resting) = (state, ana_state, flags[1], flags[2]);
+        (path.fenced, path.hedges) = (numbers[3], numbers[4]);
+        (path.write.ios, path.write.bytes, path.write.latency) = (numbers[5], numbers[6], latency);
+        path.write.estimate.window_bytes = window_bytes;
+        let of = &mut scheduling[0];
+        (of.disk, of.limits.balance_ios, of.limits.throttled_ms) = (name.clone(), balance, numbers[7]);
+        of.queues[0].waited = latency;
+        let address = path.address.to_string();
+
+        let families = parse(&whole((status, paths, scheduling)));
+        let family = |name: &str| families.iter().find(|family| family.name == format!("{PREFIX}{name}")).unwrap();
+        let of_disk = ("disk", &*name);
+        let of_path = [of_disk, ("path", &*address)];
+        prop_assert_eq!(family("build_info").value(&[("version", &version)]), 1.0);
+        prop_assert_eq!(family("disk_info").value(&[of_disk, ("socket", &socket), ("subsystem", &subsystem)]), 1.0);
+        prop_assert_eq!(family("discovery_state").value(&[("subnqn", &subnqn), ("state", "lost")]), 1.0);
+        prop_assert_eq!(family("disk_capacity_bytes").value(&[of_disk]), numbers[0] as f64);
+        prop_assert_eq!(family("path_hedges_total").value(&of_path), numbers[4] as f64);
+        prop_assert_eq!(family("path_resting").value(&of_path), f64::from(flags[2]));
+        let now = |name: &str| {
+            let is_now = |sample: &&parser::Sample| sample.value == 1.0;
+            let states: Vec<_> = family(name).samples.iter().filter(is_now).collect();
+            states.iter().map(|sample| sample.labels.last().unwrap().1.clone()).collect::<Vec<_>>()
+        };
+        prop_assert_eq!(now("path_state"), [state.to_string()]);
+        prop_assert_eq!(now("path_ana_state"), Vec::from_iter(ana_state.map(|state| state.to_string())));
+        if let Some(balance) = balance {
+            prop_assert_eq!(family("disk_limit_balance_ios").value(&[of_disk]), balance as f64);
+        }
+        if let Some(latency) = latency {
+            let p99 = family("path_latency_seconds").value(&[("class", "write"), ("quantile", "0.99")]);
+            prop_assert!((p99 - latency.p99_us as f64 / 1e6).abs() <= p99 * 1e-12);
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! What Prometheus gets, and that it can count on it.
+
+#![allow(clippy::cast_precision_loss, clippy::float_cmp)] // what was written is read again
+
+use std::collections::HashMap;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use mpath_api::types::{PathAction, PathSelector, SteerPaths};
+use mpath_api::{PolicyKind, SchedulerKind};
+
+use crate::scheduler::switch;
+use crate::support::{Daemon, Shape, Target, Verification, eventually, inject, set_policy};
+
+/// The samples by name and labels, as they are written.
+struct Scrape {
+    samples: HashMap<String, f64>,
+    /// Of each metric.
+    types: HashMap<String, String>,
+}
+
+impl Scrape {
+    fn of(daemon: &Daemon) -> Self {
+        let mut stream = UnixStream::connect(daemon.place.api()).unwrap();
+        stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        let (head, text) = answer.split_once("\r\n\r\n").unwrap();
+        assert!(head.starts_with("HTTP/1.0 200 ") && head.contains("text/plain; version=0.0.4"), "{head}");
+        let (mut samples, mut types) = (HashMap::new(), HashMap::new());
+        for line in text.lines() {
+            let (of, value) = line.rsplit_once(' ').unwrap();
+            if let Some(name) = of.strip_prefix("# TYPE ") {
+                assert_eq!(types.insert(name.into(), value.into()), None, "{line}");
+            } else if !line.starts_with('#') {
+                assert_eq!(samples.insert(of.into(), value.parse().unwrap()), None, "{line}");
+            }
+        }
+        Self { samples, types }
+    }
+
+    /// What only grows, sums and counts of summaries too.
+    fn counters(&self) -> impl Iterator<Item = (&String, f64)> {
+        let counts = |series: &str| {
+            let name = series.split('{').next().unwrap();
+            let part_of = name.strip_suffix("_sum").or_else(|| name.strip_suffix("_count"));
+            self.types.get(name).is_some_and(|kind| kind == "counter")
+                || part_of.and_then(|name| self.types.get(name)).is_some_and(|kind| kind == "summary")
+        };
+        self.samples.iter().filter(move |(series, _)| counts(series)).map(|(series, value)| (series, *value))
+    }
+
+    fn get(&self, series: &str) -> f64 {
+        *self.samples.get(&format!("vhost_blk_mpath_{series}")).unwrap_or_else(|| panic!("no {series}"))
+    }
+
+    /// All series of a metric that have this in their labels.
+    fn sum(&self, metric: &str, labels: &str) -> f64 {
+        let of = |series: &str| series.starts_with(&format!("vhost_blk_mpath_{metric}{{")) && series.contains(labels);
+        self.samples.iter().filter(|(series, _)| of(series)).map(|(_, value)| value).sum()
+    }
+}
+
+/// Through all that might have begun a counter anew.
+#[test]
+fn counters_grow_under_load_and_never_shrink() {
+    let target = Target::start(2);
+    let daemon = Daemon::start(&target.addrs(), "--policy round-robin --io-threads 2");
+    let shape = Shape { flush: false, ..Shape::default() };
+    let verification = Verification::start(&daemon.socket(), shape);
+    verification.goes_on(300);
+    let mut last = Scrape::of(&daemon);
+    let mut scrape = |what: &str| {
+        let now = Scrape::of(&daemon);
+        for (series, before) in last.counters() {
+            let after = now.samples.get(series).unwrap_or_else(|| panic!("{what}: {series} is gone"));
+            assert!(*after >= before, "{what}: {series} was {before} and is {after}");
+        }
+        for metric in ["path_ios_total", "path_bytes_total", "path_latency_seconds_sum"] {
+            let (before, after) = (last.sum(metric, "class=\"read\""), now.sum(metric, "class=\"read\""));
+            assert!(after > before, "{what}: {metric} stays at {before}");
+        }
+        for metric in ["virtqueue_served_requests_total", "virtqueue_served_bytes_total"] {
+            assert!(now.sum(metric, "") > last.sum(metric, ""), "{what}: {metric} stays");
+        }
+        assert!(now.get("uptime_seconds") >= last.get("uptime_seconds"));
+        last = now;
+    };
+    verification.goes_on(300);
+    scrape("load");
+    daemon.api.set_policy(&set_policy(PolicyKind::Bdp)).unwrap();
+    verification.goes_on(300);
+    scrape("another policy");
+    switch(&daemon, SchedulerKind::Fifo, &[]);
+    daemon.api.set_injection(&inject(PathSelector::Index(1), Duration::from_millis(1))).unwrap();
+    verification.goes_on(300);
+    scrape("another scheduler and an injection");
+    let reset = SteerPaths { path: PathSelector::Index(1), disk: None, action: PathAction::Reset, force: false };
+    daemon.api.steer(&reset).unwrap();
+    eventually("the path is live again", || daemon.is_live(1));
+    verification.goes_on(300);
+    scrape("a reset");
+    verification.finish();
+    let verification = Verification::start(&daemon.socket(), shape);
+    verification.goes_on(300);
+    scrape("another front-end");
+    verification.finish();
+
+    // At rest it is what the API says.
+    let (seen, paths) = (Scrape::of(&daemon), daemon.paths());
+    for path in &paths {
+        let of = format!("disk=\"disk0\",path=\"{}\"", path.address);
+        for (class, stats) in path.classes() {
+            let labels = format!("{of},class=\"{class}\"");
+            assert_eq!(seen.get(&format!("path_ios_total{{{labels}}}")), stats.ios as f64);
+            assert_eq!(seen.get(&format!("path_latency_seconds_count{{{labels}}}")), stats.ios as f64);
+            assert_eq!(seen.get(&format!("path_in_flight_requests{{{labels}}}")), 0.0);
+        }
+        let p99 = path.read.latency.unwrap().p99_us as f64 / 1e6;
+        let series = format!("path_latency_seconds{{{of},class=\"read\",quantile=\"0.99\"}}");
+        assert!((seen.get(&series) - p99).abs() < 1e-9, "{series}");
+        assert_eq!(seen.get(&format!("path_state{{{of},state=\"live\"}}")), 1.0);
+        assert_eq!(seen.sum("path_state", &of), 1.0);
+    }
+    assert_eq!(seen.sum("path_injections", ""), 1.0);
+    assert_eq!(seen.get("disk_policy_info{disk=\"disk0\",read=\"bdp\",write=\"bdp\"}"), 1.0);
+    assert_eq!(seen.get("disk_scheduler_info{disk=\"disk0\",scheduler=\"fifo\"}"), 1.0);
+    assert_eq!(seen.get("disk_paths_live{disk=\"disk0\"}"), 2.0);
+    assert_eq!(seen.get("virtqueue_in_flight_requests{disk=\"disk0\",queue=\"0\"}"), 0.0);
+    assert_eq!(seen.sum("virtqueue_tier", "queue=\"0\""), 1.0);
+    let version = format!("build_info{{version=\"{}\"}}", env!("CARGO_PKG_VERSION"));
+    assert_eq!(seen.get(&version), 1.0);
+}
