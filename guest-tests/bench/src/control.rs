@@ -1,42 +1,67 @@
-//! Tells the daemon which policy, and the target what its listeners are like: through `mpathctl` and `mpath-target ctl`, as an
-//! operator would.
+//! Tells a stack what to do: the daemon through `mpathctl`, its target through `mpath-target ctl`, as an operator would.
 
-use crate::contender::{Contender, Listed};
-use crate::scene::{PathSpec, Scene};
+use crate::stack::{MpathStack, Programs, sibling};
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
-use vublk_bench::stack::MpathStack;
 
 /// How long the paths of a new daemon may take to be live.
 const LIVE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Why the daemon or the target was not told.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum ControlError {
+pub enum ControlError {
+    /// The program that tells them could not be started.
     #[error("cannot start {program}: {source}")]
-    Start { program: String, source: std::io::Error },
+    Start {
+        /// Its path.
+        program: String,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// They did not take it.
     #[error("`{command}` failed ({status}): {words}")]
-    Refused { command: String, status: std::process::ExitStatus, words: String },
+    Refused {
+        /// The whole line.
+        command: String,
+        /// How the program ended.
+        status: std::process::ExitStatus,
+        /// What it said.
+        words: String,
+    },
+    /// The answer is not of the form that was expected.
     #[error("`{command}` does not answer as expected: {source}")]
-    Answer { command: String, source: serde_json::Error },
+    Answer {
+        /// The whole line.
+        command: String,
+        /// What is wrong.
+        source: serde_json::Error,
+    },
+    /// Paths were not there in time.
     #[error("after {} s only {live} of {paths} paths are live", LIVE_TIMEOUT.as_secs())]
-    NotLive { live: usize, paths: usize },
+    NotLive {
+        /// Those that are.
+        live: usize,
+        /// All.
+        paths: usize,
+    },
 }
 
 /// A path as the daemon lists it.
 #[derive(Debug, Deserialize)]
-struct ListedPath {
-    state: String,
+pub struct ListedPath {
+    /// `live`, and what else there is.
+    pub state: String,
     /// Reads of the daemon's own.
-    probes: u64,
+    pub probes: u64,
 }
 
 /// The way to one stack.
 #[derive(Debug)]
-pub(crate) struct Control {
+pub struct Control {
     mpathctl: PathBuf,
     target: PathBuf,
     api: PathBuf,
@@ -44,44 +69,41 @@ pub(crate) struct Control {
 }
 
 impl Control {
-    pub(crate) fn new(mpathctl: PathBuf, target: PathBuf, stack: &MpathStack) -> Self {
-        Self { mpathctl, target, api: stack.api.clone(), target_api: stack.target_api.clone() }
+    /// To `stack`, by way of this `mpathctl`, or the one beside this program.
+    #[must_use]
+    pub fn new(mpathctl: Option<&PathBuf>, programs: &Programs, stack: &MpathStack) -> Self {
+        Self {
+            mpathctl: sibling(mpathctl, "mpathctl"),
+            target: sibling(programs.target.as_ref(), "mpath-target"),
+            api: stack.api.clone(),
+            target_api: stack.target_api.clone(),
+        }
     }
 
-    /// Every policy the daemon has, in its order.
-    pub(crate) fn policies(&self) -> Result<Vec<Listed>, ControlError> {
-        self.daemon_json(&["policy", "list"])
-    }
-
-    /// Puts a policy into force.
-    pub(crate) fn set_policy(&self, policy: &Contender) -> Result<(), ControlError> {
-        let mut words = vec!["policy", "set", &policy.policy];
-        words.extend(policy.params.iter().flat_map(|param| ["--param", param]));
+    /// Puts a policy or a scheduler, which `noun` is, into force, with parameters `NAME=VALUE`.
+    pub fn set(&self, noun: &str, name: &str, params: &[String]) -> Result<(), ControlError> {
+        let mut words = vec![noun, "set", name];
+        words.extend(params.iter().flat_map(|param| ["--param", param]));
         self.daemon(&words).map(|_| ())
     }
 
-    /// Makes the paths what they shall be; `now` is what they are, if that is known.
-    pub(crate) fn set_scene(&self, scene: &Scene, now: Option<&Scene>) -> Result<(), ControlError> {
-        for (index, path) in scene.iter().enumerate() {
-            if now.and_then(|now| now.get(index)) != Some(path) {
-                self.set_path(index + 1, *path)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn set_path(&self, port: usize, path: PathSpec) -> Result<(), ControlError> {
+    /// Gives a listener of the target, by its number from 1, these settings.
+    pub fn set_listener(&self, number: usize, settings: &[String]) -> Result<(), ControlError> {
         let mut command = Command::new(&self.target);
-        command.args(["ctl", "--api"]).arg(&self.target_api).arg("set").arg(port.to_string()).args(path.settings());
+        command.args(["ctl", "--api"]).arg(&self.target_api).arg("set").arg(number.to_string()).args(settings);
         output(&mut command).map(|_| ())
     }
 
-    /// Waits until every path works.
-    pub(crate) fn wait_until_live(&self, paths: usize) -> Result<(), ControlError> {
+    /// Every path of the daemon.
+    pub fn paths(&self) -> Result<Vec<ListedPath>, ControlError> {
+        self.daemon_json(&["path", "list"])
+    }
+
+    /// Waits until so many paths work.
+    pub fn wait_until_live(&self, paths: usize) -> Result<(), ControlError> {
         let give_up = Instant::now() + LIVE_TIMEOUT;
         loop {
-            let listed: Vec<ListedPath> = self.daemon_json(&["path", "list"])?;
-            let live = listed.iter().filter(|path| path.state == "live").count();
+            let live = self.paths()?.iter().filter(|path| path.state == "live").count();
             if live == paths {
                 return Ok(());
             }
@@ -92,13 +114,8 @@ impl Control {
         }
     }
 
-    /// How many probes the daemon has sent on all paths.
-    pub(crate) fn probes(&self) -> Result<u64, ControlError> {
-        let listed: Vec<ListedPath> = self.daemon_json(&["path", "list"])?;
-        Ok(listed.iter().map(|path| path.probes).sum())
-    }
-
-    fn daemon_json<T: serde::de::DeserializeOwned>(&self, words: &[&str]) -> Result<T, ControlError> {
+    /// What `mpathctl` answers to `words`.
+    pub fn daemon_json<T: DeserializeOwned>(&self, words: &[&str]) -> Result<T, ControlError> {
         let text = self.daemon(&[words, &["-o", "json"]].concat())?;
         serde_json::from_str(&text)
             .map_err(|source| ControlError::Answer { command: format!("mpathctl {}", words.join(" ")), source })
