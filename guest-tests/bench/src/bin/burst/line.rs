@@ -1,0 +1,97 @@
+//! The command line.
+
+use crate::plan::{Plan, Table};
+use clap::Parser;
+use mpath_core::SchedulerKind;
+use std::path::PathBuf;
+use std::time::Duration;
+use vublk_bench::stack::Programs;
+use vublk_bench::units::parse_seconds;
+
+/// Measures every scheduler of the daemon side by side, one virtqueue that sends bursts beside others that keep a deep queue, and rewrites the
+/// published results: DOCS/results/burst.json, burst.svg and the section of DOCS/scheduler.md.
+#[derive(Debug, Parser)]
+#[command(
+    version,
+    after_help = "Exit status: 0 measured and written; 1 a run failed or the results could not be written; 2 bad options; \
+    3 something could not be started; 130 interrupted, nothing written."
+)]
+pub(crate) struct Line {
+    #[command(flatten)]
+    pub(crate) programs: Programs,
+
+    /// mpathctl [default: beside this program]
+    #[arg(long, value_name = "PATH", env = "MPATHCTL")]
+    pub(crate) mpathctl: Option<PathBuf>,
+
+    /// Tables to measure
+    #[arg(long, value_name = "TABLES", value_enum, value_delimiter = ',', default_value = "k,n")]
+    only: Vec<Table>,
+
+    /// Schedulers to measure
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = "fifo,burst-credit,burst-credit-drr")]
+    schedulers: Vec<SchedulerKind>,
+
+    /// Rounds; the median of them is published
+    #[arg(long, default_value_t = 5, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
+    rounds: u16,
+
+    /// How long a cell is measured; a burst that has begun by then is waited for
+    #[arg(long, default_value = "2.5", value_name = "SECONDS", value_parser = parse_seconds)]
+    seconds: Duration,
+
+    /// Makes pauses and offsets repeatable
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    seed: u64,
+
+    /// The documentation's folder
+    #[arg(long, default_value = "docs", value_name = "DIR")]
+    pub(crate) docs: PathBuf,
+}
+
+impl Line {
+    pub(crate) fn plan(&self) -> Plan {
+        let tables = Table::ALL.into_iter().filter(|table| self.only.contains(table)).collect();
+        let schedulers = burst_sim::scenario::schedulers().into_iter();
+        let schedulers = schedulers.filter(|scheduler| self.schedulers.contains(&scheduler.kind())).collect();
+        Plan { tables, schedulers, rounds: self.rounds, seconds: self.seconds, seed: self.seed }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(arguments: &str) -> Result<Plan, clap::Error> {
+        Line::try_parse_from(std::iter::once("burst").chain(arguments.split_whitespace())).map(|line| line.plan())
+    }
+
+    #[test]
+    fn defaults() {
+        let plan = plan("").unwrap();
+        assert_eq!((plan.tables, plan.rounds, plan.seconds), (Table::ALL.into(), 5, Duration::from_millis(2500)));
+        let names: Vec<String> = plan.schedulers.iter().map(ToString::to_string).collect();
+        assert_eq!(names, ["fifo", "burst-credit", "burst-credit-drr", "burst-credit-drr rho=0"]);
+    }
+
+    #[test]
+    fn a_part_in_its_own_order() {
+        let plan = plan("--only n,n --schedulers burst-credit,fifo --rounds 1 --seconds 0.2 --seed 7").unwrap();
+        assert_eq!((plan.tables, plan.rounds, plan.seconds), (vec![Table::N], 1, Duration::from_millis(200)));
+        assert_eq!(plan.schedulers, [SchedulerKind::Fifo.into(), SchedulerKind::BurstCredit.into()]);
+        assert_eq!(plan.seed, 7);
+    }
+
+    #[test]
+    fn bad_values_are_named() {
+        for (arguments, message) in [
+            ("--only m", "invalid value 'm' for '--only <TABLES>'"),
+            ("--schedulers cfq", "unknown scheduler 'cfq'"),
+            ("--seconds 0", "must be from 0.1 to 600"),
+            ("--rounds 0", "invalid value '0' for '--rounds <N>'"),
+        ] {
+            let error = plan(arguments).unwrap_err().to_string();
+            assert!(error.contains(message), "{arguments}: {error}");
+        }
+    }
+}
