@@ -1,4 +1,5 @@
-//! Tells a stack what to do: the daemon through `mpathctl`, its target through `mpath-target ctl`, as an operator would.
+//! Tells a stack what to do: the daemon through `mpathctl`, its target through `mpath-target ctl`, as an operator
+//! would.
 
 use crate::stack::{MpathStack, Programs, sibling};
 use serde::Deserialize;

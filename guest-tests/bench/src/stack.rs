@@ -55,7 +55,8 @@ pub struct MpathStack {
 }
 
 impl MpathStack {
-    /// Starts the target with one listener a path, then the daemon with `settings` beside what leads to it. Sockets and logs go to `directory`.
+    /// Starts the target with one listener a path, then the daemon with `settings` beside what leads to it. Sockets and
+    /// logs go to `directory`.
     pub fn start(programs: &Programs, directory: &Path, paths: u16, settings: &[&str]) -> Result<Self, ProcessError> {
         let mut command = Command::new(sibling(programs.target.as_ref(), "mpath-target"));
         command.args(["--nqn", NQN, "--namespace", NAMESPACE]);

@@ -70,7 +70,8 @@ impl Case {
         format!("{measured} (`{}`, {})", self.subject, self.row)
     }
 
-    /// How near to its limit, or how far beyond: the larger the worse. Cases of a target may have limits in both directions.
+    /// How near to its limit, or how far beyond: the larger the worse. Cases of a target may have limits in both
+    /// directions.
     fn strain(&self) -> f64 {
         let Some(measured) = self.measured else { return f64::INFINITY };
         let ratio = if self.limit > 0.0 && measured > 0.0 { measured / self.limit } else { 0.0 };

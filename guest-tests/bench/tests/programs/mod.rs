@@ -1,4 +1,5 @@
-//! The programs that measure, with the daemon, the target and `mpathctl` from their own folder. Builds these if they are not there.
+//! The programs that measure, with the daemon, the target and `mpathctl` from their own folder. Builds these if they are
+//! not there.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

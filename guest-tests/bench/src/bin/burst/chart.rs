@@ -1,4 +1,5 @@
-//! The picture: p50 of a burst by K and by N, a line for each scheduler, beside floor, limit, the model in virtual time and what was published.
+//! The picture: p50 of a burst by K and by N, a line for each scheduler, beside floor, limit, the model in virtual time
+//! and what was published.
 
 use crate::plan::Table;
 use crate::results::{Cell, Results, Row};

@@ -4,8 +4,8 @@ use crate::bursts::Burst;
 use serde::Serialize;
 use std::time::{Duration, Instant};
 
-/// One measurement as it goes on. It begins where a burst ends, once the time to warm up has passed; answers count for its time; of bursts
-/// those that begin in it, to their ends.
+/// One measurement as it goes on. It begins where a burst ends, once the time to warm up has passed; answers count for its
+/// time; of bursts those that begin in it, to their ends.
 #[derive(Debug)]
 pub(crate) struct Counted {
     warm_until: Instant,

@@ -53,9 +53,10 @@ fn write_section(text: &mut String, results: &Results) -> std::fmt::Result {
     let (slots, service) = (results.slots, results.service_ms);
     writeln!(
         text,
-        "{slots} slots of {service} ms: one path with a window of {slots} requests to a listener with `delay={service}ms`. In each cell p50 (least–most of \
-         the rounds) / p99 of a burst in ms, and how many bursts that is; the p99 is that of all rounds together. Floor: the flow alone. Limit: its \
-         p50 and one service. Published: p50 without / with credits.\n"
+        "{slots} slots of {service} ms: one path with a window of {slots} requests to a listener with \
+         `delay={service}ms`. In each cell p50 (least–most of the rounds) / p99 of a burst in ms, and how many bursts that \
+         is; the p99 is that of all rounds together. Floor: the flow alone. Limit: its p50 and one service. Published: \
+         p50 without / with credits.\n"
     )?;
     for table in Table::ALL {
         let rows = results.table(table);
@@ -112,11 +113,12 @@ fn write_method(text: &mut String, results: &Results) -> std::fmt::Result {
     let Results { depth, pause_ms: [least, most], rounds, seconds, warmup_seconds, seed, .. } = results;
     writeln!(
         text,
-        "\n{rounds} rounds, schedulers alternating: in each row the front-end connects once and keeps K virtqueues filled with {depth} reads of \
-         4 KiB each, while `mpathctl scheduler set` switches from one scheduler to the next under that load, by way of `fifo`, so that each begins \
-         without knowledge. Virtqueue 0 sends N reads at once with one notification, waits for all, pauses for {least} to {most} ms and begins again. A \
-         cell begins with the end of the first burst after {warmup_seconds:.2} s; bursts count that begin within `--seconds {seconds}` of that. \
-         One thread drives all virtqueues. `--seed {seed}`.\n\nMachine: {} The front-end runs on the same cores.\n",
+        "\n{rounds} rounds, schedulers alternating: in each row the front-end connects once and keeps K virtqueues filled \
+         with {depth} reads of 4 KiB each, while `mpathctl scheduler set` switches from one scheduler to the next under \
+         that load, by way of `fifo`, so that each begins without knowledge. Virtqueue 0 sends N reads at once with one \
+         notification, waits for all, pauses for {least} to {most} ms and begins again. A cell begins with the end of the \
+         first burst after {warmup_seconds:.2} s; bursts count that begin within `--seconds {seconds}` of that. One thread \
+         drives all virtqueues. `--seed {seed}`.\n\nMachine: {} The front-end runs on the same cores.\n",
         results.machine.text()
     )?;
     writeln!(text, "```console")?;

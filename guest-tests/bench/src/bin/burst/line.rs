@@ -8,8 +8,8 @@ use std::time::Duration;
 use vublk_bench::stack::Programs;
 use vublk_bench::units::parse_seconds;
 
-/// Measures every scheduler of the daemon side by side, one virtqueue that sends bursts beside others that keep a deep queue, and rewrites the
-/// published results: DOCS/results/burst.json, burst.svg and the section of DOCS/scheduler.md.
+/// Measures every scheduler of the daemon side by side, one virtqueue that sends bursts beside others that keep a deep
+/// queue, and rewrites the published results: DOCS/results/burst.json, burst.svg and the section of DOCS/scheduler.md.
 #[derive(Debug, Parser)]
 #[command(
     version,

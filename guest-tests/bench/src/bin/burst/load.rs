@@ -1,6 +1,8 @@
-//! A connected disk under load: flow 0 sends bursts, the others keep their queues full. One thread drives all of them. With a thread a
-//! virtqueue up to 65 of them would want a processor that daemon and target need as well, and a burst would begin and end whenever its
-//! own thread came to run; so all its requests leave at one moment, with one notification, whatever the busy flows do.
+//! A connected disk under load: flow 0 sends bursts, the others keep their queues full.
+//!
+//! One thread drives all of them. With a thread a virtqueue up to 65 of them would want a processor that daemon and target
+//! need as well, and a burst would begin and end whenever its own thread came to run; so all its requests leave at one
+//! moment, with one notification, whatever the busy flows do.
 
 use crate::bursts::Bursts;
 use crate::counted::{Counted, Sample, Whose};

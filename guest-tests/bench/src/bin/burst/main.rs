@@ -1,5 +1,5 @@
-//! `burst`: the experiment with which the burst-credit rule was published, on the daemon over real sockets. One virtqueue that sends
-//! bursts beside others that keep a deep queue, under every scheduler.
+//! `burst`: the experiment with which the burst-credit rule was published, on the daemon over real sockets. One virtqueue
+//! that sends bursts beside others that keep a deep queue, under every scheduler.
 
 // Counts become rates; they stay far below 2^52.
 #![allow(clippy::cast_precision_loss)]

@@ -92,8 +92,8 @@ impl Plan {
     }
 
     fn cell(&self, row: RowSpec) -> Duration {
-        // The last burst of the warm-up, of which it has one at least, and the last one that counts begin in time; on the average half of
-        // each is left then.
+        // The last burst of the warm-up, of which it has one at least, and the last one that counts begin in time; on the
+        // average half of each is left then.
         let half = row.longest_burst() / 2;
         PER_CELL + PAUSE + self.warmup().max(half) + half + self.seconds + half
     }

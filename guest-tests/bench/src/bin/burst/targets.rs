@@ -1,4 +1,4 @@
-//! What the tables are to show, and whether they do. "Published shape": what the rule of the publication is to show here as well.
+//! What the tables are to show, and whether they do.
 
 use crate::plan::{COUNT, RowSpec, Table};
 use crate::results::{Cell, Results, Row};
