@@ -52,9 +52,12 @@ pub struct Axes<'a> {
     pub y: &'a str,
 }
 
-/// Draws a panel. Values are above 0.
+/// Draws a panel. Values are above 0. Of no points there is nothing to draw.
 pub fn draw_curves(area: &Area<'_>, axes: Axes<'_>, curves: &[Curve]) -> Result<(), ChartError> {
     let points = || curves.iter().flat_map(|curve| &curve.points);
+    if points().next().is_none() {
+        return Ok(());
+    }
     let right = points().map(|(x, _)| *x).fold(f64::MIN_POSITIVE, f64::max) * 1.05;
     let most = points().map(|(_, y)| y.max).fold(f64::MIN_POSITIVE, f64::max);
     let least = points().map(|(_, y)| y.min).fold(most, f64::min);
