@@ -31,11 +31,16 @@ pub(crate) struct Burst {
 }
 
 impl Bursts {
-    /// Bursts of `count`; the first one after a pause.
-    pub(crate) fn new(count: u32, pauses: Rng, now: Instant) -> Self {
-        let mut bursts = Self { count, pauses, state: State::Pausing { until: now } };
+    /// The first one after a pause.
+    pub(crate) fn new(pauses: Rng, now: Instant) -> Self {
+        let mut bursts = Self { count: 1, pauses, state: State::Pausing { until: now } };
         bursts.pause(now);
         bursts
+    }
+
+    /// From the next one on they are of so many requests.
+    pub(crate) fn set_count(&mut self, count: u32) {
+        self.count = count;
     }
 
     fn pause(&mut self, now: Instant) {
@@ -87,11 +92,13 @@ mod tests {
     #[test]
     fn a_burst_ends_with_its_last_answer() {
         let start = Instant::now();
-        let mut bursts = Bursts::new(3, Rng::new(1, 0), start);
+        let mut bursts = Bursts::new(Rng::new(1, 0), start);
+        bursts.set_count(3);
         assert_eq!(bursts.begin(start), None);
         let since = start + 60 * MS;
         assert_eq!(bursts.begin(since), Some(3));
         assert_eq!((bursts.begin(since + MS), bursts.due()), (None, None));
+        bursts.set_count(1);
         assert_eq!(bursts.answered(since + 10 * MS, 1), None);
         let burst = bursts.answered(since + 12 * MS, 2).unwrap();
         assert_eq!((burst, burst.took()), (Burst { since, until: since + 12 * MS }, 12 * MS));
@@ -102,7 +109,7 @@ mod tests {
     fn pauses_vary_between_their_limits_and_repeat_by_seed() {
         let pauses = |seed| {
             let mut now = Instant::now();
-            let mut bursts = Bursts::new(1, Rng::new(seed, 0), now);
+            let mut bursts = Bursts::new(Rng::new(seed, 0), now);
             let pauses = (0..200).map(|_| {
                 let due = bursts.due().unwrap();
                 let pause = due - now;

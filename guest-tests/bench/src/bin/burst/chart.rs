@@ -11,8 +11,7 @@ const LEGEND_HEIGHT: u32 = 90;
 const LEGEND_COLUMNS: usize = 4;
 
 /// By scheduler.
-const COLOURS: [RGBColor; 4] =
-    [RGBColor(0x1f, 0x77, 0xb4), RGBColor(0xff, 0x7f, 0x0e), RGBColor(0x2c, 0xa0, 0x2c), RGBColor(0xd6, 0x27, 0x28)];
+const COLOURS: [RGBColor; 3] = [RGBColor(0x1f, 0x77, 0xb4), RGBColor(0xff, 0x7f, 0x0e), RGBColor(0x2c, 0xa0, 0x2c)];
 const GREY: RGBColor = RGBColor(0x8c, 0x8c, 0x8c);
 
 /// Draws an SVG.
@@ -97,8 +96,7 @@ mod tests {
     fn a_panel_for_each_table() {
         let mut results = results(&[30.0, 34.0]);
         let both = draw(&results).unwrap();
-        for text in
-            ["Bursts of 32 against K", "Bursts of N against 16", "burst-credit-drr rho=0", "limit: floor + 1 service"]
+        for text in ["Bursts of 32 against K", "Bursts of N against 16", "burst-credit-drr", "limit: floor + 1 service"]
         {
             assert!(both.contains(text), "{text}");
         }

@@ -1,8 +1,9 @@
 //! The section of `docs/scheduler.md` that is rewritten with each measurement.
 
-use crate::plan::{BUSY_FLOWS, COUNT, Table};
+use crate::plan::{BUSY_FLOWS, COUNT, Table, settle};
 use crate::results::{Cell, Results, Row};
 use burst_sim::scenario::{published_by_k, published_by_n};
+use mpath_core::SchedulerKind;
 use std::fmt::Write;
 use vublk_bench::publish::{Section, Spread, write_targets};
 
@@ -110,15 +111,18 @@ fn throughput(cell: &Cell) -> String {
 }
 
 fn write_method(text: &mut String, results: &Results) -> std::fmt::Result {
-    let Results { depth, pause_ms: [least, most], rounds, seconds, warmup_seconds, seed, .. } = results;
+    let Results { depth, pause_ms: [least, most], rounds, seconds, seed, .. } = results;
+    let settle = |busy| settle(SchedulerKind::BurstCredit, busy).as_secs_f64();
+    let (settle, longest) = (settle(0), settle(results.rows.iter().map(|row| row.busy).max().unwrap_or(0)));
     writeln!(
         text,
-        "\n{rounds} rounds, schedulers alternating: in each row the front-end connects once and keeps K virtqueues filled \
+        "\n{rounds} rounds, schedulers alternating: for each K the front-end connects once and keeps K virtqueues filled \
          with {depth} reads of 4 KiB each, while `mpathctl scheduler set` switches from one scheduler to the next under \
-         that load, by way of `fifo`, so that each begins without knowledge. Virtqueue 0 sends N reads at once with one \
-         notification, waits for all, pauses for {least} to {most} ms and begins again. A cell begins with the end of the \
-         first burst after {warmup_seconds:.2} s; bursts count that begin within `--seconds {seconds}` of that. One thread \
-         drives all virtqueues. `--seed {seed}`.\n\nMachine: {} The front-end runs on the same cores.\n",
+         that load, by way of `fifo`, so that each begins without knowledge; to it all virtqueues are new then, so nothing \
+         counts for {settle:.1} s ({longest:.1} s at the largest K; `fifo` has nothing to learn). Virtqueue 0 sends N reads \
+         at once with one notification, waits for all, pauses for {least} to {most} ms and begins again. A cell begins with \
+         the end of a burst; bursts count that begin within `--seconds {seconds}` of that. One thread drives all \
+         virtqueues. `--seed {seed}`.\n\nMachine: {} The front-end runs on the same cores.\n",
         results.machine.text()
     )?;
     writeln!(text, "```console")?;
@@ -139,7 +143,7 @@ mod tests {
         let mut results = results(&[30.0, 34.0]);
         results.targets = targets(&results);
         let text = section(&results);
-        let head = "| K | published | floor | limit | fifo | burst-credit | burst-credit-drr | burst-credit-drr rho=0 |\n|--:|";
+        let head = "| K | published | floor | limit | fifo | burst-credit | burst-credit-drr |\n|--:|";
         assert!(text.contains(head), "{text}");
         let cell = "34.0 (34.0–34.0) / 34.0; 6";
         let row = format!("| 4 | 81.6 / 60.9 | 17.0 (17.0–17.0) / 17.0; 6 | 27.0 | {cell} | {cell} |");

@@ -7,7 +7,7 @@
 use crate::bursts::Bursts;
 use crate::counted::{Counted, Sample, Whose};
 use crate::flow::{Flow, FlowError, Region};
-use crate::plan::RowSpec;
+use crate::plan::Group;
 use burst_sim::scenario::{BYTES, DEPTH};
 use std::io;
 use std::path::Path;
@@ -42,7 +42,7 @@ pub(crate) enum LoadError {
     Interrupted,
 }
 
-/// The flows of a row.
+/// The flows of a group of rows.
 pub(crate) struct Load<'a> {
     /// The first one sends bursts.
     flows: Vec<Flow<BlkQueue>>,
@@ -55,13 +55,13 @@ impl<'a> Load<'a> {
     /// Connects, and fills the busy queues.
     pub(crate) fn connect(
         socket: &Path,
-        row: RowSpec,
+        group: &Group,
         (seed, stream): (u64, u64),
         interrupted: &'a AtomicBool,
     ) -> Result<Self, LoadError> {
-        let slots = row.count.max(DEPTH) as u16;
+        let slots = group.counts.iter().copied().fold(DEPTH, u32::max) as u16;
         let shape = QueueShape {
-            queues: row.busy as u16 + 1,
+            queues: group.busy as u16 + 1,
             ring_size: (slots * DESCRIPTORS_A_REQUEST).next_power_of_two(),
             slots,
             slot_bytes: BYTES as usize,
@@ -78,7 +78,7 @@ impl<'a> Load<'a> {
         let now = Instant::now();
         let mut load = Self {
             flows: queues.into_iter().zip(0..).map(flow).collect(),
-            bursts: Bursts::new(row.count, Rng::new(seed, (stream << 16) | u64::from(u16::MAX)), now),
+            bursts: Bursts::new(Rng::new(seed, (stream << 16) | u64::from(u16::MAX)), now),
             interrupted,
             next_check: now + LONGEST_WAIT,
         };
@@ -88,8 +88,9 @@ impl<'a> Load<'a> {
         Ok(load)
     }
 
-    /// One cell.
-    pub(crate) fn measure(&mut self, warmup: Duration, time: Duration) -> Result<Sample, LoadError> {
+    /// One cell, with bursts of so many.
+    pub(crate) fn measure(&mut self, count: u32, warmup: Duration, time: Duration) -> Result<Sample, LoadError> {
+        self.bursts.set_count(count);
         let mut counted = Counted::new(Instant::now(), warmup, time);
         loop {
             let now = Instant::now();

@@ -40,8 +40,8 @@ enum BurstError {
     Process(#[from] ProcessError),
     #[error(transparent)]
     Control(#[from] ControlError),
-    #[error("{what}: {error}\nthe daemon's last words:\n{log}")]
-    Load { what: String, error: LoadError, log: String },
+    #[error("with {busy} busy flows: {error}\nthe daemon's last words:\n{log}")]
+    Load { busy: usize, error: LoadError, log: String },
     #[error("cannot draw the chart: {0}")]
     Chart(#[from] ChartError),
     #[error(transparent)]

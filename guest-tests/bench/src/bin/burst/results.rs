@@ -5,7 +5,7 @@ use crate::counted::Sample;
 use crate::plan::{Plan, RowSpec, Table};
 use burst_sim::scenario::{DEPTH, SERVICE, SLOTS, against};
 use burst_sim::{Measured, quantile_ms};
-use mpath_core::{SchedulerKind, SchedulerSpec};
+use mpath_core::SchedulerKind;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -26,7 +26,6 @@ pub(crate) struct Results {
     pub(crate) rounds: u16,
     /// `--seconds`
     pub(crate) seconds: f64,
-    pub(crate) warmup_seconds: f64,
     pub(crate) seed: u64,
     /// The command line of each process.
     pub(crate) commands: BTreeMap<&'static str, String>,
@@ -84,14 +83,14 @@ impl Results {
     /// Without samples.
     pub(crate) fn new(machine: Machine, plan: &Plan, commands: BTreeMap<&'static str, String>) -> Self {
         let ms = |time: Duration| time.as_secs_f64() * 1e3;
-        let cell = |scheduler: &SchedulerSpec| Cell { scheduler: scheduler.to_string(), ..Cell::default() };
+        let cell = |scheduler: &SchedulerKind| Cell { scheduler: scheduler.to_string(), ..Cell::default() };
         let row = |spec: RowSpec| Row {
             spec,
             count: spec.count,
             busy: spec.busy,
             cells: plan.schedulers.iter().map(cell).collect(),
         };
-        let floor = |count| Floor { count, cell: cell(&SchedulerKind::Fifo.into()) };
+        let floor = |count| Floor { count, cell: cell(&SchedulerKind::Fifo) };
         Self {
             machine,
             slots: SLOTS,
@@ -100,28 +99,37 @@ impl Results {
             pause_ms: [ms(PAUSE_LEAST), ms(PAUSE_MOST)],
             rounds: plan.rounds,
             seconds: plan.seconds.as_secs_f64(),
-            warmup_seconds: plan.warmup().as_secs_f64(),
             seed: plan.seed,
             commands,
             schedulers: plan.schedulers.iter().map(ToString::to_string).collect(),
             targets: Vec::new(),
-            floors: plan.counts().into_iter().map(floor).collect(),
+            floors: plan.alone().counts.into_iter().map(floor).collect(),
             rows: plan.rows().into_iter().map(row).collect(),
         }
     }
 
     /// Beside each cell what the model makes of it.
     pub(crate) fn add_virtual_time(&mut self, plan: &Plan) {
-        let model = |scheduler: SchedulerSpec, row: RowSpec| {
-            Some(Quantiles::of(&against(scheduler, row.count, row.busy, plan.seed)))
+        let model = |scheduler: SchedulerKind, row: RowSpec| {
+            Some(Quantiles::of(&against(scheduler.into(), row.count, row.busy, plan.seed)))
         };
         for floor in &mut self.floors {
-            floor.cell.virtual_time = model(SchedulerKind::Fifo.into(), RowSpec { busy: 0, count: floor.count });
+            floor.cell.virtual_time = model(SchedulerKind::Fifo, RowSpec { busy: 0, count: floor.count });
         }
         for row in &mut self.rows {
             for (cell, scheduler) in row.cells.iter_mut().zip(&plan.schedulers) {
                 cell.virtual_time = model(*scheduler, row.spec);
             }
+        }
+    }
+
+    /// Adds a round of a row under a scheduler; without busy flows of a floor.
+    pub(crate) fn add(&mut self, row: RowSpec, scheduler: &str, sample: Sample) {
+        let floors = self.floors.iter_mut().filter(|floor| row == RowSpec { busy: 0, count: floor.count });
+        let rows = self.rows.iter_mut().filter(|measured| measured.spec == row).flat_map(|row| &mut row.cells);
+        let mut cells = floors.map(|floor| &mut floor.cell).chain(rows);
+        if let Some(cell) = cells.find(|cell| cell.scheduler == scheduler) {
+            cell.add(sample);
         }
     }
 
@@ -231,8 +239,8 @@ pub(crate) mod tests {
         );
         let row = &json["rows"][0];
         assert_eq!((&row["busy"], &row["count"]), (&4.into(), &32.into()));
-        let cell = &row["cells"][3];
-        assert_eq!((&cell["scheduler"], &cell["bursts"]), (&"burst-credit-drr rho=0".into(), &6.into()));
+        let cell = &row["cells"][2];
+        assert_eq!((&cell["scheduler"], &cell["bursts"]), (&"burst-credit-drr".into(), &6.into()));
         assert_eq!(cell["samples"][2]["bursts_ms"][1], 34.0);
         assert_eq!((&json["floors"][5]["count"], &json["floors"][5]["cell"]["p99_ms"]), (&128.into(), &17.0.into()));
     }

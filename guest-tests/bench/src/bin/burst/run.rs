@@ -4,13 +4,13 @@ use crate::BurstError;
 use crate::counted::Sample;
 use crate::line::Line;
 use crate::load::{Load, LoadError};
-use crate::plan::{Plan, RowSpec};
+use crate::plan::{Group, Plan, RowSpec, settle};
 use crate::results::Results;
 use crate::targets::targets;
 use crate::{chart, document};
 use burst_sim::scenario::{SERVICE, SLOTS};
 use burst_sim::targets::BUSY;
-use mpath_core::{SchedulerKind, SchedulerSpec};
+use mpath_core::SchedulerKind;
 use std::sync::atomic::AtomicBool;
 use vublk_bench::control::{Control, ControlError};
 use vublk_bench::publish::{Machine, Publication};
@@ -64,63 +64,50 @@ struct Bench<'a> {
 
 impl Bench<'_> {
     fn round(&self, round: u16, results: &mut Results) -> Result<(), BurstError> {
-        let plan = self.plan;
-        let mut streams = (u64::from(round) << 8)..;
-        let mut connect = |row: RowSpec| self.connect(row, streams.next().unwrap_or_default());
-        self.switch(SchedulerKind::Fifo.into())?;
-        for floor in &mut results.floors {
-            let row = RowSpec { busy: 0, count: floor.count };
-            let mut load = connect(row)?;
-            let sample = self.measure(&mut load, row)?;
-            self.tell(round, row, "alone", &sample);
-            floor.cell.add(sample);
-            load.finish().map_err(|error| self.failed(row, error))?;
-        }
-        for row in &mut results.rows {
-            let mut load = connect(row.spec)?;
-            let schedulers = plan.schedulers.iter().zip(&mut row.cells);
-            let mut schedulers: Vec<_> = schedulers.collect();
-            // Every scheduler has every place in the order.
-            let first = usize::from(round) % schedulers.len().max(1);
-            schedulers.rotate_left(first);
-            for (scheduler, cell) in schedulers {
-                self.switch(*scheduler)?;
-                let sample = self.measure(&mut load, row.spec)?;
-                self.tell(round, row.spec, &cell.scheduler, &sample);
-                cell.add(sample);
-            }
-            load.finish().map_err(|error| self.failed(row.spec, error))?;
+        self.group(round, &self.plan.alone(), &[SchedulerKind::Fifo], results)?;
+        for group in self.plan.groups() {
+            self.group(round, &group, &self.plan.schedulers, results)?;
         }
         Ok(())
     }
 
-    fn connect(&self, row: RowSpec, stream: u64) -> Result<Load<'_>, BurstError> {
-        Load::connect(&self.stack.socket, row, (self.plan.seed, stream), self.interrupted)
-            .map_err(|error| self.failed(row, error))
+    fn group(
+        &self,
+        round: u16,
+        group: &Group,
+        schedulers: &[SchedulerKind],
+        results: &mut Results,
+    ) -> Result<(), BurstError> {
+        let failed = |error: LoadError| match error {
+            LoadError::Interrupted => BurstError::Interrupted,
+            error => BurstError::Load { busy: group.busy, error, log: self.stack.daemon.log_tail() },
+        };
+        let stream = (u64::from(round) << 16) | group.busy as u64;
+        let socket = &self.stack.socket;
+        let mut load = Load::connect(socket, group, (self.plan.seed, stream), self.interrupted).map_err(failed)?;
+        for &count in &group.counts {
+            let row = RowSpec { busy: group.busy, count };
+            // Every scheduler has every place in the order.
+            for &scheduler in schedulers.iter().cycle().skip(usize::from(round)).take(schedulers.len()) {
+                self.switch(scheduler)?;
+                let warmup = settle(scheduler, group.busy);
+                let sample = load.measure(count, warmup, self.plan.seconds).map_err(failed)?;
+                self.tell(round, row, scheduler, &sample);
+                results.add(row, scheduler.name(), sample);
+            }
+        }
+        load.finish().map_err(failed)
     }
 
     /// Puts a scheduler into force that knows nothing: one that is in force already would keep what it knows.
-    fn switch(&self, scheduler: SchedulerSpec) -> Result<(), ControlError> {
+    fn switch(&self, scheduler: SchedulerKind) -> Result<(), ControlError> {
         self.control.set("scheduler", SchedulerKind::Fifo.name(), &[])?;
-        let params: Vec<String> =
-            scheduler.changed_params().map(|(param, text)| format!("{}={text}", param.name())).collect();
-        self.control.set("scheduler", scheduler.kind().name(), &params)
+        self.control.set("scheduler", scheduler.name(), &[])
     }
 
-    fn measure(&self, load: &mut Load<'_>, row: RowSpec) -> Result<Sample, BurstError> {
-        load.measure(self.plan.warmup(), self.plan.seconds).map_err(|error| self.failed(row, error))
-    }
-
-    fn failed(&self, row: RowSpec, error: LoadError) -> BurstError {
-        match error {
-            LoadError::Interrupted => BurstError::Interrupted,
-            error => BurstError::Load { what: row.name(), error, log: self.stack.daemon.log_tail() },
-        }
-    }
-
-    fn tell(&self, round: u16, row: RowSpec, scheduler: &str, sample: &Sample) {
+    fn tell(&self, round: u16, row: RowSpec, scheduler: SchedulerKind, sample: &Sample) {
         eprintln!(
-            "{}/{}: {:<12} {scheduler:<22} p50 {:>7.1} ms, {:>3} bursts, {:>5.0} IOPS",
+            "{}/{}: {:<12} {scheduler:<17} p50 {:>7.1} ms, {:>3} bursts, {:>5.0} IOPS",
             round + 1,
             self.plan.rounds,
             row.name(),

@@ -164,8 +164,8 @@ mod tests {
         assert_eq!(met(&measured(good)), [Some(true); 6], "{:#?}", targets(&measured(good)));
         let slow = |scheduler: &str, _: RowSpec| if scheduler == FIFO { 0.0 } else { 1000.0 };
         let mut spoilt = measured(slow);
-        spoilt.rows[0].cells[3].samples.clear();
-        spoilt.rows[0].cells[3].add(sample(&[1.0], 1100.0));
+        spoilt.rows[0].cells[2].samples.clear();
+        spoilt.rows[0].cells[2].add(sample(&[1.0], 1100.0));
         let flat = measured(|_, _| 0.0);
         assert_eq!(met(&spoilt), [Some(false), Some(true), Some(false), Some(false), Some(false), Some(false)]);
         assert_eq!(met(&flat)[1], Some(false));
