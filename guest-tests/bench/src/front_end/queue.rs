@@ -100,10 +100,14 @@ fn poll_for(fds: &mut [PollFd<'_>], timeout: Duration) -> io::Result<()> {
 
 /// Sleeps until something is used on any of these queues or `timeout` has passed.
 pub fn wait_for_any(queues: &mut [&mut BlkQueue], timeout: Duration) -> io::Result<()> {
-    queues.iter_mut().for_each(|queue| queue.ring.set_used_notif_enabled(true));
+    for queue in queues.iter_mut() {
+        queue.ring.set_used_notif_enabled(true);
+    }
     let used = queues.iter_mut().any(|queue| queue.ring.completions().has_next());
     let result = if used { Ok(()) } else { sleep_for_any(queues, timeout) };
-    queues.iter_mut().for_each(|queue| queue.ring.set_used_notif_enabled(false));
+    for queue in queues.iter_mut() {
+        queue.ring.set_used_notif_enabled(false);
+    }
     result
 }
 

@@ -129,7 +129,7 @@ mod tests {
         {
             let root = SVGBackend::with_string(&mut svg, (600, 300)).into_drawing_area();
             let (legend, panel) = root.split_vertically(40);
-            draw_legend(&legend, &[curve.clone()], 2).unwrap();
+            draw_legend(&legend, std::slice::from_ref(&curve), 2).unwrap();
             draw_curves(&panel, Axes { title: "t", x: "K", y: "ms" }, &[curve]).unwrap();
             root.present().unwrap();
         }

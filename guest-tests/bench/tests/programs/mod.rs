@@ -20,7 +20,7 @@ fn folder_of(program: &Path) -> PathBuf {
 }
 
 /// Runs `program` with `arguments` on the documentation in `docs`.
-pub fn run(program: &str, docs: &Path, arguments: &str) -> Output {
+pub(crate) fn run(program: &str, docs: &Path, arguments: &str) -> Output {
     let program = Path::new(program);
     let folder = folder_of(program);
     let mut command = Command::new(program);

@@ -5,7 +5,8 @@ use vublk_bench::rng::Rng;
 
 /// A pause varies, so that bursts meet the slots of the service in every phase.
 pub(crate) const PAUSE_LEAST: Duration = Duration::from_millis(45);
-pub(crate) const PAUSE_MOST: Duration = Duration::from_millis(55);
+pub(crate) const PAUSE_MOST: Duration = PAUSE_LEAST.saturating_add(PAUSE_VARIES);
+const PAUSE_VARIES: Duration = Duration::from_millis(10);
 
 /// When bursts begin and end.
 #[derive(Debug)]
@@ -44,8 +45,8 @@ impl Bursts {
     }
 
     fn pause(&mut self, now: Instant) {
-        let varies = (PAUSE_MOST - PAUSE_LEAST).as_nanos() as u64;
-        let pause = PAUSE_LEAST + Duration::from_nanos(self.pauses.below(varies + 1));
+        let varies = self.pauses.below(PAUSE_VARIES.as_nanos() as u64 + 1);
+        let pause = PAUSE_LEAST + Duration::from_nanos(varies);
         self.state = State::Pausing { until: now + pause };
     }
 

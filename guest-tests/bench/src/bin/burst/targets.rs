@@ -207,7 +207,9 @@ mod tests {
         for (iops, met) in [([1000.0, 1520.0], true), ([1000.0, 1500.0], false)] {
             let cell = &mut results.rows[3].cells[1];
             cell.samples.clear();
-            iops.into_iter().for_each(|iops| cell.add(sample(&[1.0], iops)));
+            for iops in iops {
+                cell.add(sample(&[1.0], iops));
+            }
             assert_eq!(throughput(&results).met, Some(met), "{iops:?}");
         }
     }
