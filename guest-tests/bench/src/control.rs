@@ -88,6 +88,11 @@ impl Control {
         self.daemon(&words).map(|_| ())
     }
 
+    /// Impairs every path, by the options of `mpathctl inject set`.
+    pub fn inject(&self, options: &[&str]) -> Result<(), ControlError> {
+        self.daemon(&[&["inject", "set", "all"], options].concat()).map(|_| ())
+    }
+
     /// Gives a listener of the target, by its number from 1, these settings.
     pub fn set_listener(&self, number: usize, settings: &[String]) -> Result<(), ControlError> {
         let mut command = Command::new(&self.target);
@@ -100,16 +105,22 @@ impl Control {
         self.daemon_json(&["path", "list"])
     }
 
-    /// Waits until so many paths work.
+    /// Waits until so many paths work. The daemon may have just been started.
     pub fn wait_until_live(&self, paths: usize) -> Result<(), ControlError> {
         let give_up = Instant::now() + LIVE_TIMEOUT;
         loop {
-            let live = self.paths()?.iter().filter(|path| path.state == "live").count();
-            if live == paths {
-                return Ok(());
-            }
+            let not_yet = match self.paths() {
+                Ok(listed) => {
+                    let live = listed.iter().filter(|path| path.state == "live").count();
+                    if live == paths {
+                        return Ok(());
+                    }
+                    ControlError::NotLive { live, paths }
+                }
+                Err(error) => error,
+            };
             if Instant::now() > give_up {
-                return Err(ControlError::NotLive { live, paths });
+                return Err(not_yet);
             }
             thread::sleep(Duration::from_millis(50));
         }

@@ -67,7 +67,7 @@ fn curves(results: &Results, table: Table, rows: &[&Row]) -> Vec<Curve> {
     };
     let exactly = |value: f64| Spread { median: value, min: value, max: value };
     let floor = |row: &Row| results.floor(row.count).map(|floor| floor.p50_ms);
-    let limit = |row: &Row| floor(row).map(|floor| exactly(floor.median + results.service_ms));
+    let limit = |row: &Row| floor(row).map(|floor| exactly(floor.median + results.service_ms()));
     let virtual_time = |cell: &Cell| cell.virtual_time.map(|quantiles| exactly(quantiles.p50_ms));
     let mut curves = Vec::new();
     for (scheduler, colour) in results.schedulers.iter().zip(COLOURS) {

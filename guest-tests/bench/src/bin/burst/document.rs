@@ -51,13 +51,17 @@ impl Table {
 }
 
 fn write_section(text: &mut String, results: &Results) -> std::fmt::Result {
-    let (slots, service) = (results.slots, results.service_ms);
+    let (slots, delay, service) = (results.slots, results.delay_ms, results.service_ms());
+    let varies = match results.jitter_ms {
+        0.0 => String::new(),
+        jitter => format!(", which varies by {jitter} ms either way"),
+    };
     writeln!(
         text,
-        "{slots} slots of {service} ms: one path with a window of {slots} requests to a listener with \
-         `delay={service}ms`. In each cell p50 (least–most of the rounds) / p99 of a burst in ms, and how many bursts that \
-         is; the p99 is that of all rounds together. Floor: the flow alone. Limit: its p50 and one service. Published: \
-         p50 without / with credits.\n"
+        "{slots} slots: one path with a window of {slots} requests to a target that answers after {delay} ms{varies}. In each \
+         cell p50 (least–most of the rounds) / p99 of a burst in ms, and how many bursts that is; the p99 is that of all \
+         rounds together. Floor: the flow alone. Limit: its p50 and one service, which is what a single request takes alone, \
+         {service:.1} ms. Published: p50 without / with credits.\n"
     )?;
     for table in Table::ALL {
         let rows = results.table(table);
@@ -90,7 +94,7 @@ fn write_table(text: &mut String, results: &Results, table: Table, rows: &[&Row]
     for row in rows {
         let published = table.published(row).map(|[without, with]| format!("{without} / {with}"));
         let floor = results.floor(row.count);
-        let limit = floor.map(|floor| format!("{:.1}", floor.p50_ms.median + results.service_ms));
+        let limit = floor.map(|floor| format!("{:.1}", floor.p50_ms.median + results.service_ms()));
         let cells: Vec<String> = [published, floor.map(times), limit]
             .map(Option::unwrap_or_default)
             .into_iter()
@@ -146,7 +150,7 @@ mod tests {
         let head = "| K | published | floor | limit | fifo | burst-credit | burst-credit-drr |\n|--:|";
         assert!(text.contains(head), "{text}");
         let cell = "34.0 (34.0–34.0) / 34.0; 6";
-        let row = format!("| 4 | 81.6 / 60.9 | 17.0 (17.0–17.0) / 17.0; 6 | 27.0 | {cell} | {cell} |");
+        let row = format!("| 4 | 81.6 / 60.9 | 17.0 (17.0–17.0) / 17.0; 6 | 34.0 | {cell} | {cell} |");
         assert!(text.contains(&row), "{text}");
         assert!(text.contains("| 64 |  | 17.0") && text.contains("| 128 | 1696 / 962 | 17.0"), "{text}");
         assert!(text.contains("| 1 | 16 | 1\u{202f}290 (1\u{202f}280–1\u{202f}300); 75 % |"), "{text}");

@@ -6,7 +6,10 @@ use mpath_core::SchedulerKind;
 use std::path::PathBuf;
 use std::time::Duration;
 use vublk_bench::stack::Programs;
-use vublk_bench::units::parse_seconds;
+use vublk_bench::units::{UnitError, parse_duration, parse_seconds};
+
+/// Half of the service.
+const LONGEST_JITTER: Duration = Duration::from_millis(5);
 
 /// Measures every scheduler of the daemon side by side, one virtqueue that sends bursts beside others that keep a deep
 /// queue, and rewrites the published results: DOCS/results/burst.json, burst.svg and the section of DOCS/scheduler.md.
@@ -40,6 +43,10 @@ pub(crate) struct Line {
     #[arg(long, default_value = "2", value_name = "SECONDS", value_parser = parse_seconds)]
     seconds: Duration,
 
+    /// How far the service of 10 ms varies either way, at random; up to 5ms
+    #[arg(long, default_value = "0ms", value_name = "TIME", value_parser = parse_jitter)]
+    jitter: Duration,
+
     /// Makes pauses and offsets repeatable
     #[arg(long, default_value_t = 1, value_name = "N")]
     seed: u64,
@@ -49,11 +56,26 @@ pub(crate) struct Line {
     pub(crate) docs: PathBuf,
 }
 
+/// What is wrong with `--jitter`.
+#[derive(Debug, thiserror::Error)]
+enum JitterError {
+    #[error(transparent)]
+    Unit(#[from] UnitError),
+    #[error("must be 5ms at the most")]
+    TooLong,
+}
+
+fn parse_jitter(text: &str) -> Result<Duration, JitterError> {
+    let jitter = parse_duration(text)?;
+    if jitter > LONGEST_JITTER { Err(JitterError::TooLong) } else { Ok(jitter) }
+}
+
 impl Line {
     pub(crate) fn plan(&self) -> Plan {
         let tables = Table::ALL.into_iter().filter(|table| self.only.contains(table)).collect();
         let schedulers = SchedulerKind::ALL.into_iter().filter(|kind| self.schedulers.contains(kind)).collect();
-        Plan { tables, schedulers, rounds: self.rounds, seconds: self.seconds, seed: self.seed }
+        let Self { rounds, seconds, jitter, seed, .. } = *self;
+        Plan { tables, schedulers, rounds, seconds, jitter, seed }
     }
 }
 
@@ -74,10 +96,11 @@ mod tests {
 
     #[test]
     fn a_part_in_its_own_order() {
-        let plan = plan("--only n,n --schedulers burst-credit,fifo --rounds 1 --seconds 0.2 --seed 7").unwrap();
+        let plan =
+            plan("--only n,n --schedulers burst-credit,fifo --rounds 1 --seconds 0.2 --jitter 2ms --seed 7").unwrap();
         assert_eq!((plan.tables, plan.rounds, plan.seconds), (vec![Table::N], 1, Duration::from_millis(200)));
         assert_eq!(plan.schedulers, [SchedulerKind::Fifo, SchedulerKind::BurstCredit]);
-        assert_eq!(plan.seed, 7);
+        assert_eq!((plan.jitter, plan.seed), (Duration::from_millis(2), 7));
     }
 
     #[test]
@@ -85,6 +108,7 @@ mod tests {
         for (arguments, message) in [
             ("--only m", "invalid value 'm' for '--only <TABLES>'"),
             ("--schedulers cfq", "unknown scheduler 'cfq'"),
+            ("--jitter 6ms", "must be 5ms at the most"),
             ("--seconds 0", "must be from 0.1 to 600"),
             ("--rounds 0", "invalid value '0' for '--rounds <N>'"),
         ] {

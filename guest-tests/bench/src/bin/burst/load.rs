@@ -134,11 +134,11 @@ impl<'a> Load<'a> {
 
     /// Takes what was answered; busy flows ask again, as long as somebody counts.
     fn reap(&mut self, mut counted: Option<&mut Counted>) -> Result<(), LoadError> {
+        let now = Instant::now();
         for (queue, flow) in self.flows.iter_mut().enumerate() {
             let failed = |error| LoadError::Flow { queue, error };
             let answers = flow.reap().map_err(failed)?;
             let Some(counted) = counted.as_deref_mut().filter(|_| answers > 0) else { continue };
-            let now = Instant::now();
             if queue > 0 {
                 counted.answered(now, Whose::Busy, answers);
                 flow.send(answers).map_err(failed)?;

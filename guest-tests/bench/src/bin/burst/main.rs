@@ -38,6 +38,8 @@ enum BurstError {
     Signals(#[source] io::Error),
     #[error(transparent)]
     Process(#[from] ProcessError),
+    #[error("{error}\nthe daemon's last words:\n{log}")]
+    NotReady { error: ControlError, log: String },
     #[error(transparent)]
     Control(#[from] ControlError),
     #[error("with {busy} busy flows: {error}\nthe daemon's last words:\n{log}")]
@@ -53,7 +55,7 @@ enum BurstError {
 impl BurstError {
     fn exit_code(&self) -> u8 {
         match self {
-            Self::Process(_) | Self::Directory(_) | Self::Signals(_) => EXIT_NOT_STARTED,
+            Self::Process(_) | Self::Directory(_) | Self::Signals(_) | Self::NotReady { .. } => EXIT_NOT_STARTED,
             Self::Interrupted => EXIT_INTERRUPTED,
             _ => EXIT_FAILED,
         }

@@ -55,6 +55,8 @@ pub(crate) struct Plan {
     pub(crate) rounds: u16,
     /// `--seconds`
     pub(crate) seconds: Duration,
+    /// How far the service varies either way.
+    pub(crate) jitter: Duration,
     pub(crate) seed: u64,
 }
 
@@ -114,9 +116,9 @@ impl Plan {
         groups.into_iter().map(|(busy, counts)| Group { busy, counts }).collect()
     }
 
-    /// Every N once, without any busy flow.
+    /// Every N once, without any busy flow; and a single request, which tells what a service takes.
     pub(crate) fn alone(&self) -> Group {
-        let counts: BTreeSet<u32> = self.rows().into_iter().map(|row| row.count).collect();
+        let counts: BTreeSet<u32> = self.rows().into_iter().map(|row| row.count).chain([1]).collect();
         Group { busy: 0, counts: counts.into_iter().collect() }
     }
 
@@ -150,7 +152,14 @@ pub(crate) mod tests {
 
     pub(crate) fn plan(tables: &[Table]) -> Plan {
         let schedulers = SchedulerKind::ALL.into();
-        Plan { tables: tables.into(), schedulers, rounds: 5, seconds: Duration::from_secs(2), seed: 1 }
+        Plan {
+            tables: tables.into(),
+            schedulers,
+            rounds: 5,
+            seconds: Duration::from_secs(2),
+            jitter: Duration::ZERO,
+            seed: 1,
+        }
     }
 
     #[test]
@@ -159,7 +168,7 @@ pub(crate) mod tests {
         assert_eq!((both.rows().len(), both.alone()), (10, Group { busy: 0, counts: COUNTS.into() }));
         assert_eq!(both.groups().len(), 5);
         assert_eq!(both.groups()[2], Group { busy: 16, counts: COUNTS.into() });
-        assert_eq!(plan(&[Table::K]).alone().counts, [32]);
+        assert_eq!(plan(&[Table::K]).alone().counts, [1, 32]);
         assert_eq!(both.rows()[0], RowSpec { busy: 4, count: 32 });
         assert!(Table::ALL.iter().flat_map(|table| table.rows()).all(|row| both.rows().contains(&row)));
     }

@@ -17,8 +17,10 @@ pub(crate) struct Results {
     pub(crate) machine: Machine,
     /// The window of the path.
     pub(crate) slots: usize,
-    /// What the target holds each answer back.
-    pub(crate) service_ms: f64,
+    /// What the target holds each answer back, in the mean.
+    pub(crate) delay_ms: f64,
+    /// How far that varies either way.
+    pub(crate) jitter_ms: f64,
     /// Of each busy flow.
     pub(crate) depth: u32,
     /// Least and most.
@@ -94,7 +96,8 @@ impl Results {
         Self {
             machine,
             slots: SLOTS,
-            service_ms: ms(SERVICE),
+            delay_ms: ms(SERVICE),
+            jitter_ms: ms(plan.jitter),
             depth: DEPTH,
             pause_ms: [ms(PAUSE_LEAST), ms(PAUSE_MOST)],
             rounds: plan.rounds,
@@ -131,6 +134,11 @@ impl Results {
         if let Some(cell) = cells.find(|cell| cell.scheduler == scheduler) {
             cell.add(sample);
         }
+    }
+
+    /// What one request takes alone, and so occupies a slot; zero if that was not measured.
+    pub(crate) fn service_ms(&self) -> f64 {
+        self.floor(1).map_or(0.0, |floor| floor.p50_ms.median)
     }
 
     /// The flow alone.
@@ -233,10 +241,7 @@ pub(crate) mod tests {
     #[test]
     fn the_file_has_everything_in_it() {
         let json = serde_json::to_value(results(&[30.0, 34.0])).unwrap();
-        assert_eq!(
-            (&json["slots"], &json["service_ms"], &json["pause_ms"][1]),
-            (&13.into(), &10.0.into(), &55.0.into())
-        );
+        assert_eq!((&json["slots"], &json["delay_ms"], &json["pause_ms"][1]), (&13.into(), &10.0.into(), &55.0.into()));
         let row = &json["rows"][0];
         assert_eq!((&row["busy"], &row["count"]), (&4.into(), &32.into()));
         let cell = &row["cells"][2];

@@ -12,6 +12,7 @@ use burst_sim::scenario::{SERVICE, SLOTS};
 use burst_sim::targets::BUSY;
 use mpath_core::SchedulerKind;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 use vublk_bench::control::{Control, ControlError};
 use vublk_bench::publish::{Machine, Publication};
 use vublk_bench::stack::MpathStack;
@@ -34,8 +35,8 @@ pub(crate) fn run(line: &Line, interrupted: &AtomicBool) -> Result<(), BurstErro
     let stack = MpathStack::start(&line.programs, directory.path(), 1, &settings)?;
     let control = Control::new(line.mpathctl.as_ref(), &line.programs, &stack);
     let mut results = Results::new(machine, &plan, stack.command_lines(directory.path()));
-    control.wait_until_live(1)?;
-    control.set_listener(1, &[format!("delay={}us", SERVICE.as_micros())])?;
+    control.wait_until_live(1).map_err(|error| BurstError::NotReady { error, log: stack.daemon.log_tail() })?;
+    set_service(&control, plan.jitter)?;
     eprintln!(
         "{} rows × {} schedulers × {} rounds, {}",
         results.rows.len(),
@@ -53,6 +54,16 @@ pub(crate) fn run(line: &Line, interrupted: &AtomicBool) -> Result<(), BurstErro
     publication.write(&results, &chart::draw(&results)?, &section)?;
     println!("{section}");
     Ok(())
+}
+
+/// The target answers after the shortest service; what varies is added by the daemon on the way there, on both sides of its mean.
+fn set_service(control: &Control, jitter: Duration) -> Result<(), ControlError> {
+    control.set_listener(1, &[format!("delay={}us", SERVICE.saturating_sub(jitter).as_micros())])?;
+    if jitter.is_zero() {
+        return Ok(());
+    }
+    let jitter = format!("{}us", jitter.as_micros());
+    control.inject(&["--latency", &jitter, "--jitter", &jitter])
 }
 
 struct Bench<'a> {
