@@ -348,13 +348,17 @@ disk1  off        5%      0     0    0
     let disk1 = "DISK   HEDGE  BUDGET  READS  SENT  WON\ndisk1  p99.5    0.5%      0     0    0\n";
     assert_eq!(daemon.run(&set), disk1);
     assert_eq!(daemon.run(&["hedge", "show", "--disk", "disk1"]), disk1);
+    let budget = daemon.run(&["hedge", "set", "--budget", "1%", "--disk", "disk1"]);
+    assert!(budget.contains("\ndisk1  p99.5      1% "), "{budget}");
+    assert!(daemon.run(&set).contains("0.5%"));
     let json = daemon.run(&["hedge", "set", "p95", "-ojson"]);
     assert!(json.contains("\"hedge\": \"p95\"") && json.contains("\"budget\": \"0.5%\""), "{json}");
     for (words, said) in [
         (
             &["hedge", "set", "p30"][..],
-            "invalid value 'p30' for '<HEDGE>': `p30` is not off or a quantile from p50 to p99.9; write it as p95 or p99.5",
+            "invalid value 'p30' for '[HEDGE]': `p30` is not off or a quantile from p50 to p99.9; write it as p95 or p99.5",
         ),
+        (&["hedge", "set"], "the following required arguments were not provided: <HEDGE>; see --help"),
         (
             &["hedge", "set", "p95", "--budget", "7%"],
             "invalid value '7%' for '--budget <PERCENT>': `7%` is not a share of the reads from 0.1% to 5%; write it as 5% or 0.5%",
@@ -362,6 +366,78 @@ disk1  off        5%      0     0    0
     ] {
         let (code, stdout, stderr) = finish(&mut mpathctl(words));
         assert_eq!((code, &*stdout, &*stderr), (2, "", &*format!("mpathctl: {said}\n")));
+    }
+}
+
+#[test]
+fn scheduler() {
+    let daemon = Daemon::start();
+    let columns: Vec<Vec<String>> = daemon
+        .run(&["scheduler", "list"])
+        .lines()
+        .map(|line| line.split_whitespace().take(3).map(Into::into).collect())
+        .collect();
+    assert_eq!(
+        columns,
+        [
+            ["SCHEDULER", "ACTIVE", "ON"],
+            ["fifo", "disk1", "-"],
+            ["burst-credit", "-", "credit"],
+            ["burst-credit-drr", "disk0", "rho,share,gap,budget,io-cost"]
+        ]
+    );
+    assert_eq!(daemon.run(&["scheduler", "get"]), "DISK   SCHEDULER\ndisk0  burst-credit-drr rho=0.5\ndisk1  fifo\n");
+    let shown = daemon.run(&["scheduler", "show", "--disk", "disk0"]);
+    assert!(shown.starts_with("disk0: burst-credit-drr: "), "{shown}");
+    let rho: Vec<_> = shown.lines().find(|line| line.starts_with("rho")).unwrap().split_whitespace().take(6).collect();
+    assert_eq!(rho, ["rho", "0.5", "0.75", "ratio", "0", "to"]);
+    let queues = "
+QUEUE  TIER    CREDIT  QUEUED  IN-FLIGHT  SERVED  MiB  WAIT-P50(ms)  WAIT-P99(ms)
+    0  normal       0      32         13    1000    4          0.25          0.75
+    3  first       17       0         13    1000    4             -             -
+";
+    assert!(shown.ends_with(queues), "{shown}");
+    let set = ["scheduler", "set", "burst-credit-drr", "--param", "share=0.5", "--disk", "disk0"];
+    assert_eq!(daemon.run(&set), "DISK   SCHEDULER\ndisk0  burst-credit-drr rho=0.5 share=0.5\n");
+    assert_eq!(daemon.run(&["scheduler", "set", "fifo"]), "DISK   SCHEDULER\ndisk0  fifo\ndisk1  fifo\n");
+    for (words, part) in [
+        (&["scheduler", "set", "cfq"][..], "unknown scheduler 'cfq', expected one of: fifo, burst-credit"),
+        (&["scheduler", "set", "fifo", "--param", "rho"], "a parameter is NAME=VALUE"),
+    ] {
+        let (code, stdout, stderr) = finish(&mut mpathctl(words));
+        assert!((code, &*stdout) == (2, "") && stderr.contains(part), "{stderr}");
+    }
+}
+
+#[test]
+fn limit() {
+    let daemon = Daemon::start();
+    assert_eq!(
+        daemon.run(&["limit", "show"]),
+        "\
+DISK   IOPS  BANDWIDTH   BURST  LEFT(ios)  LEFT(KiB)  THROTTLED(ms)
+disk0   off     100MiB  1000ms          -        -64           1234
+disk1   off        off  1000ms          -          -              0
+"
+    );
+    let json = daemon.run(&["limit", "set", "--iops", "5000", "--burst", "2s", "--disk", "disk1", "-ojson"]);
+    for part in ["\"iops\": 5000", "\"bandwidth\": \"off\"", "\"burst\": \"2000ms\""] {
+        assert!(json.contains(part), "{json}");
+    }
+    let set = ["limit", "set", "--bandwidth", "10000", "--disk", "disk1"];
+    assert!(daemon.run(&set).contains("\ndisk1  5000      10000  2000ms"));
+    let cleared = daemon.run(&["limit", "clear"]);
+    assert!(
+        cleared.contains("\ndisk0   off        off  1000ms") && cleared.contains("\ndisk1   off        off  2000ms")
+    );
+    for (words, part) in [
+        (&["limit", "set"][..], "--iops"),
+        (&["limit", "set", "--iops", "0"], "`0` is not off or a number of requests per second from 1 to 1000000000"),
+        (&["limit", "set", "--bandwidth", "1MB"], "`1MB` is not off or a number of bytes per second from 4KiB to 1TiB"),
+        (&["limit", "set", "--burst", "1h"], "`1h` is not a time from 0ms to 3600000ms"),
+    ] {
+        let (code, stdout, stderr) = finish(&mut mpathctl(words));
+        assert!((code, &*stdout) == (2, "") && stderr.contains(part), "{stderr}");
     }
 }
 

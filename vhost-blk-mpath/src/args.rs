@@ -6,10 +6,11 @@ use std::process::ExitCode;
 
 use clap::{Args as ClapArgs, Parser};
 use mpath_api::config::{
-    Config, CtrlLossTmo, DiskConfig, FastIoFailTmo, Hedge, HedgeBudget, HostId, IoThreads, KeepAliveTmo, NamespaceId,
-    Nqn, QueueCount, QueueEntries, ReconnectDelay, SocketPath, SuspectTimeout, WindowBytes, WindowIos,
+    Config, CtrlLossTmo, DiskConfig, FastIoFailTmo, Hedge, HedgeBudget, HostId, IoThreads, KeepAliveTmo,
+    LimitBandwidth, LimitBurst, LimitIops, LimitsConfig, NamespaceId, Nqn, QueueCount, QueueEntries, ReconnectDelay,
+    SocketPath, SuspectTimeout, WindowBytes, WindowIos,
 };
-use mpath_api::{ClassPolicies, DEFAULT_API_SOCKET, DiscoveryAddress, PathAddress, usage_line};
+use mpath_api::{ClassPolicies, DEFAULT_API_SOCKET, DiscoveryAddress, PathAddress, SchedulerKind, usage_line};
 
 use crate::run::RunError;
 
@@ -74,6 +75,22 @@ struct DiskArgs {
     /// Which path a request takes; `mpathctl policy list` names them all [default: bdp]
     #[arg(long, value_name = "NAME")]
     policy: Option<ClassPolicies>,
+
+    /// Which virtqueue's turn it is; `mpathctl scheduler list` names them all [default: burst-credit-drr]
+    #[arg(long, value_name = "NAME")]
+    scheduler: Option<SchedulerKind>,
+
+    /// Requests per second of the disk, 1 to 1000000000, or off [default: off]
+    #[arg(long, value_name = "N")]
+    limit_iops: Option<LimitIops>,
+
+    /// Bytes per second of the disk, 4KiB to 1TiB, or off [default: off]
+    #[arg(long, value_name = "SIZE")]
+    limit_bandwidth: Option<LimitBandwidth>,
+
+    /// What may be saved up while less is used: what the limits allow in this time, 0ms to 3600s [default: 1s]
+    #[arg(long, value_name = "TIME")]
+    limit_burst: Option<LimitBurst>,
 
     /// Refuse all writes
     #[arg(long)]
@@ -209,6 +226,12 @@ impl DiskArgs {
             discovery: self.discovery,
             namespace: self.namespace,
             policy: self.policy.unwrap_or(defaults.policy),
+            scheduler: self.scheduler.map_or(defaults.scheduler, Into::into),
+            limits: LimitsConfig {
+                iops: self.limit_iops.unwrap_or(defaults.limits.iops),
+                bandwidth: self.limit_bandwidth.unwrap_or(defaults.limits.bandwidth),
+                burst: self.limit_burst.unwrap_or(defaults.limits.burst),
+            },
             read_only: self.read_only,
             queues: self.queues.unwrap_or(defaults.queues),
             queue_size: self.queue_size.unwrap_or(defaults.queue_size),
@@ -255,7 +278,7 @@ mod tests {
 
     #[test]
     fn every_flag_is_the_setting_of_its_name() {
-        let flags = "--namespace 3 --policy numa --read-only --queues 2 --queue-size 32 --window-ios 4 --window-bytes 65536 \
+        let flags = "--namespace 3 --policy numa --scheduler fifo --limit-iops 900 --limit-bandwidth 9MiB --limit-burst 3s --read-only --queues 2 --queue-size 32 --window-ios 4 --window-bytes 65536 \
              --hdr-digest --data-digest --keep-alive-tmo 7 --reconnect-delay 9 --suspect-timeout 2s --hedge p99.5 --hedge-budget 0.5% --fast-io-fail-tmo 60 --ctrl-loss-tmo 90 \
              --shared-write-cache --drain-fence --discovery tcp://127.0.0.1 --discovery tcp://[::1]:8010 \
              --api /tmp/a --io-threads 5 \
@@ -272,6 +295,8 @@ mod tests {
                 discovery: ['tcp://127.0.0.1:8009', 'tcp://[::1]:8010']
                 namespace: 3
                 policy: numa
+                scheduler: fifo
+                limits: {iops: 900, bandwidth: 9437184, burst: 3s}
                 read-only: true
                 queues: 2
                 queue-size: 32

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use mpath_api::config::{Hedge, HedgeBudget};
+use mpath_api::config::{Hedge, HedgeBudget, HedgeSetting};
 use mpath_api::server::{Control, ControlError, PathRef};
 use mpath_api::types::{
     self, EventKind, Events, HedgeStatus, Moved, OpStats, Origin, PathAction, PathCounts, PathState, PathWindow,
-    Status, WaitsFor,
+    SchedulerDetail, SetLimits, Status, WaitsFor,
 };
-use mpath_api::{PathAddress, PolicyChange};
-use mpath_core::{GroupStats, OpClass, PathId, PathStats};
+use mpath_api::{PathAddress, PolicyChange, SchedulerChange};
+use mpath_core::{GroupStats, HedgeCounts, OpClass, PathId, PathStats};
 use reactor::IoThreadHandle;
 use tokio::sync::oneshot;
 
@@ -113,18 +113,64 @@ impl Control for Daemon {
         settled(waits).await
     }
 
-    async fn set_hedge(&self, disks: &[String], hedge: Hedge, budget: Option<HedgeBudget>) -> Result<(), ControlError> {
+    async fn set_hedge(
+        &self,
+        disks: &[String],
+        hedge: Option<Hedge>,
+        budget: Option<HedgeBudget>,
+    ) -> Result<(), ControlError> {
         let mut waits = Vec::new();
         for name in disks {
             let disk = self.disk(name)?;
             let mut state = disk.state();
-            state.hedge.hedge = hedge;
-            state.hedge.budget = budget.unwrap_or(state.hedge.budget);
-            disk.event(None, EventKind::HedgeSet, format!("hedge set to {hedge}; budget {}", state.hedge.budget));
+            let HedgeSetting { hedge: before, budget: of } = state.hedge;
+            state.hedge = HedgeSetting { hedge: hedge.unwrap_or(before), budget: budget.unwrap_or(of) };
+            let HedgeSetting { hedge, budget } = state.hedge;
+            disk.event(None, EventKind::HedgeSet, format!("hedge set to {hedge}; budget {budget}"));
             for thread in disk.threads() {
                 thread.set_hedging(state.hedge.hedging());
                 waits.push(barrier(thread));
             }
+        }
+        settled(waits).await
+    }
+
+    async fn scheduling(&self) -> Result<Vec<SchedulerDetail>, ControlError> {
+        let mut details = Vec::with_capacity(self.disks.len());
+        for disk in &self.disks {
+            let stats = statistics(disk.threads()).await?;
+            let stats = stats.as_ref().map(|stats| &stats.scheduler);
+            let state = disk.state();
+            details.push(SchedulerDetail::new(disk.config.name.to_string(), state.scheduler, state.limits, stats));
+        }
+        Ok(details)
+    }
+
+    async fn set_scheduler(&self, disks: &[String], change: &SchedulerChange) -> Result<(), ControlError> {
+        let mut waits = Vec::new();
+        for name in disks {
+            let disk = self.disk(name)?;
+            let mut state = disk.state();
+            state.scheduler.change(change);
+            disk.event(None, EventKind::SchedulerSet, format!("scheduler set to {}", state.scheduler));
+            for thread in disk.threads() {
+                thread.set_scheduler(state.scheduler);
+                waits.push(barrier(thread));
+            }
+        }
+        settled(waits).await
+    }
+
+    async fn set_limits(&self, disks: &[String], change: &SetLimits) -> Result<(), ControlError> {
+        let mut waits = Vec::new();
+        for name in disks {
+            let disk = self.disk(name)?;
+            let mut state = disk.state();
+            state.limits = change.applied_to(state.limits);
+            disk.event(None, EventKind::LimitsSet, format!("limits set to {}", state.limits));
+            disk.limits.set(Instant::now(), state.limits.limits());
+            // A thread that waits because of the earlier ones looks again when it is woken.
+            waits.extend(disk.threads().iter().map(barrier));
         }
         settled(waits).await
     }
@@ -237,8 +283,7 @@ fn describe(disk: &Disk, stats: Option<&GroupStats>) -> types::Disk {
     let namespace = disk.namespace();
     let moved = |class| stats.map_or_else(Moved::default, |stats| Moved::of(&stats.moves, class));
     let live = state.paths().filter(|path| path.shown() == PathState::Live).count();
-    let of_paths = stats.map_or(&[][..], |stats| &stats.paths[..]);
-    let sum = |of: fn(&PathStats) -> u64| of_paths.iter().map(of).sum::<u64>();
+    let hedging = stats.map_or_else(HedgeCounts::default, |stats| stats.hedging);
     types::Disk {
         name: disk.config.name.to_string(),
         socket: disk.config.socket_path.to_string(),
@@ -256,9 +301,9 @@ fn describe(disk: &Disk, stats: Option<&GroupStats>) -> types::Disk {
         hedge: HedgeStatus {
             hedge: state.hedge.hedge,
             budget: state.hedge.budget,
-            reads: stats.map_or(0, |stats| stats.hedgeable_reads),
-            sent: sum(|path| path.hedges),
-            won: sum(|path| path.hedges_won),
+            reads: hedging.reads,
+            sent: hedging.sent,
+            won: hedging.won,
         },
         paths: PathCounts { total: state.paths().count() as u32, live: live as u32 },
     }

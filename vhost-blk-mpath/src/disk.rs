@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use mpath_api::PathAddress;
 use mpath_api::config::{DiskConfig, Seconds};
 use mpath_api::types::{EventKind, EventPath};
-use mpath_core::{DirtyPaths, Group, GroupConfig, MAX_PATHS, PathId, Window};
+use mpath_core::{DirtyPaths, DiskLimits, Group, GroupConfig, MAX_PATHS, PathId, Window};
 use nvme_tcp::host::{ControllerConfig, ControllerInfo, HostIdentity, IdentityMismatch, NamespaceIdentity};
 use nvme_tcp::wire::Digests;
 use reactor::{Ending, IoThreadConfig, IoThreadHandle, StartError};
@@ -43,6 +43,8 @@ pub(crate) struct Disk {
     pub(crate) events: Arc<EventLog>,
     /// Of all I/O threads.
     dirty: Arc<DirtyPaths>,
+    /// What the I/O threads keep; [`State::limits`] says what that is.
+    pub(crate) limits: Arc<DiskLimits>,
     state: Mutex<State>,
 }
 
@@ -75,7 +77,9 @@ impl Disk {
         shutdown: watch::Receiver<bool>,
         events: Arc<EventLog>,
     ) -> Self {
-        let state = Mutex::new(State::new(config.policy, config.hedge_setting()));
+        let state = Mutex::new(State::new(&config));
+        let limits = Arc::new(DiskLimits::default());
+        limits.set(Instant::now(), config.limits.limits());
         let dirty = if inherited_fence.is_some() { DirtyPaths::after_crash() } else { DirtyPaths::new() };
         Self {
             config,
@@ -91,6 +95,7 @@ impl Disk {
             connected: AtomicBool::new(false),
             events,
             dirty: Arc::new(dirty),
+            limits,
             state,
         }
     }
@@ -142,6 +147,7 @@ impl Disk {
         let threads = &self.served.get_or_init(|| served).threads;
         for thread in threads {
             thread.set_policy(state.policy);
+            thread.set_scheduler(state.scheduler);
             thread.set_hedging(state.hedge.hedging());
             for path in state.paths() {
                 thread.add_path(path.id);
@@ -186,7 +192,8 @@ impl Disk {
             no_path_timeout: self.config.fast_io_fail_tmo.map(Seconds::duration),
             ..GroupConfig::default()
         };
-        let group = Group::new(Instant::now(), config, Arc::clone(&self.dirty));
+        let mut group = Group::new(Instant::now(), config, Arc::clone(&self.dirty));
+        group.share_limits(Arc::clone(&self.limits));
         let reports = Arc::clone(&self.reports);
         let report = Box::new(move |event| reports.send(event));
         IoThreadHandle::start(IoThreadConfig { name: format!("io{index}"), group, block_size_bytes, report })

@@ -3,9 +3,9 @@
 use std::time::SystemTime;
 
 use mpath_api::PathAddress;
-use mpath_api::config::HedgeSetting;
+use mpath_api::config::{DiskConfig, HedgeSetting, LimitsConfig};
 use mpath_api::types::{Controller, EventPath, Injection, Origin, PathState};
-use mpath_core::{AnaState, ClassPolicies, Epoch, MAX_PATHS, PathId};
+use mpath_core::{AnaState, ClassPolicies, Epoch, MAX_PATHS, PathId, SchedulerSpec};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -14,6 +14,8 @@ use crate::steering::{Order, Wanted};
 /// What the API shows and changes.
 pub(crate) struct State {
     pub(crate) policy: ClassPolicies,
+    pub(crate) scheduler: SchedulerSpec,
+    pub(crate) limits: LimitsConfig,
     pub(crate) hedge: HedgeSetting,
     /// By path.
     slots: [Slot; MAX_PATHS],
@@ -136,8 +138,14 @@ impl PathStatus {
 }
 
 impl State {
-    pub(crate) fn new(policy: ClassPolicies, hedge: HedgeSetting) -> Self {
-        Self { policy, hedge, slots: std::array::from_fn(|_| Slot::default()) }
+    pub(crate) fn new(config: &DiskConfig) -> Self {
+        Self {
+            policy: config.policy,
+            scheduler: config.scheduler,
+            limits: config.limits,
+            hedge: config.hedge_setting(),
+            slots: std::array::from_fn(|_| Slot::default()),
+        }
     }
 
     /// The paths there are, in the order of their ids.
@@ -183,9 +191,8 @@ impl State {
 
 #[cfg(test)]
 mod tests {
-    use mpath_api::PolicyKind;
-
     use super::*;
+    use crate::geometry;
 
     fn address(port: usize) -> PathAddress {
         format!("tcp://127.0.0.1:{port}").parse().unwrap()
@@ -193,7 +200,7 @@ mod tests {
 
     #[test]
     fn slots_are_used_again_and_their_epochs_are_not() {
-        let mut state = State::new(PolicyKind::Numa.into(), HedgeSetting::default());
+        let mut state = State::new(&geometry::tests::config());
         for n in 0..MAX_PATHS {
             let path = state.insert(address(4000 + n), Origin::Operator).expect("there is room");
             assert_eq!(usize::from(path.id.0), n);
@@ -209,7 +216,7 @@ mod tests {
 
     #[test]
     fn io_waits_for_paths_that_may_come() {
-        let mut state = State::new(PolicyKind::Numa.into(), HedgeSetting::default());
+        let mut state = State::new(&geometry::tests::config());
         assert!(state.paths_expected(), "one may be added");
         state.insert(address(1), Origin::Configured).expect("there is room").set_state(PathState::Refused);
         assert!(!state.paths_expected());

@@ -17,10 +17,13 @@ pub(crate) enum Command {
     /// answered first. `mpathctl path show` has the last two of each path.
     Show(DiskArg),
     /// Hedge reads that take longer than a quantile of the others, or none
+    ///
+    /// What is not given stays as it is.
     Set {
         /// off, or a quantile from p50 to p99.9: what takes longer is sent a second time
-        hedge: Hedge,
-        /// Hedges at most, as a share of the reads, 0.1% to 5%; as it was if left out
+        #[arg(required_unless_present = "budget")]
+        hedge: Option<Hedge>,
+        /// Hedges at most, as a share of the reads, 0.1% to 5%
         #[arg(long, value_name = "PERCENT")]
         budget: Option<HedgeBudget>,
         #[command(flatten)]

@@ -2,6 +2,7 @@
 
 use clap::{Args, Subcommand};
 use mpath_api::client::Client;
+use mpath_api::parse_bytes;
 use mpath_api::types::{
     InjectedClass, InjectedDirection, InjectedDistribution, InjectedLatency, InjectedPath, InjectedRate, InjectedShare,
     InjectedStatus, Injection, PathSelector, SetInjection,
@@ -144,16 +145,7 @@ fn latency(text: &str) -> Result<InjectedLatency, String> {
 }
 
 fn rate(text: &str) -> Result<InjectedRate, String> {
-    let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
-    let shift = match &text[digits.len()..] {
-        "" => 0,
-        "KiB" => 10,
-        "MiB" => 20,
-        "GiB" => 30,
-        _ => return Err(String::from("no number of bytes; give 64KiB to 100GiB, such as 100MiB")),
-    };
-    let bytes = digits.parse::<u64>().ok().and_then(|number| number.checked_mul(1 << shift));
-    let bytes = bytes.ok_or("no number of bytes; give 64KiB to 100GiB, such as 100MiB")?;
+    let bytes = parse_bytes(text).ok_or("no number of bytes; give 64KiB to 100GiB, such as 100MiB")?;
     InjectedRate::try_from(bytes).map_err(|error| error.to_string())
 }
 

@@ -5,10 +5,13 @@ mod discovery;
 mod events;
 mod hedge;
 mod inject;
+mod limit;
+mod parameter;
 mod path;
 mod path_show;
 mod policy;
 mod policy_show;
+mod scheduler;
 mod status;
 
 use clap::Subcommand;
@@ -36,6 +39,12 @@ pub(crate) enum Command {
     /// Show or change which slow reads are sent a second time, also while I/O runs
     #[command(subcommand)]
     Hedge(hedge::Command),
+    /// Show or switch schedulers, which give virtqueues their turns, also while I/O runs
+    #[command(subcommand)]
+    Scheduler(scheduler::Command),
+    /// Show or change what disks may do in a second, also while I/O runs
+    #[command(subcommand)]
+    Limit(limit::Command),
     /// Impair paths on purpose, to see what a policy makes of it
     #[command(subcommand)]
     Inject(inject::Command),
@@ -54,6 +63,8 @@ impl Command {
             Self::Discovery(command) => command.run(client, output),
             Self::Policy(command) => command.run(client, output),
             Self::Hedge(command) => command.run(client, output),
+            Self::Scheduler(command) => command.run(client, output),
+            Self::Limit(command) => command.run(client, output),
             Self::Inject(command) => command.run(client, output),
             Self::Events(command) => command.run(client, output),
         }

@@ -5,7 +5,7 @@ use mpath_api::client::Client;
 use mpath_api::types::{DiskPolicy, Policy, PolicyDetail, SetPolicy};
 use mpath_api::{PolicyClass, PolicyKind};
 
-use super::{DiskArg, policy_show};
+use super::{DiskArg, parameter, policy_show};
 use crate::Failure;
 use crate::output::{Column, Output, table};
 
@@ -28,7 +28,7 @@ pub(crate) enum Command {
         name: PolicyKind,
         /// A parameter of it: `mpathctl policy list` names them, `policy show` tells more; `NAME=default` for its default. Those not named keep their
         /// values if the policy is in force already
-        #[arg(long = "param", value_name = "NAME=VALUE", value_parser = param)]
+        #[arg(long = "param", value_name = "NAME=VALUE", value_parser = parameter::parse)]
         params: Vec<(String, String)>,
         /// Only for these requests, read or write (which is all but reads), and not for all
         #[arg(long, value_name = "CLASS")]
@@ -60,18 +60,12 @@ impl Command {
     }
 }
 
-fn param(text: &str) -> Result<(String, String), &'static str> {
-    let (name, value) = text.split_once('=').ok_or("a parameter is NAME=VALUE")?;
-    Ok((name.into(), value.into()))
-}
-
 fn every_policy(policies: &[Policy]) -> String {
     let columns =
         [Column::Text("POLICY"), Column::Text("ACTIVE ON"), Column::Text("PARAMETERS"), Column::Text("DESCRIPTION")];
     let row = |policy: &Policy| {
         let active_on = if policy.active_on.is_empty() { "-".into() } else { policy.active_on.join(",") };
-        let params: Vec<&str> = policy.params.iter().map(|param| &*param.name).collect();
-        let params = if params.is_empty() { "-".into() } else { params.join(",") };
+        let params = parameter::names(&policy.params);
         let description = match &*policy.aliases {
             [] => policy.description.clone(),
             aliases => format!("{} (also: {})", policy.description, aliases.join(", ")),

@@ -2,8 +2,9 @@
 
 use std::fmt::Write;
 
-use mpath_api::types::{PathEstimate, PathView, PolicyDetail, PolicyInForce, PolicyParam};
+use mpath_api::types::{PathEstimate, PathView, PolicyDetail, PolicyInForce};
 
+use super::parameter;
 use crate::output::{Column, or_dash, table};
 
 pub(super) fn for_people(detail: &PolicyDetail) -> String {
@@ -14,25 +15,11 @@ pub(super) fn for_people(detail: &PolicyDetail) -> String {
         let _ = writeln!(text, "{}, {class} requests: {name}: {description}", detail.disk);
         if !params.is_empty() {
             text += "\n";
-            text += &table(PARAMETERS, params.iter().map(parameter));
+            text += &parameter::all(params);
         }
         text += "\n";
     }
     text + &table(PATHS, detail.paths.iter().map(path))
-}
-
-const PARAMETERS: [Column; 6] = [
-    Column::Text("PARAMETER"),
-    Column::Text("VALUE"),
-    Column::Text("DEFAULT"),
-    Column::Text("UNIT"),
-    Column::Text("RANGE"),
-    Column::Text("WHAT IT DOES"),
-];
-
-fn parameter(param: &PolicyParam) -> [String; 6] {
-    let PolicyParam { name, value, default, range, unit, description } = param.clone();
-    [name, value, default, unit, range, description]
 }
 
 const PATHS: [Column; 14] = [

@@ -6,14 +6,14 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use mpath_api::config::{Hedge, HedgeBudget, SocketPath};
+use mpath_api::config::{Hedge, HedgeBudget, LimitsConfig, SocketPath};
 use mpath_api::server::{AddPathError, Control, ControlError, PathRef, RemovePathError, Server};
 use mpath_api::types::{
     AnaState, Controller, DiscoveryController, DiscoveryState, Disk, Event, EventKind, EventPath, Events, HedgeStatus,
     Injection, Latency, Moved, OpStats, Origin, Path, PathAction, PathCounts, PathEstimate, PathState, PathWindow,
-    Status, WaitsFor,
+    QueueTurns, SchedulerDetail, SetLimits, Status, Tier, WaitsFor,
 };
-use mpath_api::{ClassPolicies, PathAddress, PolicyChange, PolicyKind};
+use mpath_api::{ClassPolicies, PathAddress, PolicyChange, PolicyKind, SchedulerChange, SchedulerKind, SchedulerSpec};
 use tempfile::TempDir;
 use tokio::sync::oneshot;
 
@@ -22,6 +22,7 @@ struct Fake {
     policies: Mutex<Vec<(String, ClassPolicies)>>,
     /// By disk.
     hedges: Mutex<[HedgeStatus; 2]>,
+    scheduling: Mutex<Vec<SchedulerDetail>>,
     paths: Mutex<Vec<Path>>,
 }
 
@@ -119,6 +120,28 @@ fn discovery() -> Vec<DiscoveryController> {
     vec![first, second]
 }
 
+/// `disk0` with a busy virtqueue and one that was idle, and a limit; `disk1`, which nobody has used.
+fn scheduling() -> Vec<SchedulerDetail> {
+    let spec = SchedulerSpec::new(SchedulerKind::BurstCreditDrr, [("rho", "0.5")]).unwrap();
+    let limits = LimitsConfig { bandwidth: "100MiB".parse().unwrap(), ..LimitsConfig::default() };
+    let mut disk0 = SchedulerDetail::new("disk0".into(), spec, limits, None);
+    (disk0.limits.balance_bytes, disk0.limits.throttled_ms) = (Some(-65_536), 1234);
+    let latency = |us| Latency { p50_us: us, p99_us: us * 3, p999_us: us * 7, max_us: us * 20 };
+    let queue = |queue, tier, credit, queued, waited| QueueTurns {
+        queue,
+        tier,
+        credit: Some(credit),
+        queued,
+        in_flight: 13,
+        served: 1000,
+        served_bytes: 4 << 20,
+        waited,
+    };
+    disk0.queues = vec![queue(0, Tier::Normal, 0, 32, Some(latency(250))), queue(3, Tier::First, 17, 0, None)];
+    let disk1 = SchedulerDetail::new("disk1".into(), SchedulerKind::Fifo.into(), LimitsConfig::default(), None);
+    vec![disk0, disk1]
+}
+
 impl Fake {
     fn new() -> Self {
         let mut paths = vec![
@@ -139,7 +162,12 @@ impl Fake {
         let policies =
             vec![("disk0".into(), PolicyKind::RoundRobin.into()), ("disk1".into(), PolicyKind::LatencyRr.into())];
         let hedges = [HedgeStatus { reads: 9000, sent: 70, won: 41, ..HedgeStatus::default() }, HedgeStatus::default()];
-        Self { policies: Mutex::new(policies), hedges: Mutex::new(hedges), paths: Mutex::new(paths) }
+        Self {
+            policies: Mutex::new(policies),
+            hedges: Mutex::new(hedges),
+            scheduling: Mutex::new(scheduling()),
+            paths: Mutex::new(paths),
+        }
     }
 }
 
@@ -188,10 +216,33 @@ impl Control for Fake {
         Ok(())
     }
 
-    async fn set_hedge(&self, disks: &[String], hedge: Hedge, budget: Option<HedgeBudget>) -> Result<(), ControlError> {
+    async fn set_hedge(
+        &self,
+        disks: &[String],
+        hedge: Option<Hedge>,
+        budget: Option<HedgeBudget>,
+    ) -> Result<(), ControlError> {
         for disk in disks {
             let status = &mut self.hedges.lock().unwrap()[usize::from(disk == "disk1")];
-            (status.hedge, status.budget) = (hedge, budget.unwrap_or(status.budget));
+            (status.hedge, status.budget) = (hedge.unwrap_or(status.hedge), budget.unwrap_or(status.budget));
+        }
+        Ok(())
+    }
+
+    async fn scheduling(&self) -> Result<Vec<SchedulerDetail>, ControlError> {
+        Ok(self.scheduling.lock().unwrap().clone())
+    }
+
+    async fn set_scheduler(&self, disks: &[String], change: &SchedulerChange) -> Result<(), ControlError> {
+        for of in self.scheduling.lock().unwrap().iter_mut().filter(|of| disks.contains(&of.disk)) {
+            of.scheduler.change(change);
+        }
+        Ok(())
+    }
+
+    async fn set_limits(&self, disks: &[String], change: &SetLimits) -> Result<(), ControlError> {
+        for of in self.scheduling.lock().unwrap().iter_mut().filter(|of| disks.contains(&of.disk)) {
+            of.limits.limits = change.applied_to(of.limits.limits);
         }
         Ok(())
     }

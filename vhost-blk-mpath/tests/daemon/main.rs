@@ -19,6 +19,7 @@ mod hedge;
 mod injection;
 mod membership;
 mod policies;
+mod scheduler;
 mod start;
 mod steering;
 mod support;

@@ -12,7 +12,7 @@ use mpath_target::ListenerConfig;
 use rustix::process::Signal;
 use vublk_bench::request::Status;
 
-use crate::support::{Daemon, Disk, Link, PATIENCE, Shape, Target, Verification, eventually, refusing_address};
+use crate::support::{Daemon, Disk, Link, PATIENCE, Shape, Target, Verification, eventually, inject, refusing_address};
 
 const FLAGS: &str = "--policy round-robin --keep-alive-tmo 1 --io-threads 2";
 /// 2 × keep-alive time-out of 1 s, and the quiesce time (CQT) that our target tells.
@@ -245,6 +245,28 @@ fn an_end_while_a_removed_path_waits_for_its_fence_leaves_that_to_the_next_daemo
     let (ended, place) = daemon.end(Signal::TERM);
     ended.cleanly(&place);
     assert!(place.fence_record().exists());
+}
+
+/// What the injection holds is what the path waits for.
+#[test]
+fn an_injection_can_be_cleared_while_its_path_is_being_removed() {
+    let target = Target::start(2);
+    let daemon = Daemon::start(&target.addrs(), "--policy numa --shared-write-cache");
+    let mut disk = Disk::connect(&daemon.socket());
+    let mut stall = inject(PathSelector::Index(0), Duration::ZERO);
+    stall.injection.stall = true;
+    daemon.api.set_injection(&stall).unwrap();
+    disk.submit_write(1, 0, 1);
+    let in_flight = || daemon.find(0).unwrap().write.in_flight > 0;
+    eventually("the injection holds it", in_flight);
+    daemon.remove(0);
+    assert_eq!(daemon.find(0).unwrap().waits_for, vec![WaitsFor::InFlight]);
+    assert_eq!(refusal(daemon.api.set_injection(&stall)).code, ErrorCode::PathState);
+    assert_eq!(disk.answer(Duration::from_millis(100)), None);
+    daemon.api.clear_injections(&PathSelector::Index(0), None).unwrap();
+    assert_eq!(disk.answer(PATIENCE), Some((1, Status::Ok)));
+    daemon.goes(0);
+    assert_eq!(disk.read(0), 1);
 }
 
 #[test]

@@ -62,6 +62,15 @@ impl Machine {
         }
     }
 
+    /// What is wrong with it for results that others are to reproduce, if anything is.
+    #[must_use]
+    pub fn objection(&self) -> Option<String> {
+        let dirty = self.commit.ends_with("-dirty");
+        dirty.then(|| {
+            format!("{} is no commit: others cannot reproduce this; commit first, and build again", self.commit)
+        })
+    }
+
     /// One line of a document.
     #[must_use]
     pub fn text(&self) -> String {

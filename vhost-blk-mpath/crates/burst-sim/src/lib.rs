@@ -8,7 +8,6 @@
 #![allow(clippy::cast_precision_loss)]
 
 mod measure;
-mod rng;
 mod run;
 pub mod scenario;
 pub mod targets;

@@ -12,7 +12,7 @@ use mpath_core::{
 
 use crate::Measured;
 use crate::measure::Done;
-use crate::rng::Rng;
+use policy_sim::rng::Rng;
 
 /// Requests a queue pair takes: more than any setup has in flight.
 const QUEUE_DEPTH: u16 = 1024;

@@ -17,7 +17,24 @@ pub struct Target {
     /// Whether it was kept.
     pub met: bool,
     /// Why it cannot be, where that is known.
-    pub reason: Option<String>,
+    pub excuse: Option<Excuse>,
+}
+
+/// Why a target is missed, and how far that goes.
+#[derive(Clone, Debug)]
+pub struct Excuse {
+    /// For people.
+    pub reason: String,
+    /// Whether what was measured is within what the reason explains.
+    pub covers: bool,
+}
+
+impl Target {
+    /// Met, or missed for a known reason and by no more than that explains.
+    #[must_use]
+    pub fn is_as_known(&self) -> bool {
+        self.met || self.excuse.as_ref().is_some_and(|excuse| excuse.covers)
+    }
 }
 
 /// K, the busy flows.
@@ -51,7 +68,7 @@ impl Worst {
 
     fn target(self, what: &'static str) -> Target {
         let (excess, measured) = self.0.unwrap_or((f64::INFINITY, "nothing".into()));
-        Target { what, measured, met: excess <= 0.0, reason: None }
+        Target { what, measured, met: excess <= 0.0, excuse: None }
     }
 }
 
@@ -189,11 +206,12 @@ fn round_ms(flows: usize, share: f64) -> f64 {
 }
 
 fn many_at_once(seed: u64) -> [Target; 2] {
-    let (mut worst, mut best) = (Worst::default(), Worst::default());
+    let (mut worst, mut best, mut most) = (Worst::default(), Worst::default(), 0.0_f64);
     for flows in MANY {
         let (alone, beside) = alone_and_beside(drr(), flows, seed);
         let text = format!("m={flows}: {beside:.1} ms, alone {alone:.1}, {:.2}x", beside / alone);
         worst.add(beside - 1.6 * alone, text.clone());
+        most = most.max(beside / alone);
         best.add(beside - (alone.max(round_ms(flows, 0.7) - PAUSE.as_secs_f64() * 1e3) + 1.1 * SERVICE_MS), text);
     }
     let [all, with_share, promised] = [1.0, 0.7, 0.75].map(|share| round_ms(4, share) - PAUSE.as_secs_f64() * 1e3);
@@ -205,7 +223,8 @@ fn many_at_once(seed: u64) -> [Target; 2] {
     );
     [
         Target {
-            reason: Some(reason),
+            // A part of a service more, as everywhere.
+            excuse: Some(Excuse { reason, covers: most <= with_share / all + SERVICE_MS / all }),
             ..worst.target("burst-credit-drr: m flows of 32 at once have p50 <= 1.6x of the same alone")
         },
         best.target(

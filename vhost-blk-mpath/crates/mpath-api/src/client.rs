@@ -18,8 +18,9 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::time::{sleep, timeout};
 
 use crate::types::{
-    AddPath, DiskHedge, DiskPolicy, ErrorBody, ErrorInfo, Events, InjectedPath, Path, PathSelector, Policy,
-    PolicyDetail, SetHedge, SetInjection, SetPolicy, Status, SteerPaths,
+    AddPath, DiskHedge, DiskLimits, DiskPolicy, DiskScheduler, ErrorBody, ErrorInfo, Events, InjectedPath, Path,
+    PathSelector, Policy, PolicyDetail, Scheduler, SchedulerDetail, SetHedge, SetInjection, SetLimits, SetPolicy,
+    SetScheduler, Status, SteerPaths,
 };
 
 /// The longest answer taken, in bytes: 256 disks of 64 paths stay below.
@@ -168,6 +169,36 @@ impl Client {
     /// Changes how reads are hedged; answers with the disks that do so now.
     pub fn set_hedge(&self, wanted: &SetHedge) -> Result<Vec<DiskHedge>, ClientError> {
         self.call(Method::PUT, "/v1/hedge".into(), Some(wanted))
+    }
+
+    /// Every scheduler, and the disks that use it.
+    pub fn schedulers(&self) -> Result<Vec<Scheduler>, ClientError> {
+        self.call(Method::GET, "/v1/schedulers".into(), None::<&()>)
+    }
+
+    /// The scheduler of a disk, or of each.
+    pub fn scheduler(&self, disk: Option<&str>) -> Result<Vec<DiskScheduler>, ClientError> {
+        self.call(Method::GET, target("/v1/scheduler", &[("disk", disk)]), None::<&()>)
+    }
+
+    /// The same with all that is known of it.
+    pub fn scheduler_detail(&self, disk: Option<&str>) -> Result<Vec<SchedulerDetail>, ClientError> {
+        self.call(Method::GET, target("/v1/scheduler/detail", &[("disk", disk)]), None::<&()>)
+    }
+
+    /// Switches schedulers; answers with the disks that have done so.
+    pub fn set_scheduler(&self, wanted: &SetScheduler) -> Result<Vec<DiskScheduler>, ClientError> {
+        self.call(Method::PUT, "/v1/scheduler".into(), Some(wanted))
+    }
+
+    /// The limits of a disk, or of each.
+    pub fn limits(&self, disk: Option<&str>) -> Result<Vec<DiskLimits>, ClientError> {
+        self.call(Method::GET, target("/v1/limits", &[("disk", disk)]), None::<&()>)
+    }
+
+    /// Changes limits; answers with the disks that keep them now.
+    pub fn set_limits(&self, wanted: &SetLimits) -> Result<Vec<DiskLimits>, ClientError> {
+        self.call(Method::PUT, "/v1/limits".into(), Some(wanted))
     }
 
     /// The impaired paths of a disk, or of all.

@@ -11,6 +11,7 @@ pub mod client;
 pub mod config;
 mod policy_form;
 mod policy_name;
+mod scheduler_form;
 pub mod server;
 pub mod socket;
 mod text;
@@ -19,7 +20,11 @@ mod usage;
 
 pub use address::{DiscoveryAddress, PathAddress};
 pub use config::Config;
-pub use mpath_core::{ClassPolicies, ParamError, PolicyChange, PolicyClass, PolicyKind, PolicySpec};
+pub use mpath_core::{
+    ClassPolicies, ParamError, PolicyChange, PolicyClass, PolicyKind, PolicySpec, SchedulerChange, SchedulerKind,
+    SchedulerSpec,
+};
+pub use text::parse_bytes;
 pub use usage::usage_line;
 
 /// Where the daemon listens for API requests, and where clients look for it, unless told otherwise.

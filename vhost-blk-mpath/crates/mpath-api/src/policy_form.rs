@@ -10,7 +10,7 @@
 
 use std::fmt;
 
-use mpath_core::{ClassPolicies, PolicyKind, PolicySpec};
+use mpath_core::{ClassPolicies, Param, PolicyKind, PolicySpec};
 use serde::de::{Error, MapAccess, Visitor};
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -40,17 +40,26 @@ struct Spec(PolicySpec);
 
 impl Serialize for Spec {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut params = self.0.changed_params().peekable();
-        if params.peek().is_none() {
-            return serializer.collect_str(&self.0.kind());
-        }
-        let mut map = serializer.serialize_map(None)?;
-        map.serialize_entry("name", self.0.kind().name())?;
-        for (param, text) in params {
-            map.serialize_entry(param.name(), &text)?;
-        }
-        map.end()
+        serialize_named(self.0.kind().name(), self.0.changed_params(), serializer)
     }
+}
+
+/// A name, or a mapping of `name` and parameters if there are any.
+pub(crate) fn serialize_named<S: Serializer>(
+    name: &str,
+    params: impl Iterator<Item = (&'static Param, String)>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    let mut params = params.peekable();
+    if params.peek().is_none() {
+        return serializer.serialize_str(name);
+    }
+    let mut map = serializer.serialize_map(None)?;
+    map.serialize_entry("name", name)?;
+    for (param, text) in params {
+        map.serialize_entry(param.name(), &text)?;
+    }
+    map.end()
 }
 
 impl<'de> Deserialize<'de> for Spec {
@@ -80,10 +89,22 @@ impl<'de> Visitor<'de> for SpecVisitor {
     }
 }
 
-/// The rest of a mapping of `name` and parameters, whose first key has been read.
 fn spec_of<'de, A: MapAccess<'de>>(first: String, map: &mut A) -> Result<PolicySpec, A::Error> {
+    let (name, params) = name_and_params(first, map)?;
+    let kind: PolicyKind = name.parse().map_err(A::Error::custom)?;
+    PolicySpec::new(kind, params.iter().map(|(name, value)| (&**name, &**value))).map_err(A::Error::custom)
+}
+
+/// Names and values of parameters.
+type Params = Vec<(String, String)>;
+
+/// A mapping of `name` and parameters, whose first key has been read.
+pub(crate) fn name_and_params<'de, A: MapAccess<'de>>(
+    first: String,
+    map: &mut A,
+) -> Result<(String, Params), A::Error> {
     let mut name: Option<String> = None;
-    let mut params: Vec<(String, String)> = Vec::new();
+    let mut params = Params::new();
     let mut key = Some(first);
     while let Some(this) = key {
         if this == "name" {
@@ -97,8 +118,7 @@ fn spec_of<'de, A: MapAccess<'de>>(first: String, map: &mut A) -> Result<PolicyS
         key = map.next_key()?;
     }
     let name = name.ok_or_else(|| A::Error::missing_field("name"))?;
-    let kind: PolicyKind = name.parse().map_err(A::Error::custom)?;
-    PolicySpec::new(kind, params.iter().map(|(name, value)| (&**name, &**value))).map_err(A::Error::custom)
+    Ok((name, params))
 }
 
 struct PoliciesVisitor;
@@ -176,9 +196,7 @@ pub(crate) mod params {
     use serde::de::{MapAccess, Visitor};
     use serde::{Deserializer, Serializer};
 
-    use super::Text;
-
-    type Params = Vec<(String, String)>;
+    use super::{Params, Text};
 
     // The signature is serde's.
     #[allow(clippy::ptr_arg)]

@@ -1,4 +1,4 @@
-//! Serde for types that are one word of text: [`std::str::FromStr`] in, [`std::fmt::Display`] out.
+//! Types that are one word of text: [`std::str::FromStr`] in, [`std::fmt::Display`] out.
 
 /// Implements `Serialize` by `Display` and `Deserialize` by `FromStr`.
 ///
@@ -31,3 +31,18 @@ macro_rules! text_serde {
 }
 
 pub(crate) use text_serde;
+
+/// A number of bytes: digits, and KiB, MiB, GiB or TiB or nothing.
+#[must_use]
+pub fn parse_bytes(text: &str) -> Option<u64> {
+    let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
+    let shift = match &text[digits.len()..] {
+        "" => 0,
+        "KiB" => 10,
+        "MiB" => 20,
+        "GiB" => 30,
+        "TiB" => 40,
+        _ => return None,
+    };
+    digits.parse::<u64>().ok()?.checked_mul(1 << shift)
+}

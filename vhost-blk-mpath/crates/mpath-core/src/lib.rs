@@ -18,7 +18,7 @@
 //!  Action::Finish ←── success or final error ←─────────────────────────────────────────┘
 //! ```
 //!
-//! One `Group` serves one disk in one I/O thread; the `Group`s of a disk share nothing but [`DirtyPaths`].
+//! One `Group` serves one disk in one I/O thread; the `Group`s of a disk share nothing but [`DirtyPaths`] and [`DiskLimits`].
 //!
 //! What the driver owes a `Group`:
 //! * `now` never goes backwards.
@@ -55,7 +55,7 @@ mod window;
 
 pub use ana::AnaState;
 pub use dirty::DirtyPaths;
-pub use group::{Group, GroupConfig, Hedging};
+pub use group::{Group, GroupConfig, HedgeCounts, Hedging};
 pub use inject::{Direction, Distribution, InjectedError, Injection};
 pub use io::{Action, FlowId, Io, IoError, MAX_HEDGE_BYTES, MAX_PROBE_BYTES, Op, OpClass, Outcome, Tag};
 pub use path::{Association, Epoch, MAX_PATHS, PathConfig, PathId};
@@ -64,7 +64,8 @@ pub use policy::{
     UnknownPolicy,
 };
 pub use scheduler::{
-    Balance, DEFAULT_WEIGHT, FlowStats, Limits, SchedulerKind, SchedulerSpec, SchedulerStats, Tier, UnknownScheduler,
+    Balance, DEFAULT_WEIGHT, DiskLimits, FlowStats, Limits, SchedulerChange, SchedulerKind, SchedulerSpec,
+    SchedulerStats, Tier, UnknownScheduler,
 };
 pub use stats::{ClassStats, GroupStats, Moves, PathEstimate, PathStats};
 pub use window::Window;

@@ -113,6 +113,8 @@ pub(crate) struct Path {
     /// Hedges that were sent here, and those of them that answered first.
     pub(crate) hedges: u64,
     pub(crate) hedges_won: u64,
+    /// Requests that have failed for good since one succeeded.
+    pub(crate) failed_in_row: u32,
 }
 
 /// A read of existing data that nobody waits for.
@@ -163,6 +165,7 @@ impl Path {
             probes: 0,
             hedges: 0,
             hedges_won: 0,
+            failed_in_row: 0,
         }
     }
 

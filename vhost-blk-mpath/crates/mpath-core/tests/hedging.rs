@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use mpath_core::{
-    Action, AnaState, Association, Direction, DirtyPaths, Epoch, FlowId, Group, GroupConfig, Hedging, InjectedError,
-    Injection, Io, IoError, MAX_HEDGE_BYTES, Op, OpClass, Outcome, PathConfig, PathId, PathStats, PolicyKind, Tag,
+    Action, AnaState, Association, Direction, DirtyPaths, Epoch, FlowId, Group, GroupConfig, HedgeCounts, Hedging,
+    InjectedError, Injection, Io, IoError, MAX_HEDGE_BYTES, Op, OpClass, Outcome, PathConfig, PathId, PathStats,
+    PolicyKind, Tag,
 };
 use proptest::prelude::*;
 
@@ -173,7 +174,7 @@ fn the_data_of_a_hedge_are_taken_when_the_first_path_has_let_go() {
     // It is no I/O of either path, and no failure.
     assert_eq!((by.class(OpClass::Read).ios, of.class(OpClass::Read).ios), (0, before.class(OpClass::Read).ios));
     assert_eq!((of.class(OpClass::Read).errors, of.recalled, of.class(OpClass::Read).in_flight), (0, 0, 0));
-    assert_eq!(t.group.stats(t.now).hedgeable_reads, 121);
+    assert_eq!(t.group.stats(t.now).hedging, HedgeCounts { reads: 121, sent: 1, won: 1 });
 }
 
 #[test]
@@ -398,6 +399,25 @@ fn a_path_that_is_known_to_take_longer_is_not_asked() {
         t.learn(P0, 4096, MS / 10);
     }
     t.read(1);
+    assert_eq!(t.sleep_for(2 * MS), []);
+}
+
+#[test]
+fn room_that_a_large_request_waits_for_is_not_for_hedges() {
+    let mut t = Test::learned();
+    t.group.set_policy(PolicyKind::RoundRobin);
+    t.group.set_draining(t.now, P2, true);
+    // One small read on each path.
+    let mut on: Vec<PathId> = (0..2)
+        .flat_map(|tag| t.read(tag))
+        .map(|action| match action {
+            Action::Issue { path, .. } => path,
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    on.sort_unstable();
+    assert_eq!(on, [P0, P1]);
+    assert_eq!(t.submit_io(2, Op::Write, 64 << 20), [], "larger than what there is room for beside any other");
     assert_eq!(t.sleep_for(2 * MS), []);
 }
 

@@ -24,10 +24,14 @@ struct Test {
 impl Test {
     /// Two live optimized paths, the first with a volatile cache; by policy everything goes there.
     fn new() -> Self {
+        Self::with(GroupConfig::default())
+    }
+
+    fn with(config: GroupConfig) -> Self {
         let now = Instant::now();
         let dirty = Arc::new(DirtyPaths::new());
         let window = Window { ios: 64, bytes: 4 << 20 };
-        let config = GroupConfig { policy: PolicyKind::Numa.into(), window, ..GroupConfig::default() };
+        let config = GroupConfig { policy: PolicyKind::Numa.into(), window, ..config };
         let mut group = Group::new(now, config, Arc::clone(&dirty));
         for id in [P0, P1] {
             group.add_path(id, PathConfig::default());
@@ -226,6 +230,22 @@ fn what_was_not_sent_is_lost_without_a_fence() {
     }
     t.group.path_lost(t.now, P0);
     assert_eq!(t.actions(), [issue(P1, 0), issue(P1, 1), issue(P1, 2)], "in order");
+}
+
+#[test]
+fn what_an_injection_stalled_has_not_failed_over_when_its_path_is_lost() {
+    for direction in [Direction::Request, Direction::Response] {
+        let mut t = Test::with(GroupConfig { max_failovers: 0, ..GroupConfig::default() });
+        t.group.set_injection(t.now, P0, None, stall(direction));
+        let expected = if t.submit(0, Op::Read).is_empty() {
+            issue(P1, 0)
+        } else {
+            assert_eq!(t.complete(P0, 0, Outcome::Success), []);
+            failed(0)
+        };
+        t.group.path_lost(t.now, P0);
+        assert_eq!(t.actions(), [expected], "{direction}: only what was sent has failed over");
+    }
 }
 
 #[test]

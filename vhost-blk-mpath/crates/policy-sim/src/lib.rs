@@ -10,7 +10,7 @@
 mod bound;
 mod measure;
 mod model;
-mod rng;
+pub mod rng;
 mod run;
 pub mod scenario;
 mod workload;

@@ -1,52 +1,18 @@
 //! An I/O thread over controllers that fall silent, in the middle of a payload above all: then the kernel has been given the
 //! guest's memory.
 
-use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-use mpath_core::{
-    AnaState, Association, DirtyPaths, Epoch, Group, GroupConfig, GroupStats, PathConfig, PathId, PolicyKind,
-};
+use mpath_core::{AnaState, Association, Epoch, GroupConfig, PathId};
 
-use crate::testing::{Controller, Guest, eventually};
-use crate::{IoThreadConfig, IoThreadHandle, PathEvent};
+use crate::IoThreadHandle;
+use crate::testing::{Controller, Guest, completes, eventually, stats, two_paths};
 
 const SUSPECT: Duration = Duration::from_millis(50);
 const BYTES: usize = 512 << 10;
-/// A thread with two paths, of which the first is the one to use.
+
 fn start() -> (IoThreadHandle, [Controller; 2]) {
-    let config = GroupConfig { policy: PolicyKind::Numa.into(), suspect_timeout: SUSPECT, ..GroupConfig::default() };
-    let mut group = Group::new(Instant::now(), config, Arc::new(DirtyPaths::default()));
-    let paths = [PathId(0), PathId(1)];
-    for path in paths {
-        group.add_path(path, PathConfig::default());
-    }
-    let report = Box::new(|_: PathEvent| {});
-    let config = IoThreadConfig { name: "io-test".into(), group, block_size_bytes: 4096, report };
-    let thread = IoThreadHandle::start(config).unwrap();
-    let association =
-        Association { epoch: Epoch(1), ana: AnaState::Optimized, volatile_write_cache: false, queue_depth: 15 };
-    let controllers = paths.map(|path| {
-        let (controller, link) = Controller::connect();
-        thread.path_up(path, association, link);
-        controller
-    });
-    (thread, controllers)
-}
-
-fn stats(thread: &IoThreadHandle) -> GroupStats {
-    let (reply, stats) = mpsc::channel();
-    thread.stats(Box::new(move |stats| reply.send(stats).unwrap()));
-    stats.recv().unwrap()
-}
-
-fn completes(guest: &mut Guest) {
-    let mut results = Vec::new();
-    eventually("the read completes", || {
-        results = guest.results();
-        !results.is_empty()
-    });
-    assert_eq!(results, [0]);
+    two_paths(GroupConfig { suspect_timeout: SUSPECT, ..GroupConfig::default() })
 }
 
 /// Sends so many bytes of the answer to a read and has the thread take all of them.

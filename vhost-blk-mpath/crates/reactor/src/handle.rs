@@ -4,7 +4,9 @@ use std::io;
 use std::sync::{Mutex, PoisonError, mpsc};
 use std::thread::JoinHandle;
 
-use mpath_core::{AnaState, Association, ClassPolicies, Epoch, Group, GroupStats, Hedging, Injection, OpClass, PathId};
+use mpath_core::{
+    AnaState, Association, ClassPolicies, Epoch, Group, GroupStats, Hedging, Injection, OpClass, PathId, SchedulerSpec,
+};
 use vhost_user_blk::Queue;
 
 use crate::io_thread::IoThread;
@@ -141,6 +143,11 @@ impl IoThreadHandle {
     /// Sets the policies of the very next request. See [`Group::set_policy`].
     pub fn set_policy(&self, policies: ClassPolicies) {
         self.send(Message::SetPolicy(Box::new(policies)));
+    }
+
+    /// Sets the scheduler of the very next request. See [`Group::set_scheduler`].
+    pub fn set_scheduler(&self, scheduler: SchedulerSpec) {
+        self.send(Message::SetScheduler(Box::new(scheduler)));
     }
 
     /// Tells whether a path may come back; if not, requests fail while none is live.

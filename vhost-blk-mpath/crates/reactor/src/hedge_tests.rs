@@ -1,15 +1,11 @@
 //! An I/O thread that reads from one controller and hedges over another one.
 
-use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-use mpath_core::{
-    AnaState, Association, DirtyPaths, Epoch, Group, GroupConfig, GroupStats, Hedging, MAX_HEDGE_BYTES, PathConfig,
-    PathId, PolicyKind,
-};
+use mpath_core::{GroupConfig, GroupStats, Hedging, MAX_HEDGE_BYTES, PathId};
 
-use crate::testing::{Controller, Guest, eventually};
-use crate::{IoThreadConfig, IoThreadHandle, PathEvent};
+use crate::IoThreadHandle;
+use crate::testing::{self, Controller, Guest, eventually, two_paths};
 
 const BYTES: usize = MAX_HEDGE_BYTES as usize;
 /// Reads before anything is hedged.
@@ -26,27 +22,10 @@ impl Rig {
     /// One that knows how long a read takes, hedges the next one that takes longer, and has been asked for it; with the CIDs that
     /// both controllers know it by. Nothing is suspect so soon.
     fn hedging() -> (Self, [u16; 2]) {
-        let config = GroupConfig {
-            policy: PolicyKind::Numa.into(),
-            suspect_timeout: Duration::from_secs(60),
-            hedging: Some(Hedging { quantile_permille: 999, budget_permille: 50 }),
-            ..GroupConfig::default()
-        };
-        let mut group = Group::new(Instant::now(), config, Arc::new(DirtyPaths::default()));
-        let paths = [PathId(0), PathId(1)];
-        for path in paths {
-            group.add_path(path, PathConfig::default());
-        }
-        let report = Box::new(|_: PathEvent| {});
-        let config = IoThreadConfig { name: "io-test".into(), group, block_size_bytes: 4096, report };
-        let thread = IoThreadHandle::start(config).unwrap();
-        let association =
-            Association { epoch: Epoch(1), ana: AnaState::Optimized, volatile_write_cache: false, queue_depth: 15 };
-        let controllers = paths.map(|path| {
-            let (controller, link) = Controller::connect();
-            thread.path_up(path, association, link);
-            controller
-        });
+        let hedging = Hedging { quantile_permille: 999, budget_permille: 50 };
+        let config =
+            GroupConfig { suspect_timeout: Duration::from_secs(60), hedging: Some(hedging), ..GroupConfig::default() };
+        let (thread, controllers) = two_paths(config);
         let guest = Guest::new();
         thread.start_queue(guest.queue()).unwrap();
         let mut rig = Self { thread, controllers, guest };
@@ -70,12 +49,7 @@ impl Rig {
     }
 
     fn completes(&mut self) {
-        let mut results = Vec::new();
-        eventually("the read completes", || {
-            results = self.guest.results();
-            !results.is_empty()
-        });
-        assert_eq!(results, [0]);
+        testing::completes(&mut self.guest);
     }
 
     fn reads(&self, byte: u8) -> bool {
@@ -83,9 +57,7 @@ impl Rig {
     }
 
     fn stats(&self) -> GroupStats {
-        let (reply, stats) = mpsc::channel();
-        self.thread.stats(Box::new(move |stats| reply.send(stats).unwrap()));
-        stats.recv().unwrap()
+        testing::stats(&self.thread)
     }
 
     /// Whether every byte that was sent has been taken, and what was in it counted: the queue pair of that path answers.

@@ -266,6 +266,7 @@ impl IoThread {
                 }
             }
             Message::SetPolicy(policies) => self.group.set_policy(*policies),
+            Message::SetScheduler(scheduler) => self.group.set_scheduler(now, *scheduler),
             Message::SetHedging(hedging) => self.group.set_hedging(hedging),
             Message::SetPathsExpected(expected) => self.group.set_paths_expected(expected),
             Message::SetInjection { path, class, injection } => self.group.set_injection(now, path, class, injection),

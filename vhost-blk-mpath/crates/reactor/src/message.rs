@@ -5,7 +5,9 @@ use std::os::fd::OwnedFd;
 use std::sync::mpsc;
 use std::time::Duration;
 
-use mpath_core::{AnaState, Association, ClassPolicies, Epoch, GroupStats, Hedging, Injection, OpClass, PathId};
+use mpath_core::{
+    AnaState, Association, ClassPolicies, Epoch, GroupStats, Hedging, Injection, OpClass, PathId, SchedulerSpec,
+};
 use nvme_tcp::host::{HostQueue, QueueError};
 use vhost_user_blk::Queue;
 
@@ -47,6 +49,8 @@ pub(crate) enum Message {
     },
     /// The policies of the very next request.
     SetPolicy(Box<ClassPolicies>),
+    /// Whose turn it is, from the very next request on.
+    SetScheduler(Box<SchedulerSpec>),
     /// How slow reads are hedged from now on, if they are.
     SetHedging(Option<Hedging>),
     /// Whether a path may come back.

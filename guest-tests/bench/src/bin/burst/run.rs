@@ -27,6 +27,7 @@ pub(crate) fn run(line: &Line, interrupted: &AtomicBool) -> Result<(), BurstErro
     // Not after a quarter of an hour.
     publication.check()?;
     let (plan, machine) = (line.plan(), Machine::look(None));
+    machine.objection().iter().for_each(|objection| eprintln!("warning: {objection}"));
     let directory = tempfile::Builder::new().prefix("burst-").tempdir().map_err(BurstError::Directory)?;
     let (slots, queues) = (SLOTS.to_string(), (BUSY.into_iter().max().unwrap_or(0) + 1).to_string());
     // The window is the service slots, and counts in each I/O thread: so one of them.

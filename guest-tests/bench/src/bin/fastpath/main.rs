@@ -132,6 +132,7 @@ fn fastpath(line: &Line) -> Result<(), FastpathError> {
     let interrupted = signals::interrupted().map_err(FastpathError::Signals)?;
     let directory = tempfile::Builder::new().prefix("fastpath-").tempdir().map_err(FastpathError::Directory)?;
     let machine = Machine::look(Some(&line.qsd));
+    machine.objection().iter().for_each(|objection| eprintln!("warning: {objection}"));
     let mut subjects = Vec::new();
     for which in &line.subjects {
         subjects.push(match which {

@@ -106,6 +106,7 @@ fn main() -> ExitCode {
 fn native(line: &Line) -> Result<(), NativeError> {
     let interrupted = signals::interrupted().map_err(NativeError::Signals)?;
     let machine = Machine::look(None::<&Path>);
+    machine.objection().iter().for_each(|objection| eprintln!("warning: {objection}"));
     let measured = measure(line, &interrupted)?;
     publish(line, &Results::new(machine, line.rounds, line.seconds, warmup(line), measured))
 }

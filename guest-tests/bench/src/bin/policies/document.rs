@@ -74,7 +74,7 @@ fn write_method(text: &mut String, results: &Results) -> std::fmt::Result {
     writeln!(
         text,
         "\n{} rounds, policies alternating; `--seconds {}`, {:.2} s of warm-up before each cell. The bound is the most that any policy \
-         can reach: max Σ λ with λ·s ≤ C on each path and Σ λ·(D + s/C) ≤ depth. D is the path's delay and what a request takes \
+         can reach, to within the spread of what it is made of: max Σ λ with λ·s ≤ C on each path and Σ λ·(D + s/C) ≤ depth. D is the path's delay and what a request takes \
          here without any ({least:.0} to {most:.0} µs, measured before the rounds at depth 1: at depth, processors may be the limit \
          before the paths are); s is the mean size, on every path: who gives a slow path the large requests can be above the bound of \
          mixed sizes. A median of fewer than 10,000 requests a cell has its largest as p99.99.",

@@ -26,6 +26,7 @@ const DOCUMENT: &str = "benchmarks.md";
 /// Measures all tables, then writes them all: an interrupted run leaves no half.
 pub(crate) fn run(line: &Line, interrupted: &AtomicBool) -> Result<(), PoliciesError> {
     let (plan, machine) = (line.plan(), Machine::look(None));
+    machine.objection().iter().for_each(|objection| eprintln!("warning: {objection}"));
     let tables = line.tables();
     for &table in &tables {
         // Not after an hour.

@@ -1,13 +1,14 @@
 //! One entry of `disks:`.
 
-use mpath_core::{ClassPolicies, PolicyKind};
+use mpath_core::{ClassPolicies, PolicyKind, SchedulerKind, SchedulerSpec};
 use serde::{Deserialize, Serialize};
 
 use super::hedge::{Hedge, HedgeBudget, HedgeSetting};
+use super::limits::LimitsConfig;
 use super::on_off;
 use super::value::{Bounded, DiskName, Millis, Nqn, Seconds, SocketPath};
 use crate::address::{DiscoveryAddress, PathAddress};
-use crate::policy_form;
+use crate::{policy_form, scheduler_form};
 
 /// A namespace identifier: 1 to 4294967294 (0 and 0xffffffff have other meanings on the wire).
 pub type NamespaceId = Bounded<1, { u32::MAX - 1 }>;
@@ -63,6 +64,16 @@ pub struct DiskConfig {
     /// and `write` to one each. Default: `bdp`. Can be changed while I/O runs.
     #[serde(default = "default_policy", with = "policy_form")]
     pub policy: ClassPolicies,
+
+    /// Which virtqueue's turn it is: a scheduler by name, or as a mapping of `name` and its parameters. Default:
+    /// `burst-credit-drr`. Can be changed while I/O runs.
+    #[serde(default = "default_scheduler", with = "scheduler_form")]
+    pub scheduler: SchedulerSpec,
+
+    /// What the disk may do in a second, all virtqueues and I/O threads together. Default: no limits. Can be changed while I/O
+    /// runs.
+    #[serde(default)]
+    pub limits: LimitsConfig,
 
     /// Whether the guest sees a read-only disk. Default: `false`.
     #[serde(default, deserialize_with = "on_off::deserialize")]
@@ -148,6 +159,8 @@ impl DiskConfig {
             paths,
             discovery: Vec::new(),
             policy: default_policy(),
+            scheduler: default_scheduler(),
+            limits: LimitsConfig::default(),
             read_only: false,
             queues: default_queues(),
             queue_size: default_queue_size(),
@@ -193,6 +206,10 @@ impl Default for WindowConfig {
 
 fn default_policy() -> ClassPolicies {
     PolicyKind::Bdp.into()
+}
+
+fn default_scheduler() -> SchedulerSpec {
+    SchedulerKind::BurstCreditDrr.into()
 }
 
 fn default_queues() -> QueueCount {

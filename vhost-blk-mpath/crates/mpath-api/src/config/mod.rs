@@ -7,6 +7,7 @@
 mod disk;
 mod error;
 mod hedge;
+mod limits;
 mod on_off;
 mod value;
 
@@ -25,6 +26,7 @@ pub use self::disk::{
 };
 pub use self::error::{ConfigError, ConflictError, LoadError};
 pub use self::hedge::{Hedge, HedgeBudget, HedgeBudgetError, HedgeError, HedgeSetting};
+pub use self::limits::{LimitBandwidth, LimitBurst, LimitError, LimitIops, LimitsConfig, PerSecond};
 pub use self::value::{
     Bounded, DiskName, DiskNameError, HostId, HostIdError, Millis, Nqn, NqnError, RangeError, Seconds, SocketPath,
     SocketPathError, TimeError,

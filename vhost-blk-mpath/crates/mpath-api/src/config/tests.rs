@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::PolicyKind;
+use crate::{PolicyKind, SchedulerKind};
 
 const SAMPLE: &str = include_str!("../../../../dist/sample.yaml");
 
@@ -53,7 +53,7 @@ fn the_sample_shows_every_setting() {
     config.disks[0].discovery = vec!["tcp://127.0.0.1".parse().unwrap()];
     let mut found = Vec::new();
     keys(&serde_yaml::to_value(&config).unwrap(), &mut found);
-    assert_eq!(found.len(), 29, "{found:?}");
+    assert_eq!(found.len(), 34, "{found:?}");
     for key in found {
         let shown = |line: &str| line.trim_start_matches([' ', '#', '-']).starts_with(&format!("{key}:"));
         assert!(SAMPLE.lines().any(shown), "the sample does not show {key}");
@@ -136,6 +136,18 @@ fn errors_name_place_value_and_remedy() {
             "5:19: disks[0].hedge-budget: `7%` is not a share of the reads from 0.1% to 5%; write it as 5% or 0.5%",
         ),
         (
+            "scheduler: cfq",
+            "5:16: disks[0].scheduler: unknown scheduler 'cfq', expected one of: fifo, burst-credit, burst-credit-drr",
+        ),
+        (
+            "limits: {iops: 0}",
+            "5:20: disks[0].limits.iops: invalid value: integer `0`, expected off or a number of requests per second from 1 to 1000000000",
+        ),
+        (
+            "limits: {bandwidth: 1MB}",
+            "5:25: disks[0].limits.bandwidth: `1MB` is not off or a number of bytes per second from 4KiB to 1TiB; write it as 100MiB",
+        ),
+        (
             "suspect-timeout: 10ms",
             "5:22: disks[0].suspect-timeout: `10ms` is not a time from 50ms to 60000ms; give a whole number and a unit, such as 300ms or 2s",
         ),
@@ -157,7 +169,7 @@ fn errors_name_place_value_and_remedy() {
         ),
         (
             "colour: red",
-            "5:5: disks[0]: unknown field `colour`, expected one of `name`, `socket-path`, `subsystem`, `namespace`, `paths`, `discovery`, `policy`, `read-only`, `queues`, `queue-size`, `window`, `hdr-digest`, `data-digest`, `keep-alive-tmo`, `reconnect-delay`, `suspect-timeout`, `hedge`, `hedge-budget`, `fast-io-fail-tmo`, `ctrl-loss-tmo`, `shared-write-cache`, `drain-fence`",
+            "5:5: disks[0]: unknown field `colour`, expected one of `name`, `socket-path`, `subsystem`, `namespace`, `paths`, `discovery`, `policy`, `scheduler`, `limits`, `read-only`, `queues`, `queue-size`, `window`, `hdr-digest`, `data-digest`, `keep-alive-tmo`, `reconnect-delay`, `suspect-timeout`, `hedge`, `hedge-budget`, `fast-io-fail-tmo`, `ctrl-loss-tmo`, `shared-write-cache`, `drain-fence`",
         ),
     ] {
         assert_eq!(refuse(&with_disk_lines(&format!("    {line}\n"))), message);
@@ -275,15 +287,23 @@ fn disk(index: usize) -> impl Strategy<Value = DiskConfig> {
     let identity = ("nqn\\.[a-z:.0-9]{1,40}", proptest::option::of(bounded()), paths());
     let numbers = (bounded(), bounded(), bounded(), bounded(), 1_u32..=600, 1_u32..=600);
     let tmo = (proptest::option::of(1_u32..=86_400), 50_u32..=60_000, proptest::option::of(1_u32..=86_400));
-    let rest = (proptest::sample::select(PolicyKind::ALL.to_vec()), any::<[bool; 5]>(), tmo);
-    (identity, numbers, rest).prop_map(move |((nqn, namespace, paths), numbers, (policy, flags, tmo))| DiskConfig {
+    let kinds =
+        (proptest::sample::select(PolicyKind::ALL.to_vec()), proptest::sample::select(SchedulerKind::ALL.to_vec()));
+    let rest = (kinds, any::<[bool; 5]>(), tmo);
+    (identity, numbers, rest).prop_map(move |((nqn, namespace, paths), numbers, (kinds, flags, tmo))| DiskConfig {
         name: format!("disk{index}").parse().unwrap(),
         socket_path: format!("/run/{index}.sock").parse().unwrap(),
         subsystem: nqn.parse().unwrap(),
         namespace,
         discovery: if flags[3] { vec![format!("tcp://discovery{index}:8010").parse().unwrap()] } else { vec![] },
         paths,
-        policy: policy.into(),
+        policy: kinds.0.into(),
+        scheduler: kinds.1.into(),
+        limits: LimitsConfig {
+            iops: tmo.0.map_or_else(Default::default, |iops| iops.to_string().parse().unwrap()),
+            bandwidth: tmo.2.map_or_else(Default::default, |kib| format!("{}KiB", kib + 4).parse().unwrap()),
+            burst: format!("{}ms", tmo.1).parse().unwrap(),
+        },
         read_only: flags[0],
         queues: numbers.0,
         queue_size: numbers.1,

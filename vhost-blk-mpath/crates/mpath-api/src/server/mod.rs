@@ -7,6 +7,7 @@
 mod connections;
 mod error;
 mod routes;
+mod scheduling;
 
 use std::future::Future;
 use std::io;
@@ -15,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use mpath_core::PolicyChange;
+use mpath_core::{PolicyChange, SchedulerChange};
 
 use self::connections::Connections;
 pub use self::error::{AddPathError, ApiError, ControlError, RemovePathError};
@@ -24,7 +25,7 @@ use crate::address::PathAddress;
 use crate::config::{Hedge, HedgeBudget, SocketPath};
 use crate::socket::{BindError, ListeningSocket, Role};
 
-use crate::types::{Events, Injection, Path, PathAction, Status};
+use crate::types::{Events, Injection, Path, PathAction, SchedulerDetail, SetLimits, Status};
 
 /// One path, by name of disk and position.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -55,13 +56,29 @@ pub trait Control: Send + Sync + 'static {
     ) -> impl Future<Output = Result<(), ControlError>> + Send;
 
     /// Changes how these disks hedge reads (never none, each of them in [`Control::status`]); done when every I/O thread does.
-    /// Without a budget theirs stay.
+    /// What is left out stays.
     fn set_hedge(
         &self,
         disks: &[String],
-        hedge: Hedge,
+        hedge: Option<Hedge>,
         budget: Option<HedgeBudget>,
     ) -> impl Future<Output = Result<(), ControlError>> + Send;
+
+    /// The scheduler, the virtqueues and the limits of every disk.
+    fn scheduling(&self) -> impl Future<Output = Result<Vec<SchedulerDetail>, ControlError>> + Send;
+
+    /// Changes the schedulers of these disks (never none, each of them in [`Control::scheduling`]), by
+    /// [`SchedulerSpec::change`](mpath_core::SchedulerSpec::change); done when every I/O thread uses them.
+    fn set_scheduler(
+        &self,
+        disks: &[String],
+        change: &SchedulerChange,
+    ) -> impl Future<Output = Result<(), ControlError>> + Send;
+
+    /// Changes the limits of these disks (never none, each of them in [`Control::scheduling`]), by [`SetLimits::applied_to`];
+    /// done when every I/O thread keeps them.
+    fn set_limits(&self, disks: &[String], change: &SetLimits)
+    -> impl Future<Output = Result<(), ControlError>> + Send;
 
     /// Sets or clears the impairment of these paths (each of them in
     /// [`Control::paths`]); done when every I/O thread has it.

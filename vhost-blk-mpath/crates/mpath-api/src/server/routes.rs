@@ -12,21 +12,21 @@ use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post};
 use axum::{Extension, Json, Router};
-use mpath_core::{PolicyChange, PolicyKind};
+use mpath_core::{PolicyChange, PolicyKind, PolicySpec};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 
 use super::connections::Busy;
 use super::error::{ApiError, ControlError};
-use super::{Control, EVENTS_WAIT_MAX, Limits, PathRef};
+use super::{Control, EVENTS_WAIT_MAX, Limits, PathRef, scheduling};
 
 use crate::types::{
-    AddPath, DiskHedge, DiskPolicy, ErrorCode, Events, InjectedPath, OpStats, Path, PathSelector, PathState, PathView,
-    Policy, PolicyDetail, PolicyInForce, PolicyParam, SetHedge, SetInjection, SetPolicy, Status, SteerPaths,
+    AddPath, DiskHedge, DiskPolicy, ErrorCode, Events, InjectedPath, OpStats, Parameter, Path, PathSelector, PathState,
+    PathView, Policy, PolicyDetail, PolicyInForce, SetHedge, SetInjection, SetPolicy, Status, SteerPaths,
 };
 
-type Answer<T> = Result<Json<T>, ApiError>;
+pub(super) type Answer<T> = Result<Json<T>, ApiError>;
 
 pub(super) fn router<C: Control>(control: Arc<C>) -> Router {
     Router::new()
@@ -39,6 +39,7 @@ pub(super) fn router<C: Control>(control: Arc<C>) -> Router {
         .route("/v1/policy/detail", get(policy_detail::<C>))
         .route("/v1/policy", get(policy::<C>).put(set_policy::<C>))
         .route("/v1/hedge", get(hedge::<C>).put(set_hedge::<C>))
+        .merge(scheduling::routes())
         .route("/v1/injections", get(injections::<C>).put(set_injection::<C>).delete(clear_injections::<C>))
         .with_state(control)
 }
@@ -113,8 +114,8 @@ impl<S: Sync, T: DeserializeOwned> FromRequest<S> for JsonBody<T> {
 /// `?disk=NAME`
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct DiskQuery {
-    disk: Option<String>,
+pub(super) struct DiskQuery {
+    pub(super) disk: Option<String>,
 }
 
 /// `?after=SEQ&wait=SECONDS`
@@ -143,7 +144,7 @@ struct PathQuery {
     disk: Option<String>,
 }
 
-fn query<T>(query: Result<Query<T>, QueryRejection>) -> Result<T, ApiError> {
+pub(super) fn query<T>(query: Result<Query<T>, QueryRejection>) -> Result<T, ApiError> {
     let Query(query) = query.map_err(|rejection| ApiError::new(ErrorCode::BadRequest, rejection.body_text()))?;
     Ok(query)
 }
@@ -250,7 +251,7 @@ async fn policies<C: Control>(State(control): State<Arc<C>>) -> Answer<Vec<Polic
         name: kind,
         aliases: kind.aliases().iter().map(ToString::to_string).collect(),
         description: kind.description().into(),
-        params: PolicyParam::of(&kind.into()),
+        params: Parameter::all(PolicySpec::from(kind).params()),
         active_on: disks.iter().filter(|d| d.policy.uses(kind)).map(|d| d.name.clone()).collect(),
     };
     Ok(Json(PolicyKind::ALL.into_iter().map(describe).collect()))
@@ -349,6 +350,9 @@ async fn set_hedge<C: Control>(
     State(control): State<Arc<C>>,
     JsonBody(wanted): JsonBody<SetHedge>,
 ) -> Answer<Vec<DiskHedge>> {
+    if (wanted.hedge, wanted.budget) == (None, None) {
+        return Err(ApiError::new(ErrorCode::BadRequest, "nothing to set; give hedge or budget"));
+    }
     let hedges = hedges_of(&*control, wanted.disk.clone()).await?;
     let disks: Vec<_> = hedges.into_iter().map(|hedge| hedge.disk).collect();
     control.set_hedge(&disks, wanted.hedge, wanted.budget).await?;

@@ -7,21 +7,23 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
-use mpath_core::{ClassPolicies, PolicyKind};
+use mpath_core::{ClassPolicies, PolicyKind, SchedulerKind, SchedulerSpec};
 use tempfile::TempDir;
 use tokio::sync::oneshot;
 
 use super::*;
 use crate::client::{Client, ClientError};
+use crate::config::LimitsConfig;
 use crate::types::{
     AddPath, Disk, ErrorCode, HedgeStatus, Moved, OpStats, PathCounts, PathSelector, PathState, PathWindow, SetHedge,
-    SetInjection, SetPolicy, SteerPaths,
+    SetInjection, SetPolicy, SetScheduler, SteerPaths,
 };
 
 /// Two disks of two paths, which remember what is set.
 struct Fake {
     policies: Mutex<[ClassPolicies; 2]>,
     hedges: Mutex<[HedgeStatus; 2]>,
+    scheduling: Mutex<[(SchedulerSpec, LimitsConfig); 2]>,
     injections: Mutex<[[Vec<Injection>; 2]; 2]>,
     states: Mutex<[[PathState; 2]; 2]>,
     stuck: AtomicBool,
@@ -32,6 +34,7 @@ impl Fake {
         Self {
             policies: Mutex::new([PolicyKind::LatencyRr.into(); 2]),
             hedges: Mutex::default(),
+            scheduling: Mutex::new([(SchedulerKind::Fifo.into(), LimitsConfig::default()); 2]),
             injections: Mutex::default(),
             states: Mutex::new([[PathState::Live; 2]; 2]),
             stuck: AtomicBool::new(false),
@@ -123,10 +126,35 @@ impl Control for Fake {
         Ok(())
     }
 
-    async fn set_hedge(&self, disks: &[String], hedge: Hedge, budget: Option<HedgeBudget>) -> Result<(), ControlError> {
+    async fn set_hedge(
+        &self,
+        disks: &[String],
+        hedge: Option<Hedge>,
+        budget: Option<HedgeBudget>,
+    ) -> Result<(), ControlError> {
         for disk in disks {
             let status = &mut self.hedges.lock().unwrap()[disk_index(disk)?];
-            (status.hedge, status.budget) = (hedge, budget.unwrap_or(status.budget));
+            (status.hedge, status.budget) = (hedge.unwrap_or(status.hedge), budget.unwrap_or(status.budget));
+        }
+        Ok(())
+    }
+
+    async fn scheduling(&self) -> Result<Vec<SchedulerDetail>, ControlError> {
+        let disks = ["a", "b"].into_iter().zip(*self.scheduling.lock().unwrap());
+        Ok(disks.map(|(disk, (spec, limits))| SchedulerDetail::new(disk.into(), spec, limits, None)).collect())
+    }
+
+    async fn set_scheduler(&self, disks: &[String], change: &SchedulerChange) -> Result<(), ControlError> {
+        for disk in disks {
+            self.scheduling.lock().unwrap()[disk_index(disk)?].0.change(change);
+        }
+        Ok(())
+    }
+
+    async fn set_limits(&self, disks: &[String], change: &SetLimits) -> Result<(), ControlError> {
+        for disk in disks {
+            let limits = &mut self.scheduling.lock().unwrap()[disk_index(disk)?].1;
+            *limits = change.applied_to(*limits);
         }
         Ok(())
     }
@@ -318,7 +346,7 @@ fn answers_every_route() {
             "`7%` is not a share of the reads from 0.1% to 5%; write it as 5% or 0.5%",
         ),
         (r#"{"hedge":95}"#, "expected off, or a quantile such as p95"),
-        (r#"{"budget":"5%"}"#, "missing field `hedge`"),
+        (r#"{"disk":"b"}"#, "nothing to set; give hedge or budget"),
         (r#"{"hedge":"p95","quantile":1}"#, "unknown field `quantile`"),
     ] {
         let (status, answer) = set(body);
@@ -326,7 +354,7 @@ fn answers_every_route() {
     }
     let (status, answer) = set(r#"{"hedge":"p95","disk":"c"}"#);
     assert!(status == 404 && answer.contains("`c`"), "{answer}");
-    let both = client.set_hedge(&SetHedge { hedge: Hedge::Quantile(950), budget: None, disk: None }).unwrap();
+    let both = client.set_hedge(&SetHedge { hedge: Some(Hedge::Quantile(950)), budget: None, disk: None }).unwrap();
     let shown: Vec<_> = both.iter().map(|of| (&*of.disk, of.status.hedge, of.status.budget.to_string())).collect();
     assert_eq!(shown, [("a", Hedge::Quantile(950), "5%".into()), ("b", Hedge::Quantile(950), "3%".into())]);
     assert_eq!(client.hedge(Some("a")).unwrap(), both[..1]);
@@ -668,4 +696,60 @@ fn of_two_that_start_at_once_one_wins() {
         assert!(a.is_ok() != b.is_ok(), "{a:?} {b:?}");
         UnixStream::connect(path.as_path()).unwrap();
     }
+}
+
+#[test]
+fn schedulers_and_limits() {
+    let server = Running::start(Limits::default());
+    let client = server.client();
+    let set = |body: &str| server.request("PUT", "/v1/scheduler", body);
+    let answer = r#"[{"disk":"b","scheduler":{"name":"burst-credit-drr","rho":"0"}}]"#;
+    assert_eq!(set(r#"{"scheduler":"burst-credit-drr","params":{"rho":0},"disk":"b"}"#), (200, answer.into()));
+    for (body, part) in [
+        (r#"{"scheduler":"cfq"}"#, "unknown scheduler 'cfq', expected one of: fifo"),
+        (r#"{"scheduler":"fifo","params":{"rho":0}}"#, "scheduler 'fifo' has no parameter 'rho'; it has none"),
+        (r#"{"scheduler":"burst-credit-drr","params":{"rho":2}}"#, "'rho' is '2', expected 0 to 1"),
+        (r#"{"scheduler":"fifo","queue":1}"#, "unknown field `queue`"),
+        ("{}", "missing field `scheduler`"),
+    ] {
+        let (status, answer) = set(body);
+        assert!(status == 400 && answer.contains(part), "{body}: {status} {answer}");
+    }
+    let (status, answer) = set(r#"{"scheduler":"fifo","disk":"c"}"#);
+    assert!(status == 404 && answer.contains("`c`"), "{answer}");
+    let kept = SetScheduler { scheduler: SchedulerKind::BurstCreditDrr, params: Vec::new(), disk: None };
+    let both = client.set_scheduler(&kept).unwrap();
+    assert_eq!(
+        both.iter().map(|of| of.scheduler.to_string()).collect::<Vec<_>>(),
+        ["burst-credit-drr", "burst-credit-drr rho=0"]
+    );
+    assert_eq!(client.scheduler(Some("b")).unwrap(), both[1..]);
+    let known = client.schedulers().unwrap();
+    assert_eq!(known.iter().map(|of| of.active_on.len()).collect::<Vec<_>>(), [0, 0, 2]);
+    let detail = &client.scheduler_detail(Some("b")).unwrap()[0];
+    let rho = detail.params.iter().find(|param| param.name == "rho").unwrap();
+    assert_eq!((&*rho.value, &*rho.default, detail.queues.len()), ("0", "0.75", 0));
+
+    let set = |body: &str| server.request("PUT", "/v1/limits", body);
+    let left = r#""balance_ios":null,"balance_bytes":null,"throttled_ms":0"#;
+    let answer = format!(r#"[{{"disk":"a","iops":500,"bandwidth":"off","burst":"1000ms",{left}}}]"#);
+    assert_eq!(set(r#"{"iops":500,"disk":"a"}"#), (200, answer));
+    let answer = format!(r#"[{{"disk":"a","iops":500,"bandwidth":1048576,"burst":"2000ms",{left}}}]"#);
+    assert_eq!(set(r#"{"bandwidth":"1MiB","burst":"2s","disk":"a"}"#), (200, answer), "what is left out stays");
+    for (body, part) in [
+        (r#"{"iops":0}"#, "from 1 to 1000000000"),
+        (r#"{"bandwidth":"1MB"}"#, "`1MB` is not off or a number of bytes per second from 4KiB to 1TiB"),
+        (r#"{"burst":"1h"}"#, "`1h` is not a time from 0ms to 3600000ms"),
+        (r#"{"disk":"a"}"#, "nothing to set; give iops, bandwidth or burst"),
+        (r#"{"iops":1,"queue":1}"#, "unknown field `queue`"),
+    ] {
+        let (status, answer) = set(body);
+        assert!(status == 400 && answer.contains(part), "{body}: {status} {answer}");
+    }
+    let lifted = SetLimits { iops: Some("off".parse().unwrap()), ..SetLimits::default() };
+    assert_eq!(client.set_limits(&lifted).unwrap(), client.limits(None).unwrap());
+    assert_eq!(
+        client.limits(Some("a")).unwrap()[0].status.limits.to_string(),
+        "iops off, bandwidth 1MiB, burst 2000ms"
+    );
 }

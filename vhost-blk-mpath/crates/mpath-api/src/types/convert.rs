@@ -54,7 +54,7 @@ impl From<&ClassStats> for OpStats {
             in_flight: stats.in_flight,
             errors: stats.errors,
             retries: stats.retries,
-            latency: latency(&stats.latency_ns),
+            latency: Latency::of(&stats.latency_ns),
             estimate: PathEstimate::default(),
         }
     }
@@ -65,19 +65,21 @@ impl Moved {
     #[must_use]
     pub fn of(moves: &Moves, class: OpClass) -> Self {
         let times = moves.class(class);
-        Self { ios: times.len(), time: latency(times) }
+        Self { ios: times.len(), time: Latency::of(times) }
     }
 }
 
-/// `None` without a sample.
-fn latency(ns: &Histogram<u64>) -> Option<Latency> {
-    let micros = |ns: u64| u64::try_from(Duration::from_nanos(ns).as_micros()).unwrap_or(u64::MAX);
-    (!ns.is_empty()).then(|| Latency {
-        p50_us: micros(ns.value_at_quantile(0.5)),
-        p99_us: micros(ns.value_at_quantile(0.99)),
-        p999_us: micros(ns.value_at_quantile(0.999)),
-        max_us: micros(ns.max()),
-    })
+impl Latency {
+    /// `None` without a sample.
+    pub(super) fn of(ns: &Histogram<u64>) -> Option<Self> {
+        let micros = |ns: u64| u64::try_from(Duration::from_nanos(ns).as_micros()).unwrap_or(u64::MAX);
+        (!ns.is_empty()).then(|| Self {
+            p50_us: micros(ns.value_at_quantile(0.5)),
+            p99_us: micros(ns.value_at_quantile(0.99)),
+            p999_us: micros(ns.value_at_quantile(0.999)),
+            max_us: micros(ns.max()),
+        })
+    }
 }
 
 #[cfg(test)]

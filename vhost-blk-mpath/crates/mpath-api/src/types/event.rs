@@ -89,6 +89,10 @@ pub enum EventKind {
     PolicySet,
     /// The operator set how reads are hedged.
     HedgeSet,
+    /// The operator set the scheduler.
+    SchedulerSet,
+    /// The operator set the limits.
+    LimitsSet,
     /// The operator impaired a path.
     InjectionSet,
     /// The operator ended the impairment of a path.
@@ -134,6 +138,8 @@ impl fmt::Display for EventKind {
             Self::FenceLifted => "fence-lifted",
             Self::PolicySet => "policy-set",
             Self::HedgeSet => "hedge-set",
+            Self::SchedulerSet => "scheduler-set",
+            Self::LimitsSet => "limits-set",
             Self::InjectionSet => "injection-set",
             Self::InjectionCleared => "injection-cleared",
             Self::FrontEndConnected => "front-end-connected",

@@ -29,13 +29,14 @@ pub struct DiskHedge {
     pub status: HedgeStatus,
 }
 
-/// The body of `PUT /v1/hedge`.
+/// The body of `PUT /v1/hedge`. What is left out stays as it was.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SetHedge {
     /// Which reads are to be sent a second time.
-    pub hedge: Hedge,
-    /// How many of them at most; as it was if left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hedge: Option<Hedge>,
+    /// How many of them at most.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub budget: Option<HedgeBudget>,
     /// The disk; every disk if left out.

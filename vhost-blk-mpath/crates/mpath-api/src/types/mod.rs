@@ -11,7 +11,9 @@ mod event;
 mod hedge;
 mod impairment;
 mod injection;
+mod parameter;
 mod policy;
+mod scheduler;
 mod steering;
 
 use std::fmt;
@@ -28,8 +30,10 @@ pub use self::impairment::{
     InjectedRate, InjectedShare, InjectedStatus, Injection, InjectionError, UnknownWord,
 };
 pub use self::injection::{InjectedPath, PathSelector, PathSelectorError, SetInjection};
-pub use self::policy::{
-    DiskPolicy, PathEstimate, PathView, Policy, PolicyDetail, PolicyInForce, PolicyParam, SetPolicy,
+pub use self::parameter::Parameter;
+pub use self::policy::{DiskPolicy, PathEstimate, PathView, Policy, PolicyDetail, PolicyInForce, SetPolicy};
+pub use self::scheduler::{
+    DiskLimits, DiskScheduler, LimitStatus, QueueTurns, Scheduler, SchedulerDetail, SetLimits, SetScheduler, Tier,
 };
 pub use self::steering::{AddPath, Controller, Origin, PathAction, PathWindow, SteerPaths, WaitsFor};
 use crate::address::{PathAddress, Transport};

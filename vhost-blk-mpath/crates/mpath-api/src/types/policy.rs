@@ -1,9 +1,9 @@
 //! Policies, their parameters, and what they think of paths.
 
-use mpath_core::{ClassPolicies, Param, PolicyClass, PolicyKind, PolicySpec};
+use mpath_core::{ClassPolicies, PolicyClass, PolicyKind, PolicySpec};
 use serde::{Deserialize, Serialize};
 
-use super::PathState;
+use super::{Parameter, PathState};
 use crate::address::PathAddress;
 use crate::{policy_form, policy_name};
 
@@ -18,42 +18,9 @@ pub struct Policy {
     /// One line on what it does.
     pub description: String,
     /// What can be set.
-    pub params: Vec<PolicyParam>,
+    pub params: Vec<Parameter>,
     /// The disks that use it.
     pub active_on: Vec<String>,
-}
-
-/// A parameter of a policy.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PolicyParam {
-    /// Its name.
-    pub name: String,
-    /// Its value: in `GET /v1/policies` the default.
-    pub value: String,
-    /// The value it has unless it is set.
-    pub default: String,
-    /// The values it can have.
-    pub range: String,
-    /// What a value is: a unit, `ratio`, `time` (with its unit in the value: us, ms or s), `word` or `per path`.
-    pub unit: String,
-    /// One line on what it does.
-    pub description: String,
-}
-
-impl PolicyParam {
-    /// All parameters of a policy.
-    #[must_use]
-    pub fn of(spec: &PolicySpec) -> Vec<Self> {
-        let describe = |(param, value): (&Param, String)| Self {
-            name: param.name().into(),
-            value,
-            default: param.default_text(),
-            range: param.range(),
-            unit: param.unit().into(),
-            description: param.description().into(),
-        };
-        spec.params().map(describe).collect()
-    }
 }
 
 /// `GET /v1/policy`, and the answer to `PUT`: which policy a disk uses.
@@ -114,7 +81,7 @@ pub struct PolicyInForce {
     /// One line on what it does.
     pub description: String,
     /// Its parameters.
-    pub params: Vec<PolicyParam>,
+    pub params: Vec<Parameter>,
 }
 
 impl PolicyInForce {
@@ -125,7 +92,7 @@ impl PolicyInForce {
             class: class.into(),
             name: spec.kind(),
             description: spec.kind().description().into(),
-            params: PolicyParam::of(spec),
+            params: Parameter::all(spec.params()),
         };
         match policies.single() {
             Some(spec) => vec![describe(("all", spec))],

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::Group;
-use crate::policy::Completed;
+use crate::policy::{Completed, Ended};
 use crate::requests::State;
 use crate::timers::Due;
 use crate::{IoError, Outcome, PathId, Tag};
@@ -11,6 +11,9 @@ use crate::{IoError, Outcome, PathId, Tag};
 /// What a failure counts as, at least, where latencies are compared: a path that fails at once is not a fast one. The longest that
 /// every policy takes for a latency.
 const FAILED_LATENCY: Duration = Duration::from_secs(1);
+
+/// So many requests in a row that fail for good make a path one that fails.
+const FAILED_MAX: u32 = 8;
 
 impl Group {
     /// The driver's answer to an [`crate::Action::Issue`].
@@ -47,10 +50,11 @@ impl Group {
                 self.path_error(now, path, bound_at);
             }
             self.record_read(now, path, &io, latency);
-            // As if it had been taken back from a silent path, or had failed: it would have taken longer still.
-            let failed = matches!(outcome, Outcome::Failed(_) | Outcome::Retry { .. });
-            let latency = if failed { latency.max(FAILED_LATENCY) } else { latency };
-            self.tell_policy(now, tag, latency, true);
+            match outcome {
+                Outcome::Retry { .. } => self.tell_of_failure(now, tag, latency),
+                Outcome::Failed(_) => self.failed(now, tag, latency),
+                _ => self.tell_policy(now, tag, latency, Ended::Overtaken),
+            }
             self.hedge_won(now, tag);
             return;
         }
@@ -58,7 +62,8 @@ impl Group {
             Outcome::Success => {
                 of_path.record_success(class, io.bytes, latency, now - self.started);
                 of_path.hold.success(bound_at);
-                self.tell_policy(now, tag, latency, false);
+                of_path.failed_in_row = 0;
+                self.tell_policy(now, tag, latency, Ended::Answered);
                 self.record_read(now, path, &io, latency);
                 if dirties {
                     self.dirty.mark(now, path, epoch);
@@ -69,7 +74,7 @@ impl Group {
             Outcome::Failed(error) => {
                 stats.errors += 1;
                 if error == IoError::Io {
-                    self.tell_policy(now, tag, latency.max(FAILED_LATENCY), true);
+                    self.failed(now, tag, latency);
                 }
                 self.finish(now, tag, Err(error));
                 return;
@@ -92,7 +97,7 @@ impl Group {
             Outcome::Retry { after } => {
                 request.retries += 1;
                 request.avoid = Some(path);
-                self.tell_policy(now, tag, latency.max(FAILED_LATENCY), true);
+                self.tell_of_failure(now, tag, latency);
                 self.requeue_after(now, tag, after);
             }
             Outcome::Lost { indeterminate }
@@ -123,7 +128,7 @@ impl Group {
         let path = request.path;
         self.paths[path.index()].recalled += 1;
         // It would have taken longer still; without that the path would be remembered by what it answered in good days.
-        self.tell_policy(now, tag, latency, true);
+        self.tell_policy(now, tag, latency, Ended::InVain);
         if self.given_up(now) {
             self.finish(now, tag, Err(IoError::Io));
         } else {
@@ -131,12 +136,27 @@ impl Group {
         }
     }
 
+    /// A request has failed for good. Mostly that is the fault of the medium, or of the request; a path on which nothing else
+    /// succeeds any more is to blame itself.
+    fn failed(&mut self, now: Instant, tag: Tag, latency: Duration) {
+        let path = &mut self.paths[self.requests[tag].path.index()];
+        path.failed_in_row += 1;
+        if path.failed_in_row >= FAILED_MAX {
+            self.tell_of_failure(now, tag, latency);
+        }
+    }
+
+    /// A path has failed a request.
+    fn tell_of_failure(&mut self, now: Instant, tag: Tag, latency: Duration) {
+        self.tell_policy(now, tag, latency.max(FAILED_LATENCY), Ended::InVain);
+    }
+
     /// A request has come back from its path.
-    fn tell_policy(&mut self, now: Instant, tag: Tag, latency: Duration, in_vain: bool) {
+    fn tell_policy(&mut self, now: Instant, tag: Tag, latency: Duration, ended: Ended) {
         let request = &self.requests[tag];
         let (path, class, bytes) = (request.path, request.io.op.class(), request.io.bytes);
         let of_class = self.paths[path.index()].by_class[class.index()];
-        let done = Completed { now, path, class, bytes, latency, in_vain, of_class };
+        let done = Completed { now, path, class, bytes, latency, ended, of_class };
         self.policies.of(class).completed(&done);
     }
 

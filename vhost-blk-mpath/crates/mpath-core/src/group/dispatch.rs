@@ -71,6 +71,7 @@ impl Group {
                 }
             }
         }
+        self.awaited = awaited;
         None
     }
 

@@ -31,13 +31,13 @@ use crate::scheduler::Scheduler;
 use crate::stats::Moves;
 use crate::timers::{Due, Timers};
 use crate::{
-    Action, ClassPolicies, FlowId, GroupStats, Io, IoError, Limits, Op, OpClass, Outcome, PathId, PathStats,
-    PolicyKind, SchedulerKind, SchedulerSpec, Tag, Window,
+    Action, ClassPolicies, DiskLimits, FlowId, GroupStats, Io, IoError, Limits, Op, OpClass, Outcome, PathId,
+    PathStats, PolicyKind, SchedulerKind, SchedulerSpec, Tag, Window,
 };
 use flush::FlushJobs;
 use hedge::Hedges;
-pub use hedge::Hedging;
 pub(crate) use hedge::typical_reads;
+pub use hedge::{HedgeCounts, Hedging};
 
 /// How a [`Group`] behaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,6 +124,8 @@ pub struct Group {
     paths_expected: bool,
     /// When a policy that chose to wait wants to be asked again.
     ask_again: Option<Instant>,
+    /// Paths whose room is for requests that wait for it, as a set.
+    awaited: u64,
     /// Scratch space of `dispatch`.
     candidates: Vec<Candidate>,
 }
@@ -157,6 +159,7 @@ impl Group {
             no_path_since: Some(now),
             paths_expected: true,
             ask_again: None,
+            awaited: 0,
             candidates: Vec::new(),
         }
     }
@@ -303,9 +306,9 @@ impl Group {
         self.scheduler.spec()
     }
 
-    /// Limits what all flows together may do in this group. Every attempt of a request counts.
-    pub fn set_limits(&mut self, now: Instant, limits: Limits) {
-        self.scheduler.set_limits(now, limits);
+    /// Has the group keep the limits of its disk. Every attempt of a request counts. At first there are none.
+    pub fn share_limits(&mut self, limits: Arc<DiskLimits>) {
+        self.scheduler.share_limits(limits);
     }
 
     /// Limits what one flow may do.
@@ -346,7 +349,7 @@ impl Group {
             backoff: self.backoff,
             moves: self.moves.clone(),
             scheduler: self.scheduler.stats(now),
-            hedgeable_reads: self.hedges.reads(),
+            hedging: self.hedges.counts(),
             paths: all
                 .map(|(path, id)| PathStats {
                     path: PathId(id),

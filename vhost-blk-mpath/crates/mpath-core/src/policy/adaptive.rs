@@ -236,6 +236,18 @@ mod tests {
     }
 
     #[test]
+    fn a_shorter_interval_counts_at_once() {
+        let now = Instant::now();
+        let mut policy = measured(now, [MS, MS]);
+        policy.completed(&done(now + MS, 0, 9 * MS));
+        assert_eq!(smoothed(&*policy, 0), Some(MS), "the interval of 15 s goes on");
+        let spec = PolicySpec::new(PolicyKind::Adaptive, [("interval", "10ms")]).expect("valid");
+        policy.configure(&spec);
+        policy.completed(&done(now + 2 * MS, 0, 9 * MS));
+        assert_eq!(smoothed(&*policy, 0), Some(2 * MS));
+    }
+
+    #[test]
     fn without_a_choice_nothing_is_measured() {
         let now = Instant::now();
         let mut policy = adaptive(&[]);

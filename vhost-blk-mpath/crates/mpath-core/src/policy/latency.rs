@@ -22,7 +22,7 @@ mod tests {
 
     use crate::policy::by_latency::testing::{choices, known, start};
     use crate::policy::testing::{candidate, done, full, path, read};
-    use crate::policy::{Choice, PolicyKind, PolicySpec};
+    use crate::policy::{Choice, Policy, PolicyKind, PolicySpec};
     use crate::{OpClass, PathId};
 
     #[test]
@@ -67,5 +67,17 @@ mod tests {
         policy.completed(&done(now, 1, Duration::from_micros(900)));
         assert_eq!(policy.estimate(PathId(1), OpClass::Read).latency, Some(Duration::from_micros(900)));
         assert_eq!(choices(&mut *policy, now, 2, 2), [path(1); 2]);
+    }
+
+    #[test]
+    fn a_burst_ends_with_its_rule() {
+        let now = start();
+        let spec = |rule| PolicySpec::new(PolicyKind::Latency, [("rehabilitation", rule)]).expect("valid");
+        let mut policy = known(&spec("ios"), now, &[1000, 30_000]);
+        choices(&mut *policy, now, 2, 10_050);
+        let age = |policy: &dyn Policy| policy.estimate(PathId(1), OpClass::Read).age;
+        assert_eq!(age(&*policy), Some(-51));
+        policy.configure(&spec("time"));
+        assert_eq!(age(&*policy), Some(0));
     }
 }

@@ -86,7 +86,18 @@ pub(crate) struct Query {
     pub(crate) queued: usize,
 }
 
-/// A request that succeeded, or came back in vain.
+/// How an attempt ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ended {
+    /// It succeeded.
+    Answered,
+    /// Its hedge was sooner, and it was taken back: it would have taken longer. A single slow read is no fault of the path.
+    Overtaken,
+    /// The path is silent, and it was recalled; or the path failed it, and its latency is what that counts as.
+    InVain,
+}
+
+/// A request that has come back from its path.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Completed {
     pub(crate) now: Instant,
@@ -95,9 +106,8 @@ pub(crate) struct Completed {
     pub(crate) bytes: u32,
     /// From the bind. It may be older than this policy.
     pub(crate) latency: Duration,
-    /// It did not succeed: the path is silent, and it was recalled; or it failed, and `latency` is what that counts as. Its bytes
-    /// have not arrived.
-    pub(crate) in_vain: bool,
+    /// Unless it was answered its bytes have not arrived.
+    pub(crate) ended: Ended,
     /// What the path still holds of the class.
     pub(crate) of_class: Usage,
 }
@@ -228,7 +238,7 @@ mod testing {
             class: OpClass::Read,
             bytes: 4096,
             latency,
-            in_vain: false,
+            ended: Ended::Answered,
             of_class: Usage::default(),
         }
     }

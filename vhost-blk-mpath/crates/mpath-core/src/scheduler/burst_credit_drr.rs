@@ -196,7 +196,13 @@ impl Rule for BurstCreditDrr {
         }
         let taken = if sent.tier != Tier::Normal && sent.normal_waits { 1000 } else { 0 };
         let earned = self.knobs.share.cast_signed();
-        self.allowance = (self.allowance + cost * (earned - taken)).min(self.most_allowance());
+        let (change, most) = (cost * (earned - taken), self.most_allowance());
+        // What they get while nothing of the normal tier finds a path takes nothing from it: they owe this, and what they can have.
+        self.allowance = if change < 0 {
+            (self.allowance + change).max(change - most).min(most)
+        } else {
+            (self.allowance + change).min(most)
+        };
     }
 
     fn completed(&mut self, now: Instant, bytes: u32) {
@@ -247,6 +253,23 @@ mod tests {
         (0..queued + 16).for_each(|tag| t.push(0, tag, BYTES));
         t.take(16);
         t
+    }
+
+    #[test]
+    fn what_goes_past_a_normal_tier_without_a_path_is_owed_within_bounds() {
+        let now = Instant::now();
+        let mut rule = BurstCreditDrr::new(now, &SchedulerKind::BurstCreditDrr.into());
+        rule.activated(now, FlowId(0), 100);
+        let sent =
+            Dispatched { now, flow: FlowId(0), weight: 100, tier: Tier::First, cost: 20_480, normal_waits: true };
+        (0..100_000).for_each(|_| rule.dispatched(&sent));
+        assert!(rule.normal_first());
+        let paid = (1_i64..).find(|_| {
+            rule.dispatched(&Dispatched { tier: Tier::Normal, ..sent });
+            !rule.normal_first()
+        });
+        let bound = (rule.most_allowance() + 20_480 * 1000) / (20_480 * rule.knobs.share.cast_signed()) + 2;
+        assert!(paid.is_some_and(|paid| paid <= bound), "{paid:?} requests, {bound} at most");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use hdrhistogram::Histogram;
 
 use super::limits::Meter;
 use super::{Balance, DEFAULT_WEIGHT, Limits, Tier};
-use crate::stats::{add, latencies, record};
+use crate::stats::{add, record, waits};
 use crate::{FlowId, Tag};
 
 /// A request that waits.
@@ -49,7 +49,7 @@ impl Default for Flow {
             served: 0,
             served_bytes: 0,
             unwaited: 0,
-            waited_ns: latencies(),
+            waited_ns: waits(),
         }
     }
 }
@@ -129,7 +129,7 @@ pub struct FlowStats {
     pub served: u64,
     /// See `served`.
     pub served_bytes: u64,
-    /// How long they had waited here in ns, each attempt for itself.
+    /// How long they had waited here in ns, to 10 %, each attempt for itself.
     pub waited_ns: Histogram<u64>,
     /// Its limits, and what is left of them.
     pub limits: Limits,

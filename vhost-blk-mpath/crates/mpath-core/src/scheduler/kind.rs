@@ -105,6 +105,19 @@ impl SchedulerSpec {
         self.kind.params().iter().zip(self.values.iter()).map(|(param, value)| (param, param.text(value)))
     }
 
+    /// The parameters that differ from their defaults, with their values as text.
+    pub fn changed_params(&self) -> impl Iterator<Item = (&'static Param, String)> + '_ {
+        self.params().filter(|(param, text)| *text != param.default_text())
+    }
+
+    /// Does what an operator asked for.
+    pub fn change(&mut self, change: &SchedulerChange) {
+        if self.kind != change.kind {
+            *self = change.kind.into();
+        }
+        self.values.set_all(&change.values);
+    }
+
     /// A number, or thousandths of a ratio.
     pub(super) fn number(&self, name: &str) -> u64 {
         self.values.get(self.kind.params(), name)
@@ -136,8 +149,25 @@ impl fmt::Display for SchedulerSpec {
     /// The name, and the parameters that differ from their defaults: `burst-credit-drr rho=0`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.kind.name())?;
-        let mut changed = self.params().filter(|(param, text)| *text != param.default_text());
-        changed.try_for_each(|(param, text)| write!(f, " {}={text}", param.name()))
+        self.changed_params().try_for_each(|(param, text)| write!(f, " {}={text}", param.name()))
+    }
+}
+
+/// A switch to a scheduler. Where it is in force already, parameters that are not named keep their values; elsewhere they get
+/// their defaults.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SchedulerChange {
+    kind: SchedulerKind,
+    values: Vec<(usize, u64)>,
+}
+
+impl SchedulerChange {
+    /// The scheduler and its parameters by name and text; the text `default` is the default of each.
+    pub fn new<'a>(
+        kind: SchedulerKind,
+        params: impl IntoIterator<Item = (&'a str, &'a str)>,
+    ) -> Result<Self, ParamError> {
+        Ok(Self { kind, values: kind.params_of().read_all(params)? })
     }
 }
 
@@ -161,6 +191,24 @@ mod tests {
         assert_eq!(spec.to_string(), "burst-credit-drr rho=0");
         let error = SchedulerSpec::new(SchedulerKind::Fifo, [("rho", "0")]).expect_err("fifo has none").to_string();
         assert_eq!(error, "scheduler 'fifo' has no parameter 'rho'; it has none");
+    }
+
+    #[test]
+    fn a_change_keeps_what_it_does_not_name() {
+        let change = |name: &str, params: &[(&str, &str)]| {
+            SchedulerChange::new(name.parse().unwrap(), params.iter().copied()).unwrap()
+        };
+        let mut spec = SchedulerSpec::from(SchedulerKind::Fifo);
+        for (change, shown) in [
+            (change("burst-credit-drr", &[("rho", "0")]), "burst-credit-drr rho=0"),
+            (change("burst-credit-drr", &[("share", "0.5")]), "burst-credit-drr rho=0 share=0.5"),
+            (change("burst-credit-drr", &[("rho", "default")]), "burst-credit-drr share=0.5"),
+            (change("burst-credit", &[]), "burst-credit"),
+            (change("burst-credit-drr", &[]), "burst-credit-drr"),
+        ] {
+            spec.change(&change);
+            assert_eq!(spec.to_string(), shown);
+        }
     }
 
     #[test]

@@ -7,9 +7,11 @@
 //! Source: the generic cell rate algorithm (ITU-T I.371), of which this is the form with a virtual schedule.
 
 use std::num::NonZeroU64;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Limits of a disk or of a flow, as far as one I/O thread is concerned.
+/// Limits of a disk or of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Limits {
     /// Requests per second.
@@ -39,6 +41,55 @@ pub struct Balance {
     pub ios: Option<i64>,
     /// Bytes, if they are limited.
     pub bytes: Option<i64>,
+}
+
+/// The limits of a disk, which all of its [`crate::Group`]s share: what one of them sends counts for all.
+///
+/// Groups may find out in the same moment that something may go, so that the limits can be exceeded by a request a group, which is
+/// waited for afterwards; the rate holds. Which group is first is left to chance.
+#[derive(Debug, Default)]
+pub struct DiskLimits {
+    /// Most disks have none, and their groups do not take the lock.
+    limited: AtomicBool,
+    meter: Mutex<Meter>,
+}
+
+impl DiskLimits {
+    /// Changes the limits; what is left of them is kept. Groups that wait because of the earlier ones have to be polled.
+    pub fn set(&self, now: Instant, limits: Limits) {
+        let mut meter = self.meter();
+        meter.set(now, limits);
+        self.limited.store(meter.is_limited(), Ordering::Relaxed);
+    }
+
+    /// The limits.
+    #[must_use]
+    pub fn get(&self) -> Limits {
+        self.meter().limits
+    }
+
+    /// What is left of them.
+    #[must_use]
+    pub fn balance(&self, now: Instant) -> Balance {
+        self.meter().balance(now)
+    }
+
+    #[inline]
+    pub(super) fn are_set(&self) -> bool {
+        self.limited.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn take(&self, now: Instant, bytes: u32) {
+        self.meter().take(now, bytes);
+    }
+
+    pub(super) fn closed_until(&self, now: Instant) -> Option<Instant> {
+        self.meter().closed_until(now)
+    }
+
+    fn meter(&self) -> MutexGuard<'_, Meter> {
+        self.meter.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// Watches over [`Limits`].
@@ -194,6 +245,23 @@ mod tests {
         assert_eq!(meter.balance(start).ios, Some(10));
         meter.set(start, Limits::default());
         assert_eq!((meter.balance(start), meter.closed_until(start)), (Balance::default(), None));
+    }
+
+    #[test]
+    fn what_one_group_sends_counts_for_all() {
+        let start = Instant::now();
+        let shared = DiskLimits::default();
+        assert!(!shared.are_set());
+        shared.set(start, limits(1000, 0, 10 * MS));
+        assert!(shared.are_set());
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| (0..5).for_each(|_| shared.take(start, 4096)));
+            }
+        });
+        assert_eq!((shared.balance(start).ios, shared.closed_until(start).is_some()), (Some(0), true));
+        shared.set(start, Limits::default());
+        assert_eq!((shared.are_set(), shared.closed_until(start)), (false, None));
     }
 
     proptest! {

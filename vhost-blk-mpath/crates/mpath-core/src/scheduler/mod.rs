@@ -24,14 +24,14 @@ mod rings;
 mod testing;
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::{FlowId, Param, Tag};
 pub use flow::FlowStats;
 use flow::{Flow, Waiting};
-pub use kind::{SchedulerKind, SchedulerSpec, UnknownScheduler};
-use limits::Meter;
-pub use limits::{Balance, Limits};
+pub use kind::{SchedulerChange, SchedulerKind, SchedulerSpec, UnknownScheduler};
+pub use limits::{Balance, DiskLimits, Limits};
 pub(crate) use rings::Place;
 use rings::Rings;
 
@@ -131,8 +131,8 @@ pub(crate) struct Scheduler {
     /// Flows with something queued that their limits forbid to send, and when to look at them again.
     parked: Vec<FlowId>,
     unpark_at: Option<Instant>,
-    /// The limits of all flows together, until when they forbid everything, and since when and how long they have kept something.
-    meter: Meter,
+    /// The limits of the disk, until when they forbid everything, and since when and how long they have kept something.
+    limits: Arc<DiskLimits>,
     closed_until: Option<Instant>,
     closed_since: Option<Instant>,
     closed: Duration,
@@ -149,7 +149,7 @@ impl Scheduler {
             outstanding: 0,
             parked: Vec::new(),
             unpark_at: None,
-            meter: Meter::default(),
+            limits: Arc::default(),
             closed_until: None,
             closed_since: None,
             closed: Duration::ZERO,
@@ -195,9 +195,8 @@ impl Scheduler {
         self.unpark_at = (!self.parked.is_empty()).then_some(now);
     }
 
-    pub(crate) fn set_limits(&mut self, now: Instant, limits: Limits) {
-        self.meter.set(now, limits);
-        self.look_at_meter(now);
+    pub(crate) fn share_limits(&mut self, limits: Arc<DiskLimits>) {
+        self.limits = limits;
     }
 
     pub(crate) fn push_back(&mut self, now: Instant, id: FlowId, tag: Tag, bytes: u32) {
@@ -261,8 +260,9 @@ impl Scheduler {
                 self.file(now, id);
             }
         }
-        if self.closed_until.is_some_and(|at| at <= now) {
-            self.look_at_meter(now);
+        // Another group may have used them up, or they may have been lifted.
+        if self.limits.are_set() || self.closed_until.is_some() {
+            self.look_at_limits(now);
         }
         self.demote_if_stuck(now);
     }
@@ -285,8 +285,8 @@ impl Scheduler {
         self.unpark_at.into_iter().chain(closed).min()
     }
 
-    fn look_at_meter(&mut self, now: Instant) {
-        self.closed_until = self.meter.closed_until(now);
+    fn look_at_limits(&mut self, now: Instant) {
+        self.closed_until = self.limits.closed_until(now);
         if let Some(since) = self.closed_since.take() {
             self.closed += now - since;
         }
@@ -326,9 +326,9 @@ impl Scheduler {
         if self.rings.is_empty() {
             self.rule.backlog(now, false, false);
         }
-        self.meter.take(now, sent.bytes);
-        if self.meter.closed_until(now).is_some() || self.closed_until.is_some() {
-            self.look_at_meter(now);
+        if self.limits.are_set() {
+            self.limits.take(now, sent.bytes);
+            self.look_at_limits(now);
         }
     }
 
@@ -366,8 +366,8 @@ impl Scheduler {
         let flows = self.flows.iter().zip((0..).map(FlowId)).filter(|(flow, _)| flow.is_known());
         SchedulerStats {
             spec: self.spec,
-            limits: self.meter.limits(),
-            balance: self.meter.balance(now),
+            limits: self.limits.get(),
+            balance: self.limits.balance(now),
             throttled: self.closed + self.closed_since.map_or(Duration::ZERO, |since| now - since),
             flows: flows.map(|(flow, id)| flow.stats(now, id, self.rule.tier(id), self.rule.credit(id))).collect(),
         }
@@ -387,11 +387,11 @@ impl Scheduler {
 pub struct SchedulerStats {
     /// The rule in force.
     pub spec: SchedulerSpec,
-    /// The limits of all flows together in one I/O thread, and what is left of them.
+    /// The limits of the disk, and what is left of them.
     pub limits: Limits,
     /// See `limits`.
     pub balance: Balance,
-    /// How long something waited because of them.
+    /// How long something waited because of them; of several groups, in the one where it was longest.
     pub throttled: Duration,
     /// The flows there were, in the order of their ids.
     pub flows: Vec<FlowStats>,
@@ -400,10 +400,7 @@ pub struct SchedulerStats {
 impl SchedulerStats {
     /// Adds the counters of another group of the same disk.
     pub(crate) fn merge(&mut self, other: &Self) {
-        let sum = |mine: Option<i64>, theirs: Option<i64>| Some(mine?.saturating_add(theirs?));
-        self.balance.ios = sum(self.balance.ios, other.balance.ios);
-        self.balance.bytes = sum(self.balance.bytes, other.balance.bytes);
-        self.throttled += other.throttled;
+        self.throttled = self.throttled.max(other.throttled);
         for theirs in &other.flows {
             match self.flows.binary_search_by_key(&theirs.flow, |mine| mine.flow) {
                 Ok(index) => self.flows[index].merge(theirs),

@@ -126,7 +126,7 @@ impl Model {
             Event::Pass { us } => self.t.now += us * US,
             Event::Set(spec) => self.t.scheduler.set(now, spec),
             Event::Weight { flow, weight } => self.t.scheduler.set_weight(FlowId(flow as u16), weight),
-            Event::Limit { flow: None, limits } => self.t.scheduler.set_limits(now, limits),
+            Event::Limit { flow: None, limits } => self.t.limits.set(now, limits),
             Event::Limit { flow: Some(flow), limits } => {
                 self.t.scheduler.set_flow_limits(now, FlowId(flow as u16), limits);
             }

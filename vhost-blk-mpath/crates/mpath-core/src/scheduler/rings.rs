@@ -100,7 +100,9 @@ impl Rings {
         let ring = &mut self.tiers[place.tier as usize];
         let taken = if place.index == 0 { ring.pop_front() } else { ring.remove(place.index) };
         assert_eq!(taken, Some(place.flow), "a flow is taken from where it was seen");
-        self.deficits[usize::from(place.flow.0)] -= cost.cast_signed();
+        // One that goes out of turn, as those before it find no path, would be ever deeper in debt for what nobody else could have had.
+        let deficit = &mut self.deficits[usize::from(place.flow.0)];
+        *deficit = (*deficit - cost.cast_signed()).max(-(cost + self.quantum).cast_signed());
         self.cost += cost;
         self.left = self.left.saturating_sub(1);
         if self.left == 0 {
@@ -183,6 +185,30 @@ mod tests {
             let served = serve(&[4096; 3], &[ONE; 3], turns);
             assert_eq!(served.iter().map(|cost| cost / 4096).sum::<u64>(), turns as u64);
             assert!(served.iter().all(|cost| (3..=4).contains(&(cost / 4096))), "{at}: {served:?}");
+        }
+    }
+
+    /// While the first one finds no path the others go, and one of them sends large requests.
+    #[test]
+    fn what_goes_out_of_turn_is_not_in_debt_for_ever() {
+        let mut rings = Rings::default();
+        let large = |flow: FlowId| if flow.0 == 1 { 1 << 20 } else { 4096 };
+        for flow in (0..3).map(FlowId) {
+            rings.add(flow, Tier::Normal, ONE);
+        }
+        for _ in 0..100_000 {
+            let place = rings.at(1, false, |_| ONE).expect("all wait");
+            rings.take(place, large(place.flow));
+            rings.put_back(place, Tier::Normal, ONE, large(place.flow));
+        }
+        // It is owed for one request: a quantum is half of it.
+        let mut turns = 0;
+        while rings.at(0, false, |_| ONE).expect("all wait").flow != FlowId(1) {
+            let place = rings.at(0, false, |_| ONE).expect("all wait");
+            rings.take(place, 4096);
+            rings.put_back(place, Tier::Normal, ONE, 4096);
+            turns += 1;
+            assert!(turns < 2000, "it never has its turn");
         }
     }
 

@@ -1,13 +1,16 @@
 //! What the tests of rules share.
 
+use std::sync::Arc;
 use std::time::Instant;
 
-use super::{Scheduler, SchedulerSpec};
+use super::{DiskLimits, Scheduler, SchedulerSpec};
 use crate::{FlowId, Tag};
 
 pub(super) struct Test {
     pub(super) now: Instant,
     pub(super) scheduler: Scheduler,
+    /// Those of the disk.
+    pub(super) limits: Arc<DiskLimits>,
 }
 
 impl Test {
@@ -19,7 +22,9 @@ impl Test {
 
     pub(super) fn of(spec: SchedulerSpec) -> Self {
         let now = Instant::now();
-        Self { now, scheduler: Scheduler::new(now, spec) }
+        let (mut scheduler, limits) = (Scheduler::new(now, spec), Arc::default());
+        scheduler.share_limits(Arc::clone(&limits));
+        Self { now, scheduler, limits }
     }
 
     pub(super) fn push(&mut self, flow: u16, tag: u32, bytes: u32) {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 
 pub use self::estimate::PathEstimate;
-use crate::{AnaState, ClassPolicies, OpClass, PathId, SchedulerStats};
+use crate::{AnaState, ClassPolicies, HedgeCounts, OpClass, PathId, SchedulerStats};
 
 /// Latencies below this many ns are told apart no further.
 const LOWEST_NS: u64 = 1_000;
@@ -42,6 +42,11 @@ pub struct ClassStats {
 /// An empty histogram of latencies in ns.
 pub(crate) fn latencies() -> Histogram<u64> {
     Histogram::new_with_bounds(LOWEST_NS, HIGHEST_NS, DIGITS).expect("constant bounds are valid")
+}
+
+/// The same to 10 %: a disk may have hundreds of virtqueues, and the I/O thread copies what it knows of all of them for whoever asks.
+pub(crate) fn waits() -> Histogram<u64> {
+    Histogram::new_with_bounds(LOWEST_NS, HIGHEST_NS, 1).expect("constant bounds are valid")
 }
 
 pub(crate) fn record(histogram: &mut Histogram<u64>, latency: Duration) {
@@ -192,8 +197,8 @@ pub struct GroupStats {
     pub moves: Moves,
     /// The scheduler and its flows.
     pub scheduler: SchedulerStats,
-    /// Reads submitted while slow ones were hedged: what the budget of hedges is counted from.
-    pub hedgeable_reads: u64,
+    /// What came of hedging.
+    pub hedging: HedgeCounts,
     /// The paths there are, in the order of their ids.
     pub paths: Vec<PathStats>,
 }
@@ -211,7 +216,7 @@ impl GroupStats {
         self.backoff += other.backoff;
         self.moves.merge(&other.moves);
         self.scheduler.merge(&other.scheduler);
-        self.hedgeable_reads += other.hedgeable_reads;
+        self.hedging.merge(other.hedging);
         for theirs in &other.paths {
             match self.paths.binary_search_by_key(&theirs.path, |mine| mine.path) {
                 Ok(index) => self.paths[index].merge(theirs),

@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU64;
 
-use mpath_core::{Limits, SchedulerKind, SchedulerSpec, Tier};
+use mpath_core::{DiskLimits, Limits, SchedulerKind, SchedulerSpec, Tier};
 
 use super::*;
 
@@ -78,19 +78,43 @@ fn limits_keep_a_flow_and_let_others_go() {
     assert_eq!(stats.flows[1].throttled, Duration::ZERO);
 }
 
+fn disk_limits(t: &mut Test, limits: Limits) -> Arc<DiskLimits> {
+    let disk = Arc::new(DiskLimits::default());
+    disk.set(t.now, limits);
+    t.group.share_limits(Arc::clone(&disk));
+    disk
+}
+
+#[test]
+fn what_one_group_of_a_disk_sends_counts_for_the_other() {
+    let iops = NonZeroU64::new(100);
+    let (mut a, mut b) = (Test::new(config()), Test::new(config()));
+    a.now = b.now;
+    b.group.share_limits(disk_limits(&mut a, Limits { iops, bytes_per_s: None, burst: 20 * MS }));
+    (0..3).for_each(|tag| submit(&mut a, 0, tag));
+    (0..2).for_each(|tag| submit(&mut b, 1, tag));
+    assert_eq!((a.actions().len(), b.actions().len()), (2, 0), "the burst is two requests");
+    // The third one goes as soon as there is any balance at all.
+    b.sleep();
+    a.now = b.now;
+    assert_eq!((b.actions().len(), a.actions().len()), (1, 0), "either of them has it");
+    assert!(a.sleep() >= 10 * MS - Duration::from_nanos(1));
+    assert_eq!(a.actions().len(), 1);
+}
+
 #[test]
 fn limits_of_the_disk_keep_everything_and_are_lifted_live() {
     let suspect_timeout = Duration::from_secs(60);
     let mut t = Test::new(GroupConfig { policy: PolicyKind::Numa.into(), suspect_timeout, ..config() });
     let limits = Limits { iops: None, bytes_per_s: NonZeroU64::new(4096), burst: 100 * MS };
-    t.group.set_limits(t.now, limits);
+    let disk = disk_limits(&mut t, limits);
     (0..3).for_each(|tag| submit(&mut t, tag as u16, tag));
     assert_eq!(t.actions(), [issue(P0, 0)], "one goes, and too much was taken");
     let wait = t.sleep();
     assert!((900 * MS..901 * MS).contains(&wait), "{wait:?}");
     assert_eq!(t.actions(), [issue(P0, 1)]);
     assert_eq!(t.group.stats(t.now).scheduler.throttled, wait);
-    t.group.set_limits(t.now, Limits::default());
+    disk.set(t.now, Limits::default());
     assert_eq!(t.actions(), [issue(P0, 2)]);
 }
 
@@ -99,7 +123,7 @@ fn what_limits_keep_fails_too_when_there_are_no_paths() {
     let mut t = Test::new(GroupConfig { no_path_timeout: Some(50 * MS), ..config() });
     let limits = Limits { iops: NonZeroU64::new(1), bytes_per_s: None, burst: Duration::ZERO };
     t.group.set_flow_limits(t.now, FlowId(0), limits);
-    t.group.set_limits(t.now, limits);
+    disk_limits(&mut t, limits);
     (0..3).for_each(|tag| submit(&mut t, 0, tag));
     t.group.path_lost(t.now, P0);
     t.group.path_lost(t.now, P1);

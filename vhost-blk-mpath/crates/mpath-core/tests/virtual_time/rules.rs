@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::time::Duration;
 
-use mpath_core::{ClassPolicies, FlowId, Injection, Io, Op, OpClass, PathId, PolicyKind, Tag, Window};
+use mpath_core::{ClassPolicies, FlowId, Hedging, Injection, Io, Op, OpClass, PathId, PolicyKind, Tag, Window};
 
 use proptest::prelude::*;
 
@@ -18,6 +18,34 @@ fn a_full_slow_path_does_not_block_round_robin() {
     sim.run(Duration::from_secs(1));
     // 8 at a time in 0.2 ms on the fast path alone.
     assert!(sim.finished > 39_000, "{}", sim.finished);
+}
+
+/// A read that another path was sooner with is no reason to search for the rate of its path again.
+#[test]
+fn hedges_cost_no_throughput() {
+    let models = [Model::Scattered(MS), Model::Scattered(MS)];
+    for policy in [PolicyKind::Bdp, PolicyKind::LatencyRr, PolicyKind::QueueDepth] {
+        let [plain, hedged] = [None, Some(Hedging { quantile_permille: 970, budget_permille: 50 })].map(|hedging| {
+            let mut sim = Sim::reads(policy, &models, 32);
+            sim.group.set_hedging(hedging);
+            sim.run(Duration::from_secs(1));
+            sim.run(Duration::from_secs(5));
+            assert_eq!(sim.recalled > 100, hedging.is_some(), "{policy}: {}", sim.recalled);
+            sim.finished
+        });
+        assert!(hedged * 100 >= plain * 95, "{policy}: {hedged} with hedges, {plain} without");
+    }
+}
+
+/// Of a path that the policy does not use it knows by probes that a hedge there would come too late.
+#[test]
+fn no_hedge_goes_to_a_path_known_to_be_slow() {
+    let mut sim = Sim::reads(PolicyKind::Bdp, &[Model::Scattered(MS), Model::Fixed(SLOW), Model::Fixed(2 * MS)], 1);
+    sim.group.set_hedging(Some(Hedging { quantile_permille: 990, budget_permille: 50 }));
+    sim.run(Duration::from_secs(10));
+    let stats = sim.group.stats(sim.now);
+    assert_eq!(stats.paths[1].hedges, 0);
+    assert!(stats.paths[2].hedges > 50, "{}", stats.paths[2].hedges);
 }
 
 #[test]

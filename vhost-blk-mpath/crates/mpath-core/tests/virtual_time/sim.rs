@@ -161,14 +161,24 @@ impl Sim {
                         self.bytes += u64::from(io.bytes);
                         self.group.submit(self.now, io);
                     }
-                    // Only silent paths become suspect here, and they never answer.
                     Action::Recall { path, tag } => {
                         self.recalled += 1;
-                        self.group.complete(self.now, path, tag, Outcome::Recalled { abandoned: true });
+                        // Only silent paths become suspect here, and they never answer.
+                        let abandoned = !self.forget(path, tag);
+                        self.group.complete(self.now, path, tag, Outcome::Recalled { abandoned });
                     }
-                    Action::Hedge { .. } | Action::DropHedge { .. } | Action::Adopt { .. } => {
-                        unreachable!("nothing is hedged")
+                    Action::Hedge { path, tag } => {
+                        if let Some(at) = self.answer_at(path, self.ios[tag.0 as usize]) {
+                            self.seq += 1;
+                            self.answers.push(Reverse((at, self.seq, path, tag.of_hedge())));
+                        }
                     }
+                    Action::DropHedge { path, tag } => {
+                        if self.forget(path, tag.of_hedge()) {
+                            self.group.hedged(self.now, path, tag, Outcome::Recalled { abandoned: false });
+                        }
+                    }
+                    Action::Adopt { .. } => {}
                     Action::Probe { path, bytes } => {
                         self.remember(path);
                         let io = Io { tag: Tag::PROBE, op: Op::Read, bytes, flow: FlowId(0), fua: false };
@@ -202,11 +212,20 @@ impl Sim {
                 self.answers.pop();
                 if tag == Tag::PROBE {
                     self.group.probed(self.now, path, true);
+                } else if let Some(read) = tag.hedged() {
+                    self.group.hedged(self.now, path, read, Outcome::Success);
                 } else {
                     self.group.complete(self.now, path, tag, Outcome::Success);
                 }
             }
         }
+    }
+
+    /// Takes an answer back. Whether it was still to come.
+    fn forget(&mut self, path: PathId, tag: Tag) -> bool {
+        let before = self.answers.len();
+        self.answers.retain(|Reverse((_, _, of, other))| (*of, *other) != (path, tag));
+        self.answers.len() < before
     }
 
     /// Share of the requests issued on path 0, in percent.

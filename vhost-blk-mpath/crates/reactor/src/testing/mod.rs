@@ -2,6 +2,7 @@
 
 mod controller;
 mod rig;
+mod two_paths;
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -17,6 +18,7 @@ use virtio_driver::{VhostUser, VirtioBlkFeatureFlags, VirtioBlkQueue, VirtioBlkT
 
 pub(crate) use controller::Controller;
 pub(crate) use rig::Rig;
+pub(crate) use two_paths::{completes, stats, two_paths};
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 const BUFFER_BYTES: usize = 1 << 20;

@@ -24,6 +24,7 @@ impl Group {
             let Hedge { path, tag, .. } = self.hedges.out[at];
             self.set_hedge(at, Some(HedgeState::Issued));
             self.paths[path.index()].hedges += 1;
+            self.hedges.counts.sent += 1;
             self.watch_issue(now, path);
             return Some(Action::Hedge { path, tag });
         }
@@ -88,7 +89,7 @@ impl Group {
 
     /// The other path that reads of this size have come back from soonest of late, one of which too little is known last.
     fn path_for_hedge(&mut self, now: Instant, of: PathId, bytes: u32, waited: Duration) -> Option<PathId> {
-        let mut left = self.eligible & !self.suspects & !of.bit();
+        let mut left = self.eligible & !self.suspects & !of.bit() & !self.awaited;
         let mut best = None;
         while left != 0 {
             let id = PathId(left.trailing_zeros() as u16);
@@ -97,7 +98,8 @@ impl Group {
             if !path.has_room(self.config.window, bytes) {
                 continue;
             }
-            let typical = path.reads.of(now, bytes);
+            // What the policy knows of a path that it does not use, it knows by probes.
+            let typical = path.reads.of(now, bytes).or_else(|| self.policies.estimate(id, OpClass::Read).latency);
             if typical.is_none_or(|typical| typical <= waited) {
                 let key = (typical.unwrap_or(Duration::MAX), id);
                 best = Some(best.map_or(key, |best| key.min(best)));

@@ -62,8 +62,27 @@ pub(super) struct Hedges {
     /// When a read is due to be hedged, or earlier.
     look_at: Option<Instant>,
     out: Vec<Hedge>,
-    /// Reads submitted while hedging was set.
-    reads: u64,
+    counts: HedgeCounts,
+}
+
+/// What came of hedging, since the group began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HedgeCounts {
+    /// Reads submitted while hedging was set: what the budget is counted from.
+    pub reads: u64,
+    /// Hedges sent.
+    pub sent: u64,
+    /// Those of them that answered first.
+    pub won: u64,
+}
+
+impl HedgeCounts {
+    /// Adds those of another group.
+    pub(crate) fn merge(&mut self, other: Self) {
+        self.reads += other.reads;
+        self.sent += other.sent;
+        self.won += other.won;
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -125,18 +144,18 @@ impl Hedges {
             budget: 0,
             look_at: None,
             out: Vec::new(),
-            reads: 0,
+            counts: HedgeCounts::default(),
         }
     }
 
-    pub(super) fn reads(&self) -> u64 {
-        self.reads
+    pub(super) fn counts(&self) -> HedgeCounts {
+        self.counts
     }
 
     /// A request was submitted.
     pub(super) fn submitted(&mut self, op: Op) {
         if let Some(setting) = self.setting.filter(|_| op == Op::Read) {
-            self.reads += 1;
+            self.counts.reads += 1;
             self.budget = (self.budget + u32::from(setting.budget_permille)).min(SAVED_MAX * ONE);
         }
     }
@@ -170,8 +189,8 @@ impl Group {
     /// under way end as ever.
     pub fn set_hedging(&mut self, hedging: Option<Hedging>) {
         if self.hedges.setting != hedging {
-            let (out, reads) = (std::mem::take(&mut self.hedges.out), self.hedges.reads);
-            self.hedges = Hedges { out, reads, ..Hedges::new(hedging) };
+            let (out, counts) = (std::mem::take(&mut self.hedges.out), self.hedges.counts);
+            self.hedges = Hedges { out, counts, ..Hedges::new(hedging) };
         }
     }
 
@@ -282,6 +301,7 @@ impl Group {
         let won = |hedge: &Hedge| hedge.tag == tag && hedge.state == HedgeState::Adopted;
         let at = self.hedges.find(won).expect("a hedge has won");
         self.paths[self.hedges.out[at].path.index()].hedges_won += 1;
+        self.hedges.counts.won += 1;
         self.finish(now, tag, Ok(()));
     }
 

@@ -32,7 +32,7 @@ use self::estimator::Estimator;
 use self::latency::Mean;
 use self::probes::{Budget, Probes, REST, size_of_probe};
 use self::sizes::Sizes;
-use super::{About, Candidate, Choice, Completed, Param, Policy, PolicySpec, Probed, Query};
+use super::{About, Candidate, Choice, Completed, Ended, Param, Policy, PolicySpec, Probed, Query};
 use crate::path::MAX_PATHS;
 use crate::window::Usage;
 use crate::{OpClass, PathEstimate, PathId};
@@ -62,6 +62,8 @@ pub(super) const ABOUT: About = About {
 const LEAST_BYTES: u32 = 512;
 /// Paths that make less than this of the best one's use of a latency are left out.
 const USEFUL: f64 = 0.8;
+/// How long a path is taken for one that fails, if nothing is heard of it before.
+const FORGIVEN: Duration = Duration::from_secs(1);
 /// When a request waits, the question is asked again after this: a path that stays silent is not waited for any longer.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
@@ -84,17 +86,28 @@ impl Params {
 #[derive(Clone, Debug, Default)]
 struct PathState {
     classes: [Estimator; 3],
-    /// By class, when a request was bound to it last, and when one was answered.
-    bound_at: [Option<Instant>; 3],
+    /// By class, when a request was answered last.
     answered_at: [Option<Instant>; 3],
+    /// By class, when one came back in vain, if none has been answered since.
+    failed_at: [Option<Instant>; 3],
     probes: Probes,
 }
 
 impl PathState {
-    /// Delay (s) and rate (bytes/s) for a class: its own, or what the probes say.
+    /// Delay (s) and rate (bytes/s) for a class: its own, or what the probes say, or the reads that make these needless.
     fn estimate(&self, class: OpClass) -> Option<(f64, f64)> {
         let own = self.classes[class.index()].known();
-        own.or_else(|| self.probes.mean().map(|mean| (mean.latency, f64::INFINITY)))
+        let probed = || self.probes.mean().map(|mean| (mean.latency, f64::INFINITY));
+        own.or_else(probed).or_else(|| self.classes[OpClass::Read.index()].known())
+    }
+
+    /// What came back in vain says nothing any more after a while: it is to be found out anew.
+    fn forgive(&mut self, now: Instant, class: OpClass) {
+        let failed_at = &mut self.failed_at[class.index()];
+        if failed_at.is_some_and(|at| now - at >= FORGIVEN) {
+            *failed_at = None;
+            self.classes[class.index()].restart(now, None);
+        }
     }
 
     /// The same as of now, for a path that holds something: silence says that it takes longer than is known.
@@ -157,6 +170,7 @@ impl Bdp {
         if !self.admission[class].is_due(query.now, paths) {
             return;
         }
+        candidates.iter().for_each(|candidate| self.paths[candidate.path.index()].forgive(query.now, query.class));
         self.offers.clear();
         let (mut bytes, mut ios, mut all) = (0.0, 0.0, 0.0);
         let mut size: f64 = size_of(query.bytes);
@@ -256,8 +270,7 @@ impl Policy for Bdp {
         // With the first request in flight there is no oldest one before it.
         let full = view.room.is_finite() && view.room - bytes <= 0.0;
         state.classes[class].bound(bytes, view.in_flight, full);
-        state.bound_at[class] = Some(query.now);
-        state.probes.bound(query.now, query.class == OpClass::Read);
+        state.probes.bound(query.now, query.class);
         self.sizes[class].add(bytes);
         Choice::Path(view.path)
     }
@@ -267,12 +280,19 @@ impl Policy for Bdp {
         let state = &mut self.paths[done.path.index()];
         let own = &mut state.classes[done.class.index()];
         let bytes = size_of(done.bytes);
-        let changed = if done.in_vain {
-            own.restart(done.now, Some(Mean { latency: done.latency.as_secs_f64(), size: bytes }));
-            true
-        } else {
-            state.answered_at[done.class.index()] = Some(done.now);
-            own.answered(done.now, bytes, done.latency, in_flight(done.of_class))
+        let changed = match done.ended {
+            Ended::Answered => {
+                state.answered_at[done.class.index()] = Some(done.now);
+                state.failed_at[done.class.index()] = None;
+                own.answered(done.now, bytes, done.latency, in_flight(done.of_class))
+            }
+            // It is late among others that are not. Were the path silent it would say so itself.
+            Ended::Overtaken => false,
+            Ended::InVain => {
+                state.failed_at[done.class.index()] = Some(done.now);
+                own.restart(done.now, Some(Mean { latency: done.latency.as_secs_f64(), size: bytes }));
+                true
+            }
         };
         if changed {
             self.changed(done.path);
@@ -343,15 +363,14 @@ impl Policy for Bdp {
             let latency = state.probes.mean().map_or(0.0, |mean| mean.latency);
             for class in OpClass::ALL {
                 let own = &mut state.classes[class.index()];
-                let is_idle = state.bound_at[class.index()].is_none_or(|at| done.now - at >= REST);
                 if class == OpClass::Read {
                     own.moved(done.now, latency);
-                } else if is_idle {
+                } else if state.probes.is_idle(done.now, class) {
                     // Of writes a read says only that what was known of them is old; those under way say more.
                     own.restart(done.now, None);
                 }
             }
-        } else if state.probes.is_idle(done.now) {
+        } else if state.probes.is_idle(done.now, OpClass::Read) {
             let reads = &mut state.classes[OpClass::Read.index()];
             if state.probes.contradicts(reads.known().map(|(delay, rate)| delay + size / rate)) {
                 let latency = state.probes.mean().map_or(0.0, |mean| mean.latency);
@@ -439,8 +458,56 @@ mod tests {
         probe(&mut policy, now, &[MS, 2 * MS]);
         let candidates = [candidate(0), candidate(1)];
         assert_eq!(policy.select(&read(now), &candidates), path(0));
-        policy.completed(&Completed { in_vain: true, ..done(now + 300 * MS, 0, 300 * MS) });
+        policy.completed(&Completed { ended: Ended::InVain, ..done(now + 300 * MS, 0, 300 * MS) });
         assert_eq!(policy.select(&read(now + 300 * MS), &candidates), path(1));
+    }
+
+    /// Also where nothing says that it has become better: reads go on there, and so there are no probes.
+    #[test]
+    fn a_path_that_failed_one_request_is_tried_again() {
+        for class in [OpClass::Write, OpClass::Other] {
+            let now = Instant::now();
+            let mut policy = bdp(&[]);
+            let candidates = [candidate(0), candidate(1)];
+            let choose = |policy: &mut Bdp, class, at| {
+                let Choice::Path(path) = policy.select(&Query { class, ..read(at) }, &candidates) else {
+                    panic!("idle paths have room")
+                };
+                path
+            };
+            for at in (0..200).map(|n| now + n * MS) {
+                (0..2).for_each(|path| policy.completed(&done(at, path, MS)));
+                let path = choose(&mut policy, class, at);
+                policy.completed(&Completed { class, ..done(at, path.0, MS) });
+            }
+            let failed = now + 200 * MS;
+            let bad = choose(&mut policy, class, failed);
+            let failure = Completed { class, ended: Ended::InVain, ..done(failed, bad.0, Duration::from_secs(1)) };
+            policy.completed(&failure);
+            assert_ne!(choose(&mut policy, class, failed + MS), bad, "{class:?}");
+            // The other one is as good: there is only something to choose while it is full.
+            let only_bad = candidates.map(|c| if c.path == bad { c } else { full(c.path.0) });
+            let query = |at| Query { class, ..read(at) };
+            let before = policy.select(&query(failed + FORGIVEN / 2), &only_bad);
+            assert!(matches!(before, Choice::Wait { .. }), "{class:?}");
+            assert_eq!(policy.select(&query(failed + FORGIVEN), &only_bad), Choice::Path(bad), "{class:?}");
+        }
+    }
+
+    #[test]
+    fn a_read_overtaken_by_its_hedge_says_nothing_of_its_path() {
+        let now = Instant::now();
+        let mut policy = bdp(&[]);
+        probe(&mut policy, now, &[MS, 5 * MS]);
+        let candidates = [candidate(0), candidate(1)];
+        for n in 0..100 {
+            let at = now + n * MS;
+            assert_eq!(policy.select(&read(at), &candidates), path(0));
+            let ended = if n % 20 == 10 { Ended::Overtaken } else { Ended::Answered };
+            policy.completed(&Completed { ended, ..done(at, 0, if ended == Ended::Answered { MS } else { 50 * MS }) });
+        }
+        let latency = policy.estimate(PathId(0), OpClass::Read).latency.expect("known");
+        assert!(latency < MS * 11 / 10, "{latency:?}");
     }
 
     #[test]

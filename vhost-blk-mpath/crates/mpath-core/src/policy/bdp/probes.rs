@@ -7,7 +7,7 @@
 use std::time::{Duration, Instant};
 
 use super::latency::Mean;
-use crate::MAX_PROBE_BYTES;
+use crate::{MAX_PROBE_BYTES, OpClass};
 
 /// Idle time before a probe.
 pub(super) const REST: Duration = Duration::from_millis(200);
@@ -33,9 +33,8 @@ pub(super) struct Probes {
     failures: u32,
     /// When the last one was answered, or asked for.
     last: Option<Instant>,
-    /// The last time a read of the guest was bound to the path, and the last time anything was.
-    used: Option<Instant>,
-    busy: Option<Instant>,
+    /// By class, when a request of the guest was bound to the path last.
+    bound: [Option<Instant>; 3],
     urgent: bool,
 }
 
@@ -53,15 +52,17 @@ impl Probes {
     }
 
     /// The guest uses this path; if it reads, that measures it.
-    pub(super) fn bound(&mut self, now: Instant, reads: bool) {
-        self.busy = Some(now);
-        if reads {
-            self.used = Some(now);
-        }
+    pub(super) fn bound(&mut self, now: Instant, class: OpClass) {
+        self.bound[class.index()] = Some(now);
     }
 
-    pub(super) fn is_idle(&self, now: Instant) -> bool {
-        self.used.is_none_or(|used| now - used >= REST)
+    /// Nothing of this class has been bound to it for a while.
+    pub(super) fn is_idle(&self, now: Instant, class: OpClass) -> bool {
+        self.bound[class.index()].is_none_or(|bound| now - bound >= REST)
+    }
+
+    fn last_read(&self) -> Option<Instant> {
+        self.bound[OpClass::Read.index()]
     }
 
     /// Something has changed: it is to be probed as soon as possible.
@@ -71,12 +72,12 @@ impl Probes {
 
     /// Too little is known to be left at that.
     pub(super) fn is_unknown(&self) -> bool {
-        self.kept.len() < KEPT && self.used.is_none() && !self.are_useless()
+        self.kept.len() < KEPT && self.last_read().is_none() && !self.are_useless()
     }
 
     /// The next one is worth more than the usual ones. Not on a path that the guest writes to: what a read takes there varies.
     fn is_wanted(&self, now: Instant) -> bool {
-        let rests = self.busy.is_none_or(|busy| now - busy >= REST);
+        let rests = OpClass::ALL.into_iter().all(|class| self.is_idle(now, class));
         rests && (self.urgent || self.outlier.is_some() || self.is_unknown())
     }
 
@@ -89,7 +90,7 @@ impl Probes {
     pub(super) fn due(&self, now: Instant) -> Instant {
         let rested = |at: Option<Instant>| at.map_or(now, |at| at + REST);
         let at_once = self.is_wanted(now) && self.failures == 0;
-        rested(if at_once { self.used } else { self.last.max(self.used) })
+        rested(if at_once { self.last_read() } else { self.last.max(self.last_read()) })
     }
 
     /// Whether what requests said of a path that is idle now is no longer true.
@@ -186,7 +187,7 @@ mod tests {
             assert!(!probes.answered(now, Some(mean(1.0))));
         }
         assert_eq!(probes.due(now), now + REST);
-        probes.bound(now + REST / 2, true);
+        probes.bound(now + REST / 2, OpClass::Read);
         assert_eq!(probes.due(now + REST), now + REST / 2 + REST, "a path in use needs none");
         probes.hurry();
         assert_eq!(probes.due(now + REST), now + REST / 2 + REST);
@@ -232,7 +233,7 @@ mod tests {
         (0..99).for_each(|_| budget.earn());
         assert!(!budget.allows(now, &known) && budget.allows(now, &wanted));
         let mut written_to = wanted.clone();
-        written_to.bound(now, false);
+        written_to.bound(now, OpClass::Write);
         assert!(!budget.allows(now, &written_to));
         budget.earn();
         budget.earn();

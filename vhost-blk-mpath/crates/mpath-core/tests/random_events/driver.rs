@@ -1,261 +1,18 @@
-//! Groups under random events, with a model driver that knows the rules and checks them at every step.
+//! The driver of a group, and a model of what it may be asked for.
+
+mod hedges;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use mpath_core::{
-    Action, AnaState, Association, ClassPolicies, Direction, DirtyPaths, Distribution, Epoch, FlowId, Group,
-    GroupConfig, Hedging, InjectedError, Injection, Io, IoError, Limits, MAX_HEDGE_BYTES, MAX_PROBE_BYTES, Op, OpClass,
-    Outcome, PathConfig, PathId, PolicyKind, PolicySpec, SchedulerKind, SchedulerSpec, Tag, Window,
+    Action, AnaState, Association, ClassPolicies, DirtyPaths, DiskLimits, Epoch, FlowId, Group, GroupConfig, Hedging,
+    Io, IoError, MAX_PROBE_BYTES, Op, Outcome, PathConfig, PathId, Tag, Window,
 };
-use proptest::prelude::*;
 
-const PATHS: usize = 3;
-const FLOWS: u16 = 3;
-const QUEUE_DEPTH: u16 = 8;
-
-/// One random event. Numbers are reduced to what is possible at that moment.
-#[derive(Clone, Debug)]
-enum Event {
-    Submit {
-        op: Op,
-        bytes: u32,
-        fua: bool,
-        flow: u16,
-    },
-    /// An issued request is answered.
-    Complete {
-        which: usize,
-        outcome: Outcome,
-    },
-    /// A recalled request is answered, other than by its outcome.
-    GiveBack {
-        which: usize,
-        abandoned: bool,
-    },
-    /// A probe comes back.
-    Probed {
-        which: usize,
-        success: bool,
-    },
-    /// A hedge comes back.
-    Hedged {
-        which: usize,
-        outcome: Outcome,
-    },
-    Hedging(Option<Hedging>),
-    /// A live path gives a sign of life, and some of what was abandoned is answered.
-    Progress {
-        path: usize,
-        answered: u32,
-    },
-    PathUp {
-        path: usize,
-        ana: AnaState,
-    },
-    /// Everything the path holds is lost, after the answers that had been received already.
-    PathLost {
-        path: usize,
-        answered: usize,
-    },
-    /// The loss of requests on a path that is down is reported late.
-    ReportLost {
-        which: usize,
-    },
-    FenceLifted {
-        which: usize,
-    },
-    Ana {
-        path: usize,
-        ana: AnaState,
-    },
-    Policy(ClassPolicies),
-    Scheduler(SchedulerSpec),
-    /// Of a flow, or of all together.
-    Limit {
-        flow: Option<u16>,
-        limits: Limits,
-    },
-    Inject {
-        path: usize,
-        class: Option<OpClass>,
-        injection: Injection,
-    },
-    ClearInjection {
-        path: usize,
-    },
-    Drain {
-        path: usize,
-        draining: bool,
-    },
-    /// A draining path is closed in order if it owes nothing any more.
-    Close {
-        path: usize,
-    },
-    Add {
-        path: usize,
-    },
-    /// A path of which nothing is left goes; by force nothing is left first.
-    Remove {
-        path: usize,
-        force: bool,
-    },
-    Sleep {
-        us: u64,
-    },
-}
-
-fn op() -> impl Strategy<Value = Op> {
-    prop_oneof![
-        4 => Just(Op::Read),
-        4 => Just(Op::Write),
-        1 => Just(Op::Flush),
-        1 => Just(Op::WriteZeroes),
-        1 => Just(Op::Discard),
-    ]
-}
-
-fn ana() -> impl Strategy<Value = AnaState> {
-    prop_oneof![
-        4 => Just(AnaState::Optimized),
-        2 => Just(AnaState::NonOptimized),
-        1 => Just(AnaState::Inaccessible),
-        1 => Just(AnaState::Change),
-    ]
-}
-
-fn outcome() -> impl Strategy<Value = Outcome> {
-    prop_oneof![
-        12 => Just(Outcome::Success),
-        2 => Just(Outcome::PathError),
-        1 => Just(Outcome::Retry { after: Duration::ZERO }),
-        1 => Just(Outcome::Retry { after: Duration::from_millis(300) }),
-        1 => Just(Outcome::Failed(IoError::Unsupported)),
-    ]
-}
-
-/// Any policy with parameters that make much happen, or two of them.
-fn policies() -> impl Strategy<Value = ClassPolicies> {
-    let spec = || {
-        (0..PolicyKind::ALL.len(), any::<bool>()).prop_map(|(kind, eager)| {
-            let kind = PolicyKind::ALL[kind];
-            let params: &[(&str, &str)] = match kind {
-                PolicyKind::Adaptive if eager => &[("interval", "10ms"), ("credits", "3"), ("shift", "0")],
-                PolicyKind::Latency | PolicyKind::LatencyRr if eager => {
-                    &[("rehabilitation", "ios"), ("age", "10"), ("burst", "3"), ("memory", "1ms")]
-                }
-                PolicyKind::ServiceTime if eager => &[("throughput", "1,100,7")],
-                _ => &[],
-            };
-            PolicySpec::new(kind, params.iter().copied()).expect("valid")
-        })
-    };
-    prop_oneof![
-        spec().prop_map(ClassPolicies::from),
-        (spec(), spec()).prop_map(|(read, write)| ClassPolicies { read, write }),
-    ]
-}
-
-/// Any scheduler, with credits that are spent soon.
-fn schedulers() -> impl Strategy<Value = SchedulerSpec> {
-    (0..SchedulerKind::ALL.len(), any::<bool>()).prop_map(|(kind, eager)| {
-        let kind = SchedulerKind::ALL[kind];
-        let params: &[(&str, &str)] = match kind {
-            SchedulerKind::BurstCredit if eager => &[("credit", "2")],
-            SchedulerKind::BurstCreditDrr if eager => &[("rho", "0"), ("gap", "1ms"), ("budget", "1ms")],
-            _ => &[],
-        };
-        SchedulerSpec::new(kind, params.iter().copied()).expect("valid")
-    })
-}
-
-fn limits() -> impl Strategy<Value = Limits> {
-    let per_s = |much| prop_oneof![Just(None), Just(NonZeroU64::new(much))];
-    (per_s(2000), per_s(100 << 20), 0..20_u64).prop_map(|(iops, bytes_per_s, burst)| Limits {
-        iops,
-        bytes_per_s,
-        burst: Duration::from_millis(burst),
-    })
-}
-
-/// Sometimes with a budget beyond all reason, so that much is hedged.
-fn hedging() -> impl Strategy<Value = Option<Hedging>> {
-    let budget = prop_oneof![Just(1_u16), Just(50), Just(1000)];
-    let some = (500..1000_u16, budget)
-        .prop_map(|(quantile_permille, budget_permille)| Some(Hedging { quantile_permille, budget_permille }));
-    prop_oneof![1 => Just(None), 4 => some]
-}
-
-fn class() -> impl Strategy<Value = Option<OpClass>> {
-    prop_oneof![3 => Just(None), 1 => (0..3_usize).prop_map(|class| Some(OpClass::ALL[class]))]
-}
-
-/// Every kind alone and with others.
-fn injection() -> impl Strategy<Value = Injection> {
-    let ms = || prop_oneof![2 => Just(0), 1 => 1..40_u64].prop_map(Duration::from_millis);
-    let distribution = prop_oneof![
-        Just(Distribution::Uniform),
-        Just(Distribution::Normal),
-        Just(Distribution::Exponential),
-        Just(Distribution::Pareto),
-    ];
-    let error = prop_oneof![
-        Just(Outcome::PathError),
-        Just(Outcome::Retry { after: Duration::ZERO }),
-        Just(Outcome::Failed(IoError::Io)),
-    ];
-    let error = prop_oneof![
-        2 => Just(None),
-        1 => (prop_oneof![Just(100_000), Just(1_000_000)], error)
-            .prop_map(|(per_million, outcome)| Some(InjectedError { per_million, outcome })),
-    ];
-    let rate = prop_oneof![2 => Just(None), 1 => Just(NonZeroU64::new(10 << 20))];
-    let direction = prop_oneof![Just(Direction::Request), Just(Direction::Response)];
-    (direction, ms(), ms(), distribution, rate, error, prop::bool::weighted(0.3), any::<u64>()).prop_map(
-        |(direction, latency, jitter, distribution, rate, error, stall, seed)| Injection {
-            direction,
-            latency,
-            jitter,
-            distribution,
-            rate,
-            error,
-            stall,
-            seed,
-        },
-    )
-}
-
-fn event() -> impl Strategy<Value = Event> {
-    let path = || 0..PATHS;
-    prop_oneof![
-        12 => (op(), prop_oneof![Just(512), Just(4096), Just(1 << 20)], any::<bool>(), 0..FLOWS)
-            .prop_map(|(op, bytes, fua, flow)| Event::Submit { op, bytes, fua, flow }),
-        12 => (any::<usize>(), outcome()).prop_map(|(which, outcome)| Event::Complete { which, outcome }),
-        6 => (any::<usize>(), any::<bool>()).prop_map(|(which, abandoned)| Event::GiveBack { which, abandoned }),
-        2 => (any::<usize>(), any::<bool>()).prop_map(|(which, success)| Event::Probed { which, success }),
-        6 => (any::<usize>(), outcome()).prop_map(|(which, outcome)| Event::Hedged { which, outcome }),
-        1 => hedging().prop_map(Event::Hedging),
-        2 => (path(), 0..9_u32).prop_map(|(path, answered)| Event::Progress { path, answered }),
-        3 => (path(), ana()).prop_map(|(path, ana)| Event::PathUp { path, ana }),
-        2 => (path(), 0..3_usize).prop_map(|(path, answered)| Event::PathLost { path, answered }),
-        3 => any::<usize>().prop_map(|which| Event::ReportLost { which }),
-        2 => any::<usize>().prop_map(|which| Event::FenceLifted { which }),
-        1 => (path(), ana()).prop_map(|(path, ana)| Event::Ana { path, ana }),
-        1 => policies().prop_map(Event::Policy),
-        1 => schedulers().prop_map(Event::Scheduler),
-        1 => (prop::option::of(0..FLOWS), limits()).prop_map(|(flow, limits)| Event::Limit { flow, limits }),
-        2 => (path(), class(), injection())
-            .prop_map(|(path, class, injection)| Event::Inject { path, class, injection }),
-        2 => path().prop_map(|path| Event::ClearInjection { path }),
-        2 => (path(), any::<bool>()).prop_map(|(path, draining)| Event::Drain { path, draining }),
-        2 => path().prop_map(|path| Event::Close { path }),
-        3 => path().prop_map(|path| Event::Add { path }),
-        2 => (path(), any::<bool>()).prop_map(|(path, force)| Event::Remove { path, force }),
-        5 => prop_oneof![0..300_u64, Just(20_000), Just(700_000)].prop_map(|us| Event::Sleep { us }),
-    ]
-}
+use crate::events::Event;
+use crate::{PATHS, QUEUE_DEPTH};
 
 /// A request the driver was issued and has not answered.
 #[derive(Clone, Copy, Debug)]
@@ -292,10 +49,11 @@ struct ModelPath {
     heard_of: Option<Instant>,
 }
 
-struct Driver {
+pub(crate) struct Driver {
     now: Instant,
     group: Group,
     dirty: Arc<DirtyPaths>,
+    limits: Arc<DiskLimits>,
     window: Window,
     paths: [ModelPath; PATHS],
     /// By path: the group may have waited for longer, as of what an injection holds it has not heard.
@@ -334,11 +92,13 @@ fn count<K: Ord>(map: &BTreeMap<K, u64>, key: &K) -> u64 {
 }
 
 impl Driver {
-    fn new(policy: ClassPolicies, window: Window, seed: u64) -> Self {
+    pub(crate) fn new(policy: ClassPolicies, window: Window, seed: u64) -> Self {
         let now = Instant::now();
         let config = GroupConfig { policy, window, seed, ..GroupConfig::default() };
         let dirty = Arc::new(DirtyPaths::new());
         let mut group = Group::new(now, config, Arc::clone(&dirty));
+        let limits = Arc::new(DiskLimits::default());
+        group.share_limits(Arc::clone(&limits));
         let mut paths = [ModelPath::default(); PATHS];
         // The one between them may come later.
         for id in [0, 2] {
@@ -349,6 +109,7 @@ impl Driver {
             now,
             group,
             dirty,
+            limits,
             window,
             paths,
             held: [false; PATHS],
@@ -373,7 +134,7 @@ impl Driver {
         }
     }
 
-    fn apply(&mut self, event: &Event) {
+    pub(crate) fn apply(&mut self, event: &Event) {
         match *event {
             Event::Submit { op, bytes, fua, flow } => {
                 let Some(tag) = self.free.pop_front() else { return };
@@ -426,7 +187,7 @@ impl Driver {
             }
             Event::Policy(policies) => self.group.set_policy(policies),
             Event::Scheduler(spec) => self.group.set_scheduler(self.now, spec),
-            Event::Limit { flow: None, limits } => self.group.set_limits(self.now, limits),
+            Event::Limit { flow: None, limits } => self.limits.set(self.now, limits),
             Event::Limit { flow: Some(flow), limits } => self.group.set_flow_limits(self.now, FlowId(flow), limits),
             Event::Inject { path, class, injection } => {
                 if !self.paths[path].added {
@@ -568,90 +329,6 @@ impl Driver {
             "clean, and yet unflushed"
         );
         self.path_lost(path, 0);
-    }
-
-    fn set_hedging(&mut self, hedging: Option<Hedging>) {
-        self.hedging = hedging;
-        self.group.set_hedging(hedging);
-    }
-
-    /// So many reads of the usual sizes, one after the other, that it is known how long they take.
-    fn learn(&mut self) {
-        for path in [0, 2] {
-            self.path_up(path, AnaState::Optimized);
-        }
-        for n in 0..220 {
-            let bytes = [512, 4096][n % 2];
-            self.apply(&Event::Submit { op: Op::Read, bytes, fua: false, flow: 0 });
-            self.sleep(Duration::from_micros(100 + 50 * (n as u64 % 7)));
-            while !self.issued.is_empty() {
-                self.answer(0, Outcome::Success);
-                self.poll();
-            }
-            self.probed(0, true);
-        }
-    }
-
-    /// The hedges on the sockets of a path.
-    fn hedges_on(&self, id: PathId) -> Vec<(Tag, ModelHedge)> {
-        let all = self.hedges.iter().map(|(tag, hedge)| (*tag, *hedge));
-        all.filter(|(_, hedge)| hedge.path == id && self.is_on_path(hedge)).collect()
-    }
-
-    fn is_on_path(&self, hedge: &ModelHedge) -> bool {
-        let live = self.paths[usize::from(hedge.path.0)].live;
-        hedge.answered.is_none() && live.is_none_or(|(epoch, _)| epoch == hedge.epoch)
-    }
-
-    fn hedge(&mut self, id: PathId, tag: Tag) {
-        let io = self.open[&tag];
-        assert!(io.op == Op::Read && io.bytes <= MAX_HEDGE_BYTES, "{io:?} is hedged");
-        assert!(self.issued.iter().all(|i| i.tag != tag || i.path != id), "hedged by the path that it is on");
-        self.hedged += 1;
-        assert!(self.hedged * 1000 <= self.hedged_max_permille + 8000, "beyond the budget");
-        self.take_room(id, io);
-        let (epoch, _) = self.path(id).live.expect("a live path");
-        let before = self.hedges.insert(tag, ModelHedge { path: id, epoch, answered: None });
-        assert!(before.is_none() && self.hedges.len() <= 8, "one a read, and eight in all");
-    }
-
-    fn hedged(&mut self, which: usize, outcome: Outcome) {
-        let out: Vec<Tag> = self.hedges.iter().filter(|(_, h)| h.answered.is_none()).map(|(tag, _)| *tag).collect();
-        let Some(&tag) = out.get(which % out.len().max(1)) else { return };
-        let hedge = self.hedges[&tag];
-        if self.path(hedge.path).live.is_some_and(|(epoch, _)| epoch == hedge.epoch) {
-            self.leave(tag);
-            self.path(hedge.path).heard_of = Some(self.now);
-            self.hedges.get_mut(&tag).expect("just seen").answered = Some(outcome == Outcome::Success);
-            self.group.hedged(self.now, hedge.path, tag, outcome);
-        }
-    }
-
-    /// The hedge of this read is on its path no longer.
-    fn leave(&mut self, tag: Tag) {
-        let (id, bytes) = (self.hedges[&tag].path, self.open[&tag].bytes);
-        let path = self.path(id);
-        path.ios -= 1;
-        path.bytes -= u64::from(bytes);
-    }
-
-    fn drop_hedge(&mut self, id: PathId, tag: Tag) {
-        let hedge = self.hedges[&tag];
-        assert_eq!(hedge.path, id);
-        if hedge.answered.is_none() && self.path(id).live.is_some_and(|(epoch, _)| epoch == hedge.epoch) {
-            self.leave(tag);
-            let abandoned = self.hedged.is_multiple_of(2);
-            self.path(id).abandoned += u32::from(abandoned);
-            self.group.hedged(self.now, id, tag, Outcome::Recalled { abandoned });
-        }
-        self.hedges.remove(&tag);
-    }
-
-    fn adopt(&mut self, id: PathId, tag: Tag) {
-        let hedge = self.hedges.remove(&tag).expect("only a hedge is adopted");
-        assert_eq!((hedge.path, hedge.answered), (id, Some(true)));
-        assert!(self.issued.iter().all(|i| i.tag != tag), "a path may still write to the memory of {tag:?}");
-        self.read.insert(tag);
     }
 
     fn probe(&mut self, id: PathId, bytes: u32) {
@@ -847,7 +524,7 @@ impl Driver {
     }
 
     /// All paths are back, all fences are lifted, everything succeeds from now on.
-    fn settle(&mut self) {
+    pub(crate) fn settle(&mut self) {
         while !self.issued.is_empty() && self.issued.iter().any(|i| !self.is_live(i)) {
             self.report_lost(1);
         }
@@ -905,29 +582,5 @@ impl Driver {
 
     fn is_live(&self, issued: &Issued) -> bool {
         self.paths[usize::from(issued.path.0)].live.is_some_and(|(epoch, _)| epoch == issued.epoch)
-    }
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 1000, failure_persistence: None, ..ProptestConfig::default() })]
-
-    #[test]
-    fn every_request_ends_once_and_no_rule_is_broken(
-        policy in policies(),
-        ios in 1..6_u32,
-        bytes in prop_oneof![Just(1024_u64), Just(16_384), Just(4 << 20)],
-        seed: u64,
-        hedging in hedging(),
-        events in prop::collection::vec(event(), 1..300),
-    ) {
-        let mut driver = Driver::new(policy, Window { ios, bytes }, seed);
-        if hedging.is_some() {
-            driver.set_hedging(hedging);
-            driver.learn();
-        }
-        for event in events {
-            driver.apply(&event);
-        }
-        driver.settle();
     }
 }

@@ -1,0 +1,82 @@
+//! `mpathctl limit`
+
+use clap::{Args, Subcommand};
+use mpath_api::client::Client;
+use mpath_api::config::{LimitBandwidth, LimitBurst, LimitIops};
+use mpath_api::types::{DiskLimits, SetLimits};
+
+use super::DiskArg;
+use crate::Failure;
+use crate::output::{Column, Output, or_dash, table};
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Show the limits of each disk, and what is left of them
+    ///
+    /// LEFT is what may go at once; below 0 too much went, which is being waited for. THROTTLED is how long requests have waited because of
+    /// limits, in the I/O thread where that was longest.
+    Show(DiskArg),
+    /// Limit what a disk may do in a second; what is not given stays as it is
+    Set(Set),
+    /// Lift all limits
+    Clear(DiskArg),
+}
+
+#[derive(Debug, Args)]
+#[group(required = true, multiple = true, args = ["iops", "bandwidth", "burst"])]
+pub(crate) struct Set {
+    /// Requests per second, or off
+    #[arg(long, value_name = "N")]
+    iops: Option<LimitIops>,
+    /// Bytes per second, with KiB, MiB, GiB or TiB, or off
+    #[arg(long, value_name = "SIZE")]
+    bandwidth: Option<LimitBandwidth>,
+    /// What may be saved up while less is used: what the limits allow in this time, 0ms to 3600s
+    #[arg(long, value_name = "TIME")]
+    burst: Option<LimitBurst>,
+    #[command(flatten)]
+    disk: DiskArg,
+}
+
+impl Command {
+    pub(crate) fn run(&self, client: &Client, output: &mut Output) -> Result<(), Failure> {
+        let disks = match self {
+            Self::Show(DiskArg { disk }) => client.limits(disk.as_deref())?,
+            Self::Set(Set { iops, bandwidth, burst, disk: DiskArg { disk } }) => {
+                let (iops, bandwidth, burst) = (*iops, *bandwidth, *burst);
+                client.set_limits(&SetLimits { iops, bandwidth, burst, disk: disk.clone() })?
+            }
+            Self::Clear(DiskArg { disk }) => client.set_limits(&SetLimits {
+                iops: Some(LimitIops::default()),
+                bandwidth: Some(LimitBandwidth::default()),
+                burst: None,
+                disk: disk.clone(),
+            })?,
+        };
+        Ok(output.print(&disks, |disks| by_disk(disks))?)
+    }
+}
+
+fn by_disk(disks: &[DiskLimits]) -> String {
+    let columns = [
+        Column::Text("DISK"),
+        Column::Number("IOPS"),
+        Column::Number("BANDWIDTH"),
+        Column::Number("BURST"),
+        Column::Number("LEFT(ios)"),
+        Column::Number("LEFT(KiB)"),
+        Column::Number("THROTTLED(ms)"),
+    ];
+    let row = |DiskLimits { disk, status }: &DiskLimits| {
+        [
+            disk.clone(),
+            status.limits.iops.to_string(),
+            status.limits.bandwidth.to_string(),
+            status.limits.burst.to_string(),
+            or_dash(status.balance_ios),
+            or_dash(status.balance_bytes.map(|bytes| bytes >> 10)),
+            status.throttled_ms.to_string(),
+        ]
+    };
+    table(columns, disks.iter().map(row))
+}

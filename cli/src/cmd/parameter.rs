@@ -1,0 +1,34 @@
+//! Parameters of policies and schedulers, given and shown.
+
+use mpath_api::types::Parameter;
+
+use crate::output::{Column, table};
+
+/// A word of `--param`.
+pub(super) fn parse(text: &str) -> Result<(String, String), &'static str> {
+    let (name, value) = text.split_once('=').ok_or("a parameter is NAME=VALUE")?;
+    Ok((name.into(), value.into()))
+}
+
+/// Their names in a list of what there is.
+pub(super) fn names(params: &[Parameter]) -> String {
+    let names: Vec<&str> = params.iter().map(|param| &*param.name).collect();
+    if names.is_empty() { "-".into() } else { names.join(",") }
+}
+
+/// All about them.
+pub(super) fn all(params: &[Parameter]) -> String {
+    let columns = [
+        Column::Text("PARAMETER"),
+        Column::Text("VALUE"),
+        Column::Text("DEFAULT"),
+        Column::Text("UNIT"),
+        Column::Text("RANGE"),
+        Column::Text("WHAT IT DOES"),
+    ];
+    let row = |param: &Parameter| {
+        let Parameter { name, value, default, range, unit, description } = param.clone();
+        [name, value, default, unit, range, description]
+    };
+    table(columns, params.iter().map(row))
+}

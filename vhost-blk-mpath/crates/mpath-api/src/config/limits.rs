@@ -1,0 +1,173 @@
+//! What a disk may do in a second.
+
+use std::fmt;
+use std::num::NonZeroU64;
+use std::str::FromStr;
+
+use mpath_core::Limits;
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+use super::value::Millis;
+use crate::text::parse_bytes;
+
+/// Requests per second: `off`, or 1 to 1,000,000,000.
+pub type LimitIops = PerSecond<false>;
+/// Bytes per second: `off`, or 4 KiB to 1 TiB, as a number or with KiB, MiB, GiB or TiB.
+pub type LimitBandwidth = PerSecond<true>;
+/// How long nothing has to be used for the whole burst to be there, 0 to an hour.
+pub type LimitBurst = Millis<0, 3_600_000>;
+
+/// The limits of a disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, default, expecting = "a mapping of settings")]
+pub struct LimitsConfig {
+    /// Requests per second, 1 to 1000000000. Each attempt of a request counts. Default: `off`.
+    pub iops: LimitIops,
+    /// Bytes per second, 4KiB to 1TiB. Default: `off`.
+    pub bandwidth: LimitBandwidth,
+    /// What may be saved up while less is used: what the limits allow in this time, 0ms to 3600s. Default: `1s`.
+    pub burst: LimitBurst,
+}
+
+impl Default for LimitsConfig {
+    fn default() -> Self {
+        Self { iops: PerSecond(None), bandwidth: PerSecond(None), burst: Millis::constant(1000) }
+    }
+}
+
+impl LimitsConfig {
+    /// What the core is told.
+    #[must_use]
+    pub fn limits(&self) -> Limits {
+        Limits { iops: self.iops.0, bytes_per_s: self.bandwidth.0, burst: self.burst.duration() }
+    }
+}
+
+impl fmt::Display for LimitsConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "iops {}, bandwidth {}, burst {}", self.iops, self.bandwidth, self.burst)
+    }
+}
+
+/// So many requests per second, or `BYTES`, or any number.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct PerSecond<const BYTES: bool>(Option<NonZeroU64>);
+
+/// What is no limit, or one out of range.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{text}` is not {}", expected(*.bytes))]
+pub struct LimitError {
+    /// What was given.
+    pub text: String,
+    /// Whether a number of bytes was expected.
+    pub bytes: bool,
+}
+
+fn expected(bytes: bool) -> &'static str {
+    if bytes {
+        "off or a number of bytes per second from 4KiB to 1TiB; write it as 100MiB"
+    } else {
+        "off or a number of requests per second from 1 to 1000000000"
+    }
+}
+
+impl<const BYTES: bool> PerSecond<BYTES> {
+    fn new(number: u64) -> Option<Self> {
+        let range = if BYTES { 4096..=1 << 40 } else { 1..=1_000_000_000 };
+        range.contains(&number).then_some(Self(NonZeroU64::new(number)))
+    }
+}
+
+impl<const BYTES: bool> FromStr for PerSecond<BYTES> {
+    type Err = LimitError;
+
+    fn from_str(text: &str) -> Result<Self, LimitError> {
+        if text == "off" {
+            return Ok(Self(None));
+        }
+        let number = if BYTES { parse_bytes(text) } else { text.parse().ok() };
+        number.and_then(Self::new).ok_or_else(|| LimitError { text: text.into(), bytes: BYTES })
+    }
+}
+
+impl<const BYTES: bool> fmt::Display for PerSecond<BYTES> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(number) = self.0.map(NonZeroU64::get) else { return f.write_str("off") };
+        let units = [(1_u64 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
+        match units.into_iter().find(|(unit, _)| BYTES && number.is_multiple_of(*unit)) {
+            Some((unit, name)) => write!(f, "{}{name}", number / unit),
+            None => number.fmt(f),
+        }
+    }
+}
+
+impl<const BYTES: bool> Serialize for PerSecond<BYTES> {
+    /// A number, or `off`.
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self.0 {
+            Some(number) => serializer.serialize_u64(number.get()),
+            None => serializer.serialize_str("off"),
+        }
+    }
+}
+
+impl<'de, const BYTES: bool> Deserialize<'de> for PerSecond<BYTES> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visitor<const BYTES: bool>;
+        impl<const BYTES: bool> de::Visitor<'_> for Visitor<BYTES> {
+            type Value = PerSecond<BYTES>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(expected(BYTES))
+            }
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Self::Value, E> {
+                text.parse().map_err(E::custom)
+            }
+            fn visit_u64<E: de::Error>(self, number: u64) -> Result<Self::Value, E> {
+                PerSecond::new(number).ok_or_else(|| E::invalid_value(de::Unexpected::Unsigned(number), &self))
+            }
+        }
+        deserializer.deserialize_any(Visitor)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_form_is_read_and_written_again() {
+        for (yaml, shown, iops, bytes_per_s, burst_ms) in [
+            ("{}", "iops off, bandwidth off, burst 1000ms", None, None, 1000),
+            ("{iops: 5000, burst: 2s}", "iops 5000, bandwidth off, burst 2000ms", Some(5000), None, 2000),
+            ("{iops: '7', bandwidth: 4096}", "iops 7, bandwidth 4KiB, burst 1000ms", Some(7), Some(4096), 1000),
+            ("{bandwidth: 100MiB, burst: 0ms}", "iops off, bandwidth 100MiB, burst 0ms", None, Some(100 << 20), 0),
+            ("{bandwidth: 10000, iops: off}", "iops off, bandwidth 10000, burst 1000ms", None, Some(10_000), 1000),
+        ] {
+            let read: LimitsConfig = serde_yaml::from_str(yaml).unwrap();
+            assert_eq!(read.to_string(), shown);
+            let limits = read.limits();
+            let told = (limits.iops.map(NonZeroU64::get), limits.bytes_per_s.map(NonZeroU64::get));
+            assert_eq!((told, limits.burst.as_millis()), ((iops, bytes_per_s), burst_ms));
+            let written = serde_json::to_string(&read).unwrap();
+            assert_eq!(serde_json::from_str::<LimitsConfig>(&written).unwrap(), read, "{written}");
+            assert_eq!(read.bandwidth.to_string().parse(), Ok(read.bandwidth));
+        }
+    }
+
+    #[test]
+    fn what_is_out_of_range_is_refused() {
+        for yaml in ["{iops: 0}", "{iops: -1}", "{iops: 1000000001}", "{iops: 1k}", "{iops: ''}", "{iops: 1.5}"] {
+            let error = serde_yaml::from_str::<LimitsConfig>(yaml).unwrap_err().to_string();
+            assert!(error.contains("from 1 to 1000000000"), "{yaml}: {error}");
+        }
+        for yaml in ["{bandwidth: 4095}", "{bandwidth: 1MB}", "{bandwidth: 2TiB}", "{bandwidth: on}", "{bandwidth: []}"]
+        {
+            let error = serde_yaml::from_str::<LimitsConfig>(yaml).unwrap_err().to_string();
+            assert!(error.contains("from 4KiB to 1TiB"), "{yaml}: {error}");
+        }
+        let error = serde_yaml::from_str::<LimitsConfig>("{burst: 2h}").unwrap_err().to_string();
+        assert!(error.contains("from 0ms to 3600000ms"), "{error}");
+        let error = serde_yaml::from_str::<LimitsConfig>("{iop: 5}").unwrap_err().to_string();
+        assert!(error.contains("unknown field `iop`"), "{error}");
+    }
+}

@@ -1,0 +1,107 @@
+//! Schedulers and limits.
+
+use std::sync::Arc;
+
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Query, State};
+use axum::routing::get;
+use axum::{Json, Router};
+use mpath_core::{SchedulerChange, SchedulerKind, SchedulerSpec};
+
+use super::Control;
+use super::error::{ApiError, ControlError};
+use super::routes::{Answer, DiskQuery, JsonBody, query};
+use crate::types::{
+    DiskLimits, DiskScheduler, ErrorCode, Parameter, Scheduler, SchedulerDetail, SetLimits, SetScheduler,
+};
+
+pub(super) fn routes<C: Control>() -> Router<Arc<C>> {
+    Router::new()
+        .route("/v1/schedulers", get(schedulers::<C>))
+        .route("/v1/scheduler/detail", get(scheduler_detail::<C>))
+        .route("/v1/scheduler", get(scheduler::<C>).put(set_scheduler::<C>))
+        .route("/v1/limits", get(limits::<C>).put(set_limits::<C>))
+}
+
+/// The scheduler of a disk, or of all.
+async fn details_of<C: Control>(control: &C, disk: Option<String>) -> Result<Vec<SchedulerDetail>, ApiError> {
+    let mut details = control.scheduling().await?;
+    if let Some(disk) = disk {
+        details.retain(|detail| detail.disk == disk);
+        if details.is_empty() {
+            return Err(ControlError::UnknownDisk { disk }.into());
+        }
+    }
+    Ok(details)
+}
+
+fn names(details: Vec<SchedulerDetail>) -> Vec<String> {
+    details.into_iter().map(|detail| detail.disk).collect()
+}
+
+async fn schedulers<C: Control>(State(control): State<Arc<C>>) -> Answer<Vec<Scheduler>> {
+    let details = control.scheduling().await?;
+    let describe = |kind: SchedulerKind| Scheduler {
+        name: kind,
+        description: kind.description().into(),
+        params: Parameter::all(SchedulerSpec::from(kind).params()),
+        active_on: details.iter().filter(|d| d.scheduler.kind() == kind).map(|d| d.disk.clone()).collect(),
+    };
+    Ok(Json(SchedulerKind::ALL.into_iter().map(describe).collect()))
+}
+
+async fn scheduler_detail<C: Control>(
+    State(control): State<Arc<C>>,
+    disk: Result<Query<DiskQuery>, QueryRejection>,
+) -> Answer<Vec<SchedulerDetail>> {
+    Ok(Json(details_of(&*control, query(disk)?.disk).await?))
+}
+
+async fn schedulers_of<C: Control>(control: &C, disk: Option<String>) -> Answer<Vec<DiskScheduler>> {
+    let of = |SchedulerDetail { disk, scheduler, .. }| DiskScheduler { disk, scheduler };
+    Ok(Json(details_of(control, disk).await?.into_iter().map(of).collect()))
+}
+
+async fn scheduler<C: Control>(
+    State(control): State<Arc<C>>,
+    disk: Result<Query<DiskQuery>, QueryRejection>,
+) -> Answer<Vec<DiskScheduler>> {
+    schedulers_of(&*control, query(disk)?.disk).await
+}
+
+async fn set_scheduler<C: Control>(
+    State(control): State<Arc<C>>,
+    JsonBody(wanted): JsonBody<SetScheduler>,
+) -> Answer<Vec<DiskScheduler>> {
+    let params = wanted.params.iter().map(|(name, value)| (&**name, &**value));
+    let change = SchedulerChange::new(wanted.scheduler, params)
+        .map_err(|error| ApiError::new(ErrorCode::BadRequest, error.to_string()))?;
+    let disks = names(details_of(&*control, wanted.disk.clone()).await?);
+    control.set_scheduler(&disks, &change).await?;
+    schedulers_of(&*control, wanted.disk).await
+}
+
+async fn limits_of<C: Control>(control: &C, disk: Option<String>) -> Answer<Vec<DiskLimits>> {
+    let of = |SchedulerDetail { disk, limits, .. }| DiskLimits { disk, status: limits };
+    Ok(Json(details_of(control, disk).await?.into_iter().map(of).collect()))
+}
+
+async fn limits<C: Control>(
+    State(control): State<Arc<C>>,
+    disk: Result<Query<DiskQuery>, QueryRejection>,
+) -> Answer<Vec<DiskLimits>> {
+    limits_of(&*control, query(disk)?.disk).await
+}
+
+async fn set_limits<C: Control>(
+    State(control): State<Arc<C>>,
+    JsonBody(wanted): JsonBody<SetLimits>,
+) -> Answer<Vec<DiskLimits>> {
+    if (wanted.iops, wanted.bandwidth, wanted.burst) == (None, None, None) {
+        let message = "nothing to set; give iops, bandwidth or burst";
+        return Err(ApiError::new(ErrorCode::BadRequest, message));
+    }
+    let disks = names(details_of(&*control, wanted.disk.clone()).await?);
+    control.set_limits(&disks, &wanted).await?;
+    limits_of(&*control, wanted.disk).await
+}

@@ -1,0 +1,205 @@
+//! Schedulers, the virtqueues that they give turns, and limits.
+
+use mpath_core::{FlowStats, SchedulerKind, SchedulerSpec, SchedulerStats};
+use serde::{Deserialize, Serialize};
+
+use super::{Latency, Parameter};
+use crate::config::{LimitBandwidth, LimitBurst, LimitIops, LimitsConfig};
+use crate::{policy_form, scheduler_form};
+
+/// `GET /v1/schedulers`: one scheduler that this daemon has.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Scheduler {
+    /// Its name.
+    #[serde(with = "scheduler_form::kind")]
+    pub name: SchedulerKind,
+    /// One line on what it does.
+    pub description: String,
+    /// What can be set.
+    pub params: Vec<Parameter>,
+    /// The disks that use it.
+    pub active_on: Vec<String>,
+}
+
+/// `GET /v1/scheduler`, and the answer to `PUT`: which scheduler a disk uses.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DiskScheduler {
+    /// The disk's name.
+    pub disk: String,
+    /// Its scheduler, written as in the configuration file.
+    #[serde(with = "scheduler_form")]
+    pub scheduler: SchedulerSpec,
+}
+
+/// The body of `PUT /v1/scheduler`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SetScheduler {
+    /// The scheduler to switch to. If it is in force already, it keeps what it knows of the virtqueues, and parameters that are
+    /// not named their values.
+    #[serde(with = "scheduler_form::kind")]
+    pub scheduler: SchedulerKind,
+    /// Its parameters by name; the text `default` is the default of each.
+    #[serde(default, skip_serializing_if = "Vec::is_empty", with = "policy_form::params")]
+    pub params: Vec<(String, String)>,
+    /// The disk; every disk if left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disk: Option<String>,
+}
+
+/// `GET /v1/scheduler/detail`: the scheduler of one disk with all that is known of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SchedulerDetail {
+    /// The disk's name.
+    pub disk: String,
+    /// Its scheduler, written as in the configuration file.
+    #[serde(with = "scheduler_form")]
+    pub scheduler: SchedulerSpec,
+    /// One line on what it does.
+    pub description: String,
+    /// Its parameters.
+    pub params: Vec<Parameter>,
+    /// The disk's limits.
+    pub limits: LimitStatus,
+    /// The virtqueues that have had requests, by index.
+    pub queues: Vec<QueueTurns>,
+}
+
+impl SchedulerDetail {
+    /// A disk's, with what its I/O threads tell; `None` while there are none.
+    #[must_use]
+    pub fn new(disk: String, scheduler: SchedulerSpec, limits: LimitsConfig, stats: Option<&SchedulerStats>) -> Self {
+        let queues = stats.map_or(&[][..], |stats| &stats.flows[..]);
+        Self {
+            disk,
+            description: scheduler.kind().description().into(),
+            params: Parameter::all(scheduler.params()),
+            scheduler,
+            limits: LimitStatus::new(limits, stats),
+            queues: queues.iter().map(QueueTurns::from).collect(),
+        }
+    }
+}
+
+/// One virtqueue, as the scheduler sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QueueTurns {
+    /// The virtqueue's index.
+    pub queue: u16,
+    /// Where its next request belongs.
+    pub tier: Tier,
+    /// How many requests more it may send before those of busy virtqueues; `null` if the scheduler has no such notion.
+    pub credit: Option<u64>,
+    /// Requests that wait for their turn, and for a path with room.
+    pub queued: u64,
+    /// Requests that have been sent and are not finished.
+    pub in_flight: u64,
+    /// Requests sent since the daemon started, each attempt for itself.
+    pub served: u64,
+    /// Their bytes.
+    pub served_bytes: u64,
+    /// How long they had waited here; `null` if there were none.
+    pub waited: Option<Latency>,
+}
+
+impl From<&FlowStats> for QueueTurns {
+    fn from(flow: &FlowStats) -> Self {
+        Self {
+            queue: flow.flow.0,
+            tier: flow.tier.into(),
+            credit: flow.credit,
+            queued: flow.queued,
+            in_flight: flow.outstanding,
+            served: flow.served,
+            served_bytes: flow.served_bytes,
+            waited: Latency::of(&flow.waited_ns),
+        }
+    }
+}
+
+/// Whose turn comes before whose.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Tier {
+    /// Before all others: it was idle, and asks for no more than its fair part.
+    First,
+    /// Before the normal tier: it was idle, and asks for more.
+    Second,
+    /// All the others.
+    Normal,
+}
+
+impl From<mpath_core::Tier> for Tier {
+    fn from(tier: mpath_core::Tier) -> Self {
+        match tier {
+            mpath_core::Tier::First => Self::First,
+            mpath_core::Tier::Second => Self::Second,
+            mpath_core::Tier::Normal => Self::Normal,
+        }
+    }
+}
+
+/// A disk's limits, and what is left of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LimitStatus {
+    /// The limits.
+    #[serde(flatten)]
+    pub limits: LimitsConfig,
+    /// Requests that may go at once, below 0 if too many went; `null` without a limit of them.
+    pub balance_ios: Option<i64>,
+    /// Bytes that may go at once, below 0 if too many went; `null` without a limit of them.
+    pub balance_bytes: Option<i64>,
+    /// How long requests have waited because of limits since the daemon started, in the I/O thread where that was longest.
+    pub throttled_ms: u64,
+}
+
+impl LimitStatus {
+    fn new(limits: LimitsConfig, stats: Option<&SchedulerStats>) -> Self {
+        Self {
+            limits,
+            balance_ios: stats.and_then(|stats| stats.balance.ios),
+            balance_bytes: stats.and_then(|stats| stats.balance.bytes),
+            throttled_ms: stats.map_or(0, |stats| stats.throttled.as_millis() as u64),
+        }
+    }
+}
+
+/// `GET /v1/limits`, and the answer to `PUT`: the limits of one disk.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DiskLimits {
+    /// The disk's name.
+    pub disk: String,
+    /// Its limits.
+    #[serde(flatten)]
+    pub status: LimitStatus,
+}
+
+/// The body of `PUT /v1/limits`. What is left out stays as it was.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SetLimits {
+    /// Requests per second.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub iops: Option<LimitIops>,
+    /// Bytes per second.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bandwidth: Option<LimitBandwidth>,
+    /// What may be saved up: what the limits allow in this time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub burst: Option<LimitBurst>,
+    /// The disk; every disk if left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disk: Option<String>,
+}
+
+impl SetLimits {
+    /// These limits, changed so.
+    #[must_use]
+    pub fn applied_to(&self, limits: LimitsConfig) -> LimitsConfig {
+        LimitsConfig {
+            iops: self.iops.unwrap_or(limits.iops),
+            bandwidth: self.bandwidth.unwrap_or(limits.bandwidth),
+            burst: self.burst.unwrap_or(limits.burst),
+        }
+    }
+}

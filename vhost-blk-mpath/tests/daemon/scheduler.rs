@@ -1,0 +1,104 @@
+//! Whose turn it is, and how much may be done, over real sockets.
+
+use std::time::{Duration, Instant};
+
+use mpath_api::SchedulerKind;
+use mpath_api::types::{EventKind, LimitStatus, SetLimits, SetScheduler, Tier};
+
+use crate::support::{Daemon, Disk, Shape, Target, Verification};
+
+fn switch(daemon: &Daemon, scheduler: SchedulerKind, params: &[(&str, &str)]) -> String {
+    let params = params.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
+    let disks = daemon.api.set_scheduler(&SetScheduler { scheduler, params, disk: None }).unwrap();
+    disks[0].scheduler.to_string()
+}
+
+fn limit(daemon: &Daemon, iops: &str, burst: &str) -> LimitStatus {
+    let (iops, burst) = (Some(iops.parse().unwrap()), Some(burst.parse().unwrap()));
+    daemon.api.set_limits(&SetLimits { iops, burst, ..SetLimits::default() }).unwrap()[0].status
+}
+
+fn reads(disk: &mut Disk, count: u64) -> Duration {
+    let start = Instant::now();
+    (0..count).for_each(|block| assert_eq!(disk.read(block * 4096), 0));
+    start.elapsed()
+}
+
+#[test]
+fn schedulers_switch_under_verification_and_tell_of_every_virtqueue() {
+    let target = Target::start(2);
+    let daemon = Daemon::start(&target.addrs(), "--io-threads 2 --window-ios 2");
+    assert_eq!(daemon.api.scheduler(None).unwrap()[0].scheduler, SchedulerKind::BurstCreditDrr.into());
+    let verification = Verification::start(&daemon.socket(), Shape { queues: 4, depth: 16, ..Shape::default() });
+    for _ in 0..5 {
+        for scheduler in SchedulerKind::ALL {
+            assert_eq!(switch(&daemon, scheduler, &[]), scheduler.name());
+            verification.goes_on(30);
+        }
+    }
+    assert_eq!(switch(&daemon, SchedulerKind::BurstCreditDrr, &[("rho", "0")]), "burst-credit-drr rho=0");
+    verification.goes_on(30);
+    let detail = &daemon.api.scheduler_detail(Some("disk0")).unwrap()[0];
+    assert_eq!(detail.queues.iter().map(|queue| queue.queue).collect::<Vec<_>>(), [0, 1, 2, 3]);
+    for queue in &detail.queues {
+        assert!(queue.served > 0 && queue.served_bytes > 0 && queue.waited.is_some(), "{queue:?}");
+    }
+    verification.finish();
+    let idle = &daemon.api.scheduler_detail(None).unwrap()[0];
+    assert!(idle.queues.iter().all(|queue| queue.queued + queue.in_flight == 0), "{idle:?}");
+    let events = daemon.api.events(0, 0).unwrap().events;
+    assert_eq!(events.iter().filter(|event| event.kind == EventKind::SchedulerSet).count(), 16);
+}
+
+#[test]
+fn a_virtqueue_that_was_idle_is_in_the_first_tier() {
+    let target = Target::start(1);
+    let daemon = Daemon::start(&target.addrs(), "--scheduler burst-credit");
+    let mut disk = Disk::connect(&daemon.socket());
+    reads(&mut disk, 1);
+    let queue = daemon.api.scheduler_detail(None).unwrap()[0].queues[0];
+    assert_eq!((queue.queue, queue.tier, queue.credit, queue.served), (0, Tier::First, Some(63), 1));
+    switch(&daemon, SchedulerKind::Fifo, &[]);
+    let queue = daemon.api.scheduler_detail(None).unwrap()[0].queues[0];
+    assert_eq!((queue.tier, queue.credit, queue.served), (Tier::Normal, None, 1));
+}
+
+#[test]
+fn a_limit_holds_and_is_lifted_while_requests_wait_for_it() {
+    let target = Target::start(1);
+    let daemon = Daemon::start(&target.addrs(), "--limit-iops 100 --limit-burst 0ms");
+    let mut disk = Disk::connect(&daemon.socket());
+    let took = reads(&mut disk, 20);
+    assert!(took >= Duration::from_millis(180), "{took:?}");
+    let seen = daemon.api.limits(None).unwrap()[0].status;
+    assert_eq!(seen.limits.to_string(), "iops 100, bandwidth off, burst 0ms");
+    assert!(seen.balance_ios.is_some() && seen.throttled_ms >= 150, "{seen:?}");
+
+    // One a second.
+    limit(&daemon, "1", "0ms");
+    disk.submit_write(1, 0, 1);
+    disk.submit_write(2, 4096, 1);
+    disk.submit_write(3, 8192, 1);
+    assert!(disk.answer(Duration::from_secs(10)).is_some());
+    let lifted = Instant::now();
+    assert_eq!(limit(&daemon, "off", "1s").balance_ios, None);
+    for _ in 0..2 {
+        assert!(disk.answer(Duration::from_secs(10)).is_some());
+    }
+    assert!(lifted.elapsed() < Duration::from_millis(900), "{:?}", lifted.elapsed());
+}
+
+/// What one I/O thread uses the others do not have.
+#[test]
+fn a_limit_is_one_of_all_io_threads_together() {
+    let target = Target::start(1);
+    let daemon = Daemon::start(&target.addrs(), "--io-threads 2 --limit-iops 500 --limit-burst 0ms");
+    let start = Instant::now();
+    let verification = Verification::start(&daemon.socket(), Shape { queues: 4, depth: 4, ..Shape::default() });
+    verification.goes_on(1000);
+    let served: u64 = daemon.api.scheduler_detail(None).unwrap()[0].queues.iter().map(|queue| queue.served).sum();
+    let allowed = start.elapsed().as_secs_f64() * 500.0 + 2.0;
+    assert!(served as f64 <= allowed, "{served} of {allowed}");
+    limit(&daemon, "off", "0ms");
+    verification.finish();
+}
