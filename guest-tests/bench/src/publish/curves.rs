@@ -149,6 +149,18 @@ mod tests {
     }
 
     #[test]
+    fn a_curve_without_a_name_has_no_entry() {
+        let mut svg = String::new();
+        {
+            let root = SVGBackend::with_string(&mut svg, (600, 300)).into_drawing_area();
+            let curve = |name: &str| Curve { name: name.into(), colour: RED, stroke: Stroke::Circles, points: vec![] };
+            draw_legend(&root, &[curve(""), curve("fifo"), curve("")], 2).unwrap();
+            root.present().unwrap();
+        }
+        assert_eq!((svg.matches("<circle").count(), svg.matches("<text").count()), (1, 1), "{svg}");
+    }
+
+    #[test]
     fn nothing_to_draw_is_no_failure() {
         let mut svg = String::new();
         let root = SVGBackend::with_string(&mut svg, (600, 300)).into_drawing_area();

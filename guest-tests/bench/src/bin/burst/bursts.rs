@@ -99,7 +99,7 @@ mod tests {
         let since = start + 60 * MS;
         assert_eq!(bursts.begin(since), Some(3));
         assert_eq!((bursts.begin(since + MS), bursts.due()), (None, None));
-        bursts.set_count(1);
+        bursts.set_count(5);
         assert_eq!(bursts.answered(since + 10 * MS, 1), None);
         let burst = bursts.answered(since + 12 * MS, 2).unwrap();
         assert_eq!((burst, burst.took()), (Burst { since, until: since + 12 * MS }, 12 * MS));
