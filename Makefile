@@ -2,7 +2,7 @@
 
 SHELL := bash
 .DEFAULT_GOAL := help
-.PHONY: help deps build benches demo test unit sim sim-mutants policy-sim burst-sim guest-test faults interop soak bench-fastpath bench-policies bench-native lint fmt deny images clean
+.PHONY: help deps build benches demo test unit sim sim-mutants policy-sim burst-sim guest-test faults interop soak bench-fastpath bench-policies bench-native bench-burst lint fmt deny images clean
 
 CARGO ?= cargo
 BIN := target/release
@@ -12,6 +12,8 @@ SECONDS ?= 60
 POLICIES_ARGS ?=
 # Options of `make bench-native`, as in '--rounds 3'; `native --help` lists them.
 NATIVE_ARGS ?=
+# Options of `make bench-burst`, as in '--only k'; `burst --help` lists them.
+BURST_ARGS ?=
 # How many runs `make sim` makes.
 SEEDS ?= 2000
 
@@ -92,6 +94,9 @@ bench-native: benches ## Linux's own NVMe multipath beside the daemon in one gue
 	@scripts/deps.sh guest
 	images/build nvmet
 	$(BIN)/native $(NATIVE_ARGS)
+
+bench-burst: benches ## bursts against busy virtqueues under each scheduler, over sockets, in 15 minutes; writes docs/results/ (BURST_ARGS='--only k')
+	$(BIN)/burst $(BURST_ARGS)
 
 lint: ## formatting, clippy with warnings as errors, shell and Python checks
 	@scripts/deps.sh build lint

@@ -5,6 +5,7 @@
 #![allow(clippy::cast_precision_loss)]
 
 pub mod backend;
+pub mod control;
 pub mod front_end;
 pub mod ledger;
 pub mod load;

@@ -2,6 +2,7 @@
 
 use crate::process::{Managed, ProcessError};
 use clap::Args;
+use std::collections::BTreeMap;
 use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -54,8 +55,9 @@ pub struct MpathStack {
 }
 
 impl MpathStack {
-    /// Starts the target with one listener a path, then the daemon with `policy`. Sockets and logs go to `directory`.
-    pub fn start(programs: &Programs, directory: &Path, paths: u16, policy: &str) -> Result<Self, ProcessError> {
+    /// Starts the target with one listener a path, then the daemon with `settings` beside what leads to it. Sockets and
+    /// logs go to `directory`.
+    pub fn start(programs: &Programs, directory: &Path, paths: u16, settings: &[&str]) -> Result<Self, ProcessError> {
         let mut command = Command::new(sibling(programs.target.as_ref(), "mpath-target"));
         command.args(["--nqn", NQN, "--namespace", NAMESPACE]);
         let target_api = directory.join("target.sock");
@@ -74,9 +76,17 @@ impl MpathStack {
         let mut command = Command::new(sibling(programs.daemon.as_ref(), "vhost-blk-mpath"));
         command.arg("--socket-path").arg(&socket).args(["--subsystem", NQN]);
         command.args(addresses.iter().flat_map(|address| ["--path", address]));
-        command.args(["--policy", policy]).arg("--api").arg(&api);
+        command.args(settings).arg("--api").arg(&api);
         let daemon = Managed::spawn("vhost-blk-mpath", command, directory)?;
         Ok(Self { daemon, target, socket, api, target_api, paths: addresses })
+    }
+
+    /// The command line of each process by its role, with `$DIR` for `directory`.
+    #[must_use]
+    pub fn command_lines(&self, directory: &Path) -> BTreeMap<&'static str, String> {
+        let directory = directory.to_string_lossy().into_owned();
+        let processes = [("daemon", &self.daemon), ("target", &self.target)];
+        processes.map(|(role, process)| (role, process.command_line().replace(&directory, "$DIR"))).into()
     }
 }
 

@@ -63,6 +63,32 @@ pub fn parse_duration(text: &str) -> Result<Duration, UnitError> {
     millis.map(Duration::from_millis).ok_or_else(|| UnitError::TooLarge(text.to_owned()))
 }
 
+/// What is wrong with a number of seconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum SecondsError {
+    /// Something else.
+    #[error("is not a number of seconds, as in 3 or 0.5")]
+    NoNumber,
+    /// Too little to measure anything, or too much to wait for.
+    #[error("must be from 0.1 to 600")]
+    OutOfRange,
+}
+
+/// Parses `3` or `0.5`.
+pub fn parse_seconds(text: &str) -> Result<Duration, SecondsError> {
+    let seconds: f64 = text.parse().map_err(|_| SecondsError::NoNumber)?;
+    if (0.1..=600.0).contains(&seconds) { Ok(Duration::from_secs_f64(seconds)) } else { Err(SecondsError::OutOfRange) }
+}
+
+/// For people who wait.
+#[must_use]
+pub fn about(time: Duration) -> String {
+    match time.as_secs() {
+        seconds @ 0..120 => format!("about {} s", seconds + 1),
+        seconds => format!("about {} min", seconds.div_ceil(60)),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -87,5 +113,17 @@ mod tests {
         assert_eq!(parse_duration("250ms"), Ok(Duration::from_millis(250)));
         assert_eq!(parse_duration("2m"), Ok(Duration::from_secs(120)));
         assert!(matches!(parse_duration("2y"), Err(UnitError::UnknownUnit { .. })));
+    }
+
+    #[test]
+    fn seconds_and_words_for_them() {
+        assert_eq!(parse_seconds("0.5"), Ok(Duration::from_millis(500)));
+        for (text, error) in
+            [("0", SecondsError::OutOfRange), ("nan", SecondsError::OutOfRange), ("3s", SecondsError::NoNumber)]
+        {
+            assert_eq!(parse_seconds(text), Err(error), "{text}");
+        }
+        assert_eq!(about(Duration::from_secs(59)), "about 60 s");
+        assert_eq!(about(Duration::from_secs(3301)), "about 56 min");
     }
 }

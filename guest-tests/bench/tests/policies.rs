@@ -1,43 +1,21 @@
-//! `policies` from the command line to the files: a tiny run of one table. Uses the daemon, the target and `mpathctl` beside it, and builds
-//! them if they are not there.
+//! `policies` from the command line to the files: a tiny run of one table.
 
 // Helpers of tests fail a test by panicking, too.
 #![allow(clippy::unwrap_used)]
 
+mod programs;
+
 use serde_json::Value;
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
-
-fn folder_of_programs() -> PathBuf {
-    let folder = Path::new(env!("CARGO_BIN_EXE_policies")).parent().unwrap().to_owned();
-    let missing = |name: &&str| !folder.join(name).exists();
-    if ["vhost-blk-mpath", "mpath-target", "mpathctl"].iter().any(missing) {
-        let mut command = Command::new(env!("CARGO"));
-        command.args(["build", "--locked", "--bins", "-p", "vhost-blk-mpath", "-p", "mpath-target", "-p", "mpathctl"]);
-        command.arg("--target-dir").arg(folder.parent().unwrap());
-        if folder.ends_with("release") {
-            command.arg("--release");
-        }
-        assert!(command.status().unwrap().success());
-    }
-    folder
-}
+use std::path::Path;
+use std::process::Output;
 
 const DOCUMENT: &str = "# Title\n\
     <!-- policies-a: begin (written by `make bench-policies`) -->\nas it was\n<!-- policies-a: end -->\n\
     <!-- policies-b: begin (written by `make bench-policies`) -->\nold\n<!-- policies-b: end -->\n";
 
 fn policies(docs: &Path, arguments: &str) -> Output {
-    let folder = folder_of_programs();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_policies"));
-    command.args(arguments.split_whitespace()).arg("--docs").arg(docs);
-    for (variable, program) in
-        [("VHOST_BLK_MPATH", "vhost-blk-mpath"), ("MPATH_TARGET", "mpath-target"), ("MPATHCTL", "mpathctl")]
-    {
-        command.env(variable, folder.join(program));
-    }
-    command.output().unwrap()
+    programs::run(env!("CARGO_BIN_EXE_policies"), docs, arguments)
 }
 
 #[test]

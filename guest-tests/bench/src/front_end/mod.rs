@@ -8,4 +8,4 @@ mod memory;
 mod queue;
 
 pub use device::{ConnectError, Device, DeviceInfo, QueueShape};
-pub use queue::BlkQueue;
+pub use queue::{BlkQueue, wait_for_any};

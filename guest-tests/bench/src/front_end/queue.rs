@@ -76,17 +76,45 @@ impl BlkQueue {
 
     /// Sleeps on the call eventfd; the caller has enabled notifications and found nothing after that.
     fn sleep(&self, timeout: Duration) -> io::Result<()> {
-        let timeout = Timespec {
-            tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
-            tv_nsec: timeout.subsec_nanos().into(),
-        };
         let mut fds = [PollFd::new(&*self.call, PollFlags::IN)];
-        match poll(&mut fds, Some(&timeout)) {
-            Ok(0) | Err(rustix::io::Errno::INTR) => Ok(()),
-            Ok(_) => self.call.read().map(|_| ()),
-            Err(error) => Err(error.into()),
-        }
+        poll_for(&mut fds, timeout)?;
+        self.heard(&fds[0])
     }
+
+    /// Takes the call that `fd`, of this queue, has told of.
+    fn heard(&self, fd: &PollFd<'_>) -> io::Result<()> {
+        if fd.revents().is_empty() { Ok(()) } else { self.call.read().map(|_| ()) }
+    }
+}
+
+fn poll_for(fds: &mut [PollFd<'_>], timeout: Duration) -> io::Result<()> {
+    let timeout = Timespec {
+        tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: timeout.subsec_nanos().into(),
+    };
+    match poll(fds, Some(&timeout)) {
+        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Sleeps until something is used on any of these queues or `timeout` has passed.
+pub fn wait_for_any(queues: &mut [&mut BlkQueue], timeout: Duration) -> io::Result<()> {
+    for queue in queues.iter_mut() {
+        queue.ring.set_used_notif_enabled(true);
+    }
+    let used = queues.iter_mut().any(|queue| queue.ring.completions().has_next());
+    let result = if used { Ok(()) } else { sleep_for_any(queues, timeout) };
+    for queue in queues.iter_mut() {
+        queue.ring.set_used_notif_enabled(false);
+    }
+    result
+}
+
+fn sleep_for_any(queues: &[&mut BlkQueue], timeout: Duration) -> io::Result<()> {
+    let mut fds: Vec<_> = queues.iter().map(|queue| PollFd::new(&*queue.call, PollFlags::IN)).collect();
+    poll_for(&mut fds, timeout)?;
+    queues.iter().zip(&fds).try_for_each(|(queue, fd)| queue.heard(fd))
 }
 
 fn part<T>(field: &mut T) -> iovec {

@@ -12,5 +12,5 @@ mod run;
 pub mod scenario;
 pub mod targets;
 
-pub use measure::{Measured, jain};
+pub use measure::{Measured, jain, quantile_ms};
 pub use run::{Load, Setup, run};

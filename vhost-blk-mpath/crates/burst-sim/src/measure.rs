@@ -36,13 +36,8 @@ impl Measured {
 
     /// The time, in ms, that this share of the bursts of these flows did not exceed.
     #[must_use]
-    #[allow(clippy::cast_sign_loss)] // a quantile is positive
     pub fn burst_ms(&self, flows: impl IntoIterator<Item = usize>, quantile: f64) -> f64 {
-        let mut times: Vec<_> = flows.into_iter().flat_map(|flow| &self.bursts[flow]).collect();
-        times.sort_unstable();
-        let last = times.len().saturating_sub(1);
-        let at = (last as f64 * quantile).ceil() as usize;
-        times.get(at).map_or(f64::NAN, |time| time.as_secs_f64() * 1e3)
+        quantile_ms(flows.into_iter().flat_map(|flow| self.bursts[flow].iter().copied()), quantile)
     }
 
     /// Service in seconds that each flow got.
@@ -95,6 +90,17 @@ impl Measured {
         }
         longest.as_secs_f64() * 1e3
     }
+}
+
+/// The time, in ms, that this share of `times` did not exceed; of none, not a number.
+#[must_use]
+#[allow(clippy::cast_sign_loss)] // a quantile is positive
+pub fn quantile_ms(times: impl IntoIterator<Item = Duration>, quantile: f64) -> f64 {
+    let mut times: Vec<_> = times.into_iter().collect();
+    times.sort_unstable();
+    let last = times.len().saturating_sub(1);
+    let at = (last as f64 * quantile).ceil() as usize;
+    times.get(at).map_or(f64::NAN, |time| time.as_secs_f64() * 1e3)
 }
 
 /// Jain's index of fairness: 1 if all are equal, `1/n` if one has everything.

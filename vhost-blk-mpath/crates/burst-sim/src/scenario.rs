@@ -14,8 +14,9 @@ pub const SLOTS: usize = 13;
 /// The pause between bursts.
 pub const PAUSE: Duration = Duration::from_millis(50);
 /// Requests that a busy flow keeps outstanding.
-const DEPTH: u32 = 32;
-const BYTES: u32 = 4096;
+pub const DEPTH: u32 = 32;
+/// Of a request.
+pub const BYTES: u32 = 4096;
 /// Before anything is measured, and while it is.
 const WARM_UP: Duration = Duration::from_secs(4);
 const MEASURED: Duration = Duration::from_secs(30);
@@ -36,6 +37,32 @@ pub fn drr() -> SchedulerSpec {
 #[must_use]
 pub fn drr_without_rho() -> SchedulerSpec {
     SchedulerSpec::new(SchedulerKind::BurstCreditDrr, [("rho", "0")]).expect("a parameter of it")
+}
+
+/// What was published for a burst of 32 against so many busy flows: p50 in ms without and with credits.
+#[must_use]
+pub fn published_by_k(busy: usize) -> Option<[f64; 2]> {
+    match busy {
+        4 => Some([81.6, 60.9]),
+        8 => Some([242.0, 64.5]),
+        16 => Some([433.0, 65.4]),
+        32 => Some([827.0, 64.4]),
+        _ => None,
+    }
+}
+
+/// The same for a burst of so many against 16 busy flows.
+#[must_use]
+pub fn published_by_n(count: u32) -> Option<[f64; 2]> {
+    match count {
+        1 => Some([28.6, 16.7]),
+        8 => Some([122.0, 36.0]),
+        32 => Some([434.0, 65.1]),
+        64 => Some([862.0, 124.5]),
+        96 => Some([1273.0, 546.0]),
+        128 => Some([1696.0, 962.0]),
+        _ => None,
+    }
 }
 
 /// Flows that keep a deep queue.

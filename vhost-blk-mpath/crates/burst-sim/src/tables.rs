@@ -1,23 +1,12 @@
 //! The tables, each printed as it is made.
 
 use burst_sim::scenario::{
-    SERVICE, SLOTS, against, attackers, bulk, by_size, interactive, measure, schedulers, uniform,
+    SERVICE, SLOTS, against, attackers, bulk, by_size, interactive, measure, published_by_k, published_by_n,
+    schedulers, uniform,
 };
-use burst_sim::targets::{ATTACKS, MANY, SIZES, alone_and_beside, jains, sustained};
+use burst_sim::targets::{ATTACKS, BUSY, COUNTS, MANY, SIZES, alone_and_beside, jains, sustained};
 use burst_sim::{Load, Measured, Setup};
 use mpath_core::{SchedulerKind, SchedulerSpec};
-
-/// What was published for K, and for N: without and with credits, p50 in ms.
-const PUBLISHED_BY_K: [(usize, &str); 5] =
-    [(4, "81.6 / 60.9"), (8, "242 / 64.5"), (16, "433 / 65.4"), (32, "827 / 64.4"), (64, "")];
-const PUBLISHED_BY_N: [(u32, &str); 6] = [
-    (1, "28.6 / 16.7"),
-    (8, "122 / 36.0"),
-    (32, "434 / 65.1"),
-    (64, "862 / 124.5"),
-    (96, "1273 / 546"),
-    (128, "1696 / 962"),
-];
 
 pub(crate) fn all(seed: u64) {
     println!("{SLOTS} slots, {} ms a request, seed {seed}; times are p50 / p99 of a burst in ms.", SERVICE.as_millis());
@@ -58,25 +47,30 @@ fn alone(count: u32, seed: u64) -> String {
     format!("{} | {:.1}", quantiles(&floor), floor.burst_ms([0], 0.5) + SERVICE.as_secs_f64() * 1e3)
 }
 
+/// p50 without and with credits.
+fn words(published: Option<[f64; 2]>) -> String {
+    published.map_or_else(String::new, |[without, with]| format!("{without} / {with}"))
+}
+
 fn by_k(seed: u64) {
     head("One flow of 32 requests against K busy ones", &["K", "published, p50", "floor", "limit"]);
-    for (busy, published) in PUBLISHED_BY_K {
+    for busy in BUSY {
         let cell = |scheduler| quantiles(&against(scheduler, 32, busy, seed));
-        row(&format!("{busy} | {published} | {}", alone(32, seed)), cell);
+        row(&format!("{busy} | {} | {}", words(published_by_k(busy)), alone(32, seed)), cell);
     }
 }
 
 fn by_n(seed: u64) {
     head("One flow of N requests against 16 busy ones", &["N", "published, p50", "floor", "limit"]);
-    for (count, published) in PUBLISHED_BY_N {
+    for count in COUNTS {
         let cell = |scheduler| quantiles(&against(scheduler, count, 16, seed));
-        row(&format!("{count} | {published} | {}", alone(count, seed)), cell);
+        row(&format!("{count} | {} | {}", words(published_by_n(count)), alone(count, seed)), cell);
     }
 }
 
 fn throughput(seed: u64) {
     head("Throughput, requests per second, one flow of 32 against K busy ones", &["K"]);
-    for (busy, _) in PUBLISHED_BY_K {
+    for busy in BUSY {
         row(&busy.to_string(), |scheduler| format!("{:.1}", against(scheduler, 32, busy, seed).iops()));
     }
 }
@@ -147,7 +141,7 @@ fn sizes(seed: u64) {
                  busy ones of 256 KiB";
     head(title, &["N", "floor", "limit"]);
     let busy = vec![Load::Bulk { depth: 32, bytes: 256 << 10 }; 16];
-    for (count, _) in PUBLISHED_BY_N {
+    for count in COUNTS {
         let alone = measure(&by_size(SchedulerKind::Fifo.into(), vec![interactive(count)], seed));
         let limit = alone.burst_ms([0], 0.5) + 34.0;
         let cell = |scheduler| {

@@ -37,8 +37,10 @@ impl Target {
     }
 }
 
-const BUSY: [usize; 5] = [4, 8, 16, 32, 64];
-const COUNTS: [u32; 6] = [1, 8, 32, 64, 96, 128];
+/// K, the busy flows.
+pub const BUSY: [usize; 5] = [4, 8, 16, 32, 64];
+/// N, the requests of a burst.
+pub const COUNTS: [u32; 6] = [1, 8, 32, 64, 96, 128];
 /// So many interactive flows at once.
 pub const MANY: [usize; 7] = [1, 2, 3, 4, 6, 8, 16];
 /// Attackers send bursts of these sizes; the worst of them counts.

@@ -12,14 +12,13 @@ mod results;
 use clap::{Parser, ValueEnum};
 use measure::{Round, Subject};
 use results::Results;
-use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use vublk_bench::process::ProcessError;
-use vublk_bench::publish::{ChartError, DocumentError, Machine};
+use vublk_bench::publish::{ChartError, Machine, Publication, PublishError};
 use vublk_bench::session::RunError;
 use vublk_bench::signals::{self, EXIT_INTERRUPTED};
 use vublk_bench::stack::Programs;
@@ -101,14 +100,10 @@ enum FastpathError {
     Failed { workload: &'static str, subject: &'static str, report: String, log: String },
     #[error("{0} ended while it was measured")]
     Gone(&'static str),
-    #[error("cannot write {}: {source}", .path.display())]
-    Write { path: PathBuf, source: io::Error },
     #[error("cannot draw the chart: {0}")]
     Chart(#[from] ChartError),
-    #[error("{}: {source}", .path.display())]
-    Document { path: PathBuf, source: DocumentError },
-    #[error("cannot encode the results: {0}")]
-    Encode(#[from] serde_json::Error),
+    #[error(transparent)]
+    Publish(#[from] PublishError),
     #[error("interrupted, nothing written")]
     Interrupted,
 }
@@ -181,18 +176,6 @@ fn publish(line: &Line, results: &Results) -> Result<(), FastpathError> {
     if line.dry_run {
         return Ok(());
     }
-    let folder = line.docs.join("results");
-    fs::create_dir_all(&folder).map_err(|source| FastpathError::Write { path: folder.clone(), source })?;
-    write(&folder.join("fastpath.json"), &(serde_json::to_string_pretty(results)? + "\n"))?;
-    write(&folder.join("fastpath.svg"), &chart::draw(results)?)?;
-    let path = line.docs.join("benchmarks.md");
-    let rewritten = fs::read_to_string(&path)
-        .map_err(DocumentError::Read)
-        .and_then(|text| document::SECTION.replace(&text, &table))
-        .map_err(|source| FastpathError::Document { path: path.clone(), source })?;
-    write(&path, &rewritten)
-}
-
-fn write(path: &Path, text: &str) -> Result<(), FastpathError> {
-    fs::write(path, text).map_err(|source| FastpathError::Write { path: path.to_owned(), source })
+    let publication = Publication { docs: line.docs.clone(), document: "benchmarks.md", section: document::SECTION };
+    Ok(publication.write(results, &chart::draw(results)?, &table)?)
 }

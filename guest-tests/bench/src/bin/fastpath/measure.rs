@@ -47,7 +47,7 @@ pub(crate) struct Subject {
 
 impl Subject {
     pub(crate) fn mpath(programs: &Programs, directory: &Path, paths: u16, policy: &str) -> Result<Self, ProcessError> {
-        let stack = MpathStack::start(programs, directory, paths, policy)?;
+        let stack = MpathStack::start(programs, directory, paths, &["--policy", policy])?;
         Ok(Self { name: "vhost-blk-mpath", stack: Stack::Mpath(stack) })
     }
 

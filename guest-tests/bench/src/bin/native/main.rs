@@ -7,14 +7,13 @@ mod results;
 
 use clap::Parser;
 use results::{Measured, Results};
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use vublk_bench::process::{Managed, ProcessError};
-use vublk_bench::publish::{ChartError, DocumentError, Machine};
+use vublk_bench::publish::{ChartError, Machine, Publication, PublishError};
 use vublk_bench::signals::{self, EXIT_INTERRUPTED};
 
 const EXIT_FAILED: u8 = 1;
@@ -76,14 +75,10 @@ enum NativeError {
     Ended(String),
     #[error("the measurement's samples make no sense: {0}")]
     Samples(#[source] serde_json::Error),
-    #[error("cannot write {}: {source}", .path.display())]
-    Write { path: PathBuf, source: io::Error },
     #[error("cannot draw the chart: {0}")]
     Chart(#[from] ChartError),
-    #[error("{}: {source}", .path.display())]
-    Document { path: PathBuf, source: DocumentError },
-    #[error("cannot encode the results: {0}")]
-    Encode(#[source] serde_json::Error),
+    #[error(transparent)]
+    Publish(#[from] PublishError),
     #[error("interrupted, nothing written")]
     Interrupted,
 }
@@ -143,22 +138,8 @@ fn measure(line: &Line, interrupted: &AtomicBool) -> Result<Measured, NativeErro
 fn publish(line: &Line, results: &Results) -> Result<(), NativeError> {
     let section = document::section(results);
     println!("{section}");
-    let folder = line.docs.join("results");
-    let json = serde_json::to_string_pretty(results).map_err(NativeError::Encode)? + "\n";
-    let svg = chart::draw(results)?;
-    let path = line.docs.join("benchmarks.md");
-    let rewritten = fs::read_to_string(&path)
-        .map_err(DocumentError::Read)
-        .and_then(|text| document::SECTION.replace(&text, &section))
-        .map_err(|source| NativeError::Document { path: path.clone(), source })?;
-    fs::create_dir_all(&folder).map_err(|source| NativeError::Write { path: folder.clone(), source })?;
-    write(&folder.join("native.json"), &json)?;
-    write(&folder.join("native.svg"), &svg)?;
-    write(&path, &rewritten)
-}
-
-fn write(path: &Path, text: &str) -> Result<(), NativeError> {
-    fs::write(path, text).map_err(|source| NativeError::Write { path: path.to_owned(), source })
+    let publication = Publication { docs: line.docs.clone(), document: "benchmarks.md", section: document::SECTION };
+    Ok(publication.write(results, &chart::draw(results)?, &section)?)
 }
 
 #[cfg(test)]
@@ -180,6 +161,7 @@ mod tests {
     }
 
     fn measured_by(script: &str, interrupted: bool) -> Result<Measured, NativeError> {
+        use std::fs;
         use std::os::unix::fs::PermissionsExt;
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("measure");

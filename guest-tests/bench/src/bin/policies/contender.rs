@@ -5,6 +5,7 @@ use crate::tables::Table;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::time::Duration;
+use vublk_bench::control::{Control, ControlError};
 
 /// A policy as the daemon lists it.
 #[derive(Debug, Clone, Deserialize)]
@@ -17,6 +18,13 @@ pub(crate) struct Listed {
 #[derive(Debug, Clone, Deserialize)]
 struct ListedParam {
     name: String,
+}
+
+impl Listed {
+    /// Every policy the daemon has, in its order.
+    pub(crate) fn all(control: &Control) -> Result<Vec<Self>, ControlError> {
+        control.daemon_json(&["policy", "list"])
+    }
 }
 
 /// A policy as it is measured.
@@ -62,6 +70,11 @@ impl Contender {
         let scaled = listed.name == SCALED.0 && listed.params.iter().any(|param| param.name == SCALED.1);
         let interval = scaled.then(|| format!("{}={}ms", SCALED.1, scaled_interval(warmup).as_millis()));
         Self { params: interval.into_iter().collect(), ..Self::plain(&listed.name) }
+    }
+
+    /// Puts it into force.
+    pub(crate) fn set(&self, control: &Control) -> Result<(), ControlError> {
+        control.set("policy", &self.policy, &self.params)
     }
 
     /// Whether it is a policy as it comes, rather than something to compare with.

@@ -1,9 +1,8 @@
 //! A table's section of `docs/benchmarks.md`.
 
 use crate::results::{Cell, Results, Row};
-use crate::targets;
 use std::fmt::Write;
-use vublk_bench::publish::grouped;
+use vublk_bench::publish::{grouped, write_targets};
 
 /// The section: what it is, the tables, the machine, the picture.
 pub(crate) fn section(results: &Results) -> String {
@@ -25,7 +24,7 @@ fn write_section(text: &mut String, results: &Results) -> std::fmt::Result {
             format!("{}; {}; {:.0} %", cell.iops.text(0), grouped(cell.mib_per_second.median), cell.percent_of_bound)
         },
     )?;
-    targets::write(text, &results.targets)?;
+    write_targets(text, &results.targets)?;
     writeln!(text, "\nLatency in ms, p50 / p99.9 / p99.99, medians of the rounds:\n")?;
     write_table(
         text,

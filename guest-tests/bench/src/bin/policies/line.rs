@@ -6,6 +6,7 @@ use clap::Parser;
 use std::path::PathBuf;
 use std::time::Duration;
 use vublk_bench::stack::Programs;
+use vublk_bench::units::parse_seconds;
 
 /// Measures every policy of the daemon side by side, in tables, and rewrites the published results: for each table
 /// DOCS/results/policies-TABLE.json, .svg, and its section of DOCS/benchmarks.md. Tables that are not measured stay as they are.
@@ -46,20 +47,6 @@ pub(crate) struct Line {
     /// The documentation's folder
     #[arg(long, default_value = "docs", value_name = "DIR")]
     pub(crate) docs: PathBuf,
-}
-
-/// What is wrong with `--seconds`.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
-enum SecondsError {
-    #[error("is not a number of seconds, as in 3 or 0.5")]
-    NoNumber,
-    #[error("must be from 0.1 to 600")]
-    OutOfRange,
-}
-
-fn parse_seconds(text: &str) -> Result<Duration, SecondsError> {
-    let seconds: f64 = text.parse().map_err(|_| SecondsError::NoNumber)?;
-    if (0.1..=600.0).contains(&seconds) { Ok(Duration::from_secs_f64(seconds)) } else { Err(SecondsError::OutOfRange) }
 }
 
 impl Line {

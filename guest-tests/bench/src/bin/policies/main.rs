@@ -6,7 +6,6 @@
 mod bound;
 mod chart;
 mod contender;
-mod control;
 mod cpu_load;
 mod document;
 mod line;
@@ -20,13 +19,12 @@ mod tables;
 mod targets;
 
 use clap::Parser;
-use control::ControlError;
 use line::Line;
 use std::io;
-use std::path::PathBuf;
 use std::process::ExitCode;
+use vublk_bench::control::ControlError;
 use vublk_bench::process::ProcessError;
-use vublk_bench::publish::{ChartError, DocumentError};
+use vublk_bench::publish::{ChartError, PublishError};
 use vublk_bench::session::RunError;
 use vublk_bench::signals::{self, EXIT_INTERRUPTED};
 
@@ -53,14 +51,10 @@ enum PoliciesError {
     Failed { what: String, report: String, log: String },
     #[error("the {0} ended while it was measured")]
     Gone(&'static str),
-    #[error("cannot write {}: {source}", .path.display())]
-    Write { path: PathBuf, source: io::Error },
     #[error("cannot draw the chart: {0}")]
     Chart(#[from] ChartError),
-    #[error("{}: {source}", .path.display())]
-    Document { path: PathBuf, source: DocumentError },
-    #[error("cannot encode the results: {0}")]
-    Encode(#[from] serde_json::Error),
+    #[error(transparent)]
+    Publish(#[from] PublishError),
     #[error("interrupted, nothing written")]
     Interrupted,
 }

@@ -3,17 +3,16 @@
 use crate::PoliciesError;
 use crate::bound::bound;
 use crate::contender::Contender;
-use crate::control::{Control, ControlError};
 use crate::cpu_load::CpuLoad;
 use crate::plan::Plan;
-use crate::scene::{NEAR, PathSpec, Scene};
+use crate::scene::{self, NEAR, PathSpec, Scene};
 use crate::series::{BIN, Bin, Change, Timeline, mean_bound};
 use crate::tables::{Length, RowSpec};
 use serde::Serialize;
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
+use vublk_bench::control::{Control, ControlError};
 use vublk_bench::options::{Mode, Options};
 use vublk_bench::process::cpu_time;
 use vublk_bench::report::Report;
@@ -91,7 +90,7 @@ pub(crate) struct Bench<'a> {
 
 impl Bench<'_> {
     fn set_scene(&mut self, scene: &Scene) -> Result<(), ControlError> {
-        self.control.set_scene(scene, self.scene.as_ref())?;
+        scene::set(self.control, scene, self.scene.as_ref())?;
         self.scene = Some(scene.clone());
         Ok(())
     }
@@ -115,7 +114,7 @@ impl Bench<'_> {
     /// What one request takes, in seconds, on a path with the least delay of any and no limit to its rate, less that delay. The kernels and
     /// programs on the way, which no policy can avoid.
     pub(crate) fn floor(&mut self, row: &RowSpec) -> Result<f64, PoliciesError> {
-        self.control.set_policy(&Contender::plain("numa"))?;
+        Contender::plain("numa").set(self.control)?;
         let paths = row.scene.len();
         self.set_scene(&vec![PathSpec { mib_per_second: None, ..NEAR }; paths])?;
         let _load = row.cpu_load.then(CpuLoad::start);
@@ -134,10 +133,10 @@ impl Bench<'_> {
     pub(crate) fn cell(&mut self, row: &RowSpec, bound: &Bound, policy: &Contender) -> Result<Sample, PoliciesError> {
         self.set_scene(&policy.scene(&row.scene).into_owned())?;
         // One that stays in force, with other parameters, would keep what it has learned.
-        self.control.set_policy(&Contender::plain("numa"))?;
+        Contender::plain("numa").set(self.control)?;
         // Those of the first moment count too.
-        let probes = self.control.probes()?;
-        self.control.set_policy(policy)?;
+        let probes = self.probes()?;
+        policy.set(self.control)?;
         let _load = row.cpu_load.then(CpuLoad::start);
         let options = Options {
             iodepth: row.depth,
@@ -159,7 +158,7 @@ impl Bench<'_> {
             }
             Length::Full | Length::Quarter => (self.run(&row.name, &options, Duration::from_secs(1), |_| ())?, None),
         };
-        let (after, probes) = (self.cpu_times()?, self.control.probes()? - probes);
+        let (after, probes) = (self.cpu_times()?, self.probes()? - probes);
         let completed = report.completed.max(1) as f64;
         let cpu = before.iter().map(|(&role, before)| {
             let used = after.get(role).copied().unwrap_or_default().saturating_sub(*before);
@@ -198,7 +197,7 @@ impl Bench<'_> {
             let iops = progress.completed as f64 / progress.interval.as_secs_f64();
             timeline.bins.push(Bin { from_seconds, to_seconds, iops });
             while let Some((&(_, next), bound_iops)) = to_come.next_if(|((at, _), _)| *at <= to_seconds) {
-                if let Err(error) = control.set_scene(next, scene.as_ref()) {
+                if let Err(error) = scene::set(control, next, scene.as_ref()) {
                     refused.get_or_insert(error);
                 }
                 scene = Some(next.clone());
@@ -231,17 +230,15 @@ impl Bench<'_> {
         PoliciesError::Failed { what: what.to_owned(), report: report.table(), log: self.stack.daemon.log_tail() }
     }
 
+    /// How many the daemon has sent on all paths.
+    fn probes(&self) -> Result<u64, ControlError> {
+        Ok(self.control.paths()?.iter().map(|path| path.probes).sum())
+    }
+
     fn cpu_times(&self) -> Result<BTreeMap<&'static str, Duration>, PoliciesError> {
         let processes = [("daemon", &self.stack.daemon), ("target", &self.stack.target)];
         let times = processes
             .map(|(role, process)| cpu_time(process.pid()).map(|time| (role, time)).ok_or(PoliciesError::Gone(role)));
         times.into_iter().collect()
     }
-}
-
-/// The command lines of a stack with `$DIR` for its directory.
-pub(crate) fn commands(stack: &MpathStack, directory: &Path) -> BTreeMap<&'static str, String> {
-    let directory = directory.to_string_lossy().into_owned();
-    let processes = [("daemon", &stack.daemon), ("target", &stack.target)];
-    processes.map(|(role, process)| (role, process.command_line().replace(&directory, "$DIR"))).into()
 }

@@ -5,11 +5,10 @@ use crate::measure::{Bound, Sample};
 use crate::plan::Plan;
 use crate::scene::Scene;
 use crate::tables::{RowSpec, Table};
-use crate::targets::Target;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use vublk_bench::options::Mode;
-use vublk_bench::publish::{Machine, Spread};
+use vublk_bench::publish::{Machine, Spread, Target};
 use vublk_bench::sizes::Sizes;
 
 /// The published file.

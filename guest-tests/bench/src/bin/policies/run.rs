@@ -1,23 +1,21 @@
 //! The whole run: a stack for each table, rounds, results.
 
 use crate::PoliciesError;
-use crate::contender::{contenders, names};
-use crate::control::Control;
+use crate::contender::{Listed, contenders, names};
 use crate::line::Line;
-use crate::measure::{Bench, Bound, commands};
+use crate::measure::{Bench, Bound};
 use crate::plan::Plan;
 use crate::results::Results;
 use crate::tables::{RowSpec, Table};
 use crate::targets::targets;
 use crate::{chart, document};
-use std::fs;
-use std::path::Path;
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
+use vublk_bench::control::Control;
 use vublk_bench::options::Mode;
-use vublk_bench::publish::{DocumentError, Machine};
+use vublk_bench::publish::{Machine, Publication};
 use vublk_bench::sizes::Sizes;
-use vublk_bench::stack::{MpathStack, sibling};
+use vublk_bench::stack::MpathStack;
+use vublk_bench::units::about;
 
 /// What the daemon starts with; every cell sets its own.
 const FIRST_POLICY: &str = "numa";
@@ -32,7 +30,7 @@ pub(crate) fn run(line: &Line, interrupted: &AtomicBool) -> Result<(), PoliciesE
     let tables = line.tables();
     for &table in &tables {
         // Not after an hour.
-        rewritten(line, table, "")?;
+        publication(line, table).check()?;
     }
     let mut done = Vec::new();
     for (index, &table) in tables.iter().enumerate() {
@@ -57,14 +55,12 @@ fn measure_table(
     let specs = table.rows(plan.full);
     let directory = tempfile::Builder::new().prefix("policies-").tempdir().map_err(PoliciesError::Directory)?;
     let paths = specs[0].scene.len();
-    let stack = MpathStack::start(&line.programs, directory.path(), paths as u16, FIRST_POLICY)?;
-    let mpathctl = sibling(line.mpathctl.as_ref(), "mpathctl");
-    let target = sibling(line.programs.target.as_ref(), "mpath-target");
-    let control = Control::new(mpathctl, target, &stack);
+    let stack = MpathStack::start(&line.programs, directory.path(), paths as u16, &["--policy", FIRST_POLICY])?;
+    let control = Control::new(line.mpathctl.as_ref(), &line.programs, &stack);
     let mut bench = Bench { stack: &stack, control: &control, plan, interrupted, scene: None };
     bench.fill()?;
     control.wait_until_live(paths)?;
-    let listed = control.policies()?;
+    let listed = Listed::all(&control)?;
     let chosen = |table| contenders(&listed, &line.policies, table, plan.warmup());
     let contenders = match chosen(table) {
         Ok(contenders) => contenders,
@@ -79,9 +75,9 @@ fn measure_table(
         specs.len(),
         contenders.len(),
         plan.rounds,
-        minutes(left)
+        about(left)
     );
-    let mut results = Results::new(table, machine, &plan, commands(&stack, directory.path()), &contenders);
+    let mut results = Results::new(table, machine, &plan, stack.command_lines(directory.path()), &contenders);
     add_rows(&mut results, &mut bench, &specs, plan)?;
     for round in 0..usize::from(plan.rounds) {
         for (row, spec) in specs.iter().enumerate() {
@@ -125,45 +121,13 @@ fn add_rows(results: &mut Results, bench: &mut Bench<'_>, specs: &[RowSpec], pla
     Ok(())
 }
 
-fn minutes(time: Duration) -> String {
-    match time.as_secs() {
-        seconds @ 0..120 => format!("about {} s", seconds + 1),
-        seconds => format!("about {} min", seconds.div_ceil(60)),
-    }
-}
-
-/// The document with a table's section replaced.
-fn rewritten(line: &Line, table: Table, section: &str) -> Result<String, PoliciesError> {
-    let path = line.docs.join(DOCUMENT);
-    fs::read_to_string(&path)
-        .map_err(DocumentError::Read)
-        .and_then(|text| table.section().replace(&text, section))
-        .map_err(|source| PoliciesError::Document { path, source })
+fn publication(line: &Line, table: Table) -> Publication {
+    Publication { docs: line.docs.clone(), document: DOCUMENT, section: table.section() }
 }
 
 fn publish(line: &Line, table: Table, results: &Results) -> Result<(), PoliciesError> {
     let section = document::section(results);
-    let folder = line.docs.join("results");
-    fs::create_dir_all(&folder).map_err(|source| PoliciesError::Write { path: folder.clone(), source })?;
-    let stem = format!("policies-{}", table.letter());
-    write(&folder.join(format!("{stem}.json")), &(serde_json::to_string_pretty(results)? + "\n"))?;
-    write(&folder.join(format!("{stem}.svg")), &chart::draw(results)?)?;
-    write(&line.docs.join(DOCUMENT), &rewritten(line, table, &section)?)?;
+    publication(line, table).write(results, &chart::draw(results)?, &section)?;
     println!("## {}\n\n{section}", results.title);
     Ok(())
-}
-
-fn write(path: &Path, text: &str) -> Result<(), PoliciesError> {
-    fs::write(path, text).map_err(|source| PoliciesError::Write { path: path.to_owned(), source })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn durations_for_people() {
-        assert_eq!(minutes(Duration::from_secs(59)), "about 60 s");
-        assert_eq!(minutes(Duration::from_secs(3301)), "about 56 min");
-    }
 }

@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 use std::time::Duration;
+use vublk_bench::control::{Control, ControlError};
 
 const MIB: f64 = 1_048_576.0;
 
@@ -31,6 +32,16 @@ impl PathSpec {
         let rate = self.mib_per_second.map_or("off".to_owned(), |mib| format!("{mib}MiB"));
         [format!("delay={}us", self.delay.as_micros()), format!("rate={rate}")]
     }
+}
+
+/// Makes the paths what they shall be; `now` is what they are, if that is known.
+pub(crate) fn set(control: &Control, scene: &Scene, now: Option<&Scene>) -> Result<(), ControlError> {
+    for (index, path) in scene.iter().enumerate() {
+        if now.and_then(|now| now.get(index)) != Some(path) {
+            control.set_listener(index + 1, &path.settings())?;
+        }
+    }
+    Ok(())
 }
 
 /// As published.

@@ -1,37 +1,13 @@
 //! What the tables are to show, and whether they do: computed from the medians, row by row; throughput by bytes, since of mixed
-//! sizes every cell draws others. Why a target is missed is for a human to say.
+//! sizes every cell draws others.
 
 use crate::bound::bound;
 use crate::contender::{BDP_FOR_LATENCY, Contender, FAST_ALONE};
 use crate::results::{Cell, Results, Row};
 use crate::scene::PathSpec;
 use crate::tables::Table;
-use serde::Serialize;
-use std::fmt::Write;
 use vublk_bench::options::Mode;
-use vublk_bench::publish::Spread;
-
-/// Something that a table is to show.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub(crate) struct Target {
-    pub(crate) what: &'static str,
-    /// Whether each case does; `None` if there is none, because a policy was not measured.
-    pub(crate) met: Option<bool>,
-    /// Where it can be read.
-    pub(crate) cases: Vec<Case>,
-}
-
-/// A target in one row.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub(crate) struct Case {
-    pub(crate) row: String,
-    pub(crate) policy: String,
-    /// In `unit`; `None`: never.
-    pub(crate) measured: Option<f64>,
-    pub(crate) limit: f64,
-    pub(crate) unit: &'static str,
-    pub(crate) met: bool,
-}
+use vublk_bench::publish::{Case, Limit, Spread, Target};
 
 /// The limits, in percent where nothing else is said.
 const NEAR_BOUND: f64 = 95.0;
@@ -61,8 +37,7 @@ pub(crate) fn targets(table: Table, results: &Results) -> Vec<Target> {
         results.policies.iter().filter(|policy| Contender::is_a_policy(policy)).map(|policy| &*policy.name).collect();
     let mut targets = Vec::new();
     let mut add = |what, cases: Vec<Case>| {
-        let met = (!cases.is_empty()).then(|| cases.iter().all(|case| case.met));
-        targets.push(Target { what, met, cases });
+        targets.push(Target::new(what, cases));
     };
     if table == Table::A {
         add(
@@ -156,13 +131,6 @@ fn each(rows: &[Row], which: impl Fn(&Row) -> bool, cases: impl Fn(&Row) -> Vec<
     rows.iter().filter(|row| which(row)).flat_map(cases).collect()
 }
 
-/// What has to reach its limit, or stay below it.
-#[derive(Clone, Copy)]
-enum Limit {
-    AtLeast(f64),
-    AtMost(f64),
-}
-
 fn percent(part: f64, whole: f64) -> f64 {
     if whole > 0.0 { part / whole * 100.0 } else { 0.0 }
 }
@@ -188,11 +156,7 @@ impl Row {
     }
 
     fn case(&self, cell: &Cell, measured: Option<f64>, limit: Limit, unit: &'static str) -> Case {
-        let (limit, met) = match limit {
-            Limit::AtLeast(limit) => (limit, measured.is_some_and(|measured| measured >= limit)),
-            Limit::AtMost(limit) => (limit, measured.is_some_and(|measured| measured <= limit)),
-        };
-        Case { row: self.name.clone(), policy: cell.policy.clone(), measured, limit, unit, met }
+        Case::new(&self.name, &cell.policy, measured, limit, unit)
     }
 
     fn cases(&self, policies: &[&str], case: impl Fn(&Cell) -> Option<Case>) -> Vec<Case> {
@@ -315,45 +279,6 @@ impl Row {
     }
 }
 
-impl Case {
-    fn text(&self) -> String {
-        let number = |value: f64| match self.unit {
-            "ms" => format!("{value:.2} ms"),
-            "s" => format!("{value:.1} s"),
-            "times" => format!("{value:.1} ×"),
-            unit => format!("{value:.1} {unit}"),
-        };
-        let measured = self.measured.map_or_else(|| "never".to_owned(), number);
-        format!("{measured} (`{}`, {})", self.policy, self.row)
-    }
-
-    /// How near to its limit, or how far beyond: the larger the worse. Cases of a target may have limits in both directions.
-    fn strain(&self) -> f64 {
-        let Some(measured) = self.measured else { return f64::INFINITY };
-        let ratio = if self.limit > 0.0 && measured > 0.0 { measured / self.limit } else { 0.0 };
-        if self.met == (ratio <= 1.0) { ratio } else { ratio.recip() }
-    }
-}
-
-/// The table of targets.
-pub(crate) fn write(text: &mut String, targets: &[Target]) -> std::fmt::Result {
-    writeln!(
-        text,
-        "\nTargets, by the medians:\n\n| target | | nearest to its limit, or all that miss it |\n|---|---|---|"
-    )?;
-    for target in targets {
-        let worst = target.cases.iter().max_by(|one, other| one.strain().total_cmp(&other.strain()));
-        let missed: Vec<String> = target.cases.iter().filter(|case| !case.met).map(Case::text).collect();
-        let (word, where_) = match (target.met, worst) {
-            (Some(true), Some(worst)) => (format!("met in {}", target.cases.len()), worst.text()),
-            (Some(_), _) => (format!("**missed** in {} of {}", missed.len(), target.cases.len()), missed.join("; ")),
-            (None, _) => ("not measured".to_owned(), String::new()),
-        };
-        writeln!(text, "| {} | {word} | {where_} |", target.what)?;
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -362,6 +287,7 @@ mod tests {
     use crate::results::tests::{results, sample};
     use crate::tables::Length;
     use std::time::Duration;
+    use vublk_bench::publish::write_targets;
 
     const FLOOR: f64 = 70e-6;
     const PLAN: Plan = Plan { seconds: Duration::from_secs(3), rounds: 5, full: false };
@@ -468,7 +394,7 @@ mod tests {
         let target = find(&found, "new bound");
         assert_eq!(target.met, Some(false));
         let mut text = String::new();
-        write(&mut text, &found).unwrap();
+        write_targets(&mut text, &found).unwrap();
         assert!(text.contains("| **missed** in 1 of 3 | never (`bdp`, flapping, 16k randread QD8) |"), "{text}");
     }
 
@@ -478,7 +404,7 @@ mod tests {
         let near = find(&found, "≥ 95 %");
         assert_eq!((near.met, near.cases.len()), (None, 0));
         let mut text = String::new();
-        write(&mut text, &found).unwrap();
+        write_targets(&mut text, &found).unwrap();
         assert!(text.contains("| not measured |  |"), "{text}");
     }
 }

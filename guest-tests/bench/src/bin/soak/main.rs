@@ -122,7 +122,7 @@ fn soak(line: &Line) -> Result<u8, SoakError> {
     let interrupted = signals::interrupted().map_err(SoakError::Signals)?;
     let directory = tempfile::Builder::new().prefix("soak-").tempdir().map_err(SoakError::Directory)?;
     let first_policy = line.policies.first().map_or("round-robin", String::as_str);
-    let mut stack = MpathStack::start(&line.programs, directory.path(), 2, first_policy)?;
+    let mut stack = MpathStack::start(&line.programs, directory.path(), 2, &["--policy", first_policy])?;
     let options = Options {
         bs: line.bs,
         iodepth: line.iodepth,

@@ -1,0 +1,130 @@
+//! The flow that sends bursts: so many requests at once, a pause when all of them are answered, and again.
+
+use std::time::{Duration, Instant};
+use vublk_bench::rng::Rng;
+
+/// A pause varies, so that bursts meet the slots of the service in every phase.
+pub(crate) const PAUSE_LEAST: Duration = Duration::from_millis(45);
+pub(crate) const PAUSE_MOST: Duration = PAUSE_LEAST.saturating_add(PAUSE_VARIES);
+const PAUSE_VARIES: Duration = Duration::from_millis(10);
+
+/// When bursts begin and end.
+#[derive(Debug)]
+pub(crate) struct Bursts {
+    count: u32,
+    pauses: Rng,
+    state: State,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum State {
+    Pausing { until: Instant },
+    Waiting { since: Instant, left: u32 },
+}
+
+/// A burst that is over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Burst {
+    /// When its first request was sent.
+    pub(crate) since: Instant,
+    /// When its last answer was seen.
+    pub(crate) until: Instant,
+}
+
+impl Bursts {
+    /// The first one after a pause.
+    pub(crate) fn new(pauses: Rng, now: Instant) -> Self {
+        let mut bursts = Self { count: 1, pauses, state: State::Pausing { until: now } };
+        bursts.pause(now);
+        bursts
+    }
+
+    /// From the next one on they are of so many requests.
+    pub(crate) fn set_count(&mut self, count: u32) {
+        self.count = count;
+    }
+
+    fn pause(&mut self, now: Instant) {
+        let varies = self.pauses.below(PAUSE_VARIES.as_nanos() as u64 + 1);
+        let pause = PAUSE_LEAST + Duration::from_nanos(varies);
+        self.state = State::Pausing { until: now + pause };
+    }
+
+    /// When the next one begins; `None` while one is under way.
+    pub(crate) fn due(&self) -> Option<Instant> {
+        match self.state {
+            State::Pausing { until } => Some(until),
+            State::Waiting { .. } => None,
+        }
+    }
+
+    /// Begins one if it is due: so many requests are to be sent.
+    pub(crate) fn begin(&mut self, now: Instant) -> Option<u32> {
+        if self.due().is_none_or(|due| due > now) {
+            return None;
+        }
+        self.state = State::Waiting { since: now, left: self.count };
+        Some(self.count)
+    }
+
+    /// So many requests were answered. The burst, if they were its last ones.
+    pub(crate) fn answered(&mut self, now: Instant, answers: u32) -> Option<Burst> {
+        let State::Waiting { since, left } = &mut self.state else { return None };
+        // The ledger knows of every request, so there are never more.
+        *left = left.saturating_sub(answers);
+        let burst = (*left == 0).then_some(Burst { since: *since, until: now })?;
+        self.pause(now);
+        Some(burst)
+    }
+}
+
+impl Burst {
+    pub(crate) fn took(self) -> Duration {
+        self.until - self.since
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn a_burst_ends_with_its_last_answer() {
+        let start = Instant::now();
+        let mut bursts = Bursts::new(Rng::new(1, 0), start);
+        bursts.set_count(3);
+        assert_eq!(bursts.begin(start), None);
+        let since = start + 60 * MS;
+        assert_eq!(bursts.begin(since), Some(3));
+        assert_eq!((bursts.begin(since + MS), bursts.due()), (None, None));
+        bursts.set_count(5);
+        assert_eq!(bursts.answered(since + 10 * MS, 1), None);
+        let burst = bursts.answered(since + 12 * MS, 2).unwrap();
+        assert_eq!((burst, burst.took()), (Burst { since, until: since + 12 * MS }, 12 * MS));
+        assert_eq!(bursts.answered(since + 13 * MS, 1), None);
+    }
+
+    #[test]
+    fn pauses_vary_between_their_limits_and_repeat_by_seed() {
+        let pauses = |seed| {
+            let mut now = Instant::now();
+            let mut bursts = Bursts::new(Rng::new(seed, 0), now);
+            let pauses = (0..200).map(|_| {
+                let due = bursts.due().unwrap();
+                let pause = due - now;
+                bursts.begin(due).unwrap();
+                now = due + 10 * MS;
+                bursts.answered(now, 1).unwrap();
+                pause
+            });
+            pauses.collect::<Vec<_>>()
+        };
+        let one = pauses(1);
+        assert!(one.iter().all(|pause| (PAUSE_LEAST..=PAUSE_MOST).contains(pause)), "{one:?}");
+        let (least, most) = (one.iter().min().unwrap(), one.iter().max().unwrap());
+        assert!(*least < 46 * MS && *most > 54 * MS, "{least:?} {most:?}");
+        assert!(one == pauses(1) && one != pauses(2));
+    }
+}

@@ -1,0 +1,119 @@
+//! The command line.
+
+use crate::plan::{Plan, Table};
+use clap::Parser;
+use mpath_core::SchedulerKind;
+use std::path::PathBuf;
+use std::time::Duration;
+use vublk_bench::stack::Programs;
+use vublk_bench::units::{UnitError, parse_duration, parse_seconds};
+
+/// Half of the service.
+const LONGEST_JITTER: Duration = Duration::from_millis(5);
+
+/// Measures every scheduler of the daemon side by side, one virtqueue that sends bursts beside others that keep a deep
+/// queue, and rewrites the published results: DOCS/results/burst.json, burst.svg and the section of DOCS/scheduler.md.
+#[derive(Debug, Parser)]
+#[command(
+    version,
+    after_help = "Exit status: 0 measured and written; 1 a run failed or the results could not be written; 2 bad options; \
+    3 something could not be started; 130 interrupted, nothing written."
+)]
+pub(crate) struct Line {
+    #[command(flatten)]
+    pub(crate) programs: Programs,
+
+    /// mpathctl [default: beside this program]
+    #[arg(long, value_name = "PATH", env = "MPATHCTL")]
+    pub(crate) mpathctl: Option<PathBuf>,
+
+    /// Tables to measure
+    #[arg(long, value_name = "TABLES", value_enum, value_delimiter = ',', default_value = "k,n")]
+    only: Vec<Table>,
+
+    /// Schedulers to measure
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = "fifo,burst-credit,burst-credit-drr")]
+    schedulers: Vec<SchedulerKind>,
+
+    /// Rounds; the median of them is published
+    #[arg(long, default_value_t = 5, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
+    rounds: u16,
+
+    /// How long a cell is measured; a burst that has begun by then is waited for
+    #[arg(long, default_value = "2", value_name = "SECONDS", value_parser = parse_seconds)]
+    seconds: Duration,
+
+    /// How far the service of 10 ms varies either way, at random; up to 5ms
+    #[arg(long, default_value = "0ms", value_name = "TIME", value_parser = parse_jitter)]
+    jitter: Duration,
+
+    /// Makes pauses and offsets repeatable
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    seed: u64,
+
+    /// The documentation's folder
+    #[arg(long, default_value = "docs", value_name = "DIR")]
+    pub(crate) docs: PathBuf,
+}
+
+/// What is wrong with `--jitter`.
+#[derive(Debug, thiserror::Error)]
+enum JitterError {
+    #[error(transparent)]
+    Unit(#[from] UnitError),
+    #[error("must be 5ms at the most")]
+    TooLong,
+}
+
+fn parse_jitter(text: &str) -> Result<Duration, JitterError> {
+    let jitter = parse_duration(text)?;
+    if jitter > LONGEST_JITTER { Err(JitterError::TooLong) } else { Ok(jitter) }
+}
+
+impl Line {
+    pub(crate) fn plan(&self) -> Plan {
+        let tables = Table::ALL.into_iter().filter(|table| self.only.contains(table)).collect();
+        let schedulers = SchedulerKind::ALL.into_iter().filter(|kind| self.schedulers.contains(kind)).collect();
+        let Self { rounds, seconds, jitter, seed, .. } = *self;
+        Plan { tables, schedulers, rounds, seconds, jitter, seed }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(arguments: &str) -> Result<Plan, clap::Error> {
+        Line::try_parse_from(std::iter::once("burst").chain(arguments.split_whitespace())).map(|line| line.plan())
+    }
+
+    #[test]
+    fn defaults() {
+        let plan = plan("").unwrap();
+        assert_eq!((plan.tables, plan.rounds, plan.seconds), (Table::ALL.into(), 5, Duration::from_secs(2)));
+        assert_eq!(plan.schedulers, SchedulerKind::ALL);
+    }
+
+    #[test]
+    fn a_part_in_its_own_order() {
+        let plan =
+            plan("--only n,n --schedulers burst-credit,fifo --rounds 1 --seconds 0.2 --jitter 2ms --seed 7").unwrap();
+        assert_eq!((plan.tables, plan.rounds, plan.seconds), (vec![Table::N], 1, Duration::from_millis(200)));
+        assert_eq!(plan.schedulers, [SchedulerKind::Fifo, SchedulerKind::BurstCredit]);
+        assert_eq!((plan.jitter, plan.seed), (Duration::from_millis(2), 7));
+    }
+
+    #[test]
+    fn bad_values_are_named() {
+        for (arguments, message) in [
+            ("--only m", "invalid value 'm' for '--only <TABLES>'"),
+            ("--schedulers cfq", "unknown scheduler 'cfq'"),
+            ("--jitter 6ms", "must be 5ms at the most"),
+            ("--seconds 0", "must be from 0.1 to 600"),
+            ("--rounds 0", "invalid value '0' for '--rounds <N>'"),
+        ] {
+            let error = plan(arguments).unwrap_err().to_string();
+            assert!(error.contains(message), "{arguments}: {error}");
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! A connected disk under load: flow 0 sends bursts, the others keep their queues full.
+//!
+//! One thread drives all of them. With a thread a virtqueue up to 65 of them would want a processor that daemon and target
+//! need as well, and a burst would begin and end whenever its own thread came to run; so all its requests leave at one
+//! moment, with one notification, whatever the busy flows do.
+
+use crate::bursts::Bursts;
+use crate::counted::{Counted, Sample, Whose};
+use crate::flow::{Flow, FlowError, Region};
+use crate::plan::Group;
+use burst_sim::scenario::{BYTES, DEPTH};
+use std::io;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use virtio_driver::VirtioBlkFeatureFlags;
+use vublk_bench::front_end::{BlkQueue, ConnectError, Device, QueueShape, wait_for_any};
+use vublk_bench::rng::Rng;
+
+/// The part of the disk that is read.
+const DISK_BYTES: u64 = 64 << 20;
+const DESCRIPTORS_A_REQUEST: u16 = 3;
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// The longest sleep: how soon an interrupt or a lost request is noticed.
+const LONGEST_WAIT: Duration = Duration::from_millis(100);
+/// Several times as long as the longest queue takes.
+const LOST_AFTER: Duration = Duration::from_secs(20);
+
+/// Why there is no load, or no more.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum LoadError {
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    #[error("the back-end offers {offered} queues, {wanted} are needed")]
+    TooFewQueues { offered: u16, wanted: u16 },
+    #[error("queue {queue}: {error}")]
+    Flow { queue: usize, error: FlowError },
+    #[error("cannot wait for completions: {0}")]
+    Wait(#[source] io::Error),
+    #[error("interrupted")]
+    Interrupted,
+}
+
+/// The flows of a group of rows.
+pub(crate) struct Load<'a> {
+    /// The first one sends bursts.
+    flows: Vec<Flow<BlkQueue>>,
+    bursts: Bursts,
+    interrupted: &'a AtomicBool,
+    next_check: Instant,
+}
+
+impl<'a> Load<'a> {
+    /// Connects, and fills the busy queues.
+    pub(crate) fn connect(
+        socket: &Path,
+        group: &Group,
+        (seed, stream): (u64, u64),
+        interrupted: &'a AtomicBool,
+    ) -> Result<Self, LoadError> {
+        let slots = group.counts.iter().copied().fold(DEPTH, u32::max) as u16;
+        let shape = QueueShape {
+            queues: group.busy as u16 + 1,
+            ring_size: (slots * DESCRIPTORS_A_REQUEST).next_power_of_two(),
+            slots,
+            slot_bytes: BYTES as usize,
+        };
+        let (_, queues) = Device::connect(socket, VirtioBlkFeatureFlags::empty(), CONNECT_TIMEOUT, |info| {
+            let (offered, wanted) = (info.queues_offered, shape.queues);
+            if offered < wanted { Err(LoadError::TooFewQueues { offered, wanted }) } else { Ok(shape) }
+        })?;
+        let region = Region { blocks: DISK_BYTES / u64::from(BYTES), block_bytes: BYTES };
+        let flow = |(queue, index): (BlkQueue, u16)| {
+            let places = Rng::new(seed, (stream << 16) | u64::from(index));
+            Flow::new(queue, index, slots, shape.ring_size, region, places)
+        };
+        let now = Instant::now();
+        let mut load = Self {
+            flows: queues.into_iter().zip(0..).map(flow).collect(),
+            bursts: Bursts::new(Rng::new(seed, (stream << 16) | u64::from(u16::MAX)), now),
+            interrupted,
+            next_check: now + LONGEST_WAIT,
+        };
+        for (queue, flow) in load.flows.iter_mut().enumerate().skip(1) {
+            flow.send(DEPTH).map_err(|error| LoadError::Flow { queue, error })?;
+        }
+        Ok(load)
+    }
+
+    /// One cell, with bursts of so many.
+    pub(crate) fn measure(&mut self, count: u32, warmup: Duration, time: Duration) -> Result<Sample, LoadError> {
+        self.bursts.set_count(count);
+        let mut counted = Counted::new(Instant::now(), warmup, time);
+        loop {
+            let now = Instant::now();
+            let due = self.bursts.due();
+            if due.is_some() && counted.is_over(now) {
+                return Ok(counted.sample());
+            }
+            if let Some(count) = self.bursts.begin(now) {
+                self.flows[0].send(count).map_err(|error| LoadError::Flow { queue: 0, error })?;
+            }
+            let sleep = self.bursts.due().map_or(LONGEST_WAIT, |due| due.saturating_duration_since(now));
+            self.wait(sleep.min(LONGEST_WAIT))?;
+            self.reap(Some(&mut counted))?;
+        }
+    }
+
+    /// Waits for all that is under way, and sends nothing more.
+    pub(crate) fn finish(mut self) -> Result<(), LoadError> {
+        while !self.flows.iter().all(Flow::is_idle) {
+            self.wait(LONGEST_WAIT)?;
+            self.reap(None)?;
+        }
+        Ok(())
+    }
+
+    fn wait(&mut self, timeout: Duration) -> Result<(), LoadError> {
+        let mut queues: Vec<&mut BlkQueue> = self.flows.iter_mut().map(Flow::backend).collect();
+        wait_for_any(&mut queues, timeout).map_err(LoadError::Wait)?;
+        if self.interrupted.load(Ordering::Relaxed) {
+            return Err(LoadError::Interrupted);
+        }
+        let now = Instant::now();
+        if now >= self.next_check {
+            self.next_check = now + LONGEST_WAIT;
+            for (queue, flow) in self.flows.iter().enumerate() {
+                flow.check_for_lost(LOST_AFTER, now).map_err(|error| LoadError::Flow { queue, error })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes what was answered; busy flows ask again, as long as somebody counts.
+    fn reap(&mut self, mut counted: Option<&mut Counted>) -> Result<(), LoadError> {
+        let now = Instant::now();
+        for (queue, flow) in self.flows.iter_mut().enumerate() {
+            let failed = |error| LoadError::Flow { queue, error };
+            let answers = flow.reap().map_err(failed)?;
+            let Some(counted) = counted.as_deref_mut().filter(|_| answers > 0) else { continue };
+            if queue > 0 {
+                counted.answered(now, Whose::Busy, answers);
+                flow.send(answers).map_err(failed)?;
+            } else {
+                counted.answered(now, Whose::Interactive, answers);
+                if let Some(burst) = self.bursts.answered(now, answers) {
+                    counted.burst(burst);
+                }
+            }
+        }
+        Ok(())
+    }
+}

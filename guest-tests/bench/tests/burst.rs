@@ -1,0 +1,63 @@
+//! `burst` from the command line to the files: a tiny run of one table.
+
+// Helpers of tests fail a test by panicking, too.
+#![allow(clippy::unwrap_used)]
+
+mod programs;
+
+use serde_json::Value;
+use std::fs;
+use std::path::Path;
+use std::process::Output;
+
+const DOCUMENT: &str =
+    "# Title\n<!-- burst: begin (written by `make bench-burst`) -->\nold\n<!-- burst: end -->\nrest\n";
+
+fn burst(docs: &Path, arguments: &str) -> Output {
+    programs::run(env!("CARGO_BIN_EXE_burst"), docs, arguments)
+}
+
+#[test]
+fn a_tiny_run_writes_one_table() {
+    let docs = tempfile::tempdir().unwrap();
+    fs::write(docs.path().join("scheduler.md"), DOCUMENT).unwrap();
+    let output = burst(docs.path(), "--only n --schedulers burst-credit --rounds 1 --seconds 0.2");
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let progress = String::from_utf8(output.stderr).unwrap();
+    assert!(progress.contains("6 rows × 1 schedulers × 1 rounds"), "{progress}");
+    assert_eq!(progress.matches("K=0 ").count(), 6, "{progress}");
+
+    let json = fs::read_to_string(docs.path().join("results/burst.json")).unwrap();
+    let json: Value = serde_json::from_str(&json).unwrap();
+    let floors = json["floors"].as_array().unwrap();
+    let p50 = |cell: &Value| cell["p50_ms"]["median"].as_f64().unwrap();
+    for (row, floor) in json["rows"].as_array().unwrap().iter().zip(floors) {
+        assert_eq!(row["count"], floor["count"]);
+        let (count, floor) = (row["count"].as_f64().unwrap(), p50(&floor["cell"]));
+        // 13 at a time, 10 ms each.
+        assert!(floor >= 10.0 * (count / 13.0).ceil(), "{count}: {floor}");
+        for cell in row["cells"].as_array().unwrap() {
+            assert!(cell["bursts"].as_u64() > Some(0) && p50(cell) >= floor * 0.9, "{row}");
+            // No more than the slots allow, up to what was under way when the clock started.
+            let iops = cell["iops"]["median"].as_f64().unwrap();
+            assert!(iops > 100.0 && iops < 1300.0 + 13.0 / 0.2, "{row}");
+        }
+    }
+    // In turn with 16 others both would take about 17 times as long as alone. With 64 credits the one does not, and of the other one half.
+    let times = |row: usize| p50(&json["rows"][row]["cells"][0]) / p50(&floors[row]["cell"]);
+    assert!(times(2) < 4.0 && times(5) > 5.0, "{} {}", times(2), times(5));
+
+    assert!(fs::read_to_string(docs.path().join("results/burst.svg")).unwrap().contains("Bursts of N"));
+    let document = fs::read_to_string(docs.path().join("scheduler.md")).unwrap();
+    assert!(document.contains("\nrest\n") && !document.contains("\nold\n"), "{document}");
+    assert!(document.contains("| N | published | floor | limit | burst-credit |"), "{document}");
+}
+
+#[test]
+fn what_cannot_be_published_is_not_measured() {
+    let docs = tempfile::tempdir().unwrap();
+    fs::write(docs.path().join("scheduler.md"), "# Title\n").unwrap();
+    let output = burst(docs.path(), "");
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("burst: begin"), "{output:?}");
+}
