@@ -282,7 +282,7 @@ mod tests {
             let tag = t.take(1)[0];
             t.now += time;
             t.complete((tag % 2) as u16, BYTES);
-            if tag % 2 == 0 {
+            if tag.is_multiple_of(2) {
                 t.push(0, tag, BYTES);
             }
             tag % 2
