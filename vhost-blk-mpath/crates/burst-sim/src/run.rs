@@ -5,10 +5,7 @@ use std::collections::BinaryHeap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use mpath_core::{
-    Action, AnaState, Association, DirtyPaths, Epoch, FlowId, Group, GroupConfig, Io, Op, Outcome, PathConfig, PathId,
-    PolicyKind, SchedulerSpec, Tag, Window,
-};
+use mpath_core::{Action, AnaState, Association, DiskId, Epoch, FlowId, Group, GroupConfig, Io, Op, Outcome, PathConfig, PathId, PolicyKind, SchedulerSpec, SharedDisk, Tag, Window};
 
 use crate::Measured;
 use crate::measure::Done;
@@ -109,11 +106,11 @@ impl<'a> Sim<'a> {
             suspect_timeout: Duration::from_secs(3600),
             ..GroupConfig::default()
         };
-        let mut group = Group::new(now, config, Arc::new(DirtyPaths::new()));
+        let mut group = Group::new(now, config, &[SharedDisk::default()]);
         group.add_path(PATH, PathConfig::default());
         let association = Association {
             epoch: Epoch(0),
-            ana: AnaState::Optimized,
+            ana: AnaState::Optimized.into(),
             volatile_write_cache: false,
             queue_depth: QUEUE_DEPTH,
         };
@@ -222,7 +219,7 @@ impl<'a> Sim<'a> {
             Tag(self.open.len() as u32 - 1)
         });
         self.open[tag.0 as usize] = Open { flow, bytes };
-        self.group.submit(self.now, Io { tag, op: Op::Read, bytes, flow: FlowId(flow as u16), fua: false });
+        self.group.submit(self.now, Io { tag, op: Op::Read, bytes, disk: DiskId(0), flow: FlowId(flow as u16), fua: false });
     }
 
     fn at(&mut self, at: Instant, event: Event) {

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::PathId;
+use crate::{DiskId, PathId};
 
 /// Most bytes of an [`Action::Probe`].
 pub const MAX_PROBE_BYTES: u32 = 256 << 10;
@@ -39,7 +39,8 @@ impl Tag {
     }
 }
 
-/// A flow: one virtqueue of the disk. Requests of a flow bind to paths in the order of their submission.
+/// A flow: one virtqueue of one disk, by a number that is small and its own among all disks of the group. Requests of a flow
+/// bind to paths in the order of their submission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FlowId(pub u16);
 
@@ -117,7 +118,9 @@ pub struct Io {
     pub op: Op,
     /// Bytes it moves over the path (0 for flush, write zeroes and discard).
     pub bytes: u32,
-    /// The virtqueue it came from.
+    /// The disk it is for.
+    pub disk: DiskId,
+    /// The virtqueue it came from: one of that disk, always.
     pub flow: FlowId,
     /// Force unit access: durable once completed, so that it leaves no dirty state behind.
     pub fua: bool,
@@ -170,6 +173,8 @@ pub enum Action {
     Probe {
         /// The path to be measured.
         path: PathId,
+        /// A disk that can be read there.
+        disk: DiskId,
         /// How much: 512 to [`MAX_PROBE_BYTES`], a multiple of 512.
         bytes: u32,
     },

@@ -1,4 +1,4 @@
-//! The multipath core of one disk: which path a request takes, how many a path may hold, what happens when a path
+//! The multipath core of disks that share paths, mostly just one: which path a request takes, how many a path may hold, what happens when a path
 //! fails.
 //!
 //! Sans-IO: a [`Group`] takes requests and events together with `now`, and gives back [`Action`]s and the next timeout.
@@ -18,7 +18,8 @@
 //!  Action::Finish ←── success or final error ←─────────────────────────────────────────┘
 //! ```
 //!
-//! One `Group` serves one disk in one I/O thread; the `Group`s of a disk share nothing but [`DirtyPaths`] and [`DiskLimits`].
+//! One `Group` serves, in one I/O thread, all disks that share its paths: namespaces of one subsystem. The `Group`s of a disk
+//! share nothing but its [`DirtyPaths`] and [`DiskLimits`].
 //!
 //! What the driver owes a `Group`:
 //! * `now` never goes backwards.
@@ -38,6 +39,7 @@
 
 mod ana;
 mod dirty;
+mod disk;
 mod group;
 mod inject;
 mod io;
@@ -55,6 +57,7 @@ mod window;
 
 pub use ana::AnaState;
 pub use dirty::DirtyPaths;
+pub use disk::{AnaStates, DiskId, MAX_DISKS, SharedDisk};
 pub use group::{Group, GroupConfig, HedgeCounts, Hedging};
 pub use inject::{Direction, Distribution, InjectedError, Injection};
 pub use io::{Action, FlowId, Io, IoError, MAX_HEDGE_BYTES, MAX_PROBE_BYTES, Op, OpClass, Outcome, Tag};
@@ -64,7 +67,7 @@ pub use policy::{
     UnknownPolicy,
 };
 pub use scheduler::{
-    Balance, DEFAULT_WEIGHT, DiskLimits, FlowStats, Limits, SchedulerChange, SchedulerKind, SchedulerSpec,
+    Balance, DEFAULT_WEIGHT, DiskLimits, DiskTurns, FlowStats, Limits, SchedulerChange, SchedulerKind, SchedulerSpec,
     SchedulerStats, Tier, UnknownScheduler,
 };
 pub use stats::{ClassStats, GroupStats, Moves, PathEstimate, PathStats};

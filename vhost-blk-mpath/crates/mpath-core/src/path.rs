@@ -13,12 +13,12 @@ use crate::retry::Hold;
 use crate::stats::ClassStats;
 use crate::watch::Watch;
 use crate::window::Usage;
-use crate::{AnaState, OpClass, Tag, Window};
+use crate::{AnaState, AnaStates, DiskId, OpClass, Tag, Window};
 
 /// Most paths a disk may have: sets of paths are kept as bits of a `u64`.
 pub const MAX_PATHS: usize = 64;
 
-/// A path of the disk, below [`MAX_PATHS`], the same in every [`crate::Group`] of the disk. The id of a path that was removed may
+/// A path of a group's disks, below [`MAX_PATHS`], the same in every [`crate::Group`] of them. The id of a path that was removed may
 /// be given to another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PathId(pub u16);
@@ -65,8 +65,8 @@ impl Default for PathConfig {
 pub struct Association {
     /// Greater than that of every earlier association of the path, and of paths that had its id before.
     pub epoch: Epoch,
-    /// ANA state of the namespace.
-    pub ana: AnaState,
+    /// ANA states of the disks' namespaces.
+    pub ana: AnaStates,
     /// The controller has a volatile write cache (Identify Controller, VWC bit 0): completed writes need a flush to be
     /// durable.
     pub volatile_write_cache: bool,
@@ -85,7 +85,8 @@ pub(crate) struct Path {
     pub(crate) usage: Usage,
     /// The same by class, without flushes.
     pub(crate) by_class: [Usage; 3],
-    pub(crate) hold: Hold,
+    /// What the path is to each disk.
+    pub(crate) of_disk: Vec<OfDisk>,
     /// Of the live association.
     pub(crate) watch: Watch,
     /// `None` while no injection is in force.
@@ -96,8 +97,6 @@ pub(crate) struct Path {
     pub(crate) draining: bool,
     /// Requests in flight by class, oldest first, without flushes.
     pub(crate) in_flight: [InFlightList; 3],
-    /// Flushes that have to be sent here and wait for it.
-    pub(crate) flushes: VecDeque<Tag>,
     /// Indeterminate requests and the associations whose fence they wait for.
     pub(crate) fenced: Vec<(Epoch, Tag)>,
     pub(crate) stats: [ClassStats; 3],
@@ -117,10 +116,21 @@ pub(crate) struct Path {
     pub(crate) failed_in_row: u32,
 }
 
+/// What a path is to one disk.
+#[derive(Debug, Default)]
+pub(crate) struct OfDisk {
+    /// It has answered with a path error, which is about the namespace.
+    pub(crate) hold: Hold,
+    /// Flushes that have to be sent there and wait for it.
+    pub(crate) flushes: VecDeque<Tag>,
+}
+
 /// A read of existing data that nobody waits for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Probe {
     pub(crate) began: Instant,
+    /// Whose data it reads.
+    pub(crate) disk: DiskId,
     pub(crate) bytes: u32,
     /// It is to fail, by the injection of the path.
     pub(crate) fails: bool,
@@ -140,8 +150,8 @@ pub(crate) enum ProbeState {
 }
 
 impl Path {
-    /// Of an id that no path has.
-    pub(crate) fn vacant(suspect_timeout: Duration) -> Self {
+    /// Of an id that no path has, beside so many disks.
+    pub(crate) fn vacant(suspect_timeout: Duration, disks: usize) -> Self {
         Self {
             added: false,
             config: PathConfig::default(),
@@ -149,13 +159,12 @@ impl Path {
             last_epoch: None,
             usage: Usage::default(),
             by_class: [Usage::default(); 3],
-            hold: Hold::default(),
+            of_disk: (0..disks).map(|_| OfDisk::default()).collect(),
             watch: Watch::new(suspect_timeout),
             impaired: None,
             probe: None,
             draining: false,
             in_flight: [InFlightList::default(); 3],
-            flushes: VecDeque::new(),
             fenced: Vec::new(),
             stats: std::array::from_fn(|_| ClassStats::new()),
             recent: [Recent::default(); 3],
@@ -192,9 +201,14 @@ impl Path {
         classes
     }
 
-    /// The state in which the path may be given I/O, or `None`.
-    pub(crate) fn usable(&self, now: Instant) -> Option<AnaState> {
-        let ana = self.association?.ana;
-        (ana.is_selectable() && !self.hold.is_on(now)).then_some(ana)
+    /// The state in which the path may be given I/O of that disk, or `None`.
+    pub(crate) fn usable(&self, now: Instant, disk: DiskId) -> Option<AnaState> {
+        let ana = self.association.as_ref()?.ana.of(disk);
+        (ana.is_selectable() && !self.of_disk[disk.index()].hold.is_on(now)).then_some(ana)
+    }
+
+    /// Whether the namespace of that disk takes I/O on this path, but for a rest.
+    pub(crate) fn leads_to(&self, disk: DiskId) -> bool {
+        self.association.as_ref().is_some_and(|live| live.ana.of(disk).is_selectable())
     }
 }

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use crate::path::Epoch;
 use crate::policy::Oldest;
-use crate::{FlowId, Io, Op, PathId, Tag};
+use crate::{DiskId, FlowId, Io, Op, PathId, Tag};
 
 /// Most tags a group takes: far more than any rings can hold.
 const MAX_TAGS: u32 = 1 << 20;
@@ -171,7 +171,7 @@ impl Request {
 
     fn free(now: Instant, tag: Tag) -> Self {
         Self {
-            io: Io { tag, op: Op::Read, bytes: 0, flow: FlowId(0), fua: false },
+            io: Io { tag, op: Op::Read, bytes: 0, disk: DiskId(0), flow: FlowId(0), fua: false },
             state: State::Free,
             retries: 0,
             failovers: 0,
@@ -218,7 +218,7 @@ mod tests {
         let mut list = InFlightList::default();
         for n in 0..4 {
             let now = start + Duration::from_secs(u64::from(n));
-            requests.insert(now, Io { tag: Tag(n), op: Op::Read, bytes: 0, flow: FlowId(0), fua: false });
+            requests.insert(now, Io { tag: Tag(n), op: Op::Read, bytes: 0, disk: DiskId(0), flow: FlowId(0), fua: false });
             requests.link(&mut list, Tag(n));
         }
         let mut oldest = Vec::new();
@@ -233,7 +233,7 @@ mod tests {
     #[should_panic(expected = "reused")]
     fn a_tag_in_use_is_refused() {
         let mut requests = Requests::default();
-        let io = Io { tag: Tag(0), op: Op::Read, bytes: 0, flow: FlowId(0), fua: false };
+        let io = Io { tag: Tag(0), op: Op::Read, bytes: 0, disk: DiskId(0), flow: FlowId(0), fua: false };
         requests.insert(Instant::now(), io);
         requests.insert(Instant::now(), io);
     }

@@ -117,11 +117,11 @@ impl Timers {
         self.heap.retain(|Reverse(timer)| !held(timer.due));
     }
 
-    /// Takes out the requests held by the injection of a path before they are issued, in order of their due times. For rare
-    /// events.
-    pub(crate) fn take_injected(&mut self, path: PathId) -> Vec<Tag> {
+    /// Takes out the requests held by the injection of a path before they are issued of which `which` is true, in order of their
+    /// due times. For rare events.
+    pub(crate) fn take_injected(&mut self, path: PathId, which: impl Fn(Tag) -> bool) -> Vec<Tag> {
         self.take(|due| match due {
-            Due::Inject(on, tag, _) if on == path => Some(tag),
+            Due::Inject(on, tag, _) if on == path && which(tag) => Some(tag),
             _ => None,
         })
     }
@@ -202,7 +202,7 @@ mod tests {
         timers.set(now, 2 * MS, Due::Inject(PathId(0), Tag(2), None));
         timers.set(now, MS, Due::Inject(PathId(1), Tag(3), None));
         timers.set(now, MS, Due::RetryLeg(PathId(0), Tag(4)));
-        assert_eq!(timers.take_injected(PathId(0)), [Tag(2), Tag(1)]);
+        assert_eq!(timers.take_injected(PathId(0), |_| true), [Tag(2), Tag(1)]);
         assert_eq!(timers.pop_due(now + MS), Some(Due::Inject(PathId(1), Tag(3), None)));
         assert_eq!(timers.pop_due(now + MS), Some(Due::RetryLeg(PathId(0), Tag(4))));
         assert_eq!(timers.next(), None);

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use mpath_core::{
-    Action, AnaState, Association, DirtyPaths, Epoch, FlowId, Group, GroupConfig, Injection, Io, Op, Outcome,
-    PathConfig, PathId, Tag,
-};
+use mpath_core::{Action, AnaState, Association, DirtyPaths, DiskId, Epoch, FlowId, Group, GroupConfig, Injection, Io, Op, Outcome, PathConfig, PathId, SharedDisk, Tag};
+
+fn shared(dirty: Arc<DirtyPaths>) -> SharedDisk {
+    SharedDisk { dirty, ..SharedDisk::default() }
+}
 
 const P0: PathId = PathId(0);
 const P1: PathId = PathId(1);
@@ -22,10 +23,10 @@ impl Test {
     /// Two live paths with volatile caches of their own, both clean.
     fn new() -> Self {
         let (now, dirty) = (Instant::now(), Arc::new(DirtyPaths::after_crash()));
-        let mut group = Group::new(now, GroupConfig::default(), Arc::clone(&dirty));
+        let mut group = Group::new(now, GroupConfig::default(), &[shared(Arc::clone(&dirty))]);
         for path in [P0, P1] {
             let ana = AnaState::Optimized;
-            let association = Association { epoch: EPOCH, ana, volatile_write_cache: true, queue_depth: 64 };
+            let association = Association { epoch: EPOCH, ana: ana.into(), volatile_write_cache: true, queue_depth: 64 };
             group.add_path(path, PathConfig::default());
             group.path_up(now, path, association);
         }
@@ -43,7 +44,7 @@ impl Test {
     }
 
     fn submit(&mut self, tag: u32, op: Op) -> Vec<Action> {
-        self.group.submit(self.now, Io { tag: Tag(tag), op, bytes: 4096, flow: FlowId(0), fua: false });
+        self.group.submit(self.now, Io { tag: Tag(tag), op, bytes: 4096, disk: DiskId(0), flow: FlowId(0), fua: false });
         self.actions()
     }
 
@@ -129,7 +130,7 @@ fn draining_outlives_an_association() {
     test.drain(P0, true);
     test.group.path_lost(test.now, P0);
     let association =
-        Association { epoch: Epoch(2), ana: AnaState::Optimized, volatile_write_cache: true, queue_depth: 64 };
+        Association { epoch: Epoch(2), ana: AnaState::Optimized.into(), volatile_write_cache: true, queue_depth: 64 };
     test.group.path_up(test.now, P0, association);
     assert_eq!(test.submit(0, Op::Read), [issue(P1, 0)]);
     assert_eq!(test.submit(1, Op::Read), [issue(P1, 1)]);

@@ -1,14 +1,9 @@
 //! One small test per rule about reads that are sent a second time.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use mpath_core::{
-    Action, AnaState, Association, Direction, DirtyPaths, Epoch, FlowId, Group, GroupConfig, HedgeCounts, Hedging,
-    InjectedError, Injection, Io, IoError, MAX_HEDGE_BYTES, Op, OpClass, Outcome, PathConfig, PathId, PathStats,
-    PolicyKind, Tag,
-};
+use mpath_core::{Action, AnaState, Association, Direction, DiskId, Epoch, FlowId, Group, GroupConfig, HedgeCounts, Hedging, InjectedError, Injection, Io, IoError, MAX_HEDGE_BYTES, Op, OpClass, Outcome, PathConfig, PathId, PathStats, PolicyKind, SharedDisk, Tag};
 use proptest::prelude::*;
 
 const MS: Duration = Duration::from_millis(1);
@@ -32,7 +27,7 @@ impl Test {
     fn new() -> Self {
         let now = Instant::now();
         let config = GroupConfig { policy: PolicyKind::Numa.into(), hedging: P95, ..GroupConfig::default() };
-        let mut test = Self { now, group: Group::new(now, config, Arc::new(DirtyPaths::new())), out: BTreeSet::new() };
+        let mut test = Self { now, group: Group::new(now, config, &[SharedDisk::default()]), out: BTreeSet::new() };
         for path in [P0, P1, P2] {
             test.group.add_path(path, PathConfig::default());
             test.up(path, 1);
@@ -50,7 +45,7 @@ impl Test {
     fn up(&mut self, path: PathId, epoch: u64) {
         let ana = AnaState::Optimized;
         let association =
-            Association { epoch: Epoch(epoch), ana, volatile_write_cache: false, queue_depth: QUEUE_DEPTH };
+            Association { epoch: Epoch(epoch), ana: ana.into(), volatile_write_cache: false, queue_depth: QUEUE_DEPTH };
         self.group.path_up(self.now, path, association);
     }
 
@@ -69,7 +64,7 @@ impl Test {
     }
 
     fn submit_io(&mut self, tag: u32, op: Op, bytes: u32) -> Vec<Action> {
-        self.group.submit(self.now, Io { tag: Tag(tag), op, bytes, flow: FlowId(0), fua: false });
+        self.group.submit(self.now, Io { tag: Tag(tag), op, bytes, disk: DiskId(0), flow: FlowId(0), fua: false });
         self.actions()
     }
 
@@ -375,7 +370,7 @@ fn the_path_that_reads_come_back_from_soonest_is_taken() {
     t.hedge(1, P1);
     t.complete(P0, 1, Outcome::Success);
     // No other one that is as good.
-    t.group.ana_changed(t.now, P1, AnaState::NonOptimized);
+    t.group.ana_changed(t.now, P1, DiskId(0), AnaState::NonOptimized);
     t.read(2);
     assert_eq!(t.sleep_for(2 * MS), []);
 }

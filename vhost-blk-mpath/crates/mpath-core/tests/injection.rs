@@ -4,14 +4,15 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use mpath_core::{
-    Action, AnaState, Association, Direction, DirtyPaths, Epoch, FlowId, Group, GroupConfig, InjectedError, Injection,
-    Io, IoError, Op, OpClass, Outcome, PathConfig, PathId, PolicyKind, Tag, Window,
-};
+use mpath_core::{Action, AnaState, Association, Direction, DirtyPaths, DiskId, Epoch, FlowId, Group, GroupConfig, InjectedError, Injection, Io, IoError, Op, OpClass, Outcome, PathConfig, PathId, PolicyKind, SharedDisk, Tag, Window};
 
 const MS: Duration = Duration::from_millis(1);
 /// A path of which nothing is known yet is suspect after this.
 const DEADLINE: Duration = Duration::from_millis(300);
+fn shared(dirty: Arc<DirtyPaths>) -> SharedDisk {
+    SharedDisk { dirty, ..SharedDisk::default() }
+}
+
 const P0: PathId = PathId(0);
 const P1: PathId = PathId(1);
 
@@ -32,11 +33,11 @@ impl Test {
         let dirty = Arc::new(DirtyPaths::new());
         let window = Window { ios: 64, bytes: 4 << 20 };
         let config = GroupConfig { policy: PolicyKind::Numa.into(), window, ..*config };
-        let mut group = Group::new(now, config, Arc::clone(&dirty));
+        let mut group = Group::new(now, config, &[shared(Arc::clone(&dirty))]);
         for id in [P0, P1] {
             group.add_path(id, PathConfig::default());
             let (epoch, ana) = (Epoch(1), AnaState::Optimized);
-            group.path_up(now, id, Association { epoch, ana, volatile_write_cache: id == P0, queue_depth: 64 });
+            group.path_up(now, id, Association { epoch, ana: ana.into(), volatile_write_cache: id == P0, queue_depth: 64 });
         }
         Self { now, group, dirty }
     }
@@ -49,7 +50,7 @@ impl Test {
 
     fn submit(&mut self, tag: u32, op: Op) -> Vec<Action> {
         let bytes = if matches!(op, Op::Read | Op::Write) { 4096 } else { 0 };
-        self.group.submit(self.now, Io { tag: Tag(tag), op, bytes, flow: FlowId(0), fua: false });
+        self.group.submit(self.now, Io { tag: Tag(tag), op, bytes, disk: DiskId(0), flow: FlowId(0), fua: false });
         self.actions()
     }
 

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use mpath_core::{
-    Action, AnaState, Association, DirtyPaths, Epoch, FlowId, Group, GroupConfig, Injection, Io, IoError, Op, OpClass,
-    Outcome, PathConfig, PathId, Tag,
-};
+use mpath_core::{Action, AnaState, Association, DirtyPaths, DiskId, Epoch, FlowId, Group, GroupConfig, Injection, Io, IoError, Op, OpClass, Outcome, PathConfig, PathId, SharedDisk, Tag};
+
+fn shared(dirty: Arc<DirtyPaths>) -> SharedDisk {
+    SharedDisk { dirty, ..SharedDisk::default() }
+}
 
 const P0: PathId = PathId(0);
 const P3: PathId = PathId(3);
@@ -21,7 +22,7 @@ impl Test {
     /// Paths 0 and 3; the first one is live and has no cache.
     fn new() -> Self {
         let (now, dirty) = (Instant::now(), Arc::new(DirtyPaths::new()));
-        let mut group = Group::new(now, GroupConfig::default(), Arc::clone(&dirty));
+        let mut group = Group::new(now, GroupConfig::default(), &[shared(Arc::clone(&dirty))]);
         group.add_path(P3, PathConfig::default());
         group.add_path(P0, PathConfig::default());
         let mut test = Self { now, group, dirty };
@@ -31,7 +32,7 @@ impl Test {
 
     fn up(&mut self, path: PathId, epoch: u64, volatile_write_cache: bool) {
         let ana = AnaState::Optimized;
-        let association = Association { epoch: Epoch(epoch), ana, volatile_write_cache, queue_depth: 64 };
+        let association = Association { epoch: Epoch(epoch), ana: ana.into(), volatile_write_cache, queue_depth: 64 };
         self.group.path_up(self.now, path, association);
     }
 
@@ -41,7 +42,7 @@ impl Test {
 
     fn submit(&mut self, tag: u32, op: Op) -> Vec<Action> {
         let bytes = if op == Op::Flush { 0 } else { 4096 };
-        self.group.submit(self.now, Io { tag: Tag(tag), op, bytes, flow: FlowId(0), fua: false });
+        self.group.submit(self.now, Io { tag: Tag(tag), op, bytes, disk: DiskId(0), flow: FlowId(0), fua: false });
         self.actions()
     }
 
@@ -115,7 +116,7 @@ fn a_path_removed_dirty_fails_the_next_flush() {
 #[test]
 fn what_a_removed_path_lost_fails_the_flush_of_another_group_once() {
     let mut one = Test::new();
-    let mut group = Group::new(one.now, GroupConfig::default(), Arc::clone(&one.dirty));
+    let mut group = Group::new(one.now, GroupConfig::default(), &[shared(Arc::clone(&one.dirty))]);
     group.add_path(P0, PathConfig::default());
     group.add_path(P3, PathConfig::default());
     let mut other = Test { now: one.now, group, dirty: Arc::clone(&one.dirty) };

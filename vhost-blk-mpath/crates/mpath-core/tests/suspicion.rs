@@ -1,16 +1,13 @@
 //! One small test per rule about paths that fall silent.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use mpath_core::{
-    Action, AnaState, Association, DirtyPaths, Epoch, FlowId, Group, GroupConfig, Injection, Io, Op, OpClass, Outcome,
-    PathConfig, PathId, PathStats, PolicyKind, Tag, Window,
-};
+use mpath_core::{Action, AnaState, Association, DiskId, Epoch, FlowId, Group, GroupConfig, Injection, Io, Op, OpClass, Outcome, PathConfig, PathId, PathStats, PolicyKind, SharedDisk, Tag, Window};
 
 const MS: Duration = Duration::from_millis(1);
 /// A path of which nothing is known yet.
 const DEADLINE: Duration = Duration::from_millis(300);
+
 const P0: PathId = PathId(0);
 const P1: PathId = PathId(1);
 const ABANDONED: Outcome = Outcome::Recalled { abandoned: true };
@@ -26,7 +23,7 @@ impl Test {
     #[allow(clippy::large_types_passed_by_value)] // once a test
     fn new(config: GroupConfig) -> Self {
         let now = Instant::now();
-        let mut group = Group::new(now, config, Arc::new(DirtyPaths::new()));
+        let mut group = Group::new(now, config, &[SharedDisk::default()]);
         group.add_path(P0, PathConfig::default());
         group.add_path(P1, PathConfig::default());
         let mut test = Self { now, group };
@@ -36,12 +33,12 @@ impl Test {
     }
 
     fn up(&mut self, path: PathId, epoch: u64, ana: AnaState) {
-        let association = Association { epoch: Epoch(epoch), ana, volatile_write_cache: false, queue_depth: 4 };
+        let association = Association { epoch: Epoch(epoch), ana: ana.into(), volatile_write_cache: false, queue_depth: 4 };
         self.group.path_up(self.now, path, association);
     }
 
     fn submit(&mut self, tag: u32, op: Op) -> Vec<Action> {
-        self.group.submit(self.now, Io { tag: Tag(tag), op, bytes: 4096, flow: FlowId(0), fua: false });
+        self.group.submit(self.now, Io { tag: Tag(tag), op, bytes: 4096, disk: DiskId(0), flow: FlowId(0), fua: false });
         self.actions()
     }
 
@@ -155,7 +152,7 @@ fn a_path_that_owes_nothing_is_not_suspect() {
 #[test]
 fn an_optimized_path_in_silence_loses_to_a_non_optimized_one_that_answers() {
     let mut t = Test::new(numa());
-    t.group.ana_changed(t.now, P1, AnaState::NonOptimized);
+    t.group.ana_changed(t.now, P1, DiskId(0), AnaState::NonOptimized);
     t.submit(0, Op::Read);
     assert_eq!(t.sleep().1, [recall(P0, 0)]);
     assert_eq!(t.complete(P0, 0, ABANDONED), [issue(P1, 0)]);
@@ -218,7 +215,7 @@ fn flushes_stay_with_their_paths_unless_the_cache_is_shared() {
     for shared in [false, true] {
         let mut t = Test::new(GroupConfig { shared_write_cache: shared, ..numa() });
         let association =
-            Association { epoch: Epoch(2), ana: AnaState::Optimized, volatile_write_cache: true, queue_depth: 4 };
+            Association { epoch: Epoch(2), ana: AnaState::Optimized.into(), volatile_write_cache: true, queue_depth: 4 };
         t.group.path_lost(t.now, P0);
         t.group.path_up(t.now, P0, association);
         t.submit(0, Op::Write);

@@ -5,10 +5,7 @@ use std::collections::BinaryHeap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use mpath_core::{
-    Action, AnaState, Association, ClassPolicies, DirtyPaths, Epoch, FlowId, Group, GroupConfig, Io, Op, Outcome,
-    PathConfig, PathId, Tag, Window,
-};
+use mpath_core::{Action, AnaState, Association, ClassPolicies, DiskId, Epoch, FlowId, Group, GroupConfig, Io, Op, Outcome, PathConfig, PathId, SharedDisk, Tag, Window};
 
 use crate::model::{Busy, nanos};
 use crate::rng::Rng;
@@ -56,12 +53,12 @@ impl Sim {
     pub fn new(policy: impl Into<ClassPolicies>, models: &[Model], workload: Workload, seed: u64) -> Self {
         let now = Instant::now();
         let config = GroupConfig { policy: policy.into(), window: WINDOW, seed, ..GroupConfig::default() };
-        let mut group = Group::new(now, config, Arc::new(DirtyPaths::new()));
+        let mut group = Group::new(now, config, &[SharedDisk::default()]);
         for id in (0..models.len() as u16).map(PathId) {
             group.add_path(id, PathConfig::default());
             let association = Association {
                 epoch: Epoch(0),
-                ana: AnaState::Optimized,
+                ana: AnaState::Optimized.into(),
                 volatile_write_cache: false,
                 queue_depth: QUEUE_DEPTH,
             };
@@ -149,7 +146,7 @@ impl Sim {
     fn submit(&mut self, tag: Tag) {
         let (op, bytes) = self.workload.draw(&mut self.guest);
         self.open[tag.0 as usize] = Open { op, bytes, submitted: self.now };
-        self.group.submit(self.now, Io { tag, op, bytes, flow: FlowId(0), fua: false });
+        self.group.submit(self.now, Io { tag, op, bytes, disk: DiskId(0), flow: FlowId(0), fua: false });
     }
 
     fn act(&mut self) {

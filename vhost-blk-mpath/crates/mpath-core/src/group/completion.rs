@@ -6,7 +6,7 @@ use super::Group;
 use crate::policy::{Completed, Ended};
 use crate::requests::State;
 use crate::timers::Due;
-use crate::{IoError, Outcome, PathId, Tag};
+use crate::{DiskId, IoError, Outcome, PathId, Tag};
 
 /// What a failure counts as, at least, where latencies are compared: a path that fails at once is not a fast one. The longest that
 /// every policy takes for a latency.
@@ -47,7 +47,7 @@ impl Group {
         if hedge_won {
             stats.errors += u64::from(!matches!(outcome, Outcome::Recalled { .. }));
             if outcome == Outcome::PathError {
-                self.path_error(now, path, bound_at);
+                self.path_error(now, path, io.disk, bound_at);
             }
             self.record_read(now, path, &io, latency);
             match outcome {
@@ -61,12 +61,12 @@ impl Group {
         match outcome {
             Outcome::Success => {
                 of_path.record_success(class, io.bytes, latency, now - self.started);
-                of_path.hold.success(bound_at);
+                of_path.of_disk[io.disk.index()].hold.success(bound_at);
                 of_path.failed_in_row = 0;
                 self.tell_policy(now, tag, latency, Ended::Answered);
                 self.record_read(now, path, &io, latency);
                 if dirties {
-                    self.dirty.mark(now, path, epoch);
+                    self.disks[io.disk.index()].dirty.mark(now, path, epoch);
                 }
                 self.finish(now, tag, Ok(()));
                 return;
@@ -110,7 +110,7 @@ impl Group {
             _ => {
                 request.failovers += 1;
                 if outcome == Outcome::PathError {
-                    self.path_error(now, path, bound_at);
+                    self.path_error(now, path, io.disk, bound_at);
                 }
                 self.try_again(now, tag);
             }
@@ -160,8 +160,8 @@ impl Group {
         self.policies.of(class).completed(&done);
     }
 
-    pub(super) fn path_error(&mut self, now: Instant, path: PathId, bound_at: Instant) {
-        self.paths[path.index()].hold.path_error(now, bound_at);
+    pub(super) fn path_error(&mut self, now: Instant, path: PathId, disk: DiskId, bound_at: Instant) {
+        self.paths[path.index()].of_disk[disk.index()].hold.path_error(now, bound_at);
         self.refresh_eligible(now);
     }
 
@@ -193,7 +193,7 @@ impl Group {
         let request = &mut self.requests[tag];
         request.state = State::Queued;
         let io = request.io;
-        self.scheduler.push_front(now, io.flow, tag, io.bytes);
+        self.scheduler.push_front(now, &io);
     }
 
     fn is_worn_out(&self, tag: Tag) -> bool {

@@ -5,32 +5,39 @@ use std::time::Instant;
 use super::Group;
 use crate::policy::{Candidate, Choice, Query};
 use crate::requests::{Request, State};
-use crate::{Action, AnaState, PathId, Tag};
+use crate::{Action, AnaState, DiskId, PathId, Tag};
 
 impl Group {
-    /// Which paths policies may choose from: those in the best ANA state there is among the ones that answer, or among the
-    /// suspect ones if there are no others. Draining ones are no choice, whatever else there is.
+    /// Which paths policies may choose from for each disk: those in the best ANA state there is among the ones that answer, or
+    /// among the suspect ones if there are no others. Draining ones are no choice, whatever else there is.
     pub(super) fn refresh_eligible(&mut self, now: Instant) {
+        let all = self.paths.iter().zip((0..).map(PathId));
+        self.suspects = all.filter(|(path, _)| path.watch.is_suspect()).fold(0, |set, (_, id)| set | id.bit());
+        self.rest_ends = None;
+        for disk in (0..self.disks.len() as u16).map(DiskId) {
+            self.refresh_disk(now, disk);
+        }
+    }
+
+    fn refresh_disk(&mut self, now: Instant, disk: DiskId) {
         // Optimized and not, first those that answer, then those that are suspect.
         let mut groups = [0; 4];
-        let mut suspects = 0;
-        self.rest_ends = None;
-        for (path, id) in self.paths.iter().zip(0..) {
-            let suspect = path.watch.is_suspect();
-            suspects |= u64::from(suspect) << id;
-            match path.usable(now) {
+        for (path, id) in self.paths.iter().zip((0..).map(PathId)) {
+            let suspect = self.suspects & id.bit() != 0;
+            match path.usable(now, disk) {
                 Some(_) if path.draining => {}
                 Some(ana) => {
-                    groups[2 * usize::from(suspect) + usize::from(ana != AnaState::Optimized)] |= PathId(id).bit();
+                    groups[2 * usize::from(suspect) + usize::from(ana != AnaState::Optimized)] |= id.bit();
                 }
                 None if path.association.is_some() => {
-                    self.rest_ends = self.rest_ends.into_iter().chain(path.hold.ends(now)).min();
+                    let ends = path.of_disk[disk.index()].hold.ends(now);
+                    self.rest_ends = self.rest_ends.into_iter().chain(ends).min();
                 }
                 None => {}
             }
         }
-        self.eligible = groups.into_iter().find(|paths| *paths != 0).unwrap_or(0);
-        self.desert(now, suspects, groups[0] | groups[1] != 0);
+        self.disks[disk.index()].eligible = groups.into_iter().find(|paths| *paths != 0).unwrap_or(0);
+        self.desert(now, disk, groups[0] | groups[1] != 0);
     }
 
     /// Binds waiting requests until one is to be issued.
@@ -40,7 +47,7 @@ impl Group {
         // Paths that a request which had its turn earlier waits for. Others may not take the room there before it, or a
         // stream of small requests would starve a large one.
         let mut awaited = 0;
-        while let Some((place, tag)) = self.scheduler.candidate(turn) {
+        while let Some((place, tag)) = self.scheduler.candidate(now, turn) {
             if self.has_legs(tag) {
                 // Which paths it has to reach shows only when there are some.
                 if self.no_path_since.is_some() {
@@ -79,9 +86,10 @@ impl Group {
         let Request { io, avoid, .. } = self.requests[tag];
         let class = io.op.class();
         self.candidates.clear();
+        let eligible = self.disks[io.disk.index()].eligible;
         let mut left = match avoid {
-            Some(path) if self.eligible & !path.bit() != 0 => self.eligible & !path.bit(),
-            _ => self.eligible,
+            Some(path) if eligible & !path.bit() != 0 => eligible & !path.bit(),
+            _ => eligible,
         };
         let mut room = false;
         while left != 0 {

@@ -11,7 +11,7 @@ use super::Group;
 use crate::dirty::{Owed, Round};
 use crate::requests::State;
 use crate::timers::Due;
-use crate::{Action, Epoch, IoError, OpClass, Outcome, PathId, Tag};
+use crate::{Action, DiskId, Epoch, IoError, OpClass, Outcome, PathId, Tag};
 
 /// How soon to look again at a path that is up in another group and not yet, or no longer, in this one.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
@@ -131,17 +131,20 @@ impl Group {
     pub(super) fn prepare_flush(&mut self, now: Instant, tag: Tag) {
         let index = self.flushes.new_job();
         let paths = (0..self.paths.len() as u16).map(PathId);
-        self.flushes.jobs[index].owed.extend(paths.map(|id| self.dirty.flush_submitted(now, id)));
-        self.requests[tag].job = index;
+        let request = &mut self.requests[tag];
+        let dirty = &self.disks[request.io.disk.index()].dirty;
+        self.flushes.jobs[index].owed.extend(paths.map(|id| dirty.flush_submitted(now, id)));
+        request.job = index;
     }
 
     /// The turn of a flush has come.
     pub(super) fn start_flush(&mut self, now: Instant, tag: Tag) {
         let request = &mut self.requests[tag];
         request.state = State::Flushing;
+        let disk = request.io.disk.index();
         let job = &mut self.flushes.jobs[request.job];
         for (path, id) in self.paths.iter_mut().zip((0..).map(PathId)) {
-            let need = self.dirty.need(id, job.owed.get(id.index()).copied());
+            let need = self.disks[disk].dirty.need(id, job.owed.get(id.index()).copied());
             if need.lost {
                 job.losses.push(id);
                 job.result = Err(IoError::Io);
@@ -156,7 +159,7 @@ impl Group {
                     failovers: 0,
                     unusable_since: None,
                 });
-                path.flushes.push_back(tag);
+                path.of_disk[disk].flushes.push_back(tag);
                 self.flushes.waiting |= id.bit();
             }
         }
@@ -169,10 +172,11 @@ impl Group {
         if job.open > 0 {
             return;
         }
+        let dirty = &self.disks[self.requests[tag].io.disk.index()].dirty;
         for &path in &job.losses {
             // A path added since has nothing to report.
             if let Some(owed) = job.owed.get(path.index()) {
-                self.dirty.report(now, path, *owed);
+                dirty.report(now, path, *owed);
             }
         }
         let result = job.result;
@@ -186,47 +190,60 @@ impl Group {
         while left != 0 {
             let id = PathId(left.trailing_zeros() as u16);
             left &= left - 1;
-            while let Some(&tag) = self.paths[id.index()].flushes.front() {
-                let epoch = self.leg(id, tag).epoch;
-                let path = &self.paths[id.index()];
-                let round = if self.dirty.is_current(id, epoch) {
-                    if path.association.is_none_or(|live| live.epoch != epoch) {
-                        self.flushes.look_again_by(now + LOOK_AGAIN);
-                        break;
-                    }
-                    let (usable, room) = (path.usable(now).is_some(), path.has_room(self.config.window, 0));
-                    if !usable {
-                        // Nothing of ours is behind it.
-                        let optional = self.leg(id, tag).presumed && !self.dirty.is_after_crash();
-                        let give_up = *self.leg(id, tag).unusable_since.get_or_insert(now) + UNUSABLE_MAX;
-                        if now < give_up && !optional {
-                            self.flushes.look_again_by(give_up);
-                            break;
-                        }
-                        self.unqueue_leg(id);
-                        if !optional {
-                            // Nothing is lost yet, nor is anything durable: the next flush owes the same writes of ours.
-                            self.dirty.presumed_in_vain(id, epoch);
-                        }
-                        self.end_leg(now, id, tag, if optional { Ok(()) } else { Err(IoError::Io) });
-                        continue;
-                    } else if room {
-                        self.leg(id, tag).unusable_since = None;
-                        self.dirty.begin_flush(id, epoch)
-                    } else {
-                        break;
-                    }
-                } else {
-                    None
-                };
-                self.unqueue_leg(id);
-                if let Some(cleans) = round {
-                    if let Some(action) = self.bind_leg(now, id, tag, cleans) {
-                        return Some(action);
-                    }
-                } else {
-                    self.lose_leg(now, id, tag);
+            for disk in (0..self.disks.len() as u16).map(DiskId) {
+                let action = self.dispatch_flush_of(now, id, disk);
+                if action.is_some() {
+                    return action;
                 }
+            }
+        }
+        None
+    }
+
+    /// The same for one path and one disk, whose flushes wait for each other, and for no other disk's.
+    fn dispatch_flush_of(&mut self, now: Instant, id: PathId, disk: DiskId) -> Option<Action> {
+        while let Some(&tag) = self.paths[id.index()].of_disk[disk.index()].flushes.front() {
+            let epoch = self.leg(id, tag).epoch;
+            let path = &self.paths[id.index()];
+            let dirty = &self.disks[disk.index()].dirty;
+            let round = if dirty.is_current(id, epoch) {
+                if path.association.is_none_or(|live| live.epoch != epoch) {
+                    self.flushes.look_again_by(now + LOOK_AGAIN);
+                    return None;
+                }
+                if path.usable(now, disk).is_none() {
+                    // Nothing of ours is behind it.
+                    let optional = !dirty.is_after_crash() && self.leg(id, tag).presumed;
+                    let give_up = *self.leg(id, tag).unusable_since.get_or_insert(now) + UNUSABLE_MAX;
+                    if now < give_up && !optional {
+                        self.flushes.look_again_by(give_up);
+                        return None;
+                    }
+                    self.unqueue_leg(id, disk);
+                    if !optional {
+                        // Nothing is lost yet, nor is anything durable: the next flush owes the same writes of ours.
+                        self.disks[disk.index()].dirty.presumed_in_vain(id, epoch);
+                    }
+                    self.end_leg(now, id, tag, if optional { Ok(()) } else { Err(IoError::Io) });
+                    continue;
+                }
+                if !path.has_room(self.config.window, 0) {
+                    return None;
+                }
+                let round = dirty.begin_flush(id, epoch);
+                self.leg(id, tag).unusable_since = None;
+                round
+            } else {
+                None
+            };
+            self.unqueue_leg(id, disk);
+            if let Some(cleans) = round {
+                let action = self.bind_leg(now, id, tag, cleans);
+                if action.is_some() {
+                    return action;
+                }
+            } else {
+                self.lose_leg(now, id, tag);
             }
         }
         None
@@ -280,14 +297,15 @@ impl Group {
     /// The time of a leg's retry has come.
     pub(super) fn queue_leg(&mut self, id: PathId, tag: Tag) {
         self.leg(id, tag).state = LegState::Queued;
-        self.paths[id.index()].flushes.push_front(tag);
+        let disk = self.requests[tag].io.disk.index();
+        self.paths[id.index()].of_disk[disk].flushes.push_front(tag);
         self.flushes.waiting |= id.bit();
     }
 
-    fn unqueue_leg(&mut self, id: PathId) {
-        let queue = &mut self.paths[id.index()].flushes;
-        queue.pop_front();
-        if queue.is_empty() {
+    fn unqueue_leg(&mut self, id: PathId, disk: DiskId) {
+        let of_disk = &mut self.paths[id.index()].of_disk;
+        of_disk[disk.index()].flushes.pop_front();
+        if of_disk.iter().all(|of| of.flushes.is_empty()) {
             self.flushes.waiting &= !id.bit();
         }
     }
@@ -310,10 +328,11 @@ impl Group {
         }
         self.unbind_leg(id);
         let path = &mut self.paths[id.index()];
+        let disk = self.requests[tag].io.disk;
         if outcome == Outcome::Success {
             path.record_success(OpClass::Other, 0, now - attempt.bound_at, now - self.started);
-            path.hold.success(attempt.bound_at);
-            self.dirty.flushed(id, epoch, attempt.cleans);
+            path.of_disk[disk.index()].hold.success(attempt.bound_at);
+            self.disks[disk.index()].dirty.flushed(id, epoch, attempt.cleans);
             self.end_leg(now, id, tag, Ok(()));
             return;
         }
@@ -324,7 +343,7 @@ impl Group {
         path.stats[CLASS].errors += 1;
         let again = match outcome {
             Outcome::PathError => {
-                self.path_error(now, id, attempt.bound_at);
+                self.path_error(now, id, disk, attempt.bound_at);
                 Duration::ZERO
             }
             Outcome::Retry { after } => after,

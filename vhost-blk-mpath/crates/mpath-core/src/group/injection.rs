@@ -14,7 +14,7 @@ use super::Group;
 use crate::inject::{Impairment, Verdict};
 use crate::requests::State;
 use crate::timers::{Answer, Due, Held};
-use crate::{Injection, OpClass, Outcome, PathId, Tag};
+use crate::{DiskId, Injection, OpClass, Outcome, PathId, Tag};
 
 use crate::inject::Direction::{Request, Response};
 
@@ -82,8 +82,10 @@ impl Group {
         }
         self.released.extend(released.into_iter().map(|tag| (id, tag, None)));
         let path = &self.paths[id.index()];
-        if path.draining || path.association.is_none_or(|live| !live.ana.is_selectable()) {
-            self.take_back_unsent(now, id);
+        let draining = path.draining;
+        let unusable = |disk: &DiskId| draining || !path.leads_to(*disk);
+        for disk in (0..self.disks.len() as u16).map(DiskId).filter(unusable).collect::<Vec<_>>() {
+            self.take_back_unsent_of(now, id, disk);
         }
         for (tag, outcome) in answers {
             self.set_answered(id, tag, false);
@@ -171,7 +173,7 @@ impl Group {
         // It was executed: the controller's cache may hold it, whatever the guest is told.
         let request = &self.requests[tag];
         if request.dirties && !self.has_legs(tag) {
-            self.dirty.mark(now, id, request.epoch);
+            self.disks[request.io.disk.index()].dirty.mark(now, id, request.epoch);
         }
         error
     }

@@ -1,4 +1,4 @@
-//! The group: one disk's requests and paths in one I/O thread.
+//! The group: the requests and paths of one disk, or of several that share their paths, in one I/O thread.
 //!
 //! * `mod`: configuration, events without much to them, time, statistics.
 //! * [`dispatch`]: which request binds to which path, and when.
@@ -23,7 +23,6 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::dirty::DirtyPaths;
 use crate::path::Path;
 use crate::policy::{Candidate, InForce};
 use crate::requests::{Requests, State};
@@ -31,8 +30,8 @@ use crate::scheduler::Scheduler;
 use crate::stats::Moves;
 use crate::timers::{Due, Timers};
 use crate::{
-    Action, ClassPolicies, DiskLimits, FlowId, GroupStats, Io, IoError, Limits, Op, OpClass, Outcome, PathId,
-    PathStats, PolicyKind, SchedulerKind, SchedulerSpec, Tag, Window,
+    Action, ClassPolicies, DirtyPaths, DiskId, GroupStats, Io, IoError, MAX_DISKS, Op, OpClass, Outcome, PathId,
+    PathStats, PolicyKind, SchedulerKind, SchedulerSpec, SharedDisk, Tag, Window,
 };
 use flush::FlushJobs;
 use hedge::Hedges;
@@ -84,7 +83,7 @@ impl Default for GroupConfig {
     }
 }
 
-/// The multipath core of one disk in one I/O thread. See the crate's documentation for the rules of its use.
+/// The multipath core of one disk, or of several that share their paths, in one I/O thread. See the crate's documentation for the rules of its use.
 #[derive(Debug)]
 pub struct Group {
     config: GroupConfig,
@@ -98,7 +97,8 @@ pub struct Group {
     timers: Timers,
     flushes: FlushJobs,
     hedges: Hedges,
-    dirty: Arc<DirtyPaths>,
+    /// By id.
+    disks: Vec<Disk>,
     /// Requests bound to a path whose injection has released them, and the outcome it wants of them.
     released: VecDeque<(PathId, Tag, Option<Outcome>)>,
     finished: VecDeque<(Tag, Result<(), IoError>)>,
@@ -107,11 +107,8 @@ pub struct Group {
     /// Requests in [`State::Backoff`].
     backoff: u64,
     moves: Moves,
-    /// The paths that policies may choose from now, as a set.
-    eligible: u64,
-    /// The suspect paths, as a set, and those of them that have been deserted for better ones.
+    /// The suspect paths, as a set.
     suspects: u64,
-    deserted: u64,
     /// When to look for suspect paths; never later than one becomes suspect.
     watch_at: Option<Instant>,
     /// When to look for reads to recall.
@@ -130,29 +127,40 @@ pub struct Group {
     candidates: Vec<Candidate>,
 }
 
+/// A disk of the group. Sets are of paths.
+#[derive(Debug)]
+struct Disk {
+    dirty: Arc<DirtyPaths>,
+    /// What policies may choose from now.
+    eligible: u64,
+    /// The suspect paths that have been deserted for better ones.
+    deserted: u64,
+}
+
 impl Group {
-    /// A group without paths. All groups of a disk share `dirty`.
+    /// A group without paths. The position of a disk is its [`DiskId`]; there are 1 to [`MAX_DISKS`].
     #[must_use]
-    pub fn new(now: Instant, config: GroupConfig, dirty: Arc<DirtyPaths>) -> Self {
+    pub fn new(now: Instant, config: GroupConfig, disks: &[SharedDisk]) -> Self {
+        assert!((1..=MAX_DISKS).contains(&disks.len()), "a group has 1 to {MAX_DISKS} disks");
+        let limits = disks.iter().map(|disk| Arc::clone(&disk.limits));
+        let of = |disk: &SharedDisk| Disk { dirty: Arc::clone(&disk.dirty), eligible: 0, deserted: 0 };
         Self {
             started: now,
             policies: InForce::new(config.policy, config.seed),
             config,
             paths: Vec::new(),
             requests: Requests::default(),
-            scheduler: Scheduler::new(now, config.scheduler),
+            scheduler: Scheduler::new(now, config.scheduler, limits),
             timers: Timers::default(),
             flushes: FlushJobs::default(),
             hedges: Hedges::new(config.hedging),
-            dirty,
+            disks: disks.iter().map(of).collect(),
             released: VecDeque::new(),
             finished: VecDeque::new(),
             open: 0,
             backoff: 0,
             moves: Moves::default(),
-            eligible: 0,
             suspects: 0,
-            deserted: 0,
             watch_at: None,
             recall_at: None,
             rest_ends: None,
@@ -172,7 +180,7 @@ impl Group {
         if self.fans_out(io.op) {
             self.prepare_flush(now, io.tag);
         }
-        self.scheduler.push_back(now, io.flow, io.tag, io.bytes);
+        self.scheduler.push_back(now, &io);
     }
 
     /// What the driver is to do next; `None`: nothing until the next event or timeout.
@@ -246,6 +254,7 @@ impl Group {
             self.policies.next_timeout().filter(|_| self.open > 0),
             self.scheduler.next_timeout(),
         ];
+        if std::env::var("DBG").is_ok() { eprintln!("DBG {:?}", candidates.map(|c| c.map(|c| c.saturating_duration_since(self.started)))); }
         candidates.into_iter().flatten().min()
     }
 
@@ -306,19 +315,9 @@ impl Group {
         self.scheduler.spec()
     }
 
-    /// Has the group keep the limits of its disk. Every attempt of a request counts. At first there are none.
-    pub fn share_limits(&mut self, limits: Arc<DiskLimits>) {
-        self.scheduler.share_limits(limits);
-    }
-
-    /// Limits what one flow may do.
-    pub fn set_flow_limits(&mut self, now: Instant, flow: FlowId, limits: Limits) {
-        self.scheduler.set_flow_limits(now, flow, limits);
-    }
-
-    /// Sets a flow's part of the service beside others, at least 1; [`crate::DEFAULT_WEIGHT`] at first.
-    pub fn set_flow_weight(&mut self, flow: FlowId, weight: u16) {
-        self.scheduler.set_weight(flow, weight);
+    /// Sets a disk's part of the service beside others, at least 1; [`crate::DEFAULT_WEIGHT`] at first. Its flows share it.
+    pub fn set_weight(&mut self, now: Instant, disk: DiskId, weight: u16) {
+        self.scheduler.set_weight(now, disk, weight);
     }
 
     /// Tells whether a path may come back. If not, requests do not wait while no path is live: they fail at once. At first
@@ -354,7 +353,7 @@ impl Group {
                 .map(|(path, id)| PathStats {
                     path: PathId(id),
                     ana: path.association.map(|association| association.ana),
-                    resting: path.hold.is_on(now),
+                    resting: path.of_disk.iter().any(|disk| disk.hold.is_on(now)),
                     suspect: path.watch.is_suspect(),
                     suspicions: path.suspicions,
                     recalled: path.recalled,

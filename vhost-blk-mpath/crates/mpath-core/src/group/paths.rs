@@ -6,16 +6,16 @@ use super::Group;
 use crate::path::{MAX_PATHS, Path};
 use crate::requests::State;
 use crate::watch::Watch;
-use crate::{AnaState, Association, Epoch, PathConfig, PathId};
+use crate::{AnaState, Association, DiskId, Epoch, PathConfig, PathId};
 
 impl Group {
     /// Adds a path, down at first. Its id, below [`MAX_PATHS`], is free: never used, or that of a path that was removed.
     ///
-    /// Every group of a disk is to know of a path before it is up in any: a flush goes to the paths that its group knows.
+    /// Every group of the disks is to know of a path before it is up in any: a flush goes to the paths that its group knows.
     pub fn add_path(&mut self, id: PathId, config: PathConfig) {
         assert!(id.index() < MAX_PATHS, "at most {MAX_PATHS} paths");
         while self.paths.len() <= id.index() {
-            self.paths.push(Path::vacant(self.config.suspect_timeout));
+            self.paths.push(Path::vacant(self.config.suspect_timeout, self.disks.len()));
         }
         let path = &mut self.paths[id.index()];
         assert!(!path.added, "a path is added once");
@@ -31,46 +31,49 @@ impl Group {
         assert!(path.added && path.association.is_none(), "only a path that is down is removed");
         let idle = path.fenced.is_empty() && path.stats.iter().all(|class| class.in_flight == 0);
         assert!(idle && self.flushes.open_on(id) == 0, "only a path of which nothing is left is removed");
-        *path = Path { last_epoch: path.last_epoch, ..Path::vacant(self.config.suspect_timeout) };
-        self.dirty.removed(id);
+        *path = Path { last_epoch: path.last_epoch, ..Path::vacant(self.config.suspect_timeout, self.disks.len()) };
+        self.disks.iter().for_each(|disk| disk.dirty.removed(id));
         self.policies.iter_mut().for_each(|policy| policy.path_changed(id));
     }
 
     /// A path has a live controller and a ready queue pair.
     ///
-    /// Associations of one path follow each other in every group of the disk: up in any only after lost in all.
+    /// Associations of one path follow each other in every group of the disks: up in any only after lost in all.
     pub fn path_up(&mut self, now: Instant, id: PathId, association: Association) {
         let path = &mut self.paths[id.index()];
         assert!(path.association.is_none(), "the path is down");
         assert!(path.last_epoch < Some(association.epoch), "epochs grow with each association");
         path.association = Some(association);
         path.last_epoch = Some(association.epoch);
-        path.hold.clear();
+        path.of_disk.iter_mut().for_each(|disk| disk.hold.clear());
         path.watch = Watch::new(self.config.suspect_timeout);
-        self.dirty.up(now, id, association.epoch, association.volatile_write_cache);
-        if association.ana == AnaState::PersistentLoss {
-            self.dirty.lost(now, id, association.epoch);
+        for (disk, of) in self.disks.iter().zip(0..) {
+            disk.dirty.up(now, id, association.epoch, association.volatile_write_cache);
+            if association.ana.of(DiskId(of)) == AnaState::PersistentLoss {
+                disk.dirty.lost(now, id, association.epoch);
+            }
         }
         self.path_changed(now, id);
     }
 
-    /// The ANA state of the namespace on a live path, as its ANA log page has it now.
-    pub fn ana_changed(&mut self, now: Instant, id: PathId, ana: AnaState) {
+    /// The ANA state of a disk's namespace on a live path, as its ANA log page has it now.
+    pub fn ana_changed(&mut self, now: Instant, id: PathId, disk: DiskId, ana: AnaState) {
         let path = &mut self.paths[id.index()];
         // The path may have been lost while the news was on its way.
         let Some(association) = &mut path.association else {
             return;
         };
-        let before = std::mem::replace(&mut association.ana, ana);
+        let before = association.ana.set(disk, ana);
+        let dirty = &self.disks[disk.index()].dirty;
         if ana == AnaState::PersistentLoss {
             // What it has not flushed by now it never will.
-            self.dirty.lost(now, id, association.epoch);
+            dirty.lost(now, id, association.epoch);
         } else if before == AnaState::PersistentLoss {
-            self.dirty.back(id, association.epoch, association.volatile_write_cache);
+            dirty.back(id, association.epoch, association.volatile_write_cache);
         }
-        path.hold.clear();
+        path.of_disk[disk.index()].hold.clear();
         if !ana.is_selectable() {
-            self.take_back_unsent(now, id);
+            self.take_back_unsent_of(now, id, disk);
         }
         self.path_changed(now, id);
     }
@@ -92,12 +95,12 @@ impl Group {
         let Some(association) = path.association.take() else {
             return;
         };
-        path.hold.clear();
+        path.of_disk.iter_mut().for_each(|disk| disk.hold.clear());
         path.watch = Watch::new(self.config.suspect_timeout);
         path.probe = None;
         self.timers.forget_probe(id);
         self.lose_hedges(id);
-        self.dirty.lost(now, id, association.epoch);
+        self.disks.iter().for_each(|disk| disk.dirty.lost(now, id, association.epoch));
         self.path_changed(now, id);
         self.take_back_unsent(now, id);
         self.lose_held(now, id);
@@ -136,16 +139,29 @@ impl Group {
 
     /// What is bound to the path but still held by its injection goes back to where it came from.
     pub(super) fn take_back_unsent(&mut self, now: Instant, id: PathId) {
-        self.forget_unsent_probe(id);
-        self.forget_unsent_hedges(id);
+        self.forget_unsent_probe(id, |_| true);
+        self.forget_unsent_hedges(id, |_| true);
+        self.take_back(now, id, |_| true);
+    }
+
+    /// The same of one disk only.
+    pub(super) fn take_back_unsent_of(&mut self, now: Instant, id: PathId, disk: DiskId) {
+        self.forget_unsent_probe(id, |of| of == disk);
+        self.forget_unsent_hedges(id, |of| of == disk);
+        self.take_back(now, id, |of| of == disk);
+    }
+
+    fn take_back(&mut self, now: Instant, id: PathId, of: impl Fn(DiskId) -> bool) {
         let mut unsent = Vec::new();
+        let requests = &self.requests;
         self.released.retain(|&(path, tag, _)| {
-            if path == id {
+            let goes = path == id && of(requests[tag].io.disk);
+            if goes {
                 unsent.push(tag);
             }
-            path != id
+            !goes
         });
-        unsent.append(&mut self.timers.take_injected(id));
+        unsent.append(&mut self.timers.take_injected(id, |tag| of(requests[tag].io.disk)));
         for tag in unsent.into_iter().rev() {
             if self.has_legs(tag) {
                 self.take_back_leg(id, tag);

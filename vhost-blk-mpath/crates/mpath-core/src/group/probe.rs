@@ -11,7 +11,7 @@ use crate::inject::Verdict;
 use crate::path::{Probe, ProbeState};
 use crate::policy::Probed;
 use crate::timers::Due;
-use crate::{Action, Direction, MAX_PROBE_BYTES, OpClass, PathId};
+use crate::{Action, Direction, DiskId, MAX_PROBE_BYTES, OpClass, PathId};
 
 impl Group {
     /// The driver's answer to an [`Action::Probe`].
@@ -40,6 +40,7 @@ impl Group {
     }
 
     pub(super) fn poll_probe(&mut self, now: Instant) -> Option<Action> {
+        let eligible = self.disks.iter().fold(0, |all, disk| all | disk.eligible);
         let mut free = 0;
         for (path, id) in self.paths.iter_mut().zip(0..).map(|(path, id)| (path, PathId(id))) {
             let has_room = path.has_room(self.config.window, 0);
@@ -47,25 +48,28 @@ impl Group {
                 Some(probe) if probe.state == ProbeState::Released => {
                     probe.state = ProbeState::Issued;
                     path.probes += 1;
-                    return Some(Action::Probe { path: id, bytes: probe.bytes });
+                    let (bytes, disk) = (probe.bytes, probe.disk);
+                    return Some(Action::Probe { path: id, disk, bytes });
                 }
-                None if self.eligible & id.bit() != 0 && has_room => free |= id.bit(),
+                None if eligible & id.bit() != 0 && has_room => free |= id.bit(),
                 Some(_) | None => {}
             }
         }
         let (id, bytes) = self.policies.probe(now, free, self.open > 0)?;
         assert!(free & id.bit() != 0, "a policy probes what can be probed");
         assert!(bytes >= 512 && bytes.is_multiple_of(512) && bytes <= MAX_PROBE_BYTES, "{bytes} bytes");
+        let disk = self.disks.iter().position(|disk| disk.eligible & id.bit() != 0).map_or(0, |at| at as u16);
+        let disk = DiskId(disk);
         let path = &mut self.paths[id.index()];
         let impaired = path.impaired.as_mut();
         let verdict = impaired.map_or(Verdict::Pass, |i| i.decide(now, Direction::Request, OpClass::Read, bytes));
-        let mut probe = Probe { began: now, bytes, fails: false, state: ProbeState::Injected };
+        let mut probe = Probe { began: now, disk, bytes, fails: false, state: ProbeState::Injected };
         match verdict {
             Verdict::Pass => {
                 probe.state = ProbeState::Issued;
                 path.probe = Some(probe);
                 path.probes += 1;
-                return Some(Action::Probe { path: id, bytes });
+                return Some(Action::Probe { path: id, disk, bytes });
             }
             Verdict::Hold { delay, error } => {
                 probe.fails = error.is_some();
@@ -95,9 +99,9 @@ impl Group {
     }
 
     /// The path is to be given nothing more: neither is its probe, if that has not been sent.
-    pub(super) fn forget_unsent_probe(&mut self, id: PathId) {
+    pub(super) fn forget_unsent_probe(&mut self, id: PathId, of: impl Fn(DiskId) -> bool) {
         let path = &mut self.paths[id.index()];
-        if path.probe.is_some_and(|probe| probe.state != ProbeState::Issued) {
+        if path.probe.is_some_and(|probe| probe.state != ProbeState::Issued && of(probe.disk)) {
             path.probe = None;
             self.timers.forget_probe(id);
         }

@@ -1,6 +1,6 @@
 //! Paths that owe answers and stay silent: no new requests for them, and their reads are recalled.
 //!
-//! A suspect path is *deserted* while another usable path, of whatever ANA state, is not suspect. Only then are its reads
+//! A suspect path is *deserted* by a disk while another path usable for it, of whatever ANA state, is not suspect. Only then are its reads
 //! recalled: a suspect path is better than none. Writes stay, since their fate is known only to the path: if it comes back to
 //! life it answers them, and no fence is needed. So do flushes, each of which is about that path, unless the cache is shared.
 
@@ -9,7 +9,7 @@ use std::time::Instant;
 use super::Group;
 use crate::path::Path;
 use crate::requests::State;
-use crate::{Action, Epoch, OpClass, Outcome, PathId, Tag};
+use crate::{Action, DiskId, Epoch, OpClass, Outcome, PathId, Tag};
 
 impl Group {
     /// A sign of life of a live path that ends nothing the group waits for: data of a request under way, or the answers of
@@ -93,22 +93,26 @@ impl Group {
         }
     }
 
-    /// The suspect paths, and whether there is a better one to go to, may have changed.
-    pub(super) fn desert(&mut self, now: Instant, suspects: u64, elsewhere: bool) {
-        self.suspects = suspects;
-        let deserted = if elsewhere { suspects } else { 0 };
-        let mut new = deserted & !self.deserted;
-        self.deserted = deserted;
-        if deserted == 0 {
-            self.recall_at = None;
-        } else if new != 0 {
+    /// The suspect paths, and whether a disk has a better one to go to, may have changed.
+    pub(super) fn desert(&mut self, now: Instant, disk: DiskId, elsewhere: bool) {
+        let deserted = if elsewhere { self.suspects } else { 0 };
+        let before = std::mem::replace(&mut self.disks[disk.index()].deserted, deserted);
+        let mut new = deserted & !before;
+        if new != 0 {
             self.recall_at = Some(now);
+        } else if self.deserted() == 0 {
+            self.recall_at = None;
         }
         while new != 0 {
             let id = PathId(new.trailing_zeros() as u16);
             new &= new - 1;
-            self.take_back_unsent(now, id);
+            self.take_back_unsent_of(now, id, disk);
         }
+    }
+
+    /// The paths that some disk has deserted.
+    fn deserted(&self) -> u64 {
+        self.disks.iter().fold(0, |all, disk| all | disk.deserted)
     }
 
     /// The next request to be recalled from a deserted path, a read or a flush that any path can do: the newest first, as each of them goes in front of its flow.
@@ -126,7 +130,7 @@ impl Group {
 
     fn next_recall(&mut self, now: Instant) -> Option<(PathId, Tag, State)> {
         self.recall_at = None;
-        let mut left = self.deserted;
+        let mut left = self.deserted();
         while left != 0 {
             let id = PathId(left.trailing_zeros() as u16);
             left &= left - 1;
@@ -140,7 +144,9 @@ impl Group {
                 next = request.older().or_else(|| left.next());
                 // The driver has that on its way already, or the loss of the path that it was bound to.
                 let with_path = matches!(request.state, State::InFlight | State::Stalled | State::Answered);
-                if request.io.op.is_mutating() || request.recalled || !with_path || Some(request.epoch) != live {
+                let deserted = self.disks[request.io.disk.index()].deserted & id.bit() != 0;
+                let recallable = deserted && with_path && !request.io.op.is_mutating() && !request.recalled;
+                if !recallable || Some(request.epoch) != live {
                     continue;
                 }
                 let at = path.watch.recall_at(request.recalls).expect("a suspect path is waited for");

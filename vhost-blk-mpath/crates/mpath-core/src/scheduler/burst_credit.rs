@@ -8,6 +8,7 @@
 
 use std::time::Instant;
 
+use super::turns::Part;
 use super::{About, Dispatched, Rule, SchedulerSpec, Tier, by_flow};
 use crate::{FlowId, Param};
 
@@ -26,7 +27,7 @@ struct BurstCredit {
 }
 
 impl Rule for BurstCredit {
-    fn activated(&mut self, _now: Instant, flow: FlowId, _weight: u16) {
+    fn activated(&mut self, _now: Instant, flow: FlowId, _part: Part) {
         *by_flow(&mut self.left, flow) = self.credit;
     }
 

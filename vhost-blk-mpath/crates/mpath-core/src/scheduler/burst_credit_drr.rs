@@ -2,8 +2,8 @@
 //!
 //! * Cost of a request: its bytes and `io-cost`, so that flows of different sizes are compared.
 //! * Each time a flow goes from idle (nothing queued, nothing in flight) to active it is given its part of what the service could
-//!   have done since the last time: `fair`, by its weight among the active flows, and `burst`, `rho` of it by the number of flows
-//!   that live on it. Both are bounded by [`BurstCreditDrr::budget`]. There is no refill while a flow is busy.
+//!   have done since the last time: `fair`, its part by the weights of the disks, whose flows divide it, and `burst`, `rho` of
+//!   it by the number of flows that live on it. Both are bounded by [`BurstCreditDrr::budget`]. There is no refill while a flow is busy.
 //! * Tiers: first while `fair` is left, second while `burst` is left, then normal until the next idle. Every dispatch costs `fair`,
 //!   which may go down to minus the budget; in the second tier it costs `burst` too.
 //! * The upper tiers go before the normal one as long as the allowance between them lasts: while something waits in the normal tier
@@ -20,6 +20,7 @@ use std::time::{Duration, Instant};
 
 use super::capacity::Capacity;
 use super::census::{Census, Seen};
+use super::turns::Part;
 use super::{About, Dispatched, Rule, SchedulerSpec, Tier, by_flow};
 use crate::{FlowId, Param};
 
@@ -67,8 +68,6 @@ struct BurstCreditDrr {
     /// What the service does in `budget` and in `gap`, as of its last measurement.
     in_budget: u64,
     in_gap: u64,
-    /// Weights of the flows that were active lately.
-    active: Census,
     /// How many spent burst credit lately.
     spenders: Census,
     /// What the upper tiers may take from the normal one, in thousandths of cost.
@@ -102,7 +101,6 @@ struct Credit {
     burst: i64,
     /// The work clock at the last refill.
     refilled_at: u64,
-    active: Seen,
     spender: Seen,
 }
 
@@ -110,8 +108,7 @@ impl BurstCreditDrr {
     fn new(now: Instant, spec: &SchedulerSpec) -> Self {
         let knobs = Knobs::new(spec);
         let capacity = Capacity::new(now, knobs.io_cost + 4096);
-        let (active, spenders) = (Census::new(now), Census::new(now));
-        Self { knobs, flows: Vec::new(), capacity, in_budget: 0, in_gap: 0, active, spenders, allowance: 0 }
+        Self { knobs, flows: Vec::new(), capacity, in_budget: 0, in_gap: 0, spenders: Census::new(now), allowance: 0 }
     }
 
     /// The most credit of a kind that a flow may have.
@@ -149,22 +146,19 @@ impl Rule for BurstCreditDrr {
         u64::from(bytes) + self.knobs.io_cost
     }
 
-    fn activated(&mut self, now: Instant, flow: FlowId, weight: u16) {
+    fn activated(&mut self, now: Instant, flow: FlowId, part: Part) {
         let (budget, clock) = (self.budget(), self.capacity.clock());
         let start = (START_IOS * self.capacity.mean()).cast_signed();
         let credit = by_flow(&mut self.flows, flow).get_or_insert(Credit {
             fair: start,
             burst: start,
             refilled_at: clock,
-            active: Seen::default(),
             spender: Seen::default(),
         });
-        self.active.mark(now, &mut credit.active, weight.into());
         let work = (clock - credit.refilled_at).min(MAX_WORK);
         credit.refilled_at = clock;
-        let fair = work * u64::from(weight) / self.active.sum(now);
         let burst = work * self.knobs.rho / 1000 / self.spenders.sum(now);
-        credit.fair = (credit.fair + fair.cast_signed()).min(budget);
+        credit.fair = (credit.fair + part.of(work).cast_signed()).min(budget);
         credit.burst = (credit.burst + burst.cast_signed()).min(budget);
     }
 
@@ -194,7 +188,6 @@ impl Rule for BurstCreditDrr {
         self.capacity.dispatched(sent.cost);
         let (budget, cost) = (self.budget(), sent.cost.cast_signed());
         if let Some(credit) = by_flow(&mut self.flows, sent.flow) {
-            self.active.mark(sent.now, &mut credit.active, sent.weight.into());
             credit.fair = (credit.fair - cost).max(-budget);
             if sent.tier == Tier::Second {
                 credit.burst -= cost;
@@ -260,9 +253,9 @@ mod tests {
     fn what_goes_past_a_normal_tier_without_a_path_is_owed_within_bounds() {
         let now = Instant::now();
         let mut rule = BurstCreditDrr::new(now, &SchedulerKind::BurstCreditDrr.into());
-        rule.activated(now, FlowId(0), 100);
+        rule.activated(now, FlowId(0), Part::ALL);
         let sent =
-            Dispatched { now, flow: FlowId(0), weight: 100, tier: Tier::First, cost: 20_480, normal_waits: true };
+            Dispatched { now, flow: FlowId(0), tier: Tier::First, cost: 20_480, normal_waits: true };
         (0..100_000).for_each(|_| rule.dispatched(&sent));
         assert!(rule.normal_first());
         let paid = (1_i64..=100_000).find(|_| {
@@ -397,12 +390,12 @@ mod tests {
             for (flow, count, bytes, us) in events {
                 let flow = FlowId(flow);
                 now += Duration::from_micros(us);
-                rule.activated(now, flow, 100);
+                rule.activated(now, flow, Part::ALL);
                 let (budget, credit) = (rule.budget(), *rule.credit_of(flow).unwrap());
                 prop_assert!(credit.fair <= budget && credit.burst <= budget, "{credit:?} {budget}");
                 for _ in 0..count {
                     let (tier, cost) = (rule.tier(flow), rule.cost(bytes));
-                    rule.dispatched(&Dispatched { now, flow, weight: 100, tier, cost, normal_waits: true });
+                    rule.dispatched(&Dispatched { now, flow, tier, cost, normal_waits: true });
                     let (budget, credit) = (rule.budget(), *rule.credit_of(flow).unwrap());
                     prop_assert!(credit.fair >= -budget && credit.burst > -LARGEST, "{credit:?} {budget}");
                     prop_assert!(rule.allowance <= rule.most_allowance());

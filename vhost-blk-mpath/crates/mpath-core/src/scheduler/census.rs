@@ -32,12 +32,15 @@ impl Census {
         }
     }
 
-    pub(super) fn mark(&mut self, now: Instant, seen: &mut Seen, weight: u64) {
+    /// Whether this is news.
+    pub(super) fn mark(&mut self, now: Instant, seen: &mut Seen, weight: u64) -> bool {
         self.turn(now);
-        if seen.0 != self.period {
+        let news = seen.0 != self.period;
+        if news {
             seen.0 = self.period;
             self.sum += weight;
         }
+        news
     }
 
     /// At least 1.

@@ -1,14 +1,14 @@
 //! One flow: what it has queued, and what is to be known about it.
 
 use std::collections::VecDeque;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use hdrhistogram::Histogram;
 
-use super::limits::Meter;
-use super::{Balance, DEFAULT_WEIGHT, Limits, Tier};
+use super::Tier;
+use super::census::Seen;
 use crate::stats::{add, record, waits};
-use crate::{FlowId, Tag};
+use crate::{DiskId, FlowId, Tag};
 
 /// A request that waits.
 #[derive(Clone, Copy, Debug)]
@@ -18,40 +18,21 @@ pub(super) struct Waiting {
     pub(super) since: Instant,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Flow {
+    /// That of its latest request.
+    pub(super) disk: DiskId,
     pub(super) queue: VecDeque<Waiting>,
     /// Requests taken and neither finished nor put back.
     pub(super) outstanding: u32,
-    pub(super) weight: u16,
-    pub(super) meter: Meter,
-    /// It has something queued, and its limits forbid to send it.
-    pub(super) parked_since: Option<Instant>,
-    parked: Duration,
+    /// Among the flows of the disk.
+    pub(super) seen: Seen,
     last_sent: Option<Instant>,
     served: u64,
     served_bytes: u64,
     /// Of these, the ones that did not wait: most, as long as there is room. They are not in the histogram yet.
     unwaited: u64,
-    waited_ns: Histogram<u64>,
-}
-
-impl Default for Flow {
-    fn default() -> Self {
-        Self {
-            queue: VecDeque::new(),
-            outstanding: 0,
-            weight: DEFAULT_WEIGHT,
-            meter: Meter::default(),
-            parked_since: None,
-            parked: Duration::ZERO,
-            last_sent: None,
-            served: 0,
-            served_bytes: 0,
-            unwaited: 0,
-            waited_ns: waits(),
-        }
-    }
+    waited_ns: Option<Histogram<u64>>,
 }
 
 impl Flow {
@@ -79,32 +60,23 @@ impl Flow {
         if now == sent.since {
             self.unwaited += 1;
         } else {
-            record(&mut self.waited_ns, now - sent.since);
+            record(self.waited_ns.get_or_insert_with(waits), now - sent.since);
         }
     }
 
-    pub(super) fn unpark(&mut self, now: Instant) {
-        if let Some(since) = self.parked_since.take() {
-            self.parked += now - since;
-        }
-    }
-
-    pub(super) fn stats(&self, now: Instant, flow: FlowId, tier: Tier, credit: Option<u64>) -> FlowStats {
-        let mut waited_ns = self.waited_ns.clone();
+    pub(super) fn stats(&self, flow: FlowId, tier: Tier, credit: Option<u64>) -> FlowStats {
+        let mut waited_ns = self.waited_ns.clone().unwrap_or_else(waits);
         waited_ns.saturating_record_n(0, self.unwaited);
         FlowStats {
             flow,
+            disk: self.disk,
             tier,
             credit,
-            weight: self.weight,
             queued: self.queue.len() as u64,
             outstanding: self.outstanding.into(),
             served: self.served,
             served_bytes: self.served_bytes,
             waited_ns,
-            limits: self.meter.limits(),
-            balance: self.meter.balance(now),
-            throttled: self.parked + self.parked_since.map_or(Duration::ZERO, |since| now - since),
         }
     }
 }
@@ -114,13 +86,13 @@ impl Flow {
 pub struct FlowStats {
     /// Which flow.
     pub flow: FlowId,
+    /// Of which disk.
+    pub disk: DiskId,
     /// Where its next request belongs.
     pub tier: Tier,
     /// How many requests more it may send before those of busy flows, if the scheduler has such a notion. In requests of
     /// mean cost where cost counts.
     pub credit: Option<u64>,
-    /// Its part of the service beside others; [`DEFAULT_WEIGHT`] is usual.
-    pub weight: u16,
     /// Requests that wait.
     pub queued: u64,
     /// Requests that have been sent and are not finished.
@@ -131,26 +103,18 @@ pub struct FlowStats {
     pub served_bytes: u64,
     /// How long they had waited here in ns, to 10 %, each attempt for itself.
     pub waited_ns: Histogram<u64>,
-    /// Its limits, and what is left of them.
-    pub limits: Limits,
-    /// See `limits`.
-    pub balance: Balance,
-    /// How long something waited because of them.
-    pub throttled: Duration,
 }
 
 impl FlowStats {
     /// Adds the counters of the same flow in another group. What cannot be added is that of the group where the flow is active.
     pub(crate) fn merge(&mut self, other: &Self) {
         if self.queued + self.outstanding == 0 && other.queued + other.outstanding > 0 {
-            (self.tier, self.credit, self.balance) = (other.tier, other.credit, other.balance);
-            (self.weight, self.limits) = (other.weight, other.limits);
+            (self.tier, self.credit) = (other.tier, other.credit);
         }
         self.queued += other.queued;
         self.outstanding += other.outstanding;
         self.served += other.served;
         self.served_bytes += other.served_bytes;
         add(&mut self.waited_ns, &other.waited_ns);
-        self.throttled += other.throttled;
     }
 }

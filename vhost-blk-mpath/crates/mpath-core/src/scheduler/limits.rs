@@ -7,11 +7,11 @@
 //! Source: the generic cell rate algorithm (ITU-T I.371), of which this is the form with a virtual schedule.
 
 use std::num::NonZeroU64;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Limits of a disk or of a flow.
+/// Limits of a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Limits {
     /// Requests per second.
@@ -51,6 +51,8 @@ pub struct Balance {
 pub struct DiskLimits {
     /// Most disks have none, and their groups do not take the lock.
     limited: AtomicBool,
+    /// How often they were changed.
+    changes: AtomicU64,
     meter: Mutex<Meter>,
 }
 
@@ -60,6 +62,7 @@ impl DiskLimits {
         let mut meter = self.meter();
         meter.set(now, limits);
         self.limited.store(meter.is_limited(), Ordering::Relaxed);
+        self.changes.fetch_add(1, Ordering::Relaxed);
     }
 
     /// The limits.
@@ -72,6 +75,10 @@ impl DiskLimits {
     #[must_use]
     pub fn balance(&self, now: Instant) -> Balance {
         self.meter().balance(now)
+    }
+
+    pub(super) fn changes(&self) -> u64 {
+        self.changes.load(Ordering::Relaxed)
     }
 
     #[inline]
@@ -101,10 +108,6 @@ pub(super) struct Meter {
 }
 
 impl Meter {
-    pub(super) fn limits(&self) -> Limits {
-        self.limits
-    }
-
     /// Changes the limits. What was there is kept, up to the new burst; a limit that is new begins with all of it.
     pub(super) fn set(&mut self, now: Instant, limits: Limits) {
         let limits = Limits { burst: limits.burst.min(Limits::MAX_BURST), ..limits };

@@ -22,20 +22,23 @@ mod properties;
 mod rings;
 #[cfg(test)]
 mod testing;
+mod turns;
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::{FlowId, Param, Tag};
+use crate::{DiskId, FlowId, Io, Param, Tag};
 pub use flow::FlowStats;
 use flow::{Flow, Waiting};
 pub use kind::{SchedulerChange, SchedulerKind, SchedulerSpec, UnknownScheduler};
 pub use limits::{Balance, DiskLimits, Limits};
 pub(crate) use rings::Place;
 use rings::Rings;
+pub use turns::DiskTurns;
+use turns::{Disks, Part};
 
-/// The weight of a flow that was given none.
+/// The weight of a disk that was given none.
 pub const DEFAULT_WEIGHT: u16 = 100;
 
 /// What is to be known of a scheduler before there is one: each file has its own.
@@ -68,7 +71,6 @@ impl Tier {
 struct Dispatched {
     now: Instant,
     flow: FlowId,
-    weight: u16,
     /// Where it waited.
     tier: Tier,
     cost: u64,
@@ -84,7 +86,7 @@ trait Rule: fmt::Debug + Send {
     }
 
     /// Work comes for a flow that has nothing queued and nothing outstanding.
-    fn activated(&mut self, _now: Instant, _flow: FlowId, _weight: u16) {}
+    fn activated(&mut self, _now: Instant, _flow: FlowId, _part: Part) {}
 
     /// Where the next request of a flow belongs. Only `activated`, `dispatched` and `demote` of that flow and `configure` change it.
     fn tier(&self, flow: FlowId) -> Tier;
@@ -128,18 +130,19 @@ pub(crate) struct Scheduler {
     flows: Vec<Flow>,
     len: usize,
     outstanding: usize,
-    /// Flows with something queued that their limits forbid to send, and when to look at them again.
+    disks: Disks,
+    /// Flows with something queued that the limits of their disks forbid to send, in the order in which they would have had
+    /// their turns, and when to look at them again.
     parked: Vec<FlowId>,
     unpark_at: Option<Instant>,
-    /// The limits of the disk, until when they forbid everything, and since when and how long they have kept something.
-    limits: Arc<DiskLimits>,
-    closed_until: Option<Instant>,
-    closed_since: Option<Instant>,
-    closed: Duration,
 }
 
 impl Scheduler {
-    pub(crate) fn new(now: Instant, spec: SchedulerSpec) -> Self {
+    pub(crate) fn new(
+        now: Instant,
+        spec: SchedulerSpec,
+        limits: impl Iterator<Item = Arc<DiskLimits>>,
+    ) -> Self {
         Self {
             rule: spec.build(now),
             spec,
@@ -147,12 +150,9 @@ impl Scheduler {
             flows: Vec::new(),
             len: 0,
             outstanding: 0,
+            disks: Disks::new(now, limits),
             parked: Vec::new(),
             unpark_at: None,
-            limits: Arc::default(),
-            closed_until: None,
-            closed_since: None,
-            closed: Duration::ZERO,
         }
     }
 
@@ -176,49 +176,43 @@ impl Scheduler {
             self.rule = spec.build(now);
             self.rule.backlog(now, !waiting.is_empty(), self.outstanding == 0);
             for (flow, id) in self.flows.iter().zip(0..).filter(|(flow, _)| !flow.is_idle()) {
-                self.rule.activated(now, FlowId(id), flow.weight);
+                self.rule.activated(now, FlowId(id), self.disks.part(now, flow.disk));
             }
         }
         self.spec = spec;
         for id in waiting {
-            self.rings.add(id, self.rule.tier(id), self.flow(id).weight);
+            self.rings.add(id, self.rule.tier(id), self.share(id));
         }
     }
 
-    pub(crate) fn set_weight(&mut self, flow: FlowId, weight: u16) {
-        by_flow(&mut self.flows, flow).weight = weight.max(1);
+    pub(crate) fn set_weight(&mut self, now: Instant, disk: DiskId, weight: u16) {
+        self.disks.set_weight(now, disk, weight);
     }
 
-    pub(crate) fn set_flow_limits(&mut self, now: Instant, flow: FlowId, limits: Limits) {
-        by_flow(&mut self.flows, flow).meter.set(now, limits);
-        // It may go earlier than it thought.
-        self.unpark_at = (!self.parked.is_empty()).then_some(now);
-    }
-
-    pub(crate) fn share_limits(&mut self, limits: Arc<DiskLimits>) {
-        self.limits = limits;
-    }
-
-    pub(crate) fn push_back(&mut self, now: Instant, id: FlowId, tag: Tag, bytes: u32) {
+    pub(crate) fn push_back(&mut self, now: Instant, io: &Io) {
+        let id = io.flow;
         let flow = by_flow(&mut self.flows, id);
         if flow.is_idle() {
-            let weight = flow.weight;
+            flow.disk = io.disk;
+            self.disks.mark(now, io.disk, &mut flow.seen);
             self.begin_backlog(now);
             self.rings.forgive(id);
-            self.rule.activated(now, id, weight);
+            self.rule.activated(now, id, self.disks.part(now, io.disk));
         }
-        self.flow_mut(id).queue.push_back(Waiting { tag, bytes, since: now });
+        let flow = self.flow_mut(id);
+        assert_eq!(flow.disk, io.disk, "a flow is of one disk");
+        flow.queue.push_back(Waiting { tag: io.tag, bytes: io.bytes, since: now });
         self.pushed(now, id);
     }
 
     /// For a request that was taken before.
-    pub(crate) fn push_front(&mut self, now: Instant, id: FlowId, tag: Tag, bytes: u32) {
-        let flow = by_flow(&mut self.flows, id);
+    pub(crate) fn push_front(&mut self, now: Instant, io: &Io) {
+        let flow = by_flow(&mut self.flows, io.flow);
         assert!(flow.outstanding > 0, "what comes back was taken");
         flow.outstanding -= 1;
         self.outstanding -= 1;
-        flow.queue.push_front(Waiting { tag, bytes, since: now });
-        self.pushed(now, id);
+        flow.queue.push_front(Waiting { tag: io.tag, bytes: io.bytes, since: now });
+        self.pushed(now, io.flow);
     }
 
     fn pushed(&mut self, now: Instant, id: FlowId) {
@@ -228,21 +222,35 @@ impl Scheduler {
         }
     }
 
-    /// A flow has got something queued: it takes its turn, or waits for its limits.
+    /// A flow has got something queued.
     fn file(&mut self, now: Instant, id: FlowId) {
-        let flow = &mut self.flows[usize::from(id.0)];
-        if let Some(until) = flow.meter.closed_until(now) {
-            flow.parked_since = Some(now);
-            self.parked.push(id);
-            self.unpark_at = Some(self.unpark_at.map_or(until, |at| at.min(until)));
-            if self.rings.is_empty() {
-                self.rule.backlog(now, false, false);
-            }
-            return;
-        }
-        let weight = flow.weight;
         self.begin_backlog(now);
-        self.rings.add(id, self.rule.tier(id), weight);
+        self.rings.add(id, self.rule.tier(id), self.share(id));
+    }
+
+    /// The turn of a flow has come, and the limits of its disk forbid to send anything.
+    fn park(&mut self, now: Instant, place: Place, until: Instant) {
+        self.rings.set_aside(place);
+        self.parked.push(place.flow);
+        self.unpark_at = Some(self.unpark_at.map_or(until, |at| at.min(until)));
+        self.disks.parked(now, self.flow(place.flow).disk);
+        self.end_backlog(now);
+    }
+
+    /// Limits may let go what they have kept. What they have not is parked again when its turn comes.
+    fn unpark(&mut self, now: Instant) {
+        self.unpark_at = None;
+        for id in std::mem::take(&mut self.parked) {
+            self.disks.unparked(now, self.flow(id).disk);
+            self.begin_backlog(now);
+            self.rings.bring_back(id, self.rule.tier(id));
+        }
+    }
+
+    fn end_backlog(&mut self, now: Instant) {
+        if self.rings.is_empty() {
+            self.rule.backlog(now, false, false);
+        }
     }
 
     fn begin_backlog(&mut self, now: Instant) {
@@ -253,16 +261,8 @@ impl Scheduler {
 
     /// Lets go what limits have kept for long enough. To be called before [`Scheduler::candidate`], and when time has passed.
     pub(crate) fn handle_timeout(&mut self, now: Instant) {
-        if self.unpark_at.is_some_and(|at| at <= now) {
-            self.unpark_at = None;
-            for id in std::mem::take(&mut self.parked) {
-                self.flow_mut(id).unpark(now);
-                self.file(now, id);
-            }
-        }
-        // Another group may have used them up, or they may have been lifted.
-        if self.limits.are_set() || self.closed_until.is_some() {
-            self.look_at_limits(now);
+        if self.unpark_at.is_some_and(|at| at <= now || self.disks.limits_changed()) {
+            self.unpark(now);
         }
         self.demote_if_stuck(now);
     }
@@ -276,31 +276,26 @@ impl Scheduler {
         if flow.next_since().is_some_and(|since| now - since > patience) {
             self.rule.demote(id);
             self.rings.remove(id);
-            self.rings.add(id, self.rule.tier(id), flow.weight);
+            self.rings.add(id, self.rule.tier(id), self.disks.share(flow.disk));
         }
     }
 
     pub(crate) fn next_timeout(&self) -> Option<Instant> {
-        let closed = self.closed_until.filter(|_| self.len > 0);
-        self.unpark_at.into_iter().chain(closed).min()
-    }
-
-    fn look_at_limits(&mut self, now: Instant) {
-        self.closed_until = self.limits.closed_until(now);
-        if let Some(since) = self.closed_since.take() {
-            self.closed += now - since;
-        }
-        self.closed_since = (self.closed_until.is_some() && self.len > 0).then_some(now);
+        self.unpark_at
     }
 
     /// The first request of the flow whose turn comes after `turn` others, and where that flow stands.
-    pub(crate) fn candidate(&mut self, turn: usize) -> Option<(Place, Tag)> {
-        if self.closed_until.is_some() {
-            return None;
+    pub(crate) fn candidate(&mut self, now: Instant, turn: usize) -> Option<(Place, Tag)> {
+        loop {
+            let (flows, disks) = (&self.flows, &self.disks);
+            let share = |id: FlowId| disks.share(flows[usize::from(id.0)].disk);
+            let place = self.rings.at(turn, self.rule.normal_first(), share)?;
+            let flow = self.flow(place.flow);
+            let Some(until) = self.disks.closed_until(now, flow.disk) else {
+                return flow.queue.front().map(|waiting| (place, waiting.tag));
+            };
+            self.park(now, place, until);
         }
-        let flows = &self.flows;
-        let place = self.rings.at(turn, self.rule.normal_first(), |id| flows[usize::from(id.0)].weight)?;
-        self.flow(place.flow).queue.front().map(|waiting| (place, waiting.tag))
     }
 
     /// Takes what [`Scheduler::candidate`] has just shown. Flows passed over keep their turns.
@@ -308,28 +303,19 @@ impl Scheduler {
         let flow = &mut self.flows[usize::from(place.flow.0)];
         let sent = flow.queue.pop_front().expect("what was shown is there");
         flow.sent(now, sent);
-        flow.meter.take(now, sent.bytes);
         (self.len, self.outstanding) = (self.len - 1, self.outstanding + 1);
-        let (weight, next) = (flow.weight, flow.queue.front().map(|next| next.bytes));
+        let (disk, next) = (flow.disk, flow.queue.front().map(|next| next.bytes));
+        self.disks.mark(now, disk, &mut flow.seen);
+        self.disks.sent(now, disk, sent.bytes);
         let cost = self.rule.cost(sent.bytes);
         self.rings.take(place, cost);
         let normal_waits = self.rings.waits_in(Tier::Normal);
         let Place { flow: id, tier, .. } = place;
-        self.rule.dispatched(&Dispatched { now, flow: id, weight, tier, cost, normal_waits });
-        match next {
-            Some(bytes) if flow.meter.closed_until(now).is_none() => {
-                self.rings.put_back(place, self.rule.tier(id), weight, self.rule.cost(bytes));
-            }
-            Some(_) => self.file(now, id),
-            None => {}
+        self.rule.dispatched(&Dispatched { now, flow: id, tier, cost, normal_waits });
+        if let Some(bytes) = next {
+            self.rings.put_back(place, self.rule.tier(id), self.disks.share(disk), self.rule.cost(bytes));
         }
-        if self.rings.is_empty() {
-            self.rule.backlog(now, false, false);
-        }
-        if self.limits.are_set() {
-            self.limits.take(now, sent.bytes);
-            self.look_at_limits(now);
-        }
+        self.end_backlog(now);
     }
 
     /// Takes any request, whatever rule and limits say: it is not going to be sent.
@@ -340,13 +326,14 @@ impl Scheduler {
         flow.outstanding += 1;
         (self.len, self.outstanding) = (self.len - 1, self.outstanding + 1);
         if flow.queue.is_empty() {
-            flow.unpark(now);
-            self.parked.retain(|parked| *parked != id);
-            self.unpark_at = self.unpark_at.filter(|_| !self.parked.is_empty());
-            self.rings.remove(id);
-            if self.rings.is_empty() {
-                self.rule.backlog(now, false, false);
+            let disk = flow.disk;
+            if let Some(at) = self.parked.iter().position(|parked| *parked == id) {
+                self.parked.remove(at);
+                self.disks.unparked(now, disk);
+                self.unpark_at = self.unpark_at.filter(|_| !self.parked.is_empty());
             }
+            self.rings.remove(id);
+            self.end_backlog(now);
         }
         Some(given_up.tag)
     }
@@ -366,11 +353,13 @@ impl Scheduler {
         let flows = self.flows.iter().zip((0..).map(FlowId)).filter(|(flow, _)| flow.is_known());
         SchedulerStats {
             spec: self.spec,
-            limits: self.limits.get(),
-            balance: self.limits.balance(now),
-            throttled: self.closed + self.closed_since.map_or(Duration::ZERO, |since| now - since),
-            flows: flows.map(|(flow, id)| flow.stats(now, id, self.rule.tier(id), self.rule.credit(id))).collect(),
+            disks: self.disks.stats(now),
+            flows: flows.map(|(flow, id)| flow.stats(id, self.rule.tier(id), self.rule.credit(id))).collect(),
         }
+    }
+
+    fn share(&self, id: FlowId) -> u32 {
+        self.disks.share(self.flow(id).disk)
     }
 
     fn flow(&self, id: FlowId) -> &Flow {
@@ -387,20 +376,18 @@ impl Scheduler {
 pub struct SchedulerStats {
     /// The rule in force.
     pub spec: SchedulerSpec,
-    /// The limits of the disk, and what is left of them.
-    pub limits: Limits,
-    /// See `limits`.
-    pub balance: Balance,
-    /// How long something waited because of them; of several groups, in the one where it was longest.
-    pub throttled: Duration,
+    /// The disks, by id.
+    pub disks: Vec<DiskTurns>,
     /// The flows there were, in the order of their ids.
     pub flows: Vec<FlowStats>,
 }
 
 impl SchedulerStats {
-    /// Adds the counters of another group of the same disk.
+    /// Adds the counters of another group of the same disks.
     pub(crate) fn merge(&mut self, other: &Self) {
-        self.throttled = self.throttled.max(other.throttled);
+        for (mine, theirs) in self.disks.iter_mut().zip(&other.disks) {
+            mine.throttled = mine.throttled.max(theirs.throttled);
+        }
         for theirs in &other.flows {
             match self.flows.binary_search_by_key(&theirs.flow, |mine| mine.flow) {
                 Ok(index) => self.flows[index].merge(theirs),

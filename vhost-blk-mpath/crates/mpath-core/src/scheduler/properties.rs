@@ -6,11 +6,13 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
-use super::testing::Test;
+use super::testing::{Test, io};
 use super::{Limits, SchedulerKind, SchedulerSpec, Tier};
-use crate::{FlowId, Tag};
+use crate::{DiskId, Tag};
 
 const FLOWS: usize = 5;
+/// The flows of the first of two disks.
+const OF_FIRST: usize = 3;
 const US: Duration = Duration::from_micros(1);
 
 #[derive(Clone, Debug)]
@@ -33,13 +35,17 @@ enum Event {
     },
     Set(SchedulerSpec),
     Weight {
-        flow: usize,
+        disk: u16,
         weight: u16,
     },
     Limit {
-        flow: Option<usize>,
+        disk: usize,
         limits: Limits,
     },
+}
+
+fn disk_of(flow: usize) -> u16 {
+    u16::from(flow >= OF_FIRST)
 }
 
 fn spec() -> impl Strategy<Value = SchedulerSpec> {
@@ -73,8 +79,8 @@ fn event(limited: bool) -> impl Strategy<Value = Event> {
         8 => (any::<usize>(), prop::bool::weighted(0.2)).prop_map(|(which, back)| Event::Finish { which, back }),
         4 => (0..50_000_u32).prop_map(|us| Event::Pass { us }),
         1 => spec().prop_map(Event::Set),
-        1 => (0..FLOWS, 0..1000_u16).prop_map(|(flow, weight)| Event::Weight { flow, weight }),
-        u32::from(limited) => (prop::option::of(0..FLOWS), limits).prop_map(|(flow, limits)| Event::Limit { flow, limits }),
+        1 => (0..2_u16, 0..1000_u16).prop_map(|(disk, weight)| Event::Weight { disk, weight }),
+        u32::from(limited) => (0..2_usize, limits).prop_map(|(disk, limits)| Event::Limit { disk, limits }),
     ]
 }
 
@@ -107,7 +113,7 @@ impl Model {
         match *event {
             Event::Push { flow, bytes } => {
                 self.queues[flow].push_back((self.tags, bytes));
-                self.t.push(flow as u16, self.tags, bytes);
+                self.t.push_of(disk_of(flow), flow as u16, self.tags, bytes);
                 self.tags += 1;
             }
             Event::Take { turn } => {
@@ -117,7 +123,7 @@ impl Model {
                 let (flow, tag, bytes) = self.gone.remove(which % self.gone.len());
                 if back {
                     self.queues[flow].push_front((tag, bytes));
-                    self.t.scheduler.push_front(now, FlowId(flow as u16), Tag(tag), bytes);
+                    self.t.scheduler.push_front(now, &io(disk_of(flow), flow as u16, tag, bytes));
                 } else {
                     self.t.complete(flow as u16, bytes);
                 }
@@ -125,24 +131,21 @@ impl Model {
             Event::Finish { .. } => {}
             Event::Pass { us } => self.t.now += us * US,
             Event::Set(spec) => self.t.scheduler.set(now, spec),
-            Event::Weight { flow, weight } => self.t.scheduler.set_weight(FlowId(flow as u16), weight),
-            Event::Limit { flow: None, limits } => self.t.limits.set(now, limits),
-            Event::Limit { flow: Some(flow), limits } => {
-                self.t.scheduler.set_flow_limits(now, FlowId(flow as u16), limits);
-            }
+            Event::Weight { disk, weight } => self.t.scheduler.set_weight(now, DiskId(disk), weight),
+            Event::Limit { disk, limits } => self.t.limits[disk].set(now, limits),
         }
     }
 
     /// What goes is the oldest request of some flow, and something can go unless limits forbid it.
     fn take(&mut self, turn: usize) -> Option<u32> {
-        let scheduler = &mut self.t.scheduler;
-        scheduler.handle_timeout(self.t.now);
+        let (scheduler, now) = (&mut self.t.scheduler, self.t.now);
+        scheduler.handle_timeout(now);
         let waiting = self.queues.iter().filter(|queue| !queue.is_empty()).count();
-        let shown: Vec<Tag> = (0..=FLOWS).map_while(|turn| scheduler.candidate(turn).map(|(_, tag)| tag)).collect();
+        let shown: Vec<Tag> = (0..=FLOWS).map_while(|turn| scheduler.candidate(now, turn).map(|(_, tag)| tag)).collect();
         assert!(self.limited || shown.len() == waiting, "{waiting} flows wait, shown: {shown:?}");
         if shown.len() < waiting {
             let at = scheduler.next_timeout().expect("what limits keep goes later");
-            assert!(at > self.t.now, "it could go now");
+            assert!(at > now, "it could go now");
         }
         for tag in &shown {
             let fronts = self.queues.iter().filter_map(VecDeque::front).filter(|(front, _)| *front == tag.0);
@@ -168,7 +171,7 @@ impl Model {
             }
         }
         assert!(self.queues.iter().all(VecDeque::is_empty), "lost: {:?}", self.queues);
-        assert!(self.t.scheduler.len() == 0 && self.t.scheduler.candidate(0).is_none());
+        assert!(self.t.scheduler.len() == 0 && self.t.scheduler.candidate(self.t.now, 0).is_none());
         for (flow, _, bytes) in std::mem::take(&mut self.gone) {
             self.t.complete(flow as u16, bytes);
         }
@@ -226,7 +229,7 @@ proptest! {
         for (flow, count, bytes, us) in bursts {
             (0..count).for_each(|_| push(&mut t, &mut sent, flow, bytes));
             while t.scheduler.len() > 1 {
-                let tier = t.scheduler.candidate(0).expect("something waits").0.tier;
+                let tier = t.scheduler.candidate(t.now, 0).expect("something waits").0.tier;
                 let tag = t.take(1)[0];
                 let (flow, bytes) = sent[tag as usize];
                 all += cost(bytes);

@@ -1,7 +1,7 @@
 //! The flows that have something to send, in tiers, and in each tier in turn by deficit round-robin.
 //!
 //! A flow whose turn it is sends while its deficit covers its next request, at least one; then it goes to the end and is given
-//! a quantum, times its weight. A large request may leave it in debt: it is passed over until it is out of that again. The quantum is the
+//! a quantum, or its share of one. A large request may leave it in debt: it is passed over until it is out of that again. The quantum is the
 //! mean cost of a request, so that equal requests alternate one by one, and there are as many turns as requests in the mean.
 //!
 //! Source: Shreedhar, Varghese: Efficient Fair Queuing using Deficit Round-Robin (1995); the form with debts is Adiseshu,
@@ -9,7 +9,8 @@
 
 use std::collections::VecDeque;
 
-use super::{DEFAULT_WEIGHT, Tier, by_flow};
+use super::turns::WHOLE;
+use super::{Tier, by_flow};
 use crate::FlowId;
 
 /// The quantum is the mean over so many requests, and then stays for as many: one that followed each request would favour the flow
@@ -42,8 +43,8 @@ impl Rings {
     }
 
     /// Adds a flow that was in none, at the end.
-    pub(super) fn add(&mut self, flow: FlowId, tier: Tier, weight: u16) {
-        let grant = self.grant(weight);
+    pub(super) fn add(&mut self, flow: FlowId, tier: Tier, share: u32) {
+        let grant = self.grant(share);
         let deficit = by_flow(&mut self.deficits, flow);
         *deficit = (*deficit).min(0) + grant;
         self.tiers[tier as usize].push_back(flow);
@@ -55,14 +56,14 @@ impl Rings {
     }
 
     /// The flow whose turn comes after `turn` others, with its tier and its place there.
-    pub(super) fn at(&mut self, turn: usize, normal_first: bool, weight: impl Fn(FlowId) -> u16) -> Option<Place> {
+    pub(super) fn at(&mut self, turn: usize, normal_first: bool, share: impl Fn(FlowId) -> u32) -> Option<Place> {
         let mut place = turn;
         for tier in if normal_first { Tier::NORMAL_FIRST } else { Tier::ALL } {
             let waiting = self.tiers[tier as usize].len();
             if place < waiting {
                 let mut flow = self.tiers[tier as usize][place];
                 if place == 0 && self.deficits[usize::from(flow.0)] <= 0 {
-                    self.settle(tier, weight);
+                    self.settle(tier, share);
                     flow = self.tiers[tier as usize][0];
                 }
                 return Some(Place { flow, tier, index: place });
@@ -73,23 +74,23 @@ impl Rings {
     }
 
     /// Brings a flow to the front of a tier that is not in debt.
-    fn settle(&mut self, tier: Tier, weight: impl Fn(FlowId) -> u16) {
+    fn settle(&mut self, tier: Tier, share: impl Fn(FlowId) -> u32) {
         let waiting = self.tiers[tier as usize].len();
         for _ in 0..waiting {
             let Some(&flow) = self.tiers[tier as usize].front() else { return };
             if self.deficits[usize::from(flow.0)] > 0 {
                 return;
             }
-            self.deficits[usize::from(flow.0)] += self.grant(weight(flow));
+            self.deficits[usize::from(flow.0)] += self.grant(share(flow));
             self.tiers[tier as usize].rotate_left(1);
         }
         // All of them have been given a quantum and may be in debt yet: as many more as the first one out needs.
         let ring = self.tiers[tier as usize].iter();
-        let needed = |flow: &FlowId| grants_needed(self.deficits[usize::from(flow.0)], self.grant(weight(*flow)));
+        let needed = |flow: &FlowId| grants_needed(self.deficits[usize::from(flow.0)], self.grant(share(*flow)));
         let rounds = ring.map(needed).min().unwrap_or(0);
         for at in 0..waiting {
             let flow = self.tiers[tier as usize][at];
-            self.deficits[usize::from(flow.0)] += rounds * self.grant(weight(flow));
+            self.deficits[usize::from(flow.0)] += rounds * self.grant(share(flow));
         }
         let first = self.tiers[tier as usize].iter().position(|flow| self.deficits[usize::from(flow.0)] > 0);
         self.tiers[tier as usize].rotate_left(first.unwrap_or(0));
@@ -113,7 +114,7 @@ impl Rings {
     }
 
     /// Puts it back: its next request costs this and belongs to this tier.
-    pub(super) fn put_back(&mut self, place: Place, tier: Tier, weight: u16, next_cost: u64) {
+    pub(super) fn put_back(&mut self, place: Place, tier: Tier, share: u32, next_cost: u64) {
         let ring = &mut self.tiers[tier as usize];
         let goes_on = self.deficits[usize::from(place.flow.0)] >= next_cost.cast_signed();
         if goes_on && place.index == 0 && place.tier == tier {
@@ -123,8 +124,21 @@ impl Rings {
         ring.push_back(place.flow);
         // One that went out of turn, as those before it found no path, saves nothing up by that.
         if !goes_on {
-            self.deficits[usize::from(place.flow.0)] += self.grant(weight);
+            self.deficits[usize::from(place.flow.0)] += self.grant(share);
         }
+    }
+
+    /// Takes a flow out that [`Rings::at`] has shown, for a while: see [`Rings::bring_back`].
+    pub(super) fn set_aside(&mut self, place: Place) {
+        let taken = self.tiers[place.tier as usize].remove(place.index);
+        assert_eq!(taken, Some(place.flow), "a flow is taken from where it was seen");
+    }
+
+    /// Puts it back, at the end, with what it had.
+    pub(super) fn bring_back(&mut self, flow: FlowId, tier: Tier) {
+        // All are forgotten when the costs change.
+        let _ = by_flow(&mut self.deficits, flow);
+        self.tiers[tier as usize].push_back(flow);
     }
 
     /// Takes all of them out, in order.
@@ -137,8 +151,10 @@ impl Rings {
         self.tiers.iter_mut().for_each(|tier| tier.retain(|other| *other != flow));
     }
 
-    fn grant(&self, weight: u16) -> i64 {
-        (self.quantum * u64::from(weight) / u64::from(DEFAULT_WEIGHT)).max(1).cast_signed()
+    /// The quantum of a flow with this part of [`WHOLE`].
+    fn grant(&self, share: u32) -> i64 {
+        // No request costs as much as 2^48.
+        (self.quantum * u64::from(share) / u64::from(WHOLE)).max(1).cast_signed()
     }
 }
 
@@ -159,10 +175,10 @@ fn grants_needed(deficit: i64, grant: i64) -> i64 {
 mod tests {
     use super::*;
 
-    const ONE: u16 = DEFAULT_WEIGHT;
+    const ONE: u32 = WHOLE;
 
     /// Serves flows that always have another request of their cost; how much each got.
-    fn serve(costs: &[u64], weights: &[u16], turns: usize) -> Vec<u64> {
+    fn serve(costs: &[u64], weights: &[u32], turns: usize) -> Vec<u64> {
         let mut rings = Rings::default();
         let mut served = vec![0; costs.len()];
         let weight = |flow: FlowId| weights[usize::from(flow.0)];

@@ -4,13 +4,17 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::{DiskLimits, Scheduler, SchedulerSpec};
-use crate::{FlowId, Tag};
+use crate::{DiskId, FlowId, Io, Op, Tag};
+
+pub(super) fn io(disk: u16, flow: u16, tag: u32, bytes: u32) -> Io {
+    Io { tag: Tag(tag), op: Op::Read, bytes, disk: DiskId(disk), flow: FlowId(flow), fua: false }
+}
 
 pub(super) struct Test {
     pub(super) now: Instant,
     pub(super) scheduler: Scheduler,
-    /// Those of the disk.
-    pub(super) limits: Arc<DiskLimits>,
+    /// Those of the disks.
+    pub(super) limits: [Arc<DiskLimits>; 2],
 }
 
 impl Test {
@@ -22,13 +26,16 @@ impl Test {
 
     pub(super) fn of(spec: SchedulerSpec) -> Self {
         let now = Instant::now();
-        let (mut scheduler, limits) = (Scheduler::new(now, spec), Arc::default());
-        scheduler.share_limits(Arc::clone(&limits));
-        Self { now, scheduler, limits }
+        let limits = [(); 2].map(|()| Arc::default());
+        Self { now, scheduler: Scheduler::new(now, spec, limits.iter().cloned()), limits }
     }
 
     pub(super) fn push(&mut self, flow: u16, tag: u32, bytes: u32) {
-        self.scheduler.push_back(self.now, FlowId(flow), Tag(tag), bytes);
+        self.push_of(0, flow, tag, bytes);
+    }
+
+    pub(super) fn push_of(&mut self, disk: u16, flow: u16, tag: u32, bytes: u32) {
+        self.scheduler.push_back(self.now, &io(disk, flow, tag, bytes));
     }
 
     /// So many, or as many as there are.
@@ -39,7 +46,7 @@ impl Test {
 
     /// What the flow has whose turn comes after `turn` others.
     pub(super) fn take_at(&mut self, turn: usize) -> Option<u32> {
-        let (place, tag) = self.scheduler.candidate(turn)?;
+        let (place, tag) = self.scheduler.candidate(self.now, turn)?;
         self.scheduler.take(self.now, place);
         Some(tag.0)
     }

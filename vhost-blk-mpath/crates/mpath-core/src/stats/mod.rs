@@ -7,7 +7,7 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 
 pub use self::estimate::PathEstimate;
-use crate::{AnaState, ClassPolicies, HedgeCounts, OpClass, PathId, SchedulerStats};
+use crate::{AnaStates, ClassPolicies, HedgeCounts, OpClass, PathId, SchedulerStats};
 
 /// Latencies below this many ns are told apart no further.
 const LOWEST_NS: u64 = 1_000;
@@ -94,8 +94,8 @@ impl ClassStats {
 pub struct PathStats {
     /// Which path.
     pub path: PathId,
-    /// ANA state of the namespace; `None` while the path is down.
-    pub ana: Option<AnaState>,
+    /// ANA states of the disks' namespaces; `None` while the path is down.
+    pub ana: Option<AnaStates>,
     /// The path answered with a path error and rests.
     pub resting: bool,
     /// The path owes answers and has been silent for too long: it is used only if no better one is there.

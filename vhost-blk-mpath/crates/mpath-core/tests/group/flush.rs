@@ -25,9 +25,9 @@ fn a_flush_goes_to_every_path_with_unflushed_writes() {
 
 #[test]
 fn durable_writes_need_no_flush() {
-    let mut t = Test::down(config(), Arc::new(DirtyPaths::new()));
+    let mut t = Test::down(config(), &[SharedDisk::default()]);
     let association =
-        Association { epoch: Epoch(1), ana: AnaState::Optimized, volatile_write_cache: false, queue_depth: 1024 };
+        Association { epoch: Epoch(1), ana: AnaState::Optimized.into(), volatile_write_cache: false, queue_depth: 1024 };
     t.group.path_up(t.now, P0, association);
     t.done(0, Op::Write);
     t.submit(1, Op::Flush);
@@ -35,7 +35,7 @@ fn durable_writes_need_no_flush() {
 
     let mut t = Test::new(config());
     t.flush_presumed();
-    t.submit_io(Io { tag: Tag(0), op: Op::Write, bytes: 512, flow: FlowId(0), fua: true });
+    t.submit_io(Io { tag: Tag(0), op: Op::Write, bytes: 512, disk: DiskId(0), flow: FlowId(0), fua: true });
     assert_eq!(t.actions(), [issue(P0, 0)]);
     t.complete(P0, 0, Outcome::Success);
     t.submit(1, Op::Flush);
@@ -130,7 +130,7 @@ fn a_presumption_lost_is_no_error() {
 
 #[test]
 fn a_path_that_was_never_accessible_holds_up_no_flush() {
-    let mut t = Test::down(config(), Arc::new(DirtyPaths::new()));
+    let mut t = Test::down(config(), &[SharedDisk::default()]);
     t.up(P0, 1, AnaState::Optimized);
     t.up(P1, 1, AnaState::Inaccessible);
     t.done(0, Op::Write);
@@ -138,14 +138,14 @@ fn a_path_that_was_never_accessible_holds_up_no_flush() {
     assert_eq!(t.actions(), [issue(P0, 1)]);
     t.complete(P0, 1, Outcome::Success);
     assert_eq!(t.actions(), [ok(1)]);
-    t.group.ana_changed(t.now, P1, AnaState::Optimized);
+    t.group.ana_changed(t.now, P1, DiskId(0), AnaState::Optimized);
     t.submit(2, Op::Flush);
     assert_eq!(t.actions(), [issue(P1, 2)], "accessible, it is flushed once");
 }
 
 #[test]
 fn after_a_crash_a_flush_that_cannot_reach_a_live_path_fails_once() {
-    let mut t = Test::down(config(), Arc::new(DirtyPaths::after_crash()));
+    let mut t = Test::down(config(), &[SharedDisk::after_crash()]);
     t.up(P0, 1, AnaState::Optimized);
     t.up(P1, 1, AnaState::Inaccessible);
     t.submit(0, Op::Flush);
@@ -161,14 +161,14 @@ fn after_a_crash_a_flush_that_cannot_reach_a_live_path_fails_once() {
 /// What the daemon before it left there is not covered by what other paths flush, wherever the group has been meanwhile.
 #[test]
 fn a_path_back_from_persistent_loss_is_presumed_dirty_again() {
-    let mut t = Test::down(config(), Arc::new(DirtyPaths::after_crash()));
+    let mut t = Test::down(config(), &[SharedDisk::after_crash()]);
     t.up(P0, 1, AnaState::Optimized);
-    t.group.ana_changed(t.now, P0, AnaState::PersistentLoss);
+    t.group.ana_changed(t.now, P0, DiskId(0), AnaState::PersistentLoss);
     t.up(P1, 1, AnaState::PersistentLoss);
     t.submit(0, Op::Flush);
     assert_eq!(t.actions(), [ok(0)], "lost, as far as it was there, with the caches");
     for path in [P0, P1] {
-        t.group.ana_changed(t.now, path, AnaState::Optimized);
+        t.group.ana_changed(t.now, path, DiskId(0), AnaState::Optimized);
     }
     t.flush_presumed();
     assert_eq!(t.done(1, Op::Write), P0);
@@ -183,12 +183,12 @@ fn a_flush_waits_for_an_inaccessible_path_for_a_bounded_time() {
     let mut t = Test::new(GroupConfig { policy: PolicyKind::Numa.into(), ..config() });
     t.flush_presumed();
     assert_eq!(t.done(0, Op::Write), P0);
-    t.group.ana_changed(t.now, P0, AnaState::Inaccessible);
+    t.group.ana_changed(t.now, P0, DiskId(0), AnaState::Inaccessible);
     t.submit(1, Op::Flush);
     assert_eq!(t.actions(), []);
     assert_eq!(t.sleep(), 30_000 * MS);
     assert_eq!(t.actions(), [failed(1)], "nothing can be proven without it");
-    t.group.ana_changed(t.now, P0, AnaState::Optimized);
+    t.group.ana_changed(t.now, P0, DiskId(0), AnaState::Optimized);
     t.submit(2, Op::Flush);
     assert_eq!(t.actions(), [issue(P0, 2)], "it still owes the write");
 }
@@ -201,7 +201,7 @@ fn what_a_path_has_not_flushed_is_lost_with_the_namespace() {
     t.submit(1, Op::Flush);
     assert_eq!(t.actions(), [issue(P0, 1)]);
     t.complete(P0, 1, Outcome::PathError);
-    t.group.ana_changed(t.now, P0, AnaState::PersistentLoss);
+    t.group.ana_changed(t.now, P0, DiskId(0), AnaState::PersistentLoss);
     assert_eq!(t.actions(), [failed(1)]);
     t.now += Duration::from_secs(1);
     t.submit(2, Op::Flush);
@@ -249,7 +249,7 @@ fn a_flush_is_repeated_on_its_own_path_only() {
 fn a_flush_of_one_thread_covers_the_writes_of_another() {
     let dirty = Arc::new(DirtyPaths::new());
     let mut threads = [(); 2].map(|()| {
-        let mut t = Test::down(config(), Arc::clone(&dirty));
+        let mut t = Test::down(config(), &[shared(Arc::clone(&dirty))]);
         t.up(P0, 1, AnaState::Optimized);
         t
     });
@@ -271,8 +271,8 @@ fn a_flush_of_one_thread_covers_the_writes_of_another() {
 #[test]
 fn a_flush_waits_for_a_path_that_is_up_in_another_thread() {
     let dirty = Arc::new(DirtyPaths::new());
-    let mut first = Test::down(config(), Arc::clone(&dirty));
-    let mut second = Test::down(config(), dirty);
+    let mut first = Test::down(config(), &[shared(Arc::clone(&dirty))]);
+    let mut second = Test::down(config(), &[shared(dirty)]);
     for t in [&mut first, &mut second] {
         t.up(P1, 1, AnaState::Optimized);
         t.flush_presumed_on(P1);

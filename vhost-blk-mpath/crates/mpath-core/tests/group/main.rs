@@ -3,15 +3,16 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use mpath_core::{
-    Action, AnaState, Association, DirtyPaths, Epoch, FlowId, Group, GroupConfig, Injection, Io, IoError, Op, OpClass,
-    Outcome, PathConfig, PathId, PolicyKind, Tag, Window,
-};
+use mpath_core::{Action, AnaState, Association, DirtyPaths, DiskId, Epoch, FlowId, Group, GroupConfig, Injection, Io, IoError, Op, OpClass, Outcome, PathConfig, PathId, PolicyKind, SharedDisk, Tag, Window};
 
 mod flush;
 mod scheduling;
 
 const MS: Duration = Duration::from_millis(1);
+fn shared(dirty: Arc<DirtyPaths>) -> SharedDisk {
+    SharedDisk { dirty, ..SharedDisk::default() }
+}
+
 const P0: PathId = PathId(0);
 const P1: PathId = PathId(1);
 const LOST: Outcome = Outcome::Lost { indeterminate: true };
@@ -26,28 +27,33 @@ impl Test {
     /// Two optimized paths with volatile caches, epoch 1.
     #[allow(clippy::large_types_passed_by_value)] // once a test
     fn new(config: GroupConfig) -> Self {
-        let mut test = Self::down(config, Arc::new(DirtyPaths::new()));
+        Self::up_with(config, &[SharedDisk::default()])
+    }
+
+    #[allow(clippy::large_types_passed_by_value)] // once a test
+    fn up_with(config: GroupConfig, disks: &[SharedDisk]) -> Self {
+        let mut test = Self::down(config, disks);
         test.up(P0, 1, AnaState::Optimized);
         test.up(P1, 1, AnaState::Optimized);
         test
     }
 
     #[allow(clippy::large_types_passed_by_value)] // once a test
-    fn down(config: GroupConfig, dirty: Arc<DirtyPaths>) -> Self {
+    fn down(config: GroupConfig, disks: &[SharedDisk]) -> Self {
         let now = Instant::now();
-        let mut group = Group::new(now, config, dirty);
+        let mut group = Group::new(now, config, disks);
         group.add_path(P0, PathConfig::default());
         group.add_path(P1, PathConfig::default());
         Self { now, group }
     }
 
     fn up(&mut self, path: PathId, epoch: u64, ana: AnaState) {
-        let association = Association { epoch: Epoch(epoch), ana, volatile_write_cache: true, queue_depth: 1024 };
+        let association = Association { epoch: Epoch(epoch), ana: ana.into(), volatile_write_cache: true, queue_depth: 1024 };
         self.group.path_up(self.now, path, association);
     }
 
     fn submit(&mut self, tag: u32, op: Op) {
-        self.submit_io(Io { tag: Tag(tag), op, bytes: 4096, flow: FlowId(0), fua: false });
+        self.submit_io(Io { tag: Tag(tag), op, bytes: 4096, disk: DiskId(0), flow: FlowId(0), fua: false });
     }
 
     fn submit_io(&mut self, io: Io) {
@@ -145,7 +151,7 @@ fn requests_wait_unbound_and_follow_a_new_policy() {
 fn a_request_larger_than_the_window_goes_alone() {
     let mut t = Test::new(GroupConfig { policy: PolicyKind::Numa.into(), ..window(8, 8192) });
     t.submit(0, Op::Read);
-    t.submit_io(Io { tag: Tag(1), op: Op::Write, bytes: 1 << 20, flow: FlowId(0), fua: false });
+    t.submit_io(Io { tag: Tag(1), op: Op::Write, bytes: 1 << 20, disk: DiskId(0), flow: FlowId(0), fua: false });
     t.submit(2, Op::Read);
     assert_eq!(t.actions(), [issue(P0, 0)]);
     t.complete(P0, 0, Outcome::Success);
@@ -157,11 +163,11 @@ fn a_request_larger_than_the_window_goes_alone() {
 #[test]
 fn a_stream_of_small_requests_does_not_starve_a_large_one() {
     let mut t = Test::new(GroupConfig { policy: PolicyKind::Numa.into(), ..window(8, 8192) });
-    let small = |tag| Io { tag: Tag(tag), op: Op::Read, bytes: 4096, flow: FlowId(1), fua: false };
+    let small = |tag| Io { tag: Tag(tag), op: Op::Read, bytes: 4096, disk: DiskId(0), flow: FlowId(1), fua: false };
     t.submit_io(small(0));
     t.submit_io(small(1));
     assert_eq!(t.actions(), [issue(P0, 0), issue(P0, 1)]);
-    t.submit_io(Io { bytes: 8192, flow: FlowId(0), ..small(2) });
+    t.submit_io(Io { bytes: 8192, disk: DiskId(0), flow: FlowId(0), ..small(2) });
     t.submit_io(small(3));
     t.complete(P0, 0, Outcome::Success);
     assert_eq!(t.actions(), [ok(0)], "the room is kept for the large one");
@@ -171,19 +177,19 @@ fn a_stream_of_small_requests_does_not_starve_a_large_one() {
 
 #[test]
 fn optimized_paths_come_strictly_first() {
-    let mut t = Test::down(window(1, 1 << 20), Arc::new(DirtyPaths::new()));
+    let mut t = Test::down(window(1, 1 << 20), &[SharedDisk::default()]);
     t.up(P0, 1, AnaState::NonOptimized);
     t.up(P1, 1, AnaState::Optimized);
     t.submit(0, Op::Read);
     t.submit(1, Op::Read);
     t.submit(2, Op::Read);
     assert_eq!(t.actions(), [issue(P1, 0)], "a full optimized path is no reason to use another");
-    t.group.ana_changed(t.now, P1, AnaState::Inaccessible);
+    t.group.ana_changed(t.now, P1, DiskId(0), AnaState::Inaccessible);
     assert_eq!(t.actions(), [issue(P0, 1)]);
     t.complete(P0, 1, Outcome::Success);
-    t.group.ana_changed(t.now, P0, AnaState::Change);
+    t.group.ana_changed(t.now, P0, DiskId(0), AnaState::Change);
     assert_eq!(t.actions(), [ok(1)], "no path is selectable: wait");
-    t.group.ana_changed(t.now, P0, AnaState::NonOptimized);
+    t.group.ana_changed(t.now, P0, DiskId(0), AnaState::NonOptimized);
     assert_eq!(t.actions(), [issue(P0, 2)]);
 }
 
@@ -290,7 +296,7 @@ fn retries_wait_and_are_capped() {
 
 #[test]
 fn a_retry_stays_where_it_was_if_there_is_nothing_as_good() {
-    let mut t = Test::down(GroupConfig { policy: PolicyKind::Numa.into(), ..config() }, Arc::new(DirtyPaths::new()));
+    let mut t = Test::down(GroupConfig { policy: PolicyKind::Numa.into(), ..config() }, &[SharedDisk::default()]);
     t.up(P0, 1, AnaState::Optimized);
     t.up(P1, 1, AnaState::NonOptimized);
     t.submit(0, Op::Write);
@@ -366,7 +372,7 @@ fn a_path_error_moves_on_and_rests_the_path() {
     assert_eq!(t.actions(), [issue(P1, 0)]);
     t.complete(P1, 0, Outcome::PathError);
     assert_eq!(t.actions(), []);
-    t.group.ana_changed(t.now, P1, AnaState::Optimized);
+    t.group.ana_changed(t.now, P1, DiskId(0), AnaState::Optimized);
     assert_eq!(t.actions(), [issue(P1, 0)], "news of the ANA state end the rest");
 }
 
@@ -468,7 +474,7 @@ fn requests_do_not_wait_for_paths_that_will_not_come_back() {
 
 #[test]
 fn without_a_timeout_requests_wait_for_ever() {
-    let mut t = Test::down(config(), Arc::new(DirtyPaths::new()));
+    let mut t = Test::down(config(), &[SharedDisk::default()]);
     t.submit(0, Op::Read);
     assert_eq!(t.actions(), []);
     assert_eq!(t.group.next_timeout(), None);

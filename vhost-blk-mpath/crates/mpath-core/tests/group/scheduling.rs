@@ -2,12 +2,12 @@
 
 use std::num::NonZeroU64;
 
-use mpath_core::{DiskLimits, Limits, SchedulerKind, SchedulerSpec, Tier};
+use mpath_core::{DiskLimits, Limits, SchedulerKind, SchedulerSpec};
 
 use super::*;
 
 fn submit(t: &mut Test, flow: u16, tag: u32) {
-    t.submit_io(Io { tag: Tag(tag), op: Op::Read, bytes: 4096, flow: FlowId(flow), fua: false });
+    t.submit_io(Io { tag: Tag(tag), op: Op::Read, bytes: 4096, disk: DiskId(0), flow: FlowId(flow), fua: false });
 }
 
 /// One path that takes one request at a time.
@@ -60,37 +60,43 @@ fn a_retried_request_goes_before_the_others_of_its_flow() {
     }
 }
 
-#[test]
-fn limits_keep_a_flow_and_let_others_go() {
-    let mut t = Test::new(GroupConfig { policy: PolicyKind::Numa.into(), ..config() });
-    let limits = Limits { iops: NonZeroU64::new(100), bytes_per_s: None, burst: 10 * MS };
-    t.group.set_flow_limits(t.now, FlowId(0), limits);
-    (0..3).for_each(|tag| submit(&mut t, 0, tag));
-    submit(&mut t, 1, 10);
-    assert_eq!(t.actions(), [issue(P0, 0), issue(P0, 10)]);
-    t.sleep();
-    assert_eq!(t.actions(), [issue(P0, 1)], "the burst is one request");
-    assert!(t.sleep() >= 10 * MS);
-    assert_eq!(t.actions(), [issue(P0, 2)]);
-    let stats = t.group.stats(t.now).scheduler;
-    assert_eq!((stats.flows[0].limits, stats.flows[0].tier), (limits, Tier::Normal));
-    assert!(stats.flows[0].throttled >= 10 * MS, "{:?}", stats.flows[0].throttled);
-    assert_eq!(stats.flows[1].throttled, Duration::ZERO);
+/// Two disks that share the paths, the first one with limits. Flow 9 is the second one's.
+fn limited(config: GroupConfig, limits: Limits) -> (Test, Arc<DiskLimits>) {
+    let disks = [SharedDisk::default(), SharedDisk::default()];
+    let t = Test::up_with(config, &disks);
+    disks[0].limits.set(t.now, limits);
+    (t, Arc::clone(&disks[0].limits))
 }
 
-fn disk_limits(t: &mut Test, limits: Limits) -> Arc<DiskLimits> {
-    let disk = Arc::new(DiskLimits::default());
-    disk.set(t.now, limits);
-    t.group.share_limits(Arc::clone(&disk));
-    disk
+fn submit_other(t: &mut Test, tag: u32) {
+    t.submit_io(Io { tag: Tag(tag), op: Op::Read, bytes: 4096, disk: DiskId(1), flow: FlowId(9), fua: false });
+}
+
+#[test]
+fn limits_keep_the_flows_of_their_disk_and_let_others_go() {
+    let limits = Limits { iops: NonZeroU64::new(100), bytes_per_s: None, burst: 10 * MS };
+    let (mut t, _) = limited(GroupConfig { policy: PolicyKind::Numa.into(), ..config() }, limits);
+    (0..2).for_each(|tag| submit(&mut t, 0, tag));
+    submit(&mut t, 1, 2);
+    submit_other(&mut t, 10);
+    assert_eq!(t.actions(), [issue(P0, 0), issue(P0, 10)]);
+    t.sleep();
+    assert_eq!(t.actions(), [issue(P0, 2)], "the burst is one request, and it is the other flow's turn");
+    assert!(t.sleep() >= 10 * MS);
+    assert_eq!(t.actions(), [issue(P0, 1)]);
+    let disks = t.group.stats(t.now).scheduler.disks;
+    assert_eq!((disks[0].limits, disks[1].limits), (limits, Limits::default()));
+    assert!(disks[0].throttled >= 10 * MS, "{:?}", disks[0].throttled);
+    assert_eq!(disks[1].throttled, Duration::ZERO);
 }
 
 #[test]
 fn what_one_group_of_a_disk_sends_counts_for_the_other() {
     let iops = NonZeroU64::new(100);
-    let (mut a, mut b) = (Test::new(config()), Test::new(config()));
+    let disk = SharedDisk::default();
+    let (mut a, mut b) = (Test::up_with(config(), &[disk.clone()]), Test::up_with(config(), &[disk.clone()]));
     a.now = b.now;
-    b.group.share_limits(disk_limits(&mut a, Limits { iops, bytes_per_s: None, burst: 20 * MS }));
+    disk.limits.set(a.now, Limits { iops, bytes_per_s: None, burst: 20 * MS });
     (0..3).for_each(|tag| submit(&mut a, 0, tag));
     (0..2).for_each(|tag| submit(&mut b, 1, tag));
     assert_eq!((a.actions().len(), b.actions().len()), (2, 0), "the burst is two requests");
@@ -105,25 +111,22 @@ fn what_one_group_of_a_disk_sends_counts_for_the_other() {
 #[test]
 fn limits_of_the_disk_keep_everything_and_are_lifted_live() {
     let suspect_timeout = Duration::from_secs(60);
-    let mut t = Test::new(GroupConfig { policy: PolicyKind::Numa.into(), suspect_timeout, ..config() });
     let limits = Limits { iops: None, bytes_per_s: NonZeroU64::new(4096), burst: 100 * MS };
-    let disk = disk_limits(&mut t, limits);
+    let (mut t, disk) = limited(GroupConfig { policy: PolicyKind::Numa.into(), suspect_timeout, ..config() }, limits);
     (0..3).for_each(|tag| submit(&mut t, tag as u16, tag));
     assert_eq!(t.actions(), [issue(P0, 0)], "one goes, and too much was taken");
     let wait = t.sleep();
     assert!((900 * MS..901 * MS).contains(&wait), "{wait:?}");
     assert_eq!(t.actions(), [issue(P0, 1)]);
-    assert_eq!(t.group.stats(t.now).scheduler.throttled, wait);
+    assert_eq!(t.group.stats(t.now).scheduler.disks[0].throttled, wait);
     disk.set(t.now, Limits::default());
     assert_eq!(t.actions(), [issue(P0, 2)]);
 }
 
 #[test]
 fn what_limits_keep_fails_too_when_there_are_no_paths() {
-    let mut t = Test::new(GroupConfig { no_path_timeout: Some(50 * MS), ..config() });
     let limits = Limits { iops: NonZeroU64::new(1), bytes_per_s: None, burst: Duration::ZERO };
-    t.group.set_flow_limits(t.now, FlowId(0), limits);
-    disk_limits(&mut t, limits);
+    let (mut t, _) = limited(GroupConfig { no_path_timeout: Some(50 * MS), ..config() }, limits);
     (0..3).for_each(|tag| submit(&mut t, 0, tag));
     t.group.path_lost(t.now, P0);
     t.group.path_lost(t.now, P1);

@@ -3,16 +3,12 @@
 mod hedges;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use mpath_core::{
-    Action, AnaState, Association, ClassPolicies, DirtyPaths, DiskLimits, Epoch, FlowId, Group, GroupConfig, Hedging,
-    Io, IoError, MAX_PROBE_BYTES, Op, Outcome, PathConfig, PathId, Tag, Window,
-};
+use mpath_core::{Action, AnaState, AnaStates, Association, ClassPolicies, DiskId, Epoch, FlowId, Group, GroupConfig, Hedging, Io, IoError, MAX_PROBE_BYTES, Op, Outcome, PathConfig, PathId, SharedDisk, Tag, Window};
 
 use crate::events::Event;
-use crate::{PATHS, QUEUE_DEPTH};
+use crate::{DISKS, FLOWS, PATHS, QUEUE_DEPTH};
 
 /// A request the driver was issued and has not answered.
 #[derive(Clone, Copy, Debug)]
@@ -35,7 +31,7 @@ struct ModelHedge {
 #[derive(Clone, Copy, Debug, Default)]
 struct ModelPath {
     added: bool,
-    live: Option<(Epoch, AnaState)>,
+    live: Option<(Epoch, [AnaState; DISKS])>,
     last_epoch: u64,
     draining: bool,
     /// Upper bound of what is in flight here: issued and not answered.
@@ -52,8 +48,7 @@ struct ModelPath {
 pub(crate) struct Driver {
     now: Instant,
     group: Group,
-    dirty: Arc<DirtyPaths>,
-    limits: Arc<DiskLimits>,
+    disks: [SharedDisk; DISKS],
     window: Window,
     paths: [ModelPath; PATHS],
     /// By path: the group may have waited for longer, as of what an injection holds it has not heard.
@@ -74,18 +69,21 @@ pub(crate) struct Driver {
     unfenced: BTreeMap<Tag, (PathId, Epoch)>,
     /// Associations that have ended and whose fence has not been lifted.
     fences: BTreeSet<(PathId, Epoch)>,
-    /// What the caches of the controllers hold: per association, how many writes have completed, up to which of them a
+    /// What the caches of the controllers hold: per disk and association, how many writes have completed, up to which of them a
     /// flush has succeeded, and up to which of them the guest has been told of their loss.
-    completed: BTreeMap<(PathId, Epoch), u64>,
-    durable: BTreeMap<(PathId, Epoch), u64>,
-    reported: BTreeMap<(PathId, Epoch), u64>,
+    completed: BTreeMap<Cache, u64>,
+    durable: BTreeMap<Cache, u64>,
+    reported: BTreeMap<Cache, u64>,
     /// Per flush command on its way, what it makes durable.
     makes_durable: BTreeMap<(Tag, PathId), u64>,
     /// Per open flush of the guest, what it has to cover.
-    owed: BTreeMap<Tag, BTreeMap<(PathId, Epoch), u64>>,
+    owed: BTreeMap<Tag, BTreeMap<Cache, u64>>,
     /// Of an open request, where it was executed last: it has not completed before the guest is told.
-    executed: BTreeMap<Tag, (PathId, Epoch)>,
+    executed: BTreeMap<Tag, Cache>,
 }
+
+/// Of one disk's namespace, by one association.
+type Cache = (DiskId, PathId, Epoch);
 
 fn count<K: Ord>(map: &BTreeMap<K, u64>, key: &K) -> u64 {
     map.get(key).copied().unwrap_or(0)
@@ -95,10 +93,8 @@ impl Driver {
     pub(crate) fn new(policy: ClassPolicies, window: Window, seed: u64) -> Self {
         let now = Instant::now();
         let config = GroupConfig { policy, window, seed, ..GroupConfig::default() };
-        let dirty = Arc::new(DirtyPaths::new());
-        let mut group = Group::new(now, config, Arc::clone(&dirty));
-        let limits = Arc::new(DiskLimits::default());
-        group.share_limits(Arc::clone(&limits));
+        let disks = [(); DISKS].map(|()| SharedDisk::default());
+        let mut group = Group::new(now, config, &disks);
         let mut paths = [ModelPath::default(); PATHS];
         // The one between them may come later.
         for id in [0, 2] {
@@ -108,8 +104,7 @@ impl Driver {
         Self {
             now,
             group,
-            dirty,
-            limits,
+            disks,
             window,
             paths,
             held: [false; PATHS],
@@ -139,9 +134,10 @@ impl Driver {
             Event::Submit { op, bytes, fua, flow } => {
                 let Some(tag) = self.free.pop_front() else { return };
                 let bytes = if matches!(op, Op::Read | Op::Write) { bytes } else { 0 };
-                let io = Io { tag, op, bytes, flow: FlowId(flow), fua };
+                let io = Io { tag, op, bytes, disk: DiskId(FLOWS[flow]), flow: FlowId(flow as u16), fua };
                 if op == Op::Flush {
-                    self.owed.insert(tag, self.completed.clone());
+                    let of_disk = self.completed.iter().filter(|((disk, ..), _)| *disk == io.disk);
+                    self.owed.insert(tag, of_disk.map(|(cache, writes)| (*cache, *writes)).collect());
                 }
                 self.open.insert(tag, io);
                 self.submitted += 1;
@@ -175,20 +171,20 @@ impl Driver {
                     self.lift_fence(path, epoch);
                 }
             }
-            Event::Ana { path, ana } => {
+            Event::Ana { path, disk, ana } => {
                 if !self.paths[path].added {
                     return;
                 }
                 let id = PathId(path as u16);
                 if let Some((_, state)) = &mut self.paths[path].live {
-                    *state = ana;
+                    state[disk] = ana;
                 }
-                self.group.ana_changed(self.now, id, ana);
+                self.group.ana_changed(self.now, id, DiskId(disk as u16), ana);
             }
             Event::Policy(policies) => self.group.set_policy(policies),
             Event::Scheduler(spec) => self.group.set_scheduler(self.now, spec),
-            Event::Limit { flow: None, limits } => self.limits.set(self.now, limits),
-            Event::Limit { flow: Some(flow), limits } => self.group.set_flow_limits(self.now, FlowId(flow), limits),
+            Event::Limit { disk, limits } => self.disks[disk].limits.set(self.now, limits),
+            Event::Weight { disk, weight } => self.group.set_weight(self.now, DiskId(disk), weight),
             Event::Inject { path, class, injection } => {
                 if !self.paths[path].added {
                     return;
@@ -274,7 +270,7 @@ impl Driver {
         self.group.remove_path(id);
     }
 
-    fn path_up(&mut self, path: usize, ana: AnaState) {
+    fn path_up(&mut self, path: usize, ana: [AnaState; DISKS]) {
         if self.paths[path].live.is_some() || !self.paths[path].added {
             return;
         }
@@ -282,7 +278,9 @@ impl Driver {
         let epoch = Epoch(self.paths[path].last_epoch);
         self.paths[path].live = Some((epoch, ana));
         // Path 2 has no volatile cache.
-        let association = Association { epoch, ana, volatile_write_cache: path != 2, queue_depth: QUEUE_DEPTH };
+        let mut states = AnaStates::from(ana[0]);
+        states.set(DiskId(1), ana[1]);
+        let association = Association { epoch, ana: states, volatile_write_cache: path != 2, queue_depth: QUEUE_DEPTH };
         (self.paths[path].abandoned, self.paths[path].heard_of) = (0, None);
         self.held[path] = self.group.injections().any(|(id, ..)| id == PathId(path as u16));
         self.group.path_up(self.now, PathId(path as u16), association);
@@ -319,23 +317,22 @@ impl Driver {
         let Some(stats) = stats.path(id) else { return };
         assert_eq!(stats.draining, self.paths[path].draining);
         let in_flight: u64 = stats.classes.iter().map(|class| class.in_flight).sum();
-        let idle = in_flight == 0 && stats.flushes_open == 0 && !self.dirty.is_dirty(id);
+        let clean = self.disks.iter().all(|disk| !disk.dirty.is_dirty(id));
+        let idle = in_flight == 0 && stats.flushes_open == 0 && clean;
         let Some((epoch, _)) = self.paths[path].live.filter(|_| idle && self.paths[path].draining) else { return };
         assert!(self.issued.iter().all(|i| (i.path, i.epoch) != (id, epoch)), "idle, and yet something is in flight");
-        let association = (id, epoch);
-        assert_eq!(
-            count(&self.completed, &association),
-            count(&self.durable, &association),
-            "clean, and yet unflushed"
-        );
+        for disk in (0..DISKS as u16).map(DiskId) {
+            let cache = (disk, id, epoch);
+            assert_eq!(count(&self.completed, &cache), count(&self.durable, &cache), "clean, and yet unflushed");
+        }
         self.path_lost(path, 0);
     }
 
-    fn probe(&mut self, id: PathId, bytes: u32) {
+    fn probe(&mut self, id: PathId, disk: DiskId, bytes: u32) {
         assert!((512..=MAX_PROBE_BYTES).contains(&bytes) && bytes.is_multiple_of(512));
         let path = self.path(id);
         let (_, ana) = path.live.expect("a live path is probed");
-        assert!(ana.is_selectable() && !path.draining, "nothing new for {path:?}");
+        assert!(ana[usize::from(disk.0)].is_selectable() && !path.draining, "nothing new for {path:?}");
         assert!(!std::mem::replace(&mut path.probing, true), "one probe at a time");
         assert!(path.ios + path.abandoned < QUEUE_DEPTH.into(), "the queue pair is full");
     }
@@ -388,18 +385,18 @@ impl Driver {
                 _ => state.heard_of = Some(now),
             }
         }
-        let association = (path, epoch);
+        let (association, cache) = ((path, epoch), (io.disk, path, epoch));
         match outcome {
             Outcome::Success if io.op == Op::Read => drop(self.read.insert(tag)),
             // Whatever an earlier attempt did whose answer was kept from the group: this is the one that counts.
             Outcome::Success if io.op.is_mutating() => {
                 self.executed.remove(&tag);
                 if !io.fua && path != PathId(2) {
-                    self.executed.insert(tag, association);
+                    self.executed.insert(tag, cache);
                 }
             }
             Outcome::Success if io.op == Op::Flush => {
-                let durable = self.durable.entry(association).or_default();
+                let durable = self.durable.entry(cache).or_default();
                 *durable = self.makes_durable[&(tag, path)].max(*durable);
             }
             Outcome::Lost { indeterminate: true } if io.op.is_mutating() && self.fences.contains(&association) => {
@@ -437,7 +434,7 @@ impl Driver {
                 Action::Hedge { path, tag } => self.hedge(path, tag),
                 Action::DropHedge { path, tag } => self.drop_hedge(path, tag),
                 Action::Adopt { path, tag } => self.adopt(path, tag),
-                Action::Probe { path, bytes } => self.probe(path, bytes),
+                Action::Probe { path, disk, bytes } => self.probe(path, disk, bytes),
                 Action::Finish { tag, result } => self.finish(tag, result),
             }
         }
@@ -452,7 +449,7 @@ impl Driver {
         self.take_room(id, io);
         let (epoch, _) = self.path(id).live.expect("a live path");
         if io.op == Op::Flush {
-            self.makes_durable.insert((tag, id), count(&self.completed, &(id, epoch)));
+            self.makes_durable.insert((tag, id), count(&self.completed, &(io.disk, id, epoch)));
         }
         self.issued.push(Issued { path: id, epoch, tag, recalled: false });
     }
@@ -468,7 +465,7 @@ impl Driver {
         let held = path.ios + path.abandoned + u32::from(path.probing);
         assert!(held < QUEUE_DEPTH.into(), "the queue pair is full");
         let (_, ana) = path.live.expect("a live path");
-        assert!(ana.is_selectable());
+        assert!(ana[usize::from(io.disk.0)].is_selectable());
         assert!(!path.draining || io.op == Op::Flush, "{io:?} is sent on a draining path");
         path.ios += 1;
         path.bytes += u64::from(io.bytes);
@@ -482,6 +479,7 @@ impl Driver {
             self.issued.iter().position(|i| (i.path, i.tag) == (id, tag)).expect("only what was issued is recalled");
         assert!(self.is_live(&self.issued[n]), "a lost path gives everything back by itself");
         assert_eq!(self.open[&tag].op, Op::Read);
+        let disk = usize::from(self.open[&tag].disk.0);
         assert!(!std::mem::replace(&mut self.issued[n].recalled, true), "recalled twice");
         if self.hedges.get(&tag).is_some_and(|hedge| hedge.answered == Some(true)) {
             return;
@@ -491,7 +489,7 @@ impl Driver {
         let elsewhere = (0..)
             .zip(&self.paths)
             .filter(|(other, path)| PathId(*other) != id && !path.draining)
-            .any(|(_, path)| path.live.is_some_and(|(_, ana)| ana.is_selectable()));
+            .any(|(_, path)| path.live.is_some_and(|(_, ana)| ana[disk].is_selectable()));
         assert!(elsewhere, "there is nowhere else to go");
     }
 
@@ -503,16 +501,16 @@ impl Driver {
         let read = self.read.remove(&tag);
         assert!(io.op != Op::Read || result.is_err() || read, "{io:?} has no data");
         self.finished += 1;
-        if let Some(association) = self.executed.remove(&tag).filter(|_| result.is_ok()) {
-            *self.completed.entry(association).or_default() += 1;
+        if let Some(cache) = self.executed.remove(&tag).filter(|_| result.is_ok()) {
+            *self.completed.entry(cache).or_default() += 1;
         }
-        for (association, writes) in self.owed.remove(&tag).into_iter().flatten() {
-            let (id, epoch) = association;
+        for (cache, writes) in self.owed.remove(&tag).into_iter().flatten() {
+            let (_, id, epoch) = cache;
             if result.is_ok() {
-                let settled = count(&self.durable, &association).max(count(&self.reported, &association));
-                assert!(settled >= writes, "silent loss: {association:?} completed {writes}, durable {settled}");
+                let settled = count(&self.durable, &cache).max(count(&self.reported, &cache));
+                assert!(settled >= writes, "silent loss: {cache:?} completed {writes}, durable {settled}");
             } else if self.path(id).live.is_none_or(|(live, _)| live != epoch) {
-                let reported = self.reported.entry(association).or_default();
+                let reported = self.reported.entry(cache).or_default();
                 *reported = writes.max(*reported);
             }
         }
@@ -537,9 +535,11 @@ impl Driver {
         for path in 0..PATHS {
             self.add(path);
             self.drain(path, false);
-            self.path_up(path, AnaState::Optimized);
+            self.path_up(path, [AnaState::Optimized; DISKS]);
             self.progress(path, u32::MAX);
-            self.apply(&Event::Ana { path, ana: AnaState::Optimized });
+            for disk in 0..DISKS {
+                self.apply(&Event::Ana { path, disk, ana: AnaState::Optimized });
+            }
         }
         for _ in 0..10_000 {
             self.poll();

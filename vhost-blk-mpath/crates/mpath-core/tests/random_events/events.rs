@@ -9,7 +9,7 @@ use mpath_core::{
 };
 use proptest::prelude::*;
 
-use crate::{FLOWS, PATHS};
+use crate::{DISKS, FLOWS, PATHS};
 
 /// One random event. Numbers are reduced to what is possible at that moment.
 #[derive(Clone, Debug)]
@@ -18,7 +18,7 @@ pub(crate) enum Event {
         op: Op,
         bytes: u32,
         fua: bool,
-        flow: u16,
+        flow: usize,
     },
     /// An issued request is answered.
     Complete {
@@ -48,7 +48,7 @@ pub(crate) enum Event {
     },
     PathUp {
         path: usize,
-        ana: AnaState,
+        ana: [AnaState; DISKS],
     },
     /// Everything the path holds is lost, after the answers that had been received already.
     PathLost {
@@ -64,14 +64,18 @@ pub(crate) enum Event {
     },
     Ana {
         path: usize,
+        disk: usize,
         ana: AnaState,
     },
     Policy(ClassPolicies),
     Scheduler(SchedulerSpec),
-    /// Of a flow, or of all together.
     Limit {
-        flow: Option<u16>,
+        disk: usize,
         limits: Limits,
+    },
+    Weight {
+        disk: u16,
+        weight: u16,
     },
     Inject {
         path: usize,
@@ -225,7 +229,7 @@ fn injection() -> impl Strategy<Value = Injection> {
 pub(crate) fn event() -> impl Strategy<Value = Event> {
     let path = || 0..PATHS;
     prop_oneof![
-        12 => (op(), prop_oneof![Just(512), Just(4096), Just(1 << 20)], any::<bool>(), 0..FLOWS)
+        12 => (op(), prop_oneof![Just(512), Just(4096), Just(1 << 20)], any::<bool>(), 0..FLOWS.len())
             .prop_map(|(op, bytes, fua, flow)| Event::Submit { op, bytes, fua, flow }),
         12 => (any::<usize>(), outcome()).prop_map(|(which, outcome)| Event::Complete { which, outcome }),
         6 => (any::<usize>(), any::<bool>()).prop_map(|(which, abandoned)| Event::GiveBack { which, abandoned }),
@@ -233,14 +237,15 @@ pub(crate) fn event() -> impl Strategy<Value = Event> {
         6 => (any::<usize>(), outcome()).prop_map(|(which, outcome)| Event::Hedged { which, outcome }),
         1 => hedging().prop_map(Event::Hedging),
         2 => (path(), 0..9_u32).prop_map(|(path, answered)| Event::Progress { path, answered }),
-        3 => (path(), ana()).prop_map(|(path, ana)| Event::PathUp { path, ana }),
+        3 => (path(), [ana(), ana()]).prop_map(|(path, ana)| Event::PathUp { path, ana }),
         2 => (path(), 0..3_usize).prop_map(|(path, answered)| Event::PathLost { path, answered }),
         3 => any::<usize>().prop_map(|which| Event::ReportLost { which }),
         2 => any::<usize>().prop_map(|which| Event::FenceLifted { which }),
-        1 => (path(), ana()).prop_map(|(path, ana)| Event::Ana { path, ana }),
+        1 => (path(), 0..DISKS, ana()).prop_map(|(path, disk, ana)| Event::Ana { path, disk, ana }),
         1 => policies().prop_map(Event::Policy),
         1 => schedulers().prop_map(Event::Scheduler),
-        1 => (prop::option::of(0..FLOWS), limits()).prop_map(|(flow, limits)| Event::Limit { flow, limits }),
+        1 => (0..DISKS, limits()).prop_map(|(disk, limits)| Event::Limit { disk, limits }),
+        1 => (0..DISKS as u16, 1..1000_u16).prop_map(|(disk, weight)| Event::Weight { disk, weight }),
         2 => (path(), class(), injection())
             .prop_map(|(path, class, injection)| Event::Inject { path, class, injection }),
         2 => path().prop_map(|path| Event::ClearInjection { path }),

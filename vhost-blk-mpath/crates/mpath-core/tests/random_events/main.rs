@@ -10,7 +10,10 @@ use driver::Driver;
 use events::{event, hedging, policies};
 
 const PATHS: usize = 3;
-const FLOWS: u16 = 3;
+/// Which share the paths.
+const DISKS: usize = 2;
+/// By flow, its disk.
+const FLOWS: [u16; 3] = [0, 1, 0];
 const QUEUE_DEPTH: u16 = 8;
 
 proptest! {

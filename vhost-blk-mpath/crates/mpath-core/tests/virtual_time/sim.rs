@@ -2,14 +2,10 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
-use mpath_core::{
-    Action, AnaState, Association, ClassPolicies, DirtyPaths, Epoch, FlowId, Group, GroupConfig, Io, Op, OpClass,
-    Outcome, PathConfig, PathId, PolicyKind, Tag, Window,
-};
+use mpath_core::{Action, AnaState, Association, ClassPolicies, DiskId, Epoch, FlowId, Group, GroupConfig, Io, Op, OpClass, Outcome, PathConfig, PathId, PolicyKind, SharedDisk, Tag, Window};
 
 pub(crate) const MS: Duration = Duration::from_millis(1);
 pub(crate) const US: Duration = Duration::from_micros(1);
@@ -54,12 +50,12 @@ impl Sim {
     pub(crate) fn of(policies: impl Into<ClassPolicies>, window: Window, models: &[Model], ios: Vec<Io>) -> Self {
         let now = Instant::now();
         let config = GroupConfig { policy: policies.into(), window, seed: 7, ..GroupConfig::default() };
-        let mut group = Group::new(now, config, Arc::new(DirtyPaths::new()));
+        let mut group = Group::new(now, config, &[SharedDisk::default()]);
         for id in (0..models.len() as u16).map(PathId) {
             group.add_path(id, PathConfig::default());
             let association = Association {
                 epoch: Epoch(0),
-                ana: AnaState::Optimized,
+                ana: AnaState::Optimized.into(),
                 volatile_write_cache: false,
                 queue_depth: 1024,
             };
@@ -109,7 +105,7 @@ impl Sim {
         depth: u32,
         op: impl Fn(u32) -> Op,
     ) -> Self {
-        let io = |tag| Io { tag: Tag(tag), op: op(tag), bytes: 4096, flow: FlowId(0), fua: false };
+        let io = |tag| Io { tag: Tag(tag), op: op(tag), bytes: 4096, disk: DiskId(0), flow: FlowId(0), fua: false };
         Self::of(policies, window, models, (0..depth).map(io).collect())
     }
 
@@ -179,9 +175,9 @@ impl Sim {
                         }
                     }
                     Action::Adopt { .. } => {}
-                    Action::Probe { path, bytes } => {
+                    Action::Probe { path, bytes, disk } => {
                         self.remember(path);
-                        let io = Io { tag: Tag::PROBE, op: Op::Read, bytes, flow: FlowId(0), fua: false };
+                        let io = Io { tag: Tag::PROBE, op: Op::Read, bytes, disk, flow: FlowId(0), fua: false };
                         if let Some(at) = self.answer_at(path, io) {
                             self.seq += 1;
                             self.answers.push(Reverse((at, self.seq, path, Tag::PROBE)));

@@ -65,7 +65,8 @@ impl Group {
     /// Sends a read a second time, if there is a path for it.
     fn hedge(&mut self, now: Instant, tag: Tag, waited: Duration) {
         let (of, bytes) = (self.requests[tag].path, self.requests[tag].io.bytes);
-        let Some(id) = self.path_for_hedge(now, of, bytes, waited) else { return };
+        let eligible = self.disks[self.requests[tag].io.disk.index()].eligible;
+        let Some(id) = self.path_for_hedge(now, eligible & !of.bit(), bytes, waited) else { return };
         self.hedges.budget -= ONE;
         let path = &mut self.paths[id.index()];
         let epoch = path.association.expect("an eligible path is live").epoch;
@@ -87,9 +88,9 @@ impl Group {
         self.hedges.out.push(hedge);
     }
 
-    /// The other path that reads of this size have come back from soonest of late, one of which too little is known last.
-    fn path_for_hedge(&mut self, now: Instant, of: PathId, bytes: u32, waited: Duration) -> Option<PathId> {
-        let mut left = self.eligible & !self.suspects & !of.bit() & !self.awaited;
+    /// The path of these that reads of this size have come back from soonest of late, one of which too little is known last.
+    fn path_for_hedge(&mut self, now: Instant, others: u64, bytes: u32, waited: Duration) -> Option<PathId> {
+        let mut left = others & !self.suspects & !self.awaited;
         let mut best = None;
         while left != 0 {
             let id = PathId(left.trailing_zeros() as u16);

@@ -29,7 +29,7 @@ use crate::inject::Verdict;
 use crate::quantiles::Quantiles;
 use crate::requests::State;
 use crate::timers::Due;
-use crate::{Action, Direction, Epoch, Io, MAX_HEDGE_BYTES, Op, OpClass, Outcome, PathId, Tag};
+use crate::{Action, Direction, DiskId, Epoch, Io, MAX_HEDGE_BYTES, Op, OpClass, Outcome, PathId, Tag};
 
 /// How reads are hedged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -383,17 +383,17 @@ impl Group {
     }
 
     /// The path is to be given nothing more: neither are hedges that have not been sent.
-    pub(super) fn forget_unsent_hedges(&mut self, path: PathId) {
+    pub(super) fn forget_unsent_hedges(&mut self, path: PathId, of: impl Fn(DiskId) -> bool) {
         let unsent =
             |hedge: &Hedge| hedge.path == path && matches!(hedge.state, HedgeState::Injected | HedgeState::Released);
-        while let Some(at) = self.hedges.find(unsent) {
+        while let Some(at) = self.hedges.find(|hedge| unsent(hedge) && of(self.requests[hedge.tag].io.disk)) {
             self.drop_hedge(self.hedges.out[at].tag);
         }
     }
 
     /// The association is over, and with it every hedge on it that has not brought its data.
     pub(super) fn lose_hedges(&mut self, path: PathId) {
-        self.forget_unsent_hedges(path);
+        self.forget_unsent_hedges(path, |_| true);
         while let Some(at) = self.hedges.find(|hedge| hedge.path == path && hedge.state.is_on_path()) {
             let tag = self.hedges.out[at].tag;
             self.timers.forget_hedge(path, tag);

@@ -5,6 +5,7 @@ use std::time::Duration;
 use mpath_core::{AnaState, Hedging, MAX_HEDGE_BYTES, Op, Outcome, PathId, Tag};
 
 use super::{Driver, ModelHedge};
+use crate::DISKS;
 use crate::events::Event;
 
 impl Driver {
@@ -16,7 +17,7 @@ impl Driver {
     /// So many reads of the usual sizes, one after the other, that it is known how long they take.
     pub(crate) fn learn(&mut self) {
         for path in [0, 2] {
-            self.path_up(path, AnaState::Optimized);
+            self.path_up(path, [AnaState::Optimized; DISKS]);
         }
         for n in 0..220 {
             let bytes = [512, 4096][n % 2];
