@@ -8,7 +8,9 @@ use mpath_api::PathAddress;
 use mpath_api::config::{DiskConfig, Seconds};
 use mpath_api::types::{EventKind, EventPath};
 use mpath_core::{DirtyPaths, DiskLimits, Group, GroupConfig, MAX_PATHS, PathId, Window};
-use nvme_tcp::host::{ControllerConfig, ControllerInfo, HostIdentity, IdentityMismatch, NamespaceIdentity};
+use nvme_tcp::host::{
+    ControllerConfig, ControllerInfo, HostIdentity, IdentityMismatch, NamespaceError, NamespaceIdentity,
+};
 use nvme_tcp::wire::Digests;
 use reactor::{Ending, IoThreadConfig, IoThreadHandle, StartError};
 use tokio::sync::watch;
@@ -60,6 +62,8 @@ struct Served {
 pub(crate) enum AdmitError {
     #[error("does not lead to the namespace of the disk's other paths: {0}; the path stays unused")]
     Mismatch(#[from] IdentityMismatch),
+    #[error(transparent)]
+    Namespace(#[from] NamespaceError),
     #[error("the namespace cannot be a disk: {0}")]
     Geometry(#[from] GeometryError),
     #[error(transparent)]
@@ -121,16 +125,17 @@ impl Disk {
     /// Lets a path in if it leads to the namespace that the others lead to. The first one decides which that is, and starts
     /// the I/O threads.
     pub(crate) fn admit(&self, info: &ControllerInfo) -> Result<&[IoThreadHandle], AdmitError> {
+        let namespace = info.namespaces[0].clone()?.identity;
         let _one_at_a_time = self.admission.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(served) = self.served.get() {
-            served.namespace.check_same(&info.namespace)?;
+            served.namespace.check_same(&namespace)?;
             return Ok(&served.threads);
         }
         let several = self.state().paths().nth(1).is_some();
         if several {
-            info.namespace.check_multipath()?;
+            namespace.check_multipath()?;
         }
-        let frontend = Arc::new(FrontendDisk::new(geometry::of(&self.config, info))?);
+        let frontend = Arc::new(FrontendDisk::new(geometry::of(&self.config, info, &namespace))?);
         if several && info.volatile_write_cache && !self.config.shared_write_cache {
             tracing::warn!(
                 disk = %self.config.name,
@@ -139,9 +144,9 @@ impl Disk {
             );
         }
         let threads = (0..self.io_threads)
-            .map(|index| self.start_thread(index, info.namespace.block_bytes))
+            .map(|index| self.start_thread(index, namespace.block_bytes))
             .collect::<Result<_, _>>()?;
-        let served = Served { namespace: info.namespace, frontend, threads };
+        let served = Served { namespace, frontend, threads };
         // A change reaches the state first and then the threads there are, both under this lock: it saw these, or we see it.
         let state = self.state();
         let threads = &self.served.get_or_init(|| served).threads;
@@ -163,8 +168,9 @@ impl Disk {
     }
 
     /// Whether the namespace, identified anew, still is the disk's.
-    pub(crate) fn check_namespace(&self, namespace: &NamespaceIdentity) -> Result<(), AdmitError> {
-        self.served.get().map_or(Ok(()), |served| Ok(served.namespace.check_same(namespace)?))
+    pub(crate) fn check_namespace(&self, found: Result<NamespaceIdentity, NamespaceError>) -> Result<(), AdmitError> {
+        let namespace = found?;
+        self.served.get().map_or(Ok(()), |served| Ok(served.namespace.check_same(&namespace)?))
     }
 
     /// How every path's controller is connected.
@@ -173,7 +179,7 @@ impl Disk {
         ControllerConfig {
             host: self.host.clone(),
             subnqn: config.subsystem.as_str().parse().expect("a configured NQN is one"),
-            nsid: config.namespace.map(mpath_api::config::Bounded::get),
+            nsids: config.namespace.map(mpath_api::config::Bounded::get).into_iter().collect(),
             keep_alive_tmo: config.keep_alive_tmo.duration(),
             digests: Digests { header: config.hdr_digest, data: config.data_digest },
             io_queues: self.io_threads,

@@ -9,8 +9,7 @@ use vhost_user_blk::DiskGeometry;
 const RANGE_BYTES_MAX: u32 = 1 << 30;
 
 /// What front-ends are shown.
-pub(crate) fn of(config: &DiskConfig, info: &ControllerInfo) -> DiskGeometry {
-    let namespace = &info.namespace;
+pub(crate) fn of(config: &DiskConfig, info: &ControllerInfo, namespace: &NamespaceIdentity) -> DiskGeometry {
     let block_size = namespace.block_bytes;
     let capacity_sectors = namespace.blocks.saturating_mul(u64::from(block_size) / vhost_user_blk::SECTOR_BYTES);
     let range_sectors = RANGE_BYTES_MAX / vhost_user_blk::SECTOR_BYTES as u32;
@@ -43,11 +42,12 @@ fn serial(namespace: &NamespaceIdentity) -> [u8; 20] {
 pub(crate) mod tests {
     use std::time::Duration;
 
+    use nvme_tcp::host::Namespace;
     use nvme_tcp::wire::{AnaState, Version};
 
     use super::*;
 
-    /// A controller that can do everything, and its namespace of 1000 blocks of 4096 bytes.
+    /// A controller that can do everything.
     pub(crate) fn controller() -> ControllerInfo {
         ControllerInfo {
             cntlid: 1,
@@ -70,23 +70,27 @@ pub(crate) mod tests {
             write_zeroes: true,
             dataset_management: true,
             anatt: Duration::from_secs(10),
-            namespace: NamespaceIdentity {
-                nsid: 1,
-                blocks: 1000,
-                block_bytes: 4096,
-                uuid: [0; 16],
-                nguid: [0; 16],
-                eui64: [0; 8],
-                csi: 0,
-                shared: true,
-                write_protected: false,
-                anagrpid: 1,
-                noiob_blocks: 0,
-                npdg_blocks: 0,
-                deallocated_reads_zeroes: true,
-                write_zeroes_deallocates: true,
-            },
-            ana: AnaState::Optimized,
+            namespaces: vec![Ok(Namespace { identity: namespace(), ana: AnaState::Optimized })],
+        }
+    }
+
+    /// 1000 blocks of 4096 bytes.
+    fn namespace() -> NamespaceIdentity {
+        NamespaceIdentity {
+            nsid: 1,
+            blocks: 1000,
+            block_bytes: 4096,
+            uuid: [0; 16],
+            nguid: [0; 16],
+            eui64: [0; 8],
+            csi: 0,
+            shared: true,
+            write_protected: false,
+            anagrpid: 1,
+            noiob_blocks: 0,
+            npdg_blocks: 0,
+            deallocated_reads_zeroes: true,
+            write_zeroes_deallocates: true,
         }
     }
 
@@ -97,49 +101,50 @@ pub(crate) mod tests {
 
     #[test]
     fn sizes_are_in_sectors_whatever_the_block() {
-        let mut info = controller();
-        let shown = of(&config(), &info);
+        let mut namespace = namespace();
+        let of = |namespace: &NamespaceIdentity| of(&config(), &controller(), namespace);
+        let shown = of(&namespace);
         assert_eq!((shown.capacity_sectors, shown.block_size, shown.num_queues), (8000, 4096, 64));
-        info.namespace.block_bytes = 512;
-        assert_eq!(of(&config(), &info).capacity_sectors, 1000);
+        namespace.block_bytes = 512;
+        assert_eq!(of(&namespace).capacity_sectors, 1000);
         // No such namespace can be: refused as a disk, and no panic.
-        info.namespace.blocks = u64::MAX;
-        assert_eq!(of(&config(), &info).capacity_sectors, u64::MAX);
-        info.namespace.block_bytes = 4096;
-        assert!(vhost_user_blk::Disk::new(of(&config(), &info)).is_err());
+        namespace.blocks = u64::MAX;
+        assert_eq!(of(&namespace).capacity_sectors, u64::MAX);
+        namespace.block_bytes = 4096;
+        assert!(vhost_user_blk::Disk::new(of(&namespace)).is_err());
     }
 
     #[test]
     fn what_the_controller_cannot_do_is_not_shown() {
-        let mut info = controller();
-        let can = |info: &ControllerInfo| {
-            let shown = of(&config(), info);
+        let (mut info, mut namespace) = (controller(), namespace());
+        let can = |info: &ControllerInfo, namespace: &NamespaceIdentity| {
+            let shown = of(&config(), info, namespace);
             let ranges = (shown.max_discard_sectors > 0, shown.max_write_zeroes_sectors > 0);
             (ranges, shown.write_zeroes_may_unmap)
         };
-        assert_eq!(can(&info), ((true, true), true));
-        assert!(vhost_user_blk::Disk::new(of(&config(), &info)).is_ok());
-        info.namespace.write_zeroes_deallocates = false;
-        assert_eq!(can(&info), ((true, true), false));
+        assert_eq!(can(&info, &namespace), ((true, true), true));
+        assert!(vhost_user_blk::Disk::new(of(&config(), &info, &namespace)).is_ok());
+        namespace.write_zeroes_deallocates = false;
+        assert_eq!(can(&info, &namespace), ((true, true), false));
         info.dataset_management = false;
-        assert_eq!(can(&info), ((false, true), false));
-        info.namespace.write_zeroes_deallocates = true;
+        assert_eq!(can(&info, &namespace), ((false, true), false));
+        namespace.write_zeroes_deallocates = true;
         info.write_zeroes = false;
-        assert_eq!(can(&info), ((false, false), false));
+        assert_eq!(can(&info, &namespace), ((false, false), false));
     }
 
     #[test]
     fn read_only_by_configuration_or_by_the_namespace() {
-        let mut info = controller();
-        assert!(!of(&config(), &info).read_only);
-        assert!(of(&DiskConfig { read_only: true, ..config() }, &info).read_only);
-        info.namespace.write_protected = true;
-        assert!(of(&config(), &info).read_only);
+        let (info, mut namespace) = (controller(), namespace());
+        assert!(!of(&config(), &info, &namespace).read_only);
+        assert!(of(&DiskConfig { read_only: true, ..config() }, &info, &namespace).read_only);
+        namespace.write_protected = true;
+        assert!(of(&config(), &info, &namespace).read_only);
     }
 
     #[test]
     fn the_serial_is_of_the_widest_identifier_there_is() {
-        let mut namespace = NamespaceIdentity { eui64: *b"\x00\x25\x38\xab\xcd\xef\x01\x02", ..controller().namespace };
+        let mut namespace = NamespaceIdentity { eui64: *b"\x00\x25\x38\xab\xcd\xef\x01\x02", ..namespace() };
         assert_eq!(&serial(&namespace), b"002538abcdef0102\0\0\0\0");
         namespace.uuid = std::array::from_fn(|index| index as u8);
         assert_eq!(&serial(&namespace), b"060708090a0b0c0d0e0f");

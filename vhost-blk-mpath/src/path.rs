@@ -97,6 +97,7 @@ struct Live {
     epoch: Epoch,
     admin: AdminConnection,
     info: ControllerInfo,
+    ana: AnaState,
 }
 
 /// How an association ended.
@@ -255,8 +256,10 @@ impl PathTask {
             tokio::select! {
                 done = &mut something => return Ok(done),
                 event = admin.next_event() => match event? {
-                    ControllerEvent::AnaChanged(state) => info.ana = state,
-                    ControllerEvent::NamespaceChanged(namespace) => self.disk.check_namespace(&namespace)?,
+                    ControllerEvent::AnaChanged { state, .. } => {
+                        info.namespaces[0].as_mut().map_err(|error| AdmitError::from(error.clone()))?.ana = state;
+                    }
+                    ControllerEvent::NamespaceChanged { identity, .. } => self.disk.check_namespace(*identity)?,
                     _ => {}
                 },
             }
@@ -270,7 +273,7 @@ impl PathTask {
         let fence_ms = info.fence_time().as_millis() as u64;
         let recorded = RecordedAssociation { path: self.address.to_string(), cntlid: info.cntlid, fence_ms };
         self.meanwhile(&mut admin, &mut info, disk.record.add(self.path, epoch, recorded)).await??;
-        let ana = ana_state(info.ana);
+        let ana = ana_state(info.namespaces[0].as_ref().map_err(|error| AdmitError::from(error.clone()))?.ana);
         let association = Association {
             epoch,
             ana,
@@ -282,7 +285,7 @@ impl PathTask {
             thread.path_up(self.path, association, Link { socket, queue, retry_delays, ending: disk.ending() });
         }
         disk.path_live(self.path, &info, ana, info.fence_time());
-        Ok(Live { epoch, admin, info })
+        Ok(Live { epoch, admin, info, ana })
     }
 
     /// Keeps the association alive until it is lost or the daemon ends, and then sees it closed.
@@ -290,19 +293,19 @@ impl PathTask {
         let epoch = live.epoch;
         let disk = Arc::clone(&self.disk);
         let mut closed = Closed { open: disk.threads().len(), draining: Vec::new(), in_doubt: false };
-        let mut ana = AnaNews { known: ana_state(live.info.ana), asked: false };
+        let mut ana = AnaNews { known: live.ana, asked: false };
         let mut resetter = disk.resetters.offer(self.path, &live.info);
         let mut suspicious = 0;
         self.orders.connected();
         let end = loop {
             tokio::select! {
                 event = live.admin.next_event() => match event {
-                    Ok(ControllerEvent::AnaChanged(state)) => if let Some(state) = ana.read(ana_state(state)) {
+                    Ok(ControllerEvent::AnaChanged { state, .. }) => if let Some(state) = ana.read(ana_state(state)) {
                         disk.path_ana(self.path, state);
                         disk.threads().iter().for_each(|thread| thread.ana_changed(self.path, epoch, state));
                     }
-                    Ok(ControllerEvent::NamespaceChanged(namespace)) => {
-                        if let Err(error) = disk.check_namespace(&namespace) {
+                    Ok(ControllerEvent::NamespaceChanged { identity, .. }) => {
+                        if let Err(error) = disk.check_namespace(*identity) {
                             break End::Lost(error.into());
                         }
                     }

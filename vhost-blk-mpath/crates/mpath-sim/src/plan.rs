@@ -172,7 +172,7 @@ fn host(rng: &mut Rng, paths: usize, kato: Duration, digests: Digests, target: &
         controller: ControllerConfig {
             host: HostIdentity { hostnqn: Nqn::new("nqn.2026-01.io.example:host").expect("a name"), hostid: [1; 16] },
             subnqn: nqn(),
-            nsid: None,
+            nsids: Vec::new(),
             keep_alive_tmo: kato,
             digests,
             io_queues: threads as u16,

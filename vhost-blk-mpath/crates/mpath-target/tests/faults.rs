@@ -8,9 +8,11 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use common::raw::RawAdmin;
-use common::{Admin, Gone, NQN, PATIENCE, Queue, connect, eventually, host_config, pattern, set, target};
+use common::{
+    Admin, Gone, NQN, PATIENCE, Queue, ana_changed, connect, eventually, host_config, only, pattern, set, target,
+};
 use mpath_target::{AnaState, NamespaceConfig, SettingError, StartError, TargetServer};
-use nvme_tcp::host::{ControllerConfig, ControllerEvent, IoCommand};
+use nvme_tcp::host::{ControllerConfig, IoCommand};
 use nvme_tcp::wire::{ActiveList, AsyncEvent, AsyncEventMask, Digests, LogPage, Nqn, Status};
 
 const MIB: u64 = 1 << 20;
@@ -190,7 +192,7 @@ fn a_wrong_header_digest_costs_the_connection() {
 fn a_wrong_identity_is_what_one_port_shows() {
     let uuid = "12345678-1234-4234-8234-123456789abc";
     let server = two_ports();
-    let see = |port: usize| Admin::connect(server.addrs()[port], host_config()).unwrap().1.namespace;
+    let see = |port: usize| only(&Admin::connect(server.addrs()[port], host_config()).unwrap().1).identity;
     let right = see(0);
     for setting in [format!("uuid=1:{uuid}"), format!("nguid=1:{uuid}"), "size=1:512KiB".to_owned()] {
         set(&server, 1, &[&setting]);
@@ -219,26 +221,26 @@ fn a_shown_size_tells_hosts_of_a_resize() {
     assert!(ActiveList::parse(&admin.log(LogPage::CHANGED_NAMESPACES, 4096, 0)).0.is_empty());
     // What lies beyond the old size was there all the time.
     let (_b, mut queue, info) = connect(server.addrs()[0], host_config());
-    assert_eq!(info.namespace.blocks, 2048);
+    assert_eq!(only(&info).identity.blocks, 2048);
     queue.write(2047, &pattern(1, 512), false).unwrap();
 }
 
 #[test]
 fn groups_change_alone_and_under_load() {
     let server = target(2, &[NamespaceConfig::memory(MIB), NamespaceConfig::memory(MIB)]);
-    let config = |nsid| ControllerConfig { nsid: Some(nsid), ..host_config() };
+    let config = |nsid| ControllerConfig { nsids: vec![nsid], ..host_config() };
     let (mut one, mut first, _) = connect(server.addrs()[0], config(1));
     let (mut two, mut second, _) = connect(server.addrs()[0], config(2));
     set(&server, 0, &["ana=2:inaccessible"]);
     first.read(0, 1).unwrap();
     assert_eq!(second.read(0, 1), Err(Status::ANA_INACCESSIBLE));
-    assert_eq!(two.event().unwrap(), ControllerEvent::AnaChanged(AnaState::Inaccessible));
+    assert_eq!(two.event().unwrap(), ana_changed(AnaState::Inaccessible));
     assert!(one.controller.poll_event().is_none());
     let ana = server.status()[0].ana.iter().map(|group| group.state.clone()).collect::<Vec<_>>();
     assert_eq!(ana, ["optimized", "inaccessible"]);
     set(&server, 0, &["ana=change"]);
     assert_eq!(first.read(0, 1), Err(Status::ANA_TRANSITION));
-    assert_eq!(one.event().unwrap(), ControllerEvent::AnaChanged(AnaState::Change));
+    assert_eq!(one.event().unwrap(), ana_changed(AnaState::Change));
 }
 
 #[test]

@@ -3,9 +3,9 @@
 
 mod common;
 
-use common::{Admin, Queue, connect, host_config, pattern, target, target_config};
+use common::{Admin, Queue, connect, host_config, only, pattern, target, target_config};
 use mpath_target::{NamespaceConfig, TargetServer};
-use nvme_tcp::host::IoCommand;
+use nvme_tcp::host::{ControllerConfig, IoCommand, NamespaceLimits};
 use nvme_tcp::wire::{Digests, Status};
 
 const MIB: u64 = 1 << 20;
@@ -32,7 +32,7 @@ fn what_is_written_is_read_whatever_the_digests() {
         let (_admin, mut queue, info) = connect(server.addrs()[0], config);
         assert_eq!(info.max_transfer_bytes, 1 << 20);
         assert_eq!(info.in_capsule_bytes, 8192);
-        assert_eq!(info.namespace.block_bytes, 512);
+        assert_eq!(only(&info).identity.block_bytes, 512);
         round_trips(&mut queue, 512);
     }
 }
@@ -43,7 +43,8 @@ fn blocks_of_4_kib() {
         mpath_target::TargetConfig { block_size: 4096, ..target_config(1, &[NamespaceConfig::memory(8 * MIB)]) };
     let server = TargetServer::start(config).unwrap();
     let (_admin, mut queue, info) = connect(server.addrs()[0], host_config());
-    assert_eq!((info.namespace.block_bytes, info.namespace.blocks), (4096, 2048));
+    let namespace = only(&info).identity;
+    assert_eq!((namespace.block_bytes, namespace.blocks), (4096, 2048));
     round_trips(&mut queue, 4096);
 }
 
@@ -62,7 +63,7 @@ fn a_file_keeps_what_was_written() {
     let server = target(1, &namespaces);
     let (_admin, mut queue, second) = connect(server.addrs()[0], host_config());
     assert!(queue.read(1000, 128).unwrap() == data);
-    assert_eq!(first.namespace, second.namespace);
+    assert_eq!(first.namespaces, second.namespaces);
 }
 
 #[test]
@@ -97,7 +98,8 @@ fn zeroed_and_deallocated_blocks_read_as_zeroes() {
         let server = target(1, &[namespace]);
         let (_admin, mut queue, info) = connect(server.addrs()[0], host_config());
         assert!(info.write_zeroes && info.dataset_management && info.volatile_write_cache);
-        assert!(info.namespace.deallocated_reads_zeroes && info.namespace.write_zeroes_deallocates);
+        let namespace = only(&info).identity;
+        assert!(namespace.deallocated_reads_zeroes && namespace.write_zeroes_deallocates);
         for command in [
             IoCommand::WriteZeroes { slba: 1, blocks: 2000, deallocate: false, fua: false },
             IoCommand::WriteZeroes { slba: 1, blocks: 2000, deallocate: true, fua: true },
@@ -117,9 +119,10 @@ fn zeroed_and_deallocated_blocks_read_as_zeroes() {
 fn several_namespaces_are_kept_apart() {
     let server = target(1, &[NamespaceConfig::memory(MIB), NamespaceConfig::memory(2 * MIB)]);
     let mut queues = [1, 2].map(|nsid| {
-        let config = nvme_tcp::host::ControllerConfig { nsid: Some(nsid), ..host_config() };
+        let config = ControllerConfig { nsids: vec![nsid], ..host_config() };
         let (admin, queue, info) = connect(server.addrs()[0], config);
-        assert_eq!((info.namespace.nsid, info.namespace.blocks), (nsid, u64::from(nsid) * 2048));
+        let namespace = only(&info).identity;
+        assert_eq!((namespace.nsid, namespace.blocks), (nsid, u64::from(nsid) * 2048));
         (admin, queue)
     });
     let contents = [pattern(1, 4096), pattern(2, 4096)];
@@ -136,13 +139,13 @@ fn a_command_for_a_namespace_that_is_not_there_fails() {
     let server = target(1, &[NamespaceConfig::memory(MIB)]);
     let (admin, _) = Admin::connect(server.addrs()[0], host_config()).unwrap();
     let mut config = admin.controller.queue_config(1).unwrap();
-    config.nsid = 2;
+    let namespace = config.namespaces[0].unwrap();
+    config.namespaces = vec![Some(NamespaceLimits { nsid: 2, ..namespace })];
     let mut queue = Queue::connect(server.addrs()[0], config.clone());
     assert_eq!(queue.read(0, 1), Err(Status::INVALID_NAMESPACE.with_dnr()));
     // What the host believes of the size does not matter.
-    config.nsid = 1;
     config.qid = 2;
-    config.limits.namespace_blocks *= 2;
+    config.namespaces = vec![Some(NamespaceLimits { namespace_blocks: namespace.namespace_blocks * 2, ..namespace })];
     let mut queue = Queue::connect(server.addrs()[0], config);
     assert_eq!(queue.read(2047, 2), Err(Status::LBA_OUT_OF_RANGE.with_dnr()));
     assert!(queue.read(2047, 1).is_ok());

@@ -6,7 +6,8 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use common::{
-    Admin, Gone, NQN, PATIENCE, Queue, connect, eventually, host_config, pattern, set, target, target_config,
+    Admin, Gone, NQN, PATIENCE, Queue, ana_changed, connect, eventually, host_config, only, pattern, set, target,
+    target_config,
 };
 use mpath_target::{AnaState, NamespaceConfig, StartError, TargetServer};
 use nvme_tcp::host::{ConnectError, ControllerConfig, ControllerError, ControllerEvent, IoCommand, QueueError};
@@ -22,8 +23,9 @@ fn two_ports_lead_to_the_same_namespace() {
     let (_b, mut second, two) = connect(addrs[1], host_config());
     assert_ne!(one.cntlid, two.cntlid);
     assert_eq!(one.serial, two.serial);
-    one.namespace.check_multipath().unwrap();
-    one.namespace.check_same(&two.namespace).unwrap();
+    let (one, two) = (only(&one).identity, only(&two).identity);
+    one.check_multipath().unwrap();
+    one.check_same(&two).unwrap();
     let data = pattern(1, 4096);
     first.write(7, &data, false).unwrap();
     assert!(second.read(7, 8).unwrap() == data);
@@ -33,9 +35,9 @@ fn two_ports_lead_to_the_same_namespace() {
 fn memory_namespaces_of_two_targets_are_never_taken_for_one() {
     let infos = [0, 1].map(|_| {
         let server = target(1, &[NamespaceConfig::memory(MIB)]);
-        Admin::connect(server.addrs()[0], host_config()).unwrap().1
+        only(&Admin::connect(server.addrs()[0], host_config()).unwrap().1).identity
     });
-    assert!(infos[0].namespace.check_same(&infos[1].namespace).is_err());
+    assert!(infos[0].check_same(&infos[1]).is_err());
 }
 
 #[test]
@@ -50,7 +52,7 @@ fn a_wrong_nqn_is_refused_by_name() {
 #[test]
 fn a_namespace_that_is_not_there_is_refused() {
     let server = target(1, &[NamespaceConfig::memory(MIB)]);
-    let config = ControllerConfig { nsid: Some(9), ..host_config() };
+    let config = ControllerConfig { nsids: vec![9], ..host_config() };
     let refused = Admin::connect(server.addrs()[0], config).err().unwrap();
     assert!(matches!(refused, Gone::Controller(_)), "{refused:?}");
 }
@@ -145,7 +147,7 @@ fn ana_states_are_reported_and_enforced() {
     let server = TargetServer::start(config).unwrap();
     let (mut first, mut queue, one) = connect(server.addrs()[0], host_config());
     let (_second, _, two) = connect(server.addrs()[1], host_config());
-    assert_eq!((one.ana, two.ana), (AnaState::Optimized, AnaState::NonOptimized));
+    assert_eq!((only(&one).ana, only(&two).ana), (AnaState::Optimized, AnaState::NonOptimized));
     for (state, status) in [
         (AnaState::Inaccessible, Some(Status::ANA_INACCESSIBLE)),
         (AnaState::NonOptimized, None),
@@ -155,7 +157,7 @@ fn ana_states_are_reported_and_enforced() {
     ] {
         server.set_ana(0, state);
         assert_eq!(queue.read(0, 1).err(), status);
-        assert_eq!(first.event().unwrap(), ControllerEvent::AnaChanged(state));
+        assert_eq!(first.event().unwrap(), ana_changed(state));
     }
 }
 

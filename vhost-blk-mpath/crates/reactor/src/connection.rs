@@ -102,7 +102,7 @@ impl Connection {
 
     /// Hands a request to the queue pair; it leaves with the next [`Connection::transmit`].
     pub(crate) fn submit(&mut self, tag: Tag, command: IoCommand) -> Result<(), SubmitError> {
-        self.queue.submit(nvme_tcp::host::Tag(tag.0), command)
+        self.queue.submit(nvme_tcp::host::Tag(tag.0), 0, command)
     }
 
     /// Sends everything that is ready, unless a send is on its way: then it leaves with the next one.

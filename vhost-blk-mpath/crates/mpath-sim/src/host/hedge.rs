@@ -19,7 +19,7 @@ impl IoThread {
         }
         ctx.check.counts.hedges += 1;
         let Some(connection) = self.connections.get_mut(&path) else { return };
-        if connection.queue.submit(nvme_tcp::host::Tag(tag.of_hedge().0), command).is_ok() {
+        if connection.queue.submit(nvme_tcp::host::Tag(tag.of_hedge().0), 0, command).is_ok() {
             connection.hedges.insert(tag, bytes);
         } else {
             self.group.hedged(now, path, tag, Outcome::Lost { indeterminate: false });

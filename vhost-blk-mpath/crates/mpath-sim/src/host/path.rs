@@ -291,7 +291,7 @@ impl PathTask {
         fences.record.add(self.path, self.epoch, info.fence_time());
         let association = Association {
             epoch: self.epoch,
-            ana: ana_state(info.ana),
+            ana: info.namespaces[0].as_ref().map_or(AnaState::Inaccessible, |namespace| ana_state(namespace.ana)),
             volatile_write_cache: info.volatile_write_cache,
             queue_depth: info.queue_entries - 1,
         };
@@ -321,7 +321,7 @@ impl PathTask {
         }
         while !lost {
             match admin.next_event(ctx, &mut self.rng) {
-                Ok(Some(ControllerEvent::AnaChanged(state))) => {
+                Ok(Some(ControllerEvent::AnaChanged { state, .. })) => {
                     let state = ana_state(state);
                     self.mail_all(|| Message::Ana { path, epoch, state });
                 }

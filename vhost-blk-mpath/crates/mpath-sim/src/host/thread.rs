@@ -285,7 +285,7 @@ impl IoThread {
         connection.ios += 1;
         connection.bytes += bytes;
         let command = self.requests.command(tag);
-        if connection.queue.submit(nvme_tcp::host::Tag(tag.0), command).is_err() {
+        if connection.queue.submit(nvme_tcp::host::Tag(tag.0), 0, command).is_err() {
             self.completions.push((tag, Outcome::Lost { indeterminate: false }));
             self.settle(ctx, path);
         }
@@ -315,7 +315,7 @@ impl IoThread {
         let command = IoCommand::Read { slba: 0, blocks };
         let tag = nvme_tcp::host::Tag(Tag::PROBE.0);
         let sent = open.is_some_and(|connection| {
-            connection.probing = connection.queue.submit(tag, command).is_ok();
+            connection.probing = connection.queue.submit(tag, 0, command).is_ok();
             connection.probing
         });
         if !sent {

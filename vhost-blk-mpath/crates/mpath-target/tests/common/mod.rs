@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 use mpath_target::{ListenerConfig, NamespaceConfig, TargetConfig, TargetServer};
 use nvme_tcp::host::{
     Completion, ControllerConfig, ControllerError, ControllerEvent, ControllerInfo, HostController, HostIdentity,
-    HostQueue, IoCommand, PayloadSink, PayloadSource, QueueConfig, STAGING_MIN, Tag, TxPart,
+    HostQueue, IoCommand, Namespace, PayloadSink, PayloadSource, QueueConfig, STAGING_MIN, Tag, TxPart,
 };
-use nvme_tcp::wire::{Digests, Nqn, Status};
+use nvme_tcp::wire::{AnaState, Digests, Nqn, Status};
 
 pub(crate) const NQN: &str = "nqn.2024-01.com.example:disk1";
 /// Far longer than anything here takes.
@@ -38,7 +38,7 @@ pub(crate) fn host_config() -> ControllerConfig {
     ControllerConfig {
         host: HostIdentity { hostnqn: Nqn::new("nqn.2024-01.com.example:host1").unwrap(), hostid: [7; 16] },
         subnqn: Nqn::new(NQN).unwrap(),
-        nsid: None,
+        nsids: Vec::new(),
         keep_alive_tmo: Duration::from_secs(5),
         digests: Digests::default(),
         io_queues: 4,
@@ -140,15 +140,17 @@ pub(crate) struct Queue {
     pub(crate) host: HostQueue,
     pub(crate) stream: TcpStream,
     pub(crate) payloads: Payloads,
+    /// Position of the namespace that commands go to.
+    pub(crate) namespace: u16,
     next_tag: u32,
     block_bytes: u32,
 }
 
 impl Queue {
     pub(crate) fn connect(addr: SocketAddr, config: QueueConfig) -> Self {
-        let block_bytes = config.limits.block_bytes;
-        let host = HostQueue::new(config).unwrap();
-        let mut queue = Self { host, stream: socket(addr), payloads: Payloads::default(), next_tag: 0, block_bytes };
+        let block_bytes = config.namespaces.iter().flatten().next().unwrap().block_bytes;
+        let (host, payloads) = (HostQueue::new(config).unwrap(), Payloads::default());
+        let mut queue = Self { host, stream: socket(addr), payloads, namespace: 0, next_tag: 0, block_bytes };
         let deadline = Instant::now() + PATIENCE;
         while !queue.host.is_ready() {
             queue.turn().unwrap();
@@ -162,7 +164,7 @@ impl Queue {
         let tag = Tag(self.next_tag);
         self.next_tag += 1;
         self.payloads.0.insert(tag, payload);
-        self.host.submit(tag, command).unwrap();
+        self.host.submit(tag, self.namespace, command).unwrap();
         tag
     }
 
@@ -229,6 +231,17 @@ impl Queue {
 pub(crate) fn set(server: &TargetServer, index: usize, settings: &[&str]) {
     let settings: Vec<_> = settings.iter().map(|text| text.parse().unwrap()).collect();
     server.apply(index, &settings).unwrap();
+}
+
+/// The only namespace of an association.
+pub(crate) fn only(info: &ControllerInfo) -> Namespace {
+    let [namespace] = &info.namespaces[..] else { panic!("{info:?}") };
+    namespace.clone().unwrap()
+}
+
+/// The event of a namespace that is alone.
+pub(crate) fn ana_changed(state: AnaState) -> ControllerEvent {
+    ControllerEvent::AnaChanged { namespace: 0, state }
 }
 
 /// An association with one I/O queue.

@@ -16,25 +16,31 @@ pub struct HostIdentity {
     pub hostid: [u8; 16],
 }
 
-/// Limits of the commands on an I/O queue, from the controller's and the namespace's Identify data.
+/// Limits of the commands to one namespace, from its Identify data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct IoLimits {
+pub struct NamespaceLimits {
+    /// NSID.
+    pub nsid: u32,
     /// Bytes of a logical block: a power of two from 512 to 65536.
     pub block_bytes: u32,
     /// NSZE: blocks of the namespace. Nothing beyond is ever asked for.
     pub namespace_blocks: u64,
-    /// The most data of one command in bytes (MDTS); at least a block.
-    pub max_transfer_bytes: u32,
-    /// Bytes of data a command capsule may carry (IOCCSZ).
-    pub in_capsule_bytes: u32,
     /// NOIOB: reads and writes do not cross multiples of this many blocks; 0 for none.
     pub noiob_blocks: u16,
 }
 
-impl IoLimits {
+/// What a queue goes by when it sends commands to one namespace.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct IoLimits {
+    pub(super) namespace: NamespaceLimits,
     /// The most blocks of one read or write.
-    pub(super) fn max_blocks(&self) -> u32 {
-        (self.max_transfer_bytes / self.block_bytes).min(BLOCKS_MAX)
+    pub(super) max_blocks: u32,
+}
+
+impl IoLimits {
+    /// `max_transfer_bytes` holds at least one block, which was checked.
+    pub(super) fn new(namespace: NamespaceLimits, max_transfer_bytes: u32) -> Self {
+        Self { namespace, max_blocks: (max_transfer_bytes / namespace.block_bytes).min(BLOCKS_MAX) }
     }
 }
 
@@ -53,10 +59,12 @@ pub struct QueueConfig {
     pub cntlid: u16,
     /// Digests to ask for.
     pub digests: Digests,
-    /// The namespace.
-    pub nsid: u32,
-    /// Limits of its commands.
-    pub limits: IoLimits,
+    /// The most data of one command in bytes (MDTS); at least a block of each namespace.
+    pub max_transfer_bytes: u32,
+    /// Bytes of data a command capsule may carry (IOCCSZ).
+    pub in_capsule_bytes: u32,
+    /// The namespaces, which requests name by their position here; `None` for one that cannot be used on this controller.
+    pub namespaces: Vec<Option<NamespaceLimits>>,
 }
 
 impl QueueConfig {
@@ -65,12 +73,14 @@ impl QueueConfig {
             return Err(ConfigError::AdminQueue);
         }
         check_entries(self.entries)?;
-        let IoLimits { block_bytes, max_transfer_bytes, .. } = self.limits;
-        if !block_bytes.is_power_of_two() || !(512..=65536).contains(&block_bytes) {
-            return Err(ConfigError::BlockBytes(block_bytes));
-        }
-        if max_transfer_bytes < block_bytes {
-            return Err(ConfigError::MaxTransfer { max_transfer_bytes, block_bytes });
+        let max_transfer_bytes = self.max_transfer_bytes;
+        for &NamespaceLimits { block_bytes, .. } in self.namespaces.iter().flatten() {
+            if !block_bytes.is_power_of_two() || !(512..=65536).contains(&block_bytes) {
+                return Err(ConfigError::BlockBytes(block_bytes));
+            }
+            if max_transfer_bytes < block_bytes {
+                return Err(ConfigError::MaxTransfer { max_transfer_bytes, block_bytes });
+            }
         }
         Ok(())
     }
@@ -106,4 +116,7 @@ pub enum ConfigError {
     /// An association without I/O queue carries nothing.
     #[error("at least one I/O queue is needed")]
     NoIoQueue,
+    /// One NSID is in the list more than once.
+    #[error("namespace {0} is asked for twice")]
+    NamespaceTwice(u32),
 }

@@ -1,4 +1,4 @@
-//! The host's side of a connection: [`HostQueue`], one queue pair that carries a namespace's I/O, [`HostController`], the
+//! The host's side of a connection: [`HostQueue`], one queue pair that carries the I/O of namespaces, [`HostController`], the
 //! admin queue that finds out what there is to carry and keeps the association alive, and [`HostDiscovery`], the admin queue
 //! of a discovery controller, which says where subsystems are.
 //!
@@ -29,10 +29,10 @@ mod transmit;
 #[cfg(test)]
 mod tests;
 
-pub use config::{ConfigError, HostIdentity, IoLimits, QUEUE_ENTRIES_MAX, QUEUE_ENTRIES_MIN, QueueConfig};
+pub use config::{ConfigError, HostIdentity, NamespaceLimits, QUEUE_ENTRIES_MAX, QUEUE_ENTRIES_MIN, QueueConfig};
 pub use controller::{
     ControllerConfig, ControllerError, ControllerEvent, ControllerInfo, CrossResetOutcome, CrossResetRefusal,
-    HostController, Step, Unsupported,
+    HostController, Namespace, NamespaceError, Step, Unsupported,
 };
 pub use discovery::{
     DiscoveryConfig, DiscoveryError, DiscoveryEvent, DiscoveryLog, DiscoveryLogError, DiscoveryStep, HostDiscovery,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use zerocopy::IntoBytes;
 
-use super::config::{ConfigError, IoLimits, QueueConfig};
+use super::config::{ConfigError, IoLimits, NamespaceLimits, QueueConfig};
 use super::error::QueueError;
 use super::pair::{Events, Job, PairConfig, Phase, QueuePair, Source};
 use super::receive::DirectRecv;
@@ -14,14 +14,14 @@ use super::split;
 use super::transmit::{PayloadSink, PayloadSource, Stage, TxPart};
 use crate::wire::{DsmRange, Status};
 
-/// An I/O queue pair on one connection to one controller. The handshake (`ICReq`, `ICResp`, Connect) is part of it.
+/// An I/O queue pair on one connection to one controller, for all namespaces in use there. The handshake (`ICReq`, `ICResp`, Connect) is part of it.
 ///
 /// Nothing is allocated once it exists. A request waits inside while no CID is free for its next command.
 #[derive(Debug)]
 pub struct HostQueue {
     pair: QueuePair,
-    nsid: u32,
-    limits: IoLimits,
+    /// By the positions that requests name.
+    namespaces: Vec<Option<IoLimits>>,
     requests: Requests,
     /// Requests with commands still to issue, in order; only the first may have issued some.
     pending: VecDeque<u16>,
@@ -34,7 +34,18 @@ impl HostQueue {
     /// A queue on a fresh connection.
     pub fn new(config: QueueConfig) -> Result<Self, ConfigError> {
         config.check()?;
-        let QueueConfig { qid, entries, host, subnqn, cntlid, digests, nsid, limits } = config;
+        let QueueConfig {
+            qid,
+            entries,
+            host,
+            subnqn,
+            cntlid,
+            digests,
+            max_transfer_bytes,
+            in_capsule_bytes,
+            namespaces,
+        } = config;
+        let limits = |namespace| IoLimits::new(namespace, max_transfer_bytes);
         let capacity = entries - 1;
         Ok(Self {
             pair: QueuePair::new(PairConfig {
@@ -46,10 +57,9 @@ impl HostQueue {
                 // KATO belongs to the association, so to the admin queue.
                 kato: Duration::ZERO,
                 digests,
-                in_capsule_bytes: limits.in_capsule_bytes,
+                in_capsule_bytes,
             }),
-            nsid,
-            limits,
+            namespaces: namespaces.into_iter().map(|namespace| namespace.map(limits)).collect(),
             requests: Requests::new(capacity),
             pending: VecDeque::with_capacity(capacity.into()),
             completions: VecDeque::with_capacity(capacity.into()),
@@ -75,18 +85,19 @@ impl HostQueue {
         self.requests.len()
     }
 
-    /// Takes a request. It is cut into as many commands as the limits ask for, and ends with one completion.
-    pub fn submit(&mut self, tag: Tag, command: IoCommand) -> Result<(), SubmitError> {
+    /// Takes a request for the namespace at that position of [`QueueConfig::namespaces`]. It is cut into as many commands as
+    /// the limits ask for, and ends with one completion.
+    pub fn submit(&mut self, tag: Tag, namespace: u16, command: IoCommand) -> Result<(), SubmitError> {
         debug_assert!(self.requests.find(tag).is_none(), "tag {tag:?} is in flight");
         if !self.is_ready() {
             return Err(SubmitError::NotReady);
         }
-        self.check(&command)?;
+        self.check(namespace, &command)?;
         // Completions not fetched count, so that their queue never grows.
         if self.requests.len() + self.completions.len() >= self.requests.capacity() {
             return Err(SubmitError::Full);
         }
-        let index = self.requests.insert(tag, command).ok_or(SubmitError::Full)?;
+        let index = self.requests.insert(tag, namespace, command).ok_or(SubmitError::Full)?;
         self.pending.push_back(index);
         Ok(())
     }
@@ -118,11 +129,14 @@ impl HostQueue {
         std::mem::take(&mut self.answered)
     }
 
-    fn check(&self, command: &IoCommand) -> Result<(), SubmitError> {
+    fn check(&self, namespace: u16, command: &IoCommand) -> Result<(), SubmitError> {
+        let Some(Some(limits)) = self.namespaces.get(usize::from(namespace)) else {
+            return Err(SubmitError::Namespace { namespace });
+        };
+        let NamespaceLimits { block_bytes, namespace_blocks, .. } = limits.namespace;
         let Some((slba, blocks)) = command.range() else {
             return Ok(());
         };
-        let namespace_blocks = self.limits.namespace_blocks;
         if blocks == 0 {
             return Err(SubmitError::Empty);
         }
@@ -130,7 +144,7 @@ impl HostQueue {
             return Err(SubmitError::OutOfRange { slba, blocks, namespace_blocks });
         }
         let moves_data = matches!(command, IoCommand::Read { .. } | IoCommand::Write { .. });
-        if moves_data && blocks.checked_mul(self.limits.block_bytes).is_none() {
+        if moves_data && blocks.checked_mul(block_bytes).is_none() {
             return Err(SubmitError::TooLarge { blocks });
         }
         Ok(())
@@ -147,8 +161,7 @@ impl HostQueue {
         let mut outbound = Outbound {
             requests: &mut self.requests,
             pending: &mut self.pending,
-            nsid: self.nsid,
-            limits: &self.limits,
+            namespaces: &self.namespaces,
             payload: source,
         };
         self.pair.fill_tx(&mut Stage { staging, plan }, &mut outbound);
@@ -219,8 +232,7 @@ impl HostQueue {
 struct Outbound<'a, P> {
     requests: &'a mut Requests,
     pending: &'a mut VecDeque<u16>,
-    nsid: u32,
-    limits: &'a IoLimits,
+    namespaces: &'a [Option<IoLimits>],
     payload: &'a P,
 }
 
@@ -228,7 +240,8 @@ impl<P: PayloadSource> Source for Outbound<'_, P> {
     fn next_job(&mut self) -> Option<Job> {
         let &index = self.pending.front()?;
         let request = self.requests.get_mut(index);
-        let job = split::issue(index, request, self.nsid, self.limits);
+        let limits = self.namespaces[usize::from(request.namespace)].as_ref().expect("checked when it was submitted");
+        let job = split::issue(index, request, limits);
         if request.exhausted {
             self.pending.pop_front();
         }

@@ -6,7 +6,7 @@ use crate::wire::Status;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Tag(pub u32);
 
-/// A request. `blocks` are logical blocks of the namespace; the bytes of a read or write must fit 32 bits.
+/// A request. `blocks` are logical blocks of its namespace; the bytes of a read or write must fit 32 bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IoCommand {
     /// Read.
@@ -79,6 +79,12 @@ pub enum SubmitError {
     /// Connect has not succeeded, or the connection is over.
     #[error("the queue is not connected")]
     NotReady,
+    /// The namespace is not among those that can be used on this controller.
+    #[error("namespace {namespace} of the queue cannot be used on this controller")]
+    Namespace {
+        /// Its position in [`QueueConfig::namespaces`](super::QueueConfig::namespaces).
+        namespace: u16,
+    },
     /// No blocks.
     #[error("a request of no blocks")]
     Empty,
@@ -134,6 +140,8 @@ pub struct Lost {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Request {
     pub(super) tag: Tag,
+    /// Position of its namespace.
+    pub(super) namespace: u16,
     pub(super) command: IoCommand,
     /// Blocks covered by the commands issued so far.
     pub(super) issued: u32,
@@ -166,10 +174,18 @@ impl Requests {
         self.entries.len()
     }
 
-    pub(super) fn insert(&mut self, tag: Tag, command: IoCommand) -> Option<u16> {
+    pub(super) fn insert(&mut self, tag: Tag, namespace: u16, command: IoCommand) -> Option<u16> {
         let index = self.free.pop()?;
-        self.entries[usize::from(index)] =
-            Some(Request { tag, command, issued: 0, live: 0, exhausted: false, abandoned: false, error: None });
+        self.entries[usize::from(index)] = Some(Request {
+            tag,
+            namespace,
+            command,
+            issued: 0,
+            live: 0,
+            exhausted: false,
+            abandoned: false,
+            error: None,
+        });
         Some(index)
     }
 

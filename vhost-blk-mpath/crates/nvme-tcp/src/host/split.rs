@@ -10,17 +10,18 @@ pub(super) fn next_command(request: &Request, limits: &IoLimits) -> (NvmCommand,
     let done = request.issued;
     let at = |slba: u64| slba + u64::from(done);
     // Only for commands that move data: the bytes of those fit 32 bits.
-    let data_offset = || done * limits.block_bytes;
+    let block_bytes = limits.namespace.block_bytes;
+    let data_offset = || done * block_bytes;
     match request.command {
         IoCommand::Flush => (NvmCommand::Flush, Data::None, 0),
         IoCommand::Read { slba, blocks } => {
             let blocks = transfer_blocks(limits, at(slba), blocks - done);
-            let data = Data::In { offset: data_offset(), length: blocks * limits.block_bytes };
+            let data = Data::In { offset: data_offset(), length: blocks * block_bytes };
             (NvmCommand::Read { slba: at(slba), blocks }, data, blocks)
         }
         IoCommand::Write { slba, blocks, fua } => {
             let blocks = transfer_blocks(limits, at(slba), blocks - done);
-            let data = Data::Out { offset: data_offset(), length: blocks * limits.block_bytes };
+            let data = Data::Out { offset: data_offset(), length: blocks * block_bytes };
             (NvmCommand::Write { slba: at(slba), blocks, fua }, data, blocks)
         }
         IoCommand::WriteZeroes { slba, blocks, deallocate, fua } => {
@@ -37,8 +38,8 @@ pub(super) fn next_command(request: &Request, limits: &IoLimits) -> (NvmCommand,
 
 /// As many of `remaining` blocks at `slba` as one read or write may cover.
 fn transfer_blocks(limits: &IoLimits, slba: u64, remaining: u32) -> u32 {
-    let blocks = remaining.min(limits.max_blocks());
-    match u64::from(limits.noiob_blocks) {
+    let blocks = remaining.min(limits.max_blocks);
+    match u64::from(limits.namespace.noiob_blocks) {
         0 => blocks,
         // At most 65535, as NOIOB has 16 bits.
         boundary => blocks.min((boundary - slba % boundary) as u32),
@@ -46,49 +47,53 @@ fn transfer_blocks(limits: &IoLimits, slba: u64, remaining: u32) -> u32 {
 }
 
 /// The command as a job for the queue pair, and the request as it is once that command is issued.
-pub(super) fn issue(index: u16, request: &mut Request, nsid: u32, limits: &IoLimits) -> Job {
+pub(super) fn issue(index: u16, request: &mut Request, limits: &IoLimits) -> Job {
     let (command, data, blocks) = next_command(request, limits);
     request.issued += blocks;
     request.live += 1;
     request.exhausted = request.command.range().is_none_or(|(_, total)| request.issued == total);
-    Job { owner: index, sqe: command.to_sqe(0, nsid, crate::wire::Sgl::NONE), data }
+    Job { owner: index, sqe: command.to_sqe(0, limits.namespace.nsid, crate::wire::Sgl::NONE), data }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::host::Tag;
+    use crate::host::{NamespaceLimits, Tag};
     use proptest::prelude::*;
 
-    fn any_limits() -> impl Strategy<Value = IoLimits> {
-        (9u32..=12, 0u32..12, prop_oneof![Just(0u16), 1u16..300]).prop_map(|(shift, mdts, noiob_blocks)| IoLimits {
-            block_bytes: 1 << shift,
-            namespace_blocks: u64::MAX,
-            max_transfer_bytes: 1 << (shift + mdts),
-            in_capsule_bytes: 8192,
-            noiob_blocks,
+    /// Limits, and the most bytes of a command.
+    fn any_limits() -> impl Strategy<Value = (IoLimits, u32)> {
+        let limits = (1u32.., 9u32..=12, 0u32..12, prop_oneof![Just(0u16), 1u16..300]);
+        limits.prop_map(|(nsid, shift, mdts, noiob_blocks)| {
+            let namespace = NamespaceLimits { nsid, block_bytes: 1 << shift, namespace_blocks: u64::MAX, noiob_blocks };
+            (IoLimits::new(namespace, 1 << (shift + mdts)), 1 << (shift + mdts))
         })
+    }
+
+    fn request(command: IoCommand) -> Request {
+        let tag = Tag(0);
+        Request { tag, namespace: 0, command, issued: 0, live: 0, exhausted: false, abandoned: false, error: None }
     }
 
     proptest! {
         /// The commands of a read cover it exactly, in order, each within all limits.
         #[test]
-        fn commands_cover_the_request(limits in any_limits(), slba in 0u64..1 << 40, blocks in 1u32..5000) {
-            let command = IoCommand::Read { slba, blocks };
-            let mut request = Request { tag: Tag(0), command, issued: 0, live: 0, exhausted: false, abandoned: false, error: None };
-            let mut covered = 0;
+        fn commands_cover_the_request((limits, most) in any_limits(), slba in 0u64..1 << 40, blocks in 1u32..5000) {
+            let mut request = request(IoCommand::Read { slba, blocks });
+            let (mut covered, block_bytes) = (0, limits.namespace.block_bytes);
             while !request.exhausted {
                 let (command, data, count) = next_command(&request, &limits);
                 prop_assert_eq!(command, NvmCommand::Read { slba: slba + u64::from(covered), blocks: count });
-                let length = count * limits.block_bytes;
-                prop_assert_eq!(data, Data::In { offset: covered * limits.block_bytes, length });
-                prop_assert!(count > 0 && length <= limits.max_transfer_bytes && count <= BLOCKS_MAX);
-                if limits.noiob_blocks > 0 {
-                    let boundary = u64::from(limits.noiob_blocks);
+                let length = count * block_bytes;
+                prop_assert_eq!(data, Data::In { offset: covered * block_bytes, length });
+                prop_assert!(count > 0 && length <= most && count <= BLOCKS_MAX);
+                if limits.namespace.noiob_blocks > 0 {
+                    let boundary = u64::from(limits.namespace.noiob_blocks);
                     let first = slba + u64::from(covered);
                     prop_assert_eq!(first / boundary, (first + u64::from(count) - 1) / boundary);
                 }
-                issue(0, &mut request, 1, &limits);
+                let job = issue(0, &mut request, &limits);
+                prop_assert_eq!(job.sqe.nsid.get(), limits.namespace.nsid);
                 covered += count;
             }
             prop_assert_eq!((covered, request.issued), (blocks, blocks));
@@ -96,15 +101,13 @@ mod tests {
 
         #[test]
         fn zeroes_split_at_65536_blocks(blocks in 1u32..) {
-            let limits = IoLimits {
-                block_bytes: 512, namespace_blocks: u64::MAX, max_transfer_bytes: 4096, in_capsule_bytes: 0, noiob_blocks: 8,
-            };
-            let command = IoCommand::WriteZeroes { slba: 7, blocks, deallocate: true, fua: false };
-            let mut request = Request { tag: Tag(0), command, issued: 0, live: 0, exhausted: false, abandoned: false, error: None };
+            let namespace = NamespaceLimits { nsid: 1, block_bytes: 512, namespace_blocks: u64::MAX, noiob_blocks: 8 };
+            let limits = IoLimits::new(namespace, 4096);
+            let mut request = request(IoCommand::WriteZeroes { slba: 7, blocks, deallocate: true, fua: false });
             let mut commands = 0;
             while !request.exhausted {
                 request.live = 0;
-                issue(0, &mut request, 1, &limits);
+                issue(0, &mut request, &limits);
                 commands += 1;
             }
             prop_assert_eq!(commands, blocks.div_ceil(BLOCKS_MAX));

@@ -5,7 +5,7 @@ use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
 
 use nvme_tcp::host::{
-    HostIdentity, HostQueue, IoLimits, PayloadSink, PayloadSource, QueueConfig, STAGING_MIN, Tag as WireTag,
+    HostIdentity, HostQueue, NamespaceLimits, PayloadSink, PayloadSource, QueueConfig, STAGING_MIN, Tag as WireTag,
 };
 use nvme_tcp::wire::{C2hData, Cqe, Digests, Framing, IcResp, Nqn, Pdu, Status};
 
@@ -35,14 +35,14 @@ impl Controller {
             subnqn: Nqn::new("nqn.2014-08.org.example:disk").unwrap(),
             cntlid: 1,
             digests: Digests::default(),
-            nsid: 1,
-            limits: IoLimits {
+            max_transfer_bytes: 1 << 20,
+            in_capsule_bytes: 8192,
+            namespaces: vec![Some(NamespaceLimits {
+                nsid: 1,
                 block_bytes: 4096,
                 namespace_blocks: 1024,
-                max_transfer_bytes: 1 << 20,
-                in_capsule_bytes: 8192,
                 noiob_blocks: 0,
-            },
+            })],
         })
         .unwrap();
         // ICReq and Connect need no wire.

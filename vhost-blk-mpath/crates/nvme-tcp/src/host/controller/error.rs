@@ -65,7 +65,7 @@ impl std::fmt::Display for Step {
     }
 }
 
-/// What a controller or namespace is or lacks that rules it out.
+/// What a controller is or lacks that rules it out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Unsupported {
     /// No SGL support.
@@ -83,23 +83,6 @@ pub enum Unsupported {
     /// Fewer queue entries than a queue needs.
     #[error("queues of {0} entries")]
     QueueEntries(u32),
-    /// An LBA format with metadata.
-    #[error("logical blocks with {0} bytes of metadata")]
-    Metadata(u16),
-    /// A block size that is not available, or too large.
-    #[error("LBA data size 2^{0}")]
-    BlockSize(u8),
-    /// Transfers smaller than a block.
-    #[error("transfers of {max_transfer_bytes} bytes hold no block of {block_bytes}")]
-    TransferSize {
-        /// MDTS in bytes.
-        max_transfer_bytes: u32,
-        /// Bytes of a block.
-        block_bytes: u32,
-    },
-    /// A command set other than NVM.
-    #[error("command set {0:#x} instead of NVM")]
-    CommandSet(u8),
     /// An ANA log larger than a transfer.
     #[error("an ANA log of {0} bytes")]
     AnaLog(u64),
@@ -139,14 +122,6 @@ pub enum ControllerError {
         /// Its SUBNQN, as text.
         got: String,
     },
-    /// The namespace asked for is not active.
-    #[error("`namespace` {nsid} is not active; active: {}", list(.available))]
-    NamespaceMissing {
-        /// NSID asked for.
-        nsid: u32,
-        /// What there is, or the beginning of it.
-        available: Vec<u32>,
-    },
     /// No namespace was asked for and there is not exactly one.
     #[error("{}", ambiguous(.available))]
     NamespaceChoice {
@@ -156,24 +131,73 @@ pub enum ControllerError {
     /// Something this host cannot use.
     #[error("unsupported: {0}")]
     Unsupported(#[from] Unsupported),
-    /// Malformed namespace identification descriptors.
-    #[error(transparent)]
-    Descriptors(#[from] DescriptorError),
     /// A malformed ANA log.
     #[error(transparent)]
     AnaLog(#[from] AnaLogError),
+    /// No namespace can be used: why the last one that could cannot any more or, if none ever could, the first.
+    #[error(transparent)]
+    Namespace(#[from] NamespaceError),
+}
+
+/// Why one namespace cannot be used on this controller, which may have others that can. Each prints as one line.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NamespaceError {
+    /// The namespace is not active.
+    #[error("`namespace` {nsid} is not active; active: {}", list(.available))]
+    Missing {
+        /// NSID asked for.
+        nsid: u32,
+        /// What else there was when the association began, or the beginning of it.
+        available: Vec<u32>,
+    },
+    /// Identifying it failed for a reason that only the controller knows.
+    #[error("{step} failed: {status}")]
+    Command {
+        /// Which command.
+        step: Step,
+        /// How.
+        status: Status,
+    },
+    /// An LBA format with metadata.
+    #[error("unsupported: logical blocks with {0} bytes of metadata")]
+    Metadata(u16),
+    /// A block size that is not available, or too large.
+    #[error("unsupported: LBA data size 2^{0}")]
+    BlockSize(u8),
+    /// Transfers smaller than a block.
+    #[error("unsupported: transfers of {max_transfer_bytes} bytes hold no block of {block_bytes}")]
+    TransferSize {
+        /// MDTS in bytes.
+        max_transfer_bytes: u32,
+        /// Bytes of a block.
+        block_bytes: u32,
+    },
+    /// A command set other than NVM.
+    #[error("unsupported: command set {0:#x} instead of NVM")]
+    CommandSet(u8),
+    /// Malformed namespace identification descriptors.
+    #[error(transparent)]
+    Descriptors(#[from] DescriptorError),
     /// The ANA log says nothing of the namespace's group.
     #[error("the ANA log has no group {group}")]
     AnaGroupMissing {
         /// ANAGRPID.
         group: u32,
     },
-    /// The namespace stayed in ANA state "change" for twice ANATT; the controller must be reset.
+    /// The namespace stayed in ANA state "change" for twice ANATT.
     #[error("ANA state \"change\" for more than {after:?}")]
     AnaTransition {
         /// The time allowed.
         after: Duration,
     },
+}
+
+impl NamespaceError {
+    /// A namespace that is not among the active ones, of which not more are kept than are printed.
+    pub(super) fn missing(nsid: u32, active: &[u32]) -> Self {
+        let others = active.iter().copied().filter(|&other| other != nsid);
+        Self::Missing { nsid, available: others.take(NAMED_MAX + 1).collect() }
+    }
 }
 
 /// How many namespaces a message names.

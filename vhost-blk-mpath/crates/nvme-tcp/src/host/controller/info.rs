@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::CrossResetOutcome;
-use crate::host::{HostIdentity, IoLimits, NamespaceIdentity, QueueConfig};
+use super::{CrossResetOutcome, NamespaceError};
+use crate::host::{HostIdentity, NamespaceIdentity, NamespaceLimits, QueueConfig};
 use crate::wire::{AnaState, Capabilities, ControllerInstance, Digests, IdentifyController, Nqn, Version};
 
 /// How to get an association.
@@ -13,8 +13,8 @@ pub struct ControllerConfig {
     pub host: HostIdentity,
     /// The subsystem.
     pub subnqn: Nqn,
-    /// The namespace; the only active one if `None`.
-    pub nsid: Option<u32>,
+    /// The namespaces, no two alike; the only active one if empty.
+    pub nsids: Vec<u32>,
     /// KATO, at least 1 ms. Never zero: a lost association is fenced by it.
     pub keep_alive_tmo: Duration,
     /// Digests to ask for, on all queues.
@@ -71,10 +71,24 @@ pub struct ControllerInfo {
     pub dataset_management: bool,
     /// ANATT: the longest the ANA state "change" lasts; zero without ANA.
     pub anatt: Duration,
-    /// The namespace.
-    pub namespace: NamespaceIdentity,
-    /// ANA state of the namespace; optimized without ANA reporting.
+    /// The namespaces in the order of [`ControllerConfig::nsids`], or why one cannot be used. At first at least one can.
+    pub namespaces: Vec<Result<Namespace, NamespaceError>>,
+}
+
+/// A namespace that can be used on this controller.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Namespace {
+    /// What it is.
+    pub identity: NamespaceIdentity,
+    /// Its ANA state; optimized without ANA reporting.
     pub ana: AnaState,
+}
+
+impl Namespace {
+    fn limits(&self) -> NamespaceLimits {
+        let NamespaceIdentity { nsid, block_bytes, blocks, noiob_blocks, .. } = self.identity;
+        NamespaceLimits { nsid, block_bytes, namespace_blocks: blocks, noiob_blocks }
+    }
 }
 
 /// What happened to an association.
@@ -82,10 +96,22 @@ pub struct ControllerInfo {
 pub enum ControllerEvent {
     /// All is known; I/O queues can be connected.
     Live(Box<ControllerInfo>),
-    /// The ANA log was read anew, for a notice or because it was asked for.
-    AnaChanged(AnaState),
-    /// The namespace was identified anew after a notice; it may be the same as before.
-    NamespaceChanged(Box<NamespaceIdentity>),
+    /// The ANA log was read anew, for a notice or because it was asked for: one event for each usable namespace, whose state
+    /// may be the same as before.
+    AnaChanged {
+        /// Its position in [`ControllerInfo::namespaces`].
+        namespace: usize,
+        /// Its state.
+        state: AnaState,
+    },
+    /// The namespaces were identified anew after a notice: one event for each, which may be the same as before. Also if one
+    /// has become usable or unusable otherwise. The ANA state of one that has become usable follows.
+    NamespaceChanged {
+        /// Its position in [`ControllerInfo::namespaces`].
+        namespace: usize,
+        /// What it is, or why it cannot be used.
+        identity: Box<Result<NamespaceIdentity, NamespaceError>>,
+    },
     /// What came of the [`HostController::cross_controller_reset`](super::HostController::cross_controller_reset) asked for.
     CrossControllerReset(CrossResetOutcome),
     /// The controller has shut down; the connections can be closed.
@@ -151,8 +177,7 @@ impl ControllerFacts {
         &self,
         config: &ControllerConfig,
         cntlid: u16,
-        namespace: NamespaceIdentity,
-        ana: AnaState,
+        namespaces: Vec<Result<Namespace, NamespaceError>>,
     ) -> ControllerInfo {
         let identify = &self.identify;
         let oncs = identify.oncs.get();
@@ -177,8 +202,7 @@ impl ControllerFacts {
             write_zeroes: oncs & IdentifyController::ONCS_WRITE_ZEROES != 0,
             dataset_management: oncs & IdentifyController::ONCS_DSM != 0,
             anatt: if self.has_ana() { self.anatt() } else { Duration::ZERO },
-            namespace,
-            ana,
+            namespaces,
         }
     }
 }
@@ -218,14 +242,9 @@ impl ControllerInfo {
             subnqn: config.subnqn.clone(),
             cntlid: self.cntlid,
             digests: config.digests,
-            nsid: self.namespace.nsid,
-            limits: IoLimits {
-                block_bytes: self.namespace.block_bytes,
-                namespace_blocks: self.namespace.blocks,
-                max_transfer_bytes: self.max_transfer_bytes,
-                in_capsule_bytes: self.in_capsule_bytes,
-                noiob_blocks: self.namespace.noiob_blocks,
-            },
+            max_transfer_bytes: self.max_transfer_bytes,
+            in_capsule_bytes: self.in_capsule_bytes,
+            namespaces: self.namespaces.iter().map(|found| found.as_ref().ok().map(Namespace::limits)).collect(),
         }
     }
 }

@@ -1,13 +1,16 @@
 //! What the answers say, and whether this host can live with it.
 
-use super::{ControllerError, HostController, Step, Unsupported};
+use std::time::Instant;
+
+use super::namespaces::Identified;
+use super::{ControllerError, HostController, NamespaceError, Step, Unsupported};
 use crate::host::config::QUEUE_ENTRIES_MIN;
 use crate::host::{ConnectError, NamespaceIdentity, QueueError};
 use crate::wire::{
-    ACTIVE_LIST_MAX, ActiveList, AnaLog, AnaState, IdentifyController, IdentifyNamespace, NamespaceDescriptors, Status,
+    ACTIVE_LIST_MAX, ActiveList, AnaLog, IdentifyController, IdentifyNamespace, NamespaceDescriptors, Status,
 };
 
-/// How many namespaces are looked through. A subsystem with more needs the namespace configured, and found among these.
+/// How many namespaces are looked through. A subsystem with more needs the namespaces configured, and found among these.
 const ACTIVE_MAX: usize = 64 * ACTIVE_LIST_MAX;
 
 impl HostController {
@@ -43,31 +46,37 @@ impl HostController {
         Ok(())
     }
 
-    /// Goes on listing until the namespace is found or the list ends.
-    pub(super) fn learn_active_list(&mut self) -> Result<Step, ControllerError> {
+    /// Goes on listing until all namespaces are found or the list ends.
+    pub(super) fn learn_active_list(&mut self) -> Result<Option<Step>, ControllerError> {
         let list = ActiveList::parse(self.queue.data());
         let last = self.active.last().copied().unwrap_or(0);
         let ascending = list.0.first().is_some_and(|&first| first > last) && list.0.is_sorted();
         let more = list.0.len() == ACTIVE_LIST_MAX && ascending && self.active.len() < ACTIVE_MAX;
         self.active.extend(list.0);
-        match self.config.nsid {
-            Some(nsid) if self.active.contains(&nsid) => self.nsid = nsid,
-            Some(_) if more => return Ok(Step::ActiveNamespaces),
-            Some(nsid) => {
-                return Err(ControllerError::NamespaceMissing { nsid, available: self.active.clone() });
-            }
-            None => match self.active[..] {
-                [only] => self.nsid = only,
-                _ => {
-                    return Err(ControllerError::NamespaceChoice { available: self.active.clone() });
-                }
-            },
+        let wanted = &self.config.nsids;
+        if wanted.is_empty() {
+            let [only] = self.active[..] else {
+                return Err(ControllerError::NamespaceChoice { available: self.active.clone() });
+            };
+            self.nsids = vec![only];
+        } else if more && !wanted.iter().all(|nsid| self.active.contains(nsid)) {
+            return Ok(Some(Step::ActiveNamespaces));
+        } else {
+            self.nsids.clone_from(wanted);
         }
-        Ok(Step::IdentifyNamespace)
+        self.identify_next()
     }
 
-    pub(super) fn learn_namespace(&mut self) -> Result<(), ControllerError> {
-        let missing = || ControllerError::NamespaceMissing { nsid: self.nsid, available: self.active.clone() };
+    pub(super) fn missing(&self, nsid: u32) -> NamespaceError {
+        NamespaceError::missing(nsid, &self.active)
+    }
+
+    pub(super) fn learn_namespace(&mut self, status: Status) -> Result<(), NamespaceError> {
+        let missing = || self.missing(self.nsid());
+        if status.is(Status::INVALID_NAMESPACE) {
+            return Err(missing());
+        }
+        status.result().map_err(|status| NamespaceError::Command { step: Step::IdentifyNamespace, status })?;
         let data = IdentifyNamespace::parse(self.queue.data()).ok_or_else(missing)?;
         // An inactive namespace is all zeroes.
         if data.nsze.get() == 0 {
@@ -75,40 +84,39 @@ impl HostController {
         }
         let format = data.format();
         if format.ms.get() != 0 {
-            return Err(Unsupported::Metadata(format.ms.get()).into());
+            return Err(NamespaceError::Metadata(format.ms.get()));
         }
-        let block_bytes = format.block_bytes().ok_or(Unsupported::BlockSize(format.lbads))?;
+        let block_bytes = format.block_bytes().ok_or(NamespaceError::BlockSize(format.lbads))?;
         let max_transfer_bytes = self.facts.max_transfer_bytes();
         if max_transfer_bytes < block_bytes {
-            return Err(Unsupported::TransferSize { max_transfer_bytes, block_bytes }.into());
+            return Err(NamespaceError::TransferSize { max_transfer_bytes, block_bytes });
         }
-        self.identified = Some(Box::new(data.clone()));
+        self.page = Some(Box::new(data.clone()));
         Ok(())
     }
 
-    pub(super) fn learn_descriptors(&mut self, status: Status) -> Result<NamespaceIdentity, ControllerError> {
-        let descriptors = if status.is_success() {
-            NamespaceDescriptors::parse(self.queue.data())?
-        } else {
-            NamespaceDescriptors::default()
+    pub(super) fn learn_descriptors(&mut self, status: Status) -> Identified {
+        let descriptors = match status.result() {
+            Ok(()) => NamespaceDescriptors::parse(self.queue.data())?,
+            // Controllers before NVMe 1.3 do not know it.
+            Err(status) if status.is(Status::INVALID_FIELD) => NamespaceDescriptors::default(),
+            Err(status) => return Err(NamespaceError::Command { step: Step::NamespaceDescriptors, status }),
         };
         if let Some(csi) = descriptors.csi
             && csi != 0
         {
-            return Err(Unsupported::CommandSet(csi).into());
+            return Err(NamespaceError::CommandSet(csi));
         }
-        let missing = || ControllerError::NamespaceMissing { nsid: self.nsid, available: self.active.clone() };
-        let data = self.identified.take().ok_or_else(missing)?;
+        let nsid = self.nsid();
+        let data = self.page.take().ok_or_else(|| self.missing(nsid))?;
         let lbads = data.format().lbads;
-        let block_bytes = data.format().block_bytes().ok_or(Unsupported::BlockSize(lbads))?;
-        Ok(NamespaceIdentity::new(self.nsid, block_bytes, &data, &descriptors))
+        let block_bytes = data.format().block_bytes().ok_or(NamespaceError::BlockSize(lbads))?;
+        Ok(NamespaceIdentity::new(nsid, block_bytes, &data, &descriptors))
     }
 
-    /// The state of the group that lists the namespace or, where namespaces are not listed, of the one it named.
-    pub(super) fn learn_ana(&self) -> Result<AnaState, ControllerError> {
+    pub(super) fn learn_ana(&mut self, now: Instant) -> Result<(), ControllerError> {
         let log = AnaLog::parse(self.queue.data())?;
-        let group = self.namespace.map_or(0, |namespace| namespace.anagrpid);
-        let listed = log.groups.iter().find(|group| group.nsids.contains(&self.nsid)).map(|group| group.state);
-        listed.or_else(|| log.state_of(group)).ok_or(ControllerError::AnaGroupMissing { group })
+        self.namespaces.ana_read(&log, now + self.facts.anatt() * 2);
+        Ok(())
     }
 }

@@ -1,8 +1,9 @@
 //! The admin side of an association: the connect sequence, then keep-alives and asynchronous events.
 //!
 //! ```text
-//! Connect → CAP → VS → CC.EN → CSTS.RDY → Identify Controller → Number of Queues → active namespaces → Identify Namespace
-//!   → descriptors → [event configuration] → [ANA log] → Live ⇄ { ANA log, changed namespaces → identify anew } → Shutdown
+//! Connect → CAP → VS → CC.EN → CSTS.RDY → Identify Controller → Number of Queues → active namespaces
+//!   → { Identify Namespace → descriptors } for each → [event configuration] → [ANA log] → Live
+//! Live ⇄ { ANA log, changed namespaces → { Identify Namespace → descriptors } for each } → Shutdown
 //! ```
 //! One step is under way at a time. Keep-alives run beside the steps once the controller is ready, and one Asynchronous
 //! Event Request is outstanding once events are configured.
@@ -11,24 +12,24 @@ mod cross_reset;
 mod error;
 mod info;
 mod learn;
+mod namespaces;
 mod step;
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 pub use cross_reset::{CrossResetOutcome, CrossResetRefusal};
-pub use error::{ControllerError, Step, Unsupported};
+pub use error::{ControllerError, NamespaceError, Step, Unsupported};
 use info::ControllerFacts;
-pub use info::{ControllerConfig, ControllerEvent, ControllerInfo};
+pub use info::{ControllerConfig, ControllerEvent, ControllerInfo, Namespace};
+use namespaces::{Cause, Identified, Namespaces};
 
 use super::admin_queue::{ADMIN_ENTRIES, ADMIN_IN_CAPSULE_BYTES, AdminQueue, Owner};
 use super::config::{ConfigError, QueueConfig, check_entries};
-use super::identity::NamespaceIdentity;
 use super::keep_alive::KeepAlive;
 use super::pair::PairConfig;
 use crate::wire::{
-    AdminCommand, AnaState, AsyncEvent, CNTLID_ANY, Capabilities, IdentifyController, IdentifyNamespace, Sgl, Status,
-    Version,
+    AdminCommand, AsyncEvent, CNTLID_ANY, Capabilities, IdentifyController, IdentifyNamespace, Sgl, Status, Version,
 };
 
 /// How often CSTS is read while waiting for it to change.
@@ -49,7 +50,7 @@ struct Pending {
 #[derive(Debug, Clone, Copy, Default)]
 struct Wants {
     ana: bool,
-    namespace: bool,
+    namespaces: bool,
     shutdown: bool,
 }
 
@@ -63,14 +64,15 @@ pub struct HostController {
     facts: ControllerFacts,
     /// Active namespaces read so far.
     active: Vec<u32>,
-    nsid: u32,
-    /// Identify Namespace, while its descriptors are being read.
-    identified: Option<Box<IdentifyNamespace>>,
-    namespace: Option<NamespaceIdentity>,
+    /// The namespaces asked for, once the only active one is known if it is that.
+    nsids: Vec<u32>,
+    /// What was found of them so far while they are being identified, in that order.
+    round: Vec<Identified>,
+    /// Identify Namespace, while the descriptors of that namespace are being read.
+    page: Option<Box<IdentifyNamespace>>,
+    namespaces: Namespaces,
     live: Option<Box<ControllerInfo>>,
     keep_alive: KeepAlive,
-    /// When the ANA state "change" has lasted too long.
-    ana_deadline: Option<Instant>,
     /// A Cross-Controller Reset that was sent has not been answered.
     resets_other: bool,
     shutdown_sent: bool,
@@ -89,6 +91,11 @@ impl HostController {
             return Err(ConfigError::NoIoQueue);
         }
         check_entries(config.queue_entries)?;
+        let mut nsids = config.nsids.clone();
+        nsids.sort_unstable();
+        if let Some(&[nsid, ..]) = nsids.windows(2).find(|pair| pair[0] == pair[1]) {
+            return Err(ConfigError::NamespaceTwice(nsid));
+        }
         let queue = AdminQueue::new(PairConfig {
             qid: 0,
             entries: ADMIN_ENTRIES,
@@ -111,13 +118,13 @@ impl HostController {
                 io_queues: 0,
             },
             active: Vec::new(),
-            nsid: 0,
-            identified: None,
-            namespace: None,
+            nsids: Vec::new(),
+            round: Vec::new(),
+            page: None,
+            namespaces: Namespaces::default(),
             live: None,
             // Not answered within KATO, all told.
             keep_alive: KeepAlive::new(kato, config.command_timeout.min(kato / 2)),
-            ana_deadline: None,
             resets_other: false,
             shutdown_sent: false,
             events: VecDeque::new(),
@@ -147,7 +154,7 @@ impl HostController {
             return None;
         }
         let step = self.pending.map(|pending| pending.poll_at.unwrap_or(pending.deadline).min(pending.deadline));
-        [step, self.keep_alive.next_timeout(), self.ana_deadline].into_iter().flatten().min()
+        [step, self.keep_alive.next_timeout(), self.namespaces.next_timeout()].into_iter().flatten().min()
     }
 
     /// Time has come, or gone: sends what is due, and finds out what took too long.
@@ -239,7 +246,7 @@ impl HostController {
         }
         match AsyncEvent::from_dw0(dw0) {
             AsyncEvent::ANA_CHANGED => self.wants.ana |= self.facts.has_ana(),
-            AsyncEvent::NAMESPACE_CHANGED => self.wants.namespace = true,
+            AsyncEvent::NAMESPACE_CHANGED => self.wants.namespaces = true,
             // Its log stays unread, so the controller does not report it again: nothing to do with it.
             _ => {}
         }
@@ -265,7 +272,7 @@ impl HostController {
         if idle && self.wants.shutdown {
             self.start(now, Step::Shutdown);
         } else if idle && self.live.is_some() {
-            if std::mem::take(&mut self.wants.namespace) {
+            if std::mem::take(&mut self.wants.namespaces) {
                 self.start(now, Step::ChangedNamespaces);
             } else if std::mem::take(&mut self.wants.ana) {
                 self.start(now, Step::AnaLog);
@@ -284,8 +291,9 @@ impl HostController {
                 self.send(step);
             }
         }
-        if self.ana_deadline.is_some_and(|at| at <= now) {
-            return Err(ControllerError::AnaTransition { after: self.facts.anatt() * 2 });
+        if self.namespaces.expire(now, self.facts.anatt() * 2) {
+            self.check_usable()?;
+            self.tell(Cause::Time);
         }
         if self.keep_alive.is_late(now) {
             return Err(ControllerError::Timeout { step: Step::KeepAlive, after: self.keep_alive.patience() });
@@ -295,39 +303,5 @@ impl HostController {
             self.queue.submit(Owner::KeepAlive, AdminCommand::KeepAlive.to_sqe(0, Sgl::NONE), 0);
         }
         Ok(())
-    }
-
-    /// Takes over an ANA state that was read.
-    fn set_ana(&mut self, now: Instant, ana: AnaState) {
-        self.ana_deadline = match (ana, self.ana_deadline) {
-            (AnaState::Change, Some(deadline)) => Some(deadline),
-            (AnaState::Change, None) => Some(now + self.facts.anatt() * 2),
-            _ => None,
-        };
-        if let Some(info) = &mut self.live {
-            info.ana = ana;
-            self.events.push_back(ControllerEvent::AnaChanged(ana));
-        }
-    }
-
-    /// Takes over a namespace that was identified, and says what is next.
-    fn set_namespace(&mut self, namespace: NamespaceIdentity) -> Option<Step> {
-        self.namespace = Some(namespace);
-        let Some(info) = &mut self.live else {
-            return self.step_after_namespace();
-        };
-        info.namespace = namespace;
-        self.events.push_back(ControllerEvent::NamespaceChanged(Box::new(namespace)));
-        // Its ANA group may be another one now.
-        self.wants.ana |= self.facts.has_ana();
-        None
-    }
-
-    fn go_live(&mut self, ana: AnaState) {
-        if let Some(namespace) = self.namespace {
-            let info = Box::new(self.facts.info(&self.config, self.queue.cntlid(), namespace, ana));
-            self.events.push_back(ControllerEvent::Live(info.clone()));
-            self.live = Some(info);
-        }
     }
 }

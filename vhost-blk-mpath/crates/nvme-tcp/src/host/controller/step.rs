@@ -2,13 +2,14 @@
 
 use std::time::Instant;
 
+use super::namespaces::Cause;
 use super::{ControllerError, HostController, POLL_INTERVAL, Pending, Step, Unsupported};
 use crate::host::ControllerEvent;
 use crate::host::admin_queue::Owner;
 use crate::wire::{
-    AdminCommand, AnaLog, AnaState, AsyncEventMask, Capabilities, Cns, ControllerConfiguration, ControllerStatus,
-    FabricsCommand, FeatureId, IDENTIFY_BYTES, IdentifyController, LogPage, NumberOfQueues, PropertyOffset,
-    PropertySize, Sgl, ShutdownStatus, Status, Version,
+    AdminCommand, AnaLog, AsyncEventMask, Capabilities, Cns, ControllerConfiguration, ControllerStatus, FabricsCommand,
+    FeatureId, IDENTIFY_BYTES, IdentifyController, LogPage, NumberOfQueues, PropertyOffset, PropertySize, Sgl,
+    ShutdownStatus, Status, Version,
 };
 
 /// The longest ANA log that is read with its namespaces; beyond, only its groups are.
@@ -30,7 +31,7 @@ impl HostController {
         if step == Step::Shutdown {
             self.shutdown_sent = true;
             self.wants = super::Wants::default();
-            self.ana_deadline = None;
+            self.namespaces.stop_timers();
             self.keep_alive.stop();
         }
         self.pending = Some(Pending { step, deadline: now + after, after, poll_at: None });
@@ -64,8 +65,8 @@ impl HostController {
             Step::ActiveNamespaces => {
                 (admin(identify(Cns::ACTIVE_LIST, self.active.last().copied().unwrap_or(0))), page)
             }
-            Step::IdentifyNamespace => (admin(identify(Cns::NAMESPACE, self.nsid)), page),
-            Step::NamespaceDescriptors => (admin(identify(Cns::DESCRIPTORS, self.nsid)), page),
+            Step::IdentifyNamespace => (admin(identify(Cns::NAMESPACE, self.nsid())), page),
+            Step::NamespaceDescriptors => (admin(identify(Cns::DESCRIPTORS, self.nsid())), page),
             Step::AsyncEventConfiguration => {
                 (admin(set_feature(FeatureId::ASYNC_EVENT_CONFIGURATION, self.event_mask().0)), 0)
             }
@@ -87,7 +88,7 @@ impl HostController {
         result: u64,
     ) -> Result<(), ControllerError> {
         let step = pending.step;
-        self.check_status(step, status)?;
+        check_status(step, status)?;
         let next = match step {
             Step::Connect | Step::KeepAlive => None,
             Step::Capabilities => {
@@ -122,14 +123,18 @@ impl HostController {
                 self.facts.io_queues = granted.min(self.config.io_queues);
                 Some(Step::ActiveNamespaces)
             }
-            Step::ActiveNamespaces => Some(self.learn_active_list()?),
-            Step::IdentifyNamespace => {
-                self.learn_namespace()?;
-                Some(Step::NamespaceDescriptors)
-            }
+            Step::ActiveNamespaces => self.learn_active_list()?,
+            Step::IdentifyNamespace => match self.learn_namespace(status) {
+                Ok(()) => Some(Step::NamespaceDescriptors),
+                Err(error) => {
+                    self.round.push(Err(error));
+                    self.identify_next()?
+                }
+            },
             Step::NamespaceDescriptors => {
-                let namespace = self.learn_descriptors(status)?;
-                self.set_namespace(namespace)
+                let identified = self.learn_descriptors(status);
+                self.round.push(identified);
+                self.identify_next()?
             }
             Step::AsyncEventConfiguration => {
                 if status.is_success() {
@@ -138,14 +143,16 @@ impl HostController {
                 self.step_after_events()
             }
             Step::AnaLog => {
-                let ana = self.learn_ana()?;
-                self.set_ana(now, ana);
+                self.learn_ana(now)?;
+                self.check_usable()?;
                 if self.live.is_none() {
-                    self.go_live(ana);
+                    self.go_live();
+                } else {
+                    self.tell(Cause::AnaLog);
                 }
                 None
             }
-            Step::ChangedNamespaces => Some(Step::IdentifyNamespace),
+            Step::ChangedNamespaces => self.identify_next()?,
             Step::Shutdown => Some(Step::ShutdownStatus),
             Step::ShutdownStatus => {
                 if ControllerStatus(result as u32).shutdown() != ShutdownStatus::Complete {
@@ -160,26 +167,8 @@ impl HostController {
         Ok(())
     }
 
-    /// Not every step must succeed.
-    fn check_status(&self, step: Step, status: Status) -> Result<(), ControllerError> {
-        if status.is_success() {
-            return Ok(());
-        }
-        match step {
-            // Without events ANA errors of I/O still lead to reading the ANA log. The changed namespace list is read only
-            // to arm its event again; the namespace is identified anew in any case.
-            Step::AsyncEventConfiguration | Step::ChangedNamespaces => Ok(()),
-            // Controllers before NVMe 1.3 do not know it.
-            Step::NamespaceDescriptors if status.is(Status::INVALID_FIELD) => Ok(()),
-            Step::IdentifyNamespace if status.is(Status::INVALID_NAMESPACE) => {
-                Err(ControllerError::NamespaceMissing { nsid: self.nsid, available: self.active.clone() })
-            }
-            _ => Err(ControllerError::Command { step, status }),
-        }
-    }
-
-    /// What follows the first identification of the namespace.
-    pub(super) fn step_after_namespace(&mut self) -> Option<Step> {
+    /// What follows the first identification of the namespaces.
+    pub(super) fn step_after_namespaces(&mut self) -> Option<Step> {
         if self.event_mask() == AsyncEventMask::default() {
             self.step_after_events()
         } else {
@@ -191,7 +180,7 @@ impl HostController {
         if self.facts.has_ana() {
             return Some(Step::AnaLog);
         }
-        self.go_live(AnaState::Optimized);
+        self.go_live();
         None
     }
 
@@ -218,6 +207,20 @@ impl HostController {
             return Err(Unsupported::AnaLog(least));
         }
         Ok(())
+    }
+}
+
+/// Not every step must succeed.
+fn check_status(step: Step, status: Status) -> Result<(), ControllerError> {
+    match step {
+        // Without events ANA errors of I/O still lead to reading the ANA log. The changed namespace list is read only to arm
+        // its event again; the namespaces are identified anew in any case. What is wrong with one of them is no matter of the
+        // others.
+        Step::AsyncEventConfiguration
+        | Step::ChangedNamespaces
+        | Step::IdentifyNamespace
+        | Step::NamespaceDescriptors => Ok(()),
+        _ => status.result().map_err(|status| ControllerError::Command { step, status }),
     }
 }
 

@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use super::admin_target::AdminTarget;
 use super::{Dice, host_identity, subnqn};
-use crate::host::{ControllerConfig, ControllerError, ControllerEvent, ControllerInfo, HostController};
-use crate::wire::Digests;
+use crate::host::{ControllerConfig, ControllerError, ControllerEvent, ControllerInfo, HostController, Namespace};
+use crate::wire::{AnaState, Digests};
 
 pub(super) const KATO: Duration = Duration::from_secs(10);
 pub(super) const TIMEOUT: Duration = Duration::from_secs(6);
@@ -14,13 +14,18 @@ pub(super) fn config() -> ControllerConfig {
     ControllerConfig {
         host: host_identity(),
         subnqn: subnqn(),
-        nsid: None,
+        nsids: Vec::new(),
         keep_alive_tmo: KATO,
         digests: Digests::default(),
         io_queues: 8,
         queue_entries: 128,
         command_timeout: TIMEOUT,
     }
+}
+
+/// The event of the namespace at position 0.
+pub(super) fn ana_changed(state: AnaState) -> ControllerEvent {
+    ControllerEvent::AnaChanged { namespace: 0, state }
 }
 
 /// Both ends of an admin connection, and the time.
@@ -85,6 +90,13 @@ impl Admin {
             Some(ControllerEvent::Live(info)) => info,
             other => panic!("{other:?}"),
         }
+    }
+
+    /// The namespace that is alone, as the host knows it now.
+    pub(super) fn only(&self) -> Namespace {
+        let info = self.host.info().unwrap();
+        assert_eq!(info.namespaces.len(), 1);
+        info.namespaces[0].clone().unwrap()
     }
 
     pub(super) fn failure(&mut self) -> ControllerError {

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use super::admin::{Admin, KATO, TIMEOUT, config};
+use super::admin::{Admin, KATO, TIMEOUT, ana_changed, config};
 use super::admin_target::What;
-use crate::host::{ControllerError, ControllerEvent, Step};
+use crate::host::{ControllerError, ControllerEvent, NamespaceError, Step};
 use crate::wire::{AnaGroup, AnaState, AsyncEvent, LogPage, PropertyOffset, Status};
 
 #[test]
@@ -40,13 +40,14 @@ fn ana_changes_are_read_and_told() {
         target.identify.mnan = 0.into();
         target.ana.groups[0].state = AnaState::NonOptimized;
     });
-    assert_eq!(admin.live().ana, AnaState::NonOptimized);
+    admin.live();
+    assert_eq!(admin.only().ana, AnaState::NonOptimized);
     for state in [AnaState::Inaccessible, AnaState::Change, AnaState::Optimized] {
         admin.target.ana.groups[0].state = state;
         admin.target.report(AsyncEvent::ANA_CHANGED);
         admin.pass(Duration::from_millis(1)).unwrap();
-        assert_eq!(admin.event(), Some(ControllerEvent::AnaChanged(state)));
-        assert_eq!(admin.host.info().map(|info| info.ana), Some(state));
+        assert_eq!(admin.event(), Some(ana_changed(state)));
+        assert_eq!(admin.only().ana, state);
     }
     // The state moved on in time, so nothing is reset.
     admin.pass(Duration::from_secs(60)).unwrap();
@@ -55,10 +56,10 @@ fn ana_changes_are_read_and_told() {
     admin.target.ana.groups.push(AnaGroup { id: 2, change_count: 1, state: AnaState::PersistentLoss, nsids: vec![1] });
     admin.host.reread_ana(admin.now);
     admin.pass(Duration::from_millis(1)).unwrap();
-    assert_eq!(admin.event(), Some(ControllerEvent::AnaChanged(AnaState::PersistentLoss)));
+    assert_eq!(admin.event(), Some(ana_changed(AnaState::PersistentLoss)));
     admin.target.ana.groups.clear();
     admin.host.reread_ana(admin.now);
-    assert_eq!(admin.failure(), ControllerError::AnaGroupMissing { group: 1 });
+    assert_eq!(admin.failure(), NamespaceError::AnaGroupMissing { group: 1 }.into());
 }
 
 #[test]
@@ -66,13 +67,14 @@ fn change_must_not_last() {
     let mut admin = Admin::with(config(), |target| {
         target.ana.groups[0].state = AnaState::Change;
     });
-    assert_eq!(admin.live().ana, AnaState::Change);
+    admin.live();
+    assert_eq!(admin.only().ana, AnaState::Change);
     admin.pass(Duration::from_secs(15)).unwrap();
     // Reading the same again does not start the time anew.
     admin.host.reread_ana(admin.now);
     admin.pass(Duration::from_secs(3)).unwrap();
-    assert_eq!(admin.event(), Some(ControllerEvent::AnaChanged(AnaState::Change)));
-    assert_eq!(admin.failure(), ControllerError::AnaTransition { after: Duration::from_secs(20) });
+    assert_eq!(admin.event(), Some(ana_changed(AnaState::Change)));
+    assert_eq!(admin.failure(), NamespaceError::AnaTransition { after: Duration::from_secs(20) }.into());
 }
 
 #[test]
@@ -82,7 +84,7 @@ fn change_must_not_last_without_a_transition_time_either() {
         target.ana.groups[0].state = AnaState::Change;
     });
     assert_eq!(admin.live().anatt, Duration::from_secs(10));
-    assert_eq!(admin.failure(), ControllerError::AnaTransition { after: Duration::from_secs(20) });
+    assert_eq!(admin.failure(), NamespaceError::AnaTransition { after: Duration::from_secs(20) }.into());
 }
 
 #[test]
@@ -91,26 +93,29 @@ fn a_large_ana_log_is_read_without_namespaces() {
         target.identify.mnan = 1_000_000.into();
         target.ana.groups[0].state = AnaState::NonOptimized;
     });
-    assert_eq!(admin.live().ana, AnaState::NonOptimized);
+    admin.live();
+    assert_eq!(admin.only().ana, AnaState::NonOptimized);
 }
 
 #[test]
 fn namespace_changes_are_identified_and_told() {
     let mut admin = Admin::with(config(), |_| {});
-    let before = admin.live().namespace;
+    admin.live();
+    let before = admin.only().identity;
     admin.target.namespaces[0].data.nsze = 8192.into();
     admin.target.report(AsyncEvent::NAMESPACE_CHANGED);
     admin.pass(Duration::from_millis(1)).unwrap();
-    let Some(ControllerEvent::NamespaceChanged(after)) = admin.event() else { panic!() };
+    let Some(ControllerEvent::NamespaceChanged { namespace: 0, identity }) = admin.event() else { panic!() };
+    let after = identity.unwrap();
     assert_eq!((after.blocks, before.blocks), (8192, 4096));
     assert!(before.check_same(&after).is_err());
     // Its ANA group may have changed with it, so that is read too.
-    assert_eq!(admin.event(), Some(ControllerEvent::AnaChanged(AnaState::Optimized)));
+    assert_eq!(admin.event(), Some(ana_changed(AnaState::Optimized)));
     assert_eq!(admin.target.asked(What::Log(LogPage::CHANGED_NAMESPACES)), 1);
-    assert_eq!(admin.host.queue_config(1).map(|queue| queue.limits.namespace_blocks), Some(8192));
+    assert_eq!(admin.host.queue_config(1).unwrap().namespaces[0].map(|limits| limits.namespace_blocks), Some(8192));
     admin.target.namespaces.clear();
     admin.target.report(AsyncEvent::NAMESPACE_CHANGED);
-    assert_eq!(admin.failure(), ControllerError::NamespaceMissing { nsid: 1, available: vec![1] });
+    assert_eq!(admin.failure(), NamespaceError::Missing { nsid: 1, available: vec![] }.into());
 }
 
 #[test]
@@ -124,7 +129,7 @@ fn events_of_other_kinds_are_let_pass() {
     admin.target.refuse.push((What::Event, Status::ASYNC_EVENT_LIMIT_EXCEEDED, 0));
     admin.target.report(AsyncEvent::ANA_CHANGED);
     admin.pass(Duration::from_secs(1)).unwrap();
-    assert_eq!(admin.event(), Some(ControllerEvent::AnaChanged(AnaState::Optimized)));
+    assert_eq!(admin.event(), Some(ana_changed(AnaState::Optimized)));
     assert_eq!(admin.target.asked(What::Event), 3);
 }
 

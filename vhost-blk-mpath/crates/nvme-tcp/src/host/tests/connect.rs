@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 use proptest::prelude::*;
 
 use super::admin::{Admin, KATO, TIMEOUT, config};
-use super::admin_target::{AdminTarget, Namespace, What};
+use super::admin_target::{self, AdminTarget, What};
 use crate::host::{
     ConfigError, ConnectError, ControllerConfig, ControllerError, ControllerEvent, HostController, HostQueue,
-    QueueError, Step, Unsupported,
+    Namespace, NamespaceError, NamespaceLimits, QueueError, Step, Unsupported,
 };
 use crate::wire::{
     AnaState, AsyncEventMask, Cns, ConnectField, ControllerInstance, FeatureId, LogPage, PropertyOffset, Status,
@@ -53,14 +53,17 @@ fn the_connect_sequence_learns_everything() {
     // Of 8 wanted 4 are granted; MAXCMD allows 64 commands, so 65 entries.
     assert_eq!((info.io_queues, info.queue_entries), (4, 65));
     assert!(info.volatile_write_cache && info.write_zeroes && info.dataset_management);
-    assert_eq!((info.ana, info.anatt), (AnaState::Optimized, Duration::from_secs(10)));
-    let namespace = info.namespace;
+    let (namespace, ana) = (admin.only().identity, admin.only().ana);
+    assert_eq!((ana, info.anatt), (AnaState::Optimized, Duration::from_secs(10)));
     assert_eq!((namespace.nsid, namespace.blocks, namespace.block_bytes), (1, 4096, 4096));
     assert_eq!((namespace.uuid, namespace.noiob_blocks, namespace.anagrpid), ([1; 16], 32, 1));
     assert!(namespace.shared && namespace.check_multipath().is_ok());
     assert_eq!(admin.target.events, AsyncEventMask::ANA_CHANGE.or(AsyncEventMask::NAMESPACE_ATTRIBUTE));
     let queue = admin.host.queue_config(2).unwrap();
-    assert_eq!((queue.qid, queue.cntlid, queue.entries, queue.nsid), (2, 5, 65, 1));
+    assert_eq!((queue.qid, queue.cntlid, queue.entries), (2, 5, 65));
+    assert_eq!((queue.max_transfer_bytes, queue.in_capsule_bytes), (1 << 20, 8192));
+    let limits = NamespaceLimits { nsid: 1, block_bytes: 4096, namespace_blocks: 4096, noiob_blocks: 32 };
+    assert_eq!(queue.namespaces, [Some(limits)]);
     assert!(HostQueue::new(queue).is_ok());
 }
 
@@ -75,8 +78,9 @@ fn a_controller_with_less_goes_live_too() {
         target.namespaces[0].data.nguid = [4; 16];
     });
     let info = admin.live();
-    assert_eq!((info.ana, info.max_transfer_bytes, info.queue_entries), (AnaState::Optimized, u32::MAX, 128));
-    assert_eq!((info.namespace.uuid, info.namespace.nguid), ([0; 16], [4; 16]));
+    let Namespace { identity, ana } = admin.only();
+    assert_eq!((ana, info.max_transfer_bytes, info.queue_entries), (AnaState::Optimized, u32::MAX, 128));
+    assert_eq!((identity.uuid, identity.nguid), ([0; 16], [4; 16]));
     assert_eq!((admin.target.asked(What::Event), admin.target.asked(What::Log(LogPage::ANA))), (0, 0));
     admin.host.reread_ana(admin.now);
     admin.pass(KATO).unwrap();
@@ -105,7 +109,13 @@ fn every_step_has_a_time_limit() {
         assert_eq!(error, ControllerError::Timeout { step, after: TIMEOUT });
         if !matches!(step, Step::Connect | Step::AsyncEventConfiguration) {
             let error = failure(|target| target.refuse.push((what, Status::INTERNAL_ERROR, 0)));
-            assert_eq!(error, ControllerError::Command { step, status: Status::INTERNAL_ERROR });
+            let status = Status::INTERNAL_ERROR;
+            let expected = match step {
+                Step::IdentifyNamespace | Step::NamespaceDescriptors => NamespaceError::Command { step, status }.into(),
+                _ => ControllerError::Command { step, status },
+            };
+            assert_eq!(error, expected);
+            assert_eq!(error.to_string(), format!("{step} failed: {status}"));
         }
     }
     let never = failure(|target| target.slow = u32::MAX);
@@ -128,25 +138,30 @@ fn a_wrong_nqn_is_named() {
 
 #[test]
 fn the_namespace_is_chosen_or_the_choice_named() {
-    let several = |target: &mut AdminTarget| target.namespaces = [2, 7, 9].map(Namespace::new).into();
+    let several = |target: &mut AdminTarget| target.namespaces = [2, 7, 9].map(admin_target::Namespace::new).into();
     let error = failure(several);
     assert_eq!(error, ControllerError::NamespaceChoice { available: vec![2, 7, 9] });
     assert_eq!(error.to_string(), "several namespaces are active, set `namespace` to one of: 2, 7, 9");
     let error = failure(|target| target.namespaces.clear());
     assert_eq!(error.to_string(), "the subsystem has no active namespace for this host");
-    let seven = ControllerConfig { nsid: Some(7), ..config() };
-    assert_eq!(Admin::with(seven, several).live().namespace.uuid, [7; 16]);
-    let three = ControllerConfig { nsid: Some(3), ..config() };
+    let only = |nsid, change: &dyn Fn(&mut AdminTarget)| {
+        let mut admin = Admin::with(ControllerConfig { nsids: vec![nsid], ..config() }, change);
+        admin.live();
+        admin.only().identity
+    };
+    assert_eq!(only(7, &several).uuid, [7; 16]);
+    let three = ControllerConfig { nsids: vec![3], ..config() };
     let error = Admin::with(three.clone(), several).failure();
-    assert_eq!(error, ControllerError::NamespaceMissing { nsid: 3, available: vec![2, 7, 9] });
+    assert_eq!(error, NamespaceError::Missing { nsid: 3, available: vec![2, 7, 9] }.into());
     assert_eq!(error.to_string(), "`namespace` 3 is not active; active: 2, 7, 9");
     // A list of more than one page.
-    let many = |target: &mut AdminTarget| target.namespaces = (1..=1500).map(Namespace::new).collect();
-    let late = ControllerConfig { nsid: Some(1400), ..config() };
-    assert_eq!(Admin::with(late, many).live().namespace.nsid, 1400);
-    let never = ControllerConfig { nsid: Some(1501), ..config() };
-    let ControllerError::NamespaceMissing { available, .. } = Admin::with(never, many).failure() else { panic!() };
-    assert_eq!(available.len(), 1500);
+    let many = |target: &mut AdminTarget| target.namespaces = (1..=1500).map(admin_target::Namespace::new).collect();
+    assert_eq!(only(1400, &many).nsid, 1400);
+    let mut never = Admin::with(ControllerConfig { nsids: vec![1501], ..config() }, many);
+    let error = never.failure();
+    assert_eq!(never.target.asked(What::Identify(Cns::ACTIVE_LIST)), 2);
+    let first: Vec<_> = (1..=16).map(|nsid| nsid.to_string()).collect();
+    assert_eq!(error.to_string(), format!("`namespace` 1501 is not active; active: {}, …", first.join(", ")));
 }
 
 #[test]
@@ -159,9 +174,17 @@ fn what_cannot_be_used_is_refused() {
     unsupported(&|target| target.identify.icdoff = 1.into(), Unsupported::InCapsuleOffset(1));
     unsupported(&|target| target.identify.ioccsz = 3.into(), Unsupported::CapsuleSize(3));
     unsupported(&|target| target.cap.0 &= !0xffff, Unsupported::QueueEntries(1));
-    unsupported(&|target| target.namespaces[0].data.lbaf[0].ms = 8.into(), Unsupported::Metadata(8));
-    unsupported(&|target| target.namespaces[0].data.lbaf[0].lbads = 0, Unsupported::BlockSize(0));
-    unsupported(&|target| target.namespaces[0].descriptors.csi = Some(2), Unsupported::CommandSet(2));
+    let unusable = |change: &dyn Fn(&mut AdminTarget), expected| {
+        assert_eq!(failure(change), ControllerError::Namespace(expected));
+    };
+    unusable(&|target| target.namespaces[0].data.lbaf[0].ms = 8.into(), NamespaceError::Metadata(8));
+    unusable(&|target| target.namespaces[0].data.lbaf[0].lbads = 0, NamespaceError::BlockSize(0));
+    unusable(&|target| target.namespaces[0].descriptors.csi = Some(2), NamespaceError::CommandSet(2));
+    let transfer = NamespaceError::TransferSize { max_transfer_bytes: 8192, block_bytes: 65536 };
+    let small = |target: &mut AdminTarget| {
+        (target.identify.mdts, target.namespaces[0].data.lbaf[0].lbads) = (1, 16);
+    };
+    unusable(&small, transfer);
     let huge = Unsupported::AnaLog(16 + 32 * u64::from(u32::MAX));
     unsupported(&|target| target.identify.nanagrpid = u32::MAX.into(), huge);
     let got = "nqn.other".to_owned();
@@ -178,6 +201,9 @@ fn configurations_are_checked() {
     assert_eq!(check(ControllerConfig { keep_alive_tmo: Duration::MAX, ..config() }), Some(ConfigError::KeepAlive));
     assert_eq!(check(ControllerConfig { io_queues: 0, ..config() }), Some(ConfigError::NoIoQueue));
     assert_eq!(check(ControllerConfig { queue_entries: 1, ..config() }), Some(ConfigError::Entries(1)));
+    let nsids = |nsids: &[u32]| ControllerConfig { nsids: nsids.to_vec(), ..config() };
+    assert_eq!((check(nsids(&[2, 1, 3])), check(nsids(&[]))), (None, None));
+    assert_eq!(check(nsids(&[7, 2, 9, 7])), Some(ConfigError::NamespaceTwice(7)));
 }
 
 proptest! {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::admin::{Admin, KATO, config};
+use super::admin::{Admin, KATO, ana_changed, config};
 use super::admin_target::What;
 use crate::host::{ControllerEvent, CrossResetOutcome, CrossResetRefusal};
 use crate::wire::{AnaState, AsyncEvent, ControllerInstance, Status};
@@ -43,7 +43,7 @@ fn one_that_is_not_answered_disturbs_nothing() {
     assert!(keep_alives.abs_diff(20) <= 1, "{keep_alives}");
     admin.target.report(AsyncEvent::ANA_CHANGED);
     admin.pass(Duration::from_secs(1)).unwrap();
-    assert_eq!(admin.event(), Some(ControllerEvent::AnaChanged(AnaState::Optimized)));
+    assert_eq!(admin.event(), Some(ana_changed(AnaState::Optimized)));
     assert_eq!(admin.host.cross_controller_reset(LOST), Err(CrossResetRefusal::Busy));
     assert_eq!(admin.target.asked(What::ResetOther(LOST)), 1);
     admin.host.shutdown(admin.now);

@@ -1,10 +1,10 @@
 //! `ICReq`, `ICResp`, Connect: what is sent, and what ends it.
 
 use super::mini_target::PduReader;
-use super::{Payloads, queue_config, transmit};
+use super::{NAMESPACE, Payloads, queue_config, transmit};
 use crate::host::{
-    ConfigError, ConnectError, HostQueue, IoCommand, ProtocolError, QueueConfig, QueueError, STAGING_MIN, SubmitError,
-    Tag,
+    ConfigError, ConnectError, HostQueue, IoCommand, NamespaceLimits, ProtocolError, QueueConfig, QueueError,
+    STAGING_MIN, SubmitError, Tag,
 };
 use crate::wire::{
     ConnectField, ConnectResult, Cqe, Digests, FatalError, Framing, IcReq, IcResp, Pdu, PduError, PduField, PduType,
@@ -90,7 +90,7 @@ impl Peer {
 fn a_queue_connects_with_any_digests() {
     for (header, data) in [(false, false), (false, true), (true, false), (true, true)] {
         let mut peer = Peer::ready(Digests { header, data });
-        assert_eq!(peer.queue.submit(Tag(0), IoCommand::Flush), Ok(()));
+        assert_eq!(peer.queue.submit(Tag(0), 0, IoCommand::Flush), Ok(()));
         let sent = peer.sent();
         let [(Pdu::CapsuleCmd(flush), _)] = &sent[..] else { panic!("{sent:?}") };
         peer.complete(flush.cid.get(), Status::SUCCESS, 0).unwrap();
@@ -101,14 +101,14 @@ fn a_queue_connects_with_any_digests() {
 #[test]
 fn requests_wait_for_the_connection() {
     let (mut peer, _) = Peer::connecting(Digests::default());
-    assert_eq!(peer.queue.submit(Tag(0), IoCommand::Flush), Err(SubmitError::NotReady));
+    assert_eq!(peer.queue.submit(Tag(0), 0, IoCommand::Flush), Err(SubmitError::NotReady));
     assert_eq!(peer.queue.into_lost().count(), 0);
 }
 
 #[test]
 fn requests_out_of_bounds_are_refused() {
     let mut peer = Peer::ready(Digests::default());
-    let mut refuse = |command, error| assert_eq!(peer.queue.submit(Tag(0), command), Err(error));
+    let mut refuse = |command, error| assert_eq!(peer.queue.submit(Tag(0), 0, command), Err(error));
     refuse(IoCommand::Read { slba: 0, blocks: 0 }, SubmitError::Empty);
     let out = |slba, blocks| SubmitError::OutOfRange { slba, blocks, namespace_blocks: 2048 };
     refuse(IoCommand::Read { slba: 2048, blocks: 1 }, out(2048, 1));
@@ -116,9 +116,9 @@ fn requests_out_of_bounds_are_refused() {
     refuse(IoCommand::WriteZeroes { slba: u64::MAX, blocks: 2, deallocate: false, fua: false }, out(u64::MAX, 2));
     assert_eq!(peer.queue.in_flight(), 0);
     for tag in 0..7 {
-        assert_eq!(peer.queue.submit(Tag(tag), IoCommand::Flush), Ok(()));
+        assert_eq!(peer.queue.submit(Tag(tag), 0, IoCommand::Flush), Ok(()));
     }
-    assert_eq!(peer.queue.submit(Tag(7), IoCommand::Flush), Err(SubmitError::Full));
+    assert_eq!(peer.queue.submit(Tag(7), 0, IoCommand::Flush), Err(SubmitError::Full));
     let lost: Vec<_> = peer.queue.into_lost().collect();
     assert_eq!(lost.len(), 7);
     assert!(lost.iter().all(|lost| !lost.indeterminate));
@@ -127,7 +127,7 @@ fn requests_out_of_bounds_are_refused() {
 #[test]
 fn a_request_of_4_gib_is_too_large() {
     let mut config = queue_config(Digests::default());
-    config.limits.namespace_blocks = 1 << 40;
+    config.namespaces = vec![Some(NamespaceLimits { namespace_blocks: 1 << 40, ..NAMESPACE })];
     let (mut peer, blocks) = (Peer::new(config), 1 << 23);
     peer.sent();
     peer.send(Pdu::IcResp(IcResp { cpda: 0, digests: Digests::default(), maxh2cdata: 4096 }), &[]).unwrap();
@@ -135,9 +135,9 @@ fn a_request_of_4_gib_is_too_large() {
     let [(Pdu::CapsuleCmd(connect), _)] = &sent[..] else { panic!("{sent:?}") };
     peer.complete(connect.cid.get(), Status::SUCCESS, 5).unwrap();
     let write = IoCommand::Write { slba: 0, blocks, fua: false };
-    assert_eq!(peer.queue.submit(Tag(0), write), Err(SubmitError::TooLarge { blocks }));
+    assert_eq!(peer.queue.submit(Tag(0), 0, write), Err(SubmitError::TooLarge { blocks }));
     let zeroes = IoCommand::WriteZeroes { slba: 0, blocks: u32::MAX, deallocate: true, fua: false };
-    assert_eq!(peer.queue.submit(Tag(0), zeroes), Ok(()));
+    assert_eq!(peer.queue.submit(Tag(0), 0, zeroes), Ok(()));
     // As many commands as there are entries; the others wait inside.
     assert_eq!(peer.sent().len(), 7);
 }
@@ -237,7 +237,12 @@ fn configurations_are_checked() {
     assert_eq!(check(&|c| c.qid = 0), Some(ConfigError::AdminQueue));
     assert_eq!(check(&|c| c.entries = 1), Some(ConfigError::Entries(1)));
     assert_eq!(check(&|c| c.entries = 4097), Some(ConfigError::Entries(4097)));
-    assert_eq!(check(&|c| c.limits.block_bytes = 520), Some(ConfigError::BlockBytes(520)));
+    assert_eq!(
+        check(&|c| c.namespaces.push(Some(NamespaceLimits { block_bytes: 520, ..NAMESPACE }))),
+        Some(ConfigError::BlockBytes(520))
+    );
     let small = ConfigError::MaxTransfer { max_transfer_bytes: 511, block_bytes: 512 };
-    assert_eq!(check(&|c| c.limits.max_transfer_bytes = 511), Some(small));
+    assert_eq!(check(&|c| c.max_transfer_bytes = 511), Some(small));
+    // One that is not used on this controller has no limits to check.
+    assert_eq!(check(&|c| (c.max_transfer_bytes, c.namespaces) = (511, vec![None])), None);
 }

@@ -13,7 +13,7 @@ mod session;
 mod violations;
 mod writes;
 
-use super::{HostIdentity, IoLimits, PayloadSink, PayloadSource, QueueConfig, STAGING_MIN, Tag, TxPart};
+use super::{HostIdentity, NamespaceLimits, PayloadSink, PayloadSource, QueueConfig, STAGING_MIN, Tag, TxPart};
 use crate::wire::{Digests, Nqn};
 
 /// Deterministic choices from a seed (`SplitMix64`).
@@ -75,6 +75,9 @@ fn subnqn() -> Nqn {
     Nqn::new("nqn.2024-01.io.test:subsystem").unwrap()
 }
 
+const NAMESPACE: NamespaceLimits =
+    NamespaceLimits { nsid: 1, block_bytes: 512, namespace_blocks: 2048, noiob_blocks: 0 };
+
 fn queue_config(digests: Digests) -> QueueConfig {
     QueueConfig {
         qid: 1,
@@ -83,14 +86,9 @@ fn queue_config(digests: Digests) -> QueueConfig {
         subnqn: subnqn(),
         cntlid: 5,
         digests,
-        nsid: 1,
-        limits: IoLimits {
-            block_bytes: 512,
-            namespace_blocks: 2048,
-            max_transfer_bytes: 128 * 1024,
-            in_capsule_bytes: 4096,
-            noiob_blocks: 0,
-        },
+        max_transfer_bytes: 128 * 1024,
+        in_capsule_bytes: 4096,
+        namespaces: vec![Some(NAMESPACE)],
     }
 }
 

@@ -19,7 +19,7 @@ fn sent(peer: &mut Peer) -> Vec<u16> {
 
 fn read(peer: &mut Peer, tag: u32) -> Result<(), SubmitError> {
     peer.payloads.of(Tag(tag)).resize(512, 0);
-    peer.queue.submit(Tag(tag), IoCommand::Read { slba: 0, blocks: 1 })
+    peer.queue.submit(Tag(tag), 0, IoCommand::Read { slba: 0, blocks: 1 })
 }
 
 fn ok(tag: Tag) -> Completion {
@@ -151,7 +151,7 @@ fn of_a_split_read_the_rest_is_not_sent() {
     let mut peer = Peer::ready(Digests::default());
     // 8 commands of 128 KiB, for which there are 7 CIDs.
     peer.payloads.of(READ).resize(8 << 17, 0);
-    peer.queue.submit(READ, IoCommand::Read { slba: 0, blocks: 2048 }).unwrap();
+    peer.queue.submit(READ, 0, IoCommand::Read { slba: 0, blocks: 2048 }).unwrap();
     read(&mut peer, 1).unwrap();
     let cids = sent(&mut peer);
     assert_eq!(cids.len(), 7);
@@ -174,7 +174,7 @@ fn a_split_read_between_two_of_its_commands_is_gone_at_once() {
     }
     peer.payloads.of(READ).resize(2 << 17, 3);
     let others = sent(&mut peer);
-    peer.queue.submit(READ, IoCommand::Read { slba: 0, blocks: 512 }).unwrap();
+    peer.queue.submit(READ, 0, IoCommand::Read { slba: 0, blocks: 512 }).unwrap();
     let cids = sent(&mut peer);
     assert_eq!((others.len(), cids.len()), (6, 1), "one CID was left for the first half");
     let (pdu, bytes) = data(cids[0], 0, 1 << 17);

@@ -5,8 +5,10 @@ use std::collections::HashMap;
 use proptest::prelude::*;
 
 use super::mini_target::{BLOCK, Habits, MiniTarget};
-use super::{Dice, Payloads, queue_config, transmit};
-use crate::host::{Completion, HostQueue, IoCommand, QueueConfig, Recalled, STAGING_MIN, SubmitError, Tag};
+use super::{Dice, NAMESPACE, Payloads, queue_config, transmit};
+use crate::host::{
+    Completion, HostQueue, IoCommand, NamespaceLimits, QueueConfig, Recalled, STAGING_MIN, SubmitError, Tag,
+};
 use crate::wire::{Digests, Status};
 
 const BLOCKS: usize = 2048;
@@ -72,7 +74,7 @@ impl Session {
             IoCommand::Write { .. } => (0..bytes).map(|i| (i ^ (i >> 9) ^ (tag.0 as usize * 37)) as u8).collect(),
             _ => vec![0xee; bytes],
         };
-        match self.queue.submit(tag, command) {
+        match self.queue.submit(tag, 0, command) {
             Ok(()) => {
                 self.in_flight.insert(tag, command);
                 self.next_tag += 1;
@@ -193,9 +195,9 @@ fn any_config() -> impl Strategy<Value = QueueConfig> {
     let noiob = prop_oneof![Just(0u16), 1u16..64];
     (in_capsule, noiob, 0u32..9).prop_map(|(in_capsule_bytes, noiob_blocks, mdts)| {
         let mut config = queue_config(Digests::default());
-        config.limits.in_capsule_bytes = in_capsule_bytes;
-        config.limits.noiob_blocks = noiob_blocks;
-        config.limits.max_transfer_bytes = 512 << mdts;
+        config.in_capsule_bytes = in_capsule_bytes;
+        config.namespaces = vec![Some(NamespaceLimits { noiob_blocks, ..NAMESPACE })];
+        config.max_transfer_bytes = 512 << mdts;
         config
     })
 }
@@ -252,7 +254,7 @@ proptest! {
     /// When the connection goes, every request is either completed or lost, and indeterminate if the target may still work on it.
     #[test]
     fn what_is_lost_is_told(config in any_config(), habits in any_habits(), seed: u64, turns in 1usize..150) {
-        let ranges_come_late = config.limits.in_capsule_bytes == 0;
+        let ranges_come_late = config.in_capsule_bytes == 0;
         let config = QueueConfig { digests: habits.digests, ..config };
         let mut session = Session::new(config, habits, seed);
         for _ in 0..turns {

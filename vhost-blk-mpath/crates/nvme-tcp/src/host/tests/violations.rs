@@ -15,8 +15,8 @@ pub(super) fn busy(digests: Digests) -> (Peer, u16, u16) {
 pub(super) fn keep_busy(mut peer: Peer) -> (Peer, u16, u16) {
     *peer.payloads.of(READ) = vec![0; 8192];
     *peer.payloads.of(WRITE) = (0..131_072u32).map(|i| (i >> 3) as u8).collect();
-    peer.queue.submit(READ, IoCommand::Read { slba: 0, blocks: 16 }).unwrap();
-    peer.queue.submit(WRITE, IoCommand::Write { slba: 16, blocks: 256, fua: true }).unwrap();
+    peer.queue.submit(READ, 0, IoCommand::Read { slba: 0, blocks: 16 }).unwrap();
+    peer.queue.submit(WRITE, 0, IoCommand::Write { slba: 16, blocks: 256, fua: true }).unwrap();
     let sent = peer.sent();
     let [(Pdu::CapsuleCmd(read), _), (Pdu::CapsuleCmd(write), _)] = &sent[..] else { panic!("{sent:?}") };
     let (read, write) = (read.cid.get(), write.cid.get());

@@ -42,7 +42,7 @@ fn r2ts_must_fit_their_command() {
 fn an_in_capsule_write_takes_no_r2t() {
     let mut peer = Peer::ready(Digests::default());
     *peer.payloads.of(READ) = vec![1; 4096];
-    peer.queue.submit(READ, IoCommand::Write { slba: 0, blocks: 8, fua: false }).unwrap();
+    peer.queue.submit(READ, 0, IoCommand::Write { slba: 0, blocks: 8, fua: false }).unwrap();
     let sent = peer.sent();
     let [(Pdu::CapsuleCmd(sqe), data)] = &sent[..] else { panic!("{sent:?}") };
     assert_eq!(*data, [1; 4096]);
@@ -56,11 +56,11 @@ fn an_in_capsule_write_takes_no_r2t() {
 fn whatever_fits_goes_in_the_capsule() {
     for digests in [Digests::default(), BOTH] {
         let mut config = queue_config(digests);
-        config.limits.in_capsule_bytes = 16_384;
+        config.in_capsule_bytes = 16_384;
         let mut peer = Peer::ready_as(config, 8192);
         *peer.payloads.of(WRITE) = (0..33 * 512u32).map(|byte| (byte % 251) as u8).collect();
         for (blocks, carried) in [(16, 16 * 512), (17, 17 * 512), (32, 32 * 512), (33, 0)] {
-            peer.queue.submit(WRITE, IoCommand::Write { slba: 0, blocks, fua: false }).unwrap();
+            peer.queue.submit(WRITE, 0, IoCommand::Write { slba: 0, blocks, fua: false }).unwrap();
             let sent = peer.sent();
             let [(Pdu::CapsuleCmd(sqe), data)] = &sent[..] else { panic!("{sent:?}") };
             assert_eq!(*data, peer.payloads.of(WRITE)[..carried], "{blocks} blocks");
@@ -99,7 +99,7 @@ fn the_first_error_of_a_split_request_ends_it() {
     let mut peer = Peer::ready(Digests::default());
     *peer.payloads.of(WRITE) = vec![0; 512 * 2048];
     // 1 MiB by 128 KiB: eight commands, seven entries.
-    peer.queue.submit(WRITE, IoCommand::Write { slba: 0, blocks: 2048, fua: false }).unwrap();
+    peer.queue.submit(WRITE, 0, IoCommand::Write { slba: 0, blocks: 2048, fua: false }).unwrap();
     let cids: Vec<u16> = peer
         .sent()
         .iter()
@@ -118,7 +118,7 @@ fn the_first_error_of_a_split_request_ends_it() {
     assert_eq!(peer.queue.poll_completion(), Some(Completion { tag: WRITE, result }));
     assert_eq!((peer.queue.poll_completion(), peer.queue.in_flight()), (None, 0));
     // The queue goes on.
-    peer.queue.submit(WRITE, IoCommand::Flush).unwrap();
+    peer.queue.submit(WRITE, 0, IoCommand::Flush).unwrap();
     assert_eq!(peer.sent().len(), 1);
 }
 
@@ -151,7 +151,7 @@ fn a_pdu_begun_is_ended_though_its_command_has_failed() {
     assert_eq!(peer.queue.poll_completion().map(|done| done.tag), Some(WRITE));
     // Nothing asks for the payload any more.
     peer.payloads.of(WRITE).truncate(begun);
-    peer.queue.submit(WRITE, IoCommand::Flush).unwrap();
+    peer.queue.submit(WRITE, 0, IoCommand::Flush).unwrap();
     let sent = peer.sent();
     let [(Pdu::H2cData(_), bytes), (Pdu::CapsuleCmd(flush), _)] = &sent[..] else { panic!("{sent:?}") };
     assert_eq!(bytes[..begun], *peer.payloads.of(WRITE));

@@ -136,7 +136,7 @@ fn host_config(digests: Digests, entries: u16) -> ControllerConfig {
     ControllerConfig {
         host: HostIdentity { hostnqn, hostid: [7; 16] },
         subnqn: nqn(),
-        nsid: Some(1),
+        nsids: vec![1],
         keep_alive_tmo: Duration::from_secs(10),
         digests,
         io_queues: 1,
@@ -176,7 +176,7 @@ fn run(
         while host.is_ready()
             && let Some((tag, command)) = to_do.next_if(|_| in_flight.len() < host.capacity())
         {
-            host.submit(tag, command).unwrap();
+            host.submit(tag, 0, command).unwrap();
             in_flight.push(tag);
         }
         let (mut staging, mut plan) = (Vec::with_capacity(STAGING_MIN + choices.below(9000)), Vec::new());
@@ -255,7 +255,7 @@ proptest! {
             go_live(&mut controller, &mut admin, now, &mut choices);
             controller.queue_config(1).unwrap()
         };
-        prop_assert_eq!(queue_config.limits.max_transfer_bytes, limits.max_transfer_bytes);
+        prop_assert_eq!(queue_config.max_transfer_bytes, limits.max_transfer_bytes);
         let mut host = HostQueue::new(queue_config).unwrap();
         let queue = TargetQueue::new(limits);
         let mut target = Target { queue, subsystem: &mut subsystem, store: &mut store, held: vec![] };
