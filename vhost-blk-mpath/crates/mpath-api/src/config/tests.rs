@@ -90,6 +90,15 @@ fn the_samples_commented_settings_work() {
 }
 
 #[test]
+fn the_example_of_shared_paths_works() {
+    let documentation = include_str!("../../../../../docs/operating.md");
+    let example = documentation.lines().skip_while(|line| *line != "    disks:").take_while(|line| !line.is_empty());
+    let text: String = example.map(|line| format!("{}\n", line.strip_prefix("    ").unwrap())).collect();
+    let disk = &parse(&text).disks[0];
+    assert_eq!((disk.weight.get(), disk.share_paths_with[0].weight.get()), (100, 25));
+}
+
+#[test]
 fn the_documented_defaults() {
     let config = parse(MINIMAL);
     assert_eq!(config.api.to_string(), DEFAULT_API_SOCKET);
@@ -212,18 +221,18 @@ fn errors_in_disks_that_share_paths() {
     {
         let name = setting.split(':').next().unwrap();
         let message = format!(
-            "7:64: disks[0].share-paths-with[0]: unknown field `{name}`, expected one of {KNOWN}; all else is set on the disk that has the paths, for all that share them"
+            "7:61: disks[0].share-paths-with[0]: unknown field `{name}`, expected one of {KNOWN}; all else is set on the disk that has the paths, for all that share them"
         );
         assert_eq!(refused(setting), message);
     }
     assert_eq!(
         refused("limits: {iop: 5}"),
-        "7:73: disks[0].share-paths-with[0].limits: unknown field `iop`, expected one of `iops`, `bandwidth`, `burst`",
+        "7:70: disks[0].share-paths-with[0].limits: unknown field `iop`, expected one of `iops`, `bandwidth`, `burst`",
         "no setting of the other disk's"
     );
     assert_eq!(
         refused("weight: 0"),
-        "7:72: disks[0].share-paths-with[0].weight: invalid value: integer `0`, expected an integer from 1 to 1000"
+        "7:69: disks[0].share-paths-with[0].weight: invalid value: integer `0`, expected an integer from 1 to 1000"
     );
     let item = sharer(2, 0);
     for (left_out, missing) in
