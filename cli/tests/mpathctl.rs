@@ -47,6 +47,7 @@ disks:
 - name: disk0
   socket: /run/vhost-blk-mpath/disk0.sock
   subsystem: nqn.2014-08.org.example:disks
+  shares_paths_of: null
   nsid: 1
   connected: true
   policy: round-robin
@@ -54,6 +55,7 @@ disks:
   block_size_bytes: 512
   read_only: false
   queues: 64
+  weight: 100
   queued: 0
   moved_reads:
     ios: 0
@@ -388,7 +390,7 @@ fn scheduler() {
     );
     assert_eq!(daemon.run(&["scheduler", "get"]), "DISK   SCHEDULER\ndisk0  burst-credit-drr rho=0.5\ndisk1  fifo\n");
     let shown = daemon.run(&["scheduler", "show", "--disk", "disk0"]);
-    assert!(shown.starts_with("disk0: burst-credit-drr: "), "{shown}");
+    assert!(shown.starts_with("disk0, weight 100: burst-credit-drr: "), "{shown}");
     let rho: Vec<_> = shown.lines().find(|line| line.starts_with("rho")).unwrap().split_whitespace().take(6).collect();
     assert_eq!(rho, ["rho", "0.5", "0.75", "ratio", "0", "to"]);
     let queues = "
@@ -767,4 +769,101 @@ fn paths_are_added_and_removed() {
         let (exit, stderr) = daemon.fail(args);
         assert!(exit == code && stderr.contains(part) && stderr.lines().count() == 1, "{args:?}: {exit} {stderr}");
     }
+}
+
+#[test]
+fn weight() {
+    let daemon = Daemon::start_sharing();
+    let all = "DISK    WEIGHT  PATHS OF\ndisk0      100  disk0\ndisk1      100  disk1\nbackup      25  disk0\n";
+    assert_eq!(daemon.run(&["weight", "list"]), all);
+    let set = ["weight", "set", "10", "--disk", "backup"];
+    assert_eq!(daemon.run(&set), "DISK    WEIGHT  PATHS OF\nbackup      10  disk0\n");
+    assert_eq!(daemon.run(&["weight", "list", "--disk", "backup"]), daemon.run(&set));
+    assert_eq!(
+        daemon.run(&["weight", "list", "--disk", "disk1", "-oyaml"]),
+        "- disk: disk1\n  weight: 100\n  shares_paths_of: null\n"
+    );
+    assert!(
+        daemon
+            .run(&["scheduler", "show", "--disk", "backup"])
+            .starts_with("backup, weight 10, over the paths of disk0: ")
+    );
+    for (args, code, part) in [
+        (&["weight", "set", "10"][..], 2, "there are several disks; name one with --disk"),
+        (&["weight", "set"], 2, "<WEIGHT>"),
+        (&["weight", "set", "0", "--disk", "backup"], 2, "`0` is not an integer from 1 to 1000"),
+        (&["weight", "set", "1001", "--disk", "backup"], 2, "`1001` is not an integer from 1 to 1000"),
+        (&["weight", "set", "10", "--disk", "disk9"], 1, "no disk is named `disk9`"),
+        (&["weight", "list", "--disk", "disk9"], 1, "no disk is named `disk9`"),
+    ] {
+        let (exit, stderr) = daemon.fail(args);
+        assert!(exit == code && stderr.contains(part) && stderr.lines().count() == 1, "{args:?}: {exit} {stderr}");
+    }
+}
+
+#[test]
+fn disks_that_share_paths() {
+    let daemon = Daemon::start_sharing();
+    assert_eq!(
+        daemon.run(&["status"]),
+        "\
+vhost-blk-mpath 0.1.0, pid 4711, up 1h 2m 5s
+
+DISK    GUEST      POLICY       LIVE       PATHS  QUEUED  SIZE(MiB)  BLOCK(B)  MODE  SOCKET
+disk0   connected  round-robin     1           2       0       1024       512  rw    /run/vhost-blk-mpath/disk0.sock
+disk1   -          latency-rr      1           1       0       1024       512  ro    /run/vhost-blk-mpath/disk1.sock
+backup  -          round-robin     1  2 of disk0       0       1024       512  rw    /run/vhost-blk-mpath/backup.sock
+"
+    );
+    let list = daemon.run(&["path", "list"]);
+    let notes = "
+disk0 path 0 (tcp://127.0.0.1:4420) for backup: non-optimized
+disk0 path 1 (tcp://127.0.0.1:4421): Connection refused (os error 111)
+disk0 path 1 (tcp://127.0.0.1:4421) for backup: there is no namespace 2
+the paths of disk0 are also those of backup
+";
+    assert!(list.lines().take_while(|line| !line.is_empty()).count() == 4 && list.ends_with(notes), "{list}");
+    assert!(!daemon.run(&["path", "list", "--disk", "disk1"]).contains("backup"));
+    let lines = |args: &[&str]| -> Vec<String> {
+        daemon.run(args).lines().filter(|line| line.starts_with("ANA state")).map(Into::into).collect()
+    };
+    let show = |path| lines(&["path", "show", path, "--disk", "disk0"]);
+    assert_eq!(show("0"), ["ANA state             optimized", "ANA state for backup  non-optimized"]);
+    assert_eq!(show("1"), ["ANA state             optimized", "ANA state for backup  there is no namespace 2"]);
+    let json: serde_json::Value = serde_json::from_str(&daemon.run(&["path", "list", "-ojson"])).unwrap();
+    let shown = serde_json::json!([{"disk": "backup", "ana_state": "non-optimized", "error": null}]);
+    assert_eq!((&json[0]["sharers"], json[2].get("sharers")), (&shown, None));
+
+    // Tables of what belongs to paths list who has them.
+    assert_eq!(daemon.run(&["policy", "get"]), "DISK   POLICY\ndisk0  round-robin\ndisk1  latency-rr\n");
+    assert_eq!(daemon.run(&["hedge", "show"]).lines().count(), 3);
+    assert_eq!(daemon.run(&["scheduler", "get"]).lines().count(), 3);
+    assert_eq!(daemon.run(&["limit", "show"]).lines().count(), 4);
+    let message =
+        "disk `backup` uses the paths of `disk0`, and with them its policy, scheduler and hedging: name `disk0`";
+    for args in [
+        &["policy", "set", "numa"][..],
+        &["policy", "get"],
+        &["policy", "show"],
+        &["hedge", "set", "p95"],
+        &["hedge", "show"],
+        &["scheduler", "set", "fifo"],
+        &["scheduler", "get"],
+        &["path", "list"],
+        &["path", "show", "0"],
+        &["path", "drain", "0"],
+        &["path", "add", "tcp://127.0.0.1:4422"],
+        &["path", "remove", "0"],
+        &["inject", "set", "0", "--latency", "1ms"],
+        &["inject", "clear"],
+        &["inject", "list"],
+        &["discovery", "list"],
+    ] {
+        let args = [args, &["--disk", "backup"]].concat();
+        assert_eq!(daemon.fail(&args), (1, format!("mpathctl: {message}\n")), "{args:?}");
+    }
+    // What belongs to each disk is that disk's.
+    assert_eq!(daemon.run(&["events", "--disk", "backup"]).lines().count(), 1);
+    assert!(daemon.run(&["limit", "set", "--iops", "500", "--disk", "backup"]).contains("\nbackup   500 "));
+    assert_eq!(daemon.run(&["limit", "show"]).matches(" 500 ").count(), 1);
 }

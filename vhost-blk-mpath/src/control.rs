@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use mpath_api::config::{Hedge, HedgeBudget, HedgeSetting};
+use mpath_api::config::{Hedge, HedgeBudget, HedgeSetting, Weight};
 use mpath_api::server::{Control, ControlError, PathRef};
 use mpath_api::types::{
     self, EventKind, Events, HedgeStatus, Moved, OpStats, Origin, PathAction, PathCounts, PathState, PathWindow,
@@ -71,6 +71,7 @@ impl Control for Daemon {
                     last_error: status.last_error.as_ref().map(|(error, _)| error.clone()),
                     last_error_at: status.last_error.as_ref().map(|(_, at)| utc(*at)),
                     ana_state: status.ana.map(types::AnaState::from),
+                    sharers: Vec::new(),
                     cntlid: status.cntlid,
                     controller: status.controller.clone(),
                     window: PathWindow {
@@ -141,7 +142,8 @@ impl Control for Daemon {
             let stats = statistics(disk.threads()).await?;
             let stats = stats.as_ref().map(|stats| &stats.scheduler);
             let state = disk.state();
-            details.push(SchedulerDetail::new(disk.config.name.to_string(), state.scheduler, state.limits, stats));
+            let name = disk.config.name.to_string();
+            details.push(SchedulerDetail::new(name, state.scheduler, state.weight, state.limits, stats));
         }
         Ok(details)
     }
@@ -173,6 +175,13 @@ impl Control for Daemon {
             waits.extend(disk.threads().iter().map(barrier));
         }
         settled(waits).await
+    }
+
+    async fn set_weight(&self, disk: &str, weight: Weight) -> Result<(), ControlError> {
+        let disk = self.disk(disk)?;
+        disk.state().weight = weight;
+        disk.event(None, EventKind::WeightSet, format!("weight set to {weight}"));
+        Ok(())
     }
 
     async fn set_injection(&self, paths: &[PathRef], injection: Option<types::Injection>) -> Result<(), ControlError> {
@@ -288,6 +297,7 @@ fn describe(disk: &Disk, stats: Option<&GroupStats>) -> types::Disk {
         name: disk.config.name.to_string(),
         socket: disk.config.socket_path.to_string(),
         subsystem: disk.config.subsystem.to_string(),
+        shares_paths_of: None,
         nsid: namespace.map(|namespace| namespace.nsid),
         connected: disk.is_connected(),
         policy: state.policy,
@@ -295,6 +305,7 @@ fn describe(disk: &Disk, stats: Option<&GroupStats>) -> types::Disk {
         block_size_bytes: namespace.map_or(0, |namespace| namespace.block_bytes),
         read_only: disk.config.read_only,
         queues: disk.config.queues.get(),
+        weight: state.weight.get(),
         queued: stats.map_or(0, |stats| stats.queued),
         moved_reads: moved(OpClass::Read),
         moved_writes: moved(OpClass::Write),

@@ -3,7 +3,7 @@
 use std::time::SystemTime;
 
 use mpath_api::PathAddress;
-use mpath_api::config::{DiskConfig, HedgeSetting, LimitsConfig};
+use mpath_api::config::{DiskConfig, HedgeSetting, LimitsConfig, Weight};
 use mpath_api::types::{Controller, EventPath, Injection, Origin, PathState};
 use mpath_core::{AnaState, ClassPolicies, Epoch, MAX_PATHS, PathId, SchedulerSpec};
 use tokio::sync::watch;
@@ -15,6 +15,7 @@ use crate::steering::{Order, Wanted};
 pub(crate) struct State {
     pub(crate) policy: ClassPolicies,
     pub(crate) scheduler: SchedulerSpec,
+    pub(crate) weight: Weight,
     pub(crate) limits: LimitsConfig,
     pub(crate) hedge: HedgeSetting,
     /// By path.
@@ -142,6 +143,7 @@ impl State {
         Self {
             policy: config.policy,
             scheduler: config.scheduler,
+            weight: config.weight,
             limits: config.limits,
             hedge: config.hedge_setting(),
             slots: std::array::from_fn(|_| Slot::default()),

@@ -31,7 +31,7 @@ impl Command {
     pub(crate) fn run(&self, client: &Client, output: &mut Output) -> Result<(), Failure> {
         if self.disk.is_some() {
             // An unknown one is an error.
-            client.policy(self.disk.as_deref())?;
+            client.weights(self.disk.as_deref())?;
         }
         let mut news = self.of_disk(client.events(self.since, 0)?);
         if !self.follow {

@@ -13,9 +13,11 @@ mod policy;
 mod policy_show;
 mod scheduler;
 mod status;
+mod weight;
 
 use clap::Subcommand;
 use mpath_api::client::Client;
+use mpath_api::types::Disk;
 
 use crate::Failure;
 use crate::output::Output;
@@ -45,6 +47,9 @@ pub(crate) enum Command {
     /// Show or change what disks may do in a second, also while I/O runs
     #[command(subcommand)]
     Limit(limit::Command),
+    /// Show or change the parts that disks have of the service of paths they share, also while I/O runs
+    #[command(subcommand)]
+    Weight(weight::Command),
     /// Impair paths on purpose, to see what a policy makes of it
     #[command(subcommand)]
     Inject(inject::Command),
@@ -65,6 +70,7 @@ impl Command {
             Self::Hedge(command) => command.run(client, output),
             Self::Scheduler(command) => command.run(client, output),
             Self::Limit(command) => command.run(client, output),
+            Self::Weight(command) => command.run(client, output),
             Self::Inject(command) => command.run(client, output),
             Self::Events(command) => command.run(client, output),
         }
@@ -77,4 +83,20 @@ pub(crate) struct DiskArg {
     /// Only this disk; every disk if left out
     #[arg(long, value_name = "DISK")]
     disk: Option<String>,
+}
+
+/// The disk named, or the only one there is of those that can be meant.
+fn the_only_disk(
+    client: &Client,
+    named: Option<&String>,
+    can_be_meant: impl Fn(&Disk) -> bool,
+) -> Result<String, Failure> {
+    if let Some(disk) = named {
+        return Ok(disk.clone());
+    }
+    let mut disks = client.status()?.disks.into_iter().filter(can_be_meant).map(|disk| disk.name);
+    match (disks.next(), disks.next()) {
+        (Some(only), None) => Ok(only),
+        _ => Err(Failure::WhichDisk),
+    }
 }

@@ -1,13 +1,11 @@
 //! `mpathctl path`
 
-use std::fmt::Write;
-
 use clap::Subcommand;
 use mpath_api::PathAddress;
 use mpath_api::client::Client;
-use mpath_api::types::{AddPath, AnaState, Injection, OpStats, Path, PathAction, PathSelector, SteerPaths};
+use mpath_api::types::{AddPath, AnaState, Injection, OpStats, Path, PathAction, PathSelector, PathSharer, SteerPaths};
 
-use super::{DiskArg, path_show};
+use super::{DiskArg, path_show, the_only_disk};
 use crate::Failure;
 use crate::output::{Column, Output, or_dash, table};
 
@@ -19,7 +17,8 @@ pub(crate) enum Command {
     /// and has gone silent; 1S, 1M and SHARE are its part of the disk's I/Os in the last second, in the last
     /// minute and since the daemon started; BUSY counts
     /// I/Os in flight, ERRS failed attempts; RD50 to WR99 are the median and the 99th percentile of
-    /// reads and of writes; INJECTION is what is injected. More is in -o json.
+    /// reads and of writes; INJECTION is what is injected. Paths that several disks
+    /// use are listed once, with what all of them do there. More is in -o json.
     List(DiskArg),
     /// Show everything known of a path: state, controller, limits, counters, latencies, last error
     Show(PathArgs),
@@ -55,7 +54,7 @@ pub(crate) enum Command {
 pub(crate) struct AddArgs {
     /// Where it leads, such as `tcp://127.0.0.1:4422`
     address: PathAddress,
-    /// Its disk; may be left out if there is only one
+    /// Its disk; may be left out if there is only one, or only one that has paths of its own
     #[arg(long, value_name = "DISK")]
     disk: Option<String>,
 }
@@ -106,7 +105,8 @@ impl Command {
             Self::Reset(path) => (path, PathAction::Reset, false),
             Self::Add(AddArgs { address, disk }) => {
                 let wanted = AddPath { address: address.clone() };
-                let added = client.add_path(&the_disk(client, disk.as_ref())?, &wanted)?;
+                let disk = the_only_disk(client, disk.as_ref(), |disk| disk.shares_paths_of.is_none())?;
+                let added = client.add_path(&disk, &wanted)?;
                 return Ok(output.print(&added, |path| for_people(std::slice::from_ref(path)))?);
             }
             Self::Remove(RemoveArgs { path: PathArgs { path, disk }, force }) => {
@@ -122,18 +122,6 @@ impl Command {
         };
         let wanted = SteerPaths { path: path.clone(), disk: disk.disk.clone(), action, force };
         Ok(output.print(&client.steer(&wanted)?, |paths| for_people(paths))?)
-    }
-}
-
-/// The disk named, or the only one there is.
-fn the_disk(client: &Client, named: Option<&String>) -> Result<String, Failure> {
-    if let Some(disk) = named {
-        return Ok(disk.clone());
-    }
-    let mut disks: Vec<_> = client.status()?.disks.into_iter().map(|disk| disk.name).collect();
-    match disks.pop() {
-        Some(only) if disks.is_empty() => Ok(only),
-        _ => Err(Failure::WhichDisk),
     }
 }
 
@@ -155,14 +143,43 @@ fn for_people(paths: &[Path]) -> String {
         Column::Number("WR99(us)"),
         Column::Text("INJECTION"),
     ];
-    let mut text = table(columns, paths.iter().map(row));
+    let text = table(columns, paths.iter().map(row));
+    let notes: String = paths.iter().flat_map(notes).chain(sharing(paths)).map(|note| note + "\n").collect();
+    if notes.is_empty() { text } else { text + "\n" + &notes }
+}
+
+/// What went wrong on a path, and what it is to the disks that share it where it is not the best there is.
+fn notes(path: &Path) -> impl Iterator<Item = String> {
+    let named = format!("{} path {} ({})", path.disk, path.index, path.address);
+    let error = path.last_error.as_ref().map(|error| format!("{named}: {error}"));
+    let worth_a_note =
+        |of: &&PathSharer| of.error.is_some() || of.ana_state.is_some_and(|ana| ana != AnaState::Optimized);
+    let sharers = path.sharers.iter().filter(worth_a_note);
+    error.into_iter().chain(sharers.map(move |of| format!("{named} for {}: {}", of.disk, for_sharer(of))))
+}
+
+/// Which disks use the paths besides those that have them.
+fn sharing(paths: &[Path]) -> Vec<String> {
+    let mut owners: Vec<(&str, Vec<&str>)> = Vec::new();
     for path in paths {
-        if let Some(error) = &path.last_error {
-            // A failing write to a string is not possible.
-            let _ = write!(text, "\n{} path {} ({}): {error}", path.disk, path.index, path.address);
+        let sharers = path.sharers.iter().map(|of| &*of.disk).collect::<Vec<_>>();
+        if !sharers.is_empty() && owners.last() != Some(&(&path.disk, sharers.clone())) {
+            owners.push((&path.disk, sharers));
         }
     }
-    if text.ends_with('\n') { text } else { text + "\n" }
+    owners
+        .into_iter()
+        .map(|(owner, sharers)| format!("the paths of {owner} are also those of {}", sharers.join(", ")))
+        .collect()
+}
+
+/// What a path is to a disk that shares it.
+pub(super) fn for_sharer(of: &PathSharer) -> String {
+    match (of.ana_state, &of.error) {
+        (Some(ana), Some(error)) => format!("{ana}: {error}"),
+        (None, Some(error)) => error.clone(),
+        (ana, None) => or_dash(ana),
+    }
 }
 
 fn state(path: &Path) -> String {

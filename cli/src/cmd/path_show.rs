@@ -2,7 +2,7 @@
 
 use mpath_api::types::{Controller, OpStats, Path};
 
-use super::path::injected;
+use super::path::{for_sharer, injected};
 use super::policy_show;
 use crate::output::{Column, or_dash, table};
 
@@ -21,6 +21,9 @@ pub(super) fn for_people(path: &Path) -> String {
         row("waits for", reasons.join(", "));
     }
     row("ANA state", or_dash(path.ana_state));
+    for of in &path.sharers {
+        row(&format!("ANA state for {}", of.disk), for_sharer(of));
+    }
     row("controller (cntlid)", or_dash(path.cntlid));
     let controller = path.controller.as_ref();
     let of = |value: fn(&Controller) -> String| or_dash(controller.map(value));

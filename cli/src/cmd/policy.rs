@@ -11,7 +11,7 @@ use crate::output::{Column, Output, table};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// List every policy and the disks that use it
+    /// List every policy and the disks that use it; of disks over the same paths, the one that has these
     List,
     /// Show which policy each disk uses
     Get(DiskArg),

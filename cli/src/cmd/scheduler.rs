@@ -15,7 +15,7 @@ pub(crate) enum Command {
     List,
     /// Show which scheduler each disk uses
     Get(DiskArg),
-    /// Show the scheduler in force with its parameters, and each virtqueue
+    /// Show the scheduler in force with its parameters, the weight of each disk, and each virtqueue
     ///
     /// TIER is where the virtqueue's next request belongs: first and second go before normal. CREDIT is how many requests more it may send
     /// before those of busy virtqueues; QUEUED wait for their turn, IN-FLIGHT are sent. SERVED is how many have been sent, MiB what they
@@ -71,7 +71,9 @@ fn by_disk(schedulers: &[DiskScheduler]) -> String {
 }
 
 fn detail(of: &SchedulerDetail) -> String {
-    let mut text = format!("{}: {}: {}\n\n", of.disk, of.scheduler.kind(), of.description);
+    let shared = of.shares_paths_of.as_ref().map_or(String::new(), |owner| format!(", over the paths of {owner}"));
+    let mut text =
+        format!("{}, weight {}{shared}: {}: {}\n\n", of.disk, of.weight, of.scheduler.kind(), of.description);
     if !of.params.is_empty() {
         text += &parameter::all(&of.params);
         text += "\n";

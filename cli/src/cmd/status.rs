@@ -36,7 +36,10 @@ fn row(disk: &Disk) -> [String; 10] {
         if disk.connected { "connected" } else { "-" }.into(),
         disk.policy.to_string(),
         disk.paths.live.to_string(),
-        disk.paths.total.to_string(),
+        match &disk.shares_paths_of {
+            Some(owner) => format!("{} of {owner}", disk.paths.total),
+            None => disk.paths.total.to_string(),
+        },
         disk.queued.to_string(),
         (disk.capacity_bytes >> 20).to_string(),
         disk.block_size_bytes.to_string(),

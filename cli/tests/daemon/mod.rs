@@ -6,12 +6,12 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use mpath_api::config::{Hedge, HedgeBudget, LimitsConfig, SocketPath};
+use mpath_api::config::{Hedge, HedgeBudget, LimitsConfig, SocketPath, Weight};
 use mpath_api::server::{AddPathError, Control, ControlError, PathRef, RemovePathError, Server};
 use mpath_api::types::{
     AnaState, Controller, DiscoveryController, DiscoveryState, Disk, Event, EventKind, EventPath, Events, HedgeStatus,
-    Injection, Latency, Moved, OpStats, Origin, Path, PathAction, PathCounts, PathEstimate, PathState, PathWindow,
-    QueueTurns, SchedulerDetail, SetLimits, Status, Tier, WaitsFor,
+    Injection, Latency, Moved, OpStats, Origin, Path, PathAction, PathCounts, PathEstimate, PathSharer, PathState,
+    PathWindow, QueueTurns, SchedulerDetail, SetLimits, Status, Tier, WaitsFor,
 };
 use mpath_api::{ClassPolicies, PathAddress, PolicyChange, PolicyKind, SchedulerChange, SchedulerKind, SchedulerSpec};
 use tempfile::TempDir;
@@ -68,6 +68,7 @@ fn path(disk: &str, index: u16, address: &str) -> Path {
         last_error: None,
         last_error_at: None,
         ana_state: Some(AnaState::Optimized),
+        sharers: vec![],
         resting: false,
         suspect: false,
         suspicions: 0,
@@ -130,7 +131,7 @@ fn discovery() -> Vec<DiscoveryController> {
 fn scheduling() -> Vec<SchedulerDetail> {
     let spec = SchedulerSpec::new(SchedulerKind::BurstCreditDrr, [("rho", "0.5")]).unwrap();
     let limits = LimitsConfig { bandwidth: "100MiB".parse().unwrap(), ..LimitsConfig::default() };
-    let mut disk0 = SchedulerDetail::new("disk0".into(), spec, limits, None);
+    let mut disk0 = SchedulerDetail::new("disk0".into(), spec, weight(100), limits, None);
     (disk0.limits.balance_bytes, disk0.limits.throttled_ms) = (Some(-65_536), 1234);
     let latency = |us| Latency { p50_us: us, p99_us: us * 3, p999_us: us * 7, max_us: us * 20, sum_us: us * 1000 };
     let queue = |queue, tier, credit, queued, waited| QueueTurns {
@@ -144,11 +145,39 @@ fn scheduling() -> Vec<SchedulerDetail> {
         waited,
     };
     disk0.queues = vec![queue(0, Tier::Normal, 0, 32, Some(latency(250))), queue(3, Tier::First, 17, 0, None)];
-    let disk1 = SchedulerDetail::new("disk1".into(), SchedulerKind::Fifo.into(), LimitsConfig::default(), None);
+    let fifo = SchedulerKind::Fifo.into();
+    let disk1 = SchedulerDetail::new("disk1".into(), fifo, weight(100), LimitsConfig::default(), None);
     vec![disk0, disk1]
 }
 
+fn weight(weight: u32) -> Weight {
+    Weight::new(weight).unwrap()
+}
+
+/// The name of a disk over the paths of `disk0`.
+const SHARER: &str = "backup";
+
 impl Fake {
+    /// With a disk over the paths of `disk0`, which one of them does not lead to the namespace of.
+    fn sharing() -> Self {
+        let fake = Self::new();
+        fake.policies.lock().unwrap().push((SHARER.into(), PolicyKind::RoundRobin.into()));
+        {
+            let mut scheduling = fake.scheduling.lock().unwrap();
+            let disk0 = scheduling[0].scheduler;
+            let of = SchedulerDetail::new(SHARER.into(), disk0, weight(25), LimitsConfig::default(), None);
+            scheduling.push(SchedulerDetail { shares_paths_of: Some("disk0".into()), ..of });
+            let mut paths = fake.paths.lock().unwrap();
+            let sharer = |ana_state, error: Option<&str>| {
+                let (disk, error) = (SHARER.into(), error.map(Into::into));
+                vec![PathSharer { disk, ana_state, error }]
+            };
+            paths[0].sharers = sharer(Some(AnaState::NonOptimized), None);
+            paths[1].sharers = sharer(None, Some("there is no namespace 2"));
+        }
+        fake
+    }
+
     fn new() -> Self {
         let mut paths = vec![
             path("disk0", 0, "tcp://127.0.0.1:4420"),
@@ -180,10 +209,15 @@ impl Fake {
 impl Control for Fake {
     async fn status(&self) -> Result<Status, ControlError> {
         let (paths, hedges) = (self.paths.lock().unwrap(), *self.hedges.lock().unwrap());
+        let scheduling = self.scheduling.lock().unwrap().clone();
+        let shares = |name: &str| scheduling.iter().find(|of| of.disk == name).unwrap().shares_paths_of.clone();
+        let weight = |name: &str| scheduling.iter().find(|of| of.disk == name).unwrap().weight;
+        let owner = |name: &String| shares(name).unwrap_or_else(|| name.clone());
         let disk = |(name, policy): &(String, ClassPolicies)| Disk {
             name: name.clone(),
             socket: format!("/run/vhost-blk-mpath/{name}.sock"),
             subsystem: "nqn.2014-08.org.example:disks".into(),
+            shares_paths_of: shares(name),
             nsid: Some(1),
             connected: name == "disk0",
             policy: *policy,
@@ -191,13 +225,15 @@ impl Control for Fake {
             block_size_bytes: 512,
             read_only: name == "disk1",
             queues: 64,
+            weight: weight(name),
             queued: 0,
             moved_reads: Moved::default(),
             moved_writes: Moved::default(),
             hedge: hedges[usize::from(name == "disk1")],
             paths: PathCounts {
-                total: paths.iter().filter(|path| path.disk == *name).count() as u32,
-                live: paths.iter().filter(|path| path.disk == *name && path.state == PathState::Live).count() as u32,
+                total: paths.iter().filter(|path| path.disk == owner(name)).count() as u32,
+                live: paths.iter().filter(|path| path.disk == owner(name) && path.state == PathState::Live).count()
+                    as u32,
             },
         };
         Ok(Status {
@@ -249,6 +285,13 @@ impl Control for Fake {
     async fn set_limits(&self, disks: &[String], change: &SetLimits) -> Result<(), ControlError> {
         for of in self.scheduling.lock().unwrap().iter_mut().filter(|of| disks.contains(&of.disk)) {
             of.limits.limits = change.applied_to(of.limits.limits);
+        }
+        Ok(())
+    }
+
+    async fn set_weight(&self, disk: &str, weight: Weight) -> Result<(), ControlError> {
+        for of in self.scheduling.lock().unwrap().iter_mut().filter(|of| of.disk == disk) {
+            of.weight = weight.get();
         }
         Ok(())
     }
@@ -344,13 +387,22 @@ pub(crate) struct Daemon {
 
 impl Daemon {
     pub(crate) fn start() -> Self {
+        Self::start_with(Fake::new())
+    }
+
+    /// One with a disk `backup` over the paths of `disk0`.
+    pub(crate) fn start_sharing() -> Self {
+        Self::start_with(Fake::sharing())
+    }
+
+    fn start_with(control: Fake) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let socket: SocketPath = dir.path().join("api.sock").to_str().unwrap().parse().unwrap();
         let server = Server::bind(&socket).unwrap();
         let (end, ended) = oneshot::channel::<()>();
         let thread = thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-            runtime.block_on(server.serve(Arc::new(Fake::new()), async { drop(ended.await) })).unwrap();
+            runtime.block_on(server.serve(Arc::new(control), async { drop(ended.await) })).unwrap();
         });
         Self { dir, end: Some(end), thread: Some(thread) }
     }

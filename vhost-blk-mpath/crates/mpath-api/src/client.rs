@@ -18,9 +18,9 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::time::{sleep, timeout};
 
 use crate::types::{
-    AddPath, DiskHedge, DiskLimits, DiskPolicy, DiskScheduler, ErrorBody, ErrorInfo, Events, InjectedPath, Path,
-    PathSelector, Policy, PolicyDetail, Scheduler, SchedulerDetail, SetHedge, SetInjection, SetLimits, SetPolicy,
-    SetScheduler, Status, SteerPaths,
+    AddPath, DiskHedge, DiskLimits, DiskPolicy, DiskScheduler, DiskWeight, ErrorBody, ErrorInfo, Events, InjectedPath,
+    Path, PathSelector, Policy, PolicyDetail, Scheduler, SchedulerDetail, SetHedge, SetInjection, SetLimits, SetPolicy,
+    SetScheduler, SetWeight, Status, SteerPaths,
 };
 
 /// The longest answer taken, in bytes: 256 disks of 64 paths stay below.
@@ -199,6 +199,16 @@ impl Client {
     /// Changes limits; answers with the disks that keep them now.
     pub fn set_limits(&self, wanted: &SetLimits) -> Result<Vec<DiskLimits>, ClientError> {
         self.call(Method::PUT, "/v1/limits".into(), Some(wanted))
+    }
+
+    /// The weight of a disk, or of each.
+    pub fn weights(&self, disk: Option<&str>) -> Result<Vec<DiskWeight>, ClientError> {
+        self.call(Method::GET, target("/v1/weights", &[("disk", disk)]), None::<&()>)
+    }
+
+    /// Changes a weight; answers with the disk that has it now.
+    pub fn set_weight(&self, wanted: &SetWeight) -> Result<Vec<DiskWeight>, ClientError> {
+        self.call(Method::PUT, "/v1/weights".into(), Some(wanted))
     }
 
     /// The impaired paths of a disk, or of all.

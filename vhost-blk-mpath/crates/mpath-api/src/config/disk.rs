@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::hedge::{Hedge, HedgeBudget, HedgeSetting};
 use super::limits::LimitsConfig;
 use super::on_off;
+use super::sharer::SharerConfig;
 use super::value::{Bounded, DiskName, Millis, Nqn, Seconds, SocketPath};
 use crate::address::{DiscoveryAddress, PathAddress};
 use crate::{policy_form, scheduler_form};
@@ -20,6 +21,8 @@ pub type QueueEntries = Bounded<16, 1024>;
 pub type WindowIos = Bounded<1, 1024>;
 /// A number of bytes in flight, 64 KiB to 1 GiB.
 pub type WindowBytes = Bounded<65_536, 1_073_741_824>;
+/// A disk's part beside others, 1 to 1000.
+pub type Weight = Bounded<1, 1000>;
 /// A keep-alive timeout, 1 to 600 s.
 pub type KeepAliveTmo = Seconds<1, 600>;
 /// A delay between attempts to connect, 1 to 600 s.
@@ -47,7 +50,7 @@ pub struct DiskConfig {
     /// The NQN of the NVMe subsystem that every path must lead to. Required.
     pub subsystem: Nqn,
 
-    /// The namespace. Default: the subsystem's only one; more than one is an error then.
+    /// The namespace. Default: the subsystem's only one; more than one is an error then. Required with `share-paths-with`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<NamespaceId>,
 
@@ -59,6 +62,10 @@ pub struct DiskConfig {
     /// their logs. Default: none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub discovery: Vec<DiscoveryAddress>,
+
+    /// More disks over the same paths, at most 63, one for each further namespace of `subsystem`. Default: none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub share_paths_with: Vec<SharerConfig>,
 
     /// Which path a request takes: a policy by name, or as a mapping of `name` and its parameters, or as a mapping of `read`
     /// and `write` to one each. Default: `bdp`. Can be changed while I/O runs.
@@ -74,6 +81,11 @@ pub struct DiskConfig {
     /// runs.
     #[serde(default)]
     pub limits: LimitsConfig,
+
+    /// The disk's part of the service beside the disks that share its paths, 1 to 1000. Default: 100. Can be changed while I/O
+    /// runs.
+    #[serde(default = "default_weight")]
+    pub weight: Weight,
 
     /// Whether the guest sees a read-only disk. Default: `false`.
     #[serde(default, deserialize_with = "on_off::deserialize")]
@@ -158,9 +170,11 @@ impl DiskConfig {
             namespace: None,
             paths,
             discovery: Vec::new(),
+            share_paths_with: Vec::new(),
             policy: default_policy(),
             scheduler: default_scheduler(),
             limits: LimitsConfig::default(),
+            weight: default_weight(),
             read_only: false,
             queues: default_queues(),
             queue_size: default_queue_size(),
@@ -212,7 +226,11 @@ fn default_scheduler() -> SchedulerSpec {
     SchedulerKind::BurstCreditDrr.into()
 }
 
-fn default_queues() -> QueueCount {
+pub(super) fn default_weight() -> Weight {
+    Weight::constant(100)
+}
+
+pub(super) fn default_queues() -> QueueCount {
     QueueCount::constant(64)
 }
 

@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
-use super::{DiskName, MAX_DISCOVERY, MAX_DISKS, MAX_PATHS, Nqn, SocketPath};
+use super::{DiskName, DiskPlace, MAX_DISCOVERY, MAX_DISKS, MAX_PATHS, MAX_SHARING, NamespaceId, Nqn, SocketPath};
 use crate::address::{DiscoveryAddress, PathAddress};
 
 /// Why a configuration file could not be used. The text begins with the file's name.
@@ -69,11 +69,20 @@ impl fmt::Display for ConfigError {
                 let suffix = format!(" at line {} column {}", at.line(), at.column());
                 // The message repeats the place at its end, and a scanner's also within.
                 let message = message.replace(&suffix, "");
-                write!(f, "{}:{}: {message}", at.line(), at.column())
+                write!(f, "{}:{}: {message}{}", at.line(), at.column(), where_else(&message))
             }
             Self::Conflict(error) => write!(f, " {error}"),
         }
     }
+}
+
+/// What to do about a setting that a disk over another one's paths does not have. Most of those that one would look for there
+/// are the other disk's.
+fn where_else(message: &str) -> &'static str {
+    let of_sharer = message
+        .split_once("]: unknown field ")
+        .is_some_and(|(place, _)| place.rsplit_once('[').is_some_and(|(list, _)| list.ends_with(".share-paths-with")));
+    if of_sharer { "; all else is set on the disk that has the paths, for all that share them" } else { "" }
 }
 
 fn one_line(text: &str) -> String {
@@ -88,10 +97,12 @@ fn one_line(text: &str) -> String {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ConflictError {
     /// No disk, or too many.
-    #[error("disks: {count} given; give 1 to {MAX_DISKS}")]
+    #[error("disks: {count} given{}; give 1 to {MAX_DISKS}", OfThemSharing(*.sharing))]
     DiskCount {
         /// How many.
         count: usize,
+        /// How many of them share the paths of another one.
+        sharing: usize,
     },
     /// The host's name is no NVMe qualified name.
     #[error(
@@ -125,32 +136,66 @@ pub enum ConflictError {
         count: usize,
     },
     /// Two disks have one name.
-    #[error("disks[{second}].name: `{name}` is also the name of disks[{first}]; give each disk its own")]
+    #[error("{second}.name: `{name}` is also the name of {first}; give each disk its own")]
     SameName {
-        /// Position of the first of the two.
-        first: usize,
-        /// Position of the second.
-        second: usize,
+        /// Place of the first of the two.
+        first: DiskPlace,
+        /// Place of the second.
+        second: DiskPlace,
         /// The name.
         name: DiskName,
     },
     /// Two disks have one socket.
-    #[error("disks[{second}].socket-path: `{path}` is also the socket of disks[{first}]; give each disk its own")]
+    #[error("{second}.socket-path: `{path}` is also the socket of {first}; give each disk its own")]
     SameSocket {
-        /// Position of the first of the two.
-        first: usize,
-        /// Position of the second.
-        second: usize,
+        /// Place of the first of the two.
+        first: DiskPlace,
+        /// Place of the second.
+        second: DiskPlace,
         /// The socket.
         path: SocketPath,
     },
     /// A disk has the API's socket.
-    #[error("disks[{disk}].socket-path: `{path}` is also the API's socket; give each its own")]
+    #[error("{disk}.socket-path: `{path}` is also the API's socket; give each its own")]
     ApiSocket {
-        /// Position of the disk.
-        disk: usize,
+        /// Place of the disk.
+        disk: DiskPlace,
         /// The socket.
         path: SocketPath,
+    },
+    /// Too many disks over the same paths.
+    #[error(
+        "disks[{disk}].share-paths-with: {count} given; give {} at most, as no more than {MAX_SHARING} disks can share paths",
+        MAX_SHARING - 1
+    )]
+    SharerCount {
+        /// Position of the disk that has the paths.
+        disk: usize,
+        /// How many share them.
+        count: usize,
+    },
+    /// A disk whose paths others share has no namespace of its own.
+    #[error(
+        "disks[{disk}].namespace: none given; give the one of `{name}`, which cannot be the subsystem's only one as others \
+         share its paths"
+    )]
+    NoNamespace {
+        /// Position of the disk that has the paths.
+        disk: usize,
+        /// Its name.
+        name: DiskName,
+    },
+    /// Two disks over the same paths have one namespace.
+    #[error(
+        "{second}.namespace: `{namespace}` is also the namespace of {first}; give each disk over these paths its own"
+    )]
+    SameNamespace {
+        /// Place of the first of the two.
+        first: DiskPlace,
+        /// Place of the second.
+        second: DiskPlace,
+        /// The namespace.
+        namespace: NamespaceId,
     },
     /// A disk has one discovery controller twice.
     #[error("disks[{disk}].discovery[{second}]: `{address}` is also discovery[{first}]; remove one")]
@@ -176,4 +221,13 @@ pub enum ConflictError {
         /// The address.
         address: PathAddress,
     },
+}
+
+/// Shown where there are any.
+struct OfThemSharing(usize);
+
+impl fmt::Display for OfThemSharing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0 == 0 { Ok(()) } else { write!(f, ", {} of them in share-paths-with", self.0) }
+    }
 }

@@ -9,11 +9,11 @@ mod error;
 mod hedge;
 mod limits;
 mod on_off;
+mod sharer;
+mod validate;
 mod value;
 
-use std::collections::HashMap;
 use std::fs::File;
-use std::hash::Hash;
 use std::io::Read;
 use std::path::Path;
 
@@ -21,12 +21,14 @@ use serde::{Deserialize, Serialize};
 
 pub use self::disk::{
     CtrlLossTmo, DiskConfig, FastIoFailTmo, KeepAliveTmo, NamespaceId, QueueCount, QueueEntries, ReconnectDelay,
-    SuspectTimeout, WindowBytes, WindowConfig, WindowIos, default_keep_alive_tmo, default_queue_size,
+    SuspectTimeout, Weight, WindowBytes, WindowConfig, WindowIos, default_keep_alive_tmo, default_queue_size,
     default_reconnect_delay,
 };
 pub use self::error::{ConfigError, ConflictError, LoadError};
 pub use self::hedge::{Hedge, HedgeBudget, HedgeBudgetError, HedgeError, HedgeSetting};
 pub use self::limits::{LimitBandwidth, LimitBurst, LimitError, LimitIops, LimitsConfig, PerSecond};
+pub use self::sharer::SharerConfig;
+pub use self::validate::DiskPlace;
 pub use self::value::{
     Bounded, DiskName, DiskNameError, HostId, HostIdError, Millis, Nqn, NqnError, RangeError, Seconds, SocketPath,
     SocketPathError, TimeError,
@@ -36,10 +38,12 @@ use crate::DEFAULT_API_SOCKET;
 /// The largest configuration file read, in bytes.
 const MAX_FILE_BYTES: u64 = 1 << 20;
 
-/// The most disks of one daemon.
+/// The most disks of one daemon, those that share paths included.
 pub const MAX_DISKS: usize = 256;
 /// The most paths of one disk.
 pub const MAX_PATHS: usize = 64;
+/// The most disks over one set of paths, the one that has them included.
+pub const MAX_SHARING: usize = 64;
 /// The most discovery controllers of one disk.
 pub const MAX_DISCOVERY: usize = 8;
 
@@ -54,7 +58,7 @@ pub struct Config {
     #[serde(default = "default_api")]
     pub api: SocketPath,
 
-    /// I/O threads of each disk, 1 to 64, which share out its virtqueues. Default: 1.
+    /// I/O threads of each disk, 1 to 64, which share out its virtqueues; disks that share paths share these too. Default: 1.
     #[serde(default = "default_io_threads")]
     pub io_threads: IoThreads,
 
@@ -68,7 +72,7 @@ pub struct Config {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hostid: Option<HostId>,
 
-    /// The disks, 1 to 256. Required.
+    /// The disks, 1 to 256, those in `share-paths-with` included. Required.
     pub disks: Vec<DiskConfig>,
 }
 
@@ -99,64 +103,6 @@ impl Config {
         config.validate()?;
         Ok(config)
     }
-
-    /// Checks what no single value shows: counts, and names, sockets and paths given twice. Of the host's name, which is ours
-    /// to choose, also the form.
-    pub fn validate(&self) -> Result<(), ConflictError> {
-        if let Some(name) = self.hostnqn.as_ref().filter(|name| !name.has_form()) {
-            return Err(ConflictError::HostNqn { name: name.clone() });
-        }
-        if self.disks.is_empty() || self.disks.len() > MAX_DISKS {
-            return Err(ConflictError::DiskCount { count: self.disks.len() });
-        }
-        unique(self.disks.iter().map(|disk| &disk.name)).map_err(|(first, second)| ConflictError::SameName {
-            first,
-            second,
-            name: self.disks[second].name.clone(),
-        })?;
-        for (index, disk) in self.disks.iter().enumerate() {
-            if disk.socket_path == self.api {
-                return Err(ConflictError::ApiSocket { disk: index, path: self.api.clone() });
-            }
-            if disk.paths.is_empty() && disk.discovery.is_empty() {
-                return Err(ConflictError::NoPath { disk: index });
-            }
-            if disk.paths.len() > MAX_PATHS {
-                return Err(ConflictError::PathCount { disk: index, count: disk.paths.len() });
-            }
-            if disk.discovery.len() > MAX_DISCOVERY {
-                return Err(ConflictError::DiscoveryCount { disk: index, count: disk.discovery.len() });
-            }
-            unique(&disk.discovery).map_err(|(first, second)| ConflictError::SameDiscovery {
-                disk: index,
-                first,
-                second,
-                address: disk.discovery[second].clone(),
-            })?;
-            unique(&disk.paths).map_err(|(first, second)| ConflictError::SamePath {
-                disk: index,
-                first,
-                second,
-                address: disk.paths[second].clone(),
-            })?;
-        }
-        unique(self.disks.iter().map(|disk| &disk.socket_path)).map_err(|(first, second)| ConflictError::SameSocket {
-            first,
-            second,
-            path: self.disks[second].socket_path.clone(),
-        })
-    }
-}
-
-/// The positions of the first two equal items, if any.
-fn unique<T: Eq + Hash>(items: impl IntoIterator<Item = T>) -> Result<(), (usize, usize)> {
-    let mut seen = HashMap::new();
-    for (index, item) in items.into_iter().enumerate() {
-        if let Some(first) = seen.insert(item, index) {
-            return Err((first, index));
-        }
-    }
-    Ok(())
 }
 
 fn default_api() -> SocketPath {

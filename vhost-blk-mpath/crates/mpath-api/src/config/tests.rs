@@ -20,6 +20,16 @@ fn refuse(text: &str) -> String {
     Config::parse(text).expect_err(text).to_string()
 }
 
+/// The minimal configuration with a namespace, and the disks in these lines over its paths.
+fn with_sharers(sharers: &str) -> String {
+    with_disk_lines(&format!("    namespace: 1\n    share-paths-with:\n{sharers}"))
+}
+
+/// Namespace and number of a disk over other paths, in the form of a list's item.
+fn sharer(namespace: usize, number: usize) -> String {
+    format!("      - {{name: s{number}, socket-path: /run/s{number}.sock, namespace: {namespace}}}\n")
+}
+
 /// The minimal configuration with more lines in its disk.
 fn with_disk_lines(lines: &str) -> String {
     format!("{MINIMAL}{lines}")
@@ -50,10 +60,12 @@ fn the_sample_shows_every_setting() {
     config.disks[0].namespace = NamespaceId::new(1);
     config.disks[0].fast_io_fail_tmo = Some("60".parse().unwrap());
     config.disks[0].ctrl_loss_tmo = Some("600".parse().unwrap());
+    let sharer = SharerConfig::new("s".parse().unwrap(), "/s".parse().unwrap(), NamespaceId::new(2).unwrap());
+    config.disks[0].share_paths_with = vec![sharer];
     config.disks[0].discovery = vec!["tcp://127.0.0.1".parse().unwrap()];
     let mut found = Vec::new();
     keys(&serde_yaml::to_value(&config).unwrap(), &mut found);
-    assert_eq!(found.len(), 34, "{found:?}");
+    assert_eq!(found.len(), 46, "{found:?}");
     for key in found {
         let shown = |line: &str| line.trim_start_matches([' ', '#', '-']).starts_with(&format!("{key}:"));
         assert!(SAMPLE.lines().any(shown), "the sample does not show {key}");
@@ -73,8 +85,17 @@ fn the_samples_commented_settings_work() {
     let config = parse(&uncommented);
     assert!(config.hostnqn.is_some() && config.hostid.is_some());
     assert_eq!(config.disks[0].namespace, NamespaceId::new(1));
-    assert_eq!(config.disks[0].discovery.len(), 1);
+    assert_eq!((config.disks[0].discovery.len(), config.disks[0].share_paths_with.len()), (1, 1));
     assert!(config.disks[0].fast_io_fail_tmo.is_some() && config.disks[0].ctrl_loss_tmo.is_some());
+}
+
+#[test]
+fn the_example_of_shared_paths_works() {
+    let documentation = include_str!("../../../../../docs/operating.md");
+    let example = documentation.lines().skip_while(|line| *line != "    disks:").take_while(|line| !line.is_empty());
+    let text: String = example.map(|line| format!("{}\n", line.strip_prefix("    ").unwrap())).collect();
+    let disk = &parse(&text).disks[0];
+    assert_eq!((disk.weight.get(), disk.share_paths_with[0].weight.get()), (100, 25));
 }
 
 #[test]
@@ -87,11 +108,18 @@ fn the_documented_defaults() {
     assert_eq!(disk.name.as_str(), "disk0");
     assert_eq!(disk.policy, PolicyKind::Bdp.into());
     assert_eq!((disk.namespace, disk.read_only, disk.hdr_digest, disk.data_digest), (None, false, false, false));
-    assert_eq!((disk.queues.get(), disk.queue_size.get()), (64, 128));
+    assert_eq!((disk.queues.get(), disk.queue_size.get(), disk.weight.get()), (64, 128, 100));
     assert_eq!((disk.window.ios.get(), disk.window.bytes.get()), (128, 8 << 20));
     assert_eq!(disk.keep_alive_tmo.duration().as_secs(), 5);
     assert_eq!(disk.reconnect_delay.duration().as_secs(), 2);
     assert_eq!(disk.suspect_timeout.duration().as_millis(), 300);
+    assert_eq!(disk.share_paths_with, []);
+    let sharer = &parse(&with_sharers(&sharer(2, 7))).disks[0].share_paths_with[0];
+    assert_eq!((sharer.name.as_str(), sharer.socket_path.as_path().to_str()), ("s7", Some("/run/s7.sock")));
+    assert_eq!((sharer.namespace.get(), sharer.weight.get(), sharer.queues.get()), (2, 100, 64));
+    assert_eq!((sharer.read_only, sharer.limits), (false, LimitsConfig::default()));
+    let built = SharerConfig::new(sharer.name.clone(), sharer.socket_path.clone(), sharer.namespace);
+    assert_eq!(*sharer, built);
     let built = DiskConfig::new(disk.socket_path.clone(), disk.subsystem.clone(), disk.paths.clone());
     assert_eq!(parse(MINIMAL), Config::new(vec![built]));
 }
@@ -151,6 +179,8 @@ fn errors_name_place_value_and_remedy() {
             "suspect-timeout: 10ms",
             "5:22: disks[0].suspect-timeout: `10ms` is not a time from 50ms to 60000ms; give a whole number and a unit, such as 300ms or 2s",
         ),
+        ("weight: 0", "5:13: disks[0].weight: invalid value: integer `0`, expected an integer from 1 to 1000"),
+        ("weight: 1001", "5:13: disks[0].weight: invalid value: integer `1001`, expected an integer from 1 to 1000"),
         ("read-only: 7", "5:16: disks[0].read-only: invalid type: integer `7`, expected true or false"),
         ("drain-fence: yes", "5:18: disks[0].drain-fence: invalid type: string \"yes\", expected true or false"),
         ("drain-fence:", "5:17: disks[0].drain-fence: invalid value: nothing, expected true or false"),
@@ -169,7 +199,7 @@ fn errors_name_place_value_and_remedy() {
         ),
         (
             "colour: red",
-            "5:5: disks[0]: unknown field `colour`, expected one of `name`, `socket-path`, `subsystem`, `namespace`, `paths`, `discovery`, `policy`, `scheduler`, `limits`, `read-only`, `queues`, `queue-size`, `window`, `hdr-digest`, `data-digest`, `keep-alive-tmo`, `reconnect-delay`, `suspect-timeout`, `hedge`, `hedge-budget`, `fast-io-fail-tmo`, `ctrl-loss-tmo`, `shared-write-cache`, `drain-fence`",
+            "5:5: disks[0]: unknown field `colour`, expected one of `name`, `socket-path`, `subsystem`, `namespace`, `paths`, `discovery`, `share-paths-with`, `policy`, `scheduler`, `limits`, `weight`, `read-only`, `queues`, `queue-size`, `window`, `hdr-digest`, `data-digest`, `keep-alive-tmo`, `reconnect-delay`, `suspect-timeout`, `hedge`, `hedge-budget`, `fast-io-fail-tmo`, `ctrl-loss-tmo`, `shared-write-cache`, `drain-fence`",
         ),
     ] {
         assert_eq!(refuse(&with_disk_lines(&format!("    {line}\n"))), message);
@@ -181,6 +211,95 @@ fn errors_name_place_value_and_remedy() {
     assert_eq!(path, "4:37: disks[0].paths[1]: `mptcp://127.0.0.1:4421`: MPTCP is not supported yet; write tcp://");
     let missing = refuse(&MINIMAL.replace("    subsystem: nqn.2014-08.org.example:disk0\n", ""));
     assert_eq!(missing, "2:5: disks[0]: missing field `subsystem`");
+}
+
+#[test]
+fn errors_in_disks_that_share_paths() {
+    const KNOWN: &str = "`name`, `socket-path`, `namespace`, `limits`, `weight`, `read-only`, `queues`";
+    let refused = |setting: &str| refuse(&with_sharers(&sharer(2, 0).replace('}', &format!(", {setting}}}"))));
+    for setting in ["paths: ['tcp://h']", "subsystem: nqn.x", "policy: numa", "scheduler: fifo", "share-paths-with: []"]
+    {
+        let name = setting.split(':').next().unwrap();
+        let message = format!(
+            "7:61: disks[0].share-paths-with[0]: unknown field `{name}`, expected one of {KNOWN}; all else is set on the disk that has the paths, for all that share them"
+        );
+        assert_eq!(refused(setting), message);
+    }
+    assert_eq!(
+        refused("limits: {iop: 5}"),
+        "7:70: disks[0].share-paths-with[0].limits: unknown field `iop`, expected one of `iops`, `bandwidth`, `burst`",
+        "no setting of the other disk's"
+    );
+    assert_eq!(
+        refused("weight: 0"),
+        "7:69: disks[0].share-paths-with[0].weight: invalid value: integer `0`, expected an integer from 1 to 1000"
+    );
+    let item = sharer(2, 0);
+    for (left_out, missing) in
+        [("name: s0, ", "name"), ("socket-path: /run/s0.sock, ", "socket-path"), (", namespace: 2", "namespace")]
+    {
+        let message = format!("7:9: disks[0].share-paths-with[0]: missing field `{missing}`");
+        assert_eq!(refuse(&with_sharers(&item.replace(left_out, ""))), message);
+    }
+}
+
+#[test]
+fn disks_that_share_paths_do_not_go_together() {
+    let many = |count: usize| (0..count).map(|n| sharer(n + 2, n)).collect::<String>();
+    let one = with_sharers(&sharer(2, 0));
+    let other = "  - {name: other, socket-path: /run/other.sock, subsystem: nqn.x, paths: ['tcp://h']}\n";
+    for (text, message) in [
+        (
+            one.replace("    namespace: 1\n", ""),
+            " disks[0].namespace: none given; give the one of `disk0`, which cannot be the subsystem's only one as others share its paths",
+        ),
+        (
+            one.replace("namespace: 2", "namespace: 1"),
+            " disks[0].share-paths-with[0].namespace: `1` is also the namespace of disks[0]; give each disk over these paths its own",
+        ),
+        (
+            with_sharers(&format!("{}{}", sharer(2, 0), sharer(2, 1))),
+            " disks[0].share-paths-with[1].namespace: `2` is also the namespace of disks[0].share-paths-with[0]; give each disk over these paths its own",
+        ),
+        (
+            one.replace("name: s0", "name: disk0"),
+            " disks[0].share-paths-with[0].name: `disk0` is also the name of disks[0]; give each disk its own",
+        ),
+        (
+            format!("{one}{}", other.replace("name: other", "name: s0")),
+            " disks[1].name: `s0` is also the name of disks[0].share-paths-with[0]; give each disk its own",
+        ),
+        (
+            one.replace("/run/s0.sock", "/run/vhost-blk-mpath/disk0.sock"),
+            " disks[0].share-paths-with[0].socket-path: `/run/vhost-blk-mpath/disk0.sock` is also the socket of disks[0]; give each disk its own",
+        ),
+        (
+            format!("{one}{}", other.replace("/run/other.sock", "/run/s0.sock")),
+            " disks[1].socket-path: `/run/s0.sock` is also the socket of disks[0].share-paths-with[0]; give each disk its own",
+        ),
+        (
+            one.replace("/run/s0.sock", "/run/vhost-blk-mpath/api.sock"),
+            " disks[0].share-paths-with[0].socket-path: `/run/vhost-blk-mpath/api.sock` is also the API's socket; give each its own",
+        ),
+        (
+            with_sharers(&many(64)),
+            " disks[0].share-paths-with: 64 given; give 63 at most, as no more than 64 disks can share paths",
+        ),
+    ] {
+        assert_eq!(refuse(&text), message);
+    }
+    assert_eq!(parse(&with_sharers(&many(63))).disks[0].share_paths_with.len(), 63);
+    // Elsewhere a namespace of the same number is another one, or another way to it.
+    parse(&format!("{one}{}", other.replace("paths", "namespace: 2, paths")));
+
+    // All of them count.
+    let more = |count: usize| -> String {
+        let disk = |n| other.replace("other", &format!("other{n}")).replace("nqn.x", &format!("nqn.x{n}"));
+        (0..count).map(disk).collect()
+    };
+    assert_eq!(parse(&format!("{one}{}", more(254))).disks.len(), 255);
+    let said = refuse(&format!("{one}{}", more(255)));
+    assert_eq!(said, " disks: 257 given, 1 of them in share-paths-with; give 1 to 256");
 }
 
 #[test]
@@ -283,6 +402,18 @@ fn paths() -> impl Strategy<Value = Vec<crate::PathAddress>> {
         .prop_map(|paths| paths.into_iter().collect())
 }
 
+/// Where there is a namespace, two disks with the next ones.
+fn sharers(disk: usize, namespace: Option<NamespaceId>) -> Vec<SharerConfig> {
+    let next = |n: u32| NamespaceId::new(namespace?.get().checked_add(n)?);
+    let sharer = |n: u32| {
+        let (name, socket) = (format!("disk{disk}-{n}"), format!("/run/{disk}-{n}.sock"));
+        let sharer = SharerConfig::new(name.parse().unwrap(), socket.parse().unwrap(), next(n)?);
+        let limits = LimitsConfig { iops: n.to_string().parse().unwrap(), ..LimitsConfig::default() };
+        Some(SharerConfig { limits, read_only: n == 2, weight: Weight::new(n).unwrap(), ..sharer })
+    };
+    (1..=2).filter_map(sharer).collect()
+}
+
 fn disk(index: usize) -> impl Strategy<Value = DiskConfig> {
     let identity = ("nqn\\.[a-z:.0-9]{1,40}", proptest::option::of(bounded()), paths());
     let numbers = (bounded(), bounded(), bounded(), bounded(), 1_u32..=600, 1_u32..=600);
@@ -295,6 +426,7 @@ fn disk(index: usize) -> impl Strategy<Value = DiskConfig> {
         socket_path: format!("/run/{index}.sock").parse().unwrap(),
         subsystem: nqn.parse().unwrap(),
         namespace,
+        share_paths_with: if flags[4] { vec![] } else { sharers(index, namespace) },
         discovery: if flags[3] { vec![format!("tcp://discovery{index}:8010").parse().unwrap()] } else { vec![] },
         paths,
         policy: kinds.0.into(),
@@ -304,6 +436,7 @@ fn disk(index: usize) -> impl Strategy<Value = DiskConfig> {
             bandwidth: tmo.2.map_or_else(Default::default, |kib| format!("{}KiB", kib + 4).parse().unwrap()),
             burst: format!("{}ms", tmo.1).parse().unwrap(),
         },
+        weight: Weight::new(1 + tmo.1 % 1000).unwrap(),
         read_only: flags[0],
         queues: numbers.0,
         queue_size: numbers.1,

@@ -16,6 +16,16 @@ pub enum ControlError {
         /// The name asked for.
         disk: String,
     },
+    /// The disk has no paths of its own, and what was asked for belongs to paths.
+    #[error(
+        "disk `{disk}` uses the paths of `{owner}`, and with them its policy, scheduler and hedging: name `{owner}`"
+    )]
+    SharesPaths {
+        /// The disk.
+        disk: String,
+        /// The one that has the paths.
+        owner: String,
+    },
     /// The disk has no such path.
     #[error("disk `{disk}` has no path {index}")]
     UnknownPath {
@@ -144,6 +154,7 @@ impl From<ControlError> for ApiError {
     fn from(error: ControlError) -> Self {
         let code = match error {
             ControlError::UnknownDisk { .. } => ErrorCode::UnknownDisk,
+            ControlError::SharesPaths { .. } => ErrorCode::SharesPaths,
             ControlError::UnknownPath { .. } | ControlError::Remove(RemovePathError::UnknownPath { .. }) => {
                 ErrorCode::UnknownPath
             }
@@ -174,7 +185,8 @@ impl IntoResponse for ApiError {
             | ErrorCode::PathState
             | ErrorCode::PathExists
             | ErrorCode::TooManyPaths
-            | ErrorCode::NotMultipath => StatusCode::CONFLICT,
+            | ErrorCode::NotMultipath
+            | ErrorCode::SharesPaths => StatusCode::CONFLICT,
             ErrorCode::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             ErrorCode::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
             ErrorCode::Other => StatusCode::INTERNAL_SERVER_ERROR,

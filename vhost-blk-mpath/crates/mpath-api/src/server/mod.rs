@@ -5,6 +5,7 @@
 //! silent client can hold, and ending the daemon never waits for one.
 
 mod connections;
+mod disks;
 mod error;
 mod metrics;
 mod routes;
@@ -23,7 +24,7 @@ use self::connections::Connections;
 pub use self::error::{AddPathError, ApiError, ControlError, RemovePathError};
 pub use self::routes::JsonBody;
 use crate::address::PathAddress;
-use crate::config::{Hedge, HedgeBudget, SocketPath};
+use crate::config::{Hedge, HedgeBudget, SocketPath, Weight};
 use crate::socket::{BindError, ListeningSocket, Role};
 
 use crate::types::{Events, Injection, Path, PathAction, SchedulerDetail, SetLimits, Status};
@@ -42,13 +43,13 @@ pub struct PathRef {
 /// The futures may wait for the I/O threads, but for no network: after five seconds the client is
 /// told that the daemon does not answer and the future is dropped, which must do no harm.
 pub trait Control: Send + Sync + 'static {
-    /// The daemon and every disk.
+    /// The daemon and every disk: those that share the paths of another one too, after that one.
     fn status(&self) -> impl Future<Output = Result<Status, ControlError>> + Send;
 
-    /// Every path of every disk, by disk and index. [`Path::io_share`] and its like are filled in by the server.
+    /// Every path of every disk, by disk and index; one that several disks use once, by the disk that has it. [`Path::io_share`] and its like are filled in by the server.
     fn paths(&self) -> impl Future<Output = Result<Vec<Path>, ControlError>> + Send;
 
-    /// Changes the policies of these disks (never none, each of them in [`Control::status`]), by
+    /// Changes the policies of these disks (never none, each of them in [`Control::status`] and with paths of its own), by
     /// [`ClassPolicies::change`](mpath_core::ClassPolicies::change); done when every I/O thread uses them.
     fn set_policy(
         &self,
@@ -56,8 +57,8 @@ pub trait Control: Send + Sync + 'static {
         change: &PolicyChange,
     ) -> impl Future<Output = Result<(), ControlError>> + Send;
 
-    /// Changes how these disks hedge reads (never none, each of them in [`Control::status`]); done when every I/O thread does.
-    /// What is left out stays.
+    /// Changes how these disks hedge reads (never none, each of them in [`Control::status`] and with paths of its own); done when
+    /// every I/O thread does. What is left out stays.
     fn set_hedge(
         &self,
         disks: &[String],
@@ -65,10 +66,11 @@ pub trait Control: Send + Sync + 'static {
         budget: Option<HedgeBudget>,
     ) -> impl Future<Output = Result<(), ControlError>> + Send;
 
-    /// The scheduler, the virtqueues and the limits of every disk.
+    /// The scheduler, the weight, the virtqueues and the limits of every disk: of those that share the paths of another one too,
+    /// with [`SchedulerDetail::shares_paths_of`] set, after that one.
     fn scheduling(&self) -> impl Future<Output = Result<Vec<SchedulerDetail>, ControlError>> + Send;
 
-    /// Changes the schedulers of these disks (never none, each of them in [`Control::scheduling`]), by
+    /// Changes the schedulers of these disks (never none, each of them in [`Control::scheduling`] and with paths of its own), by
     /// [`SchedulerSpec::change`](mpath_core::SchedulerSpec::change); done when every I/O thread uses them.
     fn set_scheduler(
         &self,
@@ -80,6 +82,9 @@ pub trait Control: Send + Sync + 'static {
     /// done when every I/O thread keeps them.
     fn set_limits(&self, disks: &[String], change: &SetLimits)
     -> impl Future<Output = Result<(), ControlError>> + Send;
+
+    /// Changes the weight of a disk (in [`Control::status`]), which says what it is; done when every I/O thread goes by it.
+    fn set_weight(&self, disk: &str, weight: Weight) -> impl Future<Output = Result<(), ControlError>> + Send;
 
     /// Sets or clears the impairment of these paths (each of them in
     /// [`Control::paths`]); done when every I/O thread has it.
@@ -100,7 +105,7 @@ pub trait Control: Send + Sync + 'static {
         force: bool,
     ) -> impl Future<Output = Result<(), ControlError>> + Send;
 
-    /// Adds a path to a disk; done when there is one, whether or not it can be connected.
+    /// Adds a path to a disk (in [`Control::status`] and with paths of its own); done when there is one, whether or not it can be connected.
     fn add_path(&self, disk: &str, address: PathAddress) -> impl Future<Output = Result<PathRef, ControlError>> + Send;
 
     /// Removes a path, in order or with `force` at once; done when every I/O thread knows that it gets nothing new, though it

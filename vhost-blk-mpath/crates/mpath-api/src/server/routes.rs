@@ -18,6 +18,7 @@ use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 
 use super::connections::Busy;
+use super::disks::with_paths;
 use super::error::{ApiError, ControlError};
 use super::metrics::metrics;
 use super::{Control, EVENTS_WAIT_MAX, Limits, PathRef, scheduling};
@@ -179,7 +180,9 @@ async fn add_path<C: Control>(
     disk: Result<RoutePath<String>, PathRejection>,
     JsonBody(wanted): JsonBody<AddPath>,
 ) -> Answer<Path> {
-    let added = control.add_path(&route(disk)?, wanted.address).await?;
+    let disk = route(disk)?;
+    with_paths(control.status().await?.disks, Some(disk.clone()))?;
+    let added = control.add_path(&disk, wanted.address).await?;
     let paths = paths_of(&*control, Some(added.disk.clone())).await?;
     // Another client may have removed it meanwhile.
     let gone = || ControlError::UnknownPath { disk: added.disk.clone(), index: added.index };
@@ -220,8 +223,8 @@ async fn paths_of<C: Control>(control: &C, disk: Option<String>) -> Result<Vec<P
     if let Some(disk) = disk {
         paths.retain(|path| path.disk == disk);
         // All paths of a disk may have been removed.
-        if paths.is_empty() && control.status().await?.disks.iter().all(|there| there.name != disk) {
-            return Err(ControlError::UnknownDisk { disk }.into());
+        if paths.is_empty() {
+            with_paths(control.status().await?.disks, Some(disk))?;
         }
     }
     let mut totals: HashMap<String, [u64; 3]> = HashMap::new();
@@ -248,7 +251,7 @@ fn share(part: u64, total: u64) -> f64 {
 }
 
 async fn policies<C: Control>(State(control): State<Arc<C>>) -> Answer<Vec<Policy>> {
-    let disks = control.status().await?.disks;
+    let disks = with_paths(control.status().await?.disks, None)?;
     let describe = |kind: PolicyKind| Policy {
         name: kind,
         aliases: kind.aliases().iter().map(ToString::to_string).collect(),
@@ -268,15 +271,8 @@ async fn policy<C: Control>(
 
 /// The policy of a disk or of all.
 async fn policies_of<C: Control>(control: &C, disk: Option<String>) -> Result<Vec<DiskPolicy>, ApiError> {
-    let disks = control.status().await?.disks.into_iter();
-    let mut policies: Vec<_> = disks.map(|disk| DiskPolicy { disk: disk.name, policy: disk.policy }).collect();
-    if let Some(disk) = disk {
-        policies.retain(|policy| policy.disk == disk);
-        if policies.is_empty() {
-            return Err(ControlError::UnknownDisk { disk }.into());
-        }
-    }
-    Ok(policies)
+    let disks = with_paths(control.status().await?.disks, disk)?;
+    Ok(disks.into_iter().map(|disk| DiskPolicy { disk: disk.name, policy: disk.policy }).collect())
 }
 
 async fn policy_detail<C: Control>(
@@ -337,15 +333,8 @@ async fn hedge<C: Control>(
 
 /// How a disk hedges, or all do.
 async fn hedges_of<C: Control>(control: &C, disk: Option<String>) -> Result<Vec<DiskHedge>, ApiError> {
-    let disks = control.status().await?.disks.into_iter();
-    let mut hedges: Vec<_> = disks.map(|disk| DiskHedge { disk: disk.name, status: disk.hedge }).collect();
-    if let Some(disk) = disk {
-        hedges.retain(|hedge| hedge.disk == disk);
-        if hedges.is_empty() {
-            return Err(ControlError::UnknownDisk { disk }.into());
-        }
-    }
-    Ok(hedges)
+    let disks = with_paths(control.status().await?.disks, disk)?;
+    Ok(disks.into_iter().map(|disk| DiskHedge { disk: disk.name, status: disk.hedge }).collect())
 }
 
 async fn set_hedge<C: Control>(

@@ -1,4 +1,4 @@
-//! Schedulers and limits.
+//! Schedulers, weights and limits.
 
 use std::sync::Arc;
 
@@ -9,10 +9,12 @@ use axum::{Json, Router};
 use mpath_core::{SchedulerChange, SchedulerKind, SchedulerSpec};
 
 use super::Control;
-use super::error::{ApiError, ControlError};
+use super::disks::{meant, with_paths};
+use super::error::ApiError;
 use super::routes::{Answer, DiskQuery, JsonBody, query};
 use crate::types::{
-    DiskLimits, DiskScheduler, ErrorCode, Parameter, Scheduler, SchedulerDetail, SetLimits, SetScheduler,
+    DiskLimits, DiskScheduler, DiskWeight, ErrorCode, Parameter, Scheduler, SchedulerDetail, SetLimits, SetScheduler,
+    SetWeight,
 };
 
 pub(super) fn routes<C: Control>() -> Router<Arc<C>> {
@@ -21,18 +23,7 @@ pub(super) fn routes<C: Control>() -> Router<Arc<C>> {
         .route("/v1/scheduler/detail", get(scheduler_detail::<C>))
         .route("/v1/scheduler", get(scheduler::<C>).put(set_scheduler::<C>))
         .route("/v1/limits", get(limits::<C>).put(set_limits::<C>))
-}
-
-/// The scheduler of a disk, or of all.
-async fn details_of<C: Control>(control: &C, disk: Option<String>) -> Result<Vec<SchedulerDetail>, ApiError> {
-    let mut details = control.scheduling().await?;
-    if let Some(disk) = disk {
-        details.retain(|detail| detail.disk == disk);
-        if details.is_empty() {
-            return Err(ControlError::UnknownDisk { disk }.into());
-        }
-    }
-    Ok(details)
+        .route("/v1/weights", get(weights::<C>).put(set_weight::<C>))
 }
 
 fn names(details: Vec<SchedulerDetail>) -> Vec<String> {
@@ -40,7 +31,7 @@ fn names(details: Vec<SchedulerDetail>) -> Vec<String> {
 }
 
 async fn schedulers<C: Control>(State(control): State<Arc<C>>) -> Answer<Vec<Scheduler>> {
-    let details = control.scheduling().await?;
+    let details = with_paths(control.scheduling().await?, None)?;
     let describe = |kind: SchedulerKind| Scheduler {
         name: kind,
         description: kind.description().into(),
@@ -54,12 +45,13 @@ async fn scheduler_detail<C: Control>(
     State(control): State<Arc<C>>,
     disk: Result<Query<DiskQuery>, QueryRejection>,
 ) -> Answer<Vec<SchedulerDetail>> {
-    Ok(Json(details_of(&*control, query(disk)?.disk).await?))
+    let disk = query(disk)?.disk;
+    Ok(Json(meant(control.scheduling().await?, disk)?))
 }
 
 async fn schedulers_of<C: Control>(control: &C, disk: Option<String>) -> Answer<Vec<DiskScheduler>> {
     let of = |SchedulerDetail { disk, scheduler, .. }| DiskScheduler { disk, scheduler };
-    Ok(Json(details_of(control, disk).await?.into_iter().map(of).collect()))
+    Ok(Json(with_paths(control.scheduling().await?, disk)?.into_iter().map(of).collect()))
 }
 
 async fn scheduler<C: Control>(
@@ -76,14 +68,14 @@ async fn set_scheduler<C: Control>(
     let params = wanted.params.iter().map(|(name, value)| (&**name, &**value));
     let change = SchedulerChange::new(wanted.scheduler, params)
         .map_err(|error| ApiError::new(ErrorCode::BadRequest, error.to_string()))?;
-    let disks = names(details_of(&*control, wanted.disk.clone()).await?);
+    let disks = names(with_paths(control.scheduling().await?, wanted.disk.clone())?);
     control.set_scheduler(&disks, &change).await?;
     schedulers_of(&*control, wanted.disk).await
 }
 
 async fn limits_of<C: Control>(control: &C, disk: Option<String>) -> Answer<Vec<DiskLimits>> {
     let of = |SchedulerDetail { disk, limits, .. }| DiskLimits { disk, status: limits };
-    Ok(Json(details_of(control, disk).await?.into_iter().map(of).collect()))
+    Ok(Json(meant(control.scheduling().await?, disk)?.into_iter().map(of).collect()))
 }
 
 async fn limits<C: Control>(
@@ -101,7 +93,31 @@ async fn set_limits<C: Control>(
         let message = "nothing to set; give iops, bandwidth or burst";
         return Err(ApiError::new(ErrorCode::BadRequest, message));
     }
-    let disks = names(details_of(&*control, wanted.disk.clone()).await?);
+    let disks = names(meant(control.scheduling().await?, wanted.disk.clone())?);
     control.set_limits(&disks, &wanted).await?;
     limits_of(&*control, wanted.disk).await
+}
+
+async fn weights_of<C: Control>(control: &C, disk: Option<String>) -> Answer<Vec<DiskWeight>> {
+    Ok(Json(meant(control.status().await?.disks, disk)?.into_iter().map(DiskWeight::from).collect()))
+}
+
+async fn weights<C: Control>(
+    State(control): State<Arc<C>>,
+    disk: Result<Query<DiskQuery>, QueryRejection>,
+) -> Answer<Vec<DiskWeight>> {
+    weights_of(&*control, query(disk)?.disk).await
+}
+
+async fn set_weight<C: Control>(
+    State(control): State<Arc<C>>,
+    JsonBody(wanted): JsonBody<SetWeight>,
+) -> Answer<Vec<DiskWeight>> {
+    let mut disks = meant(control.status().await?.disks, wanted.disk)?;
+    let Some(disk) = disks.pop().filter(|_| disks.is_empty()) else {
+        let message = "there are several disks, and a weight is one's part beside the others; name one in disk";
+        return Err(ApiError::new(ErrorCode::BadRequest, message));
+    };
+    control.set_weight(&disk.name, wanted.weight).await?;
+    weights_of(&*control, Some(disk.name)).await
 }

@@ -16,14 +16,15 @@ use crate::client::{Client, ClientError};
 use crate::config::LimitsConfig;
 use crate::types::{
     AddPath, Disk, ErrorCode, HedgeStatus, Moved, OpStats, PathCounts, PathSelector, PathState, PathWindow, SetHedge,
-    SetInjection, SetPolicy, SetScheduler, SteerPaths,
+    SetInjection, SetPolicy, SetScheduler, SetWeight, SteerPaths,
 };
 
-/// Two disks of two paths, which remember what is set.
+/// Two disks of two paths, which remember what is set, and perhaps one over the paths of the first.
 pub(super) struct Fake {
+    disks: &'static [&'static str],
     policies: Mutex<[ClassPolicies; 2]>,
     hedges: Mutex<[HedgeStatus; 2]>,
-    scheduling: Mutex<[(SchedulerSpec, LimitsConfig); 2]>,
+    scheduling: Mutex<[(SchedulerSpec, Weight, LimitsConfig); 3]>,
     injections: Mutex<[[Vec<Injection>; 2]; 2]>,
     states: Mutex<[[PathState; 2]; 2]>,
     stuck: AtomicBool,
@@ -32,13 +33,19 @@ pub(super) struct Fake {
 impl Fake {
     pub(super) fn new() -> Self {
         Self {
+            disks: &["a", "b"],
             policies: Mutex::new([PolicyKind::LatencyRr.into(); 2]),
             hedges: Mutex::default(),
-            scheduling: Mutex::new([(SchedulerKind::Fifo.into(), LimitsConfig::default()); 2]),
+            scheduling: Mutex::new([(SchedulerKind::Fifo.into(), weight(100), LimitsConfig::default()); 3]),
             injections: Mutex::default(),
             states: Mutex::new([[PathState::Live; 2]; 2]),
             stuck: AtomicBool::new(false),
         }
+    }
+
+    /// With a disk over the paths of the first one.
+    pub(super) fn sharing() -> Self {
+        Self { disks: &["a", "b", SHARER], ..Self::new() }
     }
 
     async fn answer(&self) -> Result<(), ControlError> {
@@ -49,21 +56,42 @@ impl Fake {
     }
 }
 
+const SHARER: &str = "shares-a";
+
 fn disk_index(name: &str) -> Result<usize, ControlError> {
-    ["a", "b"].iter().position(|&known| known == name).ok_or_else(|| ControlError::UnknownDisk { disk: name.into() })
+    ["a", "b", SHARER]
+        .iter()
+        .position(|&known| known == name)
+        .ok_or_else(|| ControlError::UnknownDisk { disk: name.into() })
+}
+
+/// The disk that has the paths.
+fn owner_index(disk: usize) -> usize {
+    if disk == 2 { 0 } else { disk }
+}
+
+fn shares_paths_of(disk: &str) -> Option<String> {
+    (disk == SHARER).then(|| "a".into())
+}
+
+fn weight(weight: u32) -> Weight {
+    Weight::new(weight).unwrap()
 }
 
 impl Control for Fake {
     async fn status(&self) -> Result<Status, ControlError> {
         self.answer().await?;
         let (policies, hedges) = (*self.policies.lock().unwrap(), *self.hedges.lock().unwrap());
-        let disk = |(name, policy): (&str, ClassPolicies)| Disk {
+        let scheduling = *self.scheduling.lock().unwrap();
+        let disk = |(index, &name): (usize, &&str)| Disk {
             name: name.into(),
+            shares_paths_of: shares_paths_of(name),
+            weight: scheduling[index].1.get(),
             socket: format!("/run/{name}.sock"),
             subsystem: "nqn.x".into(),
             nsid: Some(1),
             connected: true,
-            policy,
+            policy: policies[owner_index(index)],
             capacity_bytes: 1 << 30,
             block_size_bytes: 512,
             read_only: false,
@@ -71,14 +99,14 @@ impl Control for Fake {
             queued: 0,
             moved_reads: Moved::default(),
             moved_writes: Moved::default(),
-            hedge: hedges[disk_index(name).unwrap()],
+            hedge: hedges[owner_index(index)],
             paths: PathCounts { total: 2, live: 2 },
         };
         Ok(Status {
             version: "1".into(),
             pid: 7,
             uptime_s: 5,
-            disks: ["a", "b"].into_iter().zip(policies).map(disk).collect(),
+            disks: self.disks.iter().enumerate().map(disk).collect(),
             discovery: Vec::new(),
         })
     }
@@ -97,6 +125,7 @@ impl Control for Fake {
             last_error: None,
             last_error_at: None,
             ana_state: None,
+            sharers: vec![],
             resting: false,
             suspect: false,
             suspicions: 0,
@@ -140,8 +169,13 @@ impl Control for Fake {
     }
 
     async fn scheduling(&self) -> Result<Vec<SchedulerDetail>, ControlError> {
-        let disks = ["a", "b"].into_iter().zip(*self.scheduling.lock().unwrap());
-        Ok(disks.map(|(disk, (spec, limits))| SchedulerDetail::new(disk.into(), spec, limits, None)).collect())
+        let all = *self.scheduling.lock().unwrap();
+        let detail = |(index, &disk): (usize, &&str)| {
+            let ((spec, ..), (_, weight, limits)) = (all[owner_index(index)], all[index]);
+            let shares_paths_of = shares_paths_of(disk);
+            SchedulerDetail { shares_paths_of, ..SchedulerDetail::new(disk.into(), spec, weight, limits, None) }
+        };
+        Ok(self.disks.iter().enumerate().map(detail).collect())
     }
 
     async fn set_scheduler(&self, disks: &[String], change: &SchedulerChange) -> Result<(), ControlError> {
@@ -153,9 +187,14 @@ impl Control for Fake {
 
     async fn set_limits(&self, disks: &[String], change: &SetLimits) -> Result<(), ControlError> {
         for disk in disks {
-            let limits = &mut self.scheduling.lock().unwrap()[disk_index(disk)?].1;
+            let limits = &mut self.scheduling.lock().unwrap()[disk_index(disk)?].2;
             *limits = change.applied_to(*limits);
         }
+        Ok(())
+    }
+
+    async fn set_weight(&self, disk: &str, weight: Weight) -> Result<(), ControlError> {
+        self.scheduling.lock().unwrap()[disk_index(disk)?].1 = weight;
         Ok(())
     }
 
@@ -220,10 +259,14 @@ pub(super) struct Running {
 
 impl Running {
     pub(super) fn start(limits: Limits) -> Self {
+        Self::start_with(Fake::new(), limits)
+    }
+
+    fn start_with(control: Fake, limits: Limits) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let mut server = Server::bind(&socket(&dir)).unwrap();
         server.limits = limits;
-        let control = Arc::new(Fake::new());
+        let control = Arc::new(control);
         let (end, ended) = oneshot::channel();
         let thread = thread::spawn({
             let control = Arc::clone(&control);
@@ -752,4 +795,97 @@ fn schedulers_and_limits() {
         client.limits(Some("a")).unwrap()[0].status.limits.to_string(),
         "iops off, bandwidth 1MiB, burst 2000ms"
     );
+}
+
+#[test]
+fn weights() {
+    let server = Running::start_with(Fake::sharing(), Limits::default());
+    let client = server.client();
+    let set = |body: &str| server.request("PUT", "/v1/weights", body);
+    let answer = r#"[{"disk":"shares-a","weight":25,"shares_paths_of":"a"}]"#;
+    assert_eq!(set(r#"{"weight":25,"disk":"shares-a"}"#), (200, answer.into()));
+    let shown = |disk| client.weights(disk).unwrap().into_iter().map(|of| (of.disk, of.weight)).collect::<Vec<_>>();
+    assert_eq!(shown(None), [("a".into(), 100), ("b".into(), 100), (SHARER.into(), 25)]);
+    assert_eq!(shown(Some(SHARER)), [(SHARER.into(), 25)]);
+    let one = client.set_weight(&SetWeight { weight: weight(1000), disk: Some("b".into()) }).unwrap();
+    assert_eq!((one.len(), &*one[0].disk, one[0].weight, one[0].shares_paths_of.as_deref()), (1, "b", 1000, None));
+    for (body, part) in [
+        (r#"{"weight":0,"disk":"a"}"#, "integer `0`, expected an integer from 1 to 1000"),
+        (r#"{"weight":1001,"disk":"a"}"#, "integer `1001`, expected an integer from 1 to 1000"),
+        (r#"{"weight":25}"#, "there are several disks, and a weight is one's part beside the others; name one in disk"),
+        (r#"{"disk":"a"}"#, "missing field `weight`"),
+        (r#"{"weight":25,"disk":"a","queue":1}"#, "unknown field `queue`"),
+    ] {
+        let (status, answer) = set(body);
+        assert!(status == 400 && answer.contains(part), "{body}: {status} {answer}");
+    }
+    let (status, answer) = set(r#"{"weight":25,"disk":"c"}"#);
+    assert!(status == 404 && answer.contains("no disk is named `c`"), "{answer}");
+    assert_eq!(server.request("GET", "/v1/weights?disk=c", "").0, 404);
+    assert_eq!(shown(Some("a")), [("a".into(), 100)], "what is refused changes nothing");
+
+    let only = Running::start_with(Fake { disks: &["a"], ..Fake::new() }, Limits::default());
+    let answer = r#"[{"disk":"a","weight":7,"shares_paths_of":null}]"#;
+    assert_eq!(only.request("PUT", "/v1/weights", r#"{"weight":7}"#), (200, answer.into()), "there is no other one");
+}
+
+/// What belongs to paths is said of the disk that has them.
+#[test]
+fn a_disk_over_the_paths_of_another_one() {
+    let server = Running::start_with(Fake::sharing(), Limits::default());
+    let client = server.client();
+    let injection = r#"{"path":"0","injection":{"latency_us":5},"disk":"shares-a"}"#;
+    for (method, target, body) in [
+        ("GET", "/v1/policy?disk=shares-a", ""),
+        ("PUT", "/v1/policy", r#"{"policy":"numa","disk":"shares-a"}"#),
+        ("GET", "/v1/policy/detail?disk=shares-a", ""),
+        ("GET", "/v1/hedge?disk=shares-a", ""),
+        ("PUT", "/v1/hedge", r#"{"hedge":"p95","disk":"shares-a"}"#),
+        ("GET", "/v1/scheduler?disk=shares-a", ""),
+        ("PUT", "/v1/scheduler", r#"{"scheduler":"burst-credit","disk":"shares-a"}"#),
+        ("GET", "/v1/paths?disk=shares-a", ""),
+        ("GET", "/v1/paths?disk=shares-a&path=0", ""),
+        ("PUT", "/v1/paths", r#"{"path":"0","action":"drain","disk":"shares-a"}"#),
+        ("POST", "/v1/disks/shares-a/paths", r#"{"address":"tcp://127.0.0.1:4420"}"#),
+        ("DELETE", "/v1/disks/shares-a/paths/0", ""),
+        ("GET", "/v1/injections?disk=shares-a", ""),
+        ("PUT", "/v1/injections", injection),
+        ("DELETE", "/v1/injections?disk=shares-a&path=0", ""),
+    ] {
+        let message =
+            "disk `shares-a` uses the paths of `a`, and with them its policy, scheduler and hedging: name `a`";
+        let refused = format!(r#"{{"error":{{"code":"shares-paths","message":"{message}"}}}}"#);
+        assert_eq!(server.request(method, target, body), (409, refused), "{method} {target}");
+    }
+
+    // No disk named is every disk that has paths, before the change and after it.
+    let policies = client.set_policy(&SetPolicy::from(PolicyKind::Numa)).unwrap();
+    assert_eq!(policies.iter().map(|of| &*of.disk).collect::<Vec<_>>(), ["a", "b"]);
+    let hedges = client.set_hedge(&SetHedge { hedge: Some(Hedge::Quantile(950)), budget: None, disk: None }).unwrap();
+    assert_eq!(hedges.iter().map(|of| &*of.disk).collect::<Vec<_>>(), ["a", "b"]);
+    let scheduler = SetScheduler { scheduler: SchedulerKind::BurstCredit, params: vec![], disk: None };
+    let schedulers = client.set_scheduler(&scheduler).unwrap();
+    assert_eq!(schedulers.iter().map(|of| &*of.disk).collect::<Vec<_>>(), ["a", "b"]);
+    assert_eq!(client.policy_detail(None).unwrap().len(), 2);
+    let active: Vec<_> = client.policies().unwrap().into_iter().flat_map(|policy| policy.active_on).collect();
+    assert_eq!(active, ["a", "b"]);
+    let active: Vec<_> = client.schedulers().unwrap().into_iter().flat_map(|of| of.active_on).collect();
+    assert_eq!(active, ["a", "b"]);
+
+    // Its limits and virtqueues are its own, and the scheduler of the other one is shown with them.
+    let limits = SetLimits { iops: Some("500".parse().unwrap()), disk: Some(SHARER.into()), ..SetLimits::default() };
+    assert_eq!(client.set_limits(&limits).unwrap()[0].disk, SHARER);
+    let details = client.scheduler_detail(None).unwrap();
+    let shown = |of: &SchedulerDetail| (of.scheduler.to_string(), of.limits.limits.iops.to_string());
+    assert_eq!(details.iter().map(|of| &*of.disk).collect::<Vec<_>>(), ["a", "b", SHARER]);
+    assert_eq!(
+        (shown(&details[0]), shown(&details[2])),
+        (("burst-credit".into(), "off".into()), ("burst-credit".into(), "500".into()))
+    );
+    assert_eq!(details[2].shares_paths_of.as_deref(), Some("a"));
+    assert_eq!(client.scheduler_detail(Some(SHARER)).unwrap(), details[2..]);
+    let all = SetLimits { iops: Some("7".parse().unwrap()), ..SetLimits::default() };
+    assert_eq!(client.set_limits(&all).unwrap().len(), 3, "every disk has limits");
+    let disks = client.status().unwrap().disks;
+    assert_eq!(disks.iter().map(|disk| disk.shares_paths_of.as_deref()).collect::<Vec<_>>(), [None, None, Some("a")]);
 }

@@ -44,6 +44,8 @@ pub enum ErrorCode {
     TooManyPaths,
     /// 409: the disk's namespace cannot be reached over more than one path.
     NotMultipath,
+    /// 409: the disk uses the paths of another one, and what is asked for is that disk's.
+    SharesPaths,
     /// 413: the body is larger than 64 KiB.
     BodyTooLarge,
     /// 503: the daemon is too busy, or ending.

@@ -93,6 +93,8 @@ pub enum EventKind {
     SchedulerSet,
     /// The operator set the limits.
     LimitsSet,
+    /// The operator set the weight.
+    WeightSet,
     /// The operator impaired a path.
     InjectionSet,
     /// The operator ended the impairment of a path.
@@ -140,6 +142,7 @@ impl fmt::Display for EventKind {
             Self::HedgeSet => "hedge-set",
             Self::SchedulerSet => "scheduler-set",
             Self::LimitsSet => "limits-set",
+            Self::WeightSet => "weight-set",
             Self::InjectionSet => "injection-set",
             Self::InjectionCleared => "injection-cleared",
             Self::FrontEndConnected => "front-end-connected",
@@ -160,6 +163,7 @@ mod tests {
             EventKind::FrontEndDisconnected,
             EventKind::AnaChanged,
             EventKind::PathRemoved,
+            EventKind::WeightSet,
             EventKind::DiscoveryLost,
         ] {
             assert_eq!(serde_json::to_string(&kind).unwrap(), format!("\"{kind}\""));

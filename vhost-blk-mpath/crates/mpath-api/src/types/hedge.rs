@@ -19,7 +19,7 @@ pub struct HedgeStatus {
     pub won: u64,
 }
 
-/// `GET /v1/hedge`, and the answer to `PUT`: the same of one disk.
+/// `GET /v1/hedge`, and the answer to `PUT`: the same of one disk, and those that share its paths.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DiskHedge {
     /// The disk's name.
@@ -39,7 +39,7 @@ pub struct SetHedge {
     /// How many of them at most.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub budget: Option<HedgeBudget>,
-    /// The disk; every disk if left out.
+    /// The disk, which has to have paths of its own; every such disk if left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk: Option<String>,
 }

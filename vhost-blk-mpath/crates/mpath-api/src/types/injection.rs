@@ -28,7 +28,7 @@ pub struct InjectedPath {
 pub struct SetInjection {
     /// Which paths.
     pub path: PathSelector,
-    /// Of which disk; of every disk if left out.
+    /// Of which disk, which has to have paths of its own; of every such disk if left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk: Option<String>,
     /// The impairment, in place of every earlier one, or of that of its class if it is for a class.

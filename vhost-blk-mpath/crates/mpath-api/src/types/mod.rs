@@ -15,6 +15,7 @@ mod parameter;
 mod policy;
 mod scheduler;
 mod steering;
+mod weight;
 
 use std::fmt;
 
@@ -36,6 +37,7 @@ pub use self::scheduler::{
     DiskLimits, DiskScheduler, LimitStatus, QueueTurns, Scheduler, SchedulerDetail, SetLimits, SetScheduler, Tier,
 };
 pub use self::steering::{AddPath, Controller, Origin, PathAction, PathWindow, SteerPaths, WaitsFor};
+pub use self::weight::{DiskWeight, SetWeight};
 use crate::address::{PathAddress, Transport};
 use crate::policy_form;
 
@@ -48,7 +50,7 @@ pub struct Status {
     pub pid: u32,
     /// Seconds since the daemon started.
     pub uptime_s: u64,
-    /// Every disk, in the order of the configuration.
+    /// Every disk, in the order of the configuration, those that share paths after the one that has them.
     pub disks: Vec<Disk>,
     /// Every discovery controller of every disk, those that were referred to after those that refer to them.
     #[serde(default)]
@@ -64,6 +66,8 @@ pub struct Disk {
     pub socket: String,
     /// The NQN of its subsystem.
     pub subsystem: String,
+    /// The disk whose paths it uses, and with them its policy, scheduler and hedging; `null` if it has paths of its own.
+    pub shares_paths_of: Option<String>,
     /// Its namespace, `null` until a path has told.
     pub nsid: Option<u32>,
     /// Whether a front-end (QEMU) is connected to the socket.
@@ -79,15 +83,18 @@ pub struct Disk {
     pub read_only: bool,
     /// The most virtqueues the guest may use.
     pub queues: u32,
+    /// Its part of the service beside the other disks over its paths, 1 to 1000.
+    pub weight: u32,
     /// Requests that wait for a path with room.
     pub queued: u64,
-    /// Reads whose path failed them and that went to another one, since the daemon started.
+    /// Reads whose path failed them and that went to another one, since the daemon started. Those of all disks over the same
+    /// paths count on the disk that has these.
     pub moved_reads: Moved,
     /// The same of writes. One whose fate on the lost path was unknown waited for the fence before.
     pub moved_writes: Moved,
-    /// How slow reads are hedged.
+    /// How slow reads are hedged. Those of all disks over the same paths count on the disk that has these.
     pub hedge: HedgeStatus,
-    /// How many paths there are, and how many work.
+    /// How many paths there are, be they those of another disk, and how many work for this one.
     pub paths: PathCounts,
 }
 
@@ -96,11 +103,12 @@ pub struct Disk {
 pub struct PathCounts {
     /// All there are, however they came.
     pub total: u32,
-    /// Those in [`PathState::Live`].
+    /// Those in [`PathState::Live`] that lead to the disk's namespace.
     pub live: u32,
 }
 
-/// `GET /v1/paths`: one path of one disk.
+/// `GET /v1/paths`: one path of one disk. One that several disks use is listed once, as that of the disk that has it, and
+/// its counters count for all of them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Path {
     /// The disk's name.
@@ -125,6 +133,9 @@ pub struct Path {
     pub last_error_at: Option<String>,
     /// Its namespace's ANA state, `null` until the controller has told.
     pub ana_state: Option<AnaState>,
+    /// The other disks that use it, and what it is to them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sharers: Vec<PathSharer>,
     /// Whether it answered with a path error and is left alone for a while.
     pub resting: bool,
     /// Whether it owes answers and has been silent for too long: it is used only while there is no better one.
@@ -204,6 +215,17 @@ impl Path {
     fn sum(&self, of: impl Fn(&OpStats) -> u64) -> u64 {
         self.classes().iter().map(|(_, stats)| of(stats)).sum()
     }
+}
+
+/// A path, as a disk sees it that uses those of another one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PathSharer {
+    /// The disk's name.
+    pub disk: String,
+    /// Its namespace's ANA state there, `null` until the controller has told.
+    pub ana_state: Option<AnaState>,
+    /// Why it cannot use the path, one line; `null` if it can, or if the path is not live.
+    pub error: Option<String>,
 }
 
 /// The life of a path.

@@ -19,11 +19,11 @@ pub struct Policy {
     pub description: String,
     /// What can be set.
     pub params: Vec<Parameter>,
-    /// The disks that use it.
+    /// The disks that use it; of those over the same paths, the one that has these.
     pub active_on: Vec<String>,
 }
 
-/// `GET /v1/policy`, and the answer to `PUT`: which policy a disk uses.
+/// `GET /v1/policy`, and the answer to `PUT`: which policy a disk uses, and those that share its paths.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DiskPolicy {
     /// The disk's name.
@@ -47,7 +47,7 @@ pub struct SetPolicy {
     /// The requests that it is for; all if left out.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "policy_form::class")]
     pub class: Option<PolicyClass>,
-    /// The disk; every disk if left out.
+    /// The disk, which has to have paths of its own; every such disk if left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk: Option<String>,
 }

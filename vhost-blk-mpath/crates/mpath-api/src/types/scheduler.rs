@@ -6,7 +6,7 @@ use mpath_core::{FlowStats, SchedulerKind, SchedulerSpec, SchedulerStats};
 use serde::{Deserialize, Serialize};
 
 use super::{Latency, Parameter};
-use crate::config::{LimitBandwidth, LimitBurst, LimitIops, LimitsConfig};
+use crate::config::{LimitBandwidth, LimitBurst, LimitIops, LimitsConfig, Weight};
 use crate::{policy_form, scheduler_form};
 
 /// `GET /v1/schedulers`: one scheduler that this daemon has.
@@ -19,11 +19,11 @@ pub struct Scheduler {
     pub description: String,
     /// What can be set.
     pub params: Vec<Parameter>,
-    /// The disks that use it.
+    /// The disks that use it; of those over the same paths, the one that has these.
     pub active_on: Vec<String>,
 }
 
-/// `GET /v1/scheduler`, and the answer to `PUT`: which scheduler a disk uses.
+/// `GET /v1/scheduler`, and the answer to `PUT`: which scheduler a disk uses, and those that share its paths.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DiskScheduler {
     /// The disk's name.
@@ -44,12 +44,12 @@ pub struct SetScheduler {
     /// Its parameters by name; the text `default` is the default of each.
     #[serde(default, skip_serializing_if = "Vec::is_empty", with = "policy_form::params")]
     pub params: Vec<(String, String)>,
-    /// The disk; every disk if left out.
+    /// The disk, which has to have paths of its own; every such disk if left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk: Option<String>,
 }
 
-/// `GET /v1/scheduler/detail`: the scheduler of one disk with all that is known of it.
+/// `GET /v1/scheduler/detail`: the scheduler of one disk with all that is known of it, also of a disk that shares paths.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SchedulerDetail {
     /// The disk's name.
@@ -61,6 +61,10 @@ pub struct SchedulerDetail {
     pub description: String,
     /// Its parameters.
     pub params: Vec<Parameter>,
+    /// The disk whose paths this one uses, and its scheduler with them; `null` if it has paths of its own.
+    pub shares_paths_of: Option<String>,
+    /// The disk's part of the service beside the other disks over its paths, 1 to 1000.
+    pub weight: u32,
     /// The disk's limits.
     pub limits: LimitStatus,
     /// The virtqueues that have had requests, by index.
@@ -68,15 +72,23 @@ pub struct SchedulerDetail {
 }
 
 impl SchedulerDetail {
-    /// A disk's, with what its I/O threads tell; `None` while there are none.
+    /// Of a disk that has paths of its own, with what its I/O threads tell; `None` while there are none.
     #[must_use]
-    pub fn new(disk: String, scheduler: SchedulerSpec, limits: LimitsConfig, stats: Option<&SchedulerStats>) -> Self {
+    pub fn new(
+        disk: String,
+        scheduler: SchedulerSpec,
+        weight: Weight,
+        limits: LimitsConfig,
+        stats: Option<&SchedulerStats>,
+    ) -> Self {
         let queues = stats.map_or(&[][..], |stats| &stats.flows[..]);
         Self {
             disk,
             description: scheduler.kind().description().into(),
             params: Parameter::all(scheduler.params()),
             scheduler,
+            shares_paths_of: None,
+            weight: weight.get(),
             limits: LimitStatus::new(limits, stats),
             queues: queues.iter().map(QueueTurns::from).collect(),
         }

@@ -39,7 +39,7 @@ impl fmt::Display for PathAction {
 pub struct SteerPaths {
     /// Which paths.
     pub path: PathSelector,
-    /// Of which disk; of every disk if left out.
+    /// Of which disk, which has to have paths of its own; of every such disk if left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk: Option<String>,
     /// What to do to them.

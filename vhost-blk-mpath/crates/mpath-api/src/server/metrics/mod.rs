@@ -51,7 +51,10 @@ fn exposition(
     let (disks, discovery) = (std::mem::take(&mut status.disks), std::mem::take(&mut status.discovery));
 
     let (mut moved, mut queues, mut classes) = (vec![], vec![], vec![]);
-    for disk in &disks {
+    // These are counted once for all disks over the same paths.
+    let mut with_paths = disks.clone();
+    with_paths.retain(|disk| disk.shares_paths_of.is_none());
+    for disk in &with_paths {
         for (class, of) in [("read", disk.moved_reads), ("write", disk.moved_writes)] {
             moved.push((of_disk(&disk.name).with("class", class), of));
         }
@@ -67,6 +70,7 @@ fn exposition(
 
     metrics_of(tables::DAEMON, vec![(Labels::default(), status)])
         .chain(metrics_of(tables::DISKS, labelled(disks, |disk| of_disk(&disk.name))))
+        .chain(metrics_of(tables::HEDGING, labelled(with_paths, |disk| of_disk(&disk.name))))
         .chain(metrics_of(tables::MOVED, moved))
         .chain(metrics_of(tables::SCHEDULING, labelled(scheduling, |of| of_disk(&of.disk))))
         .chain(metrics_of(tables::VIRTQUEUES, queues))

@@ -21,21 +21,31 @@ pub(super) const DAEMON: &[Metric<Status>] = &[
 
 /// By `disk`.
 pub(super) const DISKS: &[Metric<Disk>] = &[
-    info("disk_info", "The disk", |disk| vec![("socket", disk.socket.clone()), ("subsystem", disk.subsystem.clone())]),
+    info("disk_info", "The disk, and the one that has its paths: itself, or another one", |disk| {
+        let paths_of = disk.shares_paths_of.as_ref().unwrap_or(&disk.name);
+        let (socket, subsystem) = (disk.socket.clone(), disk.subsystem.clone());
+        vec![("socket", socket), ("subsystem", subsystem), ("paths_of", paths_of.clone())]
+    }),
     info("disk_policy_info", "The policies in force: that of reads, and that of all other requests", |disk| {
         vec![("read", disk.policy.read.kind().to_string()), ("write", disk.policy.write.kind().to_string())]
     }),
     gauge("disk_connected", "Whether a front-end is connected", |disk| Some(number(disk.connected))),
     gauge("disk_capacity_bytes", "Size; 0 until a path has told", |disk| Some(number(disk.capacity_bytes))),
     gauge("disk_queued_requests", "Requests that wait for a path with room", |disk| Some(number(disk.queued))),
-    gauge("disk_paths", "Paths there are", |disk| Some(number(disk.paths.total))),
-    gauge("disk_paths_live", "Paths that are live", |disk| Some(number(disk.paths.live))),
-    counter("disk_hedgeable_reads_total", "Reads submitted while slow ones were hedged", |disk| {
-        number(disk.hedge.reads)
+    gauge("disk_weight", "The disk's part beside the others over its paths", |disk| Some(number(disk.weight))),
+    gauge("disk_paths", "Paths there are, be they another disk's", |disk| Some(number(disk.paths.total))),
+    gauge("disk_paths_live", "Paths that are live and lead to the disk's namespace", |disk| {
+        Some(number(disk.paths.live))
     }),
 ];
 
-/// By `disk` and `class`.
+/// By `disk`, of those that have paths, for all that use these.
+pub(super) const HEDGING: &[Metric<Disk>] =
+    &[counter("disk_hedgeable_reads_total", "Reads submitted while slow ones were hedged", |disk| {
+        number(disk.hedge.reads)
+    })];
+
+/// By `disk`, of those that have paths, for all that use these, and `class`.
 pub(super) const MOVED: &[Metric<Moved>] = &[times(
     "disk_moved_seconds",
     "How long requests that a path had failed took to be given to another one",

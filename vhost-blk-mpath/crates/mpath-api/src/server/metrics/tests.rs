@@ -20,7 +20,10 @@ type Known = (Status, Vec<Path>, Vec<SchedulerDetail>);
 
 /// What the made-up daemon says.
 fn fake() -> Known {
-    let fake = Fake::new();
+    known(&Fake::new())
+}
+
+fn known(fake: &Fake) -> Known {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     runtime.block_on(async {
         (fake.status().await.unwrap(), fake.paths().await.unwrap(), fake.scheduling().await.unwrap())
@@ -119,6 +122,28 @@ fn what_is_not_known_has_no_sample() {
     assert_eq!((count("path_latency_seconds"), count("disk_moved_seconds")), (2 * 12, 2 * 4));
     let ana = families.iter().find(|family| family.name.ends_with("path_ana_state")).unwrap();
     assert!(ana.samples.iter().all(|sample| sample.value == 0.0), "{ana:?}");
+}
+
+#[test]
+fn what_belongs_to_paths_is_counted_once() {
+    let families = parse(&whole(known(&Fake::sharing())));
+    let disks = |name: &str| -> Vec<String> {
+        let family = families.iter().find(|family| family.name == format!("{PREFIX}{name}")).unwrap();
+        let mut disks: Vec<_> = family.samples.iter().map(|sample| sample.labels[0].1.clone()).collect();
+        disks.dedup();
+        disks
+    };
+    for name in ["disk_connected", "disk_weight", "disk_paths_live", "disk_limit_burst_seconds", "disk_scheduler_info"]
+    {
+        assert_eq!(disks(name), ["a", "b", "shares-a"], "{name}");
+    }
+    for name in ["disk_hedgeable_reads_total", "disk_moved_seconds", "path_info", "path_ios_total"] {
+        assert_eq!(disks(name), ["a", "b"], "{name}");
+    }
+    let info = families.iter().find(|family| family.name.ends_with("disk_info")).unwrap();
+    for (disk, paths_of) in [("a", "a"), ("b", "b"), ("shares-a", "a")] {
+        assert_eq!(info.value(&[("disk", disk), ("paths_of", paths_of)]), 1.0);
+    }
 }
 
 #[test]
