@@ -2,7 +2,6 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use mpath_core::{Action, AnaState, Association, DiskId, Epoch, FlowId, Group, GroupConfig, Io, Op, Outcome, PathConfig, PathId, PolicyKind, SchedulerSpec, SharedDisk, Tag, Window};

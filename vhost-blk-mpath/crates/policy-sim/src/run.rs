@@ -2,7 +2,6 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use mpath_core::{Action, AnaState, Association, ClassPolicies, DiskId, Epoch, FlowId, Group, GroupConfig, Io, Op, Outcome, PathConfig, PathId, SharedDisk, Tag, Window};
@@ -160,7 +159,7 @@ impl Sim {
                 Action::Hedge { .. } | Action::DropHedge { .. } | Action::Adopt { .. } => {
                     unreachable!("nothing is hedged")
                 }
-                Action::Probe { path, bytes } => {
+                Action::Probe { path, bytes, .. } => {
                     self.measured.probes[usize::from(path.0)] += 1;
                     self.serve(path, bytes, true, Answer::Probe);
                 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use mpath_core::{FlowId, Io, IoError, Outcome, Tag};
+use mpath_core::{DiskId, FlowId, Io, IoError, Outcome, Tag};
 use nvme_tcp::host::IoCommand;
 use nvme_tcp::wire::Status;
 use vhost_user_blk::{BlkStatus, Op, Request};
@@ -58,7 +58,7 @@ pub(crate) fn command_of(request: &Request, block_size_bytes: u32) -> IoCommand 
 }
 
 /// What the group has to know of a request; its tag is yet to be given.
-pub(crate) fn io_of(request: &Request, flow: FlowId) -> Io {
+pub(crate) fn io_of(request: &Request, disk: DiskId, flow: FlowId) -> Io {
     let (op, bytes, fua) = match request.op {
         Op::Read => (mpath_core::Op::Read, request.bytes, false),
         Op::Write { fua } => (mpath_core::Op::Write, request.bytes, fua),
@@ -67,7 +67,7 @@ pub(crate) fn io_of(request: &Request, flow: FlowId) -> Io {
         Op::Discard => (mpath_core::Op::Discard, 0, false),
         Op::WriteZeroes { fua, .. } => (mpath_core::Op::WriteZeroes, 0, fua),
     };
-    Io { tag: Tag(0), op, bytes, flow, fua }
+    Io { tag: Tag(0), op, bytes, disk, flow, fua }
 }
 
 /// What the guest is told.
@@ -133,8 +133,8 @@ mod tests {
         for (command, op, bytes) in cases {
             let request = pop(&mut queue);
             assert_eq!(command_of(&request, BLOCK), command);
-            let io = io_of(&request, FlowId(9));
-            assert_eq!((io.op, io.bytes, io.flow, io.fua), (op, bytes, FlowId(9), false));
+            let io = io_of(&request, DiskId(3), FlowId(9));
+            assert_eq!((io.op, io.bytes, io.disk, io.flow, io.fua), (op, bytes, DiskId(3), FlowId(9), false));
             queue.complete(request.token, status_of(Ok(())));
         }
         queue.publish();

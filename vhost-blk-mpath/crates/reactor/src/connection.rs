@@ -9,7 +9,7 @@ use std::net::Shutdown;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use mpath_core::{Epoch, Outcome, Tag};
+use mpath_core::{DiskId, Epoch, Outcome, Tag};
 use nvme_tcp::host::{HostQueue, IoCommand, Recalled, SubmitError, TxPart};
 use nvme_tcp::wire::Status;
 use socket2::Socket;
@@ -101,8 +101,8 @@ impl Connection {
     }
 
     /// Hands a request to the queue pair; it leaves with the next [`Connection::transmit`].
-    pub(crate) fn submit(&mut self, tag: Tag, command: IoCommand) -> Result<(), SubmitError> {
-        self.queue.submit(nvme_tcp::host::Tag(tag.0), 0, command)
+    pub(crate) fn submit(&mut self, tag: Tag, disk: DiskId, command: IoCommand) -> Result<(), SubmitError> {
+        self.queue.submit(nvme_tcp::host::Tag(tag.0), disk.0, command)
     }
 
     /// Sends everything that is ready, unless a send is on its way: then it leaves with the next one.

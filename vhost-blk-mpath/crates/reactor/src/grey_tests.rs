@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use mpath_core::{AnaState, Association, Epoch, GroupConfig, PathId};
 
 use crate::IoThreadHandle;
-use crate::testing::{Controller, Guest, completes, eventually, stats, two_paths};
+use crate::testing::{Controller, DISK, FLOW, Guest, completes, eventually, stats, two_paths};
 
 const SUSPECT: Duration = Duration::from_millis(50);
 const BYTES: usize = 512 << 10;
@@ -19,7 +19,7 @@ fn start() -> (IoThreadHandle, [Controller; 2]) {
 fn fall_silent_after(bytes: usize) {
     let (thread, [mut grey, mut good]) = start();
     let mut guest = Guest::new();
-    thread.start_queue(guest.queue()).unwrap();
+    thread.start_queue(DISK, FLOW, guest.queue()).unwrap();
     guest.read(0, BYTES);
     guest.kick();
     let cid = grey.command();
@@ -63,7 +63,7 @@ fn a_read_leaves_a_path_that_falls_silent_wherever_it_stood() {
 fn the_end_does_not_wait_for_silent_paths() {
     let (thread, [mut grey, mut other]) = start();
     let mut guest = Guest::new();
-    thread.start_queue(guest.queue()).unwrap();
+    thread.start_queue(DISK, FLOW, guest.queue()).unwrap();
     guest.read(0, BYTES);
     guest.kick();
     let cid = grey.command();
@@ -73,7 +73,7 @@ fn the_end_does_not_wait_for_silent_paths() {
     eventually("both are suspect", || stats(&thread).paths.iter().all(|path| path.suspect));
     let start = Instant::now();
     thread.begin_shutdown();
-    if let Some(queue) = thread.stop_queue(0) {
+    if let Some(queue) = thread.stop_queue(FLOW) {
         assert_eq!(queue.outstanding(), 1, "given up");
     }
     thread.join();
@@ -85,13 +85,13 @@ fn the_end_does_not_wait_for_silent_paths() {
 fn a_lost_connection_gives_back_what_is_being_recalled() {
     let (thread, [mut grey, mut good]) = start();
     let mut guest = Guest::new();
-    thread.start_queue(guest.queue()).unwrap();
+    thread.start_queue(DISK, FLOW, guest.queue()).unwrap();
     for round in 0..4 {
         if round > 0 {
             let (controller, link) = Controller::connect();
             let epoch = Epoch(1 + round);
             let association =
-                Association { epoch, ana: AnaState::Optimized, volatile_write_cache: false, queue_depth: 15 };
+                Association { epoch, ana: AnaState::Optimized.into(), volatile_write_cache: false, queue_depth: 15 };
             thread.path_up(PathId(0), association, link);
             grey = controller;
         }

@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError, mpsc};
 use std::thread::JoinHandle;
 
 use mpath_core::{
-    AnaState, Association, ClassPolicies, Epoch, Group, GroupStats, Hedging, Injection, OpClass, PathId, SchedulerSpec,
+    AnaState, Association, ClassPolicies, DiskId, Epoch, FlowId, Group, GroupStats, Hedging, Injection, OpClass, PathId, SchedulerSpec,
 };
 use vhost_user_blk::Queue;
 
@@ -20,8 +20,8 @@ pub struct IoThreadConfig {
     pub name: String,
     /// Its multipath group. Paths may be added to it before, or by [`IoThreadHandle::add_path`].
     pub group: Group,
-    /// Block size of the namespace: 512 or 4096.
-    pub block_size_bytes: u32,
+    /// Block sizes of the disks, by id: 512 to 65536.
+    pub block_sizes_bytes: Vec<u32>,
     /// Called from the I/O thread; must not block.
     pub report: Box<dyn Fn(PathEvent) + Send>,
 }
@@ -63,7 +63,7 @@ impl IoThreadHandle {
             let _guard = AbortOnUnwind;
             // The ring belongs to the thread that makes it (IORING_SETUP_SINGLE_ISSUER).
             let thread = Ring::new().map_err(StartError::from).and_then(|ring| {
-                Ok(IoThread::new(ring, receiver, config.group, config.block_size_bytes, config.report)?)
+                Ok(IoThread::new(ring, receiver, config.group, config.block_sizes_bytes, config.report)?)
             });
             match thread {
                 Ok(thread) => {
@@ -83,27 +83,27 @@ impl IoThreadHandle {
         }
     }
 
-    /// Serves a virtqueue from now on. Gives it back if the thread has ended.
-    pub fn start_queue(&self, queue: Queue) -> Result<(), Box<Queue>> {
-        self.inbox.send(Message::StartQueue(Box::new(queue))).map_err(|message| match message {
-            Message::StartQueue(queue) => queue,
+    /// Serves a virtqueue of a disk from now on, under a name that no other has. Gives it back if the thread has ended.
+    pub fn start_queue(&self, disk: DiskId, flow: FlowId, queue: Queue) -> Result<(), Box<Queue>> {
+        self.inbox.send(Message::StartQueue { disk, flow, queue: Box::new(queue) }).map_err(|message| match message {
+            Message::StartQueue { queue, .. } => queue,
             _ => unreachable!("a message comes back as it went"),
         })
     }
 
     /// Drains a virtqueue and takes it back. Blocks, for a bounded time: what has not completed after that is given up
     /// without an answer. `None` if the thread does not have it.
-    pub fn stop_queue(&self, index: u16) -> Option<Queue> {
+    pub fn stop_queue(&self, flow: FlowId) -> Option<Queue> {
         let (reply, drained) = mpsc::sync_channel(1);
-        self.send(Message::StopQueue { index, reply });
+        self.send(Message::StopQueue { flow, reply });
         drained.recv().ok().flatten()
     }
 
-    /// Waits until no write that was given up with its virtqueue can be executed any more, so that what is written from now
-    /// on stays: until the fences of the associations it was sent under are lifted, or the thread ends.
-    pub fn settle_doubts(&self) {
+    /// Waits until no write that was given up with a virtqueue of the disk can be executed any more, so that what is written from
+    /// now on stays: until the fences of the associations it was sent under are lifted, or the thread ends.
+    pub fn settle_doubts(&self, disk: DiskId) {
         let (reply, settled) = mpsc::sync_channel(1);
-        self.send(Message::SettleDoubts { reply });
+        self.send(Message::SettleDoubts { disk, reply });
         // Without an answer the thread has ended, and nothing is written from now on.
         let _ = settled.recv();
     }
@@ -135,9 +135,9 @@ impl IoThreadHandle {
         self.send(Message::FenceLifted { path, epoch });
     }
 
-    /// Tells the ANA state of the namespace on a path.
-    pub fn ana_changed(&self, path: PathId, epoch: Epoch, state: AnaState) {
-        self.send(Message::Ana { path, epoch, state });
+    /// Tells the ANA state of a disk's namespace on a path.
+    pub fn ana_changed(&self, path: PathId, epoch: Epoch, disk: DiskId, state: AnaState) {
+        self.send(Message::Ana { path, epoch, disk, state });
     }
 
     /// Sets the policies of the very next request. See [`Group::set_policy`].
@@ -148,6 +148,11 @@ impl IoThreadHandle {
     /// Sets the scheduler of the very next request. See [`Group::set_scheduler`].
     pub fn set_scheduler(&self, scheduler: SchedulerSpec) {
         self.send(Message::SetScheduler(Box::new(scheduler)));
+    }
+
+    /// Sets a disk's part of the service beside others. See [`Group::set_weight`].
+    pub fn set_weight(&self, disk: DiskId, weight: u16) {
+        self.send(Message::SetWeight { disk, weight });
     }
 
     /// Tells whether a path may come back; if not, requests fail while none is live.
@@ -205,20 +210,19 @@ impl IoThreadHandle {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
     use std::time::{Duration, Instant};
 
-    use mpath_core::{DirtyPaths, GroupConfig, PathConfig, PolicyKind};
+    use mpath_core::{GroupConfig, PathConfig, PolicyKind, SharedDisk};
 
     use super::*;
-    use crate::testing::Guest;
+    use crate::testing::{DISK, FLOW, Guest};
 
     /// A thread with one path, which is down.
     fn start() -> IoThreadHandle {
-        let mut group = Group::new(Instant::now(), GroupConfig::default(), Arc::new(DirtyPaths::default()));
+        let mut group = Group::new(Instant::now(), GroupConfig::default(), &[SharedDisk::default()]);
         group.add_path(PathId(0), PathConfig::default());
         let report = Box::new(|_: PathEvent| {});
-        IoThreadHandle::start(IoThreadConfig { name: "io-test".into(), group, block_size_bytes: 4096, report }).unwrap()
+        IoThreadHandle::start(IoThreadConfig { name: "io-test".into(), group, block_sizes_bytes: vec![4096], report }).unwrap()
     }
 
     fn stats(thread: &IoThreadHandle) -> GroupStats {
@@ -244,7 +248,7 @@ mod tests {
         let (reply, reached) = mpsc::channel();
         thread.barrier(Box::new(move || reply.send(()).unwrap()));
         reached.recv().unwrap();
-        thread.settle_doubts();
+        thread.settle_doubts(DISK);
         thread.begin_shutdown();
         thread.join();
     }
@@ -258,20 +262,20 @@ mod tests {
         let (reply, reached) = mpsc::channel::<()>();
         thread.barrier(Box::new(move || reply.send(()).unwrap()));
         assert!(reached.recv().is_err());
-        assert!(thread.stop_queue(0).is_none());
-        thread.settle_doubts();
+        assert!(thread.stop_queue(FLOW).is_none());
+        thread.settle_doubts(DISK);
         let queue = Guest::new().queue();
-        assert_eq!(thread.start_queue(queue).unwrap_err().index(), 0);
+        assert_eq!(thread.start_queue(DISK, FLOW, queue).unwrap_err().index(), 0);
     }
 
     #[test]
     fn an_idle_virtqueue_comes_and_goes() {
         let (thread, guest) = (start(), Guest::new());
-        assert!(thread.stop_queue(0).is_none());
+        assert!(thread.stop_queue(FLOW).is_none());
         let mut queue = guest.queue();
         for _ in 0..3 {
-            thread.start_queue(queue).unwrap();
-            queue = thread.stop_queue(0).unwrap();
+            thread.start_queue(DISK, FLOW, queue).unwrap();
+            queue = thread.stop_queue(FLOW).unwrap();
             assert_eq!(queue.outstanding(), 0);
         }
         thread.begin_shutdown();
@@ -283,7 +287,7 @@ mod tests {
         let (thread, mut guest) = (start(), Guest::new());
         // Before, and after, the thread has the virtqueue.
         guest.write(0, 4096);
-        thread.start_queue(guest.queue()).unwrap();
+        thread.start_queue(DISK, FLOW, guest.queue()).unwrap();
         guest.read(0, 4096);
         guest.kick();
         let start = Instant::now();
@@ -293,7 +297,7 @@ mod tests {
         let start = Instant::now();
         thread.begin_shutdown();
         // The front-end, hung up on, wants its virtqueue back: that does not make the end any later.
-        if let Some(queue) = thread.stop_queue(0) {
+        if let Some(queue) = thread.stop_queue(FLOW) {
             assert_eq!(queue.outstanding(), 2);
         }
         thread.join();

@@ -10,7 +10,7 @@ use std::os::fd::AsFd;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use mpath_core::{Action, FlowId, Group, Io, IoError, Outcome, PathConfig, PathId, Tag};
+use mpath_core::{Action, DiskId, FlowId, Group, Io, IoError, Outcome, PathConfig, PathId, Tag};
 use nvme_tcp::host::IoCommand;
 use vhost_user_blk::Queue;
 
@@ -24,6 +24,7 @@ use crate::uring::{Event, Ring};
 use crate::wake::WakeReceiver;
 
 struct QueueSlot {
+    disk: DiskId,
     queue: Queue,
     /// Tells the events of this virtqueue's kick from those of one with the same index before it.
     generation: u32,
@@ -40,25 +41,30 @@ struct Stopping {
     deadline: Instant,
 }
 
+struct Disk {
+    block_size_bytes: u32,
+    /// Where the guest has read last.
+    last_read_slba: u64,
+}
+
 pub(crate) struct IoThread {
     ring: Ring,
     inbox: WakeReceiver<Message>,
     group: Group,
     requests: Requests,
-    queues: BTreeMap<u16, QueueSlot>,
+    queues: BTreeMap<FlowId, QueueSlot>,
     connections: BTreeMap<PathId, Connection>,
     report: Box<dyn Fn(PathEvent) + Send>,
-    block_size_bytes: u32,
-    /// Where the guest has read last.
-    last_read_slba: u64,
+    /// By id.
+    disks: Vec<Disk>,
     generation: u32,
     /// Set by [`Message::Shutdown`].
     ending: bool,
     completions: Completions,
     /// The suspect paths that were reported.
     suspects: u64,
-    /// Who waits for the end of [`Requests::leaves_doubt`].
-    settling: Vec<mpsc::SyncSender<()>>,
+    /// Who waits for the end of [`Requests::leaves_doubt_of`].
+    settling: Vec<(DiskId, mpsc::SyncSender<()>)>,
 }
 
 impl IoThread {
@@ -66,7 +72,7 @@ impl IoThread {
         mut ring: Ring,
         inbox: WakeReceiver<Message>,
         group: Group,
-        block_size_bytes: u32,
+        block_sizes_bytes: Vec<u32>,
         report: Box<dyn Fn(PathEvent) + Send>,
     ) -> io::Result<Self> {
         ring.watch(inbox.as_fd(), Token::Inbox.encode())?;
@@ -78,8 +84,10 @@ impl IoThread {
             queues: BTreeMap::new(),
             connections: BTreeMap::new(),
             report,
-            block_size_bytes,
-            last_read_slba: 0,
+            disks: block_sizes_bytes
+                .into_iter()
+                .map(|block_size_bytes| Disk { block_size_bytes, last_read_slba: 0 })
+                .collect(),
             generation: 0,
             ending: false,
             completions: Vec::new(),
@@ -150,12 +158,13 @@ impl IoThread {
                     self.handle(now, message)?;
                 }
             }
-            Token::Kick { queue, generation } => {
-                if let Some(slot) = self.queues.get_mut(&queue).filter(|slot| slot.generation == generation) {
+            Token::Kick { flow, generation } => {
+                if let Some(slot) = self.queues.get_mut(&flow).filter(|slot| slot.generation == generation) {
                     slot.kicked = true;
                     if event.result < 0 {
                         // Not a descriptor that can be polled. Requests in flight still have the ring looked at.
-                        tracing::error!(queue, error = %io::Error::from_raw_os_error(-event.result), "kick cannot be watched");
+                        let (disk, queue) = (slot.disk.0, slot.queue.index());
+                        tracing::error!(disk, queue, error = %io::Error::from_raw_os_error(-event.result), "kick cannot be watched");
                     } else if !event.more {
                         self.ring.watch(slot.queue.kick_fd(), event.token)?;
                     }
@@ -203,16 +212,16 @@ impl IoThread {
                 continue;
             }
             self.group.complete(now, path, tag, outcome);
-            if let Some(queue) = self.requests.answered(tag, path) {
-                self.queues.get_mut(&queue).expect("a virtqueue outlives its requests").in_flight -= 1;
+            if let Some(flow) = self.requests.answered(tag, path) {
+                self.queues.get_mut(&flow).expect("a virtqueue outlives its requests").in_flight -= 1;
             }
         }
     }
 
     fn handle(&mut self, now: Instant, message: Message) -> io::Result<()> {
         match message {
-            Message::StartQueue(queue) => self.start_queue(*queue)?,
-            Message::StopQueue { index, reply } => match self.queues.get_mut(&index) {
+            Message::StartQueue { disk, flow, queue } => self.start_queue(disk, flow, *queue)?,
+            Message::StopQueue { flow, reply } => match self.queues.get_mut(&flow) {
                 Some(slot) => {
                     // At the end of the daemon it has its deadline already, and a sooner one.
                     let deadline = slot.stopping.as_ref().map_or(now + DRAIN_MAX, |stopping| stopping.deadline);
@@ -260,20 +269,21 @@ impl IoThread {
                 self.requests.fence_lifted(path, epoch);
                 self.group.fence_lifted(now, path, epoch);
             }
-            Message::Ana { path, epoch, state } => {
+            Message::Ana { path, epoch, disk, state } => {
                 if self.connections.get(&path).is_some_and(|connection| connection.epoch == epoch) {
-                    self.group.ana_changed(now, path, state);
+                    self.group.ana_changed(now, path, disk, state);
                 }
             }
             Message::SetPolicy(policies) => self.group.set_policy(*policies),
             Message::SetScheduler(scheduler) => self.group.set_scheduler(now, *scheduler),
+            Message::SetWeight { disk, weight } => self.group.set_weight(now, disk, weight),
             Message::SetHedging(hedging) => self.group.set_hedging(hedging),
             Message::SetPathsExpected(expected) => self.group.set_paths_expected(expected),
             Message::SetInjection { path, class, injection } => self.group.set_injection(now, path, class, injection),
             Message::ClearInjection(path) => self.group.clear_injection(now, path),
             Message::SetDraining { path, draining } => self.group.set_draining(now, path, draining),
             Message::Barrier(reached) => reached(),
-            Message::SettleDoubts { reply } => self.settling.push(reply),
+            Message::SettleDoubts { disk, reply } => self.settling.push((disk, reply)),
             Message::Stats(reply) => reply(self.group.stats(now)),
             Message::Shutdown => {
                 self.ending = true;
@@ -289,15 +299,14 @@ impl IoThread {
         Ok(())
     }
 
-    fn start_queue(&mut self, queue: Queue) -> io::Result<()> {
-        let index = queue.index();
+    fn start_queue(&mut self, disk: DiskId, flow: FlowId, queue: Queue) -> io::Result<()> {
         self.generation = self.generation.wrapping_add(1);
         let generation = self.generation;
-        self.ring.watch(queue.kick_fd(), Token::Kick { queue: index, generation }.encode())?;
+        self.ring.watch(queue.kick_fd(), Token::Kick { flow, generation }.encode())?;
         // Kicked: the guest may have queued requests before the virtqueue came here.
         let stopping = self.ending.then(|| Stopping { reply: None, deadline: Instant::now() });
-        let slot = QueueSlot { queue, generation, in_flight: 0, stopping, kicked: true };
-        let before = self.queues.insert(index, slot);
+        let slot = QueueSlot { disk, queue, generation, in_flight: 0, stopping, kicked: true };
+        let before = self.queues.insert(flow, slot);
         assert!(before.is_none(), "a virtqueue is started once");
         Ok(())
     }
@@ -305,7 +314,7 @@ impl IoThread {
     /// Takes the requests that wait in the virtqueues. A virtqueue with requests in flight is looked at in every turn,
     /// since a look is cheaper than a kick; one without is left to its kick.
     fn fetch(&mut self, now: Instant) {
-        for (&index, slot) in &mut self.queues {
+        for (&flow, slot) in &mut self.queues {
             let kicked = std::mem::take(&mut slot.kicked);
             if !(kicked || slot.in_flight > 0) || slot.stopping.is_some() {
                 continue;
@@ -317,8 +326,8 @@ impl IoThread {
                 // A broken virtqueue has said so itself; what was taken before is completed as ever.
                 while let Ok(Some(request)) = slot.queue.pop() {
                     slot.in_flight += 1;
-                    let io = io_of(&request, FlowId(index));
-                    let tag = self.requests.insert(index, request);
+                    let io = io_of(&request, slot.disk, flow);
+                    let tag = self.requests.insert(slot.disk, flow, request);
                     self.group.submit(now, Io { tag, ..io });
                 }
                 if !slot.queue.enable_notifications() {
@@ -337,23 +346,24 @@ impl IoThread {
                 Action::Hedge { path, tag } => self.hedge(now, path, tag),
                 Action::DropHedge { path, tag } => self.drop_hedge(now, path, tag),
                 Action::Adopt { tag, .. } => self.requests.adopt(tag),
-                Action::Probe { path, bytes } => self.probe(now, path, bytes),
+                Action::Probe { path, disk, bytes } => self.probe(now, path, disk, bytes),
                 Action::Finish { tag, result } => self.finish(tag, result),
             }
         }
     }
 
     fn issue(&mut self, now: Instant, path: PathId, tag: Tag) {
-        let Some(request) = self.requests.issue(tag, path) else {
+        let Some((id, request)) = self.requests.issue(tag, path) else {
             self.group.complete(now, path, tag, Outcome::GivenUp);
             return;
         };
-        let command = command_of(request, self.block_size_bytes);
+        let disk = &mut self.disks[usize::from(id.0)];
+        let command = command_of(request, disk.block_size_bytes);
         if let IoCommand::Read { slba, .. } = command {
-            self.last_read_slba = slba;
+            disk.last_read_slba = slba;
         }
         let open = self.connections.get_mut(&path).filter(|connection| !connection.is_closing());
-        let submitted = open.is_some_and(|connection| connection.submit(tag, command).is_ok());
+        let submitted = open.is_some_and(|connection| connection.submit(tag, id, command).is_ok());
         if !submitted {
             // Not a byte of it was handed to a socket, so it may go elsewhere at once.
             self.completions.push((tag, Outcome::Lost { indeterminate: false }));
@@ -362,13 +372,14 @@ impl IoThread {
     }
 
     /// Reads where the guest has read last, so that the target has no more to do, and no less, than for a request.
-    fn probe(&mut self, now: Instant, path: PathId, bytes: u32) {
-        let blocks = (bytes / self.block_size_bytes).max(1);
+    fn probe(&mut self, now: Instant, path: PathId, id: DiskId, bytes: u32) {
+        let disk = &self.disks[usize::from(id.0)];
+        let blocks = (bytes / disk.block_size_bytes).max(1);
         let open = self.connections.get_mut(&path).filter(|connection| !connection.is_closing());
         let submitted = open.is_some_and(|connection| {
             // The end of the disk may be nearer than that.
-            let mut places = [self.last_read_slba, 0].into_iter();
-            places.any(|slba| connection.submit(Tag::PROBE, IoCommand::Read { slba, blocks }).is_ok())
+            let mut places = [disk.last_read_slba, 0].into_iter();
+            places.any(|slba| connection.submit(Tag::PROBE, id, IoCommand::Read { slba, blocks }).is_ok())
         });
         if !submitted {
             self.group.probed(now, path, false);
@@ -388,8 +399,8 @@ impl IoThread {
     }
 
     fn finish(&mut self, tag: Tag, result: Result<(), IoError>) {
-        let Some((index, request)) = self.requests.finish(tag) else { return };
-        let slot = self.queues.get_mut(&index).expect("a virtqueue outlives its requests");
+        let Some((flow, request)) = self.requests.finish(tag) else { return };
+        let slot = self.queues.get_mut(&flow).expect("a virtqueue outlives its requests");
         slot.in_flight -= 1;
         slot.queue.complete(request.token, status_of(result));
     }

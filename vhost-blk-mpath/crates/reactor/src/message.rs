@@ -6,18 +6,22 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use mpath_core::{
-    AnaState, Association, ClassPolicies, Epoch, GroupStats, Hedging, Injection, OpClass, PathId, SchedulerSpec,
+    AnaState, Association, ClassPolicies, DiskId, Epoch, FlowId, GroupStats, Hedging, Injection, OpClass, PathId, SchedulerSpec,
 };
 use nvme_tcp::host::{HostQueue, QueueError};
 use vhost_user_blk::Queue;
 
 /// An instruction to an I/O thread.
 pub(crate) enum Message {
-    /// A virtqueue to serve from now on.
-    StartQueue(Box<Queue>),
+    /// A virtqueue of that disk to serve from now on, under that name.
+    StartQueue {
+        disk: DiskId,
+        flow: FlowId,
+        queue: Box<Queue>,
+    },
     /// Drain a virtqueue and give it back; `None` if it is not here.
     StopQueue {
-        index: u16,
+        flow: FlowId,
         reply: mpsc::SyncSender<Option<Queue>>,
     },
     /// There is a path, not yet up.
@@ -41,16 +45,22 @@ pub(crate) enum Message {
         path: PathId,
         epoch: Epoch,
     },
-    /// The ANA state of the namespace on this path.
+    /// The ANA state of that disk's namespace on this path.
     Ana {
         path: PathId,
         epoch: Epoch,
+        disk: DiskId,
         state: AnaState,
     },
     /// The policies of the very next request.
     SetPolicy(Box<ClassPolicies>),
     /// Whose turn it is, from the very next request on.
     SetScheduler(Box<SchedulerSpec>),
+    /// A disk's part of the service beside others.
+    SetWeight {
+        disk: DiskId,
+        weight: u16,
+    },
     /// How slow reads are hedged from now on, if they are.
     SetHedging(Option<Hedging>),
     /// Whether a path may come back.
@@ -69,8 +79,9 @@ pub(crate) enum Message {
     },
     /// Call back when everything sent before has been carried out.
     Barrier(Box<dyn FnOnce() + Send>),
-    /// Answer when nothing that was given up with its virtqueue can change data any more.
+    /// Answer when nothing that was given up with a virtqueue of the disk can change data any more.
     SettleDoubts {
+        disk: DiskId,
         reply: mpsc::SyncSender<()>,
     },
     /// A copy of the statistics.

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use mpath_core::{Epoch, PathId, Tag};
+use mpath_core::{DiskId, Epoch, FlowId, PathId, Tag};
 use nvme_tcp::host::{PayloadSink, PayloadSource};
 use vhost_user_blk::{Op, Request};
 
@@ -16,6 +16,7 @@ enum Slot {
     Active(Active),
     /// Given up, and on no socket any more; its tag is free again when the group has finished it.
     Abandoned {
+        disk: DiskId,
         in_doubt: Option<Doubt>,
     },
 }
@@ -25,7 +26,8 @@ type Doubt = (PathId, Epoch);
 
 struct Active {
     request: Request,
-    queue: u16,
+    disk: DiskId,
+    flow: FlowId,
     /// The paths whose sockets hold it, as a set: a flush may be on several.
     on_paths: u64,
     abandoned: bool,
@@ -43,8 +45,8 @@ pub(crate) struct Requests {
 }
 
 impl Requests {
-    pub(crate) fn insert(&mut self, queue: u16, request: Request) -> Tag {
-        let slot = Slot::Active(Active { request, queue, on_paths: 0, abandoned: false, in_doubt: None });
+    pub(crate) fn insert(&mut self, disk: DiskId, flow: FlowId, request: Request) -> Tag {
+        let slot = Slot::Active(Active { request, disk, flow, on_paths: 0, abandoned: false, in_doubt: None });
         if let Some(place) = self.free.pop() {
             self.slots[place as usize] = slot;
             return Tag(place);
@@ -53,24 +55,26 @@ impl Requests {
         Tag(u32::try_from(self.slots.len() - 1).expect("bounded by the sizes of the virtqueues"))
     }
 
-    /// The request, to be put on the socket of `path`; `None` if it was given up.
-    pub(crate) fn issue(&mut self, tag: Tag, path: PathId) -> Option<&Request> {
+    /// The request and its disk, to be put on the socket of `path`; `None` if it was given up.
+    pub(crate) fn issue(&mut self, tag: Tag, path: PathId) -> Option<(DiskId, &Request)> {
         match &mut self.slots[tag.0 as usize] {
             Slot::Active(active) if !active.abandoned => {
                 active.on_paths |= bit(path);
-                Some(&active.request)
+                Some((active.disk, &active.request))
             }
             Slot::Active(_) | Slot::Abandoned { .. } => None,
             Slot::Free => unreachable!("a request in the group stands in the table"),
         }
     }
 
-    /// The read, to be put on a second socket with memory of its own; `None` if it was given up.
-    pub(crate) fn hedge(&mut self, tag: Tag) -> Option<&Request> {
-        let Slot::Active(Active { request, abandoned: false, .. }) = &self.slots[tag.0 as usize] else { return None };
+    /// The read and its disk, to be put on a second socket with memory of its own; `None` if it was given up.
+    pub(crate) fn hedge(&mut self, tag: Tag) -> Option<(DiskId, &Request)> {
+        let Slot::Active(Active { request, disk, abandoned: false, .. }) = &self.slots[tag.0 as usize] else {
+            return None;
+        };
         let before = self.hedges.insert(tag, vec![0; request.bytes as usize]);
         assert!(before.is_none(), "one hedge a read");
-        Some(request)
+        Some((*disk, request))
     }
 
     /// Nobody needs what the hedge has read, or will yet.
@@ -90,16 +94,16 @@ impl Requests {
 
     /// The socket of `path` holds the request no longer. If that was the last one to hold a request that was given up, its
     /// guest memory is let go, and the answer is the virtqueue it came from.
-    pub(crate) fn answered(&mut self, tag: Tag, path: PathId) -> Option<u16> {
+    pub(crate) fn answered(&mut self, tag: Tag, path: PathId) -> Option<FlowId> {
         let slot = &mut self.slots[tag.0 as usize];
         let Slot::Active(active) = slot else { unreachable!("a request on a socket stands in the table") };
         active.on_paths &= !bit(path);
-        let queue = active.queue;
+        let flow = active.flow;
         let let_go = active.abandoned && active.on_paths == 0;
         if let_go {
-            *slot = Slot::Abandoned { in_doubt: active.in_doubt };
+            *slot = Slot::Abandoned { disk: active.disk, in_doubt: active.in_doubt };
         }
-        let_go.then_some(queue)
+        let_go.then_some(flow)
     }
 
     /// The association is over, and whether the request was executed under it, or still will be, is not known.
@@ -116,7 +120,7 @@ impl Requests {
     /// Nothing is executed under this association any more.
     pub(crate) fn fence_lifted(&mut self, path: PathId, epoch: Epoch) {
         for slot in &mut self.slots {
-            if let Slot::Active(Active { in_doubt, .. }) | Slot::Abandoned { in_doubt } = slot {
+            if let Slot::Active(Active { in_doubt, .. }) | Slot::Abandoned { in_doubt, .. } = slot {
                 *in_doubt = in_doubt.filter(|&doubt| doubt != (path, epoch));
             }
         }
@@ -124,14 +128,19 @@ impl Requests {
 
     /// Whether a request that was given up may still change data.
     pub(crate) fn leaves_doubt(&self) -> bool {
-        self.slots.iter().any(|slot| matches!(slot, Slot::Abandoned { in_doubt: Some(_) }))
+        self.slots.iter().any(|slot| matches!(slot, Slot::Abandoned { in_doubt: Some(_), .. }))
     }
 
-    /// Takes a finished request out, with the index of its virtqueue; `None` if it was given up.
-    pub(crate) fn finish(&mut self, tag: Tag) -> Option<(u16, Request)> {
+    /// The same of one disk.
+    pub(crate) fn leaves_doubt_of(&self, disk: DiskId) -> bool {
+        self.slots.iter().any(|slot| matches!(slot, Slot::Abandoned { disk: of, in_doubt: Some(_) } if *of == disk))
+    }
+
+    /// Takes a finished request out, with its virtqueue; `None` if it was given up.
+    pub(crate) fn finish(&mut self, tag: Tag) -> Option<(FlowId, Request)> {
         self.free.push(tag.0);
         match std::mem::take(&mut self.slots[tag.0 as usize]) {
-            Slot::Active(active) => Some((active.queue, active.request)),
+            Slot::Active(active) => Some((active.flow, active.request)),
             Slot::Abandoned { .. } => None,
             Slot::Free => unreachable!("a request is finished once"),
         }
@@ -139,15 +148,15 @@ impl Requests {
 
     /// Gives up every request of a virtqueue. Those on no socket let go of guest memory at once: how many they are. Those on
     /// sockets do when the sockets let go of them: which paths these are, as a set.
-    pub(crate) fn abandon(&mut self, queue: u16) -> (u32, u64) {
+    pub(crate) fn abandon(&mut self, flow: FlowId) -> (u32, u64) {
         let (mut let_go, mut paths) = (0, 0);
         for slot in &mut self.slots {
             match slot {
-                Slot::Active(active) if active.queue == queue && active.on_paths == 0 => {
-                    *slot = Slot::Abandoned { in_doubt: active.in_doubt };
+                Slot::Active(active) if active.flow == flow && active.on_paths == 0 => {
+                    *slot = Slot::Abandoned { disk: active.disk, in_doubt: active.in_doubt };
                     let_go += 1;
                 }
-                Slot::Active(active) if active.queue == queue => {
+                Slot::Active(active) if active.flow == flow => {
                     active.abandoned = true;
                     paths |= active.on_paths;
                 }
@@ -195,7 +204,8 @@ mod tests {
     use super::*;
     use crate::testing::{Guest, pop};
 
-    const QUEUE: u16 = 3;
+    const DISK: DiskId = DiskId(1);
+    const FLOW: FlowId = FlowId(3);
     const A: PathId = PathId(0);
     const B: PathId = PathId(63);
     const EPOCH: Epoch = Epoch(7);
@@ -209,7 +219,7 @@ mod tests {
     /// A write of the guest, in the table.
     fn write(guest: &mut Guest, queue: &mut Queue, requests: &mut Requests) -> Tag {
         guest.write(0, 4096);
-        requests.insert(QUEUE, pop(queue))
+        requests.insert(DISK, FLOW, pop(queue))
     }
 
     #[test]
@@ -218,7 +228,7 @@ mod tests {
         let tags = [0; 3].map(|_| write(&mut guest, &mut queue, &mut requests));
         assert_eq!(tags, [Tag(0), Tag(1), Tag(2)]);
         let (index, request) = requests.finish(Tag(1)).unwrap();
-        assert_eq!(index, QUEUE);
+        assert_eq!(index, FLOW);
         queue.complete(request.token, BlkStatus::Ok);
         assert_eq!(write(&mut guest, &mut queue, &mut requests), Tag(1));
         assert_eq!(write(&mut guest, &mut queue, &mut requests), Tag(3));
@@ -228,9 +238,9 @@ mod tests {
     fn what_is_on_no_socket_is_given_up_at_once() {
         let (mut guest, mut queue, mut requests) = guest();
         let tag = write(&mut guest, &mut queue, &mut requests);
-        assert_eq!(requests.abandon(QUEUE + 1), (0, 0));
-        assert_eq!(requests.abandon(QUEUE), (1, 0));
-        assert_eq!(requests.abandon(QUEUE), (0, 0));
+        assert_eq!(requests.abandon(FlowId(4)), (0, 0));
+        assert_eq!(requests.abandon(FLOW), (1, 0));
+        assert_eq!(requests.abandon(FLOW), (0, 0));
         assert!(requests.issue(tag, A).is_none());
         assert!(requests.finish(tag).is_none());
         assert_eq!(write(&mut guest, &mut queue, &mut requests), tag);
@@ -240,12 +250,12 @@ mod tests {
     fn what_sockets_hold_is_given_up_with_the_last_of_them() {
         let (mut guest, mut queue, mut requests) = guest();
         guest.flush();
-        let tag = requests.insert(QUEUE, pop(&mut queue));
+        let tag = requests.insert(DISK, FLOW, pop(&mut queue));
         assert!(requests.issue(tag, A).is_some() && requests.issue(tag, B).is_some());
-        assert_eq!(requests.abandon(QUEUE), (0, 1 | 1 << 63));
+        assert_eq!(requests.abandon(FLOW), (0, 1 | 1 << 63));
         assert!(requests.issue(tag, A).is_none(), "it goes nowhere any more");
         assert_eq!(requests.answered(tag, B), None);
-        assert_eq!(requests.answered(tag, A), Some(QUEUE));
+        assert_eq!(requests.answered(tag, A), Some(FLOW));
         assert!(requests.finish(tag).is_none());
     }
 
@@ -266,15 +276,15 @@ mod tests {
             let tag = write(&mut guest, &mut queue, &mut requests);
             requests.issue(tag, A).unwrap();
             if given_up_first {
-                assert_eq!(requests.abandon(QUEUE), (0, 1));
+                assert_eq!(requests.abandon(FLOW), (0, 1));
             }
             requests.lost_in_doubt(tag, A, EPOCH);
             let let_go = requests.answered(tag, A);
             if given_up_first {
-                assert_eq!(let_go, Some(QUEUE));
+                assert_eq!(let_go, Some(FLOW));
             } else {
                 assert!(!requests.leaves_doubt(), "its guest is still there, and waits for it");
-                assert_eq!(requests.abandon(QUEUE), (1, 0));
+                assert_eq!(requests.abandon(FLOW), (1, 0));
             }
             assert!(requests.leaves_doubt());
             requests.fence_lifted(B, EPOCH);
@@ -291,12 +301,12 @@ mod tests {
         guest.read(0, 4096);
         guest.flush();
         for _ in 0..2 {
-            let tag = requests.insert(QUEUE, pop(&mut queue));
+            let tag = requests.insert(DISK, FLOW, pop(&mut queue));
             requests.issue(tag, A).unwrap();
             requests.lost_in_doubt(tag, A, EPOCH);
             requests.answered(tag, A);
         }
-        assert_eq!(requests.abandon(QUEUE), (2, 0));
+        assert_eq!(requests.abandon(FLOW), (2, 0));
         assert!(!requests.leaves_doubt());
     }
 
@@ -321,7 +331,7 @@ mod tests {
     fn a_hedge_reads_into_memory_of_its_own_until_it_is_adopted() {
         let (mut guest, mut queue, mut requests) = guest();
         guest.read(0, 4096);
-        let tag = requests.insert(QUEUE, pop(&mut queue));
+        let tag = requests.insert(DISK, FLOW, pop(&mut queue));
         requests.issue(tag, A).unwrap();
         for adopted in [false, true] {
             requests.hedge(tag).unwrap();
@@ -343,7 +353,7 @@ mod tests {
     fn a_hedge_is_not_adopted_while_a_socket_holds_the_read() {
         let (mut guest, mut queue, mut requests) = guest();
         guest.read(0, 4096);
-        let tag = requests.insert(QUEUE, pop(&mut queue));
+        let tag = requests.insert(DISK, FLOW, pop(&mut queue));
         requests.issue(tag, A).unwrap();
         requests.hedge(tag).unwrap();
         requests.adopt(tag);
@@ -353,9 +363,9 @@ mod tests {
     fn the_hedge_of_a_read_that_was_given_up_writes_nothing() {
         let (mut guest, mut queue, mut requests) = guest();
         guest.read(0, 4096);
-        let tag = requests.insert(QUEUE, pop(&mut queue));
+        let tag = requests.insert(DISK, FLOW, pop(&mut queue));
         requests.hedge(tag).unwrap();
-        assert_eq!(requests.abandon(QUEUE), (1, 0));
+        assert_eq!(requests.abandon(FLOW), (1, 0));
         requests.scatter(nvme_tcp::host::Tag(tag.of_hedge().0), 0, b"late");
         requests.adopt(tag);
         assert!(requests.hedge(tag).is_none());

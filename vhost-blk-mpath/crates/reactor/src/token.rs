@@ -1,13 +1,13 @@
 //! The 64 bits by which the ring names an operation: kind (8), index (16), generation (32).
 
-use mpath_core::PathId;
+use mpath_core::{FlowId, PathId};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Token {
     /// Messages wait.
     Inbox,
     /// The guest kicked a virtqueue.
-    Kick { queue: u16, generation: u32 },
+    Kick { flow: FlowId, generation: u32 },
     /// A watch was removed, or a receive cancelled: it has said so itself.
     Ended,
     /// The send of a path's connection. A path has one connection at a time, which outlives its operations.
@@ -20,7 +20,7 @@ impl Token {
     pub(crate) fn encode(self) -> u64 {
         let (kind, index, generation) = match self {
             Self::Inbox => (0, 0, 0),
-            Self::Kick { queue, generation } => (1, queue, generation),
+            Self::Kick { flow, generation } => (1, flow.0, generation),
             Self::Ended => (2, 0, 0),
             Self::Send { path } => (3, path.0, 0),
             Self::Recv { path } => (4, path.0, 0),
@@ -32,7 +32,7 @@ impl Token {
         let (index, generation) = ((token >> 8) as u16, (token >> 32) as u32);
         match token as u8 {
             0 => Self::Inbox,
-            1 => Self::Kick { queue: index, generation },
+            1 => Self::Kick { flow: FlowId(index), generation },
             2 => Self::Ended,
             3 => Self::Send { path: PathId(index) },
             4 => Self::Recv { path: PathId(index) },
@@ -50,8 +50,8 @@ mod tests {
         for token in [
             Token::Inbox,
             Token::Ended,
-            Token::Kick { queue: u16::MAX, generation: u32::MAX },
-            Token::Kick { queue: 0, generation: 1 },
+            Token::Kick { flow: FlowId(u16::MAX), generation: u32::MAX },
+            Token::Kick { flow: FlowId(0), generation: 1 },
             Token::Send { path: PathId(u16::MAX) },
             Token::Recv { path: PathId(3) },
         ] {

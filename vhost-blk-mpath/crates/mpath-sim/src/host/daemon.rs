@@ -1,9 +1,8 @@
 //! The daemon: its I/O threads, path tasks and fences, until it is killed.
 
-use std::sync::Arc;
 use std::time::Instant;
 
-use mpath_core::{DirtyPaths, Epoch, PathId};
+use mpath_core::{Epoch, PathId, SharedDisk};
 
 use super::fences::{FenceRecord, Fenced, Fences};
 use super::path::PathTask;
@@ -41,9 +40,9 @@ impl Daemon {
     /// Starts it, the n-th of the run, with what the one before has left.
     pub(crate) fn start(ctx: &mut Ctx<'_>, number: u64, plan: &HostPlan, record: FenceRecord, seed: u64) -> Self {
         let now = ctx.clock.now();
-        let dirty = Arc::new(if record.is_of_a_crash() { DirtyPaths::after_crash() } else { DirtyPaths::new() });
+        let disk = if record.is_of_a_crash() { SharedDisk::after_crash() } else { SharedDisk::default() };
         let rng = |part, index| Rng::new(seed, 1000 * number + part + index as u64);
-        let thread = |index| IoThread::new(now, index, plan, &dirty, rng(100, index));
+        let thread = |index| IoThread::new(now, index, plan, &disk, rng(100, index));
         let path = |path| PathTask::new(now, PathId(path as u16), Epoch(0), plan.clone(), rng(200, path));
         let mut daemon = Self {
             threads: (0..plan.threads).map(thread).collect(),

@@ -291,7 +291,10 @@ impl PathTask {
         fences.record.add(self.path, self.epoch, info.fence_time());
         let association = Association {
             epoch: self.epoch,
-            ana: info.namespaces[0].as_ref().map_or(AnaState::Inaccessible, |namespace| ana_state(namespace.ana)),
+            ana: info.namespaces[0]
+                .as_ref()
+                .map_or(AnaState::Inaccessible, |namespace| ana_state(namespace.ana))
+                .into(),
             volatile_write_cache: info.volatile_write_cache,
             queue_depth: info.queue_entries - 1,
         };

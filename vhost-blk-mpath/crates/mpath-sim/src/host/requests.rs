@@ -80,7 +80,7 @@ impl Requests {
             Kind::Discard => (Op::Discard, 0, false),
             Kind::WriteZeroes { fua } => (Op::WriteZeroes, 0, fua),
         };
-        Io { tag, op, bytes, flow: mpath_core::FlowId(asked.flow), fua }
+        Io { tag, op, bytes, disk: mpath_core::DiskId(0), flow: mpath_core::FlowId(asked.flow), fua }
     }
 
     pub(super) fn command(&self, tag: Tag) -> IoCommand {

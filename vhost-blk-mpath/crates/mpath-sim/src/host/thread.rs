@@ -1,11 +1,10 @@
 //! An I/O thread, turn by turn as `reactor::io_thread` has it, and the rules the core must keep towards its driver.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use mpath_core::{
-    Action, Direction, DirtyPaths, Group, GroupConfig, Injection, IoError, Outcome, PathConfig, PathId, PathStats, Tag,
+    Action, Direction, DiskId, Group, GroupConfig, Injection, IoError, Outcome, PathConfig, PathId, PathStats, SharedDisk, Tag,
 };
 
 use nvme_tcp::host::IoCommand;
@@ -42,9 +41,9 @@ pub(crate) struct IoThread {
 }
 
 impl IoThread {
-    pub(crate) fn new(now: Instant, index: usize, plan: &HostPlan, dirty: &Arc<DirtyPaths>, rng: Rng) -> Self {
+    pub(crate) fn new(now: Instant, index: usize, plan: &HostPlan, disk: &SharedDisk, rng: Rng) -> Self {
         let config = GroupConfig { seed: index as u64, ..plan.group };
-        let mut group = Group::new(now, config, Arc::clone(dirty));
+        let mut group = Group::new(now, config, std::slice::from_ref(disk));
         (0..plan.paths as u16).for_each(|path| group.add_path(PathId(path), PathConfig::default()));
         Self {
             index,
@@ -161,7 +160,7 @@ impl IoThread {
         let now = ctx.clock.now();
         match message {
             Message::PathUp { path, association, link } => {
-                let connection = Connection::open(association.epoch, association.ana, *link, &mut self.rng);
+                let connection = Connection::open(association.epoch, association.ana.of(DiskId(0)), *link, &mut self.rng);
                 let before = self.connections.insert(path, connection);
                 assert!(before.is_none(), "a path comes up after its last life was closed");
                 self.group.path_up(now, path, association);
@@ -177,7 +176,7 @@ impl IoThread {
                     && connection.epoch == epoch
                 {
                     connection.ana = state;
-                    self.group.ana_changed(now, path, state);
+                    self.group.ana_changed(now, path, DiskId(0), state);
                 }
             }
             Message::AddPath(path) => self.group.add_path(path, PathConfig::default()),
@@ -265,7 +264,7 @@ impl IoThread {
                 Action::Hedge { path, tag } => self.hedge(ctx, path, tag),
                 Action::DropHedge { path, tag } => self.drop_hedge(ctx, path, tag),
                 Action::Adopt { tag, .. } => self.adopt(ctx, tag),
-                Action::Probe { path, bytes } => self.probe(ctx, path, bytes),
+                Action::Probe { path, bytes, .. } => self.probe(ctx, path, bytes),
                 Action::Finish { tag, result } => self.finish(ctx, tag, result),
             }
         }

@@ -3,7 +3,7 @@
 use std::io;
 use std::time::{Duration, Instant};
 
-use mpath_core::PathId;
+use mpath_core::{DiskId, FlowId, PathId};
 
 use super::IoThread;
 use crate::message::{Ending, LossReason};
@@ -19,31 +19,30 @@ impl IoThread {
     /// Shows the guest what is done, and lets go of virtqueues that were to stop and are drained.
     pub(super) fn publish(&mut self, now: Instant) -> io::Result<()> {
         let mut stopping = Vec::new();
-        for (&index, slot) in &mut self.queues {
+        for (&flow, slot) in &mut self.queues {
             slot.queue.publish();
-            stopping.extend(slot.stopping.as_ref().map(|stopping| (index, stopping.deadline)));
+            stopping.extend(slot.stopping.as_ref().map(|stopping| (flow, stopping.deadline)));
         }
-        for (index, deadline) in stopping {
-            if deadline <= now && self.queues[&index].in_flight > 0 {
-                self.abandon(now, index);
+        for (flow, deadline) in stopping {
+            if deadline <= now && self.queues[&flow].in_flight > 0 {
+                self.abandon(now, flow);
             }
             // Where no socket holds anything of it, giving up is all there is to wait for.
-            if self.queues[&index].in_flight > 0 {
+            if self.queues[&flow].in_flight > 0 {
                 continue;
             }
-            let slot = self.queues.remove(&index).expect("just seen");
-            let token = Token::Kick { queue: index, generation: slot.generation };
+            let slot = self.queues.remove(&flow).expect("just seen");
+            let token = Token::Kick { flow, generation: slot.generation };
             self.ring.unwatch(token.encode(), Token::Ended.encode())?;
             if let Some(reply) = slot.stopping.and_then(|stopping| stopping.reply) {
                 // The front-end that asked may be gone; then the virtqueue is dropped with the answer.
                 drop(reply.send(Some(slot.queue)));
             }
         }
-        if !self.settling.is_empty() && !self.requests.leaves_doubt() {
+        let settled = |(disk, _): &mut (DiskId, _)| !self.requests.leaves_doubt_of(*disk);
+        for (_, reply) in self.settling.extract_if(.., settled) {
             // Who asked may be gone.
-            for reply in self.settling.drain(..) {
-                let _ = reply.send(());
-            }
+            let _ = reply.send(());
         }
         if self.ending && self.queues.is_empty() {
             let paths: Vec<PathId> = self.connections.keys().copied().collect();
@@ -58,18 +57,19 @@ impl IoThread {
     /// Gives up the requests of a virtqueue that did not drain in time. They get no answer: success would be a lie, and an
     /// error would let the guest reuse sectors that a lost path may still write. Sockets that hold its guest memory are
     /// closed, upon which the kernel gives it back at once.
-    fn abandon(&mut self, now: Instant, index: u16) {
-        let slot = self.queues.get_mut(&index).expect("an overdue virtqueue is here");
+    fn abandon(&mut self, now: Instant, flow: FlowId) {
+        let slot = self.queues.get_mut(&flow).expect("an overdue virtqueue is here");
         if let Some(stopping) = &mut slot.stopping {
             // Once: what is left then only waits for the kernel.
             stopping.deadline = now + DRAIN_MAX;
         }
         tracing::error!(
-            queue = index,
+            disk = slot.disk.0,
+            queue = slot.queue.index(),
             requests = slot.in_flight,
             "virtqueue did not drain in time; its requests are given up without an answer"
         );
-        let (let_go, paths) = self.requests.abandon(index);
+        let (let_go, paths) = self.requests.abandon(flow);
         slot.in_flight -= let_go;
         let held: Vec<PathId> = self.connections.keys().copied().filter(|path| paths & 1 << path.0 != 0).collect();
         for path in held {

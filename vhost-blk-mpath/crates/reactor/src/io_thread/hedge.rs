@@ -9,13 +9,13 @@ use crate::classify::command_of;
 
 impl IoThread {
     pub(super) fn hedge(&mut self, now: Instant, path: PathId, tag: Tag) {
-        let Some(request) = self.requests.hedge(tag) else {
+        let Some((disk, request)) = self.requests.hedge(tag) else {
             self.group.hedged(now, path, tag, Outcome::GivenUp);
             return;
         };
-        let command = command_of(request, self.block_size_bytes);
+        let command = command_of(request, self.disks[usize::from(disk.0)].block_size_bytes);
         let open = self.connections.get_mut(&path).filter(|connection| !connection.is_closing());
-        let submitted = open.is_some_and(|connection| connection.submit(tag.of_hedge(), command).is_ok());
+        let submitted = open.is_some_and(|connection| connection.submit(tag.of_hedge(), disk, command).is_ok());
         if !submitted {
             self.group.hedged(now, path, tag, Outcome::Lost { indeterminate: false });
         }

@@ -12,6 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use memmap2::{MmapOptions, MmapRaw};
+use mpath_core::{DiskId, FlowId};
 use rustix::fs::{MemfdFlags, memfd_create};
 use vhost_user_blk::{Disk, DiskGeometry, Queue, QueueSink, Request, serve_connection};
 use virtio_driver::{VhostUser, VirtioBlkFeatureFlags, VirtioBlkQueue, VirtioBlkTransport, VirtioFeatureFlags};
@@ -19,6 +20,10 @@ use virtio_driver::{VhostUser, VirtioBlkFeatureFlags, VirtioBlkQueue, VirtioBlkT
 pub(crate) use controller::Controller;
 pub(crate) use rig::Rig;
 pub(crate) use two_paths::{completes, stats, two_paths};
+
+/// Of the one disk with one virtqueue that there mostly is.
+pub(crate) const DISK: DiskId = DiskId(0);
+pub(crate) const FLOW: FlowId = FlowId(7);
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 const BUFFER_BYTES: usize = 1 << 20;

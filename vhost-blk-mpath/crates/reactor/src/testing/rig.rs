@@ -1,11 +1,11 @@
 //! One I/O thread with one path.
 
-use std::sync::{Arc, mpsc};
+use std::sync::mpsc;
 use std::time::Instant;
 
-use mpath_core::{AnaState, Association, DirtyPaths, Epoch, Group, GroupConfig, PathConfig, PathId};
+use mpath_core::{AnaState, Association, Epoch, Group, GroupConfig, PathConfig, PathId, SharedDisk};
 
-use super::{Controller, Guest, PATIENCE};
+use super::{Controller, DISK, FLOW, Guest, PATIENCE};
 use crate::{Ending, IoThreadConfig, IoThreadHandle, PathEvent, PathEventKind};
 
 const PATH: PathId = PathId(0);
@@ -21,18 +21,18 @@ pub(crate) struct Rig {
 
 impl Rig {
     pub(crate) fn start() -> Self {
-        let mut group = Group::new(Instant::now(), GroupConfig::default(), Arc::new(DirtyPaths::default()));
+        let mut group = Group::new(Instant::now(), GroupConfig::default(), &[SharedDisk::default()]);
         group.add_path(PATH, PathConfig::default());
         let (report, events) = mpsc::channel();
         let report = Box::new(move |event: PathEvent| drop(report.send(event)));
-        let config = IoThreadConfig { name: "io-test".into(), group, block_size_bytes: 4096, report };
+        let config = IoThreadConfig { name: "io-test".into(), group, block_sizes_bytes: vec![4096], report };
         let thread = IoThreadHandle::start(config).unwrap();
         let (controller, link) = Controller::connect();
         let association =
-            Association { epoch: EPOCH, ana: AnaState::Optimized, volatile_write_cache: false, queue_depth: 15 };
+            Association { epoch: EPOCH, ana: AnaState::Optimized.into(), volatile_write_cache: false, queue_depth: 15 };
         thread.path_up(PATH, association, link);
         let guest = Guest::new();
-        thread.start_queue(guest.queue()).unwrap();
+        thread.start_queue(DISK, FLOW, guest.queue()).unwrap();
         Self { thread, events, controller, guest }
     }
 

@@ -1,10 +1,10 @@
 //! One I/O thread with two paths.
 
-use std::sync::{Arc, mpsc};
+use std::sync::mpsc;
 use std::time::Instant;
 
 use mpath_core::{
-    AnaState, Association, DirtyPaths, Epoch, Group, GroupConfig, GroupStats, PathConfig, PathId, PolicyKind,
+    AnaState, Association, Epoch, Group, GroupConfig, GroupStats, PathConfig, PathId, PolicyKind, SharedDisk,
 };
 
 use super::{Controller, Guest, eventually};
@@ -13,16 +13,16 @@ use crate::{IoThreadConfig, IoThreadHandle, PathEvent};
 /// A thread with two paths, of which the first is the one to use.
 pub(crate) fn two_paths(config: &GroupConfig) -> (IoThreadHandle, [Controller; 2]) {
     let config = GroupConfig { policy: PolicyKind::Numa.into(), ..*config };
-    let mut group = Group::new(Instant::now(), config, Arc::new(DirtyPaths::default()));
+    let mut group = Group::new(Instant::now(), config, &[SharedDisk::default()]);
     let paths = [PathId(0), PathId(1)];
     for path in paths {
         group.add_path(path, PathConfig::default());
     }
     let report = Box::new(|_: PathEvent| {});
-    let config = IoThreadConfig { name: "io-test".into(), group, block_size_bytes: 4096, report };
+    let config = IoThreadConfig { name: "io-test".into(), group, block_sizes_bytes: vec![4096], report };
     let thread = IoThreadHandle::start(config).unwrap();
     let association =
-        Association { epoch: Epoch(1), ana: AnaState::Optimized, volatile_write_cache: false, queue_depth: 15 };
+        Association { epoch: Epoch(1), ana: AnaState::Optimized.into(), volatile_write_cache: false, queue_depth: 15 };
     let controllers = paths.map(|path| {
         let (controller, link) = Controller::connect();
         thread.path_up(path, association, link);
