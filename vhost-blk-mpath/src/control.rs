@@ -6,41 +6,56 @@ use std::time::{Duration, Instant};
 use mpath_api::config::{Hedge, HedgeBudget, HedgeSetting, Weight};
 use mpath_api::server::{Control, ControlError, PathRef};
 use mpath_api::types::{
-    self, EventKind, Events, HedgeStatus, Moved, OpStats, Origin, PathAction, PathCounts, PathState, PathWindow,
+    self, EventKind, Events, HedgeStatus, Moved, OpStats, Origin, PathAction, PathCounts, PathSharer, PathState, PathWindow,
     SchedulerDetail, SetLimits, Status, WaitsFor,
 };
 use mpath_api::{PathAddress, PolicyChange, SchedulerChange};
-use mpath_core::{GroupStats, HedgeCounts, OpClass, PathId, PathStats};
+use mpath_core::{DiskId, GroupStats, HedgeCounts, OpClass, PathId, PathStats};
 use reactor::IoThreadHandle;
 use tokio::sync::oneshot;
 
 use crate::discovery::Shown;
-use crate::disk::Disk;
+use crate::disk::{Disk, Steered};
 use crate::events::{EventLog, utc};
 use crate::path_status::PathStatus;
+use crate::subsystem::Subsystem;
 use crate::{injection, steering};
 
 pub(crate) struct Daemon {
-    pub(crate) disks: Vec<Arc<Disk>>,
+    pub(crate) subsystems: Vec<Arc<Subsystem>>,
     pub(crate) started: Instant,
     pub(crate) events: Arc<EventLog>,
-    /// What discovery controllers each disk has.
+    /// What discovery controllers there are.
     pub(crate) discovery: Vec<Arc<Shown>>,
 }
 
 impl Daemon {
-    fn disk(&self, name: &str) -> Result<&Arc<Disk>, ControlError> {
-        let found = self.disks.iter().find(|disk| disk.config.name.as_str() == name);
+    /// All disks: each after the one that has its paths.
+    pub(crate) fn disks(&self) -> impl Iterator<Item = (&Arc<Subsystem>, &Disk)> {
+        self.subsystems.iter().flat_map(|subsystem| subsystem.disks.iter().map(move |disk| (subsystem, disk)))
+    }
+
+    fn disk(&self, name: &str) -> Result<(&Arc<Subsystem>, &Disk), ControlError> {
+        let found = self.disks().find(|(_, disk)| disk.name() == name);
         found.ok_or_else(|| ControlError::UnknownDisk { disk: name.into() })
+    }
+
+    /// By the disk that has the paths.
+    fn subsystem(&self, name: &str) -> Result<&Arc<Subsystem>, ControlError> {
+        let (subsystem, disk) = self.disk(name)?;
+        if disk.id != DiskId(0) {
+            return Err(ControlError::SharesPaths { disk: name.into(), owner: subsystem.name().into() });
+        }
+        Ok(subsystem)
     }
 }
 
 impl Control for Daemon {
     async fn status(&self) -> Result<Status, ControlError> {
-        let mut disks = Vec::with_capacity(self.disks.len());
-        for disk in &self.disks {
-            let stats = statistics(disk.threads()).await?;
-            disks.push(describe(disk, stats.as_ref()));
+        let mut disks = Vec::new();
+        for subsystem in &self.subsystems {
+            let stats = statistics(subsystem.threads()).await?;
+            disks.extend(subsystem.disks.iter().map(|disk| describe(subsystem, disk, stats.as_ref())));
         }
         Ok(Status {
             version: env!("CARGO_PKG_VERSION").into(),
@@ -53,30 +68,30 @@ impl Control for Daemon {
 
     async fn paths(&self) -> Result<Vec<types::Path>, ControlError> {
         let mut paths = Vec::new();
-        for disk in &self.disks {
-            let stats = statistics(disk.threads()).await?;
-            let state = disk.state();
+        for subsystem in &self.subsystems {
+            let stats = statistics(subsystem.threads()).await?;
+            let state = subsystem.state();
             for status in state.paths() {
                 let stats = stats.as_ref().and_then(|stats| stats.path(status.id));
                 let class = |class| stats.map_or_else(OpStats::default, |stats| OpStats::of(stats, class));
                 paths.push(types::Path {
-                    disk: disk.config.name.to_string(),
+                    disk: subsystem.name().into(),
                     index: status.id.0,
                     address: status.address.clone(),
                     transport: status.address.transport(),
                     origin: status.origin,
                     state: status.shown(),
                     since: utc(status.since),
-                    waits_for: waits_for(disk, status, stats),
+                    waits_for: waits_for(subsystem, status, stats),
                     last_error: status.last_error.as_ref().map(|(error, _)| error.clone()),
                     last_error_at: status.last_error.as_ref().map(|(_, at)| utc(*at)),
-                    ana_state: status.ana.map(types::AnaState::from),
-                    sharers: Vec::new(),
+                    ana_state: status.namespace(DiskId(0)).map(|namespace| namespace.ana.into()),
+                    sharers: sharers(subsystem, status),
                     cntlid: status.cntlid,
                     controller: status.controller.clone(),
                     window: PathWindow {
-                        ios: disk.config.window.ios.get(),
-                        bytes: disk.config.window.bytes.get().into(),
+                        ios: subsystem.config.window.ios.get(),
+                        bytes: subsystem.config.window.bytes.get().into(),
                     },
                     resting: stats.is_some_and(|stats| stats.resting),
                     suspect: stats.is_some_and(|stats| stats.suspect),
@@ -102,11 +117,11 @@ impl Control for Daemon {
     async fn set_policy(&self, disks: &[String], change: &PolicyChange) -> Result<(), ControlError> {
         let mut waits = Vec::new();
         for name in disks {
-            let disk = self.disk(name)?;
-            let mut state = disk.state();
+            let subsystem = self.subsystem(name)?;
+            let mut state = subsystem.state();
             state.policy.change(change);
-            disk.event(None, EventKind::PolicySet, format!("policy set to {}", state.policy));
-            for thread in disk.threads() {
+            subsystem.event(None, EventKind::PolicySet, format!("policy set to {}", state.policy));
+            for thread in subsystem.threads() {
                 thread.set_policy(state.policy);
                 waits.push(barrier(thread));
             }
@@ -122,13 +137,13 @@ impl Control for Daemon {
     ) -> Result<(), ControlError> {
         let mut waits = Vec::new();
         for name in disks {
-            let disk = self.disk(name)?;
-            let mut state = disk.state();
+            let subsystem = self.subsystem(name)?;
+            let mut state = subsystem.state();
             let HedgeSetting { hedge: before, budget: of } = state.hedge;
             state.hedge = HedgeSetting { hedge: hedge.unwrap_or(before), budget: budget.unwrap_or(of) };
             let HedgeSetting { hedge, budget } = state.hedge;
-            disk.event(None, EventKind::HedgeSet, format!("hedge set to {hedge}; budget {budget}"));
-            for thread in disk.threads() {
+            subsystem.event(None, EventKind::HedgeSet, format!("hedge set to {hedge}; budget {budget}"));
+            for thread in subsystem.threads() {
                 thread.set_hedging(state.hedge.hedging());
                 waits.push(barrier(thread));
             }
@@ -137,13 +152,16 @@ impl Control for Daemon {
     }
 
     async fn scheduling(&self) -> Result<Vec<SchedulerDetail>, ControlError> {
-        let mut details = Vec::with_capacity(self.disks.len());
-        for disk in &self.disks {
-            let stats = statistics(disk.threads()).await?;
-            let stats = stats.as_ref().map(|stats| &stats.scheduler);
-            let state = disk.state();
-            let name = disk.config.name.to_string();
-            details.push(SchedulerDetail::new(name, state.scheduler, state.weight, state.limits, stats));
+        let mut details = Vec::new();
+        for subsystem in &self.subsystems {
+            let stats = statistics(subsystem.threads()).await?;
+            let scheduler = subsystem.state().scheduler;
+            for disk in &subsystem.disks {
+                let Steered { limits, weight } = *disk.steered();
+                let stats = stats.as_ref().map(|stats| (&stats.scheduler, disk.id, disk.first_flow));
+                let owner = owner(subsystem, disk);
+                details.push(SchedulerDetail::new(disk.name().into(), owner, scheduler, weight, limits, stats));
+            }
         }
         Ok(details)
     }
@@ -151,11 +169,11 @@ impl Control for Daemon {
     async fn set_scheduler(&self, disks: &[String], change: &SchedulerChange) -> Result<(), ControlError> {
         let mut waits = Vec::new();
         for name in disks {
-            let disk = self.disk(name)?;
-            let mut state = disk.state();
+            let subsystem = self.subsystem(name)?;
+            let mut state = subsystem.state();
             state.scheduler.change(change);
-            disk.event(None, EventKind::SchedulerSet, format!("scheduler set to {}", state.scheduler));
-            for thread in disk.threads() {
+            subsystem.event(None, EventKind::SchedulerSet, format!("scheduler set to {}", state.scheduler));
+            for thread in subsystem.threads() {
                 thread.set_scheduler(state.scheduler);
                 waits.push(barrier(thread));
             }
@@ -166,29 +184,37 @@ impl Control for Daemon {
     async fn set_limits(&self, disks: &[String], change: &SetLimits) -> Result<(), ControlError> {
         let mut waits = Vec::new();
         for name in disks {
-            let disk = self.disk(name)?;
-            let mut state = disk.state();
-            state.limits = change.applied_to(state.limits);
-            disk.event(None, EventKind::LimitsSet, format!("limits set to {}", state.limits));
-            disk.limits.set(Instant::now(), state.limits.limits());
+            let (subsystem, disk) = self.disk(name)?;
+            let mut steered = disk.steered();
+            steered.limits = change.applied_to(steered.limits);
+            disk.event(EventKind::LimitsSet, format!("limits set to {}", steered.limits));
+            disk.shared.limits.set(Instant::now(), steered.limits.limits());
             // A thread that waits because of the earlier ones looks again when it is woken.
-            waits.extend(disk.threads().iter().map(barrier));
+            waits.extend(subsystem.threads().iter().map(barrier));
         }
         settled(waits).await
     }
 
     async fn set_weight(&self, disk: &str, weight: Weight) -> Result<(), ControlError> {
-        let disk = self.disk(disk)?;
-        disk.state().weight = weight;
-        disk.event(None, EventKind::WeightSet, format!("weight set to {weight}"));
-        Ok(())
+        let (subsystem, disk) = self.disk(disk)?;
+        let waits = {
+            let mut steered = disk.steered();
+            steered.weight = weight;
+            disk.event(EventKind::WeightSet, format!("weight set to {weight}"));
+            let told = |thread: &IoThreadHandle| {
+                thread.set_weight(disk.id, weight.get() as u16);
+                barrier(thread)
+            };
+            subsystem.threads().iter().map(told).collect()
+        };
+        settled(waits).await
     }
 
     async fn set_injection(&self, paths: &[PathRef], injection: Option<types::Injection>) -> Result<(), ControlError> {
         let mut waits = Vec::new();
         for PathRef { disk: name, index } in paths {
-            let disk = self.disk(name)?;
-            let mut state = disk.state();
+            let subsystem = self.subsystem(name)?;
+            let mut state = subsystem.state();
             let unknown = || ControlError::UnknownPath { disk: name.clone(), index: *index };
             let status = state.path_mut(PathId(*index)).ok_or_else(unknown)?;
             // What a path that leaves still holds may have to be let go.
@@ -205,11 +231,11 @@ impl Control for Daemon {
                 status.injections.clear();
                 (EventKind::InjectionCleared, "injection cleared".into())
             };
-            disk.event(Some(status.named()), kind, message);
+            subsystem.event(Some(status.named()), kind, message);
             if let Some(injection) = &injection {
-                injection::set(disk.threads(), PathId(*index), injection);
+                injection::set(subsystem.threads(), PathId(*index), injection);
             }
-            for thread in disk.threads() {
+            for thread in subsystem.threads() {
                 if injection.is_none() {
                     thread.clear_injection(PathId(*index));
                 }
@@ -220,17 +246,20 @@ impl Control for Daemon {
     }
 
     async fn steer(&self, paths: &[PathRef], action: PathAction, force: bool) -> Result<(), ControlError> {
-        let waits = steering::steer(&self.disks, paths, action, force)?;
+        for path in paths {
+            self.subsystem(&path.disk)?;
+        }
+        let waits = steering::steer(&self.subsystems, paths, action, force)?;
         settled(waits).await
     }
 
     async fn add_path(&self, disk: &str, address: PathAddress) -> Result<PathRef, ControlError> {
-        let index = self.disk(disk)?.add_path(address, Origin::Operator)?.0;
+        let index = self.subsystem(disk)?.add_path(address, Origin::Operator)?.0;
         Ok(PathRef { disk: disk.into(), index })
     }
 
     async fn remove_path(&self, path: &PathRef, force: bool) -> Result<(), ControlError> {
-        Ok(self.disk(&path.disk)?.remove_path(PathId(path.index), force).await?)
+        Ok(self.subsystem(&path.disk)?.remove_path(PathId(path.index), force).await?)
     }
 
     async fn events(&self, after: u64, wait: Duration) -> Result<Events, ControlError> {
@@ -239,12 +268,12 @@ impl Control for Daemon {
 }
 
 /// What a path that drains, or is removed, still waits for.
-fn waits_for(disk: &Disk, status: &PathStatus, stats: Option<&PathStats>) -> Vec<WaitsFor> {
+fn waits_for(subsystem: &Subsystem, status: &PathStatus, stats: Option<&PathStats>) -> Vec<WaitsFor> {
     if !matches!(status.shown(), PathState::Draining | PathState::Removing) {
         return Vec::new();
     }
     let in_flight = stats.is_some_and(|stats| stats.classes.iter().any(|class| class.in_flight > 0));
-    let flush = disk.may_be_dirty(status.id);
+    let flush = subsystem.may_be_dirty(status.id);
     // One that is connected is not lost, and one that was is gone when its fence is lifted.
     let fence = status.is_removing() && status.cntlid.is_none();
     let reasons = [(in_flight, WaitsFor::InFlight), (flush, WaitsFor::Flush), (fence, WaitsFor::Fence)];
@@ -268,7 +297,7 @@ async fn settled(waits: Vec<oneshot::Receiver<()>>) -> Result<(), ControlError> 
     Ok(())
 }
 
-/// The statistics of a disk over all its threads; `None` while it has none.
+/// The statistics of a subsystem over all its threads; `None` while it has none.
 pub(crate) async fn statistics(threads: &[IoThreadHandle]) -> Result<Option<GroupStats>, ControlError> {
     let mut waits = Vec::with_capacity(threads.len());
     for thread in threads {
@@ -287,26 +316,48 @@ pub(crate) async fn statistics(threads: &[IoThreadHandle]) -> Result<Option<Grou
     Ok(total)
 }
 
-fn describe(disk: &Disk, stats: Option<&GroupStats>) -> types::Disk {
-    let state = disk.state();
-    let namespace = disk.namespace();
-    let moved = |class| stats.map_or_else(Moved::default, |stats| Moved::of(&stats.moves, class));
-    let live = state.paths().filter(|path| path.shown() == PathState::Live).count();
-    let hedging = stats.map_or_else(HedgeCounts::default, |stats| stats.hedging);
+/// The disk that has the paths, unless it is this one.
+fn owner(subsystem: &Subsystem, disk: &Disk) -> Option<String> {
+    (disk.id != DiskId(0)).then(|| subsystem.name().into())
+}
+
+/// What a path is to the disks that use it beside the one that has it.
+fn sharers(subsystem: &Subsystem, status: &PathStatus) -> Vec<PathSharer> {
+    let of = |disk: &Disk| {
+        let namespace = status.namespace(disk.id);
+        PathSharer {
+            disk: disk.name().into(),
+            ana_state: namespace.map(|namespace| namespace.ana.into()),
+            error: namespace.and_then(|namespace| namespace.unusable.clone()),
+        }
+    };
+    subsystem.disks.iter().skip(1).map(of).collect()
+}
+
+fn describe(subsystem: &Subsystem, disk: &Disk, stats: Option<&GroupStats>) -> types::Disk {
+    let owner = owner(subsystem, disk);
+    let state = subsystem.state();
+    let namespace = disk.served().map(|served| &served.namespace);
+    // Counted where the paths are.
+    let counted = stats.filter(|_| owner.is_none());
+    let moved = |class| counted.map_or_else(Moved::default, |stats| Moved::of(&stats.moves, class));
+    let hedging = counted.map_or_else(HedgeCounts::default, |stats| stats.hedging);
+    let leads_here = |path: &&PathStatus| path.namespace(disk.id).is_some_and(|of| of.unusable.is_none());
+    let live = state.paths().filter(|path| path.shown() == PathState::Live).filter(leads_here).count();
     types::Disk {
-        name: disk.config.name.to_string(),
-        socket: disk.config.socket_path.to_string(),
-        subsystem: disk.config.subsystem.to_string(),
-        shares_paths_of: None,
+        name: disk.name().into(),
+        socket: disk.settings.socket_path.to_string(),
+        subsystem: subsystem.config.subsystem.to_string(),
+        shares_paths_of: owner,
         nsid: namespace.map(|namespace| namespace.nsid),
         connected: disk.is_connected(),
         policy: state.policy,
         capacity_bytes: namespace.map_or(0, |namespace| namespace.blocks * u64::from(namespace.block_bytes)),
         block_size_bytes: namespace.map_or(0, |namespace| namespace.block_bytes),
-        read_only: disk.config.read_only,
-        queues: disk.config.queues.get(),
-        weight: state.weight.get(),
-        queued: stats.map_or(0, |stats| stats.queued),
+        read_only: disk.settings.read_only,
+        queues: disk.settings.queues.get(),
+        weight: disk.steered().weight.get(),
+        queued: stats.map_or(0, |stats| stats.scheduler.flows_of(disk.id).map(|flow| flow.queued).sum()),
         moved_reads: moved(OpClass::Read),
         moved_writes: moved(OpClass::Write),
         hedge: HedgeStatus {

@@ -21,7 +21,7 @@ use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::disk::Disk;
+use crate::subsystem::Subsystem;
 use crate::transport::AdminConnection;
 
 /// How long a controller may take to close its connections. Linux nvmet was seen to take 3.7 s. Time counts only from the end of
@@ -48,39 +48,39 @@ pub(crate) struct Draining {
 /// Begins the fence of an association whose sockets are all closed but for those that drain, and sees to its end, which is that
 /// of the task.
 pub(crate) fn begin(
-    disk: &Arc<Disk>,
+    subsystem: &Arc<Subsystem>,
     path: PathId,
     epoch: Epoch,
     info: &ControllerInfo,
     draining: Option<Draining>,
 ) -> JoinHandle<()> {
-    let disk = Arc::clone(disk);
+    let subsystem = Arc::clone(subsystem);
     let time = if cfg!(feature = "without-fence") { Duration::ZERO } else { info.fence_time() };
     let instance = info.instance();
     tokio::spawn(async move {
         let begun = Instant::now();
         let by = tokio::select! {
-            by = reset(&disk, instance) => FencedBy::Reset(by),
+            by = reset(&subsystem, instance) => FencedBy::Reset(by),
             by = drain_or_time(draining, time) => by,
         };
-        disk.path_fence_lifted(path, by, begun.elapsed());
-        lift(&disk, path, epoch).await;
+        subsystem.path_fence_lifted(path, by, begun.elapsed());
+        lift(&subsystem, path, epoch).await;
     })
 }
 
 /// Nothing of an association that has ended can be executed any more.
-pub(crate) async fn lift(disk: &Disk, path: PathId, epoch: Epoch) {
-    disk.threads().iter().for_each(|thread| thread.fence_lifted(path, epoch));
-    if let Err(error) = disk.record.remove(path, epoch).await {
+pub(crate) async fn lift(subsystem: &Subsystem, path: PathId, epoch: Epoch) {
+    subsystem.threads().iter().for_each(|thread| thread.fence_lifted(path, epoch));
+    if let Err(error) = subsystem.records.remove(path, epoch).await {
         // It stays until the next change, and would only make the next daemon wait.
-        tracing::warn!(disk = %disk.config.name, %error, "fence record not brought up to date");
+        tracing::warn!(disk = %subsystem.config.name, %error, "fence record not brought up to date");
     }
 }
 
 /// Waits until another path's controller has reset the lost one, perhaps for ever; which path that was.
-async fn reset(disk: &Disk, instance: Option<ControllerInstance>) -> PathId {
+async fn reset(subsystem: &Subsystem, instance: Option<ControllerInstance>) -> PathId {
     match instance {
-        Some(instance) => disk.resetters.reset(instance).await,
+        Some(instance) => subsystem.resetters.reset(instance).await,
         None => std::future::pending().await,
     }
 }

@@ -75,6 +75,62 @@ pub(crate) struct WriteError {
     source: io::Error,
 }
 
+/// The records of disks that share their paths. Each says the same: the next daemon may have the disk without the others.
+#[derive(Clone, Debug)]
+pub(crate) struct FenceRecords(Vec<FenceRecord>);
+
+impl FenceRecords {
+    /// Those of the disks with these vhost-user sockets, and how long the fences take that an earlier daemon left.
+    pub(crate) fn open<'a>(
+        sockets: impl Iterator<Item = &'a Path>,
+    ) -> Result<(Self, Option<Duration>), RecordError> {
+        let (mut records, mut longest) = (Vec::new(), None);
+        for socket in sockets {
+            let (record, fence) = FenceRecord::open(socket)?;
+            records.push(record);
+            longest = longest.max(fence);
+        }
+        Ok((Self(records), longest))
+    }
+
+    /// See [`FenceRecord::add`].
+    pub(crate) async fn add(
+        &self,
+        path: PathId,
+        epoch: Epoch,
+        association: RecordedAssociation,
+    ) -> Result<(), WriteError> {
+        for record in &self.0 {
+            record.add(path, epoch, association.clone()).await?;
+        }
+        Ok(())
+    }
+
+    /// See [`FenceRecord::remove`].
+    pub(crate) async fn remove(&self, path: PathId, epoch: Epoch) -> Result<(), WriteError> {
+        // One that cannot be written does not keep the others from it.
+        let mut result = Ok(());
+        for record in &self.0 {
+            result = record.remove(path, epoch).await.and(result);
+        }
+        result
+    }
+
+    /// See [`FenceRecord::remove_inherited`].
+    pub(crate) async fn remove_inherited(&self) -> Result<(), WriteError> {
+        let mut result = Ok(());
+        for record in &self.0 {
+            result = record.remove_inherited().await.and(result);
+        }
+        result
+    }
+
+    /// See [`FenceRecord::end`].
+    pub(crate) fn end(&self) {
+        self.0.iter().for_each(FenceRecord::end);
+    }
+}
+
 impl FenceRecord {
     /// The record of the disk with this vhost-user socket, and how long the fences take that an earlier daemon left.
     pub(crate) fn open(socket: &Path) -> Result<(Self, Option<Duration>), RecordError> {

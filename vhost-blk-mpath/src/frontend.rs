@@ -10,10 +10,12 @@ use std::time::Duration;
 
 use mpath_api::socket::ListeningSocket;
 use mpath_api::types::EventKind;
+use mpath_core::DiskId;
 use reactor::IoThreadHandle;
 use vhost_user_blk::{Disk as FrontendDisk, Queue, QueueSink, serve_connection};
 
 use crate::disk::Disk;
+use crate::subsystem::Subsystem;
 
 /// After a failure to accept (out of descriptors, say) the next attempt waits this long.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -21,23 +23,37 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// How often a wait for inherited fences looks whether the daemon ends.
 const FENCE_PAUSE: Duration = Duration::from_millis(50);
 
-/// Deals out virtqueues to the I/O threads by their index.
-struct Dealer(Arc<Disk>);
+/// A disk whose namespace is known.
+#[derive(Clone)]
+pub(crate) struct ServedDisk {
+    pub(crate) subsystem: Arc<Subsystem>,
+    pub(crate) id: DiskId,
+}
 
-impl Dealer {
-    fn thread(&self, index: u16) -> &IoThreadHandle {
-        let threads = self.0.threads();
-        &threads[usize::from(index) % threads.len()]
+impl ServedDisk {
+    fn disk(&self) -> &Disk {
+        self.subsystem.disk(self.id)
+    }
+
+    fn shown(&self) -> &Arc<FrontendDisk> {
+        &self.disk().served().expect("its namespace is known").frontend
+    }
+
+    /// Deals out virtqueues to the I/O threads by their index. Disks with one virtqueue each are not all on the first thread.
+    fn thread(&self, queue: u16) -> &IoThreadHandle {
+        let threads = self.subsystem.threads();
+        &threads[(usize::from(self.id.0) + usize::from(queue)) % threads.len()]
     }
 }
 
-impl QueueSink for Dealer {
+impl QueueSink for ServedDisk {
     fn start(&self, queue: Queue) -> Result<(), Queue> {
-        self.thread(queue.index()).start_queue(queue).map_err(|queue| *queue)
+        let (thread, flow) = (self.thread(queue.index()), self.disk().flow(queue.index()));
+        thread.start_queue(self.id, flow, queue).map_err(|queue| *queue)
     }
 
     fn stop(&self, index: u16) -> Option<Queue> {
-        self.thread(index).stop_queue(index)
+        self.thread(index).stop_queue(self.disk().flow(index))
     }
 }
 
@@ -56,14 +72,14 @@ struct Shared {
 }
 
 impl FrontendThread {
-    /// Starts to accept front-ends for a disk whose namespace is known.
-    pub(crate) fn start(disk: Arc<Disk>, shown: Arc<FrontendDisk>, socket: ListeningSocket) -> io::Result<Self> {
+    /// Starts to accept front-ends.
+    pub(crate) fn start(disk: ServedDisk, socket: ListeningSocket) -> io::Result<Self> {
         let listener = socket.listener()?;
         listener.set_nonblocking(false)?;
         let shared = Arc::new(Shared::default());
         let thread = thread::Builder::new().name("vhost-user".into()).spawn({
             let shared = Arc::clone(&shared);
-            move || shared.accept(&disk, &shown, &listener)
+            move || shared.accept(&disk, &listener)
         })?;
         Ok(Self { thread, shared, socket })
     }
@@ -84,23 +100,23 @@ impl FrontendThread {
 }
 
 impl Shared {
-    fn accept(&self, disk: &Arc<Disk>, shown: &Arc<FrontendDisk>, listener: &UnixListener) {
-        let sink = Dealer(Arc::clone(disk));
+    fn accept(&self, disk: &ServedDisk, listener: &UnixListener) {
         while !self.ending.load(Ordering::SeqCst) {
             let stream = match listener.accept() {
                 Ok((stream, _)) => stream,
                 Err(_) if self.ending.load(Ordering::SeqCst) => return,
                 Err(error) => {
-                    tracing::warn!(disk = %disk.config.name, %error, "the vhost-user socket does not accept");
+                    tracing::warn!(disk = disk.disk().name(), %error, "the vhost-user socket does not accept");
                     thread::sleep(ACCEPT_PAUSE);
                     continue;
                 }
             };
-            self.serve(disk, shown, stream, &sink);
+            self.serve(disk, stream);
         }
     }
 
-    fn serve(&self, disk: &Disk, shown: &Arc<FrontendDisk>, stream: UnixStream, sink: &Dealer) {
+    fn serve(&self, served: &ServedDisk, stream: UnixStream) {
+        let (subsystem, disk) = (&served.subsystem, served.disk());
         let hang_up = stream.try_clone().ok();
         *self.connection.lock().unwrap_or_else(PoisonError::into_inner) = hang_up;
         // Whoever ended us before the line above did not see the connection; whoever comes after does.
@@ -108,8 +124,8 @@ impl Shared {
             return;
         }
         disk.set_connected(true);
-        disk.event(None, EventKind::FrontEndConnected, "front-end connected");
-        while let Some(wait) = disk.inherited_fence() {
+        disk.event(EventKind::FrontEndConnected, "front-end connected");
+        while let Some(wait) = subsystem.inherited_fence() {
             if self.ending.load(Ordering::SeqCst) {
                 return;
             }
@@ -117,14 +133,14 @@ impl Shared {
         }
         // The one before may have left writes behind whose fate is not known: what this one writes shall not be overwritten
         // by them.
-        disk.threads().iter().for_each(IoThreadHandle::settle_doubts);
-        let served = serve_connection(stream, shown, sink);
+        subsystem.threads().iter().for_each(|thread| thread.settle_doubts(disk.id));
+        let end = serve_connection(stream, served.shown(), served);
         *self.connection.lock().unwrap_or_else(PoisonError::into_inner) = None;
         disk.set_connected(false);
-        let message = match served {
+        let message = match end {
             Ok(()) => "front-end disconnected".into(),
             Err(error) => format!("front-end lost: {error}"),
         };
-        disk.event(None, EventKind::FrontEndDisconnected, message);
+        disk.event(EventKind::FrontEndDisconnected, message);
     }
 }

@@ -1,22 +1,23 @@
 //! From a namespace and its controller to the disk that guests are shown.
 
-use mpath_api::config::DiskConfig;
 use nvme_tcp::host::{ControllerInfo, NamespaceIdentity};
 use vhost_user_blk::DiskGeometry;
+
+use crate::disk::DiskSettings;
 
 /// Longest discard or write zeroes shown to guests. The host splits what a controller takes only in parts; the bound keeps a
 /// single request from occupying a path for long.
 const RANGE_BYTES_MAX: u32 = 1 << 30;
 
 /// What front-ends are shown.
-pub(crate) fn of(config: &DiskConfig, info: &ControllerInfo, namespace: &NamespaceIdentity) -> DiskGeometry {
+pub(crate) fn of(settings: &DiskSettings, info: &ControllerInfo, namespace: &NamespaceIdentity) -> DiskGeometry {
     let block_size = namespace.block_bytes;
     let capacity_sectors = namespace.blocks.saturating_mul(u64::from(block_size) / vhost_user_blk::SECTOR_BYTES);
     let range_sectors = RANGE_BYTES_MAX / vhost_user_blk::SECTOR_BYTES as u32;
     DiskGeometry {
-        read_only: config.read_only || namespace.write_protected,
+        read_only: settings.read_only || namespace.write_protected,
         serial: serial(namespace),
-        num_queues: config.queues.get() as u16,
+        num_queues: settings.queues.get() as u16,
         max_discard_sectors: if info.dataset_management { range_sectors } else { 0 },
         max_write_zeroes_sectors: if info.write_zeroes { range_sectors } else { 0 },
         write_zeroes_may_unmap: info.write_zeroes && namespace.write_zeroes_deallocates,
@@ -42,6 +43,7 @@ fn serial(namespace: &NamespaceIdentity) -> [u8; 20] {
 pub(crate) mod tests {
     use std::time::Duration;
 
+    use mpath_api::config::DiskConfig;
     use nvme_tcp::host::Namespace;
     use nvme_tcp::wire::{AnaState, Version};
 
@@ -94,6 +96,10 @@ pub(crate) mod tests {
         }
     }
 
+    fn settings() -> DiskSettings {
+        DiskSettings::all(&config()).remove(0)
+    }
+
     pub(crate) fn config() -> DiskConfig {
         let path = "tcp://127.0.0.1".parse().unwrap();
         DiskConfig::new("/tmp/socket".parse().unwrap(), "nqn.example".parse().unwrap(), vec![path])
@@ -102,7 +108,7 @@ pub(crate) mod tests {
     #[test]
     fn sizes_are_in_sectors_whatever_the_block() {
         let mut namespace = namespace();
-        let of = |namespace: &NamespaceIdentity| of(&config(), &controller(), namespace);
+        let of = |namespace: &NamespaceIdentity| of(&settings(), &controller(), namespace);
         let shown = of(&namespace);
         assert_eq!((shown.capacity_sectors, shown.block_size, shown.num_queues), (8000, 4096, 64));
         namespace.block_bytes = 512;
@@ -118,12 +124,12 @@ pub(crate) mod tests {
     fn what_the_controller_cannot_do_is_not_shown() {
         let (mut info, mut namespace) = (controller(), namespace());
         let can = |info: &ControllerInfo, namespace: &NamespaceIdentity| {
-            let shown = of(&config(), info, namespace);
+            let shown = of(&settings(), info, namespace);
             let ranges = (shown.max_discard_sectors > 0, shown.max_write_zeroes_sectors > 0);
             (ranges, shown.write_zeroes_may_unmap)
         };
         assert_eq!(can(&info, &namespace), ((true, true), true));
-        assert!(vhost_user_blk::Disk::new(of(&config(), &info, &namespace)).is_ok());
+        assert!(vhost_user_blk::Disk::new(of(&settings(), &info, &namespace)).is_ok());
         namespace.write_zeroes_deallocates = false;
         assert_eq!(can(&info, &namespace), ((true, true), false));
         info.dataset_management = false;
@@ -136,10 +142,10 @@ pub(crate) mod tests {
     #[test]
     fn read_only_by_configuration_or_by_the_namespace() {
         let (info, mut namespace) = (controller(), namespace());
-        assert!(!of(&config(), &info, &namespace).read_only);
-        assert!(of(&DiskConfig { read_only: true, ..config() }, &info, &namespace).read_only);
+        assert!(!of(&settings(), &info, &namespace).read_only);
+        assert!(of(&DiskSettings { read_only: true, ..settings() }, &info, &namespace).read_only);
         namespace.write_protected = true;
-        assert!(of(&config(), &info, &namespace).read_only);
+        assert!(of(&settings(), &info, &namespace).read_only);
     }
 
     #[test]

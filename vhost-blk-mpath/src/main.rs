@@ -16,6 +16,7 @@ mod geometry;
 mod host;
 mod injection;
 mod membership;
+mod namespaces;
 mod path;
 mod path_events;
 mod path_status;
@@ -23,6 +24,7 @@ mod reports;
 mod run;
 mod same_port;
 mod steering;
+mod subsystem;
 mod transport;
 
 use std::io::Write;

@@ -19,19 +19,19 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use crate::control::{barrier, statistics};
-use crate::disk::Disk;
+use crate::subsystem::Subsystem;
 use crate::path::{PathError, PathTask};
 use crate::path_status::PathStatus;
 use crate::steering::{self, LOOK_AGAIN, Orders, Wanted};
 
-impl Disk {
+impl Subsystem {
     /// Adds a path and begins to connect it. That it cannot be connected is no error here, but its state.
     ///
     /// To be called within the daemon's runtime.
     pub(crate) fn add_path(self: &Arc<Self>, address: PathAddress, origin: Origin) -> Result<PathId, AddPathError> {
-        if let Some(namespace) = self.namespace() {
-            namespace.check_multipath().map_err(|error| AddPathError::NotMultipath {
-                disk: self.config.name.to_string(),
+        for (disk, served) in self.disks.iter().filter_map(|disk| Some((disk, disk.served()?))) {
+            served.namespace.check_multipath().map_err(|error| AddPathError::NotMultipath {
+                disk: disk.name().into(),
                 reason: error.to_string(),
             })?;
         }
@@ -59,7 +59,7 @@ impl Disk {
             self.event(Some(status.named()), EventKind::PathAdded, "path added");
         }
         let task = PathTask {
-            disk: Arc::clone(self),
+            subsystem: Arc::clone(self),
             path,
             address,
             events,
@@ -84,7 +84,7 @@ impl Disk {
         let mut state = self.state();
         let disk = || self.config.name.to_string();
         let status = state.path(path).ok_or_else(|| RemovePathError::UnknownPath { disk: disk(), index: path.0 })?;
-        if !force && !status.is_removing() && steering::takes_the_last(&state, |other| other == path) {
+        if !force && !status.is_removing() && steering::takes_the_last(&state, self.disks.len(), |other| other == path) {
             return Err(RemovePathError::LastPath { disk: disk() });
         }
         let mut waits = Vec::new();
@@ -148,8 +148,8 @@ impl Disk {
 }
 
 /// Whether nothing waits for a path any more that is down.
-async fn is_forgotten(disk: &Disk, path: PathId) -> bool {
-    let Ok(Some(stats)) = statistics(disk.threads()).await else {
+async fn is_forgotten(subsystem: &Subsystem, path: PathId) -> bool {
+    let Ok(Some(stats)) = statistics(subsystem.threads()).await else {
         // There are no threads yet, or they have ended.
         return true;
     };

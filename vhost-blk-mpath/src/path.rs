@@ -19,17 +19,17 @@ use std::time::Instant;
 
 use mpath_api::PathAddress;
 use mpath_api::config::Seconds;
-use mpath_core::{AnaState, Association, Epoch, PathId};
+use mpath_core::{Association, Epoch, PathId};
 use nvme_tcp::host::{ControllerEvent, ControllerInfo, HostController, HostQueue};
-use nvme_tcp::wire;
 use reactor::{Ending, Link, PathEvent, PathEventKind};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
-use crate::disk::{AdmitError, Disk};
+use crate::subsystem::{AdmitError, Subsystem};
 use crate::fence::{self, Draining};
 use crate::fence_record::{self, RecordedAssociation};
+use crate::namespaces::Namespaces;
 use crate::steering::{Ordered, Orders, Wanted};
 use crate::transport::{self, AdminConnection, TransportError};
 
@@ -71,7 +71,7 @@ impl PathError {
 
 /// What a path's task is made of.
 pub(crate) struct PathTask {
-    pub(crate) disk: Arc<Disk>,
+    pub(crate) subsystem: Arc<Subsystem>,
     pub(crate) path: PathId,
     pub(crate) address: PathAddress,
     /// Reports of the I/O threads about this path.
@@ -88,6 +88,7 @@ pub(crate) struct PathTask {
 struct Connected {
     admin: AdminConnection,
     info: ControllerInfo,
+    namespaces: Namespaces,
     /// One for each I/O thread.
     queues: Vec<(OwnedFd, HostQueue)>,
 }
@@ -97,7 +98,7 @@ struct Live {
     epoch: Epoch,
     admin: AdminConnection,
     info: ControllerInfo,
-    ana: AnaState,
+    namespaces: Namespaces,
 }
 
 /// How an association ended.
@@ -120,9 +121,9 @@ impl PathTask {
             match self.orders.wanted() {
                 Wanted::Enabled | Wanted::Drained => {}
                 Wanted::Disabled => {
-                    self.disk.path_disabled(self.path);
+                    self.subsystem.path_disabled(self.path);
                     tokio::select! {
-                        () = self.orders.enabled() => self.disk.path_connecting(self.path),
+                        () = self.orders.enabled() => self.subsystem.path_connecting(self.path),
                         _ = shutdown.wait_for(|shutdown| *shutdown) => return,
                     }
                     without_connection = Instant::now();
@@ -136,7 +137,7 @@ impl PathTask {
                     return;
                 }
             }
-            let epoch = self.disk.state().next_epoch(self.path);
+            let epoch = self.subsystem.state().next_epoch(self.path);
             let connected = tokio::select! {
                 connected = self.connect() => connected,
                 () = self.orders.removed() => continue,
@@ -159,10 +160,10 @@ impl PathTask {
                     without_connection = Instant::now();
                     match end {
                         End::Lost(error @ PathError::Reset) => {
-                            self.disk.path_failed(self.path, &error);
+                            self.subsystem.path_failed(self.path, &error);
                             continue;
                         }
-                        End::Lost(error) => self.disk.path_failed(self.path, &error),
+                        End::Lost(error) => self.subsystem.path_failed(self.path, &error),
                         End::Ordered | End::Dropped => continue,
                         End::Shutdown => return,
                     }
@@ -170,12 +171,12 @@ impl PathTask {
                 Err(error) => {
                     let refused = error.is_refusal();
                     if let Some(first) = first.take() {
-                        self.disk.path_did_not_start(self.path, &error, refused);
+                        self.subsystem.path_did_not_start(self.path, &error, refused);
                         let _ = first.send(Err(error));
                     } else if refused {
-                        self.disk.path_refused(self.path, &error);
+                        self.subsystem.path_refused(self.path, &error);
                     } else {
-                        self.disk.path_failed(self.path, &error);
+                        self.subsystem.path_failed(self.path, &error);
                     }
                     if refused {
                         tokio::select! {
@@ -185,13 +186,13 @@ impl PathTask {
                     }
                 }
             }
-            let mut delay = self.disk.config.reconnect_delay.duration();
-            if let Some(ctrl_loss_tmo) = self.disk.config.ctrl_loss_tmo.map(Seconds::duration) {
+            let mut delay = self.subsystem.config.reconnect_delay.duration();
+            if let Some(ctrl_loss_tmo) = self.subsystem.config.ctrl_loss_tmo.map(Seconds::duration) {
                 let left = ctrl_loss_tmo.saturating_sub(without_connection.elapsed());
                 if left.is_zero() {
-                    self.disk.path_gave_up(self.path, ctrl_loss_tmo);
+                    self.subsystem.path_gave_up(self.path, ctrl_loss_tmo);
                     tokio::select! {
-                        () = self.orders.next() => self.disk.path_connecting(self.path),
+                        () = self.orders.next() => self.subsystem.path_connecting(self.path),
                         _ = shutdown.wait_for(|shutdown| *shutdown) => return,
                     }
                     without_connection = Instant::now();
@@ -209,132 +210,125 @@ impl PathTask {
 
     /// Waits until nothing sent on the path can be executed any more, and has it forgotten.
     async fn remove(&mut self) {
-        self.disk.path_closed(self.path);
+        self.subsystem.path_closed(self.path);
         for fence in &mut self.fences {
             fence.await.expect("a fence's task is not cancelled, and does not panic");
         }
-        self.disk.path_removed(self.path).await;
+        self.subsystem.path_removed(self.path).await;
     }
 
     /// Connects the controller, and queue pairs if it leads where it should. May be dropped.
     async fn connect(&self) -> Result<Connected, PathError> {
-        let disk = &self.disk;
+        let subsystem = &self.subsystem;
         let address = &self.address;
         let stream = transport::connect(address).await?;
-        let config = disk.controller_config();
+        let config = subsystem.controller_config();
         let controller = HostController::new(config.clone(), Instant::now()).map_err(TransportError::from)?;
         let mut admin = AdminConnection::new(stream, controller);
-        let mut info = admin.live().await?;
+        let info = admin.live().await?;
 
-        let wanted = disk.io_threads();
+        let wanted = subsystem.io_threads();
         if info.io_queues < wanted {
             return Err(PathError::Queues { granted: info.io_queues, wanted });
         }
-        disk.admit(&info)?;
-        let configs: Vec<_> = (1..=wanted).map(|qid| info.queue_config(&config, qid)).collect();
+        let mut namespaces = Namespaces::new(&info, subsystem.admit(&info)?)?;
+        let mut configs: Vec<_> = (1..=wanted).map(|qid| info.queue_config(&config, qid)).collect();
+        configs.iter_mut().for_each(|config| namespaces.restrict(config));
         let connecting = async {
             let mut queues = Vec::with_capacity(configs.len());
             for config in configs {
                 queues.push(transport::connect_queue(address, config).await?);
             }
-            disk.paths_known().await;
+            subsystem.paths_known().await;
             Ok::<_, TransportError>(queues)
         };
-        let queues = self.meanwhile(&mut admin, &mut info, connecting).await??;
-        Ok(Connected { admin, info, queues })
+        let queues = self.meanwhile(&mut admin, &mut namespaces, connecting).await??;
+        Ok(Connected { admin, info, namespaces, queues })
     }
 
     /// Waits for something that may take longer than a controller waits for a keep-alive.
     async fn meanwhile<T>(
         &self,
         admin: &mut AdminConnection,
-        info: &mut ControllerInfo,
+        namespaces: &mut Namespaces,
         something: impl Future<Output = T>,
     ) -> Result<T, PathError> {
         let mut something = pin!(something);
         loop {
             tokio::select! {
                 done = &mut something => return Ok(done),
-                event = admin.next_event() => match event? {
-                    ControllerEvent::AnaChanged { state, .. } => {
-                        info.namespaces[0].as_mut().map_err(|error| AdmitError::from(error.clone()))?.ana = state;
-                    }
-                    ControllerEvent::NamespaceChanged { identity, .. } => self.disk.check_namespace(*identity)?,
-                    _ => {}
-                },
+                event = admin.next_event() => drop(namespaces.on_event(&self.subsystem, event?)?),
             }
         }
     }
 
     /// Writes the association down and gives every I/O thread its queue pair.
     async fn bring_up(&self, epoch: Epoch, connected: Connected) -> Result<Live, PathError> {
-        let Connected { mut admin, mut info, queues } = connected;
-        let disk = &self.disk;
+        let Connected { mut admin, info, mut namespaces, queues } = connected;
+        let subsystem = &self.subsystem;
         let fence_ms = info.fence_time().as_millis() as u64;
         let recorded = RecordedAssociation { path: self.address.to_string(), cntlid: info.cntlid, fence_ms };
-        self.meanwhile(&mut admin, &mut info, disk.record.add(self.path, epoch, recorded)).await??;
-        let ana = ana_state(info.namespaces[0].as_ref().map_err(|error| AdmitError::from(error.clone()))?.ana);
+        self.meanwhile(&mut admin, &mut namespaces, subsystem.records.add(self.path, epoch, recorded)).await??;
         let association = Association {
             epoch,
-            ana,
+            ana: namespaces.states(),
             volatile_write_cache: info.volatile_write_cache,
             queue_depth: info.queue_entries - 1,
         };
-        for (thread, (socket, queue)) in disk.threads().iter().zip(queues) {
+        for (thread, (socket, queue)) in subsystem.threads().iter().zip(queues) {
             let retry_delays = info.retry_delays;
-            thread.path_up(self.path, association, Link { socket, queue, retry_delays, ending: disk.ending() });
+            thread.path_up(self.path, association, Link { socket, queue, retry_delays, ending: subsystem.ending() });
         }
-        disk.path_live(self.path, &info, ana, info.fence_time());
-        Ok(Live { epoch, admin, info, ana })
+        subsystem.path_live(self.path, &info, &namespaces);
+        Ok(Live { epoch, admin, info, namespaces })
     }
 
     /// Keeps the association alive until it is lost or the daemon ends, and then sees it closed.
     async fn serve(&mut self, mut live: Live) -> End {
         let epoch = live.epoch;
-        let disk = Arc::clone(&self.disk);
-        let mut closed = Closed { open: disk.threads().len(), draining: Vec::new(), in_doubt: false };
-        let mut ana = AnaNews { known: live.ana, asked: false };
-        let mut resetter = disk.resetters.offer(self.path, &live.info);
+        let subsystem = Arc::clone(&self.subsystem);
+        let mut closed = Closed { open: subsystem.threads().len(), draining: Vec::new(), in_doubt: false };
+        let mut resetter = subsystem.resetters.offer(self.path, &live.info);
         let mut suspicious = 0;
         self.orders.connected();
         let end = loop {
             tokio::select! {
                 event = live.admin.next_event() => match event {
-                    Ok(ControllerEvent::AnaChanged { state, .. }) => if let Some(state) = ana.read(ana_state(state)) {
-                        disk.path_ana(self.path, state);
-                        disk.threads().iter().for_each(|thread| thread.ana_changed(self.path, epoch, state));
-                    }
-                    Ok(ControllerEvent::NamespaceChanged { identity, .. }) => {
-                        if let Err(error) = disk.check_namespace(*identity) {
-                            break End::Lost(error.into());
-                        }
-                    }
                     Ok(ControllerEvent::CrossControllerReset(outcome)) => resetter.answer(Ok(outcome)),
-                    Ok(ControllerEvent::Live(_) | ControllerEvent::ShutdownComplete) => {}
+                    Ok(event) => match live.namespaces.on_event(&subsystem, event) {
+                        Ok(None) => {}
+                        Ok(Some(news)) => {
+                            let (disk, state) = (news.disk, news.state);
+                            subsystem.path_namespace(self.path, news);
+                            let threads = subsystem.threads().iter();
+                            threads.for_each(|thread| thread.ana_changed(self.path, epoch, disk, state));
+                        }
+                        Err(error) => break End::Lost(error.into()),
+                    },
                     Err(error) => break End::Lost(error.into()),
                 },
                 Some(event) = self.events.recv() => match event.kind {
                     PathEventKind::Lost(reason) if event.epoch == epoch => break End::Lost(reason.into()),
                     PathEventKind::Closed { draining, in_doubt } if event.epoch == epoch => closed.add(draining, in_doubt),
                     PathEventKind::AnaError if event.epoch == epoch => {
-                        ana.asked = true;
+                        live.namespaces.asked();
                         live.admin.controller.reread_ana(Instant::now());
                     }
                     PathEventKind::Suspect if event.epoch == epoch => {
                         suspicious += 1;
                         if suspicious == 1 {
-                            disk.path_suspect(self.path);
+                            subsystem.path_suspect(self.path);
                         }
                     }
                     PathEventKind::Recovered if event.epoch == epoch => {
                         suspicious -= 1;
                         if suspicious == 0 {
-                            disk.path_recovered(self.path);
+                            subsystem.path_recovered(self.path);
                         }
                     }
                     _ => {}
                 },
-                ordered = self.orders.end_association(&disk, self.path) => match ordered {
+                ordered = self.orders.end_association(&subsystem, self.path) => match ordered {
                     Ordered::Close => break End::Ordered,
                     Ordered::Drop => break End::Dropped,
                     Ordered::Reset => break End::Lost(PathError::Reset),
@@ -355,11 +349,11 @@ impl PathTask {
                 live.admin.shutdown().await;
             }
             End::Ordered => {
-                disk.threads().iter().for_each(|thread| thread.path_down(self.path, epoch, Ending::Reset));
+                subsystem.threads().iter().for_each(|thread| thread.path_down(self.path, epoch, Ending::Reset));
                 let closed = self.closed(epoch, closed).await;
                 live.admin.shutdown().await;
                 if closed.is_certain() {
-                    fence::lift(&disk, self.path, epoch).await;
+                    fence::lift(&subsystem, self.path, epoch).await;
                 } else {
                     // Enabled at the last moment, it was given something after all.
                     self.fence(epoch, &live.info, None);
@@ -368,9 +362,9 @@ impl PathTask {
             End::Lost(_) | End::Dropped => {
                 // A controller whose admin connection has failed has ended the others too, or is out of reach.
                 let of_admin = matches!(&end, End::Lost(reason) if reason.is_of_admin());
-                let ending = if of_admin { Ending::Reset } else { disk.ending() };
+                let ending = if of_admin { Ending::Reset } else { subsystem.ending() };
                 let admin = (ending == Ending::Drain).then_some(live.admin);
-                disk.threads().iter().for_each(|thread| thread.path_down(self.path, epoch, ending));
+                subsystem.threads().iter().for_each(|thread| thread.path_down(self.path, epoch, ending));
                 let queues = self.closed(epoch, closed).await.all_draining();
                 self.fence(epoch, &live.info, admin.zip(queues).map(|(admin, queues)| Draining { admin, queues }));
             }
@@ -380,7 +374,7 @@ impl PathTask {
 
     fn fence(&mut self, epoch: Epoch, info: &ControllerInfo, draining: Option<Draining>) {
         self.fences.retain(|fence| !fence.is_finished());
-        self.fences.push(fence::begin(&self.disk, self.path, epoch, info, draining));
+        self.fences.push(fence::begin(&self.subsystem, self.path, epoch, info, draining));
     }
 
     /// Waits until every I/O thread has closed its queue pair. They always do, closing waits for nobody outside; but one
@@ -421,31 +415,5 @@ impl Closed {
     /// The sockets that drain, if all do.
     fn all_draining(self) -> Option<Vec<OwnedFd>> {
         if self.open == 0 { self.draining.into_iter().collect() } else { None }
-    }
-}
-
-/// The ANA state, and whether the controller has been asked for it.
-struct AnaNews {
-    known: AnaState,
-    asked: bool,
-}
-
-impl AnaNews {
-    /// A state that was read: `None` if it is no news. A path that rests after an ANA error does so until there is news, and the
-    /// state that it had when the error came, read because of it, is none.
-    fn read(&mut self, state: AnaState) -> Option<AnaState> {
-        let asked = std::mem::take(&mut self.asked);
-        let same = std::mem::replace(&mut self.known, state) == state;
-        (!(asked && same)).then_some(state)
-    }
-}
-
-fn ana_state(state: wire::AnaState) -> AnaState {
-    match state {
-        wire::AnaState::Optimized => AnaState::Optimized,
-        wire::AnaState::NonOptimized => AnaState::NonOptimized,
-        wire::AnaState::Inaccessible => AnaState::Inaccessible,
-        wire::AnaState::PersistentLoss => AnaState::PersistentLoss,
-        wire::AnaState::Change => AnaState::Change,
     }
 }

@@ -3,24 +3,29 @@
 use std::time::{Duration, SystemTime};
 
 use mpath_api::types::{Controller, EventKind, PathState};
-use mpath_core::{AnaState, PathId};
+use mpath_core::PathId;
 use nvme_tcp::host::ControllerInfo;
 
-use crate::disk::Disk;
+use crate::subsystem::Subsystem;
 use crate::fence::FencedBy;
 use crate::path::PathError;
-use crate::path_status::PathStatus;
+use crate::namespaces::{Namespaces, News};
+use crate::path_status::{NamespaceStatus, PathStatus};
 use crate::same_port;
 
-impl Disk {
-    pub(crate) fn path_live(&self, path: PathId, info: &ControllerInfo, ana: AnaState, fence: Duration) {
-        let message = format!("path live: controller {}, {ana}", info.cntlid);
+impl Subsystem {
+    pub(crate) fn path_live(&self, path: PathId, info: &ControllerInfo, namespaces: &Namespaces) {
+        let mut message = format!("path live: controller {}", info.cntlid);
+        for news in namespaces.all() {
+            message.push_str(", ");
+            message.push_str(&self.of_disk(&news));
+        }
         self.path_event(path, EventKind::PathLive, message);
         self.path(path, |status| {
             status.set_state(PathState::Live);
             status.last_error = None;
             status.cntlid = Some(info.cntlid);
-            status.ana = Some(ana);
+            status.namespaces = namespaces.all().map(NamespaceStatus::from).collect();
             status.controller = Some(Controller {
                 model: info.model.clone(),
                 serial: info.serial.clone(),
@@ -29,15 +34,26 @@ impl Disk {
                 max_transfer_bytes: info.max_transfer_bytes,
                 queue_depth: info.queue_entries - 1,
                 volatile_write_cache: info.volatile_write_cache,
-                fence_ms: fence.as_millis() as u64,
+                fence_ms: info.fence_time().as_millis() as u64,
             });
         });
         same_port::check(self, path);
     }
 
-    pub(crate) fn path_ana(&self, path: PathId, ana: AnaState) {
-        self.path_event(path, EventKind::AnaChanged, format!("ANA state changed: {ana}"));
-        self.path(path, |status| status.ana = Some(ana));
+    /// What the path is to one of the disks has changed.
+    pub(crate) fn path_namespace(&self, path: PathId, news: News) {
+        self.path_event(path, EventKind::AnaChanged, format!("ANA state changed: {}", self.of_disk(&news)));
+        let disk = usize::from(news.disk.0);
+        self.path(path, |status| status.namespaces[disk] = news.into());
+    }
+
+    /// The disk is named where there are several.
+    fn of_disk(&self, news: &News) -> String {
+        let what = match &news.unusable {
+            Some(error) => error.clone(),
+            None => news.state.to_string(),
+        };
+        if self.disks.len() == 1 { what } else { format!("{} of {}", what, self.disk(news.disk).name()) }
     }
 
     pub(crate) fn path_suspect(&self, path: PathId) {

@@ -1,22 +1,21 @@
-//! What is known of a disk's paths, for the API and for those who change it.
+//! What is known of a subsystem's paths, for the API and for those who change it.
 
 use std::time::SystemTime;
 
 use mpath_api::PathAddress;
-use mpath_api::config::{DiskConfig, HedgeSetting, LimitsConfig, Weight};
+use mpath_api::config::{DiskConfig, HedgeSetting};
 use mpath_api::types::{Controller, EventPath, Injection, Origin, PathState};
-use mpath_core::{AnaState, ClassPolicies, Epoch, MAX_PATHS, PathId, SchedulerSpec};
+use mpath_core::{AnaState, ClassPolicies, DiskId, Epoch, MAX_PATHS, PathId, SchedulerSpec};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
+use crate::namespaces::News;
 use crate::steering::{Order, Wanted};
 
 /// What the API shows and changes.
 pub(crate) struct State {
     pub(crate) policy: ClassPolicies,
     pub(crate) scheduler: SchedulerSpec,
-    pub(crate) weight: Weight,
-    pub(crate) limits: LimitsConfig,
     pub(crate) hedge: HedgeSetting,
     /// By path.
     slots: [Slot; MAX_PATHS],
@@ -42,13 +41,29 @@ pub(crate) struct PathStatus {
     /// Since when it is in the state shown.
     pub(crate) since: SystemTime,
     pub(crate) last_error: Option<(String, SystemTime)>,
-    pub(crate) ana: Option<AnaState>,
+    /// What it is to each disk, by id, while it is live.
+    pub(crate) namespaces: Vec<NamespaceStatus>,
     pub(crate) cntlid: Option<u16>,
     pub(crate) controller: Option<Controller>,
     pub(crate) injections: Vec<Injection>,
     /// What the operator wants, for the path's task.
     pub(crate) orders: watch::Sender<Order>,
     pub(crate) task: Option<JoinHandle<()>>,
+}
+
+/// What a live path is to one disk.
+#[derive(Debug)]
+pub(crate) struct NamespaceStatus {
+    /// `inaccessible` too if it cannot be used.
+    pub(crate) ana: AnaState,
+    /// Why not.
+    pub(crate) unusable: Option<String>,
+}
+
+impl From<News> for NamespaceStatus {
+    fn from(news: News) -> Self {
+        Self { ana: news.state, unusable: news.unusable }
+    }
 }
 
 impl PathStatus {
@@ -60,7 +75,7 @@ impl PathStatus {
             state: PathState::Connecting,
             since: SystemTime::now(),
             last_error: None,
-            ana: None,
+            namespaces: Vec::new(),
             cntlid: None,
             controller: None,
             injections: Vec::new(),
@@ -97,9 +112,15 @@ impl PathStatus {
         }
     }
 
-    /// Whether new I/O may go there.
-    pub(crate) fn is_usable(&self) -> bool {
-        self.shown() == PathState::Live && self.ana.is_none_or(AnaState::is_selectable)
+    /// What a live path is to that disk.
+    pub(crate) fn namespace(&self, disk: DiskId) -> Option<&NamespaceStatus> {
+        self.namespaces.get(usize::from(disk.0))
+    }
+
+    /// Whether new I/O of that disk may go there.
+    pub(crate) fn is_usable(&self, disk: DiskId) -> bool {
+        let selectable = |namespace: &NamespaceStatus| namespace.ana.is_selectable();
+        self.shown() == PathState::Live && self.namespace(disk).is_none_or(selectable)
     }
 
     /// Whether it is live or may become so.
@@ -134,7 +155,8 @@ impl PathStatus {
 
     /// Its controller is no longer connected.
     pub(crate) fn gone(&mut self) {
-        (self.cntlid, self.ana, self.controller) = (None, None, None);
+        (self.cntlid, self.controller) = (None, None);
+        self.namespaces.clear();
     }
 }
 
@@ -143,8 +165,6 @@ impl State {
         Self {
             policy: config.policy,
             scheduler: config.scheduler,
-            weight: config.weight,
-            limits: config.limits,
             hedge: config.hedge_setting(),
             slots: std::array::from_fn(|_| Slot::default()),
         }

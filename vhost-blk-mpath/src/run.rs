@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use mpath_api::config::{ConflictError, DiskConfig, LoadError, MAX_PATHS};
+use mpath_api::config::{ConflictError, DiskConfig, LoadError, MAX_PATHS, SocketPath};
 use mpath_api::server::Server;
 use mpath_api::socket::{BindError, ListeningSocket, Role};
 use mpath_api::types::Origin;
@@ -22,12 +22,14 @@ use tokio::sync::{oneshot, watch};
 
 use crate::control::Daemon;
 use crate::discovery::Discovery;
-use crate::disk::Disk;
+use crate::disk::DiskSettings;
 use crate::events::EventLog;
-use crate::fence_record::{FenceRecord, RecordError};
-use crate::frontend::FrontendThread;
+use crate::fence_record::{FenceRecords, RecordError};
+use crate::frontend::{FrontendThread, ServedDisk};
 use crate::host::{self, HostError};
 use crate::path::PathError;
+use crate::path_status::PathStatus;
+use crate::subsystem::Subsystem;
 
 /// Why the daemon did not start, or ended otherwise than by a signal.
 #[derive(Debug, thiserror::Error)]
@@ -56,6 +58,13 @@ pub(crate) enum RunError {
         disk: String,
         subsystem: String,
         /// Of each discovery controller.
+        reasons: Discovered,
+    },
+    #[error("disk {disk}: no path leads to its namespace of `subsystem` {subsystem}{reasons}")]
+    NoNamespace {
+        disk: String,
+        subsystem: String,
+        /// Of each path.
         reasons: Reasons,
     },
     #[error("cannot start: {0}")]
@@ -72,11 +81,21 @@ impl fmt::Display for Failures {
     }
 }
 
-/// What each discovery controller has to say, for one line.
+/// What each path has to say, for one line.
 #[derive(Debug)]
 pub(crate) struct Reasons(Vec<(PathAddress, String)>);
 
 impl fmt::Display for Reasons {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|(address, reason)| write!(f, "; {address}: {reason}"))
+    }
+}
+
+/// What each discovery controller has to say, for one line.
+#[derive(Debug)]
+pub(crate) struct Discovered(Vec<(PathAddress, String)>);
+
+impl fmt::Display for Discovered {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|(address, reason)| write!(f, "; discovery controller {address}: {reason}"))
     }
@@ -89,7 +108,7 @@ impl RunError {
             Self::System(_) | Self::Record(_) => 1,
             Self::NoPath { failures, .. } if failures.0.iter().any(|(_, error)| error.is_of_this_host()) => 1,
             Self::File(_) | Self::Flags(_) | Self::NoPathGiven | Self::Host(_) => 2,
-            Self::NoPath { .. } | Self::NoneDiscovered { .. } => 3,
+            Self::NoPath { .. } | Self::NoneDiscovered { .. } | Self::NoNamespace { .. } => 3,
             Self::Bind(_) => 4,
         })
     }
@@ -122,10 +141,12 @@ async fn serve(config: Config) -> Result<(), RunError> {
     }
     let host = host::identity(&config)?;
     let api = Server::bind(&config.api)?;
-    let sockets: Vec<_> = config
-        .disks
+    let socket_paths: Vec<Vec<_>> =
+        config.disks.iter().map(|disk| DiskSettings::all(disk).into_iter().map(|disk| disk.socket_path).collect()).collect();
+    let sockets: Vec<_> = socket_paths
         .iter()
-        .map(|disk| ListeningSocket::bind(&disk.socket_path, Role::VhostUser))
+        .flatten()
+        .map(|path| ListeningSocket::bind(path, Role::VhostUser))
         .collect::<Result<_, _>>()?;
 
     let events = Arc::new(EventLog::new());
@@ -145,8 +166,10 @@ async fn serve(config: Config) -> Result<(), RunError> {
         () = ending() => return Ok(()),
     };
 
-    let records: Vec<_> =
-        config.disks.iter().map(|disk| FenceRecord::open(disk.socket_path.as_path())).collect::<Result<_, _>>()?;
+    let records: Vec<_> = socket_paths
+        .iter()
+        .map(|paths| FenceRecords::open(paths.iter().map(SocketPath::as_path)))
+        .collect::<Result<_, _>>()?;
 
     let (shutdown, ends) = watch::channel(false);
     let io_threads = config.io_threads.get() as u16;
@@ -155,20 +178,20 @@ async fn serve(config: Config) -> Result<(), RunError> {
         .into_iter()
         .zip(discovered)
         .zip(records)
-        .map(|((disk, discovered), record)| {
-            StartingDisk::new(disk, &discovered, record, host.clone(), io_threads, &ends, &events)
+        .map(|((disk, discovered), records)| {
+            StartingSubsystem::new(disk, &discovered, records, host.clone(), io_threads, &ends, &events)
         })
         .collect();
-    let disks: Vec<_> = starting.iter().map(|disk| Arc::clone(&disk.disk)).collect();
+    let subsystems: Vec<_> = starting.iter().map(|starting| Arc::clone(&starting.subsystem)).collect();
     let shown = discoveries.iter().flatten().map(Discovery::shown).collect();
-    let daemon = Arc::new(Daemon { disks, started, events, discovery: shown });
+    let daemon = Arc::new(Daemon { subsystems, started, events, discovery: shown });
     let mut tasks = Vec::new();
     let started = async {
-        for disk in starting {
-            disk.paths_tried().await?;
+        for subsystem in starting {
+            subsystem.paths_tried().await?;
         }
-        for (disk, discovery) in daemon.disks.iter().zip(discoveries) {
-            let run = discovery.map(|discovery| discovery.run(Arc::clone(disk), ends.clone()));
+        for (subsystem, discovery) in daemon.subsystems.iter().zip(discoveries) {
+            let run = discovery.map(|discovery| discovery.run(Arc::clone(subsystem), ends.clone()));
             tasks.extend(run.map(tokio::spawn));
         }
         Ok::<_, RunError>(())
@@ -184,14 +207,14 @@ async fn serve(config: Config) -> Result<(), RunError> {
     };
 
     // Whatever has been started ends, in the order in which requests come down.
-    for disk in &daemon.disks {
-        disk.threads().iter().for_each(IoThreadHandle::begin_shutdown);
-        let in_doubt = disk.threads().iter().filter(|thread| thread.join()).count();
+    for subsystem in &daemon.subsystems {
+        subsystem.threads().iter().for_each(IoThreadHandle::begin_shutdown);
+        let in_doubt = subsystem.threads().iter().filter(|thread| thread.join()).count();
         if in_doubt == 0 {
-            disk.record.end();
+            subsystem.records.end();
         } else {
             tracing::warn!(
-                disk = %disk.config.name,
+                disk = %subsystem.name(),
                 "writes were given up whose fate is not known; a daemon started on this disk waits for their fence"
             );
         }
@@ -201,7 +224,7 @@ async fn serve(config: Config) -> Result<(), RunError> {
         // The same; after these no more paths are added.
         let _ = task.await;
     }
-    for task in daemon.disks.iter().flat_map(|disk| disk.take_tasks()) {
+    for task in daemon.subsystems.iter().flat_map(|subsystem| subsystem.take_tasks()) {
         // A task that was cancelled or panicked has ended as well.
         let _ = task.await;
     }
@@ -215,14 +238,14 @@ async fn discovered_paths(config: &DiskConfig, discovery: &mut Discovery) -> Res
     discovered.truncate(MAX_PATHS - config.paths.len());
     if config.paths.is_empty() && discovered.is_empty() {
         let (disk, subsystem) = (config.name.to_string(), config.subsystem.to_string());
-        return Err(RunError::NoneDiscovered { disk, subsystem, reasons: Reasons(discovery.reasons()) });
+        return Err(RunError::NoneDiscovered { disk, subsystem, reasons: Discovered(discovery.reasons()) });
     }
     Ok(discovered)
 }
 
-/// A disk whose paths are being tried for the first time.
-struct StartingDisk {
-    disk: Arc<Disk>,
+/// A subsystem whose paths are being tried for the first time.
+struct StartingSubsystem {
+    subsystem: Arc<Subsystem>,
     paths: Vec<StartingPath>,
 }
 
@@ -231,11 +254,11 @@ struct StartingPath {
     tried: oneshot::Receiver<Result<(), PathError>>,
 }
 
-impl StartingDisk {
+impl StartingSubsystem {
     fn new(
         config: DiskConfig,
         discovered: &[PathAddress],
-        (record, inherited): (FenceRecord, Option<Duration>),
+        (records, inherited): (FenceRecords, Option<Duration>),
         host: HostIdentity,
         io_threads: u16,
         ends: &watch::Receiver<bool>,
@@ -247,28 +270,30 @@ impl StartingDisk {
                 wait = ?fence,
                 "a daemon before this one did not end in order: front-ends wait until its writes cannot be executed any more"
             );
-            let record = record.clone();
+            let records = records.clone();
             tokio::spawn(async move {
                 tokio::time::sleep(fence).await;
-                if let Err(error) = record.remove_inherited().await {
+                if let Err(error) = records.remove_inherited().await {
                     tracing::warn!(%error, "fence record not brought up to date");
                 }
             });
         }
         let inherited = inherited.map(|fence| Instant::now() + fence);
-        let disk = Arc::new(Disk::new(config, host, record, inherited, io_threads, ends.clone(), Arc::clone(log)));
-        let configured = disk.config.paths.iter().map(|address| (address, Origin::Configured));
+        let subsystem =
+            Arc::new(Subsystem::new(config, host, records, inherited, io_threads, ends.clone(), Arc::clone(log)));
+        let configured = subsystem.config.paths.iter().map(|address| (address, Origin::Configured));
         let addresses = configured.chain(discovered.iter().map(|address| (address, Origin::Discovery)));
         let paths = addresses.map(|(address, origin)| {
             let (first, tried) = oneshot::channel();
-            let path = disk.start_path(address.clone(), origin, Some(first));
+            let path = subsystem.start_path(address.clone(), origin, Some(first));
             StartingPath { path: path.expect("at most 64 paths, no two alike"), tried }
         });
-        Self { paths: paths.collect(), disk }
+        Self { paths: paths.collect(), subsystem }
     }
 
-    /// Waits for the outcome of every path's first attempt; one that worked is enough.
+    /// Waits for the outcome of every path's first attempt; one that worked is enough for each disk.
     async fn paths_tried(self) -> Result<(), RunError> {
+        let subsystem = self.subsystem;
         let (mut failures, mut live) = (Vec::new(), 0);
         for StartingPath { path, tried } in self.paths {
             match tried.await {
@@ -279,15 +304,22 @@ impl StartingDisk {
             }
         }
         if live == 0 {
-            let state = self.disk.state();
+            let state = subsystem.state();
             let address = |(path, error)| Some((state.path(path)?.address.to_string(), error));
             let failures = failures.into_iter().filter_map(address).collect();
-            let disk = self.disk.config.name.to_string();
-            let subsystem = self.disk.config.subsystem.to_string();
+            let disk = subsystem.name().to_string();
+            let subsystem = subsystem.config.subsystem.to_string();
             return Err(RunError::NoPath { disk, subsystem, failures: Failures(failures) });
         }
+        if let Some(disk) = subsystem.disks.iter().find(|disk| disk.served().is_none()) {
+            let state = subsystem.state();
+            let reason = |path: &PathStatus| Some((path.address.clone(), path.namespace(disk.id)?.unusable.clone()?));
+            let reasons = Reasons(state.paths().filter_map(reason).collect());
+            let (disk, subsystem) = (disk.name().to_string(), subsystem.config.subsystem.to_string());
+            return Err(RunError::NoNamespace { disk, subsystem, reasons });
+        }
         for (path, error) in failures {
-            self.disk.path_started_down(path, &error);
+            subsystem.path_started_down(path, &error);
         }
         Ok(())
     }
@@ -301,16 +333,14 @@ async fn serve_disks(
     ending: impl Future<Output = ()>,
 ) -> Result<(), RunError> {
     let frontends = daemon
-        .disks
-        .iter()
+        .disks()
         .zip(sockets)
-        .map(|(disk, socket)| {
-            let shown = Arc::clone(disk.frontend().expect("a disk with a live path is known"));
-            FrontendThread::start(Arc::clone(disk), shown, socket)
+        .map(|((subsystem, disk), socket)| {
+            FrontendThread::start(ServedDisk { subsystem: Arc::clone(subsystem), id: disk.id }, socket)
         })
         .collect::<io::Result<Vec<_>>>()?;
-    for disk in &daemon.disks {
-        tracing::info!(disk = %disk.config.name, socket = %disk.config.socket_path, "ready");
+    for (_, disk) in daemon.disks() {
+        tracing::info!(disk = disk.name(), socket = %disk.settings.socket_path, "ready");
     }
     let ending = async {
         ending.await;
@@ -319,7 +349,7 @@ async fn serve_disks(
     };
     let served = api.serve(Arc::clone(daemon), ending).await;
     tracing::info!("ending");
-    daemon.disks.iter().flat_map(|disk| disk.threads()).for_each(IoThreadHandle::begin_shutdown);
+    daemon.subsystems.iter().flat_map(|subsystem| subsystem.threads()).for_each(IoThreadHandle::begin_shutdown);
     // Blocks this thread: there is nothing else left to do, and the end of an I/O thread is bounded.
     frontends.into_iter().for_each(FrontendThread::shutdown);
     Ok(served?)

@@ -10,20 +10,20 @@ use mpath_api::types::PathState;
 use mpath_core::PathId;
 use tokio::time::timeout;
 
-use crate::disk::Disk;
+use crate::subsystem::Subsystem;
 use crate::transport::{CONNECT_MAX, socket_addresses};
 
 /// Compares a path that has become live with the disk's other live ones. Names are looked up, but nobody waits for that.
 ///
 /// To be called within the daemon's runtime.
-pub(crate) fn check(disk: &Disk, path: PathId) {
+pub(crate) fn check(subsystem: &Subsystem, path: PathId) {
     let (address, others) = {
-        let state = disk.state();
+        let state = subsystem.state();
         let Some(status) = state.path(path) else { return };
         let others = state.paths().filter(|other| other.id != path && other.state == PathState::Live);
         (status.address.clone(), others.map(|other| (other.id, other.address.clone())).collect::<Vec<_>>())
     };
-    let disk = disk.config.name.clone();
+    let disk = subsystem.config.name.clone();
     tokio::spawn(async move {
         let ours = resolve(&address).await;
         for (PathId(other), there) in others {

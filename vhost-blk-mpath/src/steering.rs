@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use mpath_api::server::{ControlError, PathRef};
 use mpath_api::types::{EventKind, PathAction, PathState};
-use mpath_core::PathId;
+use mpath_core::{DiskId, PathId};
 use tokio::sync::{oneshot, watch};
 use tokio::time::timeout;
 
 use crate::control::{barrier, statistics};
-use crate::disk::Disk;
+use crate::subsystem::Subsystem;
 use crate::path_status::{PathStatus, State};
 
 /// How often a path that is to be closed is looked at.
@@ -97,7 +97,7 @@ impl Orders {
     }
 
     /// Waits until orders end the association of a live path. May be dropped and called again.
-    pub(crate) async fn end_association(&mut self, disk: &Disk, path: PathId) -> Ordered {
+    pub(crate) async fn end_association(&mut self, subsystem: &Subsystem, path: PathId) -> Ordered {
         loop {
             let order = *self.orders.borrow_and_update();
             let at_once = order.wanted == Wanted::Removed { at_once: true };
@@ -108,8 +108,8 @@ impl Orders {
                 self.next().await;
             } else if at_once {
                 // Draining, it stays without writes in flight, so that nothing needs a fence. What it has not flushed is lost.
-                return if is_idle(disk, path).await { Ordered::Close } else { Ordered::Drop };
-            } else if owes_nothing(disk, path).await {
+                return if is_idle(subsystem, path).await { Ordered::Close } else { Ordered::Drop };
+            } else if owes_nothing(subsystem, path).await {
                 // Ordered otherwise meanwhile, it may owe something again.
                 if !self.orders.has_changed().unwrap_or(false) {
                     return Ordered::Close;
@@ -126,36 +126,36 @@ impl Orders {
 ///
 /// Nothing new is sent there, so once nothing is in flight only flushes can come, and they do only while the path is dirty.
 /// So if it is clean after nothing was in flight, and no part of a flush is open after that, it stays so.
-async fn owes_nothing(disk: &Disk, path: PathId) -> bool {
+async fn owes_nothing(subsystem: &Subsystem, path: PathId) -> bool {
     // The cheap question first.
-    !disk.may_be_dirty(path) && is_idle(disk, path).await && !disk.may_be_dirty(path) && is_idle(disk, path).await
+    !subsystem.may_be_dirty(path) && is_idle(subsystem, path).await && !subsystem.may_be_dirty(path) && is_idle(subsystem, path).await
 }
 
-async fn is_idle(disk: &Disk, path: PathId) -> bool {
+async fn is_idle(subsystem: &Subsystem, path: PathId) -> bool {
     // A thread that does not answer has ended; the daemon ends then, and does the rest.
-    let Ok(Some(stats)) = statistics(disk.threads()).await else { return false };
+    let Ok(Some(stats)) = statistics(subsystem.threads()).await else { return false };
     let Some(stats) = stats.path(path) else { return false };
     stats.draining && stats.flushes_open == 0 && stats.classes.iter().all(|class| class.in_flight == 0)
 }
 
 /// Tells paths, all of them or none, what the operator wants of them. What is to be waited for: the I/O threads know of it.
 pub(crate) fn steer(
-    disks: &[Arc<Disk>],
+    subsystems: &[Arc<Subsystem>],
     paths: &[PathRef],
     action: PathAction,
     force: bool,
 ) -> Result<Vec<oneshot::Receiver<()>>, ControlError> {
     // This does not wait, so nothing else happens on the control thread before all is told.
-    for disk in disks {
-        let of = disk.config.name.as_str();
-        check(disk, |path| paths.contains(&PathRef { disk: of.into(), index: path.0 }), action, force)?;
+    for subsystem in subsystems {
+        let of = subsystem.name();
+        check(subsystem, |path| paths.contains(&PathRef { disk: of.into(), index: path.0 }), action, force)?;
     }
     let mut waits = Vec::new();
     for PathRef { disk: name, index } in paths {
-        let found = disks.iter().find(|disk| disk.config.name.as_str() == name);
-        let disk = found.ok_or_else(|| ControlError::UnknownDisk { disk: name.clone() })?;
+        let found = subsystems.iter().find(|subsystem| subsystem.name() == name);
+        let subsystem = found.ok_or_else(|| ControlError::UnknownDisk { disk: name.clone() })?;
         let path = PathId(*index);
-        let mut state = disk.state();
+        let mut state = subsystem.state();
         let unknown = || ControlError::UnknownPath { disk: name.clone(), index: *index };
         let status = state.path_mut(path).ok_or_else(unknown)?;
         let (kind, message, wanted) = match action {
@@ -164,10 +164,10 @@ pub(crate) fn steer(
             PathAction::Disable => (EventKind::PathDisable, "path to be disabled", Wanted::Disabled),
             PathAction::Reset => (EventKind::PathReset, "path to be reset", status.wanted()),
         };
-        disk.event(Some(status.named()), kind, message);
+        subsystem.event(Some(status.named()), kind, message);
         if action != PathAction::Reset {
             // The I/O threads hear of it first: the path's task relies on that.
-            for thread in disk.threads() {
+            for thread in subsystem.threads() {
                 thread.set_draining(path, wanted != Wanted::Enabled);
                 waits.push(barrier(thread));
             }
@@ -181,9 +181,9 @@ pub(crate) fn steer(
 }
 
 /// Whether the paths of a disk that are meant can be steered so.
-fn check(disk: &Disk, meant: impl Fn(PathId) -> bool, action: PathAction, force: bool) -> Result<(), ControlError> {
-    let state = disk.state();
-    let name = || disk.config.name.to_string();
+fn check(subsystem: &Subsystem, meant: impl Fn(PathId) -> bool, action: PathAction, force: bool) -> Result<(), ControlError> {
+    let state = subsystem.state();
+    let name = || subsystem.config.name.to_string();
     let meant_paths = || state.paths().filter(|path| meant(path.id));
     if let Some(path) = meant_paths().find(|path| path.is_removing()) {
         return Err(ControlError::Removing { disk: name(), index: path.id.0 });
@@ -191,7 +191,7 @@ fn check(disk: &Disk, meant: impl Fn(PathId) -> bool, action: PathAction, force:
     match action {
         PathAction::Enable => {}
         PathAction::Drain | PathAction::Disable => {
-            if !force && takes_the_last(&state, &meant) {
+            if !force && takes_the_last(&state, subsystem.disks.len(), &meant) {
                 return Err(ControlError::LastPath { disk: name() });
             }
         }
@@ -205,16 +205,16 @@ fn check(disk: &Disk, meant: impl Fn(PathId) -> bool, action: PathAction, force:
     Ok(())
 }
 
-/// Whether those paths are the last usable ones, or, where none is usable now, the last that can become so.
-pub(crate) fn takes_the_last(state: &State, meant: impl Fn(PathId) -> bool) -> bool {
-    let takes_the_last = |can: fn(&PathStatus) -> bool| {
+/// Whether those paths are the last usable ones of any disk, or, where none is usable now, the last that can become so.
+pub(crate) fn takes_the_last(state: &State, disks: usize, meant: impl Fn(PathId) -> bool) -> bool {
+    let takes_the_last = |can: &dyn Fn(&PathStatus) -> bool| {
         let (mut meant, mut others): (Vec<_>, Vec<_>) = state.paths().partition(|path| meant(path.id));
         meant.retain(|path| can(path));
         others.retain(|path| can(path));
         !meant.is_empty() && others.is_empty()
     };
-    takes_the_last(PathStatus::is_usable)
-        || takes_the_last(|path| !path.is_draining() && path.shown() != PathState::Refused)
+    (0..disks as u16).map(DiskId).any(|disk| takes_the_last(&|path| path.is_usable(disk)))
+        || takes_the_last(&|path| !path.is_draining() && path.shown() != PathState::Refused)
 }
 
 #[cfg(test)]
@@ -227,47 +227,47 @@ mod tests {
 
     use super::*;
     use crate::events::EventLog;
-    use crate::fence_record::FenceRecord;
+    use crate::fence_record::FenceRecords;
     use crate::geometry;
 
     /// The task of the path has seen that nothing is owed, and before it goes on the path may be used again.
     #[tokio::test]
     async fn a_path_enabled_at_the_last_moment_is_not_closed() {
         let place = tempfile::tempdir().unwrap();
-        let (record, _) = FenceRecord::open(&place.path().join("socket")).unwrap();
+        let (records, _) = FenceRecords::open([place.path().join("socket").as_path()].into_iter()).unwrap();
         let host = HostIdentity { hostnqn: "nqn.2014-08.org.example:host".parse().unwrap(), hostid: [1; 16] };
         let config = geometry::tests::config();
         let name = config.name.to_string();
         let (_shutdown, ends) = watch::channel(false);
-        let disk = Arc::new(Disk::new(config, host, record, None, 1, ends, Arc::new(EventLog::new())));
-        disk.state().insert("tcp://127.0.0.1:1".parse().unwrap(), Origin::Operator);
-        disk.admit(&geometry::tests::controller()).unwrap();
+        let subsystem = Arc::new(Subsystem::new(config, host, records, None, 1, ends, Arc::new(EventLog::new())));
+        subsystem.state().insert("tcp://127.0.0.1:1".parse().unwrap(), Origin::Operator);
+        assert!(subsystem.admit(&geometry::tests::controller()).unwrap()[0].is_ok());
         let path = PathId(0);
-        let mut orders = Orders::new(disk.state().path(path).unwrap().orders.subscribe());
-        let (disks, paths) = ([Arc::clone(&disk)], [PathRef { disk: name, index: path.0 }]);
+        let mut orders = Orders::new(subsystem.state().path(path).unwrap().orders.subscribe());
+        let (subsystems, paths) = ([Arc::clone(&subsystem)], [PathRef { disk: name, index: path.0 }]);
         let steer_now = async |action| {
-            for told in steer(&disks, &paths, action, true).unwrap() {
+            for told in steer(&subsystems, &paths, action, true).unwrap() {
                 told.await.unwrap();
             }
         };
 
         steer_now(PathAction::Disable).await;
-        let mut end = pin!(orders.end_association(&disk, path));
+        let mut end = pin!(orders.end_association(&subsystem, path));
         let mut nobody = Context::from_waker(Waker::noop());
         // It asks the I/O thread twice, which is held up until it has, and is not told of the answer as this test does not let it run.
         for _ in 0..2 {
             let (go_on, held_up) = std::sync::mpsc::channel::<()>();
-            disk.threads()[0].barrier(Box::new(move || {
+            subsystem.threads()[0].barrier(Box::new(move || {
                 let _ = held_up.recv();
             }));
             assert!(end.as_mut().poll(&mut nobody).is_pending());
             drop(go_on);
-            statistics(disk.threads()).await.unwrap();
+            statistics(subsystem.threads()).await.unwrap();
         }
         steer_now(PathAction::Enable).await;
         assert_eq!(end.as_mut().poll(&mut nobody), Poll::Pending);
 
-        for thread in disk.threads() {
+        for thread in subsystem.threads() {
             thread.begin_shutdown();
             thread.join();
         }

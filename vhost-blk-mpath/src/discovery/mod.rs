@@ -28,7 +28,7 @@ use self::reconcile::{Have, reconcile};
 pub(crate) use self::session::FIRST_LOG_MAX;
 use self::session::{News, Session, Source};
 use self::sources::{Novelty, Sources};
-use crate::disk::Disk;
+use crate::subsystem::Subsystem;
 use crate::events::EventLog;
 use crate::path_status::PathStatus;
 
@@ -152,10 +152,10 @@ impl Discovery {
     }
 
     /// Adds and removes paths as the logs change, until the end of the daemon.
-    pub(crate) async fn run(mut self, disk: Arc<Disk>, mut shutdown: watch::Receiver<bool>) {
+    pub(crate) async fn run(mut self, subsystem: Arc<Subsystem>, mut shutdown: watch::Receiver<bool>) {
         let mut paths = Paths::default();
         loop {
-            self.apply(&disk, &mut paths).await;
+            self.apply(&subsystem, &mut paths).await;
             tokio::select! {
                 Some((source, news)) = self.news.recv() => self.take(&source, news),
                 () = sleep(LOOK_AGAIN), if paths.kept.is_some() || paths.again => {}
@@ -247,13 +247,13 @@ impl Discovery {
     }
 
     /// Makes the disk's paths what they are to be.
-    async fn apply(&mut self, disk: &Arc<Disk>, paths: &mut Paths) {
-        let have: Vec<_> = disk.state().paths().map(have).collect();
+    async fn apply(&mut self, subsystem: &Arc<Subsystem>, paths: &mut Paths) {
+        let have: Vec<_> = subsystem.state().paths().map(|status| have(subsystem, status)).collect();
         let wanted = paths.not_taken_away(self.listed(), &have);
         let changes = reconcile(&wanted, &have);
         let mut refused = false;
         for address in changes.add {
-            if let Err(error) = disk.add_path(address, Origin::Discovery) {
+            if let Err(error) = subsystem.add_path(address, Origin::Discovery) {
                 // There may be room for it later.
                 refused = true;
                 self.tell(&error.to_string());
@@ -263,11 +263,11 @@ impl Discovery {
             paths.kept = changes.keep;
             if let Some(path) = changes.keep {
                 let message = "listed no more by discovery; the path stays while the disk has no other usable one";
-                disk.path_event(path, EventKind::DiscoveryChanged, message);
+                subsystem.path_event(path, EventKind::DiscoveryChanged, message);
             }
         }
         for path in changes.remove {
-            match disk.remove_path(path, false).await {
+            match subsystem.remove_path(path, false).await {
                 Ok(()) => paths.gone(path, &have),
                 Err(error) => {
                     refused = true;
@@ -302,12 +302,12 @@ impl Paths {
     }
 }
 
-fn have(status: &PathStatus) -> Have {
+fn have(subsystem: &Subsystem, status: &PathStatus) -> Have {
     Have {
         path: status.id,
         address: status.address.clone(),
         discovered: status.origin == Origin::Discovery,
-        usable: status.is_usable(),
+        usable: subsystem.disks.iter().all(|disk| status.is_usable(disk.id)),
         leaving: status.is_removing(),
     }
 }

@@ -20,8 +20,6 @@ pub struct IoThreadConfig {
     pub name: String,
     /// Its multipath group. Paths may be added to it before, or by [`IoThreadHandle::add_path`].
     pub group: Group,
-    /// Block sizes of the disks, by id: 512 to 65536.
-    pub block_sizes_bytes: Vec<u32>,
     /// Called from the I/O thread; must not block.
     pub report: Box<dyn Fn(PathEvent) + Send>,
 }
@@ -63,7 +61,7 @@ impl IoThreadHandle {
             let _guard = AbortOnUnwind;
             // The ring belongs to the thread that makes it (IORING_SETUP_SINGLE_ISSUER).
             let thread = Ring::new().map_err(StartError::from).and_then(|ring| {
-                Ok(IoThread::new(ring, receiver, config.group, config.block_sizes_bytes, config.report)?)
+                Ok(IoThread::new(ring, receiver, config.group, config.report)?)
             });
             match thread {
                 Ok(thread) => {
@@ -106,6 +104,11 @@ impl IoThreadHandle {
         self.send(Message::SettleDoubts { disk, reply });
         // Without an answer the thread has ended, and nothing is written from now on.
         let _ = settled.recv();
+    }
+
+    /// Tells what a block of a disk is, 512 to 65536 bytes: before its first virtqueue, and before a path that leads to it is up.
+    pub fn add_disk(&self, disk: DiskId, block_size_bytes: u32) {
+        self.send(Message::AddDisk { disk, block_size_bytes });
     }
 
     /// Adds a path, down at first. See [`Group::add_path`] for what [`Self::path_up`] has to wait for.
@@ -222,7 +225,9 @@ mod tests {
         let mut group = Group::new(Instant::now(), GroupConfig::default(), &[SharedDisk::default()]);
         group.add_path(PathId(0), PathConfig::default());
         let report = Box::new(|_: PathEvent| {});
-        IoThreadHandle::start(IoThreadConfig { name: "io-test".into(), group, block_sizes_bytes: vec![4096], report }).unwrap()
+        let thread = IoThreadHandle::start(IoThreadConfig { name: "io-test".into(), group, report }).unwrap();
+        thread.add_disk(DISK, 4096);
+        thread
     }
 
     fn stats(thread: &IoThreadHandle) -> GroupStats {

@@ -55,8 +55,7 @@ pub(crate) struct IoThread {
     queues: BTreeMap<FlowId, QueueSlot>,
     connections: BTreeMap<PathId, Connection>,
     report: Box<dyn Fn(PathEvent) + Send>,
-    /// By id.
-    disks: Vec<Disk>,
+    disks: BTreeMap<DiskId, Disk>,
     generation: u32,
     /// Set by [`Message::Shutdown`].
     ending: bool,
@@ -72,7 +71,6 @@ impl IoThread {
         mut ring: Ring,
         inbox: WakeReceiver<Message>,
         group: Group,
-        block_sizes_bytes: Vec<u32>,
         report: Box<dyn Fn(PathEvent) + Send>,
     ) -> io::Result<Self> {
         ring.watch(inbox.as_fd(), Token::Inbox.encode())?;
@@ -84,10 +82,7 @@ impl IoThread {
             queues: BTreeMap::new(),
             connections: BTreeMap::new(),
             report,
-            disks: block_sizes_bytes
-                .into_iter()
-                .map(|block_size_bytes| Disk { block_size_bytes, last_read_slba: 0 })
-                .collect(),
+            disks: BTreeMap::new(),
             generation: 0,
             ending: false,
             completions: Vec::new(),
@@ -230,6 +225,9 @@ impl IoThread {
                 // The front-end that asked may be gone; then nobody needs the answer.
                 None => drop(reply.send(None)),
             },
+            Message::AddDisk { disk, block_size_bytes } => {
+                self.disks.entry(disk).or_insert(Disk { block_size_bytes, last_read_slba: 0 });
+            }
             Message::AddPath(path) => self.group.add_path(path, PathConfig::default()),
             Message::RemovePath(path) => {
                 assert!(!self.connections.contains_key(&path), "a path is removed after its last life was closed");
@@ -357,7 +355,7 @@ impl IoThread {
             self.group.complete(now, path, tag, Outcome::GivenUp);
             return;
         };
-        let disk = &mut self.disks[usize::from(id.0)];
+        let disk = self.disks.get_mut(&id).expect("a disk is added before its virtqueues");
         let command = command_of(request, disk.block_size_bytes);
         if let IoCommand::Read { slba, .. } = command {
             disk.last_read_slba = slba;
@@ -373,7 +371,7 @@ impl IoThread {
 
     /// Reads where the guest has read last, so that the target has no more to do, and no less, than for a request.
     fn probe(&mut self, now: Instant, path: PathId, id: DiskId, bytes: u32) {
-        let disk = &self.disks[usize::from(id.0)];
+        let disk = self.disks.get(&id).expect("a disk is added before a path that leads to it");
         let blocks = (bytes / disk.block_size_bytes).max(1);
         let open = self.connections.get_mut(&path).filter(|connection| !connection.is_closing());
         let submitted = open.is_some_and(|connection| {

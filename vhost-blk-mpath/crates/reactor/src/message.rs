@@ -24,6 +24,11 @@ pub(crate) enum Message {
         flow: FlowId,
         reply: mpsc::SyncSender<Option<Queue>>,
     },
+    /// What a block of a disk is.
+    AddDisk {
+        disk: DiskId,
+        block_size_bytes: u32,
+    },
     /// There is a path, not yet up.
     AddPath(PathId),
     /// There is no such path any more; see [`mpath_core::Group::remove_path`].

@@ -173,7 +173,7 @@ impl Control for Fake {
         let detail = |(index, &disk): (usize, &&str)| {
             let ((spec, ..), (_, weight, limits)) = (all[owner_index(index)], all[index]);
             let shares_paths_of = shares_paths_of(disk);
-            SchedulerDetail { shares_paths_of, ..SchedulerDetail::new(disk.into(), spec, weight, limits, None) }
+            SchedulerDetail::new(disk.into(), shares_paths_of, spec, weight, limits, None)
         };
         Ok(self.disks.iter().enumerate().map(detail).collect())
     }

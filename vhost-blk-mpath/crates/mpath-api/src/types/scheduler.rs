@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use mpath_core::{FlowStats, SchedulerKind, SchedulerSpec, SchedulerStats};
+use mpath_core::{DiskId, DiskTurns, FlowId, FlowStats, SchedulerKind, SchedulerSpec, SchedulerStats};
 use serde::{Deserialize, Serialize};
 
 use super::{Latency, Parameter};
@@ -72,25 +72,29 @@ pub struct SchedulerDetail {
 }
 
 impl SchedulerDetail {
-    /// Of a disk that has paths of its own, with what its I/O threads tell; `None` while there are none.
+    /// Of a disk, with what the I/O threads tell, `None` while there are none: of them this disk's, whose first virtqueue is the
+    /// flow `first`.
     #[must_use]
     pub fn new(
         disk: String,
+        shares_paths_of: Option<String>,
         scheduler: SchedulerSpec,
         weight: Weight,
         limits: LimitsConfig,
-        stats: Option<&SchedulerStats>,
+        stats: Option<(&SchedulerStats, DiskId, FlowId)>,
     ) -> Self {
-        let queues = stats.map_or(&[][..], |stats| &stats.flows[..]);
+        let queues = stats.into_iter().flat_map(|(stats, disk, first)| {
+            stats.flows_of(disk).map(move |flow| QueueTurns::new(flow.flow.0 - first.0, flow))
+        });
         Self {
             disk,
             description: scheduler.kind().description().into(),
             params: Parameter::all(scheduler.params()),
             scheduler,
-            shares_paths_of: None,
+            shares_paths_of,
             weight: weight.get(),
-            limits: LimitStatus::new(limits, stats),
-            queues: queues.iter().map(QueueTurns::from).collect(),
+            limits: LimitStatus::new(limits, stats.and_then(|(stats, disk, _)| stats.disk(disk))),
+            queues: queues.collect(),
         }
     }
 }
@@ -116,10 +120,10 @@ pub struct QueueTurns {
     pub waited: Option<Latency>,
 }
 
-impl From<&FlowStats> for QueueTurns {
-    fn from(flow: &FlowStats) -> Self {
+impl QueueTurns {
+    fn new(queue: u16, flow: &FlowStats) -> Self {
         Self {
-            queue: flow.flow.0,
+            queue,
             tier: flow.tier.into(),
             credit: flow.credit,
             queued: flow.queued,
@@ -183,7 +187,7 @@ pub struct LimitStatus {
 }
 
 impl LimitStatus {
-    fn new(limits: LimitsConfig, stats: Option<&SchedulerStats>) -> Self {
+    fn new(limits: LimitsConfig, stats: Option<&DiskTurns>) -> Self {
         Self {
             limits,
             balance_ios: stats.and_then(|stats| stats.balance.ios),

@@ -383,6 +383,17 @@ pub struct SchedulerStats {
 }
 
 impl SchedulerStats {
+    /// The disk, if it is one of the group's.
+    #[must_use]
+    pub fn disk(&self, disk: DiskId) -> Option<&DiskTurns> {
+        self.disks.get(disk.index())
+    }
+
+    /// Its flows, in the order of their ids.
+    pub fn flows_of(&self, disk: DiskId) -> impl Iterator<Item = &FlowStats> {
+        self.flows.iter().filter(move |flow| flow.disk == disk)
+    }
+
     /// Adds the counters of another group of the same disks.
     pub(crate) fn merge(&mut self, other: &Self) {
         for (mine, theirs) in self.disks.iter_mut().zip(&other.disks) {

@@ -13,7 +13,7 @@ impl IoThread {
             self.group.hedged(now, path, tag, Outcome::GivenUp);
             return;
         };
-        let command = command_of(request, self.disks[usize::from(disk.0)].block_size_bytes);
+        let command = command_of(request, self.disks[&disk].block_size_bytes);
         let open = self.connections.get_mut(&path).filter(|connection| !connection.is_closing());
         let submitted = open.is_some_and(|connection| connection.submit(tag.of_hedge(), disk, command).is_ok());
         if !submitted {

@@ -25,8 +25,9 @@ impl Rig {
         group.add_path(PATH, PathConfig::default());
         let (report, events) = mpsc::channel();
         let report = Box::new(move |event: PathEvent| drop(report.send(event)));
-        let config = IoThreadConfig { name: "io-test".into(), group, block_sizes_bytes: vec![4096], report };
+        let config = IoThreadConfig { name: "io-test".into(), group, report };
         let thread = IoThreadHandle::start(config).unwrap();
+        thread.add_disk(DISK, 4096);
         let (controller, link) = Controller::connect();
         let association =
             Association { epoch: EPOCH, ana: AnaState::Optimized.into(), volatile_write_cache: false, queue_depth: 15 };

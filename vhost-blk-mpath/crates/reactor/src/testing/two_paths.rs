@@ -7,7 +7,7 @@ use mpath_core::{
     AnaState, Association, Epoch, Group, GroupConfig, GroupStats, PathConfig, PathId, PolicyKind, SharedDisk,
 };
 
-use super::{Controller, Guest, eventually};
+use super::{Controller, DISK, Guest, eventually};
 use crate::{IoThreadConfig, IoThreadHandle, PathEvent};
 
 /// A thread with two paths, of which the first is the one to use.
@@ -19,8 +19,9 @@ pub(crate) fn two_paths(config: &GroupConfig) -> (IoThreadHandle, [Controller; 2
         group.add_path(path, PathConfig::default());
     }
     let report = Box::new(|_: PathEvent| {});
-    let config = IoThreadConfig { name: "io-test".into(), group, block_sizes_bytes: vec![4096], report };
+    let config = IoThreadConfig { name: "io-test".into(), group, report };
     let thread = IoThreadHandle::start(config).unwrap();
+    thread.add_disk(DISK, 4096);
     let association =
         Association { epoch: Epoch(1), ana: AnaState::Optimized.into(), volatile_write_cache: false, queue_depth: 15 };
     let controllers = paths.map(|path| {

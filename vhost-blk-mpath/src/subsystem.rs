@@ -1,0 +1,286 @@
+//! The subsystem behind a disk, or behind several that are namespaces of it and share their paths: what all paths, I/O threads
+//! and front-ends share.
+
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use mpath_api::PathAddress;
+use mpath_api::config::{DiskConfig, Seconds};
+use mpath_api::types::{EventKind, EventPath};
+use mpath_core::{DiskId, FlowId, Group, GroupConfig, MAX_PATHS, PathId, SharedDisk, Window};
+use nvme_tcp::host::{
+    ControllerConfig, ControllerInfo, HostIdentity, IdentityMismatch, Namespace, NamespaceError, NamespaceIdentity,
+};
+use nvme_tcp::wire::Digests;
+use reactor::{Ending, IoThreadConfig, IoThreadHandle, StartError};
+use tokio::sync::watch;
+use vhost_user_blk::{Disk as FrontendDisk, GeometryError};
+
+use crate::cross_reset::Resetters;
+use crate::disk::{Disk, DiskSettings, Served};
+use crate::events::EventLog;
+use crate::fence_record::FenceRecords;
+use crate::geometry;
+use crate::injection;
+use crate::path_status::{PathStatus, State};
+use crate::reports::Reports;
+use crate::transport;
+
+pub(crate) struct Subsystem {
+    /// Of the disk that has the paths, by whose name they go. It is the first of `disks`.
+    pub(crate) config: DiskConfig,
+    /// By id.
+    pub(crate) disks: Vec<Disk>,
+    pub(crate) host: HostIdentity,
+    pub(crate) records: FenceRecords,
+    /// Who can reset the controller of a lost path.
+    pub(crate) resetters: Resetters,
+    /// Until then writes of a daemon before this one may be executed.
+    inherited_fence: Option<Instant>,
+    io_threads: u16,
+    pub(crate) reports: Arc<Reports>,
+    /// Becomes true at the end of the daemon.
+    pub(crate) shutdown: watch::Receiver<bool>,
+    /// Started when the first path has told what a namespace is.
+    threads: OnceLock<Vec<IoThreadHandle>>,
+    /// Held while a path is let in.
+    admission: Mutex<()>,
+    pub(crate) events: Arc<EventLog>,
+    state: Mutex<State>,
+}
+
+/// Why a path is not let in.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum AdmitError {
+    #[error("does not lead to the namespace of the disk's other paths: {0}; the path stays unused")]
+    Mismatch(#[from] IdentityMismatch),
+    #[error(transparent)]
+    Namespace(#[from] NamespaceError),
+    #[error("the namespace cannot be a disk: {0}")]
+    Geometry(#[from] GeometryError),
+    #[error(transparent)]
+    Start(#[from] StartError),
+}
+
+impl Subsystem {
+    /// One without paths.
+    pub(crate) fn new(
+        config: DiskConfig,
+        host: HostIdentity,
+        records: FenceRecords,
+        inherited_fence: Option<Instant>,
+        io_threads: u16,
+        shutdown: watch::Receiver<bool>,
+        events: Arc<EventLog>,
+    ) -> Self {
+        let mut first_flow = 0;
+        let new = |(settings, id): (DiskSettings, u16)| {
+            let shared =
+                if inherited_fence.is_some() { SharedDisk::after_crash() } else { SharedDisk::default() };
+            let first = FlowId(first_flow);
+            // 64 disks at most, with 256 virtqueues at most.
+            first_flow += settings.queues.get() as u16;
+            Disk::new(DiskId(id), first, settings, shared, Arc::clone(&events))
+        };
+        Self {
+            disks: DiskSettings::all(&config).into_iter().zip(0..).map(new).collect(),
+            state: Mutex::new(State::new(&config)),
+            config,
+            host,
+            records,
+            resetters: Resetters::new(MAX_PATHS),
+            inherited_fence,
+            io_threads,
+            reports: Arc::default(),
+            shutdown,
+            threads: OnceLock::new(),
+            admission: Mutex::new(()),
+            events,
+        }
+    }
+
+    /// The name by which its paths go.
+    pub(crate) fn name(&self) -> &str {
+        self.config.name.as_str()
+    }
+
+    pub(crate) fn io_threads(&self) -> u16 {
+        self.io_threads
+    }
+
+    /// The I/O threads; none until a path has been admitted.
+    pub(crate) fn threads(&self) -> &[IoThreadHandle] {
+        self.threads.get().map_or(&[], |threads| threads)
+    }
+
+    /// The disk of that id.
+    pub(crate) fn disk(&self, id: DiskId) -> &Disk {
+        &self.disks[usize::from(id.0)]
+    }
+
+    /// Lets a path in for each disk if it leads to the namespace that the disk's other paths lead to. The first one decides which
+    /// that is. The first path of all starts the I/O threads.
+    pub(crate) fn admit(&self, info: &ControllerInfo) -> Result<Vec<Result<(), AdmitError>>, AdmitError> {
+        let _one_at_a_time = self.admission.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = self.disks.iter().zip(&info.namespaces);
+        let admitted: Vec<_> = found.map(|(disk, found)| self.admit_disk(disk, info, found)).collect();
+        if admitted.iter().any(Result::is_ok) && self.threads.get().is_none() {
+            self.start_threads()?;
+        }
+        // A thread that knows a disk already is told nothing new.
+        for (disk, served) in self.disks.iter().filter_map(|disk| Some((disk.id, disk.served()?))) {
+            for thread in self.threads() {
+                thread.add_disk(disk, served.namespace.block_bytes);
+            }
+        }
+        Ok(admitted)
+    }
+
+    fn admit_disk(
+        &self,
+        disk: &Disk,
+        info: &ControllerInfo,
+        found: &Result<Namespace, NamespaceError>,
+    ) -> Result<(), AdmitError> {
+        let namespace = found.clone()?.identity;
+        if let Some(served) = disk.served() {
+            return Ok(served.namespace.check_same(&namespace)?);
+        }
+        let several = self.state().paths().nth(1).is_some();
+        if several {
+            namespace.check_multipath()?;
+        }
+        let frontend = Arc::new(FrontendDisk::new(geometry::of(&disk.settings, info, &namespace))?);
+        if several && info.volatile_write_cache && !self.config.shared_write_cache {
+            tracing::warn!(
+                disk = %disk.name(),
+                "the controllers have a volatile write cache, taken to be each one's own: a path lost before a flush fails the \
+                 guest's next flush; set shared-write-cache if the subsystem shares it"
+            );
+        }
+        disk.serve(Served { namespace, frontend });
+        Ok(())
+    }
+
+    fn start_threads(&self) -> Result<(), AdmitError> {
+        let threads = (0..self.io_threads).map(|index| self.start_thread(index)).collect::<Result<_, _>>()?;
+        // A change reaches the state first and then the threads there are, both under this lock: it saw these, or we see it.
+        let state = self.state();
+        let steered: Vec<_> = self.disks.iter().map(Disk::steered).collect();
+        let threads: &Vec<_> = self.threads.get_or_init(|| threads);
+        for thread in threads {
+            thread.set_policy(state.policy);
+            thread.set_scheduler(state.scheduler);
+            thread.set_hedging(state.hedge.hedging());
+            for (disk, steered) in self.disks.iter().zip(&steered) {
+                thread.set_weight(disk.id, steered.weight.get() as u16);
+            }
+            for path in state.paths() {
+                thread.add_path(path.id);
+                if path.is_draining() {
+                    thread.set_draining(path.id, true);
+                }
+            }
+        }
+        for path in state.paths() {
+            path.injections.iter().for_each(|injection| injection::set(threads, path.id, injection));
+        }
+        Ok(())
+    }
+
+    /// Whether a disk's namespace, identified anew, still is the disk's.
+    pub(crate) fn check_namespace(
+        &self,
+        disk: DiskId,
+        found: Result<NamespaceIdentity, NamespaceError>,
+    ) -> Result<(), AdmitError> {
+        let namespace = found?;
+        self.disk(disk).served().map_or(Ok(()), |served| Ok(served.namespace.check_same(&namespace)?))
+    }
+
+    /// How every path's controller is connected.
+    pub(crate) fn controller_config(&self) -> ControllerConfig {
+        let config = &self.config;
+        ControllerConfig {
+            host: self.host.clone(),
+            subnqn: config.subsystem.as_str().parse().expect("a configured NQN is one"),
+            nsids: self.disks.iter().filter_map(|disk| disk.settings.nsid).collect(),
+            keep_alive_tmo: config.keep_alive_tmo.duration(),
+            digests: Digests { header: config.hdr_digest, data: config.data_digest },
+            io_queues: self.io_threads,
+            queue_entries: config.queue_size.get() as u16,
+            command_timeout: transport::CONNECT_MAX,
+        }
+    }
+
+    fn start_thread(&self, index: u16) -> Result<IoThreadHandle, StartError> {
+        let window = Window { ios: self.config.window.ios.get(), bytes: self.config.window.bytes.get().into() };
+        let config = GroupConfig {
+            window,
+            seed: index.into(),
+            shared_write_cache: self.config.shared_write_cache,
+            suspect_timeout: self.config.suspect_timeout.duration(),
+            no_path_timeout: self.config.fast_io_fail_tmo.map(Seconds::duration),
+            ..GroupConfig::default()
+        };
+        let shared: Vec<_> = self.disks.iter().map(|disk| disk.shared.clone()).collect();
+        let group = Group::new(Instant::now(), config, &shared);
+        let reports = Arc::clone(&self.reports);
+        let report = Box::new(move |event| reports.send(event));
+        IoThreadHandle::start(IoThreadConfig { name: format!("io{index}"), group, report })
+    }
+
+    /// How long a front-end has to wait for the fences that an earlier daemon left.
+    pub(crate) fn inherited_fence(&self) -> Option<Duration> {
+        self.inherited_fence?.checked_duration_since(Instant::now())
+    }
+
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes what is known of a path that is there.
+    pub(crate) fn path(&self, path: PathId, change: impl FnOnce(&mut PathStatus)) {
+        self.change_paths(&mut self.state(), |state| {
+            change(state.path_mut(path).expect("a path is there as long as its task"));
+        });
+    }
+
+    /// Changes paths, or which there are.
+    pub(crate) fn change_paths<T>(&self, state: &mut State, change: impl FnOnce(&mut State) -> T) -> T {
+        let before = state.paths_expected();
+        let changed = change(state);
+        let expected = state.paths_expected();
+        if expected != before {
+            // Still under the lock: the threads hear of changes in the order in which they happen.
+            self.threads().iter().for_each(|thread| thread.set_paths_expected(expected));
+        }
+        changed
+    }
+
+    /// Where a path leads, if it is there.
+    pub(crate) fn address(&self, path: PathId) -> Option<PathAddress> {
+        self.state().path(path).map(|path| path.address.clone())
+    }
+
+    /// How connections are closed that still work.
+    pub(crate) fn ending(&self) -> Ending {
+        if self.config.drain_fence { Ending::Drain } else { Ending::Reset }
+    }
+
+    /// Whether the path's controller may hold completed writes that only a flush makes durable.
+    pub(crate) fn may_be_dirty(&self, path: PathId) -> bool {
+        !self.config.shared_write_cache && self.disks.iter().any(|disk| disk.shared.dirty.is_dirty(path))
+    }
+
+    /// Notes what has happened to all of it, or to one of its paths.
+    pub(crate) fn event(&self, path: Option<EventPath>, kind: EventKind, message: impl Into<String>) {
+        self.events.record(self.name(), path, kind, message.into());
+    }
+
+    /// Notes what has happened to a path.
+    pub(crate) fn path_event(&self, path: PathId, kind: EventKind, message: impl Into<String>) {
+        let named = self.state().path(path).map(PathStatus::named);
+        self.event(named, kind, message);
+    }
+}
