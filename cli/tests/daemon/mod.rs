@@ -395,6 +395,15 @@ impl Daemon {
         Self::start_with(Fake::sharing())
     }
 
+    /// One with `disk0` and `backup` only.
+    pub(crate) fn start_sharing_alone() -> Self {
+        let fake = Fake::sharing();
+        fake.policies.lock().unwrap().retain(|(disk, _)| disk != "disk1");
+        fake.scheduling.lock().unwrap().retain(|of| of.disk != "disk1");
+        fake.paths.lock().unwrap().retain(|path| path.disk != "disk1");
+        Self::start_with(fake)
+    }
+
     fn start_with(control: Fake) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let socket: SocketPath = dir.path().join("api.sock").to_str().unwrap().parse().unwrap();
