@@ -10,6 +10,7 @@ use mpath_core::{
 
 mod flush;
 mod scheduling;
+mod sharing;
 
 const MS: Duration = Duration::from_millis(1);
 fn shared(dirty: Arc<DirtyPaths>) -> SharedDisk {
