@@ -33,7 +33,9 @@ impl Test {
     fn flush_presumed_of(&mut self, disk: DiskId) {
         self.submit_for(disk, 99, Op::Flush);
         assert_eq!(self.actions(), [issue(P0, 99), issue(P1, 99)]);
-        [P0, P1].into_iter().for_each(|path| self.complete(path, 99, Outcome::Success));
+        for path in [P0, P1] {
+            self.complete(path, 99, Outcome::Success);
+        }
         assert_eq!(self.actions(), [ok(99)]);
     }
 }
@@ -89,7 +91,8 @@ fn only_the_disk_that_has_a_better_path_leaves_a_silent_one() {
 #[test]
 fn a_flush_covers_the_writes_of_its_disk() {
     let mut t = two_disks();
-    [A, B].into_iter().for_each(|disk| t.flush_presumed_of(disk));
+    t.flush_presumed_of(A);
+    t.flush_presumed_of(B);
     assert_eq!(t.done_for(A, 0, Op::Write), P0);
     t.submit_for(B, 1, Op::Flush);
     assert_eq!(t.actions(), [ok(1)], "nothing of its own is dirty");
@@ -109,7 +112,8 @@ fn a_flush_covers_the_writes_of_its_disk() {
 #[test]
 fn a_flush_that_cannot_reach_its_namespace_holds_up_no_other_disk() {
     let mut t = two_disks();
-    [A, B].into_iter().for_each(|disk| t.flush_presumed_of(disk));
+    t.flush_presumed_of(A);
+    t.flush_presumed_of(B);
     assert_eq!((t.done_for(A, 0, Op::Write), t.done_for(B, 1, Op::Write)), (P0, P0));
     t.group.ana_changed(t.now, P0, B, AnaState::Inaccessible);
     t.submit_for(B, 2, Op::Flush);
