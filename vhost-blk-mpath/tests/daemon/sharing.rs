@@ -207,11 +207,14 @@ fn a_namespace_that_is_gone_takes_unflushed_writes_of_its_disk_along() {
     }
     target.set(0, OTHER);
     eventually("the disk leaves the path", || to_data(&daemon).1.is_some());
-    // What comes in just after a loss cannot tell the guest of it for good.
-    std::thread::sleep(Duration::from_millis(300));
+    // Flushes that come in just after the loss, or just after one that has failed for it, may have been under way before.
+    let passes = || std::thread::sleep(Duration::from_millis(300));
+    passes();
     let begun = Instant::now();
-    assert_eq!((system.flush(), data.flush(), data.flush()), (Status::Ok, Status::IoError, Status::Ok));
-    assert!(begun.elapsed() < Duration::from_secs(5), "told at once, and once: {:?}", begun.elapsed());
+    assert_eq!((system.flush(), data.flush()), (Status::Ok, Status::IoError));
+    assert!(begun.elapsed() < Duration::from_secs(5), "at once: {:?}", begun.elapsed());
+    passes();
+    assert_eq!(data.flush(), Status::Ok, "told once");
 }
 
 #[test]
