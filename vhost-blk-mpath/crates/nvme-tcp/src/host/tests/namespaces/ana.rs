@@ -15,6 +15,7 @@ fn stuck() -> Result<News, NamespaceError> {
     Err(NamespaceError::AnaTransition { after: SECOND * 20 })
 }
 
+#[allow(clippy::unnecessary_wraps)] // as the others of these
 fn blocks(blocks: u64) -> Result<News, NamespaceError> {
     Ok(News::Blocks(blocks))
 }
