@@ -419,6 +419,9 @@ impl Driver {
                     assert!(at > self.now, "a timeout in the past would spin");
                     self.now = at;
                     self.group.handle_timeout(at);
+                    while let Some(PathId(path)) = self.group.stuck(at) {
+                        self.path_lost(path.into(), 0);
+                    }
                 }
                 _ => {
                     self.now = end;
