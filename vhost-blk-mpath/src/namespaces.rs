@@ -2,7 +2,8 @@
 //!
 //! Where a namespace cannot be used, be it another one or none, its state counts as `persistent-loss`: no I/O of the disk goes
 //! there, what the controller's cache held of it is lost, and the other disks' I/O goes on. An association that no disk can use
-//! is lost.
+//! is lost, and so is one on which a namespace becomes another one: what is on its way there under the old number has to be
+//! repeated where it belongs, and success means nothing.
 
 use mpath_core::{AnaState, AnaStates, DiskId};
 use nvme_tcp::host::{ControllerEvent, ControllerInfo, QueueConfig};
@@ -28,6 +29,8 @@ pub(crate) struct News {
     pub(crate) disk: DiskId,
     pub(crate) state: AnaState,
     pub(crate) unusable: Option<String>,
+    /// It is not the same as before. If it is, the controller has said so again, and errors before that tell nothing any more.
+    pub(crate) changed: bool,
 }
 
 impl Namespaces {
@@ -76,6 +79,7 @@ impl Namespaces {
             disk: DiskId(disk),
             state: namespace.known,
             unusable: namespace.unusable.clone(),
+            changed: true,
         };
         self.0.iter().zip(0..).map(news)
     }
@@ -100,7 +104,7 @@ impl Namespaces {
                 }
                 let (asked, state) = (std::mem::take(&mut namespace.asked), ana_state(state));
                 let same = std::mem::replace(&mut namespace.known, state) == state;
-                let news = News { disk: DiskId(index as u16), state, unusable: None };
+                let news = News { disk: DiskId(index as u16), state, unusable: None, changed: !same };
                 Ok((!(asked && same)).then_some(news))
             }
             ControllerEvent::NamespaceChanged { namespace: index, identity } => {
@@ -118,13 +122,15 @@ impl Namespaces {
                         let text = error.to_string();
                         let before = namespace.unusable.replace(text.clone());
                         namespace.known = AnaState::PersistentLoss;
-                        if self.0.iter().all(|namespace| namespace.unusable.is_some()) {
+                        let another = matches!(error, AdmitError::Mismatch(_)) && self.0[index].connected;
+                        if another || self.0.iter().all(|namespace| namespace.unusable.is_some()) {
                             return Err(error);
                         }
                         let news = News {
                             disk: DiskId(index as u16),
                             state: AnaState::PersistentLoss,
                             unusable: Some(text.clone()),
+                            changed: true,
                         };
                         Ok((before != Some(text)).then_some(news))
                     }

@@ -301,7 +301,9 @@ impl PathTask {
                         Ok(None) => {}
                         Ok(Some(news)) => {
                             let (disk, state) = (news.disk, news.state);
-                            subsystem.path_namespace(self.path, news);
+                            if news.changed {
+                                subsystem.path_namespace(self.path, news);
+                            }
                             let threads = subsystem.threads().iter();
                             threads.for_each(|thread| thread.ana_changed(self.path, epoch, disk, state));
                         }

@@ -119,7 +119,7 @@ pub(crate) struct Path {
 /// What a path is to one disk.
 #[derive(Debug, Default)]
 pub(crate) struct OfDisk {
-    /// It has answered with a path error, which is about the namespace.
+    /// It has answered with a path error; most of these are about the namespace.
     pub(crate) hold: Hold,
     /// Flushes that have to be sent there and wait for it.
     pub(crate) flushes: VecDeque<Tag>,

@@ -129,7 +129,7 @@ impl Group {
         self.paths[path.index()].recalled += 1;
         // It would have taken longer still; without that the path would be remembered by what it answered in good days.
         self.tell_policy(now, tag, latency, Ended::InVain);
-        if self.given_up(now) {
+        if self.given_up(now, self.requests[tag].io.disk) {
             self.finish(now, tag, Err(IoError::Io));
         } else {
             self.requeue(now, tag);
@@ -180,7 +180,7 @@ impl Group {
     pub(super) fn try_again(&mut self, now: Instant, tag: Tag) {
         let request = &self.requests[tag];
         let (path, class) = (request.path, request.io.op.class());
-        if self.is_worn_out(tag) || self.given_up(now) {
+        if self.is_worn_out(tag) || self.given_up(now, request.io.disk) {
             self.finish(now, tag, Err(IoError::Io));
             return;
         }
@@ -193,7 +193,7 @@ impl Group {
         let request = &mut self.requests[tag];
         request.state = State::Queued;
         let io = request.io;
-        self.scheduler.push_front(now, &io);
+        self.scheduler.push_front(now, &io, !self.fans_out(io.op));
     }
 
     fn is_worn_out(&self, tag: Tag) -> bool {

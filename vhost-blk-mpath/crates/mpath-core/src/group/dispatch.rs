@@ -14,7 +14,7 @@ impl Group {
         let all = self.paths.iter().zip((0..).map(PathId));
         self.suspects = all.filter(|(path, _)| path.watch.is_suspect()).fold(0, |set, (_, id)| set | id.bit());
         self.rest_ends = None;
-        for disk in (0..self.disks.len() as u16).map(DiskId) {
+        for disk in self.disks() {
             self.refresh_disk(now, disk);
         }
     }
@@ -36,8 +36,21 @@ impl Group {
                 None => {}
             }
         }
-        self.disks[disk.index()].eligible = groups.into_iter().find(|paths| *paths != 0).unwrap_or(0);
+        let eligible = groups.into_iter().find(|paths| *paths != 0).unwrap_or(0);
+        self.disks[disk.index()].eligible = eligible;
+        self.scheduler.set_blocked(now, disk, eligible == 0);
         self.desert(now, disk, groups[0] | groups[1] != 0);
+    }
+
+    /// Flushes under way and other requests take turns where both wait for room.
+    pub(super) fn bind_next(&mut self, now: Instant) -> Option<Action> {
+        let action = if self.flushes.first {
+            self.dispatch_flush(now).or_else(|| self.dispatch(now))
+        } else {
+            self.dispatch(now).or_else(|| self.dispatch_flush(now))
+        };
+        self.flushes.first ^= action.is_some();
+        action
     }
 
     /// Binds waiting requests until one is to be issued.
@@ -50,7 +63,7 @@ impl Group {
         while let Some((place, tag)) = self.scheduler.candidate(now, turn) {
             if self.has_legs(tag) {
                 // Which paths it has to reach shows only when there are some.
-                if self.no_path_since.is_some() {
+                if self.paths.iter().all(|path| path.association.is_none()) {
                     turn += 1;
                     continue;
                 }
@@ -111,7 +124,7 @@ impl Group {
         if !room {
             return Choice::Wait { again: None };
         }
-        let query = Query { now, class, bytes: io.bytes, flow: io.flow, queued: self.scheduler.len() };
+        let query = Query { now, class, bytes: io.bytes, flow: io.flow, queued: self.scheduler.ready() };
         let choice = self.policies.of(class).select(&query, &self.candidates);
         match choice {
             Choice::Path(path) => assert!(

@@ -80,6 +80,10 @@ pub(super) struct FlushJobs {
     /// The paths that have legs queued, as a set.
     waiting: u64,
     look_again: Option<Instant>,
+    /// They are next, before other requests.
+    pub(super) first: bool,
+    /// The disk after the one whose turn it was last.
+    next_disk: u16,
 }
 
 impl FlushJobs {
@@ -190,9 +194,12 @@ impl Group {
         while left != 0 {
             let id = PathId(left.trailing_zeros() as u16);
             left &= left - 1;
-            for disk in (0..self.disks.len() as u16).map(DiskId) {
+            let disks = self.disks.len() as u16;
+            for turn in 0..disks {
+                let disk = DiskId((self.flushes.next_disk + turn) % disks);
                 let action = self.dispatch_flush_of(now, id, disk);
                 if action.is_some() {
+                    self.flushes.next_disk = (disk.0 + 1) % disks;
                     return action;
                 }
             }

@@ -84,7 +84,7 @@ impl Group {
         let path = &self.paths[id.index()];
         let draining = path.draining;
         let unusable = |disk: &DiskId| draining || !path.leads_to(*disk);
-        for disk in (0..self.disks.len() as u16).map(DiskId).filter(unusable).collect::<Vec<_>>() {
+        for disk in self.disks().filter(unusable).collect::<Vec<_>>() {
             self.take_back_unsent_of(now, id, disk);
         }
         for (tag, outcome) in answers {

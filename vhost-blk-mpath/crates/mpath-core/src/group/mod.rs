@@ -115,8 +115,6 @@ pub struct Group {
     recall_at: Option<Instant>,
     /// When a resting path may become eligible again.
     rest_ends: Option<Instant>,
-    /// Since when no path has been live.
-    no_path_since: Option<Instant>,
     /// Whether a path may come back.
     paths_expected: bool,
     /// When a policy that chose to wait wants to be asked again.
@@ -135,6 +133,8 @@ struct Disk {
     eligible: u64,
     /// The suspect paths that have been deserted for better ones.
     deserted: u64,
+    /// Since when no path has been live that leads to its namespace.
+    no_path_since: Option<Instant>,
 }
 
 impl Group {
@@ -143,7 +143,12 @@ impl Group {
     pub fn new(now: Instant, config: GroupConfig, disks: &[SharedDisk]) -> Self {
         assert!((1..=MAX_DISKS).contains(&disks.len()), "a group has 1 to {MAX_DISKS} disks");
         let limits = disks.iter().map(|disk| Arc::clone(&disk.limits));
-        let of = |disk: &SharedDisk| Disk { dirty: Arc::clone(&disk.dirty), eligible: 0, deserted: 0 };
+        let of = |disk: &SharedDisk| Disk {
+            dirty: Arc::clone(&disk.dirty),
+            eligible: 0,
+            deserted: 0,
+            no_path_since: Some(now),
+        };
         Self {
             started: now,
             policies: InForce::new(config.policy, config.seed),
@@ -164,7 +169,6 @@ impl Group {
             watch_at: None,
             recall_at: None,
             rest_ends: None,
-            no_path_since: Some(now),
             paths_expected: true,
             ask_again: None,
             awaited: 0,
@@ -180,7 +184,7 @@ impl Group {
         if self.fans_out(io.op) {
             self.prepare_flush(now, io.tag);
         }
-        self.scheduler.push_back(now, &io);
+        self.scheduler.push_back(now, &io, !self.fans_out(io.op));
     }
 
     /// What the driver is to do next; `None`: nothing until the next event or timeout.
@@ -191,8 +195,7 @@ impl Group {
                 .poll_finished()
                 .or_else(|| self.poll_recall(now))
                 .or_else(|| self.poll_released(now))
-                .or_else(|| self.dispatch_flush(now))
-                .or_else(|| self.dispatch(now))
+                .or_else(|| self.bind_next(now))
                 // A flush that started just now may be over already.
                 .or_else(|| self.poll_finished())
                 .or_else(|| self.poll_hedge(now))
@@ -244,7 +247,6 @@ impl Group {
         let candidates = [
             self.timers.next(),
             self.ask_again.filter(|_| queued),
-            self.gives_up_at().filter(|_| queued),
             self.rest_ends.filter(|_| queued || flushes || self.suspects != 0),
             self.next_suspicion(),
             self.next_stuck(),
@@ -254,7 +256,8 @@ impl Group {
             self.policies.next_timeout().filter(|_| self.open > 0),
             self.scheduler.next_timeout(),
         ];
-        candidates.into_iter().flatten().min()
+        let waiting = self.disks().filter(|disk| self.scheduler.len_of(*disk) > 0);
+        waiting.filter_map(|disk| self.gives_up_at(disk)).chain(candidates.into_iter().flatten()).min()
     }
 
     /// Does what is due; [`Group::poll_action`] does it too.
@@ -281,9 +284,13 @@ impl Group {
         if self.rest_ends.is_some_and(|at| at <= now) {
             self.refresh_eligible(now);
         }
-        if self.scheduler.len() > 0 && self.given_up(now) {
-            while let Some(tag) = self.scheduler.take_any(now) {
-                self.finish(now, tag, Err(IoError::Io));
+        if self.scheduler.len() > 0 {
+            for disk in self.disks() {
+                if self.given_up(now, disk) && self.scheduler.len_of(disk) > 0 {
+                    for tag in self.scheduler.take_all_of(now, disk) {
+                        self.finish(now, tag, Err(IoError::Io));
+                    }
+                }
             }
         }
     }
@@ -370,14 +377,18 @@ impl Group {
         }
     }
 
-    /// When requests without a live path stop waiting.
-    fn gives_up_at(&self) -> Option<Instant> {
-        let since = self.no_path_since?;
+    fn disks(&self) -> impl Iterator<Item = DiskId> + use<> {
+        (0..self.disks.len() as u16).map(DiskId)
+    }
+
+    /// When requests of a disk without a live path stop waiting.
+    fn gives_up_at(&self, disk: DiskId) -> Option<Instant> {
+        let since = self.disks[disk.index()].no_path_since?;
         if self.paths_expected { Some(since + self.config.no_path_timeout?) } else { Some(since) }
     }
 
-    fn given_up(&self, now: Instant) -> bool {
-        self.gives_up_at().is_some_and(|at| at <= now)
+    fn given_up(&self, now: Instant, disk: DiskId) -> bool {
+        self.gives_up_at(disk).is_some_and(|at| at <= now)
     }
 
     fn finish(&mut self, now: Instant, tag: Tag, result: Result<(), IoError>) {

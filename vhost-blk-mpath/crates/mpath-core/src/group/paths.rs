@@ -64,6 +64,12 @@ impl Group {
             return;
         };
         let before = association.ana.set(disk, ana);
+        if ana == before {
+            // News of another disk, or what had changed has changed back: errors tell nothing any more.
+            path.of_disk[disk.index()].hold.clear();
+            self.refresh_eligible(now);
+            return;
+        }
         let dirty = &self.disks[disk.index()].dirty;
         if ana == AnaState::PersistentLoss {
             // What it has not flushed by now it never will.
@@ -131,8 +137,14 @@ impl Group {
     }
 
     fn path_changed(&mut self, now: Instant, id: PathId) {
-        let any_live = self.paths.iter().any(|path| path.association.is_some());
-        self.no_path_since = (!any_live).then(|| self.no_path_since.unwrap_or(now));
+        for disk in self.disks() {
+            let leads_there = |path: &Path| {
+                path.association.as_ref().is_some_and(|live| live.ana.of(disk) != AnaState::PersistentLoss)
+            };
+            let none = !self.paths.iter().any(leads_there);
+            let since = &mut self.disks[disk.index()].no_path_since;
+            *since = none.then(|| since.unwrap_or(now));
+        }
         self.policies.iter_mut().for_each(|policy| policy.path_changed(id));
         self.refresh_eligible(now);
     }

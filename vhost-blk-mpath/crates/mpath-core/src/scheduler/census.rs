@@ -43,6 +43,12 @@ impl Census {
         news
     }
 
+    /// Whether there is one.
+    pub(super) fn any(&mut self, now: Instant) -> bool {
+        self.turn(now);
+        self.sum + self.before > 0
+    }
+
     /// At least 1.
     pub(super) fn sum(&mut self, now: Instant) -> u64 {
         self.turn(now);

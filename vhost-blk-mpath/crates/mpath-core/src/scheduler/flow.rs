@@ -16,6 +16,8 @@ pub(super) struct Waiting {
     pub(super) tag: Tag,
     pub(super) bytes: u32,
     pub(super) since: Instant,
+    /// It can only be sent where there is a path.
+    pub(super) needs_path: bool,
 }
 
 #[derive(Debug, Default)]
@@ -25,6 +27,9 @@ pub(super) struct Flow {
     pub(super) queue: VecDeque<Waiting>,
     /// Requests taken and neither finished nor put back.
     pub(super) outstanding: u32,
+    /// It is kept from its turns, and until when it was.
+    pub(super) parked: bool,
+    pub(super) unparked_at: Option<Instant>,
     /// Among the flows of the disk.
     pub(super) seen: Seen,
     last_sent: Option<Instant>,
@@ -45,10 +50,10 @@ impl Flow {
         self.served > 0 || !self.is_idle()
     }
 
-    /// Since when its next request has been the next one.
+    /// Since when its next request has been the next one, and kept by nothing else than its turn.
     pub(super) fn next_since(&self) -> Option<Instant> {
         let next = self.queue.front()?;
-        Some(self.last_sent.map_or(next.since, |sent| sent.max(next.since)))
+        Some(next.since.max(self.last_sent.unwrap_or(next.since)).max(self.unparked_at.unwrap_or(next.since)))
     }
 
     /// A request goes.

@@ -130,11 +130,12 @@ pub(crate) struct Scheduler {
     flows: Vec<Flow>,
     len: usize,
     outstanding: usize,
+    /// They keep flows with something queued that may not be sent.
     disks: Disks,
-    /// Flows with something queued that the limits of their disks forbid to send, in the order in which they would have had
-    /// their turns, and when to look at them again.
-    parked: Vec<FlowId>,
+    /// When limits let go some of these.
     unpark_at: Option<Instant>,
+    /// What these have queued.
+    parked_len: usize,
 }
 
 impl Scheduler {
@@ -147,8 +148,8 @@ impl Scheduler {
             len: 0,
             outstanding: 0,
             disks: Disks::new(now, limits),
-            parked: Vec::new(),
             unpark_at: None,
+            parked_len: 0,
         }
     }
 
@@ -159,6 +160,16 @@ impl Scheduler {
     /// Requests that wait.
     pub(crate) fn len(&self) -> usize {
         self.len
+    }
+
+    /// Those of one disk.
+    pub(crate) fn len_of(&self, disk: DiskId) -> usize {
+        self.disks.queued_of(disk)
+    }
+
+    /// Those that wait for nothing else than their turn and room.
+    pub(crate) fn ready(&self) -> usize {
+        self.len - self.parked_len
     }
 
     /// Changes the rule or its parameters. The order within each flow stays; a rule that was in force keeps what it knows.
@@ -185,7 +196,7 @@ impl Scheduler {
         self.disks.set_weight(now, disk, weight);
     }
 
-    pub(crate) fn push_back(&mut self, now: Instant, io: &Io) {
+    pub(crate) fn push_back(&mut self, now: Instant, io: &Io, needs_path: bool) {
         let id = io.flow;
         let flow = by_flow(&mut self.flows, id);
         if flow.is_idle() {
@@ -197,23 +208,26 @@ impl Scheduler {
         }
         let flow = self.flow_mut(id);
         assert_eq!(flow.disk, io.disk, "a flow is of one disk");
-        flow.queue.push_back(Waiting { tag: io.tag, bytes: io.bytes, since: now });
+        flow.queue.push_back(Waiting { tag: io.tag, bytes: io.bytes, since: now, needs_path });
         self.pushed(now, id);
     }
 
     /// For a request that was taken before.
-    pub(crate) fn push_front(&mut self, now: Instant, io: &Io) {
+    pub(crate) fn push_front(&mut self, now: Instant, io: &Io, needs_path: bool) {
         let flow = by_flow(&mut self.flows, io.flow);
         assert!(flow.outstanding > 0, "what comes back was taken");
         flow.outstanding -= 1;
         self.outstanding -= 1;
-        flow.queue.push_front(Waiting { tag: io.tag, bytes: io.bytes, since: now });
+        flow.queue.push_front(Waiting { tag: io.tag, bytes: io.bytes, since: now, needs_path });
         self.pushed(now, io.flow);
     }
 
     fn pushed(&mut self, now: Instant, id: FlowId) {
+        let flow = &self.flows[usize::from(id.0)];
         self.len += 1;
-        if self.flow(id).queue.len() == 1 {
+        *self.disks.queued(flow.disk) += 1;
+        self.parked_len += usize::from(flow.parked);
+        if flow.queue.len() == 1 {
             self.file(now, id);
         }
     }
@@ -224,22 +238,35 @@ impl Scheduler {
         self.rings.add(id, self.rule.tier(id), self.share(id));
     }
 
-    /// The turn of a flow has come, and the limits of its disk forbid to send anything.
-    fn park(&mut self, now: Instant, place: Place, until: Instant) {
+    /// The turn of a flow has come, and it may not be sent.
+    fn park(&mut self, now: Instant, place: Place) {
         self.rings.set_aside(place);
-        self.parked.push(place.flow);
-        self.unpark_at = Some(self.unpark_at.map_or(until, |at| at.min(until)));
-        self.disks.parked(now, self.flow(place.flow).disk);
+        let flow = self.flow_mut(place.flow);
+        flow.parked = true;
+        let (disk, len) = (flow.disk, flow.queue.len());
+        self.parked_len += len;
+        self.disks.park(disk, place.flow);
+        self.unpark_at = self.disks.next_timeout();
         self.end_backlog(now);
     }
 
-    /// Limits may let go what they have kept. What they have not is parked again when its turn comes.
-    fn unpark(&mut self, now: Instant) {
-        self.unpark_at = None;
-        for id in std::mem::take(&mut self.parked) {
-            self.disks.unparked(now, self.flow(id).disk);
+    /// What keeps a disk's flows may let them go. What it does not is parked again when its turn comes.
+    fn unpark(&mut self, now: Instant, disk: DiskId) {
+        for id in self.disks.unpark(now, disk) {
+            let flow = self.flow_mut(id);
+            (flow.parked, flow.unparked_at) = (false, Some(now));
+            let len = flow.queue.len();
+            self.parked_len -= len;
             self.begin_backlog(now);
             self.rings.bring_back(id, self.rule.tier(id));
+        }
+        self.unpark_at = self.disks.next_timeout();
+    }
+
+    /// A disk has no path, or has one again. Only what needs none is shown meanwhile.
+    pub(crate) fn set_blocked(&mut self, now: Instant, disk: DiskId, blocked: bool) {
+        if self.disks.set_blocked(disk, blocked) && !blocked {
+            self.unpark(now, disk);
         }
     }
 
@@ -257,8 +284,10 @@ impl Scheduler {
 
     /// Lets go what limits have kept for long enough. To be called before [`Scheduler::candidate`], and when time has passed.
     pub(crate) fn handle_timeout(&mut self, now: Instant) {
-        if self.unpark_at.is_some_and(|at| at <= now || self.disks.limits_changed()) {
-            self.unpark(now);
+        while self.unpark_at.is_some()
+            && let Some(disk) = self.disks.opened(now)
+        {
+            self.unpark(now, disk);
         }
         self.demote_if_stuck(now);
     }
@@ -286,11 +315,12 @@ impl Scheduler {
             let (flows, disks) = (&self.flows, &self.disks);
             let share = |id: FlowId| disks.share(flows[usize::from(id.0)].disk);
             let place = self.rings.at(turn, self.rule.normal_first(), share)?;
-            let flow = self.flow(place.flow);
-            let Some(until) = self.disks.closed_until(now, flow.disk) else {
-                return flow.queue.front().map(|waiting| (place, waiting.tag));
-            };
-            self.park(now, place, until);
+            let flow = &self.flows[usize::from(place.flow.0)];
+            let next = flow.queue.front().expect("only flows with something queued have turns");
+            if !self.disks.keeps(now, flow.disk, next.needs_path) {
+                return Some((place, next.tag));
+            }
+            self.park(now, place);
         }
     }
 
@@ -303,6 +333,7 @@ impl Scheduler {
         let (disk, next) = (flow.disk, flow.queue.front().map(|next| next.bytes));
         self.disks.mark(now, disk, &mut flow.seen);
         self.disks.sent(now, disk, sent.bytes);
+        *self.disks.queued(disk) -= 1;
         let cost = self.rule.cost(sent.bytes);
         self.rings.take(place, cost);
         let normal_waits = self.rings.waits_in(Tier::Normal);
@@ -314,24 +345,22 @@ impl Scheduler {
         self.end_backlog(now);
     }
 
-    /// Takes any request, whatever rule and limits say: it is not going to be sent.
-    pub(crate) fn take_any(&mut self, now: Instant) -> Option<Tag> {
-        let index = self.flows.iter().position(|flow| !flow.queue.is_empty())?;
-        let (flow, id) = (&mut self.flows[index], FlowId(index as u16));
-        let given_up = flow.queue.pop_front()?;
-        flow.outstanding += 1;
-        (self.len, self.outstanding) = (self.len - 1, self.outstanding + 1);
-        if flow.queue.is_empty() {
-            let disk = flow.disk;
-            if let Some(at) = self.parked.iter().position(|parked| *parked == id) {
-                self.parked.remove(at);
-                self.disks.unparked(now, disk);
-                self.unpark_at = self.unpark_at.filter(|_| !self.parked.is_empty());
+    /// Takes everything of a disk, whatever rule and limits say: it is not going to be sent.
+    pub(crate) fn take_all_of(&mut self, now: Instant, disk: DiskId) -> Vec<Tag> {
+        let mut taken = Vec::new();
+        self.unpark(now, disk);
+        for (flow, id) in self.flows.iter_mut().zip((0..).map(FlowId)).filter(|(flow, _)| flow.disk == disk) {
+            let len = flow.queue.len();
+            if len > 0 {
+                flow.outstanding += len as u32;
+                (self.len, self.outstanding) = (self.len - len, self.outstanding + len);
+                taken.extend(flow.queue.drain(..).map(|waiting| waiting.tag));
+                self.rings.remove(id);
             }
-            self.rings.remove(id);
-            self.end_backlog(now);
         }
-        Some(given_up.tag)
+        *self.disks.queued(disk) = 0;
+        self.end_backlog(now);
+        taken
     }
 
     /// A request that was taken is over.

@@ -123,7 +123,7 @@ impl Model {
                 let (flow, tag, bytes) = self.gone.remove(which % self.gone.len());
                 if back {
                     self.queues[flow].push_front((tag, bytes));
-                    self.t.scheduler.push_front(now, &io(disk_of(flow), flow as u16, tag, bytes));
+                    self.t.scheduler.push_front(now, &io(disk_of(flow), flow as u16, tag, bytes), true);
                 } else {
                     self.t.complete(flow as u16, bytes);
                 }

@@ -17,6 +17,9 @@ use crate::FlowId;
 /// that has just sent a large one.
 const BLOCK_MAX: u64 = 256;
 
+/// Costs are kept with so many bits behind the point: a small share of a small quantum is one all the same.
+const FRACTION_BITS: u32 = 12;
+
 #[derive(Debug, Default)]
 pub(super) struct Rings {
     tiers: [VecDeque<FlowId>; 3],
@@ -98,6 +101,7 @@ impl Rings {
 
     /// Takes a flow out that [`Rings::at`] has shown, for a request of this cost.
     pub(super) fn take(&mut self, place: Place, cost: u64) {
+        let cost = cost << FRACTION_BITS;
         let ring = &mut self.tiers[place.tier as usize];
         let taken = if place.index == 0 { ring.pop_front() } else { ring.remove(place.index) };
         assert_eq!(taken, Some(place.flow), "a flow is taken from where it was seen");
@@ -116,7 +120,8 @@ impl Rings {
     /// Puts it back: its next request costs this and belongs to this tier.
     pub(super) fn put_back(&mut self, place: Place, tier: Tier, share: u32, next_cost: u64) {
         let ring = &mut self.tiers[tier as usize];
-        let goes_on = self.deficits[usize::from(place.flow.0)] >= next_cost.cast_signed();
+        let next_cost = (next_cost << FRACTION_BITS).cast_signed();
+        let goes_on = self.deficits[usize::from(place.flow.0)] >= next_cost;
         if goes_on && place.index == 0 && place.tier == tier {
             ring.push_front(place.flow);
             return;
@@ -153,8 +158,9 @@ impl Rings {
 
     /// The quantum of a flow with this part of [`WHOLE`].
     fn grant(&self, share: u32) -> i64 {
-        // No request costs as much as 2^48.
-        (self.quantum * u64::from(share) / u64::from(WHOLE)).max(1).cast_signed()
+        let grant = u128::from(self.quantum) * u128::from(share) / u128::from(WHOLE);
+        // No request costs as much as 2^34.
+        (grant as i64).max(1)
     }
 }
 
@@ -262,7 +268,7 @@ mod tests {
             rings.take(place, cost);
             rings.put_back(place, Tier::Normal, ONE, cost);
         }
-        assert!(rings.deficits.iter().all(|deficit| *deficit <= 65_536), "{:?}", rings.deficits);
+        assert!(rings.deficits.iter().all(|deficit| *deficit <= 65_536 << FRACTION_BITS), "{:?}", rings.deficits);
     }
 
     #[test]

@@ -35,7 +35,7 @@ impl Test {
     }
 
     pub(super) fn push_of(&mut self, disk: u16, flow: u16, tag: u32, bytes: u32) {
-        self.scheduler.push_back(self.now, &io(disk, flow, tag, bytes));
+        self.scheduler.push_back(self.now, &io(disk, flow, tag, bytes), true);
     }
 
     /// So many, or as many as there are.

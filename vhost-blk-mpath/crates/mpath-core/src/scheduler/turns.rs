@@ -1,14 +1,14 @@
-//! What the scheduler knows of each disk: its weight, which its flows share, and its limits.
+//! What the scheduler knows of each disk: its weight, which its flows share, and what keeps them: limits, or that it has no path.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::census::{Census, Seen};
 use super::{Balance, DEFAULT_WEIGHT, DiskLimits, Limits};
-use crate::DiskId;
+use crate::{DiskId, FlowId};
 
 /// The largest share there is: see [`Disks::share`].
-pub(super) const WHOLE: u32 = 1 << 16;
+pub(super) const WHOLE: u32 = 1 << 20;
 
 /// Of what all the flows that sent something lately can have, the part of one of them.
 #[derive(Clone, Copy, Debug)]
@@ -34,12 +34,18 @@ impl Part {
 #[derive(Debug)]
 struct Disk {
     limits: Arc<DiskLimits>,
-    /// As of which change of the limits flows were parked.
+    /// As of which change of the limits flows were parked, and until when they forbid to send anything.
     change: u64,
-    /// Flows that the limits keep, since when there are some, and how long there were before.
-    parked: u32,
-    parked_since: Option<Instant>,
+    closed_until: Option<Instant>,
+    /// Since when limits keep something, and how long they did before.
+    closed_since: Option<Instant>,
     throttled: Duration,
+    /// It has no path.
+    blocked: bool,
+    /// Flows that are kept, in the order in which they would have had their turns.
+    parked: Vec<FlowId>,
+    /// Requests that wait.
+    queued: usize,
     weight: u16,
     /// Among the disks.
     seen: Seen,
@@ -62,9 +68,12 @@ impl Disks {
         let new = |limits| Disk {
             limits,
             change: 0,
-            parked: 0,
-            parked_since: None,
+            closed_until: None,
+            closed_since: None,
             throttled: Duration::ZERO,
+            blocked: false,
+            parked: Vec::new(),
+            queued: 0,
             weight: DEFAULT_WEIGHT,
             seen: Seen::default(),
             flows: Census::new(now),
@@ -89,11 +98,12 @@ impl Disks {
 
     /// Divides the weights anew.
     fn divide(&mut self, now: Instant) {
-        // 65535 × 65536 at the most.
-        let mut of_flow = |disk: &mut Disk| u64::from(disk.weight) * u64::from(WHOLE) / disk.flows.sum(now);
-        let heaviest = self.disks.iter_mut().map(&mut of_flow).max().unwrap_or(1).max(1);
+        // 2^36 at the most. Disks that have sent nothing lately are not compared with.
+        let of_flow = |disk: &mut Disk| u64::from(disk.weight) * u64::from(WHOLE) / disk.flows.sum(now);
+        let active = self.disks.iter_mut().filter_map(|disk| disk.flows.any(now).then(|| of_flow(disk)));
+        let heaviest = active.max().unwrap_or(1).max(1);
         for disk in &mut self.disks {
-            disk.share = ((of_flow(disk) * u64::from(WHOLE) / heaviest) as u32).max(1);
+            disk.share = (of_flow(disk) * u64::from(WHOLE) / heaviest).clamp(1, WHOLE.into()) as u32;
         }
     }
 
@@ -108,11 +118,24 @@ impl Disks {
         self.disks[disk.index()].share
     }
 
-    /// Until when the limits of the disk forbid to send anything.
+    /// Whether the disk's next request has to wait for something else than its turn; `needs_path`: if there is no path too.
     #[inline]
-    pub(super) fn closed_until(&self, now: Instant, disk: DiskId) -> Option<Instant> {
-        let limits = &self.disks[disk.index()].limits;
-        if limits.are_set() { limits.closed_until(now) } else { None }
+    pub(super) fn keeps(&mut self, now: Instant, disk: DiskId, needs_path: bool) -> bool {
+        let of = &mut self.disks[disk.index()];
+        if of.blocked && needs_path {
+            return true;
+        }
+        if !of.limits.are_set() {
+            return false;
+        }
+        // First, so that no change goes unnoticed that comes meanwhile.
+        of.change = of.limits.changes();
+        let closed = of.limits.closed_until(now);
+        if let Some(until) = closed {
+            of.closed_until = Some(of.closed_until.map_or(until, |at| at.min(until)));
+            of.closed_since.get_or_insert(now);
+        }
+        closed.is_some()
     }
 
     #[inline]
@@ -123,30 +146,47 @@ impl Disks {
         }
     }
 
-    /// The limits keep one more flow.
-    pub(super) fn parked(&mut self, now: Instant, disk: DiskId) {
-        let of = &mut self.disks[disk.index()];
-        if of.parked == 0 {
-            of.parked_since = Some(now);
-            of.change = of.limits.changes();
-        }
-        of.parked += 1;
+    pub(super) fn park(&mut self, disk: DiskId, flow: FlowId) {
+        self.disks[disk.index()].parked.push(flow);
     }
 
-    /// One less.
-    pub(super) fn unparked(&mut self, now: Instant, disk: DiskId) {
+    /// Lets go what is kept.
+    pub(super) fn unpark(&mut self, now: Instant, disk: DiskId) -> Vec<FlowId> {
         let of = &mut self.disks[disk.index()];
-        of.parked -= 1;
-        if of.parked == 0
-            && let Some(since) = of.parked_since.take()
-        {
+        of.closed_until = None;
+        if let Some(since) = of.closed_since.take() {
             of.throttled += now - since;
         }
+        std::mem::take(&mut of.parked)
     }
 
-    /// Whether limits have been changed that keep flows.
-    pub(super) fn limits_changed(&self) -> bool {
-        self.disks.iter().any(|disk| disk.parked > 0 && disk.change != disk.limits.changes())
+    /// A disk that limits keep no longer, or perhaps no longer.
+    pub(super) fn opened(&self, now: Instant) -> Option<DiskId> {
+        let opened = |disk: &Disk| {
+            let changed = || disk.change != disk.limits.changes();
+            disk.closed_until.is_some_and(|at| at <= now || changed())
+        };
+        self.disks.iter().position(opened).map(|at| DiskId(at as u16))
+    }
+
+    /// When limits let something go.
+    pub(super) fn next_timeout(&self) -> Option<Instant> {
+        self.disks.iter().filter_map(|disk| disk.closed_until).min()
+    }
+
+    /// Whether this is news.
+    pub(super) fn set_blocked(&mut self, disk: DiskId, blocked: bool) -> bool {
+        std::mem::replace(&mut self.disks[disk.index()].blocked, blocked) != blocked
+    }
+
+    /// Requests of the disk that wait.
+    pub(super) fn queued_of(&self, disk: DiskId) -> usize {
+        self.disks[disk.index()].queued
+    }
+
+    /// The same, to be changed.
+    pub(super) fn queued(&mut self, disk: DiskId) -> &mut usize {
+        &mut self.disks[disk.index()].queued
     }
 
     pub(super) fn stats(&self, now: Instant) -> Vec<DiskTurns> {
@@ -155,7 +195,7 @@ impl Disks {
             weight: disk.weight,
             limits: disk.limits.get(),
             balance: disk.limits.balance(now),
-            throttled: disk.throttled + disk.parked_since.map_or(Duration::ZERO, |since| now - since),
+            throttled: disk.throttled + disk.closed_since.map_or(Duration::ZERO, |since| now - since),
         };
         self.disks.iter().zip(0..).map(of).collect()
     }

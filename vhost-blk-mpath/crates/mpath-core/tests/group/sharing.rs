@@ -154,3 +154,84 @@ fn a_probe_reads_a_disk_that_can_be_read_there() {
     }
     assert!(probed.contains(&(P1, B)) && !probed.contains(&(P1, A)), "{probed:?}");
 }
+
+/// So many requests of each disk, one at a time on one path: of whom they were.
+fn served(t: &mut Test, count: usize) -> [usize; 3] {
+    let mut served = [0; 3];
+    for _ in 0..count {
+        let [Action::Issue { path, tag }] = t.actions()[..] else { panic!("one at a time") };
+        let disk = tag.0 as usize % 3;
+        served[disk] += 1;
+        t.complete(path, tag.0, Outcome::Success);
+        // The next one comes in before that one's room is given to another.
+        let tag = Tag(tag.0 + 300);
+        let disk = DiskId(disk as u16);
+        t.submit_io(Io { tag, op: Op::Read, bytes: 4096, disk, flow: FlowId(disk.0), fua: false });
+        assert!(matches!(t.group.poll_action(t.now), Some(Action::Finish { .. })));
+    }
+    served
+}
+
+#[test]
+fn a_disk_without_a_path_leaves_the_weights_of_the_others_alone() {
+    let scheduler = mpath_core::SchedulerKind::Fifo.into();
+    let disks = [(); 3].map(|()| SharedDisk::default());
+    let mut t = Test::up_with(GroupConfig { scheduler, ..window(1, 1 << 20) }, &disks);
+    t.group.path_lost(t.now, P1);
+    t.group.set_weight(t.now, A, 900);
+    t.group.ana_changed(t.now, P0, DiskId(2), AnaState::Inaccessible);
+    // It is the first to come, and would have the first turn.
+    for tag in (0..30).rev() {
+        let disk = DiskId((tag % 3) as u16);
+        t.submit_io(Io { tag: Tag(tag), op: Op::Read, bytes: 4096, disk, flow: FlowId(disk.0), fua: false });
+    }
+    served(&mut t, 300);
+    let [a, b, none] = served(&mut t, 1000);
+    assert!((850..950).contains(&a) && a + b == 1000 && none == 0, "{a} {b} {none}");
+}
+
+#[test]
+fn requests_of_a_disk_whose_namespace_is_gone_everywhere_fail_in_time() {
+    let mut t = Test::up_with(
+        GroupConfig { no_path_timeout: Some(50 * MS), ..numa() },
+        &[SharedDisk::default(), SharedDisk::default()],
+    );
+    [P0, P1].into_iter().for_each(|path| t.group.ana_changed(t.now, path, B, AnaState::PersistentLoss));
+    t.submit_for(B, 0, Op::Read);
+    assert_eq!(t.actions(), []);
+    assert_eq!(t.done_for(A, 1, Op::Read), P0);
+    assert_eq!(t.sleep(), 50 * MS);
+    assert_eq!(t.actions(), [failed(0)]);
+    assert_eq!(t.done_for(A, 2, Op::Read), P0);
+    t.group.ana_changed(t.now, P0, B, AnaState::Optimized);
+    assert_eq!(t.done_for(B, 3, Op::Read), P0);
+}
+
+#[test]
+fn many_flushes_of_one_disk_leave_turns_to_the_other() {
+    let disks = [(); 2].map(|()| SharedDisk::default());
+    let mut t = Test::up_with(GroupConfig { policy: PolicyKind::Numa.into(), ..window(1, 1 << 20) }, &disks);
+    t.flush_presumed_of(A);
+    t.flush_presumed_of(B);
+    assert_eq!(t.done_for(A, 0, Op::Write), P0);
+    for tag in 0..20 {
+        t.submit_io(Io { tag: Tag(100 + tag), op: Op::Flush, bytes: 0, disk: A, flow: FlowId(0), fua: false });
+        t.submit_io(Io { tag: Tag(200 + tag), op: Op::Read, bytes: 4096, disk: B, flow: FlowId(1), fua: false });
+    }
+    let mut reads = 0;
+    for _ in 0..12 {
+        let issued: Vec<_> = t
+            .actions()
+            .into_iter()
+            .filter_map(|action| match action {
+                Action::Issue { path, tag } => Some((path, tag)),
+                _ => None,
+            })
+            .collect();
+        for (path, tag) in issued {
+            reads += u32::from(path == P0 && tag.0 >= 200);
+            t.complete(path, tag.0, Outcome::Success);
+        }
+    }
+    assert!((5..=7).contains(&reads), "{reads} of 12 on the path that owes flushes");
+}

@@ -260,7 +260,7 @@ fn starved_at_most(policies: &ClassPolicies, paths: usize) -> Option<(usize, Dur
             Some((count("age") + (paths + 1) * count("burst"), Duration::ZERO))
         }
         // One probe for a hundred requests, by turns, and as many as are on credit at most.
-        PolicyKind::Bdp => Some((100 * (paths + 18), Duration::from_millis(200 + 50))),
+        PolicyKind::Bdp => Some((100 * (paths + 19), Duration::from_millis(200 + 50))),
         // A probe at least every 4.5 s, by turns, and the time one takes.
         PolicyKind::Latency | PolicyKind::LatencyRr => {
             Some((0, Duration::from_millis(4500 + 50) * u32::try_from(paths).expect("few")))
