@@ -209,7 +209,7 @@ fn any_config() -> impl Strategy<Value = QueueConfig> {
         let largest = namespaces.iter().map(|&(shift, _)| 512 << shift).max().unwrap();
         let namespace = |(index, (shift, noiob_blocks))| {
             // NSIDs in no order, and sizes that are not the same in bytes either.
-            let (nsid, namespace_blocks) = ([7, 1, 4][index], [2048, 600, 100][shift as usize % 3]);
+            let (nsid, namespace_blocks) = ([7, 1, 4][index], [2048, 600, 100, 150][shift as usize]);
             Some(NamespaceLimits { nsid, block_bytes: 512u32 << shift, namespace_blocks, noiob_blocks })
         };
         QueueConfig {

@@ -15,11 +15,6 @@ fn stuck() -> Result<News, NamespaceError> {
     Err(NamespaceError::AnaTransition { after: SECOND * 20 })
 }
 
-#[allow(clippy::unnecessary_wraps)] // as the others of these
-fn blocks(blocks: u64) -> Result<News, NamespaceError> {
-    Ok(News::Blocks(blocks))
-}
-
 /// Makes each of the namespaces 1, 2 and 3 a group of its own, in these states.
 fn states(target: &mut AdminTarget, [one, two, three]: [AnaState; 3]) {
     target.set_ana(&[(1, one, &[1]), (2, two, &[2]), (3, three, &[3])]);
@@ -78,7 +73,7 @@ fn without_a_list_each_is_in_the_group_it_names() {
     // What it names it says when it is identified.
     assert_eq!(reread(&mut admin), [(0, INACCESSIBLE), (2, Ok(News::Ana(NonOptimized)))]);
     namespaces_changed(&mut admin);
-    assert_eq!(news(&mut admin)[2..4], [(1, blocks(2000)), (1, Ok(News::Ana(NonOptimized)))]);
+    assert_eq!(news(&mut admin)[2..4], [(1, Ok(News::Blocks(2000))), (1, Ok(News::Ana(NonOptimized)))]);
     admin.target.set_ana(&[(1, Optimized, &[]), (2, Inaccessible, &[])]);
     assert_eq!(reread(&mut admin), [(0, INACCESSIBLE), (1, OPTIMIZED), (2, OPTIMIZED)]);
 }
@@ -92,7 +87,7 @@ fn one_in_no_group_is_unusable_until_it_is_in_one() {
     assert_eq!(admin.host.queue_config(1).unwrap().namespaces[1], None);
     assert_eq!(reread(&mut admin), [(0, OPTIMIZED), (2, OPTIMIZED)], "that is no news");
     states(&mut admin.target, [AnaState::Optimized, AnaState::Inaccessible, AnaState::Optimized]);
-    let back = [(0, OPTIMIZED), (1, blocks(2000)), (1, INACCESSIBLE), (2, OPTIMIZED)];
+    let back = [(0, OPTIMIZED), (1, Ok(News::Blocks(2000))), (1, INACCESSIBLE), (2, OPTIMIZED)];
     assert_eq!(reread(&mut admin), back);
     // Without a single group there is no namespace left.
     admin.target.set_ana(&[]);
@@ -120,7 +115,7 @@ fn one_that_is_stuck_in_change_has_its_own_time_and_leaves_the_others_alone() {
     admin.pass(SECOND * 300).unwrap();
     assert_eq!(news(&mut admin), []);
     states(&mut admin.target, [Inaccessible, Change, Optimized]);
-    assert_eq!(reread(&mut admin), [(0, blocks(1000)), (0, INACCESSIBLE), (2, OPTIMIZED)]);
+    assert_eq!(reread(&mut admin), [(0, Ok(News::Blocks(1000))), (0, INACCESSIBLE), (2, OPTIMIZED)]);
     // It has all of the time again.
     states(&mut admin.target, [Change, Change, Optimized]);
     assert_eq!(reread(&mut admin), [(0, CHANGE), (2, OPTIMIZED)]);
@@ -155,7 +150,7 @@ fn being_identified_anew_gives_no_more_time_but_being_gone_does() {
     admin.pass(SECOND * 10).unwrap();
     assert_eq!(news(&mut admin), [(1, stuck())]);
     namespaces_changed(&mut admin);
-    let told = [(0, blocks(1000)), (0, CHANGE), (1, stuck()), (2, blocks(3000)), (2, OPTIMIZED)];
+    let told = [(0, Ok(News::Blocks(1000))), (0, CHANGE), (1, stuck()), (2, Ok(News::Blocks(3000))), (2, OPTIMIZED)];
     assert_eq!(news(&mut admin), told);
     admin.pass(SECOND * 10).unwrap();
     assert_eq!(news(&mut admin), [(0, stuck())]);
