@@ -196,7 +196,9 @@ fn requests_of_a_disk_whose_namespace_is_gone_everywhere_fail_in_time() {
         GroupConfig { no_path_timeout: Some(50 * MS), ..numa() },
         &[SharedDisk::default(), SharedDisk::default()],
     );
-    [P0, P1].into_iter().for_each(|path| t.group.ana_changed(t.now, path, B, AnaState::PersistentLoss));
+    for path in [P0, P1] {
+        t.group.ana_changed(t.now, path, B, AnaState::PersistentLoss);
+    }
     t.submit_for(B, 0, Op::Read);
     assert_eq!(t.actions(), []);
     assert_eq!(t.done_for(A, 1, Op::Read), P0);

@@ -123,10 +123,11 @@ fn a_long_list_is_read_as_far_as_needed() {
     }
 }
 
+type Change<'a> = &'a dyn Fn(&mut AdminTarget);
+
 #[test]
 fn whatever_is_wrong_with_one_is_wrong_with_that_one_only() {
     let command = |step| NamespaceError::Command { step, status: Status::INTERNAL_ERROR };
-    type Change<'a> = &'a dyn Fn(&mut AdminTarget);
     let cases: [(Change, NamespaceError); 8] = [
         (&|target| target.namespace(2).data.lbaf[0].ms = 8.into(), NamespaceError::Metadata(8)),
         (&|target| target.namespace(2).data.lbaf[0].lbads = 8, NamespaceError::BlockSize(8)),
