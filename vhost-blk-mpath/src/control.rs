@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use mpath_api::config::{Hedge, HedgeBudget, HedgeSetting, Weight};
 use mpath_api::server::{Control, ControlError, PathRef};
 use mpath_api::types::{
-    self, EventKind, Events, HedgeStatus, Moved, OpStats, Origin, PathAction, PathCounts, PathSharer, PathState, PathWindow,
-    SchedulerDetail, SetLimits, Status, WaitsFor,
+    self, EventKind, Events, HedgeStatus, Moved, OpStats, Origin, PathAction, PathCounts, PathSharer, PathState,
+    PathWindow, SchedulerDetail, SetLimits, Status, WaitsFor,
 };
 use mpath_api::{PathAddress, PolicyChange, SchedulerChange};
 use mpath_core::{DiskId, GroupStats, HedgeCounts, OpClass, PathId, PathStats};
@@ -17,7 +17,7 @@ use tokio::sync::oneshot;
 use crate::discovery::Shown;
 use crate::disk::{Disk, Steered};
 use crate::events::{EventLog, utc};
-use crate::path_status::PathStatus;
+use crate::path_status::{NamespaceStatus, PathStatus};
 use crate::subsystem::Subsystem;
 use crate::{injection, steering};
 
@@ -74,6 +74,8 @@ impl Control for Daemon {
             for status in state.paths() {
                 let stats = stats.as_ref().and_then(|stats| stats.path(status.id));
                 let class = |class| stats.map_or_else(OpStats::default, |stats| OpStats::of(stats, class));
+                let first = status.namespace(DiskId(0));
+                let unusable = first.and_then(|namespace| namespace.unusable.clone());
                 paths.push(types::Path {
                     disk: subsystem.name().into(),
                     index: status.id.0,
@@ -83,9 +85,9 @@ impl Control for Daemon {
                     state: status.shown(),
                     since: utc(status.since),
                     waits_for: waits_for(subsystem, status, stats),
-                    last_error: status.last_error.as_ref().map(|(error, _)| error.clone()),
+                    last_error: unusable.or_else(|| status.last_error.as_ref().map(|(error, _)| error.clone())),
                     last_error_at: status.last_error.as_ref().map(|(_, at)| utc(*at)),
-                    ana_state: status.namespace(DiskId(0)).map(|namespace| namespace.ana.into()),
+                    ana_state: first.and_then(NamespaceStatus::told).map(Into::into),
                     sharers: sharers(subsystem, status),
                     cntlid: status.cntlid,
                     controller: status.controller.clone(),
@@ -327,7 +329,7 @@ fn sharers(subsystem: &Subsystem, status: &PathStatus) -> Vec<PathSharer> {
         let namespace = status.namespace(disk.id);
         PathSharer {
             disk: disk.name().into(),
-            ana_state: namespace.map(|namespace| namespace.ana.into()),
+            ana_state: namespace.and_then(NamespaceStatus::told).map(Into::into),
             error: namespace.and_then(|namespace| namespace.unusable.clone()),
         }
     };

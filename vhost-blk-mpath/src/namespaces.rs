@@ -1,7 +1,8 @@
 //! What one association is to each disk: whether its namespace can be used there, and in which ANA state.
 //!
-//! Where a namespace cannot be used its state counts as `inaccessible`: no I/O of the disk goes there, and the other disks'
-//! goes on. An association that no disk can use is lost.
+//! Where a namespace cannot be used, be it another one or none, its state counts as `persistent-loss`: no I/O of the disk goes
+//! there, what the controller's cache held of it is lost, and the other disks' I/O goes on. An association that no disk can use
+//! is lost.
 
 use mpath_core::{AnaState, AnaStates, DiskId};
 use nvme_tcp::host::{ControllerEvent, ControllerInfo, QueueConfig};
@@ -38,7 +39,7 @@ impl Namespaces {
             let unusable = admitted.err();
             let known = match found {
                 Ok(namespace) if unusable.is_none() => ana_state(namespace.ana),
-                _ => AnaState::Inaccessible,
+                _ => AnaState::PersistentLoss,
             };
             usable += usize::from(unusable.is_none());
             let text = unusable.as_ref().map(ToString::to_string);
@@ -62,7 +63,7 @@ impl Namespaces {
     }
 
     pub(crate) fn states(&self) -> AnaStates {
-        let mut states = AnaStates::from(AnaState::Inaccessible);
+        let mut states = AnaStates::from(AnaState::PersistentLoss);
         for (namespace, disk) in self.0.iter().zip(0..) {
             states.set(DiskId(disk), namespace.known);
         }
@@ -116,13 +117,13 @@ impl Namespaces {
                     Err(error) => {
                         let text = error.to_string();
                         let before = namespace.unusable.replace(text.clone());
-                        namespace.known = AnaState::Inaccessible;
+                        namespace.known = AnaState::PersistentLoss;
                         if self.0.iter().all(|namespace| namespace.unusable.is_some()) {
                             return Err(error);
                         }
                         let news = News {
                             disk: DiskId(index as u16),
-                            state: AnaState::Inaccessible,
+                            state: AnaState::PersistentLoss,
                             unusable: Some(text.clone()),
                         };
                         Ok((before != Some(text)).then_some(news))

@@ -54,10 +54,17 @@ pub(crate) struct PathStatus {
 /// What a live path is to one disk.
 #[derive(Debug)]
 pub(crate) struct NamespaceStatus {
-    /// `inaccessible` too if it cannot be used.
+    /// `persistent-loss` too if it cannot be used.
     pub(crate) ana: AnaState,
     /// Why not.
     pub(crate) unusable: Option<String>,
+}
+
+impl NamespaceStatus {
+    /// The state that its controller has told.
+    pub(crate) fn told(&self) -> Option<AnaState> {
+        self.unusable.is_none().then_some(self.ana)
+    }
 }
 
 impl From<News> for NamespaceStatus {

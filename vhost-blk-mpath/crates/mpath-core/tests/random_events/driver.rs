@@ -5,7 +5,10 @@ mod hedges;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
-use mpath_core::{Action, AnaState, AnaStates, Association, ClassPolicies, DiskId, Epoch, FlowId, Group, GroupConfig, Hedging, Io, IoError, MAX_PROBE_BYTES, Op, Outcome, PathConfig, PathId, SharedDisk, Tag, Window};
+use mpath_core::{
+    Action, AnaState, AnaStates, Association, ClassPolicies, DiskId, Epoch, FlowId, Group, GroupConfig, Hedging, Io,
+    IoError, MAX_PROBE_BYTES, Op, Outcome, PathConfig, PathId, SharedDisk, Tag, Window,
+};
 
 use crate::events::Event;
 use crate::{DISKS, FLOWS, PATHS, QUEUE_DEPTH};
@@ -416,6 +419,9 @@ impl Driver {
                     assert!(at > self.now, "a timeout in the past would spin");
                     self.now = at;
                     self.group.handle_timeout(at);
+                    while let Some(PathId(path)) = self.group.stuck(at) {
+                        self.path_lost(path.into(), 0);
+                    }
                 }
                 _ => {
                     self.now = end;

@@ -53,7 +53,7 @@ impl Namespaces {
             let usable = not_this.is_none();
             let known = match found {
                 Ok(namespace) if usable => ana_state(namespace.ana),
-                _ => AnaState::Inaccessible,
+                _ => AnaState::PersistentLoss,
             };
             failed = failed.take().or(not_this);
             Namespace { known, asked: false, usable, connected: usable }
@@ -77,7 +77,7 @@ impl Namespaces {
     }
 
     pub(super) fn states(&self) -> AnaStates {
-        let mut states = AnaStates::from(AnaState::Inaccessible);
+        let mut states = AnaStates::from(AnaState::PersistentLoss);
         for (namespace, disk) in self.0.iter().zip(0..) {
             states.set(DiskId(disk), namespace.known);
         }
@@ -121,11 +121,11 @@ impl Namespaces {
                     }
                     Err(error) => {
                         let before = std::mem::replace(&mut namespace.usable, false);
-                        namespace.known = AnaState::Inaccessible;
+                        namespace.known = AnaState::PersistentLoss;
                         if self.0.iter().all(|namespace| !namespace.usable) {
                             return Err(Unusable { refused: matches!(error, NotThis::Another) });
                         }
-                        Ok(before.then_some((DiskId(index as u16), AnaState::Inaccessible)))
+                        Ok(before.then_some((DiskId(index as u16), AnaState::PersistentLoss)))
                     }
                 }
             }
@@ -138,7 +138,7 @@ fn ana_state(state: wire::AnaState) -> AnaState {
     match state {
         wire::AnaState::Optimized => AnaState::Optimized,
         wire::AnaState::NonOptimized => AnaState::NonOptimized,
-        wire::AnaState::Inaccessible => AnaState::Inaccessible,
+        wire::AnaState::PersistentLoss => AnaState::Inaccessible,
         wire::AnaState::PersistentLoss => AnaState::PersistentLoss,
         wire::AnaState::Change => AnaState::Change,
     }
