@@ -36,8 +36,8 @@ pub(crate) enum Event {
     Begin(usize),
     /// The n-th fault ends.
     End(usize),
-    /// A flow of the guest has thought enough.
-    Guest(usize),
+    /// A user of a disk has thought enough.
+    Guest { disk: usize, user: usize },
     /// Every fault has ended.
     Quiet,
 }

@@ -1,7 +1,9 @@
-//! The guest: a number of users, each with one request out at a time, on few blocks so that they collide.
+//! The guest of a disk: a number of users, each with one request out at a time, on few blocks so that they collide.
 
 use std::ops::Range;
 use std::time::Duration;
+
+use mpath_core::DiskId;
 
 use crate::check::Kind;
 use crate::clock::{Clock, Event};
@@ -11,9 +13,12 @@ use crate::rng::Rng;
 
 #[derive(Debug)]
 pub(crate) struct Guest {
+    disk: usize,
     plan: GuestPlan,
     rng: Rng,
+    /// The number of its next request, and how far apart they are: no two requests of a run have the same.
     next: u64,
+    step: u64,
     /// By user: what it changed last, and whether it waits for an answer.
     changed: Vec<Option<Range<u64>>>,
     waiting: Vec<bool>,
@@ -22,10 +27,12 @@ pub(crate) struct Guest {
 }
 
 impl Guest {
-    pub(crate) fn new(plan: GuestPlan, rng: Rng, clock: &mut Clock) -> Self {
+    /// That of one disk of so many.
+    pub(crate) fn new(disk: usize, disks: usize, plan: GuestPlan, rng: Rng, clock: &mut Clock) -> Self {
         let users = plan.flows * plan.depth;
         let (changed, zeroing) = (vec![None; users], vec![None; users]);
-        let mut guest = Self { plan, rng, next: 0, changed, waiting: vec![false; users], zeroing };
+        let (next, step) = (disk as u64 + 1, disks as u64);
+        let mut guest = Self { disk, plan, rng, next, step, changed, waiting: vec![false; users], zeroing };
         (0..users).for_each(|user| guest.think(clock, user));
         guest
     }
@@ -34,7 +41,7 @@ impl Guest {
         let most = self.plan.think * 2;
         // Now and then a burst.
         let time = if self.rng.percent(10) { Duration::from_micros(1) } else { self.rng.up_to(most) };
-        clock.after(time, Event::Guest(user));
+        clock.after(time, Event::Guest { disk: self.disk, user });
     }
 
     /// [`Event::Guest`] has come: what this user asks for, if it goes on.
@@ -83,10 +90,11 @@ impl Guest {
 
     /// A request of a user of its own choice.
     pub(crate) fn asked(&mut self, user: usize, kind: Kind, range: Range<u64>) -> Asked {
-        self.next += 1;
+        let id = self.next;
+        self.next += self.step;
         self.waiting[user] = true;
-        let flow = (user % self.plan.flows) as u16;
-        Asked { id: self.next, kind, lba: range.start, blocks: (range.end - range.start) as u32, flow, user }
+        let (flow, blocks) = ((user % self.plan.flows) as u16, (range.end - range.start) as u32);
+        Asked { id, disk: DiskId(self.disk as u16), kind, lba: range.start, blocks, flow, user }
     }
 
     /// A user has its answer.
@@ -98,6 +106,10 @@ impl Guest {
 
     pub(crate) fn flows(&self) -> usize {
         self.plan.flows
+    }
+
+    pub(crate) fn blocks(&self) -> u64 {
+        self.plan.blocks
     }
 
     pub(crate) fn is_over(&self, clock: &Clock) -> bool {

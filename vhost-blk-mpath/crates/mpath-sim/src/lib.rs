@@ -18,6 +18,7 @@
 
 mod check;
 mod clock;
+mod ending;
 mod fault;
 mod guest;
 mod host;
@@ -27,7 +28,7 @@ mod rng;
 mod target;
 mod world;
 
-pub use check::{Counts, Violation};
+pub use check::{Block, Counts, Violation};
 pub use world::Report;
 
 /// Runs one seed. After a violation it is run again with every event of the block concerned recorded.

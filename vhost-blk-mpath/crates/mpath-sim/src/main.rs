@@ -89,6 +89,9 @@ fn run_all(first: u64, seeds: u64, jobs: usize) -> ExitCode {
 fn add(total: &mut Counts, one: &Counts) {
     total.answered += one.answered;
     total.failed += one.failed;
+    total.answered_beside += one.answered_beside;
+    total.disks_lost += one.disks_lost;
+    total.spared += one.spared;
     total.applied += one.applied;
     total.late += one.late;
     total.lost += one.lost;

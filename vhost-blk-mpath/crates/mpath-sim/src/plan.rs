@@ -2,17 +2,17 @@
 
 use std::time::Duration;
 
-use mpath_core::{GroupConfig, Hedging, PolicyKind, SchedulerKind, Window};
+use mpath_core::{FlowId, GroupConfig, Hedging, PolicyKind, SchedulerKind, Window};
 use nvme_tcp::host::{ControllerConfig, HostIdentity};
 use nvme_tcp::target::QueueLimits;
 use nvme_tcp::wire::{Digests, Nqn};
 
-use crate::fault::{Fault, faults};
-use crate::host::HostPlan;
+use crate::fault::{Fault, faults, faults_of_disks};
+use crate::host::{DiskPlan, HostPlan};
 use crate::net::LinkPlan;
 use crate::rng::Rng;
-use crate::target::TargetPlan;
 use crate::target::admin::CrossResetPlan;
+use crate::target::{NamespacePlan, TargetPlan};
 
 const MS: Duration = Duration::from_millis(1);
 const US: Duration = Duration::from_micros(1);
@@ -36,6 +36,13 @@ pub(crate) struct GuestPlan {
     pub(crate) until: Duration,
 }
 
+impl GuestPlan {
+    /// Small requests, and few at a time.
+    fn ask_less(&mut self) {
+        (self.depth, self.longest) = (self.depth.min(2), 2);
+    }
+}
+
 /// A fault and its time.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Planned {
@@ -50,7 +57,10 @@ pub(crate) struct Plan {
     pub(crate) links: Vec<LinkPlan>,
     pub(crate) target: TargetPlan,
     pub(crate) host: HostPlan,
-    pub(crate) guest: GuestPlan,
+    /// By disk.
+    pub(crate) guests: Vec<GuestPlan>,
+    /// A disk that no fault concerns, and whose paths all stay.
+    pub(crate) spared: Option<usize>,
     pub(crate) faults: Vec<Planned>,
     /// When every fault has ended.
     pub(crate) quiet: Duration,
@@ -64,19 +74,40 @@ impl Plan {
         let paths = rng.range(2, 4) as usize;
         let kato = rng.pick(&[250 * MS, 500 * MS, 1000 * MS, 2000 * MS]);
         let lifetime = kato / 4;
-        let links = (0..paths).map(|_| link(rng, lifetime)).collect();
+        let mut links: Vec<_> = (0..paths).map(|_| link(rng, lifetime)).collect();
         let digests = rng.pick(&[(false, false), (true, true), (true, true), (true, false), (false, true)]);
         let digests = Digests { header: digests.0, data: digests.1 };
-        let target = target(rng, paths, kato, lifetime);
+        let of_disks = &mut Rng::new(seed, 0xd15c);
+        let namespaces = namespaces(of_disks);
+        let disks = namespaces.len();
+        let target = target(rng, paths, kato, lifetime, namespaces);
         let mut host = host(rng, paths, kato, digests, &target);
         host.group.hedging = hedging(&mut Rng::new(seed, 0x4ed6));
         let quiet = rng.between(Duration::from_secs(10), Duration::from_secs(30));
-        let guest = guest(rng, &host, &target, quiet);
-        let faults = faults(rng, paths, quiet, digests.header || digests.data);
+        let mut guests: Vec<_> = (0..disks).map(|disk| guest(rng, &host, &target, disk, quiet)).collect();
+        let spared = (disks > 1 && of_disks.percent(20)).then(|| of_disks.index(disks));
+        let mut faults =
+            if spared.is_some() { Vec::new() } else { faults(rng, paths, quiet, digests.header || digests.data) };
+        faults.extend(faults_of_disks(of_disks, paths, disks, spared, quiet));
+        if spared.is_some() {
+            // So that whoever has to wait for long waits for a reason.
+            links.iter_mut().for_each(LinkPlan::hurry);
+            guests.iter_mut().for_each(GuestPlan::ask_less);
+        }
+        let first_flow = |disk: usize| guests[..disk].iter().map(|guest| guest.flows as u16).sum();
+        host.disks.iter_mut().zip(0..).for_each(|(disk, index)| disk.first_flow = FlowId(first_flow(index)));
         // A connection whose end nobody heard is given up after 30 s. Then keep-alive, fence and a few attempts to connect, then
         // whatever was queued, held or to be retried.
         let patience = kato * 8 + Duration::from_secs(75);
-        Self { links, target, host, guest, faults, quiet, patience }
+        Self { links, target, host, guests, spared, faults, quiet, patience }
+    }
+}
+
+impl LinkPlan {
+    /// No slower than a network in a rack.
+    fn hurry(&mut self) {
+        (self.latency, self.jitter) = (self.latency.min(100 * US), self.jitter.min(50 * US));
+        self.bytes_per_second = self.bytes_per_second.max(20_000_000);
     }
 }
 
@@ -104,7 +135,28 @@ fn limits(rng: &mut Rng) -> QueueLimits {
     }
 }
 
-fn target(rng: &mut Rng, nodes: usize, kato: Duration, lifetime: Duration) -> TargetPlan {
+/// One for each disk, in any order.
+fn namespaces(rng: &mut Rng) -> Vec<NamespacePlan> {
+    let disks = rng.pick(&[1, 1, 2, 2, 3]);
+    let mut namespaces: Vec<_> = (0..disks)
+        .map(|disk| NamespacePlan {
+            disk,
+            blocks: rng.pick(&[8, 16, 64]),
+            block_shift: rng.pick(&[9, 9, 12]),
+            noiob: rng.pick(&[0, 0, 5, 8]),
+        })
+        .collect();
+    namespaces.rotate_left(rng.index(disks));
+    namespaces
+}
+
+fn target(
+    rng: &mut Rng,
+    nodes: usize,
+    kato: Duration,
+    lifetime: Duration,
+    namespaces: Vec<NamespacePlan>,
+) -> TargetPlan {
     let tbkas = rng.percent(30);
     let cqt = if rng.percent(30) { Duration::ZERO } else { rng.pick(&[100 * MS, 1000 * MS, 3000 * MS]) };
     // What a host may assume of a target that does not report CQT (vhost-blk-mpath's margin).
@@ -119,15 +171,13 @@ fn target(rng: &mut Rng, nodes: usize, kato: Duration, lifetime: Duration) -> Ta
         nodes,
         processes: rng.pick(&[1, 1, 2]),
         cross_reset: cross_reset(rng),
-        blocks: rng.pick(&[8, 16, 64]),
-        block_shift: rng.pick(&[9, 9, 12]),
+        namespaces,
         limits: limits(rng),
         max_entries: rng.pick(&[4, 32, 128]),
         volatile_write_cache: rng.percent(75),
         cqt,
         tbkas,
         crdt: [1, 5, 20],
-        noiob: rng.pick(&[0, 0, 5, 8]),
         quiesce: quiesce.saturating_sub(2 * MS),
         timer_slack: if rng.percent(50) { slack_max } else { rng.up_to(slack_max) },
         service: rng.pick(&[20 * US, 200 * US, 3 * MS]),
@@ -150,7 +200,8 @@ fn nqn() -> Nqn {
 
 fn host(rng: &mut Rng, paths: usize, kato: Duration, digests: Digests, target: &TargetPlan) -> HostPlan {
     let threads = rng.range(1, 3) as usize;
-    let block = 1 << target.block_shift;
+    let disks = target.disks();
+    let block = disks[0].1.block_bytes() as u64;
     let window = Window { ios: rng.pick(&[1, 4, 128]), bytes: rng.pick(&[block, 8 * block, 8 << 20]) };
     HostPlan {
         threads,
@@ -172,7 +223,8 @@ fn host(rng: &mut Rng, paths: usize, kato: Duration, digests: Digests, target: &
         controller: ControllerConfig {
             host: HostIdentity { hostnqn: Nqn::new("nqn.2026-01.io.example:host").expect("a name"), hostid: [1; 16] },
             subnqn: nqn(),
-            nsids: Vec::new(),
+            // A namespace that is alone need not be named.
+            nsids: if disks.len() == 1 { Vec::new() } else { disks.iter().map(|(nsid, _)| *nsid).collect() },
             keep_alive_tmo: kato,
             digests,
             io_queues: threads as u16,
@@ -180,7 +232,14 @@ fn host(rng: &mut Rng, paths: usize, kato: Duration, digests: Digests, target: &
             command_timeout: Duration::from_secs(5),
         },
         reconnect_delay: rng.pick(&[50 * MS, 500 * MS, 2000 * MS]),
-        block_bytes: block as u32,
+        disks: disks
+            .iter()
+            .map(|&(nsid, namespace)| DiskPlan {
+                namespace: namespace.namespace(nsid),
+                block_bytes: namespace.block_bytes() as u32,
+                first_flow: FlowId(0),
+            })
+            .collect(),
     }
 }
 
@@ -191,18 +250,19 @@ fn hedging(rng: &mut Rng) -> Option<Hedging> {
     rng.percent(60).then_some(hedging)
 }
 
-fn guest(rng: &mut Rng, host: &HostPlan, target: &TargetPlan, quiet: Duration) -> GuestPlan {
+fn guest(rng: &mut Rng, host: &HostPlan, target: &TargetPlan, disk: usize, quiet: Duration) -> GuestPlan {
+    let (_, namespace) = target.disks()[disk];
     let flows = host.threads * rng.range(1, 2) as usize;
     let depth = rng.range(1, 8) as usize;
     // Some thousands of requests a run, however many are out at once.
-    let requests = rng.pick(&[500, 2000, 4000]);
+    let requests = rng.pick(&[500, 2000, 4000]) / host.disks.len() as u32;
     let think = quiet * (flows * depth) as u32 / requests;
     GuestPlan {
         flows,
         depth,
         think,
-        blocks: target.blocks,
-        longest: rng.pick(&[2, 8, 32]).min(target.blocks),
+        blocks: namespace.blocks,
+        longest: rng.pick(&[2, 8, 32]).min(namespace.blocks),
         shares: [rng.range(20, 60), rng.range(20, 60), rng.below(10), rng.below(10), rng.below(25)],
         fua_percent: rng.pick(&[0, 10, 50]),
         until: quiet + Duration::from_secs(2),

@@ -2,20 +2,20 @@
 
 use std::time::{Duration, Instant};
 
+use mpath_core::Limits;
+
 use crate::check::{Checker, Counts, Kind, Violation};
 use crate::clock::{Clock, Event};
+use crate::ending::Stage;
 use crate::guest::Guest;
 use crate::host::{Answer, Asked, Daemon, FenceRecord, Frontend, Message};
 use crate::net::{ConnId, Net, Side};
-use crate::plan::Plan;
+use crate::plan::{GuestPlan, Plan};
 use crate::rng::Rng;
 use crate::target::{Ctx, Target};
 
 /// Events in a run at most; only one that goes round in circles has more.
 const EVENTS_MAX: u64 = 20_000_000;
-
-/// Before a flush that failed is repeated: a loss is reported to every flush that may have been under way.
-const FLUSH_AGAIN: Duration = Duration::from_millis(200);
 
 /// What came of a run.
 #[derive(Debug, Clone)]
@@ -34,20 +34,6 @@ pub struct Report {
     pub fingerprint: u64,
 }
 
-/// After the last fault.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stage {
-    /// The guest goes about its business.
-    Work,
-    /// It flushes, up to so many times more: a loss is reported once a path.
-    Flush(usize),
-    /// It waits before it flushes again.
-    Wait(usize),
-    /// It reads everything.
-    ReadBack,
-    Over,
-}
-
 pub(crate) struct World {
     seed: u64,
     pub(crate) clock: Clock,
@@ -55,17 +41,20 @@ pub(crate) struct World {
     pub(crate) check: Checker,
     pub(crate) target: Target,
     /// `None` between two of them.
-    daemon: Option<Daemon>,
+    pub(crate) daemon: Option<Daemon>,
     /// How many daemons there have been.
     daemons: u64,
     /// What the last one left.
     record: FenceRecord,
-    frontend: Frontend,
+    pub(crate) frontend: Frontend,
     /// When the fences are over that the daemon has inherited.
     serves_at: Option<Instant>,
-    guest: Guest,
-    plan: Plan,
-    stage: Stage,
+    /// By disk, as the next.
+    pub(crate) guests: Vec<Guest>,
+    /// The flush of the last stage has succeeded.
+    pub(crate) flushed: Vec<bool>,
+    pub(crate) plan: Plan,
+    pub(crate) stage: Stage,
     verbose: bool,
     fingerprint: u64,
 }
@@ -79,12 +68,19 @@ impl World {
             clock.after(planned.begins + planned.lasts, Event::End(index));
         }
         clock.after(plan.quiet, Event::Quiet);
+        let disks = plan.guests.len();
+        let guest = |(disk, guest): (usize, &GuestPlan)| {
+            Guest::new(disk, disks, guest.clone(), Rng::new(seed, [3, 4, 5][disk]), &mut clock)
+        };
+        let guests = plan.guests.iter().enumerate().map(guest).collect();
+        let blocks = plan.guests.iter().map(|guest| guest.blocks);
         Self {
             seed,
             net: Net::new(Rng::new(seed, 1), plan.links.clone()),
-            check: Checker::new(plan.target.blocks, record),
+            check: Checker::new(blocks, plan.spared, record),
             target: Target::new(plan.target.clone(), Rng::new(seed, 2)),
-            guest: Guest::new(plan.guest.clone(), Rng::new(seed, 3), &mut clock),
+            guests,
+            flushed: vec![false; disks],
             daemon: None,
             daemons: 0,
             record: FenceRecord::default(),
@@ -133,6 +129,14 @@ impl World {
         }
     }
 
+    /// The operator changes the limits of a disk.
+    pub(crate) fn limit(&mut self, disk: usize, limits: Limits) {
+        if let Some((daemon, mut ctx)) = self.daemon() {
+            daemon.limit(&mut ctx, disk, limits);
+            self.check.limit(self.clock.elapsed(), disk, limits);
+        }
+    }
+
     /// Starts a daemon, unless there is one.
     pub(crate) fn start_daemon(&mut self) {
         if self.daemon.is_some() {
@@ -170,7 +174,7 @@ impl World {
         for asked in frontend.serve(&mut ctx, daemon) {
             let at = self.clock.elapsed();
             self.check.given_up(at, asked.id);
-            self.guest.answered(&mut self.clock, asked.user);
+            self.guests[usize::from(asked.disk.0)].answered(&mut self.clock, asked.user);
         }
     }
 
@@ -179,6 +183,7 @@ impl World {
         if self.verbose {
             println!("{:#?}", self.plan);
         }
+        self.check.counts.spared = u64::from(self.plan.spared.is_some());
         self.start_daemon();
         let end = self.plan.quiet + self.plan.patience;
         while self.check.violation.is_none() && self.stage != Stage::Over {
@@ -282,16 +287,14 @@ impl World {
             }
             Event::Begin(index) => self.begin(self.plan.faults[index].fault),
             Event::End(index) => self.end(self.plan.faults[index].fault),
-            Event::Guest(user) => {
-                if let Some(asked) = self.guest.ask(&mut self.clock, user) {
+            Event::Guest { disk, user } => {
+                if let Some(asked) = self.guests[disk].ask(&mut self.clock, user) {
                     self.submit(asked);
                 }
             }
             Event::Quiet => {
                 self.say(|| "quiet".into());
-                if let Stage::Wait(left) = self.stage {
-                    self.stage = self.flush_again(left);
-                }
+                self.on_quiet();
             }
         }
     }
@@ -309,65 +312,29 @@ impl World {
     fn turn(&mut self, index: usize) {
         let Some((daemon, mut ctx)) = self.daemon() else { return };
         let answers = daemon.turn_thread(&mut ctx, index);
-        let intact = daemon.is_intact();
-        for Answer { asked, result, data } in answers {
-            let at = self.clock.elapsed();
-            self.say(|| format!("#{} {:?} {}+{} answered: {result:?}", asked.id, asked.kind, asked.lba, asked.blocks));
-            if asked.kind == Kind::Flush && result.is_ok() && intact {
-                self.check.recovered();
+        let intact: Vec<bool> = answers.iter().map(|answer| daemon.is_intact(answer.asked.disk)).collect();
+        for (Answer { asked, result, data }, intact) in answers.into_iter().zip(intact) {
+            let (at, disk) = (self.clock.elapsed(), usize::from(asked.disk.0));
+            self.say(|| format!("{asked} answered: {result:?}"));
+            let flushed = asked.kind == Kind::Flush && result.is_ok();
+            if flushed && intact {
+                self.check.recovered(disk);
             }
             self.check.answered(at, asked.id, result, &data);
-            if asked.kind == Kind::Flush && result.is_ok() {
-                self.check.flushed(at, self.target.store.cached());
-                if let Stage::Flush(_) = self.stage {
-                    self.stage = Stage::Flush(0);
-                }
+            if flushed {
+                self.check.flushed(at, disk, self.target.cached(disk));
+                self.flushed[disk] |= matches!(self.stage, Stage::Flush(_));
             }
             self.frontend.answered(asked.id);
-            self.guest.answered(&mut self.clock, asked.user);
+            self.guests[disk].answered(&mut self.clock, asked.user);
         }
     }
 
-    fn submit(&mut self, asked: Asked) {
+    pub(crate) fn submit(&mut self, asked: Asked) {
         let range = asked.lba..asked.lba + u64::from(asked.blocks);
-        self.say(|| format!("#{} {:?} {}+{}", asked.id, asked.kind, asked.lba, asked.blocks));
-        self.check.submitted(self.clock.elapsed(), asked.id, asked.kind, range);
+        self.say(|| asked.to_string());
+        self.check.submitted(self.clock.elapsed(), asked.disk.0.into(), asked.id, asked.kind, range);
         let (daemon, _, frontend, mut ctx) = self.split();
         frontend.ask(&mut ctx, daemon, asked);
-    }
-
-    /// When the guest has nothing out any more: the next thing for it to do.
-    fn next_stage(&mut self) {
-        let whole = self.frontend.serves() && self.daemon.as_ref().is_some_and(Daemon::is_whole);
-        if !self.guest.is_over(&self.clock) || !whole {
-            return;
-        }
-        self.stage = match self.stage {
-            Stage::Work => self.flush_again(self.plan.host.paths + 1),
-            Stage::Flush(0) => {
-                let blocks = self.plan.target.blocks;
-                for user in 0..self.guest.flows() {
-                    let read = self.guest.asked(user, Kind::Read, 0..blocks);
-                    self.submit(read);
-                }
-                Stage::ReadBack
-            }
-            Stage::Flush(1) => {
-                self.check.violate(self.clock.elapsed(), None, "flushes go on failing after the last fault");
-                Stage::Over
-            }
-            Stage::Flush(left) => {
-                self.clock.after(FLUSH_AGAIN, Event::Quiet);
-                Stage::Wait(left - 1)
-            }
-            Stage::Wait(left) => Stage::Wait(left),
-            Stage::ReadBack | Stage::Over => Stage::Over,
-        };
-    }
-
-    fn flush_again(&mut self, left: usize) -> Stage {
-        let flush = self.guest.asked(0, Kind::Flush, 0..0);
-        self.submit(flush);
-        Stage::Flush(left)
     }
 }

@@ -1,12 +1,17 @@
-//! What must be true of the disk, whatever fails.
+//! What must be true of the disks, whatever fails.
 //!
 //! * `registers`: every block is a register with concurrent operations, seen from the guest.
 //! * `durability`: what a flush promised survives a crash.
-//! * Here: what changes the store belongs to a request that is not answered yet; every request is answered once.
+//! * `owed`: flushes go where their disk has something to be made durable, and fail only if it may have lost something.
+//! * `limited`: no disk has more than its limits allow.
+//! * Here: what changes the store belongs to a request of that disk that is not answered yet; every request is answered once; a disk
+//!   that is spared of all faults is not held up by those of the others.
 //!
 //! Moments are numbers that grow with everything that happens: of two moments the smaller one was before.
 
 mod durability;
+mod limited;
+mod owed;
 mod pattern;
 mod registers;
 
@@ -15,9 +20,11 @@ use std::fmt;
 use std::ops::Range;
 use std::time::Duration;
 
-use mpath_core::IoError;
+use mpath_core::{IoError, Limits};
 
 use self::durability::Durability;
+use self::limited::Limited;
+use self::owed::Owed;
 pub(crate) use self::pattern::fill;
 use self::registers::Registers;
 use crate::target::store::Loss;
@@ -51,6 +58,24 @@ impl Kind {
     pub(crate) fn is_zeroing(self) -> bool {
         matches!(self, Self::WriteZeroes { .. } | Self::Discard)
     }
+
+    pub(crate) fn is_fua(self) -> bool {
+        matches!(self, Self::Write { fua: true } | Self::WriteZeroes { fua: true })
+    }
+
+    /// It leaves something in a volatile cache.
+    pub(crate) fn dirties(self) -> bool {
+        !matches!(self, Self::Read | Self::Flush) && !self.is_fua()
+    }
+}
+
+/// A block of a disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Block {
+    /// The disk.
+    pub disk: usize,
+    /// The block.
+    pub lba: u64,
 }
 
 /// What went wrong. It is found out once: what follows from it is of no interest.
@@ -59,19 +84,40 @@ pub struct Violation {
     /// What must not be.
     pub what: String,
     /// The block it was seen on.
-    pub block: Option<u64>,
+    pub block: Option<Block>,
     /// Virtual time.
     pub at: Duration,
 }
 
-type Entry = (Duration, u64, Range<u64>, String);
+/// Something that happened: when, to which request, on which blocks. All disks are meant if the blocks are none of one.
+#[derive(Debug)]
+struct Entry {
+    at: Duration,
+    id: u64,
+    disk: Option<usize>,
+    range: Range<u64>,
+    text: String,
+}
 
 #[derive(Debug)]
 struct Asked {
+    disk: usize,
     kind: Kind,
     range: Range<u64>,
     submitted: Moment,
+    at: Duration,
 }
+
+/// What is watched of one disk.
+#[derive(Debug)]
+struct Disk {
+    registers: Registers,
+    durability: Durability,
+    limited: Limited,
+}
+
+/// How long a request of a spared disk may take.
+const SPARED_MAX: Duration = Duration::from_secs(2);
 
 /// Everything the guest did and saw, as far as it matters.
 #[derive(Debug)]
@@ -79,12 +125,13 @@ pub(crate) struct Checker {
     moment: Moment,
     /// Requests not answered yet.
     open: BTreeMap<u64, Asked>,
-    registers: Registers,
-    durability: Durability,
+    disks: Vec<Disk>,
+    /// No fault concerns this one.
+    spared: Option<usize>,
+    pub(crate) owed: Owed,
     /// Final errors: given by nodes, and not yet heard of.
     refusals: u64,
     pub(crate) violation: Option<Violation>,
-    /// What happened when, to which request, on which blocks.
     history: Option<Vec<Entry>>,
     pub(crate) counts: Counts,
 }
@@ -96,6 +143,12 @@ pub struct Counts {
     pub answered: u64,
     /// Of those, with an error.
     pub failed: u64,
+    /// Of those, of other disks than the first.
+    pub answered_beside: u64,
+    /// Times that a disk lost a path which others kept.
+    pub disks_lost: u64,
+    /// Runs with a disk that no fault concerned.
+    pub spared: u64,
     /// Changes of the store.
     pub applied: u64,
     /// Changes of the store by commands whose connection was gone.
@@ -121,12 +174,19 @@ pub struct Counts {
 }
 
 impl Checker {
-    pub(crate) fn new(blocks: u64, record: bool) -> Self {
+    /// For disks of so many blocks each.
+    pub(crate) fn new(disks: impl Iterator<Item = u64>, spared: Option<usize>, record: bool) -> Self {
+        let disk = |blocks| Disk {
+            registers: Registers::new(blocks),
+            durability: Durability::default(),
+            limited: Limited::default(),
+        };
         Self {
             moment: 0,
             open: BTreeMap::new(),
-            registers: Registers::new(blocks),
-            durability: Durability::default(),
+            disks: disks.map(disk).collect(),
+            spared,
+            owed: Owed::default(),
             refusals: 0,
             violation: None,
             history: record.then(Vec::new),
@@ -139,67 +199,92 @@ impl Checker {
         self.moment
     }
 
-    pub(crate) fn violate(&mut self, at: Duration, block: Option<u64>, what: impl fmt::Display) {
+    pub(crate) fn violate(&mut self, at: Duration, block: Option<Block>, what: impl fmt::Display) {
         if self.violation.is_none() {
-            self.violation = Some(Violation { what: what.to_string(), block, at });
+            let what = match block {
+                Some(Block { disk, .. }) if self.disks.len() > 1 => format!("disk {disk}: {what}"),
+                _ => what.to_string(),
+            };
+            self.violation = Some(Violation { what, block, at });
         }
     }
 
-    fn note(&mut self, at: Duration, id: u64, range: Range<u64>, text: impl FnOnce() -> String) {
+    fn note(&mut self, at: Duration, id: u64, disk: usize, range: Range<u64>, text: impl FnOnce() -> String) {
         if let Some(history) = &mut self.history {
-            history.push((at, id, range, text()));
+            history.push(Entry { at, id, disk: Some(disk), range, text: text() });
+        }
+    }
+
+    fn note_all(&mut self, at: Duration, text: impl FnOnce() -> String) {
+        if let Some(history) = &mut self.history {
+            history.push(Entry { at, id: 0, disk: None, range: 0..0, text: text() });
         }
     }
 
     /// What was recorded of a block.
-    pub(crate) fn history_of(&self, block: Option<u64>) -> Vec<String> {
-        let all = self.history.iter().flatten();
-        let concerns = |range: &Range<u64>| block.is_none_or(|block| range.is_empty() || range.contains(&block));
-        let lines = all.filter(|(_, _, range, _)| concerns(range));
-        let lines: Vec<String> = lines
-            .map(|(at, id, range, text)| format!("{:>13.6} #{id:<5} {range:?} {text}", at.as_secs_f64()))
-            .collect();
+    pub(crate) fn history_of(&self, block: Option<Block>) -> Vec<String> {
+        let concerns = |entry: &&Entry| {
+            let on = |block: Block| {
+                let all = entry.range.is_empty() || entry.range.contains(&block.lba);
+                entry.disk.is_none_or(|disk| disk == block.disk && all)
+            };
+            block.is_none_or(on)
+        };
+        let line = |Entry { at, id, disk, range, text }: &Entry| {
+            let disk = disk.map_or(String::new(), |disk| format!("disk {disk} "));
+            format!("{:>13.6} #{id:<5} {disk}{range:?} {text}", at.as_secs_f64())
+        };
+        let lines: Vec<String> = self.history.iter().flatten().filter(concerns).map(line).collect();
         lines[lines.len().saturating_sub(HISTORY_MAX)..].to_vec()
     }
 
-    /// The guest asks.
-    pub(crate) fn submitted(&mut self, at: Duration, id: u64, kind: Kind, range: Range<u64>) {
+    /// The guest of a disk asks.
+    pub(crate) fn submitted(&mut self, at: Duration, disk: usize, id: u64, kind: Kind, range: Range<u64>) {
         let moment = self.tick();
+        let registers = &mut self.disks[disk].registers;
         match kind {
-            Kind::Read => self.registers.read_submitted(id, range.clone()),
+            Kind::Read => registers.read_submitted(id, range.clone()),
             Kind::Flush => {}
             Kind::Write { .. } | Kind::WriteZeroes { .. } | Kind::Discard => {
-                self.registers.write_submitted(id, range.clone(), kind.is_zeroing(), moment);
+                registers.write_submitted(id, range.clone(), kind.is_zeroing(), moment);
             }
         }
-        self.note(at, id, range.clone(), || format!("{kind:?} submitted"));
-        let before = self.open.insert(id, Asked { kind, range, submitted: moment });
+        self.note(at, id, disk, range.clone(), || format!("{kind:?} submitted"));
+        let before = self.open.insert(id, Asked { disk, kind, range, submitted: moment, at });
         assert!(before.is_none(), "the guest gives each request a number of its own");
     }
 
     /// The guest is answered; of a read, with these bytes.
     pub(crate) fn answered(&mut self, at: Duration, id: u64, result: Result<(), IoError>, data: &[u8]) {
         let moment = self.tick();
-        let Some(Asked { kind, range, submitted }) = self.open.remove(&id) else {
+        let Some(Asked { disk, kind, range, submitted, at: submitted_at }) = self.open.remove(&id) else {
             return self.violate(at, None, format_args!("request #{id} was answered twice"));
         };
         self.counts.answered += 1;
         self.counts.failed += u64::from(result.is_err());
-        self.note(at, id, range.clone(), || format!("{kind:?} answered: {result:?}"));
+        self.counts.answered_beside += u64::from(disk > 0);
+        self.note(at, id, disk, range.clone(), || format!("{kind:?} answered: {result:?}"));
+        let took = at - submitted_at;
+        if self.spared == Some(disk) && (result.is_err() || took > SPARED_MAX) {
+            let what =
+                format_args!("#{id} of disk {disk}, which no fault concerns, was answered {result:?} after {took:?}");
+            self.violate(at, None, what);
+        }
         let wrong = match kind {
             Kind::Read if result.is_ok() => {
                 let block_bytes = data.len() / (range.end - range.start) as usize;
                 let mut found = None;
                 for (lba, bytes) in range.clone().zip(data.chunks_exact(block_bytes)) {
-                    match pattern::parse(bytes, lba) {
+                    let block = Block { disk, lba };
+                    match pattern::parse(disk, bytes, lba) {
                         Ok(origin) => {
-                            self.note(at, id, lba..lba + 1, || format!("  read {origin:?}"));
-                            if let Err(what) = self.registers.read(id, lba, origin, moment) {
-                                found.get_or_insert((Some(lba), what));
+                            self.note(at, id, disk, lba..lba + 1, || format!("  read {origin:?}"));
+                            if let Err(what) = self.disks[disk].registers.read(id, lba, origin, moment) {
+                                found.get_or_insert((block, what));
                             }
                         }
                         Err(what) => {
-                            found.get_or_insert((Some(lba), what));
+                            found.get_or_insert((block, what));
                         }
                     }
                 }
@@ -207,27 +292,21 @@ impl Checker {
             }
             Kind::Read => None,
             Kind::Flush => {
-                self.durability.flush_answered(submitted, moment, result.is_ok());
+                self.disks[disk].durability.flush_answered(submitted, moment, result.is_ok());
                 None
             }
-            Kind::Write { fua } | Kind::WriteZeroes { fua } => {
-                self.registers.write_answered(id, range, moment, result.is_ok());
+            Kind::Write { .. } | Kind::WriteZeroes { .. } | Kind::Discard => {
+                let Disk { registers, durability, .. } = &mut self.disks[disk];
+                registers.write_answered(id, range, moment, result.is_ok());
                 if result.is_ok() {
-                    self.durability.acknowledged(id, moment, fua);
-                }
-                None
-            }
-            Kind::Discard => {
-                self.registers.write_answered(id, range, moment, result.is_ok());
-                if result.is_ok() {
-                    self.durability.acknowledged(id, moment, false);
+                    durability.acknowledged(id, moment, kind.is_fua());
                 }
                 None
             }
         };
-        self.registers.read_over(id);
+        self.disks[disk].registers.read_over(id);
         if let Some((block, what)) = wrong {
-            self.violate(at, block, format_args!("request #{id}: {what}"));
+            self.violate(at, Some(block), format_args!("request #{id}: {what}"));
         }
     }
 
@@ -235,27 +314,53 @@ impl Checker {
     pub(crate) fn killed(&mut self, at: Duration) {
         let moment = self.tick();
         self.counts.kills += 1;
-        self.durability.forgotten(moment);
-        self.note(at, 0, 0..0, || "the daemon was killed".into());
+        self.owed = Owed::default();
+        for disk in &mut self.disks {
+            disk.durability.forgotten(moment);
+            disk.limited = Limited::default();
+        }
+        self.note_all(at, || "the daemon was killed".into());
     }
 
-    /// A flush of the present daemon is about to succeed that had to reach every controller.
-    pub(crate) fn recovered(&mut self) {
-        self.durability.recovered();
+    /// A flush of a disk by the present daemon is about to succeed that had to reach every controller.
+    pub(crate) fn recovered(&mut self, disk: usize) {
+        self.disks[disk].durability.recovered();
     }
 
     /// A request went down with its daemon, and the next one begins to serve: it has no effect from now on.
     pub(crate) fn given_up(&mut self, at: Duration, id: u64) {
         let moment = self.tick();
-        let Some(Asked { kind, range, .. }) = self.open.remove(&id) else { return };
+        let Some(Asked { disk, kind, range, .. }) = self.open.remove(&id) else { return };
         self.counts.given_up += 1;
-        self.note(at, id, range.clone(), || format!("{kind:?} given up"));
+        self.note(at, id, disk, range.clone(), || format!("{kind:?} given up"));
+        let registers = &mut self.disks[disk].registers;
         match kind {
-            Kind::Read => self.registers.read_over(id),
+            Kind::Read => registers.read_over(id),
             Kind::Flush => {}
             Kind::Write { .. } | Kind::WriteZeroes { .. } | Kind::Discard => {
-                self.registers.write_answered(id, range, moment, false);
+                registers.write_answered(id, range, moment, false);
             }
+        }
+    }
+
+    /// The operator has changed the limits of a disk.
+    pub(crate) fn limit(&mut self, at: Duration, disk: usize, limits: Limits) {
+        let open = self.open.values().filter(|asked| asked.disk == disk).count();
+        self.disks[disk].limited = Limited::new(at, limits, open as u64);
+    }
+
+    /// A path is given a request of a disk that its limits are to know of.
+    pub(crate) fn issued(&mut self, at: Duration, disk: usize, bytes: u64) {
+        if let Err(what) = self.disks[disk].limited.take(at, bytes) {
+            self.violate(at, None, format_args!("disk {disk} has more than its limits allow: {what}"));
+        }
+    }
+
+    /// An association has ended.
+    pub(crate) fn association_lost(&mut self, at: Duration) {
+        self.counts.associations_lost += 1;
+        if self.spared.is_some() {
+            self.violate(at, None, "an association was lost though one of its disks was spared");
         }
     }
 
@@ -277,80 +382,81 @@ impl Checker {
         &mut self,
         at: Duration,
         node: usize,
+        disk: usize,
         range: Range<u64>,
         payload: Option<&[u8]>,
         orphan: bool,
     ) -> Origin {
+        let first = Some(Block { disk, lba: range.start });
         self.tick();
         self.counts.applied += 1;
         self.counts.late += u64::from(orphan);
         let id = if let Some(payload) = payload {
             let block_bytes = payload.len() / (range.end - range.start) as usize;
             let blocks = range.clone().zip(payload.chunks_exact(block_bytes));
-            let mut origins = blocks.map(|(lba, block)| pattern::parse(block, lba));
-            let first = origins.next().unwrap_or(Ok(Origin::Initial));
-            match origins
-                .fold(first.clone(), |same, next| if next == first { same } else { next.and(Err("mixed".into())) })
+            let mut origins = blocks.map(|(lba, block)| pattern::parse(disk, block, lba));
+            let one = origins.next().unwrap_or(Ok(Origin::Initial));
+            match origins.fold(one.clone(), |same, next| if next == one { same } else { next.and(Err("mixed".into())) })
             {
                 Ok(Origin::Request(id)) => Some(id),
                 Ok(Origin::Initial) => {
-                    self.violate(at, Some(range.start), "zeroes were written that nobody wrote");
+                    self.violate(at, first, "zeroes were written that nobody wrote");
                     return Origin::Initial;
                 }
                 Err(what) => {
-                    self.violate(at, Some(range.start), format_args!("written to the store: {what}"));
+                    self.violate(at, first, format_args!("written to the store: {what}"));
                     return Origin::Initial;
                 }
             }
         } else {
-            let zeroes = |asked: &Asked| asked.kind.is_zeroing() && asked.range == range;
+            let zeroes = |asked: &Asked| asked.disk == disk && asked.kind.is_zeroing() && asked.range == range;
             self.open.iter().find(|(_, asked)| zeroes(asked)).map(|(&id, _)| id)
         };
         let alone = if orphan { ", its connection being gone" } else { "" };
         let Some(id) = id else {
-            self.violate(at, Some(range.start), format_args!("node {node} zeroed {range:?} for nobody{alone}"));
+            self.violate(at, first, format_args!("node {node} zeroed {range:?} for nobody{alone}"));
             return Origin::Initial;
         };
-        self.note(at, id, range.clone(), || format!("  executed by node {node}{alone}"));
+        self.note(at, id, disk, range.clone(), || format!("  executed by node {node}{alone}"));
         match self.open.get(&id).map(|asked| asked.range.clone()) {
             None => self.violate(
                 at,
-                Some(range.start),
+                first,
                 format_args!("stale write: node {node} executed #{id} after it had been answered{alone}"),
             ),
             Some(asked) if asked.start > range.start || asked.end < range.end => {
-                self.violate(at, Some(range.start), format_args!("#{id} for {asked:?} wrote {range:?}"));
+                self.violate(at, first, format_args!("#{id} for {asked:?} wrote {range:?}"));
             }
             Some(_) => {}
         }
         Origin::Request(id)
     }
 
-    /// A flush has succeeded for the guest: what it covers must not be in any cache.
-    pub(crate) fn flushed(&mut self, at: Duration, cached: impl Iterator<Item = (u64, usize, Origin)>) {
+    /// A flush of a disk has succeeded for the guest: what it covers must not be in any cache.
+    pub(crate) fn flushed(&mut self, at: Duration, disk: usize, cached: impl Iterator<Item = (u64, usize, Origin)>) {
         for (lba, node, origin) in cached {
-            if self.durability.is_promised(origin) {
+            if self.disks[disk].durability.is_promised(origin) {
                 let what = format_args!("{origin:?} is not durable at node {node} though a flush of it succeeded");
-                return self.violate(at, Some(lba), what);
+                return self.violate(at, Some(Block { disk, lba }), what);
             }
         }
     }
 
-    /// A node has lost its cache.
-    pub(crate) fn crashed(&mut self, at: Duration, node: usize, losses: &[Loss]) {
+    /// A node has lost its cache of a disk.
+    pub(crate) fn crashed(&mut self, at: Duration, node: usize, disk: usize, losses: &[Loss]) {
         let moment = self.tick();
-        self.note(at, 0, 0..0, || format!("node {node} crashed"));
+        self.note(at, 0, disk, 0..0, || format!("node {node} crashed"));
         for loss in losses {
             for origin in &loss.gone {
-                if self.durability.is_promised(*origin) && !loss.left.contains(origin) {
+                if self.disks[disk].durability.is_promised(*origin) && !loss.left.contains(origin) {
                     let what = format_args!("lost write: {origin:?} was promised to be durable, node {node} lost it");
-                    self.violate(at, Some(loss.lba), what);
+                    self.violate(at, Some(Block { disk, lba: loss.lba }), what);
                 }
             }
             if loss.visible {
                 self.counts.lost += 1;
-                self.registers.reverted(loss.lba, moment);
-                self.note(at, 0, loss.lba..loss.lba + 1, || format!("  fell back to {:?}", loss.left.last()));
+                self.disks[disk].registers.reverted(loss.lba, moment);
+                self.note(at, 0, disk, loss.lba..loss.lba + 1, || format!("  fell back to {:?}", loss.left.last()));
             }
         }
     }

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use mpath_core::{AnaState, Epoch, Outcome, Tag};
+use mpath_core::{AnaStates, Epoch, Outcome, Tag};
 use nvme_tcp::host::{HostQueue, Recalled, STAGING_MIN, TxPart};
+use nvme_tcp::wire::Status;
 use reactor::outcome_of;
 
 use super::Link;
@@ -19,6 +20,9 @@ pub(super) type Completions = Vec<(Tag, Outcome)>;
 fn is_of_guest(tag: Tag) -> bool {
     tag != Tag::PROBE && tag.hedged().is_none()
 }
+
+/// One ANA error says as much as all those that come with it.
+const ANA_ERROR_REST: Duration = Duration::from_millis(100);
 
 /// Most bytes taken from a socket at once.
 const RECEIVE_BYTES: u64 = 64 * 1024;
@@ -38,7 +42,7 @@ pub(super) struct Connection {
     /// Set when closing: when the kernel has let go of everything.
     quiescent_at: Option<Instant>,
     /// What the group was last told of the path.
-    pub(super) ana: AnaState,
+    pub(super) ana: AnaStates,
     /// Issued and not answered.
     pub(super) ios: u32,
     pub(super) bytes: u64,
@@ -50,10 +54,13 @@ pub(super) struct Connection {
     pub(super) probing: bool,
     /// Hedges under way, and the bytes of each.
     pub(super) hedges: BTreeMap<Tag, u64>,
+    /// A command has ended with an ANA error that has not been told.
+    ana_error: bool,
+    ana_error_told_at: Option<Instant>,
 }
 
 impl Connection {
-    pub(super) fn open(epoch: Epoch, ana: AnaState, link: Link, rng: &mut Rng) -> Self {
+    pub(super) fn open(epoch: Epoch, ana: AnaStates, link: Link, rng: &mut Rng) -> Self {
         let staging = STAGING_MIN + rng.index(64 * 1024);
         Self {
             epoch,
@@ -72,6 +79,8 @@ impl Connection {
             abandoned: 0,
             probing: false,
             hedges: BTreeMap::new(),
+            ana_error: false,
+            ana_error_told_at: None,
         }
     }
 
@@ -177,6 +186,7 @@ impl Connection {
             while let Some(completion) = self.queue.poll_completion() {
                 let tag = Tag(completion.tag.0);
                 requests.heard(tag, completion.result);
+                self.ana_error |= completion.result.is_err_and(Status::is_ana_error);
                 let outcome = outcome_of(completion.result, &self.retry_delays);
                 if self.is_being_sent(tag) {
                     self.deferred.push((tag, outcome));
@@ -187,6 +197,16 @@ impl Connection {
             parsed.map_err(|error| error.to_string())?;
         }
         if ctx.net.is_reset(self.conn, Side::Host) { Err("connection reset".into()) } else { Ok(()) }
+    }
+
+    /// Whether there was an ANA error, at most once in [`ANA_ERROR_REST`].
+    pub(super) fn take_ana_error(&mut self, now: Instant) -> bool {
+        let rested = self.ana_error_told_at.is_none_or(|at| now - at >= ANA_ERROR_REST);
+        let told = std::mem::take(&mut self.ana_error) && rested;
+        if told {
+            self.ana_error_told_at = Some(now);
+        }
+        told
     }
 
     fn is_being_sent(&self, tag: Tag) -> bool {

@@ -2,12 +2,12 @@
 
 use std::time::Instant;
 
-use mpath_core::{Epoch, PathId, SharedDisk};
+use mpath_core::{DiskId, Epoch, Limits, PathId, SharedDisk};
 
 use super::fences::{FenceRecord, Fenced, Fences};
 use super::path::PathTask;
 use super::thread::IoThread;
-use super::{Answer, Asked, HostPlan, Message};
+use super::{Answer, Asked, HostPlan, Message, ReportKind};
 use crate::net::ConnId;
 use crate::rng::Rng;
 use crate::target::Ctx;
@@ -28,28 +28,33 @@ enum Membership {
 #[derive(Debug)]
 pub(crate) struct Daemon {
     threads: Vec<IoThread>,
+    /// By disk, as the next.
+    shared: Vec<SharedDisk>,
+    /// It began to serve with all paths, and has had all of them since.
+    intact: Vec<bool>,
     paths: Vec<PathTask>,
     fences: Fences,
     /// By path, and whether the operator wants it.
     membership: Vec<(Membership, bool)>,
-    /// It began to serve with all paths, and has had all of them since.
-    intact: bool,
 }
 
 impl Daemon {
     /// Starts it, the n-th of the run, with what the one before has left.
     pub(crate) fn start(ctx: &mut Ctx<'_>, number: u64, plan: &HostPlan, record: FenceRecord, seed: u64) -> Self {
         let now = ctx.clock.now();
-        let disk = if record.is_of_a_crash() { SharedDisk::after_crash() } else { SharedDisk::default() };
+        let crashed = record.is_of_a_crash();
+        let disk = |_| if crashed { SharedDisk::after_crash() } else { SharedDisk::default() };
+        let shared: Vec<_> = plan.disks.iter().map(disk).collect();
         let rng = |part, index| Rng::new(seed, 1000 * number + part + index as u64);
-        let thread = |index| IoThread::new(now, index, plan, &disk, rng(100, index));
+        let thread = |index| IoThread::new(now, index, plan, &shared, rng(100, index));
         let path = |path| PathTask::new(now, PathId(path as u16), Epoch(0), plan.clone(), rng(200, path));
         let mut daemon = Self {
             threads: (0..plan.threads).map(thread).collect(),
             paths: (0..plan.paths).map(path).collect(),
             fences: Fences::new(plan.paths, record),
             membership: vec![(Membership::There, true); plan.paths],
-            intact: false,
+            intact: vec![false; shared.len()],
+            shared,
         };
         daemon.paths.iter_mut().for_each(|path| path.known = true);
         daemon.paths.iter_mut().for_each(|path| path.wake(ctx));
@@ -64,12 +69,19 @@ impl Daemon {
     /// The fences of the daemon before it are over.
     pub(crate) fn begin_to_serve(&mut self) {
         self.fences.record.remove_inherited();
-        self.intact = self.is_whole() && self.threads.iter().all(IoThread::may_use_all);
+        let may_use_all = |disk| self.threads.iter().all(|thread| thread.may_use_all(DiskId(disk)));
+        self.intact = (0..self.shared.len() as u16).map(|disk| self.is_whole() && may_use_all(disk)).collect();
     }
 
-    /// Whether its flushes reach every controller that the daemon before it may have left writes in.
-    pub(crate) fn is_intact(&self) -> bool {
-        self.intact
+    /// Whether flushes of a disk reach every controller that the daemon before it may have left its writes in.
+    pub(crate) fn is_intact(&self, disk: DiskId) -> bool {
+        self.intact[usize::from(disk.0)]
+    }
+
+    /// The operator changes the limits of a disk. Threads that wait because of the earlier ones look again.
+    pub(crate) fn limit(&mut self, ctx: &mut Ctx<'_>, disk: usize, limits: Limits) {
+        self.shared[disk].limits.set(ctx.clock.now(), limits);
+        self.threads.iter_mut().for_each(|thread| thread.wake(ctx));
     }
 
     pub(crate) fn notify(&mut self, ctx: &mut Ctx<'_>, id: ConnId) {
@@ -81,7 +93,8 @@ impl Daemon {
     }
 
     pub(crate) fn ask(&mut self, ctx: &mut Ctx<'_>, asked: Asked) {
-        let index = usize::from(asked.flow) % self.threads.len();
+        // Disks with one virtqueue each are not all on the first thread.
+        let index = usize::from(asked.disk.0 + asked.flow) % self.threads.len();
         self.threads[index].ask(ctx, asked);
     }
 
@@ -95,7 +108,9 @@ impl Daemon {
         thread.turn(ctx);
         for report in std::mem::take(&mut thread.reports) {
             ctx.say(|| format!("thread {index}: {report:?}"));
-            self.intact = false;
+            if report.kind != ReportKind::AnaError {
+                self.intact.fill(false);
+            }
             self.paths[usize::from(report.path.0)].report(ctx, report);
         }
         let answers = std::mem::take(&mut self.threads[index].answers);
@@ -141,7 +156,7 @@ impl Daemon {
         let path = PathId(index as u16);
         match next {
             Membership::Removing => {
-                self.intact = false;
+                self.intact.fill(false);
                 self.post_all(ctx, || Message::Drain(path));
                 self.paths[index].remove(ctx);
             }
@@ -167,12 +182,16 @@ impl Daemon {
         path.turn(ctx, &mut self.fences);
         for (thread, message) in std::mem::take(&mut path.mail) {
             ctx.say(|| format!("path {index} to thread {thread}: {message:?}"));
-            self.intact &= match message {
-                Message::PathDown { .. } => false,
-                Message::Ana { state, .. } => state.is_selectable(),
-                _ => true,
-            };
+            match message {
+                Message::PathDown { .. } => self.intact.fill(false),
+                Message::Ana { disk, state, .. } => self.intact[usize::from(disk.0)] &= state.is_selectable(),
+                _ => {}
+            }
             self.threads[thread].post(ctx, message);
+        }
+        if self.paths[index].is_refused(ctx.clock.now()) && self.membership[index] == (Membership::There, true) {
+            self.want_path(ctx, index, false);
+            self.want_path(ctx, index, true);
         }
         self.turn_fences(ctx);
     }

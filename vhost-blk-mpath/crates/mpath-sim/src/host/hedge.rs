@@ -10,16 +10,17 @@ impl IoThread {
     pub(super) fn hedge(&mut self, ctx: &mut Ctx<'_>, path: PathId, tag: Tag) {
         let (now, at) = (ctx.clock.now(), ctx.clock.elapsed());
         let (command, bytes, id) = (self.requests.command(tag), self.requests.bytes(tag), self.requests.id(tag));
+        let disk = self.requests.disk(tag);
         if !matches!(command, IoCommand::Read { .. }) {
             return ctx.check.violate(at, None, format_args!("#{id}, which is no read, is hedged"));
         }
         self.requests.hedged(tag);
-        if !self.check_room(ctx, path, bytes, id) {
+        if !self.check_room(ctx, path, disk, bytes, id) {
             return;
         }
         ctx.check.counts.hedges += 1;
         let Some(connection) = self.connections.get_mut(&path) else { return };
-        if connection.queue.submit(nvme_tcp::host::Tag(tag.of_hedge().0), 0, command).is_ok() {
+        if connection.queue.submit(nvme_tcp::host::Tag(tag.of_hedge().0), disk.0, command).is_ok() {
             connection.hedges.insert(tag, bytes);
         } else {
             self.group.hedged(now, path, tag, Outcome::Lost { indeterminate: false });

@@ -7,6 +7,7 @@ mod daemon;
 mod fences;
 mod frontend;
 mod hedge;
+mod namespaces;
 mod path;
 mod requests;
 mod thread;
@@ -15,8 +16,9 @@ mod transport;
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use mpath_core::{AnaState, Association, Epoch, Injection, IoError, OpClass, PathId, PolicyKind};
+use mpath_core::{AnaState, Association, DiskId, Epoch, FlowId, Injection, IoError, OpClass, PathId, PolicyKind};
 use nvme_tcp::host::{ControllerConfig, HostQueue};
+use nvme_tcp::target::Namespace;
 
 pub(crate) use self::daemon::Daemon;
 pub(crate) use self::fences::FenceRecord;
@@ -32,7 +34,17 @@ pub(crate) struct HostPlan {
     pub(crate) group: mpath_core::GroupConfig,
     pub(crate) controller: ControllerConfig,
     pub(crate) reconnect_delay: Duration,
+    pub(crate) disks: Vec<DiskPlan>,
+}
+
+/// A disk for the whole run.
+#[derive(Debug, Clone)]
+pub(crate) struct DiskPlan {
+    /// What its paths have to lead to.
+    pub(crate) namespace: Namespace,
     pub(crate) block_bytes: u32,
+    /// The name of its first virtqueue; those of the others follow.
+    pub(crate) first_flow: FlowId,
 }
 
 /// An instruction to an I/O thread.
@@ -41,13 +53,14 @@ pub(crate) enum Message {
     PathUp { path: PathId, association: Association, link: Box<Link> },
     PathDown { path: PathId, epoch: Epoch },
     FenceLifted { path: PathId, epoch: Epoch },
-    Ana { path: PathId, epoch: Epoch, state: AnaState },
+    Ana { path: PathId, epoch: Epoch, disk: DiskId, state: AnaState },
     AddPath(PathId),
     RemovePath(PathId),
     Drain(PathId),
     SetPolicy(PolicyKind),
     SetInjection { path: PathId, class: Option<OpClass>, injection: Injection },
     ClearInjection(PathId),
+    SetWeight { disk: DiskId, weight: u16 },
 }
 
 /// A ready queue pair on its way into an I/O thread.
@@ -68,7 +81,15 @@ impl fmt::Debug for Link {
 pub(crate) struct Report {
     pub(crate) path: PathId,
     pub(crate) epoch: Epoch,
-    pub(crate) closed: bool,
+    pub(crate) kind: ReportKind,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ReportKind {
+    Lost,
+    Closed,
+    /// A command ended with an error about its ANA state.
+    AnaError,
 }
 
 /// A request of the guest.
@@ -76,12 +97,21 @@ pub(crate) struct Report {
 pub(crate) struct Asked {
     /// Its number in the run, from 1.
     pub(crate) id: u64,
+    pub(crate) disk: DiskId,
     pub(crate) kind: Kind,
     pub(crate) lba: u64,
     pub(crate) blocks: u32,
+    /// The virtqueue, of those of the disk.
     pub(crate) flow: u16,
     /// Who in the guest waits for it.
     pub(crate) user: usize,
+}
+
+impl fmt::Display for Asked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { id, disk, kind, lba, blocks, .. } = self;
+        write!(f, "#{id} of disk {} {kind:?} {lba}+{blocks}", disk.0)
+    }
 }
 
 /// What the guest is told.

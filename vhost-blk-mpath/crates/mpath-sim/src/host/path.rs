@@ -4,13 +4,13 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use mpath_core::{AnaState, Association, Epoch, PathId};
+use mpath_core::{Association, Epoch, PathId};
 use nvme_tcp::host::{ControllerEvent, ControllerInfo, HostController, HostQueue};
-use nvme_tcp::wire;
 
 use super::fences::Fences;
+use super::namespaces::{Namespaces, Unusable};
 use super::transport::{Admin, Handshake, Lost};
-use super::{HostPlan, Link, Message, Report};
+use super::{HostPlan, Link, Message, Report, ReportKind};
 use crate::clock::Event;
 use crate::net::{ConnId, Side};
 use crate::rng::Rng;
@@ -22,6 +22,9 @@ const CONNECT_MAX: Duration = Duration::from_secs(5);
 const WAKE: Duration = Duration::from_micros(50);
 /// How long it takes to write an association down, typically.
 const RECORD: Duration = Duration::from_millis(2);
+
+/// When the operator looks why a path is not used.
+const REFUSED: Duration = Duration::from_secs(2);
 
 /// There are four of these.
 #[allow(clippy::large_enum_variant)]
@@ -39,6 +42,7 @@ enum Life {
     Queues {
         admin: Admin,
         info: Box<ControllerInfo>,
+        namespaces: Namespaces,
         ready: Vec<(ConnId, HostQueue)>,
         next: Handshake,
     },
@@ -46,18 +50,24 @@ enum Life {
     Recording {
         admin: Admin,
         info: Box<ControllerInfo>,
+        namespaces: Namespaces,
         ready: Vec<(ConnId, HostQueue)>,
         until: Instant,
     },
     Live {
         admin: Admin,
         info: Box<ControllerInfo>,
+        namespaces: Namespaces,
         open: usize,
     },
     /// Waits for the I/O threads.
     Closing {
         info: Box<ControllerInfo>,
         open: usize,
+    },
+    /// It leads elsewhere: nothing is done with it until the operator removes it and adds it again.
+    Refused {
+        until: Instant,
     },
     /// It has no association, and gets none any more.
     Removed,
@@ -103,9 +113,12 @@ impl PathTask {
         match &self.life {
             Life::Admin { admin, .. } | Life::Live { admin, .. } => admin.conn == id,
             Life::Queues { admin, next, .. } => admin.conn == id || next.conn == id,
-            Life::Resting { .. } | Life::Recording { .. } | Life::Closing { .. } | Life::Removed | Life::Changing => {
-                false
-            }
+            Life::Resting { .. }
+            | Life::Recording { .. }
+            | Life::Closing { .. }
+            | Life::Refused { .. }
+            | Life::Removed
+            | Life::Changing => false,
         }
     }
 
@@ -117,6 +130,11 @@ impl PathTask {
 
     pub(super) fn is_removed(&self) -> bool {
         matches!(self.life, Life::Removed)
+    }
+
+    /// Whether the operator finds that it leads elsewhere.
+    pub(super) fn is_refused(&self, now: Instant) -> bool {
+        matches!(self.life, Life::Refused { until } if until <= now)
     }
 
     /// The same path anew, after it was removed.
@@ -155,7 +173,7 @@ impl PathTask {
         self.wake_at = None;
         while self.go_on(ctx, fences) {}
         let next = match &self.life {
-            Life::Resting { until } => Some(*until),
+            Life::Resting { until } | Life::Refused { until } => Some(*until).filter(|until| now < *until),
             Life::Recording { until, .. } => self.known.then_some(*until),
             Life::Admin { admin, deadline } => match &admin.controller {
                 None => Some(*deadline),
@@ -178,7 +196,7 @@ impl PathTask {
     fn go_on(&mut self, ctx: &mut Ctx<'_>, fences: &mut Fences) -> bool {
         let now = ctx.clock.now();
         let (next, again) = match std::mem::replace(&mut self.life, Life::Changing) {
-            Life::Resting { .. } if self.unwanted => (Life::Removed, false),
+            Life::Resting { .. } | Life::Refused { .. } if self.unwanted => (Life::Removed, false),
             Life::Admin { admin, .. } if self.unwanted => {
                 ctx.net.close(ctx.clock, admin.conn, Side::Host);
                 (Life::Removed, false)
@@ -195,14 +213,16 @@ impl PathTask {
                 (Life::Admin { admin, deadline: now + CONNECT_MAX }, true)
             }
             Life::Admin { admin, deadline } => self.learn(ctx, admin, deadline),
-            Life::Queues { admin, info, ready, next } => self.shake_hands(ctx, admin, info, ready, next),
-            Life::Recording { admin, info, ready, until } if until <= now && self.known => {
-                self.go_live(fences, admin, info, ready)
+            Life::Queues { admin, info, namespaces, ready, next } => {
+                self.shake_hands(ctx, admin, info, namespaces, ready, next)
             }
-            Life::Live { admin, info, open } => self.serve(ctx, fences, admin, info, open),
+            Life::Recording { admin, info, namespaces, ready, until } if until <= now && self.known => {
+                self.go_live(fences, admin, info, namespaces, ready)
+            }
+            Life::Live { admin, info, namespaces, open } => self.serve(ctx, fences, admin, info, namespaces, open),
             Life::Closing { info, mut open } => {
                 while let Some(report) = self.reports.pop_front() {
-                    open -= usize::from(report.closed && report.epoch == self.epoch);
+                    open -= usize::from(report.kind == ReportKind::Closed && report.epoch == self.epoch);
                 }
                 if open == 0 {
                     fences.begin(now, self.path, self.epoch, &info);
@@ -236,8 +256,17 @@ impl PathTask {
         }
         match admin.next_event(ctx, &mut self.rng) {
             Ok(Some(ControllerEvent::Live(info))) if usize::from(info.io_queues) >= self.plan.threads => {
-                let next = self.connect_queue(ctx, &info, 1);
-                (Life::Queues { admin, info, ready: Vec::new(), next }, true)
+                match Namespaces::new(&info, &self.plan.disks) {
+                    Ok(namespaces) => {
+                        let next = self.connect_queue(ctx, &info, &namespaces, 1);
+                        (Life::Queues { admin, info, namespaces, ready: Vec::new(), next }, true)
+                    }
+                    Err(Unusable { refused }) => {
+                        ctx.net.close(ctx.clock, admin.conn, Side::Host);
+                        let until = now + REFUSED;
+                        (if refused { Life::Refused { until } } else { self.rest(now) }, false)
+                    }
+                }
             }
             Ok(None) => (Life::Admin { admin, deadline }, false),
             Ok(Some(_)) | Err(Lost) => {
@@ -247,9 +276,17 @@ impl PathTask {
         }
     }
 
-    fn connect_queue(&mut self, ctx: &mut Ctx<'_>, info: &ControllerInfo, qid: u16) -> Handshake {
+    fn connect_queue(
+        &mut self,
+        ctx: &mut Ctx<'_>,
+        info: &ControllerInfo,
+        namespaces: &Namespaces,
+        qid: u16,
+    ) -> Handshake {
         let conn = ctx.net.connect(ctx.clock, usize::from(self.path.0));
-        let queue = HostQueue::new(info.queue_config(&self.plan.controller, qid)).expect("what was learned is right");
+        let mut config = info.queue_config(&self.plan.controller, qid);
+        namespaces.restrict(&mut config);
+        let queue = HostQueue::new(config).expect("what was learned is right");
         Handshake { conn, queue, deadline: ctx.clock.now() + CONNECT_MAX }
     }
 
@@ -258,6 +295,7 @@ impl PathTask {
         ctx: &mut Ctx<'_>,
         admin: Admin,
         info: Box<ControllerInfo>,
+        namespaces: Namespaces,
         mut ready: Vec<(ConnId, HostQueue)>,
         mut next: Handshake,
     ) -> (Life, bool) {
@@ -268,16 +306,16 @@ impl PathTask {
             return (self.rest(now), false);
         }
         if !next.queue.is_ready() {
-            return (Life::Queues { admin, info, ready, next }, false);
+            return (Life::Queues { admin, info, namespaces, ready, next }, false);
         }
         ctx.net.protect(next.conn, self.plan.controller.digests);
         ready.push((next.conn, next.queue));
         if ready.len() < self.plan.threads {
-            let next = self.connect_queue(ctx, &info, ready.len() as u16 + 1);
-            return (Life::Queues { admin, info, ready, next }, true);
+            let next = self.connect_queue(ctx, &info, &namespaces, ready.len() as u16 + 1);
+            return (Life::Queues { admin, info, namespaces, ready, next }, true);
         }
         let until = now + self.rng.tail(RECORD);
-        (Life::Recording { admin, info, ready, until }, true)
+        (Life::Recording { admin, info, namespaces, ready, until }, true)
     }
 
     /// The association is written down: it may be used.
@@ -286,15 +324,13 @@ impl PathTask {
         fences: &mut Fences,
         admin: Admin,
         info: Box<ControllerInfo>,
+        namespaces: Namespaces,
         ready: Vec<(ConnId, HostQueue)>,
     ) -> (Life, bool) {
         fences.record.add(self.path, self.epoch, info.fence_time());
         let association = Association {
             epoch: self.epoch,
-            ana: info.namespaces[0]
-                .as_ref()
-                .map_or(AnaState::Inaccessible, |namespace| ana_state(namespace.ana))
-                .into(),
+            ana: namespaces.states(),
             volatile_write_cache: info.volatile_write_cache,
             queue_depth: info.queue_entries - 1,
         };
@@ -303,7 +339,7 @@ impl PathTask {
             self.mail.push((thread, Message::PathUp { path: self.path, association, link }));
         }
         fences.offer(self.path, self.epoch, &info);
-        (Life::Live { admin, info, open: self.plan.threads }, true)
+        (Life::Live { admin, info, namespaces, open: self.plan.threads }, true)
     }
 
     fn serve(
@@ -312,26 +348,38 @@ impl PathTask {
         fences: &mut Fences,
         mut admin: Admin,
         info: Box<ControllerInfo>,
+        mut namespaces: Namespaces,
         mut open: usize,
     ) -> (Life, bool) {
         let (path, epoch) = (self.path, self.epoch);
         let mut lost = self.unwanted;
         while !lost && let Some(report) = self.reports.pop_front() {
-            if report.epoch == epoch {
-                open -= usize::from(report.closed);
-                lost |= !report.closed;
+            match report.kind {
+                _ if report.epoch != epoch => {}
+                ReportKind::Closed => open -= 1,
+                ReportKind::Lost => lost = true,
+                ReportKind::AnaError => {
+                    namespaces.asked();
+                    admin.reread_ana(ctx.clock.now());
+                }
             }
         }
         while !lost {
             match admin.next_event(ctx, &mut self.rng) {
-                Ok(Some(ControllerEvent::AnaChanged { state, .. })) => {
-                    let state = ana_state(state);
-                    self.mail_all(|| Message::Ana { path, epoch, state });
-                }
                 Ok(Some(ControllerEvent::CrossControllerReset(outcome))) => fences.answer(ctx, path, Some(outcome)),
-                Ok(Some(_)) => {}
+                Ok(Some(event)) => {
+                    let before = namespaces.unusable();
+                    match namespaces.on_event(&self.plan.disks, event) {
+                        Ok(None) => {}
+                        Ok(Some((disk, state))) => self.mail_all(|| Message::Ana { path, epoch, disk, state }),
+                        Err(_) => lost = true,
+                    }
+                    ctx.check.counts.disks_lost += u64::from(namespaces.unusable() > before && !lost);
+                }
                 Ok(None) => {
-                    let Some(other) = fences.next(path) else { return (Life::Live { admin, info, open }, false) };
+                    let Some(other) = fences.next(path) else {
+                        return (Life::Live { admin, info, namespaces, open }, false);
+                    };
                     if !admin.reset(other) {
                         fences.answer(ctx, path, None);
                     }
@@ -341,19 +389,10 @@ impl PathTask {
         }
         // Those who asked learn at once that nothing comes of it.
         fences.withdraw(path);
-        ctx.check.counts.associations_lost += 1;
+        let at = ctx.clock.elapsed();
+        ctx.check.association_lost(at);
         ctx.net.close(ctx.clock, admin.conn, Side::Host);
         self.mail_all(|| Message::PathDown { path, epoch });
         (Life::Closing { info, open }, true)
-    }
-}
-
-fn ana_state(state: wire::AnaState) -> AnaState {
-    match state {
-        wire::AnaState::Optimized => AnaState::Optimized,
-        wire::AnaState::NonOptimized => AnaState::NonOptimized,
-        wire::AnaState::Inaccessible => AnaState::Inaccessible,
-        wire::AnaState::PersistentLoss => AnaState::PersistentLoss,
-        wire::AnaState::Change => AnaState::Change,
     }
 }

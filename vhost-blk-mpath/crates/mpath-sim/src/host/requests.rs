@@ -1,18 +1,19 @@
 //! The requests of an I/O thread; a request's tag is its place here. And what the core owes each of them.
 
 use std::collections::BTreeMap;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use mpath_core::{GroupConfig, Io, IoError, Op, Outcome, Tag};
+use mpath_core::{DiskId, FlowId, GroupConfig, Io, IoError, Op, Outcome, Tag};
 use nvme_tcp::host::{IoCommand, PayloadSink, PayloadSource};
 use nvme_tcp::wire::Status;
 
-use super::Asked;
+use super::{Asked, DiskPlan};
 use crate::check::{Kind, fill};
 
 #[derive(Debug)]
 struct Slot {
     asked: Asked,
+    since: Instant,
     /// The guest's memory.
     buffer: Vec<u8>,
     /// How many sockets have it.
@@ -39,24 +40,28 @@ pub(super) struct Requests {
     altering: bool,
 }
 
+/// How long a flush waits for a path that is live and inaccessible.
+const FLUSH_UNUSABLE_MAX: Duration = Duration::from_secs(30);
+
 /// Guest memory that nothing was read into.
 const UNTOUCHED: u8 = 0xee;
 
 impl Requests {
     /// Takes a request in: what the group has to know of it.
-    pub(super) fn insert(&mut self, asked: Asked, block_bytes: u32) -> Io {
-        let bytes = asked.blocks * block_bytes;
+    pub(super) fn insert(&mut self, now: Instant, asked: Asked, plan: &DiskPlan) -> Io {
+        let bytes = asked.blocks * plan.block_bytes;
         let mut buffer = Vec::new();
         match asked.kind {
             Kind::Read => buffer.resize(bytes as usize, UNTOUCHED),
             Kind::Write { .. } => {
                 buffer.resize(bytes as usize, 0);
-                fill(asked.id, asked.lba, block_bytes as usize, &mut buffer);
+                fill(asked.disk.0.into(), asked.id, asked.lba, plan.block_bytes as usize, &mut buffer);
             }
             _ => {}
         }
         let slot = Slot {
             asked,
+            since: now,
             buffer,
             on_sockets: 0,
             retries: 0,
@@ -80,7 +85,7 @@ impl Requests {
             Kind::Discard => (Op::Discard, 0, false),
             Kind::WriteZeroes { fua } => (Op::WriteZeroes, 0, fua),
         };
-        Io { tag, op, bytes, disk: mpath_core::DiskId(0), flow: mpath_core::FlowId(asked.flow), fua }
+        Io { tag, op, bytes, disk: asked.disk, flow: FlowId(plan.first_flow.0 + asked.flow), fua }
     }
 
     pub(super) fn command(&self, tag: Tag) -> IoCommand {
@@ -101,6 +106,26 @@ impl Requests {
 
     pub(super) fn id(&self, tag: Tag) -> u64 {
         self.slot(tag).asked.id
+    }
+
+    pub(super) fn disk(&self, tag: Tag) -> DiskId {
+        self.slot(tag).asked.disk
+    }
+
+    pub(super) fn kind(&self, tag: Tag) -> Kind {
+        self.slot(tag).asked.kind
+    }
+
+    /// Whether the group may have heard of its attempts what did not happen to them.
+    pub(super) fn is_altered(&self, tag: Tag) -> bool {
+        self.slot(tag).altered
+    }
+
+    /// Whether nothing but a loss of writes explains an error of this flush.
+    pub(super) fn tells_of_loss(&self, now: Instant, tag: Tag, config: &GroupConfig) -> bool {
+        let slot = self.slot(tag);
+        let trouble = slot.refused || slot.altered || slot.retries > 0 || slot.failovers > 0;
+        !trouble && config.no_path_timeout.is_none() && now - slot.since < FLUSH_UNUSABLE_MAX
     }
 
     /// Whether an injection alters answers from now on.

@@ -4,15 +4,15 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use mpath_core::{
-    Action, Direction, DiskId, Group, GroupConfig, Injection, IoError, Outcome, PathConfig, PathId, PathStats,
-    SharedDisk, Tag,
+    Action, AnaState, Direction, DiskId, Epoch, Group, GroupConfig, Injection, IoError, Outcome, PathConfig, PathId,
+    PathStats, SharedDisk, Tag,
 };
-
 use nvme_tcp::host::IoCommand;
 
 use super::connection::{Completions, Connection};
 use super::requests::Requests;
-use super::{Answer, Asked, HostPlan, Message, Report, earliest};
+use super::{Answer, Asked, DiskPlan, HostPlan, Message, Report, ReportKind, earliest};
+use crate::check::Kind;
 use crate::clock::Event;
 use crate::net::ConnId;
 use crate::rng::Rng;
@@ -28,7 +28,7 @@ pub(crate) struct IoThread {
     index: usize,
     rng: Rng,
     config: GroupConfig,
-    block_bytes: u32,
+    disks: Vec<DiskPlan>,
     pub(super) group: Group,
     pub(super) requests: Requests,
     pub(super) connections: BTreeMap<PathId, Connection>,
@@ -42,15 +42,15 @@ pub(crate) struct IoThread {
 }
 
 impl IoThread {
-    pub(crate) fn new(now: Instant, index: usize, plan: &HostPlan, disk: &SharedDisk, rng: Rng) -> Self {
+    pub(crate) fn new(now: Instant, index: usize, plan: &HostPlan, disks: &[SharedDisk], rng: Rng) -> Self {
         let config = GroupConfig { seed: index as u64, ..plan.group };
-        let mut group = Group::new(now, config, std::slice::from_ref(disk));
+        let mut group = Group::new(now, config, disks);
         (0..plan.paths as u16).for_each(|path| group.add_path(PathId(path), PathConfig::default()));
         Self {
             index,
             rng,
             config,
-            block_bytes: plan.block_bytes,
+            disks: plan.disks.clone(),
             group,
             requests: Requests::default(),
             connections: BTreeMap::new(),
@@ -78,9 +78,9 @@ impl IoThread {
         self.connections.values().filter(|connection| !connection.is_closing()).count()
     }
 
-    /// Whether the namespace is accessible on every path that is live.
-    pub(crate) fn may_use_all(&self) -> bool {
-        self.connections.values().all(|connection| connection.ana.is_selectable())
+    /// Whether the namespace of a disk is accessible on every path that is live.
+    pub(crate) fn may_use_all(&self, disk: DiskId) -> bool {
+        self.connections.values().all(|connection| connection.ana.of(disk).is_selectable())
     }
 
     /// Whether there is such a path to it.
@@ -144,7 +144,10 @@ impl IoThread {
             self.lose(ctx, path);
         }
         while let Some(asked) = self.asked.pop_front() {
-            let io = self.requests.insert(asked, self.block_bytes);
+            let io = self.requests.insert(now, asked, &self.disks[usize::from(asked.disk.0)]);
+            if asked.kind == Kind::Flush {
+                ctx.check.owed.flush_submitted(asked.id);
+            }
             self.group.submit(now, io);
         }
         self.act(ctx);
@@ -161,24 +164,26 @@ impl IoThread {
         let now = ctx.clock.now();
         match message {
             Message::PathUp { path, association, link } => {
-                let connection =
-                    Connection::open(association.epoch, association.ana.of(DiskId(0)), *link, &mut self.rng);
+                let connection = Connection::open(association.epoch, association.ana, *link, &mut self.rng);
                 let before = self.connections.insert(path, connection);
                 assert!(before.is_none(), "a path comes up after its last life was closed");
                 self.group.path_up(now, path, association);
             }
             Message::PathDown { path, epoch } => {
                 if self.connections.get(&path).is_some_and(|connection| connection.epoch == epoch) {
-                    self.close(now, path);
+                    self.close(ctx, path);
                 }
             }
             Message::FenceLifted { path, epoch } => self.group.fence_lifted(now, path, epoch),
-            Message::Ana { path, epoch, state } => {
+            Message::Ana { path, epoch, disk, state } => {
                 if let Some(connection) = self.connections.get_mut(&path)
                     && connection.epoch == epoch
                 {
-                    connection.ana = state;
-                    self.group.ana_changed(now, path, DiskId(0), state);
+                    connection.ana.set(disk, state);
+                    if state == AnaState::PersistentLoss {
+                        ctx.check.owed.over((disk, path, epoch));
+                    }
+                    self.group.ana_changed(now, path, disk, state);
                 }
             }
             Message::AddPath(path) => self.group.add_path(path, PathConfig::default()),
@@ -198,6 +203,7 @@ impl IoThread {
                 self.act(ctx);
                 self.check_nothing_held(ctx, path);
             }
+            Message::SetWeight { disk, weight } => self.group.set_weight(now, disk, weight),
         }
     }
 
@@ -223,6 +229,9 @@ impl IoThread {
             connection.on_room(ctx, &self.requests, &mut self.completions);
             let received = connection.on_bytes(ctx, &mut self.rng, &mut self.requests, &mut self.completions);
             let progress = connection.take_progress();
+            if connection.take_ana_error(ctx.clock.now()) {
+                self.reports.push(Report { path, epoch: connection.epoch, kind: ReportKind::AnaError });
+            }
             self.settle(ctx, path);
             if let Some(answered) = progress {
                 self.group.progress(ctx.clock.now(), path, answered);
@@ -249,6 +258,8 @@ impl IoThread {
             if let Some(connection) = self.connections.get_mut(&path) {
                 connection.ios -= 1;
                 connection.bytes -= self.requests.bytes(tag);
+                let epoch = connection.epoch;
+                self.answered(ctx, path, epoch, tag, outcome);
             }
             if matches!(outcome, Outcome::Failed(_)) {
                 ctx.check.refusal_heard(ctx.clock.elapsed());
@@ -266,7 +277,7 @@ impl IoThread {
                 Action::Hedge { path, tag } => self.hedge(ctx, path, tag),
                 Action::DropHedge { path, tag } => self.drop_hedge(ctx, path, tag),
                 Action::Adopt { tag, .. } => self.adopt(ctx, tag),
-                Action::Probe { path, bytes, .. } => self.probe(ctx, path, bytes),
+                Action::Probe { path, disk, bytes } => self.probe(ctx, path, disk, bytes),
                 Action::Finish { tag, result } => self.finish(ctx, tag, result),
             }
         }
@@ -277,23 +288,43 @@ impl IoThread {
         if let Err(what) = self.requests.check_issue(now, tag, &self.config) {
             ctx.check.violate(at, None, what);
         }
-        let (bytes, id) = (self.requests.bytes(tag), self.requests.id(tag));
-        if !self.check_room(ctx, path, bytes, id) {
+        let (bytes, id, disk) = (self.requests.bytes(tag), self.requests.id(tag), self.requests.disk(tag));
+        if !self.check_room(ctx, path, disk, bytes, id) {
             return;
         }
         let Some(connection) = self.connections.get_mut(&path) else { return };
+        let (place, kind) = ((disk, path, connection.epoch), self.requests.kind(tag));
+        if kind != Kind::Flush {
+            ctx.check.issued(at, disk.0.into(), bytes);
+        } else if let Err(what) = ctx.check.owed.flush_sent(id, place) {
+            ctx.check.violate(at, None, what);
+        }
+        if kind.dirties() {
+            ctx.check.owed.touched(place);
+        }
         self.requests.issued(tag);
         connection.ios += 1;
         connection.bytes += bytes;
         let command = self.requests.command(tag);
-        if connection.queue.submit(nvme_tcp::host::Tag(tag.0), 0, command).is_err() {
+        if connection.queue.submit(nvme_tcp::host::Tag(tag.0), disk.0, command).is_err() {
             self.completions.push((tag, Outcome::Lost { indeterminate: false }));
             self.settle(ctx, path);
         }
     }
 
-    /// Whether a path can be given this request.
-    pub(super) fn check_room(&mut self, ctx: &mut Ctx<'_>, path: PathId, bytes: u64, id: u64) -> bool {
+    /// What a path did with a request.
+    fn answered(&mut self, ctx: &mut Ctx<'_>, path: PathId, epoch: Epoch, tag: Tag, outcome: Outcome) {
+        let (place, kind) = ((self.requests.disk(tag), path, epoch), self.requests.kind(tag));
+        if kind == Kind::Flush {
+            let succeeded = outcome == Outcome::Success && !self.requests.is_altered(tag);
+            ctx.check.owed.flush_answered(self.requests.id(tag), place, succeeded);
+        } else if kind.dirties() {
+            ctx.check.owed.touched(place);
+        }
+    }
+
+    /// Whether a path can be given this request of a disk.
+    pub(super) fn check_room(&mut self, ctx: &mut Ctx<'_>, path: PathId, disk: DiskId, bytes: u64, id: u64) -> bool {
         let at = ctx.clock.elapsed();
         let Some(connection) = self.connections.get(&path).filter(|connection| !connection.is_closing()) else {
             ctx.check.violate(at, None, format_args!("#{id} issued on path {path}, which is down"));
@@ -303,20 +334,25 @@ impl IoThread {
         if ios > 0 && (ios >= window.ios || held + bytes > window.bytes) {
             ctx.check.violate(at, None, format_args!("#{id} issued on path {path} beyond its window"));
         }
-        if !connection.ana.is_selectable() {
-            ctx.check.violate(at, None, format_args!("#{id} issued on path {path}, which is {}", connection.ana));
+        let ana = connection.ana.of(disk);
+        if !ana.is_selectable() {
+            ctx.check.violate(at, None, format_args!("#{id} issued on path {path}, which is {ana}"));
         }
         true
     }
 
     /// Nobody checks what a probe reads.
-    fn probe(&mut self, ctx: &mut Ctx<'_>, path: PathId, bytes: u32) {
-        let blocks = (bytes / self.block_bytes).max(1);
+    fn probe(&mut self, ctx: &mut Ctx<'_>, path: PathId, disk: DiskId, bytes: u32) {
+        let blocks = (bytes / self.disks[usize::from(disk.0)].block_bytes).max(1);
         let open = self.connections.get_mut(&path).filter(|connection| !connection.is_closing());
+        if let Some(ana) = open.as_ref().map(|connection| connection.ana.of(disk)).filter(|ana| !ana.is_selectable()) {
+            let at = ctx.clock.elapsed();
+            ctx.check.violate(at, None, format_args!("disk {} probes path {path}, which is {ana}", disk.0));
+        }
         let command = IoCommand::Read { slba: 0, blocks };
         let tag = nvme_tcp::host::Tag(Tag::PROBE.0);
         let sent = open.is_some_and(|connection| {
-            connection.probing = connection.queue.submit(tag, 0, command).is_ok();
+            connection.probing = connection.queue.submit(tag, disk.0, command).is_ok();
             connection.probing
         });
         if !sent {
@@ -336,6 +372,14 @@ impl IoThread {
     }
 
     fn finish(&mut self, ctx: &mut Ctx<'_>, tag: Tag, result: Result<(), IoError>) {
+        if self.requests.kind(tag) == Kind::Flush {
+            let (id, disk) = (self.requests.id(tag), self.requests.disk(tag));
+            let told = result.is_err() && self.requests.tells_of_loss(ctx.clock.now(), tag, &self.config);
+            if let Err(what) = ctx.check.owed.flush_over(id, disk, told) {
+                let at = ctx.clock.elapsed();
+                ctx.check.violate(at, None, what);
+            }
+        }
         match self.requests.finish(tag, result, &self.config) {
             Ok((asked, data)) => self.answers.push(Answer { asked, result, data }),
             Err(what) => {
@@ -356,13 +400,17 @@ impl IoThread {
         let Some(connection) = self.connections.get(&path).filter(|connection| !connection.is_closing()) else {
             return;
         };
-        self.reports.push(Report { path, epoch: connection.epoch, closed: false });
-        self.close(ctx.clock.now(), path);
+        self.reports.push(Report { path, epoch: connection.epoch, kind: ReportKind::Lost });
+        self.close(ctx, path);
     }
 
-    fn close(&mut self, now: Instant, path: PathId) {
+    fn close(&mut self, ctx: &mut Ctx<'_>, path: PathId) {
+        let now = ctx.clock.now();
         if let Some(connection) = self.connections.get_mut(&path) {
             connection.close(now, &mut self.rng);
+            for disk in (0..self.disks.len() as u16).map(DiskId) {
+                ctx.check.owed.over((disk, path, connection.epoch));
+            }
             self.group.path_lost(now, path);
         }
     }
@@ -377,7 +425,7 @@ impl IoThread {
             let epoch = connection.epoch;
             self.completions.extend(connection.lost(ctx));
             self.settle(ctx, path);
-            self.reports.push(Report { path, epoch, closed: true });
+            self.reports.push(Report { path, epoch, kind: ReportKind::Closed });
             self.act(ctx);
             self.transmit(ctx);
         }

@@ -34,6 +34,12 @@ impl Admin {
         self.controller.as_mut().is_some_and(|controller| controller.cross_controller_reset(other).is_ok())
     }
 
+    pub(super) fn reread_ana(&mut self, now: Instant) {
+        if let Some(controller) = &mut self.controller {
+            controller.reread_ana(now);
+        }
+    }
+
     /// Runs the controller until it has something to say, or waits.
     pub(super) fn next_event(&mut self, ctx: &mut Ctx<'_>, rng: &mut Rng) -> Result<Option<ControllerEvent>, Lost> {
         let now = ctx.clock.now();

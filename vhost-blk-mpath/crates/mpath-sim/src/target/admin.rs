@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use nvme_tcp::target::{AdminReply, CommandToken, TargetCommand};
 use nvme_tcp::wire::{
-    AdminCommand, CROSS_RESET_DONE, Cns, ControllerInstance, IdentifyController, IdentifyNamespace, Status,
+    ActiveList, AdminCommand, CROSS_RESET_DONE, Cns, ControllerInstance, IdentifyController, IdentifyNamespace, Status,
 };
 use zerocopy::IntoBytes;
 
-use super::{Ctx, Role, Target, TargetPlan};
+use super::{Ctx, Role, Target};
 use crate::clock::Event;
 use crate::net::ConnId;
 
@@ -66,6 +66,8 @@ impl Target {
             && self.rng.percent(self.plan.cross_reset.refused_percent);
         let reply = if refused {
             AdminReply::Done { token: command.token, status: Status::INTERNAL_ERROR, result: 0 }
+        } else if parsed.as_ref().is_ok_and(|parsed| self.is_about_gone(node, parsed)) {
+            AdminReply::Done { token: command.token, status: Status::INVALID_NAMESPACE.with_dnr(), result: 0 }
         } else {
             self.subsystem(node).admin(ctx.clock.now(), cntlid, command)
         };
@@ -73,9 +75,10 @@ impl Target {
         match reply {
             AdminReply::Done { token, status, result } => conn.queue.complete(token, status, result),
             AdminReply::Data { token, mut data } => {
-                if let Ok(AdminCommand::Identify { cns, .. }) = parsed {
-                    dress_up(&self.plan, cns, &mut data);
+                if let Ok(AdminCommand::Identify { cns, nsid, .. }) = parsed {
+                    self.dress_up(node, cns, nsid, &mut data);
                 }
+                let Some(conn) = self.conns.get_mut(&id) else { return };
                 conn.queue.complete_with_data(token, data.len() as u32, |offset, part| {
                     part.copy_from_slice(&data[offset as usize..][..part.len()]);
                     Ok(())
@@ -143,27 +146,33 @@ impl Target {
             self.send(ctx, id);
         }
     }
-}
 
-/// What this target says of itself.
-fn dress_up(plan: &TargetPlan, cns: Cns, data: &mut [u8]) {
-    match cns {
-        Cns::CONTROLLER => {
-            let Some(mut identify) = IdentifyController::parse(data).cloned() else { return };
-            identify.cqt = (plan.cqt.as_millis() as u16).into();
-            identify.vwc = if plan.volatile_write_cache { identify.vwc } else { 0 };
-            identify.crdt = plan.crdt.map(Into::into);
-            identify.ccrl = if plan.cross_reset.offered { identify.ccrl } else { 0 };
-            if plan.tbkas {
-                identify.ctratt = (identify.ctratt.get() | IdentifyController::CTRATT_TBKAS).into();
+    /// What a node says of itself and of its namespaces.
+    fn dress_up(&self, node: usize, cns: Cns, nsid: u32, data: &mut [u8]) {
+        let plan = &self.plan;
+        match cns {
+            Cns::CONTROLLER => {
+                let Some(mut identify) = IdentifyController::parse(data).cloned() else { return };
+                identify.cqt = (plan.cqt.as_millis() as u16).into();
+                identify.vwc = if plan.volatile_write_cache { identify.vwc } else { 0 };
+                identify.crdt = plan.crdt.map(Into::into);
+                identify.ccrl = if plan.cross_reset.offered { identify.ccrl } else { 0 };
+                if plan.tbkas {
+                    identify.ctratt = (identify.ctratt.get() | IdentifyController::CTRATT_TBKAS).into();
+                }
+                data.copy_from_slice(identify.as_bytes());
             }
-            data.copy_from_slice(identify.as_bytes());
+            Cns::NAMESPACE => {
+                let Some(mut identify) = IdentifyNamespace::parse(data).cloned() else { return };
+                identify.noiob = plan.namespaces[nsid as usize - 1].noiob.into();
+                data.copy_from_slice(identify.as_bytes());
+            }
+            Cns::ACTIVE_LIST => {
+                let mut list = ActiveList::parse(data);
+                list.0.retain(|nsid| !self.gone.contains(&(node, *nsid)));
+                data.copy_from_slice(&list.emit());
+            }
+            _ => {}
         }
-        Cns::NAMESPACE => {
-            let Some(mut identify) = IdentifyNamespace::parse(data).cloned() else { return };
-            identify.noiob = plan.noiob.into();
-            data.copy_from_slice(identify.as_bytes());
-        }
-        _ => {}
     }
 }

@@ -49,9 +49,9 @@ impl Target {
         let Some(Pending { conn: id, node, command, view, until, .. }) = self.pending.remove(&number) else { return };
         if let Some(until) = until {
             if now <= until
-                && let Ok((IoScope::One(_), task)) = check_io(&command, &self.namespaces, &view)
+                && let Ok((IoScope::One(of), task)) = check_io(&command, &self.namespaces, &view)
             {
-                self.change(ctx, node, &task, &command.payload, true);
+                self.change(ctx, node, of, &task, &command.payload, true);
             }
             return;
         }
@@ -61,22 +61,30 @@ impl Target {
             return self.close(ctx, id, now);
         };
         let Some(conn) = self.conns.get_mut(&id) else { return };
-        let token = match check_io(&command, &self.namespaces, &view) {
+        let gone = self.gone.contains(&(node, command.sqe.nsid.get()));
+        let checked = check_io(&command, &self.namespaces, &view);
+        let token = match if gone { Err(Status::INVALID_NAMESPACE.with_dnr()) } else { checked } {
             Err(status) => {
-                if !status.is_path_error() {
+                if gone {
+                    ctx.check.refusal_given();
+                } else if !status.is_path_error() {
                     let at = ctx.clock.elapsed();
                     ctx.check.violate(at, None, format_args!("node {node} was asked what it cannot do: {status}"));
                 }
                 conn.queue.complete(command.token, status, 0);
                 return self.send(ctx, id);
             }
-            Ok((_, task)) => {
+            Ok((IoScope::All, _)) => {
+                let at = ctx.clock.elapsed();
+                return ctx.check.violate(at, None, format_args!("node {node} was asked to flush every namespace"));
+            }
+            Ok((IoScope::One(of), task)) => {
                 if let Some(failing) = self.nodes[node].failing
                     && self.rng.percent(failing.percent)
                 {
                     if self.rng.percent(20) {
                         // Executed, and yet it failed.
-                        self.change(ctx, node, &task, &command.payload, false);
+                        self.change(ctx, node, of, &task, &command.payload, false);
                     }
                     if failing.status.dnr() || failing.status == Status::UNRECOVERED_READ_ERROR {
                         ctx.check.refusal_given();
@@ -86,9 +94,9 @@ impl Target {
                     }
                     return self.send(ctx, id);
                 }
-                self.change(ctx, node, &task, &command.payload, false);
+                self.change(ctx, node, of, &task, &command.payload, false);
                 match task {
-                    IoTask::Read(range) => return self.read(ctx, id, command, range),
+                    IoTask::Read(range) => return self.read(ctx, id, of, command, range),
                     _ => command.token,
                 }
             }
@@ -107,10 +115,10 @@ impl Target {
         self.send(ctx, id);
     }
 
-    fn read(&mut self, ctx: &mut Ctx<'_>, id: ConnId, command: TargetCommand, range: ByteRange) {
+    fn read(&mut self, ctx: &mut Ctx<'_>, id: ConnId, of: usize, command: TargetCommand, range: ByteRange) {
         let mut data = Vec::with_capacity(range.bytes as usize);
-        for lba in self.blocks(range) {
-            data.extend_from_slice(&self.store.read(lba).bytes);
+        for lba in self.plan.namespaces[of].blocks_of(&range) {
+            data.extend_from_slice(&self.stores[of].read(lba).bytes);
         }
         if let Some(conn) = self.conns.get_mut(&id) {
             conn.queue.complete_with_data(command.token, data.len() as u32, |offset, part| {
@@ -121,32 +129,26 @@ impl Target {
         self.send(ctx, id);
     }
 
-    fn blocks(&self, range: ByteRange) -> Range<u64> {
-        let shift = self.plan.block_shift;
-        range.offset >> shift..(range.offset + range.bytes) >> shift
-    }
-
-    /// Does what changes the store.
-    fn change(&mut self, ctx: &mut Ctx<'_>, node: usize, task: &IoTask, payload: &[u8], orphan: bool) {
+    /// Does what changes the store of the namespace at this index.
+    fn change(&mut self, ctx: &mut Ctx<'_>, node: usize, of: usize, task: &IoTask, payload: &[u8], orphan: bool) {
         let through = !self.plan.volatile_write_cache;
-        let block_bytes = 1 << self.plan.block_shift;
+        let (plan, store) = (self.plan.namespaces[of], &mut self.stores[of]);
+        let block_bytes = plan.block_bytes();
         let zeroes = vec![0; block_bytes];
         let mut write = |blocks: Range<u64>, payload: Option<&[u8]>, fua: bool| {
             let at = ctx.clock.elapsed();
-            let origin = ctx.check.applying(at, node, blocks.clone(), payload, orphan);
+            let origin = ctx.check.applying(at, node, plan.disk, blocks.clone(), payload, orphan);
             for (index, lba) in (0..).zip(blocks) {
                 let bytes = payload.map_or(&zeroes[..], |payload| &payload[index * block_bytes..][..block_bytes]);
-                self.store.write(node, lba, Version { origin, bytes: bytes.to_vec() }, fua || through);
+                store.write(node, lba, Version { origin, bytes: bytes.to_vec() }, fua || through);
             }
         };
-        let shift = self.plan.block_shift;
-        let blocks = |range: &ByteRange| range.offset >> shift..(range.offset + range.bytes) >> shift;
         match task {
             IoTask::Read(_) => {}
-            IoTask::Flush => self.store.flush(node),
-            IoTask::Write { range, fua } => write(blocks(range), Some(payload), *fua),
-            IoTask::WriteZeroes { range, fua, .. } => write(blocks(range), None, *fua),
-            IoTask::Deallocate(ranges) => ranges.iter().for_each(|range| write(blocks(range), None, false)),
+            IoTask::Flush => store.flush(node),
+            IoTask::Write { range, fua } => write(plan.blocks_of(range), Some(payload), *fua),
+            IoTask::WriteZeroes { range, fua, .. } => write(plan.blocks_of(range), None, *fua),
+            IoTask::Deallocate(ranges) => ranges.iter().for_each(|range| write(plan.blocks_of(range), None, false)),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The target: the shipping sans-IO target in front of one store, with a node for every path, and all the bad habits that
+//! The target: the shipping sans-IO target in front of one store a namespace, with a node for every path, and all the bad habits that
 //! the specification leaves it.
 //!
 //! The nodes may belong to two processes that know nothing of each other: one subsystem by name, and the same controller ids.
@@ -8,9 +8,10 @@
 
 pub(crate) mod admin;
 mod execute;
+mod namespaces;
 pub(crate) mod store;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use nvme_tcp::target::{
@@ -19,6 +20,7 @@ use nvme_tcp::target::{
 use nvme_tcp::wire::{AnaState, ControllerInstance, Nqn, Status};
 
 use self::admin::{CrossReset, CrossResetPlan};
+pub(crate) use self::namespaces::{NamespacePlan, Shown};
 use self::store::Store;
 use crate::check::Checker;
 use crate::clock::{Clock, Event};
@@ -33,8 +35,8 @@ pub(crate) struct TargetPlan {
     /// The nodes belong to them in turn.
     pub(crate) processes: usize,
     pub(crate) cross_reset: CrossResetPlan,
-    pub(crate) blocks: u64,
-    pub(crate) block_shift: u8,
+    /// By NSID, from 1.
+    pub(crate) namespaces: Vec<NamespacePlan>,
     pub(crate) limits: QueueLimits,
     pub(crate) max_entries: u16,
     pub(crate) volatile_write_cache: bool,
@@ -43,7 +45,6 @@ pub(crate) struct TargetPlan {
     pub(crate) tbkas: bool,
     /// CRDT1 to CRDT3 in units of 100 ms.
     pub(crate) crdt: [u16; 3],
-    pub(crate) noiob: u16,
     /// How long commands are executed after the loss was noticed, at most.
     pub(crate) quiesce: Duration,
     /// How late the keep-alive timer is looked at, at most.
@@ -125,8 +126,11 @@ pub(crate) struct Target {
     rng: Rng,
     /// By process.
     subsystems: Vec<Subsystem>,
+    /// By NSID, from 1.
     namespaces: Vec<Namespace>,
-    pub(crate) store: Store,
+    stores: Vec<Store>,
+    /// Nodes, and the NSIDs of the namespaces that they do not have.
+    gone: BTreeSet<(usize, u32)>,
     pub(crate) nodes: Vec<NodeState>,
     conns: BTreeMap<ConnId, Connection>,
     pending: BTreeMap<u64, Pending>,
@@ -137,11 +141,12 @@ pub(crate) struct Target {
 
 impl Target {
     pub(crate) fn new(plan: TargetPlan, mut rng: Rng) -> Self {
-        let namespace = Namespace { blocks: plan.blocks, block_shift: plan.block_shift, uuid: [7; 16], nguid: [9; 16] };
+        let namespaces: Vec<_> = (1..).zip(&plan.namespaces).map(|(nsid, of)| of.namespace(nsid)).collect();
+        let stores = plan.namespaces.iter().map(|of| Store::new(of.blocks, of.block_bytes()));
         let config = SubsystemConfig {
             nqn: plan.nqn.clone(),
             serial: "SIM".into(),
-            namespaces: vec![namespace],
+            namespaces: namespaces.clone(),
             ports: vec![AnaState::Optimized; plan.nodes],
             limits: plan.limits,
             max_entries: plan.max_entries,
@@ -152,8 +157,9 @@ impl Target {
         let process = |_| Subsystem::new(SubsystemConfig { seed: rng.next_u64(), ..config.clone() });
         Self {
             subsystems: (0..plan.processes).map(process).collect(),
-            namespaces: vec![namespace],
-            store: Store::new(plan.blocks, 1 << plan.block_shift),
+            namespaces,
+            stores: stores.collect(),
+            gone: BTreeSet::new(),
             nodes: vec![NodeState::default(); plan.nodes],
             conns: BTreeMap::new(),
             pending: BTreeMap::new(),
@@ -233,11 +239,6 @@ impl Target {
                 Role::Io(cntlid) => self.queue_command(ctx, id, cntlid, command),
             }
         }
-    }
-
-    pub(crate) fn set_ana(&mut self, ctx: &mut Ctx<'_>, node: usize, state: AnaState) {
-        self.subsystem(node).set_ana(node as u16 + 1, state);
-        self.tell_events(ctx);
     }
 
     /// Looks at the keep-alive timer when it should expire next.
@@ -330,12 +331,14 @@ impl Target {
     /// The node loses power: its connections, its commands, its cache.
     pub(crate) fn crash(&mut self, ctx: &mut Ctx<'_>, node: usize) {
         self.pending.retain(|_, pending| pending.node != node);
-        if self.rng.percent(25) {
-            // All of it had been written back just before.
-            self.store.flush(node);
+        for (store, plan) in self.stores.iter_mut().zip(&self.plan.namespaces) {
+            if self.rng.percent(25) {
+                // All of it had been written back just before.
+                store.flush(node);
+            }
+            let losses = store.crash(node);
+            ctx.check.crashed(ctx.clock.elapsed(), node, plan.disk, &losses);
         }
-        let losses = self.store.crash(node);
-        ctx.check.crashed(ctx.clock.elapsed(), node, &losses);
         let conns: Vec<ConnId> = self.conns.iter().filter(|(_, conn)| conn.node == node).map(|(&id, _)| id).collect();
         let now = ctx.clock.now();
         for id in conns {

@@ -1,17 +1,17 @@
 //! What can go wrong, and what undoes it.
 
-use std::num::NonZeroU64;
+mod draw;
+
 use std::time::Duration;
 
-use mpath_core::{Direction, Distribution, InjectedError, Injection, IoError, OpClass, Outcome, PathId, PolicyKind};
-use nvme_tcp::wire::{AnaState, Status};
+use mpath_core::{DiskId, Injection, Limits, OpClass, PathId, PolicyKind};
+use nvme_tcp::wire::AnaState;
 
+pub(crate) use self::draw::{faults, faults_of_disks};
 use crate::clock::Event;
 use crate::host::Message;
 use crate::net::Side;
-use crate::plan::Planned;
-use crate::rng::Rng;
-use crate::target::Failing;
+use crate::target::{Failing, Shown};
 use crate::world::World;
 
 /// A fault, or a change by the operator. Paths and nodes are numbered alike.
@@ -43,8 +43,10 @@ pub(crate) enum Fault {
     Fail { node: usize, failing: Failing },
     /// A node sends responses twice.
     Repeat { node: usize, percent: u64 },
-    /// The ANA state of a node.
-    Ana { node: usize, state: AnaState },
+    /// The ANA state of all disks at a node, or of one.
+    Ana { node: usize, disk: Option<usize>, state: AnaState },
+    /// What a node says of a disk's namespace.
+    Show { node: usize, disk: usize, shown: Shown },
     /// Bits are flipped on the way.
     Corrupt { path: usize, per_10k: u64 },
     /// The daemon is killed, and another one started in its place. What was under way is asked again, or is not; the kernel
@@ -56,139 +58,10 @@ pub(crate) enum Fault {
     Policy(PolicyKind),
     /// The operator impairs a path.
     Inject { path: usize, class: Option<OpClass>, injection: Injection },
-}
-
-const MS: Duration = Duration::from_millis(1);
-
-fn ends(rng: &mut Rng) -> [bool; 2] {
-    rng.pick(&[[true, true], [true, true], [true, false], [false, true]])
-}
-
-fn any(rng: &mut Rng, path: usize, digests: bool) -> Fault {
-    let statuses = [
-        Status::INTERNAL_PATH_ERROR,
-        Status::ANA_TRANSITION,
-        Status::ABORTED_SQ_DELETION,
-        Status::COMMAND_INTERRUPTED,
-        Status::COMMAND_INTERRUPTED.with_crd(1),
-        Status::NAMESPACE_NOT_READY.with_crd(3),
-        Status::INTERNAL_ERROR.with_crd(2),
-        Status::INTERNAL_ERROR.with_dnr(),
-        Status::UNRECOVERED_READ_ERROR,
-    ];
-    let states = [AnaState::NonOptimized, AnaState::Inaccessible, AnaState::Change, AnaState::PersistentLoss];
-    match rng.below(if digests { 18 } else { 16 }) {
-        0 | 1 => Fault::Hole { path, at: ends(rng) },
-        2 => Fault::Late { path, by: rng.pick(&[20 * MS, 300 * MS, 3000 * MS]) },
-        3 => Fault::ResetAll { path },
-        4 => Fault::ResetOne { path, choice: rng.next_u64() },
-        5 => Fault::FreezeOne { path, choice: rng.next_u64(), at: ends(rng) },
-        6 => Fault::PortDown { path },
-        7 => Fault::Pause { node: path },
-        8 => Fault::Crash { node: path },
-        9 => Fault::Hold { node: path, percent: rng.pick(&[5, 30, 100]) },
-        10 => Fault::Slow { node: path, by: rng.pick(&[5 * MS, 100 * MS]) },
-        11 => {
-            let failing = Failing { percent: rng.pick(&[2, 20, 100]), status: rng.pick(&statuses) };
-            Fault::Fail { node: path, failing }
-        }
-        12 => Fault::Ana { node: path, state: rng.pick(&states) },
-        13 => Fault::Policy(rng.pick(&PolicyKind::ALL)),
-        14 => {
-            let class = rng.pick(&[None, None, Some(OpClass::Read), Some(OpClass::Write), Some(OpClass::Other)]);
-            Fault::Inject { path, class, injection: injection(rng) }
-        }
-        15 => Fault::Repeat { node: path, percent: rng.pick(&[1, 10]) },
-        _ => Fault::Corrupt { path, per_10k: rng.pick(&[1, 20, 500]) },
-    }
-}
-
-/// One kind, or two.
-fn injection(rng: &mut Rng) -> Injection {
-    let mut injection = Injection {
-        direction: rng.pick(&[Direction::Request, Direction::Response]),
-        distribution: rng.pick(&[
-            Distribution::Uniform,
-            Distribution::Normal,
-            Distribution::Exponential,
-            Distribution::Pareto,
-        ]),
-        stall: rng.percent(25),
-        seed: rng.next_u64(),
-        ..Injection::default()
-    };
-    for _ in 0..rng.pick(&[1, 2]) {
-        match rng.below(4) {
-            0 => injection.latency = rng.pick(&[MS, 30 * MS, 1000 * MS, 60_000 * MS]),
-            1 => injection.jitter = rng.pick(&[MS, 30 * MS, 300 * MS]),
-            2 => injection.rate = NonZeroU64::new(rng.pick(&[64 << 10, 1 << 20, 100 << 20])),
-            _ => {
-                let retry = Outcome::Retry { after: Duration::ZERO };
-                let outcome = rng.pick(&[Outcome::PathError, retry, Outcome::Failed(IoError::Io)]);
-                injection.error = Some(InjectedError { per_million: rng.pick(&[20_000, 200_000, 1_000_000]), outcome });
-            }
-        }
-    }
-    injection
-}
-
-fn kill(rng: &mut Rng) -> Fault {
-    // At once, or almost as late as a daemon counts on.
-    let exit = if rng.percent(70) { rng.up_to(MS) } else { rng.between(400 * MS, 490 * MS) };
-    Fault::Kill { resubmits: rng.percent(50), exit }
-}
-
-/// Everything that befalls a run until `quiet`.
-pub(crate) fn faults(rng: &mut Rng, paths: usize, quiet: Duration, digests: bool) -> Vec<Planned> {
-    let mut planned = Vec::new();
-    for _ in 0..rng.pick(&[3, 8, 16, 24]) {
-        let begins = rng.up_to(quiet * 9 / 10);
-        let lasts = rng.pick(&[5 * MS, 200 * MS, 1000 * MS, 4000 * MS]);
-        let lasts = rng.between(lasts / 4, lasts);
-        let path = rng.index(paths);
-        match rng.below(10) {
-            // A command held by its node while the path breaks: what fences are for.
-            0 | 1 => {
-                let hold = Fault::Hold { node: path, percent: rng.pick(&[30, 100]) };
-                planned.push(Planned { fault: hold, begins, lasts });
-                let breaks = match rng.below(6) {
-                    0 => Fault::ResetAll { path },
-                    1 => Fault::ResetOne { path, choice: rng.next_u64() },
-                    2 => Fault::PortDown { path },
-                    3 | 4 => Fault::CutOff { path },
-                    _ => Fault::Hole { path, at: ends(rng) },
-                };
-                planned.push(Planned { fault: breaks, begins: begins + lasts / 2, lasts });
-            }
-            // All paths at once.
-            2 => {
-                for path in 0..paths {
-                    let fault =
-                        if rng.percent(50) { Fault::PortDown { path } } else { Fault::Hole { path, at: ends(rng) } };
-                    planned.push(Planned { fault, begins: begins + rng.up_to(50 * MS), lasts });
-                }
-            }
-            _ => planned.push(Planned { fault: any(rng, path, digests), begins, lasts }),
-        }
-    }
-    if rng.percent(25) {
-        let (path, begins) = (rng.index(paths), rng.up_to(quiet * 9 / 10));
-        planned.push(Planned { fault: Fault::Remove { path }, begins, lasts: rng.up_to(4000 * MS) });
-    }
-    if rng.percent(25) {
-        let begins = rng.up_to(quiet * 9 / 10);
-        planned.push(Planned { fault: kill(rng), begins, lasts: rng.up_to(500 * MS) });
-        if rng.percent(50) {
-            // Often before the next daemon serves.
-            let later = rng.pick(&[2000 * MS, 8000 * MS]);
-            let begins = (begins + rng.up_to(later)).min(quiet * 9 / 10);
-            planned.push(Planned { fault: kill(rng), begins, lasts: rng.up_to(500 * MS) });
-        }
-    }
-    for one in &mut planned {
-        one.lasts = one.lasts.min(quiet.saturating_sub(one.begins));
-    }
-    planned
+    /// The operator limits a disk.
+    Limit { disk: usize, limits: Limits },
+    /// The operator changes the weight of a disk, for good.
+    Weight { disk: usize, weight: u16 },
 }
 
 impl World {
@@ -229,9 +102,13 @@ impl World {
             Fault::Slow { node, by } => self.target.nodes[node].extra_service = by,
             Fault::Fail { node, failing } => self.target.nodes[node].failing = Some(failing),
             Fault::Repeat { node, percent } => self.target.nodes[node].repeated_percent = percent,
-            Fault::Ana { node, state } => {
+            Fault::Ana { node, disk, state } => {
                 let (target, mut ctx) = self.target();
-                target.set_ana(&mut ctx, node, state);
+                target.set_ana(&mut ctx, node, disk, state);
+            }
+            Fault::Show { node, disk, shown } => {
+                let (target, mut ctx) = self.target();
+                target.show(&mut ctx, node, disk, shown);
             }
             Fault::Corrupt { path, per_10k } => self.net.links[path].corrupted = per_10k,
             Fault::Kill { resubmits, exit } => self.kill_daemon(resubmits, exit),
@@ -240,6 +117,11 @@ impl World {
             Fault::Inject { path, class, injection } => {
                 let path = PathId(path as u16);
                 self.post_all(|| Message::SetInjection { path, class, injection });
+            }
+            Fault::Limit { disk, limits } => self.limit(disk, limits),
+            Fault::Weight { disk, weight } => {
+                let disk = DiskId(disk as u16);
+                self.post_all(|| Message::SetWeight { disk, weight });
             }
         }
     }
@@ -253,7 +135,7 @@ impl World {
                 self.net.resume(&mut self.clock);
             }
             Fault::Late { path, .. } => self.net.links[path].extra_latency = Duration::ZERO,
-            Fault::ResetAll { .. } | Fault::ResetOne { .. } | Fault::Policy(_) => {}
+            Fault::ResetAll { .. } | Fault::ResetOne { .. } | Fault::Policy(_) | Fault::Weight { .. } => {}
             Fault::FreezeOne { path, .. } => {
                 for id in self.net.of_path(path) {
                     self.net.freeze(id, [false; 2]);
@@ -270,9 +152,13 @@ impl World {
             Fault::Slow { node, .. } => self.target.nodes[node].extra_service = Duration::ZERO,
             Fault::Fail { node, .. } => self.target.nodes[node].failing = None,
             Fault::Repeat { node, .. } => self.target.nodes[node].repeated_percent = 0,
-            Fault::Ana { node, .. } => {
+            Fault::Ana { node, disk, .. } => {
                 let (target, mut ctx) = self.target();
-                target.set_ana(&mut ctx, node, AnaState::Optimized);
+                target.set_ana(&mut ctx, node, disk, AnaState::Optimized);
+            }
+            Fault::Show { node, disk, .. } => {
+                let (target, mut ctx) = self.target();
+                target.show(&mut ctx, node, disk, Shown::Itself);
             }
             Fault::Corrupt { path, .. } => self.net.links[path].corrupted = 0,
             Fault::Kill { .. } => self.start_daemon(),
@@ -281,6 +167,7 @@ impl World {
                 let path = PathId(path as u16);
                 self.post_all(|| Message::ClearInjection(path));
             }
+            Fault::Limit { disk, .. } => self.limit(disk, Limits::default()),
         }
     }
 

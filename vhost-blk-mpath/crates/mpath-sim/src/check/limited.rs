@@ -1,0 +1,73 @@
+//! What the limits of a disk allow, counted where its requests are given to paths.
+//!
+//! What may go in a time is what the rate gives in it, and a burst. Each I/O thread may be one request ahead, which is waited for
+//! afterwards, and what was under way when the limits were set has not been counted by them.
+
+use std::time::Duration;
+
+use mpath_core::Limits;
+
+/// I/O threads at most.
+const THREADS_MAX: u64 = 3;
+/// The largest request.
+const LARGEST_BYTES: u64 = 64 * 4096;
+
+#[derive(Debug, Default)]
+pub(super) struct Limited {
+    since: Duration,
+    limits: Limits,
+    /// Requests that were open then.
+    before: u64,
+    ios: u64,
+    bytes: u64,
+}
+
+impl Limited {
+    pub(super) fn new(since: Duration, limits: Limits, before: u64) -> Self {
+        Self { since, limits, before, ios: 0, bytes: 0 }
+    }
+
+    /// One more request goes.
+    pub(super) fn take(&mut self, at: Duration, bytes: u64) -> Result<(), String> {
+        self.ios += 1;
+        self.bytes += bytes;
+        let seconds = (at - self.since + self.limits.burst).as_secs_f64();
+        let ahead = self.before + THREADS_MAX;
+        let check = |what, per_s: Option<std::num::NonZeroU64>, ahead: u64, taken: u64| {
+            let most = per_s.map(|per_s| (seconds * per_s.get() as f64).ceil() as u64 + ahead);
+            match most {
+                Some(most) if taken > most => Err(format!("{taken} {what} in {seconds:.3} s, burst included")),
+                _ => Ok(()),
+            }
+        };
+        check("requests", self.limits.iops, ahead, self.ios)?;
+        check("bytes", self.limits.bytes_per_s, ahead * LARGEST_BYTES, self.bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn a_burst_and_the_rate_may_go() {
+        let limits = Limits { iops: std::num::NonZeroU64::new(10), burst: SECOND, ..Limits::default() };
+        let mut limited = Limited::new(SECOND, limits, 2);
+        let mut taken = |at: Duration| (0..).take_while(|_| limited.take(at, 512).is_ok()).count();
+        assert_eq!(taken(SECOND), 10 + 2 + THREADS_MAX as usize);
+        assert_eq!(taken(2 * SECOND), 10 - 1, "the one too many counts too");
+    }
+
+    #[test]
+    fn bytes_are_counted_too() {
+        let limits =
+            Limits { bytes_per_s: std::num::NonZeroU64::new(1 << 20), burst: Duration::ZERO, ..Limits::default() };
+        let mut limited = Limited::new(SECOND, limits, 0);
+        assert!((0..THREADS_MAX).all(|_| limited.take(SECOND, LARGEST_BYTES).is_ok()));
+        assert!(limited.take(SECOND, 512).is_err());
+        assert!(limited.take(2 * SECOND, LARGEST_BYTES).is_ok());
+        assert!(Limited::default().take(SECOND, u64::MAX).is_ok(), "no limits");
+    }
+}

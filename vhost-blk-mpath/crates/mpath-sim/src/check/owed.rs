@@ -1,0 +1,154 @@
+//! What flushes owe: seen from the driver, which knows what it has sent where and what came of it.
+//!
+//! * A flush is not sent to an association that can hold nothing of its disk: one that a flush of the disk, answered before this one
+//!   was submitted, has made clean, with nothing of the disk sent or answered there since that flush was sent.
+//! * A flush does not fail for writes that were lost if no association that was lost can have held any of its disk.
+//!
+//! What other disks have sent counts for neither. Both rules are on the safe side: more is taken to be dirty than is.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use mpath_core::{DiskId, Epoch, PathId};
+
+use super::Moment;
+
+/// A disk on an association.
+type Place = (DiskId, PathId, Epoch);
+
+#[derive(Debug, Default)]
+pub(crate) struct Owed {
+    moment: Moment,
+    /// When something that may dirty it was last sent there, or answered.
+    touched: BTreeMap<Place, Moment>,
+    /// When the last flush was sent there that has succeeded, and when it did.
+    cleaned: BTreeMap<Place, (Moment, Moment)>,
+    /// When a flush was submitted.
+    flushes: BTreeMap<u64, Moment>,
+    /// When a flush that is on its way there was sent.
+    sent: BTreeMap<(u64, PathId), Moment>,
+    /// Associations that are over, be it for one disk alone.
+    over: BTreeSet<Place>,
+    /// Disks that may have lost writes.
+    lossy: BTreeSet<DiskId>,
+}
+
+impl Owed {
+    fn tick(&mut self) -> Moment {
+        self.moment += 1;
+        self.moment
+    }
+
+    /// Something that leaves data in the cache is sent, or was answered.
+    pub(crate) fn touched(&mut self, place: Place) {
+        let moment = self.tick();
+        self.touched.insert(place, moment);
+        if self.over.contains(&place) {
+            self.lossy.insert(place.0);
+        }
+    }
+
+    fn is_clean(&self, place: Place) -> Option<Moment> {
+        let &(sent, answered) = self.cleaned.get(&place)?;
+        self.touched.get(&place).is_none_or(|touched| *touched < sent).then_some(answered)
+    }
+
+    pub(crate) fn flush_submitted(&mut self, id: u64) {
+        let moment = self.tick();
+        self.flushes.insert(id, moment);
+    }
+
+    /// Whether a flush may be sent there.
+    pub(crate) fn flush_sent(&mut self, id: u64, place: Place) -> Result<(), String> {
+        let moment = self.tick();
+        self.sent.insert((id, place.1), moment);
+        let submitted = self.flushes.get(&id).copied().unwrap_or(moment);
+        match self.is_clean(place) {
+            Some(answered) if answered < submitted => {
+                Err(format!("flush #{id} is sent to path {}, which can hold nothing of disk {}", place.1, place.0.0))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// A flush was answered there.
+    pub(crate) fn flush_answered(&mut self, id: u64, place: Place, succeeded: bool) {
+        let moment = self.tick();
+        if let Some(sent) = self.sent.remove(&(id, place.1))
+            && succeeded
+        {
+            self.cleaned.insert(place, (sent, moment));
+        }
+    }
+
+    /// Whether a flush may fail for what was lost.
+    pub(crate) fn flush_over(&mut self, id: u64, disk: DiskId, unexplained: bool) -> Result<(), String> {
+        self.flushes.remove(&id);
+        if unexplained && !self.lossy.contains(&disk) {
+            return Err(format!("flush #{id} failed though disk {} can have lost nothing", disk.0));
+        }
+        Ok(())
+    }
+
+    /// The association has ended, or the disk's namespace has lost there what was not flushed.
+    pub(crate) fn over(&mut self, place: Place) {
+        if self.touched.contains_key(&place) && self.is_clean(place).is_none() {
+            self.lossy.insert(place.0);
+        }
+        self.cleaned.remove(&place);
+        self.over.insert(place);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: Place = (DiskId(0), PathId(0), Epoch(1));
+    const B: Place = (DiskId(1), PathId(0), Epoch(1));
+
+    fn flush(owed: &mut Owed, id: u64, place: Place) -> Result<(), String> {
+        owed.flush_submitted(id);
+        let sent = owed.flush_sent(id, place);
+        owed.flush_answered(id, place, true);
+        sent
+    }
+
+    #[test]
+    fn a_clean_association_is_not_flushed_for_another_disk() {
+        let mut owed = Owed::default();
+        owed.touched(A);
+        assert!(flush(&mut owed, 1, A).is_ok() && flush(&mut owed, 2, B).is_ok(), "nothing is known of B");
+        owed.touched(A);
+        assert!(flush(&mut owed, 3, B).is_err());
+        assert!(flush(&mut owed, 4, A).is_ok());
+        assert!(flush(&mut owed, 5, A).is_err());
+        owed.touched(B);
+        assert!(flush(&mut owed, 6, B).is_ok());
+    }
+
+    #[test]
+    fn a_flush_that_came_in_before_may_be_needless() {
+        let mut owed = Owed::default();
+        owed.flush_submitted(2);
+        assert!(flush(&mut owed, 1, A).is_ok());
+        assert!(owed.flush_sent(2, A).is_ok());
+        owed.flush_submitted(3);
+        owed.touched(A);
+        owed.flush_answered(2, A, true);
+        assert!(owed.flush_sent(3, A).is_ok(), "dirtied while the other was under way");
+    }
+
+    #[test]
+    fn only_a_disk_that_may_have_lost_writes_fails() {
+        let mut owed = Owed::default();
+        owed.touched(A);
+        owed.touched(B);
+        assert!(flush(&mut owed, 1, B).is_ok());
+        [A, B].into_iter().for_each(|place| owed.over(place));
+        assert!(owed.flush_over(2, A.0, true).is_ok());
+        assert!(owed.flush_over(3, B.0, true).is_err());
+        assert!(owed.flush_over(4, B.0, false).is_ok());
+        owed.touched(B);
+        assert!(owed.flush_over(5, B.0, true).is_ok(), "answered after the end");
+    }
+}

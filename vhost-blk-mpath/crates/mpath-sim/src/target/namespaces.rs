@@ -1,0 +1,99 @@
+//! The namespaces of the target, and what its nodes say of them.
+
+use std::ops::Range;
+
+use nvme_tcp::target::{ByteRange, Namespace};
+use nvme_tcp::wire::{AdminCommand, AnaState, Cns};
+
+use super::{Ctx, Target, TargetPlan};
+use crate::check::Origin;
+
+/// A namespace for the whole run.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct NamespacePlan {
+    /// Whose it is.
+    pub(crate) disk: usize,
+    pub(crate) blocks: u64,
+    pub(crate) block_shift: u8,
+    pub(crate) noiob: u16,
+}
+
+impl NamespacePlan {
+    pub(crate) fn blocks_of(&self, range: &ByteRange) -> Range<u64> {
+        range.offset >> self.block_shift..(range.offset + range.bytes) >> self.block_shift
+    }
+
+    pub(crate) fn block_bytes(&self) -> usize {
+        1 << self.block_shift
+    }
+
+    pub(crate) fn namespace(&self, nsid: u32) -> Namespace {
+        let (uuid, nguid) = ([nsid as u8; 16], [0x90 | nsid as u8; 16]);
+        Namespace { blocks: self.blocks, block_shift: self.block_shift, uuid, nguid }
+    }
+}
+
+impl TargetPlan {
+    /// NSID and namespace by disk.
+    pub(crate) fn disks(&self) -> Vec<(u32, NamespacePlan)> {
+        let mut disks: Vec<_> = (1..).zip(self.namespaces.iter().copied()).collect();
+        disks.sort_by_key(|(_, namespace)| namespace.disk);
+        disks
+    }
+}
+
+/// What a node says of a namespace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Shown {
+    Itself,
+    /// There is none; commands to it fail.
+    Nothing,
+    /// One that is smaller and has another name; commands go to what it is.
+    Another,
+}
+
+impl Target {
+    /// Where each block of a disk stands that is not durable yet: with its node, and who wrote it.
+    pub(crate) fn cached(&self, disk: usize) -> impl Iterator<Item = (u64, usize, Origin)> {
+        self.stores[self.nsid(disk) as usize - 1].cached()
+    }
+
+    fn nsid(&self, disk: usize) -> u32 {
+        self.plan.disks()[disk].0
+    }
+
+    /// Of one disk, or of all.
+    pub(crate) fn set_ana(&mut self, ctx: &mut Ctx<'_>, node: usize, disk: Option<usize>, state: AnaState) {
+        let port = node as u16 + 1;
+        match disk.map(|disk| self.nsid(disk)) {
+            Some(group) => self.subsystem(node).set_ana_group(port, group, state),
+            None => self.subsystem(node).set_ana(port, state),
+        }
+        self.tell_events(ctx);
+    }
+
+    pub(crate) fn show(&mut self, ctx: &mut Ctx<'_>, node: usize, disk: usize, shown: Shown) {
+        let nsid = self.nsid(disk);
+        let real = self.namespaces[nsid as usize - 1];
+        let other = Namespace { blocks: real.blocks / 2, uuid: [0xee; 16], nguid: [0xef; 16], ..real };
+        let none = Namespace { blocks: 0, ..real };
+        match shown {
+            Shown::Nothing => self.gone.insert((node, nsid)),
+            Shown::Itself | Shown::Another => self.gone.remove(&(node, nsid)),
+        };
+        let look = match shown {
+            Shown::Itself => None,
+            Shown::Nothing => Some(none),
+            Shown::Another => Some(other),
+        };
+        self.subsystem(node).show_namespace(node as u16 + 1, nsid, look);
+        self.tell_events(ctx);
+    }
+
+    /// Whether an admin command is about a namespace which this node does not have.
+    pub(super) fn is_about_gone(&self, node: usize, command: &AdminCommand) -> bool {
+        let AdminCommand::Identify { cns, nsid, .. } = *command else { return false };
+        let about = [Cns::NAMESPACE, Cns::DESCRIPTORS, Cns::CSI_NAMESPACE].contains(&cns);
+        about && self.gone.contains(&(node, nsid))
+    }
+}
