@@ -867,3 +867,13 @@ the paths of disk0 are also those of backup
     assert!(daemon.run(&["limit", "set", "--iops", "500", "--disk", "backup"]).contains("\nbackup   500 "));
     assert_eq!(daemon.run(&["limit", "show"]).matches(" 500 ").count(), 1);
 }
+
+#[test]
+fn the_only_disk_with_paths_need_not_be_named() {
+    let daemon = Daemon::start_sharing_alone();
+    let added = daemon.run(&["path", "add", "tcp://127.0.0.1:4422"]);
+    assert!(added.contains("\ndisk0  2  tcp://127.0.0.1:4422  connecting"), "{added}");
+    // A weight is that of any disk.
+    let (code, stderr) = daemon.fail(&["weight", "set", "10"]);
+    assert!(code == 2 && stderr.contains("there are several disks"), "{stderr}");
+}

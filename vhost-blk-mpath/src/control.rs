@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use mpath_api::config::{Hedge, HedgeBudget, HedgeSetting, Weight};
 use mpath_api::server::{Control, ControlError, PathRef};
 use mpath_api::types::{
-    self, EventKind, Events, HedgeStatus, Moved, OpStats, Origin, PathAction, PathCounts, PathSharer, PathState, PathWindow,
-    SchedulerDetail, SetLimits, Status, WaitsFor,
+    self, EventKind, Events, HedgeStatus, Moved, OpStats, Origin, PathAction, PathCounts, PathSharer, PathState,
+    PathWindow, SchedulerDetail, SetLimits, Status, WaitsFor,
 };
 use mpath_api::{PathAddress, PolicyChange, SchedulerChange};
 use mpath_core::{DiskId, GroupStats, HedgeCounts, OpClass, PathId, PathStats};

@@ -81,9 +81,7 @@ pub(crate) struct FenceRecords(Vec<FenceRecord>);
 
 impl FenceRecords {
     /// Those of the disks with these vhost-user sockets, and how long the fences take that an earlier daemon left.
-    pub(crate) fn open<'a>(
-        sockets: impl Iterator<Item = &'a Path>,
-    ) -> Result<(Self, Option<Duration>), RecordError> {
+    pub(crate) fn open<'a>(sockets: impl Iterator<Item = &'a Path>) -> Result<(Self, Option<Duration>), RecordError> {
         let (mut records, mut longest) = (Vec::new(), None);
         for socket in sockets {
             let (record, fence) = FenceRecord::open(socket)?;

@@ -19,10 +19,10 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use crate::control::{barrier, statistics};
-use crate::subsystem::Subsystem;
 use crate::path::{PathError, PathTask};
 use crate::path_status::PathStatus;
 use crate::steering::{self, LOOK_AGAIN, Orders, Wanted};
+use crate::subsystem::Subsystem;
 
 impl Subsystem {
     /// Adds a path and begins to connect it. That it cannot be connected is no error here, but its state.
@@ -30,10 +30,10 @@ impl Subsystem {
     /// To be called within the daemon's runtime.
     pub(crate) fn add_path(self: &Arc<Self>, address: PathAddress, origin: Origin) -> Result<PathId, AddPathError> {
         for (disk, served) in self.disks.iter().filter_map(|disk| Some((disk, disk.served()?))) {
-            served.namespace.check_multipath().map_err(|error| AddPathError::NotMultipath {
-                disk: disk.name().into(),
-                reason: error.to_string(),
-            })?;
+            served
+                .namespace
+                .check_multipath()
+                .map_err(|error| AddPathError::NotMultipath { disk: disk.name().into(), reason: error.to_string() })?;
         }
         self.start_path(address, origin, None)
     }
@@ -84,7 +84,8 @@ impl Subsystem {
         let mut state = self.state();
         let disk = || self.config.name.to_string();
         let status = state.path(path).ok_or_else(|| RemovePathError::UnknownPath { disk: disk(), index: path.0 })?;
-        if !force && !status.is_removing() && steering::takes_the_last(&state, self.disks.len(), |other| other == path) {
+        if !force && !status.is_removing() && steering::takes_the_last(&state, self.disks.len(), |other| other == path)
+        {
             return Err(RemovePathError::LastPath { disk: disk() });
         }
         let mut waits = Vec::new();

@@ -26,11 +26,11 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
-use crate::subsystem::{AdmitError, Subsystem};
 use crate::fence::{self, Draining};
 use crate::fence_record::{self, RecordedAssociation};
 use crate::namespaces::Namespaces;
 use crate::steering::{Ordered, Orders, Wanted};
+use crate::subsystem::{AdmitError, Subsystem};
 use crate::transport::{self, AdminConnection, TransportError};
 
 /// Why a path has no association.
@@ -233,7 +233,9 @@ impl PathTask {
         }
         let mut namespaces = Namespaces::new(&info, subsystem.admit(&info)?)?;
         let mut configs: Vec<_> = (1..=wanted).map(|qid| info.queue_config(&config, qid)).collect();
-        configs.iter_mut().for_each(|config| namespaces.restrict(config));
+        for config in &mut configs {
+            namespaces.restrict(config);
+        }
         let connecting = async {
             let mut queues = Vec::with_capacity(configs.len());
             for config in configs {

@@ -6,12 +6,12 @@ use mpath_api::types::{Controller, EventKind, PathState};
 use mpath_core::PathId;
 use nvme_tcp::host::ControllerInfo;
 
-use crate::subsystem::Subsystem;
 use crate::fence::FencedBy;
-use crate::path::PathError;
 use crate::namespaces::{Namespaces, News};
+use crate::path::PathError;
 use crate::path_status::{NamespaceStatus, PathStatus};
 use crate::same_port;
+use crate::subsystem::Subsystem;
 
 impl Subsystem {
     pub(crate) fn path_live(&self, path: PathId, info: &ControllerInfo, namespaces: &Namespaces) {

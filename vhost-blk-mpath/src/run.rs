@@ -141,8 +141,11 @@ async fn serve(config: Config) -> Result<(), RunError> {
     }
     let host = host::identity(&config)?;
     let api = Server::bind(&config.api)?;
-    let socket_paths: Vec<Vec<_>> =
-        config.disks.iter().map(|disk| DiskSettings::all(disk).into_iter().map(|disk| disk.socket_path).collect()).collect();
+    let socket_paths: Vec<Vec<_>> = config
+        .disks
+        .iter()
+        .map(|disk| DiskSettings::all(disk).into_iter().map(|disk| disk.socket_path).collect())
+        .collect();
     let sockets: Vec<_> = socket_paths
         .iter()
         .flatten()

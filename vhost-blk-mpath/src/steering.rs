@@ -12,8 +12,8 @@ use tokio::sync::{oneshot, watch};
 use tokio::time::timeout;
 
 use crate::control::{barrier, statistics};
-use crate::subsystem::Subsystem;
 use crate::path_status::{PathStatus, State};
+use crate::subsystem::Subsystem;
 
 /// How often a path that is to be closed is looked at.
 pub(crate) const LOOK_AGAIN: Duration = Duration::from_millis(50);
@@ -128,7 +128,10 @@ impl Orders {
 /// So if it is clean after nothing was in flight, and no part of a flush is open after that, it stays so.
 async fn owes_nothing(subsystem: &Subsystem, path: PathId) -> bool {
     // The cheap question first.
-    !subsystem.may_be_dirty(path) && is_idle(subsystem, path).await && !subsystem.may_be_dirty(path) && is_idle(subsystem, path).await
+    !subsystem.may_be_dirty(path)
+        && is_idle(subsystem, path).await
+        && !subsystem.may_be_dirty(path)
+        && is_idle(subsystem, path).await
 }
 
 async fn is_idle(subsystem: &Subsystem, path: PathId) -> bool {
@@ -181,7 +184,12 @@ pub(crate) fn steer(
 }
 
 /// Whether the paths of a disk that are meant can be steered so.
-fn check(subsystem: &Subsystem, meant: impl Fn(PathId) -> bool, action: PathAction, force: bool) -> Result<(), ControlError> {
+fn check(
+    subsystem: &Subsystem,
+    meant: impl Fn(PathId) -> bool,
+    action: PathAction,
+    force: bool,
+) -> Result<(), ControlError> {
     let state = subsystem.state();
     let name = || subsystem.config.name.to_string();
     let meant_paths = || state.paths().filter(|path| meant(path.id));

@@ -75,8 +75,7 @@ impl Subsystem {
     ) -> Self {
         let mut first_flow = 0;
         let new = |(settings, id): (DiskSettings, u16)| {
-            let shared =
-                if inherited_fence.is_some() { SharedDisk::after_crash() } else { SharedDisk::default() };
+            let shared = if inherited_fence.is_some() { SharedDisk::after_crash() } else { SharedDisk::default() };
             let first = FlowId(first_flow);
             // 64 disks at most, with 256 virtqueues at most.
             first_flow += settings.queues.get() as u16;

@@ -131,7 +131,7 @@ fn discovery() -> Vec<DiscoveryController> {
 fn scheduling() -> Vec<SchedulerDetail> {
     let spec = SchedulerSpec::new(SchedulerKind::BurstCreditDrr, [("rho", "0.5")]).unwrap();
     let limits = LimitsConfig { bandwidth: "100MiB".parse().unwrap(), ..LimitsConfig::default() };
-    let mut disk0 = SchedulerDetail::new("disk0".into(), spec, weight(100), limits, None);
+    let mut disk0 = SchedulerDetail::new("disk0".into(), None, spec, weight(100), limits, None);
     (disk0.limits.balance_bytes, disk0.limits.throttled_ms) = (Some(-65_536), 1234);
     let latency = |us| Latency { p50_us: us, p99_us: us * 3, p999_us: us * 7, max_us: us * 20, sum_us: us * 1000 };
     let queue = |queue, tier, credit, queued, waited| QueueTurns {
@@ -146,7 +146,7 @@ fn scheduling() -> Vec<SchedulerDetail> {
     };
     disk0.queues = vec![queue(0, Tier::Normal, 0, 32, Some(latency(250))), queue(3, Tier::First, 17, 0, None)];
     let fifo = SchedulerKind::Fifo.into();
-    let disk1 = SchedulerDetail::new("disk1".into(), fifo, weight(100), LimitsConfig::default(), None);
+    let disk1 = SchedulerDetail::new("disk1".into(), None, fifo, weight(100), LimitsConfig::default(), None);
     vec![disk0, disk1]
 }
 
@@ -165,8 +165,8 @@ impl Fake {
         {
             let mut scheduling = fake.scheduling.lock().unwrap();
             let disk0 = scheduling[0].scheduler;
-            let of = SchedulerDetail::new(SHARER.into(), disk0, weight(25), LimitsConfig::default(), None);
-            scheduling.push(SchedulerDetail { shares_paths_of: Some("disk0".into()), ..of });
+            let (owner, limits) = (Some("disk0".into()), LimitsConfig::default());
+            scheduling.push(SchedulerDetail::new(SHARER.into(), owner, disk0, weight(25), limits, None));
             let mut paths = fake.paths.lock().unwrap();
             let sharer = |ana_state, error: Option<&str>| {
                 let (disk, error) = (SHARER.into(), error.map(Into::into));
@@ -393,6 +393,15 @@ impl Daemon {
     /// One with a disk `backup` over the paths of `disk0`.
     pub(crate) fn start_sharing() -> Self {
         Self::start_with(Fake::sharing())
+    }
+
+    /// One with `disk0` and `backup` only.
+    pub(crate) fn start_sharing_alone() -> Self {
+        let fake = Fake::sharing();
+        fake.policies.lock().unwrap().retain(|(disk, _)| disk != "disk1");
+        fake.scheduling.lock().unwrap().retain(|of| of.disk != "disk1");
+        fake.paths.lock().unwrap().retain(|path| path.disk != "disk1");
+        Self::start_with(fake)
     }
 
     fn start_with(control: Fake) -> Self {

@@ -21,6 +21,7 @@ mod membership;
 mod metrics;
 mod policies;
 mod scheduler;
+mod sharing;
 mod start;
 mod steering;
 mod support;

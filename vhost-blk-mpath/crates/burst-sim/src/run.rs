@@ -4,7 +4,10 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::{Duration, Instant};
 
-use mpath_core::{Action, AnaState, Association, DiskId, Epoch, FlowId, Group, GroupConfig, Io, Op, Outcome, PathConfig, PathId, PolicyKind, SchedulerSpec, SharedDisk, Tag, Window};
+use mpath_core::{
+    Action, AnaState, Association, DiskId, Epoch, FlowId, Group, GroupConfig, Io, Op, Outcome, PathConfig, PathId,
+    PolicyKind, SchedulerSpec, SharedDisk, Tag, Window,
+};
 
 use crate::Measured;
 use crate::measure::Done;
@@ -218,7 +221,8 @@ impl<'a> Sim<'a> {
             Tag(self.open.len() as u32 - 1)
         });
         self.open[tag.0 as usize] = Open { flow, bytes };
-        self.group.submit(self.now, Io { tag, op: Op::Read, bytes, disk: DiskId(0), flow: FlowId(flow as u16), fua: false });
+        self.group
+            .submit(self.now, Io { tag, op: Op::Read, bytes, disk: DiskId(0), flow: FlowId(flow as u16), fua: false });
     }
 
     fn at(&mut self, at: Instant, event: Event) {

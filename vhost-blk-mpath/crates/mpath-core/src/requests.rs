@@ -218,7 +218,8 @@ mod tests {
         let mut list = InFlightList::default();
         for n in 0..4 {
             let now = start + Duration::from_secs(u64::from(n));
-            requests.insert(now, Io { tag: Tag(n), op: Op::Read, bytes: 0, disk: DiskId(0), flow: FlowId(0), fua: false });
+            requests
+                .insert(now, Io { tag: Tag(n), op: Op::Read, bytes: 0, disk: DiskId(0), flow: FlowId(0), fua: false });
             requests.link(&mut list, Tag(n));
         }
         let mut oldest = Vec::new();

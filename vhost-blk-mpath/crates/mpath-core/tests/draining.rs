@@ -3,7 +3,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use mpath_core::{Action, AnaState, Association, DirtyPaths, DiskId, Epoch, FlowId, Group, GroupConfig, Injection, Io, Op, Outcome, PathConfig, PathId, SharedDisk, Tag};
+use mpath_core::{
+    Action, AnaState, Association, DirtyPaths, DiskId, Epoch, FlowId, Group, GroupConfig, Injection, Io, Op, Outcome,
+    PathConfig, PathId, SharedDisk, Tag,
+};
 
 fn shared(dirty: Arc<DirtyPaths>) -> SharedDisk {
     SharedDisk { dirty, ..SharedDisk::default() }
@@ -26,7 +29,8 @@ impl Test {
         let mut group = Group::new(now, GroupConfig::default(), &[shared(Arc::clone(&dirty))]);
         for path in [P0, P1] {
             let ana = AnaState::Optimized;
-            let association = Association { epoch: EPOCH, ana: ana.into(), volatile_write_cache: true, queue_depth: 64 };
+            let association =
+                Association { epoch: EPOCH, ana: ana.into(), volatile_write_cache: true, queue_depth: 64 };
             group.add_path(path, PathConfig::default());
             group.path_up(now, path, association);
         }
@@ -44,7 +48,8 @@ impl Test {
     }
 
     fn submit(&mut self, tag: u32, op: Op) -> Vec<Action> {
-        self.group.submit(self.now, Io { tag: Tag(tag), op, bytes: 4096, disk: DiskId(0), flow: FlowId(0), fua: false });
+        self.group
+            .submit(self.now, Io { tag: Tag(tag), op, bytes: 4096, disk: DiskId(0), flow: FlowId(0), fua: false });
         self.actions()
     }
 

@@ -3,7 +3,11 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use mpath_core::{Action, AnaState, Association, Direction, DiskId, Epoch, FlowId, Group, GroupConfig, HedgeCounts, Hedging, InjectedError, Injection, Io, IoError, MAX_HEDGE_BYTES, Op, OpClass, Outcome, PathConfig, PathId, PathStats, PolicyKind, SharedDisk, Tag};
+use mpath_core::{
+    Action, AnaState, Association, Direction, DiskId, Epoch, FlowId, Group, GroupConfig, HedgeCounts, Hedging,
+    InjectedError, Injection, Io, IoError, MAX_HEDGE_BYTES, Op, OpClass, Outcome, PathConfig, PathId, PathStats,
+    PolicyKind, SharedDisk, Tag,
+};
 use proptest::prelude::*;
 
 const MS: Duration = Duration::from_millis(1);

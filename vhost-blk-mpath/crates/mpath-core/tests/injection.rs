@@ -4,7 +4,10 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use mpath_core::{Action, AnaState, Association, Direction, DirtyPaths, DiskId, Epoch, FlowId, Group, GroupConfig, InjectedError, Injection, Io, IoError, Op, OpClass, Outcome, PathConfig, PathId, PolicyKind, SharedDisk, Tag, Window};
+use mpath_core::{
+    Action, AnaState, Association, Direction, DirtyPaths, DiskId, Epoch, FlowId, Group, GroupConfig, InjectedError,
+    Injection, Io, IoError, Op, OpClass, Outcome, PathConfig, PathId, PolicyKind, SharedDisk, Tag, Window,
+};
 
 const MS: Duration = Duration::from_millis(1);
 /// A path of which nothing is known yet is suspect after this.
@@ -37,7 +40,11 @@ impl Test {
         for id in [P0, P1] {
             group.add_path(id, PathConfig::default());
             let (epoch, ana) = (Epoch(1), AnaState::Optimized);
-            group.path_up(now, id, Association { epoch, ana: ana.into(), volatile_write_cache: id == P0, queue_depth: 64 });
+            group.path_up(
+                now,
+                id,
+                Association { epoch, ana: ana.into(), volatile_write_cache: id == P0, queue_depth: 64 },
+            );
         }
         Self { now, group, dirty }
     }

@@ -3,7 +3,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use mpath_core::{Action, AnaState, Association, DirtyPaths, DiskId, Epoch, FlowId, Group, GroupConfig, Injection, Io, IoError, Op, OpClass, Outcome, PathConfig, PathId, SharedDisk, Tag};
+use mpath_core::{
+    Action, AnaState, Association, DirtyPaths, DiskId, Epoch, FlowId, Group, GroupConfig, Injection, Io, IoError, Op,
+    OpClass, Outcome, PathConfig, PathId, SharedDisk, Tag,
+};
 
 fn shared(dirty: Arc<DirtyPaths>) -> SharedDisk {
     SharedDisk { dirty, ..SharedDisk::default() }

@@ -2,7 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use mpath_core::{Action, AnaState, Association, DiskId, Epoch, FlowId, Group, GroupConfig, Injection, Io, Op, OpClass, Outcome, PathConfig, PathId, PathStats, PolicyKind, SharedDisk, Tag, Window};
+use mpath_core::{
+    Action, AnaState, Association, DiskId, Epoch, FlowId, Group, GroupConfig, Injection, Io, Op, OpClass, Outcome,
+    PathConfig, PathId, PathStats, PolicyKind, SharedDisk, Tag, Window,
+};
 
 const MS: Duration = Duration::from_millis(1);
 /// A path of which nothing is known yet.
@@ -33,12 +36,14 @@ impl Test {
     }
 
     fn up(&mut self, path: PathId, epoch: u64, ana: AnaState) {
-        let association = Association { epoch: Epoch(epoch), ana: ana.into(), volatile_write_cache: false, queue_depth: 4 };
+        let association =
+            Association { epoch: Epoch(epoch), ana: ana.into(), volatile_write_cache: false, queue_depth: 4 };
         self.group.path_up(self.now, path, association);
     }
 
     fn submit(&mut self, tag: u32, op: Op) -> Vec<Action> {
-        self.group.submit(self.now, Io { tag: Tag(tag), op, bytes: 4096, disk: DiskId(0), flow: FlowId(0), fua: false });
+        self.group
+            .submit(self.now, Io { tag: Tag(tag), op, bytes: 4096, disk: DiskId(0), flow: FlowId(0), fua: false });
         self.actions()
     }
 
@@ -214,8 +219,12 @@ fn abandoned_requests_leave_the_window_and_not_the_queue_pair() {
 fn flushes_stay_with_their_paths_unless_the_cache_is_shared() {
     for shared in [false, true] {
         let mut t = Test::new(GroupConfig { shared_write_cache: shared, ..numa() });
-        let association =
-            Association { epoch: Epoch(2), ana: AnaState::Optimized.into(), volatile_write_cache: true, queue_depth: 4 };
+        let association = Association {
+            epoch: Epoch(2),
+            ana: AnaState::Optimized.into(),
+            volatile_write_cache: true,
+            queue_depth: 4,
+        };
         t.group.path_lost(t.now, P0);
         t.group.path_up(t.now, P0, association);
         t.submit(0, Op::Write);

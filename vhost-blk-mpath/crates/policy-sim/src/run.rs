@@ -4,7 +4,10 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::{Duration, Instant};
 
-use mpath_core::{Action, AnaState, Association, ClassPolicies, DiskId, Epoch, FlowId, Group, GroupConfig, Io, Op, Outcome, PathConfig, PathId, SharedDisk, Tag, Window};
+use mpath_core::{
+    Action, AnaState, Association, ClassPolicies, DiskId, Epoch, FlowId, Group, GroupConfig, Io, Op, Outcome,
+    PathConfig, PathId, SharedDisk, Tag, Window,
+};
 
 use crate::model::{Busy, nanos};
 use crate::rng::Rng;

@@ -5,7 +5,8 @@ use std::sync::{Mutex, PoisonError, mpsc};
 use std::thread::JoinHandle;
 
 use mpath_core::{
-    AnaState, Association, ClassPolicies, DiskId, Epoch, FlowId, Group, GroupStats, Hedging, Injection, OpClass, PathId, SchedulerSpec,
+    AnaState, Association, ClassPolicies, DiskId, Epoch, FlowId, Group, GroupStats, Hedging, Injection, OpClass,
+    PathId, SchedulerSpec,
 };
 use vhost_user_blk::Queue;
 
@@ -60,9 +61,9 @@ impl IoThreadHandle {
             // To unwind would unmap guest memory that the kernel still writes to, and leave guests waiting for ever.
             let _guard = AbortOnUnwind;
             // The ring belongs to the thread that makes it (IORING_SETUP_SINGLE_ISSUER).
-            let thread = Ring::new().map_err(StartError::from).and_then(|ring| {
-                Ok(IoThread::new(ring, receiver, config.group, config.report)?)
-            });
+            let thread = Ring::new()
+                .map_err(StartError::from)
+                .and_then(|ring| Ok(IoThread::new(ring, receiver, config.group, config.report)?));
             match thread {
                 Ok(thread) => {
                     drop(ready.send(Ok(())));

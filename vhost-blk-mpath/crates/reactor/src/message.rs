@@ -6,7 +6,8 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use mpath_core::{
-    AnaState, Association, ClassPolicies, DiskId, Epoch, FlowId, GroupStats, Hedging, Injection, OpClass, PathId, SchedulerSpec,
+    AnaState, Association, ClassPolicies, DiskId, Epoch, FlowId, GroupStats, Hedging, Injection, OpClass, PathId,
+    SchedulerSpec,
 };
 use nvme_tcp::host::{HostQueue, QueueError};
 use vhost_user_blk::Queue;

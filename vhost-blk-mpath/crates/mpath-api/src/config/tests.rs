@@ -93,8 +93,8 @@ fn the_samples_commented_settings_work() {
 fn the_example_of_shared_paths_works() {
     let documentation = include_str!("../../../../../docs/operating.md");
     let example = documentation.lines().skip_while(|line| *line != "    disks:").take_while(|line| !line.is_empty());
-    let text: String = example.map(|line| format!("{}\n", line.strip_prefix("    ").unwrap())).collect();
-    let disk = &parse(&text).disks[0];
+    let lines: Vec<_> = example.map(|line| line.strip_prefix("    ").unwrap()).collect();
+    let disk = &parse(&lines.join("\n")).disks[0];
     assert_eq!((disk.weight.get(), disk.share_paths_with[0].weight.get()), (100, 25));
 }
 

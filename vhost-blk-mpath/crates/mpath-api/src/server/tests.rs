@@ -223,6 +223,7 @@ impl Control for Fake {
 
     async fn add_path(&self, disk: &str, address: PathAddress) -> Result<PathRef, ControlError> {
         disk_index(disk)?;
+        assert_ne!(disk, SHARER, "it has no paths");
         let disk = disk.to_owned();
         match address.port() {
             // As if one of these were there already, or made.

@@ -254,7 +254,6 @@ impl Group {
             self.policies.next_timeout().filter(|_| self.open > 0),
             self.scheduler.next_timeout(),
         ];
-        if std::env::var("DBG").is_ok() { eprintln!("DBG {:?}", candidates.map(|c| c.map(|c| c.saturating_duration_since(self.started)))); }
         candidates.into_iter().flatten().min()
     }
 

@@ -254,8 +254,7 @@ mod tests {
         let now = Instant::now();
         let mut rule = BurstCreditDrr::new(now, &SchedulerKind::BurstCreditDrr.into());
         rule.activated(now, FlowId(0), Part::ALL);
-        let sent =
-            Dispatched { now, flow: FlowId(0), tier: Tier::First, cost: 20_480, normal_waits: true };
+        let sent = Dispatched { now, flow: FlowId(0), tier: Tier::First, cost: 20_480, normal_waits: true };
         (0..100_000).for_each(|_| rule.dispatched(&sent));
         assert!(rule.normal_first());
         let paid = (1_i64..=100_000).find(|_| {

@@ -138,11 +138,7 @@ pub(crate) struct Scheduler {
 }
 
 impl Scheduler {
-    pub(crate) fn new(
-        now: Instant,
-        spec: SchedulerSpec,
-        limits: impl Iterator<Item = Arc<DiskLimits>>,
-    ) -> Self {
+    pub(crate) fn new(now: Instant, spec: SchedulerSpec, limits: impl Iterator<Item = Arc<DiskLimits>>) -> Self {
         Self {
             rule: spec.build(now),
             spec,

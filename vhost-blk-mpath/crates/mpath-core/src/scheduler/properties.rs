@@ -141,7 +141,8 @@ impl Model {
         let (scheduler, now) = (&mut self.t.scheduler, self.t.now);
         scheduler.handle_timeout(now);
         let waiting = self.queues.iter().filter(|queue| !queue.is_empty()).count();
-        let shown: Vec<Tag> = (0..=FLOWS).map_while(|turn| scheduler.candidate(now, turn).map(|(_, tag)| tag)).collect();
+        let shown: Vec<Tag> =
+            (0..=FLOWS).map_while(|turn| scheduler.candidate(now, turn).map(|(_, tag)| tag)).collect();
         assert!(self.limited || shown.len() == waiting, "{waiting} flows wait, shown: {shown:?}");
         if shown.len() < waiting {
             let at = scheduler.next_timeout().expect("what limits keep goes later");

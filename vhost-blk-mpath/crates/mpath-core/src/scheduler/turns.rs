@@ -186,7 +186,9 @@ mod tests {
         let mut disks = Disks::new(now, [Arc::default(), Arc::default()].into_iter());
         assert_eq!((disks.share(DiskId(0)), disks.share(DiskId(1))), (WHOLE, WHOLE));
         let mut flows = [Seen::default(); 4];
-        flows.iter_mut().for_each(|seen| disks.mark(now, DiskId(0), seen));
+        for seen in &mut flows {
+            disks.mark(now, DiskId(0), seen);
+        }
         disks.mark(now, DiskId(1), &mut Seen::default());
         assert_eq!((disks.share(DiskId(0)), disks.share(DiskId(1))), (WHOLE / 4, WHOLE));
         disks.set_weight(now, DiskId(0), 800);

@@ -26,8 +26,12 @@ fn a_flush_goes_to_every_path_with_unflushed_writes() {
 #[test]
 fn durable_writes_need_no_flush() {
     let mut t = Test::down(config(), &[SharedDisk::default()]);
-    let association =
-        Association { epoch: Epoch(1), ana: AnaState::Optimized.into(), volatile_write_cache: false, queue_depth: 1024 };
+    let association = Association {
+        epoch: Epoch(1),
+        ana: AnaState::Optimized.into(),
+        volatile_write_cache: false,
+        queue_depth: 1024,
+    };
     t.group.path_up(t.now, P0, association);
     t.done(0, Op::Write);
     t.submit(1, Op::Flush);

@@ -3,7 +3,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use mpath_core::{Action, AnaState, Association, DirtyPaths, DiskId, Epoch, FlowId, Group, GroupConfig, Injection, Io, IoError, Op, OpClass, Outcome, PathConfig, PathId, PolicyKind, SharedDisk, Tag, Window};
+use mpath_core::{
+    Action, AnaState, Association, DirtyPaths, DiskId, Epoch, FlowId, Group, GroupConfig, Injection, Io, IoError, Op,
+    OpClass, Outcome, PathConfig, PathId, PolicyKind, SharedDisk, Tag, Window,
+};
 
 mod flush;
 mod scheduling;
@@ -48,7 +51,8 @@ impl Test {
     }
 
     fn up(&mut self, path: PathId, epoch: u64, ana: AnaState) {
-        let association = Association { epoch: Epoch(epoch), ana: ana.into(), volatile_write_cache: true, queue_depth: 1024 };
+        let association =
+            Association { epoch: Epoch(epoch), ana: ana.into(), volatile_write_cache: true, queue_depth: 1024 };
         self.group.path_up(self.now, path, association);
     }
 

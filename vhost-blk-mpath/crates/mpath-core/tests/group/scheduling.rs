@@ -61,6 +61,7 @@ fn a_retried_request_goes_before_the_others_of_its_flow() {
 }
 
 /// Two disks that share the paths, the first one with limits. Flow 9 is the second one's.
+#[allow(clippy::large_types_passed_by_value)] // once a test
 fn limited(config: GroupConfig, limits: Limits) -> (Test, Arc<DiskLimits>) {
     let disks = [SharedDisk::default(), SharedDisk::default()];
     let t = Test::up_with(config, &disks);
@@ -94,7 +95,7 @@ fn limits_keep_the_flows_of_their_disk_and_let_others_go() {
 fn what_one_group_of_a_disk_sends_counts_for_the_other() {
     let iops = NonZeroU64::new(100);
     let disk = SharedDisk::default();
-    let (mut a, mut b) = (Test::up_with(config(), &[disk.clone()]), Test::up_with(config(), &[disk.clone()]));
+    let [mut a, mut b] = [(); 2].map(|()| Test::up_with(config(), std::slice::from_ref(&disk)));
     a.now = b.now;
     disk.limits.set(a.now, Limits { iops, bytes_per_s: None, burst: 20 * MS });
     (0..3).for_each(|tag| submit(&mut a, 0, tag));

@@ -5,7 +5,10 @@ mod hedges;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
-use mpath_core::{Action, AnaState, AnaStates, Association, ClassPolicies, DiskId, Epoch, FlowId, Group, GroupConfig, Hedging, Io, IoError, MAX_PROBE_BYTES, Op, Outcome, PathConfig, PathId, SharedDisk, Tag, Window};
+use mpath_core::{
+    Action, AnaState, AnaStates, Association, ClassPolicies, DiskId, Epoch, FlowId, Group, GroupConfig, Hedging, Io,
+    IoError, MAX_PROBE_BYTES, Op, Outcome, PathConfig, PathId, SharedDisk, Tag, Window,
+};
 
 use crate::events::Event;
 use crate::{DISKS, FLOWS, PATHS, QUEUE_DEPTH};

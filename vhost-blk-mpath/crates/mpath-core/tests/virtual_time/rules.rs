@@ -174,7 +174,8 @@ fn rehabilitation_by_ios_costs_most_of_the_iops_and_by_time_little() {
 
 #[test]
 fn pid_keeps_each_virtqueue_on_its_path() {
-    let io = |n: u32| Io { tag: Tag(n), op: Op::Read, bytes: 4096, disk: DiskId(0), flow: FlowId(n as u16), fua: false };
+    let io =
+        |n: u32| Io { tag: Tag(n), op: Op::Read, bytes: 4096, disk: DiskId(0), flow: FlowId(n as u16), fua: false };
     let mut sim = Sim::of(PolicyKind::Pid, Window::default(), &UNEQUAL[0], (0..4).map(io).collect());
     sim.run(Duration::from_secs(3));
     // Two virtqueues each, one request at a time.
@@ -184,7 +185,9 @@ fn pid_keeps_each_virtqueue_on_its_path() {
 /// Four requests in five are small, but not the bytes.
 fn mixed_sizes() -> Vec<Io> {
     let bytes = |n| if n % 5 == 0 { 256 << 10 } else { 4096 };
-    (0..32).map(|n| Io { tag: Tag(n), op: Op::Read, bytes: bytes(n), disk: DiskId(0), flow: FlowId(0), fua: false }).collect()
+    (0..32)
+        .map(|n| Io { tag: Tag(n), op: Op::Read, bytes: bytes(n), disk: DiskId(0), flow: FlowId(0), fua: false })
+        .collect()
 }
 
 #[test]

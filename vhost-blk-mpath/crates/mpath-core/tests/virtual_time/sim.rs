@@ -5,7 +5,10 @@ use std::collections::BinaryHeap;
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
-use mpath_core::{Action, AnaState, Association, ClassPolicies, DiskId, Epoch, FlowId, Group, GroupConfig, Io, Op, OpClass, Outcome, PathConfig, PathId, PolicyKind, SharedDisk, Tag, Window};
+use mpath_core::{
+    Action, AnaState, Association, ClassPolicies, DiskId, Epoch, FlowId, Group, GroupConfig, Io, Op, OpClass, Outcome,
+    PathConfig, PathId, PolicyKind, SharedDisk, Tag, Window,
+};
 
 pub(crate) const MS: Duration = Duration::from_millis(1);
 pub(crate) const US: Duration = Duration::from_micros(1);

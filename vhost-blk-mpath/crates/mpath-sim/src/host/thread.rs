@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use mpath_core::{
-    Action, Direction, DiskId, Group, GroupConfig, Injection, IoError, Outcome, PathConfig, PathId, PathStats, SharedDisk, Tag,
+    Action, Direction, DiskId, Group, GroupConfig, Injection, IoError, Outcome, PathConfig, PathId, PathStats,
+    SharedDisk, Tag,
 };
 
 use nvme_tcp::host::IoCommand;
@@ -160,7 +161,8 @@ impl IoThread {
         let now = ctx.clock.now();
         match message {
             Message::PathUp { path, association, link } => {
-                let connection = Connection::open(association.epoch, association.ana.of(DiskId(0)), *link, &mut self.rng);
+                let connection =
+                    Connection::open(association.epoch, association.ana.of(DiskId(0)), *link, &mut self.rng);
                 let before = self.connections.insert(path, connection);
                 assert!(before.is_none(), "a path comes up after its last life was closed");
                 self.group.path_up(now, path, association);

@@ -71,12 +71,16 @@ impl HostController {
         NamespaceError::missing(nsid, &self.active)
     }
 
+    fn refused(&self, step: Step, status: Status) -> NamespaceError {
+        if status.is(Status::INVALID_NAMESPACE) {
+            return self.missing(self.nsid());
+        }
+        NamespaceError::Command { step, status }
+    }
+
     pub(super) fn learn_namespace(&mut self, status: Status) -> Result<(), NamespaceError> {
         let missing = || self.missing(self.nsid());
-        if status.is(Status::INVALID_NAMESPACE) {
-            return Err(missing());
-        }
-        status.result().map_err(|status| NamespaceError::Command { step: Step::IdentifyNamespace, status })?;
+        status.result().map_err(|status| self.refused(Step::IdentifyNamespace, status))?;
         let data = IdentifyNamespace::parse(self.queue.data()).ok_or_else(missing)?;
         // An inactive namespace is all zeroes.
         if data.nsze.get() == 0 {
@@ -100,7 +104,7 @@ impl HostController {
             Ok(()) => NamespaceDescriptors::parse(self.queue.data())?,
             // Controllers before NVMe 1.3 do not know it.
             Err(status) if status.is(Status::INVALID_FIELD) => NamespaceDescriptors::default(),
-            Err(status) => return Err(NamespaceError::Command { step: Step::NamespaceDescriptors, status }),
+            Err(status) => return Err(self.refused(Step::NamespaceDescriptors, status)),
         };
         if let Some(csi) = descriptors.csi
             && csi != 0
@@ -116,7 +120,6 @@ impl HostController {
 
     pub(super) fn learn_ana(&mut self, now: Instant) -> Result<(), ControllerError> {
         let log = AnaLog::parse(self.queue.data())?;
-        self.namespaces.ana_read(&log, now + self.facts.anatt() * 2);
-        Ok(())
+        self.settle(Some((&log, now + self.facts.anatt() * 2)))
     }
 }

@@ -3,7 +3,7 @@
 //! ```text
 //! Connect → CAP → VS → CC.EN → CSTS.RDY → Identify Controller → Number of Queues → active namespaces
 //!   → { Identify Namespace → descriptors } for each → [event configuration] → [ANA log] → Live
-//! Live ⇄ { ANA log, changed namespaces → { Identify Namespace → descriptors } for each } → Shutdown
+//! Live ⇄ { ANA log, changed namespaces → { Identify Namespace → descriptors } for each → ANA log } → Shutdown
 //! ```
 //! One step is under way at a time. Keep-alives run beside the steps once the controller is ready, and one Asynchronous
 //! Event Request is outstanding once events are configured.
@@ -66,7 +66,7 @@ pub struct HostController {
     active: Vec<u32>,
     /// The namespaces asked for, once the only active one is known if it is that.
     nsids: Vec<u32>,
-    /// What was found of them so far while they are being identified, in that order.
+    /// What was found of them so far while they are being identified, in that order, and until the ANA log was read too.
     round: Vec<Identified>,
     /// Identify Namespace, while the descriptors of that namespace are being read.
     page: Option<Box<IdentifyNamespace>>,
@@ -274,7 +274,7 @@ impl HostController {
         } else if idle && self.live.is_some() {
             if std::mem::take(&mut self.wants.namespaces) {
                 self.start(now, Step::ChangedNamespaces);
-            } else if std::mem::take(&mut self.wants.ana) {
+            } else if self.wants.ana {
                 self.start(now, Step::AnaLog);
             }
         }
@@ -292,8 +292,7 @@ impl HostController {
             }
         }
         if self.namespaces.expire(now, self.facts.anatt() * 2) {
-            self.check_usable()?;
-            self.tell(Cause::Time);
+            self.tell(Cause::default())?;
         }
         if self.keep_alive.is_late(now) {
             return Err(ControllerError::Timeout { step: Step::KeepAlive, after: self.keep_alive.patience() });

@@ -14,38 +14,25 @@ use crate::wire::{AnaLog, AnaState};
 /// What identifying a namespace has led to.
 pub(super) type Identified = Result<NamespaceIdentity, NamespaceError>;
 
-/// What the ANA log says of a namespace.
-#[derive(Debug)]
-enum Ana {
-    /// Nothing yet: it was not read since the namespace is there.
-    Unread,
-    /// A state, and when "change" has lasted too long.
-    State { state: AnaState, change_ends: Option<Instant> },
-    /// Something that makes the namespace unusable.
-    Unusable(NamespaceError),
-}
-
+/// One namespace.
 #[derive(Debug)]
 struct Entry {
     identity: Identified,
-    ana: Ana,
+    /// Its state by the ANA log, or what makes it unusable.
+    ana: Result<AnaState, NamespaceError>,
+    /// When the state "change" has lasted too long.
+    change_ends: Option<Instant>,
 }
 
 impl Entry {
-    /// The namespace as users see it; `None` while its ANA state is not known.
-    fn seen(&self) -> Option<Result<Namespace, NamespaceError>> {
-        match (&self.identity, &self.ana) {
-            (Err(error), _) | (Ok(_), Ana::Unusable(error)) => Some(Err(error.clone())),
-            (&Ok(identity), &Ana::State { state, .. }) => Some(Ok(Namespace { identity, ana: state })),
-            (Ok(_), Ana::Unread) => None,
-        }
+    /// Identified for the first time. The state is that of a controller without ANA; with ANA its log is read next.
+    fn new(identity: Identified) -> Self {
+        Self { identity, ana: Ok(AnaState::Optimized), change_ends: None }
     }
 
-    fn change_ends(&self) -> Option<Instant> {
-        match self.ana {
-            Ana::State { change_ends, .. } => change_ends,
-            Ana::Unread | Ana::Unusable(_) => None,
-        }
+    /// The namespace as users see it.
+    fn seen(&self) -> Result<Namespace, NamespaceError> {
+        Ok(Namespace { identity: self.identity.clone()?, ana: self.ana.clone()? })
     }
 }
 
@@ -55,49 +42,41 @@ pub(super) struct Namespaces(Vec<Entry>);
 
 impl Namespaces {
     /// Takes over a round of identifying all of them.
-    fn identified(&mut self, round: Vec<Identified>, has_ana: bool) {
+    fn identified(&mut self, round: Vec<Identified>) {
         let mut before = std::mem::take(&mut self.0).into_iter();
-        let entry = |identity: Identified| {
-            let before = before.next().filter(|before| before.identity.is_ok() && identity.is_ok());
-            let ana = match before {
-                // Its log is read next.
-                Some(before) => before.ana,
-                None if has_ana => Ana::Unread,
-                None => Ana::State { state: AnaState::Optimized, change_ends: None },
-            };
-            Entry { identity, ana }
+        let entry = |identity: Identified| match before.next() {
+            Some(before) if before.identity.is_ok() && identity.is_ok() => Entry { identity, ..before },
+            _ => Entry::new(identity),
         };
         self.0 = round.into_iter().map(entry).collect();
     }
 
     /// Takes over an ANA log. "Change" that begins now has lasted too long at `change_ends`.
-    pub(super) fn ana_read(&mut self, log: &AnaLog, change_ends: Instant) {
-        for Entry { identity, ana } in &mut self.0 {
-            let Ok(identity) = identity else { continue };
-            *ana = match (state_of(log, identity), &*ana) {
-                (None, _) => Ana::Unusable(NamespaceError::AnaGroupMissing { group: identity.anagrpid }),
+    fn ana_read(&mut self, log: &AnaLog, change_ends: Instant) {
+        for entry in &mut self.0 {
+            let Ok(identity) = &entry.identity else { continue };
+            let state = state_of(log, identity);
+            let known = entry.change_ends.is_some() || matches!(entry.ana, Err(NamespaceError::AnaTransition { .. }));
+            if state == Some(AnaState::Change) && known {
                 // Reading it again does not start the time anew.
-                (
-                    Some(AnaState::Change),
-                    Ana::State { change_ends: Some(_), .. } | Ana::Unusable(NamespaceError::AnaTransition { .. }),
-                ) => continue,
-                (Some(state), _) => {
-                    Ana::State { state, change_ends: (state == AnaState::Change).then_some(change_ends) }
-                }
-            };
+                continue;
+            }
+            entry.ana = state.ok_or(NamespaceError::AnaGroupMissing { group: identity.anagrpid });
+            entry.change_ends = (state == Some(AnaState::Change)).then_some(change_ends);
         }
     }
 
     /// When "change" has lasted too long for the next of them.
     pub(super) fn next_timeout(&self) -> Option<Instant> {
-        self.0.iter().filter_map(Entry::change_ends).min()
+        self.0.iter().filter_map(|entry| entry.change_ends).min()
     }
 
     /// Makes those unusable that "change" has lasted too long for, longer than `after`. Whether there were any.
     pub(super) fn expire(&mut self, now: Instant, after: Duration) -> bool {
         let mut any = false;
-        for entry in self.0.iter_mut().filter(|entry| entry.change_ends().is_some_and(|at| at <= now)) {
-            entry.ana = Ana::Unusable(NamespaceError::AnaTransition { after });
+        for entry in self.0.iter_mut().filter(|entry| entry.change_ends.is_some_and(|at| at <= now)) {
+            entry.ana = Err(NamespaceError::AnaTransition { after });
+            entry.change_ends = None;
             any = true;
         }
         any
@@ -105,16 +84,11 @@ impl Namespaces {
 
     /// Does without any more time limits.
     pub(super) fn stop_timers(&mut self) {
-        for entry in &mut self.0 {
-            if let Ana::State { change_ends, .. } = &mut entry.ana {
-                *change_ends = None;
-            }
-        }
+        self.0.iter_mut().for_each(|entry| entry.change_ends = None);
     }
 
-    /// Why each of them is unusable; `None` if one is usable, or may turn out to be when the ANA log is read.
-    fn errors(&self) -> Option<Vec<NamespaceError>> {
-        self.0.iter().map(|entry| entry.seen().and_then(Result::err)).collect()
+    fn seen(&self) -> impl Iterator<Item = Result<Namespace, NamespaceError>> {
+        self.0.iter().map(Entry::seen)
     }
 }
 
@@ -125,11 +99,12 @@ fn state_of(log: &AnaLog, identity: &NamespaceIdentity) -> Option<AnaState> {
 }
 
 /// What has led to news of the namespaces.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Cause {
-    Identified,
-    AnaLog,
-    Time,
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Cause {
+    /// All were identified anew.
+    identified: bool,
+    /// The ANA log was read.
+    ana_read: bool,
 }
 
 impl HostController {
@@ -138,7 +113,7 @@ impl HostController {
         self.nsids[self.round.len()]
     }
 
-    /// Goes on identifying with the next namespace, or takes over what the round has found.
+    /// Goes on identifying with the next namespace, or ends the round.
     pub(super) fn identify_next(&mut self) -> Result<Option<Step>, ControllerError> {
         while let Some(&nsid) = self.nsids.get(self.round.len()) {
             // Which ones are active was asked just before the first round, and only then.
@@ -148,47 +123,62 @@ impl HostController {
             let missing = self.missing(nsid);
             self.round.push(Err(missing));
         }
-        self.namespaces.identified(std::mem::take(&mut self.round), self.facts.has_ana());
-        self.check_usable()?;
-        if self.live.is_none() {
-            return Ok(self.step_after_namespaces());
+        if self.round.iter().all(Result::is_err) {
+            // There is none that the ANA log could say anything of: the association ends.
+            self.settle(None)?;
         }
-        self.tell(Cause::Identified);
-        // ANA groups may be others now.
-        self.wants.ana |= self.facts.has_ana();
-        Ok(None)
+        if self.live.is_none() { self.step_after_namespaces() } else { self.step_after_events() }
     }
 
-    /// Fails if no namespace is usable: for what has made the last one unusable or, if none ever was, the first one.
-    pub(super) fn check_usable(&self) -> Result<(), ControllerError> {
-        let Some(mut errors) = self.namespaces.errors() else { return Ok(()) };
-        let last = self.info().and_then(|info| info.namespaces.iter().position(Result::is_ok)).unwrap_or(0);
-        Err(errors.swap_remove(last).into())
+    /// Takes over what was learned: a round of identifying if one has ended, and the ANA log with the time when a change that
+    /// it tells of has lasted too long. Both together, so that nothing is told of that is half known.
+    pub(super) fn settle(&mut self, ana: Option<(&AnaLog, Instant)>) -> Result<(), ControllerError> {
+        let cause = Cause { identified: self.round.len() == self.nsids.len(), ana_read: ana.is_some() };
+        if cause.identified {
+            self.namespaces.identified(std::mem::take(&mut self.round));
+        }
+        if let Some((log, change_ends)) = ana {
+            self.namespaces.ana_read(log, change_ends);
+        }
+        if self.live.is_none() {
+            self.check_usable()?;
+            self.go_live();
+            return Ok(());
+        }
+        self.tell(cause)
     }
 
-    /// Brings the information up to date, and makes events of the news.
-    pub(super) fn tell(&mut self, cause: Cause) {
-        let Some(info) = &mut self.live else { return };
-        for (namespace, (entry, known)) in self.namespaces.0.iter().zip(&mut info.namespaces).enumerate() {
-            // What is found anew is told of once its ANA state is known.
-            let Some(seen) = entry.seen() else { continue };
+    /// Brings the information up to date, and makes events of the news. Fails if no namespace is usable.
+    pub(super) fn tell(&mut self, cause: Cause) -> Result<(), ControllerError> {
+        self.check_usable()?;
+        let Some(info) = &mut self.live else { return Ok(()) };
+        for (namespace, (seen, known)) in self.namespaces.seen().zip(&mut info.namespaces).enumerate() {
             let found = seen.is_ok() && known.is_err();
-            if cause == Cause::Identified || seen.as_ref().err() != known.as_ref().err() {
+            if cause.identified || seen.as_ref().err() != known.as_ref().err() {
                 let identity = seen.as_ref().map(|namespace| namespace.identity).map_err(Clone::clone);
                 self.events.push_back(ControllerEvent::NamespaceChanged { namespace, identity: Box::new(identity) });
             }
             if let Ok(Namespace { ana: state, .. }) = seen
-                && (cause == Cause::AnaLog || found)
+                && (cause.ana_read || found)
             {
                 self.events.push_back(ControllerEvent::AnaChanged { namespace, state });
             }
             *known = seen;
         }
+        Ok(())
+    }
+
+    /// Fails if no namespace is usable: for what has made the last one unusable or, if none ever was, the first one.
+    fn check_usable(&self) -> Result<(), ControllerError> {
+        let errors: Option<Vec<_>> = self.namespaces.seen().map(Result::err).collect();
+        let Some(mut errors) = errors else { return Ok(()) };
+        let last = self.info().and_then(|info| info.namespaces.iter().position(Result::is_ok)).unwrap_or(0);
+        Err(errors.swap_remove(last).into())
     }
 
     /// All is known: I/O queues can be connected.
-    pub(super) fn go_live(&mut self) {
-        let namespaces = self.namespaces.0.iter().filter_map(Entry::seen).collect();
+    fn go_live(&mut self) {
+        let namespaces = self.namespaces.seen().collect();
         let info = Box::new(self.facts.info(&self.config, self.queue.cntlid(), namespaces));
         self.events.push_back(ControllerEvent::Live(info.clone()));
         self.live = Some(info);

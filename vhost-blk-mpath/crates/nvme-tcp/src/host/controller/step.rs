@@ -2,7 +2,6 @@
 
 use std::time::Instant;
 
-use super::namespaces::Cause;
 use super::{ControllerError, HostController, POLL_INTERVAL, Pending, Step, Unsupported};
 use crate::host::ControllerEvent;
 use crate::host::admin_queue::Owner;
@@ -33,6 +32,9 @@ impl HostController {
             self.wants = super::Wants::default();
             self.namespaces.stop_timers();
             self.keep_alive.stop();
+        }
+        if step == Step::AnaLog {
+            self.wants.ana = false;
         }
         self.pending = Some(Pending { step, deadline: now + after, after, poll_at: None });
         self.send(step);
@@ -140,16 +142,10 @@ impl HostController {
                 if status.is_success() {
                     self.await_event();
                 }
-                self.step_after_events()
+                self.step_after_events()?
             }
             Step::AnaLog => {
                 self.learn_ana(now)?;
-                self.check_usable()?;
-                if self.live.is_none() {
-                    self.go_live();
-                } else {
-                    self.tell(Cause::AnaLog);
-                }
                 None
             }
             Step::ChangedNamespaces => self.identify_next()?,
@@ -168,20 +164,21 @@ impl HostController {
     }
 
     /// What follows the first identification of the namespaces.
-    pub(super) fn step_after_namespaces(&mut self) -> Option<Step> {
+    pub(super) fn step_after_namespaces(&mut self) -> Result<Option<Step>, ControllerError> {
         if self.event_mask() == AsyncEventMask::default() {
             self.step_after_events()
         } else {
-            Some(Step::AsyncEventConfiguration)
+            Ok(Some(Step::AsyncEventConfiguration))
         }
     }
 
-    fn step_after_events(&mut self) -> Option<Step> {
+    /// What follows the event configuration, and later on each identification of the namespaces.
+    pub(super) fn step_after_events(&mut self) -> Result<Option<Step>, ControllerError> {
         if self.facts.has_ana() {
-            return Some(Step::AnaLog);
+            return Ok(Some(Step::AnaLog));
         }
-        self.go_live();
-        None
+        self.settle(None)?;
+        Ok(None)
     }
 
     /// The events that are both offered and wanted.

@@ -31,6 +31,8 @@ pub(super) struct Namespace {
     pub(super) nsid: u32,
     pub(super) data: IdentifyNamespace,
     pub(super) descriptors: NamespaceDescriptors,
+    /// What is answered with a status instead.
+    pub(super) refuse: Option<(Cns, Status)>,
 }
 
 impl Namespace {
@@ -42,7 +44,7 @@ impl Namespace {
         data.lbaf[0].lbads = 12;
         data.noiob = 32.into();
         let descriptors = NamespaceDescriptors { uuid: Some([nsid as u8; 16]), csi: Some(0), ..Default::default() };
-        Self { nsid, data, descriptors }
+        Self { nsid, data, descriptors, refuse: None }
     }
 }
 
@@ -64,6 +66,8 @@ pub(super) struct AdminTarget {
     pub(super) mute: Vec<What>,
     /// All that was asked.
     pub(super) seen: Vec<What>,
+    /// NSIDs of all Identify Namespace.
+    pub(super) identified: Vec<u32>,
     cc: ControllerConfiguration,
     event: Option<u16>,
     pub(super) events: AsyncEventMask,
@@ -84,7 +88,7 @@ impl AdminTarget {
         identify.cirn = 0x0102_0304_0506_0708_u64.to_le_bytes();
         identify.ccrl = 1;
         identify.anatt = 10;
-        identify.nanagrpid = 2.into();
+        identify.nanagrpid = 4.into();
         identify.mnan = 8.into();
         identify.cqt = 250.into();
         identify.maxcmd = 64.into();
@@ -111,6 +115,7 @@ impl AdminTarget {
             refuse: Vec::new(),
             mute: Vec::new(),
             seen: Vec::new(),
+            identified: Vec::new(),
             cc: ControllerConfiguration::default(),
             event: None,
             events: AsyncEventMask::default(),
@@ -154,11 +159,14 @@ impl AdminTarget {
 
     fn on_command(&mut self, sqe: &Sqe, data: &[u8]) {
         let cid = sqe.cid.get();
+        let mut refused = None;
         let (what, result, page) = if sqe.opcode == Opcode::FABRICS.0 {
             let (what, result) = self.fabrics(FabricsCommand::parse(sqe).unwrap(), data);
             (what, result, None)
         } else {
-            self.admin(AdminCommand::parse(sqe).unwrap())
+            let command = AdminCommand::parse(sqe).unwrap();
+            refused = self.refused(command);
+            self.admin(command)
         };
         self.seen.push(what);
         if self.mute.contains(&what) {
@@ -166,6 +174,9 @@ impl AdminTarget {
         }
         if let Some(&(_, status, result)) = self.refuse.iter().find(|(refused, ..)| *refused == what) {
             return self.complete(cid, status, result);
+        }
+        if let Some(status) = refused {
+            return self.complete(cid, status, 0);
         }
         if what == What::Event {
             assert_eq!(self.event.replace(cid), None, "one request at a time");
@@ -176,6 +187,39 @@ impl AdminTarget {
             self.send(Pdu::C2hData(C2hData { cid, offset: 0, length, last: true, success: false }), &page);
         }
         self.complete(cid, Status::SUCCESS, result);
+    }
+
+    /// What one namespace is answered with, unlike the others; one that is not there with Invalid Namespace or with zeroes.
+    fn refused(&mut self, command: AdminCommand) -> Option<Status> {
+        let AdminCommand::Identify { cns, nsid, .. } = command else { return None };
+        if cns == Cns::NAMESPACE {
+            self.identified.push(nsid);
+        }
+        let Some(found) = self.namespaces.iter().find(|namespace| namespace.nsid == nsid) else {
+            return (cns == Cns::NAMESPACE && nsid % 2 == 0).then_some(Status::INVALID_NAMESPACE.with_dnr());
+        };
+        found.refuse.filter(|(refused, _)| *refused == cns).map(|(_, status)| status)
+    }
+
+    /// The namespace of that NSID, which is there from now on.
+    pub(super) fn namespace(&mut self, nsid: u32) -> &mut Namespace {
+        let index = self.namespaces.iter().position(|namespace| namespace.nsid >= nsid);
+        let index = index.unwrap_or(self.namespaces.len());
+        if self.namespaces.get(index).is_none_or(|there| there.nsid != nsid) {
+            self.namespaces.insert(index, Namespace::new(nsid));
+        }
+        &mut self.namespaces[index]
+    }
+
+    /// Sets the ANA log: groups, their states and namespaces.
+    pub(super) fn set_ana(&mut self, groups: &[(u32, AnaState, &[u32])]) {
+        let group = |&(id, state, nsids): &(u32, AnaState, &[u32])| AnaGroup {
+            id,
+            change_count: 0,
+            state,
+            nsids: nsids.to_vec(),
+        };
+        self.ana.groups = groups.iter().map(group).collect();
     }
 
     fn fabrics(&mut self, command: FabricsCommand, data: &[u8]) -> (What, u64) {

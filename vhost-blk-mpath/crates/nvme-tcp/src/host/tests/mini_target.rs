@@ -3,12 +3,11 @@
 use zerocopy::IntoBytes;
 
 use super::Dice;
+use crate::host::NamespaceLimits;
 use crate::wire::{
     C2hData, CommonHeader, ConnectData, ConnectResult, Cqe, Digests, DsmRange, FabricsCommand, Framing, H2cData,
     IcResp, NvmCommand, Opcode, Pdu, R2t, Sgl, Sqe, Status, crc32c,
 };
-
-pub(super) const BLOCK: usize = 512;
 
 /// A stream of PDUs from the host, taken apart.
 #[derive(Debug, Default)]
@@ -50,6 +49,7 @@ impl PduReader {
 #[derive(Debug)]
 struct Active {
     cid: u16,
+    nsid: u32,
     command: NvmCommand,
     /// Data to read or written so far.
     data: Vec<u8>,
@@ -58,6 +58,28 @@ struct Active {
     /// R2Ts not answered in full: TTAG, next offset, bytes left.
     transfers: Vec<(u16, u32, u32)>,
     fail: Option<Status>,
+}
+
+/// Names the request a command belongs to: NSID and first block; flushes have no block.
+pub(super) type Place = (u32, u64);
+
+/// The content of a namespace.
+#[derive(Debug, Clone)]
+pub(super) struct Disk {
+    pub(super) limits: NamespaceLimits,
+    pub(super) bytes: Vec<u8>,
+}
+
+impl Disk {
+    fn new(limits: NamespaceLimits) -> Self {
+        let bytes = limits.namespace_blocks as usize * limits.block_bytes as usize;
+        Self { limits, bytes: (0..bytes).map(|i| (i / 512) as u8 ^ i as u8 ^ limits.nsid as u8).collect() }
+    }
+
+    pub(super) fn blocks(&mut self, slba: u64, blocks: u32) -> &mut [u8] {
+        let block_bytes = self.limits.block_bytes as usize;
+        &mut self.bytes[slba as usize * block_bytes..][..blocks as usize * block_bytes]
+    }
 }
 
 /// What it does apart from what it must.
@@ -83,26 +105,26 @@ pub(super) struct MiniTarget {
     reader: PduReader,
     active: Vec<Active>,
     ttag: u16,
-    pub(super) disk: Vec<u8>,
+    pub(super) disks: Vec<Disk>,
     pub(super) out: Vec<u8>,
-    /// Commands received: CID and first block.
-    pub(super) begun: Vec<(u16, u64)>,
+    /// Commands received, by CID.
+    pub(super) begun: Vec<(u16, Place)>,
     /// Commands answered: CID, and where in all that was ever put out the answer ended.
     pub(super) answered: Vec<(u16, usize)>,
     /// Bytes taken from `out` by [`take`](Self::take).
     pub(super) taken: usize,
-    pub(super) failures: Vec<(u64, Status)>,
+    pub(super) failures: Vec<(Place, Status)>,
 }
 
 impl MiniTarget {
-    pub(super) fn new(habits: Habits, seed: u64, blocks: usize) -> Self {
+    pub(super) fn new(habits: Habits, seed: u64, namespaces: impl Iterator<Item = NamespaceLimits>) -> Self {
         Self {
             habits,
             dice: Dice(seed),
             reader: PduReader::default(),
             active: Vec::new(),
             ttag: 0,
-            disk: (0..blocks * BLOCK).map(|i| (i / BLOCK) as u8 ^ i as u8).collect(),
+            disks: namespaces.map(Disk::new).collect(),
             out: Vec::new(),
             begun: Vec::new(),
             answered: Vec::new(),
@@ -157,9 +179,14 @@ impl MiniTarget {
         self.send(Pdu::CapsuleResp(Cqe::new(sqe.cid.get(), 0, Status::SUCCESS, result)), &[]);
     }
 
+    /// Everything a command says counts in the blocks of its own namespace.
+    fn disk(&mut self, nsid: u32) -> &mut Disk {
+        self.disks.iter_mut().find(|disk| disk.limits.nsid == nsid).expect("a namespace of ours")
+    }
+
     fn on_command(&mut self, sqe: &Sqe, in_capsule: Vec<u8>) {
-        let cid = sqe.cid.get();
-        assert_eq!((sqe.flags, sqe.nsid.get()), (Sqe::FLAGS_SGL, 1));
+        let (cid, nsid) = (sqe.cid.get(), sqe.nsid.get());
+        assert_eq!(sqe.flags, Sqe::FLAGS_SGL);
         assert!(self.active.iter().all(|active| active.cid != cid), "a CID in use is given again");
         assert!(self.active.len() < 7, "more commands than the queue has entries");
         let command = NvmCommand::parse(sqe).unwrap();
@@ -173,9 +200,9 @@ impl MiniTarget {
         };
         let data = match command {
             NvmCommand::Read { slba, blocks } => {
-                let start = slba as usize * BLOCK;
-                assert_eq!(sgl, Sgl::Transport { length: blocks * BLOCK as u32 });
-                self.disk[start..start + data.len()].to_vec()
+                let data = self.disk(nsid).blocks(slba, blocks).to_vec();
+                assert_eq!(sgl, Sgl::Transport { length: data.len() as u32 });
+                data
             }
             _ => data,
         };
@@ -183,11 +210,10 @@ impl MiniTarget {
         let fail = fail.then(|| [Status::INTERNAL_ERROR, Status::ANA_INACCESSIBLE][self.dice.below(2)]);
         // Ranges that have not arrived name nothing yet.
         let known = if asked == data.len() { &data[..] } else { &[] };
-        self.begun.push((cid, Self::first_block(command, known)));
-        self.active.push(Active { cid, command, data, asked, transfers: Vec::new(), fail });
+        self.begun.push((cid, (nsid, Self::first_block(command, known))));
+        self.active.push(Active { cid, nsid, command, data, asked, transfers: Vec::new(), fail });
     }
 
-    /// Names the request a command belongs to; flushes have no block.
     fn first_block(command: NvmCommand, data: &[u8]) -> u64 {
         match command {
             NvmCommand::Read { slba, .. } | NvmCommand::Write { slba, .. } | NvmCommand::WriteZeroes { slba, .. } => {
@@ -235,7 +261,7 @@ impl MiniTarget {
             && (complete || (!is_dsm && self.dice.one_in(3)))
         {
             let active = self.active.swap_remove(index);
-            self.failures.push((Self::first_block(active.command, &active.data), status));
+            self.failures.push(((active.nsid, Self::first_block(active.command, &active.data)), status));
             self.send(Pdu::CapsuleResp(Cqe::new(cid, 0, status, 0)), &[]);
             self.answered.push((cid, self.taken + self.out.len()));
             return;
@@ -250,10 +276,10 @@ impl MiniTarget {
             let success = last && success_flag && active.fail.is_none();
             self.send(Pdu::C2hData(C2hData { cid, offset, length: chunk as u32, last, success }), &data);
             if self.habits.digests.data && corrupt_one_in > 0 && self.dice.one_in(corrupt_one_in) {
-                let end = self.out.len() - 1;
+                let (end, active) = (self.out.len() - 1, &self.active[index]);
                 self.out[end] ^= 0x40;
-                self.failures
-                    .push((Self::first_block(self.active[index].command, &[]), Status::TRANSIENT_TRANSPORT_ERROR));
+                let place = (active.nsid, Self::first_block(active.command, &[]));
+                self.failures.push((place, Status::TRANSIENT_TRANSPORT_ERROR));
             }
             if success {
                 self.active.swap_remove(index);
@@ -274,22 +300,15 @@ impl MiniTarget {
     }
 
     fn execute(&mut self, active: &Active) {
-        let zero = |disk: &mut [u8], slba: u64, blocks: u32| {
-            let start = slba as usize * BLOCK;
-            disk[start..start + blocks as usize * BLOCK].fill(0);
-        };
+        let disk = self.disk(active.nsid);
         match active.command {
-            NvmCommand::Write { slba, blocks, .. } => {
-                let start = slba as usize * BLOCK;
-                assert_eq!(active.data.len(), blocks as usize * BLOCK);
-                self.disk[start..start + active.data.len()].copy_from_slice(&active.data);
-            }
-            NvmCommand::WriteZeroes { slba, blocks, .. } => zero(&mut self.disk, slba, blocks),
+            NvmCommand::Write { slba, blocks, .. } => disk.blocks(slba, blocks).copy_from_slice(&active.data),
+            NvmCommand::WriteZeroes { slba, blocks, .. } => disk.blocks(slba, blocks).fill(0),
             NvmCommand::DatasetManagement { ranges, deallocate } => {
                 assert!(deallocate);
                 let list = DsmRange::slice(&active.data);
                 assert_eq!((ranges, list.len(), list.as_bytes().len()), (1, 1, active.data.len()));
-                zero(&mut self.disk, list[0].slba.get(), list[0].blocks.get());
+                disk.blocks(list[0].slba.get(), list[0].blocks.get()).fill(0);
             }
             NvmCommand::Read { .. } | NvmCommand::Flush => {}
         }

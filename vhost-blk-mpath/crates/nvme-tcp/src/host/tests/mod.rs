@@ -8,6 +8,7 @@ mod cross_reset;
 mod discovery;
 mod handshake;
 mod mini_target;
+mod namespaces;
 mod recall;
 mod session;
 mod violations;

@@ -4,14 +4,12 @@ use std::collections::HashMap;
 
 use proptest::prelude::*;
 
-use super::mini_target::{BLOCK, Habits, MiniTarget};
-use super::{Dice, NAMESPACE, Payloads, queue_config, transmit};
+use super::mini_target::{Disk, Habits, MiniTarget, Place};
+use super::{Dice, Payloads, queue_config, transmit};
 use crate::host::{
     Completion, HostQueue, IoCommand, NamespaceLimits, QueueConfig, Recalled, STAGING_MIN, SubmitError, Tag,
 };
 use crate::wire::{Digests, Status};
-
-const BLOCKS: usize = 2048;
 
 /// A queue, its target, and what ought to be.
 struct Session {
@@ -19,8 +17,9 @@ struct Session {
     queue: HostQueue,
     target: MiniTarget,
     payloads: Payloads,
-    model: Vec<u8>,
-    in_flight: HashMap<Tag, IoCommand>,
+    /// By position of the namespace.
+    model: Vec<Disk>,
+    in_flight: HashMap<Tag, (u16, IoCommand)>,
     /// Bytes on their way to the target.
     to_target: Vec<u8>,
     next_tag: u32,
@@ -32,11 +31,12 @@ struct Session {
 
 impl Session {
     fn new(config: QueueConfig, habits: Habits, seed: u64) -> Self {
-        let target = MiniTarget::new(habits, seed, BLOCKS);
+        let namespaces = config.namespaces.clone().into_iter().flatten();
+        let target = MiniTarget::new(habits, seed, namespaces);
         Self {
             dice: Dice(!seed),
             queue: HostQueue::new(config).unwrap(),
-            model: target.disk.clone(),
+            model: target.disks.clone(),
             target,
             payloads: Payloads::default(),
             in_flight: HashMap::new(),
@@ -49,14 +49,16 @@ impl Session {
     }
 
     fn submit(&mut self) {
-        let first = self.dice.below(BLOCKS);
-        let most = if self.dice.one_in(3) { 400 } else { 16 };
-        let blocks = 1 + self.dice.below(most.min(BLOCKS - first));
+        let namespace = self.dice.below(self.model.len());
+        let NamespaceLimits { block_bytes, namespace_blocks, .. } = self.model[namespace].limits;
+        let first = self.dice.below(namespace_blocks as usize);
+        let most = (if self.dice.one_in(3) { 400 } else { 16usize } * 512).div_ceil(block_bytes as usize);
+        let blocks = 1 + self.dice.below(most.min(namespace_blocks as usize - first));
         let (slba, blocks) = (first as u64, blocks as u32);
-        let overlaps = |other: &IoCommand| {
-            other
-                .range()
-                .is_some_and(|(start, count)| slba < start + u64::from(count) && start < slba + u64::from(blocks))
+        let namespace = namespace as u16;
+        let overlaps = |(there, other): &(u16, IoCommand)| {
+            let apart = |(start, count)| slba >= start + u64::from(count) || start >= slba + u64::from(blocks);
+            *there == namespace && other.range().is_some_and(|range| !apart(range))
         };
         if self.in_flight.values().any(overlaps) {
             return;
@@ -69,14 +71,14 @@ impl Session {
             _ => IoCommand::Flush,
         };
         let tag = Tag(self.next_tag);
-        let bytes = blocks as usize * BLOCK;
+        let bytes = blocks as usize * block_bytes as usize;
         *self.payloads.of(tag) = match command {
             IoCommand::Write { .. } => (0..bytes).map(|i| (i ^ (i >> 9) ^ (tag.0 as usize * 37)) as u8).collect(),
             _ => vec![0xee; bytes],
         };
-        match self.queue.submit(tag, 0, command) {
+        match self.queue.submit(tag, namespace, command) {
             Ok(()) => {
-                self.in_flight.insert(tag, command);
+                self.in_flight.insert(tag, (namespace, command));
                 self.next_tag += 1;
             }
             Err(SubmitError::NotReady) => assert!(!self.queue.is_ready()),
@@ -87,7 +89,7 @@ impl Session {
 
     /// Takes a read back, if there is one; nothing is to touch its payload afterwards.
     fn recall(&mut self) {
-        let reads = self.in_flight.iter().filter(|(_, command)| matches!(command, IoCommand::Read { .. }));
+        let reads = self.in_flight.iter().filter(|(_, (_, command))| matches!(command, IoCommand::Read { .. }));
         let Some(tag) = reads.map(|(&tag, _)| tag).min() else { return };
         match self.queue.recall(tag) {
             Recalled::Unsent => {}
@@ -138,30 +140,34 @@ impl Session {
     }
 
     fn check(&mut self, tag: Tag, result: Result<(), Status>) {
-        let command = self.in_flight.remove(&tag).expect("a tag completes once");
+        let (namespace, command) = self.in_flight.remove(&tag).expect("a tag completes once");
+        let namespace = usize::from(namespace);
         self.done += 1;
         let payload = std::mem::take(self.payloads.of(tag));
+        let nsid = self.model[namespace].limits.nsid;
         let Some((slba, blocks)) = command.range() else {
-            return self.check_failure(u64::MAX, 1, result);
+            return self.check_failure((nsid, u64::MAX), 1, result);
         };
-        let range = slba as usize * BLOCK..(slba as usize + blocks as usize) * BLOCK;
-        if result.is_err() {
-            // A part may have been written.
-            self.check_failure(slba, blocks, result);
-            self.model[range.clone()].copy_from_slice(&self.target.disk[range]);
-            return;
-        }
-        self.check_failure(slba, blocks, result);
+        self.check_failure((nsid, slba), blocks, result);
+        let model = self.model[namespace].blocks(slba, blocks);
         match command {
-            IoCommand::Read { .. } => assert!(payload == self.model[range], "{command:?} read something else"),
-            IoCommand::Write { .. } => self.model[range].copy_from_slice(&payload),
-            _ => self.model[range].fill(0),
+            // A part may have been written.
+            _ if result.is_err() => model.copy_from_slice(self.target.disks[namespace].blocks(slba, blocks)),
+            IoCommand::Read { .. } => assert!(payload == model, "{command:?} read something else"),
+            IoCommand::Write { .. } => model.copy_from_slice(&payload),
+            _ => model.fill(0),
         }
     }
 
+    /// Whether the target holds what it should.
+    fn is_consistent(&self) -> bool {
+        self.model.iter().zip(&self.target.disks).all(|(model, disk)| model.bytes == disk.bytes)
+    }
+
     /// The result is the one the target gave to a command in that range; without one it is success.
-    fn check_failure(&mut self, slba: u64, blocks: u32, result: Result<(), Status>) {
-        let hit = |&(block, _): &(u64, Status)| block >= slba && block - slba < u64::from(blocks);
+    fn check_failure(&mut self, place: Place, blocks: u32, result: Result<(), Status>) {
+        let slba = place.1;
+        let hit = |&(failed, _): &(Place, Status)| within(failed, place, blocks);
         let failures: Vec<Status> =
             self.target.failures.iter().filter(|failure| hit(failure)).map(|&(_, status)| status).collect();
         match result {
@@ -173,6 +179,11 @@ impl Session {
             self.target.failures.retain(|failure| !hit(failure));
         }
     }
+}
+
+/// Whether a command that begins there can be of the request that begins at `place`.
+fn within((nsid, block): Place, place: Place, blocks: u32) -> bool {
+    nsid == place.0 && block >= place.1 && block - place.1 < u64::from(blocks)
 }
 
 fn any_habits() -> impl Strategy<Value = Habits> {
@@ -193,12 +204,20 @@ fn any_habits() -> impl Strategy<Value = Habits> {
 fn any_config() -> impl Strategy<Value = QueueConfig> {
     let in_capsule = prop_oneof![Just(0u32), Just(4096), Just(8192), Just(65536)];
     let noiob = prop_oneof![Just(0u16), 1u16..64];
-    (in_capsule, noiob, 0u32..9).prop_map(|(in_capsule_bytes, noiob_blocks, mdts)| {
-        let mut config = queue_config(Digests::default());
-        config.in_capsule_bytes = in_capsule_bytes;
-        config.namespaces = vec![Some(NamespaceLimits { noiob_blocks, ..NAMESPACE })];
-        config.max_transfer_bytes = 512 << mdts;
-        config
+    let namespaces = proptest::collection::vec((0u32..=3, noiob), 1..=3);
+    (in_capsule, namespaces, 0u32..9).prop_map(|(in_capsule_bytes, namespaces, mdts)| {
+        let largest = namespaces.iter().map(|&(shift, _)| 512 << shift).max().unwrap();
+        let namespace = |(index, (shift, noiob_blocks))| {
+            // NSIDs in no order, and sizes that are not the same in bytes either.
+            let (nsid, namespace_blocks) = ([7, 1, 4][index], [2048, 600, 100][shift as usize % 3]);
+            Some(NamespaceLimits { nsid, block_bytes: 512u32 << shift, namespace_blocks, noiob_blocks })
+        };
+        QueueConfig {
+            in_capsule_bytes,
+            max_transfer_bytes: (512 << mdts).max(largest),
+            namespaces: namespaces.into_iter().enumerate().map(namespace).collect(),
+            ..queue_config(Digests::default())
+        }
     })
 }
 
@@ -220,7 +239,7 @@ proptest! {
             turns += 1;
             assert!(turns < 100_000, "stuck with {:?}", session.in_flight);
         }
-        prop_assert!(session.model == session.target.disk);
+        prop_assert!(session.is_consistent());
         prop_assert!(session.done > 0);
         prop_assert_eq!(session.queue.into_lost().count(), 0);
     }
@@ -244,7 +263,7 @@ proptest! {
             turns += 1;
             assert!(turns < 100_000, "stuck with {:?}", session.in_flight);
         }
-        prop_assert!(session.model == session.target.disk);
+        prop_assert!(session.is_consistent());
         prop_assert!(session.done > 0 && !session.recalled.is_empty());
         for tag in session.recalled {
             prop_assert!(session.payloads.of(tag).iter().all(|&byte| byte == 0xab), "{:?} was written to", tag);
@@ -268,15 +287,15 @@ proptest! {
         session.target.receive(&arrived);
         // The last use of a CID is the one that counts.
         let delivered = session.target.taken;
-        let mut open: HashMap<u16, u64> = HashMap::new();
+        let mut open: HashMap<u16, Place> = HashMap::new();
         let mut answers: HashMap<u16, Vec<usize>> = HashMap::new();
         for &(cid, end) in &session.target.answered {
             answers.entry(cid).or_default().push(end);
         }
-        for &(cid, slba) in &session.target.begun {
+        for &(cid, place) in &session.target.begun {
             let ends = answers.entry(cid).or_default();
             if ends.is_empty() || ends.remove(0) > delivered {
-                open.insert(cid, slba);
+                open.insert(cid, place);
             }
         }
         let mut lost: Vec<_> = session.queue.into_lost().collect();
@@ -285,10 +304,11 @@ proptest! {
         expected.sort();
         prop_assert_eq!(lost.iter().map(|lost| lost.tag).collect::<Vec<_>>(), expected);
         for lost in lost {
-            let command = session.in_flight[&lost.tag];
-            let begun = command.range().is_some_and(|(slba, blocks)| {
-                open.values().any(|&block| block >= slba && block - slba < u64::from(blocks))
-            });
+            let (namespace, command) = session.in_flight[&lost.tag];
+            let nsid = session.model[usize::from(namespace)].limits.nsid;
+            let begun = command
+                .range()
+                .is_some_and(|(slba, blocks)| open.values().any(|&place| within(place, (nsid, slba), blocks)));
             // A Dataset Management whose ranges wait for their R2T cannot be told by its blocks.
             if let IoCommand::Deallocate { .. } = command && ranges_come_late {
                 continue;

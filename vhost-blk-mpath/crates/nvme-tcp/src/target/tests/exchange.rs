@@ -1,4 +1,4 @@
-//! The project's own host against this target, without sockets: any fragmentation, any limits, any order.
+//! The project's own host against this target, without sockets: any fragmentation, any limits, any order, two namespaces.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -15,6 +15,10 @@ use crate::target::{
 };
 use crate::wire::{Digests, Nqn, Status};
 
+/// Positions of the two namespaces are not as their NSIDs are.
+const NSIDS: [u32; 2] = [2, 1];
+/// Bytes of their blocks, by position.
+const BLOCK_BYTES: [usize; 2] = [4096, 512];
 /// Blocks that each request of a test has for itself.
 const REGION_BLOCKS: u64 = 64;
 
@@ -56,7 +60,8 @@ impl PayloadSink for Payloads {
 struct Target<'a> {
     queue: TargetQueue,
     subsystem: &'a mut Subsystem,
-    store: &'a mut Vec<u8>,
+    /// By namespace.
+    stores: &'a mut [Vec<u8>; 2],
     held: Vec<TargetCommand>,
 }
 
@@ -94,17 +99,18 @@ impl Target<'_> {
     fn execute_io(&mut self, cntlid: u16, command: TargetCommand) {
         let view = self.subsystem.io_view(cntlid).unwrap();
         let checked = check_io(&command, &self.subsystem.config().namespaces, &view);
-        let (IoScope::One(0), task) = checked.unwrap() else { panic!("one namespace is used") };
+        let (IoScope::One(namespace), task) = checked.unwrap() else { panic!("each command names its namespace") };
+        let store = &mut self.stores[namespace];
         let ranges = match task {
             IoTask::Read(range) => {
-                let content = &self.store[range.offset as usize..];
+                let content = &store[range.offset as usize..];
                 return self.queue.complete_with_data(command.token, range.bytes as u32, |offset, part| {
                     part.copy_from_slice(&content[offset as usize..][..part.len()]);
                     Ok(())
                 });
             }
             IoTask::Write { range, .. } => {
-                self.store[range.offset as usize..][..range.bytes as usize].copy_from_slice(&command.payload);
+                store[range.offset as usize..][..range.bytes as usize].copy_from_slice(&command.payload);
                 vec![]
             }
             IoTask::Flush => vec![],
@@ -112,7 +118,7 @@ impl Target<'_> {
             IoTask::Deallocate(ranges) => ranges,
         };
         for range in ranges {
-            self.store[range.offset as usize..][..range.bytes as usize].fill(0);
+            store[range.offset as usize..][..range.bytes as usize].fill(0);
         }
         self.queue.complete(command.token, Status::SUCCESS, 0);
     }
@@ -136,7 +142,7 @@ fn host_config(digests: Digests, entries: u16) -> ControllerConfig {
     ControllerConfig {
         host: HostIdentity { hostnqn, hostid: [7; 16] },
         subnqn: nqn(),
-        nsids: vec![1],
+        nsids: NSIDS.to_vec(),
         keep_alive_tmo: Duration::from_secs(10),
         digests,
         io_queues: 1,
@@ -165,7 +171,7 @@ fn run(
     host: &mut HostQueue,
     target: &mut Target<'_>,
     payloads: &mut Payloads,
-    requests: Vec<(Tag, IoCommand)>,
+    requests: Vec<(Tag, u16, IoCommand)>,
     direct: bool,
     choices: &mut Choices,
 ) {
@@ -174,9 +180,9 @@ fn run(
     let (mut to_target, mut to_host) = (Vec::new(), Vec::new());
     for _ in 0..10_000_000 {
         while host.is_ready()
-            && let Some((tag, command)) = to_do.next_if(|_| in_flight.len() < host.capacity())
+            && let Some((tag, namespace, command)) = to_do.next_if(|_| in_flight.len() < host.capacity())
         {
-            host.submit(tag, 0, command).unwrap();
+            host.submit(tag, namespace, command).unwrap();
             in_flight.push(tag);
         }
         let (mut staging, mut plan) = (Vec::with_capacity(STAGING_MIN + choices.below(9000)), Vec::new());
@@ -215,6 +221,11 @@ fn run(
     panic!("requests never complete: {in_flight:?}");
 }
 
+/// The content of the namespace at that position.
+fn model_of(models: &mut [Vec<u8>; 2], position: u16) -> &mut Vec<u8> {
+    &mut models[NSIDS[usize::from(position)] as usize - 1]
+}
+
 fn limits() -> impl Strategy<Value = QueueLimits> {
     let sizes = (1u32..4, 1u32..9, 1u32..9, 0u32..3, 0u8..32, 3u32..6);
     sizes.prop_map(|(h2c, r2t, c2h, capsule, cpda, mdts)| QueueLimits {
@@ -238,35 +249,37 @@ proptest! {
         direct: bool,
         entries in 2u16..9,
         seed in 1u64..,
-        requests in proptest::collection::vec((0u8..5, 0u64..REGION_BLOCKS, 1u64..REGION_BLOCKS, 1u8..), 1..12),
+        requests in proptest::collection::vec((0u16..2, 0u8..5, 0u64..REGION_BLOCKS, 1u64..REGION_BLOCKS, 1u8..), 1..12),
     ) {
         let now = Instant::now();
         let mut choices = Choices(seed);
         let mut config = subsystem().config().clone();
         config.limits = limits;
-        let mut store = vec![0xaa; config.namespaces[0].bytes() as usize];
-        let mut model = store.clone();
+        let mut stores = [0, 1].map(|namespace| vec![0xaa; config.namespaces[namespace].bytes() as usize]);
+        let mut models = stores.clone();
         let mut subsystem = Subsystem::new(config);
         let host_config = host_config(Digests { header, data }, entries);
         let mut controller = HostController::new(host_config, now).unwrap();
         let queue_config = {
             let queue = TargetQueue::new(limits);
-            let mut admin = Target { queue, subsystem: &mut subsystem, store: &mut store, held: vec![] };
+            let mut admin = Target { queue, subsystem: &mut subsystem, stores: &mut stores, held: vec![] };
             go_live(&mut controller, &mut admin, now, &mut choices);
             controller.queue_config(1).unwrap()
         };
         prop_assert_eq!(queue_config.max_transfer_bytes, limits.max_transfer_bytes);
         let mut host = HostQueue::new(queue_config).unwrap();
         let queue = TargetQueue::new(limits);
-        let mut target = Target { queue, subsystem: &mut subsystem, store: &mut store, held: vec![] };
+        let mut target = Target { queue, subsystem: &mut subsystem, stores: &mut stores, held: vec![] };
         let mut payloads = Payloads::default();
 
         // First everything is changed, each request in a region of its own.
         let mut changes = Vec::new();
-        for (i, &(kind, start, blocks, fill)) in requests.iter().enumerate() {
+        for (i, &(namespace, kind, start, blocks, fill)) in requests.iter().enumerate() {
             let blocks = blocks.min(REGION_BLOCKS - start);
             let slba = i as u64 * REGION_BLOCKS + start;
-            let range = slba as usize * 512..(slba + blocks) as usize * 512;
+            let block_bytes = BLOCK_BYTES[usize::from(namespace)];
+            let range = slba as usize * block_bytes..(slba + blocks) as usize * block_bytes;
+            let model = model_of(&mut models, namespace);
             let (blocks, fua) = (blocks as u32, kind == 1);
             let tag = Tag(i as u32);
             let command = match kind {
@@ -286,22 +299,23 @@ proptest! {
                     IoCommand::Deallocate { slba, blocks }
                 }
             };
-            changes.push((tag, command));
+            changes.push((tag, namespace, command));
         }
         run(&mut host, &mut target, &mut payloads, changes, direct, &mut choices);
-        prop_assert!(*target.store == model);
+        prop_assert!(*target.stores == models);
 
         // Then all of it is read.
         let mut reads = Vec::new();
-        for i in 0..requests.len() {
+        for (i, &(namespace, ..)) in requests.iter().enumerate() {
             let tag = Tag(1000 + i as u32);
             let (slba, blocks) = (i as u64 * REGION_BLOCKS, REGION_BLOCKS as u32);
-            payloads.0.insert(tag, vec![0x55; REGION_BLOCKS as usize * 512]);
-            reads.push((tag, IoCommand::Read { slba, blocks }));
+            payloads.0.insert(tag, vec![0x55; REGION_BLOCKS as usize * BLOCK_BYTES[usize::from(namespace)]]);
+            reads.push((tag, namespace, IoCommand::Read { slba, blocks }));
         }
         run(&mut host, &mut target, &mut payloads, reads, direct, &mut choices);
-        for i in 0..requests.len() {
-            let region = &model[i * REGION_BLOCKS as usize * 512..][..REGION_BLOCKS as usize * 512];
+        for (i, &(namespace, ..)) in requests.iter().enumerate() {
+            let region_bytes = REGION_BLOCKS as usize * BLOCK_BYTES[usize::from(namespace)];
+            let region = &model_of(&mut models, namespace)[i * region_bytes..][..region_bytes];
             prop_assert!(payloads.0[&Tag(1000 + i as u32)] == region);
         }
         prop_assert_eq!(target.queue.in_flight(), 0);

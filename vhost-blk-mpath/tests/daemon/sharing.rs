@@ -1,0 +1,304 @@
+//! Disks that share their paths: namespaces of one subsystem, each with a socket of its own.
+
+use std::fmt::Write;
+use std::fs;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use mpath_api::types::{AnaState, EventKind, PathState, SetLimits, SetWeight};
+use mpath_target::NamespaceConfig;
+use rustix::process::Signal;
+use vublk_bench::request::Status;
+
+use crate::support::{Daemon, Disk, NQN, Place, Shape, Target, Verification, eventually, program};
+
+const NAMES: [&str; 3] = ["system", "data", "backup"];
+/// What the second namespace can be taken for.
+const OTHER: &str = "uuid=2:6f2a1d0e-3c55-4f8e-9a41-0d8f5b6c7e21";
+
+/// Three namespaces, each of another size.
+fn target() -> Target {
+    Target::with(2, |config| config.namespaces.extend([32, 16].map(|mib| NamespaceConfig::memory(mib << 20))))
+}
+
+/// The daemon with the disk `system` and so many more that share its paths.
+fn command(place: &Place, target: &Target, more: usize, settings: &str) -> Command {
+    let paths = target.addrs().iter().map(|path| format!("tcp://{path}")).collect::<Vec<_>>().join(", ");
+    let mut text = format!(
+        "api: {}\nio-threads: 2\ndisks:\n  - name: system\n    socket-path: {}\n    subsystem: {NQN}\n    namespace: 1\n    \
+         paths: [{paths}]\n    reconnect-delay: 1\n    keep-alive-tmo: 1\n{settings}    share-paths-with:\n",
+        place.api().display(),
+        place.file("system").display(),
+    );
+    for (name, namespace) in NAMES.iter().zip(1..).skip(1).take(more) {
+        let socket = place.file(name);
+        let socket = socket.display();
+        write!(text, "      - name: {name}\n        socket-path: {socket}\n        namespace: {namespace}\n").unwrap();
+    }
+    fs::write(place.file("config.yaml"), text).unwrap();
+    let mut command = program();
+    command.arg("--config").arg(place.file("config.yaml"));
+    command
+}
+
+fn start(target: &Target, more: usize, settings: &str) -> Daemon {
+    let place = Place::new();
+    let command = command(&place, target, more, settings);
+    place.spawn(command).ready()
+}
+
+fn connect(daemon: &Daemon, name: &str) -> Disk {
+    Disk::connect_patiently(&daemon.place.file(name))
+}
+
+fn verify(daemon: &Daemon, name: &str, shape: Shape) -> Verification {
+    Verification::start(&daemon.place.file(name), shape)
+}
+
+fn unflushed() -> Shape {
+    Shape { bs: 16 << 10, flush: false, ..Shape::default() }
+}
+
+/// What path 0 is to the disk `data`.
+fn to_data(daemon: &Daemon) -> (Option<AnaState>, Option<String>) {
+    let sharer = daemon.paths()[0].sharers[0].clone();
+    assert_eq!(sharer.disk, "data");
+    (sharer.ana_state, sharer.error)
+}
+
+#[test]
+fn each_disk_is_its_own_namespace() {
+    let target = target();
+    let daemon = start(&target, 2, "    policy: round-robin\n");
+    // An admin queue, and an I/O queue for each thread, however many disks there are.
+    assert_eq!(target.connections(0), 3);
+    let mut disks = NAMES.map(|name| connect(&daemon, name));
+    for (disk, byte) in disks.iter_mut().zip(1..) {
+        assert_eq!((disk.write(8192, byte), disk.flush()), (Status::Ok, Status::Ok));
+    }
+    for (disk, byte) in disks.iter_mut().zip(1..) {
+        assert_eq!((disk.read(8192), disk.read(4096)), (byte, 0));
+    }
+    drop(disks);
+    let verifications = NAMES.map(|name| verify(&daemon, name, Shape::default()));
+    for verification in &verifications {
+        verification.goes_on(1000);
+    }
+    let status = daemon.status();
+    let owners: Vec<_> =
+        status.disks.iter().map(|disk| (disk.name.as_str(), disk.shares_paths_of.as_deref())).collect();
+    assert_eq!(owners, [("system", None), ("data", Some("system")), ("backup", Some("system"))]);
+    assert!(status.disks.iter().all(|disk| (disk.paths.total, disk.paths.live) == (2, 2) && disk.connected));
+    assert_eq!(status.disks.iter().map(|disk| disk.nsid.unwrap()).collect::<Vec<_>>(), [1, 2, 3]);
+    assert_eq!(status.disks.iter().map(|disk| disk.capacity_bytes >> 20).collect::<Vec<_>>(), [64, 32, 16]);
+    assert_eq!(daemon.paths().len(), 2, "listed once");
+    for detail in daemon.api.scheduler_detail(None).unwrap() {
+        assert_eq!(detail.queues.iter().map(|queue| queue.queue).collect::<Vec<_>>(), [0, 1, 2, 3], "{}", detail.disk);
+        assert!(detail.queues.iter().all(|queue| queue.served > 0));
+    }
+    for verification in verifications {
+        verification.finish();
+    }
+}
+
+#[test]
+fn a_state_of_one_namespace_is_nothing_to_the_other_disks() {
+    let target = target();
+    let daemon = start(&target, 1, "    policy: round-robin\n");
+    let system = verify(&daemon, "system", unflushed());
+    let data = verify(&daemon, "data", unflushed());
+    system.goes_on(100);
+    // The one way to the second namespace, the other to the first.
+    target.set(0, "ana=2:inaccessible");
+    target.set(1, "ana=1:inaccessible");
+    eventually("both are shown", || {
+        to_data(&daemon).0 == Some(AnaState::Inaccessible)
+            && daemon.paths()[1].ana_state == Some(AnaState::Inaccessible)
+    });
+    assert_eq!(daemon.paths()[0].ana_state, Some(AnaState::Optimized));
+    data.goes_on(300);
+    system.goes_on(300);
+    // No way to it at all: it waits, and the other disk does not.
+    target.set(1, "ana=2:inaccessible");
+    eventually("requests wait", || daemon.status().disks[1].queued > 0);
+    assert_eq!(daemon.status().disks[0].queued, 0);
+    system.goes_on(300);
+    target.set(0, "ana=2:optimized");
+    data.goes_on(300);
+    system.finish();
+    data.finish();
+}
+
+#[test]
+fn a_flush_that_waits_for_one_disks_path_holds_up_no_other_disk() {
+    let target = target();
+    let daemon = start(&target, 1, "    policy: numa\n");
+    let (mut system, mut data) = (connect(&daemon, "system"), connect(&daemon, "data"));
+    for disk in [&mut system, &mut data] {
+        assert_eq!((disk.flush(), disk.write(0, 1)), (Status::Ok, Status::Ok));
+    }
+    target.set(0, "ana=2:inaccessible");
+    eventually("the state is shown", || to_data(&daemon).0 == Some(AnaState::Inaccessible));
+    data.submit(1, vublk_bench::request::Request::FLUSH, &[]);
+    assert_eq!(data.answer(Duration::from_millis(300)), None, "it cannot be done");
+    assert_eq!(system.flush(), Status::Ok);
+    target.set(0, "ana=2:optimized");
+    assert_eq!(data.answer(crate::support::PATIENCE), Some((1, Status::Ok)));
+}
+
+#[test]
+fn a_path_that_leads_one_disk_elsewhere_serves_the_others() {
+    let target = target();
+    target.stop_listener(0);
+    let daemon = start(&target, 1, "    policy: round-robin\n");
+    target.set(0, OTHER);
+    target.resume_listener(0).unwrap();
+    eventually("the path is live", || daemon.paths()[0].state == PathState::Live);
+    let (state, error) = to_data(&daemon);
+    assert_eq!(state, Some(AnaState::Inaccessible));
+    let error = error.unwrap();
+    assert!(error.contains("UUID") && daemon.log().contains(&error), "{error}; {}", daemon.log());
+    assert_eq!(daemon.status().disks.iter().map(|disk| disk.paths.live).collect::<Vec<_>>(), [2, 1]);
+    // The namespace it shows is the real one: what reaches it would be found.
+    let mut data = connect(&daemon, "data");
+    (0..64).for_each(|block| assert_eq!(data.write(block * 4096, 7), Status::Ok));
+    drop(data);
+    assert_eq!(daemon.paths()[0].write.ios, 0, "nothing of the disk has gone there");
+    assert_eq!(daemon.paths()[1].write.ios, 64);
+    let system = verify(&daemon, "system", unflushed());
+    system.goes_on(200);
+    assert!(daemon.paths()[0].write.ios > 0);
+    system.finish();
+
+    // It is what it should be again: at the next connection.
+    target.set(0, "uuid=2:own reset=all");
+    eventually("the path leads to both", || daemon.status().disks[1].paths.live == 2);
+    assert_eq!(to_data(&daemon).1, None);
+}
+
+#[test]
+fn a_namespace_that_becomes_another_one_leaves_only_its_disk() {
+    let target = target();
+    let daemon = start(&target, 1, "    policy: round-robin\n");
+    let system = verify(&daemon, "system", unflushed());
+    let data = verify(&daemon, "data", unflushed());
+    data.goes_on(200);
+    target.set(0, OTHER);
+    eventually("the disk leaves the path", || to_data(&daemon).1.is_some());
+    let lost = daemon.api.events(0, 0).unwrap().events.into_iter().any(|event| event.kind == EventKind::PathLost);
+    assert!(!lost && daemon.is_live(0));
+    data.goes_on(300);
+    system.goes_on(300);
+    target.set(0, "uuid=2:own");
+    eventually("it is back", || to_data(&daemon) == (Some(AnaState::Optimized), None));
+    data.goes_on(300);
+    system.finish();
+    data.finish();
+}
+
+#[test]
+fn the_loss_of_a_path_moves_all_disks_and_loses_nothing() {
+    let target = target();
+    let daemon = start(&target, 2, "    policy: round-robin\n");
+    let verifications = NAMES.map(|name| verify(&daemon, name, unflushed()));
+    let all_go_on = || {
+        for verification in &verifications {
+            verification.goes_on(100);
+        }
+    };
+    for _ in 0..3 {
+        all_go_on();
+        target.set(0, "reset=all");
+        all_go_on();
+        eventually("the path is back", || daemon.is_live(0));
+    }
+    for verification in verifications {
+        verification.finish();
+    }
+}
+
+/// Either disk may be alone in the next daemon's configuration.
+#[test]
+fn a_killed_daemon_leaves_a_record_for_each_disk() {
+    let target = target();
+    let daemon = start(&target, 1, "");
+    let mut disks = ["system", "data"].map(|name| connect(&daemon, name));
+    for disk in &mut disks {
+        assert_eq!(disk.write(0, 1), Status::Ok);
+    }
+    let records = |place: &Place| ["system.fence", "data.fence"].map(|name| place.file(name).exists());
+    let (_, place) = daemon.end(Signal::KILL);
+    assert_eq!(records(&place), [true, true]);
+    for name in ["system", "data"] {
+        fs::remove_file(place.file(name)).unwrap();
+    }
+    let again = command(&place, &target, 1, "");
+    let begun = Instant::now();
+    let daemon = place.spawn(again).ready();
+    let mut data = connect(&daemon, "data");
+    assert_eq!(data.read(0), 1);
+    assert!(begun.elapsed() >= Duration::from_secs(1), "it has waited for the fence");
+    drop(data);
+    // What the one before has left is struck off when its fence has passed.
+    let left = |name: &str| fs::read_to_string(daemon.place.file(name)).unwrap().matches("fence_ms").count();
+    eventually("only its own associations are left", || ["system.fence", "data.fence"].map(left) == [2, 2]);
+    let (_, place) = daemon.end(Signal::TERM);
+    assert_eq!(records(&place), [false, false]);
+}
+
+#[test]
+fn a_disk_whose_namespace_no_path_leads_to_is_an_error_at_the_start() {
+    let target = Target::start(1);
+    let place = Place::new();
+    let refused = place.refused(command(&place, &target, 1, ""));
+    refused.says(3, &["disk data", "no path leads to its namespace", "`namespace` 2 is not active", "tcp://"]);
+    assert!(!place.file("system").exists() && !place.file("data").exists());
+}
+
+#[test]
+fn limits_of_a_disk_are_its_own() {
+    let target = target();
+    let daemon = start(&target, 1, "");
+    let (iops, burst) = (Some("50".parse().unwrap()), Some("0ms".parse().unwrap()));
+    daemon.api.set_limits(&SetLimits { iops, burst, disk: Some("data".into()), ..SetLimits::default() }).unwrap();
+    let system = verify(&daemon, "system", unflushed());
+    let mut data = connect(&daemon, "data");
+    let start = Instant::now();
+    (0..20).for_each(|block| assert_eq!(data.read(block * 4096), 0));
+    assert!(start.elapsed() >= Duration::from_millis(360), "{:?}", start.elapsed());
+    let limits = daemon.api.limits(None).unwrap();
+    assert!(limits[1].status.throttled_ms > 0 && limits[0].status.throttled_ms == 0, "{limits:?}");
+    let before = daemon.api.scheduler_detail(Some("system")).unwrap()[0].queues[0].served;
+    system.goes_on(300);
+    assert!(daemon.api.scheduler_detail(Some("system")).unwrap()[0].queues[0].served > before);
+    system.finish();
+}
+
+/// Both have plenty to do, and the one has four virtqueues and the other one.
+#[test]
+fn the_service_is_divided_by_weight_however_many_virtqueues_a_disk_has() {
+    let target = target();
+    // Few at a time, and slowly, so that there is something to divide.
+    target.set(0, "delay=2ms");
+    let daemon = start(&target, 1, "    policy: numa\n    window: {ios: 2}\n");
+    let shape = Shape { bs: 4096, depth: 16, flush: false, ..Shape::default() };
+    let system = verify(&daemon, "system", Shape { queues: 4, ..shape });
+    let data = verify(&daemon, "data", Shape { queues: 2, depth: 32, ..shape });
+    for (weight, least, most) in [(300, 200, 450), (50, 33, 75)] {
+        let weight = SetWeight { weight: format!("{weight}").parse().unwrap(), disk: Some("data".into()) };
+        daemon.api.set_weight(&weight).unwrap();
+        let served = || {
+            let details = daemon.api.scheduler_detail(None).unwrap();
+            let sum = |disk: usize| details[disk].queues.iter().map(|queue| queue.served_bytes).sum::<u64>();
+            [sum(0), sum(1)]
+        };
+        system.goes_on(200);
+        let before = served();
+        system.goes_on(1000);
+        let after = served();
+        let percent = 100 * (after[1] - before[1]) / (after[0] - before[0]);
+        assert!((least..most).contains(&percent), "{percent} % for {weight:?}");
+    }
+    system.finish();
+    data.finish();
+}
