@@ -1,24 +1,27 @@
 """Two guests whose disks share the slots of one service: the bulk one keeps them busy, the interactive one sends bursts.
 
-    with Stage(directory, flows=8, depth=32) as stage:
-        stage.busy(seconds=60)
+    with Stage(directory, Service(slots=13, delay_ms=10), flows=8, depth=32) as stage:
+        stage.start_busy(60)
         stage.switch("burst-credit-drr")
-        stage.bursts(count=32, pause_ms=50, warmup=2.5, seconds=8)
+        stage.bursts(count=32, pause_ms=50, settle=3, seconds=8)
+        stage.end_busy()
 """
 
 import json
 import time
+from collections import namedtuple
 from contextlib import ExitStack
 
 import fioresult
 from guest import Guest, GuestError
 from rig import NQN, Rig
 
-SLOTS = 13
-DELAY_MS = 10
+Service = namedtuple("Service", "slots delay_ms")
+
 NAMESPACE = "mem:512MiB"
 DISKS = ("interactive", "bulk")
-MEMORY_MIB = 256
+# What the daemon sends for a disk and what fio counts in its guest differ by what is under way at either end.
+COUNT_TOLERANCE = 0.02
 
 READS = """\
 [global]
@@ -59,15 +62,16 @@ runtime={runtime_ms}ms
 class SharedPath(Rig):
     """A target with a namespace for each disk, each answer held back; the daemon with both disks over the one path."""
 
-    def __init__(self, directory, queues):
+    def __init__(self, directory, service, queues):
+        self._listener = f"127.0.0.1:0,delay={service.delay_ms}ms"
         super().__init__(
             directory,
             namespace=NAMESPACE,
-            listeners=(f"127.0.0.1:0,delay={DELAY_MS}ms",),
+            listeners=(self._listener,),
             target_options=("--namespace", NAMESPACE),
         )
         self.sockets = {disk: self.directory / f"{disk}.sock" for disk in DISKS}
-        self._queues = queues
+        self._service, self._queues = service, queues
 
     def daemon_words(self):
         config = self.directory / "disks.yaml"
@@ -81,10 +85,19 @@ class SharedPath(Rig):
         )
         # The window is the slots, and counts in each I/O thread: so one of them.
         shared = {
-            **{"subsystem": NQN, "paths": self.paths, "policy": "numa", "scheduler": "fifo", "window": {"ios": SLOTS}},
+            **{"subsystem": NQN, "paths": self.paths, "policy": "numa", "scheduler": "fifo", "window": {"ios": self._service.slots}},
             "share-paths-with": [other],
         }
         return {"api": str(self.api), "io-threads": 1, "disks": [own | shared]}
+
+    def commands(self):
+        """What runs, for people."""
+        config = json.dumps(self.config()).replace(f"{self.directory}/", "$DIR/")
+        return [
+            f"mpath-target --nqn {NQN} --namespace {NAMESPACE} --namespace {NAMESPACE} --listen {self._listener}",
+            f"echo '{config}' >disks.yaml",
+            "vhost-blk-mpath --config disks.yaml",
+        ]
 
     def served(self, disk):
         """Requests of a disk that were sent since the daemon started."""
@@ -95,18 +108,16 @@ class SharedPath(Rig):
 class Stage:
     """Everything that runs. `flows` is the number of the bulk guest's virtqueues, which need as many virtual processors."""
 
-    def __init__(self, directory, flows, depth):
-        self._directory, self._flows, self._depth = directory, flows, depth
+    def __init__(self, directory, service, flows, depth):
+        self._directory, self._service, self._flows, self._depth = directory, service, flows, depth
         self._stack = ExitStack()
         self._busy = None
 
     def __enter__(self):
-        with self._stack:
-            self.rig = self._stack.enter_context(SharedPath(self._directory, self._flows))
-            self.guests = {
-                disk: self._stack.enter_context(self._guest(disk, cpus)) for disk, cpus in zip(DISKS, (1, self._flows))
-            }
-            self._stack = self._stack.pop_all()
+        with ExitStack() as stack:
+            self.rig = stack.enter_context(SharedPath(self._directory, self._service, self._flows))
+            self.guests = {disk: stack.enter_context(self._guest(disk, cpus)) for disk, cpus in zip(DISKS, (1, self._flows))}
+            self._stack = stack.pop_all()
         return self
 
     def __exit__(self, *exception):
@@ -114,9 +125,12 @@ class Stage:
 
     def _guest(self, disk, cpus):
         return Guest(
-            self.rig.sockets[disk], queues=cpus, cpus=cpus, memory_mib=MEMORY_MIB,
-            on_line=lambda _: None, console_log=self._directory / f"{disk}.console",
-        )  # fmt: skip
+            self.rig.sockets[disk],
+            queues=cpus,
+            cpus=cpus,
+            on_line=lambda _: None,
+            console_log=self._directory / f"{disk}.console",
+        )
 
     def switch(self, scheduler):
         """Puts a scheduler into force that knows nothing: one that is in force already would keep what it knows."""
@@ -126,33 +140,45 @@ class Stage:
     def start_busy(self, seconds):
         """The bulk guest keeps all of its virtqueues filled for so long."""
         text = BUSY.format(depth=self._depth, runtime_ms=round(seconds * 1000))
-        self._busy = self.guests["bulk"].start_job("busy", text, seconds + 60), self.rig.served("bulk")
-        self._busy[0].wait_for_start()
+        before = self.rig.served("bulk")
+        job = self.guests["bulk"].start_job("busy", text, seconds + 60)
+        job.wait_for_start()
+        self._busy = job, before, time.monotonic() + seconds
 
     def end_busy(self):
-        """Waits for that; returns how many requests fio counts and how many the daemon does."""
-        job, before = self._busy
-        self._busy = None
-        row = self._row(job.wait())
-        return {"fio": row["ios"], "daemon": self.rig.served("bulk") - before}
+        """Waits for that; it must have gone on until now."""
+        job, before, until = self._busy
+        if time.monotonic() > until:
+            raise GuestError("the bulk guest has ended before the rest")
+        ios = self._row(job.wait())["ios"]
+        sent = self.rig.served("bulk") - before
+        if abs(sent - ios) > COUNT_TOLERANCE * ios:
+            raise GuestError(f"the daemon counts {sent} requests of the bulk guest, and its fio {ios}")
 
-    def bursts(self, count, pause_ms, warmup, seconds):
-        """Bursts of so many reads; each read as (ms since the start when it ended, ns that it took) in the order of their ends."""
-        text = BURSTS.format(count=count, pause_us=pause_ms * 1000, runtime_ms=round((warmup + seconds) * 1000))
-        guest = self.guests["interactive"]
-        job = guest.start_job("bursts", text, warmup + seconds + 60)
-        job.wait_for_start()
-        time.sleep(warmup)
+    def bulk_iops(self, settle, seconds):
+        """What the bulk guest does, after a moment, in so many seconds."""
+        time.sleep(settle)
         since, before = time.monotonic(), self.rig.served("bulk")
         time.sleep(seconds)
-        bulk = (self.rig.served("bulk") - before) / (time.monotonic() - since)
-        row = self._row(job.wait())
-        reads = [[int(word) for word in line.split(", ")[:2]] for line in guest.fetch(LOG).decode().splitlines()]
-        return {"reads": reads, "bulk_iops": bulk, "ios": row["ios"]}
+        return (self.rig.served("bulk") - before) / (time.monotonic() - since)
+
+    def bursts(self, count, pause_ms, settle, seconds):
+        """Bursts of so many reads. Each read as [ms from the start to its end, ns that it took], in the order of their ends; what the
+        bulk guest does meanwhile."""
+        text = BURSTS.format(count=count, pause_us=pause_ms * 1000, runtime_ms=round((settle + seconds) * 1000))
+        guest = self.guests["interactive"]
+        job = guest.start_job("bursts", text, settle + seconds + 60)
+        job.wait_for_start()
+        bulk_iops = self.bulk_iops(settle, seconds)
+        self._row(job.wait())
+        reads = [[int(word) for word in line.split(",")[:2]] for line in guest.fetch(LOG).decode().splitlines()]
+        return {"reads": reads, "bulk_iops": bulk_iops}
 
     @staticmethod
     def _row(result):
+        """The row of a job that went well."""
         found = fioresult.problems(result)
         if found:
             raise GuestError(f"{result.name}: {'; '.join(found)}")
-        return fioresult.rows(result)[0]
+        (row,) = fioresult.rows(result)
+        return row

@@ -75,9 +75,8 @@ impl NativeError {
     fn exit_code(&self) -> u8 {
         match self {
             Self::Measurement(MeasurementError::Interrupted) => EXIT_INTERRUPTED,
-            Self::Measurement(MeasurementError::Samples(_)) => EXIT_FAILED,
+            Self::Measurement(MeasurementError::Samples(_)) | Self::Chart(_) | Self::Publish(_) => EXIT_FAILED,
             Self::Measurement(_) | Self::Signals(_) => EXIT_NOT_STARTED,
-            Self::Chart(_) | Self::Publish(_) => EXIT_FAILED,
         }
     }
 }
