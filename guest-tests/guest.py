@@ -20,11 +20,12 @@ JOB_TIMEOUT = 120  # seconds
 class JobResult:
     """What one fio run gave."""
 
-    def __init__(self, name, exit_code, output, host_seconds, guest_seconds):
+    def __init__(self, name, exit_code, output, host_seconds, guest_seconds, stopped=False):
         self.name = name
         self.exit_code = exit_code
         self.host_seconds = host_seconds
         self.guest_seconds = guest_seconds
+        self.stopped = stopped
         # fio writes its error messages into the same file, before and after the JSON.
         before, brace, after = output.partition("{\n")
         try:
@@ -43,12 +44,17 @@ class Job:
         self._deadline = deadline
         self.name = name
 
-        self._started = None
+        self._started, self._stopped = None, False
 
     def wait_for_start(self):
         """Blocks until fio starts. What keeps it from doing so is a GuestError, as below."""
         if self._started is None:
             self._started, _ = self._guest.expect("started", self._deadline, self.name)
+
+    def stop(self):
+        """Has fio end before its time; it is to be waited for."""
+        self._stopped = True
+        self._guest.request("stop", self.name, "")
 
     def wait(self):
         """Blocks until fio ends; returns a JobResult. Raises GuestError on a dead guest or at the job's time limit."""
@@ -62,6 +68,7 @@ class Job:
             payload.decode(errors="replace"),
             header["at"] - host_start,
             float(guest_end) - guest_start,
+            self._stopped,
         )
 
 

@@ -66,7 +66,7 @@ pub(crate) struct Line {
     seconds: Duration,
 
     /// The same with two guests
-    #[arg(long, default_value = "8", value_name = "SECONDS", value_parser = parse_seconds)]
+    #[arg(long, default_value = "4", value_name = "SECONDS", value_parser = parse_seconds)]
     guest_seconds: Duration,
 
     /// How far the service of 10 ms varies either way, at random; up to 5ms

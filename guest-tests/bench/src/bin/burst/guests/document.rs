@@ -20,19 +20,19 @@ fn write_section(text: &mut String, results: &Results) -> std::fmt::Result {
     writeln!(
         text,
         "Bursts of {} reads of 4 KiB by the interactive guest, beside {} virtqueues that the bulk guest keeps filled with {} each: median \
-         (least–most of the rounds), in ms. The p99 in front is that of the bursts of all rounds together. In each cell behind the semicolon \
-         the floor: the same guest while the other one does nothing.\n",
+         (least–most of the rounds), in ms, and behind the semicolon the floor, the same guest while the other one does nothing. The p99 of a burst \
+         in front of its rounds is that of all of them together. The interactive guest's disk has a weight of 100.\n",
         plan.count, plan.flows, plan.depth
     )?;
     writeln!(
         text,
-        "| | bursts | p50 of a burst | p99 of a burst | p50 of a read | p99 of a read | IOPS of the bulk guest |\n|---|{}",
+        "| bulk's weight | | bursts | p50 of a burst | p99 of a burst | p50 of a read | p99 of a read | IOPS of the bulk guest |\n|--:|---|{}",
         "--:|".repeat(6)
     )?;
     let alone = &results.alone;
     writeln!(
         text,
-        "| alone (floor) | {} | {} | {} | {} | {} | {} |",
+        "| | alone (floor) | {} | {} | {} | {} | {} | {} |",
         alone.bursts,
         alone.p50_ms.text(1),
         p99(alone),
@@ -44,7 +44,8 @@ fn write_section(text: &mut String, results: &Results) -> std::fmt::Result {
         let beside = |of: Spread, floor: f64| format!("{}; {floor:.1}", of.text(1));
         writeln!(
             text,
-            "| `{}` | {} | {} | {}; {:.1} | {} | {} | {}; {:.0} % |",
+            "| {} | `{}` | {} | {} | {}; {:.1} | {} | {} | {}; {:.0} % |",
+            cell.bulk_weight,
             cell.scheduler,
             cell.bursts,
             beside(cell.p50_ms, alone.p50_ms.median),
@@ -74,7 +75,7 @@ fn write_method(text: &mut String, results: &Results) -> std::fmt::Result {
          its target's delay of {} ms. A burst takes {ideal} ms at least, so what emulation, daemon and target add to the interactive guest alone \
          is {:.1} ms of its p50. fio in it has {} random reads submitted at once, waits for all, pauses for {} ms and begins again; a burst lasts from its first read \
          to its last answer by fio's log of every read. {} rounds, schedulers alternating: fio in the bulk guest runs through all of them, while `mpathctl \
-         scheduler set` switches; for {} s after each switch nothing counts, then all bursts that begin within {} s. IOPS of the bulk guest are what the \
+         scheduler set` and `weight set` switch; for {} s after each switch nothing counts, then all bursts that begin within {} s. IOPS of the bulk guest are what the \
          daemon sent for it in that time, and all of them together what its fio counts, within 2 %.\n",
         plan.slots,
         plan.slots,
@@ -110,18 +111,17 @@ fn write_method(text: &mut String, results: &Results) -> std::fmt::Result {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::guests::results::tests::{Times, results};
+    use crate::guests::results::tests::{results, times};
     use crate::guests::targets::targets;
 
     #[test]
     fn a_row_for_each_scheduler_with_the_floor_beside_it() {
-        let fifo = ("fifo", Times { bursts_ms: vec![200, 230], bulk_iops: 1170.0 });
-        let mut results = results(&[fifo]);
+        let mut results = results(&[("fifo", times(&[200, 230], 1170.0))]);
         results.targets = targets(&results);
         let text = section(&results);
-        let floor = "| alone (floor) | 6 | 30.0 (30.0–30.0) | 30.0 (30.0–30.0) | 30.0 (30.0–30.0) | 30.0 (30.0–30.0) | 1\u{202f}300 (1\u{202f}300–1\u{202f}300) |";
+        let floor = "| | alone (floor) | 6 | 30.0 (30.0–30.0) | 30.0 (30.0–30.0) | 30.0 (30.0–30.0) | 30.0 (30.0–30.0) | 1\u{202f}300 (1\u{202f}300–1\u{202f}300) |";
         assert!(text.contains(floor), "{text}");
-        let row = "| `fifo` | 6 | 230.0 (230.0–230.0); 30.0 | 230.0 (230.0–230.0); 30.0 |";
+        let row = "| 800 | `fifo` | 6 | 230.0 (230.0–230.0); 30.0 | 230.0 (230.0–230.0); 30.0 |";
         assert!(text.contains(row) && text.contains("| 1\u{202f}170 (1\u{202f}170–1\u{202f}170); 90 % |"), "{text}");
         assert!(text.contains("alone is 0.0 ms of its p50") && text.contains("not measured"), "{text}");
         assert!(

@@ -1,6 +1,6 @@
 //! What is going to be measured, and how long that takes.
 
-use crate::plan::COUNT;
+use crate::plan::{COUNT, settle};
 use burst_sim::scenario::{DEPTH, PAUSE, SERVICE, SLOTS};
 use mpath_core::SchedulerKind;
 use serde::Serialize;
@@ -10,12 +10,13 @@ use std::time::Duration;
 /// Virtqueues of the bulk guest, and so its virtual processors: a flow each.
 const FLOWS: usize = 8;
 
-/// Before anything counts: what a scheduler that has just come into force takes to know the difference between flows
-/// ([`crate::plan::settle`]); fio in an emulated guest takes a second of it to start.
-const SETTLE: Duration = Duration::from_secs(3);
+/// The interactive guest's disk has this one.
+const WEIGHT: usize = 100;
+/// Of the bulk guest's disk: the same, as two disks have that nobody has told anything; and as much for each virtqueue.
+const BULK_WEIGHTS: [usize; 2] = [WEIGHT, WEIGHT * FLOWS];
 
-/// To start fio and to fetch what it logged.
-const PER_CELL: Duration = Duration::from_secs(2);
+/// To start fio in an emulated guest, and to fetch what it logged.
+const PER_CELL: Duration = Duration::from_millis(1800);
 /// Starting, two guests at a time.
 const ONCE: Duration = Duration::from_secs(20);
 
@@ -38,6 +39,8 @@ pub(crate) struct Plan {
     /// `--guest-seconds`
     pub(crate) seconds: f64,
     pub(crate) settle_seconds: f64,
+    /// Of the bulk guest's disk. The other one's is 100.
+    pub(crate) bulk_weights: Vec<usize>,
     pub(crate) schedulers: Vec<String>,
 }
 
@@ -52,7 +55,8 @@ impl Plan {
             depth: DEPTH,
             rounds,
             seconds: seconds.as_secs_f64(),
-            settle_seconds: SETTLE.as_secs_f64(),
+            settle_seconds: settle(SchedulerKind::BurstCredit, FLOWS).as_secs_f64(),
+            bulk_weights: BULK_WEIGHTS.into(),
             schedulers: schedulers.iter().map(ToString::to_string).collect(),
         }
     }
@@ -69,9 +73,21 @@ impl Plan {
             ("--rounds", self.rounds.to_string()),
             ("--seconds", self.seconds.to_string()),
             ("--settle", self.settle_seconds.to_string()),
+            ("--bulk-weights", self.bulk_weights.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")),
             ("--schedulers", self.schedulers.join(",")),
         ];
         numbers.into_iter().flat_map(|(name, value)| [name.to_owned(), value]).collect()
+    }
+
+    /// Every weight of the bulk guest's disk with every scheduler.
+    pub(crate) fn cells(&self) -> Vec<(usize, String)> {
+        let with = |weight: usize| self.schedulers.iter().map(move |scheduler| (weight, scheduler.clone()));
+        self.bulk_weights.iter().copied().flat_map(with).collect()
+    }
+
+    /// Whether each virtqueue of either guest counts the same then.
+    pub(crate) fn by_virtqueue(&self, bulk_weight: usize) -> bool {
+        bulk_weight == WEIGHT * self.flows
     }
 
     /// When a burst of the interactive guest counts that begins then, from the start of fio.
@@ -92,8 +108,9 @@ impl Plan {
     /// About how long it takes.
     pub(crate) fn time(&self) -> Duration {
         let cell = self.counts().end + PER_CELL;
-        // The interactive guest alone, the bulk one alone, and both.
-        ONCE + cell * (self.schedulers.len() as u32 + 2) * u32::from(self.rounds)
+        // The interactive guest alone, the bulk one alone for half as long, and both.
+        let round = cell * (self.cells().len() as u32 + 1) + cell / 2;
+        ONCE + round * u32::from(self.rounds)
     }
 }
 
@@ -102,7 +119,7 @@ pub(crate) mod tests {
     use super::*;
 
     pub(crate) fn plan() -> Plan {
-        Plan::new(&SchedulerKind::ALL, 5, Duration::from_secs(8))
+        Plan::new(&SchedulerKind::ALL, 5, Duration::from_secs(4))
     }
 
     /// The manual promises 6 minutes.
@@ -115,9 +132,16 @@ pub(crate) mod tests {
     #[test]
     fn the_program_is_told_everything() {
         let arguments = plan().arguments().join(" ");
-        let expected = "--slots 13 --delay-ms 10 --count 32 --pause-ms 50 --flows 8 --depth 32 --rounds 5 --seconds 8 --settle 3 \
-                        --schedulers fifo,burst-credit,burst-credit-drr";
+        let expected = "--slots 13 --delay-ms 10 --count 32 --pause-ms 50 --flows 8 --depth 32 --rounds 5 --seconds 4 --settle 2.5 \
+                        --bulk-weights 100,800 --schedulers fifo,burst-credit,burst-credit-drr";
         assert_eq!(arguments, expected);
+    }
+
+    #[test]
+    fn every_scheduler_with_either_weight() {
+        let cells = plan().cells();
+        assert_eq!((cells.len(), &*cells[2].1, cells[3].0), (6, "burst-credit-drr", 800));
+        assert!(!plan().by_virtqueue(100) && plan().by_virtqueue(800));
     }
 
     #[test]

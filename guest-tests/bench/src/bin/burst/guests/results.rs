@@ -17,8 +17,14 @@ pub(crate) struct Measured {
     bulk_alone_iops: Vec<f64>,
     /// The interactive guest beside a bulk one that does nothing.
     alone: Vec<MeasuredSample>,
-    /// The two of them, by scheduler.
-    together: BTreeMap<String, Vec<MeasuredSample>>,
+    together: Vec<MeasuredCell>,
+}
+
+#[derive(Debug, Deserialize)]
+struct MeasuredCell {
+    bulk_weight: usize,
+    scheduler: String,
+    samples: Vec<MeasuredSample>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -43,13 +49,14 @@ pub(crate) struct Results {
     pub(crate) bulk_alone_iops: Spread,
     /// The interactive guest beside a bulk one that does nothing.
     pub(crate) alone: Cell,
-    /// The two of them under each scheduler.
+    /// The two of them with each weight of the bulk guest's disk under each scheduler.
     pub(crate) together: Vec<Cell>,
 }
 
 /// The bursts of the interactive guest, and what the bulk one has meanwhile.
 #[derive(Debug, Serialize)]
 pub(crate) struct Cell {
+    pub(crate) bulk_weight: usize,
     pub(crate) scheduler: String,
     /// Of all rounds.
     pub(crate) bursts: usize,
@@ -77,10 +84,10 @@ pub(crate) struct Sample {
 
 impl Results {
     pub(crate) fn new(machine: Machine, plan: Plan, measured: Measured) -> Result<Self, NotBursts> {
-        let Measured { guests, commands, bulk_alone_iops, alone, mut together } = measured;
-        let cells = plan.schedulers.iter().map(|scheduler| {
-            let samples = together.remove(scheduler).ok_or(NotBursts::None)?;
-            Cell::new(scheduler, &samples, &plan)
+        let Measured { guests, commands, bulk_alone_iops, alone, together } = measured;
+        let cells = plan.cells().into_iter().map(|(bulk_weight, scheduler)| {
+            let found = together.iter().find(|cell| (cell.bulk_weight, &cell.scheduler) == (bulk_weight, &scheduler));
+            Cell::new(bulk_weight, scheduler, &found.ok_or(NotBursts::None)?.samples, &plan)
         });
         let together = cells.collect::<Result<_, _>>()?;
         Ok(Self {
@@ -89,14 +96,14 @@ impl Results {
             commands,
             targets: Vec::new(),
             bulk_alone_iops: Spread::of(bulk_alone_iops.into_iter()),
-            alone: Cell::new("fifo", &alone, &plan)?,
+            alone: Cell::new(0, "fifo".to_owned(), &alone, &plan)?,
             together,
             plan,
         })
     }
 
-    pub(crate) fn cell(&self, scheduler: &str) -> Option<&Cell> {
-        self.together.iter().find(|cell| cell.scheduler == scheduler && !cell.samples.is_empty())
+    pub(crate) fn cell(&self, bulk_weight: usize, scheduler: &str) -> Option<&Cell> {
+        self.together.iter().find(|cell| (cell.bulk_weight, &*cell.scheduler) == (bulk_weight, scheduler))
     }
 
     /// What of a cell the bulk guest has, in percent of what it has alone.
@@ -111,7 +118,7 @@ impl Results {
 }
 
 impl Cell {
-    fn new(scheduler: &str, samples: &[MeasuredSample], plan: &Plan) -> Result<Self, NotBursts> {
+    fn new(bulk_weight: usize, scheduler: String, samples: &[MeasuredSample], plan: &Plan) -> Result<Self, NotBursts> {
         let found =
             samples.iter().map(|sample| bursts(&sample.reads, plan.count as usize, plan.pause(), &plan.counts()));
         let found = found.collect::<Result<Vec<_>, _>>()?;
@@ -120,7 +127,8 @@ impl Cell {
         let spread = |of: &dyn Fn(&Sample) -> f64| Spread::of(samples.iter().map(of));
         let all = samples.iter().flat_map(|sample| sample.bursts_ms.iter().copied());
         Ok(Self {
-            scheduler: scheduler.to_owned(),
+            bulk_weight,
+            scheduler,
             bursts: found.iter().map(Vec::len).sum(),
             p50_ms: spread(&|sample| quantile(sample.bursts_ms.iter().copied(), 0.5)),
             p99_ms: spread(&|sample| quantile(sample.bursts_ms.iter().copied(), 0.99)),
@@ -160,7 +168,12 @@ pub(crate) mod tests {
         pub(crate) bulk_iops: f64,
     }
 
-    /// As `measure` writes it, three rounds of it: bursts of 30 ms and 1300 IOPS alone. Bursts are of two reads.
+    pub(crate) fn times(bursts_ms: &[u64], bulk_iops: f64) -> Times {
+        Times { bursts_ms: bursts_ms.into(), bulk_iops }
+    }
+
+    /// As `measure` writes it, three rounds of it, the same with either weight: bursts of 30 ms and 1300 IOPS alone. Bursts are of
+    /// two reads.
     fn measured(together: &[(&str, Times)]) -> Measured {
         let reads = |bursts_ms: &[u64]| {
             let mut at = 3000;
@@ -177,13 +190,17 @@ pub(crate) mod tests {
             vec![sample; 3]
         };
         let guest = |cpus: &str| serde_json::json!({"kernel": "6.1.0", "fio": "fio-3.33", "accel": "tcg", "cpus": cpus, "queues": cpus, "boot_seconds": 5.4});
-        let alone = Times { bursts_ms: vec![30, 30], bulk_iops: 0.0 };
-        let together: BTreeMap<_, _> = together.iter().map(|(name, times)| (*name, samples(times))).collect();
+        let cell = |weight: usize| {
+            together.iter().map(move |(name, times)| {
+                serde_json::json!({"bulk_weight": weight, "scheduler": name, "samples": samples(times)})
+            })
+        };
+        let together: Vec<_> = plan().bulk_weights.into_iter().flat_map(cell).collect();
         let measured = serde_json::json!({
             "guests": {"interactive": guest("1"), "bulk": guest("8")},
             "commands": ["mpath-target --x"],
             "bulk_alone_iops": [1300.0, 1300.0],
-            "alone": samples(&alone),
+            "alone": samples(&times(&[30, 30], 0.0)),
             "together": together,
         });
         serde_json::from_value(measured).unwrap()
@@ -197,8 +214,8 @@ pub(crate) mod tests {
 
     #[test]
     fn medians_of_rounds_and_the_tail_of_all_bursts() {
-        let results = results(&[("fifo", Times { bursts_ms: vec![200, 230, 210], bulk_iops: 1170.0 })]);
-        let cell = results.cell("fifo").unwrap();
+        let results = results(&[("fifo", times(&[200, 230, 210], 1170.0))]);
+        let cell = results.cell(800, "fifo").unwrap();
         assert_eq!((cell.bursts, cell.p50_ms.median, cell.all_p99_ms), (9, 210.0, 230.0));
         assert_eq!((cell.read_p50_ms.median, cell.read_p99_ms.max), (210.0, 230.0));
         assert!((results.bulk_percent(cell) - 90.0).abs() < 1e-9);
@@ -206,21 +223,20 @@ pub(crate) mod tests {
             (results.alone.p50_ms.median, results.guest("bulk", "cpus"), results.guest("bulk", "x")),
             (30.0, "8", "unknown")
         );
-        assert!(results.cell("burst-credit").is_none());
+        assert!(results.cell(100, "burst-credit").is_none());
     }
 
     #[test]
     fn a_scheduler_that_is_missing_is_an_error() {
         let plan = Plan { count: 2, ..plan() };
-        let few = measured(&[("fifo", Times { bursts_ms: vec![200], bulk_iops: 1.0 })]);
+        let few = measured(&[("fifo", times(&[200], 1.0))]);
         assert_eq!(Results::new(Machine::look(None::<&Path>), plan, few).unwrap_err(), NotBursts::None);
     }
 
     #[test]
     fn the_file_has_everything_in_it() {
-        let json =
-            serde_json::to_value(results(&[("fifo", Times { bursts_ms: vec![200, 230], bulk_iops: 1170.0 })])).unwrap();
-        assert_eq!((&json["slots"], &json["flows"], &json["settle_seconds"]), (&13.into(), &8.into(), &3.0.into()));
+        let json = serde_json::to_value(results(&[("fifo", times(&[200, 230], 1170.0))])).unwrap();
+        assert_eq!((&json["slots"], &json["flows"], &json["settle_seconds"]), (&13.into(), &8.into(), &2.5.into()));
         assert_eq!(json["together"][0]["samples"][2]["bursts_ms"], serde_json::json!([200.0, 230.0]));
         assert_eq!(
             (&json["guests"]["bulk"]["cpus"], &json["bulk_alone_iops"]["median"]),
