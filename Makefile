@@ -12,7 +12,7 @@ SECONDS ?= 60
 POLICIES_ARGS ?=
 # Options of `make bench-native`, as in '--rounds 3'; `native --help` lists them.
 NATIVE_ARGS ?=
-# Options of `make bench-burst`, as in '--only k'; `burst --help` lists them.
+# Options of `make bench-burst`, as in '--only guests'; `burst --help` lists them.
 BURST_ARGS ?=
 # How many runs `make sim` makes.
 SEEDS ?= 2000
@@ -95,7 +95,9 @@ bench-native: benches ## Linux's own NVMe multipath beside the daemon in one gue
 	images/build nvmet
 	$(BIN)/native $(NATIVE_ARGS)
 
-bench-burst: benches ## bursts against busy virtqueues under each scheduler, over sockets, in 15 minutes; writes docs/results/ (BURST_ARGS='--only k')
+bench-burst: benches ## bursts against busy virtqueues under each scheduler, by sockets and by two guests, in 20 minutes; writes docs/results/ (BURST_ARGS='--only k')
+	@scripts/deps.sh guest
+	images/build
 	$(BIN)/burst $(BURST_ARGS)
 
 lint: ## formatting, clippy with warnings as errors, shell and Python checks

@@ -8,6 +8,9 @@ CLOCK_SLACK = 0.5  # seconds, for what lies between the two readings
 
 # What fio says about good jobs as well. The job files keep their writers apart (offset_increment), fio does not look.
 HARMLESS = ("fio: multiple writers may overwrite blocks",)
+# What it says, and its exit code, when it was told to end before its time.
+STOPPED = "fio: terminating on signal 2"
+STOPPED_CODE = 128
 MAX_MESSAGES = 5  # of a job with thousands of wrong blocks
 
 HEADERS = ("job", "op", "ios", "IOPS", "MiB/s", "p50 µs", "p99 µs", "verified", "error")
@@ -67,11 +70,12 @@ def problems(result):
                 found.append(f"{name}: should verify, but verified nothing")
             elif read < written:
                 found.append(f"{name}: verified only {read} of the {written} bytes written")
-    messages = [text for text in result.messages if not text.startswith(HARMLESS)]
+    harmless = (*HARMLESS, STOPPED) if result.stopped else HARMLESS
+    messages = [text for text in result.messages if not text.startswith(harmless)]
     found += messages[:MAX_MESSAGES]
     if len(messages) > MAX_MESSAGES:
         found.append(f"… and {len(messages) - MAX_MESSAGES} more messages")
-    if result.exit_code != 0:
+    if result.exit_code != (STOPPED_CODE if result.stopped else 0):
         found.append(f"fio's exit code is {result.exit_code}")
     drift = abs(result.guest_seconds - result.host_seconds)
     if drift > CLOCK_SLACK + CLOCK_TOLERANCE * result.host_seconds:

@@ -20,11 +20,12 @@ JOB_TIMEOUT = 120  # seconds
 class JobResult:
     """What one fio run gave."""
 
-    def __init__(self, name, exit_code, output, host_seconds, guest_seconds):
+    def __init__(self, name, exit_code, output, host_seconds, guest_seconds, stopped=False):
         self.name = name
         self.exit_code = exit_code
         self.host_seconds = host_seconds
         self.guest_seconds = guest_seconds
+        self.stopped = stopped
         # fio writes its error messages into the same file, before and after the JSON.
         before, brace, after = output.partition("{\n")
         try:
@@ -43,10 +44,22 @@ class Job:
         self._deadline = deadline
         self.name = name
 
+        self._started, self._stopped = None, False
+
+    def wait_for_start(self):
+        """Blocks until fio starts. What keeps it from doing so is a GuestError, as below."""
+        if self._started is None:
+            self._started, _ = self._guest.expect("started", self._deadline, self.name)
+
+    def stop(self):
+        """Has fio end before its time; it is to be waited for."""
+        self._stopped = True
+        self._guest.request("stop", self.name, "")
+
     def wait(self):
         """Blocks until fio ends; returns a JobResult. Raises GuestError on a dead guest or at the job's time limit."""
-        header, _ = self._guest.expect("started", self._deadline, self.name)
-        host_start, guest_start = header["at"], float(header["words"][0])
+        self.wait_for_start()
+        host_start, guest_start = self._started["at"], float(self._started["words"][0])
         header, payload = self._guest.expect("result", self._deadline, self.name)
         _, exit_code, guest_end = header["words"][:3]
         return JobResult(
@@ -55,19 +68,21 @@ class Job:
             payload.decode(errors="replace"),
             header["at"] - host_start,
             float(guest_end) - guest_start,
+            self._stopped,
         )
 
 
 class Guest(Machine):
     """A machine with the fio guest; its disk is what the vhost-user-blk backend behind `socket_path` offers.
 
-    `queues` virtqueues need as many virtual CPUs for the guest to use them all. Further options are the machine's.
+    `queues` virtqueues need as many virtual CPUs for the guest to use them all; it has two at least unless `cpus` are given.
+    Further options are the machine's.
     """
 
     IMAGE = "fio"
 
-    def __init__(self, socket_path, queues=2, memory_mib=512, **options):
-        super().__init__(max(2, queues), memory_mib, **options)
+    def __init__(self, socket_path, queues=2, memory_mib=512, cpus=None, **options):
+        super().__init__(cpus or max(2, queues), memory_mib, **options)
         self._socket_path = str(socket_path)
         self._queues = queues
 
@@ -88,6 +103,12 @@ class Guest(Machine):
     def run_job(self, name, job_file, timeout=JOB_TIMEOUT):
         """Runs fio with the text of a job file; returns a JobResult."""
         return self.start_job(name, job_file, timeout).wait()
+
+    def fetch(self, name, timeout=30):
+        """The bytes of a file that a job has left, between two jobs."""
+        self.request("get", name, "")
+        _, payload = self.expect("file", time.monotonic() + timeout, name)
+        return payload
 
     def devices(self):
         return [

@@ -191,7 +191,7 @@ class Machine:
         while b"\n" in pending:
             header, rest = pending.split(b"\n", 1)
             kind, *words = header.decode(errors="replace").split()
-            length = int(words[-1]) if kind in ("ready", "result") else 0
+            length = int(words[-1]) if kind in ("ready", "result", "file") else 0
             if len(rest) < length:
                 break
             self._messages.put((kind, {"words": words, "at": time.monotonic()}, rest[:length]))

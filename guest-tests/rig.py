@@ -76,11 +76,7 @@ class Rig:
 
     def start_daemon(self):
         """Starts the daemon; returns when front-ends can connect."""
-        self.daemon = daemon = self._spawn(
-            "vhost-blk-mpath", "--socket-path", self.socket, "--subsystem", NQN, "--policy", self._policy,
-            "--api", self.api, "--io-threads", self._io_threads, *(w for path in self.paths for w in ("--path", path)),
-            *self._options, binary=self._daemon_binary,
-        )  # fmt: skip
+        self.daemon = daemon = self._spawn("vhost-blk-mpath", *self.daemon_words(), binary=self._daemon_binary)
         deadline = time.monotonic() + START_TIMEOUT
         while self.ctl("status", check=False) is None:
             if daemon.poll() is not None:
@@ -88,6 +84,14 @@ class Rig:
             if time.monotonic() > deadline:
                 raise RigError("vhost-blk-mpath did not become ready in time")
             time.sleep(0.05)
+
+    def daemon_words(self):
+        """The daemon's command line."""
+        return [
+            *("--socket-path", self.socket, "--subsystem", NQN, "--policy", self._policy, "--api", self.api),
+            *("--io-threads", self._io_threads, *(word for path in self.paths for word in ("--path", path))),
+            *self._options,
+        ]
 
     def _start_target(self, *listeners):
         words = ("--nqn", NQN, "--namespace", self._namespace, *(w for at in listeners for w in ("--listen", at)))

@@ -9,6 +9,7 @@ pub mod control;
 pub mod front_end;
 pub mod ledger;
 pub mod load;
+pub mod measurement;
 pub mod options;
 pub mod process;
 pub mod publish;

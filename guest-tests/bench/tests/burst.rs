@@ -1,4 +1,4 @@
-//! `burst` from the command line to the files: a tiny run of one table.
+//! `burst` from the command line to the files: a tiny run of one table, and what guests would say.
 
 // Helpers of tests fail a test by panicking, too.
 #![allow(clippy::unwrap_used)]
@@ -7,6 +7,7 @@ mod programs;
 
 use serde_json::Value;
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Output;
 
@@ -54,6 +55,50 @@ fn a_tiny_run_writes_one_table() {
     assert!(document.contains("| N | published | floor | limit | burst-credit |"), "{document}");
 }
 
+const GUESTS: &str = "<!-- burst-guests: begin (written by `make bench-burst`) -->\nold\n<!-- burst-guests: end -->\n";
+
+/// Stands for `guest-tests/burst/measure`: one round, in which a burst of 32 reads begins after 3.5 s.
+const MEASURE: &str = r#"#!/usr/bin/env python3
+import json, sys
+words = sys.argv[1:]
+told = dict(zip(words[::2], words[1::2]))
+print("told", told["--schedulers"], told["--rounds"], told["--bulk-weights"])
+def sample(took, bulk):
+    return {"reads": [[3500 + took, took * 1000000 - read] for read in range(int(told["--count"]))], "bulk_iops": bulk}
+def cells(weight):
+    times = {"fifo": sample(230, 1200), "burst-credit-drr": sample(34, 900)}
+    return [{"bulk_weight": weight, "scheduler": name, "samples": [time]} for name, time in times.items()]
+guest = {"kernel": "6.1.0", "fio": "fio-3.33", "accel": "tcg", "cpus": "1", "queues": "1"}
+print(json.dumps({
+    "guests": {"interactive": guest, "bulk": guest}, "commands": ["mpath-target"], "bulk_alone_iops": [1300],
+    "alone": [sample(30, 0)], "together": cells(100) + cells(800),
+}))
+"#;
+
+#[test]
+fn what_guests_measure_is_judged_and_written_beside_the_rest() {
+    let docs = tempfile::tempdir().unwrap();
+    let measure = docs.path().join("measure");
+    fs::write(&measure, MEASURE).unwrap();
+    fs::set_permissions(&measure, fs::Permissions::from_mode(0o755)).unwrap();
+    fs::write(docs.path().join("scheduler.md"), DOCUMENT.to_owned() + GUESTS).unwrap();
+    let options = "--only guests --rounds 1 --schedulers fifo,burst-credit-drr";
+    let output = burst(docs.path(), &format!("{options} --measure {}", measure.display()));
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("told fifo,burst-credit-drr 1 100,800"), "{output:?}");
+
+    let json = fs::read_to_string(docs.path().join("results/burst-guests.json")).unwrap();
+    let json: Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json["together"][3]["all_p99_ms"], 34.0);
+    let met: Vec<_> = json["targets"].as_array().unwrap().iter().map(|target| target["met"].as_bool()).collect();
+    assert_eq!(met, [Some(true); 3], "{json}");
+    assert!(docs.path().join("results/burst-guests.svg").exists());
+    let document = fs::read_to_string(docs.path().join("scheduler.md")).unwrap();
+    assert!(document.contains("| 800 | `burst-credit-drr` | 1 | 34.0 (34.0–34.0); 30.0 |"), "{document}");
+    // The other section is another part's.
+    assert_eq!(document.matches("\nold\n").count(), 1, "{document}");
+}
+
 #[test]
 fn what_cannot_be_published_is_not_measured() {
     let docs = tempfile::tempdir().unwrap();
@@ -61,4 +106,10 @@ fn what_cannot_be_published_is_not_measured() {
     let output = burst(docs.path(), "");
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     assert!(String::from_utf8_lossy(&output.stderr).contains("burst: begin"), "{output:?}");
+
+    // Not after the tables either.
+    fs::write(docs.path().join("scheduler.md"), DOCUMENT).unwrap();
+    let output = burst(docs.path(), "");
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("burst-guests: begin"), "{output:?}");
 }

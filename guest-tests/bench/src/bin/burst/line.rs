@@ -1,7 +1,8 @@
 //! The command line.
 
+use crate::guests;
 use crate::plan::{Plan, Table};
-use clap::Parser;
+use clap::{Parser, ValueEnum};
 use mpath_core::SchedulerKind;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -11,8 +12,29 @@ use vublk_bench::units::{UnitError, parse_duration, parse_seconds};
 /// Half of the service.
 const LONGEST_JITTER: Duration = Duration::from_millis(5);
 
+/// What can be measured alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Part {
+    /// Bursts of 32 against K busy flows
+    K,
+    /// Bursts of N against 16 busy flows
+    N,
+    /// Two guests, one with bursts
+    Guests,
+}
+
+impl From<Table> for Part {
+    fn from(table: Table) -> Self {
+        match table {
+            Table::K => Self::K,
+            Table::N => Self::N,
+        }
+    }
+}
+
 /// Measures every scheduler of the daemon side by side, one virtqueue that sends bursts beside others that keep a deep
-/// queue, and rewrites the published results: DOCS/results/burst.json, burst.svg and the section of DOCS/scheduler.md.
+/// queue, by sockets and by two guests, and rewrites the published results: DOCS/results/burst.json, burst-guests.json, their
+/// pictures and the sections of DOCS/scheduler.md.
 #[derive(Debug, Parser)]
 #[command(
     version,
@@ -27,9 +49,9 @@ pub(crate) struct Line {
     #[arg(long, value_name = "PATH", env = "MPATHCTL")]
     pub(crate) mpathctl: Option<PathBuf>,
 
-    /// Tables to measure
-    #[arg(long, value_name = "TABLES", value_enum, value_delimiter = ',', default_value = "k,n")]
-    only: Vec<Table>,
+    /// What to measure
+    #[arg(long, value_name = "PARTS", value_enum, value_delimiter = ',', default_value = "k,n,guests")]
+    only: Vec<Part>,
 
     /// Schedulers to measure
     #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = "fifo,burst-credit,burst-credit-drr")]
@@ -43,13 +65,21 @@ pub(crate) struct Line {
     #[arg(long, default_value = "2", value_name = "SECONDS", value_parser = parse_seconds)]
     seconds: Duration,
 
+    /// The same with two guests
+    #[arg(long, default_value = "4", value_name = "SECONDS", value_parser = parse_seconds)]
+    guest_seconds: Duration,
+
     /// How far the service of 10 ms varies either way, at random; up to 5ms
     #[arg(long, default_value = "0ms", value_name = "TIME", value_parser = parse_jitter)]
     jitter: Duration,
 
-    /// Makes pauses and offsets repeatable
+    /// Makes pauses and offsets over sockets repeatable
     #[arg(long, default_value_t = 1, value_name = "N")]
     seed: u64,
+
+    /// The program that measures with two guests
+    #[arg(long, default_value = "guest-tests/burst/measure", value_name = "PATH")]
+    pub(crate) measure: PathBuf,
 
     /// The documentation's folder
     #[arg(long, default_value = "docs", value_name = "DIR")]
@@ -72,10 +102,29 @@ fn parse_jitter(text: &str) -> Result<Duration, JitterError> {
 
 impl Line {
     pub(crate) fn plan(&self) -> Plan {
-        let tables = Table::ALL.into_iter().filter(|table| self.only.contains(table)).collect();
-        let schedulers = SchedulerKind::ALL.into_iter().filter(|kind| self.schedulers.contains(kind)).collect();
         let Self { rounds, seconds, jitter, seed, .. } = *self;
-        Plan { tables, schedulers, rounds, seconds, jitter, seed }
+        Plan { tables: self.tables(), schedulers: self.schedulers(), rounds, seconds, jitter, seed }
+    }
+
+    pub(crate) fn guests(&self) -> guests::Plan {
+        guests::Plan::new(&self.schedulers(), self.rounds, self.guest_seconds)
+    }
+
+    pub(crate) fn has_tables(&self) -> bool {
+        !self.tables().is_empty()
+    }
+
+    pub(crate) fn has_guests(&self) -> bool {
+        self.only.contains(&Part::Guests)
+    }
+
+    fn tables(&self) -> Vec<Table> {
+        Table::ALL.into_iter().filter(|table| self.only.contains(&Part::from(*table))).collect()
+    }
+
+    /// In the daemon's order.
+    fn schedulers(&self) -> Vec<SchedulerKind> {
+        SchedulerKind::ALL.into_iter().filter(|kind| self.schedulers.contains(kind)).collect()
     }
 }
 
@@ -83,8 +132,12 @@ impl Line {
 mod tests {
     use super::*;
 
+    fn line(arguments: &str) -> Result<Line, clap::Error> {
+        Line::try_parse_from(std::iter::once("burst").chain(arguments.split_whitespace()))
+    }
+
     fn plan(arguments: &str) -> Result<Plan, clap::Error> {
-        Line::try_parse_from(std::iter::once("burst").chain(arguments.split_whitespace())).map(|line| line.plan())
+        line(arguments).map(|line| line.plan())
     }
 
     #[test]
@@ -104,9 +157,22 @@ mod tests {
     }
 
     #[test]
+    fn guests_with_or_without_the_tables() {
+        let parts = |arguments| line(arguments).map(|line| (line.has_tables(), line.has_guests())).unwrap();
+        assert_eq!(
+            (parts(""), parts("--only guests"), parts("--only k")),
+            ((true, true), (false, true), (true, false))
+        );
+        let plan =
+            line("--only guests --schedulers burst-credit-drr,fifo --rounds 2 --guest-seconds 3.5").unwrap().guests();
+        assert_eq!((plan.schedulers.join(" "), plan.rounds), ("fifo burst-credit-drr".to_owned(), 2));
+        assert!((plan.seconds - 3.5).abs() < 1e-9);
+    }
+
+    #[test]
     fn bad_values_are_named() {
         for (arguments, message) in [
-            ("--only m", "invalid value 'm' for '--only <TABLES>'"),
+            ("--only m", "invalid value 'm' for '--only <PARTS>'"),
             ("--schedulers cfq", "unknown scheduler 'cfq'"),
             ("--jitter 6ms", "must be 5ms at the most"),
             ("--seconds 0", "must be from 0.1 to 600"),

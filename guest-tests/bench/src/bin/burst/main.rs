@@ -1,5 +1,5 @@
 //! `burst`: the experiment with which the burst-credit rule was published, on the daemon over real sockets. One virtqueue
-//! that sends bursts beside others that keep a deep queue, under every scheduler.
+//! that sends bursts beside others that keep a deep queue, under every scheduler; then the same by two guests.
 
 // Counts become rates; they stay far below 2^52.
 #![allow(clippy::cast_precision_loss)]
@@ -9,6 +9,7 @@ mod chart;
 mod counted;
 mod document;
 mod flow;
+mod guests;
 mod line;
 mod load;
 mod plan;
@@ -17,13 +18,16 @@ mod run;
 mod targets;
 
 use clap::Parser;
+use guests::NotBursts;
 use line::Line;
 use load::LoadError;
 use std::io;
+use std::path::Path;
 use std::process::ExitCode;
 use vublk_bench::control::ControlError;
+use vublk_bench::measurement::MeasurementError;
 use vublk_bench::process::ProcessError;
-use vublk_bench::publish::{ChartError, PublishError};
+use vublk_bench::publish::{ChartError, Machine, PublishError};
 use vublk_bench::signals::{self, EXIT_INTERRUPTED};
 
 const EXIT_FAILED: u8 = 1;
@@ -44,6 +48,10 @@ enum BurstError {
     Control(#[from] ControlError),
     #[error("with {busy} busy flows: {error}\nthe daemon's last words:\n{log}")]
     Load { busy: usize, error: LoadError, log: String },
+    #[error("with two guests: {0}")]
+    Measurement(#[from] MeasurementError),
+    #[error("fio in the interactive guest: {0}")]
+    NotBursts(#[from] NotBursts),
     #[error("cannot draw the chart: {0}")]
     Chart(#[from] ChartError),
     #[error(transparent)]
@@ -55,8 +63,11 @@ enum BurstError {
 impl BurstError {
     fn exit_code(&self) -> u8 {
         match self {
-            Self::Process(_) | Self::Directory(_) | Self::Signals(_) | Self::NotReady { .. } => EXIT_NOT_STARTED,
-            Self::Interrupted => EXIT_INTERRUPTED,
+            Self::Interrupted | Self::Measurement(MeasurementError::Interrupted) => EXIT_INTERRUPTED,
+            Self::Measurement(MeasurementError::Samples(_)) => EXIT_FAILED,
+            Self::Process(_) | Self::Directory(_) | Self::Signals(_) | Self::NotReady { .. } | Self::Measurement(_) => {
+                EXIT_NOT_STARTED
+            }
             _ => EXIT_FAILED,
         }
     }
@@ -74,5 +85,21 @@ fn main() -> ExitCode {
 
 fn burst(line: &Line) -> Result<(), BurstError> {
     let interrupted = signals::interrupted().map_err(BurstError::Signals)?;
-    run::run(line, &interrupted)
+    // Not after a quarter of an hour. And once what is published first changes the tree, it is no commit any more.
+    let (sockets, guests) = (line.has_tables(), line.has_guests());
+    if sockets {
+        run::publication(line).check()?;
+    }
+    if guests {
+        guests::publication(line).check()?;
+    }
+    let machine = Machine::look(None::<&Path>);
+    machine.objection().iter().for_each(|objection| eprintln!("warning: {objection}"));
+    if sockets {
+        run::run(line, machine.clone(), &interrupted)?;
+    }
+    if guests {
+        guests::run(line, machine, &interrupted)?;
+    }
+    Ok(())
 }

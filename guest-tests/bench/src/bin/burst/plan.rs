@@ -2,7 +2,6 @@
 
 use burst_sim::scenario::{DEPTH, PAUSE, SERVICE, SLOTS};
 use burst_sim::targets::{BUSY, COUNTS};
-use clap::ValueEnum;
 use mpath_core::SchedulerKind;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -24,7 +23,7 @@ const PER_SWITCH: Duration = Duration::from_millis(40);
 const ONCE: Duration = Duration::from_secs(15);
 
 /// A table.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Table {
     /// Bursts of 32 against K busy flows
     K,

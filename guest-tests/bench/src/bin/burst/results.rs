@@ -181,7 +181,7 @@ impl Sample {
 }
 
 /// As the simulator takes it.
-fn quantile(ms: impl Iterator<Item = f64>, quantile: f64) -> f64 {
+pub(crate) fn quantile(ms: impl Iterator<Item = f64>, quantile: f64) -> f64 {
     quantile_ms(ms.map(|ms| Duration::from_secs_f64(ms / 1e3)), quantile)
 }
 

@@ -19,15 +19,16 @@ use vublk_bench::stack::MpathStack;
 use vublk_bench::units::about;
 
 /// In the documentation's folder.
-const DOCUMENT: &str = "scheduler.md";
+pub(crate) const DOCUMENT: &str = "scheduler.md";
+
+/// Where it is published.
+pub(crate) fn publication(line: &Line) -> Publication {
+    Publication { docs: line.docs.clone(), document: DOCUMENT, section: document::SECTION }
+}
 
 /// Measures everything, then writes it: an interrupted run leaves no half.
-pub(crate) fn run(line: &Line, interrupted: &AtomicBool) -> Result<(), BurstError> {
-    let publication = Publication { docs: line.docs.clone(), document: DOCUMENT, section: document::SECTION };
-    // Not after a quarter of an hour.
-    publication.check()?;
-    let (plan, machine) = (line.plan(), Machine::look(None));
-    machine.objection().iter().for_each(|objection| eprintln!("warning: {objection}"));
+pub(crate) fn run(line: &Line, machine: Machine, interrupted: &AtomicBool) -> Result<(), BurstError> {
+    let plan = line.plan();
     let directory = tempfile::Builder::new().prefix("burst-").tempdir().map_err(BurstError::Directory)?;
     let (slots, queues) = (SLOTS.to_string(), (BUSY.into_iter().max().unwrap_or(0) + 1).to_string());
     // The window is the service slots, and counts in each I/O thread: so one of them.
@@ -52,7 +53,7 @@ pub(crate) fn run(line: &Line, interrupted: &AtomicBool) -> Result<(), BurstErro
     results.add_virtual_time(&plan);
     results.targets = targets(&results);
     let section = document::section(&results);
-    publication.write(&results, &chart::draw(&results)?, &section)?;
+    publication(line).write(&results, &chart::draw(&results)?, &section)?;
     println!("{section}");
     Ok(())
 }

@@ -10,17 +10,13 @@ use results::{Measured, Results};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
-use vublk_bench::process::{Managed, ProcessError};
+use std::sync::atomic::AtomicBool;
+use vublk_bench::measurement::{self, MeasurementError};
 use vublk_bench::publish::{ChartError, Machine, Publication, PublishError};
 use vublk_bench::signals::{self, EXIT_INTERRUPTED};
 
 const EXIT_FAILED: u8 = 1;
 const EXIT_NOT_STARTED: u8 = 3;
-
-/// How often to look whether the measurement has ended or is to end.
-const LOOK: Duration = Duration::from_millis(500);
 
 /// Measures Linux's native NVMe multipath and the daemon in one guest, on two paths of which one is 30 ms slower, and rewrites the
 /// published results: DOCS/results/native.json, native.svg and the section of DOCS/benchmarks.md.
@@ -65,30 +61,22 @@ fn parse_seconds(text: &str) -> Result<f64, SecondsError> {
 /// Why there are no results.
 #[derive(Debug, thiserror::Error)]
 enum NativeError {
-    #[error("cannot make a directory for logs: {0}")]
-    Directory(#[source] io::Error),
     #[error("cannot handle signals: {0}")]
     Signals(#[source] io::Error),
     #[error(transparent)]
-    Process(#[from] ProcessError),
-    #[error("the measurement ended early:\n{0}")]
-    Ended(String),
-    #[error("the measurement's samples make no sense: {0}")]
-    Samples(#[source] serde_json::Error),
+    Measurement(#[from] MeasurementError),
     #[error("cannot draw the chart: {0}")]
     Chart(#[from] ChartError),
     #[error(transparent)]
     Publish(#[from] PublishError),
-    #[error("interrupted, nothing written")]
-    Interrupted,
 }
 
 impl NativeError {
     fn exit_code(&self) -> u8 {
         match self {
-            Self::Directory(_) | Self::Signals(_) | Self::Process(_) | Self::Ended(_) => EXIT_NOT_STARTED,
-            Self::Interrupted => EXIT_INTERRUPTED,
-            _ => EXIT_FAILED,
+            Self::Measurement(MeasurementError::Interrupted) => EXIT_INTERRUPTED,
+            Self::Measurement(MeasurementError::Samples(_)) | Self::Chart(_) | Self::Publish(_) => EXIT_FAILED,
+            Self::Measurement(_) | Self::Signals(_) => EXIT_NOT_STARTED,
         }
     }
 }
@@ -115,24 +103,11 @@ fn warmup(line: &Line) -> f64 {
     line.seconds / 3.0
 }
 
-/// Runs the measurement; shows what it says.
-fn measure(line: &Line, interrupted: &AtomicBool) -> Result<Measured, NativeError> {
-    let directory = tempfile::Builder::new().prefix("native-").tempdir().map_err(NativeError::Directory)?;
+fn measure(line: &Line, interrupted: &AtomicBool) -> Result<Measured, MeasurementError> {
     let mut command = Command::new(&line.measure);
     command.args(["--rounds", &line.rounds.to_string(), "--seconds", &line.seconds.to_string()]);
     command.args(["--warmup", &warmup(line).to_string()]);
-    let mut measuring = Managed::spawn("measure", command, directory.path())?;
-    loop {
-        match measuring.wait_for_line(LOOK, |text| Some(text.to_owned())) {
-            Ok(text) if text.starts_with('{') => return serde_json::from_str(&text).map_err(NativeError::Samples),
-            Ok(text) => eprintln!("{text}"),
-            Err(_) if measuring.exited().is_some() => return Err(NativeError::Ended(measuring.log_tail())),
-            Err(_) => {}
-        }
-        if interrupted.load(Ordering::Relaxed) {
-            return Err(NativeError::Interrupted);
-        }
-    }
+    measurement::measure(command, interrupted)
 }
 
 fn publish(line: &Line, results: &Results) -> Result<(), NativeError> {
@@ -158,30 +133,5 @@ mod tests {
                 Line::try_parse_from(std::iter::once("native").chain(arguments.split_whitespace())).unwrap_err();
             assert!(error.to_string().contains(message), "{arguments}: {error}");
         }
-    }
-
-    fn measured_by(script: &str, interrupted: bool) -> Result<Measured, NativeError> {
-        use std::fs;
-        use std::os::unix::fs::PermissionsExt;
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("measure");
-        fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
-        let line = Line::try_parse_from(["native", "--measure", path.to_str().unwrap()]).unwrap();
-        measure(&line, &AtomicBool::new(interrupted))
-    }
-
-    #[test]
-    fn a_measurement_that_fails_is_quoted() {
-        let ended = measured_by("echo progress; echo 'no guest' >&2; exit 3", false).unwrap_err();
-        assert!(matches!(&ended, NativeError::Ended(log) if log == "no guest"), "{ended}");
-        let nonsense = measured_by("echo '{\"tables\": 3}'", false).unwrap_err();
-        assert!(matches!(nonsense, NativeError::Samples(_)), "{nonsense}");
-    }
-
-    #[test]
-    fn an_interrupt_ends_the_measurement() {
-        let error = measured_by("echo progress; sleep 60", true).unwrap_err();
-        assert!(matches!(error, NativeError::Interrupted), "{error}");
     }
 }
