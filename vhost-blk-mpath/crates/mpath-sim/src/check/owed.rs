@@ -1,7 +1,8 @@
 //! What flushes owe: seen from the driver, which knows what it has sent where and what came of it.
 //!
 //! * A flush is not sent to an association that can hold nothing of its disk: one that a flush of the disk, answered before this one
-//!   was submitted, has made clean, with nothing of the disk sent or answered there since that flush was sent.
+//!   was submitted, has made clean, with nothing of the disk sent or answered there since that flush was submitted. (When exactly it
+//!   was sent is known to the core alone, as injections hold it.)
 //! * A flush does not fail for writes that were lost if no association that was lost can have held any of its disk.
 //!
 //! What other disks have sent counts for neither. Both rules are on the safe side: more is taken to be dirty than is.
@@ -20,12 +21,10 @@ pub(crate) struct Owed {
     moment: Moment,
     /// When something that may dirty it was last sent there, or answered.
     touched: BTreeMap<Place, Moment>,
-    /// When the last flush was sent there that has succeeded, and when it did.
+    /// When the last flush was submitted that has succeeded there, and when it did.
     cleaned: BTreeMap<Place, (Moment, Moment)>,
-    /// When a flush was submitted.
+    /// When a flush was submitted that is not over.
     flushes: BTreeMap<u64, Moment>,
-    /// When a flush that is on its way there was sent.
-    sent: BTreeMap<(u64, PathId), Moment>,
     /// Associations that are over, be it for one disk alone.
     over: BTreeSet<Place>,
     /// Disks that may have lost writes.
@@ -48,8 +47,8 @@ impl Owed {
     }
 
     fn is_clean(&self, place: Place) -> Option<Moment> {
-        let &(sent, answered) = self.cleaned.get(&place)?;
-        self.touched.get(&place).is_none_or(|touched| *touched < sent).then_some(answered)
+        let &(submitted, answered) = self.cleaned.get(&place)?;
+        self.touched.get(&place).is_none_or(|touched| *touched < submitted).then_some(answered)
     }
 
     pub(crate) fn flush_submitted(&mut self, id: u64) {
@@ -58,25 +57,23 @@ impl Owed {
     }
 
     /// Whether a flush may be sent there.
-    pub(crate) fn flush_sent(&mut self, id: u64, place: Place) -> Result<(), String> {
-        let moment = self.tick();
-        self.sent.insert((id, place.1), moment);
-        let submitted = self.flushes.get(&id).copied().unwrap_or(moment);
+    pub(crate) fn flush_sent(&self, id: u64, place: Place) -> Result<(), String> {
         match self.is_clean(place) {
-            Some(answered) if answered < submitted => {
+            Some(answered) if self.flushes.get(&id).is_some_and(|submitted| answered < *submitted) => {
                 Err(format!("flush #{id} is sent to path {}, which can hold nothing of disk {}", place.1, place.0.0))
             }
             _ => Ok(()),
         }
     }
 
-    /// A flush was answered there.
-    pub(crate) fn flush_answered(&mut self, id: u64, place: Place, succeeded: bool) {
+    /// A flush has succeeded there.
+    pub(crate) fn flush_succeeded(&mut self, id: u64, place: Place) {
         let moment = self.tick();
-        if let Some(sent) = self.sent.remove(&(id, place.1))
-            && succeeded
-        {
-            self.cleaned.insert(place, (sent, moment));
+        if let Some(&submitted) = self.flushes.get(&id) {
+            let before = self.cleaned.entry(place).or_insert((submitted, moment));
+            if before.0 < submitted {
+                *before = (submitted, moment);
+            }
         }
     }
 
@@ -109,7 +106,7 @@ mod tests {
     fn flush(owed: &mut Owed, id: u64, place: Place) -> Result<(), String> {
         owed.flush_submitted(id);
         let sent = owed.flush_sent(id, place);
-        owed.flush_answered(id, place, true);
+        owed.flush_succeeded(id, place);
         sent
     }
 
@@ -134,7 +131,7 @@ mod tests {
         assert!(owed.flush_sent(2, A).is_ok());
         owed.flush_submitted(3);
         owed.touched(A);
-        owed.flush_answered(2, A, true);
+        owed.flush_succeeded(2, A);
         assert!(owed.flush_sent(3, A).is_ok(), "dirtied while the other was under way");
     }
 

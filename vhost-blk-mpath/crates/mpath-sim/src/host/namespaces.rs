@@ -138,7 +138,7 @@ fn ana_state(state: wire::AnaState) -> AnaState {
     match state {
         wire::AnaState::Optimized => AnaState::Optimized,
         wire::AnaState::NonOptimized => AnaState::NonOptimized,
-        wire::AnaState::PersistentLoss => AnaState::Inaccessible,
+        wire::AnaState::Inaccessible => AnaState::Inaccessible,
         wire::AnaState::PersistentLoss => AnaState::PersistentLoss,
         wire::AnaState::Change => AnaState::Change,
     }

@@ -316,8 +316,9 @@ impl IoThread {
     fn answered(&mut self, ctx: &mut Ctx<'_>, path: PathId, epoch: Epoch, tag: Tag, outcome: Outcome) {
         let (place, kind) = ((self.requests.disk(tag), path, epoch), self.requests.kind(tag));
         if kind == Kind::Flush {
-            let succeeded = outcome == Outcome::Success && !self.requests.is_altered(tag);
-            ctx.check.owed.flush_answered(self.requests.id(tag), place, succeeded);
+            if outcome == Outcome::Success && !self.requests.is_altered(tag) {
+                ctx.check.owed.flush_succeeded(self.requests.id(tag), place);
+            }
         } else if kind.dirties() {
             ctx.check.owed.touched(place);
         }
@@ -372,8 +373,13 @@ impl IoThread {
     }
 
     fn finish(&mut self, ctx: &mut Ctx<'_>, tag: Tag, result: Result<(), IoError>) {
-        if self.requests.kind(tag) == Kind::Flush {
-            let (id, disk) = (self.requests.id(tag), self.requests.disk(tag));
+        let (id, disk, kind) = (self.requests.id(tag), self.requests.disk(tag), self.requests.kind(tag));
+        if kind.dirties() && self.requests.is_altered(tag) {
+            // The group has heard of its answer only now.
+            let places = self.connections.iter().map(|(&path, connection)| (disk, path, connection.epoch));
+            places.for_each(|place| ctx.check.owed.touched(place));
+        }
+        if kind == Kind::Flush {
             let told = result.is_err() && self.requests.tells_of_loss(ctx.clock.now(), tag, &self.config);
             if let Err(what) = ctx.check.owed.flush_over(id, disk, told) {
                 let at = ctx.clock.elapsed();
