@@ -39,7 +39,9 @@ impl World {
                     let guest = &mut self.guests[disk];
                     let (flows, blocks) = (guest.flows(), guest.blocks());
                     let reads: Vec<Asked> = (0..flows).map(|user| guest.asked(user, Kind::Read, 0..blocks)).collect();
-                    reads.into_iter().for_each(|read| self.submit(read));
+                    for read in reads {
+                        self.submit(read);
+                    }
                 }
                 Stage::ReadBack
             }
@@ -67,7 +69,9 @@ impl World {
         let flush = |guest: &mut Guest| guest.asked(0, Kind::Flush, 0..0);
         let unflushed = self.guests.iter_mut().zip(&self.flushed).filter(|(_, flushed)| !**flushed);
         let flushes: Vec<Asked> = unflushed.map(|(guest, _)| flush(guest)).collect();
-        flushes.into_iter().for_each(|flush| self.submit(flush));
+        for flush in flushes {
+            self.submit(flush);
+        }
         Stage::Flush(left)
     }
 }

@@ -31,12 +31,15 @@ impl Limited {
     pub(super) fn take(&mut self, at: Duration, bytes: u64) -> Result<(), String> {
         self.ios += 1;
         self.bytes += bytes;
-        let seconds = (at - self.since + self.limits.burst).as_secs_f64();
+        let time = at.saturating_sub(self.since) + self.limits.burst;
         let ahead = self.before + THREADS_MAX;
         let check = |what, per_s: Option<std::num::NonZeroU64>, ahead: u64, taken: u64| {
-            let most = per_s.map(|per_s| (seconds * per_s.get() as f64).ceil() as u64 + ahead);
-            match most {
-                Some(most) if taken > most => Err(format!("{taken} {what} in {seconds:.3} s, burst included")),
+            let allowed =
+                |per_s: std::num::NonZeroU64| (u128::from(per_s.get()) * time.as_nanos()).div_ceil(1_000_000_000);
+            match per_s.map(allowed) {
+                Some(allowed) if u128::from(taken) > allowed + u128::from(ahead) => {
+                    Err(format!("{taken} {what} in {time:.3?}, burst included"))
+                }
                 _ => Ok(()),
             }
         };
@@ -55,7 +58,7 @@ mod tests {
     fn a_burst_and_the_rate_may_go() {
         let limits = Limits { iops: std::num::NonZeroU64::new(10), burst: SECOND, ..Limits::default() };
         let mut limited = Limited::new(SECOND, limits, 2);
-        let mut taken = |at: Duration| (0..).take_while(|_| limited.take(at, 512).is_ok()).count();
+        let mut taken = |at: Duration| (0..100).take_while(|_| limited.take(at, 512).is_ok()).count();
         assert_eq!(taken(SECOND), 10 + 2 + THREADS_MAX as usize);
         assert_eq!(taken(2 * SECOND), 10 - 1, "the one too many counts too");
     }

@@ -264,7 +264,7 @@ impl Checker {
         self.counts.failed += u64::from(result.is_err());
         self.counts.answered_beside += u64::from(disk > 0);
         self.note(at, id, disk, range.clone(), || format!("{kind:?} answered: {result:?}"));
-        let took = at - submitted_at;
+        let took = at.saturating_sub(submitted_at);
         if self.spared == Some(disk) && (result.is_err() || took > SPARED_MAX) {
             let what =
                 format_args!("#{id} of disk {disk}, which no fault concerns, was answered {result:?} after {took:?}");

@@ -141,7 +141,8 @@ mod tests {
         owed.touched(A);
         owed.touched(B);
         assert!(flush(&mut owed, 1, B).is_ok());
-        [A, B].into_iter().for_each(|place| owed.over(place));
+        owed.over(A);
+        owed.over(B);
         assert!(owed.flush_over(2, A.0, true).is_ok());
         assert!(owed.flush_over(3, B.0, true).is_err());
         assert!(owed.flush_over(4, B.0, false).is_ok());
