@@ -6,21 +6,23 @@
 //! repeated where it belongs, and success means nothing.
 
 use mpath_core::{AnaState, AnaStates, DiskId};
-use nvme_tcp::host::{ControllerEvent, ControllerInfo, QueueConfig};
+use nvme_tcp::host::{
+    ConfigError, ControllerEvent, ControllerInfo, HostQueue, Namespace, NamespaceError, NamespaceLimits,
+};
 use nvme_tcp::wire;
 
 use crate::subsystem::{AdmitError, Subsystem};
 
 /// By disk.
-pub(crate) struct Namespaces(Vec<Namespace>);
+pub(crate) struct Namespaces(Vec<Known>);
 
-struct Namespace {
+struct Known {
     known: AnaState,
     /// The controller has been asked for it.
     asked: bool,
     /// Why it cannot be used.
     unusable: Option<String>,
-    /// The queue pairs of the association know it.
+    /// The queue pairs of the association know it, or are told of it before they carry anything.
     connected: bool,
 }
 
@@ -29,6 +31,8 @@ pub(crate) struct News {
     pub(crate) disk: DiskId,
     pub(crate) state: AnaState,
     pub(crate) unusable: Option<String>,
+    /// It can be used from now on: what a queue pair has to know, if it does not.
+    pub(crate) added: Option<NamespaceLimits>,
     /// It is not the same as before. If it is, the controller has said so again, and errors before that tell nothing any more.
     pub(crate) changed: bool,
 }
@@ -36,33 +40,36 @@ pub(crate) struct News {
 impl Namespaces {
     /// Of a fresh association, with what admission said; an error if there is none to use.
     pub(crate) fn new(info: &ControllerInfo, admitted: Vec<Result<(), AdmitError>>) -> Result<Self, AdmitError> {
-        let mut failed = None;
-        let mut usable = 0;
-        let mut of = |(found, admitted): (&Result<nvme_tcp::host::Namespace, _>, Result<(), AdmitError>)| {
+        let mut failed = Vec::new();
+        let mut of = |(found, admitted): (&Result<Namespace, _>, Result<(), AdmitError>)| {
             let unusable = admitted.err();
             let known = match found {
                 Ok(namespace) if unusable.is_none() => ana_state(namespace.ana),
                 _ => AnaState::PersistentLoss,
             };
-            usable += usize::from(unusable.is_none());
             let text = unusable.as_ref().map(ToString::to_string);
-            failed = failed.take().or(unusable);
-            Namespace { known, asked: false, connected: text.is_none(), unusable: text }
+            failed.extend(unusable);
+            Known { known, asked: false, connected: text.is_none(), unusable: text }
         };
-        let namespaces = info.namespaces.iter().zip(admitted).map(&mut of).collect();
-        match failed {
-            Some(error) if usable == 0 => Err(error),
-            _ => Ok(Self(namespaces)),
+        let namespaces: Vec<_> = info.namespaces.iter().zip(admitted).map(&mut of).collect();
+        if failed.len() < namespaces.len() {
+            return Ok(Self(namespaces));
+        }
+        // What may change comes first: by the others the path would be given up.
+        match failed.into_iter().min_by_key(AdmitError::is_refusal) {
+            Some(error) => Err(error),
+            None => Ok(Self(namespaces)),
         }
     }
 
-    /// Leaves out of the configuration of a queue pair what may not be used.
-    pub(crate) fn restrict(&self, config: &mut QueueConfig) {
-        for (limits, namespace) in config.namespaces.iter_mut().zip(&self.0) {
-            if !namespace.connected {
-                *limits = None;
+    /// Tells a fresh queue pair which namespaces it may be used for.
+    pub(crate) fn add_to(&self, info: &ControllerInfo, queue: &mut HostQueue) -> Result<(), ConfigError> {
+        for ((found, namespace), position) in info.namespaces.iter().zip(&self.0).zip(0..) {
+            if let (Ok(found), true) = (found, namespace.connected) {
+                queue.add_namespace(position, found.limits())?;
             }
         }
+        Ok(())
     }
 
     pub(crate) fn states(&self) -> AnaStates {
@@ -75,10 +82,11 @@ impl Namespaces {
 
     /// What there is to be told of each disk at the beginning.
     pub(crate) fn all(&self) -> impl Iterator<Item = News> {
-        let news = |(namespace, disk): (&Namespace, u16)| News {
+        let news = |(namespace, disk): (&Known, u16)| News {
             disk: DiskId(disk),
             state: namespace.known,
             unusable: namespace.unusable.clone(),
+            added: None,
             changed: true,
         };
         self.0.iter().zip(0..).map(news)
@@ -90,10 +98,12 @@ impl Namespaces {
         self.0.iter_mut().for_each(|namespace| namespace.asked = true);
     }
 
-    /// Takes an event of the controller in: what it changes, or an error if no disk can use the association any more.
+    /// Takes an event of the controller in, of which so much is known now: what it changes, or an error if no disk can use the
+    /// association any more.
     pub(crate) fn on_event(
         &mut self,
         subsystem: &Subsystem,
+        info: &ControllerInfo,
         event: ControllerEvent,
     ) -> Result<Option<News>, AdmitError> {
         match event {
@@ -104,40 +114,47 @@ impl Namespaces {
                 }
                 let (asked, state) = (std::mem::take(&mut namespace.asked), ana_state(state));
                 let same = std::mem::replace(&mut namespace.known, state) == state;
-                let news = News { disk: DiskId(index as u16), state, unusable: None, changed: !same };
+                let news = News { disk: DiskId(index as u16), state, unusable: None, added: None, changed: !same };
                 Ok((!(asked && same)).then_some(news))
             }
-            ControllerEvent::NamespaceChanged { namespace: index, identity } => {
-                let checked = subsystem.check_namespace(DiskId(index as u16), *identity);
-                let namespace = &mut self.0[index];
-                match checked {
-                    // What the queue pairs do not know has to wait for the next association. The state of another one follows.
-                    Ok(()) => {
-                        if namespace.connected {
-                            namespace.unusable = None;
-                        }
-                        Ok(None)
-                    }
-                    Err(error) => {
-                        let text = error.to_string();
-                        let before = namespace.unusable.replace(text.clone());
-                        namespace.known = AnaState::PersistentLoss;
-                        let another = matches!(error, AdmitError::Mismatch(_)) && self.0[index].connected;
-                        if another || self.0.iter().all(|namespace| namespace.unusable.is_some()) {
-                            return Err(error);
-                        }
-                        let news = News {
-                            disk: DiskId(index as u16),
-                            state: AnaState::PersistentLoss,
-                            unusable: Some(text.clone()),
-                            changed: true,
-                        };
-                        Ok((before != Some(text)).then_some(news))
-                    }
+            ControllerEvent::NamespaceChanged { namespace, identity } => {
+                let disk = DiskId(namespace as u16);
+                // The event may be older than what is known now, and another namespace has been there all the same.
+                match subsystem.check_namespace(disk, *identity) {
+                    Ok(()) if self.0[namespace].unusable.is_none() => Ok(None),
+                    Ok(()) => match subsystem.admit(info)?.swap_remove(namespace) {
+                        Ok(()) => Ok(self.found(disk, &info.namespaces[namespace])),
+                        Err(error) => self.not_found(disk, error),
+                    },
+                    Err(error) => self.not_found(disk, error),
                 }
             }
             _ => Ok(None),
         }
+    }
+
+    /// A namespace can be used, and could not before.
+    fn found(&mut self, disk: DiskId, found: &Result<Namespace, NamespaceError>) -> Option<News> {
+        let found = found.as_ref().ok()?;
+        let namespace = &mut self.0[usize::from(disk.0)];
+        let state = ana_state(found.ana);
+        *namespace = Known { known: state, asked: false, unusable: None, connected: true };
+        Some(News { disk, state, unusable: None, added: Some(found.limits()), changed: true })
+    }
+
+    /// A namespace cannot be used, any more or for another reason than before.
+    fn not_found(&mut self, disk: DiskId, error: AdmitError) -> Result<Option<News>, AdmitError> {
+        let namespace = &mut self.0[usize::from(disk.0)];
+        let text = error.to_string();
+        let before = namespace.unusable.replace(text.clone());
+        namespace.known = AnaState::PersistentLoss;
+        let another = matches!(error, AdmitError::Mismatch(_)) && namespace.connected;
+        if another || self.0.iter().all(|namespace| namespace.unusable.is_some()) {
+            return Err(error);
+        }
+        let changed = before.as_ref() != Some(&text);
+        let news = News { disk, state: AnaState::PersistentLoss, unusable: Some(text), added: None, changed };
+        Ok(changed.then_some(news))
     }
 }
 

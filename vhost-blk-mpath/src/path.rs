@@ -20,7 +20,7 @@ use std::time::Instant;
 use mpath_api::PathAddress;
 use mpath_api::config::Seconds;
 use mpath_core::{Association, Epoch, PathId};
-use nvme_tcp::host::{ControllerEvent, ControllerInfo, HostController, HostQueue};
+use nvme_tcp::host::{ControllerEvent, ControllerInfo, HostController, HostQueue, QueueConfig};
 use reactor::{Ending, Link, PathEvent, PathEventKind};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
@@ -55,7 +55,7 @@ pub(crate) enum PathError {
 impl PathError {
     /// The path leads elsewhere, and another attempt would find the same.
     pub(crate) fn is_refusal(&self) -> bool {
-        matches!(self, Self::Admit(AdmitError::Mismatch(_) | AdmitError::Geometry(_)))
+        matches!(self, Self::Admit(error) if error.is_refusal())
     }
 
     /// The admin connection has failed.
@@ -232,10 +232,12 @@ impl PathTask {
             return Err(PathError::Queues { granted: info.io_queues, wanted });
         }
         let mut namespaces = Namespaces::new(&info, subsystem.admit(&info)?)?;
-        let mut configs: Vec<_> = (1..=wanted).map(|qid| info.queue_config(&config, qid)).collect();
-        for config in &mut configs {
-            namespaces.restrict(config);
-        }
+        // Which namespaces may be used is known when they are all connected.
+        let without_namespaces = |mut config: QueueConfig| {
+            config.namespaces.fill(None);
+            config
+        };
+        let configs: Vec<_> = (1..=wanted).map(|qid| without_namespaces(info.queue_config(&config, qid))).collect();
         let connecting = async {
             let mut queues = Vec::with_capacity(configs.len());
             for config in configs {
@@ -257,10 +259,11 @@ impl PathTask {
     ) -> Result<T, PathError> {
         let mut something = pin!(something);
         loop {
-            tokio::select! {
+            let event = tokio::select! {
                 done = &mut something => return Ok(done),
-                event = admin.next_event() => drop(namespaces.on_event(&self.subsystem, event?)?),
-            }
+                event = admin.next_event() => event?,
+            };
+            namespaces.on_event(&self.subsystem, admin.info(), event)?;
         }
     }
 
@@ -277,7 +280,8 @@ impl PathTask {
             volatile_write_cache: info.volatile_write_cache,
             queue_depth: info.queue_entries - 1,
         };
-        for (thread, (socket, queue)) in subsystem.threads().iter().zip(queues) {
+        for (thread, (socket, mut queue)) in subsystem.threads().iter().zip(queues) {
+            namespaces.add_to(admin.info(), &mut queue).map_err(TransportError::from)?;
             let retry_delays = info.retry_delays;
             thread.path_up(self.path, association, Link { socket, queue, retry_delays, ending: subsystem.ending() });
         }
@@ -297,15 +301,18 @@ impl PathTask {
             tokio::select! {
                 event = live.admin.next_event() => match event {
                     Ok(ControllerEvent::CrossControllerReset(outcome)) => resetter.answer(Ok(outcome)),
-                    Ok(event) => match live.namespaces.on_event(&subsystem, event) {
+                    Ok(event) => match live.namespaces.on_event(&subsystem, live.admin.info(), event) {
                         Ok(None) => {}
                         Ok(Some(news)) => {
-                            let (disk, state) = (news.disk, news.state);
+                            for thread in subsystem.threads() {
+                                if let Some(limits) = news.added {
+                                    thread.add_namespace(self.path, epoch, news.disk, limits);
+                                }
+                                thread.ana_changed(self.path, epoch, news.disk, news.state);
+                            }
                             if news.changed {
                                 subsystem.path_namespace(self.path, news);
                             }
-                            let threads = subsystem.threads().iter();
-                            threads.for_each(|thread| thread.ana_changed(self.path, epoch, disk, state));
                         }
                         Err(error) => break End::Lost(error.into()),
                     },

@@ -62,6 +62,13 @@ pub(crate) enum AdmitError {
     Start(#[from] StartError),
 }
 
+impl AdmitError {
+    /// It leads elsewhere, and another attempt would find the same.
+    pub(crate) fn is_refusal(&self) -> bool {
+        matches!(self, Self::Mismatch(_) | Self::Geometry(_))
+    }
+}
+
 impl Subsystem {
     /// One without paths.
     pub(crate) fn new(

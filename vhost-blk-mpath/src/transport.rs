@@ -193,6 +193,11 @@ impl AdminConnection<HostController> {
             }
         }
     }
+
+    /// What is known of a live controller by now.
+    pub(crate) fn info(&self) -> &ControllerInfo {
+        self.controller.info().expect("the controller is live")
+    }
 }
 
 /// Connects one I/O queue pair and brings it to ready. The socket comes back in blocking mode, as `io_uring` wants it.

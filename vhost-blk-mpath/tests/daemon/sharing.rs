@@ -170,10 +170,17 @@ fn a_path_that_leads_one_disk_elsewhere_serves_the_others() {
     assert!(daemon.paths()[0].write.ios > 0);
     system.finish();
 
-    // It is what it should be again: at the next connection.
-    target.set(0, "uuid=2:own reset=all");
+    // It is what it should be again: on the connections that there are.
+    let written = daemon.paths()[0].write.ios;
+    target.set(0, "uuid=2:own");
     eventually("the path leads to both", || daemon.status().disks[1].paths.live == 2);
-    assert_eq!(to_data(&daemon).1, None);
+    assert_eq!(to_data(&daemon), (Some(AnaState::Optimized), None));
+    let data = verify(&daemon, "data", unflushed());
+    eventually("the disk uses it", || daemon.paths()[0].write.ios > written + 100);
+    data.finish();
+    let events = daemon.api.events(0, 0).unwrap().events;
+    let of_path = events.iter().filter(|event| event.path.as_ref().is_some_and(|path| path.index == 0));
+    assert_eq!(of_path.filter(|event| event.kind == EventKind::PathLive).count(), 1, "{events:?}");
 }
 
 /// What was on its way there under the old number must not count.
@@ -191,7 +198,7 @@ fn a_namespace_that_becomes_another_one_ends_the_association_and_then_leaves_its
     assert!(lost.message.contains("UUID"), "{lost:?}");
     data.goes_on(300);
     system.goes_on(300);
-    target.set(0, "uuid=2:own reset=all");
+    target.set(0, "uuid=2:own");
     eventually("it is back", || to_data(&daemon) == (Some(AnaState::Optimized), None));
     data.goes_on(300);
     system.finish();

@@ -123,6 +123,8 @@ pub(crate) struct OfDisk {
     pub(crate) hold: Hold,
     /// Flushes that have to be sent there and wait for it.
     pub(crate) flushes: VecDeque<Tag>,
+    /// Since when the first of them has been seen to wait for it to be usable.
+    pub(crate) unusable_since: Option<Instant>,
 }
 
 /// A read of existing data that nobody waits for.

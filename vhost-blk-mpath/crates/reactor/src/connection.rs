@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use mpath_core::{DiskId, Epoch, Outcome, Tag};
-use nvme_tcp::host::{HostQueue, IoCommand, Recalled, SubmitError, TxPart};
+use nvme_tcp::host::{HostQueue, IoCommand, NamespaceLimits, Recalled, SubmitError, TxPart};
 use nvme_tcp::wire::Status;
 use socket2::Socket;
 
@@ -98,6 +98,11 @@ impl Connection {
         };
         connection.start_recv(ring, requests)?;
         Ok(connection)
+    }
+
+    /// The disk's namespace can be used from now on.
+    pub(crate) fn add_namespace(&mut self, disk: DiskId, limits: NamespaceLimits) {
+        self.queue.add_namespace(disk.0, limits).expect("checked when the controller was asked what it is");
     }
 
     /// Hands a request to the queue pair; it leaves with the next [`Connection::transmit`].

@@ -8,6 +8,7 @@ use mpath_core::{
     AnaState, Association, ClassPolicies, DiskId, Epoch, FlowId, Group, GroupStats, Hedging, Injection, OpClass,
     PathId, SchedulerSpec,
 };
+use nvme_tcp::host::NamespaceLimits;
 use vhost_user_blk::Queue;
 
 use crate::io_thread::IoThread;
@@ -137,6 +138,11 @@ impl IoThreadHandle {
     /// Lets go of the mutating requests whose fate under this association was unknown.
     pub fn fence_lifted(&self, path: PathId, epoch: Epoch) {
         self.send(Message::FenceLifted { path, epoch });
+    }
+
+    /// Tells a path's queue pair of a disk's namespace that can be used there from now on. Its ANA state is told next.
+    pub fn add_namespace(&self, path: PathId, epoch: Epoch, disk: DiskId, limits: NamespaceLimits) {
+        self.send(Message::AddNamespace { path, epoch, disk, limits });
     }
 
     /// Tells the ANA state of a disk's namespace on a path.

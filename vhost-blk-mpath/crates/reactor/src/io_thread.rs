@@ -267,6 +267,11 @@ impl IoThread {
                 self.requests.fence_lifted(path, epoch);
                 self.group.fence_lifted(now, path, epoch);
             }
+            Message::AddNamespace { path, epoch, disk, limits } => {
+                if let Some(connection) = self.connections.get_mut(&path).filter(|link| link.epoch == epoch) {
+                    connection.add_namespace(disk, limits);
+                }
+            }
             Message::Ana { path, epoch, disk, state } => {
                 if self.connections.get(&path).is_some_and(|connection| connection.epoch == epoch) {
                     self.group.ana_changed(now, path, disk, state);

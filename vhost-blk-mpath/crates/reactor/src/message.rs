@@ -9,7 +9,7 @@ use mpath_core::{
     AnaState, Association, ClassPolicies, DiskId, Epoch, FlowId, GroupStats, Hedging, Injection, OpClass, PathId,
     SchedulerSpec,
 };
-use nvme_tcp::host::{HostQueue, QueueError};
+use nvme_tcp::host::{HostQueue, NamespaceLimits, QueueError};
 use vhost_user_blk::Queue;
 
 /// An instruction to an I/O thread.
@@ -50,6 +50,13 @@ pub(crate) enum Message {
     FenceLifted {
         path: PathId,
         epoch: Epoch,
+    },
+    /// That disk's namespace can be used on this path from now on.
+    AddNamespace {
+        path: PathId,
+        epoch: Epoch,
+        disk: DiskId,
+        limits: NamespaceLimits,
     },
     /// The ANA state of that disk's namespace on this path.
     Ana {

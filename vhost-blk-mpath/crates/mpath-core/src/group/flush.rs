@@ -33,8 +33,8 @@ struct Leg {
     state: LegState,
     retries: u32,
     failovers: u32,
-    /// Since when it has waited for its path to be usable.
-    unusable_since: Option<Instant>,
+    /// When the flush came to ask for it.
+    since: Instant,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -161,7 +161,7 @@ impl Group {
                     state: LegState::Queued,
                     retries: 0,
                     failovers: 0,
-                    unusable_since: None,
+                    since: now,
                 });
                 path.of_disk[disk].flushes.push_back(tag);
                 self.flushes.waiting |= id.bit();
@@ -210,18 +210,21 @@ impl Group {
     /// The same for one path and one disk, whose flushes wait for each other, and for no other disk's.
     fn dispatch_flush_of(&mut self, now: Instant, id: PathId, disk: DiskId) -> Option<Action> {
         while let Some(&tag) = self.paths[id.index()].of_disk[disk.index()].flushes.front() {
-            let epoch = self.leg(id, tag).epoch;
-            let path = &self.paths[id.index()];
+            let &mut Leg { epoch, presumed, since, .. } = self.leg(id, tag);
+            let path = &mut self.paths[id.index()];
             let dirty = &self.disks[disk.index()].dirty;
             let round = if dirty.is_current(id, epoch) {
                 if path.association.is_none_or(|live| live.epoch != epoch) {
                     self.flushes.look_again_by(now + LOOK_AGAIN);
                     return None;
                 }
-                if path.usable(now, disk).is_none() {
+                let usable = path.usable(now, disk).is_some();
+                let unusable_since = &mut path.of_disk[disk.index()].unusable_since;
+                if !usable {
                     // Nothing of ours is behind it.
-                    let optional = !dirty.is_after_crash() && self.leg(id, tag).presumed;
-                    let give_up = *self.leg(id, tag).unusable_since.get_or_insert(now) + UNUSABLE_MAX;
+                    let optional = !dirty.is_after_crash() && presumed;
+                    // All that wait do so at the same time.
+                    let give_up = since.max(*unusable_since.get_or_insert(now)) + UNUSABLE_MAX;
                     if now < give_up && !optional {
                         self.flushes.look_again_by(give_up);
                         return None;
@@ -234,12 +237,11 @@ impl Group {
                     self.end_leg(now, id, tag, if optional { Ok(()) } else { Err(IoError::Io) });
                     continue;
                 }
+                *unusable_since = None;
                 if !path.has_room(self.config.window, 0) {
                     return None;
                 }
-                let round = dirty.begin_flush(id, epoch);
-                self.leg(id, tag).unusable_since = None;
-                round
+                dirty.begin_flush(id, epoch)
             } else {
                 None
             };

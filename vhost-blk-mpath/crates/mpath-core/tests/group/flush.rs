@@ -198,6 +198,32 @@ fn a_flush_waits_for_an_inaccessible_path_for_a_bounded_time() {
 }
 
 #[test]
+fn flushes_wait_for_an_inaccessible_path_beside_each_other() {
+    let mut t = Test::new(GroupConfig { policy: PolicyKind::Numa.into(), ..config() });
+    t.flush_presumed();
+    assert_eq!(t.done(0, Op::Write), P0);
+    t.group.ana_changed(t.now, P0, DiskId(0), AnaState::Inaccessible);
+    t.submit(1, Op::Flush);
+    t.submit(2, Op::Flush);
+    assert_eq!(t.actions(), []);
+    t.now += 20_000 * MS;
+    t.submit(3, Op::Flush);
+    assert_eq!((t.actions(), t.sleep()), (vec![], 10_000 * MS));
+    assert_eq!(t.actions(), [failed(1), failed(2)], "both have waited for 30 s");
+    assert_eq!((t.sleep(), t.actions()), (20_000 * MS, vec![failed(3)]));
+
+    // Each time begins when it does.
+    t.group.ana_changed(t.now, P0, DiskId(0), AnaState::Optimized);
+    t.submit(4, Op::Flush);
+    assert_eq!(t.actions(), [issue(P0, 4)]);
+    t.complete(P0, 4, Outcome::Success);
+    assert_eq!((t.actions(), t.done(5, Op::Write)), (vec![ok(4)], P0));
+    t.group.ana_changed(t.now, P0, DiskId(0), AnaState::Inaccessible);
+    t.submit(6, Op::Flush);
+    assert_eq!((t.actions(), t.sleep()), (vec![], 30_000 * MS));
+}
+
+#[test]
 fn what_a_path_has_not_flushed_is_lost_with_the_namespace() {
     let mut t = Test::new(GroupConfig { policy: PolicyKind::Numa.into(), ..config() });
     t.flush_presumed();

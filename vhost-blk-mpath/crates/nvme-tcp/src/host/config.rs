@@ -29,6 +29,19 @@ pub struct NamespaceLimits {
     pub noiob_blocks: u16,
 }
 
+impl NamespaceLimits {
+    pub(super) fn check(self, max_transfer_bytes: u32) -> Result<(), ConfigError> {
+        let block_bytes = self.block_bytes;
+        if !block_bytes.is_power_of_two() || !(512..=65536).contains(&block_bytes) {
+            return Err(ConfigError::BlockBytes(block_bytes));
+        }
+        if max_transfer_bytes < block_bytes {
+            return Err(ConfigError::MaxTransfer { max_transfer_bytes, block_bytes });
+        }
+        Ok(())
+    }
+}
+
 /// What a queue goes by when it sends commands to one namespace.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct IoLimits {
@@ -73,16 +86,7 @@ impl QueueConfig {
             return Err(ConfigError::AdminQueue);
         }
         check_entries(self.entries)?;
-        let max_transfer_bytes = self.max_transfer_bytes;
-        for &NamespaceLimits { block_bytes, .. } in self.namespaces.iter().flatten() {
-            if !block_bytes.is_power_of_two() || !(512..=65536).contains(&block_bytes) {
-                return Err(ConfigError::BlockBytes(block_bytes));
-            }
-            if max_transfer_bytes < block_bytes {
-                return Err(ConfigError::MaxTransfer { max_transfer_bytes, block_bytes });
-            }
-        }
-        Ok(())
+        self.namespaces.iter().flatten().try_for_each(|namespace| namespace.check(self.max_transfer_bytes))
     }
 }
 

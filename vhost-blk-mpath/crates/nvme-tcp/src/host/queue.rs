@@ -22,6 +22,7 @@ pub struct HostQueue {
     pair: QueuePair,
     /// By the positions that requests name.
     namespaces: Vec<Option<IoLimits>>,
+    max_transfer_bytes: u32,
     requests: Requests,
     /// Requests with commands still to issue, in order; only the first may have issued some.
     pending: VecDeque<u16>,
@@ -60,6 +61,7 @@ impl HostQueue {
                 in_capsule_bytes,
             }),
             namespaces: namespaces.into_iter().map(|namespace| namespace.map(limits)).collect(),
+            max_transfer_bytes,
             requests: Requests::new(capacity),
             pending: VecDeque::with_capacity(capacity.into()),
             completions: VecDeque::with_capacity(capacity.into()),
@@ -83,6 +85,14 @@ impl HostQueue {
     #[must_use]
     pub fn in_flight(&self) -> usize {
         self.requests.len()
+    }
+
+    /// Lets requests name a namespace from now on that could not be used when the queue was configured. Nothing changes if
+    /// it could. There must be such a position in [`QueueConfig::namespaces`].
+    pub fn add_namespace(&mut self, position: u16, limits: NamespaceLimits) -> Result<(), ConfigError> {
+        limits.check(self.max_transfer_bytes)?;
+        self.namespaces[usize::from(position)].get_or_insert(IoLimits::new(limits, self.max_transfer_bytes));
+        Ok(())
     }
 
     /// Takes a request for the namespace at that position of [`QueueConfig::namespaces`]. It is cut into as many commands as

@@ -85,7 +85,9 @@ pub struct Namespace {
 }
 
 impl Namespace {
-    fn limits(&self) -> NamespaceLimits {
+    /// What a queue pair goes by.
+    #[must_use]
+    pub fn limits(&self) -> NamespaceLimits {
         let NamespaceIdentity { nsid, block_bytes, blocks, noiob_blocks, .. } = self.identity;
         NamespaceLimits { nsid, block_bytes, namespace_blocks: blocks, noiob_blocks }
     }

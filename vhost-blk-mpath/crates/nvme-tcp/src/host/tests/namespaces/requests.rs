@@ -2,7 +2,7 @@
 
 use crate::host::tests::handshake::Peer;
 use crate::host::tests::queue_config;
-use crate::host::{IoCommand, NamespaceLimits, QueueConfig, Recalled, SubmitError, Tag};
+use crate::host::{ConfigError, IoCommand, NamespaceLimits, QueueConfig, Recalled, SubmitError, Tag};
 use crate::wire::{Digests, NvmCommand, Pdu, Sgl, Status};
 
 /// Blocks of 512 bytes, none usable, and blocks of 4096 bytes.
@@ -107,4 +107,23 @@ fn those_that_are_not_usable_are_refused() {
         }
     }
     assert_eq!((peer.queue.in_flight(), sent(&mut peer)), (0, vec![]));
+}
+
+#[test]
+fn one_that_can_be_used_later_is_added() {
+    let mut peer = Peer::ready_as(config(), 8192);
+    let limits = |nsid, block_bytes| NamespaceLimits { nsid, block_bytes, namespace_blocks: 100, noiob_blocks: 0 };
+    let read = IoCommand::Read { slba: 0, blocks: 64 };
+    assert_eq!(peer.queue.submit(Tag(0), 1, read), Err(SubmitError::Namespace { namespace: 1 }));
+    let too_large = ConfigError::BlockBytes(1 << 17);
+    assert_eq!(peer.queue.add_namespace(1, limits(8, 1 << 17)), Err(too_large));
+    assert_eq!(peer.queue.add_namespace(1, limits(8, 4096)), Ok(()));
+    peer.queue.submit(Tag(0), 1, read).unwrap();
+    // Cut by what a transfer may have.
+    let part = |slba| (8, NvmCommand::Read { slba, blocks: 32 });
+    assert_eq!(sent(&mut peer), [part(0), part(32)]);
+    // One that is known stays what it is.
+    assert_eq!(peer.queue.add_namespace(0, limits(9, 4096)), Ok(()));
+    peer.queue.submit(Tag(1), 0, IoCommand::Flush).unwrap();
+    assert_eq!(sent(&mut peer), [(5, NvmCommand::Flush)]);
 }
