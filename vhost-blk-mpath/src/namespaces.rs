@@ -14,9 +14,9 @@ use nvme_tcp::wire;
 use crate::subsystem::{AdmitError, Subsystem};
 
 /// By disk.
-pub(crate) struct Namespaces(Vec<Known>);
+pub(crate) struct Namespaces(Vec<Entry>);
 
-struct Known {
+struct Entry {
     known: AnaState,
     /// The controller has been asked for it.
     asked: bool,
@@ -49,7 +49,7 @@ impl Namespaces {
             };
             let text = unusable.as_ref().map(ToString::to_string);
             failed.extend(unusable);
-            Known { known, asked: false, connected: text.is_none(), unusable: text }
+            Entry { known, asked: false, connected: text.is_none(), unusable: text }
         };
         let namespaces: Vec<_> = info.namespaces.iter().zip(admitted).map(&mut of).collect();
         if failed.len() < namespaces.len() {
@@ -82,7 +82,7 @@ impl Namespaces {
 
     /// What there is to be told of each disk at the beginning.
     pub(crate) fn all(&self) -> impl Iterator<Item = News> {
-        let news = |(namespace, disk): (&Known, u16)| News {
+        let news = |(namespace, disk): (&Entry, u16)| News {
             disk: DiskId(disk),
             state: namespace.known,
             unusable: namespace.unusable.clone(),
@@ -138,7 +138,7 @@ impl Namespaces {
         let found = found.as_ref().ok()?;
         let namespace = &mut self.0[usize::from(disk.0)];
         let state = ana_state(found.ana);
-        *namespace = Known { known: state, asked: false, unusable: None, connected: true };
+        *namespace = Entry { known: state, asked: false, unusable: None, connected: true };
         Some(News { disk, state, unusable: None, added: Some(found.limits()), changed: true })
     }
 
