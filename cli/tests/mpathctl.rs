@@ -590,7 +590,7 @@ fn bad_values_are_one_line_and_2() {
         (&["inject", "set", "1", "--latency", "1ms", "--status", "path-error"], &["give an error rate"]),
         (&["inject", "set", "1", "--latency", "1ms", "--distribution", "normal"], &["give a jitter"]),
         (&["inject", "set", "1", "--latency", "1ms", "--stall"], &["leave latency"]),
-        (&["inject", "set", "mptcp://h", "--latency", "1ms"], &["MPTCP is not supported yet"]),
+        (&["inject", "set", "rdma://h", "--latency", "1ms"], &["unknown transport `rdma`"]),
         (&["inject", "clear", "h:0"], &["`0` is no port"]),
         (&["inject", "clear", "-1"], &["`-1` is no index of a path"]),
         (&["path", "remove", "-1"], &["`-1` is no index of a path", "`path list`"]),

@@ -20,7 +20,10 @@ pub(crate) fn check(subsystem: &Subsystem, path: PathId) {
     let (address, others) = {
         let state = subsystem.state();
         let Some(status) = state.path(path) else { return };
+        // From another end of this host it is another way.
+        let as_close = |other: &PathAddress| other.local() == status.address.local();
         let others = state.paths().filter(|other| other.id != path && other.state == PathState::Live);
+        let others = others.filter(|other| as_close(&other.address));
         (status.address.clone(), others.map(|other| (other.id, other.address.clone())).collect::<Vec<_>>())
     };
     let disk = subsystem.config.name.clone();

@@ -1,18 +1,19 @@
 //! TCP connections of the control thread: connecting, and moving bytes between a socket and the sans-IO host.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use mpath_api::PathAddress;
-use mpath_api::address::Host;
+use mpath_api::address::{Host, InterfaceName, LocalEnd, Transport};
 use nvme_tcp::host::{
     ConfigError, ControllerError, ControllerEvent, ControllerInfo, DiscoveryError, HostController, HostQueue,
     PayloadSink, PayloadSource, QueueConfig, QueueError, STAGING_MIN, Tag,
 };
+use socket2::{Domain, Protocol, Socket, Type};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpStream, lookup_host};
+use tokio::net::{TcpSocket, TcpStream, lookup_host};
 use tokio::time::{sleep_until, timeout};
 
 /// How long one attempt to connect, name look-up and handshake included, may take.
@@ -23,6 +24,14 @@ pub(crate) const CONNECT_MAX: Duration = Duration::from_secs(5);
 pub(crate) enum TransportError {
     #[error("{0}")]
     Connect(#[source] io::Error),
+    #[error("no MPTCP socket: {0}; `mpathctl mptcp check` tells what this host lacks")]
+    NoMptcp(#[source] io::Error),
+    #[error("host-traddr {traddr}: {source}; `ip address` lists the addresses of this host")]
+    HostTraddr { traddr: IpAddr, source: io::Error },
+    #[error("host-iface {}: {source}; `ip link` lists the interfaces of this host", iface.as_str())]
+    HostIface { iface: InterfaceName, source: io::Error },
+    #[error("host-traddr {traddr} and {peer} are not both IPv4 or both IPv6")]
+    Family { traddr: IpAddr, peer: IpAddr },
     #[error("no answer within {} s", CONNECT_MAX.as_secs())]
     ConnectTimeout,
     #[error("the name has no address")]
@@ -47,10 +56,10 @@ pub(crate) enum TransportError {
 pub(crate) async fn connect(address: &PathAddress) -> Result<TcpStream, TransportError> {
     let connecting = async {
         let mut refused = TransportError::NoAddress;
-        for address in socket_addresses(address).await.map_err(TransportError::Connect)? {
-            match connect_to(address).await {
+        for peer in socket_addresses(address).await.map_err(TransportError::Connect)? {
+            match connect_to(peer, address).await {
                 Ok(stream) => return Ok(stream),
-                Err(error) => refused = TransportError::Connect(error),
+                Err(error) => refused = error,
             }
         }
         Err(refused)
@@ -67,13 +76,47 @@ pub(crate) async fn socket_addresses(address: &PathAddress) -> io::Result<Vec<So
     })
 }
 
-async fn connect_to(address: SocketAddr) -> io::Result<TcpStream> {
-    let stream = TcpStream::connect(address).await?;
+/// Connects to one of the socket addresses that `address` stands for.
+async fn connect_to(peer: SocketAddr, address: &PathAddress) -> Result<TcpStream, TransportError> {
+    let socket = socket_for(peer, address.transport())?;
+    bind(&socket, peer, address.local())?;
+    prepare(&socket).map_err(TransportError::Connect)?;
+    TcpSocket::from_std_stream(socket.into()).connect(peer).await.map_err(TransportError::Connect)
+}
+
+fn socket_for(peer: SocketAddr, transport: Transport) -> Result<Socket, TransportError> {
+    let protocol = match transport {
+        Transport::Mptcp => Protocol::MPTCP,
+        _ => Protocol::TCP,
+    };
+    Socket::new(Domain::for_address(peer), Type::STREAM, Some(protocol)).map_err(|error| match transport {
+        Transport::Mptcp => TransportError::NoMptcp(error),
+        _ => TransportError::Connect(error),
+    })
+}
+
+fn prepare(socket: &Socket) -> io::Result<()> {
+    socket.set_nonblocking(true)?;
     // A capsule is a request of its own: waiting for more to send with it only costs latency.
-    stream.set_nodelay(true)?;
+    socket.set_tcp_nodelay(true)?;
     // However it is closed, by a kill too, what the kernel has not sent yet is not sent any more: the fence counts from there.
-    socket2::SockRef::from(&stream).set_linger(Some(Duration::ZERO))?;
-    Ok(stream)
+    socket.set_linger(Some(Duration::ZERO))
+}
+
+/// Fixes the local end, as far as it is not the system's choice.
+fn bind(socket: &Socket, peer: SocketAddr, local: &LocalEnd) -> Result<(), TransportError> {
+    if let Some(iface) = local.iface() {
+        let bound = socket.bind_device(Some(iface.as_str().as_bytes()));
+        bound.map_err(|source| TransportError::HostIface { iface: iface.clone(), source })?;
+    }
+    if let Some(&traddr) = local.traddr() {
+        if traddr.is_ipv4() != peer.is_ipv4() {
+            return Err(TransportError::Family { traddr, peer: peer.ip() });
+        }
+        let bound = socket.bind(&SocketAddr::new(traddr, 0).into());
+        bound.map_err(|source| TransportError::HostTraddr { traddr, source })?;
+    }
+    Ok(())
 }
 
 /// The host's side of an admin connection, without the socket.

@@ -19,6 +19,12 @@ pub(super) struct Opt {
     pub(super) value: String,
 }
 
+impl Opt {
+    fn is_of_address(&self) -> bool {
+        matches!(self.name.as_str(), "host-traddr" | "host-iface")
+    }
+}
+
 impl std::fmt::Display for Opt {
     /// For a comment, which shows no secret.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -42,8 +48,14 @@ impl Place {
         format!("{}://{}{port}", self.transport, host(&self.traddr))
     }
 
-    fn uri(&self) -> String {
-        self.name().to_ascii_lowercase()
+    /// With what of the options belongs to the address.
+    fn uri(&self, options: &[Opt]) -> String {
+        let mut uri = self.name().to_ascii_lowercase();
+        for Opt { name, value } in options.iter().filter(|option| option.is_of_address()) {
+            let separator = if uri.contains('?') { '&' } else { '?' };
+            uri.push_str(&format!("{separator}{name}={value}"));
+        }
+        uri
     }
 
     pub(super) fn is_tcp(&self) -> bool {
@@ -71,13 +83,16 @@ fn set<T: FromStr<Err = RangeError> + ToString>(
 impl ImportedDisk {
     /// Adds a controller as a path or as a discovery controller; one that cannot be either is a comment, with its reason.
     pub(super) fn add(&mut self, place: &Place, is_discovery: bool, options: &[Opt]) {
-        match self.add_address(place, is_discovery) {
-            Ok(()) => options.iter().for_each(|option| self.option(place, option)),
+        match self.add_address(place, is_discovery, options) {
+            Ok(()) => {
+                let others = options.iter().filter(|option| !option.is_of_address());
+                others.for_each(|option| self.option(place, option));
+            }
             Err(reason) => self.notes.push(format!("{}: left out, {reason}", place.name())),
         }
     }
 
-    fn add_address(&mut self, place: &Place, is_discovery: bool) -> Result<(), String> {
+    fn add_address(&mut self, place: &Place, is_discovery: bool, options: &[Opt]) -> Result<(), String> {
         if !place.is_tcp() {
             return Err("only transport tcp is supported".into());
         }
@@ -88,12 +103,12 @@ impl ImportedDisk {
             return Err("a link-local address, which needs an interface (%), is not supported".into());
         }
         if is_discovery {
-            let address: DiscoveryAddress = place.uri().parse().map_err(|error| format!("{error}"))?;
+            let address: DiscoveryAddress = place.uri(options).parse().map_err(|error| format!("{error}"))?;
             if !self.discovery.contains(&address) {
                 self.discovery.push(address);
             }
         } else {
-            let address: PathAddress = place.uri().parse().map_err(|error| format!("{error}"))?;
+            let address: PathAddress = place.uri(options).parse().map_err(|error| format!("{error}"))?;
             if !self.paths.contains(&address) {
                 self.paths.push(address);
             }

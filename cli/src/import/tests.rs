@@ -40,14 +40,12 @@ disks:
     socket-path: /run/vhost-blk-mpath/disk0.sock
     subsystem: \"nqn.disk\"
     discovery:
-      - \"tcp://192.0.2.1:8009\"
-      - \"tcp://[2001:db8::1]:8009\"
+      - \"tcp://192.0.2.1:8009?host-traddr=192.0.2.77\"
+      - \"tcp://[2001:db8::1]:8009?host-traddr=2001:db8::77\"
       - \"tcp://192.0.2.4:8010\"
     ctrl-loss-tmo: 600
     hdr-digest: true
     keep-alive-tmo: 10
-    # host-traddr 192.0.2.77 of tcp://192.0.2.1:8009: no counterpart
-    # host-traddr 2001:db8::77 of tcp://[2001:db8::1]: no counterpart
     # rdma://192.0.2.3:4420: left out, only transport tcp is supported
     # fc://[nn-0x1:pn-0x2]: left out, only transport tcp is supported
     # ctrl-loss-tmo 60 of tcp://192.0.2.4:8010: left out, all paths of a disk have one, and 600 came first
@@ -127,13 +125,12 @@ disks:
     subsystem: \"nqn.one\"
     paths:
       - \"tcp://192.0.2.1:4420\"
-      - \"tcp://[2001:db8::1]:4420\"
+      - \"tcp://[2001:db8::1]:4420?host-iface=eth1\"
     discovery:
       - \"tcp://192.0.2.8:8009\"
     ctrl-loss-tmo: 600
     data-digest: true
     keep-alive-tmo: 7
-    # host-iface eth1 of tcp://[2001:db8::1]: no counterpart
     # rdma://192.0.2.9:4420: left out, only transport tcp is supported
 ";
     let all = imported(JSON, &NONE).unwrap();

@@ -135,13 +135,18 @@ impl Sources {
     pub(super) fn follow(&mut self) -> Moved {
         let configured = || self.known.iter().filter(|known| known.referred_by.is_none());
         let own: Vec<_> = configured().filter_map(|known| known.peer).collect();
-        let log_of = |referral: &Referral| {
-            let known = self.known.iter().find(|known| known.source == source(referral))?;
-            known.log.as_ref().map(|(log, _)| &**log)
-        };
         let (mut wanted, mut moved): (Vec<(Source, PathAddress)>, _) = (Vec::new(), Moved::default());
         for first in configured() {
             let Some((log, _)) = &first.log else { continue };
+            // What it leads to is connected in the same way as it.
+            let source = |referral: &Referral| Source {
+                address: first.source.address.with_peer(referral.address),
+                subnqn: referral.subnqn.clone(),
+            };
+            let log_of = |referral: &Referral| {
+                let known = self.known.iter().find(|known| known.source == source(referral))?;
+                known.log.as_ref().map(|(log, _)| &**log)
+            };
             let found = referrals(log, &own, log_of);
             moved.cut |= found.cut;
             for referral in &found.found {
@@ -180,7 +185,7 @@ impl Sources {
                 }
                 match tcp_address(entry) {
                     Ok(address) if is_path => {
-                        let address = PathAddress::from(address);
+                        let address = by.with_peer(address);
                         if !listed.addresses.contains(&address) {
                             listed.addresses.push(address);
                         }
@@ -221,10 +226,6 @@ impl Sources {
     }
 }
 
-fn source(referral: &Referral) -> Source {
-    Source { address: referral.address.into(), subnqn: referral.subnqn.clone() }
-}
-
 #[cfg(test)]
 mod tests {
     use nvme_tcp::wire::{AddressFamily, CNTLID_ANY, DiscoveryEntry, SecurityType, TransportType};
@@ -260,7 +261,7 @@ mod tests {
     }
 
     fn address(text: &str) -> PathAddress {
-        PathAddress::from(text.parse::<SocketAddr>().unwrap())
+        format!("tcp://{text}").parse().unwrap()
     }
 
     fn at(text: &str) -> Source {

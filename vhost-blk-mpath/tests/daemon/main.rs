@@ -25,4 +25,5 @@ mod sharing;
 mod start;
 mod steering;
 mod support;
+mod transport;
 mod wrong;

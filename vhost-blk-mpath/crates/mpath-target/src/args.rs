@@ -9,9 +9,10 @@ use mpath_target::api::PortSelector;
 use mpath_target::{DEFAULT_ANATT_SECONDS, ListenerConfig, NamespaceConfig, Setting, TargetConfig};
 
 const AFTER_HELP: &str = "\
-LISTENER is IP:PORT[,advertise=IP:PORT][,SETTING]...
+LISTENER is IP:PORT[,transport=tcp|mptcp][,advertise=IP:PORT][,SETTING]...
   Each listener is a port of the one subsystem; port ids count from 1.
-  PORT 0 lets the system choose. The discovery service lists the address of
+  PORT 0 lets the system choose. One of transport mptcp takes hosts that have
+  no MPTCP as well. The discovery service lists the address of
   advertise=, for hosts that need another one.
 
 NAMESPACE is mem:SIZE[,uuid=UUID] or file:PATH:SIZE[,uuid=UUID]

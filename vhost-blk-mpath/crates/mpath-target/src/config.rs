@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use mpath_api::address::Transport;
 use nvme_tcp::wire::Nqn;
 use uuid::Uuid;
 
@@ -52,6 +53,8 @@ pub struct TargetConfig {
 pub struct ListenerConfig {
     /// Where to listen; port 0 lets the system choose.
     pub addr: SocketAddr,
+    /// What its connections are. One that listens for MPTCP takes those of plain TCP too.
+    pub transport: Transport,
     /// The address that the discovery service lists, where hosts need another one than `addr`.
     pub advertise: Option<SocketAddr>,
     /// What it does to its hosts from the start, in this order.
@@ -180,7 +183,7 @@ impl TargetConfig {
         if self.anatt_seconds == 0 {
             return Err(ConfigError::Anatt);
         }
-        for (i, &ListenerConfig { addr, advertise, ref settings }) in self.listeners.iter().enumerate() {
+        for (i, &ListenerConfig { addr, advertise, ref settings, .. }) in self.listeners.iter().enumerate() {
             let twice = self.listeners[..i].iter().any(|other| other.addr == addr);
             if twice && addr.port() != 0 {
                 return Err(ConfigError::ListenerTwice(addr));
@@ -216,10 +219,10 @@ impl TargetConfig {
 }
 
 impl ListenerConfig {
-    /// A listener that does nothing to its hosts.
+    /// A listener for plain TCP that does nothing to its hosts.
     #[must_use]
     pub fn new(addr: SocketAddr) -> Self {
-        Self { addr, advertise: None, settings: Vec::new() }
+        Self { addr, transport: Transport::Tcp, advertise: None, settings: Vec::new() }
     }
 }
 

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::str::FromStr;
 use std::time::Duration;
 
+use mpath_api::address::Transport;
 use nvme_tcp::wire::AnaState;
 use uuid::Uuid;
 
@@ -15,6 +16,9 @@ pub enum ParseError {
     /// Not an address and port.
     #[error("address '{0}': give IP:PORT, as in 127.0.0.1:4420 or [::1]:4420")]
     Address(String),
+    /// Not a transport.
+    #[error("transport '{0}': give tcp or mptcp")]
+    Transport(String),
     /// Not a time with its unit, or too long.
     #[error("{field} '{text}': give a number with its unit, as in 250us, 30ms or 2s, at most {max:?}")]
     Time {
@@ -74,7 +78,7 @@ pub enum ParseError {
     Uuid(String),
 }
 
-/// `IP:PORT[,advertise=IP:PORT][,SETTING]...`
+/// `IP:PORT[,transport=tcp|mptcp][,advertise=IP:PORT][,SETTING]...`
 impl FromStr for ListenerConfig {
     type Err = ParseError;
 
@@ -82,9 +86,10 @@ impl FromStr for ListenerConfig {
         let mut parts = text.split(',');
         let mut listener = Self::new(parse_addr(parts.next().unwrap_or_default())?);
         for part in parts {
-            match part.strip_prefix("advertise=") {
-                Some(addr) => listener.advertise = Some(parse_addr(addr)?),
-                None => listener.settings.push(part.parse()?),
+            match part.split_once('=') {
+                Some(("advertise", addr)) => listener.advertise = Some(parse_addr(addr)?),
+                Some(("transport", transport)) => listener.transport = parse_transport(transport)?,
+                _ => listener.settings.push(part.parse()?),
             }
         }
         Ok(listener)
@@ -118,6 +123,14 @@ impl FromStr for NamespaceConfig {
 
 fn parse_addr(text: &str) -> Result<SocketAddr, ParseError> {
     text.parse().map_err(|_| ParseError::Address(text.to_owned()))
+}
+
+fn parse_transport(text: &str) -> Result<Transport, ParseError> {
+    match text {
+        "tcp" => Ok(Transport::Tcp),
+        "mptcp" => Ok(Transport::Mptcp),
+        _ => Err(ParseError::Transport(text.to_owned())),
+    }
 }
 
 /// A UUID that is not nil, which would say that there is none.
@@ -170,10 +183,11 @@ mod tests {
 
     #[test]
     fn a_listener_with_settings() {
-        let text = "127.0.0.1:4421,delay=250us,advertise=192.0.2.1:4420,ana=2:non-optimized";
+        let text = "127.0.0.1:4421,delay=250us,advertise=192.0.2.1:4420,transport=mptcp,ana=2:non-optimized";
         let listener: ListenerConfig = text.parse().unwrap();
         assert_eq!(listener.addr, "127.0.0.1:4421".parse().unwrap());
         assert_eq!(listener.advertise, Some("192.0.2.1:4420".parse().unwrap()));
+        assert_eq!(listener.transport, Transport::Mptcp);
         let delay = Setting::Delay(Duration::from_micros(250));
         let ana = Setting::Ana { group: Some(2), state: AnaState::NonOptimized };
         assert_eq!(listener.settings, [delay, ana]);
@@ -190,6 +204,7 @@ mod tests {
         let parse = |text: &str| text.parse::<ListenerConfig>().unwrap_err();
         assert_eq!(parse("localhost"), ParseError::Address("localhost".into()));
         assert_eq!(parse("1.2.3.4:1,advertise=x"), ParseError::Address("x".into()));
+        assert_eq!(parse("1.2.3.4:1,transport=sctp"), ParseError::Transport("sctp".into()));
         assert_eq!(parse("1.2.3.4:1,ana=up"), ParseError::Ana("up".into()));
         assert_eq!(parse("1.2.3.4:1,speed=1"), ParseError::Setting("speed=1".into()));
         assert_eq!(parse("1.2.3.4:1,"), ParseError::Setting(String::new()));

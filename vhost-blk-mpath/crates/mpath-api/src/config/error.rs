@@ -45,14 +45,14 @@ pub enum ConfigError {
     /// Not YAML, an unknown or missing key, or a value that its type refuses.
     Yaml(serde_yaml::Error),
     /// Values that do not go together.
-    Conflict(ConflictError),
+    Conflict(Box<ConflictError>),
 }
 
 impl std::error::Error for ConfigError {}
 
 impl From<ConflictError> for ConfigError {
     fn from(error: ConflictError) -> Self {
-        Self::Conflict(error)
+        Self::Conflict(error.into())
     }
 }
 

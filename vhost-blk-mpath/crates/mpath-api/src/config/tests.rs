@@ -207,8 +207,11 @@ fn errors_name_place_value_and_remedy() {
     let policy = refuse(&with_disk_lines("    policy: fastest\n"));
     assert!(policy.starts_with("5:13: disks[0].policy: unknown policy"), "{policy}");
     assert!(policy.contains("fastest") && policy.contains("latency-rr"), "{policy}");
-    let path = refuse(&MINIMAL.replace("tcp://127.0.0.1:4421", "mptcp://127.0.0.1:4421"));
-    assert_eq!(path, "4:37: disks[0].paths[1]: `mptcp://127.0.0.1:4421`: MPTCP is not supported yet; write tcp://");
+    let path = refuse(&MINIMAL.replace("tcp://127.0.0.1:4421", "rdma://127.0.0.1:4421"));
+    assert_eq!(
+        path,
+        "4:37: disks[0].paths[1]: `rdma://127.0.0.1:4421`: unknown transport `rdma`; there are tcp:// and mptcp://"
+    );
     let missing = refuse(&MINIMAL.replace("    subsystem: nqn.2014-08.org.example:disk0\n", ""));
     assert_eq!(missing, "2:5: disks[0]: missing field `subsystem`");
 }

@@ -563,14 +563,14 @@ fn refuses_with_a_code_and_a_line() {
         ("GET", "/v1/paths?dsk=a", "", "unknown field `dsk`"),
         ("PUT", "/v1/policy", r#"{"policy":"fastest"}"#, "latency-rr"),
         ("PUT", "/v1/paths", r#"{"path":"0","action":"destroy"}"#, "`enable`, `drain`, `disable`, `reset`"),
-        ("POST", "/v1/disks/a/paths", r#"{"address":"mptcp://x"}"#, "MPTCP is not supported yet"),
+        ("POST", "/v1/disks/a/paths", r#"{"address":"rdma://x"}"#, "unknown transport `rdma`"),
         ("POST", "/v1/disks/a/paths", r#"{"address":"tcp://x","force":true}"#, "unknown field `force`"),
         ("DELETE", "/v1/disks/a/paths/0?force=maybe", "", "force"),
         ("DELETE", "/v1/disks/a/paths/a%20b", "", "no host name"),
         ("GET", "/v1/events?wait=5", "", "wait: at most 4 seconds, not 5"),
         ("GET", "/v1/events?after=-1", "", "invalid digit"),
         ("PUT", "/v1/injections", r#"{"path":"0","injection":{"latency_us":0}}"#, "1us to 60s, not 0ns"),
-        ("PUT", "/v1/injections", r#"{"path":"mptcp://x","injection":{"latency_us":1}}"#, "MPTCP is not supported yet"),
+        ("PUT", "/v1/injections", r#"{"path":"rdma://x","injection":{"latency_us":1}}"#, "unknown transport `rdma`"),
         ("DELETE", "/v1/injections?path=a%20b", "", "no host name"),
     ] {
         let (status, body) = server.request(method, target, body);

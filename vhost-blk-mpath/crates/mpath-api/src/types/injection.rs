@@ -128,7 +128,7 @@ mod tests {
         ] {
             assert_eq!(text.parse(), Ok(selector), "{text}");
         }
-        for bad in ["", "1.5", "mptcp://127.0.0.1:4420", "a:b"] {
+        for bad in ["", "1.5", "rdma://127.0.0.1:4420", "a:b"] {
             assert!(bad.parse::<PathSelector>().is_err(), "{bad}");
         }
         for bad in ["65536", "-1", "+1", "00", "01"] {

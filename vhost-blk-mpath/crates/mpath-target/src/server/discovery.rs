@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use mpath_api::address::Transport;
 use nvme_tcp::target::{QueueLimits, Subsystem};
 use nvme_tcp::wire::{AddressFamily, CNTLID_ANY, DiscoveryEntry, Nqn, SecurityType, SubsystemType, TransportType};
 
@@ -28,7 +29,7 @@ impl Discovery {
         let subsystem = Subsystem::discovery(serial, QueueLimits::default(), seed);
         let shared = Arc::new(Shared::new(subsystem, Vec::new(), MAX_CONNECTIONS));
         // To its own subsystem it is the one port there is.
-        Self { shared, listener: Listener::new(addr, addr, 1, 0), nqn, referrals }
+        Self { shared, listener: Listener::new((addr, Transport::Tcp), addr, 1, 0), nqn, referrals }
     }
 
     /// Lists these ports of the subsystem, by port id and address, the service itself and the referrals.

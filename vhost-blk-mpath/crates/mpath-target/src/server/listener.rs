@@ -6,7 +6,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use mpath_api::address::Transport;
 use rustix::event::PollFlags;
+use socket2::{Domain, Protocol, Socket, Type};
 
 use super::StartError;
 use super::connection::Connection;
@@ -15,12 +17,15 @@ use super::shared::{Port, Shared};
 use super::wake::{Wake, poll};
 use crate::setting::Queues;
 
+/// Connections that wait to be accepted: more than hosts begin at once.
+const BACKLOG: i32 = 1024;
 /// Pause after an accept that failed for want of something.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// One port and its listening socket, if it listens.
 pub(super) struct Listener {
     pub(super) addr: SocketAddr,
+    pub(super) transport: Transport,
     /// Where the discovery service says it is.
     pub(super) advertised: SocketAddr,
     pub(super) port: Arc<Port>,
@@ -30,9 +35,14 @@ pub(super) struct Listener {
 
 impl Listener {
     /// A port that does not listen yet; `index` tells it from others of the same [`Shared`].
-    pub(super) fn new(addr: SocketAddr, advertised: SocketAddr, id: u16, index: usize) -> Self {
+    pub(super) fn new(
+        (addr, transport): (SocketAddr, Transport),
+        advertised: SocketAddr,
+        id: u16,
+        index: usize,
+    ) -> Self {
         let port = Arc::new(Port::new(id, index));
-        Self { addr, advertised, port, listening: Mutex::default(), shown: Mutex::default() }
+        Self { addr, transport, advertised, port, listening: Mutex::default(), shown: Mutex::default() }
     }
 
     fn listening(&self) -> MutexGuard<'_, Option<Listening>> {
@@ -57,7 +67,7 @@ impl Listener {
     pub(super) fn resume(&self, shared: &Arc<Shared>) -> Result<(), StartError> {
         let mut listening = self.listening();
         if listening.is_none() {
-            let (socket, _) = bind(self.addr)?;
+            let (socket, _) = bind(self.addr, self.transport)?;
             *listening = Some(Listening::start(shared, &self.port, socket)?);
         }
         Ok(())
@@ -149,10 +159,19 @@ impl Acceptor {
 }
 
 /// Binds a listening socket.
-pub(super) fn bind(addr: SocketAddr) -> Result<(TcpListener, SocketAddr), StartError> {
-    let bound = TcpListener::bind(addr).and_then(|socket| {
+pub(super) fn bind(addr: SocketAddr, transport: Transport) -> Result<(TcpListener, SocketAddr), StartError> {
+    let protocol = match transport {
+        Transport::Mptcp => Protocol::MPTCP,
+        _ => Protocol::TCP,
+    };
+    let bind = || {
+        let socket = Socket::new(Domain::for_address(addr), Type::STREAM, Some(protocol))?;
+        socket.set_reuse_address(true)?;
+        socket.bind(&addr.into())?;
+        socket.listen(BACKLOG)?;
+        let socket = TcpListener::from(socket);
         let addr = socket.local_addr()?;
         Ok((socket, addr))
-    });
-    bound.map_err(|source| StartError::Listen { addr, source })
+    };
+    bind().map_err(|source| StartError::Listen { addr, transport, source })
 }

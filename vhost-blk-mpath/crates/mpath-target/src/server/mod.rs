@@ -21,6 +21,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use mpath_api::address::Transport;
 use nvme_tcp::target::{Namespace, QueueLimits, Subsystem, SubsystemConfig};
 use nvme_tcp::wire::{AnaState, Nqn};
 
@@ -50,10 +51,12 @@ pub enum StartError {
     #[error(transparent)]
     File(#[from] FileError),
     /// An address cannot be listened on.
-    #[error("cannot listen on {addr}: {source}")]
+    #[error("cannot listen on {addr}{}: {source}", for_transport(*transport))]
     Listen {
         /// The address.
         addr: SocketAddr,
+        /// For what.
+        transport: Transport,
         /// What the operating system said.
         source: io::Error,
     },
@@ -63,6 +66,10 @@ pub enum StartError {
     /// A thread or a descriptor cannot be had.
     #[error("cannot start serving: {0}")]
     System(#[from] io::Error),
+}
+
+fn for_transport(transport: Transport) -> &'static str {
+    if transport == Transport::Mptcp { " for MPTCP" } else { "" }
 }
 
 /// A running target. Dropping it ends it.
@@ -90,9 +97,9 @@ impl TargetServer {
             referrals,
         } = config;
         let nqn = Nqn::new(nqn.as_str()).map_err(|_| ConfigError::Nqn(nqn))?;
-        let bind_listener = |listener: &ListenerConfig| listener::bind(listener.addr);
+        let bind_listener = |listener: &ListenerConfig| listener::bind(listener.addr, listener.transport);
         let sockets = listeners.iter().map(bind_listener).collect::<Result<Vec<_>, _>>()?;
-        let discovery = discovery.map(listener::bind).transpose()?;
+        let discovery = discovery.map(|addr| listener::bind(addr, Transport::Tcp)).transpose()?;
         let opened = namespaces.into_iter().map(|namespace| open(nqn.as_str(), block_size, namespace));
         let (namespaces, stores) = opened.collect::<Result<Vec<_>, _>>()?.into_iter().unzip();
         let seed = identity::fresh().as_u64_pair().1;
@@ -111,7 +118,8 @@ impl TargetServer {
         let mut server = Self { shared, nqn: nqn.clone(), block_size, listeners: Vec::new(), discovery: None };
         for (index, ((socket, addr), config)) in sockets.into_iter().zip(&listeners).enumerate() {
             // There are at most `MAX_LISTENERS`.
-            let listener = Listener::new(addr, config.advertise.unwrap_or(addr), index as u16 + 1, index);
+            let at = (addr, config.transport);
+            let listener = Listener::new(at, config.advertise.unwrap_or(addr), index as u16 + 1, index);
             let mut listens = true;
             for setting in &config.settings {
                 match setting {

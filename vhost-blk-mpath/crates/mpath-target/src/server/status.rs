@@ -2,6 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
+use mpath_api::address::Transport;
 use serde::{Deserialize, Serialize};
 
 use super::TargetServer;
@@ -16,6 +17,8 @@ pub struct ListenerStatus {
     pub port: u16,
     /// Where it listens, or would.
     pub address: String,
+    /// What its connections are.
+    pub transport: Transport,
     /// Whether it takes connections.
     pub listening: bool,
     /// Connections it has.
@@ -94,6 +97,7 @@ fn status(shared: &Shared, listener: &Listener) -> ListenerStatus {
     ListenerStatus {
         port: port.id,
         address: listener.addr.to_string(),
+        transport: listener.transport,
         listening: listener.is_listening(),
         connections: shared.registry.connections(port.listener),
         ana: ana.iter().zip(1..).map(group).collect(),

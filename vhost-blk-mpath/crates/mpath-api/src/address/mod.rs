@@ -1,4 +1,4 @@
-//! `tcp://HOST:PORT`: where one path leads, or where a discovery controller is, as users write it.
+//! `tcp://HOST:PORT` or `mptcp://HOST:PORT`: where one path leads, or where a discovery controller is, as users write it.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -6,7 +6,12 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+pub use self::error::AddressError;
+pub use self::local::{InterfaceName, LocalEnd};
 use crate::text::text_serde;
+
+mod error;
+mod local;
 
 /// The IANA port of NVMe/TCP I/O controllers, used when an address names none.
 pub const DEFAULT_PORT: u16 = 4420;
@@ -25,12 +30,16 @@ const MAX_LABEL_BYTES: usize = 63;
 pub enum Transport {
     /// Plain TCP.
     Tcp,
+    /// Multipath TCP (RFC 8684): each connection over any number of subflows. With a peer or a network that has none of it a
+    /// connection is one of plain TCP.
+    Mptcp,
 }
 
 impl fmt::Display for Transport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Tcp => f.write_str("tcp"),
+            Self::Mptcp => f.write_str("mptcp"),
         }
     }
 }
@@ -83,15 +92,17 @@ impl HostName {
     }
 }
 
-/// The address of one path: transport, host (nvme-cli's traddr) and port (trsvcid).
+/// The address of one path: transport, host (nvme-cli's traddr), port (trsvcid), and where it is connected from.
 ///
-/// Written `tcp://HOST:PORT`; HOST is an IPv4 address, an IPv6 address in brackets or a name, and
-/// `:PORT` may be left out for 4420. [`fmt::Display`] always writes the port.
+/// Written `tcp://HOST:PORT` or `mptcp://HOST:PORT`; HOST is an IPv4 address, an IPv6 address in brackets or a name, and
+/// `:PORT` may be left out for 4420. [`fmt::Display`] always writes the port. A [`LocalEnd`] follows after `?`, as in
+/// `tcp://192.0.2.1:4420?host-traddr=192.0.2.7`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PathAddress {
     transport: Transport,
     host: Host,
     port: u16,
+    local: LocalEnd,
 }
 
 impl PathAddress {
@@ -113,6 +124,22 @@ impl PathAddress {
         self.port
     }
 
+    /// Where it is connected from.
+    #[must_use]
+    pub fn local(&self) -> &LocalEnd {
+        &self.local
+    }
+
+    /// Another address that is connected in the same way. A scope is not kept.
+    #[must_use]
+    pub fn with_peer(&self, address: SocketAddr) -> Self {
+        let host = match address.ip() {
+            IpAddr::V4(ip) => Host::V4(ip),
+            IpAddr::V6(ip) => Host::V6(ip),
+        };
+        Self { host, port: address.port(), ..self.clone() }
+    }
+
     fn parse(text: &str, default_port: u16) -> Result<Self, AddressError> {
         if text.is_empty() {
             return Err(AddressError::Empty);
@@ -122,11 +149,12 @@ impl PathAddress {
         };
         let transport = match scheme.to_ascii_lowercase().as_str() {
             "tcp" => Transport::Tcp,
-            "mptcp" => return Err(AddressError::MptcpUnsupported { text: text.into() }),
+            "mptcp" => Transport::Mptcp,
             _ => {
                 return Err(AddressError::UnknownTransport { text: text.into(), transport: scheme.into() });
             }
         };
+        let (authority, options) = authority.split_once('?').unwrap_or((authority, ""));
         let (host, port) = split_port(authority);
         if host.is_empty() {
             return Err(AddressError::NoHost { text: text.into() });
@@ -134,18 +162,12 @@ impl PathAddress {
         let host = parse_host(host).ok_or_else(|| AddressError::BadHost { text: text.into(), host: host.into() })?;
         let bad = |port: &str| AddressError::BadPort { text: text.into(), port: port.into(), default_port };
         let port = port.map_or(Ok(default_port), |port| parse_port(port).ok_or_else(|| bad(port)))?;
-        Ok(Self { transport, host, port })
-    }
-}
-
-impl From<SocketAddr> for PathAddress {
-    /// By TCP. A scope is not kept.
-    fn from(address: SocketAddr) -> Self {
-        let host = match address.ip() {
-            IpAddr::V4(ip) => Host::V4(ip),
-            IpAddr::V6(ip) => Host::V6(ip),
-        };
-        Self { transport: Transport::Tcp, host, port: address.port() }
+        let local = LocalEnd::parse(text, options)?;
+        let ipv4 = local.traddr().map(IpAddr::is_ipv4);
+        match (&host, ipv4) {
+            (Host::V4(_), Some(false)) | (Host::V6(_), Some(true)) => Err(AddressError::Family { text: text.into() }),
+            _ => Ok(Self { transport, host, port, local }),
+        }
     }
 }
 
@@ -175,59 +197,7 @@ impl fmt::Display for DiscoveryAddress {
     }
 }
 
-text_serde!(DiscoveryAddress, "the address of a discovery controller, tcp://HOST:PORT");
-
-/// Why a text is not a [`PathAddress`].
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum AddressError {
-    /// There is nothing.
-    #[error("an empty text is no address; write tcp://HOST or tcp://HOST:PORT")]
-    Empty,
-    /// There is a transport, and no host.
-    #[error("`{text}`: the host is missing; write tcp://HOST or tcp://HOST:PORT")]
-    NoHost {
-        /// The whole text.
-        text: String,
-    },
-    /// There is no `SCHEME://` in front.
-    #[error("`{text}` names no transport; write tcp://{text}")]
-    NoTransport {
-        /// The whole text.
-        text: String,
-    },
-    /// The transport is planned, and this version does not have it.
-    #[error("`{text}`: MPTCP is not supported yet; write tcp://")]
-    MptcpUnsupported {
-        /// The whole text.
-        text: String,
-    },
-    /// The transport is none that NVMe over Fabrics on this host knows.
-    #[error("`{text}`: unknown transport `{transport}`; the only one is tcp://")]
-    UnknownTransport {
-        /// The whole text.
-        text: String,
-        /// What stood in front of `://`.
-        transport: String,
-    },
-    /// The host is neither an IPv4 address, an IPv6 address in brackets nor a name.
-    #[error("`{text}`: `{host}` is no IPv4 address, no [IPv6 address] and no host name")]
-    BadHost {
-        /// The whole text.
-        text: String,
-        /// What stands where the host belongs.
-        host: String,
-    },
-    /// The port is not a number from 1 to 65535.
-    #[error("`{text}`: `{port}` is no port; give a number from 1 to 65535, or none for {default_port}")]
-    BadPort {
-        /// The whole text.
-        text: String,
-        /// What stands where the port belongs.
-        port: String,
-        /// What it is if none is given.
-        default_port: u16,
-    },
-}
+text_serde!(DiscoveryAddress, "the address of a discovery controller, tcp://HOST:PORT or mptcp://HOST:PORT");
 
 /// Splits `HOST`, `HOST:PORT` or `[HOST]:PORT`. The brackets stay with the host.
 fn split_port(authority: &str) -> (&str, Option<&str>) {
@@ -274,11 +244,11 @@ impl FromStr for PathAddress {
 
 impl fmt::Display for PathAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}://{}:{}", self.transport, self.host, self.port)
+        write!(f, "{}://{}:{}{}", self.transport, self.host, self.port, self.local)
     }
 }
 
-text_serde!(PathAddress, "a path address, tcp://HOST:PORT");
+text_serde!(PathAddress, "a path address, tcp://HOST:PORT or mptcp://HOST:PORT");
 
 #[cfg(test)]
 mod tests {
@@ -304,6 +274,9 @@ mod tests {
             ("TCP://Store-1.Example.ORG:65535", "tcp://store-1.example.org:65535"),
             ("tcp://localhost", "tcp://localhost:4420"),
             ("tcp://1host", "tcp://1host:4420"),
+            ("MPTCP://127.0.0.1", "mptcp://127.0.0.1:4420"),
+            ("tcp://h?host-iface=eth0&host-traddr=::2", "tcp://h:4420?host-traddr=::2&host-iface=eth0"),
+            ("mptcp://[::1]:1?host-traddr=::2", "mptcp://[::1]:1?host-traddr=::2"),
         ] {
             assert_eq!(parse(text).to_string(), shown);
         }
@@ -316,8 +289,24 @@ mod tests {
             ("tcp://", "`tcp://`: the host is missing; write tcp://HOST or tcp://HOST:PORT"),
             ("tcp://:4420", "`tcp://:4420`: the host is missing; write tcp://HOST or tcp://HOST:PORT"),
             ("127.0.0.1:4420", "`127.0.0.1:4420` names no transport; write tcp://127.0.0.1:4420"),
-            ("mptcp://127.0.0.1", "`mptcp://127.0.0.1`: MPTCP is not supported yet; write tcp://"),
-            ("rdma://h", "`rdma://h`: unknown transport `rdma`; the only one is tcp://"),
+            ("rdma://h", "`rdma://h`: unknown transport `rdma`; there are tcp:// and mptcp://"),
+            (
+                "tcp://h?port=1",
+                "`tcp://h?port=1`: `port` is no option of an address; write ?host-traddr=ADDRESS or ?host-iface=NAME, or both with & between",
+            ),
+            ("tcp://h?host-iface=a&host-iface=b", "`tcp://h?host-iface=a&host-iface=b`: host-iface is given twice"),
+            (
+                "tcp://h?host-traddr=[::1]",
+                "`tcp://h?host-traddr=[::1]`: host-traddr `[::1]` is no IPv4 address and no IPv6 address of this host",
+            ),
+            (
+                "tcp://h?host-iface=a/b",
+                "`tcp://h?host-iface=a/b`: host-iface `a/b` is no name of an interface, as `ip link` lists them",
+            ),
+            (
+                "tcp://[::1]?host-traddr=127.0.0.1",
+                "`tcp://[::1]?host-traddr=127.0.0.1`: host-traddr and host are not both IPv4 or both IPv6",
+            ),
         ] {
             assert_eq!(refuse(text), message);
         }
@@ -356,10 +345,12 @@ mod tests {
     }
 
     #[test]
-    fn socket_addresses_are_addresses() {
-        for text in ["127.0.0.1:4421", "[2001:db8::1]:8009"] {
-            let address = PathAddress::from(text.parse::<SocketAddr>().unwrap());
-            assert_eq!(address, parse(&format!("tcp://{text}")));
+    fn another_peer_is_reached_in_the_same_way() {
+        for (text, peer, other) in [
+            ("tcp://h", "127.0.0.1:4421", "tcp://127.0.0.1:4421"),
+            ("mptcp://[::1]:9?host-iface=eth0", "[2001:db8::1]:8009", "mptcp://[2001:db8::1]:8009?host-iface=eth0"),
+        ] {
+            assert_eq!(parse(text).with_peer(peer.parse().unwrap()), parse(other));
         }
     }
 
@@ -374,15 +365,22 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_address_survives(host in hosts(), port in 1_u16..) {
-            let address = PathAddress { transport: Transport::Tcp, host, port };
+        fn any_address_survives(host in hosts(), port in 1_u16.., mptcp in any::<bool>(), local in local::tests::local_ends()) {
+            let transport = if mptcp { Transport::Mptcp } else { Transport::Tcp };
+            let fits = match (&host, local.traddr()) {
+                (Host::V4(_), Some(traddr)) => traddr.is_ipv4(),
+                (Host::V6(_), Some(traddr)) => traddr.is_ipv6(),
+                _ => true,
+            };
+            prop_assume!(fits);
+            let address = PathAddress { transport, host, port, local };
             prop_assert_eq!(&address, &parse(&address.to_string()));
             let json = serde_json::to_string(&address).unwrap();
             prop_assert_eq!(&address, &serde_json::from_str::<PathAddress>(&json).unwrap());
         }
 
         #[test]
-        fn no_text_panics_and_what_parses_is_stable(text in "(tcp://)?\\PC{0,40}") {
+        fn no_text_panics_and_what_parses_is_stable(text in "(m?tcp://)?\\PC{0,40}(\\?host-(traddr|iface)=\\PC{0,20})?") {
             if let Ok(address) = text.parse::<PathAddress>() {
                 prop_assert_eq!(&address, &parse(&address.to_string()));
             }

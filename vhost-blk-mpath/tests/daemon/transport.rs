@@ -1,0 +1,76 @@
+//! What carries a path's connections, and where they come from.
+
+use std::net::{IpAddr, TcpListener};
+
+use mpath_api::address::Transport;
+use mpath_api::types::{EventKind, PathState};
+use vublk_bench::request::Status;
+
+use crate::support::{Daemon, Disk, Place, Shape, Target, Verification, eventually, own_address};
+
+/// The flags of a daemon with these paths.
+fn flags(paths: &[String]) -> String {
+    paths.iter().flat_map(|path| ["--path=", path, " "]).collect()
+}
+
+fn start(paths: &[String], more: &str) -> Daemon {
+    Daemon::start(&[], &format!("{} {more}", flags(paths)))
+}
+
+#[test]
+fn a_disk_over_mptcp_and_over_what_falls_back_to_tcp() {
+    let target = Target::with(2, |config| config.listeners[0].transport = Transport::Mptcp);
+    let paths: Vec<_> = target.addrs().iter().map(|address| format!("mptcp://{address}")).collect();
+    let daemon = start(&paths, "--policy round-robin");
+    let verification = Verification::start(&daemon.socket(), Shape { flush: false, ..Shape::default() });
+    verification.goes_on(1000);
+    // Lost and back under load.
+    target.set(0, "reset=all");
+    let lost = || daemon.api.events(0, 0).unwrap().events.iter().any(|event| event.kind == EventKind::PathLost);
+    eventually("it is back", || lost() && daemon.is_live(0));
+    verification.goes_on(300);
+    verification.finish();
+    for path in daemon.paths() {
+        assert_eq!((path.transport, path.state), (Transport::Mptcp, PathState::Live));
+        assert!(path.write.ios > 0, "{path:?}");
+    }
+}
+
+/// As its kernel or an administrator may have it: MPTCP is no condition on the target's side, nor on the host's.
+#[test]
+fn a_target_for_mptcp_takes_plain_tcp() {
+    let target = Target::with(1, |config| config.listeners[0].transport = Transport::Mptcp);
+    let daemon = Daemon::start(&target.addrs(), "");
+    let mut disk = Disk::connect(&daemon.socket());
+    assert_eq!((disk.write(0, 7), disk.read(0)), (Status::Ok, 7));
+}
+
+#[test]
+fn connections_come_from_where_they_are_told_to() {
+    for transport in ["tcp", "mptcp"] {
+        let listener = TcpListener::bind(own_address()).unwrap();
+        let from = own_address().ip();
+        let path = format!("{transport}://{}?host-traddr={from}&host-iface=lo", listener.local_addr().unwrap());
+        let place = Place::new();
+        let command = place.command(&[], &flags(&[path]));
+        let _daemon = place.spawn(command);
+        let (_, peer) = listener.accept().unwrap();
+        assert_eq!(peer.ip(), from);
+    }
+}
+
+#[test]
+fn a_local_end_that_this_host_does_not_have_is_named() {
+    let target = Target::start(1);
+    let address = target.addrs()[0];
+    let not_ours: IpAddr = "192.0.2.1".parse().unwrap();
+    for (option, words) in [
+        (format!("host-traddr={not_ours}"), ["host-traddr 192.0.2.1", "`ip address`"]),
+        ("host-iface=none0".into(), ["host-iface none0", "`ip link`"]),
+    ] {
+        let place = Place::new();
+        let refused = place.refused(place.command(&[], &flags(&[format!("tcp://{address}?{option}")])));
+        refused.says(3, &words);
+    }
+    assert_eq!(target.connections(0), 0);
+}
