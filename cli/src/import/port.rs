@@ -52,7 +52,7 @@ impl Place {
     fn uri(&self, options: &[Opt]) -> String {
         let mut uri = self.name().to_ascii_lowercase();
         for Opt { name, value } in options.iter().filter(|option| option.is_of_address()) {
-            let separator = if uri.contains("?") { "&" } else { "?" };
+            let separator = if uri.contains('?') { "&" } else { "?" };
             for part in [separator, name, "=", value] {
                 uri.push_str(part);
             }
