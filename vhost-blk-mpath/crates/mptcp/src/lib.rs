@@ -1,0 +1,25 @@
+//! What the kernel tells of MPTCP connections and their subflows.
+//!
+//! Asked over netlink (`NETLINK_SOCK_DIAG`), as `ss -Mni` and `ss -tnei` do: one answer lists the MPTCP sockets of the network
+//! namespace, another its TCP sockets, among them the subflows. A subflow bears the inode of the socket it belongs to, which
+//! every kernel shows to everybody; its token (shown before Linux 6.15 only to `CAP_NET_ADMIN`) is not needed.
+//!
+//! A connection that fell back to TCP is among the MPTCP sockets with [`Connection::fallback`], if it is ours that asked for
+//! MPTCP. A socket accepted from a peer that did not ask is plain TCP, and is not found.
+//!
+//! The kernel does not tell here which subflows its scheduler holds for stale, nor of connections in other network namespaces.
+
+#![forbid(unsafe_code)]
+
+mod assemble;
+mod connection;
+mod dump;
+mod info;
+mod netlink;
+mod record;
+mod socket;
+
+pub use connection::{Connection, MptcpOptions, State, Subflow, Totals, connections};
+pub use dump::DiagError;
+pub use netlink::Malformed;
+pub use socket::{Unsupported, cookie_of, supported};
