@@ -250,6 +250,29 @@ other       -        -            -    -        -      -         -             -
 }
 
 #[test]
+fn a_path_over_mptcp_shows_its_subflows_and_that_it_has_fallen_back() {
+    let daemon = Daemon::start();
+    let address = "mptcp://10.77.0.2:4420?host-traddr=10.77.0.1";
+    let listed = daemon.run(&["path", "add", address, "--disk", "disk0"]);
+    assert!(listed.contains(&format!("{address}  connecting (plain TCP)")), "{listed}");
+    let note = format!(
+        "disk0 path 2 ({address}): plain TCP, as the target or something on the way to it has no MPTCP; mpathctl mptcp check\n"
+    );
+    assert!(listed.ends_with(&note), "{listed}");
+    let shown = daemon.run(&["path", "show", address]);
+    for row in ["MPTCP connections     2\n", "fallen back to TCP    1\n", "subflows              2\n"] {
+        assert!(shown.contains(row), "{shown}");
+    }
+    let subflows = "\
+QUEUE  LOCAL            REMOTE          STATE                    RTT(us)  CWND  MSS(B)  SENT(B)  RECEIVED(B)  AGAIN(B)  LOST
+    0  10.77.0.1:40000  10.77.0.2:4420  established                  250    12    1448     1000         2000         3     4
+    0  10.77.1.1:40000  10.77.1.2:4420  closing (backup)             250    12    1448     1000         2000         3     4
+    1  10.77.0.1:40000  10.77.0.2:4420  established (plain TCP)      250    12    1448     1000         2000         3     4
+";
+    assert!(shown.ends_with(subflows), "{shown}");
+}
+
+#[test]
 fn paths_are_taken_out_and_back() {
     let daemon = Daemon::start();
     let states = |args: &[&str]| -> Vec<String> {

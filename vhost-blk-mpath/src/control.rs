@@ -18,6 +18,7 @@ use crate::discovery::Shown;
 use crate::disk::{Disk, Steered};
 use crate::events::{EventLog, utc};
 use crate::path_status::{NamespaceStatus, PathStatus};
+use crate::subflows::Connections;
 use crate::subsystem::Subsystem;
 use crate::{injection, steering};
 
@@ -91,6 +92,7 @@ impl Control for Daemon {
                     sharers: sharers(subsystem, status),
                     cntlid: status.cntlid,
                     controller: status.controller.clone(),
+                    mptcp: status.mptcp.as_ref().map(Connections::shown),
                     window: PathWindow {
                         ios: subsystem.config.window.ios.get(),
                         bytes: subsystem.config.window.bytes.get().into(),

@@ -24,6 +24,7 @@ mod reports;
 mod run;
 mod same_port;
 mod steering;
+mod subflows;
 mod subsystem;
 mod transport;
 

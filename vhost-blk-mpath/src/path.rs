@@ -12,12 +12,14 @@
 //!  any of them ── removed ──▶ (no association) ── all fences lifted ──▶ gone (`membership`)
 //! ```
 
+use std::io;
 use std::os::fd::OwnedFd;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Instant;
 
 use mpath_api::PathAddress;
+use mpath_api::address::Transport;
 use mpath_api::config::Seconds;
 use mpath_core::{Association, Epoch, PathId};
 use nvme_tcp::host::{ControllerEvent, ControllerInfo, HostController, HostQueue, QueueConfig};
@@ -30,6 +32,7 @@ use crate::fence::{self, Draining};
 use crate::fence_record::{self, RecordedAssociation};
 use crate::namespaces::Namespaces;
 use crate::steering::{Ordered, Orders, Wanted};
+use crate::subflows::Connections;
 use crate::subsystem::{AdmitError, Subsystem};
 use crate::transport::{self, AdminConnection, TransportError};
 
@@ -270,6 +273,7 @@ impl PathTask {
     /// Writes the association down and gives every I/O thread its queue pair.
     async fn bring_up(&self, epoch: Epoch, connected: Connected) -> Result<Live, PathError> {
         let Connected { mut admin, info, mut namespaces, queues } = connected;
+        let mptcp = self.mptcp_connections(&admin, &queues).map_err(TransportError::Socket)?;
         let subsystem = &self.subsystem;
         let fence_ms = info.fence_time().as_millis() as u64;
         let recorded = RecordedAssociation { path: self.address.to_string(), cntlid: info.cntlid, fence_ms };
@@ -285,8 +289,24 @@ impl PathTask {
             let retry_delays = info.retry_delays;
             thread.path_up(self.path, association, Link { socket, queue, retry_delays, ending: subsystem.ending() });
         }
-        subsystem.path_live(self.path, &info, &namespaces);
+        subsystem.path_live(self.path, &info, &namespaces, mptcp);
         Ok(Live { epoch, admin, info, namespaces })
+    }
+
+    /// What the kernel is to be asked of, if the transport is MPTCP.
+    fn mptcp_connections(
+        &self,
+        admin: &AdminConnection,
+        queues: &[(OwnedFd, HostQueue)],
+    ) -> io::Result<Option<Connections>> {
+        if self.address.transport() != Transport::Mptcp {
+            return Ok(None);
+        }
+        let mut cookies = vec![mptcp::cookie_of(admin)?];
+        for (socket, _) in queues {
+            cookies.push(mptcp::cookie_of(socket)?);
+        }
+        Ok(Some(Connections::new(cookies)))
     }
 
     /// Keeps the association alive until it is lost or the daemon ends, and then sees it closed.

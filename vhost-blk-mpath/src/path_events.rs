@@ -11,10 +11,17 @@ use crate::namespaces::{Namespaces, News};
 use crate::path::PathError;
 use crate::path_status::{NamespaceStatus, PathStatus};
 use crate::same_port;
+use crate::subflows::Connections;
 use crate::subsystem::Subsystem;
 
 impl Subsystem {
-    pub(crate) fn path_live(&self, path: PathId, info: &ControllerInfo, namespaces: &Namespaces) {
+    pub(crate) fn path_live(
+        &self,
+        path: PathId,
+        info: &ControllerInfo,
+        namespaces: &Namespaces,
+        mptcp: Option<Connections>,
+    ) {
         let mut message = format!("path live: controller {}", info.cntlid);
         for news in namespaces.all() {
             message.push_str(", ");
@@ -25,6 +32,7 @@ impl Subsystem {
             status.set_state(PathState::Live);
             status.last_error = None;
             status.cntlid = Some(info.cntlid);
+            status.mptcp = mptcp;
             status.namespaces = namespaces.all().map(NamespaceStatus::from).collect();
             status.controller = Some(Controller {
                 model: info.model.clone(),

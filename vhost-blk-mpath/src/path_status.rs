@@ -11,6 +11,7 @@ use tokio::task::JoinHandle;
 
 use crate::namespaces::News;
 use crate::steering::{Order, Wanted};
+use crate::subflows::Connections;
 
 /// What the API shows and changes.
 pub(crate) struct State {
@@ -45,6 +46,8 @@ pub(crate) struct PathStatus {
     pub(crate) namespaces: Vec<NamespaceStatus>,
     pub(crate) cntlid: Option<u16>,
     pub(crate) controller: Option<Controller>,
+    /// Of a live path whose transport is MPTCP.
+    pub(crate) mptcp: Option<Connections>,
     pub(crate) injections: Vec<Injection>,
     /// What the operator wants, for the path's task.
     pub(crate) orders: watch::Sender<Order>,
@@ -85,6 +88,7 @@ impl PathStatus {
             namespaces: Vec::new(),
             cntlid: None,
             controller: None,
+            mptcp: None,
             injections: Vec::new(),
             orders: watch::Sender::new(Order::default()),
             task: None,
@@ -162,7 +166,7 @@ impl PathStatus {
 
     /// Its controller is no longer connected.
     pub(crate) fn gone(&mut self) {
-        (self.cntlid, self.controller) = (None, None);
+        (self.cntlid, self.controller, self.mptcp) = (None, None, None);
         self.namespaces.clear();
     }
 }

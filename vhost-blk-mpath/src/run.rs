@@ -29,6 +29,7 @@ use crate::frontend::{FrontendThread, ServedDisk};
 use crate::host::{self, HostError};
 use crate::path::PathError;
 use crate::path_status::PathStatus;
+use crate::subflows;
 use crate::subsystem::Subsystem;
 
 /// Why the daemon did not start, or ended otherwise than by a signal.
@@ -188,7 +189,7 @@ async fn serve(config: Config) -> Result<(), RunError> {
     let subsystems: Vec<_> = starting.iter().map(|starting| Arc::clone(&starting.subsystem)).collect();
     let shown = discoveries.iter().flatten().map(Discovery::shown).collect();
     let daemon = Arc::new(Daemon { subsystems, started, events, discovery: shown });
-    let mut tasks = Vec::new();
+    let mut tasks = vec![tokio::spawn(subflows::watch(daemon.subsystems.clone(), ends.clone()))];
     let started = async {
         for subsystem in starting {
             subsystem.paths_tried().await?;

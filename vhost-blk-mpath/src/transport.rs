@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use mpath_api::PathAddress;
@@ -269,6 +269,12 @@ pub(crate) async fn connect_queue(
     let stream = stream.into_std().map_err(TransportError::Socket)?;
     stream.set_nonblocking(false).map_err(TransportError::Socket)?;
     Ok((stream.into(), queue))
+}
+
+impl<C> AsFd for AdminConnection<C> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
+    }
 }
 
 /// During the handshake there is no request, and so no payload.

@@ -13,8 +13,8 @@ use crate::output::{Column, Output, or_dash, table};
 pub(crate) enum Command {
     /// List paths: state, share of the I/Os, counters and latencies since the daemon started
     ///
-    /// STATE adds the ANA state where it is not optimized, and "suspect" where the path owes answers
-    /// and has gone silent; 1S, 1M and SHARE are its part of the disk's I/Os in the last second, in the last
+    /// STATE adds the ANA state where it is not optimized, "suspect" where the path owes answers
+    /// and has gone silent, and "plain TCP" where MPTCP was wanted and is not had; 1S, 1M and SHARE are its part of the disk's I/Os in the last second, in the last
     /// minute and since the daemon started; BUSY counts
     /// I/Os in flight, ERRS failed attempts; RD50 to WR99 are the median and the 99th percentile of
     /// reads and of writes; INJECTION is what is injected. Paths that several disks
@@ -155,7 +155,13 @@ fn notes(path: &Path) -> impl Iterator<Item = String> {
     let worth_a_note =
         |of: &&PathSharer| of.error.is_some() || of.ana_state.is_some_and(|ana| ana != AnaState::Optimized);
     let sharers = path.sharers.iter().filter(worth_a_note);
-    error.into_iter().chain(sharers.map(move |of| format!("{named} for {}: {}", of.disk, for_sharer(of))))
+    let fallback = (path.fallbacks() > 0).then(|| {
+        format!("{named}: plain TCP, as the target or something on the way to it has no MPTCP; mpathctl mptcp check")
+    });
+    error
+        .into_iter()
+        .chain(fallback)
+        .chain(sharers.map(move |of| format!("{named} for {}: {}", of.disk, for_sharer(of))))
 }
 
 /// Which disks use the paths besides those that have them.
@@ -187,7 +193,8 @@ fn state(path: &Path) -> String {
         None | Some(AnaState::Optimized) => path.state.to_string(),
         Some(ana) => format!("{}/{ana}", path.state),
     };
-    if path.suspect { state + " (suspect)" } else { state }
+    let state = if path.suspect { state + " (suspect)" } else { state };
+    if path.fallbacks() > 0 { state + " (plain TCP)" } else { state }
 }
 
 /// The injections in force, or a dash.

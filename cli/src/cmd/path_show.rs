@@ -1,6 +1,6 @@
 //! What `mpathctl path show` prints of one path.
 
-use mpath_api::types::{Controller, OpStats, Path};
+use mpath_api::types::{Controller, MptcpConnection, OpStats, Path, Subflow};
 
 use super::path::{for_sharer, injected};
 use super::policy_show;
@@ -27,6 +27,15 @@ pub(super) fn for_people(path: &Path) -> String {
     row("controller (cntlid)", or_dash(path.cntlid));
     let controller = path.controller.as_ref();
     let of = |value: fn(&Controller) -> String| or_dash(controller.map(value));
+    if let Some(mptcp) = &path.mptcp {
+        let (connections, fallbacks) = (mptcp.connections.len(), mptcp.fallbacks());
+        row("MPTCP connections", connections.to_string());
+        row("fallen back to TCP", fallbacks.to_string());
+        row("subflows", mptcp.established().to_string());
+        if let Some(error) = &mptcp.error {
+            row("subflows not known", error.clone());
+        }
+    }
     row("model", of(|controller| controller.model.clone()));
     row("serial", of(|controller| controller.serial.clone()));
     row("firmware", of(|controller| controller.firmware.clone()));
@@ -56,7 +65,49 @@ pub(super) fn for_people(path: &Path) -> String {
         table([Column::Text(""), Column::Text("")], rows).lines().skip(1).flat_map(|line| [line, "\n"]).collect();
     let classes = path.classes();
     let counters = table(COLUMNS, classes.map(|(name, stats)| class(name, stats)));
-    facts + "\n" + &counters + "\n" + &table(ESTIMATES, classes.map(|(name, stats)| estimates(name, stats)))
+    let estimates = table(ESTIMATES, classes.map(|(name, stats)| estimates(name, stats)));
+    let mut tables = vec![facts, counters, estimates];
+    if let Some(mptcp) = path.mptcp.as_ref().filter(|mptcp| mptcp.subflows().next().is_some()) {
+        tables.push(table(SUBFLOWS, mptcp.subflows().map(|(connection, of)| subflow(connection, of))));
+    }
+    tables.join("\n")
+}
+
+const SUBFLOWS: [Column; 11] = [
+    Column::Number("QUEUE"),
+    Column::Text("LOCAL"),
+    Column::Text("REMOTE"),
+    Column::Text("STATE"),
+    Column::Number("RTT(us)"),
+    Column::Number("CWND"),
+    Column::Number("MSS(B)"),
+    Column::Number("SENT(B)"),
+    Column::Number("RECEIVED(B)"),
+    Column::Number("AGAIN(B)"),
+    Column::Number("LOST"),
+];
+
+fn subflow(connection: &MptcpConnection, of: &Subflow) -> [String; 11] {
+    let mut state = of.state.to_string();
+    if connection.fallback {
+        state.push_str(" (plain TCP)");
+    }
+    if of.backup == Some(true) {
+        state.push_str(" (backup)");
+    }
+    [
+        connection.queue.to_string(),
+        of.local.to_string(),
+        of.remote.to_string(),
+        state,
+        of.rtt_us.to_string(),
+        of.cwnd_segments.to_string(),
+        of.mss_bytes.to_string(),
+        of.bytes_sent.to_string(),
+        of.bytes_received.to_string(),
+        of.bytes_retransmitted.to_string(),
+        of.lost_segments.to_string(),
+    ]
 }
 
 const COLUMNS: [Column; 10] = [

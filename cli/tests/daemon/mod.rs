@@ -6,12 +6,14 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use mpath_api::address::Transport;
 use mpath_api::config::{Hedge, HedgeBudget, LimitsConfig, SocketPath, Weight};
 use mpath_api::server::{AddPathError, Control, ControlError, PathRef, RemovePathError, Server};
 use mpath_api::types::{
     AnaState, Controller, DiscoveryController, DiscoveryState, Disk, Event, EventKind, EventPath, Events, HedgeStatus,
-    Injection, Latency, Moved, OpStats, Origin, Path, PathAction, PathCounts, PathEstimate, PathSharer, PathState,
-    PathWindow, QueueTurns, SchedulerDetail, SetLimits, Status, Tier, WaitsFor,
+    Injection, Latency, Moved, Mptcp, MptcpConnection, OpStats, Origin, Path, PathAction, PathCounts, PathEstimate,
+    PathSharer, PathState, PathWindow, QueueTurns, SchedulerDetail, SetLimits, Status, Subflow, SubflowState, Tier,
+    WaitsFor,
 };
 use mpath_api::{ClassPolicies, PathAddress, PolicyChange, PolicyKind, SchedulerChange, SchedulerKind, SchedulerSpec};
 use tempfile::TempDir;
@@ -56,6 +58,7 @@ fn stats(ios: u64, p50_us: u64) -> OpStats {
 
 fn path(disk: &str, index: u16, address: &str) -> Path {
     let address: mpath_api::PathAddress = address.parse().unwrap();
+    let mptcp = (address.transport() == Transport::Mptcp).then(mptcp);
     Path {
         disk: disk.into(),
         index,
@@ -78,6 +81,7 @@ fn path(disk: &str, index: u16, address: &str) -> Path {
         hedges_won: 0,
         fenced: 0,
         cntlid: Some(1),
+        mptcp,
         controller: Some(Controller {
             model: "Made-up Controller".into(),
             serial: "0042".into(),
@@ -97,6 +101,29 @@ fn path(disk: &str, index: u16, address: &str) -> Path {
         other: OpStats::default(),
         injections: Vec::new(),
     }
+}
+
+/// Two subflows of the admin connection, one of them a backup that closes, and an I/O connection that is plain TCP.
+fn mptcp() -> Mptcp {
+    let subflow = |card, state| Subflow {
+        local: ([10, 77, card, 1], 40_000).into(),
+        remote: ([10, 77, card, 2], 4420).into(),
+        state,
+        backup: Some(card == 1),
+        rtt_us: 250,
+        rtt_var_us: 20,
+        cwnd_segments: 12,
+        mss_bytes: 1448,
+        bytes_sent: 1000,
+        bytes_received: 2000,
+        bytes_retransmitted: 3,
+        lost_segments: 4,
+    };
+    let both = vec![subflow(0, SubflowState::Established), subflow(1, SubflowState::Closing)];
+    let admin = MptcpConnection { queue: 0, fallback: false, subflows_max: 8, subflows: both };
+    let subflows = vec![subflow(0, SubflowState::Established)];
+    let io = MptcpConnection { queue: 1, fallback: true, subflows_max: 8, subflows };
+    Mptcp { connections: vec![admin, io], error: None }
 }
 
 fn discovery() -> Vec<DiscoveryController> {

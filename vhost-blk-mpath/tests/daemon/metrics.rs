@@ -14,14 +14,14 @@ use crate::scheduler::switch;
 use crate::support::{Daemon, Shape, Target, Verification, eventually, inject, set_policy};
 
 /// The samples by name and labels, as they are written.
-struct Scrape {
+pub(crate) struct Scrape {
     samples: HashMap<String, f64>,
     /// Of each metric.
     types: HashMap<String, String>,
 }
 
 impl Scrape {
-    fn of(daemon: &Daemon) -> Self {
+    pub(crate) fn of(daemon: &Daemon) -> Self {
         let mut stream = UnixStream::connect(daemon.place.api()).unwrap();
         stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").unwrap();
         let mut answer = String::new();
@@ -51,7 +51,7 @@ impl Scrape {
         self.samples.iter().filter(move |(series, _)| counts(series)).map(|(series, value)| (series, *value))
     }
 
-    fn get(&self, series: &str) -> f64 {
+    pub(crate) fn get(&self, series: &str) -> f64 {
         *self.samples.get(&format!("vhost_blk_mpath_{series}")).unwrap_or_else(|| panic!("no {series}"))
     }
 

@@ -3,9 +3,10 @@
 use std::net::{IpAddr, TcpListener};
 
 use mpath_api::address::Transport;
-use mpath_api::types::{EventKind, PathState};
+use mpath_api::types::{EventKind, Mptcp, PathState};
 use vublk_bench::request::Status;
 
+use crate::metrics::Scrape;
 use crate::support::{Daemon, Disk, Place, Shape, Target, Verification, eventually, own_address};
 
 /// The flags of a daemon with these paths.
@@ -34,6 +35,25 @@ fn a_disk_over_mptcp_and_over_what_falls_back_to_tcp() {
         assert_eq!((path.transport, path.state), (Transport::Mptcp, PathState::Live));
         assert!(path.write.ios > 0, "{path:?}");
     }
+    // The second target has no MPTCP, and the operator gets to know it everywhere.
+    let told = || daemon.paths().iter().all(|path| path.mptcp.as_ref().is_some_and(|of| !of.connections.is_empty()));
+    eventually("the kernel has been asked", told);
+    let paths = daemon.paths();
+    let [with, without] = [0, 1].map(|path: usize| paths[path].mptcp.as_ref().unwrap());
+    assert_eq!((with.connections.len(), with.fallbacks(), with.established()), (2, 0, 2), "{with:?}");
+    assert_eq!((without.connections.len(), without.fallbacks()), (2, 2), "{without:?}");
+    let moved = |of: &Mptcp| of.subflows().any(|(connection, of)| connection.queue == 1 && of.bytes_sent > 1 << 20);
+    assert!(moved(with) && moved(without), "{with:?} {without:?}");
+    let events = daemon.api.events(0, 0).unwrap().events;
+    let fallbacks = events.iter().filter(|event| event.kind == EventKind::MptcpFallback);
+    let of = fallbacks.map(|event| event.path.as_ref().unwrap().index).collect::<Vec<_>>();
+    assert_eq!(of, [1], "{events:?}");
+    let metrics = Scrape::of(&daemon);
+    let fallbacks = paths.iter().map(|path| {
+        let series = format!("path_fallback_connections{{disk=\"disk0\",path=\"{}\"}}", path.address);
+        metrics.get(&series).to_string()
+    });
+    assert_eq!(fallbacks.collect::<Vec<_>>(), ["0", "2"]);
 }
 
 /// As its kernel or an administrator may have it: MPTCP is no condition on the target's side, nor on the host's.

@@ -136,6 +136,7 @@ impl Control for Fake {
             fenced: 0,
             cntlid: None,
             controller: None,
+            mptcp: None,
             window: PathWindow { ios: 1, bytes: 1 },
             io_share: f64::NAN,
             io_share_1s: f64::NAN,

@@ -77,6 +77,12 @@ pub enum EventKind {
     PathRemoved,
     /// The ANA state of the namespace on a path has changed.
     AnaChanged,
+    /// Connections of a path are plain TCP, though MPTCP was wanted.
+    MptcpFallback,
+    /// MPTCP connections of a path have got another subflow.
+    SubflowUp,
+    /// MPTCP connections of a path have lost a subflow.
+    SubflowDown,
     /// A discovery controller has given its log, the first time or again after it was lost.
     DiscoveryConnected,
     /// A discovery controller's log has changed.
@@ -112,7 +118,16 @@ impl EventKind {
     /// Whether something is wrong, and not just different.
     #[must_use]
     pub fn is_trouble(self) -> bool {
-        matches!(self, Self::PathLost | Self::PathRefused | Self::PathGaveUp | Self::PathSuspect | Self::DiscoveryLost)
+        matches!(
+            self,
+            Self::PathLost
+                | Self::PathRefused
+                | Self::PathGaveUp
+                | Self::PathSuspect
+                | Self::MptcpFallback
+                | Self::SubflowDown
+                | Self::DiscoveryLost
+        )
     }
 }
 
@@ -134,6 +149,9 @@ impl fmt::Display for EventKind {
             Self::PathRemove => "path-remove",
             Self::PathRemoved => "path-removed",
             Self::AnaChanged => "ana-changed",
+            Self::MptcpFallback => "mptcp-fallback",
+            Self::SubflowUp => "subflow-up",
+            Self::SubflowDown => "subflow-down",
             Self::DiscoveryConnected => "discovery-connected",
             Self::DiscoveryChanged => "discovery-changed",
             Self::DiscoveryLost => "discovery-lost",
@@ -164,6 +182,9 @@ mod tests {
             EventKind::AnaChanged,
             EventKind::PathRemoved,
             EventKind::WeightSet,
+            EventKind::MptcpFallback,
+            EventKind::SubflowUp,
+            EventKind::SubflowDown,
             EventKind::DiscoveryLost,
         ] {
             assert_eq!(serde_json::to_string(&kind).unwrap(), format!("\"{kind}\""));

@@ -11,6 +11,7 @@ mod event;
 mod hedge;
 mod impairment;
 mod injection;
+mod mptcp;
 mod parameter;
 mod policy;
 mod scheduler;
@@ -31,6 +32,7 @@ pub use self::impairment::{
     InjectedRate, InjectedShare, InjectedStatus, Injection, InjectionError, UnknownWord,
 };
 pub use self::injection::{InjectedPath, PathSelector, PathSelectorError, SetInjection};
+pub use self::mptcp::{Mptcp, MptcpConnection, Subflow, SubflowState};
 pub use self::parameter::Parameter;
 pub use self::policy::{DiskPolicy, PathEstimate, PathView, Policy, PolicyDetail, PolicyInForce, SetPolicy};
 pub use self::scheduler::{
@@ -156,6 +158,9 @@ pub struct Path {
     pub cntlid: Option<u16>,
     /// What is known of that controller, `null` while not connected.
     pub controller: Option<Controller>,
+    /// Its connections, if its transport is MPTCP and it is live.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mptcp: Option<Mptcp>,
     /// What it may hold in each I/O thread.
     pub window: PathWindow,
     /// Its part of its disk's successful I/Os since the daemon started, 0 to 1. Filled in by the
@@ -176,6 +181,12 @@ pub struct Path {
 }
 
 impl Path {
+    /// Connections that are plain TCP, though MPTCP was wanted.
+    #[must_use]
+    pub fn fallbacks(&self) -> usize {
+        self.mptcp.as_ref().map_or(0, Mptcp::fallbacks)
+    }
+
     /// I/Os completed, of every class.
     #[must_use]
     pub fn ios(&self) -> u64 {

@@ -4,6 +4,7 @@ mod tables;
 #[cfg(test)]
 mod tests;
 mod text;
+mod ways;
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -50,7 +51,7 @@ fn exposition(
     let of_path = |path: &Path| of_disk(&path.disk).with("path", &path.address);
     let (disks, discovery) = (std::mem::take(&mut status.disks), std::mem::take(&mut status.discovery));
 
-    let (mut moved, mut queues, mut classes) = (vec![], vec![], vec![]);
+    let (mut moved, mut queues, mut classes, mut subflows) = (vec![], vec![], vec![], vec![]);
     // These are counted once for all disks over the same paths.
     let mut with_paths = disks.clone();
     with_paths.retain(|disk| disk.shares_paths_of.is_none());
@@ -63,6 +64,9 @@ fn exposition(
         queues.extend(of.queues.iter().map(|queue| (of_disk(&of.disk).with("queue", queue.queue), *queue)));
     }
     for path in &paths {
+        for ((local, remote), way) in path.mptcp.iter().flat_map(ways::ways) {
+            subflows.push((of_path(path).with("local", local).with("remote", remote), way));
+        }
         classes.extend(path.classes().map(|(class, stats)| (of_path(path).with("class", class), stats.clone())));
     }
     let of_controller =
@@ -75,6 +79,7 @@ fn exposition(
         .chain(metrics_of(tables::SCHEDULING, labelled(scheduling, |of| of_disk(&of.disk))))
         .chain(metrics_of(tables::VIRTQUEUES, queues))
         .chain(metrics_of(tables::PATHS, labelled(paths, of_path)))
+        .chain(metrics_of(tables::WAYS, subflows))
         .chain(metrics_of(tables::CLASSES, classes))
         .chain(metrics_of(tables::DISCOVERY, labelled(discovery, of_controller)))
 }

@@ -4,6 +4,7 @@ use std::fmt::Display;
 use std::time::Duration;
 
 use super::text::{Metric, counter, gauge, info, number, states, times};
+use super::ways::Way;
 use crate::types::{
     AnaState, DiscoveryController, DiscoveryState, Disk, Moved, OpStats, Path, PathState, QueueTurns, SchedulerDetail,
     Status, Tier,
@@ -123,6 +124,14 @@ pub(super) const PATHS: &[Metric<Path>] = &[
     gauge("path_fenced_requests", "Requests of a lost association of the path that wait for its fence", |path| {
         Some(number(path.fenced))
     }),
+    gauge(
+        "path_fallback_connections",
+        "Connections that are plain TCP though MPTCP was wanted; none: not known",
+        |path| path.mptcp.as_ref().filter(|mptcp| mptcp.error.is_none()).map(|mptcp| number(mptcp.fallbacks() as u64)),
+    ),
+    gauge("path_subflows", "Established subflows of all connections of the path; none: not known", |path| {
+        path.mptcp.as_ref().filter(|mptcp| mptcp.error.is_none()).map(|mptcp| number(mptcp.established() as u64))
+    }),
     gauge("path_injections", "Injections in force on the path", |path| Some(number(path.injections.len() as u64))),
     counter("path_suspicions_total", "How often the path became suspect, in each I/O thread", |path| {
         number(path.suspicions)
@@ -136,6 +145,21 @@ pub(super) const PATHS: &[Metric<Path>] = &[
     counter("path_hedges_total", "Reads sent on the path while another one had them", |path| number(path.hedges)),
     counter("path_hedges_won_total", "Reads sent on the path while another one had them, and answered first", |path| {
         number(path.hedges_won)
+    }),
+];
+
+/// By `disk`, `path`, `local` and `remote` address: of all subflows that take this way.
+pub(super) const WAYS: &[Metric<Way>] = &[
+    gauge("subflow_rtt_seconds", "Smoothed round-trip time, the longest of them", |way| {
+        Some(Duration::from_micros(way.rtt_us).as_secs_f64())
+    }),
+    gauge("subflow_cwnd_bytes", "Congestion windows, together", |way| Some(number(way.cwnd_bytes))),
+    // These begin anew with each association, and when a subflow ends.
+    gauge("subflow_sent_bytes", "Bytes sent, those sent again included", |way| Some(number(way.bytes_sent))),
+    gauge("subflow_received_bytes", "Bytes received", |way| Some(number(way.bytes_received))),
+    gauge("subflow_retransmitted_bytes", "Bytes sent again", |way| Some(number(way.bytes_retransmitted))),
+    gauge("subflow_backup", "Whether the way is used only if no other one works; none: not known", |way| {
+        way.backup.map(number)
     }),
 ];
 

@@ -14,7 +14,10 @@ use super::*;
 use crate::config::LimitsConfig;
 use crate::server::Limits;
 use crate::server::tests::{Fake, Running};
-use crate::types::{AnaState, DiscoveryState, Injection, Latency, Moved, OpStats, PathState, QueueTurns, Tier};
+use crate::types::{
+    AnaState, DiscoveryState, Injection, Latency, Moved, MptcpConnection, OpStats, PathState, QueueTurns, Subflow,
+    SubflowState, Tier,
+};
 
 type Known = (Status, Vec<Path>, Vec<SchedulerDetail>);
 
@@ -52,6 +55,30 @@ fn one() -> Known {
     (path.state, path.ana_state, path.suspect) = (PathState::Draining, Some(AnaState::NonOptimized), true);
     (path.suspicions, path.recalled, path.probes, path.hedges, path.hedges_won) = (11, 12, 13, 15, 14);
     path.fenced = 1;
+    let subflow = |port: u16, bytes_sent| Subflow {
+        local: ([192, 0, 2, 1], port).into(),
+        remote: ([192, 0, 2, 2], 4420).into(),
+        state: SubflowState::Established,
+        backup: Some(port == 50_001),
+        rtt_us: 1500 + u64::from(port - 50_000),
+        rtt_var_us: 0,
+        cwnd_segments: 10,
+        mss_bytes: 1448,
+        bytes_sent,
+        bytes_received: 7,
+        bytes_retransmitted: 3,
+        lost_segments: 0,
+    };
+    let closing = Subflow { state: SubflowState::Closing, ..subflow(50_002, 1000) };
+    let connection = |queue, subflows| MptcpConnection { queue, fallback: queue == 2, subflows_max: 8, subflows };
+    path.mptcp = Some(crate::types::Mptcp {
+        connections: vec![
+            connection(0, vec![subflow(50_000, 10), closing]),
+            connection(1, vec![subflow(50_001, 20)]),
+            connection(2, vec![]),
+        ],
+        error: None,
+    });
     path.injections = vec![Injection::latency(30_000.try_into().unwrap())];
     path.read = OpStats {
         ios: 1000,
@@ -165,7 +192,7 @@ fn a_path_takes_so_much_and_no_more() {
         let (status, mut paths, scheduling) = one();
         let mut path = paths.remove(0);
         let stats = path.read.clone();
-        (path.write, path.other) = (stats.clone(), stats);
+        (path.write, path.other, path.mptcp) = (stats.clone(), stats, None);
         let address = |index| format!("tcp://192.168.100.100:{}", 50_000 + index).parse().unwrap();
         paths.extend((0..count).map(|index| Path { index, address: address(index), ..path.clone() }));
         whole((status, paths, scheduling)).len()
