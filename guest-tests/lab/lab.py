@@ -128,8 +128,9 @@ class LiveLink:
         self.rate_bit_s = bits_per_second(wanted.rate)
         self._loss, self._silent = 0, False
         self._create(wanted)
-        host.run("ip", "mptcp", "endpoint", "add", self.host_address, "dev", self.device, "subflow")
-        target.run("ip", "mptcp", "endpoint", "add", self.target_address, "dev", self.device, "signal")
+        # Without a device: a subflow tied to one goes on trying for the addresses of other links, which it does not reach.
+        host.run("ip", "mptcp", "endpoint", "add", self.host_address, "subflow")
+        target.run("ip", "mptcp", "endpoint", "add", self.target_address, "signal")
         if wanted.loss:
             self.set_loss(wanted.loss)
         self._wait_for_carrier()

@@ -27,11 +27,11 @@ class Load:
     def __init__(self, lab, transport="tcp", connections=1, direction="read", links=None):
         self._lab = lab
         links = links or range(len(lab.links))
-        where = [f"{lab.link(links[number % len(links)]).target_address}:{PORT}" for number in range(connections)]
+        addresses = [lab.link(links[number % len(links)]).target_address for number in range(connections)]
         sender = "target" if direction == "read" else "host"
         self._ends = {}
-        for name, side in (("target", "listen"), ("host", "connect")):
-            words = (transport, side, "send" if name == sender else "receive", *where)
+        for name, side in (("target", ("listen", PORT, connections)), ("host", ("connect", PORT, *addresses))):
+            words = (transport, "send" if name == sender else "receive", *side)
             self._ends[name] = getattr(lab, name).popen(
                 sys.executable, STREAMS, *words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
             )

@@ -1,9 +1,10 @@
-"""One end of some TCP or MPTCP connections with nothing above them, to be started in a namespace of the lab. `raw` has both.
+"""One end of some TCP or MPTCP connections with nothing above them, started in a namespace of the lab by `load`.
 
-  streams.py tcp|mptcp listen|connect send|receive ADDRESS:PORT...
+  streams.py tcp|mptcp send|receive listen PORT COUNT
+  streams.py tcp|mptcp send|receive connect PORT ADDRESS...    one connection an address
 
-One connection an address. It says when it is ready (listening, or connected), and answers each line of stdin with a line of JSON:
-bytes sent or received so far, the time, and what each connection is. It ends with stdin.
+It says when it is ready (listening, or connected), and answers each line of stdin with a line of JSON: bytes sent or received so
+far, the time, and what each connection is. It ends when it is killed, or with stdin.
 """
 
 import json
@@ -51,29 +52,33 @@ class Stream(threading.Thread):
         return described
 
 
-def connections(protocol, listens, addresses):
-    """Connected sockets, one an address; says "ready" when the other end may go on."""
-    if not listens:
-        sockets = [socket.socket(socket.AF_INET, socket.SOCK_STREAM, protocol) for _ in addresses]
-        for each, address in zip(sockets, addresses):
-            each.connect(address)
-        print("ready", flush=True)
-        return sockets
-    listeners = {}
-    for address in set(addresses):
-        listeners[address] = each = socket.socket(socket.AF_INET, socket.SOCK_STREAM, protocol)
-        each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        each.bind(address)
-        each.listen(BACKLOG)
+def listen(protocol, port):
+    """Listens on every address: a subflow that joins needs that as well as the first of a connection, and as long as it lasts."""
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, protocol)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.bind(("0.0.0.0", port))
+    listener.listen(BACKLOG)
     print("ready", flush=True)
-    return [listeners[address].accept()[0] for address in addresses]
+    return listener
+
+
+def connect(protocol, port, address):
+    """A connection to an address."""
+    connection = socket.socket(socket.AF_INET, socket.SOCK_STREAM, protocol)
+    connection.connect((address, port))
+    return connection
 
 
 def main():
-    transport, side, direction, *where = sys.argv[1:]
-    addresses = [(host, int(port)) for host, port in (address.rsplit(":", 1) for address in where)]
+    transport, direction, side, port, *rest = sys.argv[1:]
     protocol = IPPROTO_MPTCP if transport == "mptcp" else socket.IPPROTO_TCP
-    streams = [Stream(each, direction == "send") for each in connections(protocol, side == "listen", addresses)]
+    if side == "listen":
+        listener = listen(protocol, int(port))
+        connections = [listener.accept()[0] for _ in range(int(rest[0]))]
+    else:
+        connections = [connect(protocol, int(port), address) for address in rest]
+        print("ready", flush=True)
+    streams = [Stream(each, direction == "send") for each in connections]
     for stream in streams:
         stream.start()
     for _ in sys.stdin:
