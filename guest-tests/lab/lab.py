@@ -111,7 +111,7 @@ class Lab:
             _nft(side, "table inet lab {\n chain arriving { type filter hook prerouting priority raw; }\n}")
             # As a check only, nothing is kept: does this kernel have what set_loss() needs?
             _nft(side, "add rule inet lab arriving numgen random mod 100 < 0 drop", check=True)
-            side.run("ip", "mptcp", "limits", "set", "subflow", ADDRESSES, "add_addr_accepted", ADDRESSES)
+            side.ip(f"mptcp limits set subflow {ADDRESSES} add_addr_accepted {ADDRESSES}")
         for index, wanted in enumerate(self._wanted):
             self.links.append(LiveLink(self, index, wanted))
 
@@ -126,23 +126,23 @@ class LiveLink:
         self.device = f"nic{index}"
         self.host_address, self.target_address = self._addresses = (f"10.77.{index}.1", f"10.77.{index}.2")
         self.rate_bit_s = bits_per_second(wanted.rate)
+        self._parent = "parent 1:1" if wanted.delay else "root"
         self._loss, self._silent = 0, False
         self._create(wanted)
         # Without a device: a subflow tied to one goes on trying for the addresses of other links, which it does not reach.
-        host.run("ip", "mptcp", "endpoint", "add", self.host_address, "subflow")
-        target.run("ip", "mptcp", "endpoint", "add", self.target_address, "signal")
+        host.ip(f"mptcp endpoint add {self.host_address} subflow")
+        target.ip(f"mptcp endpoint add {self.target_address} signal")
         if wanted.loss:
             self.set_loss(wanted.loss)
         self._wait_for_carrier()
 
     def down(self):
         """Pulls the cable: the host's card loses its carrier, the target's card is off."""
-        self._sides[1].run("ip", "link", "set", self.device, "down")
+        self._sides[1].ip(f"link set {self.device} down")
 
     def up(self):
         """Plugs the cable in again."""
-        self._sides[1].run("ip", "link", "set", self.device, "up")
-        self._add_routes(self._sides[1])  # they went with the link
+        self._sides[1].ip(f"link set {self.device} up", *self._routes())  # they went with the link
         self._wait_for_carrier()
 
     def silence(self):
@@ -173,37 +173,37 @@ class LiveLink:
 
     def _create(self, wanted):
         host, target = self._sides
-        host.run("ip", "link", "add", self.device, "type", "veth", "peer", "name", self.device, "netns", target.pid)
-        self._parent = "root"
+        host.ip(f"link add {self.device} type veth peer name {self.device} netns {target.pid}")
         for side, address in zip(self._sides, self._addresses):
-            # Packets as on a wire, not 64 KiB at once: a burst, a queue and a loss are of packets.
-            side.run("ip", "link", "set", self.device, "mtu", self._mtu, "gso_max_segs", 1)
-            side.run("ip", "address", "add", f"{address}/24", "dev", self.device, "noprefixroute")
+            side.ip(
+                # Packets as on a wire, not 64 KiB at once: a burst, a queue and a loss are of packets.
+                f"link set {self.device} mtu {self._mtu} gso_max_segs 1",
+                f"address add {address}/24 dev {self.device} noprefixroute",
+                f"rule add from {address} table {self._table}",
+                f"route add unreachable default table {self._table}",
+            )
             if wanted.delay:
                 # The packets under way at this rate, twice.
                 limit = int(self.rate_bit_s / 8 * wanted.delay / 1000 / self._mtu * 2) + 1000
                 _tc(side, f"qdisc add dev {self.device} root handle 1: netem delay {wanted.delay}ms limit {limit}")
-                self._parent = "parent 1:1"
             _tc(side, f"qdisc add dev {self.device} {self._tbf()}")
-            _nft(side, f"add chain inet lab {self.device}")
-            _nft(side, f'add rule inet lab arriving iifname "{self.device}" jump {self.device}')
+            _nft(
+                side,
+                f"add chain inet lab {self.device}\n"
+                f'add rule inet lab arriving iifname "{self.device}" jump {self.device}',
+            )
         for side in self._sides:
-            side.run("ip", "link", "set", self.device, "up")
-        for side, address in zip(self._sides, self._addresses):
-            side.run("ip", "rule", "add", "from", address, "table", self._table)
-            side.run("ip", "route", "add", "unreachable", "default", "table", self._table)
-            self._add_routes(side)
+            side.ip(f"link set {self.device} up", *self._routes())
 
     @property
     def _table(self):
         return 100 + self.index
 
-    def _add_routes(self, side):
+    def _routes(self):
         """Two of them: for sockets that chose their address, and for those that choose it by the route."""
-        for table in (self._table, "main"):
-            # The sysctl would need the congestion control to be allowed on the whole machine.
-            where = (f"10.77.{self.index}.0/24", "dev", self.device, "table", table, "congctl", self._congestion)
-            side.run("ip", "route", "add", *where)
+        # The sysctl would need the congestion control to be allowed on the whole machine.
+        where = f"10.77.{self.index}.0/24 dev {self.device} congctl {self._congestion}"
+        return [f"route add {where} table {table}" for table in (self._table, "main")]
 
     def _tbf(self):
         """tbf, as it is one rate and one queue counted in bytes. htb adds classes, of which a link has no use."""
@@ -218,8 +218,8 @@ class LiveLink:
         if self._silent:
             rules.append(f"add rule inet lab {self.device} drop")
         elif self._loss:
-            million = int(self._loss * 10_000)
-            rules.append(f"add rule inet lab {self.device} numgen random mod 1000000 < {million} drop")
+            of_a_million = int(self._loss * 10_000)
+            rules.append(f"add rule inet lab {self.device} numgen random mod 1000000 < {of_a_million} drop")
         for side in self._sides:
             _nft(side, "\n".join(rules))
 

@@ -59,7 +59,7 @@ class Namespace:
         if own or (beside and "--user" in beside.enter):
             self.enter += ["--user", "--preserve-credentials"]
         self.enter.append("--")
-        self.run("ip", "link", "set", "lo", "up")
+        self.ip("link set lo up")
 
     def run(self, *words, input=None):
         """Runs a command to its end; returns what it printed."""
@@ -73,6 +73,10 @@ class Namespace:
                 raise Missing(f"{words[0]} is missing")
             raise LabError(f"{what}: exit code {done.returncode}: {done.stderr.strip()}\n{input or ''}".strip())
         return done.stdout
+
+    def ip(self, *commands):
+        """Runs `ip` with each of these command lines."""
+        self.run("ip", "-batch", "-", input="\n".join(commands) + "\n")
 
     def popen(self, *words, **options):
         """Starts a command: a `Popen` whose pid is the command's own. It dies with the namespace, and what it starts too."""
