@@ -4,9 +4,9 @@
         server = lab.target.popen("mpath-target", "--listen", f"{lab.link(0).target_address}:4420", …)
         lab.link(1).silence()
 
-Host and target are network namespaces; card i is `nic{i}` on both sides, 10.77.i.1 on the host and 10.77.i.2 on the target. Each
-link is a subnet of its own with no way into the others, so that an address is always reached through its own card. Nothing is
-left behind, whichever way the process ends, SIGKILL included.
+Host and target are network namespaces; card i is `nic{i}` on both sides, 10.77.i.1 on the host and 10.77.i.2 on the
+target. Each link is a subnet of its own with no way into the others, so that an address is always reached through its
+own card. Nothing is left behind, whichever way the process ends, SIGKILL included.
 """
 
 import json
@@ -21,10 +21,10 @@ from namespace import LabError, Missing, Namespace
 MTU = 1500
 WINDOW = 16 << 20  # bytes
 CONGESTION = "cubic"
-# What may wait for the wire. A real card's driver queues about as much; it has to cover the time a sender is not scheduled.
+# What may wait for the wire, which has to last while the sender is not scheduled.
 QUEUE_SECONDS = 0.015
-# What may leave at once when the clock's interrupt comes late; less loses rate on a busy machine.
-BURST_SECONDS = 0.004
+# What may leave at once when a timer comes late. With much more, small requests would pass as if there were no rate.
+BURST_SECONDS = 0.0005
 UP_TIMEOUT = 5  # seconds
 UNITS = {"bit": 1, "kbit": 10**3, "mbit": 10**6, "gbit": 10**9}
 ADDRESSES = 8  # MPTCP's limits, as many as the kernel allows
@@ -33,7 +33,7 @@ MAX_LINKS = ADDRESSES
 
 @dataclass(frozen=True)
 class Link:
-    """What a link is to be like in each direction: `rate` as tc writes it, `delay` in ms one way (needs netem), `loss` in %."""
+    """What a link is like, each way: `rate` as tc writes it, `delay` in ms (needs netem), `loss` in %."""
 
     rate: str = "200mbit"
     delay: float | None = None
@@ -49,14 +49,17 @@ class Counters:
 
 
 class Lab:
-    """`links` joined. `rmem` and `wmem` are the largest windows in bytes, for TCP and for MPTCP; `mtu` is that of every card.
+    """`links` joined. `host` and `target` are the namespaces, in which commands run.
 
-    `congestion` is the congestion control. `host` and `target` are the namespaces: `run`, `popen`, `sysctl`.
+    `rmem` and `wmem` are the maxima of windows in bytes, of TCP and of MPTCP; `mtu` is that of every card, `congestion`
+    the congestion control.
     """
 
     def __init__(self, links, rmem=WINDOW, wmem=WINDOW, mtu=MTU, congestion=CONGESTION):
         if not 1 <= len(links) <= MAX_LINKS:
             raise ValueError(f"a lab has 1 to {MAX_LINKS} links, not {len(links)}")
+        for link in links:
+            bits_per_second(link.rate)  # a ValueError now rather than with half a lab
         # /sbin is not in every user's PATH, but ip, tc and nft live there.
         os.environ["PATH"] += ":/usr/sbin:/sbin"
         self.mtu, self.congestion = mtu, congestion
@@ -129,7 +132,7 @@ class LiveLink:
         self._parent = "parent 1:1" if wanted.delay else "root"
         self._loss, self._silent = 0, False
         self._create(wanted)
-        # Without a device: a subflow tied to one goes on trying for the addresses of other links, which it does not reach.
+        # Without a device: a subflow tied to one goes on trying for the addresses of other links, out of its reach.
         host.ip(f"mptcp endpoint add {self.host_address} subflow")
         target.ip(f"mptcp endpoint add {self.target_address} signal")
         if wanted.loss:
@@ -256,7 +259,7 @@ def _nft(side, rules, check=False):
     try:
         side.run("nft", *(["-c"] if check else []), "-f", "-", input=rules + "\n")
     except Missing:
-        raise Missing("nft is missing (scripts/deps.sh faults)") from None
+        raise Missing("nft is missing (scripts/deps.sh lab)") from None
     except LabError as error:
         if check:
             raise Missing(f"this kernel has no numgen for nft (CONFIG_NFT_NUMGEN): {error}") from error

@@ -19,9 +19,9 @@ MIB = 1 << 20
 
 
 class Load:
-    """`connections` of `transport` ("tcp" or "mptcp"), the links in turn; the target sends if `direction` is "read", else the host.
+    """`connections` of `transport`, "tcp" or "mptcp"; the target sends if `direction` is "read", else the host.
 
-    `links` are the indices of the links used, all of them by default; MPTCP's further subflows go where they can.
+    Connections take `links`, indices, in turn, by default all of them; MPTCP's further subflows go where they can.
     """
 
     def __init__(self, lab, transport="tcp", connections=1, direction="read", links=None):

@@ -9,8 +9,8 @@
 import os
 import subprocess
 
-# Holds a namespace open. The pipe it reads ends with the process at the other end, however that dies; then all the programs in
-# the namespace go, and with the last of them the namespace.
+# Holds a namespace open. The pipe it reads ends with the process at the other end, however that dies; then all programs
+# in the namespace go, and with the last of them the namespace.
 HOLDER = """
 echo
 read -r _
@@ -25,6 +25,9 @@ done
 """
 
 
+NOT_FOUND = 127  # nsenter's exit code if there is no such command
+
+
 class LabError(Exception):
     """A command that builds or changes the lab failed."""
 
@@ -34,7 +37,7 @@ class Missing(LabError):
 
 
 class Namespace:
-    """A network of its own, with nothing but loopback in it. As an ordinary user it belongs to a user namespace of its own."""
+    """A network with nothing but loopback in it. An ordinary user's has a user namespace, shared by `beside`'s."""
 
     def __init__(self, beside=None):
         self._children = []
@@ -69,7 +72,7 @@ class Namespace:
             raise Missing(f"{error.filename} is missing") from error
         if done.returncode != 0:
             what = " ".join(map(str, words))
-            if "failed to execute" in done.stderr:
+            if done.returncode == NOT_FOUND:
                 raise Missing(f"{words[0]} is missing")
             raise LabError(f"{what}: exit code {done.returncode}: {done.stderr.strip()}\n{input or ''}".strip())
         return done.stdout
@@ -79,7 +82,7 @@ class Namespace:
         self.run("ip", "-batch", "-", input="\n".join(commands) + "\n")
 
     def popen(self, *words, **options):
-        """Starts a command: a `Popen` whose pid is the command's own. It dies with the namespace, and what it starts too."""
+        """Starts a command: a `Popen` whose pid is the command's own. It dies with the namespace, and all it starts."""
         child = subprocess.Popen([*self.enter, *map(str, words)], **{"start_new_session": True, **options})
         self._children.append(child)
         return child

@@ -3,8 +3,8 @@
   streams.py tcp|mptcp send|receive listen PORT COUNT
   streams.py tcp|mptcp send|receive connect PORT ADDRESS...    one connection an address
 
-It says when it is ready (listening, or connected), and answers each line of stdin with a line of JSON: bytes sent or received so
-far, the time, and what each connection is. It ends when it is killed, or with stdin.
+It says when it is ready (listening, or connected), and answers each line of stdin with a line of JSON: bytes sent or
+received so far, the time, and what each connection is. It ends when it is killed, or with stdin.
 """
 
 import json
@@ -53,7 +53,7 @@ class Stream(threading.Thread):
 
 
 def listen(protocol, port):
-    """Listens on every address: a subflow that joins needs that as well as the first of a connection, and as long as it lasts."""
+    """Listens on every address, as subflows that join need it too, for as long as the connection lasts."""
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, protocol)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     listener.bind(("0.0.0.0", port))
