@@ -20,7 +20,7 @@ while :; do
         [ "$each/ns/net" -ef "/proc/$$/ns/net" ] && [ "$each" != "/proc/$$" ] && kill -KILL "${each#/proc/}" && left=1
     done 2>/dev/null
     [ "$left" ] || exit
-    read -r _ -t 0.05
+    sleep 0.02
 done
 """
 
