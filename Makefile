@@ -2,7 +2,7 @@
 
 SHELL := bash
 .DEFAULT_GOAL := help
-.PHONY: help deps build benches demo test unit sim sim-mutants policy-sim burst-sim guest-test faults interop soak bench-fastpath bench-policies bench-native bench-burst lint fmt deny images clean
+.PHONY: help deps build benches demo test unit sim sim-mutants policy-sim burst-sim guest-test faults lab-test interop soak bench-fastpath bench-policies bench-native bench-burst lint fmt deny images clean
 
 CARGO ?= cargo
 BIN := target/release
@@ -72,6 +72,10 @@ guest-test: build images ## the fio suite in a guest over two paths
 faults: build images ## break path after path under a guest (RST, silence, stopped target) and judge what it notices; 100 flaps leak nothing
 	@scripts/deps.sh faults
 	guest-tests/faults/run
+
+lab-test: ## the network lab (namespaces, links with rates and loss, MPTCP) tests itself, in less than a minute
+	@scripts/deps.sh lab
+	guest-tests/lab/self-test
 
 interop: build ## Linux as the judge: its NVMe/TCP target against this daemon, its initiator against mpath-target, both in guests
 	@scripts/deps.sh guest
