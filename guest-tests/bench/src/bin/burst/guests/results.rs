@@ -2,7 +2,7 @@
 
 use super::plan::Plan;
 use super::reads::{Burst, NotBursts, Read, bursts};
-use crate::results::quantile;
+use crate::cells::quantile;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;
