@@ -55,6 +55,43 @@ fn a_tiny_run_writes_one_table() {
     assert!(document.contains("| N | published | floor | limit | burst-credit |"), "{document}");
 }
 
+#[test]
+fn a_tiny_run_has_attackers_and_two_io_threads() {
+    let docs = tempfile::tempdir().unwrap();
+    fs::write(docs.path().join("scheduler.md"), DOCUMENT).unwrap();
+    let output = burst(docs.path(), "--only s,t --schedulers fifo --rounds 1 --seconds 0.2");
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+
+    let json = fs::read_to_string(docs.path().join("results/burst.json")).unwrap();
+    let json: Value = serde_json::from_str(&json).unwrap();
+    let sample = |row: &Value| row["cells"][0]["samples"][0].clone();
+    let rows = json["rows"].as_array().unwrap();
+    let attackers = sample(rows.iter().find(|row| row["attackers"]["flows"] == 4).unwrap());
+    let each = attackers["attackers_iops"].as_array().unwrap();
+    assert!(each.len() == 4 && each.iter().all(|iops| iops.as_f64() > Some(0.0)), "{attackers}");
+    assert!(attackers["bursts_ms"].as_array().unwrap().is_empty(), "{attackers}");
+    // 4 s are measured, and some second of them is the worst one.
+    let worst = attackers["busy_worst_second_percent"].as_f64().unwrap();
+    assert!(worst > 0.0 && worst < 100.0, "{attackers}");
+    let interactive = sample(rows.iter().find(|row| row["interactive"]["flows"] == 4).unwrap());
+    assert!(!interactive["bursts_ms"].as_array().unwrap().is_empty(), "{interactive}");
+
+    let threads = json["threads"].as_array().unwrap();
+    assert_eq!(threads.iter().map(|threads| threads["io_threads"].as_u64().unwrap()).collect::<Vec<_>>(), [1, 2]);
+    for threads in threads {
+        let command = format!("--io-threads {}", threads["io_threads"]);
+        assert!(threads["command"].as_str().unwrap().contains(&command), "{threads}");
+        let limited = threads["rows"].as_array().unwrap().iter().find(|row| row["interactive"]["flows"] == 0).unwrap();
+        // In 400 ms, what was saved up in 100 ms on top. Without the limit it is more than twice as much, unless the machine is busy.
+        let iops = sample(limited)["iops"].as_f64().unwrap();
+        assert!(iops > 0.0 && iops < 500.0 * 1.25 + 50.0, "{limited}");
+    }
+    let document = fs::read_to_string(docs.path().join("scheduler.md")).unwrap();
+    for text in ["| 4 × 32, without a pause |", "| 2 | 6 | `fifo` |", "--window-ios 12"] {
+        assert!(document.contains(text), "{document}");
+    }
+}
+
 const GUESTS: &str = "<!-- burst-guests: begin (written by `make bench-burst`) -->\nold\n<!-- burst-guests: end -->\n";
 
 /// Stands for `guest-tests/burst/measure`: one round, in which a burst of 32 reads begins after 3.5 s.

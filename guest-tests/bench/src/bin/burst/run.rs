@@ -29,7 +29,8 @@ pub(crate) fn run(line: &Line, machine: Machine, interrupted: &AtomicBool) -> Re
     let plan = line.plan();
     let mut results = Results::new(machine, &plan);
     let cells: usize = plan.rows().iter().map(|row| row.schedulers.len()).sum();
-    eprintln!("{} rows of {cells} cells, {} rounds, {}", plan.rows().len(), plan.rounds, about(plan.time()));
+    let threads = if plan.threads { ", I/O threads" } else { "" };
+    eprintln!("{} rows of {cells} cells{threads}, {} rounds, {}", plan.rows().len(), plan.rounds, about(plan.time()));
     if !plan.tables.is_empty() {
         tables(line, &plan, &mut results, interrupted)?;
     }

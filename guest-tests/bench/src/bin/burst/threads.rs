@@ -88,7 +88,7 @@ fn with(
     let (stack, control) = start(line, directory.path(), plan.jitter, (window_ios, io_threads), queues)?;
     let command = stack.command_lines(directory.path()).remove("daemon").unwrap_or_default();
     let mut cells = Cells::new(&alone, &[together.clone(), limited.clone()]);
-    eprintln!("{io_threads} I/O threads with a window of {window_ios} requests each");
+    eprintln!("--io-threads {io_threads} --window-ios {window_ios}");
     let bench = Bench { stack: &stack, control: &control, seed: plan.seed, interrupted };
     for round in 0..together.rounds {
         for (stream, row) in alone.iter().chain([&together]).enumerate() {
@@ -103,7 +103,10 @@ fn with(
 
 impl Divided {
     pub(crate) fn name(&self) -> String {
-        format!("{} I/O threads of {} slots", self.io_threads, self.window_ios)
+        match self.io_threads {
+            1 => format!("1 I/O thread of {} slots", self.window_ios),
+            threads => format!("{threads} I/O threads of {} slots", self.window_ios),
+        }
     }
 
     /// The row with bursts.
