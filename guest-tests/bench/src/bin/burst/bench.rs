@@ -32,7 +32,7 @@ impl Bench<'_> {
         // Every scheduler has every place in the order.
         for &scheduler in row.schedulers.iter().cycle().skip(usize::from(round)).take(row.schedulers.len()) {
             self.switch(scheduler)?;
-            let warmup = settle(scheduler.kind(), row.spec.queues());
+            let warmup = settle(scheduler.kind(), row.spec);
             let sample = load.measure(warmup, row.time).map_err(failed)?;
             tell((round, row.rounds), row.spec, scheduler, &sample);
             cells.add(row.spec, &scheduler.to_string(), sample);

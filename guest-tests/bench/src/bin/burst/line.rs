@@ -73,7 +73,7 @@ pub(crate) struct Line {
     #[arg(long, default_value_t = 5, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
     rounds: u16,
 
-    /// How long a cell is measured, 4 seconds at least in tables a and s; a burst that has begun by then is waited for
+    /// How long a cell is measured, 4 seconds at least in table s; a burst that has begun by then is waited for
     #[arg(long, default_value = "2", value_name = "SECONDS", value_parser = parse_seconds)]
     seconds: Duration,
 

@@ -19,8 +19,8 @@ const ATTACKERS: [usize; 2] = [1, 4];
 /// Within the victim's fair share: 2 in 60 ms are 33/s, of 62/s.
 const VICTIM: Flows = Flows { flows: 1, count: 2 };
 
-/// Shares of some second need several of them.
-const SECONDS_OF_SHARES: Duration = Duration::from_secs(4);
+/// The worst second is one of several.
+const LONGER: Duration = Duration::from_secs(4);
 /// Of the tables beside those that were published.
 const MOST_ROUNDS: u16 = 3;
 
@@ -100,8 +100,8 @@ impl Table {
     /// How long a cell is measured.
     pub(crate) fn time(self, seconds: Duration) -> Duration {
         match self {
-            Self::K | Self::N | Self::M => seconds,
-            Self::A | Self::S => seconds.max(SECONDS_OF_SHARES),
+            Self::K | Self::N | Self::A | Self::M => seconds,
+            Self::S => seconds.max(LONGER),
         }
     }
 }

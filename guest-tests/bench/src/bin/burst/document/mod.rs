@@ -6,8 +6,9 @@ mod threads;
 use crate::cells::{Cell, Row};
 use crate::plan::settle;
 use crate::results::Results;
-use crate::row::{BUSY_FLOWS, COUNT, Table};
+use crate::row::{BUSY_FLOWS, COUNT, RowSpec, Table};
 use burst_sim::scenario::{published_by_k, published_by_n};
+use burst_sim::targets::BUSY;
 use mpath_core::SchedulerKind;
 use std::fmt::Write;
 use std::time::Duration;
@@ -126,21 +127,23 @@ fn throughput(cell: &Cell) -> String {
 
 fn write_method(text: &mut String, results: &Results) -> std::fmt::Result {
     let Results { depth, pause_ms: [least, most], rounds, seconds, seed, .. } = results;
-    let settle = |flows| settle(SchedulerKind::BurstCreditDrr, flows).as_secs_f64();
-    let flows = results.cells.rows.iter().map(|row| row.spec.queues()).max();
-    let (settle, longest) = (settle(0), settle(flows.unwrap_or(0)));
+    let settle = |row| settle(SchedulerKind::BurstCreditDrr, row).as_secs_f64();
+    let (one, largest, several) =
+        (RowSpec::one(COUNT, 0), RowSpec::one(COUNT, BUSY[BUSY.len() - 1]), Table::S.rows()[0]);
+    let (settle, longest, among_bursts) = (settle(one), settle(largest), settle(several));
     let (fewer, longer) = (Table::S.rounds(*rounds), Table::S.time(Duration::from_secs_f64(*seconds)).as_secs_f64());
     writeln!(
         text,
         "\n{rounds} rounds, schedulers alternating: for each row the front-end connects once and keeps K virtqueues filled \
          with {depth} reads of 4 KiB each, while `mpathctl scheduler set` switches from one scheduler to the next under \
          that load, by way of `fifo`, so that each begins without knowledge; to it all virtqueues are new then, so with \
-         `burst-credit-drr` nothing counts for {settle:.1} s ({longest:.1} s at the largest K), with `burst-credit` until the \
+         `burst-credit-drr` nothing counts for {settle:.1} s ({longest:.1} s at K = {}, {among_bursts:.1} s where several flows send bursts), with `burst-credit` until the \
          credit of new ones is used up; `fifo` has nothing to learn. The first virtqueues send N reads each at once with one \
          notification, wait for all, pause for {least} to {most} ms and begin again; attackers do not pause. A cell begins \
          with the end of a burst; bursts count that begin within `--seconds {seconds}` of that. Tables of attackers, of m \
-         flows, of what busy flows keep and of I/O threads have {fewer} rounds, cells of attackers and of what busy flows keep {longer} s. One thread drives \
+         flows, of what busy flows keep and of I/O threads have {fewer} rounds, cells of what busy flows keep {longer} s. One thread drives \
          all virtqueues. `--seed {seed}`.\n\nMachine: {} The front-end runs on the same cores.\n",
+        largest.busy,
         results.machine.text()
     )?;
     writeln!(text, "```console")?;
@@ -155,7 +158,6 @@ fn write_method(text: &mut String, results: &Results) -> std::fmt::Result {
 mod tests {
     use super::*;
     use crate::results::tests::{nothing, results};
-    use crate::row::RowSpec;
     use crate::targets::targets;
 
     #[test]
