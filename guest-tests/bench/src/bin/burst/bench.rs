@@ -42,11 +42,14 @@ impl Bench<'_> {
 
     /// Puts a scheduler into force that knows nothing: one that is in force already would keep what it knows.
     fn switch(&self, scheduler: SchedulerSpec) -> Result<(), ControlError> {
-        let params: Vec<String> =
-            scheduler.changed_params().map(|(param, value)| format!("{}={value}", param.name())).collect();
         self.control.set("scheduler", SchedulerKind::Fifo.name(), &[])?;
-        self.control.set("scheduler", scheduler.kind().name(), &params)
+        self.control.set("scheduler", scheduler.kind().name(), &params(scheduler))
     }
+}
+
+/// What differs from its defaults, as `mpathctl` takes it.
+fn params(scheduler: SchedulerSpec) -> Vec<String> {
+    scheduler.changed_params().map(|(param, value)| format!("{}={value}", param.name())).collect()
 }
 
 fn tell((round, rounds): (u16, u16), row: RowSpec, scheduler: SchedulerSpec, sample: &Sample) {
@@ -62,4 +65,15 @@ fn tell((round, rounds): (u16, u16), row: RowSpec, scheduler: SchedulerSpec, sam
         sample.iops,
         sample.busy_iops
     );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use burst_sim::scenario::{drr, drr_without_rho};
+
+    #[test]
+    fn only_what_differs_is_told() {
+        assert_eq!((params(drr_without_rho()), params(drr())), (vec!["rho=0".to_owned()], vec![]));
+    }
 }
