@@ -1,5 +1,5 @@
-//! The picture: p50 of a burst by K, by N and by how many flows there are, a line for each scheduler, beside floor, limit, the model in virtual time
-//! and what was published.
+//! The picture: p50 of a burst by K, by N and by how many flows there are, a line for each scheduler, beside floor,
+//! limit, the model in virtual time and what was published.
 
 use crate::cells::{Cell, Row};
 use crate::document::published;

@@ -6,10 +6,10 @@ use crate::timeline::Timeline;
 use serde::Serialize;
 use std::time::{Duration, Instant};
 
-/// One measurement as it goes on. It begins where a burst ends, once the time to warm up has passed (if nobody sends bursts, where
-/// anything is answered); of bursts those count that begin in its time, to their ends. The slots of the service answer at about
-/// the same moment, all of them, so rates are taken from answer to answer: from the moment of the burst's last one to that of the
-/// last one that counts.
+/// One measurement as it goes on. It begins where a burst ends, once the time to warm up has passed (if nobody sends
+/// bursts, where anything is answered); of bursts those count that begin in its time, to their ends. The slots of the
+/// service answer at about the same moment, all of them, so rates are taken from answer to answer: from the moment of
+/// the burst's last one to that of the last one that counts.
 #[derive(Debug)]
 pub(crate) struct Counted {
     spec: RowSpec,
@@ -137,7 +137,8 @@ mod tests {
         counted.answered(at(80), 0, 4);
         counted.burst(0, burst(50, 80));
         assert!(!counted.is_over(at(5000)));
-        // It begins in the warm-up and ends behind it: what is measured starts there, after all that is answered in that moment.
+        // It begins in the warm-up and ends behind it: what is measured starts there, after all that is answered in
+        // that moment.
         counted.answered(at(160), 0, 7);
         counted.burst(0, burst(90, 160));
         counted.answered(at(160), 1, 12);

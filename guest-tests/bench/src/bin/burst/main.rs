@@ -1,6 +1,6 @@
-//! `burst`: the experiment with which the burst-credit rule was published, on the daemon over real sockets. One virtqueue
-//! that sends bursts beside others that keep a deep queue, under every scheduler; several that do, with and without a pause; the
-//! same over two I/O threads; then by two guests.
+//! `burst`: the experiment with which the burst-credit rule was published, on the daemon over real sockets. One
+//! virtqueue that sends bursts beside others that keep a deep queue, under every scheduler; several that do, with and
+//! without a pause; the same over two I/O threads; then by two guests.
 
 // Counts become rates; they stay far below 2^52.
 #![allow(clippy::cast_precision_loss)]

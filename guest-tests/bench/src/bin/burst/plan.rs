@@ -7,12 +7,12 @@ use mpath_core::{SchedulerKind, SchedulerSpec};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// To a scheduler that comes into force under load every virtqueue is a new one. What `burst-credit-drr` gives to new ones is used
-/// up, and has left its account of who lives on it (this second's and the last one's), in this time; `burst-credit` gives each
-/// `START_CREDIT` requests, and keeps no account.
+/// To a scheduler that comes into force under load every virtqueue is a new one. What `burst-credit-drr` gives to new
+/// ones is used up, and has left its account of who lives on it (this second's and the last one's), in this time;
+/// `burst-credit` gives each `START_CREDIT` requests, and keeps no account.
 const SETTLE: Duration = Duration::from_millis(2500);
-/// The same where several flows send bursts: seen for 4.5 s after `burst-credit`, which leaves the busy flows nothing. They have 26 %
-/// of the service until then, and 30 % from then on.
+/// The same where several flows send bursts: seen for 4.5 s after `burst-credit`, which leaves the busy flows nothing.
+/// They have 26 % of the service until then, and 30 % from then on.
 const SETTLE_AMONG_BURSTS: Duration = Duration::from_secs(5);
 const START_CREDIT: u32 = 64;
 
@@ -65,8 +65,8 @@ impl Row {
         SERVICE * self.spec.busy as u32 * DEPTH / SLOTS as u32
     }
 
-    /// A cell begins with the end of a burst, and the last burst that counts begins in its time; on the average half of it is
-    /// left then.
+    /// A cell begins with the end of a burst, and the last burst that counts begins in its time; on the average half of
+    /// it is left then.
     fn cell(&self, scheduler: SchedulerKind) -> Duration {
         let burst = match scheduler {
             SchedulerKind::Fifo => self.spec.longest_burst(),
@@ -105,7 +105,8 @@ impl Plan {
         }
     }
 
-    /// All that sends bursts and pauses, without any other flow; and a single request, which tells what a service takes.
+    /// All that sends bursts and pauses, without any other flow; and a single request, which tells what a service
+    /// takes.
     pub(crate) fn alone(&self) -> Vec<Row> {
         let rows = self.rows();
         let single = RowSpec::one(1, 0);

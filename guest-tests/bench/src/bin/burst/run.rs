@@ -79,7 +79,8 @@ pub(crate) fn start(
     Ok((stack, control))
 }
 
-/// The target answers after the shortest service; what varies is added by the daemon on the way there, on both sides of its mean.
+/// The target answers after the shortest service; what varies is added by the daemon on the way there, on both sides of
+/// its mean.
 fn set_service(control: &Control, jitter: Duration) -> Result<(), ControlError> {
     control.set_listener(1, &[format!("delay={}us", SERVICE.saturating_sub(jitter).as_micros())])?;
     if jitter.is_zero() {

@@ -1,5 +1,5 @@
-//! One I/O thread beside two: the same slots in one, or divided among both, each of which schedules its own virtqueues. And a
-//! disk's limit, which is one of both.
+//! One I/O thread beside two: the same slots in one, or divided among both, each of which schedules its own virtqueues.
+//! And a disk's limit, which is one of both.
 
 use crate::BurstError;
 use crate::bench::Bench;
