@@ -99,7 +99,7 @@ bench-native: benches ## Linux's own NVMe multipath beside the daemon in one gue
 	images/build nvmet
 	$(BIN)/native $(NATIVE_ARGS)
 
-bench-burst: benches ## bursts against busy virtqueues under each scheduler, by sockets and by two guests, in 20 minutes; writes docs/results/ (BURST_ARGS='--only k')
+bench-burst: benches ## bursts against busy virtqueues under each scheduler, by sockets and by two guests, in less than half an hour; writes docs/results/ (BURST_ARGS='--only k')
 	@scripts/deps.sh guest
 	images/build
 	$(BIN)/burst $(BURST_ARGS)

@@ -93,6 +93,11 @@ impl Control {
         self.daemon(&[&["inject", "set", "all"], options].concat()).map(|_| ())
     }
 
+    /// Limits every disk, or no longer: the words behind `mpathctl limit`.
+    pub fn limit(&self, words: &[&str]) -> Result<(), ControlError> {
+        self.daemon(&[&["limit"], words].concat()).map(|_| ())
+    }
+
     /// Gives a listener of the target, by its number from 1, these settings.
     pub fn set_listener(&self, number: usize, settings: &[String]) -> Result<(), ControlError> {
         let mut command = Command::new(&self.target);

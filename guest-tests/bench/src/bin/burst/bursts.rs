@@ -1,4 +1,4 @@
-//! The flow that sends bursts: so many requests at once, a pause when all of them are answered, and again.
+//! A flow that sends bursts: so many requests at once, a pause, or none, when all of them are answered, and again.
 
 use std::time::{Duration, Instant};
 use vublk_bench::rng::Rng;
@@ -12,7 +12,8 @@ const PAUSE_VARIES: Duration = Duration::from_millis(10);
 #[derive(Debug)]
 pub(crate) struct Bursts {
     count: u32,
-    pauses: Rng,
+    /// `None`: without a pause.
+    pauses: Option<Rng>,
     state: State,
 }
 
@@ -32,21 +33,16 @@ pub(crate) struct Burst {
 }
 
 impl Bursts {
-    /// The first one after a pause.
-    pub(crate) fn new(pauses: Rng, now: Instant) -> Self {
-        let mut bursts = Self { count: 1, pauses, state: State::Pausing { until: now } };
+    /// Of so many requests, the first one after a pause.
+    pub(crate) fn new(count: u32, pauses: Option<Rng>, now: Instant) -> Self {
+        let mut bursts = Self { count, pauses, state: State::Pausing { until: now } };
         bursts.pause(now);
         bursts
     }
 
-    /// From the next one on they are of so many requests.
-    pub(crate) fn set_count(&mut self, count: u32) {
-        self.count = count;
-    }
-
     fn pause(&mut self, now: Instant) {
-        let varies = self.pauses.below(PAUSE_VARIES.as_nanos() as u64 + 1);
-        let pause = PAUSE_LEAST + Duration::from_nanos(varies);
+        let vary = |pauses: &mut Rng| Duration::from_nanos(pauses.below(PAUSE_VARIES.as_nanos() as u64 + 1));
+        let pause = self.pauses.as_mut().map_or(Duration::ZERO, |pauses| PAUSE_LEAST + vary(pauses));
         self.state = State::Pausing { until: now + pause };
     }
 
@@ -55,6 +51,14 @@ impl Bursts {
         match self.state {
             State::Pausing { until } => Some(until),
             State::Waiting { .. } => None,
+        }
+    }
+
+    /// When the one that is under way began.
+    pub(crate) fn since(&self) -> Option<Instant> {
+        match self.state {
+            State::Pausing { .. } => None,
+            State::Waiting { since, .. } => Some(since),
         }
     }
 
@@ -93,24 +97,32 @@ mod tests {
     #[test]
     fn a_burst_ends_with_its_last_answer() {
         let start = Instant::now();
-        let mut bursts = Bursts::new(Rng::new(1, 0), start);
-        bursts.set_count(3);
-        assert_eq!(bursts.begin(start), None);
+        let mut bursts = Bursts::new(3, Some(Rng::new(1, 0)), start);
+        assert_eq!((bursts.begin(start), bursts.since()), (None, None));
         let since = start + 60 * MS;
         assert_eq!(bursts.begin(since), Some(3));
-        assert_eq!((bursts.begin(since + MS), bursts.due()), (None, None));
-        bursts.set_count(5);
+        assert_eq!((bursts.begin(since + MS), bursts.due(), bursts.since()), (None, None, Some(since)));
         assert_eq!(bursts.answered(since + 10 * MS, 1), None);
         let burst = bursts.answered(since + 12 * MS, 2).unwrap();
         assert_eq!((burst, burst.took()), (Burst { since, until: since + 12 * MS }, 12 * MS));
-        assert_eq!(bursts.answered(since + 13 * MS, 1), None);
+        assert_eq!((bursts.answered(since + 13 * MS, 1), bursts.since()), (None, None));
+    }
+
+    #[test]
+    fn without_a_pause_the_next_one_is_due_at_once() {
+        let start = Instant::now();
+        let mut bursts = Bursts::new(2, None, start);
+        for at in [start, start + 20 * MS] {
+            assert_eq!((bursts.due(), bursts.begin(at)), (Some(at), Some(2)));
+            assert!(bursts.answered(at + 20 * MS, 2).is_some());
+        }
     }
 
     #[test]
     fn pauses_vary_between_their_limits_and_repeat_by_seed() {
         let pauses = |seed| {
             let mut now = Instant::now();
-            let mut bursts = Bursts::new(Rng::new(seed, 0), now);
+            let mut bursts = Bursts::new(1, Some(Rng::new(seed, 0)), now);
             let pauses = (0..200).map(|_| {
                 let due = bursts.due().unwrap();
                 let pause = due - now;

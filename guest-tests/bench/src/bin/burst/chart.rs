@@ -1,8 +1,10 @@
-//! The picture: p50 of a burst by K and by N, a line for each scheduler, beside floor, limit, the model in virtual time
-//! and what was published.
+//! The picture: p50 of a burst by K, by N and by how many flows there are, a line for each scheduler, beside floor,
+//! limit, the model in virtual time and what was published.
 
-use crate::plan::Table;
-use crate::results::{Cell, Results, Row};
+use crate::cells::{Cell, Row};
+use crate::document::published;
+use crate::results::Results;
+use crate::row::Table;
 use plotters::prelude::*;
 use vublk_bench::publish::{Axes, ChartError, Curve, Spread, Stroke, draw_curves, draw_legend};
 
@@ -16,10 +18,10 @@ const GREY: RGBColor = RGBColor(0x8c, 0x8c, 0x8c);
 
 /// Draws an SVG.
 pub(crate) fn draw(results: &Results) -> Result<String, ChartError> {
-    let tables: Vec<(Table, Vec<&Row>)> = Table::ALL
+    let tables: Vec<(Table, Axes<'static>, Vec<&Row>)> = Table::ALL
         .into_iter()
-        .map(|table| (table, results.table(table)))
-        .filter(|(_, rows)| !rows.is_empty())
+        .filter_map(|table| Some((table, axes(table)?, results.table(table))))
+        .filter(|(.., rows)| !rows.is_empty())
         .collect();
     let size = (PANEL.0 * tables.len().max(1) as u32, LEGEND_HEIGHT + PANEL.1);
     let mut svg = String::new();
@@ -27,34 +29,36 @@ pub(crate) fn draw(results: &Results) -> Result<String, ChartError> {
         let root = SVGBackend::with_string(&mut svg, size).into_drawing_area();
         root.fill(&WHITE)?;
         let (legend, panels) = root.split_vertically(LEGEND_HEIGHT);
-        for (index, ((table, rows), area)) in
+        for (index, ((table, axes, rows), area)) in
             tables.iter().zip(panels.split_evenly((1, tables.len().max(1)))).enumerate()
         {
             let curves = curves(results, *table, rows);
             if index == 0 {
                 draw_legend(&legend, &curves, LEGEND_COLUMNS)?;
             }
-            draw_curves(&area, table.axes(), &curves)?;
+            draw_curves(&area, *axes, &curves)?;
         }
         root.present()?;
     }
     Ok(svg)
 }
 
-impl Table {
-    fn axes(self) -> Axes<'static> {
-        let y = "p50 of a burst, ms";
-        match self {
-            Self::K => Axes { title: "Bursts of 32 against K busy flows", x: "K", y },
-            Self::N => Axes { title: "Bursts of N against 16 busy flows", x: "N", y },
-        }
+/// Of the tables that have a panel.
+fn axes(table: Table) -> Option<Axes<'static>> {
+    let y = "p50 of a burst, ms";
+    match table {
+        Table::K => Some(Axes { title: "Bursts of 32 against K busy flows", x: "K", y }),
+        Table::N => Some(Axes { title: "Bursts of N against 16 busy flows", x: "N", y }),
+        Table::M => Some(Axes { title: "m flows with bursts of 32 against 16 busy flows", x: "m", y }),
+        Table::A | Table::S => None,
     }
+}
 
-    fn x(self, row: &Row) -> f64 {
-        match self {
-            Self::K => row.busy as f64,
-            Self::N => f64::from(row.count),
-        }
+fn x(table: Table, row: &Row) -> f64 {
+    match table {
+        Table::K => row.spec.busy as f64,
+        Table::M => row.spec.interactive.flows as f64,
+        Table::N | Table::A | Table::S => f64::from(row.spec.interactive.count),
     }
 }
 
@@ -63,11 +67,15 @@ fn curves(results: &Results, table: Table, rows: &[&Row]) -> Vec<Curve> {
         name: name.to_owned(),
         colour,
         stroke,
-        points: rows.iter().filter_map(|row| Some((table.x(row), of(row)?))).collect(),
+        points: rows.iter().filter_map(|row| Some((x(table, row), of(row)?))).collect(),
     };
     let exactly = |value: f64| Spread { median: value, min: value, max: value };
-    let floor = |row: &Row| results.floor(row.count).map(|floor| floor.p50_ms);
-    let limit = |row: &Row| floor(row).map(|floor| exactly(floor.median + results.service_ms()));
+    let floor = |row: &Row| results.cells.floor(row.spec.interactive).map(|floor| floor.p50_ms);
+    // Several flows at once have another one: their share of the service.
+    let limit = |row: &Row| {
+        let one = floor(row).filter(|_| row.spec.interactive.flows == 1);
+        one.map(|floor| exactly(floor.median + results.cells.service_ms()))
+    };
     let virtual_time = |cell: &Cell| cell.virtual_time.map(|quantiles| exactly(quantiles.p50_ms));
     let mut curves = Vec::new();
     for (scheduler, colour) in results.schedulers.iter().zip(COLOURS) {
@@ -77,9 +85,9 @@ fn curves(results: &Results, table: Table, rows: &[&Row]) -> Vec<Curve> {
     curves.push(curve("limit: floor + 1 service", GREY, Stroke::Line(1), &limit));
     // One entry in the legend for several curves.
     curves.push(curve("published, plain and credits", BLACK, Stroke::Crosses, &|row| {
-        table.published(row).map(|[without, _]| exactly(without))
+        published(table, row).map(|[without, _]| exactly(without))
     }));
-    curves.push(curve("", BLACK, Stroke::Crosses, &|row| table.published(row).map(|[_, with]| exactly(with))));
+    curves.push(curve("", BLACK, Stroke::Crosses, &|row| published(table, row).map(|[_, with]| exactly(with))));
     for (index, (scheduler, colour)) in results.schedulers.iter().zip(COLOURS).enumerate() {
         let name = if index == 0 { "in virtual time" } else { "" };
         curves.push(curve(name, colour, Stroke::Circles, &|row| row.cell(scheduler).and_then(virtual_time)));
@@ -91,6 +99,7 @@ fn curves(results: &Results, table: Table, rows: &[&Row]) -> Vec<Curve> {
 mod tests {
     use super::*;
     use crate::results::tests::results;
+    use crate::row::RowSpec;
 
     #[test]
     fn a_panel_for_each_table() {
@@ -101,8 +110,11 @@ mod tests {
             assert!(both.contains(text), "{text}");
         }
         assert!(both.matches("in virtual time").count() == 1 && !both.contains("NaN"));
-        results.rows.retain(|row| row.count == 32);
+        assert!(both.contains("m flows with bursts of 32"));
+        results.cells.rows.retain(|row| row.spec == RowSpec::one(32, row.spec.busy));
         let one = draw(&results).unwrap();
-        assert!(one.contains("Bursts of 32 against K") && !one.contains("Bursts of N"));
+        assert!(one.contains("Bursts of 32 against K") && !one.contains("Bursts of N") && !one.contains("m flows"));
+        results.cells.rows.clear();
+        assert!(draw(&results).is_ok(), "tables without a panel");
     }
 }

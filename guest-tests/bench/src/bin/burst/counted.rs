@@ -1,69 +1,95 @@
 //! What of a cell counts.
 
 use crate::bursts::Burst;
+use crate::row::{RowSpec, Whose};
+use crate::timeline::Timeline;
 use serde::Serialize;
 use std::time::{Duration, Instant};
 
-/// One measurement as it goes on. It begins where a burst ends, once the time to warm up has passed; of bursts those count that
-/// begin in its time, to their ends. The slots of the service answer at about the same moment, all of them, so rates are taken
-/// from answer to answer: from the moment of the burst's last one to that of the last one that counts.
+/// One measurement as it goes on. It begins where a burst ends, once the time to warm up has passed (if nobody sends
+/// bursts, where anything is answered); of bursts those count that begin in its time, to their ends. The slots of the
+/// service answer at about the same moment, all of them, so rates are taken from answer to answer: from the moment of
+/// the burst's last one to that of the last one that counts.
 #[derive(Debug)]
 pub(crate) struct Counted {
+    spec: RowSpec,
     warm_until: Instant,
     time: Duration,
     from: Option<Instant>,
     last: Option<Instant>,
     bursts: Vec<Duration>,
-    interactive: u64,
-    busy: u64,
-}
-
-/// Whose answer it was.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Whose {
-    Interactive,
-    Busy,
+    /// By virtqueue.
+    answers: Vec<u64>,
+    timeline: Timeline,
 }
 
 /// One cell in one round.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub(crate) struct Sample {
-    /// In the order in which they were sent.
+    /// Of interactive flows, in the order in which they ended.
     pub(crate) bursts_ms: Vec<f64>,
     /// Requests answered per second.
     pub(crate) iops: f64,
     /// Those of them that were of busy flows.
     pub(crate) busy_iops: f64,
+    /// The busy flow that has least, and the one that has most.
+    pub(crate) busy_flow_iops: [f64; 2],
+    /// Of all that was answered in any second; `None` if it was not measured for a second.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) busy_worst_second_percent: Option<f64>,
+    /// The longest time without an answer to any busy flow.
+    pub(crate) busy_longest_gap_ms: f64,
+    /// Of each.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) attackers_iops: Vec<f64>,
 }
 
 impl Counted {
-    pub(crate) fn new(now: Instant, warmup: Duration, time: Duration) -> Self {
-        let warm_until = now + warmup;
-        Self { warm_until, time, from: None, last: None, bursts: Vec::new(), interactive: 0, busy: 0 }
+    pub(crate) fn new(spec: RowSpec, now: Instant, warmup: Duration, time: Duration) -> Self {
+        Self {
+            spec,
+            warm_until: now + warmup,
+            time,
+            from: None,
+            last: None,
+            bursts: Vec::new(),
+            answers: vec![0; spec.queues()],
+            timeline: Timeline::default(),
+        }
     }
 
-    /// Requests were answered.
-    pub(crate) fn answered(&mut self, now: Instant, whose: Whose, answers: u32) {
-        if self.from.is_some_and(|from| now > from && now - from < self.time) {
-            match whose {
-                Whose::Interactive => self.interactive += u64::from(answers),
-                Whose::Busy => self.busy += u64::from(answers),
-            }
+    /// Whether what happens now counts.
+    pub(crate) fn covers(&self, now: Instant) -> bool {
+        self.from.is_some_and(|from| now >= from && now - from < self.time)
+    }
+
+    /// Requests of a virtqueue were answered.
+    pub(crate) fn answered(&mut self, now: Instant, queue: usize, answers: u32) {
+        if self.covers(now) && self.from != Some(now) {
+            self.answers[queue] += u64::from(answers);
+            self.timeline.add(now, answers, self.spec.whose(queue) == Whose::Busy);
             self.last = Some(now);
         }
-    }
-
-    /// A burst is over.
-    pub(crate) fn burst(&mut self, burst: Burst) {
-        match self.from {
-            // One that begins when the time is over would have to be waited for: none does, see `is_over`.
-            Some(_) => self.bursts.push(burst.took()),
-            None if burst.until >= self.warm_until => self.from = Some(burst.until),
-            None => {}
+        if self.spec.bursts().next().is_none() {
+            self.begin(now);
         }
     }
 
-    /// Whether nothing more can count, unless a burst is under way.
+    /// A burst of a virtqueue is over.
+    pub(crate) fn burst(&mut self, queue: usize, burst: Burst) {
+        if self.covers(burst.since) && self.spec.whose(queue) == Whose::Interactive {
+            self.bursts.push(burst.took());
+        }
+        self.begin(burst.until);
+    }
+
+    fn begin(&mut self, now: Instant) {
+        if self.from.is_none() && now >= self.warm_until {
+            self.from = Some(now);
+        }
+    }
+
+    /// Whether nothing more can count, unless a burst that counts is under way.
     pub(crate) fn is_over(&self, now: Instant) -> bool {
         self.from.is_some_and(|from| now - from >= self.time)
     }
@@ -71,18 +97,34 @@ impl Counted {
     pub(crate) fn sample(self) -> Sample {
         let seconds = self.from.zip(self.last).map_or(0.0, |(from, last)| (last - from).as_secs_f64());
         let rate = |answers: u64| if seconds > 0.0 { answers as f64 / seconds } else { 0.0 };
+        let of = |whose| {
+            let queues = self.answers.iter().enumerate().filter(move |(queue, _)| self.spec.whose(*queue) == whose);
+            queues.map(|(_, answers)| *answers)
+        };
+        let busy = || of(Whose::Busy);
+        let from = self.from.unwrap_or(self.warm_until);
+        let gap = self.timeline.longest_gap(from, from + self.time);
         Sample {
-            // Microseconds are enough to read.
-            bursts_ms: self.bursts.iter().map(|took| took.as_micros() as f64 / 1e3).collect(),
-            iops: rate(self.interactive + self.busy),
-            busy_iops: rate(self.busy),
+            bursts_ms: self.bursts.iter().copied().map(ms).collect(),
+            iops: rate(self.answers.iter().sum()),
+            busy_iops: rate(busy().sum()),
+            busy_flow_iops: [busy().min(), busy().max()].map(|answers| rate(answers.unwrap_or(0))),
+            busy_worst_second_percent: self.timeline.worst_second_percent(from).filter(|_| self.spec.busy > 0),
+            busy_longest_gap_ms: if self.spec.busy > 0 { ms(gap) } else { 0.0 },
+            attackers_iops: of(Whose::Attacker).map(rate).collect(),
         }
     }
+}
+
+/// Microseconds are enough to read.
+fn ms(time: Duration) -> f64 {
+    time.as_micros() as f64 / 1e3
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::row::Flows;
 
     const MS: Duration = Duration::from_millis(1);
 
@@ -91,31 +133,75 @@ mod tests {
         let start = Instant::now();
         let at = |ms: u32| start + ms * MS;
         let burst = |since, until| Burst { since: at(since), until: at(until) };
-        let mut counted = Counted::new(start, 100 * MS, 1000 * MS);
-        counted.answered(at(80), Whose::Interactive, 4);
-        counted.burst(burst(50, 80));
+        let mut counted = Counted::new(RowSpec::one(32, 2), start, 100 * MS, 1000 * MS);
+        counted.answered(at(80), 0, 4);
+        counted.burst(0, burst(50, 80));
         assert!(!counted.is_over(at(5000)));
-        // It begins in the warm-up and ends behind it: what is measured starts there, after all that is answered in that moment.
-        counted.answered(at(160), Whose::Interactive, 7);
-        counted.burst(burst(90, 160));
-        counted.answered(at(160), Whose::Busy, 12);
-        counted.answered(at(161), Whose::Busy, 1);
-        counted.burst(burst(210, 240));
-        counted.answered(at(240), Whose::Interactive, 32);
+        // It begins in the warm-up and ends behind it: what is measured starts there, after all that is answered in
+        // that moment.
+        counted.answered(at(160), 0, 7);
+        counted.burst(0, burst(90, 160));
+        counted.answered(at(160), 1, 12);
+        counted.answered(at(161), 1, 1);
+        counted.burst(0, burst(210, 240));
+        counted.answered(at(240), 0, 32);
         assert!(!counted.is_over(at(1159)) && counted.is_over(at(1160)));
+        assert!(!counted.covers(at(159)) && counted.covers(at(160)) && !counted.covers(at(1160)));
         // Under way at the end: it counts, its last answers do not.
-        counted.answered(at(1060), Whose::Busy, 57);
-        counted.answered(at(1160), Whose::Busy, 1000);
-        counted.burst(burst(1150, 1200));
+        counted.answered(at(1060), 2, 57);
+        counted.answered(at(1160), 1, 1000);
+        counted.burst(0, burst(1150, 1200));
+        // One that begins when the time is over does not.
+        counted.burst(0, burst(1160, 1170));
         // 90 in the 900 ms to the last answer in time.
         let sample = counted.sample();
         assert_eq!(sample.bursts_ms, [30.0, 50.0]);
         assert!((sample.iops - 100.0).abs() < 1e-9 && (sample.busy_iops * 0.9 - 58.0).abs() < 1e-9, "{sample:?}");
+        let [least, most] = sample.busy_flow_iops;
+        assert_eq!(((least * 0.9).round(), (most * 0.9).round()), (1.0, 57.0));
+        // To the last answer that is 900 ms.
+        assert_eq!((sample.busy_worst_second_percent, sample.busy_longest_gap_ms), (None, 899.0));
+    }
+
+    #[test]
+    fn attackers_are_counted_each_and_their_bursts_only_begin_it() {
+        let start = Instant::now();
+        let at = |ms: u32| start + ms * MS;
+        let four = Flows { flows: 2, count: 64 };
+        let spec = RowSpec { busy: 1, interactive: Flows { flows: 1, count: 2 }, attackers: four };
+        let mut counted = Counted::new(spec, start, Duration::ZERO, 3000 * MS);
+        counted.burst(1, Burst { since: at(0), until: at(10) });
+        // Under way when it began.
+        counted.burst(0, Burst { since: at(5), until: at(20) });
+        for step in 1..=20 {
+            counted.answered(at(10 + 100 * step), 1, 30);
+            counted.answered(at(10 + 100 * step), 2, 40);
+            counted.answered(at(10 + 100 * step), 3, 30);
+        }
+        counted.burst(2, Burst { since: at(30), until: at(40) });
+        counted.burst(0, Burst { since: at(40), until: at(52) });
+        let sample = counted.sample();
+        assert_eq!((sample.bursts_ms, sample.attackers_iops), (vec![12.0], vec![300.0, 400.0]));
+        assert_eq!((sample.iops, sample.busy_iops, sample.busy_flow_iops), (1000.0, 300.0, [300.0; 2]));
+        // Starved from 2010 on to the end.
+        assert_eq!((sample.busy_worst_second_percent, sample.busy_longest_gap_ms), (Some(30.0), 1000.0));
+    }
+
+    #[test]
+    fn without_bursts_it_begins_with_an_answer() {
+        let start = Instant::now();
+        let mut counted = Counted::new(RowSpec { busy: 1, ..RowSpec::default() }, start, 10 * MS, 1000 * MS);
+        counted.answered(start + 9 * MS, 0, 5);
+        assert!(!counted.is_over(start + 5000 * MS));
+        counted.answered(start + 11 * MS, 0, 5);
+        counted.answered(start + 511 * MS, 0, 50);
+        assert!(counted.is_over(start + 1011 * MS));
+        assert!((counted.sample().iops - 100.0).abs() < 1e-9);
     }
 
     #[test]
     fn of_nothing_there_is_no_rate() {
-        let sample = Counted::new(Instant::now(), MS, MS).sample();
-        assert_eq!(sample, Sample { bursts_ms: vec![], iops: 0.0, busy_iops: 0.0 });
+        let sample = Counted::new(RowSpec::one(1, 0), Instant::now(), MS, MS).sample();
+        assert_eq!(sample, Sample::default());
     }
 }

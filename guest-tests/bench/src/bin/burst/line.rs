@@ -1,7 +1,8 @@
 //! The command line.
 
 use crate::guests;
-use crate::plan::{Plan, Table};
+use crate::plan::Plan;
+use crate::row::Table;
 use clap::{Parser, ValueEnum};
 use mpath_core::SchedulerKind;
 use std::path::PathBuf;
@@ -19,6 +20,14 @@ enum Part {
     K,
     /// Bursts of N against 16 busy flows
     N,
+    /// Attackers that send bursts without a pause, against 16 busy flows, and a victim
+    A,
+    /// Many interactive flows at once against 16 busy ones
+    M,
+    /// What 16 busy flows keep under sustained bursts
+    S,
+    /// One I/O thread beside two, and a limit over both
+    T,
     /// Two guests, one with bursts
     Guests,
 }
@@ -28,13 +37,16 @@ impl From<Table> for Part {
         match table {
             Table::K => Self::K,
             Table::N => Self::N,
+            Table::A => Self::A,
+            Table::M => Self::M,
+            Table::S => Self::S,
         }
     }
 }
 
-/// Measures every scheduler of the daemon side by side, one virtqueue that sends bursts beside others that keep a deep
-/// queue, by sockets and by two guests, and rewrites the published results: DOCS/results/burst.json, burst-guests.json, their
-/// pictures and the sections of DOCS/scheduler.md.
+/// Measures every scheduler of the daemon side by side, virtqueues that send bursts beside others that keep a deep
+/// queue, by sockets and by two guests, and rewrites the published results: DOCS/results/burst.json, burst-guests.json,
+/// their pictures and the sections of DOCS/scheduler.md.
 #[derive(Debug, Parser)]
 #[command(
     version,
@@ -50,18 +62,18 @@ pub(crate) struct Line {
     pub(crate) mpathctl: Option<PathBuf>,
 
     /// What to measure
-    #[arg(long, value_name = "PARTS", value_enum, value_delimiter = ',', default_value = "k,n,guests")]
+    #[arg(long, value_name = "PARTS", value_enum, value_delimiter = ',', default_value = "k,n,a,m,s,t,guests")]
     only: Vec<Part>,
 
     /// Schedulers to measure
     #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = "fifo,burst-credit,burst-credit-drr")]
     schedulers: Vec<SchedulerKind>,
 
-    /// Rounds; the median of them is published
+    /// Rounds; the median of them is published. Tables a, m, s, t have 3 at the most
     #[arg(long, default_value_t = 5, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
     rounds: u16,
 
-    /// How long a cell is measured; a burst that has begun by then is waited for
+    /// How long a cell is measured, 4 seconds at least in table s; a burst that has begun by then is waited for
     #[arg(long, default_value = "2", value_name = "SECONDS", value_parser = parse_seconds)]
     seconds: Duration,
 
@@ -70,7 +82,7 @@ pub(crate) struct Line {
     guest_seconds: Duration,
 
     /// How far the service of 10 ms varies either way, at random; up to 5ms
-    #[arg(long, default_value = "0ms", value_name = "TIME", value_parser = parse_jitter)]
+    #[arg(long, default_value = "1ms", value_name = "TIME", value_parser = parse_jitter)]
     jitter: Duration,
 
     /// Makes pauses and offsets over sockets repeatable
@@ -103,15 +115,17 @@ fn parse_jitter(text: &str) -> Result<Duration, JitterError> {
 impl Line {
     pub(crate) fn plan(&self) -> Plan {
         let Self { rounds, seconds, jitter, seed, .. } = *self;
-        Plan { tables: self.tables(), schedulers: self.schedulers(), rounds, seconds, jitter, seed }
+        let threads = self.only.contains(&Part::T);
+        Plan { tables: self.tables(), threads, schedulers: self.schedulers(), rounds, seconds, jitter, seed }
     }
 
     pub(crate) fn guests(&self) -> guests::Plan {
         guests::Plan::new(&self.schedulers(), self.rounds, self.guest_seconds)
     }
 
-    pub(crate) fn has_tables(&self) -> bool {
-        !self.tables().is_empty()
+    /// Anything but guests.
+    pub(crate) fn has_sockets(&self) -> bool {
+        self.only.iter().any(|part| *part != Part::Guests)
     }
 
     pub(crate) fn has_guests(&self) -> bool {
@@ -144,7 +158,8 @@ mod tests {
     fn defaults() {
         let plan = plan("").unwrap();
         assert_eq!((plan.tables, plan.rounds, plan.seconds), (Table::ALL.into(), 5, Duration::from_secs(2)));
-        assert_eq!(plan.schedulers, SchedulerKind::ALL);
+        assert_eq!((plan.schedulers, plan.threads), (SchedulerKind::ALL.into(), true));
+        assert_eq!(plan.jitter, Duration::from_millis(1), "an exact service comes to lock step");
     }
 
     #[test]
@@ -153,15 +168,16 @@ mod tests {
             plan("--only n,n --schedulers burst-credit,fifo --rounds 1 --seconds 0.2 --jitter 2ms --seed 7").unwrap();
         assert_eq!((plan.tables, plan.rounds, plan.seconds), (vec![Table::N], 1, Duration::from_millis(200)));
         assert_eq!(plan.schedulers, [SchedulerKind::Fifo, SchedulerKind::BurstCredit]);
-        assert_eq!((plan.jitter, plan.seed), (Duration::from_millis(2), 7));
+        assert_eq!((plan.jitter, plan.seed, plan.threads), (Duration::from_millis(2), 7, false));
+        assert_eq!(line("--only s,m,t").unwrap().plan().tables, [Table::M, Table::S]);
     }
 
     #[test]
     fn guests_with_or_without_the_tables() {
-        let parts = |arguments| line(arguments).map(|line| (line.has_tables(), line.has_guests())).unwrap();
+        let parts = |arguments| line(arguments).map(|line| (line.has_sockets(), line.has_guests())).unwrap();
         assert_eq!(
-            (parts(""), parts("--only guests"), parts("--only k")),
-            ((true, true), (false, true), (true, false))
+            (parts(""), parts("--only guests"), parts("--only k"), parts("--only t")),
+            ((true, true), (false, true), (true, false), (true, false))
         );
         let plan =
             line("--only guests --schedulers burst-credit-drr,fifo --rounds 2 --guest-seconds 3.5").unwrap().guests();
@@ -172,7 +188,7 @@ mod tests {
     #[test]
     fn bad_values_are_named() {
         for (arguments, message) in [
-            ("--only m", "invalid value 'm' for '--only <PARTS>'"),
+            ("--only x", "invalid value 'x' for '--only <PARTS>'"),
             ("--schedulers cfq", "unknown scheduler 'cfq'"),
             ("--jitter 6ms", "must be 5ms at the most"),
             ("--seconds 0", "must be from 0.1 to 600"),

@@ -1,13 +1,13 @@
-//! A connected disk under load: flow 0 sends bursts, the others keep their queues full.
+//! A connected disk under load: the first flows send bursts, the others keep their queues full.
 //!
 //! One thread drives all of them. With a thread a virtqueue up to 65 of them would want a processor that daemon and target
 //! need as well, and a burst would begin and end whenever its own thread came to run; so all its requests leave at one
 //! moment, with one notification, whatever the busy flows do.
 
 use crate::bursts::Bursts;
-use crate::counted::{Counted, Sample, Whose};
+use crate::counted::{Counted, Sample};
 use crate::flow::{Flow, FlowError, Region};
-use crate::plan::Group;
+use crate::row::RowSpec;
 use burst_sim::scenario::{BYTES, DEPTH};
 use std::io;
 use std::path::Path;
@@ -42,11 +42,12 @@ pub(crate) enum LoadError {
     Interrupted,
 }
 
-/// The flows of a group of rows.
+/// The flows of a row.
 pub(crate) struct Load<'a> {
-    /// The first one sends bursts.
+    spec: RowSpec,
     flows: Vec<Flow<BlkQueue>>,
-    bursts: Bursts,
+    /// Of the first flows.
+    bursts: Vec<Bursts>,
     interrupted: &'a AtomicBool,
     next_check: Instant,
 }
@@ -55,13 +56,13 @@ impl<'a> Load<'a> {
     /// Connects, and fills the busy queues.
     pub(crate) fn connect(
         socket: &Path,
-        group: &Group,
+        spec: RowSpec,
         (seed, stream): (u64, u64),
         interrupted: &'a AtomicBool,
     ) -> Result<Self, LoadError> {
-        let slots = group.counts.iter().copied().fold(DEPTH, u32::max) as u16;
+        let slots = spec.bursts().map(|(count, _)| count).fold(DEPTH, u32::max) as u16;
         let shape = QueueShape {
-            queues: group.busy as u16 + 1,
+            queues: spec.queues() as u16,
             ring_size: (slots * DESCRIPTORS_A_REQUEST).next_power_of_two(),
             slots,
             slot_bytes: BYTES as usize,
@@ -76,32 +77,39 @@ impl<'a> Load<'a> {
             Flow::new(queue, index, slots, shape.ring_size, region, places)
         };
         let now = Instant::now();
+        let bursts = |((count, pauses), index): ((u32, bool), u64)| {
+            let pauses = pauses.then(|| Rng::new(seed, (stream << 16) | (u64::from(u16::MAX) - index)));
+            Bursts::new(count, pauses, now)
+        };
         let mut load = Self {
+            spec,
             flows: queues.into_iter().zip(0..).map(flow).collect(),
-            bursts: Bursts::new(Rng::new(seed, (stream << 16) | u64::from(u16::MAX)), now),
+            bursts: spec.bursts().zip(0..).map(bursts).collect(),
             interrupted,
             next_check: now + LONGEST_WAIT,
         };
-        for (queue, flow) in load.flows.iter_mut().enumerate().skip(1) {
+        for (queue, flow) in load.flows.iter_mut().enumerate().skip(load.bursts.len()) {
             flow.send(DEPTH).map_err(|error| LoadError::Flow { queue, error })?;
         }
         Ok(load)
     }
 
-    /// One cell, with bursts of so many.
-    pub(crate) fn measure(&mut self, count: u32, warmup: Duration, time: Duration) -> Result<Sample, LoadError> {
-        self.bursts.set_count(count);
-        let mut counted = Counted::new(Instant::now(), warmup, time);
+    /// One cell. Bursts go on as they are until the last one that counts has ended, and into the next cell.
+    pub(crate) fn measure(&mut self, warmup: Duration, time: Duration) -> Result<Sample, LoadError> {
+        let mut counted = Counted::new(self.spec, Instant::now(), warmup, time);
         loop {
             let now = Instant::now();
-            let due = self.bursts.due();
-            if due.is_some() && counted.is_over(now) {
+            let mut under_way = self.bursts.iter().filter_map(Bursts::since);
+            if counted.is_over(now) && !under_way.any(|since| counted.covers(since)) {
                 return Ok(counted.sample());
             }
-            if let Some(count) = self.bursts.begin(now) {
-                self.flows[0].send(count).map_err(|error| LoadError::Flow { queue: 0, error })?;
+            for (queue, (bursts, flow)) in self.bursts.iter_mut().zip(&mut self.flows).enumerate() {
+                if let Some(count) = bursts.begin(now) {
+                    flow.send(count).map_err(|error| LoadError::Flow { queue, error })?;
+                }
             }
-            let sleep = self.bursts.due().map_or(LONGEST_WAIT, |due| due.saturating_duration_since(now));
+            let due = self.bursts.iter().filter_map(Bursts::due).min();
+            let sleep = due.map_or(LONGEST_WAIT, |due| due.saturating_duration_since(now));
             self.wait(sleep.min(LONGEST_WAIT))?;
             self.reap(Some(&mut counted))?;
         }
@@ -139,14 +147,12 @@ impl<'a> Load<'a> {
             let failed = |error| LoadError::Flow { queue, error };
             let answers = flow.reap().map_err(failed)?;
             let Some(counted) = counted.as_deref_mut().filter(|_| answers > 0) else { continue };
-            if queue > 0 {
-                counted.answered(now, Whose::Busy, answers);
-                flow.send(answers).map_err(failed)?;
-            } else {
-                counted.answered(now, Whose::Interactive, answers);
-                if let Some(burst) = self.bursts.answered(now, answers) {
-                    counted.burst(burst);
+            counted.answered(now, queue, answers);
+            match self.bursts.get_mut(queue) {
+                Some(bursts) => {
+                    bursts.answered(now, answers).into_iter().for_each(|burst| counted.burst(queue, burst));
                 }
+                None => flow.send(answers).map_err(failed)?,
             }
         }
         Ok(())

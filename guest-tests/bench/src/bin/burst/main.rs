@@ -1,10 +1,13 @@
-//! `burst`: the experiment with which the burst-credit rule was published, on the daemon over real sockets. One virtqueue
-//! that sends bursts beside others that keep a deep queue, under every scheduler; then the same by two guests.
+//! `burst`: the experiment with which the burst-credit rule was published, on the daemon over real sockets. One
+//! virtqueue that sends bursts beside others that keep a deep queue, under every scheduler; several that do, with and
+//! without a pause; the same over two I/O threads; then by two guests.
 
 // Counts become rates; they stay far below 2^52.
 #![allow(clippy::cast_precision_loss)]
 
+mod bench;
 mod bursts;
+mod cells;
 mod chart;
 mod counted;
 mod document;
@@ -14,8 +17,11 @@ mod line;
 mod load;
 mod plan;
 mod results;
+mod row;
 mod run;
 mod targets;
+mod threads;
+mod timeline;
 
 use clap::Parser;
 use guests::NotBursts;
@@ -46,8 +52,8 @@ enum BurstError {
     NotReady { error: ControlError, log: String },
     #[error(transparent)]
     Control(#[from] ControlError),
-    #[error("with {busy} busy flows: {error}\nthe daemon's last words:\n{log}")]
-    Load { busy: usize, error: LoadError, log: String },
+    #[error("{row}: {error}\nthe daemon's last words:\n{log}")]
+    Load { row: String, error: LoadError, log: String },
     #[error("with two guests: {0}")]
     Measurement(#[from] MeasurementError),
     #[error("fio in the interactive guest: {0}")]
@@ -86,7 +92,7 @@ fn main() -> ExitCode {
 fn burst(line: &Line) -> Result<(), BurstError> {
     let interrupted = signals::interrupted().map_err(BurstError::Signals)?;
     // Not after a quarter of an hour. And once what is published first changes the tree, it is no commit any more.
-    let (sockets, guests) = (line.has_tables(), line.has_guests());
+    let (sockets, guests) = (line.has_sockets(), line.has_guests());
     if sockets {
         run::publication(line).check()?;
     }

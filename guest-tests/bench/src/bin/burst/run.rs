@@ -1,16 +1,14 @@
 //! The whole run: one stack, rounds, results.
 
 use crate::BurstError;
-use crate::counted::Sample;
+use crate::bench::Bench;
 use crate::line::Line;
-use crate::load::{Load, LoadError};
-use crate::plan::{Group, Plan, RowSpec, settle};
+use crate::plan::Plan;
 use crate::results::Results;
 use crate::targets::targets;
-use crate::{chart, document};
+use crate::{chart, document, threads};
 use burst_sim::scenario::{SERVICE, SLOTS};
-use burst_sim::targets::BUSY;
-use mpath_core::SchedulerKind;
+use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 use vublk_bench::control::{Control, ControlError};
@@ -29,28 +27,16 @@ pub(crate) fn publication(line: &Line) -> Publication {
 /// Measures everything, then writes it: an interrupted run leaves no half.
 pub(crate) fn run(line: &Line, machine: Machine, interrupted: &AtomicBool) -> Result<(), BurstError> {
     let plan = line.plan();
-    let directory = tempfile::Builder::new().prefix("burst-").tempdir().map_err(BurstError::Directory)?;
-    let (slots, queues) = (SLOTS.to_string(), (BUSY.into_iter().max().unwrap_or(0) + 1).to_string());
-    // The window is the service slots, and counts in each I/O thread: so one of them.
-    let settings = ["--policy", "numa", "--scheduler", "fifo", "--window-ios", &slots, "--queues", &queues];
-    let settings = [&settings[..], &["--io-threads", "1"]].concat();
-    let stack = MpathStack::start(&line.programs, directory.path(), 1, &settings)?;
-    let control = Control::new(line.mpathctl.as_ref(), &line.programs, &stack);
-    let mut results = Results::new(machine, &plan, stack.command_lines(directory.path()));
-    control.wait_until_live(1).map_err(|error| BurstError::NotReady { error, log: stack.daemon.log_tail() })?;
-    set_service(&control, plan.jitter)?;
-    eprintln!(
-        "{} rows × {} schedulers × {} rounds, {}",
-        results.rows.len(),
-        plan.schedulers.len(),
-        plan.rounds,
-        about(plan.time())
-    );
-    let bench = Bench { stack: &stack, control: &control, plan: &plan, interrupted };
-    for round in 0..plan.rounds {
-        bench.round(round, &mut results)?;
+    let mut results = Results::new(machine, &plan);
+    let cells: usize = plan.rows().iter().map(|row| row.schedulers.len()).sum();
+    let threads = if plan.threads { ", I/O threads" } else { "" };
+    eprintln!("{} rows of {cells} cells{threads}, {} rounds, {}", plan.rows().len(), plan.rounds, about(plan.time()));
+    if !plan.tables.is_empty() {
+        tables(line, &plan, &mut results, interrupted)?;
     }
-    results.add_virtual_time(&plan);
+    if plan.threads {
+        results.threads = threads::run(line, &plan, interrupted)?;
+    }
     results.targets = targets(&results);
     let section = document::section(&results);
     publication(line).write(&results, &chart::draw(&results)?, &section)?;
@@ -58,7 +44,43 @@ pub(crate) fn run(line: &Line, machine: Machine, interrupted: &AtomicBool) -> Re
     Ok(())
 }
 
-/// The target answers after the shortest service; what varies is added by the daemon on the way there, on both sides of its mean.
+fn tables(line: &Line, plan: &Plan, results: &mut Results, interrupted: &AtomicBool) -> Result<(), BurstError> {
+    let directory = tempfile::Builder::new().prefix("burst-").tempdir().map_err(BurstError::Directory)?;
+    let (alone, rows) = (plan.alone(), plan.rows());
+    let queues = rows.iter().map(|row| row.spec.queues()).max().unwrap_or(1);
+    // The window is the service slots, and counts in each I/O thread: so one of them.
+    let (stack, control) = start(line, directory.path(), plan.jitter, (SLOTS, 1), queues)?;
+    results.commands = stack.command_lines(directory.path());
+    let bench = Bench { stack: &stack, control: &control, seed: plan.seed, interrupted };
+    for round in 0..plan.rounds {
+        for (stream, row) in alone.iter().chain(&rows).enumerate().filter(|(_, row)| round < row.rounds) {
+            bench.row(round, stream, row, &mut results.cells)?;
+        }
+    }
+    results.cells.add_virtual_time(&alone, &rows, plan.seed);
+    Ok(())
+}
+
+/// A daemon over a path with a window of so many requests in each of so many I/O threads, and how to tell it.
+pub(crate) fn start(
+    line: &Line,
+    directory: &Path,
+    jitter: Duration,
+    (window, io_threads): (usize, usize),
+    queues: usize,
+) -> Result<(MpathStack, Control), BurstError> {
+    let [window, io_threads, queues] = [window, io_threads, queues].map(|number| number.to_string());
+    let settings = ["--policy", "numa", "--scheduler", "fifo", "--window-ios", &window];
+    let settings = [&settings[..], &["--queues", &queues, "--io-threads", &io_threads]].concat();
+    let stack = MpathStack::start(&line.programs, directory, 1, &settings)?;
+    let control = Control::new(line.mpathctl.as_ref(), &line.programs, &stack);
+    control.wait_until_live(1).map_err(|error| BurstError::NotReady { error, log: stack.daemon.log_tail() })?;
+    set_service(&control, jitter)?;
+    Ok((stack, control))
+}
+
+/// The target answers after the shortest service; what varies is added by the daemon on the way there, on both sides of
+/// its mean.
 fn set_service(control: &Control, jitter: Duration) -> Result<(), ControlError> {
     control.set_listener(1, &[format!("delay={}us", SERVICE.saturating_sub(jitter).as_micros())])?;
     if jitter.is_zero() {
@@ -66,67 +88,4 @@ fn set_service(control: &Control, jitter: Duration) -> Result<(), ControlError> 
     }
     let jitter = format!("{}us", jitter.as_micros());
     control.inject(&["--latency", &jitter, "--jitter", &jitter])
-}
-
-struct Bench<'a> {
-    stack: &'a MpathStack,
-    control: &'a Control,
-    plan: &'a Plan,
-    interrupted: &'a AtomicBool,
-}
-
-impl Bench<'_> {
-    fn round(&self, round: u16, results: &mut Results) -> Result<(), BurstError> {
-        self.group(round, &self.plan.alone(), &[SchedulerKind::Fifo], results)?;
-        for group in self.plan.groups() {
-            self.group(round, &group, &self.plan.schedulers, results)?;
-        }
-        Ok(())
-    }
-
-    fn group(
-        &self,
-        round: u16,
-        group: &Group,
-        schedulers: &[SchedulerKind],
-        results: &mut Results,
-    ) -> Result<(), BurstError> {
-        let failed = |error: LoadError| match error {
-            LoadError::Interrupted => BurstError::Interrupted,
-            error => BurstError::Load { busy: group.busy, error, log: self.stack.daemon.log_tail() },
-        };
-        let stream = (u64::from(round) << 16) | group.busy as u64;
-        let socket = &self.stack.socket;
-        let mut load = Load::connect(socket, group, (self.plan.seed, stream), self.interrupted).map_err(failed)?;
-        for &count in &group.counts {
-            let row = RowSpec { busy: group.busy, count };
-            // Every scheduler has every place in the order.
-            for &scheduler in schedulers.iter().cycle().skip(usize::from(round)).take(schedulers.len()) {
-                self.switch(scheduler)?;
-                let warmup = settle(scheduler, group.busy);
-                let sample = load.measure(count, warmup, self.plan.seconds).map_err(failed)?;
-                self.tell(round, row, scheduler, &sample);
-                results.add(row, scheduler.name(), sample);
-            }
-        }
-        load.finish().map_err(failed)
-    }
-
-    /// Puts a scheduler into force that knows nothing: one that is in force already would keep what it knows.
-    fn switch(&self, scheduler: SchedulerKind) -> Result<(), ControlError> {
-        self.control.set("scheduler", SchedulerKind::Fifo.name(), &[])?;
-        self.control.set("scheduler", scheduler.name(), &[])
-    }
-
-    fn tell(&self, round: u16, row: RowSpec, scheduler: SchedulerKind, sample: &Sample) {
-        eprintln!(
-            "{}/{}: {:<12} {scheduler:<17} p50 {:>7.1} ms, {:>3} bursts, {:>5.0} IOPS",
-            round + 1,
-            self.plan.rounds,
-            row.name(),
-            sample.p50_ms(),
-            sample.bursts_ms.len(),
-            sample.iops
-        );
-    }
 }

@@ -2,7 +2,7 @@
 
 use super::results::{Cell, Results};
 use std::fmt::Write;
-use vublk_bench::publish::{Section, Spread, write_targets};
+use vublk_bench::publish::{Section, write_targets};
 
 /// Where it stands.
 pub(crate) const SECTION: Section = Section { name: "burst-guests", command: "make bench-burst" };
@@ -26,33 +26,29 @@ fn write_section(text: &mut String, results: &Results) -> std::fmt::Result {
     )?;
     writeln!(
         text,
-        "| bulk's weight | | bursts | p50 of a burst | p99 of a burst | p50 of a read | p99 of a read | IOPS of the bulk guest |\n|--:|---|{}",
-        "--:|".repeat(6)
+        "| bulk's weight | | bursts | p50 of a burst | p99 of a burst | IOPS of the bulk guest |\n|--:|---|{}",
+        "--:|".repeat(4)
     )?;
     let alone = &results.alone;
     writeln!(
         text,
-        "| | alone (floor) | {} | {} | {} | {} | {} | {} |",
+        "| | alone (floor) | {} | {} | {} | {} |",
         alone.bursts,
         alone.p50_ms.text(1),
         p99(alone),
-        alone.read_p50_ms.text(1),
-        alone.read_p99_ms.text(1),
         results.bulk_alone_iops.text(0)
     )?;
     for cell in &results.together {
-        let beside = |of: Spread, floor: f64| format!("{}; {floor:.1}", of.text(1));
         writeln!(
             text,
-            "| {} | `{}` | {} | {} | {}; {:.1} | {} | {} | {}; {:.0} % |",
+            "| {} | `{}` | {} | {}; {:.1} | {}; {:.1} | {}; {:.0} % |",
             cell.bulk_weight,
             cell.scheduler,
             cell.bursts,
-            beside(cell.p50_ms, alone.p50_ms.median),
+            cell.p50_ms.text(1),
+            alone.p50_ms.median,
             p99(cell),
             alone.all_p99_ms,
-            beside(cell.read_p50_ms, alone.read_p50_ms.median),
-            beside(cell.read_p99_ms, alone.read_p99_ms.median),
             cell.bulk_iops.text(0),
             results.bulk_percent(cell)
         )?;
@@ -74,7 +70,7 @@ fn write_method(text: &mut String, results: &Results) -> std::fmt::Result {
         "\nTwo guests under QEMU at the same time, one with each of two disks that share one path, whose window of {} requests makes {} slots of \
          its target's delay of {} ms. A burst takes {ideal} ms at least, so what emulation, daemon and target add to the interactive guest alone \
          is {:.1} ms of its p50. fio in it has {} random reads submitted at once, waits for all, pauses for {} ms and begins again; a burst lasts from its first read \
-         to its last answer by fio's log of every read. {} rounds, schedulers alternating: fio in the bulk guest runs through all of them, while `mpathctl \
+         to when fio has all answers, by its log. {} rounds, schedulers alternating: fio in the bulk guest runs through all of them, while `mpathctl \
          scheduler set` and `weight set` switch; for {} s after each switch nothing counts, then all bursts that begin within {} s. IOPS of the bulk guest are what the \
          daemon sent for it in that time, and all of them together what its fio counts, within 2 %.\n",
         plan.slots,
@@ -119,7 +115,8 @@ mod tests {
         let mut results = results(&[("fifo", times(&[200, 230], 1170.0))]);
         results.targets = targets(&results);
         let text = section(&results);
-        let floor = "| | alone (floor) | 6 | 30.0 (30.0–30.0) | 30.0 (30.0–30.0) | 30.0 (30.0–30.0) | 30.0 (30.0–30.0) | 1\u{202f}300 (1\u{202f}300–1\u{202f}300) |";
+        let floor =
+            "| | alone (floor) | 6 | 30.0 (30.0–30.0) | 30.0 (30.0–30.0) | 1\u{202f}300 (1\u{202f}300–1\u{202f}300) |";
         assert!(text.contains(floor), "{text}");
         let row = "| 800 | `fifo` | 6 | 230.0 (230.0–230.0); 30.0 | 230.0 (230.0–230.0); 30.0 |";
         assert!(text.contains(row) && text.contains("| 1\u{202f}170 (1\u{202f}170–1\u{202f}170); 90 % |"), "{text}");

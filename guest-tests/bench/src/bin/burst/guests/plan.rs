@@ -1,6 +1,7 @@
 //! What is going to be measured, and how long that takes.
 
-use crate::plan::{COUNT, settle};
+use crate::plan::settle;
+use crate::row::{COUNT, RowSpec};
 use burst_sim::scenario::{DEPTH, PAUSE, SERVICE, SLOTS};
 use mpath_core::SchedulerKind;
 use serde::Serialize;
@@ -55,7 +56,7 @@ impl Plan {
             depth: DEPTH,
             rounds,
             seconds: seconds.as_secs_f64(),
-            settle_seconds: settle(SchedulerKind::BurstCredit, FLOWS).as_secs_f64(),
+            settle_seconds: settle(SchedulerKind::BurstCreditDrr, RowSpec::one(COUNT, FLOWS - 1)).as_secs_f64(),
             bulk_weights: BULK_WEIGHTS.into(),
             schedulers: schedulers.iter().map(ToString::to_string).collect(),
         }

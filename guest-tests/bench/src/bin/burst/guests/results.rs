@@ -1,8 +1,8 @@
 //! All samples with their medians and spread: the content of `burst-guests.json`.
 
 use super::plan::Plan;
-use super::reads::{Burst, NotBursts, Read, bursts, ms};
-use crate::results::quantile;
+use super::reads::{Burst, NotBursts, Read, bursts};
+use crate::cells::quantile;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -65,9 +65,6 @@ pub(crate) struct Cell {
     pub(crate) p99_ms: Spread,
     /// Of the bursts of all rounds together.
     pub(crate) all_p99_ms: f64,
-    /// Of single reads; of each round.
-    pub(crate) read_p50_ms: Spread,
-    pub(crate) read_p99_ms: Spread,
     pub(crate) bulk_iops: Spread,
     pub(crate) samples: Vec<Sample>,
 }
@@ -77,8 +74,6 @@ pub(crate) struct Cell {
 pub(crate) struct Sample {
     /// In the order in which they were sent.
     bursts_ms: Vec<f64>,
-    read_p50_ms: f64,
-    read_p99_ms: f64,
     bulk_iops: f64,
 }
 
@@ -133,8 +128,6 @@ impl Cell {
             p50_ms: spread(&|sample| quantile(sample.bursts_ms.iter().copied(), 0.5)),
             p99_ms: spread(&|sample| quantile(sample.bursts_ms.iter().copied(), 0.99)),
             all_p99_ms: quantile(all, 0.99),
-            read_p50_ms: spread(&|sample| sample.read_p50_ms),
-            read_p99_ms: spread(&|sample| sample.read_p99_ms),
             bulk_iops: spread(&|sample| sample.bulk_iops),
             samples,
         })
@@ -143,15 +136,9 @@ impl Cell {
 
 impl Sample {
     fn new(bursts: &[Burst], measured: &MeasuredSample) -> Self {
-        let reads = || bursts.iter().flat_map(|burst| burst.reads.iter().copied());
         // Microseconds are enough to read.
         let rounded = |time: Duration| time.as_micros() as f64 / 1e3;
-        Self {
-            bursts_ms: bursts.iter().map(|burst| rounded(burst.took())).collect(),
-            read_p50_ms: quantile(reads().map(ms), 0.5),
-            read_p99_ms: quantile(reads().map(ms), 0.99),
-            bulk_iops: measured.bulk_iops,
-        }
+        Self { bursts_ms: bursts.iter().map(|burst| rounded(burst.took())).collect(), bulk_iops: measured.bulk_iops }
     }
 }
 
@@ -217,7 +204,6 @@ pub(crate) mod tests {
         let results = results(&[("fifo", times(&[200, 230, 210], 1170.0))]);
         let cell = results.cell(800, "fifo").unwrap();
         assert_eq!((cell.bursts, cell.p50_ms.median, cell.all_p99_ms), (9, 210.0, 230.0));
-        assert_eq!((cell.read_p50_ms.median, cell.read_p99_ms.max), (210.0, 230.0));
         assert!((results.bulk_percent(cell) - 90.0).abs() < 1e-9);
         assert_eq!(
             (results.alone.p50_ms.median, results.guest("bulk", "cpus"), results.guest("bulk", "x")),

@@ -1,0 +1,79 @@
+//! One row after the other on a stack that is there.
+
+use crate::BurstError;
+use crate::cells::Cells;
+use crate::counted::Sample;
+use crate::load::{Load, LoadError};
+use crate::plan::{Row, settle};
+use crate::row::RowSpec;
+use mpath_core::{SchedulerKind, SchedulerSpec};
+use std::sync::atomic::AtomicBool;
+use vublk_bench::control::{Control, ControlError};
+use vublk_bench::stack::MpathStack;
+
+/// What measures.
+pub(crate) struct Bench<'a> {
+    pub(crate) stack: &'a MpathStack,
+    pub(crate) control: &'a Control,
+    pub(crate) seed: u64,
+    pub(crate) interrupted: &'a AtomicBool,
+}
+
+impl Bench<'_> {
+    /// A round of a row under all of its schedulers. Rows of one round have different `stream`s.
+    pub(crate) fn row(&self, round: u16, stream: usize, row: &Row, cells: &mut Cells) -> Result<(), BurstError> {
+        let failed = |error: LoadError| match error {
+            LoadError::Interrupted => BurstError::Interrupted,
+            error => BurstError::Load { row: row.spec.name(), error, log: self.stack.daemon.log_tail() },
+        };
+        let stream = (u64::from(round) << 16) | stream as u64;
+        let mut load =
+            Load::connect(&self.stack.socket, row.spec, (self.seed, stream), self.interrupted).map_err(failed)?;
+        // Every scheduler has every place in the order.
+        for &scheduler in row.schedulers.iter().cycle().skip(usize::from(round)).take(row.schedulers.len()) {
+            self.switch(scheduler)?;
+            let warmup = settle(scheduler.kind(), row.spec);
+            let sample = load.measure(warmup, row.time).map_err(failed)?;
+            tell((round, row.rounds), row.spec, scheduler, &sample);
+            cells.add(row.spec, &scheduler.to_string(), sample);
+        }
+        load.finish().map_err(failed)
+    }
+
+    /// Puts a scheduler into force that knows nothing: one that is in force already would keep what it knows.
+    fn switch(&self, scheduler: SchedulerSpec) -> Result<(), ControlError> {
+        self.control.set("scheduler", SchedulerKind::Fifo.name(), &[])?;
+        self.control.set("scheduler", scheduler.kind().name(), &params(scheduler))
+    }
+}
+
+/// What differs from its defaults, as `mpathctl` takes it.
+fn params(scheduler: SchedulerSpec) -> Vec<String> {
+    scheduler.changed_params().map(|(param, value)| format!("{}={value}", param.name())).collect()
+}
+
+fn tell((round, rounds): (u16, u16), row: RowSpec, scheduler: SchedulerSpec, sample: &Sample) {
+    let bursts = match sample.bursts_ms.len() {
+        0 => String::new(),
+        bursts => format!("p50 {:>7.1} ms, {bursts:>3} bursts, ", sample.p50_ms()),
+    };
+    eprintln!(
+        "{}/{rounds}: {:<33} {:<23} {bursts}{:>5.0} IOPS, {:>5.0} of busy flows",
+        round + 1,
+        row.name(),
+        scheduler.to_string(),
+        sample.iops,
+        sample.busy_iops
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use burst_sim::scenario::{drr, drr_without_rho};
+
+    #[test]
+    fn only_what_differs_is_told() {
+        assert_eq!((params(drr_without_rho()), params(drr())), (vec!["rho=0".to_owned()], vec![]));
+    }
+}

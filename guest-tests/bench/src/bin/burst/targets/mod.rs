@@ -1,0 +1,283 @@
+//! What the tables are to show, and whether they do.
+
+mod shares;
+
+use crate::cells::{Cell, Row};
+use crate::results::Results;
+use crate::row::{COUNT, RowSpec, Table};
+use crate::threads::{Divided, LIMIT_IOPS};
+use vublk_bench::publish::{Case, Limit, Spread, Target};
+
+const FIFO: &str = "fifo";
+const PUBLISHED: &str = "burst-credit";
+const OURS: &str = "burst-credit-drr";
+const WITHOUT_RHO: &str = "burst-credit-drr rho=0";
+
+/// Services beside the floor: every slot may just have begun with something else, and what is there for measuring.
+const SERVICES: f64 = 1.1;
+/// The credit of the published rule.
+const CREDIT: u32 = 64;
+/// Times the floor, where there is no credit left.
+const KNEE: f64 = 2.0;
+/// Times, for 32 requests against 32 busy flows.
+const OVER_FIFO: f64 = 12.0;
+const OVER_FIFO_AT: usize = 32;
+/// Times the floor, p50 and p99.
+const NO_KNEE: [f64; 2] = [1.2, 1.5];
+/// The spread of the rounds counts as a difference that says nothing, but no more of it than this, in percent.
+const SPREAD: f64 = 3.0;
+/// How far a limit may be missed on either side, as a ratio.
+const LIMIT_HELD: f64 = 0.02;
+
+/// All of them.
+pub(crate) fn targets(results: &Results) -> Vec<Target> {
+    let by_n = results.table(Table::N);
+    let published = results.rows_of(&Table::PUBLISHED);
+    let each = |case: &dyn Fn(&Row) -> Vec<Case>| -> Vec<Case> { published.iter().flat_map(|row| case(row)).collect() };
+    let mut targets = vec![
+        Target::new(
+            "`burst-credit` as published: p50 ≤ floor + 1.1 services for N ≤ 64 (K = 16)",
+            by_n.iter().filter(|row| row.count() <= CREDIT).filter_map(|row| results.held(row)).collect(),
+        ),
+        Target::new(
+            "`burst-credit` as published: the knee, p50 > 2 × the floor for N ≥ 96 (K = 16)",
+            by_n.iter().filter(|row| row.count() > CREDIT).filter_map(|row| results.knee(row)).collect(),
+        ),
+        Target::new(
+            "`burst-credit` as published: ≥ 12 × better than `fifo` at K = 32 (N = 32)",
+            published
+                .iter()
+                .filter(|row| row.spec == RowSpec::one(COUNT, OVER_FIFO_AT))
+                .filter_map(|row| row.over_fifo())
+                .collect(),
+        ),
+        Target::new(
+            "`burst-credit-drr`: p50 and p99 ≤ floor + 1.1 services for every K ≤ 64 (N = 32) and N ≤ 128 (K = 16)",
+            each(&|row| results.bounded(row)),
+        ),
+        Target::new(
+            "`burst-credit-drr`: p50 / p99 ≤ 1.2 × / 1.5 × the floor at N = 1 and N ≥ 64 (K = 16)",
+            by_n.iter()
+                .filter(|row| row.count() == 1 || row.count() >= CREDIT)
+                .flat_map(|row| results.without_a_knee(row))
+                .collect(),
+        ),
+        Target::new("throughput within the measured spread (3 % at most) of `fifo`", each(&Row::throughput)),
+    ];
+    targets.extend(shares::targets(results));
+    targets.push(Target::new(
+        "`burst-credit-drr` in one I/O thread or two: p50 and p99 ≤ floor in as many + 1.1 services (N = 32, K = 16)",
+        results.threads.iter().flat_map(Divided::bounded).collect(),
+    ));
+    targets.push(Target::new(
+        "a disk's limit of 500 IOPS holds within 2 % in one I/O thread or two",
+        results.threads.iter().flat_map(Divided::limit_held).collect(),
+    ));
+    targets
+}
+
+/// How far rounds lie apart, in percent of their median.
+fn range(spread: Spread) -> f64 {
+    (spread.max - spread.min) / spread.median * 100.0
+}
+
+impl Results {
+    fn limit(&self, row: &Row) -> Option<Limit> {
+        Some(Limit::AtMost(self.cells.floor_ms(row)? + SERVICES * self.cells.service_ms()))
+    }
+
+    fn held(&self, row: &Row) -> Option<Case> {
+        let cell = row.cell(PUBLISHED)?;
+        Some(case(row, cell, "", cell.p50_ms.median, self.limit(row)?, "ms"))
+    }
+
+    fn knee(&self, row: &Row) -> Option<Case> {
+        let cell = row.cell(PUBLISHED)?;
+        let times = cell.p50_ms.median / self.cells.floor_ms(row)?;
+        Some(case(row, cell, "", times, Limit::AtLeast(KNEE), "times"))
+    }
+
+    fn bounded(&self, row: &Row) -> Vec<Case> {
+        let Some((cell, limit)) = row.cell(OURS).zip(self.limit(row)) else { return Vec::new() };
+        cell.quantiles().map(|(name, ms)| case(row, cell, name, ms, limit, "ms")).into()
+    }
+
+    fn without_a_knee(&self, row: &Row) -> Vec<Case> {
+        let Some((cell, floor)) = row.cell(OURS).zip(self.cells.floor_ms(row)) else { return Vec::new() };
+        let limits = NO_KNEE.map(Limit::AtMost).into_iter();
+        let cases = cell.quantiles().into_iter().zip(limits);
+        cases.map(|((name, ms), limit)| case(row, cell, name, ms / floor, limit, "times")).collect()
+    }
+}
+
+impl Row {
+    /// Requests of a burst.
+    fn count(&self) -> u32 {
+        self.spec.interactive.count
+    }
+
+    fn over_fifo(&self) -> Option<Case> {
+        let (fifo, cell) = (self.cell(FIFO)?, self.cell(PUBLISHED)?);
+        let times = fifo.p50_ms.median / cell.p50_ms.median;
+        Some(case(self, cell, "", times, Limit::AtLeast(OVER_FIFO), "times"))
+    }
+
+    fn throughput(&self) -> Vec<Case> {
+        let Some(fifo) = self.cell(FIFO) else { return Vec::new() };
+        let others = self.cells.iter().filter(|cell| cell.scheduler != FIFO && !cell.samples.is_empty());
+        let case = |cell: &Cell| {
+            let limit = 100.0 - range(fifo.iops).max(range(cell.iops)).min(SPREAD);
+            let measured = cell.iops.median / fifo.iops.median * 100.0;
+            case(self, cell, "", measured, Limit::AtLeast(limit), "% of `fifo`")
+        };
+        others.map(case).collect()
+    }
+}
+
+impl Divided {
+    fn bounded(&self) -> Vec<Case> {
+        let row = self.together();
+        let cell = row.and_then(|row| Some((row, row.cell(OURS)?, self.cells.floor_ms(row)?)));
+        let Some((row, cell, floor)) = cell else { return Vec::new() };
+        let limit = Limit::AtMost(floor + SERVICES * self.cells.service_ms());
+        let name = |quantile| format!("{quantile}, {}, {}", row.spec.name(), self.name());
+        cell.quantiles().map(|(quantile, ms)| Case::new(&name(quantile), &cell.scheduler, Some(ms), limit, "ms")).into()
+    }
+
+    fn limit_held(&self) -> Vec<Case> {
+        let (wanted, name) = (f64::from(LIMIT_IOPS), self.name());
+        let limits = [Limit::AtMost(wanted * (1.0 + LIMIT_HELD)), Limit::AtLeast(wanted * (1.0 - LIMIT_HELD))];
+        let case = |cell: &Cell, limit| Case::new(&name, &cell.scheduler, Some(cell.iops.median), limit, "IOPS");
+        self.limited().map_or_else(Vec::new, |cell| limits.map(|limit| case(cell, limit)).into())
+    }
+}
+
+/// A row under a scheduler.
+fn case(row: &Row, cell: &Cell, quantile: &str, measured: f64, limit: Limit, unit: &'static str) -> Case {
+    let name = row.spec.name();
+    let row = if quantile.is_empty() { name } else { format!("{quantile}, {name}") };
+    Case::new(&row, &cell.scheduler, Some(measured), limit, unit)
+}
+
+impl Cell {
+    fn quantiles(&self) -> [(&'static str, f64); 2] {
+        [("p50", self.p50_ms.median), ("p99", self.p99_ms)]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cells::tests::sample;
+    use crate::results::tests::nothing;
+    use crate::threads::tests::threads;
+
+    /// Floors of N + 9 ms, so a service of 10, and cells of what `of` says beside that.
+    pub(super) fn measured(tables: &[Table], of: impl Fn(&str, RowSpec) -> f64) -> Results {
+        let mut results = nothing(tables);
+        for iops in [1290.0, 1300.0] {
+            for row in results.cells.floors.iter_mut().chain(&mut results.cells.rows) {
+                let (spec, floor) = (row.spec, f64::from(row.spec.interactive.count) + 9.0);
+                let beside = |scheduler: &str| if spec.busy == 0 { 0.0 } else { of(scheduler, spec) };
+                row.cells.iter_mut().for_each(|cell| cell.add(sample(&[floor + beside(&cell.scheduler)], iops)));
+            }
+        }
+        results
+    }
+
+    /// As it is to be.
+    fn good(scheduler: &str, row: RowSpec) -> f64 {
+        match scheduler {
+            OURS => 0.1,
+            PUBLISHED if row.interactive.count <= CREDIT => 10.0,
+            _ => f64::from(row.interactive.count) * row.busy as f64,
+        }
+    }
+
+    /// Those of the published tables.
+    fn met(results: &Results) -> Vec<Option<bool>> {
+        targets(results).into_iter().map(|target| target.met).take(6).collect()
+    }
+
+    #[test]
+    fn every_target_can_be_met_and_missed() {
+        assert_eq!(
+            met(&measured(&Table::PUBLISHED, good)),
+            [Some(true); 6],
+            "{:#?}",
+            targets(&measured(&Table::PUBLISHED, good))
+        );
+        let slow = |scheduler: &str, _: RowSpec| if scheduler == FIFO { 0.0 } else { 1000.0 };
+        let mut spoilt = measured(&Table::PUBLISHED, slow);
+        spoilt.cells.rows[0].cells[2].samples.clear();
+        spoilt.cells.rows[0].cells[2].add(sample(&[1.0], 1100.0));
+        let flat = measured(&Table::PUBLISHED, |_, _| 0.0);
+        assert_eq!(met(&spoilt), [Some(false), Some(true), Some(false), Some(false), Some(false), Some(false)]);
+        assert_eq!(met(&flat)[1], Some(false));
+    }
+
+    #[test]
+    fn limits_are_the_floor_and_services() {
+        let cases = targets(&measured(&Table::PUBLISHED, |_, _| 11.1)).swap_remove(3).cases;
+        assert_eq!(cases.len(), 20);
+        let found = cases.iter().find(|case| case.row == "p99, N=96, K=16").unwrap();
+        assert!((found.limit - 116.0).abs() < 1e-9 && !found.met, "{found:?}");
+        let cases = targets(&measured(&Table::PUBLISHED, |_, _| 10.9)).swap_remove(3).cases;
+        assert!(cases.iter().all(|case| case.met), "{cases:?}");
+    }
+
+    #[test]
+    fn the_tail_counts_too() {
+        let mut results = measured(&Table::PUBLISHED, good);
+        let row = results.cells.rows.iter_mut().find(|row| row.spec == RowSpec::one(32, 64)).unwrap();
+        let ours = row.cells.iter_mut().find(|cell| cell.scheduler == OURS).unwrap();
+        ours.add(sample(&[41.0, 41.0, 41.0, 99.0], 1295.0));
+        let target = targets(&results).swap_remove(3);
+        let missed: Vec<&str> = target.cases.iter().filter(|case| !case.met).map(|case| &*case.row).collect();
+        assert_eq!(missed, ["p99, N=32, K=64"]);
+    }
+
+    #[test]
+    fn a_spread_is_no_difference() {
+        let mut results = measured(&Table::PUBLISHED, good);
+        let throughput = |results: &Results| targets(results).swap_remove(5);
+        // The rounds lie 0.8 % apart.
+        for (iops, met) in [(1290.0, true), (1280.0, false)] {
+            let cell = &mut results.cells.rows[3].cells[1];
+            cell.samples.clear();
+            cell.add(sample(&[1.0], iops));
+            assert_eq!(throughput(&results).met, Some(met), "{iops}");
+        }
+        // Rounds that are all over the place excuse 3 %.
+        for (iops, met) in [([1000.0, 1520.0], true), ([1000.0, 1500.0], false)] {
+            let cell = &mut results.cells.rows[3].cells[1];
+            cell.samples.clear();
+            for iops in iops {
+                cell.add(sample(&[1.0], iops));
+            }
+            assert_eq!(throughput(&results).met, Some(met), "{iops:?}");
+        }
+    }
+
+    #[test]
+    fn what_was_not_measured_is_not_judged() {
+        let results = nothing(&Table::ALL);
+        assert!(targets(&results).iter().all(|target| target.met.is_none()), "{:#?}", targets(&results));
+    }
+
+    #[test]
+    fn threads_have_their_own_floor_and_one_limit() {
+        let of = |bursts_ms, limited_iops| {
+            let results = Results { threads: threads(bursts_ms, limited_iops), ..nothing(&[]) };
+            let [bounded, held] = targets(&results).split_off(13).try_into().unwrap();
+            [bounded, held]
+        };
+        let [bounded, held]: [Target; 2] = of(40.9, 495.0);
+        assert_eq!((bounded.met, bounded.cases.len(), held.met, held.cases.len()), (Some(true), 4, Some(true), 4));
+        let [bounded, held] = of(60.0, 511.0);
+        // One thread's floor is 30 ms, that of two is 60.
+        let missed: Vec<bool> = bounded.cases.iter().map(|case| !case.met).collect();
+        assert_eq!((missed, held.met), (vec![true, true, false, false], Some(false)));
+        assert_eq!(of(1.0, 489.0)[1].met, Some(false));
+    }
+}

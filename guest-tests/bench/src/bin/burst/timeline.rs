@@ -1,0 +1,125 @@
+//! Answers in the order of time, and what the busy flows had of them.
+
+use std::time::{Duration, Instant};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// What was answered at a moment.
+#[derive(Debug, Clone, Copy)]
+struct Answers {
+    at: Instant,
+    all: u32,
+    busy: u32,
+}
+
+/// Of a stretch of time.
+#[derive(Debug, Default)]
+pub(crate) struct Timeline(Vec<Answers>);
+
+impl Timeline {
+    /// Answers to `busy` flows or others; no earlier than what was added before.
+    pub(crate) fn add(&mut self, at: Instant, answers: u32, busy: bool) {
+        let busy = if busy { answers } else { 0 };
+        match self.0.last_mut() {
+            Some(last) if last.at == at => {
+                last.all += answers;
+                last.busy += busy;
+            }
+            _ => self.0.push(Answers { at, all: answers, busy }),
+        }
+    }
+
+    /// The least part that the busy flows had of any second from one answer, or `from`, on; in percent. `None`: it was
+    /// not a second to the last answer.
+    pub(crate) fn worst_second_percent(&self, from: Instant) -> Option<f64> {
+        let (end, answers) = (self.0.last()?.at, &self.0);
+        let begins =
+            std::iter::once((from, 0_usize)).chain(answers.iter().zip(1..).map(|(first, next)| (first.at, next)));
+        let (mut all, mut busy, mut until) = (0, 0, 0);
+        let mut worst: Option<f64> = None;
+        for (begin, first) in begins.take_while(|(begin, _)| *begin + SECOND <= end) {
+            if let Some(before) = first.checked_sub(1).map(|before| answers[before]) {
+                all -= before.all;
+                busy -= before.busy;
+            }
+            while let Some(last) = answers.get(until).filter(|last| last.at <= begin + SECOND) {
+                all += last.all;
+                busy += last.busy;
+                until += 1;
+            }
+            if all > 0 {
+                let percent = f64::from(busy) / f64::from(all) * 100.0;
+                worst = Some(worst.map_or(percent, |worst| worst.min(percent)));
+            }
+        }
+        worst
+    }
+
+    /// The longest time between `from` and `until` in which no busy flow was answered.
+    pub(crate) fn longest_gap(&self, from: Instant, until: Instant) -> Duration {
+        let ends = self.0.iter().filter(|answers| answers.busy > 0).map(|answers| answers.at).chain([until]);
+        let (mut last, mut longest) = (from, Duration::ZERO);
+        for at in ends {
+            longest = longest.max(at.saturating_duration_since(last));
+            last = at;
+        }
+        longest
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    /// So many answers every 100 ms, of which so many are busy flows'.
+    fn timeline(start: Instant, answers: impl IntoIterator<Item = (u32, u32)>) -> Timeline {
+        let mut timeline = Timeline::default();
+        for ((all, busy), step) in answers.into_iter().zip(1..) {
+            let at = start + step * 100 * MS;
+            timeline.add(at, all - busy, false);
+            timeline.add(at, busy, true);
+        }
+        timeline
+    }
+
+    fn is(percent: Option<f64>, expected: f64) -> bool {
+        percent.is_some_and(|percent| (percent - expected).abs() < 1e-9)
+    }
+
+    #[test]
+    fn the_worst_second_is_found_wherever_it_begins() {
+        let start = Instant::now();
+        // Half of all, but for 700 ms in the middle, at the end, or at the very beginning.
+        for silence in [7..14, 13..20, 0..7] {
+            let answers = (0..20).map(|step| (10, if silence.contains(&step) { 0 } else { 5 }));
+            let timeline = timeline(start, answers);
+            assert!(is(timeline.worst_second_percent(start), 15.0), "{silence:?} {timeline:?}");
+        }
+        let even = timeline(start, [(10, 3); 20]);
+        assert!(is(even.worst_second_percent(start), 30.0));
+    }
+
+    #[test]
+    fn less_than_a_second_is_none_and_one_is_one() {
+        let start = Instant::now();
+        assert_eq!(timeline(start, [(10, 3); 9]).worst_second_percent(start), None);
+        assert!(is(timeline(start, [(10, 3); 10]).worst_second_percent(start), 30.0));
+        assert_eq!(Timeline::default().worst_second_percent(start), None);
+    }
+
+    #[test]
+    fn gaps_count_from_the_beginning_between_answers_and_to_the_end() {
+        let start = Instant::now();
+        let gap = |busy: &[u32]| {
+            let answers = busy.iter().map(|busy| (9, *busy));
+            timeline(start, answers).longest_gap(start, start + 100 * MS * (busy.len() as u32 + 1)).as_millis()
+        };
+        assert_eq!(gap(&[1, 1, 1]), 100);
+        assert_eq!(gap(&[0, 0, 1]), 300);
+        assert_eq!(gap(&[1, 0, 0, 0, 1, 1]), 400);
+        assert_eq!(gap(&[1, 1, 0]), 200);
+        assert_eq!(gap(&[0, 0, 0]), 400);
+    }
+}
