@@ -90,7 +90,10 @@ fn add(total: &mut Counts, one: &Counts) {
     total.answered += one.answered;
     total.failed += one.failed;
     total.answered_beside += one.answered_beside;
+    total.several += one.several;
     total.disks_lost += one.disks_lost;
+    total.ended_by_another += one.ended_by_another;
+    total.operator_resets += one.operator_resets;
     total.spared += one.spared;
     total.applied += one.applied;
     total.late += one.late;

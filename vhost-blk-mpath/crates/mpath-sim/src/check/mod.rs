@@ -145,8 +145,14 @@ pub struct Counts {
     pub failed: u64,
     /// Of those, of other disks than the first.
     pub answered_beside: u64,
+    /// Runs with several disks.
+    pub several: u64,
     /// Times that a disk lost a path which others kept.
     pub disks_lost: u64,
+    /// Associations that ended because the namespace of one of several disks became another one.
+    pub ended_by_another: u64,
+    /// Paths reset by the operator, for the sake of a disk whose namespace was there again.
+    pub operator_resets: u64,
     /// Runs with a disk that no fault concerned.
     pub spared: u64,
     /// Changes of the store.
