@@ -17,7 +17,7 @@ mod registers;
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::ops::Range;
+use std::ops::{AddAssign, Range};
 use std::time::Duration;
 
 use mpath_core::{IoError, Limits};
@@ -177,6 +177,30 @@ pub struct Counts {
     pub given_up: u64,
     /// Events.
     pub events: u64,
+}
+
+impl AddAssign for Counts {
+    fn add_assign(&mut self, one: Self) {
+        self.answered += one.answered;
+        self.failed += one.failed;
+        self.answered_beside += one.answered_beside;
+        self.several += one.several;
+        self.disks_lost += one.disks_lost;
+        self.ended_by_another += one.ended_by_another;
+        self.operator_resets += one.operator_resets;
+        self.spared += one.spared;
+        self.applied += one.applied;
+        self.late += one.late;
+        self.lost += one.lost;
+        self.hedges += one.hedges;
+        self.hedges_won += one.hedges_won;
+        self.associations_lost += one.associations_lost;
+        self.resets += one.resets;
+        self.removals += one.removals;
+        self.kills += one.kills;
+        self.given_up += one.given_up;
+        self.events += one.events;
+    }
 }
 
 impl Checker {
