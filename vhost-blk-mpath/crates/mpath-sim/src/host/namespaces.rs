@@ -23,10 +23,16 @@ struct Namespace {
     /// The controller has been asked for it.
     asked: bool,
     usable: bool,
-    /// The queue pairs of the association know it.
-    connected: bool,
+    queues: Queues,
+}
+
+/// What the queue pairs of the association have to do with it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Queues {
+    Know,
+    DoNot,
     /// They do not, and it is there again.
-    is_back: bool,
+    Lack,
 }
 
 /// No disk can use the association, or it is not what it was.
@@ -61,7 +67,7 @@ impl Namespaces {
                 _ => AnaState::PersistentLoss,
             };
             failed = failed.take().or(not_this);
-            Namespace { known, asked: false, usable, connected: usable, is_back: false }
+            Namespace { known, asked: false, usable, queues: if usable { Queues::Know } else { Queues::DoNot } }
         };
         let namespaces: Vec<_> = info.namespaces.iter().zip(disks).map(&mut of).collect();
         match failed {
@@ -75,7 +81,7 @@ impl Namespaces {
     /// Leaves out of the configuration of a queue pair what may not be used.
     pub(super) fn restrict(&self, config: &mut QueueConfig) {
         for (limits, namespace) in config.namespaces.iter_mut().zip(&self.0) {
-            if !namespace.connected {
+            if namespace.queues != Queues::Know {
                 *limits = None;
             }
         }
@@ -96,7 +102,7 @@ impl Namespaces {
 
     /// Whether another association would be of use to more disks.
     pub(super) fn wait_for_another(&self) -> bool {
-        self.0.iter().any(|namespace| namespace.is_back)
+        self.0.iter().any(|namespace| namespace.queues == Queues::Lack)
     }
 
     /// The controller has been asked for its states, because of an error.
@@ -126,15 +132,20 @@ impl Namespaces {
                 match checked {
                     // The state of one that can be used follows.
                     Ok(()) => {
-                        namespace.usable |= namespace.connected;
-                        namespace.is_back = !namespace.connected;
+                        match namespace.queues {
+                            Queues::Know => namespace.usable = true,
+                            Queues::DoNot | Queues::Lack => namespace.queues = Queues::Lack,
+                        }
                         Ok(None)
                     }
                     Err(error) => {
                         let before = std::mem::replace(&mut namespace.usable, false);
                         namespace.known = AnaState::PersistentLoss;
-                        namespace.is_back = false;
-                        let another = matches!(error, NotThis::Another) && namespace.connected;
+                        let connected = namespace.queues == Queues::Know;
+                        if !connected {
+                            namespace.queues = Queues::DoNot;
+                        }
+                        let another = matches!(error, NotThis::Another) && connected;
                         if another || self.0.iter().all(|namespace| !namespace.usable) {
                             return Err(Unusable { refused: matches!(error, NotThis::Another) });
                         }

@@ -48,6 +48,9 @@ impl Namespace {
     }
 }
 
+/// Something that befalls a target.
+pub(super) type Befall = fn(&mut AdminTarget);
+
 /// See the module.
 #[derive(Debug)]
 pub(super) struct AdminTarget {
@@ -65,7 +68,7 @@ pub(super) struct AdminTarget {
     pub(super) refuse: Vec<(What, Status, u64)>,
     pub(super) mute: Vec<What>,
     /// What befalls it as soon as it has answered this for the first time.
-    pub(super) then: Option<(What, fn(&mut Self))>,
+    pub(super) then: Option<(What, Befall)>,
     /// All that was asked.
     pub(super) seen: Vec<What>,
     /// NSIDs of all Identify Namespace.
