@@ -28,7 +28,7 @@ pub(crate) enum Stage {
 impl World {
     /// When the guests have nothing out any more: the next thing for them to do.
     pub(crate) fn next_stage(&mut self) {
-        let whole = self.frontend.serves() && self.daemon.as_ref().is_some_and(Daemon::is_whole);
+        let whole = self.frontend.serves() && self.daemon.as_ref().is_some_and(Daemon::has_all);
         if !self.guests.iter().all(|guest| guest.is_over(&self.clock)) || !whole {
             return;
         }

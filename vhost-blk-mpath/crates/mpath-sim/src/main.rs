@@ -69,7 +69,7 @@ fn run_all(first: u64, seeds: u64, jobs: usize) -> ExitCode {
                     let mut totals = totals.lock().expect("nobody panics here");
                     totals.0 += 1;
                     totals.1 += report.virtual_time.as_secs_f64();
-                    add(&mut totals.2, &report.counts);
+                    totals.2 += report.counts;
                     if report.violation.is_some() && totals.3.is_none() {
                         stop.store(true, Ordering::Relaxed);
                         totals.3 = Some(report);
@@ -84,25 +84,6 @@ fn run_all(first: u64, seeds: u64, jobs: usize) -> ExitCode {
         started.elapsed().as_secs_f64()
     );
     failed.map_or(ExitCode::SUCCESS, |report| finish(&report))
-}
-
-fn add(total: &mut Counts, one: &Counts) {
-    total.answered += one.answered;
-    total.failed += one.failed;
-    total.answered_beside += one.answered_beside;
-    total.disks_lost += one.disks_lost;
-    total.spared += one.spared;
-    total.applied += one.applied;
-    total.late += one.late;
-    total.lost += one.lost;
-    total.hedges += one.hedges;
-    total.hedges_won += one.hedges_won;
-    total.associations_lost += one.associations_lost;
-    total.resets += one.resets;
-    total.removals += one.removals;
-    total.kills += one.kills;
-    total.given_up += one.given_up;
-    total.events += one.events;
 }
 
 fn finish(report: &Report) -> ExitCode {

@@ -183,6 +183,7 @@ impl World {
         if self.verbose {
             println!("{:#?}", self.plan);
         }
+        self.check.counts.several = u64::from(self.guests.len() > 1);
         self.check.counts.spared = u64::from(self.plan.spared.is_some());
         self.start_daemon();
         let end = self.plan.quiet + self.plan.patience;

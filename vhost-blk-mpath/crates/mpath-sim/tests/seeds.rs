@@ -1,15 +1,20 @@
-//! A few hundred fixed seeds, some fresh ones, and the simulator's own promise: the same seed is the same run.
+//! Fixed seeds, some fresh ones, and the simulator's own promise: the same seed is the same run.
 
 use std::io::Write;
+use std::sync::Mutex;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// Runs seeds in parallel; stops early only for a violation, or for time where `most` allows.
-fn check(seeds: std::ops::Range<u64>, most: Duration) {
+use mpath_sim::Counts;
+
+/// Runs seeds in parallel: what the runs were made of. Stops early only for a violation, or for time where `most` allows.
+fn check(seeds: std::ops::Range<u64>, most: Duration) -> Counts {
     let started = Instant::now();
     let jobs = std::thread::available_parallelism().map_or(1, std::num::NonZero::get) as u64;
+    let counts = Mutex::new(Counts::default());
     std::thread::scope(|scope| {
         for job in 0..jobs {
             let mine = seeds.clone().skip(job as usize).step_by(jobs as usize);
+            let counts = &counts;
             scope.spawn(move || {
                 for seed in mine {
                     if started.elapsed() > most {
@@ -22,19 +27,38 @@ fn check(seeds: std::ops::Range<u64>, most: Duration) {
                         report.history.iter().for_each(|line| println!("{line}"));
                         panic!("{}\nreplay: {}", violation.what, replay(seed));
                     }
+                    *counts.lock().expect("nobody panics here") += report.counts;
                 }
             });
         }
     });
+    counts.into_inner().expect("nobody panics here")
 }
 
 fn replay(seed: u64) -> String {
     format!("cargo run --release -p mpath-sim -- --seed {seed:#x}")
 }
 
+/// And what they are made of: a simulator that checks nothing passes everything.
 #[test]
 fn fixed_seeds() {
-    check(0..300, Duration::MAX);
+    let counts = check(0..150, Duration::MAX);
+    assert!(counts.answered > 100_000);
+    assert!(counts.associations_lost > 300);
+    assert!(counts.late > 40, "commands executed after their connection was gone");
+    assert!(counts.lost > 50, "blocks that a crash took");
+    assert!(counts.failed > 500);
+    assert!(counts.resets > 100, "fences lifted by a cross-controller reset");
+    assert!(counts.hedges > 500 && counts.hedges_won > 200);
+    assert!(counts.kills > 20);
+    assert!(counts.removals > 20);
+    assert!(counts.given_up > 20, "requests that went down with their daemon");
+    assert!(counts.several > 60 && counts.several < 120, "runs with several disks, and with one");
+    assert!(counts.answered_beside > 30_000, "by other disks than the first");
+    assert!(counts.spared > 8);
+    assert!(counts.disks_lost > 30, "namespaces that vanished");
+    assert!(counts.ended_by_another > 10, "namespaces that became another one");
+    assert!(counts.operator_resets > 10, "namespaces that came back");
 }
 
 #[test]
@@ -52,21 +76,4 @@ fn the_same_seed_is_the_same_run() {
         let (one, other) = (mpath_sim::run(seed), mpath_sim::run(seed));
         assert_eq!((one.fingerprint, one.counts), (other.fingerprint, other.counts), "seed {seed:#x}");
     }
-}
-
-/// What the runs are made of: a simulator that checks nothing passes everything.
-#[test]
-fn runs_meet_what_they_are_for() {
-    let reports: Vec<_> = (0..80).map(mpath_sim::run).collect();
-    let sum = |of: fn(&mpath_sim::Counts) -> u64| reports.iter().map(|report| of(&report.counts)).sum::<u64>();
-    assert!(sum(|counts| counts.answered) > 20_000);
-    assert!(sum(|counts| counts.associations_lost) > 100);
-    assert!(sum(|counts| counts.late) > 20, "commands executed after their connection was gone");
-    assert!(sum(|counts| counts.lost) > 10, "blocks that a crash took");
-    assert!(sum(|counts| counts.failed) > 10);
-    assert!(sum(|counts| counts.resets) > 10, "fences lifted by a cross-controller reset");
-    assert!(sum(|counts| counts.hedges) > 100 && sum(|counts| counts.hedges_won) > 20);
-    assert!(sum(|counts| counts.kills) > 5);
-    assert!(sum(|counts| counts.removals) > 5);
-    assert!(sum(|counts| counts.given_up) > 5, "requests that went down with their daemon");
 }

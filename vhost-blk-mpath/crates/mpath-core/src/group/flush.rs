@@ -376,13 +376,17 @@ impl Group {
 
     /// The association that a leg had to flush is over.
     fn lose_leg(&mut self, now: Instant, id: PathId, tag: Tag) {
-        let leg = self.leg(id, tag);
-        if leg.presumed {
+        let &mut Leg { epoch, presumed, .. } = self.leg(id, tag);
+        let request = &self.requests[tag];
+        let dirty = &self.disks[request.io.disk.index()].dirty;
+        let job = &mut self.flushes.jobs[request.job];
+        // Another flush may have covered it meanwhile, and nothing was lost.
+        let clean = !dirty.is_current(id, epoch) && !dirty.need(id, job.owed.get(id.index()).copied()).lost;
+        if presumed || clean {
             self.end_leg(now, id, tag, Ok(()));
             return;
         }
-        let job = self.requests[tag].job;
-        self.flushes.jobs[job].losses.push(id);
+        job.losses.push(id);
         self.end_leg(now, id, tag, Err(IoError::Io));
     }
 

@@ -121,6 +121,39 @@ fn a_path_lost_under_a_flush_fails_it_after_the_others_have_answered() {
     assert_eq!(t.actions(), [failed(2)]);
 }
 
+/// Seed 0x594 of mpath-sim with several disks: a flush in a hole of its path, and others that got through.
+#[test]
+fn a_path_lost_under_a_flush_is_no_error_if_another_flush_has_covered_it() {
+    let mut t = Test::new(config());
+    t.flush_presumed();
+    let path = t.done(0, Op::Write);
+    t.submit(1, Op::Flush);
+    t.submit(2, Op::Flush);
+    assert_eq!(t.actions(), [issue(path, 1), issue(path, 2)]);
+    t.complete(path, 2, Outcome::Success);
+    assert_eq!(t.actions(), [ok(2)]);
+    t.group.path_lost(t.now, path);
+    t.complete(path, 1, LOST);
+    assert_eq!(t.actions(), [ok(1)]);
+}
+
+#[test]
+fn a_path_lost_under_a_flush_fails_it_if_the_other_flush_came_before_the_writes() {
+    let mut t = Test::new(config());
+    t.flush_presumed();
+    let path = t.done(0, Op::Write);
+    t.submit(1, Op::Flush);
+    assert_eq!(t.actions(), [issue(path, 1)]);
+    while t.done(2, Op::Write) != path {}
+    t.submit(3, Op::Flush);
+    assert!(t.actions().contains(&issue(path, 3)));
+    t.complete(path, 1, Outcome::Success);
+    t.group.path_lost(t.now, path);
+    t.complete(path, 3, LOST);
+    t.complete(if path == P0 { P1 } else { P0 }, 3, Outcome::Success);
+    assert_eq!(t.actions(), [ok(1), failed(3)]);
+}
+
 #[test]
 fn a_presumption_lost_is_no_error() {
     let mut t = Test::new(config());

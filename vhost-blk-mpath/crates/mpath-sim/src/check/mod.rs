@@ -17,7 +17,7 @@ mod registers;
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::ops::Range;
+use std::ops::{AddAssign, Range};
 use std::time::Duration;
 
 use mpath_core::{IoError, Limits};
@@ -145,8 +145,14 @@ pub struct Counts {
     pub failed: u64,
     /// Of those, of other disks than the first.
     pub answered_beside: u64,
+    /// Runs with several disks.
+    pub several: u64,
     /// Times that a disk lost a path which others kept.
     pub disks_lost: u64,
+    /// Associations that ended because the namespace of one of several disks became another one.
+    pub ended_by_another: u64,
+    /// Paths reset by the operator, for the sake of a disk whose namespace was there again.
+    pub operator_resets: u64,
     /// Runs with a disk that no fault concerned.
     pub spared: u64,
     /// Changes of the store.
@@ -171,6 +177,30 @@ pub struct Counts {
     pub given_up: u64,
     /// Events.
     pub events: u64,
+}
+
+impl AddAssign for Counts {
+    fn add_assign(&mut self, one: Self) {
+        self.answered += one.answered;
+        self.failed += one.failed;
+        self.answered_beside += one.answered_beside;
+        self.several += one.several;
+        self.disks_lost += one.disks_lost;
+        self.ended_by_another += one.ended_by_another;
+        self.operator_resets += one.operator_resets;
+        self.spared += one.spared;
+        self.applied += one.applied;
+        self.late += one.late;
+        self.lost += one.lost;
+        self.hedges += one.hedges;
+        self.hedges_won += one.hedges_won;
+        self.associations_lost += one.associations_lost;
+        self.resets += one.resets;
+        self.removals += one.removals;
+        self.kills += one.kills;
+        self.given_up += one.given_up;
+        self.events += one.events;
+    }
 }
 
 impl Checker {

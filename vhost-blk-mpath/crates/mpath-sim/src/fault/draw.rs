@@ -93,11 +93,15 @@ fn kill(rng: &mut Rng) -> Fault {
     Fault::Kill { resubmits: rng.percent(50), exit }
 }
 
-/// What concerns one disk alone.
-fn any_of_disk(rng: &mut Rng, node: usize, disk: usize) -> Fault {
+/// What concerns one disk; with one that is spared, nothing that ends an association.
+fn any_of_disk(rng: &mut Rng, node: usize, disk: usize, spared: bool) -> Fault {
     match rng.below(10) {
         0..=3 => Fault::Ana { node, disk: Some(disk), state: rng.pick(&STATES) },
-        4..=6 => Fault::Show { node, disk, shown: rng.pick(&[Shown::Nothing, Shown::Another]) },
+        4..=6 => Fault::Show {
+            node,
+            disk,
+            shown: if spared { Shown::Nothing } else { rng.pick(&[Shown::Nothing, Shown::Another]) },
+        },
         7 | 8 => Fault::Limit { disk, limits: limits(rng) },
         _ => Fault::Weight { disk, weight: rng.pick(&[1, 10, 100, 1000]) },
     }
@@ -110,7 +114,7 @@ fn limits(rng: &mut Rng) -> Limits {
     Limits { iops, bytes_per_s, burst: rng.pick(&[10 * MS, 100 * MS, 1000 * MS]) }
 }
 
-/// What befalls disks one by one until `quiet`, all but the one that is spared.
+/// What befalls disks one by one until `quiet`, all but the one that is spared, whose paths all stay.
 pub(crate) fn faults_of_disks(
     rng: &mut Rng,
     paths: usize,
@@ -120,12 +124,14 @@ pub(crate) fn faults_of_disks(
 ) -> Vec<Planned> {
     let concerned: Vec<usize> = (0..disks).filter(|disk| Some(*disk) != spared).collect();
     let many = if spared.is_some() { rng.pick(&[6, 12]) } else { rng.pick(&[0, 2, 6]) * disks };
+    // A namespace that was not there when a path was connected would end its association when it is.
+    let first = if spared.is_some() { 1000 * MS } else { Duration::ZERO };
     let one = |_| {
-        let begins = rng.up_to(quiet * 9 / 10);
+        let begins = rng.between(first, quiet * 9 / 10);
         let longest = rng.pick(&[200 * MS, 1000 * MS, 4000 * MS, 9000 * MS]);
         let lasts = rng.between(longest / 4, longest).min(quiet.saturating_sub(begins));
         let (node, disk) = (rng.index(paths), rng.pick(&concerned));
-        Planned { fault: any_of_disk(rng, node, disk), begins, lasts }
+        Planned { fault: any_of_disk(rng, node, disk, spared.is_some()), begins, lasts }
     };
     (0..many).map(one).collect()
 }

@@ -69,8 +69,7 @@ impl Daemon {
     /// The fences of the daemon before it are over.
     pub(crate) fn begin_to_serve(&mut self) {
         self.fences.record.remove_inherited();
-        let may_use_all = |disk| self.threads.iter().all(|thread| thread.may_use_all(DiskId(disk)));
-        self.intact = (0..self.shared.len() as u16).map(|disk| self.is_whole() && may_use_all(disk)).collect();
+        self.intact = (0..self.shared.len() as u16).map(|disk| self.is_whole() && self.may_use_all(disk)).collect();
     }
 
     /// Whether flushes of a disk reach every controller that the daemon before it may have left its writes in.
@@ -209,8 +208,17 @@ impl Daemon {
     }
 
     /// Whether every I/O thread can send on every path.
-    pub(crate) fn is_whole(&self) -> bool {
+    fn is_whole(&self) -> bool {
         self.threads.iter().all(|thread| thread.live_paths() == self.paths.len())
+    }
+
+    fn may_use_all(&self, disk: u16) -> bool {
+        self.threads.iter().all(|thread| thread.may_use_all(DiskId(disk)))
+    }
+
+    /// Whether every disk can use every path.
+    pub(crate) fn has_all(&self) -> bool {
+        self.is_whole() && (0..self.shared.len() as u16).all(|disk| self.may_use_all(disk))
     }
 
     /// At the end of the run: what is left of anything.

@@ -1,6 +1,9 @@
 //! What one association is to each disk, as `vhost-blk-mpath/src/namespaces.rs` has it: whether its namespace can be used there, and
 //! in which ANA state.
 //!
+//! A namespace that becomes another one ends the association of all disks. One that the queue pairs do not know, and that is there again,
+//! is used from the next association on; the operator sees to that.
+//!
 //! The daemon takes the namespace that its first path has led to for the disk's. This one knows it from the start, or a fault at its
 //! start would make another one of the disk.
 
@@ -20,11 +23,19 @@ struct Namespace {
     /// The controller has been asked for it.
     asked: bool,
     usable: bool,
-    /// The queue pairs of the association know it.
-    connected: bool,
+    queues: Queues,
 }
 
-/// No disk can use the association.
+/// What the queue pairs of the association have to do with it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Queues {
+    Know,
+    DoNot,
+    /// They do not, and it is there again.
+    Lack,
+}
+
+/// No disk can use the association, or it is not what it was.
 #[derive(Debug)]
 pub(super) struct Unusable {
     /// Another one would be no better.
@@ -56,7 +67,7 @@ impl Namespaces {
                 _ => AnaState::PersistentLoss,
             };
             failed = failed.take().or(not_this);
-            Namespace { known, asked: false, usable, connected: usable }
+            Namespace { known, asked: false, usable, queues: if usable { Queues::Know } else { Queues::DoNot } }
         };
         let namespaces: Vec<_> = info.namespaces.iter().zip(disks).map(&mut of).collect();
         match failed {
@@ -70,7 +81,7 @@ impl Namespaces {
     /// Leaves out of the configuration of a queue pair what may not be used.
     pub(super) fn restrict(&self, config: &mut QueueConfig) {
         for (limits, namespace) in config.namespaces.iter_mut().zip(&self.0) {
-            if !namespace.connected {
+            if namespace.queues != Queues::Know {
                 *limits = None;
             }
         }
@@ -89,12 +100,17 @@ impl Namespaces {
         self.0.iter().filter(|namespace| !namespace.usable).count()
     }
 
+    /// Whether another association would be of use to more disks.
+    pub(super) fn wait_for_another(&self) -> bool {
+        self.0.iter().any(|namespace| namespace.queues == Queues::Lack)
+    }
+
     /// The controller has been asked for its states, because of an error.
     pub(super) fn asked(&mut self) {
         self.0.iter_mut().for_each(|namespace| namespace.asked = true);
     }
 
-    /// Takes an event of the controller in: what it changes, or an error if no disk can use the association any more.
+    /// Takes an event of the controller in: what it changes, or an error if the association ends with it.
     pub(super) fn on_event(
         &mut self,
         disks: &[DiskPlan],
@@ -114,15 +130,23 @@ impl Namespaces {
                 let checked = check(&disks[index], *identity);
                 let namespace = &mut self.0[index];
                 match checked {
-                    // What the queue pairs do not know has to wait for the next association. The state of another one follows.
+                    // The state of one that can be used follows.
                     Ok(()) => {
-                        namespace.usable |= namespace.connected;
+                        match namespace.queues {
+                            Queues::Know => namespace.usable = true,
+                            Queues::DoNot | Queues::Lack => namespace.queues = Queues::Lack,
+                        }
                         Ok(None)
                     }
                     Err(error) => {
                         let before = std::mem::replace(&mut namespace.usable, false);
                         namespace.known = AnaState::PersistentLoss;
-                        if self.0.iter().all(|namespace| !namespace.usable) {
+                        let connected = namespace.queues == Queues::Know;
+                        if !connected {
+                            namespace.queues = Queues::DoNot;
+                        }
+                        let another = matches!(error, NotThis::Another) && connected;
+                        if another || self.0.iter().all(|namespace| !namespace.usable) {
                             return Err(Unusable { refused: matches!(error, NotThis::Another) });
                         }
                         Ok(before.then_some((DiskId(index as u16), AnaState::PersistentLoss)))

@@ -10,7 +10,7 @@ use nvme_tcp::host::{ControllerEvent, ControllerInfo, HostController, HostQueue}
 use super::fences::Fences;
 use super::namespaces::{Namespaces, Unusable};
 use super::transport::{Admin, Handshake, Lost};
-use super::{HostPlan, Link, Message, Report, ReportKind};
+use super::{HostPlan, Link, Message, Report, ReportKind, earliest};
 use crate::clock::Event;
 use crate::net::{ConnId, Side};
 use crate::rng::Rng;
@@ -23,8 +23,8 @@ const WAKE: Duration = Duration::from_micros(50);
 /// How long it takes to write an association down, typically.
 const RECORD: Duration = Duration::from_millis(2);
 
-/// When the operator looks why a path is not used.
-const REFUSED: Duration = Duration::from_secs(2);
+/// When the operator looks why a path is not used, or not by all disks.
+const OPERATOR: Duration = Duration::from_secs(2);
 
 /// There are four of these.
 #[allow(clippy::large_enum_variant)]
@@ -54,12 +54,7 @@ enum Life {
         ready: Vec<(ConnId, HostQueue)>,
         until: Instant,
     },
-    Live {
-        admin: Admin,
-        info: Box<ControllerInfo>,
-        namespaces: Namespaces,
-        open: usize,
-    },
+    Live(Live),
     /// Waits for the I/O threads.
     Closing {
         info: Box<ControllerInfo>,
@@ -73,6 +68,18 @@ enum Life {
     Removed,
     /// Between two of the others.
     Changing,
+}
+
+/// A live association: its admin connection here, a queue pair in every I/O thread.
+#[derive(Debug)]
+struct Live {
+    admin: Admin,
+    info: Box<ControllerInfo>,
+    namespaces: Namespaces,
+    /// Queue pairs.
+    open: usize,
+    /// When the operator resets it, for the sake of a disk that could use the next one.
+    reset_at: Option<Instant>,
 }
 
 #[derive(Debug)]
@@ -111,7 +118,7 @@ impl PathTask {
 
     pub(crate) fn owns(&self, id: ConnId) -> bool {
         match &self.life {
-            Life::Admin { admin, .. } | Life::Live { admin, .. } => admin.conn == id,
+            Life::Admin { admin, .. } | Life::Live(Live { admin, .. }) => admin.conn == id,
             Life::Queues { admin, next, .. } => admin.conn == id || next.conn == id,
             Life::Resting { .. }
             | Life::Recording { .. }
@@ -143,7 +150,7 @@ impl PathTask {
     }
 
     pub(crate) fn is_live(&self) -> bool {
-        matches!(self.life, Life::Live { .. })
+        matches!(self.life, Life::Live(_))
     }
 
     pub(crate) fn report(&mut self, ctx: &mut Ctx<'_>, report: Report) {
@@ -180,7 +187,10 @@ impl PathTask {
                 Some(controller) => controller.next_timeout(),
             },
             Life::Queues { next, .. } => Some(next.deadline),
-            Life::Live { admin, .. } => admin.controller.as_ref().and_then(|controller| controller.next_timeout()),
+            Life::Live(Live { admin, reset_at, .. }) => {
+                let controller = admin.controller.as_ref();
+                earliest([*reset_at, controller.and_then(|controller| controller.next_timeout())])
+            }
             Life::Closing { .. } | Life::Removed | Life::Changing => None,
         };
         if let Some(at) = next {
@@ -219,7 +229,7 @@ impl PathTask {
             Life::Recording { admin, info, namespaces, ready, until } if until <= now && self.known => {
                 self.go_live(fences, admin, info, namespaces, ready)
             }
-            Life::Live { admin, info, namespaces, open } => self.serve(ctx, fences, admin, info, namespaces, open),
+            Life::Live(live) => self.serve(ctx, fences, live),
             Life::Closing { info, mut open } => {
                 while let Some(report) = self.reports.pop_front() {
                     open -= usize::from(report.kind == ReportKind::Closed && report.epoch == self.epoch);
@@ -263,7 +273,7 @@ impl PathTask {
                     }
                     Err(Unusable { refused }) => {
                         ctx.net.close(ctx.clock, admin.conn, Side::Host);
-                        let until = now + REFUSED;
+                        let until = now + OPERATOR;
                         (if refused { Life::Refused { until } } else { self.rest(now) }, false)
                     }
                 }
@@ -339,48 +349,48 @@ impl PathTask {
             self.mail.push((thread, Message::PathUp { path: self.path, association, link }));
         }
         fences.offer(self.path, self.epoch, &info);
-        (Life::Live { admin, info, namespaces, open: self.plan.threads }, true)
+        (Life::Live(Live { admin, info, namespaces, open: self.plan.threads, reset_at: None }), true)
     }
 
-    fn serve(
-        &mut self,
-        ctx: &mut Ctx<'_>,
-        fences: &mut Fences,
-        mut admin: Admin,
-        info: Box<ControllerInfo>,
-        mut namespaces: Namespaces,
-        mut open: usize,
-    ) -> (Life, bool) {
-        let (path, epoch) = (self.path, self.epoch);
+    fn serve(&mut self, ctx: &mut Ctx<'_>, fences: &mut Fences, mut live: Live) -> (Life, bool) {
+        let (path, epoch, now) = (self.path, self.epoch, ctx.clock.now());
         let mut lost = self.unwanted;
+        if live.reset_at.is_some_and(|at| at <= now) {
+            ctx.check.counts.operator_resets += 1;
+            lost = true;
+        }
         while !lost && let Some(report) = self.reports.pop_front() {
             match report.kind {
                 _ if report.epoch != epoch => {}
-                ReportKind::Closed => open -= 1,
+                ReportKind::Closed => live.open -= 1,
                 ReportKind::Lost => lost = true,
                 ReportKind::AnaError => {
-                    namespaces.asked();
-                    admin.reread_ana(ctx.clock.now());
+                    live.namespaces.asked();
+                    live.admin.reread_ana(now);
                 }
             }
         }
         while !lost {
-            match admin.next_event(ctx, &mut self.rng) {
+            match live.admin.next_event(ctx, &mut self.rng) {
                 Ok(Some(ControllerEvent::CrossControllerReset(outcome))) => fences.answer(ctx, path, Some(outcome)),
                 Ok(Some(event)) => {
-                    let before = namespaces.unusable();
-                    match namespaces.on_event(&self.plan.disks, event) {
+                    let before = live.namespaces.unusable();
+                    match live.namespaces.on_event(&self.plan.disks, event) {
                         Ok(None) => {}
                         Ok(Some((disk, state))) => self.mail_all(|| Message::Ana { path, epoch, disk, state }),
                         Err(_) => lost = true,
                     }
-                    ctx.check.counts.disks_lost += u64::from(namespaces.unusable() > before && !lost);
+                    let unusable = live.namespaces.unusable();
+                    ctx.check.counts.disks_lost += u64::from(unusable > before && !lost);
+                    ctx.check.counts.ended_by_another += u64::from(lost && unusable < self.plan.disks.len());
+                    let waits = live.namespaces.wait_for_another();
+                    live.reset_at = waits.then(|| live.reset_at.unwrap_or(now + OPERATOR));
                 }
                 Ok(None) => {
                     let Some(other) = fences.next(path) else {
-                        return (Life::Live { admin, info, namespaces, open }, false);
+                        return (Life::Live(live), false);
                     };
-                    if !admin.reset(other) {
+                    if !live.admin.reset(other) {
                         fences.answer(ctx, path, None);
                     }
                 }
@@ -391,8 +401,8 @@ impl PathTask {
         fences.withdraw(path);
         let at = ctx.clock.elapsed();
         ctx.check.association_lost(at);
-        ctx.net.close(ctx.clock, admin.conn, Side::Host);
+        ctx.net.close(ctx.clock, live.admin.conn, Side::Host);
         self.mail_all(|| Message::PathDown { path, epoch });
-        (Life::Closing { info, open }, true)
+        (Life::Closing { info: live.info, open: live.open }, true)
     }
 }

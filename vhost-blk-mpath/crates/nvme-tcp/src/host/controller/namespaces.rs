@@ -127,7 +127,7 @@ impl HostController {
             // There is none that the ANA log could say anything of: the association ends.
             self.settle(None)?;
         }
-        if self.live.is_none() { self.step_after_namespaces() } else { self.step_after_events() }
+        self.step_after_namespaces()
     }
 
     /// Takes over what was learned: a round of identifying if one has ended, and the ANA log with the time when a change that

@@ -123,7 +123,7 @@ impl HostController {
                 let NumberOfQueues { submission, completion } = NumberOfQueues::from_value(result as u32);
                 let granted = submission.min(completion).saturating_add(1);
                 self.facts.io_queues = granted.min(self.config.io_queues);
-                Some(Step::ActiveNamespaces)
+                Some(self.step_before_namespaces())
             }
             Step::ActiveNamespaces => self.learn_active_list()?,
             Step::IdentifyNamespace => match self.learn_namespace(status) {
@@ -142,7 +142,7 @@ impl HostController {
                 if status.is_success() {
                     self.await_event();
                 }
-                self.step_after_events()?
+                Some(Step::ActiveNamespaces)
             }
             Step::AnaLog => {
                 self.learn_ana(now)?;
@@ -163,17 +163,17 @@ impl HostController {
         Ok(())
     }
 
-    /// What follows the first identification of the namespaces.
-    pub(super) fn step_after_namespaces(&mut self) -> Result<Option<Step>, ControllerError> {
+    /// What comes before anything is learned of the namespaces: of all that changes after it was read there is an event.
+    fn step_before_namespaces(&self) -> Step {
         if self.event_mask() == AsyncEventMask::default() {
-            self.step_after_events()
+            Step::ActiveNamespaces
         } else {
-            Ok(Some(Step::AsyncEventConfiguration))
+            Step::AsyncEventConfiguration
         }
     }
 
-    /// What follows the event configuration, and later on each identification of the namespaces.
-    pub(super) fn step_after_events(&mut self) -> Result<Option<Step>, ControllerError> {
+    /// What follows each identification of the namespaces.
+    pub(super) fn step_after_namespaces(&mut self) -> Result<Option<Step>, ControllerError> {
         if self.facts.has_ana() {
             return Ok(Some(Step::AnaLog));
         }

@@ -48,6 +48,9 @@ impl Namespace {
     }
 }
 
+/// Something that befalls a target.
+pub(super) type Befall = fn(&mut AdminTarget);
+
 /// See the module.
 #[derive(Debug)]
 pub(super) struct AdminTarget {
@@ -64,6 +67,8 @@ pub(super) struct AdminTarget {
     /// What is answered with a status, and a result.
     pub(super) refuse: Vec<(What, Status, u64)>,
     pub(super) mute: Vec<What>,
+    /// What befalls it as soon as it has answered this for the first time.
+    pub(super) then: Option<(What, Befall)>,
     /// All that was asked.
     pub(super) seen: Vec<What>,
     /// NSIDs of all Identify Namespace.
@@ -114,6 +119,7 @@ impl AdminTarget {
             granted: NumberOfQueues { submission: 3, completion: 7 },
             refuse: Vec::new(),
             mute: Vec::new(),
+            then: None,
             seen: Vec::new(),
             identified: Vec::new(),
             cc: ControllerConfiguration::default(),
@@ -187,6 +193,9 @@ impl AdminTarget {
             self.send(Pdu::C2hData(C2hData { cid, offset: 0, length, last: true, success: false }), &page);
         }
         self.complete(cid, Status::SUCCESS, result);
+        if let Some((_, befall)) = self.then.take_if(|(after, _)| *after == what) {
+            befall(self);
+        }
     }
 
     /// What one namespace is answered with, unlike the others; one that is not there with Invalid Namespace or with zeroes.

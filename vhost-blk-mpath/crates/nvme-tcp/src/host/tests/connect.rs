@@ -36,11 +36,11 @@ fn the_connect_sequence_learns_everything() {
             get(PropertyOffset::CSTS),
             What::Identify(Cns::CONTROLLER),
             What::SetFeature(FeatureId::NUMBER_OF_QUEUES),
+            What::SetFeature(FeatureId::ASYNC_EVENT_CONFIGURATION),
+            What::Event,
             What::Identify(Cns::ACTIVE_LIST),
             What::Identify(Cns::NAMESPACE),
             What::Identify(Cns::DESCRIPTORS),
-            What::SetFeature(FeatureId::ASYNC_EVENT_CONFIGURATION),
-            What::Event,
             What::Log(LogPage::ANA),
         ]
     );

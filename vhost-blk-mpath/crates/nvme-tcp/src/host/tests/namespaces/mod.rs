@@ -97,6 +97,24 @@ fn one_that_is_missing_leaves_the_others_alone() {
     assert_eq!(news(&mut admin), []);
 }
 
+/// Whatever was read before may not be true any more when the association is live.
+#[test]
+fn a_change_while_they_are_identified_is_told_of() {
+    let steps = [Cns::ACTIVE_LIST, Cns::NAMESPACE, Cns::DESCRIPTORS].map(What::Identify);
+    for after in steps.into_iter().chain([What::Log(LogPage::ANA)]) {
+        let mut admin = Admin::with(wanted(&[1, 2]), |target| {
+            with(&[1, 2])(target);
+            target.then = Some((after, |target| {
+                target.namespace(1).data.nsze = 7.into();
+                target.report(AsyncEvent::NAMESPACE_CHANGED);
+            }));
+        });
+        admin.live();
+        assert!(news(&mut admin).contains(&(0, Ok(News::Blocks(7)))), "after {after:?}");
+        assert_eq!(limits(&admin), [Some((1, 7)), Some((2, 2000))]);
+    }
+}
+
 #[test]
 fn if_none_is_there_it_is_the_first_one_that_is_missed() {
     let mut admin = Admin::with(wanted(&[5, 3, 4]), with(&[1, 2]));
