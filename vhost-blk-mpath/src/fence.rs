@@ -119,11 +119,21 @@ async fn drain(Draining { mut admin, queues }: Draining) -> bool {
 /// Reads what still comes, which is for nobody any more: the requests it answers are held, and repeated.
 async fn read_to_end(sockets: Vec<OwnedFd>) -> io::Result<()> {
     let mut buffer = vec![0; 64 << 10];
-    for socket in sockets {
-        let socket = StdTcpStream::from(socket);
+    let sockets: Vec<_> = sockets.into_iter().map(ResetOnDrop).collect();
+    for ResetOnDrop(socket) in &sockets {
+        let socket = StdTcpStream::from(socket.try_clone()?);
         socket.set_nonblocking(true)?;
         let mut socket = TcpStream::from_std(socket)?;
         while socket.read(&mut buffer).await? > 0 {}
     }
     Ok(())
+}
+
+/// What has not been delivered when the time to drain is over never is.
+struct ResetOnDrop(OwnedFd);
+
+impl Drop for ResetOnDrop {
+    fn drop(&mut self) {
+        reactor::reset(&self.0);
+    }
 }

@@ -16,7 +16,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use mpath_api::PathAddress;
 use mpath_api::address::Transport;
@@ -47,6 +47,9 @@ pub(crate) enum PathError {
         "the controller grants {granted} I/O queues, {wanted} are needed: one an I/O thread; lower io-threads or raise the target's limit"
     )]
     Queues { granted: u16, wanted: u16 },
+    /// What an association was made for is no longer so: another one may find it as it was, or what is there now.
+    #[error(transparent)]
+    Changed(AdmitError),
     #[error(transparent)]
     Lost(#[from] reactor::LossReason),
     #[error(transparent)]
@@ -266,7 +269,7 @@ impl PathTask {
                 done = &mut something => return Ok(done),
                 event = admin.next_event() => event?,
             };
-            namespaces.on_event(&self.subsystem, admin.info(), event)?;
+            namespaces.on_event(&self.subsystem, admin.info(), event).map_err(PathError::Changed)?;
         }
     }
 
@@ -275,7 +278,7 @@ impl PathTask {
         let Connected { mut admin, info, mut namespaces, queues } = connected;
         let mptcp = self.mptcp_connections(&admin, &queues).map_err(TransportError::Socket)?;
         let subsystem = &self.subsystem;
-        let fence_ms = info.fence_time().as_millis() as u64;
+        let fence_ms = (info.fence_time() + self.lingers_for().await).as_millis() as u64;
         let recorded = RecordedAssociation { path: self.address.to_string(), cntlid: info.cntlid, fence_ms };
         self.meanwhile(&mut admin, &mut namespaces, subsystem.records.add(self.path, epoch, recorded)).await??;
         let association = Association {
@@ -291,6 +294,15 @@ impl PathTask {
         }
         subsystem.path_live(self.path, &info, &namespaces, mptcp);
         Ok(Live { epoch, admin, info, namespaces })
+    }
+
+    /// How long the kernel goes on sending if this process is killed. Whatever is closed in time is reset.
+    async fn lingers_for(&self) -> Duration {
+        match self.address.transport() {
+            // It does not block for long, but it may.
+            Transport::Mptcp => tokio::task::spawn_blocking(mptcp::lingers_for).await.expect("it does not panic"),
+            _ => Duration::ZERO,
+        }
     }
 
     /// What the kernel is to be asked of, if the transport is MPTCP.
@@ -334,7 +346,7 @@ impl PathTask {
                                 subsystem.path_namespace(self.path, news);
                             }
                         }
-                        Err(error) => break End::Lost(error.into()),
+                        Err(error) => break End::Lost(PathError::Changed(error)),
                     },
                     Err(error) => break End::Lost(error.into()),
                 },

@@ -227,6 +227,13 @@ impl<C: AdminSide> AdminConnection<C> {
     }
 }
 
+impl<C> Drop for AdminConnection<C> {
+    /// A keep-alive that is still on its way must not arrive when the fence is thought to have begun.
+    fn drop(&mut self) {
+        reactor::reset(&self.stream);
+    }
+}
+
 impl AdminConnection<HostController> {
     /// Runs the controller until all is known of it.
     pub(crate) async fn live(&mut self) -> Result<ControllerInfo, TransportError> {

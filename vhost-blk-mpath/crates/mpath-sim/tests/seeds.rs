@@ -58,7 +58,7 @@ fn fixed_seeds() {
     assert!(counts.spared > 8);
     assert!(counts.disks_lost > 30, "namespaces that vanished");
     assert!(counts.ended_by_another > 10, "namespaces that became another one");
-    assert!(counts.operator_resets > 10, "namespaces that came back");
+    assert!(counts.namespaces_added > 10, "namespaces that came back");
 }
 
 #[test]

@@ -15,11 +15,13 @@ mod assemble;
 mod connection;
 mod dump;
 mod info;
+mod linger;
 mod netlink;
 mod record;
 mod socket;
 
 pub use connection::{Connection, MptcpOptions, State, Subflow, Totals, connections};
 pub use dump::DiagError;
+pub use linger::lingers_for;
 pub use netlink::Malformed;
 pub use socket::{Unsupported, cookie_of, supported};

@@ -34,6 +34,14 @@ fn is_of_guest(tag: Tag) -> bool {
 /// Where completions go: the request, and how it ended on this path.
 pub(crate) type Completions = Vec<(Tag, Outcome)>;
 
+/// Ends a connection at once: what the kernel has not delivered yet never is.
+///
+/// To close it with `SO_LINGER` does the same for TCP; for MPTCP only with kernels of 2026 and later.
+pub fn reset(socket: impl AsFd) {
+    // It fails if there is no connection any more.
+    let _ = rustix::net::connect_unspec(socket);
+}
+
 pub(crate) struct Connection {
     pub(crate) epoch: Epoch,
     socket: Socket,
@@ -277,6 +285,9 @@ impl Connection {
         assert!(self.is_quiescent(), "the kernel may still touch guest memory");
         let mut completions = self.deferred;
         let draining = self.closing == Some(Ending::Drain) && !self.ended;
+        if !draining {
+            reset(&self.socket);
+        }
         let draining = draining.then(|| self.socket.into());
         let lost = self.queue.into_lost().map(|lost| (Tag(lost.tag.0), lost.indeterminate));
         let requests = lost.filter(|(tag, _)| is_of_guest(*tag));

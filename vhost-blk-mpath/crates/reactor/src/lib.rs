@@ -24,6 +24,7 @@ mod uring;
 mod wake;
 
 pub use classify::outcome_of;
+pub use connection::reset;
 pub use handle::{IoThreadConfig, IoThreadHandle, StartError};
 pub use message::{Ending, Link, LossReason, PathEvent, PathEventKind};
 pub use uring::RingError;

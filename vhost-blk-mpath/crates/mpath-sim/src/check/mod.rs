@@ -151,8 +151,8 @@ pub struct Counts {
     pub disks_lost: u64,
     /// Associations that ended because the namespace of one of several disks became another one.
     pub ended_by_another: u64,
-    /// Paths reset by the operator, for the sake of a disk whose namespace was there again.
-    pub operator_resets: u64,
+    /// Namespaces that the queue pairs of a live association were told of, once they could be used.
+    pub namespaces_added: u64,
     /// Runs with a disk that no fault concerned.
     pub spared: u64,
     /// Changes of the store.
@@ -187,7 +187,7 @@ impl AddAssign for Counts {
         self.several += one.several;
         self.disks_lost += one.disks_lost;
         self.ended_by_another += one.ended_by_another;
-        self.operator_resets += one.operator_resets;
+        self.namespaces_added += one.namespaces_added;
         self.spared += one.spared;
         self.applied += one.applied;
         self.late += one.late;

@@ -17,7 +17,7 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use mpath_core::{AnaState, Association, DiskId, Epoch, FlowId, Injection, IoError, OpClass, PathId, PolicyKind};
-use nvme_tcp::host::{ControllerConfig, HostQueue};
+use nvme_tcp::host::{ControllerConfig, HostQueue, NamespaceLimits};
 use nvme_tcp::target::Namespace;
 
 pub(crate) use self::daemon::Daemon;
@@ -53,6 +53,7 @@ pub(crate) enum Message {
     PathUp { path: PathId, association: Association, link: Box<Link> },
     PathDown { path: PathId, epoch: Epoch },
     FenceLifted { path: PathId, epoch: Epoch },
+    AddNamespace { path: PathId, epoch: Epoch, disk: DiskId, limits: NamespaceLimits },
     Ana { path: PathId, epoch: Epoch, disk: DiskId, state: AnaState },
     AddPath(PathId),
     RemovePath(PathId),

@@ -8,9 +8,9 @@ use mpath_core::{Association, Epoch, PathId};
 use nvme_tcp::host::{ControllerEvent, ControllerInfo, HostController, HostQueue};
 
 use super::fences::Fences;
-use super::namespaces::{Namespaces, Unusable};
+use super::namespaces::{Namespaces, News, Unusable};
 use super::transport::{Admin, Handshake, Lost};
-use super::{HostPlan, Link, Message, Report, ReportKind, earliest};
+use super::{HostPlan, Link, Message, Report, ReportKind};
 use crate::clock::Event;
 use crate::net::{ConnId, Side};
 use crate::rng::Rng;
@@ -23,7 +23,7 @@ const WAKE: Duration = Duration::from_micros(50);
 /// How long it takes to write an association down, typically.
 const RECORD: Duration = Duration::from_millis(2);
 
-/// When the operator looks why a path is not used, or not by all disks.
+/// When the operator looks why a path is not used.
 const OPERATOR: Duration = Duration::from_secs(2);
 
 /// There are four of these.
@@ -78,8 +78,6 @@ struct Live {
     namespaces: Namespaces,
     /// Queue pairs.
     open: usize,
-    /// When the operator resets it, for the sake of a disk that could use the next one.
-    reset_at: Option<Instant>,
 }
 
 #[derive(Debug)]
@@ -187,9 +185,8 @@ impl PathTask {
                 Some(controller) => controller.next_timeout(),
             },
             Life::Queues { next, .. } => Some(next.deadline),
-            Life::Live(Live { admin, reset_at, .. }) => {
-                let controller = admin.controller.as_ref();
-                earliest([*reset_at, controller.and_then(|controller| controller.next_timeout())])
+            Life::Live(Live { admin, .. }) => {
+                admin.controller.as_ref().and_then(|controller| controller.next_timeout())
             }
             Life::Closing { .. } | Life::Removed | Life::Changing => None,
         };
@@ -349,16 +346,12 @@ impl PathTask {
             self.mail.push((thread, Message::PathUp { path: self.path, association, link }));
         }
         fences.offer(self.path, self.epoch, &info);
-        (Life::Live(Live { admin, info, namespaces, open: self.plan.threads, reset_at: None }), true)
+        (Life::Live(Live { admin, info, namespaces, open: self.plan.threads }), true)
     }
 
     fn serve(&mut self, ctx: &mut Ctx<'_>, fences: &mut Fences, mut live: Live) -> (Life, bool) {
         let (path, epoch, now) = (self.path, self.epoch, ctx.clock.now());
         let mut lost = self.unwanted;
-        if live.reset_at.is_some_and(|at| at <= now) {
-            ctx.check.counts.operator_resets += 1;
-            lost = true;
-        }
         while !lost && let Some(report) = self.reports.pop_front() {
             match report.kind {
                 _ if report.epoch != epoch => {}
@@ -375,16 +368,20 @@ impl PathTask {
                 Ok(Some(ControllerEvent::CrossControllerReset(outcome))) => fences.answer(ctx, path, Some(outcome)),
                 Ok(Some(event)) => {
                     let before = live.namespaces.unusable();
-                    match live.namespaces.on_event(&self.plan.disks, event) {
+                    match live.namespaces.on_event(&self.plan.disks, live.admin.info(), event) {
                         Ok(None) => {}
-                        Ok(Some((disk, state))) => self.mail_all(|| Message::Ana { path, epoch, disk, state }),
+                        Ok(Some(News { disk, state, added })) => {
+                            if let Some(limits) = added {
+                                ctx.check.counts.namespaces_added += 1;
+                                self.mail_all(|| Message::AddNamespace { path, epoch, disk, limits });
+                            }
+                            self.mail_all(|| Message::Ana { path, epoch, disk, state });
+                        }
                         Err(_) => lost = true,
                     }
                     let unusable = live.namespaces.unusable();
                     ctx.check.counts.disks_lost += u64::from(unusable > before && !lost);
                     ctx.check.counts.ended_by_another += u64::from(lost && unusable < self.plan.disks.len());
-                    let waits = live.namespaces.wait_for_another();
-                    live.reset_at = waits.then(|| live.reset_at.unwrap_or(now + OPERATOR));
                 }
                 Ok(None) => {
                     let Some(other) = fences.next(path) else {

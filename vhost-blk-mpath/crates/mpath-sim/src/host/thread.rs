@@ -175,6 +175,11 @@ impl IoThread {
                 }
             }
             Message::FenceLifted { path, epoch } => self.group.fence_lifted(now, path, epoch),
+            Message::AddNamespace { path, epoch, disk, limits } => {
+                if let Some(connection) = self.connections.get_mut(&path).filter(|link| link.epoch == epoch) {
+                    connection.queue.add_namespace(disk.0, limits).expect("what was learned is right");
+                }
+            }
             Message::Ana { path, epoch, disk, state } => {
                 if let Some(connection) = self.connections.get_mut(&path)
                     && connection.epoch == epoch

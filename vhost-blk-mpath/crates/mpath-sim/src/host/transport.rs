@@ -3,7 +3,9 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use nvme_tcp::host::{ControllerEvent, HostController, HostQueue, PayloadSink, PayloadSource, STAGING_MIN, Tag};
+use nvme_tcp::host::{
+    ControllerEvent, ControllerInfo, HostController, HostQueue, PayloadSink, PayloadSource, STAGING_MIN, Tag,
+};
 use nvme_tcp::wire::ControllerInstance;
 
 use crate::net::{ConnId, Side};
@@ -38,6 +40,12 @@ impl Admin {
         if let Some(controller) = &mut self.controller {
             controller.reread_ana(now);
         }
+    }
+
+    /// What is known of a live controller by now.
+    pub(super) fn info(&self) -> &ControllerInfo {
+        let controller = self.controller.as_ref().expect("made before it was live");
+        controller.info().expect("the controller is live")
     }
 
     /// Runs the controller until it has something to say, or waits.
