@@ -16,7 +16,7 @@ pub(crate) enum Command {
     Check {
         /// A target's address or host name: routes to it are looked at too. Name all addresses that it has
         target: Vec<String>,
-        /// Look only at this network interface, and others named so; at all if left out
+        /// Look only at this network interface, and others named so; at all of them if left out
         #[arg(long, value_name = "DEV")]
         dev: Vec<String>,
     },

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
 
+use serde::Deserialize;
+
 /// A host, as far as MPTCP connections from it to `targets` go.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Host {
@@ -95,16 +97,22 @@ impl fmt::Display for Prefix {
 }
 
 /// As `ip mptcp endpoint` shows and takes it.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[expect(clippy::struct_excessive_bools, reason = "any of the kernel's flags may be there")]
 pub(crate) struct Endpoint {
     pub(crate) address: IpAddr,
     pub(crate) id: u8,
     pub(crate) dev: Option<String>,
+    #[serde(default)]
     pub(crate) subflow: bool,
+    #[serde(default)]
     pub(crate) signal: bool,
+    #[serde(default)]
     pub(crate) backup: bool,
+    #[serde(default)]
     pub(crate) fullmesh: bool,
     /// Made by the kernel itself, and of no use for new subflows.
+    #[serde(default)]
     pub(crate) implicit: bool,
 }
 

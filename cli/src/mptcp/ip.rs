@@ -57,6 +57,7 @@ struct RawInterface {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
+#[expect(clippy::struct_excessive_bools, reason = "as `ip` names them")]
 struct RawAddress {
     local: Option<IpAddr>,
     prefixlen: u8,
@@ -93,27 +94,9 @@ pub(crate) fn interfaces() -> Result<Vec<Interface>, IpError> {
     Ok(raw.into_iter().filter(|raw| !raw.ifname.is_empty()).map(RawInterface::interface).collect())
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct RawEndpoint {
-    address: Option<IpAddr>,
-    id: u8,
-    dev: Option<String>,
-    subflow: bool,
-    signal: bool,
-    backup: bool,
-    fullmesh: bool,
-    implicit: bool,
-}
-
 /// MPTCP's endpoints.
 pub(crate) fn endpoints() -> Result<Vec<Endpoint>, IpError> {
-    let raw: Vec<RawEndpoint> = json("-j mptcp endpoint show")?;
-    let endpoint = |raw: RawEndpoint| {
-        let RawEndpoint { address, id, dev, subflow, signal, backup, fullmesh, implicit } = raw;
-        Some(Endpoint { address: address?, id, dev, subflow, signal, backup, fullmesh, implicit })
-    };
-    Ok(raw.into_iter().filter_map(endpoint).collect())
+    json("-j mptcp endpoint show")
 }
 
 /// MPTCP's limits. Not as JSON, which iproute2 of Debian 12 does not print here.
@@ -184,13 +167,11 @@ fn network(text: &str, ipv4: bool) -> Option<Prefix> {
         let address = if ipv4 { IpAddr::from([0; 4]) } else { IpAddr::from([0; 16]) };
         return Some(Prefix { address, length: 0 });
     }
-    match text.split_once('/') {
-        Some((address, length)) => Some(Prefix { address: address.parse().ok()?, length: length.parse().ok()? }),
-        None => {
-            let address: IpAddr = text.parse().ok()?;
-            Some(Prefix { address, length: if address.is_ipv4() { 32 } else { 128 } })
-        }
+    if let Some((address, length)) = text.split_once('/') {
+        return Some(Prefix { address: address.parse().ok()?, length: length.parse().ok()? });
     }
+    let address: IpAddr = text.parse().ok()?;
+    Some(Prefix { address, length: if address.is_ipv4() { 32 } else { 128 } })
 }
 
 /// The routes of all tables.

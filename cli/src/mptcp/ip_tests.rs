@@ -68,7 +68,28 @@ fn ways() {
 
 #[test]
 fn nothing_is_an_empty_list() {
-    assert!(list::<RawEndpoint>("\n").unwrap().is_empty());
-    assert!(list::<RawEndpoint>("[ ]").unwrap().is_empty());
-    assert!(list::<RawEndpoint>("no").is_err());
+    assert!(list::<Endpoint>("\n").unwrap().is_empty());
+    assert!(list::<Endpoint>("[ ]").unwrap().is_empty());
+    assert!(list::<Endpoint>("no").is_err());
+}
+
+#[test]
+fn endpoints_with_their_flags() {
+    let text = r#"[{"address": "10.1.1.1", "id": 1, "signal": true, "subflow": true, "dev": "a1"},
+        {"address": "fd01::1", "id": 2, "fullmesh": true, "backup": true, "port": 4420, "rawflags": 12}]"#;
+    let mut all = list::<Endpoint>(text).unwrap();
+    let second = Endpoint {
+        address: "fd01::1".parse().unwrap(),
+        id: 2,
+        dev: None,
+        subflow: false,
+        signal: false,
+        backup: true,
+        fullmesh: true,
+        implicit: false,
+    };
+    assert_eq!(all.pop(), Some(second));
+    let Endpoint { address, dev, subflow, signal, backup, .. } = all.pop().unwrap();
+    let first = (address.to_string(), dev.as_deref(), subflow, signal, backup);
+    assert_eq!(first, ("10.1.1.1".into(), Some("a1"), true, true, false));
 }

@@ -1,13 +1,15 @@
 //! MPTCP's limits: how many subflows a connection may have beside its first one.
 
-use super::super::host::{Host, Limits, Link};
+use super::super::host::{Endpoint, Host, Limits, Link};
 use super::super::{Finding, Level};
 use super::{MOST, routes};
 
 /// For more than one link.
 pub(super) fn judge(host: &Host, ipv4: bool, links: &[Link]) -> Finding {
     let Limits { subflows, add_addr_accepted } = host.limits;
-    let endpoints = host.endpoints.iter().filter(|of| of.address.is_ipv4() == ipv4 && of.opens_subflows()).count();
+    let has = |address| host.interfaces.iter().any(|interface| interface.all_addresses.contains(&address));
+    let usable = |of: &&Endpoint| of.address.is_ipv4() == ipv4 && of.opens_subflows() && has(of.address);
+    let endpoints = host.endpoints.iter().filter(usable).count();
     // A connection begins at one of them.
     let other_links = MOST.min(links.len() as u32 - 1);
     let own = MOST.min(links.len().max(endpoints) as u32 - 1);

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use super::super::Finding;
-use super::super::host::{By, Host, Link, Prefix, Route};
+use super::super::host::{By, Endpoint, Host, Link, Prefix, Route};
 
 const CHECK: &str = "routes";
 
@@ -40,8 +40,18 @@ pub(super) fn judge(host: &Host, links: &[Link]) -> Vec<Finding> {
             commands.extend(mended(host, link, &table, to_mend.iter().filter_map(|(.., route)| *route)));
             let targets: Vec<_> = to_mend.iter().map(|(target, ..)| target.to_string()).collect();
             let found = format!("packets from {link} to {} leave by {}", targets.join(", "), named(by));
-            let why = format!("links that leave by one interface share it, and {} is not used", link.dev);
-            findings.push(Finding::problem(CHECK, found, why).mended_by(commands));
+            let finding = if bound(host, link) {
+                let why = format!(
+                    "its endpoint binds subflows to {}, but a connection that begins at {} does not use it unless it is \
+                     bound to it too (host-iface)",
+                    link.dev, link.address.address
+                );
+                Finding::note(CHECK, found, why)
+            } else {
+                let why = format!("links that leave by one interface share it, and {} is not used", link.dev);
+                Finding::problem(CHECK, found, why)
+            };
+            findings.push(finding.mended_by(commands));
         }
     }
     let links_ways = || host.ways.iter().filter(|way| links.iter().any(|link| link.address.address == way.from));
@@ -59,6 +69,12 @@ pub(super) fn judge(host: &Host, links: &[Link]) -> Vec<Finding> {
 /// Whether packets from every link go where they should, as far as is known: false without targets.
 pub(super) fn all_good(host: &Host, links: &[Link]) -> bool {
     !host.ways.is_empty() && links.iter().all(|link| astray(host, link).is_empty())
+}
+
+/// Whether subflows from the link's address leave by it whatever the routes for that address say.
+fn bound(host: &Host, link: &Link) -> bool {
+    let of_link = |endpoint: &&Endpoint| endpoint.address == link.address.address && endpoint.opens_subflows();
+    host.endpoints.iter().filter(of_link).any(|endpoint| endpoint.dev.as_ref() == Some(&link.dev))
 }
 
 /// Whether the link is used only if targets announce an address.
