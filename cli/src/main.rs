@@ -4,6 +4,7 @@
 
 mod cmd;
 mod import;
+mod mptcp;
 mod output;
 
 use std::fmt::Display;
@@ -19,6 +20,7 @@ use mpath_api::{DEFAULT_API_SOCKET, usage_line};
 
 use crate::cmd::Command;
 use crate::import::ImportError;
+use crate::mptcp::GatherError;
 use crate::output::Output;
 
 /// The daemon answers within five seconds or says that it cannot.
@@ -27,9 +29,9 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 const EXIT_CODES: &str = "\
 Exit codes:
   0  done
-  1  the daemon refused, or the output could not be written
+  1  the daemon refused, a check found a problem, or the output could not be written
   2  the command line or a file to import is wrong
-  3  the daemon cannot be reached, or does not answer as it should";
+  3  the daemon, or the host to check, cannot be asked, or does not answer as it should";
 
 /// Sees and steers a running vhost-blk-mpath.
 #[derive(Debug, Parser)]
@@ -72,6 +74,9 @@ enum Failure {
     /// Options of `inject set` that do not go together.
     Injection(InjectionError),
     Output(io::Error),
+    Gather(GatherError),
+    /// What a check found says it all.
+    Found,
     /// There are several disks, and the command is for one.
     WhichDisk,
 }
@@ -85,6 +90,12 @@ impl From<ClientError> for Failure {
 impl From<ImportError> for Failure {
     fn from(error: ImportError) -> Self {
         Self::Import(error)
+    }
+}
+
+impl From<GatherError> for Failure {
+    fn from(error: GatherError) -> Self {
+        Self::Gather(error)
     }
 }
 
@@ -111,6 +122,9 @@ fn main() -> ExitCode {
         Err(Failure::WhichDisk) => {
             fail(USAGE, &"there are several disks; name one with --disk (`mpathctl status` shows them)")
         }
+        Err(Failure::Found) => ExitCode::from(REFUSED),
+        Err(Failure::Gather(error @ GatherError::Ip(_))) => fail(UNREACHABLE, &error),
+        Err(Failure::Gather(error)) => fail(USAGE, &error),
         Err(Failure::Import(error)) => fail(USAGE, &error),
         Err(Failure::Injection(error)) => fail(USAGE, &error),
         Err(Failure::Api(error @ ClientError::Refused(_))) => fail(REFUSED, &error),

@@ -6,6 +6,7 @@ mod events;
 mod hedge;
 mod inject;
 mod limit;
+mod mptcp;
 mod parameter;
 mod path;
 mod path_show;
@@ -53,6 +54,9 @@ pub(crate) enum Command {
     /// Impair paths on purpose, to see what a policy makes of it
     #[command(subcommand)]
     Inject(inject::Command),
+    /// See whether this host is set up for MPTCP; needs no daemon, and changes nothing
+    #[command(subcommand)]
+    Mptcp(mptcp::Command),
     /// Show what has happened: paths, ANA states, fences, front-ends, and what operators did
     ///
     /// The daemon keeps the last 1024 events, and numbers them from its start on.
@@ -72,6 +76,7 @@ impl Command {
             Self::Limit(command) => command.run(client, output),
             Self::Weight(command) => command.run(client, output),
             Self::Inject(command) => command.run(client, output),
+            Self::Mptcp(command) => command.run(output),
             Self::Events(command) => command.run(client, output),
         }
     }

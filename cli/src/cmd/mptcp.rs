@@ -1,0 +1,75 @@
+//! `mpathctl mptcp`
+
+use clap::Subcommand;
+
+use crate::Failure;
+use crate::mptcp::{Finding, Level, gather, judge};
+use crate::output::Output;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Find what keeps MPTCP connections of this host from using all of its network cards
+    ///
+    /// Looks at the kernel's settings, and by `ip` of iproute2 at addresses, endpoints, limits and routes. For each finding it
+    /// says why it matters, and the commands that mend it until the next boot. It changes nothing itself. The exit code is 1 if
+    /// there is a problem; what is only noted may well be on purpose.
+    Check {
+        /// A target's address or host name: routes to it are looked at too. Name all addresses that it has
+        target: Vec<String>,
+        /// Look only at this network interface, and others named so; at all of them if left out
+        #[arg(long, value_name = "DEV")]
+        dev: Vec<String>,
+    },
+}
+
+impl Command {
+    pub(crate) fn run(&self, output: &mut Output) -> Result<(), Failure> {
+        let Self::Check { target, dev } = self;
+        let findings = judge(&gather(target, dev)?);
+        output.print(&findings, |findings| for_people(findings))?;
+        let problems = findings.iter().any(|finding| finding.level == Level::Problem);
+        if problems { Err(Failure::Found) } else { Ok(()) }
+    }
+}
+
+fn for_people(findings: &[Finding]) -> String {
+    let findings: Vec<_> = findings.iter().map(finding).collect();
+    findings.concat()
+}
+
+fn finding(finding: &Finding) -> String {
+    let Finding { level, check, found, why, commands } = finding;
+    let why = why.iter().map(|why| format!("         {why}\n"));
+    let commands = commands.iter().map(|command| format!("         # {command}\n"));
+    format!("{level:7}  {check}: {found}\n") + &why.chain(commands).collect::<String>()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_people_see() {
+        let ok = Finding {
+            level: Level::Ok,
+            check: "kernel",
+            found: "MPTCP sockets can be made".into(),
+            why: None,
+            commands: Vec::new(),
+        };
+        let problem = Finding {
+            level: Level::Problem,
+            check: "limits",
+            found: "subflows 0".into(),
+            why: Some("too few".into()),
+            commands: vec!["ip mptcp limits set subflows 3".into()],
+        };
+        let expected = "\
+ok       kernel: MPTCP sockets can be made
+problem  limits: subflows 0
+         too few
+         # ip mptcp limits set subflows 3
+";
+        assert_eq!(for_people(&[ok, problem]), expected);
+    }
+}

@@ -1,0 +1,231 @@
+//! What counts of a host.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::IpAddr;
+
+use serde::Deserialize;
+
+/// A host, as far as MPTCP connections from it to `targets` go.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Host {
+    /// None if MPTCP sockets can be made.
+    pub(crate) unsupported: Option<Unsupported>,
+    pub(crate) sysctls: Sysctls,
+    pub(crate) interfaces: Vec<Interface>,
+    pub(crate) endpoints: Vec<Endpoint>,
+    pub(crate) limits: Limits,
+    pub(crate) rules: Vec<Rule>,
+    pub(crate) routes: Vec<Route>,
+    pub(crate) targets: Vec<IpAddr>,
+    /// How packets from each link's address to each target leave.
+    pub(crate) ways: Vec<Way>,
+}
+
+/// Why there can be no MPTCP socket.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Unsupported {
+    SwitchedOff,
+    Otherwise { reason: String },
+}
+
+/// None where the kernel has no such sysctl.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Sysctls {
+    /// `net.mptcp.path_manager`, since Linux 6.15.
+    pub(crate) path_manager: Option<String>,
+    /// `net.mptcp.pm_type`, since Linux 5.19.
+    pub(crate) pm_type: Option<u32>,
+    pub(crate) checksum_enabled: Option<u32>,
+    /// `net.ipv4.conf.NAME.rp_filter`, `all` among them.
+    pub(crate) rp_filter: BTreeMap<String, u32>,
+    /// `net.ipv4.conf.NAME.arp_ignore`, `all` among them.
+    pub(crate) arp_ignore: BTreeMap<String, u32>,
+    /// Smallest, first and largest size in bytes.
+    pub(crate) tcp_rmem: Option<[u64; 3]>,
+    pub(crate) tcp_wmem: Option<[u64; 3]>,
+}
+
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Interface {
+    pub(crate) name: String,
+    pub(crate) index: u32,
+    /// The check is about it.
+    pub(crate) asked: bool,
+    pub(crate) loopback: bool,
+    /// Switched on, and with a carrier.
+    pub(crate) up: bool,
+    /// Those that connections can begin from: global, neither tentative nor deprecated nor temporary.
+    pub(crate) addresses: Vec<Prefix>,
+    /// Those and all others.
+    pub(crate) all_addresses: Vec<IpAddr>,
+}
+
+/// An address with the network it is in, or a network.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Prefix {
+    pub(crate) address: IpAddr,
+    pub(crate) length: u8,
+}
+
+impl Prefix {
+    /// Whether `address` is in the network.
+    pub(crate) fn contains(self, address: IpAddr) -> bool {
+        self.network() == Self { address, ..self }.network() && self.address.is_ipv4() == address.is_ipv4()
+    }
+
+    /// The network: without the address's own bits.
+    pub(crate) fn network(self) -> Self {
+        let address = match self.address {
+            IpAddr::V4(v4) => {
+                let own = 32_u32.saturating_sub(self.length.into());
+                IpAddr::V4((v4.to_bits() & u32::MAX.checked_shl(own).unwrap_or(0)).into())
+            }
+            IpAddr::V6(v6) => {
+                let own = 128_u32.saturating_sub(self.length.into());
+                IpAddr::V6((v6.to_bits() & u128::MAX.checked_shl(own).unwrap_or(0)).into())
+            }
+        };
+        Self { address, ..self }
+    }
+}
+
+impl fmt::Display for Prefix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.address, self.length)
+    }
+}
+
+/// As `ip mptcp endpoint` shows and takes it.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[expect(clippy::struct_excessive_bools, reason = "any of the kernel's flags may be there")]
+pub(crate) struct Endpoint {
+    pub(crate) address: IpAddr,
+    pub(crate) id: u8,
+    pub(crate) dev: Option<String>,
+    #[serde(default)]
+    pub(crate) subflow: bool,
+    #[serde(default)]
+    pub(crate) signal: bool,
+    #[serde(default)]
+    pub(crate) backup: bool,
+    #[serde(default)]
+    pub(crate) fullmesh: bool,
+    /// Made by the kernel itself, and of no use for new subflows.
+    #[serde(default)]
+    pub(crate) implicit: bool,
+}
+
+impl Endpoint {
+    /// Whether connections open a subflow from it by themselves.
+    pub(crate) fn opens_subflows(&self) -> bool {
+        self.subflow || self.fullmesh
+    }
+}
+
+/// As `ip mptcp limits` shows and takes them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Limits {
+    pub(crate) subflows: u32,
+    pub(crate) add_addr_accepted: u32,
+}
+
+/// A rule for packets from one address.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Rule {
+    pub(crate) from: IpAddr,
+    pub(crate) table: String,
+}
+
+/// A route to somewhere else; of several next hops each is one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Route {
+    /// None for the main one.
+    pub(crate) table: Option<String>,
+    pub(crate) to: Prefix,
+    pub(crate) gateway: Option<IpAddr>,
+    pub(crate) dev: String,
+}
+
+/// How packets leave.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Way {
+    pub(crate) target: IpAddr,
+    pub(crate) from: IpAddr,
+    pub(crate) by: By,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum By {
+    Dev(String),
+    /// The target is an address of this host.
+    Local,
+    /// There is no route.
+    Nowhere,
+}
+
+/// An interface that connections of one address family can use, with the address they would have there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Link {
+    pub(crate) dev: String,
+    pub(crate) index: u32,
+    pub(crate) address: Prefix,
+}
+
+impl fmt::Display for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", self.address.address, self.dev)
+    }
+}
+
+impl Host {
+    /// The links of a family. Of several addresses that a link has, the one with an endpoint counts, or the first.
+    pub(crate) fn links(&self, ipv4: bool) -> Vec<Link> {
+        let usable = self.interfaces.iter().filter(|of| of.asked && of.up && !of.loopback);
+        let link = |interface: &Interface| {
+            let of_family = || interface.addresses.iter().filter(|prefix| prefix.address.is_ipv4() == ipv4);
+            let with_endpoint = of_family().find(|prefix| self.opens_subflows_from(prefix.address));
+            let &address = with_endpoint.or_else(|| of_family().next())?;
+            Some(Link { dev: interface.name.clone(), index: interface.index, address })
+        };
+        usable.filter_map(link).collect()
+    }
+
+    /// The families that are looked at: those of the targets; without targets the one of which there are more links.
+    pub(crate) fn families(&self) -> Vec<bool> {
+        if self.targets.is_empty() {
+            return vec![self.links(true).len() >= self.links(false).len()];
+        }
+        [true, false].into_iter().filter(|ipv4| self.targets.iter().any(|target| target.is_ipv4() == *ipv4)).collect()
+    }
+
+    /// Whether connections open a subflow from `address` by themselves.
+    pub(crate) fn opens_subflows_from(&self, address: IpAddr) -> bool {
+        self.endpoints.iter().any(|endpoint| endpoint.address == address && endpoint.opens_subflows())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn prefix(address: &str, length: u8) -> Prefix {
+        Prefix { address: address.parse().unwrap(), length }
+    }
+
+    #[test]
+    fn networks() {
+        let cases = [
+            (prefix("10.1.2.3", 24), "10.1.2.0/24", "10.1.2.255", "10.1.3.0"),
+            (prefix("10.1.2.3", 32), "10.1.2.3/32", "10.1.2.3", "10.1.2.2"),
+            (prefix("10.1.2.3", 0), "0.0.0.0/0", "192.0.2.1", "::1"),
+            (prefix("fd01::7", 64), "fd01::/64", "fd01::1:2:3:4", "fd01:0:0:1::"),
+            (prefix("fd01::7", 0), "::/0", "::1", "10.1.2.3"),
+        ];
+        for (prefix, network, within, outside) in cases {
+            assert_eq!(prefix.network().to_string(), network);
+            assert!(prefix.contains(within.parse().unwrap()), "{network} {within}");
+            assert!(!prefix.contains(outside.parse().unwrap()), "{network} {outside}");
+        }
+    }
+}

@@ -1,0 +1,324 @@
+//! `mpathctl mptcp check` in network namespaces of the test's own: what it says, whether its commands mend it as they are
+//! printed, and whether MPTCP then uses both cards.
+
+// Clippy lets only `#[test]` functions unwrap, not what they share.
+#![allow(missing_docs, clippy::unwrap_used)]
+
+use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use mptcp::{Connection, State, connections, cookie_of, supported};
+use serde_json::Value;
+use socket2::{Domain, Protocol, Socket, Type};
+
+/// Set for tests that may change the network, as it is their own.
+const INSIDE: &str = "MPTCP_TEST_HAS_A_NAMESPACE";
+
+const PORT: u16 = 4420;
+
+/// Said past the test harness, which keeps what a test that passes prints.
+fn skipped(why: &str) {
+    #[allow(clippy::explicit_write)]
+    writeln!(std::io::stderr(), "SKIPPED: {}: {why}", std::thread::current().name().unwrap_or("a test")).unwrap();
+}
+
+fn must_be_inside() {
+    assert!(std::env::var_os(INSIDE).is_some(), "this test is run by another one, in a namespace");
+}
+
+/// Runs the test of that name, which is ignored otherwise, in a network namespace of its own.
+fn in_a_namespace(test: &str) {
+    if let Err(why) = supported() {
+        return skipped(&why.to_string());
+    }
+    let unshare = |program: &[&str]| {
+        let mut command = Command::new("unshare");
+        command.args(["--user", "--map-root-user", "--net", "--"]).args(program).env(INSIDE, "1").stdin(Stdio::null());
+        command
+    };
+    match unshare(&["sh", "-ec", "ip link add a0 type veth peer name b0; ip mptcp endpoint show; nsenter --version"])
+        .output()
+    {
+        Err(error) => return skipped(&format!("unshare: {error}")),
+        Ok(output) if !output.status.success() => {
+            return skipped(&format!("no namespace with veth: {}", String::from_utf8_lossy(&output.stderr).trim()));
+        }
+        Ok(_) => {}
+    }
+    let this = std::env::current_exe().unwrap();
+    let run = unshare(&[this.to_str().unwrap(), "--exact", test, "--ignored"]).output().unwrap();
+    let said = String::from_utf8_lossy(&run.stdout);
+    assert!(run.status.success() && said.contains("1 passed"), "{said}");
+}
+
+fn sh(script: &str) {
+    let run = Command::new("sh").args(["-ec", script]).output().unwrap();
+    assert!(run.status.success(), "{script}: {}", String::from_utf8_lossy(&run.stderr));
+}
+
+/// Ended when dropped.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// The target's side: another network namespace, with the other ends `b0` and `b1` of this one's cards `a0` and `a1`.
+struct Target(Running);
+
+impl Target {
+    fn new() -> Self {
+        sh("ip link set lo up; ip link add a0 type veth peer name b0; ip link add a1 type veth peer name b1");
+        let child = Command::new("unshare")
+            .args(["--net", "--", "sh", "-ec", "ip link set lo up; echo there; exec sleep 60"])
+            .stdout(Stdio::piped())
+            .spawn();
+        let mut target = Self(Running(child.unwrap()));
+        let mut line = String::new();
+        BufReader::new(target.0.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        assert_eq!(line, "there\n");
+        let id = target.0.0.id();
+        sh(&format!("ip link set b0 netns {id}; ip link set b1 netns {id}; ip link set a0 up; ip link set a1 up"));
+        target.sh("ip link set b0 up; ip link set b1 up");
+        target
+    }
+
+    fn nsenter(&self) -> Command {
+        let mut command = Command::new("nsenter");
+        command.args(["--target", &self.0.0.id().to_string(), "--net", "--"]);
+        command
+    }
+
+    fn sh(&self, script: &str) {
+        let run = self.nsenter().args(["sh", "-ec", script]).output().unwrap();
+        assert!(run.status.success(), "{script}: {}", String::from_utf8_lossy(&run.stderr));
+    }
+
+    /// Something there that takes all that MPTCP connections bring.
+    fn listening(&self) -> Running {
+        let this = std::env::current_exe().unwrap();
+        let mut command = self.nsenter();
+        command.arg(this).args(["--exact", "sink_in_a_namespace", "--ignored", "--nocapture"]);
+        let mut sink = Running(command.stdout(Stdio::piped()).spawn().unwrap());
+        let mut lines = BufReader::new(sink.0.stdout.take().unwrap()).lines();
+        assert!(lines.any(|line| line.unwrap().contains("listening")));
+        sink
+    }
+}
+
+#[test]
+#[ignore = "listens everywhere: runs in a namespace, by other tests"]
+fn sink_in_a_namespace() {
+    must_be_inside();
+    let listener = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::MPTCP)).unwrap();
+    listener.bind(&SocketAddr::from(([0, 0, 0, 0], PORT)).into()).unwrap();
+    listener.listen(8).unwrap();
+    println!("listening");
+    let (mut connection, _) = listener.accept().unwrap();
+    let mut buffer = vec![0; 1 << 16];
+    while connection.read(&mut buffer).unwrap() > 0 {}
+}
+
+fn check(arguments: &[&str]) -> (Output, Vec<Value>) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_mpathctl"));
+    let output = command.args(["mptcp", "check", "-o", "json"]).args(arguments).output().unwrap();
+    let findings = serde_json::from_slice(&output.stdout);
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    (output, findings.unwrap_or_else(|_| panic!("{error}")))
+}
+
+fn of_level(findings: &[Value], level: &str) -> Vec<String> {
+    let text =
+        |finding: &Value| format!("{}: {}", finding["check"].as_str().unwrap(), finding["found"].as_str().unwrap());
+    findings.iter().filter(|finding| finding["level"] == level).map(text).collect()
+}
+
+/// Does what is printed, word for word.
+fn mend(findings: &[Value]) {
+    for finding in findings {
+        for command in finding["commands"].as_array().unwrap() {
+            sh(command.as_str().unwrap());
+        }
+    }
+}
+
+/// A connection over both links, once something has gone over each.
+fn over_both_links(to: [u8; 4]) -> Connection {
+    let mut socket = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::MPTCP)).unwrap();
+    socket.connect_timeout(&SocketAddr::from((to, PORT)).into(), Duration::from_secs(5)).unwrap();
+    socket.set_write_timeout(Some(Duration::from_secs(5))).unwrap();
+    let cookies = BTreeSet::from([cookie_of(&socket).unwrap()]);
+    let deadline = Instant::now() + Duration::from_secs(10);
+    loop {
+        socket.write_all(&vec![7; 1 << 20]).unwrap();
+        let connection = connections(&cookies).unwrap().pop().unwrap();
+        let used = |subflow: &&mptcp::Subflow| subflow.state == State::Established && subflow.bytes_acked > 1 << 20;
+        if connection.subflows.iter().filter(used).count() > 1 || Instant::now() > deadline {
+            let _keep: OwnedFd = socket.into();
+            return connection;
+        }
+    }
+}
+
+/// Bytes that a card of this side has sent.
+fn sent_by(dev: &str) -> u64 {
+    let output = Command::new("ip").args(["-j", "-s", "link", "show", "dev", dev]).output().unwrap();
+    let shown: Value = serde_json::from_slice(&output.stdout).unwrap();
+    shown[0]["stats64"]["tx"]["bytes"].as_u64().unwrap()
+}
+
+fn assert_both_used(to: [u8; 4]) {
+    let connection = over_both_links(to);
+    let locals: BTreeSet<_> = connection.subflows.iter().map(|subflow| subflow.local.ip().to_string()).collect();
+    assert_eq!(locals.len(), 2, "{connection:?}");
+    let sent = [sent_by("a0"), sent_by("a1")];
+    assert!(sent.iter().all(|bytes| *bytes > 1 << 20), "{sent:?}: {connection:?}");
+}
+
+const STRICT: &str = "echo 1 > /proc/sys/net/ipv4/conf/all/rp_filter";
+
+#[test]
+fn two_cards_in_one_network() {
+    in_a_namespace("two_cards_in_one_network_in_a_namespace");
+}
+
+#[test]
+#[ignore = "changes addresses: runs in a namespace, by the test before it"]
+fn two_cards_in_one_network_in_a_namespace() {
+    must_be_inside();
+    let target = Target::new();
+    target.sh("ip link add br0 type bridge; ip link set b0 master br0; ip link set b1 master br0; ip link set br0 up");
+    target.sh("ip addr add 10.1.0.9/24 dev br0");
+    sh("ip addr add 10.1.0.1/24 dev a0; ip addr add 10.1.0.2/24 dev a1");
+    sh(STRICT);
+
+    let (output, findings) = check(&["10.1.0.9"]);
+    assert_eq!(output.status.code(), Some(1));
+    let expected = [
+        "endpoints: 10.1.0.1 (a0) has no endpoint with `subflow`",
+        "endpoints: 10.1.0.2 (a1) has no endpoint with `subflow`",
+        "routes: packets from 10.1.0.2 (a1) to 10.1.0.9 leave by a0",
+        "reverse-path-filter: the reverse path filter is strict on a0, a1",
+    ];
+    assert_eq!(of_level(&findings, "problem"), expected);
+    assert_mended(&findings, &["10.1.0.9"]);
+    let _sink = target.listening();
+    assert_both_used([10, 1, 0, 9]);
+}
+
+#[test]
+fn two_cards_with_a_gateway_each() {
+    in_a_namespace("two_cards_with_a_gateway_each_in_a_namespace");
+}
+
+#[test]
+#[ignore = "changes addresses: runs in a namespace, by the test before it"]
+fn two_cards_with_a_gateway_each_in_a_namespace() {
+    must_be_inside();
+    let target = Target::new();
+    target.sh("ip addr add 10.1.0.254/24 dev b0; ip addr add 10.1.1.254/24 dev b1; ip addr add 10.9.0.9/32 dev lo");
+    sh("ip addr add 10.1.0.1/24 dev a0; ip addr add 10.1.1.1/24 dev a1");
+    sh("ip route add default via 10.1.0.254 dev a0; ip route add default via 10.1.1.254 dev a1 metric 200");
+    // An endpoint made without thought, and one of an address that is gone.
+    sh("ip mptcp endpoint add 10.1.1.1 dev a0 subflow; ip mptcp endpoint add 10.1.7.7 subflow");
+    sh("ip mptcp limits set subflows 0 add_addr_accepted 0");
+
+    let (output, findings) = check(&["10.9.0.9"]);
+    assert_eq!(output.status.code(), Some(1));
+    let expected = [
+        "endpoints: endpoint 1, 10.1.1.1, is bound to a0, but the address is that of a1",
+        "endpoints: endpoint 2 is 10.1.7.7, which no interface has",
+        "limits: subflows 0, add_addr_accepted 0",
+        "routes: packets from 10.1.1.1 (a1) to 10.9.0.9 leave by a0",
+    ];
+    assert_eq!(of_level(&findings, "problem"), expected);
+    assert_mended(&findings, &["10.9.0.9"]);
+    let _sink = target.listening();
+    assert_both_used([10, 9, 0, 9]);
+}
+
+#[test]
+fn two_networks_apart() {
+    in_a_namespace("two_networks_apart_in_a_namespace");
+}
+
+#[test]
+#[ignore = "changes addresses: runs in a namespace, by the test before it"]
+fn two_networks_apart_in_a_namespace() {
+    must_be_inside();
+    let target = Target::new();
+    target.sh("ip addr add 10.1.0.9/24 dev b0; ip addr add 10.1.1.9/24 dev b1");
+    target.sh("ip mptcp endpoint add 10.1.1.9 dev b1 signal");
+    sh("ip addr add 10.1.0.1/24 dev a0; ip addr add 10.1.1.1/24 dev a1");
+    let targets = ["10.1.0.9", "10.1.1.9"];
+
+    let (output, findings) = check(&targets);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(of_level(&findings, "problem").contains(&"limits: subflows 2, add_addr_accepted 0".into()), "{findings:?}");
+    assert_mended(&findings, &targets);
+    let (_, findings) = check(&targets);
+    assert!(
+        of_level(&findings, "note")
+            .contains(&"routes: 10.1.1.1 (a1) does not lead to 10.1.0.9, but to 10.1.1.9".into()),
+        "{findings:?}"
+    );
+    let _sink = target.listening();
+    assert_both_used([10, 1, 0, 9]);
+}
+
+/// After what the findings say has been done, nothing is left to do.
+fn assert_mended(findings: &[Value], targets: &[&str]) {
+    mend(findings);
+    let (output, findings) = check(targets);
+    assert_eq!(output.status.code(), Some(0), "{findings:?}");
+    let left: Vec<_> = findings.iter().flat_map(|finding| finding["commands"].as_array().unwrap()).collect();
+    assert!(left.is_empty(), "{findings:?}");
+}
+
+#[test]
+fn mptcp_switched_off() {
+    in_a_namespace("mptcp_switched_off_in_a_namespace");
+}
+
+#[test]
+#[ignore = "changes sysctls: runs in a namespace, by the test before it"]
+fn mptcp_switched_off_in_a_namespace() {
+    must_be_inside();
+    sh("echo 0 > /proc/sys/net/mptcp/enabled");
+    let (output, findings) = check(&[]);
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(of_level(&findings, "problem"), ["kernel: MPTCP is switched off"]);
+    mend(&findings);
+    sh("echo 1 > /proc/sys/net/mptcp/pm_type");
+    let (_, findings) = check(&[]);
+    assert!(of_level(&findings, "problem").contains(&"path-manager: the path manager is userspace".into()));
+    mend(&findings);
+    assert!(of_level(&check(&[]).1, "ok").contains(&"path-manager: the kernel opens subflows".into()));
+}
+
+#[test]
+fn a_host_without_ip_and_wrong_arguments() {
+    let run = |path: Option<&str>, arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_mpathctl"));
+        command.args(["mptcp", "check"]).args(arguments);
+        path.map(|path| command.env("PATH", path));
+        let output = command.output().unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    if supported().is_err() {
+        return skipped("without MPTCP, nothing else is asked");
+    }
+    let missing = "mpathctl: there is no `ip`; install iproute2\n";
+    assert_eq!(run(Some("/nowhere"), &[]), (Some(3), missing.into()));
+    let unknown = "mpathctl: there is no interface nosuchdev\n";
+    assert_eq!(run(None, &["--dev", "nosuchdev"]), (Some(2), unknown.into()));
+    let (code, error) = run(None, &["not a name"]);
+    assert!(code == Some(2) && error.starts_with("mpathctl: not a name: "), "{error}");
+}
