@@ -17,6 +17,8 @@ from rig import NQN, Rig, RigError
 NAMESPACE = "mem:256MiB"
 PORTS = {"tcp": 4430, "mptcp": 4431}  # not that of raw loads
 IO_THREADS = 1  # so one connection a path for I/O
+# All of the target's controllers are one process: a flush need not wait for a path that is silent.
+OPTIONS = ("--shared-write-cache",)
 SUBFLOWS_TIMEOUT = 5  # seconds
 TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -33,7 +35,7 @@ class Stack(Rig):
     """`method` says which paths there are: to the first link's address, or to that of every link."""
 
     def __init__(self, directory, lab, method):
-        super().__init__(directory, namespace=NAMESPACE, policy=method.policy, io_threads=IO_THREADS)
+        super().__init__(directory, namespace=NAMESPACE, policy=method.policy, io_threads=IO_THREADS, options=OPTIONS)
         self._lab, self._method = lab, method
 
     def start_targets(self):
