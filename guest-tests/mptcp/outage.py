@@ -9,7 +9,7 @@ STEP = 0.1  # seconds
 WARM_UP = 1
 BEFORE = 2
 LOST = 3
-AFTER = 5
+AFTER = 8
 
 
 def sample(lab, method, kind):

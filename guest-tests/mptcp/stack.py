@@ -28,7 +28,7 @@ WORKLOADS = {
     "write": ("--rw", "write", "--bs", "128k", "--iodepth", 32),
     "randread": ("--rw", "randread", "--bs", "4k", "--iodepth", 1),
 }
-VERIFY = ("--rw", "verify", "--bs", "128k", "--iodepth", 32, "--size", "64MiB")
+VERIFY = ("--rw", "verify", "--bs", "128k", "--iodepth", 64, "--size", "64MiB")
 
 
 class Stack(Rig):

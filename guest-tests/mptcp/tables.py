@@ -33,6 +33,8 @@ TCP_1 = Method("tcp-1", "tcp", each=False, policy="bdp")
 TCP_N_BDP = Method("tcp-N bdp", "tcp", each=True, policy="bdp")
 MPTCP_1 = Method("mptcp-1", "mptcp", each=False, policy="bdp")
 MPTCP_N = Method("mptcp-N bdp", "mptcp", each=True, policy="bdp")
+# The other paths are for when the first one is lost.
+MPTCP_N_NUMA = Method("mptcp-N numa", "mptcp", each=True, policy="numa")
 RAW_TCP = Method("raw tcp-N", "tcp", each=True)
 RAW_MPTCP = Method("raw mptcp-1", "mptcp", each=False)
 
@@ -44,6 +46,7 @@ ON_LINKS = (
     TCP_N_BDP,
     MPTCP_1,
     MPTCP_N,
+    MPTCP_N_NUMA,
     RAW_TCP,
     RAW_MPTCP,
     Method("raw mptcp-N", "mptcp", each=True),
@@ -75,4 +78,4 @@ ROWS = (
 # Table d: the first of two links is lost, on which a single connection was made.
 OUTAGES = ("down", "silence")
 OUTAGE_LINKS = (Link(RATE),) * 2
-OUTAGE_METHODS = (TCP_N_BDP, MPTCP_1, MPTCP_N)
+OUTAGE_METHODS = (TCP_N_BDP, MPTCP_1, MPTCP_N, MPTCP_N_NUMA)

@@ -7,19 +7,20 @@ use vublk_bench::publish::{Area, Bar, Caption, ChartError, FONT, draw_bars, shor
 
 const PANEL: (u32, u32) = (560, 220);
 const LEGEND_LINE: i32 = 26;
-const LEGEND_HEIGHT: u32 = 96;
+const LEGEND_HEIGHT: u32 = 122;
 const LEGEND_COLUMNS: usize = 3;
 const LEGEND_STEP: i32 = 260;
 const LABEL_SIZE: u32 = 11;
 
 /// TCP multipath in blues, MPTCP in oranges, sockets alone in greys.
-const COLOURS: [(&str, RGBColor); 9] = [
+const COLOURS: [(&str, RGBColor); 10] = [
     ("tcp-1", RGBColor(0x9e, 0xca, 0xe1)),
     ("tcp-N round-robin", RGBColor(0x6b, 0xae, 0xd6)),
     ("tcp-N queue-depth", RGBColor(0x31, 0x82, 0xbd)),
     ("tcp-N bdp", RGBColor(0x08, 0x51, 0x9c)),
     ("mptcp-1", RGBColor(0xfd, 0x8d, 0x3c)),
     ("mptcp-N bdp", RGBColor(0xd9, 0x48, 0x01)),
+    ("mptcp-N numa", RGBColor(0x8c, 0x2d, 0x04)),
     ("raw tcp-N", RGBColor(0x55, 0x55, 0x55)),
     ("raw mptcp-1", RGBColor(0x8c, 0x8c, 0x8c)),
     ("raw mptcp-N", RGBColor(0xc0, 0xc0, 0xc0)),
