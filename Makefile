@@ -108,6 +108,7 @@ bench-burst: benches ## bursts against busy virtqueues under each scheduler, by 
 
 bench-mptcp: benches ## TCP multipath, MPTCP and both over 1, 2 and 4 links of the lab, unequal, lossy, lost, in 25 minutes; writes docs/results/ (MPTCP_ARGS='--only a')
 	@scripts/deps.sh lab
+	guest-tests/mptcp/self-test
 	$(BIN)/mptcp $(MPTCP_ARGS)
 
 lint: ## formatting, clippy with warnings as errors, shell and Python checks

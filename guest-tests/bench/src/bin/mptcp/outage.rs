@@ -148,7 +148,9 @@ pub(crate) mod tests {
     fn sample(rates: &[u64], errors: u64) -> Value {
         let times: Vec<f64> = (0..=rates.len()).map(|step| step as f64 / 10.0).collect();
         let mut bytes = vec![0];
-        rates.iter().for_each(|rate| bytes.push(bytes[bytes.len() - 1] + rate * 1_048_576 / 10));
+        for rate in rates {
+            bytes.push(bytes[bytes.len() - 1] + rate * 1_048_576 / 10);
+        }
         json!({
             "times_s": times, "bytes": bytes, "lost_at_s": 2.0, "restored_at_s": 5.0,
             "errors": errors, "miscompares": 0, "read_back": true, "ok": errors == 0,
