@@ -2,7 +2,7 @@
 
 SHELL := bash
 .DEFAULT_GOAL := help
-.PHONY: help deps build benches demo test unit sim sim-mutants policy-sim burst-sim guest-test faults lab-test interop soak bench-fastpath bench-policies bench-native bench-burst lint fmt deny images clean
+.PHONY: help deps build benches demo test unit sim sim-mutants policy-sim burst-sim guest-test faults lab-test interop soak bench-fastpath bench-policies bench-native bench-burst bench-mptcp lint fmt deny images clean
 
 CARGO ?= cargo
 BIN := target/release
@@ -14,6 +14,8 @@ POLICIES_ARGS ?=
 NATIVE_ARGS ?=
 # Options of `make bench-burst`, as in '--only guests'; `burst --help` lists them.
 BURST_ARGS ?=
+# Options of `make bench-mptcp`, as in '--only a,d'; `mptcp --help` lists them.
+MPTCP_ARGS ?=
 # How many runs `make sim` makes.
 SEEDS ?= 2000
 
@@ -103,6 +105,11 @@ bench-burst: benches ## bursts against busy virtqueues under each scheduler, by 
 	@scripts/deps.sh guest
 	images/build
 	$(BIN)/burst $(BURST_ARGS)
+
+bench-mptcp: benches ## TCP multipath, MPTCP and both over 1, 2 and 4 links of the lab, unequal, lossy, lost, in 25 minutes; writes docs/results/ (MPTCP_ARGS='--only a')
+	@scripts/deps.sh lab
+	guest-tests/mptcp/self-test
+	$(BIN)/mptcp $(MPTCP_ARGS)
 
 lint: ## formatting, clippy with warnings as errors, shell and Python checks
 	@scripts/deps.sh build lint

@@ -97,7 +97,7 @@ class Rig:
         words = ("--nqn", NQN, "--namespace", self._namespace, *(w for at in listeners for w in ("--listen", at)))
         target = self._spawn("mpath-target", *words, *self._target_options, stdout=True)
         for _ in listeners:
-            line = self._line(target)
+            line = self._line("mpath-target", target)
             if not line.startswith("listening on "):
                 raise RigError(f"mpath-target said {line!r}; see {self.log('mpath-target')}")
             self.paths.append(f"tcp://{line.split()[2]}")
@@ -146,7 +146,7 @@ class Rig:
         with open(self.log(name), "ab") as log:
             program = subprocess.Popen(
                 # The kernel ends it if this process dies without a chance to do it.
-                ["setpriv", "--pdeathsig=TERM", "--", str(binary), *(str(word) for word in words)],
+                [*self._enter(name), "setpriv", "--pdeathsig=TERM", "--", str(binary), *(str(word) for word in words)],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE if stdout else log,
                 stderr=log,
@@ -155,16 +155,20 @@ class Rig:
         self._programs.append((name, program))
         return program
 
-    def _line(self, program):
+    def _enter(self, name):
+        """Words in front of a program's command line, such as those that start it in another network."""
+        return []
+
+    def _line(self, name, program):
         """The next line of a program's stdout, in time."""
         data, deadline = b"", time.monotonic() + START_TIMEOUT
         while not data.endswith(b"\n"):
             left = deadline - time.monotonic()
             if left <= 0 or not select.select([program.stdout], [], [], left)[0]:
-                raise RigError(f"{program.args[3]} did not become ready in time")
+                raise RigError(f"{name} did not become ready in time")
             byte = os.read(program.stdout.fileno(), 1)
             if not byte:
-                raise RigError(f"{program.args[3]} ended: {self.log(Path(program.args[3]).name).read_text().strip()}")
+                raise RigError(f"{name} ended: {self.log(name).read_text().strip()}")
             data += byte
         return data.decode().strip()
 

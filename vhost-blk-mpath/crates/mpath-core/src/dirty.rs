@@ -28,7 +28,10 @@
 //! know: a path counts as dirty by them, and a flush that cannot reach it while it is live fails, once.
 //!
 //! **Persistent loss.** An ANA group in that state has lost what was in the caches, although the association lives on. If the group
-//! comes back all the same, it does so as a new association would.
+//! comes back all the same, it does so as a new association would: a [`Life`] of its own. A write belongs to the one in which it was
+//! sent, and a flush proves nothing about one before.
+//!
+//! A flush whose path is lost, or the namespace there, is no loss if another one has covered by then what it owes.
 //!
 //! **Removal.** What a removed path lost stays in the ledger of its id until a flush has reported it. Rounds and epochs go on
 //! from there, so that the next path of that id finds itself where a new association of the old one would; but it is another
@@ -54,7 +57,7 @@ pub struct DirtyPaths {
 
 #[derive(Debug, Default)]
 struct PathDirt {
-    /// Epoch + 1 of the association that has a write marked in the current round; 0 if there is none.
+    /// [`Life::mark`] of the one that has a write marked in the current round; 0 if there is none.
     marked: AtomicU64,
     ledger: Mutex<Ledger>,
 }
@@ -63,6 +66,8 @@ struct PathDirt {
 struct Ledger {
     /// The latest association.
     epoch: Option<Epoch>,
+    /// How often the namespace was lost in it; [`u32::MAX`] after its end.
+    losses: u32,
     alive: bool,
     round: u64,
     /// The latest round in which a write completed.
@@ -113,6 +118,33 @@ pub(crate) struct DirtyAssociation {
     pub(crate) presumed: bool,
 }
 
+/// What a write dirties: an association up to the first persistent loss of the namespace in it, or from one such loss to the next. Every
+/// group of the disk hears of the same losses in the same order, and counts them, but not at the same time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Life {
+    epoch: Epoch,
+    losses: u32,
+}
+
+impl From<Epoch> for Life {
+    /// An association as it begins.
+    fn from(epoch: Epoch) -> Self {
+        Self { epoch, losses: 0 }
+    }
+}
+
+impl Life {
+    /// After another loss.
+    pub(crate) fn next(self) -> Self {
+        Self { losses: self.losses + 1, ..self }
+    }
+
+    /// Not 0. An association does not live to see 2^24 losses.
+    fn mark(self) -> u64 {
+        (self.epoch.0 + 1) << 24 | u64::from(self.losses & 0xff_ffff)
+    }
+}
+
 impl Default for DirtyPaths {
     fn default() -> Self {
         Self::new()
@@ -147,16 +179,25 @@ impl DirtyPaths {
         if ledger.epoch >= Some(epoch) {
             return;
         }
-        dirt.end_association(now, &mut ledger);
-        ledger.epoch = Some(epoch);
+        dirt.end_life(now, &mut ledger);
+        (ledger.epoch, ledger.losses) = (Some(epoch), 0);
         ledger.begin(volatile_write_cache);
     }
 
-    /// The namespace is accessible again through an association for which [`DirtyPaths::lost`] was said. Each group of the disk says
-    /// so; the first one counts, and one that comes after the end of the association is made up for by the last `lost`.
-    pub(crate) fn back(&self, path: PathId, epoch: Epoch, volatile_write_cache: bool) {
+    /// The namespace is lost, though the association lives on; this is how it stands after that. Each group of the disk says so; the
+    /// first one counts.
+    pub(crate) fn namespace_lost(&self, now: Instant, path: PathId, after: Life) {
+        let (dirt, mut ledger) = self.lock(path);
+        if ledger.epoch == Some(after.epoch) && ledger.losses < after.losses {
+            dirt.end_life(now, &mut ledger);
+            ledger.losses = after.losses;
+        }
+    }
+
+    /// The namespace is accessible again after that. Each group of the disk says so; the first one counts.
+    pub(crate) fn back(&self, path: PathId, life: Life, volatile_write_cache: bool) {
         let (_, mut ledger) = self.lock(path);
-        if ledger.epoch == Some(epoch) && !ledger.alive {
+        if (ledger.epoch, ledger.losses) == (Some(life.epoch), life.losses) && !ledger.alive {
             ledger.begin(volatile_write_cache);
         }
     }
@@ -164,8 +205,9 @@ impl DirtyPaths {
     /// An association has ended. Each group of the disk says so; the first one counts.
     pub(crate) fn lost(&self, now: Instant, path: PathId, epoch: Epoch) {
         let (dirt, mut ledger) = self.lock(path);
-        if ledger.epoch == Some(epoch) {
-            dirt.end_association(now, &mut ledger);
+        if ledger.epoch == Some(epoch) && ledger.losses < u32::MAX {
+            dirt.end_life(now, &mut ledger);
+            ledger.losses = u32::MAX;
         }
     }
 
@@ -176,20 +218,21 @@ impl DirtyPaths {
         ledger.settled = false;
     }
 
-    /// A write without FUA has completed on this association. To be called before its request finishes.
-    pub(crate) fn mark(&self, now: Instant, path: PathId, epoch: Epoch) {
-        let mark = epoch.0 + 1;
+    /// A write without FUA has completed that was sent in this life. To be called before its request finishes.
+    pub(crate) fn mark(&self, now: Instant, path: PathId, life: impl Into<Life>) {
+        let life = life.into();
+        let mark = life.mark();
         let dirt = &self.paths[path.index()];
         if dirt.marked.load(Ordering::SeqCst) == mark {
             return;
         }
         let (_, mut ledger) = self.lock(path);
-        if ledger.epoch == Some(epoch) && ledger.alive {
+        if (ledger.epoch, ledger.losses) == (Some(life.epoch), life.losses) && ledger.alive {
             ledger.dirty = ledger.round;
             ledger.presumed = false;
             dirt.marked.store(mark, Ordering::SeqCst);
         } else {
-            // Another group has seen the end of the association already.
+            // Another group has seen the end of that life already.
             (ledger.lost, ledger.lost_at) = (ledger.round, Some(now));
         }
     }
@@ -280,7 +323,7 @@ impl PathDirt {
         Round(ended)
     }
 
-    fn end_association(&self, now: Instant, ledger: &mut Ledger) {
+    fn end_life(&self, now: Instant, ledger: &mut Ledger) {
         if ledger.is_dirty() && !ledger.presumed {
             (ledger.lost, ledger.lost_at) = (ledger.dirty, Some(now));
         }

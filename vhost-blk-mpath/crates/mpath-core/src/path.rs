@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::time::{Duration, Instant};
 
+use crate::dirty::Life;
 use crate::group::typical_reads;
 use crate::inject::Impaired;
 use crate::quantiles::Quantiles;
@@ -117,14 +118,22 @@ pub(crate) struct Path {
 }
 
 /// What a path is to one disk.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct OfDisk {
     /// It has answered with a path error; most of these are about the namespace.
     pub(crate) hold: Hold,
     /// Flushes that have to be sent there and wait for it.
     pub(crate) flushes: VecDeque<Tag>,
+    /// Of the live association, or the last one.
+    pub(crate) life: Life,
     /// Since when the first of them has been seen to wait for it to be usable.
     pub(crate) unusable_since: Option<Instant>,
+}
+
+impl OfDisk {
+    fn new() -> Self {
+        Self { hold: Hold::default(), flushes: VecDeque::new(), life: Epoch(0).into(), unusable_since: None }
+    }
 }
 
 /// A read of existing data that nobody waits for.
@@ -161,7 +170,7 @@ impl Path {
             last_epoch: None,
             usage: Usage::default(),
             by_class: [Usage::default(); 3],
-            of_disk: (0..disks).map(|_| OfDisk::default()).collect(),
+            of_disk: (0..disks).map(|_| OfDisk::new()).collect(),
             watch: Watch::new(suspect_timeout),
             impaired: None,
             probe: None,

@@ -3,6 +3,7 @@
 use std::ops::{Index, IndexMut};
 use std::time::Instant;
 
+use crate::dirty::Life;
 use crate::path::Epoch;
 use crate::policy::Oldest;
 use crate::{DiskId, FlowId, Io, Op, PathId, Tag};
@@ -71,7 +72,7 @@ pub(crate) struct Request {
     /// It has not been sent a second time in the present attempt, and may be.
     pub(crate) may_hedge: bool,
     /// Completing leaves dirty state on that association.
-    pub(crate) dirties: bool,
+    pub(crate) dirties: Option<Life>,
     /// The fence of that association was lifted before the driver reported the loss.
     pub(crate) fence_lifted: bool,
     /// Of a flush: which flush job.
@@ -183,7 +184,7 @@ impl Request {
             recalls: 0,
             recalled: false,
             may_hedge: false,
-            dirties: false,
+            dirties: None,
             fence_lifted: false,
             job: 0,
             prev: NIL,

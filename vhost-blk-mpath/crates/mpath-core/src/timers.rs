@@ -144,6 +144,14 @@ impl Timers {
         })
     }
 
+    /// Takes out the flushes that are to be repeated on a path, in order of their due times. For rare events.
+    pub(crate) fn take_leg_retries(&mut self, path: PathId) -> Vec<Tag> {
+        self.take(|due| match due {
+            Due::RetryLeg(on, tag) if on == path => Some(tag),
+            _ => None,
+        })
+    }
+
     /// The answer that is held, if it is, is for nobody any more. For rare events.
     pub(crate) fn make_ghost(&mut self, path: PathId, tag: Tag, class: OpClass) {
         let mut timers = std::mem::take(&mut self.heap).into_vec();

@@ -221,6 +221,7 @@ impl IoThread {
                     // At the end of the daemon it has its deadline already, and a sooner one.
                     let deadline = slot.stopping.as_ref().map_or(now + DRAIN_MAX, |stopping| stopping.deadline);
                     slot.stopping = Some(Stopping { reply: Some(reply), deadline });
+                    self.group.lift_limits_of(now, flow);
                 }
                 // The front-end that asked may be gone; then nobody needs the answer.
                 None => drop(reply.send(None)),
@@ -291,7 +292,8 @@ impl IoThread {
             Message::Shutdown => {
                 self.ending = true;
                 let deadline = now + SHUTDOWN_DRAIN_MAX;
-                for slot in self.queues.values_mut() {
+                for (&flow, slot) in &mut self.queues {
+                    self.group.lift_limits_of(now, flow);
                     match &mut slot.stopping {
                         Some(stopping) => stopping.deadline = stopping.deadline.min(deadline),
                         None => slot.stopping = Some(Stopping { reply: None, deadline }),

@@ -65,8 +65,8 @@ impl Group {
                 of_path.failed_in_row = 0;
                 self.tell_policy(now, tag, latency, Ended::Answered);
                 self.record_read(now, path, &io, latency);
-                if dirties {
-                    self.disks[io.disk.index()].dirty.mark(now, path, epoch);
+                if let Some(life) = dirties {
+                    self.disks[io.disk.index()].dirty.mark(now, path, life);
                 }
                 self.finish(now, tag, Ok(()));
                 return;

@@ -152,8 +152,9 @@ impl Group {
         request.path = id;
         request.epoch = association.epoch;
         request.bound_at = now;
-        request.dirties =
+        let dirties =
             association.volatile_write_cache && !self.config.shared_write_cache && io.op.is_mutating() && !io.fua;
+        request.dirties = dirties.then_some(path.of_disk[io.disk.index()].life);
         request.avoid = None;
         request.fence_lifted = false;
         request.recalled = false;

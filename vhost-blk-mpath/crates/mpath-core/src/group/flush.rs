@@ -211,9 +211,10 @@ impl Group {
     fn dispatch_flush_of(&mut self, now: Instant, id: PathId, disk: DiskId) -> Option<Action> {
         while let Some(&tag) = self.paths[id.index()].of_disk[disk.index()].flushes.front() {
             let &mut Leg { epoch, presumed, since, .. } = self.leg(id, tag);
+            let lost = self.is_lost_meanwhile(id, tag);
             let path = &mut self.paths[id.index()];
             let dirty = &self.disks[disk.index()].dirty;
-            let round = if dirty.is_current(id, epoch) {
+            let round = if dirty.is_current(id, epoch) && !lost {
                 if path.association.is_none_or(|live| live.epoch != epoch) {
                     self.flushes.look_again_by(now + LOOK_AGAIN);
                     return None;
@@ -342,7 +343,12 @@ impl Group {
             path.record_success(OpClass::Other, 0, now - attempt.bound_at, now - self.started);
             path.of_disk[disk.index()].hold.success(attempt.bound_at);
             self.disks[disk.index()].dirty.flushed(id, epoch, attempt.cleans);
-            self.end_leg(now, id, tag, Ok(()));
+            if self.is_lost_meanwhile(id, tag) {
+                // It may have been executed after that.
+                self.lose_leg(now, id, tag);
+            } else {
+                self.end_leg(now, id, tag, Ok(()));
+            }
             return;
         }
         if outcome == Outcome::GivenUp {
@@ -372,6 +378,14 @@ impl Group {
             self.leg(id, tag).state = LegState::Backoff;
             self.timers.set(now, again, Due::RetryLeg(id, tag));
         }
+    }
+
+    /// Whether something that a flush owes on this path was lost since it began, though the namespace may be there again.
+    fn is_lost_meanwhile(&self, id: PathId, tag: Tag) -> bool {
+        let request = &self.requests[tag];
+        let job = &self.flushes.jobs[request.job];
+        let dirty = &self.disks[request.io.disk.index()].dirty;
+        !job.losses.contains(&id) && dirty.need(id, job.owed.get(id.index()).copied()).lost
     }
 
     /// The association that a leg had to flush is over.

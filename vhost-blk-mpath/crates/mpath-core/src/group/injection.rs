@@ -172,8 +172,8 @@ impl Group {
         };
         // It was executed: the controller's cache may hold it, whatever the guest is told.
         let request = &self.requests[tag];
-        if request.dirties && !self.has_legs(tag) {
-            self.disks[request.io.disk.index()].dirty.mark(now, id, request.epoch);
+        if let Some(life) = request.dirties.filter(|_| !self.has_legs(tag)) {
+            self.disks[request.io.disk.index()].dirty.mark(now, id, life);
         }
         error
     }

@@ -30,8 +30,8 @@ use crate::scheduler::Scheduler;
 use crate::stats::Moves;
 use crate::timers::{Due, Timers};
 use crate::{
-    Action, ClassPolicies, DirtyPaths, DiskId, GroupStats, Io, IoError, MAX_DISKS, Op, OpClass, Outcome, PathId,
-    PathStats, PolicyKind, SchedulerKind, SchedulerSpec, SharedDisk, Tag, Window,
+    Action, ClassPolicies, DirtyPaths, DiskId, FlowId, GroupStats, Io, IoError, MAX_DISKS, Op, OpClass, Outcome,
+    PathId, PathStats, PolicyKind, SchedulerKind, SchedulerSpec, SharedDisk, Tag, Window,
 };
 use flush::FlushJobs;
 use hedge::Hedges;
@@ -321,6 +321,12 @@ impl Group {
         self.scheduler.spec()
     }
 
+    /// The limits of its disk keep nothing that a flow has asked for so far, as its virtqueue is about to stop; what is too much is
+    /// waited for afterwards.
+    pub fn lift_limits_of(&mut self, now: Instant, flow: FlowId) {
+        self.scheduler.lift_limits_of(now, flow);
+    }
+
     /// Sets a disk's part of the service beside others, at least 1; [`crate::DEFAULT_WEIGHT`] at first. Its flows share it.
     pub fn set_weight(&mut self, now: Instant, disk: DiskId, weight: u16) {
         self.scheduler.set_weight(now, disk, weight);
@@ -396,8 +402,9 @@ impl Group {
         assert!(!matches!(request.state, State::Free | State::Finished), "a request finishes once");
         request.state = State::Finished;
         let (job, io) = (request.job, request.io);
-        self.scheduler.finished(now, io.flow, io.bytes, result.is_ok());
-        if self.has_legs(tag) {
+        let has_legs = self.has_legs(tag);
+        self.scheduler.finished(now, io.flow, (!has_legs && result.is_ok()).then_some(io.bytes));
+        if has_legs {
             self.flushes.free(job);
         }
         self.finished.push_back((tag, result));

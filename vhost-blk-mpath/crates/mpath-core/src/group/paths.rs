@@ -45,12 +45,14 @@ impl Group {
         assert!(path.last_epoch < Some(association.epoch), "epochs grow with each association");
         path.association = Some(association);
         path.last_epoch = Some(association.epoch);
-        path.of_disk.iter_mut().for_each(|disk| disk.hold.clear());
         path.watch = Watch::new(self.config.suspect_timeout);
-        for (disk, of) in self.disks.iter().zip(0..) {
+        for ((disk, of_disk), of) in self.disks.iter().zip(&mut path.of_disk).zip(0..) {
+            of_disk.hold.clear();
+            of_disk.life = association.epoch.into();
             disk.dirty.up(now, id, association.epoch, association.volatile_write_cache);
             if association.ana.of(DiskId(of)) == AnaState::PersistentLoss {
-                disk.dirty.lost(now, id, association.epoch);
+                of_disk.life = of_disk.life.next();
+                disk.dirty.namespace_lost(now, id, of_disk.life);
             }
         }
         self.path_changed(now, id);
@@ -71,13 +73,15 @@ impl Group {
             return;
         }
         let dirty = &self.disks[disk.index()].dirty;
+        let of_disk = &mut path.of_disk[disk.index()];
         if ana == AnaState::PersistentLoss {
             // What it has not flushed by now it never will.
-            dirty.lost(now, id, association.epoch);
+            of_disk.life = of_disk.life.next();
+            dirty.namespace_lost(now, id, of_disk.life);
         } else if before == AnaState::PersistentLoss {
-            dirty.back(id, association.epoch, association.volatile_write_cache);
+            dirty.back(id, of_disk.life, association.volatile_write_cache);
         }
-        path.of_disk[disk.index()].hold.clear();
+        of_disk.hold.clear();
         if !ana.is_selectable() {
             self.take_back_unsent_of(now, id, disk);
         }
@@ -110,6 +114,10 @@ impl Group {
         self.path_changed(now, id);
         self.take_back_unsent(now, id);
         self.lose_held(now, id);
+        // Nobody is asked again.
+        for tag in self.timers.take_leg_retries(id) {
+            self.queue_leg(id, tag);
+        }
     }
 
     /// No command of that association can change data any more: what waited for it may be tried again.

@@ -236,8 +236,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::SchedulerKind;
-    use crate::scheduler::testing::Test;
+    use crate::scheduler::testing::{Test, io};
+    use crate::{Io, Op, SchedulerKind};
 
     const BYTES: u32 = 4096;
 
@@ -362,6 +362,39 @@ mod tests {
             assert!(flow > 120 || taken == 0, "the first tier goes first");
         }
         assert_eq!(taken, 8);
+    }
+
+    /// The target pauses, or a path is lost: nobody had a turn.
+    #[test]
+    fn a_burst_that_nobody_goes_before_keeps_its_credit() {
+        let mut t = busy(&[], 1000);
+        (0..16).for_each(|_| t.push(1, 10_000, BYTES));
+        t.take(8);
+        let tier = |t: &Test| t.scheduler.stats(t.now).flows[1].tier;
+        assert_eq!(tier(&t), Tier::Second);
+        t.now += 200 * MS;
+        t.scheduler.handle_timeout(t.now);
+        assert_eq!(tier(&t), Tier::Second);
+    }
+
+    #[test]
+    fn what_needs_no_path_costs_nobody_anything() {
+        let mut t = busy(&[], 1000);
+        let credit = |t: &Test, flow: usize| t.scheduler.stats(t.now).flows[flow].credit;
+        let flush = Io { op: Op::Flush, ..io(0, 1, 20_000, 0) };
+        let before = (credit(&t, 0), t.scheduler.rule.normal_first());
+        for _ in 0..10_000 {
+            t.scheduler.push_back(t.now, &flush, false);
+            let mut turns = 0..;
+            let found = |turn| t.scheduler.candidate(t.now, turn).filter(|(_, tag)| *tag == flush.tag);
+            let (place, _) = turns.find_map(found).unwrap();
+            t.scheduler.take(t.now, place);
+            t.scheduler.finished(t.now, flush.flow, None);
+        }
+        assert_eq!((credit(&t, 0), t.scheduler.rule.normal_first()), before);
+        assert_eq!(credit(&t, 1), Some(16), "still as a new one");
+        (0..8).for_each(|_| t.push(2, 10_000, BYTES));
+        assert_eq!(t.take(8), [10_000; 8], "nobody's burst has to pay for them");
     }
 
     #[test]

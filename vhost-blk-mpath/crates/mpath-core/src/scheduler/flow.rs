@@ -30,6 +30,8 @@ pub(super) struct Flow {
     /// It is kept from its turns, and until when it was.
     pub(super) parked: bool,
     pub(super) unparked_at: Option<Instant>,
+    /// Limits do not keep it, until it has been idle.
+    pub(super) unlimited: bool,
     /// Among the flows of the disk.
     pub(super) seen: Seen,
     last_sent: Option<Instant>,

@@ -200,7 +200,7 @@ impl Scheduler {
         let id = io.flow;
         let flow = by_flow(&mut self.flows, id);
         if flow.is_idle() {
-            flow.disk = io.disk;
+            (flow.disk, flow.unlimited) = (io.disk, false);
             self.disks.mark(now, io.disk, &mut flow.seen);
             self.begin_backlog(now);
             self.rings.forgive(id);
@@ -263,6 +263,14 @@ impl Scheduler {
         self.unpark_at = self.disks.next_timeout();
     }
 
+    /// What a flow has goes whatever the limits of its disk are, which then wait for what was too much.
+    pub(crate) fn lift_limits_of(&mut self, now: Instant, id: FlowId) {
+        let flow = by_flow(&mut self.flows, id);
+        flow.unlimited = !flow.is_idle();
+        let disk = flow.disk;
+        self.unpark(now, disk);
+    }
+
     /// A disk has no path, or has one again. Only what needs none is shown meanwhile.
     pub(crate) fn set_blocked(&mut self, now: Instant, disk: DiskId, blocked: bool) {
         if self.disks.set_blocked(disk, blocked) && !blocked {
@@ -295,6 +303,9 @@ impl Scheduler {
     /// The first tier may be full for as long as many sparse flows ask for all that is theirs. It takes nothing from the normal tier
     /// beyond its share, so that is where the flow next in turn in the second tier goes when it has waited for too long.
     fn demote_if_stuck(&mut self, now: Instant) {
+        if !self.rings.waits_in(Tier::First) {
+            return;
+        }
         let Some(id) = self.rings.front(Tier::Second) else { return };
         let Some(patience) = self.rule.patience() else { return };
         let flow = &self.flows[usize::from(id.0)];
@@ -317,7 +328,7 @@ impl Scheduler {
             let place = self.rings.at(turn, self.rule.normal_first(), share)?;
             let flow = &self.flows[usize::from(place.flow.0)];
             let next = flow.queue.front().expect("only flows with something queued have turns");
-            if !self.disks.keeps(now, flow.disk, next.needs_path) {
+            if !self.disks.keeps(now, flow.disk, next.needs_path, flow.unlimited) {
                 return Some((place, next.tag));
             }
             self.park(now, place);
@@ -334,11 +345,14 @@ impl Scheduler {
         self.disks.mark(now, disk, &mut flow.seen);
         self.disks.sent(now, disk, sent.bytes);
         *self.disks.queued(disk) -= 1;
-        let cost = self.rule.cost(sent.bytes);
+        // What needs no path is no work of the service.
+        let cost = if sent.needs_path { self.rule.cost(sent.bytes) } else { 0 };
         self.rings.take(place, cost);
         let normal_waits = self.rings.waits_in(Tier::Normal);
         let Place { flow: id, tier, .. } = place;
-        self.rule.dispatched(&Dispatched { now, flow: id, tier, cost, normal_waits });
+        if sent.needs_path {
+            self.rule.dispatched(&Dispatched { now, flow: id, tier, cost, normal_waits });
+        }
         if let Some(bytes) = next {
             self.rings.put_back(place, self.rule.tier(id), self.disks.share(disk), self.rule.cost(bytes));
         }
@@ -363,13 +377,13 @@ impl Scheduler {
         taken
     }
 
-    /// A request that was taken is over.
-    pub(crate) fn finished(&mut self, now: Instant, id: FlowId, bytes: u32, success: bool) {
+    /// A request that was taken is over; if it was one for a path, and succeeded, the service has done so much.
+    pub(crate) fn finished(&mut self, now: Instant, id: FlowId, bytes: Option<u32>) {
         let flow = self.flow_mut(id);
         assert!(flow.outstanding > 0, "what is over was taken");
         flow.outstanding -= 1;
         self.outstanding -= 1;
-        if success {
+        if let Some(bytes) = bytes {
             self.rule.completed(now, bytes);
         }
     }

@@ -56,6 +56,6 @@ impl Test {
     }
 
     pub(super) fn complete(&mut self, flow: u16, bytes: u32) {
-        self.scheduler.finished(self.now, FlowId(flow), bytes, true);
+        self.scheduler.finished(self.now, FlowId(flow), Some(bytes));
     }
 }

@@ -118,14 +118,15 @@ impl Disks {
         self.disks[disk.index()].share
     }
 
-    /// Whether the disk's next request has to wait for something else than its turn; `needs_path`: if there is no path too.
+    /// Whether the disk's next request has to wait for something else than its turn; `needs_path`: if there is no path too;
+    /// `unlimited`: only then.
     #[inline]
-    pub(super) fn keeps(&mut self, now: Instant, disk: DiskId, needs_path: bool) -> bool {
+    pub(super) fn keeps(&mut self, now: Instant, disk: DiskId, needs_path: bool, unlimited: bool) -> bool {
         let of = &mut self.disks[disk.index()];
         if of.blocked && needs_path {
             return true;
         }
-        if !of.limits.are_set() {
+        if unlimited || !of.limits.are_set() {
             return false;
         }
         // First, so that no change goes unnoticed that comes meanwhile.

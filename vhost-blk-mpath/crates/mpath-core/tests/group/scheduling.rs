@@ -74,6 +74,24 @@ fn submit_other(t: &mut Test, tag: u32) {
 }
 
 #[test]
+fn limits_do_not_keep_a_virtqueue_from_its_end() {
+    let limits = Limits { iops: NonZeroU64::new(10), bytes_per_s: None, burst: 10 * MS };
+    let (mut t, _) = limited(GroupConfig { policy: PolicyKind::Numa.into(), ..config() }, limits);
+    (0..4).for_each(|tag| t.submit(tag, Op::Read));
+    assert_eq!(t.actions(), [issue(P0, 0)]);
+    t.group.lift_limits_of(t.now, FlowId(0));
+    assert_eq!(t.actions(), [issue(P0, 1), issue(P0, 2), issue(P0, 3)]);
+    (0..4).for_each(|tag| t.complete(P0, tag, Outcome::Success));
+    t.actions();
+    // It is there again, and what was too much is waited for.
+    t.submit(4, Op::Read);
+    assert_eq!(t.actions(), []);
+    let waits = t.sleep();
+    assert!(waits > 200 * MS, "{waits:?}");
+    assert_eq!(t.actions(), [issue(P0, 4)]);
+}
+
+#[test]
 fn limits_keep_the_flows_of_their_disk_and_let_others_go() {
     let limits = Limits { iops: NonZeroU64::new(100), bytes_per_s: None, burst: 10 * MS };
     let (mut t, _) = limited(GroupConfig { policy: PolicyKind::Numa.into(), ..config() }, limits);

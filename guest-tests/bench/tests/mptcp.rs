@@ -1,0 +1,77 @@
+//! `mptcp` from the command line to the files, of what a program says that stands for `guest-tests/mptcp/measure`.
+
+// Helpers of tests fail a test by panicking, too.
+#![allow(clippy::unwrap_used)]
+
+use serde_json::Value;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Command, Output};
+
+const DOCUMENT: &str =
+    "# Title\n<!-- mptcp: begin (written by `make bench-mptcp`) -->\nold\n<!-- mptcp: end -->\nrest\n";
+
+const MEASURE: &str = r#"#!/usr/bin/env python3
+import json, sys
+words = sys.argv[1:]
+told = dict(zip(words[::2], words[1::2]))
+print("told", told["--only"], told["--rounds"], told["--seconds"])
+def cell(method, connections, subflows, mib_s):
+    sample = {"mib_s": mib_s}
+    if not method.startswith("raw"):
+        sample |= {"p50_ms": 80, "p99_ms": 90, "cpu_seconds": 0.1, "gib": 0.1}
+    return {"method": method, "connections": connections, "subflows": subflows, "workload": "read", "samples": [sample]}
+links = [{"rate_mbit": 200.0, "loss_percent": 0}] * 2
+cells = [cell("mptcp-1", 1, 2, 44.1), cell("raw mptcp-1", 1, 2, 44.8)]
+row = {"table": "a", "name": "2 links", "links": links, "cells": cells}
+times = [step / 10 for step in range(101)]
+counted = [round(min(time, 2) * 40e6 + max(time - 2, 0) * 20e6) for time in times]
+outage = {
+    "times_s": times, "bytes": counted, "lost_at_s": 2, "restored_at_s": 5,
+    "errors": 0, "miscompares": 0, "read_back": True, "ok": True,
+}
+print(json.dumps({
+    "io_threads": 1, "commands": ["mpath-target"], "rows": [row],
+    "outages": [{"kind": "down", "method": "mptcp-1", "links": 2, "samples": [outage]}],
+}))
+"#;
+
+fn mptcp(docs: &Path, arguments: &str) -> Output {
+    let measure = docs.join("measure");
+    fs::write(&measure, MEASURE).unwrap();
+    fs::set_permissions(&measure, fs::Permissions::from_mode(0o755)).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_mptcp"));
+    command.args(arguments.split_whitespace()).arg("--docs").arg(docs).arg("--measure").arg(measure);
+    command.output().unwrap()
+}
+
+#[test]
+fn what_is_measured_is_judged_and_written() {
+    let docs = tempfile::tempdir().unwrap();
+    fs::write(docs.path().join("mptcp.md"), DOCUMENT).unwrap();
+    let output = mptcp(docs.path(), "--only a,d --rounds 1 --seconds 0.5");
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("told a,d 1 0.5"), "{output:?}");
+
+    let json = fs::read_to_string(docs.path().join("results/mptcp.json")).unwrap();
+    let json: Value = serde_json::from_str(&json).unwrap();
+    let met: Vec<_> = json["targets"].as_array().unwrap().iter().map(|target| target["met"].as_bool()).collect();
+    // Throughput of the rest at once, that of both never again.
+    let expected = [Some(true), None, None, None, None, None, None, Some(true), Some(true), Some(false)];
+    assert_eq!(met, expected, "{json}");
+    assert!(fs::read_to_string(docs.path().join("results/mptcp.svg")).unwrap().contains("2 links: read"));
+    let document = fs::read_to_string(docs.path().join("mptcp.md")).unwrap();
+    assert!(document.contains("| `mptcp-1` | 1 × 2 | 44.1 (44.1–44.1) | 97 % |"), "{document}");
+    assert!(document.contains("\nrest\n") && !document.contains("\nold\n"), "{document}");
+}
+
+#[test]
+fn what_cannot_be_published_is_not_measured() {
+    let docs = tempfile::tempdir().unwrap();
+    fs::write(docs.path().join("mptcp.md"), "# Title\n").unwrap();
+    let output = mptcp(docs.path(), "");
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("mptcp: begin") && !said.contains("told"), "{said}");
+}

@@ -1,0 +1,81 @@
+"""What is measured: the rows of the tables, and the methods in each."""
+
+from dataclasses import dataclass
+
+from lab import Link
+
+RATE = "200mbit"
+LOSS = 0.5  # percent
+
+
+@dataclass(frozen=True)
+class Method:
+    """A way to use all links. `each` stands for as many connections as there are links, the first on each link in turn.
+
+    The daemon's by `policy`; without one they are sockets with nothing above them, as many as the daemon has for I/O.
+    """
+
+    name: str
+    transport: str
+    each: bool
+    policy: str | None = None
+
+    def connections(self, links):
+        """How many connections carry I/O."""
+        return links if self.each else 1
+
+    def subflows(self, links):
+        """How many subflows each of these must have."""
+        return links if self.transport == "mptcp" else 1
+
+
+TCP_1 = Method("tcp-1", "tcp", each=False, policy="bdp")
+TCP_N_BDP = Method("tcp-N bdp", "tcp", each=True, policy="bdp")
+MPTCP_1 = Method("mptcp-1", "mptcp", each=False, policy="bdp")
+MPTCP_N = Method("mptcp-N bdp", "mptcp", each=True, policy="bdp")
+# The other paths are for when the first one is lost.
+MPTCP_N_NUMA = Method("mptcp-N numa", "mptcp", each=True, policy="numa")
+RAW_TCP = Method("raw tcp-N", "tcp", each=True)
+RAW_MPTCP = Method("raw mptcp-1", "mptcp", each=False)
+
+ON_ONE_LINK = (TCP_1, MPTCP_1, RAW_TCP, RAW_MPTCP)
+ON_LINKS = (
+    TCP_1,
+    Method("tcp-N round-robin", "tcp", each=True, policy="round-robin"),
+    Method("tcp-N queue-depth", "tcp", each=True, policy="queue-depth"),
+    TCP_N_BDP,
+    MPTCP_1,
+    MPTCP_N,
+    MPTCP_N_NUMA,
+    RAW_TCP,
+    RAW_MPTCP,
+    Method("raw mptcp-N", "mptcp", each=True),
+)
+
+
+@dataclass(frozen=True)
+class Row:
+    """Links that every method has to itself in turn. The best is the first: a single connection is made there."""
+
+    table: str
+    name: str
+    links: tuple[Link, ...]
+
+    @property
+    def methods(self):
+        return ON_LINKS if len(self.links) > 1 else ON_ONE_LINK
+
+
+ROWS = (
+    Row("a", "1 link of 200 Mbit/s", (Link(RATE),)),
+    Row("a", "2 links of 200 Mbit/s", (Link(RATE),) * 2),
+    Row("a", "4 links of 200 Mbit/s", (Link(RATE),) * 4),
+    Row("b", "links of 200 and 50 Mbit/s", (Link(RATE), Link("50mbit"))),
+    Row("c", "2 links of 200 Mbit/s, 0.5 % lost on one of them", (Link(RATE), Link(RATE, loss=LOSS))),
+    Row("c", "2 links of 200 Mbit/s, 0.5 % lost on both", (Link(RATE, loss=LOSS),) * 2),
+)
+
+# Table d: the first of two links is lost, on which a single connection was made.
+OUTAGES = ("down", "silence")
+OUTAGE_LINKS = (Link(RATE),) * 2
+OUTAGE_METHODS = (TCP_N_BDP, MPTCP_1, MPTCP_N, MPTCP_N_NUMA)
