@@ -88,6 +88,10 @@ impl Group {
                     let full = self.candidates.iter().filter(|c| !c.has_room);
                     awaited |= full.fold(0, |set, c| set | c.path.bit());
                     turn += 1;
+                    // With many flows most of the walk would be for nothing.
+                    if self.scheduler.all_need_paths() && self.disks.iter().all(|disk| disk.eligible & !awaited == 0) {
+                        break;
+                    }
                 }
             }
         }

@@ -129,6 +129,8 @@ pub(crate) struct Scheduler {
     rings: Rings,
     flows: Vec<Flow>,
     len: usize,
+    /// Those of them that need no path.
+    without_path: usize,
     outstanding: usize,
     /// They keep flows with something queued that may not be sent.
     disks: Disks,
@@ -146,6 +148,7 @@ impl Scheduler {
             rings: Rings::default(),
             flows: Vec::new(),
             len: 0,
+            without_path: 0,
             outstanding: 0,
             disks: Disks::new(now, limits),
             unpark_at: None,
@@ -160,6 +163,11 @@ impl Scheduler {
     /// Requests that wait.
     pub(crate) fn len(&self) -> usize {
         self.len
+    }
+
+    /// Whether each of them needs a path.
+    pub(crate) fn all_need_paths(&self) -> bool {
+        self.without_path == 0
     }
 
     /// Those of one disk.
@@ -209,6 +217,7 @@ impl Scheduler {
         let flow = self.flow_mut(id);
         assert_eq!(flow.disk, io.disk, "a flow is of one disk");
         flow.queue.push_back(Waiting { tag: io.tag, bytes: io.bytes, since: now, needs_path });
+        self.without_path += usize::from(!needs_path);
         self.pushed(now, id);
     }
 
@@ -219,6 +228,7 @@ impl Scheduler {
         flow.outstanding -= 1;
         self.outstanding -= 1;
         flow.queue.push_front(Waiting { tag: io.tag, bytes: io.bytes, since: now, needs_path });
+        self.without_path += usize::from(!needs_path);
         self.pushed(now, io.flow);
     }
 
@@ -341,6 +351,7 @@ impl Scheduler {
         let sent = flow.queue.pop_front().expect("what was shown is there");
         flow.sent(now, sent);
         (self.len, self.outstanding) = (self.len - 1, self.outstanding + 1);
+        self.without_path -= usize::from(!sent.needs_path);
         let (disk, next) = (flow.disk, flow.queue.front().map(|next| next.bytes));
         self.disks.mark(now, disk, &mut flow.seen);
         self.disks.sent(now, disk, sent.bytes);
@@ -368,7 +379,10 @@ impl Scheduler {
             if len > 0 {
                 flow.outstanding += len as u32;
                 (self.len, self.outstanding) = (self.len - len, self.outstanding + len);
-                taken.extend(flow.queue.drain(..).map(|waiting| waiting.tag));
+                for waiting in flow.queue.drain(..) {
+                    self.without_path -= usize::from(!waiting.needs_path);
+                    taken.push(waiting.tag);
+                }
                 self.rings.remove(id);
             }
         }
