@@ -59,7 +59,8 @@ struct DiskArgs {
     #[arg(long, value_name = "NQN")]
     subsystem: Nqn,
 
-    /// A path to the subsystem, tcp://HOST:PORT, port 4420 if left out; repeat for each path
+    /// A path to the subsystem, tcp://HOST:PORT or mptcp://HOST:PORT, port 4420 if left out, with ?host-traddr=ADDRESS and
+    /// &host-iface=NAME where the local end matters; repeat for each path
     #[arg(long = "path", value_name = "URI")]
     paths: Vec<PathAddress>,
 

@@ -15,6 +15,7 @@ mod frontend;
 mod geometry;
 mod host;
 mod injection;
+mod log;
 mod membership;
 mod namespaces;
 mod path;
@@ -32,7 +33,6 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Parser;
-use tracing_subscriber::EnvFilter;
 
 use crate::args::Args;
 
@@ -46,8 +46,7 @@ fn main() -> ExitCode {
         Ok(args) => args,
         Err(error) => return args::explain(&error),
     };
-    let filter = EnvFilter::builder().with_default_directive(tracing::Level::INFO.into()).from_env_lossy();
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false).init();
+    log::init();
     match args.into_config().and_then(run::run) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

@@ -84,9 +84,9 @@ impl Subsystem {
         let mut state = self.state();
         let disk = || self.config.name.to_string();
         let status = state.path(path).ok_or_else(|| RemovePathError::UnknownPath { disk: disk(), index: path.0 })?;
-        if !force && !status.is_removing() && steering::takes_the_last(&state, self.disks.len(), |other| other == path)
-        {
-            return Err(RemovePathError::LastPath { disk: disk() });
+        let left_alone = steering::takes_the_last(&state, self.disks.len(), |other| other == path);
+        if let Some(disk) = left_alone.filter(|_| !force && !status.is_removing()) {
+            return Err(RemovePathError::LastPath { disk: self.disk(disk).name().to_owned() });
         }
         let mut waits = Vec::new();
         // The I/O threads hear of it first: the path's task relies on that.

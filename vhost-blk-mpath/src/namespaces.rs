@@ -105,7 +105,7 @@ impl Namespaces {
         subsystem: &Subsystem,
         info: &ControllerInfo,
         event: ControllerEvent,
-    ) -> Result<Option<News>, AdmitError> {
+    ) -> Result<Option<News>, (DiskId, AdmitError)> {
         match event {
             ControllerEvent::AnaChanged { namespace: index, state } => {
                 let namespace = &mut self.0[index];
@@ -122,7 +122,7 @@ impl Namespaces {
                 // The event may be older than what is known now, and another namespace has been there all the same.
                 match subsystem.check_namespace(disk, *identity) {
                     Ok(()) if self.0[namespace].unusable.is_none() => Ok(None),
-                    Ok(()) => match subsystem.admit(info)?.swap_remove(namespace) {
+                    Ok(()) => match subsystem.admit(info).map_err(|error| (disk, error))?.swap_remove(namespace) {
                         Ok(()) => Ok(self.found(disk, &info.namespaces[namespace])),
                         Err(error) => self.not_found(disk, error),
                     },
@@ -143,14 +143,14 @@ impl Namespaces {
     }
 
     /// A namespace cannot be used, any more or for another reason than before.
-    fn not_found(&mut self, disk: DiskId, error: AdmitError) -> Result<Option<News>, AdmitError> {
+    fn not_found(&mut self, disk: DiskId, error: AdmitError) -> Result<Option<News>, (DiskId, AdmitError)> {
         let namespace = &mut self.0[usize::from(disk.0)];
         let text = error.to_string();
         let before = namespace.unusable.replace(text.clone());
         namespace.known = AnaState::PersistentLoss;
         let another = matches!(error, AdmitError::Mismatch(_)) && namespace.connected;
         if another || self.0.iter().all(|namespace| namespace.unusable.is_some()) {
-            return Err(error);
+            return Err((disk, error));
         }
         let changed = before.as_ref() != Some(&text);
         let news = News { disk, state: AnaState::PersistentLoss, unusable: Some(text), added: None, changed };

@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use mpath_api::PathAddress;
 use mpath_api::address::Transport;
 use mpath_api::config::Seconds;
-use mpath_core::{Association, Epoch, PathId};
+use mpath_core::{Association, DiskId, Epoch, PathId};
 use nvme_tcp::host::{ControllerEvent, ControllerInfo, HostController, HostQueue, QueueConfig};
 use reactor::{Ending, Link, PathEvent, PathEventKind};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -48,8 +48,8 @@ pub(crate) enum PathError {
     )]
     Queues { granted: u16, wanted: u16 },
     /// What an association was made for is no longer so: another one may find it as it was, or what is there now.
-    #[error(transparent)]
-    Changed(AdmitError),
+    #[error("for {disk}: {error}")]
+    Changed { disk: String, error: AdmitError },
     #[error(transparent)]
     Lost(#[from] reactor::LossReason),
     #[error(transparent)]
@@ -59,6 +59,10 @@ pub(crate) enum PathError {
 }
 
 impl PathError {
+    fn changed(subsystem: &Subsystem, (disk, error): (DiskId, AdmitError)) -> Self {
+        Self::Changed { disk: subsystem.disk(disk).name().to_owned(), error }
+    }
+
     /// The path leads elsewhere, and another attempt would find the same.
     pub(crate) fn is_refusal(&self) -> bool {
         matches!(self, Self::Admit(error) if error.is_refusal())
@@ -165,7 +169,8 @@ impl PathTask {
                     let end = self.serve(live).await;
                     without_connection = Instant::now();
                     match end {
-                        End::Lost(error @ PathError::Reset) => {
+                        // What has changed is known at once: the other disks do not have to wait.
+                        End::Lost(error @ (PathError::Reset | PathError::Changed { .. })) => {
                             self.subsystem.path_failed(self.path, &error);
                             continue;
                         }
@@ -269,7 +274,9 @@ impl PathTask {
                 done = &mut something => return Ok(done),
                 event = admin.next_event() => event?,
             };
-            namespaces.on_event(&self.subsystem, admin.info(), event).map_err(PathError::Changed)?;
+            namespaces
+                .on_event(&self.subsystem, admin.info(), event)
+                .map_err(|error| PathError::changed(&self.subsystem, error))?;
         }
     }
 
@@ -346,7 +353,7 @@ impl PathTask {
                                 subsystem.path_namespace(self.path, news);
                             }
                         }
-                        Err(error) => break End::Lost(PathError::Changed(error)),
+                        Err(error) => break End::Lost(PathError::changed(&subsystem, error)),
                     },
                     Err(error) => break End::Lost(error.into()),
                 },

@@ -24,7 +24,7 @@ impl Subsystem {
     ) {
         let mut message = format!("path live: controller {}", info.cntlid);
         for news in namespaces.all() {
-            message.push_str(", ");
+            message.push_str("; ");
             message.push_str(&self.of_disk(&news));
         }
         self.path_event(path, EventKind::PathLive, message);
@@ -61,7 +61,7 @@ impl Subsystem {
             Some(error) => error.clone(),
             None => news.state.to_string(),
         };
-        if self.disks.len() == 1 { what } else { format!("{} of {}", what, self.disk(news.disk).name()) }
+        if self.disks.len() == 1 { what } else { format!("for {}: {what}", self.disk(news.disk).name()) }
     }
 
     pub(crate) fn path_suspect(&self, path: PathId) {

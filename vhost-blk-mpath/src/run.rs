@@ -269,11 +269,13 @@ impl StartingSubsystem {
         log: &Arc<EventLog>,
     ) -> Self {
         if let Some(fence) = inherited {
-            tracing::warn!(
-                disk = %config.name,
-                wait = ?fence,
-                "a daemon before this one did not end in order: front-ends wait until its writes cannot be executed any more"
-            );
+            for disk in DiskSettings::all(&config) {
+                tracing::warn!(
+                    disk = %disk.name,
+                    wait = ?fence,
+                    "a daemon before this one did not end in order: front-ends wait until its writes cannot be executed any more"
+                );
+            }
             let records = records.clone();
             tokio::spawn(async move {
                 tokio::time::sleep(fence).await;

@@ -199,8 +199,8 @@ fn check(
     match action {
         PathAction::Enable => {}
         PathAction::Drain | PathAction::Disable => {
-            if !force && takes_the_last(&state, subsystem.disks.len(), &meant) {
-                return Err(ControlError::LastPath { disk: name() });
+            if let Some(disk) = takes_the_last(&state, subsystem.disks.len(), &meant).filter(|_| !force) {
+                return Err(ControlError::LastPath { disk: subsystem.disk(disk).name().to_owned() });
             }
         }
         PathAction::Reset => {
@@ -213,16 +213,18 @@ fn check(
     Ok(())
 }
 
-/// Whether those paths are the last usable ones of any disk, or, where none is usable now, the last that can become so.
-pub(crate) fn takes_the_last(state: &State, disks: usize, meant: impl Fn(PathId) -> bool) -> bool {
+/// A disk that has no other usable paths than those or, where none is usable now, no others that can become so.
+pub(crate) fn takes_the_last(state: &State, disks: usize, meant: impl Fn(PathId) -> bool) -> Option<DiskId> {
     let takes_the_last = |can: &dyn Fn(&PathStatus) -> bool| {
         let (mut meant, mut others): (Vec<_>, Vec<_>) = state.paths().partition(|path| meant(path.id));
         meant.retain(|path| can(path));
         others.retain(|path| can(path));
         !meant.is_empty() && others.is_empty()
     };
-    (0..disks as u16).map(DiskId).any(|disk| takes_the_last(&|path| path.is_usable(disk)))
-        || takes_the_last(&|path| !path.is_draining() && path.shown() != PathState::Refused)
+    let of_disk = (0..disks as u16).map(DiskId).find(|disk| takes_the_last(&|path| path.is_usable(*disk)));
+    of_disk.or_else(|| {
+        takes_the_last(&|path| !path.is_draining() && path.shown() != PathState::Refused).then_some(DiskId(0))
+    })
 }
 
 #[cfg(test)]

@@ -52,7 +52,7 @@ pub(crate) struct Subsystem {
 /// Why a path is not let in.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum AdmitError {
-    #[error("does not lead to the namespace of the disk's other paths: {0}; the path stays unused")]
+    #[error("does not lead to the namespace of the disk's other paths: {0}")]
     Mismatch(#[from] IdentityMismatch),
     #[error(transparent)]
     Namespace(#[from] NamespaceError),

@@ -155,9 +155,8 @@ fn notes(path: &Path) -> impl Iterator<Item = String> {
     let worth_a_note =
         |of: &&PathSharer| of.error.is_some() || of.ana_state.is_some_and(|ana| ana != AnaState::Optimized);
     let sharers = path.sharers.iter().filter(worth_a_note);
-    let fallback = (path.fallbacks() > 0).then(|| {
-        format!("{named}: plain TCP, as the target or something on the way to it has no MPTCP; mpathctl mptcp check")
-    });
+    let fallback = (path.fallbacks() > 0)
+        .then(|| format!("{named}: plain TCP, as the target or something on the way to it has no MPTCP"));
     error
         .into_iter()
         .chain(fallback)

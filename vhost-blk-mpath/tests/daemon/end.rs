@@ -1,11 +1,13 @@
 //! SIGTERM and SIGINT end the daemon soon and cleanly, whatever it is doing.
 
+use std::fs::File;
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use mpath_api::types::PathSelector;
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
+use vublk_bench::request::Status;
 
 use crate::support::{Daemon, Disk, Link, Place, Shape, Target, Verification, eventually, inject};
 
@@ -164,4 +166,19 @@ fn asks_for_shutdown(sent: &[u8]) -> bool {
         }
     }
     false
+}
+
+/// A full disk, or a reader that is gone.
+#[test]
+fn a_log_that_nobody_takes_costs_no_guest_its_disk() {
+    let target = Target::start(1);
+    let place = Place::new();
+    let mut command = place.command(&target.addrs(), "");
+    let mut daemon = command.stderr(File::options().write(true).open("/dev/full").unwrap()).spawn().unwrap();
+    let mut disk = Disk::connect_patiently(&place.socket());
+    assert_eq!((disk.write(0, 1), disk.read(0)), (Status::Ok, 1));
+    target.set(0, "reset=all");
+    assert_eq!(disk.read(0), 1);
+    kill_process(Pid::from_raw(daemon.id().cast_signed()).unwrap(), Signal::TERM).unwrap();
+    assert!(daemon.wait().unwrap().success());
 }

@@ -40,11 +40,12 @@ pub(crate) fn judge(host: &Host) -> Vec<Finding> {
 fn unsupported(why: &Unsupported) -> Finding {
     match why {
         Unsupported::SwitchedOff => {
-            let finding = Finding::problem("kernel", "MPTCP is switched off", "every connection would be plain TCP");
+            let finding =
+                Finding::problem("kernel", "MPTCP is switched off", "paths with mptcp:// cannot be connected");
             finding.mended_by(["sysctl -w net.mptcp.enabled=1".into()])
         }
         Unsupported::Otherwise { reason } => {
-            Finding::problem("kernel", reason, "there is no MPTCP without it: every connection would be plain TCP")
+            Finding::problem("kernel", reason, "paths with mptcp:// cannot be connected")
         }
     }
 }

@@ -21,10 +21,13 @@ impl Mptcp {
         self.connections.iter().filter(|connection| connection.fallback).count()
     }
 
-    /// Established subflows of all connections together.
+    /// Established subflows of all connections together, without those that are plain TCP.
     #[must_use]
     pub fn established(&self) -> usize {
-        self.subflows().filter(|(_, subflow)| subflow.state == SubflowState::Established).count()
+        let counts = |(connection, subflow): &(&MptcpConnection, &Subflow)| {
+            !connection.fallback && subflow.state == SubflowState::Established
+        };
+        self.subflows().filter(counts).count()
     }
 
     /// Every subflow, with its connection.
