@@ -123,17 +123,17 @@ pub(crate) mod tests {
         Plan::new(&SchedulerKind::ALL, 5, Duration::from_secs(4))
     }
 
-    /// The manual promises 6 minutes.
+    /// The manual promises 7 minutes.
     #[test]
-    fn the_default_run_takes_less_than_six_minutes() {
+    fn the_default_run_takes_less_than_seven_minutes() {
         let time = plan().time();
-        assert!((Duration::from_mins(4)..Duration::from_mins(6)).contains(&time), "{time:?}");
+        assert!((Duration::from_mins(4)..Duration::from_mins(7)).contains(&time), "{time:?}");
     }
 
     #[test]
     fn the_program_is_told_everything() {
         let arguments = plan().arguments().join(" ");
-        let expected = "--slots 13 --delay-ms 10 --count 32 --pause-ms 50 --flows 8 --depth 32 --rounds 5 --seconds 4 --settle 2.5 \
+        let expected = "--slots 13 --delay-ms 10 --count 32 --pause-ms 50 --flows 8 --depth 32 --rounds 5 --seconds 4 --settle 3.5 \
                         --bulk-weights 100,800 --schedulers fifo,burst-credit,burst-credit-drr";
         assert_eq!(arguments, expected);
     }
