@@ -26,6 +26,8 @@ impl Rule for Fifo {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use crate::scheduler::testing::Test;
 
     #[test]
@@ -45,5 +47,26 @@ mod tests {
             t.push(1, 10 + tag, 512);
         }
         assert_eq!(t.drain(), [0, 10, 1, 11, 2, 12, 3, 13]);
+    }
+
+    /// Between two requests such a flow is idle for a moment each time.
+    #[test]
+    fn flows_that_ask_for_one_request_at_a_time_do_not_escape_the_weight_of_their_disk() {
+        const FLOWS: u16 = 16;
+        let mut t = Test::new("fifo", &[]);
+        (0..2000).for_each(|_| t.push_of(0, 0, 0, 4096));
+        (1..=FLOWS).for_each(|flow| t.push_of(1, flow, flow.into(), 4096));
+        let mut of_the_one = 0;
+        for _ in 0..1000 {
+            let tag = t.take_at(0).expect("something waits") as u16;
+            t.now += Duration::from_millis(1);
+            t.complete(tag, 4096);
+            if tag == 0 {
+                of_the_one += 1;
+            } else {
+                t.push_of(1, tag, tag.into(), 4096);
+            }
+        }
+        assert!((450..=600).contains(&of_the_one), "{of_the_one}");
     }
 }

@@ -1,7 +1,7 @@
 //! One flow: what it has queued, and what is to be known about it.
 
 use std::collections::VecDeque;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 
@@ -56,6 +56,11 @@ impl Flow {
     pub(super) fn next_since(&self) -> Option<Instant> {
         let next = self.queue.front()?;
         Some(next.since.max(self.last_sent.unwrap_or(next.since)).max(self.unparked_at.unwrap_or(next.since)))
+    }
+
+    /// How long ago its last request went, if one ever did.
+    pub(super) fn idle_for(&self, now: Instant) -> Option<Duration> {
+        self.last_sent.map(|at| now - at)
     }
 
     /// A request goes.

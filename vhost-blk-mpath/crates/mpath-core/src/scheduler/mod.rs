@@ -41,6 +41,9 @@ use turns::{Disks, Part};
 /// The weight of a disk that was given none.
 pub const DEFAULT_WEIGHT: u16 = 100;
 
+/// A flow that has sent nothing for so long owes nothing any more.
+const FORGIVEN: Duration = Duration::from_secs(1);
+
 /// What is to be known of a scheduler before there is one: each file has its own.
 struct About {
     name: &'static str,
@@ -208,10 +211,14 @@ impl Scheduler {
         let id = io.flow;
         let flow = by_flow(&mut self.flows, id);
         if flow.is_idle() {
+            // What it owes is not settled by being idle for a moment between two requests.
+            let forgiven = flow.idle_for(now).is_none_or(|time| time >= FORGIVEN);
             (flow.disk, flow.unlimited) = (io.disk, false);
             self.disks.mark(now, io.disk, &mut flow.seen);
             self.begin_backlog(now);
-            self.rings.forgive(id);
+            if forgiven {
+                self.rings.forgive(id);
+            }
             self.rule.activated(now, id, self.disks.part(now, io.disk));
         }
         let flow = self.flow_mut(id);
