@@ -10,7 +10,7 @@
 //!   again. [`drain`]: how long a path takes without a queue.
 //! * [`change`]: when a path has become another one.
 //! * [`admission`]: which paths are worth using.
-//! * [`probes`]: what is known of the others.
+//! * [`probes`]: what is known of the others. [`retrial`]: when they are tried with what probes do not tell of.
 
 // Bytes, counts and rates are far below 2^52, and none is negative.
 #![allow(clippy::cast_precision_loss, clippy::cast_sign_loss)]
@@ -22,6 +22,7 @@ mod estimator;
 mod latency;
 mod probes;
 mod rate;
+mod retrial;
 mod sizes;
 
 use std::time::{Duration, Instant};
@@ -31,6 +32,7 @@ use self::change::is_late;
 use self::estimator::Estimator;
 use self::latency::Mean;
 use self::probes::{Budget, Probes, REST, size_of_probe};
+use self::retrial::Retrial;
 use self::sizes::Sizes;
 use super::{About, Candidate, Choice, Completed, Ended, Param, Policy, PolicySpec, Probed, Query};
 use crate::path::MAX_PATHS;
@@ -91,6 +93,7 @@ struct PathState {
     /// By class, when one came back in vain, if none has been answered since.
     failed_at: [Option<Instant>; 3],
     probes: Probes,
+    retrials: [Retrial; 3],
 }
 
 impl PathState {
@@ -101,13 +104,29 @@ impl PathState {
         own.or_else(probed).or_else(|| self.classes[OpClass::Read.index()].known())
     }
 
-    /// What came back in vain says nothing any more after a while: it is to be found out anew.
+    /// What came back in vain says nothing any more after a while, and what reads contradict may have passed: it is to be found
+    /// out anew.
     fn forgive(&mut self, now: Instant, class: OpClass) {
-        let failed_at = &mut self.failed_at[class.index()];
-        if failed_at.is_some_and(|at| now - at >= FORGIVEN) {
-            *failed_at = None;
+        let forgiven = match self.failed_at[class.index()] {
+            Some(at) => now - at >= FORGIVEN,
+            None => {
+                let used_at = self.probes.bound_at(class).filter(|_| self.reads_contradict(class));
+                used_at.is_some_and(|at| self.retrials[class.index()].is_due(now, at))
+            }
+        };
+        if forgiven {
+            self.failed_at[class.index()] = None;
             self.classes[class.index()].restart(now, None);
         }
+    }
+
+    /// Whether reads take far less than what is known of this class, which may be due to what has passed.
+    fn reads_contradict(&self, class: OpClass) -> bool {
+        let own = &self.classes[class.index()];
+        let reads = self.classes[OpClass::Read.index()].known().map(|(delay, rate)| delay + own.size() / rate);
+        let reads = reads.or_else(|| self.probes.mean().map(|mean| mean.latency));
+        let (Some(reads), Some(latency)) = (reads, own.path_latency()) else { return false };
+        class != OpClass::Read && is_late(latency, reads)
     }
 
     /// The same as of now, for a path that holds something: silence says that it takes longer than is known.
