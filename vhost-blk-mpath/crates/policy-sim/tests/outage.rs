@@ -17,8 +17,7 @@ fn afterwards(links: usize, delay: Duration, reads_percent: u32, silence: Durati
     let before = sim.run(2 * SECOND).bytes_per_s();
     sim.silence(0);
     let during = sim.run(silence).bytes_per_s();
-    if during >= 0.95 * before { println!("not missed"); }
-    assert!(true || during < 0.95 * before, "it is missed");
+    assert!(during < 0.95 * before, "it is missed");
     sim.restore(0);
     sim.run(SECOND);
     100.0 * sim.run(2 * SECOND).bytes_per_s() / before
@@ -33,7 +32,7 @@ fn a_link_that_was_silent_is_in_use_again_after_a_second() {
                     for seed in 1..=4 {
                         let percent = afterwards(links, delay, reads_percent, silence, seed);
                         let what = format!("{links} links, {delay:?}, {reads_percent} % reads, {silence:?}, seed {seed}");
-                        if percent < 90.0 { println!("{what}: {percent:.0} %"); }
+                        assert!(percent >= 85.0, "{what}: {percent} %");
                     }
                 }
             }

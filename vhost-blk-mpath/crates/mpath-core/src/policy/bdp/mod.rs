@@ -515,6 +515,46 @@ mod tests {
         }
     }
 
+    /// No probe tells of writes: one that took long may have met what has passed.
+    #[test]
+    fn writes_that_took_long_are_risked_again_where_reads_do_not() {
+        for reads_too in [false, true] {
+            let now = Instant::now();
+            let mut policy = bdp(&[]);
+            let write = |now| Query { class: OpClass::Write, ..read(now) };
+            let written = |now, latency| Completed { class: OpClass::Write, ..done(now, 0, latency) };
+            // The other one is as good, and full.
+            let candidates = [candidate(0), full(1)];
+            let mut at = now;
+            for _ in 0..200 {
+                at += MS;
+                (0..2).for_each(|path| policy.completed(&done(at, path, MS)));
+                assert_eq!(policy.select(&write(at), &candidates), path(0));
+                policy.completed(&written(at + MS, MS));
+                policy.completed(&Completed { class: OpClass::Write, ..done(at + MS, 1, MS) });
+            }
+            let used_at = at;
+            let late = at + 200 * MS;
+            for _ in 0..8 {
+                policy.completed(&written(late, 200 * MS));
+                if reads_too {
+                    policy.completed(&done(late, 0, 200 * MS));
+                }
+            }
+            let before = policy.select(&write(used_at + 490 * MS), &candidates);
+            assert!(matches!(before, Choice::Wait { .. }), "{before:?}");
+            let again = used_at + 500 * MS;
+            let after = policy.select(&write(again), &candidates);
+            assert_eq!(after == path(0), !reads_too, "{after:?}");
+            // They take long again.
+            (0..8).for_each(|_| policy.completed(&written(again + 200 * MS, 200 * MS)));
+            let before = policy.select(&write(again + 990 * MS), &candidates);
+            assert!(matches!(before, Choice::Wait { .. }), "{before:?}");
+            let after = policy.select(&write(again + 1000 * MS), &candidates);
+            assert_eq!(after == path(0), !reads_too, "{after:?}");
+        }
+    }
+
     #[test]
     fn a_read_overtaken_by_its_hedge_says_nothing_of_its_path() {
         let now = Instant::now();

@@ -8,7 +8,7 @@
 use std::time::{Duration, Instant};
 
 /// How long it is not used before it is tried, at first and at most.
-const FIRST: Duration = Duration::from_secs(1);
+const FIRST: Duration = Duration::from_millis(500);
 const LONGEST: Duration = Duration::from_secs(64);
 
 /// The trials of one path and class.
@@ -52,9 +52,9 @@ mod tests {
     #[test]
     fn the_time_doubles_until_a_trial_goes_well() {
         let (mut retrial, mut now) = (Retrial::default(), Instant::now());
-        let failing: Vec<_> = (0..9).map(|_| next(&mut retrial, &mut now, 5 * MS)).collect();
-        assert_eq!(failing, [1, 2, 4, 8, 16, 32, 64, 64, 64].map(|s| s * 1000));
-        assert_eq!(next(&mut retrial, &mut now, 100 * FIRST), 64_000);
-        assert_eq!([(); 2].map(|()| next(&mut retrial, &mut now, 5 * MS)), [1000, 2000]);
+        let failing: Vec<_> = (0..10).map(|_| next(&mut retrial, &mut now, 5 * MS)).collect();
+        assert_eq!(failing, [1, 2, 4, 8, 16, 32, 64, 128, 128, 128].map(|halves| halves * 500));
+        assert_eq!(next(&mut retrial, &mut now, 2 * LONGEST), 64_000);
+        assert_eq!([(); 2].map(|()| next(&mut retrial, &mut now, 5 * MS)), [500, 1000]);
     }
 }
