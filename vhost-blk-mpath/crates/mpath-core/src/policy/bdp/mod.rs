@@ -107,12 +107,11 @@ impl PathState {
     /// What came back in vain says nothing any more after a while, and what reads contradict may have passed: it is to be found
     /// out anew.
     fn forgive(&mut self, now: Instant, class: OpClass) {
-        let forgiven = match self.failed_at[class.index()] {
-            Some(at) => now - at >= FORGIVEN,
-            None => {
-                let used_at = self.probes.bound_at(class).filter(|_| self.reads_contradict(class));
-                used_at.is_some_and(|at| self.retrials[class.index()].is_due(now, at))
-            }
+        let forgiven = if let Some(at) = self.failed_at[class.index()] {
+            now - at >= FORGIVEN
+        } else {
+            let used_at = self.probes.bound_at(class).filter(|_| self.reads_contradict(class));
+            used_at.is_some_and(|at| self.retrials[class.index()].is_due(now, at))
         };
         if forgiven {
             self.failed_at[class.index()] = None;
