@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::mem;
 use std::time::{Duration, Instant};
 
 use mpath_core::{
@@ -24,12 +25,24 @@ enum Answer {
     Probe,
 }
 
+/// What a path was given. Those given first come first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Sent {
+    seq: u64,
+    path: PathId,
+    answer: Answer,
+    bytes: u32,
+    read: bool,
+}
+
 /// A request under way.
 #[derive(Clone, Copy, Debug)]
 struct Open {
     op: Op,
     bytes: u32,
     submitted: Instant,
+    /// What it waits for; another answer of its tag is of a request that was recalled.
+    sent: Option<u64>,
 }
 
 /// One group, its paths and its guest.
@@ -41,7 +54,9 @@ pub struct Sim {
     models: Vec<Model>,
     busy: Vec<Busy>,
     open: Vec<Open>,
-    answers: BinaryHeap<Reverse<(Instant, u64, PathId, Answer)>>,
+    answers: BinaryHeap<Reverse<(Instant, Sent)>>,
+    /// By path, what it owes while it is silent.
+    silent: Vec<Option<Vec<Sent>>>,
     seq: u64,
     /// Sizes and operations come from a stream of their own, so that policies are compared on the same ones.
     guest: Rng,
@@ -75,13 +90,14 @@ impl Sim {
             busy: vec![Busy::default(); models.len()],
             open: Vec::new(),
             answers: BinaryHeap::new(),
+            silent: vec![None; models.len()],
             seq: 0,
             guest: Rng::new(seed),
             network: Rng::new(!seed),
             measured: Measured::default(),
         };
         for tag in (0..workload.depth).map(Tag) {
-            sim.open.push(Open { op: Op::Read, bytes: 0, submitted: now });
+            sim.open.push(Open { op: Op::Read, bytes: 0, submitted: now, sent: None });
             sim.submit(tag);
         }
         sim
@@ -103,19 +119,16 @@ impl Sim {
             let next = [answer, self.group.next_timeout()].into_iter().flatten().min();
             let Some(next) = next.filter(|at| *at <= end) else {
                 self.now = end;
-                return std::mem::take(&mut self.measured);
+                return mem::take(&mut self.measured);
             };
             assert!(next >= self.now, "time does not go backwards");
             self.now = next;
-            while let Some(Reverse((at, _, path, answer))) = self.answers.peek().copied() {
+            while let Some(Reverse((at, sent))) = self.answers.peek().copied() {
                 if at > self.now {
                     break;
                 }
                 self.answers.pop();
-                match answer {
-                    Answer::Request(tag) => self.group.complete(self.now, path, tag, Outcome::Success),
-                    Answer::Probe => self.group.probed(self.now, path, true),
-                }
+                self.answered(sent);
             }
         }
     }
@@ -123,6 +136,30 @@ impl Sim {
     /// A path behaves differently from now on.
     pub fn change(&mut self, path: usize, model: Model) {
         self.models[path] = model;
+    }
+
+    /// A path answers nothing from now on, nor what it has been given already.
+    ///
+    /// # Panics
+    ///
+    /// If it is silent.
+    pub fn silence(&mut self, path: usize) {
+        let answers = mem::take(&mut self.answers).into_sorted_vec().into_iter().rev();
+        let (owed, others): (Vec<_>, _) = answers.partition(|Reverse((_, sent))| usize::from(sent.path.0) == path);
+        self.answers = others.into();
+        let before = self.silent[path].replace(owed.into_iter().map(|Reverse((_, sent))| sent).collect());
+        assert!(before.is_none(), "a path is silent once");
+    }
+
+    /// A silent path works off from now on what it was given, as a connection does whose link is back.
+    ///
+    /// # Panics
+    ///
+    /// If it is not silent.
+    pub fn restore(&mut self, path: usize) {
+        for sent in self.silent[path].take().expect("a silent path") {
+            self.carry(sent);
+        }
     }
 
     /// How long it takes from now until the guest has had this many bytes per second for a tenth of a second; at most `limit`.
@@ -147,7 +184,7 @@ impl Sim {
 
     fn submit(&mut self, tag: Tag) {
         let (op, bytes) = self.workload.draw(&mut self.guest);
-        self.open[tag.0 as usize] = Open { op, bytes, submitted: self.now };
+        self.open[tag.0 as usize] = Open { op, bytes, submitted: self.now, sent: None };
         self.group.submit(self.now, Io { tag, op, bytes, disk: DiskId(0), flow: FlowId(0), fua: false });
     }
 
@@ -157,14 +194,15 @@ impl Sim {
                 Action::Issue { path, tag } => {
                     self.measured.issued[usize::from(path.0)] += 1;
                     let open = self.open[tag.0 as usize];
-                    self.serve(path, open.bytes, open.op == Op::Read, Answer::Request(tag));
+                    let sent = self.send(path, open.bytes, open.op == Op::Read, Answer::Request(tag));
+                    self.open[tag.0 as usize].sent = Some(sent);
                 }
                 Action::Hedge { .. } | Action::DropHedge { .. } | Action::Adopt { .. } => {
                     unreachable!("nothing is hedged")
                 }
                 Action::Probe { path, bytes, .. } => {
                     self.measured.probes[usize::from(path.0)] += 1;
-                    self.serve(path, bytes, true, Answer::Probe);
+                    self.send(path, bytes, true, Answer::Probe);
                 }
                 Action::Finish { tag, result } => {
                     assert_eq!(result, Ok(()), "nothing fails here");
@@ -173,16 +211,39 @@ impl Sim {
                     self.measured.latencies_ns.push(nanos(self.now - open.submitted));
                     self.submit(tag);
                 }
-                Action::Recall { .. } => unreachable!("no path here is silent for so long"),
+                Action::Recall { path, tag } => {
+                    self.open[tag.0 as usize].sent = None;
+                    self.group.complete(self.now, path, tag, Outcome::Recalled { abandoned: true });
+                }
             }
         }
     }
 
-    fn serve(&mut self, path: PathId, bytes: u32, read: bool, answer: Answer) {
-        let index = usize::from(path.0);
-        let now_ns = nanos(self.now - self.start);
-        let at = self.busy[index].serve(now_ns, &self.models[index], bytes, read, &mut self.network);
+    /// Gives a path something to do: its number.
+    fn send(&mut self, path: PathId, bytes: u32, read: bool, answer: Answer) -> u64 {
         self.seq += 1;
-        self.answers.push(Reverse((self.start + Duration::from_nanos(at), self.seq, path, answer)));
+        let sent = Sent { seq: self.seq, path, answer, bytes, read };
+        match &mut self.silent[usize::from(path.0)] {
+            Some(owed) => owed.push(sent),
+            None => self.carry(sent),
+        }
+        self.seq
+    }
+
+    fn carry(&mut self, sent: Sent) {
+        let index = usize::from(sent.path.0);
+        let now_ns = nanos(self.now - self.start);
+        let at = self.busy[index].serve(now_ns, &self.models[index], sent.bytes, sent.read, &mut self.network);
+        self.answers.push(Reverse((self.start + Duration::from_nanos(at), sent)));
+    }
+
+    fn answered(&mut self, sent: Sent) {
+        match sent.answer {
+            Answer::Request(tag) if self.open[tag.0 as usize].sent != Some(sent.seq) => {
+                self.group.progress(self.now, sent.path, 1);
+            }
+            Answer::Request(tag) => self.group.complete(self.now, sent.path, tag, Outcome::Success),
+            Answer::Probe => self.group.probed(self.now, sent.path, true),
+        }
     }
 }

@@ -206,7 +206,10 @@ impl Estimator {
             }
         }
         let rate = self.rate();
-        self.latency.answered(now, latency, bytes, rate, self.period().mul_f64(MEMORY));
+        // A bucket lasts as long as the path is thought to take, which may be far too long.
+        if self.latency.answered(now, latency, bytes, rate, self.period().mul_f64(MEMORY)) {
+            self.estimate();
+        }
         self.drained(now, bound_at, latency, bytes);
         let searching = matches!(self.phase, Phase::Search { .. });
         let path_latency = self.path_latency().unwrap_or(latency);

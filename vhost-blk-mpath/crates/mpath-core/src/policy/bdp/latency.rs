@@ -53,15 +53,16 @@ pub(super) struct LatencyFilter {
 }
 
 impl LatencyFilter {
-    /// An answer. `rate` is what the path can deliver by the present estimate, and `memory` how long a mean counts.
-    pub(super) fn answered(&mut self, now: Instant, latency: f64, size: f64, rate: f64, memory: Duration) {
+    /// An answer. `rate` is what the path can deliver by the present estimate, and `memory` how long a mean counts. Whether there
+    /// is another mean now.
+    pub(super) fn answered(&mut self, now: Instant, latency: f64, size: f64, rate: f64, memory: Duration) -> bool {
         let empty = Slot { began: now, latencies: 0.0, sizes: 0.0, count: 0 };
         let slot = self.slot.get_or_insert(empty);
         slot.latencies += latency;
         slot.sizes += size;
         slot.count += 1;
         if slot.count < SLOT_SAMPLES && (now - slot.began < SLOT || slot.count < FEW) {
-            return;
+            return false;
         }
         let mean = slot.mean();
         self.slot = None;
@@ -77,6 +78,7 @@ impl LatencyFilter {
         while self.best.len() > 1 && self.best.front().is_some_and(|(at, _)| now - *at > memory) {
             self.best.pop_front();
         }
+        true
     }
 
     /// From now on this is what the path takes, and nothing else is known.

@@ -10,7 +10,7 @@
 //!   again. [`drain`]: how long a path takes without a queue.
 //! * [`change`]: when a path has become another one.
 //! * [`admission`]: which paths are worth using.
-//! * [`probes`]: what is known of the others.
+//! * [`probes`]: what is known of the others. [`retrial`]: when they are tried with what probes do not tell of.
 
 // Bytes, counts and rates are far below 2^52, and none is negative.
 #![allow(clippy::cast_precision_loss, clippy::cast_sign_loss)]
@@ -22,6 +22,7 @@ mod estimator;
 mod latency;
 mod probes;
 mod rate;
+mod retrial;
 mod sizes;
 
 use std::time::{Duration, Instant};
@@ -31,6 +32,7 @@ use self::change::is_late;
 use self::estimator::Estimator;
 use self::latency::Mean;
 use self::probes::{Budget, Probes, REST, size_of_probe};
+use self::retrial::Retrial;
 use self::sizes::Sizes;
 use super::{About, Candidate, Choice, Completed, Ended, Param, Policy, PolicySpec, Probed, Query};
 use crate::path::MAX_PATHS;
@@ -91,6 +93,7 @@ struct PathState {
     /// By class, when one came back in vain, if none has been answered since.
     failed_at: [Option<Instant>; 3],
     probes: Probes,
+    retrials: [Retrial; 3],
 }
 
 impl PathState {
@@ -101,13 +104,28 @@ impl PathState {
         own.or_else(probed).or_else(|| self.classes[OpClass::Read.index()].known())
     }
 
-    /// What came back in vain says nothing any more after a while: it is to be found out anew.
+    /// What came back in vain says nothing any more after a while, and what reads contradict may have passed: it is to be found
+    /// out anew.
     fn forgive(&mut self, now: Instant, class: OpClass) {
-        let failed_at = &mut self.failed_at[class.index()];
-        if failed_at.is_some_and(|at| now - at >= FORGIVEN) {
-            *failed_at = None;
+        let forgiven = if let Some(at) = self.failed_at[class.index()] {
+            now - at >= FORGIVEN
+        } else {
+            let used_at = self.probes.bound_at(class).filter(|_| self.reads_contradict(class));
+            used_at.is_some_and(|at| self.retrials[class.index()].is_due(now, at))
+        };
+        if forgiven {
+            self.failed_at[class.index()] = None;
             self.classes[class.index()].restart(now, None);
         }
+    }
+
+    /// Whether reads take far less than what is known of this class, which may be due to what has passed.
+    fn reads_contradict(&self, class: OpClass) -> bool {
+        let own = &self.classes[class.index()];
+        let reads = self.classes[OpClass::Read.index()].known().map(|(delay, rate)| delay + own.size() / rate);
+        let reads = reads.or_else(|| self.probes.mean().map(|mean| mean.latency));
+        let (Some(reads), Some(latency)) = (reads, own.path_latency()) else { return false };
+        class != OpClass::Read && is_late(latency, reads)
     }
 
     /// The same as of now, for a path that holds something: silence says that it takes longer than is known.
@@ -493,6 +511,46 @@ mod tests {
             let before = policy.select(&query(failed + FORGIVEN / 2), &only_bad);
             assert!(matches!(before, Choice::Wait { .. }), "{class:?}");
             assert_eq!(policy.select(&query(failed + FORGIVEN), &only_bad), Choice::Path(bad), "{class:?}");
+        }
+    }
+
+    /// No probe tells of writes: one that took long may have met what has passed.
+    #[test]
+    fn writes_that_took_long_are_risked_again_where_reads_do_not() {
+        for reads_too in [false, true] {
+            let now = Instant::now();
+            let mut policy = bdp(&[]);
+            let write = |now| Query { class: OpClass::Write, ..read(now) };
+            let written = |now, latency| Completed { class: OpClass::Write, ..done(now, 0, latency) };
+            // The other one is as good, and full.
+            let candidates = [candidate(0), full(1)];
+            let mut at = now;
+            for _ in 0..200 {
+                at += MS;
+                (0..2).for_each(|path| policy.completed(&done(at, path, MS)));
+                assert_eq!(policy.select(&write(at), &candidates), path(0));
+                policy.completed(&written(at + MS, MS));
+                policy.completed(&Completed { class: OpClass::Write, ..done(at + MS, 1, MS) });
+            }
+            let used_at = at;
+            let late = at + 200 * MS;
+            for _ in 0..8 {
+                policy.completed(&written(late, 200 * MS));
+                if reads_too {
+                    policy.completed(&done(late, 0, 200 * MS));
+                }
+            }
+            let before = policy.select(&write(used_at + 490 * MS), &candidates);
+            assert!(matches!(before, Choice::Wait { .. }), "{before:?}");
+            let again = used_at + 500 * MS;
+            let after = policy.select(&write(again), &candidates);
+            assert_eq!(after == path(0), !reads_too, "{after:?}");
+            // They take long again.
+            (0..8).for_each(|_| policy.completed(&written(again + 200 * MS, 200 * MS)));
+            let before = policy.select(&write(again + 990 * MS), &candidates);
+            assert!(matches!(before, Choice::Wait { .. }), "{before:?}");
+            let after = policy.select(&write(again + 1000 * MS), &candidates);
+            assert_eq!(after == path(0), !reads_too, "{after:?}");
         }
     }
 

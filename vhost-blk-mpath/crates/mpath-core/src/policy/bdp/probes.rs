@@ -61,6 +61,11 @@ impl Probes {
         self.bound[class.index()].is_none_or(|bound| now - bound >= REST)
     }
 
+    /// When a request of this class was bound to it last.
+    pub(super) fn bound_at(&self, class: OpClass) -> Option<Instant> {
+        self.bound[class.index()]
+    }
+
     fn last_read(&self) -> Option<Instant> {
         self.bound[OpClass::Read.index()]
     }
