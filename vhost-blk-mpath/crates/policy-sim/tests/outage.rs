@@ -31,7 +31,8 @@ fn a_link_that_was_silent_is_in_use_again_after_a_second() {
                 for silence in [300, 3000].map(Duration::from_millis) {
                     for seed in 1..=4 {
                         let percent = afterwards(links, delay, reads_percent, silence, seed);
-                        let what = format!("{links} links, {delay:?}, {reads_percent} % reads, {silence:?}, seed {seed}");
+                        let what =
+                            format!("{links} links, {delay:?}, {reads_percent} % reads, {silence:?}, seed {seed}");
                         // It varies by a tenth. Of three links without one for writes there are 73 %.
                         assert!(percent >= 80.0, "{what}: {percent} %");
                     }
