@@ -15,7 +15,6 @@ mod frontend;
 mod geometry;
 mod host;
 mod injection;
-mod log;
 mod membership;
 mod namespaces;
 mod path;
@@ -33,6 +32,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Parser;
+use tracing_subscriber::EnvFilter;
 
 use crate::args::Args;
 
@@ -46,7 +46,10 @@ fn main() -> ExitCode {
         Ok(args) => args,
         Err(error) => return args::explain(&error),
     };
-    log::init();
+    let filter = EnvFilter::builder().with_default_directive(tracing::Level::INFO.into()).from_env_lossy();
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false);
+    // A line that cannot be written would be told of on stderr too, with a panic: it costs no guest its disk.
+    log.log_internal_errors(false).init();
     match args.into_config().and_then(run::run) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

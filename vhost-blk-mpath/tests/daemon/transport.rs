@@ -1,5 +1,6 @@
 //! What carries a path's connections, and where they come from.
 
+use std::io::Write;
 use std::net::{IpAddr, TcpListener};
 
 use mpath_api::address::Transport;
@@ -8,6 +9,15 @@ use vublk_bench::request::Status;
 
 use crate::metrics::Scrape;
 use crate::support::{Daemon, Disk, Place, Shape, Target, Verification, eventually, own_address};
+
+/// Whether this host has it; if not, a test is skipped, and says so past the test runner's capture.
+fn has_mptcp() -> bool {
+    let supported = mptcp::supported();
+    if let Err(why) = &supported {
+        writeln!(std::io::stderr(), "SKIPPED: {}: {why}", std::thread::current().name().unwrap_or("a test")).unwrap();
+    }
+    supported.is_ok()
+}
 
 /// The flags of a daemon with these paths.
 fn flags(paths: &[String]) -> String {
@@ -20,6 +30,9 @@ fn start(paths: &[String], more: &str) -> Daemon {
 
 #[test]
 fn a_disk_over_mptcp_and_over_what_falls_back_to_tcp() {
+    if !has_mptcp() {
+        return;
+    }
     let target = Target::with(2, |config| config.listeners[0].transport = Transport::Mptcp);
     let paths: Vec<_> = target.addrs().iter().map(|address| format!("mptcp://{address}")).collect();
     let daemon = start(&paths, "--policy round-robin");
@@ -59,6 +72,9 @@ fn a_disk_over_mptcp_and_over_what_falls_back_to_tcp() {
 /// As its kernel or an administrator may have it: MPTCP is no condition on the target's side, nor on the host's.
 #[test]
 fn a_target_for_mptcp_takes_plain_tcp() {
+    if !has_mptcp() {
+        return;
+    }
     let target = Target::with(1, |config| config.listeners[0].transport = Transport::Mptcp);
     let daemon = Daemon::start(&target.addrs(), "");
     let mut disk = Disk::connect(&daemon.socket());
@@ -67,6 +83,9 @@ fn a_target_for_mptcp_takes_plain_tcp() {
 
 #[test]
 fn connections_come_from_where_they_are_told_to() {
+    if !has_mptcp() {
+        return;
+    }
     for transport in ["tcp", "mptcp"] {
         let listener = TcpListener::bind(own_address()).unwrap();
         let from = own_address().ip();

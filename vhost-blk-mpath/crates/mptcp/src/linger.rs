@@ -4,7 +4,9 @@ use std::io::{self, ErrorKind, Read};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
-use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, ipproto, listen, socket_with, sockopt};
+use rustix::net::{
+    AddressFamily, Protocol, SocketFlags, SocketType, bind, connect, ipproto, listen, socket_with, sockopt,
+};
 
 /// How long Linux goes on with a closed MPTCP socket if nothing says otherwise.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(60);
@@ -19,7 +21,11 @@ const ANSWER_MAX: Duration = Duration::from_secs(1);
 /// old kernel.
 #[must_use]
 pub fn lingers_for() -> Duration {
-    if resets_on_close().unwrap_or(false) { Duration::ZERO } else { close_timeout() }
+    if resets_on_close(ipproto::MPTCP, Some(Duration::ZERO)).unwrap_or(false) {
+        Duration::ZERO
+    } else {
+        close_timeout()
+    }
 }
 
 fn close_timeout() -> Duration {
@@ -27,14 +33,15 @@ fn close_timeout() -> Duration {
     sysctl.ok().and_then(|text| text.trim().parse().ok()).map_or(CLOSE_TIMEOUT, Duration::from_secs)
 }
 
-fn resets_on_close() -> io::Result<bool> {
-    let new = || socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, Some(ipproto::MPTCP));
+/// What the peer of a connection sees when it is closed.
+fn resets_on_close(protocol: Protocol, linger: Option<Duration>) -> io::Result<bool> {
+    let new = || socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, Some(protocol));
     let listener = new()?;
     bind(&listener, &SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
     listen(&listener, 1)?;
     let listener = TcpListener::from(listener);
     let ours = new()?;
-    sockopt::set_socket_linger(&ours, Some(Duration::ZERO))?;
+    sockopt::set_socket_linger(&ours, linger)?;
     connect(&ours, &listener.local_addr()?)?;
     let (mut theirs, _): (TcpStream, _) = listener.accept()?;
     theirs.set_read_timeout(Some(ANSWER_MAX))?;
@@ -49,6 +56,13 @@ fn resets_on_close() -> io::Result<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// TCP has always done as it is told, which shows that the trial tells the two apart.
+    #[test]
+    fn a_reset_is_told_from_an_orderly_end() {
+        assert!(resets_on_close(ipproto::TCP, Some(Duration::ZERO)).unwrap());
+        assert!(!resets_on_close(ipproto::TCP, None).unwrap());
+    }
 
     #[test]
     fn it_is_all_or_nothing() {

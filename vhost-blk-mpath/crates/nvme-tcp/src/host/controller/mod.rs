@@ -1,8 +1,8 @@
 //! The admin side of an association: the connect sequence, then keep-alives and asynchronous events.
 //!
 //! ```text
-//! Connect → CAP → VS → CC.EN → CSTS.RDY → Identify Controller → Number of Queues → active namespaces
-//!   → { Identify Namespace → descriptors } for each → [event configuration] → [ANA log] → Live
+//! Connect → CAP → VS → CC.EN → CSTS.RDY → Identify Controller → Number of Queues → [event configuration]
+//!   → active namespaces → { Identify Namespace → descriptors } for each → [ANA log] → Live
 //! Live ⇄ { ANA log, changed namespaces → { Identify Namespace → descriptors } for each → ANA log } → Shutdown
 //! ```
 //! One step is under way at a time. Keep-alives run beside the steps once the controller is ready, and one Asynchronous
