@@ -14,7 +14,8 @@ use crate::support::{Daemon, Disk, Place, Shape, Target, Verification, eventuall
 fn has_mptcp() -> bool {
     let supported = mptcp::supported();
     if let Err(why) = &supported {
-        writeln!(std::io::stderr(), "SKIPPED: {}: {why}", std::thread::current().name().unwrap_or("a test")).unwrap();
+        let mut stderr = std::io::stderr();
+        writeln!(stderr, "SKIPPED: {}: {why}", std::thread::current().name().unwrap_or("a test")).unwrap();
     }
     supported.is_ok()
 }

@@ -449,3 +449,20 @@ fn a_flush_that_is_to_be_repeated_hears_that_its_path_is_lost() {
     assert_eq!(t.actions(), [failed(1)]);
     assert!(t.group.next_timeout().is_none_or(|at| at < t.now + 60_000 * MS), "and nothing is left of the timer");
 }
+
+#[test]
+fn a_flush_with_nothing_to_do_does_not_wait_for_room() {
+    let mut t = Test::new(config());
+    t.flush_presumed();
+    (0..2000).for_each(|tag| t.submit(tag, Op::Read));
+    assert!(t.actions().len() < 2000, "the rest waits");
+    t.submit_io(Io {
+        tag: mpath_core::Tag(5000),
+        op: Op::Flush,
+        bytes: 0,
+        disk: DiskId(0),
+        flow: FlowId(1),
+        fua: false,
+    });
+    assert_eq!(t.actions(), [ok(5000)]);
+}
