@@ -104,12 +104,12 @@ bench-native: benches ## Linux's own NVMe multipath beside the daemon in one gue
 bench-burst: benches ## bursts against busy virtqueues under each scheduler, by sockets and by two guests, in less than half an hour; writes docs/results/ (BURST_ARGS='--only k')
 	@scripts/deps.sh guest
 	images/build
-	$(BIN)/burst $(BURST_ARGS)
+	scripts/awake $(BIN)/burst $(BURST_ARGS)
 
 bench-mptcp: benches ## TCP multipath, MPTCP and both over 1, 2 and 4 links of the lab, unequal, lossy, lost, in 25 minutes; writes docs/results/ (MPTCP_ARGS='--only a')
 	@scripts/deps.sh lab
 	guest-tests/mptcp/self-test
-	$(BIN)/mptcp $(MPTCP_ARGS)
+	scripts/awake $(BIN)/mptcp $(MPTCP_ARGS)
 
 lint: ## formatting, clippy with warnings as errors, shell and Python checks
 	@scripts/deps.sh build lint
