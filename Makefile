@@ -2,11 +2,11 @@
 
 SHELL := bash
 .DEFAULT_GOAL := help
-.PHONY: help deps build benches demo test unit sim sim-mutants policy-sim burst-sim guest-test faults lab-test interop soak bench-fastpath bench-policies bench-native bench-burst bench-mptcp lint fmt deny images clean
+.PHONY: help deps build benches demo test unit fuzz sim sim-mutants policy-sim burst-sim guest-test faults lab-test interop soak bench-fastpath bench-policies bench-native bench-burst bench-mptcp lint fmt deny images clean
 
 CARGO ?= cargo
 BIN := target/release
-# How long `make soak` runs.
+# How long `make soak` runs, and each target of `make fuzz`.
 SECONDS ?= 60
 # Options of `make bench-policies`, as in '--only a,c'; `policies --help` lists them.
 POLICIES_ARGS ?=
@@ -48,6 +48,10 @@ test: build images ## unit, property and integration tests, then a guest boot wi
 unit: ## unit, property and integration tests only
 	@scripts/deps.sh build guest
 	$(CARGO) test --workspace --locked
+
+fuzz: ## vhost-user messages, rings and requests that a fuzzer makes up, each for SECONDS=60
+	@scripts/deps.sh build fuzz
+	scripts/fuzz $(SECONDS)
 
 sim: ## the whole stack in virtual time against random faults, every block checked (SEEDS=2000; replays with --seed)
 	@scripts/deps.sh build
@@ -114,11 +118,13 @@ bench-mptcp: benches ## TCP multipath, MPTCP and both over 1, 2 and 4 links of t
 lint: ## formatting, clippy with warnings as errors, shell and Python checks
 	@scripts/deps.sh build lint
 	$(CARGO) fmt --all --check
+	$(CARGO) fmt --manifest-path vhost-blk-mpath/fuzz/Cargo.toml --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	scripts/lint-scripts
 
 fmt: ## format the code
 	$(CARGO) fmt --all
+	$(CARGO) fmt --manifest-path vhost-blk-mpath/fuzz/Cargo.toml
 
 deny: ## licences and advisories of the dependencies (needs cargo-deny)
 	$(CARGO) deny check
