@@ -65,7 +65,8 @@ impl Guest {
             let wanted = VhostUserProtocolFeatures::MQ
                 | VhostUserProtocolFeatures::CONFIG
                 | VhostUserProtocolFeatures::REPLY_ACK
-                | VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS;
+                | VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS
+                | VhostUserProtocolFeatures::INFLIGHT_SHMFD;
             assert_eq!(frontend.get_protocol_features().unwrap(), wanted);
             frontend.set_protocol_features(wanted).unwrap();
             frontend.set_hdr_flags(VhostUserHeaderFlag::NEED_REPLY);
