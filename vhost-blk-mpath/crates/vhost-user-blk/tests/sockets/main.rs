@@ -4,6 +4,7 @@
 
 mod frontend;
 mod guest;
+mod inflight;
 #[path = "../../examples/ram_disk/sink.rs"]
 mod ram_disk;
 mod sinks;
