@@ -143,12 +143,9 @@ impl<'a> Connection<'a> {
         let inflight = area.map_err(|error| ring_error(error.into()))?;
         let parts = QueueParts { index, layout, disk, features, kick, notifier, inflight };
         let queue = Queue::new(&self.memory, parts).map_err(ring_error)?;
-        if queue.to_resubmit() > 0 {
-            tracing::info!(
-                queue = index,
-                requests = queue.to_resubmit(),
-                "in flight when an earlier daemon ended: resubmitted"
-            );
+        let resubmitted = queue.to_resubmit();
+        if resubmitted > 0 {
+            tracing::info!(queue = index, "{resubmitted} requests were in flight when an earlier daemon ended, and go on");
         }
         self.sink.start(queue).map_err(|_| ServeError::NotStarted(index))?;
         self.vring(index.into())?.1.running = true;

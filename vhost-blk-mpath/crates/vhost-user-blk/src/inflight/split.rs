@@ -23,9 +23,9 @@
 //!              used_idx = the used index      used, and done with
 //! ```
 //!
-//! A queue that follows has its place in the available ring from here, too: every chain taken is either used or in flight, so the
-//! next one is at the used index plus the number in flight. What it stores to finish a batch is what the one before would have stored,
-//! so it may itself be gone at any of them. A log of version 0 is new: its version is set last.
+//! A queue that follows has its place in the available ring from here, too: every chain taken is either used or in flight, so
+//! the next one is at the used index plus the number in flight. What it stores to finish a batch is what the one before would
+//! have stored, so it may itself be gone at any of them. A log of version 0 is new: its version is set last.
 
 use super::{InflightArea, InflightError};
 use crate::ring::{Area, RingError};

@@ -1,19 +1,22 @@
-//! A guest by hand for the `vhost` crate's front-end: memory in a file, one ring a queue.
+//! A guest by hand for the `vhost` crate's front-end: memory in a file, one ring a queue. The daemon's tests use it, too.
 
 use std::fs::File;
 use std::io::Write;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{MemfdFlags, memfd_create};
 use vhost::vhost_user::message::{VhostUserHeaderFlag, VhostUserInflight, VhostUserProtocolFeatures};
 use vhost::vhost_user::{Frontend, VhostUserFrontend};
 use vhost::{VhostBackend, VhostUserMemoryRegionInfo, VringConfigData};
 use vmm_sys_util::eventfd::EventFd;
 
-use crate::{Server, TIMEOUT, wait_readable};
+/// Long enough for anything that happens at all.
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(20);
 
 pub(crate) const PROTOCOL_FEATURES: u64 = 1 << 30;
 pub(crate) const CONFIG_WCE: u64 = 1 << 11;
@@ -52,8 +55,8 @@ pub(crate) struct Guest {
 
 impl Guest {
     /// Connects and negotiates `features` and all protocol features.
-    pub(crate) fn connect(server: &Server, features: u64) -> Self {
-        Self::over(UnixStream::connect(server.socket()).unwrap(), features)
+    pub(crate) fn connect(socket: &Path, features: u64) -> Self {
+        Self::over(UnixStream::connect(socket).unwrap(), features)
     }
 
     /// As [`connect`](Self::connect), on a stream that is connected.
@@ -61,6 +64,11 @@ impl Guest {
         let memory = File::from(memfd_create("guest", MemfdFlags::CLOEXEC).unwrap());
         memory.set_len(MEMORY_BYTES).unwrap();
         Self { frontend: negotiate(stream, features), memory }
+    }
+
+    /// The front-end hangs up; the guest stays.
+    pub(crate) fn hang_up(&mut self) {
+        self.frontend = Frontend::from_stream(UnixStream::pair().unwrap().0, 4);
     }
 
     /// The same guest behind a front-end that has lost its connection.
@@ -77,6 +85,13 @@ impl Guest {
     pub(crate) fn set_inflight(&mut self, (told, file): &(VhostUserInflight, File)) {
         self.frontend.set_inflight_fd(told, file.as_raw_fd()).unwrap();
     }
+}
+
+/// Waits for a descriptor; a test that waits in vain fails.
+pub(crate) fn wait_readable(fd: BorrowedFd<'_>) {
+    let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
+    let timeout = TIMEOUT.try_into().unwrap();
+    assert_eq!(poll(&mut fds, Some(&timeout)).unwrap(), 1, "nothing came");
 }
 
 fn negotiate(stream: UnixStream, features: u64) -> Frontend {
@@ -237,7 +252,7 @@ impl Ring {
             }
             assert!(start.elapsed() < TIMEOUT, "nothing came");
             // SAFETY: the descriptor is borrowed for this call only, while `call` lives.
-            wait_readable(unsafe { std::os::fd::BorrowedFd::borrow_raw(self.call.as_raw_fd()) });
+            wait_readable(unsafe { BorrowedFd::borrow_raw(self.call.as_raw_fd()) });
             self.call.read().unwrap();
         }
     }

@@ -11,9 +11,9 @@ use vhost::vhost_user::VhostUserFrontend;
 use vhost::vhost_user::message::VhostUserInflight;
 use vhost_user_blk::{BlkStatus, InflightError, InflightMemoryError, RequestError, RingError, ServeError};
 
-use crate::guest::{FLUSH, Guest, PROTOCOL_FEATURES, Ring};
+use crate::guest::{FLUSH, Guest, PROTOCOL_FEATURES, Ring, wait_readable};
 use crate::sinks::{Shelf, serve_stream};
-use crate::{Server, geometry, wait_readable};
+use crate::{Server, geometry};
 
 const FEATURES: u64 = PROTOCOL_FEATURES | FLUSH;
 const OUT: u32 = 1;
@@ -46,8 +46,7 @@ impl Left {
                 ring.submit(slot, OUT, u64::from(slot) * 8, &[10 + slot as u8; 4096]);
             }
             assert_eq!(ring.reap(), [1]);
-            // Hangs up.
-            drop(std::mem::replace(&mut guest.frontend, vhost::vhost_user::Frontend::from_stream(nobody(), 4)));
+            guest.hang_up();
             left = Some(Self { guest, ring, inflight });
         });
         assert!(matches!(outcome, Err(ServeError::NotDrained(1))), "{outcome:?}");
@@ -86,10 +85,6 @@ fn take_and_answer_one(shelf: &Shelf) {
     queues[0].publish();
 }
 
-fn nobody() -> UnixStream {
-    UnixStream::pair().unwrap().0
-}
-
 #[test]
 fn what_is_in_flight_is_taken_up_by_the_next_server() {
     Left::new().assert_taken_up();
@@ -114,7 +109,7 @@ fn requests_that_are_not_taken_up_stay_for_the_one_after() {
 #[test]
 fn a_driver_is_signalled_in_case_the_last_server_could_not() {
     let server = Server::start(geometry());
-    let mut guest = Guest::connect(&server, FEATURES);
+    let mut guest = Guest::connect(&server.socket(), FEATURES);
     guest.share_memory();
     let ring = guest.start(0);
     // SAFETY: the descriptor is borrowed for this call only, while `ring` lives.
@@ -124,7 +119,7 @@ fn a_driver_is_signalled_in_case_the_last_server_could_not() {
 #[test]
 fn a_position_counts_while_the_log_is_new() {
     let server = Server::start(geometry());
-    let mut guest = Guest::connect(&server, FEATURES);
+    let mut guest = Guest::connect(&server.socket(), FEATURES);
     guest.share_memory();
     let inflight = guest.get_inflight();
     guest.set_inflight(&inflight);
@@ -150,7 +145,7 @@ fn a_position_counts_while_the_log_is_new() {
 #[test]
 fn the_memory_is_as_documented() {
     let server = Server::start(geometry());
-    let mut guest = Guest::connect(&server, FEATURES);
+    let mut guest = Guest::connect(&server.socket(), FEATURES);
     let (told, file) = guest.get_inflight();
     let (bytes, offset) = (told.mmap_size, told.mmap_offset);
     assert_eq!((bytes, offset), (4 * AREA_BYTES, 0));
@@ -230,7 +225,7 @@ fn memory_that_cannot_be_ends_the_connection() {
         ),
     ];
     for (name, attempt, reason) in cases {
-        let mut guest = Guest::connect(&server, FEATURES);
+        let mut guest = Guest::connect(&server.socket(), FEATURES);
         assert!(attempt(&mut guest), "{name} is refused");
         let error = server.outcome().expect_err(name);
         assert!(reason(&error), "{name}: {error}");
@@ -240,7 +235,7 @@ fn memory_that_cannot_be_ends_the_connection() {
 #[test]
 fn a_log_that_makes_no_sense_names_its_queue() {
     let server = Server::start(geometry());
-    let mut guest = Guest::connect(&server, FEATURES);
+    let mut guest = Guest::connect(&server.socket(), FEATURES);
     guest.share_memory();
     let (told, file) = guest.get_inflight();
     // Of a version that is yet to come.
