@@ -145,7 +145,10 @@ impl<'a> Connection<'a> {
         let queue = Queue::new(&self.memory, parts).map_err(ring_error)?;
         let resubmitted = queue.to_resubmit();
         if resubmitted > 0 {
-            tracing::info!(queue = index, "{resubmitted} requests were in flight when an earlier daemon ended, and go on");
+            tracing::info!(
+                queue = index,
+                "{resubmitted} requests were in flight when an earlier daemon ended, and go on"
+            );
         }
         self.sink.start(queue).map_err(|_| ServeError::NotStarted(index))?;
         self.vring(index.into())?.1.running = true;
