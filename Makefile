@@ -2,7 +2,7 @@
 
 SHELL := bash
 .DEFAULT_GOAL := help
-.PHONY: help deps build benches demo test unit fuzz sim sim-mutants policy-sim burst-sim guest-test faults lab-test interop soak bench-fastpath bench-policies bench-native bench-burst bench-mptcp lint fmt deny images clean
+.PHONY: help deps build benches demo test unit fuzz sim sim-mutants policy-sim burst-sim guest-test faults crash-test lab-test interop soak bench-fastpath bench-policies bench-native bench-burst bench-mptcp lint fmt deny images clean
 
 CARGO ?= cargo
 BIN := target/release
@@ -16,6 +16,8 @@ NATIVE_ARGS ?=
 BURST_ARGS ?=
 # Options of `make bench-mptcp`, as in '--only a,d'; `mptcp --help` lists them.
 MPTCP_ARGS ?=
+# Options of `make crash-test`, as in '--kills 5 --seed 7'.
+CRASH_ARGS ?=
 # How many runs `make sim` makes.
 SEEDS ?= 2000
 
@@ -78,6 +80,9 @@ guest-test: build images ## the fio suite in a guest over two paths
 faults: build images ## break path after path under a guest (RST, silence, stopped target) and judge what it notices; 100 flaps leak nothing
 	@scripts/deps.sh faults
 	guest-tests/faults/run
+
+crash-test: build images ## kill the daemon 50 times under a guest that verifies (CRASH_ARGS='--kills 5 --seed 7'): nothing lost, no error, I/O goes on
+	guest-tests/crash/run $(CRASH_ARGS)
 
 lab-test: ## the network lab (namespaces, links with rates and loss, MPTCP) tests itself, in less than a minute
 	@scripts/deps.sh lab
