@@ -84,7 +84,7 @@ impl World {
     fn assert_contents(&mut self, bytes: impl Iterator<Item = u8>) {
         let bytes: Vec<_> = bytes.collect();
         let slots: Vec<_> = (0..bytes.len() as u16).collect();
-        for &slot in slots {
+        for &slot in &slots {
             self.submit(slot, IN, 0);
         }
         assert_eq!(self.finish(), slots);
