@@ -9,6 +9,8 @@
 #define BYTES PAGE_BYTES
 /* Behind all memory of this guest, without devices there. */
 #define NOWHERE (1ull << 40)
+#define TAIL_BYTES 64u
+#define WILD_MAX 8
 
 /* A read of BYTES to the area, in the usual layout. */
 static void make_read(struct descriptor list[3])
@@ -180,7 +182,13 @@ static u64 memory_end(void)
     return bytes;
 }
 
-/* Addresses at which BYTES are not, or not all, memory. */
+/* The last bytes of memory. */
+static volatile u8 *memory_tail(void)
+{
+    return (u8 *)memory_end() - TAIL_BYTES;
+}
+
+/* Addresses from which on not all of 2 * TAIL_BYTES are memory. */
 static unsigned wild_addresses(u64 addresses[], const char *names[])
 {
     unsigned count = 0;
@@ -188,45 +196,41 @@ static unsigned wild_addresses(u64 addresses[], const char *names[])
     names[count++] = "nowhere";
     addresses[count] = memory_end();
     names[count++] = "behind the end of memory";
-    addresses[count] = memory_end() - 64;
+    addresses[count] = memory_end() - TAIL_BYTES;
     names[count++] = "over the end of memory";
-    addresses[count] = 0xa0000 - 64;
-    names[count++] = "over a hole in memory";
-    addresses[count] = ~0ull - 63;
+    addresses[count] = -(u64)TAIL_BYTES;
     names[count++] = "over the end of all addresses";
     addresses[count] = 1ull << 63;
     names[count++] = "at 2^63";
-    addresses[count] = virt_to_phys((const void *)disk.virtio.part[CAP_COMMON]);
+    addresses[count] = disk.virtio.common_address;
     names[count++] = "in a device";
     return count;
 }
 
-#define WILD_MAX 8
-
+/* Each of the following would be a good request if only all of it were memory. */
 static void wild_data(void)
 {
     u64 addresses[WILD_MAX], seed = fresh_seed();
     const char *names[WILD_MAX];
     unsigned count = wild_addresses(addresses, names);
-    volatile u8 *last = (u8 *)memory_end() - 64;
     data_fill(area, BYTES, seed);
     assert(disk_write(1, SECTOR, area, BYTES).status == S_OK);
     for (unsigned i = 0; i < count; i++) {
         struct descriptor list[3];
         report_prefix_push(names[i]);
-        memset((void *)last, 0x55, 64);
+        memset((void *)memory_tail(), 0x55, TAIL_BYTES);
         make_read(list);
         list[1].address = addresses[i];
         check_refused(one_send(0, list, 3), "a read");
-        report(all_bytes_are(last, 64, 0x55), "the part that is memory is not written");
+        make_read(list);
+        list[1].address = addresses[i];
+        check_refused(one_send_indirect(0, list, 3), "an indirect read");
+        report(all_bytes_are(memory_tail(), TAIL_BYTES, 0x55), "the part that is memory is not written");
         make_read(list);
         one.header.type = T_OUT;
         list[1].address = addresses[i];
         list[1].flags = 0;
         check_refused(one_send(0, list, 3), "a write");
-        make_read(list);
-        list[1].address = addresses[i];
-        check_refused(one_send_indirect(0, list, 3), "an indirect read");
         report_prefix_pop();
     }
     assert(disk_read(1, SECTOR, area, BYTES).status == S_OK);
@@ -240,11 +244,11 @@ static void wild_headers(void)
     unsigned count = wild_addresses(addresses, names);
     for (unsigned i = 0; i < count; i++) {
         struct descriptor list[3];
-        /* Sixteen bytes before one of these ends are memory. */
         report_prefix_push(names[i]);
         make_read(list);
         list[0].address = addresses[i];
-        list[0].length = BYTES;
+        list[0].length = 2 * TAIL_BYTES;
+        memcpy((void *)memory_tail(), &one.header, sizeof(one.header));
         check_refused(one_send(0, list, 3), "a header");
         report_prefix_pop();
     }
@@ -258,11 +262,14 @@ static void wild_status(void)
     for (unsigned i = 0; i < count; i++) {
         struct descriptor list[3];
         report_prefix_push(names[i]);
+        memset((void *)memory_tail(), 0x55, TAIL_BYTES);
         make_read(list);
+        list[1].length = BYTES + 1 - 2 * TAIL_BYTES;
         list[2].address = addresses[i];
-        list[2].length = BYTES;
+        list[2].length = 2 * TAIL_BYTES;
         ring_write_chain(&disk.ring[0], 0, list, 3);
         check_empty(0, "a request with its status");
+        report(all_bytes_are(memory_tail(), TAIL_BYTES, 0x55), "the part that is memory is not written");
         report_prefix_pop();
     }
 }
@@ -275,8 +282,9 @@ static void wild_tables(void)
     for (unsigned i = 0; i < count; i++) {
         struct descriptor table = make_table();
         report_prefix_push(names[i]);
+        memcpy((void *)memory_tail(), indirect_table, 3 * sizeof(struct descriptor));
         table.address = addresses[i];
-        table.length = BYTES;
+        table.length = 2 * TAIL_BYTES;
         check_table_empty(table, "a table");
         report_prefix_pop();
     }

@@ -83,16 +83,6 @@ static void write_cache(void)
     }
 }
 
-/* Only `writeback` is the driver's (5.2.5.2). */
-static void other_fields_are_read_only(void)
-{
-    u64 capacity = disk.capacity;
-    writel(1, disk.virtio.part[CAP_DEVICE] + CONFIG_CAPACITY);
-    writel(1, disk.virtio.part[CAP_DEVICE] + CONFIG_SEG_MAX);
-    report(config_read(CONFIG_CAPACITY) == (u32)capacity, "the capacity stays as it was");
-    report(config_read(CONFIG_SEG_MAX) == disk.seg_max, "the number of segments stays as it was");
-}
-
 static void queue_sizes(void)
 {
     static const u16 sizes[] = { 4, 8, 64, 128 };
@@ -126,7 +116,6 @@ static const struct test_case cases[] = {
     { "subsets", subsets },
     { "types-not-taken", types_not_taken },
     { "write-cache", write_cache },
-    { "other-fields", other_fields_are_read_only },
     { "queue-sizes", queue_sizes },
     { "one-queue-only", one_queue_only },
 };

@@ -12,6 +12,22 @@
 
 static u64 seed_a, seed_b, seed_beside;
 
+static bool has_data(const struct load_slot *slot, u64 seed)
+{
+    return data_is(slot->data, LOAD_BYTES, seed);
+}
+
+/* Whether it is a read of the block with that data, and of nothing else. */
+static bool is_read_of(const struct load_slot *slot, struct outcome outcome, u64 seed)
+{
+    return outcome.status == S_OK && outcome.length == LOAD_BYTES + 1 && has_data(slot, seed);
+}
+
+static bool is_empty(const struct load_slot *slot)
+{
+    return all_bytes_are(slot->data, LOAD_BYTES, 0x55);
+}
+
 static void write_blocks(void)
 {
     seed_a = fresh_seed();
@@ -46,6 +62,7 @@ static void read_rewriting(
 {
     struct load *load = load_new(&disk.ring[0], indirect);
     bool allowed = true;
+    unsigned rewritten = 0;
     write_blocks();
     for (unsigned round = 0; round < ROUNDS && load->pending == 0; round++) {
         for (u16 i = 0; i < load->slots; i++) {
@@ -70,23 +87,15 @@ static void read_rewriting(
                     report_info("slot %d: status %#x, length %u", index, outcome.status, outcome.length);
                 allowed = false;
             }
+            rewritten += !has_data(slot, seed_a);
             load->pending -= slot->pending;
             slot->pending = false;
         }
     }
     report(load->pending == 0, "every request comes back");
     report(allowed, "each is the one or the other");
+    report_info("%u of %u are the other", rewritten, ROUNDS * load->slots);
     check_blocks();
-}
-
-static bool has_data(const struct load_slot *slot, u64 seed)
-{
-    return data_is(slot->data, LOAD_BYTES, seed);
-}
-
-static bool is_empty(const struct load_slot *slot)
-{
-    return all_bytes_are(slot->data, LOAD_BYTES, 0x55);
 }
 
 static void rewrite_sector(struct load *load, u16 index, bool odd)
@@ -97,7 +106,7 @@ static void rewrite_sector(struct load *load, u16 index, bool odd)
 
 static bool is_a_or_b(struct load_slot *slot, struct outcome outcome)
 {
-    return outcome.status == S_OK && (has_data(slot, seed_a) || has_data(slot, seed_b));
+    return is_read_of(slot, outcome, seed_a) || is_read_of(slot, outcome, seed_b);
 }
 
 static void sectors(void)
@@ -113,7 +122,7 @@ static void rewrite_sector_wildly(struct load *load, u16 index, bool odd)
 
 static bool is_a_or_refused(struct load_slot *slot, struct outcome outcome)
 {
-    return (outcome.status == S_OK && has_data(slot, seed_a)) || (outcome.status == S_IOERR && is_empty(slot));
+    return is_read_of(slot, outcome, seed_a) || (outcome.status == S_IOERR && is_empty(slot));
 }
 
 static void sectors_out_of_range(void)
@@ -129,7 +138,7 @@ static void rewrite_type(struct load *load, u16 index, bool odd)
 
 static bool is_a_or_unsupported(struct load_slot *slot, struct outcome outcome)
 {
-    return (outcome.status == S_OK && has_data(slot, seed_a)) || (outcome.status == S_UNSUPP && is_empty(slot));
+    return is_read_of(slot, outcome, seed_a) || (outcome.status == S_UNSUPP && is_empty(slot));
 }
 
 static void types(void)
@@ -146,7 +155,7 @@ static void rewrite_to_write(struct load *load, u16 index, bool odd)
 
 static bool is_a_or_nothing(struct load_slot *slot, struct outcome outcome)
 {
-    return outcome.status == S_OK && (has_data(slot, seed_a) || is_empty(slot));
+    return is_read_of(slot, outcome, seed_a) || (outcome.status == S_OK && is_empty(slot));
 }
 
 static void read_to_write(void)
@@ -180,17 +189,23 @@ static void rewrite_link(struct load *load, u16 index, bool odd)
     load->ring->descriptors[index * LOAD_PARTS + 1].next = index * LOAD_PARTS + (odd ? 1 : 2);
 }
 
-static bool is_a_or_returned(struct load_slot *slot, struct outcome outcome)
+static bool is_a_or_empty(struct load_slot *slot, struct outcome outcome)
 {
-    return (outcome.status == S_OK && has_data(slot, seed_a)) ||
-           (outcome.status == S_UNTOUCHED && outcome.length == 0 && is_empty(slot)) ||
-           /* The loop was left again, with more than one round of data. */
-           (outcome.status == S_IOERR || outcome.status == S_OK);
+    return is_read_of(slot, outcome, seed_a) ||
+           (outcome.status == S_UNTOUCHED && outcome.length == 0 && is_empty(slot));
+}
+
+/* The loop may be left again after some rounds; then the request is as many times longer, and its data are the blocks behind A. */
+static bool is_long_or_returned(struct load_slot *slot, struct outcome outcome)
+{
+    if (outcome.status == S_OK && outcome.length > LOAD_BYTES + 1)
+        return outcome.length % LOAD_BYTES == 1 && !has_data(slot, seed_a);
+    return is_a_or_empty(slot, outcome);
 }
 
 static void links(void)
 {
-    read_rewriting(false, rewrite_link, is_a_or_returned);
+    read_rewriting(false, rewrite_link, is_long_or_returned);
 }
 
 static void rewrite_table(struct load *load, u16 index, bool odd)
@@ -211,12 +226,6 @@ static void rewrite_table_link(struct load *load, u16 index, bool odd)
     data->next = odd ? 0xffff : 2;
 }
 
-static bool is_a_or_empty(struct load_slot *slot, struct outcome outcome)
-{
-    return (outcome.status == S_OK && has_data(slot, seed_a)) ||
-           (outcome.status == S_UNTOUCHED && outcome.length == 0 && is_empty(slot));
-}
-
 static void table_links(void)
 {
     read_rewriting(true, rewrite_table_link, is_a_or_empty);
@@ -233,7 +242,8 @@ static void written_data(void)
             load_offer(load, i, T_OUT, SECTOR_B);
         ring_publish(load->ring);
         ring_kick(load->ring);
-        while (load->ring->used[RING_INDEX] == load->ring->next_used && round % 2)
+        struct deadline deadline = deadline_start();
+        while (load->ring->used[RING_INDEX] == load->ring->next_used && !deadline_passed(&deadline))
             memset(load->slot[round % load->slots].data, round, LOAD_BYTES);
         succeeded = load_finish(load);
     }

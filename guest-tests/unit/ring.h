@@ -41,6 +41,8 @@ struct ring {
     volatile u16 *available;
     volatile u16 *used;
     volatile u8 *doorbell;
+    /* Nothing came in time once. */
+    bool is_dead;
     /* Indices that go on counting: the next entry to offer, as far as the device was kicked, the next one to take back. */
     u16 next_available, kicked, next_used;
 };
@@ -74,6 +76,7 @@ static inline void ring_start(struct ring *ring, struct virtio *virtio, u16 inde
     ring->used = (void *)(ring->memory + RING_USED);
     u16 offset = readw(common + COMMON_QUEUE_NOTIFY_OFFSET);
     ring->doorbell = virtio->part[CAP_NOTIFY] + (u32)offset * virtio->notify_multiplier;
+    ring->is_dead = false;
     ring->next_available = ring->kicked = ring->next_used = 0;
     virtio_write_address(virtio, COMMON_QUEUE_DESCRIPTORS, virt_to_phys(ring->memory));
     virtio_write_address(virtio, COMMON_QUEUE_AVAILABLE, virt_to_phys(ring->memory + RING_AVAILABLE));
@@ -152,12 +155,13 @@ static inline bool ring_take(struct ring *ring, struct used_entry *entry)
     return true;
 }
 
-/* Waits for the next used entry; false if none comes in time. */
+/* Waits for the next used entry; false if none comes in time. After that there is no more waiting until the next set-up. */
 static inline bool ring_wait(struct ring *ring, struct used_entry *entry)
 {
     struct deadline deadline = deadline_start();
     while (!ring_take(ring, entry)) {
-        if (deadline_passed(&deadline))
+        ring->is_dead = ring->is_dead || deadline_passed(&deadline);
+        if (ring->is_dead)
             return false;
     }
     return true;

@@ -52,6 +52,8 @@ struct virtio {
     struct pci_dev pci;
     /* The structures, by type; null if the device has none. */
     volatile u8 *part[CAP_TYPES];
+    /* Where the common configuration is, for a device that takes it for memory. */
+    phys_addr_t common_address;
     u32 notify_multiplier;
     /* Features offered and taken. */
     u64 offered, taken;
@@ -101,6 +103,8 @@ static inline void virtio_take_capability(struct pci_dev *pci, int at, int id)
     u8 bar = pci_config_readb(pci->bdf, at + CAP_BAR);
     phys_addr_t start = pci_bar_get_addr(pci, bar) + pci_config_readl(pci->bdf, at + CAP_OFFSET);
     virtio->part[type] = ioremap(start, pci_config_readl(pci->bdf, at + CAP_LENGTH));
+    if (type == CAP_COMMON)
+        virtio->common_address = start;
     if (type == CAP_NOTIFY)
         virtio->notify_multiplier = pci_config_readl(pci->bdf, at + CAP_NOTIFY_MULTIPLIER);
 }
