@@ -77,7 +77,7 @@ guest-test: build images ## the fio suite in a guest over two paths
 
 guest-unit: build ## virtio-blk from bare metal, good and bad requests, under QEMU (KVM_UNIT_TESTS=dir; UNIT_ARGS='--reference')
 	@scripts/deps.sh unit
-	$(MAKE) --no-print-directory -C guest-tests/unit OUT=$(CURDIR)/target/guest-unit $(if $(KVM_UNIT_TESTS),KVM_UNIT_TESTS=$(abspath $(KVM_UNIT_TESTS)))
+	$(MAKE) --no-print-directory -C guest-tests/unit OUT=$(CURDIR)/target/guest-unit KVM_UNIT_TESTS=$(abspath $(KVM_UNIT_TESTS))
 	guest-tests/unit/run --build target/guest-unit$(if $(KVM_UNIT_TESTS),/kvm-unit-tests/x86) $(UNIT_ARGS)
 
 faults: build images ## break path after path under a guest (RST, silence, stopped target) and judge what it notices; 100 flaps leak nothing

@@ -65,7 +65,9 @@ static void header_with_data(void)
     } *whole = (void *)area;
     for (u32 first = 1; first < sizeof(*whole); first += first < 32 ? 5 : 600) {
         u32 rest = sizeof(*whole) - first;
-        struct descriptor list[] = { readable(whole, first), readable((u8 *)whole + first, rest), writable(&one.status, 1) };
+        struct descriptor list[] = {
+            readable(whole, first), readable((u8 *)whole + first, rest), writable(&one.status, 1)
+        };
         seed = fresh_seed();
         request_init(&one, T_OUT, SECTOR);
         whole->header = one.header;
@@ -271,7 +273,8 @@ static void same_buffer_twice(void)
     check_status(disk_request(0, T_OUT, SECTOR, list, 2), S_OK, "one buffer is written twice");
     memset(area, 0, 2 * SECTOR_BYTES);
     assert(disk_read(0, SECTOR, area, 2 * SECTOR_BYTES).status == S_OK);
-    report(data_is(area, SECTOR_BYTES, seed) && data_is(area + SECTOR_BYTES, SECTOR_BYTES, seed), "it comes back twice");
+    bool twice = data_is(area, SECTOR_BYTES, seed) && data_is(area + SECTOR_BYTES, SECTOR_BYTES, seed);
+    report(twice, "it comes back twice");
 }
 
 static const struct test_case cases[] = {

@@ -56,7 +56,8 @@ static void most_segments(void)
         data_fill(large, segments * bytes, seed);
         for (u32 i = 0; i < segments; i++)
             list[i] = readable(large + i * bytes, bytes);
-        check_status(disk_request(0, T_OUT, 8192, list, segments), S_OK, "the most segments of %u bytes are written", bytes);
+        check_status(disk_request(0, T_OUT, 8192, list, segments), S_OK,
+                     "the most segments of %u bytes are written", bytes);
         memset(large, 0, segments * bytes);
         for (u32 i = 0; i < segments; i++)
             list[i].flags = DESC_WRITE;
@@ -66,7 +67,7 @@ static void most_segments(void)
     }
 }
 
-/* `size_max` and `seg_max` bound a request; segments beyond `size_max` are no reason to refuse one, a longer request is. */
+/* `size_max` times `seg_max` bounds a request; a segment beyond `size_max` alone is no reason to refuse one. */
 static void longest(void)
 {
     static struct descriptor list[INDIRECT_MAX];
@@ -74,7 +75,7 @@ static void longest(void)
     u64 most = (u64)disk.size_max * disk.seg_max, sectors_there = disk.capacity;
     u64 count = most / LARGE_BYTES;
     if (count == 0 || count + 1 > INDIRECT_MAX - 2 || (count + 1) * LARGE_BYTES / SECTOR_BYTES > sectors_there) {
-        report_skip("the longest request is not one that can be tried here: %u segments of %u", disk.seg_max, disk.size_max);
+        report_skip("the longest request cannot be tried here: %u segments of %u", disk.seg_max, disk.size_max);
         return;
     }
     /* All segments lie on the same memory, of which there is less than that. */

@@ -1,6 +1,6 @@
 /*
- * Many requests at once on one ring. Slot s has sectors of its own, a buffer of its own and either descriptor s, for an indirect
- * table, or descriptors 3s to 3s+2.
+ * Many requests at once on one ring. Slot s has sectors of its own, a buffer of its own and either descriptor s, for an
+ * indirect table, or descriptors 3s to 3s+2.
  */
 #ifndef LOAD_H
 #define LOAD_H

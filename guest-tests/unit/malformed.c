@@ -1,7 +1,7 @@
 /*
- * Chains that no driver may build. What a device does with them is left open by virtio 1.2, 2.7.5; this one answers those whose status
- * byte can be found with an I/O error, returns the others with length 0, and goes on. Where the ring itself makes no sense, the queue
- * stops until it is set up again, and the other queues go on.
+ * Chains that no driver may build. What a device does with them is left open by virtio 1.2, 2.7.5; this one answers
+ * those whose status byte can be found with an I/O error, returns the others with length 0, and goes on. Where the ring
+ * itself makes no sense, the queue stops until it is set up again, and the other queues go on.
  */
 #include "suite.h"
 
@@ -22,7 +22,7 @@ static void make_read(struct descriptor list[3])
     list[2] = writable(&one.status, 1);
 }
 
-/* Sends the chain that is written at `head`, and expects it back with nothing written: neither length, nor status, nor data. */
+/* Sends the chain that is written at `head`, and expects it back with length 0, no status and no data. */
 static void check_empty(u16 head, const char *name)
 {
     struct used_entry used = { 0 };

@@ -1,4 +1,4 @@
-/* What the disk offers, and that it works with whatever part of it a driver takes (virtio 1.2, 2.2, 3.1, 5.2.3, 5.2.4). */
+/* What the disk offers, and that it works with whatever part of it a driver takes (virtio 1.2, 2.2, 3.1, 5.2.3 ff). */
 #include "suite.h"
 
 static void offers(void)
@@ -28,7 +28,7 @@ static void configuration(void)
     report(disk.seg_max >= 1, "a request may have a segment");
     report(disk.size_max >= disk.block_bytes, "a segment may be a block long");
     u16 num_queues = config_read(CONFIG_NUM_QUEUES & ~3) >> 16;
-    report(num_queues == disk.num_queues && num_queues > 1, "there are as many queues as the configuration says, more than one");
+    report(num_queues == disk.num_queues && num_queues > 1, "there are several queues, as the configuration says");
     report(config_read(CONFIG_MAX_DISCARD_SECTORS) >= block_sectors, "a discard may be a block long");
     report(config_read(CONFIG_MAX_DISCARD_SEG) >= 1, "a discard may have a range");
     report(config_read(CONFIG_DISCARD_ALIGNMENT) % block_sectors == 0, "discards are aligned to blocks");
@@ -60,7 +60,8 @@ static void types_not_taken(void)
     data_fill(area, PAGE_BYTES, seed);
     check_status(disk_write(0, 64, area, PAGE_BYTES), S_OK, "data is written");
     check_status(disk_range(0, T_DISCARD, 64, 8, 0), S_UNSUPP, "discard that was not negotiated is unsupported");
-    check_status(disk_range(0, T_WRITE_ZEROES, 64, 8, 0), S_UNSUPP, "write zeroes that was not negotiated is unsupported");
+    check_status(disk_range(0, T_WRITE_ZEROES, 64, 8, 0), S_UNSUPP,
+                 "write zeroes that was not negotiated is unsupported");
     memset(area, 0, PAGE_BYTES);
     check_status(disk_read(0, 64, area, PAGE_BYTES), S_OK, "the data is read");
     report(data_is(area, PAGE_BYTES, seed), "the data is still there");
@@ -89,7 +90,8 @@ static void queue_sizes(void)
     for (unsigned i = 0; i < ARRAY_SIZE(sizes); i++) {
         bool up = virtio_reset(&disk.virtio) && virtio_negotiate(&disk.virtio, F_ALL);
         disk_start_rings(sizes[i], false);
-        report(up && disk.ring[0].size == sizes[i] && disk_works(), "the disk works with queues of %d entries", sizes[i]);
+        up = up && disk.ring[0].size == sizes[i] && disk_works();
+        report(up, "the disk works with queues of %d entries", sizes[i]);
     }
 }
 

@@ -63,7 +63,7 @@ static void beside(void (*misbehave)(struct ring *ring, unsigned round), const c
     assert(disk_start(F_ALL));
 }
 
-/* Takes back what there is, then offers `count` chains from descriptor 0 on, without going beyond what the ring holds. */
+/* Takes back what there is, then offers the chain of descriptor 0 `count` times, or as often as the ring has room. */
 static void offer_again(struct ring *ring, u16 count)
 {
     struct used_entry used;
@@ -106,8 +106,9 @@ static void beside_no_sense(void)
 static void wild(struct ring *ring, unsigned round)
 {
     struct descriptor list[] = {
-        readable(&one.header, sizeof(one.header)), { .address = 1ull << 40, .length = 4096, .flags = DESC_WRITE },
-        writable(&one.status, 1)
+        readable(&one.header, sizeof(one.header)),
+        { .address = 1ull << 40, .length = PAGE_BYTES, .flags = DESC_WRITE },
+        writable(&one.status, 1),
     };
     request_init(&one, T_IN, 64);
     ring_write_chain(ring, 0, list, 3);

@@ -80,7 +80,8 @@ static void flags(void)
     write_data();
     check_status(disk_range(0, T_DISCARD, START, 8, RANGE_UNMAP), S_UNSUPP, "discard with unmap is unsupported");
     for (unsigned bit = 1; bit < 32; bit += 6) {
-        check_status(disk_range(0, T_DISCARD, START, 8, 1u << bit), S_UNSUPP, "discard with flag %u is unsupported", bit);
+        check_status(disk_range(0, T_DISCARD, START, 8, 1u << bit), S_UNSUPP,
+                     "discard with flag %u is unsupported", bit);
         check_status(disk_range(0, T_WRITE_ZEROES, START, 8, 1u << bit), S_UNSUPP,
                      "write zeroes with flag %u is unsupported", bit);
     }
@@ -103,7 +104,8 @@ static void bounds(void)
         check_status(disk_range(0, type, ~0ull - 7, 8, 0), S_IOERR, "%s at the last sector of all is refused", name);
         check_status(disk_range(0, type, ~0ull - 7, 16, 0), S_IOERR, "%s of a range that wraps is refused", name);
         /* Its bytes would be at START again if 64 bits were all that counts. */
-        check_status(disk_range(0, type, (1ull << 55) + START, 8, 0), S_IOERR, "%s of a wrapping address is refused", name);
+        check_status(disk_range(0, type, (1ull << 55) + START, 8, 0), S_IOERR,
+                     "%s of a wrapping address is refused", name);
         check_status(disk_range(0, type, START, most[i] + 8, 0), S_IOERR, "%s of more than the most is refused", name);
         check_status(disk_range(0, type, START, 0xffffffff, 0), S_IOERR, "%s of 2^32-1 sectors is refused", name);
     }

@@ -97,7 +97,8 @@ static void unknown_types(void)
     report(all_untouched, "nothing is written into their buffers");
     /* Bit 31 was a barrier once (legacy interface); VERSION_1 knows no such thing. */
     check_status(disk_read(0, 0, area, SECTOR_BYTES), S_OK, "the next request succeeds");
-    check_status(disk_request(0, 0x80000000, 0, &descriptor, 1), S_UNSUPP, "a read with the old barrier bit is unsupported");
+    check_status(disk_request(0, 0x80000000, 0, &descriptor, 1), S_UNSUPP,
+                 "a read with the old barrier bit is unsupported");
     check_status(disk_request(0, 0xffffffff, 0, &descriptor, 1), S_UNSUPP, "type 0xffffffff is unsupported");
 }
 

@@ -1,8 +1,11 @@
-/* A reset at any moment: it ends, what was under way touches nothing afterwards, and the disk can be set up again (virtio 1.2, 2.4). */
+/*
+ * A reset at any moment: it ends, what was under way touches nothing afterwards, and the disk can be set up again
+ * (virtio 1.2, 2.4).
+ */
 #include "load.h"
 #include "suite.h"
 
-#define ROUNDS 12
+#define ROUNDS 8
 #define POISON 0xa5
 
 static struct load *loads[QUEUES_MAX];
@@ -31,7 +34,7 @@ static void idle(void)
     report(right, "an idle disk is reset over and over");
 }
 
-/* Resets the disk under a load of all queues, then fills all that it knew of with poison and lets it do other things. */
+/* Resets the disk under a load of all queues, fills all that it knew of with poison and lets it do other things. */
 static void under_load(u32 type, bool kick_all)
 {
     bool resets = true, stays = true, works = true;

@@ -1,6 +1,6 @@
 /*
- * A driver that rewrites its requests while the device has them. Each request must be what it was before or what it is after, in whole,
- * and touch nothing else. Two blocks of known data are A and B; the blocks beside them must stay as they are.
+ * A driver that rewrites its requests while the device has them. Each request must be what it was before or what it is
+ * after, in whole, and touch nothing else. A and B are blocks of known data; those beside them must stay as they are.
  */
 #include "load.h"
 #include "suite.h"
@@ -55,7 +55,7 @@ static void check_blocks(void)
            "so are those beside them");
 }
 
-/* Rounds of reads of A in all slots; `rewrite` changes them until all are back; `may_be` says what one may have become. */
+/* Rounds of reads of A in all slots. `rewrite` changes them until all are back; `may_be` says what one may become. */
 static void read_rewriting(
     bool indirect, void (*rewrite)(struct load *load, u16 index, bool odd),
     bool (*may_be)(struct load_slot *slot, struct outcome outcome))
@@ -195,7 +195,7 @@ static bool is_a_or_empty(struct load_slot *slot, struct outcome outcome)
            (outcome.status == S_UNTOUCHED && outcome.length == 0 && is_empty(slot));
 }
 
-/* The loop may be left again after some rounds; then the request is as many times longer, and its data are the blocks behind A. */
+/* The loop may be left after some rounds; then the request is as many times longer, and brings the blocks behind A. */
 static bool is_long_or_returned(struct load_slot *slot, struct outcome outcome)
 {
     if (outcome.status == S_OK && outcome.length > LOAD_BYTES + 1)

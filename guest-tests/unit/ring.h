@@ -1,6 +1,6 @@
 /*
- * A split virtqueue, driver side (virtio 1.2, 2.7), with everything left open that a broken driver may do: any descriptor can be
- * written, any head offered.
+ * A split virtqueue, driver side (virtio 1.2, 2.7), with everything left open that a broken driver may do: any
+ * descriptor can be written, any head offered.
  */
 #ifndef RING_H
 #define RING_H
@@ -43,7 +43,7 @@ struct ring {
     volatile u8 *doorbell;
     /* Nothing came in time once. */
     bool is_dead;
-    /* Indices that go on counting: the next entry to offer, as far as the device was kicked, the next one to take back. */
+    /* Indices that go on counting: the next entry to offer, as far as was kicked, the next entry to take back. */
     u16 next_available, kicked, next_used;
 };
 
@@ -155,7 +155,7 @@ static inline bool ring_take(struct ring *ring, struct used_entry *entry)
     return true;
 }
 
-/* Waits for the next used entry; false if none comes in time. After that there is no more waiting until the next set-up. */
+/* Waits for the next used entry; false if none comes in time. Then nothing is waited for until the next set-up. */
 static inline bool ring_wait(struct ring *ring, struct used_entry *entry)
 {
     struct deadline deadline = deadline_start();

@@ -1,6 +1,6 @@
 /*
- * A virtio device on PCI (virtio 1.2, 4.1), found and set up. Here and in the other headers everything is static: a test is one
- * translation unit, in kvm-unit-tests too.
+ * A virtio device on PCI (virtio 1.2, 4.1), found and set up. Here and in the other headers everything is static: a
+ * test is one translation unit, in kvm-unit-tests too.
  */
 #ifndef VIRTIO_H
 #define VIRTIO_H
