@@ -11,8 +11,9 @@
 
 #include "asm/barrier.h"
 #include "asm/io.h"
-#include "asm/pci.h"
 #include "pci.h"
+/* After the former: kvm-unit-tests' own finds itself in its place otherwise. */
+#include "asm/pci.h"
 #include "vm.h"
 
 #define VIRTIO_VENDOR 0x1af4
@@ -161,8 +162,9 @@ static inline bool virtio_negotiate(struct virtio *virtio, u64 wanted)
     }
     virtio->taken = virtio->offered & wanted;
     for (int half = 0; half < 2; half++) {
+        u32 taken = virtio->taken >> (32 * half);
         writel(half, common + COMMON_DRIVER_FEATURE_SELECT);
-        writel(virtio->taken >> (32 * half), common + COMMON_DRIVER_FEATURE);
+        writel(taken, common + COMMON_DRIVER_FEATURE);
     }
     virtio_add_status(virtio, STATUS_FEATURES_OK);
     return virtio_status(virtio) & STATUS_FEATURES_OK;
@@ -170,8 +172,9 @@ static inline bool virtio_negotiate(struct virtio *virtio, u64 wanted)
 
 static inline void virtio_write_address(struct virtio *virtio, int at, u64 address)
 {
-    writel(address, virtio->part[CAP_COMMON] + at);
-    writel(address >> 32, virtio->part[CAP_COMMON] + at + 4);
+    u32 low = address, high = address >> 32;
+    writel(low, virtio->part[CAP_COMMON] + at);
+    writel(high, virtio->part[CAP_COMMON] + at + 4);
 }
 
 /* Reading it clears it; bit 0 says that a queue has asked for an interrupt since (4.1.4.5). */
