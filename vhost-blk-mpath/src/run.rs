@@ -273,7 +273,7 @@ impl StartingSubsystem {
                 tracing::warn!(
                     disk = %disk.name,
                     wait = ?fence,
-                    "a daemon before this one did not end in order: front-ends wait until its writes cannot be executed any more"
+                    "a daemon before this one did not end in order: requests wait until its writes cannot be executed any more"
                 );
             }
             let records = records.clone();
