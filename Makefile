@@ -2,7 +2,7 @@
 
 SHELL := bash
 .DEFAULT_GOAL := help
-.PHONY: help deps build benches demo test unit fuzz sim sim-mutants policy-sim burst-sim guest-test faults crash-test lab-test interop soak bench-fastpath bench-policies bench-native bench-burst bench-mptcp lint fmt deny images clean
+.PHONY: help deps build benches demo test unit fuzz sim sim-mutants policy-sim burst-sim guest-test guest-unit faults crash-test lab-test interop soak bench-fastpath bench-policies bench-native bench-burst bench-mptcp lint fmt deny images clean
 
 CARGO ?= cargo
 BIN := target/release
@@ -16,6 +16,10 @@ NATIVE_ARGS ?=
 BURST_ARGS ?=
 # Options of `make bench-mptcp`, as in '--only a,d'; `mptcp --help` lists them.
 MPTCP_ARGS ?=
+# Options of `make guest-unit`, as in '--reference'; `guest-tests/unit/run --help` lists them.
+UNIT_ARGS ?=
+# A checkout of kvm-unit-tests to build the tests of `make guest-unit` in, in place of their own runtime.
+KVM_UNIT_TESTS ?=
 # Options of `make crash-test`, as in '--kills 5 --seed 7'.
 CRASH_ARGS ?=
 # How many runs `make sim` makes.
@@ -76,6 +80,11 @@ burst-sim: ## bursts against busy flows under each scheduler in virtual time, be
 
 guest-test: build images ## the fio suite in a guest over two paths
 	scripts/guest-test
+
+guest-unit: build ## virtio-blk from bare metal, good and bad requests, under QEMU (KVM_UNIT_TESTS=dir; UNIT_ARGS='--reference')
+	@scripts/deps.sh unit
+	$(MAKE) --no-print-directory -C guest-tests/unit OUT=$(CURDIR)/target/guest-unit KVM_UNIT_TESTS=$(abspath $(KVM_UNIT_TESTS))
+	guest-tests/unit/run --build target/guest-unit$(if $(KVM_UNIT_TESTS),/kvm-unit-tests/x86) $(UNIT_ARGS)
 
 faults: build images ## break path after path under a guest (RST, silence, stopped target) and judge what it notices; 100 flaps leak nothing
 	@scripts/deps.sh faults
