@@ -68,7 +68,7 @@ impl World {
         let daemon = place.spawn(command).ready();
         self.guest.reconnect(UnixStream::connect(daemon.socket()).unwrap(), FEATURES);
         self.guest.set_inflight(&self.inflight);
-        self.guest.restart(&self.ring, self.ring.used_idx());
+        self.guest.restart(&self.ring, self.ring.position());
         self.daemon = Some(daemon);
         ended
     }
@@ -115,7 +115,7 @@ fn what_a_killed_daemon_had_in_flight_is_finished_by_the_next() {
     assert!(killed.elapsed() >= FENCE, "answered after {:?}", killed.elapsed());
     world.assert_contents((0..20).map(|slot| if slot < 3 { 1 } else { 2 + slot / 19 }));
     let base = world.guest.frontend.get_vring_base(QUEUE).unwrap();
-    assert_eq!(base as u16, world.ring.used_idx());
+    assert_eq!(base, world.ring.position());
     let (ended, place) = world.daemon.take().unwrap().end(Signal::TERM);
     ended.cleanly(&place);
 }

@@ -29,7 +29,7 @@ use vhost::vhost_user::{
     VhostUserProtocolFeatures, VhostUserVirtioFeatures,
 };
 use virtio_bindings::virtio_blk::{VIRTIO_BLK_F_CONFIG_WCE, VIRTIO_BLK_F_FLUSH};
-use virtio_bindings::virtio_config::VIRTIO_F_VERSION_1;
+use virtio_bindings::virtio_config::{VIRTIO_F_RING_PACKED, VIRTIO_F_VERSION_1};
 use virtio_bindings::virtio_ring::{VIRTIO_RING_F_EVENT_IDX, VIRTIO_RING_F_INDIRECT_DESC};
 
 use crate::config_space;
@@ -37,7 +37,7 @@ use crate::disk::Disk;
 use crate::inflight::{InflightMemory, InflightShape};
 use crate::memory::{GuestMemory, MAX_MEMORY_REGIONS, RegionLayout};
 use crate::notify::Kick;
-use crate::ring::{Queue, QueueParts};
+use crate::ring::{Queue, QueueParts, RingLayout};
 use crate::server::{QueueSink, RequestError, ServeError};
 use crate::vring::{RingAddresses, Vring};
 
@@ -83,6 +83,7 @@ impl<'a> Connection<'a> {
     fn offered_features(&self) -> u64 {
         self.disk.features()
             | 1 << VIRTIO_F_VERSION_1
+            | 1 << VIRTIO_F_RING_PACKED
             | 1 << VIRTIO_RING_F_INDIRECT_DESC
             | 1 << VIRTIO_RING_F_EVENT_IDX
             | PROTOCOL_FEATURES
@@ -98,6 +99,10 @@ impl<'a> Connection<'a> {
 
     fn has_feature(&self, feature: u32) -> bool {
         self.features & (1 << feature) != 0
+    }
+
+    fn is_packed(&self) -> bool {
+        self.has_feature(VIRTIO_F_RING_PACKED)
     }
 
     fn vring(&mut self, index: u32) -> Result<(u16, &mut Vring), ServeError> {
@@ -122,21 +127,23 @@ impl<'a> Connection<'a> {
             return Err(ServeError::NotDrained(index));
         }
         let (_, vring) = self.vring(index.into())?;
-        vring.next_available = queue.next_available();
+        let position = queue.position();
+        vring.position = Some(position);
         vring.left_in_flight = queue.to_resubmit() > 0;
-        tracing::debug!(queue = index, next_available = vring.next_available, "queue stopped");
+        tracing::debug!(queue = index, position = format_args!("{position:#x}"), "queue stopped");
         Ok(true)
     }
 
     /// Starts queue `index` if it does not run and everything it needs is there.
     fn start_if_ready(&mut self, index: u16) -> Result<(), ServeError> {
         let (disk, features) = (Arc::clone(&self.disk), self.features);
+        let packed = self.is_packed();
         let event_idx = self.has_feature(VIRTIO_RING_F_EVENT_IDX);
         let (_, vring) = self.vring(index.into())?;
         if vring.running {
             return Ok(());
         }
-        let Some((layout, kick)) = vring.ready(event_idx) else { return Ok(()) };
+        let Some((layout, kick)) = vring.ready(packed, event_idx) else { return Ok(()) };
         let notifier = Arc::clone(&vring.notifier);
         let ring_error = |error| ServeError::Ring { index, error };
         let area = self.inflight.as_ref().map(|inflight| inflight.area(index)).transpose();
@@ -152,7 +159,8 @@ impl<'a> Connection<'a> {
         }
         self.sink.start(queue).map_err(|_| ServeError::NotStarted(index))?;
         self.vring(index.into())?.1.running = true;
-        tracing::debug!(queue = index, size = layout.size, next_available = layout.next_available, "queue started");
+        let RingLayout { size, position, .. } = layout;
+        tracing::debug!(queue = index, size, packed, position = format_args!("{position:#x}"), "queue started");
         Ok(())
     }
 
@@ -173,19 +181,20 @@ impl<'a> Connection<'a> {
 
     /// The largest in-flight memory that this disk can have.
     fn inflight_max(&self) -> InflightShape {
-        InflightShape { num_queues: self.vrings.len() as u16, queue_size: self.disk.geometry().queue_size_max }
+        let queue_size = self.disk.geometry().queue_size_max;
+        InflightShape { packed: self.is_packed(), num_queues: self.vrings.len() as u16, queue_size }
     }
 
     fn make_inflight(&self, asked: &VhostUserInflight) -> Result<(VhostUserInflight, File), RequestError> {
         let &VhostUserInflight { num_queues, queue_size, .. } = asked;
-        let shape = InflightShape { num_queues, queue_size };
+        let shape = InflightShape { packed: self.is_packed(), num_queues, queue_size };
         shape.check(self.inflight_max())?;
         Ok((VhostUserInflight::new(shape.bytes(), 0, num_queues, queue_size), shape.create()?))
     }
 
     fn map_inflight(&self, told: &VhostUserInflight, file: File) -> Result<InflightMemory, RequestError> {
         let &VhostUserInflight { mmap_size, mmap_offset, num_queues, queue_size } = told;
-        let shape = InflightShape { num_queues, queue_size };
+        let shape = InflightShape { packed: self.is_packed(), num_queues, queue_size };
         shape.check(self.inflight_max())?;
         Ok(InflightMemory::map(shape, file, mmap_offset, mmap_size)?)
     }
@@ -264,7 +273,9 @@ impl VhostUserBackendReqHandlerMut for Connection<'_> {
 
     fn set_vring_num(&mut self, index: u32, num: u32) -> MessageResult<()> {
         let max = self.disk.geometry().queue_size_max;
-        let size = u16::try_from(num).ok().filter(|size| size.is_power_of_two() && *size <= max);
+        let packed = self.is_packed();
+        let possible = |size: &u16| (1..=max).contains(size) && (packed || size.is_power_of_two());
+        let size = u16::try_from(num).ok().filter(possible);
         let changed = size
             .ok_or(ServeError::Request(RequestError::QueueSize { size: num, max }))
             .and_then(|size| self.change_vring(index, |vring| vring.size = size));
@@ -286,13 +297,13 @@ impl VhostUserBackendReqHandlerMut for Connection<'_> {
     }
 
     fn set_vring_base(&mut self, index: u32, base: u32) -> MessageResult<()> {
-        let changed = u16::try_from(base)
-            .map_err(|_| ServeError::Request(RequestError::RingPosition(base)))
-            .and_then(|base| self.change_vring(index, |vring| vring.next_available = base));
+        // What it means depends on the features; the start of the queue looks at it.
+        let changed = self.change_vring(index, |vring| vring.position = Some(base));
         self.report(changed)
     }
 
     fn get_vring_base(&mut self, index: u32) -> MessageResult<VhostUserVringState> {
+        let packed = self.is_packed();
         let stopped = self.vring(index).map(|(index, _)| index).and_then(|index| {
             self.stop(index)?;
             let (_, vring) = self.vring(index.into())?;
@@ -300,9 +311,9 @@ impl VhostUserBackendReqHandlerMut for Connection<'_> {
                 return Err(ServeError::NotDrained(index));
             }
             vring.kick = None;
-            Ok(vring.next_available)
+            Ok(vring.position(packed))
         });
-        self.report(stopped).map(|base| VhostUserVringState::new(index, base.into()))
+        self.report(stopped).map(|base| VhostUserVringState::new(index, base))
     }
 
     fn set_vring_kick(&mut self, index: u8, file: Option<File>) -> MessageResult<()> {

@@ -12,7 +12,7 @@ pub const SECTOR_BYTES: u64 = 512;
 
 /// Queues a disk may have: vhost-user names a queue in 8 bits where it passes descriptors.
 const NUM_QUEUES_MAX: u16 = 256;
-/// Entries a split virtqueue may have (virtio 1.2, 2.7).
+/// Entries a virtqueue may have, split or packed (virtio 1.2, 2.7 and 2.8).
 const QUEUE_SIZE_MAX: u16 = 32768;
 /// Data segments in one request; with header and status it still fits one `IOV_MAX`.
 const SEG_MAX: u16 = 1022;
@@ -39,7 +39,7 @@ pub struct DiskGeometry {
     pub serial: [u8; 20],
     /// Virtqueues offered, 1 to 256. The front-end uses as many of them as it likes.
     pub num_queues: u16,
-    /// Largest virtqueue accepted, in entries: a power of two up to 32768.
+    /// Largest virtqueue accepted, in entries: a power of two up to 32768. A packed one may have any size up to it.
     pub queue_size_max: u16,
     /// Longest data segment, in bytes; with [`seg_max`](Self::seg_max) it bounds a request.
     pub size_max: u32,

@@ -38,17 +38,14 @@ pub enum RequestError {
         /// Queues of the disk.
         num_queues: u16,
     },
-    /// Not a power of two, or above the disk's maximum.
-    #[error("queue size {size}; a power of two up to {max} is possible")]
+    /// Above the disk's maximum, or, for a split ring, not a power of two.
+    #[error("queue size {size}; up to {max} are possible, in a split ring a power of two")]
     QueueSize {
         /// The size asked for.
         size: u32,
         /// Largest size of the disk.
         max: u16,
     },
-    /// A ring position that is not one.
-    #[error("ring position {0:#x}")]
-    RingPosition(u32),
     /// Features that were not offered.
     #[error("features {0:#x} were not offered")]
     Features(u64),

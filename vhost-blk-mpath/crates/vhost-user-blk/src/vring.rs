@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::notify::{Kick, Notifier};
-use crate::ring::RingLayout;
+use crate::ring::{PACKED_START, RingLayout};
 
 /// Front-end addresses of the parts of a ring.
 #[derive(Clone, Copy, Debug)]
@@ -19,8 +19,8 @@ pub(crate) struct Vring {
     /// Entries; 0 until told.
     pub(crate) size: u16,
     pub(crate) addresses: Option<RingAddresses>,
-    /// Index of the next chain to take; the running queue keeps its own.
-    pub(crate) next_available: u16,
+    /// Where to go on, as vhost-user passes it; none is the start of the ring. The running queue keeps its own.
+    pub(crate) position: Option<u32>,
     /// Set makes the ring *started* in vhost-user's terms; `GET_VRING_BASE` takes it away.
     pub(crate) kick: Option<Arc<Kick>>,
     pub(crate) notifier: Arc<Notifier>,
@@ -34,10 +34,15 @@ pub(crate) struct Vring {
 
 impl Vring {
     /// What a queue is started from, once everything is there and it may run.
-    pub(crate) fn ready(&self, event_idx: bool) -> Option<(RingLayout, Arc<Kick>)> {
+    pub(crate) fn ready(&self, packed: bool, event_idx: bool) -> Option<(RingLayout, Arc<Kick>)> {
         let (RingAddresses { descriptors, available, used }, kick) = (self.addresses?, self.kick.as_ref()?);
-        let Self { size, next_available, .. } = *self;
-        let layout = RingLayout { size, descriptors, available, used, event_idx, next_available };
+        let (size, position) = (self.size, self.position(packed));
+        let layout = RingLayout { packed, size, descriptors, available, used, event_idx, position };
         (self.enabled && size > 0).then(|| (layout, Arc::clone(kick)))
+    }
+
+    /// Where a ring of the format negotiated is to be gone on with.
+    pub(crate) fn position(&self, packed: bool) -> u32 {
+        self.position.unwrap_or(if packed { PACKED_START } else { 0 })
     }
 }

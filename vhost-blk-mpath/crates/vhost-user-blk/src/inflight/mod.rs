@@ -7,7 +7,9 @@
 //!
 //! * [`InflightMemory`] – the whole, with one [`InflightArea`] a queue.
 //! * [`SplitLog`] – the log of one split ring: what is stored in which order, and how a queue goes on from it.
+//! * [`PackedLog`] – the same for a packed ring.
 
+mod packed;
 mod split;
 #[cfg(test)]
 mod tests;
@@ -18,6 +20,7 @@ use std::sync::Arc;
 
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 
+pub(crate) use self::packed::PackedLog;
 pub(crate) use self::split::SplitLog;
 use crate::memory::{GuestMemory, MemoryError, RegionLayout};
 
@@ -66,6 +69,12 @@ pub enum InflightError {
         /// Queues it is for.
         num_queues: u16,
     },
+    /// It was made for rings of the other format.
+    #[error("in-flight memory for {} rings", if *packed { "packed" } else { "split" })]
+    Format {
+        /// What it was made for.
+        packed: bool,
+    },
     /// The area does not begin at a multiple of 8 bytes.
     #[error("in-flight area at a bad address")]
     Misaligned,
@@ -103,11 +112,35 @@ pub enum InflightError {
         /// Entries of the queue.
         size: u16,
     },
+    /// A place in a packed ring that it has not.
+    #[error("used index {index} in the in-flight log of a packed queue of {size}")]
+    Place {
+        /// What the log says.
+        index: u16,
+        /// Entries of the queue.
+        size: u16,
+    },
+    /// An entry of a packed ring's log that cannot be where it is.
+    #[error("entry {entry} in the in-flight log of a packed queue, of {entries}, is nowhere, or twice")]
+    Entry {
+        /// The entry.
+        entry: u16,
+        /// Entries of the log.
+        entries: u16,
+    },
+    /// More in flight than a packed ring holds.
+    #[error("more than {size} descriptors in the in-flight log of a queue of {size}")]
+    TooMany {
+        /// Entries of the queue.
+        size: u16,
+    },
 }
 
 /// How in-flight memory is laid out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct InflightShape {
+    /// For packed rings.
+    pub(crate) packed: bool,
     pub(crate) num_queues: u16,
     /// Entries of each queue, at most.
     pub(crate) queue_size: u16,
@@ -115,7 +148,8 @@ pub(crate) struct InflightShape {
 
 impl InflightShape {
     fn area_bytes(self) -> u64 {
-        split::bytes(self.queue_size).next_multiple_of(AREA_ALIGN)
+        let bytes = if self.packed { packed::bytes(self.queue_size) } else { split::bytes(self.queue_size) };
+        bytes.next_multiple_of(AREA_ALIGN)
     }
 
     pub(crate) fn bytes(self) -> u64 {
@@ -124,11 +158,11 @@ impl InflightShape {
 
     /// Whether a disk whose queues are like `max` can have these.
     pub(crate) fn check(self, max: Self) -> Result<(), InflightMemoryError> {
-        let Self { num_queues, queue_size } = self;
+        let Self { num_queues, queue_size, .. } = self;
         if num_queues <= max.num_queues && queue_size <= max.queue_size {
             return Ok(());
         }
-        let Self { num_queues: num_queues_max, queue_size: queue_size_max } = max;
+        let Self { num_queues: num_queues_max, queue_size: queue_size_max, .. } = max;
         Err(InflightMemoryError::Shape { num_queues, queue_size, num_queues_max, queue_size_max })
     }
 
@@ -168,12 +202,12 @@ impl InflightMemory {
 
     /// The area of queue `index`.
     pub(crate) fn area(&self, index: u16) -> Result<InflightArea, InflightError> {
-        let InflightShape { num_queues, queue_size } = self.shape;
+        let InflightShape { packed, num_queues, queue_size } = self.shape;
         if index >= num_queues {
             return Err(InflightError::NoArea { num_queues });
         }
         let address = u64::from(index) * self.shape.area_bytes();
-        Ok(InflightArea { memory: Arc::clone(&self.memory), address, queue_size })
+        Ok(InflightArea { memory: Arc::clone(&self.memory), address, packed, queue_size })
     }
 }
 
@@ -182,6 +216,18 @@ impl InflightMemory {
 pub(crate) struct InflightArea {
     memory: Arc<GuestMemory>,
     address: u64,
+    packed: bool,
     /// Entries it is for.
     queue_size: u16,
+}
+
+impl InflightArea {
+    /// Whether it is for a ring of this format and size.
+    fn check(&self, packed: bool, size: u16) -> Result<(), InflightError> {
+        if packed != self.packed {
+            return Err(InflightError::Format { packed: self.packed });
+        }
+        let entries = self.queue_size;
+        if size <= entries { Ok(()) } else { Err(InflightError::Size { entries, size }) }
+    }
 }

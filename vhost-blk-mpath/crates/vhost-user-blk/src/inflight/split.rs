@@ -76,10 +76,8 @@ impl SplitLog {
     /// Goes on with the log of a queue of `size` entries, whose used index is `used`. Also tells the place of the next chain in the
     /// available ring; a new log does not know it.
     pub(crate) fn open(area: &InflightArea, size: u16, used: u16) -> Result<(Self, Option<u16>), InflightError> {
-        let InflightArea { memory, address, queue_size } = area;
-        if size > *queue_size {
-            return Err(InflightError::Size { entries: *queue_size, size });
-        }
+        area.check(false, size)?;
+        let InflightArea { memory, address, queue_size, .. } = area;
         // In bounds, as the memory was mapped for that.
         let misaligned = |_: RingError| InflightError::Misaligned;
         let bytes = bytes(*queue_size) as usize;

@@ -8,7 +8,7 @@ use rustix::fs::{fcntl_get_seals, ftruncate};
 use super::*;
 
 const SIZE: u16 = 8;
-const SHAPE: InflightShape = InflightShape { num_queues: 2, queue_size: SIZE };
+const SHAPE: InflightShape = InflightShape { packed: false, num_queues: 2, queue_size: SIZE };
 
 /// Queue 1 of two, so that its area is not at the start.
 struct Log {
@@ -166,7 +166,7 @@ fn a_log_that_makes_no_sense_is_refused() {
 #[test]
 fn an_area_must_fit_its_queue() {
     let memory = |shape: InflightShape, offset| {
-        let file = InflightShape { num_queues: 9, queue_size: 64 }.create().unwrap();
+        let file = InflightShape { packed: false, num_queues: 9, queue_size: 64 }.create().unwrap();
         InflightMemory::map(shape, file, offset, shape.bytes()).unwrap()
     };
     let area = memory(SHAPE, 0).area(0).unwrap();
@@ -183,9 +183,12 @@ fn an_area_must_fit_its_queue() {
 #[test]
 fn memory_is_as_large_as_its_queues_need() {
     // 16 bytes and 16 for each entry, in whole cache lines.
-    assert_eq!(InflightShape { num_queues: 1, queue_size: 1 }.bytes(), 64);
-    assert_eq!(InflightShape { num_queues: 3, queue_size: 128 }.bytes(), 3 * 2112);
-    assert_eq!(InflightShape { num_queues: u16::MAX, queue_size: u16::MAX }.bytes(), 65_535 * (65_536 * 16));
+    assert_eq!(InflightShape { packed: false, num_queues: 1, queue_size: 1 }.bytes(), 64);
+    assert_eq!(InflightShape { packed: false, num_queues: 3, queue_size: 128 }.bytes(), 3 * 2112);
+    assert_eq!(
+        InflightShape { packed: false, num_queues: u16::MAX, queue_size: u16::MAX }.bytes(),
+        65_535 * (65_536 * 16)
+    );
     let file = SHAPE.create().unwrap();
     assert_eq!(file.metadata().unwrap().len(), SHAPE.bytes());
     assert!(ftruncate(&file, 0).is_err() && fcntl_get_seals(&file).unwrap().contains(SealFlags::SHRINK));
@@ -193,7 +196,7 @@ fn memory_is_as_large_as_its_queues_need() {
 
 #[test]
 fn memory_that_does_not_fit_is_refused() {
-    let one_more = |num_queues, queue_size| InflightShape { num_queues, queue_size }.check(SHAPE);
+    let one_more = |num_queues, queue_size| InflightShape { packed: false, num_queues, queue_size }.check(SHAPE);
     assert!(one_more(2, SIZE).is_ok() && one_more(1, 1).is_ok());
     assert!(matches!(one_more(3, SIZE), Err(InflightMemoryError::Shape { num_queues: 3, num_queues_max: 2, .. })));
     assert!(matches!(one_more(2, 9), Err(InflightMemoryError::Shape { queue_size: 9, queue_size_max: SIZE, .. })));

@@ -66,8 +66,8 @@ impl<T: AtomicAccess> Area<T> {
     fn atomic(&self, index: usize) -> &T::A {
         assert!(index < self.count, "index {index} of a ring area of {}", self.count);
         // SAFETY: in bounds by the assertion, aligned and mapped by construction for as long as `self` lives, and an atomic may
-        // be referred to in place (`AtomicInteger`). Our side accesses these values by this function alone, in one width; the
-        // other side is another process or CPU that does the same.
+        // be referred to in place (`AtomicInteger`). Our side is one thread, whose accesses to the same bytes in another
+        // width cannot race with these; the other side is another process or CPU.
         unsafe { self.start.cast::<T::A>().add(index).as_ref() }
     }
 }

@@ -3,12 +3,15 @@
 use std::sync::Arc;
 
 use virtio_bindings::virtio_ring::{VRING_DESC_F_INDIRECT, VRING_DESC_F_NEXT, VRING_DESC_F_WRITE};
-use vm_memory::{VolatileMemory, VolatileSlice};
+use vm_memory::{ByteValued, VolatileMemory, VolatileSlice};
 
+use super::format::{Ring, Taken};
+use super::packed::{PackedRing, RawPackedDescriptor};
 use super::split::{RawDescriptor, SplitRing};
 use crate::buffer::{GuestByte, Segments};
 use crate::memory::GuestMemory;
 
+/// In rings of either format.
 const DESCRIPTOR_BYTES: usize = size_of::<RawDescriptor>();
 
 /// What is wrong with a chain.
@@ -44,7 +47,14 @@ struct Descriptor {
     addr: u64,
     len: u32,
     flags: u16,
+    /// Split rings only; elsewhere 0.
     next: u16,
+}
+
+impl From<RawPackedDescriptor> for Descriptor {
+    fn from(raw: RawPackedDescriptor) -> Self {
+        Self { addr: u64::from_le(raw.addr), len: u32::from_le(raw.len), flags: u16::from_le(raw.flags), next: 0 }
+    }
 }
 
 impl From<RawDescriptor> for Descriptor {
@@ -100,14 +110,17 @@ impl Chain {
         self.status
     }
 
-    /// Walks the chain that starts at `head`, which is below the ring's size, to its status byte. `memory` is the map the
-    /// chain was made for.
-    pub(super) fn walk(&mut self, memory: &GuestMemory, ring: &SplitRing, head: u16) -> Result<GuestByte, ChainDefect> {
+    /// Walks a chain that was taken from `ring` to its status byte. `memory` is the map the chain was made for.
+    pub(super) fn walk(&mut self, memory: &GuestMemory, ring: &Ring, chain: Taken) -> Result<GuestByte, ChainDefect> {
         self.readable.clear();
         self.writable.clear();
         (self.status, self.defect) = (None, None);
         // A chain that has no end has no status either.
-        self.follow(memory, ring, head).inspect_err(|_| self.status = None)?;
+        let followed = match ring {
+            Ring::Split(ring) => self.follow(memory, ring, chain.head),
+            Ring::Packed(ring) => self.follow_packed(memory, ring, chain),
+        };
+        followed.inspect_err(|_| self.status = None)?;
         if let Some(defect) = self.defect {
             return Err(defect);
         }
@@ -142,15 +155,11 @@ impl Chain {
     }
 
     fn follow_table(&mut self, memory: &GuestMemory, table: Descriptor) -> Result<(), ChainDefect> {
-        let bytes = table.len as usize;
-        if bytes == 0 || !bytes.is_multiple_of(DESCRIPTOR_BYTES) {
-            return Err(ChainDefect::BadIndirect);
-        }
-        let slice = memory.guest_slice(table.addr, u64::from(table.len)).filter(|slice| slice.len() == bytes);
-        let slice = slice.ok_or(ChainDefect::BadIndirect)?;
+        let slice = indirect_table(memory, table)?;
         let mut index = 0;
         for _ in 0..self.limits.indirect_descriptors {
-            let descriptor = read_descriptor(&slice, index).ok_or(ChainDefect::LinkOutOfTable(index))?;
+            let descriptor = read_descriptor::<RawDescriptor>(&slice, index);
+            let descriptor = descriptor.ok_or(ChainDefect::LinkOutOfTable(index))?;
             if descriptor.has(VRING_DESC_F_INDIRECT) {
                 return Err(ChainDefect::BadIndirect);
             }
@@ -161,6 +170,40 @@ impl Chain {
             index = descriptor.next;
         }
         Err(ChainDefect::Endless)
+    }
+
+    /// Follows a chain of a packed ring, which knows where it ends.
+    fn follow_packed(&mut self, memory: &GuestMemory, ring: &PackedRing, chain: Taken) -> Result<(), ChainDefect> {
+        let mut index = chain.head;
+        for _ in 0..chain.descriptors {
+            let (raw, next) = ring.descriptor(index);
+            let descriptor = Descriptor::from(raw);
+            index = next;
+            if !descriptor.has(VRING_DESC_F_INDIRECT) {
+                self.add(descriptor);
+                continue;
+            }
+            // 2.8.19: a table is a chain of its own.
+            if !self.limits.indirect || chain.descriptors > 1 {
+                return Err(ChainDefect::BadIndirect);
+            }
+            self.follow_packed_table(memory, descriptor)?;
+        }
+        Ok(())
+    }
+
+    /// 2.8.7: the descriptors of a table come one after the other, all of them, and of their flags only WRITE counts.
+    fn follow_packed_table(&mut self, memory: &GuestMemory, table: Descriptor) -> Result<(), ChainDefect> {
+        let slice = indirect_table(memory, table)?;
+        let count = u16::try_from(slice.len() / DESCRIPTOR_BYTES).map_err(|_| ChainDefect::Endless)?;
+        if count > self.limits.indirect_descriptors {
+            return Err(ChainDefect::Endless);
+        }
+        for index in 0..count {
+            let descriptor = read_descriptor::<RawPackedDescriptor>(&slice, index);
+            self.add(descriptor.ok_or(ChainDefect::LinkOutOfTable(index))?);
+        }
+        Ok(())
     }
 
     /// Adds one buffer. A defect is remembered and the walk goes on: the status byte is further along.
@@ -186,9 +229,19 @@ impl Chain {
     }
 }
 
+/// The table that an indirect descriptor leads to: whole descriptors, one at least.
+fn indirect_table(memory: &GuestMemory, table: Descriptor) -> Result<VolatileSlice<'_>, ChainDefect> {
+    let bytes = table.len as usize;
+    if bytes == 0 || !bytes.is_multiple_of(DESCRIPTOR_BYTES) {
+        return Err(ChainDefect::BadIndirect);
+    }
+    let slice = memory.guest_slice(table.addr, u64::from(table.len)).filter(|slice| slice.len() == bytes);
+    slice.ok_or(ChainDefect::BadIndirect)
+}
+
 /// Copies entry `index` of an indirect table, which need not be aligned; none if it is outside.
-fn read_descriptor(table: &VolatileSlice<'_>, index: u16) -> Option<Descriptor> {
-    let entry = table.get_ref::<RawDescriptor>(usize::from(index) * DESCRIPTOR_BYTES).ok()?;
+fn read_descriptor<T: ByteValued + Into<Descriptor>>(table: &VolatileSlice<'_>, index: u16) -> Option<Descriptor> {
+    let entry = table.get_ref::<T>(usize::from(index) * DESCRIPTOR_BYTES).ok()?;
     Some(entry.load().into())
 }
 
@@ -214,16 +267,17 @@ mod tests {
             put(TABLE + 16 * u64::from(i), (0, MEMORY_BYTES, VRING_DESC_F_WRITE | next, i + 1));
         }
         let layout = RingLayout {
+            packed: false,
             size: 16,
             descriptors: 0,
             available: 0x8000,
             used: 0x9000,
             event_idx: false,
-            next_available: 0,
+            position: 0,
         };
-        let ring = SplitRing::new(&memory, &layout).unwrap();
+        let ring = Ring::new(&memory, &layout).unwrap();
         let mut chain = Chain::new(&memory, ChainLimits { indirect: true, indirect_descriptors: 128 });
-        chain.walk(&memory, &ring, 0).map(|_| ())
+        chain.walk(&memory, &ring, Taken { head: 0, descriptors: 0, id: 0 }).map(|_| ())
     }
 
     #[test]

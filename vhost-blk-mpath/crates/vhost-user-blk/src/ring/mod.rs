@@ -1,7 +1,9 @@
-//! The split virtqueue (virtio 1.2, 2.7), device side.
+//! The virtqueue, split (virtio 1.2, 2.7) or packed (2.8), device side.
 //!
 //! * [`area`] – parts of the ring, and of the in-flight log, in shared memory; the only place that follows ring pointers.
 //! * [`split`] – available and used ring: indices, memory barriers, notification suppression.
+//! * [`packed`] – the same for the one ring of a packed virtqueue, with wrap counters in place of indices.
+//! * [`format`] – one of the two.
 //! * [`chain`] – walks one descriptor chain, direct or indirect, into buffers.
 //! * [`queue`] – the whole: a queue that hands out block requests and takes their completions.
 //!
@@ -14,16 +16,21 @@
 //!   is not there) is returned with length 0, so that the driver gets its descriptors back.
 //! * Ring indices that make no sense (more chains available than the queue has entries, a head out of the table, more chains
 //!   taken than a driver can own) leave nothing to trust: the queue is broken, its error eventfd signalled, and no chain is
-//!   taken any more until the front-end sets the queue up again. Other queues go on.
+//!   taken any more until the front-end sets the queue up again. Other queues go on. So it is in a packed ring with a chain that
+//!   does not end before descriptors that are not the driver's: where the next one starts cannot be known.
 
 mod area;
 mod chain;
+mod format;
+mod packed;
 mod queue;
 mod split;
 #[cfg(test)]
 mod tests;
 
 pub(crate) use area::Area;
+pub(crate) use format::Taken;
+pub(crate) use packed::{Cursor, RawPackedDescriptor, START as PACKED_START};
 pub(crate) use queue::QueueParts;
 pub use queue::{BlkStatus, ChainToken, Queue, Request};
 pub use split::QueueError;
@@ -42,11 +49,25 @@ pub enum RingError {
         /// Its length.
         bytes: u64,
     },
-    /// A part of the ring has not the alignment that virtio 1.2, 2.7 demands.
+    /// A part of the ring has not the alignment that virtio 1.2, 2.7 and 2.8 demand.
     #[error("ring area at front-end address {address:#x} is misaligned")]
     Misaligned {
         /// Front-end address of the part.
         address: u64,
+    },
+    /// A size that a ring of this format cannot have.
+    #[error("a split ring of {size} entries, which is not a power of two")]
+    Size {
+        /// Entries of the ring.
+        size: u16,
+    },
+    /// A position to go on from that is not one.
+    #[error("position {position:#x} in a ring of {size} entries")]
+    Position {
+        /// The position, as vhost-user passes it.
+        position: u32,
+        /// Entries of the ring.
+        size: u16,
     },
     /// The log of what was in flight cannot be gone on with.
     #[error(transparent)]

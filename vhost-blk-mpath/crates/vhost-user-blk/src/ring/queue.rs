@@ -9,7 +9,8 @@ use virtio_bindings::virtio_ring::VIRTIO_RING_F_INDIRECT_DESC;
 
 use super::RingError;
 use super::chain::{Chain, ChainLimits};
-use super::split::{QueueError, RingLayout, SplitRing};
+use super::format::{Ring, Taken};
+use super::split::{QueueError, RingLayout};
 use crate::buffer::{GuestByte, Segments};
 use crate::disk::Disk;
 use crate::inflight::InflightArea;
@@ -35,7 +36,7 @@ pub enum BlkStatus {
 pub struct ChainToken {
     /// The queue it belongs to: a restarted queue is another one.
     queue: u64,
-    head: u16,
+    chain: Taken,
     status: GuestByte,
     /// Writable bytes before the status byte.
     data_bytes: u32,
@@ -80,7 +81,7 @@ pub(crate) struct QueueParts {
 pub struct Queue {
     id: u64,
     index: u16,
-    ring: SplitRing,
+    ring: Ring,
     chain: Chain,
     parser: Parser,
     memory: Arc<GuestMemory>,
@@ -97,11 +98,11 @@ impl Queue {
         let memory = Arc::new(memory.clone());
         let limits = ChainLimits {
             indirect: features & (1 << VIRTIO_RING_F_INDIRECT_DESC) != 0,
-            // 2.7.5.3.1 forbids chains longer than the queue, but Linux goes by the seg_max it read alone when it builds an
+            // 2.7.5.3.1 (2.8.19 for packed rings) forbids chains longer than the queue, but Linux goes by the seg_max it read alone when it builds an
             // indirect table. What we advertise must work, so that is the bound where it is larger.
             indirect_descriptors: layout.size.max(disk.geometry().descriptors_max()),
         };
-        let mut ring = SplitRing::new(&memory, &layout)?;
+        let mut ring = Ring::new(&memory, &layout)?;
         if let Some(area) = inflight {
             ring.resume(&area)?;
         }
@@ -141,8 +142,9 @@ impl Queue {
         self.ring.outstanding()
     }
 
-    pub(crate) fn next_available(&self) -> u16 {
-        self.ring.next_available()
+    /// Where the ring is to be gone on with, as vhost-user passes it.
+    pub(crate) fn position(&self) -> u32 {
+        self.ring.position()
     }
 
     /// Requests that a queue before this one had in flight and that were not popped again yet.
@@ -160,8 +162,8 @@ impl Queue {
         }
         // Ends: at most as many chains as the queue has entries can be taken between two publications.
         loop {
-            let head = match self.ring.next_head() {
-                Ok(Some(head)) => head,
+            let chain = match self.ring.next_chain() {
+                Ok(Some(chain)) => chain,
                 Ok(None) => return Ok(None),
                 Err(error) => {
                     tracing::warn!(queue = self.index, %error, "virtqueue is broken");
@@ -170,18 +172,18 @@ impl Queue {
                     return Err(error);
                 }
             };
-            let status = match self.chain.walk(&self.memory, &self.ring, head) {
+            let status = match self.chain.walk(&self.memory, &self.ring, chain) {
                 Ok(status) => status,
                 Err(defect) => {
-                    tracing::debug!(queue = self.index, head, %defect, "malformed chain");
-                    self.refuse(head);
+                    tracing::debug!(queue = self.index, head = chain.head, %defect, "malformed chain");
+                    self.refuse(chain);
                     continue;
                 }
             };
             let parsed = self.parser.parse(self.chain.readable(), self.chain.writable());
             // The status is one of at most `u32::MAX` bytes.
             let data_bytes = (self.chain.writable().bytes() - 1) as u32;
-            let token = ChainToken { queue: self.id, head, status, data_bytes, is_read: false };
+            let token = ChainToken { queue: self.id, chain, status, data_bytes, is_read: false };
             match parsed {
                 Parsed::Request { op, sector, bytes, segments } => {
                     let token = ChainToken { is_read: op == Op::Read, ..token };
@@ -194,12 +196,13 @@ impl Queue {
 
     /// Returns a malformed chain: with a status if there is room for one. How much of it is writable before that is not
     /// certain, so nothing is promised to be written.
-    fn refuse(&mut self, head: u16) {
-        if let Some(status) = self.chain.status() {
+    fn refuse(&mut self, chain: Taken) {
+        let written = self.chain.status().map(|status| {
             // SAFETY: the byte was just found in `self.memory`.
             unsafe { status.write(BlkStatus::IoErr as u8) };
-        }
-        self.ring.push_used(head, 0);
+            0
+        });
+        self.ring.push_used(chain, written);
     }
 
     /// Completes a request of this queue; the driver sees it after [`publish`](Self::publish).
@@ -216,10 +219,10 @@ impl Queue {
         assert_eq!(token.queue, self.id, "a chain is completed on the queue it came from");
         // SAFETY: the byte was found in `self.memory`, as the token is this queue's.
         unsafe { token.status.write(answer.status as u8) };
-        // 2.7.8.2: the length counts bytes written from the start of the writable part. The status is its last byte, so it
+        // 2.7.8.2, 2.8.5: the length counts bytes written from the start of the writable part. The status is its last byte, so it
         // counts only when all before it was written, too.
         let written = if answer.filled == token.data_bytes { answer.filled.saturating_add(1) } else { answer.filled };
-        self.ring.push_used(token.head, written);
+        self.ring.push_used(token.chain, Some(written));
     }
 
     /// Shows all completions so far to the driver, with at most one signal.

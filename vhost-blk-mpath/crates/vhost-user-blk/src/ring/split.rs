@@ -69,21 +69,32 @@ pub enum QueueError {
         /// Entries of the descriptor table.
         size: u16,
     },
+    /// In a packed ring, a chain goes on over descriptors that the driver does not own, or has no end.
+    #[error("chain at {head} runs into descriptors that are not the driver's, in a queue of {size}")]
+    ChainOverrun {
+        /// The index of its first descriptor.
+        head: u16,
+        /// Entries of the ring.
+        size: u16,
+    },
 }
 
 /// Where a ring is and how it is driven.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RingLayout {
-    /// Entries: a power of two, at most 32768.
+    /// `VIRTIO_F_RING_PACKED` was negotiated.
+    pub(crate) packed: bool,
+    /// Entries, at most 32768; a power of two unless packed.
     pub(crate) size: u16,
-    /// Front-end addresses.
+    /// Front-end addresses. Packed: of the descriptor ring, of the driver's event suppression and of the device's.
     pub(crate) descriptors: u64,
     pub(crate) available: u64,
     pub(crate) used: u64,
     /// `VIRTIO_RING_F_EVENT_IDX` was negotiated.
     pub(crate) event_idx: bool,
-    /// Index of the first chain to take.
-    pub(crate) next_available: u16,
+    /// Where to go on, as vhost-user passes it. Split: the index of the next available chain. Packed: the same with the wrap
+    /// counter in bit 15, and in the upper half the used index and its wrap counter.
+    pub(crate) position: u32,
 }
 
 /// A split ring in guest memory and our position in it.
@@ -113,8 +124,11 @@ pub(super) struct SplitRing {
 
 impl SplitRing {
     pub(super) fn new(memory: &Arc<GuestMemory>, layout: &RingLayout) -> Result<Self, RingError> {
-        let RingLayout { size, descriptors, available, used, event_idx, next_available } = *layout;
-        assert!(size.is_power_of_two(), "queue size {size}");
+        let RingLayout { size, descriptors, available, used, event_idx, position, .. } = *layout;
+        if !size.is_power_of_two() {
+            return Err(RingError::Size { size });
+        }
+        let next_available = u16::try_from(position).map_err(|_| RingError::Position { position, size })?;
         let entries = usize::from(size);
         let event_words = usize::from(event_idx);
         let used_words = HEADER_WORDS + USED_ENTRY_WORDS * entries + event_words;

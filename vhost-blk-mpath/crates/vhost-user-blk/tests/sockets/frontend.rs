@@ -8,10 +8,10 @@ use std::time::Duration;
 use vhost::VhostBackend;
 use vhost::vhost_user::VhostUserFrontend;
 use vhost::vhost_user::message::VhostUserConfigFlags;
-use vhost_user_blk::{DiskGeometry, RequestError, ServeError};
+use vhost_user_blk::{DiskGeometry, RequestError, RingError, ServeError};
 use vmm_sys_util::eventfd::EventFd;
 
-use crate::guest::{CONFIG_WCE, FLUSH, Guest, PROTOCOL_FEATURES, Ring, wait_readable};
+use crate::guest::{CONFIG_WCE, FLUSH, FORMATS, Guest, PACKED, PROTOCOL_FEATURES, Ring, wait_readable};
 use crate::{Server, geometry};
 
 const IN: u32 = 0;
@@ -30,24 +30,26 @@ fn write_read_back(ring: &mut Ring, sector: u64, fill: u8) {
 
 #[test]
 fn a_queue_runs_when_it_is_enabled() {
-    let server = Server::start(geometry());
-    let mut guest = Guest::connect(&server.socket(), PROTOCOL_FEATURES | FLUSH);
-    guest.share_memory();
-    let mut ring = guest.set_up(2, 0);
-    guest.frontend.set_vring_kick(2, &ring.kick).unwrap();
-    ring.submit(0, GET_ID, 0, &[0; 20]);
-    ring.assert_idle();
-    guest.frontend.set_vring_enable(2, true).unwrap();
-    assert_eq!(ring.finish(), [0], "what came before is found without a kick");
-    assert_eq!(&ring.data(0), b"from the test\0\0\0\0\0\0\0");
-    write_read_back(&mut ring, 16, 5);
-    guest.frontend.set_vring_enable(2, false).unwrap();
-    ring.submit(1, IN, 16, &[0; 1024]);
-    ring.assert_idle();
-    guest.frontend.set_vring_enable(2, true).unwrap();
-    assert_eq!(ring.finish(), [1]);
-    drop(guest);
-    server.outcome().unwrap();
+    for format in FORMATS {
+        let server = Server::start(geometry());
+        let mut guest = Guest::connect(&server.socket(), PROTOCOL_FEATURES | FLUSH | format);
+        guest.share_memory();
+        let mut ring = guest.set_up(2, 0);
+        guest.frontend.set_vring_kick(2, &ring.kick).unwrap();
+        ring.submit(0, GET_ID, 0, &[0; 20]);
+        ring.assert_idle();
+        guest.frontend.set_vring_enable(2, true).unwrap();
+        assert_eq!(ring.finish(), [0], "what came before is found without a kick");
+        assert_eq!(&ring.data(0), b"from the test\0\0\0\0\0\0\0");
+        write_read_back(&mut ring, 16, 5);
+        guest.frontend.set_vring_enable(2, false).unwrap();
+        ring.submit(1, IN, 16, &[0; 1024]);
+        ring.assert_idle();
+        guest.frontend.set_vring_enable(2, true).unwrap();
+        assert_eq!(ring.finish(), [1]);
+        drop(guest);
+        server.outcome().unwrap();
+    }
 }
 
 #[test]
@@ -119,60 +121,64 @@ fn a_refused_configuration_write_does_not_end_the_connection() {
 
 #[test]
 fn get_vring_base_stops_a_queue_under_load() {
-    let server = Server::start(geometry());
-    let mut guest = Guest::connect(&server.socket(), PROTOCOL_FEATURES | FLUSH);
-    guest.share_memory();
-    let mut ring = guest.start(1);
-    for round in 0..50 {
-        let (stop, stopped) = std::sync::mpsc::channel::<()>();
-        let load = std::thread::spawn(move || {
-            let mut free: Vec<u16> = (0..20).collect();
-            while stopped.try_recv() == Err(std::sync::mpsc::TryRecvError::Empty) {
-                while let Some(slot) = free.pop() {
-                    ring.submit(slot, if slot % 2 == 0 { IN } else { OUT }, 0, &[slot as u8; 4096]);
+    for format in FORMATS {
+        let server = Server::start(geometry());
+        let mut guest = Guest::connect(&server.socket(), PROTOCOL_FEATURES | FLUSH | format);
+        guest.share_memory();
+        let mut ring = guest.start(1);
+        for round in 0..50 {
+            let (stop, stopped) = std::sync::mpsc::channel::<()>();
+            let load = std::thread::spawn(move || {
+                let mut free: Vec<u16> = (0..20).collect();
+                while stopped.try_recv() == Err(std::sync::mpsc::TryRecvError::Empty) {
+                    while let Some(slot) = free.pop() {
+                        ring.submit(slot, if slot % 2 == 0 { IN } else { OUT }, 0, &[slot as u8; 4096]);
+                    }
+                    ring.kick.write(1).unwrap();
+                    free.extend(ring.reap());
                 }
-                ring.kick.write(1).unwrap();
-                free.extend(ring.reap());
-            }
-            (ring, free)
-        });
-        std::thread::sleep(Duration::from_micros(200 * (round % 7)));
-        let base = guest.frontend.get_vring_base(1).unwrap() as u16;
-        drop(stop);
-        let mut free;
-        (ring, free) = load.join().unwrap();
-        assert_eq!(ring.used_idx(), base, "all that was taken was completed, and nothing since");
-        free.extend(ring.reap());
-        let waiting = ring.available.wrapping_sub(base);
-        assert_eq!(usize::from(waiting), 20 - free.len());
-        ring.assert_idle();
-        // The next set-up goes on where this one ended.
-        guest.frontend.set_vring_base(1, base).unwrap();
-        guest.frontend.set_vring_kick(1, &ring.kick).unwrap();
-        assert_eq!(ring.finish().len(), usize::from(waiting));
+                (ring, free)
+            });
+            std::thread::sleep(Duration::from_micros(200 * (round % 7)));
+            let base = guest.frontend.get_vring_base(1).unwrap();
+            drop(stop);
+            let mut free;
+            (ring, free) = load.join().unwrap();
+            free.extend(ring.reap());
+            assert_eq!(ring.position(), base, "all that was taken was completed, and nothing since");
+            let waiting = 20 - free.len() as u16;
+            assert_eq!(ring.available.wrapping_sub(ring.used), ring.places(waiting));
+            ring.assert_idle();
+            // The next set-up goes on where this one ended.
+            guest.set_vring_base(1, base);
+            guest.frontend.set_vring_kick(1, &ring.kick).unwrap();
+            assert_eq!(ring.finish().len(), usize::from(waiting));
+        }
+        drop(guest);
+        server.outcome().unwrap();
     }
-    drop(guest);
-    server.outcome().unwrap();
 }
 
 #[test]
 fn memory_may_change_while_queues_run() {
-    let server = Server::start(geometry());
-    let mut guest = Guest::connect(&server.socket(), PROTOCOL_FEATURES | FLUSH);
-    guest.share_memory();
-    let mut rings = [guest.start(0), guest.start(3)];
-    let starts = || server.ram.counters().lock().unwrap().starts;
-    for round in 0..10 {
-        for ring in &mut rings {
-            ring.submit(2, OUT, 0, &[round; 4096]);
-            ring.kick.write(1).unwrap();
-        }
-        let before = starts();
+    for format in FORMATS {
+        let server = Server::start(geometry());
+        let mut guest = Guest::connect(&server.socket(), PROTOCOL_FEATURES | FLUSH | format);
         guest.share_memory();
-        assert_eq!(starts(), before + 2, "both were stopped and started");
-        for ring in &mut rings {
-            assert_eq!(ring.finish(), [2]);
-            write_read_back(ring, 8, round);
+        let mut rings = [guest.start(0), guest.start(3)];
+        let starts = || server.ram.counters().lock().unwrap().starts;
+        for round in 0..10 {
+            for ring in &mut rings {
+                ring.submit(2, OUT, 0, &[round; 4096]);
+                ring.kick.write(1).unwrap();
+            }
+            let before = starts();
+            guest.share_memory();
+            assert_eq!(starts(), before + 2, "both were stopped and started");
+            for ring in &mut rings {
+                assert_eq!(ring.finish(), [2]);
+                write_read_back(ring, 8, round);
+            }
         }
     }
 }
@@ -214,26 +220,28 @@ fn the_call_descriptor_may_change_while_a_queue_runs() {
 
 #[test]
 fn a_broken_queue_is_reported_and_the_others_live_on() {
-    let server = Server::start(geometry());
-    let mut guest = Guest::connect(&server.socket(), PROTOCOL_FEATURES | FLUSH);
-    guest.share_memory();
-    let (mut bad, mut good) = (guest.start(0), guest.start(1));
-    let error = EventFd::new(0).unwrap();
-    guest.frontend.set_vring_err(0, &error).unwrap();
-    write_read_back(&mut bad, 0, 1);
-    bad.break_available_idx();
-    bad.kick.write(1).unwrap();
-    // SAFETY: the descriptor is borrowed for this call only, while `error` lives.
-    wait_readable(unsafe { BorrowedFd::borrow_raw(error.as_raw_fd()) });
-    write_read_back(&mut good, 8, 2);
-    // The driver resets: a new set-up runs again.
-    let base = guest.frontend.get_vring_base(0).unwrap() as u16;
-    assert_eq!(base, bad.used);
-    bad.submit(3, IN, 8, &[0; 512]);
-    guest.frontend.set_vring_base(0, base).unwrap();
-    guest.frontend.set_vring_kick(0, &bad.kick).unwrap();
-    assert_eq!(bad.finish(), [3]);
-    assert_eq!((bad.status(3), bad.data(3)), (OK, [2; 512]));
+    for format in FORMATS {
+        let server = Server::start(geometry());
+        let mut guest = Guest::connect(&server.socket(), PROTOCOL_FEATURES | FLUSH | format);
+        guest.share_memory();
+        let (mut bad, mut good) = (guest.start(0), guest.start(1));
+        let error = EventFd::new(0).unwrap();
+        guest.frontend.set_vring_err(0, &error).unwrap();
+        write_read_back(&mut bad, 0, 1);
+        bad.break_available_idx();
+        bad.kick.write(1).unwrap();
+        // SAFETY: the descriptor is borrowed for this call only, while `error` lives.
+        wait_readable(unsafe { BorrowedFd::borrow_raw(error.as_raw_fd()) });
+        write_read_back(&mut good, 8, 2);
+        // The driver resets: a new set-up runs again.
+        let base = guest.frontend.get_vring_base(0).unwrap();
+        assert_eq!(base, bad.position());
+        bad.submit(3, IN, 8, &[0; 512]);
+        guest.set_vring_base(0, base);
+        guest.frontend.set_vring_kick(0, &bad.kick).unwrap();
+        assert_eq!(bad.finish(), [3]);
+        assert_eq!((bad.status(3), bad.data(3)), (OK, [2; 512]));
+    }
 }
 
 type Attempt = fn(&mut Guest) -> bool;
@@ -243,7 +251,7 @@ type Reason = fn(&ServeError) -> bool;
 #[test]
 fn impossible_requests_end_the_connection() {
     let server = Server::start(DiskGeometry { num_queues: 4, queue_size_max: 128, ..geometry() });
-    let cases: [(&str, Attempt, Reason); 5] = [
+    let cases: [(&str, Attempt, Reason); 7] = [
         (
             "size",
             |guest| guest.frontend.set_vring_num(0, 100).is_err(),
@@ -256,8 +264,34 @@ fn impossible_requests_end_the_connection() {
         ),
         (
             "features",
-            |guest| guest.frontend.set_features(1 << 34).is_err(),
-            |error| matches!(error, ServeError::Request(RequestError::Features(bit)) if *bit == 1 << 34),
+            |guest| guest.frontend.set_features(1 << 35).is_err(),
+            |error| matches!(error, ServeError::Request(RequestError::Features(bit)) if *bit == 1 << 35),
+        ),
+        (
+            "a size of packed rings that is kept for split ones",
+            |guest| {
+                guest.frontend.set_features(PROTOCOL_FEATURES | PACKED).unwrap();
+                guest.share_memory();
+                let ring = guest.set_up(0, 0);
+                guest.frontend.set_vring_num(0, 100).unwrap();
+                guest.frontend.set_vring_kick(0, &ring.kick).unwrap();
+                guest.frontend.set_features(PROTOCOL_FEATURES).unwrap();
+                guest.frontend.set_vring_enable(0, true).is_err()
+            },
+            |error| matches!(error, ServeError::Ring { index: 0, error: RingError::Size { size: 100 } }),
+        ),
+        (
+            "a position that is none",
+            |guest| {
+                guest.share_memory();
+                let ring = guest.set_up(0, 0);
+                guest.set_vring_base(0, 1 << 16);
+                guest.frontend.set_vring_kick(0, &ring.kick).unwrap();
+                guest.frontend.set_vring_enable(0, true).is_err()
+            },
+            |error| {
+                matches!(error, ServeError::Ring { index: 0, error: RingError::Position { position: 0x1_0000, .. } })
+            },
         ),
         (
             "memory beyond its file",

@@ -1,7 +1,7 @@
 //! A guest by hand for the `vhost` crate's front-end: memory in a file, one ring a queue. The daemon's tests use it, too.
 
 use std::fs::File;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
@@ -21,6 +21,9 @@ pub(crate) const TIMEOUT: Duration = Duration::from_secs(20);
 pub(crate) const PROTOCOL_FEATURES: u64 = 1 << 30;
 pub(crate) const CONFIG_WCE: u64 = 1 << 11;
 pub(crate) const FLUSH: u64 = 1 << 9;
+pub(crate) const PACKED: u64 = 1 << 34;
+/// The features that make rings of each format.
+pub(crate) const FORMATS: [u64; 2] = [0, PACKED];
 const VERSION_1: u64 = 1 << 32;
 
 const QUEUE_SIZE: u16 = 64;
@@ -39,18 +42,27 @@ const GUEST_START: u64 = 0x4000_0000;
 const USER_START: u64 = 0x7f00_0000_0000;
 const MEMORY_BYTES: u64 = 4 * QUEUE_BYTES;
 
+/// A ring of a driver that has its requests in slots, each of three descriptors.
 pub(crate) struct Ring {
     pub(crate) index: usize,
+    /// In a packed ring counted in descriptors, like the other.
     pub(crate) available: u16,
     pub(crate) used: u16,
     pub(crate) kick: EventFd,
     pub(crate) call: EventFd,
     memory: File,
+    packed: bool,
 }
+
+/// A packed ring's flags of a descriptor, and the wrap counter beside an index.
+const AVAILABLE_FLAG: u16 = 1 << 7;
+const USED_FLAG: u16 = 1 << 15;
+const WRAP: u16 = 1 << 15;
 
 pub(crate) struct Guest {
     pub(crate) frontend: Frontend,
     memory: File,
+    packed: bool,
 }
 
 impl Guest {
@@ -63,7 +75,7 @@ impl Guest {
     pub(crate) fn over(stream: UnixStream, features: u64) -> Self {
         let memory = File::from(memfd_create("guest", MemfdFlags::CLOEXEC).unwrap());
         memory.set_len(MEMORY_BYTES).unwrap();
-        Self { frontend: negotiate(stream, features), memory }
+        Self { frontend: negotiate(stream, features), memory, packed: features & PACKED != 0 }
     }
 
     /// The front-end hangs up; the guest stays.
@@ -137,18 +149,19 @@ impl Guest {
             kick: EventFd::new(0).unwrap(),
             call: EventFd::new(0).unwrap(),
             memory: self.memory.try_clone().unwrap(),
+            packed: self.packed,
         };
-        self.tell(&ring, base);
+        self.tell(&ring, ring.position());
         ring
     }
 
     /// Tells all about a queue but its kick descriptor.
-    fn tell(&self, ring: &Ring, base: u16) {
+    fn tell(&self, ring: &Ring, position: u32) {
         let index = ring.index;
         let at = USER_START + index as u64 * QUEUE_BYTES;
         let frontend = &self.frontend;
         frontend.set_vring_num(index, QUEUE_SIZE).unwrap();
-        frontend.set_vring_base(index, base).unwrap();
+        self.set_vring_base(index, position);
         let addresses = VringConfigData {
             queue_max_size: QUEUE_SIZE,
             queue_size: QUEUE_SIZE,
@@ -169,10 +182,26 @@ impl Guest {
         ring
     }
 
-    /// Has a queue run that the guest had before, said to be at `base`.
-    pub(crate) fn restart(&mut self, ring: &Ring, base: u16) {
-        self.tell(ring, base);
+    /// Has a queue run that the guest had before, said to be at `position`.
+    pub(crate) fn restart(&mut self, ring: &Ring, position: u32) {
+        self.tell(ring, position);
         self.run(ring);
+    }
+
+    /// The `vhost` crate sends positions of 16 bits only.
+    pub(crate) fn set_vring_base(&self, index: usize, position: u32) {
+        if let Ok(base) = u16::try_from(position) {
+            return self.frontend.set_vring_base(index, base).unwrap();
+        }
+        // SAFETY: the descriptor is borrowed for this call only, while `frontend` lives.
+        let socket = unsafe { BorrowedFd::borrow_raw(self.frontend.as_raw_fd()) };
+        let mut socket = UnixStream::from(socket.try_clone_to_owned().unwrap());
+        // SET_VRING_BASE, version 1 with a reply wanted, 8 bytes.
+        let message: Vec<u8> = [10, 9, 8, index as u32, position].iter().flat_map(|word| word.to_le_bytes()).collect();
+        socket.write_all(&message).unwrap();
+        let mut reply = [0xff; 20];
+        socket.read_exact(&mut reply).unwrap();
+        assert_eq!(reply[12..], [0; 8], "refused");
     }
 
     fn run(&mut self, ring: &Ring) {
@@ -192,8 +221,41 @@ impl Ring {
         bytes
     }
 
-    pub(crate) fn used_idx(&self) -> u16 {
-        u16::from_le_bytes(self.read(USED + 2))
+    fn u16_at(&self, at: u64) -> u16 {
+        u16::from_le_bytes(self.read(at))
+    }
+
+    /// Where a drained queue is when all that was used has been seen, as vhost-user passes it.
+    pub(crate) fn position(&self) -> u32 {
+        let bits = self.bits(self.used).into();
+        if self.packed { bits << 16 | bits } else { bits }
+    }
+
+    /// Places that `requests` requests take.
+    pub(crate) fn places(&self, requests: u16) -> u16 {
+        if self.packed { 3 * requests } else { requests }
+    }
+
+    /// Index and wrap counter at `place`, as one word; in a split ring the index.
+    fn bits(&self, place: u16) -> u16 {
+        if !self.packed {
+            return place;
+        }
+        let wrap = (place / QUEUE_SIZE).is_multiple_of(2);
+        (place % QUEUE_SIZE) | if wrap { WRAP } else { 0 }
+    }
+
+    /// The next request that was used.
+    fn next_used(&self) -> Option<u16> {
+        let bits = self.bits(self.used);
+        if self.packed {
+            let at = 16 * u64::from(bits & !WRAP);
+            let wanted = if bits & WRAP != 0 { AVAILABLE_FLAG | USED_FLAG } else { 0 };
+            let is_used = self.u16_at(at + 14) & (AVAILABLE_FLAG | USED_FLAG) == wanted;
+            return is_used.then(|| self.u16_at(at + 12));
+        }
+        let entry = USED + 4 + 8 * u64::from(self.used % QUEUE_SIZE);
+        (self.u16_at(USED + 2) != bits).then(|| self.u16_at(entry) / 3)
     }
 
     /// Makes a request available in slot `slot` of 21: header, data, status. No kick.
@@ -210,6 +272,9 @@ impl Ring {
         self.write(request + DATA, data);
         let data_flags = if matches!(kind, 0 | 8) { 3 } else { 1 };
         let buffers = [(guest, 16, 1), (guest + DATA, data.len() as u32, data_flags), (guest + STATUS, 1, 2)];
+        if self.packed {
+            return self.submit_packed(slot, &buffers);
+        }
         for (next, (address, bytes, flags)) in (slot * 3..).zip(buffers) {
             let mut descriptor = Vec::new();
             descriptor.extend(address.to_le_bytes());
@@ -224,18 +289,38 @@ impl Ring {
         self.write(AVAILABLE + 2, &self.available.to_le_bytes());
     }
 
-    /// Sets the available index to what it should never be.
+    fn submit_packed(&mut self, slot: u16, buffers: &[(u64, u32, u16)]) {
+        // The flags of the first descriptor come last.
+        for (i, (address, bytes, flags)) in buffers.iter().enumerate().rev() {
+            let bits = self.bits(self.available.wrapping_add(i as u16));
+            let at = 16 * u64::from(bits & !WRAP);
+            let flags = flags | if bits & WRAP != 0 { AVAILABLE_FLAG } else { USED_FLAG };
+            self.write(at, &address.to_le_bytes());
+            self.write(at + 8, &bytes.to_le_bytes());
+            self.write(at + 12, &slot.to_le_bytes());
+            self.write(at + 14, &flags.to_le_bytes());
+        }
+        self.available = self.available.wrapping_add(3);
+    }
+
+    /// Sets the available index to what it should never be; makes a chain without an end in a packed ring.
     pub(crate) fn break_available_idx(&mut self) {
-        self.write(AVAILABLE + 2, &self.available.wrapping_add(QUEUE_SIZE + 1).to_le_bytes());
+        if !self.packed {
+            return self.write(AVAILABLE + 2, &self.available.wrapping_add(QUEUE_SIZE + 1).to_le_bytes());
+        }
+        for place in (0..QUEUE_SIZE).rev() {
+            let bits = self.bits(self.available.wrapping_add(place));
+            let flags = 1 | if bits & WRAP != 0 { AVAILABLE_FLAG } else { USED_FLAG };
+            self.write(16 * u64::from(bits & !WRAP) + 14, &flags.to_le_bytes());
+        }
     }
 
     /// The slots of newly used requests.
     pub(crate) fn reap(&mut self) -> Vec<u16> {
         let mut slots = Vec::new();
-        while self.used != self.used_idx() {
-            let entry: [u8; 4] = self.read(USED + 4 + 8 * u64::from(self.used % QUEUE_SIZE));
-            slots.push(u32::from_le_bytes(entry) as u16 / 3);
-            self.used = self.used.wrapping_add(1);
+        while let Some(slot) = self.next_used() {
+            slots.push(slot);
+            self.used = self.used.wrapping_add(self.places(1));
         }
         slots
     }
@@ -261,7 +346,7 @@ impl Ring {
     pub(crate) fn assert_idle(&self) {
         self.kick.write(1).unwrap();
         std::thread::sleep(Duration::from_millis(20));
-        assert_eq!(self.used_idx(), self.used, "a queue that must not run");
+        assert_eq!(self.next_used(), None, "a queue that must not run");
     }
 
     pub(crate) fn status(&self, slot: u16) -> u8 {

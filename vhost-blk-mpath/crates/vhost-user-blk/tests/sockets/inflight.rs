@@ -11,7 +11,7 @@ use vhost::vhost_user::VhostUserFrontend;
 use vhost::vhost_user::message::VhostUserInflight;
 use vhost_user_blk::{BlkStatus, InflightError, InflightMemoryError, RequestError, RingError, ServeError};
 
-use crate::guest::{FLUSH, Guest, PROTOCOL_FEATURES, Ring, wait_readable};
+use crate::guest::{FLUSH, FORMATS, Guest, PACKED, PROTOCOL_FEATURES, Ring, wait_readable};
 use crate::sinks::{Shelf, serve_stream};
 use crate::{Server, geometry};
 
@@ -24,17 +24,18 @@ const AREA_BYTES: u64 = 1088;
 /// A guest whose queue 1 was taken from a server in the midst of five writes: the second one is answered, the others are not. The
 /// server took four of them.
 struct Left {
+    format: u64,
     guest: Guest,
     ring: Ring,
     inflight: (VhostUserInflight, File),
 }
 
 impl Left {
-    fn new() -> Self {
+    fn new(format: u64) -> Self {
         let shelf = Shelf { accepts: true, gives_back: true, ..Shelf::default() };
         let mut left = None;
         let outcome = serve_stream(&shelf, |stream| {
-            let mut guest = Guest::over(stream, FEATURES);
+            let mut guest = Guest::over(stream, FEATURES | format);
             guest.share_memory();
             let inflight = guest.get_inflight();
             guest.set_inflight(&inflight);
@@ -47,17 +48,19 @@ impl Left {
             }
             assert_eq!(ring.reap(), [1]);
             guest.hang_up();
-            left = Some(Self { guest, ring, inflight });
+            left = Some(Self { format, guest, ring, inflight });
         });
         assert!(matches!(outcome, Err(ServeError::NotDrained(1))), "{outcome:?}");
         left.unwrap()
     }
 
-    /// Connects to a server, tells it as QEMU does that the ring is at its used index, and has the queue run.
+    /// Connects to a server, tells it as QEMU does that the ring is at its used index, or, as that is not in the memory of a packed
+    /// ring, where it was when it started; and has the queue run.
     fn reconnect(&mut self, stream: UnixStream) {
-        self.guest.reconnect(stream, FEATURES);
+        self.guest.reconnect(stream, FEATURES | self.format);
         self.guest.set_inflight(&self.inflight);
-        self.guest.restart(&self.ring, self.ring.used_idx());
+        let position = if self.format == PACKED { 0x8000_8000 } else { self.ring.position() };
+        self.guest.restart(&self.ring, position);
     }
 
     /// The next server finishes all of it.
@@ -72,7 +75,7 @@ impl Left {
         let written: Vec<_> = (0..4).map(|slot| self.ring.data::<1>(slot)[0]).collect();
         assert_eq!(written, [10, 0, 12, 13], "what was answered by the first one is not executed again");
         let base = self.guest.frontend.get_vring_base(1).unwrap();
-        assert_eq!(base as u16, self.ring.used_idx());
+        assert_eq!(base, self.ring.position());
     }
 }
 
@@ -87,22 +90,26 @@ fn take_and_answer_one(shelf: &Shelf) {
 
 #[test]
 fn what_is_in_flight_is_taken_up_by_the_next_server() {
-    Left::new().assert_taken_up();
+    for format in FORMATS {
+        Left::new(format).assert_taken_up();
+    }
 }
 
 #[test]
 fn requests_that_are_not_taken_up_stay_for_the_one_after() {
-    let mut left = Left::new();
-    let idle = Shelf { accepts: true, gives_back: true, ..Shelf::default() };
-    let outcome = serve_stream(&idle, |stream| {
-        left.reconnect(stream);
-        // A queue may be stopped and started for a change of set-up.
-        left.guest.share_memory();
-        assert_eq!(idle.queues.lock().unwrap().len(), 1);
-        assert!(left.guest.frontend.get_vring_base(1).is_err(), "no position says which of them are missing");
-    });
-    assert!(matches!(outcome, Err(ServeError::NotDrained(1))), "{outcome:?}");
-    left.assert_taken_up();
+    for format in FORMATS {
+        let mut left = Left::new(format);
+        let idle = Shelf { accepts: true, gives_back: true, ..Shelf::default() };
+        let outcome = serve_stream(&idle, |stream| {
+            left.reconnect(stream);
+            // A queue may be stopped and started for a change of set-up.
+            left.guest.share_memory();
+            assert_eq!(idle.queues.lock().unwrap().len(), 1);
+            assert!(left.guest.frontend.get_vring_base(1).is_err(), "no position says which of them are missing");
+        });
+        assert!(matches!(outcome, Err(ServeError::NotDrained(1))), "{outcome:?}");
+        left.assert_taken_up();
+    }
 }
 
 /// A server may be killed after it has shown a completion and before it has signalled it.
@@ -183,7 +190,7 @@ fn set(guest: &mut Guest, told: &VhostUserInflight, file_bytes: u64) -> bool {
 #[test]
 fn memory_that_cannot_be_ends_the_connection() {
     let server = Server::start(geometry());
-    let cases: [(&str, Attempt, Reason); 6] = [
+    let cases: [(&str, Attempt, Reason); 7] = [
         (
             "get: more queues than there are",
             |guest| guest.frontend.get_inflight_fd(&VhostUserInflight::new(0, 0, 5, ENTRIES)).is_err(),
@@ -208,6 +215,21 @@ fn memory_that_cannot_be_ends_the_connection() {
             "set: beyond its file",
             |guest| set(guest, &VhostUserInflight::new(4 * AREA_BYTES, 4096, 4, ENTRIES), 8000),
             |error| matches!(memory_error(error), Some(InflightMemoryError::Map(_))),
+        ),
+        (
+            "rings that it is not for",
+            |guest| {
+                assert!(!set(guest, &VhostUserInflight::new(4 * AREA_BYTES, 0, 4, ENTRIES), 1 << 20));
+                guest.frontend.set_features(FEATURES | PACKED).unwrap();
+                guest.share_memory();
+                let ring = guest.set_up(1, 0);
+                guest.frontend.set_vring_kick(1, &ring.kick).unwrap();
+                guest.frontend.set_vring_enable(1, true).is_err()
+            },
+            |error| {
+                let format = RingError::Inflight(InflightError::Format { packed: false });
+                matches!(error, ServeError::Ring { index: 1, error } if *error == format)
+            },
         ),
         (
             "a queue that it is not for",

@@ -140,6 +140,13 @@ fn multi_queue_with_indirect_descriptors_and_event_idx() {
 }
 
 #[test]
+fn multi_queue_with_packed_rings() {
+    let packed = VirtioFeatureFlags::RING_PACKED;
+    queues_read_what_others_wrote(packed);
+    queues_read_what_others_wrote(packed | VirtioFeatureFlags::RING_INDIRECT_DESC | VirtioFeatureFlags::RING_EVENT_IDX);
+}
+
+#[test]
 fn flush_discard_and_write_zeroes() {
     let server = Server::start(geometry());
     let mut driver = Driver::connect(&server, 1, VirtioFeatureFlags::RING_EVENT_IDX);

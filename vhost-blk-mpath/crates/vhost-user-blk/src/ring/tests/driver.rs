@@ -1,5 +1,6 @@
 //! A driver for tests: it lays out rings and chains in guest memory, right or wrong.
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::io::Read;
 use std::os::unix::fs::FileExt;
@@ -19,6 +20,9 @@ pub(super) const NEXT: u16 = VRING_DESC_F_NEXT as u16;
 pub(super) const WRITE: u16 = VRING_DESC_F_WRITE as u16;
 pub(super) const INDIRECT: u16 = VRING_DESC_F_INDIRECT as u16;
 
+pub(super) const PACKED: u64 = 1 << 34;
+/// The features that make a ring of each format.
+pub(super) const FORMATS: [u64; 2] = [0, PACKED];
 pub(super) const EVENT_IDX: u64 = 1 << 29;
 pub(super) const INDIRECT_DESC: u64 = 1 << 28;
 pub(super) const FLUSH: u64 = 1 << 9;
@@ -33,24 +37,45 @@ const REGION_BYTES: u64 = MEMORY_BYTES / 2;
 const GUARD_BYTES: u64 = 0x1000;
 const GUARD: u8 = 0xa5;
 
-const DESCRIPTORS: u64 = 0;
+pub(super) const DESCRIPTORS: u64 = 0;
+/// Packed: the driver's event suppression.
 const AVAILABLE: u64 = 0x8000;
-const USED: u64 = 0xa000;
+/// Packed: the device's event suppression.
+pub(super) const USED: u64 = 0xa000;
 /// Where buffers can be.
 pub(super) const BUFFERS: u64 = 0x1_0000;
 
 pub(super) struct TestDriver {
     files: [File; 2],
     pub(super) size: u16,
-    /// Where queues start.
-    start: u16,
-    available: u16,
-    seen_used: u16,
+    /// Where queues start, what was made available and what was seen of the used: counted in chains, in a packed ring in
+    /// descriptors, and never wrapping.
+    start: u64,
+    available: u64,
+    seen_used: u64,
+    /// How far the device was told, or was seen not to want to be.
+    kicked: u64,
     features: u64,
+    packed: PackedChains,
     call: UnixStream,
     error: UnixStream,
     notifier: Arc<Notifier>,
 }
+
+/// What the driver of a packed ring keeps to itself: there is no table in which chains could lie before they are available.
+#[derive(Default)]
+struct PackedChains {
+    /// By head: `(address, bytes, flags)`.
+    prepared: HashMap<u16, Vec<(u64, u32, u16)>>,
+    /// By buffer id: the length of what was made available with it last.
+    descriptors: HashMap<u16, u64>,
+}
+
+const AVAIL: u16 = 1 << 7;
+const USED_FLAG: u16 = 1 << 15;
+const WRAP: u16 = 1 << 15;
+const EVENT_DISABLE: u16 = 1;
+const EVENT_DESC: u16 = 2;
 
 impl TestDriver {
     pub(super) fn new(size: u16, features: u64) -> Self {
@@ -71,7 +96,40 @@ impl TestDriver {
         notifier.set_call(fd(call_device)).unwrap();
         notifier.set_error(fd(error_device)).unwrap();
         let notifier = Arc::new(notifier);
-        Self { files, size, start: 0, available: 0, seen_used: 0, features, call, error, notifier }
+        let (start, available, seen_used, kicked, packed) = Default::default();
+        Self { files, size, start, available, seen_used, kicked, features, packed, call, error, notifier }
+    }
+
+    pub(super) fn is_packed(&self) -> bool {
+        self.features & PACKED != 0
+    }
+
+    fn event_idx(&self) -> bool {
+        self.features & EVENT_IDX != 0
+    }
+
+    /// Places that `chains` chains of `descriptors` take.
+    pub(super) fn places(&self, chains: u64, descriptors: u64) -> u64 {
+        chains * if self.is_packed() { descriptors } else { 1 }
+    }
+
+    /// Index and wrap counter at `place`, as one word; in a split ring the index.
+    pub(super) fn bits(&self, place: u64) -> u16 {
+        if !self.is_packed() {
+            return place as u16;
+        }
+        let size = u64::from(self.size);
+        (place % size) as u16 | if (place / size).is_multiple_of(2) { WRAP } else { 0 }
+    }
+
+    fn position_at(&self, available: u64, used: u64) -> u32 {
+        let used = if self.is_packed() { u32::from(self.bits(used)) << 16 } else { 0 };
+        used | u32::from(self.bits(available))
+    }
+
+    /// Where a drained queue is now, as vhost-user passes it.
+    pub(super) fn position(&self) -> u32 {
+        self.position_at(self.available, self.available)
     }
 
     pub(super) fn memory(&self) -> GuestMemory {
@@ -83,31 +141,37 @@ impl TestDriver {
         })
     }
 
+    pub(super) fn layout(&self) -> RingLayout {
+        RingLayout {
+            packed: self.is_packed(),
+            size: self.size,
+            descriptors: DESCRIPTORS,
+            available: AVAILABLE,
+            used: USED,
+            event_idx: self.event_idx(),
+            position: self.position_at(self.start, self.start),
+        }
+    }
+
+    pub(super) fn queue_parts(&self, disk: &Arc<Disk>) -> QueueParts {
+        QueueParts {
+            index: 0,
+            layout: self.layout(),
+            disk: Arc::clone(disk),
+            features: self.features,
+            kick: Arc::new(Kick::new(self.files[0].try_clone().unwrap()).unwrap()),
+            notifier: Arc::clone(&self.notifier),
+            inflight: None,
+        }
+    }
+
     pub(super) fn queue(&self, disk: &Arc<Disk>) -> Queue {
         self.queue_with(disk, None).unwrap()
     }
 
     /// A queue that goes on from, and writes, an in-flight log.
     pub(super) fn queue_with(&self, disk: &Arc<Disk>, inflight: Option<InflightArea>) -> Result<Queue, RingError> {
-        let layout = RingLayout {
-            size: self.size,
-            descriptors: DESCRIPTORS,
-            available: AVAILABLE,
-            used: USED,
-            event_idx: self.features & EVENT_IDX != 0,
-            next_available: self.start,
-        };
-        let kick = Arc::new(Kick::new(self.files[0].try_clone().unwrap()).unwrap());
-        let parts = QueueParts {
-            index: 0,
-            layout,
-            disk: Arc::clone(disk),
-            features: self.features,
-            kick,
-            notifier: Arc::clone(&self.notifier),
-            inflight,
-        };
-        Queue::new(&self.memory(), parts)
+        Queue::new(&self.memory(), QueueParts { inflight, ..self.queue_parts(disk) })
     }
 
     /// The parts of `[address, address + bytes)` in each region: file, offset there, length.
@@ -166,86 +230,182 @@ impl TestDriver {
         u16::from_le_bytes([bytes[0], bytes[1]])
     }
 
-    pub(super) fn descriptor_at(&self, address: u64, (addr, len, flags, next): (u64, u32, u16, u16)) {
+    fn u32_at(&self, address: u64) -> u32 {
+        u32::from_le_bytes(self.read(address, 4).try_into().unwrap())
+    }
+
+    /// The two words after the length are flags and next, in a packed ring buffer id and flags.
+    pub(super) fn descriptor_at(&self, address: u64, (addr, len, third, fourth): (u64, u32, u16, u16)) {
         self.write(address, &addr.to_le_bytes());
         self.write(address + 8, &len.to_le_bytes());
-        self.write(address + 12, &flags.to_le_bytes());
-        self.write(address + 14, &next.to_le_bytes());
+        self.write(address + 12, &third.to_le_bytes());
+        self.write(address + 14, &fourth.to_le_bytes());
     }
 
     pub(super) fn descriptor(&self, index: u16, descriptor: (u64, u32, u16, u16)) {
         self.descriptor_at(DESCRIPTORS + 16 * u64::from(index), descriptor);
     }
 
-    /// Lays buffers `(address, bytes, flags)` out as a chain in descriptors from `head` on.
-    pub(super) fn chain(&self, head: u16, buffers: &[(u64, u32, u16)]) {
-        for (i, &(address, bytes, flags)) in buffers.iter().enumerate() {
-            let last = i + 1 == buffers.len();
-            let index = head + i as u16;
-            self.descriptor(index, (address, bytes, if last { flags } else { flags | NEXT }, index + 1));
+    /// Lays buffers `(address, bytes, flags)` out as a chain, in descriptors from `head` on or for
+    /// [`make_available`](Self::make_available) to put them where they belong.
+    pub(super) fn chain(&mut self, head: u16, buffers: &[(u64, u32, u16)]) {
+        let linked = linked(buffers);
+        if self.is_packed() {
+            self.packed.prepared.insert(head, linked);
+            return;
+        }
+        for (index, (address, bytes, flags)) in (head..).zip(linked) {
+            self.descriptor(index, (address, bytes, flags, index + 1));
         }
     }
 
     /// Lays buffers out as an indirect table at `table`, to which descriptor `head` leads.
-    pub(super) fn indirect_chain(&self, head: u16, table: u64, buffers: &[(u64, u32, u16)]) {
-        for (i, &(address, bytes, flags)) in buffers.iter().enumerate() {
-            let last = i + 1 == buffers.len();
-            let flags = if last { flags } else { flags | NEXT };
-            self.descriptor_at(table + 16 * i as u64, (address, bytes, flags, i as u16 + 1));
+    pub(super) fn indirect_chain(&mut self, head: u16, table: u64, buffers: &[(u64, u32, u16)]) {
+        for (i, (address, bytes, flags)) in linked(buffers).into_iter().enumerate() {
+            // In a packed ring there is nothing but WRITE to say; the rest is ignored.
+            let (third, fourth) = if self.is_packed() { (!0, flags | !WRITE) } else { (flags, i as u16 + 1) };
+            self.descriptor_at(table + 16 * i as u64, (address, bytes, third, fourth));
         }
-        self.descriptor(head, (table, 16 * buffers.len() as u32, INDIRECT, 0));
+        self.chain(head, &[(table, 16 * buffers.len() as u32, INDIRECT)]);
     }
 
-    pub(super) fn available_idx(&self) -> u16 {
-        self.available
-    }
-
+    /// Split rings only.
     pub(super) fn set_available_idx(&mut self, idx: u16) {
-        self.available = idx;
+        self.available = idx.into();
         self.write(AVAILABLE + 2, &idx.to_le_bytes());
     }
 
     pub(super) fn make_available(&mut self, head: u16) {
-        let slot = u64::from(self.available & (self.size - 1));
+        if self.is_packed() {
+            let chain = self.packed.prepared[&head].clone();
+            return self.make_packed_available(head, &chain);
+        }
+        let slot = self.available % u64::from(self.size);
         self.write(AVAILABLE + 4 + 2 * slot, &head.to_le_bytes());
-        self.set_available_idx(self.available.wrapping_add(1));
+        self.available += 1;
+        self.write(AVAILABLE + 2, &(self.available as u16).to_le_bytes());
+    }
+
+    /// Makes descriptors `(address, bytes, flags)` available as they are. In a right chain, all but the last have `NEXT`.
+    pub(super) fn make_packed_available(&mut self, id: u16, chain: &[(u64, u32, u16)]) {
+        self.packed.descriptors.insert(id, chain.len() as u64);
+        for (i, &(address, bytes, flags)) in chain.iter().enumerate().rev() {
+            let bits = self.bits(self.available + i as u64);
+            // Only the last buffer id counts.
+            let id = if i + 1 == chain.len() { id } else { !id };
+            let flags = flags | if bits & WRAP != 0 { AVAIL } else { USED_FLAG };
+            self.descriptor(bits & !WRAP, (address, bytes, id, flags));
+        }
+        self.available += chain.len() as u64;
     }
 
     /// Used entries since last asked: `(head, length)`.
     pub(super) fn used(&mut self) -> Vec<(u32, u32)> {
-        let mut entries = Vec::new();
-        while self.seen_used != self.u16_at(USED + 2) {
-            let slot = u64::from(self.seen_used & (self.size - 1));
-            let entry = self.read(USED + 4 + 8 * slot, 8);
-            let word = |at: usize| u32::from_le_bytes(entry[at..at + 4].try_into().unwrap());
-            entries.push((word(0), word(4)));
-            self.seen_used = self.seen_used.wrapping_add(1);
+        std::iter::from_fn(|| if self.is_packed() { self.next_used_packed() } else { self.next_used() }).collect()
+    }
+
+    fn next_used(&mut self) -> Option<(u32, u32)> {
+        if self.seen_used as u16 == self.u16_at(USED + 2) {
+            return None;
         }
-        entries
+        let slot = self.seen_used % u64::from(self.size);
+        self.seen_used += 1;
+        Some((self.u32_at(USED + 4 + 8 * slot), self.u32_at(USED + 8 + 8 * slot)))
     }
 
-    /// Starts both rings at `idx`, as a driver does that has run for a while.
-    pub(super) fn start_at(&mut self, idx: u16) {
-        self.set_available_idx(idx);
-        self.write(USED + 2, &idx.to_le_bytes());
-        (self.start, self.seen_used) = (idx, idx);
+    fn next_used_packed(&mut self) -> Option<(u32, u32)> {
+        let bits = self.bits(self.seen_used);
+        let at = DESCRIPTORS + 16 * u64::from(bits & !WRAP);
+        let wanted = if bits & WRAP != 0 { AVAIL | USED_FLAG } else { 0 };
+        let flags = self.u16_at(at + 14);
+        if flags & (AVAIL | USED_FLAG) != wanted {
+            return None;
+        }
+        let id = self.u16_at(at + 12);
+        let length = self.u32_at(at + 8);
+        assert!(flags & WRITE != 0 || length == 0, "the length counts only with WRITE");
+        self.seen_used += self.packed.descriptors[&id];
+        Some((id.into(), length))
     }
 
-    pub(super) fn set_available_flags(&self, flags: u16) {
-        self.write(AVAILABLE, &flags.to_le_bytes());
+    /// Whether all that was made available has been seen used.
+    pub(super) fn is_idle(&self) -> bool {
+        self.seen_used == self.available
     }
 
-    pub(super) fn used_flags(&self) -> u16 {
-        self.u16_at(USED)
+    /// Starts the ring at `place`, as a driver does that has run for a while.
+    pub(super) fn start_at(&mut self, place: u16) {
+        let place = u64::from(place);
+        if self.is_packed() {
+            // Each descriptor was used when the ring came by last.
+            for passed in place.saturating_sub(self.size.into())..place {
+                let bits = self.bits(passed);
+                let flags = if bits & WRAP != 0 { AVAIL | USED_FLAG } else { 0 };
+                self.descriptor(bits & !WRAP, (0, 0, 0, flags));
+            }
+        } else {
+            self.set_available_idx(place as u16);
+            self.write(USED + 2, &(place as u16).to_le_bytes());
+        }
+        (self.start, self.available, self.seen_used, self.kicked) = (place, place, place, place);
     }
 
-    /// Asks for a signal when used entry `idx` is written.
-    pub(super) fn set_used_event(&self, idx: u16) {
-        self.write(AVAILABLE + 4 + 2 * u64::from(self.size), &idx.to_le_bytes());
+    /// Wants signals or not.
+    pub(super) fn set_signals(&self, wanted: bool) {
+        let at = if self.is_packed() { AVAILABLE + 2 } else { AVAILABLE };
+        self.write(at, &u16::from(!wanted).to_le_bytes());
     }
 
+    /// Asks for a signal when the used entry at `place` is written.
+    pub(super) fn set_used_event(&self, place: u64) {
+        let event = self.bits(place).to_le_bytes();
+        if self.is_packed() {
+            self.write(AVAILABLE, &event);
+            self.write(AVAILABLE + 2, &EVENT_DESC.to_le_bytes());
+        } else {
+            self.write(AVAILABLE + 4 + 2 * u64::from(self.size), &event);
+        }
+    }
+
+    /// Asks for a signal when the next chain is used; whether one is already there, for which none may come.
+    pub(super) fn wait_for_used(&self) -> bool {
+        if self.event_idx() {
+            self.set_used_event(self.seen_used);
+        } else {
+            self.set_signals(true);
+        }
+        let bits = self.bits(self.seen_used);
+        if !self.is_packed() {
+            return self.u16_at(USED + 2) != bits;
+        }
+        let flags = self.u16_at(DESCRIPTORS + 16 * u64::from(bits & !WRAP) + 14);
+        flags & (AVAIL | USED_FLAG) == if bits & WRAP != 0 { AVAIL | USED_FLAG } else { 0 }
+    }
+
+    /// Whether the device wants kicks, by flag.
+    pub(super) fn kicks_wanted(&self) -> bool {
+        self.u16_at(if self.is_packed() { USED + 2 } else { USED }) != EVENT_DISABLE
+    }
+
+    /// At which of the places from the start on the device wants a kick, as [`bits`](Self::bits).
     pub(super) fn avail_event(&self) -> u16 {
+        if self.is_packed() {
+            assert_eq!(self.u16_at(USED + 2), EVENT_DESC);
+            return self.u16_at(USED);
+        }
         self.u16_at(USED + 4 + 8 * u64::from(self.size))
+    }
+
+    /// Whether the device must be kicked for what was made available since last asked.
+    pub(super) fn must_kick(&mut self) -> bool {
+        let mut new = std::mem::replace(&mut self.kicked, self.available)..self.available;
+        // A packed ring's device may not have asked for anything yet.
+        let by_event = self.event_idx() && (!self.is_packed() || self.u16_at(USED + 2) == EVENT_DESC);
+        if by_event {
+            new.any(|place| self.bits(place) == self.avail_event())
+        } else {
+            !new.is_empty() && self.kicks_wanted()
+        }
     }
 
     /// Signals since last asked.
@@ -263,6 +423,13 @@ impl TestDriver {
         self.write(address + 4, &[0xff; 4]);
         self.write(address + 8, &sector.to_le_bytes());
     }
+}
+
+/// Buffers with the flag that links each to the next.
+fn linked(buffers: &[(u64, u32, u16)]) -> Vec<(u64, u32, u16)> {
+    let mut linked = buffers.to_vec();
+    linked.iter_mut().rev().skip(1).for_each(|(.., flags)| *flags |= NEXT);
+    linked
 }
 
 fn count_words(mut stream: &UnixStream) -> usize {

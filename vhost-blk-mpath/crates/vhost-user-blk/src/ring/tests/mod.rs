@@ -1,13 +1,17 @@
-//! One behaviour of the ring a test.
+//! One behaviour of the ring a test, in rings of both formats where they have it in common.
 
 mod crashes;
 mod driver;
+mod packed;
 mod properties;
 mod requests;
+mod wakeups;
 
 use std::sync::Arc;
 
-use self::driver::{BUFFERS, EVENT_IDX, INDIRECT, INDIRECT_DESC, MEMORY_BYTES, NEXT, TestDriver, WRITE};
+use self::driver::{
+    BUFFERS, EVENT_IDX, FORMATS, INDIRECT, INDIRECT_DESC, MEMORY_BYTES, NEXT, PACKED, TestDriver, WRITE,
+};
 use super::{BlkStatus, Queue, QueueError, Request};
 use crate::disk::{Disk, DiskGeometry};
 use crate::request::Op;
@@ -56,80 +60,90 @@ fn answered(driver: &mut TestDriver) -> (u8, u32) {
 
 #[test]
 fn a_read_is_popped_filled_and_completed() {
-    let mut driver = driver(0);
-    let mut queue = driver.queue(&disk());
-    assert!(queue.pop().unwrap().is_none());
-    driver.chain(0, &READ);
-    driver.make_available(0);
-    let request = pop(&mut queue);
-    assert_is_read(&request);
-    assert_eq!((queue.outstanding(), driver.used()), (1, vec![]));
-    request.segments.copy_from(0, &[7; 4096]);
-    queue.complete(request.token, BlkStatus::Ok);
-    assert_eq!(driver.used(), [], "not before publish");
-    queue.publish();
-    assert_eq!(driver.used(), [(0, 4097)]);
-    assert_eq!(driver.read(DATA, 4096), [7; 4096]);
-    assert_eq!(driver.read(STATUS, 1), [0]);
-    assert_eq!(queue.outstanding(), 0);
-    assert!(queue.pop().unwrap().is_none());
+    for format in FORMATS {
+        let mut driver = driver(format);
+        let mut queue = driver.queue(&disk());
+        assert!(queue.pop().unwrap().is_none());
+        driver.chain(0, &READ);
+        driver.make_available(0);
+        let request = pop(&mut queue);
+        assert_is_read(&request);
+        assert_eq!((queue.outstanding(), driver.used()), (1, vec![]));
+        request.segments.copy_from(0, &[7; 4096]);
+        queue.complete(request.token, BlkStatus::Ok);
+        assert_eq!(driver.used(), [], "not before publish");
+        queue.publish();
+        assert_eq!(driver.used(), [(0, 4097)]);
+        assert_eq!(driver.read(DATA, 4096), [7; 4096]);
+        assert_eq!(driver.read(STATUS, 1), [0]);
+        assert_eq!(queue.outstanding(), 0);
+        assert!(queue.pop().unwrap().is_none());
+    }
 }
 
 #[test]
 fn a_failed_read_promises_no_data() {
-    let mut driver = driver(0);
-    driver.chain(0, &READ);
-    driver.make_available(0);
-    let mut queue = driver.queue(&disk());
-    let request = pop(&mut queue);
-    queue.complete(request.token, BlkStatus::IoErr);
-    queue.publish();
-    assert_eq!((driver.used(), driver.read(STATUS, 1)), (vec![(0, 0)], vec![1]));
+    for format in FORMATS {
+        let mut driver = driver(format);
+        driver.chain(0, &READ);
+        driver.make_available(0);
+        let mut queue = driver.queue(&disk());
+        let request = pop(&mut queue);
+        queue.complete(request.token, BlkStatus::IoErr);
+        queue.publish();
+        assert_eq!((driver.used(), driver.read(STATUS, 1)), (vec![(0, 0)], vec![1]));
+    }
 }
 
 #[test]
 fn indices_wrap() {
-    let mut driver = driver(EVENT_IDX);
-    driver.start_at(u16::MAX - 2);
-    driver.chain(3, &READ);
-    let mut queue = driver.queue(&disk());
-    for _ in 0..40 {
-        driver.make_available(3);
-        let request = pop(&mut queue);
-        queue.complete(request.token, BlkStatus::Ok);
-        queue.publish();
-        assert_eq!(driver.used(), [(3, 4097)]);
+    for format in FORMATS {
+        let mut driver = driver(format | EVENT_IDX);
+        driver.start_at(u16::MAX - 2);
+        driver.chain(3, &READ);
+        let mut queue = driver.queue(&disk());
+        for _ in 0..40 {
+            driver.make_available(3);
+            let request = pop(&mut queue);
+            queue.complete(request.token, BlkStatus::Ok);
+            queue.publish();
+            assert_eq!(driver.used(), [(3, 4097)]);
+        }
+        assert_eq!(queue.position(), driver.position());
     }
-    assert_eq!(queue.next_available(), (u16::MAX - 2).wrapping_add(40));
 }
 
 #[test]
 fn completions_keep_their_own_order() {
-    let mut driver = driver(0);
-    let mut queue = driver.queue(&disk());
-    for head in [0, 4, 8] {
-        driver.chain(head, &READ);
-        driver.make_available(head);
+    for format in FORMATS {
+        let mut driver = driver(format);
+        let mut queue = driver.queue(&disk());
+        for head in [0, 4, 8] {
+            driver.chain(head, &READ);
+            driver.make_available(head);
+        }
+        let requests: Vec<_> = (0..3).map(|_| pop(&mut queue)).collect();
+        for request in requests.into_iter().rev() {
+            queue.complete(request.token, BlkStatus::Ok);
+        }
+        queue.publish();
+        assert_eq!(driver.used().iter().map(|used| used.0).collect::<Vec<_>>(), [8, 4, 0]);
+        assert_eq!(driver.signals(), 1, "one signal a turn");
     }
-    let requests: Vec<_> = (0..3).map(|_| pop(&mut queue)).collect();
-    for request in requests.into_iter().rev() {
-        queue.complete(request.token, BlkStatus::Ok);
-    }
-    queue.publish();
-    assert_eq!(driver.used().iter().map(|used| used.0).collect::<Vec<_>>(), [8, 4, 0]);
-    assert_eq!(driver.signals(), 1, "one signal a turn");
 }
 
 #[test]
 fn a_token_belongs_to_its_queue() {
-    let mut driver = driver(0);
-    driver.chain(0, &READ);
-    driver.make_available(0);
-    let (mut first, mut second) = (driver.queue(&disk()), driver.queue(&disk()));
-    let request = pop(&mut first);
-    let outcome =
-        std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| second.complete(request.token, BlkStatus::Ok)));
-    assert!(outcome.is_err());
+    for format in FORMATS {
+        let mut driver = driver(format);
+        driver.chain(0, &READ);
+        driver.make_available(0);
+        let (mut first, mut second) = (driver.queue(&disk()), driver.queue(&disk()));
+        let request = pop(&mut first);
+        let outcome =
+            std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| second.complete(request.token, BlkStatus::Ok)));
+        assert!(outcome.is_err());
+    }
 }
 
 mod layout {
@@ -143,45 +157,57 @@ mod layout {
 
     #[test]
     fn the_header_may_be_split() {
-        let mut driver = driver(0);
-        let split = [(HEADER, 3, 0), (HEADER + 3, 1, 0), (HEADER + 4, 12, 0), (DATA, 4096, WRITE), (STATUS, 1, WRITE)];
-        driver.chain(0, &split);
-        assert_popped_as_read(&mut driver);
+        for format in FORMATS {
+            let mut driver = driver(format);
+            let split =
+                [(HEADER, 3, 0), (HEADER + 3, 1, 0), (HEADER + 4, 12, 0), (DATA, 4096, WRITE), (STATUS, 1, WRITE)];
+            driver.chain(0, &split);
+            assert_popped_as_read(&mut driver);
+        }
     }
 
     #[test]
     fn data_and_status_may_share_a_buffer() {
-        let mut driver = driver(0);
-        driver.chain(0, &[(HEADER, 16, 0), (DATA, 4097, WRITE)]);
-        driver.make_available(0);
-        let mut queue = driver.queue(&disk());
-        let request = pop(&mut queue);
-        assert_is_read(&request);
-        queue.complete(request.token, BlkStatus::Unsupp);
-        assert_eq!(driver.read(DATA + 4096, 1), [2]);
+        for format in FORMATS {
+            let mut driver = driver(format);
+            driver.chain(0, &[(HEADER, 16, 0), (DATA, 4097, WRITE)]);
+            driver.make_available(0);
+            let mut queue = driver.queue(&disk());
+            let request = pop(&mut queue);
+            assert_is_read(&request);
+            queue.complete(request.token, BlkStatus::Unsupp);
+            assert_eq!(driver.read(DATA + 4096, 1), [2]);
+        }
     }
 
     #[test]
     fn empty_descriptors_do_not_matter() {
-        let mut driver = driver(0);
-        let empty = [(HEADER, 16, 0), (0, 0, 0), (DATA, 4096, WRITE), (0, 0, WRITE), (STATUS, 1, WRITE), (9, 0, WRITE)];
-        driver.chain(0, &empty);
-        assert_popped_as_read(&mut driver);
+        for format in FORMATS {
+            let mut driver = driver(format);
+            let empty =
+                [(HEADER, 16, 0), (0, 0, 0), (DATA, 4096, WRITE), (0, 0, WRITE), (STATUS, 1, WRITE), (9, 0, WRITE)];
+            driver.chain(0, &empty);
+            assert_popped_as_read(&mut driver);
+        }
     }
 
     #[test]
     fn a_buffer_may_span_regions() {
-        let mut driver = driver(0);
-        let across = MEMORY_BYTES / 2 - 100;
-        driver.chain(0, &[(HEADER, 16, 0), (across, 4096, WRITE), (STATUS, 1, WRITE)]);
-        assert_popped_as_read(&mut driver);
+        for format in FORMATS {
+            let mut driver = driver(format);
+            let across = MEMORY_BYTES / 2 - 100;
+            driver.chain(0, &[(HEADER, 16, 0), (across, 4096, WRITE), (STATUS, 1, WRITE)]);
+            assert_popped_as_read(&mut driver);
+        }
     }
 
     #[test]
     fn an_indirect_table_may_be_anywhere_and_misaligned() {
-        let mut driver = driver(INDIRECT_DESC);
-        driver.indirect_chain(0, TABLE + 3, &READ);
-        assert_popped_as_read(&mut driver);
+        for format in FORMATS {
+            let mut driver = driver(format | INDIRECT_DESC);
+            driver.indirect_chain(0, TABLE + 3, &READ);
+            assert_popped_as_read(&mut driver);
+        }
     }
 
     #[test]
@@ -195,15 +221,17 @@ mod layout {
 
     #[test]
     fn an_indirect_chain_may_be_as_long_as_advertised() {
-        let mut driver = driver(INDIRECT_DESC);
-        // 126 segments, in a queue of 16.
-        let mut buffers = vec![(HEADER, 16, 0)];
-        buffers.extend((0..126).map(|i| (DATA + 512 * i, 512, WRITE)));
-        buffers.push((STATUS + 0x1_0000, 1, WRITE));
-        driver.indirect_chain(0, TABLE + 0x1_0000, &buffers);
-        driver.make_available(0);
-        let request = pop(&mut driver.queue(&disk()));
-        assert_eq!(request.bytes, 126 * 512);
+        for format in FORMATS {
+            let mut driver = driver(format | INDIRECT_DESC);
+            // 126 segments, in a queue of 16.
+            let mut buffers = vec![(HEADER, 16, 0)];
+            buffers.extend((0..126).map(|i| (DATA + 512 * i, 512, WRITE)));
+            buffers.push((STATUS + 0x1_0000, 1, WRITE));
+            driver.indirect_chain(0, TABLE + 0x1_0000, &buffers);
+            driver.make_available(0);
+            let request = pop(&mut driver.queue(&disk()));
+            assert_eq!(request.bytes, 126 * 512);
+        }
     }
 }
 
@@ -212,44 +240,54 @@ mod malformed {
 
     const IOERR: u8 = BlkStatus::IoErr as u8;
 
-    fn outcome(features: u64, lay_out: impl FnOnce(&TestDriver)) -> (u8, u32) {
+    fn outcome(features: u64, lay_out: impl FnOnce(&mut TestDriver)) -> (u8, u32) {
         let mut driver = driver(features);
-        lay_out(&driver);
+        lay_out(&mut driver);
         answered(&mut driver)
     }
 
     #[test]
     fn buffers_outside_of_memory() {
-        for address in [MEMORY_BYTES, MEMORY_BYTES - 1, u64::MAX, u64::MAX - 4000] {
-            let chain = [(HEADER, 16, 0), (address, 4096, WRITE), (STATUS, 1, WRITE)];
-            assert_eq!(outcome(0, |driver| driver.chain(0, &chain)), (IOERR, 0), "{address:#x}");
-            let readable = [(address, 16, 0), (STATUS, 1, WRITE)];
-            assert_eq!(outcome(0, |driver| driver.chain(0, &readable)), (IOERR, 0), "{address:#x}");
+        for format in FORMATS {
+            for address in [MEMORY_BYTES, MEMORY_BYTES - 1, u64::MAX, u64::MAX - 4000] {
+                let chain = [(HEADER, 16, 0), (address, 4096, WRITE), (STATUS, 1, WRITE)];
+                assert_eq!(outcome(format, |driver| driver.chain(0, &chain)), (IOERR, 0), "{address:#x}");
+                let readable = [(address, 16, 0), (STATUS, 1, WRITE)];
+                assert_eq!(outcome(format, |driver| driver.chain(0, &readable)), (IOERR, 0), "{address:#x}");
+            }
         }
     }
 
     #[test]
     fn a_status_outside_of_memory() {
-        let chain = [(HEADER, 16, 0), (DATA, 4096, WRITE), (MEMORY_BYTES, 1, WRITE)];
-        assert_eq!(outcome(0, |driver| driver.chain(0, &chain)), (UNTOUCHED, 0));
+        for format in FORMATS {
+            let chain = [(HEADER, 16, 0), (DATA, 4096, WRITE), (MEMORY_BYTES, 1, WRITE)];
+            assert_eq!(outcome(format, |driver| driver.chain(0, &chain)), (UNTOUCHED, 0));
+        }
     }
 
     #[test]
     fn a_readable_buffer_after_a_writable_one() {
-        let chain = [(HEADER, 16, 0), (STATUS, 1, WRITE), (DATA, 512, 0)];
-        assert_eq!(outcome(0, |driver| driver.chain(0, &chain)), (IOERR, 0));
+        for format in FORMATS {
+            let chain = [(HEADER, 16, 0), (STATUS, 1, WRITE), (DATA, 512, 0)];
+            assert_eq!(outcome(format, |driver| driver.chain(0, &chain)), (IOERR, 0));
+        }
     }
 
     #[test]
     fn a_short_header() {
-        assert_eq!(outcome(0, |driver| driver.chain(0, &[(HEADER, 15, 0), (STATUS, 1, WRITE)])), (IOERR, 1));
-        assert_eq!(outcome(0, |driver| driver.chain(0, &[(STATUS, 1, WRITE)])), (IOERR, 1));
+        for format in FORMATS {
+            assert_eq!(outcome(format, |driver| driver.chain(0, &[(HEADER, 15, 0), (STATUS, 1, WRITE)])), (IOERR, 1));
+            assert_eq!(outcome(format, |driver| driver.chain(0, &[(STATUS, 1, WRITE)])), (IOERR, 1));
+        }
     }
 
     #[test]
     fn no_writable_byte() {
-        assert_eq!(outcome(0, |driver| driver.chain(0, &[(HEADER, 16, 0), (DATA, 512, 0)])), (UNTOUCHED, 0));
-        assert_eq!(outcome(0, |driver| driver.chain(0, &[(HEADER, 0, 0)])), (UNTOUCHED, 0));
+        for format in FORMATS {
+            assert_eq!(outcome(format, |driver| driver.chain(0, &[(HEADER, 16, 0), (DATA, 512, 0)])), (UNTOUCHED, 0));
+            assert_eq!(outcome(format, |driver| driver.chain(0, &[(HEADER, 0, 0)])), (UNTOUCHED, 0));
+        }
     }
 
     #[test]
@@ -279,18 +317,25 @@ mod malformed {
 
     #[test]
     fn bad_indirect_tables() {
-        let table = |features: u64, descriptor: (u64, u32, u16, u16)| {
+        let table = |features: u64, chain: &[(u64, u32, u16)]| {
             outcome(features, |driver| {
                 driver.indirect_chain(0, TABLE, &READ);
-                driver.descriptor(0, descriptor);
+                driver.chain(0, chain);
             })
         };
         let unanswered = (UNTOUCHED, 0);
-        assert_eq!(table(0, (TABLE, 48, INDIRECT, 0)), unanswered, "not negotiated");
-        assert_eq!(table(INDIRECT_DESC, (TABLE, 48, INDIRECT | NEXT, 0)), unanswered, "not the last");
-        assert_eq!(table(INDIRECT_DESC, (TABLE, 47, INDIRECT, 0)), unanswered, "half a descriptor");
-        assert_eq!(table(INDIRECT_DESC, (TABLE, 0, INDIRECT, 0)), unanswered, "empty");
-        assert_eq!(table(INDIRECT_DESC, (MEMORY_BYTES - 16, 48, INDIRECT, 0)), unanswered, "not in memory");
+        for format in FORMATS {
+            let indirect = format | INDIRECT_DESC;
+            assert_eq!(table(format, &[(TABLE, 48, INDIRECT)]), unanswered, "not negotiated");
+            assert_eq!(table(indirect, &[(TABLE, 48, INDIRECT), (STATUS, 1, WRITE)]), unanswered, "not the last");
+            assert_eq!(table(indirect, &[(TABLE, 47, INDIRECT)]), unanswered, "half a descriptor");
+            assert_eq!(table(indirect, &[(TABLE, 0, INDIRECT)]), unanswered, "empty");
+            assert_eq!(table(indirect, &[(MEMORY_BYTES - 16, 48, INDIRECT)]), unanswered, "not in memory");
+            let long = outcome(indirect, |driver| driver.indirect_chain(0, TABLE, &[(STATUS, 1, WRITE); 129]));
+            assert_eq!(long, unanswered, "longer than advertised");
+        }
+        let after_others = [(HEADER, 16, 0), (TABLE + 16, 32, INDIRECT)];
+        assert_eq!(table(PACKED | INDIRECT_DESC, &after_others), unanswered, "not alone, in a packed ring");
         let nested = outcome(INDIRECT_DESC, |driver| {
             driver.indirect_chain(0, TABLE, &READ);
             driver.descriptor_at(TABLE + 16, (TABLE, 48, INDIRECT, 0));
@@ -375,63 +420,71 @@ mod notifications {
 
     #[test]
     fn the_driver_is_signalled_when_its_event_passes() {
-        let mut driver = driver(EVENT_IDX);
-        driver.chain(0, &READ);
-        let mut queue = driver.queue(&disk());
-        driver.set_used_event(9000);
-        assert_eq!(complete(&mut driver, &mut queue, 1), 1, "the first time, whatever the event says");
-        assert_eq!(complete(&mut driver, &mut queue, 2), 0);
-        driver.set_used_event(3);
-        assert_eq!(complete(&mut driver, &mut queue, 1), 1);
-        driver.set_used_event(6);
-        assert_eq!(complete(&mut driver, &mut queue, 2), 0);
-        assert_eq!(complete(&mut driver, &mut queue, 5), 1);
-        queue.publish();
-        assert_eq!(driver.signals(), 0, "nothing new");
+        for format in FORMATS {
+            let mut driver = driver(format | EVENT_IDX);
+            driver.chain(0, &READ);
+            let mut queue = driver.queue(&disk());
+            driver.set_used_event(driver.places(9000, 3));
+            assert_eq!(complete(&mut driver, &mut queue, 1), 1, "the first time, whatever the event says");
+            assert_eq!(complete(&mut driver, &mut queue, 2), 0);
+            driver.set_used_event(driver.places(3, 3));
+            assert_eq!(complete(&mut driver, &mut queue, 1), 1);
+            driver.set_used_event(driver.places(6, 3));
+            assert_eq!(complete(&mut driver, &mut queue, 2), 0);
+            assert_eq!(complete(&mut driver, &mut queue, 5), 1);
+            queue.publish();
+            assert_eq!(driver.signals(), 0, "nothing new");
+        }
     }
 
     #[test]
     fn the_driver_is_not_signalled_when_it_says_so() {
-        let mut driver = driver(0);
-        driver.chain(0, &READ);
-        let mut queue = driver.queue(&disk());
-        assert_eq!(complete(&mut driver, &mut queue, 3), 1);
-        driver.set_available_flags(1);
-        assert_eq!(complete(&mut driver, &mut queue, 3), 0);
-        driver.set_available_flags(0);
-        assert_eq!(complete(&mut driver, &mut queue, 3), 1);
+        for format in FORMATS {
+            let mut driver = driver(format);
+            driver.chain(0, &READ);
+            let mut queue = driver.queue(&disk());
+            assert_eq!(complete(&mut driver, &mut queue, 3), 1);
+            driver.set_signals(false);
+            assert_eq!(complete(&mut driver, &mut queue, 3), 0);
+            driver.set_signals(true);
+            assert_eq!(complete(&mut driver, &mut queue, 3), 1);
+        }
     }
 
     #[test]
     fn kicks_are_asked_for_by_event() {
-        let mut driver = driver(EVENT_IDX);
-        driver.start_at(500);
-        driver.chain(0, &READ);
-        let mut queue = driver.queue(&disk());
-        assert!(!queue.enable_notifications());
-        assert_eq!(driver.avail_event(), 500);
-        driver.make_available(0);
-        driver.make_available(0);
-        assert!(queue.enable_notifications(), "came before the event was set");
-        let _first = pop(&mut queue);
-        assert!(queue.enable_notifications());
-        let _second = pop(&mut queue);
-        queue.disable_notifications();
-        assert_eq!(driver.avail_event(), 501);
-        assert!(!queue.enable_notifications());
-        assert_eq!(driver.avail_event(), 502);
+        for format in FORMATS {
+            let mut driver = driver(format | EVENT_IDX);
+            driver.start_at(500);
+            driver.chain(0, &READ);
+            let mut queue = driver.queue(&disk());
+            assert!(!queue.enable_notifications());
+            assert_eq!(driver.avail_event(), driver.bits(500));
+            driver.make_available(0);
+            driver.make_available(0);
+            assert!(queue.enable_notifications(), "came before the event was set");
+            let _first = pop(&mut queue);
+            assert!(queue.enable_notifications());
+            let _second = pop(&mut queue);
+            queue.disable_notifications();
+            assert_eq!(driver.avail_event(), driver.bits(500 + driver.places(1, 3)));
+            assert!(!queue.enable_notifications());
+            assert_eq!(driver.avail_event(), driver.bits(500 + driver.places(2, 3)));
+        }
     }
 
     #[test]
     fn kicks_are_asked_for_by_flag() {
-        let mut driver = driver(0);
-        driver.chain(0, &READ);
-        let mut queue = driver.queue(&disk());
-        queue.disable_notifications();
-        assert_eq!(driver.used_flags(), 1);
-        assert!(!queue.enable_notifications());
-        assert_eq!(driver.used_flags(), 0);
-        driver.make_available(0);
-        assert!(queue.enable_notifications());
+        for format in FORMATS {
+            let mut driver = driver(format);
+            driver.chain(0, &READ);
+            let mut queue = driver.queue(&disk());
+            queue.disable_notifications();
+            assert!(!driver.kicks_wanted());
+            assert!(!queue.enable_notifications());
+            assert!(driver.kicks_wanted());
+            driver.make_available(0);
+            assert!(queue.enable_notifications());
+        }
     }
 }

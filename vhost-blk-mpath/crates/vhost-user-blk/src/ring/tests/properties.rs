@@ -6,8 +6,10 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 
-use super::driver::{BUFFERS, DISCARD, EVENT_IDX, FLUSH, INDIRECT_DESC, MEMORY_BYTES, TestDriver, WRITE, WRITE_ZEROES};
-use super::{BlkStatus, Request};
+use super::driver::{
+    BUFFERS, DISCARD, EVENT_IDX, FLUSH, INDIRECT_DESC, MEMORY_BYTES, NEXT, PACKED, TestDriver, WRITE, WRITE_ZEROES,
+};
+use super::{BlkStatus, Queue, Request};
 use crate::disk::{Disk, DiskGeometry};
 use crate::request::Op;
 
@@ -38,6 +40,35 @@ fn descriptor() -> impl Strategy<Value = (u64, u32, u16, u16)> {
     let flags = prop_oneof![8 => 0_u16..8, 1 => any::<u16>()];
     let next = prop_oneof![12 => 0..SIZE, 1 => any::<u16>()];
     (address(), length(), flags, next)
+}
+
+/// Takes all requests, does something about them, and completes them; whether the queue broke.
+fn work_off(queue: &mut Queue) -> bool {
+    let mut requests: Vec<Request> = Vec::new();
+    let broken = loop {
+        match queue.pop() {
+            Ok(Some(request)) => requests.push(request),
+            Ok(None) => break false,
+            Err(_) => break true,
+        }
+    };
+    for request in requests {
+        let bytes = request.segments.bytes() as usize;
+        assert!(request.op != Op::Flush || bytes == 0);
+        match request.op {
+            Op::Read => request.segments.copy_from(0, &vec![0x77; bytes]),
+            _ => request.segments.copy_to(0, &mut vec![0; bytes]),
+        }
+        queue.complete(request.token, BlkStatus::Ok);
+    }
+    queue.publish();
+    assert_eq!(queue.outstanding(), 0);
+    broken
+}
+
+/// Whether a buffer is in memory and not where the rings are.
+fn spares_the_rings(address: u64, len: u32) -> bool {
+    address >= BUFFERS && address.checked_add(len.into()).is_some_and(|end| end <= MEMORY_BYTES)
 }
 
 proptest! {
@@ -77,25 +108,7 @@ proptest! {
             if extra != 0 && chunk.len() < 4 {
                 driver.set_available_idx(start.wrapping_add(extra));
             }
-            let mut requests: Vec<Request> = Vec::new();
-            loop {
-                match queue.pop() {
-                    Ok(Some(request)) => requests.push(request),
-                    Ok(None) => break,
-                    Err(_) => { broken = true; break }
-                }
-            }
-            for request in requests {
-                let bytes = request.segments.bytes() as usize;
-                prop_assert!(request.op != Op::Flush || bytes == 0);
-                match request.op {
-                    Op::Read => request.segments.copy_from(0, &vec![0x77; bytes]),
-                    _ => request.segments.copy_to(0, &mut vec![0; bytes]),
-                }
-                queue.complete(request.token, BlkStatus::Ok);
-            }
-            queue.publish();
-            prop_assert_eq!(queue.outstanding(), 0);
+            broken |= work_off(&mut queue);
             if !broken && extra == 0 {
                 for head in chunk {
                     *expected.entry(u32::from(*head)).or_insert(0) += 1;
@@ -105,15 +118,65 @@ proptest! {
             }
         }
         driver.assert_guards();
-        let rings_are_safe = |&(address, len, ..): &(u64, u32, u16, u16)| {
-            address >= BUFFERS && address.checked_add(len.into()).is_some_and(|end| end <= MEMORY_BYTES)
-        };
+        let rings_are_safe = |&(address, len, ..): &(u64, u32, u16, u16)| spares_the_rings(address, len);
         if !broken && extra == 0 && table.iter().chain(&indirect).all(rings_are_safe) {
             let mut counted = BTreeMap::new();
             for head in completed {
                 *counted.entry(head).or_insert(0) += 1;
             }
             prop_assert_eq!(counted, expected);
+        }
+    }
+
+    #[test]
+    fn any_packed_ring_is_survived_and_each_chain_completed_once(
+        size in 4_u16..12,
+        chains in prop::collection::vec(prop::collection::vec(descriptor(), 1..5), 0..20),
+        indirect in prop::collection::vec(descriptor(), 16),
+        headers in prop::collection::vec((prop_oneof![0_u32..16, any::<u32>()], prop_oneof![0_u64..64, any::<u64>()]), 8),
+        endless in prop_oneof![4 => Just(20_usize), 1 => 0_usize..20],
+        start: u16,
+        features in prop_oneof![Just(0), Just(EVENT_IDX | INDIRECT_DESC | FLUSH | DISCARD | WRITE_ZEROES), Just(INDIRECT_DESC)],
+    ) {
+        let mut driver = TestDriver::new(size, features | PACKED);
+        driver.start_at(start);
+        // In a table, the third and the fourth value are id and flags; any will do.
+        for (i, descriptor) in indirect.iter().enumerate() {
+            driver.descriptor_at(BUFFERS + 0x400 + 16 * i as u64, *descriptor);
+        }
+        for (i, &(kind, sector)) in headers.iter().enumerate() {
+            driver.header(BUFFERS + 0x100 + 16 * i as u64, kind, sector);
+        }
+        let mut queue = driver.queue(&disk());
+        let (mut room, mut broken) = (usize::from(size), false);
+        let mut expected = Vec::new();
+        let mut completed = Vec::new();
+        for (id, chain) in chains.iter().enumerate() {
+            if chain.len() > room {
+                broken |= work_off(&mut queue);
+                if broken || endless < id {
+                    break;
+                }
+                completed.extend(driver.used().into_iter().map(|used| used.0));
+                room = size.into();
+            }
+            room -= chain.len();
+            let last = chain.len() - 1;
+            // One of them goes on into whatever comes after it.
+            let next = |i: usize| if i < last || id == endless { NEXT } else { 0 };
+            let flags = |i: usize, flags: u16| flags & !(1 << 7 | 1 << 15 | NEXT) | next(i);
+            let chain: Vec<_> = (0..).zip(chain).map(|(i, &(addr, len, any, _))| (addr, len, flags(i, any))).collect();
+            driver.make_packed_available(id as u16, &chain);
+            expected.push(id as u32);
+        }
+        broken |= work_off(&mut queue);
+        driver.assert_guards();
+        let rings_are_safe = |&(address, len, ..): &(u64, u32, u16, u16)| spares_the_rings(address, len);
+        if endless >= chains.len() && chains.iter().flatten().chain(&indirect).all(rings_are_safe) {
+            prop_assert!(!broken);
+            completed.extend(driver.used().into_iter().map(|used| used.0));
+            completed.sort_unstable();
+            prop_assert_eq!(completed, expected);
         }
     }
 
@@ -125,12 +188,13 @@ proptest! {
         sector in 0_u64..1 << 30,
         readable_cuts in prop::collection::vec(0..10_000_usize, 0..4),
         writable_cuts in prop::collection::vec(0..10_000_usize, 0..4),
+        packed: bool,
         direct in 0_usize..12,
         order in Just((0..12_u64).collect::<Vec<_>>()).prop_shuffle(),
         status in prop_oneof![Just(BlkStatus::Ok), Just(BlkStatus::IoErr)],
     ) {
         let bytes = sectors * 512;
-        let mut driver = TestDriver::new(16, INDIRECT_DESC | FLUSH);
+        let mut driver = TestDriver::new(16, INDIRECT_DESC | FLUSH | if packed { PACKED } else { 0 });
         let data: Vec<u8> = (0..bytes).map(|i| (i % 249) as u8).collect();
         let mut readable = Vec::new();
         readable.extend(u32::from(!is_read).to_le_bytes());
@@ -158,8 +222,8 @@ proptest! {
             written_at.extend(at..at + piece.len() as u64);
             buffers.push((at, piece.len() as u32, WRITE));
         }
-        // Some descriptors in the ring, the rest in a table.
-        let direct = direct.min(buffers.len());
+        // Some descriptors in the ring, the rest in a table; in a packed ring all or none.
+        let direct = if packed && direct < 6 { 0 } else if packed { buffers.len() } else { direct.min(buffers.len()) };
         if direct == buffers.len() {
             driver.chain(0, &buffers);
         } else {
@@ -197,8 +261,9 @@ proptest! {
         let after = driver.snapshot();
         let pages = (0..after.len()).step_by(4096).filter(|&at| after[at..at + 4096] != expected[at..at + 4096]);
         let changed: Vec<_> = pages.flat_map(|at| at..at + 4096).filter(|&at| after[at] != expected[at]).collect();
-        // Nothing but the used ring: its index and one entry.
-        prop_assert!(changed.iter().all(|at| (0xa002..0xa00c).contains(at)), "{changed:x?}");
+        // Nothing but the used ring, its index and one entry, or the used descriptor but for its address.
+        let used = if packed { 8..16 } else { 0xa002..0xa00c };
+        prop_assert!(changed.iter().all(|at| used.contains(at)), "{changed:x?}");
         driver.assert_guards();
     }
 }

@@ -1,0 +1,390 @@
+//! The ring of a packed virtqueue (virtio 1.2, 2.8): one ring of descriptors, in which the driver makes chains available and
+//! the device writes back what it has used; and who wants to be notified of what.
+//!
+//! Both sides go round the ring. A *wrap counter* that flips with each round tells, together with two flags in each
+//! descriptor, whose it is: `AVAIL` equal to the counter and `USED` not, and it is available; both equal, and it is used.
+//!
+//! ```text
+//!      published         next_used       next_available
+//!          │ given back,    │ taken, not    │ not looked at yet, or
+//!          │ not yet shown  │ given back    │ the driver's
+//!   ───────┴────────────────┴───────────────┴──────────────────────►
+//! ```
+
+use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
+
+use virtio_bindings::virtio_ring::{
+    VRING_DESC_F_NEXT, VRING_DESC_F_WRITE, VRING_PACKED_DESC_F_AVAIL, VRING_PACKED_DESC_F_USED,
+    VRING_PACKED_EVENT_F_WRAP_CTR, VRING_PACKED_EVENT_FLAG_DESC, VRING_PACKED_EVENT_FLAG_DISABLE,
+    VRING_PACKED_EVENT_FLAG_ENABLE,
+};
+use vm_memory::ByteValued;
+
+use super::RingError;
+use super::area::Area;
+use super::format::Taken;
+use super::split::{QueueError, RingLayout};
+use crate::inflight::{InflightArea, InflightError, PackedLog};
+use crate::memory::GuestMemory;
+
+const NEXT: u16 = VRING_DESC_F_NEXT as u16;
+const WRITE: u16 = VRING_DESC_F_WRITE as u16;
+const AVAIL: u16 = 1 << VRING_PACKED_DESC_F_AVAIL;
+const USED: u16 = 1 << VRING_PACKED_DESC_F_USED;
+
+const ENABLE: u16 = VRING_PACKED_EVENT_FLAG_ENABLE as u16;
+const DISABLE: u16 = VRING_PACKED_EVENT_FLAG_DISABLE as u16;
+const DESC: u16 = VRING_PACKED_EVENT_FLAG_DESC as u16;
+const EVENT_FLAGS: u16 = 0b11;
+
+/// 16-bit words of a descriptor, and which of them are the length, the buffer id and the flags.
+const DESCRIPTOR_WORDS: usize = 8;
+const LEN_LOW: usize = 4;
+const LEN_HIGH: usize = 5;
+const ID: usize = 6;
+const FLAGS: usize = 7;
+
+/// 16-bit words of an event suppression structure (2.8.14).
+const EVENT_OFFSET: usize = 0;
+const EVENT_MODE: usize = 1;
+const EVENT_WORDS: usize = 2;
+
+/// The wrap counter where it is passed together with an index of 15 bits.
+const WRAP: u16 = 1 << VRING_PACKED_EVENT_F_WRAP_CTR;
+
+/// The position, as vhost-user passes it, at which a ring starts: both indices 0, both wrap counters 1.
+pub(crate) const START: u32 = (WRAP as u32) << 16 | WRAP as u32;
+
+/// One descriptor (2.8.13), little-endian as in memory.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub(crate) struct RawPackedDescriptor {
+    pub(crate) addr: u64,
+    pub(crate) len: u32,
+    pub(crate) id: u16,
+    pub(crate) flags: u16,
+}
+
+// SAFETY: plain integers without padding; any bytes are a valid value.
+unsafe impl ByteValued for RawPackedDescriptor {}
+
+/// A place in the ring and the wrap counter there: one of twice as many places as the ring has descriptors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Cursor {
+    pub(crate) index: u16,
+    pub(crate) wrap: bool,
+}
+
+impl Cursor {
+    /// From 15 bits of index and one of wrap counter; none if the index is not in a ring of `size`.
+    fn from_bits(bits: u16, size: u16) -> Option<Self> {
+        let cursor = Self { index: bits & !WRAP, wrap: bits & WRAP != 0 };
+        (cursor.index < size).then_some(cursor)
+    }
+
+    fn bits(self) -> u16 {
+        self.index | if self.wrap { WRAP } else { 0 }
+    }
+
+    /// The place `count` descriptors on, at most one round.
+    fn plus(self, count: u16, size: u16) -> Self {
+        // Both are at most 32768, the index less.
+        let index = self.index + count;
+        if index < size { Self { index, ..self } } else { Self { index: index - size, wrap: !self.wrap } }
+    }
+
+    /// Whether a descriptor with these flags in this place is available.
+    fn is_available(self, flags: u16) -> bool {
+        (flags & AVAIL != 0) == self.wrap && (flags & USED != 0) != self.wrap
+    }
+
+    /// Descriptors from here on to `other`, less than two rounds.
+    pub(crate) fn distance(self, other: Self, size: u16) -> u32 {
+        let size = u32::from(size);
+        let place = |cursor: Self| u32::from(cursor.index) + if cursor.wrap { 0 } else { size };
+        (place(other) + 2 * size - place(self)) % (2 * size)
+    }
+}
+
+/// A packed ring in guest memory and our position in it.
+#[derive(Debug)]
+pub(super) struct PackedRing {
+    size: u16,
+    event_idx: bool,
+    /// The descriptors, and the same as words, for what must be read or written in one go.
+    descriptors: Area<RawPackedDescriptor>,
+    words: Area<u16>,
+    /// When the driver wants a signal, and when we want a kick.
+    driver_event: Area<u16>,
+    device_event: Area<u16>,
+    /// Where the next chain will be found, and where the next used descriptor goes.
+    next_available: Cursor,
+    next_used: Cursor,
+    /// What was given back and is not yet shown.
+    unpublished: Vec<Unpublished>,
+    /// Chains taken and not yet published as used, and the descriptors that are not the driver's therefore.
+    outstanding: u16,
+    outstanding_descriptors: u16,
+    /// Where used descriptors ended at the last decision whether to signal; none yet after a start, as the driver may wait
+    /// for any.
+    signalled: Option<Cursor>,
+    /// What outlives us, if the front-end keeps it.
+    log: Option<PackedLog>,
+}
+
+/// A used descriptor that is complete but for its flags, which would show it to the driver.
+#[derive(Debug)]
+struct Unpublished {
+    index: u16,
+    flags: u16,
+    chain: Taken,
+}
+
+impl PackedRing {
+    pub(super) fn new(memory: &Arc<GuestMemory>, layout: &RingLayout) -> Result<Self, RingError> {
+        let RingLayout { size, descriptors, available, used, event_idx, position, .. } = *layout;
+        let entries = usize::from(size);
+        let words = Area::new(memory, descriptors, entries * DESCRIPTOR_WORDS)?;
+        // User Mode Linux and libblkio say 0 for the start of any ring. In one that has come to this place with wrap counters of 0, the
+        // first descriptor has been made available before.
+        let is_new = words.load(word(0, FLAGS), Ordering::Relaxed) & (AVAIL | USED) == 0;
+        let position = if position == 0 && is_new { START } else { position };
+        let cursor = |bits: u32| Cursor::from_bits(bits as u16, size).ok_or(RingError::Position { position, size });
+        let (next_available, next_used) = (cursor(position)?, cursor(position >> 16)?);
+        // Nobody knows what was taken and not used.
+        if next_available != next_used {
+            return Err(RingError::Position { position, size });
+        }
+        Ok(Self {
+            size,
+            event_idx,
+            descriptors: Area::new(memory, descriptors, entries)?,
+            words,
+            driver_event: Area::new(memory, available, EVENT_WORDS)?,
+            device_event: Area::new(memory, used, EVENT_WORDS)?,
+            next_available,
+            next_used,
+            unpublished: Vec::with_capacity(entries),
+            outstanding: 0,
+            outstanding_descriptors: 0,
+            signalled: None,
+            log: None,
+        })
+    }
+
+    /// Goes on where the log says that a queue ended, if it is not new, and writes it from now on.
+    pub(super) fn resume(&mut self, area: &InflightArea) -> Result<(), InflightError> {
+        let (mut log, is_new) = PackedLog::open(area, self.size, self.next_used)?;
+        if !is_new {
+            let batch = log.batch();
+            let shown = |before: Cursor| !before.is_available(self.flags(before.index, Ordering::Acquire));
+            let shown = batch.is_some_and(|(before, _)| shown(before));
+            if let Some((before, after)) = batch
+                && !shown
+            {
+                self.take_back(before, after);
+            }
+            let (used, in_flight) = log.resume(shown)?;
+            (self.next_used, self.next_available) = (used, used.plus(in_flight, self.size));
+            self.outstanding_descriptors = in_flight;
+        }
+        self.log = Some(log);
+        Ok(())
+    }
+
+    /// Takes back the flags of a batch that a queue before this one could not show: those of its first descriptor are not there, and
+    /// the driver must not find the others when we show another one in its place.
+    fn take_back(&self, before: Cursor, after: Cursor) {
+        let mut place = before.plus(1, self.size);
+        for _ in 1..before.distance(after, self.size) {
+            let flags = if place.wrap { AVAIL } else { USED };
+            self.words.store(word(place.index, FLAGS), flags, Ordering::Release);
+            place = place.plus(1, self.size);
+        }
+    }
+
+    /// Where to go on, as vhost-user passes it. Both indices are the same in a drained ring; if chains are left in flight, the log
+    /// knows better.
+    pub(super) fn position(&self) -> u32 {
+        u32::from(self.next_used.bits()) << 16 | u32::from(self.next_used.bits())
+    }
+
+    /// Chains taken and not yet published as used.
+    pub(super) fn outstanding(&self) -> u16 {
+        self.outstanding
+    }
+
+    /// Chains that a queue before this one had in flight and that were not taken again yet.
+    pub(super) fn to_resubmit(&self) -> u16 {
+        self.log.as_ref().map_or(0, PackedLog::to_resubmit)
+    }
+
+    /// Copies descriptor `index` of a chain that was taken, and tells the index of the one after it.
+    pub(super) fn descriptor(&self, index: u16) -> (RawPackedDescriptor, u16) {
+        match &self.log {
+            Some(log) => log.descriptor(index),
+            None => (self.descriptors.read(usize::from(index)), self.after(index)),
+        }
+    }
+
+    /// Takes the next available chain; before all others those that a queue before this one had in flight. Its end is all that must
+    /// be known to give it back.
+    pub(super) fn next_chain(&mut self) -> Result<Option<Taken>, QueueError> {
+        if let Some(chain) = self.log.as_mut().and_then(PackedLog::resubmit) {
+            self.outstanding += 1;
+            return Ok(Some(chain));
+        }
+        let start = self.next_available;
+        let head = start.index;
+        // Acquire: pairs with the driver's release of these flags, which it writes last, so that the whole chain is seen.
+        let mut flags = self.flags(head, Ordering::Acquire);
+        if !start.is_available(flags) {
+            return Ok(None);
+        }
+        // Bounds a chain without an end, and a driver that makes chains available over and over without waiting for any.
+        let room = self.size - self.outstanding_descriptors;
+        let (mut last, mut descriptors) = (head, 0);
+        loop {
+            if descriptors == room {
+                return Err(QueueError::ChainOverrun { head, size: self.size });
+            }
+            descriptors += 1;
+            if flags & NEXT == 0 {
+                break;
+            }
+            last = self.after(last);
+            flags = self.flags(last, Ordering::Relaxed);
+        }
+        let id = self.words.load(word(last, ID), Ordering::Relaxed);
+        let head = match &mut self.log {
+            Some(log) => {
+                let index = |nth| usize::from(start.plus(nth, self.size).index);
+                log.taken((0..descriptors).map(|nth| self.descriptors.read(index(nth))))
+            }
+            None => head,
+        };
+        self.next_available = start.plus(descriptors, self.size);
+        self.outstanding += 1;
+        self.outstanding_descriptors += descriptors;
+        Ok(Some(Taken { head, descriptors, id }))
+    }
+
+    /// Writes a used descriptor; the driver sees it after [`publish`](Self::publish). `written` is none if nothing was written
+    /// into the chain's buffers at all, else the length that can be relied on.
+    pub(super) fn push_used(&mut self, chain: Taken, written: Option<u32>) {
+        assert!(self.unpublished.len() < self.outstanding.into(), "more completions than chains taken");
+        let Cursor { index, wrap } = self.next_used;
+        let len = written.unwrap_or(0);
+        self.words.store(word(index, LEN_LOW), len as u16, Ordering::Relaxed);
+        self.words.store(word(index, LEN_HIGH), (len >> 16) as u16, Ordering::Relaxed);
+        self.words.store(word(index, ID), chain.id, Ordering::Relaxed);
+        let flags = if wrap { AVAIL | USED } else { 0 } | if written.is_some() { WRITE } else { 0 };
+        self.unpublished.push(Unpublished { index, flags, chain });
+        self.next_used = self.next_used.plus(chain.descriptors, self.size);
+    }
+
+    /// Makes all written used descriptors visible. `true` if the driver wants to be signalled.
+    pub(super) fn publish(&mut self) -> bool {
+        if self.unpublished.is_empty() {
+            return false;
+        }
+        let heads = self.unpublished.iter().map(|used| used.chain.head);
+        if let Some(log) = &mut self.log {
+            log.publishing(heads.clone(), self.next_used);
+        }
+        // The first comes last, and with it all of them: the driver looks at no other before. Release: whoever sees the flags sees
+        // the used descriptors, the status bytes and the data; and the log, which says what others there are, is written before any.
+        for Unpublished { index, flags, .. } in self.unpublished.iter().rev() {
+            self.words.store(word(*index, FLAGS), *flags, Ordering::Release);
+        }
+        if let Some(log) = &mut self.log {
+            log.published(heads);
+        }
+        for Unpublished { chain, .. } in self.unpublished.drain(..) {
+            self.outstanding -= 1;
+            self.outstanding_descriptors -= chain.descriptors;
+        }
+        // The flags must be out before the driver's wish is read; the driver does the reverse (writes its wish, barrier, reads
+        // the flags). With anything less than a full barrier both could read the old value, and nobody would wake.
+        fence(Ordering::SeqCst);
+        let last = self.signalled.replace(self.next_used);
+        // Acquire: the offset is at least as new as the flags that say it counts.
+        match self.driver_event.load(EVENT_MODE, Ordering::Acquire) & EVENT_FLAGS {
+            DISABLE => false,
+            DESC if self.event_idx => {
+                let event = Cursor::from_bits(self.driver_event.load(EVENT_OFFSET, Ordering::Relaxed), self.size);
+                // One signal too many does no harm: for the first time, and if the event is nowhere in the ring.
+                last.zip(event).is_none_or(|(last, event)| {
+                    last.distance(event, self.size) < last.distance(self.next_used, self.size)
+                })
+            }
+            _ => true,
+        }
+    }
+
+    /// Tells the driver not to kick. A hint: kicks may still come.
+    pub(super) fn disable_notifications(&mut self) {
+        // With EVENT_IDX, leaving the event where it was means at most one more kick in two rounds.
+        if !self.event_idx {
+            self.device_event.store(EVENT_MODE, DISABLE, Ordering::Relaxed);
+        }
+    }
+
+    /// Asks for a kick on the next chain. `true` if there is one already: take it, no kick needs to come.
+    pub(super) fn enable_notifications(&mut self) -> bool {
+        if self.event_idx {
+            self.device_event.store(EVENT_OFFSET, self.next_available.bits(), Ordering::Relaxed);
+            // Release: the offset is there before the flags say that it counts.
+            self.device_event.store(EVENT_MODE, DESC, Ordering::Release);
+        } else {
+            self.device_event.store(EVENT_MODE, ENABLE, Ordering::Relaxed);
+        }
+        // The wish must be out before the flags are read; the driver does the reverse. See `publish`.
+        fence(Ordering::SeqCst);
+        self.next_available.is_available(self.flags(self.next_available.index, Ordering::Relaxed))
+    }
+
+    fn flags(&self, index: u16, order: Ordering) -> u16 {
+        self.words.load(word(index, FLAGS), order)
+    }
+
+    /// The index after `index`.
+    fn after(&self, index: u16) -> u16 {
+        if index + 1 < self.size { index + 1 } else { 0 }
+    }
+}
+
+fn word(index: u16, word: usize) -> usize {
+    usize::from(index) * DESCRIPTOR_WORDS + word
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// Places are counted modulo two rounds, whatever the size.
+        #[test]
+        fn a_cursor_counts_two_rounds(size in 1_u16..=32768, start: u32, steps in prop::collection::vec(0_u16..=32768, 0..8)) {
+            let at = |place: u32| {
+                let place = place % (2 * u32::from(size));
+                let wrap = place < u32::from(size);
+                Cursor { index: (place % u32::from(size)) as u16, wrap }
+            };
+            let start = start % (2 * u32::from(size));
+            let (mut place, mut cursor) = (start, at(start));
+            for step in steps {
+                let step = step % (size + 1);
+                let before = cursor;
+                (place, cursor) = (place + u32::from(step), cursor.plus(step, size));
+                prop_assert_eq!(cursor, at(place));
+                prop_assert_eq!(before.distance(cursor, size), u32::from(step));
+                prop_assert_eq!(Cursor::from_bits(cursor.bits(), size), Some(cursor));
+            }
+            prop_assert_eq!(Cursor::from_bits(size & !WRAP, size), (size & WRAP != 0).then(|| at(u32::from(size))));
+        }
+    }
+}
