@@ -1,5 +1,5 @@
 //! Sockets that whoever starts the daemon has made and hands over: one by `--fd`, or any number as systemd does for units with
-//! sockets (`LISTEN_FDS`, sd_listen_fds(3)). Who keeps such a socket can end a daemon and start another one while front-ends wait
+//! sockets (`LISTEN_FDS`, `sd_listen_fds(3)`). Who keeps such a socket can end a daemon and start another one while front-ends wait
 //! in its backlog.
 //!
 //! Descriptors are duplicated, not taken: nothing here can know who else in this process counts on the number.

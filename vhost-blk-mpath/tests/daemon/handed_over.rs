@@ -12,7 +12,7 @@ use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::process::Signal;
 use vublk_bench::request::Status;
 
-use crate::support::{Disk, NQN, Place, Target, eventually, program};
+use crate::support::{Disk, NQN, Place, Target, program};
 
 /// Lets the program have a descriptor under the number that it has here.
 fn hand_over(command: &mut Command, fd: &impl AsRawFd) {
@@ -108,8 +108,7 @@ fn a_connected_front_end_by_flag_is_the_only_one_and_the_daemon_ends_with_it() {
     let disk = front_end.join().unwrap();
     assert!(daemon.is_running());
     drop(disk);
-    eventually("the daemon ends", || !daemon.is_running());
-    let (ended, place) = daemon.end(Signal::TERM);
+    let (ended, place) = daemon.ends();
     assert_eq!(ended.status.code(), Some(0), "{}", ended.log);
     assert!(!place.api().exists() && !place.fence_record().exists());
     assert!(place.socket().exists(), "the file is not the daemon's");

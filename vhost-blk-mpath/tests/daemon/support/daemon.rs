@@ -219,9 +219,14 @@ impl Daemon {
     }
 
     /// Sends the signal and waits for the end.
-    pub(crate) fn end(mut self, signal: Signal) -> (Ended, Place) {
-        let start = Instant::now();
+    pub(crate) fn end(self, signal: Signal) -> (Ended, Place) {
         self.signal(signal);
+        self.ends()
+    }
+
+    /// Waits until it has ended.
+    pub(crate) fn ends(mut self) -> (Ended, Place) {
+        let start = Instant::now();
         eventually("the daemon ends", || self.process.exited().is_some());
         let ended = Ended { status: self.process.exited().unwrap(), took: start.elapsed(), log: self.log() };
         (ended, self.place)

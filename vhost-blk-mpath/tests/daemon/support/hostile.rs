@@ -102,7 +102,7 @@ fn live(socket: &Path, rng: &mut Rng) {
     if rng.below(4) == 0 {
         kick();
     }
-    for _ in 0..1 + rng.below(3) {
+    for _ in 0..=rng.below(3) {
         let descriptor = rng.below(3 * REQUESTS as u64) as usize * DESCRIPTOR_BYTES;
         match rng.below(6) {
             // An address outside of all memory, or across its end.
@@ -110,7 +110,7 @@ fn live(socket: &Path, rng: &mut Rng) {
             // Nothing, or more than there is.
             1 => write(descriptor + 8, &pick(rng, [0, 1, u32::MAX, 1 << 31]).to_le_bytes()),
             // NEXT, WRITE and INDIRECT where they do not belong, and flags that there are not.
-            2 => write(descriptor + 12, &(rng.below(8) as u16 | 0x8000 * rng.below(2) as u16).to_le_bytes()),
+            2 => write(descriptor + 12, &pick(rng, [1, 3, 4, 5, 6, 7, 0x8000_u16]).to_le_bytes()),
             // A chain that leads to itself, or out of the table.
             3 => write(descriptor + 12, &[1, 0, rng.below(256) as u8, rng.below(2) as u8]),
             // Heads that are none.
