@@ -2,11 +2,11 @@
 
 SHELL := bash
 .DEFAULT_GOAL := help
-.PHONY: help deps build benches demo test unit sim sim-mutants policy-sim burst-sim guest-test faults lab-test interop soak bench-fastpath bench-policies bench-native bench-burst bench-mptcp lint fmt deny images clean
+.PHONY: help deps build benches demo test unit fuzz sim sim-mutants policy-sim burst-sim guest-test guest-unit faults crash-test lab-test interop soak bench-fastpath bench-policies bench-native bench-burst bench-mptcp lint fmt deny images clean
 
 CARGO ?= cargo
 BIN := target/release
-# How long `make soak` runs.
+# How long `make soak` runs, and each target of `make fuzz`.
 SECONDS ?= 60
 # Options of `make bench-policies`, as in '--only a,c'; `policies --help` lists them.
 POLICIES_ARGS ?=
@@ -16,6 +16,12 @@ NATIVE_ARGS ?=
 BURST_ARGS ?=
 # Options of `make bench-mptcp`, as in '--only a,d'; `mptcp --help` lists them.
 MPTCP_ARGS ?=
+# Options of `make guest-unit`, as in '--reference'; `guest-tests/unit/run --help` lists them.
+UNIT_ARGS ?=
+# A checkout of kvm-unit-tests to build the tests of `make guest-unit` in, in place of their own runtime.
+KVM_UNIT_TESTS ?=
+# Options of `make crash-test`, as in '--kills 5 --seed 7'.
+CRASH_ARGS ?=
 # How many runs `make sim` makes.
 SEEDS ?= 2000
 
@@ -49,6 +55,10 @@ unit: ## unit, property and integration tests only
 	@scripts/deps.sh build guest
 	$(CARGO) test --workspace --locked
 
+fuzz: ## vhost-user messages, rings and requests that a fuzzer makes up, each for SECONDS=60
+	@scripts/deps.sh build fuzz
+	scripts/fuzz $(SECONDS)
+
 sim: ## the whole stack in virtual time against random faults, every block checked (SEEDS=2000; replays with --seed)
 	@scripts/deps.sh build
 	$(CARGO) build --release --locked -p mpath-sim
@@ -71,9 +81,17 @@ burst-sim: ## bursts against busy flows under each scheduler in virtual time, be
 guest-test: build images ## the fio suite in a guest over two paths
 	scripts/guest-test
 
+guest-unit: build ## virtio-blk from bare metal, good and bad requests, under QEMU (KVM_UNIT_TESTS=dir; UNIT_ARGS='--reference')
+	@scripts/deps.sh unit
+	$(MAKE) --no-print-directory -C guest-tests/unit OUT=$(CURDIR)/target/guest-unit KVM_UNIT_TESTS=$(abspath $(KVM_UNIT_TESTS))
+	guest-tests/unit/run --build target/guest-unit$(if $(KVM_UNIT_TESTS),/kvm-unit-tests/x86) $(UNIT_ARGS)
+
 faults: build images ## break path after path under a guest (RST, silence, stopped target) and judge what it notices; 100 flaps leak nothing
 	@scripts/deps.sh faults
 	guest-tests/faults/run
+
+crash-test: build images ## kill the daemon 50 times under a guest that verifies (CRASH_ARGS='--kills 5 --seed 7'): nothing lost, no error, I/O goes on
+	guest-tests/crash/run $(CRASH_ARGS)
 
 lab-test: ## the network lab (namespaces, links with rates and loss, MPTCP) tests itself, in less than a minute
 	@scripts/deps.sh lab
@@ -104,22 +122,24 @@ bench-native: benches ## Linux's own NVMe multipath beside the daemon in one gue
 bench-burst: benches ## bursts against busy virtqueues under each scheduler, by sockets and by two guests, in less than half an hour; writes docs/results/ (BURST_ARGS='--only k')
 	@scripts/deps.sh guest
 	images/build
-	$(BIN)/burst $(BURST_ARGS)
+	scripts/awake $(BIN)/burst $(BURST_ARGS)
 
 bench-mptcp: benches ## TCP multipath, MPTCP and both over 1, 2 and 4 links of the lab, unequal, lossy, lost, in 25 minutes; writes docs/results/ (MPTCP_ARGS='--only a')
 	@scripts/deps.sh lab
 	guest-tests/mptcp/self-test
-	$(BIN)/mptcp $(MPTCP_ARGS)
+	scripts/awake $(BIN)/mptcp $(MPTCP_ARGS)
 
 lint: ## formatting, clippy with warnings as errors, shell and Python checks
 	@scripts/deps.sh build lint
 	$(CARGO) fmt --all --check
+	$(CARGO) fmt --manifest-path vhost-blk-mpath/fuzz/Cargo.toml --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	scripts/lint-scripts
 	scripts/check-descriptions
 
 fmt: ## format the code
 	$(CARGO) fmt --all
+	$(CARGO) fmt --manifest-path vhost-blk-mpath/fuzz/Cargo.toml
 
 deny: ## licences and advisories of the dependencies (needs cargo-deny)
 	$(CARGO) deny check

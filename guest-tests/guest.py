@@ -75,15 +75,16 @@ class Job:
 class Guest(Machine):
     """A machine with the fio guest; its disk is what the vhost-user-blk backend behind `socket_path` offers.
 
-    `queues` virtqueues need as many virtual CPUs for the guest to use them all; it has two at least unless `cpus` are given.
-    Further options are the machine's.
+    `queues` virtqueues need as many virtual CPUs for the guest to use them all; it has two at least unless `cpus` are given. With
+    `reconnect` QEMU goes on without the backend and tries every so many seconds to get it back. Further options are the machine's.
     """
 
     IMAGE = "fio"
 
-    def __init__(self, socket_path, queues=2, memory_mib=512, cpus=None, **options):
+    def __init__(self, socket_path, queues=2, memory_mib=512, cpus=None, reconnect=None, **options):
         super().__init__(cpus or max(2, queues), memory_mib, **options)
         self._socket_path = str(socket_path)
+        self._reconnect = f",reconnect={reconnect}" if reconnect else ""
         self._queues = queues
 
     def start(self):
@@ -115,6 +116,6 @@ class Guest(Machine):
             # vhost-user hands the guest's memory to the backend as a file descriptor.
             *("-object", f"memory-backend-memfd,id=ram,size={self._memory_mib}M,share=on"),
             *("-machine", "memory-backend=ram"),
-            *("-chardev", f"socket,id=disk,path={self._socket_path}"),
+            *("-chardev", f"socket,id=disk,path={self._socket_path}{self._reconnect}"),
             *("-device", f"vhost-user-blk-pci,chardev=disk,num-queues={self._queues}"),
         ]

@@ -76,14 +76,24 @@ class Rig:
 
     def start_daemon(self):
         """Starts the daemon; returns when front-ends can connect."""
-        self.daemon = daemon = self._spawn("vhost-blk-mpath", *self.daemon_words(), binary=self._daemon_binary)
+        self.spawn_daemon()
         deadline = time.monotonic() + START_TIMEOUT
         while self.ctl("status", check=False) is None:
-            if daemon.poll() is not None:
+            if self.daemon.poll() is not None:
                 raise RigError(f"vhost-blk-mpath ended: {self.log('vhost-blk-mpath').read_text().strip()}")
             if time.monotonic() > deadline:
                 raise RigError("vhost-blk-mpath did not become ready in time")
             time.sleep(0.05)
+
+    def kill_daemon(self):
+        """Ends the daemon at once and without its knowledge. Its sockets and its fence record stay."""
+        self.daemon.kill()
+        self.daemon.wait()
+        self._programs.remove(("vhost-blk-mpath", self.daemon))
+
+    def spawn_daemon(self):
+        """Starts the daemon; does not wait for it."""
+        self.daemon = self._spawn("vhost-blk-mpath", *self.daemon_words(), binary=self._daemon_binary)
 
     def daemon_words(self):
         """The daemon's command line."""

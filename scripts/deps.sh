@@ -1,7 +1,7 @@
 #!/bin/bash
 # Installs the Debian packages a part of the project needs, and says what it installs.
 #
-#   scripts/deps.sh SET...      SET: build, guest, faults, lab, lint
+#   scripts/deps.sh SET...      SET: build, guest, unit, faults, lab, lint, fuzz
 #
 # A set that is complete costs nothing and needs neither root nor network. Packages are installed as root, or
 # through sudo. A Rust toolchain is never installed: the script asks for rustup.
@@ -17,8 +17,11 @@ packages() {
         build) echo gcc:cc libc6-dev make:make ca-certificates curl:curl ;;
         guest) echo qemu-system-x86:qemu-system-x86_64 qemu-system-common:qemu-storage-daemon fio:fio \
             busybox-static cpio:cpio kmod lz4:lz4 util-linux python3:python3 iproute2:tc ;;
+        unit) echo gcc:gcc binutils:objcopy make:make qemu-system-x86:qemu-system-x86_64 \
+            qemu-system-common:qemu-storage-daemon util-linux python3:python3 ;;
         faults) echo nftables:nft iproute2:ip ;;
         lab) echo nftables:nft iproute2:ip procps:sysctl util-linux:nsenter python3:python3 ;;
+        fuzz) echo g++:c++ ;;
         lint) echo shellcheck:shellcheck pyflakes3:pyflakes3 ;;
         *) usage ;;
     esac

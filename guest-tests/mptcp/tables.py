@@ -6,6 +6,7 @@ from lab import Link
 
 RATE = "200mbit"
 LOSS = 0.5  # percent
+DELAY = 5  # ms
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,7 @@ ROWS = (
     Row("b", "links of 200 and 50 Mbit/s", (Link(RATE), Link("50mbit"))),
     Row("c", "2 links of 200 Mbit/s, 0.5 % lost on one of them", (Link(RATE), Link(RATE, loss=LOSS))),
     Row("c", "2 links of 200 Mbit/s, 0.5 % lost on both", (Link(RATE, loss=LOSS),) * 2),
+    Row("c", "2 links of 200 Mbit/s, 5 ms long, 0.5 % lost on both", (Link(RATE, delay=DELAY, loss=LOSS),) * 2),
 )
 
 # Table d: the first of two links is lost, on which a single connection was made.

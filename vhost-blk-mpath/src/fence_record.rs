@@ -1,5 +1,5 @@
 //! The associations under which writes may be on their way, written down beside the vhost-user socket. A daemon that was
-//! killed cannot lift their fences; the one that follows it reads here how long it has to wait before it serves anybody.
+//! killed cannot lift their fences; the one that follows it reads here how long requests have to wait.
 //!
 //! The file is there from the first association to the daemon's orderly end. It is replaced as a whole, and is on the disk before
 //! the first command of an association leaves. After a reboot it counts as well, if its directory outlives that.

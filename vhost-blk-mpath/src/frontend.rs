@@ -24,9 +24,6 @@ use crate::subsystem::Subsystem;
 /// After a failure to accept (out of descriptors, say) the next attempt waits this long.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// How often a wait for inherited fences looks whether the daemon ends.
-const FENCE_PAUSE: Duration = Duration::from_millis(50);
-
 /// A disk whose namespace is known.
 #[derive(Clone)]
 pub(crate) struct ServedDisk {
@@ -178,11 +175,10 @@ impl Shared {
         }
         disk.set_connected(true);
         disk.event(EventKind::FrontEndConnected, "front-end connected");
-        while let Some(wait) = subsystem.inherited_fence() {
-            if self.is_ending() {
-                return;
-            }
-            thread::sleep(wait.min(FENCE_PAUSE));
+        // What a daemon before this one had in flight may still be executed. The front-end is answered meanwhile: a QEMU that waits
+        // for an answer stands still, and its guest with it.
+        if let Some(until) = subsystem.inherited_fence() {
+            subsystem.threads().iter().for_each(|thread| thread.hold_disk(disk.id, until));
         }
         // The one before may have left writes behind whose fate is not known: what this one writes shall not be overwritten
         // by them.

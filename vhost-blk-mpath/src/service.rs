@@ -174,7 +174,7 @@ impl Starting {
                 tracing::warn!(
                     disk = %disk.name,
                     ?wait,
-                    "a daemon before this one did not end in order: front-ends wait until its writes cannot be executed any more"
+                    "a daemon before this one did not end in order: requests wait until its writes cannot be executed any more"
                 );
             }
             let records = records.clone();

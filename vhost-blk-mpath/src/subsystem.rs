@@ -2,7 +2,7 @@
 //! and front-ends share.
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use mpath_api::PathAddress;
 use mpath_api::config::{DiskConfig, Seconds};
@@ -236,9 +236,9 @@ impl Subsystem {
         IoThreadHandle::start(IoThreadConfig { name: format!("io{index}"), group, report })
     }
 
-    /// How long a front-end has to wait for the fences that an earlier daemon left.
-    pub(crate) fn inherited_fence(&self) -> Option<Duration> {
-        self.inherited_fence?.checked_duration_since(Instant::now())
+    /// Until when the requests of guests have to wait for the fences that an earlier daemon left.
+    pub(crate) fn inherited_fence(&self) -> Option<Instant> {
+        self.inherited_fence
     }
 
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {

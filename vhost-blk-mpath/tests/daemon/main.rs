@@ -5,6 +5,7 @@
 mod ana;
 mod bad_input;
 mod change;
+mod crash;
 mod cross_reset;
 mod ctrl_loss;
 mod discovery;
@@ -15,6 +16,9 @@ mod failover;
 mod fence;
 mod front_ends;
 mod grey;
+#[allow(dead_code)] // the rest of it is for the crate that it is from
+#[path = "../../crates/vhost-user-blk/tests/sockets/guest.rs"]
+mod guest;
 mod handed_over;
 mod hedge;
 mod hostile;

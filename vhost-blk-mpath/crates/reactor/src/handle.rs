@@ -3,6 +3,7 @@
 use std::io;
 use std::sync::{Mutex, PoisonError, mpsc};
 use std::thread::JoinHandle;
+use std::time::Instant;
 
 use mpath_core::{
     AnaState, Association, ClassPolicies, DiskId, Epoch, FlowId, Group, GroupStats, Hedging, Injection, OpClass,
@@ -113,6 +114,11 @@ impl IoThreadHandle {
         self.send(Message::AddDisk { disk, block_size_bytes });
     }
 
+    /// Takes nothing from the virtqueues of a disk before that time: writes of somebody else may still change what they would.
+    pub fn hold_disk(&self, disk: DiskId, until: Instant) {
+        self.send(Message::HoldDisk { disk, until });
+    }
+
     /// Adds a path, down at first. See [`Group::add_path`] for what [`Self::path_up`] has to wait for.
     pub fn add_path(&self, path: PathId) {
         self.send(Message::AddPath(path));
@@ -220,7 +226,7 @@ impl IoThreadHandle {
 
 #[cfg(test)]
 mod tests {
-    use std::time::{Duration, Instant};
+    use std::time::Duration;
 
     use mpath_core::{GroupConfig, PathConfig, PolicyKind, SharedDisk};
 
@@ -290,6 +296,29 @@ mod tests {
             queue = thread.stop_queue(FLOW).unwrap();
             assert_eq!(queue.outstanding(), 0);
         }
+        thread.begin_shutdown();
+        thread.join();
+    }
+
+    #[test]
+    fn nothing_is_taken_from_a_disk_that_is_held() {
+        const HELD: Duration = Duration::from_millis(300);
+        let (thread, mut guest) = (start(), Guest::new());
+        let start = Instant::now();
+        thread.hold_disk(DISK, start + HELD);
+        guest.write(0, 4096);
+        thread.start_queue(DISK, FLOW, guest.queue()).unwrap();
+        guest.read(0, 4096);
+        guest.kick();
+        // A virtqueue that is held stops at once, with all that is in it.
+        let queue = thread.stop_queue(FLOW).unwrap();
+        assert_eq!(queue.outstanding(), 0);
+        thread.start_queue(DISK, FLOW, queue).unwrap();
+        // No kick is needed after that time.
+        while stats(&thread).queued < 2 {
+            assert!(start.elapsed() < Duration::from_secs(20), "fetched");
+        }
+        assert!(start.elapsed() >= HELD, "{:?}", start.elapsed());
         thread.begin_shutdown();
         thread.join();
     }

@@ -45,6 +45,8 @@ struct Disk {
     block_size_bytes: u32,
     /// Where the guest has read last.
     last_read_slba: u64,
+    /// Nothing is fetched before.
+    held_until: Option<Instant>,
 }
 
 pub(crate) struct IoThread {
@@ -139,7 +141,8 @@ impl IoThread {
     fn timeout(&self, now: Instant) -> Option<Duration> {
         let deadlines =
             self.queues.values().filter_map(|slot| slot.stopping.as_ref().map(|stopping| stopping.deadline));
-        deadlines.chain(self.group.next_timeout()).min().map(|at| at.saturating_duration_since(now))
+        let held = self.disks.values().filter_map(|disk| disk.held_until);
+        deadlines.chain(held).chain(self.group.next_timeout()).min().map(|at| at.saturating_duration_since(now))
     }
 
     fn dispatch(&mut self, now: Instant, event: Event) -> io::Result<()> {
@@ -227,7 +230,10 @@ impl IoThread {
                 None => drop(reply.send(None)),
             },
             Message::AddDisk { disk, block_size_bytes } => {
-                self.disks.entry(disk).or_insert(Disk { block_size_bytes, last_read_slba: 0 });
+                self.disks.entry(disk).or_insert(Disk { block_size_bytes, last_read_slba: 0, held_until: None });
+            }
+            Message::HoldDisk { disk, until } => {
+                self.disks.get_mut(&disk).expect("a disk is added before it is held").held_until = Some(until);
             }
             Message::AddPath(path) => self.group.add_path(path, PathConfig::default()),
             Message::RemovePath(path) => {
@@ -319,7 +325,13 @@ impl IoThread {
     /// Takes the requests that wait in the virtqueues. A virtqueue with requests in flight is looked at in every turn,
     /// since a look is cheaper than a kick; one without is left to its kick.
     fn fetch(&mut self, now: Instant) {
+        for disk in self.disks.values_mut() {
+            disk.held_until.take_if(|until| *until <= now);
+        }
         for (&flow, slot) in &mut self.queues {
+            if self.disks.get(&slot.disk).is_some_and(|disk| disk.held_until.is_some()) {
+                continue;
+            }
             let kicked = std::mem::take(&mut slot.kicked);
             if !(kicked || slot.in_flight > 0) || slot.stopping.is_some() {
                 continue;

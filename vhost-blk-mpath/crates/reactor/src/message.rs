@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::mpsc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use mpath_core::{
     AnaState, Association, ClassPolicies, DiskId, Epoch, FlowId, GroupStats, Hedging, Injection, OpClass, PathId,
@@ -29,6 +29,11 @@ pub(crate) enum Message {
     AddDisk {
         disk: DiskId,
         block_size_bytes: u32,
+    },
+    /// Nothing is taken from the virtqueues of that disk before.
+    HoldDisk {
+        disk: DiskId,
+        until: Instant,
     },
     /// There is a path, not yet up.
     AddPath(PathId),

@@ -37,6 +37,8 @@ impl GuestByte {
     /// # Safety
     /// A memory map that the byte came from is still alive.
     pub(crate) unsafe fn write(self, value: u8) {
+        #[cfg(test)]
+        crate::crash::before_store();
         // SAFETY: the byte was inside a mapping when made, and the caller says that mapping is still there. The guest may
         // access it at the same time, which the volatile write allows for.
         unsafe { self.0.as_ptr().write_volatile(value) }

@@ -9,8 +9,11 @@
 //!      ▲                                                    │
 //!      └──── GET_VRING_BASE, disable, hang-up ◄─────────────┤
 //!                                                           │
-//!   new memory map, features, addresses, size, position: stop, change, start
+//!   new memory map, features, addresses, size, position, in-flight memory: stop, change, start
 //! ```
+//!
+//! A queue that cannot be drained ends the connection without an answer. What it had in flight stays in the in-flight log, if the
+//! front-end keeps one, and is resubmitted when that connects again.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -31,6 +34,7 @@ use virtio_bindings::virtio_ring::{VIRTIO_RING_F_EVENT_IDX, VIRTIO_RING_F_INDIRE
 
 use crate::config_space;
 use crate::disk::Disk;
+use crate::inflight::{InflightMemory, InflightShape};
 use crate::memory::{GuestMemory, MAX_MEMORY_REGIONS, RegionLayout};
 use crate::notify::Kick;
 use crate::ring::{Queue, QueueParts};
@@ -52,6 +56,8 @@ pub(crate) struct Connection<'a> {
     disk: Arc<Disk>,
     sink: &'a dyn QueueSink,
     memory: GuestMemory,
+    /// Where the front-end keeps what is in flight.
+    inflight: Option<InflightMemory>,
     features: u64,
     vrings: Vec<Vring>,
     /// Why the last message failed; the message layer's own error says less.
@@ -61,7 +67,7 @@ pub(crate) struct Connection<'a> {
 impl<'a> Connection<'a> {
     pub(crate) fn new(disk: Arc<Disk>, sink: &'a dyn QueueSink) -> Self {
         let vrings = std::iter::repeat_with(Vring::default).take(disk.geometry().num_queues.into()).collect();
-        Self { disk, sink, memory: GuestMemory::default(), features: 0, vrings, verdict: None }
+        Self { disk, sink, memory: GuestMemory::default(), inflight: None, features: 0, vrings, verdict: None }
     }
 
     pub(crate) fn take_verdict(&mut self) -> Option<Verdict> {
@@ -87,6 +93,7 @@ impl<'a> Connection<'a> {
             | VhostUserProtocolFeatures::CONFIG
             | VhostUserProtocolFeatures::REPLY_ACK
             | VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS
+            | VhostUserProtocolFeatures::INFLIGHT_SHMFD
     }
 
     fn has_feature(&self, feature: u32) -> bool {
@@ -116,6 +123,7 @@ impl<'a> Connection<'a> {
         }
         let (_, vring) = self.vring(index.into())?;
         vring.next_available = queue.next_available();
+        vring.left_in_flight = queue.to_resubmit() > 0;
         tracing::debug!(queue = index, next_available = vring.next_available, "queue stopped");
         Ok(true)
     }
@@ -130,8 +138,18 @@ impl<'a> Connection<'a> {
         }
         let Some((layout, kick)) = vring.ready(event_idx) else { return Ok(()) };
         let notifier = Arc::clone(&vring.notifier);
-        let parts = QueueParts { index, layout, disk, features, kick, notifier };
-        let queue = Queue::new(&self.memory, parts).map_err(|error| ServeError::Ring { index, error })?;
+        let ring_error = |error| ServeError::Ring { index, error };
+        let area = self.inflight.as_ref().map(|inflight| inflight.area(index)).transpose();
+        let inflight = area.map_err(|error| ring_error(error.into()))?;
+        let parts = QueueParts { index, layout, disk, features, kick, notifier, inflight };
+        let queue = Queue::new(&self.memory, parts).map_err(ring_error)?;
+        let resubmitted = queue.to_resubmit();
+        if resubmitted > 0 {
+            tracing::info!(
+                queue = index,
+                "{resubmitted} requests were in flight when an earlier daemon ended, and go on"
+            );
+        }
         self.sink.start(queue).map_err(|_| ServeError::NotStarted(index))?;
         self.vring(index.into())?.1.running = true;
         tracing::debug!(queue = index, size = layout.size, next_available = layout.next_available, "queue started");
@@ -151,6 +169,25 @@ impl<'a> Connection<'a> {
         self.stop_all()?;
         change(self);
         (0..self.vrings.len() as u16).try_for_each(|index| self.start_if_ready(index))
+    }
+
+    /// The largest in-flight memory that this disk can have.
+    fn inflight_max(&self) -> InflightShape {
+        InflightShape { num_queues: self.vrings.len() as u16, queue_size: self.disk.geometry().queue_size_max }
+    }
+
+    fn make_inflight(&self, asked: &VhostUserInflight) -> Result<(VhostUserInflight, File), RequestError> {
+        let &VhostUserInflight { num_queues, queue_size, .. } = asked;
+        let shape = InflightShape { num_queues, queue_size };
+        shape.check(self.inflight_max())?;
+        Ok((VhostUserInflight::new(shape.bytes(), 0, num_queues, queue_size), shape.create()?))
+    }
+
+    fn map_inflight(&self, told: &VhostUserInflight, file: File) -> Result<InflightMemory, RequestError> {
+        let &VhostUserInflight { mmap_size, mmap_offset, num_queues, queue_size } = told;
+        let shape = InflightShape { num_queues, queue_size };
+        shape.check(self.inflight_max())?;
+        Ok(InflightMemory::map(shape, file, mmap_offset, mmap_size)?)
     }
 
     /// Hands the reason of a failure past the message layer, which knows only its own.
@@ -259,6 +296,9 @@ impl VhostUserBackendReqHandlerMut for Connection<'_> {
         let stopped = self.vring(index).map(|(index, _)| index).and_then(|index| {
             self.stop(index)?;
             let (_, vring) = self.vring(index.into())?;
+            if vring.left_in_flight {
+                return Err(ServeError::NotDrained(index));
+            }
             vring.kick = None;
             Ok(vring.next_available)
         });
@@ -275,9 +315,12 @@ impl VhostUserBackendReqHandlerMut for Connection<'_> {
     }
 
     fn set_vring_call(&mut self, index: u8, file: Option<File>) -> MessageResult<()> {
-        let set = self
-            .vring(index.into())
-            .and_then(|(_, vring)| Ok(vring.notifier.set_call(file).map_err(RequestError::Descriptor)?));
+        let set = self.vring(index.into()).and_then(|(_, vring)| {
+            vring.notifier.set_call(file).map_err(RequestError::Descriptor)?;
+            // An earlier daemon may have been killed between the used index and its signal. One too many hurts nobody.
+            vring.notifier.signal();
+            Ok(())
+        });
         self.report(set)
     }
 
@@ -353,6 +396,18 @@ impl VhostUserBackendReqHandlerMut for Connection<'_> {
         self.report(changed)
     }
 
+    fn get_inflight_fd(&mut self, asked: &VhostUserInflight) -> MessageResult<(VhostUserInflight, File)> {
+        let made = self.make_inflight(asked).map_err(ServeError::from);
+        self.report(made)
+    }
+
+    /// Also with what a front-end has kept since an earlier daemon.
+    fn set_inflight_fd(&mut self, told: &VhostUserInflight, file: File) -> MessageResult<()> {
+        let mapped = self.map_inflight(told, file).map_err(ServeError::from);
+        let changed = mapped.and_then(|inflight| self.change_all(|this| this.inflight = Some(inflight)));
+        self.report(changed)
+    }
+
     // The rest belongs to features that are not offered; the message layer wants an answer to each all the same.
 
     fn reset_device(&mut self) -> MessageResult<()> {
@@ -364,14 +419,6 @@ impl VhostUserBackendReqHandlerMut for Connection<'_> {
     }
 
     fn get_shared_object(&mut self, _uuid: VhostUserSharedMsg) -> MessageResult<File> {
-        not_offered()
-    }
-
-    fn get_inflight_fd(&mut self, _inflight: &VhostUserInflight) -> MessageResult<(VhostUserInflight, File)> {
-        not_offered()
-    }
-
-    fn set_inflight_fd(&mut self, _inflight: &VhostUserInflight, _file: File) -> MessageResult<()> {
         not_offered()
     }
 

@@ -17,7 +17,10 @@
 mod buffer;
 mod config_space;
 mod connection;
+#[cfg(test)]
+mod crash;
 mod disk;
+mod inflight;
 mod memory;
 mod notify;
 mod request;
@@ -27,6 +30,7 @@ mod vring;
 
 pub use buffer::Segments;
 pub use disk::{Disk, DiskGeometry, GeometryError, SECTOR_BYTES};
+pub use inflight::{InflightError, InflightMemoryError};
 pub use memory::MemoryError;
 pub use request::Op;
 pub use ring::{BlkStatus, ChainToken, Queue, QueueError, Request, RingError};

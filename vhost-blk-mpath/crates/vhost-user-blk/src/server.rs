@@ -8,6 +8,7 @@ use vhost::vhost_user::{BackendReqHandler, Error as MessageError};
 
 use crate::connection::{Connection, Verdict};
 use crate::disk::Disk;
+use crate::inflight::InflightMemoryError;
 use crate::memory::MemoryError;
 use crate::ring::{Queue, RingError};
 
@@ -20,8 +21,9 @@ pub trait QueueSink: Send + Sync {
     /// Takes queue `index` out of its I/O thread, drained: the thread pops no more, and every request popped before has been
     /// completed, so that nothing of it can touch guest memory any more. Blocks for as long as that takes, but not longer
     /// than the sink's own bound: QEMU's main loop waits meanwhile. `None` if the bound passed (the sink then keeps the queue
-    /// until it is drained and drops it) or there is no such queue; the connection ends without an answer, as the only one
-    /// would be a false promise.
+    /// until it is drained and drops it, publishing nothing more) or there is no such queue; the connection ends without an
+    /// answer, as the only one would be a false promise. A queue may come back with requests given up, too. If the front-end
+    /// keeps an in-flight log they are resubmitted when it connects again.
     fn stop(&self, index: u16) -> Option<Queue>;
 }
 
@@ -70,6 +72,9 @@ pub enum RequestError {
     /// A memory region is unusable.
     #[error(transparent)]
     Memory(#[from] MemoryError),
+    /// In-flight memory cannot be made or used.
+    #[error(transparent)]
+    Inflight(#[from] InflightMemoryError),
 }
 
 /// Why a connection ended before the front-end hung up.

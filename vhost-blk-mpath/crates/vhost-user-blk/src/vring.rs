@@ -28,6 +28,8 @@ pub(crate) struct Vring {
     pub(crate) enabled: bool,
     /// The sink has the queue.
     pub(crate) running: bool,
+    /// Requests that an earlier daemon had in flight were not taken up again when the queue stopped; they are still in the log.
+    pub(crate) left_in_flight: bool,
 }
 
 impl Vring {

@@ -133,7 +133,8 @@ fn write_method(text: &mut String, results: &Results) -> std::fmt::Result {
         text,
         "\n{} rounds, methods alternating; {} s a cell after {} s of warm-up, target and daemon new for each; median \
          (least–most) of the rounds, of latency the median, of CPU time the sum over all bytes of all rounds, the \
-         daemon's only. The [lab](../guest-tests/lab)'s links: MTU 1500, cubic, no delay but their queues of 15 ms; \
+         daemon's only. The [lab](../guest-tests/lab)'s links: MTU 1500, cubic, no delay but their queues of 15 ms \
+         where none is named; \
          one front-end queue, 128k sequential, 32 outstanding; 4k random reads one at a time, each 164 µs of a link; {} I/O \
          thread, so one connection a path for I/O. Payload is 1448 bytes of each packet of 1514 that the link's rate counts; with \
          MPTCP's option it is 1428, 1.4 % less, and NVMe/TCP's own headers are below 0.1 %. Subflows were counted \

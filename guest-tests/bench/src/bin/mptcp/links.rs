@@ -11,6 +11,7 @@ const PAYLOAD_BYTES: f64 = 1448.0;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Link {
     pub(crate) rate_mbit: f64,
+    pub(crate) delay_ms: f64,
     pub(crate) loss_percent: f64,
 }
 
@@ -32,7 +33,7 @@ mod tests {
 
     #[test]
     fn headers_are_not_payload() {
-        let links = [200.0, 50.0].map(|rate_mbit| Link { rate_mbit, loss_percent: 0.0 });
+        let links = [200.0, 50.0].map(|rate_mbit| Link { rate_mbit, delay_ms: 0.0, loss_percent: 0.0 });
         assert!((links[0].payload_mib_s() - 22.80).abs() < 0.01, "{}", links[0].payload_mib_s());
         assert!((payload_mib_s(&links) - 28.50).abs() < 0.01, "{}", payload_mib_s(&links));
     }

@@ -1,18 +1,18 @@
-//! One part of a ring in guest memory, checked once and then read and written by index.
+//! One part of a ring or of an in-flight log in shared memory, checked once and then read and written by index.
 
 use std::mem;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::atomic::Ordering;
 
-use vm_memory::ByteValued;
+use vm_memory::{AtomicAccess, AtomicInteger, ByteValued};
 
 use super::RingError;
 use crate::memory::GuestMemory;
 
-/// `count` values of `T` in mapped guest memory, aligned for `T`. The guest may change them at any time.
+/// `count` values of `T` in mapped memory, aligned for `T`. The guest, or the front-end, may change them at any time.
 #[derive(Debug)]
-pub(super) struct Area<T> {
+pub(crate) struct Area<T> {
     start: NonNull<T>,
     count: usize,
     /// Keeps the area mapped.
@@ -25,7 +25,7 @@ unsafe impl<T: Send> Send for Area<T> {}
 
 impl<T: ByteValued> Area<T> {
     /// The area of `count` values at front-end address `address`.
-    pub(super) fn new(memory: &Arc<GuestMemory>, address: u64, count: usize) -> Result<Self, RingError> {
+    pub(crate) fn new(memory: &Arc<GuestMemory>, address: u64, count: usize) -> Result<Self, RingError> {
         let bytes = (count * mem::size_of::<T>()) as u64;
         let slice = memory.user_slice(address, bytes).ok_or(RingError::Unmapped { address, bytes })?;
         let start = NonNull::new(slice.ptr_guard_mut().as_ptr().cast::<T>());
@@ -43,8 +43,32 @@ impl<T: ByteValued> Area<T> {
     /// Writes value `index`.
     pub(super) fn write(&self, index: usize, value: T) {
         assert!(index < self.count, "index {index} of a ring area of {}", self.count);
+        #[cfg(test)]
+        crate::crash::before_store();
         // SAFETY: as in `read`.
         unsafe { self.start.add(index).write_volatile(value) }
+    }
+}
+
+impl<T: AtomicAccess> Area<T> {
+    /// Loads value `index`, in the byte order of the host, and sees all stores before the one it sees.
+    pub(crate) fn get(&self, index: usize) -> T {
+        self.atomic(index).load(Ordering::Acquire).into()
+    }
+
+    /// Stores value `index`, in the byte order of the host, after all stores before.
+    pub(crate) fn set(&self, index: usize, value: T) {
+        #[cfg(test)]
+        crate::crash::before_store();
+        self.atomic(index).store(value.into(), Ordering::Release);
+    }
+
+    fn atomic(&self, index: usize) -> &T::A {
+        assert!(index < self.count, "index {index} of a ring area of {}", self.count);
+        // SAFETY: in bounds by the assertion, aligned and mapped by construction for as long as `self` lives, and an atomic may
+        // be referred to in place (`AtomicInteger`). Our side accesses these values by this function alone, in one width; the
+        // other side is another process or CPU that does the same.
+        unsafe { self.start.cast::<T::A>().add(index).as_ref() }
     }
 }
 
@@ -56,13 +80,8 @@ impl Area<u16> {
 
     /// Stores the little-endian value `index`.
     pub(super) fn store(&self, index: usize, value: u16, order: Ordering) {
+        #[cfg(test)]
+        crate::crash::before_store();
         self.atomic(index).store(value.to_le(), order);
-    }
-
-    fn atomic(&self, index: usize) -> &AtomicU16 {
-        assert!(index < self.count, "index {index} of a ring area of {}", self.count);
-        // SAFETY: in bounds by the assertion, aligned and mapped by construction for as long as `self` lives. Our side
-        // accesses these words by this function alone; the guest's side is another process or CPU that does 16-bit accesses.
-        unsafe { AtomicU16::from_ptr(self.start.add(index).as_ptr()) }
     }
 }

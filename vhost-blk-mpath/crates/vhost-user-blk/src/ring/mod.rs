@@ -1,6 +1,6 @@
 //! The split virtqueue (virtio 1.2, 2.7), device side.
 //!
-//! * [`area`] – parts of the ring in guest memory; the only place that follows ring pointers.
+//! * [`area`] – parts of the ring, and of the in-flight log, in shared memory; the only place that follows ring pointers.
 //! * [`split`] – available and used ring: indices, memory barriers, notification suppression.
 //! * [`chain`] – walks one descriptor chain, direct or indirect, into buffers.
 //! * [`queue`] – the whole: a queue that hands out block requests and takes their completions.
@@ -23,10 +23,13 @@ mod split;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use area::Area;
 pub(crate) use queue::QueueParts;
 pub use queue::{BlkStatus, ChainToken, Queue, Request};
 pub use split::QueueError;
 pub(crate) use split::RingLayout;
+
+use crate::inflight::InflightError;
 
 /// Why a ring could not be set up.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
@@ -45,4 +48,7 @@ pub enum RingError {
         /// Front-end address of the part.
         address: u64,
     },
+    /// The log of what was in flight cannot be gone on with.
+    #[error(transparent)]
+    Inflight(#[from] InflightError),
 }

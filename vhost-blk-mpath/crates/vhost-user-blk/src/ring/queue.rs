@@ -12,6 +12,7 @@ use super::chain::{Chain, ChainLimits};
 use super::split::{QueueError, RingLayout, SplitRing};
 use crate::buffer::{GuestByte, Segments};
 use crate::disk::Disk;
+use crate::inflight::InflightArea;
 use crate::memory::GuestMemory;
 use crate::notify::{Kick, Notifier};
 use crate::request::{Answer, Op, Parsed, Parser};
@@ -65,6 +66,8 @@ pub(crate) struct QueueParts {
     pub(crate) features: u64,
     pub(crate) kick: Arc<Kick>,
     pub(crate) notifier: Arc<Notifier>,
+    /// Where to keep what is in flight.
+    pub(crate) inflight: Option<InflightArea>,
 }
 
 /// A virtqueue that moves by value into an I/O thread and comes back drained.
@@ -89,7 +92,7 @@ pub struct Queue {
 impl Queue {
     pub(crate) fn new(memory: &GuestMemory, parts: QueueParts) -> Result<Self, RingError> {
         static NEXT_ID: AtomicU64 = AtomicU64::new(0);
-        let QueueParts { index, layout, disk, features, kick, notifier } = parts;
+        let QueueParts { index, layout, disk, features, kick, notifier, inflight } = parts;
         // The map is small; a copy of its own spares each request a reference count that other threads write to, too.
         let memory = Arc::new(memory.clone());
         let limits = ChainLimits {
@@ -98,10 +101,14 @@ impl Queue {
             // indirect table. What we advertise must work, so that is the bound where it is larger.
             indirect_descriptors: layout.size.max(disk.geometry().descriptors_max()),
         };
+        let mut ring = SplitRing::new(&memory, &layout)?;
+        if let Some(area) = inflight {
+            ring.resume(&area)?;
+        }
         Ok(Self {
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             index,
-            ring: SplitRing::new(&memory, &layout)?,
+            ring,
             chain: Chain::new(&memory, limits),
             parser: Parser::new(disk, features),
             memory,
@@ -138,7 +145,13 @@ impl Queue {
         self.ring.next_available()
     }
 
-    /// Takes the next request. What needs no I/O (a bad request, get-id) is completed inside, for the next
+    /// Requests that a queue before this one had in flight and that were not popped again yet.
+    pub(crate) fn to_resubmit(&self) -> u16 {
+        self.ring.to_resubmit()
+    }
+
+    /// Takes the next request; first of all, in their order, those that were in flight when an earlier daemon ended, if the
+    /// front-end has kept the log of them. What needs no I/O (a bad request, get-id) is completed inside, for the next
     /// [`publish`](Self::publish). An error means the queue is broken: no more requests come from it until the front-end
     /// restarts it; those taken before are completed as ever.
     pub fn pop(&mut self) -> Result<Option<Request>, QueueError> {

@@ -8,6 +8,7 @@ use vm_memory::ByteValued;
 
 use super::RingError;
 use super::area::Area;
+use crate::inflight::{InflightArea, InflightError, SplitLog};
 use crate::memory::GuestMemory;
 
 /// Words of the available and the used ring that come before their entries.
@@ -106,6 +107,8 @@ pub(super) struct SplitRing {
     signalled_used: Option<u16>,
     /// Chains taken and not yet published as used.
     outstanding: u16,
+    /// What outlives us, if the front-end keeps it.
+    log: Option<SplitLog>,
 }
 
 impl SplitRing {
@@ -132,7 +135,18 @@ impl SplitRing {
             published_used: used_idx,
             signalled_used: None,
             outstanding: 0,
+            log: None,
         })
+    }
+
+    /// Goes on where the log says that a queue ended, if it is not new, and writes it from now on.
+    pub(super) fn resume(&mut self, area: &InflightArea) -> Result<(), InflightError> {
+        let (log, next_available) = SplitLog::open(area, self.size, self.next_used)?;
+        if let Some(next) = next_available {
+            (self.next_available, self.seen_available) = (next, next);
+        }
+        self.log = Some(log);
+        Ok(())
     }
 
     pub(super) fn size(&self) -> u16 {
@@ -148,13 +162,22 @@ impl SplitRing {
         self.outstanding
     }
 
+    /// Chains that a queue before this one had in flight and that were not taken again yet.
+    pub(super) fn to_resubmit(&self) -> u16 {
+        self.log.as_ref().map_or(0, SplitLog::to_resubmit)
+    }
+
     /// Copies descriptor `index` of the table; `index` is below the size.
     pub(super) fn descriptor(&self, index: u16) -> RawDescriptor {
         self.descriptors.read(usize::from(index))
     }
 
-    /// Takes the head of the next available chain.
+    /// Takes the head of the next available chain; before all others those that a queue before this one had in flight.
     pub(super) fn next_head(&mut self) -> Result<Option<u16>, QueueError> {
+        if let Some(head) = self.log.as_mut().and_then(SplitLog::resubmit) {
+            self.outstanding += 1;
+            return Ok(Some(head));
+        }
         let (size, next) = (self.size, self.next_available);
         if next == self.seen_available {
             // Acquire: pairs with the driver's release of the index, so that the entries and descriptors behind it are seen.
@@ -175,6 +198,9 @@ impl SplitRing {
         if head >= size {
             return Err(QueueError::Head { head, size });
         }
+        if let Some(log) = &mut self.log {
+            log.taken(head);
+        }
         self.next_available = next.wrapping_add(1);
         self.outstanding += 1;
         Ok(Some(head))
@@ -186,6 +212,9 @@ impl SplitRing {
         assert!(unpublished < self.outstanding, "more completions than chains taken");
         let entry = RawUsed { id: u32::from(head).to_le(), len: written.to_le() };
         self.used_entries.write(self.slot(self.next_used), entry);
+        if let Some(log) = &mut self.log {
+            log.completed(head);
+        }
         self.next_used = self.next_used.wrapping_add(1);
     }
 
@@ -197,6 +226,9 @@ impl SplitRing {
         }
         // Release: whoever sees the index sees the entries, the status bytes and the data.
         self.used.store(IDX, new, Ordering::Release);
+        if let Some(log) = &mut self.log {
+            log.published(new);
+        }
         self.published_used = new;
         self.outstanding -= new.wrapping_sub(old);
         // The index must be out before the driver's wish is read; the driver does the reverse (writes its wish, barrier,

@@ -11,8 +11,8 @@ use vhost::vhost_user::message::VhostUserConfigFlags;
 use vhost_user_blk::{DiskGeometry, RequestError, ServeError};
 use vmm_sys_util::eventfd::EventFd;
 
-use crate::guest::{CONFIG_WCE, FLUSH, Guest, PROTOCOL_FEATURES, Ring};
-use crate::{Server, geometry, wait_readable};
+use crate::guest::{CONFIG_WCE, FLUSH, Guest, PROTOCOL_FEATURES, Ring, wait_readable};
+use crate::{Server, geometry};
 
 const IN: u32 = 0;
 const OUT: u32 = 1;
@@ -31,7 +31,7 @@ fn write_read_back(ring: &mut Ring, sector: u64, fill: u8) {
 #[test]
 fn a_queue_runs_when_it_is_enabled() {
     let server = Server::start(geometry());
-    let mut guest = Guest::connect(&server, PROTOCOL_FEATURES | FLUSH);
+    let mut guest = Guest::connect(&server.socket(), PROTOCOL_FEATURES | FLUSH);
     guest.share_memory();
     let mut ring = guest.set_up(2, 0);
     guest.frontend.set_vring_kick(2, &ring.kick).unwrap();
@@ -53,7 +53,7 @@ fn a_queue_runs_when_it_is_enabled() {
 #[test]
 fn without_protocol_features_rings_are_enabled_from_the_start() {
     let server = Server::start(geometry());
-    let guest = Guest::connect(&server, FLUSH);
+    let guest = Guest::connect(&server.socket(), FLUSH);
     guest.share_memory();
     let mut ring = guest.set_up(0, 0);
     guest.frontend.set_vring_kick(0, &ring.kick).unwrap();
@@ -65,7 +65,7 @@ fn without_protocol_features_rings_are_enabled_from_the_start() {
 #[test]
 fn the_configuration_is_read_in_any_piece() {
     let server = Server::start(geometry());
-    let mut guest = Guest::connect(&server, PROTOCOL_FEATURES);
+    let mut guest = Guest::connect(&server.socket(), PROTOCOL_FEATURES);
     let flags = VhostUserConfigFlags::empty();
     let mut config =
         |offset, size: u32| guest.frontend.get_config(offset, size, flags, &vec![0; size as usize]).unwrap().1;
@@ -84,7 +84,7 @@ fn the_cache_mode_is_set_and_survives_a_reconnect() {
     let flags = VhostUserConfigFlags::WRITABLE;
     let writeback = |guest: &mut Guest| guest.frontend.get_config(32, 1, flags, &[0]).unwrap().1[0];
     let durable_writes = || server.ram.counters().lock().unwrap().durable_writes;
-    let mut guest = Guest::connect(&server, PROTOCOL_FEATURES | FLUSH | CONFIG_WCE);
+    let mut guest = Guest::connect(&server.socket(), PROTOCOL_FEATURES | FLUSH | CONFIG_WCE);
     guest.share_memory();
     let mut ring = guest.start(0);
     assert_eq!(writeback(&mut guest), 1);
@@ -96,7 +96,7 @@ fn the_cache_mode_is_set_and_survives_a_reconnect() {
     assert_eq!(durable_writes(), 1);
     drop(guest);
     server.outcome().unwrap();
-    let mut guest = Guest::connect(&server, PROTOCOL_FEATURES | FLUSH | CONFIG_WCE);
+    let mut guest = Guest::connect(&server.socket(), PROTOCOL_FEATURES | FLUSH | CONFIG_WCE);
     assert_eq!(writeback(&mut guest), 0);
     assert!(!server.disk.writeback());
 }
@@ -105,7 +105,7 @@ fn the_cache_mode_is_set_and_survives_a_reconnect() {
 fn a_refused_configuration_write_does_not_end_the_connection() {
     let server = Server::start(geometry());
     let flags = VhostUserConfigFlags::empty();
-    let mut guest = Guest::connect(&server, PROTOCOL_FEATURES | FLUSH | CONFIG_WCE);
+    let mut guest = Guest::connect(&server.socket(), PROTOCOL_FEATURES | FLUSH | CONFIG_WCE);
     for (offset, bytes) in [(0, &[1_u8; 8][..]), (31, &[1, 1]), (32, &[1, 1]), (33, &[1]), (255, &[0])] {
         assert!(guest.frontend.set_config(offset, flags, bytes).is_err(), "{offset}");
     }
@@ -120,7 +120,7 @@ fn a_refused_configuration_write_does_not_end_the_connection() {
 #[test]
 fn get_vring_base_stops_a_queue_under_load() {
     let server = Server::start(geometry());
-    let mut guest = Guest::connect(&server, PROTOCOL_FEATURES | FLUSH);
+    let mut guest = Guest::connect(&server.socket(), PROTOCOL_FEATURES | FLUSH);
     guest.share_memory();
     let mut ring = guest.start(1);
     for round in 0..50 {
@@ -158,7 +158,7 @@ fn get_vring_base_stops_a_queue_under_load() {
 #[test]
 fn memory_may_change_while_queues_run() {
     let server = Server::start(geometry());
-    let mut guest = Guest::connect(&server, PROTOCOL_FEATURES | FLUSH);
+    let mut guest = Guest::connect(&server.socket(), PROTOCOL_FEATURES | FLUSH);
     guest.share_memory();
     let mut rings = [guest.start(0), guest.start(3)];
     let starts = || server.ram.counters().lock().unwrap().starts;
@@ -180,7 +180,7 @@ fn memory_may_change_while_queues_run() {
 #[test]
 fn memory_may_come_and_go_in_slots() {
     let server = Server::start(geometry());
-    let mut guest = Guest::connect(&server, PROTOCOL_FEATURES | FLUSH);
+    let mut guest = Guest::connect(&server.socket(), PROTOCOL_FEATURES | FLUSH);
     assert_eq!(guest.frontend.get_max_mem_slots().unwrap(), 509);
     let region = guest.region();
     guest.frontend.add_mem_region(&region).unwrap();
@@ -200,7 +200,7 @@ fn memory_may_come_and_go_in_slots() {
 #[test]
 fn the_call_descriptor_may_change_while_a_queue_runs() {
     let server = Server::start(geometry());
-    let mut guest = Guest::connect(&server, PROTOCOL_FEATURES | FLUSH);
+    let mut guest = Guest::connect(&server.socket(), PROTOCOL_FEATURES | FLUSH);
     guest.share_memory();
     let mut ring = guest.start(0);
     let starts = server.ram.counters().lock().unwrap().starts;
@@ -215,7 +215,7 @@ fn the_call_descriptor_may_change_while_a_queue_runs() {
 #[test]
 fn a_broken_queue_is_reported_and_the_others_live_on() {
     let server = Server::start(geometry());
-    let mut guest = Guest::connect(&server, PROTOCOL_FEATURES | FLUSH);
+    let mut guest = Guest::connect(&server.socket(), PROTOCOL_FEATURES | FLUSH);
     guest.share_memory();
     let (mut bad, mut good) = (guest.start(0), guest.start(1));
     let error = EventFd::new(0).unwrap();
@@ -279,7 +279,7 @@ fn impossible_requests_end_the_connection() {
         ),
     ];
     for (name, attempt, reason) in cases {
-        let mut guest = Guest::connect(&server, PROTOCOL_FEATURES | FLUSH);
+        let mut guest = Guest::connect(&server.socket(), PROTOCOL_FEATURES | FLUSH);
         assert!(attempt(&mut guest), "{name} is refused");
         let error = server.outcome().expect_err(name);
         assert!(reason(&error), "{name}: {error}");
@@ -311,7 +311,7 @@ fn noise_ends_the_connection() {
     // Half a header, then nothing.
     drop(UnixStream::connect(server.socket()).and_then(|mut stream| stream.write_all(&[1, 0, 0])));
     assert!(server.outcome().is_err());
-    let mut guest = Guest::connect(&server, PROTOCOL_FEATURES | FLUSH);
+    let mut guest = Guest::connect(&server.socket(), PROTOCOL_FEATURES | FLUSH);
     guest.share_memory();
     write_read_back(&mut guest.start(0), 0, 1);
 }

@@ -1,19 +1,22 @@
-//! A guest by hand for the `vhost` crate's front-end: memory in a file, one ring a queue.
+//! A guest by hand for the `vhost` crate's front-end: memory in a file, one ring a queue. The daemon's tests use it, too.
 
 use std::fs::File;
 use std::io::Write;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{MemfdFlags, memfd_create};
-use vhost::vhost_user::message::{VhostUserHeaderFlag, VhostUserProtocolFeatures};
+use vhost::vhost_user::message::{VhostUserHeaderFlag, VhostUserInflight, VhostUserProtocolFeatures};
 use vhost::vhost_user::{Frontend, VhostUserFrontend};
 use vhost::{VhostBackend, VhostUserMemoryRegionInfo, VringConfigData};
 use vmm_sys_util::eventfd::EventFd;
 
-use crate::{Server, TIMEOUT, wait_readable};
+/// Long enough for anything that happens at all.
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(20);
 
 pub(crate) const PROTOCOL_FEATURES: u64 = 1 << 30;
 pub(crate) const CONFIG_WCE: u64 = 1 << 11;
@@ -52,31 +55,65 @@ pub(crate) struct Guest {
 
 impl Guest {
     /// Connects and negotiates `features` and all protocol features.
-    pub(crate) fn connect(server: &Server, features: u64) -> Self {
-        Self::over(UnixStream::connect(server.socket()).unwrap(), features)
+    pub(crate) fn connect(socket: &Path, features: u64) -> Self {
+        Self::over(UnixStream::connect(socket).unwrap(), features)
     }
 
     /// As [`connect`](Self::connect), on a stream that is connected.
     pub(crate) fn over(stream: UnixStream, features: u64) -> Self {
-        let mut frontend = Frontend::from_stream(stream, 4);
-        frontend.set_owner().unwrap();
-        assert_eq!(features & !frontend.get_features().unwrap(), 0);
-        if features & PROTOCOL_FEATURES != 0 {
-            let wanted = VhostUserProtocolFeatures::MQ
-                | VhostUserProtocolFeatures::CONFIG
-                | VhostUserProtocolFeatures::REPLY_ACK
-                | VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS;
-            assert_eq!(frontend.get_protocol_features().unwrap(), wanted);
-            frontend.set_protocol_features(wanted).unwrap();
-            frontend.set_hdr_flags(VhostUserHeaderFlag::NEED_REPLY);
-            assert_eq!(frontend.get_queue_num().unwrap(), 4);
-        }
-        frontend.set_features(features | VERSION_1).unwrap();
         let memory = File::from(memfd_create("guest", MemfdFlags::CLOEXEC).unwrap());
         memory.set_len(MEMORY_BYTES).unwrap();
-        Self { frontend, memory }
+        Self { frontend: negotiate(stream, features), memory }
     }
 
+    /// The front-end hangs up; the guest stays.
+    pub(crate) fn hang_up(&mut self) {
+        self.frontend = Frontend::from_stream(UnixStream::pair().unwrap().0, 4);
+    }
+
+    /// The same guest behind a front-end that has lost its connection.
+    pub(crate) fn reconnect(&mut self, stream: UnixStream, features: u64) {
+        self.frontend = negotiate(stream, features);
+        self.share_memory();
+    }
+
+    /// In-flight memory for all queues.
+    pub(crate) fn get_inflight(&mut self) -> (VhostUserInflight, File) {
+        self.frontend.get_inflight_fd(&VhostUserInflight::new(0, 0, 4, QUEUE_SIZE)).unwrap()
+    }
+
+    pub(crate) fn set_inflight(&mut self, (told, file): &(VhostUserInflight, File)) {
+        self.frontend.set_inflight_fd(told, file.as_raw_fd()).unwrap();
+    }
+}
+
+/// Waits for a descriptor; a test that waits in vain fails.
+pub(crate) fn wait_readable(fd: BorrowedFd<'_>) {
+    let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
+    let timeout = TIMEOUT.try_into().unwrap();
+    assert_eq!(poll(&mut fds, Some(&timeout)).unwrap(), 1, "nothing came");
+}
+
+fn negotiate(stream: UnixStream, features: u64) -> Frontend {
+    let mut frontend = Frontend::from_stream(stream, 4);
+    frontend.set_owner().unwrap();
+    assert_eq!(features & !frontend.get_features().unwrap(), 0);
+    if features & PROTOCOL_FEATURES != 0 {
+        let wanted = VhostUserProtocolFeatures::MQ
+            | VhostUserProtocolFeatures::CONFIG
+            | VhostUserProtocolFeatures::REPLY_ACK
+            | VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS
+            | VhostUserProtocolFeatures::INFLIGHT_SHMFD;
+        assert_eq!(frontend.get_protocol_features().unwrap(), wanted);
+        frontend.set_protocol_features(wanted).unwrap();
+        frontend.set_hdr_flags(VhostUserHeaderFlag::NEED_REPLY);
+        assert_eq!(frontend.get_queue_num().unwrap(), 4);
+    }
+    frontend.set_features(features | VERSION_1).unwrap();
+    frontend
+}
+
+impl Guest {
     pub(crate) fn region(&self) -> VhostUserMemoryRegionInfo {
         VhostUserMemoryRegionInfo {
             guest_phys_addr: GUEST_START,
@@ -91,8 +128,23 @@ impl Guest {
         self.frontend.set_mem_table(&[self.region()]).unwrap();
     }
 
-    /// Tells all about a queue but its kick descriptor.
+    /// A new queue, of which all is told but its kick descriptor.
     pub(crate) fn set_up(&self, index: usize, base: u16) -> Ring {
+        let ring = Ring {
+            index,
+            available: base,
+            used: base,
+            kick: EventFd::new(0).unwrap(),
+            call: EventFd::new(0).unwrap(),
+            memory: self.memory.try_clone().unwrap(),
+        };
+        self.tell(&ring, base);
+        ring
+    }
+
+    /// Tells all about a queue but its kick descriptor.
+    fn tell(&self, ring: &Ring, base: u16) {
+        let index = ring.index;
         let at = USER_START + index as u64 * QUEUE_BYTES;
         let frontend = &self.frontend;
         frontend.set_vring_num(index, QUEUE_SIZE).unwrap();
@@ -107,24 +159,25 @@ impl Guest {
             log_addr: None,
         };
         frontend.set_vring_addr(index, &addresses).unwrap();
-        let ring = Ring {
-            index,
-            available: base,
-            used: base,
-            kick: EventFd::new(0).unwrap(),
-            call: EventFd::new(0).unwrap(),
-            memory: self.memory.try_clone().unwrap(),
-        };
         frontend.set_vring_call(index, &ring.call).unwrap();
-        ring
     }
 
     /// A queue that runs.
     pub(crate) fn start(&mut self, index: usize) -> Ring {
         let ring = self.set_up(index, 0);
-        self.frontend.set_vring_kick(index, &ring.kick).unwrap();
-        self.frontend.set_vring_enable(index, true).unwrap();
+        self.run(&ring);
         ring
+    }
+
+    /// Has a queue run that the guest had before, said to be at `base`.
+    pub(crate) fn restart(&mut self, ring: &Ring, base: u16) {
+        self.tell(ring, base);
+        self.run(ring);
+    }
+
+    fn run(&mut self, ring: &Ring) {
+        self.frontend.set_vring_kick(ring.index, &ring.kick).unwrap();
+        self.frontend.set_vring_enable(ring.index, true).unwrap();
     }
 }
 
@@ -199,7 +252,7 @@ impl Ring {
             }
             assert!(start.elapsed() < TIMEOUT, "nothing came");
             // SAFETY: the descriptor is borrowed for this call only, while `call` lives.
-            wait_readable(unsafe { std::os::fd::BorrowedFd::borrow_raw(self.call.as_raw_fd()) });
+            wait_readable(unsafe { BorrowedFd::borrow_raw(self.call.as_raw_fd()) });
             self.call.read().unwrap();
         }
     }

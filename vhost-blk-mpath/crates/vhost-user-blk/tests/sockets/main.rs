@@ -4,24 +4,21 @@
 
 mod frontend;
 mod guest;
+mod inflight;
 #[path = "../../examples/ram_disk/sink.rs"]
 mod ram_disk;
 mod sinks;
 mod virtio_driver;
 
-use std::os::fd::BorrowedFd;
 use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
-use std::time::Duration;
 
+use guest::TIMEOUT;
 use ram_disk::RamDisk;
-use rustix::event::{PollFd, PollFlags, poll};
 use tempfile::TempDir;
 use vhost_user_blk::{Disk, DiskGeometry, ServeError, serve_connection};
-
-/// Long enough for anything that happens at all.
-pub(crate) const TIMEOUT: Duration = Duration::from_secs(20);
 
 pub(crate) struct Server {
     folder: TempDir,
@@ -51,21 +48,14 @@ impl Server {
         Self { folder, disk, ram, outcomes }
     }
 
-    pub(crate) fn socket(&self) -> String {
-        self.folder.path().join("socket").to_str().unwrap().to_owned()
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.folder.path().join("socket")
     }
 
     /// How the next connection ended.
     pub(crate) fn outcome(&self) -> Result<(), ServeError> {
         self.outcomes.recv_timeout(TIMEOUT).expect("the connection ends")
     }
-}
-
-/// Waits for a descriptor; a test that waits in vain fails.
-pub(crate) fn wait_readable(fd: BorrowedFd<'_>) {
-    let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
-    let timeout = TIMEOUT.try_into().unwrap();
-    assert_eq!(poll(&mut fds, Some(&timeout)).unwrap(), 1, "nothing came");
 }
 
 pub(crate) fn geometry() -> DiskGeometry {

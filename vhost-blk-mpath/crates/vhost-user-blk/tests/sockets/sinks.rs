@@ -13,10 +13,10 @@ use crate::guest::{FLUSH, Guest, PROTOCOL_FEATURES};
 
 /// Takes queues and does nothing with them; `stop` gives them back or not.
 #[derive(Default)]
-struct Shelf {
-    accepts: bool,
-    gives_back: bool,
-    queues: Mutex<Vec<Queue>>,
+pub(crate) struct Shelf {
+    pub(crate) accepts: bool,
+    pub(crate) gives_back: bool,
+    pub(crate) queues: Mutex<Vec<Queue>>,
 }
 
 impl QueueSink for Shelf {
@@ -37,11 +37,16 @@ impl QueueSink for Shelf {
 
 /// Serves one connection with `sink`, driven by `front_end`; how it ended.
 fn serve(sink: &Shelf, front_end: impl FnOnce(Guest)) -> Result<(), ServeError> {
+    serve_stream(sink, |stream| front_end(Guest::over(stream, PROTOCOL_FEATURES | FLUSH)))
+}
+
+/// The same, with a front-end that is given the stream.
+pub(crate) fn serve_stream(sink: &Shelf, front_end: impl FnOnce(UnixStream)) -> Result<(), ServeError> {
     let disk = Arc::new(Disk::new(geometry()).unwrap());
     let (ours, theirs) = UnixStream::pair().unwrap();
     thread::scope(|scope| {
         let served = scope.spawn(|| serve_connection(ours, &disk, sink));
-        front_end(Guest::over(theirs, PROTOCOL_FEATURES | FLUSH));
+        front_end(theirs);
         served.join().unwrap()
     })
 }

@@ -7,7 +7,8 @@ use rustix::fs::{MemfdFlags, memfd_create};
 use vhost_user_blk::DiskGeometry;
 use vm_memory::{FileOffset, MmapRegion};
 
-use crate::{Server, geometry, wait_readable};
+use crate::guest::wait_readable;
+use crate::{Server, geometry};
 
 const BUFFER_BYTES: usize = 1 << 20;
 const QUEUE_SIZE: u16 = 64;
@@ -22,7 +23,8 @@ struct Driver {
 impl Driver {
     fn connect(server: &Server, num_queues: usize, ring_features: VirtioFeatureFlags) -> Self {
         let features = (ring_features | VirtioFeatureFlags::VERSION_1).bits() | VirtioBlkFeatureFlags::all().bits();
-        let mut transport: Box<VirtioBlkTransport> = Box::new(VhostUser::new(&server.socket(), features).unwrap());
+        let mut transport: Box<VirtioBlkTransport> =
+            Box::new(VhostUser::new(server.socket().to_str().unwrap(), features).unwrap());
         let mut queues = VirtioBlkQueue::setup_queues(&mut *transport, num_queues, QUEUE_SIZE).unwrap();
         for queue in &mut queues {
             queue.set_used_notif_enabled(true);

@@ -10,9 +10,10 @@ use rustix::fs::{MemfdFlags, memfd_create};
 use virtio_bindings::virtio_ring::{VRING_DESC_F_INDIRECT, VRING_DESC_F_NEXT, VRING_DESC_F_WRITE};
 
 use crate::disk::Disk;
+use crate::inflight::InflightArea;
 use crate::memory::{GuestMemory, RegionLayout};
 use crate::notify::{Kick, Notifier};
-use crate::ring::{Queue, QueueParts, RingLayout};
+use crate::ring::{Queue, QueueParts, RingError, RingLayout};
 
 pub(super) const NEXT: u16 = VRING_DESC_F_NEXT as u16;
 pub(super) const WRITE: u16 = VRING_DESC_F_WRITE as u16;
@@ -83,6 +84,11 @@ impl TestDriver {
     }
 
     pub(super) fn queue(&self, disk: &Arc<Disk>) -> Queue {
+        self.queue_with(disk, None).unwrap()
+    }
+
+    /// A queue that goes on from, and writes, an in-flight log.
+    pub(super) fn queue_with(&self, disk: &Arc<Disk>, inflight: Option<InflightArea>) -> Result<Queue, RingError> {
         let layout = RingLayout {
             size: self.size,
             descriptors: DESCRIPTORS,
@@ -99,8 +105,9 @@ impl TestDriver {
             features: self.features,
             kick,
             notifier: Arc::clone(&self.notifier),
+            inflight,
         };
-        Queue::new(&self.memory(), parts).unwrap()
+        Queue::new(&self.memory(), parts)
     }
 
     /// The parts of `[address, address + bytes)` in each region: file, offset there, length.
@@ -187,6 +194,10 @@ impl TestDriver {
             self.descriptor_at(table + 16 * i as u64, (address, bytes, flags, i as u16 + 1));
         }
         self.descriptor(head, (table, 16 * buffers.len() as u32, INDIRECT, 0));
+    }
+
+    pub(super) fn available_idx(&self) -> u16 {
+        self.available
     }
 
     pub(super) fn set_available_idx(&mut self, idx: u16) {

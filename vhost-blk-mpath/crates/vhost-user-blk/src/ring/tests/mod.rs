@@ -1,5 +1,6 @@
 //! One behaviour of the ring a test.
 
+mod crashes;
 mod driver;
 mod properties;
 mod requests;

@@ -1,0 +1,147 @@
+/*
+ * Many requests at once on one ring. Slot s has sectors of its own, a buffer of its own and either descriptor s, for an
+ * indirect table, or descriptors 3s to 3s+2.
+ */
+#ifndef LOAD_H
+#define LOAD_H
+
+#include "data.h"
+#include "disk.h"
+
+#define LOAD_BYTES PAGE_BYTES
+#define LOAD_SECTORS (LOAD_BYTES / SECTOR_BYTES)
+#define LOAD_PARTS 3
+
+struct load_slot {
+    struct request request;
+    struct descriptor table[LOAD_PARTS];
+    /* What was asked for: the header may not be what it was. */
+    u32 type;
+    u64 sector;
+    u8 *data;
+    bool pending;
+};
+
+struct load {
+    struct ring *ring;
+    bool indirect;
+    u16 slots, pending;
+    struct load_slot *slot;
+};
+
+/* 2^order pages that hold so many bytes. */
+static inline unsigned order_of(u64 bytes)
+{
+    unsigned order = 0;
+    while (PAGE_BYTES << order < bytes)
+        order++;
+    return order;
+}
+
+static inline struct load *load_new(struct ring *ring, bool indirect)
+{
+    struct load *load = alloc_pages(0);
+    u16 slots = indirect ? ring->size : ring->size / LOAD_PARTS;
+    *load = (struct load) { .ring = ring, .indirect = indirect, .slots = slots };
+    load->slot = alloc_pages(order_of(slots * sizeof(*load->slot)));
+    u8 *data = alloc_pages(order_of(slots * LOAD_BYTES));
+    for (u16 i = 0; i < slots; i++)
+        load->slot[i].data = data + i * LOAD_BYTES;
+    return load;
+}
+
+/* Offers a request of slot `index`; it goes out with the next `ring_publish`. */
+static inline void load_offer(struct load *load, u16 index, u32 type, u64 sector)
+{
+    struct load_slot *slot = &load->slot[index];
+    u16 head = load->indirect ? index : index * LOAD_PARTS;
+    assert(!slot->pending);
+    slot->type = type;
+    slot->sector = sector;
+    slot->pending = true;
+    load->pending++;
+    request_init(&slot->request, type, sector);
+    slot->table[0] = readable(&slot->request.header, sizeof(slot->request.header));
+    slot->table[1] = type == T_OUT ? readable(slot->data, LOAD_BYTES)
+                                   : writable(slot->data, type == T_GET_ID ? ID_BYTES : LOAD_BYTES);
+    slot->table[2] = writable(&slot->request.status, 1);
+    if (load->indirect) {
+        for (u16 i = 0; i + 1 < LOAD_PARTS; i++) {
+            slot->table[i].flags |= DESC_NEXT;
+            slot->table[i].next = i + 1;
+        }
+        struct descriptor table = readable(slot->table, sizeof(slot->table));
+        table.flags = DESC_INDIRECT;
+        ring_write(load->ring, head, table);
+    } else {
+        ring_write_chain(load->ring, head, slot->table, LOAD_PARTS);
+    }
+    ring_offer(load->ring, head);
+}
+
+/* A request in every slot, from `sector` on one after the other; writes have the data of `seed`. */
+static inline void load_start_all(struct load *load, u32 type, u64 sector, u64 seed)
+{
+    for (u16 i = 0; i < load->slots; i++) {
+        if (type == T_OUT)
+            data_fill_from(load->slot[i].data, LOAD_BYTES, seed, i * LOAD_BYTES);
+        else if (type == T_IN)
+            memset(load->slot[i].data, 0, LOAD_BYTES);
+        load_offer(load, i, type, sector + i * LOAD_SECTORS);
+    }
+    ring_publish(load->ring);
+    ring_kick(load->ring);
+}
+
+/* Waits for one request and tells what became of it; its slot is in `index`. */
+static inline struct outcome load_wait(struct load *load, u16 *index)
+{
+    struct used_entry used = { 0 };
+    if (!ring_wait(load->ring, &used))
+        return (struct outcome) { .status = S_TIMED_OUT };
+    u32 per_slot = load->indirect ? 1 : LOAD_PARTS;
+    *index = used.id / per_slot;
+    if (used.id % per_slot != 0 || used.id / per_slot >= load->slots || !load->slot[*index].pending)
+        return (struct outcome) { .status = S_WRONG_CHAIN };
+    struct load_slot *slot = &load->slot[*index];
+    slot->pending = false;
+    load->pending--;
+    return request_outcome(&slot->request, slot->type, slot->sector, true, used, used.id);
+}
+
+/* Waits for all that is under way; whether all of it succeeded. */
+static inline bool load_finish(struct load *load)
+{
+    bool succeeded = true;
+    u16 index = 0;
+    while (load->pending > 0) {
+        struct outcome outcome = load_wait(load, &index);
+        if (outcome.status != S_OK) {
+            report_info("slot %d of queue %d ended with status %#x", index, load->ring->index, outcome.status);
+            succeeded = false;
+        }
+        if (outcome.status == S_TIMED_OUT)
+            break;
+    }
+    return succeeded;
+}
+
+/* Whether the slots hold what `load_start_all` wrote with that seed. */
+static inline bool load_data_is(const struct load *load, u64 seed)
+{
+    for (u16 i = 0; i < load->slots; i++) {
+        if (!data_is_from(load->slot[i].data, LOAD_BYTES, seed, i * LOAD_BYTES))
+            return false;
+    }
+    return true;
+}
+
+/* Gives up what is under way: the device was reset. */
+static inline void load_forget(struct load *load)
+{
+    load->pending = 0;
+    for (u16 i = 0; i < load->slots; i++)
+        load->slot[i].pending = false;
+}
+
+#endif

@@ -1,0 +1,154 @@
+/* Who wakes whom: interrupts as the driver wants them, kicks as the device wants them (virtio 1.2, 2.7.7, 2.7.10). */
+#include "load.h"
+#include "suite.h"
+
+#define NOT_EVENT_IDX (F_ALL & ~F_EVENT_IDX)
+#define LOOKS 2000
+
+/* Whether an interrupt comes, in time. */
+static bool is_interrupted(void)
+{
+    struct deadline deadline = deadline_start();
+    while (!(virtio_take_isr(&disk.virtio) & 1)) {
+        if (deadline_passed(&deadline))
+            return false;
+    }
+    return true;
+}
+
+/* That none comes can only be waited for; one that is late is missed, one that does not come is never taken for one. */
+static bool is_left_alone(void)
+{
+    bool interrupted = false;
+    for (unsigned i = 0; i < LOOKS; i++)
+        interrupted = virtio_take_isr(&disk.virtio) & 1 || interrupted;
+    return !interrupted;
+}
+
+static void by_flag(void)
+{
+    assert(disk_start(NOT_EVENT_IDX));
+    struct ring *ring = &disk.ring[0];
+    ring->available[RING_FLAGS] = AVAILABLE_NO_INTERRUPT;
+    virtio_take_isr(&disk.virtio);
+    check_status(disk_read(0, 0, area, PAGE_BYTES), S_OK, "a request without an interrupt succeeds");
+    report(is_left_alone(), "no interrupt comes where none is wanted");
+    ring->available[RING_FLAGS] = 0;
+    check_status(disk_read(0, 0, area, PAGE_BYTES), S_OK, "a request with an interrupt succeeds");
+    report(is_interrupted(), "an interrupt comes");
+    check_status(disk_read(1, 0, area, PAGE_BYTES), S_OK, "a request on another queue succeeds");
+    report(is_interrupted(), "an interrupt comes from that queue, too");
+}
+
+static void by_event(void)
+{
+    struct ring *ring = &disk.ring[0];
+    /* After a start the device may interrupt once for good measure. */
+    assert(disk_read(0, 0, area, PAGE_BYTES).status == S_OK);
+    ring_set_used_event(ring, ring->next_used + 2);
+    is_left_alone();
+    check_status(disk_read(0, 0, area, PAGE_BYTES), S_OK, "the first request succeeds");
+    report(is_left_alone(), "no interrupt comes before the event");
+    check_status(disk_read(0, 0, area, PAGE_BYTES), S_OK, "the second request succeeds");
+    report(is_left_alone(), "none comes yet");
+    check_status(disk_read(0, 0, area, PAGE_BYTES), S_OK, "the third request succeeds");
+    report(is_interrupted(), "an interrupt comes with the event");
+    check_status(disk_read(0, 0, area, PAGE_BYTES), S_OK, "a request after the event succeeds");
+    report(is_left_alone(), "none comes after it");
+}
+
+/* The event lies behind the wrap of the index. */
+static void by_event_over_the_wrap(void)
+{
+    struct ring *ring = &disk.ring[0];
+    struct load *load = load_new(ring, true);
+    bool completed = true;
+    u16 event = 3;
+    /* Not for one of these. */
+    ring_set_used_event(ring, event - 0x8000);
+    while (completed && ring->next_used < 0xffff - load->slots) {
+        if (ring->next_used >= 0x8000)
+            ring_set_used_event(ring, event);
+        load_start_all(load, T_GET_ID, 0, 0);
+        completed = load_finish(load);
+    }
+    report(completed, "the index comes near its end");
+    is_left_alone();
+    bool early = false;
+    while (completed && ring->next_used != event) {
+        completed = disk_request(0, T_FLUSH, 0, NULL, 0).status == S_OK;
+        early = early || !(virtio_take_isr(&disk.virtio) == 0);
+    }
+    report(completed && is_left_alone() && !early, "no interrupt comes before the event");
+    check_status(disk_request(0, T_FLUSH, 0, NULL, 0), S_OK, "the request of the event succeeds");
+    report(is_interrupted(), "an interrupt comes with the event");
+}
+
+/* A driver that kicks only when it is asked to must not be left waiting. */
+static void kicks_as_wanted(u64 features)
+{
+    assert(disk_start(features));
+    struct load *load = load_new(&disk.ring[0], features & F_INDIRECT_DESC);
+    bool completed = true;
+    u32 kicks = 0, requests = 0;
+    u16 index = 0;
+    for (u32 round = 0; completed && round < 600; round++) {
+        /* One request more at a time, up to a full queue, and never more than half of it taken back. */
+        u16 wanted = 1 + round % load->slots;
+        for (u16 i = 0; i < load->slots && load->pending < wanted; i++) {
+            if (load->slot[i].pending)
+                continue;
+            load_offer(load, i, round % 3 ? T_GET_ID : T_IN, i * LOAD_SECTORS);
+            ring_publish(load->ring);
+            requests++;
+            if (ring_wants_kick(load->ring)) {
+                ring_kick(load->ring);
+                kicks++;
+            }
+        }
+        for (u16 left = load->pending / 2; completed && load->pending > left;)
+            completed = load_wait(load, &index).status == S_OK;
+    }
+    report(completed && load_finish(load), "every request completes");
+    report(kicks > 0 && kicks <= requests, "there were kicks, not more than requests");
+    report_info("%u kicks for %u requests", kicks, requests);
+}
+
+static void kicks_by_flag(void)
+{
+    kicks_as_wanted(NOT_EVENT_IDX);
+}
+
+static void kicks_by_event(void)
+{
+    kicks_as_wanted(F_ALL);
+}
+
+/* What lies in the ring before the queue is set up is found without a kick being lost. */
+static void early_requests(void)
+{
+    assert(virtio_reset(&disk.virtio) && virtio_negotiate(&disk.virtio, F_ALL));
+    for (u16 queue = 0; queue < disk.num_queues; queue++)
+        ring_start(&disk.ring[queue], &disk.virtio, queue, 0, false);
+    struct load *load = load_new(&disk.ring[0], true);
+    for (u16 i = 0; i < load->slots; i++)
+        load_offer(load, i, T_GET_ID, 0);
+    ring_publish(load->ring);
+    virtio_add_status(&disk.virtio, STATUS_DRIVER_OK);
+    ring_kick(load->ring);
+    report(load_finish(load), "requests from before DRIVER_OK are done");
+}
+
+static const struct test_case cases[] = {
+    { "by-flag", by_flag },
+    { "by-event", by_event },
+    { "by-event-over-the-wrap", by_event_over_the_wrap },
+    { "kicks-by-flag", kicks_by_flag },
+    { "kicks-by-event", kicks_by_event },
+    { "early-requests", early_requests },
+};
+
+int main(int argument_count, char **arguments)
+{
+    return RUN_SUITE("notify", cases);
+}

@@ -1,0 +1,207 @@
+//! In-flight memory and the log of a split ring, byte by byte.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+use rustix::fs::{fcntl_get_seals, ftruncate};
+
+use super::*;
+
+const SIZE: u16 = 8;
+const SHAPE: InflightShape = InflightShape { num_queues: 2, queue_size: SIZE };
+
+/// Queue 1 of two, so that its area is not at the start.
+struct Log {
+    file: File,
+    at: u64,
+}
+
+impl Log {
+    fn new() -> Self {
+        Self { file: SHAPE.create().unwrap(), at: SHAPE.area_bytes() }
+    }
+
+    fn open(&self, used: u16) -> Result<(SplitLog, Option<u16>), InflightError> {
+        let memory = InflightMemory::map(SHAPE, self.file.try_clone().unwrap(), 0, SHAPE.bytes()).unwrap();
+        SplitLog::open(&memory.area(1)?, SIZE, used)
+    }
+
+    fn error(&self, used: u16) -> InflightError {
+        self.open(used).map(|(_, next)| next).unwrap_err()
+    }
+
+    fn bytes(&self, at: u64, count: usize) -> Vec<u8> {
+        let mut bytes = vec![0; count];
+        self.file.read_exact_at(&mut bytes, self.at + at).unwrap();
+        bytes
+    }
+
+    fn set(&self, at: u64, bytes: &[u8]) {
+        self.file.write_all_at(bytes, self.at + at).unwrap();
+    }
+
+    /// The header after the features: version, `desc_num`, `last_batch_head`, `used_idx`.
+    fn header(&self) -> [u16; 4] {
+        let bytes = self.bytes(8, 8);
+        std::array::from_fn(|i| u16::from_ne_bytes([bytes[2 * i], bytes[2 * i + 1]]))
+    }
+
+    fn set_header(&self, header: [u16; 4]) {
+        self.set(8, &header.map(u16::to_ne_bytes).concat());
+    }
+
+    /// inflight, next, counter.
+    fn entry(&self, head: u64) -> (u8, u16, u64) {
+        let bytes = self.bytes(16 + 16 * head, 16);
+        assert_eq!(bytes[1..6], [0; 5], "padding");
+        (bytes[0], u16::from_ne_bytes([bytes[6], bytes[7]]), u64::from_ne_bytes(bytes[8..].try_into().unwrap()))
+    }
+
+    fn set_entry(&self, head: u64, (inflight, next, counter): (u8, u16, u64)) {
+        self.set(16 + 16 * head, &[inflight, 0, 0, 0, 0, 0]);
+        self.set(16 + 16 * head + 6, &next.to_ne_bytes());
+        self.set(16 + 16 * head + 8, &counter.to_ne_bytes());
+    }
+}
+
+fn resubmitted(mut log: SplitLog) -> Vec<u16> {
+    let count = log.to_resubmit();
+    let heads: Vec<_> = std::iter::from_fn(|| log.resubmit()).collect();
+    assert_eq!((heads.len(), log.to_resubmit()), (count.into(), 0));
+    heads
+}
+
+#[test]
+fn a_new_log_starts_at_the_used_index() {
+    let log = Log::new();
+    let (_, next) = log.open(700).unwrap();
+    assert_eq!((next, log.header()), (None, [1, SIZE, 0, 700]));
+}
+
+#[test]
+fn what_was_left_in_memory_without_a_version_does_not_count() {
+    let log = Log::new();
+    log.set_header([0, 3, 5, 9]);
+    log.set(0, &[0xff; 8]);
+    log.set_entry(2, (1, 0, 0));
+    assert!(resubmitted(log.open(700).unwrap().0).is_empty());
+    assert_eq!((log.header(), log.bytes(0, 8)), ([1, SIZE, 0, 700], vec![0; 8]));
+    assert_eq!(log.open(700).unwrap().1, Some(700));
+}
+
+#[test]
+fn the_log_is_laid_out_as_documented() {
+    let log = Log::new();
+    let (mut split, _) = log.open(65_535).unwrap();
+    for head in [4, 2, 6] {
+        split.taken(head);
+    }
+    assert_eq!([log.entry(4), log.entry(2), log.entry(6)], [(1, 0, 0), (1, 0, 1), (1, 0, 2)]);
+    split.completed(6);
+    split.completed(4);
+    assert_eq!([log.entry(4), log.entry(2), log.entry(6)], [(1, 6, 0), (1, 0, 1), (1, 0, 2)]);
+    assert_eq!(log.header(), [1, SIZE, 4, 65_535]);
+    split.published(1);
+    assert_eq!([log.entry(4), log.entry(2), log.entry(6)], [(0, 6, 0), (1, 0, 1), (0, 0, 2)]);
+    assert_eq!(log.header(), [1, SIZE, 4, 1]);
+}
+
+#[test]
+fn what_is_in_flight_is_resubmitted_by_its_counter() {
+    let log = Log::new();
+    log.set_header([1, SIZE, 0, 90]);
+    for (head, counter) in [(0, 11), (3, 9), (7, 1 << 40), (5, 10)] {
+        log.set_entry(head, (1, 0, counter));
+    }
+    let (mut split, next) = log.open(90).unwrap();
+    assert_eq!(next, Some(94));
+    split.taken(1);
+    assert_eq!(log.entry(1), (1, 0, (1 << 40) + 1), "newer than all of them");
+    assert_eq!(resubmitted(split), [3, 5, 0, 7]);
+    assert_eq!(log.entry(3), (1, 0, 9), "still in flight, and as old as before");
+}
+
+#[test]
+fn a_batch_that_was_published_is_finished() {
+    let log = Log::new();
+    // Of five in flight the last three links were published: 2, 6 and 1. The first of them is cleared already.
+    log.set_header([1, SIZE, 2, 65_534]);
+    for (head, entry) in [(0, (1, 0, 0)), (1, (1, 0, 1)), (6, (1, 1, 2)), (2, (0, 6, 3)), (4, (1, 2, 4))] {
+        log.set_entry(head, entry);
+    }
+    let (split, next) = log.open(1).unwrap();
+    assert_eq!((next, resubmitted(split)), (Some(3), vec![0, 4]));
+    assert_eq!((log.header(), log.entry(1), log.entry(6)), ([1, SIZE, 2, 1], (0, 0, 1), (0, 1, 2)));
+}
+
+#[test]
+fn links_of_a_batch_that_was_not_published_do_not_count() {
+    let log = Log::new();
+    log.set_header([1, SIZE, 3, 5]);
+    log.set_entry(3, (1, 0, 7));
+    let (split, next) = log.open(5).unwrap();
+    assert_eq!((next, resubmitted(split)), (Some(6), vec![3]));
+}
+
+#[test]
+fn a_log_that_makes_no_sense_is_refused() {
+    let log = Log::new();
+    log.set_header([2, SIZE, 0, 0]);
+    assert_eq!(log.error(0), InflightError::Version { version: 2, features: 0 });
+    log.set_header([1, SIZE, 0, 0]);
+    log.set(0, &1_u64.to_ne_bytes());
+    assert_eq!(log.error(0), InflightError::Version { version: 1, features: 1 });
+    log.set(0, &[0; 8]);
+    assert_eq!(log.error(SIZE + 1), InflightError::UsedIndex { logged: 0, used: SIZE + 1, size: SIZE });
+    assert_eq!(log.error(u16::MAX), InflightError::UsedIndex { logged: 0, used: u16::MAX, size: SIZE });
+    log.set_header([1, SIZE, SIZE, 0]);
+    assert_eq!(log.error(1), InflightError::Head { head: SIZE, size: SIZE });
+    log.set_header([1, SIZE, 0, 0]);
+    log.set_entry(0, (1, u16::MAX, 0));
+    assert_eq!(log.error(2), InflightError::Head { head: u16::MAX, size: SIZE });
+    log.set_header([1, SIZE - 1, 0, 0]);
+    assert_eq!(log.error(0), InflightError::Size { entries: SIZE - 1, size: SIZE });
+}
+
+#[test]
+fn an_area_must_fit_its_queue() {
+    let memory = |shape: InflightShape, offset| {
+        let file = InflightShape { num_queues: 9, queue_size: 64 }.create().unwrap();
+        InflightMemory::map(shape, file, offset, shape.bytes()).unwrap()
+    };
+    let area = memory(SHAPE, 0).area(0).unwrap();
+    let refused = SplitLog::open(&area, 16, 0).map(|(_, next)| next);
+    assert_eq!(refused, Err(InflightError::Size { entries: SIZE, size: 16 }));
+    assert_eq!(memory(SHAPE, 0).area(2).unwrap_err(), InflightError::NoArea { num_queues: 2 });
+    for offset in [1, 2, 4] {
+        let refused = SplitLog::open(&memory(SHAPE, offset).area(1).unwrap(), SIZE, 0).map(|(_, next)| next);
+        assert_eq!(refused, Err(InflightError::Misaligned), "{offset}");
+    }
+    assert!(SplitLog::open(&memory(SHAPE, 8).area(1).unwrap(), SIZE, 0).is_ok());
+}
+
+#[test]
+fn memory_is_as_large_as_its_queues_need() {
+    // 16 bytes and 16 for each entry, in whole cache lines.
+    assert_eq!(InflightShape { num_queues: 1, queue_size: 1 }.bytes(), 64);
+    assert_eq!(InflightShape { num_queues: 3, queue_size: 128 }.bytes(), 3 * 2112);
+    assert_eq!(InflightShape { num_queues: u16::MAX, queue_size: u16::MAX }.bytes(), 65_535 * (65_536 * 16));
+    let file = SHAPE.create().unwrap();
+    assert_eq!(file.metadata().unwrap().len(), SHAPE.bytes());
+    assert!(ftruncate(&file, 0).is_err() && fcntl_get_seals(&file).unwrap().contains(SealFlags::SHRINK));
+}
+
+#[test]
+fn memory_that_does_not_fit_is_refused() {
+    let one_more = |num_queues, queue_size| InflightShape { num_queues, queue_size }.check(SHAPE);
+    assert!(one_more(2, SIZE).is_ok() && one_more(1, 1).is_ok());
+    assert!(matches!(one_more(3, SIZE), Err(InflightMemoryError::Shape { num_queues: 3, num_queues_max: 2, .. })));
+    assert!(matches!(one_more(2, 9), Err(InflightMemoryError::Shape { queue_size: 9, queue_size_max: SIZE, .. })));
+    let map = |offset, bytes| InflightMemory::map(SHAPE, SHAPE.create().unwrap(), offset, bytes);
+    let needed = SHAPE.bytes();
+    assert!(matches!(map(0, needed - 1), Err(InflightMemoryError::TooSmall { .. })));
+    assert!(matches!(map(8, needed), Err(InflightMemoryError::Map(MemoryError::BeyondFile { .. }))));
+    assert!(matches!(map(u64::MAX, needed), Err(InflightMemoryError::Map(MemoryError::BadRange { .. }))));
+    // A front-end that says it is larger than it is has us map no more than we need.
+    assert!(map(0, u64::MAX).is_ok());
+}

@@ -1,0 +1,249 @@
+//! The in-flight log over a socket: what one server leaves, the next one takes up.
+
+use std::fs::File;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::unix::fs::FileExt;
+use std::os::unix::net::UnixStream;
+
+use rustix::fs::{MemfdFlags, memfd_create};
+use vhost::VhostBackend;
+use vhost::vhost_user::VhostUserFrontend;
+use vhost::vhost_user::message::VhostUserInflight;
+use vhost_user_blk::{BlkStatus, InflightError, InflightMemoryError, RequestError, RingError, ServeError};
+
+use crate::guest::{FLUSH, Guest, PROTOCOL_FEATURES, Ring, wait_readable};
+use crate::sinks::{Shelf, serve_stream};
+use crate::{Server, geometry};
+
+const FEATURES: u64 = PROTOCOL_FEATURES | FLUSH;
+const OUT: u32 = 1;
+/// Entries of each queue, and what the log of one takes.
+const ENTRIES: u16 = 64;
+const AREA_BYTES: u64 = 1088;
+
+/// A guest whose queue 1 was taken from a server in the midst of five writes: the second one is answered, the others are not. The
+/// server took four of them.
+struct Left {
+    guest: Guest,
+    ring: Ring,
+    inflight: (VhostUserInflight, File),
+}
+
+impl Left {
+    fn new() -> Self {
+        let shelf = Shelf { accepts: true, gives_back: true, ..Shelf::default() };
+        let mut left = None;
+        let outcome = serve_stream(&shelf, |stream| {
+            let mut guest = Guest::over(stream, FEATURES);
+            guest.share_memory();
+            let inflight = guest.get_inflight();
+            guest.set_inflight(&inflight);
+            let mut ring = guest.start(1);
+            for slot in 0..5 {
+                if slot == 4 {
+                    take_and_answer_one(&shelf);
+                }
+                ring.submit(slot, OUT, u64::from(slot) * 8, &[10 + slot as u8; 4096]);
+            }
+            assert_eq!(ring.reap(), [1]);
+            guest.hang_up();
+            left = Some(Self { guest, ring, inflight });
+        });
+        assert!(matches!(outcome, Err(ServeError::NotDrained(1))), "{outcome:?}");
+        left.unwrap()
+    }
+
+    /// Connects to a server, tells it as QEMU does that the ring is at its used index, and has the queue run.
+    fn reconnect(&mut self, stream: UnixStream) {
+        self.guest.reconnect(stream, FEATURES);
+        self.guest.set_inflight(&self.inflight);
+        self.guest.restart(&self.ring, self.ring.used_idx());
+    }
+
+    /// The next server finishes all of it.
+    fn assert_taken_up(mut self) {
+        let server = Server::start(geometry());
+        self.reconnect(UnixStream::connect(server.socket()).unwrap());
+        assert_eq!(self.ring.finish(), [0, 2, 3, 4], "in the order in which they were taken, then what is new");
+        for slot in 0..4 {
+            self.ring.submit(slot, 0, u64::from(slot) * 8, &[0; 4096]);
+        }
+        assert_eq!(self.ring.finish(), [0, 1, 2, 3]);
+        let written: Vec<_> = (0..4).map(|slot| self.ring.data::<1>(slot)[0]).collect();
+        assert_eq!(written, [10, 0, 12, 13], "what was answered by the first one is not executed again");
+        let base = self.guest.frontend.get_vring_base(1).unwrap();
+        assert_eq!(base as u16, self.ring.used_idx());
+    }
+}
+
+/// Takes what is in queue 1, and answers the second of it.
+fn take_and_answer_one(shelf: &Shelf) {
+    let mut queues = shelf.queues.lock().unwrap();
+    let mut requests: Vec<_> = std::iter::from_fn(|| queues[0].pop().unwrap()).collect();
+    assert_eq!(requests.len(), 4);
+    queues[0].complete(requests.remove(1).token, BlkStatus::Ok);
+    queues[0].publish();
+}
+
+#[test]
+fn what_is_in_flight_is_taken_up_by_the_next_server() {
+    Left::new().assert_taken_up();
+}
+
+#[test]
+fn requests_that_are_not_taken_up_stay_for_the_one_after() {
+    let mut left = Left::new();
+    let idle = Shelf { accepts: true, gives_back: true, ..Shelf::default() };
+    let outcome = serve_stream(&idle, |stream| {
+        left.reconnect(stream);
+        // A queue may be stopped and started for a change of set-up.
+        left.guest.share_memory();
+        assert_eq!(idle.queues.lock().unwrap().len(), 1);
+        assert!(left.guest.frontend.get_vring_base(1).is_err(), "no position says which of them are missing");
+    });
+    assert!(matches!(outcome, Err(ServeError::NotDrained(1))), "{outcome:?}");
+    left.assert_taken_up();
+}
+
+/// A server may be killed after it has shown a completion and before it has signalled it.
+#[test]
+fn a_driver_is_signalled_in_case_the_last_server_could_not() {
+    let server = Server::start(geometry());
+    let mut guest = Guest::connect(&server.socket(), FEATURES);
+    guest.share_memory();
+    let ring = guest.start(0);
+    // SAFETY: the descriptor is borrowed for this call only, while `ring` lives.
+    wait_readable(unsafe { BorrowedFd::borrow_raw(ring.call.as_raw_fd()) });
+}
+
+#[test]
+fn a_position_counts_while_the_log_is_new() {
+    let server = Server::start(geometry());
+    let mut guest = Guest::connect(&server.socket(), FEATURES);
+    guest.share_memory();
+    let inflight = guest.get_inflight();
+    guest.set_inflight(&inflight);
+    // The guest has used this ring with a server that keeps no log.
+    let mut ring = guest.start(0);
+    for _ in 0..5 {
+        ring.submit(0, OUT, 0, &[1; 512]);
+        assert_eq!(ring.finish(), [0]);
+    }
+    assert_eq!(guest.frontend.get_vring_base(0).unwrap(), 5);
+    ring.submit(1, OUT, 0, &[1; 512]);
+    let fresh = guest.get_inflight();
+    guest.set_inflight(&fresh);
+    guest.restart(&ring, 5);
+    assert_eq!(ring.finish(), [1]);
+    // From now on the log knows better than the front-end.
+    assert_eq!(guest.frontend.get_vring_base(0).unwrap(), 6);
+    ring.submit(2, OUT, 0, &[1; 512]);
+    guest.restart(&ring, 4);
+    assert_eq!(ring.finish(), [2]);
+}
+
+#[test]
+fn the_memory_is_as_documented() {
+    let server = Server::start(geometry());
+    let mut guest = Guest::connect(&server.socket(), FEATURES);
+    let (told, file) = guest.get_inflight();
+    let (bytes, offset) = (told.mmap_size, told.mmap_offset);
+    assert_eq!((bytes, offset), (4 * AREA_BYTES, 0));
+    assert_eq!(({ told.num_queues }, { told.queue_size }), (4, ENTRIES));
+    let mut content = vec![0xff; bytes as usize];
+    file.read_exact_at(&mut content, 0).unwrap();
+    assert!(content.iter().all(|&byte| byte == 0), "a new guest's");
+    assert!(file.set_len(0).is_err(), "sealed");
+    // One that another server has made may start anywhere that is aligned.
+    let file = File::from(memfd_create("inflight", MemfdFlags::CLOEXEC).unwrap());
+    file.set_len(4096 + 2 * AREA_BYTES).unwrap();
+    guest.share_memory();
+    guest.set_inflight(&(VhostUserInflight::new(2 * AREA_BYTES, 4096, 2, ENTRIES), file.try_clone().unwrap()));
+    let mut ring = guest.start(1);
+    ring.submit(0, OUT, 0, &[1; 512]);
+    assert_eq!(ring.finish(), [0]);
+    let mut version = [0; 2];
+    file.read_exact_at(&mut version, 4096 + AREA_BYTES + 8).unwrap();
+    assert_eq!(u16::from_ne_bytes(version), 1);
+}
+
+type Attempt = fn(&mut Guest) -> bool;
+type Reason = fn(&ServeError) -> bool;
+
+fn memory_error(error: &ServeError) -> Option<&InflightMemoryError> {
+    if let ServeError::Request(RequestError::Inflight(error)) = error { Some(error) } else { None }
+}
+
+fn set(guest: &mut Guest, told: &VhostUserInflight, file_bytes: u64) -> bool {
+    let file = File::from(memfd_create("inflight", MemfdFlags::CLOEXEC).unwrap());
+    file.set_len(file_bytes).unwrap();
+    guest.frontend.set_inflight_fd(told, file.as_raw_fd()).is_err()
+}
+
+#[test]
+fn memory_that_cannot_be_ends_the_connection() {
+    let server = Server::start(geometry());
+    let cases: [(&str, Attempt, Reason); 6] = [
+        (
+            "get: more queues than there are",
+            |guest| guest.frontend.get_inflight_fd(&VhostUserInflight::new(0, 0, 5, ENTRIES)).is_err(),
+            |error| matches!(memory_error(error), Some(InflightMemoryError::Shape { num_queues: 5, .. })),
+        ),
+        (
+            "get: queues that are too large",
+            |guest| guest.frontend.get_inflight_fd(&VhostUserInflight::new(0, 0, 4, 40_000)).is_err(),
+            |error| matches!(memory_error(error), Some(InflightMemoryError::Shape { queue_size: 40_000, .. })),
+        ),
+        (
+            "set: more queues than there are",
+            |guest| set(guest, &VhostUserInflight::new(1 << 20, 0, 5, ENTRIES), 1 << 20),
+            |error| matches!(memory_error(error), Some(InflightMemoryError::Shape { num_queues: 5, .. })),
+        ),
+        (
+            "set: too small for its queues",
+            |guest| set(guest, &VhostUserInflight::new(4 * AREA_BYTES - 1, 0, 4, ENTRIES), 1 << 20),
+            |error| matches!(memory_error(error), Some(InflightMemoryError::TooSmall { .. })),
+        ),
+        (
+            "set: beyond its file",
+            |guest| set(guest, &VhostUserInflight::new(4 * AREA_BYTES, 4096, 4, ENTRIES), 8000),
+            |error| matches!(memory_error(error), Some(InflightMemoryError::Map(_))),
+        ),
+        (
+            "a queue that it is not for",
+            |guest| {
+                assert!(!set(guest, &VhostUserInflight::new(AREA_BYTES, 0, 1, ENTRIES), 1 << 20));
+                guest.share_memory();
+                let ring = guest.set_up(1, 0);
+                guest.frontend.set_vring_kick(1, &ring.kick).unwrap();
+                guest.frontend.set_vring_enable(1, true).is_err()
+            },
+            |error| {
+                let none = RingError::Inflight(InflightError::NoArea { num_queues: 1 });
+                matches!(error, ServeError::Ring { index: 1, error } if *error == none)
+            },
+        ),
+    ];
+    for (name, attempt, reason) in cases {
+        let mut guest = Guest::connect(&server.socket(), FEATURES);
+        assert!(attempt(&mut guest), "{name} is refused");
+        let error = server.outcome().expect_err(name);
+        assert!(reason(&error), "{name}: {error}");
+    }
+}
+
+#[test]
+fn a_log_that_makes_no_sense_names_its_queue() {
+    let server = Server::start(geometry());
+    let mut guest = Guest::connect(&server.socket(), FEATURES);
+    guest.share_memory();
+    let (told, file) = guest.get_inflight();
+    // Of a version that is yet to come.
+    file.write_all_at(&7_u16.to_ne_bytes(), 3 * AREA_BYTES + 8).unwrap();
+    guest.set_inflight(&(told, file));
+    let ring = guest.set_up(3, 0);
+    guest.frontend.set_vring_kick(3, &ring.kick).unwrap();
+    assert!(guest.frontend.set_vring_enable(3, true).is_err());
+    let error = server.outcome().unwrap_err();
+    assert_eq!(error.to_string(), "queue 3: in-flight log of version 7 with features 0x0");
+}
