@@ -15,8 +15,9 @@ use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
 use mpath_api::client::{Client, ClientError};
+use mpath_api::config::LoadError;
 use mpath_api::types::InjectionError;
-use mpath_api::{DEFAULT_API_SOCKET, usage_line};
+use mpath_api::{DEFAULT_API_SOCKET, DiskFlagsError, usage_line};
 
 use crate::cmd::Command;
 use crate::import::ImportError;
@@ -30,7 +31,7 @@ const EXIT_CODES: &str = "\
 Exit codes:
   0  done
   1  the daemon refused, a check found a problem, or the output could not be written
-  2  the command line or a file to import is wrong
+  2  the command line or a file is wrong
   3  the daemon, or the host to check, cannot be asked, or does not answer as it should";
 
 /// Sees and steers a running vhost-blk-mpath.
@@ -71,6 +72,10 @@ enum Format {
 enum Failure {
     Api(ClientError),
     Import(ImportError),
+    /// A file of disks.
+    Load(LoadError),
+    /// Flags that are no disk.
+    Disk(DiskFlagsError),
     /// Options of `inject set` that do not go together.
     Injection(InjectionError),
     Output(io::Error),
@@ -90,6 +95,18 @@ impl From<ClientError> for Failure {
 impl From<ImportError> for Failure {
     fn from(error: ImportError) -> Self {
         Self::Import(error)
+    }
+}
+
+impl From<LoadError> for Failure {
+    fn from(error: LoadError) -> Self {
+        Self::Load(error)
+    }
+}
+
+impl From<DiskFlagsError> for Failure {
+    fn from(error: DiskFlagsError) -> Self {
+        Self::Disk(error)
     }
 }
 
@@ -125,6 +142,8 @@ fn main() -> ExitCode {
         Err(Failure::Found) => ExitCode::from(REFUSED),
         Err(Failure::Gather(error @ GatherError::Ip(_))) => fail(UNREACHABLE, &error),
         Err(Failure::Gather(error)) => fail(USAGE, &error),
+        Err(Failure::Load(error)) => fail(USAGE, &error),
+        Err(Failure::Disk(error)) => fail(USAGE, &error),
         Err(Failure::Import(error)) => fail(USAGE, &error),
         Err(Failure::Injection(error)) => fail(USAGE, &error),
         Err(Failure::Api(error @ ClientError::Refused(_))) => fail(REFUSED, &error),

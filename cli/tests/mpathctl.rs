@@ -78,6 +78,88 @@ disks:
 }
 
 #[test]
+fn disk() {
+    let daemon = Daemon::start();
+    let list = daemon.run(&["disk", "list"]);
+    assert_eq!(daemon.run(&["status"]).split_once("\n\n").unwrap().1, list);
+    assert_eq!(daemon.run(&["disk", "list", "--disk", "disk1"]).lines().count(), 2);
+    assert_eq!(
+        daemon.run(&["disk", "show", "disk0"]),
+        "\
+disk        disk0
+socket      /run/vhost-blk-mpath/disk0.sock
+front-end   connected
+subsystem   nqn.2014-08.org.example:disks
+namespace   1
+size        1073741824 bytes, in blocks of 512
+mode        read-write
+virtqueues  64 at most
+paths of    disk0
+paths       2, of which 1 live
+policy      round-robin
+hedge       off, budget 5%
+weight      100
+queued      0
+"
+    );
+    let flags = ["--socket-path", "/tmp/s", "--subsystem", "nqn.a", "--path", "tcp://127.0.0.1"];
+    let added = daemon.run(&[&["disk", "add", "--name", "db", "--policy", "numa"], &flags[..]].concat());
+    assert!(added.lines().count() == 2 && added.contains("\ndb ") && added.contains(" numa "), "{added}");
+    let (code, said) = daemon.fail(&[&["disk", "add", "--name", "db"], &flags[..]].concat());
+    assert_eq!((code, &*said), (1, "mpathctl: there is a disk `db` already; give each disk its own name\n"));
+    let (code, said) = daemon.fail(&["disk", "remove", "disk0"]);
+    assert!(code == 1 && said.contains("`disk0` has a front-end connected"), "{said}");
+    assert!(daemon.run(&["disk", "remove", "disk0", "--force"]).contains("\ndisk0 "));
+    assert!(!daemon.run(&["disk", "list"]).contains("disk0"));
+    assert_eq!(daemon.fail(&["disk", "show", "disk0"]).0, 1);
+    for (words, said) in [
+        (&["disk", "add"][..], "no socket: give --socket-path PATH; see --help"),
+        (&["disk", "add", "--socket-path", "/tmp/s"], "no subsystem: give --subsystem NQN; see --help"),
+        (
+            &["disk", "add", "--socket-path", "/tmp/s", "--subsystem", "nqn.a"],
+            "no path: give --path tcp://HOST:PORT, once for each, or --discovery tcp://HOST, or a file by --config",
+        ),
+        (
+            &["disk", "add", "--config", "f", "--policy", "numa"],
+            "--config and --policy cannot be used together; see --help",
+        ),
+        (&["disk", "add", "--config", "/nonexistent"], "/nonexistent: No such file or directory (os error 2)"),
+    ] {
+        assert_eq!(daemon.fail(words), (2, format!("mpathctl: {said}\n")));
+    }
+}
+
+#[test]
+fn disks_of_a_file() {
+    let daemon = Daemon::start();
+    let disk = |name: &str| {
+        format!("  - {{name: {name}, socket-path: /tmp/{name}, subsystem: nqn.a, paths: ['tcp://127.0.0.1']}}\n")
+    };
+    let add = |text: &str| {
+        let mut child = daemon.command(&["disk", "add", "--config", "-"]);
+        let mut child = child.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        child.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+        let output = child.wait_with_output().unwrap();
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
+    };
+    let (code, added, said) = add(&format!("disks:\n{}{}", disk("x"), disk("y")));
+    assert_eq!((code, added.lines().count(), &*said), (0, 3, ""), "{added}");
+    // The one before is there.
+    let (code, added, said) = add(&format!("disks:\n{}{}{}", disk("z"), disk("x"), disk("w")));
+    assert!(code == 1 && added.contains("\nz ") && !added.contains("\nw "), "{added}");
+    assert!(said.contains("there is a disk `x` already"), "{said}");
+    for (text, part) in [
+        (format!("api: /tmp/a\ndisks:\n{}", disk("v")), "standard input:1:1: unknown field `api`, expected `disks`"),
+        (format!("disks:\n{0}{0}", disk("v")), "standard input: disks[1].name: `v` is also the name of disks[0]"),
+        ("disks: [{polcy: numa}]".into(), "unknown field `polcy`"),
+    ] {
+        let (code, added, said) = add(&text);
+        assert!(code == 2 && added.is_empty() && said.contains(part), "{said}");
+    }
+}
+
+#[test]
 fn discovery_list() {
     let daemon = Daemon::start();
     let table = daemon.run(&["discovery", "list"]);

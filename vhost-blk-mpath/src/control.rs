@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use mpath_api::config::{Hedge, HedgeBudget, HedgeSetting, Weight};
+use mpath_api::config::{DiskConfig, Hedge, HedgeBudget, HedgeSetting, Weight};
 use mpath_api::server::{Control, ControlError, PathRef};
 use mpath_api::types::{
     self, EventKind, Events, HedgeStatus, Moved, OpStats, Origin, PathAction, PathCounts, PathSharer, PathState,
@@ -14,48 +14,54 @@ use mpath_core::{DiskId, GroupStats, HedgeCounts, OpClass, PathId, PathStats};
 use reactor::IoThreadHandle;
 use tokio::sync::oneshot;
 
-use crate::discovery::Shown;
 use crate::disk::{Disk, Steered};
-use crate::events::{EventLog, utc};
+use crate::disks::Disks;
+use crate::events::utc;
 use crate::path_status::{NamespaceStatus, PathStatus};
 use crate::subflows::Connections;
 use crate::subsystem::Subsystem;
 use crate::{injection, steering};
 
 pub(crate) struct Daemon {
-    pub(crate) subsystems: Vec<Arc<Subsystem>>,
+    pub(crate) disks: Arc<Disks>,
     pub(crate) started: Instant,
-    pub(crate) events: Arc<EventLog>,
-    /// What discovery controllers there are.
-    pub(crate) discovery: Vec<Arc<Shown>>,
 }
 
 impl Daemon {
-    /// All disks: each after the one that has its paths.
-    pub(crate) fn disks(&self) -> impl Iterator<Item = (&Arc<Subsystem>, &Disk)> {
-        self.subsystems.iter().flat_map(|subsystem| subsystem.disks.iter().map(move |disk| (subsystem, disk)))
-    }
-
-    fn disk(&self, name: &str) -> Result<(&Arc<Subsystem>, &Disk), ControlError> {
-        let found = self.disks().find(|(_, disk)| disk.name() == name);
+    /// The disk, and the subsystem that it is of.
+    fn disk(&self, name: &str) -> Result<(Arc<Subsystem>, DiskId), ControlError> {
+        let of = |subsystem: Arc<Subsystem>| {
+            let found = subsystem.disks.iter().find(|disk| disk.name() == name).map(|disk| disk.id);
+            found.map(|id| (subsystem, id))
+        };
+        let found = self.disks.subsystems().into_iter().find_map(of);
         found.ok_or_else(|| ControlError::UnknownDisk { disk: name.into() })
     }
 
     /// By the disk that has the paths.
-    fn subsystem(&self, name: &str) -> Result<&Arc<Subsystem>, ControlError> {
+    fn subsystem(&self, name: &str) -> Result<Arc<Subsystem>, ControlError> {
         let (subsystem, disk) = self.disk(name)?;
-        if disk.id != DiskId(0) {
+        if disk != DiskId(0) {
             return Err(ControlError::SharesPaths { disk: name.into(), owner: subsystem.name().into() });
         }
         Ok(subsystem)
+    }
+
+    /// The statistics of a subsystem; none while it has none, and when it is about to be gone.
+    async fn statistics(&self, subsystem: &Subsystem) -> Result<Option<GroupStats>, ControlError> {
+        match statistics(subsystem.threads()).await {
+            Err(ControlError::Ending) if self.disks.is_leaving(subsystem) => Ok(None),
+            stats => stats,
+        }
     }
 }
 
 impl Control for Daemon {
     async fn status(&self) -> Result<Status, ControlError> {
         let mut disks = Vec::new();
-        for subsystem in &self.subsystems {
-            let stats = statistics(subsystem.threads()).await?;
+        let services = self.disks.services();
+        for subsystem in services.iter().map(|service| &service.subsystem) {
+            let stats = self.statistics(subsystem).await?;
             disks.extend(subsystem.disks.iter().map(|disk| describe(subsystem, disk, stats.as_ref())));
         }
         Ok(Status {
@@ -63,14 +69,18 @@ impl Control for Daemon {
             pid: std::process::id(),
             uptime_s: self.started.elapsed().as_secs(),
             disks,
-            discovery: self.discovery.iter().flat_map(|shown| shown.get()).collect(),
+            discovery: services
+                .iter()
+                .filter_map(|service| service.discovery.as_ref())
+                .flat_map(|of| of.get())
+                .collect(),
         })
     }
 
     async fn paths(&self) -> Result<Vec<types::Path>, ControlError> {
         let mut paths = Vec::new();
-        for subsystem in &self.subsystems {
-            let stats = statistics(subsystem.threads()).await?;
+        for subsystem in self.disks.subsystems() {
+            let stats = self.statistics(&subsystem).await?;
             let state = subsystem.state();
             for status in state.paths() {
                 let stats = stats.as_ref().and_then(|stats| stats.path(status.id));
@@ -85,11 +95,11 @@ impl Control for Daemon {
                     origin: status.origin,
                     state: status.shown(),
                     since: utc(status.since),
-                    waits_for: waits_for(subsystem, status, stats),
+                    waits_for: waits_for(&subsystem, status, stats),
                     last_error: unusable.or_else(|| status.last_error.as_ref().map(|(error, _)| error.clone())),
                     last_error_at: status.last_error.as_ref().map(|(_, at)| utc(*at)),
                     ana_state: first.and_then(NamespaceStatus::told).map(Into::into),
-                    sharers: sharers(subsystem, status),
+                    sharers: sharers(&subsystem, status),
                     cntlid: status.cntlid,
                     controller: status.controller.clone(),
                     mptcp: status.mptcp.as_ref().map(Connections::shown),
@@ -157,13 +167,13 @@ impl Control for Daemon {
 
     async fn scheduling(&self) -> Result<Vec<SchedulerDetail>, ControlError> {
         let mut details = Vec::new();
-        for subsystem in &self.subsystems {
-            let stats = statistics(subsystem.threads()).await?;
+        for subsystem in self.disks.subsystems() {
+            let stats = self.statistics(&subsystem).await?;
             let scheduler = subsystem.state().scheduler;
             for disk in &subsystem.disks {
                 let Steered { limits, weight } = *disk.steered();
                 let stats = stats.as_ref().map(|stats| (&stats.scheduler, disk.id, disk.first_flow));
-                let owner = owner(subsystem, disk);
+                let owner = owner(&subsystem, disk);
                 details.push(SchedulerDetail::new(disk.name().into(), owner, scheduler, weight, limits, stats));
             }
         }
@@ -189,6 +199,7 @@ impl Control for Daemon {
         let mut waits = Vec::new();
         for name in disks {
             let (subsystem, disk) = self.disk(name)?;
+            let disk = subsystem.disk(disk);
             let mut steered = disk.steered();
             steered.limits = change.applied_to(steered.limits);
             disk.event(EventKind::LimitsSet, format!("limits set to {}", steered.limits));
@@ -201,6 +212,7 @@ impl Control for Daemon {
 
     async fn set_weight(&self, disk: &str, weight: Weight) -> Result<(), ControlError> {
         let (subsystem, disk) = self.disk(disk)?;
+        let disk = subsystem.disk(disk);
         let waits = {
             let mut steered = disk.steered();
             steered.weight = weight;
@@ -253,7 +265,7 @@ impl Control for Daemon {
         for path in paths {
             self.subsystem(&path.disk)?;
         }
-        let waits = steering::steer(&self.subsystems, paths, action, force)?;
+        let waits = steering::steer(&self.disks.subsystems(), paths, action, force)?;
         settled(waits).await
     }
 
@@ -266,8 +278,16 @@ impl Control for Daemon {
         Ok(self.subsystem(&path.disk)?.remove_path(PathId(path.index), force).await?)
     }
 
+    async fn add_disk(&self, config: DiskConfig) -> Result<(), ControlError> {
+        Ok(self.disks.add(config).await?)
+    }
+
+    async fn remove_disk(&self, disk: &str, force: bool) -> Result<(), ControlError> {
+        Ok(self.disks.remove(disk, force).await?)
+    }
+
     async fn events(&self, after: u64, wait: Duration) -> Result<Events, ControlError> {
-        self.events.after(after, wait).await
+        self.disks.common.events.after(after, wait).await
     }
 }
 

@@ -2,9 +2,10 @@
 
 use std::io;
 use std::net::Shutdown;
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -12,6 +13,9 @@ use mpath_api::socket::ListeningSocket;
 use mpath_api::types::EventKind;
 use mpath_core::DiskId;
 use reactor::IoThreadHandle;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::io::retry_on_intr;
+use tokio::sync::oneshot;
 use vhost_user_blk::{Disk as FrontendDisk, Queue, QueueSink, serve_connection};
 
 use crate::disk::Disk;
@@ -54,39 +58,64 @@ impl QueueSink for ServedDisk {
     }
 }
 
+/// Where a disk's front-ends come from.
+pub(crate) enum Door {
+    /// One after the other.
+    Listening(ListeningSocket),
+    /// The only one there will be. When it has left, that is told.
+    Connected(UnixStream, oneshot::Sender<()>),
+}
+
 /// The thread that serves the vhost-user socket of one disk: one front-end at a time, the next one when it has left.
 pub(crate) struct FrontendThread {
     thread: JoinHandle<()>,
     shared: Arc<Shared>,
-    socket: ListeningSocket,
 }
 
-#[derive(Default)]
 struct Shared {
     ending: AtomicBool,
     /// The connection being served, to hang up on it.
     connection: Mutex<Option<UnixStream>>,
+    /// Ends a wait for the next front-end.
+    wake: OwnedFd,
 }
 
 impl FrontendThread {
-    /// Starts to accept front-ends.
-    pub(crate) fn start(disk: ServedDisk, socket: ListeningSocket) -> io::Result<Self> {
-        let listener = socket.listener()?;
-        listener.set_nonblocking(false)?;
-        let shared = Arc::new(Shared::default());
+    /// Starts to serve front-ends.
+    pub(crate) fn start(disk: ServedDisk, door: Door) -> io::Result<Self> {
+        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let shared = Arc::new(Shared { ending: AtomicBool::new(false), connection: Mutex::default(), wake });
         let thread = thread::Builder::new().name("vhost-user".into()).spawn({
             let shared = Arc::clone(&shared);
-            move || shared.accept(&disk, &listener)
+            move || match door {
+                Door::Listening(socket) => shared.accept(&disk, &socket),
+                Door::Connected(stream, left) => {
+                    shared.serve(&disk, stream);
+                    // Nobody listens any more when the daemon ends.
+                    let _ = left.send(());
+                }
+            }
         })?;
-        Ok(Self { thread, shared, socket })
+        Ok(Self { thread, shared })
     }
 
-    /// Hangs up on the front-end, takes the virtqueues back and ends. The I/O threads must still run.
-    pub(crate) fn shutdown(self) {
+    /// Lets no more front-ends in; not if one is connected, unless that does not matter. Whether it is so now.
+    pub(crate) fn turn_away(&self, even_if_connected: bool) -> bool {
+        // Who is connected is known under this lock, and whoever connects looks under it first.
+        let connection = self.shared.connection();
+        if connection.is_some() && !even_if_connected {
+            return false;
+        }
         self.shared.ending.store(true, Ordering::SeqCst);
-        // Ends a wait in accept; there is no other way to fail.
-        let _ = self.socket.end_accept();
-        if let Some(connection) = &*self.shared.connection.lock().unwrap_or_else(PoisonError::into_inner) {
+        true
+    }
+
+    /// Hangs up on the front-end, takes the virtqueues back and ends; a socket of ours goes. The I/O threads must still run.
+    pub(crate) fn shutdown(self) {
+        self.turn_away(true);
+        // It has room for one.
+        let _ = rustix::io::write(&self.shared.wake, &1_u64.to_ne_bytes());
+        if let Some(connection) = &*self.shared.connection() {
             // Fails only if the front-end hung up first.
             let _ = connection.shutdown(Shutdown::Both);
         }
@@ -97,28 +126,52 @@ impl FrontendThread {
 }
 
 impl Shared {
-    fn accept(&self, disk: &ServedDisk, listener: &UnixListener) {
-        while !self.ending.load(Ordering::SeqCst) {
-            let stream = match listener.accept() {
-                Ok((stream, _)) => stream,
-                Err(_) if self.ending.load(Ordering::SeqCst) => return,
+    fn connection(&self) -> MutexGuard<'_, Option<UnixStream>> {
+        self.connection.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_ending(&self) -> bool {
+        self.ending.load(Ordering::SeqCst)
+    }
+
+    fn accept(&self, disk: &ServedDisk, socket: &ListeningSocket) {
+        while !self.is_ending() {
+            let accepted = self.wait(socket).and_then(|()| socket.accept());
+            match accepted {
+                Ok(_) if self.is_ending() => return,
+                Ok(Some(stream)) => self.serve(disk, stream),
+                // Another process that listens on this socket too was quicker, or the front-end has thought better of it.
+                Ok(None) => {}
                 Err(error) => {
                     tracing::warn!(disk = disk.disk().name(), %error, "the vhost-user socket does not accept");
                     thread::sleep(ACCEPT_PAUSE);
-                    continue;
                 }
-            };
-            self.serve(disk, stream);
+            }
         }
+    }
+
+    /// Waits for a front-end, or for the end. The socket may be another process's too, so it is not shut down for that.
+    fn wait(&self, socket: &ListeningSocket) -> io::Result<()> {
+        let mut events = [PollFd::new(socket, PollFlags::IN), PollFd::new(&self.wake, PollFlags::IN)];
+        Ok(retry_on_intr(|| poll(&mut events, None)).map(drop)?)
     }
 
     fn serve(&self, served: &ServedDisk, stream: UnixStream) {
         let (subsystem, disk) = (&served.subsystem, served.disk());
-        let hang_up = stream.try_clone().ok();
-        *self.connection.lock().unwrap_or_else(PoisonError::into_inner) = hang_up;
-        // Whoever ended us before the line above did not see the connection; whoever comes after does.
-        if self.ending.load(Ordering::SeqCst) {
-            return;
+        let hang_up = match stream.try_clone() {
+            Ok(hang_up) => hang_up,
+            Err(error) => {
+                tracing::warn!(disk = disk.name(), %error, "a front-end is not served");
+                return;
+            }
+        };
+        {
+            let mut connection = self.connection();
+            // Whoever turned front-ends away before did not see this one; whoever comes after does.
+            if self.is_ending() {
+                return;
+            }
+            *connection = Some(hang_up);
         }
         disk.set_connected(true);
         disk.event(EventKind::FrontEndConnected, "front-end connected");
@@ -131,7 +184,7 @@ impl Shared {
         // by them.
         subsystem.threads().iter().for_each(|thread| thread.settle_doubts(disk.id));
         let end = serve_connection(stream, served.shown(), served);
-        *self.connection.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *self.connection() = None;
         disk.set_connected(false);
         let message = match end {
             Ok(()) => "front-end disconnected".into(),

@@ -8,11 +8,13 @@ mod control;
 mod cross_reset;
 mod discovery;
 mod disk;
+mod disks;
 mod events;
 mod fence;
 mod fence_record;
 mod frontend;
 mod geometry;
+mod handed_over;
 mod host;
 mod injection;
 mod membership;
@@ -23,6 +25,7 @@ mod path_status;
 mod reports;
 mod run;
 mod same_port;
+mod service;
 mod steering;
 mod subflows;
 mod subsystem;
@@ -50,7 +53,7 @@ fn main() -> ExitCode {
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false);
     // A line that cannot be written would be told of on stderr too, with a panic: it costs no guest its disk.
     log.log_internal_errors(false).init();
-    match args.into_config().and_then(run::run) {
+    match args.into_config().and_then(|(config, handed_over)| run::run(config, handed_over)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             let _ = writeln!(std::io::stderr(), "vhost-blk-mpath: {error}");

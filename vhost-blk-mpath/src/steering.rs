@@ -239,6 +239,7 @@ mod tests {
     use crate::events::EventLog;
     use crate::fence_record::FenceRecords;
     use crate::geometry;
+    use crate::service::Common;
 
     /// The task of the path has seen that nothing is owed, and before it goes on the path may be used again.
     #[tokio::test]
@@ -249,7 +250,8 @@ mod tests {
         let config = geometry::tests::config();
         let name = config.name.to_string();
         let (_shutdown, ends) = watch::channel(false);
-        let subsystem = Arc::new(Subsystem::new(config, host, records, None, 1, ends, Arc::new(EventLog::new())));
+        let common = Common { host, io_threads: 1, events: Arc::new(EventLog::new()) };
+        let subsystem = Arc::new(Subsystem::new(config, &common, records, None, ends));
         subsystem.state().insert("tcp://127.0.0.1:1".parse().unwrap(), Origin::Operator);
         assert!(subsystem.admit(&geometry::tests::controller()).unwrap()[0].is_ok());
         let path = PathId(0);

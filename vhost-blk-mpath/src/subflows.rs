@@ -11,6 +11,7 @@ use mptcp::{Connection, MptcpOptions, State};
 use tokio::sync::watch;
 use tokio::time::sleep;
 
+use crate::disks::Disks;
 use crate::subsystem::Subsystem;
 
 const PERIOD: Duration = Duration::from_secs(1);
@@ -131,12 +132,13 @@ fn established(connections: &BTreeMap<u16, Connection>) -> BTreeSet<(u16, Socket
 }
 
 /// Looks after the connections of all paths until the end.
-pub(crate) async fn watch(subsystems: Vec<Arc<Subsystem>>, mut shutdown: watch::Receiver<bool>) {
+pub(crate) async fn watch(disks: Arc<Disks>, mut shutdown: watch::Receiver<bool>) {
     loop {
         tokio::select! {
             () = sleep(PERIOD) => {}
             _ = shutdown.wait_for(|shutdown| *shutdown) => return,
         }
+        let subsystems = disks.subsystems();
         let cookies: BTreeSet<u64> = subsystems.iter().flat_map(|subsystem| cookies(subsystem)).collect();
         if cookies.is_empty() {
             continue;

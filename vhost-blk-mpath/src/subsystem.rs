@@ -24,6 +24,7 @@ use crate::geometry;
 use crate::injection;
 use crate::path_status::{PathStatus, State};
 use crate::reports::Reports;
+use crate::service::Common;
 use crate::transport;
 
 pub(crate) struct Subsystem {
@@ -39,7 +40,7 @@ pub(crate) struct Subsystem {
     inherited_fence: Option<Instant>,
     io_threads: u16,
     pub(crate) reports: Arc<Reports>,
-    /// Becomes true at the end of the daemon.
+    /// Becomes true at its end.
     pub(crate) shutdown: watch::Receiver<bool>,
     /// Started when the first path has told what a namespace is.
     threads: OnceLock<Vec<IoThreadHandle>>,
@@ -73,13 +74,12 @@ impl Subsystem {
     /// One without paths.
     pub(crate) fn new(
         config: DiskConfig,
-        host: HostIdentity,
+        common: &Common,
         records: FenceRecords,
         inherited_fence: Option<Instant>,
-        io_threads: u16,
         shutdown: watch::Receiver<bool>,
-        events: Arc<EventLog>,
     ) -> Self {
+        let events = Arc::clone(&common.events);
         let mut first_flow = 0;
         let new = |(settings, id): (DiskSettings, u16)| {
             let shared = if inherited_fence.is_some() { SharedDisk::after_crash() } else { SharedDisk::default() };
@@ -92,11 +92,11 @@ impl Subsystem {
             disks: DiskSettings::all(&config).into_iter().zip(0..).map(new).collect(),
             state: Mutex::new(State::new(&config)),
             config,
-            host,
+            host: common.host.clone(),
             records,
             resetters: Resetters::new(MAX_PATHS),
             inherited_fence,
-            io_threads,
+            io_threads: common.io_threads,
             reports: Arc::default(),
             shutdown,
             threads: OnceLock::new(),

@@ -2,6 +2,7 @@
 
 mod config;
 mod discovery;
+mod disk;
 mod events;
 mod hedge;
 mod inject;
@@ -27,6 +28,9 @@ use crate::output::Output;
 pub(crate) enum Command {
     /// Show the daemon and its disks
     Status,
+    /// Show disks; add and remove them
+    #[command(subcommand)]
+    Disk(disk::Command),
     /// Show paths and their statistics; add and remove them; take them out of use and back into it
     #[command(subcommand)]
     Path(path::Command),
@@ -67,6 +71,7 @@ impl Command {
     pub(crate) fn run(&self, client: &Client, output: &mut Output) -> Result<(), Failure> {
         match self {
             Self::Status => status::show(client, output),
+            Self::Disk(command) => command.run(client, output),
             Self::Path(command) => command.run(client, output),
             Self::Config(command) => command.run(),
             Self::Discovery(command) => command.run(client, output),

@@ -15,6 +15,11 @@ pub(crate) fn show(client: &Client, output: &mut Output) -> Result<(), Failure> 
 fn for_people(status: &Status) -> String {
     let uptime = humantime::format_duration(Duration::from_secs(status.uptime_s));
     let head = format!("vhost-blk-mpath {}, pid {}, up {uptime}\n\n", status.version, status.pid);
+    head + &table_of(&status.disks)
+}
+
+/// Disks, one a line.
+pub(super) fn table_of(disks: &[Disk]) -> String {
     let columns = [
         Column::Text("DISK"),
         Column::Text("GUEST"),
@@ -27,7 +32,7 @@ fn for_people(status: &Status) -> String {
         Column::Text("MODE"),
         Column::Text("SOCKET"),
     ];
-    head + &table(columns, status.disks.iter().map(row))
+    table(columns, disks.iter().map(row))
 }
 
 fn row(disk: &Disk) -> [String; 10] {

@@ -7,8 +7,10 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use mpath_api::address::Transport;
-use mpath_api::config::{Hedge, HedgeBudget, LimitsConfig, SocketPath, Weight};
-use mpath_api::server::{AddPathError, Control, ControlError, PathRef, RemovePathError, Server};
+use mpath_api::config::{DiskConfig, Hedge, HedgeBudget, LimitsConfig, SocketPath, Weight};
+use mpath_api::server::{
+    AddDiskError, AddPathError, Control, ControlError, PathRef, RemoveDiskError, RemovePathError, Server,
+};
 use mpath_api::types::{
     AnaState, Controller, DiscoveryController, DiscoveryState, Disk, Event, EventKind, EventPath, Events, HedgeStatus,
     Injection, Latency, Moved, Mptcp, MptcpConnection, OpStats, Origin, Path, PathAction, PathCounts, PathEstimate,
@@ -379,6 +381,33 @@ impl Control for Fake {
         } else {
             (paths[found].state, paths[found].waits_for) = (PathState::Removing, vec![WaitsFor::Fence]);
         }
+        Ok(())
+    }
+
+    async fn add_disk(&self, config: DiskConfig) -> Result<(), ControlError> {
+        let mut policies = self.policies.lock().unwrap();
+        if policies.iter().any(|(name, _)| *name == config.name.to_string()) {
+            return Err(AddDiskError::NameTaken { disk: config.name.to_string() }.into());
+        }
+        let name = config.name.to_string();
+        let (spec, limits) = (SchedulerKind::Fifo.into(), config.limits);
+        self.scheduling.lock().unwrap().push(SchedulerDetail::new(
+            name.clone(),
+            None,
+            spec,
+            config.weight,
+            limits,
+            None,
+        ));
+        policies.push((name, config.policy));
+        Ok(())
+    }
+
+    async fn remove_disk(&self, disk: &str, force: bool) -> Result<(), ControlError> {
+        if disk == "disk0" && !force {
+            return Err(RemoveDiskError::Connected { disk: disk.into() }.into());
+        }
+        self.policies.lock().unwrap().retain(|(name, _)| name != disk);
         Ok(())
     }
 

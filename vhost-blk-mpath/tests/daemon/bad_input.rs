@@ -68,7 +68,7 @@ fn a_missing_flag_is_named() {
     let mut command = program();
     command.args(["--subsystem", NQN]);
     let refusal = place.refused(command);
-    refusal.says(USAGE, &["not provided: --socket-path <PATH>", "--help"]);
+    refusal.says(USAGE, &["no socket: give --socket-path PATH", "--help"]);
     refusal.alone();
 }
 

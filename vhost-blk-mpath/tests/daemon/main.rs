@@ -19,8 +19,11 @@ mod grey;
 #[allow(dead_code)] // the rest of it is for the crate that it is from
 #[path = "../../crates/vhost-user-blk/tests/sockets/guest.rs"]
 mod guest;
+mod handed_over;
 mod hedge;
+mod hostile;
 mod injection;
+mod live_disks;
 mod membership;
 mod metrics;
 mod policies;

@@ -17,14 +17,19 @@ use tokio::net::UnixStream;
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::{sleep, timeout};
 
+use crate::config::DiskConfig;
+use crate::server::DISKS_MAX;
 use crate::types::{
-    AddPath, DiskHedge, DiskLimits, DiskPolicy, DiskScheduler, DiskWeight, ErrorBody, ErrorInfo, Events, InjectedPath,
-    Path, PathSelector, Policy, PolicyDetail, Scheduler, SchedulerDetail, SetHedge, SetInjection, SetLimits, SetPolicy,
-    SetScheduler, SetWeight, Status, SteerPaths,
+    AddPath, Disk, DiskHedge, DiskLimits, DiskPolicy, DiskScheduler, DiskWeight, ErrorBody, ErrorInfo, Events,
+    InjectedPath, Path, PathSelector, Policy, PolicyDetail, Scheduler, SchedulerDetail, SetHedge, SetInjection,
+    SetLimits, SetPolicy, SetScheduler, SetWeight, Status, SteerPaths,
 };
 
 /// The longest answer taken, in bytes: 256 disks of 64 paths stay below.
 const MAX_ANSWER_BYTES: usize = 64 << 20;
+
+/// For the daemon to add or remove a disk, or to say that it takes longer.
+const DISKS_TIMEOUT: Duration = DISKS_MAX.saturating_add(Duration::from_secs(5));
 
 /// Between attempts to connect to a daemon whose backlog is full.
 const BACKLOG_PAUSE: Duration = Duration::from_millis(5);
@@ -106,6 +111,23 @@ impl Client {
     /// The daemon and its disks.
     pub fn status(&self) -> Result<Status, ClientError> {
         self.call(Method::GET, "/v1/status".into(), None::<&()>)
+    }
+
+    /// A disk, or all of them.
+    pub fn disks(&self, disk: Option<&str>) -> Result<Vec<Disk>, ClientError> {
+        self.call(Method::GET, target("/v1/disks", &[("disk", disk)]), None::<&()>)
+    }
+
+    /// Adds a disk; answers with it, and with those that share its paths. Takes as long as it takes to connect them, however short the
+    /// client's time is otherwise.
+    pub fn add_disk(&self, wanted: &DiskConfig) -> Result<Vec<Disk>, ClientError> {
+        self.call_within(DISKS_TIMEOUT, Method::POST, "/v1/disks".into(), Some(wanted))
+    }
+
+    /// Removes a disk; answers with it as it was. Takes as long as it takes to drain it, however short the client's time is otherwise.
+    pub fn remove_disk(&self, disk: &str, force: bool) -> Result<Vec<Disk>, ClientError> {
+        let route = target(&format!("/v1/disks/{}", segment(disk)), &[("force", force.then_some("true"))]);
+        self.call_within(DISKS_TIMEOUT, Method::DELETE, route, None::<&()>)
     }
 
     /// The paths of a disk, or of all.
@@ -235,6 +257,16 @@ impl Client {
         target: String,
         body: Option<&impl Serialize>,
     ) -> Result<T, ClientError> {
+        self.call_within(self.timeout, method, target, body)
+    }
+
+    fn call_within<T: DeserializeOwned>(
+        &self,
+        time: Duration,
+        method: Method,
+        target: String,
+        body: Option<&impl Serialize>,
+    ) -> Result<T, ClientError> {
         let body = body.map_or_else(Vec::new, |body| serde_json::to_vec(body).expect("the API's own types are JSON"));
         let request = Request::builder()
             .method(method)
@@ -244,9 +276,9 @@ impl Client {
             .body(Full::new(Bytes::from(body)))
             .expect("targets are our own, with encoded queries");
         let (status, body) = self.runtime.block_on(async {
-            timeout(self.timeout, self.exchange(request))
+            timeout(time, self.exchange(request))
                 .await
-                .unwrap_or_else(|_| Err(ClientError::Timeout { socket: self.socket.clone(), timeout: self.timeout }))
+                .unwrap_or_else(|_| Err(ClientError::Timeout { socket: self.socket.clone(), timeout: time }))
         })?;
         let not_understood =
             |source| ClientError::NotUnderstood { socket: self.socket.clone(), status: status.as_u16(), source };

@@ -9,6 +9,7 @@
 pub mod address;
 pub mod client;
 pub mod config;
+mod disk_flags;
 mod policy_form;
 mod policy_name;
 mod scheduler_form;
@@ -20,6 +21,7 @@ mod usage;
 
 pub use address::{DiscoveryAddress, PathAddress};
 pub use config::Config;
+pub use disk_flags::{DiskFlags, DiskFlagsError};
 pub use mpath_core::{
     ClassPolicies, ParamError, PolicyChange, PolicyClass, PolicyKind, PolicySpec, SchedulerChange, SchedulerKind,
     SchedulerSpec,

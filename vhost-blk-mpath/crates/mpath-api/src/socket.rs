@@ -1,19 +1,17 @@
-//! A Unix socket that a daemon listens on: never taken from another process, and its file gone at the end.
+//! A Unix socket that a daemon listens on: never taken from another process, and its file gone at the end. Or one that is handed over.
 
 use std::fs::{self, File};
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::os::unix::net::UnixListener;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
 use rustix::fs::{FlockOperation, Mode, fchmod, flock};
 use rustix::io::Errno;
-use rustix::net::{
-    AddressFamily, Shutdown, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, shutdown, socket_with,
-};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with};
 
 use crate::DEFAULT_API_SOCKET;
 use crate::config::SocketPath;
@@ -106,10 +104,16 @@ impl std::fmt::Display for Step {
     }
 }
 
-/// A socket that listens, non-blocking, with its file, which goes when this does.
+/// A socket that listens, non-blocking. One of ours has its file, which goes when this does.
 #[derive(Debug)]
 pub struct ListeningSocket {
     listener: UnixListener,
+    /// `None` if it was handed over: it is another process's too, and so is its file.
+    _file: Option<OwnFile>,
+}
+
+#[derive(Debug)]
+struct OwnFile {
     path: PathBuf,
     role: Role,
     /// Device and inode, so that the file of a successor is left alone.
@@ -143,9 +147,16 @@ impl ListeningSocket {
         clear_stale(path, role)?;
         let listener = create(path.as_path(), role).map_err(failed(Step::Create))?;
         let created = fs::symlink_metadata(path.as_path()).map_err(failed(Step::Create))?;
-        let socket = Self { listener, path: path.as_path().into(), role, identity: (created.dev(), created.ino()) };
+        let file = OwnFile { path: path.as_path().into(), role, identity: (created.dev(), created.ino()) };
+        let socket = Self { listener, _file: Some(file) };
         listen(&socket.listener, BACKLOG).map_err(|e| failed(Step::Listen)(e.into()))?;
         Ok(socket)
+    }
+
+    /// One that listens already, and that another process keeps: who connects while no daemon runs waits for the next one.
+    pub fn handed_over(listener: UnixListener) -> io::Result<Self> {
+        listener.set_nonblocking(true)?;
+        Ok(Self { listener, _file: None })
     }
 
     /// A handle to accept with.
@@ -153,13 +164,25 @@ impl ListeningSocket {
         self.listener.try_clone()
     }
 
-    /// Ends waits in `accept` on every handle, for good: they fail with `EINVAL`.
-    pub fn end_accept(&self) -> io::Result<()> {
-        Ok(shutdown(&self.listener, Shutdown::Both)?)
+    /// The next connection, which blocks, if one waits.
+    pub fn accept(&self) -> io::Result<Option<UnixStream>> {
+        match self.listener.accept() {
+            Ok((stream, _)) => Ok(Some(stream)),
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::ConnectionAborted) => {
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
     }
 }
 
-impl Drop for ListeningSocket {
+impl AsFd for ListeningSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.listener.as_fd()
+    }
+}
+
+impl Drop for OwnFile {
     fn drop(&mut self) {
         let ours = fs::symlink_metadata(&self.path).is_ok_and(|found| (found.dev(), found.ino()) == self.identity);
         if ours && let Err(error) = fs::remove_file(&self.path) {

@@ -1,7 +1,8 @@
 //! The daemon as a child process.
 
 use std::fmt::Write;
-use std::fs;
+use std::fs::{self, DirEntry};
+use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::{Command, ExitStatus};
@@ -188,13 +189,21 @@ impl Daemon {
         self.process.exited().is_none()
     }
 
-    fn proc_entries(&self, kind: &str) -> usize {
-        fs::read_dir(format!("/proc/{}/{kind}", self.process.pid())).unwrap().count()
+    fn descriptors(&self) -> usize {
+        fs::read_dir(format!("/proc/{}/fd", self.process.pid())).unwrap().count()
+    }
+
+    /// Without those that are kept for a while, for what may block next.
+    fn threads(&self) -> usize {
+        let tasks = fs::read_dir(format!("/proc/{}/task", self.process.pid())).unwrap();
+        // One that has ended meanwhile has no name.
+        let name = |task: io::Result<DirEntry>| fs::read_to_string(task.ok()?.path().join("comm")).ok();
+        tasks.filter_map(name).filter(|name| !name.starts_with("tokio")).count()
     }
 
     /// Open file descriptors and threads, when the connections of earlier API calls are closed.
     pub(crate) fn settled_resources(&self) -> (usize, usize) {
-        let now = || (self.proc_entries("fd"), self.proc_entries("task"));
+        let now = || (self.descriptors(), self.threads());
         let (mut last, mut since) = (now(), Instant::now());
         eventually("descriptors and threads stay the same", || {
             if now() != last {
@@ -210,9 +219,14 @@ impl Daemon {
     }
 
     /// Sends the signal and waits for the end.
-    pub(crate) fn end(mut self, signal: Signal) -> (Ended, Place) {
-        let start = Instant::now();
+    pub(crate) fn end(self, signal: Signal) -> (Ended, Place) {
         self.signal(signal);
+        self.ends()
+    }
+
+    /// Waits until it has ended.
+    pub(crate) fn ends(mut self) -> (Ended, Place) {
+        let start = Instant::now();
         eventually("the daemon ends", || self.process.exited().is_some());
         let ended = Ended { status: self.process.exited().unwrap(), took: start.elapsed(), log: self.log() };
         (ended, self.place)

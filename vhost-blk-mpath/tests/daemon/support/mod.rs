@@ -2,6 +2,7 @@
 
 mod daemon;
 mod disk;
+mod hostile;
 mod link;
 mod serial;
 mod target;
@@ -11,6 +12,7 @@ use std::time::{Duration, Instant};
 
 pub(crate) use daemon::{Daemon, Place, Refusal, inject, program, set_policy};
 pub(crate) use disk::Disk;
+pub(crate) use hostile::Hostile;
 pub(crate) use link::Link;
 pub(crate) use serial::get_id;
 pub(crate) use target::{NQN, Target, TargetProcess, own_address, refusing_address};

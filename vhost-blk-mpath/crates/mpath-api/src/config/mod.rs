@@ -76,6 +76,36 @@ pub struct Config {
     pub disks: Vec<DiskConfig>,
 }
 
+/// A part of a configuration: disks, and nothing that belongs to the daemon.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, expecting = "a mapping of settings")]
+pub struct DiskList {
+    /// The disks, as in [`Config::disks`].
+    pub disks: Vec<DiskConfig>,
+}
+
+impl DiskList {
+    /// Reads and checks what comes from `source`, which messages call `name`.
+    pub fn read(name: &Path, source: impl Read) -> Result<Self, LoadError> {
+        load(name, source, |text| {
+            let list: Self = serde_yaml::from_str(text).map_err(ConfigError::Yaml)?;
+            Config::new(list.disks.clone()).validate()?;
+            Ok(list)
+        })
+    }
+}
+
+/// Reads a text of bounded length.
+fn load<T>(name: &Path, source: impl Read, parse: impl FnOnce(&str) -> Result<T, ConfigError>) -> Result<T, LoadError> {
+    let mut text = String::new();
+    let read = source.take(MAX_FILE_BYTES + 1).read_to_string(&mut text);
+    read.map_err(|source| LoadError::Read { path: name.into(), source })?;
+    if text.len() as u64 > MAX_FILE_BYTES {
+        return Err(LoadError::TooLarge { path: name.into(), max_bytes: MAX_FILE_BYTES });
+    }
+    parse(&text).map_err(|source| LoadError::Invalid { path: name.into(), source })
+}
+
 impl Config {
     /// A configuration with every optional setting at its default.
     #[must_use]
@@ -85,16 +115,8 @@ impl Config {
 
     /// Reads and checks a file.
     pub fn load(path: &Path) -> Result<Self, LoadError> {
-        let read = || {
-            let mut text = String::new();
-            File::open(path)?.take(MAX_FILE_BYTES + 1).read_to_string(&mut text)?;
-            Ok(text)
-        };
-        let text = read().map_err(|source| LoadError::Read { path: path.into(), source })?;
-        if text.len() as u64 > MAX_FILE_BYTES {
-            return Err(LoadError::TooLarge { path: path.into(), max_bytes: MAX_FILE_BYTES });
-        }
-        Self::parse(&text).map_err(|source| LoadError::Invalid { path: path.into(), source })
+        let file = File::open(path).map_err(|source| LoadError::Read { path: path.into(), source })?;
+        load(path, file, Self::parse)
     }
 
     /// Reads and checks a text.

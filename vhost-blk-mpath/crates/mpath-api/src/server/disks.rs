@@ -1,7 +1,63 @@
-//! Which disks a request means: those it names or all, and whether they have to have paths of their own.
+//! Disks that come and go. And which disks a request means: those it names or all, and whether they have to have paths of
+//! their own.
 
+use std::sync::Arc;
+
+use axum::extract::rejection::{PathRejection, QueryRejection};
+use axum::extract::{Path as RoutePath, Query, State};
+use axum::http::{Method, Uri};
+use axum::routing::{delete, get};
+use axum::{Json, Router};
+
+use super::Control;
 use super::error::ControlError;
+use super::routes::{Answer, DiskQuery, ForceQuery, JsonBody, query, route};
+use crate::config::DiskConfig;
 use crate::types::{Disk, SchedulerDetail};
+
+pub(super) fn routes<C: Control>() -> Router<Arc<C>> {
+    Router::new()
+        .route("/v1/disks", get(disks::<C>).post(add_disk::<C>))
+        .route("/v1/disks/{disk}", delete(remove_disk::<C>))
+}
+
+/// Whether a request is for disks to come or go, which takes longer than others.
+pub(super) fn come_or_go(method: &Method, uri: &Uri) -> bool {
+    let of_disks = uri.path().strip_prefix("/v1/disks").is_some_and(|rest| !rest.contains("/paths"));
+    of_disks && matches!(*method, Method::POST | Method::DELETE)
+}
+
+async fn disks<C: Control>(
+    State(control): State<Arc<C>>,
+    disk: Result<Query<DiskQuery>, QueryRejection>,
+) -> Answer<Vec<Disk>> {
+    let disk = query(disk)?.disk;
+    Ok(Json(meant(control.status().await?.disks, disk)?))
+}
+
+/// Answers with the disk, and those that share its paths.
+async fn add_disk<C: Control>(
+    State(control): State<Arc<C>>,
+    JsonBody(wanted): JsonBody<DiskConfig>,
+) -> Answer<Vec<Disk>> {
+    let name = wanted.name.to_string();
+    control.add_disk(wanted).await?;
+    let mut disks = control.status().await?.disks;
+    disks.retain(|disk| disk.name == name || disk.shares_paths_of.as_ref() == Some(&name));
+    Ok(Json(disks))
+}
+
+/// Answers with the disk as it was.
+async fn remove_disk<C: Control>(
+    State(control): State<Arc<C>>,
+    disk: Result<RoutePath<String>, PathRejection>,
+    wanted: Result<Query<ForceQuery>, QueryRejection>,
+) -> Answer<Vec<Disk>> {
+    let (disk, ForceQuery { force }) = (route(disk)?, query(wanted)?);
+    let removed = meant(control.status().await?.disks, Some(disk.clone()))?;
+    control.remove_disk(&disk, force).await?;
+    Ok(Json(removed))
+}
 
 /// Something said of a disk.
 pub(super) trait OfDisk {

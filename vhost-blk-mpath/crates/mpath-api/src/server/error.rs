@@ -1,10 +1,14 @@
 //! What a request can end in besides success.
 
+use std::fmt;
+
 use axum::Json;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 
+use super::DISKS_MAX;
 use crate::address::PathAddress;
+use crate::config::ConflictError;
 use crate::types::{ErrorBody, ErrorCode, ErrorInfo, PathState};
 
 /// Why the daemon did not do what was asked.
@@ -66,6 +70,12 @@ pub enum ControlError {
     /// A path was not removed.
     #[error(transparent)]
     Remove(#[from] RemovePathError),
+    /// A disk was not added.
+    #[error(transparent)]
+    AddDisk(#[from] AddDiskError),
+    /// A disk was not removed.
+    #[error(transparent)]
+    RemoveDisk(#[from] RemoveDiskError),
     /// As many clients as the daemon serves so wait for events already.
     #[error("{waiting} clients wait for events already; ask without waiting")]
     TooManyWaiters {
@@ -75,9 +85,112 @@ pub enum ControlError {
     /// The I/O threads did not answer in time.
     #[error("the daemon's I/O threads do not answer")]
     Unresponsive,
+    /// A disk came or went, and took longer than a client is made to wait.
+    #[error("not done within {} s; it goes on, and `mpathctl events` will tell what comes of it", DISKS_MAX.as_secs())]
+    GoesOn,
+    /// The daemon is ending, or the disk.
+    #[error("the daemon is ending, or the disk")]
+    Ending,
+}
+
+/// Why a disk was not added.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum AddDiskError {
+    /// Its settings do not go together. The disk counts as the only one of a configuration.
+    #[error(transparent)]
+    Conflict(#[from] Box<ConflictError>),
+    /// There is a disk with this name, or one is on its way.
+    #[error("there is a disk `{disk}` already; give each disk its own name")]
+    NameTaken {
+        /// The name.
+        disk: String,
+    },
+    /// There is a disk with this socket, or one is on its way.
+    #[error("disk `{disk}`: `{socket}` is also the socket of `{of}`; give each disk its own")]
+    SocketTaken {
+        /// The disk that is to be added.
+        disk: String,
+        /// The socket.
+        socket: String,
+        /// The disk that has it.
+        of: String,
+    },
+    /// The daemon has no room for it.
+    #[error("there are {there} disks, and {most} is the most there can be; remove some first")]
+    TooMany {
+        /// How many there are, those on their way included.
+        there: usize,
+        /// The most there can be.
+        most: usize,
+    },
+    /// It could not be served, for what would have kept the daemon from starting with it.
+    #[error("{reason}")]
+    NotStarted {
+        /// The disk.
+        disk: String,
+        /// What is wrong, which names the disk or its socket.
+        reason: String,
+    },
     /// The daemon is ending.
     #[error("the daemon is ending")]
     Ending,
+}
+
+/// Why a disk was not removed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RemoveDiskError {
+    /// No disk has this name.
+    #[error("no disk is named `{disk}`; `mpathctl disk list` shows them")]
+    UnknownDisk {
+        /// The name asked for.
+        disk: String,
+    },
+    /// A front-end is connected.
+    #[error(
+        "disk `{disk}` has a front-end connected; end that first, or say --force, which takes the disk from its guest"
+    )]
+    Connected {
+        /// The disk.
+        disk: String,
+    },
+    /// Other disks use its paths.
+    #[error("disk `{disk}` has the paths that are used by {}; remove those first", Names(.sharers))]
+    PathsAreShared {
+        /// The disk.
+        disk: String,
+        /// Those that use its paths.
+        sharers: Vec<String>,
+    },
+    /// It uses the paths of another one.
+    #[error("disk `{disk}` uses the paths of `{owner}` and is not removed without them")]
+    SharesPaths {
+        /// The disk.
+        disk: String,
+        /// The one that has the paths.
+        owner: String,
+    },
+    /// It is being removed already.
+    #[error("disk `{disk}` is being removed already")]
+    Leaving {
+        /// The disk.
+        disk: String,
+    },
+    /// The daemon is ending.
+    #[error("the daemon is ending")]
+    Ending,
+}
+
+/// Names in a sentence.
+struct Names<'a>(&'a [String]);
+
+impl fmt::Display for Names<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, name) in self.0.iter().enumerate() {
+            let before = if index == 0 { "" } else { ", " };
+            write!(f, "{before}`{name}`")?;
+        }
+        Ok(())
+    }
 }
 
 /// Why a path was not added.
@@ -153,8 +266,21 @@ impl ApiError {
 impl From<ControlError> for ApiError {
     fn from(error: ControlError) -> Self {
         let code = match error {
-            ControlError::UnknownDisk { .. } => ErrorCode::UnknownDisk,
-            ControlError::SharesPaths { .. } => ErrorCode::SharesPaths,
+            ControlError::UnknownDisk { .. } | ControlError::RemoveDisk(RemoveDiskError::UnknownDisk { .. }) => {
+                ErrorCode::UnknownDisk
+            }
+            ControlError::AddDisk(AddDiskError::Conflict(_)) => ErrorCode::BadRequest,
+            ControlError::AddDisk(AddDiskError::NameTaken { .. } | AddDiskError::SocketTaken { .. }) => {
+                ErrorCode::DiskExists
+            }
+            ControlError::AddDisk(AddDiskError::TooMany { .. }) => ErrorCode::TooManyDisks,
+            ControlError::AddDisk(AddDiskError::NotStarted { .. }) => ErrorCode::DiskNotStarted,
+            ControlError::RemoveDisk(RemoveDiskError::Connected { .. }) => ErrorCode::DiskConnected,
+            ControlError::RemoveDisk(RemoveDiskError::PathsAreShared { .. }) => ErrorCode::PathsAreShared,
+            ControlError::RemoveDisk(RemoveDiskError::Leaving { .. }) => ErrorCode::DiskLeaving,
+            ControlError::SharesPaths { .. } | ControlError::RemoveDisk(RemoveDiskError::SharesPaths { .. }) => {
+                ErrorCode::SharesPaths
+            }
             ControlError::UnknownPath { .. } | ControlError::Remove(RemovePathError::UnknownPath { .. }) => {
                 ErrorCode::UnknownPath
             }
@@ -166,7 +292,10 @@ impl From<ControlError> for ApiError {
             ControlError::Add(AddPathError::TooMany { .. }) => ErrorCode::TooManyPaths,
             ControlError::Add(AddPathError::NotMultipath { .. }) => ErrorCode::NotMultipath,
             ControlError::Unresponsive
+            | ControlError::GoesOn
             | ControlError::Ending
+            | ControlError::AddDisk(AddDiskError::Ending)
+            | ControlError::RemoveDisk(RemoveDiskError::Ending)
             | ControlError::Remove(RemovePathError::Ending)
             | ControlError::TooManyWaiters { .. } => ErrorCode::Unavailable,
         };
@@ -186,7 +315,13 @@ impl IntoResponse for ApiError {
             | ErrorCode::PathExists
             | ErrorCode::TooManyPaths
             | ErrorCode::NotMultipath
-            | ErrorCode::SharesPaths => StatusCode::CONFLICT,
+            | ErrorCode::SharesPaths
+            | ErrorCode::DiskExists
+            | ErrorCode::TooManyDisks
+            | ErrorCode::DiskNotStarted
+            | ErrorCode::DiskConnected
+            | ErrorCode::DiskLeaving
+            | ErrorCode::PathsAreShared => StatusCode::CONFLICT,
             ErrorCode::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             ErrorCode::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
             ErrorCode::Other => StatusCode::INTERNAL_SERVER_ERROR,

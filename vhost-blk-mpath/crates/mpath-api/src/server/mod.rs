@@ -21,10 +21,10 @@ use axum::Router;
 use mpath_core::{PolicyChange, SchedulerChange};
 
 use self::connections::Connections;
-pub use self::error::{AddPathError, ApiError, ControlError, RemovePathError};
+pub use self::error::{AddDiskError, AddPathError, ApiError, ControlError, RemoveDiskError, RemovePathError};
 pub use self::routes::JsonBody;
 use crate::address::PathAddress;
-use crate::config::{Hedge, HedgeBudget, SocketPath, Weight};
+use crate::config::{DiskConfig, Hedge, HedgeBudget, SocketPath, Weight};
 use crate::socket::{BindError, ListeningSocket, Role};
 
 use crate::types::{Events, Injection, Path, PathAction, SchedulerDetail, SetLimits, Status};
@@ -40,8 +40,9 @@ pub struct PathRef {
 
 /// What the daemon does for the API.
 ///
-/// The futures may wait for the I/O threads, but for no network: after five seconds the client is
-/// told that the daemon does not answer and the future is dropped, which must do no harm.
+/// The futures may wait for the I/O threads, but only those of [`Control::add_disk`] and [`Control::remove_disk`] for networks and
+/// front-ends: after five seconds, a minute with these, the client is told that the daemon does not answer and the future is
+/// dropped, which must do no harm.
 pub trait Control: Send + Sync + 'static {
     /// The daemon and every disk: those that share the paths of another one too, after that one.
     fn status(&self) -> impl Future<Output = Result<Status, ControlError>> + Send;
@@ -112,6 +113,12 @@ pub trait Control: Send + Sync + 'static {
     /// may be there for long.
     fn remove_path(&self, path: &PathRef, force: bool) -> impl Future<Output = Result<(), ControlError>> + Send;
 
+    /// Adds a disk with paths of its own, and those in its `share-paths-with`; done when they are served.
+    fn add_disk(&self, config: DiskConfig) -> impl Future<Output = Result<(), ControlError>> + Send;
+
+    /// Removes a disk (in [`Control::status`]), with `force` even if a front-end is connected; done when it is gone.
+    fn remove_disk(&self, disk: &str, force: bool) -> impl Future<Output = Result<(), ControlError>> + Send;
+
     /// The events after that one; if there are none, waits for the next one, at most so long.
     fn events(&self, after: u64, wait: Duration) -> impl Future<Output = Result<Events, ControlError>> + Send;
 }
@@ -132,6 +139,8 @@ struct Limits {
     body: Duration,
     /// For the daemon to answer.
     control: Duration,
+    /// The same where disks come or go, which waits for targets and front-ends.
+    disks: Duration,
     /// For all of that and the client to take the answer.
     connection: Duration,
 }
@@ -144,11 +153,14 @@ impl Default for Limits {
             header: Duration::from_secs(5),
             body: Duration::from_secs(5),
             control: Duration::from_secs(5),
-            connection: Duration::from_secs(20),
+            disks: DISKS_MAX,
+            connection: DISKS_MAX + Duration::from_secs(15),
         }
     }
 }
 
+/// How long disks may take to come or go.
+pub(crate) const DISKS_MAX: Duration = Duration::from_secs(60);
 /// After a failure to accept (out of descriptors, say) the next attempt waits this long.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Requests under way when the server ends may take this much longer.
@@ -167,7 +179,13 @@ impl Server {
     /// A socket file that nobody listens on is replaced. The directory is created if only it is
     /// missing.
     pub fn bind(path: &SocketPath) -> Result<Self, BindError> {
-        Ok(Self { socket: ListeningSocket::bind(path, Role::Api)?, limits: Limits::default() })
+        Ok(Self::on(ListeningSocket::bind(path, Role::Api)?))
+    }
+
+    /// The same on a socket that there is.
+    #[must_use]
+    pub fn on(socket: ListeningSocket) -> Self {
+        Self { socket, limits: Limits::default() }
     }
 
     /// Serves until `shutdown` completes, then ends within about a second.

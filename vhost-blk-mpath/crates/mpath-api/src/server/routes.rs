@@ -21,7 +21,7 @@ use super::connections::Busy;
 use super::disks::with_paths;
 use super::error::{ApiError, ControlError};
 use super::metrics::metrics;
-use super::{Control, EVENTS_WAIT_MAX, Limits, PathRef, scheduling};
+use super::{Control, EVENTS_WAIT_MAX, Limits, PathRef, disks, scheduling};
 
 use crate::types::{
     AddPath, DiskHedge, DiskPolicy, ErrorCode, Events, InjectedPath, OpStats, Parameter, Path, PathSelector, PathState,
@@ -34,6 +34,7 @@ pub(super) fn router<C: Control>(control: Arc<C>) -> Router {
     Router::new()
         .route("/v1/status", get(status::<C>))
         .route("/v1/paths", get(paths::<C>).put(steer::<C>))
+        .merge(disks::routes())
         .route("/v1/disks/{disk}/paths", post(add_path::<C>))
         .route("/v1/disks/{disk}/paths/{path}", delete(remove_path::<C>))
         .route("/v1/events", get(events::<C>))
@@ -81,11 +82,13 @@ async fn bound_request(
         }
     };
     busy.set();
+    let (time, error) = if disks::come_or_go(&parts.method, &parts.uri) {
+        (limits.disks, ControlError::GoesOn)
+    } else {
+        (limits.control, ControlError::Unresponsive)
+    };
     let request = Request::from_parts(parts, Body::from(body));
-    match timeout(limits.control, next.run(request)).await {
-        Ok(response) => response,
-        Err(_) => ApiError::from(ControlError::Unresponsive).into_response(),
-    }
+    timeout(time, next.run(request)).await.unwrap_or_else(|_| ApiError::from(error).into_response())
 }
 
 async fn unknown_route(uri: Uri) -> ApiError {
@@ -134,9 +137,9 @@ struct EventsQuery {
 /// `?force=true`
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct ForceQuery {
+pub(super) struct ForceQuery {
     #[serde(default)]
-    force: bool,
+    pub(super) force: bool,
 }
 
 /// `?path=SELECTOR&disk=NAME`
@@ -170,7 +173,7 @@ async fn steer<C: Control>(State(control): State<Arc<C>>, JsonBody(wanted): Json
     Ok(Json(select(&*control, &wanted.path, wanted.disk).await?))
 }
 
-fn route<T>(path: Result<RoutePath<T>, PathRejection>) -> Result<T, ApiError> {
+pub(super) fn route<T>(path: Result<RoutePath<T>, PathRejection>) -> Result<T, ApiError> {
     let RoutePath(path) = path.map_err(|rejection| ApiError::new(ErrorCode::BadRequest, rejection.body_text()))?;
     Ok(path)
 }

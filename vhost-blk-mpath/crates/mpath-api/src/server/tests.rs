@@ -243,6 +243,26 @@ impl Control for Fake {
         Ok(())
     }
 
+    async fn add_disk(&self, config: DiskConfig) -> Result<(), ControlError> {
+        self.answer().await?;
+        let disk = config.name.to_string();
+        if disk_index(&disk).is_ok() {
+            return Err(AddDiskError::NameTaken { disk }.into());
+        }
+        Err(AddDiskError::NotStarted { disk, reason: "no path".into() }.into())
+    }
+
+    async fn remove_disk(&self, disk: &str, force: bool) -> Result<(), ControlError> {
+        self.answer().await?;
+        let disk = disk.to_owned();
+        match disk_index(&disk)? {
+            0 => Err(RemoveDiskError::PathsAreShared { disk, sharers: vec!["x".into(), "y".into()] }.into()),
+            1 if force => Ok(()),
+            1 => Err(RemoveDiskError::Connected { disk }.into()),
+            _ => Err(RemoveDiskError::Leaving { disk }.into()),
+        }
+    }
+
     async fn events(&self, after: u64, wait: Duration) -> Result<Events, ControlError> {
         if after == 77 {
             return Err(ControlError::TooManyWaiters { waiting: 16 });
@@ -333,7 +353,14 @@ fn socket(dir: &TempDir) -> SocketPath {
 /// Limits that tests can wait for.
 fn brief() -> Limits {
     let brief = Duration::from_millis(200);
-    Limits { header: brief, body: brief, control: brief, connection: Duration::from_secs(2), ..Limits::default() }
+    Limits {
+        header: brief,
+        body: brief,
+        control: brief,
+        disks: 2 * brief,
+        connection: Duration::from_secs(2),
+        ..Limits::default()
+    }
 }
 
 #[test]
@@ -661,6 +688,66 @@ fn a_daemon_that_does_not_answer_is_reported() {
         other => panic!("{other:?}"),
     }
     server.end();
+}
+
+#[test]
+fn disks_come_and_go() {
+    let server = Running::start(Limits::default());
+    let client = server.client();
+    let names = |disk| client.disks(disk).map(|disks| disks.into_iter().map(|disk| disk.name).collect::<Vec<_>>());
+    assert_eq!(names(None).unwrap(), ["a", "b"]);
+    assert_eq!(names(Some("b")).unwrap(), ["b"]);
+    assert_eq!(client.remove_disk("b", true).unwrap()[0].name, "b");
+    let disk = |name: &str| DiskConfig {
+        name: name.parse().unwrap(),
+        ..DiskConfig::new("/tmp/s".parse().unwrap(), "nqn.a".parse().unwrap(), vec![])
+    };
+    let refused = |result: Result<Vec<Disk>, ClientError>| match result {
+        Err(ClientError::Refused(error)) => (error.code, error.message),
+        other => panic!("{other:?}"),
+    };
+    for (result, code, said) in [
+        (
+            client.add_disk(&disk("a")),
+            ErrorCode::DiskExists,
+            "there is a disk `a` already; give each disk its own name",
+        ),
+        (client.add_disk(&disk("c")), ErrorCode::DiskNotStarted, "no path"),
+        (client.remove_disk("c", true), ErrorCode::UnknownDisk, "no disk is named `c`; `mpathctl status` shows them"),
+        (
+            client.remove_disk("a", true),
+            ErrorCode::PathsAreShared,
+            "disk `a` has the paths that are used by `x`, `y`; remove those first",
+        ),
+        (
+            client.remove_disk("b", false),
+            ErrorCode::DiskConnected,
+            "disk `b` has a front-end connected; end that first, or say --force, which takes the disk from its guest",
+        ),
+    ] {
+        assert_eq!(refused(result), (code, said.into()));
+    }
+    let (status, answer) =
+        server.request("POST", "/v1/disks", r#"{"socket-path":"/tmp/s","subsystem":"nqn.a","polcy":1}"#);
+    assert!(status == 400 && answer.contains("unknown field `polcy`"), "{answer}");
+    let (status, answer) = server.request("DELETE", "/v1/disks/b?forse=true", "");
+    assert!(status == 400 && answer.contains("forse"), "{answer}");
+}
+
+#[test]
+fn a_disk_that_takes_long_is_not_taken_for_a_daemon_that_is_stuck() {
+    let server = Running::start(brief());
+    server.control.stuck.store(true, Ordering::Relaxed);
+    let start = Instant::now();
+    let disk = DiskConfig::new("/tmp/s".parse().unwrap(), "nqn.a".parse().unwrap(), vec![]);
+    match server.client().add_disk(&disk) {
+        Err(ClientError::Refused(error)) => {
+            assert_eq!(error.code, ErrorCode::Unavailable);
+            assert!(error.message.contains("it goes on"), "{}", error.message);
+        }
+        other => panic!("{other:?}"),
+    }
+    assert!(start.elapsed() >= 2 * brief().control, "it has more time than others");
 }
 
 #[test]

@@ -46,6 +46,18 @@ pub enum ErrorCode {
     NotMultipath,
     /// 409: the disk uses the paths of another one, and what is asked for is that disk's.
     SharesPaths,
+    /// 409: there is a disk with this name, or with this socket.
+    DiskExists,
+    /// 409: the daemon has as many disks as it can have.
+    TooManyDisks,
+    /// 409: the disk cannot be served: no path leads to its namespace, say, or its socket cannot be created.
+    DiskNotStarted,
+    /// 409: a front-end is connected to the disk.
+    DiskConnected,
+    /// 409: the disk is being removed.
+    DiskLeaving,
+    /// 409: other disks use the paths of the disk.
+    PathsAreShared,
     /// 413: the body is larger than 64 KiB.
     BodyTooLarge,
     /// 503: the daemon is too busy, or ending.

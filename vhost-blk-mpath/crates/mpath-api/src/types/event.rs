@@ -105,6 +105,14 @@ pub enum EventKind {
     InjectionSet,
     /// The operator ended the impairment of a path.
     InjectionCleared,
+    /// A disk was added by the operator.
+    DiskAdded,
+    /// A disk that the operator wanted to be added was not.
+    DiskNotAdded,
+    /// The operator has a disk removed.
+    DiskRemove,
+    /// A disk is gone.
+    DiskRemoved,
     /// A front-end has connected.
     FrontEndConnected,
     /// A front-end has left.
@@ -127,6 +135,7 @@ impl EventKind {
                 | Self::MptcpFallback
                 | Self::SubflowDown
                 | Self::DiscoveryLost
+                | Self::DiskNotAdded
         )
     }
 }
@@ -163,6 +172,10 @@ impl fmt::Display for EventKind {
             Self::WeightSet => "weight-set",
             Self::InjectionSet => "injection-set",
             Self::InjectionCleared => "injection-cleared",
+            Self::DiskAdded => "disk-added",
+            Self::DiskNotAdded => "disk-not-added",
+            Self::DiskRemove => "disk-remove",
+            Self::DiskRemoved => "disk-removed",
             Self::FrontEndConnected => "front-end-connected",
             Self::FrontEndDisconnected => "front-end-disconnected",
             Self::Other => "other",
@@ -186,6 +199,10 @@ mod tests {
             EventKind::SubflowUp,
             EventKind::SubflowDown,
             EventKind::DiscoveryLost,
+            EventKind::DiskAdded,
+            EventKind::DiskNotAdded,
+            EventKind::DiskRemove,
+            EventKind::DiskRemoved,
         ] {
             assert_eq!(serde_json::to_string(&kind).unwrap(), format!("\"{kind}\""));
         }

@@ -1,0 +1,121 @@
+//! `mpathctl disk`
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use clap::Subcommand;
+use mpath_api::DiskFlags;
+use mpath_api::client::Client;
+use mpath_api::config::{DiskConfig, DiskList, LoadError};
+use mpath_api::types::Disk;
+
+use super::{DiskArg, status};
+use crate::Failure;
+use crate::output::{Output, or_dash};
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// List disks, as `status` does
+    List(DiskArg),
+    /// Show everything known of a disk
+    Show {
+        /// Its name
+        disk: String,
+    },
+    /// Add a disk while the daemon runs; done when it is served
+    ///
+    /// It is checked as at the start of the daemon: a path has to lead to its namespace. The configuration is not changed: a
+    /// restarted daemon does not know the disk.
+    Add(Box<AddArgs>),
+    /// Remove a disk for good; done when it is gone
+    ///
+    /// Its socket goes, its paths are closed in order, and the other disks do not notice. The configuration is not changed: a restarted
+    /// daemon has the disks that are configured.
+    Remove {
+        /// Its name
+        disk: String,
+        /// Even if a front-end is connected: it is hung up, and what it has in flight has ten seconds to complete
+        #[arg(long)]
+        force: bool,
+    },
+}
+
+#[derive(Debug, clap::Args)]
+#[command(
+    override_usage = "mpathctl disk add --socket-path <PATH> --subsystem <NQN> {--path <URI>|--discovery <URI>}... [OPTIONS]\n       \
+    mpathctl disk add --config <FILE>"
+)]
+pub(crate) struct AddArgs {
+    /// Read `disks:`, as in the daemon's configuration, from a YAML file instead of flags, or with `-` from standard input; they are
+    /// added one after the other
+    #[arg(long, value_name = "FILE", conflicts_with = "DiskFlags")]
+    config: Option<PathBuf>,
+
+    #[command(flatten)]
+    flags: Option<DiskFlags>,
+}
+
+impl AddArgs {
+    fn disks(&self) -> Result<Vec<DiskConfig>, Failure> {
+        let Some(file) = &self.config else {
+            return Ok(vec![self.flags.clone().unwrap_or_default().into_config()?]);
+        };
+        let list = if file == Path::new("-") {
+            DiskList::read("standard input".as_ref(), std::io::stdin().lock())?
+        } else {
+            let opened = File::open(file).map_err(|source| LoadError::Read { path: file.clone(), source })?;
+            DiskList::read(file, opened)?
+        };
+        Ok(list.disks)
+    }
+}
+
+impl Command {
+    pub(crate) fn run(&self, client: &Client, output: &mut Output) -> Result<(), Failure> {
+        match self {
+            Self::List(DiskArg { disk }) => {
+                Ok(output.print(&client.disks(disk.as_deref())?, |disks| status::table_of(disks))?)
+            }
+            Self::Show { disk } => Ok(output.print(&client.disks(Some(disk))?, |disks| in_full(disks))?),
+            Self::Add(args) => {
+                let mut added = Vec::new();
+                let result = args.disks()?.iter().try_for_each(|disk| {
+                    added.extend(client.add_disk(disk)?);
+                    Ok(())
+                });
+                // Those before one that is refused are there.
+                if !added.is_empty() || result.is_ok() {
+                    output.print(&added, |disks| status::table_of(disks))?;
+                }
+                result
+            }
+            Self::Remove { disk, force } => {
+                Ok(output.print(&client.remove_disk(disk, *force)?, |disks| status::table_of(disks))?)
+            }
+        }
+    }
+}
+
+fn in_full(disks: &[Disk]) -> String {
+    disks.iter().map(one_in_full).collect::<Vec<_>>().join("\n")
+}
+
+fn one_in_full(disk: &Disk) -> String {
+    let lines = [
+        ("disk", disk.name.clone()),
+        ("socket", disk.socket.clone()),
+        ("front-end", if disk.connected { "connected" } else { "-" }.into()),
+        ("subsystem", disk.subsystem.clone()),
+        ("namespace", or_dash(disk.nsid)),
+        ("size", format!("{} bytes, in blocks of {}", disk.capacity_bytes, disk.block_size_bytes)),
+        ("mode", if disk.read_only { "read-only" } else { "read-write" }.into()),
+        ("virtqueues", format!("{} at most", disk.queues)),
+        ("paths of", disk.shares_paths_of.clone().unwrap_or_else(|| disk.name.clone())),
+        ("paths", format!("{}, of which {} live", disk.paths.total, disk.paths.live)),
+        ("policy", disk.policy.to_string()),
+        ("hedge", format!("{}, budget {}", disk.hedge.hedge, disk.hedge.budget)),
+        ("weight", disk.weight.to_string()),
+        ("queued", disk.queued.to_string()),
+    ];
+    lines.into_iter().map(|(name, value)| format!("{name:<12}{value}\n")).collect()
+}

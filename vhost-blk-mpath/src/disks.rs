@@ -1,0 +1,280 @@
+//! The disks there are, which come and go while the daemon runs.
+//!
+//! What is begun for a client goes on if the client leaves: a disk is there or not there in the end, never half of it. The end of the
+//! daemon waits for what is under way, which then hurries.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use mpath_api::Config;
+use mpath_api::config::{DiskConfig, DiskName, MAX_DISKS, SocketPath};
+use mpath_api::server::{AddDiskError, RemoveDiskError};
+use mpath_api::types::EventKind;
+use mpath_core::DiskId;
+use tokio::sync::{RwLock, watch};
+use tokio::task::{JoinError, spawn_blocking};
+use tokio::time::timeout;
+
+use crate::disk::DiskSettings;
+use crate::handed_over::HandedOver;
+use crate::service::{Common, Service, StartError, Starting};
+use crate::subsystem::Subsystem;
+
+/// How long a front-end that is hung up on has until its requests are given up: what any front-end has that leaves, and a moment for the
+/// I/O threads to say so.
+const DRAIN_MAX: Duration = Duration::from_secs(11);
+
+/// The disks of a daemon.
+pub(crate) struct Disks {
+    pub(crate) common: Common,
+    /// The API's socket, which no disk can have.
+    api: SocketPath,
+    held: Mutex<Held>,
+    /// Read while a disk is added or removed, and written at the end.
+    changes: RwLock<()>,
+    /// Becomes true at the end.
+    ending: watch::Sender<bool>,
+}
+
+#[derive(Default)]
+struct Held {
+    /// In the order in which they came.
+    services: Vec<Arc<Service>>,
+    /// What is to come and has taken names and sockets already.
+    reserved: Vec<Reserved>,
+    /// Those that are on their way out.
+    leaving: Vec<DiskName>,
+}
+
+#[derive(Clone, PartialEq, Eq)]
+struct Reserved {
+    name: DiskName,
+    socket: SocketPath,
+}
+
+impl Disks {
+    pub(crate) fn new(common: Common, api: SocketPath) -> Self {
+        Self { common, api, held: Mutex::default(), changes: RwLock::default(), ending: watch::Sender::new(false) }
+    }
+
+    fn held(&self) -> MutexGuard<'_, Held> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// All that is served, in the order in which it came.
+    pub(crate) fn services(&self) -> Vec<Arc<Service>> {
+        self.held().services.clone()
+    }
+
+    /// The same by what API and paths have to do with.
+    pub(crate) fn subsystems(&self) -> Vec<Arc<Subsystem>> {
+        self.held().services.iter().map(|service| Arc::clone(&service.subsystem)).collect()
+    }
+
+    /// Whether it is on its way out, or out.
+    pub(crate) fn is_leaving(&self, subsystem: &Subsystem) -> bool {
+        let held = self.held();
+        let there = held.services.iter().any(|service| std::ptr::eq(&raw const *service.subsystem, subsystem));
+        !there || held.leaving.contains(&subsystem.config.name)
+    }
+
+    /// One more that is to be served, at the start.
+    pub(crate) fn push(&self, service: Arc<Service>) {
+        self.held().services.push(service);
+    }
+
+    /// Adds a disk, and those that share its paths; done when they are served. Their names and sockets, and all else that a configuration is
+    /// checked for, are those of no others.
+    pub(crate) async fn add(self: &Arc<Self>, config: DiskConfig) -> Result<(), AddDiskError> {
+        let mut alone = Config::new(vec![config.clone()]);
+        alone.api = self.api.clone();
+        alone.validate().map_err(Box::new)?;
+        let reservation = self.reserve(&config)?;
+        let disks = Arc::clone(self);
+        let adding = tokio::spawn(async move {
+            let name = config.name.clone();
+            let result = disks.start(config).await;
+            let (kind, message) = match &result {
+                Ok(()) => (EventKind::DiskAdded, "disk added".into()),
+                Err(error) => (EventKind::DiskNotAdded, format!("disk not added: {error}")),
+            };
+            disks.common.events.record(name.as_str(), None, kind, message);
+            drop(reservation);
+            result
+        });
+        adding.await.unwrap_or(Err(AddDiskError::Ending))
+    }
+
+    /// Takes the names and sockets of a disk, and of those that share its paths, if they are free.
+    fn reserve(self: &Arc<Self>, config: &DiskConfig) -> Result<Reservation, AddDiskError> {
+        let wanted: Vec<_> = DiskSettings::all(config).into_iter().map(Reserved::from).collect();
+        let mut held = self.held();
+        let there = held.services.iter().flat_map(|service| service.subsystem.disks.iter());
+        let there = there.map(|disk| Reserved::from(disk.settings.clone()));
+        let all: Vec<_> = there.chain(held.reserved.iter().cloned()).collect();
+        for Reserved { name, socket } in &wanted {
+            if all.iter().any(|other| other.name == *name) {
+                return Err(AddDiskError::NameTaken { disk: name.to_string() });
+            }
+            if let Some(other) = all.iter().find(|other| other.socket == *socket) {
+                let (disk, of) = (name.to_string(), other.name.to_string());
+                return Err(AddDiskError::SocketTaken { disk, socket: socket.to_string(), of });
+            }
+        }
+        if all.len() + wanted.len() > MAX_DISKS {
+            return Err(AddDiskError::TooMany { there: all.len(), most: MAX_DISKS });
+        }
+        held.reserved.extend(wanted.iter().cloned());
+        Ok(Reservation { disks: Arc::clone(self), wanted })
+    }
+
+    async fn start(&self, config: DiskConfig) -> Result<(), AddDiskError> {
+        let _change = self.changes.read().await;
+        let mut ending = self.ending.subscribe();
+        if *ending.borrow() {
+            return Err(AddDiskError::Ending);
+        }
+        let disk = config.name.to_string();
+        let not_started =
+            |error: &StartError| AddDiskError::NotStarted { disk: disk.clone(), reason: error.to_string() };
+        let starting = spawn_blocking(move || Starting::bind(config, &mut HandedOver::default()));
+        let starting = starting.await.map_err(panicked)?;
+        let mut starting = starting.map_err(|error| not_started(&error))?;
+        starting.discover(&self.common);
+        tokio::select! {
+            discovered = starting.discovered() => discovered.map_err(|error| not_started(&error))?,
+            _ = ending.wait_for(|ending| *ending) => return Err(AddDiskError::Ending),
+        }
+        let mut connecting = starting.connect(&self.common);
+        let service = Arc::clone(&connecting.service);
+        let tried = tokio::select! {
+            tried = connecting.tried() => tried.map_err(|error| not_started(&error)),
+            _ = ending.wait_for(|ending| *ending) => Err(AddDiskError::Ending),
+        };
+        match tried.and_then(|()| connecting.serve().map_err(|error| not_started(&error))) {
+            Ok(()) => {
+                self.push(service);
+                Ok(())
+            }
+            Err(error) => {
+                self.end(service).await;
+                Err(error)
+            }
+        }
+    }
+
+    /// Removes a disk; done when it is gone. One with a front-end stays unless `force`.
+    pub(crate) async fn remove(self: &Arc<Self>, name: &str, force: bool) -> Result<(), RemoveDiskError> {
+        let (service, name) = self.let_go(name, force)?;
+        let disks = Arc::clone(self);
+        let removing = tokio::spawn(async move {
+            let _change = disks.changes.read().await;
+            // At the daemon's end it goes with all others.
+            if *disks.ending.borrow() {
+                return Err(RemoveDiskError::Ending);
+            }
+            disks.end(Arc::clone(&service)).await;
+            {
+                let mut held = disks.held();
+                held.services.retain(|other| !Arc::ptr_eq(other, &service));
+                held.leaving.retain(|leaving| *leaving != name);
+            }
+            disks.common.events.record(name.as_str(), None, EventKind::DiskRemoved, "disk removed".into());
+            Ok(())
+        });
+        removing.await.unwrap_or(Err(RemoveDiskError::Ending))
+    }
+
+    /// What is to be ended for a disk to be removed. From now on no front-end gets in.
+    fn let_go(&self, name: &str, force: bool) -> Result<(Arc<Service>, DiskName), RemoveDiskError> {
+        let mut held = self.held();
+        let disk = || name.to_owned();
+        let is_there = |service: &&Arc<Service>| service.subsystem.disks.iter().any(|disk| disk.name() == name);
+        let service =
+            held.services.iter().find(is_there).ok_or_else(|| RemoveDiskError::UnknownDisk { disk: disk() })?;
+        let service = Arc::clone(service);
+        let subsystem = &service.subsystem;
+        let [owner, sharers @ ..] = &subsystem.disks[..] else { unreachable!("there is a disk that has the paths") };
+        if owner.name() != name {
+            return Err(RemoveDiskError::SharesPaths { disk: disk(), owner: owner.name().to_owned() });
+        }
+        if !sharers.is_empty() {
+            let sharers = sharers.iter().map(|sharer| sharer.name().to_owned()).collect();
+            return Err(RemoveDiskError::PathsAreShared { disk: disk(), sharers });
+        }
+        let name = owner.settings.name.clone();
+        if held.leaving.contains(&name) {
+            return Err(RemoveDiskError::Leaving { disk: disk() });
+        }
+        if !service.turn_away(force) {
+            return Err(RemoveDiskError::Connected { disk: disk() });
+        }
+        held.leaving.push(name.clone());
+        subsystem.disk(DiskId(0)).event(EventKind::DiskRemove, "disk to be removed");
+        Ok((service, name))
+    }
+
+    /// Ends one that is served, or was to be, while the others go on.
+    async fn end(&self, service: Arc<Service>) {
+        let mut ending = self.ending.subscribe();
+        let hanging_up = Arc::clone(&service);
+        let mut hung_up = spawn_blocking(move || hanging_up.hang_up());
+        let in_time = tokio::select! {
+            hung_up = timeout(DRAIN_MAX, &mut hung_up) => hung_up.is_ok(),
+            _ = ending.wait_for(|ending| *ending) => false,
+        };
+        if !in_time {
+            // What is in flight is given up; its fate is the matter of the fence.
+            service.end_io();
+            let _ = hung_up.await;
+        }
+        let closing = Arc::clone(&service);
+        // One that panicked has done what it could.
+        let _ = spawn_blocking(move || closing.close()).await;
+        service.closed().await;
+    }
+
+    /// Hurries what is under way: the end is near.
+    pub(crate) fn begin_end(&self) {
+        self.ending.send_replace(true);
+    }
+
+    /// Ends all, once what is under way has come to its end.
+    pub(crate) async fn end_all(&self) {
+        self.begin_end();
+        let _for_good = self.changes.write().await;
+        let services = self.services();
+        // In the order in which requests come down. This blocks the thread: there is nothing else left to do, and the end of an I/O
+        // thread is bounded.
+        for end in [Service::end_io, Service::hang_up, Service::close] {
+            for service in &services {
+                end(service);
+            }
+        }
+        for service in services {
+            service.closed().await;
+        }
+    }
+}
+
+fn panicked(_: JoinError) -> AddDiskError {
+    AddDiskError::Ending
+}
+
+impl From<DiskSettings> for Reserved {
+    fn from(disk: DiskSettings) -> Self {
+        Self { name: disk.name, socket: disk.socket_path }
+    }
+}
+
+/// Names and sockets of disks to come; given back when this goes.
+struct Reservation {
+    disks: Arc<Disks>,
+    wanted: Vec<Reserved>,
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        self.disks.held().reserved.retain(|reserved| !self.wanted.contains(reserved));
+    }
+}

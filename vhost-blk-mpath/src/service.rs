@@ -1,0 +1,340 @@
+//! A subsystem from its configuration to front-ends that are served, and to its end: with the daemon, or while that runs.
+//!
+//! ```text
+//!  Starting::bind ── discovered ── connect ──▶ Connecting ── tried ── serve ──▶ front-ends are served
+//!                                                  │                                  │
+//!                                                  └────────── its Service ends ◀─────┘
+//! ```
+//! Nothing is half-started: sockets are taken first, then every path is tried, and only a disk with a working path is shown to
+//! front-ends. Whatever fails before that removes what was made.
+
+use std::fmt;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use mpath_api::PathAddress;
+use mpath_api::config::{DiskConfig, MAX_PATHS, SocketPath};
+use mpath_api::socket::BindError;
+use mpath_api::types::Origin;
+use mpath_core::PathId;
+use nvme_tcp::host::HostIdentity;
+use reactor::IoThreadHandle;
+use tokio::sync::{oneshot, watch};
+use tokio::task::JoinHandle;
+
+use crate::discovery::{Discovery, Shown};
+use crate::disk::DiskSettings;
+use crate::events::EventLog;
+use crate::fence_record::{FenceRecords, RecordError};
+use crate::frontend::{Door, FrontendThread, ServedDisk};
+use crate::handed_over::HandedOver;
+use crate::path::PathError;
+use crate::path_status::PathStatus;
+use crate::subsystem::Subsystem;
+
+/// What all subsystems of a daemon have in common.
+pub(crate) struct Common {
+    pub(crate) host: HostIdentity,
+    pub(crate) io_threads: u16,
+    pub(crate) events: Arc<EventLog>,
+}
+
+/// Why a subsystem's disks are not served.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum StartError {
+    #[error(transparent)]
+    Bind(#[from] BindError),
+    #[error(transparent)]
+    Record(#[from] RecordError),
+    #[error("disk {disk}: no path leads to a namespace of `subsystem` {subsystem}{failures}")]
+    NoPath {
+        disk: String,
+        subsystem: String,
+        /// Of each path.
+        failures: Failures,
+    },
+    #[error("disk {disk}: no path to `subsystem` {subsystem} is configured or discovered{reasons}")]
+    NoneDiscovered {
+        disk: String,
+        subsystem: String,
+        /// Of each discovery controller.
+        reasons: Discovered,
+    },
+    #[error("disk {disk}: no path leads to its namespace of `subsystem` {subsystem}{reasons}")]
+    NoNamespace {
+        disk: String,
+        subsystem: String,
+        /// Of each path.
+        reasons: Reasons,
+    },
+    #[error("cannot start: {0}")]
+    System(#[from] io::Error),
+}
+
+impl StartError {
+    /// It is this host that lacks something.
+    pub(crate) fn is_of_this_host(&self) -> bool {
+        match self {
+            Self::System(_) | Self::Record(_) => true,
+            Self::NoPath { failures, .. } => failures.0.iter().any(|(_, error)| error.is_of_this_host()),
+            Self::Bind(_) | Self::NoneDiscovered { .. } | Self::NoNamespace { .. } => false,
+        }
+    }
+}
+
+/// What went wrong on each path, for one line.
+#[derive(Debug)]
+pub(crate) struct Failures(Vec<(String, PathError)>);
+
+impl fmt::Display for Failures {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|(address, error)| write!(f, "; {address}: {error}"))
+    }
+}
+
+/// What each path has to say, for one line.
+#[derive(Debug)]
+pub(crate) struct Reasons(Vec<(PathAddress, String)>);
+
+impl fmt::Display for Reasons {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|(address, reason)| write!(f, "; {address}: {reason}"))
+    }
+}
+
+/// What each discovery controller has to say, for one line.
+#[derive(Debug)]
+pub(crate) struct Discovered(Vec<(PathAddress, String)>);
+
+impl fmt::Display for Discovered {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|(address, reason)| write!(f, "; discovery controller {address}: {reason}"))
+    }
+}
+
+/// A subsystem whose sockets are taken.
+pub(crate) struct Starting {
+    config: DiskConfig,
+    doors: Vec<Door>,
+    records: FenceRecords,
+    /// Until then writes of a daemon before this one may be executed.
+    inherited_fence: Option<Instant>,
+    discovery: Option<Discovery>,
+    /// The paths that it has besides those configured.
+    discovered: Vec<PathAddress>,
+}
+
+impl Starting {
+    /// Takes the sockets of all disks, and what earlier daemons have left beside them. Blocks, for little more than a second.
+    pub(crate) fn bind(config: DiskConfig, handed_over: &mut HandedOver) -> Result<Self, StartError> {
+        if !config.subsystem.has_form() {
+            // Not refused: there are targets that have such names.
+            tracing::warn!(
+                disk = %config.name,
+                subsystem = %config.subsystem,
+                "the subsystem's name does not start with `nqn.`: if that is not what the target calls it, mend `subsystem`"
+            );
+        }
+        let paths: Vec<_> = DiskSettings::all(&config).into_iter().map(|disk| disk.socket_path).collect();
+        let doors = paths.iter().map(|path| handed_over.door(path)).collect::<Result<_, _>>()?;
+        let (records, inherited) = FenceRecords::open(paths.iter().map(SocketPath::as_path))?;
+        let inherited_fence = inherited.map(|fence| Instant::now() + fence);
+        Ok(Self { config, doors, records, inherited_fence, discovery: None, discovered: Vec::new() })
+    }
+
+    /// Begins to ask the discovery controllers, if there are any.
+    pub(crate) fn discover(&mut self, common: &Common) {
+        self.discovery = Discovery::start(&self.config, &common.host, &common.events);
+    }
+
+    /// Waits until they have answered, or had the time to. May be dropped.
+    pub(crate) async fn discovered(&mut self) -> Result<(), StartError> {
+        let Some(discovery) = &mut self.discovery else { return Ok(()) };
+        let config = &self.config;
+        let mut discovered = discovery.first().await;
+        discovered.retain(|address| !config.paths.contains(address));
+        discovered.truncate(MAX_PATHS - config.paths.len());
+        if config.paths.is_empty() && discovered.is_empty() {
+            let (disk, subsystem) = (config.name.to_string(), config.subsystem.to_string());
+            return Err(StartError::NoneDiscovered { disk, subsystem, reasons: Discovered(discovery.reasons()) });
+        }
+        self.discovered = discovered;
+        Ok(())
+    }
+
+    /// Begins to connect all paths. From now on there is a service that has to be ended.
+    ///
+    /// To be called within the daemon's runtime.
+    pub(crate) fn connect(self, common: &Common) -> Connecting {
+        let Self { config, doors, records, inherited_fence, discovery, discovered } = self;
+        if let Some(until) = inherited_fence {
+            let wait = until.saturating_duration_since(Instant::now());
+            for disk in DiskSettings::all(&config) {
+                tracing::warn!(
+                    disk = %disk.name,
+                    ?wait,
+                    "a daemon before this one did not end in order: requests wait until its writes cannot be executed any more"
+                );
+            }
+            let records = records.clone();
+            tokio::spawn(async move {
+                tokio::time::sleep(wait).await;
+                if let Err(error) = records.remove_inherited().await {
+                    tracing::warn!(%error, "fence record not brought up to date");
+                }
+            });
+        }
+        let (ends, ending) = watch::channel(false);
+        let subsystem = Arc::new(Subsystem::new(config, common, records, inherited_fence, ending));
+        let configured = subsystem.config.paths.iter().map(|address| (address, Origin::Configured));
+        let addresses = configured.chain(discovered.iter().map(|address| (address, Origin::Discovery)));
+        let paths = addresses.map(|(address, origin)| {
+            let (first, tried) = oneshot::channel();
+            let path = subsystem.start_path(address.clone(), origin, Some(first));
+            StartingPath { path: path.expect("at most 64 paths, no two alike"), tried }
+        });
+        let paths = paths.collect();
+        let service = Service {
+            subsystem,
+            discovery: discovery.as_ref().map(Discovery::shown),
+            ends,
+            frontends: Mutex::default(),
+            task: Mutex::default(),
+        };
+        Connecting { service: Arc::new(service), doors, discovery, paths }
+    }
+}
+
+/// A subsystem whose paths are being tried for the first time.
+pub(crate) struct Connecting {
+    /// To be ended, whatever comes of the paths.
+    pub(crate) service: Arc<Service>,
+    doors: Vec<Door>,
+    discovery: Option<Discovery>,
+    paths: Vec<StartingPath>,
+}
+
+struct StartingPath {
+    path: PathId,
+    tried: oneshot::Receiver<Result<(), PathError>>,
+}
+
+impl Connecting {
+    /// Waits for the outcome of every path's first attempt; one that worked is enough for each disk. May be dropped.
+    pub(crate) async fn tried(&mut self) -> Result<(), StartError> {
+        let subsystem = &self.service.subsystem;
+        let (mut failures, mut live) = (Vec::new(), 0);
+        for StartingPath { path, tried } in self.paths.drain(..) {
+            match tried.await {
+                Ok(Ok(())) => live += 1,
+                Ok(Err(error)) => failures.push((path, error)),
+                // It was removed before its first attempt had ended.
+                Err(_) => {}
+            }
+        }
+        if live == 0 {
+            let state = subsystem.state();
+            let address = |(path, error)| Some((state.path(path)?.address.to_string(), error));
+            let failures = failures.into_iter().filter_map(address).collect();
+            let disk = subsystem.name().to_string();
+            let subsystem = subsystem.config.subsystem.to_string();
+            return Err(StartError::NoPath { disk, subsystem, failures: Failures(failures) });
+        }
+        if let Some(disk) = subsystem.disks.iter().find(|disk| disk.served().is_none()) {
+            let state = subsystem.state();
+            let reason = |path: &PathStatus| Some((path.address.clone(), path.namespace(disk.id)?.unusable.clone()?));
+            let reasons = Reasons(state.paths().filter_map(reason).collect());
+            let (disk, subsystem) = (disk.name().to_string(), subsystem.config.subsystem.to_string());
+            return Err(StartError::NoNamespace { disk, subsystem, reasons });
+        }
+        for (path, error) in failures {
+            subsystem.path_started_down(path, &error);
+        }
+        Ok(())
+    }
+
+    /// Serves front-ends, and follows the discovery controllers, from now on.
+    pub(crate) fn serve(self) -> Result<(), StartError> {
+        let Self { service, doors, discovery, .. } = self;
+        let subsystem = &service.subsystem;
+        for (disk, door) in subsystem.disks.iter().zip(doors) {
+            let served = ServedDisk { subsystem: Arc::clone(subsystem), id: disk.id };
+            service.frontends().push(FrontendThread::start(served, door)?);
+            tracing::info!(disk = disk.name(), socket = %disk.settings.socket_path, "ready");
+        }
+        let run = discovery.map(|discovery| discovery.run(Arc::clone(subsystem), service.ends.subscribe()));
+        *service.task() = run.map(tokio::spawn);
+        Ok(())
+    }
+}
+
+/// A subsystem that is served, or is about to be.
+///
+/// It ends in the order in which requests come down: [`Service::end_io`], [`Service::hang_up`], [`Service::close`],
+/// [`Service::closed`].
+pub(crate) struct Service {
+    pub(crate) subsystem: Arc<Subsystem>,
+    /// What its discovery controllers are, if it has any.
+    pub(crate) discovery: Option<Arc<Shown>>,
+    /// Set true, the tasks of paths and discovery end.
+    ends: watch::Sender<bool>,
+    frontends: Mutex<Vec<FrontendThread>>,
+    /// That of discovery.
+    task: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Service {
+    fn frontends(&self) -> MutexGuard<'_, Vec<FrontendThread>> {
+        self.frontends.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn task(&self) -> MutexGuard<'_, Option<JoinHandle<()>>> {
+        self.task.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lets no more front-ends in, unless one is connected and that matters; whether it did so.
+    pub(crate) fn turn_away(&self, even_if_connected: bool) -> bool {
+        self.frontends().iter().all(|frontend| frontend.turn_away(even_if_connected))
+    }
+
+    /// Tells the I/O threads to end within a moment, whatever is in flight.
+    pub(crate) fn end_io(&self) {
+        self.subsystem.threads().iter().for_each(IoThreadHandle::begin_shutdown);
+    }
+
+    /// Hangs up on the front-ends and takes their virtqueues back. Blocks until these are drained, or the I/O threads end.
+    pub(crate) fn hang_up(&self) {
+        let frontends = std::mem::take(&mut *self.frontends());
+        frontends.into_iter().for_each(FrontendThread::shutdown);
+    }
+
+    /// Ends the I/O threads, and has the paths closed. Blocks for a moment.
+    pub(crate) fn close(&self) {
+        self.end_io();
+        let subsystem = &self.subsystem;
+        let in_doubt = subsystem.threads().iter().filter(|thread| thread.join()).count();
+        if in_doubt == 0 {
+            subsystem.records.end();
+        } else {
+            tracing::warn!(
+                disk = %subsystem.name(),
+                "writes were given up whose fate is not known; who serves this disk next waits for their fence"
+            );
+        }
+        self.ends.send_replace(true);
+    }
+
+    /// Waits until the paths are closed.
+    pub(crate) async fn closed(&self) {
+        let of_discovery = self.task().take();
+        // A task that was cancelled or panicked has ended as well.
+        if let Some(task) = of_discovery {
+            let _ = task.await;
+        }
+        // After that no more paths are added.
+        for task in self.subsystem.take_tasks() {
+            let _ = task.await;
+        }
+    }
+}

@@ -1,0 +1,254 @@
+//! Disks that are added and removed while the daemon runs.
+
+use std::net::{SocketAddr, TcpListener};
+use std::os::unix::net::UnixListener;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use mpath_api::client::{Client, ClientError};
+use mpath_api::config::{DiskConfig, SharerConfig};
+use mpath_api::types::{ErrorCode, EventKind};
+use mpath_target::NamespaceConfig;
+use rustix::process::Signal;
+use vublk_bench::request::Status;
+
+use crate::support::{Daemon, Disk, NQN, PATIENCE, Place, Shape, Target, Verification, eventually, own_address};
+
+/// A disk with these paths and the socket of its name.
+fn config(place: &Place, name: &str, paths: &[SocketAddr]) -> DiskConfig {
+    let socket = place.file(name).to_str().unwrap().parse().unwrap();
+    let paths = paths.iter().map(|path| format!("tcp://{path}").parse().unwrap()).collect();
+    DiskConfig { name: name.parse().unwrap(), ..DiskConfig::new(socket, NQN.parse().unwrap(), paths) }
+}
+
+/// On the second namespace.
+fn second(place: &Place, name: &str, target: &Target) -> DiskConfig {
+    DiskConfig { namespace: "2".parse().ok(), ..config(place, name, &target.addrs()) }
+}
+
+fn target() -> Target {
+    Target::with(2, |config| config.namespaces.push(NamespaceConfig::memory(32 << 20)))
+}
+
+fn names(daemon: &Daemon) -> Vec<String> {
+    daemon.api.disks(None).unwrap().into_iter().map(|disk| disk.name).collect()
+}
+
+/// Of an answer that is an error, the code and what it says.
+#[track_caller]
+fn refusal<T: std::fmt::Debug>(answer: Result<T, ClientError>) -> (ErrorCode, String) {
+    match answer {
+        Err(ClientError::Refused(error)) => (error.code, error.message),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// What has happened to a disk, by kind. What its paths went through on a busy machine is no matter here.
+fn events(daemon: &Daemon, disk: &str) -> Vec<EventKind> {
+    let events = daemon.api.events(0, 0).unwrap().events.into_iter().filter(|event| event.disk == disk);
+    events.filter(|event| event.path.is_none()).map(|event| event.kind).collect()
+}
+
+fn metrics(daemon: &Daemon) -> String {
+    use std::io::{Read, Write};
+    let mut stream = std::os::unix::net::UnixStream::connect(daemon.place.api()).unwrap();
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    text
+}
+
+#[test]
+fn a_disk_comes_and_goes_while_another_one_is_in_use() {
+    let target = target();
+    let daemon = Daemon::start(&target.addrs(), "--namespace 1 --policy round-robin");
+    let first = Verification::start(&daemon.socket(), Shape::default());
+    first.goes_on(100);
+    let before = (daemon.settled_resources(), target.connections(0));
+    for _ in 0..3 {
+        let added = daemon.api.add_disk(&second(&daemon.place, "data", &target)).unwrap();
+        assert_eq!((added.len(), &*added[0].name, added[0].paths.live), (1, "data", 2));
+        assert_eq!((added[0].capacity_bytes, added[0].nsid), (32 << 20, Some(2)));
+        assert_eq!(names(&daemon), ["disk0", "data"]);
+        assert_eq!(daemon.paths().len(), 4);
+        let verification = Verification::start(&daemon.place.file("data"), Shape::default());
+        verification.goes_on(200);
+        let told = metrics(&daemon);
+        assert!(told.contains("disk_connected{disk=\"data\"} 1"), "{told}");
+        let (code, said) = refusal(daemon.api.remove_disk("data", false));
+        assert!(code == ErrorCode::DiskConnected && said.contains("`data`") && said.contains("--force"), "{said}");
+        verification.goes_on(200);
+        verification.finish();
+        eventually("the front-end has left", || !daemon.status().disks[1].connected);
+        assert_eq!(daemon.api.remove_disk("data", false).unwrap()[0].name, "data");
+        assert_eq!(names(&daemon), ["disk0"]);
+        assert!(!metrics(&daemon).contains("disk=\"data\""));
+        assert!(!daemon.place.file("data").exists() && !daemon.place.file("data.fence").exists());
+        first.goes_on(100);
+        eventually("its connections are closed", || target.connections(0) == before.1);
+        assert_eq!(daemon.settled_resources(), before.0, "descriptors and threads");
+    }
+    let (connected, disconnected) = (EventKind::FrontEndConnected, EventKind::FrontEndDisconnected);
+    let life = [EventKind::DiskAdded, connected, disconnected, EventKind::DiskRemove, EventKind::DiskRemoved];
+    assert_eq!(events(&daemon, "data"), [life; 3].concat());
+    first.finish();
+    assert_eq!(daemon.status().disks[0].paths.live, 2);
+    let (ended, place) = daemon.end(Signal::TERM);
+    ended.cleanly(&place);
+}
+
+/// It ends as in the end of the daemon: front-ends are hung up, and of what is in doubt there is a record.
+#[test]
+fn a_disk_that_is_forced_out_leaves_nothing_that_overwrites_newer_data() {
+    let target = Target::start(2);
+    target.fail_cross_resets();
+    let mut daemon = Daemon::start(&target.addrs(), "");
+    let config = DiskConfig {
+        keep_alive_tmo: "1".parse().unwrap(),
+        ..self::config(&daemon.place, "data", &target.addrs()[1..])
+    };
+    let socket = daemon.place.file("data");
+    daemon.api.add_disk(&config).unwrap();
+    let mut disk = Disk::connect(&socket);
+    assert_eq!(disk.write(0, 1), Status::Ok);
+    target.set_delay(1, Duration::from_secs(120));
+    disk.submit_write(1, 0, 2);
+    eventually("it is on its way", || daemon.api.paths(Some("data")).unwrap()[0].in_flight() > 0);
+    let begun = Instant::now();
+    daemon.api.remove_disk("data", true).unwrap();
+    let took = begun.elapsed();
+    assert!((Duration::from_secs(9)..Duration::from_secs(20)).contains(&took), "{took:?}");
+    assert_eq!(names(&daemon), ["disk0"]);
+    assert!(!socket.exists() && daemon.place.file("data.fence").exists());
+    assert!(daemon.log().contains("writes were given up whose fate is not known"), "{}", daemon.log());
+    drop(disk);
+
+    target.set_delay(1, Duration::ZERO);
+    let begun = Instant::now();
+    daemon.api.add_disk(&config).unwrap();
+    let mut disk = Disk::connect_patiently(&socket);
+    assert_eq!((disk.write(0, 3), disk.read(0)), (Status::Ok, 3));
+    assert!(begun.elapsed() >= Duration::from_secs(1), "it has waited for the fence: {:?}", begun.elapsed());
+    thread::sleep(Duration::from_secs(1));
+    assert_eq!(disk.read(0), 3);
+    assert!(daemon.is_running());
+}
+
+#[test]
+fn what_would_keep_the_daemon_from_starting_keeps_a_disk_from_being_added() {
+    let target = target();
+    let daemon = Daemon::start(&target.addrs(), "--namespace 1");
+    let (place, before) = (&daemon.place, daemon.settled_resources());
+    let refused = |config: &DiskConfig| refusal(daemon.api.add_disk(config));
+    let data = second(place, "data", &target);
+
+    let twice = DiskConfig { paths: [&data.paths[..], &data.paths[..]].concat(), ..data.clone() };
+    let (code, said) = refused(&twice);
+    assert_eq!(code, ErrorCode::BadRequest);
+    assert!(said.contains("paths[2]") && said.contains("is also paths[0]"), "{said}");
+    let (code, said) =
+        refused(&DiskConfig { socket_path: place.api().to_str().unwrap().parse().unwrap(), ..data.clone() });
+    assert!(code == ErrorCode::BadRequest && said.contains("is also the API's socket"), "{said}");
+    let (code, said) = refused(&DiskConfig { name: "disk0".parse().unwrap(), ..data.clone() });
+    assert!(code == ErrorCode::DiskExists && said.contains("`disk0`"), "{said}");
+    let (code, said) =
+        refused(&DiskConfig { socket_path: place.socket().to_str().unwrap().parse().unwrap(), ..data.clone() });
+    assert!(code == ErrorCode::DiskExists && said.contains("is also the socket of `disk0`"), "{said}");
+
+    let (code, said) = refused(&DiskConfig { namespace: "7".parse().ok(), ..data.clone() });
+    assert_eq!(code, ErrorCode::DiskNotStarted);
+    assert!(said.contains("disk data: no path leads to a namespace") && said.contains('7'), "{said}");
+    let (_listener, nobody) = crate::support::refusing_address();
+    let (_, said) = refused(&config(place, "data", &[nobody]));
+    assert!(said.contains(&format!("tcp://{nobody}: Connection refused")), "{said}");
+    let taken = UnixListener::bind(place.file("data")).unwrap();
+    let (_, said) = refused(&data);
+    assert!(said.contains("another process listens on this vhost-user socket"), "{said}");
+    drop(taken);
+
+    assert_eq!(names(&daemon), ["disk0"]);
+    let not_added = events(&daemon, "data");
+    assert_eq!(not_added, [EventKind::DiskNotAdded; 3]);
+    assert_eq!(daemon.settled_resources(), before, "descriptors and threads");
+    // Nothing is left that would be in its way.
+    daemon.api.add_disk(&data).unwrap();
+    assert_eq!(names(&daemon), ["disk0", "data"]);
+    let (code, said) = refusal(daemon.api.remove_disk("backup", true));
+    assert!(code == ErrorCode::UnknownDisk && said.contains("`backup`"), "{said}");
+}
+
+#[test]
+fn a_disk_whose_paths_others_use_stays_until_they_are_gone() {
+    let target = target();
+    let daemon = Daemon::start(&target.addrs(), "--namespace 1");
+    let sharer = SharerConfig::new(
+        "backup".parse().unwrap(),
+        daemon.place.file("backup").to_str().unwrap().parse().unwrap(),
+        "2".parse().unwrap(),
+    );
+    let owner = DiskConfig {
+        namespace: "1".parse().ok(),
+        share_paths_with: vec![sharer],
+        ..config(&daemon.place, "data", &target.addrs())
+    };
+    let added = daemon.api.add_disk(&owner).unwrap();
+    assert_eq!(added.iter().map(|disk| &*disk.name).collect::<Vec<_>>(), ["data", "backup"]);
+    let mut backup = Disk::connect(&daemon.place.file("backup"));
+    assert_eq!((backup.write(0, 5), backup.read(0)), (Status::Ok, 5));
+    let (code, said) = refusal(daemon.api.remove_disk("data", true));
+    assert!(code == ErrorCode::PathsAreShared && said.contains("used by `backup`"), "{said}");
+    assert_eq!(backup.read(0), 5);
+}
+
+/// What is under way for a client holds the end up no longer than anything else.
+#[test]
+fn the_end_of_the_daemon_ends_what_is_under_way() {
+    let target = target();
+    let daemon = Daemon::start(&target.addrs(), "--namespace 1");
+    // It takes connections and says nothing.
+    let silent = TcpListener::bind(own_address()).unwrap();
+    let config = config(&daemon.place, "data", &[silent.local_addr().unwrap()]);
+    let (api, socket) = (daemon.place.api(), daemon.place.file("data"));
+    let adding = thread::spawn(move || Client::new(&api, PATIENCE).unwrap().add_disk(&config));
+    let _connected = silent.accept().unwrap();
+    eventually("its socket is there", || socket.exists());
+    let (ended, place) = daemon.end(Signal::TERM);
+    ended.cleanly(&place);
+    assert!(!socket.exists());
+    assert!(adding.join().unwrap().is_err());
+}
+
+#[test]
+fn many_disks_are_added_used_and_removed() {
+    const DISKS: usize = 64;
+    let target = Target::start(1);
+    let daemon = Daemon::start(&target.addrs(), "");
+    let before = daemon.settled_resources();
+    let name = |index: usize| format!("disk-{index}");
+    // By four clients at a time.
+    thread::scope(|scope| {
+        for client in 0..4 {
+            let (place, target) = (&daemon.place, &target);
+            scope.spawn(move || {
+                let api = Client::new(&place.api(), PATIENCE).unwrap();
+                for index in (client..DISKS).step_by(4) {
+                    api.add_disk(&config(place, &name(index), &target.addrs())).unwrap();
+                }
+            });
+        }
+    });
+    assert_eq!(names(&daemon).len(), DISKS + 1);
+    let mut disks: Vec<_> = (0..DISKS).map(|index| Disk::connect(&daemon.place.file(&name(index)))).collect();
+    for (disk, index) in disks.iter_mut().zip(0_u8..) {
+        assert_eq!(disk.write(u64::from(index) * 4096, index + 1), Status::Ok);
+    }
+    for (disk, index) in disks.iter_mut().zip(0_u8..) {
+        assert_eq!(disk.read(u64::from(index) * 4096), index + 1);
+    }
+    drop(disks);
+    for index in 0..DISKS {
+        daemon.api.remove_disk(&name(index), true).unwrap();
+    }
+    assert_eq!(names(&daemon), ["disk0"]);
+    assert_eq!(daemon.settled_resources(), before, "descriptors and threads");
+}

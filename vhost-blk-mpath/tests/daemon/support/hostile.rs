@@ -1,0 +1,130 @@
+//! A front-end that breaks the rules: descriptors that lead nowhere, chains without an end, heads that are none, an index that runs
+//! away; and that leaves, with requests under way, again and again.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use virtio_driver::virtqueue::{Virtqueue, VirtqueueLayout};
+use virtio_driver::{VhostUser, VirtioBlkConfig, VirtioFeatureFlags, VirtioTransport, iovec};
+use vublk_bench::rng::Rng;
+
+const READ: u32 = 0;
+const QUEUE_SIZE: u16 = 64;
+const REQUESTS: usize = 8;
+const DESCRIPTOR_BYTES: usize = 16;
+/// Between two of its ideas: it is to use the daemon's time, not the machine's.
+const PAUSE: Duration = Duration::from_micros(500);
+
+/// `struct virtio_blk_req` with the data of a read.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct ReadRequest {
+    kind: u32,
+    reserved: u32,
+    sector: u64,
+    data: [u8; 4096],
+    status: u8,
+}
+
+pub(crate) struct Hostile {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<u64>>,
+}
+
+impl Hostile {
+    pub(crate) fn start(socket: PathBuf, seed: u64) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let thread = thread::spawn(move || {
+            let (mut rng, mut lives) = (Rng::new(seed, 0), 0);
+            while !stopped.load(Ordering::Relaxed) {
+                live(&socket, &mut rng);
+                lives += 1;
+            }
+            lives
+        });
+        Self { stop, thread: Some(thread) }
+    }
+
+    /// Ends it; how often it had come.
+    pub(crate) fn end(mut self) -> u64 {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.take().unwrap().join().unwrap()
+    }
+}
+
+impl Drop for Hostile {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+}
+
+/// From connecting to hanging up.
+fn live(socket: &Path, rng: &mut Rng) {
+    let features = VirtioFeatureFlags::VERSION_1;
+    let transport = VhostUser::<VirtioBlkConfig, ReadRequest>::new(socket.to_str().unwrap(), features.bits());
+    let mut transport = transport.unwrap();
+    let layout = VirtqueueLayout::new::<ReadRequest>(1, QUEUE_SIZE.into(), features).unwrap();
+    let memory = transport.alloc_queue_mem(&layout).unwrap();
+    let (start, bytes) = (memory.as_mut_ptr(), memory.len());
+    // SAFETY: all of the transport's mapping, which stays until the transport is dropped, after the ring. What is scribbled below is
+    // shared with the daemon by its nature.
+    let memory = unsafe { std::slice::from_raw_parts_mut(start, bytes) };
+    let mut ring = Virtqueue::<ReadRequest>::new(transport.iova_translator(), memory, QUEUE_SIZE, features).unwrap();
+    transport.setup_queues(std::slice::from_ref(&ring)).unwrap();
+    for _ in 0..REQUESTS {
+        let request = ReadRequest { kind: READ, reserved: 0, sector: rng.below(64), data: [0; 4096], status: 0xff };
+        let added = ring.add_request(|area, add| {
+            *area = request;
+            let part = |field: *mut u8, len| iovec { iov_base: field.cast(), iov_len: len };
+            add(part(std::ptr::from_mut(&mut area.kind).cast(), 16), false)?;
+            add(part(area.data.as_mut_ptr(), 4096), true)?;
+            add(part(&raw mut area.status, 1), true)
+        });
+        added.unwrap();
+    }
+    let write = |offset: usize, bytes: &[u8]| {
+        assert!(offset + bytes.len() <= layout.req_offset, "in the rings");
+        for (&byte, at) in bytes.iter().zip(offset..) {
+            // SAFETY: within the mapping, and nobody holds a reference to the rings while this runs.
+            unsafe { start.add(at).write_volatile(byte) };
+        }
+    };
+    let kick = || {
+        // The daemon may have hung up.
+        let _ = transport.get_submission_notifier(0).notify();
+        thread::sleep(PAUSE);
+    };
+    // One life in four begins as it should.
+    if rng.below(4) == 0 {
+        kick();
+    }
+    for _ in 0..=rng.below(3) {
+        let descriptor = rng.below(3 * REQUESTS as u64) as usize * DESCRIPTOR_BYTES;
+        match rng.below(6) {
+            // An address outside of all memory, or across its end.
+            0 => write(descriptor, &pick(rng, [u64::MAX, u64::MAX - 4095, 0, bytes as u64 - 1]).to_le_bytes()),
+            // Nothing, or more than there is.
+            1 => write(descriptor + 8, &pick(rng, [0, 1, u32::MAX, 1 << 31]).to_le_bytes()),
+            // NEXT, WRITE and INDIRECT where they do not belong, and flags that there are not.
+            2 => write(descriptor + 12, &pick(rng, [1, 3, 4, 5, 6, 7, 0x8000_u16]).to_le_bytes()),
+            // A chain that leads to itself, or out of the table.
+            3 => write(descriptor + 12, &[1, 0, rng.below(256) as u8, rng.below(2) as u8]),
+            // Heads that are none.
+            4 => write(
+                layout.driver_area_offset + 4 + 2 * rng.below(16) as usize,
+                &pick(rng, [64, 0xffff_u16]).to_le_bytes(),
+            ),
+            // More requests than the ring has room for.
+            _ => write(layout.driver_area_offset + 2, &pick(rng, [1000, 0xffff, 9_u16]).to_le_bytes()),
+        }
+        kick();
+    }
+}
+
+fn pick<T: Copy, const N: usize>(rng: &mut Rng, from: [T; N]) -> T {
+    from[rng.below(N as u64) as usize]
+}
