@@ -117,5 +117,5 @@ fn one_in_full(disk: &Disk) -> String {
         ("weight", disk.weight.to_string()),
         ("queued", disk.queued.to_string()),
     ];
-    lines.into_iter().map(|(name, value)| format!("{name:<12}{value}\n")).collect()
+    lines.map(|(name, value)| format!("{name:<12}{value}\n")).concat()
 }
