@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use mpath_api::config::{SocketPath, SocketPathError};
 use mpath_api::server::Server;
 use mpath_api::socket::{BindError, ListeningSocket, Role};
+use rustix::io::Errno;
 use rustix::net::sockopt::{socket_acceptconn, socket_domain, socket_type};
 use rustix::net::{AddressFamily, SocketType};
 use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
@@ -148,6 +149,9 @@ fn socket(fd: RawFd) -> Result<Socket, HandedOverError> {
 }
 
 fn duplicate(fd: RawFd) -> io::Result<OwnedFd> {
+    if fd < 0 {
+        return Err(Errno::BADF.into());
+    }
     let own = pidfd_open(getpid(), PidfdFlags::empty())?;
     Ok(pidfd_getfd(own, fd, PidfdGetfdFlags::empty())?)
 }

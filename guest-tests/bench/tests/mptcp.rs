@@ -22,7 +22,7 @@ def cell(method, connections, subflows, mib_s):
     if not method.startswith("raw"):
         sample |= {"p50_ms": 80, "p99_ms": 90, "cpu_seconds": 0.1, "gib": 0.1}
     return {"method": method, "connections": connections, "subflows": subflows, "workload": "read", "samples": [sample]}
-links = [{"rate_mbit": 200.0, "loss_percent": 0}] * 2
+links = [{"rate_mbit": 200.0, "delay_ms": 0, "loss_percent": 0}] * 2
 cells = [cell("mptcp-1", 1, 2, 44.1), cell("raw mptcp-1", 1, 2, 44.8)]
 row = {"table": "a", "name": "2 links", "links": links, "cells": cells}
 times = [step / 10 for step in range(101)]

@@ -195,7 +195,8 @@ pub(crate) mod tests {
 
     /// A row with reads only.
     pub(crate) fn row(table: &str, rates_mbit: &[f64], reads: &[(&str, f64)]) -> Value {
-        let links: Vec<Value> = rates_mbit.iter().map(|rate| json!({"rate_mbit": rate, "loss_percent": 0})).collect();
+        let links: Vec<Value> =
+            rates_mbit.iter().map(|rate| json!({"rate_mbit": rate, "delay_ms": 0, "loss_percent": 0})).collect();
         let cells: Vec<Value> = reads.iter().map(|(method, mib_s)| cell(method, "read", *mib_s)).collect();
         json!({"table": table, "name": format!("row of {table}"), "links": links, "cells": cells})
     }

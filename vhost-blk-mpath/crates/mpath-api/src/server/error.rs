@@ -89,7 +89,7 @@ pub enum ControlError {
     #[error("not done within {} s; it goes on, and `mpathctl events` will tell what comes of it", DISKS_MAX.as_secs())]
     GoesOn,
     /// The daemon is ending, or the disk.
-    #[error("the daemon is ending, or the disk")]
+    #[error("the daemon is ending, or this disk is being removed")]
     Ending,
 }
 
