@@ -2,7 +2,7 @@
 //! and front-ends share.
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use mpath_api::PathAddress;
 use mpath_api::config::{DiskConfig, Seconds};

@@ -84,7 +84,9 @@ impl World {
     fn assert_contents(&mut self, bytes: impl Iterator<Item = u8>) {
         let bytes: Vec<_> = bytes.collect();
         let slots: Vec<_> = (0..bytes.len() as u16).collect();
-        slots.iter().for_each(|&slot| self.submit(slot, IN, 0));
+        for &slot in &slots {
+            self.submit(slot, IN, 0);
+        }
         assert_eq!(self.finish(), slots);
         let found: Vec<_> = slots.iter().map(|&slot| self.ring.data::<4096>(slot)).collect();
         for (slot, (found, byte)) in found.iter().zip(bytes).enumerate() {
