@@ -325,11 +325,13 @@ impl IoThread {
     /// Takes the requests that wait in the virtqueues. A virtqueue with requests in flight is looked at in every turn,
     /// since a look is cheaper than a kick; one without is left to its kick.
     fn fetch(&mut self, now: Instant) {
+        let mut some_held = false;
         for disk in self.disks.values_mut() {
             disk.held_until.take_if(|until| *until <= now);
+            some_held |= disk.held_until.is_some();
         }
         for (&flow, slot) in &mut self.queues {
-            if self.disks.get(&slot.disk).is_some_and(|disk| disk.held_until.is_some()) {
+            if some_held && self.disks.get(&slot.disk).is_some_and(|disk| disk.held_until.is_some()) {
                 continue;
             }
             let kicked = std::mem::take(&mut slot.kicked);

@@ -1,5 +1,5 @@
 //! Between guest and daemon: what is in the virtqueues, which outlive the daemon. As `vhost-blk-mpath/src/frontend.rs` has it, a
-//! daemon that follows a killed one serves nobody before the fences that it inherits are over.
+//! daemon that follows a killed one takes no request before the fences that it inherits are over.
 
 use std::collections::BTreeMap;
 
