@@ -128,12 +128,12 @@ static inline void request_init(struct request *request, u32 type, u64 sector)
 
 /* What became of a request that was of this type and sector; `returned` says whether its chain came back. */
 static inline struct outcome request_outcome(
-    const struct request *request, u32 type, u64 sector, bool returned, struct used_entry used, u16 head)
+    const struct request *request, u32 type, u64 sector, bool returned, struct used_entry used, u16 id)
 {
     struct outcome outcome = { .status = request->status, .length = used.length };
     if (!returned)
         outcome = (struct outcome) { .status = S_TIMED_OUT };
-    else if (used.id != head)
+    else if (used.id != id)
         outcome.status = S_WRONG_CHAIN;
     else if (request->header.type != type || request->header.sector != sector)
         outcome.status = S_DAMAGED;
@@ -148,15 +148,6 @@ static inline struct outcome request_outcome(
     return outcome;
 }
 
-/* Offers the chain that starts at `head` and waits for it; no other may be under way on this queue. */
-static inline bool ring_round(struct ring *ring, u16 head, struct used_entry *used)
-{
-    ring_offer(ring, head);
-    ring_publish(ring);
-    ring_kick(ring);
-    return ring_wait(ring, used);
-}
-
 /* The one request that `disk_request` and its likes have under way. */
 static struct request one;
 
@@ -166,8 +157,8 @@ static inline struct outcome one_send(u16 queue, const struct descriptor *list, 
     struct header header = one.header;
     struct ring *ring = &disk.ring[queue];
     struct used_entry used = { 0 };
-    ring_write_chain(ring, 0, list, count);
-    bool returned = ring_round(ring, 0, &used);
+    ring_offer(ring, 0, list, count);
+    bool returned = ring_round(ring, &used);
     return request_outcome(&one, header.type, header.sector, returned, used, 0);
 }
 
@@ -178,15 +169,7 @@ static struct descriptor indirect_table[INDIRECT_MAX];
 static inline struct outcome one_send_indirect(u16 queue, const struct descriptor *list, u16 count)
 {
     assert(count <= INDIRECT_MAX);
-    for (u16 i = 0; i < count; i++) {
-        indirect_table[i] = list[i];
-        if (i + 1 < count) {
-            indirect_table[i].flags |= DESC_NEXT;
-            indirect_table[i].next = i + 1;
-        }
-    }
-    struct descriptor table = readable(indirect_table, count * sizeof(*list));
-    table.flags = DESC_INDIRECT;
+    struct descriptor table = ring_table(&disk.ring[queue], indirect_table, list, count);
     return one_send(queue, &table, 1);
 }
 

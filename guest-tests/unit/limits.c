@@ -142,7 +142,7 @@ static const struct test_case cases[] = {
     { "longest", longest },
     { "longest-chain", longest_chain },
     { "full-queue", full_queue },
-    { "index-wraps", index_wraps },
+    { "index-wraps", index_wraps, SPLIT_RINGS },
 };
 
 int main(int argument_count, char **arguments)

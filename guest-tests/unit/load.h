@@ -1,6 +1,6 @@
 /*
- * Many requests at once on one ring. Slot s has sectors of its own, a buffer of its own and either descriptor s, for an
- * indirect table, or descriptors 3s to 3s+2.
+ * Many requests at once on one ring. Slot s has sectors of its own, a buffer of its own and the id s, for an indirect
+ * table, or 3s, for three descriptors.
  */
 #ifndef LOAD_H
 #define LOAD_H
@@ -19,6 +19,8 @@ struct load_slot {
     u32 type;
     u64 sector;
     u8 *data;
+    /* The index of its first descriptor. */
+    u16 first;
     bool pending;
 };
 
@@ -54,29 +56,25 @@ static inline struct load *load_new(struct ring *ring, bool indirect)
 static inline void load_offer(struct load *load, u16 index, u32 type, u64 sector)
 {
     struct load_slot *slot = &load->slot[index];
-    u16 head = load->indirect ? index : index * LOAD_PARTS;
+    u16 id = load->indirect ? index : index * LOAD_PARTS;
     assert(!slot->pending);
     slot->type = type;
     slot->sector = sector;
     slot->pending = true;
     load->pending++;
     request_init(&slot->request, type, sector);
-    slot->table[0] = readable(&slot->request.header, sizeof(slot->request.header));
-    slot->table[1] = type == T_OUT ? readable(slot->data, LOAD_BYTES)
-                                   : writable(slot->data, type == T_GET_ID ? ID_BYTES : LOAD_BYTES);
-    slot->table[2] = writable(&slot->request.status, 1);
+    struct descriptor list[LOAD_PARTS] = {
+        readable(&slot->request.header, sizeof(slot->request.header)),
+        type == T_OUT ? readable(slot->data, LOAD_BYTES)
+                      : writable(slot->data, type == T_GET_ID ? ID_BYTES : LOAD_BYTES),
+        writable(&slot->request.status, 1),
+    };
     if (load->indirect) {
-        for (u16 i = 0; i + 1 < LOAD_PARTS; i++) {
-            slot->table[i].flags |= DESC_NEXT;
-            slot->table[i].next = i + 1;
-        }
-        struct descriptor table = readable(slot->table, sizeof(slot->table));
-        table.flags = DESC_INDIRECT;
-        ring_write(load->ring, head, table);
+        struct descriptor table = ring_table(load->ring, slot->table, list, LOAD_PARTS);
+        slot->first = ring_offer(load->ring, id, &table, 1);
     } else {
-        ring_write_chain(load->ring, head, slot->table, LOAD_PARTS);
+        slot->first = ring_offer(load->ring, id, list, LOAD_PARTS);
     }
-    ring_offer(load->ring, head);
 }
 
 /* A request in every slot, from `sector` on one after the other; writes have the data of `seed`. */

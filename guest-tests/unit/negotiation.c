@@ -86,13 +86,27 @@ static void write_cache(void)
 
 static void queue_sizes(void)
 {
-    static const u16 sizes[] = { 4, 8, 64, 128 };
-    for (unsigned i = 0; i < ARRAY_SIZE(sizes); i++) {
+    /* A split ring has a power of two entries. */
+    static const u16 sizes[] = { 4, 8, 64, 128, 3, 5, 7, 100, 127 };
+    unsigned count = ring_format ? ARRAY_SIZE(sizes) : 4;
+    for (unsigned i = 0; i < count; i++) {
         bool up = virtio_reset(&disk.virtio) && virtio_negotiate(&disk.virtio, F_ALL);
         disk_start_rings(sizes[i], false);
-        up = up && disk.ring[0].size == sizes[i] && disk_works();
+        up = up && disk.ring[0].size == sizes[i];
+        /* To the ring's end and beyond. */
+        for (u16 entries = 0; up && entries <= sizes[i]; entries += DISK_WORKS_ENTRIES)
+            up = disk_works();
         report(up, "the disk works with queues of %d entries", sizes[i]);
     }
+}
+
+/* A driver that knows of no packed rings. */
+static void split_for_packed(void)
+{
+    ring_format = 0;
+    report(disk_start(F_ALL) && !disk.ring[0].is_packed && disk_works(), "the disk works with split rings");
+    ring_format = F_RING_PACKED;
+    report(disk_start(F_ALL) && disk.ring[0].is_packed && disk_works(), "it works with packed ones afterwards");
 }
 
 /* A driver need not use all queues, nor the first. */
@@ -119,6 +133,7 @@ static const struct test_case cases[] = {
     { "types-not-taken", types_not_taken },
     { "write-cache", write_cache },
     { "queue-sizes", queue_sizes },
+    { "split-for-packed", split_for_packed, PACKED_RINGS },
     { "one-queue-only", one_queue_only },
 };
 

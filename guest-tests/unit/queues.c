@@ -63,14 +63,19 @@ static void beside(void (*misbehave)(struct ring *ring, unsigned round), const c
     assert(disk_start(F_ALL));
 }
 
-/* Takes back what there is, then offers the chain of descriptor 0 `count` times, or as often as the ring has room. */
-static void offer_again(struct ring *ring, u16 count)
+static void take_all(struct ring *ring)
 {
     struct used_entry used;
     while (ring_take(ring, &used))
         ;
-    for (u16 i = 0; i < count && (u16)(ring->next_available - ring->next_used) < ring->size; i++)
-        ring_offer(ring, 0);
+}
+
+/* Takes back what there is, then offers the chain `count` times, or as often as the ring has room. */
+static void offer_again(struct ring *ring, const struct descriptor *list, u16 length, u16 count)
+{
+    take_all(ring);
+    for (u16 i = 0; i < count && ring_has_room(ring, length); i++)
+        ring_offer(ring, 0, list, length);
     ring_publish(ring);
     ring_kick(ring);
 }
@@ -81,9 +86,13 @@ static void loops(struct ring *ring, unsigned round)
     for (u16 i = 0; i < ring->size; i++) {
         descriptor.flags |= DESC_NEXT;
         descriptor.next = (i + 1) % ring->size;
-        ring_write(ring, i, descriptor);
+        split_write(&ring->split, i, descriptor);
     }
-    offer_again(ring, ring->size);
+    take_all(ring);
+    while (ring_has_room(ring, 1))
+        split_offer(&ring->split, 0);
+    ring_publish(ring);
+    ring_kick(ring);
 }
 
 static void beside_loops(void)
@@ -93,14 +102,12 @@ static void beside_loops(void)
 
 static void no_sense(struct ring *ring, unsigned round)
 {
-    ring->next_available += ring->size + 1 + round;
-    ring_publish(ring);
-    ring_kick(ring);
+    ring_break(ring);
 }
 
 static void beside_no_sense(void)
 {
-    beside(no_sense, "one whose indices make no sense");
+    beside(no_sense, "one that makes no sense");
 }
 
 static void wild(struct ring *ring, unsigned round)
@@ -111,8 +118,7 @@ static void wild(struct ring *ring, unsigned round)
         writable(&one.status, 1),
     };
     request_init(&one, T_IN, 64);
-    ring_write_chain(ring, 0, list, 3);
-    offer_again(ring, ring->size);
+    offer_again(ring, list, ARRAY_SIZE(list), ring->size);
 }
 
 static void beside_wild_addresses(void)
@@ -120,26 +126,20 @@ static void beside_wild_addresses(void)
     beside(wild, "one full of wild addresses");
 }
 
-/* As much as may be asked for, and nothing of it is taken back. */
 static void hog(struct ring *ring, unsigned round)
 {
-    static struct descriptor list[] = { { 0 }, { 0 }, { 0 } };
-    list[0] = readable(&one.header, sizeof(one.header));
-    list[1] = writable(area, AREA_BYTES / 2);
-    list[2] = writable(&one.status, 1);
+    struct descriptor list[] = {
+        readable(&one.header, sizeof(one.header)),
+        writable(area, AREA_BYTES / 2),
+        writable(&one.status, 1),
+    };
     request_init(&one, T_IN, 0);
-    ring_write_chain(ring, 0, list, 3);
-    for (u16 i = 0; i < 32; i++) {
-        if ((u16)(ring->next_available - ring->used[RING_INDEX]) < ring->size)
-            ring_offer(ring, 0);
-    }
-    ring_publish(ring);
-    ring_kick(ring);
+    offer_again(ring, list, ARRAY_SIZE(list), 32);
 }
 
 static void beside_a_hog(void)
 {
-    beside(hog, "one that asks for a lot and takes nothing back");
+    beside(hog, "one that asks for a lot");
 }
 
 static void kicks(struct ring *ring, unsigned round)
@@ -156,7 +156,7 @@ static void beside_kicks(void)
 static const struct test_case cases[] = {
     { "each", each },
     { "all-at-once", all_at_once },
-    { "beside-loops", beside_loops },
+    { "beside-loops", beside_loops, SPLIT_RINGS },
     { "beside-no-sense", beside_no_sense },
     { "beside-wild-addresses", beside_wild_addresses },
     { "beside-a-hog", beside_a_hog },

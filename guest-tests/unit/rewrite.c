@@ -8,6 +8,7 @@
 #define ROUNDS 40
 #define SECTOR_A 1024u
 #define SECTOR_B 2048u
+/* Behind all memory of this guest, without devices there, and behind the end of the disk. */
 #define NOWHERE (1ull << 40)
 
 static u64 seed_a, seed_b, seed_beside;
@@ -15,12 +16,6 @@ static u64 seed_a, seed_b, seed_beside;
 static bool has_data(const struct load_slot *slot, u64 seed)
 {
     return data_is(slot->data, LOAD_BYTES, seed);
-}
-
-/* Whether it is a read of the block with that data, and of nothing else. */
-static bool is_read_of(const struct load_slot *slot, struct outcome outcome, u64 seed)
-{
-    return outcome.status == S_OK && outcome.length == LOAD_BYTES + 1 && has_data(slot, seed);
 }
 
 static bool is_empty(const struct load_slot *slot)
@@ -55,12 +50,46 @@ static void check_blocks(void)
            "so are those beside them");
 }
 
-/* Rounds of reads of A in all slots. `rewrite` changes them until all are back; `may_be` says what one may become. */
-static void read_rewriting(
-    bool indirect, void (*rewrite)(struct load *load, u16 index, bool odd),
-    bool (*may_be)(struct load_slot *slot, struct outcome outcome))
+/* A field of a request that is rewritten over and over: what it was, and something else. */
+struct rewriting {
+    volatile void *(*field)(struct load *load, u16 index);
+    unsigned bytes;
+    /* The something else, or what to add to what it was. */
+    u64 other;
+    bool is_added;
+    /* The field is in an indirect table. */
+    bool indirect;
+    /* What a request may have become that is not the read of A that it was. */
+    bool (*may_be)(const struct load_slot *slot, struct outcome outcome);
+};
+
+static u64 field_get(volatile void *field, unsigned bytes)
 {
-    struct load *load = load_new(&disk.ring[0], indirect);
+    return bytes == 2 ? *(volatile u16 *)field : bytes == 4 ? *(volatile u32 *)field : *(volatile u64 *)field;
+}
+
+static void field_set(volatile void *field, unsigned bytes, u64 value)
+{
+    if (bytes == 2)
+        *(volatile u16 *)field = value;
+    else if (bytes == 4)
+        *(volatile u32 *)field = value;
+    else
+        *(volatile u64 *)field = value;
+}
+
+/* Whether it is a read of the block with that data, and of nothing else. */
+static bool is_read_of(const struct load_slot *slot, struct outcome outcome, u64 seed)
+{
+    return outcome.status == S_OK && outcome.length == LOAD_BYTES + 1 && has_data(slot, seed);
+}
+
+/* Rounds of reads of A in all slots, rewritten until they are back. */
+static void reads(void)
+{
+    const struct rewriting *what = current_case->with;
+    struct load *load = load_new(&disk.ring[0], what->indirect);
+    static u64 original[RING_SIZE_MAX];
     bool allowed = true;
     unsigned rewritten = 0;
     write_blocks();
@@ -68,6 +97,7 @@ static void read_rewriting(
         for (u16 i = 0; i < load->slots; i++) {
             memset(load->slot[i].data, 0x55, LOAD_BYTES);
             load_offer(load, i, T_IN, SECTOR_A);
+            original[i] = field_get(what->field(load, i), what->bytes);
         }
         ring_publish(load->ring);
         ring_kick(load->ring);
@@ -75,14 +105,17 @@ static void read_rewriting(
         for (unsigned step = 0; load->pending > 0 && !deadline_passed(&deadline); step++) {
             struct used_entry used;
             if (!ring_take(load->ring, &used)) {
-                for (u16 i = 0; i < load->slots; i++)
-                    rewrite(load, i, step % 2);
+                for (u16 i = 0; i < load->slots; i++) {
+                    u64 other = what->is_added ? original[i] + what->other : what->other;
+                    field_set(what->field(load, i), what->bytes, step % 2 ? other : original[i]);
+                }
                 continue;
             }
-            u16 index = indirect ? used.id : used.id / LOAD_PARTS;
+            u16 index = what->indirect ? used.id : used.id / LOAD_PARTS;
             struct load_slot *slot = &load->slot[index < load->slots ? index : 0];
             struct outcome outcome = { .status = slot->request.status, .length = used.length };
-            if (index >= load->slots || !slot->pending || !may_be(slot, outcome)) {
+            bool is_known = index < load->slots && slot->pending;
+            if (!is_known || !(is_read_of(slot, outcome, seed_a) || what->may_be(slot, outcome))) {
                 if (allowed)
                     report_info("slot %d: status %#x, length %u", index, outcome.status, outcome.length);
                 allowed = false;
@@ -98,137 +131,98 @@ static void read_rewriting(
     check_blocks();
 }
 
-static void rewrite_sector(struct load *load, u16 index, bool odd)
+static volatile void *sector_of(struct load *load, u16 index)
 {
-    volatile u64 *sector = &load->slot[index].request.header.sector;
-    *sector = odd ? SECTOR_B : SECTOR_A;
+    return &load->slot[index].request.header.sector;
 }
 
-static bool is_a_or_b(struct load_slot *slot, struct outcome outcome)
+static volatile void *type_of(struct load *load, u16 index)
 {
-    return is_read_of(slot, outcome, seed_a) || is_read_of(slot, outcome, seed_b);
+    return &load->slot[index].request.header.type;
 }
 
-static void sectors(void)
+/* Of the descriptor of the data. */
+static volatile void *address_of(struct load *load, u16 index)
 {
-    read_rewriting(false, rewrite_sector, is_a_or_b);
+    return &ring_descriptor(load->ring, load->slot[index].first, 1)->address;
 }
 
-static void rewrite_sector_wildly(struct load *load, u16 index, bool odd)
+static volatile void *length_of(struct load *load, u16 index)
 {
-    volatile u64 *sector = &load->slot[index].request.header.sector;
-    *sector = odd ? disk.capacity - 1 : SECTOR_A;
+    return &ring_descriptor(load->ring, load->slot[index].first, 1)->length;
 }
 
-static bool is_a_or_refused(struct load_slot *slot, struct outcome outcome)
+static volatile void *flags_of(struct load *load, u16 index)
 {
-    return is_read_of(slot, outcome, seed_a) || (outcome.status == S_IOERR && is_empty(slot));
+    return ring_flags(load->ring, load->slot[index].first, 1);
 }
 
-static void sectors_out_of_range(void)
+static volatile void *link_of(struct load *load, u16 index)
 {
-    read_rewriting(false, rewrite_sector_wildly, is_a_or_refused);
+    return &ring_descriptor(load->ring, load->slot[index].first, 1)->next;
 }
 
-static void rewrite_type(struct load *load, u16 index, bool odd)
+static volatile void *table_address_of(struct load *load, u16 index)
 {
-    volatile u32 *type = &load->slot[index].request.header.type;
-    *type = odd ? 99 : T_IN;
+    return &load->slot[index].table[1].address;
 }
 
-static bool is_a_or_unsupported(struct load_slot *slot, struct outcome outcome)
+static volatile void *table_length_of(struct load *load, u16 index)
 {
-    return is_read_of(slot, outcome, seed_a) || (outcome.status == S_UNSUPP && is_empty(slot));
+    return &load->slot[index].table[1].length;
 }
 
-static void types(void)
+static volatile void *table_link_of(struct load *load, u16 index)
 {
-    read_rewriting(false, rewrite_type, is_a_or_unsupported);
+    return &load->slot[index].table[1].next;
 }
 
-/* As a write it has no data, so it is one of nothing. */
-static void rewrite_to_write(struct load *load, u16 index, bool odd)
+/* Of the last descriptor, as that is the one that counts. The other id is nobody else's, and gives back as many. */
+static volatile void *id_of(struct load *load, u16 index)
 {
-    volatile u32 *type = &load->slot[index].request.header.type;
-    *type = odd ? T_OUT : T_IN;
+    struct packed_ring *ring = &load->ring->packed;
+    volatile struct packed_descriptor *last =
+        &ring->descriptors[(load->slot[index].first + LOAD_PARTS - 1) % ring->size];
+    ring->chain_length[index * LOAD_PARTS + 1] = LOAD_PARTS;
+    return &last->id;
 }
 
-static bool is_a_or_nothing(struct load_slot *slot, struct outcome outcome)
+static bool is_b(const struct load_slot *slot, struct outcome outcome)
 {
-    return is_read_of(slot, outcome, seed_a) || (outcome.status == S_OK && is_empty(slot));
+    return is_read_of(slot, outcome, seed_b);
 }
 
-static void read_to_write(void)
+static bool is_refused(const struct load_slot *slot, struct outcome outcome)
 {
-    read_rewriting(false, rewrite_to_write, is_a_or_nothing);
+    return outcome.status == S_IOERR && is_empty(slot);
 }
 
-static void rewrite_address(struct load *load, u16 index, bool odd)
+static bool is_unsupported(const struct load_slot *slot, struct outcome outcome)
 {
-    load->ring->descriptors[index * LOAD_PARTS + 1].address = odd ? NOWHERE : virt_to_phys(load->slot[index].data);
+    return outcome.status == S_UNSUPP && is_empty(slot);
 }
 
-static void addresses(void)
+static bool is_nothing(const struct load_slot *slot, struct outcome outcome)
 {
-    read_rewriting(false, rewrite_address, is_a_or_refused);
+    return outcome.status == S_OK && is_empty(slot);
 }
 
-static void rewrite_length(struct load *load, u16 index, bool odd)
+static bool is_returned(const struct load_slot *slot, struct outcome outcome)
 {
-    load->ring->descriptors[index * LOAD_PARTS + 1].length = odd ? 0xffffffff : LOAD_BYTES;
+    return outcome.status == S_UNTOUCHED && outcome.length == 0 && is_empty(slot);
 }
 
-static void lengths(void)
-{
-    read_rewriting(false, rewrite_length, is_a_or_refused);
-}
-
-/* The data descriptor links to itself now and then. */
-static void rewrite_link(struct load *load, u16 index, bool odd)
-{
-    load->ring->descriptors[index * LOAD_PARTS + 1].next = index * LOAD_PARTS + (odd ? 1 : 2);
-}
-
-static bool is_a_or_empty(struct load_slot *slot, struct outcome outcome)
-{
-    return is_read_of(slot, outcome, seed_a) ||
-           (outcome.status == S_UNTOUCHED && outcome.length == 0 && is_empty(slot));
-}
-
-/* The loop may be left after some rounds; then the request is as many times longer, and brings the blocks behind A. */
-static bool is_long_or_returned(struct load_slot *slot, struct outcome outcome)
+/* A loop may be left after some rounds; then the request is as many times longer, and brings the blocks behind A. */
+static bool is_long_or_returned(const struct load_slot *slot, struct outcome outcome)
 {
     if (outcome.status == S_OK && outcome.length > LOAD_BYTES + 1)
         return outcome.length % LOAD_BYTES == 1 && !has_data(slot, seed_a);
-    return is_a_or_empty(slot, outcome);
+    return is_returned(slot, outcome);
 }
 
-static void links(void)
+static bool is_no_other(const struct load_slot *slot, struct outcome outcome)
 {
-    read_rewriting(false, rewrite_link, is_long_or_returned);
-}
-
-static void rewrite_table(struct load *load, u16 index, bool odd)
-{
-    volatile struct descriptor *data = &load->slot[index].table[1];
-    data->address = odd ? NOWHERE : virt_to_phys(load->slot[index].data);
-    data->length = odd ? 0xffffffff : LOAD_BYTES;
-}
-
-static void tables(void)
-{
-    read_rewriting(true, rewrite_table, is_a_or_refused);
-}
-
-static void rewrite_table_link(struct load *load, u16 index, bool odd)
-{
-    volatile struct descriptor *data = &load->slot[index].table[1];
-    data->next = odd ? 0xffff : 2;
-}
-
-static void table_links(void)
-{
-    read_rewriting(true, rewrite_table_link, is_a_or_empty);
+    return false;
 }
 
 /* What is written while its data changes is open; what lies beside it is not. */
@@ -243,7 +237,7 @@ static void written_data(void)
         ring_publish(load->ring);
         ring_kick(load->ring);
         struct deadline deadline = deadline_start();
-        while (load->ring->used[RING_INDEX] == load->ring->next_used && !deadline_passed(&deadline))
+        while (!ring_has_used(load->ring) && !deadline_passed(&deadline))
             memset(load->slot[round % load->slots].data, round, LOAD_BYTES);
         succeeded = load_finish(load);
     }
@@ -253,16 +247,24 @@ static void written_data(void)
     check_blocks();
 }
 
+#define REWRITING(...) .with = &(const struct rewriting) { __VA_ARGS__ }
+
 static const struct test_case cases[] = {
-    { "sectors", sectors },
-    { "sectors-out-of-range", sectors_out_of_range },
-    { "types", types },
-    { "read-to-write", read_to_write },
-    { "addresses", addresses },
-    { "lengths", lengths },
-    { "links", links },
-    { "tables", tables },
-    { "table-links", table_links },
+    { "sectors", reads, REWRITING(sector_of, 8, SECTOR_B, .may_be = is_b) },
+    { "sectors-out-of-range", reads, REWRITING(sector_of, 8, NOWHERE, .may_be = is_refused) },
+    { "types", reads, REWRITING(type_of, 4, 99, .may_be = is_unsupported) },
+    /* As a write it has no data, so it is one of nothing. */
+    { "read-to-write", reads, REWRITING(type_of, 4, T_OUT, .may_be = is_nothing) },
+    { "addresses", reads, REWRITING(address_of, 8, NOWHERE, .may_be = is_refused) },
+    { "lengths", reads, REWRITING(length_of, 4, 0xffffffff, .may_be = is_refused) },
+    /* Not WRITE: a read of nothing with data behind its header. */
+    { "flags", reads, REWRITING(flags_of, 2, -DESC_WRITE, .is_added = true, .may_be = is_nothing) },
+    /* The data descriptor links to itself. */
+    { "links", reads, SPLIT_RINGS, REWRITING(link_of, 2, -1, .is_added = true, .may_be = is_long_or_returned) },
+    { "ids", reads, PACKED_RINGS, REWRITING(id_of, 2, 1, .is_added = true, .may_be = is_no_other) },
+    { "table-addresses", reads, REWRITING(table_address_of, 8, NOWHERE, .indirect = true, .may_be = is_refused) },
+    { "table-lengths", reads, REWRITING(table_length_of, 4, 0xffffffff, .indirect = true, .may_be = is_refused) },
+    { "table-links", reads, SPLIT_RINGS, REWRITING(table_link_of, 2, 0xffff, .indirect = true, .may_be = is_returned) },
     { "written-data", written_data },
 };
 

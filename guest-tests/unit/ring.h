@@ -1,61 +1,34 @@
 /*
- * A split virtqueue, driver side (virtio 1.2, 2.7), with everything left open that a broken driver may do: any
- * descriptor can be written, any head offered.
+ * A virtqueue, driver side, of the format that was negotiated. A chain has an id, by which it comes back: in a split
+ * ring the entry of its first descriptor, in a packed one any number less than the ring's size.
  */
 #ifndef RING_H
 #define RING_H
 
 #include "alloc_page.h"
-#include "virtio.h"
+#include "packed_ring.h"
+#include "split_ring.h"
 
-#define RING_SIZE_MAX 1024
 #define PAGE_BYTES 4096ul
-/* Three parts of a ring of the greatest size: 16 KiB of descriptors, then 2 KiB and 8 KiB that need a little more. */
+/*
+ * The three parts of a ring of the greatest size: 16 KiB of descriptors, then of a split ring 2 KiB and 8 KiB that need
+ * a little more, of a packed one the event suppression structures.
+ */
 #define RING_ORDER 3
-#define RING_AVAILABLE 0x4000
-#define RING_USED 0x5000
-
-enum { DESC_NEXT = 1, DESC_WRITE = 2, DESC_INDIRECT = 4 };
-enum { AVAILABLE_NO_INTERRUPT = 1, USED_NO_NOTIFY = 1 };
-/* Words of the available and the used ring. */
-enum { RING_FLAGS = 0, RING_INDEX = 1, RING_ENTRIES = 2 };
-#define USED_ENTRY_WORDS 4
-
-struct descriptor {
-    u64 address;
-    u32 length;
-    u16 flags;
-    u16 next;
-};
-
-struct used_entry {
-    u32 id;
-    u32 length;
-};
+#define RING_DRIVER_PART 0x4000
+#define RING_DEVICE_PART 0x5000
 
 struct ring {
     u16 index, size;
-    bool event_idx;
+    bool is_packed;
     u8 *memory;
-    volatile struct descriptor *descriptors;
-    volatile u16 *available;
-    volatile u16 *used;
     volatile u8 *doorbell;
     /* Nothing came in time once. */
     bool is_dead;
-    /* Indices that go on counting: the next entry to offer, as far as was kicked, the next entry to take back. */
-    u16 next_available, kicked, next_used;
+    /* One of the two is in use. */
+    struct split_ring split;
+    struct packed_ring packed;
 };
-
-static inline struct descriptor readable(const volatile void *data, u32 length)
-{
-    return (struct descriptor) { .address = virt_to_phys((const void *)data), .length = length };
-}
-
-static inline struct descriptor writable(volatile void *data, u32 length)
-{
-    return (struct descriptor) { .address = virt_to_phys((const void *)data), .length = length, .flags = DESC_WRITE };
-}
 
 /* Sets up queue `index` with `size` entries, or as many as the device likes if 0; in other memory if `fresh`. */
 static inline void ring_start(struct ring *ring, struct virtio *virtio, u16 index, u16 size, bool fresh)
@@ -70,88 +43,130 @@ static inline void ring_start(struct ring *ring, struct virtio *virtio, u16 inde
     ring->index = index;
     ring->size = readw(common + COMMON_QUEUE_SIZE);
     assert(ring->size > 0 && ring->size <= RING_SIZE_MAX);
-    ring->event_idx = virtio->taken & F_EVENT_IDX;
-    ring->descriptors = (void *)ring->memory;
-    ring->available = (void *)(ring->memory + RING_AVAILABLE);
-    ring->used = (void *)(ring->memory + RING_USED);
+    ring->is_packed = virtio->taken & F_RING_PACKED;
+    ring->is_dead = false;
     u16 offset = readw(common + COMMON_QUEUE_NOTIFY_OFFSET);
     ring->doorbell = virtio->part[CAP_NOTIFY] + (u32)offset * virtio->notify_multiplier;
-    ring->is_dead = false;
-    ring->next_available = ring->kicked = ring->next_used = 0;
+    bool event_idx = virtio->taken & F_EVENT_IDX;
+    void *driver_part = ring->memory + RING_DRIVER_PART, *device_part = ring->memory + RING_DEVICE_PART;
+    ring->split = (struct split_ring) {
+        .size = ring->size,
+        .event_idx = event_idx,
+        .descriptors = (void *)ring->memory,
+        .available = driver_part,
+        .used = device_part,
+    };
+    ring->packed = (struct packed_ring) {
+        .size = ring->size,
+        .event_idx = event_idx,
+        .descriptors = (void *)ring->memory,
+        .driver_event = driver_part,
+        .device_event = device_part,
+        .room = ring->size,
+    };
     virtio_write_address(virtio, COMMON_QUEUE_DESCRIPTORS, virt_to_phys(ring->memory));
-    virtio_write_address(virtio, COMMON_QUEUE_AVAILABLE, virt_to_phys(ring->memory + RING_AVAILABLE));
-    virtio_write_address(virtio, COMMON_QUEUE_USED, virt_to_phys(ring->memory + RING_USED));
+    virtio_write_address(virtio, COMMON_QUEUE_AVAILABLE, virt_to_phys(driver_part));
+    virtio_write_address(virtio, COMMON_QUEUE_USED, virt_to_phys(device_part));
     writew(1, common + COMMON_QUEUE_ENABLE);
 }
 
-static inline void ring_write(struct ring *ring, u16 at, struct descriptor descriptor)
+/* Offers a chain, which the device sees after `ring_publish`. Returns the index of its first descriptor. */
+static inline u16 ring_offer(struct ring *ring, u16 id, const struct descriptor *list, u16 count)
 {
-    ring->descriptors[at].address = descriptor.address;
-    ring->descriptors[at].length = descriptor.length;
-    ring->descriptors[at].flags = descriptor.flags;
-    ring->descriptors[at].next = descriptor.next;
+    if (ring->is_packed)
+        return packed_chain(&ring->packed, id, list, count);
+    split_chain(&ring->split, id, list, count);
+    return id;
 }
 
-/* Writes `list` from entry `head` on, each linked to the one after it. */
-static inline void ring_write_chain(struct ring *ring, u16 head, const struct descriptor *list, u16 count)
+/* Whether another chain of so many descriptors may be offered. */
+static inline bool ring_has_room(struct ring *ring, u16 count)
 {
-    for (u16 i = 0; i < count; i++) {
-        struct descriptor descriptor = list[i];
-        if (i + 1 < count) {
-            descriptor.flags |= DESC_NEXT;
-            descriptor.next = head + i + 1;
-        }
-        ring_write(ring, head + i, descriptor);
-    }
+    if (ring->is_packed)
+        return ring->packed.room >= count;
+    return (u16)(ring->split.next_available - ring->split.next_used) < ring->size;
 }
 
-/* Puts a chain into the available ring, where the device sees it after `ring_publish`. */
-static inline void ring_offer(struct ring *ring, u16 head)
+/* Writes an indirect table. Returns the descriptor that refers to it. */
+static inline struct descriptor ring_table(
+    struct ring *ring, struct descriptor *table, const struct descriptor *list, u16 count)
 {
-    ring->available[RING_ENTRIES + ring->next_available % ring->size] = head;
-    ring->next_available++;
+    if (ring->is_packed)
+        packed_table((void *)table, list, count);
+    else
+        split_table(table, list, count);
+    struct descriptor descriptor = readable(table, count * sizeof(*table));
+    descriptor.flags = DESC_INDIRECT;
+    return descriptor;
+}
+
+/* The nth descriptor of the chain that begins at index `first`. Address and length have one place in both formats. */
+static inline volatile struct descriptor *ring_descriptor(struct ring *ring, u16 first, u16 nth)
+{
+    return &ring->split.descriptors[(first + nth) % ring->size];
+}
+
+/* Its flags. */
+static inline volatile u16 *ring_flags(struct ring *ring, u16 first, u16 nth)
+{
+    u16 index = (first + nth) % ring->size;
+    return ring->is_packed ? &ring->packed.descriptors[index].flags : &ring->split.descriptors[index].flags;
 }
 
 static inline void ring_publish(struct ring *ring)
 {
-    wmb();
-    ring->available[RING_INDEX] = ring->next_available;
+    if (ring->is_packed)
+        packed_publish(&ring->packed);
+    else
+        split_publish(&ring->split);
     /* Before the device's wish for a kick is read. */
     mb();
 }
 
 static inline void ring_kick(struct ring *ring)
 {
-    ring->kicked = ring->next_available;
+    ring->split.told = ring->split.next_available;
+    ring->packed.told = ring->packed.next_available;
     writew(ring->index, ring->doorbell);
 }
 
-/* Whether the device wants to be kicked for what was published since the last time (2.7.10). */
+/* Whether the device wants to be kicked for what was published since it was told or asked. */
 static inline bool ring_wants_kick(struct ring *ring)
 {
-    if (!ring->event_idx)
-        return !(ring->used[RING_FLAGS] & USED_NO_NOTIFY);
-    u16 event = ring->used[RING_ENTRIES + USED_ENTRY_WORDS * ring->size];
-    return (u16)(ring->next_available - event - 1) < (u16)(ring->next_available - ring->kicked);
+    return ring->is_packed ? packed_wants_kick(&ring->packed) : split_wants_kick(&ring->split);
 }
 
-/* From which used entry on the device is to interrupt, with EVENT_IDX. */
-static inline void ring_set_used_event(struct ring *ring, u16 event)
+/* Whether the device is to interrupt at all, without EVENT_IDX. */
+static inline void ring_want_interrupts(struct ring *ring, bool wanted)
 {
-    ring->available[RING_ENTRIES + ring->size] = event;
+    if (ring->is_packed)
+        ring->packed.driver_event[EVENT_MODE] = wanted ? EVENT_ENABLE : EVENT_DISABLE;
+    else
+        ring->split.available[RING_FLAGS] = wanted ? 0 : AVAILABLE_NO_INTERRUPT;
     mb();
+}
+
+/* Has the device interrupt, with EVENT_IDX, with the chain after `chains` more that have `length` descriptors each. */
+static inline void ring_want_interrupt_after(struct ring *ring, u16 chains, u16 length)
+{
+    if (ring->is_packed)
+        packed_set_event(&ring->packed, packed_plus(&ring->packed, ring->packed.next_used, chains * length));
+    else
+        split_set_used_event(&ring->split, ring->split.next_used + chains);
+}
+
+static inline bool ring_has_used(struct ring *ring)
+{
+    return ring->is_packed ? packed_has_used(&ring->packed) : split_has_used(&ring->split);
 }
 
 /* Takes the next used entry, if there is one. */
 static inline bool ring_take(struct ring *ring, struct used_entry *entry)
 {
-    if (ring->used[RING_INDEX] == ring->next_used)
+    if (!ring_has_used(ring))
         return false;
     rmb();
-    volatile u16 *words = ring->used + RING_ENTRIES + USED_ENTRY_WORDS * (ring->next_used % ring->size);
-    entry->id = words[0] | (u32)words[1] << 16;
-    entry->length = words[2] | (u32)words[3] << 16;
-    ring->next_used++;
+    *entry = ring->is_packed ? packed_take(&ring->packed) : split_take(&ring->split);
     return true;
 }
 
@@ -165,6 +180,24 @@ static inline bool ring_wait(struct ring *ring, struct used_entry *entry)
             return false;
     }
     return true;
+}
+
+/* Has the device look at what was offered and waits for it; nothing else may be under way on this queue. */
+static inline bool ring_round(struct ring *ring, struct used_entry *used)
+{
+    ring_publish(ring);
+    ring_kick(ring);
+    return ring_wait(ring, used);
+}
+
+/* Makes a ring of it that has no sense, and has the device look at it. */
+static inline void ring_break(struct ring *ring)
+{
+    if (ring->is_packed)
+        packed_break(&ring->packed);
+    else
+        split_break(&ring->split);
+    ring_kick(ring);
 }
 
 #endif

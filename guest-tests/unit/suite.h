@@ -1,6 +1,7 @@
 /*
  * A test is a list of cases. Before each the disk is set up anew, after each it must still work. Arguments of the test:
  *
+ *   packed            packed rings in place of split ones
  *   timeout=SECONDS   how long the disk may take for anything
  *   after=CASE        begin behind this case: one before it has killed the disk for good
  */
@@ -13,10 +14,19 @@
 #define AREA_BYTES (2u << 20)
 #define AREA_ORDER 9
 
+/* The rings that a case is about. */
+enum rings { ANY_RINGS, SPLIT_RINGS, PACKED_RINGS };
+
 struct test_case {
     const char *name;
     void (*run)(void);
+    enum rings rings;
+    /* What to do, for a function that serves several cases. */
+    const void *with;
 };
+
+/* The case under way. */
+static const struct test_case *current_case;
 
 /* Memory for the data of a case. */
 static u8 *area;
@@ -29,6 +39,9 @@ static inline const char *argument(int count, char **arguments, const char *name
     }
     return NULL;
 }
+
+/* Descriptors that `disk_works` uses of a queue. */
+#define DISK_WORKS_ENTRIES 6
 
 /* Whether every queue still does what it should, without a reset. */
 static inline bool disk_works(void)
@@ -48,6 +61,13 @@ static inline bool disk_works(void)
     return true;
 }
 
+/* Whether rings of the format that was asked for can be had. */
+static inline bool format_is_offered(void)
+{
+    return virtio_reset(&disk.virtio) && virtio_negotiate(&disk.virtio, F_ALL) &&
+           (disk.virtio.taken & F_RING_PACKED) == ring_format;
+}
+
 /* Runs the cases; what it returns is for main() to return. */
 static inline int suite_run(
     const char *name, const struct test_case *cases, unsigned case_count, int argument_count, char **arguments)
@@ -56,9 +76,15 @@ static inline int suite_run(
     const char *after = argument(argument_count, arguments, "after=");
     if (timeout)
         timeout_seconds = atol(timeout);
+    if (argument(argument_count, arguments, "packed"))
+        ring_format = F_RING_PACKED;
     report_prefix_push(name);
     if (!virtio_find(&disk.virtio, BLOCK_DEVICE)) {
         report(false, "there is a virtio disk");
+        return report_summary();
+    }
+    if (!format_is_offered()) {
+        report(false, "packed rings are offered");
         return report_summary();
     }
     area = alloc_pages(AREA_ORDER);
@@ -68,11 +94,14 @@ static inline int suite_run(
             first = i + 1;
     }
     for (unsigned i = first; i < case_count; i++) {
-        report_prefix_push(cases[i].name);
+        current_case = &cases[i];
+        if (current_case->rings == (ring_format ? SPLIT_RINGS : PACKED_RINGS))
+            continue;
+        report_prefix_push(current_case->name);
         report_info("begins");
         if (!report(disk_start(F_ALL), "the disk can be set up"))
             return report_summary();
-        cases[i].run();
+        current_case->run();
         bool works = report(disk_works(), "the disk works afterwards");
         /* Nothing of this case may reach into the next one. */
         bool resets = virtio_reset(&disk.virtio);

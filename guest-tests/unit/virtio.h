@@ -48,6 +48,10 @@ enum { STATUS_ACKNOWLEDGE = 1, STATUS_DRIVER = 2, STATUS_DRIVER_OK = 4, STATUS_F
 #define F_INDIRECT_DESC (1ull << 28)
 #define F_EVENT_IDX (1ull << 29)
 #define F_VERSION_1 (1ull << 32)
+#define F_RING_PACKED (1ull << 34)
+
+/* The format of the rings: F_RING_PACKED, or 0 for split ones. It is taken whatever else is. */
+static u64 ring_format;
 
 struct virtio {
     struct pci_dev pci;
@@ -160,7 +164,7 @@ static inline bool virtio_negotiate(struct virtio *virtio, u64 wanted)
         writel(half, common + COMMON_DEVICE_FEATURE_SELECT);
         virtio->offered |= (u64)readl(common + COMMON_DEVICE_FEATURE) << (32 * half);
     }
-    virtio->taken = virtio->offered & wanted;
+    virtio->taken = virtio->offered & ((wanted & ~F_RING_PACKED) | ring_format);
     for (int half = 0; half < 2; half++) {
         u32 taken = virtio->taken >> (32 * half);
         writel(half, common + COMMON_DRIVER_FEATURE_SELECT);

@@ -1,0 +1,81 @@
+/*
+ * What malformed chains are made of, and what this device must make of them. What a device does with them is left open
+ * by virtio 1.2 (2.7.5, 2.8.7); this one answers those whose status byte can be found with an I/O error, returns the
+ * others with length 0, and goes on. Where the ring itself makes no sense, the queue stops until it is set up again,
+ * and the other queues go on.
+ */
+#ifndef MALFORMED_H
+#define MALFORMED_H
+
+#include "suite.h"
+
+#define SECTOR 64u
+#define BYTES PAGE_BYTES
+
+/* A read of BYTES to the area, in the usual layout. */
+static inline void make_read(struct descriptor list[3])
+{
+    memset(area, 0x55, 2 * BYTES);
+    request_init(&one, T_IN, SECTOR);
+    list[0] = readable(&one.header, sizeof(one.header));
+    list[1] = writable(area, BYTES);
+    list[2] = writable(&one.status, 1);
+}
+
+/* Puts a read into the indirect table. Returns what refers to it. */
+static inline struct descriptor make_table(void)
+{
+    struct descriptor list[3];
+    make_read(list);
+    return ring_table(&disk.ring[0], indirect_table, list, ARRAY_SIZE(list));
+}
+
+/* Has the device look at the chain with id 0, and expects it back with length 0, no status and no data. */
+static inline void check_offered_is_empty(const char *name)
+{
+    struct used_entry used = { 0 };
+    bool returned = ring_round(&disk.ring[0], &used);
+    struct outcome outcome = request_outcome(&one, one.header.type, one.header.sector, returned, used, 0);
+    check_outcome(outcome, S_UNTOUCHED, 0, "%s comes back empty", name);
+    report(all_bytes_are(area, BYTES, 0x55), "%s: nothing is written", name);
+}
+
+/* The same for this chain. */
+static inline void check_empty(const struct descriptor *list, u16 count, const char *name)
+{
+    ring_offer(&disk.ring[0], 0, list, count);
+    check_offered_is_empty(name);
+}
+
+/* Expects an I/O error with nothing written but the status. */
+static inline void check_refused(struct outcome outcome, const char *name)
+{
+    check_status(outcome, S_IOERR, "%s is refused", name);
+    report(all_bytes_are(area, BYTES, 0x55), "%s: nothing but the status is written", name);
+}
+
+/* Whether queue 0 does nothing any more while queue 1 goes on, and works again once it is set up again. */
+static inline void check_stopped(void)
+{
+    struct used_entry used;
+    bool others = true, silent = true;
+    for (unsigned i = 0; i < 64; i++) {
+        others = others && disk_read(1, SECTOR, area, BYTES).status == S_OK;
+        silent = silent && !ring_take(&disk.ring[0], &used);
+    }
+    report(others, "the other queues go on");
+    report(silent, "nothing comes from this one");
+    report(disk_start(F_ALL), "the disk can be set up again");
+    check_status(disk_read(0, SECTOR, area, BYTES), S_OK, "the queue works again");
+}
+
+/* Data on the disk where a read of `make_read` finds it. */
+static inline u64 write_data(void)
+{
+    u64 seed = fresh_seed();
+    data_fill(area, BYTES, seed);
+    assert(disk_write(1, SECTOR, area, BYTES).status == S_OK);
+    return seed;
+}
+
+#endif
