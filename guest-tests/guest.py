@@ -51,6 +51,12 @@ class Job:
         if self._started is None:
             self._started, _ = self._guest.expect("started", self._deadline, self.name)
 
+    def move(self, guest):
+        """The guest goes on in another QEMU, after a migration: the result comes from there."""
+        if not self._guest.is_silent():
+            raise GuestError(f"{self.name}: ended before the guest was moved")
+        self._guest = guest
+
     def stop(self):
         """Has fio end before its time; it is to be waited for."""
         self._stopped = True

@@ -44,7 +44,9 @@ class Machine:
 
     IMAGE = ""
 
-    def __init__(self, cpus, memory_mib, on_line=None, console_log=None, accel=None, image=None):
+    def __init__(
+        self, cpus, memory_mib, on_line=None, console_log=None, accel=None, image=None, qemu="qemu-system-x86_64"
+    ):
         self.info = {}
         self.accel = accel
         self._cpus = cpus
@@ -52,6 +54,7 @@ class Machine:
         self._on_line = on_line or (lambda line: print(f"  {line}", file=sys.stderr, flush=True))
         self._log = open(console_log, "wb") if console_log else None
         self._image = image
+        self._program = str(qemu)
         self._tail = collections.deque(maxlen=40)  # lines, console and QEMU's stderr
         self._panicked = False
         self._messages = queue.Queue()
@@ -72,6 +75,14 @@ class Machine:
 
     def start(self):
         """Boots; returns when the guest takes requests. What it says about itself is then in `info`."""
+        started = self.launch()
+        _, payload = self.expect("ready", started + BOOT_TIMEOUT[self.accel], "boot")
+        self.info = dict(line.split("=", 1) for line in payload.decode().splitlines())
+        self.info["boot_seconds"] = round(time.monotonic() - started, 1)
+        self.info["accel"] = self.accel
+
+    def launch(self):
+        """Starts QEMU; returns when that was. What the guest says is heard from now on."""
         image = self._image or _output_of(ROOT / "images" / "build", self.IMAGE)
         self.accel = self.accel or _output_of(ROOT / "images" / "accel", image)
         started = time.monotonic()
@@ -89,10 +100,11 @@ class Machine:
             )
         self._reader = threading.Thread(target=self._read, name="guest-reader", daemon=True)
         self._reader.start()
-        _, payload = self.expect("ready", started + BOOT_TIMEOUT[self.accel], "boot")
-        self.info = dict(line.split("=", 1) for line in payload.decode().splitlines())
-        self.info["boot_seconds"] = round(time.monotonic() - started, 1)
-        self.info["accel"] = self.accel
+        return started
+
+    def is_silent(self):
+        """Whether the guest has said nothing that was not taken yet."""
+        return self._messages.empty()
 
     def request(self, verb, name, text):
         """Sends a request with a body; the guest's answers are taken by `expect`."""
@@ -135,7 +147,7 @@ class Machine:
 
     def _command(self, image, control_fd):
         return [
-            "qemu-system-x86_64",
+            self._program,
             *("-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"),
             *("-machine", f"q35,accel={self.accel}", "-cpu", CPU[self.accel], "-smp", str(self._cpus)),
             *("-m", str(self._memory_mib)),
