@@ -14,12 +14,12 @@ use mpath_core::{DiskId, GroupStats, HedgeCounts, OpClass, PathId, PathStats};
 use reactor::IoThreadHandle;
 use tokio::sync::oneshot;
 
-use crate::disk::{Disk, Steered};
+use crate::disk::{Disk, Served, Steered};
 use crate::disks::Disks;
 use crate::events::utc;
 use crate::path_status::{NamespaceStatus, PathStatus};
 use crate::subflows::Connections;
-use crate::subsystem::Subsystem;
+use crate::subsystem::{PolicySetBy, Subsystem};
 use crate::{injection, steering};
 
 pub(crate) struct Daemon {
@@ -54,7 +54,27 @@ impl Daemon {
             stats => stats,
         }
     }
+
+    /// Waits until the I/O threads of all that were changed know. A disk that has gone meanwhile, or goes, is left out, unless it is
+    /// the only one.
+    async fn changed(&self, begun: Vec<Result<Begun, ControlError>>) -> Result<(), ControlError> {
+        let (mut some, mut gone) = (false, Ok(()));
+        for begun in begun {
+            match begun {
+                Ok((subsystem, waits)) => match settled(waits).await {
+                    Ok(()) => some = true,
+                    Err(error) if self.disks.is_leaving(&subsystem) => gone = Err(error),
+                    Err(error) => return Err(error),
+                },
+                Err(error) => gone = Err(error),
+            }
+        }
+        if some { Ok(()) } else { gone }
+    }
 }
+
+/// What has been changed, and what to wait for.
+type Begun = (Arc<Subsystem>, Vec<oneshot::Receiver<()>>);
 
 impl Control for Daemon {
     async fn status(&self) -> Result<Status, ControlError> {
@@ -129,18 +149,12 @@ impl Control for Daemon {
     }
 
     async fn set_policy(&self, disks: &[String], change: &PolicyChange) -> Result<(), ControlError> {
-        let mut waits = Vec::new();
-        for name in disks {
+        let begin = |name: &String| {
             let subsystem = self.subsystem(name)?;
-            let mut state = subsystem.state();
-            state.policy.change(change);
-            subsystem.event(None, EventKind::PolicySet, format!("policy set to {}", state.policy));
-            for thread in subsystem.threads() {
-                thread.set_policy(state.policy);
-                waits.push(barrier(thread));
-            }
-        }
-        settled(waits).await
+            let waits = subsystem.set_policy(change, PolicySetBy::Operator);
+            Ok((subsystem, waits))
+        };
+        self.changed(disks.iter().map(begin).collect()).await
     }
 
     async fn set_hedge(
@@ -149,20 +163,18 @@ impl Control for Daemon {
         hedge: Option<Hedge>,
         budget: Option<HedgeBudget>,
     ) -> Result<(), ControlError> {
-        let mut waits = Vec::new();
-        for name in disks {
+        let begin = |name: &String| {
             let subsystem = self.subsystem(name)?;
             let mut state = subsystem.state();
             let HedgeSetting { hedge: before, budget: of } = state.hedge;
             state.hedge = HedgeSetting { hedge: hedge.unwrap_or(before), budget: budget.unwrap_or(of) };
             let HedgeSetting { hedge, budget } = state.hedge;
             subsystem.event(None, EventKind::HedgeSet, format!("hedge set to {hedge}; budget {budget}"));
-            for thread in subsystem.threads() {
-                thread.set_hedging(state.hedge.hedging());
-                waits.push(barrier(thread));
-            }
-        }
-        settled(waits).await
+            let waits = told(&subsystem, |thread| thread.set_hedging(state.hedge.hedging()));
+            drop(state);
+            Ok((subsystem, waits))
+        };
+        self.changed(disks.iter().map(begin).collect()).await
     }
 
     async fn scheduling(&self) -> Result<Vec<SchedulerDetail>, ControlError> {
@@ -181,33 +193,33 @@ impl Control for Daemon {
     }
 
     async fn set_scheduler(&self, disks: &[String], change: &SchedulerChange) -> Result<(), ControlError> {
-        let mut waits = Vec::new();
-        for name in disks {
+        let begin = |name: &String| {
             let subsystem = self.subsystem(name)?;
             let mut state = subsystem.state();
             state.scheduler.change(change);
             subsystem.event(None, EventKind::SchedulerSet, format!("scheduler set to {}", state.scheduler));
-            for thread in subsystem.threads() {
-                thread.set_scheduler(state.scheduler);
-                waits.push(barrier(thread));
-            }
-        }
-        settled(waits).await
+            let waits = told(&subsystem, |thread| thread.set_scheduler(state.scheduler));
+            drop(state);
+            Ok((subsystem, waits))
+        };
+        self.changed(disks.iter().map(begin).collect()).await
     }
 
     async fn set_limits(&self, disks: &[String], change: &SetLimits) -> Result<(), ControlError> {
-        let mut waits = Vec::new();
-        for name in disks {
+        let begin = |name: &String| {
             let (subsystem, disk) = self.disk(name)?;
-            let disk = subsystem.disk(disk);
-            let mut steered = disk.steered();
-            steered.limits = change.applied_to(steered.limits);
-            disk.event(EventKind::LimitsSet, format!("limits set to {}", steered.limits));
-            disk.shared.limits.set(Instant::now(), steered.limits.limits());
+            {
+                let disk = subsystem.disk(disk);
+                let mut steered = disk.steered();
+                steered.limits = change.applied_to(steered.limits);
+                disk.event(EventKind::LimitsSet, format!("limits set to {}", steered.limits));
+                disk.shared.limits.set(Instant::now(), steered.limits.limits());
+            }
             // A thread that waits because of the earlier ones looks again when it is woken.
-            waits.extend(subsystem.threads().iter().map(barrier));
-        }
-        settled(waits).await
+            let waits = told(&subsystem, |_| ());
+            Ok((subsystem, waits))
+        };
+        self.changed(disks.iter().map(begin).collect()).await
     }
 
     async fn set_weight(&self, disk: &str, weight: Weight) -> Result<(), ControlError> {
@@ -217,11 +229,7 @@ impl Control for Daemon {
             let mut steered = disk.steered();
             steered.weight = weight;
             disk.event(EventKind::WeightSet, format!("weight set to {weight}"));
-            let told = |thread: &IoThreadHandle| {
-                thread.set_weight(disk.id, weight.get() as u16);
-                barrier(thread)
-            };
-            subsystem.threads().iter().map(told).collect()
+            told(&subsystem, |thread| thread.set_weight(disk.id, weight.get() as u16))
         };
         settled(waits).await
     }
@@ -251,12 +259,11 @@ impl Control for Daemon {
             if let Some(injection) = &injection {
                 injection::set(subsystem.threads(), PathId(*index), injection);
             }
-            for thread in subsystem.threads() {
+            waits.extend(told(&subsystem, |thread| {
                 if injection.is_none() {
                     thread.clear_injection(PathId(*index));
                 }
-                waits.push(barrier(thread));
-            }
+            }));
         }
         settled(waits).await
     }
@@ -312,6 +319,15 @@ pub(crate) fn barrier(thread: &IoThreadHandle) -> oneshot::Receiver<()> {
         let _ = reply.send(());
     }));
     wait
+}
+
+/// Tells each I/O thread something; resolve when they have carried it out.
+fn told(subsystem: &Subsystem, tell: impl Fn(&IoThreadHandle)) -> Vec<oneshot::Receiver<()>> {
+    let one = |thread: &IoThreadHandle| {
+        tell(thread);
+        barrier(thread)
+    };
+    subsystem.threads().iter().map(one).collect()
 }
 
 async fn settled(waits: Vec<oneshot::Receiver<()>>) -> Result<(), ControlError> {
@@ -375,11 +391,17 @@ fn describe(subsystem: &Subsystem, disk: &Disk, stats: Option<&GroupStats>) -> t
         shares_paths_of: owner,
         nsid: namespace.map(|namespace| namespace.nsid),
         connected: disk.is_connected(),
+        held_ms: subsystem.inherited_fence().and_then(|until| {
+            let left = until.saturating_duration_since(Instant::now());
+            // Until nothing is left: the last one is a whole one, too.
+            (!left.is_zero()).then(|| left.as_millis() as u64 + 1)
+        }),
         policy: state.policy,
-        capacity_bytes: namespace.map_or(0, |namespace| namespace.blocks * u64::from(namespace.block_bytes)),
+        capacity_bytes: disk.served().map_or(0, Served::bytes),
         block_size_bytes: namespace.map_or(0, |namespace| namespace.block_bytes),
         read_only: disk.settings.read_only,
         queues: disk.settings.queues.get(),
+        mpath_window: disk.settings.mpath_window,
         weight: disk.steered().weight.get(),
         queued: stats.map_or(0, |stats| stats.scheduler.flows_of(disk.id).map(|flow| flow.queued).sum()),
         moved_reads: moved(OpClass::Read),

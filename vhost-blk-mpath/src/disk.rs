@@ -9,9 +9,10 @@ use mpath_api::config::{Bounded, DiskConfig, DiskName, LimitsConfig, QueueCount,
 use mpath_api::types::EventKind;
 use mpath_core::{DiskId, FlowId, SharedDisk};
 use nvme_tcp::host::NamespaceIdentity;
-use vhost_user_blk::Disk as FrontendDisk;
+use vhost_user_blk::{Disk as FrontendDisk, GeometryError, SECTOR_BYTES};
 
 use crate::events::EventLog;
+use crate::geometry;
 
 /// What is configured of a disk, whether it has paths of its own or uses another one's.
 #[derive(Debug, Clone)]
@@ -24,6 +25,7 @@ pub(crate) struct DiskSettings {
     pub(crate) queues: QueueCount,
     pub(crate) limits: LimitsConfig,
     pub(crate) weight: Weight,
+    pub(crate) mpath_window: bool,
 }
 
 impl From<&SharerConfig> for DiskSettings {
@@ -36,6 +38,7 @@ impl From<&SharerConfig> for DiskSettings {
             queues: config.queues,
             limits: config.limits,
             weight: config.weight,
+            mpath_window: config.mpath_window,
         }
     }
 }
@@ -51,6 +54,7 @@ impl DiskSettings {
             queues: config.queues,
             limits: config.limits,
             weight: config.weight,
+            mpath_window: config.mpath_window,
         };
         std::iter::once(first).chain(config.share_paths_with.iter().map(Self::from)).collect()
     }
@@ -71,8 +75,26 @@ pub(crate) struct Disk {
 
 /// What is known once a path has led to the namespace.
 pub(crate) struct Served {
+    /// As it was then; it may have grown.
     pub(crate) namespace: NamespaceIdentity,
     pub(crate) frontend: Arc<FrontendDisk>,
+}
+
+impl Served {
+    /// Its size in bytes, as guests know it.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.frontend.capacity_sectors() * SECTOR_BYTES
+    }
+
+    /// The same in blocks of the namespace.
+    pub(crate) fn blocks(&self) -> u64 {
+        self.bytes() / u64::from(self.namespace.block_bytes)
+    }
+
+    /// Has guests see so many blocks, if they see fewer.
+    pub(crate) fn grow(&self, blocks: u64) -> Result<bool, GeometryError> {
+        self.frontend.grow(geometry::sectors(blocks, self.namespace.block_bytes))
+    }
 }
 
 /// What the API shows and changes of the disk alone.

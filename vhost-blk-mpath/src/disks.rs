@@ -29,6 +29,7 @@ pub(crate) struct Disks {
     pub(crate) common: Common,
     /// The API's socket, which no disk can have.
     api: SocketPath,
+    handed_over: Arc<HandedOver>,
     held: Mutex<Held>,
     /// Read while a disk is added or removed, and written at the end.
     changes: RwLock<()>,
@@ -53,8 +54,9 @@ struct Reserved {
 }
 
 impl Disks {
-    pub(crate) fn new(common: Common, api: SocketPath) -> Self {
-        Self { common, api, held: Mutex::default(), changes: RwLock::default(), ending: watch::Sender::new(false) }
+    pub(crate) fn new(common: Common, api: SocketPath, handed_over: Arc<HandedOver>) -> Self {
+        let (held, changes, ending) = (Mutex::default(), RwLock::default(), watch::Sender::new(false));
+        Self { common, api, handed_over, held, changes, ending }
     }
 
     fn held(&self) -> MutexGuard<'_, Held> {
@@ -137,7 +139,8 @@ impl Disks {
         let disk = config.name.to_string();
         let not_started =
             |error: &StartError| AddDiskError::NotStarted { disk: disk.clone(), reason: error.to_string() };
-        let starting = spawn_blocking(move || Starting::bind(config, &mut HandedOver::default()));
+        let handed_over = Arc::clone(&self.handed_over);
+        let starting = spawn_blocking(move || Starting::bind(config, &handed_over));
         let starting = starting.await.map_err(panicked)?;
         let mut starting = starting.map_err(|error| not_started(&error))?;
         starting.discover(&self.common);

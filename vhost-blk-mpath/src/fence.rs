@@ -71,10 +71,7 @@ pub(crate) fn begin(
 /// Nothing of an association that has ended can be executed any more.
 pub(crate) async fn lift(subsystem: &Subsystem, path: PathId, epoch: Epoch) {
     subsystem.threads().iter().for_each(|thread| thread.fence_lifted(path, epoch));
-    if let Err(error) = subsystem.records.remove(path, epoch).await {
-        // It stays until the next change, and would only make the next daemon wait.
-        tracing::warn!(disk = %subsystem.config.name, %error, "fence record not brought up to date");
-    }
+    subsystem.record_ended(path, epoch).await;
 }
 
 /// Waits until another path's controller has reset the lost one, perhaps for ever; which path that was.

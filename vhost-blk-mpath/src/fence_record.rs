@@ -3,28 +3,44 @@
 //!
 //! The file is there from the first association to the daemon's orderly end. It is replaced as a whole, and is on the disk before
 //! the first command of an association leaves. After a reboot it counts as well, if its directory outlives that.
+//!
+//! A lock beside it, as long as a daemon serves the disk: of two that share a handed-over socket the second one would read the
+//! record of associations that still write.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use mpath_core::{Epoch, PathId};
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 /// No record is as large: 64 paths, a few associations of each that wait for their fence, and one of former daemons.
 const LARGEST_BYTES: u64 = 1 << 20;
 /// A process is gone for others a moment before the kernel has closed all of its sockets.
 const EXIT_MAX: Duration = Duration::from_millis(500);
+/// A daemon that ends lets go of the lock when its paths are closed, a moment after it let go of the socket.
+const LOCK_WAIT: Duration = Duration::from_secs(10);
+const LOCK_LOOK: Duration = Duration::from_millis(20);
 
 /// The record of one disk.
 #[derive(Clone, Debug)]
 pub(crate) struct FenceRecord {
     file: PathBuf,
     /// `None` after the end, when nothing is written any more.
-    associations: Arc<Mutex<Option<Associations>>>,
+    kept: Arc<Mutex<Option<Kept>>>,
+}
+
+#[derive(Debug)]
+struct Kept {
+    associations: Associations,
+    _lock: Lock,
 }
 
 type Associations = BTreeMap<Key, RecordedAssociation>;
@@ -56,12 +72,16 @@ pub(crate) struct RecordedAssociation {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RecordError {
     #[error(
-        "{}: cannot be read: {source}; it tells which writes of an earlier daemon may still be on their way: once twice the keep-alive time-out of the disk has passed since that ended, remove it",
+        "{}: cannot be read: {source}; it tells which writes of an earlier daemon may still be on their way: once three times the keep-alive time-out of the disk and its controllers' quiesce time have passed since that ended, remove it",
         file.display()
     )]
     Read { file: PathBuf, source: io::Error },
+    #[error("{}: another daemon serves this disk, or has not ended yet; end it first", file.display())]
+    Locked { file: PathBuf },
+    #[error("{}: cannot be locked: {source}; the directory of the vhost-user socket has to be writable", file.display())]
+    Lock { file: PathBuf, source: io::Error },
     #[error(
-        "{}: is no fence record: {source}; once twice the keep-alive time-out of the disk has passed since the last daemon ended, remove it",
+        "{}: is no fence record: {source}; once three times the keep-alive time-out of the disk and its controllers' quiesce time have passed since the last daemon ended, remove it",
         file.display()
     )]
     Content { file: PathBuf, source: serde_json::Error },
@@ -124,23 +144,21 @@ impl FenceRecords {
     }
 
     /// See [`FenceRecord::end`].
-    pub(crate) fn end(&self) {
-        self.0.iter().for_each(FenceRecord::end);
+    pub(crate) fn end(&self, in_doubt: bool, inherited_left: Duration) {
+        self.0.iter().for_each(|record| record.end(in_doubt, inherited_left));
     }
 }
 
 impl FenceRecord {
-    /// The record of the disk with this vhost-user socket, and how long the fences take that an earlier daemon left.
+    /// The record of the disk with this vhost-user socket, and how long the fences take that an earlier daemon left. Blocks until no
+    /// other daemon has it, for ten seconds at most.
     pub(crate) fn open(socket: &Path) -> Result<(Self, Option<Duration>), RecordError> {
-        let mut name = socket.as_os_str().to_owned();
-        name.push(".fence");
-        let file = PathBuf::from(name);
-        let found = read(&file)?;
-        // All others are lifted before the longest is. Kept one by one they would add up from one killed daemon to the next.
-        let longest = found.into_iter().max_by_key(|association| association.fence_ms);
+        let file = beside(socket, ".fence");
+        let lock = Lock::wait_for(beside(&file, ".lock"), LOCK_WAIT)?;
+        let longest = longest(read(&file)?);
         let fence = longest.as_ref().map(|left| Duration::from_millis(left.fence_ms) + EXIT_MAX);
         let associations = longest.into_iter().map(|left| (Key::Inherited, left)).collect();
-        Ok((Self { file, associations: Arc::new(Mutex::new(Some(associations))) }, fence))
+        Ok((Self { file, kept: Arc::new(Mutex::new(Some(Kept { associations, _lock: lock }))) }, fence))
     }
 
     /// Writes an association down, durably.
@@ -163,17 +181,21 @@ impl FenceRecord {
         self.change(|associations| drop(associations.remove(&Key::Inherited))).await
     }
 
-    /// The daemon ends, and nothing of it can change data any more.
-    pub(crate) fn end(&self) {
-        let Some(associations) = self.associations.lock().unwrap_or_else(PoisonError::into_inner).take() else {
+    /// The disk is not served any more, and all sockets are closed. Unless there are writes in doubt nothing can change its data any more.
+    /// Of the fences that it has inherited so much is left: who restarts it again and again waits for them once.
+    pub(crate) fn end(&self, in_doubt: bool, inherited_left: Duration) {
+        let Some(Kept { mut associations, _lock }) = self.kept.lock().unwrap_or_else(PoisonError::into_inner).take()
+        else {
             return;
         };
-        // What it has not waited for stays for the next one.
-        if !associations.contains_key(&Key::Inherited)
-            && let Err(error) = fs::remove_file(&self.file)
-            && error.kind() != io::ErrorKind::NotFound
-        {
-            tracing::warn!(file = %self.file.display(), %error, "fence record stays");
+        if !in_doubt {
+            associations.retain(|key, _| *key == Key::Inherited);
+        }
+        if let Some(inherited) = associations.get_mut(&Key::Inherited) {
+            inherited.fence_ms = inherited.fence_ms.min(inherited_left.as_millis() as u64);
+        }
+        if let Err(error) = write(&self.file, associations.into_values().collect()) {
+            tracing::warn!(file = %self.file.display(), %error, "fence record stays as it is");
         }
     }
 
@@ -182,14 +204,73 @@ impl FenceRecord {
         let record = self.clone();
         let written = tokio::task::spawn_blocking(move || {
             // Held until it is written, so that the last one to change it is the last one to write it.
-            let mut associations = record.associations.lock().unwrap_or_else(PoisonError::into_inner);
-            let Some(associations) = &mut *associations else { return Ok(()) };
+            let mut kept = record.kept.lock().unwrap_or_else(PoisonError::into_inner);
+            let Some(Kept { associations, .. }) = &mut *kept else { return Ok(()) };
             change(associations);
             write(&record.file, associations.values().cloned().collect())
         });
         let written = written.await.unwrap_or_else(|failed| Err(io::Error::other(failed)));
         written.map_err(|source| WriteError { file: self.file.clone(), source })
     }
+}
+
+/// A lock that ends with its process, if not before.
+#[derive(Debug)]
+struct Lock {
+    path: PathBuf,
+    _file: File,
+}
+
+impl Lock {
+    fn wait_for(path: PathBuf, at_most: Duration) -> Result<Self, RecordError> {
+        let deadline = Instant::now() + at_most;
+        loop {
+            match Self::take(&path) {
+                Ok(Some(file)) => return Ok(Self { path, _file: file }),
+                Ok(None) if Instant::now() < deadline => thread::sleep(LOCK_LOOK),
+                Ok(None) => return Err(RecordError::Locked { file: path }),
+                Err(source) => return Err(RecordError::Lock { file: path, source }),
+            }
+        }
+    }
+
+    /// `None` if another one has it.
+    fn take(path: &Path) -> io::Result<Option<File>> {
+        let file = File::options().create(true).truncate(false).write(true).open(path)?;
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(Errno::WOULDBLOCK) => return Ok(None),
+            Err(errno) => return Err(errno.into()),
+        }
+        // Whoever had it may have removed it since it was opened: then it keeps nobody out.
+        let identity = |metadata: fs::Metadata| (metadata.dev(), metadata.ino());
+        let locked = identity(file.metadata()?);
+        match fs::metadata(path) {
+            Ok(found) => Ok((identity(found) == locked).then_some(file)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // While it is locked: nobody else can take this file for the lock any more.
+        if let Err(error) = fs::remove_file(&self.path) {
+            tracing::debug!(path = %self.path.display(), %error, "lock file stays");
+        }
+    }
+}
+
+fn beside(file: &Path, ending: &str) -> PathBuf {
+    let mut name = file.as_os_str().to_owned();
+    name.push(ending);
+    PathBuf::from(name)
+}
+
+/// All others are lifted before the longest is. Kept one by one they would add up from one killed daemon to the next.
+fn longest(found: Vec<RecordedAssociation>) -> Option<RecordedAssociation> {
+    found.into_iter().max_by_key(|association| association.fence_ms)
 }
 
 fn read(file: &Path) -> Result<Vec<RecordedAssociation>, RecordError> {
@@ -216,9 +297,7 @@ fn write(file: &Path, associations: Vec<RecordedAssociation>) -> io::Result<()> 
         fs::remove_file(file)
             .or_else(|error| if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) })?;
     } else {
-        let mut name = file.as_os_str().to_owned();
-        name.push(".new");
-        let new = PathBuf::from(name);
+        let new = beside(file, ".new");
         let mut writing = File::create(&new)?;
         serde_json::to_writer_pretty(&mut writing, &Content { associations })?;
         writing.write_all(b"\n")?;
@@ -243,9 +322,9 @@ mod tests {
         tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
     }
 
-    /// How long a daemon that starts now has to wait, in ms.
-    fn left(socket: &Path) -> Option<u128> {
-        FenceRecord::open(socket).unwrap().1.map(|fence| fence.as_millis())
+    /// The longest fence that a daemon would leave if it were killed now, in ms.
+    fn left(socket: &Path) -> Option<u64> {
+        longest(read(&beside(socket, ".fence")).unwrap()).map(|left| left.fence_ms)
     }
 
     #[test]
@@ -257,20 +336,20 @@ mod tests {
         run(async {
             record.add(A, Epoch(1), association(11_000)).await.unwrap();
             record.add(B, Epoch(1), association(5_000)).await.unwrap();
-            assert_eq!(left(&socket), Some(11_500));
+            assert_eq!(left(&socket), Some(11_000));
             record.add(A, Epoch(2), association(2_000)).await.unwrap();
             record.remove(A, Epoch(1)).await.unwrap();
-            assert_eq!(left(&socket), Some(5_500));
+            assert_eq!(left(&socket), Some(5_000));
         });
         drop(record);
         // It is killed, and so is the next one: what the first one left is not forgotten.
         let (second, inherited) = FenceRecord::open(&socket).unwrap();
         assert_eq!(inherited, Some(Duration::from_millis(5_500)));
         run(second.add(A, Epoch(1), association(3_000))).unwrap();
-        assert_eq!(left(&socket), Some(5_500));
+        assert_eq!(left(&socket), Some(5_000));
         run(second.remove_inherited()).unwrap();
-        assert_eq!(left(&socket), Some(3_500));
-        second.end();
+        assert_eq!(left(&socket), Some(3_000));
+        second.end(false, Duration::ZERO);
         // A path that came up at the very end.
         run(second.add(A, Epoch(2), association(3_000))).unwrap();
         assert_eq!(left(&socket), None);
@@ -286,7 +365,7 @@ mod tests {
             run(record.add(A, Epoch(1), association(4_000))).unwrap();
             run(record.add(B, Epoch(1), association(if life == 0 { 9_000 } else { 5_000 }))).unwrap();
         }
-        assert_eq!(left(&socket), Some(9_500));
+        assert_eq!(left(&socket), Some(9_000));
         assert_eq!(read(&place.path().join("disk.sock.fence")).unwrap().len(), 3);
     }
 
@@ -295,8 +374,24 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let socket = place.path().join("disk.sock");
         run(FenceRecord::open(&socket).unwrap().0.add(A, Epoch(1), association(5_000))).unwrap();
-        FenceRecord::open(&socket).unwrap().0.end();
-        assert_eq!(left(&socket), Some(5_500));
+        for (waited_for, is_left) in [(9_000, 5_000), (3_000, 3_000), (4_000, 3_000)] {
+            let (record, _) = FenceRecord::open(&socket).unwrap();
+            run(record.add(B, Epoch(1), association(8_000))).unwrap();
+            record.end(false, Duration::from_millis(waited_for));
+            assert_eq!(left(&socket), Some(is_left), "of its own nothing");
+        }
+    }
+
+    #[test]
+    fn an_end_in_doubt_leaves_its_own_to_the_next() {
+        let place = tempfile::tempdir().unwrap();
+        let socket = place.path().join("disk.sock");
+        let (record, _) = FenceRecord::open(&socket).unwrap();
+        run(record.add(A, Epoch(1), association(5_000))).unwrap();
+        record.end(true, Duration::ZERO);
+        // Nor does what still ends change it: it is the next one's.
+        run(record.remove(A, Epoch(1))).unwrap();
+        assert_eq!(FenceRecord::open(&socket).unwrap().1, Some(Duration::from_millis(5_500)));
     }
 
     #[test]
@@ -305,8 +400,36 @@ mod tests {
         let (record, _) = FenceRecord::open(&place.path().join("disk.sock")).unwrap();
         run(record.add(A, Epoch(1), association(1))).unwrap();
         run(record.remove(A, Epoch(1))).unwrap();
+        record.end(false, Duration::ZERO);
         assert_eq!(fs::read_dir(place.path()).unwrap().count(), 0);
-        record.end();
+    }
+
+    #[test]
+    fn one_daemon_has_it_at_a_time() {
+        let place = tempfile::tempdir().unwrap();
+        let file = place.path().join("lock");
+        let lock = |at_most| Lock::wait_for(file.clone(), at_most);
+        let first = lock(Duration::ZERO).unwrap();
+        let error = lock(Duration::from_millis(50)).unwrap_err();
+        let message = "another daemon serves this disk, or has not ended yet; end it first";
+        assert_eq!(error.to_string(), format!("{}: {message}", file.display()));
+        // Each of those that wait has it once, and none beside another.
+        let holders = Mutex::new(());
+        thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    let _lock = lock(Duration::from_secs(60)).unwrap();
+                    let alone = holders.try_lock().expect("one at a time");
+                    thread::sleep(Duration::from_millis(5));
+                    drop(alone);
+                });
+            }
+            drop(first);
+        });
+        assert!(!file.exists());
+        // What a killed daemon left of it is no lock.
+        fs::write(&file, "").unwrap();
+        drop(lock(Duration::ZERO).unwrap());
     }
 
     #[test]

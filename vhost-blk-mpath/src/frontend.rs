@@ -9,17 +9,19 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use mpath_api::PolicyChange;
 use mpath_api::socket::ListeningSocket;
 use mpath_api::types::EventKind;
 use mpath_core::DiskId;
-use reactor::IoThreadHandle;
+use reactor::{IoThreadHandle, StoppingQueue};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::io::retry_on_intr;
 use tokio::sync::oneshot;
-use vhost_user_blk::{Disk as FrontendDisk, Queue, QueueSink, serve_connection};
+use vhost_user_blk::{Disk as FrontendDisk, PolicyRefused, Queue, QueueSink, serve_connection};
 
 use crate::disk::Disk;
-use crate::subsystem::Subsystem;
+use crate::subsystem::{PolicySetBy, Subsystem};
+use crate::window;
 
 /// After a failure to accept (out of descriptors, say) the next attempt waits this long.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -53,8 +55,45 @@ impl QueueSink for ServedDisk {
         thread.start_queue(self.id, flow, queue).map_err(|queue| *queue)
     }
 
-    fn stop(&self, index: u16) -> Option<Queue> {
-        self.thread(index).stop_queue(self.disk().flow(index))
+    fn stop(&self, indices: &[u16]) -> Vec<Option<Queue>> {
+        let begin = |&index: &u16| self.thread(index).begin_stop(self.disk().flow(index));
+        let stopping: Vec<_> = indices.iter().map(begin).collect();
+        stopping.into_iter().map(StoppingQueue::wait).collect()
+    }
+
+    fn set_policy(&self, id: u16) -> Result<(), PolicyRefused> {
+        if self.id != DiskId(0) {
+            return Err(PolicyRefused::NotItsOwn);
+        }
+        let kind = window::policy(id).ok_or(PolicyRefused::Unknown(id))?;
+        let change = PolicyChange::new(kind, None, []).expect("there is no parameter to be wrong");
+        // The front-end stands still until it is answered, so nothing is waited for.
+        self.subsystem.set_policy(&change, PolicySetBy::FrontEnd);
+        Ok(())
+    }
+}
+
+/// While it lives, nothing is taken from a disk's virtqueues.
+struct Suspension {
+    subsystem: Arc<Subsystem>,
+    disk: DiskId,
+}
+
+impl Suspension {
+    /// One that lives until no I/O thread has given up a write of the disk that may still be executed.
+    fn until_settled(subsystem: &Arc<Subsystem>, disk: DiskId) {
+        let suspension = Arc::new(Self { subsystem: Arc::clone(subsystem), disk });
+        subsystem.threads().iter().for_each(|thread| thread.suspend_disk(disk));
+        for thread in subsystem.threads() {
+            let suspension = Arc::clone(&suspension);
+            thread.when_settled(disk, Box::new(move || drop(suspension)));
+        }
+    }
+}
+
+impl Drop for Suspension {
+    fn drop(&mut self) {
+        self.subsystem.threads().iter().for_each(|thread| thread.resume_disk(self.disk));
     }
 }
 
@@ -175,14 +214,13 @@ impl Shared {
         }
         disk.set_connected(true);
         disk.event(EventKind::FrontEndConnected, "front-end connected");
-        // What a daemon before this one had in flight may still be executed. The front-end is answered meanwhile: a QEMU that waits
-        // for an answer stands still, and its guest with it.
+        // What a daemon before this one had in flight may still be executed, and what a front-end before this one has left behind: what
+        // this one writes shall not be overwritten by that. It is answered meanwhile: a QEMU that waits for an answer stands still,
+        // and its guest with it.
         if let Some(until) = subsystem.inherited_fence() {
             subsystem.threads().iter().for_each(|thread| thread.hold_disk(disk.id, until));
         }
-        // The one before may have left writes behind whose fate is not known: what this one writes shall not be overwritten
-        // by them.
-        subsystem.threads().iter().for_each(|thread| thread.settle_doubts(disk.id));
+        Suspension::until_settled(subsystem, disk.id);
         let end = serve_connection(stream, served.shown(), served);
         *self.connection() = None;
         disk.set_connected(false);

@@ -12,7 +12,7 @@ const RANGE_BYTES_MAX: u32 = 1 << 30;
 /// What front-ends are shown.
 pub(crate) fn of(settings: &DiskSettings, info: &ControllerInfo, namespace: &NamespaceIdentity) -> DiskGeometry {
     let block_size = namespace.block_bytes;
-    let capacity_sectors = namespace.blocks.saturating_mul(u64::from(block_size) / vhost_user_blk::SECTOR_BYTES);
+    let capacity_sectors = sectors(namespace.blocks, block_size);
     let range_sectors = RANGE_BYTES_MAX / vhost_user_blk::SECTOR_BYTES as u32;
     DiskGeometry {
         read_only: settings.read_only || namespace.write_protected,
@@ -23,6 +23,11 @@ pub(crate) fn of(settings: &DiskSettings, info: &ControllerInfo, namespace: &Nam
         write_zeroes_may_unmap: info.write_zeroes && namespace.write_zeroes_deallocates,
         ..DiskGeometry::new(capacity_sectors, block_size)
     }
+}
+
+/// So many blocks, as guests count.
+pub(crate) fn sectors(blocks: u64, block_size: u32) -> u64 {
+    blocks.saturating_mul(u64::from(block_size) / vhost_user_blk::SECTOR_BYTES)
 }
 
 /// Twenty characters by which the guest can tell its disks apart: the tail of the namespace's widest identifier.

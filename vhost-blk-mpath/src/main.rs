@@ -26,10 +26,12 @@ mod reports;
 mod run;
 mod same_port;
 mod service;
+mod size;
 mod steering;
 mod subflows;
 mod subsystem;
 mod transport;
+mod window;
 
 use std::io::Write;
 use std::process::ExitCode;

@@ -18,6 +18,8 @@ pub(crate) struct Namespaces(Vec<Entry>);
 
 struct Entry {
     known: AnaState,
+    /// Its size, 0 if it cannot be used.
+    blocks: u64,
     /// The controller has been asked for it.
     asked: bool,
     /// Why it cannot be used.
@@ -31,7 +33,9 @@ pub(crate) struct News {
     pub(crate) disk: DiskId,
     pub(crate) state: AnaState,
     pub(crate) unusable: Option<String>,
-    /// It can be used from now on: what a queue pair has to know, if it does not.
+    /// Its size, 0 if it cannot be used.
+    pub(crate) blocks: u64,
+    /// It can be used from now on, or has grown: what a queue pair has to know, if it does not.
     pub(crate) added: Option<NamespaceLimits>,
     /// It is not the same as before. If it is, the controller has said so again, and errors before that tell nothing any more.
     pub(crate) changed: bool,
@@ -43,13 +47,13 @@ impl Namespaces {
         let mut failed = Vec::new();
         let mut of = |(found, admitted): (&Result<Namespace, _>, Result<(), AdmitError>)| {
             let unusable = admitted.err();
-            let known = match found {
-                Ok(namespace) if unusable.is_none() => ana_state(namespace.ana),
-                _ => AnaState::PersistentLoss,
+            let (known, blocks) = match found {
+                Ok(namespace) if unusable.is_none() => (ana_state(namespace.ana), namespace.identity.blocks),
+                _ => (AnaState::PersistentLoss, 0),
             };
             let text = unusable.as_ref().map(ToString::to_string);
             failed.extend(unusable);
-            Entry { known, asked: false, connected: text.is_none(), unusable: text }
+            Entry { known, blocks, asked: false, connected: text.is_none(), unusable: text }
         };
         let namespaces: Vec<_> = info.namespaces.iter().zip(admitted).map(&mut of).collect();
         if failed.len() < namespaces.len() {
@@ -86,6 +90,7 @@ impl Namespaces {
             disk: DiskId(disk),
             state: namespace.known,
             unusable: namespace.unusable.clone(),
+            blocks: namespace.blocks,
             added: None,
             changed: true,
         };
@@ -114,14 +119,15 @@ impl Namespaces {
                 }
                 let (asked, state) = (std::mem::take(&mut namespace.asked), ana_state(state));
                 let same = std::mem::replace(&mut namespace.known, state) == state;
-                let news = News { disk: DiskId(index as u16), state, unusable: None, added: None, changed: !same };
+                let (disk, blocks) = (DiskId(index as u16), namespace.blocks);
+                let news = News { disk, state, unusable: None, blocks, added: None, changed: !same };
                 Ok((!(asked && same)).then_some(news))
             }
             ControllerEvent::NamespaceChanged { namespace, identity } => {
                 let disk = DiskId(namespace as u16);
                 // The event may be older than what is known now, and another namespace has been there all the same.
                 match subsystem.check_namespace(disk, *identity) {
-                    Ok(()) if self.0[namespace].unusable.is_none() => Ok(None),
+                    Ok(()) if self.0[namespace].unusable.is_none() => self.resized(disk, &info.namespaces[namespace]),
                     Ok(()) => match subsystem.admit(info).map_err(|error| (disk, error))?.swap_remove(namespace) {
                         Ok(()) => Ok(self.found(disk, &info.namespaces[namespace])),
                         Err(error) => self.not_found(disk, error),
@@ -133,13 +139,34 @@ impl Namespaces {
         }
     }
 
+    /// A namespace that can be used has been identified anew: all that may have changed is its size.
+    fn resized(
+        &mut self,
+        disk: DiskId,
+        found: &Result<Namespace, NamespaceError>,
+    ) -> Result<Option<News>, (DiskId, AdmitError)> {
+        let Ok(found) = found else { return Ok(None) };
+        let namespace = &mut self.0[usize::from(disk.0)];
+        let (blocks, before) = (found.identity.blocks, namespace.blocks);
+        if blocks < before {
+            // Guests do not know the larger size yet. Queue pairs do: another association begins with the smaller one.
+            return Err((disk, AdmitError::Shrunk { found: blocks, before }));
+        }
+        if blocks == before {
+            return Ok(None);
+        }
+        namespace.blocks = blocks;
+        let added = Some(found.limits());
+        Ok(Some(News { disk, state: namespace.known, unusable: None, blocks, added, changed: false }))
+    }
+
     /// A namespace can be used, and could not before.
     fn found(&mut self, disk: DiskId, found: &Result<Namespace, NamespaceError>) -> Option<News> {
         let found = found.as_ref().ok()?;
         let namespace = &mut self.0[usize::from(disk.0)];
-        let state = ana_state(found.ana);
-        *namespace = Entry { known: state, asked: false, unusable: None, connected: true };
-        Some(News { disk, state, unusable: None, added: Some(found.limits()), changed: true })
+        let (state, blocks) = (ana_state(found.ana), found.identity.blocks);
+        *namespace = Entry { known: state, blocks, asked: false, unusable: None, connected: true };
+        Some(News { disk, state, unusable: None, blocks, added: Some(found.limits()), changed: true })
     }
 
     /// A namespace cannot be used, any more or for another reason than before.
@@ -147,13 +174,14 @@ impl Namespaces {
         let namespace = &mut self.0[usize::from(disk.0)];
         let text = error.to_string();
         let before = namespace.unusable.replace(text.clone());
-        namespace.known = AnaState::PersistentLoss;
-        let another = matches!(error, AdmitError::Mismatch(_)) && namespace.connected;
+        (namespace.known, namespace.blocks) = (AnaState::PersistentLoss, 0);
+        let another = matches!(error, AdmitError::Mismatch(_) | AdmitError::NotGrown { .. }) && namespace.connected;
         if another || self.0.iter().all(|namespace| namespace.unusable.is_some()) {
             return Err((disk, error));
         }
         let changed = before.as_ref() != Some(&text);
-        let news = News { disk, state: AnaState::PersistentLoss, unusable: Some(text), added: None, changed };
+        let state = AnaState::PersistentLoss;
+        let news = News { disk, state, unusable: Some(text), blocks: 0, added: None, changed };
         Ok(changed.then_some(news))
     }
 }

@@ -124,7 +124,16 @@ enum End {
 impl PathTask {
     /// Runs until shutdown, or until the path is removed. `first` gets the outcome of the first attempt, by which the daemon
     /// decides whether to start.
-    pub(crate) async fn run(mut self, mut first: Option<oneshot::Sender<Result<(), PathError>>>) {
+    pub(crate) async fn run(mut self, first: Option<oneshot::Sender<Result<(), PathError>>>) {
+        self.live(first).await;
+        // At a shutdown these may have a way to go. Whoever serves the disk next waits in their place, from the end of their sockets on.
+        for fence in self.fences {
+            fence.abort();
+            let _ = fence.await;
+        }
+    }
+
+    async fn live(&mut self, mut first: Option<oneshot::Sender<Result<(), PathError>>>) {
         let mut without_connection = Instant::now();
         loop {
             let mut shutdown = self.shutdown.clone();
@@ -132,6 +141,7 @@ impl PathTask {
                 Wanted::Enabled | Wanted::Drained => {}
                 Wanted::Disabled => {
                     self.subsystem.path_disabled(self.path);
+                    self.subsystem.grow().await;
                     tokio::select! {
                         () = self.orders.enabled() => self.subsystem.path_connecting(self.path),
                         _ = shutdown.wait_for(|shutdown| *shutdown) => return,
@@ -160,6 +170,10 @@ impl PathTask {
                 },
                 Err(error) => Err(error),
             };
+            if connected.is_err() {
+                // It may have been written down, and then was given nothing.
+                self.subsystem.record_ended(self.path, epoch).await;
+            }
             match connected {
                 Ok(live) => {
                     if let Some(first) = first.take() {
@@ -197,6 +211,7 @@ impl PathTask {
                     }
                 }
             }
+            self.subsystem.grow().await;
             let mut delay = self.subsystem.config.reconnect_delay.duration();
             if let Some(ctrl_loss_tmo) = self.subsystem.config.ctrl_loss_tmo.map(Seconds::duration) {
                 let left = ctrl_loss_tmo.saturating_sub(without_connection.elapsed());
@@ -222,8 +237,11 @@ impl PathTask {
     /// Waits until nothing sent on the path can be executed any more, and has it forgotten.
     async fn remove(&mut self) {
         self.subsystem.path_closed(self.path);
-        for fence in &mut self.fences {
-            fence.await.expect("a fence's task is not cancelled, and does not panic");
+        self.subsystem.grow().await;
+        // May be dropped: one that was awaited to its end is gone from the list.
+        while let Some(fence) = self.fences.last_mut() {
+            fence.await.expect("a fence's task is cancelled only after this, and does not panic");
+            self.fences.pop();
         }
         self.subsystem.path_removed(self.path).await;
     }
@@ -288,16 +306,20 @@ impl PathTask {
         let fence_ms = (info.fence_time() + self.lingers_for().await).as_millis() as u64;
         let recorded = RecordedAssociation { path: self.address.to_string(), cntlid: info.cntlid, fence_ms };
         self.meanwhile(&mut admin, &mut namespaces, subsystem.records.add(self.path, epoch, recorded)).await??;
+        subsystem.path_sized(self.path, &namespaces).map_err(|error| PathError::changed(subsystem, error))?;
+        let mut links = Vec::with_capacity(queues.len());
+        for (socket, mut queue) in queues {
+            namespaces.add_to(admin.info(), &mut queue).map_err(TransportError::from)?;
+            links.push(Link { socket, queue, retry_delays: info.retry_delays, ending: subsystem.ending() });
+        }
         let association = Association {
             epoch,
             ana: namespaces.states(),
             volatile_write_cache: info.volatile_write_cache,
             queue_depth: info.queue_entries - 1,
         };
-        for (thread, (socket, mut queue)) in subsystem.threads().iter().zip(queues) {
-            namespaces.add_to(admin.info(), &mut queue).map_err(TransportError::from)?;
-            let retry_delays = info.retry_delays;
-            thread.path_up(self.path, association, Link { socket, queue, retry_delays, ending: subsystem.ending() });
+        for (thread, link) in subsystem.threads().iter().zip(links) {
+            thread.path_up(self.path, association, link);
         }
         subsystem.path_live(self.path, &info, &namespaces, mptcp);
         Ok(Live { epoch, admin, info, namespaces })
@@ -337,6 +359,8 @@ impl PathTask {
         let mut suspicious = 0;
         self.orders.connected();
         let end = loop {
+            // What it is, or was told last, may be what a disk has waited for.
+            subsystem.grow().await;
             tokio::select! {
                 event = live.admin.next_event() => match event {
                     Ok(ControllerEvent::CrossControllerReset(outcome)) => resetter.answer(Ok(outcome)),
@@ -351,6 +375,8 @@ impl PathTask {
                             }
                             if news.changed {
                                 subsystem.path_namespace(self.path, news);
+                            } else {
+                                subsystem.path_size(self.path, &news);
                             }
                         }
                         Err(error) => break End::Lost(PathError::changed(&subsystem, error)),

@@ -9,7 +9,7 @@ use nvme_tcp::host::ControllerInfo;
 use crate::fence::FencedBy;
 use crate::namespaces::{Namespaces, News};
 use crate::path::PathError;
-use crate::path_status::{NamespaceStatus, PathStatus};
+use crate::path_status::PathStatus;
 use crate::same_port;
 use crate::subflows::Connections;
 use crate::subsystem::Subsystem;
@@ -33,7 +33,6 @@ impl Subsystem {
             status.last_error = None;
             status.cntlid = Some(info.cntlid);
             status.mptcp = mptcp;
-            status.namespaces = namespaces.all().map(NamespaceStatus::from).collect();
             status.controller = Some(Controller {
                 model: info.model.clone(),
                 serial: info.serial.clone(),
@@ -53,6 +52,12 @@ impl Subsystem {
         self.path_event(path, EventKind::AnaChanged, format!("ANA state changed: {}", self.of_disk(&news)));
         let disk = usize::from(news.disk.0);
         self.path(path, |status| status.namespaces[disk] = news.into());
+    }
+
+    /// The namespace of one of the disks has so many blocks.
+    pub(crate) fn path_size(&self, path: PathId, news: &News) {
+        let disk = usize::from(news.disk.0);
+        self.path(path, |status| status.namespaces[disk].blocks = news.blocks);
     }
 
     /// The disk is named where there are several.
@@ -131,6 +136,7 @@ impl Subsystem {
         self.path(path, |status| {
             status.set_state(if refused { PathState::Refused } else { PathState::Connecting });
             status.last_error = Some((error.to_string(), SystemTime::now()));
+            status.gone();
         });
     }
 

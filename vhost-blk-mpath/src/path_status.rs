@@ -42,7 +42,7 @@ pub(crate) struct PathStatus {
     /// Since when it is in the state shown.
     pub(crate) since: SystemTime,
     pub(crate) last_error: Option<(String, SystemTime)>,
-    /// What it is to each disk, by id, while it is live.
+    /// What it is to each disk, by id, from just before it is live on and as long as it is.
     pub(crate) namespaces: Vec<NamespaceStatus>,
     pub(crate) cntlid: Option<u16>,
     pub(crate) controller: Option<Controller>,
@@ -61,6 +61,8 @@ pub(crate) struct NamespaceStatus {
     pub(crate) ana: AnaState,
     /// Why not.
     pub(crate) unusable: Option<String>,
+    /// Its size by this path, 0 if it cannot be used.
+    pub(crate) blocks: u64,
 }
 
 impl NamespaceStatus {
@@ -72,7 +74,7 @@ impl NamespaceStatus {
 
 impl From<News> for NamespaceStatus {
     fn from(news: News) -> Self {
-        Self { ana: news.state, unusable: news.unusable }
+        Self { ana: news.state, unusable: news.unusable, blocks: news.blocks }
     }
 }
 
@@ -206,6 +208,12 @@ impl State {
 
     pub(crate) fn remove(&mut self, path: PathId) {
         self.slots[usize::from(path.0)].path = None;
+    }
+
+    /// The size of a disk's namespace that all paths which lead to it agree on; `None` if none does.
+    pub(crate) fn blocks(&self, disk: DiskId) -> Option<u64> {
+        let leads_here = self.paths().filter_map(|path| path.namespace(disk)).filter(|of| of.unusable.is_none());
+        leads_here.map(|namespace| namespace.blocks).min()
     }
 
     /// The number of the path's next association.

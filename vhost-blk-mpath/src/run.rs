@@ -75,14 +75,14 @@ async fn serve(config: Config, mut handed_over: HandedOver) -> Result<(), RunErr
     };
 
     let host = host::identity(&config)?;
+    let handed_over = Arc::new(handed_over);
     let api = handed_over.server(&config.api)?;
-    let common = Common { host, io_threads: config.io_threads.get() as u16, events: Arc::new(EventLog::new()) };
-    let starting = config.disks.into_iter().map(|disk| Starting::bind(disk, &mut handed_over));
-    let mut starting = starting.collect::<Result<Vec<_>, _>>()?;
-    for path in handed_over.left_over() {
+    for path in handed_over.left_over(&config) {
         tracing::warn!(socket = %path.display(), "a socket was handed over that is neither a disk's nor the API's");
     }
-    drop(handed_over);
+    let common = Common { host, io_threads: config.io_threads.get() as u16, events: Arc::new(EventLog::new()) };
+    let starting = config.disks.into_iter().map(|disk| Starting::bind(disk, &handed_over));
+    let mut starting = starting.collect::<Result<Vec<_>, _>>()?;
     for starting in &mut starting {
         starting.discover(&common);
     }
@@ -97,7 +97,7 @@ async fn serve(config: Config, mut handed_over: HandedOver) -> Result<(), RunErr
         () = ending() => return Ok(()),
     }
 
-    let disks = Arc::new(Disks::new(common, config.api));
+    let disks = Arc::new(Disks::new(common, config.api, handed_over));
     let mut connecting: Vec<_> = starting.into_iter().map(|starting| starting.connect(&disks.common)).collect();
     for connecting in &connecting {
         disks.push(Arc::clone(&connecting.service));

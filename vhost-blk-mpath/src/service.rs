@@ -10,13 +10,14 @@
 
 use std::fmt;
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use mpath_api::PathAddress;
 use mpath_api::config::{DiskConfig, MAX_PATHS, SocketPath};
 use mpath_api::socket::BindError;
-use mpath_api::types::Origin;
+use mpath_api::types::{EventKind, Origin};
 use mpath_core::PathId;
 use nvme_tcp::host::HostIdentity;
 use reactor::IoThreadHandle;
@@ -126,8 +127,9 @@ pub(crate) struct Starting {
 }
 
 impl Starting {
-    /// Takes the sockets of all disks, and what earlier daemons have left beside them. Blocks, for little more than a second.
-    pub(crate) fn bind(config: DiskConfig, handed_over: &mut HandedOver) -> Result<Self, StartError> {
+    /// Takes the sockets of all disks, and what earlier daemons have left beside them. Blocks: for little more than a second, and until a
+    /// daemon that is ending has let go of the disks, ten seconds at most for each.
+    pub(crate) fn bind(config: DiskConfig, handed_over: &HandedOver) -> Result<Self, StartError> {
         if !config.subsystem.has_form() {
             // Not refused: there are targets that have such names.
             tracing::warn!(
@@ -168,25 +170,11 @@ impl Starting {
     /// To be called within the daemon's runtime.
     pub(crate) fn connect(self, common: &Common) -> Connecting {
         let Self { config, doors, records, inherited_fence, discovery, discovered } = self;
-        if let Some(until) = inherited_fence {
-            let wait = until.saturating_duration_since(Instant::now());
-            for disk in DiskSettings::all(&config) {
-                tracing::warn!(
-                    disk = %disk.name,
-                    ?wait,
-                    "a daemon before this one did not end in order: requests wait until its writes cannot be executed any more"
-                );
-            }
-            let records = records.clone();
-            tokio::spawn(async move {
-                tokio::time::sleep(wait).await;
-                if let Err(error) = records.remove_inherited().await {
-                    tracing::warn!(%error, "fence record not brought up to date");
-                }
-            });
-        }
         let (ends, ending) = watch::channel(false);
         let subsystem = Arc::new(Subsystem::new(config, common, records, inherited_fence, ending));
+        if let Some(until) = inherited_fence {
+            tokio::spawn(held(Arc::clone(&subsystem), until));
+        }
         let configured = subsystem.config.paths.iter().map(|address| (address, Origin::Configured));
         let addresses = configured.chain(discovered.iter().map(|address| (address, Origin::Discovery)));
         let paths = addresses.map(|(address, origin)| {
@@ -200,9 +188,41 @@ impl Starting {
             discovery: discovery.as_ref().map(Discovery::shown),
             ends,
             frontends: Mutex::default(),
+            in_doubt: AtomicBool::new(false),
             task: Mutex::default(),
         };
         Connecting { service: Arc::new(service), doors, discovery, paths }
+    }
+}
+
+/// Tells that the disks take no requests until then, and that they do again.
+async fn held(subsystem: Arc<Subsystem>, until: Instant) {
+    let wait = until.saturating_duration_since(Instant::now()).as_secs_f64();
+    for disk in &subsystem.disks {
+        let message = format!(
+            "requests wait for {wait:.1} s: who served the disk before did not end in order, and its writes may be executed until then"
+        );
+        disk.event(EventKind::DiskHeld, message);
+    }
+    let mut shutdown = subsystem.shutdown.clone();
+    tokio::select! {
+        biased;
+        // What is left of it is for whoever serves the disks next.
+        _ = shutdown.wait_for(|ends| *ends) => return,
+        () = tokio::time::sleep_until(until.into()) => {}
+    }
+    for disk in &subsystem.disks {
+        disk.event(
+            EventKind::DiskResumed,
+            "requests go on: no write of who served the disk before can be executed any more",
+        );
+    }
+    forget_inherited(&subsystem).await;
+}
+
+async fn forget_inherited(subsystem: &Subsystem) {
+    if let Err(error) = subsystem.records.remove_inherited().await {
+        tracing::warn!(disk = %subsystem.name(), %error, "fence record not brought up to date");
     }
 }
 
@@ -280,6 +300,8 @@ pub(crate) struct Service {
     /// Set true, the tasks of paths and discovery end.
     ends: watch::Sender<bool>,
     frontends: Mutex<Vec<FrontendThread>>,
+    /// Its I/O threads have given up writes that may still be executed.
+    in_doubt: AtomicBool,
     /// That of discovery.
     task: Mutex<Option<JoinHandle<()>>>,
 }
@@ -313,19 +335,18 @@ impl Service {
     pub(crate) fn close(&self) {
         self.end_io();
         let subsystem = &self.subsystem;
-        let in_doubt = subsystem.threads().iter().filter(|thread| thread.join()).count();
-        if in_doubt == 0 {
-            subsystem.records.end();
-        } else {
+        let in_doubt = subsystem.threads().iter().filter(|thread| thread.join()).count() > 0;
+        if in_doubt {
             tracing::warn!(
                 disk = %subsystem.name(),
                 "writes were given up whose fate is not known; who serves this disk next waits for their fence"
             );
+            self.in_doubt.store(true, Ordering::SeqCst);
         }
         self.ends.send_replace(true);
     }
 
-    /// Waits until the paths are closed.
+    /// Waits until the paths are closed, and leaves the disks to whoever serves them next.
     pub(crate) async fn closed(&self) {
         let of_discovery = self.task().take();
         // A task that was cancelled or panicked has ended as well.
@@ -336,5 +357,12 @@ impl Service {
         for task in self.subsystem.take_tasks() {
             let _ = task.await;
         }
+        let left = |until: Instant| until.saturating_duration_since(Instant::now());
+        let left = self.subsystem.inherited_fence().map(left);
+        if left == Some(Duration::ZERO) {
+            // Whose task it is may not have come to it.
+            forget_inherited(&self.subsystem).await;
+        }
+        self.subsystem.records.end(self.in_doubt.load(Ordering::SeqCst), left.unwrap_or_default());
     }
 }

@@ -160,7 +160,7 @@ pub(crate) fn steer(
         let path = PathId(*index);
         let mut state = subsystem.state();
         let unknown = || ControlError::UnknownPath { disk: name.clone(), index: *index };
-        let status = state.path_mut(path).ok_or_else(unknown)?;
+        let status = state.path(path).ok_or_else(unknown)?;
         let (kind, message, wanted) = match action {
             PathAction::Enable => (EventKind::PathEnable, "path to be enabled", Wanted::Enabled),
             PathAction::Drain => (EventKind::PathDrain, "path to be drained", Wanted::Drained),
@@ -175,9 +175,11 @@ pub(crate) fn steer(
                 waits.push(barrier(thread));
             }
         }
-        status.order(|order| {
-            order.wanted = wanted;
-            order.resets += u64::from(action == PathAction::Reset);
+        subsystem.change_paths(&mut state, |state| {
+            state.path_mut(path).expect("just seen").order(|order| {
+                order.wanted = wanted;
+                order.resets += u64::from(action == PathAction::Reset);
+            });
         });
     }
     Ok(waits)

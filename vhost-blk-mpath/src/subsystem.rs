@@ -1,21 +1,23 @@
 //! The subsystem behind a disk, or behind several that are namespaces of it and share their paths: what all paths, I/O threads
 //! and front-ends share.
 
+use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
-use mpath_api::PathAddress;
 use mpath_api::config::{DiskConfig, Seconds};
 use mpath_api::types::{EventKind, EventPath};
-use mpath_core::{DiskId, FlowId, Group, GroupConfig, MAX_PATHS, PathId, SharedDisk, Window};
+use mpath_api::{PathAddress, PolicyChange};
+use mpath_core::{DiskId, Epoch, FlowId, Group, GroupConfig, MAX_PATHS, PathId, SharedDisk, Window};
 use nvme_tcp::host::{
     ControllerConfig, ControllerInfo, HostIdentity, IdentityMismatch, Namespace, NamespaceError, NamespaceIdentity,
 };
 use nvme_tcp::wire::Digests;
 use reactor::{Ending, IoThreadConfig, IoThreadHandle, StartError};
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 use vhost_user_blk::{Disk as FrontendDisk, GeometryError};
 
+use crate::control::barrier;
 use crate::cross_reset::Resetters;
 use crate::disk::{Disk, DiskSettings, Served};
 use crate::events::EventLog;
@@ -25,7 +27,7 @@ use crate::injection;
 use crate::path_status::{PathStatus, State};
 use crate::reports::Reports;
 use crate::service::Common;
-use crate::transport;
+use crate::{size, transport};
 
 pub(crate) struct Subsystem {
     /// Of the disk that has the paths, by whose name they go. It is the first of `disks`.
@@ -55,6 +57,10 @@ pub(crate) struct Subsystem {
 pub(crate) enum AdmitError {
     #[error("does not lead to the namespace of the disk's other paths: {0}")]
     Mismatch(#[from] IdentityMismatch),
+    #[error("has {found} blocks, where the disk has grown to {shown}")]
+    NotGrown { found: u64, shown: u64 },
+    #[error("has {found} blocks, and had {before}")]
+    Shrunk { found: u64, before: u64 },
     #[error(transparent)]
     Namespace(#[from] NamespaceError),
     #[error("the namespace cannot be a disk: {0}")]
@@ -63,10 +69,31 @@ pub(crate) enum AdmitError {
     Start(#[from] StartError),
 }
 
+/// Who sets a policy, as events say it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum PolicySetBy {
+    Operator,
+    FrontEnd,
+}
+
+impl fmt::Display for PolicySetBy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Operator => Ok(()),
+            Self::FrontEnd => f.write_str(" by the front-end"),
+        }
+    }
+}
+
 impl AdmitError {
     /// It leads elsewhere, and another attempt would find the same.
     pub(crate) fn is_refusal(&self) -> bool {
-        matches!(self, Self::Mismatch(_) | Self::Geometry(_))
+        match self {
+            // A controller that has not heard yet how the namespace has grown will.
+            Self::Mismatch(mismatch) => !matches!(mismatch, IdentityMismatch::Blocks(..)),
+            Self::Geometry(_) => true,
+            Self::NotGrown { .. } | Self::Shrunk { .. } | Self::Namespace(_) | Self::Start(_) => false,
+        }
     }
 }
 
@@ -102,6 +129,14 @@ impl Subsystem {
             threads: OnceLock::new(),
             admission: Mutex::new(()),
             events,
+        }
+    }
+
+    /// Has the record forget an association that can change nothing any more.
+    pub(crate) async fn record_ended(&self, path: PathId, epoch: Epoch) {
+        if let Err(error) = self.records.remove(path, epoch).await {
+            // It stays until the next change, and would only make the next daemon wait.
+            tracing::warn!(disk = %self.name(), %error, "fence record not brought up to date");
         }
     }
 
@@ -150,13 +185,15 @@ impl Subsystem {
     ) -> Result<(), AdmitError> {
         let namespace = found.clone()?.identity;
         if let Some(served) = disk.served() {
-            return Ok(served.namespace.check_same(&namespace)?);
+            served.namespace.check_same(&namespace)?;
+            return size::check(disk, namespace.blocks);
         }
         let several = self.state().paths().nth(1).is_some();
         if several {
             namespace.check_multipath()?;
         }
-        let frontend = Arc::new(FrontendDisk::new(geometry::of(&disk.settings, info, &namespace))?);
+        let frontend = FrontendDisk::new(geometry::of(&disk.settings, info, &namespace))?;
+        let frontend = Arc::new(if disk.settings.mpath_window { frontend.with_window() } else { frontend });
         if several && info.volatile_write_cache && !self.config.shared_write_cache {
             tracing::warn!(
                 disk = %disk.name(),
@@ -165,6 +202,7 @@ impl Subsystem {
             );
         }
         disk.serve(Served { namespace, frontend });
+        self.show_windows(&self.state());
         Ok(())
     }
 
@@ -200,8 +238,11 @@ impl Subsystem {
         disk: DiskId,
         found: Result<NamespaceIdentity, NamespaceError>,
     ) -> Result<(), AdmitError> {
-        let namespace = found?;
-        self.disk(disk).served().map_or(Ok(()), |served| Ok(served.namespace.check_same(&namespace)?))
+        let (namespace, disk) = (found?, self.disk(disk));
+        if let Some(served) = disk.served() {
+            served.namespace.check_same(&namespace)?;
+        }
+        size::check(disk, namespace.blocks)
     }
 
     /// How every path's controller is connected.
@@ -252,7 +293,7 @@ impl Subsystem {
         });
     }
 
-    /// Changes paths, or which there are.
+    /// Changes paths, or which there are, and has all know of it that depends on them.
     pub(crate) fn change_paths<T>(&self, state: &mut State, change: impl FnOnce(&mut State) -> T) -> T {
         let before = state.paths_expected();
         let changed = change(state);
@@ -261,7 +302,21 @@ impl Subsystem {
             // Still under the lock: the threads hear of changes in the order in which they happen.
             self.threads().iter().for_each(|thread| thread.set_paths_expected(expected));
         }
+        self.show_windows(state);
         changed
+    }
+
+    /// Sets the policy. What is to be waited for: the I/O threads know of it.
+    pub(crate) fn set_policy(&self, change: &PolicyChange, by: PolicySetBy) -> Vec<oneshot::Receiver<()>> {
+        let mut state = self.state();
+        state.policy.change(change);
+        self.event(None, EventKind::PolicySet, format!("policy set to {}{by}", state.policy));
+        self.show_windows(&state);
+        let told = |thread: &IoThreadHandle| {
+            thread.set_policy(state.policy);
+            barrier(thread)
+        };
+        self.threads().iter().map(told).collect()
     }
 
     /// Where a path leads, if it is there.

@@ -101,7 +101,7 @@ fn in_full(disks: &[Disk]) -> String {
 }
 
 fn one_in_full(disk: &Disk) -> String {
-    let lines = [
+    let mut lines = vec![
         ("disk", disk.name.clone()),
         ("socket", disk.socket.clone()),
         ("front-end", if disk.connected { "connected" } else { "-" }.into()),
@@ -110,6 +110,7 @@ fn one_in_full(disk: &Disk) -> String {
         ("size", format!("{} bytes, in blocks of {}", disk.capacity_bytes, disk.block_size_bytes)),
         ("mode", if disk.read_only { "read-only" } else { "read-write" }.into()),
         ("virtqueues", format!("{} at most", disk.queues)),
+        ("mpath-window", if disk.mpath_window { "yes" } else { "no" }.into()),
         ("paths of", disk.shares_paths_of.clone().unwrap_or_else(|| disk.name.clone())),
         ("paths", format!("{}, of which {} live", disk.paths.total, disk.paths.live)),
         ("policy", disk.policy.to_string()),
@@ -117,5 +118,9 @@ fn one_in_full(disk: &Disk) -> String {
         ("weight", disk.weight.to_string()),
         ("queued", disk.queued.to_string()),
     ];
-    lines.map(|(name, value)| format!("{name:<12}{value}\n")).concat()
+    if let Some(held) = status::held(disk) {
+        lines.insert(1, ("HELD", held));
+    }
+    let lines: Vec<_> = lines.iter().map(|(name, value)| format!("{name:<14}{value}\n")).collect();
+    lines.concat()
 }

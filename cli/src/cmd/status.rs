@@ -18,7 +18,7 @@ fn for_people(status: &Status) -> String {
     head + &table_of(&status.disks)
 }
 
-/// Disks, one a line.
+/// Disks, one a line, and below them what is wrong with those that take no requests.
 pub(super) fn table_of(disks: &[Disk]) -> String {
     let columns = [
         Column::Text("DISK"),
@@ -32,7 +32,18 @@ pub(super) fn table_of(disks: &[Disk]) -> String {
         Column::Text("MODE"),
         Column::Text("SOCKET"),
     ];
-    table(columns, disks.iter().map(row))
+    let table = table(columns, disks.iter().map(row));
+    let held = disks.iter().filter_map(|disk| Some(format!("{}: HELD: {}\n", disk.name, held(disk)?)));
+    let held: Vec<_> = held.collect();
+    if held.is_empty() { table } else { format!("{table}\n{}", held.concat()) }
+}
+
+/// Why a disk takes no requests, and how much longer, if it takes none.
+pub(super) fn held(disk: &Disk) -> Option<String> {
+    let left = humantime::format_duration(Duration::from_secs(disk.held_ms?.div_ceil(1000)));
+    Some(format!(
+        "takes no requests for another {left}; who served it before did not end in order, and its writes may be executed until then"
+    ))
 }
 
 fn row(disk: &Disk) -> [String; 10] {

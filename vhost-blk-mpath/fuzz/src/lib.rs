@@ -9,7 +9,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex};
 
 use rustix::fs::{MemfdFlags, memfd_create};
-use vhost_user_blk::{BlkStatus, Disk, DiskGeometry, Op, Queue, QueueSink, serve_connection};
+use vhost_user_blk::{BlkStatus, Disk, DiskGeometry, Op, PolicyRefused, Queue, QueueSink, Window, serve_connection};
 use vmm_sys_util::eventfd::EventFd;
 use vmm_sys_util::sock_ctrl_msg::ScmSocket;
 
@@ -126,9 +126,10 @@ impl FrontEnd {
             queue_size_max: 256,
             ..DiskGeometry::new(1 << 10, 4096)
         };
-        let disk = Arc::new(Disk::new(geometry).expect("a geometry that is one"));
+        let disk = Arc::new(Disk::new(geometry).expect("a geometry that is one").with_window());
+        let sink = Steered { turns: sink, disk: &disk };
         // However it ends: nothing is to be learned from it.
-        let _ = serve_connection(self.theirs, &disk, sink);
+        let _ = serve_connection(self.theirs, &disk, &sink);
     }
 
     /// Writes guest memory; what does not fit is left out.
@@ -141,6 +142,33 @@ impl FrontEnd {
 impl Default for FrontEnd {
     fn default() -> Self {
         Self::new()
+    }
+}
+
+/// Path policies, of which the window tells, beside an I/O thread.
+struct Steered<'a> {
+    turns: &'a Turns,
+    disk: &'a Disk,
+}
+
+/// Their ids are 1 to that.
+const POLICIES: u16 = 9;
+
+impl QueueSink for Steered<'_> {
+    fn start(&self, queue: Queue) -> Result<(), Queue> {
+        self.turns.start(queue)
+    }
+
+    fn stop(&self, indices: &[u16]) -> Vec<Option<Queue>> {
+        self.turns.stop(indices)
+    }
+
+    fn set_policy(&self, id: u16) -> Result<(), PolicyRefused> {
+        if !(1..=POLICIES).contains(&id) {
+            return Err(PolicyRefused::Unknown(id));
+        }
+        self.disk.set_window(Window { policy: id, paths_total: 2, paths_live: 2, paths_optimized: 1 });
+        Ok(())
     }
 }
 
@@ -191,11 +219,14 @@ impl QueueSink for Turns {
         Ok(())
     }
 
-    fn stop(&self, index: u16) -> Option<Queue> {
+    fn stop(&self, indices: &[u16]) -> Vec<Option<Queue>> {
         let mut queues = self.queues.lock().expect("one thread");
-        let at = queues.iter().position(|queue| queue.index() == index)?;
-        let mut queue = queues.remove(at);
-        Self::turn(&mut queue);
-        Some(queue)
+        let mut take = |index: &u16| {
+            let at = queues.iter().position(|queue| queue.index() == *index)?;
+            let mut queue = queues.remove(at);
+            Self::turn(&mut queue);
+            Some(queue)
+        };
+        indices.iter().map(&mut take).collect()
     }
 }

@@ -137,6 +137,21 @@ fn daemons_killed_one_after_the_other_lose_nothing() {
 }
 
 /// The daemon is told to end while requests do not complete: what it gives up stays in the log.
+/// As at the end of a migration: whoever has the guest next takes what was taken from the ring for executed.
+#[test]
+fn a_virtqueue_that_is_stopped_during_the_fence_is_drained_first() {
+    let mut world = World::start();
+    world.delay(Duration::from_secs(60));
+    (0..16).for_each(|slot| world.submit(slot, OUT, 2));
+    world.kick();
+    eventually("all are in flight", || world.daemon().paths().iter().map(Path::in_flight).sum::<u64>() == 16);
+    let killed = world.replace(Signal::KILL);
+    let base = world.guest.frontend.get_vring_base(QUEUE).unwrap();
+    assert!(killed.elapsed() >= FENCE, "answered after {:?}", killed.elapsed());
+    assert_eq!(world.finish(), (0..16).collect::<Vec<_>>());
+    assert_eq!(base, world.ring.position());
+}
+
 #[test]
 fn what_an_ending_daemon_gives_up_is_finished_by_the_next() {
     let mut world = World::start();

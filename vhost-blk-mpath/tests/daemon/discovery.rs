@@ -236,7 +236,7 @@ fn it_ends_in_order_and_leaks_nothing() {
         target.set(1, "listen=on");
         becomes(&daemon, &target, &[0, 1]);
     }
-    assert_eq!(daemon.settled_resources(), resources, "descriptors and threads");
+    daemon.comes_back_to(resources);
     let (ended, place) = daemon.end(rustix::process::Signal::TERM);
     ended.cleanly(&place);
 }

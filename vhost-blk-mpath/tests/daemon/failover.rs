@@ -34,7 +34,7 @@ fn a_lost_path_is_bypassed_and_comes_back() {
         eventually("it is used again", || daemon.paths()[lost].ios() > before + 20);
     }
     eventually("nothing is held", || daemon.paths().iter().all(|path| path.fenced == 0));
-    assert_eq!(daemon.settled_resources(), resources, "descriptors and threads");
+    daemon.comes_back_to(resources);
     verification.finish();
 }
 

@@ -1,18 +1,25 @@
 //! Sockets that the daemon does not make: those that it is handed over, and that another daemon may have after it.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
-use std::os::unix::net::UnixListener;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::thread;
 
+use mpath_api::config::DiskConfig;
 use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::process::Signal;
 use vublk_bench::request::Status;
 
+use crate::guest::{Guest, PROTOCOL_FEATURES};
 use crate::support::{Disk, NQN, Place, Target, program};
+
+/// Those that a [`Guest`] has.
+const QUEUES: &str = "--queues 4";
 
 /// Lets the program have a descriptor under the number that it has here.
 fn hand_over(command: &mut Command, fd: &impl AsRawFd) {
@@ -37,9 +44,27 @@ fn activated(command: &Command, fd: &impl AsRawFd) -> Command {
 fn by_flag(place: &Place, target: &Target, fd: &impl AsRawFd) -> Command {
     let mut command = program();
     command.arg("--api").arg(place.api()).args(["--subsystem", NQN]).arg(format!("--fd={}", fd.as_raw_fd()));
+    command.args(QUEUES.split_whitespace());
     command.args(target.addrs().iter().map(|path| format!("--path=tcp://{path}")));
     hand_over(&mut command, fd);
     command
+}
+
+/// What a front-end that is connected finds at the start of the disk.
+fn first_byte(stream: UnixStream) -> u8 {
+    let mut guest = Guest::over(stream, PROTOCOL_FEATURES);
+    guest.share_memory();
+    let mut ring = guest.start(0);
+    ring.submit(0, 0, 0, &[0xee; 512]);
+    assert_eq!((ring.finish(), ring.status(0)), (vec![0], 0));
+    ring.data::<1>(0)[0]
+}
+
+/// The disk that the daemon began with, to be added again.
+fn again(place: &Place, target: &Target) -> DiskConfig {
+    let paths = target.addrs().iter().map(|path| format!("tcp://{path}").parse().unwrap()).collect();
+    let socket = place.socket().to_str().unwrap().parse().unwrap();
+    DiskConfig { queues: "4".parse().unwrap(), ..DiskConfig::new(socket, NQN.parse().unwrap(), paths) }
 }
 
 fn inode(place: &Place) -> u64 {
@@ -51,7 +76,7 @@ fn a_front_end_that_comes_between_two_daemons_waits_for_the_second() {
     let (target, place) = (Target::start(2), Place::new());
     let listener = UnixListener::bind(place.socket()).unwrap();
     let made = inode(&place);
-    let command = activated(&place.command(&target.addrs(), ""), &listener);
+    let command = activated(&place.command(&target.addrs(), QUEUES), &listener);
     let daemon = place.spawn(command).ready();
     assert_eq!(daemon.status().disks[0].socket, daemon.socket().to_str().unwrap());
     let mut disk = Disk::connect(&daemon.socket());
@@ -62,17 +87,59 @@ fn a_front_end_that_comes_between_two_daemons_waits_for_the_second() {
     assert_eq!(inode(&place), made, "the socket stays");
     drop(disk);
 
-    let socket = place.socket();
-    let waiting = thread::spawn(move || {
-        let mut disk = Disk::connect(&socket);
-        disk.read(0)
-    });
-    let command = activated(&place.command(&target.addrs(), ""), &listener);
+    let waiting = UnixStream::connect(place.socket()).unwrap();
+    let command = activated(&place.command(&target.addrs(), QUEUES), &listener);
     let daemon = place.spawn(command).ready();
-    assert_eq!(waiting.join().unwrap(), 7);
+    assert_eq!(first_byte(waiting), 7);
     let (ended, place) = daemon.end(Signal::TERM);
     assert_eq!(ended.status.code(), Some(0), "{}", ended.log);
     assert_eq!(inode(&place), made);
+}
+
+/// However often the disk is removed and added: the socket is not the disk's.
+#[test]
+fn a_removed_disk_leaves_its_socket_to_one_that_is_added() {
+    let starts: [fn(&Place, &Target, &UnixListener) -> Command; 2] =
+        [|place, target, listener| activated(&place.command(&target.addrs(), QUEUES), listener), by_flag];
+    for start in starts {
+        let (target, place) = (Target::start(2), Place::new());
+        let listener = UnixListener::bind(place.socket()).unwrap();
+        let made = inode(&place);
+        let command = start(&place, &target, &listener);
+        let daemon = place.spawn(command).ready();
+        let mut disk = Disk::connect(&daemon.socket());
+        assert_eq!((disk.write(0, 7), disk.flush()), (Status::Ok, Status::Ok));
+        drop(disk);
+        let again = again(&daemon.place, &target);
+        let mut before = None;
+        for _ in 0..3 {
+            daemon.api.remove_disk("disk0", true).unwrap();
+            let before = *before.get_or_insert_with(|| daemon.settled_resources());
+            daemon.comes_back_to(before);
+            // It is neither refused nor served.
+            let waiting = UnixStream::connect(daemon.socket()).unwrap();
+            let elsewhere = DiskConfig { namespace: "7".parse().ok(), ..again.clone() };
+            assert!(daemon.api.add_disk(&elsewhere).unwrap_err().to_string().contains("no path leads"));
+            assert!(daemon.api.add_disk(&again).unwrap()[0].held_ms.is_none());
+            assert_eq!(first_byte(waiting), 7);
+            assert_eq!(inode(&daemon.place), made);
+        }
+        let (ended, place) = daemon.end(Signal::TERM);
+        assert_eq!(ended.status.code(), Some(0), "{}", ended.log);
+        assert_eq!(inode(&place), made);
+    }
+}
+
+#[test]
+fn a_socket_whose_path_no_configuration_can_have_is_refused() {
+    let (target, place) = (Target::start(1), Place::new());
+    let path = place.file("disk").with_file_name(OsStr::from_bytes(b"disk-\xff.sock"));
+    let listener = UnixListener::bind(&path).unwrap();
+    place.refused(by_flag(&place, &target, &listener)).says(2, &["--fd ", "is not UTF-8", "bind it to another"]);
+    // Nor is there one under a name that is like it.
+    let sockets = fs::read_dir(path.parent().unwrap()).unwrap().map(|entry| entry.unwrap().path());
+    let sockets: Vec<_> = sockets.filter(|path| path.extension() == Some(OsStr::new("sock"))).collect();
+    assert_eq!(sockets, [path]);
 }
 
 #[test]
@@ -126,12 +193,14 @@ fn a_socket_that_is_nobodys_is_told_of_and_one_that_is_none_is_refused() {
 
     let file = tempfile::tempfile().unwrap();
     let place = Place::new();
-    place.refused(by_flag(&place, &target, &file)).says(2, &["is no Unix stream socket"]);
+    place
+        .refused(by_flag(&place, &target, &file))
+        .says(2, &["--fd ", "is no Unix stream socket", "hand over one that listens"]);
     let place = Place::new();
     let refusal = place.refused(activated(&place.command(&target.addrs(), ""), &file));
-    refusal.says(2, &["file descriptor 3 is no Unix stream socket"]);
+    refusal.says(2, &["LISTEN_FDS: file descriptor 3 is no Unix stream socket", "hand over one that listens"]);
     let place = Place::new();
     let mut command = program();
     command.args(["--fd=977", "--subsystem", NQN, "--path=tcp://127.0.0.1"]).arg("--api").arg(place.api());
-    place.refused(command).says(2, &["file descriptor 977 cannot be used"]);
+    place.refused(command).says(2, &["--fd 977 cannot be used", "start the daemon with it open"]);
 }

@@ -14,9 +14,9 @@ const DISKS: usize = 64;
 const TURNS: u64 = 8;
 /// Reads of every other disk in a turn.
 const READS: u64 = 4;
-/// A disk that is held up by another one's guest is so for longer: front-ends that leave are drained in seconds. What is shorter is no matter
-/// of this test, which has no machine of its own.
-const NO_MATTER: Duration = Duration::from_millis(20);
+/// A disk that is held up by another one's guest is so for longer: front-ends that leave have ten seconds. What is shorter is no matter of
+/// this test, which has no machine of its own.
+const HELD_UP: Duration = Duration::from_secs(2);
 
 fn socket(place: &Place, disk: usize) -> mpath_api::config::SocketPath {
     place.file(&format!("disk-{disk}")).to_str().unwrap().parse().unwrap()
@@ -33,7 +33,7 @@ fn target() -> Target {
     Target::with(1, |config| config.namespaces = vec![NamespaceConfig::memory(1 << 20); DISKS])
 }
 
-/// The 99th percentile of the latencies of reads of all disks, one after the other, while the hostile guest is there and while it is not.
+/// Reads of all disks, one after the other, while the hostile guest is there and while it is not.
 fn unharmed(daemon: &Daemon) {
     let mut disks: Vec<_> = (1..DISKS).map(|disk| Disk::connect(&daemon.place.file(&format!("disk-{disk}")))).collect();
     for (disk, byte) in disks.iter_mut().zip(1..) {
@@ -52,15 +52,15 @@ fn unharmed(daemon: &Daemon) {
         }
         lives += hostile.map_or(0, Hostile::end);
     }
-    let p99 = |took: &mut Vec<Duration>| {
+    let p99_and_most = |took: &mut Vec<Duration>| {
         took.sort_unstable();
-        took[took.len() * 99 / 100]
+        (took[took.len() * 99 / 100], took[took.len() - 1])
     };
-    let (alone, beside) = (p99(&mut alone), p99(&mut beside));
-    println!("p99 alone {alone:?}, beside the hostile guest {beside:?}, which came {lives} times");
+    let (alone, beside) = (p99_and_most(&mut alone), p99_and_most(&mut beside));
+    println!("p99 and most: alone {alone:?}, beside the hostile guest {beside:?}, which came {lives} times");
+    println!("p99 beside it is {:.2} times that without", beside.0.as_secs_f64() / alone.0.as_secs_f64());
     assert!(lives >= TURNS, "it did something");
-    let most = (alone * 3 / 2).max(NO_MATTER);
-    assert!(beside <= most, "p99 {beside:?} beside the hostile guest, {alone:?} without");
+    assert!(beside.1 < HELD_UP, "a read took {:?} beside the hostile guest, {:?} at most without", beside.1, alone.1);
     // One that keeps to the rules finds the disk as it should be.
     let mut disk = Disk::connect_patiently(&daemon.place.file("disk-0"));
     assert_eq!((disk.write(0, 200), disk.read(0)), (Status::Ok, 200));

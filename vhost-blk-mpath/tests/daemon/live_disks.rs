@@ -6,12 +6,14 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use mpath_api::client::{Client, ClientError};
-use mpath_api::config::{DiskConfig, SharerConfig};
-use mpath_api::types::{ErrorCode, EventKind};
+use mpath_api::config::{DiskConfig, Hedge, SharerConfig};
+use mpath_api::types::{ErrorCode, EventKind, SetHedge, SetLimits, SetPolicy};
+use mpath_api::{PolicyKind, SchedulerKind};
 use mpath_target::NamespaceConfig;
 use rustix::process::Signal;
 use vublk_bench::request::Status;
 
+use crate::scheduler::switch;
 use crate::support::{Daemon, Disk, NQN, PATIENCE, Place, Shape, Target, Verification, eventually, own_address};
 
 /// A disk with these paths and the socket of its name.
@@ -86,7 +88,7 @@ fn a_disk_comes_and_goes_while_another_one_is_in_use() {
         assert!(!daemon.place.file("data").exists() && !daemon.place.file("data.fence").exists());
         first.goes_on(100);
         eventually("its connections are closed", || target.connections(0) == before.1);
-        assert_eq!(daemon.settled_resources(), before.0, "descriptors and threads");
+        daemon.comes_back_to(before.0);
     }
     let (connected, disconnected) = (EventKind::FrontEndConnected, EventKind::FrontEndDisconnected);
     let life = [EventKind::DiskAdded, connected, disconnected, EventKind::DiskRemove, EventKind::DiskRemoved];
@@ -97,39 +99,82 @@ fn a_disk_comes_and_goes_while_another_one_is_in_use() {
     ended.cleanly(&place);
 }
 
-/// It ends as in the end of the daemon: front-ends are hung up, and of what is in doubt there is a record.
+/// Whoever changes something of all disks means those that there are.
+#[test]
+fn a_change_for_all_disks_does_not_fail_by_one_that_goes() {
+    let target = target();
+    let daemon = Daemon::start(&target.addrs(), "--namespace 1");
+    let data = second(&daemon.place, "data", &target);
+    thread::scope(|scope| {
+        let comes_and_goes = scope.spawn(|| {
+            let api = Client::new(&daemon.place.api(), PATIENCE).unwrap();
+            for _ in 0..20 {
+                api.add_disk(&data).unwrap();
+                api.remove_disk("data", false).unwrap();
+            }
+        });
+        let mut policies = [PolicyKind::RoundRobin, PolicyKind::Numa].into_iter().cycle();
+        while !comes_and_goes.is_finished() {
+            daemon.api.set_policy(&policies.next().unwrap().into()).unwrap();
+            daemon.api.set_hedge(&SetHedge { hedge: Some(Hedge::Off), budget: None, disk: None }).unwrap();
+            switch(&daemon, SchedulerKind::Fifo, &[]);
+            daemon.api.set_limits(&SetLimits { burst: "2s".parse().ok(), ..SetLimits::default() }).unwrap();
+        }
+    });
+    let last = daemon.api.set_policy(&PolicyKind::RoundRobin.into()).unwrap();
+    assert_eq!((last.len(), last[0].policy), (1, PolicyKind::RoundRobin.into()));
+    // One that is named is missed.
+    let named = SetPolicy { disk: Some("data".into()), ..PolicyKind::Numa.into() };
+    assert_eq!(refusal(daemon.api.set_policy(&named)).0, ErrorCode::UnknownDisk);
+}
+
 #[test]
 fn a_disk_that_is_forced_out_leaves_nothing_that_overwrites_newer_data() {
+    force_out(false);
+}
+
+/// Nor by connections that its controller was to close.
+#[test]
+fn a_disk_that_is_forced_out_does_not_drain_any_longer() {
+    force_out(true);
+}
+
+/// It ends as in the end of the daemon: front-ends are hung up, and of what is in doubt there is a record.
+fn force_out(drain_fence: bool) {
     let target = Target::start(2);
     target.fail_cross_resets();
     let mut daemon = Daemon::start(&target.addrs(), "");
     let config = DiskConfig {
         keep_alive_tmo: "1".parse().unwrap(),
+        drain_fence,
         ..self::config(&daemon.place, "data", &target.addrs()[1..])
     };
     let socket = daemon.place.file("data");
     daemon.api.add_disk(&config).unwrap();
     let mut disk = Disk::connect(&socket);
     assert_eq!(disk.write(0, 1), Status::Ok);
-    target.set_delay(1, Duration::from_secs(120));
+    let connections = target.connections(1);
+    // The front-end has ten seconds, and the fence takes two. In between it is executed.
+    target.set(1, "hold=11s");
     disk.submit_write(1, 0, 2);
-    eventually("it is on its way", || daemon.api.paths(Some("data")).unwrap()[0].in_flight() > 0);
+    eventually("it is held", || target.status()[1].held == 1);
+    target.set(1, "hold=1ms");
     let begun = Instant::now();
     daemon.api.remove_disk("data", true).unwrap();
     let took = begun.elapsed();
-    assert!((Duration::from_secs(9)..Duration::from_secs(20)).contains(&took), "{took:?}");
+    assert!(took >= Duration::from_secs(9), "{took:?}");
     assert_eq!(names(&daemon), ["disk0"]);
     assert!(!socket.exists() && daemon.place.file("data.fence").exists());
     assert!(daemon.log().contains("writes were given up whose fate is not known"), "{}", daemon.log());
     drop(disk);
 
-    target.set_delay(1, Duration::ZERO);
     let begun = Instant::now();
     daemon.api.add_disk(&config).unwrap();
     let mut disk = Disk::connect_patiently(&socket);
     assert_eq!((disk.write(0, 3), disk.read(0)), (Status::Ok, 3));
     assert!(begun.elapsed() >= Duration::from_secs(1), "it has waited for the fence: {:?}", begun.elapsed());
-    thread::sleep(Duration::from_secs(1));
+    assert_eq!(target.connections(1), connections, "of the disk before there are none");
+    eventually("the old write's time has come", || target.status()[1].held == 0);
     assert_eq!(disk.read(0), 3);
     assert!(daemon.is_running());
 }
@@ -169,7 +214,7 @@ fn what_would_keep_the_daemon_from_starting_keeps_a_disk_from_being_added() {
     assert_eq!(names(&daemon), ["disk0"]);
     let not_added = events(&daemon, "data");
     assert_eq!(not_added, [EventKind::DiskNotAdded; 3]);
-    assert_eq!(daemon.settled_resources(), before, "descriptors and threads");
+    daemon.comes_back_to(before);
     // Nothing is left that would be in its way.
     daemon.api.add_disk(&data).unwrap();
     assert_eq!(names(&daemon), ["disk0", "data"]);
@@ -250,5 +295,5 @@ fn many_disks_are_added_used_and_removed() {
         daemon.api.remove_disk(&name(index), true).unwrap();
     }
     assert_eq!(names(&daemon), ["disk0"]);
-    assert_eq!(daemon.settled_resources(), before, "descriptors and threads");
+    daemon.comes_back_to(before);
 }

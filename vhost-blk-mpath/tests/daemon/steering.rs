@@ -68,7 +68,7 @@ fn each_path_in_turn_is_drained_disabled_and_enabled_under_load() {
         let before = daemon.paths()[index].ios();
         eventually("it is used again", || daemon.paths()[index].ios() > before + 50);
     }
-    assert_eq!(daemon.settled_resources(), resources, "descriptors and threads");
+    daemon.comes_back_to(resources);
     verification.finish();
     let kinds = daemon.kinds(0);
     assert_eq!(

@@ -20,31 +20,21 @@ fn refused(daemon: &Daemon, why: &str) {
     assert!(daemon.is_live(1));
 }
 
-/// It comes back as something else.
-fn changes_on_reconnect(setting: &str, why: &str) {
+#[test]
+fn another_namespace_on_reconnect_is_refused() {
     let target = Target::start(2);
     let daemon = Daemon::start(&target.addrs(), FLAGS);
     let verification = Verification::start(&daemon.socket(), unflushed());
     verification.goes_on(200);
     target.stop_listener(0);
     eventually("the loss is noticed", || !daemon.is_live(0));
-    target.set(0, setting);
+    target.set(0, OTHER);
     target.resume_listener(0).unwrap();
-    refused(&daemon, why);
+    refused(&daemon, "UUID");
     let before = daemon.paths()[0].ios();
     verification.goes_on(200);
     assert_eq!(daemon.paths()[0].ios(), before);
     verification.finish();
-}
-
-#[test]
-fn another_namespace_on_reconnect_is_refused() {
-    changes_on_reconnect(OTHER, "UUID");
-}
-
-#[test]
-fn another_size_on_reconnect_is_refused() {
-    changes_on_reconnect("size=1:32MiB", "blocks");
 }
 
 #[test]
@@ -94,7 +84,8 @@ fn a_wrong_data_digest_costs_no_more_than_its_command() {
     let daemon = Daemon::start(&target.addrs(), &format!("{FLAGS} --data-digest"));
     let verification = Verification::start(&daemon.socket(), unflushed());
     for _ in 0..3 {
-        (0..2).for_each(|listener| target.set(listener, "data-digests=5"));
+        // No more than one command is repeated: all may meet the same.
+        (0..2).for_each(|listener| target.set(listener, "data-digests=2"));
         let wrong_left = || target.status().iter().map(|listener| listener.data_digests).sum::<u32>();
         eventually("they are all sent", || wrong_left() == 0);
         verification.goes_on(200);

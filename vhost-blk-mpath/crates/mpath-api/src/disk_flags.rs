@@ -128,6 +128,10 @@ pub struct DiskFlags {
     /// The controllers close an I/O connection that the host has ended only once all it sent there is executed
     #[arg(long)]
     pub drain_fence: bool,
+
+    /// Let a front-end that can see policy and paths, and set the policy: docs/qemu.md
+    #[arg(long)]
+    pub mpath_window: bool,
 }
 
 /// What flags lack for a disk.
@@ -183,6 +187,7 @@ impl DiskFlags {
             ctrl_loss_tmo: self.ctrl_loss_tmo,
             shared_write_cache: self.shared_write_cache,
             drain_fence: self.drain_fence,
+            mpath_window: self.mpath_window,
             ..defaults
         })
     }

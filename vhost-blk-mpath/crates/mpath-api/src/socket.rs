@@ -40,8 +40,10 @@ impl std::fmt::Display for Role {
 /// Why a socket could not be created.
 #[derive(Debug, thiserror::Error)]
 pub enum BindError {
-    /// Another process answers there.
-    #[error("{path}: another process listens on this {role}; give each daemon its own")]
+    /// Another process answers there; or this one has the socket, handed over, and knows it by another spelling of its path.
+    #[error(
+        "{path}: another process listens on this {role}; give each daemon its own, and name one that is handed over as it was bound"
+    )]
     Busy {
         /// The socket.
         path: SocketPath,
@@ -67,7 +69,7 @@ pub enum BindError {
         source: io::Error,
     },
     /// A step failed.
-    #[error("{path}: cannot {step} the {role}: {source}")]
+    #[error("{path}: cannot {step} the {role}: {source}; {}", step.remedy())]
     Step {
         /// The socket.
         path: SocketPath,
@@ -91,6 +93,19 @@ pub enum Step {
     Probe,
     /// Removing the file that nobody listens on.
     Replace,
+    /// A descriptor more for one that is handed over.
+    Duplicate,
+}
+
+impl Step {
+    /// What may help if it fails.
+    fn remedy(self) -> &'static str {
+        match self {
+            Self::Create | Self::Listen => "name one in a directory that this user may write to",
+            Self::Probe | Self::Replace => "remove it, or name another",
+            Self::Duplicate => "raise the limit of open files",
+        }
+    }
 }
 
 impl std::fmt::Display for Step {
@@ -100,6 +115,7 @@ impl std::fmt::Display for Step {
             Self::Listen => "listen on",
             Self::Probe => "probe",
             Self::Replace => "replace",
+            Self::Duplicate => "duplicate",
         })
     }
 }
@@ -107,9 +123,10 @@ impl std::fmt::Display for Step {
 /// A socket that listens, non-blocking. One of ours has its file, which goes when this does.
 #[derive(Debug)]
 pub struct ListeningSocket {
-    listener: UnixListener,
-    /// `None` if it was handed over: it is another process's too, and so is its file.
+    /// `None` if it was handed over: it is another process's too, and so is its file. Goes first: while this listens, no other
+    /// process takes the file for stale, and makes one of its own that then would go.
     _file: Option<OwnFile>,
+    listener: UnixListener,
 }
 
 #[derive(Debug)]
@@ -154,9 +171,10 @@ impl ListeningSocket {
     }
 
     /// One that listens already, and that another process keeps: who connects while no daemon runs waits for the next one.
-    pub fn handed_over(listener: UnixListener) -> io::Result<Self> {
-        listener.set_nonblocking(true)?;
-        Ok(Self { listener, _file: None })
+    pub fn handed_over(listener: &UnixListener, path: &SocketPath, role: Role) -> Result<Self, BindError> {
+        let duplicate = listener.try_clone().and_then(|listener| listener.set_nonblocking(true).map(|()| listener));
+        let failed = |source| BindError::Step { path: path.clone(), role, step: Step::Duplicate, source };
+        Ok(Self { listener: duplicate.map_err(failed)?, _file: None })
     }
 
     /// A handle to accept with.

@@ -92,21 +92,23 @@ impl IoThreadHandle {
         })
     }
 
-    /// Drains a virtqueue and takes it back. Blocks, for a bounded time: what has not completed after that is given up
-    /// without an answer. `None` if the thread does not have it.
-    pub fn stop_queue(&self, flow: FlowId) -> Option<Queue> {
+    /// Drains a virtqueue, for a bounded time: what has not completed after that is given up without an answer.
+    pub fn begin_stop(&self, flow: FlowId) -> StoppingQueue {
         let (reply, drained) = mpsc::sync_channel(1);
         self.send(Message::StopQueue { flow, reply });
-        drained.recv().ok().flatten()
+        StoppingQueue(drained)
     }
 
-    /// Waits until no write that was given up with a virtqueue of the disk can be executed any more, so that what is written from
-    /// now on stays: until the fences of the associations it was sent under are lifted, or the thread ends.
-    pub fn settle_doubts(&self, disk: DiskId) {
-        let (reply, settled) = mpsc::sync_channel(1);
-        self.send(Message::SettleDoubts { disk, reply });
-        // Without an answer the thread has ended, and nothing is written from now on.
-        let _ = settled.recv();
+    /// The same, and waits for it.
+    pub fn stop_queue(&self, flow: FlowId) -> Option<Queue> {
+        self.begin_stop(flow).wait()
+    }
+
+    /// Calls back when no write that was given up with a virtqueue of the disk can be executed any more, so that what is written
+    /// from then on stays: when the fences of the associations it was sent under are lifted. Drops the callback when the thread
+    /// ends before; nothing is written then.
+    pub fn when_settled(&self, disk: DiskId, settled: Box<dyn FnOnce() + Send>) {
+        self.send(Message::WhenSettled { disk, settled });
     }
 
     /// Tells what a block of a disk is, 512 to 65536 bytes: before its first virtqueue, and before a path that leads to it is up.
@@ -117,6 +119,16 @@ impl IoThreadHandle {
     /// Takes nothing from the virtqueues of a disk before that time: writes of somebody else may still change what they would.
     pub fn hold_disk(&self, disk: DiskId, until: Instant) {
         self.send(Message::HoldDisk { disk, until });
+    }
+
+    /// Takes nothing from the virtqueues of a disk before [`Self::resume_disk`] was called as often as this.
+    pub fn suspend_disk(&self, disk: DiskId) {
+        self.send(Message::SuspendDisk(disk));
+    }
+
+    /// Ends one [`Self::suspend_disk`].
+    pub fn resume_disk(&self, disk: DiskId) {
+        self.send(Message::ResumeDisk(disk));
     }
 
     /// Adds a path, down at first. See [`Group::add_path`] for what [`Self::path_up`] has to wait for.
@@ -224,6 +236,24 @@ impl IoThreadHandle {
     }
 }
 
+/// A thread that nobody has a handle of any more is of no use.
+impl Drop for IoThreadHandle {
+    fn drop(&mut self) {
+        self.begin_shutdown();
+    }
+}
+
+/// A virtqueue on its way back from an I/O thread.
+pub struct StoppingQueue(mpsc::Receiver<Option<Queue>>);
+
+impl StoppingQueue {
+    /// Waits until it is here. `None` if the thread did not have it, or has ended.
+    #[must_use]
+    pub fn wait(self) -> Option<Queue> {
+        self.0.recv().ok().flatten()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
@@ -266,7 +296,9 @@ mod tests {
         let (reply, reached) = mpsc::channel();
         thread.barrier(Box::new(move || reply.send(()).unwrap()));
         reached.recv().unwrap();
-        thread.settle_doubts(DISK);
+        let (reply, settled) = mpsc::channel();
+        thread.when_settled(DISK, Box::new(move || reply.send(()).unwrap()));
+        settled.recv().unwrap();
         thread.begin_shutdown();
         thread.join();
     }
@@ -281,7 +313,9 @@ mod tests {
         thread.barrier(Box::new(move || reply.send(()).unwrap()));
         assert!(reached.recv().is_err());
         assert!(thread.stop_queue(FLOW).is_none());
-        thread.settle_doubts(DISK);
+        let (reply, settled) = mpsc::channel::<()>();
+        thread.when_settled(DISK, Box::new(move || reply.send(()).unwrap()));
+        assert!(settled.recv().is_err());
         let queue = Guest::new().queue();
         assert_eq!(thread.start_queue(DISK, FLOW, queue).unwrap_err().index(), 0);
     }
@@ -319,6 +353,27 @@ mod tests {
             assert!(start.elapsed() < Duration::from_secs(20), "fetched");
         }
         assert!(start.elapsed() >= HELD, "{:?}", start.elapsed());
+        thread.begin_shutdown();
+        thread.join();
+    }
+
+    #[test]
+    fn nothing_is_taken_from_a_disk_until_all_have_resumed_it() {
+        let (thread, mut guest) = (start(), Guest::new());
+        guest.write(0, 4096);
+        thread.suspend_disk(DISK);
+        thread.suspend_disk(DISK);
+        thread.start_queue(DISK, FLOW, guest.queue()).unwrap();
+        thread.resume_disk(DISK);
+        guest.kick();
+        for _ in 0..10 {
+            assert_eq!(stats(&thread).queued, 0);
+        }
+        thread.resume_disk(DISK);
+        let start = Instant::now();
+        while stats(&thread).queued < 1 {
+            assert!(start.elapsed() < Duration::from_secs(20), "fetched");
+        }
         thread.begin_shutdown();
         thread.join();
     }

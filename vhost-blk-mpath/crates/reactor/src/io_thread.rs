@@ -47,6 +47,14 @@ struct Disk {
     last_read_slba: u64,
     /// Nothing is fetched before.
     held_until: Option<Instant>,
+    /// Nor while this is not 0.
+    suspended: u32,
+}
+
+impl Disk {
+    fn is_held(&self) -> bool {
+        self.held_until.is_some() || self.suspended > 0
+    }
 }
 
 pub(crate) struct IoThread {
@@ -65,7 +73,7 @@ pub(crate) struct IoThread {
     /// The suspect paths that were reported.
     suspects: u64,
     /// Who waits for the end of [`Requests::leaves_doubt_of`].
-    settling: Vec<(DiskId, mpsc::SyncSender<()>)>,
+    settling: Vec<(DiskId, Box<dyn FnOnce() + Send>)>,
 }
 
 impl IoThread {
@@ -230,11 +238,12 @@ impl IoThread {
                 None => drop(reply.send(None)),
             },
             Message::AddDisk { disk, block_size_bytes } => {
-                self.disks.entry(disk).or_insert(Disk { block_size_bytes, last_read_slba: 0, held_until: None });
+                let added = Disk { block_size_bytes, last_read_slba: 0, held_until: None, suspended: 0 };
+                self.disks.entry(disk).or_insert(added);
             }
-            Message::HoldDisk { disk, until } => {
-                self.disks.get_mut(&disk).expect("a disk is added before it is held").held_until = Some(until);
-            }
+            Message::HoldDisk { disk, until } => self.disk_to_hold(disk).held_until = Some(until),
+            Message::SuspendDisk(disk) => self.disk_to_hold(disk).suspended += 1,
+            Message::ResumeDisk(disk) => self.disk_to_hold(disk).suspended -= 1,
             Message::AddPath(path) => self.group.add_path(path, PathConfig::default()),
             Message::RemovePath(path) => {
                 assert!(!self.connections.contains_key(&path), "a path is removed after its last life was closed");
@@ -293,7 +302,7 @@ impl IoThread {
             Message::ClearInjection(path) => self.group.clear_injection(now, path),
             Message::SetDraining { path, draining } => self.group.set_draining(now, path, draining),
             Message::Barrier(reached) => reached(),
-            Message::SettleDoubts { disk, reply } => self.settling.push((disk, reply)),
+            Message::WhenSettled { disk, settled } => self.settling.push((disk, settled)),
             Message::Stats(reply) => reply(self.group.stats(now)),
             Message::Shutdown => {
                 self.ending = true;
@@ -322,20 +331,29 @@ impl IoThread {
         Ok(())
     }
 
+    fn disk_to_hold(&mut self, disk: DiskId) -> &mut Disk {
+        self.disks.get_mut(&disk).expect("a disk is added before it is held")
+    }
+
     /// Takes the requests that wait in the virtqueues. A virtqueue with requests in flight is looked at in every turn,
     /// since a look is cheaper than a kick; one without is left to its kick.
     fn fetch(&mut self, now: Instant) {
         let mut some_held = false;
         for disk in self.disks.values_mut() {
             disk.held_until.take_if(|until| *until <= now);
-            some_held |= disk.held_until.is_some();
+            some_held |= disk.is_held();
         }
         for (&flow, slot) in &mut self.queues {
-            if some_held && self.disks.get(&slot.disk).is_some_and(|disk| disk.held_until.is_some()) {
+            if some_held && self.disks.get(&slot.disk).is_some_and(Disk::is_held) {
+                continue;
+            }
+            let stopping = slot.stopping.is_some();
+            // What an earlier daemon had in flight was taken from the ring by that: it belongs to what is drained.
+            if stopping && slot.queue.to_resubmit() == 0 {
                 continue;
             }
             let kicked = std::mem::take(&mut slot.kicked);
-            if !(kicked || slot.in_flight > 0) || slot.stopping.is_some() {
+            if !(kicked || slot.in_flight > 0 || stopping) {
                 continue;
             }
             if kicked {
@@ -343,13 +361,15 @@ impl IoThread {
             }
             loop {
                 // A broken virtqueue has said so itself; what was taken before is completed as ever.
-                while let Ok(Some(request)) = slot.queue.pop() {
+                while (!stopping || slot.queue.to_resubmit() > 0)
+                    && let Ok(Some(request)) = slot.queue.pop()
+                {
                     slot.in_flight += 1;
                     let io = io_of(&request, slot.disk, flow);
                     let tag = self.requests.insert(slot.disk, flow, request);
                     self.group.submit(now, Io { tag, ..io });
                 }
-                if !slot.queue.enable_notifications() {
+                if stopping || !slot.queue.enable_notifications() {
                     break;
                 }
             }

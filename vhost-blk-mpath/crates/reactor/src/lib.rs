@@ -25,6 +25,6 @@ mod wake;
 
 pub use classify::outcome_of;
 pub use connection::reset;
-pub use handle::{IoThreadConfig, IoThreadHandle, StartError};
+pub use handle::{IoThreadConfig, IoThreadHandle, StartError, StoppingQueue};
 pub use message::{Ending, Link, LossReason, PathEvent, PathEventKind};
 pub use uring::RingError;

@@ -35,6 +35,9 @@ pub(crate) enum Message {
         disk: DiskId,
         until: Instant,
     },
+    /// Nor before [`Message::ResumeDisk`] came as often as this.
+    SuspendDisk(DiskId),
+    ResumeDisk(DiskId),
     /// There is a path, not yet up.
     AddPath(PathId),
     /// There is no such path any more; see [`mpath_core::Group::remove_path`].
@@ -97,10 +100,10 @@ pub(crate) enum Message {
     },
     /// Call back when everything sent before has been carried out.
     Barrier(Box<dyn FnOnce() + Send>),
-    /// Answer when nothing that was given up with a virtqueue of the disk can change data any more.
-    SettleDoubts {
+    /// Call back when nothing that was given up with a virtqueue of the disk can change data any more.
+    WhenSettled {
         disk: DiskId,
-        reply: mpsc::SyncSender<()>,
+        settled: Box<dyn FnOnce() + Send>,
     },
     /// A copy of the statistics.
     Stats(Box<dyn FnOnce(GroupStats) + Send>),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 use vm_memory::VolatileSlice;
 
-use crate::memory::GuestMemory;
+use crate::memory::{GuestMemory, GuestRange};
 
 /// Segments a request may have before its list moves to the heap.
 const INLINE_SEGMENTS: usize = 8;
@@ -97,6 +97,14 @@ impl Segments {
         let last = self.list.last()?;
         // SAFETY: a segment has at least one byte, and all of them are in one mapping.
         Some(GuestByte(unsafe { last.start.add(last.bytes as usize - 1) }))
+    }
+
+    /// Where the guest has them.
+    pub(crate) fn guest_ranges(&self) -> impl Iterator<Item = GuestRange> + '_ {
+        self.list.iter().map(|segment| {
+            let start = self.memory.guest_address(segment.start).expect("a segment was found in its memory map");
+            GuestRange { start, bytes: segment.bytes.into() }
+        })
     }
 
     /// The bytes `[offset, offset + bytes)` as a list of its own.

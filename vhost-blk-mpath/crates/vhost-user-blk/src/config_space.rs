@@ -1,19 +1,24 @@
-//! The device configuration space (virtio 1.2, 5.2.4), as bytes.
+//! The device configuration space (virtio 1.2, 5.2.4), as bytes. Far behind virtio's fields it has room for the
+//! [window](crate::window).
 
 use std::ops::Range;
 
 use crate::disk::{DiskGeometry, SECTOR_BYTES};
 
+/// Where the capacity is.
+pub(crate) const CAPACITY: Range<usize> = 0..8;
+
 /// Where the one writable field, `writeback`, is.
 pub(crate) const WRITEBACK: usize = 32;
 
-const BYTES: usize = 60;
+/// As much as vhost-user passes (QEMU's `VHOST_USER_MAX_CONFIG_SIZE`); virtio's own fields end at 60.
+pub(crate) const BYTES: usize = 256;
 
 /// The configuration space of a disk.
-pub(crate) fn bytes(geometry: &DiskGeometry, writeback: bool) -> [u8; BYTES] {
+pub(crate) fn bytes(geometry: &DiskGeometry, capacity_sectors: u64, writeback: bool) -> [u8; BYTES] {
     let mut space = [0; BYTES];
     let mut put = |range: Range<usize>, value: &[u8]| space[range].copy_from_slice(value);
-    put(0..8, &geometry.capacity_sectors.to_le_bytes());
+    put(CAPACITY, &capacity_sectors.to_le_bytes());
     put(8..12, &geometry.size_max.to_le_bytes());
     put(12..16, &u32::from(geometry.seg_max).to_le_bytes());
     // 16..20 is the cylinder, head and sector count, which is not offered.
@@ -33,6 +38,12 @@ pub(crate) fn bytes(geometry: &DiskGeometry, writeback: bool) -> [u8; BYTES] {
     space
 }
 
+/// Whether such a read has bytes of that range.
+pub(crate) fn reaches(range: &Range<usize>, offset: u32, size: u32) -> bool {
+    let start = offset as usize;
+    start < range.end && start.saturating_add(size as usize) > range.start
+}
+
 /// Reads `size` bytes from `offset` on. What lies behind the fields known here reads as zero: a newer front-end asks for more.
 pub(crate) fn read(space: &[u8], offset: u32, size: u32) -> Vec<u8> {
     let known = space.iter().skip(offset as usize).copied();
@@ -47,6 +58,7 @@ mod tests {
     use virtio_bindings::virtio_blk::virtio_blk_config as C;
 
     use super::*;
+    use crate::window::PLACE;
 
     #[test]
     fn fields_are_where_the_specification_has_them() {
@@ -58,9 +70,9 @@ mod tests {
             max_discard_sectors: 0x10_0000,
             max_write_zeroes_sectors: 0x20_0000,
             write_zeroes_may_unmap: true,
-            ..DiskGeometry::new(0x0102_0304_0506_0708, 4096)
+            ..DiskGeometry::new(8, 4096)
         };
-        let space = bytes(&geometry, true);
+        let space = bytes(&geometry, 0x0102_0304_0506_0708, true);
         let u16_at = |at: usize| u16::from_le_bytes([space[at], space[at + 1]]);
         let u32_at = |at: usize| u32::from(u16_at(at)) | u32::from(u16_at(at + 2)) << 16;
         assert_eq!(space[..8], 0x0102_0304_0506_0708_u64.to_le_bytes());
@@ -84,12 +96,28 @@ mod tests {
 
     #[test]
     fn reads_are_bounded() {
-        let space = bytes(&DiskGeometry::new(8, 512), false);
-        assert_eq!(read(&space, 0, 60), space);
+        let space = bytes(&DiskGeometry::new(8, 512), 8, false);
+        assert_eq!(read(&space, 0, 60), space[..60]);
         assert_eq!(read(&space, 20, 4), 512_u32.to_le_bytes());
         assert_eq!(read(&space, 58, 4), [0; 4]);
         assert_eq!(read(&space, 255, 1), [0]);
         assert_eq!(read(&space, u32::MAX, 2), [0; 2]);
-        assert_eq!(read(&space, 0, 256).len(), 256);
+        assert_eq!(read(&space, 0, 256), space);
+        assert_eq!(read(&space, 250, 10), [0; 10]);
+    }
+
+    #[test]
+    fn the_window_is_behind_all_that_virtio_has() {
+        assert!(size_of::<C>() <= PLACE.start && PLACE.end <= BYTES);
+        let space = bytes(&DiskGeometry::new(8, 512), u64::MAX, true);
+        assert_eq!(space[60..], [0; BYTES - 60]);
+        for (offset, size) in
+            [(0, 193), (0, 256), (192, 1), (255, 1), (200, 4), (255, 100), (0, u32::MAX), (1, u32::MAX)]
+        {
+            assert!(reaches(&PLACE, offset, size), "{offset}+{size}");
+        }
+        for (offset, size) in [(0, 60), (0, 192), (191, 1), (192, 0), (256, 1), (u32::MAX, u32::MAX)] {
+            assert!(!reaches(&PLACE, offset, size), "{offset}+{size}");
+        }
     }
 }

@@ -9,13 +9,16 @@
 //!      ▲                                                    │
 //!      └──── GET_VRING_BASE, disable, hang-up ◄─────────────┤
 //!                                                           │
-//!   new memory map, features, addresses, size, position, in-flight memory: stop, change, start
+//!   new memory map, features, addresses, size, position, in-flight memory, dirty log: stop, change, start
 //! ```
 //!
-//! A queue that cannot be drained ends the connection without an answer. What it had in flight stays in the in-flight log, if the
-//! front-end keeps one, and is resubmitted when that connects again.
+//! A queue that cannot be drained ends the connection without an answer, as does all else after which front-end and back-end do not
+//! agree: a QEMU before 10.1 that gets an error for an answer while a migration begins calls `abort()`. What a queue had in flight
+//! stays in the in-flight log, if the front-end keeps one, and is resubmitted when that connects again.
 
 use std::fs::File;
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
 use vhost::VhostUserMemoryRegionBase as RegionBase;
@@ -29,19 +32,23 @@ use vhost::vhost_user::{
     VhostUserProtocolFeatures, VhostUserVirtioFeatures,
 };
 use virtio_bindings::virtio_blk::{VIRTIO_BLK_F_CONFIG_WCE, VIRTIO_BLK_F_FLUSH};
-use virtio_bindings::virtio_config::{VIRTIO_F_RING_PACKED, VIRTIO_F_VERSION_1};
+use virtio_bindings::virtio_config::{VIRTIO_F_ANY_LAYOUT, VIRTIO_F_RING_PACKED, VIRTIO_F_VERSION_1};
 use virtio_bindings::virtio_ring::{VIRTIO_RING_F_EVENT_IDX, VIRTIO_RING_F_INDIRECT_DESC};
 
 use crate::config_space;
+use crate::dirty::{DirtyLog, QueueLog};
 use crate::disk::Disk;
 use crate::inflight::{InflightMemory, InflightShape};
 use crate::memory::{GuestMemory, MAX_MEMORY_REGIONS, RegionLayout};
 use crate::notify::Kick;
-use crate::ring::{Queue, QueueParts, RingLayout};
+use crate::ring::{Queue, QueueParts, RingError, RingLayout};
 use crate::server::{QueueSink, RequestError, ServeError};
 use crate::vring::{RingAddresses, Vring};
+use crate::window;
 
 const PROTOCOL_FEATURES: u64 = VhostUserVirtioFeatures::PROTOCOL_FEATURES.bits();
+/// A migration is under way: whatever is written to guest memory is to be marked in the dirty log.
+const LOG_ALL: u64 = VhostUserVirtioFeatures::LOG_ALL.bits();
 
 /// What to do after a message that was answered with an error.
 #[derive(Debug)]
@@ -55,29 +62,54 @@ pub(crate) enum Verdict {
 pub(crate) struct Connection<'a> {
     disk: Arc<Disk>,
     sink: &'a dyn QueueSink,
+    /// The socket, to hang up on.
+    socket: UnixStream,
     memory: GuestMemory,
     /// Where the front-end keeps what is in flight.
     inflight: Option<InflightMemory>,
     features: u64,
     vrings: Vec<Vring>,
+    /// Used while [`LOG_ALL`] is among the features. It may come before that, and after it, too.
+    log: Option<Arc<DirtyLog>>,
+    protocol_features: VhostUserProtocolFeatures,
+    /// The size that the front-end was told last. A QEMU that has lost its back-end for a while reads it only when told to.
+    told_capacity: Option<u64>,
     /// Why the last message failed; the message layer's own error says less.
     verdict: Option<Verdict>,
 }
 
 impl<'a> Connection<'a> {
-    pub(crate) fn new(disk: Arc<Disk>, sink: &'a dyn QueueSink) -> Self {
+    pub(crate) fn new(disk: Arc<Disk>, sink: &'a dyn QueueSink, socket: UnixStream) -> Self {
         let vrings = std::iter::repeat_with(Vring::default).take(disk.geometry().num_queues.into()).collect();
-        Self { disk, sink, memory: GuestMemory::default(), inflight: None, features: 0, vrings, verdict: None }
+        Self {
+            disk,
+            sink,
+            socket,
+            memory: GuestMemory::default(),
+            inflight: None,
+            features: 0,
+            vrings,
+            log: None,
+            protocol_features: VhostUserProtocolFeatures::empty(),
+            told_capacity: None,
+            verdict: None,
+        }
     }
 
     pub(crate) fn take_verdict(&mut self) -> Option<Verdict> {
         self.verdict.take()
     }
 
-    /// Takes all queues back. Tries all, even when one fails.
+    pub(crate) fn has_protocol_feature(&self, feature: VhostUserProtocolFeatures) -> bool {
+        self.protocol_features.contains(feature)
+    }
+
+    /// Takes all queues back that run. Tries all, even when one fails.
     pub(crate) fn stop_all(&mut self) -> Result<(), ServeError> {
-        let indices = 0..self.vrings.len() as u16;
-        indices.map(|index| self.stop(index).map(|_| ())).fold(Ok(()), Result::and)
+        let indices: Vec<u16> = (0..).zip(&self.vrings).filter(|(_, vring)| vring.running).map(|(at, _)| at).collect();
+        let queues = self.sink.stop(&indices);
+        let taken = indices.into_iter().zip(queues).map(|(index, queue)| self.take_back(index, queue));
+        taken.fold(Ok(()), Result::and)
     }
 
     fn offered_features(&self) -> u64 {
@@ -86,7 +118,10 @@ impl<'a> Connection<'a> {
             | 1 << VIRTIO_F_RING_PACKED
             | 1 << VIRTIO_RING_F_INDIRECT_DESC
             | 1 << VIRTIO_RING_F_EVENT_IDX
+            // Of drivers from before virtio 1.0, whose acknowledgement QEMU passes on. Any layout is understood anyway.
+            | 1 << VIRTIO_F_ANY_LAYOUT
             | PROTOCOL_FEATURES
+            | LOG_ALL
     }
 
     fn offered_protocol_features() -> VhostUserProtocolFeatures {
@@ -94,6 +129,8 @@ impl<'a> Connection<'a> {
             | VhostUserProtocolFeatures::CONFIG
             | VhostUserProtocolFeatures::REPLY_ACK
             | VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS
+            | VhostUserProtocolFeatures::LOG_SHMFD
+            | VhostUserProtocolFeatures::BACKEND_REQ
             | VhostUserProtocolFeatures::INFLIGHT_SHMFD
     }
 
@@ -114,14 +151,20 @@ impl<'a> Connection<'a> {
             .ok_or(ServeError::Request(RequestError::QueueIndex { index, num_queues }))
     }
 
-    /// Takes queue `index` back if it runs; whether it did.
-    fn stop(&mut self, index: u16) -> Result<bool, ServeError> {
-        let (_, vring) = self.vring(index.into())?;
-        if !vring.running {
-            return Ok(false);
+    /// Takes queue `index` back if it runs.
+    fn stop(&mut self, index: u16) -> Result<(), ServeError> {
+        if !self.vring(index.into())?.1.running {
+            return Ok(());
         }
+        let queue = self.sink.stop(&[index]).pop().flatten();
+        self.take_back(index, queue)
+    }
+
+    /// A queue that ran, as its I/O thread gave it back, or did not.
+    fn take_back(&mut self, index: u16, queue: Option<Queue>) -> Result<(), ServeError> {
+        let (_, vring) = self.vring(index.into())?;
         vring.running = false;
-        let mut queue = self.sink.stop(index).ok_or(ServeError::NotDrained(index))?;
+        let mut queue = queue.ok_or(ServeError::NotDrained(index))?;
         queue.publish();
         if queue.outstanding() > 0 {
             return Err(ServeError::NotDrained(index));
@@ -131,7 +174,7 @@ impl<'a> Connection<'a> {
         vring.position = Some(position);
         vring.left_in_flight = queue.to_resubmit() > 0;
         tracing::debug!(queue = index, position = format_args!("{position:#x}"), "queue stopped");
-        Ok(true)
+        Ok(())
     }
 
     /// Starts queue `index` if it does not run and everything it needs is there.
@@ -145,10 +188,19 @@ impl<'a> Connection<'a> {
         }
         let Some((layout, kick)) = vring.ready(packed, event_idx) else { return Ok(()) };
         let notifier = Arc::clone(&vring.notifier);
+        let used_ring = vring.addresses.and_then(|addresses| addresses.used_logged_at).filter(|_| !packed);
+        let mut log = None;
+        if features & LOG_ALL != 0 {
+            // QEMU, when a device starts during a migration, passes the log last: nothing runs until it is there.
+            let Some(dirty_log) = self.log.clone() else { return Ok(()) };
+            let queue_log = QueueLog { log: dirty_log, used_ring };
+            queue_log.check(&self.memory, layout.used_bytes()).map_err(RequestError::from)?;
+            log = Some(queue_log);
+        }
         let ring_error = |error| ServeError::Ring { index, error };
         let area = self.inflight.as_ref().map(|inflight| inflight.area(index)).transpose();
         let inflight = area.map_err(|error| ring_error(error.into()))?;
-        let parts = QueueParts { index, layout, disk, features, kick, notifier, inflight };
+        let parts = QueueParts { index, layout, disk, features, kick, notifier, inflight, log };
         let queue = Queue::new(&self.memory, parts).map_err(ring_error)?;
         let resubmitted = queue.to_resubmit();
         if resubmitted > 0 {
@@ -159,6 +211,12 @@ impl<'a> Connection<'a> {
         }
         self.sink.start(queue).map_err(|_| ServeError::NotStarted(index))?;
         self.vring(index.into())?.1.running = true;
+        // QEMU passes a change on only while the device runs: one that came before is lost.
+        let capacity = Some(self.disk.capacity_sectors());
+        if self.told_capacity != capacity {
+            self.told_capacity = capacity;
+            self.disk.tell_of_change();
+        }
         let RingLayout { size, position, .. } = layout;
         tracing::debug!(queue = index, size, packed, position = format_args!("{position:#x}"), "queue started");
         Ok(())
@@ -199,9 +257,29 @@ impl<'a> Connection<'a> {
         Ok(InflightMemory::map(shape, file, mmap_offset, mmap_size)?)
     }
 
-    /// Hands the reason of a failure past the message layer, which knows only its own.
+    fn write_config(&self, offset: u32, bytes: &[u8]) -> Result<(), RequestError> {
+        match (offset as usize, bytes) {
+            (config_space::WRITEBACK, [writeback]) if self.has_feature(VIRTIO_BLK_F_CONFIG_WCE) => {
+                self.disk.set_writeback(*writeback != 0);
+                tracing::debug!(writeback = *writeback != 0, "cache mode set");
+                Ok(())
+            }
+            (window::POLICY, &[low, high]) if self.disk.has_window() => {
+                Ok(self.sink.set_policy(u16::from_le_bytes([low, high]))?)
+            }
+            _ => Err(RequestError::ConfigWrite { offset, bytes: bytes.len() }),
+        }
+    }
+
+    /// Hands the reason of a failure past the message layer, which knows only its own; and hangs up, as it would answer.
     fn report<T>(&mut self, result: Result<T, ServeError>) -> MessageResult<T> {
         result.map_err(|error| {
+            // Before that: a front-end that finds us gone counts on its memory not to change any more.
+            if let Err(also) = self.stop_all() {
+                tracing::debug!(error = %also, "at the end of the connection");
+            }
+            // Fails only if the front-end was quicker.
+            let _ = self.socket.shutdown(Shutdown::Both);
             self.verdict = Some(Verdict::End(error));
             MessageError::BackendInternalError
         })
@@ -252,6 +330,9 @@ impl VhostUserBackendReqHandlerMut for Connection<'_> {
         tracing::debug!(features = format_args!("{features:#x}"), "features negotiated");
         let changed = self.change_all(|connection| {
             connection.features = features;
+            if features & LOG_ALL == 0 {
+                connection.log = None;
+            }
             // Without the protocol features there is no message to enable a ring.
             if features & PROTOCOL_FEATURES == 0 {
                 connection.vrings.iter_mut().for_each(|vring| vring.enabled = true);
@@ -285,13 +366,14 @@ impl VhostUserBackendReqHandlerMut for Connection<'_> {
     fn set_vring_addr(
         &mut self,
         index: u32,
-        _flags: VhostUserVringAddrFlags,
+        flags: VhostUserVringAddrFlags,
         descriptors: u64,
         used: u64,
         available: u64,
-        _log: u64,
+        log: u64,
     ) -> MessageResult<()> {
-        let addresses = RingAddresses { descriptors, available, used };
+        let used_logged_at = flags.contains(VhostUserVringAddrFlags::VHOST_VRING_F_LOG).then_some(log);
+        let addresses = RingAddresses { descriptors, available, used, used_logged_at };
         let changed = self.change_vring(index, |vring| vring.addresses = Some(addresses));
         self.report(changed)
     }
@@ -308,10 +390,15 @@ impl VhostUserBackendReqHandlerMut for Connection<'_> {
             self.stop(index)?;
             let (_, vring) = self.vring(index.into())?;
             if vring.left_in_flight {
-                return Err(ServeError::NotDrained(index));
+                return Err(ServeError::NotTakenUp(index));
             }
             vring.kick = None;
-            Ok(vring.position(packed))
+            let position = vring.position(packed);
+            if !self.vrings.iter().any(|vring| vring.running) {
+                // What starts again during a migration is told of a log of its own, perhaps only after the start.
+                self.log = None;
+            }
+            Ok(position)
         });
         self.report(stopped).map(|base| VhostUserVringState::new(index, base))
     }
@@ -348,9 +435,11 @@ impl VhostUserBackendReqHandlerMut for Connection<'_> {
 
     fn set_protocol_features(&mut self, features: u64) -> MessageResult<()> {
         let unknown = features & !Self::offered_protocol_features().bits();
-        let checked =
-            if unknown == 0 { Ok(()) } else { Err(ServeError::Request(RequestError::ProtocolFeatures(unknown))) };
-        self.report(checked)
+        if unknown != 0 {
+            return self.report(Err(RequestError::ProtocolFeatures(unknown).into()));
+        }
+        self.protocol_features = VhostUserProtocolFeatures::from_bits_retain(features);
+        Ok(())
     }
 
     fn get_queue_num(&mut self) -> MessageResult<u64> {
@@ -366,24 +455,26 @@ impl VhostUserBackendReqHandlerMut for Connection<'_> {
     fn get_config(&mut self, offset: u32, size: u32, _flags: VhostUserConfigFlags) -> MessageResult<Vec<u8>> {
         // 5.2.5.2: with CONFIG_WCE but not FLUSH the mode is write-through.
         let no_flush = self.has_feature(VIRTIO_BLK_F_CONFIG_WCE) && !self.has_feature(VIRTIO_BLK_F_FLUSH);
-        let space = config_space::bytes(self.disk.geometry(), self.disk.writeback() && !no_flush);
+        let capacity = self.disk.capacity_sectors();
+        let mut space = config_space::bytes(self.disk.geometry(), capacity, self.disk.writeback() && !no_flush);
+        if config_space::CAPACITY.contains(&(offset as usize)) {
+            self.told_capacity = Some(capacity);
+        }
+        // Who reads less of the space does not use it.
+        if config_space::reaches(&window::PLACE, offset, size)
+            && let Some(window) = self.disk.read_window()
+        {
+            space[window::PLACE].copy_from_slice(&window);
+        }
         Ok(config_space::read(&space, offset, size))
     }
 
-    /// A refusal must not end the connection: it is the guest that writes here, not the front-end.
+    /// A refusal must not end the connection: it is the guest that writes here, or whoever operates the front-end.
     fn set_config(&mut self, offset: u32, bytes: &[u8], _flags: VhostUserConfigFlags) -> MessageResult<()> {
-        match bytes {
-            [writeback] if offset as usize == config_space::WRITEBACK && self.has_feature(VIRTIO_BLK_F_CONFIG_WCE) => {
-                self.disk.set_writeback(*writeback != 0);
-                tracing::debug!(writeback = *writeback != 0, "cache mode set");
-                Ok(())
-            }
-            _ => {
-                let error = RequestError::ConfigWrite { offset, bytes: bytes.len() };
-                self.verdict = Some(Verdict::Refused(error));
-                Err(MessageError::InvalidParam)
-            }
-        }
+        self.write_config(offset, bytes).map_err(|error| {
+            self.verdict = Some(Verdict::Refused(error));
+            MessageError::InvalidParam
+        })
     }
 
     fn get_max_mem_slots(&mut self) -> MessageResult<u64> {
@@ -403,7 +494,29 @@ impl VhostUserBackendReqHandlerMut for Connection<'_> {
 
     fn remove_mem_region(&mut self, region: &VhostUserSingleMemoryRegion) -> MessageResult<()> {
         let rest = self.memory.without_region(&layout(region)).map_err(RequestError::from);
-        let changed = rest.map_err(ServeError::from).and_then(|memory| self.change_all(|this| this.memory = memory));
+        let changed = rest.map_err(ServeError::from).and_then(|memory| {
+            self.stop_all()?;
+            self.memory = memory;
+            (0..self.vrings.len() as u16).try_for_each(|index| match self.start_if_ready(index) {
+                // The region may come back, larger or elsewhere: QEMU removes what changes before it adds it.
+                Err(ServeError::Ring { error: RingError::Unmapped { .. }, .. }) => Ok(()),
+                started => started,
+            })
+        });
+        self.report(changed)
+    }
+
+    /// While queues run with another log, they are stopped first: when this is answered the front-end reads that one for the
+    /// last time.
+    fn set_log_base(&mut self, log: &VhostUserLog, file: File) -> MessageResult<()> {
+        let mapped = DirtyLog::map(file, log.mmap_offset, log.mmap_size).map_err(RequestError::from);
+        let changed = mapped.map_err(ServeError::from).and_then(|log| {
+            if self.features & LOG_ALL == 0 {
+                self.log = Some(Arc::new(log));
+                return Ok(());
+            }
+            self.change_all(|this| this.log = Some(Arc::new(log)))
+        });
         self.report(changed)
     }
 
@@ -447,10 +560,6 @@ impl VhostUserBackendReqHandlerMut for Connection<'_> {
     }
 
     fn get_shmem_config(&mut self) -> MessageResult<VhostUserShMemConfig> {
-        not_offered()
-    }
-
-    fn set_log_base(&mut self, _log: &VhostUserLog, _file: File) -> MessageResult<()> {
         not_offered()
     }
 }

@@ -1,11 +1,15 @@
 //! The disk as the guest sees it.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use virtio_bindings::virtio_blk::{
     VIRTIO_BLK_F_BLK_SIZE, VIRTIO_BLK_F_CONFIG_WCE, VIRTIO_BLK_F_DISCARD, VIRTIO_BLK_F_FLUSH, VIRTIO_BLK_F_MQ,
     VIRTIO_BLK_F_RO, VIRTIO_BLK_F_SEG_MAX, VIRTIO_BLK_F_SIZE_MAX, VIRTIO_BLK_F_TOPOLOGY, VIRTIO_BLK_F_WRITE_ZEROES,
 };
+
+use crate::channel::FrontendChannel;
+use crate::window::{self, Window, WindowState};
 
 /// The unit of capacity and addresses in virtio-blk, whatever the block size.
 pub const SECTOR_BYTES: u64 = 512;
@@ -23,7 +27,7 @@ const RANGE_SECTORS_MAX: u32 = u32::MAX / SECTOR_BYTES as u32;
 /// [`Disk`] of it, which checks them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DiskGeometry {
-    /// Size in sectors of 512 bytes; whole blocks.
+    /// Size in sectors of 512 bytes; whole blocks. A [`Disk`] may have [grown](Disk::grow) since.
     pub capacity_sectors: u64,
     /// Logical block size in bytes: a power of two, 512 to 65536. Requests must be whole blocks.
     pub block_size: u32,
@@ -78,14 +82,6 @@ impl DiskGeometry {
         }
     }
 
-    /// Whether `[sector, sector + bytes)` is whole blocks of the disk.
-    pub(crate) fn contains(&self, sector: u64, bytes: u64) -> bool {
-        let block_sectors = u64::from(self.block_size) / SECTOR_BYTES;
-        sector.is_multiple_of(block_sectors)
-            && bytes.is_multiple_of(u64::from(self.block_size))
-            && sector.checked_add(bytes / SECTOR_BYTES).is_some_and(|end| end <= self.capacity_sectors)
-    }
-
     /// Data bytes one request may carry.
     pub(crate) fn transfer_bytes_max(&self) -> u32 {
         self.size_max.saturating_mul(u32::from(self.seg_max))
@@ -101,10 +97,7 @@ impl DiskGeometry {
         if !block_size.is_power_of_two() || !(512..=65536).contains(&block_size) {
             return Err(GeometryError::BlockSize(block_size));
         }
-        if self.capacity_sectors.checked_mul(SECTOR_BYTES).is_none_or(|bytes| !bytes.is_multiple_of(block_size.into()))
-        {
-            return Err(GeometryError::Capacity { sectors: self.capacity_sectors, block_size });
-        }
+        self.check_capacity(self.capacity_sectors)?;
         if !(1..=NUM_QUEUES_MAX).contains(&self.num_queues) {
             return Err(GeometryError::NumQueues(self.num_queues));
         }
@@ -124,6 +117,16 @@ impl DiskGeometry {
             }
         }
         Ok(())
+    }
+
+    fn check_capacity(&self, sectors: u64) -> Result<(), GeometryError> {
+        let block_size = self.block_size;
+        let whole_blocks = |bytes: u64| bytes.is_multiple_of(block_size.into());
+        if sectors.checked_mul(SECTOR_BYTES).is_some_and(whole_blocks) {
+            Ok(())
+        } else {
+            Err(GeometryError::Capacity { sectors, block_size })
+        }
     }
 }
 
@@ -168,26 +171,113 @@ pub enum GeometryError {
     },
 }
 
-/// A disk with a valid geometry, and its cache mode. The mode outlives connections: a guest that chose write-through goes on
-/// relying on it when its front-end reconnects, and one that starts anew reads it first.
+/// A disk with a valid geometry, its size, which may grow, and its cache mode. The mode outlives connections: a guest that
+/// chose write-through goes on relying on it when its front-end reconnects, and one that starts anew reads it first.
 #[derive(Debug)]
 pub struct Disk {
     geometry: DiskGeometry,
+    capacity_sectors: AtomicU64,
     writeback: AtomicBool,
+    /// If it has one. Locked before the channel.
+    window: Option<Mutex<WindowState>>,
+    /// Where to say that the configuration space has changed, while a front-end listens to that.
+    channel: Mutex<Option<FrontendChannel>>,
 }
 
 impl Disk {
     /// Checks the geometry.
     pub fn new(geometry: DiskGeometry) -> Result<Self, GeometryError> {
         geometry.check()?;
-        let writeback = AtomicBool::new(geometry.writeback);
-        Ok(Self { geometry, writeback })
+        let (writeback, capacity_sectors) = (geometry.writeback.into(), geometry.capacity_sectors.into());
+        Ok(Self { geometry, capacity_sectors, writeback, window: None, channel: Mutex::new(None) })
     }
 
-    /// What the guest sees.
+    /// The same with a window, which says nothing yet.
+    #[must_use]
+    pub fn with_window(self) -> Self {
+        Self { window: Some(Mutex::default()), ..self }
+    }
+
+    /// What the guest sees; the capacity is the one it had at first.
     #[must_use]
     pub fn geometry(&self) -> &DiskGeometry {
         &self.geometry
+    }
+
+    /// Size in sectors of 512 bytes.
+    #[must_use]
+    pub fn capacity_sectors(&self) -> u64 {
+        self.capacity_sectors.load(Ordering::Relaxed)
+    }
+
+    /// Makes the disk larger, and has the front-end tell the guest. Requests behind the old end are given out from now on.
+    /// `false`, and nothing happens, if it is that large already: a disk never shrinks, as what is in flight or yet to
+    /// come may be for any place that the guest has seen.
+    pub fn grow(&self, capacity_sectors: u64) -> Result<bool, GeometryError> {
+        self.geometry.check_capacity(capacity_sectors)?;
+        let grown = self.capacity_sectors.fetch_max(capacity_sectors, Ordering::Relaxed) < capacity_sectors;
+        if grown {
+            self.tell_of_change();
+        }
+        Ok(grown)
+    }
+
+    /// Tells the front-end, if it listens, that the configuration space is to be read again.
+    pub(crate) fn tell_of_change(&self) {
+        if let Some(channel) = &*self.channel() {
+            channel.config_changed();
+        }
+    }
+
+    /// Who is told of changes from now on.
+    pub(crate) fn set_channel(&self, channel: FrontendChannel) {
+        let window = self.window();
+        *self.channel() = Some(channel);
+        if window.is_some_and(|window| window.is_news()) {
+            self.tell_of_change();
+        }
+    }
+
+    /// The front-end is gone.
+    pub(crate) fn forget_front_end(&self) {
+        if let Some(mut window) = self.window() {
+            window.forget_reader();
+        }
+        *self.channel() = None;
+    }
+
+    /// Has the window say that, if the disk has one. A front-end that has used it is told if that is news.
+    pub fn set_window(&self, says: Window) {
+        let Some(mut window) = self.window() else { return };
+        if window.change(says) {
+            self.tell_of_change();
+        }
+    }
+
+    /// The window for a front-end that reads it.
+    pub(crate) fn read_window(&self) -> Option<[u8; window::BYTES]> {
+        self.window().map(|mut window| window.read())
+    }
+
+    pub(crate) fn has_window(&self) -> bool {
+        self.window.is_some()
+    }
+
+    fn window(&self) -> Option<MutexGuard<'_, WindowState>> {
+        let window = self.window.as_ref()?;
+        Some(window.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn channel(&self) -> MutexGuard<'_, Option<FrontendChannel>> {
+        self.channel.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether `[sector, sector + bytes)` is whole blocks of the disk.
+    pub(crate) fn contains(&self, sector: u64, bytes: u64) -> bool {
+        let block_size = u64::from(self.geometry.block_size);
+        sector.is_multiple_of(block_size / SECTOR_BYTES)
+            && bytes.is_multiple_of(block_size)
+            && sector.checked_add(bytes / SECTOR_BYTES).is_some_and(|end| end <= self.capacity_sectors())
     }
 
     /// Whether the disk is in write-back mode now.
@@ -263,11 +353,25 @@ mod tests {
 
     #[test]
     fn only_whole_blocks_inside_the_disk_are_contained() {
-        let geometry = DiskGeometry::new(16, 4096);
-        assert!(geometry.contains(0, 8192) && geometry.contains(8, 4096) && geometry.contains(16, 0));
+        let disk = Disk::new(DiskGeometry::new(16, 4096)).unwrap();
+        assert!(disk.contains(0, 8192) && disk.contains(8, 4096) && disk.contains(16, 0));
         for (sector, bytes) in [(8, 8192), (1, 4096), (0, 512), (u64::MAX, 4096), (u64::MAX - 7, 4096), (24, 0)] {
-            assert!(!geometry.contains(sector, bytes), "{sector}+{bytes}");
+            assert!(!disk.contains(sector, bytes), "{sector}+{bytes}");
         }
+    }
+
+    #[test]
+    fn a_disk_grows_and_never_shrinks() {
+        let disk = Disk::new(DiskGeometry::new(16, 4096)).unwrap();
+        for sectors in [20, u64::MAX / 512 + 1] {
+            assert_eq!(disk.grow(sectors), Err(GeometryError::Capacity { sectors, block_size: 4096 }));
+        }
+        assert_eq!(
+            [disk.grow(16), disk.grow(8), disk.grow(24), disk.grow(16)],
+            [Ok(false), Ok(false), Ok(true), Ok(false)]
+        );
+        assert!(disk.contains(16, 4096) && !disk.contains(24, 4096));
+        assert_eq!((disk.capacity_sectors(), disk.geometry().capacity_sectors), (24, 16));
     }
 
     #[test]

@@ -15,10 +15,12 @@
 //! connection: [`ring`](Queue) says what exactly.
 
 mod buffer;
+mod channel;
 mod config_space;
 mod connection;
 #[cfg(test)]
 mod crash;
+mod dirty;
 mod disk;
 mod inflight;
 mod memory;
@@ -27,11 +29,14 @@ mod request;
 mod ring;
 mod server;
 mod vring;
+mod window;
 
 pub use buffer::Segments;
+pub use dirty::DirtyLogError;
 pub use disk::{Disk, DiskGeometry, GeometryError, SECTOR_BYTES};
 pub use inflight::{InflightError, InflightMemoryError};
 pub use memory::MemoryError;
 pub use request::Op;
 pub use ring::{BlkStatus, ChainToken, Queue, QueueError, Request, RingError};
 pub use server::{QueueSink, RequestError, ServeError, serve_connection};
+pub use window::{PolicyRefused, Window};

@@ -4,6 +4,7 @@
 
 use std::fs::File;
 use std::io;
+use std::ptr::NonNull;
 use std::sync::Arc;
 
 use vm_memory::{FileOffset, MmapRegion, VolatileMemory, VolatileSlice};
@@ -75,15 +76,14 @@ impl Region {
             return Err(bad_range);
         }
         let Some(region_end) = file_offset.checked_add(bytes) else { return Err(bad_range) };
-        let Ok(map_bytes) = usize::try_from(region_end) else { return Err(bad_range) };
-        let metadata = file.metadata().map_err(MemoryError::File)?;
-        if metadata.is_file() && metadata.len() < region_end {
-            return Err(MemoryError::BeyondFile { file_bytes: metadata.len(), region_end });
-        }
-        // From offset 0, not from the region's: on hugetlbfs an offset must be a multiple of the huge page, which a
-        // region's offset (QEMU splits below 1 MiB) is not. Only address space is spent.
-        let mapping = MmapRegion::from_file(FileOffset::new(file, 0), map_bytes).map_err(MemoryError::Map)?;
-        Ok(Self { layout, mapping: Arc::new(mapping) })
+        Ok(Self { layout, mapping: Arc::new(map_file(file, region_end)?) })
+    }
+
+    /// Where the byte at this address of ours lies in the region, if it does.
+    fn offset_of(&self, host: NonNull<u8>) -> Option<u64> {
+        let first = self.mapping.as_ptr().addr() as u64 + self.layout.file_offset;
+        let offset = (host.addr().get() as u64).checked_sub(first)?;
+        (offset < self.layout.bytes).then_some(offset)
     }
 
     /// The part of `[offset, offset + bytes)` of this region that lies in it; `offset` does.
@@ -92,6 +92,27 @@ impl Region {
         let start = usize::try_from(self.layout.file_offset.checked_add(offset)?).ok()?;
         self.mapping.get_slice(start, usize::try_from(bytes).ok()?).ok()
     }
+}
+
+/// Maps the first `bytes` of a file of the front-end's.
+///
+/// From offset 0, not from where in it something begins: on hugetlbfs an offset must be a multiple of the huge page, which a
+/// region's offset (QEMU splits below 1 MiB) is not. Only address space is spent.
+pub(crate) fn map_file(file: File, bytes: u64) -> Result<MmapRegion<()>, MemoryError> {
+    let metadata = file.metadata().map_err(MemoryError::File)?;
+    let too_short = MemoryError::BeyondFile { file_bytes: metadata.len(), region_end: bytes };
+    if metadata.is_file() && metadata.len() < bytes {
+        return Err(too_short);
+    }
+    let Ok(bytes) = usize::try_from(bytes) else { return Err(too_short) };
+    MmapRegion::from_file(FileOffset::new(file, 0), bytes).map_err(MemoryError::Map)
+}
+
+/// A range of guest addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct GuestRange {
+    pub(crate) start: u64,
+    pub(crate) bytes: u64,
 }
 
 /// An immutable memory map. A change makes a new map that shares the unchanged mappings; a mapping lives until the last
@@ -145,6 +166,16 @@ impl GuestMemory {
         (!slice.is_empty()).then_some(slice)
     }
 
+    /// The guest address of a byte that [`guest_slice`](Self::guest_slice) found.
+    pub(crate) fn guest_address(&self, host: NonNull<u8>) -> Option<u64> {
+        self.regions.iter().find_map(|region| Some(region.layout.guest_start + region.offset_of(host)?))
+    }
+
+    /// The first guest address after all regions.
+    pub(crate) fn guest_end(&self) -> u64 {
+        self.regions.last().map_or(0, |region| region.layout.guest_start + region.layout.bytes)
+    }
+
     /// Exactly `bytes` mapped bytes from front-end address `address` on, in one region.
     pub(crate) fn user_slice(&self, address: u64, bytes: u64) -> Option<VolatileSlice<'_>> {
         self.regions.iter().find_map(|region| {
@@ -187,6 +218,25 @@ pub(crate) mod tests {
         assert!(memory.guest_slice(0x2000, 1).is_none());
         assert_eq!(memory.guest_slice(0x5000, 0x10_0000).unwrap().len(), 0x1000);
         assert!(memory.guest_slice(u64::MAX, u64::MAX).is_none());
+    }
+
+    #[test]
+    fn guest_addresses_are_found_back() {
+        let file_offset = RegionLayout { file_offset: 0x800, ..layout(0x9000, 0x1000) };
+        let memory = anonymous(&[(0x1000, 0x1000), (0x4000, 0x2000)]).with_region(file_offset, file(0x1800)).unwrap();
+        for address in [0x1000, 0x1fff, 0x4000, 0x5123, 0x9000, 0x9fff] {
+            let slice = memory.guest_slice(address, 1).unwrap();
+            let host = NonNull::new(slice.ptr_guard_mut().as_ptr()).unwrap();
+            assert_eq!(memory.guest_address(host), Some(address), "{address:#x}");
+        }
+        let first = memory.guest_slice(0x9000, 1).unwrap().ptr_guard_mut().as_ptr();
+        assert_eq!(
+            memory.guest_address(NonNull::new(first.wrapping_sub(1)).unwrap()),
+            None,
+            "of the file, not of the guest"
+        );
+        assert_eq!(memory.guest_address(NonNull::dangling()), None);
+        assert_eq!((memory.guest_end(), GuestMemory::default().guest_end()), (0xa000, 0));
     }
 
     #[test]

@@ -5,7 +5,8 @@ use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Mutex, PoisonError};
 
-use rustix::fs::{FileType, OFlags, fcntl_getfl, fcntl_setfl, fstat};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::{FileType, OFlags, Timespec, fcntl_getfl, fcntl_setfl, fstat};
 
 /// The driver's way to wake the device.
 #[derive(Debug)]
@@ -35,8 +36,15 @@ impl Kick {
 /// taken once a loop turn and contended only in that moment.
 #[derive(Debug, Default)]
 pub(crate) struct Notifier {
-    call: Mutex<Option<File>>,
-    error: Mutex<Option<File>>,
+    call: Mutex<Option<Signal>>,
+    error: Mutex<Option<Signal>>,
+}
+
+#[derive(Debug)]
+struct Signal {
+    file: File,
+    /// Written to while it is full, it would wait.
+    blocks: bool,
 }
 
 impl Notifier {
@@ -63,30 +71,39 @@ fn set_nonblocking(file: &File) -> io::Result<()> {
     Ok(fcntl_setfl(file, fcntl_getfl(file)? | OFlags::NONBLOCK)?)
 }
 
-fn set_signal(signal: &Mutex<Option<File>>, file: Option<File>) -> io::Result<()> {
+fn set_signal(signal: &Mutex<Option<Signal>>, file: Option<File>) -> io::Result<()> {
     // Some front-ends (User Mode Linux) pass a pipe, and one that they do not read must not hold up an I/O thread. An eventfd
-    // is left alone: its counter does not fill up, and the front-end, which shares the flag, may block reading it.
-    if let Some(file) = &file
-        && matches!(FileType::from_raw_mode(fstat(file)?.st_mode), FileType::Fifo | FileType::Socket)
-    {
-        set_nonblocking(file)?;
-    }
-    *signal.lock().unwrap_or_else(PoisonError::into_inner) = file;
+    // is left as it is: the front-end, which shares the flag, may block reading it.
+    let new = file.map(|file| {
+        if matches!(FileType::from_raw_mode(fstat(&file)?.st_mode), FileType::Fifo | FileType::Socket) {
+            set_nonblocking(&file)?;
+        }
+        let blocks = !fcntl_getfl(&file)?.contains(OFlags::NONBLOCK);
+        Ok::<_, io::Error>(Signal { file, blocks })
+    });
+    *signal.lock().unwrap_or_else(PoisonError::into_inner) = new.transpose()?;
     Ok(())
 }
 
-fn write_one(file: &Mutex<Option<File>>) {
-    let file = file.lock().unwrap_or_else(PoisonError::into_inner);
+fn write_one(signal: &Mutex<Option<Signal>>) {
+    let signal = signal.lock().unwrap_or_else(PoisonError::into_inner);
+    let Some(Signal { file, blocks }) = &*signal else { return };
+    // A front-end can fill the counter of its eventfd itself, and then the write would wait for it to be read.
+    let is_full = || poll(&mut [PollFd::new(file, PollFlags::OUT)], Some(&Timespec::default())) == Ok(0);
+    if *blocks && is_full() {
+        return;
+    }
     // A full counter means that the other side is awake; anything else that it is gone, which the socket will tell.
-    if let Some(mut file) = file.as_ref()
-        && let Err(error) = file.write_all(&1_u64.to_ne_bytes())
-    {
+    let mut file = file;
+    if let Err(error) = file.write_all(&1_u64.to_ne_bytes()) {
         tracing::debug!(%error, "cannot signal the front-end");
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use rustix::event::{EventfdFlags, eventfd};
+
     use super::*;
 
     #[test]
@@ -98,5 +115,26 @@ mod tests {
             notifier.signal();
         }
         assert_eq!(reader.read(&mut [0; 8]).unwrap(), 8);
+    }
+
+    #[test]
+    fn a_full_eventfd_holds_up_nobody() {
+        for flags in [EventfdFlags::empty(), EventfdFlags::NONBLOCK] {
+            let theirs = File::from(eventfd(0, flags).unwrap());
+            let notifier = Notifier::default();
+            notifier.set_call(Some(theirs.try_clone().unwrap())).unwrap();
+            notifier.signal();
+            let mut count = [0; 8];
+            let mut read = || {
+                (&theirs).read_exact(&mut count).unwrap();
+                u64::from_ne_bytes(count)
+            };
+            assert_eq!(read(), 1);
+            (&theirs).write_all(&(u64::MAX - 1).to_ne_bytes()).unwrap();
+            notifier.signal();
+            assert_eq!(read(), u64::MAX - 1);
+            notifier.signal();
+            assert_eq!(read(), 1);
+        }
     }
 }

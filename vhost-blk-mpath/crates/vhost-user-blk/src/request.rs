@@ -149,7 +149,7 @@ impl Parser {
             (geometry.max_write_zeroes_sectors, Op::WriteZeroes { unmap, fua: self.write_through() })
         };
         let bytes = u64::from(sectors) * SECTOR_BYTES;
-        if sectors > max_sectors || !geometry.contains(sector, bytes) {
+        if sectors > max_sectors || !self.disk.contains(sector, bytes) {
             return Err(BlkStatus::IoErr);
         }
         if sectors == 0 {
@@ -164,9 +164,9 @@ impl Parser {
     }
 
     fn check_data(&self, sector: u64, bytes: u64) -> Result<u32, BlkStatus> {
-        let geometry = self.disk.geometry();
-        let bytes_in_range = u32::try_from(bytes).ok().filter(|&bytes| bytes <= geometry.transfer_bytes_max());
-        bytes_in_range.filter(|_| geometry.contains(sector, bytes)).ok_or(BlkStatus::IoErr)
+        let max = self.disk.geometry().transfer_bytes_max();
+        let bytes_in_range = u32::try_from(bytes).ok().filter(|&bytes| bytes <= max);
+        bytes_in_range.filter(|_| self.disk.contains(sector, bytes)).ok_or(BlkStatus::IoErr)
     }
 
     /// Whether writes must be stable when they complete (5.2.6.2). Without `FLUSH` the driver has no other way to make them

@@ -4,27 +4,37 @@ use std::io;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use vhost::vhost_user::{BackendReqHandler, Error as MessageError};
+use vhost::vhost_user::{BackendReqHandler, Error as MessageError, VhostUserProtocolFeatures};
 
+use crate::channel;
 use crate::connection::{Connection, Verdict};
+use crate::dirty::DirtyLogError;
 use crate::disk::Disk;
 use crate::inflight::InflightMemoryError;
 use crate::memory::MemoryError;
 use crate::ring::{Queue, RingError};
+use crate::window::PolicyRefused;
 
-/// Where queues run: the I/O threads, as a connection sees them.
+/// Where queues run: the I/O threads, as a connection sees them, and what is behind them.
 pub trait QueueSink: Send + Sync {
     /// Moves a queue into its I/O thread. An `Err` gives it back: no thread can take it, and the connection ends.
     #[allow(clippy::result_large_err)] // moved once a set-up
     fn start(&self, queue: Queue) -> Result<(), Queue>;
 
-    /// Takes queue `index` out of its I/O thread, drained: the thread pops no more, and every request popped before has been
-    /// completed, so that nothing of it can touch guest memory any more. Blocks for as long as that takes, but not longer
-    /// than the sink's own bound: QEMU's main loop waits meanwhile. `None` if the bound passed (the sink then keeps the queue
-    /// until it is drained and drops it, publishing nothing more) or there is no such queue; the connection ends without an
-    /// answer, as the only one would be a false promise. A queue may come back with requests given up, too. If the front-end
-    /// keeps an in-flight log they are resubmitted when it connects again.
-    fn stop(&self, index: u16) -> Option<Queue>;
+    /// Takes queues out of their I/O threads, drained: the threads pop no more of them, and every request popped before has
+    /// been completed, so that nothing of it can touch guest memory any more. The result has the same order. Blocks for as
+    /// long as that takes, but not longer than the sink's own bound, which is for all of them together: QEMU's main loop waits
+    /// meanwhile. `None` if the bound passed (the sink then keeps the queue until it is drained and drops it, completing
+    /// nothing more) or there is no such queue; the connection ends without an answer, as the only one would be a false
+    /// promise. A queue may come back with requests given up, too. If the front-end keeps an in-flight log they are
+    /// resubmitted when it connects again.
+    fn stop(&self, indices: &[u16]) -> Vec<Option<Queue>>;
+
+    /// Puts the path policy of that id in force, which the front-end has written into the [window](Disk::with_window), and has
+    /// the window say so. QEMU's main loop may wait meanwhile. To be implemented for disks with a window.
+    fn set_policy(&self, id: u16) -> Result<(), PolicyRefused> {
+        Err(PolicyRefused::Unknown(id))
+    }
 }
 
 /// What a front-end asked for that cannot be done.
@@ -52,7 +62,7 @@ pub enum RequestError {
     /// Protocol features that were not offered.
     #[error("protocol features {0:#x} were not offered")]
     ProtocolFeatures(u64),
-    /// Only `writeback` can be written, and only when `CONFIG_WCE` was negotiated.
+    /// Only `writeback` can be written, when `CONFIG_WCE` was negotiated, and the policy in the window of a disk that has one.
     #[error("{bytes} bytes at offset {offset} of the configuration space cannot be written")]
     ConfigWrite {
         /// First byte.
@@ -60,6 +70,9 @@ pub enum RequestError {
         /// How many.
         bytes: usize,
     },
+    /// The policy written into the window is not put in force.
+    #[error(transparent)]
+    Policy(#[from] PolicyRefused),
     /// A queue without a kick descriptor would have to be polled.
     #[error("queue {0} has no kick descriptor")]
     NoKick(u16),
@@ -69,6 +82,9 @@ pub enum RequestError {
     /// A memory region is unusable.
     #[error(transparent)]
     Memory(#[from] MemoryError),
+    /// The dirty log of a migration is unusable.
+    #[error(transparent)]
+    DirtyLog(#[from] DirtyLogError),
     /// In-flight memory cannot be made or used.
     #[error(transparent)]
     Inflight(#[from] InflightMemoryError),
@@ -77,6 +93,9 @@ pub enum RequestError {
 /// Why a connection ended before the front-end hung up.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
+    /// The socket cannot be used.
+    #[error("vhost-user socket: {0}")]
+    Socket(#[source] io::Error),
     /// The front-end sent what is not vhost-user.
     #[error("vhost-user: {0}")]
     Message(#[source] MessageError),
@@ -98,6 +117,11 @@ pub enum ServeError {
     /// The queue's requests did not finish in time.
     #[error("queue {0} was not drained in time")]
     NotDrained(u16),
+    /// The queue has to stop, and requests that its in-flight log was found with were not taken up yet.
+    #[error(
+        "queue {0} stops with requests in flight from before, which wait for the fence of an earlier daemon or front-end"
+    )]
+    NotTakenUp(u16),
 }
 
 /// Serves one front-end until it hangs up, which is `Ok`. In any case, all queues are stopped and drained at the end (but for
@@ -105,11 +129,22 @@ pub enum ServeError {
 ///
 /// Blocks; to end it from outside, shut down a clone of the stream.
 pub fn serve_connection(stream: UnixStream, disk: &Arc<Disk>, sink: &dyn QueueSink) -> Result<(), ServeError> {
-    let connection = Arc::new(Mutex::new(Connection::new(Arc::clone(disk), sink)));
+    let socket = stream.try_clone().map_err(ServeError::Socket)?;
+    let hang_up = stream.try_clone().map_err(ServeError::Socket)?;
+    let connection = Arc::new(Mutex::new(Connection::new(Arc::clone(disk), sink, hang_up)));
     let mut messages = BackendReqHandler::from_stream(stream, Arc::clone(&connection));
     let lock = || connection.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut handle_next = || {
+        let has = |feature| lock().has_protocol_feature(feature);
+        if !channel::is_next(&socket) || !has(VhostUserProtocolFeatures::BACKEND_REQ) {
+            return messages.handle_request();
+        }
+        let channel = channel::receive(&socket, has(VhostUserProtocolFeatures::REPLY_ACK))?;
+        disk.set_channel(channel);
+        Ok(())
+    };
     let outcome = loop {
-        let Err(error) = messages.handle_request() else { continue };
+        let Err(error) = handle_next() else { continue };
         let verdict = lock().take_verdict();
         match (verdict, error) {
             (Some(Verdict::Refused(error)), _) => tracing::warn!(%error, "front-end request refused"),
@@ -119,6 +154,7 @@ pub fn serve_connection(stream: UnixStream, disk: &Arc<Disk>, sink: &dyn QueueSi
             (None, error) => break Err(ServeError::Message(error)),
         }
     };
+    disk.forget_front_end();
     let stopped = lock().stop_all();
     outcome.and(stopped)
 }

@@ -11,6 +11,8 @@ pub(crate) struct RingAddresses {
     pub(crate) descriptors: u64,
     pub(crate) available: u64,
     pub(crate) used: u64,
+    /// The guest address by which the used ring is to be marked during a migration, if it is.
+    pub(crate) used_logged_at: Option<u64>,
 }
 
 /// The set-up of one queue. It outlives the queue: stop, change, start again.
@@ -35,7 +37,7 @@ pub(crate) struct Vring {
 impl Vring {
     /// What a queue is started from, once everything is there and it may run.
     pub(crate) fn ready(&self, packed: bool, event_idx: bool) -> Option<(RingLayout, Arc<Kick>)> {
-        let (RingAddresses { descriptors, available, used }, kick) = (self.addresses?, self.kick.as_ref()?);
+        let (RingAddresses { descriptors, available, used, .. }, kick) = (self.addresses?, self.kick.as_ref()?);
         let (size, position) = (self.size, self.position(packed));
         let layout = RingLayout { packed, size, descriptors, available, used, event_idx, position };
         (self.enabled && size > 0).then(|| (layout, Arc::clone(kick)))

@@ -203,15 +203,27 @@ impl Daemon {
 
     /// Open file descriptors and threads, when the connections of earlier API calls are closed.
     pub(crate) fn settled_resources(&self) -> (usize, usize) {
-        let now = || (self.descriptors(), self.threads());
-        let (mut last, mut since) = (now(), Instant::now());
+        let (mut last, mut since) = (self.resources(), Instant::now());
         eventually("descriptors and threads stay the same", || {
-            if now() != last {
-                (last, since) = (now(), Instant::now());
+            if self.resources() != last {
+                (last, since) = (self.resources(), Instant::now());
             }
             since.elapsed() > Duration::from_millis(100)
         });
         last
+    }
+
+    /// Waits until there are no more of them than there were. On a busy machine that may have been too many, by what took longer to
+    /// close.
+    #[track_caller]
+    pub(crate) fn comes_back_to(&self, (descriptors, threads): (usize, usize)) {
+        eventually(&format!("{descriptors} descriptors and {threads} threads"), || {
+            self.descriptors() <= descriptors && self.threads() <= threads
+        });
+    }
+
+    fn resources(&self) -> (usize, usize) {
+        (self.descriptors(), self.threads())
     }
 
     pub(crate) fn signal(&self, signal: Signal) {
@@ -234,14 +246,14 @@ impl Daemon {
 }
 
 impl Ended {
-    /// Ended by itself, with success, soon, and left nothing behind.
+    /// Ended by itself, with success, before a front-end that left would have been let go, and left nothing behind.
     #[track_caller]
     pub(crate) fn cleanly(&self, place: &Place) {
         let mut wrong = String::new();
         if self.status.code() != Some(0) {
             write!(wrong, "{}; ", self.status).unwrap();
         }
-        if self.took > Duration::from_secs(3) {
+        if self.took > Duration::from_secs(9) {
             write!(wrong, "took {:?}; ", self.took).unwrap();
         }
         for file in [place.socket(), place.api()].iter().filter(|file| file.exists()) {

@@ -157,6 +157,11 @@ pub struct DiskConfig {
     /// received on it is executed. Default: `false`. With it a path that still works is closed so, and its end is a fence.
     #[serde(default, deserialize_with = "on_off::deserialize")]
     pub drain_fence: bool,
+
+    /// Whether front-ends can read of the paths and the policy, and set this, in the last 64 bytes of the configuration space:
+    /// docs/qemu.md. Guests do not see it, nor does a front-end that knows nothing of it. Default: `false`.
+    #[serde(default, deserialize_with = "on_off::deserialize")]
+    pub mpath_window: bool,
 }
 
 impl DiskConfig {
@@ -190,6 +195,7 @@ impl DiskConfig {
             ctrl_loss_tmo: None,
             shared_write_cache: false,
             drain_fence: false,
+            mpath_window: false,
         }
     }
 

@@ -40,6 +40,11 @@ pub struct SharerConfig {
     /// (by default the guest's number of CPUs) must not exceed it.
     #[serde(default = "default_queues")]
     pub queues: QueueCount,
+
+    /// Whether front-ends can read of the paths and the policy in the last 64 bytes of the configuration space, as with the
+    /// disk that has the paths. They cannot set the policy, which is that disk's. Default: `false`.
+    #[serde(default, deserialize_with = "on_off::deserialize")]
+    pub mpath_window: bool,
 }
 
 impl SharerConfig {
@@ -54,6 +59,7 @@ impl SharerConfig {
             weight: default_weight(),
             read_only: false,
             queues: default_queues(),
+            mpath_window: false,
         }
     }
 }

@@ -65,7 +65,7 @@ fn the_sample_shows_every_setting() {
     config.disks[0].discovery = vec!["tcp://127.0.0.1".parse().unwrap()];
     let mut found = Vec::new();
     keys(&serde_yaml::to_value(&config).unwrap(), &mut found);
-    assert_eq!(found.len(), 46, "{found:?}");
+    assert_eq!(found.len(), 48, "{found:?}");
     for key in found {
         let shown = |line: &str| line.trim_start_matches([' ', '#', '-']).starts_with(&format!("{key}:"));
         assert!(SAMPLE.lines().any(shown), "the sample does not show {key}");
@@ -118,6 +118,7 @@ fn the_documented_defaults() {
     assert_eq!((sharer.name.as_str(), sharer.socket_path.as_path().to_str()), ("s7", Some("/run/s7.sock")));
     assert_eq!((sharer.namespace.get(), sharer.weight.get(), sharer.queues.get()), (2, 100, 64));
     assert_eq!((sharer.read_only, sharer.limits), (false, LimitsConfig::default()));
+    assert_eq!((disk.mpath_window, sharer.mpath_window), (false, false));
     let built = SharerConfig::new(sharer.name.clone(), sharer.socket_path.clone(), sharer.namespace);
     assert_eq!(*sharer, built);
     let built = DiskConfig::new(disk.socket_path.clone(), disk.subsystem.clone(), disk.paths.clone());
@@ -183,6 +184,7 @@ fn errors_name_place_value_and_remedy() {
         ("weight: 1001", "5:13: disks[0].weight: invalid value: integer `1001`, expected an integer from 1 to 1000"),
         ("read-only: 7", "5:16: disks[0].read-only: invalid type: integer `7`, expected true or false"),
         ("drain-fence: yes", "5:18: disks[0].drain-fence: invalid type: string \"yes\", expected true or false"),
+        ("mpath-window: 1", "5:19: disks[0].mpath-window: invalid type: integer `1`, expected true or false"),
         ("drain-fence:", "5:17: disks[0].drain-fence: invalid value: nothing, expected true or false"),
         ("queues:", "5:12: disks[0].queues: invalid value: nothing, expected an integer from 1 to 256"),
         (
@@ -199,7 +201,7 @@ fn errors_name_place_value_and_remedy() {
         ),
         (
             "colour: red",
-            "5:5: disks[0]: unknown field `colour`, expected one of `name`, `socket-path`, `subsystem`, `namespace`, `paths`, `discovery`, `share-paths-with`, `policy`, `scheduler`, `limits`, `weight`, `read-only`, `queues`, `queue-size`, `window`, `hdr-digest`, `data-digest`, `keep-alive-tmo`, `reconnect-delay`, `suspect-timeout`, `hedge`, `hedge-budget`, `fast-io-fail-tmo`, `ctrl-loss-tmo`, `shared-write-cache`, `drain-fence`",
+            "5:5: disks[0]: unknown field `colour`, expected one of `name`, `socket-path`, `subsystem`, `namespace`, `paths`, `discovery`, `share-paths-with`, `policy`, `scheduler`, `limits`, `weight`, `read-only`, `queues`, `queue-size`, `window`, `hdr-digest`, `data-digest`, `keep-alive-tmo`, `reconnect-delay`, `suspect-timeout`, `hedge`, `hedge-budget`, `fast-io-fail-tmo`, `ctrl-loss-tmo`, `shared-write-cache`, `drain-fence`, `mpath-window`",
         ),
     ] {
         assert_eq!(refuse(&with_disk_lines(&format!("    {line}\n"))), message);
@@ -218,7 +220,7 @@ fn errors_name_place_value_and_remedy() {
 
 #[test]
 fn errors_in_disks_that_share_paths() {
-    const KNOWN: &str = "`name`, `socket-path`, `namespace`, `limits`, `weight`, `read-only`, `queues`";
+    const KNOWN: &str = "`name`, `socket-path`, `namespace`, `limits`, `weight`, `read-only`, `queues`, `mpath-window`";
     let refused = |setting: &str| refuse(&with_sharers(&sharer(2, 0).replace('}', &format!(", {setting}}}"))));
     for setting in ["paths: ['tcp://h']", "subsystem: nqn.x", "policy: numa", "scheduler: fifo", "share-paths-with: []"]
     {
@@ -412,7 +414,13 @@ fn sharers(disk: usize, namespace: Option<NamespaceId>) -> Vec<SharerConfig> {
         let (name, socket) = (format!("disk{disk}-{n}"), format!("/run/{disk}-{n}.sock"));
         let sharer = SharerConfig::new(name.parse().unwrap(), socket.parse().unwrap(), next(n)?);
         let limits = LimitsConfig { iops: n.to_string().parse().unwrap(), ..LimitsConfig::default() };
-        Some(SharerConfig { limits, read_only: n == 2, weight: Weight::new(n).unwrap(), ..sharer })
+        Some(SharerConfig {
+            limits,
+            read_only: n == 2,
+            weight: Weight::new(n).unwrap(),
+            mpath_window: n == 1,
+            ..sharer
+        })
     };
     (1..=2).filter_map(sharer).collect()
 }
@@ -423,7 +431,7 @@ fn disk(index: usize) -> impl Strategy<Value = DiskConfig> {
     let tmo = (proptest::option::of(1_u32..=86_400), 50_u32..=60_000, proptest::option::of(1_u32..=86_400));
     let kinds =
         (proptest::sample::select(PolicyKind::ALL.to_vec()), proptest::sample::select(SchedulerKind::ALL.to_vec()));
-    let rest = (kinds, any::<[bool; 5]>(), tmo);
+    let rest = (kinds, any::<[bool; 6]>(), tmo);
     (identity, numbers, rest).prop_map(move |((nqn, namespace, paths), numbers, (kinds, flags, tmo))| DiskConfig {
         name: format!("disk{index}").parse().unwrap(),
         socket_path: format!("/run/{index}.sock").parse().unwrap(),
@@ -455,6 +463,7 @@ fn disk(index: usize) -> impl Strategy<Value = DiskConfig> {
         ctrl_loss_tmo: tmo.2.map(|tmo| tmo.to_string().parse().unwrap()),
         shared_write_cache: flags[3],
         drain_fence: flags[4],
+        mpath_window: flags[5],
     })
 }
 

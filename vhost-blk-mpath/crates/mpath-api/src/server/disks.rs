@@ -23,8 +23,8 @@ pub(super) fn routes<C: Control>() -> Router<Arc<C>> {
 
 /// Whether a request is for disks to come or go, which takes longer than others.
 pub(super) fn come_or_go(method: &Method, uri: &Uri) -> bool {
-    let of_disks = uri.path().strip_prefix("/v1/disks").is_some_and(|rest| !rest.contains("/paths"));
-    of_disks && matches!(*method, Method::POST | Method::DELETE)
+    let parts: Vec<_> = uri.path().split('/').collect();
+    matches!((method, &parts[..]), (&Method::POST, ["", "v1", "disks"]) | (&Method::DELETE, ["", "v1", "disks", _]))
 }
 
 async fn disks<C: Control>(

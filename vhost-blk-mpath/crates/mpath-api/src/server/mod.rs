@@ -40,6 +40,8 @@ pub struct PathRef {
 
 /// What the daemon does for the API.
 ///
+/// What is said for several disks is done for those that are still there; that none is, is an error.
+///
 /// The futures may wait for the I/O threads, but only those of [`Control::add_disk`] and [`Control::remove_disk`] for networks and
 /// front-ends: after five seconds, a minute with these, the client is told that the daemon does not answer and the future is
 /// dropped, which must do no harm.

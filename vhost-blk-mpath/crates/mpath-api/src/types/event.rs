@@ -77,6 +77,12 @@ pub enum EventKind {
     PathRemoved,
     /// The ANA state of the namespace on a path has changed.
     AnaChanged,
+    /// A disk has grown with its namespace.
+    DiskResized,
+    /// A disk takes no requests before the fence that an earlier daemon left.
+    DiskHeld,
+    /// A disk takes requests again.
+    DiskResumed,
     /// Connections of a path are plain TCP, though MPTCP was wanted.
     MptcpFallback,
     /// MPTCP connections of a path have got another subflow.
@@ -91,7 +97,7 @@ pub enum EventKind {
     DiscoveryLost,
     /// Nothing sent under a lost association can be executed any more.
     FenceLifted,
-    /// The operator set the policy.
+    /// The operator, or a front-end, set the policy.
     PolicySet,
     /// The operator set how reads are hedged.
     HedgeSet,
@@ -135,6 +141,7 @@ impl EventKind {
                 | Self::MptcpFallback
                 | Self::SubflowDown
                 | Self::DiscoveryLost
+                | Self::DiskHeld
                 | Self::DiskNotAdded
         )
     }
@@ -158,6 +165,9 @@ impl fmt::Display for EventKind {
             Self::PathRemove => "path-remove",
             Self::PathRemoved => "path-removed",
             Self::AnaChanged => "ana-changed",
+            Self::DiskResized => "disk-resized",
+            Self::DiskHeld => "disk-held",
+            Self::DiskResumed => "disk-resumed",
             Self::MptcpFallback => "mptcp-fallback",
             Self::SubflowUp => "subflow-up",
             Self::SubflowDown => "subflow-down",
@@ -195,6 +205,9 @@ mod tests {
             EventKind::AnaChanged,
             EventKind::PathRemoved,
             EventKind::WeightSet,
+            EventKind::DiskResized,
+            EventKind::DiskHeld,
+            EventKind::DiskResumed,
             EventKind::MptcpFallback,
             EventKind::SubflowUp,
             EventKind::SubflowDown,

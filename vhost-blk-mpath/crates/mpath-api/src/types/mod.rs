@@ -1,6 +1,6 @@
 //! What travels over the API as JSON.
 //!
-//! Field names are `snake_case` and end in their unit (`_us` microseconds, `_s` seconds, `_bytes`);
+//! Field names are `snake_case` and end in their unit (`_us` microseconds, `_ms` milliseconds, `_s` seconds, `_bytes`);
 //! words with a fixed set of values (policies, states, transports) are kebab-case, as in the
 //! configuration file. Requests refuse unknown fields; answers may gain fields in later versions.
 
@@ -74,6 +74,8 @@ pub struct Disk {
     pub nsid: Option<u32>,
     /// Whether a front-end (QEMU) is connected to the socket.
     pub connected: bool,
+    /// How much longer it takes no requests, because who served it before did not end in order; `null` if it takes them.
+    pub held_ms: Option<u64>,
     /// The policies in use, written as in the configuration file.
     #[serde(with = "policy_form")]
     pub policy: ClassPolicies,
@@ -85,6 +87,8 @@ pub struct Disk {
     pub read_only: bool,
     /// The most virtqueues the guest may use.
     pub queues: u32,
+    /// Whether front-ends can read of paths and policy, and set this, in the configuration space.
+    pub mpath_window: bool,
     /// Its part of the service beside the other disks over its paths, 1 to 1000.
     pub weight: u32,
     /// Requests that wait for a path with room.

@@ -90,7 +90,8 @@ impl NamespaceIdentity {
         }
     }
 
-    /// Checks that `other`, seen over another path or at another time, is this namespace.
+    /// Checks that `other`, seen over another path or at another time, is this namespace, and that all of this one's blocks are
+    /// there. It may be larger: namespaces grow, and not every controller tells of it at the same time.
     pub fn check_same(&self, other: &Self) -> Result<(), IdentityMismatch> {
         if self.nsid != other.nsid {
             return Err(IdentityMismatch::Nsid(self.nsid, other.nsid));
@@ -101,7 +102,7 @@ impl NamespaceIdentity {
         if self.csi != other.csi {
             return Err(IdentityMismatch::CommandSet(self.csi, other.csi));
         }
-        if self.blocks != other.blocks {
+        if other.blocks < self.blocks {
             return Err(IdentityMismatch::Blocks(self.blocks, other.blocks));
         }
         if self.block_bytes != other.block_bytes {
@@ -145,6 +146,7 @@ mod tests {
         for (theirs, mismatch) in cases {
             assert_eq!(ours.check_same(&theirs), Err(mismatch));
         }
+        assert_eq!(ours.check_same(&NamespaceIdentity { blocks: 101, ..ours }), Ok(()), "grown");
         let unshared = NamespaceIdentity { shared: false, ..ours };
         assert_eq!(unshared.check_multipath(), Err(IdentityMismatch::NotShared));
         let anonymous = NamespaceIdentity { uuid: [0; 16], ..ours };

@@ -87,11 +87,13 @@ impl HostQueue {
         self.requests.len()
     }
 
-    /// Lets requests name a namespace from now on that could not be used when the queue was configured. Nothing changes if
-    /// it could. There must be such a position in [`QueueConfig::namespaces`].
+    /// Lets requests name a namespace from now on that could not be used when the queue was configured. If it could, nothing
+    /// changes but that it may have grown. There must be such a position in [`QueueConfig::namespaces`].
     pub fn add_namespace(&mut self, position: u16, limits: NamespaceLimits) -> Result<(), ConfigError> {
         limits.check(self.max_transfer_bytes)?;
-        self.namespaces[usize::from(position)].get_or_insert(IoLimits::new(limits, self.max_transfer_bytes));
+        let added = IoLimits::new(limits, self.max_transfer_bytes);
+        let known = self.namespaces[usize::from(position)].get_or_insert(added);
+        known.namespace.namespace_blocks = known.namespace.namespace_blocks.max(limits.namespace_blocks);
         Ok(())
     }
 

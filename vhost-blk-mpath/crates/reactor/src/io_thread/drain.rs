@@ -27,8 +27,11 @@ impl IoThread {
             if deadline <= now && self.queues[&flow].in_flight > 0 {
                 self.abandon(now, flow);
             }
-            // Where no socket holds anything of it, giving up is all there is to wait for.
-            if self.queues[&flow].in_flight > 0 {
+            // Where no socket holds anything of it, giving up is all there is to wait for. At the daemon's end what was not taken yet is
+            // the next one's.
+            let slot = &self.queues[&flow];
+            let waits_for_hold = slot.queue.to_resubmit() > 0 && deadline > now && !self.ending;
+            if slot.in_flight > 0 || waits_for_hold {
                 continue;
             }
             let slot = self.queues.remove(&flow).expect("just seen");
@@ -39,11 +42,8 @@ impl IoThread {
                 drop(reply.send(Some(slot.queue)));
             }
         }
-        let settled = |(disk, _): &mut (DiskId, _)| !self.requests.leaves_doubt_of(*disk);
-        for (_, reply) in self.settling.extract_if(.., settled) {
-            // Who asked may be gone.
-            let _ = reply.send(());
-        }
+        let is_settled = |(disk, _): &mut (DiskId, _)| !self.requests.leaves_doubt_of(*disk);
+        self.settling.extract_if(.., is_settled).for_each(|(_, settled)| settled());
         if self.ending && self.queues.is_empty() {
             let paths: Vec<PathId> = self.connections.keys().copied().collect();
             for path in paths {

@@ -46,8 +46,8 @@ impl QueueSink for Shelf {
         Ok(())
     }
 
-    fn stop(&self, _: u16) -> Option<Queue> {
-        self.put(None)
+    fn stop(&self, indices: &[u16]) -> Vec<Option<Queue>> {
+        indices.iter().map(|_| self.put(None)).collect()
     }
 }
 

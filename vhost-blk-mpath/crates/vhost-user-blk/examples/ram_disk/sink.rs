@@ -8,12 +8,12 @@ use std::os::unix::net::UnixStream;
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex, RwLock};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use vhost_user_blk::{BlkStatus, Disk, Op, Queue, QueueSink, Request, SECTOR_BYTES};
 
-/// How long `stop` waits for a queue.
+/// How long `stop` waits.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What the disk was asked to do so far.
@@ -52,6 +52,12 @@ impl RamDisk {
         }
     }
 
+    /// Makes room for a disk that has grown, or is about to.
+    #[allow(dead_code)] // the example has no use for it
+    pub(crate) fn grow(&self, capacity_sectors: u64) {
+        self.bytes.write().unwrap().resize((capacity_sectors * SECTOR_BYTES) as usize, 0);
+    }
+
     #[allow(dead_code)] // the example has no use for it
     pub(crate) fn counters(&self) -> Arc<Mutex<Counters>> {
         Arc::clone(&self.counters)
@@ -78,10 +84,15 @@ impl QueueSink for RamDisk {
         Ok(())
     }
 
-    fn stop(&self, index: u16) -> Option<Queue> {
-        let worker = self.running.lock().unwrap().remove(&index)?;
-        (&worker.stop).write_all(&[1]).ok()?;
-        worker.queue.recv_timeout(DRAIN_TIMEOUT).ok()
+    fn stop(&self, indices: &[u16]) -> Vec<Option<Queue>> {
+        let mut running = self.running.lock().unwrap();
+        let workers: Vec<_> = indices.iter().map(|index| running.remove(index)).collect();
+        for worker in workers.iter().flatten() {
+            (&worker.stop).write_all(&[1]).unwrap();
+        }
+        let deadline = Instant::now() + DRAIN_TIMEOUT;
+        let left = || deadline.saturating_duration_since(Instant::now());
+        workers.iter().map(|worker| worker.as_ref()?.queue.recv_timeout(left()).ok()).collect()
     }
 }
 

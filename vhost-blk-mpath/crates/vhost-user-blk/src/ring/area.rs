@@ -16,10 +16,10 @@ pub(crate) struct Area<T> {
     start: NonNull<T>,
     count: usize,
     /// Keeps the area mapped.
-    _memory: Arc<GuestMemory>,
+    memory: Arc<GuestMemory>,
 }
 
-// SAFETY: the pointer leads into a shared mapping that `_memory` keeps alive wherever the area goes, and all accesses are
+// SAFETY: the pointer leads into a shared mapping that `memory` keeps alive wherever the area goes, and all accesses are
 // volatile or atomic. There is no Sync: one thread at a time walks a ring.
 unsafe impl<T: Send> Send for Area<T> {}
 
@@ -30,7 +30,12 @@ impl<T: ByteValued> Area<T> {
         let slice = memory.user_slice(address, bytes).ok_or(RingError::Unmapped { address, bytes })?;
         let start = NonNull::new(slice.ptr_guard_mut().as_ptr().cast::<T>());
         let start = start.filter(|start| start.is_aligned()).ok_or(RingError::Misaligned { address })?;
-        Ok(Self { start, count, _memory: Arc::clone(memory) })
+        Ok(Self { start, count, memory: Arc::clone(memory) })
+    }
+
+    /// Where the guest has it.
+    pub(super) fn guest_start(&self) -> u64 {
+        self.memory.guest_address(self.start.cast()).expect("an area was found in its memory map")
     }
 
     /// Copies value `index` out, once.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::RingError;
 use super::packed::PackedRing;
 use super::split::{QueueError, RingLayout, SplitRing};
+use crate::dirty::QueueLog;
 use crate::inflight::{InflightArea, InflightError};
 use crate::memory::GuestMemory;
 
@@ -40,6 +41,14 @@ impl Ring {
         match self {
             Self::Split(ring) => ring.resume(area),
             Self::Packed(ring) => ring.resume(area),
+        }
+    }
+
+    /// Has what is written to the ring marked for a migration.
+    pub(super) fn set_dirty_log(&mut self, log: QueueLog) {
+        match self {
+            Self::Split(ring) => ring.set_dirty_log(log),
+            Self::Packed(ring) => ring.set_dirty_log(log),
         }
     }
 

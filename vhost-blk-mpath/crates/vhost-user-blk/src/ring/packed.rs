@@ -25,8 +25,9 @@ use super::RingError;
 use super::area::Area;
 use super::format::Taken;
 use super::split::{QueueError, RingLayout};
+use crate::dirty::QueueLog;
 use crate::inflight::{InflightArea, InflightError, PackedLog};
-use crate::memory::GuestMemory;
+use crate::memory::{GuestMemory, GuestRange};
 
 const NEXT: u16 = VRING_DESC_F_NEXT as u16;
 const WRITE: u16 = VRING_DESC_F_WRITE as u16;
@@ -131,6 +132,28 @@ pub(super) struct PackedRing {
     signalled: Option<Cursor>,
     /// What outlives us, if the front-end keeps it.
     log: Option<PackedLog>,
+    /// Where writes to the ring are marked, during a migration.
+    dirty: Option<DirtyRing>,
+}
+
+/// How a packed ring is marked in the dirty log: by where the guest has it. The one address that a front-end passes for that is of the
+/// used ring of the other format.
+#[derive(Debug)]
+struct DirtyRing {
+    log: QueueLog,
+    descriptors: u64,
+    device_event: u64,
+}
+
+impl DirtyRing {
+    fn mark_descriptors(&self, indices: impl Iterator<Item = u16>) {
+        let bytes = size_of::<RawPackedDescriptor>() as u64;
+        self.log.mark(indices.map(|index| GuestRange { start: self.descriptors + bytes * u64::from(index), bytes }));
+    }
+
+    fn mark_device_event(&self) {
+        self.log.mark([GuestRange { start: self.device_event, bytes: (EVENT_WORDS * size_of::<u16>()) as u64 }]);
+    }
 }
 
 /// A used descriptor that is complete but for its flags, which would show it to the driver.
@@ -170,7 +193,14 @@ impl PackedRing {
             outstanding_descriptors: 0,
             signalled: None,
             log: None,
+            dirty: None,
         })
+    }
+
+    /// Has what is written to the ring marked for a migration.
+    pub(super) fn set_dirty_log(&mut self, log: QueueLog) {
+        let (descriptors, device_event) = (self.descriptors.guest_start(), self.device_event.guest_start());
+        self.dirty = Some(DirtyRing { log, descriptors, device_event });
     }
 
     /// Goes on where the log says that a queue ended, if it is not new, and writes it from now on.
@@ -188,6 +218,10 @@ impl PackedRing {
             let (used, in_flight) = log.resume(shown)?;
             (self.next_used, self.next_available) = (used, used.plus(in_flight, self.size));
             self.outstanding_descriptors = in_flight;
+            // The process before may have ended between a write and its mark.
+            if let Some(dirty) = &self.dirty {
+                dirty.mark_descriptors(0..self.size);
+            }
         }
         self.log = Some(log);
         Ok(())
@@ -298,6 +332,9 @@ impl PackedRing {
         for Unpublished { index, flags, .. } in self.unpublished.iter().rev() {
             self.words.store(word(*index, FLAGS), *flags, Ordering::Release);
         }
+        if let Some(dirty) = &self.dirty {
+            dirty.mark_descriptors(self.unpublished.iter().map(|used| used.index));
+        }
         if let Some(log) = &mut self.log {
             log.published(heads);
         }
@@ -328,6 +365,7 @@ impl PackedRing {
         // With EVENT_IDX, leaving the event where it was means at most one more kick in two rounds.
         if !self.event_idx {
             self.device_event.store(EVENT_MODE, DISABLE, Ordering::Relaxed);
+            self.mark_device_event();
         }
     }
 
@@ -340,9 +378,16 @@ impl PackedRing {
         } else {
             self.device_event.store(EVENT_MODE, ENABLE, Ordering::Relaxed);
         }
+        self.mark_device_event();
         // The wish must be out before the flags are read; the driver does the reverse. See `publish`.
         fence(Ordering::SeqCst);
         self.next_available.is_available(self.flags(self.next_available.index, Ordering::Relaxed))
+    }
+
+    fn mark_device_event(&self) {
+        if let Some(dirty) = &self.dirty {
+            dirty.mark_device_event();
+        }
     }
 
     fn flags(&self, index: u16, order: Ordering) -> u16 {

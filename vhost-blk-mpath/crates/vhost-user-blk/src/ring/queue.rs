@@ -12,9 +12,10 @@ use super::chain::{Chain, ChainLimits};
 use super::format::{Ring, Taken};
 use super::split::{QueueError, RingLayout};
 use crate::buffer::{GuestByte, Segments};
+use crate::dirty::QueueLog;
 use crate::disk::Disk;
 use crate::inflight::InflightArea;
-use crate::memory::GuestMemory;
+use crate::memory::{GuestMemory, GuestRange};
 use crate::notify::{Kick, Notifier};
 use crate::request::{Answer, Op, Parsed, Parser};
 
@@ -41,6 +42,8 @@ pub struct ChainToken {
     /// Writable bytes before the status byte.
     data_bytes: u32,
     is_read: bool,
+    /// What will have been written when it is completed, while that is to be marked for a migration.
+    to_mark: Box<[GuestRange]>,
 }
 
 /// One block request of the guest, checked against the disk.
@@ -69,6 +72,8 @@ pub(crate) struct QueueParts {
     pub(crate) notifier: Arc<Notifier>,
     /// Where to keep what is in flight.
     pub(crate) inflight: Option<InflightArea>,
+    /// Where to mark what is written, during a migration.
+    pub(crate) log: Option<QueueLog>,
 }
 
 /// A virtqueue that moves by value into an I/O thread and comes back drained.
@@ -87,13 +92,14 @@ pub struct Queue {
     memory: Arc<GuestMemory>,
     kick: Arc<Kick>,
     notifier: Arc<Notifier>,
+    log: Option<QueueLog>,
     broken: Option<QueueError>,
 }
 
 impl Queue {
     pub(crate) fn new(memory: &GuestMemory, parts: QueueParts) -> Result<Self, RingError> {
         static NEXT_ID: AtomicU64 = AtomicU64::new(0);
-        let QueueParts { index, layout, disk, features, kick, notifier, inflight } = parts;
+        let QueueParts { index, layout, disk, features, kick, notifier, inflight, log } = parts;
         // The map is small; a copy of its own spares each request a reference count that other threads write to, too.
         let memory = Arc::new(memory.clone());
         let limits = ChainLimits {
@@ -103,6 +109,9 @@ impl Queue {
             indirect_descriptors: layout.size.max(disk.geometry().descriptors_max()),
         };
         let mut ring = Ring::new(&memory, &layout)?;
+        if let Some(log) = &log {
+            ring.set_dirty_log(log.clone());
+        }
         if let Some(area) = inflight {
             ring.resume(&area)?;
         }
@@ -115,6 +124,7 @@ impl Queue {
             memory,
             kick,
             notifier,
+            log,
             broken: None,
         })
     }
@@ -147,8 +157,10 @@ impl Queue {
         self.ring.position()
     }
 
-    /// Requests that a queue before this one had in flight and that were not popped again yet.
-    pub(crate) fn to_resubmit(&self) -> u16 {
+    /// Requests that a queue before this one had in flight and that were not popped again yet. A front-end that stops a queue
+    /// takes them for executed, as it does all that was taken from the ring.
+    #[must_use]
+    pub fn to_resubmit(&self) -> u16 {
         self.ring.to_resubmit()
     }
 
@@ -183,7 +195,14 @@ impl Queue {
             let parsed = self.parser.parse(self.chain.readable(), self.chain.writable());
             // The status is one of at most `u32::MAX` bytes.
             let data_bytes = (self.chain.writable().bytes() - 1) as u32;
-            let token = ChainToken { queue: self.id, chain, status, data_bytes, is_read: false };
+            let filled = match &parsed {
+                Parsed::Request { op: Op::Read, .. } => data_bytes,
+                Parsed::Request { .. } => 0,
+                Parsed::Answer(answer) => answer.filled,
+            };
+            let to_mark =
+                self.log.as_ref().map_or_else(Box::default, |_| written_ranges(self.chain.writable(), filled));
+            let token = ChainToken { queue: self.id, chain, status, data_bytes, is_read: false, to_mark };
             match parsed {
                 Parsed::Request { op, sector, bytes, segments } => {
                     let token = ChainToken { is_read: op == Op::Read, ..token };
@@ -202,6 +221,11 @@ impl Queue {
             unsafe { status.write(BlkStatus::IoErr as u8) };
             0
         });
+        if let Some(log) = &self.log
+            && written.is_some()
+        {
+            log.mark(written_ranges(self.chain.writable(), 0));
+        }
         self.ring.push_used(chain, written);
     }
 
@@ -219,6 +243,9 @@ impl Queue {
         assert_eq!(token.queue, self.id, "a chain is completed on the queue it came from");
         // SAFETY: the byte was found in `self.memory`, as the token is this queue's.
         unsafe { token.status.write(answer.status as u8) };
+        if let Some(log) = &self.log {
+            log.mark(token.to_mark.iter().copied());
+        }
         // 2.7.8.2, 2.8.5: the length counts bytes written from the start of the writable part. The status is its last byte, so it
         // counts only when all before it was written, too.
         let written = if answer.filled == token.data_bytes { answer.filled.saturating_add(1) } else { answer.filled };
@@ -242,4 +269,12 @@ impl Queue {
     pub fn enable_notifications(&mut self) -> bool {
         self.ring.enable_notifications() && self.broken.is_none()
     }
+}
+
+/// What a chain is written to: so many bytes of its writable part, and the status at the end of that. A chain can name the same
+/// page over and over; what is not written is not marked, or a guest could have an I/O thread mark for minutes.
+fn written_ranges(writable: &Segments, filled: u32) -> Box<[GuestRange]> {
+    let status = writable.part(writable.bytes() - 1, 1);
+    let data = writable.part(0, filled.into());
+    data.guest_ranges().chain(status.guest_ranges()).collect()
 }

@@ -8,6 +8,7 @@ use vm_memory::ByteValued;
 
 use super::RingError;
 use super::area::Area;
+use crate::dirty::QueueLog;
 use crate::inflight::{InflightArea, InflightError, SplitLog};
 use crate::memory::GuestMemory;
 
@@ -97,6 +98,14 @@ pub(crate) struct RingLayout {
     pub(crate) position: u32,
 }
 
+impl RingLayout {
+    /// Bytes of the used ring, `avail_event` included.
+    pub(crate) fn used_bytes(&self) -> u64 {
+        let words = HEADER_WORDS + USED_ENTRY_WORDS * usize::from(self.size) + usize::from(self.event_idx);
+        (words * size_of::<u16>()) as u64
+    }
+}
+
 /// A split ring in guest memory and our position in it.
 #[derive(Debug)]
 pub(super) struct SplitRing {
@@ -120,6 +129,8 @@ pub(super) struct SplitRing {
     outstanding: u16,
     /// What outlives us, if the front-end keeps it.
     log: Option<SplitLog>,
+    /// Where writes to the used ring are marked, during a migration.
+    dirty: Option<QueueLog>,
 }
 
 impl SplitRing {
@@ -150,6 +161,7 @@ impl SplitRing {
             signalled_used: None,
             outstanding: 0,
             log: None,
+            dirty: None,
         })
     }
 
@@ -158,9 +170,23 @@ impl SplitRing {
         let (log, next_available) = SplitLog::open(area, self.size, self.next_used)?;
         if let Some(next) = next_available {
             (self.next_available, self.seen_available) = (next, next);
+            // The process before may have ended between a write and its mark.
+            self.mark_used(0, HEADER_WORDS + USED_ENTRY_WORDS * usize::from(self.size));
         }
         self.log = Some(log);
         Ok(())
+    }
+
+    /// Has what is written to the used ring marked for a migration.
+    pub(super) fn set_dirty_log(&mut self, log: QueueLog) {
+        self.dirty = Some(log);
+    }
+
+    /// Marks words of the used ring that were written.
+    fn mark_used(&self, first_word: usize, words: usize) {
+        if let Some(log) = &self.dirty {
+            log.mark_used(first_word * size_of::<u16>(), words * size_of::<u16>());
+        }
     }
 
     pub(super) fn size(&self) -> u16 {
@@ -225,7 +251,9 @@ impl SplitRing {
         let unpublished = self.next_used.wrapping_sub(self.published_used);
         assert!(unpublished < self.outstanding, "more completions than chains taken");
         let entry = RawUsed { id: u32::from(head).to_le(), len: written.to_le() };
-        self.used_entries.write(self.slot(self.next_used), entry);
+        let slot = self.slot(self.next_used);
+        self.used_entries.write(slot, entry);
+        self.mark_used(HEADER_WORDS + USED_ENTRY_WORDS * slot, USED_ENTRY_WORDS);
         if let Some(log) = &mut self.log {
             log.completed(head);
         }
@@ -240,6 +268,7 @@ impl SplitRing {
         }
         // Release: whoever sees the index sees the entries, the status bytes and the data.
         self.used.store(IDX, new, Ordering::Release);
+        self.mark_used(IDX, 1);
         if let Some(log) = &mut self.log {
             log.published(new);
         }
@@ -263,6 +292,7 @@ impl SplitRing {
         // With EVENT_IDX, leaving the event where it was means at most one more kick until the index wraps.
         if !self.event_idx {
             self.used.store(FLAGS, VRING_USED_F_NO_NOTIFY as u16, Ordering::Relaxed);
+            self.mark_used(FLAGS, 1);
         }
     }
 
@@ -271,8 +301,10 @@ impl SplitRing {
         if self.event_idx {
             let avail_event = HEADER_WORDS + USED_ENTRY_WORDS * usize::from(self.size);
             self.used.store(avail_event, self.next_available, Ordering::Relaxed);
+            self.mark_used(avail_event, 1);
         } else {
             self.used.store(FLAGS, 0, Ordering::Relaxed);
+            self.mark_used(FLAGS, 1);
         }
         // The wish must be out before the index is read; the driver does the reverse. See `publish`.
         fence(Ordering::SeqCst);

@@ -199,6 +199,11 @@ fn memory_may_come_and_go_in_slots() {
     write_read_back(&mut ring, 0, 4);
     guest.frontend.remove_mem_region(&other).unwrap();
     write_read_back(&mut ring, 0, 5);
+    // With the ring in it.
+    guest.frontend.remove_mem_region(&region).unwrap();
+    assert_eq!(server.ram.running(), 0);
+    guest.frontend.add_mem_region(&region).unwrap();
+    write_read_back(&mut ring, 0, 6);
     assert!(guest.frontend.remove_mem_region(&other).is_err());
     assert!(matches!(server.outcome(), Err(ServeError::Request(RequestError::Memory(_)))));
 }

@@ -12,7 +12,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{MemfdFlags, memfd_create};
 use vhost::vhost_user::message::{VhostUserHeaderFlag, VhostUserInflight, VhostUserProtocolFeatures};
 use vhost::vhost_user::{Frontend, VhostUserFrontend};
-use vhost::{VhostBackend, VhostUserMemoryRegionInfo, VringConfigData};
+use vhost::{VhostBackend, VhostUserDirtyLogRegion, VhostUserMemoryRegionInfo, VringConfigData};
 use vmm_sys_util::eventfd::EventFd;
 
 /// Long enough for anything that happens at all.
@@ -21,6 +21,7 @@ pub(crate) const TIMEOUT: Duration = Duration::from_secs(20);
 pub(crate) const PROTOCOL_FEATURES: u64 = 1 << 30;
 pub(crate) const CONFIG_WCE: u64 = 1 << 11;
 pub(crate) const FLUSH: u64 = 1 << 9;
+pub(crate) const LOG_ALL: u64 = 1 << 26;
 pub(crate) const PACKED: u64 = 1 << 34;
 /// The features that make rings of each format.
 pub(crate) const FORMATS: [u64; 2] = [0, PACKED];
@@ -41,6 +42,7 @@ const DATA: u64 = 0x200;
 const GUEST_START: u64 = 0x4000_0000;
 const USER_START: u64 = 0x7f00_0000_0000;
 const MEMORY_BYTES: u64 = 4 * QUEUE_BYTES;
+pub(crate) const PAGE_BYTES: u64 = 4096;
 
 /// A ring of a driver that has its requests in slots, each of three descriptors.
 pub(crate) struct Ring {
@@ -115,7 +117,9 @@ fn negotiate(stream: UnixStream, features: u64) -> Frontend {
             | VhostUserProtocolFeatures::CONFIG
             | VhostUserProtocolFeatures::REPLY_ACK
             | VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS
-            | VhostUserProtocolFeatures::INFLIGHT_SHMFD;
+            | VhostUserProtocolFeatures::INFLIGHT_SHMFD
+            | VhostUserProtocolFeatures::LOG_SHMFD
+            | VhostUserProtocolFeatures::BACKEND_REQ;
         assert_eq!(frontend.get_protocol_features().unwrap(), wanted);
         frontend.set_protocol_features(wanted).unwrap();
         frontend.set_hdr_flags(VhostUserHeaderFlag::NEED_REPLY);
@@ -158,21 +162,52 @@ impl Guest {
     /// Tells all about a queue but its kick descriptor.
     fn tell(&self, ring: &Ring, position: u32) {
         let index = ring.index;
-        let at = USER_START + index as u64 * QUEUE_BYTES;
         let frontend = &self.frontend;
         frontend.set_vring_num(index, QUEUE_SIZE).unwrap();
         self.set_vring_base(index, position);
+        self.set_addresses(index, false);
+        frontend.set_vring_call(index, &ring.call).unwrap();
+    }
+
+    /// Tells where a queue is, and whether its used ring is to be marked in the dirty log.
+    pub(crate) fn set_addresses(&self, index: usize, logged: bool) {
+        let at = USER_START + index as u64 * QUEUE_BYTES;
         let addresses = VringConfigData {
             queue_max_size: QUEUE_SIZE,
             queue_size: QUEUE_SIZE,
-            flags: 0,
+            flags: u32::from(logged),
             desc_table_addr: at,
             used_ring_addr: at + USED,
             avail_ring_addr: at + AVAILABLE,
-            log_addr: None,
+            log_addr: logged.then_some(GUEST_START + index as u64 * QUEUE_BYTES + USED),
         };
-        frontend.set_vring_addr(index, &addresses).unwrap();
-        frontend.set_vring_call(index, &ring.call).unwrap();
+        self.frontend.set_vring_addr(index, &addresses).unwrap();
+    }
+
+    /// Negotiates other features than at the connection.
+    pub(crate) fn set_features(&self, features: u64) {
+        self.frontend.set_features(features | VERSION_1).unwrap();
+    }
+
+    /// Bytes of a dirty log for all of memory.
+    pub(crate) const LOG_BYTES: u64 = (GUEST_START + MEMORY_BYTES) / PAGE_BYTES / 8;
+
+    /// Passes a dirty log of so many bytes, in a file of so many.
+    pub(crate) fn set_log(&self, bytes: u64, file_bytes: u64) -> Result<File, vhost::Error> {
+        let log = File::from(memfd_create("log", MemfdFlags::CLOEXEC).unwrap());
+        log.set_len(file_bytes).unwrap();
+        let region = VhostUserDirtyLogRegion { mmap_size: bytes, mmap_offset: 0, mmap_handle: log.as_raw_fd() };
+        self.frontend.set_log_base(0, Some(region)).map(|()| log)
+    }
+
+    /// The pages of guest memory, from its first on, that are marked; they are not any more.
+    pub(crate) fn take_marked(log: &File) -> Vec<u64> {
+        let mut bits = vec![0; Self::LOG_BYTES as usize];
+        log.read_exact_at(&mut bits, 0).unwrap();
+        log.write_all_at(&vec![0; bits.len()], 0).unwrap();
+        let pages = 0..Self::LOG_BYTES * 8;
+        let marked = pages.filter(|page| bits[(page / 8) as usize] & 1 << (page % 8) != 0);
+        marked.map(|page| page.checked_sub(GUEST_START / PAGE_BYTES).expect("a page of the guest")).collect()
     }
 
     /// A queue that runs.

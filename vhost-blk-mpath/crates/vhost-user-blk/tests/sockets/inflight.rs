@@ -107,7 +107,7 @@ fn requests_that_are_not_taken_up_stay_for_the_one_after() {
             assert_eq!(idle.queues.lock().unwrap().len(), 1);
             assert!(left.guest.frontend.get_vring_base(1).is_err(), "no position says which of them are missing");
         });
-        assert!(matches!(outcome, Err(ServeError::NotDrained(1))), "{outcome:?}");
+        assert!(matches!(outcome, Err(ServeError::NotTakenUp(1))), "{outcome:?}");
         left.assert_taken_up();
     }
 }

@@ -5,10 +5,13 @@
 mod frontend;
 mod guest;
 mod inflight;
+mod migration;
 #[path = "../../examples/ram_disk/sink.rs"]
 mod ram_disk;
+mod resize;
 mod sinks;
 mod virtio_driver;
+mod window;
 
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;

@@ -5,11 +5,12 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use vhost::VhostBackend;
+use vhost::vhost_user::Error::{Disconnected, PartialMessage, SocketBroken};
 use vhost::vhost_user::VhostUserFrontend;
 use vhost_user_blk::{BlkStatus, Disk, Queue, QueueSink, ServeError, serve_connection};
 
 use crate::geometry;
-use crate::guest::{FLUSH, Guest, PROTOCOL_FEATURES};
+use crate::guest::{FLUSH, Guest, LOG_ALL, PROTOCOL_FEATURES};
 
 /// Takes queues and does nothing with them; `stop` gives them back or not.
 #[derive(Default)]
@@ -28,10 +29,13 @@ impl QueueSink for Shelf {
         Ok(())
     }
 
-    fn stop(&self, index: u16) -> Option<Queue> {
+    fn stop(&self, indices: &[u16]) -> Vec<Option<Queue>> {
         let mut queues = self.queues.lock().unwrap();
-        let at = queues.iter().position(|queue| queue.index() == index)?;
-        self.gives_back.then(|| queues.remove(at))
+        let mut take = |index: &u16| {
+            let at = queues.iter().position(|queue| queue.index() == *index)?;
+            self.gives_back.then(|| queues.remove(at))
+        };
+        indices.iter().map(&mut take).collect()
     }
 }
 
@@ -71,6 +75,20 @@ fn a_queue_that_is_not_drained_in_time_ends_the_connection_unanswered() {
         assert!(guest.frontend.get_vring_base(2).is_err(), "any answer would be a false promise");
     });
     assert!(matches!(outcome, Err(ServeError::NotDrained(2))));
+}
+
+/// An answer that says so would be one: QEMU before 10.1 ends itself when a migration cannot begin, but not when nobody is there.
+#[test]
+fn a_migration_that_cannot_begin_is_a_hang_up() {
+    let shelf = Shelf { accepts: true, ..Shelf::default() };
+    let outcome = serve(&shelf, |mut guest| {
+        guest.share_memory();
+        let _ring = guest.start(1);
+        let error = guest.frontend.set_features(PROTOCOL_FEATURES | FLUSH | LOG_ALL).unwrap_err();
+        let hang_up = matches!(error, vhost::Error::VhostUserProtocol(Disconnected | PartialMessage | SocketBroken(_)));
+        assert!(hang_up, "{error:?}");
+    });
+    assert!(matches!(outcome, Err(ServeError::NotDrained(1))));
 }
 
 #[test]

@@ -49,7 +49,7 @@ fn one() -> Known {
     scheduling.truncate(1);
 
     let disk = &mut status.disks[0];
-    (disk.queued, disk.hedge.reads) = (3, 70);
+    (disk.queued, disk.hedge.reads, disk.held_ms) = (3, 70, Some(2_600));
     disk.moved_reads = Moved { ios: 2, time: Some(latency(80_000)) };
     let path = &mut paths[0];
     (path.state, path.ana_state, path.suspect) = (PathState::Draining, Some(AnaState::NonOptimized), true);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 
-use super::driver::{BUFFERS, EVENT_IDX, FORMATS, INDIRECT_DESC, PACKED, TestDriver, WRITE};
+use super::driver::{AVAILABLE, BUFFERS, EVENT_IDX, FORMATS, INDIRECT_DESC, PACKED, PAGE_BYTES, TestDriver, WRITE};
 use super::{Queue, UNTOUCHED, disk};
 use crate::crash::killed_after;
 use crate::disk::Disk;
@@ -28,6 +28,10 @@ struct Scenario {
     requests: u64,
     /// Completions that are published together.
     batch: usize,
+    /// The driver goes on while no device lives.
+    driver_goes_on: bool,
+    /// A front-end copies the guest's memory meanwhile.
+    migrating: bool,
 }
 
 impl Scenario {
@@ -51,14 +55,20 @@ struct World {
     submitted: u64,
     used: BTreeSet<u64>,
     executed: BTreeSet<u64>,
+    /// The guest's memory, as the front-end has copied it.
+    copy: Vec<u8>,
 }
 
 impl World {
     fn new(scenario: Scenario) -> Self {
         let mut driver = TestDriver::new(scenario.ring_size, scenario.features | INDIRECT_DESC);
         driver.start_at(scenario.start);
+        if scenario.migrating {
+            driver.migrate();
+        }
         let shape = scenario.shape();
-        Self {
+        let mut world = Self {
+            copy: Vec::new(),
             scenario,
             disk: disk(),
             driver,
@@ -70,7 +80,14 @@ impl World {
             submitted: 0,
             used: BTreeSet::new(),
             executed: BTreeSet::new(),
+        };
+        if scenario.migrating {
+            // All is available from the start: of what the driver writes the front-end knows otherwise.
+            world.submit();
+            assert_eq!(world.submitted, scenario.requests);
+            world.copy = world.driver.snapshot();
         }
+        world
     }
 
     fn queue(&self) -> Queue {
@@ -160,6 +177,27 @@ impl World {
         panic!("the device waits for ever");
     }
 
+    /// The device is dead.
+    fn meanwhile(&mut self) {
+        self.copy_marked();
+        if self.scenario.driver_goes_on {
+            self.reap();
+            self.submit();
+        }
+    }
+
+    /// Copies the pages that were marked.
+    fn copy_marked(&mut self) {
+        if !self.scenario.migrating {
+            return;
+        }
+        let memory = self.driver.snapshot();
+        for page in self.driver.take_marks() {
+            let page = (page * PAGE_BYTES) as usize..((page + 1) * PAGE_BYTES) as usize;
+            self.copy[page.clone()].copy_from_slice(&memory[page]);
+        }
+    }
+
     /// Takes and completes whatever there is, without an eye on whether it makes sense.
     fn work_off(&self, mut queue: Queue) {
         for _ in 0..20 {
@@ -179,6 +217,12 @@ impl World {
     fn assert_done(&mut self) {
         self.reap();
         assert_eq!(self.used.len() as u64, self.scenario.requests, "none is lost");
+        self.copy_marked();
+        if self.scenario.migrating {
+            let mut not_copied = self.driver.changed_since(&self.copy);
+            not_copied.retain(|&page| page != AVAILABLE / PAGE_BYTES);
+            assert_eq!(not_copied, [0_u64; 0], "all that the device wrote was marked");
+        }
         let mut next = self.queue();
         assert_eq!((next.to_resubmit(), next.position()), (0, self.driver.position()), "nothing is left");
         assert!(next.pop().unwrap().is_none());
@@ -194,6 +238,7 @@ fn kill_once(scenario: Scenario) {
         if !survived {
             // Another batch than the one that may be half shown.
             world.scenario.batch = if scenario.batch == 1 { 2 } else { 1 };
+            world.meanwhile();
             world.live();
         }
         world.assert_done();
@@ -205,7 +250,9 @@ fn kill_once(scenario: Scenario) {
 }
 
 fn scenarios(batch: usize) -> [Scenario; 2] {
-    FORMATS.map(|features| Scenario { ring_size: 4, start: 0, features, requests: 14, batch })
+    let scenario =
+        Scenario { ring_size: 4, start: 0, features: 0, requests: 14, batch, driver_goes_on: false, migrating: false };
+    FORMATS.map(|features| Scenario { features, ..scenario })
 }
 
 #[test]
@@ -244,9 +291,29 @@ fn the_index_wraps() {
 fn a_packed_ring_of_any_size() {
     for ring_size in [3, 5, 7] {
         for batch in [1, 2, usize::MAX] {
-            let scenario = Scenario { ring_size, features: PACKED, start: 1, requests: 20, batch };
-            kill_once(scenario);
+            let [_, packed] = scenarios(batch);
+            kill_once(Scenario { ring_size, start: 1, requests: 20, ..packed });
         }
+    }
+}
+
+/// Between two devices it takes what it finds, and makes more available in its place.
+#[test]
+fn a_driver_that_goes_on_without_a_device() {
+    for scenario in [1, 2, 3, usize::MAX].into_iter().flat_map(scenarios) {
+        for start in [0, u16::MAX - 2] {
+            kill_once(Scenario { driver_goes_on: true, start, ..scenario });
+        }
+    }
+}
+
+/// What one device wrote and could not mark any more is marked by the next.
+#[test]
+fn all_that_is_written_is_marked_for_a_migration() {
+    for scenario in [1, 2, usize::MAX].into_iter().flat_map(scenarios) {
+        let scenario = Scenario { ring_size: 16, requests: 8, migrating: true, ..scenario };
+        kill_once(scenario);
+        kill_once(Scenario { features: scenario.features | EVENT_IDX, ..scenario });
     }
 }
 
@@ -297,15 +364,19 @@ proptest! {
         start: u16,
         batch in 1_usize..9,
         event_idx: bool,
+        driver_goes_on: bool,
         kills in prop::collection::vec(0_usize..60, 0..40),
     ) {
         let features = if event_idx { EVENT_IDX } else { 0 } | if packed { PACKED } else { 0 };
-        let mut world = World::new(Scenario { ring_size: 1 << size, start, features, requests: 40, batch });
+        let [scenario, _] = scenarios(batch);
+        let scenario = Scenario { ring_size: 1 << size, start, features, requests: 40, driver_goes_on, ..scenario };
+        let mut world = World::new(scenario);
         for stores in kills {
             if killed_after(stores, || world.live()).is_some() {
                 break;
             }
             world.scenario.batch = 1 + (world.scenario.batch + stores) % 9;
+            world.meanwhile();
         }
         world.live();
         world.assert_done();
@@ -321,7 +392,8 @@ proptest! {
         behind in prop_oneof![3 => 0_u16..9, 1 => any::<u16>()],
     ) {
         use std::os::unix::fs::FileExt;
-        let scenario = Scenario { ring_size: 1 << size, start: used, features: 0, requests: 20, batch: 3 };
+        let [scenario, _] = scenarios(3);
+        let scenario = Scenario { ring_size: 1 << size, start: used, requests: 20, ..scenario };
         let mut world = World::new(Scenario { ring_size: 8, ..scenario });
         world.scenario.ring_size = 8;
         let mut words = words;
@@ -353,7 +425,8 @@ proptest! {
     ) {
         use std::os::unix::fs::FileExt;
         let features = if packed { PACKED } else { 0 };
-        let mut world = World::new(Scenario { ring_size: 8, start, features, requests: 40, batch });
+        let [scenario, _] = scenarios(batch);
+        let mut world = World::new(Scenario { ring_size: 8, start, features, requests: 40, ..scenario });
         killed_after(stores, || world.live());
         let shape = world.scenario.shape();
         for (at, byte) in changes {

@@ -10,6 +10,8 @@ use std::sync::Arc;
 use rustix::fs::{MemfdFlags, memfd_create};
 use virtio_bindings::virtio_ring::{VRING_DESC_F_INDIRECT, VRING_DESC_F_NEXT, VRING_DESC_F_WRITE};
 
+use crate::dirty::QueueLog;
+use crate::dirty::tests::SharedLog;
 use crate::disk::Disk;
 use crate::inflight::InflightArea;
 use crate::memory::{GuestMemory, RegionLayout};
@@ -36,10 +38,12 @@ const REGION_BYTES: u64 = MEMORY_BYTES / 2;
 /// Bytes of the file before and after each region that nobody may touch.
 const GUARD_BYTES: u64 = 0x1000;
 const GUARD: u8 = 0xa5;
+/// What a bit of the dirty log stands for.
+pub(super) const PAGE_BYTES: u64 = 4096;
 
 pub(super) const DESCRIPTORS: u64 = 0;
 /// Packed: the driver's event suppression.
-const AVAILABLE: u64 = 0x8000;
+pub(super) const AVAILABLE: u64 = 0x8000;
 /// Packed: the device's event suppression.
 pub(super) const USED: u64 = 0xa000;
 /// Where buffers can be.
@@ -60,6 +64,7 @@ pub(super) struct TestDriver {
     call: UnixStream,
     error: UnixStream,
     notifier: Arc<Notifier>,
+    log: Option<SharedLog>,
 }
 
 /// What the driver of a packed ring keeps to itself: there is no table in which chains could lie before they are available.
@@ -96,8 +101,27 @@ impl TestDriver {
         notifier.set_call(fd(call_device)).unwrap();
         notifier.set_error(fd(error_device)).unwrap();
         let notifier = Arc::new(notifier);
-        let (start, available, seen_used, kicked, packed) = Default::default();
-        Self { files, size, start, available, seen_used, kicked, features, packed, call, error, notifier }
+        let (start, available, seen_used, kicked, packed, log) = Default::default();
+        Self { files, size, start, available, seen_used, kicked, features, packed, call, error, notifier, log }
+    }
+
+    /// Queues mark what they write from now on.
+    pub(super) fn migrate(&mut self) {
+        self.log = Some(SharedLog::new(MEMORY_BYTES / PAGE_BYTES));
+    }
+
+    pub(super) fn is_migrating(&self) -> bool {
+        self.log.is_some()
+    }
+
+    /// Takes the marks, as a front-end does that copies the pages.
+    pub(super) fn take_marks(&self) -> Vec<u64> {
+        self.log.as_ref().map_or_else(Vec::new, SharedLog::take)
+    }
+
+    /// The pages marked so far.
+    pub(super) fn marked(&self) -> Vec<u64> {
+        self.log.as_ref().map_or_else(Vec::new, SharedLog::pages)
     }
 
     pub(super) fn is_packed(&self) -> bool {
@@ -162,6 +186,10 @@ impl TestDriver {
             kick: Arc::new(Kick::new(self.files[0].try_clone().unwrap()).unwrap()),
             notifier: Arc::clone(&self.notifier),
             inflight: None,
+            log: self
+                .log
+                .as_ref()
+                .map(|log| QueueLog { log: Arc::new(log.map()), used_ring: (!self.is_packed()).then_some(USED) }),
         }
     }
 
@@ -213,6 +241,14 @@ impl TestDriver {
             bytes
         };
         self.files.iter().flat_map(region).collect()
+    }
+
+    /// The pages that differ from how they were.
+    pub(super) fn changed_since(&self, before: &[u8]) -> Vec<u64> {
+        let pages = before.chunks(PAGE_BYTES as usize).zip(0..);
+        let after = self.snapshot();
+        let same = |page: u64, before: &[u8]| &after[(page * PAGE_BYTES) as usize..][..before.len()] == before;
+        pages.filter(|&(before, page)| !same(page, before)).map(|(_, page)| page).collect()
     }
 
     pub(super) fn assert_guards(&self) {

@@ -2,6 +2,7 @@
 
 mod crashes;
 mod driver;
+mod migration;
 mod packed;
 mod properties;
 mod requests;

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use super::driver::{
-    BUFFERS, DISCARD, EVENT_IDX, FLUSH, INDIRECT_DESC, MEMORY_BYTES, NEXT, PACKED, TestDriver, WRITE, WRITE_ZEROES,
+    BUFFERS, DESCRIPTORS, DISCARD, EVENT_IDX, FLUSH, INDIRECT_DESC, MEMORY_BYTES, NEXT, PACKED, PAGE_BYTES, TestDriver,
+    USED, WRITE, WRITE_ZEROES,
 };
 use super::{BlkStatus, Queue, Request};
 use crate::disk::{Disk, DiskGeometry};
@@ -42,8 +43,11 @@ fn descriptor() -> impl Strategy<Value = (u64, u32, u16, u16)> {
     (address(), length(), flags, next)
 }
 
-/// Takes all requests, does something about them, and completes them; whether the queue broke.
-fn work_off(queue: &mut Queue) -> bool {
+/// Takes all requests, does something about them, and completes them; whether the queue broke. All that changes meanwhile is
+/// marked in a migration.
+fn work_off(queue: &mut Queue, driver: &TestDriver) -> bool {
+    let before = driver.snapshot();
+    queue.disable_notifications();
     let mut requests: Vec<Request> = Vec::new();
     let broken = loop {
         match queue.pop() {
@@ -52,17 +56,23 @@ fn work_off(queue: &mut Queue) -> bool {
             Err(_) => break true,
         }
     };
-    for request in requests {
+    for (request, status) in requests.into_iter().zip([BlkStatus::IoErr, BlkStatus::Ok].into_iter().cycle()) {
         let bytes = request.segments.bytes() as usize;
         assert!(request.op != Op::Flush || bytes == 0);
         match request.op {
             Op::Read => request.segments.copy_from(0, &vec![0x77; bytes]),
             _ => request.segments.copy_to(0, &mut vec![0; bytes]),
         }
-        queue.complete(request.token, BlkStatus::Ok);
+        queue.complete(request.token, status);
     }
     queue.publish();
+    let _ = queue.enable_notifications();
     assert_eq!(queue.outstanding(), 0);
+    if driver.is_migrating() {
+        let marked = driver.marked();
+        let unmarked = driver.changed_since(&before).into_iter().filter(|page| !marked.contains(page));
+        assert_eq!(unmarked.collect::<Vec<_>>(), Vec::<u64>::new());
+    }
     broken
 }
 
@@ -74,6 +84,7 @@ fn spares_the_rings(address: u64, len: u32) -> bool {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 
+    /// A migration sees all of it, too.
     #[test]
     fn any_ring_is_survived_and_each_chain_completed_once(
         table in prop::collection::vec(descriptor(), usize::from(SIZE)),
@@ -82,6 +93,7 @@ proptest! {
         heads in prop::collection::vec(prop_oneof![20 => 0..SIZE, 1 => any::<u16>()], 0..20),
         extra in prop_oneof![4 => Just(0_u16), 1 => any::<u16>()],
         start: u16,
+        logged: bool,
         features in prop_oneof![Just(0), Just(EVENT_IDX | INDIRECT_DESC | FLUSH | DISCARD | WRITE_ZEROES), Just(INDIRECT_DESC)],
     ) {
         let mut driver = TestDriver::new(SIZE, features);
@@ -96,6 +108,9 @@ proptest! {
         for (i, &(kind, sector)) in headers.iter().enumerate() {
             driver.header(BUFFERS + 0x100 + 16 * i as u64, kind, sector);
         }
+        if logged {
+            driver.migrate();
+        }
         let mut queue = driver.queue(&disk());
         let mut expected = BTreeMap::new();
         let mut completed = Vec::new();
@@ -108,7 +123,7 @@ proptest! {
             if extra != 0 && chunk.len() < 4 {
                 driver.set_available_idx(start.wrapping_add(extra));
             }
-            broken |= work_off(&mut queue);
+            broken |= work_off(&mut queue, &driver);
             if !broken && extra == 0 {
                 for head in chunk {
                     *expected.entry(u32::from(*head)).or_insert(0) += 1;
@@ -128,6 +143,7 @@ proptest! {
         }
     }
 
+    /// A migration sees all of it, too.
     #[test]
     fn any_packed_ring_is_survived_and_each_chain_completed_once(
         size in 4_u16..12,
@@ -136,6 +152,7 @@ proptest! {
         headers in prop::collection::vec((prop_oneof![0_u32..16, any::<u32>()], prop_oneof![0_u64..64, any::<u64>()]), 8),
         endless in prop_oneof![4 => Just(20_usize), 1 => 0_usize..20],
         start: u16,
+        logged: bool,
         features in prop_oneof![Just(0), Just(EVENT_IDX | INDIRECT_DESC | FLUSH | DISCARD | WRITE_ZEROES), Just(INDIRECT_DESC)],
     ) {
         let mut driver = TestDriver::new(size, features | PACKED);
@@ -147,13 +164,16 @@ proptest! {
         for (i, &(kind, sector)) in headers.iter().enumerate() {
             driver.header(BUFFERS + 0x100 + 16 * i as u64, kind, sector);
         }
+        if logged {
+            driver.migrate();
+        }
         let mut queue = driver.queue(&disk());
         let (mut room, mut broken) = (usize::from(size), false);
         let mut expected = Vec::new();
         let mut completed = Vec::new();
         for (id, chain) in chains.iter().enumerate() {
             if chain.len() > room {
-                broken |= work_off(&mut queue);
+                broken |= work_off(&mut queue, &driver);
                 if broken || endless < id {
                     break;
                 }
@@ -169,7 +189,7 @@ proptest! {
             driver.make_packed_available(id as u16, &chain);
             expected.push(id as u32);
         }
-        broken |= work_off(&mut queue);
+        broken |= work_off(&mut queue, &driver);
         driver.assert_guards();
         let rings_are_safe = |&(address, len, ..): &(u64, u32, u16, u16)| spares_the_rings(address, len);
         if endless >= chains.len() && chains.iter().flatten().chain(&indirect).all(rings_are_safe) {
@@ -233,6 +253,7 @@ proptest! {
             }
         }
         driver.make_available(0);
+        driver.migrate();
         let before = driver.snapshot();
 
         let mut queue = driver.queue(&disk());
@@ -265,5 +286,11 @@ proptest! {
         let used = if packed { 8..16 } else { 0xa002..0xa00c };
         prop_assert!(changed.iter().all(|at| used.contains(at)), "{changed:x?}");
         driver.assert_guards();
+        // And a migration is told of those pages, and of no others.
+        let ring = if packed { DESCRIPTORS } else { USED };
+        let mut pages: Vec<_> = written_at.iter().chain(&[ring]).map(|at| at / PAGE_BYTES).collect();
+        pages.sort_unstable();
+        pages.dedup();
+        prop_assert_eq!(driver.marked(), pages);
     }
 }

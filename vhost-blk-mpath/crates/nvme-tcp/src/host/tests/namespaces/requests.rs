@@ -127,3 +127,19 @@ fn one_that_can_be_used_later_is_added() {
     peer.queue.submit(Tag(1), 0, IoCommand::Flush).unwrap();
     assert_eq!(sent(&mut peer), [(5, NvmCommand::Flush)]);
 }
+
+#[test]
+fn one_that_has_grown_is_used_to_its_new_end() {
+    let mut peer = Peer::ready_as(config(), 8192);
+    let read = |slba| IoCommand::Read { slba, blocks: 2 };
+    let out = |namespace_blocks| SubmitError::OutOfRange { slba: namespace_blocks - 1, blocks: 2, namespace_blocks };
+    assert_eq!(peer.queue.submit(Tag(0), 2, read(99)), Err(out(100)));
+    let Some(limits) = config().namespaces[2] else { panic!("it is there") };
+    let resized = |namespace_blocks| NamespaceLimits { namespace_blocks, ..limits };
+    assert_eq!(peer.queue.add_namespace(2, resized(200)), Ok(()));
+    assert_eq!(peer.queue.submit(Tag(0), 2, read(99)), Ok(()));
+    // What is older than that news takes nothing back.
+    assert_eq!(peer.queue.add_namespace(2, resized(150)), Ok(()));
+    assert_eq!(peer.queue.submit(Tag(1), 2, read(198)), Ok(()));
+    assert_eq!(peer.queue.submit(Tag(2), 2, read(199)), Err(out(200)));
+}

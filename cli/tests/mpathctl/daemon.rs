@@ -28,6 +28,8 @@ struct Fake {
     hedges: Mutex<[HedgeStatus; 2]>,
     scheduling: Mutex<Vec<SchedulerDetail>>,
     paths: Mutex<Vec<Path>>,
+    /// Disks that take no requests.
+    held: &'static [&'static str],
 }
 
 fn stats(ios: u64, p50_us: u64) -> OpStats {
@@ -231,6 +233,7 @@ impl Fake {
             hedges: Mutex::new(hedges),
             scheduling: Mutex::new(scheduling()),
             paths: Mutex::new(paths),
+            held: &[],
         }
     }
 }
@@ -249,11 +252,13 @@ impl Control for Fake {
             shares_paths_of: shares(name),
             nsid: Some(1),
             connected: name == "disk0",
+            held_ms: self.held.contains(&name.as_str()).then_some(12_001),
             policy: *policy,
             capacity_bytes: 1 << 30,
             block_size_bytes: 512,
             read_only: name == "disk1",
             queues: 64,
+            mpath_window: name == "disk0",
             weight: weight(name),
             queued: 0,
             moved_reads: Moved::default(),
@@ -444,6 +449,11 @@ pub(crate) struct Daemon {
 impl Daemon {
     pub(crate) fn start() -> Self {
         Self::start_with(Fake::new())
+    }
+
+    /// One whose `disk1` takes no requests.
+    pub(crate) fn start_held() -> Self {
+        Self::start_with(Fake { held: &["disk1"], ..Fake::new() })
     }
 
     /// One with a disk `backup` over the paths of `disk0`.

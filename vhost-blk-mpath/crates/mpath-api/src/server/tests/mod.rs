@@ -1,15 +1,20 @@
+mod clients;
+mod fake;
+
 use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
 use mpath_core::{ClassPolicies, PolicyKind, SchedulerKind, SchedulerSpec};
 use tempfile::TempDir;
 use tokio::sync::oneshot;
+
+pub(super) use fake::Fake;
+use fake::{SHARER, weight};
 
 use super::*;
 use crate::client::{Client, ClientError};
@@ -18,258 +23,6 @@ use crate::types::{
     AddPath, Disk, ErrorCode, HedgeStatus, Moved, OpStats, PathCounts, PathSelector, PathState, PathWindow, SetHedge,
     SetInjection, SetPolicy, SetScheduler, SetWeight, SteerPaths,
 };
-
-/// Two disks of two paths, which remember what is set, and perhaps one over the paths of the first.
-pub(super) struct Fake {
-    disks: &'static [&'static str],
-    policies: Mutex<[ClassPolicies; 2]>,
-    hedges: Mutex<[HedgeStatus; 2]>,
-    scheduling: Mutex<[(SchedulerSpec, Weight, LimitsConfig); 3]>,
-    injections: Mutex<[[Vec<Injection>; 2]; 2]>,
-    states: Mutex<[[PathState; 2]; 2]>,
-    stuck: AtomicBool,
-}
-
-impl Fake {
-    pub(super) fn new() -> Self {
-        Self {
-            disks: &["a", "b"],
-            policies: Mutex::new([PolicyKind::LatencyRr.into(); 2]),
-            hedges: Mutex::default(),
-            scheduling: Mutex::new([(SchedulerKind::Fifo.into(), weight(100), LimitsConfig::default()); 3]),
-            injections: Mutex::default(),
-            states: Mutex::new([[PathState::Live; 2]; 2]),
-            stuck: AtomicBool::new(false),
-        }
-    }
-
-    /// With a disk over the paths of the first one.
-    pub(super) fn sharing() -> Self {
-        Self { disks: &["a", "b", SHARER], ..Self::new() }
-    }
-
-    async fn answer(&self) -> Result<(), ControlError> {
-        if self.stuck.load(Ordering::Relaxed) {
-            std::future::pending::<()>().await;
-        }
-        Ok(())
-    }
-}
-
-const SHARER: &str = "shares-a";
-
-fn disk_index(name: &str) -> Result<usize, ControlError> {
-    ["a", "b", SHARER]
-        .iter()
-        .position(|&known| known == name)
-        .ok_or_else(|| ControlError::UnknownDisk { disk: name.into() })
-}
-
-/// The disk that has the paths.
-fn owner_index(disk: usize) -> usize {
-    if disk == 2 { 0 } else { disk }
-}
-
-fn shares_paths_of(disk: &str) -> Option<String> {
-    (disk == SHARER).then(|| "a".into())
-}
-
-fn weight(weight: u32) -> Weight {
-    Weight::new(weight).unwrap()
-}
-
-impl Control for Fake {
-    async fn status(&self) -> Result<Status, ControlError> {
-        self.answer().await?;
-        let (policies, hedges) = (*self.policies.lock().unwrap(), *self.hedges.lock().unwrap());
-        let scheduling = *self.scheduling.lock().unwrap();
-        let disk = |(index, &name): (usize, &&str)| Disk {
-            name: name.into(),
-            shares_paths_of: shares_paths_of(name),
-            weight: scheduling[index].1.get(),
-            socket: format!("/run/{name}.sock"),
-            subsystem: "nqn.x".into(),
-            nsid: Some(1),
-            connected: true,
-            policy: policies[owner_index(index)],
-            capacity_bytes: 1 << 30,
-            block_size_bytes: 512,
-            read_only: false,
-            queues: 4,
-            queued: 0,
-            moved_reads: Moved::default(),
-            moved_writes: Moved::default(),
-            hedge: hedges[owner_index(index)],
-            paths: PathCounts { total: 2, live: 2 },
-        };
-        Ok(Status {
-            version: "1".into(),
-            pid: 7,
-            uptime_s: 5,
-            disks: self.disks.iter().enumerate().map(disk).collect(),
-            discovery: Vec::new(),
-        })
-    }
-
-    async fn paths(&self) -> Result<Vec<Path>, ControlError> {
-        let injections = self.injections.lock().unwrap().clone();
-        let path = |disk: usize, index: usize| Path {
-            disk: ["a", "b"][disk].into(),
-            index: index as u16,
-            address: format!("tcp://127.0.0.1:442{index}").parse().unwrap(),
-            transport: crate::address::Transport::Tcp,
-            origin: crate::types::Origin::Configured,
-            state: self.states.lock().unwrap()[disk][index],
-            since: String::new(),
-            waits_for: vec![],
-            last_error: None,
-            last_error_at: None,
-            ana_state: None,
-            sharers: vec![],
-            resting: false,
-            suspect: false,
-            suspicions: 0,
-            recalled: 0,
-            probes: 0,
-            hedges: 0,
-            hedges_won: 0,
-            fenced: 0,
-            cntlid: None,
-            controller: None,
-            mptcp: None,
-            window: PathWindow { ios: 1, bytes: 1 },
-            io_share: f64::NAN,
-            io_share_1s: f64::NAN,
-            io_share_60s: f64::NAN,
-            read: OpStats { ios: disk as u64 * (1 + 2 * index as u64), ..OpStats::default() },
-            write: OpStats::default(),
-            other: OpStats::default(),
-            injections: injections[disk][index].clone(),
-        };
-        Ok(vec![path(0, 0), path(0, 1), path(1, 0), path(1, 1)])
-    }
-
-    async fn set_policy(&self, disks: &[String], change: &PolicyChange) -> Result<(), ControlError> {
-        for disk in disks {
-            self.policies.lock().unwrap()[disk_index(disk)?].change(change);
-        }
-        Ok(())
-    }
-
-    async fn set_hedge(
-        &self,
-        disks: &[String],
-        hedge: Option<Hedge>,
-        budget: Option<HedgeBudget>,
-    ) -> Result<(), ControlError> {
-        for disk in disks {
-            let status = &mut self.hedges.lock().unwrap()[disk_index(disk)?];
-            (status.hedge, status.budget) = (hedge.unwrap_or(status.hedge), budget.unwrap_or(status.budget));
-        }
-        Ok(())
-    }
-
-    async fn scheduling(&self) -> Result<Vec<SchedulerDetail>, ControlError> {
-        let all = *self.scheduling.lock().unwrap();
-        let detail = |(index, &disk): (usize, &&str)| {
-            let ((spec, ..), (_, weight, limits)) = (all[owner_index(index)], all[index]);
-            let shares_paths_of = shares_paths_of(disk);
-            SchedulerDetail::new(disk.into(), shares_paths_of, spec, weight, limits, None)
-        };
-        Ok(self.disks.iter().enumerate().map(detail).collect())
-    }
-
-    async fn set_scheduler(&self, disks: &[String], change: &SchedulerChange) -> Result<(), ControlError> {
-        for disk in disks {
-            self.scheduling.lock().unwrap()[disk_index(disk)?].0.change(change);
-        }
-        Ok(())
-    }
-
-    async fn set_limits(&self, disks: &[String], change: &SetLimits) -> Result<(), ControlError> {
-        for disk in disks {
-            let limits = &mut self.scheduling.lock().unwrap()[disk_index(disk)?].2;
-            *limits = change.applied_to(*limits);
-        }
-        Ok(())
-    }
-
-    async fn set_weight(&self, disk: &str, weight: Weight) -> Result<(), ControlError> {
-        self.scheduling.lock().unwrap()[disk_index(disk)?].1 = weight;
-        Ok(())
-    }
-
-    async fn set_injection(&self, paths: &[PathRef], injection: Option<Injection>) -> Result<(), ControlError> {
-        for path in paths {
-            let mut all = self.injections.lock().unwrap();
-            let of_path = &mut all[disk_index(&path.disk)?][usize::from(path.index)];
-            match injection {
-                Some(injection) => injection.put(of_path),
-                None => of_path.clear(),
-            }
-        }
-        Ok(())
-    }
-
-    async fn steer(&self, paths: &[PathRef], action: PathAction, force: bool) -> Result<(), ControlError> {
-        if paths.len() > 1 && !force {
-            return Err(ControlError::LastPath { disk: paths[0].disk.clone() });
-        }
-        for path in paths {
-            let state = if action == PathAction::Enable { PathState::Live } else { PathState::Draining };
-            self.states.lock().unwrap()[disk_index(&path.disk)?][usize::from(path.index)] = state;
-        }
-        Ok(())
-    }
-
-    async fn add_path(&self, disk: &str, address: PathAddress) -> Result<PathRef, ControlError> {
-        disk_index(disk)?;
-        assert_ne!(disk, SHARER, "it has no paths");
-        let disk = disk.to_owned();
-        match address.port() {
-            // As if one of these were there already, or made.
-            4420 => Ok(PathRef { disk, index: 0 }),
-            4421 => Err(AddPathError::Exists { disk, index: 1, address, state: PathState::Live }.into()),
-            4422 => Err(AddPathError::TooMany { disk, most: 64 }.into()),
-            _ => Err(AddPathError::NotMultipath { disk, reason: "it is not shared".into() }.into()),
-        }
-    }
-
-    async fn remove_path(&self, path: &PathRef, force: bool) -> Result<(), ControlError> {
-        if !force && path.index == 1 {
-            return Err(RemovePathError::LastPath { disk: path.disk.clone() }.into());
-        }
-        self.states.lock().unwrap()[disk_index(&path.disk)?][usize::from(path.index)] = PathState::Removing;
-        Ok(())
-    }
-
-    async fn add_disk(&self, config: DiskConfig) -> Result<(), ControlError> {
-        self.answer().await?;
-        let disk = config.name.to_string();
-        if disk_index(&disk).is_ok() {
-            return Err(AddDiskError::NameTaken { disk }.into());
-        }
-        Err(AddDiskError::NotStarted { disk, reason: "no path".into() }.into())
-    }
-
-    async fn remove_disk(&self, disk: &str, force: bool) -> Result<(), ControlError> {
-        self.answer().await?;
-        let disk = disk.to_owned();
-        match disk_index(&disk)? {
-            0 => Err(RemoveDiskError::PathsAreShared { disk, sharers: vec!["x".into(), "y".into()] }.into()),
-            1 if force => Ok(()),
-            1 => Err(RemoveDiskError::Connected { disk }.into()),
-            _ => Err(RemoveDiskError::Leaving { disk }.into()),
-        }
-    }
-
-    async fn events(&self, after: u64, wait: Duration) -> Result<Events, ControlError> {
-        if after == 77 {
-            return Err(ControlError::TooManyWaiters { waiting: 16 });
-        }
-        Ok(Events { events: vec![], lost: wait.as_secs(), last: after })
-    }
-}
 
 /// A server in its own thread, ended on drop.
 pub(super) struct Running {
@@ -608,89 +361,6 @@ fn refuses_with_a_code_and_a_line() {
 }
 
 #[test]
-fn bounds_bodies() {
-    let server = Running::start(brief());
-    let mut padded = r#"{"policy":"numa"}"#.to_string();
-    padded.push_str(&" ".repeat((64 << 10) - padded.len()));
-    assert_eq!(server.request("PUT", "/v1/policy", &padded).0, 200);
-    padded.push(' ');
-    let (status, body) = server.request("PUT", "/v1/policy", &padded);
-    assert_eq!(status, 413);
-    assert!(body.contains(r#""code":"body-too-large""#), "{body}");
-
-    // Without a length there is nothing to refuse early.
-    let chunk = format!("10000\r\n{}\r\n", "x".repeat(0x10000));
-    let head = "PUT /v1/policy HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n";
-    let answer = server.raw(format!("{head}{chunk}1\r\nx\r\n").as_bytes());
-    assert!(answer.starts_with("HTTP/1.1 413 "), "{answer}");
-
-    // Bodies that never come to their end.
-    for start in ["PUT /v1/policy HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\n\r\nx".into(), format!("{head}{chunk}")]
-    {
-        let mut stream = server.connect();
-        stream.write_all(start.as_bytes()).unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        assert!(answer.starts_with("HTTP/1.1 408 "), "{answer}");
-    }
-}
-
-#[test]
-fn closes_on_clients_that_send_no_request() {
-    let server = Running::start(brief());
-    for start in [&b""[..], b"G", b"GET /v1/status HTTP/1.1\r\nhost:"] {
-        let mut stream = server.connect();
-        stream.write_all(start).unwrap();
-        let before = Instant::now();
-        assert_eq!(stream.read(&mut [0; 64]).unwrap(), 0, "{start:?}");
-        assert!(before.elapsed() >= Duration::from_millis(100), "closed by the timeout, not by the request");
-    }
-    let garbage: Vec<u8> = (0..4096_u32).map(|i| (i * 31 % 251) as u8).collect();
-    server.raw(&garbage);
-    server.raw(format!("GET /{} HTTP/1.1\r\n\r\n", "a".repeat(1 << 20)).as_bytes());
-    server.raw(b"GET /v1/status HTTP/1.1\r\nhost: x\r\n\r\n".repeat(1000).as_slice());
-    assert_eq!(server.client().status().unwrap().pid, 7);
-}
-
-#[test]
-fn a_client_that_closes_its_half_is_answered() {
-    let server = Running::start(Limits::default());
-    let mut stream = server.connect();
-    stream.write_all(b"GET /v1/status HTTP/1.0\r\n\r\n").unwrap();
-    stream.shutdown(std::net::Shutdown::Write).unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    assert!(answer.starts_with("HTTP/1.0 200 "), "{answer}");
-}
-
-#[test]
-fn silent_clients_do_not_keep_others_out() {
-    // An hour: nobody gets in because these time out.
-    let hour = Duration::from_secs(3600);
-    let server = Running::start(Limits { header: hour, connection: hour, ..Limits::default() });
-    let silent: Vec<_> = (0..100).map(|_| server.connect()).collect();
-    for _ in 0..100 {
-        assert_eq!(server.client().status().unwrap().pid, 7);
-    }
-    // The oldest were displaced.
-    assert_eq!((&silent[0]).read(&mut [0; 1]).unwrap(), 0);
-}
-
-#[test]
-fn a_daemon_that_does_not_answer_is_reported() {
-    let mut server = Running::start(brief());
-    server.control.stuck.store(true, Ordering::Relaxed);
-    match server.client().status() {
-        Err(ClientError::Refused(error)) => {
-            assert_eq!(error.code, ErrorCode::Unavailable);
-            assert_eq!(error.message, "the daemon's I/O threads do not answer");
-        }
-        other => panic!("{other:?}"),
-    }
-    server.end();
-}
-
-#[test]
 fn disks_come_and_go() {
     let server = Running::start(Limits::default());
     let client = server.client();
@@ -732,102 +402,6 @@ fn disks_come_and_go() {
     assert!(status == 400 && answer.contains("unknown field `polcy`"), "{answer}");
     let (status, answer) = server.request("DELETE", "/v1/disks/b?forse=true", "");
     assert!(status == 400 && answer.contains("forse"), "{answer}");
-}
-
-#[test]
-fn a_disk_that_takes_long_is_not_taken_for_a_daemon_that_is_stuck() {
-    let server = Running::start(brief());
-    server.control.stuck.store(true, Ordering::Relaxed);
-    let start = Instant::now();
-    let disk = DiskConfig::new("/tmp/s".parse().unwrap(), "nqn.a".parse().unwrap(), vec![]);
-    match server.client().add_disk(&disk) {
-        Err(ClientError::Refused(error)) => {
-            assert_eq!(error.code, ErrorCode::Unavailable);
-            assert!(error.message.contains("it goes on"), "{}", error.message);
-        }
-        other => panic!("{other:?}"),
-    }
-    assert!(start.elapsed() >= 2 * brief().control, "it has more time than others");
-}
-
-#[test]
-fn ends_at_once_with_silent_clients_about() {
-    let mut server = Running::start(Limits::default());
-    let mut silent = server.connect();
-    // Served after it, so it has been accepted.
-    server.client().status().unwrap();
-    let path = server.path();
-    assert!(path.exists());
-    server.end();
-    assert!(!path.exists());
-    assert_eq!(silent.read(&mut [0; 1]).unwrap(), 0);
-}
-
-#[test]
-fn the_socket_is_private_and_replaces_only_the_dead() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = socket(&dir);
-    let file = path.as_path();
-    let bind = || Server::bind(&path);
-    let refused = || bind().unwrap_err().to_string();
-
-    let server = bind().unwrap();
-    assert_eq!(std::fs::metadata(file).unwrap().permissions().mode() & 0o777, 0o600);
-    let busy = format!("{path}: another process listens on this API socket; give each daemon its own");
-    assert_eq!(refused(), busy);
-    drop(server);
-    assert!(!file.exists());
-
-    // Alive, but stuck.
-    let stuck = UnixListener::bind(file).unwrap();
-    rustix::net::listen(&stuck, 0).unwrap();
-    let _waiting = UnixStream::connect(file).unwrap();
-    assert_eq!(refused(), busy);
-    drop(stuck);
-    std::fs::remove_file(file).unwrap();
-
-    // Left behind by a process that was killed.
-    drop(UnixListener::bind(file).unwrap());
-    let server = bind().unwrap();
-    UnixStream::connect(file).unwrap();
-    // A successor's socket is not ours to remove.
-    std::fs::remove_file(file).unwrap();
-    let successor = UnixListener::bind(file).unwrap();
-    drop(server);
-    assert!(file.exists());
-    drop(successor);
-    std::fs::remove_file(file).unwrap();
-
-    std::fs::write(file, "precious").unwrap();
-    assert_eq!(refused(), format!("{path}: exists and is no socket; remove it or name another API socket"));
-    assert_eq!(std::fs::read(file).unwrap(), b"precious");
-}
-
-#[test]
-fn a_directory_that_is_missing_is_not_made_up() {
-    let dir = tempfile::tempdir().unwrap();
-    let path: SocketPath = dir.path().join("nowhere/api.sock").to_str().unwrap().parse().unwrap();
-    let error = Server::bind(&path).unwrap_err().to_string();
-    let reason = "the directory of the API socket cannot be used: No such file or directory (os error 2); create it or name another";
-    assert_eq!(error, format!("{path}: {reason}"));
-    assert!(!dir.path().join("nowhere").exists());
-}
-
-#[test]
-fn of_two_that_start_at_once_one_wins() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = socket(&dir);
-    for _ in 0..50 {
-        drop(UnixListener::bind(path.as_path()).unwrap());
-        let start = || {
-            let path = path.clone();
-            thread::spawn(move || Server::bind(&path))
-        };
-        let (a, b) = (start(), start());
-        let (a, b) = (a.join().unwrap(), b.join().unwrap());
-        assert!(a.is_ok() != b.is_ok(), "{a:?} {b:?}");
-        UnixStream::connect(path.as_path()).unwrap();
-    }
 }
 
 #[test]
@@ -913,7 +487,7 @@ fn weights() {
     assert_eq!(server.request("GET", "/v1/weights?disk=c", "").0, 404);
     assert_eq!(shown(Some("a")), [("a".into(), 100)], "what is refused changes nothing");
 
-    let only = Running::start_with(Fake { disks: &["a"], ..Fake::new() }, Limits::default());
+    let only = Running::start_with(Fake::with(&["a"]), Limits::default());
     let answer = r#"[{"disk":"a","weight":7,"shares_paths_of":null}]"#;
     assert_eq!(only.request("PUT", "/v1/weights", r#"{"weight":7}"#), (200, answer.into()), "there is no other one");
 }

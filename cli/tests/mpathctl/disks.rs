@@ -1,0 +1,343 @@
+//! Disks: what there is, what they share, and what has happened.
+
+use std::io::Write;
+use std::process::Stdio;
+
+use crate::daemon::{Daemon, finish, mpathctl};
+
+#[test]
+fn status() {
+    let daemon = Daemon::start();
+    assert_eq!(
+        daemon.run(&["status"]),
+        "\
+vhost-blk-mpath 0.1.0, pid 4711, up 1h 2m 5s
+
+DISK   GUEST      POLICY       LIVE  PATHS  QUEUED  SIZE(MiB)  BLOCK(B)  MODE  SOCKET
+disk0  connected  round-robin     1      2       0       1024       512  rw    /run/vhost-blk-mpath/disk0.sock
+disk1  -          latency-rr      1      1       0       1024       512  ro    /run/vhost-blk-mpath/disk1.sock
+"
+    );
+    let yaml = daemon.run(&["status", "-o", "yaml"]);
+    let start = "\
+version: 0.1.0
+pid: 4711
+uptime_s: 3725
+disks:
+- name: disk0
+  socket: /run/vhost-blk-mpath/disk0.sock
+  subsystem: nqn.2014-08.org.example:disks
+  shares_paths_of: null
+  nsid: 1
+  connected: true
+  held_ms: null
+  policy: round-robin
+  capacity_bytes: 1073741824
+  block_size_bytes: 512
+  read_only: false
+  queues: 64
+  mpath_window: true
+  weight: 100
+  queued: 0
+  moved_reads:
+    ios: 0
+    time: null
+  moved_writes:
+    ios: 0
+    time: null
+  hedge:
+    hedge: off
+    budget: 5%
+    reads: 9000
+    sent: 70
+    won: 41
+  paths:
+    total: 2
+    live: 1
+- name: disk1
+";
+    assert_eq!(yaml.get(..start.len()), Some(start));
+}
+
+#[test]
+fn a_disk_that_takes_no_requests_is_not_overlooked() {
+    let daemon = Daemon::start_held();
+    let line = "takes no requests for another 13s; who served it before did not end in order, and its writes may be executed until then\n";
+    for words in [&["status"][..], &["disk", "list"], &["disk", "list", "--disk", "disk1"]] {
+        let told = daemon.run(words);
+        assert!(told.ends_with(&format!("disk1.sock\n\ndisk1: HELD: {line}")), "{told}");
+    }
+    assert!(!daemon.run(&["disk", "list", "--disk", "disk0"]).contains("HELD"));
+    let told = daemon.run(&["disk", "show", "disk1"]);
+    assert!(told.starts_with(&format!("disk          disk1\nHELD          {line}socket ")), "{told}");
+    let json: serde_json::Value = serde_json::from_str(&daemon.run(&["-o", "json", "disk", "list"])).unwrap();
+    assert_eq!((&json[0]["held_ms"], &json[1]["held_ms"]), (&serde_json::Value::Null, &serde_json::json!(12_001)));
+}
+
+#[test]
+fn disk() {
+    let daemon = Daemon::start();
+    let list = daemon.run(&["disk", "list"]);
+    assert_eq!(daemon.run(&["status"]).split_once("\n\n").unwrap().1, list);
+    assert_eq!(daemon.run(&["disk", "list", "--disk", "disk1"]).lines().count(), 2);
+    assert_eq!(
+        daemon.run(&["disk", "show", "disk0"]),
+        "\
+disk          disk0
+socket        /run/vhost-blk-mpath/disk0.sock
+front-end     connected
+subsystem     nqn.2014-08.org.example:disks
+namespace     1
+size          1073741824 bytes, in blocks of 512
+mode          read-write
+virtqueues    64 at most
+mpath-window  yes
+paths of      disk0
+paths         2, of which 1 live
+policy        round-robin
+hedge         off, budget 5%
+weight        100
+queued        0
+"
+    );
+    let flags = ["--socket-path", "/tmp/s", "--subsystem", "nqn.a", "--path", "tcp://127.0.0.1"];
+    let added = daemon.run(&[&["disk", "add", "--name", "db", "--policy", "numa"], &flags[..]].concat());
+    assert!(added.lines().count() == 2 && added.contains("\ndb ") && added.contains(" numa "), "{added}");
+    let (code, said) = daemon.fail(&[&["disk", "add", "--name", "db"], &flags[..]].concat());
+    assert_eq!((code, &*said), (1, "mpathctl: there is a disk `db` already; give each disk its own name\n"));
+    let (code, said) = daemon.fail(&["disk", "remove", "disk0"]);
+    assert!(code == 1 && said.contains("`disk0` has a front-end connected"), "{said}");
+    assert!(daemon.run(&["disk", "remove", "disk0", "--force"]).contains("\ndisk0 "));
+    assert!(!daemon.run(&["disk", "list"]).contains("disk0"));
+    assert_eq!(daemon.fail(&["disk", "show", "disk0"]).0, 1);
+    for (words, said) in [
+        (&["disk", "add"][..], "no socket: give --socket-path PATH; see --help"),
+        (&["disk", "add", "--socket-path", "/tmp/s"], "no subsystem: give --subsystem NQN; see --help"),
+        (
+            &["disk", "add", "--socket-path", "/tmp/s", "--subsystem", "nqn.a"],
+            "no path: give --path tcp://HOST:PORT, once for each, or --discovery tcp://HOST, or a file by --config",
+        ),
+        (
+            &["disk", "add", "--config", "f", "--policy", "numa"],
+            "--config and --policy cannot be used together; see --help",
+        ),
+        (&["disk", "add", "--config", "/nonexistent"], "/nonexistent: No such file or directory (os error 2)"),
+    ] {
+        assert_eq!(daemon.fail(words), (2, format!("mpathctl: {said}\n")));
+    }
+}
+
+#[test]
+fn disks_of_a_file() {
+    let daemon = Daemon::start();
+    let disk = |name: &str| {
+        format!("  - {{name: {name}, socket-path: /tmp/{name}, subsystem: nqn.a, paths: ['tcp://127.0.0.1']}}\n")
+    };
+    let add = |text: &str| {
+        let mut child = daemon.command(&["disk", "add", "--config", "-"]);
+        let mut child = child.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        child.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+        let output = child.wait_with_output().unwrap();
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
+    };
+    let (code, added, said) = add(&format!("disks:\n{}{}", disk("x"), disk("y")));
+    assert_eq!((code, added.lines().count(), &*said), (0, 3, ""), "{added}");
+    // The one before is there.
+    let (code, added, said) = add(&format!("disks:\n{}{}{}", disk("z"), disk("x"), disk("w")));
+    assert!(code == 1 && added.contains("\nz ") && !added.contains("\nw "), "{added}");
+    assert!(said.contains("there is a disk `x` already"), "{said}");
+    for (text, part) in [
+        (format!("api: /tmp/a\ndisks:\n{}", disk("v")), "standard input:1:1: unknown field `api`, expected `disks`"),
+        (format!("disks:\n{0}{0}", disk("v")), "standard input: disks[1].name: `v` is also the name of disks[0]"),
+        ("disks: [{polcy: numa}]".into(), "unknown field `polcy`"),
+    ] {
+        let (code, added, said) = add(&text);
+        assert!(code == 2 && added.is_empty() && said.contains(part), "{said}");
+    }
+}
+
+#[test]
+fn discovery_list() {
+    let daemon = Daemon::start();
+    let table = daemon.run(&["discovery", "list"]);
+    assert_eq!(
+        table,
+        "\
+DISK   ADDRESS                   STATE       GENCTR  RECORDS  BY                    LAST ERROR
+disk0  tcp://192.0.2.1:8009      connected        7        3  -                     -
+disk0  tcp://[2001:db8::1]:8009  connecting       -        -  tcp://192.0.2.1:8009  Connection refused (os error 111)
+"
+    );
+    let none = daemon.run(&["discovery", "list", "--disk", "disk1", "-o", "json"]);
+    assert_eq!(none, "[]\n");
+    let all = daemon.run(&["status", "-o", "yaml"]);
+    assert!(all.contains("\ndiscovery:\n- disk: disk0\n  address: tcp://192.0.2.1:8009\n"), "{all}");
+}
+
+#[test]
+fn events() {
+    let daemon = Daemon::start();
+    let table = "\
+SEQ  TIME(UTC)                 DISK   PATH                  EVENT                WHAT
+  1  2026-11-21T07:00:01.000Z  disk0  tcp://127.0.0.1:4421  path-live            path live: controller 2, optimized
+  2  2026-11-21T07:00:02.000Z  disk0  -                     front-end-connected  front-end connected
+";
+    assert_eq!(daemon.run(&["events"]), table);
+    assert_eq!(daemon.run(&["events", "--since", "1"]).lines().count(), 2);
+    assert_eq!(daemon.run(&["events", "--disk", "disk1"]).lines().count(), 1);
+    assert!(daemon.run(&["events", "-o", "json"]).starts_with("[\n  {\n    \"seq\": 1,"));
+    assert_eq!(daemon.fail(&["events", "--disk", "disk9"]).0, 1);
+
+    let (code, stdout, stderr) = finish(&mut daemon.command(&["events", "--follow", "-o", "json"]));
+    let lines: Vec<serde_json::Value> = stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(lines.iter().map(|event| event["seq"].as_u64().unwrap()).collect::<Vec<_>>(), [1, 2, 5]);
+    assert_eq!(lines[0]["path"]["address"], "tcp://127.0.0.1:4421");
+    // What was missed is told beside the events, and the end of the daemon is one.
+    assert_eq!(code, 1);
+    assert_eq!(
+        stderr,
+        "mpathctl: 2 older events are not kept any more\nmpathctl: the daemon is ending, or this disk is being removed\n"
+    );
+    let (_, stdout, _) = finish(&mut daemon.command(&["events", "-f", "--since", "2"]));
+    assert_eq!(stdout, "5  2026-11-21T07:00:05.000Z  disk0  -  policy-set  policy set to numa\n");
+}
+
+#[test]
+fn limit() {
+    let daemon = Daemon::start();
+    assert_eq!(
+        daemon.run(&["limit", "show"]),
+        "\
+DISK   IOPS  BANDWIDTH   BURST  LEFT(ios)  LEFT(KiB)  THROTTLED(ms)
+disk0   off     100MiB  1000ms          -        -64           1234
+disk1   off        off  1000ms          -          -              0
+"
+    );
+    let json = daemon.run(&["limit", "set", "--iops", "5000", "--burst", "2s", "--disk", "disk1", "-ojson"]);
+    for part in ["\"iops\": 5000", "\"bandwidth\": \"off\"", "\"burst\": \"2000ms\""] {
+        assert!(json.contains(part), "{json}");
+    }
+    let set = ["limit", "set", "--bandwidth", "10000", "--disk", "disk1"];
+    assert!(daemon.run(&set).contains("\ndisk1  5000      10000  2000ms"));
+    let cleared = daemon.run(&["limit", "clear"]);
+    assert!(
+        cleared.contains("\ndisk0   off        off  1000ms") && cleared.contains("\ndisk1   off        off  2000ms")
+    );
+    for (words, part) in [
+        (&["limit", "set"][..], "--iops"),
+        (&["limit", "set", "--iops", "0"], "`0` is not off or a number of requests per second from 1 to 1000000000"),
+        (&["limit", "set", "--bandwidth", "1MB"], "`1MB` is not off or a number of bytes per second from 4KiB to 1TiB"),
+        (&["limit", "set", "--burst", "1h"], "`1h` is not a time from 0ms to 3600000ms"),
+    ] {
+        let (code, stdout, stderr) = finish(&mut mpathctl(words));
+        assert!((code, &*stdout) == (2, "") && stderr.contains(part), "{stderr}");
+    }
+}
+
+#[test]
+fn weight() {
+    let daemon = Daemon::start_sharing();
+    let all = "DISK    WEIGHT  PATHS OF\ndisk0      100  disk0\ndisk1      100  disk1\nbackup      25  disk0\n";
+    assert_eq!(daemon.run(&["weight", "list"]), all);
+    let set = ["weight", "set", "10", "--disk", "backup"];
+    assert_eq!(daemon.run(&set), "DISK    WEIGHT  PATHS OF\nbackup      10  disk0\n");
+    assert_eq!(daemon.run(&["weight", "list", "--disk", "backup"]), daemon.run(&set));
+    assert_eq!(
+        daemon.run(&["weight", "list", "--disk", "disk1", "-oyaml"]),
+        "- disk: disk1\n  weight: 100\n  shares_paths_of: null\n"
+    );
+    assert!(
+        daemon
+            .run(&["scheduler", "show", "--disk", "backup"])
+            .starts_with("backup, weight 10, over the paths of disk0: ")
+    );
+    for (args, code, part) in [
+        (&["weight", "set", "10"][..], 2, "there are several disks; name one with --disk"),
+        (&["weight", "set"], 2, "<WEIGHT>"),
+        (&["weight", "set", "0", "--disk", "backup"], 2, "`0` is not an integer from 1 to 1000"),
+        (&["weight", "set", "1001", "--disk", "backup"], 2, "`1001` is not an integer from 1 to 1000"),
+        (&["weight", "set", "10", "--disk", "disk9"], 1, "no disk is named `disk9`"),
+        (&["weight", "list", "--disk", "disk9"], 1, "no disk is named `disk9`"),
+    ] {
+        let (exit, stderr) = daemon.fail(args);
+        assert!(exit == code && stderr.contains(part) && stderr.lines().count() == 1, "{args:?}: {exit} {stderr}");
+    }
+}
+
+#[test]
+fn disks_that_share_paths() {
+    let daemon = Daemon::start_sharing();
+    assert_eq!(
+        daemon.run(&["status"]),
+        "\
+vhost-blk-mpath 0.1.0, pid 4711, up 1h 2m 5s
+
+DISK    GUEST      POLICY       LIVE       PATHS  QUEUED  SIZE(MiB)  BLOCK(B)  MODE  SOCKET
+disk0   connected  round-robin     1           2       0       1024       512  rw    /run/vhost-blk-mpath/disk0.sock
+disk1   -          latency-rr      1           1       0       1024       512  ro    /run/vhost-blk-mpath/disk1.sock
+backup  -          round-robin     1  2 of disk0       0       1024       512  rw    /run/vhost-blk-mpath/backup.sock
+"
+    );
+    let list = daemon.run(&["path", "list"]);
+    let notes = "
+disk0 path 0 (tcp://127.0.0.1:4420) for backup: non-optimized
+disk0 path 1 (tcp://127.0.0.1:4421): Connection refused (os error 111)
+disk0 path 1 (tcp://127.0.0.1:4421) for backup: there is no namespace 2
+the paths of disk0 are also those of backup
+";
+    assert!(list.lines().take_while(|line| !line.is_empty()).count() == 4 && list.ends_with(notes), "{list}");
+    assert!(!daemon.run(&["path", "list", "--disk", "disk1"]).contains("backup"));
+    let lines = |args: &[&str]| -> Vec<String> {
+        daemon.run(args).lines().filter(|line| line.starts_with("ANA state")).map(Into::into).collect()
+    };
+    let show = |path| lines(&["path", "show", path, "--disk", "disk0"]);
+    assert_eq!(show("0"), ["ANA state             optimized", "ANA state for backup  non-optimized"]);
+    assert_eq!(show("1"), ["ANA state             optimized", "ANA state for backup  there is no namespace 2"]);
+    let json: serde_json::Value = serde_json::from_str(&daemon.run(&["path", "list", "-ojson"])).unwrap();
+    let shown = serde_json::json!([{"disk": "backup", "ana_state": "non-optimized", "error": null}]);
+    assert_eq!((&json[0]["sharers"], json[2].get("sharers")), (&shown, None));
+
+    // Tables of what belongs to paths list who has them.
+    assert_eq!(daemon.run(&["policy", "get"]), "DISK   POLICY\ndisk0  round-robin\ndisk1  latency-rr\n");
+    assert_eq!(daemon.run(&["hedge", "show"]).lines().count(), 3);
+    assert_eq!(daemon.run(&["scheduler", "get"]).lines().count(), 3);
+    assert_eq!(daemon.run(&["limit", "show"]).lines().count(), 4);
+    let message =
+        "disk `backup` uses the paths of `disk0`, and with them its policy, scheduler and hedging: name `disk0`";
+    for args in [
+        &["policy", "set", "numa"][..],
+        &["policy", "get"],
+        &["policy", "show"],
+        &["hedge", "set", "p95"],
+        &["hedge", "show"],
+        &["scheduler", "set", "fifo"],
+        &["scheduler", "get"],
+        &["path", "list"],
+        &["path", "show", "0"],
+        &["path", "drain", "0"],
+        &["path", "add", "tcp://127.0.0.1:4422"],
+        &["path", "remove", "0"],
+        &["inject", "set", "0", "--latency", "1ms"],
+        &["inject", "clear"],
+        &["inject", "list"],
+        &["discovery", "list"],
+    ] {
+        let args = [args, &["--disk", "backup"]].concat();
+        assert_eq!(daemon.fail(&args), (1, format!("mpathctl: {message}\n")), "{args:?}");
+    }
+    // What belongs to each disk is that disk's.
+    assert_eq!(daemon.run(&["events", "--disk", "backup"]).lines().count(), 1);
+    assert!(daemon.run(&["limit", "set", "--iops", "500", "--disk", "backup"]).contains("\nbackup   500 "));
+    assert_eq!(daemon.run(&["limit", "show"]).matches(" 500 ").count(), 1);
+}
+
+#[test]
+fn the_only_disk_with_paths_need_not_be_named() {
+    let daemon = Daemon::start_sharing_alone();
+    let added = daemon.run(&["path", "add", "tcp://127.0.0.1:4422"]);
+    assert!(added.contains("\ndisk0  2  tcp://127.0.0.1:4422  connecting"), "{added}");
+    // A weight is that of any disk.
+    let (code, stderr) = daemon.fail(&["weight", "set", "10"]);
+    assert!(code == 2 && stderr.contains("there are several disks"), "{stderr}");
+}

@@ -1,0 +1,10 @@
+//! The real `mpathctl` against the real server over a real Unix socket.
+
+// Clippy lets only `#[test]` functions unwrap, not what they share.
+#![allow(missing_docs, clippy::unwrap_used)]
+
+mod daemon;
+mod disks;
+mod paths;
+mod steering;
+mod usage;

@@ -1,0 +1,244 @@
+//! Paths.
+
+use crate::daemon::Daemon;
+
+#[test]
+fn path_list() {
+    let daemon = Daemon::start();
+    let table = daemon.run(&["path", "list"]);
+    assert_eq!(
+        table,
+        "\
+DISK   #  ADDRESS               STATE                         1S(%)  1M(%)  SHARE(%)     IOS  BUSY  ERRS  RD50(us)  RD99(us)  WR50(us)  WR99(us)  INJECTION
+disk0  0  tcp://127.0.0.1:4420  live                          100.0   75.0      90.0  900000     4     2       210       630        95       285  -
+disk0  1  tcp://127.0.0.1:4421  lost                            0.0   25.0      10.0  100000     2     1     30417     91251         -         -  -
+disk1  0  tcp://[::1]:4420      live/non-optimized (suspect)    0.0    0.0       0.0       0     0     0         -         -         -         -  -
+
+disk0 path 1 (tcp://127.0.0.1:4421): Connection refused (os error 111)
+"
+    );
+    let json = daemon.run(&["path", "list", "--disk", "disk1", "--output=json"]);
+    assert_eq!(
+        json,
+        r#"[
+  {
+    "disk": "disk1",
+    "index": 0,
+    "address": "tcp://[::1]:4420",
+    "transport": "tcp",
+    "origin": "configured",
+    "state": "live",
+    "since": "2026-11-21T07:00:00.123Z",
+    "waits_for": [],
+    "last_error": null,
+    "last_error_at": null,
+    "ana_state": "non-optimized",
+    "resting": false,
+    "suspect": true,
+    "suspicions": 1,
+    "recalled": 7,
+    "probes": 0,
+    "hedges": 0,
+    "hedges_won": 0,
+    "fenced": 0,
+    "cntlid": 1,
+    "controller": {
+      "model": "Made-up Controller",
+      "serial": "0042",
+      "firmware": "7.1",
+      "kato_ms": 5000,
+      "max_transfer_bytes": 1048576,
+      "queue_depth": 127,
+      "volatile_write_cache": true,
+      "fence_ms": 11000
+    },
+    "window": {
+      "ios": 64,
+      "bytes": 4194304
+    },
+    "io_share": 0.0,
+    "io_share_1s": 0.0,
+    "io_share_60s": 0.0,
+    "read": {
+      "ios": 0,
+      "ios_1s": 0,
+      "ios_60s": 0,
+      "bytes": 0,
+      "in_flight": 0,
+      "errors": 0,
+      "retries": 0,
+      "latency": null,
+      "estimate": {}
+    },
+    "write": {
+      "ios": 0,
+      "ios_1s": 0,
+      "ios_60s": 0,
+      "bytes": 0,
+      "in_flight": 0,
+      "errors": 0,
+      "retries": 0,
+      "latency": null,
+      "estimate": {}
+    },
+    "other": {
+      "ios": 0,
+      "ios_1s": 0,
+      "ios_60s": 0,
+      "bytes": 0,
+      "in_flight": 0,
+      "errors": 0,
+      "retries": 0,
+      "latency": null,
+      "estimate": {}
+    },
+    "injections": []
+  }
+]
+"#
+    );
+}
+
+#[test]
+fn path_show() {
+    let daemon = Daemon::start();
+    daemon.run(&["path", "drain", "0", "--disk", "disk0"]);
+    assert_eq!(
+        daemon.run(&["path", "show", "127.0.0.1:4420"]),
+        "\
+disk                  disk0
+index                 0
+address               tcp://127.0.0.1:4420
+origin                configured
+state                 draining
+since                 2026-11-21T07:00:00.123Z
+waits for             I/Os in flight, the guest's next flush
+ANA state             optimized
+controller (cntlid)   1
+model                 Made-up Controller
+serial                0042
+firmware              7.1
+KATO (ms)             5000
+MDTS (B)              1048576
+volatile write cache  yes
+queue depth           127
+fence (ms)            11000
+window (I/Os)         64
+window (B)            4194304
+injected              -
+share, 1 s (%)        100.0
+share, 1 min (%)      75.0
+share, all (%)        90.0
+resting               no
+suspect               no
+suspicions            0
+recalled              0
+probes                0
+hedges                0
+hedges won            0
+fenced                0
+last error            -
+last error at         -
+
+CLASS     IOS       BYTES  BUSY  ERRS  RETRIES  P50(us)  P99(us)  P99.9(us)  MAX(us)
+read   900000  3686400000     2     1        1      210      630       1470     4200
+write       0           0     2     1        1       95      285        665     1900
+other       0           0     0     0        0        -        -          -        -
+
+CLASS  WEIGHT  EST(ms)  WINDOW(KiB)  AGE  IGNORED  CKPTS  CKPT-IOS  CKPT-AVG(ms)
+read        -    0.210            -    3   450000      1       100         0.210
+write       -    0.095            -    3        0      1       100         0.096
+other       -        -            -    -        -      -         -             -
+"
+    );
+    let json = daemon.run(&["path", "show", "1", "-ojson"]);
+    assert!(json.contains("\"last_error_at\": \"2026-11-21T07:00:01.000Z\""), "{json}");
+    assert_eq!(daemon.run(&["path", "show", "all"]).lines().filter(|line| line.starts_with("disk ")).count(), 3);
+}
+
+#[test]
+fn a_path_over_mptcp_shows_its_subflows_and_that_it_has_fallen_back() {
+    let daemon = Daemon::start();
+    let address = "mptcp://10.77.0.2:4420?host-traddr=10.77.0.1";
+    let listed = daemon.run(&["path", "add", address, "--disk", "disk0"]);
+    assert!(listed.contains(&format!("{address}  connecting (plain TCP)")), "{listed}");
+    let note =
+        format!("disk0 path 2 ({address}): plain TCP, as the target or something on the way to it has no MPTCP\n");
+    assert!(listed.ends_with(&note), "{listed}");
+    let shown = daemon.run(&["path", "show", address]);
+    for row in ["MPTCP connections     2\n", "fallen back to TCP    1\n", "subflows              1\n"] {
+        assert!(shown.contains(row), "{shown}");
+    }
+    let subflows = "\
+QUEUE  LOCAL            REMOTE          STATE                    RTT(us)  CWND  MSS(B)  SENT(B)  RECEIVED(B)  AGAIN(B)  LOST
+    0  10.77.0.1:40000  10.77.0.2:4420  established                  250    12    1448     1000         2000         3     4
+    0  10.77.1.1:40000  10.77.1.2:4420  closing (backup)             250    12    1448     1000         2000         3     4
+    1  10.77.0.1:40000  10.77.0.2:4420  established (plain TCP)      250    12    1448     1000         2000         3     4
+";
+    assert!(shown.ends_with(subflows), "{shown}");
+}
+
+#[test]
+fn paths_are_taken_out_and_back() {
+    let daemon = Daemon::start();
+    let states = |args: &[&str]| -> Vec<String> {
+        let table = daemon.run(args);
+        table
+            .lines()
+            .skip(1)
+            .take_while(|line| !line.is_empty())
+            .map(|l| l.split_whitespace().nth(3).unwrap().into())
+            .collect()
+    };
+    assert_eq!(states(&["path", "disable", "tcp://127.0.0.1:4421"]), ["draining"]);
+    assert_eq!(states(&["path", "drain", "all", "--disk=disk0"]), ["draining", "draining"]);
+    assert_eq!(states(&["path", "enable", "0"]), ["live", "live/non-optimized"]);
+    assert_eq!(states(&["path", "disable", "0", "--disk", "disk1", "--force"]), ["draining/non-optimized"]);
+    for (args, message) in [
+        (
+            &["path", "drain", "[::1]"][..],
+            "disk `disk1` would have no usable path left and its I/O would wait; enable another path first, or say --force",
+        ),
+        (&["path", "reset", "1"], "path 1 of disk `disk0` is disabled and cannot be reset"),
+    ] {
+        assert_eq!(daemon.fail(args), (1, format!("mpathctl: {message}\n")), "{args:?}");
+    }
+}
+
+#[test]
+fn paths_are_added_and_removed() {
+    let daemon = Daemon::start();
+    let row = |table: String, nth: usize| -> Vec<String> {
+        table.lines().nth(nth).unwrap_or_default().split_whitespace().map(Into::into).collect()
+    };
+    let added = row(daemon.run(&["path", "add", "--disk", "disk0", "tcp://127.0.0.1:4422"]), 1);
+    assert_eq!(added[..4], ["disk0", "2", "tcp://127.0.0.1:4422", "connecting"]);
+    let json = daemon.run(&["path", "list", "-o", "json", "--disk", "disk0"]);
+    assert!(json.contains(r#""origin": "operator""#), "{json}");
+
+    let removing = row(daemon.run(&["path", "remove", "tcp://127.0.0.1:4421"]), 1);
+    assert_eq!(removing[..4], ["disk0", "1", "tcp://127.0.0.1:4421", "removing"]);
+    let shown = daemon.run(&["path", "show", "127.0.0.1:4421"]);
+    assert!(shown.contains("waits for             the fence"), "{shown}");
+    // What is gone at once is not shown any more.
+    assert_eq!(daemon.run(&["path", "remove", "2", "--force", "-o", "json"]), "[]\n");
+    assert_eq!(daemon.run(&["path", "remove", "[::1]", "--disk", "disk1", "--force", "-o", "json"]), "[]\n");
+    assert_eq!(daemon.run(&["path", "list", "--disk", "disk1", "-o", "json"]), "[]\n", "a disk without paths");
+
+    let daemon = Daemon::start();
+    for (args, code, part) in [
+        (&["path", "add", "tcp://127.0.0.1:4422"][..], 2, "there are several disks; name one with --disk"),
+        (&["path", "add", "127.0.0.1:4422", "--disk", "disk0"], 2, "127.0.0.1:4422"),
+        (
+            &["path", "add", "tcp://127.0.0.1:4420", "--disk", "disk0"],
+            1,
+            "has a path to tcp://127.0.0.1:4420 already: path 0, live",
+        ),
+        (&["path", "remove", "9"], 1, "no path is `9`"),
+        (&["path", "remove", "[::1]"], 1, "would have no usable path left"),
+        (&["path", "remove", "0", "--disk", "x"], 1, "no disk is named `x`"),
+    ] {
+        let (exit, stderr) = daemon.fail(args);
+        assert!(exit == code && stderr.contains(part) && stderr.lines().count() == 1, "{args:?}: {exit} {stderr}");
+    }
+}

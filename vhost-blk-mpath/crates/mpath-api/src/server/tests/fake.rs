@@ -1,0 +1,265 @@
+//! Disks that are made up.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::*;
+
+/// Two disks of two paths, which remember what is set, and perhaps one over the paths of the first.
+pub(in crate::server) struct Fake {
+    disks: &'static [&'static str],
+    policies: Mutex<[ClassPolicies; 2]>,
+    hedges: Mutex<[HedgeStatus; 2]>,
+    scheduling: Mutex<[(SchedulerSpec, Weight, LimitsConfig); 3]>,
+    injections: Mutex<[[Vec<Injection>; 2]; 2]>,
+    states: Mutex<[[PathState; 2]; 2]>,
+    pub(super) stuck: AtomicBool,
+}
+
+impl Fake {
+    pub(in crate::server) fn new() -> Self {
+        Self {
+            disks: &["a", "b"],
+            policies: Mutex::new([PolicyKind::LatencyRr.into(); 2]),
+            hedges: Mutex::default(),
+            scheduling: Mutex::new([(SchedulerKind::Fifo.into(), weight(100), LimitsConfig::default()); 3]),
+            injections: Mutex::default(),
+            states: Mutex::new([[PathState::Live; 2]; 2]),
+            stuck: AtomicBool::new(false),
+        }
+    }
+
+    /// With a disk over the paths of the first one.
+    pub(in crate::server) fn sharing() -> Self {
+        Self::with(&["a", "b", SHARER])
+    }
+
+    /// With only these of its disks.
+    pub(super) fn with(disks: &'static [&'static str]) -> Self {
+        Self { disks, ..Self::new() }
+    }
+
+    async fn answer(&self) -> Result<(), ControlError> {
+        if self.stuck.load(Ordering::Relaxed) {
+            std::future::pending::<()>().await;
+        }
+        Ok(())
+    }
+}
+
+pub(super) const SHARER: &str = "shares-a";
+
+fn disk_index(name: &str) -> Result<usize, ControlError> {
+    ["a", "b", SHARER]
+        .iter()
+        .position(|&known| known == name)
+        .ok_or_else(|| ControlError::UnknownDisk { disk: name.into() })
+}
+
+/// The disk that has the paths.
+fn owner_index(disk: usize) -> usize {
+    if disk == 2 { 0 } else { disk }
+}
+
+fn shares_paths_of(disk: &str) -> Option<String> {
+    (disk == SHARER).then(|| "a".into())
+}
+
+pub(super) fn weight(weight: u32) -> Weight {
+    Weight::new(weight).unwrap()
+}
+
+impl Control for Fake {
+    async fn status(&self) -> Result<Status, ControlError> {
+        self.answer().await?;
+        let (policies, hedges) = (*self.policies.lock().unwrap(), *self.hedges.lock().unwrap());
+        let scheduling = *self.scheduling.lock().unwrap();
+        let disk = |(index, &name): (usize, &&str)| Disk {
+            name: name.into(),
+            shares_paths_of: shares_paths_of(name),
+            weight: scheduling[index].1.get(),
+            socket: format!("/run/{name}.sock"),
+            subsystem: "nqn.x".into(),
+            nsid: Some(1),
+            connected: true,
+            held_ms: None,
+            policy: policies[owner_index(index)],
+            capacity_bytes: 1 << 30,
+            block_size_bytes: 512,
+            read_only: false,
+            queues: 4,
+            mpath_window: false,
+            queued: 0,
+            moved_reads: Moved::default(),
+            moved_writes: Moved::default(),
+            hedge: hedges[owner_index(index)],
+            paths: PathCounts { total: 2, live: 2 },
+        };
+        Ok(Status {
+            version: "1".into(),
+            pid: 7,
+            uptime_s: 5,
+            disks: self.disks.iter().enumerate().map(disk).collect(),
+            discovery: Vec::new(),
+        })
+    }
+
+    async fn paths(&self) -> Result<Vec<Path>, ControlError> {
+        let injections = self.injections.lock().unwrap().clone();
+        let path = |disk: usize, index: usize| Path {
+            disk: ["a", "b"][disk].into(),
+            index: index as u16,
+            address: format!("tcp://127.0.0.1:442{index}").parse().unwrap(),
+            transport: crate::address::Transport::Tcp,
+            origin: crate::types::Origin::Configured,
+            state: self.states.lock().unwrap()[disk][index],
+            since: String::new(),
+            waits_for: vec![],
+            last_error: None,
+            last_error_at: None,
+            ana_state: None,
+            sharers: vec![],
+            resting: false,
+            suspect: false,
+            suspicions: 0,
+            recalled: 0,
+            probes: 0,
+            hedges: 0,
+            hedges_won: 0,
+            fenced: 0,
+            cntlid: None,
+            controller: None,
+            mptcp: None,
+            window: PathWindow { ios: 1, bytes: 1 },
+            io_share: f64::NAN,
+            io_share_1s: f64::NAN,
+            io_share_60s: f64::NAN,
+            read: OpStats { ios: disk as u64 * (1 + 2 * index as u64), ..OpStats::default() },
+            write: OpStats::default(),
+            other: OpStats::default(),
+            injections: injections[disk][index].clone(),
+        };
+        Ok(vec![path(0, 0), path(0, 1), path(1, 0), path(1, 1)])
+    }
+
+    async fn set_policy(&self, disks: &[String], change: &PolicyChange) -> Result<(), ControlError> {
+        for disk in disks {
+            self.policies.lock().unwrap()[disk_index(disk)?].change(change);
+        }
+        Ok(())
+    }
+
+    async fn set_hedge(
+        &self,
+        disks: &[String],
+        hedge: Option<Hedge>,
+        budget: Option<HedgeBudget>,
+    ) -> Result<(), ControlError> {
+        for disk in disks {
+            let status = &mut self.hedges.lock().unwrap()[disk_index(disk)?];
+            (status.hedge, status.budget) = (hedge.unwrap_or(status.hedge), budget.unwrap_or(status.budget));
+        }
+        Ok(())
+    }
+
+    async fn scheduling(&self) -> Result<Vec<SchedulerDetail>, ControlError> {
+        let all = *self.scheduling.lock().unwrap();
+        let detail = |(index, &disk): (usize, &&str)| {
+            let ((spec, ..), (_, weight, limits)) = (all[owner_index(index)], all[index]);
+            let shares_paths_of = shares_paths_of(disk);
+            SchedulerDetail::new(disk.into(), shares_paths_of, spec, weight, limits, None)
+        };
+        Ok(self.disks.iter().enumerate().map(detail).collect())
+    }
+
+    async fn set_scheduler(&self, disks: &[String], change: &SchedulerChange) -> Result<(), ControlError> {
+        for disk in disks {
+            self.scheduling.lock().unwrap()[disk_index(disk)?].0.change(change);
+        }
+        Ok(())
+    }
+
+    async fn set_limits(&self, disks: &[String], change: &SetLimits) -> Result<(), ControlError> {
+        for disk in disks {
+            let limits = &mut self.scheduling.lock().unwrap()[disk_index(disk)?].2;
+            *limits = change.applied_to(*limits);
+        }
+        Ok(())
+    }
+
+    async fn set_weight(&self, disk: &str, weight: Weight) -> Result<(), ControlError> {
+        self.scheduling.lock().unwrap()[disk_index(disk)?].1 = weight;
+        Ok(())
+    }
+
+    async fn set_injection(&self, paths: &[PathRef], injection: Option<Injection>) -> Result<(), ControlError> {
+        for path in paths {
+            let mut all = self.injections.lock().unwrap();
+            let of_path = &mut all[disk_index(&path.disk)?][usize::from(path.index)];
+            match injection {
+                Some(injection) => injection.put(of_path),
+                None => of_path.clear(),
+            }
+        }
+        Ok(())
+    }
+
+    async fn steer(&self, paths: &[PathRef], action: PathAction, force: bool) -> Result<(), ControlError> {
+        if paths.len() > 1 && !force {
+            return Err(ControlError::LastPath { disk: paths[0].disk.clone() });
+        }
+        for path in paths {
+            let state = if action == PathAction::Enable { PathState::Live } else { PathState::Draining };
+            self.states.lock().unwrap()[disk_index(&path.disk)?][usize::from(path.index)] = state;
+        }
+        Ok(())
+    }
+
+    async fn add_path(&self, disk: &str, address: PathAddress) -> Result<PathRef, ControlError> {
+        disk_index(disk)?;
+        assert_ne!(disk, SHARER, "it has no paths");
+        let disk = disk.to_owned();
+        match address.port() {
+            // As if one of these were there already, or made.
+            4420 => Ok(PathRef { disk, index: 0 }),
+            4421 => Err(AddPathError::Exists { disk, index: 1, address, state: PathState::Live }.into()),
+            4422 => Err(AddPathError::TooMany { disk, most: 64 }.into()),
+            _ => Err(AddPathError::NotMultipath { disk, reason: "it is not shared".into() }.into()),
+        }
+    }
+
+    async fn remove_path(&self, path: &PathRef, force: bool) -> Result<(), ControlError> {
+        if !force && path.index == 1 {
+            return Err(RemovePathError::LastPath { disk: path.disk.clone() }.into());
+        }
+        self.states.lock().unwrap()[disk_index(&path.disk)?][usize::from(path.index)] = PathState::Removing;
+        Ok(())
+    }
+
+    async fn add_disk(&self, config: DiskConfig) -> Result<(), ControlError> {
+        self.answer().await?;
+        let disk = config.name.to_string();
+        if disk_index(&disk).is_ok() {
+            return Err(AddDiskError::NameTaken { disk }.into());
+        }
+        Err(AddDiskError::NotStarted { disk, reason: "no path".into() }.into())
+    }
+
+    async fn remove_disk(&self, disk: &str, force: bool) -> Result<(), ControlError> {
+        self.answer().await?;
+        let disk = disk.to_owned();
+        match disk_index(&disk)? {
+            0 => Err(RemoveDiskError::PathsAreShared { disk, sharers: vec!["x".into(), "y".into()] }.into()),
+            1 if force => Ok(()),
+            1 => Err(RemoveDiskError::Connected { disk }.into()),
+            _ => Err(RemoveDiskError::Leaving { disk }.into()),
+        }
+    }
+
+    async fn events(&self, after: u64, wait: Duration) -> Result<Events, ControlError> {
+        if after == 77 {
+            return Err(ControlError::TooManyWaiters { waiting: 16 });
+        }
+        Ok(Events { events: vec![], lost: wait.as_secs(), last: after })
+    }
+}

@@ -1,0 +1,251 @@
+use super::*;
+use crate::PolicyKind;
+use crate::policy::testing::{busy, candidate, done, full, path, read};
+
+const MS: Duration = Duration::from_millis(1);
+
+fn bdp(params: &[(&str, &str)]) -> Bdp {
+    Bdp::new(&PolicySpec::new(PolicyKind::Bdp, params.iter().copied()).expect("parameters"))
+}
+
+/// Four probes of each path, which take so long.
+fn probe(policy: &mut Bdp, now: Instant, latencies: &[Duration]) {
+    for _ in 0..4 {
+        for (path, latency) in (0..).map(PathId).zip(latencies) {
+            policy.probed(&Probed { now, path, bytes: 4096, latency: Some(*latency) });
+        }
+    }
+}
+
+#[test]
+fn unknown_paths_are_probed_and_used_in_turn_until_something_is_known() {
+    let now = Instant::now();
+    let mut policy = bdp(&[]);
+    assert_eq!(policy.probe(now, 0b11, false), Some((PathId(0), 4096)));
+    assert_eq!(policy.probe(now, 0b10, false), Some((PathId(1), 4096)));
+    assert_eq!(policy.select(&read(now), &[candidate(0), candidate(1)]), path(0));
+    assert_eq!(policy.select(&read(now), &[busy(0, now), candidate(1)]), path(1));
+}
+
+#[test]
+fn a_single_request_takes_the_fast_path_wherever_it_stands() {
+    let now = Instant::now();
+    for (latencies, fast) in [([MS, 30 * MS], 0), ([30 * MS, MS], 1)] {
+        let mut policy = bdp(&[]);
+        probe(&mut policy, now, &latencies);
+        let candidates = [candidate(0), candidate(1)];
+        assert_eq!(policy.select(&read(now), &candidates), path(fast));
+        assert_eq!(policy.estimate(PathId(fast), OpClass::Read).latency, Some(MS));
+        policy.completed(&done(now + MS, fast, MS));
+        assert_eq!(policy.select(&read(now + MS), &candidates), path(fast));
+    }
+}
+
+#[test]
+fn a_full_fast_path_is_waited_for_and_an_idle_disk_is_not_probed() {
+    let now = Instant::now();
+    let mut policy = bdp(&[]);
+    probe(&mut policy, now, &[MS, 30 * MS]);
+    let again = Choice::Wait { again: Some(now + LOOK_AGAIN) };
+    assert_eq!(policy.select(&read(now), &[full(0), candidate(1)]), again);
+    assert_eq!(policy.probe(now, 0b11, false), None);
+    assert_eq!(policy.probe(now + 300 * MS, 0b11, false), None);
+    assert!(policy.probe(now + 300 * MS, 0b10, true).is_some(), "a busy one is");
+}
+
+#[test]
+fn a_recalled_request_says_that_its_path_is_slow() {
+    let now = Instant::now();
+    let mut policy = bdp(&[]);
+    probe(&mut policy, now, &[MS, 2 * MS]);
+    let candidates = [candidate(0), candidate(1)];
+    assert_eq!(policy.select(&read(now), &candidates), path(0));
+    policy.completed(&Completed { ended: Ended::InVain, ..done(now + 300 * MS, 0, 300 * MS) });
+    assert_eq!(policy.select(&read(now + 300 * MS), &candidates), path(1));
+}
+
+/// Also where nothing says that it has become better: reads go on there, and so there are no probes.
+#[test]
+fn a_path_that_failed_one_request_is_tried_again() {
+    for class in [OpClass::Write, OpClass::Other] {
+        let now = Instant::now();
+        let mut policy = bdp(&[]);
+        let candidates = [candidate(0), candidate(1)];
+        let choose = |policy: &mut Bdp, class, at| {
+            let Choice::Path(path) = policy.select(&Query { class, ..read(at) }, &candidates) else {
+                panic!("idle paths have room")
+            };
+            path
+        };
+        for at in (0..200).map(|n| now + n * MS) {
+            (0..2).for_each(|path| policy.completed(&done(at, path, MS)));
+            let path = choose(&mut policy, class, at);
+            policy.completed(&Completed { class, ..done(at, path.0, MS) });
+        }
+        let failed = now + 200 * MS;
+        let bad = choose(&mut policy, class, failed);
+        let failure = Completed { class, ended: Ended::InVain, ..done(failed, bad.0, Duration::from_secs(1)) };
+        policy.completed(&failure);
+        assert_ne!(choose(&mut policy, class, failed + MS), bad, "{class:?}");
+        // The other one is as good: there is only something to choose while it is full.
+        let only_bad = candidates.map(|c| if c.path == bad { c } else { full(c.path.0) });
+        let query = |at| Query { class, ..read(at) };
+        let before = policy.select(&query(failed + FORGIVEN / 2), &only_bad);
+        assert!(matches!(before, Choice::Wait { .. }), "{class:?}");
+        assert_eq!(policy.select(&query(failed + FORGIVEN), &only_bad), Choice::Path(bad), "{class:?}");
+    }
+}
+
+/// No probe tells of writes: one that took long may have met what has passed.
+#[test]
+fn writes_that_took_long_are_risked_again_where_reads_do_not() {
+    for reads_too in [false, true] {
+        let now = Instant::now();
+        let mut policy = bdp(&[]);
+        let write = |now| Query { class: OpClass::Write, ..read(now) };
+        let written = |now, latency| Completed { class: OpClass::Write, ..done(now, 0, latency) };
+        // The other one is as good, and full.
+        let candidates = [candidate(0), full(1)];
+        let mut at = now;
+        for _ in 0..200 {
+            at += MS;
+            (0..2).for_each(|path| policy.completed(&done(at, path, MS)));
+            assert_eq!(policy.select(&write(at), &candidates), path(0));
+            policy.completed(&written(at + MS, MS));
+            policy.completed(&Completed { class: OpClass::Write, ..done(at + MS, 1, MS) });
+        }
+        let used_at = at;
+        let late = at + 200 * MS;
+        for _ in 0..8 {
+            policy.completed(&written(late, 200 * MS));
+            if reads_too {
+                policy.completed(&done(late, 0, 200 * MS));
+            }
+        }
+        let before = policy.select(&write(used_at + 490 * MS), &candidates);
+        assert!(matches!(before, Choice::Wait { .. }), "{before:?}");
+        let again = used_at + 500 * MS;
+        let after = policy.select(&write(again), &candidates);
+        assert_eq!(after == path(0), !reads_too, "{after:?}");
+        // They take long again.
+        (0..8).for_each(|_| policy.completed(&written(again + 200 * MS, 200 * MS)));
+        let before = policy.select(&write(again + 990 * MS), &candidates);
+        assert!(matches!(before, Choice::Wait { .. }), "{before:?}");
+        let after = policy.select(&write(again + 1000 * MS), &candidates);
+        assert_eq!(after == path(0), !reads_too, "{after:?}");
+    }
+}
+
+#[test]
+fn a_read_overtaken_by_its_hedge_says_nothing_of_its_path() {
+    let now = Instant::now();
+    let mut policy = bdp(&[]);
+    probe(&mut policy, now, &[MS, 5 * MS]);
+    let candidates = [candidate(0), candidate(1)];
+    for n in 0..100 {
+        let at = now + n * MS;
+        assert_eq!(policy.select(&read(at), &candidates), path(0));
+        let ended = if n % 20 == 10 { Ended::Overtaken } else { Ended::Answered };
+        policy.completed(&Completed { ended, ..done(at, 0, if ended == Ended::Answered { MS } else { 50 * MS }) });
+    }
+    let latency = policy.estimate(PathId(0), OpClass::Read).latency.expect("known");
+    assert!(latency < MS * 11 / 10, "{latency:?}");
+}
+
+#[test]
+fn a_path_that_has_fallen_silent_is_not_waited_for() {
+    let now = Instant::now();
+    let mut policy = bdp(&[]);
+    probe(&mut policy, now, &[MS, 5 * MS]);
+    assert_eq!(policy.select(&read(now), &[candidate(0), candidate(1)]), path(0));
+    let stalled = Candidate { has_room: false, ..busy(0, now) };
+    let Choice::Wait { again: Some(again) } = policy.select(&read(now + MS), &[stalled, candidate(1)]) else {
+        panic!("it is waited for while it may answer")
+    };
+    assert_eq!(policy.select(&read(again), &[stalled, candidate(1)]), path(1));
+    // A single late one, while others are answered, is not silence.
+    policy.completed(&done(again + 5 * MS, 0, MS));
+    let choice = policy.select(&read(again + 6 * MS), &[stalled, candidate(1)]);
+    assert!(matches!(choice, Choice::Wait { .. }), "{choice:?}");
+}
+
+#[test]
+fn probes_go_to_the_path_that_has_waited_longest() {
+    let now = Instant::now();
+    let mut policy = bdp(&[]);
+    probe(&mut policy, now, &[MS, 5 * MS, 5 * MS, 5 * MS]);
+    let mut order = Vec::new();
+    let mut at = now;
+    while order.len() < 6 {
+        // The budget is for one a second: fewer than the three idle paths could do with.
+        at += 10 * MS;
+        let idle = [0, 1, 2, 3].map(candidate);
+        // However seldom it is asked, the fast path is the fast path.
+        assert_eq!(policy.select(&read(at), &idle), path(0));
+        policy.completed(&done(at + MS, 0, MS));
+        if let Some((path, bytes)) = policy.probe(at, 0b1110, true) {
+            policy.probed(&Probed { now: at, path, bytes, latency: Some(5 * MS) });
+            order.push(path.0);
+        }
+    }
+    assert_eq!(order, [1, 2, 3, 1, 2, 3]);
+}
+
+#[test]
+fn writes_do_not_say_how_long_reads_take_and_probes_do_not_say_how_long_writes_take() {
+    let now = Instant::now();
+    let write = |now| Query { class: OpClass::Write, ..read(now) };
+    let mut policy = bdp(&[]);
+    probe(&mut policy, now, &[MS, MS]);
+    let mut at = now;
+    let (mut probes, mut used) = (0, PathId(0));
+    for _ in 0..3000 {
+        at += 10 * MS;
+        let Choice::Path(path) = policy.select(&write(at), &[candidate(0), candidate(1)]) else {
+            panic!("idle paths have room")
+        };
+        used = path;
+        policy.completed(&Completed { class: OpClass::Write, ..done(at + MS, path.0, MS) });
+        // While there are only writes, reads have become far slower, and vary.
+        if let Some((path, bytes)) = policy.probe(at, 0b11, true) {
+            policy.probed(&Probed {
+                now: at,
+                path,
+                bytes,
+                latency: Some(if probes % 2 == 0 { 20 * MS } else { 40 * MS }),
+            });
+            probes += 1;
+        }
+    }
+    // One for a hundred writes, and those on credit.
+    assert!((10..=30 + 18).contains(&probes), "{probes}");
+    let latency = |class| policy.estimate(used, class).latency.expect("known");
+    assert!(latency(OpClass::Read) > 10 * MS && latency(OpClass::Write) < 2 * MS);
+}
+
+#[test]
+fn the_first_request_of_a_path_does_not_size_its_window() {
+    let now = Instant::now();
+    let mut policy = bdp(&[]);
+    for _ in 0..1000 {
+        policy.select(&read(now), &[candidate(0)]);
+    }
+    policy.path_changed(PathId(1));
+    let large = Query { bytes: 1 << 20, ..read(now) };
+    assert_eq!(policy.select(&large, &[candidate(1)]), path(1));
+    // The mean is 14 KiB by now.
+    let usage = Usage { ios: 13, bytes: (1 << 20) + 12 * 4096 };
+    let oldest = Some(super::super::Oldest { bound_at: now, bytes: 1 << 20 });
+    let held = Candidate { of_class: usage, in_flight: 13, oldest, ..candidate(1) };
+    assert!(matches!(policy.select(&read(now), &[held]), Choice::Wait { .. }), "three more of the mean size");
+}
+
+#[test]
+fn a_path_that_comes_back_is_measured_anew() {
+    let now = Instant::now();
+    let mut policy = bdp(&[]);
+    probe(&mut policy, now, &[MS, 30 * MS]);
+    policy.path_changed(PathId(1));
+    assert_eq!(policy.estimate(PathId(1), OpClass::Read).latency, None);
+    assert_eq!(policy.probe(now, 0b11, false), Some((PathId(1), 4096)));
+}

@@ -1,0 +1,132 @@
+//! The dirty log of a migration: when the front-end switches it, and what is in it.
+
+use std::fs::File;
+
+use vhost::VhostBackend;
+use vhost_user_blk::{DirtyLogError, RequestError, ServeError};
+
+use crate::guest::{FLUSH, FORMATS, Guest, LOG_ALL, PROTOCOL_FEATURES, Ring};
+use crate::{Server, geometry};
+
+const FEATURES: u64 = PROTOCOL_FEATURES | FLUSH;
+const IN: u32 = 0;
+
+/// Reads 4 KiB in slot 0, which begin in the page of its header and status and end in the next one.
+fn read(ring: &mut Ring) {
+    ring.submit(0, IN, 0, &[0xff; 4096]);
+    assert_eq!(ring.finish(), [0]);
+    assert_eq!(ring.data(0), [0; 4096]);
+}
+
+/// Takes what was marked: what `queue` wrote in one [`read`], and of the others at most the wish for kicks, at their start.
+///
+/// In a queue's part of memory the first page has the descriptors, the second one the used ring with that wish, which in a packed
+/// ring is all there is; the next two are slot 0's.
+fn assert_marked(log: &File, queue: u64, format: u64) {
+    let (mut own, others): (Vec<_>, Vec<_>) =
+        Guest::take_marked(log).into_iter().partition(|page| page / 0x80 == queue);
+    let ring = if format == 0 {
+        1
+    } else {
+        own.retain(|page| page % 0x80 != 1);
+        0
+    };
+    assert_eq!(own, [ring, 2, 3].map(|page| queue * 0x80 + page));
+    assert!(others.iter().all(|page| page % 0x80 == 1), "{others:x?}");
+}
+
+/// What QEMU does at the beginning of a migration: the log, the features, the addresses.
+fn begin(guest: &Guest, format: u64) -> File {
+    let log = guest.set_log(Guest::LOG_BYTES, Guest::LOG_BYTES).unwrap();
+    guest.set_features(FEATURES | format | LOG_ALL);
+    (0..2).for_each(|index| guest.set_addresses(index, true));
+    log
+}
+
+#[test]
+fn what_running_queues_write_is_marked_from_the_beginning_of_a_migration_to_its_end() {
+    for format in FORMATS {
+        let server = Server::start(geometry());
+        let mut guest = Guest::connect(&server.socket(), FEATURES | format);
+        guest.share_memory();
+        let mut rings = [guest.start(0), guest.start(1)];
+        rings.iter_mut().for_each(read);
+        let log = begin(&guest, format);
+        for _ in 0..2 {
+            for (ring, queue) in rings.iter_mut().zip(0..) {
+                read(ring);
+                assert_eq!(guest.frontend.get_vring_base(ring.index).unwrap(), ring.position());
+                assert_marked(&log, queue, format);
+                guest.frontend.set_vring_kick(ring.index, &ring.kick).unwrap();
+            }
+        }
+        // It was given up.
+        guest.set_features(FEATURES | format);
+        (0..2).for_each(|index| guest.set_addresses(index, false));
+        Guest::take_marked(&log);
+        rings.iter_mut().for_each(read);
+        assert!(Guest::take_marked(&log).is_empty());
+        drop(guest);
+        server.outcome().unwrap();
+    }
+}
+
+#[test]
+fn a_log_may_take_the_place_of_another() {
+    for format in FORMATS {
+        let server = Server::start(geometry());
+        let mut guest = Guest::connect(&server.socket(), FEATURES | format);
+        guest.share_memory();
+        let mut rings = [guest.start(0), guest.start(1)];
+        let first = begin(&guest, format);
+        read(&mut rings[0]);
+        let second = guest.set_log(Guest::LOG_BYTES + 8, Guest::LOG_BYTES + 8).unwrap();
+        assert_marked(&first, 0, format);
+        read(&mut rings[0]);
+        guest.frontend.get_vring_base(0).unwrap();
+        assert!(Guest::take_marked(&first).is_empty(), "after the answer");
+        assert_marked(&second, 0, format);
+        drop(guest);
+        server.outcome().unwrap();
+    }
+}
+
+/// A device that starts during a migration has the features first, the log last.
+#[test]
+fn nothing_runs_between_the_features_and_the_log() {
+    for format in FORMATS {
+        let server = Server::start(geometry());
+        let mut guest = Guest::connect(&server.socket(), FEATURES | format | LOG_ALL);
+        guest.share_memory();
+        let mut ring = guest.start(1);
+        guest.set_addresses(1, true);
+        ring.submit(0, IN, 0, &[0xff; 4096]);
+        ring.assert_idle();
+        let log = guest.set_log(Guest::LOG_BYTES, Guest::LOG_BYTES).unwrap();
+        assert_eq!(ring.finish(), [0]);
+        guest.frontend.get_vring_base(1).unwrap();
+        assert_marked(&log, 1, format);
+        drop(guest);
+        server.outcome().unwrap();
+    }
+}
+
+#[test]
+fn a_log_that_cannot_be_used_ends_the_connection() {
+    let server = Server::start(geometry());
+    let refused = |what: &str| match server.outcome() {
+        Err(ServeError::Request(RequestError::DirtyLog(error))) => error,
+        other => panic!("{what}: {other:?}"),
+    };
+
+    let guest = Guest::connect(&server.socket(), FEATURES);
+    assert!(guest.set_log(Guest::LOG_BYTES, Guest::LOG_BYTES - 1).is_err());
+    assert!(matches!(refused("longer than its file"), DirtyLogError::Map(_)));
+
+    let mut guest = Guest::connect(&server.socket(), FEATURES);
+    guest.share_memory();
+    let _ring = guest.start(0);
+    guest.set_log(Guest::LOG_BYTES - 1, Guest::LOG_BYTES).unwrap();
+    assert!(guest.frontend.set_features(FEATURES | LOG_ALL).is_err());
+    assert!(matches!(refused("too short for guest memory"), DirtyLogError::TooShort { .. }));
+}

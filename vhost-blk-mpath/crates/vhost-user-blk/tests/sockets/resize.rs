@@ -1,0 +1,135 @@
+//! A disk that grows while a guest uses it.
+
+use std::io::{Read, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixStream;
+
+use vhost::vhost_user::VhostUserFrontend;
+use vhost::vhost_user::message::VhostUserConfigFlags;
+use vhost_user_blk::ServeError;
+
+use crate::guest::{FLUSH, Guest, PROTOCOL_FEATURES};
+use crate::{Server, TIMEOUT, geometry};
+
+const FEATURES: u64 = PROTOCOL_FEATURES | FLUSH;
+const OUT: u32 = 1;
+const OK: u8 = 0;
+const IOERR: u8 = 1;
+
+/// `CONFIG_CHANGE_MSG`, version 1, no reply wanted, nothing behind it.
+const CONFIG_CHANGED: [u32; 3] = [2, 1, 0];
+
+/// A front-end that listens, and its end of the channel.
+fn listening(server: &Server) -> (Guest, UnixStream) {
+    let mut guest = Guest::connect(&server.socket(), FEATURES);
+    let channel = listen(&mut guest);
+    (guest, channel)
+}
+
+/// The front-end's end of a new channel.
+pub(crate) fn listen(guest: &mut Guest) -> UnixStream {
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    // It waits for an answer, as QEMU does.
+    guest.frontend.set_backend_request_fd(&theirs.as_raw_fd()).unwrap();
+    ours.set_read_timeout(Some(TIMEOUT)).unwrap();
+    ours
+}
+
+fn capacity(guest: &mut Guest) -> u64 {
+    let config = guest.frontend.get_config(0, 8, VhostUserConfigFlags::empty(), &[0; 8]).unwrap().1;
+    u64::from_le_bytes(config.try_into().unwrap())
+}
+
+pub(crate) fn assert_told(channel: &mut UnixStream) {
+    let mut message = [0; 12];
+    channel.read_exact(&mut message).expect("told of the change");
+    let words: Vec<_> = message.chunks(4).map(|word| u32::from_ne_bytes(word.try_into().unwrap())).collect();
+    assert_eq!(words, CONFIG_CHANGED);
+}
+
+pub(crate) fn assert_not_told(mut channel: &UnixStream) {
+    channel.set_nonblocking(true).unwrap();
+    assert_eq!(channel.read(&mut [0]).unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
+    channel.set_nonblocking(false).unwrap();
+}
+
+#[test]
+fn a_running_guest_is_told_and_uses_what_is_new() {
+    let server = Server::start(geometry());
+    let (mut guest, mut channel) = listening(&server);
+    guest.share_memory();
+    let mut ring = guest.start(0);
+    // QEMU does not read it again when its back-end comes back: who knows since when it has it?
+    assert_told(&mut channel);
+    assert_eq!(capacity(&mut guest), 8192);
+    let write = |ring: &mut crate::guest::Ring| {
+        ring.submit(0, OUT, 8192, &[7; 512]);
+        assert_eq!(ring.finish(), [0]);
+        ring.status(0)
+    };
+    assert_eq!(write(&mut ring), IOERR);
+    server.ram.grow(16384);
+    assert!(server.disk.grow(16384).unwrap());
+    assert_told(&mut channel);
+    assert_eq!((capacity(&mut guest), write(&mut ring)), (16384, OK));
+    assert!(!server.disk.grow(8192).unwrap());
+    assert_eq!(capacity(&mut guest), 16384);
+    assert_not_told(&channel);
+    drop(guest);
+    server.outcome().unwrap();
+    // The next one reads it, and nothing is said to the one that is gone.
+    let mut guest = Guest::connect(&server.socket(), FEATURES);
+    server.disk.grow(32768).unwrap();
+    assert_eq!(capacity(&mut guest), 32768);
+    assert_eq!(channel.read(&mut [0]).unwrap(), 0, "closed");
+}
+
+/// QEMU does not pass a change on while its device does not run, and has read the old size before.
+#[test]
+fn a_guest_that_starts_after_the_change_is_told_of_it() {
+    let server = Server::start(geometry());
+    let (mut guest, mut channel) = listening(&server);
+    guest.share_memory();
+    assert_eq!(capacity(&mut guest), 8192);
+    server.ram.grow(16384);
+    server.disk.grow(16384).unwrap();
+    assert_told(&mut channel);
+    let _ring = guest.start(0);
+    assert_told(&mut channel);
+    assert_eq!(capacity(&mut guest), 16384);
+    let _ring = guest.start(1);
+    assert_not_told(&channel);
+}
+
+#[test]
+fn a_front_end_that_does_not_read_what_it_is_told_holds_up_nobody() {
+    let server = Server::start(geometry());
+    let (_guest, channel) = listening(&server);
+    for capacity in 8193..100_000 {
+        server.disk.grow(capacity).unwrap();
+    }
+    drop(channel);
+    server.disk.grow(100_000).unwrap();
+}
+
+fn message(words: &[u32]) -> Vec<u8> {
+    words.iter().flat_map(|word| word.to_ne_bytes()).collect()
+}
+
+#[test]
+fn a_message_that_should_pass_the_channel_and_does_not_ends_the_connection() {
+    let server = Server::start(geometry());
+    let is_refused = |negotiated: u32, words: [u32; 3]| {
+        let mut stream = UnixStream::connect(server.socket()).unwrap();
+        // SET_PROTOCOL_FEATURES.
+        stream.write_all(&message(&[16, 1, 8, negotiated, 0])).unwrap();
+        stream.write_all(&message(&words)).unwrap();
+        assert!(matches!(server.outcome(), Err(ServeError::Message(_))), "{words:?}");
+    };
+    let backend_req = 1 << 5;
+    // Without a descriptor; with bytes behind it; of another version; a reply.
+    for words in [[21, 1, 0], [21, 1, 8], [21, 2, 0], [21, 5, 0]] {
+        is_refused(backend_req, words);
+    }
+    is_refused(0, [21, 1, 0]);
+}

@@ -1,0 +1,62 @@
+//! The size of a disk. It grows when its namespace does, and never shrinks.
+//!
+//! The controllers of a subsystem tell of a namespace that has grown each in its own time, and one that does not know
+//! of it yet fails requests for what is new. So guests are told when all paths that lead to the namespace agree; a path
+//! that knows it smaller than guests do has not caught up, and is not used until it has.
+
+use mpath_api::types::EventKind;
+use mpath_core::{DiskId, PathId};
+
+use crate::disk::{Disk, Served};
+use crate::namespaces::{Namespaces, News};
+use crate::path_status::{NamespaceStatus, State};
+use crate::subsystem::{AdmitError, Subsystem};
+
+/// A path whose namespace is smaller than guests know it.
+pub(crate) fn check(disk: &Disk, found: u64) -> Result<(), AdmitError> {
+    let shown = disk.served().map_or(0, Served::blocks);
+    if found < shown { Err(AdmitError::NotGrown { found, shown }) } else { Ok(()) }
+}
+
+impl Subsystem {
+    /// Has a path that is about to be live taken into account: from now on no disk grows beyond what its controller
+    /// knows. An error if one has done so already.
+    pub(crate) fn path_sized(&self, path: PathId, namespaces: &Namespaces) -> Result<(), (DiskId, AdmitError)> {
+        let mut state = self.state();
+        for News { disk, blocks, .. } in namespaces.all().filter(|news| news.unusable.is_none()) {
+            check(self.disk(disk), blocks).map_err(|error| (disk, error))?;
+        }
+        let status = state.path_mut(path).expect("a path is there as long as its task");
+        status.namespaces = namespaces.all().map(NamespaceStatus::from).collect();
+        Ok(())
+    }
+
+    /// Has disks grow that can. To be called when a path has told a size, or is gone, and the I/O threads have been
+    /// told.
+    pub(crate) async fn grow(&self) {
+        for disk in &self.disks {
+            self.grow_disk(disk).await;
+        }
+    }
+
+    async fn grow_disk(&self, disk: &Disk) {
+        let Some(served) = disk.served() else { return };
+        let agreed = |state: &State| state.blocks(disk.id).filter(|blocks| *blocks > served.blocks());
+        let Some(agreed_before) = agreed(&self.state()) else { return };
+        // The queue pairs have to know it before the first request for what is new. What paths told since may not have
+        // arrived.
+        self.paths_known().await;
+        // No path becomes live meanwhile that knows less.
+        let state = self.state();
+        let Some(blocks) = agreed(&state).map(|blocks| blocks.min(agreed_before)) else { return };
+        let before = served.bytes();
+        match served.grow(blocks) {
+            Ok(true) => {
+                let message = format!("disk resized from {before} to {} bytes", served.bytes());
+                disk.event(EventKind::DiskResized, message);
+            }
+            Ok(false) => {}
+            Err(error) => tracing::warn!(disk = %disk.name(), %error, "the namespace has grown, the disk cannot"),
+        }
+    }
+}

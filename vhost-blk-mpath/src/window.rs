@@ -1,0 +1,130 @@
+//! What the windows of disks say: the policy and the paths, to front-ends that know of the window (docs/qemu.md).
+
+use mpath_api::{ClassPolicies, PolicyKind};
+use mpath_core::{AnaState, DiskId};
+use vhost_user_blk::Window;
+
+use crate::path_status::{PathStatus, State};
+use crate::subsystem::Subsystem;
+
+/// By what number a policy is known to front-ends. One that was given out once is never another policy's, and 0 is none's.
+const fn id(kind: PolicyKind) -> u16 {
+    match kind {
+        PolicyKind::Numa => 1,
+        PolicyKind::RoundRobin => 2,
+        PolicyKind::QueueDepth => 3,
+        PolicyKind::Adaptive => 4,
+        PolicyKind::Pid => 5,
+        PolicyKind::Latency => 6,
+        PolicyKind::LatencyRr => 7,
+        PolicyKind::ServiceTime => 8,
+        PolicyKind::Bdp => 9,
+    }
+}
+
+/// The policy of that number, if there is one.
+pub(crate) fn policy(wanted: u16) -> Option<PolicyKind> {
+    PolicyKind::ALL.into_iter().find(|kind| id(*kind) == wanted)
+}
+
+/// The number of the policy of all requests, whatever its parameters; 0 if reads and writes have different ones.
+fn id_in_force(policies: &ClassPolicies) -> u16 {
+    let (read, write) = (policies.read.kind(), policies.write.kind());
+    if read == write { id(read) } else { 0 }
+}
+
+/// What the window of one disk says.
+fn of_disk(state: &State, disk: DiskId) -> Window {
+    let is_optimized =
+        |path: &PathStatus| path.namespace(disk).is_some_and(|namespace| namespace.ana == AnaState::Optimized);
+    let live = || state.paths().filter(|path| path.is_usable(disk));
+    Window {
+        policy: id_in_force(&state.policy),
+        paths_total: state.paths().count() as u16,
+        paths_live: live().count() as u16,
+        paths_optimized: live().filter(|path| is_optimized(path)).count() as u16,
+    }
+}
+
+impl Subsystem {
+    /// Has the windows of all disks say what the state is. To be called, with the state still locked, when policy or paths have
+    /// changed: front-ends are told in the order in which things happen.
+    pub(crate) fn show_windows(&self, state: &State) {
+        for (disk, served) in self.disks.iter().filter_map(|disk| Some((disk, disk.served()?))) {
+            served.frontend.set_window(of_disk(state, disk.id));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use mpath_api::types::{Origin, PathState};
+    use mpath_api::{PolicyChange, PolicyClass};
+    use mpath_core::PathId;
+
+    use super::*;
+    use crate::geometry;
+    use crate::path_status::NamespaceStatus;
+    use crate::steering::Wanted;
+
+    #[test]
+    fn every_policy_has_the_number_that_is_documented() {
+        let documented = include_str!("../../docs/qemu.md");
+        for kind in PolicyKind::ALL {
+            assert!(documented.contains(&format!("| {} | `{kind}` |\n", id(kind))), "{kind}");
+            assert_eq!(policy(id(kind)), Some(kind));
+        }
+        let names =
+            ["numa", "round-robin", "queue-depth", "adaptive", "pid", "latency", "latency-rr", "service-time", "bdp"];
+        for (number, name) in (1..).zip(names) {
+            assert_eq!(policy(number).map(PolicyKind::name), Some(name), "front-ends rely on it");
+        }
+        assert_eq!([0, names.len() as u16 + 1, u16::MAX].map(policy), [None; 3]);
+    }
+
+    #[test]
+    fn a_policy_for_reads_alone_has_no_number() {
+        let mut policies = ClassPolicies::from(PolicyKind::Pid);
+        let mut change = |kind, class, params: &[(&str, &str)]| {
+            policies.change(&PolicyChange::new(kind, class, params.iter().copied()).unwrap());
+            id_in_force(&policies)
+        };
+        assert_eq!(change(PolicyKind::LatencyRr, Some(PolicyClass::Read), &[]), 0);
+        assert_eq!(change(PolicyKind::LatencyRr, Some(PolicyClass::Write), &[("threshold", "2")]), 7);
+        assert_eq!(change(PolicyKind::Bdp, None, &[]), 9);
+    }
+
+    /// Of two disks, what the first and the second path are to each.
+    #[test]
+    fn paths_count_for_the_disks_that_can_use_them() {
+        let mut state = State::new(&geometry::tests::config());
+        let namespace =
+            |ana, unusable: bool| NamespaceStatus { ana, unusable: unusable.then(|| "gone".into()), blocks: 1 };
+        let counts = |state: &State| {
+            [0, 1].map(|disk| {
+                let Window { paths_total, paths_live, paths_optimized, .. } = of_disk(state, DiskId(disk));
+                [paths_total, paths_live, paths_optimized]
+            })
+        };
+        assert_eq!(counts(&state), [[0; 3]; 2]);
+        for port in 1..3 {
+            state.insert(format!("tcp://127.0.0.1:{port}").parse().unwrap(), Origin::Operator).unwrap();
+        }
+        assert_eq!(counts(&state), [[2, 0, 0]; 2]);
+        let [optimized, other, none] = [AnaState::Optimized, AnaState::NonOptimized, AnaState::Inaccessible];
+        let lost = AnaState::PersistentLoss;
+        for (path, ana) in [(0, [(optimized, false), (none, false)]), (1, [(other, false), (lost, true)])] {
+            let path = state.path_mut(PathId(path)).unwrap();
+            path.namespaces = ana.map(|(ana, unusable)| namespace(ana, unusable)).into();
+        }
+        assert_eq!(counts(&state), [[2, 0, 0]; 2], "not connected yet");
+        state.paths_mut().for_each(|path| path.set_state(PathState::Live));
+        assert_eq!(counts(&state), [[2, 2, 1], [2, 0, 0]]);
+        state.path_mut(PathId(1)).unwrap().namespaces[1] = namespace(optimized, false);
+        assert_eq!(counts(&state), [[2, 2, 1], [2, 1, 1]]);
+        state.path_mut(PathId(0)).unwrap().order(|order| order.wanted = Wanted::Drained);
+        assert_eq!(counts(&state), [[2, 1, 0], [2, 1, 1]]);
+        state.remove(PathId(0));
+        assert_eq!(counts(&state), [[1, 1, 0], [1, 1, 1]]);
+    }
+}

@@ -1,0 +1,107 @@
+//! What a killed daemon leaves to the next: a disk that takes no requests before the fence has passed, and that says so.
+
+#![allow(clippy::cast_precision_loss, clippy::float_cmp)] // what was written is read again
+
+use std::thread;
+use std::time::Duration;
+
+use mpath_api::config::DiskConfig;
+use mpath_api::types::{Event, EventKind};
+use rustix::process::Signal;
+use vublk_bench::request::Status;
+
+use crate::metrics::Scrape;
+use crate::support::{Daemon, Disk, NQN, Target, eventually};
+
+/// 2 × keep-alive time-out of 60 s, the quiesce time (CQT) that our target tells, and the time for sockets to close.
+const LONG_MS: u64 = 120_600;
+const LONG: &str = "--keep-alive-tmo 60";
+const SHORT: &str = "--keep-alive-tmo 1 --reconnect-delay 1";
+
+/// A daemon on the sockets of one that was killed.
+fn after_a_killed_one(target: &Target, flags: &str) -> Daemon {
+    let (_, place) = Daemon::start(&target.addrs(), flags).end(Signal::KILL);
+    let command = place.command(&target.addrs(), flags);
+    place.spawn(command).ready()
+}
+
+fn events(daemon: &Daemon) -> Vec<Event> {
+    let mut events = daemon.api.events(0, 0).unwrap().events;
+    events.retain(|event| event.path.is_none());
+    events
+}
+
+fn count(daemon: &Daemon, kind: EventKind) -> usize {
+    events(daemon).iter().filter(|event| event.kind == kind).count()
+}
+
+fn held_ms(daemon: &Daemon) -> Option<u64> {
+    daemon.status().disks[0].held_ms
+}
+
+fn held_seconds(daemon: &Daemon) -> f64 {
+    Scrape::of(daemon).get("disk_held_seconds{disk=\"disk0\"}")
+}
+
+#[test]
+fn a_disk_that_is_held_says_so_and_for_how_long() {
+    let target = Target::start(2);
+    let daemon = after_a_killed_one(&target, LONG);
+    let first = held_ms(&daemon).expect("it is held");
+    assert!((1..=LONG_MS).contains(&first), "{first}");
+    eventually("it gets less", || held_ms(&daemon).expect("for long") < first);
+    let seconds = held_seconds(&daemon);
+    assert!(0.0 < seconds && seconds * 1000.0 <= first as f64, "{seconds} s, and before that {first} ms");
+    let told = &events(&daemon)[0];
+    assert_eq!((told.kind, &*told.disk, told.kind.is_trouble()), (EventKind::DiskHeld, "disk0", true));
+    let wait = told.message.strip_prefix("requests wait for ").and_then(|rest| rest.split(" s: ").next()).unwrap();
+    assert!(wait.parse::<f64>().unwrap() * 1000.0 <= LONG_MS as f64, "{}", told.message);
+    let said = daemon.log().lines().any(|line| line.contains("WARN") && line.contains(&told.message));
+    assert!(said, "{}", daemon.log());
+
+    // Whoever looks for requests that wait finds none, and every path live.
+    let mut disk = Disk::connect(&daemon.socket());
+    disk.submit_write(0, 0, 7);
+    assert_eq!(disk.answer(Duration::from_millis(200)), None);
+    let shown = &daemon.status().disks[0];
+    assert_eq!((shown.queued, shown.paths.live, shown.connected), (0, 2, true));
+    assert_eq!(count(&daemon, EventKind::DiskResumed), 0);
+    // The end of this one lifts no fence of the last.
+    let (ended, place) = daemon.end(Signal::TERM);
+    assert_eq!(ended.status.code(), Some(0), "{}", ended.log);
+    let command = place.command(&target.addrs(), LONG);
+    assert!(held_ms(&place.spawn(command).ready()).is_some());
+}
+
+#[test]
+fn a_disk_that_goes_on_says_so() {
+    let target = Target::start(2);
+    let daemon = after_a_killed_one(&target, SHORT);
+    let mut disk = Disk::connect_patiently(&daemon.socket());
+    assert_eq!((disk.write(0, 7), disk.read(0)), (Status::Ok, 7));
+    eventually("it is told", || count(&daemon, EventKind::DiskResumed) == 1);
+    assert_eq!((held_ms(&daemon), held_seconds(&daemon)), (None, 0.0));
+    let kinds: Vec<_> = events(&daemon).iter().map(|event| event.kind).collect();
+    assert_eq!(kinds, [EventKind::DiskHeld, EventKind::FrontEndConnected, EventKind::DiskResumed]);
+    // A daemon that ends in order leaves nothing to wait for.
+    drop(disk);
+    let (ended, place) = daemon.end(Signal::TERM);
+    ended.cleanly(&place);
+    let command = place.command(&target.addrs(), SHORT);
+    let daemon = place.spawn(command).ready();
+    assert_eq!((held_ms(&daemon), count(&daemon, EventKind::DiskHeld)), (None, 0));
+}
+
+#[test]
+fn a_disk_that_is_removed_meanwhile_does_not_go_on() {
+    let target = Target::start(2);
+    let daemon = after_a_killed_one(&target, SHORT);
+    daemon.api.remove_disk("disk0", true).unwrap();
+    thread::sleep(Duration::from_secs(3));
+    assert_eq!(events(&daemon).last().unwrap().kind, EventKind::DiskRemoved);
+    let paths = target.addrs().iter().map(|path| format!("tcp://{path}").parse().unwrap()).collect();
+    let again = DiskConfig::new(daemon.socket().to_str().unwrap().parse().unwrap(), NQN.parse().unwrap(), paths);
+    daemon.api.add_disk(&again).unwrap();
+    assert_eq!(Disk::connect_patiently(&daemon.socket()).write(0, 7), Status::Ok);
+    assert_eq!(count(&daemon, EventKind::DiskHeld), 1 + count(&daemon, EventKind::DiskResumed));
+}
