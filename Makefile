@@ -2,7 +2,7 @@
 
 SHELL := bash
 .DEFAULT_GOAL := help
-.PHONY: help deps build benches demo test unit fuzz sim sim-mutants policy-sim burst-sim guest-test guest-unit faults crash-test lab-test interop soak bench-fastpath bench-policies bench-native bench-burst bench-mptcp lint fmt deny images clean
+.PHONY: help deps build benches demo test unit fuzz sim sim-mutants policy-sim burst-sim guest-test guest-unit uml-test faults crash-test migrate resize lab-test interop soak bench-fastpath bench-policies bench-native bench-burst bench-mptcp qemu qemu-test lint fmt deny images clean
 
 CARGO ?= cargo
 BIN := target/release
@@ -47,9 +47,10 @@ images: ## build the fio guest from Debian's kernel, busybox and fio (cached by 
 demo: build images ## the main job: a guest on two paths, 30 ms into one of them, every policy live; a table per policy
 	scripts/demo
 
-test: build images ## unit, property and integration tests, then a guest boot with verification
+test: build images ## unit, property and integration tests, then guests with verification, with Linux and without
 	$(MAKE) --no-print-directory unit
 	$(MAKE) --no-print-directory guest-test
+	$(MAKE) --no-print-directory guest-unit
 
 unit: ## unit, property and integration tests only
 	@scripts/deps.sh build guest
@@ -78,13 +79,18 @@ burst-sim: ## bursts against busy flows under each scheduler in virtual time, be
 	$(CARGO) build --release --locked -p burst-sim
 	$(BIN)/burst-sim
 
-guest-test: build images ## the fio suite in a guest over two paths
+guest-test: build images ## the fio suite in a guest over two paths, then fio in user-mode-linux
 	scripts/guest-test
+	$(MAKE) --no-print-directory uml-test
 
 guest-unit: build ## virtio-blk from bare metal, good and bad requests, under QEMU (KVM_UNIT_TESTS=dir; UNIT_ARGS='--reference')
 	@scripts/deps.sh unit
 	$(MAKE) --no-print-directory -C guest-tests/unit OUT=$(CURDIR)/target/guest-unit KVM_UNIT_TESTS=$(abspath $(KVM_UNIT_TESTS))
 	guest-tests/unit/run --build target/guest-unit$(if $(KVM_UNIT_TESTS),/kvm-unit-tests/x86) $(UNIT_ARGS)
+
+uml-test: build ## Linux in user mode on the disk, without QEMU: fio verifies while the policy is switched and a path lost
+	@scripts/deps.sh uml
+	guest-tests/uml/run
 
 faults: build images ## break path after path under a guest (RST, silence, stopped target) and judge what it notices; 100 flaps leak nothing
 	@scripts/deps.sh faults
@@ -92,6 +98,12 @@ faults: build images ## break path after path under a guest (RST, silence, stopp
 
 crash-test: build images ## kill the daemon 50 times under a guest that verifies (CRASH_ARGS='--kills 5 --seed 7'): nothing lost, no error, I/O goes on
 	guest-tests/crash/run $(CRASH_ARGS)
+
+migrate: build images ## move a guest from QEMU to QEMU and from daemon to daemon, there and back, while fio verifies in it
+	guest-tests/migrate/run
+
+resize: build images ## have the namespace of a disk grow under a guest that verifies, which has to see it
+	guest-tests/resize/run
 
 lab-test: ## the network lab (namespaces, links with rates and loss, MPTCP) tests itself, in less than a minute
 	@scripts/deps.sh lab
@@ -128,6 +140,13 @@ bench-mptcp: benches ## TCP multipath, MPTCP and both over 1, 2 and 4 links of t
 	@scripts/deps.sh lab
 	guest-tests/mptcp/self-test
 	scripts/awake $(BIN)/mptcp $(MPTCP_ARGS)
+
+qemu: ## QEMU with the patches of qemu-patches/ on Debian's source package, for its tests (cached by its inputs)
+	@scripts/deps.sh qemu
+	qemu-patches/build
+
+qemu-test: build images qemu ## the patches' qtest, then the fio suite on a disk that is managed by QEMU's monitor alone
+	qemu-patches/test
 
 lint: ## formatting, clippy with warnings as errors, shell and Python checks
 	@scripts/deps.sh build lint

@@ -1,7 +1,7 @@
 #!/bin/bash
 # Installs the Debian packages a part of the project needs, and says what it installs.
 #
-#   scripts/deps.sh SET...      SET: build, guest, unit, faults, lab, lint, fuzz
+#   scripts/deps.sh SET...      SET: build, guest, unit, uml, faults, lab, qemu, lint, fuzz
 #
 # A set that is complete costs nothing and needs neither root nor network. Packages are installed as root, or
 # through sudo. A Rust toolchain is never installed: the script asks for rustup.
@@ -19,8 +19,11 @@ packages() {
             busybox-static cpio:cpio kmod lz4:lz4 util-linux python3:python3 iproute2:tc ;;
         unit) echo gcc:gcc binutils:objcopy make:make qemu-system-x86:qemu-system-x86_64 \
             qemu-system-common:qemu-storage-daemon util-linux python3:python3 ;;
+        uml) echo user-mode-linux:linux.uml busybox-static fio:fio gcc:cc libc6-dev util-linux python3:python3 ;;
         faults) echo nftables:nft iproute2:ip ;;
         lab) echo nftables:nft iproute2:ip procps:sysctl util-linux:nsenter python3:python3 ;;
+        qemu) echo gcc:gcc libc6-dev make:make dpkg-dev:dpkg-source patch:patch meson:meson ninja-build:ninja \
+            pkg-config:pkg-config python3:python3 libglib2.0-dev libpixman-1-dev libfdt-dev ;;
         fuzz) echo g++:c++ ;;
         lint) echo shellcheck:shellcheck pyflakes3:pyflakes3 ;;
         *) usage ;;
