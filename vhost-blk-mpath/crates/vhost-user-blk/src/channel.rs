@@ -55,9 +55,8 @@ pub(crate) fn is_next(connection: &UnixStream) -> bool {
         && u32::from_ne_bytes(request) == u32::from(FrontendReq::SET_BACKEND_REQ_FD)
 }
 
-/// Takes the message that passes the channel off the connection; it is answered if that is wanted, and replies were
-/// negotiated.
-pub(crate) fn receive(mut connection: &UnixStream, reply_ack: bool) -> MessageResult<FrontendChannel> {
+/// Takes the message that passes the channel off the connection. With it: whether an [`answer`] is wanted.
+pub(crate) fn receive(connection: &UnixStream) -> MessageResult<(FrontendChannel, bool)> {
     let mut message = [0; HEADER_BYTES];
     let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -83,11 +82,12 @@ pub(crate) fn receive(mut connection: &UnixStream, reply_ack: bool) -> MessageRe
     {
         return Err(MessageError::InvalidMessage);
     }
-    let channel = FrontendChannel(file.ok_or(MessageError::IncorrectFds)?);
-    if reply_ack && flags & need_reply != 0 {
-        let mut reply = header(request, VhostUserHeaderFlag::REPLY.bits(), 8).to_vec();
-        reply.extend(0_u64.to_ne_bytes());
-        connection.write_all(&reply).map_err(MessageError::SocketBroken)?;
-    }
-    Ok(channel)
+    Ok((FrontendChannel(file.ok_or(MessageError::IncorrectFds)?), flags & need_reply != 0))
+}
+
+/// Answers the message that passed the channel. The front-end may count on the channel from then on.
+pub(crate) fn answer(mut connection: &UnixStream) -> MessageResult<()> {
+    let mut reply = header(FrontendReq::SET_BACKEND_REQ_FD.into(), VhostUserHeaderFlag::REPLY.bits(), 8).to_vec();
+    reply.extend(0_u64.to_ne_bytes());
+    connection.write_all(&reply).map_err(MessageError::SocketBroken)
 }

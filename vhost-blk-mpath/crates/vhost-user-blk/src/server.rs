@@ -139,9 +139,9 @@ pub fn serve_connection(stream: UnixStream, disk: &Arc<Disk>, sink: &dyn QueueSi
         if !channel::is_next(&socket) || !has(VhostUserProtocolFeatures::BACKEND_REQ) {
             return messages.handle_request();
         }
-        let channel = channel::receive(&socket, has(VhostUserProtocolFeatures::REPLY_ACK))?;
+        let (channel, answer_wanted) = channel::receive(&socket)?;
         disk.set_channel(channel);
-        Ok(())
+        if answer_wanted && has(VhostUserProtocolFeatures::REPLY_ACK) { channel::answer(&socket) } else { Ok(()) }
     };
     let outcome = loop {
         let Err(error) = handle_next() else { continue };

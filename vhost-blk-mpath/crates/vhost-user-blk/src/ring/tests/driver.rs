@@ -240,7 +240,7 @@ impl TestDriver {
             file.read_exact_at(&mut bytes, GUARD_BYTES).unwrap();
             bytes
         };
-        self.files.iter().flat_map(region).collect()
+        self.files.each_ref().map(region).concat()
     }
 
     /// The pages that differ from how they were.
@@ -272,10 +272,8 @@ impl TestDriver {
 
     /// The two words after the length are flags and next, in a packed ring buffer id and flags.
     pub(super) fn descriptor_at(&self, address: u64, (addr, len, third, fourth): (u64, u32, u16, u16)) {
-        self.write(address, &addr.to_le_bytes());
-        self.write(address + 8, &len.to_le_bytes());
-        self.write(address + 12, &third.to_le_bytes());
-        self.write(address + 14, &fourth.to_le_bytes());
+        let tail = u64::from(len) | u64::from(third) << 32 | u64::from(fourth) << 48;
+        self.write(address, &[addr, tail].map(u64::to_le_bytes).concat());
     }
 
     pub(super) fn descriptor(&self, index: u16, descriptor: (u64, u32, u16, u16)) {
@@ -377,7 +375,7 @@ impl TestDriver {
             for passed in place.saturating_sub(self.size.into())..place {
                 let bits = self.bits(passed);
                 let flags = if bits & WRAP != 0 { AVAIL | USED_FLAG } else { 0 };
-                self.descriptor(bits & !WRAP, (0, 0, 0, flags));
+                self.write(DESCRIPTORS + 16 * u64::from(bits & !WRAP) + 14, &flags.to_le_bytes());
             }
         } else {
             self.set_available_idx(place as u16);
