@@ -19,6 +19,11 @@ use tokio::time::{sleep_until, timeout};
 /// How long one attempt to connect, name look-up and handshake included, may take.
 pub(crate) const CONNECT_MAX: Duration = Duration::from_secs(5);
 
+/// Bytes that the kernel takes before it can send them. What it has cannot be overtaken: with its own limit, megabytes, a read
+/// waits for all writes that are under way on a slow link. A full link is no emptier for it, as what was sent and is not
+/// acknowledged does not count.
+const UNSENT_BYTES: u32 = 128 * 1024;
+
 /// Why a path could not be connected or was lost.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TransportError {
@@ -99,6 +104,8 @@ fn prepare(socket: &Socket) -> io::Result<()> {
     socket.set_nonblocking(true)?;
     // A capsule is a request of its own: waiting for more to send with it only costs latency.
     socket.set_tcp_nodelay(true)?;
+    // MPTCP knows it since Linux 6.9. Without it there is nothing worse than that wait.
+    let _ = socket.set_tcp_notsent_lowat(UNSENT_BYTES);
     // However it is closed, by a kill too, what the kernel has not sent yet is not sent any more: the fence counts from there.
     socket.set_linger(Some(Duration::ZERO))
 }
@@ -302,4 +309,37 @@ impl PayloadSink for NoPayload {
 fn far_future() -> Instant {
     const FAR: Duration = Duration::from_secs(24 * 60 * 60);
     Instant::now() + FAR
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// How much a connection takes that the other side, with little memory, does not read.
+    async fn taken(lowat: Option<u32>) -> usize {
+        let listener = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP)).unwrap();
+        listener.set_recv_buffer_size(64 * 1024).unwrap();
+        listener.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+        listener.listen(1).unwrap();
+        let port = listener.local_addr().unwrap().as_socket().unwrap().port();
+        let stream = connect(&format!("tcp://127.0.0.1:{port}").parse().unwrap()).await.unwrap();
+        if let Some(bytes) = lowat {
+            socket2::SockRef::from(&stream).set_tcp_notsent_lowat(bytes).unwrap();
+        }
+        let (mut taken, piece) = (0, [0; 16 * 1024]);
+        loop {
+            match stream.try_write(&piece) {
+                Ok(bytes) => taken += bytes,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return taken,
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+
+    /// What is not sent stays with us, where a read can go first.
+    #[tokio::test]
+    async fn the_kernel_does_not_take_what_it_cannot_send() {
+        let (ours, without) = (taken(None).await, taken(Some(u32::MAX)).await);
+        assert!(ours + (1 << 20) < without, "{ours} bytes, without a limit {without}");
+    }
 }

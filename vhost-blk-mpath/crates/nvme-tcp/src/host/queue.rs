@@ -162,7 +162,8 @@ impl HostQueue {
         Ok(())
     }
 
-    /// Lays out all that is ready to leave, as far as the capacity of `staging` goes, and appends it to `plan` in order.
+    /// Lays out what is ready to leave, as far as the capacity of `staging` goes, and appends it to `plan` in order. Beyond 128 KiB of
+    /// named payload the rest is left to the next call, so that what becomes ready meanwhile need not wait for all of it.
     ///
     /// Headers and payloads up to [`COPY_MAX`](super::COPY_MAX), and with data digests all payloads, are copied to the end
     /// of `staging`, which is never made to grow: its capacity should be [`STAGING_MIN`](super::STAGING_MIN) at least, and
@@ -176,7 +177,7 @@ impl HostQueue {
             namespaces: &self.namespaces,
             payload: source,
         };
-        self.pair.fill_tx(&mut Stage { staging, plan }, &mut outbound);
+        self.pair.fill_tx(&mut Stage::new(staging, plan), &mut outbound);
     }
 
     /// Takes bytes off the connection, broken anywhere. After an error the connection is over.

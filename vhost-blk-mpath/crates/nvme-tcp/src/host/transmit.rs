@@ -5,6 +5,11 @@ use super::request::Tag;
 /// Payloads up to this many bytes are copied between PDU headers; larger ones are named.
 pub const COPY_MAX: u32 = 8192;
 
+/// Once a call names as many bytes of payload, nothing more is laid out in it. What is laid out goes before any capsule that
+/// comes later, and a request that completes meanwhile has to wait for the rest; so this bounds how long they wait, and
+/// a controller that has answered is not left without commands while megabytes leave.
+const NAMED_ENOUGH: u32 = 128 * 1024;
+
 /// The longest header, digested and padded: 76 bytes of a command capsule, padded to a multiple of 72.
 const HEADER_MAX: usize = 144;
 const DIGEST_LEN: usize = crate::wire::Digest::LEN;
@@ -48,17 +53,27 @@ pub trait PayloadSink {
 /// The staging buffer and the plan of one call, together.
 pub(super) struct Stage<'a> {
     pub(super) staging: &'a mut Vec<u8>,
-    pub(super) plan: &'a mut Vec<TxPart>,
+    plan: &'a mut Vec<TxPart>,
+    /// Bytes of payload in the plan that are not staged.
+    named: u32,
 }
 
-impl Stage<'_> {
+impl<'a> Stage<'a> {
+    pub(super) fn new(staging: &'a mut Vec<u8>, plan: &'a mut Vec<TxPart>) -> Self {
+        Self { staging, plan, named: 0 }
+    }
+
     /// Bytes that can still be staged.
     pub(super) fn free(&self) -> u32 {
         u32::try_from(self.staging.capacity() - self.staging.len()).unwrap_or(u32::MAX)
     }
 
-    /// The longest payload that can still be staged together with its header and digest; `None` if not even an empty one.
+    /// The longest payload that can still be staged together with its header and digest; `None` if not even an empty one, or if
+    /// enough is laid out.
     pub(super) fn room(&self) -> Option<u32> {
+        if self.named >= NAMED_ENOUGH {
+            return None;
+        }
         self.free().checked_sub((HEADER_MAX + DIGEST_LEN) as u32)
     }
 
@@ -75,5 +90,6 @@ impl Stage<'_> {
 
     pub(super) fn payload(&mut self, tag: Tag, offset: u32, len: u32) {
         self.plan.push(TxPart::Payload { tag, offset, len });
+        self.named = self.named.saturating_add(len);
     }
 }

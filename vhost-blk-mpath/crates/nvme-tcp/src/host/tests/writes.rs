@@ -3,7 +3,7 @@
 use super::handshake::Peer;
 use super::queue_config;
 use super::violations::{READ, WRITE, busy, keep_busy, r2t, violation};
-use crate::host::{Completion, IoCommand, ProtocolError, STAGING_MIN};
+use crate::host::{Completion, IoCommand, ProtocolError, STAGING_MIN, Tag, TxPart};
 use crate::wire::{Digests, Pdu, PduType, Sgl, Status};
 
 #[test]
@@ -120,6 +120,30 @@ fn the_first_error_of_a_split_request_ends_it() {
     // The queue goes on.
     peer.queue.submit(WRITE, 0, IoCommand::Flush).unwrap();
     assert_eq!(peer.sent().len(), 1);
+}
+
+/// A controller that has asked for much is not left without commands until all of it has been sent.
+#[test]
+fn a_command_does_not_wait_for_all_that_was_asked_for() {
+    let mut peer = Peer::ready_with(Digests::default(), 1 << 20);
+    let writes = [10, 11, 12].map(Tag);
+    for (tag, slba) in writes.into_iter().zip((0..).step_by(256)) {
+        *peer.payloads.of(tag) = vec![tag.0 as u8; 131_072];
+        peer.queue.submit(tag, 0, IoCommand::Write { slba, blocks: 256, fua: false }).unwrap();
+    }
+    for (pdu, _) in peer.sent() {
+        let Pdu::CapsuleCmd(sqe) = pdu else { panic!("{pdu:?}") };
+        peer.send(r2t(sqe.cid.get(), 7, 0, 131_072), &[]).unwrap();
+    }
+    for (turn, tag) in (0..).zip(writes) {
+        peer.queue.submit(Tag(100 + turn), 0, IoCommand::Flush).unwrap();
+        let (mut staging, mut plan) = (Vec::with_capacity(STAGING_MIN), Vec::new());
+        peer.queue.fill_tx(&mut staging, &peer.payloads, &mut plan);
+        // A flush and the header of the data, then these.
+        let [TxPart::Staged { start: 0, len }, payload] = plan[..] else { panic!("{plan:?}") };
+        assert_eq!((len, payload), (72 + 24, TxPart::Payload { tag, offset: 0, len: 131_072 }));
+    }
+    assert!(peer.sent().is_empty());
 }
 
 const BOTH: Digests = Digests { header: true, data: true };
