@@ -21,7 +21,7 @@ Exit codes:
   1  failed while running, or a resource of this host is missing (io_uring, threads)
   2  bad usage or configuration, or a file descriptor that cannot be used
   3  no path leads to the namespace: unreachable, wrong NQN, missing namespace, none discovered
-  4  a socket cannot be created, or another process listens on it
+  4  a socket cannot be created, or another process listens on it or serves its disk
 
 The log goes to stderr; RUST_LOG=debug tells more.";
 
