@@ -110,6 +110,9 @@ impl Disks {
     /// Takes the names and sockets of a disk, and of those that share its paths, if they are free.
     fn reserve(self: &Arc<Self>, config: &DiskConfig) -> Result<Reservation, AddDiskError> {
         let wanted: Vec<_> = DiskSettings::all(config).into_iter().map(Reserved::from).collect();
+        if let Some(Reserved { name, socket }) = wanted.iter().find(|wanted| !wanted.socket.as_path().is_absolute()) {
+            return Err(AddDiskError::RelativeSocket { disk: name.to_string(), socket: socket.to_string() });
+        }
         let mut held = self.held();
         let there = held.services.iter().flat_map(|service| service.subsystem.disks.iter());
         let there = there.map(|disk| Reserved::from(disk.settings.clone()));

@@ -115,6 +115,16 @@ pub enum AddDiskError {
         /// The disk that has it.
         of: String,
     },
+    /// Its socket is not named by an absolute path.
+    #[error(
+        "disk `{disk}`: socket-path: `{socket}` is not absolute, and would be a file in the daemon's working directory; begin it with `/`"
+    )]
+    RelativeSocket {
+        /// The disk.
+        disk: String,
+        /// The socket.
+        socket: String,
+    },
     /// The daemon has no room for it.
     #[error("there are {there} disks, and {most} is the most there can be; remove some first")]
     TooMany {
@@ -269,7 +279,9 @@ impl From<ControlError> for ApiError {
             ControlError::UnknownDisk { .. } | ControlError::RemoveDisk(RemoveDiskError::UnknownDisk { .. }) => {
                 ErrorCode::UnknownDisk
             }
-            ControlError::AddDisk(AddDiskError::Conflict(_)) => ErrorCode::BadRequest,
+            ControlError::AddDisk(AddDiskError::Conflict(_) | AddDiskError::RelativeSocket { .. }) => {
+                ErrorCode::BadRequest
+            }
             ControlError::AddDisk(AddDiskError::NameTaken { .. } | AddDiskError::SocketTaken { .. }) => {
                 ErrorCode::DiskExists
             }
