@@ -10,7 +10,6 @@ use mpath_api::Config;
 use mpath_api::config::{DiskConfig, DiskName, MAX_DISKS, SocketPath};
 use mpath_api::server::{AddDiskError, RemoveDiskError};
 use mpath_api::types::EventKind;
-use mpath_core::DiskId;
 use tokio::sync::{RwLock, watch};
 use tokio::task::{JoinError, spawn_blocking};
 use tokio::time::timeout;
@@ -94,13 +93,14 @@ impl Disks {
         let reservation = self.reserve(&config)?;
         let disks = Arc::clone(self);
         let adding = tokio::spawn(async move {
-            let name = config.name.clone();
             let result = disks.start(config).await;
             let (kind, message) = match &result {
-                Ok(()) => (EventKind::DiskAdded, "disk added".into()),
+                Ok(()) => (EventKind::DiskAdded, "disk added".to_owned()),
                 Err(error) => (EventKind::DiskNotAdded, format!("disk not added: {error}")),
             };
-            disks.common.events.record(name.as_str(), None, kind, message);
+            for Reserved { name, .. } in &reservation.wanted {
+                disks.common.events.record(name.as_str(), None, kind, message.clone());
+            }
             drop(reservation);
             result
         });
@@ -169,9 +169,9 @@ impl Disks {
         }
     }
 
-    /// Removes a disk; done when it is gone. One with a front-end stays unless `force`.
+    /// Removes a disk and those that share its paths; done when they are gone. With a front-end to any of them they stay unless `force`.
     pub(crate) async fn remove(self: &Arc<Self>, name: &str, force: bool) -> Result<(), RemoveDiskError> {
-        let (service, name) = self.let_go(name, force)?;
+        let (service, names) = self.let_go(name, force)?;
         let disks = Arc::clone(self);
         let removing = tokio::spawn(async move {
             let _change = disks.changes.read().await;
@@ -183,16 +183,18 @@ impl Disks {
             {
                 let mut held = disks.held();
                 held.services.retain(|other| !Arc::ptr_eq(other, &service));
-                held.leaving.retain(|leaving| *leaving != name);
+                held.leaving.retain(|leaving| !names.contains(leaving));
             }
-            disks.common.events.record(name.as_str(), None, EventKind::DiskRemoved, "disk removed".into());
+            for name in names {
+                disks.common.events.record(name.as_str(), None, EventKind::DiskRemoved, "disk removed".into());
+            }
             Ok(())
         });
         removing.await.unwrap_or(Err(RemoveDiskError::Ending))
     }
 
     /// What is to be ended for a disk to be removed. From now on no front-end gets in.
-    fn let_go(&self, name: &str, force: bool) -> Result<(Arc<Service>, DiskName), RemoveDiskError> {
+    fn let_go(&self, name: &str, force: bool) -> Result<(Arc<Service>, Vec<DiskName>), RemoveDiskError> {
         let mut held = self.held();
         let disk = || name.to_owned();
         let is_there = |service: &&Arc<Service>| service.subsystem.disks.iter().any(|disk| disk.name() == name);
@@ -200,24 +202,22 @@ impl Disks {
             held.services.iter().find(is_there).ok_or_else(|| RemoveDiskError::UnknownDisk { disk: disk() })?;
         let service = Arc::clone(service);
         let subsystem = &service.subsystem;
-        let [owner, sharers @ ..] = &subsystem.disks[..] else { unreachable!("there is a disk that has the paths") };
-        if owner.name() != name {
-            return Err(RemoveDiskError::SharesPaths { disk: disk(), owner: owner.name().to_owned() });
+        let names: Vec<_> = subsystem.disks.iter().map(|disk| disk.settings.name.clone()).collect();
+        if subsystem.name() != name {
+            let all = names.iter().map(ToString::to_string).collect();
+            return Err(RemoveDiskError::SharesPaths { disk: disk(), owner: subsystem.name().to_owned(), all });
         }
-        if !sharers.is_empty() {
-            let sharers = sharers.iter().map(|sharer| sharer.name().to_owned()).collect();
-            return Err(RemoveDiskError::PathsAreShared { disk: disk(), sharers });
-        }
-        let name = owner.settings.name.clone();
-        if held.leaving.contains(&name) {
+        if held.leaving.contains(&names[0]) {
             return Err(RemoveDiskError::Leaving { disk: disk() });
         }
-        if !service.turn_away(force) {
-            return Err(RemoveDiskError::Connected { disk: disk() });
+        if let Err(connected) = service.turn_away(force) {
+            return Err(RemoveDiskError::Connected { disk: names[connected].to_string() });
         }
-        held.leaving.push(name.clone());
-        subsystem.disk(DiskId(0)).event(EventKind::DiskRemove, "disk to be removed");
-        Ok((service, name))
+        held.leaving.extend(names.iter().cloned());
+        for disk in &subsystem.disks {
+            disk.event(EventKind::DiskRemove, "disk to be removed");
+        }
+        Ok((service, names))
     }
 
     /// Ends one that is served, or was to be, while the others go on.

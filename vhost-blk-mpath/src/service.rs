@@ -315,9 +315,9 @@ impl Service {
         self.task.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets no more front-ends in, unless one is connected and that matters; whether it did so.
-    pub(crate) fn turn_away(&self, even_if_connected: bool) -> bool {
-        self.frontends().iter().all(|frontend| frontend.turn_away(even_if_connected))
+    /// Lets no more front-ends in, unless one is connected and that matters: to which disk, then, by position.
+    pub(crate) fn turn_away(&self, even_if_connected: bool) -> Result<(), usize> {
+        FrontendThread::turn_away(&self.frontends(), even_if_connected)
     }
 
     /// Tells the I/O threads to end within a moment, whatever is in flight.

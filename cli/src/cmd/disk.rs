@@ -28,14 +28,15 @@ pub(crate) enum Command {
     /// It is checked as at the start of the daemon: a path has to lead to its namespace. The configuration is not changed: a
     /// restarted daemon does not know the disk.
     Add(Box<AddArgs>),
-    /// Remove a disk for good; done when it is gone
+    /// Remove a disk for good, and those that share its paths; done when they are gone
     ///
-    /// Its socket goes, its paths are closed in order, and the other disks do not notice. The configuration is not changed: a restarted
-    /// daemon has the disks that are configured.
+    /// Their sockets go, their paths are closed in order, and the other disks do not notice. What is printed is what is still
+    /// there of them, as by `path remove`: nothing. The configuration is not changed: a restarted daemon has the disks that are
+    /// configured.
     Remove {
         /// Its name
         disk: String,
-        /// Even if a front-end is connected: it is hung up, and what it has in flight has ten seconds to complete
+        /// Even if front-ends are connected: they are hung up, and what they have in flight has ten seconds to complete
         #[arg(long)]
         force: bool,
     },

@@ -108,7 +108,9 @@ queued        0
     assert_eq!((code, &*said), (1, "mpathctl: there is a disk `db` already; give each disk its own name\n"));
     let (code, said) = daemon.fail(&["disk", "remove", "disk0"]);
     assert!(code == 1 && said.contains("`disk0` has a front-end connected"), "{said}");
-    assert!(daemon.run(&["disk", "remove", "disk0", "--force"]).contains("\ndisk0 "));
+    let removed = daemon.run(&["disk", "remove", "disk0", "--force"]);
+    assert!(removed.starts_with("DISK ") && removed.lines().count() == 1, "what is still there of it: {removed}");
+    assert_eq!(daemon.run(&["disk", "remove", "db", "-ojson"]), "[]\n");
     assert!(!daemon.run(&["disk", "list"]).contains("disk0"));
     assert_eq!(daemon.fail(&["disk", "show", "disk0"]).0, 1);
     for (words, said) in [

@@ -82,7 +82,7 @@ fn a_disk_comes_and_goes_while_another_one_is_in_use() {
         verification.goes_on(200);
         verification.finish();
         eventually("the front-end has left", || !daemon.status().disks[1].connected);
-        assert_eq!(daemon.api.remove_disk("data", false).unwrap()[0].name, "data");
+        assert_eq!(daemon.api.remove_disk("data", false).unwrap(), []);
         assert_eq!(names(&daemon), ["disk0"]);
         assert!(!metrics(&daemon).contains("disk=\"data\""));
         assert!(!daemon.place.file("data").exists() && !daemon.place.file("data.fence").exists());
@@ -223,9 +223,25 @@ fn what_would_keep_the_daemon_from_starting_keeps_a_disk_from_being_added() {
 }
 
 #[test]
-fn a_disk_whose_paths_others_use_stays_until_they_are_gone() {
+fn a_socket_that_would_be_in_the_daemons_directory_is_refused() {
     let target = target();
     let daemon = Daemon::start(&target.addrs(), "--namespace 1");
+    let socket_path = "data.sock".parse().unwrap();
+    let (code, said) =
+        refusal(daemon.api.add_disk(&DiskConfig { socket_path, ..second(&daemon.place, "data", &target) }));
+    assert_eq!(code, ErrorCode::BadRequest);
+    assert!(
+        said.contains("disk `data`: socket-path: `data.sock` is not absolute") && said.contains("begin it with `/`")
+    );
+    assert_eq!(names(&daemon), ["disk0"]);
+}
+
+/// They have come together.
+#[test]
+fn disks_that_share_paths_go_together() {
+    let target = target();
+    let daemon = Daemon::start(&target.addrs(), "--namespace 1");
+    let before = daemon.settled_resources();
     let sharer = SharerConfig::new(
         "backup".parse().unwrap(),
         daemon.place.file("backup").to_str().unwrap().parse().unwrap(),
@@ -236,13 +252,34 @@ fn a_disk_whose_paths_others_use_stays_until_they_are_gone() {
         share_paths_with: vec![sharer],
         ..config(&daemon.place, "data", &target.addrs())
     };
-    let added = daemon.api.add_disk(&owner).unwrap();
-    assert_eq!(added.iter().map(|disk| &*disk.name).collect::<Vec<_>>(), ["data", "backup"]);
-    let mut backup = Disk::connect(&daemon.place.file("backup"));
-    assert_eq!((backup.write(0, 5), backup.read(0)), (Status::Ok, 5));
-    let (code, said) = refusal(daemon.api.remove_disk("data", true));
-    assert!(code == ErrorCode::PathsAreShared && said.contains("used by `backup`"), "{said}");
-    assert_eq!(backup.read(0), 5);
+    for force in [false, true] {
+        let added = daemon.api.add_disk(&owner).unwrap();
+        assert_eq!(added.iter().map(|disk| &*disk.name).collect::<Vec<_>>(), ["data", "backup"]);
+        let mut backup = Disk::connect(&daemon.place.file("backup"));
+        assert_eq!((backup.write(0, 5), backup.read(0)), (Status::Ok, 5));
+        let (code, said) = refusal(daemon.api.remove_disk("backup", true));
+        assert_eq!(code, ErrorCode::SharesPaths);
+        assert!(said.ends_with("goes with it: `mpathctl disk remove data` removes `data`, `backup`"), "{said}");
+        let (code, said) = refusal(daemon.api.remove_disk("data", false));
+        assert!(code == ErrorCode::DiskConnected && said.contains("disk `backup` has a front-end connected"), "{said}");
+        // Neither of them has been touched.
+        assert_eq!(Disk::connect(&daemon.place.file("data")).read(0), 0);
+        assert_eq!(backup.read(0), 5);
+        if !force {
+            drop(backup);
+            eventually("both front-ends have left", || !daemon.status().disks.iter().any(|disk| disk.connected));
+        }
+        assert_eq!(daemon.api.remove_disk("data", force).unwrap(), []);
+        assert_eq!(names(&daemon), ["disk0"]);
+        let left = ["data", "backup", "data.fence", "backup.fence"].map(|file| daemon.place.file(file).exists());
+        assert_eq!(left, [false; 4]);
+    }
+    daemon.comes_back_to(before);
+    let come_and_go = [EventKind::DiskAdded, EventKind::DiskRemove, EventKind::DiskRemoved];
+    for disk in ["data", "backup"] {
+        let events = events(&daemon, disk).into_iter().filter(|kind| come_and_go.contains(kind)).collect::<Vec<_>>();
+        assert_eq!(events, [come_and_go; 2].concat(), "{disk}");
+    }
 }
 
 /// What is under way for a client holds the end up no longer than anything else.
