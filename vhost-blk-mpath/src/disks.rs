@@ -16,7 +16,8 @@ use tokio::time::timeout;
 
 use crate::disk::DiskSettings;
 use crate::handed_over::HandedOver;
-use crate::service::{Common, Service, StartError, Starting};
+use crate::one_writer;
+use crate::service::{Common, Connecting, Service, StartError, Starting};
 use crate::subsystem::Subsystem;
 
 /// How long a front-end that is hung up on has until its requests are given up: what any front-end has that leaves, and a moment for the
@@ -157,16 +158,29 @@ impl Disks {
             tried = connecting.tried() => tried.map_err(|error| not_started(&error)),
             _ = ending.wait_for(|ending| *ending) => Err(AddDiskError::Ending),
         };
-        match tried.and_then(|()| connecting.serve().map_err(|error| not_started(&error))) {
-            Ok(()) => {
-                self.push(service);
-                Ok(())
-            }
-            Err(error) => {
-                self.end(service).await;
-                Err(error)
-            }
+        let served = tried.and_then(|()| self.serve(connecting).map_err(|error| not_started(&error)));
+        if served.is_err() {
+            self.end(service).await;
         }
+        served
+    }
+
+    /// Serves the front-ends of one more, unless it writes to what another one writes to: of two that come at once, the second one.
+    fn serve(&self, connecting: Connecting) -> Result<(), StartError> {
+        let mut held = self.held();
+        let others = held.services.iter().map(|service| &*service.subsystem);
+        one_writer::check(&connecting.service.subsystem, others)?;
+        let service = Arc::clone(&connecting.service);
+        connecting.serve()?;
+        held.services.push(service);
+        Ok(())
+    }
+
+    /// Checks of all, at the start, that no two of them write to one namespace.
+    pub(crate) fn check_writers(&self) -> Result<(), StartError> {
+        let subsystems = self.subsystems();
+        let before = |index| subsystems[..index].iter().map(|other| &**other);
+        subsystems.iter().enumerate().try_for_each(|(index, new)| one_writer::check(new, before(index)))
     }
 
     /// Removes a disk and those that share its paths; done when they are gone. With a front-end to any of them they stay unless `force`.

@@ -50,7 +50,12 @@ impl RunError {
             Self::System(_) => 1,
             Self::Start(StartError::Record(RecordError::Locked { .. })) => 4,
             Self::Start(error) if error.is_of_this_host() => 1,
-            Self::File(_) | Self::Flags(_) | Self::Disk(_) | Self::HandedOver(_) | Self::Host(_) => 2,
+            Self::File(_)
+            | Self::Flags(_)
+            | Self::Disk(_)
+            | Self::HandedOver(_)
+            | Self::Host(_)
+            | Self::Start(StartError::SameNamespace { .. }) => 2,
             Self::Bind(_) | Self::Start(StartError::Bind(_)) => 4,
             Self::Start(_) => 3,
         })
@@ -111,6 +116,7 @@ async fn serve(config: Config, mut handed_over: HandedOver) -> Result<(), RunErr
         for connecting in &mut connecting {
             connecting.tried().await?;
         }
+        disks.check_writers()?;
         Ok::<_, RunError>(true)
     };
     let tried = tokio::select! {

@@ -69,6 +69,17 @@ pub(crate) enum StartError {
         /// Of each path.
         reasons: Reasons,
     },
+    #[error(
+        "disk {disk}: its namespace, {nsid} of `subsystem` {subsystem}, is also that of disk {of}, and both write to it; give each its own \
+         `namespace`, or set `read-only` for one of them"
+    )]
+    SameNamespace {
+        disk: String,
+        /// The disk that was there before.
+        of: String,
+        nsid: u32,
+        subsystem: String,
+    },
     #[error("cannot start: {0}")]
     System(#[from] io::Error),
 }
@@ -79,7 +90,9 @@ impl StartError {
         match self {
             Self::System(_) | Self::Record(_) => true,
             Self::NoPath { failures, .. } => failures.0.iter().any(|(_, error)| error.is_of_this_host()),
-            Self::Bind(_) | Self::NoneDiscovered { .. } | Self::NoNamespace { .. } => false,
+            Self::Bind(_) | Self::NoneDiscovered { .. } | Self::NoNamespace { .. } | Self::SameNamespace { .. } => {
+                false
+            }
         }
     }
 }

@@ -143,7 +143,7 @@ fn a_disk_that_is_forced_out_does_not_drain_any_longer() {
 fn force_out(drain_fence: bool) {
     let target = Target::start(2);
     target.fail_cross_resets();
-    let mut daemon = Daemon::start(&target.addrs(), "");
+    let mut daemon = Daemon::start(&target.addrs(), "--read-only");
     let config = DiskConfig {
         keep_alive_tmo: "1".parse().unwrap(),
         drain_fence,
@@ -222,6 +222,36 @@ fn what_would_keep_the_daemon_from_starting_keeps_a_disk_from_being_added() {
     assert!(code == ErrorCode::UnknownDisk && said.contains("`backup`"), "{said}");
 }
 
+/// Which of two that come at once is there, nobody can say; not both.
+#[test]
+fn a_disk_that_would_write_to_the_namespace_of_another_one_is_not_added() {
+    let target = target();
+    let daemon = Daemon::start(&target.addrs(), "--namespace 1 --read-only");
+    let first = DiskConfig { namespace: "1".parse().ok(), ..config(&daemon.place, "data", &target.addrs()) };
+    daemon.api.add_disk(&first).unwrap();
+    let before = daemon.settled_resources();
+    let second = DiskConfig { namespace: "1".parse().ok(), ..config(&daemon.place, "more", &target.addrs()[1..]) };
+    let (code, said) = refusal(daemon.api.add_disk(&second));
+    assert_eq!(code, ErrorCode::DiskNotStarted);
+    assert!(said.contains("disk more: its namespace, 1 of") && said.contains("is also that of disk data"), "{said}");
+    assert_eq!(names(&daemon), ["disk0", "data"]);
+    assert!(!daemon.place.file("more").exists());
+    daemon.comes_back_to(before);
+    daemon.api.add_disk(&DiskConfig { read_only: true, ..second.clone() }).unwrap();
+    for disk in ["more", "data"] {
+        daemon.api.remove_disk(disk, true).unwrap();
+    }
+    let both = thread::scope(|scope| {
+        let add = |config| {
+            let api = Client::new(&daemon.place.api(), PATIENCE).unwrap();
+            scope.spawn(move || api.add_disk(config))
+        };
+        [add(&first), add(&second)].map(|adding| adding.join().unwrap().is_ok())
+    });
+    assert!(both[0] != both[1], "{both:?}");
+    assert_eq!(names(&daemon).len(), 2);
+}
+
 #[test]
 fn a_socket_that_would_be_in_the_daemons_directory_is_refused() {
     let target = target();
@@ -240,7 +270,7 @@ fn a_socket_that_would_be_in_the_daemons_directory_is_refused() {
 #[test]
 fn disks_that_share_paths_go_together() {
     let target = target();
-    let daemon = Daemon::start(&target.addrs(), "--namespace 1");
+    let daemon = Daemon::start(&target.addrs(), "--namespace 1 --read-only");
     let before = daemon.settled_resources();
     let sharer = SharerConfig::new(
         "backup".parse().unwrap(),
@@ -303,18 +333,22 @@ fn the_end_of_the_daemon_ends_what_is_under_way() {
 #[test]
 fn many_disks_are_added_used_and_removed() {
     const DISKS: usize = 64;
-    let target = Target::start(1);
-    let daemon = Daemon::start(&target.addrs(), "");
+    let target = Target::with(1, |config| config.namespaces = vec![NamespaceConfig::memory(1 << 20); DISKS + 1]);
+    let daemon = Daemon::start(&target.addrs(), &format!("--namespace {}", DISKS + 1));
     let before = daemon.settled_resources();
     let name = |index: usize| format!("disk-{index}");
+    let disk = |index: usize| DiskConfig {
+        namespace: (index + 1).to_string().parse().ok(),
+        ..config(&daemon.place, &name(index), &target.addrs())
+    };
     // By four clients at a time.
     thread::scope(|scope| {
         for client in 0..4 {
-            let (place, target) = (&daemon.place, &target);
+            let (place, disk) = (&daemon.place, &disk);
             scope.spawn(move || {
                 let api = Client::new(&place.api(), PATIENCE).unwrap();
                 for index in (client..DISKS).step_by(4) {
-                    api.add_disk(&config(place, &name(index), &target.addrs())).unwrap();
+                    api.add_disk(&disk(index)).unwrap();
                 }
             });
         }
