@@ -19,7 +19,7 @@ use mpath_api::config::LoadError;
 use mpath_api::types::InjectionError;
 use mpath_api::{DEFAULT_API_SOCKET, DiskFlagsError, usage_line};
 
-use crate::cmd::Command;
+use crate::cmd::{Command, SocketError};
 use crate::import::ImportError;
 use crate::mptcp::GatherError;
 use crate::output::Output;
@@ -76,6 +76,8 @@ enum Failure {
     Load(LoadError),
     /// Flags that are no disk.
     Disk(DiskFlagsError),
+    /// A disk's socket that is not named as the daemon has to know it.
+    Socket(SocketError),
     /// Options of `inject set` that do not go together.
     Injection(InjectionError),
     Output(io::Error),
@@ -107,6 +109,12 @@ impl From<LoadError> for Failure {
 impl From<DiskFlagsError> for Failure {
     fn from(error: DiskFlagsError) -> Self {
         Self::Disk(error)
+    }
+}
+
+impl From<SocketError> for Failure {
+    fn from(error: SocketError) -> Self {
+        Self::Socket(error)
     }
 }
 
@@ -144,6 +152,7 @@ fn main() -> ExitCode {
         Err(Failure::Gather(error)) => fail(USAGE, &error),
         Err(Failure::Load(error)) => fail(USAGE, &error),
         Err(Failure::Disk(error)) => fail(USAGE, &error),
+        Err(Failure::Socket(error)) => fail(USAGE, &error),
         Err(Failure::Import(error)) => fail(USAGE, &error),
         Err(Failure::Injection(error)) => fail(USAGE, &error),
         Err(Failure::Api(error @ ClientError::Refused(_))) => fail(REFUSED, &error),

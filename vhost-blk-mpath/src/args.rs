@@ -19,9 +19,9 @@ const AFTER_HELP: &str = "\
 Exit codes:
   0  ended by SIGTERM or SIGINT, or with the front-end that --fd connects
   1  failed while running, or a resource of this host is missing (io_uring, threads)
-  2  bad usage or configuration, or a file descriptor that cannot be used
+  2  bad usage or configuration, two disks that write to one namespace, or a file descriptor that cannot be used
   3  no path leads to the namespace: unreachable, wrong NQN, missing namespace, none discovered
-  4  a socket cannot be created, or another process listens on it
+  4  a socket cannot be created, or another process listens on it or serves its disk
 
 The log goes to stderr; RUST_LOG=debug tells more.";
 
@@ -36,7 +36,7 @@ pub(crate) struct Args {
 
     /// The vhost-user socket as a file descriptor, in place of --socket-path: one that listens, or a front-end that is connected, and
     /// with which the daemon ends
-    #[arg(long, value_name = "N", conflicts_with_all = ["config", "socket_path"])]
+    #[arg(long, value_name = "N", value_parser = descriptor, conflicts_with_all = ["config", "socket_path"])]
     fd: Option<RawFd>,
 
     #[command(flatten)]
@@ -67,6 +67,18 @@ struct HostArgs {
     /// Identifier of this host, a UUID [default: /etc/nvme/hostid, else random]
     #[arg(long, value_name = "UUID")]
     hostid: Option<HostId>,
+}
+
+/// A text that is no number of a file descriptor.
+#[derive(Debug, thiserror::Error)]
+#[error("`{text}` is no file descriptor; give the number of one that the daemon is started with, such as 3")]
+struct DescriptorError {
+    text: String,
+}
+
+fn descriptor(text: &str) -> Result<RawFd, DescriptorError> {
+    let fd = text.parse().ok().filter(|fd: &RawFd| *fd >= 0);
+    fd.ok_or_else(|| DescriptorError { text: text.into() })
 }
 
 /// The answer to `--print-capabilities` (QEMU, docs/interop/vhost-user.rst, "Backend program conventions").
@@ -203,6 +215,18 @@ mod tests {
             ("--socket-path /tmp/s --fd 3", ErrorKind::ArgumentConflict),
         ] {
             assert_eq!(refused(line), kind, "{line}");
+        }
+    }
+
+    #[test]
+    fn a_descriptor_is_a_number() {
+        for text in ["abc", "", "-1", "3.0", "99999999999"] {
+            let error = Args::try_parse_from(["vhost-blk-mpath", &format!("--fd={text}")]).unwrap_err();
+            let said = format!(
+                "invalid value '{text}' for '--fd <N>': `{text}` is no file descriptor; give the number of one that the daemon is \
+                 started with, such as 3"
+            );
+            assert_eq!(usage_line(&error), Some(said));
         }
     }
 

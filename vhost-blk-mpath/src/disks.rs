@@ -10,14 +10,14 @@ use mpath_api::Config;
 use mpath_api::config::{DiskConfig, DiskName, MAX_DISKS, SocketPath};
 use mpath_api::server::{AddDiskError, RemoveDiskError};
 use mpath_api::types::EventKind;
-use mpath_core::DiskId;
 use tokio::sync::{RwLock, watch};
 use tokio::task::{JoinError, spawn_blocking};
 use tokio::time::timeout;
 
 use crate::disk::DiskSettings;
 use crate::handed_over::HandedOver;
-use crate::service::{Common, Service, StartError, Starting};
+use crate::one_writer;
+use crate::service::{Common, Connecting, Service, StartError, Starting};
 use crate::subsystem::Subsystem;
 
 /// How long a front-end that is hung up on has until its requests are given up: what any front-end has that leaves, and a moment for the
@@ -94,13 +94,14 @@ impl Disks {
         let reservation = self.reserve(&config)?;
         let disks = Arc::clone(self);
         let adding = tokio::spawn(async move {
-            let name = config.name.clone();
             let result = disks.start(config).await;
             let (kind, message) = match &result {
-                Ok(()) => (EventKind::DiskAdded, "disk added".into()),
+                Ok(()) => (EventKind::DiskAdded, "disk added".to_owned()),
                 Err(error) => (EventKind::DiskNotAdded, format!("disk not added: {error}")),
             };
-            disks.common.events.record(name.as_str(), None, kind, message);
+            for Reserved { name, .. } in &reservation.wanted {
+                disks.common.events.record(name.as_str(), None, kind, message.clone());
+            }
             drop(reservation);
             result
         });
@@ -110,6 +111,9 @@ impl Disks {
     /// Takes the names and sockets of a disk, and of those that share its paths, if they are free.
     fn reserve(self: &Arc<Self>, config: &DiskConfig) -> Result<Reservation, AddDiskError> {
         let wanted: Vec<_> = DiskSettings::all(config).into_iter().map(Reserved::from).collect();
+        if let Some(Reserved { name, socket }) = wanted.iter().find(|wanted| !wanted.socket.as_path().is_absolute()) {
+            return Err(AddDiskError::RelativeSocket { disk: name.to_string(), socket: socket.to_string() });
+        }
         let mut held = self.held();
         let there = held.services.iter().flat_map(|service| service.subsystem.disks.iter());
         let there = there.map(|disk| Reserved::from(disk.settings.clone()));
@@ -154,21 +158,34 @@ impl Disks {
             tried = connecting.tried() => tried.map_err(|error| not_started(&error)),
             _ = ending.wait_for(|ending| *ending) => Err(AddDiskError::Ending),
         };
-        match tried.and_then(|()| connecting.serve().map_err(|error| not_started(&error))) {
-            Ok(()) => {
-                self.push(service);
-                Ok(())
-            }
-            Err(error) => {
-                self.end(service).await;
-                Err(error)
-            }
+        let served = tried.and_then(|()| self.serve(connecting).map_err(|error| not_started(&error)));
+        if served.is_err() {
+            self.end(service).await;
         }
+        served
     }
 
-    /// Removes a disk; done when it is gone. One with a front-end stays unless `force`.
+    /// Serves the front-ends of one more, unless it writes to what another one writes to: of two that come at once, the second one.
+    fn serve(&self, connecting: Connecting) -> Result<(), StartError> {
+        let mut held = self.held();
+        let others = held.services.iter().map(|service| &*service.subsystem);
+        one_writer::check(&connecting.service.subsystem, others)?;
+        let service = Arc::clone(&connecting.service);
+        connecting.serve()?;
+        held.services.push(service);
+        Ok(())
+    }
+
+    /// Checks of all, at the start, that no two of them write to one namespace.
+    pub(crate) fn check_writers(&self) -> Result<(), StartError> {
+        let subsystems = self.subsystems();
+        let before = |index| subsystems[..index].iter().map(|other| &**other);
+        subsystems.iter().enumerate().try_for_each(|(index, new)| one_writer::check(new, before(index)))
+    }
+
+    /// Removes a disk and those that share its paths; done when they are gone. With a front-end to any of them they stay unless `force`.
     pub(crate) async fn remove(self: &Arc<Self>, name: &str, force: bool) -> Result<(), RemoveDiskError> {
-        let (service, name) = self.let_go(name, force)?;
+        let (service, names) = self.let_go(name, force)?;
         let disks = Arc::clone(self);
         let removing = tokio::spawn(async move {
             let _change = disks.changes.read().await;
@@ -180,16 +197,18 @@ impl Disks {
             {
                 let mut held = disks.held();
                 held.services.retain(|other| !Arc::ptr_eq(other, &service));
-                held.leaving.retain(|leaving| *leaving != name);
+                held.leaving.retain(|leaving| !names.contains(leaving));
             }
-            disks.common.events.record(name.as_str(), None, EventKind::DiskRemoved, "disk removed".into());
+            for name in names {
+                disks.common.events.record(name.as_str(), None, EventKind::DiskRemoved, "disk removed".into());
+            }
             Ok(())
         });
         removing.await.unwrap_or(Err(RemoveDiskError::Ending))
     }
 
     /// What is to be ended for a disk to be removed. From now on no front-end gets in.
-    fn let_go(&self, name: &str, force: bool) -> Result<(Arc<Service>, DiskName), RemoveDiskError> {
+    fn let_go(&self, name: &str, force: bool) -> Result<(Arc<Service>, Vec<DiskName>), RemoveDiskError> {
         let mut held = self.held();
         let disk = || name.to_owned();
         let is_there = |service: &&Arc<Service>| service.subsystem.disks.iter().any(|disk| disk.name() == name);
@@ -197,24 +216,22 @@ impl Disks {
             held.services.iter().find(is_there).ok_or_else(|| RemoveDiskError::UnknownDisk { disk: disk() })?;
         let service = Arc::clone(service);
         let subsystem = &service.subsystem;
-        let [owner, sharers @ ..] = &subsystem.disks[..] else { unreachable!("there is a disk that has the paths") };
-        if owner.name() != name {
-            return Err(RemoveDiskError::SharesPaths { disk: disk(), owner: owner.name().to_owned() });
+        let names: Vec<_> = subsystem.disks.iter().map(|disk| disk.settings.name.clone()).collect();
+        if subsystem.name() != name {
+            let all = names.iter().map(ToString::to_string).collect();
+            return Err(RemoveDiskError::SharesPaths { disk: disk(), owner: subsystem.name().to_owned(), all });
         }
-        if !sharers.is_empty() {
-            let sharers = sharers.iter().map(|sharer| sharer.name().to_owned()).collect();
-            return Err(RemoveDiskError::PathsAreShared { disk: disk(), sharers });
-        }
-        let name = owner.settings.name.clone();
-        if held.leaving.contains(&name) {
+        if held.leaving.contains(&names[0]) {
             return Err(RemoveDiskError::Leaving { disk: disk() });
         }
-        if !service.turn_away(force) {
-            return Err(RemoveDiskError::Connected { disk: disk() });
+        if let Err(connected) = service.turn_away(force) {
+            return Err(RemoveDiskError::Connected { disk: names[connected].to_string() });
         }
-        held.leaving.push(name.clone());
-        subsystem.disk(DiskId(0)).event(EventKind::DiskRemove, "disk to be removed");
-        Ok((service, name))
+        held.leaving.extend(names.iter().cloned());
+        for disk in &subsystem.disks {
+            disk.event(EventKind::DiskRemove, "disk to be removed");
+        }
+        Ok((service, names))
     }
 
     /// Ends one that is served, or was to be, while the others go on.

@@ -8,8 +8,9 @@
 //! record of associations that still write.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -28,6 +29,11 @@ const EXIT_MAX: Duration = Duration::from_millis(500);
 /// A daemon that ends lets go of the lock when its paths are closed, a moment after it let go of the socket.
 const LOCK_WAIT: Duration = Duration::from_secs(10);
 const LOCK_LOOK: Duration = Duration::from_millis(20);
+/// More than the digits of a process id.
+const PID_BYTES: u64 = 16;
+/// No fence takes as long: three times a keep-alive time-out that a controller has rounded up by the coarsest KAS, 6553.5 s, and the
+/// longest CQT are 5.5 hours.
+const FENCE_MAX_MS: u64 = 6 * 3_600_000;
 
 /// The record of one disk.
 #[derive(Clone, Debug)]
@@ -76,8 +82,8 @@ pub(crate) enum RecordError {
         file.display()
     )]
     Read { file: PathBuf, source: io::Error },
-    #[error("{}: another daemon serves this disk, or has not ended yet; end it first", file.display())]
-    Locked { file: PathBuf },
+    #[error("{}: another daemon{holder} serves this disk, or has not ended yet; end it first", file.display())]
+    Locked { file: PathBuf, holder: Holder },
     #[error("{}: cannot be locked: {source}; the directory of the vhost-user socket has to be writable", file.display())]
     Lock { file: PathBuf, source: io::Error },
     #[error(
@@ -85,6 +91,21 @@ pub(crate) enum RecordError {
         file.display()
     )]
     Content { file: PathBuf, source: serde_json::Error },
+    #[error(
+        "{}: fence_ms: {fence_ms} is longer than {FENCE_MAX_MS}, six hours, which no fence takes; once three times the keep-alive time-out of the disk and its controllers' quiesce time have passed since the last daemon ended, remove the file",
+        file.display()
+    )]
+    FenceTooLong { file: PathBuf, fence_ms: u64 },
+}
+
+/// Who has a lock, if that is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Holder(Option<u32>);
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.map_or(Ok(()), |pid| write!(f, " (pid {pid})"))
+    }
 }
 
 /// The record cannot be kept.
@@ -224,30 +245,49 @@ struct Lock {
 impl Lock {
     fn wait_for(path: PathBuf, at_most: Duration) -> Result<Self, RecordError> {
         let deadline = Instant::now() + at_most;
+        let mut told = false;
         loop {
             match Self::take(&path) {
-                Ok(Some(file)) => return Ok(Self { path, _file: file }),
-                Ok(None) if Instant::now() < deadline => thread::sleep(LOCK_LOOK),
-                Ok(None) => return Err(RecordError::Locked { file: path }),
+                Ok(Ok(file)) => return Ok(Self { path, _file: file }),
+                Ok(Err(holder)) if Instant::now() < deadline => {
+                    if !std::mem::replace(&mut told, true) {
+                        tracing::warn!(
+                            "{}: another daemon{holder} serves this disk, or has not ended yet; waiting {at_most:?} at most for its end",
+                            path.display()
+                        );
+                    }
+                    thread::sleep(LOCK_LOOK);
+                }
+                Ok(Err(holder)) => return Err(RecordError::Locked { file: path, holder }),
                 Err(source) => return Err(RecordError::Lock { file: path, source }),
             }
         }
     }
 
-    /// `None` if another one has it.
-    fn take(path: &Path) -> io::Result<Option<File>> {
-        let file = File::options().create(true).truncate(false).write(true).open(path)?;
+    /// The file, with who has it in it, or who else has it.
+    fn take(path: &Path) -> io::Result<Result<File, Holder>> {
+        let mut file = File::options().create(true).truncate(false).read(true).write(true).open(path)?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
-            Err(Errno::WOULDBLOCK) => return Ok(None),
+            Err(Errno::WOULDBLOCK) => {
+                let mut text = String::new();
+                // Only for people: what it does not say is not known.
+                let read = file.take(PID_BYTES).read_to_string(&mut text);
+                return Ok(Err(Holder(read.ok().and_then(|_| text.trim_end().parse().ok()))));
+            }
             Err(errno) => return Err(errno.into()),
         }
         // Whoever had it may have removed it since it was opened: then it keeps nobody out.
         let identity = |metadata: fs::Metadata| (metadata.dev(), metadata.ino());
         let locked = identity(file.metadata()?);
-        match fs::metadata(path) {
-            Ok(found) => Ok((identity(found) == locked).then_some(file)),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        match fs::metadata(path).map(identity) {
+            Ok(found) if found == locked => {
+                // A full disk keeps nobody from the lock.
+                let _ = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
+                Ok(Ok(file))
+            }
+            Ok(_) => Ok(Err(Holder(None))),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Err(Holder(None))),
             Err(error) => Err(error),
         }
     }
@@ -284,7 +324,10 @@ fn read(file: &Path) -> Result<Vec<RecordedAssociation>, RecordError> {
     let text = fs::read(file).map_err(error)?;
     let content: Content =
         serde_json::from_slice(&text).map_err(|source| RecordError::Content { file: file.to_owned(), source })?;
-    Ok(content.associations)
+    match content.associations.iter().find(|left| left.fence_ms > FENCE_MAX_MS) {
+        Some(left) => Err(RecordError::FenceTooLong { file: file.to_owned(), fence_ms: left.fence_ms }),
+        None => Ok(content.associations),
+    }
 }
 
 /// Replaces the file, or removes it if there is nothing to say. In either case the directory is on the disk when this returns.
@@ -411,8 +454,12 @@ mod tests {
         let lock = |at_most| Lock::wait_for(file.clone(), at_most);
         let first = lock(Duration::ZERO).unwrap();
         let error = lock(Duration::from_millis(50)).unwrap_err();
-        let message = "another daemon serves this disk, or has not ended yet; end it first";
-        assert_eq!(error.to_string(), format!("{}: {message}", file.display()));
+        let (pid, name) = (std::process::id(), file.display());
+        let message = "serves this disk, or has not ended yet; end it first";
+        assert_eq!(error.to_string(), format!("{name}: another daemon (pid {pid}) {message}"));
+        fs::write(&file, "nobody").unwrap();
+        let error = lock(Duration::ZERO).unwrap_err();
+        assert_eq!(error.to_string(), format!("{name}: another daemon {message}"));
         // Each of those that wait has it once, and none beside another.
         let holders = Mutex::new(());
         thread::scope(|scope| {
@@ -428,8 +475,32 @@ mod tests {
         });
         assert!(!file.exists());
         // What a killed daemon left of it is no lock.
+        fs::write(&file, "4194304 and more than there will be").unwrap();
+        let again = lock(Duration::ZERO).unwrap();
+        assert_eq!(fs::read_to_string(&file).unwrap(), format!("{pid}\n"));
+        drop(again);
         fs::write(&file, "").unwrap();
         drop(lock(Duration::ZERO).unwrap());
+    }
+
+    #[test]
+    fn a_fence_that_none_can_be_is_refused_and_not_waited_for() {
+        let place = tempfile::tempdir().unwrap();
+        let (socket, file) = (place.path().join("disk.sock"), place.path().join("disk.sock.fence"));
+        let holds = |fence_ms: u64| {
+            let associations = vec![association(5), association(fence_ms)];
+            fs::write(&file, serde_json::to_vec(&Content { associations }).unwrap()).unwrap();
+            FenceRecord::open(&socket).map(|(_, inherited)| inherited)
+        };
+        // The longest that a daemon may have written.
+        for fence_ms in [3 * 6_553_500 + 65_535, FENCE_MAX_MS] {
+            assert_eq!(holds(fence_ms).unwrap(), Some(Duration::from_millis(fence_ms) + EXIT_MAX));
+        }
+        for fence_ms in [FENCE_MAX_MS + 1, u64::MAX] {
+            let error = holds(fence_ms).unwrap_err().to_string();
+            let said = format!("{}: fence_ms: {fence_ms} is longer than 21600000, six hours,", file.display());
+            assert!(error.starts_with(&said) && error.ends_with("remove the file"), "{error}");
+        }
     }
 
     #[test]

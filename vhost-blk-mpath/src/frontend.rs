@@ -138,20 +138,24 @@ impl FrontendThread {
         Ok(Self { thread, shared })
     }
 
-    /// Lets no more front-ends in; not if one is connected, unless that does not matter. Whether it is so now.
-    pub(crate) fn turn_away(&self, even_if_connected: bool) -> bool {
-        // Who is connected is known under this lock, and whoever connects looks under it first.
-        let connection = self.shared.connection();
-        if connection.is_some() && !even_if_connected {
-            return false;
+    /// Has all of these let no more front-ends in; none of them if one is connected, unless that does not matter: which one, then.
+    pub(crate) fn turn_away(threads: &[Self], even_if_connected: bool) -> Result<(), usize> {
+        // Who is connected is known under these locks, and whoever connects looks under one of them first.
+        let connections: Vec<_> = threads.iter().map(|thread| thread.shared.connection()).collect();
+        if let Some(connected) = connections.iter().position(|connection| connection.is_some())
+            && !even_if_connected
+        {
+            return Err(connected);
         }
-        self.shared.ending.store(true, Ordering::SeqCst);
-        true
+        for thread in threads {
+            thread.shared.ending.store(true, Ordering::SeqCst);
+        }
+        Ok(())
     }
 
     /// Hangs up on the front-end, takes the virtqueues back and ends; a socket of ours goes. The I/O threads must still run.
     pub(crate) fn shutdown(self) {
-        self.turn_away(true);
+        self.shared.ending.store(true, Ordering::SeqCst);
         // It has room for one.
         let _ = rustix::io::write(&self.shared.wake, &1_u64.to_ne_bytes());
         if let Some(connection) = &*self.shared.connection() {

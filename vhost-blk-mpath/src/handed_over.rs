@@ -17,7 +17,7 @@ use mpath_api::server::Server;
 use mpath_api::socket::{BindError, ListeningSocket, Role};
 use rustix::io::Errno;
 use rustix::net::sockopt::{socket_acceptconn, socket_domain, socket_type};
-use rustix::net::{AddressFamily, SocketType};
+use rustix::net::{AddressFamily, SocketType, getpeername};
 use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
 use tokio::sync::oneshot;
 
@@ -52,6 +52,10 @@ pub(crate) enum HandedOverError {
     Unusable { descriptor: Descriptor, source: io::Error },
     #[error("{descriptor} is no Unix stream socket; hand over one that listens, or by --fd a front-end's connection")]
     NotASocket { descriptor: Descriptor },
+    #[error(
+        "{descriptor} neither listens nor is connected; hand over a socket that listens, or the connection of a front-end by --fd"
+    )]
+    Idle { descriptor: Descriptor },
     #[error("{descriptor} does not listen; hand over a socket that does, or the connection of a front-end by --fd")]
     NotListening { descriptor: Descriptor },
     #[error(
@@ -90,10 +94,16 @@ impl HandedOver {
     pub(crate) fn from_environment() -> Result<Self, HandedOverError> {
         let mut handed_over = Self::default();
         let variable = |name| std::env::var(name).unwrap_or_default();
-        if variable("LISTEN_PID") != std::process::id().to_string() {
+        let (meant, own, value) = (variable("LISTEN_PID"), std::process::id(), variable("LISTEN_FDS"));
+        if meant != own.to_string() {
+            if !(meant.is_empty() && value.is_empty()) {
+                tracing::warn!(
+                    "LISTEN_FDS, `{value}`, is ignored: LISTEN_PID is `{meant}`, and this is process {own}; if these sockets are the \
+                     daemon's, have it be the process that they are handed to (a shell: by `exec`), and otherwise unset both"
+                );
+            }
             return Ok(handed_over);
         }
-        let value = variable("LISTEN_FDS");
         let count = value.parse().ok().filter(|count| (0..=COUNT_MAX).contains(count));
         let count: RawFd = count.ok_or(HandedOverError::Count { value })?;
         for fd in FIRST..FIRST + count {
@@ -180,6 +190,10 @@ fn socket(descriptor: Descriptor, fd: RawFd) -> Result<Socket, HandedOverError> 
         let path = listener.local_addr().map_err(failed)?.as_pathname().map(Path::to_owned);
         return Ok(Socket::Listening(listener, path));
     }
+    match getpeername(&socket) {
+        Err(Errno::NOTCONN) => return Err(HandedOverError::Idle { descriptor }),
+        peer => peer.map_err(|errno| failed(errno.into()))?,
+    };
     let stream = UnixStream::from(socket);
     stream.set_nonblocking(false).map_err(failed)?;
     let path = stream.local_addr().map_err(failed)?.as_pathname().map(Path::to_owned);

@@ -19,6 +19,7 @@ mod host;
 mod injection;
 mod membership;
 mod namespaces;
+mod one_writer;
 mod path;
 mod path_events;
 mod path_status;

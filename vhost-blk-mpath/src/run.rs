@@ -16,6 +16,7 @@ use tokio::sync::{oneshot, watch};
 use crate::control::Daemon;
 use crate::disks::Disks;
 use crate::events::EventLog;
+use crate::fence_record::RecordError;
 use crate::handed_over::{HandedOver, HandedOverError};
 use crate::host::{self, HostError};
 use crate::service::{Common, Connecting, StartError, Starting};
@@ -47,8 +48,14 @@ impl RunError {
     pub(crate) fn exit_code(&self) -> ExitCode {
         ExitCode::from(match self {
             Self::System(_) => 1,
+            Self::Start(StartError::Record(RecordError::Locked { .. })) => 4,
             Self::Start(error) if error.is_of_this_host() => 1,
-            Self::File(_) | Self::Flags(_) | Self::Disk(_) | Self::HandedOver(_) | Self::Host(_) => 2,
+            Self::File(_)
+            | Self::Flags(_)
+            | Self::Disk(_)
+            | Self::HandedOver(_)
+            | Self::Host(_)
+            | Self::Start(StartError::SameNamespace { .. }) => 2,
             Self::Bind(_) | Self::Start(StartError::Bind(_)) => 4,
             Self::Start(_) => 3,
         })
@@ -109,6 +116,7 @@ async fn serve(config: Config, mut handed_over: HandedOver) -> Result<(), RunErr
         for connecting in &mut connecting {
             connecting.tried().await?;
         }
+        disks.check_writers()?;
         Ok::<_, RunError>(true)
     };
     let tried = tokio::select! {

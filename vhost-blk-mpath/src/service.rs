@@ -69,6 +69,17 @@ pub(crate) enum StartError {
         /// Of each path.
         reasons: Reasons,
     },
+    #[error(
+        "disk {disk}: its namespace, {nsid} of `subsystem` {subsystem}, is also that of disk {of}, and both write to it; give each its own \
+         `namespace`, or set `read-only` for one of them"
+    )]
+    SameNamespace {
+        disk: String,
+        /// The disk that was there before.
+        of: String,
+        nsid: u32,
+        subsystem: String,
+    },
     #[error("cannot start: {0}")]
     System(#[from] io::Error),
 }
@@ -79,7 +90,9 @@ impl StartError {
         match self {
             Self::System(_) | Self::Record(_) => true,
             Self::NoPath { failures, .. } => failures.0.iter().any(|(_, error)| error.is_of_this_host()),
-            Self::Bind(_) | Self::NoneDiscovered { .. } | Self::NoNamespace { .. } => false,
+            Self::Bind(_) | Self::NoneDiscovered { .. } | Self::NoNamespace { .. } | Self::SameNamespace { .. } => {
+                false
+            }
         }
     }
 }
@@ -315,9 +328,9 @@ impl Service {
         self.task.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets no more front-ends in, unless one is connected and that matters; whether it did so.
-    pub(crate) fn turn_away(&self, even_if_connected: bool) -> bool {
-        self.frontends().iter().all(|frontend| frontend.turn_away(even_if_connected))
+    /// Lets no more front-ends in, unless one is connected and that matters: to which disk, then, by position.
+    pub(crate) fn turn_away(&self, even_if_connected: bool) -> Result<(), usize> {
+        FrontendThread::turn_away(&self.frontends(), even_if_connected)
     }
 
     /// Tells the I/O threads to end within a moment, whatever is in flight.

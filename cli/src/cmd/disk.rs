@@ -1,12 +1,13 @@
 //! `mpathctl disk`
 
 use std::fs::File;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
 use mpath_api::DiskFlags;
 use mpath_api::client::Client;
-use mpath_api::config::{DiskConfig, DiskList, LoadError};
+use mpath_api::config::{DiskConfig, DiskList, LoadError, SocketPath, SocketPathError};
 use mpath_api::types::Disk;
 
 use super::{DiskArg, status};
@@ -27,14 +28,15 @@ pub(crate) enum Command {
     /// It is checked as at the start of the daemon: a path has to lead to its namespace. The configuration is not changed: a
     /// restarted daemon does not know the disk.
     Add(Box<AddArgs>),
-    /// Remove a disk for good; done when it is gone
+    /// Remove a disk for good, and those that share its paths; done when they are gone
     ///
-    /// Its socket goes, its paths are closed in order, and the other disks do not notice. The configuration is not changed: a restarted
-    /// daemon has the disks that are configured.
+    /// Their sockets go, their paths are closed in order, and the other disks do not notice. What is printed is what is still
+    /// there of them, as by `path remove`: nothing. The configuration is not changed: a restarted daemon has the disks that are
+    /// configured.
     Remove {
         /// Its name
         disk: String,
-        /// Even if a front-end is connected: it is hung up, and what it has in flight has ten seconds to complete
+        /// Even if front-ends are connected: they are hung up, and what they have in flight has ten seconds to complete
         #[arg(long)]
         force: bool,
     },
@@ -58,16 +60,46 @@ pub(crate) struct AddArgs {
 impl AddArgs {
     fn disks(&self) -> Result<Vec<DiskConfig>, Failure> {
         let Some(file) = &self.config else {
-            return Ok(vec![self.flags.clone().unwrap_or_default().into_config()?]);
+            let mut disk = self.flags.clone().unwrap_or_default().into_config()?;
+            absolute(&mut disk.socket_path)?;
+            return Ok(vec![disk]);
         };
-        let list = if file == Path::new("-") {
-            DiskList::read("standard input".as_ref(), std::io::stdin().lock())?
+        let mut list = if file == Path::new("-") {
+            DiskList::read("standard input".as_ref(), io::stdin().lock())?
         } else {
             let opened = File::open(file).map_err(|source| LoadError::Read { path: file.clone(), source })?;
             DiskList::read(file, opened)?
         };
+        for disk in &mut list.disks {
+            absolute(&mut disk.socket_path)?;
+            disk.share_paths_with.iter_mut().try_for_each(|sharer| absolute(&mut sharer.socket_path))?;
+        }
         Ok(list.disks)
     }
+}
+
+/// Why a relative socket path cannot be made absolute.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum SocketError {
+    /// There is no directory that it could be in.
+    #[error(
+        "socket-path: `{path}` is not absolute, and the current directory cannot be had: {source}; begin it with `/`"
+    )]
+    NoDirectory { path: SocketPath, source: io::Error },
+    /// In the current directory it is no socket path.
+    #[error("socket-path: in the current directory {0}")]
+    Unusable(#[from] SocketPathError),
+}
+
+/// What is named here is meant here: the daemon has a working directory of its own.
+fn absolute(path: &mut SocketPath) -> Result<(), SocketError> {
+    if path.as_path().is_relative() {
+        let no_directory = |source| SocketError::NoDirectory { path: path.clone(), source };
+        let absolute = std::path::absolute(path.as_path()).map_err(no_directory)?;
+        let not_utf8 = || SocketPathError { text: absolute.display().to_string() };
+        *path = absolute.to_str().ok_or_else(not_utf8)?.parse()?;
+    }
+    Ok(())
 }
 
 impl Command {

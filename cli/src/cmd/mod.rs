@@ -21,6 +21,7 @@ use clap::Subcommand;
 use mpath_api::client::Client;
 use mpath_api::types::Disk;
 
+pub(crate) use self::disk::SocketError;
 use crate::Failure;
 use crate::output::Output;
 

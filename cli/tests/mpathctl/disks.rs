@@ -1,6 +1,7 @@
 //! Disks: what there is, what they share, and what has happened.
 
-use std::io::Write;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixListener;
 use std::process::Stdio;
 
 use crate::daemon::{Daemon, finish, mpathctl};
@@ -107,7 +108,9 @@ queued        0
     assert_eq!((code, &*said), (1, "mpathctl: there is a disk `db` already; give each disk its own name\n"));
     let (code, said) = daemon.fail(&["disk", "remove", "disk0"]);
     assert!(code == 1 && said.contains("`disk0` has a front-end connected"), "{said}");
-    assert!(daemon.run(&["disk", "remove", "disk0", "--force"]).contains("\ndisk0 "));
+    let removed = daemon.run(&["disk", "remove", "disk0", "--force"]);
+    assert!(removed.starts_with("DISK ") && removed.lines().count() == 1, "what is still there of it: {removed}");
+    assert_eq!(daemon.run(&["disk", "remove", "db", "-ojson"]), "[]\n");
     assert!(!daemon.run(&["disk", "list"]).contains("disk0"));
     assert_eq!(daemon.fail(&["disk", "show", "disk0"]).0, 1);
     for (words, said) in [
@@ -125,6 +128,43 @@ queued        0
     ] {
         assert_eq!(daemon.fail(words), (2, format!("mpathctl: {said}\n")));
     }
+}
+
+/// The daemon would look for them in a directory of its own.
+#[test]
+fn sockets_are_named_from_where_the_command_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let api = dir.path().join("api.sock");
+    let listener = UnixListener::bind(&api).unwrap();
+    let sent = |words: &[&str]| {
+        let mut command = mpathctl(&[&["--api", api.to_str().unwrap(), "disk", "add"], words].concat());
+        let child = command.current_dir(dir.path()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut request = Vec::new();
+        while !request.ends_with(b"}") {
+            let mut buffer = [0; 4096];
+            let read = stream.read(&mut buffer).unwrap();
+            request.extend(&buffer[..read]);
+        }
+        stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n[]").unwrap();
+        assert!(child.wait_with_output().unwrap().status.success());
+        let body = String::from_utf8(request).unwrap().split_once("\r\n\r\n").unwrap().1.to_owned();
+        serde_json::from_str::<serde_json::Value>(&body).unwrap()
+    };
+    let here = |name: &str| serde_json::json!(dir.path().canonicalize().unwrap().join(name).to_str().unwrap());
+    let flags = ["--subsystem", "nqn.a", "--path", "tcp://127.0.0.1", "--socket-path"];
+    assert_eq!(sent(&[&flags[..], &["db.sock"]].concat())["socket-path"], here("db.sock"));
+    // As it was bound, should it be one that the daemon was handed.
+    assert_eq!(sent(&[&flags[..], &["/tmp//db.sock"]].concat())["socket-path"], "/tmp//db.sock");
+    let text = "disks: [{socket-path: a, subsystem: nqn.a, namespace: 1, paths: ['tcp://127.0.0.1'], \
+        share-paths-with: [{name: b, socket-path: b/c, namespace: 2}]}]";
+    std::fs::write(dir.path().join("file"), text).unwrap();
+    let sent = sent(&["--config", "file"]);
+    assert_eq!((&sent["socket-path"], &sent["share-paths-with"][0]["socket-path"]), (&here("a"), &here("b/c")));
+    let long = "n".repeat(107);
+    let mut command = mpathctl(&[&["--api", "/nowhere", "disk", "add"], &flags[..], &[&long]].concat());
+    let (code, _, said) = finish(&mut command);
+    assert!(code == 2 && said.contains("socket-path: in the current directory `/"), "{said}");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! What a front-end is shown, and several disks in one daemon.
 
 use std::fs;
+use std::process::Command;
 
 use mpath_api::PolicyKind;
 use mpath_api::types::{PathSelector, SetPolicy};
@@ -81,21 +82,52 @@ fn a_read_only_disk_refuses_what_would_change_it() {
 /// Two disks, on two namespaces of one subsystem.
 fn two_disks(target: &Target) -> Daemon {
     let place = Place::new();
+    let command = two_disks_with(&place, target, ["    namespace: 1\n", "    namespace: 2\n"]);
+    place.spawn(command).ready()
+}
+
+/// Two disks of one target, each with these settings.
+fn two_disks_with(place: &Place, target: &Target, settings: [&str; 2]) -> Command {
     let paths = target.addrs().iter().map(|path| format!("tcp://{path}")).collect::<Vec<_>>().join(", ");
-    let disk = |name: &str, namespace: u32| {
+    let disk = |name: &str, settings: &str| {
         format!(
-            "  - name: {name}\n    socket-path: {socket}\n    subsystem: {NQN}\n    namespace: {namespace}\n    \
-             policy: round-robin\n    paths: [{paths}]\n",
+            "  - name: {name}\n    socket-path: {socket}\n    subsystem: {NQN}\n    policy: round-robin\n    paths: [{paths}]\n\
+             {settings}",
             socket = place.file(name).display()
         )
     };
     let api = place.api();
-    let text = format!("api: {}\nio-threads: 2\ndisks:\n{}{}", api.display(), disk("system", 1), disk("data", 2));
+    let text = format!(
+        "api: {}\nio-threads: 2\ndisks:\n{}{}",
+        api.display(),
+        disk("system", settings[0]),
+        disk("data", settings[1])
+    );
     fs::write(place.file("config.yaml"), text).unwrap();
     let mut command = program();
     // An operator's shell names the daemon for mpathctl; the daemon's own socket is what its file says.
     command.env("MPATH_API", "/nonexistent/api.sock").arg("--config").arg(place.file("config.yaml"));
-    place.spawn(command).ready()
+    command
+}
+
+/// However it is named.
+#[test]
+fn two_disks_do_not_write_to_one_namespace() {
+    let target = Target::start(2);
+    for settings in [["", ""], ["    namespace: 1\n", "    namespace: 1\n"], ["", "    namespace: 1\n"]] {
+        let place = Place::new();
+        let refused = place.refused(two_disks_with(&place, &target, settings));
+        let said =
+            format!("disk data: its namespace, 1 of `subsystem` {NQN}, is also that of disk system, and both write");
+        refused.says(2, &[&said, "give each its own `namespace`", "`read-only`"]);
+        assert!(!place.file("system").exists() && !place.file("data").exists() && !place.api().exists());
+    }
+    // One may write, and any number read.
+    let place = Place::new();
+    let command = two_disks_with(&place, &target, ["    read-only: true\n", ""]);
+    let daemon = place.spawn(command).ready();
+    assert_eq!(Disk::connect(&daemon.place.file("data")).write(0, 3), Status::Ok);
+    assert_eq!(Disk::connect(&daemon.place.file("system")).read(0), 3);
 }
 
 #[test]

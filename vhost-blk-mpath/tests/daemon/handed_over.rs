@@ -9,10 +9,12 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::thread;
+use std::time::{Duration, Instant};
 
 use mpath_api::config::DiskConfig;
 use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::process::Signal;
+use socket2::{Domain, Socket, Type};
 use vublk_bench::request::Status;
 
 use crate::guest::{Guest, PROTOCOL_FEATURES};
@@ -203,4 +205,47 @@ fn a_socket_that_is_nobodys_is_told_of_and_one_that_is_none_is_refused() {
     let mut command = program();
     command.args(["--fd=977", "--subsystem", NQN, "--path=tcp://127.0.0.1"]).arg("--api").arg(place.api());
     place.refused(command).says(2, &["--fd 977 cannot be used", "start the daemon with it open"]);
+}
+
+#[test]
+fn a_socket_that_does_nothing_is_refused() {
+    let (target, place) = (Target::start(1), Place::new());
+    let idle = Socket::new(Domain::UNIX, Type::STREAM, None).unwrap();
+    let said = "neither listens nor is connected";
+    place.refused(by_flag(&place, &target, &idle)).says(2, &[&format!("--fd {} {said}", idle.as_raw_fd())]);
+    assert!(!place.api().exists());
+}
+
+#[test]
+fn sockets_that_are_meant_for_another_process_are_told_of() {
+    let (target, place) = (Target::start(1), Place::new());
+    let mut command = place.command(&target.addrs(), "");
+    command.env("LISTEN_PID", "1").env("LISTEN_FDS", "2");
+    let daemon = place.spawn(command).ready();
+    let log = daemon.log();
+    let told: Vec<_> = log.lines().filter(|line| line.contains("LISTEN_FDS")).collect();
+    assert_eq!(told.len(), 1, "{log}");
+    assert!(told[0].contains("WARN") && told[0].contains("LISTEN_PID is `1`, and this is process"), "{log}");
+    let (_, place) = daemon.end(Signal::TERM);
+    let command = place.command(&target.addrs(), "");
+    assert!(!place.spawn(command).ready().log().contains("LISTEN"));
+}
+
+/// A service manager may have handed it to both.
+#[test]
+fn a_second_daemon_on_a_socket_says_at_once_whom_it_waits_for() {
+    let (target, place) = (Target::start(1), Place::new());
+    let listener = UnixListener::bind(place.socket()).unwrap();
+    let command = by_flag(&place, &target, &listener);
+    let daemon = place.spawn(command).ready();
+    let pid = daemon.status().pid;
+    let second = Place::new();
+    let command = by_flag(&second, &target, &listener);
+    let begun = Instant::now();
+    let refused = second.refused(command);
+    let lock = daemon.place.file("disk.sock.fence.lock");
+    refused.says(4, &[&format!("{}: another daemon (pid {pid}) serves this disk", lock.display()), "end it first"]);
+    assert!(begun.elapsed() >= Duration::from_secs(10), "it has waited: {:?}", begun.elapsed());
+    let waits = refused.log.lines().find(|line| line.contains("WARN")).unwrap();
+    assert!(waits.contains(&format!("another daemon (pid {pid})")) && waits.contains("waiting 10s at most"), "{waits}");
 }

@@ -71,7 +71,7 @@ fn unharmed(daemon: &Daemon) {
 #[test]
 fn a_guest_that_breaks_all_rules_harms_no_other_disk() {
     let target = target();
-    let daemon = Daemon::start(&target.addrs(), "--namespace 1");
+    let daemon = Daemon::start(&target.addrs(), "--namespace 1 --read-only");
     for disk in 0..DISKS {
         daemon.api.add_disk(&named(&daemon.place, &target, disk)).unwrap();
     }
@@ -82,7 +82,7 @@ fn a_guest_that_breaks_all_rules_harms_no_other_disk() {
 #[test]
 fn nor_one_that_is_served_by_the_same_thread() {
     let target = target();
-    let daemon = Daemon::start(&target.addrs(), "--namespace 1");
+    let daemon = Daemon::start(&target.addrs(), "--namespace 1 --read-only");
     let mut config = named(&daemon.place, &target, 0);
     let sharer = |disk: usize| {
         let (name, namespace) = (format!("disk-{disk}").parse().unwrap(), (disk + 1).to_string().parse().unwrap());

@@ -82,7 +82,7 @@ fn a_disk_comes_and_goes_while_another_one_is_in_use() {
         verification.goes_on(200);
         verification.finish();
         eventually("the front-end has left", || !daemon.status().disks[1].connected);
-        assert_eq!(daemon.api.remove_disk("data", false).unwrap()[0].name, "data");
+        assert_eq!(daemon.api.remove_disk("data", false).unwrap(), []);
         assert_eq!(names(&daemon), ["disk0"]);
         assert!(!metrics(&daemon).contains("disk=\"data\""));
         assert!(!daemon.place.file("data").exists() && !daemon.place.file("data.fence").exists());
@@ -143,7 +143,7 @@ fn a_disk_that_is_forced_out_does_not_drain_any_longer() {
 fn force_out(drain_fence: bool) {
     let target = Target::start(2);
     target.fail_cross_resets();
-    let mut daemon = Daemon::start(&target.addrs(), "");
+    let mut daemon = Daemon::start(&target.addrs(), "--read-only");
     let config = DiskConfig {
         keep_alive_tmo: "1".parse().unwrap(),
         drain_fence,
@@ -222,10 +222,56 @@ fn what_would_keep_the_daemon_from_starting_keeps_a_disk_from_being_added() {
     assert!(code == ErrorCode::UnknownDisk && said.contains("`backup`"), "{said}");
 }
 
+/// Which of two that come at once is there, nobody can say; not both.
 #[test]
-fn a_disk_whose_paths_others_use_stays_until_they_are_gone() {
+fn a_disk_that_would_write_to_the_namespace_of_another_one_is_not_added() {
+    let target = target();
+    let daemon = Daemon::start(&target.addrs(), "--namespace 1 --read-only");
+    let first = DiskConfig { namespace: "1".parse().ok(), ..config(&daemon.place, "data", &target.addrs()) };
+    daemon.api.add_disk(&first).unwrap();
+    let before = daemon.settled_resources();
+    let second = DiskConfig { namespace: "1".parse().ok(), ..config(&daemon.place, "more", &target.addrs()[1..]) };
+    let (code, said) = refusal(daemon.api.add_disk(&second));
+    assert_eq!(code, ErrorCode::DiskNotStarted);
+    assert!(said.contains("disk more: its namespace, 1 of") && said.contains("is also that of disk data"), "{said}");
+    assert_eq!(names(&daemon), ["disk0", "data"]);
+    assert!(!daemon.place.file("more").exists());
+    daemon.comes_back_to(before);
+    daemon.api.add_disk(&DiskConfig { read_only: true, ..second.clone() }).unwrap();
+    for disk in ["more", "data"] {
+        daemon.api.remove_disk(disk, true).unwrap();
+    }
+    let both = thread::scope(|scope| {
+        let add = |config| {
+            let api = Client::new(&daemon.place.api(), PATIENCE).unwrap();
+            scope.spawn(move || api.add_disk(config))
+        };
+        [add(&first), add(&second)].map(|adding| adding.join().unwrap().is_ok())
+    });
+    assert!(both[0] != both[1], "{both:?}");
+    assert_eq!(names(&daemon).len(), 2);
+}
+
+#[test]
+fn a_socket_that_would_be_in_the_daemons_directory_is_refused() {
     let target = target();
     let daemon = Daemon::start(&target.addrs(), "--namespace 1");
+    let socket_path = "data.sock".parse().unwrap();
+    let (code, said) =
+        refusal(daemon.api.add_disk(&DiskConfig { socket_path, ..second(&daemon.place, "data", &target) }));
+    assert_eq!(code, ErrorCode::BadRequest);
+    assert!(
+        said.contains("disk `data`: socket-path: `data.sock` is not absolute") && said.contains("begin it with `/`")
+    );
+    assert_eq!(names(&daemon), ["disk0"]);
+}
+
+/// They have come together.
+#[test]
+fn disks_that_share_paths_go_together() {
+    let target = target();
+    let daemon = Daemon::start(&target.addrs(), "--namespace 1 --read-only");
+    let before = daemon.settled_resources();
     let sharer = SharerConfig::new(
         "backup".parse().unwrap(),
         daemon.place.file("backup").to_str().unwrap().parse().unwrap(),
@@ -236,13 +282,34 @@ fn a_disk_whose_paths_others_use_stays_until_they_are_gone() {
         share_paths_with: vec![sharer],
         ..config(&daemon.place, "data", &target.addrs())
     };
-    let added = daemon.api.add_disk(&owner).unwrap();
-    assert_eq!(added.iter().map(|disk| &*disk.name).collect::<Vec<_>>(), ["data", "backup"]);
-    let mut backup = Disk::connect(&daemon.place.file("backup"));
-    assert_eq!((backup.write(0, 5), backup.read(0)), (Status::Ok, 5));
-    let (code, said) = refusal(daemon.api.remove_disk("data", true));
-    assert!(code == ErrorCode::PathsAreShared && said.contains("used by `backup`"), "{said}");
-    assert_eq!(backup.read(0), 5);
+    for force in [false, true] {
+        let added = daemon.api.add_disk(&owner).unwrap();
+        assert_eq!(added.iter().map(|disk| &*disk.name).collect::<Vec<_>>(), ["data", "backup"]);
+        let mut backup = Disk::connect(&daemon.place.file("backup"));
+        assert_eq!((backup.write(0, 5), backup.read(0)), (Status::Ok, 5));
+        let (code, said) = refusal(daemon.api.remove_disk("backup", true));
+        assert_eq!(code, ErrorCode::SharesPaths);
+        assert!(said.ends_with("goes with it: `mpathctl disk remove data` removes `data`, `backup`"), "{said}");
+        let (code, said) = refusal(daemon.api.remove_disk("data", false));
+        assert!(code == ErrorCode::DiskConnected && said.contains("disk `backup` has a front-end connected"), "{said}");
+        // Neither of them has been touched.
+        assert_eq!(Disk::connect(&daemon.place.file("data")).read(0), 0);
+        assert_eq!(backup.read(0), 5);
+        if !force {
+            drop(backup);
+            eventually("both front-ends have left", || !daemon.status().disks.iter().any(|disk| disk.connected));
+        }
+        assert_eq!(daemon.api.remove_disk("data", force).unwrap(), []);
+        assert_eq!(names(&daemon), ["disk0"]);
+        let left = ["data", "backup", "data.fence", "backup.fence"].map(|file| daemon.place.file(file).exists());
+        assert_eq!(left, [false; 4]);
+    }
+    daemon.comes_back_to(before);
+    let come_and_go = [EventKind::DiskAdded, EventKind::DiskRemove, EventKind::DiskRemoved];
+    for disk in ["data", "backup"] {
+        let events = events(&daemon, disk).into_iter().filter(|kind| come_and_go.contains(kind)).collect::<Vec<_>>();
+        assert_eq!(events, [come_and_go; 2].concat(), "{disk}");
+    }
 }
 
 /// What is under way for a client holds the end up no longer than anything else.
@@ -266,18 +333,22 @@ fn the_end_of_the_daemon_ends_what_is_under_way() {
 #[test]
 fn many_disks_are_added_used_and_removed() {
     const DISKS: usize = 64;
-    let target = Target::start(1);
-    let daemon = Daemon::start(&target.addrs(), "");
+    let target = Target::with(1, |config| config.namespaces = vec![NamespaceConfig::memory(1 << 20); DISKS + 1]);
+    let daemon = Daemon::start(&target.addrs(), &format!("--namespace {}", DISKS + 1));
     let before = daemon.settled_resources();
     let name = |index: usize| format!("disk-{index}");
+    let disk = |index: usize| DiskConfig {
+        namespace: (index + 1).to_string().parse().ok(),
+        ..config(&daemon.place, &name(index), &target.addrs())
+    };
     // By four clients at a time.
     thread::scope(|scope| {
         for client in 0..4 {
-            let (place, target) = (&daemon.place, &target);
+            let (place, disk) = (&daemon.place, &disk);
             scope.spawn(move || {
                 let api = Client::new(&place.api(), PATIENCE).unwrap();
                 for index in (client..DISKS).step_by(4) {
-                    api.add_disk(&config(place, &name(index), &target.addrs())).unwrap();
+                    api.add_disk(&disk(index)).unwrap();
                 }
             });
         }

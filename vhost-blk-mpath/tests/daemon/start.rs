@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::support::{Daemon, Place, Shape, Target, Verification, eventually};
+use crate::support::{Daemon, NQN, Place, Shape, Target, Verification, eventually, program};
 
 #[test]
 fn a_path_that_is_down_at_the_start_is_a_warning_and_comes_up_later() {
@@ -57,4 +57,14 @@ fn two_daemons_do_not_share_sockets() {
     let second = Place::new();
     second.refused(command).says(4, &["API socket", daemon.place.api().to_str().unwrap()]);
     assert_eq!(daemon.status().disks[0].paths.live, 1);
+    // One that is started twice by a slip of the pen is no front-end.
+    let again = Place::new();
+    let mut command = program();
+    command.arg("--api").arg(again.api()).arg("--socket-path").arg(daemon.socket()).args(["--subsystem", NQN]);
+    command.arg(format!("--path=tcp://{}", target.addrs()[0]));
+    let socket = daemon.socket();
+    again.refused(command).says(4, &[socket.to_str().unwrap(), "another process listens on this vhost-user socket"]);
+    std::thread::sleep(Duration::from_millis(300));
+    let events = daemon.api.events(0, 0).unwrap().events;
+    assert!(events.iter().all(|event| event.path.is_some()), "{events:?}");
 }

@@ -124,7 +124,7 @@ impl Client {
         self.call_within(DISKS_TIMEOUT, Method::POST, "/v1/disks".into(), Some(wanted))
     }
 
-    /// Removes a disk; answers with it as it was. Takes as long as it takes to drain it, however short the client's time is otherwise.
+    /// Removes a disk, and those that share its paths; answers with those of them that are still there, as they are then. Takes as long as it takes to drain it, however short the client's time is otherwise.
     pub fn remove_disk(&self, disk: &str, force: bool) -> Result<Vec<Disk>, ClientError> {
         let route = target(&format!("/v1/disks/{}", segment(disk)), &[("force", force.then_some("true"))]);
         self.call_within(DISKS_TIMEOUT, Method::DELETE, route, None::<&()>)

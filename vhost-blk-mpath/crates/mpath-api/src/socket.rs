@@ -89,7 +89,7 @@ pub enum Step {
     Create,
     /// `listen`.
     Listen,
-    /// A connection, to see whether anybody listens.
+    /// The attempt at a connection, to see whether anybody has the socket.
     Probe,
     /// Removing the file that nobody listens on.
     Replace,
@@ -234,8 +234,8 @@ fn clear_stale(path: &SocketPath, role: Role) -> Result<(), BindError> {
         _ => {}
     }
     match probe(path.as_path()) {
-        // No room in its backlog is also a sign of life.
-        Ok(()) | Err(Errno::AGAIN) => Err(BindError::Busy { path: path.clone(), role }),
+        // It is bound, and of the type that daemons have or of the one that was tried.
+        Ok(()) | Err(Errno::PROTOTYPE) => Err(BindError::Busy { path: path.clone(), role }),
         Err(Errno::CONNREFUSED) => fs::remove_file(path.as_path()).map_err(|source| BindError::Step {
             path: path.clone(),
             role,
@@ -246,10 +246,11 @@ fn clear_stale(path: &SocketPath, role: Role) -> Result<(), BindError> {
     }
 }
 
-/// Connects without waiting: a process that listens may be stuck.
+/// Whether a process has the socket, without it noticing: by a connection of another type, which Linux refuses in another way than one
+/// to a file that nobody is behind. One that is accepted would be taken for a front-end.
 fn probe(path: &Path) -> Result<(), Errno> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::DGRAM, flags, None)?;
     connect(&socket, &SocketAddrUnix::new(path)?)
 }
 

@@ -154,7 +154,7 @@ fn errors_name_place_value_and_remedy() {
         ),
         (
             "name: a b",
-            "5:11: disks[0].name: `a b` is no disk name; use 1 to 64 letters, digits, `.`, `_` and `-`, no `-` in front",
+            "5:11: disks[0].name: `a b` is no disk name; use 1 to 64 letters, digits, `.`, `_` and `-`, no `-` in front, and not `.` or `..`",
         ),
         (
             "hedge: p30",

@@ -276,9 +276,9 @@ impl FromStr for SocketPath {
 
 text_serde!(SocketPath, "the path of a Unix socket");
 
-/// The name of a disk: 1 to 64 bytes of letters, digits, `.`, `_` and `-`, not starting with `-`.
+/// The name of a disk: 1 to 64 bytes of letters, digits, `.`, `_` and `-`, not starting with `-`, and neither `.` nor `..`.
 ///
-/// The charset keeps it a plain word on command lines, in URLs and in metrics.
+/// So it is a plain word on command lines, in metrics and in URLs, in which `..` would be a step up.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct DiskName(String);
 
@@ -305,7 +305,9 @@ impl fmt::Display for DiskName {
 
 /// A text that is no [`DiskName`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is no disk name; use 1 to 64 letters, digits, `.`, `_` and `-`, no `-` in front")]
+#[error(
+    "`{text}` is no disk name; use 1 to 64 letters, digits, `.`, `_` and `-`, no `-` in front, and not `.` or `..`"
+)]
 pub struct DiskNameError {
     /// What was given.
     pub text: String,
@@ -316,7 +318,8 @@ impl FromStr for DiskName {
 
     fn from_str(text: &str) -> Result<Self, DiskNameError> {
         let word = |b: u8| b.is_ascii_alphanumeric() || b"._-".contains(&b);
-        if (1..=64).contains(&text.len()) && !text.starts_with('-') && text.bytes().all(word) {
+        let is_step = [".", ".."].contains(&text);
+        if (1..=64).contains(&text.len()) && !text.starts_with('-') && !is_step && text.bytes().all(word) {
             Ok(Self(text.into()))
         } else {
             Err(DiskNameError { text: text.into() })
@@ -472,10 +475,10 @@ mod tests {
 
     #[test]
     fn disk_names() {
-        for good in ["disk0", "a", "0", ".x_y-z", &"n".repeat(64)] {
+        for good in ["disk0", "a", "0", ".x_y-z", "...", &"n".repeat(64)] {
             assert_eq!(good.parse::<DiskName>().unwrap().as_str(), good);
         }
-        for bad in ["", "-a", "a b", "a/b", "\u{e4}", &"n".repeat(65)] {
+        for bad in ["", "-a", "a b", "a/b", ".", "..", "\u{e4}", &"n".repeat(65)] {
             assert_eq!(bad.parse::<DiskName>(), Err(DiskNameError { text: bad.into() }));
         }
     }

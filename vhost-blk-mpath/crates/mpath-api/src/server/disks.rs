@@ -47,16 +47,18 @@ async fn add_disk<C: Control>(
     Ok(Json(disks))
 }
 
-/// Answers with the disk as it was.
+/// Answers with those of the disks meant that are still there, as with paths: none, since it is done when they are gone.
 async fn remove_disk<C: Control>(
     State(control): State<Arc<C>>,
     disk: Result<RoutePath<String>, PathRejection>,
     wanted: Result<Query<ForceQuery>, QueryRejection>,
 ) -> Answer<Vec<Disk>> {
     let (disk, ForceQuery { force }) = (route(disk)?, query(wanted)?);
-    let removed = meant(control.status().await?.disks, Some(disk.clone()))?;
+    meant(control.status().await?.disks, Some(disk.clone()))?;
     control.remove_disk(&disk, force).await?;
-    Ok(Json(removed))
+    let mut left = control.status().await?.disks;
+    left.retain(|of| of.name == disk || of.shares_paths_of.as_ref() == Some(&disk));
+    Ok(Json(left))
 }
 
 /// Something said of a disk.

@@ -115,6 +115,16 @@ pub enum AddDiskError {
         /// The disk that has it.
         of: String,
     },
+    /// Its socket is not named by an absolute path.
+    #[error(
+        "disk `{disk}`: socket-path: `{socket}` is not absolute, and would be a file in the daemon's working directory; begin it with `/`"
+    )]
+    RelativeSocket {
+        /// The disk.
+        disk: String,
+        /// The socket.
+        socket: String,
+    },
     /// The daemon has no room for it.
     #[error("there are {there} disks, and {most} is the most there can be; remove some first")]
     TooMany {
@@ -153,21 +163,18 @@ pub enum RemoveDiskError {
         /// The disk.
         disk: String,
     },
-    /// Other disks use its paths.
-    #[error("disk `{disk}` has the paths that are used by {}; remove those first", Names(.sharers))]
-    PathsAreShared {
-        /// The disk.
-        disk: String,
-        /// Those that use its paths.
-        sharers: Vec<String>,
-    },
     /// It uses the paths of another one.
-    #[error("disk `{disk}` uses the paths of `{owner}` and is not removed without them")]
+    #[error(
+        "disk `{disk}` uses the paths of `{owner}` and goes with it: `mpathctl disk remove {owner}` removes {}",
+        Names(.all)
+    )]
     SharesPaths {
         /// The disk.
         disk: String,
         /// The one that has the paths.
         owner: String,
+        /// That one, and all that use its paths.
+        all: Vec<String>,
     },
     /// It is being removed already.
     #[error("disk `{disk}` is being removed already")]
@@ -269,14 +276,15 @@ impl From<ControlError> for ApiError {
             ControlError::UnknownDisk { .. } | ControlError::RemoveDisk(RemoveDiskError::UnknownDisk { .. }) => {
                 ErrorCode::UnknownDisk
             }
-            ControlError::AddDisk(AddDiskError::Conflict(_)) => ErrorCode::BadRequest,
+            ControlError::AddDisk(AddDiskError::Conflict(_) | AddDiskError::RelativeSocket { .. }) => {
+                ErrorCode::BadRequest
+            }
             ControlError::AddDisk(AddDiskError::NameTaken { .. } | AddDiskError::SocketTaken { .. }) => {
                 ErrorCode::DiskExists
             }
             ControlError::AddDisk(AddDiskError::TooMany { .. }) => ErrorCode::TooManyDisks,
             ControlError::AddDisk(AddDiskError::NotStarted { .. }) => ErrorCode::DiskNotStarted,
             ControlError::RemoveDisk(RemoveDiskError::Connected { .. }) => ErrorCode::DiskConnected,
-            ControlError::RemoveDisk(RemoveDiskError::PathsAreShared { .. }) => ErrorCode::PathsAreShared,
             ControlError::RemoveDisk(RemoveDiskError::Leaving { .. }) => ErrorCode::DiskLeaving,
             ControlError::SharesPaths { .. } | ControlError::RemoveDisk(RemoveDiskError::SharesPaths { .. }) => {
                 ErrorCode::SharesPaths
@@ -320,8 +328,7 @@ impl IntoResponse for ApiError {
             | ErrorCode::TooManyDisks
             | ErrorCode::DiskNotStarted
             | ErrorCode::DiskConnected
-            | ErrorCode::DiskLeaving
-            | ErrorCode::PathsAreShared => StatusCode::CONFLICT,
+            | ErrorCode::DiskLeaving => StatusCode::CONFLICT,
             ErrorCode::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             ErrorCode::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
             ErrorCode::Other => StatusCode::INTERNAL_SERVER_ERROR,

@@ -118,7 +118,8 @@ pub trait Control: Send + Sync + 'static {
     /// Adds a disk with paths of its own, and those in its `share-paths-with`; done when they are served.
     fn add_disk(&self, config: DiskConfig) -> impl Future<Output = Result<(), ControlError>> + Send;
 
-    /// Removes a disk (in [`Control::status`]), with `force` even if a front-end is connected; done when it is gone.
+    /// Removes a disk (in [`Control::status`]) and those that share its paths, with `force` even if front-ends are connected; done
+    /// when they are gone.
     fn remove_disk(&self, disk: &str, force: bool) -> impl Future<Output = Result<(), ControlError>> + Send;
 
     /// The events after that one; if there are none, waits for the next one, at most so long.

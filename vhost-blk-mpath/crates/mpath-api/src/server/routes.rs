@@ -1,6 +1,7 @@
 //! The routes, and what is checked before the daemon is asked.
 
 use std::collections::HashMap;
+use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,8 +14,8 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post};
 use axum::{Extension, Json, Router};
 use mpath_core::{PolicyChange, PolicyKind, PolicySpec};
-use serde::Deserialize;
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, Error};
+use serde::{Deserialize, Deserializer};
 use tokio::time::timeout;
 
 use super::connections::Busy;
@@ -111,9 +112,11 @@ impl<S: Sync, T: DeserializeOwned> FromRequest<S> for JsonBody<T> {
         let body = Bytes::from_request(request, &())
             .await
             .map_err(|rejection| ApiError::new(ErrorCode::BadRequest, rejection.body_text()))?;
-        let parsed = serde_json::from_slice(&body)
-            .map_err(|error| ApiError::new(ErrorCode::BadRequest, format!("body: {error}")))?;
-        Ok(Self(parsed))
+        let mut json = serde_json::Deserializer::from_slice(&body);
+        // With the name of the setting that is wrong in front, which an error of serde_json's does not have.
+        let parsed = serde_path_to_error::deserialize(&mut json).map_err(|error| error.to_string());
+        let parsed = parsed.and_then(|parsed| json.end().map(|()| parsed).map_err(|error| error.to_string()));
+        Ok(Self(parsed.map_err(|error| ApiError::new(ErrorCode::BadRequest, format!("body: {error}")))?))
     }
 }
 
@@ -128,9 +131,9 @@ pub(super) struct DiskQuery {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct EventsQuery {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "number")]
     after: u64,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "number")]
     wait: u64,
 }
 
@@ -138,8 +141,22 @@ struct EventsQuery {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ForceQuery {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "yes_or_no")]
     pub(super) force: bool,
+}
+
+fn number<'de, D: Deserializer<'de>>(value: D) -> Result<u64, D::Error> {
+    parsed(value, "a number from 0 on")
+}
+
+fn yes_or_no<'de, D: Deserializer<'de>>(value: D) -> Result<bool, D::Error> {
+    parsed(value, "true or false")
+}
+
+/// A value of a query; an error names it, and what it should be.
+fn parsed<'de, D: Deserializer<'de>, T: FromStr>(value: D, expected: &str) -> Result<T, D::Error> {
+    let text = String::deserialize(value)?;
+    text.parse().map_err(|_| D::Error::custom(format_args!("`{text}` is not {expected}")))
 }
 
 /// `?path=SELECTOR&disk=NAME`

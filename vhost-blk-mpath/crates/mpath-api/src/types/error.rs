@@ -52,12 +52,10 @@ pub enum ErrorCode {
     TooManyDisks,
     /// 409: the disk cannot be served: no path leads to its namespace, say, or its socket cannot be created.
     DiskNotStarted,
-    /// 409: a front-end is connected to the disk.
+    /// 409: a front-end is connected to the disk, or to one that goes with it.
     DiskConnected,
     /// 409: the disk is being removed.
     DiskLeaving,
-    /// 409: other disks use the paths of the disk.
-    PathsAreShared,
     /// 413: the body is larger than 64 KiB.
     BodyTooLarge,
     /// 503: the daemon is too busy, or ending.

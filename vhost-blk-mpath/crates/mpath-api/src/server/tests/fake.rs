@@ -13,6 +13,7 @@ pub(in crate::server) struct Fake {
     scheduling: Mutex<[(SchedulerSpec, Weight, LimitsConfig); 3]>,
     injections: Mutex<[[Vec<Injection>; 2]; 2]>,
     states: Mutex<[[PathState; 2]; 2]>,
+    removed: Mutex<Vec<String>>,
     pub(super) stuck: AtomicBool,
 }
 
@@ -25,6 +26,7 @@ impl Fake {
             scheduling: Mutex::new([(SchedulerKind::Fifo.into(), weight(100), LimitsConfig::default()); 3]),
             injections: Mutex::default(),
             states: Mutex::new([[PathState::Live; 2]; 2]),
+            removed: Mutex::default(),
             stuck: AtomicBool::new(false),
         }
     }
@@ -74,6 +76,8 @@ impl Control for Fake {
         self.answer().await?;
         let (policies, hedges) = (*self.policies.lock().unwrap(), *self.hedges.lock().unwrap());
         let scheduling = *self.scheduling.lock().unwrap();
+        let removed = self.removed.lock().unwrap();
+        let is_there = |(_, name): &(usize, &&str)| !removed.iter().any(|removed| removed == **name);
         let disk = |(index, &name): (usize, &&str)| Disk {
             name: name.into(),
             shares_paths_of: shares_paths_of(name),
@@ -99,7 +103,7 @@ impl Control for Fake {
             version: "1".into(),
             pid: 7,
             uptime_s: 5,
-            disks: self.disks.iter().enumerate().map(disk).collect(),
+            disks: self.disks.iter().enumerate().filter(is_there).map(disk).collect(),
             discovery: Vec::new(),
         })
     }
@@ -249,8 +253,14 @@ impl Control for Fake {
         self.answer().await?;
         let disk = disk.to_owned();
         match disk_index(&disk)? {
-            0 => Err(RemoveDiskError::PathsAreShared { disk, sharers: vec!["x".into(), "y".into()] }.into()),
-            1 if force => Ok(()),
+            0 => {
+                let (owner, all) = ("x".into(), vec!["x".into(), "a".into()]);
+                Err(RemoveDiskError::SharesPaths { disk, owner, all }.into())
+            }
+            1 if force => {
+                self.removed.lock().unwrap().push(disk);
+                Ok(())
+            }
             1 => Err(RemoveDiskError::Connected { disk }.into()),
             _ => Err(RemoveDiskError::Leaving { disk }.into()),
         }

@@ -314,7 +314,7 @@ fn refuses_with_a_code_and_a_line() {
             "/v1/policy",
             r#"{"policy":"numa","dsk":"x"}"#,
             400,
-            r#"{"error":{"code":"bad-request","message":"body: unknown field `dsk`, expected one of `policy`, `params`, `class`, `disk` at line 1 column 22"}}"#,
+            r#"{"error":{"code":"bad-request","message":"body: dsk: unknown field `dsk`, expected one of `policy`, `params`, `class`, `disk` at line 1 column 22"}}"#,
         ),
         (
             "DELETE",
@@ -346,10 +346,37 @@ fn refuses_with_a_code_and_a_line() {
         ("PUT", "/v1/paths", r#"{"path":"0","action":"destroy"}"#, "`enable`, `drain`, `disable`, `reset`"),
         ("POST", "/v1/disks/a/paths", r#"{"address":"rdma://x"}"#, "unknown transport `rdma`"),
         ("POST", "/v1/disks/a/paths", r#"{"address":"tcp://x","force":true}"#, "unknown field `force`"),
-        ("DELETE", "/v1/disks/a/paths/0?force=maybe", "", "force"),
+        ("DELETE", "/v1/disks/a/paths/0?force=maybe", "", "force: `maybe` is not true or false"),
+        ("DELETE", "/v1/disks/a?force=", "", "force: `` is not true or false"),
         ("DELETE", "/v1/disks/a/paths/a%20b", "", "no host name"),
         ("GET", "/v1/events?wait=5", "", "wait: at most 4 seconds, not 5"),
-        ("GET", "/v1/events?after=-1", "", "invalid digit"),
+        ("GET", "/v1/events?after=-1", "", "after: `-1` is not a number from 0 on"),
+        ("GET", "/v1/events?wait=x", "", "wait: `x` is not a number from 0 on"),
+        (
+            "PUT",
+            "/v1/paths",
+            r#"{"path":"0","action":"drain","force":"x"}"#,
+            r#"body: force: invalid type: string \"x\", expected a boolean"#,
+        ),
+        ("PUT", "/v1/policy", r#"{"policy":"numa"} x"#, "body: trailing characters"),
+        (
+            "POST",
+            "/v1/disks",
+            r#"{"socket-path":"/s","subsystem":"nqn.a","window":{"ios":0}}"#,
+            "body: window.ios: invalid value: integer `0`, expected an integer from 1 to 1024",
+        ),
+        (
+            "POST",
+            "/v1/disks",
+            r#"{"socket-path":"/s","subsystem":"nqn.a","name":".."}"#,
+            "body: name: `..` is no disk name",
+        ),
+        (
+            "POST",
+            "/v1/disks",
+            r#"{"socket-path":"/s","subsystem":"nqn.a","paths":[{}]}"#,
+            "body: paths[0]: invalid type: map",
+        ),
         ("PUT", "/v1/injections", r#"{"path":"0","injection":{"latency_us":0}}"#, "1us to 60s, not 0ns"),
         ("PUT", "/v1/injections", r#"{"path":"rdma://x","injection":{"latency_us":1}}"#, "unknown transport `rdma`"),
         ("DELETE", "/v1/injections?path=a%20b", "", "no host name"),
@@ -367,7 +394,6 @@ fn disks_come_and_go() {
     let names = |disk| client.disks(disk).map(|disks| disks.into_iter().map(|disk| disk.name).collect::<Vec<_>>());
     assert_eq!(names(None).unwrap(), ["a", "b"]);
     assert_eq!(names(Some("b")).unwrap(), ["b"]);
-    assert_eq!(client.remove_disk("b", true).unwrap()[0].name, "b");
     let disk = |name: &str| DiskConfig {
         name: name.parse().unwrap(),
         ..DiskConfig::new("/tmp/s".parse().unwrap(), "nqn.a".parse().unwrap(), vec![])
@@ -386,8 +412,8 @@ fn disks_come_and_go() {
         (client.remove_disk("c", true), ErrorCode::UnknownDisk, "no disk is named `c`; `mpathctl status` shows them"),
         (
             client.remove_disk("a", true),
-            ErrorCode::PathsAreShared,
-            "disk `a` has the paths that are used by `x`, `y`; remove those first",
+            ErrorCode::SharesPaths,
+            "disk `a` uses the paths of `x` and goes with it: `mpathctl disk remove x` removes `x`, `a`",
         ),
         (
             client.remove_disk("b", false),
@@ -402,6 +428,8 @@ fn disks_come_and_go() {
     assert!(status == 400 && answer.contains("unknown field `polcy`"), "{answer}");
     let (status, answer) = server.request("DELETE", "/v1/disks/b?forse=true", "");
     assert!(status == 400 && answer.contains("forse"), "{answer}");
+    assert_eq!(client.remove_disk("b", true).unwrap(), [], "of the disks meant what is still there");
+    assert_eq!(names(None).unwrap(), ["a"]);
 }
 
 #[test]
