@@ -21,6 +21,7 @@ pub mod session;
 pub mod signals;
 pub mod sizes;
 pub mod stack;
+pub mod stalls;
 pub mod stats;
 pub mod units;
 pub mod verify;

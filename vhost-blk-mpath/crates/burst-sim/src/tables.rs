@@ -20,6 +20,7 @@ pub(crate) fn all(seed: u64) {
     victims(seed);
     at_once(seed);
     shares(seed);
+    by_share(seed);
     sizes(seed);
     fairness(seed);
     wide_window(seed);
@@ -133,6 +134,33 @@ fn shares(seed: u64) {
             format!("{share:.1} / {:.1} / {:.0}", least.max(0.0), with.longest_gap_ms(busy))
         };
         row(&name, cell);
+    }
+}
+
+/// What speaks for and against other values of the parameter.
+fn by_share(seed: u64) {
+    const SHARES: [&str; 7] = ["0.65", "0.7", "0.71", "0.72", "0.73", "0.74", "0.745"];
+    const FLOWS: [usize; 3] = [3, 4, 6];
+    println!(
+        "\nburst-credit-drr with other values of share: the least that busy flows have of any second under what is above, in % (25 are promised), what \
+         attackers have together at the most (75), and m flows of 32 at once, times the p50 of the same alone (1.6)\n"
+    );
+    println!("| share | worst second | attackers | m = {} |", FLOWS.map(|flows| flows.to_string()).join(" | m = "));
+    println!("|{}", "---|".repeat(3 + FLOWS.len()));
+    for share in SHARES {
+        let drr = SchedulerSpec::new(SchedulerKind::BurstCreditDrr, [("share", share)]).expect("a parameter of it");
+        let least = sustained()
+            .into_iter()
+            .map(|(_, front)| in_front(drr, &front, seed).least_share(|flow| flow >= front.len()));
+        let attacks = ATTACKS.into_iter().flat_map(|count| (1..=4).map(move |flows| (flows, count)));
+        let most =
+            attacks.map(|(flows, count)| in_front(drr, &attackers(flows, count), seed).share(|flow| flow < flows));
+        let times = FLOWS.map(|flows| {
+            let (alone, beside) = alone_and_beside(drr, flows, seed);
+            format!("{:.2}x", beside / alone)
+        });
+        let (least, most) = (100.0 * least.fold(1.0, f64::min), 100.0 * most.fold(0.0, f64::max));
+        println!("| {share} | {least:.1} | {most:.1} | {} |", times.join(" | "));
     }
 }
 

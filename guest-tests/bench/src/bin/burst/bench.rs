@@ -10,11 +10,13 @@ use mpath_core::{SchedulerKind, SchedulerSpec};
 use std::sync::atomic::AtomicBool;
 use vublk_bench::control::{Control, ControlError};
 use vublk_bench::stack::MpathStack;
+use vublk_bench::stalls::Watch;
 
 /// What measures.
 pub(crate) struct Bench<'a> {
     pub(crate) stack: &'a MpathStack,
     pub(crate) control: &'a Control,
+    pub(crate) watch: &'a Watch,
     pub(crate) seed: u64,
     pub(crate) interrupted: &'a AtomicBool,
 }
@@ -31,10 +33,18 @@ impl Bench<'_> {
             Load::connect(&self.stack.socket, row.spec, (self.seed, stream), self.interrupted).map_err(failed)?;
         // Every scheduler has every place in the order.
         for &scheduler in row.schedulers.iter().cycle().skip(usize::from(round)).take(row.schedulers.len()) {
-            self.switch(scheduler)?;
-            let warmup = settle(scheduler.kind(), row.spec);
-            let sample = load.measure(warmup, row.time).map_err(failed)?;
-            tell((round, row.rounds), row.spec, scheduler, &sample);
+            let mut cell = || -> Result<Sample, BurstError> {
+                self.switch(scheduler)?;
+                let counted = load.measure(settle(scheduler.kind(), row.spec), row.time).map_err(failed)?;
+                let (from, until) = counted.span();
+                let sample = counted.sample(&self.watch.between(from, until));
+                tell((round, row.rounds), row.spec, scheduler, &sample);
+                Ok(sample)
+            };
+            let mut sample = cell()?;
+            if !sample.is_reliable() {
+                sample = Sample { repeated: true, ..cell()? };
+            }
             cells.add(row.spec, &scheduler.to_string(), sample);
         }
         load.finish().map_err(failed)
@@ -57,8 +67,12 @@ fn tell((round, rounds): (u16, u16), row: RowSpec, scheduler: SchedulerSpec, sam
         0 => String::new(),
         bursts => format!("p50 {:>7.1} ms, {bursts:>3} bursts, ", sample.p50_ms()),
     };
+    let stalls = match sample.stalls_ms.len() {
+        0 => String::new(),
+        stalls => format!("; {stalls} stalls, {} bursts set aside", sample.set_aside_ms.len()),
+    };
     eprintln!(
-        "{}/{rounds}: {:<33} {:<23} {bursts}{:>5.0} IOPS, {:>5.0} of busy flows",
+        "{}/{rounds}: {:<33} {:<23} {bursts}{:>5.0} IOPS, {:>5.0} of busy flows{stalls}",
         round + 1,
         row.name(),
         scheduler.to_string(),

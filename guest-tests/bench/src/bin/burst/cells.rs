@@ -32,12 +32,18 @@ pub(crate) struct Row {
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Cell {
     pub(crate) scheduler: String,
-    /// Bursts of all interactive flows in all rounds.
+    /// Bursts of all interactive flows in all rounds that count.
     pub(crate) bursts: usize,
+    /// Those that do not, as the machine stood still meanwhile.
+    pub(crate) set_aside: usize,
+    /// Whether that were too many in some round, and again when it was repeated.
+    pub(crate) unreliable: bool,
     /// Of each round.
     pub(crate) p50_ms: Spread,
     /// Of the bursts of all rounds together: one round has too few of them.
     pub(crate) p99_ms: f64,
+    /// With those that were set aside.
+    pub(crate) p99_of_all_ms: f64,
     pub(crate) iops: Spread,
     pub(crate) busy_iops: Spread,
     /// The busy flow that has least, and the one that has most.
@@ -117,6 +123,11 @@ impl Row {
         Self { spec: planned.spec, cells: planned.schedulers.iter().map(cell).collect() }
     }
 
+    /// A cell with bursts that count.
+    pub(crate) fn timed(&self, scheduler: &str) -> Option<&Cell> {
+        self.cell(scheduler).filter(|cell| cell.bursts > 0)
+    }
+
     /// A cell that was measured.
     pub(crate) fn cell(&self, scheduler: &str) -> Option<&Cell> {
         self.cells.iter().find(|cell| cell.scheduler == scheduler && !cell.samples.is_empty())
@@ -136,9 +147,13 @@ impl Cell {
         self.attacker_percent = spread(&|sample| sample.percent(most(sample)));
         let with_bursts = self.samples.iter().filter(|sample| !sample.bursts_ms.is_empty());
         self.p50_ms = Spread::of(with_bursts.map(Sample::p50_ms));
-        let all: Vec<f64> = self.samples.iter().flat_map(|sample| sample.bursts_ms.iter().copied()).collect();
-        self.bursts = all.len();
-        self.p99_ms = if all.is_empty() { 0.0 } else { quantile(all.into_iter(), 0.99) };
+        let counted = || self.samples.iter().flat_map(|sample| sample.bursts_ms.iter().copied());
+        let aside = || self.samples.iter().flat_map(|sample| sample.set_aside_ms.iter().copied());
+        (self.bursts, self.set_aside) = (counted().count(), aside().count());
+        self.p99_ms = if self.bursts == 0 { 0.0 } else { quantile(counted(), 0.99) };
+        let any = self.bursts + self.set_aside > 0;
+        self.p99_of_all_ms = if any { quantile(counted().chain(aside()), 0.99) } else { 0.0 };
+        self.unreliable = !self.samples.iter().all(Sample::is_reliable);
         let worst = self.samples.iter().filter_map(|sample| sample.busy_worst_second_percent);
         self.busy_worst_second_percent = worst.min_by(f64::total_cmp);
         self.busy_longest_gap_ms = self.samples.iter().map(|sample| sample.busy_longest_gap_ms).fold(0.0, f64::max);
@@ -185,6 +200,9 @@ pub(crate) mod tests {
         Sample {
             bursts_ms: bursts_ms.into(),
             iops,
+            set_aside_ms: Vec::new(),
+            stalls_ms: Vec::new(),
+            repeated: false,
             busy_iops: iops * 0.75,
             busy_flow_iops: [iops / 40.0, iops / 10.0],
             busy_worst_second_percent: Some(iops / 20.0),
@@ -204,6 +222,19 @@ pub(crate) mod tests {
         assert_eq!((cell.iops.median, cell.busy_iops.median, cell.busy_percent.median), (1100.0, 825.0, 75.0));
         // Of 104 the second largest: 500, 99, …
         assert!((cell.p99_ms - 99.0).abs() < 1e-9, "{}", cell.p99_ms);
+    }
+
+    #[test]
+    fn what_was_set_aside_is_counted_and_counts_nowhere_else() {
+        let mut cell = Cell::default();
+        let with = |bursts: &[f64], aside: &[f64]| Sample { set_aside_ms: aside.into(), ..sample(bursts, 1000.0) };
+        cell.add(with(&[30.0; 19], &[31.0, 250.0]));
+        assert_eq!((cell.bursts, cell.set_aside, cell.unreliable), (19, 2, false));
+        assert_eq!((cell.p99_ms, cell.p99_of_all_ms, cell.p50_ms.max), (30.0, 250.0, 30.0));
+        // A round of which nothing is left has no p50.
+        cell.add(with(&[], &[300.0]));
+        assert_eq!((cell.bursts, cell.set_aside, cell.unreliable), (19, 3, true));
+        assert_eq!(cell.p50_ms, Spread { median: 30.0, min: 30.0, max: 30.0 });
     }
 
     #[test]
@@ -233,8 +264,12 @@ pub(crate) mod tests {
         cells.add(RowSpec::one(1, 0), "fifo", sample(&[10.0], 1.0));
         let row = cells.row(four).unwrap();
         assert!(row.cell("fifo").is_none() && row.cell("burst-credit").is_some());
+        assert!(row.timed("fifo").is_none() && row.timed("burst-credit").is_some());
         assert_eq!((cells.floor_ms(row), cells.service_ms()), (Some(50.0), 10.0));
         assert_eq!(cells.floor_ms(cells.row(plan.rows()[1].spec).unwrap()), None, "not measured");
+        cells.add(four, "fifo", Sample { set_aside_ms: vec![99.0], ..sample(&[], 1.0) });
+        let row = cells.row(four).unwrap();
+        assert!(row.cell("fifo").is_some() && row.timed("fifo").is_none(), "all of it set aside");
     }
 
     #[test]

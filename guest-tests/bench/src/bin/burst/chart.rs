@@ -70,7 +70,10 @@ fn curves(results: &Results, table: Table, rows: &[&Row]) -> Vec<Curve> {
         points: rows.iter().filter_map(|row| Some((x(table, row), of(row)?))).collect(),
     };
     let exactly = |value: f64| Spread { median: value, min: value, max: value };
-    let floor = |row: &Row| results.cells.floor(row.spec.interactive).map(|floor| floor.p50_ms);
+    let floor = |row: &Row| {
+        let floor = results.cells.floor(row.spec.interactive).filter(|floor| floor.bursts > 0);
+        floor.map(|floor| floor.p50_ms)
+    };
     // Several flows at once have another one: their share of the service.
     let limit = |row: &Row| {
         let one = floor(row).filter(|_| row.spec.interactive.flows == 1);
@@ -79,7 +82,7 @@ fn curves(results: &Results, table: Table, rows: &[&Row]) -> Vec<Curve> {
     let virtual_time = |cell: &Cell| cell.virtual_time.map(|quantiles| exactly(quantiles.p50_ms));
     let mut curves = Vec::new();
     for (scheduler, colour) in results.schedulers.iter().zip(COLOURS) {
-        curves.push(curve(scheduler, colour, Stroke::Line(2), &|row| row.cell(scheduler).map(|cell| cell.p50_ms)));
+        curves.push(curve(scheduler, colour, Stroke::Line(2), &|row| row.timed(scheduler).map(|cell| cell.p50_ms)));
     }
     curves.push(curve("floor", BLACK, Stroke::Line(1), &floor));
     curves.push(curve("limit: floor + 1 service", GREY, Stroke::Line(1), &limit));

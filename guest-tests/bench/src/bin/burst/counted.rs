@@ -5,6 +5,10 @@ use crate::row::{RowSpec, Whose};
 use crate::timeline::Timeline;
 use serde::Serialize;
 use std::time::{Duration, Instant};
+use vublk_bench::stalls::Stalls;
+
+/// More of the bursts set aside than one in so many, and the rest says little.
+const RELIABLE: usize = 10;
 
 /// One measurement as it goes on. It begins where a burst ends, once the time to warm up has passed (if nobody sends
 /// bursts, where anything is answered); of bursts those count that begin in its time, to their ends. The slots of the
@@ -17,7 +21,7 @@ pub(crate) struct Counted {
     time: Duration,
     from: Option<Instant>,
     last: Option<Instant>,
-    bursts: Vec<Duration>,
+    bursts: Vec<Burst>,
     /// By virtqueue.
     answers: Vec<u64>,
     timeline: Timeline,
@@ -28,6 +32,15 @@ pub(crate) struct Counted {
 pub(crate) struct Sample {
     /// Of interactive flows, in the order in which they ended.
     pub(crate) bursts_ms: Vec<f64>,
+    /// Those of them in whose time the machine stood still, which count nowhere.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) set_aside_ms: Vec<f64>,
+    /// When it did, from and to, since the beginning of what counts.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) stalls_ms: Vec<[f64; 2]>,
+    /// Whether the same was measured before, and too much of it was set aside.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) repeated: bool,
     /// Requests answered per second.
     pub(crate) iops: f64,
     /// Those of them that were of busy flows.
@@ -37,7 +50,7 @@ pub(crate) struct Sample {
     /// Of all that was answered in any second; `None` if it was not measured for a second.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) busy_worst_second_percent: Option<f64>,
-    /// The longest time without an answer to any busy flow.
+    /// The longest time without an answer to any busy flow, in which the machine did not stand still.
     pub(crate) busy_longest_gap_ms: f64,
     /// Of each.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -78,7 +91,7 @@ impl Counted {
     /// A burst of a virtqueue is over.
     pub(crate) fn burst(&mut self, queue: usize, burst: Burst) {
         if self.covers(burst.since) && self.spec.whose(queue) == Whose::Interactive {
-            self.bursts.push(burst.took());
+            self.bursts.push(burst);
         }
         self.begin(burst.until);
     }
@@ -94,7 +107,15 @@ impl Counted {
         self.from.is_some_and(|from| now - from >= self.time)
     }
 
-    pub(crate) fn sample(self) -> Sample {
+    /// The time that counts, to the end of the last burst.
+    pub(crate) fn span(&self) -> (Instant, Instant) {
+        let from = self.from.unwrap_or(self.warm_until);
+        (from, self.bursts.iter().map(|burst| burst.until).fold(from + self.time, Instant::max))
+    }
+
+    /// What came of it, if the machine stood still then. That is no reason to leave out a burst, however long, in whose time it did
+    /// not, nor to keep one, however short, in whose time it did.
+    pub(crate) fn sample(self, stalls: &Stalls) -> Sample {
         let seconds = self.from.zip(self.last).map_or(0.0, |(from, last)| (last - from).as_secs_f64());
         let rate = |answers: u64| if seconds > 0.0 { answers as f64 / seconds } else { 0.0 };
         let of = |whose| {
@@ -103,9 +124,15 @@ impl Counted {
         };
         let busy = || of(Whose::Busy);
         let from = self.from.unwrap_or(self.warm_until);
-        let gap = self.timeline.longest_gap(from, from + self.time);
+        let gap = self.timeline.longest_gap(from, from + self.time, stalls);
+        let hit = |burst: &&Burst| stalls.hit(burst.since, burst.until);
+        let took = |burst: &Burst| ms(burst.took());
+        let since = |at: Instant| ms(at.saturating_duration_since(from));
         Sample {
-            bursts_ms: self.bursts.iter().copied().map(ms).collect(),
+            bursts_ms: self.bursts.iter().filter(|burst| !hit(burst)).map(took).collect(),
+            set_aside_ms: self.bursts.iter().filter(hit).map(took).collect(),
+            stalls_ms: stalls.iter().map(|stall| [since(stall.since), since(stall.until)]).collect(),
+            repeated: false,
             iops: rate(self.answers.iter().sum()),
             busy_iops: rate(busy().sum()),
             busy_flow_iops: [busy().min(), busy().max()].map(|answers| rate(answers.unwrap_or(0))),
@@ -113,6 +140,14 @@ impl Counted {
             busy_longest_gap_ms: if self.spec.busy > 0 { ms(gap) } else { 0.0 },
             attackers_iops: of(Whose::Attacker).map(rate).collect(),
         }
+    }
+}
+
+impl Sample {
+    /// Whether enough of its bursts count.
+    pub(crate) fn is_reliable(&self) -> bool {
+        let aside = self.set_aside_ms.len();
+        aside * RELIABLE <= self.bursts_ms.len() + aside
     }
 }
 
@@ -125,6 +160,7 @@ fn ms(time: Duration) -> f64 {
 mod tests {
     use super::*;
     use crate::row::Flows;
+    use vublk_bench::stalls::Stall;
 
     const MS: Duration = Duration::from_millis(1);
 
@@ -154,13 +190,47 @@ mod tests {
         // One that begins when the time is over does not.
         counted.burst(0, burst(1160, 1170));
         // 90 in the 900 ms to the last answer in time.
-        let sample = counted.sample();
+        let sample = counted.sample(&Stalls::default());
         assert_eq!(sample.bursts_ms, [30.0, 50.0]);
         assert!((sample.iops - 100.0).abs() < 1e-9 && (sample.busy_iops * 0.9 - 58.0).abs() < 1e-9, "{sample:?}");
         let [least, most] = sample.busy_flow_iops;
         assert_eq!(((least * 0.9).round(), (most * 0.9).round()), (1.0, 57.0));
         // To the last answer that is 900 ms.
         assert_eq!((sample.busy_worst_second_percent, sample.busy_longest_gap_ms), (None, 899.0));
+    }
+
+    #[test]
+    fn bursts_in_whose_time_the_machine_stood_still_are_set_aside() {
+        let start = Instant::now();
+        let at = |ms: u32| start + ms * MS;
+        let mut counted = Counted::new(RowSpec::one(1, 1), start, Duration::ZERO, 1000 * MS);
+        counted.burst(0, Burst { since: at(0), until: at(100) });
+        for (since, until) in [(150, 190), (240, 340), (400, 410), (1090, 1200)] {
+            counted.burst(0, Burst { since: at(since), until: at(until) });
+        }
+        for answered in (0..=50).chain(60..=99) {
+            counted.answered(at(100 + 10 * answered), 1, 1);
+        }
+        assert_eq!(counted.span(), (at(100), at(1200)), "the last burst ends behind the time");
+        // In a pause; in a burst, and to the beginning of the next; while the busy flow has no answer; in the last burst, behind the time.
+        let stalls = [(200, 240), (300, 400), (610, 670), (1150, 1160)];
+        let stalls = stalls.map(|(since, until)| Stall { since: at(since), until: at(until) }).into_iter().collect();
+        let sample = counted.sample(&stalls);
+        assert_eq!((&sample.bursts_ms[..], &sample.set_aside_ms[..]), (&[40.0, 10.0][..], &[100.0, 110.0][..]));
+        // Of 100 ms from 600 on 40 are left.
+        assert_eq!(
+            (sample.stalls_ms.len(), sample.stalls_ms[1], sample.busy_longest_gap_ms),
+            (4, [200.0, 300.0], 40.0)
+        );
+    }
+
+    #[test]
+    fn one_in_ten_may_be_set_aside() {
+        let reliable = |bursts, aside| {
+            Sample { bursts_ms: vec![1.0; bursts], set_aside_ms: vec![1.0; aside], ..Sample::default() }.is_reliable()
+        };
+        assert!(reliable(9, 1) && reliable(10, 0) && reliable(0, 0) && reliable(18, 2));
+        assert!(!reliable(8, 1) && !reliable(0, 1) && !reliable(17, 2));
     }
 
     #[test]
@@ -180,7 +250,7 @@ mod tests {
         }
         counted.burst(2, Burst { since: at(30), until: at(40) });
         counted.burst(0, Burst { since: at(40), until: at(52) });
-        let sample = counted.sample();
+        let sample = counted.sample(&Stalls::default());
         assert_eq!((sample.bursts_ms, sample.attackers_iops), (vec![12.0], vec![300.0, 400.0]));
         assert_eq!((sample.iops, sample.busy_iops, sample.busy_flow_iops), (1000.0, 300.0, [300.0; 2]));
         // Starved from 2010 on to the end.
@@ -196,12 +266,12 @@ mod tests {
         counted.answered(start + 11 * MS, 0, 5);
         counted.answered(start + 511 * MS, 0, 50);
         assert!(counted.is_over(start + 1011 * MS));
-        assert!((counted.sample().iops - 100.0).abs() < 1e-9);
+        assert!((counted.sample(&Stalls::default()).iops - 100.0).abs() < 1e-9);
     }
 
     #[test]
     fn of_nothing_there_is_no_rate() {
-        let sample = Counted::new(RowSpec::one(1, 0), Instant::now(), MS, MS).sample();
+        let sample = Counted::new(RowSpec::one(1, 0), Instant::now(), MS, MS).sample(&Stalls::default());
         assert_eq!(sample, Sample::default());
     }
 }

@@ -5,7 +5,7 @@
 //! moment, with one notification, whatever the busy flows do.
 
 use crate::bursts::Bursts;
-use crate::counted::{Counted, Sample};
+use crate::counted::Counted;
 use crate::flow::{Flow, FlowError, Region};
 use crate::row::RowSpec;
 use burst_sim::scenario::{BYTES, DEPTH};
@@ -95,13 +95,13 @@ impl<'a> Load<'a> {
     }
 
     /// One cell. Bursts go on as they are until the last one that counts has ended, and into the next cell.
-    pub(crate) fn measure(&mut self, warmup: Duration, time: Duration) -> Result<Sample, LoadError> {
+    pub(crate) fn measure(&mut self, warmup: Duration, time: Duration) -> Result<Counted, LoadError> {
         let mut counted = Counted::new(self.spec, Instant::now(), warmup, time);
         loop {
             let now = Instant::now();
             let mut under_way = self.bursts.iter().filter_map(Bursts::since);
             if counted.is_over(now) && !under_way.any(|since| counted.covers(since)) {
-                return Ok(counted.sample());
+                return Ok(counted);
             }
             for (queue, (bursts, flow)) in self.bursts.iter_mut().zip(&mut self.flows).enumerate() {
                 if let Some(count) = bursts.begin(now) {

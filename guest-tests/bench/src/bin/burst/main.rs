@@ -35,6 +35,7 @@ use vublk_bench::measurement::MeasurementError;
 use vublk_bench::process::ProcessError;
 use vublk_bench::publish::{ChartError, Machine, PublishError};
 use vublk_bench::signals::{self, EXIT_INTERRUPTED};
+use vublk_bench::stalls::WatchError;
 
 const EXIT_FAILED: u8 = 1;
 const EXIT_NOT_STARTED: u8 = 3;
@@ -54,6 +55,8 @@ enum BurstError {
     Control(#[from] ControlError),
     #[error("{row}: {error}\nthe daemon's last words:\n{log}")]
     Load { row: String, error: LoadError, log: String },
+    #[error("cannot watch for stalls of the machine: {0}")]
+    Watch(#[from] WatchError),
     #[error("with two guests: {0}")]
     Measurement(#[from] MeasurementError),
     #[error("fio in the interactive guest: {0}")]
@@ -71,9 +74,12 @@ impl BurstError {
         match self {
             Self::Interrupted | Self::Measurement(MeasurementError::Interrupted) => EXIT_INTERRUPTED,
             Self::Measurement(MeasurementError::Samples(_)) => EXIT_FAILED,
-            Self::Process(_) | Self::Directory(_) | Self::Signals(_) | Self::NotReady { .. } | Self::Measurement(_) => {
-                EXIT_NOT_STARTED
-            }
+            Self::Process(_)
+            | Self::Directory(_)
+            | Self::Signals(_)
+            | Self::NotReady { .. }
+            | Self::Watch(_)
+            | Self::Measurement(_) => EXIT_NOT_STARTED,
             _ => EXIT_FAILED,
         }
     }

@@ -1,7 +1,7 @@
 //! All samples with their medians and spread: the content of `burst.json`.
 
 use crate::bursts::{PAUSE_LEAST, PAUSE_MOST};
-use crate::cells::{Cells, Row};
+use crate::cells::{Cell, Cells, Row};
 use crate::plan::Plan;
 use crate::row::Table;
 use crate::threads::Divided;
@@ -10,11 +10,14 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use vublk_bench::publish::{Machine, Target};
+use vublk_bench::stalls::Watched;
 
 /// The published file.
 #[derive(Debug, Serialize)]
 pub(crate) struct Results {
     pub(crate) machine: Machine,
+    /// When it stood still meanwhile.
+    pub(crate) watched: Option<Watched>,
     /// The window of the path.
     pub(crate) slots: usize,
     /// What the target holds each answer back, in the mean.
@@ -45,6 +48,7 @@ impl Results {
         let ms = |time: Duration| time.as_secs_f64() * 1e3;
         Self {
             machine,
+            watched: None,
             slots: SLOTS,
             delay_ms: ms(SERVICE),
             jitter_ms: ms(plan.jitter),
@@ -65,6 +69,13 @@ impl Results {
     pub(crate) fn service_ms(&self) -> f64 {
         let threads = self.threads.iter().map(|threads| &threads.cells);
         std::iter::once(&self.cells).chain(threads).map(Cells::service_ms).find(|ms| *ms > 0.0).unwrap_or(0.0)
+    }
+
+    /// Of all rows and floors.
+    pub(crate) fn all_cells(&self) -> impl Iterator<Item = &Cell> {
+        let threads = self.threads.iter().map(|threads| &threads.cells);
+        let rows = std::iter::once(&self.cells).chain(threads).flat_map(|cells| cells.floors.iter().chain(&cells.rows));
+        rows.flat_map(|row| &row.cells)
     }
 
     /// The rows of a table that were measured: all or none.

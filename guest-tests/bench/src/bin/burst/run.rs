@@ -14,6 +14,7 @@ use std::time::Duration;
 use vublk_bench::control::{Control, ControlError};
 use vublk_bench::publish::{Machine, Publication};
 use vublk_bench::stack::MpathStack;
+use vublk_bench::stalls::{How, Watch};
 use vublk_bench::units::about;
 
 /// In the documentation's folder.
@@ -31,12 +32,19 @@ pub(crate) fn run(line: &Line, machine: Machine, interrupted: &AtomicBool) -> Re
     let cells: usize = plan.rows().iter().map(|row| row.schedulers.len()).sum();
     let threads = if plan.threads { ", I/O threads" } else { "" };
     eprintln!("{} rows of {cells} cells{threads}, {} rounds, {}", plan.rows().len(), plan.rounds, about(plan.time()));
+    let watch = Watch::start()?;
+    if watch.how() == How::Ordinary {
+        eprintln!(
+            "SCHED_FIFO is not permitted: of the stalls of the machine those are not seen that meet a busy processor"
+        );
+    }
     if !plan.tables.is_empty() {
-        tables(line, &plan, &mut results, interrupted)?;
+        tables(line, &plan, &watch, &mut results, interrupted)?;
     }
     if plan.threads {
-        results.threads = threads::run(line, &plan, interrupted)?;
+        results.threads = threads::run(line, &plan, &watch, interrupted)?;
     }
+    results.watched = Some(watch.watched()?);
     results.targets = targets(&results);
     let section = document::section(&results);
     publication(line).write(&results, &chart::draw(&results)?, &section)?;
@@ -44,14 +52,20 @@ pub(crate) fn run(line: &Line, machine: Machine, interrupted: &AtomicBool) -> Re
     Ok(())
 }
 
-fn tables(line: &Line, plan: &Plan, results: &mut Results, interrupted: &AtomicBool) -> Result<(), BurstError> {
+fn tables(
+    line: &Line,
+    plan: &Plan,
+    watch: &Watch,
+    results: &mut Results,
+    interrupted: &AtomicBool,
+) -> Result<(), BurstError> {
     let directory = tempfile::Builder::new().prefix("burst-").tempdir().map_err(BurstError::Directory)?;
     let (alone, rows) = (plan.alone(), plan.rows());
     let queues = rows.iter().map(|row| row.spec.queues()).max().unwrap_or(1);
     // The window is the service slots, and counts in each I/O thread: so one of them.
     let (stack, control) = start(line, directory.path(), plan.jitter, (SLOTS, 1), queues)?;
     results.commands = stack.command_lines(directory.path());
-    let bench = Bench { stack: &stack, control: &control, seed: plan.seed, interrupted };
+    let bench = Bench { stack: &stack, control: &control, watch, seed: plan.seed, interrupted };
     for round in 0..plan.rounds {
         for (stream, row) in alone.iter().chain(&rows).enumerate().filter(|(_, row)| round < row.rounds) {
             bench.row(round, stream, row, &mut results.cells)?;

@@ -12,6 +12,7 @@ use mpath_core::{SchedulerKind, SchedulerSpec};
 use serde::Serialize;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
+use vublk_bench::stalls::Watch;
 
 /// I/O threads, and the window in each of them. 13 slots cannot be halved.
 const WINDOWS: [(usize, usize); 2] = [(1, 12), (2, 6)];
@@ -72,14 +73,20 @@ pub(crate) fn takes(plan: &Plan) -> Duration {
 }
 
 /// A daemon for each number of I/O threads, one after the other.
-pub(crate) fn run(line: &Line, plan: &Plan, interrupted: &AtomicBool) -> Result<Vec<Divided>, BurstError> {
-    WINDOWS.into_iter().map(|windows| with(line, plan, windows, interrupted)).collect()
+pub(crate) fn run(
+    line: &Line,
+    plan: &Plan,
+    watch: &Watch,
+    interrupted: &AtomicBool,
+) -> Result<Vec<Divided>, BurstError> {
+    WINDOWS.into_iter().map(|windows| with(line, plan, windows, watch, interrupted)).collect()
 }
 
 fn with(
     line: &Line,
     plan: &Plan,
     (io_threads, window_ios): (usize, usize),
+    watch: &Watch,
     interrupted: &AtomicBool,
 ) -> Result<Divided, BurstError> {
     let Rows { alone, together, limited } = Rows::new(plan);
@@ -89,7 +96,7 @@ fn with(
     let command = stack.command_lines(directory.path()).remove("daemon").unwrap_or_default();
     let mut cells = Cells::new(&alone, &[together.clone(), limited.clone()]);
     eprintln!("--io-threads {io_threads} --window-ios {window_ios}");
-    let bench = Bench { stack: &stack, control: &control, seed: plan.seed, interrupted };
+    let bench = Bench { stack: &stack, control: &control, watch, seed: plan.seed, interrupted };
     for round in 0..together.rounds {
         for (stream, row) in alone.iter().chain([&together]).enumerate() {
             bench.row(round, stream, row, &mut cells)?;

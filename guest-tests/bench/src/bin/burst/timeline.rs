@@ -1,6 +1,7 @@
 //! Answers in the order of time, and what the busy flows had of them.
 
 use std::time::{Duration, Instant};
+use vublk_bench::stalls::Stalls;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -55,12 +56,12 @@ impl Timeline {
         worst
     }
 
-    /// The longest time between `from` and `until` in which no busy flow was answered.
-    pub(crate) fn longest_gap(&self, from: Instant, until: Instant) -> Duration {
+    /// The longest time between `from` and `until` in which no busy flow was answered, less what of it was stalled.
+    pub(crate) fn longest_gap(&self, from: Instant, until: Instant, stalls: &Stalls) -> Duration {
         let ends = self.0.iter().filter(|answers| answers.busy > 0).map(|answers| answers.at).chain([until]);
         let (mut last, mut longest) = (from, Duration::ZERO);
         for at in ends {
-            longest = longest.max(at.saturating_duration_since(last));
+            longest = longest.max(at.saturating_duration_since(last).saturating_sub(stalls.within(last, at)));
             last = at;
         }
         longest
@@ -70,6 +71,7 @@ impl Timeline {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use vublk_bench::stalls::Stall;
 
     const MS: Duration = Duration::from_millis(1);
 
@@ -114,12 +116,28 @@ mod tests {
         let start = Instant::now();
         let gap = |busy: &[u32]| {
             let answers = busy.iter().map(|busy| (9, *busy));
-            timeline(start, answers).longest_gap(start, start + 100 * MS * (busy.len() as u32 + 1)).as_millis()
+            timeline(start, answers)
+                .longest_gap(start, start + 100 * MS * (busy.len() as u32 + 1), &Stalls::default())
+                .as_millis()
         };
         assert_eq!(gap(&[1, 1, 1]), 100);
         assert_eq!(gap(&[0, 0, 1]), 300);
         assert_eq!(gap(&[1, 0, 0, 0, 1, 1]), 400);
         assert_eq!(gap(&[1, 1, 0]), 200);
         assert_eq!(gap(&[0, 0, 0]), 400);
+    }
+
+    #[test]
+    fn what_of_a_gap_was_stalled_is_none_of_it() {
+        let start = Instant::now();
+        let stalled = |since: u32, until: u32| -> u128 {
+            let stall = Stall { since: start + since * MS, until: start + until * MS };
+            let timeline = timeline(start, [1, 0, 0, 0, 1, 1].map(|busy| (9, busy)));
+            timeline.longest_gap(start, start + 700 * MS, &std::iter::once(stall).collect()).as_millis()
+        };
+        // No answer from 100 to 500.
+        assert_eq!((stalled(200, 260), stalled(50, 150), stalled(450, 600)), (340, 350, 350));
+        // A service that starves them does not hide behind a stall, and another gap may be the longest then.
+        assert_eq!((stalled(520, 580), stalled(110, 490)), (400, 100));
     }
 }

@@ -13,6 +13,7 @@ use mpath_core::SchedulerKind;
 use std::fmt::Write;
 use std::time::Duration;
 use vublk_bench::publish::{Section, Spread, write_targets};
+use vublk_bench::stalls::{How, Watched};
 
 /// Where it stands.
 pub(crate) const SECTION: Section = Section { name: "burst", command: "make bench-burst" };
@@ -55,8 +56,8 @@ fn write_section(text: &mut String, results: &Results) -> std::fmt::Result {
     writeln!(
         text,
         "{slots} slots: one path with a window of {slots} requests to a target that answers after {delay} ms{varies}. In each \
-         cell p50 (least–most of the rounds) / p99 of a burst in ms, and how many bursts that is; the p99 is that of all \
-         rounds together. Floor: the flow alone. Limit: its p50 and one service, which is what a single request takes alone, \
+         cell p50 (least–most of the rounds) / p99 of a burst in ms, and how many bursts that is + how many were set aside, as the \
+         machine stood still meanwhile (below); the p99 is that of all rounds together. Floor: the flow alone. Limit: its p50 and one service, which is what a single request takes alone, \
          {service:.1} ms. Published: p50 without / with credits.\n"
     )?;
     for table in Table::PUBLISHED {
@@ -86,7 +87,7 @@ fn write_table(text: &mut String, results: &Results, table: Table) -> std::fmt::
     for row in rows {
         let published = published(table, row).map(|[without, with]| format!("{without} / {with}"));
         let floor = results.cells.floor(row.spec.interactive);
-        let limit = floor.map(|floor| format!("{:.1}", floor.p50_ms.median + results.cells.service_ms()));
+        let limit = results.cells.floor_ms(row).map(|floor| format!("{:.1}", floor + results.cells.service_ms()));
         let cells: Vec<String> = [published, floor.map(times), limit]
             .map(Option::unwrap_or_default)
             .into_iter()
@@ -117,7 +118,13 @@ fn write_throughput(text: &mut String, results: &Results) -> std::fmt::Result {
 }
 
 fn times(cell: &Cell) -> String {
-    format!("{} / {:.1}; {}", cell.p50_ms.text(1), cell.p99_ms, cell.bursts)
+    let Cell { p50_ms, p99_ms, bursts, set_aside, unreliable, .. } = cell;
+    let verdict = if *unreliable { ", unreliable" } else { "" };
+    let times = match bursts {
+        0 => "–".to_owned(),
+        _ => format!("{} / {p99_ms:.1}", p50_ms.text(1)),
+    };
+    format!("{times}; {bursts} + {set_aside}{verdict}")
 }
 
 fn throughput(cell: &Cell) -> String {
@@ -132,9 +139,13 @@ fn write_method(text: &mut String, results: &Results) -> std::fmt::Result {
         (RowSpec::one(COUNT, 0), RowSpec::one(COUNT, BUSY[BUSY.len() - 1]), Table::S.rows()[0]);
     let (settle, longest, among_bursts) = (settle(one), settle(largest), settle(several));
     let (fewer, longer) = (Table::S.rounds(*rounds), Table::S.time(Duration::from_secs_f64(*seconds)).as_secs_f64());
+    writeln!(text)?;
+    if let Some(watched) = &results.watched {
+        write_watched(text, results, watched)?;
+    }
     writeln!(
         text,
-        "\n{rounds} rounds, schedulers alternating: for each row the front-end connects once and keeps K virtqueues filled \
+        "{rounds} rounds, schedulers alternating: for each row the front-end connects once and keeps K virtqueues filled \
          with {depth} reads of 4 KiB each, while `mpathctl scheduler set` switches from one scheduler to the next under \
          that load, by way of `fifo`, so that each begins without knowledge; to it all virtqueues are new then, so with \
          `burst-credit-drr` nothing counts for {settle:.1} s ({longest:.1} s at K = {}, {among_bursts:.1} s where several flows send bursts), with `burst-credit` until the \
@@ -154,9 +165,35 @@ fn write_method(text: &mut String, results: &Results) -> std::fmt::Result {
     writeln!(text, "```\n\n![p50 of a burst by K, N and m](results/{}.svg)", SECTION.name)
 }
 
+/// How long the machine stood still, and what became of that.
+fn write_watched(text: &mut String, results: &Results, watched: &Watched) -> std::fmt::Result {
+    let Watched { threshold_ms, seconds, stalls, stalled_seconds, longest_ms, .. } = watched;
+    let aside: usize = results.all_cells().map(|cell| cell.set_aside).sum();
+    let all: usize = results.all_cells().map(|cell| cell.bursts).sum::<usize>() + aside;
+    let repeated = results.all_cells().flat_map(|cell| &cell.samples).filter(|sample| sample.repeated).count();
+    let how = match watched.how {
+        How::Fifo => "of priority `SCHED_FIFO`, which nothing that is measured has,",
+        How::Ordinary => {
+            "(`SCHED_FIFO` is not permitted, so what the kernel counts as its waiting for others is taken off)"
+        }
+    };
+    writeln!(
+        text,
+        "The machine stood still for {stalled_seconds:.2} s of {seconds:.0} s: in {stalls} stalls of up to {longest_ms:.0} ms, {:.2} s of its \
+         processors' time (their steal time in `/proc/stat`, which has short ones too: {:.2} s). A stall is when a thread \
+         {how} that sleeps for 1 ms at a time on each processor wakes {threshold_ms} ms late or more. {aside} of {all} bursts have one in their time, \
+         and are in neither p50 nor p99, however long or short they were; `set_aside_ms` in the data. A cell of which more than a tenth of a \
+         round's bursts was set aside is measured once more ({repeated} were), and `unreliable` if it happens again. Gaps are less what of them was \
+         stalled; shares and throughput are as they were.\n",
+        watched.processor_seconds, watched.steal_seconds
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cells::tests::sample;
+    use crate::counted::Sample;
     use crate::results::tests::{nothing, results};
     use crate::targets::targets;
 
@@ -167,13 +204,50 @@ mod tests {
         let text = section(&results);
         let head = "| K | published | floor | limit | fifo | burst-credit | burst-credit-drr |\n|--:|";
         assert!(text.contains(head), "{text}");
-        let cell = "34.0 (34.0–34.0) / 34.0; 6";
-        let row = format!("| 4 | 81.6 / 60.9 | 17.0 (17.0–17.0) / 17.0; 6 | 34.0 | {cell} | {cell} |");
+        let cell = "34.0 (34.0–34.0) / 34.0; 6 + 0";
+        let row = format!("| 4 | 81.6 / 60.9 | 17.0 (17.0–17.0) / 17.0; 6 + 0 | 34.0 | {cell} | {cell} |");
         assert!(text.contains(&row), "{text}");
         assert!(text.contains("| 64 |  | 17.0") && text.contains("| 128 | 1696 / 962 | 17.0"), "{text}");
         assert!(text.contains("| 1 | 16 | 1\u{202f}290 (1\u{202f}280–1\u{202f}300); 75 % |"), "{text}");
         assert_eq!(text.matches("\n| 32 | 16 |").count(), 1, "the row of both tables: {text}");
         assert!(text.contains("Targets, by the medians") && text.contains("results/burst.svg"), "{text}");
+    }
+
+    #[test]
+    fn what_was_set_aside_is_told() {
+        let mut results = results(&[30.0, 34.0]);
+        let cell = &mut results.cells.rows[0].cells[0];
+        cell.add(Sample { set_aside_ms: vec![250.0], repeated: true, ..sample(&[30.0], 1290.0) });
+        assert!(section(&results).contains("/ 34.0; 7 + 1, unreliable |"), "{}", section(&results));
+        assert!(!section(&results).contains("stood still for"), "nobody watched");
+        let mut watched = Watched {
+            how: How::Fifo,
+            threshold_ms: 5.0,
+            seconds: 812.4,
+            stalls: 31,
+            stalled_seconds: 1.234,
+            longest_ms: 249.6,
+            processor_seconds: 2.0,
+            steal_seconds: 3.5,
+        };
+        results.watched = Some(watched.clone());
+        let text = section(&results);
+        assert!(text.contains("stood still for 1.23 s of 812 s: in 31 stalls of up to 250 ms, 2.00 s of"), "{text}");
+        let all: usize = results.all_cells().map(|cell| cell.bursts).sum::<usize>() + 1;
+        assert!(
+            text.contains(&format!("wakes 5 ms late or more. 1 of {all} bursts have")) && text.contains("(1 were)"),
+            "{text}"
+        );
+        watched.how = How::Ordinary;
+        results.watched = Some(watched);
+        assert!(section(&results).contains("`SCHED_FIFO` is not permitted"));
+    }
+
+    #[test]
+    fn a_cell_of_which_nothing_is_left_has_no_number() {
+        let mut cell = Cell::default();
+        cell.add(Sample { set_aside_ms: vec![99.0; 2], ..sample(&[], 1290.0) });
+        assert_eq!(times(&cell), "–; 0 + 2, unreliable");
     }
 
     #[test]

@@ -48,7 +48,7 @@ fn write_victims(text: &mut String, results: &Results) -> std::fmt::Result {
     writeln!(
         text,
         "Their victim, a flow of N requests that pauses and stays within its fair share: p50 (least–most of the rounds) / p99; \
-         bursts\n"
+         bursts + those set aside\n"
     )?;
     write_head(text, &["attackers", "N", "floor", "limit"], &schedulers(&rows))?;
     for row in rows {
@@ -72,7 +72,7 @@ fn write_many(text: &mut String, results: &Results) -> std::fmt::Result {
     }
     writeln!(
         text,
-        "m flows of {COUNT} requests at once against {BUSY_FLOWS} busy ones: p50 (least–most of the rounds) / p99; bursts; how \
+        "m flows of {COUNT} requests at once against {BUSY_FLOWS} busy ones: p50 (least–most of the rounds) / p99; bursts + those set aside; how \
          many times the p50 of the same m alone. Allowed: what a round takes with 70 % of the service, less the pause\n"
     )?;
     write_head(text, &["m", "alone", "allowed"], &schedulers(&rows))?;
@@ -83,7 +83,7 @@ fn write_many(text: &mut String, results: &Results) -> std::fmt::Result {
             results.cells.floor(row.spec.interactive).map(times).unwrap_or_default(),
             results.allowed(row).map(|ms| format!("{ms:.1}")).unwrap_or_default(),
         ];
-        let beside = |cell: &Cell| match alone {
+        let beside = |cell: &Cell| match alone.filter(|_| cell.bursts > 0) {
             Some(alone) => format!("{}; {:.2} ×", times(cell), cell.p50_ms.median / alone),
             None => times(cell),
         };
@@ -136,10 +136,10 @@ mod tests {
         assert!(text.contains(head), "{text}");
         assert!(text.contains("| 1 | 5.9 | 20.0 (20.0–20.0) / 12.0 |"), "{text}");
         assert!(text.contains("| 4, and the victim below | 5.0 | 20.0"), "{text}");
-        let times = "34.0 (34.0–34.0) / 34.0; 6";
-        assert!(text.contains(&format!("| 4 | 2 | 17.0 (17.0–17.0) / 17.0; 6 | 34.0 | {times} |")), "{text}");
+        let times = "34.0 (34.0–34.0) / 34.0; 6 + 0";
+        assert!(text.contains(&format!("| 4 | 2 | 17.0 (17.0–17.0) / 17.0; 6 + 0 | 34.0 | {times} |")), "{text}");
         // 256 requests at 70 % of 13 in 17 ms, less 50 ms.
-        assert!(text.contains(&format!("| 8 | 17.0 (17.0–17.0) / 17.0; 6 | 428.2 | {times}; 2.00 × |")), "{text}");
+        assert!(text.contains(&format!("| 8 | 17.0 (17.0–17.0) / 17.0; 6 + 0 | 428.2 | {times}; 2.00 × |")), "{text}");
         assert!(text.contains("| 4 × 32, with a pause | 75.0 (75.0–75.0) / 64.0 / 130 |"), "{text}");
         assert!(text.contains("| 4 × 32, without a pause | 75.0"), "{text}");
     }

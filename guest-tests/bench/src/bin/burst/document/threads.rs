@@ -19,7 +19,7 @@ pub(super) fn write(text: &mut String, results: &Results) -> std::fmt::Result {
     )?;
     writeln!(
         text,
-        "| I/O threads | slots of each | | floor | limit | p50 / p99; bursts | IOPS; the busy flows' part | IOPS of a busy flow, \
+        "| I/O threads | slots of each | | floor | limit | p50 / p99; bursts + those set aside | IOPS; the busy flows' part | IOPS of a busy flow, \
          least / most | IOPS, limited to {LIMIT_IOPS} |\n|--:|--:|---|{}",
         "--:|".repeat(6)
     )?;
@@ -65,7 +65,7 @@ mod tests {
         let mut text = String::new();
         write(&mut text, &Results { threads: threads(34.0, 500.0), ..nothing(&[]) }).unwrap();
         assert!(text.contains("12 slots in one window"), "{text}");
-        let fifo = "| 2 | 6 | `fifo` | 60.0 (60.0–60.0) / 60.0; 1 | 70.0 | 340.0 (340.0–340.0) / 340.0; 1 | ";
+        let fifo = "| 2 | 6 | `fifo` | 60.0 (60.0–60.0) / 60.0; 1 + 0 | 70.0 | 340.0 (340.0–340.0) / 340.0; 1 + 0 | ";
         assert!(text.contains(fifo), "{text}");
         assert!(text.contains("; 75 % | 30 / 120 | 500 (500–500) |"), "{text}");
         assert!(text.contains("| 1 | 12 | `burst-credit-drr` | 30.0") && text.contains("30 / 120 |  |"), "{text}");

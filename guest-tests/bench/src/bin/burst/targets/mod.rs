@@ -87,23 +87,23 @@ impl Results {
     }
 
     fn held(&self, row: &Row) -> Option<Case> {
-        let cell = row.cell(PUBLISHED)?;
+        let cell = row.timed(PUBLISHED)?;
         Some(case(row, cell, "", cell.p50_ms.median, self.limit(row)?, "ms"))
     }
 
     fn knee(&self, row: &Row) -> Option<Case> {
-        let cell = row.cell(PUBLISHED)?;
+        let cell = row.timed(PUBLISHED)?;
         let times = cell.p50_ms.median / self.cells.floor_ms(row)?;
         Some(case(row, cell, "", times, Limit::AtLeast(KNEE), "times"))
     }
 
     fn bounded(&self, row: &Row) -> Vec<Case> {
-        let Some((cell, limit)) = row.cell(OURS).zip(self.limit(row)) else { return Vec::new() };
+        let Some((cell, limit)) = row.timed(OURS).zip(self.limit(row)) else { return Vec::new() };
         cell.quantiles().map(|(name, ms)| case(row, cell, name, ms, limit, "ms")).into()
     }
 
     fn without_a_knee(&self, row: &Row) -> Vec<Case> {
-        let Some((cell, floor)) = row.cell(OURS).zip(self.cells.floor_ms(row)) else { return Vec::new() };
+        let Some((cell, floor)) = row.timed(OURS).zip(self.cells.floor_ms(row)) else { return Vec::new() };
         let limits = NO_KNEE.map(Limit::AtMost).into_iter();
         let cases = cell.quantiles().into_iter().zip(limits);
         cases.map(|((name, ms), limit)| case(row, cell, name, ms / floor, limit, "times")).collect()
@@ -117,7 +117,7 @@ impl Row {
     }
 
     fn over_fifo(&self) -> Option<Case> {
-        let (fifo, cell) = (self.cell(FIFO)?, self.cell(PUBLISHED)?);
+        let (fifo, cell) = (self.timed(FIFO)?, self.timed(PUBLISHED)?);
         let times = fifo.p50_ms.median / cell.p50_ms.median;
         Some(case(self, cell, "", times, Limit::AtLeast(OVER_FIFO), "times"))
     }
@@ -137,7 +137,7 @@ impl Row {
 impl Divided {
     fn bounded(&self) -> Vec<Case> {
         let row = self.together();
-        let cell = row.and_then(|row| Some((row, row.cell(OURS)?, self.cells.floor_ms(row)?)));
+        let cell = row.and_then(|row| Some((row, row.timed(OURS)?, self.cells.floor_ms(row)?)));
         let Some((row, cell, floor)) = cell else { return Vec::new() };
         let limit = Limit::AtMost(floor + SERVICES * self.cells.service_ms());
         let name = |quantile| format!("{quantile}, {}, {}", row.spec.name(), self.name());
@@ -160,6 +160,11 @@ fn case(row: &Row, cell: &Cell, quantile: &str, measured: f64, limit: Limit, uni
 }
 
 impl Cell {
+    /// If any burst counts.
+    fn p50(&self) -> Option<f64> {
+        (self.bursts > 0).then_some(self.p50_ms.median)
+    }
+
     fn quantiles(&self) -> [(&'static str, f64); 2] {
         [("p50", self.p50_ms.median), ("p99", self.p99_ms)]
     }
@@ -169,6 +174,7 @@ impl Cell {
 mod tests {
     use super::*;
     use crate::cells::tests::sample;
+    use crate::counted::Sample;
     use crate::results::tests::nothing;
     use crate::threads::tests::threads;
 
@@ -235,6 +241,24 @@ mod tests {
         let target = targets(&results).swap_remove(3);
         let missed: Vec<&str> = target.cases.iter().filter(|case| !case.met).map(|case| &*case.row).collect();
         assert_eq!(missed, ["p99, N=32, K=64"]);
+    }
+
+    /// A p99 of nothing would be 0 ms.
+    #[test]
+    fn what_was_set_aside_as_a_whole_is_not_judged() {
+        let mut results = measured(&Table::PUBLISHED, good);
+        let row = results.cells.rows.iter_mut().find(|row| row.spec == RowSpec::one(32, 64)).unwrap();
+        for cell in &mut row.cells {
+            for sample in &mut cell.samples {
+                sample.set_aside_ms = std::mem::take(&mut sample.bursts_ms);
+            }
+            cell.add(Sample::default());
+        }
+        let counts =
+            |results: &Results| targets(results)[..6].iter().map(|target| target.cases.len()).collect::<Vec<_>>();
+        assert_eq!(counts(&measured(&Table::PUBLISHED, good)), [4, 2, 1, 20, 8, 20]);
+        // Its throughput is.
+        assert_eq!(counts(&results), [4, 2, 1, 18, 8, 20]);
     }
 
     #[test]

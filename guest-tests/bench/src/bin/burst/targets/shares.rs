@@ -42,14 +42,14 @@ pub(super) fn targets(results: &Results) -> Vec<Target> {
             "`burst-credit-drr`: m flows of 32 at once have p50 ≤ 1.6 × that of the same alone (K = 16)",
             each(Table::M, &|row| {
                 let alone = results.cells.floor_ms(row)?;
-                ours(row, &|cell| Some(cell.p50_ms.median / alone), Limit::AtMost(MANY), "times")
+                ours(row, &|cell| Some(cell.p50()? / alone), Limit::AtMost(MANY), "times")
             }),
         ),
         Target::new(
             "`burst-credit-drr`: m flows of 32 at once have p50 ≤ what 70 % of the service allow + 1.1 services (K = 16)",
             each(Table::M, &|row| {
                 let limit = Limit::AtMost(results.allowed(row)? + SERVICES * results.cells.service_ms());
-                ours(row, &|cell| Some(cell.p50_ms.median), limit, "ms")
+                ours(row, &Cell::p50, limit, "ms")
             }),
         ),
         Target::new(
@@ -79,7 +79,7 @@ impl Results {
     fn victim(&self, row: &Row) -> Vec<Case> {
         let Some(floor) = self.cells.floor_ms(row) else { return Vec::new() };
         let limit = Limit::AtMost(floor + SERVICES * self.cells.service_ms());
-        let cells = [OURS, WITHOUT_RHO].into_iter().filter_map(|scheduler| row.cell(scheduler));
+        let cells = [OURS, WITHOUT_RHO].into_iter().filter_map(|scheduler| row.timed(scheduler));
         cells.map(|cell| case(row, cell, "p99", cell.p99_ms, limit, "ms")).collect()
     }
 
