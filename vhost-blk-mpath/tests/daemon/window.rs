@@ -14,8 +14,9 @@ use vhost::VhostBackend;
 use vhost::vhost_user::message::{VhostUserConfigFlags, VhostUserHeaderFlag, VhostUserProtocolFeatures};
 use vhost::vhost_user::{Frontend, VhostUserFrontend};
 use vhost_user_blk::Window;
+use vublk_bench::request::Status;
 
-use crate::support::{Daemon, NQN, PATIENCE, Place, Target, own_address, program, set_policy};
+use crate::support::{Daemon, Disk, NQN, PATIENCE, Place, Target, eventually, own_address, program, set_policy};
 
 const FLAGS: &str = "--mpath-window --policy round-robin --keep-alive-tmo 1 --reconnect-delay 1";
 const POLICY: u32 = 198;
@@ -289,6 +290,28 @@ fn disks_with_paths_of_their_own_have_nothing_to_do_with_each_other() {
         assert_eq!(first.times_told(), usize::from(!reads));
         assert_eq!(first.says(), (Some(PolicyKind::Latency), all));
     }
+}
+
+/// It is given nothing new from the answer on, and is there until it owes nothing.
+#[test]
+fn a_path_that_is_being_removed_is_not_live() {
+    let (target, daemon, [mut system, data]) = with_disks(["system", "data"], |[system, data], paths| {
+        format!(
+            "  - {{{system}, namespace: 1, {paths}, policy: numa, mpath-window: true, share-paths-with: \
+             [{{{data}, namespace: 2}}]}}\n"
+        )
+    });
+    system.comes_to_say((PolicyKind::Numa, [2, 2, 2]));
+    drop(data);
+    let mut disk = Disk::connect_patiently(&daemon.place.file("data"));
+    target.set(0, "hold=on");
+    disk.submit_write(1, 0, 1);
+    eventually("the write is held", || target.status()[0].held == 1);
+    daemon.api.remove_path("system", &PathSelector::Index(0), false).unwrap();
+    assert_eq!((system.times_told(), system.says()), (1, (Some(PolicyKind::Numa), [2, 1, 1])));
+    target.set(0, "hold=off");
+    assert_eq!((disk.answer(PATIENCE), disk.flush()), (Some((1, Status::Ok)), Status::Ok));
+    system.is_told((PolicyKind::Numa, [1, 1, 1]));
 }
 
 #[test]
