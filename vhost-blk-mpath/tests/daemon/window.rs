@@ -1,7 +1,8 @@
 //! The window in the configuration space (docs/qemu.md): what it says of policy and paths, and the policy that it sets.
 
 use std::fs;
-use std::io::Read;
+use std::io::{ErrorKind, Read};
+use std::net::TcpListener;
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -13,8 +14,9 @@ use vhost::VhostBackend;
 use vhost::vhost_user::message::{VhostUserConfigFlags, VhostUserHeaderFlag, VhostUserProtocolFeatures};
 use vhost::vhost_user::{Frontend, VhostUserFrontend};
 use vhost_user_blk::Window;
+use vublk_bench::request::Status;
 
-use crate::support::{Daemon, NQN, PATIENCE, Place, Target, program, set_policy};
+use crate::support::{Daemon, Disk, NQN, PATIENCE, Place, Target, eventually, own_address, program, set_policy};
 
 const FLAGS: &str = "--mpath-window --policy round-robin --keep-alive-tmo 1 --reconnect-delay 1";
 const POLICY: u32 = 198;
@@ -24,6 +26,8 @@ const NONE: VhostUserConfigFlags = VhostUserConfigFlags::empty();
 struct FrontEnd {
     messages: Frontend,
     channel: UnixStream,
+    /// Of the window when it was read last.
+    generation: u32,
 }
 
 impl FrontEnd {
@@ -40,7 +44,7 @@ impl FrontEnd {
         let (channel, theirs) = UnixStream::pair().unwrap();
         channel.set_read_timeout(Some(PATIENCE)).unwrap();
         messages.set_backend_request_fd(&theirs.as_raw_fd()).unwrap();
-        Self { messages, channel }
+        Self { messages, channel, generation: 0 }
     }
 
     fn space(&mut self) -> Vec<u8> {
@@ -48,7 +52,9 @@ impl FrontEnd {
     }
 
     fn window(&mut self) -> Window {
-        Window::find(&self.space()).expect("there is a window").0
+        let window;
+        (window, self.generation) = Window::find(&self.space()).expect("there is a window");
+        window
     }
 
     /// Policy, and paths total, live and optimized.
@@ -64,15 +70,42 @@ impl FrontEnd {
         self.messages.set_config(POLICY, NONE, &policy.to_le_bytes()).is_ok()
     }
 
-    /// Does what QEMU does, which reads again whenever it is told to, until the window says that.
+    /// Waits to be told, and reads again. To be called when nothing was left unread.
+    fn news(&mut self) -> (Option<PolicyKind>, [u16; 3]) {
+        let mut message = [0; 12];
+        self.channel.read_exact(&mut message).unwrap_or_else(|error| panic!("not told: {error}"));
+        assert_eq!(message[..4], 2_u32.to_ne_bytes(), "CONFIG_CHANGE_MSG");
+        let before = self.generation;
+        let said = self.says();
+        assert_ne!(self.generation, before, "told of nothing");
+        said
+    }
+
+    /// Does what QEMU does, which reads again whenever it is told to, until the window says that. It is told at least once.
+    #[track_caller]
     fn is_told(&mut self, expected: (PolicyKind, [u16; 3])) {
-        let mut said = self.says();
-        while said != (Some(expected.0), expected.1) {
-            let mut message = [0; 12];
-            self.channel.read_exact(&mut message).unwrap_or_else(|error| panic!("told last: {said:?}; {error}"));
-            assert_eq!(message[..4], 2_u32.to_ne_bytes(), "CONFIG_CHANGE_MSG");
-            said = self.says();
+        let expected = (Some(expected.0), expected.1);
+        let mut said = self.news();
+        while said != expected {
+            eprintln!("told {said:?}, not yet {expected:?}");
+            said = self.news();
         }
+    }
+
+    /// The same of what it may say already.
+    fn comes_to_say(&mut self, expected: (PolicyKind, [u16; 3])) {
+        if self.says() != (Some(expected.0), expected.1) {
+            self.is_told(expected);
+        }
+    }
+
+    /// How often it has been told by now, without reading again.
+    fn times_told(&mut self) -> usize {
+        self.channel.set_nonblocking(true).unwrap();
+        let mut bytes = Vec::new();
+        assert_eq!(self.channel.read_to_end(&mut bytes).unwrap_err().kind(), ErrorKind::WouldBlock);
+        self.channel.set_nonblocking(false).unwrap();
+        bytes.len() / 12
     }
 }
 
@@ -80,7 +113,7 @@ fn with_window() -> (Target, Daemon, FrontEnd) {
     let target = Target::start(2);
     let daemon = Daemon::start(&target.addrs(), FLAGS);
     let mut front_end = FrontEnd::connect(&daemon.socket());
-    front_end.is_told((PolicyKind::RoundRobin, [2, 2, 2]));
+    front_end.comes_to_say((PolicyKind::RoundRobin, [2, 2, 2]));
     (target, daemon, front_end)
 }
 
@@ -94,7 +127,8 @@ fn the_policy_is_everybodys() {
     let paths = [2, 2, 2];
     for (id, kind) in (1..).zip([PolicyKind::Numa, PolicyKind::RoundRobin, PolicyKind::QueueDepth]) {
         assert!(front_end.set(id));
-        assert_eq!((front_end.says(), policy(&daemon)), ((Some(kind), paths), kind.to_string()));
+        assert_eq!((front_end.times_told(), front_end.says()), (1, (Some(kind), paths)));
+        assert_eq!(policy(&daemon), kind.to_string());
     }
     let events = daemon.api.events(0, 0).unwrap().events.into_iter();
     let set: Vec<_> = events.filter(|event| event.kind == EventKind::PolicySet).map(|event| event.message).collect();
@@ -106,22 +140,25 @@ fn the_policy_is_everybodys() {
     daemon.api.set_policy(&set_policy(PolicyKind::LatencyRr)).unwrap();
     front_end.is_told((PolicyKind::LatencyRr, paths));
     daemon.api.set_policy(&SetPolicy { class: Some(PolicyClass::Read), ..PolicyKind::Pid.into() }).unwrap();
-    assert_eq!(front_end.says(), (None, paths));
+    assert_eq!(front_end.news(), (None, paths));
     assert_eq!(policy(&daemon), "read: pid, write: latency-rr");
 
     // As by mpathctl: for reads and writes, and a policy that is in force keeps its parameters.
     let params = vec![("threshold".to_owned(), "2".to_owned())];
     daemon.api.set_policy(&SetPolicy { params, ..PolicyKind::LatencyRr.into() }).unwrap();
+    front_end.is_told((PolicyKind::LatencyRr, paths));
+    let before = front_end.space();
     assert!(front_end.set(7));
     assert_eq!(policy(&daemon), "latency-rr threshold=2");
+    assert_eq!((front_end.times_told(), front_end.space()), (0, before), "what it says is no other");
     assert!(front_end.set(9) && front_end.set(7));
-    assert_eq!(policy(&daemon), "latency-rr");
+    assert_eq!((front_end.times_told(), policy(&daemon)), (1, "latency-rr".into()));
 
     let before = front_end.space();
     for id in [0, 10, u16::MAX] {
         assert!(!front_end.set(id), "{id}");
     }
-    assert_eq!((front_end.space(), policy(&daemon)), (before, "latency-rr".into()));
+    assert_eq!((front_end.space(), policy(&daemon), front_end.times_told()), (before, "latency-rr".into(), 0));
     assert!(daemon.log().contains("no path policy has the id 10"), "{}", daemon.log());
 }
 
@@ -156,6 +193,12 @@ fn paths_that_change_are_told_of_whoever_changes_them() {
     is_told([1, 1, 1]);
     daemon.api.add_path("disk0", &AddPath { address: paths[0].address.clone() }).unwrap();
     is_told([2, 2, 2]);
+    // It counts from the beginning, whatever becomes of it: nobody answers there.
+    let silent = TcpListener::bind(own_address()).unwrap();
+    let address = format!("tcp://{}", silent.local_addr().unwrap()).parse().unwrap();
+    daemon.api.add_path("disk0", &AddPath { address }).unwrap();
+    assert_eq!(front_end.times_told(), 1);
+    assert_eq!(front_end.says().1, [3, 2, 2]);
 }
 
 /// What the front-end sets, what the operator sets and what happens to paths are the matter of different threads.
@@ -182,43 +225,122 @@ fn all_may_change_it_at_once() {
         }
     });
     assert!(front_end.set(1));
-    front_end.is_told((PolicyKind::Numa, [2, 2, 2]));
+    assert_eq!(front_end.says(), (Some(PolicyKind::Numa), [2, 2, 2]));
     assert_eq!(policy(&daemon), "numa");
 }
 
-#[test]
-fn disks_that_share_paths_have_a_window_each_if_they_want_one() {
+/// The daemon with disks of the target's namespaces, which are entries of the file's list, with a front-end for each name.
+fn with_disks<const N: usize>(
+    names: [&str; N],
+    disks: impl FnOnce([String; N], &str) -> String,
+) -> (Target, Daemon, [FrontEnd; N]) {
     let target =
         Target::with(2, |config| config.namespaces.extend([32, 16].map(|mib| NamespaceConfig::memory(mib << 20))));
     let place = Place::new();
     let paths = target.addrs().iter().map(|path| format!("tcp://{path}")).collect::<Vec<_>>().join(", ");
-    let file = |name| place.file(name).display().to_string();
-    let text = format!(
-        "api: {}\ndisks:\n  - {{name: system, socket-path: {}, subsystem: '{NQN}', namespace: 1, paths: [{paths}], \
-         policy: numa, mpath-window: true, share-paths-with: [{{name: data, socket-path: {}, namespace: 2, \
-         mpath-window: true}}, {{name: backup, socket-path: {}, namespace: 3}}]}}\n",
-        place.api().display(),
-        file("system"),
-        file("data"),
-        file("backup")
-    );
-    fs::write(place.file("config.yaml"), text).unwrap();
+    let disk = |name| format!("name: {name}, socket-path: {}", place.file(name).display());
+    let disks = disks(names.map(disk), &format!("subsystem: '{NQN}', paths: [{paths}]"));
+    fs::write(place.file("config.yaml"), format!("api: {}\ndisks:\n{disks}", place.api().display())).unwrap();
     let mut command = program();
     command.arg("--config").arg(place.file("config.yaml"));
     let daemon = place.spawn(command).ready();
-    let [mut system, mut data, mut backup] =
-        ["system", "data", "backup"].map(|name| FrontEnd::connect(&daemon.place.file(name)));
-    system.is_told((PolicyKind::Numa, [2, 2, 2]));
-    data.is_told((PolicyKind::Numa, [2, 2, 2]));
+    let front_ends = names.map(|name| FrontEnd::connect(&daemon.place.file(name)));
+    (target, daemon, front_ends)
+}
+
+#[test]
+fn disks_with_paths_of_their_own_have_nothing_to_do_with_each_other() {
+    let (_target, daemon, [mut first, mut second]) = with_disks(["first", "second"], |[first, second], paths| {
+        format!(
+            "  - {{{first}, namespace: 1, {paths}, policy: numa, mpath-window: true}}\n\
+             \x20 - {{{second}, namespace: 2, {paths}, policy: pid, mpath-window: true}}\n"
+        )
+    });
+    let policies = || daemon.status().disks.iter().map(|disk| disk.policy.to_string()).collect::<Vec<_>>();
+    let all = [2, 2, 2];
+    first.comes_to_say((PolicyKind::Numa, all));
+    second.comes_to_say((PolicyKind::Pid, all));
+
+    assert!(second.set(9));
+    assert_eq!((policies(), first.times_told()), (vec!["numa".into(), "bdp".into()], 0));
+    assert_eq!(first.says(), (Some(PolicyKind::Numa), all));
+    second.is_told((PolicyKind::Bdp, all));
+    assert!(first.set(2));
+    assert_eq!((policies(), second.times_told()), (vec!["round-robin".into(), "bdp".into()], 0));
+    assert_eq!(second.says(), (Some(PolicyKind::Bdp), all));
+    first.is_told((PolicyKind::RoundRobin, all));
+
+    // Nor does one that changes all the time, read or not, keep the other's news back.
+    let steer = |disk: &str, action| {
+        let path = PathSelector::Index(1);
+        daemon.api.steer(&SteerPaths { path, disk: Some(disk.into()), action, force: false }).unwrap();
+    };
+    for reads in [false, true] {
+        for kind in [PolicyKind::Numa, PolicyKind::Latency].into_iter().cycle().take(50) {
+            daemon.api.set_policy(&SetPolicy { disk: Some("first".into()), ..kind.into() }).unwrap();
+            if reads {
+                first.is_told((kind, all));
+            }
+        }
+        assert_eq!(second.times_told(), 0);
+        for (action, live) in [(PathAction::Drain, 1), (PathAction::Enable, 2)] {
+            steer("second", action);
+            assert_eq!((second.times_told(), second.says()), (1, (Some(PolicyKind::Bdp), [2, live, live])));
+        }
+        assert_eq!(first.times_told(), usize::from(!reads));
+        assert_eq!(first.says(), (Some(PolicyKind::Latency), all));
+    }
+}
+
+/// It is given nothing new from the answer on, and is there until it owes nothing.
+#[test]
+fn a_path_that_is_being_removed_is_not_live() {
+    let (target, daemon, [mut system, data]) = with_disks(["system", "data"], |[system, data], paths| {
+        format!(
+            "  - {{{system}, namespace: 1, {paths}, policy: numa, mpath-window: true, share-paths-with: \
+             [{{{data}, namespace: 2}}]}}\n"
+        )
+    });
+    system.comes_to_say((PolicyKind::Numa, [2, 2, 2]));
+    drop(data);
+    let mut disk = Disk::connect_patiently(&daemon.place.file("data"));
+    target.set(0, "hold=on");
+    disk.submit_write(1, 0, 1);
+    eventually("the write is held", || target.status()[0].held == 1);
+    daemon.api.remove_path("system", &PathSelector::Index(0), false).unwrap();
+    assert_eq!((system.times_told(), system.says()), (1, (Some(PolicyKind::Numa), [2, 1, 1])));
+    target.set(0, "hold=off");
+    assert_eq!((disk.answer(PATIENCE), disk.flush()), (Some((1, Status::Ok)), Status::Ok));
+    system.is_told((PolicyKind::Numa, [1, 1, 1]));
+}
+
+#[test]
+fn disks_that_share_paths_have_a_window_each_if_they_want_one() {
+    let names = ["system", "data", "backup"];
+    let (target, daemon, [mut system, mut data, mut backup]) = with_disks(names, |[system, data, backup], paths| {
+        format!(
+            "  - {{{system}, namespace: 1, {paths}, policy: numa, mpath-window: true, share-paths-with: \
+             [{{{data}, namespace: 2, mpath-window: true}}, {{{backup}, namespace: 3}}]}}\n"
+        )
+    });
+    system.comes_to_say((PolicyKind::Numa, [2, 2, 2]));
+    data.comes_to_say((PolicyKind::Numa, [2, 2, 2]));
 
     target.set(0, "ana=2:inaccessible");
     data.is_told((PolicyKind::Numa, [2, 1, 1]));
     assert_eq!(system.says(), (Some(PolicyKind::Numa), [2, 2, 2]), "its own namespace is as before");
+    assert_eq!(system.times_told(), 0);
 
     // The policy is that of the disk that has the paths, as for mpathctl.
-    assert!(!data.set(2) && system.set(2));
+    for id in [1, 2, 10] {
+        assert!(!data.set(id), "{id}");
+    }
+    assert_eq!((policy(&daemon), data.times_told(), system.times_told()), ("numa".into(), 0, 0));
+    assert_eq!(data.says(), (Some(PolicyKind::Numa), [2, 1, 1]), "the connection is kept");
+    assert!(daemon.log().contains("that of another disk, whose paths this one uses"), "{}", daemon.log());
+    assert!(system.set(2));
     data.is_told((PolicyKind::RoundRobin, [2, 1, 1]));
-    assert_eq!(system.says().0, Some(PolicyKind::RoundRobin));
+    system.is_told((PolicyKind::RoundRobin, [2, 2, 2]));
 
     assert_eq!(backup.space()[60..], [0; 196]);
     assert!(!backup.set(2));

@@ -102,6 +102,17 @@ fn a_guest_that_starts_after_the_change_is_told_of_it() {
 }
 
 #[test]
+fn who_is_answered_that_it_listens_is_told_from_then_on() {
+    let server = Server::start(geometry());
+    let mut guest = Guest::connect(&server.socket(), FEATURES);
+    for round in 1..=2000 {
+        let mut channel = listen(&mut guest);
+        server.disk.grow(8192 + round).unwrap();
+        assert_told(&mut channel);
+    }
+}
+
+#[test]
 fn a_front_end_that_does_not_read_what_it_is_told_holds_up_nobody() {
     let server = Server::start(geometry());
     let (_guest, channel) = listening(&server);

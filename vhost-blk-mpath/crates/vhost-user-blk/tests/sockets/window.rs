@@ -10,7 +10,7 @@ use vhost_user_blk::{Disk, PolicyRefused, Queue, QueueSink, Window, serve_connec
 
 use crate::geometry;
 use crate::guest::{FLUSH, Guest, PROTOCOL_FEATURES};
-use crate::resize::{assert_not_told, assert_told, listen};
+use crate::resize::{assert_not_told, assert_told};
 
 const WINDOW: Window = Window { policy: 9, paths_total: 4, paths_live: 3, paths_optimized: 2 };
 const POLICIES: u16 = 9;
@@ -63,6 +63,13 @@ fn get(guest: &mut Guest, offset: u32, size: u32) -> Vec<u8> {
     guest.frontend.get_config(offset, size, VhostUserConfigFlags::empty(), &vec![0; size as usize]).unwrap().1
 }
 
+/// The front-end's end of a new channel. What is told by that is told.
+fn listen(guest: &mut Guest) -> UnixStream {
+    let channel = crate::resize::listen(guest);
+    get(guest, 60, 1);
+    channel
+}
+
 /// As QEMU reads it: from offset 0 on.
 fn read(guest: &mut Guest) -> Option<(Window, u32)> {
     Window::find(&get(guest, 0, 256))
@@ -86,10 +93,17 @@ fn it_is_read_behind_all_that_virtio_has() {
         assert_eq!(window, WINDOW);
         let whole = get(guest, 0, 256);
         assert_eq!((whole[..192] == before, &whole[192..196]), (true, &b"MPTH"[..]));
-        // In any piece.
+        // In any piece; there is nothing behind it.
         assert_eq!(get(guest, 198, 2), 9_u16.to_le_bytes());
         assert_eq!(get(guest, 200, 4), generation.to_le_bytes());
-        assert_eq!(get(guest, 250, 20), [0; 20]);
+        let endless: Vec<u8> = whole.iter().copied().chain([0; 100]).collect();
+        for (offset, size) in
+            [(192, 64), (255, 1), (190, 4), (60, 133), (180, 176), (250, 20), (256, 9), (300, 4), (0, 300)]
+        {
+            let range = offset as usize..(offset + size) as usize;
+            assert_eq!(get(guest, offset, size), endless[range], "{offset}+{size}");
+        }
+        // Which changes nothing.
         disk.set_window(WINDOW);
         assert_eq!(read(guest), Some((WINDOW, generation)));
         disk.set_window(live(0));
@@ -124,14 +138,60 @@ fn who_has_used_it_is_told_of_changes_once_until_it_reads_again() {
             assert_not_told(&channel);
         }
     });
-    // The next one has to use it first.
-    serve(&disk, |guest| {
-        let mut channel = listen(guest);
-        disk.set_window(live(0));
-        assert_not_told(&channel);
-        get(guest, 255, 1);
-        disk.set_window(live(1));
-        assert_told(&mut channel);
+}
+
+/// Of what an earlier front-end was told, or not yet, a later one knows nothing.
+#[test]
+fn who_comes_anew_has_to_read_it_first() {
+    for told_before in [false, true] {
+        let disk = with_window();
+        let mut generation = 0;
+        serve(&disk, |guest| {
+            let mut channel = listen(guest);
+            generation = read(guest).unwrap().1;
+            if told_before {
+                disk.set_window(live(10));
+                assert_told(&mut channel);
+            }
+        });
+        disk.set_window(live(11));
+        disk.set_window(live(12));
+        serve(&disk, |guest| {
+            let mut channel = listen(guest);
+            assert_not_told(&channel);
+            disk.set_window(live(13));
+            assert_not_told(&channel);
+            get(guest, 255, 1);
+            assert_not_told(&channel);
+            disk.set_window(live(14));
+            assert_told(&mut channel);
+            // Changes count, told or not.
+            assert_eq!(read(guest), Some((live(14), generation + 4 + u32::from(told_before))));
+        });
+    }
+}
+
+#[test]
+fn one_disk_does_not_keep_another_ones_news_back() {
+    let (busy, quiet) = (with_window(), with_window());
+    serve(&busy, |busy_guest| {
+        serve(&quiet, |guest| {
+            let (mut busy_channel, mut channel) = (listen(busy_guest), listen(guest));
+            read(busy_guest);
+            read(guest);
+            for round in 0..100 {
+                for change in 0..10 {
+                    busy.set_window(live(100 * round + change));
+                }
+                assert_told(&mut busy_channel);
+                assert_not_told(&busy_channel);
+                assert_not_told(&channel);
+                quiet.set_window(live(round));
+                assert_told(&mut channel);
+                assert_eq!(read(guest).unwrap().0, live(round));
+                read(busy_guest);
+            }
+        });
     });
 }
 
@@ -198,7 +258,7 @@ fn what_is_refused_changes_nothing_and_ends_nothing() {
     serve(&disk, |guest| {
         let before = read(guest);
         let refused = |guest: &mut Guest| {
-            for id in [0, POLICIES + 1, ANOTHER_DISKS, 256, u16::MAX] {
+            for id in [0, POLICIES + 1, ANOTHER_DISKS, 256, 257, u16::MAX] {
                 assert!(!set(guest, 198, &id.to_le_bytes()), "{id}");
             }
             for (offset, bytes) in

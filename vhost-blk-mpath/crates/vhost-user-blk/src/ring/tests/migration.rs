@@ -1,7 +1,16 @@
 //! What a queue marks in the dirty log, and when.
 
-use super::driver::{DESCRIPTORS, EVENT_IDX, FORMATS, MEMORY_BYTES, PACKED, PAGE_BYTES, TestDriver, USED, WRITE};
-use super::{BlkStatus, DATA, HEADER, READ, SIZE, STATUS, disk, driver, pop};
+use std::cell::RefCell;
+use std::fs::File;
+use std::rc::Rc;
+
+use super::driver::{
+    BUFFERS, DESCRIPTORS, EVENT_IDX, FORMATS, MEMORY_BYTES, PACKED, PAGE_BYTES, TestDriver, USED, WRITE,
+};
+use super::{BlkStatus, DATA, HEADER, Queue, READ, SIZE, STATUS, UNTOUCHED, disk, driver, pop};
+use crate::crash::{killed_after, watched};
+use crate::inflight::{InflightMemory, InflightShape};
+use crate::request::Op;
 
 fn migrating(features: u64) -> TestDriver {
     let mut driver = driver(features);
@@ -120,8 +129,122 @@ fn what_is_written_of_the_used_ring_is_marked() {
         let before = driver.snapshot();
         let mut queue = driver.queue(&disk());
         queue.disable_notifications();
+        let by_flag = features & EVENT_IDX == 0;
+        assert_eq!(driver.take_marks(), if by_flag { vec![page(wish)] } else { vec![] });
         assert!(!queue.enable_notifications());
         assert_eq!(driver.marked(), [page(wish)]);
         assert!(driver.changed_since(&before).iter().all(|changed| *changed == page(wish)));
+    }
+}
+
+/// Address, bytes, flags.
+type Buffer = (u64, u32, u16);
+
+/// A front-end that copies each page as soon as it is marked, and a guest whose requests are all available.
+struct Migration {
+    driver: RefCell<TestDriver>,
+    shape: InflightShape,
+    inflight: File,
+    copy: RefCell<Vec<u8>>,
+}
+
+impl Migration {
+    const REQUESTS: usize = 5;
+
+    fn begin(features: u64) -> Rc<Self> {
+        // Entries are in another page of the ring than the index; used descriptors are in two.
+        let (size, start) = if features & PACKED == 0 { (1024, 600) } else { (264, 253) };
+        let mut driver = TestDriver::new(size, features);
+        driver.start_at(start);
+        let (get_id, unmapped) = (8, MEMORY_BYTES);
+        // What is written is in a page of its own, but for the status of the fourth, whose data are in two.
+        let requests: [(u32, &[Buffer]); Self::REQUESTS] = [
+            (0, &[(0x1000, 512, WRITE), (0x2000, 512, WRITE), (0x3000, 1, WRITE)]),
+            (get_id, &[(0x1000, 20, WRITE), (0x2000, 1, WRITE)]),
+            (1, &[(0x1000, 512, 0), (0x2000, 1, WRITE)]),
+            (0, &[(0x1e00, 1024, WRITE), (0x1800, 1, WRITE)]),
+            (0, &[(unmapped, 512, WRITE), (0x1000, 1, WRITE)]),
+        ];
+        for (request, (kind, buffers)) in (0_u16..).zip(requests) {
+            let header = BUFFERS + 0x4000 * u64::from(request);
+            let head = 8 * request;
+            let place =
+                |&(offset, bytes, flags)| (if offset == unmapped { offset } else { header + offset }, bytes, flags);
+            let chain: Vec<_> = std::iter::once((header, 16, 0)).chain(buffers.iter().map(place)).collect();
+            for &(address, bytes, flags) in &chain {
+                if flags == WRITE && address < MEMORY_BYTES {
+                    driver.write(address, &vec![UNTOUCHED; bytes as usize]);
+                }
+            }
+            driver.header(header, kind, 8);
+            driver.chain(head, &chain);
+            driver.make_available(head);
+        }
+        driver.migrate();
+        let shape = InflightShape { packed: driver.is_packed(), num_queues: 1, queue_size: driver.size };
+        let copy = RefCell::new(driver.snapshot());
+        let inflight = shape.create().unwrap();
+        Rc::new(Self { driver: RefCell::new(driver), shape, inflight, copy })
+    }
+
+    fn queue(&self) -> Queue {
+        let inflight = self.inflight.try_clone().unwrap();
+        let inflight = InflightMemory::map(self.shape, inflight, 0, self.shape.bytes()).unwrap();
+        self.driver.borrow().queue_with(&disk(), Some(inflight.area(0).unwrap())).unwrap()
+    }
+
+    fn copy_marked(&self) {
+        let (driver, mut copy) = (self.driver.borrow(), self.copy.borrow_mut());
+        for page in driver.take_marks() {
+            let memory = driver.read(page * PAGE_BYTES, PAGE_BYTES as usize);
+            copy[(page * PAGE_BYTES) as usize..][..memory.len()].copy_from_slice(&memory);
+        }
+    }
+
+    /// One life of the device, which publishes twice.
+    fn live(&self, mut queue: Queue) {
+        queue.disable_notifications();
+        let requests: Vec<_> = std::iter::from_fn(|| queue.pop().unwrap()).collect();
+        for (i, request) in requests.into_iter().enumerate() {
+            self.copy_marked();
+            if request.op == Op::Read {
+                request.segments.copy_from(0, &vec![7; request.bytes as usize]);
+            }
+            queue.complete(request.token, BlkStatus::Ok);
+            if i == 0 {
+                queue.publish();
+            }
+        }
+        queue.publish();
+        assert!(!queue.enable_notifications());
+    }
+}
+
+/// Neither of a device that lives, nor of one that is killed after any store and the next one that goes on.
+#[test]
+fn a_front_end_that_copies_at_any_moment_misses_nothing() {
+    for features in FORMATS.into_iter().flat_map(|format| [format, format | EVENT_IDX]) {
+        for stores in 0.. {
+            let migration = Migration::begin(features);
+            let (front_end, queue) = (Rc::clone(&migration), migration.queue());
+            let survived = watched(
+                move || front_end.copy_marked(),
+                || {
+                    let survived = killed_after(stores, || migration.live(queue)).is_some();
+                    if !survived {
+                        migration.live(migration.queue());
+                    }
+                    survived
+                },
+            );
+            migration.copy_marked();
+            let mut driver = migration.driver.borrow_mut();
+            assert_eq!(driver.changed_since(&migration.copy.borrow()), [0_u64; 0], "{features:#x}, {stores} stores");
+            assert_eq!(driver.used().len(), Migration::REQUESTS);
+            if survived {
+                assert!(stores > 5 * Migration::REQUESTS, "{stores} stores are not all there are");
+                break;
+            }
+        }
     }
 }
