@@ -269,7 +269,7 @@ pub(crate) async fn connect_queue(
         while !queue.is_ready() {
             staging.clear();
             plan.clear();
-            queue.fill_tx(&mut staging, &NoPayload, &mut plan);
+            queue.fill_tx(&mut staging, &NoPayload, &mut plan, u32::MAX);
             stream.write_all(&staging).await.map_err(TransportError::Socket)?;
             match stream.read(&mut buffer).await {
                 Ok(0) => return Err(TransportError::Closed),

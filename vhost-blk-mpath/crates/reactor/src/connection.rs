@@ -16,6 +16,7 @@ use socket2::Socket;
 
 use crate::classify::outcome_of;
 use crate::message::{Ending, Link, LossReason};
+use crate::pace::Pace;
 use crate::requests::Requests;
 use crate::uring::{RecvSlot, Ring, SendPart, SendSlot};
 
@@ -55,6 +56,7 @@ pub(crate) struct Connection {
     recalling: bool,
     /// What the send in flight carries, and before it is laid out the space for it.
     plan: Vec<TxPart>,
+    pace: Pace,
     /// Completions of requests whose guest memory the send in flight still names.
     deferred: Completions,
     pub(crate) ending: Ending,
@@ -96,6 +98,7 @@ impl Connection {
             direct: None,
             recalling: false,
             plan: Vec::new(),
+            pace: Pace::default(),
             deferred: Vec::new(),
             ending: link.ending,
             ana_error: false,
@@ -118,16 +121,18 @@ impl Connection {
         self.queue.submit(nvme_tcp::host::Tag(tag.0), disk.0, command)
     }
 
-    /// Sends everything that is ready, unless a send is on its way: then it leaves with the next one.
-    pub(crate) fn transmit(&mut self, ring: &mut Ring, requests: &Requests) -> io::Result<()> {
+    /// Sends what is ready, unless a send is on its way: then it leaves with the next one, as does what is more than the connection takes
+    /// in a moment.
+    pub(crate) fn transmit(&mut self, now: Instant, ring: &mut Ring, requests: &Requests) -> io::Result<()> {
         if self.is_closing() || self.send.in_flight() {
             return Ok(());
         }
         self.plan.clear();
-        self.queue.fill_tx(self.send.staging(), requests, &mut self.plan);
+        self.queue.fill_tx(self.send.staging(), requests, &mut self.plan, self.pace.bytes);
         if self.plan.is_empty() {
             return Ok(());
         }
+        self.pace.begins(now, &self.plan);
         let parts = self.plan.iter().flat_map(|part| {
             let (staged, payload) = match *part {
                 TxPart::Staged { start, len } => (Some(SendPart::Staged { start, len }), None),
@@ -143,13 +148,20 @@ impl Connection {
     }
 
     /// Takes the completion of a send; what waited for its end is appended to `completions`.
-    pub(crate) fn on_send(&mut self, ring: &mut Ring, result: i32, completions: &mut Completions) -> io::Result<()> {
+    pub(crate) fn on_send(
+        &mut self,
+        now: Instant,
+        ring: &mut Ring,
+        result: i32,
+        completions: &mut Completions,
+    ) -> io::Result<()> {
         if self.is_closing() {
             self.send.abandon();
             return Ok(());
         }
         if self.send.finished(ring, self.socket.as_fd(), self.tokens.send, result)? {
             completions.append(&mut self.deferred);
+            self.pace.ends(now);
         }
         Ok(())
     }

@@ -179,7 +179,7 @@ impl IoThread {
             Token::Ended => {}
             Token::Send { path } => {
                 let connection = self.connections.get_mut(&path).expect("a connection outlives its operations");
-                let sent = connection.on_send(&mut self.ring, event.result, &mut self.completions);
+                let sent = connection.on_send(now, &mut self.ring, event.result, &mut self.completions);
                 self.settle(now, path);
                 if let Err(error) = sent {
                     self.lose(now, path, LossReason::Socket(error));
@@ -447,7 +447,7 @@ impl IoThread {
     fn transmit(&mut self, now: Instant) {
         let mut lost = Vec::new();
         for (&path, connection) in &mut self.connections {
-            if let Err(error) = connection.transmit(&mut self.ring, &self.requests) {
+            if let Err(error) = connection.transmit(now, &mut self.ring, &self.requests) {
                 lost.push((path, error));
             }
         }

@@ -14,6 +14,7 @@ mod handle;
 mod hedge_tests;
 mod io_thread;
 mod message;
+mod pace;
 #[cfg(test)]
 mod report_tests;
 mod requests;

@@ -172,7 +172,7 @@ impl Queue {
     pub(crate) fn flush(&mut self) -> Result<(), Gone> {
         loop {
             let (mut staging, mut plan) = (Vec::with_capacity(STAGING_MIN.max(1 << 16)), Vec::new());
-            self.host.fill_tx(&mut staging, &self.payloads, &mut plan);
+            self.host.fill_tx(&mut staging, &self.payloads, &mut plan, u32::MAX);
             if plan.is_empty() {
                 return Ok(());
             }

@@ -80,7 +80,7 @@ impl AdminQueue {
             let before = out.len();
             out.reserve(STAGING_MIN);
             let mut plan = Vec::new();
-            self.pair.fill_tx(&mut Stage::new(out, &mut plan), &mut Outbound(&mut self.jobs));
+            self.pair.fill_tx(&mut Stage::new(out, &mut plan, u32::MAX), &mut Outbound(&mut self.jobs));
             assert!(plan.iter().all(|part| matches!(part, TxPart::Staged { .. })), "admin commands send no payload");
             if out.len() == before {
                 return;

@@ -162,22 +162,23 @@ impl HostQueue {
         Ok(())
     }
 
-    /// Lays out what is ready to leave, as far as the capacity of `staging` goes, and appends it to `plan` in order. Beyond 128 KiB of
-    /// named payload the rest is left to the next call, so that what becomes ready meanwhile need not wait for all of it.
+    /// Lays out what is ready to leave, as far as the capacity of `staging` goes, and appends it to `plan` in order. Once `enough` bytes
+    /// of payload are named, the rest is left to the next call: a command goes before the data of others, but not before what
+    /// is laid out already.
     ///
     /// Headers and payloads up to [`COPY_MAX`](super::COPY_MAX), and with data digests all payloads, are copied to the end
     /// of `staging`, which is never made to grow: its capacity should be [`STAGING_MIN`](super::STAGING_MIN) at least, and
     /// larger for more in one call. All other payloads are named. What is laid out counts as handed to the socket; the
     /// caller must send it all, in order. A request may complete, with an error, before a payload it named has
     /// been sent; the memory must stay readable until then.
-    pub fn fill_tx(&mut self, staging: &mut Vec<u8>, source: &impl PayloadSource, plan: &mut Vec<TxPart>) {
+    pub fn fill_tx(&mut self, staging: &mut Vec<u8>, source: &impl PayloadSource, plan: &mut Vec<TxPart>, enough: u32) {
         let mut outbound = Outbound {
             requests: &mut self.requests,
             pending: &mut self.pending,
             namespaces: &self.namespaces,
             payload: source,
         };
-        self.pair.fill_tx(&mut Stage::new(staging, plan), &mut outbound);
+        self.pair.fill_tx(&mut Stage::new(staging, plan, enough), &mut outbound);
     }
 
     /// Takes bytes off the connection, broken anywhere. After an error the connection is over.

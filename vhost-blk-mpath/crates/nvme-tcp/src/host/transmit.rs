@@ -5,11 +5,6 @@ use super::request::Tag;
 /// Payloads up to this many bytes are copied between PDU headers; larger ones are named.
 pub const COPY_MAX: u32 = 8192;
 
-/// Once a call names as many bytes of payload, nothing more is laid out in it. What is laid out goes before any capsule that
-/// comes later, and a request that completes meanwhile has to wait for the rest; so this bounds how long they wait, and
-/// a controller that has answered is not left without commands while megabytes leave.
-const NAMED_ENOUGH: u32 = 128 * 1024;
-
 /// The longest header, digested and padded: 76 bytes of a command capsule, padded to a multiple of 72.
 const HEADER_MAX: usize = 144;
 const DIGEST_LEN: usize = crate::wire::Digest::LEN;
@@ -54,13 +49,14 @@ pub trait PayloadSink {
 pub(super) struct Stage<'a> {
     pub(super) staging: &'a mut Vec<u8>,
     plan: &'a mut Vec<TxPart>,
-    /// Bytes of payload in the plan that are not staged.
+    /// Bytes of payload in the plan that are not staged, and after how many nothing more is laid out.
     named: u32,
+    enough: u32,
 }
 
 impl<'a> Stage<'a> {
-    pub(super) fn new(staging: &'a mut Vec<u8>, plan: &'a mut Vec<TxPart>) -> Self {
-        Self { staging, plan, named: 0 }
+    pub(super) fn new(staging: &'a mut Vec<u8>, plan: &'a mut Vec<TxPart>, enough: u32) -> Self {
+        Self { staging, plan, named: 0, enough }
     }
 
     /// Bytes that can still be staged.
@@ -71,7 +67,7 @@ impl<'a> Stage<'a> {
     /// The longest payload that can still be staged together with its header and digest; `None` if not even an empty one, or if
     /// enough is laid out.
     pub(super) fn room(&self) -> Option<u32> {
-        if self.named >= NAMED_ENOUGH {
+        if self.named >= self.enough {
             return None;
         }
         self.free().checked_sub((HEADER_MAX + DIGEST_LEN) as u32)

@@ -48,7 +48,7 @@ impl Controller {
         // ICReq and Connect need no wire.
         let icresp = Pdu::IcResp(IcResp { cpda: 0, digests: Digests::default(), maxh2cdata: 131_072 });
         for answer in [icresp, Pdu::CapsuleResp(Cqe::new(0x1000, 0, Status::SUCCESS, 1))] {
-            queue.fill_tx(&mut Vec::with_capacity(STAGING_MIN), &NoPayload, &mut Vec::new());
+            queue.fill_tx(&mut Vec::with_capacity(STAGING_MIN), &NoPayload, &mut Vec::new(), u32::MAX);
             queue.receive(&bytes_of(answer, &[]), &mut NoPayload).unwrap();
         }
         assert!(queue.is_ready());

@@ -93,6 +93,9 @@ fn queue_config(digests: Digests) -> QueueConfig {
     }
 }
 
+/// Payload that a call names.
+const ENOUGH: u32 = 128 << 10;
+
 /// All that is ready to leave, as one stream. `capacity` is the staging buffer's.
 fn transmit(queue: &mut super::HostQueue, payloads: &Payloads, capacity: usize) -> Vec<u8> {
     assert!(capacity >= STAGING_MIN);
@@ -100,7 +103,7 @@ fn transmit(queue: &mut super::HostQueue, payloads: &Payloads, capacity: usize) 
     loop {
         let (mut staging, mut plan) = (Vec::with_capacity(capacity), Vec::new());
         let allocated = staging.capacity();
-        queue.fill_tx(&mut staging, payloads, &mut plan);
+        queue.fill_tx(&mut staging, payloads, &mut plan, ENOUGH);
         assert_eq!(staging.capacity(), allocated, "the staging buffer does not grow");
         if plan.is_empty() {
             assert!(staging.is_empty());

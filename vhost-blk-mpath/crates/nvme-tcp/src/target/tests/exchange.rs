@@ -186,7 +186,7 @@ fn run(
             in_flight.push(tag);
         }
         let (mut staging, mut plan) = (Vec::with_capacity(STAGING_MIN + choices.below(9000)), Vec::new());
-        host.fill_tx(&mut staging, payloads, &mut plan);
+        host.fill_tx(&mut staging, payloads, &mut plan, u32::MAX);
         for part in plan {
             match part {
                 TxPart::Staged { start, len } => {
