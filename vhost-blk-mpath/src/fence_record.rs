@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -32,8 +32,8 @@ const LOCK_LOOK: Duration = Duration::from_millis(20);
 /// More than the digits of a process id.
 const PID_BYTES: u64 = 16;
 /// No fence takes as long: three times a keep-alive time-out that a controller has rounded up by the coarsest KAS, 6553.5 s, and the
-/// longest CQT are 5.5 hours.
-const FENCE_MAX_MS: u64 = 6 * 3_600_000;
+/// longest CQT are 5.5 hours, and connections of MPTCP may linger for minutes (`net.mptcp.close_timeout`).
+const FENCE_MAX_MS: u64 = 7 * 24 * 3_600_000;
 
 /// The record of one disk.
 #[derive(Clone, Debug)]
@@ -92,7 +92,7 @@ pub(crate) enum RecordError {
     )]
     Content { file: PathBuf, source: serde_json::Error },
     #[error(
-        "{}: fence_ms: {fence_ms} is longer than {FENCE_MAX_MS}, six hours, which no fence takes; once three times the keep-alive time-out of the disk and its controllers' quiesce time have passed since the last daemon ended, remove the file",
+        "{}: fence_ms: {fence_ms} is longer than {FENCE_MAX_MS}, a week, which no fence takes; once three times the keep-alive time-out of the disk and its controllers' quiesce time have passed since the last daemon ended, remove the file",
         file.display()
     )]
     FenceTooLong { file: PathBuf, fence_ms: u64 },
@@ -266,7 +266,14 @@ impl Lock {
 
     /// The file, with who has it in it, or who else has it.
     fn take(path: &Path) -> io::Result<Result<File, Holder>> {
-        let mut file = File::options().create(true).truncate(false).read(true).write(true).open(path)?;
+        // What it leads to would be emptied.
+        let mut file = File::options()
+            .create(true)
+            .truncate(false)
+            .read(true)
+            .write(true)
+            .custom_flags(libc::O_NOFOLLOW)
+            .open(path)?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
             Err(Errno::WOULDBLOCK) => {
@@ -341,7 +348,9 @@ fn write(file: &Path, associations: Vec<RecordedAssociation>) -> io::Result<()> 
             .or_else(|error| if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) })?;
     } else {
         let new = beside(file, ".new");
-        let mut writing = File::create(&new)?;
+        // Not through a link that somebody has put there.
+        let mut writing =
+            File::options().write(true).create(true).truncate(true).custom_flags(libc::O_NOFOLLOW).open(&new)?;
         serde_json::to_writer_pretty(&mut writing, &Content { associations })?;
         writing.write_all(b"\n")?;
         writing.sync_all()?;
@@ -483,6 +492,18 @@ mod tests {
         drop(lock(Duration::ZERO).unwrap());
     }
 
+    /// A directory that a front-end's user may write to has whatever that user puts there.
+    #[test]
+    fn a_lock_that_leads_elsewhere_is_not_followed() {
+        let place = tempfile::tempdir().unwrap();
+        let (socket, other) = (place.path().join("disk.sock"), place.path().join("other"));
+        fs::write(&other, "what somebody needs").unwrap();
+        std::os::unix::fs::symlink(&other, place.path().join("disk.sock.fence.lock")).unwrap();
+        let opened = FenceRecord::open(&socket);
+        assert_eq!(fs::read_to_string(&other).unwrap(), "what somebody needs");
+        assert!(matches!(opened, Err(RecordError::Lock { .. })));
+    }
+
     #[test]
     fn a_fence_that_none_can_be_is_refused_and_not_waited_for() {
         let place = tempfile::tempdir().unwrap();
@@ -498,7 +519,7 @@ mod tests {
         }
         for fence_ms in [FENCE_MAX_MS + 1, u64::MAX] {
             let error = holds(fence_ms).unwrap_err().to_string();
-            let said = format!("{}: fence_ms: {fence_ms} is longer than 21600000, six hours,", file.display());
+            let said = format!("{}: fence_ms: {fence_ms} is longer than 604800000, a week,", file.display());
             assert!(error.starts_with(&said) && error.ends_with("remove the file"), "{error}");
         }
     }

@@ -153,17 +153,21 @@ impl FrontendThread {
         Ok(())
     }
 
-    /// Hangs up on the front-end, takes the virtqueues back and ends; a socket of ours goes. The I/O threads must still run.
-    pub(crate) fn shutdown(self) {
-        self.shared.ending.store(true, Ordering::SeqCst);
-        // It has room for one.
-        let _ = rustix::io::write(&self.shared.wake, &1_u64.to_ne_bytes());
-        if let Some(connection) = &*self.shared.connection() {
-            // Fails only if the front-end hung up first.
-            let _ = connection.shutdown(Shutdown::Both);
+    /// Hangs up on all of these at once, takes the virtqueues back and ends; sockets of ours go. The I/O threads must still run.
+    pub(crate) fn shutdown(threads: Vec<Self>) {
+        for Self { shared, .. } in &threads {
+            shared.ending.store(true, Ordering::SeqCst);
+            // It has room for one.
+            let _ = rustix::io::write(&shared.wake, &1_u64.to_ne_bytes());
+            if let Some(connection) = &*shared.connection() {
+                // Fails only if the front-end hung up first.
+                let _ = connection.shutdown(Shutdown::Both);
+            }
         }
-        if self.thread.join().is_err() {
-            tracing::error!("vhost-user thread panicked");
+        for Self { thread, .. } in threads {
+            if thread.join().is_err() {
+                tracing::error!("vhost-user thread panicked");
+            }
         }
     }
 }

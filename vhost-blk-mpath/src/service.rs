@@ -341,7 +341,7 @@ impl Service {
     /// Hangs up on the front-ends and takes their virtqueues back. Blocks until these are drained, or the I/O threads end.
     pub(crate) fn hang_up(&self) {
         let frontends = std::mem::take(&mut *self.frontends());
-        frontends.into_iter().for_each(FrontendThread::shutdown);
+        FrontendThread::shutdown(frontends);
     }
 
     /// Ends the I/O threads, and has the paths closed. Blocks for a moment.

@@ -20,8 +20,8 @@ use tokio::time::{sleep_until, timeout};
 pub(crate) const CONNECT_MAX: Duration = Duration::from_secs(5);
 
 /// Bytes that the kernel takes before it can send them. What it has cannot be overtaken: with its own limit, megabytes, a read
-/// waits for all writes that are under way on a slow link. A full link is no emptier for it, as what was sent and is not
-/// acknowledged does not count.
+/// waits for all writes that are under way on a slow link. What was sent and is not acknowledged does not
+/// count.
 const UNSENT_BYTES: u32 = 128 * 1024;
 
 /// Why a path could not be connected or was lost.

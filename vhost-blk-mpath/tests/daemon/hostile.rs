@@ -18,8 +18,8 @@ const TURNS: u64 = 6;
 const FIRST: u8 = 8;
 /// The p99 beside the hostile guest is at most so many times that without.
 const HARM: f64 = 1.5;
-/// Rounds of turns in which that has to hold once: a guest that does harm does it in all of them, and this machine does not.
-const ROUNDS: u64 = 5;
+/// Rounds of turns, most of which have to show that: this machine may stand still in one of them.
+const ROUNDS: u64 = 3;
 /// A disk that is held up by another one's guest is so for longer, and never is: front-ends that leave have ten seconds.
 const HELD_UP: Duration = Duration::from_secs(2);
 
@@ -45,7 +45,8 @@ fn unharmed(daemon: &Daemon, target: &Target) {
         assert_eq!(disk.write(0, byte), Status::Ok);
     }
     target.set_delay(0, SERVICE);
-    let is_unharmed = (0..ROUNDS).any(|round| {
+    let mut times = [0.0; ROUNDS as usize];
+    for (round, times) in (0..).zip(&mut times) {
         let (mut alone, mut beside, mut lives) = (Vec::new(), Vec::new(), 0);
         for turn in 0..2 * TURNS {
             let seed = round * 2 * TURNS + turn;
@@ -67,12 +68,15 @@ fn unharmed(daemon: &Daemon, target: &Target) {
             (took[took.len() * 99 / 100], took[took.len() - 1])
         };
         let (alone, beside) = (p99_and_most(&mut alone), p99_and_most(&mut beside));
-        let times = beside.0.as_secs_f64() / alone.0.as_secs_f64();
-        println!("p99 and most: alone {alone:?}, beside the hostile guest {beside:?}, {times:.2} times; it came {lives} times");
+        *times = beside.0.as_secs_f64() / alone.0.as_secs_f64();
+        println!(
+            "p99 and most: alone {alone:?}, beside the hostile guest {beside:?}, {times:.2} times; it came {lives} times"
+        );
         assert!(beside.1 < HELD_UP, "a read took {:?} beside the hostile guest", beside.1);
-        times <= HARM
-    });
-    assert!(is_unharmed, "beside the hostile guest the p99 of the others is more than {HARM} times what it is without");
+    }
+    times.sort_by(f64::total_cmp);
+    let median = times[times.len() / 2];
+    assert!(median <= HARM, "beside the hostile guest the p99 of the others is {median:.2} times what it is without");
     target.set_delay(0, Duration::ZERO);
     // One that keeps to the rules finds the disk as it should be.
     let mut disk = Disk::connect_patiently(&daemon.place.file("disk-0"));

@@ -312,6 +312,35 @@ fn disks_that_share_paths_go_together() {
     }
 }
 
+/// Each has its ten seconds from then on, and none of them a request that comes later.
+#[test]
+fn front_ends_of_disks_that_go_together_are_hung_up_at_once() {
+    let target = target();
+    let daemon = Daemon::start(&target.addrs(), "--namespace 1 --read-only");
+    let socket = daemon.place.file("backup").to_str().unwrap().parse().unwrap();
+    let sharer = SharerConfig::new("backup".parse().unwrap(), socket, "2".parse().unwrap());
+    let owner = DiskConfig {
+        namespace: "1".parse().ok(),
+        share_paths_with: vec![sharer],
+        ..config(&daemon.place, "data", &target.addrs())
+    };
+    daemon.api.add_disk(&owner).unwrap();
+    let mut data = Disk::connect(&daemon.place.file("data"));
+    let _backup = Disk::connect(&daemon.place.file("backup"));
+    (0..2).for_each(|path| target.set(path, "hold=on"));
+    data.submit_write(1, 0, 1);
+    eventually("the write is held", || target.status().iter().any(|path| path.held == 1));
+    thread::scope(|scope| {
+        let removing = scope.spawn(|| Client::new(&daemon.place.api(), PATIENCE).unwrap().remove_disk("data", true));
+        let took = eventually("the other one's front-end is hung up", || {
+            daemon.status().disks.get(2).is_none_or(|backup| !backup.connected)
+        });
+        (0..2).for_each(|path| target.set(path, "hold=off"));
+        removing.join().unwrap().unwrap();
+        assert!(took < Duration::from_secs(5), "{took:?}");
+    });
+}
+
 /// What is under way for a client holds the end up no longer than anything else.
 #[test]
 fn the_end_of_the_daemon_ends_what_is_under_way() {

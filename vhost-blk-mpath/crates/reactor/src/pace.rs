@@ -13,7 +13,7 @@ const LEAST: u32 = 128 << 10;
 const MOST: u32 = 1 << 20;
 
 pub(crate) struct Pace {
-    /// After how many bytes of payload a send is enough.
+    /// After how many bytes a send is enough.
     pub(crate) bytes: u32,
     begun: Option<Instant>,
     /// The send in flight carries as much as it may.
@@ -29,11 +29,11 @@ impl Default for Pace {
 impl Pace {
     /// A send of that begins.
     pub(crate) fn begins(&mut self, now: Instant, plan: &[TxPart]) {
-        let payload = plan.iter().map(|part| match part {
-            TxPart::Staged { .. } => 0,
+        let bytes = plan.iter().map(|part| match part {
+            TxPart::Staged { len, .. } => *len as u64,
             TxPart::Payload { len, .. } => u64::from(*len),
         });
-        self.is_full = payload.sum::<u64>() >= self.bytes.into();
+        self.is_full = bytes.sum::<u64>() >= self.bytes.into();
         self.begun = Some(now);
     }
 
@@ -77,7 +77,7 @@ mod tests {
     #[test]
     fn small_sends_do_not_make_it_grow() {
         let mut pace = Pace::default();
-        assert_eq!(after(&mut pace, LEAST - 1, Duration::ZERO), LEAST);
+        assert_eq!(after(&mut pace, LEAST - 25, Duration::ZERO), LEAST);
         assert_eq!(after(&mut pace, LEAST, Duration::ZERO), 2 * LEAST);
         assert_eq!(after(&mut pace, 4096, 2 * LONG), LEAST);
     }

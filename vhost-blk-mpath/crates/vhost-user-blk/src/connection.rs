@@ -457,14 +457,14 @@ impl VhostUserBackendReqHandlerMut for Connection<'_> {
         let no_flush = self.has_feature(VIRTIO_BLK_F_CONFIG_WCE) && !self.has_feature(VIRTIO_BLK_F_FLUSH);
         let capacity = self.disk.capacity_sectors();
         let mut space = config_space::bytes(self.disk.geometry(), capacity, self.disk.writeback() && !no_flush);
-        if config_space::CAPACITY.contains(&(offset as usize)) {
+        // Who reads less of the space does not use the window. Who reads all of it wants the window: a QEMU that does keeps no
+        // size from that, not even while its device does not run.
+        if config_space::reaches(&window::PLACE, offset, size) {
+            if let Some(window) = self.disk.read_window() {
+                space[window::PLACE].copy_from_slice(&window);
+            }
+        } else if config_space::CAPACITY.contains(&(offset as usize)) {
             self.told_capacity = Some(capacity);
-        }
-        // Who reads less of the space does not use it.
-        if config_space::reaches(&window::PLACE, offset, size)
-            && let Some(window) = self.disk.read_window()
-        {
-            space[window::PLACE].copy_from_slice(&window);
         }
         Ok(config_space::read(&space, offset, size))
     }

@@ -229,13 +229,11 @@ impl Disk {
         }
     }
 
-    /// Who is told of changes from now on.
-    pub(crate) fn set_channel(&self, channel: FrontendChannel) {
+    /// Who is told of changes from now on. Whether there was one of the window before, which is yet to be told.
+    pub(crate) fn set_channel(&self, channel: FrontendChannel) -> bool {
         let window = self.window();
         *self.channel() = Some(channel);
-        if window.is_some_and(|window| window.is_news()) {
-            self.tell_of_change();
-        }
+        window.is_some_and(|window| window.is_news())
     }
 
     /// The front-end is gone.

@@ -140,8 +140,15 @@ pub fn serve_connection(stream: UnixStream, disk: &Arc<Disk>, sink: &dyn QueueSi
             return messages.handle_request();
         }
         let (channel, answer_wanted) = channel::receive(&socket)?;
-        disk.set_channel(channel);
-        if answer_wanted && has(VhostUserProtocolFeatures::REPLY_ACK) { channel::answer(&socket) } else { Ok(()) }
+        let is_news = disk.set_channel(channel);
+        if answer_wanted && has(VhostUserProtocolFeatures::REPLY_ACK) {
+            channel::answer(&socket)?;
+        }
+        // Not before: who reads the space when told to must not find the answer in place of it.
+        if is_news {
+            disk.tell_of_change();
+        }
+        Ok(())
     };
     let outcome = loop {
         let Err(error) = handle_next() else { continue };

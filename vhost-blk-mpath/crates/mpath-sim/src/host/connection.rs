@@ -27,6 +27,9 @@ const ANA_ERROR_REST: Duration = Duration::from_millis(100);
 /// Most bytes taken from a socket at once.
 const RECEIVE_BYTES: u64 = 64 * 1024;
 
+/// Payload that a send carries: the least that the reactor has.
+const SEND_BYTES: u32 = 128 * 1024;
+
 #[derive(Debug)]
 pub(super) struct Connection {
     pub(super) epoch: Epoch,
@@ -121,7 +124,7 @@ impl Connection {
             self.staging.clear();
             self.plan.clear();
             self.sent = (0, 0);
-            self.queue.fill_tx(&mut self.staging, requests, &mut self.plan);
+            self.queue.fill_tx(&mut self.staging, requests, &mut self.plan, SEND_BYTES);
             if self.plan.is_empty() {
                 return;
             }

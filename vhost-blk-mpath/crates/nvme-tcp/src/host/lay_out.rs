@@ -44,8 +44,12 @@ impl QueuePair {
                 if !self.go_on_copying(stage, source) {
                     return;
                 }
-                // Capsules first: they are small and give the controller something to do while data flow.
-                while self.slots.has_free() && stage.room() >= Some(COPY_MAX) {
+                // Capsules first: they are small and give the controller something to do while data flow. Those that carry data are
+                // not small, and there may be no end of them.
+                while self.slots.has_free()
+                    && stage.room() >= Some(COPY_MAX)
+                    && (self.transfers.is_empty() || stage.is_half_free())
+                {
                     let Some(job) = source.next_job() else { break };
                     if !self.lay_out_capsule(stage, job, source) {
                         return;

@@ -163,7 +163,7 @@ impl HostQueue {
     }
 
     /// Lays out what is ready to leave, as far as the capacity of `staging` goes, and appends it to `plan` in order. Once `enough` bytes
-    /// of payload are named, the rest is left to the next call: a command goes before the data of others, but not before what
+    /// are laid out, the rest is left to the next call: a command goes before the data of others, but not before what
     /// is laid out already.
     ///
     /// Headers and payloads up to [`COPY_MAX`](super::COPY_MAX), and with data digests all payloads, are copied to the end

@@ -49,14 +49,17 @@ pub trait PayloadSink {
 pub(super) struct Stage<'a> {
     pub(super) staging: &'a mut Vec<u8>,
     plan: &'a mut Vec<TxPart>,
-    /// Bytes of payload in the plan that are not staged, and after how many nothing more is laid out.
+    /// Bytes staged before this call.
+    begun: usize,
+    /// Bytes of payload in the plan that are not staged, and after how many bytes in all nothing more is laid out.
     named: u32,
     enough: u32,
 }
 
 impl<'a> Stage<'a> {
     pub(super) fn new(staging: &'a mut Vec<u8>, plan: &'a mut Vec<TxPart>, enough: u32) -> Self {
-        Self { staging, plan, named: 0, enough }
+        let begun = staging.len();
+        Self { staging, plan, begun, named: 0, enough }
     }
 
     /// Bytes that can still be staged.
@@ -67,10 +70,19 @@ impl<'a> Stage<'a> {
     /// The longest payload that can still be staged together with its header and digest; `None` if not even an empty one, or if
     /// enough is laid out.
     pub(super) fn room(&self) -> Option<u32> {
-        if self.named >= self.enough {
+        if self.laid_out() >= self.enough {
             return None;
         }
         self.free().checked_sub((HEADER_MAX + DIGEST_LEN) as u32)
+    }
+
+    /// Whether there is half of a call's bytes left: commands that carry their data leave it to data that were asked for.
+    pub(super) fn is_half_free(&self) -> bool {
+        self.laid_out() < self.enough / 2
+    }
+
+    fn laid_out(&self) -> u32 {
+        u32::try_from(self.staging.len() - self.begun).unwrap_or(u32::MAX).saturating_add(self.named)
     }
 
     /// Appends the bytes `write` stages to the plan.

@@ -101,6 +101,31 @@ fn a_guest_that_starts_after_the_change_is_told_of_it() {
     assert_not_told(&channel);
 }
 
+/// A QEMU that looks for the window reads all of the space, when it connects and while its device does not run, and keeps no size.
+#[test]
+fn who_reads_all_of_it_for_the_window_is_told_of_the_size_all_the_same() {
+    let server = Server::start(geometry());
+    let look = |guest: &mut Guest| guest.frontend.get_config(0, 256, VhostUserConfigFlags::empty(), &[0; 256]).unwrap();
+    // It is back, and the disk may have grown meanwhile.
+    let (mut guest, mut channel) = listening(&server);
+    guest.share_memory();
+    look(&mut guest);
+    let ring = guest.start(0);
+    assert_told(&mut channel);
+    drop((guest, ring, channel));
+    server.outcome().unwrap();
+    // It knows a size, and the disk grows while the guest is paused.
+    let (mut guest, mut channel) = listening(&server);
+    guest.share_memory();
+    assert_eq!(capacity(&mut guest), 8192);
+    server.ram.grow(16384);
+    server.disk.grow(16384).unwrap();
+    assert_told(&mut channel);
+    look(&mut guest);
+    let _ring = guest.start(0);
+    assert_told(&mut channel);
+}
+
 #[test]
 fn who_is_answered_that_it_listens_is_told_from_then_on() {
     let server = Server::start(geometry());

@@ -3,7 +3,7 @@
 use super::handshake::Peer;
 use super::violations::{READ, WRITE, busy, keep_busy, r2t, violation};
 use super::{ENOUGH, queue_config};
-use crate::host::{Completion, IoCommand, ProtocolError, STAGING_MIN, Tag, TxPart};
+use crate::host::{Completion, IoCommand, ProtocolError, QueueConfig, STAGING_MIN, Tag, TxPart};
 use crate::wire::{Digests, Pdu, PduType, Sgl, Status};
 
 #[test]
@@ -144,6 +144,54 @@ fn a_command_does_not_wait_for_all_that_was_asked_for() {
         assert_eq!((len, payload), (72 + 24, TxPart::Payload { tag, offset: 0, len: 131_072 }));
     }
     assert!(peer.sent().is_empty());
+}
+
+/// Nor does what was asked for wait for as long as there are commands that carry their data.
+#[test]
+fn data_asked_for_do_not_wait_for_ever_behind_those_that_commands_carry() {
+    const PAYLOAD: u32 = 16_384;
+    for digests in [Digests::default(), BOTH] {
+        let config = QueueConfig { entries: 128, in_capsule_bytes: PAYLOAD, ..queue_config(digests) };
+        let mut peer = Peer::ready_as(config, 1 << 20);
+        let large = Tag(0);
+        *peer.payloads.of(large) = vec![1; 131_072];
+        peer.queue.submit(large, 0, IoCommand::Write { slba: 0, blocks: 256, fua: false }).unwrap();
+        let sent = peer.sent();
+        let [(Pdu::CapsuleCmd(sqe), _)] = &sent[..] else { panic!("{sent:?}") };
+        let asked_of = sqe.cid.get();
+        peer.send(r2t(asked_of, 7, 0, 131_072), &[]).unwrap();
+        // As many as a guest has in flight, and a new one for each that is done.
+        let mut free: Vec<_> = (1..=48).map(Tag).collect();
+        let is_sent = (0..8).any(|_| {
+            for tag in free.drain(..) {
+                *peer.payloads.of(tag) = vec![2; PAYLOAD as usize];
+                peer.queue.submit(tag, 0, IoCommand::Write { slba: 256, blocks: 32, fua: false }).unwrap();
+            }
+            let (mut staging, mut plan) = (Vec::with_capacity(256 << 10), Vec::new());
+            peer.queue.fill_tx(&mut staging, &peer.payloads, &mut plan, ENOUGH);
+            let mut bytes = Vec::new();
+            for part in plan {
+                match part {
+                    TxPart::Staged { start, len } => bytes.extend_from_slice(&staging[start..start + len]),
+                    TxPart::Payload { tag, len, .. } => {
+                        bytes.extend(std::iter::repeat_n(if tag == large { 1 } else { 2 }, len as usize));
+                    }
+                }
+            }
+            peer.reader.feed(&bytes);
+            let mut asked_for = false;
+            while let Some((pdu, _)) = peer.reader.next() {
+                match pdu {
+                    Pdu::CapsuleCmd(sqe) => peer.complete(sqe.cid.get(), Status::SUCCESS, 0).unwrap(),
+                    Pdu::H2cData(data) => asked_for |= data.cid == asked_of,
+                    other => panic!("{other:?}"),
+                }
+            }
+            free.extend(std::iter::from_fn(|| peer.queue.poll_completion()).map(|done| done.tag));
+            asked_for
+        });
+        assert!(is_sent, "{digests:?}");
+    }
 }
 
 const BOTH: Digests = Digests { header: true, data: true };
