@@ -274,7 +274,7 @@ impl Connecting {
             let subsystem = subsystem.config.subsystem.to_string();
             return Err(StartError::NoPath { disk, subsystem, failures: Failures(failures) });
         }
-        if let Some(disk) = subsystem.disks.iter().find(|disk| disk.served().is_none()) {
+        if let Some(disk) = subsystem.unserved() {
             let state = subsystem.state();
             let reason = |path: &PathStatus| Some((path.address.clone(), path.namespace(disk.id)?.unusable.clone()?));
             let reasons = Reasons(state.paths().filter_map(reason).collect());

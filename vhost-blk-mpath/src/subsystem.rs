@@ -159,6 +159,12 @@ impl Subsystem {
         &self.disks[usize::from(id.0)]
     }
 
+    /// A disk to whose namespace no path has led yet. The I/O threads know all others: none is on its way to them.
+    pub(crate) fn unserved(&self) -> Option<&Disk> {
+        let _one_at_a_time = self.admission.lock().unwrap_or_else(PoisonError::into_inner);
+        self.disks.iter().find(|disk| disk.served().is_none())
+    }
+
     /// Lets a path in for each disk if it leads to the namespace that the disk's other paths lead to. The first one decides which
     /// that is. The first path of all starts the I/O threads.
     pub(crate) fn admit(&self, info: &ControllerInfo) -> Result<Vec<Result<(), AdmitError>>, AdmitError> {
