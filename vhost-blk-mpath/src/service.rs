@@ -352,7 +352,7 @@ impl Service {
         if in_doubt {
             tracing::warn!(
                 disk = %subsystem.name(),
-                "writes were given up whose fate is not known; who serves this disk next waits for their fence"
+                "writes were given up whose fate is not known; a disk on this socket waits for their fence, one on another must not be added before"
             );
             self.in_doubt.store(true, Ordering::SeqCst);
         }
