@@ -141,11 +141,11 @@ bench-mptcp: benches ## TCP multipath, MPTCP and both over 1, 2 and 4 links of t
 	guest-tests/mptcp/self-test
 	scripts/awake $(BIN)/mptcp $(MPTCP_ARGS)
 
-qemu: ## QEMU with the patches of qemu-patches/ on Debian's source package, for its tests (cached by its inputs)
-	@scripts/deps.sh qemu
-	qemu-patches/build
+qemu: ## QEMU with the patches of qemu-patches/ on Debian's source packages, for its tests (cached by its inputs, for all clones)
+	qemu-patches/build 7.2
+	qemu-patches/build 10.0
 
-qemu-test: build images qemu ## the patches' qtest, then the fio suite on a disk that is managed by QEMU's monitor alone
+qemu-test: build images qemu ## the patches' qtest, then docs/qemu.md's example and the fio suite on a disk that is managed by QEMU's monitor alone
 	qemu-patches/test
 
 lint: ## formatting, clippy with warnings as errors, shell and Python checks
@@ -163,6 +163,7 @@ fmt: ## format the code
 deny: ## licences and advisories of the dependencies (needs cargo-deny)
 	$(CARGO) deny check
 
-clean: ## remove what was built, the guests included
+clean: ## remove what was built, the guests included, but not QEMU, which other clones use: it says where that is
 	$(CARGO) clean
 	rm -rf .cache
+	@echo "clean: QEMU stays, if it was built: $$(qemu-patches/build --cache)"

@@ -44,9 +44,8 @@ class Qmp:
 
     def call(self, command, **arguments):
         """Runs a command; returns what it returns. An error is a GuestError."""
-        request = {"execute": command, "arguments": arguments}
+        self.send({"execute": command, "arguments": arguments})
         try:
-            self._socket.sendall(json.dumps(request).encode() + b"\n")
             while True:
                 answer = self._line()
                 if "error" in answer:
@@ -57,15 +56,26 @@ class Qmp:
         except OSError as error:
             raise GuestError(f"QEMU's monitor: {command}: {error}") from error
 
+    def send(self, request):
+        """Sends a request; what comes of it is received, whatever else comes before."""
+        try:
+            self._socket.sendall(json.dumps(request).encode() + b"\n")
+        except OSError as error:
+            raise GuestError(f"QEMU's monitor: {error}") from error
+
+    def receive(self):
+        """The next answer or event."""
+        try:
+            return self._events.pop(0) if self._events else self._line()
+        except OSError as error:
+            raise GuestError(f"QEMU's monitor: {error}") from error
+
     def event(self, name):
         """The data of the next event of this name; those of other names before it are forgotten."""
-        try:
-            while True:
-                event = self._events.pop(0) if self._events else self._line()
-                if event["event"] == name:
-                    return event["data"]
-        except OSError as error:
-            raise GuestError(f"QEMU's monitor: {name}: {error}") from error
+        while True:
+            event = self.receive()
+            if event["event"] == name:
+                return event["data"]
 
     def _line(self):
         line = self._lines.readline()

@@ -68,11 +68,22 @@ class Rig:
 
     def start_targets(self):
         """Starts the target, or one a listener; `paths` is then where they listen."""
-        if self._listeners:
-            for listener in self._listeners:
-                self.targets.append(self._start_target(listener))
-        else:
-            self.targets.append(self._start_target("127.0.0.1:0", "127.0.0.1:0"))
+        for listeners in [(one,) for one in self._listeners] or [("127.0.0.1:0", "127.0.0.1:0")]:
+            target, addresses = self._start_target(*listeners)
+            self.targets.append(target)
+            self.paths += [f"tcp://{address}" for address in addresses]
+
+    def kill_target(self, index):
+        """Ends one of the targets at once: its path is lost."""
+        target = self.targets[index]
+        target.kill()
+        target.wait()
+        target.stdout.close()
+        self._programs.remove(("mpath-target", target))
+
+    def restart_target(self, index):
+        """Starts a target that was killed, where it was."""
+        self.targets[index], _ = self._start_target(self.paths[index].removeprefix("tcp://"))
 
     def start_daemon(self):
         """Starts the daemon; returns when front-ends can connect."""
@@ -106,12 +117,13 @@ class Rig:
     def _start_target(self, *listeners):
         words = ("--nqn", NQN, "--namespace", self._namespace, *(w for at in listeners for w in ("--listen", at)))
         target = self._spawn("mpath-target", *words, *self._target_options, stdout=True)
+        addresses = []
         for _ in listeners:
             line = self._line("mpath-target", target)
             if not line.startswith("listening on "):
                 raise RigError(f"mpath-target said {line!r}; see {self.log('mpath-target')}")
-            self.paths.append(f"tcp://{line.split()[2]}")
-        return target
+            addresses.append(line.split()[2])
+        return target, addresses
 
     def stop(self):
         """Ends all programs, the daemon first; returns the exit codes of those that did not end as they should."""

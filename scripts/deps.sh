@@ -1,7 +1,7 @@
 #!/bin/bash
 # Installs the Debian packages a part of the project needs, and says what it installs.
 #
-#   scripts/deps.sh SET...      SET: build, guest, unit, uml, faults, lab, qemu, lint, fuzz
+#   scripts/deps.sh SET...      SET: build, guest, unit, uml, faults, lab, qemu, venv, lint, fuzz
 #
 # A set that is complete costs nothing and needs neither root nor network. Packages are installed as root, or
 # through sudo. A Rust toolchain is never installed: the script asks for rustup.
@@ -24,6 +24,7 @@ packages() {
         lab) echo nftables:nft iproute2:ip procps:sysctl util-linux:nsenter python3:python3 ;;
         qemu) echo gcc:gcc libc6-dev make:make dpkg-dev:dpkg-source patch:patch meson:meson ninja-build:ninja \
             pkg-config:pkg-config python3:python3 libglib2.0-dev libpixman-1-dev libfdt-dev ;;
+        venv) echo python3:python3 python3-venv ;;
         fuzz) echo g++:c++ ;;
         lint) echo shellcheck:shellcheck pyflakes3:pyflakes3 ;;
         *) usage ;;

@@ -391,8 +391,8 @@ fn describe(subsystem: &Subsystem, disk: &Disk, stats: Option<&GroupStats>) -> t
         shares_paths_of: owner,
         nsid: namespace.map(|namespace| namespace.nsid),
         connected: disk.is_connected(),
-        held_ms: subsystem.inherited_fence().and_then(|until| {
-            let left = until.saturating_duration_since(Instant::now());
+        held_ms: subsystem.inherited_fence().and_then(|fence| {
+            let left = fence.until.saturating_duration_since(Instant::now());
             // Until nothing is left: the last one is a whole one, too.
             (!left.is_zero()).then(|| left.as_millis() as u64 + 1)
         }),

@@ -3,8 +3,9 @@
 //! What is begun for a client goes on if the client leaves: a disk is there or not there in the end, never half of it. The end of the
 //! daemon waits for what is under way, which then hurries.
 
+use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use mpath_api::Config;
 use mpath_api::config::{DiskConfig, DiskName, MAX_DISKS, SocketPath};
@@ -16,7 +17,7 @@ use tokio::time::timeout;
 
 use crate::disk::DiskSettings;
 use crate::handed_over::HandedOver;
-use crate::one_writer;
+use crate::one_writer::{self, LeftBehind};
 use crate::service::{Common, Connecting, Service, StartError, Starting};
 use crate::subsystem::Subsystem;
 
@@ -45,6 +46,8 @@ struct Held {
     reserved: Vec<Reserved>,
     /// Those that are on their way out.
     leaving: Vec<DiskName>,
+    /// What those that went have left on their namespaces.
+    left_behind: LeftBehind,
 }
 
 #[derive(Clone, PartialEq, Eq)]
@@ -134,7 +137,7 @@ impl Disks {
         Ok(Reservation { disks: Arc::clone(self), wanted })
     }
 
-    async fn start(&self, config: DiskConfig) -> Result<(), AddDiskError> {
+    async fn start(self: &Arc<Self>, config: DiskConfig) -> Result<(), AddDiskError> {
         let _change = self.changes.read().await;
         let mut ending = self.ending.subscribe();
         if *ending.borrow() {
@@ -158,22 +161,38 @@ impl Disks {
             tried = connecting.tried() => tried.map_err(|error| not_started(&error)),
             _ = ending.wait_for(|ending| *ending) => Err(AddDiskError::Ending),
         };
-        let served = tried.and_then(|()| self.serve(connecting).map_err(|error| not_started(&error)));
+        let served = match tried {
+            Ok(()) => self.serve(connecting).await.map_err(|error| not_started(&error)),
+            Err(error) => Err(error),
+        };
         if served.is_err() {
             self.end(service).await;
         }
         served
     }
 
-    /// Serves the front-ends of one more, unless it writes to what another one writes to: of two that come at once, the second one.
-    fn serve(&self, connecting: Connecting) -> Result<(), StartError> {
-        let mut held = self.held();
-        let others = held.services.iter().map(|service| &*service.subsystem);
-        one_writer::check(&connecting.service.subsystem, others)?;
+    /// Serves the front-ends of one more, unless it writes to what another one writes to: of two that come at once, the second one. What a
+    /// removed one has left on its namespaces is recorded before.
+    async fn serve(&self, mut connecting: Connecting) -> Result<(), StartError> {
         let service = Arc::clone(&connecting.service);
-        connecting.serve()?;
-        held.services.push(service);
-        Ok(())
+        loop {
+            let left = {
+                let mut held = self.held();
+                let others = held.services.iter().map(|service| &*service.subsystem);
+                one_writer::check(&service.subsystem, others)?;
+                match held.left_behind.on(&service.subsystem, Instant::now()) {
+                    Some(left) if !connecting.has_inherited(left) => left.clone(),
+                    _ => {
+                        connecting.serve()?;
+                        held.services.push(service);
+                        return Ok(());
+                    }
+                }
+            };
+            // A disk can take a while to say that it has something, and nobody is to wait for that.
+            let inheriting = spawn_blocking(move || connecting.inherit(&left).map(|()| connecting));
+            connecting = inheriting.await.map_err(io::Error::other)??;
+        }
     }
 
     /// Checks of all, at the start, that no two of them write to one namespace.
@@ -193,14 +212,21 @@ impl Disks {
             if *disks.ending.borrow() {
                 return Err(RemoveDiskError::Ending);
             }
-            disks.end(Arc::clone(&service)).await;
+            let left = disks.end(Arc::clone(&service)).await;
             {
                 let mut held = disks.held();
                 held.services.retain(|other| !Arc::ptr_eq(other, &service));
                 held.leaving.retain(|leaving| !names.contains(leaving));
             }
+            let message = left.map_or_else(
+                || "disk removed".to_owned(),
+                |left| {
+                    let left = left.as_secs_f64();
+                    format!("disk removed; writes to its namespace may still be executed for {left:.1} s, and what is added on its socket or namespace waits")
+                },
+            );
             for name in names {
-                disks.common.events.record(name.as_str(), None, EventKind::DiskRemoved, "disk removed".into());
+                disks.common.events.record(name.as_str(), None, EventKind::DiskRemoved, message.clone());
             }
             Ok(())
         });
@@ -234,8 +260,8 @@ impl Disks {
         Ok((service, names))
     }
 
-    /// Ends one that is served, or was to be, while the others go on.
-    async fn end(&self, service: Arc<Service>) {
+    /// Ends one that is served, or was to be, while the others go on; for how long its writes may be executed yet, if there are any.
+    async fn end(&self, service: Arc<Service>) -> Option<Duration> {
         let mut ending = self.ending.subscribe();
         let hanging_up = Arc::clone(&service);
         let mut hung_up = spawn_blocking(move || hanging_up.hang_up());
@@ -251,7 +277,10 @@ impl Disks {
         let closing = Arc::clone(&service);
         // One that panicked has done what it could.
         let _ = spawn_blocking(move || closing.close()).await;
-        service.closed().await;
+        let association = service.closed().await?;
+        // Before anybody hears that the disk is gone, and may add another one.
+        self.held().left_behind.add(&service.subsystem, &association, Instant::now());
+        Some(Duration::from_millis(association.fence_ms))
     }
 
     /// Hurries what is under way: the end is near.

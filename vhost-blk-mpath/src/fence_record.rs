@@ -8,19 +8,18 @@
 //! record of associations that still write.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::fs::{self, File};
-use std::io::{self, Read, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
 
 use mpath_core::{Epoch, PathId};
-use rustix::fs::{FlockOperation, flock};
-use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
+
+use crate::fence_lock::{Lock, LockError};
+use crate::namespace_name::NamespaceName;
 
 /// No record is as large: 64 paths, a few associations of each that wait for their fence, and one of former daemons.
 const LARGEST_BYTES: u64 = 1 << 20;
@@ -28,9 +27,6 @@ const LARGEST_BYTES: u64 = 1 << 20;
 const EXIT_MAX: Duration = Duration::from_millis(500);
 /// A daemon that ends lets go of the lock when its paths are closed, a moment after it let go of the socket.
 const LOCK_WAIT: Duration = Duration::from_secs(10);
-const LOCK_LOOK: Duration = Duration::from_millis(20);
-/// More than the digits of a process id.
-const PID_BYTES: u64 = 16;
 /// No fence takes as long: three times a keep-alive time-out that a controller has rounded up by the coarsest KAS, 6553.5 s, and the
 /// longest CQT are 5.5 hours, and connections of MPTCP may linger for minutes (`net.mptcp.close_timeout`).
 const FENCE_MAX_MS: u64 = 7 * 24 * 3_600_000;
@@ -39,6 +35,10 @@ const FENCE_MAX_MS: u64 = 7 * 24 * 3_600_000;
 #[derive(Clone, Debug)]
 pub(crate) struct FenceRecord {
     file: PathBuf,
+    /// What was left when it was opened is of this one.
+    namespace_before: Option<NamespaceName>,
+    /// Of what is written from now on, once it is known.
+    namespace: Arc<OnceLock<NamespaceName>>,
     /// `None` after the end, when nothing is written any more.
     kept: Arc<Mutex<Option<Kept>>>,
 }
@@ -58,9 +58,13 @@ enum Key {
     Own(PathId, Epoch),
 }
 
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 struct Content {
     associations: Vec<RecordedAssociation>,
+    /// What they wrote to. A guest that comes back repeats what it had in flight there, and nowhere else. Versions before this one
+    /// did not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    namespace: Option<NamespaceName>,
 }
 
 /// What is written down of an association.
@@ -82,10 +86,8 @@ pub(crate) enum RecordError {
         file.display()
     )]
     Read { file: PathBuf, source: io::Error },
-    #[error("{}: another daemon{holder} serves this disk, or has not ended yet; end it first", file.display())]
-    Locked { file: PathBuf, holder: Holder },
-    #[error("{}: cannot be locked: {source}; the directory of the vhost-user socket has to be writable", file.display())]
-    Lock { file: PathBuf, source: io::Error },
+    #[error(transparent)]
+    Lock(#[from] LockError),
     #[error(
         "{}: is no fence record: {source}; once three times the keep-alive time-out of the disk and its controllers' quiesce time have passed since the last daemon ended, remove it",
         file.display()
@@ -96,16 +98,6 @@ pub(crate) enum RecordError {
         file.display()
     )]
     FenceTooLong { file: PathBuf, fence_ms: u64 },
-}
-
-/// Who has a lock, if that is known.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Holder(Option<u32>);
-
-impl fmt::Display for Holder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.map_or(Ok(()), |pid| write!(f, " (pid {pid})"))
-    }
 }
 
 /// The record cannot be kept.
@@ -164,9 +156,29 @@ impl FenceRecords {
         result
     }
 
+    /// See [`FenceRecord::inherit`].
+    pub(crate) fn inherit(&self, association: &RecordedAssociation) -> Result<(), WriteError> {
+        self.0.iter().try_for_each(|record| record.inherit(association.clone()))
+    }
+
+    /// What the disk at this position writes to, for good; its record says so from the next change on.
+    pub(crate) fn set_namespace(&self, disk: usize, namespace: NamespaceName) {
+        self.0[disk].namespace.get_or_init(|| namespace);
+    }
+
+    /// What the disk at this position was before, if that is another one and has left something there.
+    pub(crate) fn other_namespace(&self, disk: usize, namespace: &NamespaceName) -> Option<NamespaceName> {
+        self.0[disk].namespace_before.clone().filter(|before| !before.is_same(namespace))
+    }
+
+    /// The file of the disk at this position.
+    pub(crate) fn file(&self, disk: usize) -> &Path {
+        &self.0[disk].file
+    }
+
     /// See [`FenceRecord::end`].
-    pub(crate) fn end(&self, in_doubt: bool, inherited_left: Duration) {
-        self.0.iter().for_each(|record| record.end(in_doubt, inherited_left));
+    pub(crate) fn end(&self, in_doubt: bool, inherited_left: Duration) -> Option<RecordedAssociation> {
+        longest(self.0.iter().filter_map(|record| record.end(in_doubt, inherited_left)).collect())
     }
 }
 
@@ -176,10 +188,12 @@ impl FenceRecord {
     pub(crate) fn open(socket: &Path) -> Result<(Self, Option<Duration>), RecordError> {
         let file = beside(socket, ".fence");
         let lock = Lock::wait_for(beside(&file, ".lock"), LOCK_WAIT)?;
-        let longest = longest(read(&file)?);
+        let Content { associations: left, namespace: namespace_before } = read(&file)?;
+        let longest = longest(left);
         let fence = longest.as_ref().map(|left| Duration::from_millis(left.fence_ms) + EXIT_MAX);
         let associations = longest.into_iter().map(|left| (Key::Inherited, left)).collect();
-        Ok((Self { file, kept: Arc::new(Mutex::new(Some(Kept { associations, _lock: lock }))) }, fence))
+        let kept = Arc::new(Mutex::new(Some(Kept { associations, _lock: lock })));
+        Ok((Self { file, namespace_before, namespace: Arc::default(), kept }, fence))
     }
 
     /// Writes an association down, durably.
@@ -202,110 +216,61 @@ impl FenceRecord {
         self.change(|associations| drop(associations.remove(&Key::Inherited))).await
     }
 
-    /// The disk is not served any more, and all sockets are closed. Unless there are writes in doubt nothing can change its data any more.
-    /// Of the fences that it has inherited so much is left: who restarts it again and again waits for them once.
-    pub(crate) fn end(&self, in_doubt: bool, inherited_left: Duration) {
-        let Some(Kept { mut associations, _lock }) = self.kept.lock().unwrap_or_else(PoisonError::into_inner).take()
-        else {
-            return;
+    /// Writes down a fence that somebody else has left on what this disk writes to, durably. Blocks.
+    pub(crate) fn inherit(&self, association: RecordedAssociation) -> Result<(), WriteError> {
+        let inherit = |associations: &mut Associations| {
+            let before = associations.remove(&Key::Inherited);
+            let longest = longest(before.into_iter().chain([association]).collect());
+            associations.extend(longest.map(|association| (Key::Inherited, association)));
         };
+        self.change_now(inherit).map_err(|source| WriteError { file: self.file.clone(), source })
+    }
+
+    /// The disk is not served any more, and all sockets are closed. Unless there are writes in doubt nothing can change its data any more.
+    /// Of the fences that it has inherited so much is left: who restarts it again and again waits for them once. The longest fence that
+    /// whoever writes to the same has to wait for.
+    pub(crate) fn end(&self, in_doubt: bool, inherited_left: Duration) -> Option<RecordedAssociation> {
+        let Kept { mut associations, _lock } = self.kept.lock().unwrap_or_else(PoisonError::into_inner).take()?;
         if !in_doubt {
             associations.retain(|key, _| *key == Key::Inherited);
         }
+        let inherited_ms = inherited_left.as_millis() as u64;
+        // The moment that a killed process takes to go is left as well; whoever opens the record counts it anew.
+        let left = associations.iter().map(|(key, left)| match key {
+            Key::Inherited => RecordedAssociation { fence_ms: inherited_ms, ..left.clone() },
+            Key::Own(..) => left.clone(),
+        });
+        let left = longest(left.collect());
         if let Some(inherited) = associations.get_mut(&Key::Inherited) {
-            inherited.fence_ms = inherited.fence_ms.min(inherited_left.as_millis() as u64);
+            inherited.fence_ms = inherited.fence_ms.min(inherited_ms);
         }
-        if let Err(error) = write(&self.file, associations.into_values().collect()) {
+        if let Err(error) = write(&self.file, &self.content(&associations)) {
             tracing::warn!(file = %self.file.display(), %error, "fence record stays as it is");
         }
+        left.filter(|left| left.fence_ms > 0)
     }
 
     /// A disk can take a while to say that it has something.
     async fn change(&self, change: impl FnOnce(&mut Associations) + Send + 'static) -> Result<(), WriteError> {
         let record = self.clone();
-        let written = tokio::task::spawn_blocking(move || {
-            // Held until it is written, so that the last one to change it is the last one to write it.
-            let mut kept = record.kept.lock().unwrap_or_else(PoisonError::into_inner);
-            let Some(Kept { associations, .. }) = &mut *kept else { return Ok(()) };
-            change(associations);
-            write(&record.file, associations.values().cloned().collect())
-        });
+        let written = tokio::task::spawn_blocking(move || record.change_now(change));
         let written = written.await.unwrap_or_else(|failed| Err(io::Error::other(failed)));
         written.map_err(|source| WriteError { file: self.file.clone(), source })
     }
-}
 
-/// A lock that ends with its process, if not before.
-#[derive(Debug)]
-struct Lock {
-    path: PathBuf,
-    _file: File,
-}
-
-impl Lock {
-    fn wait_for(path: PathBuf, at_most: Duration) -> Result<Self, RecordError> {
-        let deadline = Instant::now() + at_most;
-        let mut told = false;
-        loop {
-            match Self::take(&path) {
-                Ok(Ok(file)) => return Ok(Self { path, _file: file }),
-                Ok(Err(holder)) if Instant::now() < deadline => {
-                    if !std::mem::replace(&mut told, true) {
-                        tracing::warn!(
-                            "{}: another daemon{holder} serves this disk, or has not ended yet; waiting {at_most:?} at most for its end",
-                            path.display()
-                        );
-                    }
-                    thread::sleep(LOCK_LOOK);
-                }
-                Ok(Err(holder)) => return Err(RecordError::Locked { file: path, holder }),
-                Err(source) => return Err(RecordError::Lock { file: path, source }),
-            }
-        }
+    fn change_now(&self, change: impl FnOnce(&mut Associations)) -> io::Result<()> {
+        // Held until it is written, so that the last one to change it is the last one to write it.
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(Kept { associations, .. }) = &mut *kept else { return Ok(()) };
+        change(associations);
+        write(&self.file, &self.content(associations))
     }
 
-    /// The file, with who has it in it, or who else has it.
-    fn take(path: &Path) -> io::Result<Result<File, Holder>> {
-        // What it leads to would be emptied.
-        let mut file = File::options()
-            .create(true)
-            .truncate(false)
-            .read(true)
-            .write(true)
-            .custom_flags(libc::O_NOFOLLOW)
-            .open(path)?;
-        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => {}
-            Err(Errno::WOULDBLOCK) => {
-                let mut text = String::new();
-                // Only for people: what it does not say is not known.
-                let read = file.take(PID_BYTES).read_to_string(&mut text);
-                return Ok(Err(Holder(read.ok().and_then(|_| text.trim_end().parse().ok()))));
-            }
-            Err(errno) => return Err(errno.into()),
-        }
-        // Whoever had it may have removed it since it was opened: then it keeps nobody out.
-        let identity = |metadata: fs::Metadata| (metadata.dev(), metadata.ino());
-        let locked = identity(file.metadata()?);
-        match fs::metadata(path).map(identity) {
-            Ok(found) if found == locked => {
-                // A full disk keeps nobody from the lock.
-                let _ = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
-                Ok(Ok(file))
-            }
-            Ok(_) => Ok(Err(Holder(None))),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Err(Holder(None))),
-            Err(error) => Err(error),
-        }
-    }
-}
-
-impl Drop for Lock {
-    fn drop(&mut self) {
-        // While it is locked: nobody else can take this file for the lock any more.
-        if let Err(error) = fs::remove_file(&self.path) {
-            tracing::debug!(path = %self.path.display(), %error, "lock file stays");
-        }
+    fn content(&self, associations: &Associations) -> Content {
+        // What was left counts as long as it is there: who had it may come back.
+        let before = self.namespace_before.as_ref().filter(|_| associations.contains_key(&Key::Inherited));
+        let namespace = before.or(self.namespace.get()).cloned();
+        Content { associations: associations.values().cloned().collect(), namespace }
     }
 }
 
@@ -320,12 +285,12 @@ fn longest(found: Vec<RecordedAssociation>) -> Option<RecordedAssociation> {
     found.into_iter().max_by_key(|association| association.fence_ms)
 }
 
-fn read(file: &Path) -> Result<Vec<RecordedAssociation>, RecordError> {
+fn read(file: &Path) -> Result<Content, RecordError> {
     let error = |source| RecordError::Read { file: file.to_owned(), source };
     match fs::metadata(file) {
         Ok(metadata) if metadata.len() <= LARGEST_BYTES => {}
         Ok(_) => return Err(error(io::ErrorKind::FileTooLarge.into())),
-        Err(missing) if missing.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(missing) if missing.kind() == io::ErrorKind::NotFound => return Ok(Content::default()),
         Err(source) => return Err(error(source)),
     }
     let text = fs::read(file).map_err(error)?;
@@ -333,17 +298,17 @@ fn read(file: &Path) -> Result<Vec<RecordedAssociation>, RecordError> {
         serde_json::from_slice(&text).map_err(|source| RecordError::Content { file: file.to_owned(), source })?;
     match content.associations.iter().find(|left| left.fence_ms > FENCE_MAX_MS) {
         Some(left) => Err(RecordError::FenceTooLong { file: file.to_owned(), fence_ms: left.fence_ms }),
-        None => Ok(content.associations),
+        None => Ok(content),
     }
 }
 
 /// Replaces the file, or removes it if there is nothing to say. In either case the directory is on the disk when this returns.
-fn write(file: &Path, associations: Vec<RecordedAssociation>) -> io::Result<()> {
+fn write(file: &Path, content: &Content) -> io::Result<()> {
     let directory = match file.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
     };
-    if associations.is_empty() {
+    if content.associations.is_empty() {
         fs::remove_file(file)
             .or_else(|error| if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) })?;
     } else {
@@ -351,7 +316,7 @@ fn write(file: &Path, associations: Vec<RecordedAssociation>) -> io::Result<()> 
         // Not through a link that somebody has put there.
         let mut writing =
             File::options().write(true).create(true).truncate(true).custom_flags(libc::O_NOFOLLOW).open(&new)?;
-        serde_json::to_writer_pretty(&mut writing, &Content { associations })?;
+        serde_json::to_writer_pretty(&mut writing, content)?;
         writing.write_all(b"\n")?;
         writing.sync_all()?;
         fs::rename(&new, file)?;
@@ -376,7 +341,7 @@ mod tests {
 
     /// The longest fence that a daemon would leave if it were killed now, in ms.
     fn left(socket: &Path) -> Option<u64> {
-        longest(read(&beside(socket, ".fence")).unwrap()).map(|left| left.fence_ms)
+        longest(read(&beside(socket, ".fence")).unwrap().associations).map(|left| left.fence_ms)
     }
 
     #[test]
@@ -418,7 +383,7 @@ mod tests {
             run(record.add(B, Epoch(1), association(if life == 0 { 9_000 } else { 5_000 }))).unwrap();
         }
         assert_eq!(left(&socket), Some(9_000));
-        assert_eq!(read(&place.path().join("disk.sock.fence")).unwrap().len(), 3);
+        assert_eq!(read(&place.path().join("disk.sock.fence")).unwrap().associations.len(), 3);
     }
 
     #[test]
@@ -435,12 +400,30 @@ mod tests {
     }
 
     #[test]
+    fn of_fences_that_others_left_the_longest_counts() {
+        let place = tempfile::tempdir().unwrap();
+        let socket = place.path().join("disk.sock");
+        let (record, _) = FenceRecord::open(&socket).unwrap();
+        for (also, longest) in [(4_000, 4_000), (3_000, 4_000), (5_000, 5_000)] {
+            record.inherit(association(also)).unwrap();
+            assert_eq!(left(&socket), Some(longest));
+        }
+        // Whoever has the disk next waits for what is left of it, and so does who else writes to the same.
+        let waits = record.end(false, Duration::from_secs(2)).map(|left| left.fence_ms);
+        assert_eq!((waits, left(&socket)), (Some(2_000), Some(2_000)));
+        // Of a daemon that was killed, with the moment that took.
+        let (record, inherited) = FenceRecord::open(&socket).unwrap();
+        let waits = record.end(false, inherited.unwrap()).map(|left| left.fence_ms);
+        assert_eq!((waits, left(&socket)), (Some(2_500), Some(2_000)));
+    }
+
+    #[test]
     fn an_end_in_doubt_leaves_its_own_to_the_next() {
         let place = tempfile::tempdir().unwrap();
         let socket = place.path().join("disk.sock");
         let (record, _) = FenceRecord::open(&socket).unwrap();
         run(record.add(A, Epoch(1), association(5_000))).unwrap();
-        record.end(true, Duration::ZERO);
+        assert_eq!(record.end(true, Duration::ZERO).map(|left| left.fence_ms), Some(5_000));
         // Nor does what still ends change it: it is the next one's.
         run(record.remove(A, Epoch(1))).unwrap();
         assert_eq!(FenceRecord::open(&socket).unwrap().1, Some(Duration::from_millis(5_500)));
@@ -456,42 +439,6 @@ mod tests {
         assert_eq!(fs::read_dir(place.path()).unwrap().count(), 0);
     }
 
-    #[test]
-    fn one_daemon_has_it_at_a_time() {
-        let place = tempfile::tempdir().unwrap();
-        let file = place.path().join("lock");
-        let lock = |at_most| Lock::wait_for(file.clone(), at_most);
-        let first = lock(Duration::ZERO).unwrap();
-        let error = lock(Duration::from_millis(50)).unwrap_err();
-        let (pid, name) = (std::process::id(), file.display());
-        let message = "serves this disk, or has not ended yet; end it first";
-        assert_eq!(error.to_string(), format!("{name}: another daemon (pid {pid}) {message}"));
-        fs::write(&file, "nobody").unwrap();
-        let error = lock(Duration::ZERO).unwrap_err();
-        assert_eq!(error.to_string(), format!("{name}: another daemon {message}"));
-        // Each of those that wait has it once, and none beside another.
-        let holders = Mutex::new(());
-        thread::scope(|scope| {
-            for _ in 0..8 {
-                scope.spawn(|| {
-                    let _lock = lock(Duration::from_secs(60)).unwrap();
-                    let alone = holders.try_lock().expect("one at a time");
-                    thread::sleep(Duration::from_millis(5));
-                    drop(alone);
-                });
-            }
-            drop(first);
-        });
-        assert!(!file.exists());
-        // What a killed daemon left of it is no lock.
-        fs::write(&file, "4194304 and more than there will be").unwrap();
-        let again = lock(Duration::ZERO).unwrap();
-        assert_eq!(fs::read_to_string(&file).unwrap(), format!("{pid}\n"));
-        drop(again);
-        fs::write(&file, "").unwrap();
-        drop(lock(Duration::ZERO).unwrap());
-    }
-
     /// A directory that a front-end's user may write to has whatever that user puts there.
     #[test]
     fn a_lock_that_leads_elsewhere_is_not_followed() {
@@ -501,7 +448,7 @@ mod tests {
         std::os::unix::fs::symlink(&other, place.path().join("disk.sock.fence.lock")).unwrap();
         let opened = FenceRecord::open(&socket);
         assert_eq!(fs::read_to_string(&other).unwrap(), "what somebody needs");
-        assert!(matches!(opened, Err(RecordError::Lock { .. })));
+        assert!(matches!(opened, Err(RecordError::Lock(LockError::Cannot { .. }))));
     }
 
     #[test]
@@ -510,7 +457,7 @@ mod tests {
         let (socket, file) = (place.path().join("disk.sock"), place.path().join("disk.sock.fence"));
         let holds = |fence_ms: u64| {
             let associations = vec![association(5), association(fence_ms)];
-            fs::write(&file, serde_json::to_vec(&Content { associations }).unwrap()).unwrap();
+            fs::write(&file, serde_json::to_vec(&Content { associations, namespace: None }).unwrap()).unwrap();
             FenceRecord::open(&socket).map(|(_, inherited)| inherited)
         };
         // The longest that a daemon may have written.

@@ -5,7 +5,7 @@ use std::net::Shutdown;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -80,9 +80,15 @@ struct Suspension {
 }
 
 impl Suspension {
-    /// One that lives until no I/O thread has given up a write of the disk that may still be executed.
-    fn until_settled(subsystem: &Arc<Subsystem>, disk: DiskId) {
+    /// Lives until no I/O thread has given up a write of the disk that may still be executed. The last one will do while it lives:
+    /// nothing was taken since it began, so nothing more can be in doubt. Front-ends that come and go would else leave one each, until
+    /// the fence.
+    fn until_settled(last: &mut Weak<Self>, subsystem: &Arc<Subsystem>, disk: DiskId) {
+        if last.upgrade().is_some() {
+            return;
+        }
         let suspension = Arc::new(Self { subsystem: Arc::clone(subsystem), disk });
+        *last = Arc::downgrade(&suspension);
         subsystem.threads().iter().for_each(|thread| thread.suspend_disk(disk));
         for thread in subsystem.threads() {
             let suspension = Arc::clone(&suspension);
@@ -113,6 +119,8 @@ pub(crate) struct FrontendThread {
 
 struct Shared {
     ending: AtomicBool,
+    /// Where front-ends connect to; none any more at the end, or if there will be only one.
+    listening: Mutex<Option<Arc<ListeningSocket>>>,
     /// The connection being served, to hang up on it.
     connection: Mutex<Option<UnixStream>>,
     /// Ends a wait for the next front-end.
@@ -123,13 +131,18 @@ impl FrontendThread {
     /// Starts to serve front-ends.
     pub(crate) fn start(disk: ServedDisk, door: Door) -> io::Result<Self> {
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        let shared = Arc::new(Shared { ending: AtomicBool::new(false), connection: Mutex::default(), wake });
+        let (listening, only) = match door {
+            Door::Listening(socket) => (Some(Arc::new(socket)), None),
+            Door::Connected(stream, left) => (None, Some((stream, left))),
+        };
+        let (ending, listening) = (AtomicBool::new(false), Mutex::new(listening));
+        let shared = Arc::new(Shared { ending, listening, connection: Mutex::default(), wake });
         let thread = thread::Builder::new().name("vhost-user".into()).spawn({
             let shared = Arc::clone(&shared);
-            move || match door {
-                Door::Listening(socket) => shared.accept(&disk, &socket),
-                Door::Connected(stream, left) => {
-                    shared.serve(&disk, stream);
+            move || match only {
+                None => shared.accept(&disk),
+                Some((stream, left)) => {
+                    shared.serve(&disk, stream, &mut Weak::new());
                     // Nobody listens any more when the daemon ends.
                     let _ = left.send(());
                 }
@@ -153,10 +166,13 @@ impl FrontendThread {
         Ok(())
     }
 
-    /// Hangs up on all of these at once, takes the virtqueues back and ends; sockets of ours go. The I/O threads must still run.
+    /// Hangs up on all of these at once, takes the virtqueues back and ends; sockets of ours go first: a front-end that is hung up on
+    /// connects again at once, and in the backlog of a socket that goes it would wait for answers as long as the virtqueues drain, a QEMU
+    /// with its guest and monitor standing still. The I/O threads must still run.
     pub(crate) fn shutdown(threads: Vec<Self>) {
         for Self { shared, .. } in &threads {
             shared.ending.store(true, Ordering::SeqCst);
+            drop(shared.listening().take());
             // It has room for one.
             let _ = rustix::io::write(&shared.wake, &1_u64.to_ne_bytes());
             if let Some(connection) = &*shared.connection() {
@@ -181,12 +197,20 @@ impl Shared {
         self.ending.load(Ordering::SeqCst)
     }
 
-    fn accept(&self, disk: &ServedDisk, socket: &ListeningSocket) {
-        while !self.is_ending() {
-            let accepted = self.wait(socket).and_then(|()| socket.accept());
+    fn listening(&self) -> MutexGuard<'_, Option<Arc<ListeningSocket>>> {
+        self.listening.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn accept(&self, disk: &ServedDisk) {
+        let mut suspension = Weak::new();
+        loop {
+            // Not held here while a front-end is served, so that it can go.
+            let Some(socket) = self.listening().clone() else { return };
+            let accepted = self.wait(&socket).and_then(|()| socket.accept());
+            drop(socket);
             match accepted {
                 Ok(_) if self.is_ending() => return,
-                Ok(Some(stream)) => self.serve(disk, stream),
+                Ok(Some(stream)) => self.serve(disk, stream, &mut suspension),
                 // Another process that listens on this socket too was quicker, or the front-end has thought better of it.
                 Ok(None) => {}
                 Err(error) => {
@@ -203,7 +227,7 @@ impl Shared {
         Ok(retry_on_intr(|| poll(&mut events, None)).map(drop)?)
     }
 
-    fn serve(&self, served: &ServedDisk, stream: UnixStream) {
+    fn serve(&self, served: &ServedDisk, stream: UnixStream, suspension: &mut Weak<Suspension>) {
         let (subsystem, disk) = (&served.subsystem, served.disk());
         let hang_up = match stream.try_clone() {
             Ok(hang_up) => hang_up,
@@ -225,10 +249,10 @@ impl Shared {
         // What a daemon before this one had in flight may still be executed, and what a front-end before this one has left behind: what
         // this one writes shall not be overwritten by that. It is answered meanwhile: a QEMU that waits for an answer stands still,
         // and its guest with it.
-        if let Some(until) = subsystem.inherited_fence() {
-            subsystem.threads().iter().for_each(|thread| thread.hold_disk(disk.id, until));
+        if let Some(fence) = subsystem.inherited_fence() {
+            subsystem.threads().iter().for_each(|thread| thread.hold_disk(disk.id, fence.until));
         }
-        Suspension::until_settled(subsystem, disk.id);
+        Suspension::until_settled(suspension, subsystem, disk.id);
         let end = serve_connection(stream, served.shown(), served);
         *self.connection() = None;
         disk.set_connected(false);
@@ -237,5 +261,68 @@ impl Shared {
             Err(error) => format!("front-end lost: {error}"),
         };
         disk.event(EventKind::FrontEndDisconnected, message);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::time::Instant;
+
+    use mpath_api::types::Origin;
+    use nvme_tcp::host::HostIdentity;
+    use tokio::sync::watch;
+
+    use super::*;
+    use crate::events::EventLog;
+    use crate::fence_record::FenceRecords;
+    use crate::geometry;
+    use crate::service::Common;
+
+    /// What settles a disk is for its I/O threads to see, and these are held up.
+    #[test]
+    fn front_ends_that_come_and_go_while_writes_are_in_doubt_leave_one_suspension() {
+        let place = tempfile::tempdir().unwrap();
+        let (records, _) = FenceRecords::open([place.path().join("socket").as_path()].into_iter()).unwrap();
+        let host = HostIdentity { hostnqn: "nqn.2014-08.org.example:host".parse().unwrap(), hostid: [1; 16] };
+        let common = Common { host, io_threads: 2, events: Arc::new(EventLog::new()) };
+        let (_shutdown, ends) = watch::channel(false);
+        let subsystem = Arc::new(Subsystem::new(geometry::tests::config(), &common, records, None, ends));
+        subsystem.state().insert("tcp://127.0.0.1:1".parse().unwrap(), Origin::Operator);
+        assert!(subsystem.admit(&geometry::tests::controller()).unwrap()[0].is_ok());
+        let served = ServedDisk { subsystem: Arc::clone(&subsystem), id: DiskId(0) };
+        let wake = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
+        let (ending, listening) = (AtomicBool::new(false), Mutex::default());
+        let shared = Shared { ending, listening, connection: Mutex::default(), wake };
+        let mut suspension = Weak::new();
+        // Each suspension has one.
+        let references = || Arc::strong_count(&subsystem);
+        let before = references();
+        for _ in 0..2 {
+            let hold_up = |thread: &IoThreadHandle| {
+                let (go_on, held_up) = mpsc::channel::<()>();
+                thread.barrier(Box::new(move || {
+                    let _ = held_up.recv();
+                }));
+                go_on
+            };
+            let held_up: Vec<_> = subsystem.threads().iter().map(hold_up).collect();
+            for _ in 0..1000 {
+                let (ours, theirs) = UnixStream::pair().unwrap();
+                drop(theirs);
+                shared.serve(&served, ours, &mut suspension);
+                assert_eq!(references(), before + 1);
+            }
+            drop(held_up);
+            let start = Instant::now();
+            while references() > before {
+                assert!(start.elapsed() < Duration::from_secs(20), "the disk goes on");
+                thread::yield_now();
+            }
+        }
+        for thread in subsystem.threads() {
+            thread.begin_shutdown();
+            thread.join();
+        }
     }
 }

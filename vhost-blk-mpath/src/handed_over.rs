@@ -109,7 +109,16 @@ impl HandedOver {
         for fd in FIRST..FIRST + count {
             let descriptor = Descriptor::Environment(fd);
             match socket(descriptor, fd)? {
-                Socket::Listening(listener, path) => handed_over.listening.push((path.unwrap_or_default(), listener)),
+                Socket::Listening(listener, path) => {
+                    if let Some(path) = path.as_ref().filter(|path| path.is_absolute() && !path.exists()) {
+                        tracing::warn!(
+                            "{descriptor}: {} is gone, by which front-ends would find this socket; have it made again by what hands it over (systemd: \
+                             stop the daemon, restart its socket unit)",
+                            path.display()
+                        );
+                    }
+                    handed_over.listening.push((path.unwrap_or_default(), listener));
+                }
                 Socket::Connected(..) => return Err(HandedOverError::NotListening { descriptor }),
             }
         }

@@ -1,41 +1,90 @@
 //! No two disks of a daemon write to one namespace: their guests know nothing of each other, and what one of them has written the other
 //! would overwrite. Whose namespace it is, paths tell: the same one may be configured by its number, or as the subsystem's only one.
+//!
+//! Nor does one write to a namespace to which writes of a removed one may still be on their way: it waits for their fence, whichever
+//! socket and paths it has.
 
-use nvme_tcp::host::NamespaceIdentity;
+use std::time::{Duration, Instant};
 
-use crate::disk::{Disk, Served};
+use crate::disk::Disk;
+use crate::fence_record::RecordedAssociation;
+use crate::namespace_name::NamespaceName;
 use crate::service::StartError;
 use crate::subsystem::Subsystem;
 
 /// Checks that the disks of one subsystem write to nothing that those of others write to.
 pub(crate) fn check<'a>(new: &Subsystem, mut others: impl Iterator<Item = &'a Subsystem>) -> Result<(), StartError> {
     others.try_for_each(|other| {
-        let clash = writers(new).find_map(|ours| Some((ours, writers(other).find(|theirs| is_same(&ours, theirs))?)));
-        match clash {
-            Some(((disk, nqn, namespace), (of, ..))) => Err(StartError::SameNamespace {
-                disk: disk.into(),
-                of: of.into(),
-                nsid: namespace.nsid,
-                subsystem: nqn.into(),
-            }),
+        let theirs = |ours: &Used<'_>| writers(other).find(|theirs| ours.namespace.is_same(&theirs.namespace));
+        match writers(new).find_map(|ours| Some((theirs(&ours)?, ours))) {
+            Some((of, Used { disk, namespace: NamespaceName { subsystem, nsid, .. } })) => {
+                Err(StartError::SameNamespace { disk: disk.into(), of: of.disk.into(), nsid, subsystem })
+            }
             None => Ok(()),
         }
     })
 }
 
-/// The name of a disk, and what it writes to.
-type Writer<'a> = (&'a str, &'a str, NamespaceIdentity);
-
-fn writers(subsystem: &Subsystem) -> impl Iterator<Item = Writer<'_>> {
-    let nqn = subsystem.config.subsystem.as_str();
-    let writes = |disk: &&Disk| !disk.settings.read_only;
-    let served = move |disk: &Disk| disk.served().map(|Served { namespace, .. }| *namespace);
-    subsystem.disks.iter().filter(writes).filter_map(move |disk| Some((disk.name(), nqn, served(disk)?)))
+/// What a disk reads and writes.
+struct Used<'a> {
+    disk: &'a str,
+    namespace: NamespaceName,
 }
 
-/// By its identifiers, which are the same whichever subsystem has it; without any by its number.
-fn is_same((_, nqn, ours): &Writer<'_>, (_, of, theirs): &Writer<'_>) -> bool {
-    let identifiers = |of: &NamespaceIdentity| (of.uuid, of.nguid, of.eui64);
-    let none = ([0; 16], [0; 16], [0; 8]);
-    identifiers(ours) == identifiers(theirs) && (identifiers(ours) != none || (nqn, ours.nsid) == (of, theirs.nsid))
+fn writers(subsystem: &Subsystem) -> impl Iterator<Item = Used<'_>> {
+    used(subsystem, |disk| !disk.settings.read_only)
+}
+
+fn used(subsystem: &Subsystem, which: impl Fn(&Disk) -> bool) -> impl Iterator<Item = Used<'_>> {
+    let disks = subsystem.disks.iter().filter(move |disk| which(disk));
+    disks.filter_map(|disk| Some(Used { disk: disk.name(), namespace: subsystem.namespace_name(disk)? }))
+}
+
+/// The fences that removed disks have left on what they wrote to; each namespace once.
+#[derive(Default)]
+pub(crate) struct LeftBehind(Vec<Left>);
+
+/// Writes that may still be executed.
+#[derive(Clone)]
+pub(crate) struct Left {
+    /// By which disk.
+    pub(crate) disk: String,
+    namespace: NamespaceName,
+    /// But not from then on.
+    pub(crate) until: Instant,
+    association: RecordedAssociation,
+}
+
+impl Left {
+    /// What the record of whoever waits for it has to say, now.
+    pub(crate) fn recorded(&self, now: Instant) -> RecordedAssociation {
+        let left = self.until.saturating_duration_since(now);
+        // The last one is a whole one.
+        RecordedAssociation { fence_ms: left.as_millis() as u64 + 1, ..self.association.clone() }
+    }
+}
+
+impl LeftBehind {
+    /// The disks of a subsystem have left a fence on all that they wrote to.
+    pub(crate) fn add(&mut self, subsystem: &Subsystem, association: &RecordedAssociation, now: Instant) {
+        self.0.retain(|left| left.until > now);
+        let until = now + Duration::from_millis(association.fence_ms);
+        for writer in writers(subsystem) {
+            let Used { disk, namespace } = writer;
+            if self.0.iter().any(|left| left.namespace.is_same(&namespace) && left.until >= until) {
+                continue;
+            }
+            self.0.retain(|left| !left.namespace.is_same(&namespace));
+            self.0.push(Left { disk: disk.into(), namespace, until, association: association.clone() });
+        }
+    }
+
+    /// The longest of those that the disks of a subsystem have to wait for. Those that only read wait as well: they shall not see what
+    /// they read change.
+    pub(crate) fn on(&self, subsystem: &Subsystem, now: Instant) -> Option<&Left> {
+        let counts = |left: &&Left| {
+            left.until > now && used(subsystem, |_| true).any(|used| used.namespace.is_same(&left.namespace))
+        };
+        self.0.iter().filter(counts).max_by_key(|left| left.until)
+    }
 }

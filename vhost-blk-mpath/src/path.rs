@@ -4,7 +4,7 @@
 //! ```text
 //!  Connecting ──▶ Live ── any of its connections fails ──▶ Closing ── all I/O threads closed ──▶ Connecting (after reconnect-delay)
 //!      │                                                                   └── the fence of that epoch begins (`fence`)
-//!      ├── another namespace ──▶ Refused (for good)
+//!      ├── another namespace ──▶ Refused ─── reset or enabled by the operator ──▶ Connecting
 //!      └── none for ctrl-loss-tmo ──▶ GaveUp ── reset or enabled by the operator ──▶ Connecting
 //!
 //!  Live ── disabled by the operator, and it owes nothing ──▶ Disabled ── enabled ──▶ Connecting
@@ -205,9 +205,11 @@ impl PathTask {
                     }
                     if refused {
                         tokio::select! {
-                            () = self.orders.removed() => continue,
+                            () = self.orders.next() => self.subsystem.path_connecting(self.path),
                             _ = shutdown.wait_for(|shutdown| *shutdown) => return,
                         }
+                        without_connection = Instant::now();
+                        continue;
                     }
                 }
             }

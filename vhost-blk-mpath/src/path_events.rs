@@ -1,5 +1,6 @@
 //! What happens to paths, told to the API and to the log.
 
+use std::fmt::Display;
 use std::time::{Duration, SystemTime};
 
 use mpath_api::types::{Controller, EventKind, PathState};
@@ -154,14 +155,24 @@ impl Subsystem {
             status.last_error = Some((text.clone(), SystemTime::now()));
             status.gone();
         });
-        if news {
+        // Of a refusal each time: nobody tries that again but the operator.
+        if kind == EventKind::PathRefused {
+            self.path_event(path, kind, refused(&text));
+        } else if news {
             self.path_event(path, kind, format!("path down: {text}"));
         }
     }
 
     /// A path did not start, though others did.
     pub(crate) fn path_started_down(&self, path: PathId, error: &PathError) {
-        let kind = if error.is_refusal() { EventKind::PathRefused } else { EventKind::PathLost };
-        self.path_event(path, kind, format!("path down: {error}"));
+        if error.is_refusal() {
+            self.path_event(path, EventKind::PathRefused, refused(error));
+        } else {
+            self.path_event(path, EventKind::PathLost, format!("path down: {error}"));
+        }
     }
+}
+
+fn refused(error: impl Display) -> String {
+    format!("path down: {error}; it is not tried again before `mpathctl path reset` or `enable`")
 }

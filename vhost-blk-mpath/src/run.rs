@@ -16,6 +16,7 @@ use tokio::sync::{oneshot, watch};
 use crate::control::Daemon;
 use crate::disks::Disks;
 use crate::events::EventLog;
+use crate::fence_lock::LockError;
 use crate::fence_record::RecordError;
 use crate::handed_over::{HandedOver, HandedOverError};
 use crate::host::{self, HostError};
@@ -48,14 +49,14 @@ impl RunError {
     pub(crate) fn exit_code(&self) -> ExitCode {
         ExitCode::from(match self {
             Self::System(_) => 1,
-            Self::Start(StartError::Record(RecordError::Locked { .. })) => 4,
+            Self::Start(StartError::Record(RecordError::Lock(LockError::Held { .. }))) => 4,
             Self::Start(error) if error.is_of_this_host() => 1,
             Self::File(_)
             | Self::Flags(_)
             | Self::Disk(_)
             | Self::HandedOver(_)
             | Self::Host(_)
-            | Self::Start(StartError::SameNamespace { .. }) => 2,
+            | Self::Start(StartError::SameNamespace { .. } | StartError::OtherNamespace { .. }) => 2,
             Self::Bind(_) | Self::Start(StartError::Bind(_)) => 4,
             Self::Start(_) => 3,
         })

@@ -10,6 +10,7 @@
 
 use std::fmt;
 use std::io;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -27,12 +28,14 @@ use tokio::task::JoinHandle;
 use crate::discovery::{Discovery, Shown};
 use crate::disk::DiskSettings;
 use crate::events::EventLog;
-use crate::fence_record::{FenceRecords, RecordError};
+use crate::fence_record::{FenceRecords, RecordError, RecordedAssociation, WriteError};
 use crate::frontend::{Door, FrontendThread, ServedDisk};
 use crate::handed_over::HandedOver;
+use crate::namespace_name::NamespaceName;
+use crate::one_writer::Left;
 use crate::path::PathError;
 use crate::path_status::PathStatus;
-use crate::subsystem::Subsystem;
+use crate::subsystem::{Fence, Subsystem};
 
 /// What all subsystems of a daemon have in common.
 pub(crate) struct Common {
@@ -80,6 +83,19 @@ pub(crate) enum StartError {
         nsid: u32,
         subsystem: String,
     },
+    #[error(
+        "disk {disk}: it is {namespace}, and on its socket was {before} when that did not end in order: a guest that comes back would repeat on this \
+         one what it had in flight on that; give the disk another `socket-path`, or once no guest of the other one can come back, remove {}", file.display()
+    )]
+    OtherNamespace {
+        disk: String,
+        namespace: Box<NamespaceName>,
+        before: Box<NamespaceName>,
+        /// The fence record.
+        file: PathBuf,
+    },
+    #[error(transparent)]
+    NotRecorded(#[from] WriteError),
     #[error("cannot start: {0}")]
     System(#[from] io::Error),
 }
@@ -88,11 +104,13 @@ impl StartError {
     /// It is this host that lacks something.
     pub(crate) fn is_of_this_host(&self) -> bool {
         match self {
-            Self::System(_) | Self::Record(_) => true,
+            Self::System(_) | Self::Record(_) | Self::NotRecorded(_) => true,
             Self::NoPath { failures, .. } => failures.0.iter().any(|(_, error)| error.is_of_this_host()),
-            Self::Bind(_) | Self::NoneDiscovered { .. } | Self::NoNamespace { .. } | Self::SameNamespace { .. } => {
-                false
-            }
+            Self::Bind(_)
+            | Self::NoneDiscovered { .. }
+            | Self::NoNamespace { .. }
+            | Self::SameNamespace { .. }
+            | Self::OtherNamespace { .. } => false,
         }
     }
 }
@@ -133,7 +151,7 @@ pub(crate) struct Starting {
     doors: Vec<Door>,
     records: FenceRecords,
     /// Until then writes of a daemon before this one may be executed.
-    inherited_fence: Option<Instant>,
+    inherited_fence: Option<Fence>,
     discovery: Option<Discovery>,
     /// The paths that it has besides those configured.
     discovered: Vec<PathAddress>,
@@ -154,7 +172,7 @@ impl Starting {
         let paths: Vec<_> = DiskSettings::all(&config).into_iter().map(|disk| disk.socket_path).collect();
         let doors = paths.iter().map(|path| handed_over.door(path)).collect::<Result<_, _>>()?;
         let (records, inherited) = FenceRecords::open(paths.iter().map(SocketPath::as_path))?;
-        let inherited_fence = inherited.map(|fence| Instant::now() + fence);
+        let inherited_fence = inherited.map(|fence| Fence { until: Instant::now() + fence, of: None });
         Ok(Self { config, doors, records, inherited_fence, discovery: None, discovered: Vec::new() })
     }
 
@@ -185,9 +203,6 @@ impl Starting {
         let Self { config, doors, records, inherited_fence, discovery, discovered } = self;
         let (ends, ending) = watch::channel(false);
         let subsystem = Arc::new(Subsystem::new(config, common, records, inherited_fence, ending));
-        if let Some(until) = inherited_fence {
-            tokio::spawn(held(Arc::clone(&subsystem), until));
-        }
         let configured = subsystem.config.paths.iter().map(|address| (address, Origin::Configured));
         let addresses = configured.chain(discovered.iter().map(|address| (address, Origin::Discovery)));
         let paths = addresses.map(|(address, origin)| {
@@ -208,15 +223,23 @@ impl Starting {
     }
 }
 
-/// Tells that the disks take no requests until then, and that they do again.
-async fn held(subsystem: Arc<Subsystem>, until: Instant) {
+/// Tells that the disks take no requests until a fence has passed, now, and that they do again, then.
+fn hold(subsystem: &Arc<Subsystem>, Fence { until, of }: Fence) {
     let wait = until.saturating_duration_since(Instant::now()).as_secs_f64();
+    let whose = match of {
+        None => "who served the disk before did not end in order, and its".to_owned(),
+        Some(of) => {
+            format!("`{of}`, which was removed, had its namespace or that of a disk on the same paths, and its")
+        }
+    };
     for disk in &subsystem.disks {
-        let message = format!(
-            "requests wait for {wait:.1} s: who served the disk before did not end in order, and its writes may be executed until then"
-        );
+        let message = format!("requests wait for {wait:.1} s: {whose} writes may be executed until then");
         disk.event(EventKind::DiskHeld, message);
     }
+    tokio::spawn(go_on(Arc::clone(subsystem), until));
+}
+
+async fn go_on(subsystem: Arc<Subsystem>, until: Instant) {
     let mut shutdown = subsystem.shutdown.clone();
     tokio::select! {
         biased;
@@ -281,16 +304,44 @@ impl Connecting {
             let (disk, subsystem) = (disk.name().to_string(), subsystem.config.subsystem.to_string());
             return Err(StartError::NoNamespace { disk, subsystem, reasons });
         }
+        if let Some((disk, before)) = subsystem.other_namespace() {
+            let namespace = Box::new(subsystem.namespace_name(disk).expect("it is served"));
+            let file = subsystem.records.file(disk.id.0.into()).to_owned();
+            return Err(StartError::OtherNamespace {
+                disk: disk.name().into(),
+                namespace,
+                before: before.into(),
+                file,
+            });
+        }
         for (path, error) in failures {
             subsystem.path_started_down(path, &error);
         }
         Ok(())
     }
 
+    /// Whether the disks wait for it, or for a longer one.
+    pub(crate) fn has_inherited(&self, left: &Left) -> bool {
+        self.service.subsystem.inherited_fence().is_some_and(|fence| fence.until >= left.until)
+    }
+
+    /// Has the disks wait for a fence that a removed one has left on what they write to. Blocks until that is recorded.
+    pub(crate) fn inherit(&self, left: &Left) -> Result<(), StartError> {
+        let subsystem = &self.service.subsystem;
+        subsystem.records.inherit(&left.recorded(Instant::now()))?;
+        subsystem.inherit(Fence { until: left.until, of: Some(left.disk.clone()) });
+        Ok(())
+    }
+
     /// Serves front-ends, and follows the discovery controllers, from now on.
+    ///
+    /// To be called within the daemon's runtime.
     pub(crate) fn serve(self) -> Result<(), StartError> {
         let Self { service, doors, discovery, .. } = self;
         let subsystem = &service.subsystem;
+        if let Some(fence) = subsystem.inherited_fence() {
+            hold(subsystem, fence);
+        }
         for (disk, door) in subsystem.disks.iter().zip(doors) {
             let served = ServedDisk { subsystem: Arc::clone(subsystem), id: disk.id };
             service.frontends().push(FrontendThread::start(served, door)?);
@@ -352,15 +403,15 @@ impl Service {
         if in_doubt {
             tracing::warn!(
                 disk = %subsystem.name(),
-                "writes were given up whose fate is not known; a disk on this socket waits for their fence, one on another must not be added before"
+                "writes were given up whose fate is not known; whoever has the socket next, or the namespace within this daemon, waits for their fence"
             );
             self.in_doubt.store(true, Ordering::SeqCst);
         }
         self.ends.send_replace(true);
     }
 
-    /// Waits until the paths are closed, and leaves the disks to whoever serves them next.
-    pub(crate) async fn closed(&self) {
+    /// Waits until the paths are closed, and leaves the disks to whoever serves them next: what fence, from now on, on what they wrote to.
+    pub(crate) async fn closed(&self) -> Option<RecordedAssociation> {
         let of_discovery = self.task().take();
         // A task that was cancelled or panicked has ended as well.
         if let Some(task) = of_discovery {
@@ -370,12 +421,16 @@ impl Service {
         for task in self.subsystem.take_tasks() {
             let _ = task.await;
         }
-        let left = |until: Instant| until.saturating_duration_since(Instant::now());
+        let left = |fence: Fence| fence.until.saturating_duration_since(Instant::now());
         let left = self.subsystem.inherited_fence().map(left);
-        if left == Some(Duration::ZERO) {
+        // What is not this disk's stays, so that the next attempt is refused as well.
+        if left == Some(Duration::ZERO) && self.subsystem.other_namespace().is_none() {
             // Whose task it is may not have come to it.
             forget_inherited(&self.subsystem).await;
         }
-        self.subsystem.records.end(self.in_doubt.load(Ordering::SeqCst), left.unwrap_or_default());
+        let (records, in_doubt) = (self.subsystem.records.clone(), self.in_doubt.load(Ordering::SeqCst));
+        // A disk can take a while to say that it has something. One that panicked has said why.
+        let ended = tokio::task::spawn_blocking(move || records.end(in_doubt, left.unwrap_or_default()));
+        ended.await.ok().flatten()
     }
 }

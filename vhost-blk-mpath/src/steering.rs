@@ -206,8 +206,7 @@ fn check(
             }
         }
         PathAction::Reset => {
-            let cannot = |state| matches!(state, PathState::Disabled | PathState::Refused);
-            if let Some(path) = meant_paths().find(|path| cannot(path.shown())) {
+            if let Some(path) = meant_paths().find(|path| path.shown() == PathState::Disabled) {
                 return Err(ControlError::NotResettable { disk: name(), index: path.id.0, state: path.shown() });
             }
         }

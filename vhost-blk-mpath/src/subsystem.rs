@@ -24,6 +24,7 @@ use crate::events::EventLog;
 use crate::fence_record::FenceRecords;
 use crate::geometry;
 use crate::injection;
+use crate::namespace_name::NamespaceName;
 use crate::path_status::{PathStatus, State};
 use crate::reports::Reports;
 use crate::service::Common;
@@ -38,8 +39,7 @@ pub(crate) struct Subsystem {
     pub(crate) records: FenceRecords,
     /// Who can reset the controller of a lost path.
     pub(crate) resetters: Resetters,
-    /// Until then writes of a daemon before this one may be executed.
-    inherited_fence: Option<Instant>,
+    inherited_fence: Mutex<Option<Fence>>,
     io_threads: u16,
     pub(crate) reports: Arc<Reports>,
     /// Becomes true at its end.
@@ -50,6 +50,14 @@ pub(crate) struct Subsystem {
     admission: Mutex<()>,
     pub(crate) events: Arc<EventLog>,
     state: Mutex<State>,
+}
+
+/// Until when writes may be executed that these disks have not been given.
+#[derive(Clone, Debug)]
+pub(crate) struct Fence {
+    pub(crate) until: Instant,
+    /// By which disk of this daemon, if it was not a daemon before this one.
+    pub(crate) of: Option<String>,
 }
 
 /// Why a path is not let in.
@@ -103,7 +111,7 @@ impl Subsystem {
         config: DiskConfig,
         common: &Common,
         records: FenceRecords,
-        inherited_fence: Option<Instant>,
+        inherited_fence: Option<Fence>,
         shutdown: watch::Receiver<bool>,
     ) -> Self {
         let events = Arc::clone(&common.events);
@@ -122,7 +130,7 @@ impl Subsystem {
             host: common.host.clone(),
             records,
             resetters: Resetters::new(MAX_PATHS),
-            inherited_fence,
+            inherited_fence: Mutex::new(inherited_fence),
             io_threads: common.io_threads,
             reports: Arc::default(),
             shutdown,
@@ -152,6 +160,17 @@ impl Subsystem {
     /// The I/O threads; none until a path has been admitted.
     pub(crate) fn threads(&self) -> &[IoThreadHandle] {
         self.threads.get().map_or(&[], |threads| threads)
+    }
+
+    /// What a disk reads and writes, once a path has led there.
+    pub(crate) fn namespace_name(&self, disk: &Disk) -> Option<NamespaceName> {
+        Some(NamespaceName::new(self.config.subsystem.as_str(), &disk.served()?.namespace))
+    }
+
+    /// A disk to whose socket a guest may come back that had requests in flight on another namespace, and that other one.
+    pub(crate) fn other_namespace(&self) -> Option<(&Disk, NamespaceName)> {
+        let other = |disk: &Disk| self.records.other_namespace(usize::from(disk.id.0), &self.namespace_name(disk)?);
+        self.disks.iter().find_map(|disk| Some((disk, other(disk)?)))
     }
 
     /// The disk of that id.
@@ -208,6 +227,8 @@ impl Subsystem {
             );
         }
         disk.serve(Served { namespace, frontend });
+        self.records
+            .set_namespace(usize::from(disk.id.0), NamespaceName::new(self.config.subsystem.as_str(), &namespace));
         self.show_windows(&self.state());
         Ok(())
     }
@@ -283,9 +304,17 @@ impl Subsystem {
         IoThreadHandle::start(IoThreadConfig { name: format!("io{index}"), group, report })
     }
 
-    /// Until when the requests of guests have to wait for the fences that an earlier daemon left.
-    pub(crate) fn inherited_fence(&self) -> Option<Instant> {
-        self.inherited_fence
+    /// Until when the requests of guests have to wait for the fences that others left.
+    pub(crate) fn inherited_fence(&self) -> Option<Fence> {
+        self.inherited_fence.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Has the requests of guests wait for one more, and what others had not flushed be flushed. Before front-ends are served.
+    pub(crate) fn inherit(&self, fence: Fence) {
+        self.disks.iter().for_each(|disk| disk.shared.dirty.set_after_crash());
+        let mut inherited = self.inherited_fence.lock().unwrap_or_else(PoisonError::into_inner);
+        let longest = inherited.take().into_iter().chain([fence]).max_by_key(|fence| fence.until);
+        *inherited = longest;
     }
 
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {

@@ -8,7 +8,7 @@ use clap::Subcommand;
 use mpath_api::DiskFlags;
 use mpath_api::client::Client;
 use mpath_api::config::{DiskConfig, DiskList, LoadError, SocketPath, SocketPathError};
-use mpath_api::types::Disk;
+use mpath_api::types::{Disk, EventKind, Events};
 
 use super::{DiskArg, status};
 use crate::Failure;
@@ -122,9 +122,24 @@ impl Command {
                 result
             }
             Self::Remove { disk, force } => {
-                Ok(output.print(&client.remove_disk(disk, *force)?, |disks| status::table_of(disks))?)
+                output.print(&client.remove_disk(disk, *force)?, |disks| status::table_of(disks))?;
+                tell_of_doubt(client, disk);
+                Ok(())
             }
         }
+    }
+}
+
+/// What the daemon has to say of a disk beyond that it is gone: that its writes may still be executed, and for how long.
+fn tell_of_doubt(client: &Client, disk: &str) {
+    // It is gone, whether this can be asked or not.
+    let Ok(Events { events, .. }) = client.events(0, 0) else { return };
+    let removed = events.iter().rfind(|event| event.kind == EventKind::DiskRemoved && event.disk == disk);
+    if let Some(removed) = removed.filter(|removed| removed.message != "disk removed") {
+        eprintln!(
+            "mpathctl: {disk}: {}; another daemon has to be given the namespace only after that",
+            removed.message
+        );
     }
 }
 

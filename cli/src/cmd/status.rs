@@ -42,7 +42,7 @@ pub(super) fn table_of(disks: &[Disk]) -> String {
 pub(super) fn held(disk: &Disk) -> Option<String> {
     let left = humantime::format_duration(Duration::from_secs(disk.held_ms?.div_ceil(1000)));
     Some(format!(
-        "takes no requests for another {left}; who served it before did not end in order, and its writes may be executed until then"
+        "takes no requests for another {left}; who served it before, or had its namespace, did not end in order, and its writes may be executed until then"
     ))
 }
 

@@ -426,6 +426,9 @@ impl Control for Fake {
             event(1, EventKind::PathLive, Some(path), "path live: controller 2, optimized"),
             event(2, EventKind::FrontEndConnected, None, "front-end connected"),
         ];
+        if !self.policies.lock().unwrap().iter().any(|(name, _)| name == "disk0") {
+            events.push(event(3, EventKind::DiskRemoved, None, "disk removed; writes may still be executed"));
+        }
         if !wait.is_zero() && after == 2 {
             events.push(event(5, EventKind::PolicySet, None, "policy set to numa"));
             return Ok(Events { events: events.split_off(2), lost: 2, last: 5 });
@@ -495,9 +498,14 @@ impl Daemon {
 
     /// Runs `mpathctl`, which must succeed without a word on stderr.
     pub(crate) fn run(&self, args: &[&str]) -> String {
-        let (code, stdout, stderr) = finish(&mut self.command(args));
+        let (code, stdout, stderr) = self.said(args);
         assert_eq!((code, stderr.as_str()), (0, ""), "{args:?}");
         stdout
+    }
+
+    /// Runs `mpathctl`; its exit code, and what it said on stdout and on stderr.
+    pub(crate) fn said(&self, args: &[&str]) -> (i32, String, String) {
+        finish(&mut self.command(args))
     }
 
     /// Runs `mpathctl`, which must fail without a word on stdout.

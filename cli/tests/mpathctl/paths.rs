@@ -199,7 +199,10 @@ fn paths_are_taken_out_and_back() {
             &["path", "drain", "[::1]"][..],
             "disk `disk1` would have no usable path left and its I/O would wait; enable another path first, or say --force",
         ),
-        (&["path", "reset", "1"], "path 1 of disk `disk0` is disabled and cannot be reset"),
+        (
+            &["path", "reset", "1"],
+            "path 1 of disk `disk0` is disabled and cannot be reset; `mpathctl path enable` connects it again",
+        ),
     ] {
         assert_eq!(daemon.fail(args), (1, format!("mpathctl: {message}\n")), "{args:?}");
     }

@@ -1,10 +1,12 @@
 //! Front-ends that come and go.
 
+use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use mpath_api::types::PathSelector;
 use vublk_bench::request::{Kind, Request, Status};
 
+use crate::guest::{Guest, LOG_ALL, PROTOCOL_FEATURES};
 use crate::support::{Daemon, Disk, Link, Shape, Target, Verification, eventually, inject};
 
 const SLOTS: u16 = 16;
@@ -71,6 +73,10 @@ fn one_that_dies_while_the_target_is_silent_does_not_hold_up_the_next_for_ever()
     dies_with_requests_in_flight(&daemon, 1);
     let died = Instant::now();
     (0..2).for_each(|listener| target.set_delay(listener, Duration::ZERO));
+    // Any that come and go in between change nothing.
+    for _ in 0..1000 {
+        drop(UnixStream::connect(daemon.socket()).unwrap());
+    }
     // After ten seconds the next one is answered, but its requests wait for the fence of the writes.
     let mut disk = Disk::connect_patiently(&daemon.socket());
     assert!(died.elapsed() < FENCED, "{:?}", died.elapsed());
@@ -105,4 +111,28 @@ fn the_next_one_is_safe_from_writes_of_the_last() {
     link.deliver();
     eventually("the path comes back", || daemon.is_live(0));
     assert_eq!(next.read(0), 2);
+}
+
+/// A migration's log is announced, and does not come before the virtqueues are enabled.
+#[test]
+fn one_whose_virtqueues_wait_for_a_dirty_log_is_told_of_once() {
+    let target = Target::start(1);
+    let daemon = Daemon::start(&target.addrs(), "--queues 4");
+    let warnings = || daemon.log().matches("virtqueues wait for its SET_LOG_BASE").count();
+    let mut guest = Guest::connect(&daemon.socket(), PROTOCOL_FEATURES);
+    guest.share_memory();
+    let _runs = guest.start(0);
+    assert_eq!(warnings(), 0);
+    for waits in 1..3 {
+        guest.set_features(PROTOCOL_FEATURES | LOG_ALL);
+        assert_eq!(warnings(), waits, "virtqueue 0");
+        let mut ring = guest.start(waits);
+        ring.submit(0, 0, 0, &[0xff; 4096]);
+        ring.assert_idle();
+        assert_eq!(warnings(), waits, "as long as they wait");
+        let _log = guest.set_log(Guest::LOG_BYTES, Guest::LOG_BYTES).unwrap();
+        assert_eq!(ring.finish(), [0]);
+        guest.set_features(PROTOCOL_FEATURES);
+    }
+    assert_eq!(warnings(), 2);
 }

@@ -2,45 +2,24 @@
 
 use std::ffi::OsStr;
 use std::fs;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use mpath_api::config::DiskConfig;
-use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::process::Signal;
 use socket2::{Domain, Socket, Type};
 use vublk_bench::request::Status;
 
 use crate::guest::{Guest, PROTOCOL_FEATURES};
-use crate::support::{Disk, NQN, Place, Target, program};
+use crate::support::{Disk, NQN, Place, Target, activated, hand_over, program};
 
 /// Those that a [`Guest`] has.
 const QUEUES: &str = "--queues 4";
-
-/// Lets the program have a descriptor under the number that it has here.
-fn hand_over(command: &mut Command, fd: &impl AsRawFd) {
-    let fd = fd.as_raw_fd();
-    // SAFETY: runs in the child between fork and exec: one system call, about a descriptor that the parent keeps open until it has
-    // spawned the child.
-    unsafe {
-        command.pre_exec(move || Ok(fcntl_setfd(BorrowedFd::borrow_raw(fd), FdFlags::empty())?));
-    }
-}
-
-/// The program, with that descriptor as systemd hands it over.
-fn activated(command: &Command, fd: &impl AsRawFd) -> Command {
-    let mut shell = Command::new("bash");
-    let script = format!("export LISTEN_PID=$$ LISTEN_FDS=1; exec \"$0\" \"$@\" 3<&{}", fd.as_raw_fd());
-    shell.args(["-c", &script]).arg(command.get_program()).args(command.get_args());
-    hand_over(&mut shell, fd);
-    shell
-}
 
 /// The daemon with the socket of `--fd`.
 fn by_flag(place: &Place, target: &Target, fd: &impl AsRawFd) -> Command {
@@ -78,7 +57,7 @@ fn a_front_end_that_comes_between_two_daemons_waits_for_the_second() {
     let (target, place) = (Target::start(2), Place::new());
     let listener = UnixListener::bind(place.socket()).unwrap();
     let made = inode(&place);
-    let command = activated(&place.command(&target.addrs(), QUEUES), &listener);
+    let command = activated(&place.command(&target.addrs(), QUEUES), &[&listener]);
     let daemon = place.spawn(command).ready();
     assert_eq!(daemon.status().disks[0].socket, daemon.socket().to_str().unwrap());
     let mut disk = Disk::connect(&daemon.socket());
@@ -90,7 +69,7 @@ fn a_front_end_that_comes_between_two_daemons_waits_for_the_second() {
     drop(disk);
 
     let waiting = UnixStream::connect(place.socket()).unwrap();
-    let command = activated(&place.command(&target.addrs(), QUEUES), &listener);
+    let command = activated(&place.command(&target.addrs(), QUEUES), &[&listener]);
     let daemon = place.spawn(command).ready();
     assert_eq!(first_byte(waiting), 7);
     let (ended, place) = daemon.end(Signal::TERM);
@@ -102,7 +81,7 @@ fn a_front_end_that_comes_between_two_daemons_waits_for_the_second() {
 #[test]
 fn a_removed_disk_leaves_its_socket_to_one_that_is_added() {
     let starts: [fn(&Place, &Target, &UnixListener) -> Command; 2] =
-        [|place, target, listener| activated(&place.command(&target.addrs(), QUEUES), listener), by_flag];
+        [|place, target, listener| activated(&place.command(&target.addrs(), QUEUES), &[listener]), by_flag];
     for start in starts {
         let (target, place) = (Target::start(2), Place::new());
         let listener = UnixListener::bind(place.socket()).unwrap();
@@ -187,7 +166,7 @@ fn a_connected_front_end_by_flag_is_the_only_one_and_the_daemon_ends_with_it() {
 fn a_socket_that_is_nobodys_is_told_of_and_one_that_is_none_is_refused() {
     let (target, place) = (Target::start(1), Place::new());
     let listener = UnixListener::bind(place.file("other.sock")).unwrap();
-    let command = activated(&place.command(&target.addrs(), ""), &listener);
+    let command = activated(&place.command(&target.addrs(), ""), &[&listener]);
     let daemon = place.spawn(command).ready();
     assert!(daemon.log().contains("neither a disk's nor the API's") && daemon.log().contains("other.sock"));
     assert_eq!(Disk::connect(&daemon.socket()).read(0), 0);
@@ -199,7 +178,7 @@ fn a_socket_that_is_nobodys_is_told_of_and_one_that_is_none_is_refused() {
         .refused(by_flag(&place, &target, &file))
         .says(2, &["--fd ", "is no Unix stream socket", "hand over one that listens"]);
     let place = Place::new();
-    let refusal = place.refused(activated(&place.command(&target.addrs(), ""), &file));
+    let refusal = place.refused(activated(&place.command(&target.addrs(), ""), &[&file]));
     refusal.says(2, &["LISTEN_FDS: file descriptor 3 is no Unix stream socket", "hand over one that listens"]);
     let place = Place::new();
     let mut command = program();
@@ -229,6 +208,22 @@ fn sockets_that_are_meant_for_another_process_are_told_of() {
     let (_, place) = daemon.end(Signal::TERM);
     let command = place.command(&target.addrs(), "");
     assert!(!place.spawn(command).ready().log().contains("LISTEN"));
+}
+
+/// The socket listens on, and nobody can find it.
+#[test]
+fn a_socket_whose_file_is_gone_is_told_of() {
+    let (target, place) = (Target::start(1), Place::new());
+    let listener = UnixListener::bind(place.socket()).unwrap();
+    let command = activated(&place.command(&target.addrs(), ""), &[&listener]);
+    let there = place.spawn(command).ready();
+    assert!(!there.log().contains("is gone"), "{}", there.log());
+    let (_, place) = there.end(Signal::TERM);
+    fs::remove_file(place.socket()).unwrap();
+    let command = activated(&place.command(&target.addrs(), ""), &[&listener]);
+    let told = format!("LISTEN_FDS: file descriptor 3: {} is gone", place.socket().display());
+    let log = place.spawn(command).ready().log();
+    assert!(log.lines().any(|line| line.contains("WARN") && line.contains(&told)), "{log}");
 }
 
 /// A service manager may have handed it to both.

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use mpath_api::config::DiskConfig;
 use mpath_api::types::{Event, EventKind};
+use mpath_target::NamespaceConfig;
 use rustix::process::Signal;
 use vublk_bench::request::Status;
 
@@ -104,4 +105,32 @@ fn a_disk_that_is_removed_meanwhile_does_not_go_on() {
     daemon.api.add_disk(&again).unwrap();
     assert_eq!(Disk::connect_patiently(&daemon.socket()).write(0, 7), Status::Ok);
     assert_eq!(count(&daemon, EventKind::DiskHeld), 1 + count(&daemon, EventKind::DiskResumed));
+}
+
+/// A guest that comes back repeats what it had in flight: on what it had it on, or not at all.
+#[test]
+fn a_socket_that_was_left_with_a_disk_is_not_given_another() {
+    let target = Target::with(2, |config| config.namespaces.push(NamespaceConfig::memory(32 << 20)));
+    let (_, place) = Daemon::start(&target.addrs(), &format!("{SHORT} --namespace 1")).end(Signal::KILL);
+    let record = place.fence_record();
+    let of = |namespace| format!("namespace {namespace} of {NQN} (uuid=");
+    // However often it is tried, also for so long that the fence is over.
+    for black_hole in ["off", "stall", "off"] {
+        target.set(1, &format!("black-hole={black_hole}"));
+        let refused = place.refused(place.command(&target.addrs(), &format!("{SHORT} --namespace 2")));
+        let remedy = format!("remove {}", record.display());
+        refused.says(2, &[&of(1), &of(2), "did not end in order", &remedy]);
+    }
+    let command = place.command(&target.addrs(), &format!("{SHORT} --namespace 1"));
+    let daemon = place.spawn(command).ready();
+    assert_eq!(Disk::connect_patiently(&daemon.socket()).write(0, 7), Status::Ok, "the one it was goes on");
+    // An end in order leaves nothing to come back for.
+    let (ended, place) = daemon.end(Signal::TERM);
+    ended.cleanly(&place);
+    let command = place.command(&target.addrs(), &format!("{SHORT} --namespace 2"));
+    let (_, place) = place.spawn(command).ready().end(Signal::KILL);
+    // Nor does what somebody has removed.
+    std::fs::remove_file(&record).unwrap();
+    let command = place.command(&target.addrs(), &format!("{SHORT} --namespace 1"));
+    assert_eq!(held_ms(&place.spawn(command).ready()), None);
 }

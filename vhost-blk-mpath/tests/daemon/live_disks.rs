@@ -1,13 +1,16 @@
 //! Disks that are added and removed while the daemon runs.
 
+use std::fs;
 use std::net::{SocketAddr, TcpListener};
-use std::os::unix::net::UnixListener;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use mpath_api::client::{Client, ClientError};
 use mpath_api::config::{DiskConfig, Hedge, SharerConfig};
-use mpath_api::types::{ErrorCode, EventKind, SetHedge, SetLimits, SetPolicy};
+use mpath_api::types::{
+    ErrorCode, EventKind, PathAction, PathSelector, SetHedge, SetLimits, SetPolicy, SteerPaths, WaitsFor,
+};
 use mpath_api::{PolicyKind, SchedulerKind};
 use mpath_target::NamespaceConfig;
 use rustix::process::Signal;
@@ -130,27 +133,36 @@ fn a_change_for_all_disks_does_not_fail_by_one_that_goes() {
 
 #[test]
 fn a_disk_that_is_forced_out_leaves_nothing_that_overwrites_newer_data() {
-    force_out(false);
+    force_out(false, "data");
 }
 
 /// Nor by connections that its controller was to close.
 #[test]
 fn a_disk_that_is_forced_out_does_not_drain_any_longer() {
-    force_out(true);
+    force_out(true, "data");
 }
 
-/// It ends as in the end of the daemon: front-ends are hung up, and of what is in doubt there is a record.
-fn force_out(drain_fence: bool) {
+/// Who moves a namespace to another socket and other paths has the same writes on their way to it.
+#[test]
+fn a_disk_that_is_forced_out_leaves_nothing_that_overwrites_newer_data_of_another() {
+    force_out(false, "moved");
+}
+
+/// It ends as in the end of the daemon: front-ends are hung up, and of what is in doubt there is a record. Who has the namespace next, by
+/// that name, waits.
+fn force_out(drain_fence: bool, next: &str) {
     let target = Target::start(2);
     target.fail_cross_resets();
     let mut daemon = Daemon::start(&target.addrs(), "--read-only");
-    let config = DiskConfig {
-        keep_alive_tmo: "1".parse().unwrap(),
+    let keep_alive_tmo = "1".parse().unwrap();
+    let config = |name: &str, paths: &[SocketAddr]| DiskConfig {
+        keep_alive_tmo,
         drain_fence,
-        ..self::config(&daemon.place, "data", &target.addrs()[1..])
+        ..self::config(&daemon.place, name, paths)
     };
     let socket = daemon.place.file("data");
-    daemon.api.add_disk(&config).unwrap();
+    let data = config("data", &target.addrs()[1..]);
+    daemon.api.add_disk(&data).unwrap();
     let mut disk = Disk::connect(&socket);
     assert_eq!(disk.write(0, 1), Status::Ok);
     let connections = target.connections(1);
@@ -160,20 +172,43 @@ fn force_out(drain_fence: bool) {
     eventually("it is held", || target.status()[1].held == 1);
     target.set(1, "hold=1ms");
     let begun = Instant::now();
-    daemon.api.remove_disk("data", true).unwrap();
+    thread::scope(|scope| {
+        let removed = scope.spawn(|| daemon.api.remove_disk("data", true).unwrap());
+        // Who is hung up on connects again, and would wait in the backlog of a socket that goes.
+        eventually("nobody listens", || UnixStream::connect(&socket).is_err());
+        assert!(begun.elapsed() < Duration::from_secs(8) && !removed.is_finished());
+    });
     let took = begun.elapsed();
     assert!(took >= Duration::from_secs(9), "{took:?}");
     assert_eq!(names(&daemon), ["disk0"]);
     assert!(!socket.exists() && daemon.place.file("data.fence").exists());
     assert!(daemon.log().contains("writes were given up whose fate is not known"), "{}", daemon.log());
+    assert!(
+        daemon.log().contains("disk removed; writes to its namespace may still be executed for 2.1 s"),
+        "{}",
+        daemon.log()
+    );
     drop(disk);
 
     let begun = Instant::now();
-    daemon.api.add_disk(&config).unwrap();
-    let mut disk = Disk::connect_patiently(&socket);
+    let elsewhere = next != "data";
+    let again = if elsewhere { config(next, &target.addrs()[..1]) } else { data };
+    let added = daemon.api.add_disk(&again).unwrap();
+    assert!(added[0].held_ms.is_some_and(|held_ms| held_ms > 1000), "{added:?}");
+    // A daemon that is killed now leaves the wait to the next: the record is of a path that this disk does not have.
+    let record = fs::read_to_string(daemon.place.file(&format!("{next}.fence"))).unwrap();
+    assert!(record.contains(&target.addrs()[1].to_string()), "{record}");
+    // Nor does it forget what had not been flushed.
+    let path = daemon.paths().iter().position(|path| path.disk == next).unwrap();
+    let disable =
+        SteerPaths { path: PathSelector::Index(0), disk: Some(next.into()), action: PathAction::Disable, force: true };
+    daemon.api.steer(&disable).unwrap();
+    assert_eq!(daemon.paths()[path].waits_for, [WaitsFor::Flush], "{:?}", daemon.paths()[path]);
+    daemon.api.steer(&SteerPaths { action: PathAction::Enable, ..disable }).unwrap();
+    let mut disk = Disk::connect_patiently(&daemon.place.file(next));
     assert_eq!((disk.write(0, 3), disk.read(0)), (Status::Ok, 3));
     assert!(begun.elapsed() >= Duration::from_secs(1), "it has waited for the fence: {:?}", begun.elapsed());
-    assert_eq!(target.connections(1), connections, "of the disk before there are none");
+    assert!(elsewhere || target.connections(1) == connections, "of the disk before there are none");
     eventually("the old write's time has come", || target.status()[1].held == 0);
     assert_eq!(disk.read(0), 3);
     assert!(daemon.is_running());

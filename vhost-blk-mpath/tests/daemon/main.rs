@@ -35,5 +35,6 @@ mod start;
 mod steering;
 mod support;
 mod transport;
+mod unharmed;
 mod window;
 mod wrong;

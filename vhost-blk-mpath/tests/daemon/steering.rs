@@ -11,7 +11,7 @@ use crate::support::{Daemon, Disk, Shape, Target, Verification, eventually, set_
 
 const FLAGS: &str = "--policy round-robin --keep-alive-tmo 1 --io-threads 2";
 
-fn wanted(path: u16, action: PathAction) -> SteerPaths {
+pub(crate) fn wanted(path: u16, action: PathAction) -> SteerPaths {
     SteerPaths { path: PathSelector::Index(path), disk: None, action, force: false }
 }
 

@@ -1,14 +1,20 @@
 //! Paths that lead to something else than before, and bytes that arrive otherwise than they were sent.
 
-use mpath_api::types::PathState;
+use mpath_api::types::{EventKind, PathAction, PathState};
 
+use crate::steering::wanted;
 use crate::support::{Daemon, Shape, Target, Verification, eventually};
 
 const FLAGS: &str = "--policy round-robin --keep-alive-tmo 1 --reconnect-delay 1";
+const OURS: &str = "uuid=1:own";
 const OTHER: &str = "uuid=1:6f2a1d0e-3c55-4f8e-9a41-0d8f5b6c7e21";
 
 fn unflushed() -> Shape {
     Shape { bs: 16 << 10, flush: false, ..Shape::default() }
+}
+
+fn kinds(daemon: &Daemon, kind: EventKind) -> usize {
+    daemon.api.events(0, 0).unwrap().events.iter().filter(|event| event.kind == kind).count()
 }
 
 /// The first path is refused, and says why; the other one serves.
@@ -34,6 +40,18 @@ fn another_namespace_on_reconnect_is_refused() {
     let before = daemon.paths()[0].ios();
     verification.goes_on(200);
     assert_eq!(daemon.paths()[0].ios(), before);
+    // It is tried again when the operator says so, and not before: first in vain.
+    for (action, uuid) in [(PathAction::Reset, OTHER), (PathAction::Enable, OTHER), (PathAction::Reset, OURS)] {
+        let refused = kinds(&daemon, EventKind::PathRefused);
+        target.set(0, uuid);
+        daemon.api.steer(&wanted(0, action)).unwrap();
+        if uuid == OTHER {
+            eventually("it is refused again", || kinds(&daemon, EventKind::PathRefused) == refused + 1);
+        }
+    }
+    eventually("the path is back", || daemon.is_live(0));
+    verification.goes_on(200);
+    assert!(daemon.paths()[0].ios() > before);
     verification.finish();
 }
 

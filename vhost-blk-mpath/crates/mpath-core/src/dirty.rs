@@ -37,7 +37,7 @@
 //! from there, so that the next path of that id finds itself where a new association of the old one would; but it is another
 //! path, presumed dirty again until a flush succeeds there.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -52,7 +52,7 @@ const STILL_UNDER_WAY: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub struct DirtyPaths {
     paths: Vec<PathDirt>,
-    after_crash: bool,
+    after_crash: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -155,13 +155,18 @@ impl DirtyPaths {
     /// For a disk that no process served before, or the last one to do so ended in order.
     #[must_use]
     pub fn new() -> Self {
-        Self { paths: (0..MAX_PATHS).map(|_| PathDirt::default()).collect(), after_crash: false }
+        Self { paths: (0..MAX_PATHS).map(|_| PathDirt::default()).collect(), after_crash: AtomicBool::new(false) }
     }
 
     /// For a disk whose last process was killed: what it had not flushed is in some cache.
     #[must_use]
     pub fn after_crash() -> Self {
-        Self { after_crash: true, ..Self::new() }
+        Self { after_crash: AtomicBool::new(true), ..Self::new() }
+    }
+
+    /// The same, found out later: before any request of the disk is queued in a group.
+    pub fn set_after_crash(&self) {
+        self.after_crash.store(true, Ordering::Relaxed);
     }
 
     /// Whether the path's association holds writes that no flush has covered, of ours or of a process that was killed.
@@ -170,7 +175,7 @@ impl DirtyPaths {
     #[must_use]
     pub fn is_dirty(&self, path: PathId) -> bool {
         let (_, ledger) = self.lock(path);
-        ledger.is_dirty() && (self.after_crash || !ledger.presumed)
+        ledger.is_dirty() && (self.is_after_crash() || !ledger.presumed)
     }
 
     /// An association begins. Each group of the disk says so; the first one counts.
@@ -271,7 +276,8 @@ impl DirtyPaths {
 
     /// Whether what is presumed was there.
     pub(crate) fn is_after_crash(&self) -> bool {
-        self.after_crash
+        // Requests come to a thread by way of a channel, after this was set.
+        self.after_crash.load(Ordering::Relaxed)
     }
 
     /// A flush could not reach this association while it lived, and fails: what was only presumed of it has been told thereby.

@@ -71,6 +71,8 @@ pub(crate) struct Connection<'a> {
     vrings: Vec<Vring>,
     /// Used while [`LOG_ALL`] is among the features. It may come before that, and after it, too.
     log: Option<Arc<DirtyLog>>,
+    /// A queue waits for it, which was said once.
+    log_missed: bool,
     protocol_features: VhostUserProtocolFeatures,
     /// The size that the front-end was told last. A QEMU that has lost its back-end for a while reads it only when told to.
     told_capacity: Option<u64>,
@@ -90,6 +92,7 @@ impl<'a> Connection<'a> {
             features: 0,
             vrings,
             log: None,
+            log_missed: false,
             protocol_features: VhostUserProtocolFeatures::empty(),
             told_capacity: None,
             verdict: None,
@@ -192,7 +195,11 @@ impl<'a> Connection<'a> {
         let mut log = None;
         if features & LOG_ALL != 0 {
             // QEMU, when a device starts during a migration, passes the log last: nothing runs until it is there.
-            let Some(dirty_log) = self.log.clone() else { return Ok(()) };
+            let Some(dirty_log) = self.log.clone() else {
+                self.warn_of_missing_log(index);
+                return Ok(());
+            };
+            self.log_missed = false;
             let queue_log = QueueLog { log: dirty_log, used_ring };
             queue_log.check(&self.memory, layout.used_bytes()).map_err(RequestError::from)?;
             log = Some(queue_log);
@@ -222,6 +229,16 @@ impl<'a> Connection<'a> {
         Ok(())
     }
 
+    /// QEMU enables queues after it has passed the log, so this one may wait for ever.
+    fn warn_of_missing_log(&mut self, queue: u16) {
+        if !std::mem::replace(&mut self.log_missed, true) {
+            tracing::warn!(
+                queue,
+                "LOG_ALL is set, but the front-end has passed no dirty log: virtqueues wait for its SET_LOG_BASE"
+            );
+        }
+    }
+
     /// Changes the set-up of one queue, which does not run meanwhile.
     fn change_vring(&mut self, index: u32, change: impl FnOnce(&mut Vring)) -> Result<(), ServeError> {
         let (index, _) = self.vring(index)?;
@@ -245,16 +262,18 @@ impl<'a> Connection<'a> {
 
     fn make_inflight(&self, asked: &VhostUserInflight) -> Result<(VhostUserInflight, File), RequestError> {
         let &VhostUserInflight { num_queues, queue_size, .. } = asked;
-        let shape = InflightShape { packed: self.is_packed(), num_queues, queue_size };
-        shape.check(self.inflight_max())?;
+        let (shape, max) = (InflightShape { packed: self.is_packed(), num_queues, queue_size }, self.inflight_max());
+        shape.check(max)?;
+        let shape = shape.for_queues_of(max.queue_size);
         Ok((VhostUserInflight::new(shape.bytes(), 0, num_queues, queue_size), shape.create()?))
     }
 
     fn map_inflight(&self, told: &VhostUserInflight, file: File) -> Result<InflightMemory, RequestError> {
         let &VhostUserInflight { mmap_size, mmap_offset, num_queues, queue_size } = told;
-        let shape = InflightShape { packed: self.is_packed(), num_queues, queue_size };
-        shape.check(self.inflight_max())?;
-        Ok(InflightMemory::map(shape, file, mmap_offset, mmap_size)?)
+        let told = InflightShape { packed: self.is_packed(), num_queues, queue_size };
+        let max = self.inflight_max();
+        told.check(max)?;
+        Ok(InflightMemory::map(told, max.queue_size, file, mmap_offset, mmap_size)?)
     }
 
     fn write_config(&self, offset: u32, bytes: &[u8]) -> Result<(), RequestError> {

@@ -43,7 +43,8 @@ pub struct DiskGeometry {
     pub serial: [u8; 20],
     /// Virtqueues offered, 1 to 256. The front-end uses as many of them as it likes.
     pub num_queues: u16,
-    /// Largest virtqueue accepted, in entries: a power of two up to 32768. A packed one may have any size up to it.
+    /// Largest virtqueue accepted, in entries: a power of two up to 32768. A packed one may have any size up to it. In-flight logs
+    /// are made for it.
     pub queue_size_max: u16,
     /// Longest data segment, in bytes; with [`seg_max`](Self::seg_max) it bounds a request.
     pub size_max: u32,

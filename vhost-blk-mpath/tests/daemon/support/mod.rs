@@ -2,9 +2,15 @@
 
 mod daemon;
 mod disk;
+mod disks;
+mod handed_over;
+mod harm;
 mod hostile;
 mod link;
+mod others;
+mod priority;
 mod serial;
+mod slots;
 mod target;
 mod verification;
 
@@ -12,9 +18,15 @@ use std::time::{Duration, Instant};
 
 pub(crate) use daemon::{Daemon, Place, Refusal, inject, program, set_policy};
 pub(crate) use disk::Disk;
+pub(crate) use disks::{disk, sharer, socket_of, target_of};
+pub(crate) use handed_over::{activated, hand_over};
+pub(crate) use harm::{Harm, ROUNDS, SERVICE};
 pub(crate) use hostile::Hostile;
 pub(crate) use link::Link;
+pub(crate) use others::{Others, Took, Windows};
+pub(crate) use priority::Priority;
 pub(crate) use serial::get_id;
+pub(crate) use slots::Slots;
 pub(crate) use target::{NQN, Target, TargetProcess, own_address, refusing_address};
 pub(crate) use verification::{Shape, Verification};
 

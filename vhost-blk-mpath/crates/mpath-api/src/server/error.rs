@@ -47,7 +47,7 @@ pub enum ControlError {
         disk: String,
     },
     /// The path is in a state in which it cannot be reset.
-    #[error("path {index} of disk `{disk}` is {state} and cannot be reset")]
+    #[error("path {index} of disk `{disk}` is {state} and cannot be reset; `mpathctl path enable` connects it again")]
     NotResettable {
         /// The disk.
         disk: String,

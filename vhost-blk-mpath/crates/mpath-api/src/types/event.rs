@@ -79,7 +79,7 @@ pub enum EventKind {
     AnaChanged,
     /// A disk has grown with its namespace.
     DiskResized,
-    /// A disk takes no requests before the fence that an earlier daemon left.
+    /// A disk takes no requests before the fence that an earlier daemon, or a removed disk, left.
     DiskHeld,
     /// A disk takes requests again.
     DiskResumed,

@@ -74,7 +74,7 @@ pub struct Disk {
     pub nsid: Option<u32>,
     /// Whether a front-end (QEMU) is connected to the socket.
     pub connected: bool,
-    /// How much longer it takes no requests, because who served it before did not end in order; `null` if it takes them.
+    /// How much longer it takes no requests, because who served it before, or had its namespace, did not end in order; `null` if it takes them.
     pub held_ms: Option<u64>,
     /// The policies in use, written as in the configuration file.
     #[serde(with = "policy_form")]
@@ -257,7 +257,7 @@ pub enum PathState {
     Disabled,
     /// Worked once and was lost; attempts to bring it back go on.
     Lost,
-    /// Leads to another namespace than the disk's; it stays unused.
+    /// Leads to another namespace than the disk's; tried again when the operator resets or enables it.
     Refused,
     /// Could not be connected for the disk's `ctrl-loss-tmo`; attempts have ended.
     GaveUp,

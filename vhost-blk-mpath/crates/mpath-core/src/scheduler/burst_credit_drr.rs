@@ -233,9 +233,12 @@ impl Rule for BurstCreditDrr {
 
 #[cfg(test)]
 mod tests {
+    use std::num::NonZeroU64;
+
     use proptest::prelude::*;
 
     use super::*;
+    use crate::scheduler::Limits;
     use crate::scheduler::testing::{Test, io};
     use crate::{Io, Op, SchedulerKind};
 
@@ -307,6 +310,38 @@ mod tests {
         assert!(taken.iter().all(|tag| *tag >= 1000), "{taken:?}");
         let second = t.take(20).into_iter().filter(|tag| *tag >= 1000).count();
         assert_eq!(second, 10, "then in turn");
+    }
+
+    /// A limit opens when nothing is in service, time and again: that is no moment in which nobody was kept waiting.
+    #[test]
+    fn under_a_limit_nobody_starves() {
+        const SERVICE: Duration = Duration::from_micros(200);
+        for (params, burst) in [(&[][..], 0), (&[], 1), (&[("rho", "0")], 0)] {
+            let mut t = Test::new("burst-credit-drr", params);
+            let limits = Limits { iops: NonZeroU64::new(500), bytes_per_s: None, burst: Duration::from_secs(burst) };
+            let start = t.now;
+            // One flow that is always busy, and two that have one request at a time.
+            (0..32).for_each(|_| t.push(0, 0, 4096));
+            (1..3).for_each(|flow| t.push(flow, flow.into(), 4096));
+            let (mut served, mut limited) = ([0_u32; 3], false);
+            while t.now - start < Duration::from_secs(22) {
+                if !limited && t.now - start >= Duration::from_secs(2) {
+                    // The service is known by now.
+                    t.limits[0].set(t.now, limits);
+                    (served, limited) = ([0; 3], true);
+                }
+                let Some(&flow) = t.take(1).first() else {
+                    t.now = t.scheduler.next_timeout().expect("the limit opens").max(t.now);
+                    continue;
+                };
+                t.now += SERVICE;
+                t.complete(flow as u16, 4096);
+                served[flow as usize] += 1;
+                t.push(flow as u16, flow, 4096);
+            }
+            let all: u32 = served.iter().sum();
+            assert!(served.iter().all(|&of| of > all / 5), "{params:?}, burst of {burst} s: {served:?}");
+        }
     }
 
     #[test]

@@ -273,8 +273,8 @@ impl Scheduler {
             let flow = self.flow_mut(id);
             (flow.parked, flow.unparked_at) = (false, Some(now));
             let len = flow.queue.len();
-            self.parked_len -= len;
             self.begin_backlog(now);
+            self.parked_len -= len;
             self.rings.bring_back(id, self.rule.tier(id));
         }
         self.unpark_at = self.disks.next_timeout();
@@ -303,7 +303,8 @@ impl Scheduler {
 
     fn begin_backlog(&mut self, now: Instant) {
         if self.rings.is_empty() {
-            self.rule.backlog(now, true, self.outstanding == 0);
+            // What limits keep has been waiting, though not for the service.
+            self.rule.backlog(now, true, self.outstanding == 0 && self.parked_len == 0);
         }
     }
 

@@ -5,6 +5,14 @@
 //! front-end asks for it (`GET_INFLIGHT_FD`), hands it to whoever serves it next (`SET_INFLIGHT_FD`), and asks for a new one when
 //! the guest was reset. A guest cannot reach it. A front-end can write anything there: it is as much outside input as a ring is.
 //!
+//! A front-end asks for it before it says how large the queues are, and may be wrong: QEMU 10.0.13 asks for as many entries as its
+//! `queue-size` says, and gives every queue 1024. So the areas are for the largest queue that the disk accepts, whatever is asked for.
+//! QEMU tells the size it has asked for again, and the bytes it was answered; what the areas are for follows from these.
+//!
+//! That deviates from the document, in which the size told is that of the areas: a back-end that goes by it finds the first area
+//! only. An earlier daemon refuses that one, as a packed ring's log has more entries than were told, and a split ring's a feature
+//! bit ([`split`]). libvhost-user looks at neither, and must not follow while requests are in flight.
+//!
 //! * [`InflightMemory`] – the whole, with one [`InflightArea`] a queue.
 //! * [`SplitLog`] – the log of one split ring: what is stored in which order, and how a queue goes on from it.
 //! * [`PackedLog`] – the same for a packed ring.
@@ -156,6 +164,25 @@ impl InflightShape {
         u64::from(self.num_queues) * self.area_bytes()
     }
 
+    /// The shape of memory of so many bytes of which a front-end tells this one. It is this one if the bytes fit it to the last:
+    /// memory of a daemon that made it as asked. Else, what [`for_queues_of`](Self::for_queues_of) made for a disk that accepted no
+    /// more than this one, `queue_size_max`: a power of two above 2 takes more bytes than any smaller size.
+    fn with_bytes(self, bytes: u64, queue_size_max: u16) -> Self {
+        if self.bytes() == bytes {
+            return self;
+        }
+        let larger =
+            (0..u16::BITS).map(|exp| 1 << exp).filter(|&size| size > self.queue_size && size <= queue_size_max);
+        let mut larger = larger.map(|queue_size| Self { queue_size, ..self });
+        // A front-end may map more than it needs.
+        larger.find(|shape| shape.bytes() == bytes).unwrap_or(self)
+    }
+
+    /// The shape to make when a front-end asks for this one, of a disk that accepts queues of up to `queue_size_max` entries.
+    pub(crate) fn for_queues_of(self, queue_size_max: u16) -> Self {
+        Self { queue_size: queue_size_max, ..self }
+    }
+
     /// Whether a disk whose queues are like `max` can have these.
     pub(crate) fn check(self, max: Self) -> Result<(), InflightMemoryError> {
         let Self { num_queues, queue_size, .. } = self;
@@ -185,11 +212,21 @@ impl InflightShape {
 pub(crate) struct InflightMemory {
     memory: Arc<GuestMemory>,
     shape: InflightShape,
+    larger_than_told: bool,
 }
 
 impl InflightMemory {
-    /// Maps the `bytes` from `offset` on of a file that a front-end has handed over.
-    pub(crate) fn map(shape: InflightShape, file: File, offset: u64, bytes: u64) -> Result<Self, InflightMemoryError> {
+    /// Maps the `bytes` from `offset` on of a file that a front-end has handed over, and of which it tells that shape. The disk accepts
+    /// queues of up to `queue_size_max` entries.
+    pub(crate) fn map(
+        told: InflightShape,
+        queue_size_max: u16,
+        file: File,
+        offset: u64,
+        bytes: u64,
+    ) -> Result<Self, InflightMemoryError> {
+        let shape = told.with_bytes(bytes, queue_size_max);
+        let larger_than_told = shape != told;
         let needed = shape.bytes();
         if bytes < needed {
             return Err(InflightMemoryError::TooSmall { bytes, needed });
@@ -197,7 +234,7 @@ impl InflightMemory {
         // Not the guest's, but shared, bounded and kept mapped in the same way; its addresses are offsets here.
         let layout = RegionLayout { guest_start: 0, user_start: 0, bytes: needed, file_offset: offset };
         let memory = GuestMemory::default().with_region(layout, file).map_err(InflightMemoryError::Map)?;
-        Ok(Self { memory: Arc::new(memory), shape })
+        Ok(Self { memory: Arc::new(memory), shape, larger_than_told })
     }
 
     /// The area of queue `index`.
@@ -207,7 +244,8 @@ impl InflightMemory {
             return Err(InflightError::NoArea { num_queues });
         }
         let address = u64::from(index) * self.shape.area_bytes();
-        Ok(InflightArea { memory: Arc::clone(&self.memory), address, packed, queue_size })
+        let (memory, larger_than_told) = (Arc::clone(&self.memory), self.larger_than_told);
+        Ok(InflightArea { memory, address, packed, queue_size, larger_than_told })
     }
 }
 
@@ -219,6 +257,8 @@ pub(crate) struct InflightArea {
     packed: bool,
     /// Entries it is for.
     queue_size: u16,
+    /// A front-end tells of fewer.
+    larger_than_told: bool,
 }
 
 impl InflightArea {

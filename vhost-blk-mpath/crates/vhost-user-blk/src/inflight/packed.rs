@@ -35,6 +35,8 @@
 //!
 //! A queue that follows has its place in the ring from here, too: all that is taken is in flight or used, so the next chain is as
 //! many descriptors after the used place as are in flight. What it stores itself may be stored again by the next, up to any line.
+//!
+//! `desc_num` is what the area has room for, which may be more than the ring has and a front-end tells. The features are 0.
 
 use super::{InflightArea, InflightError};
 use crate::ring::{Area, Cursor, RawPackedDescriptor, RingError, Taken};
@@ -349,7 +351,7 @@ mod tests {
         }
 
         fn open(&self, used: Cursor) -> Result<(PackedLog, bool), InflightError> {
-            let memory = InflightMemory::map(SHAPE, self.0.try_clone().unwrap(), 0, SHAPE.bytes()).unwrap();
+            let memory = InflightMemory::map(SHAPE, SIZE, self.0.try_clone().unwrap(), 0, SHAPE.bytes()).unwrap();
             PackedLog::open(&memory.area(1)?, SIZE, used)
         }
 
@@ -442,6 +444,29 @@ mod tests {
         let head = log.taken(chain(SIZE, 0));
         log.publishing(std::iter::once(head), at(2, false));
         assert_eq!(file.open(at(2, true)).unwrap().0.batch(), Some((at(2, true), at(2, false))));
+    }
+
+    #[test]
+    fn memory_for_larger_queues_than_told_is_refused_by_who_does_not_know_such() {
+        for ours in [SHAPE.for_queues_of(64), SHAPE] {
+            let file = ours.create().unwrap();
+            let size = ours.queue_size;
+            let map = |bytes| InflightMemory::map(SHAPE, size, file.try_clone().unwrap(), 0, bytes).unwrap();
+            for index in 0..2 {
+                let area = map(ours.bytes()).area(index).unwrap();
+                PackedLog::open(&area, size, at(0, true)).unwrap().0.taken(chain(size, 0));
+                let (mut log, is_new) = PackedLog::open(&area, size, at(0, true)).unwrap();
+                assert_eq!((is_new, log.resume(false)), (false, Ok((at(0, true), size))));
+            }
+            // As a daemon sees it that goes by the queue size alone.
+            let seen =
+                PackedLog::open(&map(SHAPE.bytes()).area(0).unwrap(), SIZE, at(0, true)).map(|(_, is_new)| is_new);
+            let refused = InflightError::Size { entries: size, size: SIZE };
+            assert_eq!(seen, if ours == SHAPE { Ok(false) } else { Err(refused) });
+            let mut features = [0xff; 8];
+            file.read_exact_at(&mut features, 0).unwrap();
+            assert_eq!(features, [0; 8], "as the document has them");
+        }
     }
 
     #[test]

@@ -26,6 +26,8 @@
 //! A queue that follows has its place in the available ring from here, too: every chain taken is either used or in flight, so
 //! the next one is at the used index plus the number in flight. What it stores to finish a batch is what the one before would
 //! have stored, so it may itself be gone at any of them. A log of version 0 is new: its version is set last.
+//!
+//! The features are 0 in the document. Here they have one bit where the area is larger than the size told makes it.
 
 use super::{InflightArea, InflightError};
 use crate::ring::{Area, RingError};
@@ -33,6 +35,12 @@ use crate::ring::{Area, RingError};
 const HEADER_BYTES: u64 = 16;
 const ENTRY_BYTES: u64 = 16;
 const VERSION_1: u16 = 1;
+
+/// Feature bit of a log in memory that is larger than the size told makes it: areas are farther apart than that size says. A
+/// daemon that goes by that size alone would find no log where it looks for that of another queue than the first, and lose what
+/// that one has in flight; this bit has it refuse the first. It is not the document's, which has none yet, and so the one that it
+/// would come to last.
+const LARGER_THAN_TOLD: u64 = 1 << 63;
 
 /// Places of 16-bit values, counted in such.
 const VERSION: usize = 4;
@@ -77,7 +85,8 @@ impl SplitLog {
     /// available ring; a new log does not know it.
     pub(crate) fn open(area: &InflightArea, size: u16, used: u16) -> Result<(Self, Option<u16>), InflightError> {
         area.check(false, size)?;
-        let InflightArea { memory, address, queue_size, .. } = area;
+        let InflightArea { memory, address, queue_size, larger_than_told, .. } = area;
+        let expected = if *larger_than_told { LARGER_THAN_TOLD } else { 0 };
         // In bounds, as the memory was mapped for that.
         let misaligned = |_: RingError| InflightError::Misaligned;
         let bytes = bytes(*queue_size) as usize;
@@ -93,10 +102,10 @@ impl SplitLog {
         let (version, features) = (log.words.get(VERSION), log.counters.get(0));
         match version {
             0 => {
-                log.begin(*queue_size, used);
+                log.begin(*queue_size, expected, used);
                 Ok((log, None))
             }
-            VERSION_1 if features == 0 => {
+            VERSION_1 if features == expected => {
                 let in_flight = log.resume(size, used)?;
                 Ok((log, Some(used.wrapping_add(in_flight))))
             }
@@ -105,9 +114,9 @@ impl SplitLog {
     }
 
     /// Makes a log of an area without one, which need not be zeros: another one's attempt may have ended in the middle.
-    fn begin(&mut self, queue_size: u16, used: u16) {
+    fn begin(&mut self, queue_size: u16, features: u64, used: u16) {
         (0..queue_size).for_each(|head| self.set_in_flight(head, false));
-        self.counters.set(0, 0);
+        self.counters.set(0, features);
         self.words.set(DESC_NUM, queue_size);
         self.words.set(LAST_BATCH_HEAD, 0);
         self.words.set(USED_IDX, used);

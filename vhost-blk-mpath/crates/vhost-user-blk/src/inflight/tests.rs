@@ -22,7 +22,7 @@ impl Log {
     }
 
     fn open(&self, used: u16) -> Result<(SplitLog, Option<u16>), InflightError> {
-        let memory = InflightMemory::map(SHAPE, self.file.try_clone().unwrap(), 0, SHAPE.bytes()).unwrap();
+        let memory = InflightMemory::map(SHAPE, SIZE, self.file.try_clone().unwrap(), 0, SHAPE.bytes()).unwrap();
         SplitLog::open(&memory.area(1)?, SIZE, used)
     }
 
@@ -167,7 +167,7 @@ fn a_log_that_makes_no_sense_is_refused() {
 fn an_area_must_fit_its_queue() {
     let memory = |shape: InflightShape, offset| {
         let file = InflightShape { packed: false, num_queues: 9, queue_size: 64 }.create().unwrap();
-        InflightMemory::map(shape, file, offset, shape.bytes()).unwrap()
+        InflightMemory::map(shape, shape.queue_size, file, offset, shape.bytes()).unwrap()
     };
     let area = memory(SHAPE, 0).area(0).unwrap();
     let refused = SplitLog::open(&area, 16, 0).map(|(_, next)| next);
@@ -189,9 +189,55 @@ fn memory_is_as_large_as_its_queues_need() {
         InflightShape { packed: false, num_queues: u16::MAX, queue_size: u16::MAX }.bytes(),
         65_535 * (65_536 * 16)
     );
+    // What docs/operating.md says.
+    let largest = |packed| InflightShape { packed, num_queues: 64, queue_size: 1024 }.bytes();
+    assert_eq!([largest(false), largest(true)], [1_052_672, 2_101_248]);
     let file = SHAPE.create().unwrap();
     assert_eq!(file.metadata().unwrap().len(), SHAPE.bytes());
     assert!(ftruncate(&file, 0).is_err() && fcntl_get_seals(&file).unwrap().contains(SealFlags::SHRINK));
+}
+
+/// Of every size that may be told, with what a daemon made that took it at its word, and what we make for every largest size; and
+/// no size that the disk does not accept.
+#[test]
+fn the_shape_of_memory_follows_from_its_bytes() {
+    for (packed, num_queues) in [(false, 1), (false, 3), (false, 256), (true, 1), (true, 3), (true, 256)] {
+        for queue_size in 0..=1 << 15 {
+            let told = InflightShape { packed, num_queues, queue_size };
+            assert_eq!(told.with_bytes(told.bytes(), 1 << 15), told);
+            assert_eq!(told.with_bytes(told.bytes() + 1, 1 << 15), told, "a front-end that maps more than it needs");
+            assert_eq!(told.with_bytes(told.bytes() - 1, 1 << 15), told, "is refused then");
+            for max in (2..16).map(|exp| 1 << exp).filter(|&max| max >= queue_size) {
+                let ours = told.for_queues_of(max);
+                for accepted in [max, 1 << 15] {
+                    assert_eq!(told.with_bytes(ours.bytes(), accepted), ours, "{told:?}");
+                }
+                // A smaller size that takes as many bytes may be accepted.
+                let bounded = told.with_bytes(ours.bytes(), max / 2).queue_size;
+                assert!(bounded <= queue_size.max(max / 2), "{told:?}, of {max}: {bounded}");
+            }
+        }
+    }
+}
+
+#[test]
+fn memory_for_larger_queues_than_told_is_refused_by_who_does_not_know_such() {
+    let told = InflightShape { packed: false, num_queues: 2, queue_size: SIZE };
+    for ours in [told.for_queues_of(64), told] {
+        let file = ours.create().unwrap();
+        let map = |bytes| InflightMemory::map(told, ours.queue_size, file.try_clone().unwrap(), 0, bytes).unwrap();
+        for index in 0..2 {
+            let area = map(ours.bytes()).area(index).unwrap();
+            let (mut log, _) = SplitLog::open(&area, ours.queue_size, 0).unwrap();
+            log.taken(ours.queue_size - 1);
+            let (log, next) = SplitLog::open(&area, ours.queue_size, 0).unwrap();
+            assert_eq!((next, resubmitted(log)), (Some(1), vec![ours.queue_size - 1]));
+        }
+        // As a daemon sees it that goes by the queue size alone.
+        let seen = SplitLog::open(&map(told.bytes()).area(0).unwrap(), SIZE, 0).map(|(_, next)| next);
+        let refused = InflightError::Version { version: 1, features: 1 << 63 };
+        assert_eq!(seen, if ours == told { Ok(Some(1)) } else { Err(refused) });
+    }
 }
 
 #[test]
@@ -200,7 +246,7 @@ fn memory_that_does_not_fit_is_refused() {
     assert!(one_more(2, SIZE).is_ok() && one_more(1, 1).is_ok());
     assert!(matches!(one_more(3, SIZE), Err(InflightMemoryError::Shape { num_queues: 3, num_queues_max: 2, .. })));
     assert!(matches!(one_more(2, 9), Err(InflightMemoryError::Shape { queue_size: 9, queue_size_max: SIZE, .. })));
-    let map = |offset, bytes| InflightMemory::map(SHAPE, SHAPE.create().unwrap(), offset, bytes);
+    let map = |offset, bytes| InflightMemory::map(SHAPE, SIZE, SHAPE.create().unwrap(), offset, bytes);
     let needed = SHAPE.bytes();
     assert!(matches!(map(0, needed - 1), Err(InflightMemoryError::TooSmall { .. })));
     assert!(matches!(map(8, needed), Err(InflightMemoryError::Map(MemoryError::BeyondFile { .. }))));

@@ -10,7 +10,9 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{MemfdFlags, memfd_create};
-use vhost::vhost_user::message::{VhostUserHeaderFlag, VhostUserInflight, VhostUserProtocolFeatures};
+use vhost::vhost_user::message::{
+    VhostUserConfigFlags, VhostUserHeaderFlag, VhostUserInflight, VhostUserProtocolFeatures,
+};
 use vhost::vhost_user::{Frontend, VhostUserFrontend};
 use vhost::{VhostBackend, VhostUserDirtyLogRegion, VhostUserMemoryRegionInfo, VringConfigData};
 use vmm_sys_util::eventfd::EventFd;
@@ -53,6 +55,8 @@ pub(crate) struct Ring {
     pub(crate) kick: EventFd,
     pub(crate) call: EventFd,
     memory: File,
+    /// What the driver writes goes there, too.
+    copy: Option<File>,
     packed: bool,
 }
 
@@ -75,9 +79,29 @@ impl Guest {
 
     /// As [`connect`](Self::connect), on a stream that is connected.
     pub(crate) fn over(stream: UnixStream, features: u64) -> Self {
-        let memory = File::from(memfd_create("guest", MemfdFlags::CLOEXEC).unwrap());
-        memory.set_len(MEMORY_BYTES).unwrap();
+        Self::arriving(stream, features, memory())
+    }
+
+    /// As [`over`](Self::over), of a guest that was elsewhere before, with its memory.
+    pub(crate) fn arriving(stream: UnixStream, features: u64, memory: File) -> Self {
         Self { frontend: negotiate(stream, features), memory, packed: features & PACKED != 0 }
+    }
+
+    /// Pages of its memory.
+    pub(crate) const PAGES: u64 = MEMORY_BYTES / PAGE_BYTES;
+
+    /// Its memory, as it is now, in another file.
+    pub(crate) fn copy_memory(&self) -> File {
+        let copy = memory();
+        copy_pages(&self.memory, &copy, 0..Self::PAGES);
+        copy
+    }
+
+    /// Copies these pages of its memory to another one, and says which ones are not the same then.
+    pub(crate) fn copy_marked(&self, to: &File, marked: &[u64]) -> Vec<u64> {
+        copy_pages(&self.memory, to, marked.iter().copied());
+        let differs = |page: &u64| page_of(&self.memory, *page) != page_of(to, *page);
+        (0..Self::PAGES).filter(differs).collect()
     }
 
     /// The front-end hangs up; the guest stays.
@@ -91,14 +115,63 @@ impl Guest {
         self.share_memory();
     }
 
+    /// The front-end's end of a new channel, by which it is told of changes.
+    pub(crate) fn listen(&mut self) -> UnixStream {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        // It waits for an answer, as QEMU does.
+        self.frontend.set_backend_request_fd(&theirs.as_raw_fd()).unwrap();
+        ours.set_read_timeout(Some(TIMEOUT)).unwrap();
+        ours
+    }
+
+    /// The size that the configuration space says.
+    pub(crate) fn capacity_sectors(&mut self) -> u64 {
+        let config = self.frontend.get_config(0, 8, VhostUserConfigFlags::empty(), &[0; 8]).unwrap().1;
+        u64::from_le_bytes(config.try_into().unwrap())
+    }
+
     /// In-flight memory for all queues.
     pub(crate) fn get_inflight(&mut self) -> (VhostUserInflight, File) {
-        self.frontend.get_inflight_fd(&VhostUserInflight::new(0, 0, 4, QUEUE_SIZE)).unwrap()
+        self.get_inflight_for(QUEUE_SIZE)
+    }
+
+    /// The same, for queues that are said to have so many entries.
+    pub(crate) fn get_inflight_for(&mut self, queue_size: u16) -> (VhostUserInflight, File) {
+        self.frontend.get_inflight_fd(&VhostUserInflight::new(0, 0, 4, queue_size)).unwrap()
     }
 
     pub(crate) fn set_inflight(&mut self, (told, file): &(VhostUserInflight, File)) {
         self.frontend.set_inflight_fd(told, file.as_raw_fd()).unwrap();
     }
+}
+
+fn memory() -> File {
+    let memory = File::from(memfd_create("guest", MemfdFlags::CLOEXEC).unwrap());
+    memory.set_len(MEMORY_BYTES).unwrap();
+    memory
+}
+
+fn page_of(memory: &File, page: u64) -> [u8; PAGE_BYTES as usize] {
+    let mut bytes = [0; PAGE_BYTES as usize];
+    memory.read_exact_at(&mut bytes, page * PAGE_BYTES).unwrap();
+    bytes
+}
+
+fn copy_pages(from: &File, to: &File, pages: impl Iterator<Item = u64>) {
+    for page in pages {
+        to.write_all_at(&page_of(from, page), page * PAGE_BYTES).unwrap();
+    }
+}
+
+/// `CONFIG_CHANGE_MSG`, version 1, no reply wanted, nothing behind it.
+const CONFIG_CHANGED: [u32; 3] = [2, 1, 0];
+
+/// The front-end is told that the configuration space has changed, or has been already.
+pub(crate) fn assert_told(channel: &mut UnixStream) {
+    let mut message = [0; 12];
+    channel.read_exact(&mut message).expect("told of the change");
+    let words: Vec<_> = message.chunks(4).map(|word| u32::from_ne_bytes(word.try_into().unwrap())).collect();
+    assert_eq!(words, CONFIG_CHANGED);
 }
 
 /// Waits for a descriptor; a test that waits in vain fails.
@@ -153,6 +226,7 @@ impl Guest {
             kick: EventFd::new(0).unwrap(),
             call: EventFd::new(0).unwrap(),
             memory: self.memory.try_clone().unwrap(),
+            copy: None,
             packed: self.packed,
         };
         self.tell(&ring, ring.position());
@@ -223,6 +297,13 @@ impl Guest {
         self.run(ring);
     }
 
+    /// The same with one that comes from elsewhere: in this guest's memory from now on, and with other descriptors.
+    pub(crate) fn restart_here(&mut self, ring: &mut Ring, position: u32) {
+        (ring.memory, ring.copy) = (self.memory.try_clone().unwrap(), None);
+        (ring.kick, ring.call) = (EventFd::new(0).unwrap(), EventFd::new(0).unwrap());
+        self.restart(ring, position);
+    }
+
     /// The `vhost` crate sends positions of 16 bits only.
     pub(crate) fn set_vring_base(&self, index: usize, position: u32) {
         if let Ok(base) = u16::try_from(position) {
@@ -246,8 +327,15 @@ impl Guest {
 }
 
 impl Ring {
+    /// From now on what the driver writes is written to that memory, too.
+    pub(crate) fn write_also_to(&mut self, memory: &File) {
+        self.copy = Some(memory.try_clone().unwrap());
+    }
+
     fn write(&self, at: u64, bytes: &[u8]) {
-        self.memory.write_all_at(bytes, self.index as u64 * QUEUE_BYTES + at).unwrap();
+        for memory in std::iter::once(&self.memory).chain(&self.copy) {
+            memory.write_all_at(bytes, self.index as u64 * QUEUE_BYTES + at).unwrap();
+        }
     }
 
     fn read<const N: usize>(&self, at: u64) -> [u8; N] {

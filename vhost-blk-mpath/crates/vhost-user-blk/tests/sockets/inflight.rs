@@ -20,6 +20,35 @@ const OUT: u32 = 1;
 /// Entries of each queue, and what the log of one takes.
 const ENTRIES: u16 = 64;
 const AREA_BYTES: u64 = 1088;
+const PACKED_AREA_BYTES: u64 = 2112;
+/// What the log of one takes that has the most entries the disk accepts, and of one that has twice as many.
+const LARGEST_AREA_BYTES: u64 = 16448;
+const TOO_LARGE_AREA_BYTES: u64 = 32832;
+
+/// Where in-flight memory comes from.
+#[derive(Clone, Copy, Debug)]
+enum Memory {
+    /// The server, asked for queues of so many entries.
+    Asked(u16),
+    /// A server that made it for as many as asked for, which are as many as there are.
+    AsAsked,
+}
+
+const MEMORIES: [Memory; 3] = [Memory::Asked(ENTRIES), Memory::Asked(8), Memory::AsAsked];
+
+impl Memory {
+    fn get(self, guest: &mut Guest, format: u64) -> (VhostUserInflight, File) {
+        match self {
+            Self::Asked(entries) => guest.get_inflight_for(entries),
+            Self::AsAsked => {
+                let bytes = 4 * if format == PACKED { PACKED_AREA_BYTES } else { AREA_BYTES };
+                let file = File::from(memfd_create("inflight", MemfdFlags::CLOEXEC).unwrap());
+                file.set_len(bytes).unwrap();
+                (VhostUserInflight::new(bytes, 0, 4, ENTRIES), file)
+            }
+        }
+    }
+}
 
 /// A guest whose queue 1 was taken from a server in the midst of five writes: the second one is answered, the others are not. The
 /// server took four of them.
@@ -31,13 +60,13 @@ struct Left {
 }
 
 impl Left {
-    fn new(format: u64) -> Self {
+    fn new(format: u64, memory: Memory) -> Self {
         let shelf = Shelf { accepts: true, gives_back: true, ..Shelf::default() };
         let mut left = None;
         let outcome = serve_stream(&shelf, |stream| {
             let mut guest = Guest::over(stream, FEATURES | format);
             guest.share_memory();
-            let inflight = guest.get_inflight();
+            let inflight = memory.get(&mut guest, format);
             guest.set_inflight(&inflight);
             let mut ring = guest.start(1);
             for slot in 0..5 {
@@ -91,14 +120,16 @@ fn take_and_answer_one(shelf: &Shelf) {
 #[test]
 fn what_is_in_flight_is_taken_up_by_the_next_server() {
     for format in FORMATS {
-        Left::new(format).assert_taken_up();
+        for memory in MEMORIES {
+            Left::new(format, memory).assert_taken_up();
+        }
     }
 }
 
 #[test]
 fn requests_that_are_not_taken_up_stay_for_the_one_after() {
     for format in FORMATS {
-        let mut left = Left::new(format);
+        let mut left = Left::new(format, Memory::Asked(ENTRIES));
         let idle = Shelf { accepts: true, gives_back: true, ..Shelf::default() };
         let outcome = serve_stream(&idle, |stream| {
             left.reconnect(stream);
@@ -155,7 +186,7 @@ fn the_memory_is_as_documented() {
     let mut guest = Guest::connect(&server.socket(), FEATURES);
     let (told, file) = guest.get_inflight();
     let (bytes, offset) = (told.mmap_size, told.mmap_offset);
-    assert_eq!((bytes, offset), (4 * AREA_BYTES, 0));
+    assert_eq!((bytes, offset), (4 * LARGEST_AREA_BYTES, 0));
     assert_eq!(({ told.num_queues }, { told.queue_size }), (4, ENTRIES));
     let mut content = vec![0xff; bytes as usize];
     file.read_exact_at(&mut content, 0).unwrap();
@@ -174,6 +205,31 @@ fn the_memory_is_as_documented() {
     assert_eq!(u16::from_ne_bytes(version), 1);
 }
 
+/// QEMU 10.0.13 asks for the 128 entries of its `queue-size`, and gives queues 1024.
+#[test]
+fn queues_may_be_larger_than_memory_was_asked_for() {
+    for format in FORMATS {
+        let server = Server::start(geometry());
+        let mut guest = Guest::connect(&server.socket(), FEATURES | format);
+        guest.share_memory();
+        let inflight = guest.get_inflight_for(128);
+        assert_eq!({ inflight.0.queue_size }, 128, "as asked");
+        guest.set_inflight(&inflight);
+        let ring = guest.set_up(3, 0);
+        guest.frontend.set_vring_num(3, 1024).unwrap();
+        guest.frontend.set_vring_kick(3, &ring.kick).unwrap();
+        guest.frontend.set_vring_enable(3, true).unwrap();
+        assert_eq!(server.ram.running(), 1);
+        let mut entries = [0; 2];
+        // The number of entries: at the same place in both formats.
+        inflight.1.read_exact_at(&mut entries, inflight.0.mmap_size / 4 * 3 + 10).unwrap();
+        assert_eq!(u16::from_ne_bytes(entries), 1024);
+        // More than the disk accepts is another matter.
+        assert!(guest.frontend.set_vring_num(3, 2048).is_err());
+        assert!(matches!(server.outcome(), Err(ServeError::Request(RequestError::QueueSize { size: 2048, .. }))));
+    }
+}
+
 type Attempt = fn(&mut Guest) -> bool;
 type Reason = fn(&ServeError) -> bool;
 
@@ -187,10 +243,24 @@ fn set(guest: &mut Guest, told: &VhostUserInflight, file_bytes: u64) -> bool {
     guest.frontend.set_inflight_fd(told, file.as_raw_fd()).is_err()
 }
 
+/// Whether a queue of 128 entries is refused.
+fn refuses_a_queue_of_128(guest: &mut Guest) -> bool {
+    guest.share_memory();
+    let ring = guest.set_up(1, 0);
+    guest.frontend.set_vring_num(1, 128).unwrap();
+    guest.frontend.set_vring_kick(1, &ring.kick).unwrap();
+    guest.frontend.set_vring_enable(1, true).is_err()
+}
+
+fn area_is_too_small_for_128(error: &ServeError) -> bool {
+    let size = RingError::Inflight(InflightError::Size { entries: ENTRIES, size: 128 });
+    matches!(error, ServeError::Ring { index: 1, error } if *error == size)
+}
+
 #[test]
 fn memory_that_cannot_be_ends_the_connection() {
     let server = Server::start(geometry());
-    let cases: [(&str, Attempt, Reason); 7] = [
+    let cases: [(&str, Attempt, Reason); 9] = [
         (
             "get: more queues than there are",
             |guest| guest.frontend.get_inflight_fd(&VhostUserInflight::new(0, 0, 5, ENTRIES)).is_err(),
@@ -232,6 +302,23 @@ fn memory_that_cannot_be_ends_the_connection() {
             },
         ),
         (
+            "a queue that is larger than its area",
+            |guest| {
+                assert!(!set(guest, &VhostUserInflight::new(4 * AREA_BYTES, 0, 4, ENTRIES), 1 << 20));
+                refuses_a_queue_of_128(guest)
+            },
+            area_is_too_small_for_128,
+        ),
+        (
+            "a queue that is larger than its area is told to be, in memory for larger ones than the disk has",
+            |guest| {
+                let told = VhostUserInflight::new(4 * TOO_LARGE_AREA_BYTES, 0, 4, ENTRIES);
+                assert!(!set(guest, &told, 1 << 20));
+                refuses_a_queue_of_128(guest)
+            },
+            area_is_too_small_for_128,
+        ),
+        (
             "a queue that it is not for",
             |guest| {
                 assert!(!set(guest, &VhostUserInflight::new(AREA_BYTES, 0, 1, ENTRIES), 1 << 20));
@@ -261,7 +348,7 @@ fn a_log_that_makes_no_sense_names_its_queue() {
     guest.share_memory();
     let (told, file) = guest.get_inflight();
     // Of a version that is yet to come.
-    file.write_all_at(&7_u16.to_ne_bytes(), 3 * AREA_BYTES + 8).unwrap();
+    file.write_all_at(&7_u16.to_ne_bytes(), 3 * LARGEST_AREA_BYTES + 8).unwrap();
     guest.set_inflight(&(told, file));
     let ring = guest.set_up(3, 0);
     guest.frontend.set_vring_kick(3, &ring.kick).unwrap();

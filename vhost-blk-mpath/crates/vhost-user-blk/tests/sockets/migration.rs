@@ -1,6 +1,7 @@
 //! The dirty log of a migration: when the front-end switches it, and what is in it.
 
 use std::fs::File;
+use std::os::unix::net::UnixStream;
 
 use vhost::VhostBackend;
 use vhost_user_blk::{DirtyLogError, RequestError, ServeError};
@@ -68,6 +69,39 @@ fn what_running_queues_write_is_marked_from_the_beginning_of_a_migration_to_its_
         assert!(Guest::take_marked(&log).is_empty());
         drop(guest);
         server.outcome().unwrap();
+    }
+}
+
+/// Whatever was written: once the marked pages are copied, memory is the same elsewhere.
+#[test]
+fn a_guest_goes_on_elsewhere_with_what_was_marked() {
+    for format in FORMATS {
+        let (first, second) = (Server::start(geometry()), Server::start(geometry()));
+        let mut guest = Guest::connect(&first.socket(), FEATURES | format);
+        guest.share_memory();
+        let mut rings = [guest.start(0), guest.start(1)];
+        rings.iter_mut().for_each(read);
+        let log = begin(&guest, format);
+        let copy = guest.copy_memory();
+        for ring in &mut rings {
+            ring.write_also_to(&copy);
+            (0..3).for_each(|_| read(ring));
+        }
+        let positions = rings.each_ref().map(|ring| guest.frontend.get_vring_base(ring.index).unwrap());
+        assert!(!guest.copy_marked(&copy, &[]).is_empty(), "something was written");
+        let lost = guest.copy_marked(&copy, &Guest::take_marked(&log));
+        assert!(lost.is_empty(), "not marked: {lost:x?}");
+
+        let stream = UnixStream::connect(second.socket()).unwrap();
+        let mut arrived = Guest::arriving(stream, FEATURES | format, copy);
+        arrived.share_memory();
+        for (ring, position) in rings.iter_mut().zip(positions) {
+            arrived.restart_here(ring, position);
+            read(ring);
+        }
+        drop((guest, arrived));
+        first.outcome().unwrap();
+        second.outcome().unwrap();
     }
 }
 

@@ -1,50 +1,25 @@
 //! A disk that grows while a guest uses it.
 
 use std::io::{Read, Write};
-use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 
 use vhost::vhost_user::VhostUserFrontend;
 use vhost::vhost_user::message::VhostUserConfigFlags;
 use vhost_user_blk::ServeError;
 
-use crate::guest::{FLUSH, Guest, PROTOCOL_FEATURES};
-use crate::{Server, TIMEOUT, geometry};
+use crate::guest::{FLUSH, Guest, PROTOCOL_FEATURES, assert_told};
+use crate::{Server, geometry};
 
 const FEATURES: u64 = PROTOCOL_FEATURES | FLUSH;
 const OUT: u32 = 1;
 const OK: u8 = 0;
 const IOERR: u8 = 1;
 
-/// `CONFIG_CHANGE_MSG`, version 1, no reply wanted, nothing behind it.
-const CONFIG_CHANGED: [u32; 3] = [2, 1, 0];
-
 /// A front-end that listens, and its end of the channel.
 fn listening(server: &Server) -> (Guest, UnixStream) {
     let mut guest = Guest::connect(&server.socket(), FEATURES);
-    let channel = listen(&mut guest);
+    let channel = guest.listen();
     (guest, channel)
-}
-
-/// The front-end's end of a new channel.
-pub(crate) fn listen(guest: &mut Guest) -> UnixStream {
-    let (ours, theirs) = UnixStream::pair().unwrap();
-    // It waits for an answer, as QEMU does.
-    guest.frontend.set_backend_request_fd(&theirs.as_raw_fd()).unwrap();
-    ours.set_read_timeout(Some(TIMEOUT)).unwrap();
-    ours
-}
-
-fn capacity(guest: &mut Guest) -> u64 {
-    let config = guest.frontend.get_config(0, 8, VhostUserConfigFlags::empty(), &[0; 8]).unwrap().1;
-    u64::from_le_bytes(config.try_into().unwrap())
-}
-
-pub(crate) fn assert_told(channel: &mut UnixStream) {
-    let mut message = [0; 12];
-    channel.read_exact(&mut message).expect("told of the change");
-    let words: Vec<_> = message.chunks(4).map(|word| u32::from_ne_bytes(word.try_into().unwrap())).collect();
-    assert_eq!(words, CONFIG_CHANGED);
 }
 
 pub(crate) fn assert_not_told(mut channel: &UnixStream) {
@@ -61,7 +36,7 @@ fn a_running_guest_is_told_and_uses_what_is_new() {
     let mut ring = guest.start(0);
     // QEMU does not read it again when its back-end comes back: who knows since when it has it?
     assert_told(&mut channel);
-    assert_eq!(capacity(&mut guest), 8192);
+    assert_eq!(guest.capacity_sectors(), 8192);
     let write = |ring: &mut crate::guest::Ring| {
         ring.submit(0, OUT, 8192, &[7; 512]);
         assert_eq!(ring.finish(), [0]);
@@ -71,16 +46,16 @@ fn a_running_guest_is_told_and_uses_what_is_new() {
     server.ram.grow(16384);
     assert!(server.disk.grow(16384).unwrap());
     assert_told(&mut channel);
-    assert_eq!((capacity(&mut guest), write(&mut ring)), (16384, OK));
+    assert_eq!((guest.capacity_sectors(), write(&mut ring)), (16384, OK));
     assert!(!server.disk.grow(8192).unwrap());
-    assert_eq!(capacity(&mut guest), 16384);
+    assert_eq!(guest.capacity_sectors(), 16384);
     assert_not_told(&channel);
     drop(guest);
     server.outcome().unwrap();
     // The next one reads it, and nothing is said to the one that is gone.
     let mut guest = Guest::connect(&server.socket(), FEATURES);
     server.disk.grow(32768).unwrap();
-    assert_eq!(capacity(&mut guest), 32768);
+    assert_eq!(guest.capacity_sectors(), 32768);
     assert_eq!(channel.read(&mut [0]).unwrap(), 0, "closed");
 }
 
@@ -90,13 +65,13 @@ fn a_guest_that_starts_after_the_change_is_told_of_it() {
     let server = Server::start(geometry());
     let (mut guest, mut channel) = listening(&server);
     guest.share_memory();
-    assert_eq!(capacity(&mut guest), 8192);
+    assert_eq!(guest.capacity_sectors(), 8192);
     server.ram.grow(16384);
     server.disk.grow(16384).unwrap();
     assert_told(&mut channel);
     let _ring = guest.start(0);
     assert_told(&mut channel);
-    assert_eq!(capacity(&mut guest), 16384);
+    assert_eq!(guest.capacity_sectors(), 16384);
     let _ring = guest.start(1);
     assert_not_told(&channel);
 }
@@ -117,7 +92,7 @@ fn who_reads_all_of_it_for_the_window_is_told_of_the_size_all_the_same() {
     // It knows a size, and the disk grows while the guest is paused.
     let (mut guest, mut channel) = listening(&server);
     guest.share_memory();
-    assert_eq!(capacity(&mut guest), 8192);
+    assert_eq!(guest.capacity_sectors(), 8192);
     server.ram.grow(16384);
     server.disk.grow(16384).unwrap();
     assert_told(&mut channel);
@@ -131,7 +106,7 @@ fn who_is_answered_that_it_listens_is_told_from_then_on() {
     let server = Server::start(geometry());
     let mut guest = Guest::connect(&server.socket(), FEATURES);
     for round in 1..=2000 {
-        let mut channel = listen(&mut guest);
+        let mut channel = guest.listen();
         server.disk.grow(8192 + round).unwrap();
         assert_told(&mut channel);
     }

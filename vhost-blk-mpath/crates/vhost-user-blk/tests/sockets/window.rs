@@ -9,8 +9,8 @@ use vhost::vhost_user::message::{VhostUserConfigFlags, VhostUserHeaderFlag};
 use vhost_user_blk::{Disk, PolicyRefused, Queue, QueueSink, Window, serve_connection};
 
 use crate::geometry;
-use crate::guest::{FLUSH, Guest, PROTOCOL_FEATURES};
-use crate::resize::{assert_not_told, assert_told};
+use crate::guest::{FLUSH, Guest, PROTOCOL_FEATURES, assert_told};
+use crate::resize::assert_not_told;
 
 const WINDOW: Window = Window { policy: 9, paths_total: 4, paths_live: 3, paths_optimized: 2 };
 const POLICIES: u16 = 9;
@@ -65,7 +65,7 @@ fn get(guest: &mut Guest, offset: u32, size: u32) -> Vec<u8> {
 
 /// The front-end's end of a new channel. What is told by that is told.
 fn listen(guest: &mut Guest) -> UnixStream {
-    let channel = crate::resize::listen(guest);
+    let channel = guest.listen();
     get(guest, 60, 1);
     channel
 }

@@ -31,9 +31,11 @@ pub(super) const DISKS: &[Metric<Disk>] = &[
         vec![("read", disk.policy.read.kind().to_string()), ("write", disk.policy.write.kind().to_string())]
     }),
     gauge("disk_connected", "Whether a front-end is connected", |disk| Some(number(disk.connected))),
-    gauge("disk_held_seconds", "How much longer requests wait for the fence that an earlier daemon left", |disk| {
-        Some(Duration::from_millis(disk.held_ms.unwrap_or(0)).as_secs_f64())
-    }),
+    gauge(
+        "disk_held_seconds",
+        "How much longer requests wait for the fence that an earlier daemon or a removed disk left",
+        |disk| Some(Duration::from_millis(disk.held_ms.unwrap_or(0)).as_secs_f64()),
+    ),
     gauge("disk_capacity_bytes", "Size; 0 until a path has told", |disk| Some(number(disk.capacity_bytes))),
     gauge("disk_queued_requests", "Requests that wait for a path with room", |disk| Some(number(disk.queued))),
     gauge("disk_weight", "The disk's part beside the others over its paths", |disk| Some(number(disk.weight))),

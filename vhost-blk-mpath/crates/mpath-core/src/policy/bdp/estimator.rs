@@ -192,7 +192,15 @@ impl Estimator {
     }
 
     /// A request of so many bytes came back after `latency`, and `left` bytes are still there. Whether the path has changed.
-    pub(super) fn answered(&mut self, now: Instant, bytes: f64, latency: Duration, left: f64) -> bool {
+    /// `cruise_gain` is that of [`Estimator::window`].
+    pub(super) fn answered(
+        &mut self,
+        now: Instant,
+        bytes: f64,
+        latency: Duration,
+        left: f64,
+        cruise_gain: f64,
+    ) -> bool {
         let bound_at = now.checked_sub(latency).unwrap_or(now);
         if self.since.is_some_and(|since| bound_at < since) {
             return false;
@@ -214,7 +222,7 @@ impl Estimator {
         let searching = matches!(self.phase, Phase::Search { .. });
         let path_latency = self.path_latency().unwrap_or(latency);
         let delivered = self.rate.answered(now, bytes, latency, path_latency, searching);
-        let changed = delivered.is_some_and(|delivered| self.bucket(now, delivered));
+        let changed = delivered.is_some_and(|delivered| self.bucket(now, delivered, cruise_gain));
         if delivered.is_some() || self.known.is_none_or(|_| self.latency.is_young()) {
             self.estimate();
         }
@@ -222,7 +230,7 @@ impl Estimator {
     }
 
     /// Whether the path has changed.
-    fn bucket(&mut self, now: Instant, delivered: Delivered) -> bool {
+    fn bucket(&mut self, now: Instant, delivered: Delivered, cruise_gain: f64) -> bool {
         let path_latency = self.path_latency().unwrap_or(delivered.latency);
         let before = self.rate.max();
         let draining = matches!(self.phase, Phase::Drain(_));
@@ -268,7 +276,7 @@ impl Estimator {
             return false;
         }
         let Some((delay, rate)) = self.known else { return false };
-        let window = self.window(UP, self.size());
+        let window = self.window(UP.max(cruise_gain), self.size());
         let expected = delay + (window + self.sizes.in_service() + self.size()) / rate;
         if self.alarm.bucket(delivered.latency, expected) {
             self.restart(now, Some(Mean { latency: delivered.latency, size: delivered.size }));
@@ -318,6 +326,7 @@ mod tests {
     struct Link {
         now: Instant,
         estimator: Estimator,
+        gain: f64,
         delay: f64,
         rate: f64,
         depth: usize,
@@ -330,7 +339,7 @@ mod tests {
         fn new(delay: f64, rate: f64, depth: usize) -> Self {
             let now = Instant::now();
             let in_flight = std::collections::VecDeque::new();
-            Self { now, estimator: Estimator::default(), delay, rate, depth, in_flight, free: now }
+            Self { now, estimator: Estimator::default(), gain: 1.05, delay, rate, depth, in_flight, free: now }
         }
 
         fn delay(&self) -> f64 {
@@ -344,7 +353,7 @@ mod tests {
             while self.now < end {
                 while self.in_flight.len() < self.depth {
                     let ahead = self.in_flight.len() as f64 * BYTES;
-                    let room = self.estimator.window(1.05, BYTES) - (ahead - BYTES);
+                    let room = self.estimator.window(self.gain, BYTES) - (ahead - BYTES);
                     if !self.in_flight.is_empty() && room <= 0.0 {
                         break;
                     }
@@ -355,7 +364,7 @@ mod tests {
                 let (bound_at, at) = self.in_flight.pop_front().expect("never idle");
                 self.now = at;
                 let left = self.in_flight.len() as f64 * BYTES;
-                changed |= self.estimator.answered(at, BYTES, at - bound_at, left);
+                changed |= self.estimator.answered(at, BYTES, at - bound_at, left, self.gain);
             }
             changed
         }
@@ -376,6 +385,16 @@ mod tests {
         assert!((62..=78).contains(&link.in_flight.len()), "{} in flight", link.in_flight.len());
         assert!(!link.run(Duration::from_secs(20)), "drains and larger windows are no changes");
         is_near(link.delay(), 0.002);
+    }
+
+    #[test]
+    fn the_queue_that_a_larger_gain_makes_is_no_change() {
+        for gain in [2.0, 4.0] {
+            let mut link = Link { gain, ..Link::new(0.002, 125e6, 1000) };
+            assert!(!link.run(Duration::from_secs(20)), "gain {gain}");
+            is_near(link.delay(), 0.002);
+            is_near(link.estimator.rate(), 125e6);
+        }
     }
 
     #[test]
@@ -419,7 +438,7 @@ mod tests {
         let mut link = Link::new(0.0002, 125e6, 64);
         link.run(Duration::from_secs(1));
         link.estimator.restart(link.now, None);
-        assert!(!link.estimator.answered(link.now, BYTES, Duration::from_millis(1), 0.0));
+        assert!(!link.estimator.answered(link.now, BYTES, Duration::from_millis(1), 0.0, link.gain));
         assert_eq!(link.estimator.known(), None);
         assert!(link.estimator.size() > 0.0, "sizes are the guest's");
     }

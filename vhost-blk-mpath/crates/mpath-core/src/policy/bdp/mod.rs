@@ -304,7 +304,7 @@ impl Policy for Bdp {
             Ended::Answered => {
                 state.answered_at[done.class.index()] = Some(done.now);
                 state.failed_at[done.class.index()] = None;
-                own.answered(done.now, bytes, done.latency, in_flight(done.of_class))
+                own.answered(done.now, bytes, done.latency, in_flight(done.of_class), self.params.gain)
             }
             // It is late among others that are not. Were the path silent it would say so itself.
             Ended::Overtaken => false,

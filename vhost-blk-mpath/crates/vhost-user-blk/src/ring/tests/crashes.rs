@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use proptest::prelude::*;
@@ -11,7 +12,7 @@ use super::driver::{AVAILABLE, BUFFERS, EVENT_IDX, FORMATS, INDIRECT_DESC, PACKE
 use super::{Queue, UNTOUCHED, disk};
 use crate::crash::killed_after;
 use crate::disk::Disk;
-use crate::inflight::{InflightMemory, InflightShape};
+use crate::inflight::{InflightArea, InflightMemory, InflightShape};
 use crate::request::Op;
 use crate::ring::BlkStatus;
 
@@ -32,11 +33,23 @@ struct Scenario {
     driver_goes_on: bool,
     /// A front-end copies the guest's memory meanwhile.
     migrating: bool,
+    /// The in-flight log has room for more than the ring, whose size is what the front-end tells.
+    larger_log: bool,
 }
 
 impl Scenario {
-    fn shape(self) -> InflightShape {
+    fn log_told(self) -> InflightShape {
         InflightShape { packed: self.features & PACKED != 0, num_queues: 1, queue_size: self.ring_size }
+    }
+
+    fn log(self) -> InflightShape {
+        let larger = (4 * self.ring_size).next_power_of_two();
+        self.log_told().for_queues_of(if self.larger_log { larger } else { self.ring_size })
+    }
+
+    /// The same with a log for as many entries as the ring has, and with a larger one.
+    fn with_both_logs(self) -> [Self; 2] {
+        [false, true].map(|larger_log| Self { larger_log, ..self })
     }
 }
 
@@ -66,13 +79,12 @@ impl World {
         if scenario.migrating {
             driver.migrate();
         }
-        let shape = scenario.shape();
         let mut world = Self {
             copy: Vec::new(),
             scenario,
             disk: disk(),
             driver,
-            log: shape.create().unwrap(),
+            log: scenario.log().create().unwrap(),
             free: (0..scenario.ring_size).rev().collect(),
             room: scenario.ring_size,
             descriptors: vec![0; scenario.ring_size.into()],
@@ -90,10 +102,14 @@ impl World {
         world
     }
 
+    fn area(&self) -> InflightArea {
+        let (told, log) = (self.scenario.log_told(), self.scenario.log());
+        let file = self.log.try_clone().unwrap();
+        InflightMemory::map(told, log.queue_size, file, 0, log.bytes()).unwrap().area(0).unwrap()
+    }
+
     fn queue(&self) -> Queue {
-        let shape = self.scenario.shape();
-        let memory = InflightMemory::map(shape, self.log.try_clone().unwrap(), 0, shape.bytes()).unwrap();
-        self.driver.queue_with(&self.disk, Some(memory.area(0).unwrap())).unwrap()
+        self.driver.queue_with(&self.disk, Some(self.area())).unwrap()
     }
 
     /// What is answered without the sink comes in between.
@@ -226,6 +242,10 @@ impl World {
         let mut next = self.queue();
         assert_eq!((next.to_resubmit(), next.position()), (0, self.driver.position()), "nothing is left");
         assert!(next.pop().unwrap().is_none());
+        let mut entries = [0; 2];
+        // At the same place in both formats.
+        self.log.read_exact_at(&mut entries, 10).unwrap();
+        assert_eq!(u16::from_ne_bytes(entries), self.scenario.log().queue_size);
         self.driver.assert_guards();
     }
 }
@@ -250,27 +270,35 @@ fn kill_once(scenario: Scenario) {
 }
 
 fn scenarios(batch: usize) -> [Scenario; 2] {
-    let scenario =
-        Scenario { ring_size: 4, start: 0, features: 0, requests: 14, batch, driver_goes_on: false, migrating: false };
+    let scenario = Scenario {
+        ring_size: 4,
+        start: 0,
+        features: 0,
+        requests: 14,
+        batch,
+        driver_goes_on: false,
+        migrating: false,
+        larger_log: false,
+    };
     FORMATS.map(|features| Scenario { features, ..scenario })
 }
 
 #[test]
 fn one_request_alone() {
-    for scenario in scenarios(1) {
+    for scenario in scenarios(1).into_iter().flat_map(Scenario::with_both_logs) {
         kill_once(Scenario { requests: 1, ring_size: 1, ..scenario });
     }
 }
 
 #[test]
 fn requests_published_one_by_one() {
-    scenarios(1).into_iter().for_each(kill_once);
+    scenarios(1).into_iter().flat_map(Scenario::with_both_logs).for_each(kill_once);
 }
 
 #[test]
 fn batches() {
     for batch in [2, 3, usize::MAX] {
-        scenarios(batch).into_iter().for_each(kill_once);
+        scenarios(batch).into_iter().flat_map(Scenario::with_both_logs).for_each(kill_once);
     }
     for scenario in scenarios(usize::MAX) {
         kill_once(Scenario { ring_size: 16, requests: 40, ..scenario });
@@ -295,6 +323,9 @@ fn a_packed_ring_of_any_size() {
             kill_once(Scenario { ring_size, start: 1, requests: 20, ..packed });
         }
     }
+    // Its log, if that is larger, is no multiple of it.
+    let [_, packed] = scenarios(2);
+    kill_once(Scenario { ring_size: 3, start: 1, requests: 20, larger_log: true, ..packed });
 }
 
 /// Between two devices it takes what it finds, and makes more available in its place.
@@ -304,6 +335,9 @@ fn a_driver_that_goes_on_without_a_device() {
         for start in [0, u16::MAX - 2] {
             kill_once(Scenario { driver_goes_on: true, start, ..scenario });
         }
+    }
+    for scenario in scenarios(3) {
+        kill_once(Scenario { driver_goes_on: true, larger_log: true, ..scenario });
     }
 }
 
@@ -330,7 +364,8 @@ fn with_event_idx() {
 /// The second device is killed after every store of its own, be it at the end of the first one's batch or later.
 #[test]
 fn the_device_that_follows_is_killed_too() {
-    for scenario in [1, usize::MAX].into_iter().flat_map(scenarios) {
+    let larger_logs = scenarios(usize::MAX).map(|scenario| Scenario { larger_log: true, ..scenario });
+    for scenario in [1, usize::MAX].into_iter().flat_map(scenarios).chain(larger_logs) {
         let ring_size = if scenario.features & PACKED != 0 { 3 } else { 2 };
         let scenario = Scenario { ring_size, requests: 5, start: u16::MAX - 1, ..scenario };
         for first in 0.. {
@@ -368,11 +403,12 @@ proptest! {
         batch in 1_usize..9,
         event_idx: bool,
         driver_goes_on: bool,
+        larger_log: bool,
         kills in prop::collection::vec(0_usize..60, 0..40),
     ) {
         let features = if event_idx { EVENT_IDX } else { 0 } | if packed { PACKED } else { 0 };
         let [scenario, _] = scenarios(batch);
-        let scenario = Scenario { ring_size: 1 << size, start, features, requests: 40, driver_goes_on, ..scenario };
+        let scenario = Scenario { ring_size: 1 << size, start, features, requests: 40, driver_goes_on, larger_log, ..scenario };
         let mut world = World::new(scenario);
         for stores in kills {
             if killed_after(stores, || world.live()).is_some() {
@@ -391,26 +427,24 @@ proptest! {
         used: u16,
         size in 0_u32..4,
         words in prop::collection::vec(prop_oneof![2 => 0_u16..9, 1 => any::<u16>()], 8 + 8 * 8),
+        larger_log: bool,
         version in prop_oneof![8 => Just(1_u16), 1 => any::<u16>()],
         behind in prop_oneof![3 => 0_u16..9, 1 => any::<u16>()],
     ) {
-        use std::os::unix::fs::FileExt;
         let [scenario, _] = scenarios(3);
-        let scenario = Scenario { ring_size: 1 << size, start: used, requests: 20, ..scenario };
+        let scenario = Scenario { ring_size: 1 << size, start: used, requests: 20, larger_log, ..scenario };
         let mut world = World::new(Scenario { ring_size: 8, ..scenario });
         world.scenario.ring_size = 8;
         let mut words = words;
         // Features, mostly those that are known; then what belongs to the ring, more or less.
         if version == 1 {
-            words[..4].fill(0);
+            words[..4].copy_from_slice(&[0, 0, 0, u16::from(larger_log) << 15]);
         }
         words[4] = version;
         words[7] = used.wrapping_sub(behind);
         let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
         world.log.write_all_at(&bytes, 0).unwrap();
-        let shape = world.scenario.shape();
-        let memory = InflightMemory::map(shape, world.log.try_clone().unwrap(), 0, shape.bytes()).unwrap();
-        if let Ok(queue) = world.driver.queue_with(&world.disk, Some(memory.area(0).unwrap())) {
+        if let Ok(queue) = world.driver.queue_with(&world.disk, Some(world.area())) {
             world.submit();
             world.work_off(queue);
         }
@@ -422,21 +456,19 @@ proptest! {
     fn any_change_to_a_log_is_survived(
         packed: bool,
         start: u16,
+        larger_log: bool,
         batch in 1_usize..4,
         stores in 20_usize..300,
         changes in prop::collection::vec((prop_oneof![0_u64..32, 0_u64..32 + 8 * 32], any::<u8>()), 1..5),
     ) {
-        use std::os::unix::fs::FileExt;
         let features = if packed { PACKED } else { 0 };
         let [scenario, _] = scenarios(batch);
-        let mut world = World::new(Scenario { ring_size: 8, start, features, requests: 40, ..scenario });
+        let mut world = World::new(Scenario { ring_size: 8, start, features, requests: 40, larger_log, ..scenario });
         killed_after(stores, || world.live());
-        let shape = world.scenario.shape();
         for (at, byte) in changes {
-            world.log.write_all_at(&[byte], at % shape.bytes()).unwrap();
+            world.log.write_all_at(&[byte], at % world.scenario.log().bytes()).unwrap();
         }
-        let memory = InflightMemory::map(shape, world.log.try_clone().unwrap(), 0, shape.bytes()).unwrap();
-        if let Ok(queue) = world.driver.queue_with(&world.disk, Some(memory.area(0).unwrap())) {
+        if let Ok(queue) = world.driver.queue_with(&world.disk, Some(world.area())) {
             world.work_off(queue);
         }
         world.driver.assert_guards();

@@ -189,7 +189,8 @@ impl Migration {
 
     fn queue(&self) -> Queue {
         let inflight = self.inflight.try_clone().unwrap();
-        let inflight = InflightMemory::map(self.shape, inflight, 0, self.shape.bytes()).unwrap();
+        let InflightShape { queue_size, .. } = self.shape;
+        let inflight = InflightMemory::map(self.shape, queue_size, inflight, 0, self.shape.bytes()).unwrap();
         self.driver.borrow().queue_with(&disk(), Some(inflight.area(0).unwrap())).unwrap()
     }
 

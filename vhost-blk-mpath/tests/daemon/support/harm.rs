@@ -1,0 +1,134 @@
+//! Whether something harms disks that it is nothing to: what their requests take beside it, against what they take without it.
+
+use std::io::{self, Write};
+use std::time::Duration;
+
+/// What the target takes for a request: beside it this machine, which others use too, weighs little.
+pub(crate) const SERVICE: Duration = Duration::from_millis(8);
+/// Rounds, most of which have to show no harm: this machine may stand still in some of them.
+pub(crate) const ROUNDS: usize = 5;
+/// The p99 beside it is at most so many times that without.
+const HARM: f64 = 1.5;
+/// A machine that has nothing else to do takes for a request at most so many times [`SERVICE`].
+const QUIET: f64 = 1.25;
+/// A disk that is held up is so for longer, and never is: front-ends that leave have ten seconds.
+const HELD_UP: Duration = Duration::from_secs(2);
+/// One of fewer is no p99.
+const ENOUGH: usize = 100;
+
+#[derive(Default)]
+struct Round {
+    alone: Vec<Duration>,
+    beside: Vec<Duration>,
+}
+
+/// What requests took, in each round with and without what may harm them. The two alternate within a round, so that whatever else this
+/// machine does is the same for both.
+pub(crate) struct Harm {
+    whom: &'static str,
+    by: &'static str,
+    rounds: [Round; ROUNDS],
+}
+
+impl Harm {
+    pub(crate) fn new(whom: &'static str, by: &'static str) -> Self {
+        Self { whom, by, rounds: Default::default() }
+    }
+
+    /// What a request took, beside it or alone.
+    pub(crate) fn took(&mut self, round: usize, beside: bool, took: Duration) {
+        let Round { alone, beside: with } = &mut self.rounds[round];
+        if beside { with.push(took) } else { alone.push(took) }
+    }
+
+    /// Checks that there was none: by the median of the rounds if they were undisturbed, as by their priority. Else by the best of them, and
+    /// not at all if the machine had other things to do in any.
+    pub(crate) fn judge(self, undisturbed: bool) {
+        let Self { whom, by, rounds } = self;
+        let (mut times, mut busy) = (Vec::new(), false);
+        for Round { alone, beside } in rounds {
+            let enough = alone.len().min(beside.len()) >= ENOUGH;
+            assert!(enough || !undisturbed, "{whom}: too few requests: {}, {} beside {by}", alone.len(), beside.len());
+            if !enough {
+                busy = true;
+                continue;
+            }
+            let (alone, beside) = (Summary::of(alone), Summary::of(beside));
+            let ratio = |of: Duration, to: Duration| of.as_secs_f64() / to.as_secs_f64();
+            let harm = ratio(beside.p99, alone.p99);
+            println!("{whom}: alone {alone:?}, beside {by} {beside:?}: {harm:.2} times");
+            assert!(beside.most < HELD_UP, "{whom}: a request took {:?} beside {by}", beside.most);
+            busy |= ratio(alone.p99, SERVICE) > QUIET;
+            times.push(harm);
+        }
+        if busy && !undisturbed {
+            // Past the capture: nobody reads the output of a test that passes.
+            let skipped = format!(
+                "SKIPPED: {whom} beside {by}: this machine is busy, and SCHED_RR not permitted; give CAP_SYS_NICE"
+            );
+            let _ = writeln!(io::stderr(), "{skipped}");
+            return;
+        }
+        times.sort_by(f64::total_cmp);
+        let harm = times[if undisturbed { times.len() / 2 } else { 0 }];
+        assert!(harm <= HARM, "{whom}: beside {by} their p99 is {harm:.2} times what it is without: {times:.2?}");
+    }
+}
+
+#[derive(Debug)]
+struct Summary {
+    p99: Duration,
+    most: Duration,
+    #[expect(dead_code, reason = "printed")]
+    of: usize,
+}
+
+impl Summary {
+    fn of(mut took: Vec<Duration>) -> Self {
+        took.sort_unstable();
+        Self { p99: took[took.len() * 99 / 100], most: took[took.len() - 1], of: took.len() }
+    }
+}
+
+/// Rounds of requests that take so much alone, and beside it some of them so much.
+fn judged(beside_ms: [u64; ROUNDS], alone_ms: [u64; ROUNDS], undisturbed: bool) {
+    let mut harm = Harm::new("others", "a trial");
+    for (round, (beside_ms, alone_ms)) in beside_ms.into_iter().zip(alone_ms).enumerate() {
+        for _ in 0..ENOUGH {
+            harm.took(round, false, Duration::from_millis(alone_ms));
+            harm.took(round, true, Duration::from_millis(alone_ms));
+        }
+        // More than one in a hundred.
+        (0..2).for_each(|_| harm.took(round, true, Duration::from_millis(beside_ms)));
+    }
+    harm.judge(undisturbed);
+}
+
+#[test]
+fn two_bad_rounds_are_no_harm() {
+    judged([100, 8, 12, 8, 100], [8; ROUNDS], true);
+    judged([100, 100, 12, 100, 100], [8; ROUNDS], false);
+}
+
+#[test]
+fn a_busy_machine_is_no_judge() {
+    judged([100; ROUNDS], [8, 8, 11, 8, 8], false);
+}
+
+#[test]
+#[should_panic(expected = "is 1.62 times what it is without")]
+fn three_bad_rounds_are_harm() {
+    judged([13, 8, 100, 8, 100], [8; ROUNDS], true);
+}
+
+#[test]
+#[should_panic(expected = "is 1.62 times what it is without")]
+fn bad_rounds_alone_are_harm_wherever() {
+    judged([13, 100, 100, 100, 100], [8; ROUNDS], false);
+}
+
+#[test]
+#[should_panic(expected = "took 2s beside a trial")]
+fn a_request_that_is_held_up_is_harm() {
+    judged([8, 8, 8, 8, 2000], [8; ROUNDS], false);
+}
