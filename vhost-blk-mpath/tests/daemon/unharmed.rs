@@ -4,6 +4,8 @@
 //! take while nothing happens. For the disks of a daemon that is replaced it is what their requests take once the next one has settled, and
 //! the time without service is bounded.
 
+use std::fs::File;
+use std::iter;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -16,13 +18,14 @@ use std::time::{Duration, Instant};
 use mpath_api::PolicyKind;
 use mpath_api::config::{DiskConfig, SharerConfig};
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::{CWD, FileType, Mode, mknodat};
 use rustix::process::Signal;
 use vhost::VhostBackend;
 
 use crate::guest::{FLUSH, Guest, LOG_ALL, PAGE_BYTES, PROTOCOL_FEATURES, Ring, assert_told};
 use crate::support::{
     Daemon, Others, PATIENCE, Place, Priority, ROUNDS, SERVICE, Slots, Target, Took, Windows, activated, disk,
-    eventually, sharer, socket_of, target_of,
+    eventually, held_back, sharer, socket_of, target_of,
 };
 
 const FEATURES: u64 = PROTOCOL_FEATURES | FLUSH;
@@ -44,7 +47,7 @@ fn disks(place: &Place, target: &Target, first: usize, sharers: &[usize], others
     let share_paths_with = sharers.iter().map(|&number| SharerConfig { queues, ..sharer(place, number) }).collect();
     let first = DiskConfig { share_paths_with, ..disk(place, target, first) };
     let others = others.iter().map(|&number| disk(place, target, number));
-    let disks = std::iter::once(first).chain(others);
+    let disks = iter::once(first).chain(others);
     disks.map(|disk| DiskConfig { queues, policy: PolicyKind::RoundRobin.into(), ..disk }).collect()
 }
 
@@ -374,19 +377,40 @@ fn be_replaced(socket: &Path, seed: u64, stop: &AtomicBool, back: &AtomicUsize) 
     (requests, pauses)
 }
 
-/// After that a daemon is as it will be.
-const SETTLES: Duration = Duration::from_millis(500);
+/// What is in flight of a daemon that works is answered after that.
+const ANSWERED: Duration = Duration::from_millis(50);
 /// After all are served again.
 const AFTERMATH: Duration = Duration::from_millis(60);
 
-/// Starts the next daemon on the same sockets, which waits, and has the first one end.
-fn replace(first: Daemon, place: Place, command: Command) -> Daemon {
-    let next = place.spawn(command);
-    eventually("it waits for the first one's end", || next.log().contains("waiting 10s at most"));
-    let (ended, _) = first.end(Signal::TERM);
-    assert_eq!(ended.status.code(), Some(0), "{}", ended.log);
-    assert!(!ended.log.contains("whose fate is not known") && !ended.log.contains("panicked"), "{}", ended.log);
-    next.ready()
+/// A daemon whose process is there, but which does not begin before it is told to: a process that is started holds up all threads of
+/// the one that starts it, and the guests are threads of this one.
+struct Next {
+    daemon: Daemon,
+    begin: PathBuf,
+}
+
+impl Next {
+    fn spawn(place: Place, command: &Command, listeners: &[&UnixListener]) -> Self {
+        let begin = place.file("begin");
+        mknodat(CWD, &begin, FileType::Fifo, Mode::RWXU, 0).unwrap();
+        Self { daemon: place.spawn(activated(&held_back(command, &begin), listeners)), begin }
+    }
+
+    fn begin(self) -> Daemon {
+        // Returns when the other end is open too.
+        drop(File::options().write(true).open(&self.begin).unwrap());
+        self.daemon
+    }
+
+    /// Begins on the sockets of a daemon, waits for it, and has it end.
+    fn replace(self, first: Daemon) -> Daemon {
+        let next = self.begin();
+        eventually("it waits for the first one's end", || next.log().contains("waiting 10s at most"));
+        let (ended, _) = first.end(Signal::TERM);
+        assert_eq!(ended.status.code(), Some(0), "{}", ended.log);
+        assert!(!ended.log.contains("whose fate is not known") && !ended.log.contains("panicked"), "{}", ended.log);
+        next.ready()
+    }
 }
 
 #[test]
@@ -395,36 +419,35 @@ fn a_daemon_that_is_replaced_harms_no_disk_of_another_and_serves_its_own_as_befo
     let (own, of_another) = ([0, 1, 2, 3], [4, 5, 6, 7]);
     let (target, sockets) = (target_of(8, PATHS, MIB), Place::new());
     let listeners = own.map(|number| UnixListener::bind(socket_of(&sockets, number)).unwrap());
-    let command = |place: &Place| {
+    let spawn = || {
+        let place = Place::new();
         let command = place.configured(disks(&sockets, &target, 0, &[1], &[2, 3]));
-        activated(&command, &listeners.each_ref())
+        Next::spawn(place, &command, &listeners.each_ref())
     };
-    let place = Place::new();
-    let first = command(&place);
-    let mut daemon = place.spawn(first).ready();
+    let mut daemon = spawn().begin().ready();
     let another = start(|place| disks(place, &target, 4, &[5], &[6, 7]));
+    // What a process takes to begin, the disks would miss.
+    priority.stay_behind();
+    let mut next: Vec<_> = iter::repeat_with(spawn).take(ROUNDS * TURNS).collect();
+    priority.go_first();
     serve_slowly(&target);
     let beside = at_work(&another, &of_another);
     let replaced = Replaced::start(own.iter().map(|&number| socket_of(&sockets, number)));
-    // What a process takes to begin, those disks would miss.
     priority.stay_behind();
     let (mut of_own, mut of_another) = (Windows::default(), Windows::default());
     for round in 0..ROUNDS {
-        // What the daemon does soon after its beginning is not what it is judged against.
-        thread::sleep(SETTLES);
         of_own.alone(round, || of_another.alone(round, || thread::sleep(QUIET * TURNS as u32)));
         for turn in 0..TURNS {
             daemon = of_another.beside(round, || {
-                let place = Place::new();
-                let next = command(&place);
-                let next = replace(daemon, place, next);
+                let next = next.pop().unwrap().replace(daemon);
                 replaced.are_back(round * TURNS + turn + 1);
                 // What it leaves others to do is part of it.
                 thread::sleep(AFTERMATH);
                 next
             });
-            thread::sleep(SETTLES);
             of_own.beside(round, || thread::sleep(QUIET));
+            // What is in flight at the end is judged too, and not by the next one's beginning.
+            thread::sleep(ANSWERED);
         }
     }
     let (requests, mut pauses) = replaced.finish();

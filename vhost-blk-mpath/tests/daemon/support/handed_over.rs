@@ -2,6 +2,7 @@
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::Command;
 
 use rustix::io::{FdFlags, fcntl_setfd};
@@ -29,5 +30,12 @@ pub(crate) fn activated<T: AsRawFd>(command: &Command, fds: &[&T]) -> Command {
     for fd in &fds {
         hand_over(&mut shell, fd);
     }
+    shell
+}
+
+/// The program, which begins when somebody opens the FIFO for writing.
+pub(crate) fn held_back(command: &Command, fifo: &Path) -> Command {
+    let mut shell = Command::new("bash");
+    shell.args(["-c", ": < \"$0\"; exec \"$@\""]).arg(fifo).arg(command.get_program()).args(command.get_args());
     shell
 }

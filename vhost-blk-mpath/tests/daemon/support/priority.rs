@@ -31,6 +31,13 @@ impl Priority {
         }
     }
 
+    /// What is started from now on goes before everything again.
+    pub(crate) fn go_first(&self) {
+        if self.is_permitted {
+            set(libc::SCHED_RR, MEASURED);
+        }
+    }
+
     pub(crate) fn is_permitted(&self) -> bool {
         self.is_permitted
     }
