@@ -22,9 +22,6 @@ from namespace import LabError, Missing, Namespace
 
 MTU = 1500
 WINDOW = 16 << 20  # bytes
-# What a receive buffer is to begin with. With less MPTCP drops some of what arrives while the window grows, though it has let the
-# sender send that, and the whole connection waits for a retransmission (MPTcpExtNoDSSInWindow).
-FIRST_BUFFER = 4 << 20  # bytes
 # Which congestion controls a namespace may have as its own.
 ALLOWED_CONGESTION = Path("/proc/sys/net/ipv4/tcp_allowed_congestion_control").read_text().split()
 CONGESTION = "cubic" if "cubic" in ALLOWED_CONGESTION else "reno"
@@ -76,7 +73,7 @@ class Lab:
         self.links = []
         self._sysctls = {
             "mptcp__enabled": 1,
-            "ipv4__tcp_rmem": f"4096 {min(FIRST_BUFFER, rmem)} {rmem}",
+            "ipv4__tcp_rmem": f"4096 131072 {rmem}",
             "ipv4__tcp_wmem": f"4096 16384 {wmem}",
             # Not by routes: an MPTCP socket forgets a route's as soon as any option of it is set.
             "ipv4__tcp_congestion_control": congestion,

@@ -32,7 +32,8 @@ class Method:
 
 TCP_1 = Method("tcp-1", "tcp", each=False, policy="bdp")
 TCP_N_BDP = Method("tcp-N bdp", "tcp", each=True, policy="bdp")
-MPTCP_1 = Method("mptcp-1", "mptcp", each=False, policy="bdp")
+# One path: there is nothing to choose, and no window to be found.
+MPTCP_1 = Method("mptcp-1", "mptcp", each=False, policy="numa")
 MPTCP_N = Method("mptcp-N bdp", "mptcp", each=True, policy="bdp")
 # The other paths are for when the first one is lost.
 MPTCP_N_NUMA = Method("mptcp-N numa", "mptcp", each=True, policy="numa")

@@ -13,8 +13,6 @@ const MOST: u32 = 8;
 
 /// Largest windows that are enough for 10 Gbit/s over 12 ms, or four times that over 3 ms.
 const WINDOW_BYTES: u64 = 16 << 20;
-/// What a receive buffer should be to begin with, of which half is the window.
-const FIRST_BUFFER_BYTES: u64 = 4 << 20;
 
 /// All findings, in the order in which they are best mended.
 pub(crate) fn judge(host: &Host) -> Vec<Finding> {
@@ -93,28 +91,16 @@ fn checksum(sysctls: &Sysctls) -> Option<Finding> {
 
 fn windows(sysctls: &Sysctls) -> Vec<Finding> {
     let mut findings = Vec::new();
-    if let Some([smallest, first, largest]) = sysctls.tcp_rmem.filter(|[_, first, _]| *first < FIRST_BUFFER_BYTES) {
-        let found = format!("net.ipv4.tcp_rmem begins with {first} bytes, less than {FIRST_BUFFER_BYTES}");
-        let why = "while its window grows from there Linux was seen to drop MPTCP's data, and connections stood still for up to a \
-                   second; sockets made before keep theirs";
-        let largest = largest.max(WINDOW_BYTES);
-        let command = format!("sysctl -w net.ipv4.tcp_rmem=\"{smallest} {FIRST_BUFFER_BYTES} {largest}\"");
-        findings.push(Finding::note("windows", found, why).mended_by([command]));
-    }
     for (name, sizes) in [("tcp_rmem", sysctls.tcp_rmem), ("tcp_wmem", sysctls.tcp_wmem)] {
         let Some([smallest, first, largest]) = sizes.filter(|[.., largest]| *largest < WINDOW_BYTES) else { continue };
         let found = format!("net.ipv4.{name} ends at {largest} bytes, less than {WINDOW_BYTES}");
         let why = "one window serves all subflows of a connection: it should hold the summed rates times twice the longest \
                    round trip";
-        let first = if name == "tcp_rmem" { first.max(FIRST_BUFFER_BYTES) } else { first };
         let command = format!("sysctl -w net.ipv4.{name}=\"{smallest} {first} {WINDOW_BYTES}\"");
         findings.push(Finding::note("windows", found, why).mended_by([command]));
     }
     if findings.is_empty() {
-        findings.push(Finding::ok(
-            "windows",
-            format!("TCP's receive buffers begin with {FIRST_BUFFER_BYTES} bytes, and windows may grow to {WINDOW_BYTES}, or more"),
-        ));
+        findings.push(Finding::ok("windows", format!("TCP's windows may grow to {WINDOW_BYTES} bytes and more")));
     }
     findings
 }

@@ -25,7 +25,7 @@
 //!   is, unless it is held ([`Hold`]). Holding commands is for showing what happens with targets that give no such promise.
 //!
 //! Everything else that goes wrong with paths is done by [`Setting`]s, at the start or at any time later.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 pub mod api;
 mod config;

@@ -14,6 +14,7 @@ use super::delay::DelayQueue;
 use super::execute::{execute, flush_all};
 use super::hold::HeldCommands;
 use super::late::Late;
+use super::low_water::LowWater;
 use super::registry::Registration;
 use super::shared::{Port, Shared};
 use super::wake::{Wake, poll};
@@ -54,6 +55,7 @@ pub(super) struct Connection {
     wake: Arc<Wake>,
     registration: Registration,
     stream: TcpStream,
+    low_water: LowWater,
     queue: TargetQueue,
     role: Role,
     delayed: DelayQueue<TargetCommand>,
@@ -93,6 +95,7 @@ impl Connection {
             wake,
             registration,
             stream,
+            low_water: LowWater::new(),
             role: Role::New(Instant::now() + HANDSHAKE_TIMEOUT),
             delayed: DelayQueue::new(),
             buffer: vec![0; RECEIVE_BYTES].into(),
@@ -355,6 +358,8 @@ impl Connection {
             }
         };
         let timeout = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        // Nothing can be done before the rest of a payload is here.
+        self.low_water.set(&self.stream, self.queue.missing_bytes())?;
         let mut events = PollFlags::empty();
         events.set(PollFlags::IN, !self.eof && !backlogged);
         events.set(PollFlags::OUT, !self.queue.pending().is_empty() && !self.is_mute());

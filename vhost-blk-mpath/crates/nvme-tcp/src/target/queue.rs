@@ -207,6 +207,13 @@ impl TargetQueue {
         }
     }
 
+    /// Bytes that are sure to come: what is missing of the PDU that is being received, its data digest included. 0 between two PDUs, and
+    /// while its header is being received. Before the last of them there is nothing to execute and nothing to send.
+    #[must_use]
+    pub fn missing_bytes(&self) -> u32 {
+        self.receiver.missing_bytes()
+    }
+
     /// The next command to execute. Each one must be completed by its token, in any order.
     pub fn poll_command(&mut self) -> Option<TargetCommand> {
         self.ready.pop_front()

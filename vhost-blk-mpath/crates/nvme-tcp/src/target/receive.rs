@@ -83,6 +83,16 @@ impl Receiver {
         }
     }
 
+    /// Bytes that are missing of the PDU whose header is here.
+    pub(super) fn missing_bytes(&self) -> u32 {
+        match self.state {
+            State::Prefix => 0,
+            State::Data { remaining, digest: None } => remaining,
+            State::Data { remaining, digest: Some(_) } => remaining + Digest::LEN as u32,
+            State::DataDigest { .. } => (Digest::LEN - self.have) as u32,
+        }
+    }
+
     fn restart(&mut self) {
         self.state = State::Prefix;
         self.have = 0;

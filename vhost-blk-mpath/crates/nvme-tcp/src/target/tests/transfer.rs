@@ -11,10 +11,14 @@ fn in_capsule_writes_arrive_whole() {
         let mut wire = Wire::io(limits, icreq(header, data, 7, 0), true);
         let sgl = Sgl::InCapsule { offset: 0, length: 8192 };
         let bytes = wire.bytes_of(Pdu::CapsuleCmd(write_sqe(3, 8192, sgl)), &pattern(8192));
+        let header_bytes = bytes.len() - 8192 - if data { 4 } else { 0 };
         for (i, byte) in bytes.iter().enumerate() {
             assert!(wire.queue.poll_command().is_none(), "at byte {i}");
+            let missing = if i < header_bytes { 0 } else { bytes.len() - i };
+            assert_eq!(wire.queue.missing_bytes() as usize, missing, "at byte {i}");
             wire.queue.receive(&[*byte]).unwrap();
         }
+        assert_eq!(wire.queue.missing_bytes(), 0);
         let command = wire.queue.poll_command().unwrap();
         assert_eq!(command.payload, pattern(8192));
         wire.queue.complete(command.token, Status::SUCCESS, 0);
