@@ -5,6 +5,9 @@ use super::slots::{Direction, Slot};
 use super::transmit::{COPY_MAX, Stage};
 use crate::wire::{Connect, ConnectData, Digest, FabricsCommand, Framing, H2cData, IcReq, Pdu, Sgl};
 
+/// Data that are named are cut at multiples of it, so that PDUs are not short for nothing.
+const CUT_BYTES: u32 = 32 << 10;
+
 /// An `H2CData` or a capsule whose header is laid out and whose data are being copied. It may take several calls: Linux' target
 /// computes data digests over whole commands, so an R2T must not be answered by more PDUs than MAXH2CDATA asks for.
 #[derive(Debug, Clone, Copy)]
@@ -110,7 +113,13 @@ impl QueuePair {
     fn lay_out_transfers(&mut self, stage: &mut Stage<'_>, source: &impl Source) {
         while let (Some(transfer), Some(_)) = (self.transfers.front_mut(), stage.room()) {
             let Transfer { cid, ttag, offset, remaining } = *transfer;
-            let length = remaining.min(self.maxh2cdata);
+            let enough = if self.tx.digests.data {
+                // See `Copying`.
+                u32::MAX
+            } else {
+                stage.left().checked_next_multiple_of(CUT_BYTES).unwrap_or(u32::MAX)
+            };
+            let length = remaining.min(self.maxh2cdata).min(enough);
             let last = length == remaining;
             transfer.offset += length;
             transfer.remaining -= length;

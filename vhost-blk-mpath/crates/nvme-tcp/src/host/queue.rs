@@ -164,7 +164,7 @@ impl HostQueue {
 
     /// Lays out what is ready to leave, as far as the capacity of `staging` goes, and appends it to `plan` in order. Once `enough` bytes
     /// are laid out, the rest is left to the next call: a command goes before the data of others, but not before what
-    /// is laid out already.
+    /// is laid out already. PDUs end there too, at the next multiple of 32 KiB of their data, but for those with a data digest.
     ///
     /// Headers and payloads up to [`COPY_MAX`](super::COPY_MAX), and with data digests all payloads, are copied to the end
     /// of `staging`, which is never made to grow: its capacity should be [`STAGING_MIN`](super::STAGING_MIN) at least, and

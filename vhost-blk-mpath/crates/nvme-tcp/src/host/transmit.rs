@@ -70,10 +70,15 @@ impl<'a> Stage<'a> {
     /// The longest payload that can still be staged together with its header and digest; `None` if not even an empty one, or if
     /// enough is laid out.
     pub(super) fn room(&self) -> Option<u32> {
-        if self.laid_out() >= self.enough {
+        if self.left() == 0 {
             return None;
         }
         self.free().checked_sub((HEADER_MAX + DIGEST_LEN) as u32)
+    }
+
+    /// Bytes until enough is laid out.
+    pub(super) fn left(&self) -> u32 {
+        self.enough.saturating_sub(self.laid_out())
     }
 
     /// Whether there is half of a call's bytes left: commands that carry their data leave it to data that were asked for.
