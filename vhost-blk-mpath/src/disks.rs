@@ -146,8 +146,9 @@ impl Disks {
         let disk = config.name.to_string();
         let not_started =
             |error: &StartError| AddDiskError::NotStarted { disk: disk.clone(), reason: error.to_string() };
-        let handed_over = Arc::clone(&self.handed_over);
-        let starting = spawn_blocking(move || Starting::bind(config, &handed_over));
+        let disks = Arc::clone(self);
+        let bind = move || Starting::bind(config, &disks.handed_over, &disks.common.incarnation);
+        let starting = spawn_blocking(bind);
         let starting = starting.await.map_err(panicked)?;
         let mut starting = starting.map_err(|error| not_started(&error))?;
         starting.discover(&self.common);
@@ -277,10 +278,15 @@ impl Disks {
         let closing = Arc::clone(&service);
         // One that panicked has done what it could.
         let _ = spawn_blocking(move || closing.close()).await;
-        let association = service.closed().await?;
-        // Before anybody hears that the disk is gone, and may add another one.
-        self.held().left_behind.add(&service.subsystem, &association, Instant::now());
-        Some(Duration::from_millis(association.fence_ms))
+        let mut longest = None;
+        for (disk, left) in service.subsystem.disks.iter().zip(service.closed().await) {
+            // One that only reads has left nothing, though others over its paths may have.
+            let Some(left) = left.filter(|_| !disk.settings.read_only) else { continue };
+            // Before anybody hears that the disk is gone, and may add another one.
+            self.held().left_behind.add(disk, &left, Instant::now());
+            longest = longest.max(Some(Duration::from_millis(left.association.fence_ms)));
+        }
+        longest
     }
 
     /// Hurries what is under way: the end is near.

@@ -17,6 +17,7 @@ mod frontend;
 mod geometry;
 mod handed_over;
 mod host;
+mod incarnation;
 mod injection;
 mod membership;
 mod namespace_name;

@@ -20,7 +20,7 @@ use crate::scheduler::switch;
 use crate::support::{Daemon, Disk, NQN, PATIENCE, Place, Shape, Target, Verification, eventually, own_address};
 
 /// A disk with these paths and the socket of its name.
-fn config(place: &Place, name: &str, paths: &[SocketAddr]) -> DiskConfig {
+pub(crate) fn config(place: &Place, name: &str, paths: &[SocketAddr]) -> DiskConfig {
     let socket = place.file(name).to_str().unwrap().parse().unwrap();
     let paths = paths.iter().map(|path| format!("tcp://{path}").parse().unwrap()).collect();
     DiskConfig { name: name.parse().unwrap(), ..DiskConfig::new(socket, NQN.parse().unwrap(), paths) }
@@ -31,7 +31,7 @@ fn second(place: &Place, name: &str, target: &Target) -> DiskConfig {
     DiskConfig { namespace: "2".parse().ok(), ..config(place, name, &target.addrs()) }
 }
 
-fn target() -> Target {
+pub(crate) fn target() -> Target {
     Target::with(2, |config| config.namespaces.push(NamespaceConfig::memory(32 << 20)))
 }
 
@@ -41,7 +41,7 @@ fn names(daemon: &Daemon) -> Vec<String> {
 
 /// Of an answer that is an error, the code and what it says.
 #[track_caller]
-fn refusal<T: std::fmt::Debug>(answer: Result<T, ClientError>) -> (ErrorCode, String) {
+pub(crate) fn refusal<T: std::fmt::Debug>(answer: Result<T, ClientError>) -> (ErrorCode, String) {
     match answer {
         Err(ClientError::Refused(error)) => (error.code, error.message),
         other => panic!("{other:?}"),
@@ -49,7 +49,7 @@ fn refusal<T: std::fmt::Debug>(answer: Result<T, ClientError>) -> (ErrorCode, St
 }
 
 /// What has happened to a disk, by kind. What its paths went through on a busy machine is no matter here.
-fn events(daemon: &Daemon, disk: &str) -> Vec<EventKind> {
+pub(crate) fn events(daemon: &Daemon, disk: &str) -> Vec<EventKind> {
     let events = daemon.api.events(0, 0).unwrap().events.into_iter().filter(|event| event.disk == disk);
     events.filter(|event| event.path.is_none()).map(|event| event.kind).collect()
 }

@@ -1,0 +1,65 @@
+//! Disks that are removed with writes in doubt, and what becomes of their sockets and namespaces.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use mpath_api::config::DiskConfig;
+use mpath_api::types::{ErrorCode, EventKind};
+use vublk_bench::request::Status;
+
+use crate::live_disks::{config, events, refusal, target};
+use crate::support::{Daemon, Disk, Target, eventually};
+
+/// A disk on a namespace of a target of two.
+fn on(daemon: &Daemon, target: &Target, name: &str, namespace: u32) -> DiskConfig {
+    DiskConfig {
+        namespace: namespace.to_string().parse().ok(),
+        keep_alive_tmo: "1".parse().unwrap(),
+        ..config(&daemon.place, name, &target.addrs())
+    }
+}
+
+/// A front-end of the disk with a write in flight that is not answered before its target lets go.
+fn with_a_held_write(daemon: &Daemon, target: &Target, disk: &str) -> Disk {
+    let mut front_end = Disk::connect(&daemon.place.file(disk));
+    assert_eq!(front_end.write(0, 1), Status::Ok);
+    (0..2).for_each(|path| target.set(path, "hold=on"));
+    front_end.submit_write(1, 0, 2);
+    eventually("the write is held", || target.status().iter().any(|path| path.held == 1));
+    front_end
+}
+
+/// What its own record says this daemon has seen pass; and it says nothing of a namespace that was refused.
+#[test]
+fn a_fence_that_has_passed_holds_nobody() {
+    let target = target();
+    target.fail_cross_resets();
+    let daemon = Daemon::start(&target.addrs(), "--namespace 1 --read-only");
+    let data = on(&daemon, &target, "data", 1);
+    daemon.api.add_disk(&data).unwrap();
+    let front_end = with_a_held_write(&daemon, &target, "data");
+    daemon.api.remove_disk("data", true).unwrap();
+    let removed = Instant::now();
+    drop(front_end);
+    (0..2).for_each(|path| target.set(path, "hold=off"));
+
+    let elsewhere = on(&daemon, &target, "more", 2);
+    let (code, said) =
+        refusal(daemon.api.add_disk(&DiskConfig { socket_path: data.socket_path.clone(), ..elsewhere.clone() }));
+    assert!(code == ErrorCode::DiskNotStarted && said.contains("on its socket was namespace 1 of"), "{said}");
+    let added = daemon.api.add_disk(&elsewhere).unwrap();
+    assert_eq!(added[0].held_ms, None, "nobody has written to that namespace: {}", daemon.log());
+
+    // It takes 2.1 s.
+    thread::sleep(Duration::from_secs(3).saturating_sub(removed.elapsed()));
+    let held = || events(&daemon, "data").iter().filter(|kind| **kind == EventKind::DiskHeld).count();
+    let added = daemon.api.add_disk(&data).unwrap();
+    assert_eq!((added[0].held_ms, held()), (None, 0), "{}", daemon.log());
+    let mut front_end = Disk::connect(&daemon.place.file("data"));
+    assert_eq!((front_end.write(0, 3), front_end.read(0)), (Status::Ok, 3));
+    drop(front_end);
+    // In order now, and nothing is left of it.
+    eventually("the front-end has left", || daemon.status().disks.iter().all(|disk| !disk.connected));
+    daemon.api.remove_disk("data", false).unwrap();
+    assert!(!daemon.place.file("data.fence").exists());
+}
