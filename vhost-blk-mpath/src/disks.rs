@@ -18,6 +18,7 @@ use tokio::time::timeout;
 use crate::disk::DiskSettings;
 use crate::handed_over::HandedOver;
 use crate::one_writer::{self, LeftBehind};
+use crate::same_socket;
 use crate::service::{Common, Connecting, Service, StartError, Starting};
 use crate::subsystem::Subsystem;
 
@@ -48,6 +49,19 @@ struct Held {
     leaving: Vec<DiskName>,
     /// What those that went have left on their namespaces.
     left_behind: LeftBehind,
+}
+
+impl Held {
+    /// Whose names and sockets are taken.
+    fn all(&self) -> Vec<Reserved> {
+        let there = self.services.iter().flat_map(|service| service.subsystem.disks.iter());
+        let there = there.map(|disk| Reserved::from(disk.settings.clone()));
+        there.chain(self.reserved.iter().cloned()).collect()
+    }
+
+    fn socket_taken(&self, disk: &DiskName, socket: &SocketPath, of: &DiskName) -> AddDiskError {
+        AddDiskError::SocketTaken { disk: disk.to_string(), socket: socket.to_string(), of: of.to_string() }
+    }
 }
 
 #[derive(Clone, PartialEq, Eq)]
@@ -95,6 +109,7 @@ impl Disks {
         alone.api = self.api.clone();
         alone.validate().map_err(Box::new)?;
         let reservation = self.reserve(&config)?;
+        self.check_sockets(&reservation.wanted).await?;
         let disks = Arc::clone(self);
         let adding = tokio::spawn(async move {
             let result = disks.start(config).await;
@@ -118,16 +133,13 @@ impl Disks {
             return Err(AddDiskError::RelativeSocket { disk: name.to_string(), socket: socket.to_string() });
         }
         let mut held = self.held();
-        let there = held.services.iter().flat_map(|service| service.subsystem.disks.iter());
-        let there = there.map(|disk| Reserved::from(disk.settings.clone()));
-        let all: Vec<_> = there.chain(held.reserved.iter().cloned()).collect();
+        let all = held.all();
         for Reserved { name, socket } in &wanted {
             if all.iter().any(|other| other.name == *name) {
                 return Err(AddDiskError::NameTaken { disk: name.to_string() });
             }
             if let Some(other) = all.iter().find(|other| other.socket == *socket) {
-                let (disk, of) = (name.to_string(), other.name.to_string());
-                return Err(AddDiskError::SocketTaken { disk, socket: socket.to_string(), of });
+                return Err(held.socket_taken(name, socket, &other.name));
             }
         }
         if all.len() + wanted.len() > MAX_DISKS {
@@ -135,6 +147,21 @@ impl Disks {
         }
         held.reserved.extend(wanted.iter().cloned());
         Ok(Reservation { disks: Arc::clone(self), wanted })
+    }
+
+    /// Checks that sockets that are taken are nobody else's by another spelling.
+    async fn check_sockets(&self, wanted: &[Reserved]) -> Result<(), AddDiskError> {
+        let (wanted, mut others) = (wanted.to_vec(), self.held().all());
+        others.retain(|other| !wanted.contains(other));
+        let same = spawn_blocking(move || {
+            let sockets = |of: &[Reserved]| of.iter().map(|reserved| reserved.socket.clone()).collect::<Vec<_>>();
+            let (index, other) = same_socket::find(&sockets(&wanted), &sockets(&others))?;
+            Some((wanted[index].clone(), others[other].name.clone()))
+        });
+        match same.await.map_err(panicked)? {
+            Some((Reserved { name, socket }, of)) => Err(self.held().socket_taken(&name, &socket, &of)),
+            None => Ok(()),
+        }
     }
 
     async fn start(self: &Arc<Self>, config: DiskConfig) -> Result<(), AddDiskError> {

@@ -29,6 +29,7 @@ mod path_status;
 mod reports;
 mod run;
 mod same_port;
+mod same_socket;
 mod service;
 mod size;
 mod steering;

@@ -1,14 +1,17 @@
 //! Disks that are removed with writes in doubt, and what becomes of their sockets and namespaces.
 
+use std::os::unix::fs::symlink;
+use std::os::unix::net::UnixStream;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use mpath_api::client::Client;
 use mpath_api::config::DiskConfig;
 use mpath_api::types::{ErrorCode, EventKind};
 use vublk_bench::request::Status;
 
 use crate::live_disks::{config, events, refusal, target};
-use crate::support::{Daemon, Disk, Target, eventually};
+use crate::support::{Daemon, Disk, PATIENCE, Target, eventually};
 
 /// A disk on a namespace of a target of two.
 fn on(daemon: &Daemon, target: &Target, name: &str, namespace: u32) -> DiskConfig {
@@ -62,4 +65,49 @@ fn a_fence_that_has_passed_holds_nobody() {
     eventually("the front-end has left", || daemon.status().disks.iter().all(|disk| !disk.connected));
     daemon.api.remove_disk("data", false).unwrap();
     assert!(!daemon.place.file("data.fence").exists());
+}
+
+/// Calls `meanwhile` while a disk with a write in flight is being removed, which takes ten seconds unless the target lets go.
+fn while_it_is_removed(daemon: &Daemon, target: &Target, disk: &str, meanwhile: impl FnOnce()) {
+    let _front_end = with_a_held_write(daemon, target, disk);
+    thread::scope(|scope| {
+        let api = Client::new(&daemon.place.api(), PATIENCE).unwrap();
+        let removing = scope.spawn(move || api.remove_disk(disk, true));
+        eventually("nobody listens", || UnixStream::connect(daemon.place.file(disk)).is_err());
+        let begun = Instant::now();
+        meanwhile();
+        assert!(begun.elapsed() < Duration::from_secs(5) && !removing.is_finished(), "{:?}", begun.elapsed());
+        (0..2).for_each(|path| target.set(path, "hold=off"));
+        removing.join().unwrap().unwrap();
+    });
+}
+
+/// Nobody waits for the lock beside it, which this very daemon has.
+#[test]
+fn a_socket_is_taken_by_any_spelling() {
+    let target = target();
+    let daemon = Daemon::start(&target.addrs(), "--namespace 1 --read-only");
+    daemon.api.add_disk(&on(&daemon, &target, "data", 1)).unwrap();
+    let file = |name: &str| daemon.place.file(name).to_str().unwrap().to_owned();
+    let directory = file("data").strip_suffix("/data").unwrap().to_owned();
+    symlink(&directory, file("link")).unwrap();
+    let refused = |spelling: &str, part: &str| {
+        let config = DiskConfig { socket_path: spelling.parse().unwrap(), ..on(&daemon, &target, "more", 2) };
+        let (code, said) = refusal(daemon.api.add_disk(&config));
+        assert!(said.contains(&format!("`{spelling}` is {part} the socket of `data`")), "{code:?}: {said}");
+        code
+    };
+    let spellings = [format!("{directory}/./data"), format!("{directory}//data"), file("link/data")];
+    for spelling in &spellings {
+        assert_eq!(refused(spelling, "also"), ErrorCode::DiskExists);
+    }
+    while_it_is_removed(&daemon, &target, "data", || {
+        for spelling in &spellings {
+            refused(spelling, "also");
+        }
+    });
+    daemon
+        .api
+        .add_disk(&DiskConfig { socket_path: spellings[2].parse().unwrap(), ..on(&daemon, &target, "data", 1) })
+        .unwrap();
 }
