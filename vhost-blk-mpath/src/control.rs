@@ -7,7 +7,7 @@ use mpath_api::config::{DiskConfig, Hedge, HedgeBudget, HedgeSetting, Weight};
 use mpath_api::server::{Control, ControlError, PathRef};
 use mpath_api::types::{
     self, EventKind, Events, HedgeStatus, Moved, OpStats, Origin, PathAction, PathCounts, PathSharer, PathState,
-    PathWindow, SchedulerDetail, SetLimits, Status, WaitsFor,
+    PathWindow, RemovedDisk, SchedulerDetail, SetLimits, Status, WaitsFor,
 };
 use mpath_api::{PathAddress, PolicyChange, SchedulerChange};
 use mpath_core::{DiskId, GroupStats, HedgeCounts, OpClass, PathId, PathStats};
@@ -289,7 +289,7 @@ impl Control for Daemon {
         Ok(self.disks.add(config).await?)
     }
 
-    async fn remove_disk(&self, disk: &str, force: bool) -> Result<(), ControlError> {
+    async fn remove_disk(&self, disk: &str, force: bool) -> Result<Vec<RemovedDisk>, ControlError> {
         Ok(self.disks.remove(disk, force).await?)
     }
 

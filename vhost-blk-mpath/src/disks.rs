@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use mpath_api::Config;
 use mpath_api::config::{DiskConfig, DiskName, MAX_DISKS, SocketPath};
 use mpath_api::server::{AddDiskError, RemoveDiskError};
-use mpath_api::types::EventKind;
+use mpath_api::types::{EventKind, RemovedDisk};
 use tokio::sync::{RwLock, watch};
 use tokio::task::{JoinError, spawn_blocking};
 use tokio::time::timeout;
@@ -230,8 +230,8 @@ impl Disks {
         subsystems.iter().enumerate().try_for_each(|(index, new)| one_writer::check(new, before(index)))
     }
 
-    /// Removes a disk and those that share its paths; done when they are gone. With a front-end to any of them they stay unless `force`.
-    pub(crate) async fn remove(self: &Arc<Self>, name: &str, force: bool) -> Result<(), RemoveDiskError> {
+    /// Removes a disk and those that share its paths; done when they are gone: which. With a front-end to any of them they stay unless `force`.
+    pub(crate) async fn remove(self: &Arc<Self>, name: &str, force: bool) -> Result<Vec<RemovedDisk>, RemoveDiskError> {
         let (service, names) = self.let_go(name, force)?;
         let disks = Arc::clone(self);
         let removing = tokio::spawn(async move {
@@ -246,19 +246,24 @@ impl Disks {
                 held.services.retain(|other| !Arc::ptr_eq(other, &service));
                 held.leaving.retain(|leaving| !names.contains(leaving));
             }
-            let message = left.map_or_else(
-                || "disk removed".to_owned(),
-                |left| {
-                    let left = left.as_secs_f64();
-                    format!("disk removed; writes to its namespace may still be executed for {left:.1} s, and what is added on its socket or namespace waits")
-                },
-            );
-            for name in names {
-                disks.common.events.record(name.as_str(), None, EventKind::DiskRemoved, message.clone());
-            }
-            Ok(())
+            let removed = names.into_iter().zip(left.into_iter().chain(std::iter::repeat(None)));
+            let removed = removed.map(|(name, left)| disks.removed(&name, left)).collect();
+            Ok(removed)
         });
         removing.await.unwrap_or(Err(RemoveDiskError::Ending))
+    }
+
+    /// Tells that a disk is gone, and for how long its writes may be executed yet, if there are any.
+    fn removed(&self, name: &DiskName, in_doubt: Option<Duration>) -> RemovedDisk {
+        let message = in_doubt.map_or_else(
+            || "disk removed".to_owned(),
+            |left| {
+                let left = left.as_secs_f64();
+                format!("disk removed; writes to its namespace may still be executed for {left:.1} s, and what is added on its socket or namespace waits")
+            },
+        );
+        self.common.events.record(name.as_str(), None, EventKind::DiskRemoved, message);
+        RemovedDisk { disk: name.to_string(), in_doubt_ms: in_doubt.map(|left| left.as_millis() as u64) }
     }
 
     /// What is to be ended for a disk to be removed. From now on no front-end gets in.
@@ -288,8 +293,8 @@ impl Disks {
         Ok((service, names))
     }
 
-    /// Ends one that is served, or was to be, while the others go on; for how long its writes may be executed yet, if there are any.
-    async fn end(&self, service: Arc<Service>) -> Option<Duration> {
+    /// Ends one that is served, or was to be, while the others go on; by disk, for how long its writes may be executed yet, if there are any.
+    async fn end(&self, service: Arc<Service>) -> Vec<Option<Duration>> {
         let mut ending = self.ending.subscribe();
         let hanging_up = Arc::clone(&service);
         let mut hung_up = spawn_blocking(move || hanging_up.hang_up());
@@ -305,15 +310,15 @@ impl Disks {
         let closing = Arc::clone(&service);
         // One that panicked has done what it could.
         let _ = spawn_blocking(move || closing.close()).await;
-        let mut longest = None;
-        for (disk, left) in service.subsystem.disks.iter().zip(service.closed().await) {
+        let disks = service.subsystem.disks.iter();
+        let left = disks.zip(service.closed().await).map(|(disk, left)| {
             // One that only reads has left nothing, though others over its paths may have.
-            let Some(left) = left.filter(|_| !disk.settings.read_only) else { continue };
+            let left = left.filter(|_| !disk.settings.read_only)?;
             // Before anybody hears that the disk is gone, and may add another one.
             self.held().left_behind.add(disk, &left, Instant::now());
-            longest = longest.max(Some(Duration::from_millis(left.association.fence_ms)));
-        }
-        longest
+            Some(Duration::from_millis(left.association.fence_ms))
+        });
+        left.collect()
     }
 
     /// Hurries what is under way: the end is near.

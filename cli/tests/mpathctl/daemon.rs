@@ -14,8 +14,8 @@ use mpath_api::server::{
 use mpath_api::types::{
     AnaState, Controller, DiscoveryController, DiscoveryState, Disk, Event, EventKind, EventPath, Events, HedgeStatus,
     Injection, Latency, Moved, Mptcp, MptcpConnection, OpStats, Origin, Path, PathAction, PathCounts, PathEstimate,
-    PathSharer, PathState, PathWindow, QueueTurns, SchedulerDetail, SetLimits, Status, Subflow, SubflowState, Tier,
-    WaitsFor,
+    PathSharer, PathState, PathWindow, QueueTurns, RemovedDisk, SchedulerDetail, SetLimits, Status, Subflow,
+    SubflowState, Tier, WaitsFor,
 };
 use mpath_api::{ClassPolicies, PathAddress, PolicyChange, PolicyKind, SchedulerChange, SchedulerKind, SchedulerSpec};
 use tempfile::TempDir;
@@ -408,12 +408,12 @@ impl Control for Fake {
         Ok(())
     }
 
-    async fn remove_disk(&self, disk: &str, force: bool) -> Result<(), ControlError> {
+    async fn remove_disk(&self, disk: &str, force: bool) -> Result<Vec<RemovedDisk>, ControlError> {
         if disk == "disk0" && !force {
             return Err(RemoveDiskError::Connected { disk: disk.into() }.into());
         }
         self.policies.lock().unwrap().retain(|(name, _)| name != disk);
-        Ok(())
+        Ok(vec![RemovedDisk { disk: disk.into(), in_doubt_ms: (disk == "disk0").then_some(2100) }])
     }
 
     async fn events(&self, after: u64, wait: Duration) -> Result<Events, ControlError> {
@@ -426,9 +426,6 @@ impl Control for Fake {
             event(1, EventKind::PathLive, Some(path), "path live: controller 2, optimized"),
             event(2, EventKind::FrontEndConnected, None, "front-end connected"),
         ];
-        if !self.policies.lock().unwrap().iter().any(|(name, _)| name == "disk0") {
-            events.push(event(3, EventKind::DiskRemoved, None, "disk removed; writes may still be executed"));
-        }
         if !wait.is_zero() && after == 2 {
             events.push(event(5, EventKind::PolicySet, None, "policy set to numa"));
             return Ok(Events { events: events.split_off(2), lost: 2, last: 5 });

@@ -109,11 +109,11 @@ queued        0
     let (code, said) = daemon.fail(&["disk", "remove", "disk0"]);
     assert!(code == 1 && said.contains("`disk0` has a front-end connected"), "{said}");
     let (code, removed, said) = daemon.said(&["disk", "remove", "disk0", "--force"]);
-    let doubt =
-        "disk removed; writes may still be executed; another daemon has to be given the namespace only after that";
-    assert_eq!((code, said), (0, format!("mpathctl: disk0: {doubt}\n")));
-    assert!(removed.starts_with("DISK ") && removed.lines().count() == 1, "what is still there of it: {removed}");
-    assert_eq!(daemon.run(&["disk", "remove", "db", "-ojson"]), "[]\n");
+    assert_eq!((code, &*removed), (0, "REMOVED  IN DOUBT(ms)\ndisk0            2100\n"));
+    let doubt = "writes to its namespace may still be executed for 2100 ms; give it to another daemon only after that";
+    assert!(said.starts_with(&format!("mpathctl: disk0: {doubt} (")) && said.lines().count() == 1, "{said}");
+    let json = daemon.run(&["disk", "remove", "db", "-ojson"]);
+    assert_eq!(json, "[\n  {\n    \"disk\": \"db\",\n    \"in_doubt_ms\": null\n  }\n]\n");
     assert!(!daemon.run(&["disk", "list"]).contains("disk0"));
     assert_eq!(daemon.fail(&["disk", "show", "disk0"]).0, 1);
     for (words, said) in [

@@ -14,6 +14,7 @@ mod injection;
 mod mptcp;
 mod parameter;
 mod policy;
+mod removal;
 mod scheduler;
 mod steering;
 mod weight;
@@ -35,6 +36,7 @@ pub use self::injection::{InjectedPath, PathSelector, PathSelectorError, SetInje
 pub use self::mptcp::{Mptcp, MptcpConnection, Subflow, SubflowState};
 pub use self::parameter::Parameter;
 pub use self::policy::{DiskPolicy, PathEstimate, PathView, Policy, PolicyDetail, PolicyInForce, SetPolicy};
+pub use self::removal::RemovedDisk;
 pub use self::scheduler::{
     DiskLimits, DiskScheduler, LimitStatus, QueueTurns, Scheduler, SchedulerDetail, SetLimits, SetScheduler, Tier,
 };

@@ -249,7 +249,7 @@ impl Control for Fake {
         Err(AddDiskError::NotStarted { disk, reason: "no path".into() }.into())
     }
 
-    async fn remove_disk(&self, disk: &str, force: bool) -> Result<(), ControlError> {
+    async fn remove_disk(&self, disk: &str, force: bool) -> Result<Vec<RemovedDisk>, ControlError> {
         self.answer().await?;
         let disk = disk.to_owned();
         match disk_index(&disk)? {
@@ -258,8 +258,8 @@ impl Control for Fake {
                 Err(RemoveDiskError::SharesPaths { disk, owner, all }.into())
             }
             1 if force => {
-                self.removed.lock().unwrap().push(disk);
-                Ok(())
+                self.removed.lock().unwrap().push(disk.clone());
+                Ok(vec![RemovedDisk { disk, in_doubt_ms: Some(2100) }])
             }
             1 => Err(RemoveDiskError::Connected { disk }.into()),
             _ => Err(RemoveDiskError::Leaving { disk }.into()),
