@@ -60,7 +60,13 @@ impl Held {
     }
 
     fn socket_taken(&self, disk: &DiskName, socket: &SocketPath, of: &DiskName) -> AddDiskError {
-        AddDiskError::SocketTaken { disk: disk.to_string(), socket: socket.to_string(), of: of.to_string() }
+        let leaving = self.leaving.contains(of);
+        let (disk, socket, of) = (disk.to_string(), socket.to_string(), of.to_string());
+        if leaving {
+            AddDiskError::SocketLeaving { disk, socket, of }
+        } else {
+            AddDiskError::SocketTaken { disk, socket, of }
+        }
     }
 }
 
@@ -136,7 +142,13 @@ impl Disks {
         let all = held.all();
         for Reserved { name, socket } in &wanted {
             if all.iter().any(|other| other.name == *name) {
-                return Err(AddDiskError::NameTaken { disk: name.to_string() });
+                let disk = name.to_string();
+                let leaving = held.leaving.contains(name);
+                return Err(if leaving {
+                    AddDiskError::NameLeaving { disk }
+                } else {
+                    AddDiskError::NameTaken { disk }
+                });
             }
             if let Some(other) = all.iter().find(|other| other.socket == *socket) {
                 return Err(held.socket_taken(name, socket, &other.name));

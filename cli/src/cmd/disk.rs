@@ -151,6 +151,7 @@ fn in_full(disks: &[Disk]) -> String {
 fn one_in_full(disk: &Disk) -> String {
     let mut lines = vec![
         ("disk", disk.name.clone()),
+        ("state", disk.state.to_string()),
         ("socket", disk.socket.clone()),
         ("front-end", if disk.connected { "connected" } else { "-" }.into()),
         ("subsystem", disk.subsystem.clone()),
@@ -168,6 +169,9 @@ fn one_in_full(disk: &Disk) -> String {
     ];
     if let Some(held) = status::held(disk) {
         lines.insert(1, ("HELD", held));
+    }
+    if let Some(removing) = status::removing(disk) {
+        lines.insert(1, ("REMOVING", removing));
     }
     let lines: Vec<_> = lines.iter().map(|(name, value)| format!("{name:<14}{value}\n")).collect();
     lines.concat()

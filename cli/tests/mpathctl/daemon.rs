@@ -12,10 +12,10 @@ use mpath_api::server::{
     AddDiskError, AddPathError, Control, ControlError, PathRef, RemoveDiskError, RemovePathError, Server,
 };
 use mpath_api::types::{
-    AnaState, Controller, DiscoveryController, DiscoveryState, Disk, Event, EventKind, EventPath, Events, HedgeStatus,
-    Injection, Latency, Moved, Mptcp, MptcpConnection, OpStats, Origin, Path, PathAction, PathCounts, PathEstimate,
-    PathSharer, PathState, PathWindow, QueueTurns, RemovedDisk, SchedulerDetail, SetLimits, Status, Subflow,
-    SubflowState, Tier, WaitsFor,
+    AnaState, Controller, DiscoveryController, DiscoveryState, Disk, DiskState, Event, EventKind, EventPath, Events,
+    HedgeStatus, Injection, Latency, Moved, Mptcp, MptcpConnection, OpStats, Origin, Path, PathAction, PathCounts,
+    PathEstimate, PathSharer, PathState, PathWindow, QueueTurns, RemovedDisk, SchedulerDetail, SetLimits, Status,
+    Subflow, SubflowState, Tier, WaitsFor,
 };
 use mpath_api::{ClassPolicies, PathAddress, PolicyChange, PolicyKind, SchedulerChange, SchedulerKind, SchedulerSpec};
 use tempfile::TempDir;
@@ -30,6 +30,8 @@ struct Fake {
     paths: Mutex<Vec<Path>>,
     /// Disks that take no requests.
     held: &'static [&'static str],
+    /// Disks on their way out.
+    removing: &'static [&'static str],
 }
 
 fn stats(ios: u64, p50_us: u64) -> OpStats {
@@ -234,6 +236,7 @@ impl Fake {
             scheduling: Mutex::new(scheduling()),
             paths: Mutex::new(paths),
             held: &[],
+            removing: &[],
         }
     }
 }
@@ -251,6 +254,7 @@ impl Control for Fake {
             subsystem: "nqn.2014-08.org.example:disks".into(),
             shares_paths_of: shares(name),
             nsid: Some(1),
+            state: if self.removing.contains(&name.as_str()) { DiskState::Removing } else { DiskState::Served },
             connected: name == "disk0",
             held_ms: self.held.contains(&name.as_str()).then_some(12_001),
             policy: *policy,
@@ -454,6 +458,11 @@ impl Daemon {
     /// One whose `disk1` takes no requests.
     pub(crate) fn start_held() -> Self {
         Self::start_with(Fake { held: &["disk1"], ..Fake::new() })
+    }
+
+    /// One whose `disk0` is being removed.
+    pub(crate) fn start_removing() -> Self {
+        Self::start_with(Fake { removing: &["disk0"], ..Fake::new() })
     }
 
     /// One with a disk `backup` over the paths of `disk0`.

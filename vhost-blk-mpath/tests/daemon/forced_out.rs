@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use mpath_api::client::Client;
 use mpath_api::config::DiskConfig;
-use mpath_api::types::{ErrorCode, EventKind};
+use mpath_api::types::{DiskState, ErrorCode, EventKind};
 use vublk_bench::request::Status;
 
 use crate::live_disks::{config, events, refusal, target};
@@ -103,11 +103,39 @@ fn a_socket_is_taken_by_any_spelling() {
     }
     while_it_is_removed(&daemon, &target, "data", || {
         for spelling in &spellings {
-            refused(spelling, "also");
+            assert_eq!(refused(spelling, "still"), ErrorCode::DiskLeaving);
         }
     });
     daemon
         .api
         .add_disk(&DiskConfig { socket_path: spellings[2].parse().unwrap(), ..on(&daemon, &target, "data", 1) })
         .unwrap();
+}
+
+#[test]
+fn a_disk_that_is_being_removed_is_said_to_be() {
+    let target = target();
+    let daemon = Daemon::start(&target.addrs(), "--namespace 1 --read-only");
+    let data = on(&daemon, &target, "data", 1);
+    daemon.api.add_disk(&data).unwrap();
+    let states = || daemon.status().disks.iter().map(|disk| disk.state).collect::<Vec<_>>();
+    assert_eq!(states(), [DiskState::Served; 2]);
+    while_it_is_removed(&daemon, &target, "data", || {
+        assert_eq!(states(), [DiskState::Served, DiskState::Removing]);
+        let remedy = "wait until `mpathctl disk list` shows that one no more, 15 s at most, and add this one then";
+        let elsewhere =
+            DiskConfig { socket_path: daemon.place.file("x").to_str().unwrap().parse().unwrap(), ..data.clone() };
+        let said = refusal(daemon.api.add_disk(&elsewhere));
+        let by_name = format!("there still is a disk `data`, which is being removed; {remedy}");
+        assert_eq!(said, (ErrorCode::DiskLeaving, by_name));
+        let said = refusal(daemon.api.add_disk(&DiskConfig { name: "more".parse().unwrap(), ..data.clone() }));
+        let socket = &data.socket_path;
+        let by_socket =
+            format!("disk `more`: `{socket}` is still the socket of `data`, which is being removed; {remedy}");
+        assert_eq!(said, (ErrorCode::DiskLeaving, by_socket));
+        let said = refusal(daemon.api.remove_disk("data", true));
+        assert_eq!(said.0, ErrorCode::DiskLeaving);
+    });
+    daemon.api.add_disk(&data).unwrap();
+    assert_eq!(states(), [DiskState::Served; 2]);
 }

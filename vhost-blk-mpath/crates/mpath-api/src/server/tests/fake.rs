@@ -85,6 +85,7 @@ impl Control for Fake {
             socket: format!("/run/{name}.sock"),
             subsystem: "nqn.x".into(),
             nsid: Some(1),
+            state: DiskState::Served,
             connected: true,
             held_ms: None,
             policy: policies[owner_index(index)],

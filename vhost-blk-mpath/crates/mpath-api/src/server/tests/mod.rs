@@ -20,8 +20,8 @@ use super::*;
 use crate::client::{Client, ClientError};
 use crate::config::LimitsConfig;
 use crate::types::{
-    AddPath, Disk, ErrorCode, HedgeStatus, Moved, OpStats, PathCounts, PathSelector, PathState, PathWindow, SetHedge,
-    SetInjection, SetPolicy, SetScheduler, SetWeight, SteerPaths,
+    AddPath, Disk, DiskState, ErrorCode, HedgeStatus, Moved, OpStats, PathCounts, PathSelector, PathState, PathWindow,
+    SetHedge, SetInjection, SetPolicy, SetScheduler, SetWeight, SteerPaths,
 };
 
 /// Of an answer that is an error, the code and what it says.
