@@ -194,9 +194,9 @@ impl Subsystem {
             self.start_threads()?;
         }
         // A thread that knows a disk already is told nothing new.
-        for (disk, served) in self.disks.iter().filter_map(|disk| Some((disk.id, disk.served()?))) {
+        for (disk, served) in self.disks.iter().filter_map(|disk| Some((disk, disk.served()?))) {
             for thread in self.threads() {
-                thread.add_disk(disk, served.namespace.block_bytes);
+                thread.add_disk(disk.id, disk.name().into(), served.namespace.block_bytes);
             }
         }
         Ok(admitted)

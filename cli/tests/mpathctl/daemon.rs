@@ -380,11 +380,13 @@ impl Control for Fake {
 
     async fn remove_path(&self, wanted: &PathRef, force: bool) -> Result<(), ControlError> {
         let disk = wanted.disk.clone();
-        if disk == "disk1" && !force {
-            return Err(RemovePathError::LastPath { disk }.into());
-        }
         let mut paths = self.paths.lock().unwrap();
         let found = paths.iter().position(|path| path.disk == disk && path.index == wanted.index).unwrap();
+        let others_live =
+            |other: &Path| other.disk == disk && other.index != wanted.index && other.state == PathState::Live;
+        if !force && paths[found].state == PathState::Live && !paths.iter().any(others_live) {
+            return Err(RemovePathError::LastPath { disk }.into());
+        }
         if force {
             paths.remove(found);
         } else {

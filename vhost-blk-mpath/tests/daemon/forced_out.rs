@@ -43,6 +43,8 @@ fn a_fence_that_has_passed_holds_nobody() {
     let front_end = with_a_held_write(&daemon, &target, "data");
     daemon.api.remove_disk("data", true).unwrap();
     let removed = Instant::now();
+    let given_up = "its requests are given up without an answer disk=\"data\" queue=0 requests=1";
+    assert!(daemon.log().contains(given_up), "by a name that somebody knows: {}", daemon.log());
     drop(front_end);
     (0..2).for_each(|path| target.set(path, "hold=off"));
 

@@ -234,7 +234,7 @@ impl Control for Fake {
     }
 
     async fn remove_path(&self, path: &PathRef, force: bool) -> Result<(), ControlError> {
-        if !force && path.index == 1 {
+        if !force && (&*path.disk, path.index) == ("b", 0) {
             return Err(RemovePathError::LastPath { disk: path.disk.clone() }.into());
         }
         self.states.lock().unwrap()[disk_index(&path.disk)?][usize::from(path.index)] = PathState::Removing;

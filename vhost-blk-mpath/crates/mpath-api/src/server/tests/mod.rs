@@ -265,8 +265,12 @@ fn paths_are_added_and_removed() {
     };
     let removing = PathState::Removing;
     assert_eq!(remove("a", "tcp://127.0.0.1:4420", false).unwrap(), [("a".into(), 0, removing)]);
-    let refused = remove("b", "1", false).unwrap_err().to_string();
+    let refused = remove("b", "0", false).unwrap_err().to_string();
     assert!(refused.contains("disk `b` would have no usable path left"), "{refused}");
+    // It keeps no other one from it.
+    assert_eq!(remove("b", "all", false).unwrap_err().to_string(), refused);
+    let states = client.paths(Some("b")).unwrap().iter().map(|path| path.state).collect::<Vec<_>>();
+    assert_eq!(states, [PathState::Live, removing]);
     // All but that one.
     let drain = SteerPaths { path: PathSelector::All, disk: Some("a".into()), action: PathAction::Drain, force: false };
     assert_eq!(
