@@ -13,9 +13,10 @@ use mpath_api::server::{AddDiskError, RemoveDiskError};
 use mpath_api::types::{EventKind, RemovedDisk};
 use tokio::sync::{RwLock, watch};
 use tokio::task::{JoinError, spawn_blocking};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use crate::disk::DiskSettings;
+use crate::fence_record::FenceRecords;
 use crate::handed_over::HandedOver;
 use crate::one_writer::{self, LeftBehind};
 use crate::same_socket;
@@ -322,8 +323,11 @@ impl Disks {
         let closing = Arc::clone(&service);
         // One that panicked has done what it could.
         let _ = spawn_blocking(move || closing.close()).await;
-        let disks = service.subsystem.disks.iter();
-        let left = disks.zip(service.closed().await).map(|(disk, left)| {
+        let left = service.closed().await;
+        if let Some(longest_ms) = left.iter().flatten().map(|left| left.association.fence_ms).max() {
+            tokio::spawn(expire(service.subsystem.records.clone(), Duration::from_millis(longest_ms)));
+        }
+        let left = service.subsystem.disks.iter().zip(left).map(|(disk, left)| {
             // One that only reads has left nothing, though others over its paths may have.
             let left = left.filter(|_| !disk.settings.read_only)?;
             // Before anybody hears that the disk is gone, and may add another one.
@@ -354,6 +358,14 @@ impl Disks {
             service.closed().await;
         }
     }
+}
+
+/// Has nobody wait for fences any more that were left, once they have passed. Those that have not when the daemon ends are the next one's.
+async fn expire(records: FenceRecords, longest: Duration) {
+    // What is left is written down in whole milliseconds.
+    sleep(longest + Duration::from_millis(1)).await;
+    // One that panicked has said why.
+    let _ = spawn_blocking(move || records.expire()).await;
 }
 
 fn panicked(_: JoinError) -> AddDiskError {

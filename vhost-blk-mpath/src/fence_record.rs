@@ -123,6 +123,15 @@ pub(crate) struct WriteError {
     source: io::Error,
 }
 
+/// What was left cannot be brought up to date.
+#[derive(Debug, thiserror::Error)]
+enum ExpireError {
+    #[error(transparent)]
+    Record(#[from] RecordError),
+    #[error(transparent)]
+    Write(#[from] WriteError),
+}
+
 /// The records of disks that share their paths. Each says the same: the next daemon may have the disk without the others.
 #[derive(Clone, Debug)]
 pub(crate) struct FenceRecords(Vec<FenceRecord>);
@@ -197,6 +206,15 @@ impl FenceRecords {
     /// See [`FenceRecord::end`]; by disk.
     pub(crate) fn end(&self, in_doubt: bool, inherited_left: Duration) -> Vec<Option<LeftFence>> {
         self.0.iter().map(|record| record.end(in_doubt, inherited_left)).collect()
+    }
+
+    /// See [`FenceRecord::expire`].
+    pub(crate) fn expire(&self) {
+        for record in &self.0 {
+            if let Err(error) = record.expire() {
+                tracing::warn!(file = %record.file.display(), %error, "fence record stays as it is");
+            }
+        }
     }
 }
 
@@ -274,6 +292,23 @@ impl FenceRecord {
             tracing::warn!(file = %self.file.display(), %error, "fence record stays as it is");
         }
         left.map(|association| LeftFence { association, namespace: content.namespace })
+    }
+
+    /// The fence that was left at the end may be over: then no daemon has to wait for it, though what was in flight is still to be repeated
+    /// nowhere else. Nothing, if somebody has the disk again. Blocks.
+    fn expire(&self) -> Result<(), ExpireError> {
+        let _lock = match Lock::wait_for(beside(&self.file, ".lock"), Duration::ZERO) {
+            Ok(lock) => lock,
+            Err(LockError::Held { .. }) => return Ok(()),
+            Err(error) => return Err(RecordError::from(error).into()),
+        };
+        let mut content = read(&self.file)?;
+        if content.left.as_ref().and_then(|left| self.incarnation.remains(left)) != Some(Duration::ZERO) {
+            return Ok(());
+        }
+        content.associations.iter_mut().for_each(|association| association.fence_ms = 0);
+        write(&self.file, &content).map_err(|source| WriteError { file: self.file.clone(), source })?;
+        Ok(())
     }
 
     /// A disk can take a while to say that it has something.
@@ -485,6 +520,34 @@ mod tests {
         // One that had it in between, and was killed.
         run(open(&socket).unwrap().0.add(B, Epoch(1), association(70_000))).unwrap();
         assert_eq!(FenceRecord::open(&daemon, &socket).unwrap().1, Some(Duration::from_millis(70_500)));
+    }
+
+    #[test]
+    fn a_fence_that_a_daemon_has_seen_pass_costs_the_next_one_nothing_more() {
+        let place = tempfile::tempdir().unwrap();
+        let socket = place.path().join("disk.sock");
+        let fence = |fence_ms| {
+            let (record, _) = open(&socket).unwrap();
+            run(record.add(A, Epoch(1), association(fence_ms))).unwrap();
+            record.end(true, Duration::ZERO);
+            record
+        };
+        fence(60_000).expire().unwrap();
+        assert_eq!(left(&socket), Some(60_000), "it is not over");
+        fs::remove_file(place.path().join("disk.sock.fence")).unwrap();
+        let record = fence(1);
+        std::thread::sleep(Duration::from_millis(3));
+        // Somebody has the disk.
+        let (other, _) = open(&socket).unwrap();
+        record.expire().unwrap();
+        assert_eq!(left(&socket), Some(1));
+        drop(other);
+        record.expire().unwrap();
+        assert_eq!(left(&socket), Some(0), "and it still says whose it was");
+        // What somebody else has left meanwhile counts.
+        fence(5_000);
+        record.expire().unwrap();
+        assert_eq!(left(&socket), Some(5_000));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Disks that are removed with writes in doubt, and what becomes of their sockets and namespaces.
 
+use std::fs;
 use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixStream;
 use std::thread;
@@ -11,7 +12,7 @@ use mpath_api::types::{DiskState, ErrorCode, EventKind};
 use vublk_bench::request::Status;
 
 use crate::live_disks::{config, events, refusal, target};
-use crate::support::{Daemon, Disk, PATIENCE, Target, eventually};
+use crate::support::{Daemon, Disk, NQN, PATIENCE, Target, eventually, refusing_address};
 
 /// A disk on a namespace of a target of two.
 fn on(daemon: &Daemon, target: &Target, name: &str, namespace: u32) -> DiskConfig {
@@ -57,6 +58,19 @@ fn a_fence_that_has_passed_holds_nobody() {
 
     // It takes 2.1 s.
     thread::sleep(Duration::from_secs(3).saturating_sub(removed.elapsed()));
+    eventually("no other daemon waits for it either", || {
+        let record = fs::read_to_string(daemon.place.file("data.fence")).unwrap();
+        record.contains("\"fence_ms\": 0") && record.contains(NQN)
+    });
+    // Whose socket it was is known all the same, and after an attempt that failed, too.
+    let (_listener, nobody) = refusing_address();
+    let path = format!("tcp://{nobody}").parse().unwrap();
+    let (_, said) = refusal(daemon.api.add_disk(&DiskConfig { paths: vec![path], ..data.clone() }));
+    assert!(said.contains("Connection refused"), "{said}");
+    daemon.api.remove_disk("more", false).unwrap();
+    let (_, said) =
+        refusal(daemon.api.add_disk(&DiskConfig { socket_path: data.socket_path.clone(), ..elsewhere.clone() }));
+    assert!(said.contains("on its socket was namespace 1 of"), "{said}");
     let held = || events(&daemon, "data").iter().filter(|kind| **kind == EventKind::DiskHeld).count();
     let added = daemon.api.add_disk(&data).unwrap();
     assert_eq!((added[0].held_ms, held()), (None, 0), "{}", daemon.log());
