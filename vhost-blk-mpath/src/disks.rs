@@ -331,7 +331,7 @@ impl Disks {
             // One that only reads has left nothing, though others over its paths may have.
             let left = left.filter(|_| !disk.settings.read_only)?;
             // Before anybody hears that the disk is gone, and may add another one.
-            self.held().left_behind.add(disk, &left, Instant::now());
+            self.held().left_behind.add(&service.subsystem, disk, &left, Instant::now());
             Some(Duration::from_millis(left.association.fence_ms))
         });
         left.collect()

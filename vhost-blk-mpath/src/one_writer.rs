@@ -47,8 +47,8 @@ pub(crate) struct LeftBehind(Vec<Left>);
 /// Writes that may still be executed.
 #[derive(Clone)]
 pub(crate) struct Left {
-    /// By which disk.
-    pub(crate) disk: String,
+    /// By which disk of this daemon, unless they are of whoever had its socket before.
+    pub(crate) disk: Option<String>,
     namespace: NamespaceName,
     /// But not from then on.
     pub(crate) until: Instant,
@@ -65,8 +65,8 @@ impl Left {
 }
 
 impl LeftBehind {
-    /// A disk has left a fence on what it, or who served it before, wrote to.
-    pub(crate) fn add(&mut self, disk: &Disk, left: &LeftFence, now: Instant) {
+    /// A disk of a subsystem has left a fence on what it wrote to, or who had its socket before.
+    pub(crate) fn add(&mut self, subsystem: &Subsystem, disk: &Disk, left: &LeftFence, now: Instant) {
         self.0.retain(|left| left.until > now);
         let LeftFence { association, namespace: Some(namespace) } = left else { return };
         let until = now + Duration::from_millis(association.fence_ms);
@@ -74,7 +74,8 @@ impl LeftBehind {
             return;
         }
         self.0.retain(|left| !left.namespace.is_same(namespace));
-        let (disk, namespace) = (disk.name().into(), namespace.clone());
+        let is_its_own = subsystem.namespace_name(disk).is_some_and(|own| own.is_same(namespace));
+        let (disk, namespace) = (is_its_own.then(|| disk.name().into()), namespace.clone());
         self.0.push(Left { disk, namespace, until, association: association.clone() });
     }
 

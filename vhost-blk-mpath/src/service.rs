@@ -341,7 +341,7 @@ impl Connecting {
     pub(crate) fn inherit(&self, left: &Left) -> Result<(), StartError> {
         let subsystem = &self.service.subsystem;
         subsystem.records.inherit(&left.recorded(Instant::now()))?;
-        subsystem.inherit(Fence { until: left.until, of: Some(left.disk.clone()) });
+        subsystem.inherit(Fence { until: left.until, of: left.disk.clone() });
         Ok(())
     }
 

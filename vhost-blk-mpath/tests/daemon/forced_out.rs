@@ -83,6 +83,25 @@ fn a_fence_that_has_passed_holds_nobody() {
     assert!(!daemon.place.file("data.fence").exists());
 }
 
+/// As whoever wrote it did not write to anything else.
+#[test]
+fn a_fence_counts_for_the_namespace_that_its_record_names() {
+    let target = target();
+    let daemon = Daemon::start(&target.addrs(), "--namespace 1");
+    fs::copy(daemon.place.fence_record(), daemon.place.file("data.fence")).unwrap();
+    let (_, said) = refusal(daemon.api.add_disk(&on(&daemon, &target, "data", 2)));
+    assert!(said.contains("on its socket was namespace 1 of"), "{said}");
+    let added = daemon.api.add_disk(&on(&daemon, &target, "more", 2)).unwrap();
+    assert_eq!(added[0].held_ms, None, "{}", daemon.log());
+    let reader = DiskConfig { read_only: true, ..on(&daemon, &target, "reader", 1) };
+    let added = daemon.api.add_disk(&reader).unwrap();
+    assert!(added[0].held_ms.is_some_and(|held_ms| held_ms > 1000), "{added:?}");
+    let told = daemon.api.events(0, 0).unwrap().events;
+    let told: Vec<_> = told.into_iter().filter(|event| event.kind == EventKind::DiskHeld).collect();
+    let whose = "who served the disk before did not end in order";
+    assert!(told.len() == 1 && told[0].disk == "reader" && told[0].message.contains(whose), "{told:?}");
+}
+
 /// Calls `meanwhile` while a disk with a write in flight is being removed, which takes ten seconds unless the target lets go.
 fn while_it_is_removed(daemon: &Daemon, target: &Target, disk: &str, meanwhile: impl FnOnce()) {
     let _front_end = with_a_held_write(daemon, target, disk);
