@@ -82,8 +82,8 @@ enum Failure {
     Injection(InjectionError),
     Output(io::Error),
     Gather(GatherError),
-    /// What a check found says it all.
-    Found,
+    /// What has been printed says it all.
+    Told,
     /// There are several disks, and the command is for one.
     WhichDisk,
 }
@@ -147,7 +147,7 @@ fn main() -> ExitCode {
         Err(Failure::WhichDisk) => {
             fail(USAGE, &"there are several disks; name one with --disk (`mpathctl status` shows them)")
         }
-        Err(Failure::Found) => ExitCode::from(REFUSED),
+        Err(Failure::Told) => ExitCode::from(REFUSED),
         Err(Failure::Gather(error @ GatherError::Ip(_))) => fail(UNREACHABLE, &error),
         Err(Failure::Gather(error)) => fail(USAGE, &error),
         Err(Failure::Load(error)) => fail(USAGE, &error),

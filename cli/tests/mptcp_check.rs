@@ -312,6 +312,12 @@ fn a_host_without_ip_and_wrong_arguments() {
         let output = command.output().unwrap();
         (output.status.code(), String::from_utf8(output.stderr).unwrap())
     };
+    for blank in ["", " "] {
+        let (code, error) = run(None, &[blank]);
+        let said = "is no address or host name of a target; give one such as 192.0.2.1, or none\n";
+        assert!(code == Some(2) && error.lines().count() == 1 && error.ends_with(said), "{error}");
+        assert!(error.contains("[TARGET]"), "{error}");
+    }
     if supported().is_err() {
         return skipped("without MPTCP, nothing else is asked");
     }

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use mpath_api::config::{DiskConfig, Hedge, HedgeBudget, HedgeSetting, Weight};
 use mpath_api::server::{Control, ControlError, PathRef};
 use mpath_api::types::{
-    self, EventKind, Events, HedgeStatus, Moved, OpStats, Origin, PathAction, PathCounts, PathSharer, PathState,
-    PathWindow, SchedulerDetail, SetLimits, Status, WaitsFor,
+    self, DiskState, EventKind, Events, HedgeStatus, Moved, OpStats, Origin, PathAction, PathCounts, PathSharer,
+    PathState, PathWindow, RemovedDisk, SchedulerDetail, SetLimits, Status, WaitsFor,
 };
 use mpath_api::{PathAddress, PolicyChange, SchedulerChange};
 use mpath_core::{DiskId, GroupStats, HedgeCounts, OpClass, PathId, PathStats};
@@ -82,7 +82,8 @@ impl Control for Daemon {
         let services = self.disks.services();
         for subsystem in services.iter().map(|service| &service.subsystem) {
             let stats = self.statistics(subsystem).await?;
-            disks.extend(subsystem.disks.iter().map(|disk| describe(subsystem, disk, stats.as_ref())));
+            let state = if self.disks.is_leaving(subsystem) { DiskState::Removing } else { DiskState::Served };
+            disks.extend(subsystem.disks.iter().map(|disk| describe(subsystem, disk, state, stats.as_ref())));
         }
         Ok(Status {
             version: env!("CARGO_PKG_VERSION").into(),
@@ -289,7 +290,7 @@ impl Control for Daemon {
         Ok(self.disks.add(config).await?)
     }
 
-    async fn remove_disk(&self, disk: &str, force: bool) -> Result<(), ControlError> {
+    async fn remove_disk(&self, disk: &str, force: bool) -> Result<Vec<RemovedDisk>, ControlError> {
         Ok(self.disks.remove(disk, force).await?)
     }
 
@@ -374,7 +375,7 @@ fn sharers(subsystem: &Subsystem, status: &PathStatus) -> Vec<PathSharer> {
     subsystem.disks.iter().skip(1).map(of).collect()
 }
 
-fn describe(subsystem: &Subsystem, disk: &Disk, stats: Option<&GroupStats>) -> types::Disk {
+fn describe(subsystem: &Subsystem, disk: &Disk, disk_state: DiskState, stats: Option<&GroupStats>) -> types::Disk {
     let owner = owner(subsystem, disk);
     let state = subsystem.state();
     let namespace = disk.served().map(|served| &served.namespace);
@@ -390,6 +391,7 @@ fn describe(subsystem: &Subsystem, disk: &Disk, stats: Option<&GroupStats>) -> t
         subsystem: subsystem.config.subsystem.to_string(),
         shares_paths_of: owner,
         nsid: namespace.map(|namespace| namespace.nsid),
+        state: disk_state,
         connected: disk.is_connected(),
         held_ms: subsystem.inherited_fence().and_then(|fence| {
             let left = fence.until.saturating_duration_since(Instant::now());

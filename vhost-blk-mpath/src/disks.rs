@@ -10,14 +10,16 @@ use std::time::{Duration, Instant};
 use mpath_api::Config;
 use mpath_api::config::{DiskConfig, DiskName, MAX_DISKS, SocketPath};
 use mpath_api::server::{AddDiskError, RemoveDiskError};
-use mpath_api::types::EventKind;
+use mpath_api::types::{EventKind, RemovedDisk};
 use tokio::sync::{RwLock, watch};
 use tokio::task::{JoinError, spawn_blocking};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use crate::disk::DiskSettings;
+use crate::fence_record::FenceRecords;
 use crate::handed_over::HandedOver;
 use crate::one_writer::{self, LeftBehind};
+use crate::same_socket;
 use crate::service::{Common, Connecting, Service, StartError, Starting};
 use crate::subsystem::Subsystem;
 
@@ -48,6 +50,25 @@ struct Held {
     leaving: Vec<DiskName>,
     /// What those that went have left on their namespaces.
     left_behind: LeftBehind,
+}
+
+impl Held {
+    /// Whose names and sockets are taken.
+    fn all(&self) -> Vec<Reserved> {
+        let there = self.services.iter().flat_map(|service| service.subsystem.disks.iter());
+        let there = there.map(|disk| Reserved::from(disk.settings.clone()));
+        there.chain(self.reserved.iter().cloned()).collect()
+    }
+
+    fn socket_taken(&self, disk: &DiskName, socket: &SocketPath, of: &DiskName) -> AddDiskError {
+        let leaving = self.leaving.contains(of);
+        let (disk, socket, of) = (disk.to_string(), socket.to_string(), of.to_string());
+        if leaving {
+            AddDiskError::SocketLeaving { disk, socket, of }
+        } else {
+            AddDiskError::SocketTaken { disk, socket, of }
+        }
+    }
 }
 
 #[derive(Clone, PartialEq, Eq)]
@@ -95,6 +116,7 @@ impl Disks {
         alone.api = self.api.clone();
         alone.validate().map_err(Box::new)?;
         let reservation = self.reserve(&config)?;
+        self.check_sockets(&reservation.wanted).await?;
         let disks = Arc::clone(self);
         let adding = tokio::spawn(async move {
             let result = disks.start(config).await;
@@ -118,16 +140,19 @@ impl Disks {
             return Err(AddDiskError::RelativeSocket { disk: name.to_string(), socket: socket.to_string() });
         }
         let mut held = self.held();
-        let there = held.services.iter().flat_map(|service| service.subsystem.disks.iter());
-        let there = there.map(|disk| Reserved::from(disk.settings.clone()));
-        let all: Vec<_> = there.chain(held.reserved.iter().cloned()).collect();
+        let all = held.all();
         for Reserved { name, socket } in &wanted {
             if all.iter().any(|other| other.name == *name) {
-                return Err(AddDiskError::NameTaken { disk: name.to_string() });
+                let disk = name.to_string();
+                let leaving = held.leaving.contains(name);
+                return Err(if leaving {
+                    AddDiskError::NameLeaving { disk }
+                } else {
+                    AddDiskError::NameTaken { disk }
+                });
             }
             if let Some(other) = all.iter().find(|other| other.socket == *socket) {
-                let (disk, of) = (name.to_string(), other.name.to_string());
-                return Err(AddDiskError::SocketTaken { disk, socket: socket.to_string(), of });
+                return Err(held.socket_taken(name, socket, &other.name));
             }
         }
         if all.len() + wanted.len() > MAX_DISKS {
@@ -135,6 +160,21 @@ impl Disks {
         }
         held.reserved.extend(wanted.iter().cloned());
         Ok(Reservation { disks: Arc::clone(self), wanted })
+    }
+
+    /// Checks that sockets that are taken are nobody else's by another spelling.
+    async fn check_sockets(&self, wanted: &[Reserved]) -> Result<(), AddDiskError> {
+        let (wanted, mut others) = (wanted.to_vec(), self.held().all());
+        others.retain(|other| !wanted.contains(other));
+        let same = spawn_blocking(move || {
+            let sockets = |of: &[Reserved]| of.iter().map(|reserved| reserved.socket.clone()).collect::<Vec<_>>();
+            let (index, other) = same_socket::find(&sockets(&wanted), &sockets(&others))?;
+            Some((wanted[index].clone(), others[other].name.clone()))
+        });
+        match same.await.map_err(panicked)? {
+            Some((Reserved { name, socket }, of)) => Err(self.held().socket_taken(&name, &socket, &of)),
+            None => Ok(()),
+        }
     }
 
     async fn start(self: &Arc<Self>, config: DiskConfig) -> Result<(), AddDiskError> {
@@ -146,8 +186,9 @@ impl Disks {
         let disk = config.name.to_string();
         let not_started =
             |error: &StartError| AddDiskError::NotStarted { disk: disk.clone(), reason: error.to_string() };
-        let handed_over = Arc::clone(&self.handed_over);
-        let starting = spawn_blocking(move || Starting::bind(config, &handed_over));
+        let disks = Arc::clone(self);
+        let bind = move || Starting::bind(config, &disks.handed_over, &disks.common.incarnation);
+        let starting = spawn_blocking(bind);
         let starting = starting.await.map_err(panicked)?;
         let mut starting = starting.map_err(|error| not_started(&error))?;
         starting.discover(&self.common);
@@ -202,8 +243,8 @@ impl Disks {
         subsystems.iter().enumerate().try_for_each(|(index, new)| one_writer::check(new, before(index)))
     }
 
-    /// Removes a disk and those that share its paths; done when they are gone. With a front-end to any of them they stay unless `force`.
-    pub(crate) async fn remove(self: &Arc<Self>, name: &str, force: bool) -> Result<(), RemoveDiskError> {
+    /// Removes a disk and those that share its paths; done when they are gone: which. With a front-end to any of them they stay unless `force`.
+    pub(crate) async fn remove(self: &Arc<Self>, name: &str, force: bool) -> Result<Vec<RemovedDisk>, RemoveDiskError> {
         let (service, names) = self.let_go(name, force)?;
         let disks = Arc::clone(self);
         let removing = tokio::spawn(async move {
@@ -218,19 +259,24 @@ impl Disks {
                 held.services.retain(|other| !Arc::ptr_eq(other, &service));
                 held.leaving.retain(|leaving| !names.contains(leaving));
             }
-            let message = left.map_or_else(
-                || "disk removed".to_owned(),
-                |left| {
-                    let left = left.as_secs_f64();
-                    format!("disk removed; writes to its namespace may still be executed for {left:.1} s, and what is added on its socket or namespace waits")
-                },
-            );
-            for name in names {
-                disks.common.events.record(name.as_str(), None, EventKind::DiskRemoved, message.clone());
-            }
-            Ok(())
+            let removed = names.into_iter().zip(left.into_iter().chain(std::iter::repeat(None)));
+            let removed = removed.map(|(name, left)| disks.removed(&name, left)).collect();
+            Ok(removed)
         });
         removing.await.unwrap_or(Err(RemoveDiskError::Ending))
+    }
+
+    /// Tells that a disk is gone, and for how long its writes may be executed yet, if there are any.
+    fn removed(&self, name: &DiskName, in_doubt: Option<Duration>) -> RemovedDisk {
+        let message = in_doubt.map_or_else(
+            || "disk removed".to_owned(),
+            |left| {
+                let left = left.as_secs_f64();
+                format!("disk removed; writes to its namespace may still be executed for {left:.1} s, and what is added on its socket or namespace waits")
+            },
+        );
+        self.common.events.record(name.as_str(), None, EventKind::DiskRemoved, message);
+        RemovedDisk { disk: name.to_string(), in_doubt_ms: in_doubt.map(|left| left.as_millis() as u64) }
     }
 
     /// What is to be ended for a disk to be removed. From now on no front-end gets in.
@@ -260,8 +306,8 @@ impl Disks {
         Ok((service, names))
     }
 
-    /// Ends one that is served, or was to be, while the others go on; for how long its writes may be executed yet, if there are any.
-    async fn end(&self, service: Arc<Service>) -> Option<Duration> {
+    /// Ends one that is served, or was to be, while the others go on; by disk, for how long its writes may be executed yet, if there are any.
+    async fn end(&self, service: Arc<Service>) -> Vec<Option<Duration>> {
         let mut ending = self.ending.subscribe();
         let hanging_up = Arc::clone(&service);
         let mut hung_up = spawn_blocking(move || hanging_up.hang_up());
@@ -277,10 +323,18 @@ impl Disks {
         let closing = Arc::clone(&service);
         // One that panicked has done what it could.
         let _ = spawn_blocking(move || closing.close()).await;
-        let association = service.closed().await?;
-        // Before anybody hears that the disk is gone, and may add another one.
-        self.held().left_behind.add(&service.subsystem, &association, Instant::now());
-        Some(Duration::from_millis(association.fence_ms))
+        let left = service.closed().await;
+        if let Some(longest_ms) = left.iter().flatten().map(|left| left.association.fence_ms).max() {
+            tokio::spawn(expire(service.subsystem.records.clone(), Duration::from_millis(longest_ms)));
+        }
+        let left = service.subsystem.disks.iter().zip(left).map(|(disk, left)| {
+            // One that only reads has left nothing, though others over its paths may have.
+            let left = left.filter(|_| !disk.settings.read_only)?;
+            // Before anybody hears that the disk is gone, and may add another one.
+            self.held().left_behind.add(&service.subsystem, disk, &left, Instant::now());
+            Some(Duration::from_millis(left.association.fence_ms))
+        });
+        left.collect()
     }
 
     /// Hurries what is under way: the end is near.
@@ -304,6 +358,14 @@ impl Disks {
             service.closed().await;
         }
     }
+}
+
+/// Has nobody wait for fences any more that were left, once they have passed. Those that have not when the daemon ends are the next one's.
+async fn expire(records: FenceRecords, longest: Duration) {
+    // What is left is written down in whole milliseconds.
+    sleep(longest + Duration::from_millis(1)).await;
+    // One that panicked has said why.
+    let _ = spawn_blocking(move || records.expire()).await;
 }
 
 fn panicked(_: JoinError) -> AddDiskError {

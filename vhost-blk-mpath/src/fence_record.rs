@@ -19,6 +19,7 @@ use mpath_core::{Epoch, PathId};
 use serde::{Deserialize, Serialize};
 
 use crate::fence_lock::{Lock, LockError};
+use crate::incarnation::{Incarnation, LeftBy};
 use crate::namespace_name::NamespaceName;
 
 /// No record is as large: 64 paths, a few associations of each that wait for their fence, and one of former daemons.
@@ -35,6 +36,8 @@ const FENCE_MAX_MS: u64 = 7 * 24 * 3_600_000;
 #[derive(Clone, Debug)]
 pub(crate) struct FenceRecord {
     file: PathBuf,
+    /// Who keeps it.
+    incarnation: Incarnation,
     /// What was left when it was opened is of this one.
     namespace_before: Option<NamespaceName>,
     /// Of what is written from now on, once it is known.
@@ -65,6 +68,18 @@ struct Content {
     /// did not say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     namespace: Option<NamespaceName>,
+    /// Who has left it so. None while a daemon keeps it, and of one that was killed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    left: Option<LeftBy>,
+}
+
+/// The longest fence that a disk leaves when it is not served any more.
+#[derive(Debug)]
+pub(crate) struct LeftFence {
+    /// From now on.
+    pub(crate) association: RecordedAssociation,
+    /// On what, if a path has told or an earlier daemon has said so.
+    pub(crate) namespace: Option<NamespaceName>,
 }
 
 /// What is written down of an association.
@@ -108,16 +123,28 @@ pub(crate) struct WriteError {
     source: io::Error,
 }
 
+/// What was left cannot be brought up to date.
+#[derive(Debug, thiserror::Error)]
+enum ExpireError {
+    #[error(transparent)]
+    Record(#[from] RecordError),
+    #[error(transparent)]
+    Write(#[from] WriteError),
+}
+
 /// The records of disks that share their paths. Each says the same: the next daemon may have the disk without the others.
 #[derive(Clone, Debug)]
 pub(crate) struct FenceRecords(Vec<FenceRecord>);
 
 impl FenceRecords {
-    /// Those of the disks with these vhost-user sockets, and how long the fences take that an earlier daemon left.
-    pub(crate) fn open<'a>(sockets: impl Iterator<Item = &'a Path>) -> Result<(Self, Option<Duration>), RecordError> {
+    /// Those of the disks with these vhost-user sockets, and the longest fence that [`FenceRecord::open`] finds.
+    pub(crate) fn open<'a>(
+        incarnation: &Incarnation,
+        sockets: impl Iterator<Item = &'a Path>,
+    ) -> Result<(Self, Option<Duration>), RecordError> {
         let (mut records, mut longest) = (Vec::new(), None);
         for socket in sockets {
-            let (record, fence) = FenceRecord::open(socket)?;
+            let (record, fence) = FenceRecord::open(incarnation, socket)?;
             records.push(record);
             longest = longest.max(fence);
         }
@@ -176,24 +203,38 @@ impl FenceRecords {
         &self.0[disk].file
     }
 
-    /// See [`FenceRecord::end`].
-    pub(crate) fn end(&self, in_doubt: bool, inherited_left: Duration) -> Option<RecordedAssociation> {
-        longest(self.0.iter().filter_map(|record| record.end(in_doubt, inherited_left)).collect())
+    /// See [`FenceRecord::end`]; by disk.
+    pub(crate) fn end(&self, in_doubt: bool, inherited_left: Duration) -> Vec<Option<LeftFence>> {
+        self.0.iter().map(|record| record.end(in_doubt, inherited_left)).collect()
+    }
+
+    /// See [`FenceRecord::expire`].
+    pub(crate) fn expire(&self) {
+        for record in &self.0 {
+            if let Err(error) = record.expire() {
+                tracing::warn!(file = %record.file.display(), %error, "fence record stays as it is");
+            }
+        }
     }
 }
 
 impl FenceRecord {
-    /// The record of the disk with this vhost-user socket, and how long the fences take that an earlier daemon left. Blocks until no
-    /// other daemon has it, for ten seconds at most.
-    pub(crate) fn open(socket: &Path) -> Result<(Self, Option<Duration>), RecordError> {
+    /// The record of the disk with this vhost-user socket, and if who had it before did not end in order, how much longer that one's
+    /// fences take: in full those of another daemon, of this one what is left, which may be nothing. Blocks until no other daemon has it, for
+    /// ten seconds at most.
+    pub(crate) fn open(incarnation: &Incarnation, socket: &Path) -> Result<(Self, Option<Duration>), RecordError> {
         let file = beside(socket, ".fence");
         let lock = Lock::wait_for(beside(&file, ".lock"), LOCK_WAIT)?;
-        let Content { associations: left, namespace: namespace_before } = read(&file)?;
-        let longest = longest(left);
-        let fence = longest.as_ref().map(|left| Duration::from_millis(left.fence_ms) + EXIT_MAX);
+        let Content { associations, namespace: namespace_before, left } = read(&file)?;
+        let longest = longest(associations);
+        let fence = longest.as_ref().map(|longest| {
+            let in_full = Duration::from_millis(longest.fence_ms) + EXIT_MAX;
+            left.as_ref().and_then(|left| incarnation.remains(left)).map_or(in_full, |left| left.min(in_full))
+        });
         let associations = longest.into_iter().map(|left| (Key::Inherited, left)).collect();
         let kept = Arc::new(Mutex::new(Some(Kept { associations, _lock: lock })));
-        Ok((Self { file, namespace_before, namespace: Arc::default(), kept }, fence))
+        let incarnation = incarnation.clone();
+        Ok((Self { file, incarnation, namespace_before, namespace: Arc::default(), kept }, fence))
     }
 
     /// Writes an association down, durably.
@@ -229,7 +270,7 @@ impl FenceRecord {
     /// The disk is not served any more, and all sockets are closed. Unless there are writes in doubt nothing can change its data any more.
     /// Of the fences that it has inherited so much is left: who restarts it again and again waits for them once. The longest fence that
     /// whoever writes to the same has to wait for.
-    pub(crate) fn end(&self, in_doubt: bool, inherited_left: Duration) -> Option<RecordedAssociation> {
+    pub(crate) fn end(&self, in_doubt: bool, inherited_left: Duration) -> Option<LeftFence> {
         let Kept { mut associations, _lock } = self.kept.lock().unwrap_or_else(PoisonError::into_inner).take()?;
         if !in_doubt {
             associations.retain(|key, _| *key == Key::Inherited);
@@ -240,14 +281,34 @@ impl FenceRecord {
             Key::Inherited => RecordedAssociation { fence_ms: inherited_ms, ..left.clone() },
             Key::Own(..) => left.clone(),
         });
-        let left = longest(left.collect());
+        let left = longest(left.collect()).filter(|left| left.fence_ms > 0);
         if let Some(inherited) = associations.get_mut(&Key::Inherited) {
             inherited.fence_ms = inherited.fence_ms.min(inherited_ms);
         }
-        if let Err(error) = write(&self.file, &self.content(&associations)) {
+        let mut content = self.content(&associations);
+        let fence = Duration::from_millis(left.as_ref().map_or(0, |left| left.fence_ms));
+        content.left = Some(self.incarnation.leaves(fence));
+        if let Err(error) = write(&self.file, &content) {
             tracing::warn!(file = %self.file.display(), %error, "fence record stays as it is");
         }
-        left.filter(|left| left.fence_ms > 0)
+        left.map(|association| LeftFence { association, namespace: content.namespace })
+    }
+
+    /// The fence that was left at the end may be over: then no daemon has to wait for it, though what was in flight is still to be repeated
+    /// nowhere else. Nothing, if somebody has the disk again. Blocks.
+    fn expire(&self) -> Result<(), ExpireError> {
+        let _lock = match Lock::wait_for(beside(&self.file, ".lock"), Duration::ZERO) {
+            Ok(lock) => lock,
+            Err(LockError::Held { .. }) => return Ok(()),
+            Err(error) => return Err(RecordError::from(error).into()),
+        };
+        let mut content = read(&self.file)?;
+        if content.left.as_ref().and_then(|left| self.incarnation.remains(left)) != Some(Duration::ZERO) {
+            return Ok(());
+        }
+        content.associations.iter_mut().for_each(|association| association.fence_ms = 0);
+        write(&self.file, &content).map_err(|source| WriteError { file: self.file.clone(), source })?;
+        Ok(())
     }
 
     /// A disk can take a while to say that it has something.
@@ -270,7 +331,7 @@ impl FenceRecord {
         // What was left counts as long as it is there: who had it may come back.
         let before = self.namespace_before.as_ref().filter(|_| associations.contains_key(&Key::Inherited));
         let namespace = before.or(self.namespace.get()).cloned();
-        Content { associations: associations.values().cloned().collect(), namespace }
+        Content { associations: associations.values().cloned().collect(), namespace, left: None }
     }
 }
 
@@ -335,6 +396,15 @@ mod tests {
         RecordedAssociation { path: "tcp://127.0.0.1:4420".into(), cntlid: 7, fence_ms }
     }
 
+    /// By a daemon that nobody has seen before.
+    fn open(socket: &Path) -> Result<(FenceRecord, Option<Duration>), RecordError> {
+        FenceRecord::open(&Incarnation::begin(), socket)
+    }
+
+    fn waits(left: Option<LeftFence>) -> Option<u64> {
+        left.map(|left| left.association.fence_ms)
+    }
+
     fn run<T>(future: impl Future<Output = T>) -> T {
         tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
     }
@@ -348,7 +418,7 @@ mod tests {
     fn the_next_daemon_finds_the_longest_fence_of_what_was_not_lifted() {
         let place = tempfile::tempdir().unwrap();
         let socket = place.path().join("disk.sock");
-        let (record, inherited) = FenceRecord::open(&socket).unwrap();
+        let (record, inherited) = open(&socket).unwrap();
         assert_eq!(inherited, None);
         run(async {
             record.add(A, Epoch(1), association(11_000)).await.unwrap();
@@ -360,7 +430,7 @@ mod tests {
         });
         drop(record);
         // It is killed, and so is the next one: what the first one left is not forgotten.
-        let (second, inherited) = FenceRecord::open(&socket).unwrap();
+        let (second, inherited) = open(&socket).unwrap();
         assert_eq!(inherited, Some(Duration::from_millis(5_500)));
         run(second.add(A, Epoch(1), association(3_000))).unwrap();
         assert_eq!(left(&socket), Some(5_000));
@@ -378,7 +448,7 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let socket = place.path().join("disk.sock");
         for life in 0..100 {
-            let (record, _) = FenceRecord::open(&socket).unwrap();
+            let (record, _) = open(&socket).unwrap();
             run(record.add(A, Epoch(1), association(4_000))).unwrap();
             run(record.add(B, Epoch(1), association(if life == 0 { 9_000 } else { 5_000 }))).unwrap();
         }
@@ -390,9 +460,9 @@ mod tests {
     fn an_end_before_the_inherited_fences_leaves_them_to_the_next() {
         let place = tempfile::tempdir().unwrap();
         let socket = place.path().join("disk.sock");
-        run(FenceRecord::open(&socket).unwrap().0.add(A, Epoch(1), association(5_000))).unwrap();
+        run(open(&socket).unwrap().0.add(A, Epoch(1), association(5_000))).unwrap();
         for (waited_for, is_left) in [(9_000, 5_000), (3_000, 3_000), (4_000, 3_000)] {
-            let (record, _) = FenceRecord::open(&socket).unwrap();
+            let (record, _) = open(&socket).unwrap();
             run(record.add(B, Epoch(1), association(8_000))).unwrap();
             record.end(false, Duration::from_millis(waited_for));
             assert_eq!(left(&socket), Some(is_left), "of its own nothing");
@@ -403,36 +473,87 @@ mod tests {
     fn of_fences_that_others_left_the_longest_counts() {
         let place = tempfile::tempdir().unwrap();
         let socket = place.path().join("disk.sock");
-        let (record, _) = FenceRecord::open(&socket).unwrap();
+        let (record, _) = open(&socket).unwrap();
         for (also, longest) in [(4_000, 4_000), (3_000, 4_000), (5_000, 5_000)] {
             record.inherit(association(also)).unwrap();
             assert_eq!(left(&socket), Some(longest));
         }
         // Whoever has the disk next waits for what is left of it, and so does who else writes to the same.
-        let waits = record.end(false, Duration::from_secs(2)).map(|left| left.fence_ms);
-        assert_eq!((waits, left(&socket)), (Some(2_000), Some(2_000)));
+        let left_behind = waits(record.end(false, Duration::from_secs(2)));
+        assert_eq!((left_behind, left(&socket)), (Some(2_000), Some(2_000)));
         // Of a daemon that was killed, with the moment that took.
-        let (record, inherited) = FenceRecord::open(&socket).unwrap();
-        let waits = record.end(false, inherited.unwrap()).map(|left| left.fence_ms);
-        assert_eq!((waits, left(&socket)), (Some(2_500), Some(2_000)));
+        let (record, inherited) = open(&socket).unwrap();
+        let left_behind = waits(record.end(false, inherited.unwrap()));
+        assert_eq!((left_behind, left(&socket)), (Some(2_500), Some(2_000)));
     }
 
     #[test]
     fn an_end_in_doubt_leaves_its_own_to_the_next() {
         let place = tempfile::tempdir().unwrap();
         let socket = place.path().join("disk.sock");
-        let (record, _) = FenceRecord::open(&socket).unwrap();
+        let (record, _) = open(&socket).unwrap();
         run(record.add(A, Epoch(1), association(5_000))).unwrap();
-        assert_eq!(record.end(true, Duration::ZERO).map(|left| left.fence_ms), Some(5_000));
+        assert_eq!(waits(record.end(true, Duration::ZERO)), Some(5_000));
         // Nor does what still ends change it: it is the next one's.
         run(record.remove(A, Epoch(1))).unwrap();
-        assert_eq!(FenceRecord::open(&socket).unwrap().1, Some(Duration::from_millis(5_500)));
+        assert_eq!(open(&socket).unwrap().1, Some(Duration::from_millis(5_500)));
+    }
+
+    #[test]
+    fn of_what_a_daemon_has_left_itself_it_waits_for_the_rest() {
+        let place = tempfile::tempdir().unwrap();
+        let socket = place.path().join("disk.sock");
+        let daemon = Incarnation::begin();
+        let leave = |fence_ms| {
+            let (record, inherited) = FenceRecord::open(&daemon, &socket).unwrap();
+            run(record.add(A, Epoch(1), association(fence_ms))).unwrap();
+            record.end(true, inherited.unwrap_or_default());
+        };
+        leave(1);
+        std::thread::sleep(Duration::from_millis(3));
+        // There is something, and nothing to wait for.
+        assert_eq!(FenceRecord::open(&daemon, &socket).unwrap().1, Some(Duration::ZERO));
+        leave(60_000);
+        let rest = FenceRecord::open(&daemon, &socket).unwrap().1.unwrap();
+        assert!(rest > Duration::from_secs(30) && rest <= Duration::from_millis(60_001), "{rest:?}");
+        assert_eq!(open(&socket).unwrap().1, Some(Duration::from_millis(60_500)), "of another one");
+        // One that had it in between, and was killed.
+        run(open(&socket).unwrap().0.add(B, Epoch(1), association(70_000))).unwrap();
+        assert_eq!(FenceRecord::open(&daemon, &socket).unwrap().1, Some(Duration::from_millis(70_500)));
+    }
+
+    #[test]
+    fn a_fence_that_a_daemon_has_seen_pass_costs_the_next_one_nothing_more() {
+        let place = tempfile::tempdir().unwrap();
+        let socket = place.path().join("disk.sock");
+        let fence = |fence_ms| {
+            let (record, _) = open(&socket).unwrap();
+            run(record.add(A, Epoch(1), association(fence_ms))).unwrap();
+            record.end(true, Duration::ZERO);
+            record
+        };
+        fence(60_000).expire().unwrap();
+        assert_eq!(left(&socket), Some(60_000), "it is not over");
+        fs::remove_file(place.path().join("disk.sock.fence")).unwrap();
+        let record = fence(1);
+        std::thread::sleep(Duration::from_millis(3));
+        // Somebody has the disk.
+        let (other, _) = open(&socket).unwrap();
+        record.expire().unwrap();
+        assert_eq!(left(&socket), Some(1));
+        drop(other);
+        record.expire().unwrap();
+        assert_eq!(left(&socket), Some(0), "and it still says whose it was");
+        // What somebody else has left meanwhile counts.
+        fence(5_000);
+        record.expire().unwrap();
+        assert_eq!(left(&socket), Some(5_000));
     }
 
     #[test]
     fn with_the_last_fence_the_file_is_gone() {
         let place = tempfile::tempdir().unwrap();
-        let (record, _) = FenceRecord::open(&place.path().join("disk.sock")).unwrap();
+        let (record, _) = open(&place.path().join("disk.sock")).unwrap();
         run(record.add(A, Epoch(1), association(1))).unwrap();
         run(record.remove(A, Epoch(1))).unwrap();
         record.end(false, Duration::ZERO);
@@ -446,7 +567,7 @@ mod tests {
         let (socket, other) = (place.path().join("disk.sock"), place.path().join("other"));
         fs::write(&other, "what somebody needs").unwrap();
         std::os::unix::fs::symlink(&other, place.path().join("disk.sock.fence.lock")).unwrap();
-        let opened = FenceRecord::open(&socket);
+        let opened = open(&socket);
         assert_eq!(fs::read_to_string(&other).unwrap(), "what somebody needs");
         assert!(matches!(opened, Err(RecordError::Lock(LockError::Cannot { .. }))));
     }
@@ -457,8 +578,8 @@ mod tests {
         let (socket, file) = (place.path().join("disk.sock"), place.path().join("disk.sock.fence"));
         let holds = |fence_ms: u64| {
             let associations = vec![association(5), association(fence_ms)];
-            fs::write(&file, serde_json::to_vec(&Content { associations, namespace: None }).unwrap()).unwrap();
-            FenceRecord::open(&socket).map(|(_, inherited)| inherited)
+            fs::write(&file, serde_json::to_vec(&Content { associations, ..Content::default() }).unwrap()).unwrap();
+            open(&socket).map(|(_, inherited)| inherited)
         };
         // The longest that a daemon may have written.
         for fence_ms in [3 * 6_553_500 + 65_535, FENCE_MAX_MS] {
@@ -478,13 +599,13 @@ mod tests {
         let file = place.path().join("disk.sock.fence");
         let name = file.display().to_string();
         fs::write(&file, "{\"associations\": 3}").unwrap();
-        let error = FenceRecord::open(&socket).unwrap_err().to_string();
+        let error = open(&socket).unwrap_err().to_string();
         assert!(error.starts_with(&format!("{name}: is no fence record: ")) && error.ends_with("remove it"), "{error}");
         fs::write(&file, vec![b' '; LARGEST_BYTES as usize + 1]).unwrap();
-        let error = FenceRecord::open(&socket).unwrap_err().to_string();
+        let error = open(&socket).unwrap_err().to_string();
         assert!(error.starts_with(&format!("{name}: cannot be read: ")), "{error}");
         fs::remove_file(&file).unwrap();
-        let (record, _) = FenceRecord::open(&socket).unwrap();
+        let (record, _) = open(&socket).unwrap();
         drop(place);
         let error = run(record.add(A, Epoch(1), association(1))).unwrap_err().to_string();
         assert!(error.starts_with(&format!("cannot write {name}, ")), "{error}");

@@ -150,7 +150,7 @@ impl Namespaces {
         let (blocks, before) = (found.identity.blocks, namespace.blocks);
         if blocks < before {
             // Guests do not know the larger size yet. Queue pairs do: another association begins with the smaller one.
-            return Err((disk, AdmitError::Shrunk { found: blocks, before }));
+            return Err((disk, AdmitError::GrowthTakenBack { found: blocks, before }));
         }
         if blocks == before {
             return Ok(None);
@@ -175,7 +175,8 @@ impl Namespaces {
         let text = error.to_string();
         let before = namespace.unusable.replace(text.clone());
         (namespace.known, namespace.blocks) = (AnaState::PersistentLoss, 0);
-        let another = matches!(error, AdmitError::Mismatch(_) | AdmitError::NotGrown { .. }) && namespace.connected;
+        let smaller = matches!(error, AdmitError::NotGrown { .. } | AdmitError::Shrunk { .. });
+        let another = (smaller || matches!(error, AdmitError::Mismatch(_))) && namespace.connected;
         if another || self.0.iter().all(|namespace| namespace.unusable.is_some()) {
             return Err((disk, error));
         }

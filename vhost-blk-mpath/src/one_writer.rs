@@ -7,7 +7,7 @@
 use std::time::{Duration, Instant};
 
 use crate::disk::Disk;
-use crate::fence_record::RecordedAssociation;
+use crate::fence_record::{LeftFence, RecordedAssociation};
 use crate::namespace_name::NamespaceName;
 use crate::service::StartError;
 use crate::subsystem::Subsystem;
@@ -47,8 +47,8 @@ pub(crate) struct LeftBehind(Vec<Left>);
 /// Writes that may still be executed.
 #[derive(Clone)]
 pub(crate) struct Left {
-    /// By which disk.
-    pub(crate) disk: String,
+    /// By which disk of this daemon, unless they are of whoever had its socket before.
+    pub(crate) disk: Option<String>,
     namespace: NamespaceName,
     /// But not from then on.
     pub(crate) until: Instant,
@@ -65,18 +65,18 @@ impl Left {
 }
 
 impl LeftBehind {
-    /// The disks of a subsystem have left a fence on all that they wrote to.
-    pub(crate) fn add(&mut self, subsystem: &Subsystem, association: &RecordedAssociation, now: Instant) {
+    /// A disk of a subsystem has left a fence on what it wrote to, or who had its socket before.
+    pub(crate) fn add(&mut self, subsystem: &Subsystem, disk: &Disk, left: &LeftFence, now: Instant) {
         self.0.retain(|left| left.until > now);
+        let LeftFence { association, namespace: Some(namespace) } = left else { return };
         let until = now + Duration::from_millis(association.fence_ms);
-        for writer in writers(subsystem) {
-            let Used { disk, namespace } = writer;
-            if self.0.iter().any(|left| left.namespace.is_same(&namespace) && left.until >= until) {
-                continue;
-            }
-            self.0.retain(|left| !left.namespace.is_same(&namespace));
-            self.0.push(Left { disk: disk.into(), namespace, until, association: association.clone() });
+        if self.0.iter().any(|left| left.namespace.is_same(namespace) && left.until >= until) {
+            return;
         }
+        self.0.retain(|left| !left.namespace.is_same(namespace));
+        let is_its_own = subsystem.namespace_name(disk).is_some_and(|own| own.is_same(namespace));
+        let (disk, namespace) = (is_its_own.then(|| disk.name().into()), namespace.clone());
+        self.0.push(Left { disk, namespace, until, association: association.clone() });
     }
 
     /// The longest of those that the disks of a subsystem have to wait for. Those that only read wait as well: they shall not see what

@@ -28,9 +28,10 @@ use tokio::task::JoinHandle;
 use crate::discovery::{Discovery, Shown};
 use crate::disk::DiskSettings;
 use crate::events::EventLog;
-use crate::fence_record::{FenceRecords, RecordError, RecordedAssociation, WriteError};
+use crate::fence_record::{FenceRecords, LeftFence, RecordError, WriteError};
 use crate::frontend::{Door, FrontendThread, ServedDisk};
 use crate::handed_over::HandedOver;
+use crate::incarnation::Incarnation;
 use crate::namespace_name::NamespaceName;
 use crate::one_writer::Left;
 use crate::path::PathError;
@@ -42,6 +43,7 @@ pub(crate) struct Common {
     pub(crate) host: HostIdentity,
     pub(crate) io_threads: u16,
     pub(crate) events: Arc<EventLog>,
+    pub(crate) incarnation: Incarnation,
 }
 
 /// Why a subsystem's disks are not served.
@@ -150,7 +152,7 @@ pub(crate) struct Starting {
     config: DiskConfig,
     doors: Vec<Door>,
     records: FenceRecords,
-    /// Until then writes of a daemon before this one may be executed.
+    /// Until then writes of who had the sockets before may be executed; passed, if there can be none any more and he did not end in order.
     inherited_fence: Option<Fence>,
     discovery: Option<Discovery>,
     /// The paths that it has besides those configured.
@@ -160,7 +162,11 @@ pub(crate) struct Starting {
 impl Starting {
     /// Takes the sockets of all disks, and what earlier daemons have left beside them. Blocks: for little more than a second, and until a
     /// daemon that is ending has let go of the disks, ten seconds at most for each.
-    pub(crate) fn bind(config: DiskConfig, handed_over: &HandedOver) -> Result<Self, StartError> {
+    pub(crate) fn bind(
+        config: DiskConfig,
+        handed_over: &HandedOver,
+        incarnation: &Incarnation,
+    ) -> Result<Self, StartError> {
         if !config.subsystem.has_form() {
             // Not refused: there are targets that have such names.
             tracing::warn!(
@@ -171,7 +177,7 @@ impl Starting {
         }
         let paths: Vec<_> = DiskSettings::all(&config).into_iter().map(|disk| disk.socket_path).collect();
         let doors = paths.iter().map(|path| handed_over.door(path)).collect::<Result<_, _>>()?;
-        let (records, inherited) = FenceRecords::open(paths.iter().map(SocketPath::as_path))?;
+        let (records, inherited) = FenceRecords::open(incarnation, paths.iter().map(SocketPath::as_path))?;
         let inherited_fence = inherited.map(|fence| Fence { until: Instant::now() + fence, of: None });
         Ok(Self { config, doors, records, inherited_fence, discovery: None, discovered: Vec::new() })
     }
@@ -223,9 +229,15 @@ impl Starting {
     }
 }
 
-/// Tells that the disks take no requests until a fence has passed, now, and that they do again, then.
+/// Tells that the disks take no requests until a fence has passed, now, and that they do again, then; nothing, if it has passed.
 fn hold(subsystem: &Arc<Subsystem>, Fence { until, of }: Fence) {
-    let wait = until.saturating_duration_since(Instant::now()).as_secs_f64();
+    let wait = until.saturating_duration_since(Instant::now());
+    if wait.is_zero() {
+        let subsystem = Arc::clone(subsystem);
+        tokio::spawn(async move { forget_inherited(&subsystem).await });
+        return;
+    }
+    let wait = wait.as_secs_f64();
     let whose = match of {
         None => "who served the disk before did not end in order, and its".to_owned(),
         Some(of) => {
@@ -329,7 +341,7 @@ impl Connecting {
     pub(crate) fn inherit(&self, left: &Left) -> Result<(), StartError> {
         let subsystem = &self.service.subsystem;
         subsystem.records.inherit(&left.recorded(Instant::now()))?;
-        subsystem.inherit(Fence { until: left.until, of: Some(left.disk.clone()) });
+        subsystem.inherit(Fence { until: left.until, of: left.disk.clone() });
         Ok(())
     }
 
@@ -410,8 +422,8 @@ impl Service {
         self.ends.send_replace(true);
     }
 
-    /// Waits until the paths are closed, and leaves the disks to whoever serves them next: what fence, from now on, on what they wrote to.
-    pub(crate) async fn closed(&self) -> Option<RecordedAssociation> {
+    /// Waits until the paths are closed, and leaves the disks to whoever serves them next: with which fences, by disk.
+    pub(crate) async fn closed(&self) -> Vec<Option<LeftFence>> {
         let of_discovery = self.task().take();
         // A task that was cancelled or panicked has ended as well.
         if let Some(task) = of_discovery {
@@ -423,14 +435,15 @@ impl Service {
         }
         let left = |fence: Fence| fence.until.saturating_duration_since(Instant::now());
         let left = self.subsystem.inherited_fence().map(left);
-        // What is not this disk's stays, so that the next attempt is refused as well.
-        if left == Some(Duration::ZERO) && self.subsystem.other_namespace().is_none() {
+        // What is not this disk's stays, so that the next attempt is refused as well; and so it does if no path has told what is this disk's.
+        let is_its_own = || self.subsystem.unserved().is_none() && self.subsystem.other_namespace().is_none();
+        if left == Some(Duration::ZERO) && is_its_own() {
             // Whose task it is may not have come to it.
             forget_inherited(&self.subsystem).await;
         }
         let (records, in_doubt) = (self.subsystem.records.clone(), self.in_doubt.load(Ordering::SeqCst));
         // A disk can take a while to say that it has something. One that panicked has said why.
         let ended = tokio::task::spawn_blocking(move || records.end(in_doubt, left.unwrap_or_default()));
-        ended.await.ok().flatten()
+        ended.await.unwrap_or_default()
     }
 }

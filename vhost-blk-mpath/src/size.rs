@@ -12,10 +12,16 @@ use crate::namespaces::{Namespaces, News};
 use crate::path_status::{NamespaceStatus, State};
 use crate::subsystem::{AdmitError, Subsystem};
 
-/// A path whose namespace is smaller than guests know it.
-pub(crate) fn check(disk: &Disk, found: u64) -> Result<(), AdmitError> {
-    let shown = disk.served().map_or(0, Served::blocks);
-    if found < shown { Err(AdmitError::NotGrown { found, shown }) } else { Ok(()) }
+/// Whether a path's namespace is as large as guests see it.
+pub(crate) fn check(served: &Served, found: u64) -> Result<(), AdmitError> {
+    let shown = served.blocks();
+    if found >= shown {
+        Ok(())
+    } else if found < served.namespace.blocks {
+        Err(AdmitError::Shrunk { found, shown })
+    } else {
+        Err(AdmitError::NotGrown { found, shown })
+    }
 }
 
 impl Subsystem {
@@ -24,7 +30,8 @@ impl Subsystem {
     pub(crate) fn path_sized(&self, path: PathId, namespaces: &Namespaces) -> Result<(), (DiskId, AdmitError)> {
         let mut state = self.state();
         for News { disk, blocks, .. } in namespaces.all().filter(|news| news.unusable.is_none()) {
-            check(self.disk(disk), blocks).map_err(|error| (disk, error))?;
+            let served = self.disk(disk).served();
+            served.map_or(Ok(()), |served| check(served, blocks)).map_err(|error| (disk, error))?;
         }
         let status = state.path_mut(path).expect("a path is there as long as its task");
         status.namespaces = namespaces.all().map(NamespaceStatus::from).collect();

@@ -65,10 +65,21 @@ pub(crate) struct Fence {
 pub(crate) enum AdmitError {
     #[error("does not lead to the namespace of the disk's other paths: {0}")]
     Mismatch(#[from] IdentityMismatch),
-    #[error("has {found} blocks, where the disk has grown to {shown}")]
+    /// Smaller than what guests see, which it was larger than at first.
+    #[error(
+        "has {found} blocks, where the disk has grown to {shown}, and is used when its controller tells of these; if it was made smaller again, \
+         guests do not see that: grow it back, or take the disk from its guest and remove and add it"
+    )]
     NotGrown { found: u64, shown: u64 },
-    #[error("has {found} blocks, and had {before}")]
-    Shrunk { found: u64, before: u64 },
+    /// Smaller than it ever was.
+    #[error(
+        "its namespace has shrunk to {found} blocks, and guests go on seeing {shown}: what they ask for goes over paths that have all of these, \
+         or waits; grow it back to {shown} blocks, or take the disk from its guest and remove and add it"
+    )]
+    Shrunk { found: u64, shown: u64 },
+    /// Smaller than its queue pairs know it, not than guests do.
+    #[error("has {found} blocks, and had {before}, which guests have not seen; it is connected anew")]
+    GrowthTakenBack { found: u64, before: u64 },
     #[error(transparent)]
     Namespace(#[from] NamespaceError),
     #[error("the namespace cannot be a disk: {0}")]
@@ -97,10 +108,13 @@ impl AdmitError {
     /// It leads elsewhere, and another attempt would find the same.
     pub(crate) fn is_refusal(&self) -> bool {
         match self {
-            // A controller that has not heard yet how the namespace has grown will.
-            Self::Mismatch(mismatch) => !matches!(mismatch, IdentityMismatch::Blocks(..)),
-            Self::Geometry(_) => true,
-            Self::NotGrown { .. } | Self::Shrunk { .. } | Self::Namespace(_) | Self::Start(_) => false,
+            Self::Mismatch(_) | Self::Geometry(_) => true,
+            // A controller that has not heard yet how the namespace has grown will; and one that has shrunk may grow back.
+            Self::NotGrown { .. }
+            | Self::Shrunk { .. }
+            | Self::GrowthTakenBack { .. }
+            | Self::Namespace(_)
+            | Self::Start(_) => false,
         }
     }
 }
@@ -194,9 +208,9 @@ impl Subsystem {
             self.start_threads()?;
         }
         // A thread that knows a disk already is told nothing new.
-        for (disk, served) in self.disks.iter().filter_map(|disk| Some((disk.id, disk.served()?))) {
+        for (disk, served) in self.disks.iter().filter_map(|disk| Some((disk, disk.served()?))) {
             for thread in self.threads() {
-                thread.add_disk(disk, served.namespace.block_bytes);
+                thread.add_disk(disk.id, disk.name().into(), served.namespace.block_bytes);
             }
         }
         Ok(admitted)
@@ -210,8 +224,7 @@ impl Subsystem {
     ) -> Result<(), AdmitError> {
         let namespace = found.clone()?.identity;
         if let Some(served) = disk.served() {
-            served.namespace.check_same(&namespace)?;
-            return size::check(disk, namespace.blocks);
+            return check_served(served, &namespace);
         }
         let several = self.state().paths().nth(1).is_some();
         if several {
@@ -266,10 +279,7 @@ impl Subsystem {
         found: Result<NamespaceIdentity, NamespaceError>,
     ) -> Result<(), AdmitError> {
         let (namespace, disk) = (found?, self.disk(disk));
-        if let Some(served) = disk.served() {
-            served.namespace.check_same(&namespace)?;
-        }
-        size::check(disk, namespace.blocks)
+        disk.served().map_or(Ok(()), |served| check_served(served, &namespace))
     }
 
     /// How every path's controller is connected.
@@ -378,5 +388,14 @@ impl Subsystem {
     pub(crate) fn path_event(&self, path: PathId, kind: EventKind, message: impl Into<String>) {
         let named = self.state().path(path).map(PathStatus::named);
         self.event(named, kind, message);
+    }
+}
+
+/// Whether a namespace is the one that guests see, and has all the blocks that they do.
+fn check_served(served: &Served, found: &NamespaceIdentity) -> Result<(), AdmitError> {
+    match served.namespace.check_same(found) {
+        // That is no other one.
+        Ok(()) | Err(IdentityMismatch::Blocks(..)) => size::check(served, found.blocks),
+        Err(mismatch) => Err(mismatch.into()),
     }
 }

@@ -8,11 +8,11 @@ use clap::Subcommand;
 use mpath_api::DiskFlags;
 use mpath_api::client::Client;
 use mpath_api::config::{DiskConfig, DiskList, LoadError, SocketPath, SocketPathError};
-use mpath_api::types::{Disk, EventKind, Events};
+use mpath_api::types::{Disk, RemovedDisk};
 
 use super::{DiskArg, status};
 use crate::Failure;
-use crate::output::{Output, or_dash};
+use crate::output::{Column, Output, or_dash, table};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -30,9 +30,9 @@ pub(crate) enum Command {
     Add(Box<AddArgs>),
     /// Remove a disk for good, and those that share its paths; done when they are gone
     ///
-    /// Their sockets go, their paths are closed in order, and the other disks do not notice. What is printed is what is still
-    /// there of them, as by `path remove`: nothing. The configuration is not changed: a restarted daemon has the disks that are
-    /// configured.
+    /// Their sockets go, their paths are closed in order, and the other disks do not notice. What is printed is which disks are
+    /// gone; IN DOUBT is for how long writes may still be executed whose fate was not known, as can be after --force. The
+    /// configuration is not changed: a restarted daemon has the disks that are configured.
     Remove {
         /// Its name
         disk: String,
@@ -122,23 +122,24 @@ impl Command {
                 result
             }
             Self::Remove { disk, force } => {
-                output.print(&client.remove_disk(disk, *force)?, |disks| status::table_of(disks))?;
-                tell_of_doubt(client, disk);
+                let removed = client.remove_disk(disk, *force)?;
+                output.print(&removed, |removed| table_of_removed(removed))?;
+                removed.iter().for_each(warn_of_doubt);
                 Ok(())
             }
         }
     }
 }
 
-/// What the daemon has to say of a disk beyond that it is gone: that its writes may still be executed, and for how long.
-fn tell_of_doubt(client: &Client, disk: &str) {
-    // It is gone, whether this can be asked or not.
-    let Ok(Events { events, .. }) = client.events(0, 0) else { return };
-    let removed = events.iter().rfind(|event| event.kind == EventKind::DiskRemoved && event.disk == disk);
-    if let Some(removed) = removed.filter(|removed| removed.message != "disk removed") {
+fn table_of_removed(removed: &[RemovedDisk]) -> String {
+    let columns = [Column::Text("REMOVED"), Column::Number("IN DOUBT(ms)")];
+    table(columns, removed.iter().map(|removed| [removed.disk.clone(), or_dash(removed.in_doubt_ms)]))
+}
+
+fn warn_of_doubt(RemovedDisk { disk, in_doubt_ms }: &RemovedDisk) {
+    if let Some(in_doubt_ms) = in_doubt_ms {
         eprintln!(
-            "mpathctl: {disk}: {}; another daemon has to be given the namespace only after that",
-            removed.message
+            "mpathctl: {disk}: writes to its namespace may still be executed for {in_doubt_ms} ms; give it to another daemon only after that (this one has what is added on its socket or namespace wait)"
         );
     }
 }
@@ -150,6 +151,7 @@ fn in_full(disks: &[Disk]) -> String {
 fn one_in_full(disk: &Disk) -> String {
     let mut lines = vec![
         ("disk", disk.name.clone()),
+        ("state", disk.state.to_string()),
         ("socket", disk.socket.clone()),
         ("front-end", if disk.connected { "connected" } else { "-" }.into()),
         ("subsystem", disk.subsystem.clone()),
@@ -167,6 +169,9 @@ fn one_in_full(disk: &Disk) -> String {
     ];
     if let Some(held) = status::held(disk) {
         lines.insert(1, ("HELD", held));
+    }
+    if let Some(removing) = status::removing(disk) {
+        lines.insert(1, ("REMOVING", removing));
     }
     let lines: Vec<_> = lines.iter().map(|(name, value)| format!("{name:<14}{value}\n")).collect();
     lines.concat()

@@ -15,6 +15,7 @@ pub(crate) enum Command {
     /// there is a problem; what is only noted may well be on purpose.
     Check {
         /// A target's address or host name: routes to it are looked at too. Name all addresses that it has
+        #[arg(value_parser = target)]
         target: Vec<String>,
         /// Look only at this network interface, and others named so; at all of them if left out
         #[arg(long, value_name = "DEV")]
@@ -28,8 +29,20 @@ impl Command {
         let findings = judge(&gather(target, dev)?);
         output.print(&findings, |findings| for_people(findings))?;
         let problems = findings.iter().any(|finding| finding.level == Level::Problem);
-        if problems { Err(Failure::Found) } else { Ok(()) }
+        if problems { Err(Failure::Told) } else { Ok(()) }
     }
+}
+
+/// A text that is no target.
+#[derive(Debug, thiserror::Error)]
+#[error("`{text}` is no address or host name of a target; give one such as 192.0.2.1, or none")]
+struct TargetError {
+    text: String,
+}
+
+/// What is not blank is for the resolver to judge.
+fn target(text: &str) -> Result<String, TargetError> {
+    if text.trim().is_empty() { Err(TargetError { text: text.into() }) } else { Ok(text.into()) }
 }
 
 fn for_people(findings: &[Finding]) -> String {

@@ -2,7 +2,7 @@
 
 use clap::Subcommand;
 use mpath_api::PathAddress;
-use mpath_api::client::Client;
+use mpath_api::client::{Client, ClientError};
 use mpath_api::types::{AddPath, AnaState, Injection, OpStats, Path, PathAction, PathSelector, PathSharer, SteerPaths};
 
 use super::{DiskArg, path_show, the_only_disk};
@@ -45,8 +45,9 @@ pub(crate) enum Command {
     Add(AddArgs),
     /// Remove a path for good, also while I/O runs
     ///
-    /// It is drained and closed as by `path disable`; what it is waiting for until it is gone, `path show` says. The
-    /// configuration is not changed: a restarted daemon has the paths that are configured.
+    /// It is drained and closed as by `path disable`; what it is waiting for until it is gone, `path show` says. Of several
+    /// each is tried, and each that may not go is told. The configuration is not changed: a restarted daemon has the paths
+    /// that are configured.
     Remove(RemoveArgs),
 }
 
@@ -110,19 +111,32 @@ impl Command {
                 return Ok(output.print(&added, |path| for_people(std::slice::from_ref(path)))?);
             }
             Self::Remove(RemoveArgs { path: PathArgs { path, disk }, force }) => {
-                let mut disks: Vec<_> =
-                    client.path(path, disk.disk.as_deref())?.into_iter().map(|path| path.disk).collect();
-                disks.dedup();
-                let mut left = Vec::new();
-                for disk in disks {
-                    left.extend(client.remove_path(&disk, path, *force)?);
-                }
-                return Ok(output.print(&left, |paths| for_people(paths))?);
+                return remove(client, output, &client.path(path, disk.disk.as_deref())?, *force);
             }
         };
         let wanted = SteerPaths { path: path.clone(), disk: disk.disk.clone(), action, force };
         Ok(output.print(&client.steer(&wanted)?, |paths| for_people(paths))?)
     }
+}
+
+/// Removes paths one after the other; one that may not go keeps no other from it.
+fn remove(client: &Client, output: &mut Output, meant: &[Path], force: bool) -> Result<(), Failure> {
+    let (mut left, mut refused) = (Vec::new(), Vec::new());
+    for path in meant {
+        match client.remove_path(&path.disk, &PathSelector::Address(path.address.clone()), force) {
+            Ok(still_there) => left.extend(still_there),
+            Err(error @ ClientError::Refused(_)) if meant.len() == 1 => return Err(error.into()),
+            Err(ClientError::Refused(error)) => refused.push((path, error)),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    if refused.len() < meant.len() {
+        output.print(&left, |paths| for_people(paths))?;
+    }
+    for (path, error) in &refused {
+        eprintln!("mpathctl: {} path {} ({}): {}", path.disk, path.index, path.address, error.message);
+    }
+    if refused.is_empty() { Ok(()) } else { Err(Failure::Told) }
 }
 
 fn for_people(paths: &[Path]) -> String {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use mpath_api::client::Client;
-use mpath_api::types::{Disk, Status};
+use mpath_api::types::{Disk, DiskState, REMOVING_MAX, Status};
 
 use crate::Failure;
 use crate::output::{Column, Output, table};
@@ -18,7 +18,7 @@ fn for_people(status: &Status) -> String {
     head + &table_of(&status.disks)
 }
 
-/// Disks, one a line, and below them what is wrong with those that take no requests.
+/// Disks, one a line, and below them those that are being removed and what is wrong with those that take no requests.
 pub(super) fn table_of(disks: &[Disk]) -> String {
     let columns = [
         Column::Text("DISK"),
@@ -33,9 +33,18 @@ pub(super) fn table_of(disks: &[Disk]) -> String {
         Column::Text("SOCKET"),
     ];
     let table = table(columns, disks.iter().map(row));
+    let removing = disks.iter().filter_map(|disk| Some(format!("{}: REMOVING: {}\n", disk.name, removing(disk)?)));
     let held = disks.iter().filter_map(|disk| Some(format!("{}: HELD: {}\n", disk.name, held(disk)?)));
-    let held: Vec<_> = held.collect();
-    if held.is_empty() { table } else { format!("{table}\n{}", held.concat()) }
+    let notes: Vec<_> = removing.chain(held).collect();
+    if notes.is_empty() { table } else { format!("{table}\n{}", notes.concat()) }
+}
+
+/// What becomes of a disk that is on its way out, if it is.
+pub(super) fn removing(disk: &Disk) -> Option<String> {
+    let within = REMOVING_MAX.as_secs();
+    (disk.state == DiskState::Removing).then(|| {
+        format!("its front-ends are hung up, and it is gone within {within} s; until then name and socket are its own")
+    })
 }
 
 /// Why a disk takes no requests, and how much longer, if it takes none.
@@ -49,7 +58,12 @@ pub(super) fn held(disk: &Disk) -> Option<String> {
 fn row(disk: &Disk) -> [String; 10] {
     [
         disk.name.clone(),
-        if disk.connected { "connected" } else { "-" }.into(),
+        match disk.state {
+            DiskState::Removing => "removing",
+            DiskState::Served if disk.connected => "connected",
+            DiskState::Served => "-",
+        }
+        .into(),
         disk.policy.to_string(),
         disk.paths.live.to_string(),
         match &disk.shares_paths_of {

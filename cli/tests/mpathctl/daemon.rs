@@ -12,10 +12,10 @@ use mpath_api::server::{
     AddDiskError, AddPathError, Control, ControlError, PathRef, RemoveDiskError, RemovePathError, Server,
 };
 use mpath_api::types::{
-    AnaState, Controller, DiscoveryController, DiscoveryState, Disk, Event, EventKind, EventPath, Events, HedgeStatus,
-    Injection, Latency, Moved, Mptcp, MptcpConnection, OpStats, Origin, Path, PathAction, PathCounts, PathEstimate,
-    PathSharer, PathState, PathWindow, QueueTurns, SchedulerDetail, SetLimits, Status, Subflow, SubflowState, Tier,
-    WaitsFor,
+    AnaState, Controller, DiscoveryController, DiscoveryState, Disk, DiskState, Event, EventKind, EventPath, Events,
+    HedgeStatus, Injection, Latency, Moved, Mptcp, MptcpConnection, OpStats, Origin, Path, PathAction, PathCounts,
+    PathEstimate, PathSharer, PathState, PathWindow, QueueTurns, RemovedDisk, SchedulerDetail, SetLimits, Status,
+    Subflow, SubflowState, Tier, WaitsFor,
 };
 use mpath_api::{ClassPolicies, PathAddress, PolicyChange, PolicyKind, SchedulerChange, SchedulerKind, SchedulerSpec};
 use tempfile::TempDir;
@@ -30,6 +30,8 @@ struct Fake {
     paths: Mutex<Vec<Path>>,
     /// Disks that take no requests.
     held: &'static [&'static str],
+    /// Disks on their way out.
+    removing: &'static [&'static str],
 }
 
 fn stats(ios: u64, p50_us: u64) -> OpStats {
@@ -234,6 +236,7 @@ impl Fake {
             scheduling: Mutex::new(scheduling()),
             paths: Mutex::new(paths),
             held: &[],
+            removing: &[],
         }
     }
 }
@@ -251,6 +254,7 @@ impl Control for Fake {
             subsystem: "nqn.2014-08.org.example:disks".into(),
             shares_paths_of: shares(name),
             nsid: Some(1),
+            state: if self.removing.contains(&name.as_str()) { DiskState::Removing } else { DiskState::Served },
             connected: name == "disk0",
             held_ms: self.held.contains(&name.as_str()).then_some(12_001),
             policy: *policy,
@@ -376,11 +380,13 @@ impl Control for Fake {
 
     async fn remove_path(&self, wanted: &PathRef, force: bool) -> Result<(), ControlError> {
         let disk = wanted.disk.clone();
-        if disk == "disk1" && !force {
-            return Err(RemovePathError::LastPath { disk }.into());
-        }
         let mut paths = self.paths.lock().unwrap();
         let found = paths.iter().position(|path| path.disk == disk && path.index == wanted.index).unwrap();
+        let others_live =
+            |other: &Path| other.disk == disk && other.index != wanted.index && other.state == PathState::Live;
+        if !force && paths[found].state == PathState::Live && !paths.iter().any(others_live) {
+            return Err(RemovePathError::LastPath { disk }.into());
+        }
         if force {
             paths.remove(found);
         } else {
@@ -408,12 +414,12 @@ impl Control for Fake {
         Ok(())
     }
 
-    async fn remove_disk(&self, disk: &str, force: bool) -> Result<(), ControlError> {
+    async fn remove_disk(&self, disk: &str, force: bool) -> Result<Vec<RemovedDisk>, ControlError> {
         if disk == "disk0" && !force {
             return Err(RemoveDiskError::Connected { disk: disk.into() }.into());
         }
         self.policies.lock().unwrap().retain(|(name, _)| name != disk);
-        Ok(())
+        Ok(vec![RemovedDisk { disk: disk.into(), in_doubt_ms: (disk == "disk0").then_some(2100) }])
     }
 
     async fn events(&self, after: u64, wait: Duration) -> Result<Events, ControlError> {
@@ -426,9 +432,6 @@ impl Control for Fake {
             event(1, EventKind::PathLive, Some(path), "path live: controller 2, optimized"),
             event(2, EventKind::FrontEndConnected, None, "front-end connected"),
         ];
-        if !self.policies.lock().unwrap().iter().any(|(name, _)| name == "disk0") {
-            events.push(event(3, EventKind::DiskRemoved, None, "disk removed; writes may still be executed"));
-        }
         if !wait.is_zero() && after == 2 {
             events.push(event(5, EventKind::PolicySet, None, "policy set to numa"));
             return Ok(Events { events: events.split_off(2), lost: 2, last: 5 });
@@ -457,6 +460,11 @@ impl Daemon {
     /// One whose `disk1` takes no requests.
     pub(crate) fn start_held() -> Self {
         Self::start_with(Fake { held: &["disk1"], ..Fake::new() })
+    }
+
+    /// One whose `disk0` is being removed.
+    pub(crate) fn start_removing() -> Self {
+        Self::start_with(Fake { removing: &["disk0"], ..Fake::new() })
     }
 
     /// One with a disk `backup` over the paths of `disk0`.

@@ -30,6 +30,7 @@ disks:
   subsystem: nqn.2014-08.org.example:disks
   shares_paths_of: null
   nsid: 1
+  state: served
   connected: true
   held_ms: null
   policy: round-robin
@@ -70,9 +71,25 @@ fn a_disk_that_takes_no_requests_is_not_overlooked() {
     }
     assert!(!daemon.run(&["disk", "list", "--disk", "disk0"]).contains("HELD"));
     let told = daemon.run(&["disk", "show", "disk1"]);
-    assert!(told.starts_with(&format!("disk          disk1\nHELD          {line}socket ")), "{told}");
+    assert!(told.starts_with(&format!("disk          disk1\nHELD          {line}state ")), "{told}");
     let json: serde_json::Value = serde_json::from_str(&daemon.run(&["-o", "json", "disk", "list"])).unwrap();
     assert_eq!((&json[0]["held_ms"], &json[1]["held_ms"]), (&serde_json::Value::Null, &serde_json::json!(12_001)));
+}
+
+/// Its front-end may be connected yet, which tells nobody that the disk is on its way out.
+#[test]
+fn a_disk_that_is_being_removed_is_shown_so() {
+    let daemon = Daemon::start_removing();
+    let line = "its front-ends are hung up, and it is gone within 15 s; until then name and socket are its own\n";
+    for words in [&["status"][..], &["disk", "list"]] {
+        let told = daemon.run(words);
+        assert!(told.contains("\ndisk0  removing  ") && !told.contains("connected"), "{told}");
+        assert!(told.ends_with(&format!("disk1.sock\n\ndisk0: REMOVING: {line}")), "{told}");
+    }
+    let told = daemon.run(&["disk", "show", "disk0"]);
+    assert!(told.starts_with(&format!("disk          disk0\nREMOVING      {line}state         removing\n")), "{told}");
+    let json: serde_json::Value = serde_json::from_str(&daemon.run(&["-o", "json", "disk", "list"])).unwrap();
+    assert_eq!((&json[0]["state"], &json[1]["state"]), (&serde_json::json!("removing"), &serde_json::json!("served")));
 }
 
 #[test]
@@ -85,6 +102,7 @@ fn disk() {
         daemon.run(&["disk", "show", "disk0"]),
         "\
 disk          disk0
+state         served
 socket        /run/vhost-blk-mpath/disk0.sock
 front-end     connected
 subsystem     nqn.2014-08.org.example:disks
@@ -109,11 +127,11 @@ queued        0
     let (code, said) = daemon.fail(&["disk", "remove", "disk0"]);
     assert!(code == 1 && said.contains("`disk0` has a front-end connected"), "{said}");
     let (code, removed, said) = daemon.said(&["disk", "remove", "disk0", "--force"]);
-    let doubt =
-        "disk removed; writes may still be executed; another daemon has to be given the namespace only after that";
-    assert_eq!((code, said), (0, format!("mpathctl: disk0: {doubt}\n")));
-    assert!(removed.starts_with("DISK ") && removed.lines().count() == 1, "what is still there of it: {removed}");
-    assert_eq!(daemon.run(&["disk", "remove", "db", "-ojson"]), "[]\n");
+    assert_eq!((code, &*removed), (0, "REMOVED  IN DOUBT(ms)\ndisk0            2100\n"));
+    let doubt = "writes to its namespace may still be executed for 2100 ms; give it to another daemon only after that";
+    assert!(said.starts_with(&format!("mpathctl: disk0: {doubt} (")) && said.lines().count() == 1, "{said}");
+    let json = daemon.run(&["disk", "remove", "db", "-ojson"]);
+    assert_eq!(json, "[\n  {\n    \"disk\": \"db\",\n    \"in_doubt_ms\": null\n  }\n]\n");
     assert!(!daemon.run(&["disk", "list"]).contains("disk0"));
     assert_eq!(daemon.fail(&["disk", "show", "disk0"]).0, 1);
     for (words, said) in [

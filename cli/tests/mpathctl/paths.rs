@@ -228,6 +228,19 @@ fn paths_are_added_and_removed() {
     assert_eq!(daemon.run(&["path", "remove", "[::1]", "--disk", "disk1", "--force", "-o", "json"]), "[]\n");
     assert_eq!(daemon.run(&["path", "list", "--disk", "disk1", "-o", "json"]), "[]\n", "a disk without paths");
 
+    // Of each disk the last usable one stays, and keeps no other from going.
+    let daemon = Daemon::start();
+    let (code, table, said) = daemon.said(&["path", "remove", "all"]);
+    let why = "would have no usable path left and its I/O would wait; add or enable another path first, or say --force";
+    let refused = format!(
+        "mpathctl: disk0 path 0 (tcp://127.0.0.1:4420): disk `disk0` {why}\n\
+         mpathctl: disk1 path 0 (tcp://[::1]:4420): disk `disk1` {why}\n"
+    );
+    assert_eq!((code, said), (1, refused));
+    assert_eq!(row(table, 1)[..4], ["disk0", "1", "tcp://127.0.0.1:4421", "removing"]);
+    let all = daemon.run(&["path", "remove", "all", "--force", "-o", "json"]);
+    assert_eq!(all, "[]\n");
+
     let daemon = Daemon::start();
     for (args, code, part) in [
         (&["path", "add", "tcp://127.0.0.1:4422"][..], 2, "there are several disks; name one with --disk"),

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use mpath_api::client::{Client, ClientError};
 use mpath_api::config::{DiskConfig, Hedge, SharerConfig};
 use mpath_api::types::{
-    ErrorCode, EventKind, PathAction, PathSelector, SetHedge, SetLimits, SetPolicy, SteerPaths, WaitsFor,
+    ErrorCode, EventKind, PathAction, PathSelector, RemovedDisk, SetHedge, SetLimits, SetPolicy, SteerPaths, WaitsFor,
 };
 use mpath_api::{PolicyKind, SchedulerKind};
 use mpath_target::NamespaceConfig;
@@ -20,7 +20,7 @@ use crate::scheduler::switch;
 use crate::support::{Daemon, Disk, NQN, PATIENCE, Place, Shape, Target, Verification, eventually, own_address};
 
 /// A disk with these paths and the socket of its name.
-fn config(place: &Place, name: &str, paths: &[SocketAddr]) -> DiskConfig {
+pub(crate) fn config(place: &Place, name: &str, paths: &[SocketAddr]) -> DiskConfig {
     let socket = place.file(name).to_str().unwrap().parse().unwrap();
     let paths = paths.iter().map(|path| format!("tcp://{path}").parse().unwrap()).collect();
     DiskConfig { name: name.parse().unwrap(), ..DiskConfig::new(socket, NQN.parse().unwrap(), paths) }
@@ -31,7 +31,7 @@ fn second(place: &Place, name: &str, target: &Target) -> DiskConfig {
     DiskConfig { namespace: "2".parse().ok(), ..config(place, name, &target.addrs()) }
 }
 
-fn target() -> Target {
+pub(crate) fn target() -> Target {
     Target::with(2, |config| config.namespaces.push(NamespaceConfig::memory(32 << 20)))
 }
 
@@ -41,15 +41,20 @@ fn names(daemon: &Daemon) -> Vec<String> {
 
 /// Of an answer that is an error, the code and what it says.
 #[track_caller]
-fn refusal<T: std::fmt::Debug>(answer: Result<T, ClientError>) -> (ErrorCode, String) {
+pub(crate) fn refusal<T: std::fmt::Debug>(answer: Result<T, ClientError>) -> (ErrorCode, String) {
     match answer {
         Err(ClientError::Refused(error)) => (error.code, error.message),
         other => panic!("{other:?}"),
     }
 }
 
+/// The answer when disks are gone and nothing of theirs is in doubt.
+fn removed(disks: &[&str]) -> Vec<RemovedDisk> {
+    disks.iter().map(|&disk| RemovedDisk { disk: disk.into(), in_doubt_ms: None }).collect()
+}
+
 /// What has happened to a disk, by kind. What its paths went through on a busy machine is no matter here.
-fn events(daemon: &Daemon, disk: &str) -> Vec<EventKind> {
+pub(crate) fn events(daemon: &Daemon, disk: &str) -> Vec<EventKind> {
     let events = daemon.api.events(0, 0).unwrap().events.into_iter().filter(|event| event.disk == disk);
     events.filter(|event| event.path.is_none()).map(|event| event.kind).collect()
 }
@@ -85,7 +90,7 @@ fn a_disk_comes_and_goes_while_another_one_is_in_use() {
         verification.goes_on(200);
         verification.finish();
         eventually("the front-end has left", || !daemon.status().disks[1].connected);
-        assert_eq!(daemon.api.remove_disk("data", false).unwrap(), []);
+        assert_eq!(daemon.api.remove_disk("data", false).unwrap(), removed(&["data"]));
         assert_eq!(names(&daemon), ["disk0"]);
         assert!(!metrics(&daemon).contains("disk=\"data\""));
         assert!(!daemon.place.file("data").exists() && !daemon.place.file("data.fence").exists());
@@ -177,6 +182,8 @@ fn force_out(drain_fence: bool, next: &str) {
         // Who is hung up on connects again, and would wait in the backlog of a socket that goes.
         eventually("nobody listens", || UnixStream::connect(&socket).is_err());
         assert!(begun.elapsed() < Duration::from_secs(8) && !removed.is_finished());
+        let in_doubt_ms = removed.join().unwrap()[0].in_doubt_ms;
+        assert!(in_doubt_ms.is_some_and(|in_doubt_ms| (2000..2200).contains(&in_doubt_ms)), "{in_doubt_ms:?}");
     });
     let took = begun.elapsed();
     assert!(took >= Duration::from_secs(9), "{took:?}");
@@ -334,7 +341,7 @@ fn disks_that_share_paths_go_together() {
             drop(backup);
             eventually("both front-ends have left", || !daemon.status().disks.iter().any(|disk| disk.connected));
         }
-        assert_eq!(daemon.api.remove_disk("data", force).unwrap(), []);
+        assert_eq!(daemon.api.remove_disk("data", force).unwrap(), removed(&["data", "backup"]));
         assert_eq!(names(&daemon), ["disk0"]);
         let left = ["data", "backup", "data.fence", "backup.fence"].map(|file| daemon.place.file(file).exists());
         assert_eq!(left, [false; 4]);

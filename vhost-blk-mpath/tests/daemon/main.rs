@@ -14,6 +14,7 @@ mod drain;
 mod end;
 mod failover;
 mod fence;
+mod forced_out;
 mod front_ends;
 mod grey;
 #[allow(dead_code)] // the rest of it is for the crate that it is from

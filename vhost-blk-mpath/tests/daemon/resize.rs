@@ -143,7 +143,14 @@ fn a_path_whose_namespace_shrinks_is_not_used_until_it_has_grown_again() {
     let (target, daemon) = small();
     let mut disk = Disk::connect(&daemon.socket());
     target.set(0, "size=1:16MiB");
-    eventually("it is not used", || !daemon.is_live(0) && last_error(&daemon, 0).ends_with(" blocks"));
+    eventually("it is not used", || !daemon.is_live(0) && last_error(&daemon, 0).contains("namespace has shrunk"));
+    let blocks = |bytes: u64| bytes / u64::from(daemon.status().disks[0].block_size_bytes);
+    let (found, shown) = (blocks(16 * MIB), blocks(32 * MIB));
+    let seen = format!("its namespace has shrunk to {found} blocks, and guests go on seeing {shown}: ");
+    let remedy = format!("; grow it back to {shown} blocks, or take the disk from its guest and remove and add it");
+    eventually("the reason for a new connection is the same", || last_error(&daemon, 0).starts_with(&seen));
+    let lost = daemon.log().lines().any(|line| line.contains(&format!("path down: for disk0: {seen}")));
+    assert!(lost && last_error(&daemon, 0).ends_with(&remedy), "{}", daemon.log());
     assert_eq!((capacity(&daemon), disk.write(31 * MIB, 1)), (32 * MIB, Status::Ok));
     target.set(0, SMALL);
     eventually("the path is back", || daemon.is_live(0));

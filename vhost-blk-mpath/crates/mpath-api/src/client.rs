@@ -21,8 +21,8 @@ use crate::config::DiskConfig;
 use crate::server::DISKS_MAX;
 use crate::types::{
     AddPath, Disk, DiskHedge, DiskLimits, DiskPolicy, DiskScheduler, DiskWeight, ErrorBody, ErrorInfo, Events,
-    InjectedPath, Path, PathSelector, Policy, PolicyDetail, Scheduler, SchedulerDetail, SetHedge, SetInjection,
-    SetLimits, SetPolicy, SetScheduler, SetWeight, Status, SteerPaths,
+    InjectedPath, Path, PathSelector, Policy, PolicyDetail, RemovedDisk, Scheduler, SchedulerDetail, SetHedge,
+    SetInjection, SetLimits, SetPolicy, SetScheduler, SetWeight, Status, SteerPaths,
 };
 
 /// The longest answer taken, in bytes: 256 disks of 64 paths stay below.
@@ -124,8 +124,9 @@ impl Client {
         self.call_within(DISKS_TIMEOUT, Method::POST, "/v1/disks".into(), Some(wanted))
     }
 
-    /// Removes a disk, and those that share its paths; answers with those of them that are still there, as they are then. Takes as long as it takes to drain it, however short the client's time is otherwise.
-    pub fn remove_disk(&self, disk: &str, force: bool) -> Result<Vec<Disk>, ClientError> {
+    /// Removes a disk, and those that share its paths; answers with them when they are gone. Takes as long as it takes to drain it, however
+    /// short the client's time is otherwise.
+    pub fn remove_disk(&self, disk: &str, force: bool) -> Result<Vec<RemovedDisk>, ClientError> {
         let route = target(&format!("/v1/disks/{}", segment(disk)), &[("force", force.then_some("true"))]);
         self.call_within(DISKS_TIMEOUT, Method::DELETE, route, None::<&()>)
     }

@@ -1,7 +1,7 @@
 //! Starting an I/O thread and talking to it.
 
 use std::io;
-use std::sync::{Mutex, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
@@ -111,9 +111,10 @@ impl IoThreadHandle {
         self.send(Message::WhenSettled { disk, settled });
     }
 
-    /// Tells what a block of a disk is, 512 to 65536 bytes: before its first virtqueue, and before a path that leads to it is up.
-    pub fn add_disk(&self, disk: DiskId, block_size_bytes: u32) {
-        self.send(Message::AddDisk { disk, block_size_bytes });
+    /// Tells what a disk is called in the log, and what a block of it is, 512 to 65536 bytes: before its first virtqueue, and before a path
+    /// that leads to it is up.
+    pub fn add_disk(&self, disk: DiskId, name: Arc<str>, block_size_bytes: u32) {
+        self.send(Message::AddDisk { disk, name, block_size_bytes });
     }
 
     /// Takes nothing from the virtqueues of a disk before that time: writes of somebody else may still change what they would.
@@ -269,7 +270,7 @@ mod tests {
         group.add_path(PathId(0), PathConfig::default());
         let report = Box::new(|_: PathEvent| {});
         let thread = IoThreadHandle::start(IoThreadConfig { name: "io-test".into(), group, report }).unwrap();
-        thread.add_disk(DISK, 4096);
+        thread.add_disk(DISK, "disk".into(), 4096);
         thread
     }
 

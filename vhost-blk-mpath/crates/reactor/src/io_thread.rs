@@ -7,7 +7,7 @@ mod hedge;
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::AsFd;
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use mpath_core::{Action, DiskId, FlowId, Group, Io, IoError, Outcome, PathConfig, PathId, Tag};
@@ -42,6 +42,8 @@ struct Stopping {
 }
 
 struct Disk {
+    /// For the log.
+    name: Arc<str>,
     block_size_bytes: u32,
     /// Where the guest has read last.
     last_read_slba: u64,
@@ -169,7 +171,7 @@ impl IoThread {
                     slot.kicked = true;
                     if event.result < 0 {
                         // Not a descriptor that can be polled. Requests in flight still have the ring looked at.
-                        let (disk, queue) = (slot.disk.0, slot.queue.index());
+                        let (disk, queue) = (&*self.disks[&slot.disk].name, slot.queue.index());
                         tracing::error!(disk, queue, error = %io::Error::from_raw_os_error(-event.result), "kick cannot be watched");
                     } else if !event.more {
                         self.ring.watch(slot.queue.kick_fd(), event.token)?;
@@ -237,8 +239,8 @@ impl IoThread {
                 // The front-end that asked may be gone; then nobody needs the answer.
                 None => drop(reply.send(None)),
             },
-            Message::AddDisk { disk, block_size_bytes } => {
-                let added = Disk { block_size_bytes, last_read_slba: 0, held_until: None, suspended: 0 };
+            Message::AddDisk { disk, name, block_size_bytes } => {
+                let added = Disk { name, block_size_bytes, last_read_slba: 0, held_until: None, suspended: 0 };
                 self.disks.entry(disk).or_insert(added);
             }
             Message::HoldDisk { disk, until } => self.disk_to_hold(disk).held_until = Some(until),

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use mpath_core::{
@@ -25,9 +25,10 @@ pub(crate) enum Message {
         flow: FlowId,
         reply: mpsc::SyncSender<Option<Queue>>,
     },
-    /// What a block of a disk is.
+    /// What a disk is called, and what a block of it is.
     AddDisk {
         disk: DiskId,
+        name: Arc<str>,
         block_size_bytes: u32,
     },
     /// Nothing is taken from the virtqueues of that disk before.

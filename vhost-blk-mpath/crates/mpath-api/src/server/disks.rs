@@ -13,7 +13,7 @@ use super::Control;
 use super::error::ControlError;
 use super::routes::{Answer, DiskQuery, ForceQuery, JsonBody, query, route};
 use crate::config::DiskConfig;
-use crate::types::{Disk, SchedulerDetail};
+use crate::types::{Disk, RemovedDisk, SchedulerDetail};
 
 pub(super) fn routes<C: Control>() -> Router<Arc<C>> {
     Router::new()
@@ -47,18 +47,15 @@ async fn add_disk<C: Control>(
     Ok(Json(disks))
 }
 
-/// Answers with those of the disks meant that are still there, as with paths: none, since it is done when they are gone.
+/// Answers with the disks that are gone: it is done when they are.
 async fn remove_disk<C: Control>(
     State(control): State<Arc<C>>,
     disk: Result<RoutePath<String>, PathRejection>,
     wanted: Result<Query<ForceQuery>, QueryRejection>,
-) -> Answer<Vec<Disk>> {
+) -> Answer<Vec<RemovedDisk>> {
     let (disk, ForceQuery { force }) = (route(disk)?, query(wanted)?);
     meant(control.status().await?.disks, Some(disk.clone()))?;
-    control.remove_disk(&disk, force).await?;
-    let mut left = control.status().await?.disks;
-    left.retain(|of| of.name == disk || of.shares_paths_of.as_ref() == Some(&disk));
-    Ok(Json(left))
+    Ok(Json(control.remove_disk(&disk, force).await?))
 }
 
 /// Something said of a disk.

@@ -9,7 +9,7 @@ use axum::response::{IntoResponse, Response};
 use super::DISKS_MAX;
 use crate::address::PathAddress;
 use crate::config::ConflictError;
-use crate::types::{ErrorBody, ErrorCode, ErrorInfo, PathState};
+use crate::types::{ErrorBody, ErrorCode, ErrorInfo, PathState, REMOVING_MAX};
 
 /// Why the daemon did not do what was asked.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -115,6 +115,22 @@ pub enum AddDiskError {
         /// The disk that has it.
         of: String,
     },
+    /// The disk with this name is not gone yet.
+    #[error("there still is a disk `{disk}`, which is being removed; {}", WaitForRemoval)]
+    NameLeaving {
+        /// The name.
+        disk: String,
+    },
+    /// The disk with this socket is not gone yet.
+    #[error("disk `{disk}`: `{socket}` is still the socket of `{of}`, which is being removed; {}", WaitForRemoval)]
+    SocketLeaving {
+        /// The disk that is to be added.
+        disk: String,
+        /// The socket.
+        socket: String,
+        /// The disk that has it.
+        of: String,
+    },
     /// Its socket is not named by an absolute path.
     #[error(
         "disk `{disk}`: socket-path: `{socket}` is not absolute, and would be a file in the daemon's working directory; begin it with `/`"
@@ -177,7 +193,7 @@ pub enum RemoveDiskError {
         all: Vec<String>,
     },
     /// It is being removed already.
-    #[error("disk `{disk}` is being removed already")]
+    #[error("disk `{disk}` is being removed already; it is gone within {} s", REMOVING_MAX.as_secs())]
     Leaving {
         /// The disk.
         disk: String,
@@ -185,6 +201,16 @@ pub enum RemoveDiskError {
     /// The daemon is ending.
     #[error("the daemon is ending")]
     Ending,
+}
+
+/// What helps against a disk that is not gone yet.
+struct WaitForRemoval;
+
+impl fmt::Display for WaitForRemoval {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let most = REMOVING_MAX.as_secs();
+        write!(f, "wait until `mpathctl disk list` shows that one no more, {most} s at most, and add this one then")
+    }
 }
 
 /// Names in a sentence.
@@ -285,7 +311,8 @@ impl From<ControlError> for ApiError {
             ControlError::AddDisk(AddDiskError::TooMany { .. }) => ErrorCode::TooManyDisks,
             ControlError::AddDisk(AddDiskError::NotStarted { .. }) => ErrorCode::DiskNotStarted,
             ControlError::RemoveDisk(RemoveDiskError::Connected { .. }) => ErrorCode::DiskConnected,
-            ControlError::RemoveDisk(RemoveDiskError::Leaving { .. }) => ErrorCode::DiskLeaving,
+            ControlError::AddDisk(AddDiskError::NameLeaving { .. } | AddDiskError::SocketLeaving { .. })
+            | ControlError::RemoveDisk(RemoveDiskError::Leaving { .. }) => ErrorCode::DiskLeaving,
             ControlError::SharesPaths { .. } | ControlError::RemoveDisk(RemoveDiskError::SharesPaths { .. }) => {
                 ErrorCode::SharesPaths
             }

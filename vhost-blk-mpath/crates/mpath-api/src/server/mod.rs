@@ -27,7 +27,7 @@ use crate::address::PathAddress;
 use crate::config::{DiskConfig, Hedge, HedgeBudget, SocketPath, Weight};
 use crate::socket::{BindError, ListeningSocket, Role};
 
-use crate::types::{Events, Injection, Path, PathAction, SchedulerDetail, SetLimits, Status};
+use crate::types::{Events, Injection, Path, PathAction, RemovedDisk, SchedulerDetail, SetLimits, Status};
 
 /// One path, by name of disk and position.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -119,8 +119,12 @@ pub trait Control: Send + Sync + 'static {
     fn add_disk(&self, config: DiskConfig) -> impl Future<Output = Result<(), ControlError>> + Send;
 
     /// Removes a disk (in [`Control::status`]) and those that share its paths, with `force` even if front-ends are connected; done
-    /// when they are gone.
-    fn remove_disk(&self, disk: &str, force: bool) -> impl Future<Output = Result<(), ControlError>> + Send;
+    /// when they are gone: which, and what of their writes is in doubt.
+    fn remove_disk(
+        &self,
+        disk: &str,
+        force: bool,
+    ) -> impl Future<Output = Result<Vec<RemovedDisk>, ControlError>> + Send;
 
     /// The events after that one; if there are none, waits for the next one, at most so long.
     fn events(&self, after: u64, wait: Duration) -> impl Future<Output = Result<Events, ControlError>> + Send;

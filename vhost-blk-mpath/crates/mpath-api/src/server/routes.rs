@@ -217,9 +217,12 @@ async fn remove_path<C: Control>(
 ) -> Answer<Vec<Path>> {
     let ((disk, selector), ForceQuery { force }) = (route(path)?, query(wanted)?);
     let meant = select(&*control, &selector, Some(disk.clone())).await?;
+    // One that may not go keeps no other from it; the first of those is answered.
+    let mut removed = Ok(());
     for path in &refs(&meant) {
-        control.remove_path(path, force).await?;
+        removed = removed.and(control.remove_path(path, force).await);
     }
+    removed?;
     let mut left = paths_of(&*control, Some(disk)).await?;
     left.retain(|path| meant.iter().any(|meant| (meant.index, &meant.address) == (path.index, &path.address)));
     Ok(Json(left))

@@ -54,7 +54,7 @@ pub enum ErrorCode {
     DiskNotStarted,
     /// 409: a front-end is connected to the disk, or to one that goes with it.
     DiskConnected,
-    /// 409: the disk is being removed.
+    /// 409: the disk is being removed, or the one that has the name or the socket of the one to be added is.
     DiskLeaving,
     /// 413: the body is larger than 64 KiB.
     BodyTooLarge,

@@ -14,6 +14,7 @@ mod injection;
 mod mptcp;
 mod parameter;
 mod policy;
+mod removal;
 mod scheduler;
 mod steering;
 mod weight;
@@ -35,6 +36,7 @@ pub use self::injection::{InjectedPath, PathSelector, PathSelectorError, SetInje
 pub use self::mptcp::{Mptcp, MptcpConnection, Subflow, SubflowState};
 pub use self::parameter::Parameter;
 pub use self::policy::{DiskPolicy, PathEstimate, PathView, Policy, PolicyDetail, PolicyInForce, SetPolicy};
+pub use self::removal::{DiskState, REMOVING_MAX, RemovedDisk};
 pub use self::scheduler::{
     DiskLimits, DiskScheduler, LimitStatus, QueueTurns, Scheduler, SchedulerDetail, SetLimits, SetScheduler, Tier,
 };
@@ -72,7 +74,9 @@ pub struct Disk {
     pub shares_paths_of: Option<String>,
     /// Its namespace, `null` until a path has told.
     pub nsid: Option<u32>,
-    /// Whether a front-end (QEMU) is connected to the socket.
+    /// Whether it is served, or on its way out.
+    pub state: DiskState,
+    /// Whether a front-end (QEMU) is connected to the socket; one that was hung up on counts until its requests in flight have ended.
     pub connected: bool,
     /// How much longer it takes no requests, because who served it before, or had its namespace, did not end in order; `null` if it takes them.
     pub held_ms: Option<u64>,

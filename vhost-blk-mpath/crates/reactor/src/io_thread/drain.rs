@@ -64,7 +64,7 @@ impl IoThread {
             stopping.deadline = now + DRAIN_MAX;
         }
         tracing::error!(
-            disk = slot.disk.0,
+            disk = &*self.disks[&slot.disk].name,
             queue = slot.queue.index(),
             requests = slot.in_flight,
             "virtqueue did not drain in time; its requests are given up without an answer"

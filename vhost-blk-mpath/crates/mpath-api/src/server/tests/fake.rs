@@ -85,6 +85,7 @@ impl Control for Fake {
             socket: format!("/run/{name}.sock"),
             subsystem: "nqn.x".into(),
             nsid: Some(1),
+            state: DiskState::Served,
             connected: true,
             held_ms: None,
             policy: policies[owner_index(index)],
@@ -233,7 +234,7 @@ impl Control for Fake {
     }
 
     async fn remove_path(&self, path: &PathRef, force: bool) -> Result<(), ControlError> {
-        if !force && path.index == 1 {
+        if !force && (&*path.disk, path.index) == ("b", 0) {
             return Err(RemovePathError::LastPath { disk: path.disk.clone() }.into());
         }
         self.states.lock().unwrap()[disk_index(&path.disk)?][usize::from(path.index)] = PathState::Removing;
@@ -249,7 +250,7 @@ impl Control for Fake {
         Err(AddDiskError::NotStarted { disk, reason: "no path".into() }.into())
     }
 
-    async fn remove_disk(&self, disk: &str, force: bool) -> Result<(), ControlError> {
+    async fn remove_disk(&self, disk: &str, force: bool) -> Result<Vec<RemovedDisk>, ControlError> {
         self.answer().await?;
         let disk = disk.to_owned();
         match disk_index(&disk)? {
@@ -258,8 +259,8 @@ impl Control for Fake {
                 Err(RemoveDiskError::SharesPaths { disk, owner, all }.into())
             }
             1 if force => {
-                self.removed.lock().unwrap().push(disk);
-                Ok(())
+                self.removed.lock().unwrap().push(disk.clone());
+                Ok(vec![RemovedDisk { disk, in_doubt_ms: Some(2100) }])
             }
             1 => Err(RemoveDiskError::Connected { disk }.into()),
             _ => Err(RemoveDiskError::Leaving { disk }.into()),

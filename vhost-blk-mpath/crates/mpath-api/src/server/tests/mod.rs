@@ -20,9 +20,18 @@ use super::*;
 use crate::client::{Client, ClientError};
 use crate::config::LimitsConfig;
 use crate::types::{
-    AddPath, Disk, ErrorCode, HedgeStatus, Moved, OpStats, PathCounts, PathSelector, PathState, PathWindow, SetHedge,
-    SetInjection, SetPolicy, SetScheduler, SetWeight, SteerPaths,
+    AddPath, Disk, DiskState, ErrorCode, HedgeStatus, Moved, OpStats, PathCounts, PathSelector, PathState, PathWindow,
+    SetHedge, SetInjection, SetPolicy, SetScheduler, SetWeight, SteerPaths,
 };
+
+/// Of an answer that is an error, the code and what it says.
+#[track_caller]
+fn refused<T: std::fmt::Debug>(result: Result<T, ClientError>) -> (ErrorCode, String) {
+    match result {
+        Err(ClientError::Refused(error)) => (error.code, error.message),
+        other => panic!("{other:?}"),
+    }
+}
 
 /// A server in its own thread, ended on drop.
 pub(super) struct Running {
@@ -256,8 +265,12 @@ fn paths_are_added_and_removed() {
     };
     let removing = PathState::Removing;
     assert_eq!(remove("a", "tcp://127.0.0.1:4420", false).unwrap(), [("a".into(), 0, removing)]);
-    let refused = remove("b", "1", false).unwrap_err().to_string();
+    let refused = remove("b", "0", false).unwrap_err().to_string();
     assert!(refused.contains("disk `b` would have no usable path left"), "{refused}");
+    // It keeps no other one from it.
+    assert_eq!(remove("b", "all", false).unwrap_err().to_string(), refused);
+    let states = client.paths(Some("b")).unwrap().iter().map(|path| path.state).collect::<Vec<_>>();
+    assert_eq!(states, [PathState::Live, removing]);
     // All but that one.
     let drain = SteerPaths { path: PathSelector::All, disk: Some("a".into()), action: PathAction::Drain, force: false };
     assert_eq!(
@@ -398,37 +411,38 @@ fn disks_come_and_go() {
         name: name.parse().unwrap(),
         ..DiskConfig::new("/tmp/s".parse().unwrap(), "nqn.a".parse().unwrap(), vec![])
     };
-    let refused = |result: Result<Vec<Disk>, ClientError>| match result {
-        Err(ClientError::Refused(error)) => (error.code, error.message),
-        other => panic!("{other:?}"),
-    };
     for (result, code, said) in [
         (
-            client.add_disk(&disk("a")),
+            refused(client.add_disk(&disk("a"))),
             ErrorCode::DiskExists,
             "there is a disk `a` already; give each disk its own name",
         ),
-        (client.add_disk(&disk("c")), ErrorCode::DiskNotStarted, "no path"),
-        (client.remove_disk("c", true), ErrorCode::UnknownDisk, "no disk is named `c`; `mpathctl status` shows them"),
+        (refused(client.add_disk(&disk("c"))), ErrorCode::DiskNotStarted, "no path"),
         (
-            client.remove_disk("a", true),
+            refused(client.remove_disk("c", true)),
+            ErrorCode::UnknownDisk,
+            "no disk is named `c`; `mpathctl status` shows them",
+        ),
+        (
+            refused(client.remove_disk("a", true)),
             ErrorCode::SharesPaths,
             "disk `a` uses the paths of `x` and goes with it: `mpathctl disk remove x` removes `x`, `a`",
         ),
         (
-            client.remove_disk("b", false),
+            refused(client.remove_disk("b", false)),
             ErrorCode::DiskConnected,
             "disk `b` has a front-end connected; end that first, or say --force, which takes the disk from its guest",
         ),
     ] {
-        assert_eq!(refused(result), (code, said.into()));
+        assert_eq!(result, (code, said.into()));
     }
     let (status, answer) =
         server.request("POST", "/v1/disks", r#"{"socket-path":"/tmp/s","subsystem":"nqn.a","polcy":1}"#);
     assert!(status == 400 && answer.contains("unknown field `polcy`"), "{answer}");
     let (status, answer) = server.request("DELETE", "/v1/disks/b?forse=true", "");
     assert!(status == 400 && answer.contains("forse"), "{answer}");
-    assert_eq!(client.remove_disk("b", true).unwrap(), [], "of the disks meant what is still there");
+    let gone = RemovedDisk { disk: "b".into(), in_doubt_ms: Some(2100) };
+    assert_eq!(client.remove_disk("b", true).unwrap(), [gone]);
     assert_eq!(names(None).unwrap(), ["a"]);
 }
 

@@ -1,0 +1,176 @@
+//! Disks that are removed with writes in doubt, and what becomes of their sockets and namespaces.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::os::unix::net::UnixStream;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use mpath_api::client::Client;
+use mpath_api::config::DiskConfig;
+use mpath_api::types::{DiskState, ErrorCode, EventKind};
+use vublk_bench::request::Status;
+
+use crate::live_disks::{config, events, refusal, target};
+use crate::support::{Daemon, Disk, NQN, PATIENCE, Target, eventually, refusing_address};
+
+/// A disk on a namespace of a target of two.
+fn on(daemon: &Daemon, target: &Target, name: &str, namespace: u32) -> DiskConfig {
+    DiskConfig {
+        namespace: namespace.to_string().parse().ok(),
+        keep_alive_tmo: "1".parse().unwrap(),
+        ..config(&daemon.place, name, &target.addrs())
+    }
+}
+
+/// A front-end of the disk with a write in flight that is not answered before its target lets go.
+fn with_a_held_write(daemon: &Daemon, target: &Target, disk: &str) -> Disk {
+    let mut front_end = Disk::connect(&daemon.place.file(disk));
+    assert_eq!(front_end.write(0, 1), Status::Ok);
+    (0..2).for_each(|path| target.set(path, "hold=on"));
+    front_end.submit_write(1, 0, 2);
+    eventually("the write is held", || target.status().iter().any(|path| path.held == 1));
+    front_end
+}
+
+/// What its own record says this daemon has seen pass; and it says nothing of a namespace that was refused.
+#[test]
+fn a_fence_that_has_passed_holds_nobody() {
+    let target = target();
+    target.fail_cross_resets();
+    let daemon = Daemon::start(&target.addrs(), "--namespace 1 --read-only");
+    let data = on(&daemon, &target, "data", 1);
+    daemon.api.add_disk(&data).unwrap();
+    let front_end = with_a_held_write(&daemon, &target, "data");
+    daemon.api.remove_disk("data", true).unwrap();
+    let removed = Instant::now();
+    let given_up = "its requests are given up without an answer disk=\"data\" queue=0 requests=1";
+    assert!(daemon.log().contains(given_up), "by a name that somebody knows: {}", daemon.log());
+    drop(front_end);
+    (0..2).for_each(|path| target.set(path, "hold=off"));
+
+    let elsewhere = on(&daemon, &target, "more", 2);
+    let (code, said) =
+        refusal(daemon.api.add_disk(&DiskConfig { socket_path: data.socket_path.clone(), ..elsewhere.clone() }));
+    assert!(code == ErrorCode::DiskNotStarted && said.contains("on its socket was namespace 1 of"), "{said}");
+    let added = daemon.api.add_disk(&elsewhere).unwrap();
+    assert_eq!(added[0].held_ms, None, "nobody has written to that namespace: {}", daemon.log());
+
+    // It takes 2.1 s.
+    thread::sleep(Duration::from_secs(3).saturating_sub(removed.elapsed()));
+    eventually("no other daemon waits for it either", || {
+        let record = fs::read_to_string(daemon.place.file("data.fence")).unwrap();
+        record.contains("\"fence_ms\": 0") && record.contains(NQN)
+    });
+    // Whose socket it was is known all the same, and after an attempt that failed, too.
+    let (_listener, nobody) = refusing_address();
+    let path = format!("tcp://{nobody}").parse().unwrap();
+    let (_, said) = refusal(daemon.api.add_disk(&DiskConfig { paths: vec![path], ..data.clone() }));
+    assert!(said.contains("Connection refused"), "{said}");
+    daemon.api.remove_disk("more", false).unwrap();
+    let (_, said) =
+        refusal(daemon.api.add_disk(&DiskConfig { socket_path: data.socket_path.clone(), ..elsewhere.clone() }));
+    assert!(said.contains("on its socket was namespace 1 of"), "{said}");
+    let held = || events(&daemon, "data").iter().filter(|kind| **kind == EventKind::DiskHeld).count();
+    let added = daemon.api.add_disk(&data).unwrap();
+    assert_eq!((added[0].held_ms, held()), (None, 0), "{}", daemon.log());
+    let mut front_end = Disk::connect(&daemon.place.file("data"));
+    assert_eq!((front_end.write(0, 3), front_end.read(0)), (Status::Ok, 3));
+    drop(front_end);
+    // In order now, and nothing is left of it.
+    eventually("the front-end has left", || daemon.status().disks.iter().all(|disk| !disk.connected));
+    daemon.api.remove_disk("data", false).unwrap();
+    assert!(!daemon.place.file("data.fence").exists());
+}
+
+/// As whoever wrote it did not write to anything else.
+#[test]
+fn a_fence_counts_for_the_namespace_that_its_record_names() {
+    let target = target();
+    let daemon = Daemon::start(&target.addrs(), "--namespace 1");
+    fs::copy(daemon.place.fence_record(), daemon.place.file("data.fence")).unwrap();
+    let (_, said) = refusal(daemon.api.add_disk(&on(&daemon, &target, "data", 2)));
+    assert!(said.contains("on its socket was namespace 1 of"), "{said}");
+    let added = daemon.api.add_disk(&on(&daemon, &target, "more", 2)).unwrap();
+    assert_eq!(added[0].held_ms, None, "{}", daemon.log());
+    let reader = DiskConfig { read_only: true, ..on(&daemon, &target, "reader", 1) };
+    let added = daemon.api.add_disk(&reader).unwrap();
+    assert!(added[0].held_ms.is_some_and(|held_ms| held_ms > 1000), "{added:?}");
+    let told = daemon.api.events(0, 0).unwrap().events;
+    let told: Vec<_> = told.into_iter().filter(|event| event.kind == EventKind::DiskHeld).collect();
+    let whose = "who served the disk before did not end in order";
+    assert!(told.len() == 1 && told[0].disk == "reader" && told[0].message.contains(whose), "{told:?}");
+}
+
+/// Calls `meanwhile` while a disk with a write in flight is being removed, which takes ten seconds unless the target lets go.
+fn while_it_is_removed(daemon: &Daemon, target: &Target, disk: &str, meanwhile: impl FnOnce()) {
+    let _front_end = with_a_held_write(daemon, target, disk);
+    thread::scope(|scope| {
+        let api = Client::new(&daemon.place.api(), PATIENCE).unwrap();
+        let removing = scope.spawn(move || api.remove_disk(disk, true));
+        eventually("nobody listens", || UnixStream::connect(daemon.place.file(disk)).is_err());
+        let begun = Instant::now();
+        meanwhile();
+        assert!(begun.elapsed() < Duration::from_secs(5) && !removing.is_finished(), "{:?}", begun.elapsed());
+        (0..2).for_each(|path| target.set(path, "hold=off"));
+        removing.join().unwrap().unwrap();
+    });
+}
+
+/// Nobody waits for the lock beside it, which this very daemon has.
+#[test]
+fn a_socket_is_taken_by_any_spelling() {
+    let target = target();
+    let daemon = Daemon::start(&target.addrs(), "--namespace 1 --read-only");
+    daemon.api.add_disk(&on(&daemon, &target, "data", 1)).unwrap();
+    let file = |name: &str| daemon.place.file(name).to_str().unwrap().to_owned();
+    let directory = file("data").strip_suffix("/data").unwrap().to_owned();
+    symlink(&directory, file("link")).unwrap();
+    let refused = |spelling: &str, part: &str| {
+        let config = DiskConfig { socket_path: spelling.parse().unwrap(), ..on(&daemon, &target, "more", 2) };
+        let (code, said) = refusal(daemon.api.add_disk(&config));
+        assert!(said.contains(&format!("`{spelling}` is {part} the socket of `data`")), "{code:?}: {said}");
+        code
+    };
+    let spellings = [format!("{directory}/./data"), format!("{directory}//data"), file("link/data")];
+    for spelling in &spellings {
+        assert_eq!(refused(spelling, "also"), ErrorCode::DiskExists);
+    }
+    while_it_is_removed(&daemon, &target, "data", || {
+        for spelling in &spellings {
+            assert_eq!(refused(spelling, "still"), ErrorCode::DiskLeaving);
+        }
+    });
+    daemon
+        .api
+        .add_disk(&DiskConfig { socket_path: spellings[2].parse().unwrap(), ..on(&daemon, &target, "data", 1) })
+        .unwrap();
+}
+
+#[test]
+fn a_disk_that_is_being_removed_is_said_to_be() {
+    let target = target();
+    let daemon = Daemon::start(&target.addrs(), "--namespace 1 --read-only");
+    let data = on(&daemon, &target, "data", 1);
+    daemon.api.add_disk(&data).unwrap();
+    let states = || daemon.status().disks.iter().map(|disk| disk.state).collect::<Vec<_>>();
+    assert_eq!(states(), [DiskState::Served; 2]);
+    while_it_is_removed(&daemon, &target, "data", || {
+        assert_eq!(states(), [DiskState::Served, DiskState::Removing]);
+        let remedy = "wait until `mpathctl disk list` shows that one no more, 15 s at most, and add this one then";
+        let elsewhere =
+            DiskConfig { socket_path: daemon.place.file("x").to_str().unwrap().parse().unwrap(), ..data.clone() };
+        let said = refusal(daemon.api.add_disk(&elsewhere));
+        let by_name = format!("there still is a disk `data`, which is being removed; {remedy}");
+        assert_eq!(said, (ErrorCode::DiskLeaving, by_name));
+        let said = refusal(daemon.api.add_disk(&DiskConfig { name: "more".parse().unwrap(), ..data.clone() }));
+        let socket = &data.socket_path;
+        let by_socket =
+            format!("disk `more`: `{socket}` is still the socket of `data`, which is being removed; {remedy}");
+        assert_eq!(said, (ErrorCode::DiskLeaving, by_socket));
+        let said = refusal(daemon.api.remove_disk("data", true));
+        assert_eq!(said.0, ErrorCode::DiskLeaving);
+    });
+    daemon.api.add_disk(&data).unwrap();
+    assert_eq!(states(), [DiskState::Served; 2]);
+}
