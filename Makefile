@@ -109,7 +109,7 @@ lab-test: ## the network lab (namespaces, links with rates and loss, MPTCP) test
 	@scripts/deps.sh lab
 	guest-tests/lab/self-test
 
-interop: build ## Linux as the judge: its NVMe/TCP target against this daemon, its initiator against mpath-target, both in guests
+interop: benches ## Linux as the judge: its NVMe/TCP target against this daemon, its initiator against mpath-target, both in guests
 	@scripts/deps.sh guest
 	images/build nvmet
 	@# For the test that shows what the fence is for.
