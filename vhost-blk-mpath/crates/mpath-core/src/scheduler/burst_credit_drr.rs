@@ -133,7 +133,6 @@ impl BurstCreditDrr {
             credit.fair = credit.fair.clamp(-budget, budget);
             credit.burst = credit.burst.min(budget);
         }
-        self.allowance = self.allowance.min(self.most_allowance());
     }
 
     fn credit_of(&self, flow: FlowId) -> Option<&Credit> {
@@ -180,7 +179,7 @@ impl Rule for BurstCreditDrr {
 
     fn demote(&mut self, flow: FlowId) {
         if let Some(credit) = by_flow(&mut self.flows, flow) {
-            (credit.fair, credit.burst) = (credit.fair.min(0), 0);
+            credit.burst = 0;
         }
     }
 
