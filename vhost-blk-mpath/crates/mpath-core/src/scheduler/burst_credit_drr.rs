@@ -243,14 +243,6 @@ mod tests {
 
     const BYTES: u32 = 4096;
 
-    /// A flow that has spent what it began with, and has so many requests queued.
-    fn busy(params: &[(&str, &str)], queued: u32) -> Test {
-        let mut t = Test::new("burst-credit-drr", params);
-        (0..queued + 16).for_each(|tag| t.push(0, tag, BYTES));
-        t.take(16);
-        t
-    }
-
     #[test]
     fn what_goes_past_a_normal_tier_without_a_path_is_owed_within_bounds() {
         let now = Instant::now();
@@ -303,7 +295,7 @@ mod tests {
 
     #[test]
     fn a_new_flow_has_eight_of_either_credit() {
-        let mut t = busy(&[("share", "0.95")], 100);
+        let mut t = Test::busy(&[("share", "0.95")], 100);
         (1000..1100).for_each(|tag| t.push(1, tag, BYTES));
         let taken = t.take(16);
         assert!(taken.iter().all(|tag| *tag >= 1000), "{taken:?}");
@@ -345,7 +337,7 @@ mod tests {
 
     #[test]
     fn busy_flows_get_their_share_while_bursts_last() {
-        let mut t = busy(&[("share", "0.75")], 1000);
+        let mut t = Test::busy(&[("share", "0.75")], 1000);
         let (mut burst, mut all) = (0_u32, 0_u32);
         for tag in 0..400 {
             // New flows, each with a burst that is its own.
@@ -369,7 +361,7 @@ mod tests {
     #[test]
     fn a_flow_that_comes_back_is_given_its_part_of_what_was_done() {
         for (rho, expected) in [("1", 108), ("0", 50)] {
-            let mut t = busy(&[("rho", rho), ("share", "0.95")], 2000);
+            let mut t = Test::busy(&[("rho", rho), ("share", "0.95")], 2000);
             serve(&mut t, 100, 0);
             (0..16).for_each(|_| t.push(1, 10_000, BYTES));
             serve(&mut t, 16, 1);
@@ -383,45 +375,14 @@ mod tests {
     }
 
     #[test]
-    fn a_stuck_burst_gives_way_to_a_turn_in_the_normal_tier() {
-        let mut t = busy(&[], 1000);
-        (0..16).for_each(|_| t.push(1, 10_000, BYTES));
-        t.take(8);
-        // Its fair credit is spent. From now on new flows ask for all that can be had, and more.
-        let mut taken = 0;
-        for flow in 2..500 {
-            (0..2).for_each(|_| t.push(flow, 20_000, BYTES));
-            taken += t.take(2).into_iter().filter(|tag| *tag == 10_000).count();
-            t.now += MS;
-            assert!(flow > 120 || taken == 0, "the first tier goes first");
-        }
-        assert_eq!(taken, 8);
-    }
-
-    /// The target pauses, or a path is lost: nobody had a turn.
-    #[test]
-    fn a_burst_that_nobody_goes_before_keeps_its_credit() {
-        let mut t = busy(&[], 1000);
-        (0..16).for_each(|_| t.push(1, 10_000, BYTES));
-        t.take(8);
-        let tier = |t: &Test| t.scheduler.stats(t.now).flows[1].tier;
-        assert_eq!(tier(&t), Tier::Second);
-        t.now += 200 * MS;
-        t.scheduler.handle_timeout(t.now);
-        assert_eq!(tier(&t), Tier::Second);
-    }
-
-    #[test]
     fn what_needs_no_path_costs_nobody_anything() {
-        let mut t = busy(&[], 1000);
+        let mut t = Test::busy(&[], 1000);
         let credit = |t: &Test, flow: usize| t.scheduler.stats(t.now).flows[flow].credit;
         let flush = Io { op: Op::Flush, ..io(0, 1, 20_000, 0) };
         let before = (credit(&t, 0), t.scheduler.rule.normal_first());
         for _ in 0..10_000 {
             t.scheduler.push_back(t.now, &flush, false);
-            let mut turns = 0..;
-            let found = |turn| t.scheduler.candidate(t.now, turn).filter(|(_, tag)| *tag == flush.tag);
-            let (place, _) = turns.find_map(found).unwrap();
+            let (place, _) = t.shown().find(|(_, tag)| *tag == flush.tag).unwrap();
             t.scheduler.take(t.now, place);
             t.scheduler.finished(t.now, flush.flow, None);
         }

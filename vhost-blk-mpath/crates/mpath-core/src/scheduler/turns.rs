@@ -42,7 +42,7 @@ struct Disk {
     throttled: Duration,
     /// It has no path.
     blocked: bool,
-    /// Flows that are kept, in the order in which they would have had their turns.
+    /// Flows that are kept as there is no path, in the order in which they would have had their turns.
     parked: Vec<FlowId>,
     /// Requests that wait.
     queued: usize,
@@ -55,10 +55,27 @@ struct Disk {
     share: u32,
 }
 
+impl Disk {
+    /// Requests that wait for something else than their turn.
+    fn kept(&self) -> usize {
+        if self.blocked || self.closed_until.is_some() { self.queued } else { 0 }
+    }
+}
+
+/// What keeps a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Keeper {
+    Limits,
+    /// There is no path.
+    Path,
+}
+
 /// By id.
 #[derive(Debug)]
 pub(super) struct Disks {
     disks: Vec<Disk>,
+    /// See [`Disk::kept`], of all of them.
+    kept: usize,
     /// Of the disks that sent something lately.
     weights: Census,
 }
@@ -79,7 +96,7 @@ impl Disks {
             flows: Census::new(now),
             share: WHOLE,
         };
-        Self { disks: limits.map(new).collect(), weights: Census::new(now) }
+        Self { disks: limits.map(new).collect(), kept: 0, weights: Census::new(now) }
     }
 
     pub(super) fn set_weight(&mut self, now: Instant, disk: DiskId, weight: u16) {
@@ -118,25 +135,33 @@ impl Disks {
         self.disks[disk.index()].share
     }
 
-    /// Whether the disk's next request has to wait for something else than its turn; `needs_path`: if there is no path too;
-    /// `unlimited`: only then.
+    /// What the disk's next request has to wait for beside its turn; `needs_path`: for a path too; `unlimited`: only for that.
     #[inline]
-    pub(super) fn keeps(&mut self, now: Instant, disk: DiskId, needs_path: bool, unlimited: bool) -> bool {
+    pub(super) fn keeps(&mut self, now: Instant, disk: DiskId, needs_path: bool, unlimited: bool) -> Option<Keeper> {
         let of = &mut self.disks[disk.index()];
         if of.blocked && needs_path {
-            return true;
+            return Some(Keeper::Path);
         }
         if unlimited || !of.limits.are_set() {
-            return false;
+            return None;
         }
         // First, so that no change goes unnoticed that comes meanwhile.
         of.change = of.limits.changes();
-        let closed = of.limits.closed_until(now);
-        if let Some(until) = closed {
+        let until = of.limits.closed_until(now)?;
+        self.change(disk, |of| {
             of.closed_until = Some(of.closed_until.map_or(until, |at| at.min(until)));
             of.closed_since.get_or_insert(now);
-        }
-        closed.is_some()
+        });
+        Some(Keeper::Limits)
+    }
+
+    /// Changes what is kept of a disk.
+    fn change<T>(&mut self, disk: DiskId, change: impl FnOnce(&mut Disk) -> T) -> T {
+        let of = &mut self.disks[disk.index()];
+        self.kept -= of.kept();
+        let result = change(of);
+        self.kept += of.kept();
+        result
     }
 
     #[inline]
@@ -151,14 +176,19 @@ impl Disks {
         self.disks[disk.index()].parked.push(flow);
     }
 
-    /// Lets go what is kept.
-    pub(super) fn unpark(&mut self, now: Instant, disk: DiskId) -> Vec<FlowId> {
-        let of = &mut self.disks[disk.index()];
-        of.closed_until = None;
-        if let Some(since) = of.closed_since.take() {
-            of.throttled += now - since;
-        }
-        std::mem::take(&mut of.parked)
+    /// Limits do not keep the disk any more, or are asked again.
+    pub(super) fn open(&mut self, now: Instant, disk: DiskId) {
+        self.change(disk, |of| {
+            of.closed_until = None;
+            if let Some(since) = of.closed_since.take() {
+                of.throttled += now - since;
+            }
+        });
+    }
+
+    /// What was kept as there was no path.
+    pub(super) fn unpark(&mut self, disk: DiskId) -> Vec<FlowId> {
+        std::mem::take(&mut self.disks[disk.index()].parked)
     }
 
     /// A disk that limits keep no longer, or perhaps no longer.
@@ -177,7 +207,11 @@ impl Disks {
 
     /// Whether this is news.
     pub(super) fn set_blocked(&mut self, disk: DiskId, blocked: bool) -> bool {
-        std::mem::replace(&mut self.disks[disk.index()].blocked, blocked) != blocked
+        self.change(disk, |of| std::mem::replace(&mut of.blocked, blocked)) != blocked
+    }
+
+    pub(super) fn is_blocked(&self, disk: DiskId) -> bool {
+        self.disks[disk.index()].blocked
     }
 
     /// Requests of the disk that wait.
@@ -185,9 +219,17 @@ impl Disks {
         self.disks[disk.index()].queued
     }
 
-    /// The same, to be changed.
-    pub(super) fn queued(&mut self, disk: DiskId) -> &mut usize {
-        &mut self.disks[disk.index()].queued
+    /// Requests that wait for something else than their turn.
+    pub(super) fn kept(&self) -> usize {
+        self.kept
+    }
+
+    pub(super) fn pushed(&mut self, disk: DiskId) {
+        self.change(disk, |of| of.queued += 1);
+    }
+
+    pub(super) fn taken(&mut self, disk: DiskId, count: usize) {
+        self.change(disk, |of| of.queued -= count);
     }
 
     pub(super) fn stats(&self, now: Instant) -> Vec<DiskTurns> {
