@@ -7,7 +7,7 @@
 //! * Tiers: first while `fair` is left, second while `burst` is left, then normal until the next idle. Every dispatch costs `fair`,
 //!   which may go down to minus the budget; in the second tier it costs `burst` too.
 //! * The upper tiers go before the normal one as long as the allowance between them lasts: while something waits in the normal tier
-//!   they get `share` of the service, and a saved-up burst that holds the normal tier back for `gap` at the most.
+//!   they get `share` of the service, and a saved-up burst that holds the normal tier back for `gap` at the most, by work and by the clock.
 //! * A flow in the second tier that has had no turn for `gap`, because the first tier has work all the time, goes to the normal one.
 //! * Within a tier: deficit round-robin ([`super::rings`]).
 //!
@@ -72,6 +72,8 @@ struct BurstCreditDrr {
     spenders: Census,
     /// What the upper tiers may take from the normal one, in thousandths of cost.
     allowance: i64,
+    /// Since when the upper tiers have held the normal one back, and what went meanwhile.
+    held: Option<(Instant, u64)>,
 }
 
 #[derive(Debug)]
@@ -108,7 +110,16 @@ impl BurstCreditDrr {
     fn new(now: Instant, spec: &SchedulerSpec) -> Self {
         let knobs = Knobs::new(spec);
         let capacity = Capacity::new(now, knobs.io_cost + 4096);
-        Self { knobs, flows: Vec::new(), capacity, in_budget: 0, in_gap: 0, spenders: Census::new(now), allowance: 0 }
+        Self {
+            knobs,
+            flows: Vec::new(),
+            capacity,
+            in_budget: 0,
+            in_gap: 0,
+            spenders: Census::new(now),
+            allowance: 0,
+            held: None,
+        }
     }
 
     /// The most credit of a kind that a flow may have.
@@ -119,8 +130,28 @@ impl BurstCreditDrr {
 
     /// What the upper tiers may take at once: it lasts for `gap` while they get everything and earn `share` of it.
     fn most_allowance(&self) -> i64 {
-        let work = self.in_gap.max(2 * START_IOS * self.capacity.mean()).min(MAX_WORK);
+        let work = self.in_gap.max(self.least_hold()).min(MAX_WORK);
         (work * (1000 - self.knobs.share)).cast_signed()
+    }
+
+    /// What may go before the normal tier at once, however long that takes.
+    fn least_hold(&self) -> u64 {
+        2 * START_IOS * self.capacity.mean()
+    }
+
+    /// What was saved up ends when the normal tier has been held back for `gap` by the clock: under a limit what the service can do in
+    /// that time takes many times as long.
+    fn hold(&mut self, sent: &Dispatched) {
+        if sent.tier == Tier::Normal || !sent.normal_waits {
+            self.held = None;
+            return;
+        }
+        let (since, work) = self.held.unwrap_or((sent.now, 0));
+        let work = work.saturating_add(sent.cost);
+        self.held = Some((since, work));
+        if sent.now - since > self.knobs.gap && work >= self.least_hold() {
+            self.allowance = self.allowance.min(0);
+        }
     }
 
     /// The service has been measured, or what depends on it has changed.
@@ -202,6 +233,7 @@ impl Rule for BurstCreditDrr {
         } else {
             (self.allowance + change).min(most)
         };
+        self.hold(sent);
     }
 
     fn completed(&mut self, now: Instant, bytes: u32) {

@@ -62,6 +62,21 @@ fn beside_new_flows(t: &mut Test, flow: u16, time: Duration) -> (Duration, u32) 
 
 const LIMITS: Limits = Limits { iops: NonZeroU64::new(500), bytes_per_s: None, burst: Duration::ZERO };
 
+/// The service does 5000 a second, so that what it does in `gap` takes 1.2 s of the limit.
+#[test]
+fn under_a_limit_busy_flows_are_held_back_for_the_gap_and_no_longer() {
+    let mut t = Test::busy(&[], 20_000);
+    for _ in 0..5000 {
+        t.take(1);
+        t.now += MS / 5;
+        t.complete(0, BYTES);
+    }
+    t.limits[0].set(t.now, LIMITS);
+    let (longest, turns) = beside_new_flows(&mut t, 0, Duration::from_secs(3));
+    assert!(longest <= 130 * MS, "{longest:?}");
+    assert!((400..=450).contains(&turns), "{turns} of 1500");
+}
+
 #[test]
 fn under_a_limit_a_stuck_burst_gives_way_too() {
     let mut t = Test::busy(&[], 1000);
