@@ -141,3 +141,23 @@ fn each_burst_has_patience_of_its_own() {
         t.now += MS;
     }
 }
+
+/// Bursts that wait for each other are not stuck, however long a round of them takes.
+#[test]
+fn bursts_that_take_turns_keep_their_patience() {
+    const FLOWS: u16 = 200;
+    let mut t = Test::new("burst-credit-drr", &[]);
+    for flow in 0..FLOWS {
+        (0..16).for_each(|_| t.push(flow, 0, BYTES));
+    }
+    t.take(8 * usize::from(FLOWS));
+    for ms in 0..FLOWS - 20 {
+        if ms.is_multiple_of(10) {
+            t.push(FLOWS + ms, 1, BYTES);
+        }
+        t.take(1);
+        t.now += MS;
+    }
+    let flows = t.scheduler.stats(t.now).flows;
+    assert!(flows.iter().take(FLOWS.into()).all(|flow| flow.tier == Tier::Second), "{flows:?}");
+}
