@@ -161,3 +161,17 @@ fn bursts_that_take_turns_keep_their_patience() {
     let flows = t.scheduler.stats(t.now).flows;
     assert!(flows.iter().take(FLOWS.into()).all(|flow| flow.tier == Tier::Second), "{flows:?}");
 }
+
+/// A gap of less than a service would leave bursts nothing.
+#[test]
+fn sixteen_requests_go_before_busy_flows_however_slow_the_service_is() {
+    let mut t = Test::busy(&[("gap", "1ms")], 100);
+    (0..16).for_each(|_| t.push(1, 1, BYTES));
+    let gone: Vec<u32> = std::iter::repeat_with(|| {
+        t.now += 10 * MS;
+        t.take(1)[0]
+    })
+    .take(20)
+    .collect();
+    assert!(gone[..15].iter().all(|flow| *flow == 1), "{gone:?}");
+}

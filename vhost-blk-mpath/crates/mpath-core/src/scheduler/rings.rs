@@ -227,7 +227,9 @@ impl Rings {
         for tier in Tier::ALL {
             let lane = &mut self.lanes[disk.index()][tier as usize];
             if lane.stands {
-                std::mem::take(&mut lane.ahead).into_iter().for_each(|flow| self.push_back(flow, tier));
+                for flow in std::mem::take(&mut lane.ahead) {
+                    self.push_back(flow, tier);
+                }
             } else if !lane.flows.is_empty() {
                 lane.stands = true;
                 self.waiting[tier as usize] += lane.flows.len();

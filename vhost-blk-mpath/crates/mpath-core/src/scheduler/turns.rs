@@ -73,7 +73,7 @@ pub(super) enum Keeper {
 /// By id.
 #[derive(Debug)]
 pub(super) struct Disks {
-    disks: Vec<Disk>,
+    all: Vec<Disk>,
     /// See [`Disk::kept`], of all of them.
     kept: usize,
     /// Of the disks that sent something lately.
@@ -96,17 +96,17 @@ impl Disks {
             flows: Census::new(now),
             share: WHOLE,
         };
-        Self { disks: limits.map(new).collect(), kept: 0, weights: Census::new(now) }
+        Self { all: limits.map(new).collect(), kept: 0, weights: Census::new(now) }
     }
 
     pub(super) fn set_weight(&mut self, now: Instant, disk: DiskId, weight: u16) {
-        self.disks[disk.index()].weight = weight.max(1);
+        self.all[disk.index()].weight = weight.max(1);
         self.divide(now);
     }
 
     /// A flow of the disk is active.
     pub(super) fn mark(&mut self, now: Instant, disk: DiskId, seen: &mut Seen) {
-        let of = &mut self.disks[disk.index()];
+        let of = &mut self.all[disk.index()];
         self.weights.mark(now, &mut of.seen, of.weight.into());
         if of.flows.mark(now, seen, 1) {
             self.divide(now);
@@ -117,28 +117,28 @@ impl Disks {
     fn divide(&mut self, now: Instant) {
         // 2^36 at the most. Disks that have sent nothing lately are not compared with.
         let of_flow = |disk: &mut Disk| u64::from(disk.weight) * u64::from(WHOLE) / disk.flows.sum(now);
-        let active = self.disks.iter_mut().filter_map(|disk| disk.flows.any(now).then(|| of_flow(disk)));
+        let active = self.all.iter_mut().filter_map(|disk| disk.flows.any(now).then(|| of_flow(disk)));
         let heaviest = active.max().unwrap_or(1).max(1);
-        for disk in &mut self.disks {
+        for disk in &mut self.all {
             disk.share = (of_flow(disk) * u64::from(WHOLE) / heaviest).clamp(1, WHOLE.into()) as u32;
         }
     }
 
     /// What each flow of the disk may have of what all flows do.
     pub(super) fn part(&mut self, now: Instant, disk: DiskId) -> Part {
-        let of = &mut self.disks[disk.index()];
+        let of = &mut self.all[disk.index()];
         Part { weight: of.weight.into(), weights: self.weights.sum(now), flows: of.flows.sum(now) }
     }
 
     /// What each flow of the disk is given in its turn, as a part of [`WHOLE`], which is what the heaviest flow is given.
     pub(super) fn share(&self, disk: DiskId) -> u32 {
-        self.disks[disk.index()].share
+        self.all[disk.index()].share
     }
 
     /// What the disk's next request has to wait for beside its turn; `needs_path`: for a path too; `unlimited`: only for that.
     #[inline]
     pub(super) fn keeps(&mut self, now: Instant, disk: DiskId, needs_path: bool, unlimited: bool) -> Option<Keeper> {
-        let of = &mut self.disks[disk.index()];
+        let of = &mut self.all[disk.index()];
         if of.blocked && needs_path {
             return Some(Keeper::Path);
         }
@@ -157,7 +157,7 @@ impl Disks {
 
     /// Changes what is kept of a disk.
     fn change<T>(&mut self, disk: DiskId, change: impl FnOnce(&mut Disk) -> T) -> T {
-        let of = &mut self.disks[disk.index()];
+        let of = &mut self.all[disk.index()];
         self.kept -= of.kept();
         let result = change(of);
         self.kept += of.kept();
@@ -166,14 +166,14 @@ impl Disks {
 
     #[inline]
     pub(super) fn sent(&self, now: Instant, disk: DiskId, bytes: u32) {
-        let limits = &self.disks[disk.index()].limits;
+        let limits = &self.all[disk.index()].limits;
         if limits.are_set() {
             limits.take(now, bytes);
         }
     }
 
     pub(super) fn park(&mut self, disk: DiskId, flow: FlowId) {
-        self.disks[disk.index()].parked.push(flow);
+        self.all[disk.index()].parked.push(flow);
     }
 
     /// Limits do not keep the disk any more, or are asked again.
@@ -188,7 +188,7 @@ impl Disks {
 
     /// What was kept as there was no path.
     pub(super) fn unpark(&mut self, disk: DiskId) -> Vec<FlowId> {
-        std::mem::take(&mut self.disks[disk.index()].parked)
+        std::mem::take(&mut self.all[disk.index()].parked)
     }
 
     /// A disk that limits keep no longer, or perhaps no longer.
@@ -197,12 +197,12 @@ impl Disks {
             let changed = || disk.change != disk.limits.changes();
             disk.closed_until.is_some_and(|at| at <= now || changed())
         };
-        self.disks.iter().position(opened).map(|at| DiskId(at as u16))
+        self.all.iter().position(opened).map(|at| DiskId(at as u16))
     }
 
     /// When limits let something go.
     pub(super) fn next_timeout(&self) -> Option<Instant> {
-        self.disks.iter().filter_map(|disk| disk.closed_until).min()
+        self.all.iter().filter_map(|disk| disk.closed_until).min()
     }
 
     /// Whether this is news.
@@ -211,12 +211,12 @@ impl Disks {
     }
 
     pub(super) fn is_blocked(&self, disk: DiskId) -> bool {
-        self.disks[disk.index()].blocked
+        self.all[disk.index()].blocked
     }
 
     /// Requests of the disk that wait.
     pub(super) fn queued_of(&self, disk: DiskId) -> usize {
-        self.disks[disk.index()].queued
+        self.all[disk.index()].queued
     }
 
     /// Requests that wait for something else than their turn.
@@ -240,7 +240,7 @@ impl Disks {
             balance: disk.limits.balance(now),
             throttled: disk.throttled + disk.closed_since.map_or(Duration::ZERO, |since| now - since),
         };
-        self.disks.iter().zip(0..).map(of).collect()
+        self.all.iter().zip(0..).map(of).collect()
     }
 }
 
