@@ -63,7 +63,7 @@ impl Case {
         let number = |value: f64| match self.unit {
             "ms" => format!("{value:.2} ms"),
             "s" => format!("{value:.1} s"),
-            "times" => format!("{value:.1} ×"),
+            "times" => format!("{value:.2} ×"),
             unit => format!("{value:.1} {unit}"),
         };
         let measured = self.measured.map_or_else(|| "never".to_owned(), number);

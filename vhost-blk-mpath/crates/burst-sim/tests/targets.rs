@@ -1,4 +1,4 @@
-//! The targets hold for several seeds: other pauses, other phases of the slots. One is missed, for a reason that is known, and by no more than that explains.
+//! The targets hold for several seeds: other pauses, other phases of the slots. One is missed, and only where that is known.
 
 use burst_sim::scenario::{against, drr};
 use burst_sim::targets;

@@ -129,7 +129,7 @@ pub(crate) mod tests {
         assert_eq!(results.table(Table::K).iter().map(|row| row.spec.busy).collect::<Vec<_>>(), [4, 8, 16, 32, 64]);
         let counts = results.table(Table::N).iter().map(|row| row.spec.interactive.count).collect::<Vec<_>>();
         assert_eq!(counts, [1, 8, 32, 64, 96, 128]);
-        assert_eq!((results.table(Table::M).len(), results.table(Table::S)[1].spec.attackers.flows), (4, 4));
+        assert_eq!((results.table(Table::M).len(), results.table(Table::S)[1].spec.attackers.flows), (6, 4));
         assert_eq!(results.rows_of(&Table::PUBLISHED).len(), 10);
         let one = nothing(&[Table::K]);
         assert!(one.table(Table::N).is_empty() && one.table(Table::K).len() == 5);

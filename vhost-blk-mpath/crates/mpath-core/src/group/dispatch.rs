@@ -56,15 +56,15 @@ impl Group {
     /// Binds waiting requests until one is to be issued.
     pub(super) fn dispatch(&mut self, now: Instant) -> Option<Action> {
         self.ask_again = None;
-        let mut turn = 0;
+        let mut last = None;
         // Paths that a request which had its turn earlier waits for. Others may not take the room there before it, or a
         // stream of small requests would starve a large one.
         let mut awaited = 0;
-        while let Some((place, tag)) = self.scheduler.candidate(now, turn) {
+        while let Some((place, tag)) = self.scheduler.candidate(now, last) {
             if self.has_legs(tag) {
                 // Which paths it has to reach shows only when there are some.
                 if self.paths.iter().all(|path| path.association.is_none()) {
-                    turn += 1;
+                    last = Some(place);
                     continue;
                 }
                 self.scheduler.take(now, place);
@@ -72,7 +72,7 @@ impl Group {
                 if let Some(action) = self.dispatch_flush(now) {
                     return Some(action);
                 }
-                (turn, awaited) = (0, 0);
+                (last, awaited) = (None, 0);
                 continue;
             }
             match self.ask(now, tag, awaited) {
@@ -81,13 +81,13 @@ impl Group {
                     if let Some(action) = self.bind(now, tag, path) {
                         return Some(action);
                     }
-                    (turn, awaited) = (0, 0);
+                    (last, awaited) = (None, 0);
                 }
                 Choice::Wait { again } => {
                     self.ask_again = self.ask_again.into_iter().chain(again).min();
                     let full = self.candidates.iter().filter(|c| !c.has_room);
                     awaited |= full.fold(0, |set, c| set | c.path.bit());
-                    turn += 1;
+                    last = Some(place);
                     // With many flows most of the walk would be for nothing.
                     if self.scheduler.all_need_paths() && self.disks.iter().all(|disk| disk.eligible & !awaited == 0) {
                         break;

@@ -53,6 +53,10 @@ impl Rule for BurstCredit {
 
 #[cfg(test)]
 mod tests {
+    use std::num::NonZeroU64;
+
+    use crate::SchedulerKind;
+    use crate::scheduler::Limits;
     use crate::scheduler::testing::Test;
 
     #[test]
@@ -83,5 +87,46 @@ mod tests {
         t.complete(1, 4096);
         t.push(1, 13, 4096);
         assert_eq!(t.take(1), [13], "it was idle");
+    }
+
+    /// Others send no more than their credit, wait for all and begin again: what has none waits for ever.
+    #[test]
+    fn what_waits_when_the_rule_comes_into_force_goes() {
+        let mut t = Test::new("fifo", &[]);
+        t.push(0, 0, 4096);
+        t.scheduler.set(t.now, SchedulerKind::BurstCredit.into());
+        for round in 0.. {
+            assert!(round < 10, "it waits for ever");
+            (0..8).for_each(|_| t.push(1, 1, 4096));
+            let taken = t.take(8);
+            for tag in &taken {
+                t.complete(*tag as u16, 4096);
+            }
+            if taken.contains(&0) {
+                break;
+            }
+        }
+    }
+
+    #[test]
+    fn all_that_are_not_idle_when_a_rule_comes_into_force_are_new_to_it() {
+        for (kind, credit) in [(SchedulerKind::BurstCredit, 64), (SchedulerKind::BurstCreditDrr, 16)] {
+            let mut t = Test::new("fifo", &[]);
+            t.limits[1].set(t.now, Limits { iops: NonZeroU64::new(1), ..Limits::default() });
+            // The first one waits for an answer, the second for its turn, and the others for their limit; the last one was idle.
+            (0..2).for_each(|_| t.push_of(1, 2, 2, 4096));
+            t.push_of(1, 3, 3, 4096);
+            t.push(0, 0, 4096);
+            t.push(4, 4, 4096);
+            assert_eq!(t.drain(), [2, 0, 4]);
+            t.push(1, 1, 4096);
+            t.complete(4, 4096);
+            t.scheduler.set(t.now, kind.into());
+            let flows = t.scheduler.stats(t.now).flows;
+            let credits: Vec<Option<u64>> = flows.iter().map(|flow| flow.credit).collect();
+            let new = Some(credit);
+            let idle = (kind == SchedulerKind::BurstCredit).then_some(0);
+            assert_eq!(credits, [new, new, new, new, idle], "{kind}");
+        }
     }
 }

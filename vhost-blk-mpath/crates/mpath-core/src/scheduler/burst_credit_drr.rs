@@ -7,7 +7,7 @@
 //! * Tiers: first while `fair` is left, second while `burst` is left, then normal until the next idle. Every dispatch costs `fair`,
 //!   which may go down to minus the budget; in the second tier it costs `burst` too.
 //! * The upper tiers go before the normal one as long as the allowance between them lasts: while something waits in the normal tier
-//!   they get `share` of the service, and a saved-up burst that holds the normal tier back for `gap` at the most.
+//!   they get `share` of the service, and a saved-up burst that holds the normal tier back for `gap` at the most, by work and by the clock.
 //! * A flow in the second tier that has had no turn for `gap`, because the first tier has work all the time, goes to the normal one.
 //! * Within a tier: deficit round-robin ([`super::rings`]).
 //!
@@ -72,6 +72,8 @@ struct BurstCreditDrr {
     spenders: Census,
     /// What the upper tiers may take from the normal one, in thousandths of cost.
     allowance: i64,
+    /// Since when the upper tiers have held the normal one back, and what went meanwhile.
+    held: Option<(Instant, u64)>,
 }
 
 #[derive(Debug)]
@@ -108,7 +110,16 @@ impl BurstCreditDrr {
     fn new(now: Instant, spec: &SchedulerSpec) -> Self {
         let knobs = Knobs::new(spec);
         let capacity = Capacity::new(now, knobs.io_cost + 4096);
-        Self { knobs, flows: Vec::new(), capacity, in_budget: 0, in_gap: 0, spenders: Census::new(now), allowance: 0 }
+        Self {
+            knobs,
+            flows: Vec::new(),
+            capacity,
+            in_budget: 0,
+            in_gap: 0,
+            spenders: Census::new(now),
+            allowance: 0,
+            held: None,
+        }
     }
 
     /// The most credit of a kind that a flow may have.
@@ -119,8 +130,28 @@ impl BurstCreditDrr {
 
     /// What the upper tiers may take at once: it lasts for `gap` while they get everything and earn `share` of it.
     fn most_allowance(&self) -> i64 {
-        let work = self.in_gap.max(2 * START_IOS * self.capacity.mean()).min(MAX_WORK);
+        let work = self.in_gap.max(self.least_hold()).min(MAX_WORK);
         (work * (1000 - self.knobs.share)).cast_signed()
+    }
+
+    /// What may go before the normal tier at once, however long that takes.
+    fn least_hold(&self) -> u64 {
+        2 * START_IOS * self.capacity.mean()
+    }
+
+    /// What was saved up ends when the normal tier has been held back for `gap` by the clock: under a limit what the service can do in
+    /// that time takes many times as long.
+    fn hold(&mut self, sent: &Dispatched) {
+        if sent.tier == Tier::Normal || !sent.normal_waits {
+            self.held = None;
+            return;
+        }
+        let (since, work) = self.held.unwrap_or((sent.now, 0));
+        let work = work.saturating_add(sent.cost);
+        self.held = Some((since, work));
+        if sent.now - since > self.knobs.gap && work >= self.least_hold() {
+            self.allowance = self.allowance.min(0);
+        }
     }
 
     /// The service has been measured, or what depends on it has changed.
@@ -133,7 +164,6 @@ impl BurstCreditDrr {
             credit.fair = credit.fair.clamp(-budget, budget);
             credit.burst = credit.burst.min(budget);
         }
-        self.allowance = self.allowance.min(self.most_allowance());
     }
 
     fn credit_of(&self, flow: FlowId) -> Option<&Credit> {
@@ -180,7 +210,7 @@ impl Rule for BurstCreditDrr {
 
     fn demote(&mut self, flow: FlowId) {
         if let Some(credit) = by_flow(&mut self.flows, flow) {
-            (credit.fair, credit.burst) = (credit.fair.min(0), 0);
+            credit.burst = 0;
         }
     }
 
@@ -203,6 +233,7 @@ impl Rule for BurstCreditDrr {
         } else {
             (self.allowance + change).min(most)
         };
+        self.hold(sent);
     }
 
     fn completed(&mut self, now: Instant, bytes: u32) {
@@ -243,14 +274,6 @@ mod tests {
     use crate::{Io, Op, SchedulerKind};
 
     const BYTES: u32 = 4096;
-
-    /// A flow that has spent what it began with, and has so many requests queued.
-    fn busy(params: &[(&str, &str)], queued: u32) -> Test {
-        let mut t = Test::new("burst-credit-drr", params);
-        (0..queued + 16).for_each(|tag| t.push(0, tag, BYTES));
-        t.take(16);
-        t
-    }
 
     #[test]
     fn what_goes_past_a_normal_tier_without_a_path_is_owed_within_bounds() {
@@ -304,7 +327,7 @@ mod tests {
 
     #[test]
     fn a_new_flow_has_eight_of_either_credit() {
-        let mut t = busy(&[("share", "0.95")], 100);
+        let mut t = Test::busy(&[("share", "0.95")], 100);
         (1000..1100).for_each(|tag| t.push(1, tag, BYTES));
         let taken = t.take(16);
         assert!(taken.iter().all(|tag| *tag >= 1000), "{taken:?}");
@@ -346,7 +369,7 @@ mod tests {
 
     #[test]
     fn busy_flows_get_their_share_while_bursts_last() {
-        let mut t = busy(&[("share", "0.75")], 1000);
+        let mut t = Test::busy(&[("share", "0.75")], 1000);
         let (mut burst, mut all) = (0_u32, 0_u32);
         for tag in 0..400 {
             // New flows, each with a burst that is its own.
@@ -370,7 +393,7 @@ mod tests {
     #[test]
     fn a_flow_that_comes_back_is_given_its_part_of_what_was_done() {
         for (rho, expected) in [("1", 108), ("0", 50)] {
-            let mut t = busy(&[("rho", rho), ("share", "0.95")], 2000);
+            let mut t = Test::busy(&[("rho", rho), ("share", "0.95")], 2000);
             serve(&mut t, 100, 0);
             (0..16).for_each(|_| t.push(1, 10_000, BYTES));
             serve(&mut t, 16, 1);
@@ -384,45 +407,14 @@ mod tests {
     }
 
     #[test]
-    fn a_stuck_burst_gives_way_to_a_turn_in_the_normal_tier() {
-        let mut t = busy(&[], 1000);
-        (0..16).for_each(|_| t.push(1, 10_000, BYTES));
-        t.take(8);
-        // Its fair credit is spent. From now on new flows ask for all that can be had, and more.
-        let mut taken = 0;
-        for flow in 2..500 {
-            (0..2).for_each(|_| t.push(flow, 20_000, BYTES));
-            taken += t.take(2).into_iter().filter(|tag| *tag == 10_000).count();
-            t.now += MS;
-            assert!(flow > 120 || taken == 0, "the first tier goes first");
-        }
-        assert_eq!(taken, 8);
-    }
-
-    /// The target pauses, or a path is lost: nobody had a turn.
-    #[test]
-    fn a_burst_that_nobody_goes_before_keeps_its_credit() {
-        let mut t = busy(&[], 1000);
-        (0..16).for_each(|_| t.push(1, 10_000, BYTES));
-        t.take(8);
-        let tier = |t: &Test| t.scheduler.stats(t.now).flows[1].tier;
-        assert_eq!(tier(&t), Tier::Second);
-        t.now += 200 * MS;
-        t.scheduler.handle_timeout(t.now);
-        assert_eq!(tier(&t), Tier::Second);
-    }
-
-    #[test]
     fn what_needs_no_path_costs_nobody_anything() {
-        let mut t = busy(&[], 1000);
+        let mut t = Test::busy(&[], 1000);
         let credit = |t: &Test, flow: usize| t.scheduler.stats(t.now).flows[flow].credit;
         let flush = Io { op: Op::Flush, ..io(0, 1, 20_000, 0) };
         let before = (credit(&t, 0), t.scheduler.rule.normal_first());
         for _ in 0..10_000 {
             t.scheduler.push_back(t.now, &flush, false);
-            let mut turns = 0..;
-            let found = |turn| t.scheduler.candidate(t.now, turn).filter(|(_, tag)| *tag == flush.tag);
-            let (place, _) = turns.find_map(found).unwrap();
+            let (place, _) = t.shown().find(|(_, tag)| *tag == flush.tag).unwrap();
             t.scheduler.take(t.now, place);
             t.scheduler.finished(t.now, flush.flow, None);
         }

@@ -28,6 +28,7 @@ impl Rule for Fifo {
 mod tests {
     use std::time::Duration;
 
+    use crate::DiskId;
     use crate::scheduler::testing::Test;
 
     #[test]
@@ -68,5 +69,26 @@ mod tests {
             }
         }
         assert!((450..=600).contains(&of_the_one), "{of_the_one}");
+    }
+
+    /// A flow of a disk with a hundredth of the weight owes a hundred turns after each request.
+    #[test]
+    fn what_a_flow_owes_is_forgotten_when_it_was_idle_for_a_second() {
+        let ms = Duration::from_millis;
+        for (idle, turns) in [(ms(999), 90..=110), (ms(1000), 0..=1)] {
+            let mut t = Test::new("fifo", &[]);
+            t.scheduler.set_weight(t.now, DiskId(1), 1);
+            (0..1000).for_each(|_| t.push_of(0, 0, 0, 4096));
+            let before_the_light_one = |t: &mut Test| {
+                t.push_of(1, 1, 1, 4096);
+                let turns = std::iter::from_fn(|| t.take_at(0)).take_while(|tag| *tag == 0).count();
+                t.complete(1, 4096);
+                turns
+            };
+            assert!(before_the_light_one(&mut t) <= 1, "it is new");
+            t.now += idle;
+            let waited = before_the_light_one(&mut t);
+            assert!(turns.contains(&waited), "{waited} others after {idle:?}");
+        }
     }
 }

@@ -27,9 +27,6 @@ pub(super) struct Flow {
     pub(super) queue: VecDeque<Waiting>,
     /// Requests taken and neither finished nor put back.
     pub(super) outstanding: u32,
-    /// It is kept from its turns, and until when it was.
-    pub(super) parked: bool,
-    pub(super) unparked_at: Option<Instant>,
     /// Limits do not keep it, until it has been idle.
     pub(super) unlimited: bool,
     /// Among the flows of the disk.
@@ -52,10 +49,10 @@ impl Flow {
         self.served > 0 || !self.is_idle()
     }
 
-    /// Since when its next request has been the next one, and kept by nothing else than its turn.
+    /// Since when its next request has been the next one.
     pub(super) fn next_since(&self) -> Option<Instant> {
         let next = self.queue.front()?;
-        Some(next.since.max(self.last_sent.unwrap_or(next.since)).max(self.unparked_at.unwrap_or(next.since)))
+        Some(next.since.max(self.last_sent.unwrap_or(next.since)))
     }
 
     /// How long ago its last request went, if one ever did.

@@ -7,7 +7,8 @@
 //! The dispatcher walks the flows in order, [`Scheduler::candidate`], and takes the first one whose request finds a path. A flow
 //! whose request finds none keeps its turn.
 //!
-//! A decision takes constant time as long as the first flow's request can go: no search, no allocation.
+//! A decision takes constant time as long as the first flow's request can go: no search, no allocation. The flows of a disk that limits
+//! keep leave the rings and come back together, so it is constant under limits too, on the average.
 
 mod burst_credit;
 mod burst_credit_drr;
@@ -16,7 +17,11 @@ mod census;
 mod fifo;
 mod flow;
 mod kind;
+#[cfg(test)]
+mod limited;
 mod limits;
+#[cfg(test)]
+mod patience;
 #[cfg(test)]
 mod properties;
 mod rings;
@@ -36,7 +41,7 @@ pub use limits::{Balance, DiskLimits, Limits};
 pub(crate) use rings::Place;
 use rings::Rings;
 pub use turns::DiskTurns;
-use turns::{Disks, Part};
+use turns::{Disks, Keeper, Part};
 
 /// The weight of a disk that was given none.
 pub const DEFAULT_WEIGHT: u16 = 100;
@@ -139,8 +144,8 @@ pub(crate) struct Scheduler {
     disks: Disks,
     /// When limits let go some of these.
     unpark_at: Option<Instant>,
-    /// What these have queued.
-    parked_len: usize,
+    /// When the first request of the first tier went past the second one, which has had no turn since.
+    passed_since: Option<Instant>,
 }
 
 impl Scheduler {
@@ -155,7 +160,7 @@ impl Scheduler {
             outstanding: 0,
             disks: Disks::new(now, limits),
             unpark_at: None,
-            parked_len: 0,
+            passed_since: None,
         }
     }
 
@@ -180,13 +185,17 @@ impl Scheduler {
 
     /// Those that wait for nothing else than their turn and room.
     pub(crate) fn ready(&self) -> usize {
-        self.len - self.parked_len
+        self.len - self.disks.kept()
     }
 
     /// Changes the rule or its parameters. The order within each flow stays; a rule that was in force keeps what it knows.
     pub(crate) fn set(&mut self, now: Instant, spec: SchedulerSpec) {
+        // What limits keep is kept again when its turn comes.
         let waiting = self.rings.clear();
         if spec.kind() == self.spec.kind() {
+            if !waiting.is_empty() {
+                self.begin_backlog(now, true);
+            }
             self.rule.configure(&spec);
         } else {
             // Costs are others.
@@ -215,7 +224,7 @@ impl Scheduler {
             let forgiven = flow.idle_for(now).is_none_or(|time| time >= FORGIVEN);
             (flow.disk, flow.unlimited) = (io.disk, false);
             self.disks.mark(now, io.disk, &mut flow.seen);
-            self.begin_backlog(now);
+            self.begin_backlog(now, self.len > 0);
             if forgiven {
                 self.rings.forgive(id);
             }
@@ -242,8 +251,7 @@ impl Scheduler {
     fn pushed(&mut self, now: Instant, id: FlowId) {
         let flow = &self.flows[usize::from(id.0)];
         self.len += 1;
-        *self.disks.queued(flow.disk) += 1;
-        self.parked_len += usize::from(flow.parked);
+        self.disks.pushed(flow.disk);
         if flow.queue.len() == 1 {
             self.file(now, id);
         }
@@ -251,30 +259,45 @@ impl Scheduler {
 
     /// A flow has got something queued.
     fn file(&mut self, now: Instant, id: FlowId) {
-        self.begin_backlog(now);
+        self.begin_backlog(now, self.len > 1);
         self.rings.add(id, self.rule.tier(id), self.share(id));
     }
 
     /// The turn of a flow has come, and it may not be sent.
-    fn park(&mut self, now: Instant, place: Place) {
-        self.rings.set_aside(place);
-        let flow = self.flow_mut(place.flow);
-        flow.parked = true;
-        let (disk, len) = (flow.disk, flow.queue.len());
-        self.parked_len += len;
-        self.disks.park(disk, place.flow);
+    fn park(&mut self, now: Instant, place: Place, keeper: Keeper) {
+        let disk = self.flow(place.flow).disk;
+        match keeper {
+            Keeper::Limits => self.rings.keep(place, disk),
+            Keeper::Path => {
+                self.rings.remove(place);
+                self.disks.park(disk, place.flow);
+            }
+        }
         self.unpark_at = self.disks.next_timeout();
         self.end_backlog(now);
     }
 
-    /// What keeps a disk's flows may let them go. What it does not is parked again when its turn comes.
+    /// Limits may let a disk's flows go. What they do not is kept again when its turn comes.
+    fn open(&mut self, now: Instant, disk: DiskId) {
+        if self.disks.is_blocked(disk) {
+            // Some of its requests need no path, so its flows are not kept together.
+            self.unpark(now, disk);
+            return;
+        }
+        self.disks.open(now, disk);
+        self.begin_backlog(now, true);
+        self.rings.open(disk);
+        self.unpark_at = self.disks.next_timeout();
+    }
+
+    /// Whatever keeps a disk's flows may let each of them go.
     fn unpark(&mut self, now: Instant, disk: DiskId) {
-        for id in self.disks.unpark(now, disk) {
-            let flow = self.flow_mut(id);
-            (flow.parked, flow.unparked_at) = (false, Some(now));
-            let len = flow.queue.len();
-            self.begin_backlog(now);
-            self.parked_len -= len;
+        self.disks.open(now, disk);
+        if self.disks.queued_of(disk) > 0 {
+            self.begin_backlog(now, true);
+        }
+        self.rings.open_each(disk);
+        for id in self.disks.unpark(disk) {
             self.rings.bring_back(id, self.rule.tier(id));
         }
         self.unpark_at = self.disks.next_timeout();
@@ -290,8 +313,10 @@ impl Scheduler {
 
     /// A disk has no path, or has one again. Only what needs none is shown meanwhile.
     pub(crate) fn set_blocked(&mut self, now: Instant, disk: DiskId, blocked: bool) {
-        if self.disks.set_blocked(disk, blocked) && !blocked {
+        if self.disks.set_blocked(disk, blocked) {
             self.unpark(now, disk);
+            // Nobody of it had a turn.
+            self.passed_since = None;
         }
     }
 
@@ -301,10 +326,10 @@ impl Scheduler {
         }
     }
 
-    fn begin_backlog(&mut self, now: Instant) {
+    /// Something is about to wait for its turn; `others`: more than that waits, though not for the service.
+    fn begin_backlog(&mut self, now: Instant, others: bool) {
         if self.rings.is_empty() {
-            // What limits keep has been waiting, though not for the service.
-            self.rule.backlog(now, true, self.outstanding == 0 && self.parked_len == 0);
+            self.rule.backlog(now, true, self.outstanding == 0 && !others);
         }
     }
 
@@ -313,24 +338,28 @@ impl Scheduler {
         while self.unpark_at.is_some()
             && let Some(disk) = self.disks.opened(now)
         {
-            self.unpark(now, disk);
+            self.open(now, disk);
         }
         self.demote_if_stuck(now);
     }
 
     /// The first tier may be full for as long as many sparse flows ask for all that is theirs. It takes nothing from the normal tier
     /// beyond its share, so that is where the flow next in turn in the second tier goes when it has waited for too long.
+    ///
+    /// Time in which limits keep a disk counts: it is what those that went before have used up.
     fn demote_if_stuck(&mut self, now: Instant) {
         if !self.rings.waits_in(Tier::First) {
             return;
         }
-        let Some(id) = self.rings.front(Tier::Second) else { return };
+        let Some(front) = self.rings.front(Tier::Second) else { return };
         let Some(patience) = self.rule.patience() else { return };
-        let flow = &self.flows[usize::from(id.0)];
-        if flow.next_since().is_some_and(|since| now - since > patience) {
-            self.rule.demote(id);
-            self.rings.remove(id);
-            self.rings.add(id, self.rule.tier(id), self.disks.share(flow.disk));
+        let flow = &self.flows[usize::from(front.flow.0)];
+        let (Some(passed), Some(next)) = (self.passed_since, flow.next_since()) else { return };
+        if now - passed.max(next) > patience {
+            let share = self.disks.share(flow.disk);
+            self.rule.demote(front.flow);
+            self.rings.remove(front);
+            self.rings.add(front.flow, self.rule.tier(front.flow), share);
         }
     }
 
@@ -338,18 +367,26 @@ impl Scheduler {
         self.unpark_at
     }
 
-    /// The first request of the flow whose turn comes after `turn` others, and where that flow stands.
-    pub(crate) fn candidate(&mut self, now: Instant, turn: usize) -> Option<(Place, Tag)> {
+    /// The first request of the flow whose turn comes first, or after another one, and where that flow stands.
+    pub(crate) fn candidate(&mut self, now: Instant, mut after: Option<Place>) -> Option<(Place, Tag)> {
         loop {
-            let (flows, disks) = (&self.flows, &self.disks);
-            let share = |id: FlowId| disks.share(flows[usize::from(id.0)].disk);
-            let place = self.rings.at(turn, self.rule.normal_first(), share)?;
+            let place = self.rings.next(after, self.rule.normal_first())?;
             let flow = &self.flows[usize::from(place.flow.0)];
             let next = flow.queue.front().expect("only flows with something queued have turns");
-            if !self.disks.keeps(now, flow.disk, next.needs_path, flow.unlimited) {
+            // Before it is seen what it owes: what is kept is given nothing.
+            if let Some(keeper) = self.disks.keeps(now, flow.disk, next.needs_path, flow.unlimited) {
+                if place.is_behind_in_lane() {
+                    // Another group has just used up what there was, and the first one of the lane has been shown.
+                    after = Some(place);
+                } else {
+                    self.park(now, place, keeper);
+                }
+            } else if self.rings.owes(place) {
+                let (flows, disks) = (&self.flows, &self.disks);
+                self.rings.settle(place.tier, |id| disks.share(flows[usize::from(id.0)].disk));
+            } else {
                 return Some((place, next.tag));
             }
-            self.park(now, place);
         }
     }
 
@@ -363,7 +400,7 @@ impl Scheduler {
         let (disk, next) = (flow.disk, flow.queue.front().map(|next| next.bytes));
         self.disks.mark(now, disk, &mut flow.seen);
         self.disks.sent(now, disk, sent.bytes);
-        *self.disks.queued(disk) -= 1;
+        self.disks.taken(disk, 1);
         // What needs no path is no work of the service.
         let cost = if sent.needs_path { self.rule.cost(sent.bytes) } else { 0 };
         self.rings.take(place, cost);
@@ -371,6 +408,11 @@ impl Scheduler {
         let Place { flow: id, tier, .. } = place;
         if sent.needs_path {
             self.rule.dispatched(&Dispatched { now, flow: id, tier, cost, normal_waits });
+            match tier {
+                Tier::First if self.rings.waits_in(Tier::Second) => _ = self.passed_since.get_or_insert(now),
+                Tier::First | Tier::Second => self.passed_since = None,
+                Tier::Normal => {}
+            }
         }
         if let Some(bytes) = next {
             self.rings.put_back(place, self.rule.tier(id), self.disks.share(disk), self.rule.cost(bytes));
@@ -382,7 +424,7 @@ impl Scheduler {
     pub(crate) fn take_all_of(&mut self, now: Instant, disk: DiskId) -> Vec<Tag> {
         let mut taken = Vec::new();
         self.unpark(now, disk);
-        for (flow, id) in self.flows.iter_mut().zip((0..).map(FlowId)).filter(|(flow, _)| flow.disk == disk) {
+        for flow in self.flows.iter_mut().filter(|flow| flow.disk == disk) {
             let len = flow.queue.len();
             if len > 0 {
                 flow.outstanding += len as u32;
@@ -391,10 +433,11 @@ impl Scheduler {
                     self.without_path -= usize::from(!waiting.needs_path);
                     taken.push(waiting.tag);
                 }
-                self.rings.remove(id);
             }
         }
-        *self.disks.queued(disk) = 0;
+        let flows = &self.flows;
+        self.rings.remove_all(|id| flows[usize::from(id.0)].disk == disk);
+        self.disks.taken(disk, taken.len());
         self.end_backlog(now);
         taken
     }

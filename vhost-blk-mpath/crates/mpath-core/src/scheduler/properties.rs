@@ -138,14 +138,13 @@ impl Model {
 
     /// What goes is the oldest request of some flow, and something can go unless limits forbid it.
     fn take(&mut self, turn: usize) -> Option<u32> {
-        let (scheduler, now) = (&mut self.t.scheduler, self.t.now);
-        scheduler.handle_timeout(now);
+        let now = self.t.now;
+        self.t.scheduler.handle_timeout(now);
         let waiting = self.queues.iter().filter(|queue| !queue.is_empty()).count();
-        let shown: Vec<Tag> =
-            (0..=FLOWS).map_while(|turn| scheduler.candidate(now, turn).map(|(_, tag)| tag)).collect();
+        let shown: Vec<Tag> = self.t.shown().map(|(_, tag)| tag).collect();
         assert!(self.limited || shown.len() == waiting, "{waiting} flows wait, shown: {shown:?}");
         if shown.len() < waiting {
-            let at = scheduler.next_timeout().expect("what limits keep goes later");
+            let at = self.t.scheduler.next_timeout().expect("what limits keep goes later");
             assert!(at > now, "it could go now");
         }
         for tag in &shown {
@@ -172,7 +171,7 @@ impl Model {
             }
         }
         assert!(self.queues.iter().all(VecDeque::is_empty), "lost: {:?}", self.queues);
-        assert!(self.t.scheduler.len() == 0 && self.t.scheduler.candidate(self.t.now, 0).is_none());
+        assert!(self.t.scheduler.len() == 0 && self.t.shown().next().is_none());
         for (flow, _, bytes) in std::mem::take(&mut self.gone) {
             self.t.complete(flow as u16, bytes);
         }
@@ -230,7 +229,7 @@ proptest! {
         for (flow, count, bytes, us) in bursts {
             (0..count).for_each(|_| push(&mut t, &mut sent, flow, bytes));
             while t.scheduler.len() > 1 {
-                let tier = t.scheduler.candidate(t.now, 0).expect("something waits").0.tier;
+                let tier = t.shown().next().expect("something waits").0.tier;
                 let tag = t.take(1)[0];
                 let (flow, bytes) = sent[tag as usize];
                 all += cost(bytes);

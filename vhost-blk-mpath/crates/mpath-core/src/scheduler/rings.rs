@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 
 use super::turns::WHOLE;
 use super::{Tier, by_flow};
-use crate::FlowId;
+use crate::{DiskId, FlowId};
 
 /// The quantum is the mean over so many requests, and then stays for as many: one that followed each request would favour the flow
 /// that has just sent a large one.
@@ -20,9 +20,32 @@ const BLOCK_MAX: u64 = 256;
 /// Costs are kept with so many bits behind the point: a small share of a small quantum is one all the same.
 const FRACTION_BITS: u32 = 12;
 
+/// What stands in a ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Entry {
+    Flow(FlowId),
+    /// All of the disk's [`Lane`], one after the other.
+    Lane(DiskId),
+}
+
+/// The flows of a disk in a tier that its limits have kept, in the order in which they would have had their turns. They come and go
+/// together, however many they are.
+#[derive(Debug, Default)]
+struct Lane {
+    flows: VecDeque<FlowId>,
+    /// It has its place in the ring. Otherwise the limits keep it.
+    stands: bool,
+    /// What the limits have kept since, as its turn came before that of the lane.
+    ahead: Vec<FlowId>,
+}
+
 #[derive(Debug, Default)]
 pub(super) struct Rings {
-    tiers: [VecDeque<FlowId>; 3],
+    tiers: [VecDeque<Entry>; 3],
+    /// The flows in each, those of lanes too.
+    waiting: [usize; 3],
+    /// By disk.
+    lanes: Vec<[Lane; 3]>,
     /// What each flow may send in its turn. One that leaves keeps its debt, not what it has saved.
     deficits: Vec<i64>,
     quantum: u64,
@@ -30,6 +53,9 @@ pub(super) struct Rings {
     left: u64,
     block: u64,
     cost: u64,
+    /// Entries that were put in or taken out, and flows that were.
+    #[cfg(test)]
+    pub(super) moves: u64,
 }
 
 impl Rings {
@@ -41,16 +67,12 @@ impl Rings {
         !self.tiers[tier as usize].is_empty()
     }
 
-    pub(super) fn front(&self, tier: Tier) -> Option<FlowId> {
-        self.tiers[tier as usize].front().copied()
-    }
-
     /// Adds a flow that was in none, at the end.
     pub(super) fn add(&mut self, flow: FlowId, tier: Tier, share: u32) {
         let grant = self.grant(share);
         let deficit = by_flow(&mut self.deficits, flow);
         *deficit = (*deficit).min(0) + grant;
-        self.tiers[tier as usize].push_back(flow);
+        self.push_back(flow, tier);
     }
 
     /// The flow is idle: its debt is forgotten.
@@ -58,53 +80,59 @@ impl Rings {
         *by_flow(&mut self.deficits, flow) = 0;
     }
 
-    /// The flow whose turn comes after `turn` others, with its tier and its place there.
-    pub(super) fn at(&mut self, turn: usize, normal_first: bool, share: impl Fn(FlowId) -> u32) -> Option<Place> {
-        let mut place = turn;
-        for tier in if normal_first { Tier::NORMAL_FIRST } else { Tier::ALL } {
-            let waiting = self.tiers[tier as usize].len();
-            if place < waiting {
-                let mut flow = self.tiers[tier as usize][place];
-                if place == 0 && self.deficits[usize::from(flow.0)] <= 0 {
-                    self.settle(tier, share);
-                    flow = self.tiers[tier as usize][0];
-                }
-                return Some(Place { flow, tier, index: place });
-            }
-            place -= waiting;
-        }
-        None
+    /// The flow in front of a tier.
+    pub(super) fn front(&self, tier: Tier) -> Option<Place> {
+        self.place(tier, 0, 0)
+    }
+
+    /// The flow whose turn comes after that of another one, or before all others.
+    pub(super) fn next(&self, after: Option<Place>, normal_first: bool) -> Option<Place> {
+        let order = if normal_first { Tier::NORMAL_FIRST } else { Tier::ALL };
+        let Some(last) = after else { return order.into_iter().find_map(|tier| self.front(tier)) };
+        let mut behind = order.into_iter().skip_while(|tier| *tier != last.tier).skip(1);
+        self.place(last.tier, last.index, last.within + 1)
+            .or_else(|| self.place(last.tier, last.index + 1, 0))
+            .or_else(|| behind.find_map(|tier| self.front(tier)))
+    }
+
+    fn place(&self, tier: Tier, index: usize, within: usize) -> Option<Place> {
+        let flow = match *self.tiers[tier as usize].get(index)? {
+            Entry::Flow(flow) => (within == 0).then_some(flow)?,
+            Entry::Lane(disk) => *self.lanes[disk.index()][tier as usize].flows.get(within)?,
+        };
+        Some(Place { flow, tier, index, within })
+    }
+
+    /// The turn of a flow has come, but it is in debt.
+    pub(super) fn owes(&self, place: Place) -> bool {
+        place.is_front() && self.deficits[usize::from(place.flow.0)] <= 0
     }
 
     /// Brings a flow to the front of a tier that is not in debt.
-    fn settle(&mut self, tier: Tier, share: impl Fn(FlowId) -> u32) {
-        let waiting = self.tiers[tier as usize].len();
-        for _ in 0..waiting {
-            let Some(&flow) = self.tiers[tier as usize].front() else { return };
-            if self.deficits[usize::from(flow.0)] > 0 {
-                return;
-            }
-            self.deficits[usize::from(flow.0)] += self.grant(share(flow));
-            self.tiers[tier as usize].rotate_left(1);
+    pub(super) fn settle(&mut self, tier: Tier, share: impl Fn(FlowId) -> u32) {
+        for _ in 0..self.waiting[tier as usize] {
+            let Some(front) = self.front(tier).filter(|front| self.owes(*front)) else { return };
+            self.deficits[usize::from(front.flow.0)] += self.grant(share(front.flow));
+            self.remove(front);
+            self.push_back(front.flow, tier);
         }
-        // All of them have been given a quantum and may be in debt yet: as many more as the first one out needs.
-        let ring = self.tiers[tier as usize].iter();
-        let needed = |flow: &FlowId| grants_needed(self.deficits[usize::from(flow.0)], self.grant(share(*flow)));
-        let rounds = ring.map(needed).min().unwrap_or(0);
-        for at in 0..waiting {
-            let flow = self.tiers[tier as usize][at];
+        // All of them have been given a quantum, each for itself, and may be in debt yet: as many more as the first one out needs.
+        let ring = || self.tiers[tier as usize].iter().filter_map(|entry| entry.flow());
+        let needed = |flow: FlowId| grants_needed(self.deficits[usize::from(flow.0)], self.grant(share(flow)));
+        let rounds = ring().map(needed).min().unwrap_or(0);
+        for at in 0..self.tiers[tier as usize].len() {
+            let Some(flow) = self.tiers[tier as usize][at].flow() else { continue };
             self.deficits[usize::from(flow.0)] += rounds * self.grant(share(flow));
         }
-        let first = self.tiers[tier as usize].iter().position(|flow| self.deficits[usize::from(flow.0)] > 0);
+        let ring = self.tiers[tier as usize].iter().filter_map(|entry| entry.flow());
+        let first = ring.map(|flow| self.deficits[usize::from(flow.0)]).position(|deficit| deficit > 0);
         self.tiers[tier as usize].rotate_left(first.unwrap_or(0));
     }
 
-    /// Takes a flow out that [`Rings::at`] has shown, for a request of this cost.
+    /// Takes a flow out that [`Rings::next`] has shown, for a request of this cost.
     pub(super) fn take(&mut self, place: Place, cost: u64) {
         let cost = cost << FRACTION_BITS;
-        let ring = &mut self.tiers[place.tier as usize];
-        let taken = if place.index == 0 { ring.pop_front() } else { ring.remove(place.index) };
-        assert_eq!(taken, Some(place.flow), "a flow is taken from where it was seen");
+        self.remove(place);
         // One that goes out of turn, as those before it find no path, would be ever deeper in debt for what nobody else could have had.
         let deficit = &mut self.deficits[usize::from(place.flow.0)];
         *deficit = (*deficit - cost.cast_signed()).max(-(cost + self.quantum).cast_signed());
@@ -119,41 +147,134 @@ impl Rings {
 
     /// Puts it back: its next request costs this and belongs to this tier.
     pub(super) fn put_back(&mut self, place: Place, tier: Tier, share: u32, next_cost: u64) {
-        let ring = &mut self.tiers[tier as usize];
         let next_cost = (next_cost << FRACTION_BITS).cast_signed();
         let goes_on = self.deficits[usize::from(place.flow.0)] >= next_cost;
-        if goes_on && place.index == 0 && place.tier == tier {
-            ring.push_front(place.flow);
+        if goes_on && place.is_front() && place.tier == tier {
+            self.tiers[tier as usize].push_front(Entry::Flow(place.flow));
+            self.waiting[tier as usize] += 1;
+            self.moved();
             return;
         }
-        ring.push_back(place.flow);
+        self.push_back(place.flow, tier);
         // One that went out of turn, as those before it found no path, saves nothing up by that.
         if !goes_on {
             self.deficits[usize::from(place.flow.0)] += self.grant(share);
         }
     }
 
-    /// Takes a flow out that [`Rings::at`] has shown, for a while: see [`Rings::bring_back`].
-    pub(super) fn set_aside(&mut self, place: Place) {
-        let taken = self.tiers[place.tier as usize].remove(place.index);
-        assert_eq!(taken, Some(place.flow), "a flow is taken from where it was seen");
-    }
-
-    /// Puts it back, at the end, with what it had.
+    /// Puts a flow back that [`Rings::remove`] has taken out, at the end, with what it had.
     pub(super) fn bring_back(&mut self, flow: FlowId, tier: Tier) {
         // All are forgotten when the costs change.
         let _ = by_flow(&mut self.deficits, flow);
-        self.tiers[tier as usize].push_back(flow);
+        self.push_back(flow, tier);
+    }
+
+    fn push_back(&mut self, flow: FlowId, tier: Tier) {
+        self.tiers[tier as usize].push_back(Entry::Flow(flow));
+        self.waiting[tier as usize] += 1;
+        self.moved();
+    }
+
+    /// Takes a flow out that [`Rings::next`] has shown.
+    pub(super) fn remove(&mut self, place: Place) {
+        let Place { flow, tier, index, within } = place;
+        let taken = match self.tiers[tier as usize].get(index) {
+            Some(&Entry::Lane(disk)) => {
+                let lane = &mut self.lanes[disk.index()][tier as usize];
+                let taken = lane.flows.remove(within);
+                if lane.flows.is_empty() {
+                    self.withdraw(tier, index, disk);
+                }
+                taken
+            }
+            _ => self.tiers[tier as usize].remove(index).and_then(Entry::flow),
+        };
+        assert_eq!(taken, Some(flow), "a flow is taken from where it was seen");
+        self.waiting[tier as usize] -= 1;
+        self.moved();
+    }
+
+    /// The limits of its disk keep a flow that [`Rings::next`] has shown; with it its lane, if it is in one.
+    pub(super) fn keep(&mut self, place: Place, disk: DiskId) {
+        let Place { flow, tier, index, .. } = place;
+        if let Some(&Entry::Lane(disk)) = self.tiers[tier as usize].get(index) {
+            self.withdraw(tier, index, disk);
+            return;
+        }
+        self.remove(place);
+        if self.lanes.len() <= disk.index() {
+            self.lanes.resize_with(disk.index() + 1, Default::default);
+        }
+        let lane = &mut self.lanes[disk.index()][tier as usize];
+        if lane.stands { lane.ahead.push(flow) } else { lane.flows.push_back(flow) }
+    }
+
+    /// Takes a lane out of its ring.
+    fn withdraw(&mut self, tier: Tier, index: usize, disk: DiskId) {
+        self.tiers[tier as usize].remove(index);
+        let lane = &mut self.lanes[disk.index()][tier as usize];
+        lane.stands = false;
+        self.waiting[tier as usize] -= lane.flows.len();
+        lane.ahead.drain(..).rev().for_each(|flow| lane.flows.push_front(flow));
+        self.moved();
+    }
+
+    /// The limits of a disk let its flows go: they come back, at the end, with what they had.
+    pub(super) fn open(&mut self, disk: DiskId) {
+        if self.lanes.len() <= disk.index() {
+            return;
+        }
+        for tier in Tier::ALL {
+            let lane = &mut self.lanes[disk.index()][tier as usize];
+            if lane.stands {
+                for flow in std::mem::take(&mut lane.ahead) {
+                    self.push_back(flow, tier);
+                }
+            } else if !lane.flows.is_empty() {
+                lane.stands = true;
+                self.waiting[tier as usize] += lane.flows.len();
+                self.tiers[tier as usize].push_back(Entry::Lane(disk));
+                self.moved();
+            }
+        }
+    }
+
+    /// The same, each flow for itself from now on. For rare events.
+    pub(super) fn open_each(&mut self, disk: DiskId) {
+        self.open(disk);
+        for tier in Tier::ALL {
+            let ring = &mut self.tiers[tier as usize];
+            let Some(index) = ring.iter().position(|entry| *entry == Entry::Lane(disk)) else { continue };
+            let behind = ring.split_off(index + 1);
+            ring.pop_back();
+            let lane = std::mem::take(&mut self.lanes[disk.index()][tier as usize]);
+            ring.extend(lane.flows.into_iter().map(Entry::Flow));
+            ring.extend(behind);
+        }
     }
 
     /// Takes all of them out, in order.
     pub(super) fn clear(&mut self) -> Vec<FlowId> {
-        self.tiers.iter_mut().flat_map(|tier| tier.drain(..)).collect()
+        (0..self.lanes.len()).for_each(|disk| self.open_each(DiskId(disk as u16)));
+        self.waiting = [0; 3];
+        self.tiers.iter_mut().flat_map(|tier| tier.drain(..)).filter_map(Entry::flow).collect()
     }
 
-    /// Takes a flow out wherever it is. For rare events.
-    pub(super) fn remove(&mut self, flow: FlowId) {
-        self.tiers.iter_mut().for_each(|tier| tier.retain(|other| *other != flow));
+    /// Takes flows out that are not in a lane, wherever they are. For rare events.
+    pub(super) fn remove_all(&mut self, gone: impl Fn(FlowId) -> bool) {
+        for (ring, waiting) in self.tiers.iter_mut().zip(&mut self.waiting) {
+            let before = ring.len();
+            ring.retain(|entry| !entry.flow().is_some_and(&gone));
+            *waiting -= before - ring.len();
+        }
+    }
+
+    #[cfg_attr(not(test), allow(clippy::unused_self))]
+    fn moved(&mut self) {
+        #[cfg(test)]
+        {
+            self.moves += 1;
+        }
     }
 
     /// The quantum of a flow with this part of [`WHOLE`].
@@ -170,6 +291,28 @@ pub(crate) struct Place {
     pub(super) flow: FlowId,
     pub(super) tier: Tier,
     index: usize,
+    /// Its place in the lane that stands there.
+    within: usize,
+}
+
+impl Place {
+    fn is_front(self) -> bool {
+        (self.index, self.within) == (0, 0)
+    }
+
+    /// Others of its lane are before it.
+    pub(super) fn is_behind_in_lane(self) -> bool {
+        self.within > 0
+    }
+}
+
+impl Entry {
+    fn flow(self) -> Option<FlowId> {
+        match self {
+            Self::Flow(flow) => Some(flow),
+            Self::Lane(_) => None,
+        }
+    }
 }
 
 /// How many grants it takes to have more than nothing again.
@@ -183,6 +326,21 @@ mod tests {
 
     const ONE: u32 = WHOLE;
 
+    /// The flow whose turn comes after `turn` others.
+    fn at(rings: &mut Rings, turn: usize, normal_first: bool, share: impl Fn(FlowId) -> u32) -> Option<Place> {
+        let mut place = None;
+        for _ in 0..=turn {
+            place = rings.next(place, normal_first);
+            if place.is_some_and(|place| rings.owes(place)) {
+                let tier = place?.tier;
+                rings.settle(tier, &share);
+                place = rings.front(tier);
+            }
+            place?;
+        }
+        place
+    }
+
     /// Serves flows that always have another request of their cost; how much each got.
     fn serve(costs: &[u64], weights: &[u32], turns: usize) -> Vec<u64> {
         let mut rings = Rings::default();
@@ -192,7 +350,7 @@ mod tests {
             rings.add(flow, Tier::Normal, weight(flow));
         }
         for _ in 0..turns {
-            let place = rings.at(0, false, weight).expect("all wait");
+            let place = at(&mut rings, 0, false, weight).expect("all wait");
             let index = usize::from(place.flow.0);
             rings.take(place, costs[index]);
             served[index] += costs[index];
@@ -219,14 +377,14 @@ mod tests {
             rings.add(flow, Tier::Normal, ONE);
         }
         for _ in 0..100_000 {
-            let place = rings.at(1, false, |_| ONE).expect("all wait");
+            let place = at(&mut rings, 1, false, |_| ONE).expect("all wait");
             rings.take(place, large(place.flow));
             rings.put_back(place, Tier::Normal, ONE, large(place.flow));
         }
         // It is owed for one request: a quantum is half of it.
         let mut turns = 0;
-        while rings.at(0, false, |_| ONE).expect("all wait").flow != FlowId(1) {
-            let place = rings.at(0, false, |_| ONE).expect("all wait");
+        while at(&mut rings, 0, false, |_| ONE).expect("all wait").flow != FlowId(1) {
+            let place = at(&mut rings, 0, false, |_| ONE).expect("all wait");
             rings.take(place, 4096);
             rings.put_back(place, Tier::Normal, ONE, 4096);
             turns += 1;
@@ -251,7 +409,7 @@ mod tests {
             rings.add(FlowId(flow), tier, ONE);
         }
         let mut order = |normal_first| -> Vec<u16> {
-            (0..9).map_while(|turn| rings.at(turn, normal_first, |_| ONE)).map(|place| place.flow.0).collect()
+            (0..9).map_while(|turn| at(&mut rings, turn, normal_first, |_| ONE)).map(|place| place.flow.0).collect()
         };
         assert_eq!(order(false), [2, 1, 0, 3]);
         assert_eq!(order(true), [0, 3, 2, 1]);
@@ -263,7 +421,7 @@ mod tests {
         (0..3).for_each(|flow| rings.add(FlowId(flow), Tier::Normal, ONE));
         // The flow in front waits for a path with room, the others are served meanwhile, one of them in small requests.
         for _ in 0..1000 {
-            let place = rings.at(1, false, |_| ONE).unwrap();
+            let place = at(&mut rings, 1, false, |_| ONE).unwrap();
             let cost = if place.flow == FlowId(1) { 512 } else { 65_536 };
             rings.take(place, cost);
             rings.put_back(place, Tier::Normal, ONE, cost);
@@ -275,7 +433,7 @@ mod tests {
     fn a_flow_passed_over_keeps_its_turn() {
         let mut rings = Rings::default();
         (0..3).for_each(|flow| rings.add(FlowId(flow), Tier::Normal, ONE));
-        let second = rings.at(1, false, |_| ONE).unwrap();
+        let second = at(&mut rings, 1, false, |_| ONE).unwrap();
         rings.take(second, 4096);
         rings.put_back(second, Tier::Normal, ONE, 4096);
         assert_eq!(rings.clear(), [0, 2, 1].map(FlowId));

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::{DiskLimits, Scheduler, SchedulerSpec};
+use super::{DiskLimits, Place, Scheduler, SchedulerSpec};
 use crate::{DiskId, FlowId, Io, Op, Tag};
 
 pub(super) fn io(disk: u16, flow: u16, tag: u32, bytes: u32) -> Io {
@@ -30,6 +30,14 @@ impl Test {
         Self { now, scheduler: Scheduler::new(now, spec, limits.iter().cloned()), limits }
     }
 
+    /// `burst-credit-drr` with a flow 0 that has spent what it began with, and has so many requests queued.
+    pub(super) fn busy(params: &[(&str, &str)], queued: u32) -> Self {
+        let mut t = Self::new("burst-credit-drr", params);
+        (0..queued + 16).for_each(|_| t.push(0, 0, 4096));
+        t.take(16);
+        t
+    }
+
     pub(super) fn push(&mut self, flow: u16, tag: u32, bytes: u32) {
         self.push_of(0, flow, tag, bytes);
     }
@@ -46,9 +54,30 @@ impl Test {
 
     /// What the flow has whose turn comes after `turn` others.
     pub(super) fn take_at(&mut self, turn: usize) -> Option<u32> {
-        let (place, tag) = self.scheduler.candidate(self.now, turn)?;
+        let (place, tag) = self.shown().nth(turn)?;
         self.scheduler.take(self.now, place);
         Some(tag.0)
+    }
+
+    /// What may go, in order.
+    pub(super) fn shown(&mut self) -> impl Iterator<Item = (Place, Tag)> {
+        let mut last = None;
+        std::iter::from_fn(move || {
+            let shown = self.scheduler.candidate(self.now, last)?;
+            last = Some(shown.0);
+            Some(shown)
+        })
+    }
+
+    /// The next one. What limits keep is waited for.
+    pub(super) fn wait(&mut self) -> Option<u32> {
+        while self.scheduler.len() > 0 {
+            if let Some(tag) = self.take(1).first() {
+                return Some(*tag);
+            }
+            self.now = self.now.max(self.scheduler.next_timeout().expect("limits keep it"));
+        }
+        None
     }
 
     pub(super) fn drain(&mut self) -> Vec<u32> {

@@ -42,7 +42,7 @@ struct Disk {
     throttled: Duration,
     /// It has no path.
     blocked: bool,
-    /// Flows that are kept, in the order in which they would have had their turns.
+    /// Flows that are kept as there is no path, in the order in which they would have had their turns.
     parked: Vec<FlowId>,
     /// Requests that wait.
     queued: usize,
@@ -55,10 +55,27 @@ struct Disk {
     share: u32,
 }
 
+impl Disk {
+    /// Requests that wait for something else than their turn.
+    fn kept(&self) -> usize {
+        if self.blocked || self.closed_until.is_some() { self.queued } else { 0 }
+    }
+}
+
+/// What keeps a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Keeper {
+    Limits,
+    /// There is no path.
+    Path,
+}
+
 /// By id.
 #[derive(Debug)]
 pub(super) struct Disks {
-    disks: Vec<Disk>,
+    all: Vec<Disk>,
+    /// See [`Disk::kept`], of all of them.
+    kept: usize,
     /// Of the disks that sent something lately.
     weights: Census,
 }
@@ -79,17 +96,17 @@ impl Disks {
             flows: Census::new(now),
             share: WHOLE,
         };
-        Self { disks: limits.map(new).collect(), weights: Census::new(now) }
+        Self { all: limits.map(new).collect(), kept: 0, weights: Census::new(now) }
     }
 
     pub(super) fn set_weight(&mut self, now: Instant, disk: DiskId, weight: u16) {
-        self.disks[disk.index()].weight = weight.max(1);
+        self.all[disk.index()].weight = weight.max(1);
         self.divide(now);
     }
 
     /// A flow of the disk is active.
     pub(super) fn mark(&mut self, now: Instant, disk: DiskId, seen: &mut Seen) {
-        let of = &mut self.disks[disk.index()];
+        let of = &mut self.all[disk.index()];
         self.weights.mark(now, &mut of.seen, of.weight.into());
         if of.flows.mark(now, seen, 1) {
             self.divide(now);
@@ -100,65 +117,78 @@ impl Disks {
     fn divide(&mut self, now: Instant) {
         // 2^36 at the most. Disks that have sent nothing lately are not compared with.
         let of_flow = |disk: &mut Disk| u64::from(disk.weight) * u64::from(WHOLE) / disk.flows.sum(now);
-        let active = self.disks.iter_mut().filter_map(|disk| disk.flows.any(now).then(|| of_flow(disk)));
+        let active = self.all.iter_mut().filter_map(|disk| disk.flows.any(now).then(|| of_flow(disk)));
         let heaviest = active.max().unwrap_or(1).max(1);
-        for disk in &mut self.disks {
+        for disk in &mut self.all {
             disk.share = (of_flow(disk) * u64::from(WHOLE) / heaviest).clamp(1, WHOLE.into()) as u32;
         }
     }
 
     /// What each flow of the disk may have of what all flows do.
     pub(super) fn part(&mut self, now: Instant, disk: DiskId) -> Part {
-        let of = &mut self.disks[disk.index()];
+        let of = &mut self.all[disk.index()];
         Part { weight: of.weight.into(), weights: self.weights.sum(now), flows: of.flows.sum(now) }
     }
 
     /// What each flow of the disk is given in its turn, as a part of [`WHOLE`], which is what the heaviest flow is given.
     pub(super) fn share(&self, disk: DiskId) -> u32 {
-        self.disks[disk.index()].share
+        self.all[disk.index()].share
     }
 
-    /// Whether the disk's next request has to wait for something else than its turn; `needs_path`: if there is no path too;
-    /// `unlimited`: only then.
+    /// What the disk's next request has to wait for beside its turn; `needs_path`: for a path too; `unlimited`: only for that.
     #[inline]
-    pub(super) fn keeps(&mut self, now: Instant, disk: DiskId, needs_path: bool, unlimited: bool) -> bool {
-        let of = &mut self.disks[disk.index()];
+    pub(super) fn keeps(&mut self, now: Instant, disk: DiskId, needs_path: bool, unlimited: bool) -> Option<Keeper> {
+        let of = &mut self.all[disk.index()];
         if of.blocked && needs_path {
-            return true;
+            return Some(Keeper::Path);
         }
         if unlimited || !of.limits.are_set() {
-            return false;
+            return None;
         }
         // First, so that no change goes unnoticed that comes meanwhile.
         of.change = of.limits.changes();
-        let closed = of.limits.closed_until(now);
-        if let Some(until) = closed {
+        let until = of.limits.closed_until(now)?;
+        self.change(disk, |of| {
             of.closed_until = Some(of.closed_until.map_or(until, |at| at.min(until)));
             of.closed_since.get_or_insert(now);
-        }
-        closed.is_some()
+        });
+        Some(Keeper::Limits)
+    }
+
+    /// Changes what is kept of a disk.
+    fn change<T>(&mut self, disk: DiskId, change: impl FnOnce(&mut Disk) -> T) -> T {
+        let of = &mut self.all[disk.index()];
+        self.kept -= of.kept();
+        let result = change(of);
+        self.kept += of.kept();
+        result
     }
 
     #[inline]
     pub(super) fn sent(&self, now: Instant, disk: DiskId, bytes: u32) {
-        let limits = &self.disks[disk.index()].limits;
+        let limits = &self.all[disk.index()].limits;
         if limits.are_set() {
             limits.take(now, bytes);
         }
     }
 
     pub(super) fn park(&mut self, disk: DiskId, flow: FlowId) {
-        self.disks[disk.index()].parked.push(flow);
+        self.all[disk.index()].parked.push(flow);
     }
 
-    /// Lets go what is kept.
-    pub(super) fn unpark(&mut self, now: Instant, disk: DiskId) -> Vec<FlowId> {
-        let of = &mut self.disks[disk.index()];
-        of.closed_until = None;
-        if let Some(since) = of.closed_since.take() {
-            of.throttled += now - since;
-        }
-        std::mem::take(&mut of.parked)
+    /// Limits do not keep the disk any more, or are asked again.
+    pub(super) fn open(&mut self, now: Instant, disk: DiskId) {
+        self.change(disk, |of| {
+            of.closed_until = None;
+            if let Some(since) = of.closed_since.take() {
+                of.throttled += now - since;
+            }
+        });
+    }
+
+    /// What was kept as there was no path.
+    pub(super) fn unpark(&mut self, disk: DiskId) -> Vec<FlowId> {
+        std::mem::take(&mut self.all[disk.index()].parked)
     }
 
     /// A disk that limits keep no longer, or perhaps no longer.
@@ -167,27 +197,39 @@ impl Disks {
             let changed = || disk.change != disk.limits.changes();
             disk.closed_until.is_some_and(|at| at <= now || changed())
         };
-        self.disks.iter().position(opened).map(|at| DiskId(at as u16))
+        self.all.iter().position(opened).map(|at| DiskId(at as u16))
     }
 
     /// When limits let something go.
     pub(super) fn next_timeout(&self) -> Option<Instant> {
-        self.disks.iter().filter_map(|disk| disk.closed_until).min()
+        self.all.iter().filter_map(|disk| disk.closed_until).min()
     }
 
     /// Whether this is news.
     pub(super) fn set_blocked(&mut self, disk: DiskId, blocked: bool) -> bool {
-        std::mem::replace(&mut self.disks[disk.index()].blocked, blocked) != blocked
+        self.change(disk, |of| std::mem::replace(&mut of.blocked, blocked)) != blocked
+    }
+
+    pub(super) fn is_blocked(&self, disk: DiskId) -> bool {
+        self.all[disk.index()].blocked
     }
 
     /// Requests of the disk that wait.
     pub(super) fn queued_of(&self, disk: DiskId) -> usize {
-        self.disks[disk.index()].queued
+        self.all[disk.index()].queued
     }
 
-    /// The same, to be changed.
-    pub(super) fn queued(&mut self, disk: DiskId) -> &mut usize {
-        &mut self.disks[disk.index()].queued
+    /// Requests that wait for something else than their turn.
+    pub(super) fn kept(&self) -> usize {
+        self.kept
+    }
+
+    pub(super) fn pushed(&mut self, disk: DiskId) {
+        self.change(disk, |of| of.queued += 1);
+    }
+
+    pub(super) fn taken(&mut self, disk: DiskId, count: usize) {
+        self.change(disk, |of| of.queued -= count);
     }
 
     pub(super) fn stats(&self, now: Instant) -> Vec<DiskTurns> {
@@ -198,7 +240,7 @@ impl Disks {
             balance: disk.limits.balance(now),
             throttled: disk.throttled + disk.closed_since.map_or(Duration::ZERO, |since| now - since),
         };
-        self.disks.iter().zip(0..).map(of).collect()
+        self.all.iter().zip(0..).map(of).collect()
     }
 }
 

@@ -1,0 +1,186 @@
+//! What limits do to turns: they say when something goes, and the rule which. And what that costs.
+
+use std::num::NonZeroU64;
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use super::testing::Test;
+use super::{Limits, SchedulerSpec};
+use crate::{DiskId, FlowId, Tag};
+
+const US: Duration = Duration::from_micros(1);
+const BYTES: u32 = 4096;
+
+fn limits(iops: u64, burst: Duration) -> Limits {
+    Limits { iops: NonZeroU64::new(iops), bytes_per_s: None, burst }
+}
+
+fn kind(at: usize) -> SchedulerSpec {
+    // Nothing here takes so long that anybody loses patience.
+    let of = [("fifo", &[][..]), ("burst-credit", &[("credit", "3")]), ("burst-credit-drr", &[("gap", "10s")])][at];
+    SchedulerSpec::new(of.0.parse().expect("a scheduler"), of.1.iter().copied()).expect("parameters of it")
+}
+
+#[derive(Clone, Debug)]
+enum Event {
+    Push {
+        flow: u16,
+        bytes: u32,
+    },
+    Take,
+    /// There is no path for a moment.
+    Lose,
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    let bytes = prop_oneof![Just(512), Just(4096), Just(65_536), Just(1 << 20)];
+    prop_oneof![
+        6 => (0..6_u16, bytes).prop_map(|(flow, bytes)| Event::Push { flow, bytes }),
+        4 => Just(Event::Take),
+        1 => Just(Event::Lose),
+    ]
+}
+
+/// The order in which requests go. What `limits` keep is waited for; without any the path stays.
+fn order(spec: SchedulerSpec, limits: Option<Limits>, events: &[Event]) -> Vec<u32> {
+    let mut t = Test::of(spec);
+    t.limits[0].set(t.now, limits.unwrap_or_default());
+    let mut gone = Vec::new();
+    for (event, tag) in events.iter().zip(0..) {
+        match *event {
+            Event::Push { flow, bytes } => t.push(flow, tag, bytes),
+            Event::Take => gone.extend(t.wait()),
+            Event::Lose if limits.is_some() => {
+                t.scheduler.set_blocked(t.now, DiskId(0), true);
+                assert_eq!(t.take(1), [0; 0]);
+                t.scheduler.set_blocked(t.now, DiskId(0), false);
+            }
+            Event::Lose => {}
+        }
+    }
+    gone.extend(std::iter::from_fn(|| t.wait()));
+    gone
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Of a disk by itself: the plain rule, which nothing keeps from anything, is what the order is compared with.
+    #[test]
+    fn what_keeps_requests_delays_and_does_not_reorder_them(
+        at in 0..3_usize,
+        burst_us in prop_oneof![Just(0), 0..20_u32],
+        events in prop::collection::vec(event(), 1..300),
+    ) {
+        let plain = order(kind(at), None, &events);
+        prop_assert_eq!(order(kind(at), Some(limits(1_000_000, burst_us * US)), &events), plain);
+    }
+}
+
+/// How often something was put into a ring or taken out of one for each of so many requests, with so many flows of a limited disk, each of which
+/// has something to send all the time, beside so many of another one.
+fn moves_each(spec: SchedulerSpec, limited: u16, beside: u16) -> u64 {
+    const REQUESTS: u64 = 2000;
+    let mut t = Test::of(spec);
+    t.limits[0].set(t.now, limits(10_000, Duration::ZERO));
+    for flow in 0..limited + beside {
+        let disk = u16::from(flow >= limited);
+        (0..2).for_each(|_| t.push_of(disk, flow, flow.into(), BYTES));
+    }
+    let serve = |t: &mut Test, count: u64| {
+        for _ in 0..count {
+            let flow = t.wait().expect("all have something to send") as u16;
+            t.now += 30 * US;
+            t.complete(flow, BYTES);
+            t.push_of(u16::from(flow >= limited), flow, flow.into(), BYTES);
+        }
+    };
+    // Each has stood in the ring.
+    serve(&mut t, u64::from(limited + beside));
+    let before = t.scheduler.rings.moves;
+    serve(&mut t, REQUESTS);
+    (t.scheduler.rings.moves - before) / REQUESTS
+}
+
+/// Not with the flows: each of thousands would be taken out and put back for each request.
+#[test]
+fn what_a_request_under_limits_costs_does_not_grow_with_the_flows() {
+    for at in 0..3 {
+        for beside in [0, 8] {
+            let [few, many] = [8, 4096].map(|limited| moves_each(kind(at), limited, beside));
+            assert!(few <= 8 && many <= 8, "{:?} beside {beside}: {few} for 8 flows, {many} for 4096", kind(at));
+        }
+    }
+}
+
+/// Requests of one flow cost 52 times as much as those of the other one.
+#[test]
+fn cost_counts_under_a_limit_of_requests_too() {
+    let mut t = Test::of(kind(2));
+    t.limits[0].set(t.now, limits(1000, Duration::ZERO));
+    for _ in 0..600 {
+        t.push(0, 0, 1 << 20);
+        t.push(1, 1, BYTES);
+    }
+    let small: u32 = std::iter::from_fn(|| t.wait()).take(530).sum();
+    assert!((500..=525).contains(&small), "{small} of 530");
+}
+
+/// A disk whose limits open is behind what waits, and its flows among themselves are in the order in which they were kept.
+#[test]
+fn what_was_kept_comes_back_in_order_and_last() {
+    let mut t = Test::of(kind(0));
+    t.limits[0].set(t.now, limits(1000, Duration::ZERO));
+    for (disk, flow) in [(0, 0), (1, 10), (0, 1), (0, 2), (1, 11), (0, 3)] {
+        t.push_of(disk, flow, flow.into(), BYTES);
+    }
+    assert_eq!(t.drain(), [0, 10, 11]);
+    t.now = t.scheduler.next_timeout().expect("limits keep three");
+    t.push_of(1, 12, 12, BYTES);
+    t.push(4, 4, BYTES);
+    // It comes back behind what came before the limits opened.
+    assert_eq!(t.take(2), [12, 4]);
+    let rest: Vec<u32> = std::iter::from_fn(|| t.wait()).collect();
+    assert_eq!(rest, [1, 2, 3]);
+}
+
+/// The flows of a lane are shown one after the other, as none finds a path with room. Meanwhile another group uses the limits up.
+#[test]
+fn what_another_group_takes_does_not_hide_other_disks() {
+    let mut t = Test::of(kind(0));
+    t.limits[0].set(t.now, limits(1000, 1500 * US));
+    (0..4).for_each(|flow| t.push(flow, flow.into(), BYTES));
+    assert_eq!(t.drain(), [0, 1]);
+    t.now = t.scheduler.next_timeout().expect("limits keep two");
+    t.scheduler.handle_timeout(t.now);
+    t.push_of(1, 10, 10, BYTES);
+    let (first, tag) = t.scheduler.candidate(t.now, None).expect("the limits are open");
+    assert_eq!(tag, Tag(2));
+    t.limits[0].take(t.now, BYTES);
+    let next = t.scheduler.candidate(t.now, Some(first));
+    assert!(next.is_some_and(|(_, tag)| tag == Tag(10)), "{next:?}");
+    assert_eq!((t.take(2), t.scheduler.ready()), (vec![10], 0));
+    assert_eq!([t.wait(), t.wait()], [Some(2), Some(3)]);
+}
+
+/// A path is lost and comes back while limits keep flows, some of which have a flush in front, which needs none.
+#[test]
+fn what_needs_no_path_goes_although_flows_beside_it_do() {
+    let mut t = Test::of(kind(0));
+    t.limits[0].set(t.now, limits(1000, Duration::ZERO));
+    for flow in 0..4 {
+        let io = super::testing::io(0, flow, flow.into(), BYTES);
+        t.scheduler.push_back(t.now, &io, flow != 2);
+    }
+    assert_eq!(t.drain(), [0]);
+    t.now = t.scheduler.next_timeout().expect("limits keep three");
+    t.scheduler.handle_timeout(t.now);
+    t.scheduler.set_blocked(t.now, DiskId(0), true);
+    assert_eq!((t.drain(), t.scheduler.ready()), (vec![2], 0));
+    t.now += 10_000 * US;
+    t.scheduler.set_blocked(t.now, DiskId(0), false);
+    assert_eq!((t.drain(), t.scheduler.len()), (vec![1], 1));
+    t.scheduler.lift_limits_of(t.now, FlowId(3));
+    assert_eq!(t.drain(), [3]);
+}
