@@ -72,8 +72,8 @@ fn event(message: &Message<'_>) -> Result<Option<LinkEvent>, Malformed> {
         NEW_LINK | DELETED_LINK => {}
         _ => return Ok(None),
     }
-    let (header, rest) = LinkHeader::read_from_prefix(payload)
-        .map_err(|_| Malformed::ShortMessage { kind, length: payload.len() })?;
+    let (header, rest) =
+        LinkHeader::read_from_prefix(payload).map_err(|_| Malformed::ShortMessage { kind, length: payload.len() })?;
     let LinkHeader { family, index, flags, .. } = header;
     if family != UNSPECIFIED {
         return Ok(None);
