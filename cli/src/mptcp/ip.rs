@@ -112,6 +112,12 @@ pub(crate) fn delete_endpoint(id: u8) -> Result<(), IpError> {
     ip(&format!("mptcp endpoint delete id {id}")).map(drop)
 }
 
+/// Has the kernel begin anew to resolve the addresses on a link that it was not able to. What it asked while there was no carrier
+/// was not answered, and a connection that waits for the end of such an attempt fails with it.
+pub(crate) fn forget_unresolved_neighbours(dev: &str) -> Result<(), IpError> {
+    ip(&format!("neigh flush dev {dev} nud incomplete nud failed")).map(drop)
+}
+
 /// Whether endpoints may be changed here, found out by setting a limit to what it is.
 pub(crate) fn may_change_endpoints() -> Result<bool, IpError> {
     match ip(&format!("mptcp limits set subflows {}", limits()?.subflows)) {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::mem;
 use std::net::IpAddr;
+use std::time::{Duration, Instant};
 
 use mptcp::LinkEvent;
 
@@ -10,6 +11,11 @@ use crate::mptcp::host::{Endpoint, Interface};
 
 /// Most endpoints that are remembered. The kernel has 8 at a time; more can only come of others that go on adding some to dead links.
 const HELD_MAX: usize = 64;
+/// For how long a link has been up before its address is announced again. The peer's own endpoint is to be there by then: a subflow
+/// that it opens from there is not opened a second time for the announcement, but the other way round it is.
+const ANNOUNCED_AFTER: Duration = Duration::from_millis(500);
+/// After how long it is tried again to bring back an endpoint whose link is up.
+const RETRY: Duration = Duration::from_secs(1);
 
 /// What has to be looked at after an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -51,7 +57,8 @@ impl Held {
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Link {
     name: String,
-    up: bool,
+    /// Since when, as far as is known; none if it is down.
+    up: Option<Instant>,
 }
 
 /// Where an address was seen last.
@@ -87,23 +94,30 @@ impl Follower {
     }
 
     /// Takes note of an event.
-    pub(super) fn event(&mut self, event: LinkEvent) -> Need {
+    pub(super) fn event(&mut self, event: LinkEvent, now: Instant) -> Need {
         match event {
-            LinkEvent::Link { index, name, up } => self.link(index, Link { name, up }),
+            LinkEvent::Link { index, name, up } => self.link(index, name, up, now),
             LinkEvent::Gone { index } => self.links.remove(&index).map_or(Need::Nothing, |_| Need::Endpoints),
             LinkEvent::Addresses | LinkEvent::Lost => Need::Interfaces,
         }
     }
 
-    fn link(&mut self, index: u32, link: Link) -> Need {
-        let Link { up, name } = link.clone();
-        match self.links.insert(index, link.clone()) {
-            Some(known) if known == link => return Need::Nothing,
-            Some(known) if known.name != name => self.rename(&known.name, &name),
-            _ => {}
+    fn link(&mut self, index: u32, name: String, up: bool, now: Instant) -> Need {
+        let known = self.links.get(&index).cloned();
+        if known.as_ref().is_some_and(|known| known.name == name && known.up.is_some() == up) {
+            return Need::Nothing;
         }
+        self.note(index, name, up, known, now);
         // What is lost must not wait for a look at all addresses.
         if up { Need::Interfaces } else { Need::Endpoints }
+    }
+
+    fn note(&mut self, index: u32, name: String, up: bool, known: Option<Link>, now: Instant) {
+        let since = known.as_ref().and_then(|known| known.up);
+        if let Some(known) = known.filter(|known| known.name != name) {
+            self.rename(&known.name, &name);
+        }
+        self.links.insert(index, Link { name, up: up.then(|| since.unwrap_or(now)) });
     }
 
     fn rename(&mut self, from: &str, to: &str) {
@@ -113,13 +127,10 @@ impl Follower {
     }
 
     /// Takes note of all links and addresses that there are.
-    pub(super) fn look(&mut self, interfaces: &[Interface]) {
-        let known = mem::take(&mut self.links);
+    pub(super) fn look(&mut self, interfaces: &[Interface], now: Instant) {
+        let mut known = mem::take(&mut self.links);
         for Interface { index, name, up, .. } in interfaces {
-            if let Some(known) = known.get(index).filter(|known| known.name != *name) {
-                self.rename(&known.name, name);
-            }
-            self.links.insert(*index, Link { name: name.clone(), up: *up });
+            self.note(*index, name.clone(), *up, known.remove(index), now);
         }
         self.addresses.values_mut().for_each(|seen| seen.state = State::Missing);
         // An address that is on several links counts as that of one that is up.
@@ -135,7 +146,7 @@ impl Follower {
     }
 
     /// What is to be done, given the endpoints that there are.
-    pub(super) fn actions(&mut self, endpoints: &[Endpoint]) -> Vec<Action> {
+    pub(super) fn actions(&mut self, endpoints: &[Endpoint], now: Instant) -> Vec<Action> {
         // Addresses that are gone are of interest only as those of endpoints: nothing may pile up.
         let held = &self.held;
         let of_endpoint = |address: &IpAddr| {
@@ -145,7 +156,7 @@ impl Follower {
 
         let dead: Vec<Held> = endpoints.iter().filter_map(|endpoint| self.on_a_dead_link(endpoint)).collect();
         let back = self.held.iter().filter(|held| dead.iter().all(|dead| !held.is_of(&dead.endpoint)));
-        let back: Vec<Action> = back.filter_map(|held| self.of_held(held, endpoints)).collect();
+        let back: Vec<Action> = back.filter_map(|held| self.of_held(held, endpoints, now)).collect();
         let room = HELD_MAX.saturating_sub(self.held.len());
         dead.into_iter().take(room).map(Action::Remove).chain(back).collect()
     }
@@ -165,18 +176,29 @@ impl Follower {
         })
     }
 
-    fn of_held(&self, held: &Held, endpoints: &[Endpoint]) -> Option<Action> {
+    fn of_held(&self, held: &Held, endpoints: &[Endpoint], now: Instant) -> Option<Action> {
         let same = endpoints.iter().find(|endpoint| held.is_of(endpoint));
         if same.is_some_and(|same| !same.implicit) {
             return Some(Action::Abandon(held.clone()));
         }
         let usable = |seen: &Seen| seen.link == held.link && seen.state == State::Usable;
-        let ready = self.is_up(&held.link) && self.addresses.get(&held.endpoint.address).is_some_and(usable);
+        let due = self.due(held).is_some_and(|due| due <= now);
+        let ready = due && self.addresses.get(&held.endpoint.address).is_some_and(usable);
         ready.then(|| Action::Add(as_added(held, endpoints)))
     }
 
     fn is_up(&self, name: &str) -> bool {
-        self.links.values().any(|link| link.name == name && link.up)
+        self.up_since(name).is_some()
+    }
+
+    fn up_since(&self, name: &str) -> Option<Instant> {
+        self.links.values().find(|link| link.name == name)?.up
+    }
+
+    /// When an endpoint may come back; none if its link is down.
+    fn due(&self, held: &Held) -> Option<Instant> {
+        let wait = if held.endpoint.signal { ANNOUNCED_AFTER } else { Duration::ZERO };
+        Some(self.up_since(&held.link)? + wait)
     }
 
     /// Remembers an endpoint that is about to be removed: before, for nobody may know whether an attempt that failed has removed it.
@@ -190,9 +212,10 @@ impl Follower {
         self.held.retain(|other| !other.is_of(&held.endpoint));
     }
 
-    /// Whether something is wanted back on a link that is up, and cannot be there yet.
-    pub(super) fn waits(&self) -> bool {
-        self.held.iter().any(|held| self.is_up(&held.link))
+    /// How long at the most until what there is to do has to be found out again, even if nothing happens.
+    pub(super) fn wait(&self, now: Instant) -> Option<Duration> {
+        let until = |due: Instant| Some(due.saturating_duration_since(now)).filter(|left| !left.is_zero());
+        self.held.iter().filter_map(|held| self.due(held)).map(|due| until(due).unwrap_or(RETRY)).min()
     }
 
     /// All that was taken and is not there again, as it is to be added at the end, whatever the state of its link.

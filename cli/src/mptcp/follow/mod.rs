@@ -8,7 +8,7 @@ mod follower;
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use mptcp::{LinkMonitor, Woken};
 use serde::Serialize;
@@ -20,7 +20,7 @@ use super::gather::{GatherError, only};
 use super::host::Endpoint;
 use super::ip::{self, IpError};
 
-/// After how long an action is tried again that failed, or waits for an address.
+/// After how long an action that failed is tried again.
 const RETRY: Duration = Duration::from_secs(1);
 
 /// Why links cannot be followed any more.
@@ -105,17 +105,17 @@ impl<F: FnMut(&Done) -> io::Result<()>> Driver<F> {
         let mut need = Need::Interfaces;
         loop {
             let failed = self.catch_up(need)?;
-            let timeout = (failed || self.follower.waits()).then_some(RETRY);
+            let timeout = if failed { Some(RETRY) } else { self.follower.wait(Instant::now()) };
             let woken = monitor.wait(stop.as_fd(), timeout).map_err(FollowError::Monitor)?;
             let Woken::By(events) = woken else { return Ok(()) };
-            let more = events.into_iter().map(|event| self.follower.event(event)).max().unwrap_or(Need::Nothing);
+            let now = Instant::now();
+            let more = events.into_iter().map(|event| self.follower.event(event, now)).max().unwrap_or(Need::Nothing);
             need = if more == Need::Nothing && timeout.is_some() { Need::Interfaces } else { more };
         }
     }
 
     /// Does what is to be done. True if something failed that may be tried again.
     fn catch_up(&mut self, need: Need) -> Result<bool, FollowError> {
-        // What is gone comes first, for which a look at all addresses is too slow on a host with many.
         if need == Need::Nothing {
             return Ok(false);
         }
@@ -138,10 +138,10 @@ impl<F: FnMut(&Done) -> io::Result<()>> Driver<F> {
 
     fn try_to_catch_up(&mut self, need: Need) -> Result<(), FollowError> {
         if need == Need::Interfaces {
-            self.follower.look(&ip::interfaces()?);
+            self.follower.look(&ip::interfaces()?, Instant::now());
         }
         let mut failed = None;
-        for action in self.follower.actions(&ip::endpoints()?) {
+        for action in self.follower.actions(&ip::endpoints()?, Instant::now()) {
             // One that fails must not keep others from what is theirs.
             match self.act(&action) {
                 Err(FollowError::Gather(error)) => failed = Some(error),
@@ -159,6 +159,7 @@ impl<F: FnMut(&Done) -> io::Result<()>> Driver<F> {
                 self.told(What::Removed, held, "the link is down")
             }
             Action::Add(held) => {
+                ip::forget_unresolved_neighbours(&held.link)?;
                 ip::add_endpoint(&held.endpoint, held.any_id)?;
                 self.follower.forget(held);
                 self.told(What::Added, held, "the link is up")
