@@ -24,6 +24,8 @@ fn endpoint(id: u8, address: &str, dev: &str) -> Endpoint {
     Endpoint {
         address: ip(address),
         id,
+        port: None,
+        laminar: false,
         dev: Some(dev.into()),
         subflow: true,
         signal: false,
