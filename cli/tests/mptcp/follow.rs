@@ -71,8 +71,16 @@ impl Follow {
 }
 
 fn endpoints() -> Vec<String> {
-    let output = Command::new("ip").args(["mptcp", "endpoint", "show"]).output().unwrap();
-    String::from_utf8(output.stdout).unwrap().lines().map(|line| line.trim().to_owned()).collect()
+    shown(&["mptcp", "endpoint", "show"]).lines().map(|line| line.trim().to_owned()).collect()
+}
+
+fn shown(arguments: &[&str]) -> String {
+    let output = Command::new("ip").args(arguments).output().unwrap();
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn neighbours(dev: &str) -> String {
+    shown(&["neigh", "show", "dev", dev])
 }
 
 /// A connection, and the addresses that its subflows begin at.
@@ -123,7 +131,7 @@ fn subflows_go_and_come_back_with_the_carrier_in_a_namespace() {
     // An address has no way out by the other link.
     sh("for i in 0 1; do ip rule add from 10.1.$i.1 table 10$i; ip route add 10.1.$i.0/24 dev a$i table 10$i; \
         ip route add unreachable default table 10$i; done");
-    // What is not answered while there is no carrier is asked again only after the test.
+    // What is not answered while there is no carrier is known to be so only after the test.
     sh("echo 60000 > /proc/sys/net/ipv4/neigh/a0/retrans_time_ms");
     let _sink = target.listening();
     let (here, there) = (Follow::here(), Follow::at(&target));
@@ -136,14 +144,17 @@ fn subflows_go_and_come_back_with_the_carrier_in_a_namespace() {
         assert_eq!(here.does(), "removed 5 10.1.0.1 subflow on a0: the link is down");
         assert_eq!(there.does(), "removed 1 10.1.0.9 dev b0 signal on b0: the link is down");
         assert_eq!(endpoints(), ["10.1.1.1 id 3 subflow"]);
-        // Something asks who has the target's address.
-        UdpSocket::bind("10.1.0.1:0").unwrap().send_to(b"x", "10.1.0.9:9").unwrap();
+        // Something asks who has an address that nobody has.
+        UdpSocket::bind("10.1.0.1:0").unwrap().send_to(b"x", "10.1.0.77:9").unwrap();
+        assert!(neighbours("a0").contains("10.1.0.77"));
         connection.goes_by(&["10.1.1.1"]);
         connection.0.write_all(&vec![7; 8 << 20]).unwrap();
 
         target.sh("ip link set b0 up");
         assert_eq!(here.does(), "added 5 10.1.0.1 subflow on a0: the link is up");
         assert_eq!(endpoints(), ["10.1.1.1 id 3 subflow", "10.1.0.1 id 5 subflow"]);
+        // Had it been the target's, the subflow would have had to wait for that, and fail.
+        assert!(!neighbours("a0").contains("10.1.0.77"));
         let took = connection.goes_by(&["10.1.0.1", "10.1.1.1"]);
         assert!(took < BACK_WITHIN, "{took:?}");
         assert_eq!(there.does(), "added 1 10.1.0.9 dev b0 signal on b0: the link is up");
@@ -202,6 +213,11 @@ fn nothing_is_missed_when_the_kernel_had_too_much_to_tell_in_a_namespace() {
         sh("for mtu in 1400 1401 1402 1403 1404 1405 1406 1407; do echo link set a1 mtu $mtu; done | ip -batch -");
     }
     target.sh("ip link set b0 down");
+    // The kernel tells of it a moment after that.
+    while !shown(&["link", "show", "dev", "a0"]).contains("NO-CARRIER") {
+        assert!(start.elapsed() < 8 * PATIENCE);
+    }
+    thread::sleep(Duration::from_millis(500));
     follow.signal("CONT");
     assert_eq!(follow.does(), "removed 1 10.1.0.1 dev a0 subflow on a0: the link is down");
     assert_eq!(follow.ends(), Some(0));
