@@ -239,8 +239,8 @@ fn what_it_cannot_do_without() {
 #[ignore = "needs endpoints of its own: runs in a namespace, by the test before it"]
 fn what_it_cannot_do_without_in_a_namespace() {
     must_be_inside();
-    let output = Command::new("setpriv")
-        .args(["--bounding-set=-net_admin", "--inh-caps=-net_admin", MPATHCTL, "mptcp", "follow"])
+    let output = Command::new("timeout")
+        .args(["10", "setpriv", "--bounding-set=-net_admin", "--inh-caps=-net_admin", MPATHCTL, "mptcp", "follow"])
         .output()
         .unwrap();
     let expected = "mpathctl: MPTCP's endpoints may not be changed here: CAP_NET_ADMIN is missing; run it as root, or with \

@@ -86,7 +86,7 @@ pub(crate) fn follow(devs: &[String], tell: impl FnMut(&Done) -> io::Result<()>)
     // Before the first look: what happens between the two is told of.
     let monitor = LinkMonitor::open().map_err(FollowError::Monitor)?;
     only(ip::interfaces()?, devs)?;
-    
+    ip::may_change_endpoints()?.then_some(()).ok_or(FollowError::NotPermitted)?;
     let mut driver = Driver { follower: Follower::new(devs), tell, said: None };
     let followed = driver.run(monitor, &stop);
     driver.restore()?;
