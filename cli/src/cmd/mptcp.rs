@@ -37,7 +37,7 @@ impl Command {
     pub(crate) fn run(&self, output: &mut Output) -> Result<(), Failure> {
         match self {
             Self::Check { target, dev } => check(target, dev, output),
-            Self::Follow { dev } => Ok(follow(dev, |done| output.print_one(done, |done| line(done)))?),
+            Self::Follow { dev } => Ok(follow(dev, |done| output.print_one(done, line))?),
         }
     }
 }

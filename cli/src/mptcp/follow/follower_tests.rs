@@ -111,7 +111,7 @@ impl World {
         let same = self.endpoints.iter().position(|endpoint| endpoint.address == held.endpoint.address);
         let replaced = same.map(|same| self.endpoints.remove(same));
         assert!(replaced.as_ref().is_none_or(|replaced| replaced.implicit && held.any_id));
-        let free = (1..).find(|id| self.endpoints.iter().all(|endpoint| endpoint.id != *id));
+        let free = (1..=u8::MAX).find(|id| self.endpoints.iter().all(|endpoint| endpoint.id != *id));
         let chosen = replaced.map_or(free.unwrap(), |replaced| replaced.id);
         let id = if held.any_id { chosen } else { held.endpoint.id };
         assert!(self.endpoints.iter().all(|endpoint| endpoint.id != id));

@@ -193,20 +193,20 @@ impl<F: FnMut(&Done) -> io::Result<()>> Driver<F> {
         let done = Done {
             time: humantime::format_rfc3339_millis(SystemTime::now()).to_string(),
             action,
-            id: self.id_now(endpoint, action, held.any_id),
+            id: id_now(endpoint, action, held.any_id),
             endpoint: endpoint.to_string(),
             link: link.clone(),
             why,
         };
         (self.tell)(&done).map_err(FollowError::Output)
     }
+}
 
-    /// The kernel may have chosen another one.
-    fn id_now(&self, endpoint: &Endpoint, action: What, any_id: bool) -> u8 {
-        if action != What::Added || !any_id {
-            return endpoint.id;
-        }
-        let same = |other: &Endpoint| (other.address, other.port) == (endpoint.address, endpoint.port);
-        ip::endpoints().unwrap_or_default().into_iter().find(same).map_or(endpoint.id, |same| same.id)
+/// Its id. The kernel may have chosen another one.
+fn id_now(endpoint: &Endpoint, action: What, any_id: bool) -> u8 {
+    if action != What::Added || !any_id {
+        return endpoint.id;
     }
+    let same = |other: &Endpoint| (other.address, other.port) == (endpoint.address, endpoint.port);
+    ip::endpoints().unwrap_or_default().into_iter().find(same).map_or(endpoint.id, |same| same.id)
 }
