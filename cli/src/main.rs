@@ -21,7 +21,7 @@ use mpath_api::{DEFAULT_API_SOCKET, DiskFlagsError, usage_line};
 
 use crate::cmd::{Command, SocketError};
 use crate::import::ImportError;
-use crate::mptcp::GatherError;
+use crate::mptcp::{FollowError, GatherError};
 use crate::output::Output;
 
 /// The daemon answers within five seconds or says that it cannot.
@@ -32,7 +32,7 @@ Exit codes:
   0  done
   1  the daemon refused, a check found a problem, or the output could not be written
   2  the command line or a file is wrong
-  3  the daemon, or the host to check, cannot be asked, or does not answer as it should";
+  3  the daemon, or the host to check or follow, cannot be asked, or does not answer as it should";
 
 /// Sees and steers a running vhost-blk-mpath.
 #[derive(Debug, Parser)]
@@ -82,6 +82,7 @@ enum Failure {
     Injection(InjectionError),
     Output(io::Error),
     Gather(GatherError),
+    Follow(FollowError),
     /// What has been printed says it all.
     Told,
     /// There are several disks, and the command is for one.
@@ -124,6 +125,16 @@ impl From<GatherError> for Failure {
     }
 }
 
+impl From<FollowError> for Failure {
+    fn from(error: FollowError) -> Self {
+        match error {
+            FollowError::Gather(error) => Self::Gather(error),
+            FollowError::Output(error) => Self::Output(error),
+            error => Self::Follow(error),
+        }
+    }
+}
+
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Self {
         Self::Output(error)
@@ -150,6 +161,8 @@ fn main() -> ExitCode {
         Err(Failure::Told) => ExitCode::from(REFUSED),
         Err(Failure::Gather(error @ GatherError::Ip(_))) => fail(UNREACHABLE, &error),
         Err(Failure::Gather(error)) => fail(USAGE, &error),
+        Err(Failure::Follow(error @ FollowError::NotRestored(_))) => fail(REFUSED, &error),
+        Err(Failure::Follow(error)) => fail(UNREACHABLE, &error),
         Err(Failure::Load(error)) => fail(USAGE, &error),
         Err(Failure::Disk(error)) => fail(USAGE, &error),
         Err(Failure::Socket(error)) => fail(USAGE, &error),

@@ -45,8 +45,14 @@ class Stack(Rig):
         links = self._lab.links[: self._method.connections(len(self._lab.links))]
         self.paths = [f"{transport}://{link.target_address}:{PORTS[transport]}" for link in links]
 
+    def start(self):
+        if self._method.followed:
+            for side in ("host", "target"):
+                self._spawn(f"follow-{side}", "mptcp", "follow", binary=self.binaries / "mpathctl")
+        super().start()
+
     def _enter(self, name):
-        return (self._lab.target if name == "mpath-target" else self._lab.host).enter
+        return (self._lab.target if name in ("mpath-target", "follow-target") else self._lab.host).enter
 
     def check(self):
         """Waits for all subflows. A cell that is not what it claims to be is an error."""

@@ -13,13 +13,15 @@ DELAY = 5  # ms
 class Method:
     """A way to use all links. `each` stands for as many connections as there are links, the first on each link in turn.
 
-    The daemon's by `policy`; without one they are sockets with nothing above them, as many as the daemon has for I/O.
+    The daemon's by `policy`; without one they are sockets with nothing above them, as many as the daemon has for I/O. `followed`:
+    `mpathctl mptcp follow` runs on both sides.
     """
 
     name: str
     transport: str
     each: bool
     policy: str | None = None
+    followed: bool = False
 
     def connections(self, links):
         """How many connections carry I/O."""
@@ -37,6 +39,8 @@ MPTCP_1 = Method("mptcp-1", "mptcp", each=False, policy="numa")
 MPTCP_N = Method("mptcp-N bdp", "mptcp", each=True, policy="bdp")
 # The other paths are for when the first one is lost.
 MPTCP_N_NUMA = Method("mptcp-N numa", "mptcp", each=True, policy="numa")
+MPTCP_1_FOLLOWED = Method("mptcp-1 followed", "mptcp", each=False, policy="numa", followed=True)
+MPTCP_N_NUMA_FOLLOWED = Method("mptcp-N numa followed", "mptcp", each=True, policy="numa", followed=True)
 RAW_TCP = Method("raw tcp-N", "tcp", each=True)
 RAW_MPTCP = Method("raw mptcp-1", "mptcp", each=False)
 
@@ -81,4 +85,4 @@ ROWS = (
 # Table d: the first of two links is lost, on which a single connection was made.
 OUTAGES = ("down", "silence")
 OUTAGE_LINKS = (Link(RATE),) * 2
-OUTAGE_METHODS = (TCP_N_BDP, MPTCP_1, MPTCP_N, MPTCP_N_NUMA)
+OUTAGE_METHODS = (TCP_N_BDP, MPTCP_1, MPTCP_1_FOLLOWED, MPTCP_N, MPTCP_N_NUMA, MPTCP_N_NUMA_FOLLOWED)

@@ -59,7 +59,7 @@ pub(crate) enum Command {
     /// Impair paths on purpose, to see what a policy makes of it
     #[command(subcommand)]
     Inject(inject::Command),
-    /// See whether this host is set up for MPTCP; needs no daemon, and changes nothing
+    /// See whether this host is set up for MPTCP; keep endpoints in step with their links; needs no daemon
     #[command(subcommand)]
     Mptcp(mptcp::Command),
     /// Show what has happened: paths, ANA states, fences, front-ends, and what operators did

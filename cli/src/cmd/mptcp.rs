@@ -3,7 +3,7 @@
 use clap::Subcommand;
 
 use crate::Failure;
-use crate::mptcp::{Finding, Level, gather, judge};
+use crate::mptcp::{Done, Finding, Level, What, follow, gather, judge};
 use crate::output::Output;
 
 #[derive(Debug, Subcommand)]
@@ -21,15 +21,25 @@ pub(crate) enum Command {
         #[arg(long, value_name = "DEV")]
         dev: Vec<String>,
     },
+    /// Delete the MPTCP endpoints of links that lose their carrier, and add them again once it is back, until interrupted
+    ///
+    /// The kernel ends the subflows of an endpoint that is deleted and sends what was under way on them elsewhere, at once. Without
+    /// that it notices a lost link by timeouts, and connections stand still for a second or two. Links that are down at the
+    /// start count as lost. At SIGTERM and SIGINT what is missing is added back; after SIGKILL it is not, and `check` tells
+    /// of it. It uses `ip` of iproute2, and needs `CAP_NET_ADMIN`. With -o json each action is one line.
+    Follow {
+        /// Follow only this network interface, and others named so; all of them if left out
+        #[arg(long, value_name = "DEV")]
+        dev: Vec<String>,
+    },
 }
 
 impl Command {
     pub(crate) fn run(&self, output: &mut Output) -> Result<(), Failure> {
-        let Self::Check { target, dev } = self;
-        let findings = judge(&gather(target, dev)?);
-        output.print(&findings, |findings| for_people(findings))?;
-        let problems = findings.iter().any(|finding| finding.level == Level::Problem);
-        if problems { Err(Failure::Told) } else { Ok(()) }
+        match self {
+            Self::Check { target, dev } => check(target, dev, output),
+            Self::Follow { dev } => Ok(follow(dev, |done| output.print_one(done, line))?),
+        }
     }
 }
 
@@ -43,6 +53,23 @@ struct TargetError {
 /// What is not blank is for the resolver to judge.
 fn target(text: &str) -> Result<String, TargetError> {
     if text.trim().is_empty() { Err(TargetError { text: text.into() }) } else { Ok(text.into()) }
+}
+
+fn check(target: &[String], dev: &[String], output: &mut Output) -> Result<(), Failure> {
+    let findings = judge(&gather(target, dev)?);
+    output.print(&findings, |findings| for_people(findings))?;
+    let problems = findings.iter().any(|finding| finding.level == Level::Problem);
+    if problems { Err(Failure::Told) } else { Ok(()) }
+}
+
+fn line(done: &Done) -> String {
+    let Done { time, action, id, endpoint, link, why } = done;
+    let action = match action {
+        What::Removed => "removed",
+        What::Added => "added",
+        What::Abandoned => "abandoned",
+    };
+    format!("{time}  {link}  {action}  endpoint {id}, {endpoint}: {why}\n")
 }
 
 fn for_people(findings: &[Finding]) -> String {

@@ -65,7 +65,7 @@ fn resolve(targets: &[String]) -> Result<Vec<IpAddr>, GatherError> {
 }
 
 /// The interfaces asked for. The others keep their names, so that nothing of theirs is taken for missing.
-fn only(interfaces: Vec<Interface>, devs: &[String]) -> Result<Vec<Interface>, GatherError> {
+pub(super) fn only(interfaces: Vec<Interface>, devs: &[String]) -> Result<Vec<Interface>, GatherError> {
     if let Some(dev) = devs.iter().find(|dev| interfaces.iter().all(|interface| interface.name != **dev)) {
         return Err(GatherError::NoInterface { dev: dev.clone() });
     }

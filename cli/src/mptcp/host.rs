@@ -59,6 +59,8 @@ pub(crate) struct Interface {
     pub(crate) addresses: Vec<Prefix>,
     /// Those and all others.
     pub(crate) all_addresses: Vec<IpAddr>,
+    /// Those of them that duplicate address detection has not let through.
+    pub(crate) tentative: Vec<IpAddr>,
 }
 
 /// An address with the network it is in, or a network.
@@ -103,6 +105,8 @@ pub(crate) struct Endpoint {
     pub(crate) address: IpAddr,
     pub(crate) id: u8,
     pub(crate) dev: Option<String>,
+    /// Announced with the address, and listened on by the kernel.
+    pub(crate) port: Option<u16>,
     #[serde(default)]
     pub(crate) subflow: bool,
     #[serde(default)]
@@ -111,6 +115,9 @@ pub(crate) struct Endpoint {
     pub(crate) backup: bool,
     #[serde(default)]
     pub(crate) fullmesh: bool,
+    /// For subflows to announced addresses only; since Linux 6.18.
+    #[serde(default)]
+    pub(crate) laminar: bool,
     /// Made by the kernel itself, and of no use for new subflows.
     #[serde(default)]
     pub(crate) implicit: bool,
@@ -120,6 +127,33 @@ impl Endpoint {
     /// Whether connections open a subflow from it by themselves.
     pub(crate) fn opens_subflows(&self) -> bool {
         self.subflow || self.fullmesh
+    }
+
+    /// The flags that it was added with.
+    pub(crate) fn flags(&self) -> impl Iterator<Item = &'static str> {
+        let Self { signal, subflow, backup, fullmesh, laminar, .. } = *self;
+        let all = [
+            (signal, "signal"),
+            (subflow, "subflow"),
+            (laminar, "laminar"),
+            (backup, "backup"),
+            (fullmesh, "fullmesh"),
+        ];
+        all.into_iter().filter_map(|(set, flag)| set.then_some(flag))
+    }
+}
+
+/// As it is added, but for its id.
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.address)?;
+        if let Some(dev) = &self.dev {
+            write!(f, " dev {dev}")?;
+        }
+        if let Some(port) = self.port {
+            write!(f, " port {port}")?;
+        }
+        self.flags().try_for_each(|flag| write!(f, " {flag}"))
     }
 }
 

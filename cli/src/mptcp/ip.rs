@@ -79,9 +79,11 @@ impl RawInterface {
         Interface {
             asked: true,
             loopback: has("LOOPBACK"),
-            up: has("UP") && has("LOWER_UP"),
+            // `ip` shows no RUNNING, but NO-CARRIER where it is not.
+            up: has("UP") && has("LOWER_UP") && !has("NO-CARRIER"),
             addresses: self.addr_info.iter().filter_map(usable).collect(),
             all_addresses: self.addr_info.iter().filter_map(|address| address.local).collect(),
+            tentative: self.addr_info.iter().filter(|each| each.tentative).filter_map(|each| each.local).collect(),
             name: self.ifname,
             index: self.ifindex,
         }
@@ -97,6 +99,31 @@ pub(crate) fn interfaces() -> Result<Vec<Interface>, IpError> {
 /// MPTCP's endpoints.
 pub(crate) fn endpoints() -> Result<Vec<Endpoint>, IpError> {
     json("-j mptcp endpoint show")
+}
+
+/// Adds an endpoint: one that was shown, with its id, or with one that the kernel gives it.
+pub(crate) fn add_endpoint(endpoint: &Endpoint, any_id: bool) -> Result<(), IpError> {
+    let id = if any_id { String::new() } else { format!(" id {}", endpoint.id) };
+    ip(&format!("mptcp endpoint add {endpoint}{id}")).map(drop)
+}
+
+/// Deletes the endpoint of this id.
+pub(crate) fn delete_endpoint(id: u8) -> Result<(), IpError> {
+    ip(&format!("mptcp endpoint delete id {id}")).map(drop)
+}
+
+/// Has the kernel begin anew to resolve the addresses on a link that it was not able to. What it asked while there was no carrier
+/// was not answered, and a connection that waits for the end of such an attempt fails with it.
+pub(crate) fn forget_unresolved_neighbours(dev: &str) -> Result<(), IpError> {
+    ip(&format!("neigh flush dev {dev} nud incomplete nud failed")).map(drop)
+}
+
+/// Whether endpoints may be changed here, found out by setting a limit to what it is.
+pub(crate) fn may_change_endpoints() -> Result<bool, IpError> {
+    match ip(&format!("mptcp limits set subflows {}", limits()?.subflows)) {
+        Err(IpError::Failed { message, .. }) if message.contains("Operation not permitted") => Ok(false),
+        other => other.map(|_| true),
+    }
 }
 
 /// MPTCP's limits. Not as JSON, which iproute2 of Debian 12 does not print here.

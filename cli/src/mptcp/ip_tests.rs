@@ -82,10 +82,12 @@ fn endpoints_with_their_flags() {
         address: "fd01::1".parse().unwrap(),
         id: 2,
         dev: None,
+        port: Some(4420),
         subflow: false,
         signal: false,
         backup: true,
         fullmesh: true,
+        laminar: false,
         implicit: false,
     };
     assert_eq!(all.pop(), Some(second));

@@ -1,8 +1,9 @@
-//! Whether this host is set up so that MPTCP uses all of its network cards.
+//! Whether this host is set up so that MPTCP uses all of its network cards, and endpoints that follow the state of their links.
 //!
-//! What the host has is gathered (`gather`) into plain data (`host`), of which findings are made without any look at the host
+//! For the check, what the host has is gathered (`gather`) into plain data (`host`), of which findings are made without any look at the host
 //! (`judge`).
 
+mod follow;
 mod gather;
 mod host;
 mod ip;
@@ -12,6 +13,7 @@ use std::fmt;
 
 use serde::Serialize;
 
+pub(crate) use self::follow::{Done, FollowError, What, follow};
 pub(crate) use self::gather::{GatherError, gather};
 pub(crate) use self::judge::judge;
 

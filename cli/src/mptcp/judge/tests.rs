@@ -16,13 +16,16 @@ fn prefix(text: &str) -> Prefix {
 fn interface(name: &str, index: u32, addresses: &[&str]) -> Interface {
     let addresses: Vec<Prefix> = addresses.iter().map(|text| prefix(text)).collect();
     let all_addresses = addresses.iter().map(|prefix| prefix.address).collect();
-    Interface { name: name.into(), index, asked: true, loopback: false, up: true, addresses, all_addresses }
+    let name = name.into();
+    Interface { name, index, asked: true, up: true, addresses, all_addresses, ..Interface::default() }
 }
 
 fn endpoint(id: u8, address: &str, dev: &str) -> Endpoint {
     Endpoint {
         address: ip(address),
         id,
+        port: None,
+        laminar: false,
         dev: Some(dev.into()),
         subflow: true,
         signal: false,

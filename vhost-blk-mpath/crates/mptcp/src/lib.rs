@@ -7,6 +7,8 @@
 //! A connection that fell back to TCP is among the MPTCP sockets with [`Connection::fallback`], if it is ours that asked for
 //! MPTCP. A socket accepted from a peer that did not ask is plain TCP, and is not found.
 //!
+//! [`LinkMonitor`] waits for what the kernel tells of network links (`NETLINK_ROUTE`): a carrier that is lost or back.
+//!
 //! The kernel does not tell here which subflows its scheduler holds for stale, nor of connections in other network namespaces.
 
 #![forbid(unsafe_code)]
@@ -16,6 +18,8 @@ mod connection;
 mod dump;
 mod info;
 mod linger;
+mod link;
+mod monitor;
 mod netlink;
 mod record;
 mod socket;
@@ -23,5 +27,7 @@ mod socket;
 pub use connection::{Connection, MptcpOptions, State, Subflow, Totals, connections};
 pub use dump::DiagError;
 pub use linger::lingers_for;
+pub use link::LinkEvent;
+pub use monitor::{LinkMonitor, Woken};
 pub use netlink::Malformed;
 pub use socket::{Unsupported, cookie_of, supported};

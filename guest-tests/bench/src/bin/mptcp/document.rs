@@ -33,8 +33,9 @@ fn write_section(text: &mut String, results: &Results) -> std::fmt::Result {
     writeln!(
         text,
         "`tcp-1` and `mptcp-1`: one path, to the first link's address, by `bdp` and by `numa`. `tcp-N` and `mptcp-N`: a path to the address \
-         of each link, by the policy named; with `numa` one of these paths has all I/O until it is lost. `raw`: sockets \
-         with nothing above them, as many as the daemon has connections for I/O. `links`: what the method has of the \
+         of each link, by the policy named; with `numa` one of these paths has all I/O until it is lost. `followed`: \
+         `mpathctl mptcp follow` runs on both sides. `raw`: sockets with nothing above them, as many as the daemon has \
+         connections for I/O. `links`: what the method has of the \
          payload that all links together can carry in TCP.\n"
     )?;
     for table in [Table::A, Table::B, Table::C] {

@@ -1,0 +1,237 @@
+//! Which endpoints have to go and to come back, from what is known of links, addresses and endpoints. Does nothing itself.
+
+use std::collections::BTreeMap;
+use std::mem;
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+use mptcp::LinkEvent;
+
+use crate::mptcp::host::{Endpoint, Interface};
+
+/// Most endpoints that are remembered. The kernel has 8 at a time; more can only come of others that go on adding some to dead links.
+const HELD_MAX: usize = 64;
+/// For how long a link has been up before its address is announced again. The peer's own endpoint is to be there by then: a subflow
+/// that it opens from there is not opened a second time for the announcement, but the other way round it is.
+const ANNOUNCED_AFTER: Duration = Duration::from_millis(500);
+/// After how long it is tried again to bring back an endpoint whose link is up.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// What has to be looked at after an event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Need {
+    Nothing,
+    /// The endpoints.
+    Endpoints,
+    /// Links and addresses, then the endpoints.
+    Interfaces,
+}
+
+/// What has to be done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Action {
+    /// Its link is down.
+    Remove(Held),
+    /// Its link is up, and has its address.
+    Add(Held),
+    /// Somebody else has added one with its address.
+    Abandon(Held),
+}
+
+/// An endpoint as it is added again, and the link it is on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Held {
+    pub(super) endpoint: Endpoint,
+    pub(super) link: String,
+    /// The kernel is to give it an id: its own is another's meanwhile, or the kernel has made an endpoint of its address by
+    /// itself, which is replaced only so.
+    pub(super) any_id: bool,
+}
+
+impl Held {
+    fn is_of(&self, endpoint: &Endpoint) -> bool {
+        (self.endpoint.address, self.endpoint.port) == (endpoint.address, endpoint.port)
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Link {
+    name: String,
+    /// Since when, as far as is known; none if it is down.
+    up: Option<Instant>,
+}
+
+/// Where an address was seen last.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Seen {
+    link: String,
+    state: State,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Usable,
+    /// The link has it, but duplicate address detection has not let it through.
+    Tentative,
+    /// It is there no more: IPv6's go when their link is switched off, and link managers take others away.
+    Missing,
+}
+
+/// What is known of links, and what was taken from those that are down.
+#[derive(Debug, Default)]
+pub(super) struct Follower {
+    /// Only these links, or all if there are none.
+    devs: Vec<String>,
+    links: BTreeMap<u32, Link>,
+    addresses: BTreeMap<IpAddr, Seen>,
+    held: Vec<Held>,
+}
+
+impl Follower {
+    /// Follows `devs`, or all links if there are none.
+    pub(super) fn new(devs: &[String]) -> Self {
+        Self { devs: devs.to_vec(), ..Self::default() }
+    }
+
+    /// Takes note of an event.
+    pub(super) fn event(&mut self, event: LinkEvent, now: Instant) -> Need {
+        match event {
+            LinkEvent::Link { index, name, up } => self.link(index, name, up, now),
+            LinkEvent::Gone { index } => self.links.remove(&index).map_or(Need::Nothing, |_| Need::Endpoints),
+            LinkEvent::Addresses | LinkEvent::Lost => Need::Interfaces,
+        }
+    }
+
+    fn link(&mut self, index: u32, name: String, up: bool, now: Instant) -> Need {
+        let known = self.links.get(&index).cloned();
+        if known.as_ref().is_some_and(|known| known.name == name && known.up.is_some() == up) {
+            return Need::Nothing;
+        }
+        self.note(index, name, up, known, now);
+        // What is lost must not wait for a look at all addresses.
+        if up { Need::Interfaces } else { Need::Endpoints }
+    }
+
+    fn note(&mut self, index: u32, name: String, up: bool, known: Option<Link>, now: Instant) {
+        let since = known.as_ref().and_then(|known| known.up);
+        if let Some(known) = known.filter(|known| known.name != name) {
+            self.rename(&known.name, &name);
+        }
+        self.links.insert(index, Link { name, up: up.then(|| since.unwrap_or(now)) });
+    }
+
+    fn rename(&mut self, from: &str, to: &str) {
+        let of_held = self.held.iter_mut().map(|held| &mut held.link);
+        let of_addresses = self.addresses.values_mut().map(|seen| &mut seen.link);
+        of_held.chain(of_addresses).filter(|link| *link == from).for_each(|link| to.clone_into(link));
+    }
+
+    /// Takes note of all links and addresses that there are.
+    pub(super) fn look(&mut self, interfaces: &[Interface], now: Instant) {
+        let mut known = mem::take(&mut self.links);
+        for Interface { index, name, up, .. } in interfaces {
+            self.note(*index, name.clone(), *up, known.remove(index), now);
+        }
+        self.addresses.values_mut().for_each(|seen| seen.state = State::Missing);
+        // An address that is on several links counts as that of one that is up.
+        for up in [false, true] {
+            for interface in interfaces.iter().filter(|interface| interface.up == up) {
+                for address in &interface.all_addresses {
+                    let tentative = interface.tentative.contains(address);
+                    let state = if tentative { State::Tentative } else { State::Usable };
+                    self.addresses.insert(*address, Seen { link: interface.name.clone(), state });
+                }
+            }
+        }
+    }
+
+    /// What is to be done, given the endpoints that there are.
+    pub(super) fn actions(&mut self, endpoints: &[Endpoint], now: Instant) -> Vec<Action> {
+        // Addresses that are gone are of interest only as those of endpoints: nothing may pile up.
+        let held = &self.held;
+        let of_endpoint = |address: &IpAddr| {
+            endpoints.iter().chain(held.iter().map(|held| &held.endpoint)).any(|endpoint| endpoint.address == *address)
+        };
+        self.addresses.retain(|address, seen| seen.state != State::Missing || of_endpoint(address));
+
+        let dead: Vec<Held> = endpoints.iter().filter_map(|endpoint| self.on_a_dead_link(endpoint)).collect();
+        let back = self.held.iter().filter(|held| dead.iter().all(|dead| !held.is_of(&dead.endpoint)));
+        let back: Vec<Action> = back.filter_map(|held| self.of_held(held, endpoints, now)).collect();
+        let room = HELD_MAX.saturating_sub(self.held.len());
+        dead.into_iter().take(room).map(Action::Remove).chain(back).collect()
+    }
+
+    /// The endpoint as it is to be remembered, if its link is followed and down. Those that the kernel made by itself for
+    /// subflows that begin where no endpoint is go with these.
+    fn on_a_dead_link(&self, endpoint: &Endpoint) -> Option<Held> {
+        let by_address = || self.addresses.get(&endpoint.address).map(|seen| &seen.link);
+        // That of a link that is gone is shown by a number.
+        let dev = endpoint.dev.as_ref().filter(|dev| self.links.values().any(|link| link.name == **dev));
+        let link = dev.or_else(by_address)?.clone();
+        let followed = self.devs.is_empty() || self.devs.contains(&link);
+        (followed && !endpoint.implicit && !self.is_up(&link)).then(|| Held {
+            endpoint: endpoint.clone(),
+            link,
+            any_id: false,
+        })
+    }
+
+    fn of_held(&self, held: &Held, endpoints: &[Endpoint], now: Instant) -> Option<Action> {
+        let same = endpoints.iter().find(|endpoint| held.is_of(endpoint));
+        if same.is_some_and(|same| !same.implicit) {
+            return Some(Action::Abandon(held.clone()));
+        }
+        let usable = |seen: &Seen| seen.link == held.link && seen.state == State::Usable;
+        let due = self.due(held).is_some_and(|due| due <= now);
+        let ready = due && self.addresses.get(&held.endpoint.address).is_some_and(usable);
+        ready.then(|| Action::Add(as_added(held, endpoints)))
+    }
+
+    fn is_up(&self, name: &str) -> bool {
+        self.up_since(name).is_some()
+    }
+
+    fn up_since(&self, name: &str) -> Option<Instant> {
+        self.links.values().find(|link| link.name == name)?.up
+    }
+
+    /// When an endpoint may come back; none if its link is down.
+    fn due(&self, held: &Held) -> Option<Instant> {
+        let wait = if held.endpoint.signal { ANNOUNCED_AFTER } else { Duration::ZERO };
+        Some(self.up_since(&held.link)? + wait)
+    }
+
+    /// Remembers an endpoint that is about to be removed: before, for nobody may know whether an attempt that failed has removed it.
+    pub(super) fn hold(&mut self, held: &Held) {
+        self.forget(held);
+        self.held.push(held.clone());
+    }
+
+    /// An endpoint is there again.
+    pub(super) fn forget(&mut self, held: &Held) {
+        self.held.retain(|other| !other.is_of(&held.endpoint));
+    }
+
+    /// How long at the most until what there is to do has to be found out again, even if nothing happens.
+    pub(super) fn wait(&self, now: Instant) -> Option<Duration> {
+        let until = |due: Instant| Some(due.saturating_duration_since(now)).filter(|left| !left.is_zero());
+        self.held.iter().filter_map(|held| self.due(held)).map(|due| until(due).unwrap_or(RETRY)).min()
+    }
+
+    /// All that was taken and is not there again, as it is to be added at the end, whatever the state of its link.
+    pub(super) fn at_the_end(&self, endpoints: &[Endpoint]) -> Vec<Held> {
+        let there = |held: &&Held| endpoints.iter().any(|endpoint| held.is_of(endpoint) && !endpoint.implicit);
+        self.held.iter().filter(|held| !there(held)).map(|held| as_added(held, endpoints)).collect()
+    }
+}
+
+/// With the link's name as it is now, and its id if that can be had.
+fn as_added(held: &Held, endpoints: &[Endpoint]) -> Held {
+    let dev = held.endpoint.dev.as_ref().map(|_| held.link.clone());
+    let any_id = endpoints.iter().any(|endpoint| held.is_of(endpoint) || endpoint.id == held.endpoint.id);
+    Held { endpoint: Endpoint { dev, ..held.endpoint.clone() }, any_id, ..held.clone() }
+}
+
+#[cfg(test)]
+#[path = "follower_tests.rs"]
+mod tests;

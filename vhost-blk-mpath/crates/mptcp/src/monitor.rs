@@ -1,0 +1,81 @@
+//! Waits for what the kernel tells of links.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::netlink::SocketAddrNetlink;
+use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, bind, connect, recv, socket_with};
+
+use crate::link::{LinkEvent, events};
+
+/// `RTMGRP_LINK`, `RTMGRP_IPV4_IFADDR`, `RTMGRP_IPV6_IFADDR`
+const GROUPS: u32 = 0x1 | 0x10 | 0x100;
+/// Largest datagram of the kernel's that is read: a link with many virtual functions takes some KiB.
+const DATAGRAM_BYTES: usize = 64 << 10;
+/// How many datagrams are taken at once. What the first of them tells must not wait for the last of a flood.
+const DATAGRAMS_MAX: usize = 64;
+
+/// A socket on which the kernel tells of every change of a link or of its addresses, in its network namespace.
+#[derive(Debug)]
+pub struct LinkMonitor {
+    socket: OwnedFd,
+    buffer: Vec<u8>,
+}
+
+/// What ended a wait.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Woken {
+    /// It can be read from what was given to be watched besides.
+    Stopped,
+    /// Something has happened; nothing, if it is of no interest or time is up.
+    By(Vec<LinkEvent>),
+}
+
+impl LinkMonitor {
+    /// Begins to listen. Whatever happens from now on is told by [`wait`](Self::wait).
+    pub fn open() -> io::Result<Self> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        // No protocol is the first one: NETLINK_ROUTE.
+        let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, None)?;
+        bind(&socket, &SocketAddrNetlink::new(0, GROUPS))?;
+        // To the kernel, and so from no one else.
+        connect(&socket, &SocketAddrNetlink::new(0, 0))?;
+        Ok(Self { socket, buffer: vec![0; DATAGRAM_BYTES] })
+    }
+
+    /// Waits until there is something to tell, `stop` can be read from or `timeout` has passed.
+    pub fn wait(&mut self, stop: BorrowedFd<'_>, timeout: Option<Duration>) -> io::Result<Woken> {
+        let timeout = timeout.map(|timeout| Timespec {
+            tv_sec: timeout.as_secs().try_into().unwrap_or(i64::MAX),
+            tv_nsec: timeout.subsec_nanos().into(),
+        });
+        let mut both =
+            [PollFd::new(&stop, PollFlags::IN), PollFd::from_borrowed_fd(self.socket.as_fd(), PollFlags::IN)];
+        match poll(&mut both, timeout.as_ref()) {
+            Ok(_) => {}
+            Err(Errno::INTR) => return Ok(Woken::By(Vec::new())),
+            Err(error) => return Err(error.into()),
+        }
+        if !both[0].revents().is_empty() {
+            return Ok(Woken::Stopped);
+        }
+        let mut all = Vec::new();
+        for _ in 0..DATAGRAMS_MAX {
+            // TRUNC: the length is that of the datagram, also if that is larger than the buffer.
+            match recv(&self.socket, &mut self.buffer[..], RecvFlags::TRUNC) {
+                Ok((_, length)) => match self.buffer.get(..length) {
+                    Some(datagram) => all.extend(events(datagram)),
+                    None => all.push(LinkEvent::Lost),
+                },
+                Err(Errno::AGAIN) => break,
+                Err(Errno::NOBUFS) => all.push(LinkEvent::Lost),
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(Woken::By(all))
+    }
+}
