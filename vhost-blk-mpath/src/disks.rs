@@ -328,8 +328,7 @@ impl Disks {
             tokio::spawn(expire(service.subsystem.records.clone(), Duration::from_millis(longest_ms)));
         }
         let left = service.subsystem.disks.iter().zip(left).map(|(disk, left)| {
-            // One that only reads has left nothing, though others over its paths may have.
-            let left = left.filter(|_| !disk.settings.read_only)?;
+            let left = if disk.settings.read_only { left?.without_its_own()? } else { left? };
             // Before anybody hears that the disk is gone, and may add another one.
             self.held().left_behind.add(&service.subsystem, disk, &left, Instant::now());
             Some(Duration::from_millis(left.association.fence_ms))

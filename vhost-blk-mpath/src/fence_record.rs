@@ -80,6 +80,16 @@ pub(crate) struct LeftFence {
     pub(crate) association: RecordedAssociation,
     /// On what, if a path has told or an earlier daemon has said so.
     pub(crate) namespace: Option<NamespaceName>,
+    /// What is left in it of who had the disk before.
+    inherited: Option<RecordedAssociation>,
+}
+
+impl LeftFence {
+    /// Of a disk that has only read: it has left nothing itself, though others over its paths may have.
+    pub(crate) fn without_its_own(self) -> Option<Self> {
+        let association = self.inherited.clone()?;
+        Some(Self { association, ..self })
+    }
 }
 
 /// What is written down of an association.
@@ -228,8 +238,10 @@ impl FenceRecord {
         let Content { associations, namespace: namespace_before, left } = read(&file)?;
         let longest = longest(associations);
         let fence = longest.as_ref().map(|longest| {
-            let in_full = Duration::from_millis(longest.fence_ms) + EXIT_MAX;
-            left.as_ref().and_then(|left| incarnation.remains(left)).map_or(in_full, |left| left.min(in_full))
+            let in_full = Duration::from_millis(longest.fence_ms);
+            // Who has written down that it leaves has closed its sockets before.
+            let Some(left) = &left else { return in_full + EXIT_MAX };
+            incarnation.remains(left).map_or(in_full, |left| left.min(in_full))
         });
         let associations = longest.into_iter().map(|left| (Key::Inherited, left)).collect();
         let kept = Arc::new(Mutex::new(Some(Kept { associations, _lock: lock })));
@@ -282,6 +294,8 @@ impl FenceRecord {
             Key::Own(..) => left.clone(),
         });
         let left = longest(left.collect()).filter(|left| left.fence_ms > 0);
+        let inherited = associations.get(&Key::Inherited).filter(|_| inherited_ms > 0);
+        let inherited = inherited.map(|left| RecordedAssociation { fence_ms: inherited_ms, ..left.clone() });
         if let Some(inherited) = associations.get_mut(&Key::Inherited) {
             inherited.fence_ms = inherited.fence_ms.min(inherited_ms);
         }
@@ -291,12 +305,15 @@ impl FenceRecord {
         if let Err(error) = write(&self.file, &content) {
             tracing::warn!(file = %self.file.display(), %error, "fence record stays as it is");
         }
-        left.map(|association| LeftFence { association, namespace: content.namespace })
+        left.map(|association| LeftFence { association, namespace: content.namespace, inherited })
     }
 
     /// The fence that was left at the end may be over: then no daemon has to wait for it, though what was in flight is still to be repeated
     /// nowhere else. Nothing, if somebody has the disk again. Blocks.
     fn expire(&self) -> Result<(), ExpireError> {
+        if !self.file.exists() {
+            return Ok(());
+        }
         let _lock = match Lock::wait_for(beside(&self.file, ".lock"), Duration::ZERO) {
             Ok(lock) => lock,
             Err(LockError::Held { .. }) => return Ok(()),
@@ -481,10 +498,10 @@ mod tests {
         // Whoever has the disk next waits for what is left of it, and so does who else writes to the same.
         let left_behind = waits(record.end(false, Duration::from_secs(2)));
         assert_eq!((left_behind, left(&socket)), (Some(2_000), Some(2_000)));
-        // Of a daemon that was killed, with the moment that took.
+        // Of one that has ended in order no more than it says.
         let (record, inherited) = open(&socket).unwrap();
         let left_behind = waits(record.end(false, inherited.unwrap()));
-        assert_eq!((left_behind, left(&socket)), (Some(2_500), Some(2_000)));
+        assert_eq!((left_behind, left(&socket)), (Some(2_000), Some(2_000)));
     }
 
     #[test]
@@ -496,7 +513,7 @@ mod tests {
         assert_eq!(waits(record.end(true, Duration::ZERO)), Some(5_000));
         // Nor does what still ends change it: it is the next one's.
         run(record.remove(A, Epoch(1))).unwrap();
-        assert_eq!(open(&socket).unwrap().1, Some(Duration::from_millis(5_500)));
+        assert_eq!(open(&socket).unwrap().1, Some(Duration::from_secs(5)));
     }
 
     #[test]
@@ -516,7 +533,7 @@ mod tests {
         leave(60_000);
         let rest = FenceRecord::open(&daemon, &socket).unwrap().1.unwrap();
         assert!(rest > Duration::from_secs(30) && rest <= Duration::from_millis(60_001), "{rest:?}");
-        assert_eq!(open(&socket).unwrap().1, Some(Duration::from_millis(60_500)), "of another one");
+        assert_eq!(open(&socket).unwrap().1, Some(Duration::from_secs(60)), "of another one");
         // One that had it in between, and was killed.
         run(open(&socket).unwrap().0.add(B, Epoch(1), association(70_000))).unwrap();
         assert_eq!(FenceRecord::open(&daemon, &socket).unwrap().1, Some(Duration::from_millis(70_500)));
@@ -544,6 +561,7 @@ mod tests {
         drop(other);
         record.expire().unwrap();
         assert_eq!(left(&socket), Some(0), "and it still says whose it was");
+        assert_eq!(open(&socket).unwrap().1, Some(Duration::ZERO), "and nobody waits");
         // What somebody else has left meanwhile counts.
         fence(5_000);
         record.expire().unwrap();

@@ -68,7 +68,7 @@ impl LeftBehind {
     /// A disk of a subsystem has left a fence on what it wrote to, or who had its socket before.
     pub(crate) fn add(&mut self, subsystem: &Subsystem, disk: &Disk, left: &LeftFence, now: Instant) {
         self.0.retain(|left| left.until > now);
-        let LeftFence { association, namespace: Some(namespace) } = left else { return };
+        let LeftFence { association, namespace: Some(namespace), .. } = left else { return };
         let until = now + Duration::from_millis(association.fence_ms);
         if self.0.iter().any(|left| left.namespace.is_same(namespace) && left.until >= until) {
             return;

@@ -222,6 +222,7 @@ impl Starting {
             discovery: discovery.as_ref().map(Discovery::shown),
             ends,
             frontends: Mutex::default(),
+            has_served: AtomicBool::new(false),
             in_doubt: AtomicBool::new(false),
             task: Mutex::default(),
         };
@@ -359,6 +360,7 @@ impl Connecting {
             service.frontends().push(FrontendThread::start(served, door)?);
             tracing::info!(disk = disk.name(), socket = %disk.settings.socket_path, "ready");
         }
+        service.has_served.store(true, Ordering::SeqCst);
         let run = discovery.map(|discovery| discovery.run(Arc::clone(subsystem), service.ends.subscribe()));
         *service.task() = run.map(tokio::spawn);
         Ok(())
@@ -376,6 +378,8 @@ pub(crate) struct Service {
     /// Set true, the tasks of paths and discovery end.
     ends: watch::Sender<bool>,
     frontends: Mutex<Vec<FrontendThread>>,
+    /// Front-ends were let in: what was in flight of one that was there before is repeated, or its guest is gone.
+    has_served: AtomicBool,
     /// Its I/O threads have given up writes that may still be executed.
     in_doubt: AtomicBool,
     /// That of discovery.
@@ -435,9 +439,8 @@ impl Service {
         }
         let left = |fence: Fence| fence.until.saturating_duration_since(Instant::now());
         let left = self.subsystem.inherited_fence().map(left);
-        // What is not this disk's stays, so that the next attempt is refused as well; and so it does if no path has told what is this disk's.
-        let is_its_own = || self.subsystem.unserved().is_none() && self.subsystem.other_namespace().is_none();
-        if left == Some(Duration::ZERO) && is_its_own() {
+        // Of one that was refused it stays, whyever: it says what namespace the socket is of.
+        if left == Some(Duration::ZERO) && self.has_served.load(Ordering::SeqCst) {
             // Whose task it is may not have come to it.
             forget_inherited(&self.subsystem).await;
         }

@@ -121,22 +121,19 @@ impl Command {
 
 /// Removes paths one after the other; one that may not go keeps no other from it.
 fn remove(client: &Client, output: &mut Output, meant: &[Path], force: bool) -> Result<(), Failure> {
-    let (mut left, mut refused) = (Vec::new(), Vec::new());
+    let (mut left, mut refused) = (Vec::new(), false);
     for path in meant {
         match client.remove_path(&path.disk, &PathSelector::Address(path.address.clone()), force) {
             Ok(still_there) => left.extend(still_there),
-            Err(error @ ClientError::Refused(_)) if meant.len() == 1 => return Err(error.into()),
-            Err(ClientError::Refused(error)) => refused.push((path, error)),
+            Err(ClientError::Refused(error)) if meant.len() > 1 => {
+                eprintln!("mpathctl: {} path {} ({}): {}", path.disk, path.index, path.address, error.message);
+                refused = true;
+            }
             Err(error) => return Err(error.into()),
         }
     }
-    if refused.len() < meant.len() {
-        output.print(&left, |paths| for_people(paths))?;
-    }
-    for (path, error) in &refused {
-        eprintln!("mpathctl: {} path {} ({}): {}", path.disk, path.index, path.address, error.message);
-    }
-    if refused.is_empty() { Ok(()) } else { Err(Failure::Told) }
+    output.print(&left, |paths| for_people(paths))?;
+    if refused { Err(Failure::Told) } else { Ok(()) }
 }
 
 fn for_people(paths: &[Path]) -> String {

@@ -67,7 +67,13 @@ fn a_fence_that_has_passed_holds_nobody() {
     let path = format!("tcp://{nobody}").parse().unwrap();
     let (_, said) = refusal(daemon.api.add_disk(&DiskConfig { paths: vec![path], ..data.clone() }));
     assert!(said.contains("Connection refused"), "{said}");
-    daemon.api.remove_disk("more", false).unwrap();
+    // Or after one that was refused for another reason.
+    daemon.api.add_disk(&on(&daemon, &target, "writer", 1)).unwrap();
+    let (_, said) = refusal(daemon.api.add_disk(&data));
+    assert!(said.contains("is also that of disk writer"), "{said}");
+    for disk in ["writer", "more"] {
+        daemon.api.remove_disk(disk, false).unwrap();
+    }
     let (_, said) =
         refusal(daemon.api.add_disk(&DiskConfig { socket_path: data.socket_path.clone(), ..elsewhere.clone() }));
     assert!(said.contains("on its socket was namespace 1 of"), "{said}");

@@ -7,6 +7,7 @@
 use std::fs::File;
 use std::iter;
 use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -397,8 +398,9 @@ impl Next {
     }
 
     fn begin(self) -> Daemon {
-        // Returns when the other end is open too.
-        drop(File::options().write(true).open(&self.begin).unwrap());
+        // Without a reader, which that process is once it waits, there is an error.
+        let begin = || File::options().write(true).custom_flags(libc::O_NONBLOCK).open(&self.begin).is_ok();
+        eventually("its process waits", begin);
         self.daemon
     }
 

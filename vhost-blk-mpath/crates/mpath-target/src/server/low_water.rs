@@ -6,10 +6,13 @@ use std::io;
 use std::net::TcpStream;
 use std::os::fd::{AsFd, AsRawFd};
 
-use socket2::Socket;
+use socket2::{SockRef, Socket};
 
-/// The most that is waited for: of any receive buffer a part, and packets enough that to wake up is nothing beside them.
+/// The most that is waited for: packets enough that to wake up is nothing beside them.
 const MOST_BYTES: u32 = 64 << 10;
+/// And the part of the receive buffer that it is at the most. The kernel's own overhead is counted in that, and an MPTCP socket whose buffer
+/// is full of small packets is not readable for that (`mptcp_epollin_ready`).
+const BUFFER_PART: usize = 16;
 /// What the receive window of an MPTCP connection begins with.
 pub(super) const FIRST_WINDOW_BYTES: u32 = 2 << 20;
 
@@ -27,7 +30,11 @@ impl LowWater {
     /// From now on `stream` is readable once it has `missing_bytes`, all of which have to be sure to come, or a good part of them. Without
     /// it there is a wake-up for each packet of a payload, which on a slow link leaves the processor little time for anything else.
     pub(super) fn set(&mut self, stream: &TcpStream, missing_bytes: u32) -> io::Result<()> {
-        let bytes = missing_bytes.clamp(1, MOST_BYTES);
+        let mut bytes = missing_bytes.clamp(1, MOST_BYTES);
+        if bytes > 1 {
+            let part = SockRef::from(stream).recv_buffer_size()? / BUFFER_PART;
+            bytes = bytes.min(u32::try_from(part).unwrap_or(u32::MAX).max(1));
+        }
         if bytes != self.bytes {
             set(stream, bytes)?;
             self.bytes = bytes;
@@ -62,25 +69,30 @@ fn set(socket: impl AsFd, bytes: u32) -> io::Result<()> {
 mod tests {
     use std::io::{Read, Write};
     use std::net::TcpListener;
-    use std::time::Duration;
+    use std::time::{Duration, Instant};
 
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     use rustix::io::ioctl_fionread;
 
     use super::*;
 
-    const PATIENCE: Timespec = Timespec { tv_sec: 20, tv_nsec: 0 };
-    const AT_ONCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
+    const PATIENCE: Duration = Duration::from_secs(20);
 
-    fn is_readable(stream: &TcpStream, within: &Timespec) -> bool {
-        poll(&mut [PollFd::new(stream, PollFlags::IN)], Some(within)).unwrap() > 0
+    fn is_readable(stream: &TcpStream, within: Duration) -> bool {
+        let within = Timespec { tv_sec: within.as_secs() as i64, tv_nsec: 0 };
+        poll(&mut [PollFd::new(stream, PollFlags::IN)], Some(&within)).unwrap() > 0
     }
 
-    /// Sends `bytes`, and waits until they are there.
-    fn arrive(sender: &mut TcpStream, stream: &TcpStream, bytes: usize) {
-        let before = ioctl_fionread(stream).unwrap();
-        sender.write_all(&vec![7; bytes]).unwrap();
-        while ioctl_fionread(stream).unwrap() < before + bytes as u64 {
+    fn there(stream: &TcpStream) -> u32 {
+        ioctl_fionread(stream).unwrap() as u32
+    }
+
+    /// Sends so many bytes more that `bytes` are there, and waits until they are.
+    fn arrive(sender: &mut TcpStream, stream: &TcpStream, bytes: u32) {
+        sender.write_all(&vec![7; (bytes - there(stream)) as usize]).unwrap();
+        let since = Instant::now();
+        while there(stream) < bytes {
+            assert!(since.elapsed() < PATIENCE, "{} of {bytes} bytes", there(stream));
             std::thread::sleep(Duration::from_millis(1));
         }
     }
@@ -90,21 +102,27 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut sender = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (stream, _) = listener.accept().unwrap();
+        let most = MOST_BYTES.min((SockRef::from(&stream).recv_buffer_size().unwrap() / BUFFER_PART) as u32);
+        assert!(most > 1000, "{most}");
         let mut low_water = LowWater::new();
-        for (missing, enough) in [(1000, 1000), (MOST_BYTES + 1, MOST_BYTES), (0, MOST_BYTES + 1)] {
+        for (missing, enough) in [(1000, 1000), (u32::MAX, most)] {
             low_water.set(&stream, missing).unwrap();
-            let there = ioctl_fionread(&stream).unwrap() as u32;
-            if there + 1 < enough {
-                arrive(&mut sender, &stream, (enough - 1 - there) as usize);
-                assert!(!is_readable(&stream, &AT_ONCE), "{missing} are missing, and one less than {enough} are there");
-            }
-            arrive(&mut sender, &stream, 1);
-            assert!(is_readable(&stream, &PATIENCE), "{missing} are missing, and {enough} are there");
+            arrive(&mut sender, &stream, enough - 1);
+            assert!(
+                !is_readable(&stream, Duration::ZERO),
+                "{missing} are missing, and one less than {enough} are there"
+            );
+            arrive(&mut sender, &stream, enough);
+            assert!(is_readable(&stream, PATIENCE), "{missing} are missing, and {enough} are there");
         }
+        std::io::copy(&mut (&stream).take(most.into()), &mut std::io::sink()).unwrap();
+        low_water.set(&stream, 0).unwrap();
+        arrive(&mut sender, &stream, 1);
+        assert!(is_readable(&stream, PATIENCE), "none is missing");
         // And the end of all data is told, however little came.
-        low_water.set(&stream, 2 * MOST_BYTES).unwrap();
-        let _ = std::io::copy(&mut (&stream).take(u64::from(MOST_BYTES) + 1), &mut std::io::sink()).unwrap();
+        low_water.set(&stream, MOST_BYTES).unwrap();
+        assert!(!is_readable(&stream, Duration::ZERO));
         drop(sender);
-        assert!(is_readable(&stream, &PATIENCE));
+        assert!(is_readable(&stream, PATIENCE));
     }
 }

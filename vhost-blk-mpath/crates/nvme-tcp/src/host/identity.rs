@@ -102,11 +102,12 @@ impl NamespaceIdentity {
         if self.csi != other.csi {
             return Err(IdentityMismatch::CommandSet(self.csi, other.csi));
         }
-        if other.blocks < self.blocks {
-            return Err(IdentityMismatch::Blocks(self.blocks, other.blocks));
-        }
+        // First: the number of other blocks says nothing.
         if self.block_bytes != other.block_bytes {
             return Err(IdentityMismatch::BlockBytes(self.block_bytes, other.block_bytes));
+        }
+        if other.blocks < self.blocks {
+            return Err(IdentityMismatch::Blocks(self.blocks, other.blocks));
         }
         Ok(())
     }
@@ -142,6 +143,7 @@ mod tests {
             (NamespaceIdentity { csi: 2, ..ours }, IdentityMismatch::CommandSet(0, 2)),
             (NamespaceIdentity { blocks: 99, ..ours }, IdentityMismatch::Blocks(100, 99)),
             (NamespaceIdentity { block_bytes: 4096, ..ours }, IdentityMismatch::BlockBytes(512, 4096)),
+            (NamespaceIdentity { block_bytes: 4096, blocks: 12, ..ours }, IdentityMismatch::BlockBytes(512, 4096)),
         ];
         for (theirs, mismatch) in cases {
             assert_eq!(ours.check_same(&theirs), Err(mismatch));
