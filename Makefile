@@ -136,7 +136,7 @@ bench-burst: benches ## bursts against busy virtqueues under each scheduler, by 
 	images/build
 	scripts/awake $(BIN)/burst $(BURST_ARGS)
 
-bench-mptcp: benches ## TCP multipath, MPTCP and both over 1, 2 and 4 links of the lab, unequal, lossy, lost, in 25 minutes; writes docs/results/ (MPTCP_ARGS='--only a')
+bench-mptcp: benches ## TCP multipath, MPTCP and both over 1, 2 and 4 links of the lab, unequal, lossy, lost, in 28 minutes; writes docs/results/ (MPTCP_ARGS='--only a')
 	@scripts/deps.sh lab
 	guest-tests/mptcp/self-test
 	scripts/awake $(BIN)/mptcp $(MPTCP_ARGS)
