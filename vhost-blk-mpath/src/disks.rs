@@ -186,9 +186,8 @@ impl Disks {
         let disk = config.name.to_string();
         let not_started =
             |error: &StartError| AddDiskError::NotStarted { disk: disk.clone(), reason: error.to_string() };
-        let disks = Arc::clone(self);
-        let bind = move || Starting::bind(config, &disks.handed_over, &disks.common.incarnation);
-        let starting = spawn_blocking(bind);
+        let handed_over = Arc::clone(&self.handed_over);
+        let starting = spawn_blocking(move || Starting::bind(config, &handed_over));
         let starting = starting.await.map_err(panicked)?;
         let mut starting = starting.map_err(|error| not_started(&error))?;
         starting.discover(&self.common);

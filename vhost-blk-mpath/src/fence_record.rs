@@ -148,13 +148,10 @@ pub(crate) struct FenceRecords(Vec<FenceRecord>);
 
 impl FenceRecords {
     /// Those of the disks with these vhost-user sockets, and the longest fence that [`FenceRecord::open`] finds.
-    pub(crate) fn open<'a>(
-        incarnation: &Incarnation,
-        sockets: impl Iterator<Item = &'a Path>,
-    ) -> Result<(Self, Option<Duration>), RecordError> {
+    pub(crate) fn open<'a>(sockets: impl Iterator<Item = &'a Path>) -> Result<(Self, Option<Duration>), RecordError> {
         let (mut records, mut longest) = (Vec::new(), None);
         for socket in sockets {
-            let (record, fence) = FenceRecord::open(incarnation, socket)?;
+            let (record, fence) = FenceRecord::open(Incarnation::of_this_process(), socket)?;
             records.push(record);
             longest = longest.max(fence);
         }
@@ -232,7 +229,7 @@ impl FenceRecord {
     /// The record of the disk with this vhost-user socket, and if who had it before did not end in order, how much longer that one's
     /// fences take: in full those of another daemon, of this one what is left, which may be nothing. Blocks until no other daemon has it, for
     /// ten seconds at most.
-    pub(crate) fn open(incarnation: &Incarnation, socket: &Path) -> Result<(Self, Option<Duration>), RecordError> {
+    fn open(incarnation: &Incarnation, socket: &Path) -> Result<(Self, Option<Duration>), RecordError> {
         let file = beside(socket, ".fence");
         let lock = Lock::wait_for(beside(&file, ".lock"), LOCK_WAIT)?;
         let Content { associations, namespace: namespace_before, left } = read(&file)?;

@@ -277,18 +277,15 @@ mod tests {
     use crate::events::EventLog;
     use crate::fence_record::FenceRecords;
     use crate::geometry;
-    use crate::incarnation::Incarnation;
     use crate::service::Common;
 
     /// What settles a disk is for its I/O threads to see, and these are held up.
     #[test]
     fn front_ends_that_come_and_go_while_writes_are_in_doubt_leave_one_suspension() {
         let place = tempfile::tempdir().unwrap();
-        let incarnation = Incarnation::begin();
-        let (records, _) =
-            FenceRecords::open(&incarnation, [place.path().join("socket").as_path()].into_iter()).unwrap();
+        let (records, _) = FenceRecords::open([place.path().join("socket").as_path()].into_iter()).unwrap();
         let host = HostIdentity { hostnqn: "nqn.2014-08.org.example:host".parse().unwrap(), hostid: [1; 16] };
-        let common = Common { host, io_threads: 2, events: Arc::new(EventLog::new()), incarnation };
+        let common = Common { host, io_threads: 2, events: Arc::new(EventLog::new()) };
         let (_shutdown, ends) = watch::channel(false);
         let subsystem = Arc::new(Subsystem::new(geometry::tests::config(), &common, records, None, ends));
         subsystem.state().insert("tcp://127.0.0.1:1".parse().unwrap(), Origin::Operator);

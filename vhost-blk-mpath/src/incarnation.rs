@@ -1,5 +1,6 @@
 //! Which run of a daemon has left a fence, written down with it.
 
+use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
@@ -14,6 +15,12 @@ pub(crate) struct Incarnation {
 }
 
 impl Incarnation {
+    /// This process's.
+    pub(crate) fn of_this_process() -> &'static Self {
+        static THIS: LazyLock<Incarnation> = LazyLock::new(Incarnation::begin);
+        &THIS
+    }
+
     /// One that begins now.
     pub(crate) fn begin() -> Self {
         Self { id: Uuid::new_v4().to_string(), begun: Instant::now() }

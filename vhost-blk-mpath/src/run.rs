@@ -20,7 +20,6 @@ use crate::fence_lock::LockError;
 use crate::fence_record::RecordError;
 use crate::handed_over::{HandedOver, HandedOverError};
 use crate::host::{self, HostError};
-use crate::incarnation::Incarnation;
 use crate::service::{Common, Connecting, StartError, Starting};
 use crate::subflows;
 
@@ -89,13 +88,8 @@ async fn serve(config: Config, mut handed_over: HandedOver) -> Result<(), RunErr
     for path in handed_over.left_over(&config) {
         tracing::warn!(socket = %path.display(), "a socket was handed over that is neither a disk's nor the API's");
     }
-    let common = Common {
-        host,
-        io_threads: config.io_threads.get() as u16,
-        events: Arc::new(EventLog::new()),
-        incarnation: Incarnation::begin(),
-    };
-    let starting = config.disks.into_iter().map(|disk| Starting::bind(disk, &handed_over, &common.incarnation));
+    let common = Common { host, io_threads: config.io_threads.get() as u16, events: Arc::new(EventLog::new()) };
+    let starting = config.disks.into_iter().map(|disk| Starting::bind(disk, &handed_over));
     let mut starting = starting.collect::<Result<Vec<_>, _>>()?;
     for starting in &mut starting {
         starting.discover(&common);

@@ -31,7 +31,6 @@ use crate::events::EventLog;
 use crate::fence_record::{FenceRecords, LeftFence, RecordError, WriteError};
 use crate::frontend::{Door, FrontendThread, ServedDisk};
 use crate::handed_over::HandedOver;
-use crate::incarnation::Incarnation;
 use crate::namespace_name::NamespaceName;
 use crate::one_writer::Left;
 use crate::path::PathError;
@@ -43,7 +42,6 @@ pub(crate) struct Common {
     pub(crate) host: HostIdentity,
     pub(crate) io_threads: u16,
     pub(crate) events: Arc<EventLog>,
-    pub(crate) incarnation: Incarnation,
 }
 
 /// Why a subsystem's disks are not served.
@@ -162,11 +160,7 @@ pub(crate) struct Starting {
 impl Starting {
     /// Takes the sockets of all disks, and what earlier daemons have left beside them. Blocks: for little more than a second, and until a
     /// daemon that is ending has let go of the disks, ten seconds at most for each.
-    pub(crate) fn bind(
-        config: DiskConfig,
-        handed_over: &HandedOver,
-        incarnation: &Incarnation,
-    ) -> Result<Self, StartError> {
+    pub(crate) fn bind(config: DiskConfig, handed_over: &HandedOver) -> Result<Self, StartError> {
         if !config.subsystem.has_form() {
             // Not refused: there are targets that have such names.
             tracing::warn!(
@@ -177,7 +171,7 @@ impl Starting {
         }
         let paths: Vec<_> = DiskSettings::all(&config).into_iter().map(|disk| disk.socket_path).collect();
         let doors = paths.iter().map(|path| handed_over.door(path)).collect::<Result<_, _>>()?;
-        let (records, inherited) = FenceRecords::open(incarnation, paths.iter().map(SocketPath::as_path))?;
+        let (records, inherited) = FenceRecords::open(paths.iter().map(SocketPath::as_path))?;
         let inherited_fence = inherited.map(|fence| Fence { until: Instant::now() + fence, of: None });
         Ok(Self { config, doors, records, inherited_fence, discovery: None, discovered: Vec::new() })
     }

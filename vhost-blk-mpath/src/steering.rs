@@ -240,21 +240,18 @@ mod tests {
     use crate::events::EventLog;
     use crate::fence_record::FenceRecords;
     use crate::geometry;
-    use crate::incarnation::Incarnation;
     use crate::service::Common;
 
     /// The task of the path has seen that nothing is owed, and before it goes on the path may be used again.
     #[tokio::test]
     async fn a_path_enabled_at_the_last_moment_is_not_closed() {
         let place = tempfile::tempdir().unwrap();
-        let incarnation = Incarnation::begin();
-        let (records, _) =
-            FenceRecords::open(&incarnation, [place.path().join("socket").as_path()].into_iter()).unwrap();
+        let (records, _) = FenceRecords::open([place.path().join("socket").as_path()].into_iter()).unwrap();
         let host = HostIdentity { hostnqn: "nqn.2014-08.org.example:host".parse().unwrap(), hostid: [1; 16] };
         let config = geometry::tests::config();
         let name = config.name.to_string();
         let (_shutdown, ends) = watch::channel(false);
-        let common = Common { host, io_threads: 1, events: Arc::new(EventLog::new()), incarnation };
+        let common = Common { host, io_threads: 1, events: Arc::new(EventLog::new()) };
         let subsystem = Arc::new(Subsystem::new(config, &common, records, None, ends));
         subsystem.state().insert("tcp://127.0.0.1:1".parse().unwrap(), Origin::Operator);
         assert!(subsystem.admit(&geometry::tests::controller()).unwrap()[0].is_ok());
