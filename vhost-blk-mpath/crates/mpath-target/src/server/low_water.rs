@@ -79,7 +79,7 @@ mod tests {
     const PATIENCE: Duration = Duration::from_secs(20);
 
     fn is_readable(stream: &TcpStream, within: Duration) -> bool {
-        let within = Timespec { tv_sec: within.as_secs() as i64, tv_nsec: 0 };
+        let within = Timespec::try_from(within).unwrap();
         poll(&mut [PollFd::new(stream, PollFlags::IN)], Some(&within)).unwrap() > 0
     }
 
