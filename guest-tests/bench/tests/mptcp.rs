@@ -33,7 +33,7 @@ outage = {
 }
 print(json.dumps({
     "io_threads": 1, "commands": ["mpath-target"], "rows": [row],
-    "outages": [{"kind": "down", "method": "mptcp-1", "links": 2, "samples": [outage]}],
+    "outages": [{"kind": "down", "method": "mptcp-1 followed", "links": 2, "samples": [outage]}],
 }))
 "#;
 
