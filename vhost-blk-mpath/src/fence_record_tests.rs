@@ -1,0 +1,244 @@
+//! What is written down of fences, and who waits for it.
+
+use super::*;
+
+const A: PathId = PathId(0);
+const B: PathId = PathId(1);
+
+fn association(fence_ms: u64) -> RecordedAssociation {
+    RecordedAssociation { path: "tcp://127.0.0.1:4420".into(), cntlid: 7, fence_ms }
+}
+
+/// By a daemon that nobody has seen before.
+fn open(socket: &Path) -> Result<(FenceRecord, Option<Duration>), RecordError> {
+    FenceRecord::open(&Incarnation::begin(), socket)
+}
+
+fn waits(left: Option<&LeftFence>) -> Option<u64> {
+    left.map(|left| left.association.fence_ms)
+}
+
+fn run<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
+}
+
+/// The longest fence that a daemon would leave if it were killed now, in ms.
+fn left(socket: &Path) -> Option<u64> {
+    longest(read(&beside(socket, ".fence")).unwrap().associations).map(|left| left.fence_ms)
+}
+
+#[test]
+fn the_next_daemon_finds_the_longest_fence_of_what_was_not_lifted() {
+    let place = tempfile::tempdir().unwrap();
+    let socket = place.path().join("disk.sock");
+    let (record, inherited) = open(&socket).unwrap();
+    assert_eq!(inherited, None);
+    run(async {
+        record.add(A, Epoch(1), association(11_000)).await.unwrap();
+        record.add(B, Epoch(1), association(5_000)).await.unwrap();
+        assert_eq!(left(&socket), Some(11_000));
+        record.add(A, Epoch(2), association(2_000)).await.unwrap();
+        record.remove(A, Epoch(1)).await.unwrap();
+        assert_eq!(left(&socket), Some(5_000));
+    });
+    drop(record);
+    // It is killed, and so is the next one: what the first one left is not forgotten.
+    let (second, inherited) = open(&socket).unwrap();
+    assert_eq!(inherited, Some(Duration::from_millis(5_500)));
+    run(second.add(A, Epoch(1), association(3_000))).unwrap();
+    assert_eq!(left(&socket), Some(5_000));
+    run(second.remove_inherited()).unwrap();
+    assert_eq!(left(&socket), Some(3_000));
+    second.end(false, Duration::ZERO);
+    // A path that came up at the very end.
+    run(second.add(A, Epoch(2), association(3_000))).unwrap();
+    assert_eq!(left(&socket), None);
+    assert_eq!(fs::read_dir(place.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn a_daemon_killed_again_and_again_leaves_a_record_that_does_not_grow() {
+    let place = tempfile::tempdir().unwrap();
+    let socket = place.path().join("disk.sock");
+    for life in 0..100 {
+        let (record, _) = open(&socket).unwrap();
+        run(record.add(A, Epoch(1), association(4_000))).unwrap();
+        run(record.add(B, Epoch(1), association(if life == 0 { 9_000 } else { 5_000 }))).unwrap();
+    }
+    assert_eq!(left(&socket), Some(9_000));
+    assert_eq!(read(&place.path().join("disk.sock.fence")).unwrap().associations.len(), 3);
+}
+
+#[test]
+fn an_end_before_the_inherited_fences_leaves_them_to_the_next() {
+    let place = tempfile::tempdir().unwrap();
+    let socket = place.path().join("disk.sock");
+    run(open(&socket).unwrap().0.add(A, Epoch(1), association(5_000))).unwrap();
+    for (waited_for, is_left) in [(9_000, 5_000), (3_000, 3_000), (4_000, 3_000)] {
+        let (record, _) = open(&socket).unwrap();
+        run(record.add(B, Epoch(1), association(8_000))).unwrap();
+        record.end(false, Duration::from_millis(waited_for));
+        assert_eq!(left(&socket), Some(is_left), "of its own nothing");
+    }
+}
+
+#[test]
+fn of_fences_that_others_left_the_longest_counts() {
+    let place = tempfile::tempdir().unwrap();
+    let socket = place.path().join("disk.sock");
+    let (record, _) = open(&socket).unwrap();
+    for (also, longest) in [(4_000, 4_000), (3_000, 4_000), (5_000, 5_000)] {
+        record.inherit(association(also)).unwrap();
+        assert_eq!(left(&socket), Some(longest));
+    }
+    // Whoever has the disk next waits for what is left of it, and so does who else writes to the same.
+    let left_behind = waits(record.end(false, Duration::from_secs(2)).as_ref());
+    assert_eq!((left_behind, left(&socket)), (Some(2_000), Some(2_000)));
+    // Of one that has ended in order no more than it says.
+    let (record, inherited) = open(&socket).unwrap();
+    let left_behind = waits(record.end(false, inherited.unwrap()).as_ref());
+    assert_eq!((left_behind, left(&socket)), (Some(2_000), Some(2_000)));
+}
+
+#[test]
+fn an_end_in_doubt_leaves_its_own_to_the_next() {
+    let place = tempfile::tempdir().unwrap();
+    let socket = place.path().join("disk.sock");
+    let (record, _) = open(&socket).unwrap();
+    run(record.add(A, Epoch(1), association(5_000))).unwrap();
+    assert_eq!(waits(record.end(true, Duration::ZERO).as_ref()), Some(5_000));
+    // Nor does what still ends change it: it is the next one's.
+    run(record.remove(A, Epoch(1))).unwrap();
+    assert_eq!(open(&socket).unwrap().1, Some(Duration::from_secs(5)));
+}
+
+/// Its own writes are those of others over its paths; what it has inherited is on what it read.
+#[test]
+fn a_disk_that_only_reads_passes_on_what_it_has_inherited() {
+    let place = tempfile::tempdir().unwrap();
+    let socket = place.path().join("disk.sock");
+    let reader = |inherited: Duration| {
+        let (record, _) = open(&socket).unwrap();
+        run(record.add(B, Epoch(1), association(9_000))).unwrap();
+        let left = record.end(true, inherited);
+        assert_eq!(waits(left.as_ref()), Some(9_000));
+        waits(left.and_then(LeftFence::without_its_own).as_ref())
+    };
+    assert_eq!(reader(Duration::ZERO), None);
+    fs::remove_file(place.path().join("disk.sock.fence")).unwrap();
+    run(open(&socket).unwrap().0.add(A, Epoch(1), association(5_000))).unwrap();
+    assert_eq!(reader(Duration::from_secs(3)), Some(3_000));
+}
+
+#[test]
+fn of_what_a_daemon_has_left_itself_it_waits_for_the_rest() {
+    let place = tempfile::tempdir().unwrap();
+    let socket = place.path().join("disk.sock");
+    let daemon = Incarnation::begin();
+    let leave = |fence_ms| {
+        let (record, inherited) = FenceRecord::open(&daemon, &socket).unwrap();
+        run(record.add(A, Epoch(1), association(fence_ms))).unwrap();
+        record.end(true, inherited.unwrap_or_default());
+    };
+    leave(1);
+    std::thread::sleep(Duration::from_millis(3));
+    // There is something, and nothing to wait for.
+    assert_eq!(FenceRecord::open(&daemon, &socket).unwrap().1, Some(Duration::ZERO));
+    leave(60_000);
+    let rest = FenceRecord::open(&daemon, &socket).unwrap().1.unwrap();
+    assert!(rest > Duration::from_secs(30) && rest <= Duration::from_millis(60_001), "{rest:?}");
+    assert_eq!(open(&socket).unwrap().1, Some(Duration::from_secs(60)), "of another one");
+    // One that had it in between, and was killed.
+    run(open(&socket).unwrap().0.add(B, Epoch(1), association(70_000))).unwrap();
+    assert_eq!(FenceRecord::open(&daemon, &socket).unwrap().1, Some(Duration::from_millis(70_500)));
+}
+
+#[test]
+fn a_fence_that_a_daemon_has_seen_pass_costs_the_next_one_nothing_more() {
+    let place = tempfile::tempdir().unwrap();
+    let socket = place.path().join("disk.sock");
+    let fence = |fence_ms| {
+        let (record, _) = open(&socket).unwrap();
+        run(record.add(A, Epoch(1), association(fence_ms))).unwrap();
+        record.end(true, Duration::ZERO);
+        record
+    };
+    fence(60_000).expire().unwrap();
+    assert_eq!(left(&socket), Some(60_000), "it is not over");
+    fs::remove_file(place.path().join("disk.sock.fence")).unwrap();
+    let record = fence(1);
+    std::thread::sleep(Duration::from_millis(3));
+    // Somebody has the disk.
+    let (other, _) = open(&socket).unwrap();
+    record.expire().unwrap();
+    assert_eq!(left(&socket), Some(1));
+    drop(other);
+    record.expire().unwrap();
+    assert_eq!(left(&socket), Some(0), "and it still says whose it was");
+    assert_eq!(open(&socket).unwrap().1, Some(Duration::ZERO), "and nobody waits");
+    // What somebody else has left meanwhile counts.
+    fence(5_000);
+    record.expire().unwrap();
+    assert_eq!(left(&socket), Some(5_000));
+}
+
+#[test]
+fn with_the_last_fence_the_file_is_gone() {
+    let place = tempfile::tempdir().unwrap();
+    let (record, _) = open(&place.path().join("disk.sock")).unwrap();
+    run(record.add(A, Epoch(1), association(1))).unwrap();
+    run(record.remove(A, Epoch(1))).unwrap();
+    record.end(false, Duration::ZERO);
+    assert_eq!(fs::read_dir(place.path()).unwrap().count(), 0);
+}
+
+/// A directory that a front-end's user may write to has whatever that user puts there.
+#[test]
+fn a_lock_that_leads_elsewhere_is_not_followed() {
+    let place = tempfile::tempdir().unwrap();
+    let (socket, other) = (place.path().join("disk.sock"), place.path().join("other"));
+    fs::write(&other, "what somebody needs").unwrap();
+    std::os::unix::fs::symlink(&other, place.path().join("disk.sock.fence.lock")).unwrap();
+    let opened = open(&socket);
+    assert_eq!(fs::read_to_string(&other).unwrap(), "what somebody needs");
+    assert!(matches!(opened, Err(RecordError::Lock(LockError::Cannot { .. }))));
+}
+
+#[test]
+fn a_fence_that_none_can_be_is_refused_and_not_waited_for() {
+    let place = tempfile::tempdir().unwrap();
+    let (socket, file) = (place.path().join("disk.sock"), place.path().join("disk.sock.fence"));
+    let holds = |fence_ms: u64| {
+        let associations = vec![association(5), association(fence_ms)];
+        fs::write(&file, serde_json::to_vec(&Content { associations, ..Content::default() }).unwrap()).unwrap();
+        open(&socket).map(|(_, inherited)| inherited)
+    };
+    // The longest that a daemon may have written.
+    for fence_ms in [3 * 6_553_500 + 65_535, FENCE_MAX_MS] {
+        assert_eq!(holds(fence_ms).unwrap(), Some(Duration::from_millis(fence_ms) + EXIT_MAX));
+    }
+    for fence_ms in [FENCE_MAX_MS + 1, u64::MAX] {
+        let error = holds(fence_ms).unwrap_err().to_string();
+        let said = format!("{}: fence_ms: {fence_ms} is longer than 604800000, a week,", file.display());
+        assert!(error.starts_with(&said) && error.ends_with("remove the file"), "{error}");
+    }
+}
+
+#[test]
+fn what_cannot_be_read_or_written_is_said() {
+    let place = tempfile::tempdir().unwrap();
+    let socket = place.path().join("disk.sock");
+    let file = place.path().join("disk.sock.fence");
+    let name = file.display().to_string();
+    fs::write(&file, "{\"associations\": 3}").unwrap();
+    let error = open(&socket).unwrap_err().to_string();
+    assert!(error.starts_with(&format!("{name}: is no fence record: ")) && error.ends_with("remove it"), "{error}");
+    fs::write(&file, vec![b' '; LARGEST_BYTES as usize + 1]).unwrap();
+    let error = open(&socket).unwrap_err().to_string();
+    assert!(error.starts_with(&format!("{name}: cannot be read: ")), "{error}");
+    fs::remove_file(&file).unwrap();
+    let (record, _) = open(&socket).unwrap();
+    drop(place);
+    let error = run(record.add(A, Epoch(1), association(1))).unwrap_err().to_string();
+    assert!(error.starts_with(&format!("cannot write {name}, ")), "{error}");
+}
