@@ -2,11 +2,13 @@
 
 use std::time::{Duration, Instant};
 
+use super::last_second::WHOLE;
+
 /// Within what bounds, as of now.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bounds {
-    /// Of the service, what the upper tiers may have; in thousandths.
-    pub(super) share: u64,
+    /// Of the service, what the upper tiers may have; in parts of [`WHOLE`].
+    pub(super) share: i64,
     /// How long they may hold the normal tier back by the clock ...
     pub(super) gap: Duration,
     /// ... if that is at least so much cost.
@@ -48,8 +50,8 @@ impl Allowance {
 
     /// A request goes; `holds_back`: it is one of the upper tiers, and something waits in the normal one.
     pub(super) fn dispatched(&mut self, now: Instant, cost: u64, holds_back: bool, bounds: &Bounds) {
-        let taken = if holds_back { 1000 } else { 0 };
-        let change = cost.cast_signed() * (bounds.share.cast_signed() - taken);
+        let taken = if holds_back { WHOLE } else { 0 };
+        let change = cost.cast_signed() * (bounds.share - taken) / (WHOLE / 1000);
         // What they get while nothing of the normal tier finds a path takes nothing from it: they owe this, and what they can have.
         self.level = if change < 0 {
             (self.level + change).max(change - bounds.most).min(bounds.most)

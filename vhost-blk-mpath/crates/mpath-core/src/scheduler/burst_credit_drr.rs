@@ -6,21 +6,23 @@
 //!   it by the number of flows that live on it. Both are bounded by [`BurstCreditDrr::budget`]. There is no refill while a flow is busy.
 //! * Tiers: first while `fair` is left, second while `burst` is left, then normal until the next idle. Every dispatch costs `fair`,
 //!   which may go down to minus the budget; in the second tier it costs `burst` too.
-//! * The upper tiers go before the normal one as long as the allowance between them lasts: while something waits in the normal tier
-//!   they get `share` of the service, and a saved-up burst that holds the normal tier back for `gap` at the most, by work and by the clock.
+//! * The upper tiers go before the normal one as long as the [`super::allowance`] between them lasts: while something waits in the normal tier
+//!   they get `share` of any second ([`super::last_second`]), and a saved-up burst that holds it back for `gap` at the most, by work and by the clock.
 //! * A flow in the second tier that has had no turn for `gap`, because the first tier has work all the time, goes to the normal one.
 //! * Within a tier: deficit round-robin ([`super::rings`]).
 //!
-//! Source: ours, worked out by simulation, with three changes since. Credits and the allowance between the tiers count work
+//! Source: ours, worked out by simulation, with four changes since. Credits and the allowance between the tiers count work
 //! ([`super::capacity`]) where the first version counted time by an estimated rate: under load the two are the same, but for the error of
 //! the estimate. `burst` is divided among the flows that spend it and not among all sparse ones, so that many flows within
-//! their fair share do not dilute it. And `gap` is the knob where the first version had a bucket of 50 ms.
+//! their fair share do not dilute it. `gap` is the knob where the first version had a bucket of 50 ms. And
+//! `share` holds in any second, where it held in the mean.
 
 use std::time::{Duration, Instant};
 
 use super::allowance::{Allowance, Bounds};
 use super::capacity::Capacity;
 use super::census::{Census, Seen};
+use super::last_second::{LastSecond, WHOLE};
 use super::turns::Part;
 use super::{About, Dispatched, Rule, SchedulerSpec, Tier, by_flow, by_index};
 use crate::{DiskId, FlowId, Param};
@@ -37,7 +39,7 @@ pub(super) const ABOUT: About = About {
             750,
             "service given as burst credit beyond the fair share; 0 holds every flow to its fair share and one burst",
         ),
-        Param::ratio("share", (100, 950), 700, "most of the service that bursts get while busy flows wait"),
+        Param::ratio("share", (100, 950), 740, "most of the service that bursts get while busy flows wait"),
         Param::time(
             "gap",
             (MS, Duration::from_secs(10)),
@@ -76,6 +78,7 @@ struct BurstCreditDrr {
     /// By disk: the same among its flows. It counts where limits keep the disk: what its upper tiers use up of these, none of its normal
     /// tier can have, which may not even stand in the ring.
     of_disk: Vec<Option<Allowance>>,
+    last_second: LastSecond,
 }
 
 #[derive(Debug)]
@@ -121,6 +124,7 @@ impl BurstCreditDrr {
             spenders: Census::new(now),
             allowance: Allowance::NONE,
             of_disk: Vec::new(),
+            last_second: LastSecond::NEW,
         }
     }
 
@@ -136,7 +140,7 @@ impl BurstCreditDrr {
         let least = 2 * START_IOS * self.capacity.mean();
         // It lasts for `gap` while the upper tiers get everything and earn `share` of it.
         let most = (self.in_gap.max(least).min(MAX_WORK) * (1000 - share)).cast_signed();
-        Bounds { share, gap, least, most }
+        Bounds { share: share.cast_signed() * (WHOLE / 1000), gap, least, most }
     }
 
     /// The service has been measured, or what depends on it has changed.
@@ -219,10 +223,17 @@ impl Rule for BurstCreditDrr {
             }
         }
         let (bounds, upper) = (self.bounds(), sent.tier != Tier::Normal);
+        let (clock, second) = (self.capacity.clock(), self.capacity.in_time(Duration::from_secs(1)).min(MAX_WORK));
+        let rate = self.last_second.rate(clock, second, bounds.share);
+        // A flow that was idle within a second is no busy one: what it gets in the normal tier, as its credit is used up, is a burst's too.
+        let is_burst = upper || self.credit_of(sent.flow).is_some_and(|credit| clock - credit.refilled_at < second);
+        if is_burst && sent.normal_waits {
+            self.last_second.take(sent.cost);
+        }
         let of_disk = by_index(&mut self.of_disk, sent.disk.index());
         let of_disk = of_disk.get_or_insert(self.allowance);
         of_disk.dispatched(sent.now, sent.cost, upper && sent.normal_of_disk_waits, &bounds);
-        self.allowance.dispatched(sent.now, sent.cost, upper && sent.normal_waits, &bounds);
+        self.allowance.dispatched(sent.now, sent.cost, upper && sent.normal_waits, &Bounds { share: rate, ..bounds });
     }
 
     fn completed(&mut self, now: Instant, bytes: u32) {

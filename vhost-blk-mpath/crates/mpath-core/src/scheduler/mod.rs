@@ -18,6 +18,7 @@ mod census;
 mod fifo;
 mod flow;
 mod kind;
+mod last_second;
 #[cfg(test)]
 mod limited;
 mod limits;
