@@ -66,6 +66,11 @@ impl LastSecond {
 
 #[cfg(test)]
 mod tests {
+    use std::time::{Duration, Instant};
+
+    use proptest::prelude::*;
+
+    use super::super::allowance::{Allowance, Bounds};
     use super::*;
 
     const SECOND: u64 = 32_000;
@@ -123,5 +128,37 @@ mod tests {
         assert_eq!(last.rate(5 * SECOND / 2, SECOND, SHARE), SHARE);
         let mut unknown = LastSecond::NEW;
         assert_eq!(unknown.rate(0, 0, SHARE), SHARE);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        /// Bursts begin and end as they like, and go first while they have an allowance, of which 120 ms may be saved up.
+        #[test]
+        fn busy_flows_keep_a_quarter_of_any_second(spans in prop::collection::vec((1..400_usize, 1..400_usize), 1..100)) {
+            const PER_SECOND: usize = 1300;
+            const COST: u64 = 1000;
+            let gap = Duration::from_millis(120);
+            let second = COST * PER_SECOND as u64;
+            let mut bounds = Bounds { share: SHARE, gap, least: 0, most: (second * 12 / 100 * 260).cast_signed() };
+            let (mut now, mut last, mut allowance) = (Instant::now(), LastSecond::NEW, Allowance::NONE);
+            allowance.fill(&bounds);
+            let wanted = spans.iter().flat_map(|(busy, idle)| [vec![true; *busy], vec![false; *idle]].concat());
+            let sent: Vec<bool> = (0..)
+                .zip(wanted)
+                .map(|(clock, wanted)| {
+                    let goes = wanted && !allowance.is_spent();
+                    bounds.share = last.rate(clock * COST, second, SHARE);
+                    if goes {
+                        last.take(COST);
+                    }
+                    allowance.dispatched(now, COST, goes, &bounds);
+                    now += Duration::from_secs(1) / PER_SECOND as u32;
+                    goes
+                })
+                .collect();
+            let most = sent.windows(PER_SECOND).map(|second| second.iter().filter(|goes| **goes).count()).max();
+            prop_assert!(most.unwrap_or(0) <= PER_SECOND * 3 / 4, "{most:?} of {PER_SECOND}");
+        }
     }
 }

@@ -222,6 +222,9 @@ impl Model {
         for disk in 0..2 {
             let of_disk = self.waiting().filter(|sent| disk_of(sent.flow) == disk).count();
             assert_eq!(scheduler.len_of(DiskId(disk)), of_disk);
+            let is_normal = |flow: usize| scheduler.rule.tier(FlowId(flow as u16)) == Tier::Normal;
+            let normal = self.waiting().any(|sent| disk_of(sent.flow) == disk && is_normal(sent.flow));
+            assert_eq!(scheduler.disks.waits_in_normal(DiskId(disk)), normal);
         }
     }
 
