@@ -170,6 +170,31 @@ fn a_socket_is_taken_by_any_spelling() {
         .unwrap();
 }
 
+/// The one that has it is the culprit for the other, and not the other way round as well.
+#[test]
+fn of_two_that_want_one_socket_at_once_one_gets_it() {
+    let target = target();
+    let daemon = Daemon::start(&target.addrs(), "--namespace 1 --read-only");
+    for _ in 0..10 {
+        let added = thread::scope(|scope| {
+            let adding = [("data", "socket", 1), ("more", "./socket", 2)].map(|(name, socket, namespace)| {
+                let socket = daemon.place.file(socket).to_str().unwrap().parse().unwrap();
+                let config = DiskConfig { socket_path: socket, ..on(&daemon, &target, name, namespace) };
+                let api = Client::new(&daemon.place.api(), PATIENCE).unwrap();
+                scope.spawn(move || api.add_disk(&config).map(|added| added[0].name.clone()))
+            });
+            adding.map(|adding| adding.join().unwrap())
+        });
+        let (name, refused) = match added {
+            [Ok(name), refused] | [refused, Ok(name)] => (name, refused),
+            refused => panic!("{refused:?}"),
+        };
+        let (code, said) = refusal(refused);
+        assert!(code == ErrorCode::DiskExists && said.contains(&format!("is also the socket of `{name}`")), "{said}");
+        daemon.api.remove_disk(&name, false).unwrap();
+    }
+}
+
 /// Where the sockets of others are is not asked again: a file system that does not answer any more keeps no disk from being added.
 #[test]
 fn a_socket_is_taken_wherever_its_directory_has_gone() {
