@@ -181,7 +181,9 @@ mod tests {
         for (received, waits) in
             [(&[FEW - 1][..], true), (&[FEW / 2, FEW / 2], false), (&[], true), (&[2 * FEW], false)]
         {
-            received.iter().for_each(|&bytes| pair.receive(bytes));
+            for &bytes in received {
+                pair.receive(bytes);
+            }
             pair.wait_for(MOST_BYTES);
             pair.arrive(1);
             assert_eq!(!pair.is_readable(if waits { Duration::ZERO } else { PATIENCE }), waits, "{received:?}");
