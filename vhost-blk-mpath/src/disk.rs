@@ -9,6 +9,7 @@ use mpath_api::config::{Bounded, DiskConfig, DiskName, LimitsConfig, QueueCount,
 use mpath_api::types::EventKind;
 use mpath_core::{DiskId, FlowId, SharedDisk};
 use nvme_tcp::host::NamespaceIdentity;
+use reactor::Unanswered;
 use vhost_user_blk::{Disk as FrontendDisk, GeometryError, SECTOR_BYTES};
 
 use crate::events::EventLog;
@@ -67,6 +68,8 @@ pub(crate) struct Disk {
     pub(crate) settings: DiskSettings,
     /// What the I/O threads share of it; [`Steered::limits`] says what its limits are.
     pub(crate) shared: SharedDisk,
+    /// What its guest may come back for. The I/O threads keep it.
+    pub(crate) unanswered: Arc<Unanswered>,
     served: OnceLock<Served>,
     connected: AtomicBool,
     steered: Mutex<Steered>,
@@ -110,12 +113,13 @@ impl Disk {
         first_flow: FlowId,
         settings: DiskSettings,
         shared: SharedDisk,
+        unanswered: Arc<Unanswered>,
         events: Arc<EventLog>,
     ) -> Self {
         shared.limits.set(Instant::now(), settings.limits.limits());
         let steered = Mutex::new(Steered { limits: settings.limits, weight: settings.weight });
         let connected = AtomicBool::new(false);
-        Self { id, first_flow, settings, shared, served: OnceLock::new(), connected, steered, events }
+        Self { id, first_flow, settings, shared, unanswered, served: OnceLock::new(), connected, steered, events }
     }
 
     pub(crate) fn name(&self) -> &str {

@@ -19,7 +19,7 @@ use crate::disk::DiskSettings;
 use crate::fence_record::FenceRecords;
 use crate::handed_over::HandedOver;
 use crate::one_writer::{self, LeftBehind};
-use crate::same_socket;
+use crate::same_socket::Place;
 use crate::service::{Common, Connecting, Service, StartError, Starting};
 use crate::subsystem::Subsystem;
 
@@ -55,8 +55,9 @@ struct Held {
 impl Held {
     /// Whose names and sockets are taken.
     fn all(&self) -> Vec<Reserved> {
-        let there = self.services.iter().flat_map(|service| service.subsystem.disks.iter());
-        let there = there.map(|disk| Reserved::from(disk.settings.clone()));
+        let there = self.services.iter().flat_map(|service| service.subsystem.disks.iter().zip(&service.places));
+        let there =
+            there.map(|(disk, place)| Reserved { place: place.clone(), ..Reserved::from(disk.settings.clone()) });
         there.chain(self.reserved.iter().cloned()).collect()
     }
 
@@ -71,10 +72,12 @@ impl Held {
     }
 }
 
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone)]
 struct Reserved {
     name: DiskName,
     socket: SocketPath,
+    /// None if it is not known yet, or has none.
+    place: Option<Place>,
 }
 
 impl Disks {
@@ -136,12 +139,13 @@ impl Disks {
     /// Takes the names and sockets of a disk, and of those that share its paths, if they are free.
     fn reserve(self: &Arc<Self>, config: &DiskConfig) -> Result<Reservation, AddDiskError> {
         let wanted: Vec<_> = DiskSettings::all(config).into_iter().map(Reserved::from).collect();
-        if let Some(Reserved { name, socket }) = wanted.iter().find(|wanted| !wanted.socket.as_path().is_absolute()) {
+        if let Some(Reserved { name, socket, .. }) = wanted.iter().find(|wanted| !wanted.socket.as_path().is_absolute())
+        {
             return Err(AddDiskError::RelativeSocket { disk: name.to_string(), socket: socket.to_string() });
         }
         let mut held = self.held();
         let all = held.all();
-        for Reserved { name, socket } in &wanted {
+        for Reserved { name, socket, .. } in &wanted {
             if all.iter().any(|other| other.name == *name) {
                 let disk = name.to_string();
                 let leaving = held.leaving.contains(name);
@@ -162,19 +166,23 @@ impl Disks {
         Ok(Reservation { disks: Arc::clone(self), wanted })
     }
 
-    /// Checks that sockets that are taken are nobody else's by another spelling.
+    /// Checks that sockets that are taken are nobody else's by another spelling. Of two that come at once, the second one is refused.
     async fn check_sockets(&self, wanted: &[Reserved]) -> Result<(), AddDiskError> {
-        let (wanted, mut others) = (wanted.to_vec(), self.held().all());
-        others.retain(|other| !wanted.contains(other));
-        let same = spawn_blocking(move || {
-            let sockets = |of: &[Reserved]| of.iter().map(|reserved| reserved.socket.clone()).collect::<Vec<_>>();
-            let (index, other) = same_socket::find(&sockets(&wanted), &sockets(&others))?;
-            Some((wanted[index].clone(), others[other].name.clone()))
-        });
-        match same.await.map_err(panicked)? {
-            Some((Reserved { name, socket }, of)) => Err(self.held().socket_taken(&name, &socket, &of)),
-            None => Ok(()),
+        let sockets: Vec<_> = wanted.iter().map(|wanted| wanted.socket.clone()).collect();
+        let places = spawn_blocking(move || sockets.iter().map(Place::of).collect::<Vec<_>>());
+        let places = places.await.map_err(panicked)?;
+        let mut held = self.held();
+        for (Reserved { name, socket, .. }, place) in wanted.iter().zip(places) {
+            if place.is_some()
+                && let Some(other) = held.all().into_iter().find(|other| other.name != *name && other.place == place)
+            {
+                return Err(held.socket_taken(name, socket, &other.name));
+            }
+            held.reserved.iter_mut().filter(|reserved| reserved.name == *name).for_each(|reserved| {
+                reserved.place.clone_from(&place);
+            });
         }
+        Ok(())
     }
 
     async fn start(self: &Arc<Self>, config: DiskConfig) -> Result<(), AddDiskError> {
@@ -372,7 +380,7 @@ fn panicked(_: JoinError) -> AddDiskError {
 
 impl From<DiskSettings> for Reserved {
     fn from(disk: DiskSettings) -> Self {
-        Self { name: disk.name, socket: disk.socket_path }
+        Self { name: disk.name, socket: disk.socket_path, place: None }
     }
 }
 
@@ -384,6 +392,7 @@ struct Reservation {
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        self.disks.held().reserved.retain(|reserved| !self.wanted.contains(reserved));
+        let is_ours = |reserved: &Reserved| self.wanted.iter().any(|wanted| wanted.name == reserved.name);
+        self.disks.held().reserved.retain(|reserved| !is_ours(reserved));
     }
 }

@@ -4,6 +4,9 @@
 //! The file is there from the first association to the daemon's orderly end. It is replaced as a whole, and is on the disk before
 //! the first command of an association leaves. After a reboot it counts as well, if its directory outlives that.
 //!
+//! It also says what namespace the socket is of, and stays for that alone where a front-end may come back with requests in flight: these
+//! are executed on the same namespace, or not at all.
+//!
 //! A lock beside it, as long as a daemon serves the disk: of two that share a handed-over socket the second one would read the
 //! record of associations that still write.
 
@@ -38,7 +41,9 @@ pub(crate) struct FenceRecord {
     file: PathBuf,
     /// Who keeps it.
     incarnation: Incarnation,
-    /// What was left when it was opened is of this one.
+    /// Who had the disk before has left something.
+    is_left: bool,
+    /// And that is of this one.
     namespace_before: Option<NamespaceName>,
     /// Of what is written from now on, once it is known.
     namespace: Arc<OnceLock<NamespaceName>>,
@@ -64,7 +69,7 @@ enum Key {
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Content {
     associations: Vec<RecordedAssociation>,
-    /// What they wrote to. A guest that comes back repeats what it had in flight there, and nowhere else. Versions before this one
+    /// What the disk is. A guest that comes back repeats what it had in flight there, and nowhere else. Versions before this one
     /// did not say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     namespace: Option<NamespaceName>,
@@ -80,6 +85,8 @@ pub(crate) struct LeftFence {
     pub(crate) association: RecordedAssociation,
     /// On what, if a path has told or an earlier daemon has said so.
     pub(crate) namespace: Option<NamespaceName>,
+    /// It is the disk's own, and not that of who had it before.
+    pub(crate) is_own: bool,
     /// What is left in it of who had the disk before.
     inherited: Option<RecordedAssociation>,
 }
@@ -88,7 +95,7 @@ impl LeftFence {
     /// Of a disk that has only read: it has left nothing itself, though others over its paths may have.
     pub(crate) fn without_its_own(self) -> Option<Self> {
         let association = self.inherited.clone()?;
-        Some(Self { association, ..self })
+        Some(Self { association, is_own: false, ..self })
     }
 }
 
@@ -200,6 +207,11 @@ impl FenceRecords {
         self.0[disk].namespace.get_or_init(|| namespace);
     }
 
+    /// Whether who had the disk at this position before has left something: a front-end may come back with requests in flight.
+    pub(crate) fn is_left(&self, disk: usize) -> bool {
+        self.0[disk].is_left
+    }
+
     /// What the disk at this position was before, if that is another one and has left something there.
     pub(crate) fn other_namespace(&self, disk: usize, namespace: &NamespaceName) -> Option<NamespaceName> {
         self.0[disk].namespace_before.clone().filter(|before| !before.is_same(namespace))
@@ -210,9 +222,15 @@ impl FenceRecords {
         &self.0[disk].file
     }
 
-    /// See [`FenceRecord::end`]; by disk.
-    pub(crate) fn end(&self, in_doubt: bool, inherited_left: Duration) -> Vec<Option<LeftFence>> {
-        self.0.iter().map(|record| record.end(in_doubt, inherited_left)).collect()
+    /// See [`FenceRecord::end`]; by disk, as is `unanswered`.
+    pub(crate) fn end(&self, in_doubt: bool, inherited_left: Duration, unanswered: &[bool]) -> Vec<Option<LeftFence>> {
+        let records = self.0.iter().zip(unanswered);
+        records.map(|(record, unanswered)| record.end(in_doubt, inherited_left, *unanswered)).collect()
+    }
+
+    /// See [`FenceRecord::as_written`]; by disk.
+    pub(crate) fn as_written(&self) -> Vec<Option<LeftFence>> {
+        self.0.iter().map(FenceRecord::as_written).collect()
     }
 
     /// See [`FenceRecord::expire`].
@@ -234,16 +252,21 @@ impl FenceRecord {
         let lock = Lock::wait_for(beside(&file, ".lock"), LOCK_WAIT)?;
         let Content { associations, namespace: namespace_before, left } = read(&file)?;
         let longest = longest(associations);
-        let fence = longest.as_ref().map(|longest| {
-            let in_full = Duration::from_millis(longest.fence_ms);
-            // Who has written down that it leaves has closed its sockets before.
-            let Some(left) = &left else { return in_full + EXIT_MAX };
-            incarnation.remains(left).map_or(in_full, |left| left.min(in_full))
-        });
+        let is_left = longest.is_some() || namespace_before.is_some();
+        let fence = match &longest {
+            Some(longest) => {
+                let in_full = Duration::from_millis(longest.fence_ms);
+                // Who has written down that it leaves has closed its sockets before.
+                let remains = |left: &LeftBy| incarnation.remains(left).map_or(in_full, |left| left.min(in_full));
+                Some(left.as_ref().map_or(in_full + EXIT_MAX, remains))
+            }
+            // It was killed while it had no association.
+            None => (is_left && left.is_none()).then_some(Duration::ZERO),
+        };
         let associations = longest.into_iter().map(|left| (Key::Inherited, left)).collect();
         let kept = Arc::new(Mutex::new(Some(Kept { associations, _lock: lock })));
         let incarnation = incarnation.clone();
-        Ok((Self { file, incarnation, namespace_before, namespace: Arc::default(), kept }, fence))
+        Ok((Self { file, incarnation, is_left, namespace_before, namespace: Arc::default(), kept }, fence))
     }
 
     /// Writes an association down, durably.
@@ -277,32 +300,51 @@ impl FenceRecord {
     }
 
     /// The disk is not served any more, and all sockets are closed. Unless there are writes in doubt nothing can change its data any more.
-    /// Of the fences that it has inherited so much is left: who restarts it again and again waits for them once. The longest fence that
-    /// whoever writes to the same has to wait for.
-    pub(crate) fn end(&self, in_doubt: bool, inherited_left: Duration) -> Option<LeftFence> {
+    /// Of the fences that it has inherited so much is left: who restarts it again and again waits for them once. While there may be requests
+    /// that its guest was not answered the record says whose the socket is. The longest fence that whoever writes to the same has to wait for.
+    pub(crate) fn end(&self, in_doubt: bool, inherited_left: Duration, unanswered: bool) -> Option<LeftFence> {
         let Kept { mut associations, _lock } = self.kept.lock().unwrap_or_else(PoisonError::into_inner).take()?;
         if !in_doubt {
             associations.retain(|key, _| *key == Key::Inherited);
         }
         let inherited_ms = inherited_left.as_millis() as u64;
+        if inherited_ms == 0 && !unanswered {
+            associations.remove(&Key::Inherited);
+        }
         // The moment that a killed process takes to go is left as well; whoever opens the record counts it anew.
         let left = associations.iter().map(|(key, left)| match key {
-            Key::Inherited => RecordedAssociation { fence_ms: inherited_ms, ..left.clone() },
-            Key::Own(..) => left.clone(),
+            Key::Inherited => (RecordedAssociation { fence_ms: inherited_ms, ..left.clone() }, false),
+            Key::Own(..) => (left.clone(), true),
         });
-        let left = longest(left.collect()).filter(|left| left.fence_ms > 0);
+        let left = left.max_by_key(|(left, _)| left.fence_ms).filter(|(left, _)| left.fence_ms > 0);
         let inherited = associations.get(&Key::Inherited).filter(|_| inherited_ms > 0);
         let inherited = inherited.map(|left| RecordedAssociation { fence_ms: inherited_ms, ..left.clone() });
         if let Some(inherited) = associations.get_mut(&Key::Inherited) {
             inherited.fence_ms = inherited.fence_ms.min(inherited_ms);
         }
         let mut content = self.content(&associations);
-        let fence = Duration::from_millis(left.as_ref().map_or(0, |left| left.fence_ms));
+        let fence = Duration::from_millis(left.as_ref().map_or(0, |(left, _)| left.fence_ms));
         content.left = Some(self.incarnation.leaves(fence));
+        if content.associations.is_empty() && !unanswered {
+            content.namespace = None;
+        }
         if let Err(error) = write(&self.file, &content) {
             tracing::warn!(file = %self.file.display(), %error, "fence record stays as it is");
         }
-        left.map(|association| LeftFence { association, namespace: content.namespace, inherited })
+        left.map(|(association, is_own)| LeftFence { association, namespace: content.namespace, is_own, inherited })
+    }
+
+    /// What the file says that whoever has the disk next has to wait for, where the end of this one has come to nothing.
+    fn as_written(&self) -> Option<LeftFence> {
+        let Content { associations, namespace, .. } = match read(&self.file) {
+            Ok(content) => content,
+            Err(error) => {
+                tracing::error!(%error, "what is in doubt is not known");
+                return None;
+            }
+        };
+        let association = longest(associations).filter(|left| left.fence_ms > 0)?;
+        Some(LeftFence { inherited: Some(association.clone()), association, namespace, is_own: false })
     }
 
     /// The fence that was left at the end may be over: then no daemon has to wait for it, though what was in flight is still to be repeated
@@ -342,9 +384,8 @@ impl FenceRecord {
     }
 
     fn content(&self, associations: &Associations) -> Content {
-        // What was left counts as long as it is there: who had it may come back.
-        let before = self.namespace_before.as_ref().filter(|_| associations.contains_key(&Key::Inherited));
-        let namespace = before.or(self.namespace.get()).cloned();
+        // They are the same, unless this disk is refused: who had it before may come back.
+        let namespace = self.namespace_before.as_ref().or(self.namespace.get()).cloned();
         Content { associations: associations.values().cloned().collect(), namespace, left: None }
     }
 }
@@ -383,7 +424,7 @@ fn write(file: &Path, content: &Content) -> io::Result<()> {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
     };
-    if content.associations.is_empty() {
+    if content.associations.is_empty() && content.namespace.is_none() {
         fs::remove_file(file)
             .or_else(|error| if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) })?;
     } else {

@@ -1,5 +1,7 @@
 //! What is written down of fences, and who waits for it.
 
+use nvme_tcp::host::NamespaceIdentity;
+
 use super::*;
 
 const A: PathId = PathId(0);
@@ -49,7 +51,7 @@ fn the_next_daemon_finds_the_longest_fence_of_what_was_not_lifted() {
     assert_eq!(left(&socket), Some(5_000));
     run(second.remove_inherited()).unwrap();
     assert_eq!(left(&socket), Some(3_000));
-    second.end(false, Duration::ZERO);
+    second.end(false, Duration::ZERO, false);
     // A path that came up at the very end.
     run(second.add(A, Epoch(2), association(3_000))).unwrap();
     assert_eq!(left(&socket), None);
@@ -77,7 +79,7 @@ fn an_end_before_the_inherited_fences_leaves_them_to_the_next() {
     for (waited_for, is_left) in [(9_000, 5_000), (3_000, 3_000), (4_000, 3_000)] {
         let (record, _) = open(&socket).unwrap();
         run(record.add(B, Epoch(1), association(8_000))).unwrap();
-        record.end(false, Duration::from_millis(waited_for));
+        record.end(false, Duration::from_millis(waited_for), false);
         assert_eq!(left(&socket), Some(is_left), "of its own nothing");
     }
 }
@@ -92,11 +94,11 @@ fn of_fences_that_others_left_the_longest_counts() {
         assert_eq!(left(&socket), Some(longest));
     }
     // Whoever has the disk next waits for what is left of it, and so does who else writes to the same.
-    let left_behind = waits(record.end(false, Duration::from_secs(2)).as_ref());
+    let left_behind = waits(record.end(false, Duration::from_secs(2), false).as_ref());
     assert_eq!((left_behind, left(&socket)), (Some(2_000), Some(2_000)));
     // Of one that has ended in order no more than it says.
     let (record, inherited) = open(&socket).unwrap();
-    let left_behind = waits(record.end(false, inherited.unwrap()).as_ref());
+    let left_behind = waits(record.end(false, inherited.unwrap(), false).as_ref());
     assert_eq!((left_behind, left(&socket)), (Some(2_000), Some(2_000)));
 }
 
@@ -106,7 +108,7 @@ fn an_end_in_doubt_leaves_its_own_to_the_next() {
     let socket = place.path().join("disk.sock");
     let (record, _) = open(&socket).unwrap();
     run(record.add(A, Epoch(1), association(5_000))).unwrap();
-    assert_eq!(waits(record.end(true, Duration::ZERO).as_ref()), Some(5_000));
+    assert_eq!(waits(record.end(true, Duration::ZERO, false).as_ref()), Some(5_000));
     // Nor does what still ends change it: it is the next one's.
     run(record.remove(A, Epoch(1))).unwrap();
     assert_eq!(open(&socket).unwrap().1, Some(Duration::from_secs(5)));
@@ -120,7 +122,7 @@ fn a_disk_that_only_reads_passes_on_what_it_has_inherited() {
     let reader = |inherited: Duration| {
         let (record, _) = open(&socket).unwrap();
         run(record.add(B, Epoch(1), association(9_000))).unwrap();
-        let left = record.end(true, inherited);
+        let left = record.end(true, inherited, false);
         assert_eq!(waits(left.as_ref()), Some(9_000));
         waits(left.and_then(LeftFence::without_its_own).as_ref())
     };
@@ -138,7 +140,7 @@ fn of_what_a_daemon_has_left_itself_it_waits_for_the_rest() {
     let leave = |fence_ms| {
         let (record, inherited) = FenceRecord::open(&daemon, &socket).unwrap();
         run(record.add(A, Epoch(1), association(fence_ms))).unwrap();
-        record.end(true, inherited.unwrap_or_default());
+        record.end(true, inherited.unwrap_or_default(), false);
     };
     leave(1);
     std::thread::sleep(Duration::from_millis(3));
@@ -160,7 +162,7 @@ fn a_fence_that_a_daemon_has_seen_pass_costs_the_next_one_nothing_more() {
     let fence = |fence_ms| {
         let (record, _) = open(&socket).unwrap();
         run(record.add(A, Epoch(1), association(fence_ms))).unwrap();
-        record.end(true, Duration::ZERO);
+        record.end(true, Duration::ZERO, false);
         record
     };
     fence(60_000).expire().unwrap();
@@ -188,8 +190,54 @@ fn with_the_last_fence_the_file_is_gone() {
     let (record, _) = open(&place.path().join("disk.sock")).unwrap();
     run(record.add(A, Epoch(1), association(1))).unwrap();
     run(record.remove(A, Epoch(1))).unwrap();
-    record.end(false, Duration::ZERO);
+    record.end(false, Duration::ZERO, false);
     assert_eq!(fs::read_dir(place.path()).unwrap().count(), 0);
+}
+
+fn namespace(number: u8) -> NamespaceName {
+    let known = crate::geometry::tests::controller().namespaces[0].as_ref().unwrap().identity;
+    let identity = NamespaceIdentity { nsid: number.into(), uuid: [number; 16], ..known };
+    NamespaceName::new("nqn.2026-11.io.example:disk", &identity)
+}
+
+/// Whichever daemon is next, however this one ends: also when it is killed while it has no association, as when all paths are down.
+#[test]
+fn a_socket_is_of_its_namespace_until_no_guest_can_come_back() {
+    let place = tempfile::tempdir().unwrap();
+    let socket = place.path().join("disk.sock");
+    let of = |number| {
+        let (record, waits) = open(&socket).unwrap();
+        record.namespace.get_or_init(|| namespace(number));
+        (record, waits)
+    };
+    let (first, _) = of(1);
+    assert!(!first.is_left);
+    run(first.add(A, Epoch(1), association(5_000))).unwrap();
+    run(first.remove(A, Epoch(1))).unwrap();
+    drop(first);
+    // Nothing is to be waited for, and what was not flushed may be anywhere.
+    let (killed, waits) = of(1);
+    assert_eq!((killed.is_left, waits), (true, Some(Duration::ZERO)));
+    run(killed.remove_inherited()).unwrap();
+    drop(killed);
+    // Who is refused, with an association or without, changes nothing.
+    for has_association in [false, true] {
+        let (refused, _) = of(2);
+        assert!(refused.namespace_before.as_ref().is_some_and(|before| before.is_same(&namespace(1))));
+        if has_association {
+            run(refused.add(B, Epoch(1), association(7_000))).unwrap();
+        }
+        assert_eq!(waits_after(refused, true), None);
+    }
+    let (served, waits) = of(1);
+    assert_eq!((served.is_left, waits), (true, None), "it was left in order");
+    assert_eq!(waits_after(served, false), None);
+    assert_eq!(fs::read_dir(place.path()).unwrap().count(), 0);
+}
+
+#[allow(clippy::needless_pass_by_value)] // it has ended
+fn waits_after(record: FenceRecord, unanswered: bool) -> Option<u64> {
+    waits(record.end(false, Duration::ZERO, unanswered).as_ref())
 }
 
 /// A directory that a front-end's user may write to has whatever that user puts there.

@@ -74,9 +74,10 @@ impl LeftBehind {
             return;
         }
         self.0.retain(|left| !left.namespace.is_same(namespace));
-        let is_its_own = subsystem.namespace_name(disk).is_some_and(|own| own.is_same(namespace));
-        let (disk, namespace) = (is_its_own.then(|| disk.name().into()), namespace.clone());
-        self.0.push(Left { disk, namespace, until, association: association.clone() });
+        // A disk that was held, or refused, passes on what it found.
+        let of_others = || subsystem.inherited_fence().and_then(|fence| fence.of);
+        let disk = if left.is_own { Some(disk.name().into()) } else { of_others() };
+        self.0.push(Left { disk, namespace: namespace.clone(), until, association: association.clone() });
     }
 
     /// The longest of those that the disks of a subsystem have to wait for. Those that only read wait as well: they shall not see what

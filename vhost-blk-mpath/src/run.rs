@@ -20,6 +20,7 @@ use crate::fence_lock::LockError;
 use crate::fence_record::RecordError;
 use crate::handed_over::{HandedOver, HandedOverError};
 use crate::host::{self, HostError};
+use crate::same_socket::{self, SameSocket};
 use crate::service::{Common, Connecting, StartError, Starting};
 use crate::subflows;
 
@@ -34,6 +35,8 @@ pub(crate) enum RunError {
     Disk(#[from] DiskFlagsError),
     #[error(transparent)]
     HandedOver(#[from] HandedOverError),
+    #[error(transparent)]
+    SameSocket(#[from] SameSocket),
     #[error(transparent)]
     Host(#[from] HostError),
     #[error(transparent)]
@@ -55,6 +58,7 @@ impl RunError {
             | Self::Flags(_)
             | Self::Disk(_)
             | Self::HandedOver(_)
+            | Self::SameSocket(_)
             | Self::Host(_)
             | Self::Start(StartError::SameNamespace { .. } | StartError::OtherNamespace { .. }) => 2,
             Self::Bind(_) | Self::Start(StartError::Bind(_)) => 4,
@@ -88,6 +92,7 @@ async fn serve(config: Config, mut handed_over: HandedOver) -> Result<(), RunErr
     for path in handed_over.left_over(&config) {
         tracing::warn!(socket = %path.display(), "a socket was handed over that is neither a disk's nor the API's");
     }
+    same_socket::check(&config)?;
     let common = Common { host, io_threads: config.io_threads.get() as u16, events: Arc::new(EventLog::new()) };
     let starting = config.disks.into_iter().map(|disk| Starting::bind(disk, &handed_over));
     let mut starting = starting.collect::<Result<Vec<_>, _>>()?;

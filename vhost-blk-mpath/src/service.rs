@@ -13,7 +13,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use mpath_api::PathAddress;
 use mpath_api::config::{DiskConfig, MAX_PATHS, SocketPath};
@@ -35,6 +35,7 @@ use crate::namespace_name::NamespaceName;
 use crate::one_writer::Left;
 use crate::path::PathError;
 use crate::path_status::PathStatus;
+use crate::same_socket::Place;
 use crate::subsystem::{Fence, Subsystem};
 
 /// What all subsystems of a daemon have in common.
@@ -84,8 +85,8 @@ pub(crate) enum StartError {
         subsystem: String,
     },
     #[error(
-        "disk {disk}: it is {namespace}, and on its socket was {before} when that did not end in order: a guest that comes back would repeat on this \
-         one what it had in flight on that; give the disk another `socket-path`, or once no guest of the other one can come back, remove {}", file.display()
+        "disk {disk}: it is {namespace}, and on its socket was {before}, whose guest may come back: it would repeat on this one what it had in \
+         flight on that; give the disk another `socket-path`, or once no guest of the other one can come back, remove {}", file.display()
     )]
     OtherNamespace {
         disk: String,
@@ -149,6 +150,7 @@ impl fmt::Display for Discovered {
 pub(crate) struct Starting {
     config: DiskConfig,
     doors: Vec<Door>,
+    places: Vec<Option<Place>>,
     records: FenceRecords,
     /// Until then writes of who had the sockets before may be executed; passed, if there can be none any more and he did not end in order.
     inherited_fence: Option<Fence>,
@@ -171,9 +173,10 @@ impl Starting {
         }
         let paths: Vec<_> = DiskSettings::all(&config).into_iter().map(|disk| disk.socket_path).collect();
         let doors = paths.iter().map(|path| handed_over.door(path)).collect::<Result<_, _>>()?;
+        let places = paths.iter().map(Place::of).collect();
         let (records, inherited) = FenceRecords::open(paths.iter().map(SocketPath::as_path))?;
         let inherited_fence = inherited.map(|fence| Fence { until: Instant::now() + fence, of: None });
-        Ok(Self { config, doors, records, inherited_fence, discovery: None, discovered: Vec::new() })
+        Ok(Self { config, doors, places, records, inherited_fence, discovery: None, discovered: Vec::new() })
     }
 
     /// Begins to ask the discovery controllers, if there are any.
@@ -200,7 +203,7 @@ impl Starting {
     ///
     /// To be called within the daemon's runtime.
     pub(crate) fn connect(self, common: &Common) -> Connecting {
-        let Self { config, doors, records, inherited_fence, discovery, discovered } = self;
+        let Self { config, doors, places, records, inherited_fence, discovery, discovered } = self;
         let (ends, ending) = watch::channel(false);
         let subsystem = Arc::new(Subsystem::new(config, common, records, inherited_fence, ending));
         let configured = subsystem.config.paths.iter().map(|address| (address, Origin::Configured));
@@ -213,10 +216,10 @@ impl Starting {
         let paths = paths.collect();
         let service = Service {
             subsystem,
+            places,
             discovery: discovery.as_ref().map(Discovery::shown),
             ends,
             frontends: Mutex::default(),
-            has_served: AtomicBool::new(false),
             in_doubt: AtomicBool::new(false),
             task: Mutex::default(),
         };
@@ -354,7 +357,6 @@ impl Connecting {
             service.frontends().push(FrontendThread::start(served, door)?);
             tracing::info!(disk = disk.name(), socket = %disk.settings.socket_path, "ready");
         }
-        service.has_served.store(true, Ordering::SeqCst);
         let run = discovery.map(|discovery| discovery.run(Arc::clone(subsystem), service.ends.subscribe()));
         *service.task() = run.map(tokio::spawn);
         Ok(())
@@ -367,13 +369,13 @@ impl Connecting {
 /// [`Service::closed`].
 pub(crate) struct Service {
     pub(crate) subsystem: Arc<Subsystem>,
+    /// Of the disks' sockets, by disk.
+    pub(crate) places: Vec<Option<Place>>,
     /// What its discovery controllers are, if it has any.
     pub(crate) discovery: Option<Arc<Shown>>,
     /// Set true, the tasks of paths and discovery end.
     ends: watch::Sender<bool>,
     frontends: Mutex<Vec<FrontendThread>>,
-    /// Front-ends were let in: what was in flight of one that was there before is repeated, or its guest is gone.
-    has_served: AtomicBool,
     /// Its I/O threads have given up writes that may still be executed.
     in_doubt: AtomicBool,
     /// That of discovery.
@@ -432,15 +434,54 @@ impl Service {
             let _ = task.await;
         }
         let left = |fence: Fence| fence.until.saturating_duration_since(Instant::now());
-        let left = self.subsystem.inherited_fence().map(left);
-        // Of one that was refused it stays, whyever: it says what namespace the socket is of.
-        if left == Some(Duration::ZERO) && self.has_served.load(Ordering::SeqCst) {
-            // Whose task it is may not have come to it.
-            forget_inherited(&self.subsystem).await;
-        }
+        let left = self.subsystem.inherited_fence().map(left).unwrap_or_default();
+        // The I/O threads have ended. What nobody has come back for stays where this one was refused, too.
+        let unanswered: Vec<_> = self.subsystem.disks.iter().map(|disk| disk.unanswered.are_there()).collect();
+        self.tell_of_sockets_kept(&unanswered);
         let (records, in_doubt) = (self.subsystem.records.clone(), self.in_doubt.load(Ordering::SeqCst));
-        // A disk can take a while to say that it has something. One that panicked has said why.
-        let ended = tokio::task::spawn_blocking(move || records.end(in_doubt, left.unwrap_or_default()));
-        ended.await.unwrap_or_default()
+        leave(&self.subsystem.records, move || records.end(in_doubt, left, &unanswered)).await
+    }
+
+    fn tell_of_sockets_kept(&self, unanswered: &[bool]) {
+        for disk in self.subsystem.disks.iter().zip(unanswered).filter_map(|(disk, some)| some.then_some(disk)) {
+            tracing::info!(
+                disk = disk.name(),
+                "a guest may come back with requests that were not answered: until it has, the socket is given no other namespace; once none can, \
+                 {} can be removed",
+                self.subsystem.records.file(disk.id.0.into()).display()
+            );
+        }
+    }
+}
+
+/// What records that have come to their end leave. A disk can take a while to say that it has something.
+async fn leave(
+    records: &FenceRecords,
+    end: impl FnOnce() -> Vec<Option<LeftFence>> + Send + 'static,
+) -> Vec<Option<LeftFence>> {
+    tokio::task::spawn_blocking(end).await.unwrap_or_else(|panicked| {
+        // Then nobody is told that nothing is in doubt: it is as if this daemon had been killed.
+        tracing::error!(%panicked, "the fence record stays as it is");
+        records.as_written()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use mpath_core::Epoch;
+
+    use super::*;
+    use crate::fence_record::RecordedAssociation;
+
+    #[tokio::test]
+    async fn an_end_that_panics_does_not_say_that_nothing_is_in_doubt() {
+        let place = tempfile::tempdir().unwrap();
+        let socket = place.path().join("disk.sock");
+        let (records, _) = FenceRecords::open([socket.as_path()].into_iter()).unwrap();
+        let association = RecordedAssociation { path: "tcp://127.0.0.1:4420".into(), cntlid: 7, fence_ms: 5_000 };
+        records.add(PathId(0), Epoch(1), association).await.unwrap();
+        let left = leave(&records, || panic!("no matter why")).await;
+        let left: Vec<_> = left.iter().map(|left| left.as_ref().map(|left| left.association.fence_ms)).collect();
+        assert_eq!(left, [Some(5_000)]);
     }
 }

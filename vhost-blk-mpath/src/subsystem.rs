@@ -13,7 +13,7 @@ use nvme_tcp::host::{
     ControllerConfig, ControllerInfo, HostIdentity, IdentityMismatch, Namespace, NamespaceError, NamespaceIdentity,
 };
 use nvme_tcp::wire::Digests;
-use reactor::{Ending, IoThreadConfig, IoThreadHandle, StartError};
+use reactor::{Ending, IoThreadConfig, IoThreadHandle, StartError, Unanswered};
 use tokio::sync::{oneshot, watch};
 use vhost_user_blk::{Disk as FrontendDisk, GeometryError};
 
@@ -135,7 +135,8 @@ impl Subsystem {
             let first = FlowId(first_flow);
             // 64 disks at most, with 256 virtqueues at most.
             first_flow += settings.queues.get() as u16;
-            Disk::new(DiskId(id), first, settings, shared, Arc::clone(&events))
+            let unanswered = Arc::new(Unanswered::new(records.is_left(id.into())));
+            Disk::new(DiskId(id), first, settings, shared, unanswered, Arc::clone(&events))
         };
         Self {
             disks: DiskSettings::all(&config).into_iter().zip(0..).map(new).collect(),
@@ -210,7 +211,8 @@ impl Subsystem {
         // A thread that knows a disk already is told nothing new.
         for (disk, served) in self.disks.iter().filter_map(|disk| Some((disk, disk.served()?))) {
             for thread in self.threads() {
-                thread.add_disk(disk.id, disk.name().into(), served.namespace.block_bytes);
+                let unanswered = Arc::clone(&disk.unanswered);
+                thread.add_disk(disk.id, disk.name().into(), served.namespace.block_bytes, unanswered);
             }
         }
         Ok(admitted)

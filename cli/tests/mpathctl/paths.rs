@@ -236,10 +236,14 @@ fn paths_are_added_and_removed() {
         "mpathctl: disk0 path 0 (tcp://127.0.0.1:4420): disk `disk0` {why}\n\
          mpathctl: disk1 path 0 (tcp://[::1]:4420): disk `disk1` {why}\n"
     );
-    assert_eq!((code, said), (1, refused));
+    assert_eq!((code, &said), (1, &refused));
     assert_eq!(row(table, 1)[..4], ["disk0", "1", "tcp://127.0.0.1:4421", "removing"]);
     let all = daemon.run(&["path", "remove", "all", "--force", "-o", "json"]);
     assert_eq!(all, "[]\n");
+    // A program that reads the answer gets one if none may go, too.
+    let daemon = Daemon::start();
+    assert_eq!(daemon.run(&["path", "remove", "tcp://127.0.0.1:4421", "--force", "-o", "json"]), "[]\n");
+    assert_eq!(daemon.said(&["path", "remove", "all", "-o", "json"]), (1, "[]\n".into(), refused));
 
     let daemon = Daemon::start();
     for (args, code, part) in [

@@ -1,20 +1,25 @@
 //! The daemon killed with requests in flight: the front-end keeps the log of them, and the next daemon finishes them.
 
-use std::fs::File;
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
+use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use mpath_api::config::DiskConfig;
 use mpath_api::types::Path;
+use mpath_target::NamespaceConfig;
 use rustix::process::Signal;
 use vhost::VhostBackend;
 use vhost::vhost_user::message::VhostUserInflight;
 
 use crate::guest::{FLUSH, Guest, PROTOCOL_FEATURES, Ring};
-use crate::support::{Daemon, Target, eventually};
+use crate::live_disks::{config, refusal};
+use crate::support::{Daemon, NQN, Place, Target, eventually};
 
 const FEATURES: u64 = PROTOCOL_FEATURES | FLUSH;
-const FLAGS: &str = "--policy round-robin --keep-alive-tmo 1 --reconnect-delay 1 --queues 4";
+const FLAGS: &str = "--policy round-robin --keep-alive-tmo 1 --reconnect-delay 1 --queues 4 --namespace";
 const QUEUE: usize = 2;
 /// 2 × keep-alive time-out of 1 s, the quiesce time (CQT) that our target tells, and the time for sockets to close.
 const FENCE: Duration = Duration::from_millis(2600);
@@ -32,8 +37,8 @@ struct World {
 
 impl World {
     fn start() -> Self {
-        let target = Target::start(2);
-        let daemon = Daemon::start(&target.addrs(), FLAGS);
+        let target = Target::with(2, |config| config.namespaces.push(NamespaceConfig::memory(32 << 20)));
+        let daemon = Daemon::start(&target.addrs(), &format!("{FLAGS} 1"));
         let mut guest = Guest::connect(&daemon.socket(), FEATURES);
         guest.share_memory();
         let inflight = guest.get_inflight();
@@ -61,16 +66,47 @@ impl World {
 
     /// Ends the daemon and starts another one, to which the front-end connects; when the first had ended.
     fn replace(&mut self, signal: Signal) -> Instant {
+        let (ended, place) = self.end(signal);
+        self.serve(place);
+        self.come_back();
+        ended
+    }
+
+    /// Ends the daemon; when it had ended.
+    fn end(&mut self, signal: Signal) -> (Instant, Place) {
         let (_, place) = self.daemon.take().unwrap().end(signal);
         let ended = Instant::now();
         self.delay(Duration::ZERO);
-        let command = place.command(&self.target.addrs(), FLAGS);
-        let daemon = place.spawn(command).ready();
-        self.guest.reconnect(UnixStream::connect(daemon.socket()).unwrap(), FEATURES);
+        (ended, place)
+    }
+
+    /// A daemon with a namespace on the sockets of one that has ended.
+    fn command(&self, place: &Place, namespace: u32) -> Command {
+        place.command(&self.target.addrs(), &format!("{FLAGS} {namespace}"))
+    }
+
+    fn serve(&mut self, place: Place) {
+        let command = self.command(&place, 1);
+        self.daemon = Some(place.spawn(command).ready());
+    }
+
+    /// The front-end connects again.
+    fn come_back(&mut self) {
+        self.guest.reconnect(UnixStream::connect(self.daemon().socket()).unwrap(), FEATURES);
         self.guest.set_inflight(&self.inflight);
         self.guest.restart(&self.ring, self.ring.position());
-        self.daemon = Some(daemon);
-        ended
+    }
+
+    /// No other namespace is served on the socket, be it by another daemon.
+    fn assert_kept(&self, place: &Place) {
+        let remedy = format!("remove {}", place.fence_record().display());
+        let refused = place.refused(self.command(place, 2));
+        refused.says(2, &["on its socket was namespace 1 of", "whose guest may come back", &remedy]);
+    }
+
+    fn submit_all(&mut self, slots: u16, byte: u8) {
+        (0..slots).for_each(|slot| self.submit(slot, OUT, byte));
+        self.kick();
     }
 
     /// Waits for all requests: their slots, in order.
@@ -162,4 +198,91 @@ fn what_an_ending_daemon_gives_up_is_finished_by_the_next() {
     world.replace(Signal::TERM);
     assert_eq!(world.finish(), [0, 1, 2, 3]);
     world.assert_contents([7; 4].into_iter());
+}
+
+/// What it had in flight is for the one that it had it on: also when nobody waits for a fence any more, and no front-end was there since.
+#[test]
+fn a_guest_that_may_come_back_finds_no_other_namespace() {
+    let mut world = World::start();
+    world.delay(Duration::from_secs(60));
+    world.submit_all(4, 7);
+    eventually("all are in flight", || world.daemon().paths().iter().map(Path::in_flight).sum::<u64>() == 4);
+    let (_, place) = world.end(Signal::KILL);
+    world.serve(place);
+    eventually("the fence is over", || world.daemon().status().disks[0].held_ms.is_none());
+    let on = |daemon: &Daemon, namespace: u32| DiskConfig {
+        namespace: namespace.to_string().parse().ok(),
+        queues: "4".parse().unwrap(),
+        // By that name its socket is the one that there was.
+        ..config(&daemon.place, "disk.sock", &world.target.addrs())
+    };
+    let daemon = world.daemon();
+    daemon.api.remove_disk("disk0", false).unwrap();
+    let (_, said) = refusal(daemon.api.add_disk(&on(daemon, 2)));
+    assert!(said.contains("on its socket was namespace 1 of"), "{said}");
+    let added = daemon.api.add_disk(&on(daemon, 1)).unwrap();
+    assert_eq!(added[0].held_ms, None);
+    let (_, place) = world.end(Signal::TERM);
+    world.assert_kept(&place);
+    world.serve(place);
+    world.come_back();
+    assert_eq!(world.finish(), [0, 1, 2, 3]);
+    world.assert_contents([7; 4].into_iter());
+    // Now there is nothing that it could come back for.
+    world.guest.hang_up();
+    eventually("it has left", || !world.daemon().status().disks[0].connected);
+    world.daemon().api.remove_disk("disk0", false).unwrap();
+    assert!(!world.daemon().place.fence_record().exists());
+    let daemon = world.daemon();
+    let on = DiskConfig { namespace: "2".parse().ok(), ..config(&daemon.place, "disk.sock", &world.target.addrs()) };
+    daemon.api.add_disk(&on).unwrap();
+}
+
+/// Nothing was sent, so nothing is in doubt, and no association is recorded; the log has the requests all the same.
+#[test]
+fn what_waits_for_a_path_when_the_daemon_ends_is_executed_nowhere_else() {
+    for signal in [Signal::TERM, Signal::KILL] {
+        let mut world = World::start();
+        (0..2).for_each(|listener| world.target.stop_listener(listener));
+        eventually("the paths are lost", || world.daemon().status().disks[0].paths.live == 0);
+        world.submit_all(4, 7);
+        eventually("they wait", || world.daemon().status().disks[0].queued == 4);
+        let record = |place: &Place| fs::read_to_string(place.fence_record()).unwrap();
+        eventually("no fence is left", || !record(&world.daemon().place).contains("fence_ms"));
+        let (_, place) = world.end(signal);
+        assert!(!record(&place).contains("fence_ms") && record(&place).contains(NQN), "{}", record(&place));
+        (0..2).for_each(|listener| world.target.resume_listener(listener).unwrap());
+        world.assert_kept(&place);
+        world.serve(place);
+        world.come_back();
+        assert_eq!(world.finish(), [0, 1, 2, 3]);
+        world.assert_contents([7; 4].into_iter());
+        let (ended, place) = world.daemon.take().unwrap().end(Signal::TERM);
+        ended.cleanly(&place);
+    }
+}
+
+/// As when it has connected just before the daemon ends, or when it is refused for the sake of one of them.
+#[test]
+fn a_guest_that_got_to_some_of_its_virtqueues_may_come_back_for_the_others() {
+    let mut world = World::start();
+    // The log of queue 0, by hand: of version 1, its first entry in flight.
+    let log = &world.inflight.1;
+    log.write_all_at(&1_u16.to_ne_bytes(), 8).unwrap();
+    log.write_all_at(&[1], 16).unwrap();
+    world.replace(Signal::KILL);
+    world.submit_all(1, 7);
+    assert_eq!(world.finish(), [0]);
+    let (_, place) = world.end(Signal::TERM);
+    world.assert_kept(&place);
+    // A guest that was reset begins with a new one.
+    world.serve(place);
+    world.guest.reconnect(UnixStream::connect(world.daemon().socket()).unwrap(), FEATURES);
+    world.inflight = world.guest.get_inflight();
+    world.guest.set_inflight(&world.inflight);
+    world.guest.restart(&world.ring, world.ring.position());
+    world.submit_all(1, 8);
+    assert_eq!(world.finish(), [0]);
+    let (ended, place) = world.daemon.take().unwrap().end(Signal::TERM);
+    ended.cleanly(&place);
 }

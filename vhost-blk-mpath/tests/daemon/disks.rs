@@ -1,9 +1,11 @@
 //! What a front-end is shown, and several disks in one daemon.
 
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::process::Command;
 
 use mpath_api::PolicyKind;
+use mpath_api::config::DiskConfig;
 use mpath_api::types::{PathSelector, SetPolicy};
 use mpath_target::NamespaceConfig;
 use uuid::uuid;
@@ -11,7 +13,9 @@ use vublk_bench::options::{Mode, Options, OptionsError};
 use vublk_bench::request::{Kind, Request, Status};
 use vublk_bench::session::{self, RunError};
 
-use crate::support::{Daemon, Disk, NQN, Place, Shape, Target, Verification, get_id, inject, program};
+use crate::support::{
+    Daemon, Disk, NQN, Place, Shape, Target, Verification, disk, get_id, inject, program, socket_of, target_of,
+};
 
 #[test]
 fn a_disk_is_as_large_as_its_namespace() {
@@ -128,6 +132,28 @@ fn two_disks_do_not_write_to_one_namespace() {
     let daemon = place.spawn(command).ready();
     assert_eq!(Disk::connect(&daemon.place.file("data")).write(0, 3), Status::Ok);
     assert_eq!(Disk::connect(&daemon.place.file("system")).read(0), 3);
+}
+
+/// By whatever name: it is not for the second one to wait for the lock of the first, or to take that for another process.
+#[test]
+fn two_disks_do_not_have_one_socket() {
+    let target = target_of(2, 1, 1 << 20);
+    let place = Place::new();
+    let socket = socket_of(&place, 0);
+    let directory = socket.parent().unwrap();
+    symlink(directory, place.file("link")).unwrap();
+    let (first, root) = (socket.display(), directory.display());
+    for other in [format!("{root}//disk-0"), format!("{root}/./disk-0"), format!("{root}/link/disk-0"), "disk-0".into()]
+    {
+        let second = DiskConfig { socket_path: other.parse().unwrap(), ..disk(&place, &target, 1) };
+        let mut command = place.configured(vec![disk(&place, &target, 0), second]);
+        command.current_dir(directory);
+        let said = format!(
+            "disk disk-1: its `socket-path`, {other}, is also that of disk disk-0, by the name of {first}; give each"
+        );
+        place.refused(command).says(2, &[&said]);
+        assert!(!socket.exists() && !place.api().exists());
+    }
 }
 
 #[test]

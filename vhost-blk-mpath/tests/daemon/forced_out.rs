@@ -3,6 +3,7 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -108,6 +109,22 @@ fn a_fence_counts_for_the_namespace_that_its_record_names() {
     assert!(told.len() == 1 && told[0].disk == "reader" && told[0].message.contains(whose), "{told:?}");
 }
 
+/// A disk that was refused has written nothing: who waits for what was found on its socket is not told that it has.
+#[test]
+fn a_refused_disk_is_not_named_for_the_writes_of_others() {
+    let target = target();
+    let daemon = Daemon::start(&target.addrs(), "--namespace 1");
+    fs::copy(daemon.place.fence_record(), daemon.place.file("data.fence")).unwrap();
+    let (_, said) = refusal(daemon.api.add_disk(&on(&daemon, &target, "data", 1)));
+    assert!(said.contains("is also that of disk disk0"), "{said}");
+    let reader = DiskConfig { read_only: true, ..on(&daemon, &target, "reader", 1) };
+    assert!(daemon.api.add_disk(&reader).unwrap()[0].held_ms.is_some_and(|held_ms| held_ms > 1000));
+    let mut told = daemon.api.events(0, 0).unwrap().events;
+    told.retain(|event| event.kind == EventKind::DiskHeld);
+    let whose = "who served the disk before did not end in order";
+    assert!(told.len() == 1 && told[0].disk == "reader" && told[0].message.contains(whose), "{told:?}");
+}
+
 /// Calls `meanwhile` while a disk with a write in flight is being removed, which takes ten seconds unless the target lets go.
 fn while_it_is_removed(daemon: &Daemon, target: &Target, disk: &str, meanwhile: impl FnOnce()) {
     let _front_end = with_a_held_write(daemon, target, disk);
@@ -151,6 +168,48 @@ fn a_socket_is_taken_by_any_spelling() {
         .api
         .add_disk(&DiskConfig { socket_path: spellings[2].parse().unwrap(), ..on(&daemon, &target, "data", 1) })
         .unwrap();
+}
+
+/// The one that has it is the culprit for the other, and not the other way round as well.
+#[test]
+fn of_two_that_want_one_socket_at_once_one_gets_it() {
+    let target = target();
+    let daemon = Daemon::start(&target.addrs(), "--namespace 1 --read-only");
+    for _ in 0..10 {
+        let added = thread::scope(|scope| {
+            let adding = [("data", "socket", 1), ("more", "./socket", 2)].map(|(name, socket, namespace)| {
+                let socket = daemon.place.file(socket).to_str().unwrap().parse().unwrap();
+                let config = DiskConfig { socket_path: socket, ..on(&daemon, &target, name, namespace) };
+                let api = Client::new(&daemon.place.api(), PATIENCE).unwrap();
+                scope.spawn(move || api.add_disk(&config).map(|added| added[0].name.clone()))
+            });
+            adding.map(|adding| adding.join().unwrap())
+        });
+        let (name, refused) = match added {
+            [Ok(name), refused] | [refused, Ok(name)] => (name, refused),
+            refused => panic!("{refused:?}"),
+        };
+        let (code, said) = refusal(refused);
+        assert!(code == ErrorCode::DiskExists && said.contains(&format!("is also the socket of `{name}`")), "{said}");
+        daemon.api.remove_disk(&name, false).unwrap();
+    }
+}
+
+/// Where the sockets of others are is not asked again: a file system that does not answer any more keeps no disk from being added.
+#[test]
+fn a_socket_is_taken_wherever_its_directory_has_gone() {
+    let target = target();
+    let daemon = Daemon::start(&target.addrs(), "--namespace 1 --read-only");
+    let [before, after] = ["before", "after"].map(|name| daemon.place.file(name));
+    fs::create_dir(&before).unwrap();
+    let at = |name: &str, namespace, socket: &Path| DiskConfig {
+        socket_path: socket.to_str().unwrap().parse().unwrap(),
+        ..on(&daemon, &target, name, namespace)
+    };
+    daemon.api.add_disk(&at("data", 1, &before.join("socket"))).unwrap();
+    fs::rename(&before, &after).unwrap();
+    let (code, said) = refusal(daemon.api.add_disk(&at("more", 2, &after.join("socket"))));
+    assert!(code == ErrorCode::DiskExists && said.contains("is also the socket of `data`"), "{said}");
 }
 
 #[test]

@@ -119,7 +119,7 @@ fn a_socket_that_was_left_with_a_disk_is_not_given_another() {
         target.set(1, &format!("black-hole={black_hole}"));
         let refused = place.refused(place.command(&target.addrs(), &format!("{SHORT} --namespace 2")));
         let remedy = format!("remove {}", record.display());
-        refused.says(2, &[&of(1), &of(2), "did not end in order", &remedy]);
+        refused.says(2, &[&of(1), &of(2), "whose guest may come back", &remedy]);
     }
     let command = place.command(&target.addrs(), &format!("{SHORT} --namespace 1"));
     let daemon = place.spawn(command).ready();

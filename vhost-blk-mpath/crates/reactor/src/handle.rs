@@ -14,6 +14,7 @@ use vhost_user_blk::Queue;
 
 use crate::io_thread::IoThread;
 use crate::message::{Ending, Link, Message, PathEvent};
+use crate::unanswered::Unanswered;
 use crate::uring::{Ring, RingError};
 use crate::wake::{self, WakeSender};
 
@@ -112,9 +113,9 @@ impl IoThreadHandle {
     }
 
     /// Tells what a disk is called in the log, and what a block of it is, 512 to 65536 bytes: before its first virtqueue, and before a path
-    /// that leads to it is up.
-    pub fn add_disk(&self, disk: DiskId, name: Arc<str>, block_size_bytes: u32) {
-        self.send(Message::AddDisk { disk, name, block_size_bytes });
+    /// that leads to it is up. `unanswered` is for all of its I/O threads.
+    pub fn add_disk(&self, disk: DiskId, name: Arc<str>, block_size_bytes: u32, unanswered: Arc<Unanswered>) {
+        self.send(Message::AddDisk { disk, name, block_size_bytes, unanswered });
     }
 
     /// Takes nothing from the virtqueues of a disk before that time: writes of somebody else may still change what they would.
@@ -270,7 +271,7 @@ mod tests {
         group.add_path(PathId(0), PathConfig::default());
         let report = Box::new(|_: PathEvent| {});
         let thread = IoThreadHandle::start(IoThreadConfig { name: "io-test".into(), group, report }).unwrap();
-        thread.add_disk(DISK, "disk".into(), 4096);
+        thread.add_disk(DISK, "disk".into(), 4096, Arc::new(Unanswered::new(false)));
         thread
     }
 

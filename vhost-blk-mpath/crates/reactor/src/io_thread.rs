@@ -20,6 +20,7 @@ use crate::connection::{Completions, Connection, Tokens};
 use crate::message::{Ending, LossReason, Message, PathEvent, PathEventKind};
 use crate::requests::Requests;
 use crate::token::Token;
+use crate::unanswered::Unanswered;
 use crate::uring::{Event, Ring};
 use crate::wake::WakeReceiver;
 
@@ -45,6 +46,7 @@ struct Disk {
     /// For the log.
     name: Arc<str>,
     block_size_bytes: u32,
+    unanswered: Arc<Unanswered>,
     /// Where the guest has read last.
     last_read_slba: u64,
     /// Nothing is fetched before.
@@ -239,8 +241,9 @@ impl IoThread {
                 // The front-end that asked may be gone; then nobody needs the answer.
                 None => drop(reply.send(None)),
             },
-            Message::AddDisk { disk, name, block_size_bytes } => {
-                let added = Disk { name, block_size_bytes, last_read_slba: 0, held_until: None, suspended: 0 };
+            Message::AddDisk { disk, name, block_size_bytes, unanswered } => {
+                let added =
+                    Disk { name, block_size_bytes, unanswered, last_read_slba: 0, held_until: None, suspended: 0 };
                 self.disks.entry(disk).or_insert(added);
             }
             Message::HoldDisk { disk, until } => self.disk_to_hold(disk).held_until = Some(until),
@@ -325,6 +328,7 @@ impl IoThread {
         self.generation = self.generation.wrapping_add(1);
         let generation = self.generation;
         self.ring.watch(queue.kick_fd(), Token::Kick { flow, generation }.encode())?;
+        self.disks[&disk].unanswered.taken_up(&queue);
         // Kicked: the guest may have queued requests before the virtqueue came here.
         let stopping = self.ending.then(|| Stopping { reply: None, deadline: Instant::now() });
         let slot = QueueSlot { disk, queue, generation, in_flight: 0, stopping, kicked: true };

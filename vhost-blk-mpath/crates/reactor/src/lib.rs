@@ -21,6 +21,7 @@ mod requests;
 #[cfg(test)]
 mod testing;
 mod token;
+mod unanswered;
 mod uring;
 mod wake;
 
@@ -28,4 +29,5 @@ pub use classify::outcome_of;
 pub use connection::reset;
 pub use handle::{IoThreadConfig, IoThreadHandle, StartError, StoppingQueue};
 pub use message::{Ending, Link, LossReason, PathEvent, PathEventKind};
+pub use unanswered::Unanswered;
 pub use uring::RingError;

@@ -12,6 +12,8 @@ use mpath_core::{
 use nvme_tcp::host::{HostQueue, NamespaceLimits, QueueError};
 use vhost_user_blk::Queue;
 
+use crate::unanswered::Unanswered;
+
 /// An instruction to an I/O thread.
 pub(crate) enum Message {
     /// A virtqueue of that disk to serve from now on, under that name.
@@ -25,11 +27,12 @@ pub(crate) enum Message {
         flow: FlowId,
         reply: mpsc::SyncSender<Option<Queue>>,
     },
-    /// What a disk is called, and what a block of it is.
+    /// What a disk is called, what a block of it is, and where to say what its guest was not answered.
     AddDisk {
         disk: DiskId,
         name: Arc<str>,
         block_size_bytes: u32,
+        unanswered: Arc<Unanswered>,
     },
     /// Nothing is taken from the virtqueues of that disk before.
     HoldDisk {

@@ -5,6 +5,7 @@ use std::net::{Shutdown, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use low_water::LowWater;
 use nvme_tcp::target::{AdminReply, QueueIdentity, TargetCommand, TargetQueue};
 use nvme_tcp::wire::{CROSS_RESET_DONE, Opcode, Status};
 use rustix::event::PollFlags;
@@ -14,7 +15,6 @@ use super::delay::DelayQueue;
 use super::execute::{execute, flush_all};
 use super::hold::HeldCommands;
 use super::late::Late;
-use super::low_water::LowWater;
 use super::registry::Registration;
 use super::shared::{Port, Shared};
 use super::wake::{Wake, poll};
@@ -205,10 +205,13 @@ impl Connection {
                 self.eof = true;
                 Ok(true)
             }
-            Ok(bytes) => match self.queue.receive(&self.buffer[..bytes]) {
-                Ok(()) => Ok(true),
-                Err(_) => Err(End::Terminated),
-            },
+            Ok(bytes) => {
+                self.low_water.received(bytes);
+                match self.queue.receive(&self.buffer[..bytes]) {
+                    Ok(()) => Ok(true),
+                    Err(_) => Err(End::Terminated),
+                }
+            }
             Err(error) if is_transient(&error) => Ok(false),
             Err(error) => Err(error.into()),
         }
@@ -359,7 +362,7 @@ impl Connection {
         };
         let timeout = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
         // Nothing can be done before the rest of a payload is here.
-        self.low_water.set(&self.stream, self.queue.missing_bytes())?;
+        self.low_water.wait_for(&self.stream, self.queue.missing_bytes())?;
         let mut events = PollFlags::empty();
         events.set(PollFlags::IN, !self.eof && !backlogged);
         events.set(PollFlags::OUT, !self.queue.pending().is_empty() && !self.is_mute());

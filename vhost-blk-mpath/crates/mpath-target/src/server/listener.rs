@@ -12,7 +12,6 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use super::StartError;
 use super::connection::Connection;
-use super::low_water;
 use super::settings::ShownNamespaces;
 use super::shared::{Port, Shared};
 use super::wake::{Wake, poll};

@@ -9,7 +9,6 @@ mod faults;
 mod hold;
 mod late;
 mod listener;
-mod low_water;
 mod pipe;
 mod registry;
 mod settings;

@@ -35,6 +35,7 @@ impl IoThread {
                 continue;
             }
             let slot = self.queues.remove(&flow).expect("just seen");
+            self.disks[&slot.disk].unanswered.left(&slot.queue);
             let token = Token::Kick { flow, generation: slot.generation };
             self.ring.unwatch(token.encode(), Token::Ended.encode())?;
             if let Some(reply) = slot.stopping.and_then(|stopping| stopping.reply) {

@@ -1,12 +1,12 @@
 //! One I/O thread with one path.
 
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::time::Instant;
 
 use mpath_core::{AnaState, Association, Epoch, Group, GroupConfig, PathConfig, PathId, SharedDisk};
 
 use super::{Controller, DISK, FLOW, Guest, PATIENCE};
-use crate::{Ending, IoThreadConfig, IoThreadHandle, PathEvent, PathEventKind};
+use crate::{Ending, IoThreadConfig, IoThreadHandle, PathEvent, PathEventKind, Unanswered};
 
 const PATH: PathId = PathId(0);
 const EPOCH: Epoch = Epoch(1);
@@ -27,7 +27,7 @@ impl Rig {
         let report = Box::new(move |event: PathEvent| drop(report.send(event)));
         let config = IoThreadConfig { name: "io-test".into(), group, report };
         let thread = IoThreadHandle::start(config).unwrap();
-        thread.add_disk(DISK, "disk".into(), 4096);
+        thread.add_disk(DISK, "disk".into(), 4096, Arc::new(Unanswered::new(false)));
         let (controller, link) = Controller::connect();
         let association =
             Association { epoch: EPOCH, ana: AnaState::Optimized.into(), volatile_write_cache: false, queue_depth: 15 };

@@ -1,6 +1,6 @@
 //! One I/O thread with two paths.
 
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::time::Instant;
 
 use mpath_core::{
@@ -8,7 +8,7 @@ use mpath_core::{
 };
 
 use super::{Controller, DISK, Guest, eventually};
-use crate::{IoThreadConfig, IoThreadHandle, PathEvent};
+use crate::{IoThreadConfig, IoThreadHandle, PathEvent, Unanswered};
 
 /// A thread with two paths, of which the first is the one to use.
 pub(crate) fn two_paths(config: &GroupConfig) -> (IoThreadHandle, [Controller; 2]) {
@@ -21,7 +21,7 @@ pub(crate) fn two_paths(config: &GroupConfig) -> (IoThreadHandle, [Controller; 2
     let report = Box::new(|_: PathEvent| {});
     let config = IoThreadConfig { name: "io-test".into(), group, report };
     let thread = IoThreadHandle::start(config).unwrap();
-    thread.add_disk(DISK, "disk".into(), 4096);
+    thread.add_disk(DISK, "disk".into(), 4096, Arc::new(Unanswered::new(false)));
     let association =
         Association { epoch: Epoch(1), ana: AnaState::Optimized.into(), volatile_write_cache: false, queue_depth: 15 };
     let controllers = paths.map(|path| {

@@ -5,6 +5,7 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use io_uring::{opcode, types};
+use low_water::LowWater;
 
 use super::ring::Ring;
 use super::{bytes_or_error, empty_message};
@@ -29,6 +30,7 @@ pub(crate) struct RecvSlot {
     message: Box<libc::msghdr>,
     /// Bytes of guest memory named by the receive in flight.
     direct: usize,
+    low_water: LowWater,
     in_flight: bool,
     cancelled: bool,
 }
@@ -41,6 +43,7 @@ impl RecvSlot {
             iovecs: Vec::new(),
             message: Box::new(empty_message()),
             direct: 0,
+            low_water: LowWater::new(),
             in_flight: false,
             cancelled: false,
         }
@@ -64,7 +67,7 @@ impl RecvSlot {
         &self.buffer[..bytes]
     }
 
-    /// Starts a receive: `direct` is filled first, then the read-ahead buffer.
+    /// Starts a receive: `direct` is filled first, then the read-ahead buffer. All bytes of `direct` have to be sure to come.
     ///
     /// # Safety
     /// Memory named by `direct` must stay mapped, and be the receive's alone, until its completion was reaped.
@@ -79,6 +82,7 @@ impl RecvSlot {
         self.iovecs.clear();
         self.iovecs.extend(direct.take(IOVECS_MAX));
         self.direct = self.iovecs.iter().map(|iovec| iovec.iov_len).sum();
+        self.low_water.wait_for(socket, u32::try_from(self.direct).unwrap_or(u32::MAX))?;
         let fd = types::Fd(socket.as_raw_fd());
         let entry = if self.iovecs.is_empty() {
             opcode::Recv::new(fd, self.buffer.as_mut_ptr(), self.buffer.len() as u32).build()
@@ -105,6 +109,7 @@ impl RecvSlot {
         match bytes_or_error(result)? {
             0 => Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the controller closed the connection")),
             bytes => {
+                self.low_water.received(bytes);
                 let direct = bytes.min(self.direct);
                 Ok(Received { direct, buffered: bytes - direct })
             }

@@ -1,6 +1,7 @@
 //! The ring and its slots on real sockets.
 
 use std::io::{self, ErrorKind, Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
@@ -225,7 +226,7 @@ mod recv {
     use super::*;
 
     /// Starts a receive, into these buffers first.
-    fn start(slot: &mut RecvSlot, ring: &mut Ring, socket: &UnixStream, direct: &mut [Vec<u8>]) {
+    fn start(slot: &mut RecvSlot, ring: &mut Ring, socket: impl AsFd, direct: &mut [Vec<u8>]) {
         let direct: Vec<_> = direct.iter_mut().map(|buffer| outside(buffer)).collect();
         // SAFETY: the buffers outlive the receive, which every test sees ended.
         unsafe { slot.start(ring, socket.as_fd(), TOKEN, direct.into_iter()).unwrap() };
@@ -282,6 +283,38 @@ mod recv {
         there.write_all(b"abc").unwrap();
         assert_eq!(finish(&mut slot, &mut ring).unwrap(), (0, b"abc".to_vec()));
         assert_eq!(direct[0], b"0123456789");
+    }
+
+    #[test]
+    fn what_comes_in_small_pieces_is_waited_for_if_it_is_sure_to_come() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut there = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (here, _) = listener.accept().unwrap();
+        let (mut ring, mut slot) = (Ring::new().unwrap(), RecvSlot::new());
+        let arrive = |there: &mut TcpStream, bytes: &[u8]| {
+            let start = Instant::now();
+            there.write_all(bytes).unwrap();
+            while rustix::io::ioctl_fionread(&here).unwrap() < bytes.len() as u64 {
+                assert!(start.elapsed() < PATIENCE);
+            }
+        };
+        let sent = pattern(4000);
+        start(&mut slot, &mut ring, &here, &mut []);
+        there.write_all(&sent[..1]).unwrap();
+        assert_eq!(finish(&mut slot, &mut ring).unwrap(), (0, sent[..1].to_vec()));
+        let mut direct = [vec![0; 3999]];
+        start(&mut slot, &mut ring, &here, &mut direct);
+        no_event(&mut ring);
+        arrive(&mut there, &sent[1..2000]);
+        no_event(&mut ring);
+        there.write_all(&sent[2000..]).unwrap();
+        assert_eq!(finish(&mut slot, &mut ring).unwrap(), (3999, vec![]));
+        assert_eq!(direct[0], sent[1..]);
+        // Of what comes then nothing is known.
+        start(&mut slot, &mut ring, &here, &mut []);
+        no_event(&mut ring);
+        there.write_all(b"1").unwrap();
+        assert_eq!(finish(&mut slot, &mut ring).unwrap(), (0, b"1".to_vec()));
     }
 
     #[test]

@@ -212,6 +212,7 @@ impl InflightShape {
 pub(crate) struct InflightMemory {
     memory: Arc<GuestMemory>,
     shape: InflightShape,
+    /// A front-end tells of fewer entries.
     larger_than_told: bool,
 }
 
@@ -239,35 +240,39 @@ impl InflightMemory {
 
     /// The area of queue `index`.
     pub(crate) fn area(&self, index: u16) -> Result<InflightArea, InflightError> {
-        let InflightShape { packed, num_queues, queue_size } = self.shape;
+        let num_queues = self.shape.num_queues;
         if index >= num_queues {
             return Err(InflightError::NoArea { num_queues });
         }
         let address = u64::from(index) * self.shape.area_bytes();
-        let (memory, larger_than_told) = (Arc::clone(&self.memory), self.larger_than_told);
-        Ok(InflightArea { memory, address, packed, queue_size, larger_than_told })
+        Ok(InflightArea { whole: self.clone(), address })
     }
 }
 
 /// The part of in-flight memory that is for one queue.
 #[derive(Clone, Debug)]
 pub(crate) struct InflightArea {
-    memory: Arc<GuestMemory>,
+    whole: InflightMemory,
     address: u64,
-    packed: bool,
-    /// Entries it is for.
-    queue_size: u16,
-    /// A front-end tells of fewer.
-    larger_than_told: bool,
 }
 
 impl InflightArea {
     /// Whether it is for a ring of this format and size.
     fn check(&self, packed: bool, size: u16) -> Result<(), InflightError> {
-        if packed != self.packed {
-            return Err(InflightError::Format { packed: self.packed });
+        let shape = self.whole.shape;
+        if packed != shape.packed {
+            return Err(InflightError::Format { packed: shape.packed });
         }
-        let entries = self.queue_size;
+        let entries = shape.queue_size;
         if size <= entries { Ok(()) } else { Err(InflightError::Size { entries, size }) }
+    }
+
+    /// Whether the log of queue `index` in the same memory says that something is in flight, which it may do of what is used already.
+    pub(crate) fn other_has_requests(&self, index: u16) -> bool {
+        let has_requests = |area: Self| {
+            if area.whole.shape.packed { packed::has_requests(&area) } else { split::has_requests(&area) }
+        };
+        // One that is misaligned nobody can go on from.
+        self.whole.area(index).is_ok_and(|area| has_requests(area).unwrap_or(false))
     }
 }

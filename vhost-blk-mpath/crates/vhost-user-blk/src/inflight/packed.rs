@@ -38,7 +38,7 @@
 //!
 //! `desc_num` is what the area has room for, which may be more than the ring has and a front-end tells. The features are 0.
 
-use super::{InflightArea, InflightError};
+use super::{InflightArea, InflightError, InflightMemory};
 use crate::ring::{Area, Cursor, RawPackedDescriptor, RingError, Taken};
 
 const HEADER_BYTES: u64 = 32;
@@ -65,6 +65,15 @@ fn word(entry: u16, word: usize) -> usize {
 /// What the log of a queue of so many descriptors takes.
 pub(super) fn bytes(queue_size: u16) -> u64 {
     HEADER_BYTES + ENTRY_BYTES * u64::from(queue_size)
+}
+
+/// Whether a log says that chains are in flight. An entry in the free list may say so too.
+pub(super) fn has_requests(area: &InflightArea) -> Result<bool, RingError> {
+    let InflightArea { whole: InflightMemory { memory, shape, .. }, address } = area;
+    let words = Area::<u64>::new(memory, *address, bytes(shape.queue_size) as usize / size_of::<u64>())?;
+    let [version, ..] = fields(words.get(FREE_LIST));
+    let in_flight = |entry| State::from_word(words.get(word(entry, STATE))).in_flight;
+    Ok(version != 0 && (0..shape.queue_size).any(in_flight))
 }
 
 /// The first word of an entry.
@@ -123,8 +132,8 @@ impl PackedLog {
     /// by way of [`batch`](Self::batch) and [`resume`](Self::resume).
     pub(crate) fn open(area: &InflightArea, size: u16, used: Cursor) -> Result<(Self, bool), InflightError> {
         area.check(true, size)?;
-        let InflightArea { memory, address, queue_size, .. } = area;
-        let words = bytes(*queue_size) as usize / size_of::<u64>();
+        let InflightArea { whole: InflightMemory { memory, shape, .. }, address } = area;
+        let words = bytes(shape.queue_size) as usize / size_of::<u64>();
         // In bounds, as the memory was mapped for that.
         let words = Area::new(memory, *address, words).map_err(|_: RingError| InflightError::Misaligned)?;
         let mut log = Self {
@@ -142,11 +151,11 @@ impl PackedLog {
         let features = log.words.get(FEATURES);
         match version {
             0 => {
-                log.begin(*queue_size);
+                log.begin(shape.queue_size);
                 Ok((log, true))
             }
             VERSION_1 if features == 0 => {
-                if !(size..=*queue_size).contains(&entries) {
+                if !(size..=shape.queue_size).contains(&entries) {
                     return Err(InflightError::Size { entries, size });
                 }
                 log.entries = (0..entries).map(|entry| State::from_word(log.words.get(word(entry, STATE)))).collect();

@@ -29,7 +29,7 @@
 //!
 //! The features are 0 in the document. Here they have one bit where the area is larger than the size told makes it.
 
-use super::{InflightArea, InflightError};
+use super::{InflightArea, InflightError, InflightMemory};
 use crate::ring::{Area, RingError};
 
 const HEADER_BYTES: u64 = 16;
@@ -65,6 +65,15 @@ pub(super) fn bytes(queue_size: u16) -> u64 {
     HEADER_BYTES + ENTRY_BYTES * u64::from(queue_size)
 }
 
+/// Whether a log says that chains are in flight.
+pub(super) fn has_requests(area: &InflightArea) -> Result<bool, RingError> {
+    let InflightArea { whole: InflightMemory { memory, shape, .. }, address } = area;
+    let bytes = bytes(shape.queue_size) as usize;
+    let words = Area::<u16>::new(memory, *address, bytes / 2)?;
+    let flags = Area::<u8>::new(memory, *address, bytes)?;
+    Ok(words.get(VERSION) != 0 && (0..shape.queue_size).any(|head| flags.get(inflight(head)) != 0))
+}
+
 /// The log of one queue. The same bytes are seen in three widths, and each of them is accessed in one only.
 #[derive(Debug)]
 pub(crate) struct SplitLog {
@@ -85,11 +94,11 @@ impl SplitLog {
     /// available ring; a new log does not know it.
     pub(crate) fn open(area: &InflightArea, size: u16, used: u16) -> Result<(Self, Option<u16>), InflightError> {
         area.check(false, size)?;
-        let InflightArea { memory, address, queue_size, larger_than_told, .. } = area;
+        let InflightArea { whole: InflightMemory { memory, shape, larger_than_told }, address } = area;
         let expected = if *larger_than_told { LARGER_THAN_TOLD } else { 0 };
         // In bounds, as the memory was mapped for that.
         let misaligned = |_: RingError| InflightError::Misaligned;
-        let bytes = bytes(*queue_size) as usize;
+        let bytes = bytes(shape.queue_size) as usize;
         let mut log = Self {
             flags: Area::new(memory, *address, bytes).map_err(misaligned)?,
             words: Area::new(memory, *address, bytes / 2).map_err(misaligned)?,
@@ -102,7 +111,7 @@ impl SplitLog {
         let (version, features) = (log.words.get(VERSION), log.counters.get(0));
         match version {
             0 => {
-                log.begin(*queue_size, expected, used);
+                log.begin(shape.queue_size, expected, used);
                 Ok((log, None))
             }
             VERSION_1 if features == expected => {

@@ -241,6 +241,25 @@ fn memory_for_larger_queues_than_told_is_refused_by_who_does_not_know_such() {
 }
 
 #[test]
+fn what_other_queues_have_in_flight_is_seen_from_any() {
+    for (packed, header, entry) in [(false, 16, 16), (true, 32, 32)] {
+        let shape = InflightShape { packed, ..SHAPE };
+        let file = shape.create().unwrap();
+        let set = |at: u64, bytes: &[u8]| file.write_all_at(bytes, shape.area_bytes() + at).unwrap();
+        let memory = InflightMemory::map(shape, SIZE, file.try_clone().unwrap(), 0, shape.bytes()).unwrap();
+        let first = memory.area(0).unwrap();
+        let seen = || [0, 1, 2].map(|index| first.other_has_requests(index));
+        assert_eq!(seen(), [false; 3]);
+        set(header + entry * 7, &[1]);
+        assert_eq!(seen(), [false; 3], "without a version it does not count");
+        set(8, &1_u16.to_ne_bytes());
+        assert_eq!(seen(), [false, true, false], "the last entry of the last queue");
+        set(header + entry * 7, &[0]);
+        assert_eq!(seen(), [false; 3]);
+    }
+}
+
+#[test]
 fn memory_that_does_not_fit_is_refused() {
     let one_more = |num_queues, queue_size| InflightShape { packed: false, num_queues, queue_size }.check(SHAPE);
     assert!(one_more(2, SIZE).is_ok() && one_more(1, 1).is_ok());

@@ -92,6 +92,8 @@ pub struct Queue {
     memory: Arc<GuestMemory>,
     kick: Arc<Kick>,
     notifier: Arc<Notifier>,
+    /// Where the front-end keeps what is in flight, if it does.
+    inflight: Option<InflightArea>,
     log: Option<QueueLog>,
     broken: Option<QueueError>,
 }
@@ -112,8 +114,8 @@ impl Queue {
         if let Some(log) = &log {
             ring.set_dirty_log(log.clone());
         }
-        if let Some(area) = inflight {
-            ring.resume(&area)?;
+        if let Some(area) = &inflight {
+            ring.resume(area)?;
         }
         Ok(Self {
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
@@ -124,6 +126,7 @@ impl Queue {
             memory,
             kick,
             notifier,
+            inflight,
             log,
             broken: None,
         })
@@ -162,6 +165,18 @@ impl Queue {
     #[must_use]
     pub fn to_resubmit(&self) -> u16 {
         self.ring.to_resubmit()
+    }
+
+    /// Whether the front-end has a log of requests that this queue has not answered, so that they are resubmitted when it comes back.
+    #[must_use]
+    pub fn leaves_requests(&self) -> bool {
+        self.inflight.is_some() && (self.outstanding() > 0 || self.to_resubmit() > 0)
+    }
+
+    /// Whether the front-end has a log that says so of another one of its queues, which does not run.
+    #[must_use]
+    pub fn other_left_requests(&self, index: u16) -> bool {
+        self.inflight.as_ref().is_some_and(|area| area.other_has_requests(index))
     }
 
     /// Takes the next request; first of all, in their order, those that were in flight when an earlier daemon ended, if the
