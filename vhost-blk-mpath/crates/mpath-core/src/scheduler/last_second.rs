@@ -131,7 +131,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+        #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
 
         /// Bursts begin and end as they like, and go first while they have an allowance, of which 120 ms may be saved up.
         #[test]
