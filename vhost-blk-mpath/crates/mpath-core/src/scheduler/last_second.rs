@@ -5,7 +5,8 @@
 //! made up for evenly within a second, and does not come round again with each second that ends.
 
 /// Of a second.
-const SLOTS: usize = 32;
+const SLOTS_I64: i64 = 32;
+const SLOTS: usize = SLOTS_I64.unsigned_abs() as usize;
 /// The least rate is this part of the share: however many flows use up their credit, those that have some go first.
 const LEAST: (i64, i64) = (4, 5);
 /// Rates and shares are in millionths of the service.
@@ -49,11 +50,10 @@ impl LastSecond {
     /// The largest rate with which no second that has begun, or begins now, gives more than `share`.
     fn evenly(&self, second: u64, share: i64) -> i64 {
         let (mut taken, mut rate) = (0, share);
-        for back in 1..SLOTS {
+        for (back, left) in (1..SLOTS).zip((1..SLOTS_I64).rev()) {
             taken += u128::from(self.taken[(self.present + SLOTS - back) % SLOTS]);
             let taken = (taken * u128::from(WHOLE.unsigned_abs()) / u128::from(second)) as i64;
-            let left = (SLOTS - back) as i64;
-            rate = rate.min((share - taken) * SLOTS as i64 / left);
+            rate = rate.min((share - taken) * SLOTS_I64 / left);
         }
         rate
     }
@@ -90,7 +90,7 @@ mod tests {
     }
 
     fn most_of_a_second(taken: &[i64]) -> i64 {
-        taken.windows(SLOTS).map(|second| second.iter().sum::<i64>() / SLOTS as i64).max().unwrap_or(0)
+        taken.windows(SLOTS).map(|second| second.iter().sum::<i64>() / SLOTS_I64).max().unwrap_or(0)
     }
 
     #[test]

@@ -244,12 +244,13 @@ impl Model {
         self.t.scheduler.handle_timeout(now);
         let shown: Vec<u32> = self.t.shown().map(|(_, tag)| tag.0).collect();
         // Limits may tell of a moment that is a ns late.
-        let [before, allowed] = [now - Duration::from_nanos(1), now].map(|then| self.allowed(then));
+        let [before, allowed] =
+            [now.checked_sub(Duration::from_nanos(1)).unwrap_or(now), now].map(|then| self.allowed(then));
         assert!(shown.iter().all(|tag| allowed.contains(tag)), "shown: {shown:?}, may go: {allowed:?}");
         assert!(before.iter().all(|tag| shown.contains(tag)), "shown: {shown:?}, could go before: {before:?}");
         let kept_by_limits = |sent: &&Sent| {
             let disk = usize::from(disk_of(sent.flow));
-            !shown.contains(&sent.tag) && !(self.blocked[disk] && sent.needs_path)
+            !(shown.contains(&sent.tag) || self.blocked[disk] && sent.needs_path)
         };
         if self.queues.iter().filter_map(VecDeque::front).any(|sent| kept_by_limits(&sent)) {
             let at = self.t.scheduler.next_timeout().expect("what limits keep goes later");
