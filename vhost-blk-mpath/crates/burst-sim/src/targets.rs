@@ -37,10 +37,12 @@ pub const MANY: [usize; 7] = [1, 2, 3, 4, 6, 8, 16];
 /// Attackers send bursts of these sizes; the worst of them counts.
 pub const ATTACKS: [u32; 4] = [8, 32, 64, 128];
 /// Of those, the ones whose p50 is known to be more than [`MOST_TIMES`] that of the same flows alone.
-const SLOW: [usize; 3] = [3, 4, 6];
+const SLOW: [usize; 2] = [3, 4];
 const MOST_TIMES: f64 = 1.6;
 /// What busy flows are promised of any second.
 const KEPT: f64 = 0.25;
+/// Where that promise leaves many flows a longer mean than [`MOST_TIMES`], their p50 may be so many services above this mean.
+const ABOVE_MEAN: f64 = 0.5;
 const SERVICE_MS: f64 = SERVICE.as_millis() as f64;
 
 fn fifo() -> SchedulerSpec {
@@ -209,13 +211,15 @@ fn many_at_once(seed: u64) -> [Target; 2] {
     for flows in MANY {
         let (alone, beside) = alone_and_beside(drr(), flows, seed);
         let text = format!("m={flows}: {beside:.1} ms, alone {alone:.1}, {:.2}x", beside / alone);
+        let mean = mean_ms(flows, 1.0 - KEPT, alone);
         if beside > MOST_TIMES * alone {
-            let least = mean_ms(flows, 1.0 - KEPT, alone) / alone;
+            let least = mean / alone;
             slow.push(format!("{text} ({:.0} % for busy flows leave {least:.2}x in the mean)", 100.0 * KEPT));
             slow_ones.push(flows);
         }
         times.add(beside / alone - MOST_TIMES, text.clone());
-        best.add(beside - (mean_ms(flows, 0.7, alone) + 1.1 * SERVICE_MS), text);
+        let most = (MOST_TIMES * alone).max(mean + ABOVE_MEAN * SERVICE_MS);
+        best.add(beside - most, format!("{text}, of {most:.1} ms"));
     }
     let times = times.target("burst-credit-drr: m flows of 32 at once have p50 <= 1.6x of the same alone");
     [
@@ -225,7 +229,8 @@ fn many_at_once(seed: u64) -> [Target; 2] {
             Target { measured: slow.join("; "), known: slow_ones.iter().all(|flows| SLOW.contains(flows)), ..times }
         },
         best.target(
-            "burst-credit-drr: m flows of 32 at once have p50 within 1.1 services of what 70 % of the service allow",
+            "burst-credit-drr: m flows of 32 at once have p50 <= 1.6x of the same alone, or the mean that 25 % for busy flows leave and half a \
+             service",
         ),
     ]
 }

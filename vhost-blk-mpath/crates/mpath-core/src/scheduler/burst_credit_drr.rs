@@ -6,23 +6,26 @@
 //!   it by the number of flows that live on it. Both are bounded by [`BurstCreditDrr::budget`]. There is no refill while a flow is busy.
 //! * Tiers: first while `fair` is left, second while `burst` is left, then normal until the next idle. Every dispatch costs `fair`,
 //!   which may go down to minus the budget; in the second tier it costs `burst` too.
-//! * The upper tiers go before the normal one as long as the allowance between them lasts: while something waits in the normal tier
-//!   they get `share` of the service, and a saved-up burst that holds the normal tier back for `gap` at the most, by work and by the clock.
+//! * The upper tiers go before the normal one as long as the [`super::allowance`] between them lasts: while something waits in the normal tier
+//!   they get `share` of any second ([`super::last_second`]), and a saved-up burst that holds it back for `gap` at the most, by work and by the clock.
 //! * A flow in the second tier that has had no turn for `gap`, because the first tier has work all the time, goes to the normal one.
 //! * Within a tier: deficit round-robin ([`super::rings`]).
 //!
-//! Source: ours, worked out by simulation, with three changes since. Credits and the allowance between the tiers count work
+//! Source: ours, worked out by simulation, with four changes since. Credits and the allowance between the tiers count work
 //! ([`super::capacity`]) where the first version counted time by an estimated rate: under load the two are the same, but for the error of
 //! the estimate. `burst` is divided among the flows that spend it and not among all sparse ones, so that many flows within
-//! their fair share do not dilute it. And `gap` is the knob where the first version had a bucket of 50 ms.
+//! their fair share do not dilute it. `gap` is the knob where the first version had a bucket of 50 ms. And
+//! `share` holds in any second, where it held in the mean.
 
 use std::time::{Duration, Instant};
 
+use super::allowance::{Allowance, Bounds};
 use super::capacity::Capacity;
 use super::census::{Census, Seen};
+use super::last_second::{LastSecond, WHOLE};
 use super::turns::Part;
-use super::{About, Dispatched, Rule, SchedulerSpec, Tier, by_flow};
-use crate::{FlowId, Param};
+use super::{About, Dispatched, Rule, SchedulerSpec, Tier, by_flow, by_index};
+use crate::{DiskId, FlowId, Param};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -36,7 +39,7 @@ pub(super) const ABOUT: About = About {
             750,
             "service given as burst credit beyond the fair share; 0 holds every flow to its fair share and one burst",
         ),
-        Param::ratio("share", (100, 950), 700, "most of the service that bursts get while busy flows wait"),
+        Param::ratio("share", (100, 950), 740, "most of the service that bursts get while busy flows wait"),
         Param::time(
             "gap",
             (MS, Duration::from_secs(10)),
@@ -70,10 +73,12 @@ struct BurstCreditDrr {
     in_gap: u64,
     /// How many spent burst credit lately.
     spenders: Census,
-    /// What the upper tiers may take from the normal one, in thousandths of cost.
-    allowance: i64,
-    /// Since when the upper tiers have held the normal one back, and what went meanwhile.
-    held: Option<(Instant, u64)>,
+    /// What the upper tiers may take from the normal one.
+    allowance: Allowance,
+    /// By disk: the same among its flows. It counts where limits keep the disk: what its upper tiers use up of these, none of its normal
+    /// tier can have, which may not even stand in the ring.
+    of_disk: Vec<Option<Allowance>>,
+    last_second: LastSecond,
 }
 
 #[derive(Debug)]
@@ -117,8 +122,9 @@ impl BurstCreditDrr {
             in_budget: 0,
             in_gap: 0,
             spenders: Census::new(now),
-            allowance: 0,
-            held: None,
+            allowance: Allowance::NONE,
+            of_disk: Vec::new(),
+            last_second: LastSecond::NEW,
         }
     }
 
@@ -128,30 +134,13 @@ impl BurstCreditDrr {
         self.in_budget.clamp(START_IOS * mean, MAX_IOS * mean).cast_signed()
     }
 
-    /// What the upper tiers may take at once: it lasts for `gap` while they get everything and earn `share` of it.
-    fn most_allowance(&self) -> i64 {
-        let work = self.in_gap.max(self.least_hold()).min(MAX_WORK);
-        (work * (1000 - self.knobs.share)).cast_signed()
-    }
-
-    /// What may go before the normal tier at once, however long that takes.
-    fn least_hold(&self) -> u64 {
-        2 * START_IOS * self.capacity.mean()
-    }
-
-    /// What was saved up ends when the normal tier has been held back for `gap` by the clock: under a limit what the service can do in
-    /// that time takes many times as long.
-    fn hold(&mut self, sent: &Dispatched) {
-        if sent.tier == Tier::Normal || !sent.normal_waits {
-            self.held = None;
-            return;
-        }
-        let (since, work) = self.held.unwrap_or((sent.now, 0));
-        let work = work.saturating_add(sent.cost);
-        self.held = Some((since, work));
-        if sent.now - since > self.knobs.gap && work >= self.least_hold() {
-            self.allowance = self.allowance.min(0);
-        }
+    fn bounds(&self) -> Bounds {
+        let Knobs { share, gap, .. } = self.knobs;
+        // What may go before the normal tier at once, however long that takes.
+        let least = 2 * START_IOS * self.capacity.mean();
+        // It lasts for `gap` while the upper tiers get everything and earn `share` of it.
+        let most = (self.in_gap.max(least).min(MAX_WORK) * (1000 - share)).cast_signed();
+        Bounds { share: share.cast_signed() * (WHOLE / 1000), gap, least, most }
     }
 
     /// The service has been measured, or what depends on it has changed.
@@ -201,7 +190,16 @@ impl Rule for BurstCreditDrr {
     }
 
     fn normal_first(&self) -> bool {
-        self.allowance <= 0
+        self.allowance.is_spent()
+    }
+
+    fn owes_normal(&self, disk: DiskId) -> bool {
+        self.of_disk.get(disk.index()).is_some_and(|of| of.is_some_and(|of| of.is_spent()))
+    }
+
+    fn interrupted(&mut self) {
+        self.allowance.interrupted();
+        self.of_disk.iter_mut().flatten().for_each(Allowance::interrupted);
     }
 
     fn patience(&self) -> Option<Duration> {
@@ -224,16 +222,18 @@ impl Rule for BurstCreditDrr {
                 self.spenders.mark(sent.now, &mut credit.spender, 1);
             }
         }
-        let taken = if sent.tier != Tier::Normal && sent.normal_waits { 1000 } else { 0 };
-        let earned = self.knobs.share.cast_signed();
-        let (change, most) = (cost * (earned - taken), self.most_allowance());
-        // What they get while nothing of the normal tier finds a path takes nothing from it: they owe this, and what they can have.
-        self.allowance = if change < 0 {
-            (self.allowance + change).max(change - most).min(most)
-        } else {
-            (self.allowance + change).min(most)
-        };
-        self.hold(sent);
+        let (bounds, upper) = (self.bounds(), sent.tier != Tier::Normal);
+        let (clock, second) = (self.capacity.clock(), self.capacity.in_time(Duration::from_secs(1)).min(MAX_WORK));
+        let rate = self.last_second.rate(clock, second, bounds.share);
+        // A flow that was idle within a second is no busy one: what it gets in the normal tier, as its credit is used up, is a burst's too.
+        let is_burst = upper || self.credit_of(sent.flow).is_some_and(|credit| clock - credit.refilled_at < second);
+        if is_burst && sent.normal_waits {
+            self.last_second.take(sent.cost);
+        }
+        let of_disk = by_index(&mut self.of_disk, sent.disk.index());
+        let of_disk = of_disk.get_or_insert(self.allowance);
+        of_disk.dispatched(sent.now, sent.cost, upper && sent.normal_of_disk_waits, &bounds);
+        self.allowance.dispatched(sent.now, sent.cost, upper && sent.normal_waits, &Bounds { share: rate, ..bounds });
     }
 
     fn completed(&mut self, now: Instant, bytes: u32) {
@@ -245,8 +245,9 @@ impl Rule for BurstCreditDrr {
     fn backlog(&mut self, now: Instant, waits: bool, idle: bool) {
         self.capacity.backlog(now, waits);
         if waits && idle {
-            // Nobody was kept waiting: what the upper tiers took is forgotten.
-            self.allowance = self.most_allowance();
+            let bounds = self.bounds();
+            self.allowance.fill(&bounds);
+            self.of_disk.iter_mut().flatten().for_each(|of| of.fill(&bounds));
         }
     }
 
@@ -275,19 +276,25 @@ mod tests {
 
     const BYTES: u32 = 4096;
 
+    /// While something waits in the normal tier, and limits keep nothing.
+    fn sent(now: Instant, flow: FlowId, tier: Tier, cost: u64) -> Dispatched {
+        let disk = DiskId(0);
+        Dispatched { now, flow, disk, tier, cost, normal_waits: true, normal_of_disk_waits: true }
+    }
+
     #[test]
     fn what_goes_past_a_normal_tier_without_a_path_is_owed_within_bounds() {
         let now = Instant::now();
         let mut rule = BurstCreditDrr::new(now, &SchedulerKind::BurstCreditDrr.into());
         rule.activated(now, FlowId(0), Part::ALL);
-        let sent = Dispatched { now, flow: FlowId(0), tier: Tier::First, cost: 20_480, normal_waits: true };
+        let sent = sent(now, FlowId(0), Tier::First, 20_480);
         (0..100_000).for_each(|_| rule.dispatched(&sent));
         assert!(rule.normal_first());
         let paid = (1_i64..=100_000).find(|_| {
             rule.dispatched(&Dispatched { tier: Tier::Normal, ..sent });
             !rule.normal_first()
         });
-        let bound = (rule.most_allowance() + 20_480 * 1000) / (20_480 * rule.knobs.share.cast_signed()) + 2;
+        let bound = (rule.bounds().most + 20_480 * 1000) / (20_480 * rule.knobs.share.cast_signed()) + 2;
         assert!(paid.is_some_and(|paid| paid <= bound), "{paid:?} requests, {bound} at most");
     }
 
@@ -454,10 +461,10 @@ mod tests {
                 prop_assert!(credit.fair <= budget && credit.burst <= budget, "{credit:?} {budget}");
                 for _ in 0..count {
                     let (tier, cost) = (rule.tier(flow), rule.cost(bytes));
-                    rule.dispatched(&Dispatched { now, flow, tier, cost, normal_waits: true });
+                    rule.dispatched(&sent(now, flow, tier, cost));
                     let (budget, credit) = (rule.budget(), *rule.credit_of(flow).unwrap());
                     prop_assert!(credit.fair >= -budget && credit.burst > -LARGEST, "{credit:?} {budget}");
-                    prop_assert!(rule.allowance <= rule.most_allowance());
+                    prop_assert!(rule.allowance.level() <= rule.bounds().most);
                     rule.completed(now, bytes);
                 }
             }

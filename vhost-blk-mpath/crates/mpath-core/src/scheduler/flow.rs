@@ -31,6 +31,8 @@ pub(super) struct Flow {
     pub(super) unlimited: bool,
     /// Among the flows of the disk.
     pub(super) seen: Seen,
+    /// What it has queued belongs to the normal tier.
+    pub(super) in_normal: bool,
     last_sent: Option<Instant>,
     served: u64,
     served_bytes: u64,

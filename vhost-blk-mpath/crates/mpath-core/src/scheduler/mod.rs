@@ -10,6 +10,7 @@
 //! A decision takes constant time as long as the first flow's request can go: no search, no allocation. The flows of a disk that limits
 //! keep leave the rings and come back together, so it is constant under limits too, on the average.
 
+mod allowance;
 mod burst_credit;
 mod burst_credit_drr;
 mod capacity;
@@ -17,6 +18,7 @@ mod census;
 mod fifo;
 mod flow;
 mod kind;
+mod last_second;
 #[cfg(test)]
 mod limited;
 mod limits;
@@ -79,11 +81,14 @@ impl Tier {
 struct Dispatched {
     now: Instant,
     flow: FlowId,
-    /// Where it waited.
+    disk: DiskId,
+    /// Where it belonged.
     tier: Tier,
     cost: u64,
     /// Another flow waits in the normal tier.
     normal_waits: bool,
+    /// One of the same disk belongs there, which may be kept.
+    normal_of_disk_waits: bool,
 }
 
 /// A scheduler's rule.
@@ -103,6 +108,14 @@ trait Rule: fmt::Debug + Send {
     fn normal_first(&self) -> bool {
         false
     }
+
+    /// The same among the flows of a disk.
+    fn owes_normal(&self, _disk: DiskId) -> bool {
+        false
+    }
+
+    /// Nobody had turns for a while.
+    fn interrupted(&mut self) {}
 
     /// How long the second tier may go without a turn. A flow there whose turn has not come by then is demoted.
     fn patience(&self) -> Option<Duration> {
@@ -210,6 +223,7 @@ impl Scheduler {
         for id in waiting {
             self.rings.add(id, self.rule.tier(id), self.share(id));
         }
+        (0..self.flows.len()).for_each(|id| self.count(FlowId(id as u16)));
     }
 
     pub(crate) fn set_weight(&mut self, now: Instant, disk: DiskId, weight: u16) {
@@ -246,6 +260,10 @@ impl Scheduler {
         flow.queue.push_front(Waiting { tag: io.tag, bytes: io.bytes, since: now, needs_path });
         self.without_path += usize::from(!needs_path);
         self.pushed(now, io.flow);
+        if !needs_path && self.disks.is_blocked(io.disk) {
+            // Its flow may be kept, as what is next now needed a path.
+            self.unpark(now, io.disk);
+        }
     }
 
     fn pushed(&mut self, now: Instant, id: FlowId) {
@@ -261,6 +279,24 @@ impl Scheduler {
     fn file(&mut self, now: Instant, id: FlowId) {
         self.begin_backlog(now, self.len > 1);
         self.rings.add(id, self.rule.tier(id), self.share(id));
+        self.count(id);
+    }
+
+    /// What a flow has queued, or where that belongs, may be another.
+    fn count(&mut self, id: FlowId) {
+        let flow = &mut self.flows[usize::from(id.0)];
+        let in_normal = !flow.queue.is_empty() && self.rule.tier(id) == Tier::Normal;
+        if in_normal != flow.in_normal {
+            flow.in_normal = in_normal;
+            self.disks.count_in_normal(flow.disk, in_normal);
+        }
+    }
+
+    /// A flow of the second tier that was taken out goes to the normal one.
+    fn demote(&mut self, id: FlowId) {
+        self.rule.demote(id);
+        self.rings.add(id, self.rule.tier(id), self.share(id));
+        self.count(id);
     }
 
     /// The turn of a flow has come, and it may not be sent.
@@ -286,8 +322,28 @@ impl Scheduler {
         }
         self.disks.open(now, disk);
         self.begin_backlog(now, true);
+        self.make_up(now, disk);
         self.rings.open(disk);
         self.unpark_at = self.disks.next_timeout();
+    }
+
+    /// Limits are about to let a disk's flows go. If those of its upper tiers use up what there is each time, while other disks have
+    /// the turns of the lower ones, then neither the patience of its bursts nor the share of its busy flows shows in the rings.
+    fn make_up(&mut self, now: Instant, disk: DiskId) {
+        let passed = self.disks.passed_since(disk);
+        if let Some(flow) = self.rings.first_kept(disk, Tier::Second)
+            && self.is_stuck(now, flow, passed)
+            && self.rings.release(disk, Tier::Second).is_some()
+        {
+            self.demote(flow);
+        }
+        // Otherwise the normal tier goes first anyway.
+        if self.rule.owes_normal(disk)
+            && !self.rule.normal_first()
+            && let Some(flow) = self.rings.release(disk, Tier::Normal)
+        {
+            self.rings.raise(flow);
+        }
     }
 
     /// Whatever keeps a disk's flows may let each of them go.
@@ -317,6 +373,7 @@ impl Scheduler {
             self.unpark(now, disk);
             // Nobody of it had a turn.
             self.passed_since = None;
+            self.rule.interrupted();
         }
     }
 
@@ -352,15 +409,17 @@ impl Scheduler {
             return;
         }
         let Some(front) = self.rings.front(Tier::Second) else { return };
-        let Some(patience) = self.rule.patience() else { return };
-        let flow = &self.flows[usize::from(front.flow.0)];
-        let (Some(passed), Some(next)) = (self.passed_since, flow.next_since()) else { return };
-        if now - passed.max(next) > patience {
-            let share = self.disks.share(flow.disk);
-            self.rule.demote(front.flow);
+        if self.is_stuck(now, front.flow, self.passed_since) {
             self.rings.remove(front);
-            self.rings.add(front.flow, self.rule.tier(front.flow), share);
+            self.demote(front.flow);
         }
+    }
+
+    /// Whether a flow of the second tier has had no turn for too long, as the first one has gone past it since `passed`.
+    fn is_stuck(&self, now: Instant, flow: FlowId, passed: Option<Instant>) -> bool {
+        let (Some(patience), Some(passed)) = (self.rule.patience(), passed) else { return false };
+        let next = self.flow(flow).next_since();
+        next.is_some_and(|next| now - passed.max(next) > patience)
     }
 
     pub(crate) fn next_timeout(&self) -> Option<Instant> {
@@ -404,19 +463,21 @@ impl Scheduler {
         // What needs no path is no work of the service.
         let cost = if sent.needs_path { self.rule.cost(sent.bytes) } else { 0 };
         self.rings.take(place, cost);
-        let normal_waits = self.rings.waits_in(Tier::Normal);
-        let Place { flow: id, tier, .. } = place;
+        let id = place.flow;
         if sent.needs_path {
-            self.rule.dispatched(&Dispatched { now, flow: id, tier, cost, normal_waits });
-            match tier {
-                Tier::First if self.rings.waits_in(Tier::Second) => _ = self.passed_since.get_or_insert(now),
-                Tier::First | Tier::Second => self.passed_since = None,
-                Tier::Normal => {}
-            }
+            // One that is owed a turn has it in a higher tier.
+            let tier = self.rule.tier(id);
+            let normal_waits = self.rings.waits_in(Tier::Normal);
+            let normal_of_disk_waits = self.disks.waits_in_normal(disk);
+            self.rule.dispatched(&Dispatched { now, flow: id, disk, tier, cost, normal_waits, normal_of_disk_waits });
+            pass(&mut self.passed_since, now, tier, self.rings.waits_in(Tier::Second));
+            let second_is_kept = self.rings.first_kept(disk, Tier::Second).is_some();
+            self.disks.pass(now, disk, tier, second_is_kept);
         }
         if let Some(bytes) = next {
             self.rings.put_back(place, self.rule.tier(id), self.disks.share(disk), self.rule.cost(bytes));
         }
+        self.count(id);
         self.end_backlog(now);
     }
 
@@ -437,6 +498,7 @@ impl Scheduler {
         }
         let flows = &self.flows;
         self.rings.remove_all(|id| flows[usize::from(id.0)].disk == disk);
+        (0..self.flows.len()).for_each(|id| self.count(FlowId(id as u16)));
         self.disks.taken(disk, taken.len());
         self.end_backlog(now);
         taken
@@ -512,9 +574,21 @@ impl SchedulerStats {
     }
 }
 
+/// When the first request of the first tier went past what waits in the second one, which has had no turn since: one of this tier goes.
+fn pass(since: &mut Option<Instant>, now: Instant, tier: Tier, second_waits: bool) {
+    match tier {
+        Tier::First if second_waits => _ = since.get_or_insert(now),
+        Tier::First | Tier::Second => *since = None,
+        Tier::Normal => {}
+    }
+}
+
 /// What a table by flow has on a flow; it grows as needed.
 fn by_flow<T: Default>(table: &mut Vec<T>, flow: FlowId) -> &mut T {
-    let index = usize::from(flow.0);
+    by_index(table, flow.0.into())
+}
+
+fn by_index<T: Default>(table: &mut Vec<T>, index: usize) -> &mut T {
     if index >= table.len() {
         table.resize_with(index + 1, T::default);
     }

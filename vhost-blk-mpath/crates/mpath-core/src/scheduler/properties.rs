@@ -2,13 +2,13 @@
 
 use std::collections::VecDeque;
 use std::num::NonZeroU64;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 
 use super::testing::{Test, io};
 use super::{Limits, SchedulerKind, SchedulerSpec, Tier};
-use crate::{DiskId, Tag};
+use crate::{DiskId, FlowId, Tag};
 
 const FLOWS: usize = 5;
 /// The flows of the first of two disks.
@@ -20,6 +20,7 @@ enum Event {
     Push {
         flow: usize,
         bytes: u32,
+        needs_path: bool,
     },
     /// The request of the flow whose turn comes after so many others goes.
     Take {
@@ -42,6 +43,25 @@ enum Event {
         disk: usize,
         limits: Limits,
     },
+    Lift {
+        flow: usize,
+    },
+    Block {
+        disk: usize,
+        blocked: bool,
+    },
+    TakeAll {
+        disk: u16,
+    },
+}
+
+/// A request, in the model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Sent {
+    flow: usize,
+    tag: u32,
+    bytes: u32,
+    needs_path: bool,
 }
 
 fn disk_of(flow: usize) -> u16 {
@@ -74,36 +94,53 @@ fn event(limited: bool) -> impl Strategy<Value = Event> {
         burst: Duration::from_millis(burst),
     });
     prop_oneof![
-        10 => (0..FLOWS, bytes()).prop_map(|(flow, bytes)| Event::Push { flow, bytes }),
+        10 => (0..FLOWS, bytes(), prop::bool::weighted(0.8))
+            .prop_map(|(flow, bytes, needs_path)| Event::Push { flow, bytes, needs_path }),
         10 => prop_oneof![3 => Just(0), 1 => 0..FLOWS].prop_map(|turn| Event::Take { turn }),
         8 => (any::<usize>(), prop::bool::weighted(0.2)).prop_map(|(which, back)| Event::Finish { which, back }),
         4 => (0..50_000_u32).prop_map(|us| Event::Pass { us }),
         1 => spec().prop_map(Event::Set),
         1 => (0..2_u16, 0..1000_u16).prop_map(|(disk, weight)| Event::Weight { disk, weight }),
+        1 => (0..2_usize, any::<bool>()).prop_map(|(disk, blocked)| Event::Block { disk, blocked }),
+        1 => (0..2_u16).prop_map(|disk| Event::TakeAll { disk }),
         u32::from(limited) => (0..2_usize, limits).prop_map(|(disk, limits)| Event::Limit { disk, limits }),
+        u32::from(limited) => (0..FLOWS).prop_map(|flow| Event::Lift { flow }),
     ]
 }
 
 struct Model {
     t: Test,
-    queues: Vec<VecDeque<(u32, u32)>>,
-    /// Flow, tag, bytes.
-    gone: Vec<(usize, u32, u32)>,
+    queues: Vec<VecDeque<Sent>>,
+    gone: Vec<Sent>,
+    /// Taken as there is nothing to wait for, and not over.
+    failed: Vec<Sent>,
     tags: u32,
     /// What went, in order.
     taken: Vec<u32>,
-    limited: bool,
+    /// Flows that limits do not keep.
+    lifted: [bool; FLOWS],
+    /// Disks without a path.
+    blocked: [bool; 2],
 }
 
 impl Model {
-    fn new(spec: SchedulerSpec, limited: bool) -> Self {
-        let t = Test::of(spec);
-        Self { t, queues: vec![VecDeque::new(); FLOWS], gone: Vec::new(), tags: 0, taken: Vec::new(), limited }
+    fn new(spec: SchedulerSpec) -> Self {
+        Self {
+            t: Test::of(spec),
+            queues: vec![VecDeque::new(); FLOWS],
+            gone: Vec::new(),
+            failed: Vec::new(),
+            tags: 0,
+            taken: Vec::new(),
+            lifted: [false; FLOWS],
+            blocked: [false; 2],
+        }
     }
 
     fn run(&mut self, events: &[Event]) {
         for event in events {
             self.apply(event);
+            self.check_counts();
         }
         self.settle();
     }
@@ -111,59 +148,127 @@ impl Model {
     fn apply(&mut self, event: &Event) {
         let now = self.t.now;
         match *event {
-            Event::Push { flow, bytes } => {
-                self.queues[flow].push_back((self.tags, bytes));
-                self.t.push_of(disk_of(flow), flow as u16, self.tags, bytes);
+            Event::Push { flow, bytes, needs_path } => {
+                self.lifted[flow] &= !self.is_idle(flow);
+                self.queues[flow].push_back(Sent { flow, tag: self.tags, bytes, needs_path });
+                self.t.scheduler.push_back(now, &io(disk_of(flow), flow as u16, self.tags, bytes), needs_path);
                 self.tags += 1;
             }
             Event::Take { turn } => {
                 self.take(turn);
             }
-            Event::Finish { which, back } if !self.gone.is_empty() => {
-                let (flow, tag, bytes) = self.gone.remove(which % self.gone.len());
+            Event::Finish { which, back } => {
+                self.finish_failed();
+                if self.gone.is_empty() {
+                    return;
+                }
+                let sent = self.gone.remove(which % self.gone.len());
                 if back {
-                    self.queues[flow].push_front((tag, bytes));
-                    self.t.scheduler.push_front(now, &io(disk_of(flow), flow as u16, tag, bytes), true);
+                    let Sent { flow, tag, bytes, needs_path } = sent;
+                    self.queues[flow].push_front(sent);
+                    self.t.scheduler.push_front(now, &io(disk_of(flow), flow as u16, tag, bytes), needs_path);
                 } else {
-                    self.t.complete(flow as u16, bytes);
+                    self.finish(sent, true);
                 }
             }
-            Event::Finish { .. } => {}
             Event::Pass { us } => self.t.now += us * US,
             Event::Set(spec) => self.t.scheduler.set(now, spec),
             Event::Weight { disk, weight } => self.t.scheduler.set_weight(now, DiskId(disk), weight),
             Event::Limit { disk, limits } => self.t.limits[disk].set(now, limits),
+            Event::Lift { flow } => {
+                self.lifted[flow] = !self.is_idle(flow);
+                self.t.scheduler.lift_limits_of(now, FlowId(flow as u16));
+            }
+            Event::Block { disk, blocked } => self.block(disk, blocked),
+            Event::TakeAll { disk } => {
+                let taken = self.t.scheduler.take_all_of(now, DiskId(disk));
+                let queues = self.queues.iter_mut().enumerate().filter(|(flow, _)| disk_of(*flow) == disk);
+                let all: Vec<Sent> = queues.flat_map(|(_, queue)| queue.drain(..)).collect();
+                assert_eq!(taken, all.iter().map(|sent| Tag(sent.tag)).collect::<Vec<_>>(), "in order, by flow");
+                self.failed.extend(all);
+            }
         }
     }
 
-    /// What goes is the oldest request of some flow, and something can go unless limits forbid it.
+    fn block(&mut self, disk: usize, blocked: bool) {
+        self.blocked[disk] = blocked;
+        self.t.scheduler.set_blocked(self.t.now, DiskId(disk as u16), blocked);
+    }
+
+    fn finish(&mut self, sent: Sent, success: bool) {
+        let bytes = (success && sent.needs_path).then_some(sent.bytes);
+        self.t.scheduler.finished(self.t.now, FlowId(sent.flow as u16), bytes);
+    }
+
+    fn finish_failed(&mut self) {
+        for sent in std::mem::take(&mut self.failed) {
+            self.finish(sent, false);
+        }
+    }
+
+    fn is_idle(&self, flow: usize) -> bool {
+        let mut open = self.gone.iter().chain(&self.failed);
+        self.queues[flow].is_empty() && open.all(|sent| sent.flow != flow)
+    }
+
+    fn waiting(&self) -> impl Iterator<Item = &Sent> {
+        self.queues.iter().flatten()
+    }
+
+    fn check_counts(&self) {
+        let scheduler = &self.t.scheduler;
+        assert_eq!(scheduler.len(), self.waiting().count());
+        assert_eq!(scheduler.all_need_paths(), self.waiting().all(|sent| sent.needs_path));
+        for disk in 0..2 {
+            let of_disk = self.waiting().filter(|sent| disk_of(sent.flow) == disk).count();
+            assert_eq!(scheduler.len_of(DiskId(disk)), of_disk);
+            let is_normal = |flow: usize| scheduler.rule.tier(FlowId(flow as u16)) == Tier::Normal;
+            let normal = self.waiting().any(|sent| disk_of(sent.flow) == disk && is_normal(sent.flow));
+            assert_eq!(scheduler.disks.waits_in_normal(DiskId(disk)), normal);
+        }
+    }
+
+    /// What may go: the oldest request of each flow, if it has a path or needs none, and no limits keep it then.
+    fn allowed(&self, then: Instant) -> Vec<u32> {
+        let allowed = |sent: &&Sent| {
+            let disk = usize::from(disk_of(sent.flow));
+            let closed = self.t.limits[disk].closed_until(then).is_some();
+            !(self.blocked[disk] && sent.needs_path || closed && !self.lifted[sent.flow])
+        };
+        self.queues.iter().filter_map(VecDeque::front).filter(allowed).map(|sent| sent.tag).collect()
+    }
+
+    /// All that may go is shown, and nothing else. One of it goes.
     fn take(&mut self, turn: usize) -> Option<u32> {
         let now = self.t.now;
         self.t.scheduler.handle_timeout(now);
-        let waiting = self.queues.iter().filter(|queue| !queue.is_empty()).count();
-        let shown: Vec<Tag> = self.t.shown().map(|(_, tag)| tag).collect();
-        assert!(self.limited || shown.len() == waiting, "{waiting} flows wait, shown: {shown:?}");
-        if shown.len() < waiting {
+        let shown: Vec<u32> = self.t.shown().map(|(_, tag)| tag.0).collect();
+        // Limits may tell of a moment that is a ns late.
+        let [before, allowed] =
+            [now.checked_sub(Duration::from_nanos(1)).unwrap_or(now), now].map(|then| self.allowed(then));
+        assert!(shown.iter().all(|tag| allowed.contains(tag)), "shown: {shown:?}, may go: {allowed:?}");
+        assert!(before.iter().all(|tag| shown.contains(tag)), "shown: {shown:?}, could go before: {before:?}");
+        let kept_by_limits = |sent: &&Sent| {
+            let disk = usize::from(disk_of(sent.flow));
+            !(shown.contains(&sent.tag) || self.blocked[disk] && sent.needs_path)
+        };
+        if self.queues.iter().filter_map(VecDeque::front).any(|sent| kept_by_limits(&sent)) {
             let at = self.t.scheduler.next_timeout().expect("what limits keep goes later");
             assert!(at > now, "it could go now");
         }
-        for tag in &shown {
-            let fronts = self.queues.iter().filter_map(VecDeque::front).filter(|(front, _)| *front == tag.0);
-            assert_eq!(fronts.count(), 1, "each flow shows its oldest request");
-        }
         let turn = turn.min(shown.len().checked_sub(1)?);
-        let tag = Tag(self.t.take_at(turn).expect("it was shown"));
+        let tag = self.t.take_at(turn).expect("it was shown");
         assert_eq!(tag, shown[turn]);
-        let flow = self.queues.iter().position(|queue| queue.front().is_some_and(|(front, _)| *front == tag.0))?;
-        let (_, bytes) = self.queues[flow].pop_front()?;
-        self.gone.push((flow, tag.0, bytes));
-        self.taken.push(tag.0);
-        assert_eq!(self.t.scheduler.len(), self.queues.iter().map(VecDeque::len).sum::<usize>());
-        Some(tag.0)
+        let flow = self.queues.iter().position(|queue| queue.front().is_some_and(|front| front.tag == tag))?;
+        self.gone.extend(self.queues[flow].pop_front());
+        self.taken.push(tag);
+        self.check_counts();
+        Some(tag)
     }
 
     /// Everything goes in the end.
     fn settle(&mut self) {
+        (0..2).for_each(|disk| self.block(disk, false));
         for _ in 0..100_000 {
             if self.take(0).is_none() {
                 let Some(at) = self.t.scheduler.next_timeout() else { break };
@@ -172,9 +277,11 @@ impl Model {
         }
         assert!(self.queues.iter().all(VecDeque::is_empty), "lost: {:?}", self.queues);
         assert!(self.t.scheduler.len() == 0 && self.t.shown().next().is_none());
-        for (flow, _, bytes) in std::mem::take(&mut self.gone) {
-            self.t.complete(flow as u16, bytes);
+        assert_eq!(self.t.scheduler.ready(), 0);
+        for sent in std::mem::take(&mut self.gone) {
+            self.finish(sent, true);
         }
+        self.finish_failed();
         let stats = self.t.scheduler.stats(self.t.now);
         assert_eq!(stats.flows.iter().map(|flow| flow.served).sum::<u64>(), self.taken.len() as u64);
         assert!(stats.flows.iter().all(|flow| flow.queued + flow.outstanding == 0));
@@ -184,17 +291,18 @@ impl Model {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Never idle while something could go; first in, first out within each flow; nothing lost by a switch.
+    /// Never idle while something could go; first in, first out within each flow; nothing lost by a switch, by a disk that loses its path or
+    /// gives up.
     #[test]
     fn work_goes_on_in_order(spec in spec(), events in prop::collection::vec(event(false), 1..400)) {
-        let mut model = Model::new(spec, false);
+        let mut model = Model::new(spec);
         model.run(&events);
     }
 
     #[test]
     fn also_under_limits_and_the_same_again(spec in spec(), events in prop::collection::vec(event(true), 1..400)) {
         let taken = [(); 2].map(|()| {
-            let mut model = Model::new(spec, true);
+            let mut model = Model::new(spec);
             model.run(&events);
             model.taken
         });

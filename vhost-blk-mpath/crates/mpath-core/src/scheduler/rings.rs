@@ -219,6 +219,31 @@ impl Rings {
         self.moved();
     }
 
+    /// The flow whose turn comes first of those in a tier that the limits of their disk have kept.
+    pub(super) fn first_kept(&self, disk: DiskId, tier: Tier) -> Option<FlowId> {
+        self.lanes.get(disk.index())?[tier as usize].flows.front().copied()
+    }
+
+    /// Takes it out, whether its lane stands in the ring or is kept.
+    pub(super) fn release(&mut self, disk: DiskId, tier: Tier) -> Option<FlowId> {
+        let flow = self.first_kept(disk, tier)?;
+        if self.lanes[disk.index()][tier as usize].stands {
+            let index = self.tiers[tier as usize].iter().position(|entry| *entry == Entry::Lane(disk))?;
+            self.remove(Place { flow, tier, index, within: 0 });
+        } else {
+            self.lanes[disk.index()][tier as usize].flows.pop_front();
+            self.moved();
+        }
+        Some(flow)
+    }
+
+    /// Puts a flow before all others, with what it had.
+    pub(super) fn raise(&mut self, flow: FlowId) {
+        self.tiers[Tier::First as usize].push_front(Entry::Flow(flow));
+        self.waiting[Tier::First as usize] += 1;
+        self.moved();
+    }
+
     /// The limits of a disk let its flows go: they come back, at the end, with what they had.
     pub(super) fn open(&mut self, disk: DiskId) {
         if self.lanes.len() <= disk.index() {

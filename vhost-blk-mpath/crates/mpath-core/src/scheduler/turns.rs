@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::census::{Census, Seen};
-use super::{Balance, DEFAULT_WEIGHT, DiskLimits, Limits};
+use super::{Balance, DEFAULT_WEIGHT, DiskLimits, Limits, Tier, pass};
 use crate::{DiskId, FlowId};
 
 /// The largest share there is: see [`Disks::share`].
@@ -40,12 +40,16 @@ struct Disk {
     /// Since when limits keep something, and how long they did before.
     closed_since: Option<Instant>,
     throttled: Duration,
+    /// When the first request of its first tier went past flows of its second one that limits have kept, and that have had no turn since.
+    passed_since: Option<Instant>,
     /// It has no path.
     blocked: bool,
     /// Flows that are kept as there is no path, in the order in which they would have had their turns.
     parked: Vec<FlowId>,
     /// Requests that wait.
     queued: usize,
+    /// Flows with some that belong to the normal tier.
+    in_normal: usize,
     weight: u16,
     /// Among the disks.
     seen: Seen,
@@ -88,9 +92,11 @@ impl Disks {
             closed_until: None,
             closed_since: None,
             throttled: Duration::ZERO,
+            passed_since: None,
             blocked: false,
             parked: Vec::new(),
             queued: 0,
+            in_normal: 0,
             weight: DEFAULT_WEIGHT,
             seen: Seen::default(),
             flows: Census::new(now),
@@ -207,7 +213,31 @@ impl Disks {
 
     /// Whether this is news.
     pub(super) fn set_blocked(&mut self, disk: DiskId, blocked: bool) -> bool {
-        self.change(disk, |of| std::mem::replace(&mut of.blocked, blocked)) != blocked
+        let news = self.change(disk, |of| std::mem::replace(&mut of.blocked, blocked)) != blocked;
+        if news {
+            // Nobody of it had a turn.
+            self.all[disk.index()].passed_since = None;
+        }
+        news
+    }
+
+    /// A request of a tier of the disk goes; `second_is_kept`: limits have kept flows of the second one.
+    pub(super) fn pass(&mut self, now: Instant, disk: DiskId, tier: Tier, second_is_kept: bool) {
+        pass(&mut self.all[disk.index()].passed_since, now, tier, second_is_kept);
+    }
+
+    /// Another flow of the disk waits in the normal tier, or one less.
+    pub(super) fn count_in_normal(&mut self, disk: DiskId, more: bool) {
+        let count = &mut self.all[disk.index()].in_normal;
+        *count = if more { *count + 1 } else { *count - 1 };
+    }
+
+    pub(super) fn waits_in_normal(&self, disk: DiskId) -> bool {
+        self.all[disk.index()].in_normal > 0
+    }
+
+    pub(super) fn passed_since(&self, disk: DiskId) -> Option<Instant> {
+        self.all[disk.index()].passed_since
     }
 
     pub(super) fn is_blocked(&self, disk: DiskId) -> bool {
