@@ -7,11 +7,11 @@ use std::os::fd::{AsFd, AsRawFd};
 
 use socket2::{SockRef, Socket};
 
-/// The most that is waited for: packets enough that to wake up is nothing beside them.
-const MOST_BYTES: u32 = 64 << 10;
-/// And the part of the receive buffer that it is at the most. The kernel's own overhead is counted in that, and an MPTCP socket whose buffer
-/// is full of small packets is not readable for that (`mptcp_epollin_ready`).
-const BUFFER_PART: usize = 16;
+/// The most that is waited for: packets enough that to wake up is little beside them. Who takes data on their way for a sign of life sees one each time.
+const MOST_BYTES: u32 = 32 << 10;
+/// And the part of the receive buffer that it is at the most. The kernel counts its own overhead in that: of a small packet in a page of 64 KiB
+/// 46 times its bytes. An MPTCP socket whose buffer is full for that is not readable (`mptcp_epollin_ready`), as one of TCP is.
+const BUFFER_PART: usize = 64;
 /// Who gets less than this is woken for each packet, or nearly. Where the card puts packets together, or over loopback, more is there at once; to wait
 /// for it there would only keep the reader from working beside the sender, and has TCP acknowledge more often.
 const FEW_BYTES: usize = 16 << 10;
@@ -45,7 +45,7 @@ impl LowWater {
     /// processor little time for anything else.
     ///
     /// # Errors
-    /// Those of the system calls; a connected TCP or MPTCP socket has none.
+    /// A mark that was set could not be changed. Where none can be set, none is.
     pub fn wait_for(&mut self, socket: impl AsFd, missing_bytes: u32) -> io::Result<()> {
         let received = std::mem::take(&mut self.received);
         if self.bytes == 1 {
@@ -53,12 +53,15 @@ impl LowWater {
         }
         let mut bytes = if self.few { missing_bytes.clamp(1, MOST_BYTES) } else { 1 };
         if bytes > 1 {
-            let part = SockRef::from(&socket).recv_buffer_size()? / BUFFER_PART;
+            let part = SockRef::from(&socket).recv_buffer_size().unwrap_or(0) / BUFFER_PART;
             bytes = bytes.min(u32::try_from(part).unwrap_or(u32::MAX).max(1));
         }
         if bytes != self.bytes {
-            set(socket, bytes)?;
-            self.bytes = bytes;
+            match set(socket, bytes) {
+                Ok(()) => self.bytes = bytes,
+                Err(error) if self.bytes > 1 => return Err(error),
+                Err(_) => {}
+            }
         }
         Ok(())
     }
@@ -173,6 +176,17 @@ mod tests {
         drop(sender);
         let pair = Pair { sender: stream.try_clone().unwrap(), stream, low_water };
         assert!(pair.is_readable(PATIENCE));
+    }
+
+    #[test]
+    fn where_no_mark_can_be_set_none_is() {
+        let file = std::fs::File::open("/dev/null").unwrap();
+        let mut low_water = LowWater::new();
+        low_water.wait_for(&file, MOST_BYTES).unwrap();
+        assert_eq!(low_water.bytes, 1);
+        // Not even for what is no socket at all, if there is a mark.
+        low_water.bytes = 2;
+        assert!(low_water.wait_for(&file, MOST_BYTES).is_err());
     }
 
     #[test]

@@ -8,7 +8,7 @@
 //! * **What is measured** is the time a path keeps us waiting: from its last sign of life, or from the issue of the first
 //!   request after it owed nothing. With the requests' own times it needs no list: what was issued before the last sign
 //!   waits from that sign on. Delays by an injection come before the issue and do not count; a deep queue does not either,
-//!   since a path that works it off gives a sign with each answer, and data on their way count as signs.
+//!   since a path that works it off gives a sign with each answer, and data on their way count as signs, up to 32 KiB of them as one.
 //! * **The deadline** is `FACTOR` times the longest such wait that ended well within the last one or two `WINDOW`s, at least
 //!   `FLOOR`, at most the setting. A maximum over time and not an average with its variance (RFC 6298): an average over
 //!   answers forgets, at 100,000 a second, within a millisecond that a target pauses for 40 ms every other second. A false

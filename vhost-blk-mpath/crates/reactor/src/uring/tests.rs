@@ -298,23 +298,33 @@ mod recv {
                 assert!(start.elapsed() < PATIENCE);
             }
         };
-        let sent = pattern(4000);
+        let sent = pattern(1000);
         start(&mut slot, &mut ring, &here, &mut []);
         there.write_all(&sent[..1]).unwrap();
         assert_eq!(finish(&mut slot, &mut ring).unwrap(), (0, sent[..1].to_vec()));
-        let mut direct = [vec![0; 3999]];
+        let mut direct = [vec![0; 999]];
         start(&mut slot, &mut ring, &here, &mut direct);
         no_event(&mut ring);
-        arrive(&mut there, &sent[1..2000]);
+        arrive(&mut there, &sent[1..500]);
         no_event(&mut ring);
-        there.write_all(&sent[2000..]).unwrap();
-        assert_eq!(finish(&mut slot, &mut ring).unwrap(), (3999, vec![]));
+        there.write_all(&sent[500..]).unwrap();
+        assert_eq!(finish(&mut slot, &mut ring).unwrap(), (999, vec![]));
         assert_eq!(direct[0], sent[1..]);
         // Of what comes then nothing is known.
         start(&mut slot, &mut ring, &here, &mut []);
         no_event(&mut ring);
         there.write_all(b"1").unwrap();
         assert_eq!(finish(&mut slot, &mut ring).unwrap(), (0, b"1".to_vec()));
+        // Who gives up waiting gets what is there with the next receive.
+        let mut direct = [vec![0; 999]];
+        start(&mut slot, &mut ring, &here, &mut direct);
+        no_event(&mut ring);
+        arrive(&mut there, &sent[..500]);
+        no_event(&mut ring);
+        slot.cancel(&mut ring, TOKEN, TOKEN + 1).unwrap();
+        assert_eq!(finish_cancelled(&mut slot, &mut ring).unwrap(), (0, vec![]));
+        start(&mut slot, &mut ring, &here, &mut []);
+        assert_eq!(finish(&mut slot, &mut ring).unwrap(), (0, sent[..500].to_vec()));
     }
 
     #[test]
