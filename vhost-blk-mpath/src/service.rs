@@ -327,7 +327,8 @@ impl Connecting {
         for (path, error) in failures {
             subsystem.path_started_down(path, &error);
         }
-        Ok(())
+        // Before a front-end has requests taken that another namespace must not have.
+        Ok(subsystem.records.write_namespaces().await?)
     }
 
     /// Whether the disks wait for it, or for a longer one.
@@ -472,6 +473,39 @@ mod tests {
 
     use super::*;
     use crate::fence_record::RecordedAssociation;
+    use crate::geometry;
+
+    /// As where the path that told what the disk is has not come up, and the one that has leads to another disk.
+    #[tokio::test]
+    async fn a_record_says_what_a_disk_is_before_a_front_end_is_let_in() {
+        let place = tempfile::tempdir().unwrap();
+        let socket = place.path().join("disk.sock");
+        let (records, _) = FenceRecords::open([socket.as_path()].into_iter()).unwrap();
+        let association = RecordedAssociation { path: "tcp://127.0.0.1:4420".into(), cntlid: 7, fence_ms: 5_000 };
+        records.add(PathId(0), Epoch(1), association).await.unwrap();
+        let host = HostIdentity { hostnqn: "nqn.2014-08.org.example:host".parse().unwrap(), hostid: [1; 16] };
+        let common = Common { host, io_threads: 1, events: Arc::new(EventLog::new()) };
+        let (ends, ending) = watch::channel(false);
+        let subsystem = Arc::new(Subsystem::new(geometry::tests::config(), &common, records, None, ending));
+        assert!(subsystem.admit(&geometry::tests::controller()).unwrap()[0].is_ok());
+        let named = || std::fs::read_to_string(subsystem.records.file(0)).unwrap().contains("nqn.example");
+        assert!(!named());
+        let service = Service {
+            subsystem: Arc::clone(&subsystem),
+            places: vec![None],
+            discovery: None,
+            ends,
+            frontends: Mutex::default(),
+            in_doubt: AtomicBool::new(false),
+            task: Mutex::default(),
+        };
+        let (up, tried) = oneshot::channel();
+        up.send(Ok(())).unwrap();
+        let paths = vec![StartingPath { path: PathId(0), tried }];
+        let mut connecting = Connecting { service: Arc::new(service), doors: Vec::new(), discovery: None, paths };
+        connecting.tried().await.unwrap();
+        assert!(named());
+    }
 
     #[tokio::test]
     async fn an_end_that_panics_does_not_say_that_nothing_is_in_doubt() {
