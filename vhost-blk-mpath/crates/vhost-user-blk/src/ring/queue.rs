@@ -167,6 +167,12 @@ impl Queue {
         self.ring.to_resubmit()
     }
 
+    /// Whether the front-end keeps an in-flight log.
+    #[must_use]
+    pub fn keeps_log(&self) -> bool {
+        self.inflight.is_some()
+    }
+
     /// Whether the front-end has a log of requests that this queue has not answered, so that they are resubmitted when it comes back.
     #[must_use]
     pub fn leaves_requests(&self) -> bool {
