@@ -399,13 +399,20 @@ impl Service {
 
     /// Tells the I/O threads to end within a moment, whatever is in flight.
     pub(crate) fn end_io(&self) {
+        self.cut();
         self.subsystem.threads().iter().for_each(IoThreadHandle::begin_shutdown);
     }
 
     /// Hangs up on the front-ends and takes their virtqueues back. Blocks until these are drained, or the I/O threads end.
     pub(crate) fn hang_up(&self) {
+        self.cut();
         let frontends = std::mem::take(&mut *self.frontends());
         FrontendThread::shutdown(frontends);
+    }
+
+    /// Virtqueues that end from now on were not stopped by their front-ends.
+    fn cut(&self) {
+        self.subsystem.disks.iter().for_each(|disk| disk.unanswered.cut());
     }
 
     /// Ends the I/O threads, and has the paths closed. Blocks for a moment.

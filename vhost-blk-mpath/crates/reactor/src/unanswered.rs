@@ -1,14 +1,19 @@
-//! Requests of a disk's guest that nobody has answered, and that its front-end has a log of.
+//! Requests of a disk's guest that nobody has answered, and that its front-end has executed by whoever is next.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use vhost_user_blk::Queue;
 
-/// The virtqueues of one disk whose in-flight log may have requests while nobody runs them: whoever the front-end connects to next
-/// executes these. The I/O threads of the disk share it.
+/// The virtqueues of one disk whose in-flight log may have requests while nobody runs them, or that have some which were not taken when
+/// the front-end was hung up on: whoever it connects to next executes these. The I/O threads of the disk share it.
 #[derive(Debug)]
-pub struct Unanswered(Mutex<Queues>);
+pub struct Unanswered {
+    queues: Mutex<Queues>,
+    /// Front-ends are hung up on.
+    cut: AtomicBool,
+}
 
 #[derive(Debug)]
 struct Queues {
@@ -22,13 +27,18 @@ impl Unanswered {
     #[must_use]
     pub fn new(before: u16) -> Self {
         let left = (0..before).map(|index| (index, 0)).collect();
-        Self(Mutex::new(Queues { left, times: 0 }))
+        Self { queues: Mutex::new(Queues { left, times: 0 }), cut: AtomicBool::new(false) }
     }
 
     /// Whether there may be such requests.
     #[must_use]
     pub fn are_there(&self) -> bool {
         !self.queues().left.is_empty()
+    }
+
+    /// From now on it is not the front-ends that stop virtqueues: what waits in one of them is for whoever is next.
+    pub fn cut(&self) {
+        self.cut.store(true, Ordering::SeqCst);
     }
 
     /// A virtqueue is run from now on, and with it all that its log has. What the front-end has of the others tells which of them are left:
@@ -52,7 +62,7 @@ impl Unanswered {
 
     /// A virtqueue is not run any more.
     pub(crate) fn left(&self, queue: &Queue) {
-        if queue.leaves_requests() {
+        if queue.leaves_requests() || self.cut.load(Ordering::SeqCst) && queue.leaves_waiting() {
             let mut queues = self.queues();
             queues.times += 1;
             let time = queues.times;
@@ -61,7 +71,7 @@ impl Unanswered {
     }
 
     fn queues(&self) -> MutexGuard<'_, Queues> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -80,6 +90,7 @@ mod tests {
         guest.read(0, 4096);
         guest.read(0, 4096);
         let _given_up = pop(&mut queue);
+        unanswered.cut();
         unanswered.left(&queue);
         assert!(queue.outstanding() == 1 && !unanswered.are_there());
         let unanswered = Unanswered::new(1);

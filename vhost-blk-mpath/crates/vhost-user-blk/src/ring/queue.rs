@@ -179,6 +179,12 @@ impl Queue {
         self.inflight.is_some() && (self.outstanding() > 0 || self.to_resubmit() > 0)
     }
 
+    /// Whether the front-end keeps a log, and there are requests that this queue has not taken: they are taken when it comes back.
+    #[must_use]
+    pub fn leaves_waiting(&self) -> bool {
+        self.inflight.is_some() && self.ring.is_waiting()
+    }
+
     /// Whether the front-end has a log that says so of another one of its queues, which does not run.
     #[must_use]
     pub fn other_left_requests(&self, index: u16) -> bool {
