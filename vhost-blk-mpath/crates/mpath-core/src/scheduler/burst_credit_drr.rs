@@ -68,9 +68,10 @@ struct BurstCreditDrr {
     knobs: Knobs,
     flows: Vec<Option<Credit>>,
     capacity: Capacity,
-    /// What the service does in `budget` and in `gap`, as of its last measurement.
+    /// What the service does in `budget`, in `gap` and in a second, as of its last measurement.
     in_budget: u64,
     in_gap: u64,
+    in_second: u64,
     /// How many spent burst credit lately.
     spenders: Census,
     /// What the upper tiers may take from the normal one.
@@ -121,6 +122,7 @@ impl BurstCreditDrr {
             capacity,
             in_budget: 0,
             in_gap: 0,
+            in_second: 0,
             spenders: Census::new(now),
             allowance: Allowance::NONE,
             of_disk: Vec::new(),
@@ -147,6 +149,7 @@ impl BurstCreditDrr {
     fn refresh(&mut self) {
         self.in_budget = self.capacity.in_time(self.knobs.budget);
         self.in_gap = self.capacity.in_time(self.knobs.gap);
+        self.in_second = self.capacity.in_time(Duration::from_secs(1)).min(MAX_WORK);
         // What was saved up when the service did more would be far more of it now.
         let budget = self.budget();
         for credit in self.flows.iter_mut().flatten() {
@@ -197,9 +200,13 @@ impl Rule for BurstCreditDrr {
         self.of_disk.get(disk.index()).is_some_and(|of| of.is_some_and(|of| of.is_spent()))
     }
 
-    fn interrupted(&mut self) {
-        self.allowance.interrupted();
-        self.of_disk.iter_mut().flatten().for_each(Allowance::interrupted);
+    fn interrupted(&mut self, disk: DiskId, all: bool) {
+        if let Some(of) = by_index(&mut self.of_disk, disk.index()) {
+            of.interrupted();
+        }
+        if all {
+            self.allowance.interrupted();
+        }
     }
 
     fn patience(&self) -> Option<Duration> {
@@ -223,7 +230,7 @@ impl Rule for BurstCreditDrr {
             }
         }
         let (bounds, upper) = (self.bounds(), sent.tier != Tier::Normal);
-        let (clock, second) = (self.capacity.clock(), self.capacity.in_time(Duration::from_secs(1)).min(MAX_WORK));
+        let (clock, second) = (self.capacity.clock(), self.in_second);
         let rate = self.last_second.rate(clock, second, bounds.share);
         // A flow that was idle within a second is no busy one: what it gets in the normal tier, as its credit is used up, is a burst's too.
         let is_burst = upper || self.credit_of(sent.flow).is_some_and(|credit| clock - credit.refilled_at < second);

@@ -11,6 +11,8 @@
 //! keep leave the rings and come back together, so it is constant under limits too, on the average.
 
 mod allowance;
+#[cfg(test)]
+mod beside;
 mod burst_credit;
 mod burst_credit_drr;
 mod capacity;
@@ -114,8 +116,8 @@ trait Rule: fmt::Debug + Send {
         false
     }
 
-    /// Nobody had turns for a while.
-    fn interrupted(&mut self) {}
+    /// No flow of the disk had turns for a while; `all`: nor had any other.
+    fn interrupted(&mut self, _disk: DiskId, _all: bool) {}
 
     /// How long the second tier may go without a turn. A flow there whose turn has not come by then is demoted.
     fn patience(&self) -> Option<Duration> {
@@ -303,7 +305,7 @@ impl Scheduler {
     fn park(&mut self, now: Instant, place: Place, keeper: Keeper) {
         let disk = self.flow(place.flow).disk;
         match keeper {
-            Keeper::Limits => self.rings.keep(place, disk),
+            Keeper::Limits => self.rings.keep(place, disk, self.rule.tier(place.flow)),
             Keeper::Path => {
                 self.rings.remove(place);
                 self.disks.park(disk, place.flow);
@@ -337,10 +339,24 @@ impl Scheduler {
         {
             self.demote(flow);
         }
-        // Otherwise the normal tier goes first anyway.
-        if self.rule.owes_normal(disk)
-            && !self.rule.normal_first()
-            && let Some(flow) = self.rings.release(disk, Tier::Normal)
+        self.raise_owed(disk);
+    }
+
+    /// Limits have let a disk's flows go, or one of them has gone: if its normal tier is owed a request now, that is the next to go.
+    fn raise_owed(&mut self, disk: DiskId) {
+        // Alone on its paths it has its turns by the rule, and where the normal tier goes first, too.
+        let by_rule = !self.disks.are_limited(disk) || !self.disks.others_wait(disk) || self.rule.normal_first();
+        if by_rule || !self.rule.owes_normal(disk) {
+            return;
+        }
+        // One at a time.
+        if self.rings.front(Tier::First).is_some_and(|front| self.rule.tier(front.flow) == Tier::Normal) {
+            return;
+        }
+        let flows = &self.flows;
+        let of_disk = |id: FlowId| flows[usize::from(id.0)].disk == disk;
+        if let Some(flow) =
+            self.rings.release(disk, Tier::Normal).or_else(|| self.rings.take_out(Tier::Normal, of_disk))
         {
             self.rings.raise(flow);
         }
@@ -371,9 +387,12 @@ impl Scheduler {
     pub(crate) fn set_blocked(&mut self, now: Instant, disk: DiskId, blocked: bool) {
         if self.disks.set_blocked(disk, blocked) {
             self.unpark(now, disk);
-            // Nobody of it had a turn.
-            self.passed_since = None;
-            self.rule.interrupted();
+            // Nobody of it had a turn, or nobody at all.
+            let all = !self.disks.others_wait(disk);
+            if all {
+                self.passed_since = None;
+            }
+            self.rule.interrupted(disk, all);
         }
     }
 
@@ -478,6 +497,7 @@ impl Scheduler {
             self.rings.put_back(place, self.rule.tier(id), self.disks.share(disk), self.rule.cost(bytes));
         }
         self.count(id);
+        self.raise_owed(disk);
         self.end_backlog(now);
     }
 

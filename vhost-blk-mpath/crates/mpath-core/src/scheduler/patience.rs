@@ -103,8 +103,8 @@ fn under_a_limit_busy_flows_are_held_back_for_the_gap_and_no_longer() {
         t.limits[0].set(t.now, LIMITS);
         let (longest, turns) = beside_new_flows(&mut t, 0, Duration::from_secs(3), beside);
         assert!(longest <= 130 * MS, "{beside:?}: {longest:?}");
-        // Beside another disk it waits for a turn there before the next request that the limit allows is kept for it.
-        let least = if matches!(beside, Beside::Nothing) { 360 } else { 250 };
+        // In the long run 390, see `beside`; another disk has saved something up, too.
+        let least = if matches!(beside, Beside::Nothing) { 360 } else { 320 };
         assert!((least..=400).contains(&turns), "{beside:?}: {turns} of 1500");
     }
 }
@@ -120,7 +120,7 @@ fn under_a_limit_a_stuck_burst_gives_way_too() {
         assert_eq!(tier(&t), Tier::Second);
         let (longest, turns) = beside_new_flows(&mut t, 1, Duration::from_secs(1), beside);
         assert!(tier(&t) == Tier::Normal && longest <= 150 * MS, "{beside:?}: {longest:?}");
-        assert!(turns > 50, "{beside:?}: {turns} of 500: in the normal tier it has half of that one's share");
+        assert!(turns > 40, "{beside:?}: {turns} of 500: in the normal tier it has half of that one's share");
     }
 }
 

@@ -194,11 +194,11 @@ impl Rings {
         self.moved();
     }
 
-    /// The limits of its disk keep a flow that [`Rings::next`] has shown; with it its lane, if it is in one.
-    pub(super) fn keep(&mut self, place: Place, disk: DiskId) {
-        let Place { flow, tier, index, .. } = place;
-        if let Some(&Entry::Lane(disk)) = self.tiers[tier as usize].get(index) {
-            self.withdraw(tier, index, disk);
+    /// The limits of its disk keep a flow that [`Rings::next`] has shown, and that belongs to `tier`; with it its lane, if it is in one.
+    pub(super) fn keep(&mut self, place: Place, disk: DiskId, tier: Tier) {
+        let Place { flow, index, .. } = place;
+        if let Some(&Entry::Lane(disk)) = self.tiers[place.tier as usize].get(index) {
+            self.withdraw(place.tier, index, disk);
             return;
         }
         self.remove(place);
@@ -206,7 +206,14 @@ impl Rings {
             self.lanes.resize_with(disk.index() + 1, Default::default);
         }
         let lane = &mut self.lanes[disk.index()][tier as usize];
-        if lane.stands { lane.ahead.push(flow) } else { lane.flows.push_back(flow) }
+        if lane.stands {
+            lane.ahead.push(flow);
+        } else if place.tier == tier {
+            lane.flows.push_back(flow);
+        } else {
+            // It was raised, and has not had that turn.
+            lane.flows.push_front(flow);
+        }
     }
 
     /// Takes a lane out of its ring.
@@ -237,8 +244,20 @@ impl Rings {
         Some(flow)
     }
 
-    /// Puts a flow before all others, with what it had.
+    /// Takes the first flow out of a tier that stands there by itself and is of this kind. Searches.
+    pub(super) fn take_out(&mut self, tier: Tier, is_wanted: impl Fn(FlowId) -> bool) -> Option<FlowId> {
+        let ring = &mut self.tiers[tier as usize];
+        let index = ring.iter().position(|entry| entry.flow().is_some_and(&is_wanted))?;
+        let flow = ring.remove(index).and_then(Entry::flow)?;
+        self.waiting[tier as usize] -= 1;
+        self.moved();
+        Some(flow)
+    }
+
+    /// Puts a flow before all others. Its disk owes it a turn, whatever it owes others for requests larger than theirs.
     pub(super) fn raise(&mut self, flow: FlowId) {
+        let deficit = by_flow(&mut self.deficits, flow);
+        *deficit = (*deficit).max(1);
         self.tiers[Tier::First as usize].push_front(Entry::Flow(flow));
         self.waiting[Tier::First as usize] += 1;
         self.moved();

@@ -240,6 +240,16 @@ impl Disks {
         self.all[disk.index()].passed_since
     }
 
+    /// The disk has limits.
+    pub(super) fn are_limited(&self, disk: DiskId) -> bool {
+        self.all[disk.index()].limits.are_set()
+    }
+
+    /// Something waits, for its turn or for limits, of a disk other than that.
+    pub(super) fn others_wait(&self, disk: DiskId) -> bool {
+        self.all.iter().enumerate().any(|(id, of)| id != disk.index() && !of.blocked && of.queued > 0)
+    }
+
     pub(super) fn is_blocked(&self, disk: DiskId) -> bool {
         self.all[disk.index()].blocked
     }
