@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use mpath_api::Config;
-use mpath_api::config::{DiskConfig, DiskName, MAX_DISKS, SocketPath};
+use mpath_api::config::{ConflictError, DiskConfig, DiskName, DiskPlace, MAX_DISKS, SocketPath};
 use mpath_api::server::{AddDiskError, RemoveDiskError};
 use mpath_api::types::{EventKind, RemovedDisk};
 use tokio::sync::{RwLock, watch};
@@ -32,6 +32,7 @@ pub(crate) struct Disks {
     pub(crate) common: Common,
     /// The API's socket, which no disk can have.
     api: SocketPath,
+    api_place: Option<Place>,
     handed_over: Arc<HandedOver>,
     held: Mutex<Held>,
     /// Read while a disk is added or removed, and written at the end.
@@ -83,7 +84,8 @@ struct Reserved {
 impl Disks {
     pub(crate) fn new(common: Common, api: SocketPath, handed_over: Arc<HandedOver>) -> Self {
         let (held, changes, ending) = (Mutex::default(), RwLock::default(), watch::Sender::new(false));
-        Self { common, api, handed_over, held, changes, ending }
+        let api_place = Place::of(&api);
+        Self { common, api, api_place, handed_over, held, changes, ending }
     }
 
     fn held(&self) -> MutexGuard<'_, Held> {
@@ -166,11 +168,16 @@ impl Disks {
         Ok(Reservation { disks: Arc::clone(self), wanted })
     }
 
-    /// Checks that sockets that are taken are nobody else's by another spelling. Of two that come at once, the second one is refused.
+    /// Checks that sockets that are taken are nobody else's by another spelling, nor the API's. Of two that come at once, the second one is refused.
     async fn check_sockets(&self, wanted: &[Reserved]) -> Result<(), AddDiskError> {
         let sockets: Vec<_> = wanted.iter().map(|wanted| wanted.socket.clone()).collect();
         let places = spawn_blocking(move || sockets.iter().map(Place::of).collect::<Vec<_>>());
         let places = places.await.map_err(panicked)?;
+        if let Some(position) = places.iter().position(|place| place.is_some() && *place == self.api_place) {
+            // The first is the disk that has the paths.
+            let disk = DiskPlace { disk: 0, sharer: position.checked_sub(1) };
+            return Err(Box::new(ConflictError::ApiSocket { disk, path: wanted[position].socket.clone() }).into());
+        }
         let mut held = self.held();
         for (Reserved { name, socket, .. }, place) in wanted.iter().zip(places) {
             if place.is_some()

@@ -54,6 +54,8 @@ pub(crate) struct FenceRecord {
 #[derive(Debug)]
 struct Kept {
     associations: Associations,
+    /// The file says what the disk is.
+    is_named: bool,
     _lock: Lock,
 }
 
@@ -202,9 +204,18 @@ impl FenceRecords {
         self.0.iter().try_for_each(|record| record.inherit(association.clone()))
     }
 
-    /// What the disk at this position writes to, for good; its record says so from the next change on.
+    /// What the disk at this position writes to, for good; its record says so from the next change on, or when it is
+    /// [written](Self::write_namespaces).
     pub(crate) fn set_namespace(&self, disk: usize, namespace: NamespaceName) {
         self.0[disk].namespace.get_or_init(|| namespace);
+    }
+
+    /// See [`FenceRecord::write_namespace`].
+    pub(crate) async fn write_namespaces(&self) -> Result<(), WriteError> {
+        for record in &self.0 {
+            record.write_namespace().await?;
+        }
+        Ok(())
     }
 
     /// Whether who had the disk at this position before has left something: a front-end may come back with requests in flight.
@@ -226,11 +237,6 @@ impl FenceRecords {
     pub(crate) fn end(&self, in_doubt: bool, inherited_left: Duration, unanswered: &[bool]) -> Vec<Option<LeftFence>> {
         let records = self.0.iter().zip(unanswered);
         records.map(|(record, unanswered)| record.end(in_doubt, inherited_left, *unanswered)).collect()
-    }
-
-    /// See [`FenceRecord::as_written`]; by disk.
-    pub(crate) fn as_written(&self) -> Vec<Option<LeftFence>> {
-        self.0.iter().map(FenceRecord::as_written).collect()
     }
 
     /// See [`FenceRecord::expire`].
@@ -264,7 +270,8 @@ impl FenceRecord {
             None => (is_left && left.is_none()).then_some(Duration::ZERO),
         };
         let associations = longest.into_iter().map(|left| (Key::Inherited, left)).collect();
-        let kept = Arc::new(Mutex::new(Some(Kept { associations, _lock: lock })));
+        let is_named = namespace_before.is_some();
+        let kept = Arc::new(Mutex::new(Some(Kept { associations, is_named, _lock: lock })));
         let incarnation = incarnation.clone();
         Ok((Self { file, incarnation, is_left, namespace_before, namespace: Arc::default(), kept }, fence))
     }
@@ -289,6 +296,15 @@ impl FenceRecord {
         self.change(|associations| drop(associations.remove(&Key::Inherited))).await
     }
 
+    /// Writes down what the disk is, durably, unless the file says so already: a path may have told that came up for other disks only.
+    pub(crate) async fn write_namespace(&self) -> Result<(), WriteError> {
+        let is_named = |kept: &Option<Kept>| kept.as_ref().is_none_or(|kept| kept.is_named);
+        if is_named(&self.kept.lock().unwrap_or_else(PoisonError::into_inner)) {
+            return Ok(());
+        }
+        self.change(|_| {}).await
+    }
+
     /// Writes down a fence that somebody else has left on what this disk writes to, durably. Blocks.
     pub(crate) fn inherit(&self, association: RecordedAssociation) -> Result<(), WriteError> {
         let inherit = |associations: &mut Associations| {
@@ -303,7 +319,7 @@ impl FenceRecord {
     /// Of the fences that it has inherited so much is left: who restarts it again and again waits for them once. While there may be requests
     /// that its guest was not answered the record says whose the socket is. The longest fence that whoever writes to the same has to wait for.
     pub(crate) fn end(&self, in_doubt: bool, inherited_left: Duration, unanswered: bool) -> Option<LeftFence> {
-        let Kept { mut associations, _lock } = self.kept.lock().unwrap_or_else(PoisonError::into_inner).take()?;
+        let Kept { mut associations, _lock, .. } = self.kept.lock().unwrap_or_else(PoisonError::into_inner).take()?;
         if !in_doubt {
             associations.retain(|key, _| *key == Key::Inherited);
         }
@@ -332,19 +348,6 @@ impl FenceRecord {
             tracing::warn!(file = %self.file.display(), %error, "fence record stays as it is");
         }
         left.map(|(association, is_own)| LeftFence { association, namespace: content.namespace, is_own, inherited })
-    }
-
-    /// What the file says that whoever has the disk next has to wait for, where the end of this one has come to nothing.
-    fn as_written(&self) -> Option<LeftFence> {
-        let Content { associations, namespace, .. } = match read(&self.file) {
-            Ok(content) => content,
-            Err(error) => {
-                tracing::error!(%error, "what is in doubt is not known");
-                return None;
-            }
-        };
-        let association = longest(associations).filter(|left| left.fence_ms > 0)?;
-        Some(LeftFence { inherited: Some(association.clone()), association, namespace, is_own: false })
     }
 
     /// The fence that was left at the end may be over: then no daemon has to wait for it, though what was in flight is still to be repeated
@@ -378,9 +381,12 @@ impl FenceRecord {
     fn change_now(&self, change: impl FnOnce(&mut Associations)) -> io::Result<()> {
         // Held until it is written, so that the last one to change it is the last one to write it.
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(Kept { associations, .. }) = &mut *kept else { return Ok(()) };
+        let Some(Kept { associations, is_named, .. }) = &mut *kept else { return Ok(()) };
         change(associations);
-        write(&self.file, &self.content(associations))
+        let content = self.content(associations);
+        write(&self.file, &content)?;
+        *is_named = content.namespace.is_some();
+        Ok(())
     }
 
     fn content(&self, associations: &Associations) -> Content {

@@ -26,10 +26,19 @@ impl NamespaceName {
         Self { subsystem: subsystem.to_owned(), nsid, identifiers: identifiers.join(",") }
     }
 
-    /// By its identifiers, which are the same whichever subsystem has it; without any by its number.
+    /// By its identifiers, which are the same whichever subsystem has it: by the kinds that both have, as a target that is updated may
+    /// come to tell one more. Without any by its number.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
-        self.identifiers == other.identifiers
-            && (!self.identifiers.is_empty() || (&self.subsystem, self.nsid) == (&other.subsystem, other.nsid))
+        if self.identifiers.is_empty() && other.identifiers.is_empty() {
+            return (&self.subsystem, self.nsid) == (&other.subsystem, other.nsid);
+        }
+        let pairs = self.by_kind().flat_map(|ours| other.by_kind().map(move |theirs| (ours, theirs)));
+        let mut of_one_kind = pairs.filter(|((kind, _), (other, _))| kind == other).peekable();
+        of_one_kind.peek().is_some() && of_one_kind.all(|((_, ours), (_, theirs))| ours == theirs)
+    }
+
+    fn by_kind(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.identifiers.split(',').filter_map(|identifier| identifier.split_once('='))
     }
 }
 
@@ -45,24 +54,38 @@ impl fmt::Display for NamespaceName {
 mod tests {
     use super::*;
 
-    fn identity(nsid: u32, uuid: u8, eui64: u8) -> NamespaceIdentity {
+    fn identity(nsid: u32, uuid: u8, nguid: u8, eui64: u8) -> NamespaceIdentity {
         let controller = crate::geometry::tests::controller();
         let known = controller.namespaces[0].as_ref().unwrap().identity;
-        NamespaceIdentity { nsid, uuid: [uuid; 16], nguid: [0; 16], eui64: [eui64; 8], ..known }
+        NamespaceIdentity { nsid, uuid: [uuid; 16], nguid: [nguid; 16], eui64: [eui64; 8], ..known }
     }
 
     #[test]
     fn identifiers_count_more_than_numbers() {
-        let name = |subsystem: &str, nsid, uuid, eui64| NamespaceName::new(subsystem, &identity(nsid, uuid, eui64));
+        let name = |subsystem: &str, nsid, uuid, eui64| NamespaceName::new(subsystem, &identity(nsid, uuid, 0, eui64));
         let one = name("nqn.a", 1, 7, 0);
         assert_eq!(one.to_string(), format!("namespace 1 of nqn.a (uuid={})", "07".repeat(16)));
         assert!(one.is_same(&name("nqn.b", 2, 7, 0)));
-        for other in [name("nqn.a", 1, 8, 0), name("nqn.a", 1, 0, 0), name("nqn.a", 1, 7, 7)] {
+        for other in [name("nqn.a", 1, 8, 0), name("nqn.a", 1, 0, 0), name("nqn.a", 1, 0, 7)] {
             assert!(!one.is_same(&other) && !other.is_same(&one), "{other}");
         }
         let without = name("nqn.a", 1, 0, 0);
         assert!(without.is_same(&name("nqn.a", 1, 0, 0)));
         assert!(!without.is_same(&name("nqn.b", 1, 0, 0)) && !without.is_same(&name("nqn.a", 2, 0, 0)));
         assert_eq!(without.to_string(), "namespace 1 of nqn.a");
+    }
+
+    #[test]
+    fn one_that_gains_or_loses_an_identifier_is_the_same() {
+        let name = |uuid, nguid, eui64| NamespaceName::new("nqn.a", &identity(1, uuid, nguid, eui64));
+        let same = |one: NamespaceName, other: NamespaceName| {
+            assert_eq!(one.is_same(&other), other.is_same(&one));
+            one.is_same(&other)
+        };
+        assert!(same(name(7, 0, 0), name(7, 7, 7)));
+        assert!(same(name(7, 8, 0), name(0, 8, 7)));
+        assert!(!same(name(7, 8, 0), name(7, 9, 0)), "one of those that both have differs");
+        assert!(!same(name(7, 0, 0), name(0, 7, 0)), "they have none in common");
+        assert!(!same(name(0, 0, 0), name(7, 0, 0)));
     }
 }

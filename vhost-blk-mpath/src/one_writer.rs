@@ -40,7 +40,7 @@ fn used(subsystem: &Subsystem, which: impl Fn(&Disk) -> bool) -> impl Iterator<I
     disks.filter_map(|disk| Some(Used { disk: disk.name(), namespace: subsystem.namespace_name(disk)? }))
 }
 
-/// The fences that removed disks have left on what they wrote to; each namespace once.
+/// The fences that removed disks have left on what they wrote to; each namespace once by each name.
 #[derive(Default)]
 pub(crate) struct LeftBehind(Vec<Left>);
 
@@ -70,10 +70,11 @@ impl LeftBehind {
         self.0.retain(|left| left.until > now);
         let LeftFence { association, namespace: Some(namespace), .. } = left else { return };
         let until = now + Duration::from_millis(association.fence_ms);
-        if self.0.iter().any(|left| left.namespace.is_same(namespace) && left.until >= until) {
+        // Not by `is_same`: of one by two names, which tell different identifiers, either may be what it is known by next.
+        if self.0.iter().any(|left| left.namespace == *namespace && left.until >= until) {
             return;
         }
-        self.0.retain(|left| !left.namespace.is_same(namespace));
+        self.0.retain(|left| left.namespace != *namespace);
         // A disk that was held, or refused, passes on what it found.
         let of_others = || subsystem.inherited_fence().and_then(|fence| fence.of);
         let disk = if left.is_own { Some(disk.name().into()) } else { of_others() };
@@ -87,5 +88,47 @@ impl LeftBehind {
             left.until > now && used(subsystem, |_| true).any(|used| used.namespace.is_same(&left.namespace))
         };
         self.0.iter().filter(counts).max_by_key(|left| left.until)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use mpath_core::{Epoch, PathId};
+    use nvme_tcp::host::{HostIdentity, NamespaceIdentity};
+    use tokio::sync::watch;
+
+    use super::*;
+    use crate::events::EventLog;
+    use crate::fence_record::FenceRecords;
+    use crate::geometry;
+    use crate::service::Common;
+
+    fn name(uuid: u8, nguid: u8) -> NamespaceName {
+        let known = geometry::tests::controller().namespaces[0].as_ref().unwrap().identity;
+        NamespaceName::new("nqn.example", &NamespaceIdentity { uuid: [uuid; 16], nguid: [nguid; 16], ..known })
+    }
+
+    /// The shorter fence is on a name that says more.
+    #[tokio::test]
+    async fn a_fence_counts_by_each_name_of_its_namespace() {
+        let place = tempfile::tempdir().unwrap();
+        let records = |file: &str| FenceRecords::open([place.path().join(file).as_path()].into_iter()).unwrap().0;
+        let host = HostIdentity { hostnqn: "nqn.2014-08.org.example:host".parse().unwrap(), hostid: [1; 16] };
+        let common = Common { host, io_threads: 1, events: Arc::new(EventLog::new()) };
+        let (_ends, ending) = watch::channel(false);
+        let subsystem = Subsystem::new(geometry::tests::config(), &common, records("disk"), None, ending);
+        let (mut left_behind, now) = (LeftBehind::default(), Instant::now());
+        for (file, namespace, fence_ms) in [("one", name(7, 0), 20_000), ("two", name(7, 8), 10_000)] {
+            let records = records(file);
+            records.set_namespace(0, namespace);
+            let association = RecordedAssociation { path: "tcp://127.0.0.1:4420".into(), cntlid: 7, fence_ms };
+            records.add(PathId(0), Epoch(1), association).await.unwrap();
+            let left = records.end(true, Duration::ZERO, &[false]).remove(0).unwrap();
+            left_behind.add(&subsystem, &subsystem.disks[0], &left, now);
+        }
+        let by = |name: NamespaceName| left_behind.0.iter().filter(|left| left.namespace.is_same(&name)).count();
+        assert_eq!((by(name(7, 0)), by(name(0, 8)), by(name(0, 9))), (2, 1, 0));
     }
 }

@@ -29,26 +29,32 @@ impl Place {
     }
 }
 
-/// Two disks of a configuration have one socket.
+/// Two disks of a configuration have one socket, or a disk has the API's.
 #[derive(Debug, thiserror::Error)]
-#[error(
-    "disk {disk}: its `socket-path`, {socket}, is also that of disk {of}, by the name of {other}; give each disk its own"
-)]
-pub(crate) struct SameSocket {
-    disk: DiskName,
-    socket: SocketPath,
-    of: DiskName,
-    other: SocketPath,
+pub(crate) enum SameSocket {
+    #[error(
+        "disk {disk}: its `socket-path`, {socket}, is also that of disk {of}, by the name of {other}; give each disk its own"
+    )]
+    Disk { disk: DiskName, socket: SocketPath, of: DiskName, other: SocketPath },
+    #[error(
+        "disk {disk}: its `socket-path`, {socket}, is also the API's socket, by the name of {api}; give each its own"
+    )]
+    Api { disk: DiskName, socket: SocketPath, api: SocketPath },
 }
 
-/// Checks that each disk has a socket of its own. Those that are spelled alike were refused before.
+/// Checks that each disk has a socket of its own, and none the API's. Those that are spelled alike were refused before.
 pub(crate) fn check(config: &Config) -> Result<(), SameSocket> {
+    let api = Place::of(&config.api);
     let mut places: Vec<(Place, DiskSettings)> = Vec::new();
     for disk in config.disks.iter().flat_map(DiskSettings::all) {
         let Some(place) = Place::of(&disk.socket_path) else { continue };
+        if api.as_ref() == Some(&place) {
+            let api = config.api.clone();
+            return Err(SameSocket::Api { disk: disk.name, socket: disk.socket_path, api });
+        }
         if let Some((_, other)) = places.iter().find(|(there, _)| *there == place) {
             let (of, other) = (other.name.clone(), other.socket_path.clone());
-            return Err(SameSocket { disk: disk.name, socket: disk.socket_path, of, other });
+            return Err(SameSocket::Disk { disk: disk.name, socket: disk.socket_path, of, other });
         }
         places.push((place, disk));
     }

@@ -327,7 +327,8 @@ impl Connecting {
         for (path, error) in failures {
             subsystem.path_started_down(path, &error);
         }
-        Ok(())
+        // Before a front-end has requests taken that another namespace must not have.
+        Ok(subsystem.records.write_namespaces().await?)
     }
 
     /// Whether the disks wait for it, or for a longer one.
@@ -398,13 +399,20 @@ impl Service {
 
     /// Tells the I/O threads to end within a moment, whatever is in flight.
     pub(crate) fn end_io(&self) {
+        self.cut();
         self.subsystem.threads().iter().for_each(IoThreadHandle::begin_shutdown);
     }
 
     /// Hangs up on the front-ends and takes their virtqueues back. Blocks until these are drained, or the I/O threads end.
     pub(crate) fn hang_up(&self) {
+        self.cut();
         let frontends = std::mem::take(&mut *self.frontends());
         FrontendThread::shutdown(frontends);
+    }
+
+    /// Virtqueues that end from now on were not stopped by their front-ends.
+    fn cut(&self) {
+        self.subsystem.disks.iter().for_each(|disk| disk.unanswered.cut());
     }
 
     /// Ends the I/O threads, and has the paths closed. Blocks for a moment.
@@ -439,7 +447,9 @@ impl Service {
         let unanswered: Vec<_> = self.subsystem.disks.iter().map(|disk| disk.unanswered.are_there()).collect();
         self.tell_of_sockets_kept(&unanswered);
         let (records, in_doubt) = (self.subsystem.records.clone(), self.in_doubt.load(Ordering::SeqCst));
-        leave(&self.subsystem.records, move || records.end(in_doubt, left, &unanswered)).await
+        // A disk can take a while to say that it has something. One that panicked has said why.
+        let ended = tokio::task::spawn_blocking(move || records.end(in_doubt, left, &unanswered));
+        ended.await.unwrap_or_default()
     }
 
     fn tell_of_sockets_kept(&self, unanswered: &[bool]) {
@@ -454,34 +464,43 @@ impl Service {
     }
 }
 
-/// What records that have come to their end leave. A disk can take a while to say that it has something.
-async fn leave(
-    records: &FenceRecords,
-    end: impl FnOnce() -> Vec<Option<LeftFence>> + Send + 'static,
-) -> Vec<Option<LeftFence>> {
-    tokio::task::spawn_blocking(end).await.unwrap_or_else(|panicked| {
-        // Then nobody is told that nothing is in doubt: it is as if this daemon had been killed.
-        tracing::error!(%panicked, "the fence record stays as it is");
-        records.as_written()
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use mpath_core::Epoch;
 
     use super::*;
     use crate::fence_record::RecordedAssociation;
+    use crate::geometry;
 
+    /// As where the path that told what the disk is has not come up, and the one that has leads to another disk.
     #[tokio::test]
-    async fn an_end_that_panics_does_not_say_that_nothing_is_in_doubt() {
+    async fn a_record_says_what_a_disk_is_before_a_front_end_is_let_in() {
         let place = tempfile::tempdir().unwrap();
         let socket = place.path().join("disk.sock");
         let (records, _) = FenceRecords::open([socket.as_path()].into_iter()).unwrap();
         let association = RecordedAssociation { path: "tcp://127.0.0.1:4420".into(), cntlid: 7, fence_ms: 5_000 };
         records.add(PathId(0), Epoch(1), association).await.unwrap();
-        let left = leave(&records, || panic!("no matter why")).await;
-        let left: Vec<_> = left.iter().map(|left| left.as_ref().map(|left| left.association.fence_ms)).collect();
-        assert_eq!(left, [Some(5_000)]);
+        let host = HostIdentity { hostnqn: "nqn.2014-08.org.example:host".parse().unwrap(), hostid: [1; 16] };
+        let common = Common { host, io_threads: 1, events: Arc::new(EventLog::new()) };
+        let (ends, ending) = watch::channel(false);
+        let subsystem = Arc::new(Subsystem::new(geometry::tests::config(), &common, records, None, ending));
+        assert!(subsystem.admit(&geometry::tests::controller()).unwrap()[0].is_ok());
+        let named = || std::fs::read_to_string(subsystem.records.file(0)).unwrap().contains("nqn.example");
+        assert!(!named());
+        let service = Service {
+            subsystem: Arc::clone(&subsystem),
+            places: vec![None],
+            discovery: None,
+            ends,
+            frontends: Mutex::default(),
+            in_doubt: AtomicBool::new(false),
+            task: Mutex::default(),
+        };
+        let (up, tried) = oneshot::channel();
+        up.send(Ok(())).unwrap();
+        let paths = vec![StartingPath { path: PathId(0), tried }];
+        let mut connecting = Connecting { service: Arc::new(service), doors: Vec::new(), discovery: None, paths };
+        connecting.tried().await.unwrap();
+        assert!(named());
     }
 }

@@ -134,8 +134,9 @@ impl Subsystem {
             let shared = if inherited_fence.is_some() { SharedDisk::after_crash() } else { SharedDisk::default() };
             let first = FlowId(first_flow);
             // 64 disks at most, with 256 virtqueues at most.
-            first_flow += settings.queues.get() as u16;
-            let unanswered = Arc::new(Unanswered::new(records.is_left(id.into())));
+            let queues = settings.queues.get() as u16;
+            first_flow += queues;
+            let unanswered = Arc::new(Unanswered::new(if records.is_left(id.into()) { queues } else { 0 }));
             Disk::new(DiskId(id), first, settings, shared, unanswered, Arc::clone(&events))
         };
         Self {

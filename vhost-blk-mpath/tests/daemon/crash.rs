@@ -262,6 +262,27 @@ fn what_waits_for_a_path_when_the_daemon_ends_is_executed_nowhere_else() {
     }
 }
 
+/// They are in no log; and the guest does not know that nobody has looked.
+#[test]
+fn what_was_not_taken_from_the_ring_when_the_daemon_ends_is_executed_nowhere_else() {
+    let mut world = World::start();
+    // Nothing is ever kicked: a virtqueue is looked into when it starts, and while requests are in flight.
+    world.submit(0, OUT, 7);
+    world.replace(Signal::TERM);
+    eventually("it was looked into", || world.ring.reap() == [0]);
+    world.submit(1, OUT, 8);
+    let (_, place) = world.end(Signal::TERM);
+    world.assert_kept(&place);
+    world.serve(place);
+    world.come_back();
+    assert_eq!(world.finish(), [1]);
+    // One that its front-end has stopped is nobody's any more.
+    world.submit(2, OUT, 9);
+    world.guest.frontend.get_vring_base(QUEUE).unwrap();
+    let (ended, place) = world.daemon.take().unwrap().end(Signal::TERM);
+    ended.cleanly(&place);
+}
+
 /// As when it has connected just before the daemon ends, or when it is refused for the sake of one of them.
 #[test]
 fn a_guest_that_got_to_some_of_its_virtqueues_may_come_back_for_the_others() {

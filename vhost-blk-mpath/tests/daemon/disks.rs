@@ -157,6 +157,21 @@ fn two_disks_do_not_have_one_socket() {
 }
 
 #[test]
+fn a_disk_does_not_have_the_socket_of_the_api() {
+    let target = target_of(1, 1, 1 << 20);
+    let place = Place::new();
+    let (api, name) = (place.api(), place.api().file_name().unwrap().to_str().unwrap().to_owned());
+    let socket = format!("{}/./{name}", api.parent().unwrap().display());
+    let config = DiskConfig { socket_path: socket.parse().unwrap(), ..disk(&place, &target, 0) };
+    let said = format!(
+        "disk disk-0: its `socket-path`, {socket}, is also the API's socket, by the name of {}; give",
+        api.display()
+    );
+    place.refused(place.configured(vec![config])).says(2, &[&said]);
+    assert!(!api.exists());
+}
+
+#[test]
 fn two_disks_in_one_daemon_are_apart() {
     let target = Target::with(2, |config| config.namespaces.push(NamespaceConfig::memory(32 << 20)));
     let daemon = two_disks(&target);

@@ -87,7 +87,7 @@ fn a_disk_that_goes_on_says_so() {
     // A daemon that ends in order leaves nothing to wait for.
     drop(disk);
     let (ended, place) = daemon.end(Signal::TERM);
-    ended.cleanly(&place);
+    ended.cleanly_but_for_a_guest(&place);
     let command = place.command(&target.addrs(), SHORT);
     let daemon = place.spawn(command).ready();
     assert_eq!((held_ms(&daemon), count(&daemon, EventKind::DiskHeld)), (None, 0));
@@ -124,13 +124,12 @@ fn a_socket_that_was_left_with_a_disk_is_not_given_another() {
     let command = place.command(&target.addrs(), &format!("{SHORT} --namespace 1"));
     let daemon = place.spawn(command).ready();
     assert_eq!(Disk::connect_patiently(&daemon.socket()).write(0, 7), Status::Ok, "the one it was goes on");
-    // An end in order leaves nothing to come back for.
+    // That front-end keeps no in-flight log, and says nothing of a guest that does.
     let (ended, place) = daemon.end(Signal::TERM);
-    ended.cleanly(&place);
-    let command = place.command(&target.addrs(), &format!("{SHORT} --namespace 2"));
-    let (_, place) = place.spawn(command).ready().end(Signal::KILL);
-    // Nor does what somebody has removed.
+    ended.cleanly_but_for_a_guest(&place);
+    place.refused(place.command(&target.addrs(), &format!("{SHORT} --namespace 2"))).says(2, &[&of(1), &of(2)]);
+    // Somebody who knows has removed it.
     std::fs::remove_file(&record).unwrap();
-    let command = place.command(&target.addrs(), &format!("{SHORT} --namespace 1"));
+    let command = place.command(&target.addrs(), &format!("{SHORT} --namespace 2"));
     assert_eq!(held_ms(&place.spawn(command).ready()), None);
 }

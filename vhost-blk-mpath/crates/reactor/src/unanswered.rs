@@ -1,44 +1,77 @@
-//! Requests of a disk's guest that nobody has answered, and that its front-end has a log of.
+//! Requests of a disk's guest that nobody has answered, and that its front-end has executed by whoever is next.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use vhost_user_blk::Queue;
 
-/// The virtqueues of one disk whose in-flight log may have requests while nobody runs them: whoever the front-end connects to next
-/// executes these. The I/O threads of the disk share it.
+/// The virtqueues of one disk whose in-flight log may have requests while nobody runs them, or that have some which were not taken when
+/// the front-end was hung up on: whoever it connects to next executes these. The I/O threads of the disk share it.
 #[derive(Debug)]
-pub struct Unanswered(Mutex<BTreeSet<u16>>);
+pub struct Unanswered {
+    queues: Mutex<Queues>,
+    /// Front-ends are hung up on.
+    cut: AtomicBool,
+}
+
+#[derive(Debug)]
+struct Queues {
+    /// Each with the number of the time it was left.
+    left: BTreeMap<u16, u64>,
+    times: u64,
+}
 
 impl Unanswered {
-    /// None yet; or any of them, if somebody has served the disk `before` and what that left is not known.
+    /// Any of so many virtqueues, as somebody has served the disk before and what that left is not known; 0 if nobody has.
     #[must_use]
-    pub fn new(before: bool) -> Self {
-        let any = 0..=u8::MAX.into();
-        Self(Mutex::new(any.filter(|_| before).collect()))
+    pub fn new(before: u16) -> Self {
+        let left = (0..before).map(|index| (index, 0)).collect();
+        Self { queues: Mutex::new(Queues { left, times: 0 }), cut: AtomicBool::new(false) }
     }
 
     /// Whether there may be such requests.
     #[must_use]
     pub fn are_there(&self) -> bool {
-        !self.queues().is_empty()
+        !self.queues().left.is_empty()
+    }
+
+    /// From now on it is not the front-ends that stop virtqueues: what waits in one of them is for whoever is next.
+    pub fn cut(&self) {
+        self.cut.store(true, Ordering::SeqCst);
     }
 
     /// A virtqueue is run from now on, and with it all that its log has. What the front-end has of the others tells which of them are left:
-    /// none, if it keeps no log, or a new one since its guest was reset.
+    /// none, if it keeps a new log since its guest was reset. Who keeps no log says nothing of a guest that does: it may be a probe.
     pub(crate) fn taken_up(&self, queue: &Queue) {
-        self.queues().retain(|&index| index != queue.index() && queue.other_left_requests(index));
+        if !queue.keeps_log() {
+            return;
+        }
+        let before = self.queues().left.clone();
+        // Of megabytes at most: other I/O threads do not wait for that.
+        let is_done = |index| index == queue.index() || !queue.other_left_requests(index);
+        let done: Vec<_> = before.into_iter().filter(|&(index, _)| is_done(index)).collect();
+        let mut queues = self.queues();
+        for (index, time) in done {
+            // Unless another thread has left it since.
+            if queues.left.get(&index) == Some(&time) {
+                queues.left.remove(&index);
+            }
+        }
     }
 
     /// A virtqueue is not run any more.
     pub(crate) fn left(&self, queue: &Queue) {
-        if queue.leaves_requests() {
-            self.queues().insert(queue.index());
+        if queue.leaves_requests() || self.cut.load(Ordering::SeqCst) && queue.leaves_waiting() {
+            let mut queues = self.queues();
+            queues.times += 1;
+            let time = queues.times;
+            queues.left.insert(queue.index(), time);
         }
     }
 
-    fn queues(&self) -> MutexGuard<'_, BTreeSet<u16>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn queues(&self) -> MutexGuard<'_, Queues> {
+        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -49,17 +82,19 @@ mod tests {
 
     /// What ones that do come back for is shown by the daemon's tests.
     #[test]
-    fn a_front_end_without_a_log_comes_back_for_nothing() {
+    fn a_front_end_without_a_log_leaves_and_clears_nothing() {
         let mut guest = Guest::new();
         let mut queue = guest.queue();
-        assert!(!Unanswered::new(false).are_there());
-        let unanswered = Unanswered::new(true);
-        assert!(unanswered.are_there());
-        unanswered.taken_up(&queue);
+        let unanswered = Unanswered::new(0);
         assert!(!unanswered.are_there());
         guest.read(0, 4096);
+        guest.read(0, 4096);
         let _given_up = pop(&mut queue);
+        unanswered.cut();
         unanswered.left(&queue);
         assert!(queue.outstanding() == 1 && !unanswered.are_there());
+        let unanswered = Unanswered::new(1);
+        unanswered.taken_up(&queue);
+        assert!(unanswered.are_there());
     }
 }

@@ -76,6 +76,14 @@ impl Ring {
         }
     }
 
+    /// Whether a chain is available that was not taken.
+    pub(super) fn is_waiting(&self) -> bool {
+        match self {
+            Self::Split(ring) => ring.is_waiting(),
+            Self::Packed(ring) => ring.is_waiting(),
+        }
+    }
+
     /// Takes the next available chain; before all others those that a queue before this one had in flight.
     pub(super) fn next_chain(&mut self) -> Result<Option<Taken>, QueueError> {
         match self {

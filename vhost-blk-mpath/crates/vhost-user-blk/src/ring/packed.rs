@@ -254,6 +254,11 @@ impl PackedRing {
         self.log.as_ref().map_or(0, PackedLog::to_resubmit)
     }
 
+    /// Whether a chain is available that was not taken.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.next_available.is_available(self.flags(self.next_available.index, Ordering::Relaxed))
+    }
+
     /// Copies descriptor `index` of a chain that was taken, and tells the index of the one after it.
     pub(super) fn descriptor(&self, index: u16) -> (RawPackedDescriptor, u16) {
         match &self.log {
@@ -381,7 +386,7 @@ impl PackedRing {
         self.mark_device_event();
         // The wish must be out before the flags are read; the driver does the reverse. See `publish`.
         fence(Ordering::SeqCst);
-        self.next_available.is_available(self.flags(self.next_available.index, Ordering::Relaxed))
+        self.is_waiting()
     }
 
     fn mark_device_event(&self) {

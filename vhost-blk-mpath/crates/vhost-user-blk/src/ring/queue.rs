@@ -167,10 +167,22 @@ impl Queue {
         self.ring.to_resubmit()
     }
 
+    /// Whether the front-end keeps an in-flight log.
+    #[must_use]
+    pub fn keeps_log(&self) -> bool {
+        self.inflight.is_some()
+    }
+
     /// Whether the front-end has a log of requests that this queue has not answered, so that they are resubmitted when it comes back.
     #[must_use]
     pub fn leaves_requests(&self) -> bool {
         self.inflight.is_some() && (self.outstanding() > 0 || self.to_resubmit() > 0)
+    }
+
+    /// Whether the front-end keeps a log, and there are requests that this queue has not taken: they are taken when it comes back.
+    #[must_use]
+    pub fn leaves_waiting(&self) -> bool {
+        self.inflight.is_some() && self.ring.is_waiting()
     }
 
     /// Whether the front-end has a log that says so of another one of its queues, which does not run.

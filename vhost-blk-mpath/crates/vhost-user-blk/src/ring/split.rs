@@ -207,6 +207,11 @@ impl SplitRing {
         self.log.as_ref().map_or(0, SplitLog::to_resubmit)
     }
 
+    /// Whether a chain is available that was not taken.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.available.load(IDX, Ordering::Relaxed) != self.next_available
+    }
+
     /// Copies descriptor `index` of the table; `index` is below the size.
     pub(super) fn descriptor(&self, index: u16) -> RawDescriptor {
         self.descriptors.read(usize::from(index))
@@ -308,7 +313,7 @@ impl SplitRing {
         }
         // The wish must be out before the index is read; the driver does the reverse. See `publish`.
         fence(Ordering::SeqCst);
-        self.available.load(IDX, Ordering::Relaxed) != self.next_available
+        self.is_waiting()
     }
 
     fn slot(&self, index: u16) -> usize {
