@@ -13,7 +13,7 @@ use mpath_target::NamespaceConfig;
 use nvme_tcp::host::{IoCommand, STAGING_MIN, TxPart};
 
 const PAYLOAD_BYTES: usize = 128 << 10;
-const PIECE_BYTES: usize = 1024;
+const PIECE_BYTES: usize = 256;
 
 /// How often the threads of connections have gone to sleep.
 fn sleeps() -> usize {
