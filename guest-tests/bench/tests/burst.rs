@@ -6,6 +6,7 @@
 mod programs;
 
 use serde_json::Value;
+use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -26,7 +27,10 @@ fn a_tiny_run_writes_one_table() {
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     let progress = String::from_utf8(output.stderr).unwrap();
     assert!(progress.contains("6 rows of 6 cells, 1 rounds"), "{progress}");
-    assert_eq!(progress.matches("K=0 ").count(), 6, "{progress}");
+    // Once, or twice where the machine stood still.
+    let floors: BTreeSet<&str> =
+        progress.lines().filter_map(|line| line.split_once(", K=0 ")).map(|(row, _)| row).collect();
+    assert_eq!(floors.len(), 6, "{progress}");
 
     let json = fs::read_to_string(docs.path().join("results/burst.json")).unwrap();
     let json: Value = serde_json::from_str(&json).unwrap();
