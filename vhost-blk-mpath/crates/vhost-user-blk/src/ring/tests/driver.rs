@@ -49,8 +49,13 @@ pub(super) const USED: u64 = 0xa000;
 /// Where buffers can be.
 pub(super) const BUFFERS: u64 = 0x1_0000;
 
+/// Where the guest has rings that are out of reach.
+const OUT_OF_REACH: u64 = 1 << 62;
+
 pub(super) struct TestDriver {
     files: [File; 2],
+    /// Where the guest has what is before [`BUFFERS`]; the front-end always has it at 0.
+    rings_start: u64,
     pub(super) size: u16,
     /// Where queues start, what was made available and what was seen of the used: counted in chains, in a packed ring in
     /// descriptors, and never wrapping.
@@ -102,7 +107,15 @@ impl TestDriver {
         notifier.set_error(fd(error_device)).unwrap();
         let notifier = Arc::new(notifier);
         let (start, available, seen_used, kicked, packed, log) = Default::default();
-        Self { files, size, start, available, seen_used, kicked, features, packed, call, error, notifier, log }
+        let rings_start = 0;
+        Self { files, rings_start, size, start, available, seen_used, kicked, features, packed, call, error, notifier, log }
+    }
+
+    /// Puts the rings where no buffer leads: what is read there is the device's, whatever requests write. Not in a migration,
+    /// whose log would have to reach so far.
+    pub(super) fn put_rings_out_of_reach(&mut self) {
+        assert!(!self.is_migrating());
+        self.rings_start = OUT_OF_REACH;
     }
 
     /// Queues mark what they write from now on.
@@ -157,12 +170,18 @@ impl TestDriver {
     }
 
     pub(super) fn memory(&self) -> GuestMemory {
-        self.files.iter().zip(0..).fold(GuestMemory::default(), |memory, (file, i)| {
-            let start = i * REGION_BYTES;
-            let layout =
-                RegionLayout { guest_start: start, user_start: start, bytes: REGION_BYTES, file_offset: GUARD_BYTES };
-            memory.with_region(layout, file.try_clone().unwrap()).unwrap()
-        })
+        let region = |file: usize, guest_start, user_start: u64, end: u64| {
+            let file_offset = GUARD_BYTES + user_start % REGION_BYTES;
+            let layout = RegionLayout { guest_start, user_start, bytes: end - user_start, file_offset };
+            (layout, self.files[file].try_clone().unwrap())
+        };
+        let second = region(1, REGION_BYTES, REGION_BYTES, MEMORY_BYTES);
+        let regions = if self.rings_start == 0 {
+            vec![region(0, 0, 0, REGION_BYTES), second]
+        } else {
+            vec![region(0, BUFFERS, BUFFERS, REGION_BYTES), second, region(0, self.rings_start, 0, BUFFERS)]
+        };
+        regions.into_iter().fold(GuestMemory::default(), |memory, (layout, file)| memory.with_region(layout, file).unwrap())
     }
 
     pub(super) fn layout(&self) -> RingLayout {
