@@ -55,7 +55,7 @@ const OUT_OF_REACH: u64 = 1 << 62;
 pub(super) struct TestDriver {
     files: [File; 2],
     /// Where the guest has what is before [`BUFFERS`]; the front-end always has it at 0.
-    rings_start: u64,
+    rings: u64,
     pub(super) size: u16,
     /// Where queues start, what was made available and what was seen of the used: counted in chains, in a packed ring in
     /// descriptors, and never wrapping.
@@ -106,16 +106,15 @@ impl TestDriver {
         notifier.set_call(fd(call_device)).unwrap();
         notifier.set_error(fd(error_device)).unwrap();
         let notifier = Arc::new(notifier);
-        let (start, available, seen_used, kicked, packed, log) = Default::default();
-        let rings_start = 0;
-        Self { files, rings_start, size, start, available, seen_used, kicked, features, packed, call, error, notifier, log }
+        let (rings, start, available, seen_used, kicked, packed, log) = Default::default();
+        Self { files, rings, size, start, available, seen_used, kicked, features, packed, call, error, notifier, log }
     }
 
     /// Puts the rings where no buffer leads: what is read there is the device's, whatever requests write. Not in a migration,
     /// whose log would have to reach so far.
     pub(super) fn put_rings_out_of_reach(&mut self) {
         assert!(!self.is_migrating());
-        self.rings_start = OUT_OF_REACH;
+        self.rings = OUT_OF_REACH;
     }
 
     /// Queues mark what they write from now on.
@@ -175,13 +174,14 @@ impl TestDriver {
             let layout = RegionLayout { guest_start, user_start, bytes: end - user_start, file_offset };
             (layout, self.files[file].try_clone().unwrap())
         };
-        let second = region(1, REGION_BYTES, REGION_BYTES, MEMORY_BYTES);
-        let regions = if self.rings_start == 0 {
-            vec![region(0, 0, 0, REGION_BYTES), second]
+        let mut regions = vec![region(1, REGION_BYTES, REGION_BYTES, MEMORY_BYTES)];
+        if self.rings == 0 {
+            regions.push(region(0, 0, 0, REGION_BYTES));
         } else {
-            vec![region(0, BUFFERS, BUFFERS, REGION_BYTES), second, region(0, self.rings_start, 0, BUFFERS)]
-        };
-        regions.into_iter().fold(GuestMemory::default(), |memory, (layout, file)| memory.with_region(layout, file).unwrap())
+            regions.extend([region(0, BUFFERS, BUFFERS, REGION_BYTES), region(0, self.rings, 0, BUFFERS)]);
+        }
+        let add = |memory: GuestMemory, (layout, file)| memory.with_region(layout, file).unwrap();
+        regions.into_iter().fold(GuestMemory::default(), add)
     }
 
     pub(super) fn layout(&self) -> RingLayout {
