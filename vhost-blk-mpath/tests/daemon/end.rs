@@ -49,7 +49,7 @@ fn while_starting() {
         let _admin = silent.accept().unwrap();
         let (ended, place) = daemon.end(signal);
         ended.cleanly(&place);
-        assert!(ended.took < Duration::from_secs(1), "{ended:?}");
+        assert!(ended.took < Duration::from_secs(3), "{ended:?}");
     }
 }
 
@@ -60,7 +60,7 @@ fn idle() {
         let daemon = Daemon::start(&target.addrs(), "");
         let (ended, place) = daemon.end(signal);
         ended.cleanly(&place);
-        assert!(ended.took < Duration::from_secs(1), "{ended:?}");
+        assert!(ended.took < Duration::from_secs(3), "{ended:?}");
     }
 }
 

@@ -74,18 +74,16 @@ fn a_limit_holds_and_is_lifted_while_requests_wait_for_it() {
     assert_eq!(seen.limits.to_string(), "iops 100, bandwidth off, burst 0ms");
     assert!(seen.balance_ios.is_some() && seen.throttled_ms > 0, "{seen:?}");
 
-    // One a second.
+    // One a second: ten of them would take ten.
     limit(&daemon, "1", "0ms");
-    disk.submit_write(1, 0, 1);
-    disk.submit_write(2, 4096, 1);
-    disk.submit_write(3, 8192, 1);
+    (0..11_u16).for_each(|n| disk.submit_write(1 + n, u64::from(n) * 4096, 1));
     assert!(disk.answer(Duration::from_secs(10)).is_some());
     let lifted = Instant::now();
     assert_eq!(limit(&daemon, "off", "1s").balance_ios, None);
-    for _ in 0..2 {
+    for _ in 0..10 {
         assert!(disk.answer(Duration::from_secs(10)).is_some());
     }
-    assert!(lifted.elapsed() < Duration::from_millis(900), "{:?}", lifted.elapsed());
+    assert!(lifted.elapsed() < Duration::from_secs(5), "{:?}", lifted.elapsed());
 }
 
 /// What one I/O thread uses the others do not have.
