@@ -1,6 +1,10 @@
 //! `mpathctl mptcp`
 
+use std::net::IpAddr;
+
 use clap::Subcommand;
+use mpath_api::PathAddress;
+use mpath_api::address::Host;
 
 use crate::Failure;
 use crate::mptcp::{Done, Finding, Level, What, follow, gather, judge};
@@ -14,7 +18,7 @@ pub(crate) enum Command {
     /// says why it matters, and the commands that mend it until the next boot. It changes nothing itself. The exit code is 1 if
     /// there is a problem; what is only noted may well be on purpose.
     Check {
-        /// A target's address or host name: routes to it are looked at too. Name all addresses that it has
+        /// A target's address or host name, or the address of a path: routes to it are looked at too. Name all that it has
         #[arg(value_parser = target)]
         target: Vec<String>,
         /// Look only at this network interface, and others named so; at all of them if left out
@@ -45,14 +49,24 @@ impl Command {
 
 /// A text that is no target.
 #[derive(Debug, thiserror::Error)]
-#[error("`{text}` is no address or host name of a target; give one such as 192.0.2.1, or none")]
+#[error(
+    "`{text}` is no address or host name of a target; give one such as 192.0.2.1 or mptcp://192.0.2.1:4420, or none"
+)]
 struct TargetError {
     text: String,
 }
 
-/// What is not blank is for the resolver to judge.
+/// The host, of which the resolver is asked: of whatever can be the address of a path, its transport and its port left out or not.
 fn target(text: &str) -> Result<String, TargetError> {
-    if text.trim().is_empty() { Err(TargetError { text: text.into() }) } else { Ok(text.into()) }
+    if text.parse::<IpAddr>().is_ok() {
+        return Ok(text.into());
+    }
+    let with_transport = if text.contains("://") { text.into() } else { format!("tcp://{text}") };
+    match with_transport.parse::<PathAddress>().as_ref().map(PathAddress::host) {
+        Ok(Host::V6(ip)) => Ok(ip.to_string()),
+        Ok(host) => Ok(host.to_string()),
+        Err(_) => Err(TargetError { text: text.into() }),
+    }
 }
 
 fn check(target: &[String], dev: &[String], output: &mut Output) -> Result<(), Failure> {
@@ -87,6 +101,22 @@ fn finding(finding: &Finding) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_target_is_named_as_a_path_is_or_by_its_host_alone() {
+        for (texts, host) in [
+            (
+                &["192.0.2.1", "192.0.2.1:4420", "tcp://192.0.2.1", "mptcp://192.0.2.1:1?host-iface=eth0"][..],
+                "192.0.2.1",
+            ),
+            (&["2001:db8::1", "[2001:db8::1]", "[2001:db8::1]:4420", "mptcp://[2001:db8::1]"], "2001:db8::1"),
+            (&["Target", "target:8009", "tcp://target"], "target"),
+        ] {
+            for text in texts {
+                assert_eq!(target(text).map_err(|error| error.to_string()), Ok(host.into()), "{text}");
+            }
+        }
+    }
 
     #[test]
     fn what_people_see() {

@@ -199,9 +199,10 @@ fn a_host_without_ip_and_wrong_arguments() {
         let output = command.output().unwrap();
         (output.status.code(), String::from_utf8(output.stderr).unwrap())
     };
-    for blank in ["", " "] {
-        let (code, error) = run(None, &[blank]);
-        let said = "is no address or host name of a target; give one such as 192.0.2.1, or none\n";
+    for wrong in ["", " ", "not a name", "rdma://192.0.2.1", "192.0.2.1:0"] {
+        let (code, error) = run(None, &[wrong]);
+        let said =
+            "is no address or host name of a target; give one such as 192.0.2.1 or mptcp://192.0.2.1:4420, or none\n";
         assert!(code == Some(2) && error.lines().count() == 1 && error.ends_with(said), "{error}");
         assert!(error.contains("[TARGET]"), "{error}");
     }
@@ -212,6 +213,6 @@ fn a_host_without_ip_and_wrong_arguments() {
     assert_eq!(run(Some("/nowhere"), &[]), (Some(3), missing.into()));
     let unknown = "mpathctl: there is no interface nosuchdev\n";
     assert_eq!(run(None, &["--dev", "nosuchdev"]), (Some(2), unknown.into()));
-    let (code, error) = run(None, &["not a name"]);
-    assert!(code == Some(2) && error.starts_with("mpathctl: not a name: "), "{error}");
+    let (code, error) = run(None, &["tcp://name.invalid:4420"]);
+    assert!(code == Some(2) && error.starts_with("mpathctl: name.invalid: "), "{error}");
 }

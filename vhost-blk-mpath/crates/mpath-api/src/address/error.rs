@@ -13,10 +13,12 @@ pub enum AddressError {
         text: String,
     },
     /// There is no `SCHEME://` in front.
-    #[error("`{text}` names no transport; write tcp://{text}")]
+    #[error("`{text}` names no transport; write {meant}")]
     NoTransport {
         /// The whole text.
         text: String,
+        /// What was probably meant.
+        meant: String,
     },
     /// The transport is none that NVMe over Fabrics on this host knows.
     #[error("`{text}`: unknown transport `{transport}`; there are tcp:// and mptcp://")]

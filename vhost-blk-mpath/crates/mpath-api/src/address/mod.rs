@@ -145,7 +145,7 @@ impl PathAddress {
             return Err(AddressError::Empty);
         }
         let Some((scheme, authority)) = text.split_once("://") else {
-            return Err(AddressError::NoTransport { text: text.into() });
+            return Err(AddressError::NoTransport { text: text.into(), meant: with_transport(text) });
         };
         let transport = match scheme.to_ascii_lowercase().as_str() {
             "tcp" => Transport::Tcp,
@@ -198,6 +198,18 @@ impl fmt::Display for DiscoveryAddress {
 }
 
 text_serde!(DiscoveryAddress, "the address of a discovery controller, tcp://HOST:PORT or mptcp://HOST:PORT");
+
+/// What a text without `://` was probably meant to be.
+fn with_transport(text: &str) -> String {
+    let scheme = text.split_once(':').filter(|(scheme, rest)| {
+        // Not a port: then it is a host of that name.
+        ["tcp", "mptcp"].contains(scheme) && parse_port(rest).is_none()
+    });
+    match scheme {
+        Some((scheme, rest)) => format!("{scheme}://{}", rest.trim_start_matches('/')),
+        None => format!("tcp://{text}"),
+    }
+}
 
 /// Splits `HOST`, `HOST:PORT` or `[HOST]:PORT`. The brackets stay with the host.
 fn split_port(authority: &str) -> (&str, Option<&str>) {
@@ -289,6 +301,9 @@ mod tests {
             ("tcp://", "`tcp://`: the host is missing; write tcp://HOST or tcp://HOST:PORT"),
             ("tcp://:4420", "`tcp://:4420`: the host is missing; write tcp://HOST or tcp://HOST:PORT"),
             ("127.0.0.1:4420", "`127.0.0.1:4420` names no transport; write tcp://127.0.0.1:4420"),
+            ("mptcp:127.0.0.1:4420", "`mptcp:127.0.0.1:4420` names no transport; write mptcp://127.0.0.1:4420"),
+            ("tcp:/storage", "`tcp:/storage` names no transport; write tcp://storage"),
+            ("tcp:4420", "`tcp:4420` names no transport; write tcp://tcp:4420"),
             ("rdma://h", "`rdma://h`: unknown transport `rdma`; there are tcp:// and mptcp://"),
             (
                 "tcp://h?port=1",
