@@ -86,7 +86,8 @@ pub(crate) enum StartError {
     },
     #[error(
         "disk {disk}: it is {namespace}, and on its socket was {before}, whose guest may come back: it would repeat on this one what it had in \
-         flight on that; give the disk another `socket-path`, or once no guest of the other one can come back, remove {}", file.display()
+         flight on that; give the disk another `socket-path`, or remove {} once no guest of the other one can come back and the `fence_ms` that it \
+         tells of have passed", file.display()
     )]
     OtherNamespace {
         disk: String,
