@@ -259,8 +259,8 @@ fn starved_at_most(policies: &ClassPolicies, paths: usize) -> Option<(usize, Dur
         PolicyKind::Latency | PolicyKind::LatencyRr if policies.to_string().contains("rehabilitation=ios") => {
             Some((count("age") + (paths + 1) * count("burst"), Duration::ZERO))
         }
-        // One probe for a hundred requests, by turns, and as many as are on credit at most.
-        PolicyKind::Bdp => Some((100 * (paths + 19), Duration::from_millis(200 + 50))),
+        // One probe for two hundred requests where others are on credit, by turns; and what passes while probes are under way.
+        PolicyKind::Bdp => Some((200 * (paths + 1), Duration::from_millis(200 + 50))),
         // A probe at least every 4.5 s, by turns, and the time one takes.
         PolicyKind::Latency | PolicyKind::LatencyRr => {
             Some((0, Duration::from_millis(4500 + 50) * u32::try_from(paths).expect("few")))
@@ -306,7 +306,8 @@ proptest! {
         let mut last = vec![(0, sim.start); paths];
         for (n, (at, path)) in sim.recorded().iter().enumerate() {
             for (other, (since, when)) in last.iter().enumerate() {
-                let (passed_over, waited) = (n - since, *at - *when);
+                let passed_over = (n - since).saturating_sub((other == *path).into());
+                let waited = *at - *when;
                 // At first, requests that find a path busy with its one measurement go elsewhere meanwhile.
                 let by_requests = requests == 0 || *when - sim.start > 100 * MS && passed_over > requests;
                 let by_time = time.is_zero() || waited > time;

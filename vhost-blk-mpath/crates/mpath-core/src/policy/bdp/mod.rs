@@ -296,7 +296,9 @@ impl Policy for Bdp {
     }
 
     fn completed(&mut self, done: &Completed) {
-        self.budget.earn();
+        if self.budget.earn() {
+            self.probe_at = None;
+        }
         let state = &mut self.paths[done.path.index()];
         let own = &mut state.classes[done.class.index()];
         let bytes = size_of(done.bytes);

@@ -23,7 +23,7 @@ const SIZE_MIN: u32 = 4096;
 const SHARE: f64 = 0.01;
 const SAVED: f64 = 8.0;
 /// How many may be owed.
-const CREDIT: f64 = -16.0;
+const CREDIT: f64 = 16.0;
 
 /// What the probes of one path say.
 #[derive(Clone, Debug, Default)]
@@ -145,27 +145,48 @@ impl Probes {
 
 /// How many probes there may be.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Budget(f64);
+pub(super) struct Budget {
+    saved: f64,
+    /// Of those on credit. Half of what is earned pays for them, so that the other half still comes to the other paths, however often one wants a
+    /// probe at once.
+    owed: f64,
+}
 
 impl Default for Budget {
     fn default() -> Self {
-        Self(1.0)
+        Self { saved: 1.0, owed: 0.0 }
     }
 }
 
 impl Budget {
-    pub(super) fn earn(&mut self) {
-        self.0 = (self.0 + SHARE).min(SAVED);
+    /// A request of the guest is answered. Whether one more is allowed by that.
+    pub(super) fn earn(&mut self) -> bool {
+        let before = *self;
+        let paid = self.owed.min(SHARE / 2.0);
+        self.owed -= paid;
+        self.saved = (self.saved + SHARE - paid).min(SAVED);
+        before.has_saved() != self.has_saved() || before.has_credit() != self.has_credit()
+    }
+
+    fn has_saved(self) -> bool {
+        self.saved >= 1.0
+    }
+
+    fn has_credit(self) -> bool {
+        self.owed <= CREDIT - 1.0
     }
 
     /// The first ones of a path, which are few, are always allowed; those that are wanted at once are on credit, as far as that goes.
     pub(super) fn allows(self, now: Instant, probes: &Probes) -> bool {
-        let credit = probes.is_wanted(now) && self.0 >= CREDIT + 1.0;
-        probes.is_unknown() || credit || self.0 >= 1.0
+        probes.is_unknown() || probes.is_wanted(now) && self.has_credit() || self.has_saved()
     }
 
     pub(super) fn spend(&mut self) {
-        self.0 = (self.0 - 1.0).max(CREDIT);
+        if self.has_saved() {
+            self.saved -= 1.0;
+        } else {
+            self.owed = (self.owed + 1.0).min(CREDIT);
+        }
     }
 }
 
@@ -235,22 +256,22 @@ mod tests {
         wanted.hurry();
         let mut budget = Budget::default();
         budget.spend();
-        (0..99).for_each(|_| budget.earn());
+        (0..99).for_each(|_| assert!(!budget.earn()));
         assert!(!budget.allows(now, &known) && budget.allows(now, &wanted));
         let mut written_to = wanted.clone();
         written_to.bound(now, OpClass::Write);
         assert!(!budget.allows(now, &written_to));
-        budget.earn();
-        budget.earn();
+        assert!(budget.earn() | budget.earn(), "now there is");
         assert!(budget.allows(now, &known));
         (0..100).for_each(|_| budget.spend());
         assert!(!budget.allows(now, &wanted), "credit has an end");
         let unknown = Probes::default();
         assert!(budget.allows(now, &unknown), "the first ones are always allowed");
-        (0..99).for_each(|_| budget.earn());
+        (0..197).for_each(|_| assert!(!budget.earn()));
         assert!(!budget.allows(now, &wanted), "one for a hundred requests even then");
-        (0..2).for_each(|_| budget.earn());
+        assert_eq!((0..5).filter(|_| budget.earn()).count(), 2, "saved, and owed");
         assert!(budget.allows(now, &wanted), "not more than that is owed");
+        assert!(budget.allows(now, &known), "and no more than half of it goes there");
     }
 
     #[test]

@@ -224,6 +224,30 @@ fn writes_do_not_say_how_long_reads_take_and_probes_do_not_say_how_long_writes_t
 }
 
 #[test]
+fn a_path_whose_probes_vary_leaves_some_to_the_others() {
+    let now = Instant::now();
+    let mut policy = bdp(&[]);
+    probe(&mut policy, now, &[MS, 8 * MS, 10 * MS]);
+    let (mut probes, mut waited) = ([0_u32; 3], [0_u32; 3]);
+    for n in 0..10_000 {
+        let at = now + n * 5 * MS;
+        policy.select(&read(at), &[candidate(0)]);
+        policy.completed(&done(at + MS, 0, MS));
+        waited.iter_mut().for_each(|waited| *waited += 1);
+        if let Some((path, bytes)) = policy.probe(at, 0b111, true) {
+            let index = path.index();
+            // Each of path 1 is far from what is known of it, and from the one before.
+            let latency = if index == 2 { 10 * MS } else { [2 * MS, 30 * MS][probes[index] as usize % 2] };
+            policy.probed(&Probed { now: at, path, bytes, latency: Some(latency) });
+            probes[index] += 1;
+            waited[index] = 0;
+        }
+        assert!(n < 1000 || waited[2] <= 420, "{probes:?} {waited:?}");
+    }
+    assert!(probes[2] >= 25 && probes.iter().sum::<u32>() <= 100 + 24 + 8, "{probes:?}");
+}
+
+#[test]
 fn the_first_request_of_a_path_does_not_size_its_window() {
     let now = Instant::now();
     let mut policy = bdp(&[]);
