@@ -28,11 +28,11 @@ fn main() -> ExitCode {
         tables::all(args.seed);
     }
     println!("\nTargets, seed {}\n\n| target | worst measured | |\n|---|---|---|", args.seed);
-    let mut as_known = true;
+    let mut all_met = true;
     for target in targets::all(args.seed) {
         let verdict = if target.met { "MET" } else { "MISSED" };
         println!("| {} | {} | {verdict} |", target.what, target.measured);
-        as_known &= target.is_as_known();
+        all_met &= target.met;
     }
-    if as_known { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if all_met { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

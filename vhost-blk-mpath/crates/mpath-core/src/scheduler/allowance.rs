@@ -33,7 +33,6 @@ impl Allowance {
         self.level <= 0
     }
 
-    #[cfg(test)]
     pub(super) fn level(&self) -> i64 {
         self.level
     }
@@ -41,6 +40,10 @@ impl Allowance {
     /// Nobody was kept waiting: what the upper tiers took is forgotten.
     pub(super) fn fill(&mut self, bounds: &Bounds) {
         self.level = bounds.most;
+    }
+
+    pub(super) fn cap(&mut self, most: i64) {
+        self.level = self.level.min(most);
     }
 
     /// Nobody had turns for a while, so nobody was held back.

@@ -11,7 +11,7 @@ impl Scheduler {
     /// A flow of the second tier that was taken out goes to the normal one.
     fn demote(&mut self, id: FlowId) {
         self.rule.demote(id);
-        self.rings.add(id, self.rule.tier(id), self.share(id));
+        self.add(id);
         self.count(id);
     }
 
@@ -59,7 +59,8 @@ impl Scheduler {
     /// Limits have let a disk's flows go, or one of them has gone: if its normal tier is owed a request now, that is the next to go.
     pub(super) fn raise_owed(&mut self, disk: DiskId) {
         // Alone on its paths it has its turns by the rule, and where the normal tier goes first, too.
-        let by_rule = !self.disks.are_limited(disk) || !self.disks.others_wait(disk) || self.rule.normal_first();
+        let by_rule =
+            !self.disks.are_limited(disk) || !self.disks.others_wait(disk) || self.rule.order()[0] == Tier::Normal;
         if by_rule || !self.rule.owes_normal(disk) {
             return;
         }

@@ -5,8 +5,13 @@
 //! made up for evenly within a second, and does not come round again with each second that ends.
 
 /// Of a second.
-const SLOTS_I64: i64 = 32;
+const SLOTS_I64: i64 = 44;
 const SLOTS: usize = SLOTS_I64.unsigned_abs() as usize;
+/// The first of so many slots is a pause of bursts that have had so much of their share. They have that much more in the others: most bursts meet
+/// no pause, and are shorter than the mean.
+const PAUSE_EACH_I64: i64 = 22;
+const PAUSE_EACH: usize = PAUSE_EACH_I64.unsigned_abs() as usize;
+const HAD: (i64, i64) = (9, 10);
 /// The least rate is this part of the share: however many flows use up their credit, those that have some go first.
 const LEAST: (i64, i64) = (4, 5);
 /// Rates and shares are in millionths of the service.
@@ -21,10 +26,14 @@ pub(super) struct LastSecond {
     ends: u64,
     /// What bursts may have in it.
     rate: i64,
+    /// They pause. What they had of the last pause, as some have fair credit.
+    pub(super) pauses: bool,
+    in_pause: i64,
 }
 
 impl LastSecond {
-    pub(super) const NEW: Self = Self { taken: [0; SLOTS], present: 0, ends: 0, rate: WHOLE };
+    pub(super) const NEW: Self =
+        Self { taken: [0; SLOTS], present: 0, ends: 0, rate: WHOLE, in_pause: 0, pauses: false };
 
     /// What bursts may have now, if `second` is what the service does in one; of a service that is not known, their share.
     pub(super) fn rate(&mut self, clock: u64, second: u64, share: i64) -> i64 {
@@ -37,31 +46,59 @@ impl LastSecond {
         }
         let before = self.ends;
         while clock >= self.ends {
+            if is_pause(self.present) {
+                self.in_pause = part(self.taken[self.present], slot).min(WHOLE);
+            }
             self.present = (self.present + 1) % SLOTS;
             self.taken[self.present] = 0;
             self.ends += slot;
         }
         if self.ends > before {
-            self.rate = self.evenly(second, share).max(share * LEAST.0 / LEAST.1);
+            self.rate = self.evenly(second, share);
         }
-        self.rate.min(share)
+        self.rate.min(share.max(self.between_pauses(share)))
+    }
+
+    /// The rate that comes to `share` with the pauses.
+    fn between_pauses(&self, share: i64) -> i64 {
+        (share * PAUSE_EACH_I64 - self.in_pause) / (PAUSE_EACH_I64 - 1)
     }
 
     /// The largest rate with which no second that has begun, or begins now, gives more than `share`.
-    fn evenly(&self, second: u64, share: i64) -> i64 {
-        let (mut taken, mut rate) = (0, share);
-        for (back, left) in (1..SLOTS).zip((1..SLOTS_I64).rev()) {
-            taken += u128::from(self.taken[(self.present + SLOTS - back) % SLOTS]);
-            let taken = (taken * u128::from(WHOLE.unsigned_abs()) / u128::from(second)) as i64;
-            rate = rate.min((share - taken) * SLOTS_I64 / left);
+    fn evenly(&mut self, second: u64, share: i64) -> i64 {
+        let pauses = part(self.taken.iter().sum(), second) > share * HAD.0 / HAD.1;
+        self.pauses = pauses && is_pause(self.present);
+        let mut rate = if pauses { self.between_pauses(share) } else { share };
+        // From now to the end of the second: slots, and pauses among them.
+        let (mut left, mut left_pauses) = (SLOTS_I64, SLOTS_I64 / PAUSE_EACH_I64);
+        let mut taken: u64 = 0;
+        for back in 1..SLOTS {
+            let slot = (self.present + SLOTS - back) % SLOTS;
+            taken = taken.saturating_add(self.taken[slot]);
+            left -= 1;
+            left_pauses -= i64::from(is_pause(slot));
+            let of_pauses = if pauses { left_pauses } else { 0 };
+            let rest = (share - part(taken, second)) * SLOTS_I64 - of_pauses * self.in_pause;
+            if left > of_pauses {
+                rate = rate.min(rest / (left - of_pauses));
+            }
         }
-        rate
+        rate.max(share * LEAST.0 / LEAST.1)
     }
 
     /// A burst has taken this from busy flows.
     pub(super) fn take(&mut self, cost: u64) {
         self.taken[self.present] = self.taken[self.present].saturating_add(cost);
     }
+}
+
+fn is_pause(slot: usize) -> bool {
+    slot.is_multiple_of(PAUSE_EACH)
+}
+
+/// In millionths.
+fn part(taken: u64, of: u64) -> i64 {
+    (u128::from(taken) * u128::from(WHOLE.unsigned_abs()) / u128::from(of)) as i64
 }
 
 #[cfg(test)]
@@ -73,7 +110,7 @@ mod tests {
     use super::super::allowance::{Allowance, Bounds};
     use super::*;
 
-    const SECOND: u64 = 32_000;
+    const SECOND: u64 = 44_000;
     const SHARE: i64 = 740_000;
 
     /// Bursts take what `asks` says of the rate that they are given, in each of some slots: how much in each.
@@ -102,21 +139,47 @@ mod tests {
     fn what_was_taken_at_once_is_made_up_for_evenly() {
         // 125 ms of the service, after a second without bursts.
         let taken = run(200, |slot, rate| match slot {
-            0..32 => 0,
-            32..36 => WHOLE,
+            0..44 => 0,
+            44..49 => WHOLE,
             _ => rate,
         });
         let most = most_of_a_second(&taken);
-        assert!((SHARE - 5_000..=SHARE + 1_000).contains(&most), "{most}");
-        let (least, after) = (taken[36..].iter().min(), &taken[100..]);
+        assert!((SHARE - 5_000..=SHARE + 2_000).contains(&most), "{most}");
+        let (least, after) = (taken[49..].iter().min(), &taken[120..]);
         assert!(least.is_some_and(|least| *least > 690_000), "nobody is held up for it: {least:?}");
         assert!(after.iter().all(|taken| *taken > SHARE - 5_000), "and it is over: {after:?}");
     }
 
     #[test]
     fn bursts_are_never_stopped() {
-        let taken = run(200, |slot, rate| if slot % 32 < 30 { WHOLE } else { rate });
+        let taken = run(200, |slot, rate| if slot % 44 < 41 { WHOLE } else { rate });
         assert!(taken.iter().all(|taken| *taken >= SHARE * 4 / 5), "{taken:?}");
+    }
+
+    /// By slot, what bursts take that heed pauses, if they take so much of the rate.
+    fn with_pauses(percent: i64) -> Vec<i64> {
+        let mut last = LastSecond::NEW;
+        let slot = |slot| {
+            let rate = last.rate(slot * SECOND / SLOTS as u64, SECOND, SHARE);
+            let taken = if last.pauses { 0 } else { rate * percent / 100 };
+            last.take(taken.unsigned_abs() * SECOND / SLOTS as u64 / WHOLE.unsigned_abs());
+            taken
+        };
+        (0..200).map(slot).collect()
+    }
+
+    #[test]
+    fn what_a_pause_costs_bursts_they_have_between_two() {
+        let taken = with_pauses(100);
+        let second = &taken[100..100 + SLOTS];
+        assert_eq!(second.iter().filter(|taken| **taken == 0).count(), SLOTS / PAUSE_EACH);
+        assert!(second.iter().all(|taken| *taken == 0 || *taken > SHARE * 103 / 100), "{second:?}");
+        assert!((SHARE - 3_000..=SHARE + 1_000).contains(&most_of_a_second(&taken[100..])), "{taken:?}");
+    }
+
+    #[test]
+    fn who_has_less_than_the_share_meets_no_pause() {
+        assert!(with_pauses(85).iter().all(|taken| *taken == SHARE * 85 / 100));
     }
 
     #[test]

@@ -45,7 +45,7 @@ use flow::{Flow, Waiting};
 pub use kind::{SchedulerChange, SchedulerKind, SchedulerSpec, UnknownScheduler};
 pub use limits::{Balance, DiskLimits, Limits};
 pub(crate) use rings::Place;
-use rings::Rings;
+use rings::{Queued, Rings};
 pub use turns::DiskTurns;
 use turns::{Disks, Part};
 
@@ -108,9 +108,9 @@ trait Rule: fmt::Debug + Send {
     /// Where the next request of a flow belongs. Only `activated`, `dispatched` and `demote` of that flow and `configure` change it.
     fn tier(&self, flow: FlowId) -> Tier;
 
-    /// The normal tier is owed a request. Only `dispatched` and `backlog` change it.
-    fn normal_first(&self) -> bool {
-        false
+    /// Which tier goes first. Only `dispatched` and `backlog` change it.
+    fn order(&self) -> [Tier; 3] {
+        Tier::ALL
     }
 
     /// The same among the flows of a disk.
@@ -225,7 +225,7 @@ impl Scheduler {
         }
         self.spec = spec;
         for id in waiting {
-            self.rings.add(id, self.rule.tier(id), self.share(id));
+            self.add(id);
         }
         (0..self.flows.len()).for_each(|id| self.count(FlowId(id as u16)));
     }
@@ -282,8 +282,15 @@ impl Scheduler {
     /// A flow has got something queued.
     fn file(&mut self, now: Instant, id: FlowId) {
         self.begin_backlog(now, self.len > 1);
-        self.rings.add(id, self.rule.tier(id), self.share(id));
+        self.add(id);
         self.count(id);
+    }
+
+    fn add(&mut self, id: FlowId) {
+        let flow = self.flow(id);
+        let bytes = flow.queue.front().expect("only flows with something queued have turns").bytes;
+        let queued = Queued { ios: flow.queue.len(), cost: self.rule.cost(bytes) };
+        self.rings.add(id, self.rule.tier(id), self.share(id), queued);
     }
 
     /// What a flow has queued, or where that belongs, may be another.
@@ -312,7 +319,7 @@ impl Scheduler {
     /// The first request of the flow whose turn comes first, or after another one, and where that flow stands.
     pub(crate) fn candidate(&mut self, now: Instant, mut after: Option<Place>) -> Option<(Place, Tag)> {
         loop {
-            let place = self.rings.next(after, self.rule.normal_first())?;
+            let place = self.rings.next(after, self.rule.order())?;
             let flow = &self.flows[usize::from(place.flow.0)];
             let next = flow.queue.front().expect("only flows with something queued have turns");
             // Before it is seen what it owes: what is kept is given nothing.
@@ -339,7 +346,7 @@ impl Scheduler {
         flow.sent(now, sent);
         (self.len, self.outstanding) = (self.len - 1, self.outstanding + 1);
         self.without_path -= usize::from(!sent.needs_path);
-        let (disk, next) = (flow.disk, flow.queue.front().map(|next| next.bytes));
+        let (disk, next, ios) = (flow.disk, flow.queue.front().map(|next| next.bytes), flow.queue.len());
         self.disks.mark(now, disk, &mut flow.seen);
         self.disks.sent(now, disk, sent.bytes);
         self.disks.taken(disk, 1);
@@ -358,7 +365,12 @@ impl Scheduler {
             self.disks.pass(now, disk, tier, second_is_kept);
         }
         if let Some(bytes) = next {
-            self.rings.put_back(place, self.rule.tier(id), self.disks.share(disk), self.rule.cost(bytes));
+            self.rings.put_back(
+                place,
+                self.rule.tier(id),
+                self.disks.share(disk),
+                Queued { ios, cost: self.rule.cost(bytes) },
+            );
         }
         self.count(id);
         self.raise_owed(disk);
