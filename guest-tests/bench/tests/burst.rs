@@ -4,11 +4,11 @@
 #![allow(clippy::unwrap_used)]
 
 mod programs;
+mod script;
 
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Output;
 
@@ -130,8 +130,7 @@ print(json.dumps({
 fn what_guests_measure_is_judged_and_written_beside_the_rest() {
     let docs = tempfile::tempdir().unwrap();
     let measure = docs.path().join("measure");
-    fs::write(&measure, MEASURE).unwrap();
-    fs::set_permissions(&measure, fs::Permissions::from_mode(0o755)).unwrap();
+    script::write(&measure, MEASURE);
     fs::write(docs.path().join("scheduler.md"), DOCUMENT.to_owned() + GUESTS).unwrap();
     let options = "--only guests --rounds 1 --schedulers fifo,burst-credit-drr";
     let output = burst(docs.path(), &format!("{options} --measure {}", measure.display()));

@@ -3,9 +3,10 @@
 // Helpers of tests fail a test by panicking, too.
 #![allow(clippy::unwrap_used)]
 
+mod script;
+
 use serde_json::Value;
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -39,8 +40,7 @@ print(json.dumps({
 
 fn mptcp(docs: &Path, arguments: &str) -> Output {
     let measure = docs.join("measure");
-    fs::write(&measure, MEASURE).unwrap();
-    fs::set_permissions(&measure, fs::Permissions::from_mode(0o755)).unwrap();
+    script::write(&measure, MEASURE);
     let mut command = Command::new(env!("CARGO_BIN_EXE_mptcp"));
     command.args(arguments.split_whitespace()).arg("--docs").arg(docs).arg("--measure").arg(measure);
     command.output().unwrap()

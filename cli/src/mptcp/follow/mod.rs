@@ -43,7 +43,10 @@ pub(crate) enum FollowError {
     #[error(transparent)]
     Output(io::Error),
     /// Each has been told of.
-    #[error("{0} endpoints are not as they were")]
+    #[error(
+        "endpoints that were deleted and could not be added again: {0}; once their links are there, run the commands above or what `mpathctl mptcp \
+         check` says"
+    )]
     NotRestored(usize),
 }
 

@@ -233,7 +233,7 @@ fn a_path_whose_probes_vary_leaves_some_to_the_others() {
         let at = now + n * 5 * MS;
         policy.select(&read(at), &[candidate(0)]);
         policy.completed(&done(at + MS, 0, MS));
-        waited.iter_mut().for_each(|waited| *waited += 1);
+        waited = waited.map(|waited| waited + 1);
         if let Some((path, bytes)) = policy.probe(at, 0b111, true) {
             let index = path.index();
             // Each of path 1 is far from what is known of it, and from the one before.
