@@ -112,6 +112,8 @@ struct Credit {
     /// The work clock at the last refill.
     refilled_at: u64,
     spender: Seen,
+    /// It was idle within the last second, as far as it has had turns since.
+    is_new: bool,
 }
 
 impl BurstCreditDrr {
@@ -178,9 +180,10 @@ impl Rule for BurstCreditDrr {
             burst: start,
             refilled_at: clock,
             spender: Seen::default(),
+            is_new: true,
         });
         let work = (clock - credit.refilled_at).min(MAX_WORK);
-        credit.refilled_at = clock;
+        (credit.refilled_at, credit.is_new) = (clock, true);
         let burst = work * self.knobs.rho / 1000 / self.spenders.sum(now);
         credit.fair = (credit.fair + part.of(work).cast_signed()).min(budget);
         credit.burst = (credit.burst + burst.cast_signed()).min(budget);
@@ -189,7 +192,7 @@ impl Rule for BurstCreditDrr {
     fn tier(&self, flow: FlowId) -> Tier {
         match self.credit_of(flow) {
             Some(credit) if credit.fair > 0 => Tier::First,
-            Some(credit) if credit.burst > 0 => Tier::Second,
+            Some(credit) if credit.burst > 0 || credit.is_new && self.knobs.rho >= self.knobs.share => Tier::Second,
             _ => Tier::Normal,
         }
     }
@@ -224,25 +227,28 @@ impl Rule for BurstCreditDrr {
 
     fn demote(&mut self, flow: FlowId) {
         if let Some(credit) = by_flow(&mut self.flows, flow) {
-            credit.burst = 0;
+            (credit.burst, credit.is_new) = (0, false);
         }
     }
 
     fn dispatched(&mut self, sent: &Dispatched) {
         self.capacity.dispatched(sent.cost);
         let (budget, cost) = (self.budget(), sent.cost.cast_signed());
+        let (clock, second) = (self.capacity.clock(), self.in_second);
+        // A flow that was idle within a second is no busy one: what it gets in the normal tier, as its credit is used up, is a burst's too.
+        let mut is_burst = sent.tier != Tier::Normal;
         if let Some(credit) = by_flow(&mut self.flows, sent.flow) {
             credit.fair = (credit.fair - cost).max(-budget);
             if sent.tier == Tier::Second {
-                credit.burst -= cost;
+                credit.burst = (credit.burst - cost).max(-budget);
                 self.spenders.mark(sent.now, &mut credit.spender, 1);
             }
+            let was_idle_lately = clock - credit.refilled_at < second;
+            credit.is_new &= was_idle_lately;
+            is_burst |= was_idle_lately;
         }
         let (bounds, upper) = (self.bounds(), sent.tier != Tier::Normal);
-        let (clock, second) = (self.capacity.clock(), self.in_second);
         let rate = self.last_second.rate(clock, second, bounds.share);
-        // A flow that was idle within a second is no busy one: what it gets in the normal tier, as its credit is used up, is a burst's too.
-        let is_burst = upper || self.credit_of(sent.flow).is_some_and(|credit| clock - credit.refilled_at < second);
         if is_burst && sent.normal_waits {
             self.last_second.take(sent.cost);
         }
