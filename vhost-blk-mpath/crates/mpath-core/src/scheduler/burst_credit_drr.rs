@@ -222,7 +222,7 @@ impl Rule for BurstCreditDrr {
     }
 
     fn patience(&self) -> Option<Duration> {
-        Some(self.knobs.gap)
+        Some(Duration::from_secs(1))
     }
 
     fn demote(&mut self, flow: FlowId) {
@@ -244,7 +244,8 @@ impl Rule for BurstCreditDrr {
                 self.spenders.mark(sent.now, &mut credit.spender, 1);
             }
             let was_idle_lately = clock - credit.refilled_at < second;
-            credit.is_new &= was_idle_lately;
+            let is_new_yet = clock - credit.refilled_at < 4 * second;
+            credit.is_new &= is_new_yet;
             is_burst |= was_idle_lately;
         }
         let (bounds, upper) = (self.bounds(), sent.tier != Tier::Normal);
