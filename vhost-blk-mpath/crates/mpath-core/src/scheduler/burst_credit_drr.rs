@@ -29,6 +29,7 @@ use super::turns::Part;
 use super::{About, Dispatched, Rule, SchedulerSpec, Tier, by_flow, by_index};
 use crate::{DiskId, FlowId, Param};
 
+const XXX: u64 = 3;
 const MS: Duration = Duration::from_millis(1);
 
 pub(super) const ABOUT: About = About {
@@ -113,7 +114,7 @@ struct Credit {
     refilled_at: u64,
     spender: Seen,
     /// It was idle within the last second, as far as it has had turns since.
-    is_new: bool,
+    spent: i64,
 }
 
 impl BurstCreditDrr {
@@ -180,19 +181,27 @@ impl Rule for BurstCreditDrr {
             burst: start,
             refilled_at: clock,
             spender: Seen::default(),
-            is_new: true,
+            spent: 0,
         });
         let work = (clock - credit.refilled_at).min(MAX_WORK);
-        (credit.refilled_at, credit.is_new) = (clock, true);
+        (credit.refilled_at, credit.spent) = (clock, 0);
         let burst = work * self.knobs.rho / 1000 / self.spenders.sum(now);
-        credit.fair = (credit.fair + part.of(work).cast_signed()).min(budget);
+        let most_fair = if self.knobs.rho >= self.knobs.share { start } else { budget };
+        credit.fair = (credit.fair + part.of(work).cast_signed()).min(most_fair);
         credit.burst = (credit.burst + burst.cast_signed()).min(budget);
     }
 
     fn tier(&self, flow: FlowId) -> Tier {
+        if self.knobs.rho >= self.knobs.share {
+            return match self.credit_of(flow) {
+                Some(credit) if credit.spent < self.budget() && credit.fair > 0 => Tier::First,
+                Some(credit) if credit.spent < self.budget() => Tier::Second,
+                _ => Tier::Normal,
+            };
+        }
         match self.credit_of(flow) {
             Some(credit) if credit.fair > 0 => Tier::First,
-            Some(credit) if credit.burst > 0 || credit.is_new && self.knobs.rho >= self.knobs.share => Tier::Second,
+            Some(credit) if credit.burst > 0 => Tier::Second,
             _ => Tier::Normal,
         }
     }
@@ -227,7 +236,7 @@ impl Rule for BurstCreditDrr {
 
     fn demote(&mut self, flow: FlowId) {
         if let Some(credit) = by_flow(&mut self.flows, flow) {
-            (credit.burst, credit.is_new) = (0, false);
+            (credit.burst, credit.spent) = (0, 1 << 60);
         }
     }
 
@@ -244,8 +253,8 @@ impl Rule for BurstCreditDrr {
                 self.spenders.mark(sent.now, &mut credit.spender, 1);
             }
             let was_idle_lately = clock - credit.refilled_at < second;
-            let is_new_yet = clock - credit.refilled_at < 4 * second;
-            credit.is_new &= is_new_yet;
+            credit.spent = (credit.spent + cost).min(1 << 60);
+            if second > 0 && clock - credit.refilled_at >= XXX * second { credit.spent = 1 << 60; }
             is_burst |= was_idle_lately;
         }
         let (bounds, upper) = (self.bounds(), sent.tier != Tier::Normal);
