@@ -199,10 +199,13 @@ fn a_host_without_ip_and_wrong_arguments() {
         let output = command.output().unwrap();
         (output.status.code(), String::from_utf8(output.stderr).unwrap())
     };
-    for wrong in ["", " ", "not a name", "rdma://192.0.2.1", "192.0.2.1:0"] {
+    for (wrong, said) in [
+        ("", "is no address or host name of a target; give one such as 192.0.2.1, or none\n"),
+        (" ", "is no address or host name of a target; give one such as 192.0.2.1, or none\n"),
+        ("rdma://192.0.2.1", "unknown transport `rdma`; there are tcp:// and mptcp://\n"),
+        ("tcp://192.0.2.1:0", "`0` is no port; give a number from 1 to 65535, or none for 4420\n"),
+    ] {
         let (code, error) = run(None, &[wrong]);
-        let said =
-            "is no address or host name of a target; give one such as 192.0.2.1 or mptcp://192.0.2.1:4420, or none\n";
         assert!(code == Some(2) && error.lines().count() == 1 && error.ends_with(said), "{error}");
         assert!(error.contains("[TARGET]"), "{error}");
     }
