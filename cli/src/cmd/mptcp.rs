@@ -1,10 +1,8 @@
 //! `mpathctl mptcp`
 
-use std::net::IpAddr;
-
 use clap::Subcommand;
 use mpath_api::PathAddress;
-use mpath_api::address::Host;
+use mpath_api::address::{AddressError, Host};
 
 use crate::Failure;
 use crate::mptcp::{Done, Finding, Level, What, follow, gather, judge};
@@ -32,7 +30,7 @@ pub(crate) enum Command {
     /// start count as lost. At SIGTERM and SIGINT what is missing is added back; after SIGKILL it is not, and `check` tells
     /// of it. It uses `ip` of iproute2, and needs `CAP_NET_ADMIN`. With -o json each action is one line.
     Follow {
-        /// Follow only this network interface, and others named so; all of them if left out. It stays the one if it gets another name
+        /// Follow only this network interface, and others named so; all of them if left out.
         #[arg(long, value_name = "DEV")]
         dev: Vec<String>,
     },
@@ -48,24 +46,26 @@ impl Command {
 }
 
 /// A text that is no target.
-#[derive(Debug, thiserror::Error)]
-#[error(
-    "`{text}` is no address or host name of a target; give one such as 192.0.2.1 or mptcp://192.0.2.1:4420, or none"
-)]
-struct TargetError {
-    text: String,
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+enum TargetError {
+    #[error("`{text}` is no address or host name of a target; give one such as 192.0.2.1, or none")]
+    Blank { text: String },
+    #[error(transparent)]
+    Path(#[from] AddressError),
 }
 
-/// The host, of which the resolver is asked: of whatever can be the address of a path, its transport and its port left out or not.
+/// The host, of which the resolver is asked: that of a path's address, with or without its transport and its port, or whatever else the resolver may know.
 fn target(text: &str) -> Result<String, TargetError> {
-    if text.parse::<IpAddr>().is_ok() {
-        return Ok(text.into());
-    }
-    let with_transport = if text.contains("://") { text.into() } else { format!("tcp://{text}") };
-    match with_transport.parse::<PathAddress>().as_ref().map(PathAddress::host) {
-        Ok(Host::V6(ip)) => Ok(ip.to_string()),
-        Ok(host) => Ok(host.to_string()),
-        Err(_) => Err(TargetError { text: text.into() }),
+    let host = |address: PathAddress| match address.host() {
+        Host::V6(ip) => ip.to_string(),
+        host => host.to_string(),
+    };
+    if text.trim().is_empty() {
+        Err(TargetError::Blank { text: text.into() })
+    } else if text.contains("://") {
+        Ok(host(text.parse()?))
+    } else {
+        Ok(format!("tcp://{text}").parse().map_or_else(|_| text.into(), host))
     }
 }
 
@@ -111,9 +111,11 @@ mod tests {
             ),
             (&["2001:db8::1", "[2001:db8::1]", "[2001:db8::1]:4420", "mptcp://[2001:db8::1]"], "2001:db8::1"),
             (&["Target", "target:8009", "tcp://target"], "target"),
+            (&["fe80::1%lo"], "fe80::1%lo"),
+            (&["target."], "target."),
         ] {
             for text in texts {
-                assert_eq!(target(text).map_err(|error| error.to_string()), Ok(host.into()), "{text}");
+                assert_eq!(target(text), Ok(host.into()), "{text}");
             }
         }
     }

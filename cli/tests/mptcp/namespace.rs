@@ -113,7 +113,10 @@ fn sink_in_a_namespace() {
     listener.bind(&SocketAddr::from(([0, 0, 0, 0], PORT)).into()).unwrap();
     listener.listen(8).unwrap();
     println!("listening");
-    let (mut connection, _) = listener.accept().unwrap();
     let mut buffer = vec![0; 1 << 16];
-    while connection.read(&mut buffer).unwrap() > 0 {}
+    // One after the other, until it is killed.
+    loop {
+        let (mut connection, _) = listener.accept().unwrap();
+        while connection.read(&mut buffer).is_ok_and(|read| read > 0) {}
+    }
 }

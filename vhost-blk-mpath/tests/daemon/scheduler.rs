@@ -68,8 +68,7 @@ fn a_limit_holds_and_is_lifted_while_requests_wait_for_it() {
     let target = Target::start(1);
     let daemon = Daemon::start(&target.addrs(), "--limit-iops 100 --limit-burst 0ms");
     let mut disk = Disk::connect(&daemon.socket());
-    let took = reads(&mut disk, 20);
-    assert!(took >= Duration::from_millis(120), "{took:?}");
+    reads(&mut disk, 20);
     let seen = daemon.api.limits(None).unwrap()[0].status;
     assert_eq!(seen.limits.to_string(), "iops 100, bandwidth off, burst 0ms");
     assert!(seen.balance_ios.is_some() && seen.throttled_ms > 0, "{seen:?}");

@@ -80,7 +80,7 @@ enum State {
 /// What is known of links, and what was taken from those that are down.
 #[derive(Debug, Default)]
 pub(super) struct Follower {
-    /// Only these links, whatever they are called by now, or all if there are none.
+    /// Only these links, or all if there are none.
     devs: Vec<String>,
     links: BTreeMap<u32, Link>,
     addresses: BTreeMap<IpAddr, Seen>,
@@ -123,8 +123,7 @@ impl Follower {
     fn rename(&mut self, from: &str, to: &str) {
         let of_held = self.held.iter_mut().map(|held| &mut held.link);
         let of_addresses = self.addresses.values_mut().map(|seen| &mut seen.link);
-        let names = of_held.chain(of_addresses).chain(&mut self.devs);
-        names.filter(|name| *name == from).for_each(|name| to.clone_into(name));
+        of_held.chain(of_addresses).filter(|link| *link == from).for_each(|link| to.clone_into(link));
     }
 
     /// Takes note of all links and addresses that there are.

@@ -154,11 +154,6 @@ fn only_the_links_asked_for() {
     let mut world = World::new(&["a1"]);
     assert_eq!(world.carrier("a0", false), "");
     assert_eq!(world.carrier("a1", false), "- 2");
-    // Also under another name.
-    world.set("a1", false).name = "wan".into();
-    world.told(link("wan", 5, false));
-    assert_eq!(world.carrier("wan", true), "+ 2 10.1.1.1 subflow");
-    assert_eq!(world.carrier("wan", false), "- 2");
 }
 
 #[test]

@@ -203,12 +203,13 @@ text_serde!(DiscoveryAddress, "the address of a discovery controller, tcp://HOST
 fn with_transport(text: &str) -> String {
     let scheme = text.split_once(':').filter(|(scheme, rest)| {
         // Not a port: then it is a host of that name.
-        ["tcp", "mptcp"].contains(scheme) && parse_port(rest).is_none()
+        ["tcp", "mptcp"].iter().any(|known| known.eq_ignore_ascii_case(scheme)) && parse_port(rest).is_none()
     });
-    match scheme {
-        Some((scheme, rest)) => format!("{scheme}://{}", rest.trim_start_matches('/')),
+    let meant = match scheme {
+        Some((scheme, rest)) => format!("{}://{}", scheme.to_ascii_lowercase(), rest.trim_start_matches('/')),
         None => format!("tcp://{text}"),
-    }
+    };
+    if meant.parse::<PathAddress>().is_ok() { meant } else { "tcp://HOST or tcp://HOST:PORT".into() }
 }
 
 /// Splits `HOST`, `HOST:PORT` or `[HOST]:PORT`. The brackets stay with the host.
@@ -302,6 +303,8 @@ mod tests {
             ("tcp://:4420", "`tcp://:4420`: the host is missing; write tcp://HOST or tcp://HOST:PORT"),
             ("127.0.0.1:4420", "`127.0.0.1:4420` names no transport; write tcp://127.0.0.1:4420"),
             ("mptcp:127.0.0.1:4420", "`mptcp:127.0.0.1:4420` names no transport; write mptcp://127.0.0.1:4420"),
+            ("MPTCP:storage", "`MPTCP:storage` names no transport; write mptcp://storage"),
+            ("tcp:", "`tcp:` names no transport; write tcp://HOST or tcp://HOST:PORT"),
             ("tcp:/storage", "`tcp:/storage` names no transport; write tcp://storage"),
             ("tcp:4420", "`tcp:4420` names no transport; write tcp://tcp:4420"),
             ("rdma://h", "`rdma://h`: unknown transport `rdma`; there are tcp:// and mptcp://"),

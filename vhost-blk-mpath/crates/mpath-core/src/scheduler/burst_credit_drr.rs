@@ -29,7 +29,6 @@ use super::turns::Part;
 use super::{About, Dispatched, Rule, SchedulerSpec, Tier, by_flow, by_index};
 use crate::{DiskId, FlowId, Param};
 
-const XXX: u64 = 3;
 const MS: Duration = Duration::from_millis(1);
 
 pub(super) const ABOUT: About = About {
@@ -113,8 +112,6 @@ struct Credit {
     /// The work clock at the last refill.
     refilled_at: u64,
     spender: Seen,
-    /// It was idle within the last second, as far as it has had turns since.
-    spent: i64,
 }
 
 impl BurstCreditDrr {
@@ -181,24 +178,20 @@ impl Rule for BurstCreditDrr {
             burst: start,
             refilled_at: clock,
             spender: Seen::default(),
-            spent: 0,
         });
         let work = (clock - credit.refilled_at).min(MAX_WORK);
-        (credit.refilled_at, credit.spent) = (clock, 0);
-        let burst = work * self.knobs.rho / 1000 / self.spenders.sum(now);
-        let most_fair = if self.knobs.rho >= self.knobs.share { start } else { budget };
-        credit.fair = (credit.fair + part.of(work).cast_signed()).min(most_fair);
-        credit.burst = (credit.burst + burst.cast_signed()).min(budget);
+        credit.refilled_at = clock;
+        if self.knobs.rho >= self.knobs.share {
+            credit.fair = (credit.fair + part.of(work).cast_signed()).min(start);
+            credit.burst = budget;
+        } else {
+            let burst = work * self.knobs.rho / 1000 / self.spenders.sum(now);
+            credit.fair = (credit.fair + part.of(work).cast_signed()).min(budget);
+            credit.burst = (credit.burst + burst.cast_signed()).min(budget);
+        }
     }
 
     fn tier(&self, flow: FlowId) -> Tier {
-        if self.knobs.rho >= self.knobs.share {
-            return match self.credit_of(flow) {
-                Some(credit) if credit.spent < self.budget() && credit.fair > 0 => Tier::First,
-                Some(credit) if credit.spent < self.budget() => Tier::Second,
-                _ => Tier::Normal,
-            };
-        }
         match self.credit_of(flow) {
             Some(credit) if credit.fair > 0 => Tier::First,
             Some(credit) if credit.burst > 0 => Tier::Second,
@@ -231,34 +224,30 @@ impl Rule for BurstCreditDrr {
     }
 
     fn patience(&self) -> Option<Duration> {
-        Some(Duration::from_secs(1))
+        Some(self.knobs.gap)
     }
 
     fn demote(&mut self, flow: FlowId) {
         if let Some(credit) = by_flow(&mut self.flows, flow) {
-            (credit.burst, credit.spent) = (0, 1 << 60);
+            credit.burst = 0;
         }
     }
 
     fn dispatched(&mut self, sent: &Dispatched) {
         self.capacity.dispatched(sent.cost);
         let (budget, cost) = (self.budget(), sent.cost.cast_signed());
-        let (clock, second) = (self.capacity.clock(), self.in_second);
-        // A flow that was idle within a second is no busy one: what it gets in the normal tier, as its credit is used up, is a burst's too.
-        let mut is_burst = sent.tier != Tier::Normal;
         if let Some(credit) = by_flow(&mut self.flows, sent.flow) {
             credit.fair = (credit.fair - cost).max(-budget);
             if sent.tier == Tier::Second {
-                credit.burst = (credit.burst - cost).max(-budget);
+                credit.burst -= cost;
                 self.spenders.mark(sent.now, &mut credit.spender, 1);
             }
-            let was_idle_lately = clock - credit.refilled_at < second;
-            credit.spent = (credit.spent + cost).min(1 << 60);
-            if second > 0 && clock - credit.refilled_at >= XXX * second { credit.spent = 1 << 60; }
-            is_burst |= was_idle_lately;
         }
         let (bounds, upper) = (self.bounds(), sent.tier != Tier::Normal);
+        let (clock, second) = (self.capacity.clock(), self.in_second);
         let rate = self.last_second.rate(clock, second, bounds.share);
+        // A flow that was idle within a second is no busy one: what it gets in the normal tier, as its credit is used up, is a burst's too.
+        let is_burst = upper || self.credit_of(sent.flow).is_some_and(|credit| clock - credit.refilled_at < second);
         if is_burst && sent.normal_waits {
             self.last_second.take(sent.cost);
         }

@@ -253,9 +253,9 @@ fn starved_at_most(policies: &ClassPolicies, paths: usize) -> Option<(usize, Dur
         value.parse::<usize>().expect("a count")
     };
     match policies.read.kind() {
-        PolicyKind::RoundRobin => Some((paths, Duration::ZERO)),
+        PolicyKind::RoundRobin => Some((paths - 1, Duration::ZERO)),
         // Each of the others has at most all credits, if weights change at the wrong moment.
-        PolicyKind::Adaptive => Some((count("credits") * (paths - 1) + paths, Duration::ZERO)),
+        PolicyKind::Adaptive => Some((count("credits") * (paths - 1) + paths - 1, Duration::ZERO)),
         PolicyKind::Latency | PolicyKind::LatencyRr if policies.to_string().contains("rehabilitation=ios") => {
             Some((count("age") + (paths + 1) * count("burst"), Duration::ZERO))
         }

@@ -29,6 +29,8 @@ const CREDIT: f64 = 16.0;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Probes {
     kept: Vec<Mean>,
+    /// Answers so far, at most [`KEPT`].
+    first: usize,
     outlier: Option<Mean>,
     failures: u32,
     /// When the last one was answered, or asked for.
@@ -75,9 +77,9 @@ impl Probes {
         self.urgent = true;
     }
 
-    /// Too little is known to be left at that.
+    /// Too little is known to be left at that. Only at first: paths whose probes vary would have more than their part of these otherwise.
     pub(super) fn is_unknown(&self) -> bool {
-        self.kept.len() < KEPT && self.last_read().is_none() && !self.are_useless()
+        self.first < KEPT && self.last_read().is_none() && !self.are_useless()
     }
 
     /// The next one is worth more than the usual ones. Not on a path that the guest writes to: what a read takes there varies.
@@ -117,6 +119,7 @@ impl Probes {
             return false;
         };
         self.failures = 0;
+        self.first = KEPT.min(self.first + 1);
         let Some(mean) = self.mean() else {
             self.kept.push(probe);
             return false;
@@ -159,7 +162,7 @@ impl Default for Budget {
 }
 
 impl Budget {
-    /// A request of the guest is answered. Whether one more is allowed by that.
+    /// A request of the guest is answered. Whether one more is allowed by that, or one on credit.
     pub(super) fn earn(&mut self) -> bool {
         let before = *self;
         let paid = self.owed.min(SHARE / 2.0);

@@ -247,6 +247,46 @@ fn a_path_whose_probes_vary_leaves_some_to_the_others() {
     assert!(probes[2] >= 25 && probes.iter().sum::<u32>() <= 100 + 24 + 8, "{probes:?}");
 }
 
+/// Whatever they answer, and however often two of them replace what was known.
+#[test]
+fn a_path_that_never_settles_has_no_more_probes_than_any() {
+    let now = Instant::now();
+    let mut policy = bdp(&[]);
+    probe(&mut policy, now, &[MS, 8 * MS, 10 * MS]);
+    let (mut at, mut probes) = (now, 0);
+    let mut ask = |policy: &mut Bdp, at: Instant, busy: bool| {
+        let Some((path, bytes)) = policy.probe(at, 0b111, busy) else { return 0 };
+        let latency = if path.0 == 1 { [2, 20, 200][probes % 3] } else { 10 };
+        probes += 1;
+        policy.probed(&Probed { now: at, path, bytes, latency: Some(latency * MS) });
+        1
+    };
+    let mut asked = 0;
+    for _ in 0..10_000 {
+        at += 5 * MS;
+        policy.select(&read(at), &[candidate(0)]);
+        policy.completed(&done(at + MS, 0, MS));
+        asked += ask(&mut policy, at, true);
+    }
+    assert!((80..=100 + 24).contains(&asked), "{asked}");
+    let idle: i32 = (0..1000).map(|n| ask(&mut policy, at + n * 5 * MS, false)).sum();
+    assert_eq!(idle, 0, "nothing is wanted of it");
+}
+
+#[test]
+fn a_probe_is_asked_for_as_soon_as_it_is_paid() {
+    let now = Instant::now();
+    let mut policy = bdp(&[]);
+    probe(&mut policy, now, &[MS, 8 * MS]);
+    let mut at = now + 300 * MS;
+    let (path, bytes) = policy.probe(at, 0b10, true).expect("saved");
+    policy.probed(&Probed { now: at, path, bytes, latency: Some(8 * MS) });
+    at += 300 * MS;
+    assert_eq!(policy.probe(at, 0b10, true), None);
+    (0..200).for_each(|_| policy.completed(&done(at, 0, MS)));
+    assert_eq!(policy.probe(at + MS, 0b10, true).map(|probe| probe.0), Some(PathId(1)));
+}
+
 #[test]
 fn the_first_request_of_a_path_does_not_size_its_window() {
     let now = Instant::now();
