@@ -30,7 +30,7 @@ pub(crate) enum Command {
     /// start count as lost. At SIGTERM and SIGINT what is missing is added back; after SIGKILL it is not, and `check` tells
     /// of it. It uses `ip` of iproute2, and needs `CAP_NET_ADMIN`. With -o json each action is one line.
     Follow {
-        /// Follow only this network interface, and others named so; all of them if left out.
+        /// Follow only this network interface, and others named so; all of them if left out
         #[arg(long, value_name = "DEV")]
         dev: Vec<String>,
     },

@@ -119,6 +119,7 @@ impl TestDriver {
 
     /// Queues mark what they write from now on.
     pub(super) fn migrate(&mut self) {
+        assert_eq!(self.rings, 0, "the log reaches only so far");
         self.log = Some(SharedLog::new(MEMORY_BYTES / PAGE_BYTES));
     }
 
