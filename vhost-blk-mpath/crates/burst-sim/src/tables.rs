@@ -139,7 +139,7 @@ fn shares(seed: u64) {
 
 /// What speaks for and against other values of the parameter.
 fn by_share(seed: u64) {
-    const SHARES: [&str; 7] = ["0.65", "0.7", "0.72", "0.73", "0.74", "0.743", "0.75"];
+    const SHARES: [&str; 7] = ["0.65", "0.7", "0.72", "0.73", "0.74", "0.745", "0.75"];
     const FLOWS: [usize; 3] = [3, 4, 6];
     println!(
         "\nburst-credit-drr with other values of share: the least that busy flows have of any second under what is above, in % (25 are promised), what \

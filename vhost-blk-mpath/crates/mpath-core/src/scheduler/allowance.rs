@@ -17,20 +17,28 @@ pub(super) struct Bounds {
     pub(super) most: i64,
 }
 
-/// Of the flows of all disks, or of those of one.
+/// Of the flows of all disks, or of those of one. Bursts within their fair share may overdraw it by what may be saved up.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Allowance {
     /// In thousandths of cost.
     level: i64,
+    /// How far it may be overdrawn: by as much as may be saved up, and no further than it was when the normal tier had been held back for `gap`
+    /// by the clock, until that is paid back.
+    floor: i64,
     /// Since when the upper tiers have held the normal one back, and what went meanwhile.
     held: Option<(Instant, u64)>,
 }
 
 impl Allowance {
-    pub(super) const NONE: Self = Self { level: 0, held: None };
+    pub(super) const NONE: Self = Self { level: 0, floor: 0, held: None };
 
     pub(super) fn is_spent(&self) -> bool {
         self.level <= 0
+    }
+
+    /// Nobody goes before the normal tier any more.
+    pub(super) fn is_overdrawn(&self) -> bool {
+        self.level <= self.floor
     }
 
     pub(super) fn level(&self) -> i64 {
@@ -39,7 +47,7 @@ impl Allowance {
 
     /// Nobody was kept waiting: what the upper tiers took is forgotten.
     pub(super) fn fill(&mut self, bounds: &Bounds) {
-        self.level = bounds.most;
+        (self.level, self.floor) = (bounds.most, -bounds.most);
     }
 
     pub(super) fn cap(&mut self, most: i64) {
@@ -61,6 +69,7 @@ impl Allowance {
         } else {
             (self.level + change).min(bounds.most)
         };
+        self.floor = if self.level > 0 { -bounds.most } else { self.floor.max(-bounds.most) };
         self.hold(now, cost, holds_back, bounds);
     }
 
@@ -76,6 +85,7 @@ impl Allowance {
         self.held = Some((since, work));
         if now - since > bounds.gap && work >= bounds.least {
             self.level = self.level.min(0);
+            self.floor = self.floor.max(self.level);
         }
     }
 }

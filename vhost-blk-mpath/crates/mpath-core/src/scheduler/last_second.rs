@@ -5,11 +5,11 @@
 //! made up for evenly within a second, and does not come round again with each second that ends.
 
 /// Of a second.
-const SLOTS_I64: i64 = 44;
+const SLOTS_I64: i64 = 45;
 const SLOTS: usize = SLOTS_I64.unsigned_abs() as usize;
 /// The first of so many slots is a pause of bursts that have had so much of their share. They have that much more in the others: most bursts meet
 /// no pause, and are shorter than the mean.
-const PAUSE_EACH_I64: i64 = 22;
+const PAUSE_EACH_I64: i64 = 15;
 const PAUSE_EACH: usize = PAUSE_EACH_I64.unsigned_abs() as usize;
 const HAD: (i64, i64) = (9, 10);
 /// The least rate is this part of the share: however many flows use up their credit, those that have some go first.
@@ -110,7 +110,7 @@ mod tests {
     use super::super::allowance::{Allowance, Bounds};
     use super::*;
 
-    const SECOND: u64 = 44_000;
+    const SECOND: u64 = 45_000;
     const SHARE: i64 = 740_000;
 
     /// Bursts take what `asks` says of the rate that they are given, in each of some slots: how much in each.
@@ -139,20 +139,20 @@ mod tests {
     fn what_was_taken_at_once_is_made_up_for_evenly() {
         // 125 ms of the service, after a second without bursts.
         let taken = run(200, |slot, rate| match slot {
-            0..44 => 0,
-            44..49 => WHOLE,
+            0..45 => 0,
+            45..50 => WHOLE,
             _ => rate,
         });
         let most = most_of_a_second(&taken);
         assert!((SHARE - 5_000..=SHARE + 2_000).contains(&most), "{most}");
-        let (least, after) = (taken[49..].iter().min(), &taken[120..]);
+        let (least, after) = (taken[50..].iter().min(), &taken[120..]);
         assert!(least.is_some_and(|least| *least > 690_000), "nobody is held up for it: {least:?}");
         assert!(after.iter().all(|taken| *taken > SHARE - 5_000), "and it is over: {after:?}");
     }
 
     #[test]
     fn bursts_are_never_stopped() {
-        let taken = run(200, |slot, rate| if slot % 44 < 41 { WHOLE } else { rate });
+        let taken = run(200, |slot, rate| if slot % 45 < 42 { WHOLE } else { rate });
         assert!(taken.iter().all(|taken| *taken >= SHARE * 4 / 5), "{taken:?}");
     }
 

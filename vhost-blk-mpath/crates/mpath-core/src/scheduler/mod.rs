@@ -77,6 +77,7 @@ pub enum Tier {
 
 impl Tier {
     const ALL: [Self; 3] = [Self::First, Self::Second, Self::Normal];
+    const SECOND_LAST: [Self; 3] = [Self::First, Self::Normal, Self::Second];
     const NORMAL_FIRST: [Self; 3] = [Self::Normal, Self::First, Self::Second];
 }
 
@@ -289,8 +290,15 @@ impl Scheduler {
     fn add(&mut self, id: FlowId) {
         let flow = self.flow(id);
         let bytes = flow.queue.front().expect("only flows with something queued have turns").bytes;
-        let queued = Queued { ios: flow.queue.len(), cost: self.rule.cost(bytes) };
+        let queued = self.queued(id, bytes);
         self.rings.add(id, self.rule.tier(id), self.share(id), queued);
+    }
+
+    /// What a flow has to send before it belongs to the normal tier; `bytes` of the first request.
+    fn queued(&self, id: FlowId, bytes: u32) -> Queued {
+        // The last one may cost more than what is left.
+        let covered = self.rule.credit(id).map_or(1, |credit| credit.max(1));
+        Queued { ios: (self.flow(id).queue.len() as u64).min(covered), cost: self.rule.cost(bytes) }
     }
 
     /// What a flow has queued, or where that belongs, may be another.
@@ -346,7 +354,7 @@ impl Scheduler {
         flow.sent(now, sent);
         (self.len, self.outstanding) = (self.len - 1, self.outstanding + 1);
         self.without_path -= usize::from(!sent.needs_path);
-        let (disk, next, ios) = (flow.disk, flow.queue.front().map(|next| next.bytes), flow.queue.len());
+        let (disk, next) = (flow.disk, flow.queue.front().map(|next| next.bytes));
         self.disks.mark(now, disk, &mut flow.seen);
         self.disks.sent(now, disk, sent.bytes);
         self.disks.taken(disk, 1);
@@ -365,12 +373,8 @@ impl Scheduler {
             self.disks.pass(now, disk, tier, second_is_kept);
         }
         if let Some(bytes) = next {
-            self.rings.put_back(
-                place,
-                self.rule.tier(id),
-                self.disks.share(disk),
-                Queued { ios, cost: self.rule.cost(bytes) },
-            );
+            let queued = self.queued(id, bytes);
+            self.rings.put_back(place, self.rule.tier(id), self.disks.share(disk), queued);
         }
         self.count(id);
         self.raise_owed(disk);

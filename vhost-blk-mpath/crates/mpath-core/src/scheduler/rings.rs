@@ -50,15 +50,15 @@ struct FinishTag {
     /// In virtual time; of equal ones the one that was made first counts as the earlier one.
     at: (u128, u64),
     /// How many requests that is, and what one of them adds.
-    ios: usize,
+    ios: u64,
     each: u128,
 }
 
 /// What a flow has to send.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Queued {
-    /// Requests.
-    pub(super) ios: usize,
+    /// Requests that credit covers.
+    pub(super) ios: u64,
     /// Of the first one.
     pub(super) cost: u64,
 }
@@ -111,7 +111,7 @@ impl Rings {
         if queued.ios > tag.ios {
             tag.each = u128::from(queued.cost) * u128::from(WHOLE) / u128::from(share.max(1));
             self.tags_made += 1;
-            tag.at = (tag.at.0 + (queued.ios - tag.ios) as u128 * tag.each, self.tags_made);
+            tag.at = (tag.at.0 + u128::from(queued.ios - tag.ios) * tag.each, self.tags_made);
         }
         tag.ios = queued.ios;
     }
@@ -556,7 +556,7 @@ mod tests {
     }
 
     /// Serves what the second tier has; the flows in the order in which their requests went.
-    fn serve_second(rings: &mut Rings, mut queued: Vec<usize>) -> Vec<u16> {
+    fn serve_second(rings: &mut Rings, mut queued: Vec<u64>) -> Vec<u16> {
         let mut order = Vec::new();
         while let Some(place) = rings.front(Tier::Second) {
             let left = &mut queued[usize::from(place.flow.0)];
