@@ -1,23 +1,26 @@
 //! `burst-credit-drr`: burst credit within a budget.
 //!
 //! * Cost of a request: its bytes and `io-cost`, so that flows of different sizes are compared.
-//! * Each time a flow goes from idle (nothing queued, nothing in flight) to active it is given its part of what the service could
-//!   have done since the last time: `fair`, its part by the weights of the disks, whose flows divide it, and `burst`, `rho` of
-//!   it by the number of flows that live on it. Both are bounded by [`BurstCreditDrr::budget`]. There is no refill while a flow is busy.
-//! * Tiers: first while `fair` is left, second while `burst` is left, then normal until the next idle. Every dispatch costs `fair`,
-//!   which may go down to minus the budget; in the second tier it costs `burst` too.
+//! * Each time a flow goes from idle (nothing queued, nothing in flight) to active it is given credit for what the service could have done meanwhile:
+//!   `fair`, its part by the weights of the disks, whose flows divide it, of the time in which it was idle or within what is fair, and `burst`, `rho` of
+//!   all the time by the number of flows that live on it. Both are bounded by [`BurstCreditDrr::budget`]. Where `rho` is no less than `share`, so that
+//!   all that bursts may have is given away, each flow gets the whole budget: `share` is what bounds them.
+//! * Tiers: first while `fair` is left, second while `burst` is left, then normal until the next idle. What goes in the second tier costs
+//!   `fair` too, so that who always asks for more than is fair is not in the first one for some requests of each burst.
 //! * The upper tiers go before the normal one as long as the [`super::allowance`] between them lasts: while something waits in the normal tier
 //!   they get `share` of any second ([`super::last_second`]), and a saved-up burst that holds it back for `gap` at the most, by work and by the clock.
+//!   The first tier may overdraw the allowance: it is the second one that makes up for that.
 //! * A flow in the second tier that has had no turn for `gap`, because the first tier has work all the time, goes to the normal one.
 //! * Within a tier: deficit round-robin; in the second one bursts go whole, and the one first that would be over first if all had equal parts
 //!   ([`super::rings`]).
-//! * Bursts that have had their share of the last second pause for a 44th of it twice in each, and have that much more in between.
+//! * Bursts that have had their share of the last second pause three times in each, and have that much more in between.
 //!
-//! Source: ours, worked out by simulation, with four changes since. Credits and the allowance between the tiers count work
+//! Source: ours, worked out by simulation, with changes since. Credits and the allowance between the tiers count work
 //! ([`super::capacity`]) where the first version counted time by an estimated rate: under load the two are the same, but for the error of
 //! the estimate. `burst` is divided among the flows that spend it and not among all sparse ones, so that many flows within
-//! their fair share do not dilute it. `gap` is the knob where the first version had a bucket of 50 ms. And
-//! `share` holds in any second, where it held in the mean.
+//! their fair share do not dilute it. `gap` is the knob where the first version had a bucket of 50 ms. `share` holds in any second, where it held
+//! in the mean. And `fair` is not earned by time in the lower tiers: flows that are kept waiting there, as all ask for more than there is, would be in
+//! the first one by that, and others starve behind them.
 
 use std::time::{Duration, Instant};
 
@@ -438,8 +441,9 @@ mod tests {
 
     #[test]
     fn a_flow_that_comes_back_is_given_its_part_of_what_was_done() {
-        for (rho, expected) in [("0.9", 94), ("0", 42)] {
-            let mut t = Test::busy(&[("rho", rho), ("share", "0.95")], 2000);
+        // With as much `rho` as `share` it has the budget of 200 ms.
+        for (rho, expected) in [("1", 242), ("0.9", 94), ("0", 42)] {
+            let mut t = Test::busy(&[("rho", rho), ("share", "0.95"), ("gap", "1s")], 2000);
             serve(&mut t, 100, 0);
             (0..16).for_each(|_| t.push(1, 10_000, BYTES));
             serve(&mut t, 16, 1);
@@ -450,6 +454,47 @@ mod tests {
             let burst = t.take(300).into_iter().take_while(|tag| *tag == 10_000).count();
             assert!((expected - 2..=expected + 2).contains(&burst), "{rho}: {burst}");
         }
+    }
+
+    #[test]
+    fn who_is_kept_waiting_in_the_lower_tiers_earns_no_fair_credit() {
+        let now = Instant::now();
+        let fair_after = |tier| {
+            let mut rule = BurstCreditDrr::new(now, &SchedulerKind::BurstCreditDrr.into());
+            rule.activated(now, FlowId(0), Part::ALL);
+            (0..8).for_each(|_| rule.dispatched(&sent(now, FlowId(0), Tier::First, 20_480)));
+            // Others are served meanwhile.
+            (0..100).for_each(|_| rule.dispatched(&sent(now, FlowId(1), Tier::Normal, 20_480)));
+            rule.dispatched(&sent(now, FlowId(0), tier, 20_480));
+            rule.activated(now, FlowId(0), Part::ALL);
+            rule.credit_of(FlowId(0)).unwrap().fair / 20_480
+        };
+        assert_eq!([Tier::First, Tier::Second, Tier::Normal].map(fair_after), [8, -1, 0]);
+    }
+
+    #[test]
+    fn fair_credit_goes_first_when_bursts_have_had_their_share_and_has_its_bounds() {
+        let mut t = Test::busy(&[], 5000);
+        serve(&mut t, 500, 0);
+        (0..1000).for_each(|_| t.push(1, 1, BYTES));
+        let burst = (0..1000).position(|_| t.take(1) == [0]).unwrap();
+        assert!((110..125).contains(&burst), "what is saved up, and no more: {burst}");
+        // As much again, by new flows. Then busy ones have their part.
+        let (mut first, mut all) = (None, 0);
+        for turn in 0..2000 {
+            let new = 10 + turn / 8;
+            if turn % 8 == 0 {
+                (0..8).for_each(|_| t.push(new, new.into(), BYTES));
+            }
+            let tag = t.take(1)[0];
+            assert_ne!(tag, 1, "{turn}: the second tier makes up for it");
+            if tag == 0 {
+                first = first.or(Some(turn));
+                all += 1;
+            }
+        }
+        assert!(first.is_some_and(|turn| (95..125).contains(&turn)), "{first:?}");
+        assert!((430..500).contains(&all), "{all} of 2000");
     }
 
     #[test]

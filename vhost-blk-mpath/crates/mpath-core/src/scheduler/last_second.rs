@@ -8,7 +8,7 @@
 const SLOTS_I64: i64 = 45;
 const SLOTS: usize = SLOTS_I64.unsigned_abs() as usize;
 /// The first of so many slots is a pause of bursts that have had so much of their share. They have that much more in the others: most bursts meet
-/// no pause, and are shorter than the mean.
+/// no pause, and are shorter than the mean, which follows from the share.
 const PAUSE_EACH_I64: i64 = 15;
 const PAUSE_EACH: usize = PAUSE_EACH_I64.unsigned_abs() as usize;
 const HAD: (i64, i64) = (9, 10);

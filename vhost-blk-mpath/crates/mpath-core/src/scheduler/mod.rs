@@ -1,13 +1,14 @@
 //! Schedulers: which flow's turn it is. One file a rule, behind [`Rule`].
 //!
 //! A flow is first in, first out whatever the rule. [`Scheduler`] keeps the queues and the limits; [`rings`] has the turns: tiers, the first
-//! one strictly before the second, deficit round-robin in each. A rule says what a request costs, in which tier a flow's next
-//! request belongs, and whether the normal tier is owed something and goes first. It hears of what is dispatched and completed.
+//! one strictly before the second, deficit round-robin in each but the second, where bursts go whole. A rule says what a request costs, in which
+//! tier a flow's next request belongs, and which tier goes first. It hears of what is dispatched and completed.
 //!
 //! The dispatcher walks the flows in order, [`Scheduler::candidate`], and takes the first one whose request finds a path. A flow
 //! whose request finds none keeps its turn.
 //!
-//! A decision takes constant time as long as the first flow's request can go: no search, no allocation. The flows of a disk that limits
+//! A decision takes constant time as long as the first flow's request can go: no search, no allocation; in the second tier the place of a flow that
+//! goes back is found by bisection. The flows of a disk that limits
 //! keep leave the rings and come back together, so it is constant under limits too, on the average. Only for a busy flow that its limited disk
 //! owes a turn beside other disks the ring is searched.
 

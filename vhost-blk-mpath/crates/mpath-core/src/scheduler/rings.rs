@@ -2,7 +2,8 @@
 //!
 //! The second tier is another one: there bursts go whole, and the first to go is the one that would have sent all first if all had their parts at
 //! the same time. So of equal ones the first to come is served first and the mean wait is shorter, and a small one has not to wait for a large one.
-//! It would have sent all at its finish tag, in virtual time, of which a request's cost is divided among those that send.
+//! It would have sent all at its finish tag, in virtual time, of which a request's cost is divided among those that send. The tag is of what a flow has
+//! when its first request comes, as far as its credit covers that, and grows by what has come since whenever one has gone.
 //!
 //! In the others a flow whose turn it is sends while its deficit covers its next request, at least one; then it goes to the end and is given
 //! a quantum, or its share of one. A large request may leave it in debt: it is passed over until it is out of that again. The quantum is the

@@ -73,16 +73,14 @@ fn write_many(text: &mut String, results: &Results) -> std::fmt::Result {
     writeln!(
         text,
         "m flows of {COUNT} requests at once against {BUSY_FLOWS} busy ones: p50 (least–most of the rounds) / p99; bursts + those set aside; how \
-         many times the p50 of the same m alone. Allowed: 1.6 times that, or what a round takes with 75 % of the service, less the pause and with \
-         half a service, where that is more\n"
+         many times the p50 of the same m alone\n"
     )?;
-    write_head(text, &["m", "alone", "allowed"], &schedulers(&rows))?;
+    write_head(text, &["m", "alone"], &schedulers(&rows))?;
     for row in rows {
         let alone = results.cells.floor_ms(row);
         let first = [
             row.spec.interactive.flows.to_string(),
             results.cells.floor(row.spec.interactive).map(times).unwrap_or_default(),
-            results.allowed(row).map(|ms| format!("{ms:.1}")).unwrap_or_default(),
         ];
         let beside = |cell: &Cell| match alone.filter(|_| cell.bursts > 0) {
             Some(alone) => format!("{}; {:.2} ×", times(cell), cell.p50_ms.median / alone),
@@ -139,8 +137,7 @@ mod tests {
         assert!(text.contains("| 4, and the victim below | 5.0 | 20.0"), "{text}");
         let times = "34.0 (34.0–34.0) / 34.0; 6 + 0";
         assert!(text.contains(&format!("| 4 | 2 | 17.0 (17.0–17.0) / 17.0; 6 + 0 | 34.0 | {times} |")), "{text}");
-        // 256 requests at 75 % of 13 in 17 ms, less 50 ms and with half of 17.
-        assert!(text.contains(&format!("| 8 | 17.0 (17.0–17.0) / 17.0; 6 + 0 | 404.9 | {times}; 2.00 × |")), "{text}");
+        assert!(text.contains(&format!("| 8 | 17.0 (17.0–17.0) / 17.0; 6 + 0 | {times}; 2.00 × |")), "{text}");
         assert!(text.contains("| 4 × 32, with a pause | 75.0 (75.0–75.0) / 64.0 / 130 |"), "{text}");
         assert!(text.contains("| 4 × 32, without a pause | 75.0"), "{text}");
     }

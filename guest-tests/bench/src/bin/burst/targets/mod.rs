@@ -293,7 +293,7 @@ mod tests {
     fn threads_have_their_own_floor_and_one_limit() {
         let of = |bursts_ms, limited_iops| {
             let results = Results { threads: threads(bursts_ms, limited_iops), ..nothing(&[]) };
-            let [bounded, held] = targets(&results).split_off(13).try_into().unwrap();
+            let [bounded, held] = targets(&results).split_off(12).try_into().unwrap();
             [bounded, held]
         };
         let [bounded, held]: [Target; 2] = of(40.9, 495.0);
