@@ -494,7 +494,7 @@ mod tests {
             }
         }
         assert!(first.is_some_and(|turn| (95..125).contains(&turn)), "{first:?}");
-        assert!((430..500).contains(&all), "{all} of 2000");
+        assert!((480..560).contains(&all), "{all} of 2000");
     }
 
     #[test]
