@@ -20,6 +20,7 @@ mod burst_credit_drr;
 mod capacity;
 mod census;
 mod fifo;
+mod finish;
 mod flow;
 mod kept;
 mod kind;
@@ -41,12 +42,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::{DiskId, FlowId, Io, Param, Tag};
+use finish::Queued;
 pub use flow::FlowStats;
 use flow::{Flow, Waiting};
 pub use kind::{SchedulerChange, SchedulerKind, SchedulerSpec, UnknownScheduler};
 pub use limits::{Balance, DiskLimits, Limits};
 pub(crate) use rings::Place;
-use rings::{Queued, Rings};
+use rings::Rings;
 pub use turns::DiskTurns;
 use turns::{Disks, Part};
 
