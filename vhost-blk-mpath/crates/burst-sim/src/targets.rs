@@ -31,7 +31,7 @@ const HORDES: [usize; 3] = [32, 64, 96];
 /// Attackers send bursts of these sizes; the worst of them counts.
 pub const ATTACKS: [u32; 4] = [8, 32, 64, 128];
 /// Flows that keep within a fair share, which is 65 requests a second beside four others and 16 busy ones: three in 60 ms are 50, 48 in 1.55 s are 31.
-const WITHIN: [(u32, Duration); 6] = [
+pub const WITHIN: [(u32, Duration); 6] = [
     (1, PAUSE),
     (2, PAUSE),
     (3, PAUSE),
