@@ -86,17 +86,19 @@ fn write_table(text: &mut String, results: &Results, table: Table) -> std::fmt::
     write_head(text, &[head, "published", "floor", "limit"], &results.schedulers)?;
     for row in rows {
         let published = published(table, row).map(|[without, with]| format!("{without} / {with}"));
-        let floor = results.cells.floor(row.spec.interactive);
-        let limit = results.cells.floor_ms(row).map(|floor| format!("{:.1}", floor + results.cells.service_ms()));
-        let cells: Vec<String> = [published, floor.map(times), limit]
-            .map(Option::unwrap_or_default)
-            .into_iter()
-            .chain(row.cells.iter().map(times))
-            .collect();
+        let first = [published.unwrap_or_default(), floor_and_limit(results, row)];
+        let cells: Vec<String> = first.into_iter().chain(row.cells.iter().map(times)).collect();
         let key = if table == Table::K { row.spec.busy.to_string() } else { row.spec.interactive.count.to_string() };
         writeln!(text, "| {key} | {} |", cells.join(" | "))?;
     }
     writeln!(text)
+}
+
+/// What the flows need alone, and a service more: nothing that does not preempt can promise less.
+fn floor_and_limit(results: &Results, row: &Row) -> String {
+    let floor = results.cells.floor(row.spec.interactive).map(times);
+    let limit = results.cells.floor_ms(row).map(|floor| format!("{:.1}", floor + results.cells.service_ms()));
+    [floor, limit].map(Option::unwrap_or_default).join(" | ")
 }
 
 fn write_throughput(text: &mut String, results: &Results) -> std::fmt::Result {

@@ -1,6 +1,6 @@
 //! The tables of several flows that send bursts.
 
-use super::{times, write_head};
+use super::{floor_and_limit, times, write_head};
 use crate::cells::{Cell, Row};
 use crate::results::Results;
 use crate::row::{BUSY_FLOWS, COUNT, Table};
@@ -52,15 +52,13 @@ fn write_victims(text: &mut String, results: &Results) -> std::fmt::Result {
     )?;
     write_head(text, &["attackers", "N", "floor", "limit"], &schedulers(&rows))?;
     for row in rows {
-        let floor = results.cells.floor(row.spec.interactive);
-        let limit = results.cells.floor_ms(row).map(|floor| format!("{:.1}", floor + results.cells.service_ms()));
-        let first = [
-            row.spec.attackers.flows.to_string(),
-            row.spec.interactive.count.to_string(),
-            floor.map(times).unwrap_or_default(),
-            limit.unwrap_or_default(),
-        ];
-        write_row(text, &first.join(" | "), row, times)?;
+        let first = format!(
+            "{} | {} | {}",
+            row.spec.attackers.flows,
+            row.spec.interactive.count,
+            floor_and_limit(results, row)
+        );
+        write_row(text, &first, row, times)?;
     }
     writeln!(text)
 }
@@ -73,20 +71,17 @@ fn write_many(text: &mut String, results: &Results) -> std::fmt::Result {
     writeln!(
         text,
         "m flows of {COUNT} requests at once against {BUSY_FLOWS} busy ones: p50 (least–most of the rounds) / p99; bursts + those set aside; how \
-         many times the p50 of the same m alone\n"
+         many times the floor, which is that of the same m alone\n"
     )?;
-    write_head(text, &["m", "alone"], &schedulers(&rows))?;
+    write_head(text, &["m", "floor", "limit"], &schedulers(&rows))?;
     for row in rows {
         let alone = results.cells.floor_ms(row);
-        let first = [
-            row.spec.interactive.flows.to_string(),
-            results.cells.floor(row.spec.interactive).map(times).unwrap_or_default(),
-        ];
+        let first = format!("{} | {}", row.spec.interactive.flows, floor_and_limit(results, row));
         let beside = |cell: &Cell| match alone.filter(|_| cell.bursts > 0) {
             Some(alone) => format!("{}; {:.2} ×", times(cell), cell.p50_ms.median / alone),
             None => times(cell),
         };
-        write_row(text, &first.join(" | "), row, beside)?;
+        write_row(text, &first, row, beside)?;
     }
     writeln!(text)
 }
@@ -137,7 +132,7 @@ mod tests {
         assert!(text.contains("| 4, and the victim below | 5.0 | 20.0"), "{text}");
         let times = "34.0 (34.0–34.0) / 34.0; 6 + 0";
         assert!(text.contains(&format!("| 4 | 2 | 17.0 (17.0–17.0) / 17.0; 6 + 0 | 34.0 | {times} |")), "{text}");
-        assert!(text.contains(&format!("| 8 | 17.0 (17.0–17.0) / 17.0; 6 + 0 | {times}; 2.00 × |")), "{text}");
+        assert!(text.contains(&format!("| 8 | 17.0 (17.0–17.0) / 17.0; 6 + 0 | 34.0 | {times}; 2.00 × |")), "{text}");
         assert!(text.contains("| 4 × 32, with a pause | 75.0 (75.0–75.0) / 64.0 / 130 |"), "{text}");
         assert!(text.contains("| 4 × 32, without a pause | 75.0"), "{text}");
     }
