@@ -1,73 +1,116 @@
 //! In which order bursts go whole: first the one that would be over first if all had their parts at the same time.
 //!
-//! So of equal ones the first to come is served first and the mean wait is shorter, and a small one has not to wait for a large one. A burst would be over
-//! at its finish tag, in virtual time, of which a request's cost is divided among those that send. The tag is of what a flow has when its
-//! first request comes, as far as its credit covers that, and grows by what has come since whenever one has gone.
+//! So of equal ones the first to come is served first and the mean wait is shorter, a small one has not to wait for a large one, and none is over later than
+//! if it had its part all the time. A burst would be over at its finish tag, in virtual time, which goes on by a request's cost divided by the shares of all
+//! that would be there yet. The tag is of what a flow has when its first request comes, and grows by what has come since whenever one has
+//! gone, as far as credit covers that. A flow whose last burst would not be over begins the next one behind it.
 //!
-//! Source: Friedman, Henderson: Fairness and Efficiency in Web Server Protocols (2003), with a virtual time that is simpler, by how many wait.
+//! Source: Friedman, Henderson: Fairness and Efficiency in Web Server Protocols (2003), FSP, with weights; virtual time as in Parekh, Gallager: A Generalized
+//! Processor Sharing Approach to Flow Control (1993).
+
+use std::collections::BTreeSet;
 
 use super::by_flow;
 use super::turns::WHOLE;
 use crate::FlowId;
 
-/// What a flow has to send.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Queued {
-    /// Requests that credit covers.
-    pub(super) ios: u64,
-    /// Of the first one.
-    pub(super) cost: u64,
+/// Where a flow stands among those that send bursts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Order {
+    /// It has not waited for too long.
+    in_time: bool,
+    finish: Tag,
 }
 
-/// In virtual time; of equal ones the one that was made first goes first.
+/// In virtual time; of equal ones the one that was made first counts as the earlier one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct FinishTag(u128, u64);
+struct Tag {
+    at: u128,
+    made: u64,
+}
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Burst {
-    tag: FinishTag,
-    /// How many requests it is of, and what one of them adds.
-    ios: u64,
-    each: u128,
+    finish: Tag,
+    /// The cost of what is counted in it and has not gone.
+    left: u64,
+    share: u32,
+    is_late: bool,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct FinishTags {
     /// By flow.
     bursts: Vec<Burst>,
+    /// Those that would not be over yet, and their shares in all.
+    unfinished: BTreeSet<(Tag, FlowId)>,
+    shares: u64,
     made: u64,
     now: u128,
 }
 
 impl FinishTags {
-    /// The flow had nothing to send before.
-    pub(super) fn begin(&mut self, flow: FlowId, share: u32, queued: Queued) {
-        *by_flow(&mut self.bursts, flow) = Burst { tag: FinishTag(self.now, 0), ..Burst::default() };
-        self.grow(flow, share, queued);
-    }
-
-    /// The flow may have more to send than it had.
-    pub(super) fn grow(&mut self, flow: FlowId, share: u32, queued: Queued) {
+    /// The flow has a burst of so much cost to send, with what it had before.
+    pub(super) fn count(&mut self, flow: FlowId, share: u32, cost: u64) {
         let burst = by_flow(&mut self.bursts, flow);
-        if queued.ios > burst.ios {
-            burst.each = u128::from(queued.cost) * u128::from(WHOLE) / u128::from(share.max(1));
+        if cost == burst.left {
+            return;
+        }
+        if self.unfinished.remove(&(burst.finish, flow)) {
+            self.shares -= u64::from(burst.share);
+        }
+        if burst.left == 0 {
+            burst.finish.at = burst.finish.at.max(self.now);
+        }
+        let in_virtual_time = |cost: u64, share: u32| u128::from(cost) * u128::from(WHOLE) / u128::from(share);
+        if cost > burst.left {
+            burst.share = share.max(1);
+            burst.finish.at += in_virtual_time(cost - burst.left, burst.share);
             self.made += 1;
-            burst.tag = FinishTag(burst.tag.0 + u128::from(queued.ios - burst.ios) * burst.each, self.made);
+            burst.finish.made = self.made;
+        } else {
+            // It has lost its credit, or will not be sent.
+            burst.finish.at = burst.finish.at.saturating_sub(in_virtual_time(burst.left - cost, burst.share));
         }
-        burst.ios = queued.ios;
+        burst.left = cost;
+        if burst.finish.at > self.now {
+            self.unfinished.insert((burst.finish, flow));
+            self.shares += u64::from(burst.share);
+        }
     }
 
-    /// One of its requests goes; `among`: so many flows send bursts, this one too, or it is none of those.
-    pub(super) fn sent(&mut self, flow: FlowId, among: Option<usize>) {
+    /// A request of the flow goes; `of_burst`: it belongs to a burst.
+    pub(super) fn sent(&mut self, flow: FlowId, cost: u64, of_burst: bool) {
         let burst = by_flow(&mut self.bursts, flow);
-        burst.ios = burst.ios.saturating_sub(1);
-        if let Some(among) = among {
-            // One that has sent all would be there for longer if all had their parts at the same time.
-            self.now += burst.each / (among as u128 + 1);
+        burst.left = burst.left.saturating_sub(cost);
+        burst.is_late = false;
+        if of_burst {
+            self.advance(cost);
         }
     }
 
-    pub(super) fn of(&self, flow: FlowId) -> FinishTag {
-        self.bursts.get(usize::from(flow.0)).map_or(FinishTag::default(), |burst| burst.tag)
+    /// So much was done for all that would be there yet.
+    fn advance(&mut self, mut cost: u64) {
+        while let Some(&(first, flow)) = self.unfinished.first() {
+            let needed = (first.at - self.now) * u128::from(self.shares) / u128::from(WHOLE);
+            if u128::from(cost) < needed {
+                self.now += u128::from(cost) * u128::from(WHOLE) / u128::from(self.shares);
+                return;
+            }
+            cost -= needed as u64;
+            self.now = first.at;
+            self.unfinished.pop_first();
+            self.shares -= u64::from(self.bursts[usize::from(flow.0)].share);
+        }
+    }
+
+    /// The flow has waited for too long: it is one of the next, for a request.
+    pub(super) fn hurry(&mut self, flow: FlowId) {
+        by_flow(&mut self.bursts, flow).is_late = true;
+    }
+
+    pub(super) fn of(&self, flow: FlowId) -> Order {
+        let burst = self.bursts.get(usize::from(flow.0)).copied().unwrap_or_default();
+        Order { in_time: !burst.is_late, finish: burst.finish }
     }
 }

@@ -25,6 +25,8 @@ pub(super) struct Flow {
     /// That of its latest request.
     pub(super) disk: DiskId,
     pub(super) queue: VecDeque<Waiting>,
+    /// Of these.
+    pub(super) queued_bytes: u64,
     /// Requests taken and neither finished nor put back.
     pub(super) outstanding: u32,
     /// Limits do not keep it, until it has been idle.
@@ -60,6 +62,28 @@ impl Flow {
     /// How long ago its last request went, if one ever did.
     pub(super) fn idle_for(&self, now: Instant) -> Option<Duration> {
         self.last_sent.map(|at| now - at)
+    }
+
+    pub(super) fn push_back(&mut self, waiting: Waiting) {
+        self.queued_bytes += u64::from(waiting.bytes);
+        self.queue.push_back(waiting);
+    }
+
+    pub(super) fn push_front(&mut self, waiting: Waiting) {
+        self.queued_bytes += u64::from(waiting.bytes);
+        self.queue.push_front(waiting);
+    }
+
+    pub(super) fn pop_front(&mut self) -> Option<Waiting> {
+        let first = self.queue.pop_front()?;
+        self.queued_bytes -= u64::from(first.bytes);
+        Some(first)
+    }
+
+    /// Takes all.
+    pub(super) fn drain(&mut self) -> impl Iterator<Item = Waiting> {
+        self.queued_bytes = 0;
+        self.queue.drain(..)
     }
 
     /// A request goes.

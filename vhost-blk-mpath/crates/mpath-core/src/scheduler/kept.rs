@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use super::rings::Place;
 use super::turns::Keeper;
-use super::{Scheduler, Tier, by_flow};
+use super::{LOOK_EACH, Scheduler, Tier, by_flow};
 use crate::{DiskId, FlowId};
 
 impl Scheduler {
@@ -118,7 +118,19 @@ impl Scheduler {
         {
             self.open(now, disk);
         }
+        self.hurry_late(now);
         self.demote_if_stuck(now);
+    }
+
+    /// A flow with a large burst, or of a disk of small weight, may have its turn far behind others that begin again and again.
+    fn hurry_late(&mut self, now: Instant) {
+        let Some(patience) = self.rule.patience().filter(|_| self.rings.waits_in(Tier::Second)) else { return };
+        if self.looked_at.is_some_and(|at| now - at < LOOK_EACH) {
+            return;
+        }
+        self.looked_at = Some(now);
+        let flows = &self.flows;
+        self.rings.hurry(|id| flows[usize::from(id.0)].next_since().is_some_and(|next| now - next > patience));
     }
 
     /// The first tier may be full for as long as many sparse flows ask for all that is theirs. It takes nothing from the normal tier

@@ -42,7 +42,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::{DiskId, FlowId, Io, Param, Tag};
-use finish::Queued;
 pub use flow::FlowStats;
 use flow::{Flow, Waiting};
 pub use kind::{SchedulerChange, SchedulerKind, SchedulerSpec, UnknownScheduler};
@@ -57,6 +56,9 @@ pub const DEFAULT_WEIGHT: u16 = 100;
 
 /// A flow that has sent nothing for so long owes nothing any more.
 const FORGIVEN: Duration = Duration::from_secs(1);
+
+/// Who waits in the second tier for too long is looked for this often: it means to look at all of them.
+const LOOK_EACH: Duration = Duration::from_millis(20);
 
 /// What is to be known of a scheduler before there is one: each file has its own.
 struct About {
@@ -125,7 +127,7 @@ trait Rule: fmt::Debug + Send {
     /// No flow of the disk had turns for a while; `all`: nor had any other.
     fn interrupted(&mut self, _disk: DiskId, _all: bool) {}
 
-    /// How long the second tier may go without a turn. A flow there whose turn has not come by then is demoted.
+    /// How long a flow of the second tier may go without a turn. By then it is one of the next there, for a request; if none of them has a turn it is demoted.
     fn patience(&self) -> Option<Duration> {
         None
     }
@@ -140,6 +142,11 @@ trait Rule: fmt::Debug + Send {
 
     /// Something may be sent, or nothing more. `idle`: nothing is outstanding either.
     fn backlog(&mut self, _now: Instant, _waits: bool, _idle: bool) {}
+
+    /// The cost of what the flow may send before it belongs to the normal tier.
+    fn covered(&self, _flow: FlowId) -> u64 {
+        0
+    }
 
     /// See [`FlowStats::credit`].
     fn credit(&self, _flow: FlowId) -> Option<u64> {
@@ -165,6 +172,8 @@ pub(crate) struct Scheduler {
     disks: Disks,
     /// When limits let go some of these.
     unpark_at: Option<Instant>,
+    /// When it was seen for the last time who waits in the second tier for too long.
+    looked_at: Option<Instant>,
     /// When the first request of the first tier went past the second one, which has had no turn since.
     passed_since: Option<Instant>,
 }
@@ -181,6 +190,7 @@ impl Scheduler {
             outstanding: 0,
             disks: Disks::new(now, limits),
             unpark_at: None,
+            looked_at: None,
             passed_since: None,
         }
     }
@@ -254,7 +264,7 @@ impl Scheduler {
         }
         let flow = self.flow_mut(id);
         assert_eq!(flow.disk, io.disk, "a flow is of one disk");
-        flow.queue.push_back(Waiting { tag: io.tag, bytes: io.bytes, since: now, needs_path });
+        flow.push_back(Waiting { tag: io.tag, bytes: io.bytes, since: now, needs_path });
         self.without_path += usize::from(!needs_path);
         self.pushed(now, id);
     }
@@ -265,7 +275,7 @@ impl Scheduler {
         assert!(flow.outstanding > 0, "what comes back was taken");
         flow.outstanding -= 1;
         self.outstanding -= 1;
-        flow.queue.push_front(Waiting { tag: io.tag, bytes: io.bytes, since: now, needs_path });
+        flow.push_front(Waiting { tag: io.tag, bytes: io.bytes, since: now, needs_path });
         self.without_path += usize::from(!needs_path);
         self.pushed(now, io.flow);
         if !needs_path && self.disks.is_blocked(io.disk) {
@@ -292,16 +302,15 @@ impl Scheduler {
 
     fn add(&mut self, id: FlowId) {
         let flow = self.flow(id);
-        let bytes = flow.queue.front().expect("only flows with something queued have turns").bytes;
-        let queued = self.queued(id, bytes);
-        self.rings.add(id, self.rule.tier(id), self.share(id), queued);
+        assert!(!flow.queue.is_empty(), "only flows with something queued have turns");
+        self.rings.add(id, self.rule.tier(id), self.share(id), self.burst(id));
     }
 
-    /// What a flow has to send before it belongs to the normal tier; `bytes` of the first request.
-    fn queued(&self, id: FlowId, bytes: u32) -> Queued {
-        // The last one may cost more than what is left.
-        let covered = self.rule.credit(id).map_or(1, |credit| credit.max(1));
-        Queued { ios: (self.flow(id).queue.len() as u64).min(covered), cost: self.rule.cost(bytes) }
+    /// What the flow has to send that credit covers, in cost.
+    fn burst(&self, id: FlowId) -> u64 {
+        let flow = self.flow(id);
+        let ios = flow.queue.len() as u64;
+        self.rule.covered(id).min(ios * self.rule.cost(0) + flow.queued_bytes)
     }
 
     /// What a flow has queued, or where that belongs, may be another.
@@ -353,7 +362,7 @@ impl Scheduler {
     /// Takes what [`Scheduler::candidate`] has just shown. Flows passed over keep their turns.
     pub(crate) fn take(&mut self, now: Instant, place: Place) {
         let flow = &mut self.flows[usize::from(place.flow.0)];
-        let sent = flow.queue.pop_front().expect("what was shown is there");
+        let sent = flow.pop_front().expect("what was shown is there");
         flow.sent(now, sent);
         (self.len, self.outstanding) = (self.len - 1, self.outstanding + 1);
         self.without_path -= usize::from(!sent.needs_path);
@@ -376,8 +385,8 @@ impl Scheduler {
             self.disks.pass(now, disk, tier, second_is_kept);
         }
         if let Some(bytes) = next {
-            let queued = self.queued(id, bytes);
-            self.rings.put_back(place, self.rule.tier(id), self.disks.share(disk), queued);
+            let share = self.disks.share(disk);
+            self.rings.put_back(place, self.rule.tier(id), share, self.rule.cost(bytes), self.burst(id));
         }
         self.count(id);
         self.raise_owed(disk);
@@ -393,7 +402,7 @@ impl Scheduler {
             if len > 0 {
                 flow.outstanding += len as u32;
                 (self.len, self.outstanding) = (self.len - len, self.outstanding + len);
-                for waiting in flow.queue.drain(..) {
+                for waiting in flow.drain() {
                     self.without_path -= usize::from(!waiting.needs_path);
                     taken.push(waiting.tag);
                 }

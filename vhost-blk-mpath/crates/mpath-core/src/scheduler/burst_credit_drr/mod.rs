@@ -293,10 +293,14 @@ impl Rule for BurstCreditDrr {
         }
     }
 
+    fn covered(&self, flow: FlowId) -> u64 {
+        self.credit_of(flow).map_or(0, |credit| (credit.fair.max(0) + credit.burst.max(0)).cast_unsigned())
+    }
+
     /// In requests of mean cost.
     fn credit(&self, flow: FlowId) -> Option<u64> {
-        let credit = self.credit_of(flow)?;
-        Some((credit.fair.max(0) + credit.burst.max(0)).cast_unsigned() / self.capacity.mean())
+        self.credit_of(flow)?;
+        Some(self.covered(flow) / self.capacity.mean())
     }
 
     fn configure(&mut self, spec: &SchedulerSpec) {

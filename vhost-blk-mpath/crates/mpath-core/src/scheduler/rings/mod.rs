@@ -11,7 +11,7 @@
 
 use std::collections::VecDeque;
 
-use super::finish::{FinishTag, FinishTags, Queued};
+use super::finish::{FinishTags, Order};
 use super::turns::WHOLE;
 use super::{Tier, by_flow};
 use crate::{DiskId, FlowId};
@@ -40,6 +40,15 @@ struct Lane {
     stands: bool,
     /// What the limits have kept since, as its turn came before that of the lane.
     ahead: Vec<FlowId>,
+}
+
+impl Lane {
+    /// In the second tier.
+    fn insert(&mut self, flow: FlowId, finish: &FinishTags) {
+        let order = finish.of(flow);
+        let at = self.flows.partition_point(|other| finish.of(*other) < order);
+        self.flows.insert(at, flow);
+    }
 }
 
 #[derive(Debug, Default)]
@@ -72,12 +81,12 @@ impl Rings {
         !self.tiers[tier as usize].is_empty()
     }
 
-    /// Adds a flow that was in none.
-    pub(super) fn add(&mut self, flow: FlowId, tier: Tier, share: u32, queued: Queued) {
+    /// Adds a flow that was in none. `burst` is what it has to send before it belongs to the normal tier.
+    pub(super) fn add(&mut self, flow: FlowId, tier: Tier, share: u32, burst: u64) {
         let grant = self.grant(share);
         let deficit = by_flow(&mut self.deficits, flow);
         *deficit = (*deficit).min(0) + grant;
-        self.finish.begin(flow, share, queued);
+        self.finish.count(flow, share, burst);
         self.put_in(flow, tier, false);
     }
 
@@ -136,11 +145,9 @@ impl Rings {
 
     /// Takes a flow out that [`Rings::next`] has shown, for a request of this cost.
     pub(super) fn take(&mut self, place: Place, cost: u64) {
-        let cost = cost << FRACTION_BITS;
         self.remove(place);
-        // This one is out at the moment.
-        let bursts = self.waiting[Tier::First as usize] + self.waiting[Tier::Second as usize] + 1;
-        self.finish.sent(place.flow, (place.tier != Tier::Normal).then_some(bursts));
+        self.finish.sent(place.flow, cost, place.tier != Tier::Normal);
+        let cost = cost << FRACTION_BITS;
         if place.tier != Tier::Second {
             // One that goes out of turn, as those before it find no path, would be ever deeper in debt for what nobody else could have had.
             let deficit = &mut self.deficits[usize::from(place.flow.0)];
@@ -155,10 +162,10 @@ impl Rings {
         }
     }
 
-    /// Puts it back: its next request belongs to this tier.
-    pub(super) fn put_back(&mut self, place: Place, tier: Tier, share: u32, queued: Queued) {
-        self.finish.grow(place.flow, share, queued);
-        let next_cost = (queued.cost << FRACTION_BITS).cast_signed();
+    /// Puts it back: its next request, of so much cost, belongs to this tier. For `burst` see [`Rings::add`].
+    pub(super) fn put_back(&mut self, place: Place, tier: Tier, share: u32, next_cost: u64, burst: u64) {
+        self.finish.count(place.flow, share, burst);
+        let next_cost = (next_cost << FRACTION_BITS).cast_signed();
         let is_covered = self.deficits[usize::from(place.flow.0)] >= next_cost;
         self.put_in(place.flow, tier, is_covered && place.is_front() && place.tier == tier);
         // One that went out of turn, as those before it found no path, saves nothing up by that.
@@ -185,14 +192,14 @@ impl Rings {
     fn position(&self, entry: Entry, tier: Tier, goes_on: bool) -> usize {
         let ring = &self.tiers[tier as usize];
         match tier {
-            Tier::Second => ring.partition_point(|other| self.finish_of(*other) < self.finish_of(entry)),
+            Tier::Second => ring.partition_point(|other| self.order_of(*other) < self.order_of(entry)),
             _ if goes_on => 0,
             _ => ring.len(),
         }
     }
 
     /// In the second tier. A lane stands there by its first flow.
-    fn finish_of(&self, entry: Entry) -> Option<FinishTag> {
+    fn order_of(&self, entry: Entry) -> Option<Order> {
         let flow = match entry {
             Entry::Flow(flow) => flow,
             Entry::Lane(disk) => self.first_kept(disk, Tier::Second)?,
@@ -238,9 +245,7 @@ impl Rings {
         if lane.stands {
             lane.ahead.push(flow);
         } else if tier == Tier::Second {
-            let finish = self.finish.of(flow);
-            let at = lane.flows.partition_point(|other| self.finish.of(*other) < finish);
-            lane.flows.insert(at, flow);
+            lane.insert(flow, &self.finish);
         } else if place.tier == tier {
             lane.flows.push_back(flow);
         } else {
@@ -255,7 +260,13 @@ impl Rings {
         let lane = &mut self.lanes[disk.index()][tier as usize];
         lane.stands = false;
         self.waiting[tier as usize] -= lane.flows.len();
-        lane.ahead.drain(..).rev().for_each(|flow| lane.flows.push_front(flow));
+        for flow in std::mem::take(&mut lane.ahead).into_iter().rev() {
+            if tier == Tier::Second {
+                lane.insert(flow, &self.finish);
+            } else {
+                lane.flows.push_front(flow);
+            }
+        }
         self.moved();
     }
 
@@ -296,6 +307,31 @@ impl Rings {
         self.moved();
     }
 
+    /// Those flows of the second tier that have waited for too long are the next there, for a request each. Looks at all of them.
+    pub(super) fn hurry(&mut self, is_late: impl Fn(FlowId) -> bool) {
+        let second = Tier::Second as usize;
+        let kept = self.lanes.iter().flat_map(|lanes| lanes[second].flows.iter().chain(&lanes[second].ahead));
+        let ring = self.tiers[second].iter().filter_map(|entry| entry.flow());
+        let finish = &mut self.finish;
+        let mut any = false;
+        for flow in ring.chain(kept.copied()).filter(|flow| is_late(*flow)) {
+            finish.hurry(flow);
+            any = true;
+        }
+        if any {
+            for lanes in &mut self.lanes {
+                lanes[second].flows.make_contiguous().sort_by_key(|flow| self.finish.of(*flow));
+            }
+            self.sort_second();
+        }
+    }
+
+    fn sort_second(&mut self) {
+        let mut ring = std::mem::take(&mut self.tiers[Tier::Second as usize]);
+        ring.make_contiguous().sort_by_key(|entry| self.order_of(*entry));
+        self.tiers[Tier::Second as usize] = ring;
+    }
+
     /// The limits of a disk let its flows go: they come back, at the end, with what they had.
     pub(super) fn open(&mut self, disk: DiskId) {
         if self.lanes.len() <= disk.index() {
@@ -329,9 +365,7 @@ impl Rings {
             ring.extend(lane.flows.into_iter().map(Entry::Flow));
             ring.extend(behind);
             if tier == Tier::Second {
-                let mut ring = std::mem::take(ring);
-                ring.make_contiguous().sort_by_key(|entry| self.finish_of(*entry));
-                self.tiers[tier as usize] = ring;
+                self.sort_second();
             }
         }
     }
@@ -347,7 +381,13 @@ impl Rings {
     pub(super) fn remove_all(&mut self, gone: impl Fn(FlowId) -> bool) {
         for (ring, waiting) in self.tiers.iter_mut().zip(&mut self.waiting) {
             let before = ring.len();
-            ring.retain(|entry| !entry.flow().is_some_and(&gone));
+            ring.retain(|entry| match entry.flow().filter(|flow| gone(*flow)) {
+                Some(flow) => {
+                    self.finish.count(flow, WHOLE, 0);
+                    false
+                }
+                None => true,
+            });
             *waiting -= before - ring.len();
         }
     }
