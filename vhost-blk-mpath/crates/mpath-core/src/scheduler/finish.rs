@@ -17,10 +17,12 @@ use crate::FlowId;
 /// Where a flow stands among those that send bursts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Order {
-    /// It has not waited for too long.
-    in_time: bool,
+    /// Those that have waited for too long go first, as they were seen to.
+    late: u64,
     finish: Tag,
 }
+
+const IN_TIME: u64 = u64::MAX;
 
 /// In virtual time; of equal ones the one that was made first counts as the earlier one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -29,13 +31,19 @@ struct Tag {
     made: u64,
 }
 
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 struct Burst {
     finish: Tag,
     /// The cost of what is counted in it and has not gone.
     left: u64,
     share: u32,
-    is_late: bool,
+    late: u64,
+}
+
+impl Default for Burst {
+    fn default() -> Self {
+        Self { finish: Tag::default(), left: 0, share: 0, late: IN_TIME }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -83,7 +91,7 @@ impl FinishTags {
     pub(super) fn sent(&mut self, flow: FlowId, cost: u64, of_burst: bool) {
         let burst = by_flow(&mut self.bursts, flow);
         burst.left = burst.left.saturating_sub(cost);
-        burst.is_late = false;
+        burst.late = IN_TIME;
         if of_burst {
             self.advance(cost);
         }
@@ -104,13 +112,19 @@ impl FinishTags {
         }
     }
 
-    /// The flow has waited for too long: it is one of the next, for a request.
-    pub(super) fn hurry(&mut self, flow: FlowId) {
-        by_flow(&mut self.bursts, flow).is_late = true;
+    /// The flow has waited for too long: it is one of the next, for a request. Whether that is news.
+    pub(super) fn hurry(&mut self, flow: FlowId) -> bool {
+        let burst = by_flow(&mut self.bursts, flow);
+        let is_news = burst.late == IN_TIME;
+        if is_news {
+            self.made += 1;
+            burst.late = self.made;
+        }
+        is_news
     }
 
     pub(super) fn of(&self, flow: FlowId) -> Order {
         let burst = self.bursts.get(usize::from(flow.0)).copied().unwrap_or_default();
-        Order { in_time: !burst.is_late, finish: burst.finish }
+        Order { late: burst.late, finish: burst.finish }
     }
 }

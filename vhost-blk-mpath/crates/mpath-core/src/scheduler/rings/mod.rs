@@ -315,8 +315,7 @@ impl Rings {
         let finish = &mut self.finish;
         let mut any = false;
         for flow in ring.chain(kept.copied()).filter(|flow| is_late(*flow)) {
-            finish.hurry(flow);
-            any = true;
+            any |= finish.hurry(flow);
         }
         if any {
             for lanes in &mut self.lanes {
