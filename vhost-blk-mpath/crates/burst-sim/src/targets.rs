@@ -27,7 +27,7 @@ pub const COUNTS: [u32; 6] = [1, 8, 32, 64, 96, 128];
 /// So many interactive flows at once.
 pub const MANY: [usize; 7] = [1, 2, 3, 4, 6, 8, 16];
 /// So many that their bursts take more than a second.
-const HORDES: [usize; 3] = [32, 64, 96];
+const HORDES: [usize; 2] = [32, 64];
 /// Attackers send bursts of these sizes; the worst of them counts.
 pub const ATTACKS: [u32; 4] = [8, 32, 64, 128];
 /// Flows that keep within a fair share, which is 65 requests a second beside four others and 16 busy ones: three in 60 ms are 50, 48 in 1.55 s are 31.

@@ -145,3 +145,74 @@ fn a_stuck_burst_loses_patience_whatever_paths_another_disk_loses() {
     longest = longest.max(t.now - last);
     assert!(longest <= 150 * MS, "{longest:?}");
 }
+
+/// Five requests a millisecond, one after the other. Of each flow there is its disk, how many requests it has outstanding and whether it begins again only
+/// when all of them are over. The longest time in which each had no turn, after `from`, and its turns.
+fn serve(t: &mut Test, flows: &[(u16, u32, bool)], from: Duration, time: Duration) -> Vec<(Duration, u32)> {
+    let (begin, end) = (t.now + from, t.now + time);
+    let mut outstanding = vec![0; flows.len()];
+    let mut last = vec![begin; flows.len()];
+    let mut of_each = vec![(Duration::ZERO, 0); flows.len()];
+    while t.now < end {
+        for (flow, (disk, count, is_burst)) in (0..).zip(flows) {
+            let more = if *is_burst && outstanding[usize::from(flow)] > 0 {
+                0
+            } else {
+                count - outstanding[usize::from(flow)]
+            };
+            (0..more).for_each(|_| t.push_of(*disk, flow, flow.into(), BYTES));
+            outstanding[usize::from(flow)] += more;
+        }
+        let flow = t.wait().expect("all have something to send") as usize;
+        t.now += MS / 5;
+        t.complete(flow as u16, BYTES);
+        outstanding[flow] -= 1;
+        if t.now > begin {
+            let (longest, turns) = of_each[flow];
+            of_each[flow] = (longest.max(t.now - last[flow]), turns + 1);
+            last[flow] = t.now;
+        }
+    }
+    of_each
+}
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// Its flows are passed by bursts that are over sooner, again and again.
+#[test]
+fn a_disk_with_many_flows_has_as_much_as_one_with_few() {
+    let mut t = Test::new("burst-credit-drr", &[]);
+    let flows = [vec![(0, 32, true); 4], vec![(1, 32, true); 64]].concat();
+    let of_each = serve(&mut t, &flows, SECOND, 8 * SECOND);
+    let turns = |of: &[(Duration, u32)]| of.iter().map(|(_, turns)| turns).sum::<u32>();
+    let (few, many) = (turns(&of_each[..4]), turns(&of_each[4..]));
+    assert!((0.8..1.25).contains(&(f64::from(few) / f64::from(many))), "{few} and {many}");
+    let longest = of_each.iter().map(|(longest, _)| *longest).max();
+    assert!(longest <= Some(200 * MS), "{longest:?}");
+}
+
+/// Whatever the weights are, and however large the bursts. What is new, and busy, is in the second tier for as long as it has credit.
+#[test]
+fn nobody_waits_for_long_in_the_second_tier() {
+    for count in [16, 128] {
+        let mut t = Test::new("burst-credit-drr", &[]);
+        t.scheduler.set_weight(t.now, DiskId(0), 100);
+        t.scheduler.set_weight(t.now, DiskId(1), 1);
+        let flows = [vec![(0, 16, true); 8], vec![(1, count, true)], vec![(1, 32, false); 4]].concat();
+        // In the first tier they have turns by weight.
+        let of_each = serve(&mut t, &flows, SECOND, 4 * SECOND);
+        let longest = of_each.iter().map(|(longest, _)| *longest).max();
+        assert!(longest <= Some(200 * MS), "{count}: {of_each:?}");
+    }
+}
+
+/// The service is measured by what the limit lets go. A burst has `share` of it.
+#[test]
+fn under_a_limit_from_the_start_bursts_go_first() {
+    let mut t = Test::new("burst-credit-drr", &[]);
+    t.limits[0].set(t.now, limits(1000, MS));
+    let flows = [vec![(0, 32, true); 2], vec![(0, 32, false); 8]].concat();
+    let of_each = serve(&mut t, &flows, SECOND, 4 * SECOND);
+    let bursts: u32 = of_each[..2].iter().map(|(_, turns)| turns).sum();
+    assert!((2000..2260).contains(&bursts), "{bursts} of 3000");
+}

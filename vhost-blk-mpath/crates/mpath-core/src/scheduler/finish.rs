@@ -100,7 +100,7 @@ impl FinishTags {
     /// So much was done for all that would be there yet.
     fn advance(&mut self, mut cost: u64) {
         while let Some(&(first, flow)) = self.unfinished.first() {
-            let needed = (first.at - self.now) * u128::from(self.shares) / u128::from(WHOLE);
+            let needed = first.at.saturating_sub(self.now) * u128::from(self.shares) / u128::from(WHOLE);
             if u128::from(cost) < needed {
                 self.now += u128::from(cost) * u128::from(WHOLE) / u128::from(self.shares);
                 return;
@@ -126,5 +126,83 @@ impl FinishTags {
     pub(super) fn of(&self, flow: FlowId) -> Order {
         let burst = self.bursts.get(usize::from(flow.0)).copied().unwrap_or_default();
         Order { late: burst.late, finish: burst.finish }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const ONE: u32 = WHOLE;
+
+    fn order(tags: &FinishTags, flows: u16) -> Vec<u16> {
+        let mut order: Vec<u16> = (0..flows).collect();
+        order.sort_by_key(|flow| tags.of(FlowId(*flow)));
+        order
+    }
+
+    #[test]
+    fn a_burst_that_is_not_sent_leaves_nothing_behind() {
+        let mut tags = FinishTags::default();
+        tags.count(FlowId(0), ONE, 1000);
+        tags.count(FlowId(0), ONE, 0);
+        tags.count(FlowId(1), ONE, 500);
+        tags.count(FlowId(0), ONE, 400);
+        assert_eq!(order(&tags, 2), [0, 1]);
+        assert_eq!(tags.shares, 2 * u64::from(ONE));
+    }
+
+    #[test]
+    fn those_that_are_late_go_first_as_they_were_seen_to_be() {
+        let mut tags = FinishTags::default();
+        (0..4).for_each(|flow| tags.count(FlowId(flow), ONE, 1000 * (1 + u64::from(flow))));
+        assert!([3, 2].map(|flow| tags.hurry(FlowId(flow))) == [true; 2] && !tags.hurry(FlowId(3)));
+        assert_eq!(order(&tags, 4), [3, 2, 0, 1]);
+        // For a request.
+        tags.sent(FlowId(3), 10, true);
+        assert_eq!(order(&tags, 4), [2, 0, 1, 3]);
+    }
+
+    /// One with a quarter of the share of others has a quarter of what they have, so a burst that is served before its time has the next one behind it.
+    #[test]
+    fn virtual_time_goes_on_by_the_shares_of_all() {
+        let mut tags = FinishTags::default();
+        tags.count(FlowId(0), ONE, 4000);
+        tags.count(FlowId(1), ONE / 4, 1000);
+        tags.sent(FlowId(0), 2500, true);
+        // They have had 2000 and 500.
+        assert_eq!(tags.now, 2000);
+        tags.sent(FlowId(0), 1500, true);
+        tags.count(FlowId(0), ONE, 100);
+        tags.sent(FlowId(1), 1000, true);
+        tags.count(FlowId(1), ONE / 4, 100);
+        assert_eq!((tags.now, tags.bursts[0].finish.at, tags.bursts[1].finish.at), (4000, 4100, 4400));
+        // Both of what is left; then nothing is there yet.
+        tags.sent(FlowId(0), 500, true);
+        assert_eq!((tags.now, tags.shares, tags.unfinished.len()), (4400, 0, 0));
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn who_is_not_over_yet_is_known(
+            events in prop::collection::vec((0..5_u16, 1..=ONE, 0..3000_u64, 0..1000_u64, any::<bool>()), 1..200),
+        ) {
+            let mut tags = FinishTags::default();
+            for (flow, share, cost, sent, of_burst) in events {
+                tags.count(FlowId(flow), share, cost);
+                tags.sent(FlowId(flow), sent, of_burst);
+                let unfinished = |flow: &u16| tags.bursts.get(usize::from(*flow)).is_some_and(|burst| burst.finish.at > tags.now);
+                let expected: Vec<u16> = (0..5).filter(unfinished).collect();
+                let mut known: Vec<u16> = tags.unfinished.iter().map(|(_, flow)| flow.0).collect();
+                known.sort_unstable();
+                prop_assert_eq!(&known, &expected);
+                let shares: u64 = expected.iter().map(|flow| u64::from(tags.bursts[usize::from(*flow)].share)).sum();
+                prop_assert_eq!(tags.shares, shares);
+            }
+        }
     }
 }

@@ -324,7 +324,8 @@ impl Scheduler {
     }
 
     fn end_backlog(&mut self, now: Instant) {
-        if self.rings.is_empty() {
+        // What limits let a disk have is what can be done for it.
+        if self.rings.is_empty() && !self.disks.limits_keep_any() {
             self.rule.backlog(now, false, false);
         }
     }

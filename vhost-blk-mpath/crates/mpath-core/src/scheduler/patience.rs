@@ -105,7 +105,7 @@ fn under_a_limit_busy_flows_are_held_back_for_the_gap_and_no_longer() {
         assert!(longest <= 130 * MS, "{beside:?}: {longest:?}");
         // In the long run 390, see `beside`; another disk has saved something up, too.
         let least = if matches!(beside, Beside::Nothing) { 360 } else { 320 };
-        assert!((least..=400).contains(&turns), "{beside:?}: {turns} of 1500");
+        assert!((least..=440).contains(&turns), "{beside:?}: {turns} of 1500");
     }
 }
 

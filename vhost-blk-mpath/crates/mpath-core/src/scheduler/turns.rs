@@ -264,6 +264,11 @@ impl Disks {
         self.kept
     }
 
+    /// Limits keep something, and nothing else does.
+    pub(super) fn limits_keep_any(&self) -> bool {
+        self.kept > 0 && self.all.iter().any(|of| !of.blocked && of.kept() > 0)
+    }
+
     pub(super) fn pushed(&mut self, disk: DiskId) {
         self.change(disk, |of| of.queued += 1);
     }

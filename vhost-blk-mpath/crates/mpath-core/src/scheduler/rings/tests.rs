@@ -153,3 +153,48 @@ fn a_flow_passed_over_keeps_its_turn() {
     rings.put_back(second, Tier::Normal, ONE, 4096, 0);
     assert_eq!(rings.clear(), [0, 2, 1].map(FlowId));
 }
+
+/// What the limits of a disk keep comes back in order, whatever came and went meanwhile.
+#[test]
+fn bursts_that_limits_keep_stay_in_order() {
+    let mut rings = Rings::default();
+    let disk = DiskId(0);
+    let add = |rings: &mut Rings, flow: u16, ios: u64| rings.add(FlowId(flow), Tier::Second, ONE, ios * 4096);
+    let keep_front = |rings: &mut Rings| {
+        let front = rings.front(Tier::Second).unwrap();
+        rings.keep(front, disk, Tier::Second);
+    };
+    add(&mut rings, 9, 40);
+    keep_front(&mut rings);
+    rings.open(disk);
+    add(&mut rings, 1, 30);
+    keep_front(&mut rings);
+    // One of another disk.
+    add(&mut rings, 2, 35);
+    add(&mut rings, 3, 5);
+    keep_front(&mut rings);
+    let other = rings.front(Tier::Second).unwrap();
+    rings.remove(other);
+    keep_front(&mut rings);
+    add(&mut rings, 4, 32);
+    for each in [false, true] {
+        let mut order = Vec::new();
+        if each {
+            rings.open_each(disk);
+        } else {
+            rings.open(disk);
+        }
+        while let Some(front) = rings.front(Tier::Second) {
+            order.push(front.flow.0);
+            rings.remove(front);
+        }
+        assert_eq!(order, [3, 1, 4, 9], "{each}");
+        for flow in order.into_iter().filter(|flow| *flow != 4) {
+            rings.bring_back(FlowId(flow), Tier::Second);
+        }
+        while rings.front(Tier::Second).is_some() {
+            keep_front(&mut rings);
+        }
+        rings.bring_back(FlowId(4), Tier::Second);
+    }
+}
