@@ -42,7 +42,7 @@ pub(super) const ABOUT: About = About {
             "rho",
             (0, 1000),
             750,
-            "service given as burst credit beyond the fair share; 0 holds every flow to its fair share and one burst",
+            "service given as burst credit beyond the fair share; as much as `share`, or more: the whole `budget` for each burst; 0 holds every flow to its fair share and one burst",
         ),
         Param::ratio("share", (100, 950), 740, "most of the service that bursts get while busy flows wait"),
         Param::time(
