@@ -188,7 +188,8 @@ fn a_disk_with_many_flows_has_as_much_as_one_with_few() {
     let (few, many) = (turns(&of_each[..4]), turns(&of_each[4..]));
     assert!((0.8..1.25).contains(&(f64::from(few) / f64::from(many))), "{few} and {many}");
     let longest = of_each.iter().map(|(longest, _)| *longest).max();
-    assert!(longest <= Some(200 * MS), "{longest:?}");
+    // A round of all bursts takes 0.82 s. Beside another disk one flow at a time has a turn before its time.
+    assert!(longest <= Some(850 * MS), "{longest:?}");
 }
 
 /// Whatever the weights are, and however large the bursts. What is new, and busy, is in the second tier for as long as it has credit.

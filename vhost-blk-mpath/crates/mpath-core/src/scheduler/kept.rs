@@ -129,8 +129,16 @@ impl Scheduler {
             return;
         }
         self.looked_at = Some(now);
-        let flows = &self.flows;
-        self.rings.hurry(|id| flows[usize::from(id.0)].next_since().is_some_and(|next| now - next > patience));
+        let (flows, rule, disks) = (&self.flows, &self.rule, &mut self.disks);
+        self.rings.hurry(|id| {
+            let flow = &flows[usize::from(id.0)];
+            // A large request waits for longer: turns by time would be worth more to those that have these.
+            let late =
+                flow.queue.front().zip(flow.next_since()).is_some_and(|(first, next)| {
+                    now - next > patience.saturating_mul(rule.worth(rule.cost(first.bytes)))
+                });
+            late && disks.hurry(now, flow.disk)
+        });
     }
 
     /// The first tier may be full for as long as many sparse flows ask for all that is theirs. It takes nothing from the normal tier

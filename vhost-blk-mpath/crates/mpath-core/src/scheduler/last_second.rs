@@ -44,6 +44,8 @@ impl LastSecond {
         if clock >= self.ends.saturating_add(second) {
             *self = Self { ends: clock + slot, rate: share, ..Self::NEW };
         }
+        // Of a service that has become a slower one.
+        self.ends = self.ends.min(clock + slot);
         let before = self.ends;
         while clock >= self.ends {
             if is_pause(self.present) {

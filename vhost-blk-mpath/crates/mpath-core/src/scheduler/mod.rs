@@ -42,6 +42,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::{DiskId, FlowId, Io, Param, Tag};
+use finish::Burst;
 pub use flow::FlowStats;
 use flow::{Flow, Waiting};
 pub use kind::{SchedulerChange, SchedulerKind, SchedulerSpec, UnknownScheduler};
@@ -127,9 +128,14 @@ trait Rule: fmt::Debug + Send {
     /// No flow of the disk had turns for a while; `all`: nor had any other.
     fn interrupted(&mut self, _disk: DiskId, _all: bool) {}
 
-    /// How long a flow of the second tier may go without a turn. By then it is one of the next there, for a request; if none of them has a turn it is demoted.
+    /// How long a flow of the second tier may go without a turn for a request of mean cost. By then it is one of the next there, for a request; if none of them has a turn it is demoted.
     fn patience(&self) -> Option<Duration> {
         None
+    }
+
+    /// How many requests of mean cost this cost is worth, one at least.
+    fn worth(&self, _cost: u64) -> u32 {
+        1
     }
 
     /// Until it has been idle the flow belongs to the normal tier.
@@ -306,11 +312,11 @@ impl Scheduler {
         self.rings.add(id, self.rule.tier(id), self.share(id), self.burst(id));
     }
 
-    /// What the flow has to send that credit covers, in cost.
-    fn burst(&self, id: FlowId) -> u64 {
+    /// What the flow has to send that credit covers.
+    fn burst(&self, id: FlowId) -> Burst {
         let flow = self.flow(id);
-        let ios = flow.queue.len() as u64;
-        self.rule.covered(id).min(ios * self.rule.cost(0) + flow.queued_bytes)
+        let all = flow.queue.len() as u64 * self.rule.cost(0) + flow.queued_bytes;
+        Burst { cost: self.rule.covered(id).min(all), weight: self.disks.weight_each(flow.disk) }
     }
 
     /// What a flow has queued, or where that belongs, may be another.
@@ -388,6 +394,8 @@ impl Scheduler {
         if let Some(bytes) = next {
             let share = self.disks.share(disk);
             self.rings.put_back(place, self.rule.tier(id), share, self.rule.cost(bytes), self.burst(id));
+        } else {
+            self.rings.emptied(id);
         }
         self.count(id);
         self.raise_owed(disk);

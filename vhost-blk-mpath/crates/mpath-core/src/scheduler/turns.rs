@@ -57,6 +57,10 @@ struct Disk {
     flows: Census,
     /// See [`Disks::share`].
     share: u32,
+    /// The weight of each of its flows.
+    weight_each: u64,
+    /// When one of its flows was the last to have waited for too long.
+    hurried_at: Option<Instant>,
 }
 
 impl Disk {
@@ -101,6 +105,8 @@ impl Disks {
             seen: Seen::default(),
             flows: Census::new(now),
             share: WHOLE,
+            weight_each: u64::from(DEFAULT_WEIGHT) * u64::from(WHOLE),
+            hurried_at: None,
         };
         Self { all: limits.map(new).collect(), kept: 0, weights: Census::new(now) }
     }
@@ -126,7 +132,8 @@ impl Disks {
         let active = self.all.iter_mut().filter_map(|disk| disk.flows.any(now).then(|| of_flow(disk)));
         let heaviest = active.max().unwrap_or(1).max(1);
         for disk in &mut self.all {
-            disk.share = (of_flow(disk) * u64::from(WHOLE) / heaviest).clamp(1, WHOLE.into()) as u32;
+            disk.weight_each = of_flow(disk).max(1);
+            disk.share = (disk.weight_each * u64::from(WHOLE) / heaviest).clamp(1, WHOLE.into()) as u32;
         }
     }
 
@@ -139,6 +146,20 @@ impl Disks {
     /// What each flow of the disk is given in its turn, as a part of [`WHOLE`], which is what the heaviest flow is given.
     pub(super) fn share(&self, disk: DiskId) -> u32 {
         self.all[disk.index()].share
+    }
+
+    /// The weight of each flow of the disk, in parts of [`WHOLE`], whoever else there is.
+    pub(super) fn weight_each(&self, disk: DiskId) -> u64 {
+        self.all[disk.index()].weight_each
+    }
+
+    /// A flow of the disk has waited for too long. Whether it has a turn for that: beside other disks one at a time, as that goes by no weight.
+    pub(super) fn hurry(&mut self, now: Instant, disk: DiskId) -> bool {
+        if self.others_wait(disk) && self.all[disk.index()].hurried_at == Some(now) {
+            return false;
+        }
+        self.all[disk.index()].hurried_at = Some(now);
+        true
     }
 
     /// What the disk's next request has to wait for beside its turn; `needs_path`: for a path too; `unlimited`: only for that.

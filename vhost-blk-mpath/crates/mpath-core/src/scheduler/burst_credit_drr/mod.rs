@@ -237,6 +237,10 @@ impl Rule for BurstCreditDrr {
         Some(self.knobs.gap)
     }
 
+    fn worth(&self, cost: u64) -> u32 {
+        u32::try_from(cost / self.capacity.mean()).unwrap_or(u32::MAX).max(1)
+    }
+
     fn demote(&mut self, flow: FlowId) {
         if let Some(credit) = by_flow(&mut self.flows, flow) {
             credit.burst = 0;

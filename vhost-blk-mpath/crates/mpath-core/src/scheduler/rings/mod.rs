@@ -11,7 +11,7 @@
 
 use std::collections::VecDeque;
 
-use super::finish::{FinishTags, Order};
+use super::finish::{Burst, FinishTags, Order};
 use super::turns::WHOLE;
 use super::{Tier, by_flow};
 use crate::{DiskId, FlowId};
@@ -82,11 +82,11 @@ impl Rings {
     }
 
     /// Adds a flow that was in none. `burst` is what it has to send before it belongs to the normal tier.
-    pub(super) fn add(&mut self, flow: FlowId, tier: Tier, share: u32, burst: u64) {
+    pub(super) fn add(&mut self, flow: FlowId, tier: Tier, share: u32, burst: Burst) {
         let grant = self.grant(share);
         let deficit = by_flow(&mut self.deficits, flow);
         *deficit = (*deficit).min(0) + grant;
-        self.finish.count(flow, share, burst);
+        self.finish.count(flow, burst);
         self.put_in(flow, tier, false);
     }
 
@@ -163,8 +163,8 @@ impl Rings {
     }
 
     /// Puts it back: its next request, of so much cost, belongs to this tier. For `burst` see [`Rings::add`].
-    pub(super) fn put_back(&mut self, place: Place, tier: Tier, share: u32, next_cost: u64, burst: u64) {
-        self.finish.count(place.flow, share, burst);
+    pub(super) fn put_back(&mut self, place: Place, tier: Tier, share: u32, next_cost: u64, burst: Burst) {
+        self.finish.count(place.flow, burst);
         let next_cost = (next_cost << FRACTION_BITS).cast_signed();
         let is_covered = self.deficits[usize::from(place.flow.0)] >= next_cost;
         self.put_in(place.flow, tier, is_covered && place.is_front() && place.tier == tier);
@@ -172,6 +172,11 @@ impl Rings {
         if !is_covered && tier != Tier::Second {
             self.deficits[usize::from(place.flow.0)] += self.grant(share);
         }
+    }
+
+    /// A flow that was taken out has nothing more to send.
+    pub(super) fn emptied(&mut self, flow: FlowId) {
+        self.finish.count(flow, Burst::NONE);
     }
 
     /// Puts a flow back that [`Rings::remove`] has taken out, at the end, with what it had.
@@ -308,7 +313,7 @@ impl Rings {
     }
 
     /// Those flows of the second tier that have waited for too long are the next there, for a request each. Looks at all of them.
-    pub(super) fn hurry(&mut self, is_late: impl Fn(FlowId) -> bool) {
+    pub(super) fn hurry(&mut self, mut is_late: impl FnMut(FlowId) -> bool) {
         let second = Tier::Second as usize;
         let kept = self.lanes.iter().flat_map(|lanes| lanes[second].flows.iter().chain(&lanes[second].ahead));
         let ring = self.tiers[second].iter().filter_map(|entry| entry.flow());
@@ -382,7 +387,7 @@ impl Rings {
             let before = ring.len();
             ring.retain(|entry| match entry.flow().filter(|flow| gone(*flow)) {
                 Some(flow) => {
-                    self.finish.count(flow, WHOLE, 0);
+                    self.finish.count(flow, Burst::NONE);
                     false
                 }
                 None => true,
