@@ -23,7 +23,7 @@ pub(super) struct Allowance {
     /// In thousandths of cost.
     level: i64,
     /// How far it may be overdrawn: by as much as may be saved up, and no further than it was when the normal tier had been held back for `gap`
-    /// by the clock, until that is paid back.
+    /// by the clock, until there is something left again.
     floor: i64,
     /// Since when the upper tiers have held the normal one back, and what went meanwhile.
     held: Option<(Instant, u64)>,

@@ -27,25 +27,25 @@ impl Burst {
 }
 
 /// Where a flow stands among those that send bursts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Order {
     /// Those that have waited for too long go first, as they were seen to.
     late: u64,
-    finish: Tag,
+    finish: FinishTag,
 }
 
 const IN_TIME: u64 = u64::MAX;
 
 /// In virtual time; of equal ones the one that was made first counts as the earlier one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-struct Tag {
+struct FinishTag {
     at: u128,
     made: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Counted {
-    finish: Tag,
+    finish: FinishTag,
     /// The cost of what is counted in it and has not gone.
     left: u64,
     weight: u64,
@@ -54,7 +54,7 @@ struct Counted {
 
 impl Default for Counted {
     fn default() -> Self {
-        Self { finish: Tag::default(), left: 0, weight: 0, late: IN_TIME }
+        Self { finish: FinishTag::default(), left: 0, weight: 0, late: IN_TIME }
     }
 }
 
@@ -63,7 +63,7 @@ pub(super) struct FinishTags {
     /// By flow.
     bursts: Vec<Counted>,
     /// Those that would not be over yet, and their weight in all.
-    unfinished: BTreeSet<(Tag, FlowId)>,
+    unfinished: BTreeSet<(FinishTag, FlowId)>,
     weight: u64,
     made: u64,
     now: u128,
@@ -90,7 +90,7 @@ impl FinishTags {
             }
             if cost > left {
                 burst.weight = weight.max(1);
-                burst.finish = Tag { at: burst.finish.at + in_virtual_time(cost - left, burst.weight), made };
+                burst.finish = FinishTag { at: burst.finish.at + in_virtual_time(cost - left, burst.weight), made };
             } else {
                 // It has lost its credit, or will not be sent.
                 burst.finish.at = burst.finish.at.saturating_sub(in_virtual_time(left - cost, burst.weight));
@@ -237,7 +237,7 @@ mod tests {
         ) {
             let mut tags = FinishTags::default();
             for (flow, weight, cost, sent, of_burst) in events {
-                tags.count(FlowId(flow), Burst { cost: cost, weight: weight });
+                tags.count(FlowId(flow), Burst { cost, weight });
                 tags.sent(FlowId(flow), sent, of_burst);
                 let unfinished = |flow: &u16| tags.bursts.get(usize::from(*flow)).is_some_and(|burst| burst.finish.at > tags.now);
                 let expected: Vec<u16> = (0..5).filter(unfinished).collect();

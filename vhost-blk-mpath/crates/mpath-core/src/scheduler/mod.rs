@@ -8,7 +8,7 @@
 //! whose request finds none keeps its turn.
 //!
 //! A decision takes constant time as long as the first flow's request can go: no search, no allocation; in the second tier the place of a flow that
-//! goes back is found by bisection. The flows of a disk that limits
+//! goes back is found by bisection, and what is not over yet stands in a tree. The flows of a disk that limits
 //! keep leave the rings and come back together, so it is constant under limits too, on the average. Only for a busy flow that its limited disk
 //! owes a turn beside other disks the ring is searched.
 

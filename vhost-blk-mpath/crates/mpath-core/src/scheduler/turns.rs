@@ -340,6 +340,12 @@ mod tests {
         }
         disks.mark(now, DiskId(1), &mut Seen::default());
         assert_eq!((disks.share(DiskId(0)), disks.share(DiskId(1))), (WHOLE / 4, WHOLE));
+        let each = 100 * u64::from(WHOLE);
+        assert_eq!(
+            (disks.weight_each(DiskId(0)), disks.weight_each(DiskId(1))),
+            (each / 4, each),
+            "whoever else there is"
+        );
         disks.set_weight(now, DiskId(0), 800);
         assert_eq!((disks.share(DiskId(0)), disks.share(DiskId(1))), (WHOLE, WHOLE / 2));
         assert_eq!((disks.part(now, DiskId(0)).of(900), disks.part(now, DiskId(1)).of(900)), (900, 450), "as counted");

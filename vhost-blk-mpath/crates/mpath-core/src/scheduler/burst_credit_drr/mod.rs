@@ -11,7 +11,7 @@
 //!   they get `share` of any second ([`super::last_second`]), and a saved-up burst that holds it back for `gap` at the most, by work and by the clock.
 //!   The first tier may overdraw the allowance: it is the second one that makes up for that.
 //! * A flow in the second tier that has had no turn for `gap`, because the first tier has work all the time, goes to the normal one.
-//! * Within a tier: deficit round-robin; in the second one bursts go whole, and the one first that would be over first if all had equal parts
+//! * Within a tier: deficit round-robin; in the second one bursts go whole, and the one first that would be over first if all had their parts
 //!   ([`super::rings`]).
 //! * Bursts that have had their share of the last second pause three times in each, and have that much more in between.
 //!
