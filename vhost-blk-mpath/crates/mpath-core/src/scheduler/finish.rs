@@ -104,16 +104,16 @@ impl FinishTags {
     pub(super) fn sent(&mut self, flow: FlowId, cost: u64, of_burst: bool) {
         let burst = by_flow(&mut self.bursts, flow);
         burst.late = IN_TIME;
-        let more = cost.saturating_sub(burst.left);
-        burst.left = burst.left.saturating_sub(cost);
+        let counted = burst.left;
+        burst.left = counted.saturating_sub(cost);
         if !of_burst {
             return;
         }
-        if more > 0 {
+        if counted > 0 && cost > counted {
             // The last one costs more than there was credit for.
             let now = self.now;
             self.change(flow, |burst| {
-                burst.finish.at = burst.finish.at.max(now) + in_virtual_time(more, burst.weight.max(1));
+                burst.finish.at = burst.finish.at.max(now) + in_virtual_time(cost - counted, burst.weight);
             });
         }
         self.advance(cost);
