@@ -4,7 +4,7 @@ use burst_sim::scenario::{
     BYTES, PAUSE, SERVICE, SLOTS, against, attackers, bulk, by_size, interactive, measure, published_by_k,
     published_by_n, schedulers, uniform,
 };
-use burst_sim::targets::{ATTACKS, BUSY, COUNTS, MANY, SIZES, WITHIN, alone_and_beside, jains, sustained};
+use burst_sim::targets::{ATTACKS, BUSY, COUNTS, MANY, SIZES, WITHIN, alone_and_beside, in_front, jains, sustained};
 use burst_sim::{Load, Measured, Setup};
 use mpath_core::{SchedulerKind, SchedulerSpec};
 
@@ -78,10 +78,6 @@ fn throughput(seed: u64) {
     for busy in BUSY {
         row(&busy.to_string(), |scheduler| format!("{:.1}", against(scheduler, 32, busy, seed).iops()));
     }
-}
-
-fn in_front(scheduler: SchedulerSpec, front: &[Load], seed: u64) -> Measured {
-    measure(&uniform(scheduler, [front, &bulk(16)].concat(), seed))
 }
 
 fn under_attack(seed: u64) {

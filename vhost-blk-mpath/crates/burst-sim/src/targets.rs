@@ -129,7 +129,8 @@ fn floors(seed: u64) -> [Target; 2] {
 }
 
 /// Load in front of the busy flows, which are the last sixteen.
-fn in_front(scheduler: SchedulerSpec, front: &[Load], seed: u64) -> Measured {
+#[must_use]
+pub fn in_front(scheduler: SchedulerSpec, front: &[Load], seed: u64) -> Measured {
     measure(&uniform(scheduler, [front, &bulk(16)].concat(), seed))
 }
 

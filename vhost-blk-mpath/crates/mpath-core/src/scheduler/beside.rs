@@ -207,6 +207,33 @@ fn nobody_waits_for_long_in_the_second_tier() {
     }
 }
 
+/// Turns for who has waited for too long go by cost, too: flows of large requests have no more of the service by them than of one flow of small ones.
+#[test]
+fn large_requests_have_to_wait_for_longer() {
+    let mut t = Test::new("burst-credit-drr", &[("gap", "10ms")]);
+    let (mut outstanding, mut cost, mut all) = ([0; 20], 0_u64, 0_u64);
+    for turn in 0..20_000 {
+        for flow in (0..20_u16).filter(|flow| outstanding[usize::from(*flow)] == 0).collect::<Vec<_>>() {
+            let bytes = if flow < 16 { 1 << 20 } else { BYTES };
+            (0..8).for_each(|_| t.push(flow, flow.into(), bytes));
+            outstanding[usize::from(flow)] = 8;
+        }
+        let flow = t.wait().expect("all have something to send") as usize;
+        let bytes = if flow < 16 { 1 << 20 } else { BYTES };
+        t.now += MS / 5;
+        t.complete(flow as u16, bytes);
+        outstanding[flow] -= 1;
+        if turn > 2000 {
+            let each = u64::from(bytes) + 16_384;
+            all += each;
+            cost += if flow < 16 { each } else { 0 };
+        }
+    }
+    // Sixteen of twenty flows have four fifths.
+    let percent = 100 * cost / all;
+    assert!((70..=90).contains(&percent), "{percent} %");
+}
+
 /// The service is measured by what the limit lets go. A burst has `share` of it.
 #[test]
 fn under_a_limit_from_the_start_bursts_go_first() {

@@ -69,7 +69,7 @@ pub(super) struct FinishTags {
     now: u128,
 }
 
-/// What it takes one flow of the weight of a disk that was given none is its cost.
+/// Virtual time goes on by this, divided by the weight of all, for each unit of cost: by 1 while one flow of the default weight is alone.
 const SCALE: u128 = DEFAULT_WEIGHT as u128 * WHOLE as u128;
 
 fn in_virtual_time(cost: u64, weight: u64) -> u128 {

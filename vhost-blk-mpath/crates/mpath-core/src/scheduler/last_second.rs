@@ -179,6 +179,21 @@ mod tests {
         assert!((SHARE - 3_000..=SHARE + 1_000).contains(&most_of_a_second(&taken[100..])), "{taken:?}");
     }
 
+    /// As when a limit is set in a pause.
+    #[test]
+    fn a_pause_is_no_longer_when_the_service_becomes_slow() {
+        let (mut last, mut clock) = (LastSecond::NEW, 0);
+        while !last.pauses {
+            let rate = last.rate(clock, SECOND, SHARE);
+            last.take(rate.unsigned_abs() * SECOND / SLOTS as u64 / WHOLE.unsigned_abs());
+            clock += SECOND / SLOTS as u64;
+        }
+        let slow = SECOND / 100;
+        last.rate(clock, slow, SHARE);
+        last.rate(clock + slow / SLOTS as u64, slow, SHARE);
+        assert!(!last.pauses);
+    }
+
     #[test]
     fn who_has_less_than_the_share_meets_no_pause() {
         assert!(with_pauses(85).iter().all(|taken| *taken == SHARE * 85 / 100));
