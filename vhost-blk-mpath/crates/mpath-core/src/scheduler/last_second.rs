@@ -188,8 +188,11 @@ mod tests {
             last.take(rate.unsigned_abs() * SECOND / SLOTS as u64 / WHOLE.unsigned_abs());
             clock += SECOND / SLOTS as u64;
         }
+        // Just begun.
+        clock -= SECOND / SLOTS as u64;
         let slow = SECOND / 100;
         last.rate(clock, slow, SHARE);
+        assert!(last.pauses);
         last.rate(clock + slow / SLOTS as u64, slow, SHARE);
         assert!(!last.pauses);
     }
