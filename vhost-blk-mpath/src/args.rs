@@ -149,8 +149,8 @@ mod tests {
 
     #[test]
     fn every_flag_is_the_setting_of_its_name() {
-        let flags = "--name db --weight 7 --namespace 3 --policy numa --scheduler fifo --limit-iops 900 --limit-bandwidth 9MiB --limit-burst 3s --read-only --queues 2 --queue-size 32 --window-ios 4 --window-bytes 65536 \
-             --hdr-digest --data-digest --keep-alive-tmo 7 --reconnect-delay 9 --suspect-timeout 2s --hedge p99.5 --hedge-budget 0.5% --fast-io-fail-tmo 60 --ctrl-loss-tmo 90 \
+        let flags = "--name db --weight 7 --namespace 3 --policy numa --scheduler fifo --limit-iops 900 --limit-bandwidth 9MiB --limit-burst 3s --read-only --queues 2 --queue-size 32 --max-transfer 256KiB --window-ios 4 --window-bytes 65536 \
+             --hdr-digest --data-digest --keep-alive-tmo 7 --reconnect-delay 9 --suspect-timeout 2s --io-timeout 8 --hedge p99.5 --hedge-budget 0.5% --fast-io-fail-tmo 60 --ctrl-loss-tmo 90 \
              --shared-write-cache --drain-fence --mpath-window --discovery tcp://127.0.0.1 --discovery tcp://[::1]:8010 \
              --api /tmp/a --io-threads 5 \
              --hostnqn nqn.host --hostid 6f2a1d0e-3c55-4f8e-9a41-0d8f5b6c7e21";
@@ -173,12 +173,14 @@ mod tests {
                 read-only: true
                 queues: 2
                 queue-size: 32
+                max-transfer: 256KiB
                 window: {ios: 4, bytes: 65536}
                 hdr-digest: true
                 data-digest: true
                 keep-alive-tmo: 7
                 reconnect-delay: 9
                 suspect-timeout: 2s
+                io-timeout: 8
                 hedge: p99.5
                 hedge-budget: 0.5%
                 fast-io-fail-tmo: 60

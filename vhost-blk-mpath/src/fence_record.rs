@@ -15,7 +15,7 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use mpath_core::{Epoch, PathId};
@@ -299,10 +299,13 @@ impl FenceRecord {
     /// Writes down what the disk is, durably, unless the file says so already: a path may have told that came up for other disks only.
     pub(crate) async fn write_namespace(&self) -> Result<(), WriteError> {
         let is_named = |kept: &Option<Kept>| kept.as_ref().is_none_or(|kept| kept.is_named);
-        if is_named(&self.kept.lock().unwrap_or_else(PoisonError::into_inner)) {
-            return Ok(());
-        }
-        self.change(|_| {}).await
+        self.write(move |record| {
+            if is_named(&record.kept()) {
+                return Ok(());
+            }
+            record.change_now(|_| {})
+        })
+        .await
     }
 
     /// Writes down a fence that somebody else has left on what this disk writes to, durably. Blocks.
@@ -319,7 +322,7 @@ impl FenceRecord {
     /// Of the fences that it has inherited so much is left: who restarts it again and again waits for them once. While there may be requests
     /// that its guest was not answered the record says whose the socket is. The longest fence that whoever writes to the same has to wait for.
     pub(crate) fn end(&self, in_doubt: bool, inherited_left: Duration, unanswered: bool) -> Option<LeftFence> {
-        let Kept { mut associations, _lock, .. } = self.kept.lock().unwrap_or_else(PoisonError::into_inner).take()?;
+        let Kept { mut associations, _lock, .. } = self.kept().take()?;
         if !in_doubt {
             associations.retain(|key, _| *key == Key::Inherited);
         }
@@ -370,17 +373,26 @@ impl FenceRecord {
         Ok(())
     }
 
-    /// A disk can take a while to say that it has something.
     async fn change(&self, change: impl FnOnce(&mut Associations) + Send + 'static) -> Result<(), WriteError> {
+        self.write(move |record| record.change_now(change)).await
+    }
+
+    /// A disk can take a while to say that it has something, and `kept` is locked meanwhile: neither is for the thread that sends keep-alives.
+    async fn write(&self, write: impl FnOnce(&Self) -> io::Result<()> + Send + 'static) -> Result<(), WriteError> {
         let record = self.clone();
-        let written = tokio::task::spawn_blocking(move || record.change_now(change));
+        let written = tokio::task::spawn_blocking(move || write(&record));
         let written = written.await.unwrap_or_else(|failed| Err(io::Error::other(failed)));
         written.map_err(|source| WriteError { file: self.file.clone(), source })
     }
 
+    /// Blocks while the record is being written.
+    fn kept(&self) -> MutexGuard<'_, Option<Kept>> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn change_now(&self, change: impl FnOnce(&mut Associations)) -> io::Result<()> {
         // Held until it is written, so that the last one to change it is the last one to write it.
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.kept();
         let Some(Kept { associations, is_named, .. }) = &mut *kept else { return Ok(()) };
         change(associations);
         let content = self.content(associations);

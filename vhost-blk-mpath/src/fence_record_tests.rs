@@ -290,3 +290,31 @@ fn what_cannot_be_read_or_written_is_said() {
     let error = run(record.add(A, Epoch(1), association(1))).unwrap_err().to_string();
     assert!(error.starts_with(&format!("cannot write {name}, ")), "{error}");
 }
+
+/// A disk that takes its time to say that it has a record: whoever writes it has locked it meanwhile.
+#[test]
+fn a_slow_disk_does_not_hold_up_the_thread_that_sends_keep_alives() {
+    let place = tempfile::tempdir().unwrap();
+    let socket = place.path().join("disk.sock");
+    let (record, _) = open(&socket).unwrap();
+    let (locked, is_locked) = std::sync::mpsc::channel();
+    let (written, is_written) = std::sync::mpsc::channel();
+    let writing = record.clone();
+    let slow = std::thread::spawn(move || {
+        let _kept = writing.kept();
+        locked.send(()).unwrap();
+        is_written.recv_timeout(Duration::from_secs(10)).expect("others go on meanwhile");
+    });
+    is_locked.recv().unwrap();
+    run(async {
+        let changes = async {
+            let (name, add) = (record.write_namespace(), record.add(A, Epoch(1), association(1)));
+            let changes = tokio::join!(name, add, record.remove(B, Epoch(1)));
+            assert!(matches!(changes, (Ok(()), Ok(()), Ok(()))), "{changes:?}");
+        };
+        let keep_alive = async { written.send(()).unwrap() };
+        tokio::join!(changes, keep_alive);
+    });
+    slow.join().unwrap();
+    assert_eq!(left(&socket), Some(1));
+}

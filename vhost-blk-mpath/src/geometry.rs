@@ -49,7 +49,7 @@ pub(crate) mod tests {
     use std::time::Duration;
 
     use mpath_api::config::DiskConfig;
-    use nvme_tcp::host::Namespace;
+    use nvme_tcp::host::{CommandLimits, Namespace};
     use nvme_tcp::wire::{AnaState, Version};
 
     use super::*;
@@ -70,6 +70,8 @@ pub(crate) mod tests {
             tbkas: false,
             retry_delays: [Duration::ZERO; 3],
             max_transfer_bytes: 1 << 20,
+            reports_max_transfer: true,
+            command_limits: CommandLimits::NONE,
             in_capsule_bytes: 8192,
             io_queues: 1,
             queue_entries: 128,

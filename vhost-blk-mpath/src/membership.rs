@@ -65,6 +65,7 @@ impl Subsystem {
             events,
             orders: Orders::new(status.orders.subscribe()),
             shutdown: self.shutdown.clone(),
+            max_transfer_bytes: None,
             fences: Vec::new(),
         };
         status.task = Some(tokio::spawn(task.run(first)));

@@ -90,6 +90,8 @@ pub(crate) struct PathTask {
     pub(crate) orders: Orders,
     /// Becomes true at the end of the daemon.
     pub(crate) shutdown: watch::Receiver<bool>,
+    /// The most data of one command that its controller was found to take; the setting if nothing was found out.
+    pub(crate) max_transfer_bytes: Option<u32>,
     /// Those of its associations that may not be lifted yet.
     pub(crate) fences: Vec<JoinHandle<()>>,
 }
@@ -183,8 +185,13 @@ impl PathTask {
                     let end = self.serve(live).await;
                     without_connection = Instant::now();
                     match end {
+                        End::Lost(error @ PathError::Reset) => {
+                            self.max_transfer_bytes = None;
+                            self.subsystem.path_failed(self.path, &error);
+                            continue;
+                        }
                         // What has changed is known at once: the other disks do not have to wait.
-                        End::Lost(error @ (PathError::Reset | PathError::Changed { .. })) => {
+                        End::Lost(error @ PathError::Changed { .. }) => {
                             self.subsystem.path_failed(self.path, &error);
                             continue;
                         }
@@ -253,7 +260,8 @@ impl PathTask {
         let subsystem = &self.subsystem;
         let address = &self.address;
         let stream = transport::connect(address).await?;
-        let config = subsystem.controller_config();
+        let mut config = subsystem.controller_config();
+        config.max_transfer_bytes = self.max_transfer_bytes.or(config.max_transfer_bytes);
         let controller = HostController::new(config.clone(), Instant::now()).map_err(TransportError::from)?;
         let mut admin = AdminConnection::new(stream, controller);
         let info = admin.live().await?;
@@ -391,6 +399,13 @@ impl PathTask {
                     PathEventKind::AnaError if event.epoch == epoch => {
                         live.namespaces.asked();
                         live.admin.controller.reread_ana(Instant::now());
+                    }
+                    // The other I/O threads find out by themselves, if they have such requests.
+                    PathEventKind::SmallerTransfer { bytes }
+                        if event.epoch == epoch && self.max_transfer_bytes.is_none_or(|known| bytes < known) =>
+                    {
+                        self.max_transfer_bytes = Some(bytes);
+                        subsystem.path_max_transfer(self.path, bytes);
                     }
                     PathEventKind::Suspect if event.epoch == epoch => {
                         suspicious += 1;

@@ -78,6 +78,22 @@ impl Subsystem {
         self.path_event(path, EventKind::PathRecovered, "path recovered: it answers again");
     }
 
+    /// The controller reports no MDTS and has refused larger reads or writes.
+    pub(crate) fn path_max_transfer(&self, path: PathId, bytes: u32) {
+        tracing::warn!(
+            disk = %self.name(),
+            path = self.address(path).map(|address| address.to_string()),
+            bytes,
+            "the controller reports no MDTS and refused larger reads or writes; they are cut to this size, and a reset of the path tries \
+             larger ones again; `max-transfer` sets the size"
+        );
+        self.path(path, |status| {
+            if let Some(controller) = &mut status.controller {
+                controller.max_transfer_bytes = bytes;
+            }
+        });
+    }
+
     /// Nothing sent before the loss can be executed any more.
     pub(crate) fn path_fence_lifted(&self, path: PathId, by: FencedBy, after: Duration) {
         let by = match by {

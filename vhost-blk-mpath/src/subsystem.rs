@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
-use mpath_api::config::{DiskConfig, Seconds};
+use mpath_api::config::{DiskConfig, MaxTransfer, Seconds};
 use mpath_api::types::{EventKind, EventPath};
 use mpath_api::{PathAddress, PolicyChange};
 use mpath_core::{DiskId, Epoch, FlowId, Group, GroupConfig, MAX_PATHS, PathId, SharedDisk, Window};
@@ -296,6 +296,7 @@ impl Subsystem {
             digests: Digests { header: config.hdr_digest, data: config.data_digest },
             io_queues: self.io_threads,
             queue_entries: config.queue_size.get() as u16,
+            max_transfer_bytes: config.max_transfer.map(MaxTransfer::bytes),
             command_timeout: transport::CONNECT_MAX,
         }
     }
@@ -307,6 +308,7 @@ impl Subsystem {
             seed: index.into(),
             shared_write_cache: self.config.shared_write_cache,
             suspect_timeout: self.config.suspect_timeout.duration(),
+            io_timeout: self.config.io_timeout.duration(),
             no_path_timeout: self.config.fast_io_fail_tmo.map(Seconds::duration),
             ..GroupConfig::default()
         };

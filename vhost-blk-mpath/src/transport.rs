@@ -132,6 +132,8 @@ pub(crate) trait AdminSide {
 
     fn fill_tx(&mut self, out: &mut Vec<u8>);
     fn receive(&mut self, now: Instant, bytes: &[u8]) -> Result<(), TransportError>;
+    /// What a controller that broke the protocol is told.
+    fn term_req(&self) -> Option<Vec<u8>>;
     fn next_timeout(&self) -> Option<Instant>;
     fn handle_timeout(&mut self, now: Instant) -> Result<(), TransportError>;
     fn poll_event(&mut self) -> Option<Self::Event>;
@@ -149,6 +151,10 @@ impl AdminSide for HostController {
 
     fn receive(&mut self, now: Instant, bytes: &[u8]) -> Result<(), TransportError> {
         Ok(self.receive(now, bytes)?)
+    }
+
+    fn term_req(&self) -> Option<Vec<u8>> {
+        self.term_req()
     }
 
     fn next_timeout(&self) -> Option<Instant> {
@@ -196,7 +202,11 @@ impl<C: AdminSide> AdminConnection<C> {
             tokio::select! {
                 read = self.stream.read(&mut self.buffer) => match read {
                     Ok(0) => return Err(TransportError::Closed),
-                    Ok(bytes) => self.controller.receive(Instant::now(), &self.buffer[..bytes])?,
+                    // All that there was to send has been sent.
+                    Ok(bytes) => self
+                        .controller
+                        .receive(Instant::now(), &self.buffer[..bytes])
+                        .inspect_err(|_| report_violation(&self.stream, self.controller.term_req()))?,
                     Err(error) => return Err(TransportError::Socket(error)),
                 },
                 () = sleep_until(deadline.unwrap_or_else(far_future).into()) => {
@@ -257,6 +267,14 @@ impl AdminConnection<HostController> {
     }
 }
 
+/// Tells a controller that broke the protocol what it did, as far as the socket takes it at once. Whether it gets to read it is not
+/// sure, as the connection is reset next.
+fn report_violation(stream: &TcpStream, pdu: Option<Vec<u8>>) {
+    if let Some(pdu) = pdu {
+        let _ = stream.try_write(&pdu);
+    }
+}
+
 /// Connects one I/O queue pair and brings it to ready. The socket comes back in blocking mode, as `io_uring` wants it.
 pub(crate) async fn connect_queue(
     address: &PathAddress,
@@ -269,11 +287,13 @@ pub(crate) async fn connect_queue(
         while !queue.is_ready() {
             staging.clear();
             plan.clear();
-            queue.fill_tx(&mut staging, &NoPayload, &mut plan, u32::MAX);
+            queue.fill_tx(Instant::now(), &mut staging, &NoPayload, &mut plan, u32::MAX);
             stream.write_all(&staging).await.map_err(TransportError::Socket)?;
             match stream.read(&mut buffer).await {
                 Ok(0) => return Err(TransportError::Closed),
-                Ok(bytes) => queue.receive(&buffer[..bytes], &mut NoPayload)?,
+                Ok(bytes) => queue
+                    .receive(&buffer[..bytes], &mut NoPayload)
+                    .inspect_err(|_| report_violation(&stream, queue.term_req()))?,
                 Err(error) => return Err(TransportError::Socket(error)),
             }
         }
@@ -313,6 +333,9 @@ fn far_future() -> Instant {
 
 #[cfg(test)]
 mod tests {
+    use nvme_tcp::host::{ControllerConfig, HostIdentity};
+    use nvme_tcp::wire::Digests;
+
     use super::*;
 
     /// How much a connection takes that the other side, with little memory, does not read.
@@ -341,5 +364,37 @@ mod tests {
     async fn the_kernel_does_not_take_what_it_cannot_send() {
         let (ours, without) = (taken(None).await, taken(Some(u32::MAX)).await);
         assert!(2 * ours < without, "{ours} bytes, without a limit {without}");
+    }
+
+    /// Over a socket, as the controller sees it: the reset of the connection follows.
+    #[tokio::test]
+    async fn a_controller_that_breaks_the_protocol_is_told_what_it_did() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = format!("tcp://{}", listener.local_addr().unwrap()).parse().unwrap();
+        let config = ControllerConfig {
+            host: HostIdentity { hostnqn: "nqn.2014-08.org.example:host".parse().unwrap(), hostid: [1; 16] },
+            subnqn: "nqn.2014-08.org.example:disk".parse().unwrap(),
+            nsids: Vec::new(),
+            keep_alive_tmo: Duration::from_secs(5),
+            digests: Digests::default(),
+            io_queues: 1,
+            queue_entries: 16,
+            max_transfer_bytes: None,
+            command_timeout: CONNECT_MAX,
+        };
+        let stream = connect(&address).await.unwrap();
+        let mut admin = AdminConnection::new(stream, HostController::new(config, Instant::now()).unwrap());
+        let (mut peer, _) = listener.accept().await.unwrap();
+        // An ICResp of 24 bytes.
+        let bogus = [1, 0, 24, 0, 24, 0, 0, 0];
+        peer.write_all(&bogus).await.unwrap();
+        let error = admin.live().await.unwrap_err();
+        assert!(matches!(error, TransportError::Controller(_)), "{error}");
+        drop(admin);
+        let mut sent = [0; 128 + 32];
+        peer.read_exact(&mut sent).await.unwrap();
+        let told = &sent[128..];
+        assert_eq!((told[0], told[4], &told[8..14]), (2, 32, &[1, 0, 2, 0, 0, 0][..]));
+        assert_eq!(told[24..], bogus);
     }
 }

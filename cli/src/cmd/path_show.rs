@@ -40,7 +40,7 @@ pub(super) fn for_people(path: &Path) -> String {
     row("serial", of(|controller| controller.serial.clone()));
     row("firmware", of(|controller| controller.firmware.clone()));
     row("KATO (ms)", of(|controller| controller.kato_ms.to_string()));
-    row("MDTS (B)", of(|controller| controller.max_transfer_bytes.to_string()));
+    row("max transfer (B)", of(|controller| controller.max_transfer_bytes.to_string()));
     row("volatile write cache", of(|controller| if controller.volatile_write_cache { "yes" } else { "no" }.into()));
     row("queue depth", of(|controller| controller.queue_depth.to_string()));
     row("fence (ms)", of(|controller| controller.fence_ms.to_string()));

@@ -119,7 +119,7 @@ model                 Made-up Controller
 serial                0042
 firmware              7.1
 KATO (ms)             5000
-MDTS (B)              1048576
+max transfer (B)      1048576
 volatile write cache  yes
 queue depth           127
 fence (ms)            11000

@@ -199,6 +199,10 @@ impl AdminSide for HostDiscovery {
         Ok(self.receive(now, bytes)?)
     }
 
+    fn term_req(&self) -> Option<Vec<u8>> {
+        self.term_req()
+    }
+
     fn next_timeout(&self) -> Option<Instant> {
         self.next_timeout()
     }

@@ -106,6 +106,7 @@ impl<'a> Sim<'a> {
             scheduler: setup.scheduler,
             window: Window { ios: setup.window, bytes: 1 << 40 },
             suspect_timeout: Duration::from_secs(3600),
+            io_timeout: Duration::from_secs(1 << 20),
             ..GroupConfig::default()
         };
         let mut group = Group::new(now, config, &[SharedDisk::default()]);

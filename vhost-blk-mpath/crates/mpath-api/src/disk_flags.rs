@@ -3,9 +3,9 @@
 use clap::Args;
 
 use crate::config::{
-    CtrlLossTmo, DiskConfig, DiskName, FastIoFailTmo, Hedge, HedgeBudget, KeepAliveTmo, LimitBandwidth, LimitBurst,
-    LimitIops, LimitsConfig, NamespaceId, Nqn, QueueCount, QueueEntries, ReconnectDelay, SocketPath, SuspectTimeout,
-    Weight, WindowBytes, WindowIos,
+    CtrlLossTmo, DiskConfig, DiskName, FastIoFailTmo, Hedge, HedgeBudget, IoTimeout, KeepAliveTmo, LimitBandwidth,
+    LimitBurst, LimitIops, LimitsConfig, MaxTransfer, NamespaceId, Nqn, QueueCount, QueueEntries, ReconnectDelay,
+    SocketPath, SuspectTimeout, Weight, WindowBytes, WindowIos,
 };
 use crate::{ClassPolicies, DiscoveryAddress, PathAddress, SchedulerKind};
 
@@ -76,6 +76,11 @@ pub struct DiskFlags {
     #[arg(long, value_name = "N")]
     pub queue_size: Option<QueueEntries>,
 
+    /// The most data of one NVMe read or write, 4KiB to 32MiB, at most what the controller reports [default: what it reports, or
+    /// 1MiB]
+    #[arg(long, value_name = "SIZE")]
+    pub max_transfer: Option<MaxTransfer>,
+
     /// Requests each path may have in flight per I/O thread, 1 to 1024 [default: 128]
     #[arg(long, value_name = "N")]
     pub window_ios: Option<WindowIos>,
@@ -103,6 +108,10 @@ pub struct DiskFlags {
     /// Longest silence of a path that owes answers before it is suspect, 50ms to 60s [default: 300ms]
     #[arg(long, value_name = "TIME")]
     pub suspect_timeout: Option<SuspectTimeout>,
+
+    /// Seconds that a command may wait for its answer before its association is ended, 1 to 600 [default: 30]
+    #[arg(long, value_name = "SECONDS")]
+    pub io_timeout: Option<IoTimeout>,
 
     /// Send a read that takes longer than this quantile of the others a second time, over another path: p50 to p99.9, or off
     /// [default: off]
@@ -175,12 +184,14 @@ impl DiskFlags {
             read_only: self.read_only,
             queues: self.queues.unwrap_or(defaults.queues),
             queue_size: self.queue_size.unwrap_or(defaults.queue_size),
+            max_transfer: self.max_transfer,
             window,
             hdr_digest: self.hdr_digest,
             data_digest: self.data_digest,
             keep_alive_tmo: self.keep_alive_tmo.unwrap_or(defaults.keep_alive_tmo),
             reconnect_delay: self.reconnect_delay.unwrap_or(defaults.reconnect_delay),
             suspect_timeout: self.suspect_timeout.unwrap_or(defaults.suspect_timeout),
+            io_timeout: self.io_timeout.unwrap_or(defaults.io_timeout),
             hedge: self.hedge.unwrap_or_default(),
             hedge_budget: self.hedge_budget.unwrap_or_default(),
             fast_io_fail_tmo: self.fast_io_fail_tmo,

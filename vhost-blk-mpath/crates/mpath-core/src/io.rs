@@ -16,6 +16,9 @@ pub const MAX_HEDGE_BYTES: u32 = 256 << 10;
 pub struct Tag(pub u32);
 
 impl Tag {
+    /// Requests that can have a tag at a time. 64 disks with 256 virtqueues of 32768 entries have fewer.
+    pub const COUNT: u32 = Self::HEDGE_BIT - 1;
+
     /// No request has this one: a driver may use it for [`Action::Probe`].
     pub const PROBE: Self = Self(u32::MAX);
 

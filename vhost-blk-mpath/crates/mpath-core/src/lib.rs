@@ -43,6 +43,7 @@ mod disk;
 mod group;
 mod inject;
 mod io;
+mod overdue;
 mod path;
 mod policy;
 mod quantiles;

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use crate::dirty::Life;
 use crate::group::typical_reads;
 use crate::inject::Impaired;
+use crate::overdue::Overdue;
 use crate::quantiles::Quantiles;
 use crate::recent::Recent;
 use crate::requests::InFlightList;
@@ -90,6 +91,11 @@ pub(crate) struct Path {
     pub(crate) of_disk: Vec<OfDisk>,
     /// Of the live association.
     pub(crate) watch: Watch,
+    pub(crate) overdue: Overdue,
+    /// By class: when the latest of the answered requests was bound.
+    pub(crate) answered_to: [Option<Instant>; 3],
+    /// No command of the live association is as old as the I/O timeout before. `None`: there is no command.
+    pub(crate) expires_at: Option<Instant>,
     /// `None` while no injection is in force.
     pub(crate) impaired: Option<Box<Impaired>>,
     /// What measures it at present, without a request of the guest.
@@ -172,6 +178,9 @@ impl Path {
             by_class: [Usage::default(); 3],
             of_disk: (0..disks).map(|_| OfDisk::new()).collect(),
             watch: Watch::new(suspect_timeout),
+            overdue: Overdue::new(suspect_timeout),
+            answered_to: [None; 3],
+            expires_at: None,
             impaired: None,
             probe: None,
             draining: false,
@@ -187,6 +196,31 @@ impl Path {
             hedges_won: 0,
             failed_in_row: 0,
         }
+    }
+
+    /// Nothing is owed, and nothing known of an association.
+    pub(crate) fn begin_watch(&mut self, suspect_timeout: Duration) {
+        self.watch = Watch::new(suspect_timeout);
+        self.overdue = Overdue::new(suspect_timeout);
+        self.answered_to = [None; 3];
+        self.expires_at = None;
+    }
+
+    /// The driver is given a command, or an injection stalls one, which ages from now on.
+    pub(crate) fn issued(&mut self, now: Instant, io_timeout: Duration) {
+        self.expires_at.get_or_insert(now + io_timeout);
+    }
+
+    /// Nothing expires where nothing is owed.
+    pub(crate) fn settle_expiry(&mut self) {
+        if !self.owes() {
+            self.expires_at = None;
+        }
+    }
+
+    /// Whether a command of the live association has no answer, or looks as if it had none.
+    pub(crate) fn owes(&self) -> bool {
+        self.watch.owes() || self.probe.is_some_and(|probe| probe.state == ProbeState::Issued)
     }
 
     /// Whether the path can take one more request now, being live. The window is about what is waited for; the queue pair

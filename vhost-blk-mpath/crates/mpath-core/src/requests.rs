@@ -1,15 +1,11 @@
 //! The table of requests, indexed by tag.
 
 use std::ops::{Index, IndexMut};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::dirty::Life;
 use crate::path::Epoch;
-use crate::policy::Oldest;
 use crate::{DiskId, FlowId, Io, Op, PathId, Tag};
-
-/// Most tags a group takes: far more than any rings can hold.
-const MAX_TAGS: u32 = 1 << 20;
 
 /// "No request" in the links of in-flight lists.
 const NIL: u32 = u32::MAX;
@@ -61,8 +57,12 @@ pub(crate) struct Request {
     pub(crate) path: PathId,
     pub(crate) epoch: Epoch,
     pub(crate) bound_at: Instant,
-    /// The path that asked for a retry last: another one is better, if there is one.
+    /// When the present attempt was given to the driver, or stalled by an injection: its age counts from then on.
+    pub(crate) issued_at: Instant,
+    /// The path that asked for a retry last, or from which it was recalled: another one is better, if there is one.
     pub(crate) avoid: Option<PathId>,
+    /// The paths whose controllers asked for a delay before this request comes to them again, and until when.
+    delays: Vec<(PathId, Instant)>,
     /// Its path failed it: the bind that came to nothing, until there is another one.
     pub(crate) moving_since: Option<Instant>,
     /// Attempts that ended in a recall.
@@ -102,7 +102,7 @@ pub(crate) struct Requests {
 impl Requests {
     /// Takes a request in, as `Queued`.
     pub(crate) fn insert(&mut self, now: Instant, io: Io) {
-        assert!(io.tag.0 < MAX_TAGS, "tags are small and dense");
+        assert!(io.tag.0 < Tag::COUNT, "the rings of all disks hold fewer");
         while self.slots.len() <= io.tag.0 as usize {
             let tag = Tag(self.slots.len() as u32);
             self.slots.push(Request::free(now, tag));
@@ -139,14 +139,6 @@ impl Requests {
             next => self[Tag(next)].prev = prev,
         }
     }
-
-    /// The oldest request of the list.
-    pub(crate) fn oldest(&self, list: InFlightList) -> Option<Oldest> {
-        list.oldest().map(|tag| {
-            let request = &self[tag];
-            Oldest { bound_at: request.bound_at, bytes: request.io.bytes }
-        })
-    }
 }
 
 impl InFlightList {
@@ -170,6 +162,24 @@ impl Request {
         (self.next != NIL).then_some(Tag(self.next))
     }
 
+    /// The controller of a path asks for a delay before the request comes to it again.
+    pub(crate) fn delay(&mut self, now: Instant, path: PathId, delay: Duration) {
+        self.delays.retain(|&(other, until)| other != path && now < until);
+        if !delay.is_zero() {
+            self.delays.push((path, now + delay));
+        }
+    }
+
+    /// The paths that it must not go to yet, as a set.
+    pub(crate) fn delayed_paths(&self, now: Instant) -> u64 {
+        self.delays.iter().filter(|(_, until)| now < *until).fold(0, |set, (path, _)| set | path.bit())
+    }
+
+    /// When the first of its delays is over.
+    pub(crate) fn delayed_until(&self, now: Instant) -> Instant {
+        self.delays.iter().map(|(_, until)| *until).filter(|until| now < *until).min().unwrap_or(now)
+    }
+
     fn free(now: Instant, tag: Tag) -> Self {
         Self {
             io: Io { tag, op: Op::Read, bytes: 0, disk: DiskId(0), flow: FlowId(0), fua: false },
@@ -179,7 +189,9 @@ impl Request {
             path: PathId(0),
             epoch: Epoch(0),
             bound_at: now,
+            issued_at: now,
             avoid: None,
+            delays: Vec::new(),
             moving_since: None,
             recalls: 0,
             recalled: false,
@@ -208,8 +220,6 @@ impl IndexMut<Tag> for Requests {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     #[test]
@@ -226,9 +236,19 @@ mod tests {
         let mut oldest = Vec::new();
         for n in [1, 0, 3, 2] {
             requests.unlink(&mut list, Tag(n));
-            oldest.push(requests.oldest(list).map(|oldest| (oldest.bound_at - start).as_secs()));
+            oldest.push(list.oldest().map(|tag| (requests[tag].bound_at - start).as_secs()));
         }
         assert_eq!(oldest, [Some(0), Some(2), Some(2), None]);
+    }
+
+    /// Four disks with 256 virtqueues of 1024 entries have as many requests.
+    #[test]
+    fn full_virtqueues_of_many_disks_have_tags_for_all_of_their_requests() {
+        let (mut requests, now) = (Requests::default(), Instant::now());
+        let tag = Tag(1 << 20);
+        requests.insert(now, Io { tag, op: Op::Read, bytes: 0, disk: DiskId(0), flow: FlowId(0), fua: false });
+        assert_eq!(requests[tag].state, State::Queued);
+        assert!(Tag(Tag::COUNT - 1).of_hedge() != Tag::PROBE, "nor is the hedge of any of them the probe");
     }
 
     #[test]

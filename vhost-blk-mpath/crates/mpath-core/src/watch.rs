@@ -1,35 +1,74 @@
 //! Whether a path answers: the progress watch.
 //!
-//! A grey path takes what it is given and answers nothing: its target has stopped while the kernel below it goes on
-//! acknowledging, or packets are dropped. A host sees the same in both cases, silence. A path is *suspect* while it owes
-//! answers and has given no sign of life for longer than its deadline. That is a reason to go elsewhere, nothing more:
-//! one sign of life ends it, and only the keep-alive, or `STUCK` of silence, ends an association.
+//! A grey path takes commands and answers none: its target has stopped while the kernel below it goes on acknowledging, or
+//! packets are dropped. The host sees the same in both cases, silence. A path is *suspect* while it owes answers and has
+//! given no sign of life for longer than its deadline. Other paths are then preferred. One sign of life ends the suspicion.
 //!
-//! * **What is measured** is the time a path keeps us waiting: from its last sign of life, or from the issue of the first
-//!   request after it owed nothing. With the requests' own times it needs no list: what was issued before the last sign
-//!   waits from that sign on. Delays by an injection come before the issue and do not count; a deep queue does not either,
-//!   since a path that works it off gives a sign with each answer, and data on their way count as signs, up to 32 KiB of them as one.
-//! * **The deadline** is `FACTOR` times the longest such wait that ended well within the last one or two `WINDOW`s, at least
-//!   `FLOOR`, at most the setting. A maximum over time and not an average with its variance (RFC 6298): an average over
+//! Suspicion ends no association: only the keep-alive and the I/O timeout do. Single reads that a path loses while it answers
+//! others are the matter of [`crate::overdue`].
+//!
+//! * **Silence** is the time since the last sign of life, or since the issue of the first request after the path owed nothing.
+//!   A request that was issued before the last sign waits from that sign on, so no list of requests is needed. The delay of
+//!   an injection comes before the issue and does not count. A deep queue does not count either: a path that works it off
+//!   gives a sign with each answer. Up to 32 KiB of data on their way count as one sign.
+//! * **The deadline of silence** is `FACTOR` times the longest silence that ended well within the last one or two `WINDOW`s, at
+//!   least `FLOOR`, at most the setting. A maximum over time and not an average with its variance (RFC 6298): an average over
 //!   answers forgets, at 100,000 a second, within a millisecond that a target pauses for 40 ms every other second. A false
 //!   alarm becomes history itself, so that a path raises few of them.
 //! * **A slow path** that takes longer than the setting for each answer, with nothing between, is suspect each time. Its
-//!   reads go elsewhere, at most twice that soon (see [`Watch::recall_at`]); its writes wait for it.
+//!   reads go elsewhere, at most twice that soon (see `doubled`); its writes wait for it.
 
 use std::time::{Duration, Instant};
 
 /// The shortest deadline: longer than scheduling and retransmission (Linux: RTO ≥ 200 ms, but a tail loss probe after two
 /// round trips) make a healthy path wait in a data centre.
-const FLOOR: Duration = Duration::from_millis(100);
+pub(crate) const FLOOR: Duration = Duration::from_millis(100);
 /// Deadline over the longest wait of late.
-const FACTOR: u32 = 4;
+pub(crate) const FACTOR: u32 = 4;
 /// How long a wait is remembered, at least, and at most twice that.
-const WINDOW: Duration = Duration::from_secs(10);
-/// Silence after which an association is of no use any more: the I/O time-out of Linux (`nvme_core.io_timeout`). Keep-alives
-/// look at the admin queue only; an I/O connection that a network element has forgotten never answers again.
-const STUCK: Duration = Duration::from_secs(30);
+pub(crate) const WINDOW: Duration = Duration::from_secs(10);
 /// Most doublings of the time before a request is recalled again.
 const DOUBLINGS_MAX: u32 = 8;
+
+/// The longest wait of this window and of the one before.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Longest {
+    waits: [Duration; 2],
+    /// When this window ends; the first one begins with the first wait.
+    window_end: Option<Instant>,
+}
+
+impl Longest {
+    /// Nothing is known: for the first window at least `wait` is assumed.
+    pub(crate) fn assumed(wait: Duration) -> Self {
+        Self { waits: [wait, Duration::ZERO], window_end: None }
+    }
+
+    /// The longest wait of late; `None` if there was none.
+    pub(crate) fn of(&self, now: Instant) -> Option<Duration> {
+        let end = self.window_end?;
+        match now {
+            now if now < end => Some(self.waits[0].max(self.waits[1])),
+            now if now < end + WINDOW => Some(self.waits[0]),
+            _ => None,
+        }
+    }
+
+    /// Takes a wait that ended now: the new longest one, if it may have changed.
+    pub(crate) fn remember(&mut self, now: Instant, wait: Duration) -> Option<Duration> {
+        let end = *self.window_end.get_or_insert(now + WINDOW);
+        if now >= end {
+            let last = if now < end + WINDOW { self.waits[0] } else { Duration::ZERO };
+            self.waits = [wait, last];
+            self.window_end = Some(now + WINDOW);
+        } else if wait > self.waits[0] {
+            self.waits[0] = wait;
+        } else {
+            return None;
+        }
+        Some(self.waits[0].max(self.waits[1]))
+    }
+}
 
 /// See the module.
 #[derive(Clone, Copy, Debug)]
@@ -43,10 +82,7 @@ pub(crate) struct Watch {
     /// Since when the path, which owes something, has been silent.
     waiting_since: Option<Instant>,
     suspect: bool,
-    /// The longest waits of this window and of the one before.
-    longest: [Duration; 2],
-    /// When this window ends; the first one begins with the first wait.
-    window_end: Option<Instant>,
+    silences: Longest,
     deadline: Duration,
 }
 
@@ -59,8 +95,7 @@ impl Watch {
             abandoned: 0,
             waiting_since: None,
             suspect: false,
-            longest: [timeout, Duration::ZERO],
-            window_end: None,
+            silences: Longest::assumed(timeout),
             deadline: timeout,
         }
     }
@@ -112,6 +147,11 @@ impl Watch {
         self.abandoned
     }
 
+    /// Whether the path owes an answer.
+    pub(crate) fn owes(&self) -> bool {
+        self.issued + self.abandoned > 0
+    }
+
     pub(crate) fn is_suspect(&self) -> bool {
         self.suspect
     }
@@ -128,22 +168,16 @@ impl Watch {
         becomes
     }
 
-    /// When the path is given up if it stays silent.
-    pub(crate) fn stuck_at(&self) -> Option<Instant> {
-        Some(self.waiting_since? + STUCK)
-    }
-
-    /// When a request that was recalled `recalls` times before is recalled from this path, which is suspect. Twice that is
-    /// at once, for two paths may turn grey together; afterwards the time doubles, so that a request comes to its end on
-    /// slow paths too, however many of them there are.
+    /// When a request that was recalled `recalls` times before is recalled from this path, which is suspect.
     pub(crate) fn recall_at(&self, recalls: u32) -> Option<Instant> {
-        let doublings = recalls.saturating_sub(1).min(DOUBLINGS_MAX);
-        Some(self.waiting_since? + self.deadline * (1 << doublings))
+        Some(self.waiting_since? + doubled(self.deadline, recalls))
     }
 
     fn sign_of_life(&mut self, now: Instant) {
-        if let Some(since) = self.waiting_since {
-            self.remember(now, now - since);
+        if let Some(since) = self.waiting_since
+            && let Some(longest) = self.silences.remember(now, now - since)
+        {
+            self.deadline = longest.saturating_mul(FACTOR).max(FLOOR).min(self.timeout);
         }
         self.waiting_since = Some(now);
         self.suspect = false;
@@ -152,26 +186,18 @@ impl Watch {
 
     /// Who owes nothing is not waited for.
     fn settle(&mut self) {
-        if self.issued + self.abandoned == 0 {
+        if !self.owes() {
             self.waiting_since = None;
             self.suspect = false;
         }
     }
+}
 
-    fn remember(&mut self, now: Instant, wait: Duration) {
-        let end = *self.window_end.get_or_insert(now + WINDOW);
-        if now >= end {
-            let last = if now < end + WINDOW { self.longest[0] } else { Duration::ZERO };
-            self.longest = [wait, last];
-            self.window_end = Some(now + WINDOW);
-        } else if wait > self.longest[0] {
-            self.longest[0] = wait;
-        } else {
-            return;
-        }
-        let longest = self.longest[0].max(self.longest[1]);
-        self.deadline = longest.saturating_mul(FACTOR).max(FLOOR).min(self.timeout);
-    }
+/// The time before a request is recalled that was recalled `recalls` times before. Twice that is at once, for two paths may
+/// turn grey together; afterwards the time doubles, so that a request comes to its end on slow paths too, however many of
+/// them there are.
+pub(crate) fn doubled(time: Duration, recalls: u32) -> Duration {
+    time * (1 << recalls.saturating_sub(1).min(DOUBLINGS_MAX))
 }
 
 #[cfg(test)]

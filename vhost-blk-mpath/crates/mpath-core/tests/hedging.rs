@@ -225,7 +225,7 @@ fn a_hedge_that_is_too_late_is_dropped_and_its_command_still_owed() {
     t.group.set_draining(t.now, P2, true);
     let taken = (10..40).filter(|tag| !t.read(*tag).is_empty()).count();
     assert_eq!(taken, usize::from(QUEUE_DEPTH) - 2);
-    t.group.progress(t.now, P1, 1);
+    t.group.progress(t.now, P1, 1, None);
     assert_eq!(t.actions().len(), 1);
 }
 
@@ -392,7 +392,7 @@ fn a_path_that_is_known_to_take_longer_is_not_asked() {
             t.hedge(0, P1);
             t.sleep_for(late);
             t.complete(P0, 0, Outcome::Success);
-            t.group.progress(t.now, P1, 1);
+            t.group.progress(t.now, P1, 1, None);
         }
         t.learn(P0, 4096, MS / 10);
         t.learn(P0, 4096, MS / 10);
@@ -498,11 +498,11 @@ proptest! {
             if let Some(path) = hedge.filter(|_| what % 10 != 0) {
                 t.hedged(path, 0, Outcome::Success);
                 t.complete(P0, 0, ABANDONED);
-                t.group.progress(t.now, P0, 1);
+                t.group.progress(t.now, P0, 1, None);
             } else {
                 t.complete(P0, 0, Outcome::Success);
                 if let Some(path) = hedge {
-                    t.group.progress(t.now, path, 1);
+                    t.group.progress(t.now, path, 1, None);
                 }
             }
             prop_assert!(hedges * 1000 <= submitted * u64::from(budget_permille) + 8000);

@@ -216,6 +216,8 @@ fn host(rng: &mut Rng, paths: usize, kato: Duration, digests: Digests, target: &
             // Without it the dirty state of each controller is kept apart, which asks more of the core.
             shared_write_cache: false,
             suspect_timeout: rng.pick(&[50 * MS, 300 * MS, 2000 * MS]),
+            // Not drawn either.
+            io_timeout: [1, 5, 30].map(Duration::from_secs)[(paths + threads) % 3],
             no_path_timeout: rng.percent(25).then(|| rng.pick(&[500 * MS, 3000 * MS, 10_000 * MS])),
             hedging: None,
             seed: 0,
@@ -229,6 +231,7 @@ fn host(rng: &mut Rng, paths: usize, kato: Duration, digests: Digests, target: &
             digests,
             io_queues: threads as u16,
             queue_entries: rng.pick(&[4, 32, 128]),
+            max_transfer_bytes: None,
             command_timeout: Duration::from_secs(5),
         },
         reconnect_delay: rng.pick(&[50 * MS, 500 * MS, 2000 * MS]),

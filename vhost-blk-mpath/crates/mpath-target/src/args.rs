@@ -43,6 +43,21 @@ SETTING is what a listener does to its hosts, at the start or later by ctl:
                       so many of the next digests sent are wrong
   fail=N:SCT/SC[/crd1|/crd2|/crd3][/dnr]
                       so many of the next I/O commands fail with this status
+  swallow=N[:OPERATION[:NSID]]
+                      so many of the next I/O commands are lost: neither
+                      executed nor answered; OPERATION is read, write,
+                      write-zeroes, dsm or flush
+  lose-answer=N[:OPERATION[:NSID]]
+                      they are executed and not answered
+  answer-early=N[:OPERATION[:NSID]]
+                      commands that send data are answered with success before
+                      the data are there, and executed once they are
+  answer-twice=N[:OPERATION[:NSID]]
+                      they are answered twice
+  answer-late=N:TIME[:OPERATION[:NSID]]
+                      they are executed and answered so much later than others
+  short-read=N[:OPERATION[:NSID]]
+                      success, with half of the data
   uuid=NSID:UUID, nguid=NSID:UUID, size=NSID:SIZE
                       what a namespace shows here in place of its own, which
                       is given back by NSID:own

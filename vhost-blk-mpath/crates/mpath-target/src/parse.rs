@@ -55,6 +55,11 @@ pub enum ParseError {
     /// Not a status with its count.
     #[error("fail '{0}': give COUNT:SCT/SC, then /crd1 to /crd3 and /dnr if wanted, as in 3:0/0x21/crd1; not success")]
     Fail(String),
+    /// Not the commands that meet a fault.
+    #[error(
+        "commands '{0}': give COUNT, then :TIME for answer-late, then :read, :write, :write-zeroes, :dsm or :flush and :NSID if wanted, as in 1:read:2"
+    )]
+    Answer(String),
     /// A pipe through which nothing goes.
     #[error("rate '{0}': give the bytes a second, at least 1, or off")]
     Rate(String),
@@ -64,7 +69,7 @@ pub enum ParseError {
     /// There is no such setting.
     #[error(
         "setting '{0}': give one of ana, delay, rate, hold, black-hole, cross-reset, listen, reset, header-digests, data-digests, fail, \
-             uuid, nguid and size with its value, as in ana=inaccessible"
+             swallow, lose-answer, answer-early, answer-twice, answer-late, short-read, uuid, nguid and size with its value, as in ana=inaccessible"
     )]
     Setting(String),
     /// Neither memory nor a file.

@@ -6,7 +6,8 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use nvme_tcp::wire::{AnaState, Status};
+use nvme_tcp::target::{AnswerFault, FaultyCommands};
+use nvme_tcp::wire::{AnaState, Opcode, Status};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -49,6 +50,15 @@ pub enum Setting {
         count: u32,
         /// What they are answered with, never success.
         status: Status,
+    },
+    /// `swallow=`, `lose-answer=`, `answer-early=`, `answer-twice=` or `short-read=COUNT[:OPERATION[:NSID]]`, or
+    /// `answer-late=COUNT:TIME[:OPERATION[:NSID]]`: so many of the next I/O commands meet this fault. OPERATION is read, write, write-zeroes,
+    /// dsm or flush; without it, or without NSID, any will do. TIME is up to [`MAX_DELAY`].
+    Answer {
+        /// What becomes of them.
+        fault: AnswerFault,
+        /// Which, and how many; with none, the fault ends.
+        commands: FaultyCommands,
     },
     /// `uuid=NSID:UUID|own`: the namespace shows this UUID.
     Uuid {
@@ -172,6 +182,12 @@ impl FromStr for Setting {
             "header-digests" => Self::HeaderDigests(parse_count("header-digests", value)?),
             "data-digests" => Self::DataDigests(parse_count("data-digests", value)?),
             "fail" => parse_fail(value)?,
+            "swallow" => parse_answer(AnswerFault::Swallow, value)?,
+            "lose-answer" => parse_answer(AnswerFault::Lose, value)?,
+            "answer-early" => parse_answer(AnswerFault::Early, value)?,
+            "answer-twice" => parse_answer(AnswerFault::Twice, value)?,
+            "answer-late" => parse_answer(AnswerFault::Late(Duration::ZERO), value)?,
+            "short-read" => parse_answer(AnswerFault::Short, value)?,
             "uuid" => {
                 let (nsid, uuid) = parse_own(value, parse_uuid)?;
                 Self::Uuid { nsid, uuid }
@@ -223,6 +239,31 @@ fn parse_fail(text: &str) -> Result<Setting, ParseError> {
     Ok(Setting::Fail { count: parse_count("fail", count)?, status })
 }
 
+const OPERATIONS: [(&str, Opcode); 5] = [
+    ("read", Opcode::READ),
+    ("write", Opcode::WRITE),
+    ("write-zeroes", Opcode::WRITE_ZEROES),
+    ("dsm", Opcode::DATASET_MANAGEMENT),
+    ("flush", Opcode::FLUSH),
+];
+
+/// `COUNT[:OPERATION[:NSID]]`; of late answers `COUNT:TIME[:OPERATION[:NSID]]`.
+fn parse_answer(mut fault: AnswerFault, text: &str) -> Result<Setting, ParseError> {
+    let bad = || ParseError::Answer(text.to_owned());
+    let mut parts = text.split(':');
+    let count = parse_count("count", parts.next().unwrap_or_default())?;
+    if let AnswerFault::Late(time) = &mut fault {
+        *time = parse_time("answer-late", parts.next().ok_or_else(bad)?, MAX_DELAY)?;
+    }
+    let operation = |name| OPERATIONS.iter().find(|(other, _)| *other == name).map(|&(_, opcode)| opcode);
+    let opcode = parts.next().map(|name| operation(name).ok_or_else(bad)).transpose()?;
+    let nsid = parts.next().map(|nsid| parse_count("nsid", nsid)).transpose()?;
+    if parts.next().is_some() {
+        return Err(bad());
+    }
+    Ok(Setting::Answer { fault, commands: FaultyCommands { count, opcode, nsid } })
+}
+
 /// What `FromStr` takes.
 impl fmt::Display for Setting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -253,11 +294,28 @@ impl fmt::Display for Setting {
                 }
                 if status.dnr() { f.write_str("/dnr") } else { Ok(()) }
             }
+            Self::Answer { fault, commands } => write_answer(f, *fault, *commands),
             Self::Uuid { nsid, uuid } => write_own(f, "uuid", *nsid, uuid.as_ref()),
             Self::Nguid { nsid, nguid } => write_own(f, "nguid", *nsid, nguid.as_ref()),
             Self::Size { nsid, bytes } => write_own(f, "size", *nsid, bytes.as_ref()),
         }
     }
+}
+
+fn write_answer(f: &mut fmt::Formatter<'_>, fault: AnswerFault, commands: FaultyCommands) -> fmt::Result {
+    let FaultyCommands { count, opcode, nsid } = commands;
+    match fault {
+        AnswerFault::Swallow => write!(f, "swallow={count}"),
+        AnswerFault::Lose => write!(f, "lose-answer={count}"),
+        AnswerFault::Early => write!(f, "answer-early={count}"),
+        AnswerFault::Twice => write!(f, "answer-twice={count}"),
+        AnswerFault::Late(time) => write!(f, "answer-late={count}:{}ns", time.as_nanos()),
+        AnswerFault::Short => write!(f, "short-read={count}"),
+    }?;
+    if let Some((name, _)) = OPERATIONS.iter().find(|(_, other)| Some(*other) == opcode) {
+        write!(f, ":{name}")?;
+    }
+    nsid.map_or(Ok(()), |nsid| write!(f, ":{nsid}"))
 }
 
 fn write_own(f: &mut fmt::Formatter<'_>, name: &str, nsid: u32, value: Option<&impl fmt::Display>) -> fmt::Result {
@@ -309,6 +367,15 @@ mod tests {
         let black_hole = proptest::option::of(prop_oneof![Just(BlackHole::Stall), Just(BlackHole::Mute)]);
         let cross_reset = prop_oneof![Just(CrossReset::On), Just(CrossReset::Fail), Just(CrossReset::Mute)];
         let queues = prop_oneof![Just(Queues::All), Just(Queues::Admin), Just(Queues::Io)];
+        let answer_fault = prop_oneof![
+            Just(AnswerFault::Swallow),
+            Just(AnswerFault::Lose),
+            Just(AnswerFault::Early),
+            Just(AnswerFault::Twice),
+            time().prop_map(AnswerFault::Late),
+            Just(AnswerFault::Short),
+        ];
+        let which = proptest::option::of((0usize..OPERATIONS.len(), proptest::option::of(any::<u32>())));
         let fail = (any::<u32>(), 0u8..8, 1u8.., 0u8..4, any::<bool>());
         prop_oneof![
             (proptest::option::of(any::<u32>()), 0usize..5)
@@ -326,6 +393,11 @@ mod tests {
                 let status = Status::new(sct, sc).with_crd(crd);
                 Setting::Fail { count, status: if dnr { status.with_dnr() } else { status } }
             }),
+            (answer_fault, any::<u32>(), which).prop_map(|(fault, count, which)| {
+                let opcode = which.map(|(operation, _)| OPERATIONS[operation].1);
+                let nsid = which.and_then(|(_, nsid)| nsid);
+                Setting::Answer { fault, commands: FaultyCommands { count, opcode, nsid } }
+            }),
             (any::<u32>(), uuid()).prop_map(|(nsid, uuid)| Setting::Uuid { nsid, uuid }),
             (any::<u32>(), uuid()).prop_map(|(nsid, nguid)| Setting::Nguid { nsid, nguid }),
             (any::<u32>(), proptest::option::of(any::<u64>())).prop_map(|(nsid, bytes)| Setting::Size { nsid, bytes }),
@@ -339,7 +411,7 @@ mod tests {
         }
 
         #[test]
-        fn any_text_parses_or_fails(text in "(ana|hold|fail|uuid|size|reset)?=?\\PC{0,24}") {
+        fn any_text_parses_or_fails(text in "(ana|hold|fail|uuid|size|reset|swallow|answer-late)?=?\\PC{0,24}") {
             let _ = text.parse::<Setting>();
         }
     }
@@ -353,6 +425,9 @@ mod tests {
         assert_eq!(parse("size=1:1MiB"), Setting::Size { nsid: 1, bytes: Some(1 << 20) });
         let status = Status::COMMAND_INTERRUPTED.with_crd(2).with_dnr();
         assert_eq!(parse("fail=3:0/0x21/crd2/dnr"), Setting::Fail { count: 3, status });
+        let commands = FaultyCommands { count: 2, opcode: Some(Opcode::FLUSH), nsid: Some(7) };
+        let fault = AnswerFault::Late(Duration::from_secs(3));
+        assert_eq!(parse("answer-late=2:3s:flush:7"), Setting::Answer { fault, commands });
         assert_eq!(parse("fail=3:3/2"), Setting::Fail { count: 3, status: Status::ANA_INACCESSIBLE });
     }
 
@@ -378,6 +453,12 @@ mod tests {
             ("fail=3:0/0", "'3:0/0'"),
             ("fail=x:0/6", "fail 'x'"),
             ("fail=1:0/6/crd4", "'1:0/6/crd4'"),
+            ("swallow=", "count ''"),
+            ("swallow=1:verify", "'1:verify'"),
+            ("swallow=1:read:x", "nsid 'x'"),
+            ("swallow=1:read:1:2", "'1:read:1:2'"),
+            ("answer-late=1", "'1'"),
+            ("answer-late=1:read", "answer-late 'read'"),
             ("uuid=own", "'own'"),
             ("uuid=1:7", "'7'"),
             ("size=x:own", "nsid 'x'"),

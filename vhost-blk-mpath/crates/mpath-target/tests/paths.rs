@@ -204,7 +204,7 @@ fn a_connection_that_dies_in_a_write_leaves_nothing_of_it() {
         assert_eq!(before, 1);
     }
     let (mut staging, mut plan) = (Vec::with_capacity(1 << 16), Vec::new());
-    first.host.fill_tx(&mut staging, &first.payloads, &mut plan, u32::MAX);
+    first.host.fill_tx(Instant::now(), &mut staging, &first.payloads, &mut plan, u32::MAX);
     std::io::Write::write_all(&mut first.stream, &staging).unwrap();
     std::io::Write::write_all(&mut first.stream, &vec![9; 64 << 10]).unwrap();
     assert!(first.host.into_lost().all(|lost| lost.indeterminate));

@@ -14,6 +14,8 @@ use crate::model::{Busy, nanos};
 use crate::rng::Rng;
 use crate::{Measured, Model, Workload};
 
+/// No path loses a command.
+const NEVER: Duration = Duration::from_secs(1 << 20);
 /// No limit beside those of policies: it is these that are compared.
 const WINDOW: Window = Window { ios: QUEUE_DEPTH as u32, bytes: 1 << 30 };
 /// Requests a queue pair takes: more than any guest here has.
@@ -29,6 +31,7 @@ enum Answer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Sent {
     seq: u64,
+    at: Instant,
     path: PathId,
     answer: Answer,
     bytes: u32,
@@ -69,7 +72,8 @@ impl Sim {
     #[must_use]
     pub fn new(policy: impl Into<ClassPolicies>, models: &[Model], workload: Workload, seed: u64) -> Self {
         let now = Instant::now();
-        let config = GroupConfig { policy: policy.into(), window: WINDOW, seed, ..GroupConfig::default() };
+        let config =
+            GroupConfig { policy: policy.into(), window: WINDOW, seed, io_timeout: NEVER, ..GroupConfig::default() };
         let mut group = Group::new(now, config, &[SharedDisk::default()]);
         for id in (0..models.len() as u16).map(PathId) {
             group.add_path(id, PathConfig::default());
@@ -222,7 +226,7 @@ impl Sim {
     /// Gives a path something to do: its number.
     fn send(&mut self, path: PathId, bytes: u32, read: bool, answer: Answer) -> u64 {
         self.seq += 1;
-        let sent = Sent { seq: self.seq, path, answer, bytes, read };
+        let sent = Sent { seq: self.seq, at: self.now, path, answer, bytes, read };
         match &mut self.silent[usize::from(path.0)] {
             Some(owed) => owed.push(sent),
             None => self.carry(sent),
@@ -240,7 +244,7 @@ impl Sim {
     fn answered(&mut self, sent: Sent) {
         match sent.answer {
             Answer::Request(tag) if self.open[tag.0 as usize].sent != Some(sent.seq) => {
-                self.group.progress(self.now, sent.path, 1);
+                self.group.progress(self.now, sent.path, 1, sent.read.then_some((sent.at, sent.bytes)));
             }
             Answer::Request(tag) => self.group.complete(self.now, sent.path, tag, Outcome::Success),
             Answer::Probe => self.group.probed(self.now, sent.path, true),

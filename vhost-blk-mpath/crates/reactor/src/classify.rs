@@ -10,9 +10,6 @@ use vhost_user_blk::{BlkStatus, Op, Request};
 /// virtio-blk counts in sectors of 512 bytes whatever the block size (virtio 1.2, 5.2.2).
 const SECTOR_BYTES: u32 = 512;
 
-/// Longest wait before a retry. A controller may ask for 109 minutes; by then the guest has long given up.
-const RETRY_DELAY_MAX: Duration = Duration::from_secs(10);
-
 /// Failures that pass: the command may be repeated where it failed.
 const RETRIABLE: [Status; 4] = [
     Status::COMMAND_INTERRUPTED,
@@ -39,7 +36,7 @@ pub fn outcome_of(result: Result<(), Status>, retry_delays: &[Duration; 3]) -> O
     if RETRIABLE.into_iter().any(|other| status.is(other)) {
         // CRD is an index into the controller's delays; 0 asks for none.
         let delay = usize::from(status.crd()).checked_sub(1).and_then(|index| retry_delays.get(index));
-        return Outcome::Retry { after: delay.copied().unwrap_or_default().min(RETRY_DELAY_MAX) };
+        return Outcome::Retry { after: delay.copied().unwrap_or_default() };
     }
     Outcome::Failed(IoError::Io)
 }
@@ -104,8 +101,10 @@ mod tests {
         for (status, outcome) in cases {
             assert_eq!(outcome_of(Err(status), &DELAYS), outcome, "{status}");
         }
-        let patience = outcome_of(Err(Status::COMMAND_INTERRUPTED.with_crd(1)), &[Duration::from_secs(6000); 3]);
-        assert_eq!(patience, Outcome::Retry { after: RETRY_DELAY_MAX });
+        // 65535 × 100 ms, the longest that a controller can ask for.
+        let longest = Duration::from_millis(6_553_500);
+        let patience = outcome_of(Err(Status::COMMAND_INTERRUPTED.with_crd(1)), &[longest; 3]);
+        assert_eq!(patience, Outcome::Retry { after: longest });
         assert_eq!(outcome_of(Ok(()), &DELAYS), Outcome::Success);
     }
 

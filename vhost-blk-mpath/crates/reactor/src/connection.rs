@@ -10,15 +10,16 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use mpath_core::{DiskId, Epoch, Outcome, Tag};
-use nvme_tcp::host::{HostQueue, IoCommand, NamespaceLimits, Recalled, SubmitError, TxPart};
+use nvme_tcp::host::{Answered, HostQueue, IoCommand, NamespaceLimits, Recalled, SubmitError, TxPart};
 use nvme_tcp::wire::Status;
 use socket2::Socket;
+use vhost_user_blk::Segments;
 
 use crate::classify::outcome_of;
 use crate::message::{Ending, Link, LossReason};
 use crate::pace::Pace;
 use crate::requests::Requests;
-use crate::uring::{RecvSlot, Ring, SendPart, SendSlot};
+use crate::uring::{Received, RecvSlot, Ring, SendPart, SendSlot, Sent};
 
 /// A payload with at least this much left is received straight into guest memory; below it, copying out of the
 /// read-ahead buffer is cheaper than a receive of its own.
@@ -128,7 +129,7 @@ impl Connection {
             return Ok(());
         }
         self.plan.clear();
-        self.queue.fill_tx(self.send.staging(), requests, &mut self.plan, self.pace.bytes);
+        self.queue.fill_tx(now, self.send.staging(), requests, &mut self.plan, self.pace.bytes);
         if self.plan.is_empty() {
             return Ok(());
         }
@@ -147,11 +148,13 @@ impl Connection {
         unsafe { self.send.start(ring, self.socket.as_fd(), self.tokens.send, parts) }
     }
 
-    /// Takes the completion of a send; what waited for its end is appended to `completions`.
+    /// Takes the completion of a send; what waited for its end is appended to `completions`. Guest memory that cannot be read is given up:
+    /// zeroes are sent in its place, as PDUs have to be whole, and nobody is told of success ([`Segments::give_up`]).
     pub(crate) fn on_send(
         &mut self,
         now: Instant,
         ring: &mut Ring,
+        requests: &Requests,
         result: i32,
         completions: &mut Completions,
     ) -> io::Result<()> {
@@ -159,9 +162,22 @@ impl Connection {
             self.send.abandon();
             return Ok(());
         }
-        if self.send.finished(ring, self.socket.as_fd(), self.tokens.send, result)? {
-            completions.append(&mut self.deferred);
-            self.pace.ends(now);
+        match self.send.finished(ring, self.socket.as_fd(), self.tokens.send, result)? {
+            Sent::All => {
+                completions.append(&mut self.deferred);
+                self.pace.ends(now);
+            }
+            Sent::Rest => {}
+            Sent::Unreadable(segment) => {
+                let mut payloads = self.plan.iter().filter_map(|part| match *part {
+                    TxPart::Payload { tag, .. } => Some(requests.get(Tag(tag.0))),
+                    TxPart::Staged { .. } => None,
+                });
+                if !payloads.any(|request| request.segments.give_up(&[segment])) {
+                    return Err(io::Error::from_raw_os_error(libc::EFAULT));
+                }
+                self.send.try_again(ring, self.socket.as_fd(), self.tokens.send)?;
+            }
         }
         Ok(())
     }
@@ -174,8 +190,16 @@ impl Connection {
         result: i32,
         completions: &mut Completions,
     ) -> Result<(), LossReason> {
-        let received = self.recv.finished(result);
         let direct = self.direct.take();
+        let received = match (self.recv.finished(result), direct) {
+            // Nothing was taken off the socket: the same can be received again.
+            (Err(_), Some(tag))
+                if result == -libc::EFAULT && !self.is_closing() && self.give_up(&requests.get(tag).segments) =>
+            {
+                Ok(Received { direct: 0, buffered: 0 })
+            }
+            (received, _) => received,
+        };
         let recalled = direct.filter(|_| std::mem::take(&mut self.recalling));
         self.ended |= received.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::UnexpectedEof);
         if self.is_closing() {
@@ -225,9 +249,15 @@ impl Connection {
         }
     }
 
-    /// How many of the reads that were taken back have been answered since this was asked last.
-    pub(crate) fn take_answered(&mut self) -> u32 {
+    /// What was taken back and has been answered since this was asked last.
+    pub(crate) fn take_answered(&mut self) -> Answered {
         self.queue.take_answered()
+    }
+
+    /// When the oldest command without a completion was sent. A send that the kernel does not take counts as well: a completion
+    /// may wait for its end.
+    pub(crate) fn oldest_sent(&self) -> Option<Instant> {
+        self.queue.oldest_sent().into_iter().chain(self.pace.begun()).min()
     }
 
     /// Whether there was an ANA error, at most once in [`ANA_ERROR_REST`].
@@ -238,6 +268,14 @@ impl Connection {
             self.ana_error_told_at = Some(now);
         }
         told
+    }
+
+    /// Gives up the part of a read's guest memory that the receive named, and that the kernel cannot write. Whether there is any.
+    fn give_up(&mut self, segments: &Segments) -> bool {
+        self.queue.direct().is_some_and(|direct| {
+            let named: Vec<_> = segments.iovecs(direct.offset, direct.len).collect();
+            segments.give_up(&named)
+        })
     }
 
     fn start_recv(&mut self, ring: &mut Ring, requests: &Requests) -> io::Result<()> {
@@ -256,6 +294,22 @@ impl Connection {
     fn is_being_sent(&self, tag: Tag) -> bool {
         self.send.in_flight()
             && self.plan.iter().any(|part| matches!(part, TxPart::Payload { tag: sent, .. } if sent.0 == tag.0))
+    }
+
+    /// Tells a controller that broke the protocol what it did, if that can be done at once: behind all that was sent, and without waiting.
+    /// Whether it gets to read it is not sure, as the connection is reset next.
+    pub(crate) fn report_violation(&self) {
+        if !self.is_closing()
+            && !self.send.in_flight()
+            && let Some(pdu) = self.queue.term_req()
+        {
+            let _ = self.socket.send_with_flags(&pdu, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL);
+        }
+    }
+
+    /// The most data of one command, if that has become smaller.
+    pub(crate) fn take_smaller_transfer(&mut self) -> Option<u32> {
+        self.queue.take_smaller_transfer()
     }
 
     /// Begins the end: both operations come back soon, and nothing more is sent or parsed.

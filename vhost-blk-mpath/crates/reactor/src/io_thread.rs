@@ -14,7 +14,7 @@ use mpath_core::{Action, DiskId, FlowId, Group, Io, IoError, Outcome, PathConfig
 use nvme_tcp::host::IoCommand;
 use vhost_user_blk::Queue;
 
-use self::drain::{DRAIN_MAX, SHUTDOWN_DRAIN_MAX};
+use self::drain::{DRAIN_MAX, FAULTED_DRAIN_MAX, SHUTDOWN_DRAIN_MAX};
 use crate::classify::{command_of, io_of, status_of};
 use crate::connection::{Completions, Connection, Tokens};
 use crate::message::{Ending, LossReason, Message, PathEvent, PathEventKind};
@@ -39,7 +39,16 @@ struct QueueSlot {
 
 struct Stopping {
     reply: Option<mpsc::SyncSender<Option<Queue>>>,
+    since: Instant,
     deadline: Instant,
+}
+
+impl QueueSlot {
+    /// Until when the virtqueue may drain, if it is to stop.
+    fn deadline(&self) -> Option<Instant> {
+        let Stopping { since, deadline, .. } = self.stopping.as_ref()?;
+        Some(if self.queue.has_faulted() { (*deadline).min(*since + FAULTED_DRAIN_MAX) } else { *deadline })
+    }
 }
 
 struct Disk {
@@ -124,8 +133,8 @@ impl IoThread {
         for event in events.drain(..) {
             self.dispatch(now, event)?;
         }
-        while let Some(path) = self.group.stuck(now) {
-            self.lose(now, path, LossReason::Stuck);
+        while let Some(path) = self.group.timed_out(now, |path| self.connections.get(&path)?.oldest_sent()) {
+            self.lose(now, path, LossReason::TimedOut(self.group.io_timeout()));
         }
         self.fetch(now);
         self.act(now);
@@ -151,8 +160,7 @@ impl IoThread {
     }
 
     fn timeout(&self, now: Instant) -> Option<Duration> {
-        let deadlines =
-            self.queues.values().filter_map(|slot| slot.stopping.as_ref().map(|stopping| stopping.deadline));
+        let deadlines = self.queues.values().filter_map(QueueSlot::deadline);
         let held = self.disks.values().filter_map(|disk| disk.held_until);
         deadlines.chain(held).chain(self.group.next_timeout()).min().map(|at| at.saturating_duration_since(now))
     }
@@ -183,7 +191,7 @@ impl IoThread {
             Token::Ended => {}
             Token::Send { path } => {
                 let connection = self.connections.get_mut(&path).expect("a connection outlives its operations");
-                let sent = connection.on_send(now, &mut self.ring, event.result, &mut self.completions);
+                let sent = connection.on_send(now, &mut self.ring, &self.requests, event.result, &mut self.completions);
                 self.settle(now, path);
                 if let Err(error) = sent {
                     self.lose(now, path, LossReason::Socket(error));
@@ -197,10 +205,14 @@ impl IoThread {
                 if connection.take_ana_error(now) {
                     (self.report)(PathEvent { path, epoch: connection.epoch, kind: PathEventKind::AnaError });
                 }
+                if let Some(bytes) = connection.take_smaller_transfer() {
+                    let kind = PathEventKind::SmallerTransfer { bytes };
+                    (self.report)(PathEvent { path, epoch: connection.epoch, kind });
+                }
                 self.settle(now, path);
                 if event.result > 0 {
                     // Whatever it is, the path is alive.
-                    self.group.progress(now, path, answered);
+                    self.group.progress(now, path, answered.requests, answered.read);
                 }
                 if let Err(reason) = received {
                     self.lose(now, path, reason);
@@ -235,7 +247,7 @@ impl IoThread {
                 Some(slot) => {
                     // At the end of the daemon it has its deadline already, and a sooner one.
                     let deadline = slot.stopping.as_ref().map_or(now + DRAIN_MAX, |stopping| stopping.deadline);
-                    slot.stopping = Some(Stopping { reply: Some(reply), deadline });
+                    slot.stopping = Some(Stopping { reply: Some(reply), since: now, deadline });
                     self.group.lift_limits_of(now, flow);
                 }
                 // The front-end that asked may be gone; then nobody needs the answer.
@@ -316,7 +328,7 @@ impl IoThread {
                     self.group.lift_limits_of(now, flow);
                     match &mut slot.stopping {
                         Some(stopping) => stopping.deadline = stopping.deadline.min(deadline),
-                        None => slot.stopping = Some(Stopping { reply: None, deadline }),
+                        None => slot.stopping = Some(Stopping { reply: None, since: now, deadline }),
                     }
                 }
             }
@@ -330,7 +342,8 @@ impl IoThread {
         self.ring.watch(queue.kick_fd(), Token::Kick { flow, generation }.encode())?;
         self.disks[&disk].unanswered.taken_up(&queue);
         // Kicked: the guest may have queued requests before the virtqueue came here.
-        let stopping = self.ending.then(|| Stopping { reply: None, deadline: Instant::now() });
+        let now = Instant::now();
+        let stopping = self.ending.then_some(Stopping { reply: None, since: now, deadline: now });
         let slot = QueueSlot { disk, queue, generation, in_flight: 0, stopping, kicked: true };
         let before = self.queues.insert(flow, slot);
         assert!(before.is_none(), "a virtqueue is started once");
@@ -467,9 +480,10 @@ impl IoThread {
         let connection = self.connections.get(&path).expect("only an open connection fails");
         if !connection.is_closing() {
             let ending = match reason {
-                LossReason::Stuck | LossReason::Abandoned => connection.ending,
+                LossReason::TimedOut(_) | LossReason::Abandoned => connection.ending,
                 LossReason::Socket(_) | LossReason::Queue(_) => Ending::Reset,
             };
+            connection.report_violation();
             (self.report)(PathEvent { path, epoch: connection.epoch, kind: PathEventKind::Lost(reason) });
             self.close(now, path, ending);
         }

@@ -8,11 +8,15 @@ mod connection;
 #[cfg(test)]
 mod drain_tests;
 #[cfg(test)]
+mod faulted_tests;
+#[cfg(test)]
 mod grey_tests;
 mod handle;
 #[cfg(test)]
 mod hedge_tests;
 mod io_thread;
+#[cfg(test)]
+mod lost_command_tests;
 mod message;
 mod pace;
 #[cfg(test)]

@@ -159,6 +159,11 @@ pub enum PathEventKind {
     Recovered,
     /// A command ended with an error about its ANA state, which may have changed without notice.
     AnaError,
+    /// The controller, which reports no MDTS, has refused larger reads or writes. They were repeated in commands of that size.
+    SmallerTransfer {
+        /// The most data of one command from now on.
+        bytes: u32,
+    },
     /// Socket closed, or given away if it is to drain; kernel out of all buffers, every request re-queued or held: from
     /// here the fence counts.
     Closed {
@@ -179,9 +184,9 @@ pub enum LossReason {
     /// The controller broke the protocol.
     #[error(transparent)]
     Queue(#[from] QueueError),
-    /// Requests on it, and no sign of life for half a minute, while its controller's keep-alives may go on.
-    #[error("no answer on the I/O connection for 30 s")]
-    Stuck,
+    /// A command has waited for its answer for longer than the I/O timeout, while the path may have answered others.
+    #[error("a command was not answered within the io-timeout of {} s", _0.as_secs_f64())]
+    TimedOut(Duration),
     /// A virtqueue had to stop and this path held requests of it for too long.
     #[error("requests did not complete within the time a virtqueue has to drain")]
     Abandoned,

@@ -27,6 +27,11 @@ impl Default for Pace {
 }
 
 impl Pace {
+    /// When the send in flight began.
+    pub(crate) fn begun(&self) -> Option<Instant> {
+        self.begun
+    }
+
     /// A send of that begins.
     pub(crate) fn begins(&mut self, now: Instant, plan: &[TxPart]) {
         let bytes = plan.iter().map(|part| match part {

@@ -1,9 +1,11 @@
 //! What an I/O thread reports of its paths.
 
+use std::io::Read;
+
 use nvme_tcp::wire::Status;
 
-use crate::testing::{Controller, PATIENCE, Rig};
-use crate::{Ending, PathEventKind};
+use crate::testing::{Controller, PATIENCE, Rig, eventually};
+use crate::{Ending, LossReason, PathEventKind};
 
 fn is_in_doubt(closed: &PathEventKind) -> bool {
     matches!(closed, PathEventKind::Closed { in_doubt: true, .. })
@@ -40,5 +42,47 @@ fn an_ana_error_is_told_and_another_error_is_not() {
     rig.controller.send(&Controller::end(cid, Status::ANA_INACCESSIBLE));
     let event = rig.events.recv_timeout(PATIENCE).unwrap();
     assert!(matches!(event.kind, PathEventKind::AnaError), "{event:?}");
+    rig.end();
+}
+
+/// It gets an `H2CTermReq` with the header of what it sent: an invalid field, the CID of the completion.
+#[test]
+fn a_controller_that_breaks_the_protocol_is_told_what_it_did() {
+    let mut rig = Rig::start();
+    let unasked = Controller::end(0x0fff, Status::SUCCESS);
+    rig.controller.send(&unasked);
+    let event = rig.events.recv_timeout(PATIENCE).unwrap();
+    assert!(matches!(event.kind, PathEventKind::Lost(LossReason::Queue(_))), "{event:?}");
+    let mut told = [0; 48];
+    rig.controller.stream.read_exact(&mut told).unwrap();
+    assert_eq!(told[..16], [2, 0, 24, 0, 48, 0, 0, 0, 1, 0, 20, 0, 0, 0, 0, 0]);
+    assert_eq!(told[24..], unasked);
+    rig.end();
+}
+
+#[test]
+fn a_controller_that_refuses_large_commands_gets_smaller_ones_and_the_guest_does_not_notice() {
+    const BYTES: usize = 256 << 10;
+    let mut rig = Rig::start();
+    // A failure that passes is no reason to remember.
+    for _ in 0..2 {
+        rig.guest.read(0, BYTES);
+        rig.guest.kick();
+        let cid = rig.controller.command();
+        rig.controller.send(&Controller::end(cid, Status::INTERNAL_ERROR.with_dnr()));
+        let halves = [rig.controller.command(), rig.controller.command()];
+        for (byte, cid) in (1..).zip(halves) {
+            rig.controller.send(&Controller::answer(cid, byte, BYTES / 2));
+        }
+        let mut results = Vec::new();
+        eventually("the read has succeeded", || {
+            results.extend(rig.guest.results());
+            results == [0]
+        });
+        let memory = rig.guest.memory(BYTES);
+        assert!(memory[..BYTES / 2].iter().all(|&byte| byte == 1) && memory[BYTES / 2..].iter().all(|&byte| byte == 2));
+    }
+    let event = rig.events.recv_timeout(PATIENCE).unwrap();
+    assert!(matches!(event.kind, PathEventKind::SmallerTransfer { bytes: 131_072 }), "{event:?}");
     rig.end();
 }

@@ -21,6 +21,17 @@ enum Slot {
     },
 }
 
+impl Slot {
+    /// The disk of a request that was given up and may still change data.
+    fn in_doubt(&self) -> Option<DiskId> {
+        match self {
+            Self::Abandoned { disk, in_doubt: Some(_) } => Some(*disk),
+            Self::Active(active) if active.released && active.changes_data() => Some(active.disk),
+            Self::Active(_) | Self::Abandoned { .. } | Self::Free => None,
+        }
+    }
+}
+
 /// The association by which a write may still be executed, until its fence is lifted.
 type Doubt = (PathId, Epoch);
 
@@ -31,7 +42,15 @@ struct Active {
     /// The paths whose sockets hold it, as a set: a flush may be on several.
     on_paths: u64,
     abandoned: bool,
+    /// Given up, and its virtqueue does not wait for the sockets that hold it.
+    released: bool,
     in_doubt: Option<Doubt>,
+}
+
+impl Active {
+    fn changes_data(&self) -> bool {
+        !matches!(self.request.op, Op::Read | Op::Flush)
+    }
 }
 
 /// Grows to the sum of the virtqueues' sizes, as a virtqueue never has more chains out than entries, and by what was given
@@ -46,7 +65,15 @@ pub(crate) struct Requests {
 
 impl Requests {
     pub(crate) fn insert(&mut self, disk: DiskId, flow: FlowId, request: Request) -> Tag {
-        let slot = Slot::Active(Active { request, disk, flow, on_paths: 0, abandoned: false, in_doubt: None });
+        let slot = Slot::Active(Active {
+            request,
+            disk,
+            flow,
+            on_paths: 0,
+            abandoned: false,
+            released: false,
+            in_doubt: None,
+        });
         if let Some(place) = self.free.pop() {
             self.slots[place as usize] = slot;
             return Tag(place);
@@ -98,12 +125,12 @@ impl Requests {
         let slot = &mut self.slots[tag.0 as usize];
         let Slot::Active(active) = slot else { unreachable!("a request on a socket stands in the table") };
         active.on_paths &= !bit(path);
-        let flow = active.flow;
+        let (flow, released) = (active.flow, active.released);
         let let_go = active.abandoned && active.on_paths == 0;
         if let_go {
             *slot = Slot::Abandoned { disk: active.disk, in_doubt: active.in_doubt };
         }
-        let_go.then_some(flow)
+        (let_go && !released).then_some(flow)
     }
 
     /// The association is over, and whether the request was executed under it, or still will be, is not known.
@@ -112,7 +139,7 @@ impl Requests {
             unreachable!("a request on a socket stands in the table")
         };
         // What changes nothing may be executed at any time.
-        if !matches!(active.request.op, Op::Read | Op::Flush) {
+        if active.changes_data() {
             active.in_doubt = Some((path, epoch));
         }
     }
@@ -128,12 +155,12 @@ impl Requests {
 
     /// Whether a request that was given up may still change data.
     pub(crate) fn leaves_doubt(&self) -> bool {
-        self.slots.iter().any(|slot| matches!(slot, Slot::Abandoned { in_doubt: Some(_), .. }))
+        self.slots.iter().any(|slot| slot.in_doubt().is_some())
     }
 
     /// The same of one disk.
     pub(crate) fn leaves_doubt_of(&self, disk: DiskId) -> bool {
-        self.slots.iter().any(|slot| matches!(slot, Slot::Abandoned { disk: of, in_doubt: Some(_) } if *of == disk))
+        self.slots.iter().any(|slot| slot.in_doubt() == Some(disk))
     }
 
     /// Takes a finished request out, with its virtqueue; `None` if it was given up.
@@ -152,6 +179,7 @@ impl Requests {
         let (mut let_go, mut paths) = (0, 0);
         for slot in &mut self.slots {
             match slot {
+                Slot::Active(active) if active.released => {}
                 Slot::Active(active) if active.flow == flow && active.on_paths == 0 => {
                     *slot = Slot::Abandoned { disk: active.disk, in_doubt: active.in_doubt };
                     let_go += 1;
@@ -164,6 +192,18 @@ impl Requests {
             }
         }
         (let_go, paths)
+    }
+
+    /// Gives up every request of a virtqueue, which does not wait for the sockets that hold some of them: their memory has been replaced.
+    pub(crate) fn release(&mut self, flow: FlowId) {
+        self.abandon(flow);
+        for slot in &mut self.slots {
+            if let Slot::Active(active) = slot
+                && active.flow == flow
+            {
+                active.released = true;
+            }
+        }
     }
 
     pub(crate) fn get(&self, tag: Tag) -> &Request {

@@ -51,6 +51,10 @@ impl Unanswered {
         // Of megabytes at most: other I/O threads do not wait for that.
         let is_done = |index| index == queue.index() || !queue.other_left_requests(index);
         let done: Vec<_> = before.into_iter().filter(|&(index, _)| is_done(index)).collect();
+        // Then what was read of the log may be zeroes.
+        if queue.has_faulted() {
+            return;
+        }
         let mut queues = self.queues();
         for (index, time) in done {
             // Unless another thread has left it since.

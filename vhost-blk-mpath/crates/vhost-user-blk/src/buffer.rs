@@ -32,6 +32,10 @@ pub(crate) struct GuestByte(NonNull<u8>);
 unsafe impl Send for GuestByte {}
 
 impl GuestByte {
+    pub(crate) fn place(self) -> NonNull<u8> {
+        self.0
+    }
+
     /// Writes the byte.
     ///
     /// # Safety
@@ -125,6 +129,15 @@ impl Segments {
     pub fn iovecs(&self, offset: u32, bytes: u32) -> impl Iterator<Item = libc::iovec> + '_ {
         self.ranges(u64::from(offset), u64::from(bytes))
             .map(|segment| libc::iovec { iov_base: segment.start.as_ptr().cast(), iov_len: segment.bytes as usize })
+    }
+
+    /// Gives up what the kernel could not access (`EFAULT`) of these [ranges](Self::iovecs): the pages are replaced by private ones of
+    /// zeroes, so that the same operation can be repeated. The [`Queue`](crate::Queue) reports no success from then on. `false` if not
+    /// all of them are in the guest memory of this request, or the host has no memory to replace them.
+    #[must_use]
+    pub fn give_up(&self, ranges: &[libc::iovec]) -> bool {
+        let place = |range: &libc::iovec| Some((NonNull::new(range.iov_base.cast())?, range.iov_len));
+        ranges.iter().map(place).collect::<Option<Vec<_>>>().is_some_and(|places| self.memory.give_up(&places))
     }
 
     /// Copies the bytes from `offset` on out of guest memory, as many as `to` holds.

@@ -39,8 +39,8 @@ use crate::config_space;
 use crate::dirty::{DirtyLog, QueueLog};
 use crate::disk::Disk;
 use crate::inflight::{InflightMemory, InflightShape};
-use crate::memory::{GuestMemory, MAX_MEMORY_REGIONS, RegionLayout};
-use crate::notify::Kick;
+use crate::memory::{GuestMemory, MAX_MEMORY_REGIONS, MemoryFault, RegionLayout, SharedMemory};
+use crate::notify::{Alarm, Kick};
 use crate::ring::{Queue, QueueParts, RingError, RingLayout};
 use crate::server::{QueueSink, RequestError, ServeError};
 use crate::vring::{RingAddresses, Vring};
@@ -76,12 +76,14 @@ pub(crate) struct Connection<'a> {
     protocol_features: VhostUserProtocolFeatures,
     /// The size that the front-end was told last. A QEMU that has lost its back-end for a while reads it only when told to.
     told_capacity: Option<u64>,
+    /// Rings when memory of the front-end could not be accessed.
+    alarm: Arc<Alarm>,
     /// Why the last message failed; the message layer's own error says less.
     verdict: Option<Verdict>,
 }
 
 impl<'a> Connection<'a> {
-    pub(crate) fn new(disk: Arc<Disk>, sink: &'a dyn QueueSink, socket: UnixStream) -> Self {
+    pub(crate) fn new(disk: Arc<Disk>, sink: &'a dyn QueueSink, socket: UnixStream, alarm: Arc<Alarm>) -> Self {
         let vrings = std::iter::repeat_with(Vring::default).take(disk.geometry().num_queues.into()).collect();
         Self {
             disk,
@@ -95,6 +97,7 @@ impl<'a> Connection<'a> {
             log_missed: false,
             protocol_features: VhostUserProtocolFeatures::empty(),
             told_capacity: None,
+            alarm,
             verdict: None,
         }
     }
@@ -105,6 +108,13 @@ impl<'a> Connection<'a> {
 
     pub(crate) fn has_protocol_feature(&self, feature: VhostUserProtocolFeatures) -> bool {
         self.protocol_features.contains(feature)
+    }
+
+    /// What is to be said of memory of the front-end that could not be accessed, if there is any.
+    pub(crate) fn memory_fault(&self) -> Option<MemoryFault> {
+        let inflight = || self.inflight.as_ref().and_then(InflightMemory::fault);
+        let log = || self.log.as_ref().and_then(|log| log.fault());
+        self.memory.fault(SharedMemory::Guest).or_else(inflight).or_else(log)
     }
 
     /// Takes all queues back that run. Tries all, even when one fails.
@@ -169,6 +179,9 @@ impl<'a> Connection<'a> {
         vring.running = false;
         let mut queue = queue.ok_or(ServeError::NotDrained(index))?;
         queue.publish();
+        if let Some(fault) = queue.fault() {
+            return Err(fault.into());
+        }
         if queue.outstanding() > 0 {
             return Err(ServeError::NotDrained(index));
         }
@@ -207,7 +220,8 @@ impl<'a> Connection<'a> {
         let ring_error = |error| ServeError::Ring { index, error };
         let area = self.inflight.as_ref().map(|inflight| inflight.area(index)).transpose();
         let inflight = area.map_err(|error| ring_error(error.into()))?;
-        let parts = QueueParts { index, layout, disk, features, kick, notifier, inflight, log };
+        let alarm = Arc::clone(&self.alarm);
+        let parts = QueueParts { index, layout, disk, features, kick, notifier, inflight, log, alarm };
         let queue = Queue::new(&self.memory, parts).map_err(ring_error)?;
         let resubmitted = queue.to_resubmit();
         if resubmitted > 0 {

@@ -8,9 +8,9 @@ use std::fs::File;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use vm_memory::{MmapRegion, VolatileMemory};
+use vm_memory::VolatileMemory;
 
-use crate::memory::{GuestMemory, GuestRange, MemoryError, map_file};
+use crate::memory::{GuestMemory, GuestRange, Mapping, MemoryError, MemoryFault, SharedMemory, map_file};
 
 const PAGE_BYTES: u64 = 4096;
 const PAGES_PER_BYTE: u64 = 8;
@@ -34,7 +34,7 @@ pub enum DirtyLogError {
 /// The bitmap, mapped.
 #[derive(Debug)]
 pub(crate) struct DirtyLog {
-    mapping: MmapRegion<()>,
+    mapping: Mapping,
     /// Where in the mapping the bitmap begins.
     start: u64,
     bytes: u64,
@@ -53,6 +53,16 @@ impl DirtyLog {
         if written_end <= log_end { Ok(()) } else { Err(DirtyLogError::TooShort { log_end, written_end }) }
     }
 
+    /// Whether marks may be lost.
+    pub(crate) fn has_faulted(&self) -> bool {
+        self.mapping.has_faulted()
+    }
+
+    /// What is to be said of that.
+    pub(crate) fn fault(&self) -> Option<MemoryFault> {
+        self.has_faulted().then(|| self.mapping.fault(SharedMemory::DirtyLog, 0, 0)).flatten()
+    }
+
     /// Marks the pages of a range that was written.
     ///
     /// # Panics
@@ -68,7 +78,7 @@ impl DirtyLog {
             let to = (last - first_page).min(PAGES_PER_BYTE - 1);
             let bits = (u8::MAX << from) & (u8::MAX >> (PAGES_PER_BYTE - 1 - to));
             assert!(byte < self.bytes, "a page after the end of the dirty log");
-            let byte = self.mapping.get_atomic_ref::<AtomicU8>((self.start + byte) as usize).expect("mapped");
+            let byte = self.mapping.region().get_atomic_ref::<AtomicU8>((self.start + byte) as usize).expect("mapped");
             #[cfg(test)]
             crate::crash::before_store();
             // Release: whoever takes the bit sees what was written to the page. Stored also where a look would show it set: that

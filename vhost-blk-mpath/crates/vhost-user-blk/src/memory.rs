@@ -2,12 +2,16 @@
 //!
 //! Descriptors carry *guest* addresses; ring addresses in `VHOST_USER_SET_VRING_ADDR` are *front-end* (user) addresses.
 
+use std::fmt;
 use std::fs::File;
 use std::io;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+use rustix::fs::fstatfs;
 use vm_memory::{FileOffset, MmapRegion, VolatileMemory, VolatileSlice};
+
+use crate::memory_faults::{self, Fault, Guard};
 
 /// Regions one connection may have: what QEMU allows an x86 guest.
 pub(crate) const MAX_MEMORY_REGIONS: usize = 509;
@@ -50,6 +54,75 @@ pub enum MemoryError {
     /// The file cannot be mapped.
     #[error("cannot map guest memory: {0}")]
     Map(#[source] vm_memory::mmap::MmapRegionError),
+    /// Faults of the mapping cannot be kept from ending the process.
+    #[error("cannot guard a mapping of guest memory: {0}")]
+    Guard(#[source] io::Error),
+}
+
+/// What a front-end shares memory for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SharedMemory {
+    /// The guest's.
+    Guest,
+    /// The log of requests in flight.
+    Inflight,
+    /// The dirty log of a migration.
+    DirtyLog,
+}
+
+impl fmt::Display for SharedMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Guest => "guest memory at guest address",
+            Self::Inflight => "in-flight memory at offset",
+            Self::DirtyLog => "the dirty log at offset",
+        })
+    }
+}
+
+/// Memory that a front-end shares and that could not be accessed. The requests that it was for fail, and the front-end is hung up on.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{memory} {address:#x} cannot be accessed: {reason}")]
+pub struct MemoryFault {
+    /// What it is for.
+    pub memory: SharedMemory,
+    /// The first byte that could not be accessed, or one shortly before it: a guest address, or an offset.
+    pub address: u64,
+    /// Why.
+    pub reason: FaultReason,
+}
+
+/// Why memory that was mapped can no longer be accessed, and what to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FaultReason {
+    /// The file became shorter than what was mapped of it.
+    Truncated {
+        /// Its length.
+        file_bytes: u64,
+        /// What was mapped of it.
+        mapped_bytes: u64,
+    },
+    /// A memory error of this host.
+    Poisoned,
+    /// The file has its length, so its pages are missing.
+    Missing,
+}
+
+impl fmt::Display for FaultReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Truncated { file_bytes, mapped_bytes } => write!(
+                f,
+                "its file was truncated to {file_bytes} bytes while {mapped_bytes} were in use; \
+                 memory must keep its length until the front-end takes it back"
+            ),
+            Self::Poisoned => f.write_str("a memory error of this host has poisoned the page; see the kernel log"),
+            Self::Missing => f.write_str(
+                "its file system is full (tmpfs, huge pages) or the page is poisoned; \
+                 make room for all of the memory, or see the kernel log",
+            ),
+        }
+    }
 }
 
 /// Where a region lies in each of its three address spaces.
@@ -62,10 +135,60 @@ pub(crate) struct RegionLayout {
     pub(crate) file_offset: u64,
 }
 
+/// A mapping whose faults end nobody but its front-end.
+pub(crate) struct Mapping {
+    /// Before the region, which is unmapped when it is dropped.
+    guard: Guard,
+    region: MmapRegion<()>,
+    /// What of it is used, in bytes from its start on.
+    used_bytes: u64,
+}
+
+impl Mapping {
+    /// Guards a region that is a multiple of `page_bytes` long, the size of its pages.
+    fn guarded(region: MmapRegion<()>, page_bytes: usize, used_bytes: u64) -> Result<Self, MemoryError> {
+        // SAFETY: the kernel maps at multiples of a page, the region is unmapped after the guard is dropped, and nothing but volatile
+        // and atomic accesses is made to what another process shares.
+        let guard = unsafe { Guard::new(region.as_ptr(), region.size(), page_bytes) };
+        Ok(Self { guard: guard.map_err(MemoryError::Guard)?, region, used_bytes })
+    }
+
+    pub(crate) fn guard(&self) -> &Guard {
+        &self.guard
+    }
+
+    pub(crate) fn region(&self) -> &MmapRegion<()> {
+        &self.region
+    }
+
+    /// What is to be said of its first fault, if there was one, in memory that begins at `start` of it.
+    pub(crate) fn fault(&self, memory: SharedMemory, start: u64, address: u64) -> Option<MemoryFault> {
+        let Fault { offset, poisoned } = self.guard.fault()?;
+        let mapped_bytes = self.used_bytes;
+        let file_bytes = self.region.file_offset().and_then(|file| Some(file.file().metadata().ok()?.len()));
+        let reason = match file_bytes {
+            Some(file_bytes) if file_bytes < mapped_bytes => FaultReason::Truncated { file_bytes, mapped_bytes },
+            _ if poisoned => FaultReason::Poisoned,
+            _ => FaultReason::Missing,
+        };
+        Some(MemoryFault { memory, address: address + (offset as u64).saturating_sub(start), reason })
+    }
+
+    pub(crate) fn has_faulted(&self) -> bool {
+        memory_faults::any() && self.guard.fault().is_some()
+    }
+}
+
+impl fmt::Debug for Mapping {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.region.fmt(f)
+    }
+}
+
 #[derive(Clone, Debug)]
 struct Region {
     layout: RegionLayout,
-    mapping: Arc<MmapRegion<()>>,
+    mapping: Arc<Mapping>,
 }
 
 impl Region {
@@ -81,7 +204,7 @@ impl Region {
 
     /// Where the byte at this address of ours lies in the region, if it does.
     fn offset_of(&self, host: NonNull<u8>) -> Option<u64> {
-        let first = self.mapping.as_ptr().addr() as u64 + self.layout.file_offset;
+        let first = self.mapping.region().as_ptr().addr() as u64 + self.layout.file_offset;
         let offset = (host.addr().get() as u64).checked_sub(first)?;
         (offset < self.layout.bytes).then_some(offset)
     }
@@ -90,7 +213,14 @@ impl Region {
     fn slice(&self, offset: u64, bytes: u64) -> Option<VolatileSlice<'_>> {
         let bytes = bytes.min(self.layout.bytes.checked_sub(offset)?);
         let start = usize::try_from(self.layout.file_offset.checked_add(offset)?).ok()?;
-        self.mapping.get_slice(start, usize::try_from(bytes).ok()?).ok()
+        self.mapping.region().get_slice(start, usize::try_from(bytes).ok()?).ok()
+    }
+
+    /// Where the bytes lie in the mapping, if all of them do in the region.
+    fn mapped_offset(&self, host: NonNull<u8>, bytes: usize) -> Option<usize> {
+        let offset = self.offset_of(host)?;
+        let inside = offset.checked_add(bytes as u64).is_some_and(|end| end <= self.layout.bytes);
+        inside.then(|| (offset + self.layout.file_offset) as usize)
     }
 }
 
@@ -98,14 +228,25 @@ impl Region {
 ///
 /// From offset 0, not from where in it something begins: on hugetlbfs an offset must be a multiple of the huge page, which a
 /// region's offset (QEMU splits below 1 MiB) is not. Only address space is spent.
-pub(crate) fn map_file(file: File, bytes: u64) -> Result<MmapRegion<()>, MemoryError> {
+pub(crate) fn map_file(file: File, bytes: u64) -> Result<Mapping, MemoryError> {
     let metadata = file.metadata().map_err(MemoryError::File)?;
     let too_short = MemoryError::BeyondFile { file_bytes: metadata.len(), region_end: bytes };
     if metadata.is_file() && metadata.len() < bytes {
         return Err(too_short);
     }
-    let Ok(bytes) = usize::try_from(bytes) else { return Err(too_short) };
-    MmapRegion::from_file(FileOffset::new(file, 0), bytes).map_err(MemoryError::Map)
+    let page_bytes = page_bytes(&file).map_err(MemoryError::File)?;
+    // The kernel maps, and unmaps, whole pages.
+    let mapped_bytes = usize::try_from(bytes).ok().and_then(|bytes| bytes.checked_next_multiple_of(page_bytes));
+    let Some(mapped_bytes) = mapped_bytes else { return Err(too_short) };
+    let region = MmapRegion::from_file(FileOffset::new(file, 0), mapped_bytes).map_err(MemoryError::Map)?;
+    Mapping::guarded(region, page_bytes, bytes)
+}
+
+/// The size of the pages in which a file is mapped.
+fn page_bytes(file: &File) -> io::Result<usize> {
+    let status = fstatfs(file)?;
+    let huge = (status.f_type == libc::HUGETLBFS_MAGIC).then(|| usize::try_from(status.f_bsize).ok()).flatten();
+    Ok(huge.unwrap_or_else(rustix::param::page_size))
 }
 
 /// A range of guest addresses.
@@ -176,6 +317,49 @@ impl GuestMemory {
         self.regions.last().map_or(0, |region| region.layout.guest_start + region.layout.bytes)
     }
 
+    /// What is to be said of memory that could not be accessed, if there is any.
+    pub(crate) fn fault(&self, memory: SharedMemory) -> Option<MemoryFault> {
+        let fault = |Region { layout, mapping }: &Region| mapping.fault(memory, layout.file_offset, layout.guest_start);
+        self.has_faulted().then(|| self.regions.iter().find_map(fault)).flatten()
+    }
+
+    /// Whether any of it could not be accessed. What was read before this was asked may be zeroes then, and what was written lost.
+    pub(crate) fn has_faulted(&self) -> bool {
+        memory_faults::any() && self.regions.iter().any(|region| region.mapping.has_faulted())
+    }
+
+    /// Whether these bytes of a region may have been lost with a page that could not be accessed.
+    pub(crate) fn has_lost(&self, host: NonNull<u8>, bytes: usize) -> bool {
+        let lost = |region: &Region| {
+            let offset = region.mapped_offset(host, bytes);
+            offset.is_some_and(|offset| region.mapping.guard().has_lost(offset, bytes))
+        };
+        memory_faults::any() && self.regions.iter().any(lost)
+    }
+
+    /// Gives up the pages of these ranges that cannot be read; all of them, if all can: the kernel could not access one of them a moment
+    /// ago, and would be asked for ever. `false` if not all of them are in the regions, or there is no memory to replace them.
+    pub(crate) fn give_up(&self, ranges: &[(NonNull<u8>, usize)]) -> bool {
+        let place = |&(host, bytes): &(NonNull<u8>, usize)| {
+            let in_region = |region: &Region| Some((region.mapping.clone(), region.mapped_offset(host, bytes)?, bytes));
+            self.regions.iter().find_map(in_region)
+        };
+        let Some(places) = ranges.iter().map(place).collect::<Option<Vec<_>>>() else { return false };
+        let touch = |found, (mapping, offset, bytes): &(Arc<Mapping>, usize, usize)| {
+            mapping.guard().touch(*offset, *bytes) || found
+        };
+        let discard =
+            |(mapping, offset, bytes): &(Arc<Mapping>, usize, usize)| mapping.guard().discard(*offset, *bytes);
+        places.iter().fold(false, touch) || places.iter().all(discard)
+    }
+
+    /// Gives up all of it: from now on nothing that is written reaches anybody, and zeroes are read. `false` if the kernel has no
+    /// memory for that.
+    #[must_use]
+    pub(crate) fn discard(&self) -> bool {
+        self.regions.iter().all(|Region { mapping, .. }| mapping.guard().discard(0, mapping.region().size()))
+    }
+
     /// Exactly `bytes` mapped bytes from front-end address `address` on, in one region.
     pub(crate) fn user_slice(&self, address: u64, bytes: u64) -> Option<VolatileSlice<'_>> {
         self.regions.iter().find_map(|region| {
@@ -194,8 +378,10 @@ pub(crate) mod tests {
     pub(crate) fn anonymous(regions: &[(u64, u64)]) -> GuestMemory {
         regions.iter().fold(GuestMemory::default(), |memory, &(start, bytes)| {
             let layout = RegionLayout { guest_start: start, user_start: start, bytes, file_offset: 0 };
-            let mapping = Arc::new(MmapRegion::new(usize::try_from(bytes).unwrap()).unwrap());
-            memory.insert(Region { layout, mapping }).unwrap()
+            let page_bytes = rustix::param::page_size();
+            let mapped_bytes = usize::try_from(bytes).unwrap().next_multiple_of(page_bytes);
+            let mapping = Mapping::guarded(MmapRegion::new(mapped_bytes).unwrap(), page_bytes, bytes).unwrap();
+            memory.insert(Region { layout, mapping: Arc::new(mapping) }).unwrap()
         })
     }
 

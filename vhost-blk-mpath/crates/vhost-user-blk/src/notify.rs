@@ -2,11 +2,13 @@
 
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::sync::{Mutex, PoisonError};
 
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::fs::{FileType, OFlags, Timespec, fcntl_getfl, fcntl_setfl, fstat};
+use rustix::io::retry_on_intr;
 
 /// The driver's way to wake the device.
 #[derive(Debug)]
@@ -67,6 +69,30 @@ impl Notifier {
     }
 }
 
+/// Wakes the thread that serves a front-end: memory that the front-end shares could not be accessed.
+#[derive(Debug)]
+pub(crate) struct Alarm(OwnedFd);
+
+impl Alarm {
+    pub(crate) fn new() -> io::Result<Self> {
+        Ok(Self(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
+    }
+
+    pub(crate) fn ring(&self) {
+        // Fails only when it has been rung 2^64 times.
+        let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
+    }
+
+    /// Waits until there is something to read on the connection, which is `true`, or it rings. It does not ring any more then.
+    pub(crate) fn wait_beside(&self, connection: &UnixStream) -> io::Result<bool> {
+        let mut fds = [PollFd::new(connection, PollFlags::IN), PollFd::new(&self.0, PollFlags::IN)];
+        retry_on_intr(|| poll(&mut fds, None))?;
+        // Nothing there if it does not ring.
+        let _ = rustix::io::read(&self.0, &mut [0; size_of::<u64>()]);
+        Ok(!fds[0].revents().is_empty())
+    }
+}
+
 fn set_nonblocking(file: &File) -> io::Result<()> {
     Ok(fcntl_setfl(file, fcntl_getfl(file)? | OFlags::NONBLOCK)?)
 }
@@ -102,8 +128,6 @@ fn write_one(signal: &Mutex<Option<Signal>>) {
 
 #[cfg(test)]
 mod tests {
-    use rustix::event::{EventfdFlags, eventfd};
-
     use super::*;
 
     #[test]

@@ -4,16 +4,21 @@ use std::io;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use vhost::vhost_user::{BackendReqHandler, Error as MessageError, VhostUserProtocolFeatures};
+use vhost::vhost_user::message::{FrontendReq, MAX_MSG_SIZE};
+use vhost::vhost_user::{
+    BackendReqHandler, Error as MessageError, VhostUserBackendReqHandlerMut, VhostUserProtocolFeatures,
+};
 
-use crate::channel;
+use crate::channel::FrontendChannel;
 use crate::connection::{Connection, Verdict};
 use crate::dirty::DirtyLogError;
 use crate::disk::Disk;
 use crate::inflight::InflightMemoryError;
-use crate::memory::MemoryError;
+use crate::memory::{MemoryError, MemoryFault};
+use crate::notify::Alarm;
 use crate::ring::{Queue, RingError};
 use crate::window::PolicyRefused;
+use crate::{mem_table, message};
 
 /// Where queues run: the I/O threads, as a connection sees them, and what is behind them.
 pub trait QueueSink: Send + Sync {
@@ -111,6 +116,9 @@ pub enum ServeError {
         #[source]
         error: RingError,
     },
+    /// Memory that it shares could not be accessed.
+    #[error(transparent)]
+    Memory(#[from] MemoryFault),
     /// No I/O thread takes the queue.
     #[error("no I/O thread for queue {0}")]
     NotStarted(u16),
@@ -131,19 +139,32 @@ pub enum ServeError {
 pub fn serve_connection(stream: UnixStream, disk: &Arc<Disk>, sink: &dyn QueueSink) -> Result<(), ServeError> {
     let socket = stream.try_clone().map_err(ServeError::Socket)?;
     let hang_up = stream.try_clone().map_err(ServeError::Socket)?;
-    let connection = Arc::new(Mutex::new(Connection::new(Arc::clone(disk), sink, hang_up)));
+    let alarm = Arc::new(Alarm::new().map_err(ServeError::Socket)?);
+    let connection = Connection::new(Arc::clone(disk), sink, hang_up, Arc::clone(&alarm));
+    let connection = Arc::new(Mutex::new(connection));
     let mut messages = BackendReqHandler::from_stream(stream, Arc::clone(&connection));
     let lock = || connection.lock().unwrap_or_else(PoisonError::into_inner);
     let mut handle_next = || {
         let has = |feature| lock().has_protocol_feature(feature);
-        if !channel::is_next(&socket) || !has(VhostUserProtocolFeatures::BACKEND_REQ) {
-            return messages.handle_request();
-        }
-        let (channel, answer_wanted) = channel::receive(&socket)?;
-        let is_news = disk.set_channel(channel);
-        if answer_wanted && has(VhostUserProtocolFeatures::REPLY_ACK) {
-            channel::answer(&socket)?;
-        }
+        let answer = |request, wanted: bool| {
+            let wanted = wanted && has(VhostUserProtocolFeatures::REPLY_ACK);
+            if wanted { message::answer(&socket, request) } else { Ok(()) }
+        };
+        let request = match message::next(&socket) {
+            Some(request @ FrontendReq::SET_MEM_TABLE) => {
+                let message = message::receive(&socket, MAX_MSG_SIZE)?;
+                let wanted = message.answer_wanted;
+                let (regions, files) = mem_table::regions(message)?;
+                lock().set_mem_table(&regions, files, None)?;
+                return answer(request, wanted);
+            }
+            Some(request @ FrontendReq::SET_BACKEND_REQ_FD) if has(VhostUserProtocolFeatures::BACKEND_REQ) => request,
+            _ => return messages.handle_request(),
+        };
+        let message = message::receive(&socket, 0)?;
+        let wanted = message.answer_wanted;
+        let is_news = disk.set_channel(FrontendChannel::of(message)?);
+        answer(request, wanted)?;
         // Not before: who reads the space when told to must not find the answer in place of it.
         if is_news {
             disk.tell_of_change();
@@ -151,6 +172,14 @@ pub fn serve_connection(stream: UnixStream, disk: &Arc<Disk>, sink: &dyn QueueSi
         Ok(())
     };
     let outcome = loop {
+        if lock().memory_fault().is_some() {
+            break Ok(());
+        }
+        match alarm.wait_beside(&socket) {
+            Ok(true) => {}
+            Ok(false) => continue,
+            Err(error) => break Err(ServeError::Socket(error)),
+        }
         let Err(error) = handle_next() else { continue };
         let verdict = lock().take_verdict();
         match (verdict, error) {
@@ -163,5 +192,7 @@ pub fn serve_connection(stream: UnixStream, disk: &Arc<Disk>, sink: &dyn QueueSi
     };
     disk.forget_front_end();
     let stopped = lock().stop_all();
-    outcome.and(stopped)
+    // Whatever else was found in memory that could not be accessed.
+    let fault = lock().memory_fault();
+    fault.map_or_else(|| outcome.and(stopped), |fault| Err(fault.into()))
 }

@@ -3,6 +3,7 @@
 mod daemon;
 mod disk;
 mod disks;
+mod faulty;
 mod handed_over;
 mod harm;
 mod hostile;
@@ -19,6 +20,7 @@ use std::time::{Duration, Instant};
 pub(crate) use daemon::{Daemon, Place, Refusal, inject, program, set_policy};
 pub(crate) use disk::Disk;
 pub(crate) use disks::{disk, sharer, socket_of, target_of};
+pub(crate) use faulty::{Faulty, REQUESTS as FAULTY_REQUESTS};
 pub(crate) use handed_over::{activated, hand_over, held_back};
 pub(crate) use harm::{Harm, ROUNDS, SERVICE};
 pub(crate) use hostile::Hostile;

@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::Deref;
 use std::path::Path;
 use std::process::Command;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use mpath_target::{ListenerConfig, NamespaceConfig, TargetConfig, TargetServer};
 use rustix::process::{Pid, Signal, kill_process};
@@ -18,11 +18,12 @@ const NAMESPACE_BYTES: u64 = 64 << 20;
 
 /// A loopback address that nothing else in this process uses, so that a port that is free for a moment stays free.
 pub(crate) fn own_address() -> SocketAddr {
-    static NEXT: AtomicU8 = AtomicU8::new(1);
-    let [.., high, low] = std::process::id().to_be_bytes();
-    let last = NEXT.fetch_add(1, Ordering::Relaxed);
-    assert!(last < u8::MAX, "out of addresses");
-    (Ipv4Addr::new(127, high, low, last), 0).into()
+    static NEXT: AtomicU32 = AtomicU32::new(1);
+    // Twelve bits tell processes apart that run at the same time, and as many the addresses of each.
+    let host = NEXT.fetch_add(1, Ordering::Relaxed);
+    assert!(host < 0xfff, "out of addresses");
+    let process = std::process::id() & 0xfff;
+    (Ipv4Addr::from_bits(127 << 24 | process << 12 | host), 0).into()
 }
 
 /// An address where connecting is refused, for as long as the socket is kept: it is bound and does not listen.

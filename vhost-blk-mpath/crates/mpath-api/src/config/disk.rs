@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::hedge::{Hedge, HedgeBudget, HedgeSetting};
 use super::limits::LimitsConfig;
+use super::max_transfer::MaxTransfer;
 use super::on_off;
 use super::sharer::SharerConfig;
 use super::value::{Bounded, DiskName, Millis, Nqn, Seconds, SocketPath};
@@ -25,6 +26,8 @@ pub type WindowBytes = Bounded<65_536, 1_073_741_824>;
 pub type Weight = Bounded<1, 1000>;
 /// A keep-alive timeout, 1 to 600 s.
 pub type KeepAliveTmo = Seconds<1, 600>;
+/// [`DiskConfig::io_timeout`].
+pub type IoTimeout = Seconds<1, 600>;
 /// A delay between attempts to connect, 1 to 600 s.
 pub type ReconnectDelay = Seconds<1, 600>;
 /// A silence after which a path is suspect, 50 ms to 60 s.
@@ -101,6 +104,12 @@ pub struct DiskConfig {
     #[serde(default = "default_queue_size")]
     pub queue_size: QueueEntries,
 
+    /// The most data of one NVMe read or write, 4KiB to 32MiB; longer requests are cut. What the controller reports (MDTS) is never
+    /// exceeded. Default: what it reports, and 1MiB with a controller that reports nothing; where such a controller refuses
+    /// larger commands, smaller ones.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_transfer: Option<MaxTransfer>,
+
     /// What each path may have in flight per I/O thread; what exceeds it waits unbound.
     #[serde(default)]
     pub window: WindowConfig,
@@ -123,9 +132,15 @@ pub struct DiskConfig {
 
     /// The longest that a path may owe answers in silence before it is suspect, 50 ms to 60 s: its reads then go to another
     /// path and new requests avoid it, until it gives a sign of life. A path that has been quicker so far is suspect
-    /// sooner. Default: `300ms`.
+    /// sooner. A read that a path has lost, while it answers others, goes to another path after that time as well.
+    /// Default: `300ms`.
     #[serde(default = "default_suspect_timeout")]
     pub suspect_timeout: SuspectTimeout,
+
+    /// Seconds that a command may wait for its answer, 1 to 600. An older command ends its path's association: what changes
+    /// data waits for the fence and is repeated on another path. Default: 30, as Linux's `nvme_core.io_timeout`.
+    #[serde(default = "default_io_timeout")]
+    pub io_timeout: IoTimeout,
 
     /// Whether a read that takes longer than this quantile of the others of late, `p50` to `p99.9`, is sent a second time, over
     /// another path, and the first answer taken. Default: `off`. Can be changed while I/O runs.
@@ -183,12 +198,14 @@ impl DiskConfig {
             read_only: false,
             queues: default_queues(),
             queue_size: default_queue_size(),
+            max_transfer: None,
             window: WindowConfig::default(),
             hdr_digest: false,
             data_digest: false,
             keep_alive_tmo: default_keep_alive_tmo(),
             reconnect_delay: default_reconnect_delay(),
             suspect_timeout: default_suspect_timeout(),
+            io_timeout: default_io_timeout(),
             hedge: Hedge::default(),
             hedge_budget: HedgeBudget::default(),
             fast_io_fail_tmo: None,
@@ -260,4 +277,8 @@ pub fn default_reconnect_delay() -> ReconnectDelay {
 
 fn default_suspect_timeout() -> SuspectTimeout {
     SuspectTimeout::constant(300)
+}
+
+fn default_io_timeout() -> IoTimeout {
+    IoTimeout::constant(30)
 }

@@ -8,6 +8,7 @@ mod disk;
 mod error;
 mod hedge;
 mod limits;
+mod max_transfer;
 mod on_off;
 mod sharer;
 mod validate;
@@ -20,13 +21,14 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 pub use self::disk::{
-    CtrlLossTmo, DiskConfig, FastIoFailTmo, KeepAliveTmo, NamespaceId, QueueCount, QueueEntries, ReconnectDelay,
-    SuspectTimeout, Weight, WindowBytes, WindowConfig, WindowIos, default_keep_alive_tmo, default_queue_size,
-    default_reconnect_delay,
+    CtrlLossTmo, DiskConfig, FastIoFailTmo, IoTimeout, KeepAliveTmo, NamespaceId, QueueCount, QueueEntries,
+    ReconnectDelay, SuspectTimeout, Weight, WindowBytes, WindowConfig, WindowIos, default_keep_alive_tmo,
+    default_queue_size, default_reconnect_delay,
 };
 pub use self::error::{ConfigError, ConflictError, LoadError};
 pub use self::hedge::{Hedge, HedgeBudget, HedgeBudgetError, HedgeError, HedgeSetting};
 pub use self::limits::{LimitBandwidth, LimitBurst, LimitError, LimitIops, LimitsConfig, PerSecond};
+pub use self::max_transfer::{MaxTransfer, MaxTransferError};
 pub use self::sharer::SharerConfig;
 pub use self::validate::DiskPlace;
 pub use self::value::{

@@ -60,12 +60,13 @@ fn the_sample_shows_every_setting() {
     config.disks[0].namespace = NamespaceId::new(1);
     config.disks[0].fast_io_fail_tmo = Some("60".parse().unwrap());
     config.disks[0].ctrl_loss_tmo = Some("600".parse().unwrap());
+    config.disks[0].max_transfer = Some("1MiB".parse().unwrap());
     let sharer = SharerConfig::new("s".parse().unwrap(), "/s".parse().unwrap(), NamespaceId::new(2).unwrap());
     config.disks[0].share_paths_with = vec![sharer];
     config.disks[0].discovery = vec!["tcp://127.0.0.1".parse().unwrap()];
     let mut found = Vec::new();
     keys(&serde_yaml::to_value(&config).unwrap(), &mut found);
-    assert_eq!(found.len(), 48, "{found:?}");
+    assert_eq!(found.len(), 50, "{found:?}");
     for key in found {
         let shown = |line: &str| line.trim_start_matches([' ', '#', '-']).starts_with(&format!("{key}:"));
         assert!(SAMPLE.lines().any(shown), "the sample does not show {key}");
@@ -113,6 +114,7 @@ fn the_documented_defaults() {
     assert_eq!(disk.keep_alive_tmo.duration().as_secs(), 5);
     assert_eq!(disk.reconnect_delay.duration().as_secs(), 2);
     assert_eq!(disk.suspect_timeout.duration().as_millis(), 300);
+    assert_eq!(disk.io_timeout.duration().as_secs(), 30);
     assert_eq!(disk.share_paths_with, []);
     let sharer = &parse(&with_sharers(&sharer(2, 7))).disks[0].share_paths_with[0];
     assert_eq!((sharer.name.as_str(), sharer.socket_path.as_path().to_str()), ("s7", Some("/run/s7.sock")));
@@ -141,9 +143,14 @@ fn errors_name_place_value_and_remedy() {
             "5:17: disks[0].queue-size: invalid value: integer `1025`, expected an integer from 16 to 1024",
         ),
         (
+            "max-transfer: 64MiB",
+            "5:19: disks[0].max-transfer: `64MiB` is not a number of bytes from 4KiB to 32MiB; write it as 512KiB or 1MiB",
+        ),
+        (
             "window: {bytes: 1}",
             "5:21: disks[0].window.bytes: invalid value: integer `1`, expected an integer from 65536 to 1073741824",
         ),
+        ("io-timeout: 0", "5:17: disks[0].io-timeout: invalid value: integer `0`, expected an integer from 1 to 600"),
         (
             "keep-alive-tmo: 601",
             "5:21: disks[0].keep-alive-tmo: invalid value: integer `601`, expected an integer from 1 to 600",
@@ -201,7 +208,7 @@ fn errors_name_place_value_and_remedy() {
         ),
         (
             "colour: red",
-            "5:5: disks[0]: unknown field `colour`, expected one of `name`, `socket-path`, `subsystem`, `namespace`, `paths`, `discovery`, `share-paths-with`, `policy`, `scheduler`, `limits`, `weight`, `read-only`, `queues`, `queue-size`, `window`, `hdr-digest`, `data-digest`, `keep-alive-tmo`, `reconnect-delay`, `suspect-timeout`, `hedge`, `hedge-budget`, `fast-io-fail-tmo`, `ctrl-loss-tmo`, `shared-write-cache`, `drain-fence`, `mpath-window`",
+            "5:5: disks[0]: unknown field `colour`, expected one of `name`, `socket-path`, `subsystem`, `namespace`, `paths`, `discovery`, `share-paths-with`, `policy`, `scheduler`, `limits`, `weight`, `read-only`, `queues`, `queue-size`, `max-transfer`, `window`, `hdr-digest`, `data-digest`, `keep-alive-tmo`, `reconnect-delay`, `suspect-timeout`, `io-timeout`, `hedge`, `hedge-budget`, `fast-io-fail-tmo`, `ctrl-loss-tmo`, `shared-write-cache`, `drain-fence`, `mpath-window`",
         ),
     ] {
         assert_eq!(refuse(&with_disk_lines(&format!("    {line}\n"))), message);
@@ -451,12 +458,14 @@ fn disk(index: usize) -> impl Strategy<Value = DiskConfig> {
         read_only: flags[0],
         queues: numbers.0,
         queue_size: numbers.1,
+        max_transfer: tmo.0.map(|tmo| (4095 + tmo).to_string().parse().unwrap()),
         window: WindowConfig { ios: numbers.2, bytes: numbers.3 },
         hdr_digest: flags[1],
         data_digest: flags[2],
         keep_alive_tmo: numbers.4.to_string().parse().unwrap(),
         reconnect_delay: numbers.5.to_string().parse().unwrap(),
         suspect_timeout: format!("{}ms", tmo.1).parse().unwrap(),
+        io_timeout: numbers.4.to_string().parse().unwrap(),
         hedge: if flags[4] { Hedge::Quantile(500 + tmo.1 as u16 % 500) } else { Hedge::Off },
         hedge_budget: format!("{}.{}%", tmo.1 % 5, 1 + tmo.1 % 9).parse().unwrap(),
         fast_io_fail_tmo: tmo.0.map(|tmo| tmo.to_string().parse().unwrap()),

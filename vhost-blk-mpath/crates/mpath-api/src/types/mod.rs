@@ -152,7 +152,7 @@ pub struct Path {
     pub suspect: bool,
     /// How often it became suspect, since the daemon started; each I/O thread counts for itself.
     pub suspicions: u64,
-    /// Requests, almost all of them reads, that were recalled from it and sent elsewhere while it was suspect.
+    /// Requests, almost all of them reads, that were recalled from it and sent elsewhere: it was suspect, or a read was overdue.
     pub recalled: u64,
     /// Reads of the daemon's own that measure it while it is not used; counted nowhere else.
     pub probes: u64,

@@ -121,7 +121,8 @@ pub struct Controller {
     pub firmware: String,
     /// Keep-alive time-out (KATO), in milliseconds.
     pub kato_ms: u64,
-    /// The most data of one command (from MDTS).
+    /// The most data of one read or write, in bytes: the least of `max-transfer`, what the controller reports (MDTS), and what it was
+    /// found to take.
     pub max_transfer_bytes: u32,
     /// I/Os the queue pair of one I/O thread takes.
     pub queue_depth: u16,

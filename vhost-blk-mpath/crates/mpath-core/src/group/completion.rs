@@ -6,11 +6,15 @@ use super::Group;
 use crate::policy::{Completed, Ended};
 use crate::requests::State;
 use crate::timers::Due;
-use crate::{DiskId, IoError, Outcome, PathId, Tag};
+use crate::{DiskId, IoError, Op, Outcome, PathId, Tag};
 
 /// What a failure counts as, at least, where latencies are compared: a path that fails at once is not a fast one. The longest that
 /// every policy takes for a latency.
 const FAILED_LATENCY: Duration = Duration::from_secs(1);
+
+/// A delay that a controller asks for is its own: a request that has waited for so long goes to another controller, if there is one. A delay
+/// can be 109 minutes, and a guest waits for its request meanwhile.
+const ELSEWHERE_AFTER: Duration = Duration::from_secs(10);
 
 /// So many requests in a row that fail for good make a path one that fails.
 const FAILED_MAX: u32 = 8;
@@ -38,7 +42,12 @@ impl Group {
         let (io, dirties, epoch) = (request.io, request.dirties, request.epoch);
         let latency = now - bound_at;
         if watched {
-            self.watch_outcome(now, path, epoch, outcome);
+            let read = (io.op == Op::Read).then_some((request.issued_at, io.bytes));
+            self.watch_outcome(now, path, epoch, outcome, read);
+            if !matches!(outcome, Outcome::Lost { .. } | Outcome::Recalled { .. } | Outcome::GivenUp) {
+                let answered_to = &mut self.paths[path.index()].answered_to[class.index()];
+                *answered_to = (*answered_to).max(Some(bound_at));
+            }
         }
         let hedge_won = self.adopt_hedge(now, tag, outcome);
         self.unbind(tag);
@@ -97,6 +106,7 @@ impl Group {
             Outcome::Retry { after } => {
                 request.retries += 1;
                 request.avoid = Some(path);
+                request.delay(now, path, after);
                 self.tell_of_failure(now, tag, latency);
                 self.requeue_after(now, tag, after);
             }
@@ -117,7 +127,7 @@ impl Group {
         }
     }
 
-    /// A read was taken back from a path that has gone silent. That is not the read's failure, nor yet the path's: it counts
+    /// A request was taken back from a path that has gone silent, or has lost it. That is not the read's failure, nor yet the path's: it counts
     /// towards no limit of retries or failovers, as two slow paths would use those up; [`crate::watch`] keeps it from
     /// going to and fro.
     fn recalled(&mut self, now: Instant, tag: Tag, latency: Duration) {
@@ -126,6 +136,7 @@ impl Group {
         request.recalls += 1;
         request.moving_since.get_or_insert(request.bound_at);
         let path = request.path;
+        request.avoid = Some(path);
         self.paths[path.index()].recalled += 1;
         // It would have taken longer still; without that the path would be remembered by what it answered in good days.
         self.tell_policy(now, tag, latency, Ended::InVain);
@@ -169,10 +180,35 @@ impl Group {
         if after.is_zero() || self.is_worn_out(tag) {
             self.try_again(now, tag);
         } else {
-            self.requests[tag].state = State::Backoff;
-            self.backoff += 1;
-            self.timers.set(now, after, Due::Retry(tag));
+            self.back_off(now, tag, after);
         }
+    }
+
+    /// The time of a retry has come, unless only controllers that have asked for more of it can be had.
+    pub(super) fn retry_due(&mut self, now: Instant, tag: Tag) {
+        if self.is_delayed(now, tag) {
+            self.back_off_until_delay_is_over(now, tag);
+        } else {
+            self.try_again(now, tag);
+        }
+    }
+
+    /// Whether each path that its disk can use leads to a controller that has asked for a delay.
+    pub(super) fn is_delayed(&self, now: Instant, tag: Tag) -> bool {
+        let request = &self.requests[tag];
+        let is_usable = self.disks[request.io.disk.index()].eligible != 0;
+        is_usable && request.delayed_paths(now) != 0 && self.choices(now, tag) == 0
+    }
+
+    pub(super) fn back_off_until_delay_is_over(&mut self, now: Instant, tag: Tag) {
+        let left = self.requests[tag].delayed_until(now) - now;
+        self.back_off(now, tag, left);
+    }
+
+    fn back_off(&mut self, now: Instant, tag: Tag, delay: Duration) {
+        self.requests[tag].state = State::Backoff;
+        self.backoff += 1;
+        self.timers.set(now, delay.min(ELSEWHERE_AFTER), Due::Retry(tag));
     }
 
     /// Tries a request again whose last attempt is known to have no effect any more, or fails it if that was the last

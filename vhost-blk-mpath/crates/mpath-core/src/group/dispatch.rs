@@ -2,10 +2,10 @@
 
 use std::time::Instant;
 
-use super::Group;
-use crate::policy::{Candidate, Choice, Query};
+use super::{Disk, Group};
+use crate::policy::{Candidate, Choice, Oldest, Query};
 use crate::requests::{Request, State};
-use crate::{Action, AnaState, DiskId, PathId, Tag};
+use crate::{Action, AnaState, DiskId, OpClass, PathId, Tag};
 
 impl Group {
     /// Which paths policies may choose from for each disk: those in the best ANA state there is among the ones that answer, or
@@ -38,8 +38,14 @@ impl Group {
         }
         let eligible = groups.into_iter().find(|paths| *paths != 0).unwrap_or(0);
         self.disks[disk.index()].eligible = eligible;
+        let healthy = groups[0] | groups[1];
+        let changed = std::mem::replace(&mut self.disks[disk.index()].healthy, healthy) != healthy;
+        if changed && self.paths.iter().any(|path| path.in_flight[OpClass::Read.index()].newest().is_some()) {
+            // What is overdue may have somewhere to go.
+            self.recall_by(now);
+        }
         self.scheduler.set_blocked(now, disk, eligible == 0);
-        self.desert(now, disk, groups[0] | groups[1] != 0);
+        self.desert(now, disk, healthy != 0);
     }
 
     /// Flushes under way and other requests take turns where both wait for room.
@@ -75,6 +81,12 @@ impl Group {
                 (last, awaited) = (None, 0);
                 continue;
             }
+            if self.is_delayed(now, tag) {
+                self.scheduler.take(now, place);
+                self.back_off_until_delay_is_over(now, tag);
+                (last, awaited) = (None, 0);
+                continue;
+            }
             match self.ask(now, tag, awaited) {
                 Choice::Path(path) => {
                     self.scheduler.take(now, place);
@@ -99,15 +111,23 @@ impl Group {
         None
     }
 
+    /// The paths that a request may go to, as a set: the best ones. A path whose controller has asked for a delay is left out. The
+    /// path to avoid is left out if there is another one. A request that was recalled or delayed may take a worse path instead.
+    pub(super) fn choices(&self, now: Instant, tag: Tag) -> u64 {
+        let request = &self.requests[tag];
+        let Disk { eligible, healthy, .. } = self.disks[request.io.disk.index()];
+        let not_delayed = !request.delayed_paths(now);
+        let not_avoided = request.avoid.map_or(u64::MAX, |path| !path.bit()) & not_delayed;
+        let instead_of_avoided = if request.recalls > 0 { healthy & not_avoided } else { 0 };
+        let sets = [eligible & not_avoided, instead_of_avoided, eligible & not_delayed, healthy & not_delayed];
+        sets.into_iter().find(|paths| *paths != 0).unwrap_or(0)
+    }
+
     fn ask(&mut self, now: Instant, tag: Tag, awaited: u64) -> Choice {
-        let Request { io, avoid, .. } = self.requests[tag];
+        let Request { io, .. } = self.requests[tag];
         let class = io.op.class();
         self.candidates.clear();
-        let eligible = self.disks[io.disk.index()].eligible;
-        let mut left = match avoid {
-            Some(path) if eligible & !path.bit() != 0 => eligible & !path.bit(),
-            _ => eligible,
-        };
+        let mut left = self.choices(now, tag);
         let mut room = false;
         while left != 0 {
             let id = PathId(left.trailing_zeros() as u16);
@@ -115,15 +135,7 @@ impl Group {
             let path = &self.paths[id.index()];
             let has_room = awaited & id.bit() == 0 && path.has_room(self.config.window, io.bytes);
             room |= has_room;
-            self.candidates.push(Candidate {
-                path: id,
-                has_room,
-                in_flight: path.usage.ios + path.watch.abandoned(),
-                in_flight_bytes: path.usage.bytes,
-                of_class: path.by_class[class.index()],
-                numa_distance: path.config.numa_distance,
-                oldest: self.requests.oldest(path.in_flight[class.index()]),
-            });
+            self.candidates.push(self.candidate(id, class, has_room));
         }
         if !room {
             return Choice::Wait { again: None };
@@ -141,6 +153,34 @@ impl Group {
             }
         }
         choice
+    }
+
+    /// A path as policies see it. Requests that it has lost, as far as can be seen, are not in line there: it has answered one
+    /// that it was given later by the suspect timeout. A window that they filled would otherwise stay full.
+    fn candidate(&self, id: PathId, class: OpClass, has_room: bool) -> Candidate {
+        let path = &self.paths[id.index()];
+        let mut candidate = Candidate {
+            path: id,
+            has_room,
+            in_flight: path.usage.ios + path.watch.abandoned(),
+            in_flight_bytes: path.usage.bytes,
+            of_class: path.by_class[class.index()],
+            numa_distance: path.config.numa_distance,
+            oldest: None,
+        };
+        let mut next = path.in_flight[class.index()].oldest();
+        while let Some(tag) = next {
+            let Request { bound_at, io, .. } = self.requests[tag];
+            if path.answered_to[class.index()] < Some(bound_at + self.config.suspect_timeout) {
+                candidate.oldest = Some(Oldest { bound_at, bytes: io.bytes });
+                break;
+            }
+            candidate.in_flight -= 1;
+            candidate.in_flight_bytes -= u64::from(io.bytes);
+            candidate.of_class.give_back(io.bytes);
+            next = self.requests[tag].newer();
+        }
+        candidate
     }
 
     /// Gives a request to a path: an action, unless the path's injection holds it.
@@ -172,7 +212,7 @@ impl Group {
             return None;
         }
         self.requests[tag].state = State::InFlight;
-        self.watch_issue(now, id);
+        self.issued(now, id, tag);
         Some(Action::Issue { path: id, tag })
     }
 

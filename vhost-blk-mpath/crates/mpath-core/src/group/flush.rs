@@ -106,6 +106,16 @@ impl FlushJobs {
         self.jobs[job].legs.iter().find(|leg| leg.path == path).map(|leg| leg.epoch)
     }
 
+    /// When the present attempt of a flush on this path began.
+    pub(super) fn bound_at_on(&self, job: usize, path: PathId) -> Option<Instant> {
+        match self.jobs[job].legs.iter().find(|leg| leg.path == path)?.state {
+            LegState::Injected(attempt) | LegState::InFlight(attempt) | LegState::Answered(attempt) => {
+                Some(attempt.bound_at)
+            }
+            LegState::Queued | LegState::Backoff | LegState::Done => None,
+        }
+    }
+
     fn look_again_by(&mut self, at: Instant) {
         self.look_again = Some(self.look_again.map_or(at, |earlier| earlier.min(at)));
     }
@@ -269,7 +279,7 @@ impl Group {
             return None;
         }
         self.leg(id, tag).state = LegState::InFlight(attempt);
-        self.watch_issue(now, id);
+        self.issued(now, id, tag);
         Some(Action::Issue { path: id, tag })
     }
 
@@ -334,7 +344,7 @@ impl Group {
         let worn_out = leg.retries > max_retries || leg.failovers > max_failovers;
         let epoch = leg.epoch;
         if watched {
-            self.watch_outcome(now, id, epoch, outcome);
+            self.watch_outcome(now, id, epoch, outcome, None);
         }
         self.unbind_leg(id);
         let path = &mut self.paths[id.index()];

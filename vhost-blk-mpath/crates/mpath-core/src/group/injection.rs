@@ -64,6 +64,7 @@ impl Group {
         let mut ghosts = 0;
         for class in OpClass::ALL.into_iter().filter(|class| covers(*class)) {
             ghosts += std::mem::take(&mut impaired.ghosts[class.index()]);
+            impaired.stalled_ghosts[class.index()] = None;
         }
         let path = &mut self.paths[id.index()];
         if impaired.end(only) {
@@ -114,7 +115,7 @@ impl Group {
             }
             Verdict::Stall => {
                 impaired.stalled.push_back(tag);
-                self.watch_issue(now, id);
+                self.issued(now, id, tag);
                 Some(State::Stalled)
             }
         }
@@ -189,11 +190,15 @@ impl Group {
         request.state = to;
     }
 
-    /// Takes back a request that is held, not by the driver, on a path that has gone silent.
+    /// Takes back a request that is held, not by the driver.
     pub(super) fn recall_held(&mut self, now: Instant, id: PathId, tag: Tag) {
-        let class = self.requests[tag].io.op.class();
+        let (class, issued_at) = (self.requests[tag].io.op.class(), self.requests[tag].issued_at);
         let path = &mut self.paths[id.index()];
         let impaired = path.impaired.as_mut().expect("only an injection holds requests");
+        if impaired.is_stalled(tag) {
+            let ages_from = &mut impaired.stalled_ghosts[class.index()];
+            *ages_from = Some(ages_from.map_or(issued_at, |older| older.min(issued_at)));
+        }
         impaired.stalled.retain(|other| *other != tag);
         impaired.answers.retain(|(other, _)| *other != tag);
         impaired.ghosts[class.index()] += 1;
@@ -218,7 +223,7 @@ impl Group {
         let Some(impaired) = &mut self.paths[id.index()].impaired else {
             return;
         };
-        impaired.ghosts = [0; 3];
+        (impaired.ghosts, impaired.stalled_ghosts) = ([0; 3], [None; 3]);
         let stalled = std::mem::take(&mut impaired.stalled);
         let mut answers: Vec<Tag> = std::mem::take(&mut impaired.answers).into_iter().map(|(tag, _)| tag).collect();
         self.timers.forget_ghosts(id, |_| true);

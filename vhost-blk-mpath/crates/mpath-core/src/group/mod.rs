@@ -9,14 +9,18 @@
 //! * [`hedge`]: reads that take too long, read a second time.
 //! * [`probe`]: reads that nobody waits for, which measure paths that nobody uses.
 //! * [`suspicion`]: paths that have gone silent.
+//! * [`recall`]: requests taken back from their paths.
+//! * [`io_timeout`]: commands that wait for too long.
 
 mod completion;
 mod dispatch;
 mod flush;
 mod hedge;
 mod injection;
+mod io_timeout;
 mod paths;
 mod probe;
+mod recall;
 mod suspicion;
 
 use std::collections::VecDeque;
@@ -59,6 +63,8 @@ pub struct GroupConfig {
     pub no_path_timeout: Option<Duration>,
     /// Silence after which a path that owes answers is suspect at the latest; sooner if it has been quicker so far.
     pub suspect_timeout: Duration,
+    /// How long a command may wait for its answer; one that is older ends its association. Linux: `nvme_core.io_timeout`, 30 s.
+    pub io_timeout: Duration,
     /// How slow reads are hedged at first, if they are.
     pub hedging: Option<Hedging>,
     /// Seed of what policies do at random: the jitter of probes.
@@ -66,7 +72,7 @@ pub struct GroupConfig {
 }
 
 impl Default for GroupConfig {
-    /// `round-robin`, `fifo`, 5 retries, 16 failovers, waiting for ever, suspect after 300 ms, no hedges.
+    /// `round-robin`, `fifo`, 5 retries, 16 failovers, waiting for ever, suspect after 300 ms, an I/O timeout of 30 s, no hedges.
     fn default() -> Self {
         Self {
             policy: PolicyKind::RoundRobin.into(),
@@ -77,6 +83,7 @@ impl Default for GroupConfig {
             shared_write_cache: false,
             no_path_timeout: None,
             suspect_timeout: Duration::from_millis(300),
+            io_timeout: Duration::from_secs(30),
             hedging: None,
             seed: 0,
         }
@@ -111,7 +118,7 @@ pub struct Group {
     suspects: u64,
     /// When to look for suspect paths; never later than one becomes suspect.
     watch_at: Option<Instant>,
-    /// When to look for reads to recall.
+    /// When to look for requests to recall; never later than one is to be.
     recall_at: Option<Instant>,
     /// When a resting path may become eligible again.
     rest_ends: Option<Instant>,
@@ -131,6 +138,8 @@ struct Disk {
     dirty: Arc<DirtyPaths>,
     /// What policies may choose from now.
     eligible: u64,
+    /// The paths that could be chosen, were it not for better ones: usable, not suspect, not draining.
+    healthy: u64,
     /// The suspect paths that have been deserted for better ones.
     deserted: u64,
     /// Since when no path has been live that leads to its namespace.
@@ -146,6 +155,7 @@ impl Group {
         let of = |disk: &SharedDisk| Disk {
             dirty: Arc::clone(&disk.dirty),
             eligible: 0,
+            healthy: 0,
             deserted: 0,
             no_path_since: Some(now),
         };
@@ -200,8 +210,8 @@ impl Group {
                 .or_else(|| self.poll_finished())
                 .or_else(|| self.poll_hedge(now))
                 .or_else(|| self.poll_probe(now));
-            // What was bound just now may have failed at once, by an injection.
-            if action.is_some() || self.released.is_empty() {
+            // What was bound just now may have failed at once, by an injection, and then others may have a better path.
+            if action.is_some() || (self.released.is_empty() && !self.is_recall_due(now)) {
                 return action;
             }
         }
@@ -234,7 +244,7 @@ impl Group {
                 self.end_attempt(now, path, tag, outcome, false);
                 continue;
             }
-            self.watch_issue(now, path);
+            self.issued(now, path, tag);
             return Some(Action::Issue { path, tag });
         }
     }
@@ -249,8 +259,8 @@ impl Group {
             self.ask_again.filter(|_| queued),
             self.rest_ends.filter(|_| queued || flushes || self.suspects != 0),
             self.next_suspicion(),
-            self.next_stuck(),
-            self.recall_at,
+            self.next_expiry(),
+            self.recall_at.filter(|_| self.open > 0),
             self.hedges.next_timeout(),
             self.flushes.look_again_at().filter(|_| flushes),
             self.policies.next_timeout().filter(|_| self.open > 0),
@@ -271,7 +281,7 @@ impl Group {
                 Due::Probe(path) => self.release_probe(now, path, true),
                 Due::Retry(tag) => {
                     self.backoff -= 1;
-                    self.try_again(now, tag);
+                    self.retry_due(now, tag);
                 }
                 Due::RetryLeg(path, tag) => self.queue_leg(path, tag),
             }

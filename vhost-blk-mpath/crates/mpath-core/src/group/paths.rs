@@ -5,7 +5,6 @@ use std::time::Instant;
 use super::Group;
 use crate::path::{MAX_PATHS, Path};
 use crate::requests::State;
-use crate::watch::Watch;
 use crate::{AnaState, Association, DiskId, Epoch, PathConfig, PathId};
 
 impl Group {
@@ -45,7 +44,7 @@ impl Group {
         assert!(path.last_epoch < Some(association.epoch), "epochs grow with each association");
         path.association = Some(association);
         path.last_epoch = Some(association.epoch);
-        path.watch = Watch::new(self.config.suspect_timeout);
+        path.begin_watch(self.config.suspect_timeout);
         for ((disk, of_disk), of) in self.disks.iter().zip(&mut path.of_disk).zip(0..) {
             of_disk.hold.clear();
             of_disk.life = association.epoch.into();
@@ -106,7 +105,7 @@ impl Group {
             return;
         };
         path.of_disk.iter_mut().for_each(|disk| disk.hold.clear());
-        path.watch = Watch::new(self.config.suspect_timeout);
+        path.begin_watch(self.config.suspect_timeout);
         path.probe = None;
         self.timers.forget_probe(id);
         self.lose_hedges(id);

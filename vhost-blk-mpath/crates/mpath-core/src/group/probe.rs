@@ -2,7 +2,8 @@
 //! measured by a request of the guest, which would wait for it.
 //!
 //! A policy asks for them. They count neither as I/O nor as a sign that a path owes something, and wait for nothing: a path that
-//! has no room is not probed. At most one a path is outstanding; if it never comes back there is no other.
+//! has no room is not probed. At most one a path is outstanding; one that is not answered ends its
+//! association by the I/O timeout, as every command does.
 
 use std::time::Instant;
 
@@ -37,6 +38,7 @@ impl Group {
         let latency = success.then(|| now - probe.began);
         let done = Probed { now, path, bytes: probe.bytes, latency };
         self.policies.iter_mut().for_each(|policy| policy.probed(&done));
+        self.paths[path.index()].settle_expiry();
     }
 
     pub(super) fn poll_probe(&mut self, now: Instant) -> Option<Action> {
@@ -49,6 +51,7 @@ impl Group {
                     probe.state = ProbeState::Issued;
                     path.probes += 1;
                     let (bytes, disk) = (probe.bytes, probe.disk);
+                    path.issued(now, self.config.io_timeout);
                     return Some(Action::Probe { path: id, disk, bytes });
                 }
                 None if eligible & id.bit() != 0 && has_room => free |= id.bit(),
@@ -69,6 +72,7 @@ impl Group {
                 probe.state = ProbeState::Issued;
                 path.probe = Some(probe);
                 path.probes += 1;
+                path.issued(now, self.config.io_timeout);
                 return Some(Action::Probe { path: id, disk, bytes });
             }
             Verdict::Hold { delay, error } => {

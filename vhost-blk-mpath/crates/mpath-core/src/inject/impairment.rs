@@ -70,6 +70,8 @@ pub(crate) struct Impaired {
     pub(crate) answers: VecDeque<(Tag, Outcome)>,
     /// Requests that were recalled while held, by class: the path still owes them, as far as anybody can see.
     pub(crate) ghosts: [u32; 3],
+    /// By class: when the oldest of the ghosts that were stalled was issued.
+    pub(crate) stalled_ghosts: [Option<Instant>; 3],
 }
 
 impl Impaired {
@@ -87,6 +89,11 @@ impl Impaired {
             Some(class) => self.of_class[class.index()] = None,
         }
         self.injections().next().is_some()
+    }
+
+    /// Whether the request, or the answer to it, is kept until the injection ends.
+    pub(crate) fn is_stalled(&self, tag: Tag) -> bool {
+        self.stalled.contains(&tag) || self.answers.iter().any(|(other, _)| *other == tag)
     }
 
     pub(crate) fn injections(&self) -> impl Iterator<Item = (Option<OpClass>, Injection)> + '_ {

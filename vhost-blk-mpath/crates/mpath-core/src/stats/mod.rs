@@ -102,7 +102,7 @@ pub struct PathStats {
     pub suspect: bool,
     /// How often it became suspect.
     pub suspicions: u64,
-    /// Reads recalled from it and sent elsewhere because it was suspect.
+    /// Requests recalled from it and sent elsewhere: it was suspect, or a read was overdue.
     pub recalled: u64,
     /// Probes that were sent there: reads nobody waits for, counted nowhere else.
     pub probes: u64,

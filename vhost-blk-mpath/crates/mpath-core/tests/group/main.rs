@@ -300,6 +300,67 @@ fn retries_wait_and_are_capped() {
 }
 
 #[test]
+fn a_request_goes_elsewhere_before_a_long_delay_is_over_and_not_back() {
+    let mut t = Test::new(GroupConfig { policy: PolicyKind::Numa.into(), ..config() });
+    t.submit(0, Op::Write);
+    assert_eq!(t.actions(), [issue(P0, 0)]);
+    let asked = t.now;
+    t.complete(P0, 0, Outcome::Retry { after: 60_000 * MS });
+    assert_eq!((t.actions(), t.sleep()), (vec![], 10_000 * MS));
+    assert_eq!(t.actions(), [issue(P1, 0)]);
+    // A shorter delay of the other controller is its own, and holds up nothing of its flow.
+    t.complete(P1, 0, Outcome::Retry { after: 100 * MS });
+    assert_eq!(t.actions(), []);
+    assert_eq!(t.done(1, Op::Write), P0);
+    assert_eq!(t.sleep(), 100 * MS);
+    assert_eq!(t.actions(), [issue(P1, 0)]);
+    t.complete(P1, 0, Outcome::Retry { after: 300_000 * MS });
+    while t.actions().is_empty() {
+        t.sleep();
+    }
+    assert_eq!(t.now - asked, 60_000 * MS, "then the first one's is over");
+    assert_eq!(t.group.stats(t.now).backoff, 0);
+}
+
+#[test]
+fn a_delay_of_the_only_controller_is_kept_however_long_it_is() {
+    let mut t = Test::down(GroupConfig { policy: PolicyKind::Numa.into(), ..config() }, &[SharedDisk::default()]);
+    t.up(P0, 1, AnaState::Optimized);
+    t.submit(0, Op::Read);
+    let asked = t.now;
+    assert_eq!(t.actions(), [issue(P0, 0)]);
+    let longest = 6_553_500 * MS;
+    t.complete(P0, 0, Outcome::Retry { after: longest });
+    while t.actions().is_empty() {
+        t.sleep();
+    }
+    assert_eq!(t.now - asked, longest);
+}
+
+/// It was let go to the other path, which is lost before it had room; or one comes that is not as good.
+#[test]
+fn a_delay_outlives_changes_of_the_paths() {
+    let mut t = Test::down(GroupConfig { policy: PolicyKind::Numa.into(), ..config() }, &[SharedDisk::default()]);
+    t.up(P0, 1, AnaState::Optimized);
+    t.submit(0, Op::Read);
+    assert_eq!(t.actions(), [issue(P0, 0)]);
+    t.complete(P0, 0, Outcome::Retry { after: 60_000 * MS });
+    t.sleep();
+    assert_eq!(t.actions(), []);
+    // Without any path it waits where those wait that no delay holds up.
+    t.group.path_lost(t.now, P0);
+    t.sleep();
+    assert_eq!(t.actions(), []);
+    assert_eq!(t.group.stats(t.now).backoff, 0);
+    t.up(P0, 2, AnaState::Optimized);
+    assert_eq!(t.actions(), []);
+    assert_eq!(t.group.stats(t.now).backoff, 1);
+    t.up(P1, 1, AnaState::NonOptimized);
+    t.sleep();
+    assert_eq!(t.actions(), [issue(P1, 0)]);
+}
+
+#[test]
 fn a_retry_stays_where_it_was_if_there_is_nothing_as_good() {
     let mut t = Test::down(GroupConfig { policy: PolicyKind::Numa.into(), ..config() }, &[SharedDisk::default()]);
     t.up(P0, 1, AnaState::Optimized);

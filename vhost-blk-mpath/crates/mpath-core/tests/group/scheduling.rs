@@ -86,9 +86,13 @@ fn limits_do_not_keep_a_virtqueue_from_its_end() {
     // It is there again, and what was too much is waited for.
     t.submit(4, Op::Read);
     assert_eq!(t.actions(), []);
-    let waits = t.sleep();
+    let mut waits = Duration::ZERO;
+    let issued = std::iter::repeat_with(|| {
+        waits += t.sleep();
+        t.actions()
+    });
+    assert_eq!(issued.into_iter().find(|actions| !actions.is_empty()), Some(vec![issue(P0, 4)]));
     assert!(waits > 200 * MS, "{waits:?}");
-    assert_eq!(t.actions(), [issue(P0, 4)]);
 }
 
 #[test]

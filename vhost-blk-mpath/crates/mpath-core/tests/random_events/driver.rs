@@ -19,6 +19,7 @@ struct Issued {
     path: PathId,
     epoch: Epoch,
     tag: Tag,
+    at: Instant,
     recalled: bool,
 }
 
@@ -27,11 +28,12 @@ struct Issued {
 struct ModelHedge {
     path: PathId,
     epoch: Epoch,
+    at: Instant,
     /// Whether it has the data, once it was answered.
     answered: Option<bool>,
 }
 
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct ModelPath {
     added: bool,
     live: Option<(Epoch, [AnaState; DISKS])>,
@@ -40,10 +42,10 @@ struct ModelPath {
     /// Upper bound of what is in flight here: issued and not answered.
     ios: u32,
     bytes: u64,
-    /// What the queue pair of the live association holds although nobody waits for it.
-    abandoned: u32,
-    /// A probe of the live association is with the driver.
-    probing: bool,
+    /// What the queue pair of the live association holds although nobody waits for it: when each was sent.
+    abandoned: Vec<Instant>,
+    /// A probe of the live association has been with the driver since.
+    probing: Option<Instant>,
     /// The last sign of life, or the issue of the first of what is owed.
     heard_of: Option<Instant>,
 }
@@ -98,7 +100,7 @@ impl Driver {
         let config = GroupConfig { policy, window, seed, ..GroupConfig::default() };
         let disks = [(); DISKS].map(|()| SharedDisk::default());
         let mut group = Group::new(now, config, &disks);
-        let mut paths = [ModelPath::default(); PATHS];
+        let mut paths: [ModelPath; PATHS] = std::array::from_fn(|_| ModelPath::default());
         // The one between them may come later.
         for id in [0, 2] {
             group.add_path(PathId(id), PathConfig::default());
@@ -284,7 +286,8 @@ impl Driver {
         let mut states = AnaStates::from(ana[0]);
         states.set(DiskId(1), ana[1]);
         let association = Association { epoch, ana: states, volatile_write_cache: path != 2, queue_depth: QUEUE_DEPTH };
-        (self.paths[path].abandoned, self.paths[path].heard_of) = (0, None);
+        self.paths[path].abandoned.clear();
+        self.paths[path].heard_of = None;
         self.held[path] = self.group.injections().any(|(id, ..)| id == PathId(path as u16));
         self.group.path_up(self.now, PathId(path as u16), association);
     }
@@ -292,7 +295,7 @@ impl Driver {
     fn path_lost(&mut self, path: usize, answered: usize) {
         let id = PathId(path as u16);
         let Some((epoch, _)) = self.paths[path].live.take() else { return };
-        self.paths[path].probing = false;
+        self.paths[path].probing = None;
         for (tag, _) in self.hedges_on(id) {
             self.leave(tag);
         }
@@ -333,18 +336,19 @@ impl Driver {
 
     fn probe(&mut self, id: PathId, disk: DiskId, bytes: u32) {
         assert!((512..=MAX_PROBE_BYTES).contains(&bytes) && bytes.is_multiple_of(512));
+        let now = self.now;
         let path = self.path(id);
         let (_, ana) = path.live.expect("a live path is probed");
         assert!(ana[usize::from(disk.0)].is_selectable() && !path.draining, "nothing new for {path:?}");
-        assert!(!std::mem::replace(&mut path.probing, true), "one probe at a time");
-        assert!(path.ios + path.abandoned < QUEUE_DEPTH.into(), "the queue pair is full");
+        assert!(path.probing.replace(now).is_none(), "one probe at a time");
+        assert!(path.ios + (path.abandoned.len() as u32) < QUEUE_DEPTH.into(), "the queue pair is full");
     }
 
     fn probed(&mut self, which: usize, success: bool) {
-        let probing: Vec<usize> = (0..PATHS).filter(|&path| self.paths[path].probing).collect();
+        let probing: Vec<usize> = (0..PATHS).filter(|&path| self.paths[path].probing.is_some()).collect();
         if !probing.is_empty() {
             let path = probing[which % probing.len()];
-            self.paths[path].probing = false;
+            self.paths[path].probing = None;
             self.group.probed(self.now, PathId(path as u16), success);
         }
     }
@@ -352,10 +356,10 @@ impl Driver {
     fn progress(&mut self, path: usize, answered: u32) {
         let state = &mut self.paths[path];
         if state.live.is_some() {
-            let answered = answered.min(state.abandoned);
-            state.abandoned -= answered;
+            let answered = state.abandoned.len().min(answered as usize);
+            let sent_at = state.abandoned.drain(..answered).min();
             state.heard_of = Some(self.now);
-            self.group.progress(self.now, PathId(path as u16), answered);
+            self.group.progress(self.now, PathId(path as u16), answered as u32, sent_at.map(|at| (at, 4096)));
         }
     }
 
@@ -375,7 +379,7 @@ impl Driver {
 
     /// Answers `issued[n]`.
     fn answer(&mut self, n: usize, outcome: Outcome) {
-        let Issued { path, epoch, tag, .. } = self.issued.remove(n);
+        let Issued { path, epoch, tag, at, .. } = self.issued.remove(n);
         let io = self.open[&tag];
         let now = self.now;
         let state = self.path(path);
@@ -383,7 +387,7 @@ impl Driver {
         state.bytes -= u64::from(io.bytes);
         if state.live.is_some_and(|(live, _)| live == epoch) {
             match outcome {
-                Outcome::Recalled { abandoned } => state.abandoned += u32::from(abandoned),
+                Outcome::Recalled { abandoned } => state.abandoned.extend(abandoned.then_some(at)),
                 Outcome::Lost { .. } => {}
                 _ => state.heard_of = Some(now),
             }
@@ -419,9 +423,7 @@ impl Driver {
                     assert!(at > self.now, "a timeout in the past would spin");
                     self.now = at;
                     self.group.handle_timeout(at);
-                    while let Some(PathId(path)) = self.group.stuck(at) {
-                        self.path_lost(path.into(), 0);
-                    }
+                    self.lose_timed_out();
                 }
                 _ => {
                     self.now = end;
@@ -430,6 +432,27 @@ impl Driver {
             }
         }
         panic!("the group spins");
+    }
+
+    fn lose_timed_out(&mut self) {
+        let now = self.now;
+        let ages: Vec<Option<Instant>> = (0..PATHS).map(|path| self.oldest_sent(PathId(path as u16))).collect();
+        while let Some(PathId(path)) = self.group.timed_out(now, |id| ages[usize::from(id.0)]) {
+            self.path_lost(path.into(), 0);
+        }
+        for path in (0..PATHS).filter(|path| self.paths[*path].live.is_some()) {
+            let age = self.oldest_sent(PathId(path as u16)).map_or(Duration::ZERO, |sent_at| now - sent_at);
+            assert!(age < self.group.io_timeout(), "path {path} owes an answer since {age:?}");
+        }
+    }
+
+    /// When the oldest command was sent that the queue pair of the live association holds.
+    fn oldest_sent(&self, id: PathId) -> Option<Instant> {
+        let issued = self.issued.iter().filter(|i| i.path == id && self.is_live(i)).map(|i| i.at);
+        let hedges = self.hedges_on(id).into_iter().map(|(_, hedge)| hedge.at);
+        let path = &self.paths[usize::from(id.0)];
+        let sent = issued.chain(hedges).chain(path.abandoned.iter().copied()).chain(path.probing);
+        sent.min().filter(|_| path.live.is_some())
     }
 
     fn poll(&mut self) {
@@ -457,7 +480,7 @@ impl Driver {
         if io.op == Op::Flush {
             self.makes_durable.insert((tag, id), count(&self.completed, &(io.disk, id, epoch)));
         }
-        self.issued.push(Issued { path: id, epoch, tag, recalled: false });
+        self.issued.push(Issued { path: id, epoch, tag, at: self.now, recalled: false });
     }
 
     /// A command is sent on a path.
@@ -465,10 +488,10 @@ impl Driver {
         let (now, window) = (self.now, self.window);
         let owes = self.issued.iter().any(|i| i.path == id && self.is_live(i)) || !self.hedges_on(id).is_empty();
         let path = self.path(id);
-        if !owes && path.abandoned == 0 {
+        if !owes && path.abandoned.is_empty() {
             path.heard_of = Some(now);
         }
-        let held = path.ios + path.abandoned + u32::from(path.probing);
+        let held = path.ios + path.abandoned.len() as u32 + u32::from(path.probing.is_some());
         assert!(held < QUEUE_DEPTH.into(), "the queue pair is full");
         let (_, ana) = path.live.expect("a live path");
         assert!(ana[usize::from(io.disk.0)].is_selectable());
@@ -491,7 +514,9 @@ impl Driver {
             return;
         }
         let silence = now - self.path(id).heard_of.expect("it was given something");
-        assert!(self.held[usize::from(id.0)] || silence >= Duration::from_millis(100), "recalled after {silence:?}");
+        let age = now - self.issued[n].at;
+        let least = Duration::from_millis(100);
+        assert!(self.held[usize::from(id.0)] || silence.max(age) >= least, "recalled after {silence:?}, {age:?}");
         let elsewhere = (0..)
             .zip(&self.paths)
             .filter(|(other, path)| PathId(*other) != id && !path.draining)
@@ -575,7 +600,7 @@ impl Driver {
                 self.sleep(at - self.now);
             }
         }
-        assert!(self.paths.iter().all(|path| !path.probing), "an idle disk is not probed for ever");
+        assert!(self.paths.iter().all(|path| path.probing.is_none()), "an idle disk is not probed for ever");
         assert_eq!(self.group.next_timeout(), None, "nothing is left to do");
         let stats = self.group.stats(self.now);
         assert_eq!((stats.queued, stats.backoff), (0, 0));

@@ -10,6 +10,8 @@ use mpath_core::{
     PathConfig, PathId, PolicyKind, SharedDisk, Tag, Window,
 };
 
+/// No path loses a command.
+const NEVER: Duration = Duration::from_secs(1 << 20);
 pub(crate) const MS: Duration = Duration::from_millis(1);
 pub(crate) const US: Duration = Duration::from_micros(1);
 pub(crate) const FAST: Duration = Duration::from_micros(200);
@@ -52,7 +54,8 @@ impl Sim {
     /// A closed loop of these requests.
     pub(crate) fn of(policies: impl Into<ClassPolicies>, window: Window, models: &[Model], ios: Vec<Io>) -> Self {
         let now = Instant::now();
-        let config = GroupConfig { policy: policies.into(), window, seed: 7, ..GroupConfig::default() };
+        let config =
+            GroupConfig { policy: policies.into(), window, seed: 7, io_timeout: NEVER, ..GroupConfig::default() };
         let mut group = Group::new(now, config, &[SharedDisk::default()]);
         for id in (0..models.len() as u16).map(PathId) {
             group.add_path(id, PathConfig::default());

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use mpath_core::{AnaStates, Epoch, Outcome, Tag};
-use nvme_tcp::host::{HostQueue, Recalled, STAGING_MIN, TxPart};
+use nvme_tcp::host::{Answered, HostQueue, Recalled, STAGING_MIN, TxPart};
 use nvme_tcp::wire::Status;
 use reactor::outcome_of;
 
@@ -102,10 +102,10 @@ impl Connection {
         }
     }
 
-    /// Signs of life since this was asked last: whether there were any, and how many recalled requests were answered.
-    pub(super) fn take_progress(&mut self) -> Option<u32> {
+    /// Signs of life since this was asked last: whether there were any, and the recalled requests that were answered.
+    pub(super) fn take_progress(&mut self) -> Option<Answered> {
         let answered = self.queue.take_answered();
-        self.abandoned -= answered;
+        self.abandoned -= answered.requests;
         std::mem::take(&mut self.heard).then_some(answered)
     }
 
@@ -124,7 +124,7 @@ impl Connection {
             self.staging.clear();
             self.plan.clear();
             self.sent = (0, 0);
-            self.queue.fill_tx(&mut self.staging, requests, &mut self.plan, SEND_BYTES);
+            self.queue.fill_tx(ctx.clock.now(), &mut self.staging, requests, &mut self.plan, SEND_BYTES);
             if self.plan.is_empty() {
                 return;
             }

@@ -140,7 +140,7 @@ impl IoThread {
             self.handle(ctx, message);
         }
         self.poll_connections(ctx);
-        while let Some(path) = self.group.stuck(now) {
+        while let Some(path) = self.group.timed_out(now, |path| self.connections.get(&path)?.queue.oldest_sent()) {
             self.lose(ctx, path);
         }
         while let Some(asked) = self.asked.pop_front() {
@@ -239,7 +239,7 @@ impl IoThread {
             }
             self.settle(ctx, path);
             if let Some(answered) = progress {
-                self.group.progress(ctx.clock.now(), path, answered);
+                self.group.progress(ctx.clock.now(), path, answered.requests, answered.read);
             }
             if received.is_err() {
                 self.lose(ctx, path);

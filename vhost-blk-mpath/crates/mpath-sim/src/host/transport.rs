@@ -91,7 +91,7 @@ impl Handshake {
         }
         while !self.queue.is_ready() {
             let (mut staging, mut plan) = (Vec::with_capacity(STAGING_MIN), Vec::new());
-            self.queue.fill_tx(&mut staging, &NoPayload, &mut plan, u32::MAX);
+            self.queue.fill_tx(ctx.clock.now(), &mut staging, &NoPayload, &mut plan, u32::MAX);
             ctx.net.send(ctx.clock, self.conn, Side::Host, &staging);
             let bytes = ctx.net.receive(ctx.clock, self.conn, Side::Host, 512);
             if bytes.is_empty() {

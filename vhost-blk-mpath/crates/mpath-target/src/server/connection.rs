@@ -87,6 +87,7 @@ impl Connection {
         stream.set_nodelay(true)?;
         let mut queue = TargetQueue::new(shared.limits);
         queue.set_digest_faults(Arc::clone(&port.faults.digests));
+        queue.set_answer_faults(Arc::clone(&port.faults.answers));
         Ok(Self {
             queue,
             held: HeldCommands::new(Arc::clone(&port)),
@@ -315,7 +316,7 @@ impl Connection {
                 self.execute(now, &gate, command)?;
             } else if let Some(command) = self.queue.poll_command() {
                 let bytes = command.payload.len() + command.expects_bytes as usize;
-                let due = self.port.faults.pipe.pass(now, bytes) + delay;
+                let due = self.port.faults.pipe.pass(now, bytes) + delay + self.queue.late_by(&command.token);
                 if due <= now {
                     self.execute(now, &gate, command)?;
                 } else {

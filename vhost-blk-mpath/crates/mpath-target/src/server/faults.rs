@@ -1,10 +1,10 @@
-//! What a port does to its hosts. Connections look at it with every turn, so all of it is atomic.
+//! What a port does to its hosts. Connections look at it with every turn, so no faults cost no more than an atomic load.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use nvme_tcp::target::DigestFaults;
+use nvme_tcp::target::{AnswerFaults, DigestFaults};
 use nvme_tcp::wire::Status;
 
 use super::pipe::Pipe;
@@ -34,6 +34,7 @@ pub(super) struct Faults {
     fail_count: AtomicU32,
     fail_status: AtomicU16,
     pub(super) digests: Arc<DigestFaults>,
+    pub(super) answers: Arc<AnswerFaults>,
     /// Commands held at the moment.
     pub(super) held: AtomicUsize,
     /// Commands executed after their connection had gone.
@@ -66,6 +67,7 @@ impl Faults {
             fail_count: AtomicU32::new(0),
             fail_status: AtomicU16::new(0),
             digests: Arc::default(),
+            answers: Arc::default(),
             held: AtomicUsize::new(0),
             late: AtomicU64::new(0),
         }

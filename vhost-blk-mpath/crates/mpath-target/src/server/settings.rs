@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use nvme_tcp::target::Namespace;
+use nvme_tcp::target::{FaultyCommands, Namespace};
 use uuid::Uuid;
 
 use super::listener::Listener;
@@ -74,7 +74,12 @@ pub(crate) fn check(setting: &Setting, namespaces: usize, block_size: u32) -> Re
         Setting::Ana { group: Some(group), .. } if !exists(group) => {
             Err(SettingError::Group { group, groups: namespaces })
         }
-        Setting::Uuid { nsid, .. } | Setting::Nguid { nsid, .. } | Setting::Size { nsid, .. } if !exists(nsid) => {
+        Setting::Uuid { nsid, .. }
+        | Setting::Nguid { nsid, .. }
+        | Setting::Size { nsid, .. }
+        | Setting::Answer { commands: FaultyCommands { nsid: Some(nsid), .. }, .. }
+            if !exists(nsid) =>
+        {
             Err(SettingError::Nsid { nsid, namespaces })
         }
         Setting::Size { nsid, bytes: Some(bytes) } if bytes == 0 || !bytes.is_multiple_of(u64::from(block_size)) => {
@@ -113,6 +118,7 @@ impl Listener {
             Setting::HeaderDigests(count) => faults.digests.header.store(count, Ordering::Relaxed),
             Setting::DataDigests(count) => faults.digests.data.store(count, Ordering::Relaxed),
             Setting::Fail { count, status } => faults.set_failures(count, status),
+            Setting::Answer { fault, commands } => faults.answers.set(fault, commands),
             Setting::Uuid { nsid, uuid } => self.show(shared, nsid, |shown| shown.uuid = uuid),
             Setting::Nguid { nsid, nguid } => self.show(shared, nsid, |shown| shown.nguid = nguid),
             Setting::Size { nsid, bytes } => {

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::TargetServer;
 use super::listener::Listener;
 use super::shared::Shared;
-use crate::setting::Hold;
+use crate::setting::{Hold, Setting};
 
 /// One listener.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -39,6 +39,8 @@ pub struct ListenerStatus {
     pub black_hole: Option<String>,
     /// I/O commands still to fail.
     pub failing: u32,
+    /// Commands still to be lost, or answered wrongly, as settings.
+    pub answers: Vec<String>,
     /// Header digests still to be wrong.
     pub header_digests: u32,
     /// Data digests still to be wrong.
@@ -94,6 +96,7 @@ fn status(shared: &Shared, listener: &Listener) -> ListenerStatus {
     let (shown, shift) = (listener.shown().clone(), shared.block_shift());
     let ana = shared.control().ana(port.id);
     let group = |(state, group): (&nvme_tcp::wire::AnaState, u32)| AnaGroupStatus { group, state: state.to_string() };
+    let answers = faults.answers.left().into_iter();
     ListenerStatus {
         port: port.id,
         address: listener.addr.to_string(),
@@ -108,6 +111,7 @@ fn status(shared: &Shared, listener: &Listener) -> ListenerStatus {
         executed_late: faults.late.load(Ordering::Acquire),
         black_hole: faults.black_hole().map(|black_hole| black_hole.to_string()),
         failing: faults.failures(),
+        answers: answers.map(|(fault, commands)| Setting::Answer { fault, commands }.into()).collect(),
         header_digests: faults.digests.header.load(Ordering::Relaxed),
         data_digests: faults.digests.data.load(Ordering::Relaxed),
         shown: shown.iter().flat_map(|(&nsid, shown)| shown.settings(nsid, shift)).map(String::from).collect(),

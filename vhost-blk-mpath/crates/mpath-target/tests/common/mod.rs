@@ -43,6 +43,7 @@ pub(crate) fn host_config() -> ControllerConfig {
         digests: Digests::default(),
         io_queues: 4,
         queue_entries: 64,
+        max_transfer_bytes: None,
         command_timeout: PATIENCE,
     }
 }
@@ -172,7 +173,7 @@ impl Queue {
     pub(crate) fn flush(&mut self) -> Result<(), Gone> {
         loop {
             let (mut staging, mut plan) = (Vec::with_capacity(STAGING_MIN.max(1 << 16)), Vec::new());
-            self.host.fill_tx(&mut staging, &self.payloads, &mut plan, u32::MAX);
+            self.host.fill_tx(Instant::now(), &mut staging, &self.payloads, &mut plan, u32::MAX);
             if plan.is_empty() {
                 return Ok(());
             }

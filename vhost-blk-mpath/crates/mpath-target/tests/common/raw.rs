@@ -1,4 +1,4 @@
-//! An admin queue made of bare PDUs, for what the project's own host does not do (yet).
+//! Queues made of bare PDUs, for what the project's own host does not do (yet), or would not let a test see.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -12,46 +12,38 @@ use nvme_tcp::wire::{
 
 use super::PATIENCE;
 
-pub(crate) struct RawAdmin {
+pub(crate) struct RawQueue {
     stream: TcpStream,
     next_cid: u16,
-    pub(crate) cntlid: u16,
+    cntlid: u16,
     /// Responses to others than the one waited for.
     early: Vec<Cqe>,
 }
 
-impl RawAdmin {
-    /// A live controller of `subnqn`.
-    pub(crate) fn connect(addr: SocketAddr, subnqn: Nqn) -> Self {
+impl RawQueue {
+    fn connect(addr: SocketAddr, subnqn: Nqn, qid: u16, cntlid: u16) -> Self {
         let stream = TcpStream::connect(addr).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        let mut admin = Self { stream, next_cid: 0, cntlid: 0, early: Vec::new() };
-        admin.send(Pdu::IcReq(IcReq { hpda: 0, digests: Digests::default(), maxr2t: 0 }), &[]);
-        assert!(matches!(admin.receive(), (Pdu::IcResp(_), _)));
+        let mut queue = Self { stream, next_cid: 0, cntlid, early: Vec::new() };
+        queue.send(Pdu::IcReq(IcReq { hpda: 0, digests: Digests::default(), maxr2t: 0 }), &[]);
+        assert!(matches!(queue.receive(), (Pdu::IcResp(_), _)));
         let hostnqn = Nqn::new("nqn.2024-01.com.example:host1").unwrap();
-        let data = ConnectData { hostid: [7; 16], cntlid: CNTLID_ANY, subnqn, hostnqn }.emit();
-        let connect = FabricsCommand::Connect(Connect { qid: 0, sqsize: 31, cattr: 0, kato_ms: 5000 });
+        let data = ConnectData { hostid: [7; 16], cntlid, subnqn, hostnqn }.emit();
+        let kato_ms = if qid == 0 { 5000 } else { 0 };
+        let connect = FabricsCommand::Connect(Connect { qid, sqsize: 31, cattr: 0, kato_ms });
         let sgl = Sgl::InCapsule { offset: 0, length: data.len() as u32 };
-        let (result, _) = admin.run(|cid| connect.to_sqe(cid, sgl), &data).unwrap();
-        admin.cntlid = result as u16;
-        admin.configure(ControllerConfiguration::ENABLED);
-        admin
+        let (result, _) = queue.run(|cid| connect.to_sqe(cid, sgl), &data).unwrap();
+        queue.cntlid = result as u16;
+        queue
     }
 
-    /// Writes CC.
-    pub(crate) fn configure(&mut self, configuration: ControllerConfiguration) {
-        let value = configuration.0.into();
-        let set = FabricsCommand::PropertySet { size: PropertySize::Four, offset: PropertyOffset::CC, value };
-        self.run(|cid| set.to_sqe(cid, Sgl::NONE), &[]).unwrap();
-    }
-
-    fn send(&mut self, pdu: Pdu, data: &[u8]) {
+    pub(crate) fn send(&mut self, pdu: Pdu, data: &[u8]) {
         let mut bytes = Vec::new();
         pdu.emit(&Framing::default(), data, &mut bytes);
         self.stream.write_all(&bytes).unwrap();
     }
 
-    fn receive(&mut self) -> (Pdu, Vec<u8>) {
+    pub(crate) fn receive(&mut self) -> (Pdu, Vec<u8>) {
         let mut bytes = vec![0; CommonHeader::LEN];
         self.stream.read_exact(&mut bytes).unwrap();
         let common = CommonHeader::parse(&bytes).unwrap();
@@ -61,7 +53,7 @@ impl RawAdmin {
         (Pdu::parse(&common, &layout, &bytes).unwrap(), bytes.split_off(layout.data_start() as usize))
     }
 
-    fn submit(&mut self, sqe: impl FnOnce(u16) -> Sqe, payload: &[u8]) -> u16 {
+    pub(crate) fn submit(&mut self, sqe: impl FnOnce(u16) -> Sqe, payload: &[u8]) -> u16 {
         let cid = self.next_cid;
         self.next_cid += 1;
         self.send(Pdu::CapsuleCmd(sqe(cid)), payload);
@@ -91,14 +83,53 @@ impl RawAdmin {
         cqe.status().result().map(|()| (cqe.result.get(), data))
     }
 
+    /// Whether nothing comes for a while.
+    pub(crate) fn is_silent(&mut self, time: Duration) -> bool {
+        self.stream.set_read_timeout(Some(time)).unwrap();
+        let start = Instant::now();
+        let silent = match self.stream.peek(&mut [0]) {
+            Err(error) => matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut),
+            Ok(_) => false,
+        };
+        self.stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        silent && start.elapsed() >= time / 2
+    }
+}
+
+pub(crate) struct RawAdmin {
+    queue: RawQueue,
+    pub(crate) cntlid: u16,
+}
+
+impl RawAdmin {
+    /// A live controller of `subnqn`.
+    pub(crate) fn connect(addr: SocketAddr, subnqn: Nqn) -> Self {
+        let queue = RawQueue::connect(addr, subnqn, 0, CNTLID_ANY);
+        let mut admin = Self { cntlid: queue.cntlid, queue };
+        admin.configure(ControllerConfiguration::ENABLED);
+        admin
+    }
+
+    /// An I/O queue of the controller.
+    pub(crate) fn io_queue(&self, subnqn: Nqn) -> RawQueue {
+        RawQueue::connect(self.queue.stream.peer_addr().unwrap(), subnqn, 1, self.cntlid)
+    }
+
+    /// Writes CC.
+    pub(crate) fn configure(&mut self, configuration: ControllerConfiguration) {
+        let value = configuration.0.into();
+        let set = FabricsCommand::PropertySet { size: PropertySize::Four, offset: PropertyOffset::CC, value };
+        self.queue.run(|cid| set.to_sqe(cid, Sgl::NONE), &[]).unwrap();
+    }
+
     /// A command without data.
     pub(crate) fn plain(&mut self, command: AdminCommand) -> Result<u64, Status> {
-        self.run(|cid| command.to_sqe(cid, Sgl::NONE), &[]).map(|(result, _)| result)
+        self.queue.run(|cid| command.to_sqe(cid, Sgl::NONE), &[]).map(|(result, _)| result)
     }
 
     /// A command that returns `length` bytes.
     pub(crate) fn data(&mut self, command: AdminCommand, length: u32) -> Result<Vec<u8>, Status> {
-        self.run(|cid| command.to_sqe(cid, Sgl::Transport { length }), &[]).map(|(_, data)| data)
+        self.queue.run(|cid| command.to_sqe(cid, Sgl::Transport { length }), &[]).map(|(_, data)| data)
     }
 
     pub(crate) fn identify(&mut self) -> Vec<u8> {
@@ -125,29 +156,22 @@ impl RawAdmin {
 
     /// Asks for an event; its CID.
     pub(crate) fn ask_event(&mut self) -> u16 {
-        self.submit(|cid| AdminCommand::AsyncEventRequest.to_sqe(cid, Sgl::NONE), &[])
+        self.queue.submit(|cid| AdminCommand::AsyncEventRequest.to_sqe(cid, Sgl::NONE), &[])
     }
 
     pub(crate) fn event(&mut self, cid: u16) -> AsyncEvent {
-        let (cqe, _) = self.wait_for(cid);
+        let (cqe, _) = self.queue.wait_for(cid);
         assert_eq!(cqe.status(), Status::SUCCESS);
         AsyncEvent::from_dw0(cqe.dw0())
     }
 
     /// Whether nothing comes for a while.
     pub(crate) fn is_silent(&mut self, time: Duration) -> bool {
-        self.stream.set_read_timeout(Some(time)).unwrap();
-        let start = Instant::now();
-        let silent = match self.stream.peek(&mut [0]) {
-            Err(error) => matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut),
-            Ok(_) => false,
-        };
-        self.stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        silent && start.elapsed() >= time / 2
+        self.queue.is_silent(time)
     }
 
     /// Whether the target closes the connection.
     pub(crate) fn is_closed(&mut self) -> bool {
-        !matches!(self.stream.read(&mut [0]), Ok(1))
+        !matches!(self.queue.stream.read(&mut [0]), Ok(1))
     }
 }

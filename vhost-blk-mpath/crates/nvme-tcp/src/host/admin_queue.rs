@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use super::error::QueueError;
-use super::pair::{Data, Events, Job, PairConfig, QueuePair, Source};
+use super::pair::{Data, Ended, Events, Job, PairConfig, QueuePair, Source};
 use super::request::Tag;
 use super::transmit::{STAGING_MIN, Stage, TxPart};
 use crate::wire::{Sqe, Status};
@@ -75,12 +75,13 @@ impl AdminQueue {
     }
 
     pub(super) fn fill_tx(&mut self, out: &mut Vec<u8>) {
+        // Admin commands have time limits of their own (`Step`, keep-alive).
         // As much as fits is laid out, which need not be all: what is left behind would wait for another reason to send.
         loop {
             let before = out.len();
             out.reserve(STAGING_MIN);
             let mut plan = Vec::new();
-            self.pair.fill_tx(&mut Stage::new(out, &mut plan, u32::MAX), &mut Outbound(&mut self.jobs));
+            self.pair.fill_tx(&mut Stage::new(None, out, &mut plan, u32::MAX), &mut Outbound(&mut self.jobs));
             assert!(plan.iter().all(|part| matches!(part, TxPart::Staged { .. })), "admin commands send no payload");
             if out.len() == before {
                 return;
@@ -90,6 +91,10 @@ impl AdminQueue {
 
     pub(super) fn receive(&mut self, bytes: &[u8]) -> Result<(), QueueError> {
         self.pair.receive(bytes, &mut Inbound { data: &mut self.data, completions: &mut self.completions })
+    }
+
+    pub(super) fn term_req(&self) -> Option<Vec<u8>> {
+        self.pair.term_req()
     }
 
     pub(super) fn poll_completion(&mut self) -> Option<AdminCompletion> {
@@ -128,7 +133,7 @@ impl Events for Inbound<'_> {
         self.data[start..start + src.len()].copy_from_slice(src);
     }
 
-    fn completed(&mut self, owner: u16, status: Status, result: u64) {
+    fn completed(&mut self, owner: u16, &Ended { status, result, .. }: &Ended) {
         let owner = Owner::from_key(owner).expect("owners are ours");
         self.completions.push_back(AdminCompletion { owner, status, result });
     }

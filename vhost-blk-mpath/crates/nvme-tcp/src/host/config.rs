@@ -46,15 +46,39 @@ impl NamespaceLimits {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct IoLimits {
     pub(super) namespace: NamespaceLimits,
-    /// The most blocks of one read or write.
-    pub(super) max_blocks: u32,
+    /// The most blocks of one Write Zeroes.
+    pub(super) max_write_zeroes_blocks: u32,
+    /// The most blocks of one Dataset Management.
+    pub(super) max_deallocate_blocks: u32,
 }
 
+/// Ranges of a request that is cut are counted by 32 bits of bytes: 2^32 blocks by 16 make 2^28 ranges of 16 bytes.
+const DEALLOCATE_BLOCKS_MIN: u32 = 16;
+
 impl IoLimits {
-    /// `max_transfer_bytes` holds at least one block, which was checked.
-    pub(super) fn new(namespace: NamespaceLimits, max_transfer_bytes: u32) -> Self {
-        Self { namespace, max_blocks: (max_transfer_bytes / namespace.block_bytes).min(BLOCKS_MAX) }
+    /// A limit below one block is none that could be kept.
+    pub(super) fn new(namespace: NamespaceLimits, commands: CommandLimits) -> Self {
+        let zeroes = commands.max_write_zeroes_bytes / u64::from(namespace.block_bytes);
+        Self {
+            namespace,
+            max_write_zeroes_blocks: zeroes.clamp(1, BLOCKS_MAX.into()) as u32,
+            max_deallocate_blocks: commands.max_deallocate_blocks.max(DEALLOCATE_BLOCKS_MIN),
+        }
     }
+}
+
+/// Limits of commands that move no data, or only ranges (NVM Command Set 4.1.5.2, I/O Command Set specific Identify Controller).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CommandLimits {
+    /// Bytes that one Write Zeroes covers (WZSL); `u64::MAX` for no limit.
+    pub max_write_zeroes_bytes: u64,
+    /// Blocks of one range of Dataset Management, and of all ranges of a command (DMRSL, DMSL); `u32::MAX` for no limit.
+    pub max_deallocate_blocks: u32,
+}
+
+impl CommandLimits {
+    /// No limits.
+    pub const NONE: Self = Self { max_write_zeroes_bytes: u64::MAX, max_deallocate_blocks: u32::MAX };
 }
 
 /// Everything an I/O queue needs.
@@ -72,8 +96,12 @@ pub struct QueueConfig {
     pub cntlid: u16,
     /// Digests to ask for.
     pub digests: Digests,
-    /// The most data of one command in bytes (MDTS); at least a block of each namespace.
+    /// The most data of one command in bytes; at least a block of each namespace.
     pub max_transfer_bytes: u32,
+    /// The controller says what that is (MDTS). If it does not, a smaller limit is found out when it refuses larger commands.
+    pub reports_max_transfer: bool,
+    /// Limits of other commands.
+    pub command_limits: CommandLimits,
     /// Bytes of data a command capsule may carry (IOCCSZ).
     pub in_capsule_bytes: u32,
     /// The namespaces, which requests name by their position here; `None` for one that cannot be used on this controller.

@@ -1,6 +1,6 @@
 //! What can end a connection.
 
-use crate::wire::{ConnectField, Digests, FatalError, PduError, PduType, Status};
+use crate::wire::{ConnectField, Digests, FatalError, PduError, PduField, PduType, Status, TermReq};
 
 /// Why a connection is over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -12,6 +12,24 @@ pub enum QueueError {
     #[error("protocol violation: {0}")]
     Protocol(#[from] ProtocolError),
 }
+
+impl QueueError {
+    /// How a terminate request reports this, if it does (TCP Transport 3.6.2.3): a refused Connect breaks no protocol, and a
+    /// controller that has terminated the connection itself is told nothing.
+    pub(super) fn term_req(&self) -> Option<TermReq> {
+        let (fes, fei) = match *self {
+            Self::Connect(ConnectError::Digests { .. }) => (FatalError::InvalidHeaderField, ICRESP_DGST_OFFSET),
+            Self::Connect(_) => return None,
+            Self::Protocol(error) => error.fatal()?,
+        };
+        Some(TermReq { fes, fei })
+    }
+}
+
+/// Where DGST lies in `ICResp`.
+const ICRESP_DGST_OFFSET: u32 = 11;
+/// Where CID lies in a response capsule: in bytes 12 and 13 of the completion.
+const RESPONSE_CID_OFFSET: u32 = 20;
 
 impl From<PduError> for QueueError {
     fn from(error: PduError) -> Self {
@@ -129,7 +147,9 @@ pub enum ProtocolError {
         limit: u8,
     },
     /// A command that succeeded although not all of its data were moved.
-    #[error("command {cid:#06x} succeeded with {moved} of {total} bytes moved")]
+    #[error(
+        "command {cid:#06x} was answered with success before all of its {total} bytes were moved ({moved} received or asked for)"
+    )]
     ShortData {
         /// CID.
         cid: u16,
@@ -137,6 +157,13 @@ pub enum ProtocolError {
         moved: u32,
         /// Bytes of the command's data.
         total: u32,
+    },
+    /// A response to a command whose capsule has not been laid out to its end. An error is no better than success: nobody can judge a
+    /// capsule that has not come, and what would go out in place of the rest might be executed.
+    #[error("command {cid:#06x} was answered before its capsule was sent")]
+    EarlyResponse {
+        /// CID.
+        cid: u16,
     },
     /// `C2HTermReq`: the controller says that we broke the protocol.
     #[error("the controller terminated the connection: {fes} (information {fei:#x})")]
@@ -146,4 +173,25 @@ pub enum ProtocolError {
         /// Fatal Error Information.
         fei: u32,
     },
+}
+
+impl ProtocolError {
+    /// Fatal Error Status and Fatal Error Information.
+    fn fatal(&self) -> Option<(FatalError, u32)> {
+        let cid_of = |pdu| if pdu == PduType::CapsuleResp { RESPONSE_CID_OFFSET } else { PduField::Cid.offset() };
+        Some(match *self {
+            Self::Pdu(error) => error.fatal(),
+            Self::UnexpectedPdu { .. } | Self::ShortData { .. } | Self::EarlyResponse { .. } => {
+                (FatalError::PduSequence, 0)
+            }
+            Self::UnknownCid { pdu, .. } | Self::WrongDirection { pdu, .. } => {
+                (FatalError::InvalidHeaderField, cid_of(pdu))
+            }
+            Self::Offset { .. } => (FatalError::InvalidHeaderField, PduField::DataOffset.offset()),
+            Self::EmptyR2t { .. } => (FatalError::InvalidHeaderField, PduField::DataLength.offset()),
+            Self::Overrun { .. } => (FatalError::DataOutOfRange, 0),
+            Self::R2tLimit { .. } => (FatalError::LimitExceeded, 0),
+            Self::Terminated { .. } => return None,
+        })
+    }
 }

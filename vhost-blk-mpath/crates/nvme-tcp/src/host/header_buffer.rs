@@ -17,11 +17,18 @@ const BUFFER_LEN: usize = Pdu::HEADER_LEN_MAX + Digest::LEN;
 pub(super) struct HeaderBuffer {
     bytes: [u8; BUFFER_LEN],
     len: usize,
+    /// Bytes of the last header, or what there is of the one that comes; a terminate request returns them.
+    last: usize,
 }
 
 impl HeaderBuffer {
     pub(super) const fn new() -> Self {
-        Self { bytes: [0; BUFFER_LEN], len: 0 }
+        Self { bytes: [0; BUFFER_LEN], len: 0, last: 0 }
+    }
+
+    /// The header that came last, or what has come of it.
+    pub(super) fn last(&self) -> &[u8] {
+        &self.bytes[..self.last.min(Pdu::HEADER_LEN_MAX)]
     }
 
     /// Takes the next header, with its digest, from the front of `input`; `None` once `input` is used up and the header
@@ -30,15 +37,14 @@ impl HeaderBuffer {
     /// # Errors
     /// As soon as the bytes that show the fault are there.
     pub(super) fn accept(&mut self, input: &mut &[u8], framing: Framing) -> Result<Option<Head>, ProtocolError> {
-        if self.len == 0 {
-            match parse(input, framing)? {
-                Progress::Complete(head, used) => {
-                    *input = &input[used..];
-                    return Ok(Some(head));
-                }
-                Progress::Needs(_) if input.is_empty() => return Ok(None),
-                Progress::Needs(_) => {}
-            }
+        if self.len == 0
+            && let Ok(Progress::Complete(head, used)) = parse(input, framing)
+        {
+            let (taken, rest) = input.split_at(used);
+            self.bytes[..used].copy_from_slice(taken);
+            self.last = used;
+            *input = rest;
+            return Ok(Some(head));
         }
         loop {
             match parse(&self.bytes[..self.len], framing)? {
@@ -54,6 +60,7 @@ impl HeaderBuffer {
                     let (taken, rest) = input.split_at(count);
                     self.bytes[self.len..self.len + count].copy_from_slice(taken);
                     self.len += count;
+                    self.last = self.len;
                     *input = rest;
                 }
             }

@@ -18,13 +18,28 @@ pub(super) struct Copying {
     at: u32,
     left: u32,
     digest: Option<Digest>,
-    /// Whether it is the last PDU of an R2T.
-    last: bool,
-    /// The command has ended, its payload may be gone: zeroes go out in its place.
+    carrier: Carrier,
+    /// The command has ended, its payload may be gone: zeroes go out in its place. They are no part of a capsule, so they cannot
+    /// be executed: the controller has answered the command.
     abandoned: bool,
 }
 
+/// The PDU that data are laid out in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Carrier {
+    Capsule,
+    /// Whether it is the last PDU of an R2T.
+    H2cData {
+        last: bool,
+    },
+}
+
 impl Copying {
+    /// Whether the capsule of the command with this CID is not laid out to its end.
+    pub(super) fn is_capsule_of(&self, cid: u16) -> bool {
+        self.cid == cid && self.carrier == Carrier::Capsule
+    }
+
     /// The command with this CID has ended.
     pub(super) fn abandon(&mut self, cid: u16) {
         self.abandoned |= self.cid == cid;
@@ -83,6 +98,7 @@ impl QueuePair {
             moved: length,
             transfers: 0,
             corrupted: false,
+            sent_at: stage.now,
         };
         let cid = self.slots.insert(slot).expect("no command is in flight before Connect");
         let sqe = command.to_sqe(cid, Sgl::InCapsule { offset: 0, length });
@@ -102,12 +118,13 @@ impl QueuePair {
         let in_capsule = direction == Direction::Out && length <= self.config.in_capsule_bytes;
         let (sgl, carried) =
             if in_capsule { (Sgl::InCapsule { offset: 0, length }, length) } else { (Sgl::Transport { length }, 0) };
-        let slot = Slot { owner, direction, base, length, moved: carried, transfers: 0, corrupted: false };
+        let slot =
+            Slot { owner, direction, base, length, moved: carried, transfers: 0, corrupted: false, sent_at: stage.now };
         let cid = self.slots.insert(slot).expect("checked by the caller");
         sqe.cid = cid.into();
         sqe.dptr = sgl.emit();
         stage.staged(|out| Pdu::CapsuleCmd(sqe).emit_header(&self.tx, carried, out));
-        carried == 0 || self.lay_out_data(stage, source, cid, base, carried, false)
+        carried == 0 || self.lay_out_data(stage, source, cid, base, carried, Carrier::Capsule)
     }
 
     fn lay_out_transfers(&mut self, stage: &mut Stage<'_>, source: &impl Source) {
@@ -127,7 +144,7 @@ impl QueuePair {
             let at = slot.base + offset;
             let header = Pdu::H2cData(H2cData { cid, ttag, offset, length, last });
             stage.staged(|out| header.emit_header(&self.tx, length, out));
-            if !self.lay_out_data(stage, source, cid, at, length, last) {
+            if !self.lay_out_data(stage, source, cid, at, length, Carrier::H2cData { last }) {
                 return;
             }
         }
@@ -142,16 +159,16 @@ impl QueuePair {
         cid: u16,
         at: u32,
         length: u32,
-        last: bool,
+        carrier: Carrier,
     ) -> bool {
         let owner = self.slots.get_mut(cid).expect("only commands in flight have data to send").owner;
         if self.tx.digests.data || length <= COPY_MAX {
             let digest = self.tx.digests.data.then(Digest::default);
-            self.copying = Some(Copying { cid, owner, at, left: length, digest, last, abandoned: false });
+            self.copying = Some(Copying { cid, owner, at, left: length, digest, carrier, abandoned: false });
             return self.go_on_copying(stage, source);
         }
         stage.payload(source.tag(owner), at, length);
-        if last {
+        if carrier == (Carrier::H2cData { last: true }) {
             self.end_transfer(cid);
         }
         true
@@ -186,9 +203,9 @@ impl QueuePair {
             }
             stage.staged(|out| out.extend_from_slice(&digest.emit()));
         }
-        let Copying { cid, last, abandoned, .. } = *copying;
+        let Copying { cid, carrier, abandoned, .. } = *copying;
         self.copying = None;
-        if last && !abandoned {
+        if carrier == (Carrier::H2cData { last: true }) && !abandoned {
             self.end_transfer(cid);
         }
         true

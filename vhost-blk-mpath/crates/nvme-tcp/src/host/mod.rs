@@ -24,12 +24,15 @@ mod receive;
 mod request;
 mod slots;
 mod split;
+mod transfer_limit;
 mod transmit;
 
 #[cfg(test)]
 mod tests;
 
-pub use config::{ConfigError, HostIdentity, NamespaceLimits, QUEUE_ENTRIES_MAX, QUEUE_ENTRIES_MIN, QueueConfig};
+pub use config::{
+    CommandLimits, ConfigError, HostIdentity, NamespaceLimits, QUEUE_ENTRIES_MAX, QUEUE_ENTRIES_MIN, QueueConfig,
+};
 pub use controller::{
     ControllerConfig, ControllerError, ControllerEvent, ControllerInfo, CrossResetOutcome, CrossResetRefusal,
     HostController, Namespace, NamespaceError, Step, Unsupported,
@@ -42,5 +45,6 @@ pub use error::{ConnectError, ProtocolError, QueueError};
 pub use identity::{IdentityMismatch, NamespaceIdentity};
 pub use queue::HostQueue;
 pub use receive::DirectRecv;
-pub use request::{Completion, IoCommand, Lost, Recalled, SubmitError, Tag};
+pub use request::{Answered, Completion, IoCommand, Lost, Recalled, SubmitError, Tag};
+pub use transfer_limit::UNKNOWN_MAX_TRANSFER_BYTES;
 pub use transmit::{COPY_MAX, PayloadSink, PayloadSource, STAGING_MIN, TxPart};

@@ -5,7 +5,7 @@
 //! ```
 
 use std::collections::VecDeque;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::config::HostIdentity;
 use super::error::{ConnectError, QueueError};
@@ -59,11 +59,22 @@ pub(super) trait Source {
     fn tag(&self, owner: u16) -> Tag;
 }
 
+/// How a command has ended.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Ended {
+    /// Bytes of its data.
+    pub(super) bytes: u32,
+    pub(super) status: Status,
+    pub(super) result: u64,
+    /// When it was sent; not kept for admin commands.
+    pub(super) sent_at: Option<Instant>,
+}
+
 /// Where data and completions go.
 pub(super) trait Events {
     fn scatter(&mut self, owner: u16, offset: u32, src: &[u8]);
     /// A command has ended.
-    fn completed(&mut self, owner: u16, status: Status, result: u64);
+    fn completed(&mut self, owner: u16, ended: &Ended);
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -165,7 +176,7 @@ impl QueuePair {
         if slot.owner == OWNER_CONNECT {
             self.on_connected(status, result)
         } else {
-            events.completed(slot.owner, status, result);
+            events.completed(slot.owner, &Ended { bytes: slot.length, status, result, sent_at: slot.sent_at });
             Ok(())
         }
     }

@@ -1,18 +1,18 @@
 //! One I/O queue: requests in, completions out, each exactly once.
 
 use std::collections::VecDeque;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use zerocopy::IntoBytes;
 
-use super::config::{ConfigError, IoLimits, NamespaceLimits, QueueConfig};
+use super::config::{CommandLimits, ConfigError, IoLimits, NamespaceLimits, QueueConfig};
 use super::error::QueueError;
-use super::pair::{Events, Job, PairConfig, Phase, QueuePair, Source};
+use super::pair::{Ended, Events, Job, PairConfig, Phase, QueuePair, Source};
 use super::receive::DirectRecv;
-use super::request::{Completion, IoCommand, Lost, Recalled, Requests, SubmitError, Tag};
+use super::request::{Answered, Completion, IoCommand, Lost, Recalled, Requests, SubmitError, Tag};
 use super::split;
+use super::transfer_limit::TransferLimit;
 use super::transmit::{PayloadSink, PayloadSource, Stage, TxPart};
-use crate::wire::{DsmRange, Status};
 
 /// An I/O queue pair on one connection to one controller, for all namespaces in use there. The handshake (`ICReq`, `ICResp`, Connect) is part of it.
 ///
@@ -22,13 +22,16 @@ pub struct HostQueue {
     pair: QueuePair,
     /// By the positions that requests name.
     namespaces: Vec<Option<IoLimits>>,
+    /// What [`QueueConfig::max_transfer_bytes`] was: namespaces are checked against it.
     max_transfer_bytes: u32,
+    command_limits: CommandLimits,
+    transfer: TransferLimit,
     requests: Requests,
     /// Requests with commands still to issue, in order; only the first may have issued some.
     pending: VecDeque<u16>,
     completions: VecDeque<Completion>,
     /// Abandoned requests that have been answered and not been told of.
-    answered: u32,
+    answered: Answered,
 }
 
 impl HostQueue {
@@ -43,10 +46,12 @@ impl HostQueue {
             cntlid,
             digests,
             max_transfer_bytes,
+            reports_max_transfer,
+            command_limits,
             in_capsule_bytes,
             namespaces,
         } = config;
-        let limits = |namespace| IoLimits::new(namespace, max_transfer_bytes);
+        let limits = |namespace| IoLimits::new(namespace, command_limits);
         let capacity = entries - 1;
         Ok(Self {
             pair: QueuePair::new(PairConfig {
@@ -62,10 +67,12 @@ impl HostQueue {
             }),
             namespaces: namespaces.into_iter().map(|namespace| namespace.map(limits)).collect(),
             max_transfer_bytes,
+            command_limits,
+            transfer: TransferLimit::new(max_transfer_bytes, reports_max_transfer),
             requests: Requests::new(capacity),
             pending: VecDeque::with_capacity(capacity.into()),
             completions: VecDeque::with_capacity(capacity.into()),
-            answered: 0,
+            answered: Answered::default(),
         })
     }
 
@@ -91,7 +98,7 @@ impl HostQueue {
     /// changes but that it may have grown. There must be such a position in [`QueueConfig::namespaces`].
     pub fn add_namespace(&mut self, position: u16, limits: NamespaceLimits) -> Result<(), ConfigError> {
         limits.check(self.max_transfer_bytes)?;
-        let added = IoLimits::new(limits, self.max_transfer_bytes);
+        let added = IoLimits::new(limits, self.command_limits);
         let known = self.namespaces[usize::from(position)].get_or_insert(added);
         known.namespace.namespace_blocks = known.namespace.namespace_blocks.max(limits.namespace_blocks);
         Ok(())
@@ -136,9 +143,22 @@ impl HostQueue {
         Recalled::Unsent
     }
 
-    /// How many abandoned requests have been answered since this was asked last: the controller is alive.
-    pub fn take_answered(&mut self) -> u32 {
+    /// The abandoned requests that have been answered since this was asked last: the controller is alive.
+    pub fn take_answered(&mut self) -> Answered {
         std::mem::take(&mut self.answered)
+    }
+
+    /// When the oldest command without a completion was sent; those of abandoned requests count. Costs a look at each entry of
+    /// the queue.
+    #[must_use]
+    pub fn oldest_sent(&self) -> Option<Instant> {
+        self.pair.slots.oldest()
+    }
+
+    /// The most data of one command in bytes, if that has become smaller since this was asked last: the controller, which reports no
+    /// MDTS, has refused larger commands. The requests were repeated in smaller ones.
+    pub fn take_smaller_transfer(&mut self) -> Option<u32> {
+        self.transfer.take_news()
     }
 
     fn check(&self, namespace: u16, command: &IoCommand) -> Result<(), SubmitError> {
@@ -168,29 +188,47 @@ impl HostQueue {
     ///
     /// Headers and payloads up to [`COPY_MAX`](super::COPY_MAX), and with data digests all payloads, are copied to the end
     /// of `staging`, which is never made to grow: its capacity should be [`STAGING_MIN`](super::STAGING_MIN) at least, and
-    /// larger for more in one call. All other payloads are named. What is laid out counts as handed to the socket; the
+    /// larger for more in one call. All other payloads are named. What is laid out counts as handed to the socket at `now`; the
     /// caller must send it all, in order. A request may complete, with an error, before a payload it named has
     /// been sent; the memory must stay readable until then.
-    pub fn fill_tx(&mut self, staging: &mut Vec<u8>, source: &impl PayloadSource, plan: &mut Vec<TxPart>, enough: u32) {
+    pub fn fill_tx(
+        &mut self,
+        now: Instant,
+        staging: &mut Vec<u8>,
+        source: &impl PayloadSource,
+        plan: &mut Vec<TxPart>,
+        enough: u32,
+    ) {
         let mut outbound = Outbound {
             requests: &mut self.requests,
             pending: &mut self.pending,
             namespaces: &self.namespaces,
+            max_bytes: self.transfer.bytes(),
             payload: source,
         };
-        self.pair.fill_tx(&mut Stage::new(staging, plan, enough), &mut outbound);
+        self.pair.fill_tx(&mut Stage::new(Some(now), staging, plan, enough), &mut outbound);
     }
 
     /// Takes bytes off the connection, broken anywhere. After an error the connection is over.
     pub fn receive(&mut self, bytes: &[u8], sink: &mut impl PayloadSink) -> Result<(), QueueError> {
         let mut inbound = Inbound {
             requests: &mut self.requests,
+            namespaces: &self.namespaces,
             pending: &mut self.pending,
             completions: &mut self.completions,
             answered: &mut self.answered,
+            transfer: &mut self.transfer,
             sink,
         };
         self.pair.receive(bytes, &mut inbound)
+    }
+
+    /// After an error of [`receive`](Self::receive) or [`received_direct`](Self::received_direct): the `H2CTermReq` that tells the
+    /// controller what it did wrong, to be sent if all that was laid out has been sent. `None` if there is nothing to tell, or
+    /// if a PDU was laid out in part.
+    #[must_use]
+    pub fn term_req(&self) -> Option<Vec<u8>> {
+        self.pair.term_req()
     }
 
     /// In the middle of a payload without data digest: what may be received straight to its place. Abandoned data have none.
@@ -206,9 +244,11 @@ impl HostQueue {
     pub fn received_direct(&mut self, bytes: u32) -> Result<(), QueueError> {
         let mut inbound = Inbound {
             requests: &mut self.requests,
+            namespaces: &self.namespaces,
             pending: &mut self.pending,
             completions: &mut self.completions,
             answered: &mut self.answered,
+            transfer: &mut self.transfer,
             sink: &mut NoSink,
         };
         self.pair.received_direct(bytes, &mut inbound)
@@ -247,15 +287,22 @@ struct Outbound<'a, P> {
     requests: &'a mut Requests,
     pending: &'a mut VecDeque<u16>,
     namespaces: &'a [Option<IoLimits>],
+    max_bytes: u32,
     payload: &'a P,
+}
+
+impl<P> Outbound<'_, P> {
+    fn limits(&self, namespace: u16) -> &IoLimits {
+        self.namespaces[usize::from(namespace)].as_ref().expect("checked when it was submitted")
+    }
 }
 
 impl<P: PayloadSource> Source for Outbound<'_, P> {
     fn next_job(&mut self) -> Option<Job> {
         let &index = self.pending.front()?;
+        let limits = *self.limits(self.requests.get(index).namespace);
         let request = self.requests.get_mut(index);
-        let limits = self.namespaces[usize::from(request.namespace)].as_ref().expect("checked when it was submitted");
-        let job = split::issue(index, request, limits);
+        let job = split::issue(index, request, &limits, self.max_bytes);
         if request.exhausted {
             self.pending.pop_front();
         }
@@ -266,8 +313,8 @@ impl<P: PayloadSource> Source for Outbound<'_, P> {
         let request = self.requests.get(owner);
         match request.command {
             IoCommand::Deallocate { slba, blocks } => {
-                let range = DsmRange::new(slba, blocks);
-                let start = offset as usize;
+                let (range, start) = split::range_at(self.limits(request.namespace), slba, blocks, offset);
+                let start = start as usize;
                 dst.copy_from_slice(&range.as_bytes()[start..start + dst.len()]);
             }
             _ => self.payload.gather(request.tag, offset, dst),
@@ -282,9 +329,11 @@ impl<P: PayloadSource> Source for Outbound<'_, P> {
 /// What the pair receives.
 struct Inbound<'a, S> {
     requests: &'a mut Requests,
+    namespaces: &'a [Option<IoLimits>],
     pending: &'a mut VecDeque<u16>,
     completions: &'a mut VecDeque<Completion>,
-    answered: &'a mut u32,
+    answered: &'a mut Answered,
+    transfer: &'a mut TransferLimit,
     sink: &'a mut S,
 }
 
@@ -296,11 +345,16 @@ impl<S: PayloadSink> Events for Inbound<'_, S> {
         }
     }
 
-    fn completed(&mut self, owner: u16, status: Status, _result: u64) {
+    fn completed(&mut self, owner: u16, &Ended { bytes, status, sent_at, .. }: &Ended) {
         let request = self.requests.get_mut(owner);
         request.live -= 1;
-        if let Err(status) = status.result() {
-            request.error.get_or_insert(status);
+        if status.is_success() {
+            self.transfer.completed(bytes);
+        } else {
+            match self.transfer.smaller(bytes, status) {
+                Some(smaller) => request.repeat_with = Some(request.repeat_with.unwrap_or(smaller).min(smaller)),
+                None => _ = request.error.get_or_insert(status),
+            }
             if !request.exhausted {
                 // The rest is not worth issuing. It is the first one pending, as only that one has issued anything.
                 request.exhausted = true;
@@ -309,8 +363,21 @@ impl<S: PayloadSink> Events for Inbound<'_, S> {
         }
         if request.live == 0 && request.exhausted {
             if request.abandoned {
-                *self.answered += 1;
+                self.answered.requests += 1;
+                if let (IoCommand::Read { blocks, .. }, Some(sent_at)) = (request.command, sent_at) {
+                    let limits = self.namespaces[usize::from(request.namespace)].as_ref();
+                    let bytes = limits.map_or(0, |limits| blocks * limits.namespace.block_bytes);
+                    self.answered.read = self.answered.read.into_iter().chain([(sent_at, bytes)]).min();
+                }
+            } else if let (Some(smaller), None) = (request.repeat_with.take(), request.error) {
+                // Nothing of it is under way any more, and nobody has been told of what has succeeded.
+                (request.max_bytes, request.issued, request.exhausted) = (smaller, 0, false);
+                self.pending.push_back(owner);
+                return;
             } else {
+                if request.error.is_none() && request.max_bytes < u32::MAX {
+                    self.transfer.found(request.max_bytes);
+                }
                 let result = request.error.map_or(Ok(()), Err);
                 self.completions.push_back(Completion { tag: request.tag, result });
             }

@@ -5,7 +5,7 @@ use super::header_buffer::{Head, HeaderBuffer};
 use super::pair::{Events, Phase, QueuePair, R2T_LIMIT};
 use super::request::Tag;
 use super::slots::{Direction, Slot};
-use crate::wire::{C2hData, Digest, Layout, Pdu, PduType, R2t, Status};
+use crate::wire::{C2hData, Digest, Framing, Layout, Pdu, PduType, R2t, Status};
 
 /// What may be received straight into a request's payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,6 +57,16 @@ impl QueuePair {
             return Err(error);
         }
         self.take(bytes, events).inspect_err(|&error| self.phase = Phase::Failed(error))
+    }
+
+    /// After an error: the `H2CTermReq` that reports it. `None` if there is nothing to report, or if a PDU is laid out in part, in whose
+    /// data it would end up.
+    pub(super) fn term_req(&self) -> Option<Vec<u8>> {
+        let Phase::Failed(error) = self.phase else { return None };
+        let term = error.term_req().filter(|_| self.copying.is_none())?;
+        let mut pdu = Vec::new();
+        Pdu::H2cTermReq(term).emit(&Framing::default(), self.receiver.header.last(), &mut pdu);
+        Some(pdu)
     }
 
     /// Owner, offset and length of what may be received in place.
@@ -186,6 +196,9 @@ impl QueuePair {
     ) -> Result<(), QueueError> {
         // Checked before the slot is freed, so that what breaks the protocol stays in flight, and is reported lost.
         let slot = *self.slots.get_mut(cid).ok_or(ProtocolError::UnknownCid { pdu, cid })?;
+        if self.copying.is_some_and(|copying| copying.is_capsule_of(cid)) {
+            return Err(ProtocolError::EarlyResponse { cid }.into());
+        }
         let Slot { moved, length, transfers, .. } = slot;
         if status.is_success() && (moved != length || transfers > 0) {
             return Err(ProtocolError::ShortData { cid, moved, total: length }.into());

@@ -1,5 +1,7 @@
 //! A request of the caller, and the table of those in flight.
 
+use std::time::Instant;
+
 use crate::wire::Status;
 
 /// The caller's name of a request, unique while it is in flight.
@@ -127,6 +129,15 @@ pub enum Recalled {
     Completed,
 }
 
+/// Answers to requests that were taken back.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Answered {
+    /// How many requests.
+    pub requests: u32,
+    /// The oldest of the reads among them: when the command was sent whose answer ended it, and the bytes of the read's data.
+    pub read: Option<(Instant, u32)>,
+}
+
 /// A request whose end the lost connection took with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lost {
@@ -152,6 +163,10 @@ pub(super) struct Request {
     /// Taken back by the caller, who may use its tag again.
     pub(super) abandoned: bool,
     pub(super) error: Option<Status>,
+    /// The most data of its commands in bytes, below the limit of the queue if larger ones were refused.
+    pub(super) max_bytes: u32,
+    /// Commands of it were refused: it is to be repeated with no more than that in each.
+    pub(super) repeat_with: Option<u32>,
 }
 
 /// Requests in flight by index. Its size is fixed.
@@ -185,6 +200,8 @@ impl Requests {
             exhausted: false,
             abandoned: false,
             error: None,
+            max_bytes: u32::MAX,
+            repeat_with: None,
         });
         Some(index)
     }

@@ -3,6 +3,8 @@
 //! A CID is the index of a slot in its low twelve bits and the slot's generation in the high four, so that a completion that
 //! comes twice, or late, is told from the one of the slot's next command.
 
+use std::time::Instant;
+
 /// Which way a command's data go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Direction {
@@ -29,6 +31,8 @@ pub(super) struct Slot {
     pub(super) transfers: u8,
     /// A data digest of it was wrong.
     pub(super) corrupted: bool,
+    /// When its capsule was laid out; not kept for admin commands.
+    pub(super) sent_at: Option<Instant>,
 }
 
 const INDEX_BITS: u32 = 12;
@@ -68,6 +72,11 @@ impl Slots {
         Some(entry.cid)
     }
 
+    /// When the oldest command in flight was sent.
+    pub(super) fn oldest(&self) -> Option<Instant> {
+        self.entries.iter().filter_map(|entry| entry.slot.as_ref()?.sent_at).min()
+    }
+
     /// The command in flight with a CID off the wire.
     pub(super) fn get_mut(&mut self, cid: u16) -> Option<&mut Slot> {
         let entry = self.entries.get_mut(usize::from(cid & INDEX_MASK))?;
@@ -91,8 +100,16 @@ impl Slots {
 mod tests {
     use super::*;
 
-    const SLOT: Slot =
-        Slot { owner: 3, direction: Direction::None, base: 0, length: 0, moved: 0, transfers: 0, corrupted: false };
+    const SLOT: Slot = Slot {
+        owner: 3,
+        direction: Direction::None,
+        base: 0,
+        length: 0,
+        moved: 0,
+        transfers: 0,
+        corrupted: false,
+        sent_at: None,
+    };
 
     #[test]
     fn a_cid_names_one_generation_only() {

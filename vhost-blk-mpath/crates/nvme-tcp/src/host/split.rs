@@ -1,12 +1,13 @@
-//! Cutting a request into commands the controller takes: MDTS, NOIOB, 65536 blocks.
+//! Cutting a request into commands the controller takes: MDTS, NOIOB, WZSL, DMRSL, 65536 blocks.
 
 use super::config::IoLimits;
 use super::pair::{Data, Job};
 use super::request::{IoCommand, Request};
 use crate::wire::{BLOCKS_MAX, DsmRange, NvmCommand};
 
-/// The next command of a request that is not exhausted, and the blocks it covers (0 where blocks mean nothing).
-pub(super) fn next_command(request: &Request, limits: &IoLimits) -> (NvmCommand, Data, u32) {
+/// The next command of a request that is not exhausted, and the blocks it covers (0 where blocks mean nothing). `max_bytes` holds a
+/// block.
+pub(super) fn next_command(request: &Request, limits: &IoLimits, max_bytes: u32) -> (NvmCommand, Data, u32) {
     let done = request.issued;
     let at = |slba: u64| slba + u64::from(done);
     // Only for commands that move data: the bytes of those fit 32 bits.
@@ -15,30 +16,40 @@ pub(super) fn next_command(request: &Request, limits: &IoLimits) -> (NvmCommand,
     match request.command {
         IoCommand::Flush => (NvmCommand::Flush, Data::None, 0),
         IoCommand::Read { slba, blocks } => {
-            let blocks = transfer_blocks(limits, at(slba), blocks - done);
+            let blocks = transfer_blocks(limits, max_bytes, at(slba), blocks - done);
             let data = Data::In { offset: data_offset(), length: blocks * block_bytes };
             (NvmCommand::Read { slba: at(slba), blocks }, data, blocks)
         }
         IoCommand::Write { slba, blocks, fua } => {
-            let blocks = transfer_blocks(limits, at(slba), blocks - done);
+            let blocks = transfer_blocks(limits, max_bytes, at(slba), blocks - done);
             let data = Data::Out { offset: data_offset(), length: blocks * block_bytes };
             (NvmCommand::Write { slba: at(slba), blocks, fua }, data, blocks)
         }
         IoCommand::WriteZeroes { slba, blocks, deallocate, fua } => {
             // MDTS and NOIOB are about data transfers; there is none here (NVM Command Set 3.2.8).
-            let blocks = (blocks - done).min(BLOCKS_MAX);
+            let blocks = (blocks - done).min(limits.max_write_zeroes_blocks);
             (NvmCommand::WriteZeroes { slba: at(slba), blocks, deallocate, fua }, Data::None, blocks)
         }
         IoCommand::Deallocate { blocks, .. } => {
-            let data = Data::Out { offset: 0, length: DsmRange::LEN as u32 };
+            // The payload is the list of all ranges, of which each command gets one.
+            let most = limits.max_deallocate_blocks;
+            let data = Data::Out { offset: done / most * DsmRange::LEN as u32, length: DsmRange::LEN as u32 };
+            let blocks = (blocks - done).min(most);
             (NvmCommand::DatasetManagement { ranges: 1, deallocate: true }, data, blocks)
         }
     }
 }
 
+/// The range that lies at `offset` in the payload of a request that deallocates so many blocks from `slba` on, and its offset there.
+pub(super) fn range_at(limits: &IoLimits, slba: u64, blocks: u32, offset: u32) -> (DsmRange, u32) {
+    let most = limits.max_deallocate_blocks;
+    let first = offset / DsmRange::LEN as u32 * most;
+    (DsmRange::new(slba + u64::from(first), (blocks - first).min(most)), offset % DsmRange::LEN as u32)
+}
+
 /// As many of `remaining` blocks at `slba` as one read or write may cover.
-fn transfer_blocks(limits: &IoLimits, slba: u64, remaining: u32) -> u32 {
-    let blocks = remaining.min(limits.max_blocks);
+fn transfer_blocks(limits: &IoLimits, max_bytes: u32, slba: u64, remaining: u32) -> u32 {
+    let blocks = remaining.min(max_bytes / limits.namespace.block_bytes).min(BLOCKS_MAX);
     match u64::from(limits.namespace.noiob_blocks) {
         0 => blocks,
         // At most 65535, as NOIOB has 16 bits.
@@ -47,8 +58,8 @@ fn transfer_blocks(limits: &IoLimits, slba: u64, remaining: u32) -> u32 {
 }
 
 /// The command as a job for the queue pair, and the request as it is once that command is issued.
-pub(super) fn issue(index: u16, request: &mut Request, limits: &IoLimits) -> Job {
-    let (command, data, blocks) = next_command(request, limits);
+pub(super) fn issue(index: u16, request: &mut Request, limits: &IoLimits, max_bytes: u32) -> Job {
+    let (command, data, blocks) = next_command(request, limits, max_bytes.min(request.max_bytes));
     request.issued += blocks;
     request.live += 1;
     request.exhausted = request.command.range().is_none_or(|(_, total)| request.issued == total);
@@ -58,7 +69,8 @@ pub(super) fn issue(index: u16, request: &mut Request, limits: &IoLimits) -> Job
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::host::{NamespaceLimits, Tag};
+    use crate::host::request::Requests;
+    use crate::host::{CommandLimits, NamespaceLimits, Tag};
     use proptest::prelude::*;
 
     /// Limits, and the most bytes of a command.
@@ -66,13 +78,15 @@ mod tests {
         let limits = (1u32.., 9u32..=12, 0u32..12, prop_oneof![Just(0u16), 1u16..300]);
         limits.prop_map(|(nsid, shift, mdts, noiob_blocks)| {
             let namespace = NamespaceLimits { nsid, block_bytes: 1 << shift, namespace_blocks: u64::MAX, noiob_blocks };
-            (IoLimits::new(namespace, 1 << (shift + mdts)), 1 << (shift + mdts))
+            (IoLimits::new(namespace, CommandLimits::NONE), 1 << (shift + mdts))
         })
     }
 
     fn request(command: IoCommand) -> Request {
         let tag = Tag(0);
-        Request { tag, namespace: 0, command, issued: 0, live: 0, exhausted: false, abandoned: false, error: None }
+        let mut requests = Requests::new(1);
+        let index = requests.insert(tag, 0, command).expect("there is room");
+        *requests.get(index)
     }
 
     proptest! {
@@ -82,7 +96,7 @@ mod tests {
             let mut request = request(IoCommand::Read { slba, blocks });
             let (mut covered, block_bytes) = (0, limits.namespace.block_bytes);
             while !request.exhausted {
-                let (command, data, count) = next_command(&request, &limits);
+                let (command, data, count) = next_command(&request, &limits, most);
                 prop_assert_eq!(command, NvmCommand::Read { slba: slba + u64::from(covered), blocks: count });
                 let length = count * block_bytes;
                 prop_assert_eq!(data, Data::In { offset: covered * block_bytes, length });
@@ -92,7 +106,7 @@ mod tests {
                     let first = slba + u64::from(covered);
                     prop_assert_eq!(first / boundary, (first + u64::from(count) - 1) / boundary);
                 }
-                let job = issue(0, &mut request, &limits);
+                let job = issue(0, &mut request, &limits, most);
                 prop_assert_eq!(job.sqe.nsid.get(), limits.namespace.nsid);
                 covered += count;
             }
@@ -100,17 +114,38 @@ mod tests {
         }
 
         #[test]
-        fn zeroes_split_at_65536_blocks(blocks in 1u32..) {
+        fn zeroes_split_at_their_limit(blocks in 1u32.., limit in prop_oneof![Just(u64::MAX), 1u64 << 20..1 << 40]) {
             let namespace = NamespaceLimits { nsid: 1, block_bytes: 512, namespace_blocks: u64::MAX, noiob_blocks: 8 };
-            let limits = IoLimits::new(namespace, 4096);
+            let most = (limit / 512).min(BLOCKS_MAX.into()) as u32;
+            let limits = IoLimits::new(namespace, CommandLimits { max_write_zeroes_bytes: limit, ..CommandLimits::NONE });
             let mut request = request(IoCommand::WriteZeroes { slba: 7, blocks, deallocate: true, fua: false });
             let mut commands = 0;
             while !request.exhausted {
                 request.live = 0;
-                issue(0, &mut request, &limits);
+                issue(0, &mut request, &limits, 4096);
                 commands += 1;
             }
-            prop_assert_eq!(commands, blocks.div_ceil(BLOCKS_MAX));
+            prop_assert_eq!(commands, blocks.div_ceil(most));
+        }
+
+        /// One range a command, each within the limit, together all blocks; also beyond what 32 bits of bytes count.
+        #[test]
+        fn ranges_split_at_their_limit(slba in 0u64..1 << 40, blocks in 1u32.., most in 1u32 << 20..) {
+            let namespace = NamespaceLimits { nsid: 1, block_bytes: 512, namespace_blocks: u64::MAX, noiob_blocks: 8 };
+            let limits = IoLimits::new(namespace, CommandLimits { max_deallocate_blocks: most, ..CommandLimits::NONE });
+            let mut request = request(IoCommand::Deallocate { slba, blocks });
+            let mut next = slba;
+            while !request.exhausted {
+                request.live = 0;
+                let job = issue(0, &mut request, &limits, 4096);
+                let Data::Out { offset, length: 16 } = job.data else { panic!("{:?}", job.data) };
+                let (range, rest) = range_at(&limits, slba, blocks, offset);
+                prop_assert_eq!((range.slba.get(), rest), (next, 0));
+                prop_assert!((1..=most).contains(&range.blocks.get()));
+                prop_assert_eq!(range_at(&limits, slba, blocks, offset + 5), (range, 5));
+                next += u64::from(range.blocks.get());
+            }
+            prop_assert_eq!(next, slba + u64::from(blocks));
         }
     }
 }

@@ -1,5 +1,7 @@
 //! Laying out what is ready to leave.
 
+use std::time::Instant;
+
 use super::request::Tag;
 
 /// Payloads up to this many bytes are copied between PDU headers; larger ones are named.
@@ -49,6 +51,8 @@ pub trait PayloadSink {
 pub(super) struct Stage<'a> {
     pub(super) staging: &'a mut Vec<u8>,
     plan: &'a mut Vec<TxPart>,
+    /// When commands that are laid out count as sent, where anybody asks.
+    pub(super) now: Option<Instant>,
     /// Bytes staged before this call.
     begun: usize,
     /// Bytes of payload in the plan that are not staged, and after how many bytes in all nothing more is laid out.
@@ -57,9 +61,9 @@ pub(super) struct Stage<'a> {
 }
 
 impl<'a> Stage<'a> {
-    pub(super) fn new(staging: &'a mut Vec<u8>, plan: &'a mut Vec<TxPart>, enough: u32) -> Self {
+    pub(super) fn new(now: Option<Instant>, staging: &'a mut Vec<u8>, plan: &'a mut Vec<TxPart>, enough: u32) -> Self {
         let begun = staging.len();
-        Self { staging, plan, begun, named: 0, enough }
+        Self { staging, plan, now, begun, named: 0, enough }
     }
 
     /// Bytes that can still be staged.

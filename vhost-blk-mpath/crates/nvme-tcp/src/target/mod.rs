@@ -5,6 +5,7 @@
 //! completes each command by its token.
 
 mod admin;
+mod answer_faults;
 mod command;
 mod controller;
 mod digest_faults;
@@ -25,6 +26,7 @@ mod transfer;
 mod tests;
 
 pub use admin::AdminReply;
+pub use answer_faults::{AnswerFault, AnswerFaults, FaultyCommands};
 pub use command::{CommandToken, TargetCommand};
 pub use digest_faults::DigestFaults;
 pub use error::TargetError;

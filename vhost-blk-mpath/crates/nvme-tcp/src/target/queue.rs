@@ -9,13 +9,17 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
+use super::answer_faults::{AnswerFault, AnswerFaults};
 use super::command::{CommandToken, TargetCommand};
 use super::digest_faults::DigestFaults;
 use super::error::TargetError;
 use super::receive::{Item, Receiver};
 use super::slots::Slots;
-use crate::wire::{C2hData, Cqe, Digest, Framing, IcReq, IcResp, MAXH2CDATA_MIN, PDU_ALIGNMENT_MAX, Pdu, Status};
+use crate::wire::{
+    C2hData, Cqe, Digest, Framing, IcReq, IcResp, MAXH2CDATA_MIN, Opcode, PDU_ALIGNMENT_MAX, Pdu, Sqe, Status,
+};
 
 /// What one connection may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -107,6 +111,7 @@ pub struct TargetQueue {
     pub(super) reserved_bytes: u64,
     pub(super) ready: VecDeque<TargetCommand>,
     pub(super) digest_faults: Arc<DigestFaults>,
+    answer_faults: Arc<AnswerFaults>,
     pub(super) out: Vec<u8>,
     out_sent: usize,
 }
@@ -130,6 +135,7 @@ impl TargetQueue {
             reserved_bytes: 0,
             ready: VecDeque::new(),
             digest_faults: Arc::default(),
+            answer_faults: Arc::default(),
             out: Vec::new(),
             out_sent: 0,
         }
@@ -269,6 +275,12 @@ impl TargetQueue {
         let Some(cid) = self.slots.get_mut(token.slot).map(|slot| slot.cid) else {
             return;
         };
+        let fault = self.slots.fault(token.slot);
+        let bytes = match fault {
+            Some(AnswerFault::Lose) => 0,
+            Some(AnswerFault::Short) => bytes / 2,
+            _ => bytes,
+        };
         let mut offset = 0;
         while offset < bytes {
             let length = (bytes - offset).min(self.limits.max_c2h_data_bytes);
@@ -293,6 +305,9 @@ impl TargetQueue {
         }
         if short && bytes > 0 {
             self.release(token.slot);
+            if fault == Some(AnswerFault::Twice) {
+                self.respond(Cqe::new(cid, 0, Status::SUCCESS, 0));
+            }
         } else {
             self.complete(token, Status::SUCCESS, 0);
         }
@@ -304,8 +319,33 @@ impl TargetQueue {
     }
 
     fn finish(&mut self, slot: u16, sqhd: u16, status: Status, result: u64) {
+        let answers = match self.slots.fault(slot) {
+            Some(AnswerFault::Lose) => return self.give_back_budget(slot),
+            Some(AnswerFault::Early) => 0,
+            Some(AnswerFault::Twice) => 2,
+            _ => 1,
+        };
         let cid = self.release(slot);
-        self.respond(Cqe::new(cid, sqhd, status, result));
+        for _ in 0..answers {
+            self.respond(Cqe::new(cid, sqhd, status, result));
+        }
+    }
+
+    /// Has the command that has just arrived in this slot meet the fault that it is to meet.
+    pub(super) fn meet_fault(&mut self, slot: u16, sqe: &Sqe) {
+        if self.identity.is_some_and(|identity| identity.qid > 0)
+            && Opcode(sqe.opcode) != Opcode::FABRICS
+            && let Some(slot) = self.slots.get_mut(slot)
+        {
+            slot.fault = self.answer_faults.take(sqe);
+        }
+    }
+
+    /// Answers a command with success, whose data are still to come.
+    pub(super) fn answer_early(&mut self, slot: u16) {
+        if let Some(cid) = self.slots.answer(slot) {
+            self.respond(Cqe::new(cid, self.sqhd, Status::SUCCESS, 0));
+        }
     }
 
     pub(super) fn respond(&mut self, cqe: Cqe) {
@@ -319,6 +359,20 @@ impl TargetQueue {
     /// Makes as many of the next digests wrong as `faults` says, where digests are in use.
     pub fn set_digest_faults(&mut self, faults: Arc<DigestFaults>) {
         self.digest_faults = faults;
+    }
+
+    /// Has commands that arrive from now on meet the faults that `faults` says.
+    pub fn set_answer_faults(&mut self, faults: Arc<AnswerFaults>) {
+        self.answer_faults = faults;
+    }
+
+    /// How much later a command is to be executed and answered than others.
+    #[must_use]
+    pub fn late_by(&self, token: &CommandToken) -> Duration {
+        match self.slots.fault(token.slot) {
+            Some(AnswerFault::Late(time)) => time,
+            _ => Duration::ZERO,
+        }
     }
 
     /// Bytes to send to the host.

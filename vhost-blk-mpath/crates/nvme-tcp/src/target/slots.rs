@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use super::answer_faults::AnswerFault;
 use crate::wire::Sqe;
 
 /// A command between its capsule and its completion.
@@ -10,6 +11,9 @@ pub(super) struct Slot {
     pub(super) cid: u16,
     /// Bytes of payload that count against the connection's transfer budget.
     pub(super) reserved_bytes: u32,
+    pub(super) fault: Option<AnswerFault>,
+    /// It was answered already, and its CID may be another command's.
+    is_answered: bool,
     pub(super) fill: Option<Fill>,
 }
 
@@ -78,7 +82,7 @@ impl Slots {
         if self.in_use >= self.capacity {
             return Err(SlotError::Full);
         }
-        let slot = Some(Slot { cid, reserved_bytes: 0, fill: None });
+        let slot = Some(Slot { cid, reserved_bytes: 0, fault: None, is_answered: false, fill: None });
         let index = if let Some(index) = self.free.pop() {
             self.table[usize::from(index)] = slot;
             index
@@ -92,15 +96,31 @@ impl Slots {
         Ok(index)
     }
 
+    /// The command in slot `index` is answered before its end; its CID.
+    pub(super) fn answer(&mut self, index: u16) -> Option<u16> {
+        let slot = self.table.get_mut(usize::from(index))?.as_mut()?;
+        slot.is_answered = true;
+        let (word, bit) = Self::cid_bit(slot.cid);
+        self.cids[word] &= !bit;
+        Some(slot.cid)
+    }
+
     /// Ends the command in slot `index`, which must be in use.
     pub(super) fn remove(&mut self, index: u16) -> Slot {
         let slot = self.table.get_mut(usize::from(index)).and_then(Option::take);
         let slot = slot.expect("a slot's index is known to one place at a time, until the slot is emptied");
-        let (word, bit) = Self::cid_bit(slot.cid);
-        self.cids[word] &= !bit;
+        if !slot.is_answered {
+            let (word, bit) = Self::cid_bit(slot.cid);
+            self.cids[word] &= !bit;
+        }
         self.free.push(index);
         self.in_use -= 1;
         slot
+    }
+
+    /// What the command in slot `index` meets.
+    pub(super) fn fault(&self, index: u16) -> Option<AnswerFault> {
+        self.table.get(usize::from(index))?.as_ref()?.fault
     }
 
     /// The slot with this index, which may be anything the host sent.

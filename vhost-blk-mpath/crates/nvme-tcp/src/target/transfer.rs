@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use super::answer_faults::AnswerFault;
 use super::command::{CommandToken, TargetCommand};
 use super::error::TargetError;
 use super::queue::TargetQueue;
@@ -10,14 +11,14 @@ use crate::wire::{Cqe, H2cData, Opcode, Pdu, PduType, R2t, Sgl, Sqe, Status};
 
 /// Which way a command's data goes: the low two bits of its opcode, or of FCTYPE (Base 3.3.3.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Direction {
+pub(super) enum Direction {
     None,
     FromHost,
     ToHost,
 }
 
 impl Direction {
-    fn of(sqe: &Sqe) -> Self {
+    pub(super) fn of(sqe: &Sqe) -> Self {
         let fabrics = Opcode(sqe.opcode) == Opcode::FABRICS;
         let code = if fabrics { sqe.nsid.get() as u8 } else { sqe.opcode };
         match code & 3 {
@@ -58,28 +59,39 @@ impl TargetQueue {
                 return Ok(None);
             }
         };
-        match self.plan(sqe, data_bytes) {
+        let plan = match self.plan(sqe, data_bytes) {
+            Ok(plan) => plan,
             Err(status) => {
                 self.complete_slot(slot, status.with_dnr(), 0);
-                Ok(None)
+                return Ok(None);
             }
-            Ok(Plan::Ready { expects_bytes }) => {
-                let token = CommandToken { slot };
-                let command = TargetCommand { token, sqe: *sqe, payload: Vec::new(), expects_bytes };
-                self.ready.push_back(command);
-                Ok(None)
-            }
-            Ok(Plan::InCapsule { bytes }) => {
+        };
+        self.meet_fault(slot, sqe);
+        let mut sink = None;
+        match plan {
+            Plan::Ready { expects_bytes } => self.hand_up(slot, *sqe, Vec::new(), expects_bytes),
+            Plan::InCapsule { bytes } => {
                 self.start_fill(slot, sqe, bytes, Vec::with_capacity(bytes as usize));
-                Ok(Some(slot))
+                sink = Some(slot);
             }
-            Ok(Plan::Ask { bytes }) => {
+            Plan::Ask { bytes } => {
                 self.start_fill(slot, sqe, bytes, Vec::new());
                 self.waiting.push_back(slot);
                 self.ask_for_waiting();
-                Ok(None)
             }
         }
+        if self.slots.fault(slot) == Some(AnswerFault::Early) {
+            self.answer_early(slot);
+        }
+        Ok(sink)
+    }
+
+    /// A command with all of its data is to be executed, unless it is lost.
+    fn hand_up(&mut self, slot: u16, sqe: Sqe, payload: Vec<u8>, expects_bytes: u32) {
+        if self.slots.fault(slot) == Some(AnswerFault::Swallow) {
+            return self.give_back_budget(slot);
+        }
+        self.ready.push_back(TargetCommand { token: CommandToken { slot }, sqe, payload, expects_bytes });
     }
 
     fn plan(&self, sqe: &Sqe, data_bytes: u32) -> Result<Plan, Status> {
@@ -207,17 +219,20 @@ impl TargetQueue {
         if damaged {
             return self.complete_slot(index, Status::TRANSIENT_TRANSPORT_ERROR, 0);
         }
-        let token = CommandToken { slot: index };
-        self.ready.push_back(TargetCommand { token, sqe, payload, expects_bytes: 0 });
+        self.hand_up(index, sqe, payload, 0);
     }
 
     /// Empties a slot, gives its share of the transfer budget to the next in line, and returns its CID.
     pub(super) fn release(&mut self, slot: u16) -> u16 {
-        let slot = self.slots.remove(slot);
-        if slot.reserved_bytes > 0 {
-            self.reserved_bytes -= u64::from(slot.reserved_bytes);
+        self.give_back_budget(slot);
+        self.slots.remove(slot).cid
+    }
+
+    pub(super) fn give_back_budget(&mut self, slot: u16) {
+        let reserved_bytes = self.slots.get_mut(slot).map_or(0, |slot| std::mem::take(&mut slot.reserved_bytes));
+        if reserved_bytes > 0 {
+            self.reserved_bytes -= u64::from(reserved_bytes);
             self.ask_for_waiting();
         }
-        slot.cid
     }
 }

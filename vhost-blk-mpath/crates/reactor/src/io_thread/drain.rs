@@ -12,6 +12,8 @@ use crate::token::Token;
 /// How long a virtqueue may take to drain before its remaining requests are given up. The front-end's main loop, and
 /// so the guest, stands still meanwhile.
 pub(super) const DRAIN_MAX: Duration = Duration::from_secs(10);
+/// How long if memory that its front-end shares could not be accessed, so that the front-end is hung up on.
+pub(super) const FAULTED_DRAIN_MAX: Duration = Duration::from_secs(1);
 /// How long the requests in flight may take at the end of the daemon.
 pub(super) const SHUTDOWN_DRAIN_MAX: Duration = Duration::from_secs(1);
 
@@ -21,7 +23,7 @@ impl IoThread {
         let mut stopping = Vec::new();
         for (&flow, slot) in &mut self.queues {
             slot.queue.publish();
-            stopping.extend(slot.stopping.as_ref().map(|stopping| (flow, stopping.deadline)));
+            stopping.extend(slot.deadline().map(|deadline| (flow, deadline)));
         }
         for (flow, deadline) in stopping {
             if deadline <= now && self.queues[&flow].in_flight > 0 {
@@ -30,7 +32,8 @@ impl IoThread {
             // Where no socket holds anything of it, giving up is all there is to wait for. At the daemon's end what was not taken yet is
             // the next one's.
             let slot = &self.queues[&flow];
-            let waits_for_hold = slot.queue.to_resubmit() > 0 && deadline > now && !self.ending;
+            let is_held = slot.queue.to_resubmit() > 0 && !slot.queue.has_faulted();
+            let waits_for_hold = is_held && deadline > now && !self.ending;
             if slot.in_flight > 0 || waits_for_hold {
                 continue;
             }
@@ -57,12 +60,13 @@ impl IoThread {
 
     /// Gives up the requests of a virtqueue that did not drain in time. They get no answer: success would be a lie, and an
     /// error would let the guest reuse sectors that a lost path may still write. Sockets that hold its guest memory are
-    /// closed, upon which the kernel gives it back at once.
+    /// closed, upon which the kernel gives it back at once. Not so if that memory has faulted: it is replaced, and the sockets keep the
+    /// requests.
     fn abandon(&mut self, now: Instant, flow: FlowId) {
         let slot = self.queues.get_mut(&flow).expect("an overdue virtqueue is here");
         if let Some(stopping) = &mut slot.stopping {
             // Once: what is left then only waits for the kernel.
-            stopping.deadline = now + DRAIN_MAX;
+            (stopping.since, stopping.deadline) = (now + DRAIN_MAX, now + DRAIN_MAX);
         }
         tracing::error!(
             disk = &*self.disks[&slot.disk].name,
@@ -70,6 +74,12 @@ impl IoThread {
             requests = slot.in_flight,
             "virtqueue did not drain in time; its requests are given up without an answer"
         );
+        // Then sockets hold memory that is nobody's any more: no path has to end for what one front-end has done.
+        if slot.queue.has_faulted() && slot.queue.discard_memory() {
+            self.requests.release(flow);
+            slot.in_flight = 0;
+            return;
+        }
         let (let_go, paths) = self.requests.abandon(flow);
         slot.in_flight -= let_go;
         let held: Vec<PathId> = self.connections.keys().copied().filter(|path| paths & 1 << path.0 != 0).collect();

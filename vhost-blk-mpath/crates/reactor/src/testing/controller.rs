@@ -5,9 +5,10 @@ use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
 
 use nvme_tcp::host::{
-    HostIdentity, HostQueue, NamespaceLimits, PayloadSink, PayloadSource, QueueConfig, STAGING_MIN, Tag as WireTag,
+    CommandLimits, HostIdentity, HostQueue, NamespaceLimits, PayloadSink, PayloadSource, QueueConfig, STAGING_MIN,
+    Tag as WireTag,
 };
-use nvme_tcp::wire::{C2hData, Cqe, Digests, Framing, IcResp, Nqn, Pdu, Status};
+use nvme_tcp::wire::{C2hData, Cqe, Digests, Framing, IcResp, Nqn, Pdu, R2t, Status};
 
 use super::PATIENCE;
 use crate::{Ending, Link};
@@ -36,6 +37,8 @@ impl Controller {
             cntlid: 1,
             digests: Digests::default(),
             max_transfer_bytes: 1 << 20,
+            reports_max_transfer: false,
+            command_limits: CommandLimits::NONE,
             in_capsule_bytes: 8192,
             namespaces: vec![Some(NamespaceLimits {
                 nsid: 1,
@@ -48,7 +51,13 @@ impl Controller {
         // ICReq and Connect need no wire.
         let icresp = Pdu::IcResp(IcResp { cpda: 0, digests: Digests::default(), maxh2cdata: 131_072 });
         for answer in [icresp, Pdu::CapsuleResp(Cqe::new(0x1000, 0, Status::SUCCESS, 1))] {
-            queue.fill_tx(&mut Vec::with_capacity(STAGING_MIN), &NoPayload, &mut Vec::new(), u32::MAX);
+            queue.fill_tx(
+                std::time::Instant::now(),
+                &mut Vec::with_capacity(STAGING_MIN),
+                &NoPayload,
+                &mut Vec::new(),
+                u32::MAX,
+            );
             queue.receive(&bytes_of(answer, &[]), &mut NoPayload).unwrap();
         }
         assert!(queue.is_ready());
@@ -67,6 +76,30 @@ impl Controller {
 
     pub(crate) fn send(&mut self, bytes: &[u8]) {
         self.stream.write_all(bytes).unwrap();
+    }
+
+    /// Asks for so many bytes of a write from their start on.
+    pub(crate) fn ask(cid: u16, bytes: usize) -> Vec<u8> {
+        bytes_of(Pdu::R2t(R2t { cid, ttag: cid, offset: 0, length: bytes as u32 }), &[])
+    }
+
+    /// What was asked for: `(cid, data)`.
+    pub(crate) fn data(&mut self, bytes: usize) -> (u16, Vec<u8>) {
+        let (mut data, mut cid) = (Vec::new(), None);
+        while data.len() < bytes {
+            // Common header, CCCID, TTAG, offset, length.
+            let mut header = [0; 24];
+            self.stream.read_exact(&mut header).unwrap();
+            assert_eq!(header[0], 6, "H2CData");
+            let of = u16::from_le_bytes([header[8], header[9]]);
+            assert_eq!(*cid.get_or_insert(of), of);
+            let pdu_bytes = u32::from_le_bytes([16, 17, 18, 19].map(|at| header[at])) as usize;
+            let start = data.len();
+            data.resize(start + pdu_bytes, 0xee);
+            self.stream.read_exact(&mut data[start..]).unwrap();
+        }
+        assert_eq!(data.len(), bytes);
+        (cid.unwrap(), data)
     }
 
     /// The end of a command.

@@ -6,6 +6,7 @@ mod two_paths;
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixListener;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -57,6 +58,8 @@ pub(crate) struct Guest {
     driver: VirtioBlkQueue<'static, usize>,
     transport: Box<VirtioBlkTransport>,
     memory: MmapRaw,
+    /// What is mapped there.
+    buffers: File,
     shelf: Arc<Shelf>,
 }
 
@@ -86,7 +89,17 @@ impl Guest {
         transport.map_mem_region(memory.as_ptr() as usize, BUFFER_BYTES, file.as_raw_fd(), 0).unwrap();
         // An answer to any message says that those before it are carried out.
         transport.get_config().unwrap();
-        Self { driver: queues.into_iter().next().unwrap(), transport, memory, shelf }
+        Self { driver: queues.into_iter().next().unwrap(), transport, memory, buffers: file, shelf }
+    }
+
+    /// Fills the memory that is read to and written from.
+    pub(crate) fn fill(&self, byte: u8) {
+        self.buffers.write_all_at(&vec![byte; BUFFER_BYTES], 0).unwrap();
+    }
+
+    /// Cuts off that memory after so many bytes. Nobody can look at the rest any more.
+    pub(crate) fn cut_off(&self, bytes: usize) {
+        self.buffers.set_len(bytes as u64).unwrap();
     }
 
     /// The device's side, to be given away; requests of this guest come out of it.

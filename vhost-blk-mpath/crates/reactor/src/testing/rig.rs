@@ -43,7 +43,10 @@ impl Rig {
         loop {
             match self.events.recv_timeout(PATIENCE).unwrap().kind {
                 closed @ PathEventKind::Closed { .. } => return closed,
-                PathEventKind::Suspect | PathEventKind::Recovered | PathEventKind::AnaError => {}
+                PathEventKind::Suspect
+                | PathEventKind::Recovered
+                | PathEventKind::AnaError
+                | PathEventKind::SmallerTransfer { .. } => {}
                 kind @ PathEventKind::Lost(_) => panic!("{kind:?}"),
             }
         }

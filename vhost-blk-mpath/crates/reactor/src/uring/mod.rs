@@ -12,10 +12,10 @@ mod send;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use recv::RecvSlot;
+pub(crate) use recv::{Received, RecvSlot};
 pub use ring::RingError;
 pub(crate) use ring::{Event, Ring};
-pub(crate) use send::{SendPart, SendSlot};
+pub(crate) use send::{SendPart, SendSlot, Sent};
 
 fn empty_message() -> libc::msghdr {
     // SAFETY: all-zero is a valid `msghdr`: null pointers with zero lengths.

@@ -21,12 +21,25 @@ pub(crate) enum SendPart {
     Outside(libc::iovec),
 }
 
+/// What became of a send.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Sent {
+    /// All of it is sent.
+    All,
+    /// The rest is on its way.
+    Rest,
+    /// The kernel cannot read this segment, the next to be sent. To be [tried again](SendSlot::try_again) when it can.
+    Unreadable(libc::iovec),
+}
+
 pub(crate) struct SendSlot {
     /// Never reallocated: its capacity is fixed at the start and the layout is bounded by it.
     staging: Vec<u8>,
     iovecs: Vec<libc::iovec>,
     /// The first segment not wholly sent.
     next: usize,
+    /// One segment at a time: one of them cannot be read, and the kernel does not say which.
+    one_by_one: bool,
     message: Box<libc::msghdr>,
     in_flight: bool,
 }
@@ -37,6 +50,7 @@ impl SendSlot {
             staging: Vec::with_capacity(STAGING_BYTES),
             iovecs: Vec::new(),
             next: 0,
+            one_by_one: false,
             message: Box::new(empty_message()),
             in_flight: false,
         }
@@ -67,6 +81,7 @@ impl SendSlot {
         assert!(!self.in_flight, "one send at a time");
         self.iovecs.clear();
         self.next = 0;
+        self.one_by_one = false;
         let staging = &mut self.staging;
         self.iovecs.extend(parts.map(|part| match part {
             SendPart::Staged { start, len } => {
@@ -80,7 +95,7 @@ impl SendSlot {
 
     fn push(&mut self, ring: &mut Ring, socket: BorrowedFd<'_>, token: u64) -> io::Result<()> {
         let rest = &mut self.iovecs[self.next..];
-        self.message.msg_iovlen = rest.len().min(IOVECS_MAX) as _;
+        self.message.msg_iovlen = rest.len().min(if self.one_by_one { 1 } else { IOVECS_MAX }) as _;
         self.message.msg_iov = rest.as_mut_ptr();
         let flags = (libc::MSG_NOSIGNAL | libc::MSG_WAITALL) as u32;
         let entry = opcode::SendMsg::new(types::Fd(socket.as_raw_fd()), &raw const *self.message)
@@ -94,29 +109,48 @@ impl SendSlot {
         Ok(())
     }
 
-    /// Takes the completion of the send: `Ok(true)` when all is sent, `Ok(false)` when the rest was sent on its way.
+    /// Takes the completion of the send. When the kernel cannot read memory, nothing is sent of what this call has begun: the segments
+    /// are then sent one by one, up to the one that cannot be read.
     pub(crate) fn finished(
         &mut self,
         ring: &mut Ring,
         socket: BorrowedFd<'_>,
         token: u64,
         result: i32,
-    ) -> io::Result<bool> {
+    ) -> io::Result<Sent> {
         assert!(self.in_flight, "a completion without a send");
         self.in_flight = false;
+        if result == -libc::EFAULT {
+            if self.one_by_one {
+                return Ok(Sent::Unreadable(self.iovecs[self.next]));
+            }
+            self.one_by_one = true;
+            return self.try_again(ring, socket, token).map(|()| Sent::Rest);
+        }
         let mut sent = bytes_or_error(result)?;
         while let Some(iovec) = self.iovecs.get_mut(self.next) {
             if sent < iovec.iov_len {
                 // SAFETY: `sent` is inside the segment.
                 iovec.iov_base = unsafe { iovec.iov_base.cast::<u8>().add(sent).cast() };
                 iovec.iov_len -= sent;
-                self.push(ring, socket, token)?;
-                return Ok(false);
+                return self.push(ring, socket, token).map(|()| Sent::Rest);
             }
             sent -= iovec.iov_len;
             self.next += 1;
         }
-        Ok(true)
+        Ok(Sent::All)
+    }
+
+    /// Puts readable memory where a segment could not be read, as replaced pages would.
+    #[cfg(test)]
+    pub(super) fn replace_unreadable(&mut self, segment: libc::iovec) {
+        self.iovecs[self.next] = segment;
+    }
+
+    /// Goes on with a send of which a segment could not be read.
+    pub(crate) fn try_again(&mut self, ring: &mut Ring, socket: BorrowedFd<'_>, token: u64) -> io::Result<()> {
+        assert!(!self.in_flight, "one send at a time");
+        self.push(ring, socket, token)
     }
 
     /// Takes the completion of a send whose connection is given up, whatever it says.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, eventfd};
 
-use super::{Event, RecvSlot, Ring, SendPart, SendSlot};
+use super::{Event, RecvSlot, Ring, SendPart, SendSlot, Sent};
 
 const TOKEN: u64 = 42;
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -123,11 +123,14 @@ mod send {
         for operations in 1.. {
             let event = event(ring);
             assert_eq!(event.token, TOKEN);
-            if slot.finished(ring, socket.as_fd(), TOKEN, event.result).unwrap() {
-                assert!(!slot.in_flight());
-                return operations;
+            match slot.finished(ring, socket.as_fd(), TOKEN, event.result).unwrap() {
+                Sent::All => {
+                    assert!(!slot.in_flight());
+                    return operations;
+                }
+                Sent::Rest => assert!(slot.in_flight()),
+                Sent::Unreadable(_) => panic!("all of it can be read"),
             }
-            assert!(slot.in_flight());
         }
         unreachable!()
     }
@@ -185,7 +188,8 @@ mod send {
             let mut pieces = vec![pattern(100), pattern(50), pattern(150)];
             start(&mut slot, &mut ring, &here, &mut pieces);
             assert_eq!(event(&mut ring).result, 300);
-            assert!(!slot.finished(&mut ring, here.as_fd(), TOKEN, said).unwrap());
+            let finished = slot.finished(&mut ring, here.as_fd(), TOKEN, said).unwrap();
+            assert!(matches!(finished, Sent::Rest));
             assert_eq!(finish(&mut slot, &mut ring, &here), 1);
             drop(here);
             let mut received = Vec::new();
@@ -193,6 +197,42 @@ mod send {
             let all = pieces.concat();
             let left = &all[usize::try_from(said).unwrap()..];
             assert_eq!(received, [&all[..], left].concat(), "after {said}");
+        }
+    }
+
+    /// Whatever is before it, and behind it, and however often.
+    #[test]
+    fn a_segment_that_cannot_be_read_is_found() {
+        for (before, after) in [(0, 0), (10, 0), (0, 10), (3000, 100_000), (100_000, 3000)] {
+            let (here, mut there) = UnixStream::pair().unwrap();
+            let (mut ring, mut slot) = (Ring::new().unwrap(), SendSlot::new());
+            let (mut first, mut last, mut instead) = (pattern(before), pattern(after), pattern(5000));
+            let nowhere = libc::iovec { iov_base: std::ptr::without_provenance_mut(4096), iov_len: 5000 };
+            let segments = [outside(&mut first), nowhere, outside(&mut last), nowhere];
+            slot.staging();
+            // SAFETY: what is memory outlives the send; what is none is the matter.
+            unsafe { slot.start(&mut ring, here.as_fd(), TOKEN, segments.map(SendPart::Outside).into_iter()).unwrap() };
+            let reading = std::thread::spawn(move || {
+                let mut received = vec![0; before + after + 10_000];
+                there.read_exact(&mut received).unwrap();
+                received
+            });
+            let mut found = 0;
+            loop {
+                let result = event(&mut ring).result;
+                match slot.finished(&mut ring, here.as_fd(), TOKEN, result).unwrap() {
+                    Sent::All => break,
+                    Sent::Rest => {}
+                    Sent::Unreadable(segment) => {
+                        assert_eq!((segment.iov_base, segment.iov_len), (nowhere.iov_base, nowhere.iov_len));
+                        found += 1;
+                        slot.replace_unreadable(outside(&mut instead));
+                        slot.try_again(&mut ring, here.as_fd(), TOKEN).unwrap();
+                    }
+                }
+            }
+            assert_eq!(found, 2);
+            assert!(reading.join().unwrap() == [&first, &instead, &last, &instead].map(|part| &part[..]).concat());
         }
     }
 

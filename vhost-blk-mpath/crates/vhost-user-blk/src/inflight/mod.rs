@@ -30,7 +30,7 @@ use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create
 
 pub(crate) use self::packed::PackedLog;
 pub(crate) use self::split::SplitLog;
-use crate::memory::{GuestMemory, MemoryError, RegionLayout};
+use crate::memory::{GuestMemory, MemoryError, MemoryFault, RegionLayout, SharedMemory};
 
 /// Alignment of each area, so that no two share a cache line.
 const AREA_ALIGN: u64 = 64;
@@ -238,6 +238,11 @@ impl InflightMemory {
         Ok(Self { memory: Arc::new(memory), shape, larger_than_told })
     }
 
+    /// What is to be said of it if any of it could not be accessed.
+    pub(crate) fn fault(&self) -> Option<MemoryFault> {
+        self.memory.fault(SharedMemory::Inflight)
+    }
+
     /// The area of queue `index`.
     pub(crate) fn area(&self, index: u16) -> Result<InflightArea, InflightError> {
         let num_queues = self.shape.num_queues;
@@ -265,6 +270,16 @@ impl InflightArea {
         }
         let entries = shape.queue_size;
         if size <= entries { Ok(()) } else { Err(InflightError::Size { entries, size }) }
+    }
+
+    /// What is to be said of memory that could not be accessed, if any.
+    pub(crate) fn fault(&self) -> Option<MemoryFault> {
+        self.whole.fault()
+    }
+
+    /// Whether there is any.
+    pub(crate) fn has_faulted(&self) -> bool {
+        self.whole.memory.has_faulted()
     }
 
     /// Whether the log of queue `index` in the same memory says that something is in flight, which it may do of what is used already.

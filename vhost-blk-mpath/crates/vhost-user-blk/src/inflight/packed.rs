@@ -264,6 +264,11 @@ impl PackedLog {
         self.resubmit.len() as u16
     }
 
+    /// Whether any of it may have been lost with a page that could not be accessed.
+    pub(crate) fn has_lost(&self) -> bool {
+        self.words.has_lost()
+    }
+
     /// Takes the oldest of these. They stay in flight in the log, by the counter they have.
     pub(crate) fn resubmit(&mut self) -> Option<Taken> {
         self.resubmit.pop()

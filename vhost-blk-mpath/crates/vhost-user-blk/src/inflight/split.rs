@@ -174,6 +174,11 @@ impl SplitLog {
         self.resubmit.pop()
     }
 
+    /// Whether any of it may have been lost with a page that could not be accessed.
+    pub(crate) fn has_lost(&self) -> bool {
+        self.words.has_lost()
+    }
+
     /// A chain was taken from the available ring; nothing was done for it yet.
     pub(crate) fn taken(&mut self, head: u16) {
         self.counters.set(counter(head), self.next_counter);

@@ -38,6 +38,11 @@ impl<T: ByteValued> Area<T> {
         self.memory.guest_address(self.start.cast()).expect("an area was found in its memory map")
     }
 
+    /// Whether any of it may have been lost with a page that could not be accessed.
+    pub(crate) fn has_lost(&self) -> bool {
+        self.memory.has_lost(self.start.cast(), self.count * mem::size_of::<T>())
+    }
+
     /// Copies value `index` out, once.
     pub(super) fn read(&self, index: usize) -> T {
         assert!(index < self.count, "index {index} of a ring area of {}", self.count);

@@ -69,6 +69,9 @@ pub enum RingError {
         /// Entries of the ring.
         size: u16,
     },
+    /// A part of the ring or its log could not be accessed, so what was read of it means nothing.
+    #[error("the memory of the ring or its log cannot be accessed")]
+    Memory,
     /// The log of what was in flight cannot be gone on with.
     #[error(transparent)]
     Inflight(#[from] InflightError),

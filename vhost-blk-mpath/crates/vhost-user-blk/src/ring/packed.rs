@@ -28,6 +28,7 @@ use super::split::{QueueError, RingLayout};
 use crate::dirty::QueueLog;
 use crate::inflight::{InflightArea, InflightError, PackedLog};
 use crate::memory::{GuestMemory, GuestRange};
+use crate::memory_faults;
 
 const NEXT: u16 = VRING_DESC_F_NEXT as u16;
 const WRITE: u16 = VRING_DESC_F_WRITE as u16;
@@ -267,6 +268,15 @@ impl PackedRing {
         }
     }
 
+    /// As of a split ring.
+    fn has_lost(&self) -> bool {
+        memory_faults::any()
+            && (self.words.has_lost()
+                || self.driver_event.has_lost()
+                || self.device_event.has_lost()
+                || self.log.as_ref().is_some_and(PackedLog::has_lost))
+    }
+
     /// Takes the next available chain; before all others those that a queue before this one had in flight. Its end is all that must
     /// be known to give it back.
     pub(super) fn next_chain(&mut self) -> Result<Option<Taken>, QueueError> {
@@ -296,6 +306,10 @@ impl PackedRing {
             flags = self.flags(last, Ordering::Relaxed);
         }
         let id = self.words.load(word(last, ID), Ordering::Relaxed);
+        // Before it is logged as in flight.
+        if self.has_lost() {
+            return Err(QueueError::Memory);
+        }
         let head = match &mut self.log {
             Some(log) => {
                 let index = |nth| usize::from(start.plus(nth, self.size).index);
@@ -312,6 +326,9 @@ impl PackedRing {
     /// Writes a used descriptor; the driver sees it after [`publish`](Self::publish). `written` is none if nothing was written
     /// into the chain's buffers at all, else the length that can be relied on.
     pub(super) fn push_used(&mut self, chain: Taken, written: Option<u32>) {
+        if self.has_lost() {
+            return;
+        }
         assert!(self.unpublished.len() < self.outstanding.into(), "more completions than chains taken");
         let Cursor { index, wrap } = self.next_used;
         let len = written.unwrap_or(0);
@@ -325,7 +342,7 @@ impl PackedRing {
 
     /// Makes all written used descriptors visible. `true` if the driver wants to be signalled.
     pub(super) fn publish(&mut self) -> bool {
-        if self.unpublished.is_empty() {
+        if self.unpublished.is_empty() || self.has_lost() {
             return false;
         }
         let heads = self.unpublished.iter().map(|used| used.chain.head);
@@ -339,6 +356,9 @@ impl PackedRing {
         }
         if let Some(dirty) = &self.dirty {
             dirty.mark_descriptors(self.unpublished.iter().map(|used| used.index));
+        }
+        if self.has_lost() {
+            return false;
         }
         if let Some(log) = &mut self.log {
             log.published(heads);

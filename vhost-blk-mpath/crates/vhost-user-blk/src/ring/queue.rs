@@ -15,8 +15,9 @@ use crate::buffer::{GuestByte, Segments};
 use crate::dirty::QueueLog;
 use crate::disk::Disk;
 use crate::inflight::InflightArea;
-use crate::memory::{GuestMemory, GuestRange};
-use crate::notify::{Kick, Notifier};
+use crate::memory::{GuestMemory, GuestRange, MemoryFault, SharedMemory};
+use crate::memory_faults;
+use crate::notify::{Alarm, Kick, Notifier};
 use crate::request::{Answer, Op, Parsed, Parser};
 
 /// The status byte of a request (virtio 1.2, 5.2.6).
@@ -74,6 +75,8 @@ pub(crate) struct QueueParts {
     pub(crate) inflight: Option<InflightArea>,
     /// Where to mark what is written, during a migration.
     pub(crate) log: Option<QueueLog>,
+    /// Rings when any of this memory could not be accessed.
+    pub(crate) alarm: Arc<Alarm>,
 }
 
 /// A virtqueue that moves by value into an I/O thread and comes back drained.
@@ -95,13 +98,14 @@ pub struct Queue {
     /// Where the front-end keeps what is in flight, if it does.
     inflight: Option<InflightArea>,
     log: Option<QueueLog>,
+    alarm: Arc<Alarm>,
     broken: Option<QueueError>,
 }
 
 impl Queue {
     pub(crate) fn new(memory: &GuestMemory, parts: QueueParts) -> Result<Self, RingError> {
         static NEXT_ID: AtomicU64 = AtomicU64::new(0);
-        let QueueParts { index, layout, disk, features, kick, notifier, inflight, log } = parts;
+        let QueueParts { index, layout, disk, features, kick, notifier, inflight, log, alarm } = parts;
         // The map is small; a copy of its own spares each request a reference count that other threads write to, too.
         let memory = Arc::new(memory.clone());
         let limits = ChainLimits {
@@ -114,8 +118,15 @@ impl Queue {
         if let Some(log) = &log {
             ring.set_dirty_log(log.clone());
         }
+        // Where the ring says that it is, the log is told.
+        if memory.has_faulted() {
+            return Err(RingError::Memory);
+        }
         if let Some(area) = &inflight {
             ring.resume(area)?;
+        }
+        if memory.has_faulted() || inflight.as_ref().is_some_and(InflightArea::has_faulted) {
+            return Err(RingError::Memory);
         }
         Ok(Self {
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
@@ -128,6 +139,7 @@ impl Queue {
             notifier,
             inflight,
             log,
+            alarm,
             broken: None,
         })
     }
@@ -191,11 +203,54 @@ impl Queue {
         self.inflight.as_ref().is_some_and(|area| area.other_has_requests(index))
     }
 
+    /// Whether memory that the front-end shares for the queue could not be accessed: guest memory, in-flight memory or the dirty log.
+    /// Nothing more is popped, nothing succeeds, and the front-end is hung up on once the queue is given back. It may come back
+    /// with requests given up.
+    #[must_use]
+    pub fn has_faulted(&self) -> bool {
+        let inflight = || self.inflight.as_ref().is_some_and(InflightArea::has_faulted);
+        let log = || self.log.as_ref().is_some_and(|log| log.log.has_faulted());
+        memory_faults::any() && (self.memory.has_faulted() || inflight() || log())
+    }
+
+    /// What is to be said of that.
+    pub(crate) fn fault(&self) -> Option<MemoryFault> {
+        let inflight = || self.inflight.as_ref().and_then(InflightArea::fault);
+        let log = || self.log.as_ref().and_then(|log| log.log.fault());
+        self.memory.fault(SharedMemory::Guest).or_else(inflight).or_else(log)
+    }
+
+    /// Gives up the guest memory of a queue that [has faulted](Self::has_faulted), for it and for the requests popped: what is still
+    /// written there reaches nobody, and zeroes are read. `false` if the host has no memory for that.
+    ///
+    /// # Panics
+    /// If it has not.
+    #[must_use]
+    pub fn discard_memory(&self) -> bool {
+        assert!(self.has_faulted(), "the guest's memory is as it should be");
+        self.memory.discard()
+    }
+
+    /// Whether any memory has faulted; then no more requests come from the queue, and whoever serves the front-end is told.
+    fn check_memory(&mut self) -> Result<(), QueueError> {
+        if !self.has_faulted() {
+            return Ok(());
+        }
+        if self.broken.replace(QueueError::Memory) != Some(QueueError::Memory)
+            && let Some(fault) = self.fault()
+        {
+            tracing::warn!(queue = self.index, %fault, "virtqueue stops");
+            self.alarm.ring();
+        }
+        Err(QueueError::Memory)
+    }
+
     /// Takes the next request; first of all, in their order, those that were in flight when an earlier daemon ended, if the
     /// front-end has kept the log of them. What needs no I/O (a bad request, get-id) is completed inside, for the next
     /// [`publish`](Self::publish). An error means the queue is broken: no more requests come from it until the front-end
     /// restarts it; those taken before are completed as ever.
     pub fn pop(&mut self) -> Result<Option<Request>, QueueError> {
+        self.check_memory()?;
         if let Some(error) = self.broken {
             return Err(error);
         }
@@ -205,13 +260,18 @@ impl Queue {
                 Ok(Some(chain)) => chain,
                 Ok(None) => return Ok(None),
                 Err(error) => {
+                    // What was read may be zeroes.
+                    self.check_memory()?;
                     tracing::warn!(queue = self.index, %error, "virtqueue is broken");
                     self.broken = Some(error);
                     self.notifier.report_error();
                     return Err(error);
                 }
             };
-            let status = match self.chain.walk(&self.memory, &self.ring, chain) {
+            let walked = self.chain.walk(&self.memory, &self.ring, chain);
+            // What was walked may be zeroes where the status had its place: the chain stays in flight.
+            self.check_memory()?;
+            let status = match walked {
                 Ok(status) => status,
                 Err(defect) => {
                     tracing::debug!(queue = self.index, head = chain.head, %defect, "malformed chain");
@@ -220,6 +280,8 @@ impl Queue {
                 }
             };
             let parsed = self.parser.parse(self.chain.readable(), self.chain.writable());
+            // So may its header be. It stays in flight, too: nobody knows what it asks for.
+            self.check_memory()?;
             // The status is one of at most `u32::MAX` bytes.
             let data_bytes = (self.chain.writable().bytes() - 1) as u32;
             let filled = match &parsed {
@@ -256,7 +318,9 @@ impl Queue {
         self.ring.push_used(chain, written);
     }
 
-    /// Completes a request of this queue; the driver sees it after [`publish`](Self::publish).
+    /// Completes a request of this queue; the driver sees it after [`publish`](Self::publish). Once the queue [has
+    /// faulted](Self::has_faulted) none succeeds: its data may be among those that were lost. Where its status or the ring were lost, it is
+    /// not answered.
     ///
     /// # Panics
     /// If the token is of another queue, or of this one before it was restarted.
@@ -268,8 +332,13 @@ impl Queue {
 
     fn finish(&mut self, token: &ChainToken, answer: Answer) {
         assert_eq!(token.queue, self.id, "a chain is completed on the queue it came from");
+        let faulted = self.check_memory().is_err();
+        let answer = if faulted { Answer::status(BlkStatus::IoErr) } else { answer };
         // SAFETY: the byte was found in `self.memory`, as the token is this queue's.
         unsafe { token.status.write(answer.status as u8) };
+        if self.memory.has_lost(token.status.place(), 1) {
+            return;
+        }
         if let Some(log) = &self.log {
             log.mark(token.to_mark.iter().copied());
         }
@@ -284,6 +353,8 @@ impl Queue {
         if self.ring.publish() {
             self.notifier.signal();
         }
+        // Nothing may come of it but this: nobody looks at the queue before the next kick.
+        let _ = self.check_memory();
     }
 
     /// Asks the driver not to kick while the ring is being worked off anyway. Kicks may still come.

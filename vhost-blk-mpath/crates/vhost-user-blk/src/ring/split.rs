@@ -11,6 +11,7 @@ use super::area::Area;
 use crate::dirty::QueueLog;
 use crate::inflight::{InflightArea, InflightError, SplitLog};
 use crate::memory::GuestMemory;
+use crate::memory_faults;
 
 /// Words of the available and the used ring that come before their entries.
 const FLAGS: usize = 0;
@@ -70,6 +71,9 @@ pub enum QueueError {
         /// Entries of the descriptor table.
         size: u16,
     },
+    /// The ring, the log of its requests or a chain could not be accessed, so what was read of it means nothing.
+    #[error("the memory of the queue cannot be accessed")]
+    Memory,
     /// In a packed ring, a chain goes on over descriptors that the driver does not own, or has no end.
     #[error("chain at {head} runs into descriptors that are not the driver's, in a queue of {size}")]
     ChainOverrun {
@@ -217,6 +221,16 @@ impl SplitRing {
         self.descriptors.read(usize::from(index))
     }
 
+    /// Whether any of the ring or its log may have been lost with a page that could not be accessed. Nothing is shown to the driver or
+    /// logged from then on: a queue that follows finds both as after a kill.
+    fn has_lost(&self) -> bool {
+        memory_faults::any()
+            && (self.descriptors.has_lost()
+                || self.available.has_lost()
+                || self.used.has_lost()
+                || self.log.as_ref().is_some_and(SplitLog::has_lost))
+    }
+
     /// Takes the head of the next available chain; before all others those that a queue before this one had in flight.
     pub(super) fn next_head(&mut self) -> Result<Option<u16>, QueueError> {
         if let Some(head) = self.log.as_mut().and_then(SplitLog::resubmit) {
@@ -240,6 +254,10 @@ impl SplitRing {
             return Err(QueueError::TooManyOutstanding { size });
         }
         let head = self.available.load(HEADER_WORDS + self.slot(next), Ordering::Relaxed);
+        // Before it is logged as in flight.
+        if self.has_lost() {
+            return Err(QueueError::Memory);
+        }
         if head >= size {
             return Err(QueueError::Head { head, size });
         }
@@ -253,6 +271,9 @@ impl SplitRing {
 
     /// Writes a used entry; the driver sees it after [`publish`](Self::publish).
     pub(super) fn push_used(&mut self, head: u16, written: u32) {
+        if self.has_lost() {
+            return;
+        }
         let unpublished = self.next_used.wrapping_sub(self.published_used);
         assert!(unpublished < self.outstanding, "more completions than chains taken");
         let entry = RawUsed { id: u32::from(head).to_le(), len: written.to_le() };
@@ -268,12 +289,15 @@ impl SplitRing {
     /// Makes all written used entries visible. `true` if the driver wants to be signalled.
     pub(super) fn publish(&mut self) -> bool {
         let (old, new) = (self.published_used, self.next_used);
-        if old == new {
+        if old == new || self.has_lost() {
             return false;
         }
         // Release: whoever sees the index sees the entries, the status bytes and the data.
         self.used.store(IDX, new, Ordering::Release);
         self.mark_used(IDX, 1);
+        if self.has_lost() {
+            return false;
+        }
         if let Some(log) = &mut self.log {
             log.published(new);
         }

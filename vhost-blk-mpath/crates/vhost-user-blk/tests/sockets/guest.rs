@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{Read, Write};
+use std::ops::Range;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
@@ -9,7 +10,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::fs::{FallocateFlags, MemfdFlags, fallocate, memfd_create};
 use vhost::vhost_user::message::{
     VhostUserConfigFlags, VhostUserHeaderFlag, VhostUserInflight, VhostUserProtocolFeatures,
 };
@@ -43,7 +44,7 @@ const DATA: u64 = 0x200;
 /// Where the guest and the front-end see the memory.
 const GUEST_START: u64 = 0x4000_0000;
 const USER_START: u64 = 0x7f00_0000_0000;
-const MEMORY_BYTES: u64 = 4 * QUEUE_BYTES;
+pub(crate) const MEMORY_BYTES: u64 = 4 * QUEUE_BYTES;
 pub(crate) const PAGE_BYTES: u64 = 4096;
 
 /// A ring of a driver that has its requests in slots, each of three descriptors.
@@ -89,6 +90,17 @@ impl Guest {
 
     /// Pages of its memory.
     pub(crate) const PAGES: u64 = MEMORY_BYTES / PAGE_BYTES;
+
+    /// Cuts off its memory after so many bytes.
+    pub(crate) fn cut_off(&self, bytes: u64) {
+        self.memory.set_len(bytes).unwrap();
+    }
+
+    /// Has the file system take back these bytes of its memory.
+    pub(crate) fn punch(&self, bytes: Range<u64>) {
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        fallocate(&self.memory, flags, bytes.start, bytes.end - bytes.start).unwrap();
+    }
 
     /// Its memory, as it is now, in another file.
     pub(crate) fn copy_memory(&self) -> File {

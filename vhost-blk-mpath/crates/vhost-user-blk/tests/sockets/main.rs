@@ -2,9 +2,11 @@
 
 #![allow(clippy::unwrap_used)] // a panic is the right end here
 
+mod faults;
 mod frontend;
 mod guest;
 mod inflight;
+mod mem_table;
 mod migration;
 #[path = "../../examples/ram_disk/sink.rs"]
 mod ram_disk;

@@ -141,7 +141,7 @@ pub(super) const PATHS: &[Metric<Path>] = &[
     counter("path_suspicions_total", "How often the path became suspect, in each I/O thread", |path| {
         number(path.suspicions)
     }),
-    counter("path_recalled_total", "Requests recalled from the path while it was suspect", |path| {
+    counter("path_recalled_total", "Requests recalled from the path: it was suspect, or a read was overdue", |path| {
         number(path.recalled)
     }),
     counter("path_probes_total", "Reads of the daemon's own that measured the path while it was not used", |path| {

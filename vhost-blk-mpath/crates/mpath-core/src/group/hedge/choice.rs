@@ -64,8 +64,9 @@ impl Group {
 
     /// Sends a read a second time, if there is a path for it.
     fn hedge(&mut self, now: Instant, tag: Tag, waited: Duration) {
-        let (of, bytes) = (self.requests[tag].path, self.requests[tag].io.bytes);
-        let eligible = self.disks[self.requests[tag].io.disk.index()].eligible;
+        let request = &self.requests[tag];
+        let (of, bytes) = (request.path, request.io.bytes);
+        let eligible = self.disks[request.io.disk.index()].eligible & !request.delayed_paths(now);
         let Some(id) = self.path_for_hedge(now, eligible & !of.bit(), bytes, waited) else { return };
         self.hedges.budget -= ONE;
         let path = &mut self.paths[id.index()];

@@ -206,7 +206,7 @@ impl Group {
         let issued = |hedge: &Hedge| (hedge.path, hedge.tag) == (path, tag) && of_driver.contains(&hedge.state);
         let found = self.hedges.find(issued).expect("an answer follows a hedge");
         let Hedge { epoch, bytes, .. } = self.hedges.out[found];
-        self.watch_outcome(now, path, epoch, outcome);
+        self.watch_outcome(now, path, epoch, outcome, None);
         // A sign of life may have ended other hedges, or made this one needless.
         let at = self.hedges.find(issued).expect("what the driver has is not forgotten");
         let state = self.hedges.out[at].state;

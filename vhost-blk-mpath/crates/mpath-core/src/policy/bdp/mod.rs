@@ -243,6 +243,10 @@ impl Bdp {
             Some(oldest) => own.window(self.params.gain, unit) - (in_flight - size_of(oldest.bytes)),
         };
         let (delay, rate) = state.estimate_now(query, candidate).unwrap_or((0.0, f64::INFINITY));
+        // A window that is full of lost requests never empties: what is tried now and then shows that they are lost.
+        let is_silent = state.estimate(query.class).is_some_and(|(known, _)| delay > known);
+        let rested = state.probes.bound_at(query.class).is_none_or(|at| query.now - at >= LOOK_AGAIN);
+        let room = if candidate.has_room && is_silent && rested { room.max(size) } else { room };
         // Before the first rate is known, paths are told apart by what they hold all the same.
         let rate = if rate.is_finite() { rate } else { 8.0 * size / delay.max(1e-6) };
         View {

@@ -50,7 +50,7 @@ impl Driver {
         assert!(self.hedged * 1000 <= self.hedged_max_permille + 8000, "beyond the budget");
         self.take_room(id, io);
         let (epoch, _) = self.path(id).live.expect("a live path");
-        let before = self.hedges.insert(tag, ModelHedge { path: id, epoch, answered: None });
+        let before = self.hedges.insert(tag, ModelHedge { path: id, epoch, at: self.now, answered: None });
         assert!(before.is_none() && self.hedges.len() <= 8, "one a read, and eight in all");
     }
 
@@ -80,7 +80,8 @@ impl Driver {
         if hedge.answered.is_none() && self.path(id).live.is_some_and(|(epoch, _)| epoch == hedge.epoch) {
             self.leave(tag);
             let abandoned = self.hedged.is_multiple_of(2);
-            self.path(id).abandoned += u32::from(abandoned);
+            let at = hedge.at;
+            self.path(id).abandoned.extend(abandoned.then_some(at));
             self.group.hedged(self.now, id, tag, Outcome::Recalled { abandoned });
         }
         self.hedges.remove(&tag);

@@ -20,6 +20,8 @@ pub enum Step {
     Ready,
     /// Identify Controller.
     IdentifyController,
+    /// Identify Controller of the NVM command set.
+    CommandLimits,
     /// Set Features, Number of Queues.
     NumberOfQueues,
     /// Identify, active namespaces.
@@ -51,6 +53,7 @@ impl std::fmt::Display for Step {
             Self::Enable => "setting CC.EN",
             Self::Ready => "waiting for CSTS.RDY",
             Self::IdentifyController => "Identify Controller",
+            Self::CommandLimits => "reading the limits of commands",
             Self::NumberOfQueues => "setting the number of queues",
             Self::ActiveNamespaces => "listing active namespaces",
             Self::IdentifyNamespace => "Identify Namespace",

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use super::{CrossResetOutcome, NamespaceError};
-use crate::host::{HostIdentity, NamespaceIdentity, NamespaceLimits, QueueConfig};
+use crate::host::{
+    CommandLimits, HostIdentity, NamespaceIdentity, NamespaceLimits, QueueConfig, UNKNOWN_MAX_TRANSFER_BYTES,
+};
 use crate::wire::{AnaState, Capabilities, ControllerInstance, Digests, IdentifyController, Nqn, Version};
 
 /// How to get an association.
@@ -23,6 +25,9 @@ pub struct ControllerConfig {
     pub io_queues: u16,
     /// Entries wanted of an I/O queue; the controller may allow fewer.
     pub queue_entries: u16,
+    /// The most data of one read or write in bytes; `None` for what MDTS says or, without, [`UNKNOWN_MAX_TRANSFER_BYTES`]. MDTS is
+    /// never exceeded.
+    pub max_transfer_bytes: Option<u32>,
     /// The longest any admin command may take.
     pub command_timeout: Duration,
 }
@@ -55,8 +60,12 @@ pub struct ControllerInfo {
     pub tbkas: bool,
     /// CRDT1 to CRDT3: the delay a status' CRD 1 to 3 asks for.
     pub retry_delays: [Duration; 3],
-    /// The most data of one command in bytes (MDTS, or what 32 bits count).
+    /// The most data of one read or write in bytes: see [`ControllerConfig::max_transfer_bytes`].
     pub max_transfer_bytes: u32,
+    /// MDTS says what the most is.
+    pub reports_max_transfer: bool,
+    /// Limits of other commands.
+    pub command_limits: CommandLimits,
     /// Bytes of data a command capsule may carry.
     pub in_capsule_bytes: u32,
     /// I/O queues granted.
@@ -127,6 +136,7 @@ pub(super) struct ControllerFacts {
     pub(super) version: Version,
     pub(super) identify: Box<IdentifyController>,
     pub(super) io_queues: u16,
+    pub(super) command_limits: CommandLimits,
 }
 
 /// ANATT of a controller that reports ANA and no ANATT, against the specification: what Linux nvmet reports.
@@ -154,8 +164,24 @@ impl ControllerFacts {
         unit.saturating_mul(units as u32)
     }
 
-    pub(super) fn max_transfer_bytes(&self) -> u32 {
-        self.identify.max_transfer_bytes(self.cap.mpsmin()).unwrap_or(u32::MAX)
+    /// MDTS in bytes.
+    pub(super) fn mdts_bytes(&self) -> Option<u32> {
+        self.identify.max_transfer_bytes(self.cap.mpsmin())
+    }
+
+    /// The most data of one read or write.
+    pub(super) fn max_transfer_bytes(&self, config: &ControllerConfig) -> u32 {
+        match self.mdts_bytes() {
+            Some(mdts) => config.max_transfer_bytes.unwrap_or(mdts).min(mdts),
+            None => config.max_transfer_bytes.unwrap_or(UNKNOWN_MAX_TRANSFER_BYTES),
+        }
+    }
+
+    /// Whether to ask for the limits of Write Zeroes and Dataset Management: the controller has one of them, and knows CNS values
+    /// of a whole byte (since 1.2), so that it refuses those it does not have.
+    pub(super) fn may_limit_commands(&self) -> bool {
+        let limited = IdentifyController::ONCS_WRITE_ZEROES | IdentifyController::ONCS_DSM;
+        self.identify.oncs.get() & limited != 0 && self.version.0 >= Version::new(1, 2).0
     }
 
     pub(super) fn anatt(&self) -> Duration {
@@ -196,7 +222,9 @@ impl ControllerFacts {
             kato: self.kato(config.keep_alive_tmo),
             tbkas: self.tbkas(),
             retry_delays: identify.crdt.map(|crdt| tenths_of_seconds(crdt.get())),
-            max_transfer_bytes: self.max_transfer_bytes(),
+            max_transfer_bytes: self.max_transfer_bytes(config),
+            reports_max_transfer: self.mdts_bytes().is_some(),
+            command_limits: self.command_limits,
             in_capsule_bytes: identify.in_capsule_bytes(),
             io_queues: self.io_queues,
             queue_entries: self.queue_entries(config.queue_entries),
@@ -245,6 +273,8 @@ impl ControllerInfo {
             cntlid: self.cntlid,
             digests: config.digests,
             max_transfer_bytes: self.max_transfer_bytes,
+            reports_max_transfer: self.reports_max_transfer,
+            command_limits: self.command_limits,
             in_capsule_bytes: self.in_capsule_bytes,
             namespaces: self.namespaces.iter().map(|found| found.as_ref().ok().map(Namespace::limits)).collect(),
         }
@@ -259,8 +289,13 @@ mod tests {
     fn kato_is_what_the_controller_makes_of_it() {
         let mut identify = Box::new(IdentifyController::blank());
         identify.kas = 10.into();
-        let facts =
-            ControllerFacts { cap: Capabilities::default(), version: Version::default(), identify, io_queues: 1 };
+        let facts = ControllerFacts {
+            cap: Capabilities::default(),
+            version: Version::default(),
+            identify,
+            io_queues: 1,
+            command_limits: CommandLimits::NONE,
+        };
         let ms = Duration::from_millis;
         assert_eq!(facts.kato(ms(1)), ms(1000));
         assert_eq!(facts.kato(ms(5000)), ms(5000));

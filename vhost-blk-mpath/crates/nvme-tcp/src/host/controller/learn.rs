@@ -5,9 +5,10 @@ use std::time::Instant;
 use super::namespaces::Identified;
 use super::{ControllerError, HostController, NamespaceError, Step, Unsupported};
 use crate::host::config::QUEUE_ENTRIES_MIN;
-use crate::host::{ConnectError, NamespaceIdentity, QueueError};
+use crate::host::{CommandLimits, ConnectError, NamespaceIdentity, QueueError};
 use crate::wire::{
-    ACTIVE_LIST_MAX, ActiveList, AnaLog, IdentifyController, IdentifyNamespace, NamespaceDescriptors, Status,
+    ACTIVE_LIST_MAX, ActiveList, AnaLog, IdentifyController, IdentifyNamespace, IdentifyNvmController,
+    NamespaceDescriptors, Status,
 };
 
 /// How many namespaces are looked through. A subsystem with more needs the namespaces configured, and found among these.
@@ -44,6 +45,20 @@ impl HostController {
             self.check_ana_log()?;
         }
         Ok(())
+    }
+
+    /// Limits of Write Zeroes and Dataset Management; a controller that does not know the command has none.
+    pub(super) fn learn_command_limits(&mut self, status: Status) {
+        if status.is_success()
+            && let Some(limits) = IdentifyNvmController::parse(self.queue.data())
+        {
+            let unlimited = |limit| if limit == 0 { u64::MAX } else { limit };
+            let deallocate = unlimited(limits.dmrsl.get().into()).min(unlimited(limits.dmsl.get()));
+            self.facts.command_limits = CommandLimits {
+                max_write_zeroes_bytes: limits.max_write_zeroes_bytes(self.facts.cap.mpsmin()).unwrap_or(u64::MAX),
+                max_deallocate_blocks: u32::try_from(deallocate).unwrap_or(u32::MAX),
+            };
+        }
     }
 
     /// Goes on listing until all namespaces are found or the list ends.
@@ -91,7 +106,7 @@ impl HostController {
             return Err(NamespaceError::Metadata(format.ms.get()));
         }
         let block_bytes = format.block_bytes().ok_or(NamespaceError::BlockSize(format.lbads))?;
-        let max_transfer_bytes = self.facts.max_transfer_bytes();
+        let max_transfer_bytes = self.facts.max_transfer_bytes(&self.config);
         if max_transfer_bytes < block_bytes {
             return Err(NamespaceError::TransferSize { max_transfer_bytes, block_bytes });
         }

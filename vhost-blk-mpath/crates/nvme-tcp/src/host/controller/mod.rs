@@ -1,7 +1,7 @@
 //! The admin side of an association: the connect sequence, then keep-alives and asynchronous events.
 //!
 //! ```text
-//! Connect → CAP → VS → CC.EN → CSTS.RDY → Identify Controller → Number of Queues → [event configuration]
+//! Connect → CAP → VS → CC.EN → CSTS.RDY → Identify Controller → [command limits] → Number of Queues → [event configuration]
 //!   → active namespaces → { Identify Namespace → descriptors } for each → [ANA log] → Live
 //! Live ⇄ { ANA log, changed namespaces → { Identify Namespace → descriptors } for each → ANA log } → Shutdown
 //! ```
@@ -25,7 +25,7 @@ pub use info::{ControllerConfig, ControllerEvent, ControllerInfo, Namespace};
 use namespaces::{Cause, Identified, Namespaces};
 
 use super::admin_queue::{ADMIN_ENTRIES, ADMIN_IN_CAPSULE_BYTES, AdminQueue, Owner};
-use super::config::{ConfigError, QueueConfig, check_entries};
+use super::config::{CommandLimits, ConfigError, QueueConfig, check_entries};
 use super::keep_alive::KeepAlive;
 use super::pair::PairConfig;
 use crate::wire::{
@@ -116,6 +116,7 @@ impl HostController {
                 version: Version::default(),
                 identify: Box::new(IdentifyController::blank()),
                 io_queues: 0,
+                command_limits: CommandLimits::NONE,
             },
             active: Vec::new(),
             nsids: Vec::new(),
@@ -145,6 +146,13 @@ impl HostController {
         self.check()?;
         let outcome = self.on_bytes(now, bytes);
         self.keep_error(outcome)
+    }
+
+    /// After an error of [`receive`](Self::receive): the `H2CTermReq` that tells the controller what it did wrong, to be sent if all that
+    /// was appended has been sent. `None` if there is nothing to tell.
+    #[must_use]
+    pub fn term_req(&self) -> Option<Vec<u8>> {
+        self.queue.term_req()
     }
 
     /// When [`handle_timeout`](Self::handle_timeout) is due.

@@ -59,6 +59,8 @@ impl HostController {
             Step::Shutdown => (cc(ControllerConfiguration::SHUTDOWN), 0),
             Step::Ready | Step::ShutdownStatus => (property_get(PropertySize::Four, PropertyOffset::CSTS), 0),
             Step::IdentifyController => (admin(identify(Cns::CONTROLLER, 0)), page),
+            // The command set is NVM: CSI 0.
+            Step::CommandLimits => (admin(identify(Cns::CSI_CONTROLLER, 0)), page),
             Step::NumberOfQueues => {
                 let wanted = self.config.io_queues - 1;
                 let value = NumberOfQueues { submission: wanted, completion: wanted }.to_value();
@@ -117,6 +119,10 @@ impl HostController {
             Step::IdentifyController => {
                 self.learn_controller()?;
                 self.keep_alive.start(now, self.config.keep_alive_tmo, self.facts.tbkas());
+                Some(if self.facts.may_limit_commands() { Step::CommandLimits } else { Step::NumberOfQueues })
+            }
+            Step::CommandLimits => {
+                self.learn_command_limits(status);
                 Some(Step::NumberOfQueues)
             }
             Step::NumberOfQueues => {
@@ -189,7 +195,7 @@ impl HostController {
 
     /// LSP and bytes of the ANA log to ask for.
     fn ana_log_request(&self) -> (u8, u32) {
-        let max = u64::from(self.facts.max_transfer_bytes().min(ANA_LOG_MAX));
+        let max = u64::from(self.facts.mdts_bytes().unwrap_or(u32::MAX).min(ANA_LOG_MAX));
         match u32::try_from(ana_log_bytes(&self.facts.identify, true)) {
             Ok(bytes) if u64::from(bytes) <= max => (0, bytes),
             // Checked when the controller was identified.
@@ -200,7 +206,7 @@ impl HostController {
     /// Checks that the ANA log can be read.
     pub(super) fn check_ana_log(&self) -> Result<(), Unsupported> {
         let least = ana_log_bytes(&self.facts.identify, false);
-        if least > u64::from(self.facts.max_transfer_bytes().min(ANA_LOG_MAX)) {
+        if least > u64::from(self.facts.mdts_bytes().unwrap_or(u32::MAX).min(ANA_LOG_MAX)) {
             return Err(Unsupported::AnaLog(least));
         }
         Ok(())
@@ -212,8 +218,9 @@ fn check_status(step: Step, status: Status) -> Result<(), ControllerError> {
     match step {
         // Without events ANA errors of I/O still lead to reading the ANA log. The changed namespace list is read only to arm
         // its event again; the namespaces are identified anew in any case. What is wrong with one of them is no matter of the
-        // others.
-        Step::AsyncEventConfiguration
+        // others. Limits of commands that nobody tells are none.
+        Step::CommandLimits
+        | Step::AsyncEventConfiguration
         | Step::ChangedNamespaces
         | Step::IdentifyNamespace
         | Step::NamespaceDescriptors => Ok(()),

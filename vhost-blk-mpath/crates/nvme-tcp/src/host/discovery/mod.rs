@@ -159,6 +159,13 @@ impl HostDiscovery {
         self.keep_error(outcome)
     }
 
+    /// After an error of [`receive`](Self::receive): the `H2CTermReq` that tells the controller what it did wrong, to be sent if all that
+    /// was appended has been sent. `None` if there is nothing to tell.
+    #[must_use]
+    pub fn term_req(&self) -> Option<Vec<u8>> {
+        self.queue.term_req()
+    }
+
     /// When [`handle_timeout`](Self::handle_timeout) is due.
     #[must_use]
     pub fn next_timeout(&self) -> Option<Instant> {

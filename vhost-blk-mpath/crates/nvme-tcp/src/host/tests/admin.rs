@@ -19,6 +19,7 @@ pub(super) fn config() -> ControllerConfig {
         digests: Digests::default(),
         io_queues: 8,
         queue_entries: 128,
+        max_transfer_bytes: None,
         command_timeout: TIMEOUT,
     }
 }

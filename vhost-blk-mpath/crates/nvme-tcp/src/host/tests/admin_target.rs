@@ -7,8 +7,8 @@ use super::subnqn;
 use crate::wire::{
     ActiveList, AdminCommand, AnaGroup, AnaLog, AnaState, AsyncEvent, AsyncEventMask, C2hData, CROSS_RESET_DONE,
     Capabilities, Cns, ConnectData, ConnectResult, ControllerConfiguration, ControllerInstance, ControllerStatus, Cqe,
-    FabricsCommand, FeatureId, Framing, IcResp, IdentifyController, IdentifyNamespace, LogPage, NamespaceDescriptors,
-    NumberOfQueues, Opcode, Pdu, PropertyOffset, ShutdownStatus, Sqe, Status, Version,
+    FabricsCommand, FeatureId, Framing, IcResp, IdentifyController, IdentifyNamespace, IdentifyNvmController, LogPage,
+    NamespaceDescriptors, NumberOfQueues, Opcode, Pdu, PropertyOffset, ShutdownStatus, Sqe, Status, Version,
 };
 
 /// What can be answered otherwise, or not at all.
@@ -58,6 +58,7 @@ pub(super) struct AdminTarget {
     pub(super) out: Vec<u8>,
     pub(super) cap: Capabilities,
     pub(super) identify: IdentifyController,
+    pub(super) limits: IdentifyNvmController,
     pub(super) namespaces: Vec<Namespace>,
     pub(super) ana: AnaLog,
     /// How often CSTS is read before it changes.
@@ -109,6 +110,7 @@ impl AdminTarget {
             out: Vec::new(),
             cap: Capabilities::new(127, 4),
             identify,
+            limits: IdentifyNvmController::blank(),
             namespaces: vec![Namespace::new(1)],
             ana: AnaLog {
                 change_count: 0,
@@ -281,6 +283,7 @@ impl AdminTarget {
                         ActiveList(nsids.filter(|&other| other > nsid).take(1024).collect()).emit().to_vec()
                     }
                     Cns::NAMESPACE => find(nsid).map_or(vec![0; 4096], |found| found.data.as_bytes().to_vec()),
+                    Cns::CSI_CONTROLLER => self.limits.as_bytes().to_vec(),
                     Cns::DESCRIPTORS => find(nsid).map_or(vec![0; 4096], |found| found.descriptors.emit().to_vec()),
                     other => panic!("{other:?}"),
                 };

@@ -11,7 +11,8 @@ use crate::host::{
     Namespace, NamespaceError, NamespaceLimits, QueueError, Step, Unsupported,
 };
 use crate::wire::{
-    AnaState, AsyncEventMask, Cns, ConnectField, ControllerInstance, FeatureId, LogPage, PropertyOffset, Status,
+    AnaState, AsyncEventMask, Cns, ConnectField, ControllerInstance, FeatureId, IdentifyNvmController, LogPage,
+    PropertyOffset, Status,
 };
 
 fn failure(change: impl FnOnce(&mut AdminTarget)) -> ControllerError {
@@ -35,6 +36,7 @@ fn the_connect_sequence_learns_everything() {
             get(PropertyOffset::CSTS),
             get(PropertyOffset::CSTS),
             What::Identify(Cns::CONTROLLER),
+            What::Identify(Cns::CSI_CONTROLLER),
             What::SetFeature(FeatureId::NUMBER_OF_QUEUES),
             What::SetFeature(FeatureId::ASYNC_EVENT_CONFIGURATION),
             What::Event,
@@ -79,12 +81,49 @@ fn a_controller_with_less_goes_live_too() {
     });
     let info = admin.live();
     let Namespace { identity, ana } = admin.only();
-    assert_eq!((ana, info.max_transfer_bytes, info.queue_entries), (AnaState::Optimized, u32::MAX, 128));
+    assert_eq!((ana, info.max_transfer_bytes, info.queue_entries), (AnaState::Optimized, 1 << 20, 128));
+    assert!(!info.reports_max_transfer);
     assert_eq!((identity.uuid, identity.nguid), ([0; 16], [4; 16]));
     assert_eq!((admin.target.asked(What::Event), admin.target.asked(What::Log(LogPage::ANA))), (0, 0));
     admin.host.reread_ana(admin.now);
     admin.pass(KATO).unwrap();
     assert_eq!((admin.event(), admin.target.asked(What::Log(LogPage::ANA))), (None, 0));
+}
+
+#[test]
+fn the_most_of_a_transfer_is_what_is_set_within_mdts() {
+    for (mdts, set, most) in
+        [(0, None, 1 << 20), (0, Some(4 << 20), 4 << 20), (8, Some(4 << 20), 1 << 20), (8, Some(65_536), 65_536)]
+    {
+        let config = ControllerConfig { max_transfer_bytes: set, ..config() };
+        let info = Admin::with(config, |target| target.identify.mdts = mdts).live();
+        assert_eq!((info.max_transfer_bytes, info.reports_max_transfer), (most, mdts > 0));
+    }
+}
+
+#[test]
+fn limits_of_other_commands_are_learned_from_who_tells_them() {
+    let limits = |change: &dyn Fn(&mut AdminTarget)| {
+        let mut admin = Admin::with(config(), |target| {
+            target.limits.wzsl = 3;
+            target.limits.dmrsl = 700.into();
+            target.limits.dmsl = 800.into();
+            change(target);
+        });
+        let limits = admin.live().command_limits;
+        assert_eq!(admin.host.queue_config(1).unwrap().command_limits, limits);
+        (
+            limits.max_write_zeroes_bytes,
+            limits.max_deallocate_blocks,
+            admin.target.asked(What::Identify(Cns::CSI_CONTROLLER)),
+        )
+    };
+    assert_eq!(limits(&|_| {}), (32_768, 700, 1));
+    assert_eq!(limits(&|target| target.limits.dmrsl = 0.into()), (32_768, 800, 1));
+    assert_eq!(limits(&|target| target.limits = IdentifyNvmController::blank()), (u64::MAX, u32::MAX, 1));
+    let refuse = (What::Identify(Cns::CSI_CONTROLLER), Status::INVALID_FIELD.with_dnr(), 0);
+    assert_eq!(limits(&|target| target.refuse.push(refuse)), (u64::MAX, u32::MAX, 1));
+    assert_eq!(limits(&|target| target.identify.oncs = 0.into()), (u64::MAX, u32::MAX, 0));
 }
 
 #[test]
@@ -97,6 +136,7 @@ fn every_step_has_a_time_limit() {
         (What::Set(PropertyOffset::CC), Step::Enable),
         (What::Get(PropertyOffset::CSTS), Step::Ready),
         (What::Identify(Cns::CONTROLLER), Step::IdentifyController),
+        (What::Identify(Cns::CSI_CONTROLLER), Step::CommandLimits),
         (What::SetFeature(FeatureId::NUMBER_OF_QUEUES), Step::NumberOfQueues),
         (What::Identify(Cns::ACTIVE_LIST), Step::ActiveNamespaces),
         (What::Identify(Cns::NAMESPACE), Step::IdentifyNamespace),
@@ -107,7 +147,8 @@ fn every_step_has_a_time_limit() {
     for (what, step) in steps {
         let error = failure(|target| target.mute.push(what));
         assert_eq!(error, ControllerError::Timeout { step, after: TIMEOUT });
-        if !matches!(step, Step::Connect | Step::AsyncEventConfiguration) {
+        // Not all have to succeed.
+        if !matches!(step, Step::Connect | Step::CommandLimits | Step::AsyncEventConfiguration) {
             let error = failure(|target| target.refuse.push((what, Status::INTERNAL_ERROR, 0)));
             let status = Status::INTERNAL_ERROR;
             let expected = match step {

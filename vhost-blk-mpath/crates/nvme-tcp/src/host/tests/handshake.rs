@@ -1,5 +1,7 @@
 //! `ICReq`, `ICResp`, Connect: what is sent, and what ends it.
 
+use std::time::Instant;
+
 use super::mini_target::PduReader;
 use super::{NAMESPACE, Payloads, queue_config, transmit};
 use crate::host::{
@@ -17,6 +19,8 @@ pub(super) struct Peer {
     pub(super) reader: PduReader,
     pub(super) payloads: Payloads,
     pub(super) framing: Framing,
+    /// What the host is told of the time.
+    pub(super) now: Instant,
 }
 
 impl Peer {
@@ -26,12 +30,13 @@ impl Peer {
             reader: PduReader::default(),
             payloads: Payloads::default(),
             framing: Framing::default(),
+            now: Instant::now(),
         }
     }
 
     /// What the host sends now.
     pub(super) fn sent(&mut self) -> Vec<(Pdu, Vec<u8>)> {
-        let bytes = transmit(&mut self.queue, &self.payloads, STAGING_MIN);
+        let bytes = transmit(self.now, &mut self.queue, &self.payloads, STAGING_MIN);
         self.reader.feed(&bytes);
         std::iter::from_fn(|| self.reader.next()).collect()
     }

@@ -2,19 +2,27 @@
 
 mod admin;
 mod admin_target;
+mod ages;
 mod association;
 mod connect;
 mod cross_reset;
 mod discovery;
 mod handshake;
+mod hostile;
+mod max_transfer;
 mod mini_target;
 mod namespaces;
 mod recall;
 mod session;
+mod term_req;
 mod violations;
 mod writes;
 
-use super::{HostIdentity, NamespaceLimits, PayloadSink, PayloadSource, QueueConfig, STAGING_MIN, Tag, TxPart};
+use std::time::Instant;
+
+use super::{
+    CommandLimits, HostIdentity, NamespaceLimits, PayloadSink, PayloadSource, QueueConfig, STAGING_MIN, Tag, TxPart,
+};
 use crate::wire::{Digests, Nqn};
 
 /// Deterministic choices from a seed (`SplitMix64`).
@@ -88,6 +96,8 @@ fn queue_config(digests: Digests) -> QueueConfig {
         cntlid: 5,
         digests,
         max_transfer_bytes: 128 * 1024,
+        reports_max_transfer: true,
+        command_limits: CommandLimits::NONE,
         in_capsule_bytes: 4096,
         namespaces: vec![Some(NAMESPACE)],
     }
@@ -97,13 +107,13 @@ fn queue_config(digests: Digests) -> QueueConfig {
 const ENOUGH: u32 = 128 << 10;
 
 /// All that is ready to leave, as one stream. `capacity` is the staging buffer's.
-fn transmit(queue: &mut super::HostQueue, payloads: &Payloads, capacity: usize) -> Vec<u8> {
+fn transmit(now: Instant, queue: &mut super::HostQueue, payloads: &Payloads, capacity: usize) -> Vec<u8> {
     assert!(capacity >= STAGING_MIN);
     let mut stream = Vec::new();
     loop {
         let (mut staging, mut plan) = (Vec::with_capacity(capacity), Vec::new());
         let allocated = staging.capacity();
-        queue.fill_tx(&mut staging, payloads, &mut plan, ENOUGH);
+        queue.fill_tx(now, &mut staging, payloads, &mut plan, ENOUGH);
         assert_eq!(staging.capacity(), allocated, "the staging buffer does not grow");
         if plan.is_empty() {
             assert!(staging.is_empty());

@@ -47,9 +47,9 @@ fn what_was_sent_gets_no_data_and_no_completion_and_its_answer_shows() {
         *peer.payloads.of(READ) = Vec::new();
         let (pdu, bytes) = data(cid, 0, 8192);
         peer.send(pdu, &bytes).unwrap();
-        assert_eq!(peer.queue.take_answered(), 0, "data are no answer");
+        assert_eq!(peer.queue.take_answered().requests, 0, "data are no answer");
         peer.complete(cid, Status::SUCCESS, 0).unwrap();
-        assert_eq!((peer.queue.take_answered(), peer.queue.take_answered()), (1, 0));
+        assert_eq!((peer.queue.take_answered().requests, peer.queue.take_answered().requests), (1, 0));
         assert_eq!((peer.queue.poll_completion(), peer.queue.in_flight()), (None, 1));
     }
 }
@@ -79,11 +79,11 @@ fn neither_an_error_nor_a_wrong_data_digest_is_anything_then() {
     *stream.last_mut().unwrap() ^= 1;
     peer.queue.receive(&stream, &mut peer.payloads).unwrap();
     peer.complete(cid, Status::SUCCESS, 0).unwrap();
-    assert_eq!((peer.queue.take_answered(), peer.queue.poll_completion()), (1, None));
+    assert_eq!((peer.queue.take_answered().requests, peer.queue.poll_completion()), (1, None));
     let (mut peer, cid, _) = busy(BOTH);
     peer.queue.recall(READ);
     peer.complete(cid, Status::INTERNAL_ERROR, 0).unwrap();
-    assert_eq!((peer.queue.take_answered(), peer.queue.poll_completion()), (1, None));
+    assert_eq!((peer.queue.take_answered().requests, peer.queue.poll_completion()), (1, None));
 }
 
 #[test]
@@ -102,7 +102,7 @@ fn recalled_in_the_middle_of_its_data_it_gets_no_more_of_them() {
     peer.queue.receive(&rest[1000..], &mut peer.payloads).unwrap();
     assert_eq!(peer.payloads.of(READ)[..], [[3; 192].as_slice(), &[0; 8000]].concat());
     peer.complete(cid, Status::SUCCESS, 0).unwrap();
-    assert_eq!((peer.queue.take_answered(), peer.queue.poll_completion()), (1, None));
+    assert_eq!((peer.queue.take_answered().requests, peer.queue.poll_completion()), (1, None));
 }
 
 #[test]
@@ -123,7 +123,7 @@ fn the_same_tag_goes_out_again_beside_what_was_abandoned() {
         peer.send(pdu, &[n as u8; 512]).unwrap();
         assert_eq!(peer.queue.poll_completion(), (n == 3).then(|| ok(Tag(5))));
     }
-    assert_eq!((peer.payloads.of(Tag(5))[..].to_vec(), peer.queue.take_answered()), (vec![3; 512], 3));
+    assert_eq!((peer.payloads.of(Tag(5))[..].to_vec(), peer.queue.take_answered().requests), (vec![3; 512], 3));
 }
 
 #[test]
@@ -158,11 +158,11 @@ fn of_a_split_read_the_rest_is_not_sent() {
     assert_eq!(peer.queue.recall(READ), Recalled::Abandoned);
     for &cid in &cids[..6] {
         peer.complete(cid, Status::INTERNAL_ERROR, 0).unwrap();
-        assert_eq!(peer.queue.take_answered(), 0, "not all of it");
+        assert_eq!(peer.queue.take_answered().requests, 0, "not all of it");
     }
     assert_eq!(sent(&mut peer).len(), 1, "the other read only");
     peer.complete(cids[6], Status::INTERNAL_ERROR, 0).unwrap();
-    assert_eq!((peer.queue.take_answered(), peer.queue.poll_completion()), (1, None));
+    assert_eq!((peer.queue.take_answered().requests, peer.queue.poll_completion()), (1, None));
 }
 
 #[test]
@@ -191,7 +191,7 @@ fn what_has_ended_already_is_told_by_its_completion() {
     peer.send(pdu, &bytes).unwrap();
     peer.complete(cid, Status::SUCCESS, 0).unwrap();
     assert_eq!(peer.queue.recall(READ), Recalled::Completed);
-    assert_eq!((peer.queue.poll_completion(), peer.queue.take_answered()), (Some(ok(READ)), 0));
+    assert_eq!((peer.queue.poll_completion(), peer.queue.take_answered().requests), (Some(ok(READ)), 0));
 }
 
 #[test]

@@ -4,6 +4,8 @@ use std::collections::HashMap;
 
 use proptest::prelude::*;
 
+use std::time::Instant;
+
 use super::mini_target::{Disk, Habits, MiniTarget, Place};
 use super::{Dice, Payloads, queue_config, transmit};
 use crate::host::{
@@ -104,7 +106,7 @@ impl Session {
     /// Moves bytes and steps around once. Completions are checked as they come.
     fn turn(&mut self) -> Result<(), crate::host::QueueError> {
         let capacity = STAGING_MIN + self.dice.below(40_000);
-        let sent = transmit(&mut self.queue, &self.payloads, capacity);
+        let sent = transmit(Instant::now(), &mut self.queue, &self.payloads, capacity);
         self.to_target.extend_from_slice(&sent);
         let count = self.dice.below(self.to_target.len() + 1);
         let arrived: Vec<u8> = self.to_target.drain(..count).collect();
@@ -119,7 +121,7 @@ impl Session {
         while let Some(Completion { tag, result }) = self.queue.poll_completion() {
             self.check(tag, result);
         }
-        self.abandoned -= self.queue.take_answered() as usize;
+        self.abandoned -= self.queue.take_answered().requests as usize;
         assert_eq!(self.queue.in_flight(), self.in_flight.len() + self.abandoned);
         Ok(())
     }
@@ -284,7 +286,7 @@ proptest! {
             session.turn().unwrap();
         }
         // What is laid out counts as sent. Let the target see it, so that it can say what that was.
-        let left = transmit(&mut session.queue, &session.payloads, 1 << 16);
+        let left = transmit(Instant::now(), &mut session.queue, &session.payloads, 1 << 16);
         session.to_target.extend_from_slice(&left);
         let arrived = std::mem::take(&mut session.to_target);
         session.target.receive(&arrived);
@@ -329,7 +331,7 @@ proptest! {
         let (mut submitted, mut ended, mut damaged) = (0, 0, false);
         for _ in 0..400 {
             session.submit();
-            let sent = transmit(&mut session.queue, &session.payloads, STAGING_MIN);
+            let sent = transmit(Instant::now(), &mut session.queue, &session.payloads, STAGING_MIN);
             // The answers to damaged R2Ts would only confuse the target of the tests.
             if !damaged {
                 session.target.receive(&sent);
@@ -350,7 +352,7 @@ proptest! {
             if let Err(error) = outcome {
                 prop_assert_eq!(session.queue.error(), Some(error));
                 prop_assert_eq!(session.queue.receive(&[0], &mut session.payloads), Err(error));
-                prop_assert_eq!(transmit(&mut session.queue, &session.payloads, STAGING_MIN).len(), 0);
+                prop_assert_eq!(transmit(Instant::now(), &mut session.queue, &session.payloads, STAGING_MIN).len(), 0);
                 break;
             }
         }
@@ -367,7 +369,7 @@ proptest! {
         let digests = Digests { header: digests, data: digests };
         let mut queue = HostQueue::new(queue_config(digests)).unwrap();
         let mut payloads = Payloads::default();
-        transmit(&mut queue, &payloads, STAGING_MIN);
+        transmit(Instant::now(), &mut queue, &payloads, STAGING_MIN);
         let _ = queue.receive(&noise, &mut payloads);
         prop_assert!(!queue.is_ready());
     }

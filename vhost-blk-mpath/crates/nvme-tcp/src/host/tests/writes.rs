@@ -1,5 +1,7 @@
 //! Writes: the rules of R2T, each broken once, and what is sent where they hold.
 
+use std::time::Instant;
+
 use super::handshake::Peer;
 use super::violations::{READ, WRITE, busy, keep_busy, r2t, violation};
 use super::{ENOUGH, queue_config};
@@ -138,7 +140,7 @@ fn a_command_does_not_wait_for_all_that_was_asked_for() {
     for (turn, tag) in (0..).zip(writes) {
         peer.queue.submit(Tag(100 + turn), 0, IoCommand::Flush).unwrap();
         let (mut staging, mut plan) = (Vec::with_capacity(STAGING_MIN), Vec::new());
-        peer.queue.fill_tx(&mut staging, &peer.payloads, &mut plan, ENOUGH);
+        peer.queue.fill_tx(Instant::now(), &mut staging, &peer.payloads, &mut plan, ENOUGH);
         // A flush and the header of the data, then these.
         let [TxPart::Staged { start: 0, len }, payload] = plan[..] else { panic!("{plan:?}") };
         assert_eq!((len, payload), (72 + 24, TxPart::Payload { tag, offset: 0, len: 131_072 }));
@@ -162,7 +164,7 @@ fn a_command_does_not_wait_for_all_of_a_large_transfer() {
     while next < MIB {
         peer.queue.submit(Tag(100 + calls), 0, IoCommand::Flush).unwrap();
         let (mut staging, mut plan) = (Vec::with_capacity(STAGING_MIN), Vec::new());
-        peer.queue.fill_tx(&mut staging, &peer.payloads, &mut plan, ENOUGH);
+        peer.queue.fill_tx(Instant::now(), &mut staging, &peer.payloads, &mut plan, ENOUGH);
         let mut bytes = Vec::new();
         for part in plan {
             match part {
@@ -212,7 +214,7 @@ fn data_asked_for_do_not_wait_for_ever_behind_those_that_commands_carry() {
                 peer.queue.submit(tag, 0, IoCommand::Write { slba: 256, blocks: 32, fua: false }).unwrap();
             }
             let (mut staging, mut plan) = (Vec::with_capacity(256 << 10), Vec::new());
-            peer.queue.fill_tx(&mut staging, &peer.payloads, &mut plan, ENOUGH);
+            peer.queue.fill_tx(Instant::now(), &mut staging, &peer.payloads, &mut plan, ENOUGH);
             let mut bytes = Vec::new();
             for part in plan {
                 match part {
@@ -259,7 +261,7 @@ fn a_pdu_begun_is_ended_though_its_command_has_failed() {
     let (mut peer, _, write) = keep_busy(Peer::ready_with(BOTH, 1 << 20));
     peer.send(r2t(write, 7, 0, 131_072), &[]).unwrap();
     let (mut staging, mut plan) = (Vec::with_capacity(STAGING_MIN), Vec::new());
-    peer.queue.fill_tx(&mut staging, &peer.payloads, &mut plan, ENOUGH);
+    peer.queue.fill_tx(Instant::now(), &mut staging, &peer.payloads, &mut plan, ENOUGH);
     peer.reader.feed(&staging);
     assert_eq!(peer.reader.next(), None);
     let begun = staging.len() - 28;
@@ -278,7 +280,7 @@ fn a_pdu_begun_is_ended_though_its_command_has_failed() {
     let (mut peer, _, write) = keep_busy(Peer::ready_with(BOTH, 1 << 20));
     peer.send(r2t(write, 7, 0, 131_072), &[]).unwrap();
     let mut staging = Vec::with_capacity(STAGING_MIN);
-    peer.queue.fill_tx(&mut staging, &peer.payloads, &mut Vec::new(), ENOUGH);
+    peer.queue.fill_tx(Instant::now(), &mut staging, &peer.payloads, &mut Vec::new(), ENOUGH);
     let short = ProtocolError::ShortData { cid: write, moved: 131_072, total: 131_072 };
     assert_eq!(peer.complete(write, Status::SUCCESS, 0), violation(short));
 }

@@ -147,6 +147,7 @@ fn host_config(digests: Digests, entries: u16) -> ControllerConfig {
         digests,
         io_queues: 1,
         queue_entries: entries,
+        max_transfer_bytes: None,
         command_timeout: Duration::from_secs(10),
     }
 }
@@ -186,7 +187,7 @@ fn run(
             in_flight.push(tag);
         }
         let (mut staging, mut plan) = (Vec::with_capacity(STAGING_MIN + choices.below(9000)), Vec::new());
-        host.fill_tx(&mut staging, payloads, &mut plan, u32::MAX);
+        host.fill_tx(Instant::now(), &mut staging, payloads, &mut plan, u32::MAX);
         for part in plan {
             match part {
                 TxPart::Staged { start, len } => {

@@ -1,6 +1,7 @@
 //! Tests of the target, with a host made of bare PDUs.
 
 mod admin;
+mod answer_faults;
 mod any_bytes;
 mod connect;
 mod digest_faults;

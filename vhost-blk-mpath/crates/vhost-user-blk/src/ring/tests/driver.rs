@@ -15,7 +15,7 @@ use crate::dirty::tests::SharedLog;
 use crate::disk::Disk;
 use crate::inflight::InflightArea;
 use crate::memory::{GuestMemory, RegionLayout};
-use crate::notify::{Kick, Notifier};
+use crate::notify::{Alarm, Kick, Notifier};
 use crate::ring::{Queue, QueueParts, RingError, RingLayout};
 
 pub(super) const NEXT: u16 = VRING_DESC_F_NEXT as u16;
@@ -117,6 +117,19 @@ impl TestDriver {
         self.rings = OUT_OF_REACH;
     }
 
+    /// Cuts off the memory that the rings are in. Nobody can look at it any more.
+    pub(super) fn cut_off_rings(&self) {
+        self.files[0].set_len(GUARD_BYTES).unwrap();
+    }
+
+    /// Cuts off the other memory after so many bytes.
+    pub(super) fn cut_off_elsewhere(&self, bytes: u64) {
+        self.files[1].set_len(GUARD_BYTES + bytes).unwrap();
+    }
+
+    /// Where the other memory begins.
+    pub(super) const ELSEWHERE: u64 = REGION_BYTES;
+
     /// Queues mark what they write from now on.
     pub(super) fn migrate(&mut self) {
         assert_eq!(self.rings, 0, "the log reaches only so far");
@@ -206,6 +219,7 @@ impl TestDriver {
             kick: Arc::new(Kick::new(self.files[0].try_clone().unwrap()).unwrap()),
             notifier: Arc::clone(&self.notifier),
             inflight: None,
+            alarm: Arc::new(Alarm::new().unwrap()),
             log: self
                 .log
                 .as_ref()

@@ -2,6 +2,7 @@
 
 mod crashes;
 mod driver;
+mod faults;
 mod migration;
 mod packed;
 mod properties;

@@ -1,0 +1,96 @@
+//! The most data of one read or write.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+use crate::text::parse_bytes;
+
+/// The most data of one NVMe command: 4 KiB to 32 MiB, as a number of bytes or with KiB or MiB.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MaxTransfer(u32);
+
+/// What is no such number, or one out of range.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is not {EXPECTED}")]
+pub struct MaxTransferError(pub String);
+
+const EXPECTED: &str = "a number of bytes from 4KiB to 32MiB; write it as 512KiB or 1MiB";
+
+impl MaxTransfer {
+    fn new(bytes: u64) -> Option<Self> {
+        u32::try_from(bytes).ok().filter(|bytes| (4 << 10..=32 << 20).contains(bytes)).map(Self)
+    }
+
+    /// In bytes.
+    #[must_use]
+    pub fn bytes(self) -> u32 {
+        self.0
+    }
+}
+
+impl FromStr for MaxTransfer {
+    type Err = MaxTransferError;
+
+    fn from_str(text: &str) -> Result<Self, MaxTransferError> {
+        parse_bytes(text).and_then(Self::new).ok_or_else(|| MaxTransferError(text.into()))
+    }
+}
+
+impl fmt::Display for MaxTransfer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.0.is_multiple_of(1 << 20), self.0.is_multiple_of(1 << 10)) {
+            (true, _) => write!(f, "{}MiB", self.0 >> 20),
+            (_, true) => write!(f, "{}KiB", self.0 >> 10),
+            _ => self.0.fmt(f),
+        }
+    }
+}
+
+impl Serialize for MaxTransfer {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for MaxTransfer {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visitor;
+        impl de::Visitor<'_> for Visitor {
+            type Value = MaxTransfer;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(EXPECTED)
+            }
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<MaxTransfer, E> {
+                text.parse().map_err(E::custom)
+            }
+            fn visit_u64<E: de::Error>(self, bytes: u64) -> Result<MaxTransfer, E> {
+                MaxTransfer::new(bytes).ok_or_else(|| E::invalid_value(de::Unexpected::Unsigned(bytes), &self))
+            }
+        }
+        deserializer.deserialize_any(Visitor)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_read_and_written_again() {
+        for (yaml, bytes, shown) in [
+            ("4096", 4096, "4KiB"),
+            ("512KiB", 512 << 10, "512KiB"),
+            ("32MiB", 32 << 20, "32MiB"),
+            ("5000", 5000, "5000"),
+        ] {
+            let read: MaxTransfer = serde_yaml::from_str(yaml).unwrap();
+            assert_eq!((read.bytes(), read.to_string().as_str()), (bytes, shown));
+            assert_eq!(serde_yaml::from_str::<MaxTransfer>(&serde_yaml::to_string(&read).unwrap()).unwrap(), read);
+        }
+        for text in ["4095", "33MiB", "1GiB", "1MB", "", "off", "-1", "99999999999999999999"] {
+            assert_eq!(text.parse::<MaxTransfer>(), Err(MaxTransferError(text.into())), "{text}");
+        }
+    }
+}

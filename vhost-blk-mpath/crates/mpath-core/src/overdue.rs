@@ -1,0 +1,218 @@
+//! Overdue reads: a path may lose a single command while it answers others.
+//!
+//! A read is *overdue* when it has waited for longer than its path's reads take. It is then recalled and read elsewhere. An
+//! overdue read makes no path suspect, and ends no association.
+//!
+//! * **The deadline** is `FACTOR` times the longest latency of the path's reads of that size in the last one or two windows of
+//!   [`Longest`], at least `FLOOR`. While nothing is known of them, the deadline is the setting `suspect-timeout`. The answer
+//!   to a read that was recalled too soon counts as well, so that a path raises few false alarms.
+//! * **The setting** also bounds a deadline that is longer, but only with evidence (as RACK has it, RFC 8985): the path has
+//!   answered a read no smaller that it was given later than this one by the setting. Age alone would recall each read of a
+//!   deep queue, and a saturated target would serve all of them twice. Without evidence, `PATIENCE` times the setting is
+//!   the bound.
+//! * **Age** counts from the issue, so after the delay of an injection. A read that a stall keeps ages.
+
+use std::time::{Duration, Instant};
+
+use crate::watch::{FACTOR, FLOOR, Longest, doubled};
+
+/// Most of a deadline without evidence, in terms of the setting.
+const PATIENCE: u32 = 3;
+/// Sizes that are told apart: up to 16 KiB, 128 KiB, 1 MiB, and more.
+const SIZES: usize = 4;
+
+/// Position of a size in arrays kept by size.
+fn size(bytes: u32) -> usize {
+    let above = |limit: u32| usize::from(bytes > limit);
+    above(16 << 10) + above(128 << 10) + above(1 << 20)
+}
+
+/// A read as its deadline sees it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Read {
+    pub(crate) issued_at: Instant,
+    pub(crate) bytes: u32,
+    /// How often it has been recalled.
+    pub(crate) recalls: u32,
+}
+
+/// See the module. Of one association.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Overdue {
+    /// The setting.
+    timeout: Duration,
+    /// By size.
+    latencies: [Longest; SIZES],
+    /// By size: when the latest of the answered reads of that size, or a larger one, was issued.
+    answered_to: [Option<Instant>; SIZES],
+    /// By size: an answer to a read issued then, or later, makes one overdue that waits.
+    awaited: [Option<Instant>; SIZES],
+}
+
+impl Overdue {
+    pub(crate) fn new(timeout: Duration) -> Self {
+        Self {
+            timeout,
+            latencies: [Longest::assumed(timeout / FACTOR); SIZES],
+            answered_to: [None; SIZES],
+            awaited: [None; SIZES],
+        }
+    }
+
+    /// A read was answered. Whether that may make another one overdue.
+    pub(crate) fn answered(&mut self, now: Instant, issued_at: Instant, bytes: u32) -> bool {
+        self.took(now, now - issued_at, bytes);
+        let mut may = false;
+        for size in 0..=size(bytes) {
+            self.answered_to[size] = self.answered_to[size].max(Some(issued_at));
+            may |= self.awaited[size].take_if(|awaited| *awaited <= issued_at).is_some();
+        }
+        may
+    }
+
+    /// A read took that long, be it one that was recalled.
+    pub(crate) fn took(&mut self, now: Instant, latency: Duration, bytes: u32) {
+        self.latencies[size(bytes)].remember(now, latency);
+    }
+
+    fn deadline(&self, now: Instant, read: Read) -> Duration {
+        let longest = self.latencies[size(read.bytes)].of(now);
+        let deadline = longest.map_or(self.timeout, |longest| longest * FACTOR);
+        deadline.max(FLOOR.min(self.timeout)).min(PATIENCE * self.timeout)
+    }
+
+    /// When a read that is issued now is overdue, at the earliest.
+    pub(crate) fn earliest(&self, read: Read) -> Instant {
+        read.issued_at + doubled(self.deadline(read.issued_at, read).min(self.timeout), read.recalls)
+    }
+
+    /// The reads that wait are looked through anew: [`Overdue::due_at`] follows for each of them.
+    pub(crate) fn begin_check(&mut self) {
+        self.awaited = [None; SIZES];
+    }
+
+    /// When a read is overdue. [`Overdue::answered`] says from now on when that may be sooner.
+    pub(crate) fn due_at(&mut self, now: Instant, read: Read) -> Instant {
+        let due = read.issued_at + doubled(self.deadline(now, read), read.recalls);
+        let with_evidence = read.issued_at + doubled(self.timeout, read.recalls);
+        if due <= with_evidence {
+            return due;
+        }
+        let size = size(read.bytes);
+        if self.answered_to[size] >= Some(with_evidence) {
+            return with_evidence;
+        }
+        let awaited = &mut self.awaited[size];
+        *awaited = Some(awaited.map_or(with_evidence, |other| other.min(with_evidence)));
+        due
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::watch::WINDOW;
+
+    const MS: Duration = Duration::from_millis(1);
+    const TIMEOUT: Duration = Duration::from_millis(300);
+
+    fn read(issued_at: Instant) -> Read {
+        Read { issued_at, bytes: 4096, recalls: 0 }
+    }
+
+    /// A path whose reads have taken `latency` for so long that nothing else is remembered.
+    fn known(now: &mut Instant, latency: Duration) -> Overdue {
+        known_with(TIMEOUT, now, latency, 4096)
+    }
+
+    fn known_with(timeout: Duration, now: &mut Instant, latency: Duration, bytes: u32) -> Overdue {
+        let mut overdue = Overdue::new(timeout);
+        for _ in 0..3 {
+            *now += WINDOW;
+            overdue.answered(*now + latency, *now, bytes);
+        }
+        *now += latency;
+        overdue
+    }
+
+    #[test]
+    fn the_deadline_follows_the_longest_latency_within_its_bounds() {
+        let now = Instant::now();
+        assert_eq!(Overdue::new(TIMEOUT).due_at(now, read(now)), now + TIMEOUT);
+        assert_eq!(Overdue::new(50 * MS).due_at(now, read(now)), now + 50 * MS);
+        for (latency, deadline, earliest) in
+            [(1, 100, 100), (30, 120, 120), (75, 300, 300), (200, 800, 300), (7000, 900, 300)]
+        {
+            let mut now = Instant::now();
+            let mut overdue = known(&mut now, latency * MS);
+            assert_eq!(overdue.due_at(now, read(now)), now + deadline * MS, "{latency} ms");
+            assert_eq!(overdue.earliest(read(now)), now + earliest * MS);
+        }
+        // A setting below the floor wins.
+        let mut now = Instant::now();
+        let mut short = known_with(50 * MS, &mut now, MS, 4096);
+        assert_eq!(short.due_at(now, read(now)), now + 50 * MS);
+    }
+
+    #[test]
+    fn what_is_old_is_forgotten_though_nothing_follows() {
+        let mut now = Instant::now();
+        let mut overdue = known(&mut now, 200 * MS);
+        now += WINDOW;
+        assert_eq!(overdue.due_at(now, read(now)), now + 800 * MS);
+        now += WINDOW;
+        assert_eq!(overdue.due_at(now, read(now)), now + TIMEOUT);
+    }
+
+    #[test]
+    fn small_reads_say_nothing_of_how_long_large_ones_take() {
+        let mut now = Instant::now();
+        let mut overdue = known(&mut now, MS);
+        assert_eq!(overdue.due_at(now, Read { bytes: 1 << 20, ..read(now) }), now + TIMEOUT);
+        let mut overdue = known_with(TIMEOUT, &mut now, 60 * MS, 1 << 20);
+        assert_eq!(overdue.due_at(now, Read { bytes: 1 << 20, ..read(now) }), now + 240 * MS);
+        assert_eq!(overdue.due_at(now, read(now)), now + TIMEOUT);
+    }
+
+    #[test]
+    fn an_answer_to_a_later_read_is_evidence_and_one_to_an_earlier_read_is_none() {
+        let mut now = Instant::now();
+        let mut overdue = known(&mut now, 200 * MS);
+        let waiting = read(now);
+        assert_eq!(overdue.due_at(now, waiting), now + 800 * MS);
+        assert!(!overdue.answered(now + 400 * MS, now + 299 * MS, 4096), "a deep queue is worked off in order");
+        assert_eq!(overdue.due_at(now, waiting), now + 800 * MS);
+        assert!(overdue.answered(now + 500 * MS, now + 300 * MS, 4096));
+        assert_eq!(overdue.due_at(now, waiting), now + 300 * MS);
+        assert!(!overdue.answered(now + 501 * MS, now + 301 * MS, 4096), "that was said once");
+    }
+
+    #[test]
+    fn small_reads_are_no_evidence_about_large_ones() {
+        let mut now = Instant::now();
+        let mut overdue = known_with(TIMEOUT, &mut now, 200 * MS, 1 << 20);
+        let large = Read { bytes: 1 << 20, ..read(now) };
+        assert_eq!(overdue.due_at(now, large), now + 800 * MS);
+        assert!(!overdue.answered(now + 500 * MS, now + 499 * MS, 128 << 10));
+        assert_eq!(overdue.due_at(now, large), now + 800 * MS);
+        assert!(overdue.answered(now + 600 * MS, now + 400 * MS, 1 << 20));
+        assert_eq!(overdue.due_at(now, large), now + 300 * MS);
+    }
+
+    #[test]
+    fn the_late_answer_to_a_recalled_read_makes_the_path_a_slower_one() {
+        let mut now = Instant::now();
+        let mut overdue = known(&mut now, MS);
+        assert_eq!(overdue.due_at(now, read(now)), now + 100 * MS);
+        overdue.took(now, 60 * MS, 4096);
+        assert_eq!(overdue.due_at(now, read(now)), now + 240 * MS);
+    }
+
+    #[test]
+    fn a_read_that_was_recalled_twice_waits_longer() {
+        let now = Instant::now();
+        let mut overdue = Overdue::new(TIMEOUT);
+        let times = [0, 1, 2, 3].map(|recalls| overdue.due_at(now, Read { recalls, ..read(now) }) - now);
+        assert_eq!(times, [1, 1, 2, 4].map(|times| TIMEOUT * times));
+    }
+}

@@ -1,0 +1,145 @@
+//! A front-end that cuts off the memory of its guest, on a connection that carries another one's requests too.
+
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use mpath_core::FlowId;
+use nvme_tcp::wire::Status;
+
+use crate::PathEventKind;
+use crate::testing::{Controller, DISK, FLOW, Guest, PATIENCE, Rig, eventually};
+
+const FAILED: i32 = -libc::EIO;
+const BYTES: usize = 512 << 10;
+/// After so many bytes memory ends: at once, in what comes in the read-ahead buffer, and in what the kernel is given.
+const CUTS: [usize; 3] = [0, 20 << 10, 300 << 10];
+
+/// A thread with one path, the guest of the rig, whose memory is to fault, and one that keeps to the rules.
+fn start() -> (Rig, Guest) {
+    let rig = Rig::start();
+    let other = Guest::new();
+    rig.thread.start_queue(DISK, FlowId(FLOW.0 + 1), other.queue()).unwrap();
+    (rig, other)
+}
+
+fn results(guest: &mut Guest, count: usize) -> Vec<i32> {
+    let mut results = Vec::new();
+    eventually("all are answered", || {
+        results.extend(guest.results());
+        results.len() >= count
+    });
+    results
+}
+
+/// A read of the other guest goes through, and the path has not been lost.
+fn goes_on(rig: &mut Rig, other: &mut Guest) {
+    other.read(0, 4096);
+    other.kick();
+    let cid = rig.controller.command();
+    rig.controller.send(&Controller::answer(cid, 5, 4096));
+    assert_eq!(results(other, 1), [0]);
+    assert_eq!(other.memory(4096), [5; 4096]);
+    for event in rig.events.try_iter() {
+        assert!(matches!(event.kind, PathEventKind::Suspect | PathEventKind::Recovered), "{event:?}");
+    }
+}
+
+#[test]
+fn a_read_into_memory_that_is_cut_off_fails_alone() {
+    for cut in CUTS {
+        let (mut rig, mut other) = start();
+        rig.guest.read(0, BYTES);
+        rig.guest.kick();
+        let bad = rig.controller.command();
+        other.read(0, BYTES);
+        other.kick();
+        let good = rig.controller.command();
+        rig.guest.cut_off(cut);
+        rig.controller.send(&[Controller::answer(bad, 7, BYTES), Controller::answer(good, 8, BYTES)].concat());
+        assert_eq!(results(&mut other, 1), [0]);
+        assert!(other.memory(BYTES).iter().all(|&byte| byte == 8));
+        assert_eq!(results(&mut rig.guest, 1), [FAILED], "{cut}");
+        goes_on(&mut rig, &mut other);
+        rig.end();
+    }
+}
+
+#[test]
+fn a_write_from_memory_that_is_cut_off_fails_alone() {
+    for cut in CUTS {
+        let (mut rig, mut other) = start();
+        rig.guest.fill(7);
+        other.fill(8);
+        rig.guest.write(0, BYTES);
+        rig.guest.kick();
+        let bad = rig.controller.command();
+        other.write(0, BYTES);
+        other.kick();
+        let good = rig.controller.command();
+        rig.guest.cut_off(cut);
+        rig.controller.send(&[Controller::ask(bad, BYTES), Controller::ask(good, BYTES)].concat());
+        let (cid, data) = rig.controller.data(BYTES);
+        assert_eq!(cid, bad);
+        let whole = cut.next_multiple_of(4096);
+        // Of its last page the rest is zeroes by the kernel's doing.
+        assert!(data[..cut].iter().all(|&byte| byte == 7), "what is left of it");
+        assert!(data[whole..].iter().all(|&byte| byte == 0));
+        let (cid, data) = rig.controller.data(BYTES);
+        assert!(cid == good && data.iter().all(|&byte| byte == 8));
+        rig.controller.send(&[bad, good].map(|cid| Controller::end(cid, Status::SUCCESS)).concat());
+        assert_eq!((results(&mut rig.guest, 1), results(&mut other, 1)), (vec![FAILED], vec![0]), "{cut}");
+        goes_on(&mut rig, &mut other);
+        rig.end();
+    }
+}
+
+/// Up to 8 KiB are copied between the PDU headers.
+#[test]
+fn so_does_one_that_is_copied() {
+    let (mut rig, mut other) = start();
+    rig.guest.cut_off(0);
+    rig.guest.write(0, 4096);
+    rig.guest.kick();
+    let cid = rig.controller.command();
+    rig.controller.send(&[]);
+    let mut data = [0xee; 4096];
+    std::io::Read::read_exact(&mut rig.controller.stream, &mut data).unwrap();
+    assert_eq!(data, [0; 4096]);
+    rig.controller.send(&Controller::end(cid, Status::SUCCESS));
+    assert_eq!(results(&mut rig.guest, 1), [FAILED]);
+    goes_on(&mut rig, &mut other);
+    rig.end();
+}
+
+/// Its controller answers nothing. The path is not lost for it, and who comes next waits for the write.
+#[test]
+fn a_virtqueue_whose_memory_has_faulted_stops_without_its_requests() {
+    let (mut rig, mut other) = start();
+    rig.guest.write(0, BYTES);
+    rig.guest.read(0, 4096);
+    rig.guest.kick();
+    let cids = [(); 2].map(|()| rig.controller.command());
+    rig.guest.cut_off(0);
+    rig.controller.send(&Controller::answer(cids[1], 7, 4096));
+    assert_eq!(results(&mut rig.guest, 1), [FAILED]);
+    let begun = Instant::now();
+    let queue = rig.thread.stop_queue(FLOW).expect("it is here");
+    assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
+    assert!(queue.has_faulted() && queue.outstanding() == 1);
+    drop(queue);
+    let (reply, settled) = mpsc::channel();
+    rig.thread.when_settled(DISK, Box::new(move || reply.send(()).unwrap()));
+    // Another virtqueue under its name is none of its business.
+    let mut next = Guest::new();
+    rig.thread.start_queue(DISK, FLOW, next.queue()).unwrap();
+    goes_on(&mut rig, &mut next);
+    goes_on(&mut rig, &mut other);
+    assert!(settled.try_recv().is_err(), "the write may still be executed");
+    rig.controller.send(&Controller::ask(cids[0], BYTES));
+    let (_, data) = rig.controller.data(BYTES);
+    assert!(data.iter().all(|&byte| byte == 0), "nobody's memory");
+    rig.controller.send(&Controller::end(cids[0], Status::SUCCESS));
+    settled.recv_timeout(PATIENCE).unwrap();
+    goes_on(&mut rig, &mut next);
+    rig.end();
+}

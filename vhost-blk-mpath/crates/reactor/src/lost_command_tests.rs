@@ -1,0 +1,82 @@
+//! An I/O thread over a controller that loses single commands and answers all others.
+
+use std::io::Read;
+use std::time::{Duration, Instant};
+
+use mpath_core::GroupConfig;
+use nvme_tcp::wire::Status;
+
+use crate::IoThreadHandle;
+use crate::testing::{Controller, DISK, FLOW, Guest, eventually, stats, two_paths};
+
+const SUSPECT: Duration = Duration::from_millis(100);
+const IO_TIMEOUT: Duration = Duration::from_secs(1);
+
+fn start(guest: &mut Guest) -> (IoThreadHandle, [Controller; 2]) {
+    let (thread, controllers) =
+        two_paths(&GroupConfig { suspect_timeout: SUSPECT, io_timeout: IO_TIMEOUT, ..GroupConfig::default() });
+    thread.start_queue(DISK, FLOW, guest.queue()).unwrap();
+    (thread, controllers)
+}
+
+/// Has requests answered that move no data, until `ends`, so that the path is never silent.
+fn answer_others(guest: &mut Guest, controller: &mut Controller, ends: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !ends() {
+        assert!(start.elapsed() < Duration::from_secs(20), "no end");
+        guest.write_zeroes(8192, 4096, false);
+        guest.kick();
+        let cid = controller.command();
+        controller.send(&Controller::end(cid, Status::SUCCESS));
+        eventually("the other request completes", || !guest.results().is_empty());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn a_lost_read_is_read_elsewhere_and_ends_its_association_in_the_end() {
+    let mut guest = Guest::new();
+    let (thread, [mut losing, mut good]) = start(&mut guest);
+    let issued = Instant::now();
+    guest.read(0, 4096);
+    guest.kick();
+    losing.command();
+    answer_others(&mut guest, &mut losing, || stats(&thread).paths[0].recalled == 1);
+    assert!(issued.elapsed() >= SUSPECT);
+    let seen = stats(&thread).paths.swap_remove(0);
+    assert!(!seen.suspect && seen.suspicions == 0 && seen.ana.is_some(), "it answers all others");
+    let cid = good.command();
+    good.send(&Controller::answer(cid, 0xb2, 4096));
+    eventually("the read completes", || !guest.results().is_empty());
+    assert!(guest.memory(4096).iter().all(|&byte| byte == 0xb2));
+
+    // Its command is still without an answer, and that keeps its age.
+    let mut left = Vec::new();
+    // An end or a reset.
+    drop(losing.stream.read_to_end(&mut left));
+    assert!((IO_TIMEOUT..3 * IO_TIMEOUT).contains(&issued.elapsed()), "{:?}", issued.elapsed());
+    eventually("the path is lost", || stats(&thread).paths[0].ana.is_none());
+    assert!(stats(&thread).paths[1].ana.is_some());
+    thread.begin_shutdown();
+    thread.join();
+}
+
+#[test]
+fn a_lost_write_ends_its_association_while_others_are_answered() {
+    let mut guest = Guest::new();
+    let (thread, [mut losing, _good]) = start(&mut guest);
+    let issued = Instant::now();
+    guest.write(0, 4096);
+    guest.kick();
+    losing.command();
+    losing.stream.read_exact(&mut [0; 4096]).unwrap();
+    let lost = || issued.elapsed() >= Duration::from_millis(700);
+    answer_others(&mut guest, &mut losing, lost);
+    assert!(stats(&thread).paths[0].ana.is_some(), "not yet");
+    eventually("the path is lost", || stats(&thread).paths[0].ana.is_none());
+    assert!((IO_TIMEOUT..3 * IO_TIMEOUT).contains(&issued.elapsed()), "{:?}", issued.elapsed());
+    eventually("the write waits for the fence", || stats(&thread).paths[0].fenced == 1);
+    assert!(guest.results().is_empty());
+    thread.begin_shutdown();
+    thread.join();
+}

@@ -1,0 +1,169 @@
+//! Memory of a ring that could not be accessed, and an in-flight log that is elsewhere, and good: it must tell a queue that follows what
+//! the driver has seen, and no more.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+use super::driver::{FORMATS, PACKED, TestDriver, WRITE};
+use super::{BlkStatus, Queue, QueueError, SIZE, disk, pop};
+use crate::inflight::{InflightArea, InflightMemory, InflightShape};
+use crate::ring::{QueueParts, RingError};
+
+const HEADER: u64 = TestDriver::ELSEWHERE;
+const DATA: u64 = HEADER + 0x1000;
+const STATUS: u64 = HEADER + 0x2000;
+
+/// A guest whose ring alone is to go away: its buffers are elsewhere.
+struct World {
+    driver: TestDriver,
+    log: File,
+    shape: InflightShape,
+}
+
+impl World {
+    fn new(features: u64, start: u16) -> Self {
+        let mut driver = TestDriver::new(SIZE, features);
+        driver.start_at(start);
+        driver.header(HEADER, 0, 8);
+        let shape = InflightShape { packed: features & PACKED != 0, num_queues: 1, queue_size: SIZE };
+        Self { driver, log: shape.create().unwrap(), shape }
+    }
+
+    fn area(&self) -> InflightArea {
+        let file = self.log.try_clone().unwrap();
+        InflightMemory::map(self.shape, SIZE, file, 0, self.shape.bytes()).unwrap().area(0).unwrap()
+    }
+
+    fn queue(&self) -> Result<Queue, RingError> {
+        self.driver.queue_with(&disk(), Some(self.area()))
+    }
+
+    fn submit(&mut self, head: u16) {
+        self.driver.chain(head, &[(HEADER, 16, 0), (DATA, 512, WRITE), (STATUS, 1, WRITE)]);
+        self.driver.make_available(head);
+    }
+
+    fn is_in_flight(&self) -> bool {
+        self.area().other_has_requests(0)
+    }
+
+    fn logged(&self) -> Vec<u8> {
+        let mut bytes = vec![0; self.shape.bytes() as usize];
+        self.log.read_exact_at(&mut bytes, 0).unwrap();
+        bytes
+    }
+}
+
+#[test]
+fn what_the_driver_was_not_shown_stays_in_flight() {
+    for format in FORMATS {
+        for cut_off in [None, Some("before the completion"), Some("before it is shown")] {
+            let mut world = World::new(format, 0);
+            let mut queue = world.queue().unwrap();
+            world.submit(0);
+            let request = pop(&mut queue);
+            let cut_off_now = |now| {
+                if cut_off == Some(now) {
+                    world.driver.cut_off_rings();
+                }
+            };
+            cut_off_now("before the completion");
+            queue.complete(request.token, BlkStatus::Ok);
+            cut_off_now("before it is shown");
+            queue.publish();
+            assert_eq!(
+                (world.is_in_flight(), queue.has_faulted()),
+                (cut_off.is_some(), cut_off.is_some()),
+                "{cut_off:?}"
+            );
+        }
+    }
+}
+
+/// The available index of zero says so, and the head is the zero beside it.
+#[test]
+fn a_chain_that_nobody_made_available_is_not_in_flight() {
+    let world = World::new(0, 65530);
+    let mut queue = world.queue().unwrap();
+    world.driver.cut_off_rings();
+    assert_eq!(queue.pop().err(), Some(QueueError::Memory));
+    assert!(!world.is_in_flight());
+    assert_eq!(queue.pop().err(), Some(QueueError::Memory), "for good");
+}
+
+/// The used index of zero says that both of the batch were used.
+#[test]
+fn a_log_is_not_brought_up_to_a_ring_that_is_lost() {
+    for format in FORMATS {
+        let mut world = World::new(format, if format == 0 { 65533 } else { 0 });
+        let mut queue = world.queue().unwrap();
+        world.submit(0);
+        let request = pop(&mut queue);
+        queue.complete(request.token, BlkStatus::Ok);
+        queue.publish();
+        world.submit(3);
+        let _in_flight = pop(&mut queue);
+        drop(queue);
+        let before = world.logged();
+        let (memory, parts) = (world.driver.memory(), world.driver.queue_parts(&disk()));
+        world.driver.cut_off_rings();
+        let refused = Queue::new(&memory, QueueParts { inflight: Some(world.area()), ..parts });
+        assert_eq!(refused.err(), Some(RingError::Memory));
+        assert!(world.logged() == before && world.is_in_flight());
+    }
+}
+
+#[test]
+fn nothing_succeeds_when_any_memory_was_lost() {
+    for format in FORMATS {
+        let mut world = World::new(format, 0);
+        let mut queue = world.queue().unwrap();
+        for head in [0, 3] {
+            world.submit(head);
+        }
+        let requests = [(); 2].map(|()| pop(&mut queue));
+        let place = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 1 };
+        assert!(!requests[0].segments.give_up(&[place]), "nobody's");
+        let unused = requests[0].segments.part(0, 512);
+        let ranges: Vec<_> = unused.iovecs(0, 512).collect();
+        assert!(requests[1].segments.give_up(&ranges));
+        for request in requests {
+            queue.complete(request.token, BlkStatus::Ok);
+        }
+        queue.publish();
+        assert_eq!(world.driver.read(STATUS, 1), [BlkStatus::IoErr as u8]);
+        assert_eq!(world.driver.used().len(), 2);
+        assert!(queue.has_faulted() && !world.is_in_flight());
+    }
+}
+
+/// Its zeroes would say that it is a read of nothing, which succeeds.
+#[test]
+fn a_request_whose_header_is_lost_stays_in_flight() {
+    for format in FORMATS {
+        let mut world = World::new(format, 0);
+        let mut queue = world.queue().unwrap();
+        let header = STATUS + 0x1000;
+        world.driver.chain(0, &[(header, 16, 0), (STATUS, 1, WRITE)]);
+        world.driver.make_available(0);
+        world.driver.cut_off_elsewhere(header - TestDriver::ELSEWHERE);
+        assert_eq!(queue.pop().err(), Some(QueueError::Memory));
+        queue.publish();
+        assert!(world.driver.used().is_empty() && world.is_in_flight());
+    }
+}
+
+/// Whatever is there when its memory comes back may look like success.
+#[test]
+fn a_request_whose_status_is_lost_stays_in_flight() {
+    for format in FORMATS {
+        let mut world = World::new(format, 0);
+        let mut queue = world.queue().unwrap();
+        world.submit(0);
+        let request = pop(&mut queue);
+        world.driver.cut_off_elsewhere(STATUS - TestDriver::ELSEWHERE);
+        queue.complete(request.token, BlkStatus::Ok);
+        queue.publish();
+        assert!(world.driver.used().is_empty() && world.is_in_flight() && queue.has_faulted());
+    }
+}

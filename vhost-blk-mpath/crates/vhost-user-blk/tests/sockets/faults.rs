@@ -1,0 +1,233 @@
+//! Front-ends whose memory goes away while it is in use: truncated, or never there in a file system that is full.
+
+use std::fs::File;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::Command;
+
+use rustix::fs::{MemfdFlags, memfd_create};
+use vhost::vhost_user::VhostUserFrontend;
+use vhost::vhost_user::message::VhostUserInflight;
+use vhost_user_blk::{FaultReason, MemoryFault, ServeError, SharedMemory};
+
+use crate::guest::{FLUSH, FORMATS, Guest, LOG_ALL, MEMORY_BYTES, PROTOCOL_FEATURES, Ring};
+use crate::{Server, geometry};
+
+const FEATURES: u64 = PROTOCOL_FEATURES | FLUSH;
+const IN: u32 = 0;
+const OUT: u32 = 1;
+const OK: u8 = 0;
+const IO_ERROR: u8 = 1;
+/// Where the guest sees its memory, and where in that are the rings of queue 0, and its requests: of the first one header and status lie
+/// in one page, the data end in the next one.
+const GUEST_START: u64 = 0x4000_0000;
+const REQUESTS: u64 = 0x2000;
+const DATA_END: u64 = 0x3000;
+
+fn write_and_read(ring: &mut Ring, fill: u8) {
+    ring.submit(1, OUT, 0, &[fill; 512]);
+    assert_eq!((ring.finish(), ring.status(1)), (vec![1], OK));
+    ring.submit(1, IN, 0, &[0; 512]);
+    assert_eq!((ring.finish(), ring.status(1)), (vec![1], OK));
+    assert_eq!(ring.data(1), [fill; 512]);
+}
+
+fn connect(server: &Server, format: u64) -> (Guest, Ring) {
+    let mut guest = Guest::connect(&server.socket(), FEATURES | format);
+    guest.share_memory();
+    let ring = guest.start(0);
+    (guest, ring)
+}
+
+/// The front-end was hung up on for this, and for nothing else.
+fn fault(server: &Server) -> MemoryFault {
+    match server.outcome() {
+        Err(ServeError::Memory(fault)) => fault,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn truncated(fault: &MemoryFault, to: u64, memory: SharedMemory) {
+    let FaultReason::Truncated { file_bytes, mapped_bytes } = fault.reason else { panic!("{fault}") };
+    assert!(file_bytes == to && mapped_bytes > to && fault.memory == memory, "{fault}");
+}
+
+/// A front-end that keeps to the rules, before and after what happens to others: of this disk, and of another one meanwhile.
+fn others_go_on(format: u64, happens: impl FnOnce(&Server)) {
+    let (server, other) = (Server::start(geometry()), Server::start(geometry()));
+    let (_other_guest, mut other_ring) = connect(&other, format);
+    write_and_read(&mut other_ring, 1);
+    happens(&server);
+    write_and_read(&mut other_ring, 2);
+    let (_guest, mut ring) = connect(&server, format);
+    write_and_read(&mut ring, 3);
+}
+
+#[test]
+fn rings_that_are_cut_off_while_a_queue_runs() {
+    for format in FORMATS {
+        others_go_on(format, |server| {
+            let (guest, mut ring) = connect(server, format);
+            write_and_read(&mut ring, 9);
+            guest.cut_off(0);
+            ring.kick.write(1).unwrap();
+            let fault = fault(server);
+            truncated(&fault, 0, SharedMemory::Guest);
+            assert!((GUEST_START..GUEST_START + REQUESTS).contains(&fault.address), "{fault}");
+            let text = ServeError::Memory(fault).to_string();
+            assert!(
+                text.starts_with("guest memory at guest address 0x4000") && text.contains("truncated to 0"),
+                "{text}"
+            );
+        });
+    }
+}
+
+/// The front-end's thread looks at them first.
+#[test]
+fn rings_that_are_cut_off_before_a_queue_runs() {
+    for format in FORMATS {
+        others_go_on(format, |server| {
+            let (mut guest, mut ring) = connect(server, format);
+            write_and_read(&mut ring, 9);
+            guest.frontend.set_vring_enable(0, false).unwrap();
+            guest.cut_off(0);
+            assert!(guest.frontend.set_vring_enable(0, true).is_err());
+            truncated(&fault(server), 0, SharedMemory::Guest);
+        });
+    }
+}
+
+/// Has a request of 4 KiB found in the ring while memory is cut off after so many bytes.
+fn cut_off_under(server: &Server, format: u64, kind: u32, bytes: u64) -> (Guest, Ring) {
+    let (mut guest, mut ring) = connect(server, format);
+    write_and_read(&mut ring, 9);
+    guest.frontend.set_vring_enable(0, false).unwrap();
+    ring.submit(0, kind, 0, &[7; 4096]);
+    guest.cut_off(bytes);
+    guest.frontend.set_vring_enable(0, true).unwrap();
+    (guest, ring)
+}
+
+/// The guest is told before its front-end is hung up on.
+#[test]
+fn buffers_that_are_cut_off() {
+    for format in FORMATS {
+        for kind in [IN, OUT] {
+            others_go_on(format, |server| {
+                let (_guest, mut ring) = cut_off_under(server, format, kind, DATA_END);
+                let fault = fault(server);
+                truncated(&fault, DATA_END, SharedMemory::Guest);
+                assert_eq!(fault.address, GUEST_START + DATA_END);
+                assert_eq!((ring.reap(), ring.status(0)), (vec![0], IO_ERROR));
+            });
+        }
+    }
+}
+
+/// Nobody knows what such a request asks for, so it is not answered.
+#[test]
+fn headers_that_are_cut_off() {
+    for format in FORMATS {
+        others_go_on(format, |server| {
+            let (_guest, mut ring) = cut_off_under(server, format, OUT, REQUESTS);
+            truncated(&fault(server), REQUESTS, SharedMemory::Guest);
+            assert!(ring.reap().is_empty());
+        });
+    }
+}
+
+#[test]
+fn in_flight_memory_that_is_cut_off() {
+    const BYTES: u64 = 1 << 20;
+    for format in FORMATS {
+        others_go_on(format, |server| {
+            let mut guest = Guest::connect(&server.socket(), FEATURES | format);
+            guest.share_memory();
+            let file = File::from(memfd_create("inflight", MemfdFlags::CLOEXEC).unwrap());
+            file.set_len(BYTES).unwrap();
+            guest.set_inflight(&(VhostUserInflight::new(BYTES, 0, 4, 64), file.try_clone().unwrap()));
+            let mut ring = guest.start(0);
+            write_and_read(&mut ring, 9);
+            file.set_len(0).unwrap();
+            ring.submit(1, IN, 0, &[0; 512]);
+            ring.kick.write(1).unwrap();
+            let fault = fault(server);
+            truncated(&fault, 0, SharedMemory::Inflight);
+            assert!(fault.to_string().starts_with("in-flight memory at offset 0x"), "{fault}");
+        });
+    }
+}
+
+/// Marks would be lost, and with them what the guest has written.
+#[test]
+fn a_dirty_log_that_is_cut_off() {
+    for format in FORMATS {
+        others_go_on(format, |server| {
+            let (guest, mut ring) = connect(server, format);
+            let log = guest.set_log(Guest::LOG_BYTES, Guest::LOG_BYTES).unwrap();
+            guest.set_features(FEATURES | format | LOG_ALL);
+            guest.set_addresses(0, true);
+            write_and_read(&mut ring, 9);
+            log.set_len(0).unwrap();
+            ring.submit(1, IN, 0, &[0; 512]);
+            ring.kick.write(1).unwrap();
+            truncated(&fault(server), 0, SharedMemory::DirtyLog);
+        });
+    }
+}
+
+/// A file system of its own; unmounted at the end.
+struct Tmpfs(tempfile::TempDir);
+
+impl Tmpfs {
+    /// None, with the reason printed, if this process may not mount.
+    fn mount(bytes: u64) -> Option<Self> {
+        let folder = tempfile::tempdir().unwrap();
+        let mut command = Command::new("mount");
+        command.args(["-t", "tmpfs", "-o", &format!("size={bytes}"), "tmpfs"]).arg(folder.path());
+        let mounted = command.output();
+        if mounted.as_ref().is_ok_and(|output| output.status.success()) {
+            return Some(Self(folder));
+        }
+        println!("SKIPPED: no tmpfs can be mounted here: {mounted:?}");
+        None
+    }
+
+    fn path(&self) -> &Path {
+        self.0.path()
+    }
+}
+
+impl Drop for Tmpfs {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("--lazy").arg(self.path()).status();
+    }
+}
+
+/// The kernel finds no page for what the guest has not touched yet.
+#[test]
+fn memory_in_a_file_system_that_is_full() {
+    for format in FORMATS {
+        // Room for the pages below, not for all of the guest's memory.
+        let Some(tmpfs) = Tmpfs::mount(1 << 20) else { return };
+        others_go_on(format, |server| {
+            let memory = File::create_new(tmpfs.path().join("memory")).unwrap();
+            memory.set_len(MEMORY_BYTES).unwrap();
+            let stream = UnixStream::connect(server.socket()).unwrap();
+            let mut guest = Guest::arriving(stream, FEATURES | format, memory);
+            guest.share_memory();
+            let mut ring = guest.start(0);
+            write_and_read(&mut ring, 9);
+            guest.frontend.set_vring_enable(0, false).unwrap();
+            ring.submit(0, IN, 0, &[7; 4096]);
+            // The last page of its data is as if nobody had touched it yet.
+            guest.punch(DATA_END..MEMORY_BYTES);
+            assert!(std::fs::write(tmpfs.path().join("more"), vec![1; 1 << 20]).is_err(), "it is full");
+            guest.frontend.set_vring_enable(0, true).unwrap();
+            let fault = fault(server);
+            assert_eq!(fault.reason, FaultReason::Missing, "{fault}");
+            assert_eq!((ring.reap(), ring.status(0)), (vec![0], IO_ERROR));
+        });
+    }
+}

@@ -1,0 +1,279 @@
+//! Single commands that a target loses, or answers early, twice, late or short, while it answers everything else: the path never falls silent.
+//!
+//! Limits on how long a guest waits are three times what docs/failure-model.md promises, for machines that are busy with something else.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use mpath_api::config::DiskConfig;
+use mpath_api::types::{EventKind, Path};
+use serde_json::{Value, json};
+use vublk_bench::request::{Kind, Request, Status};
+
+use crate::support::{
+    Daemon, Disk, Others, PATIENCE, Place, Shape, Target, Verification, disk, eventually, sharer, socket_of, target_of,
+};
+
+const PATHS: usize = 2;
+/// Disks that keep the paths from falling silent.
+const OTHERS: usize = 3;
+const SEED: u64 = 20_816;
+/// More than a capsule carries: the controller has to ask for it.
+const LARGE: u32 = 64 << 10;
+
+/// A read where another path answers, at default settings.
+const READ_LIMIT: Duration = Duration::from_secs(3);
+/// What is nothing to a disk.
+const OTHERS_LIMIT: Duration = Duration::from_millis(300);
+const IO_TIMEOUT: Duration = Duration::from_secs(1);
+/// 2 × keep-alive time-out of 1 s, and the quiesce time (CQT) that our target tells.
+const FENCE: Duration = Duration::from_millis(2100);
+
+/// The first disk's requests meet faults, those of the others do not.
+struct Rig {
+    disk: Disk,
+    others: Others,
+    daemon: Daemon,
+    target: Target,
+    /// Of the path that has most to do, where the faults are.
+    path: usize,
+}
+
+/// What became of the request that met a fault.
+struct Met<T> {
+    result: T,
+    begun: Instant,
+    took: Duration,
+}
+
+impl Rig {
+    fn start(settings: &[(&str, Value)]) -> Self {
+        let target = target_of(1 + OTHERS, PATHS, 64 << 20);
+        let daemon = start(&target, settings);
+        let disk = Disk::connect(&socket_of(&daemon.place, 0));
+        let others = Others::start((1..=OTHERS).map(|number| socket_of(&daemon.place, number)), SEED);
+        let ios = || daemon.paths().iter().map(Path::ios).collect::<Vec<_>>();
+        let before = ios();
+        std::thread::sleep(Duration::from_millis(300));
+        let path = (0..PATHS).max_by_key(|&path| ios()[path] - before[path]).unwrap();
+        Self { disk, others, daemon, target, path }
+    }
+
+    /// Makes requests of the first disk, one after the other, until one of them has met the fault.
+    fn meet<T>(&mut self, fault: &str, mut request: impl FnMut(&mut Disk) -> T) -> Met<T> {
+        self.target.set(self.path, fault);
+        let start = Instant::now();
+        loop {
+            let begun = Instant::now();
+            let result = request(&mut self.disk);
+            let took = begun.elapsed();
+            if self.target.status()[self.path].answers.is_empty() {
+                return Met { result, begun, took };
+            }
+            assert!(start.elapsed() < PATIENCE, "no request meets {fault}");
+        }
+    }
+
+    /// How often the path was lost.
+    fn losses(&self) -> usize {
+        let events = self.daemon.api.events(0, 0).unwrap().events.into_iter();
+        let is_loss = |kind| kind == EventKind::PathLost;
+        events.filter(|event| is_loss(event.kind) && event.path.as_ref().unwrap().index as usize == self.path).count()
+    }
+
+    fn is_live(&self) -> bool {
+        self.daemon.is_live(self.path)
+    }
+
+    /// The path was lost, for that command, and comes back.
+    fn comes_back(&self) {
+        eventually("the path is lost", || self.losses() == 1);
+        eventually("the path comes back", || self.is_live());
+    }
+
+    /// Ends the others, which read all of theirs back; the longest that one of their requests took, of those under way since then.
+    fn others_waited(self, since: Instant) -> Duration {
+        assert!(!self.daemon.log().contains("panicked"), "{}", self.daemon.log());
+        let requests = self.others.finish();
+        let longest = requests.iter().filter(|took| took.ended >= since).map(|took| took.ended - took.begun).max();
+        longest.expect("the others were at work")
+    }
+}
+
+/// A daemon with a disk that has the paths, and others that share them.
+fn start(target: &Target, settings: &[(&str, Value)]) -> Daemon {
+    let place = Place::new();
+    let share_paths_with = (1..=OTHERS).map(|number| sharer(&place, number)).collect();
+    let command = place.configured(vec![DiskConfig { share_paths_with, ..disk(&place, target, 0) }]);
+    let file = place.file("config.yaml");
+    let mut config: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+    for (name, value) in settings {
+        config["disks"][0][name] = value.clone();
+    }
+    fs::write(file, config.to_string()).unwrap();
+    place.spawn(command).ready()
+}
+
+/// The smallest time-outs that there are.
+fn impatient() -> Vec<(&'static str, Value)> {
+    vec![("io-timeout", json!(IO_TIMEOUT.as_secs())), ("keep-alive-tmo", json!(1)), ("reconnect-delay", json!(1))]
+}
+
+/// Fills the first 64 KiB.
+fn write_large(disk: &mut Disk, byte: u8) -> Status {
+    disk.run(Request { kind: Kind::Write, offset: 0, len: LARGE }, &vec![byte; LARGE as usize])
+}
+
+/// What all of them are.
+fn read_large(disk: &mut Disk) -> u8 {
+    let mut bytes = (0..u64::from(LARGE)).step_by(4096).map(|offset| disk.read(offset)).collect::<Vec<_>>();
+    bytes.dedup();
+    assert_eq!(bytes.len(), 1, "torn");
+    bytes[0]
+}
+
+#[test]
+fn a_swallowed_read_is_read_elsewhere_within_a_second_and_no_other_disk_waits() {
+    let mut rig = Rig::start(&[]);
+    assert_eq!(rig.disk.write(0, 7), Status::Ok);
+    let met = rig.meet("swallow=1:read:1", |disk| disk.read(0));
+    assert_eq!(met.result, 7);
+    assert!(met.took < READ_LIMIT, "answered after {:?}", met.took);
+    assert_eq!((rig.disk.write(0, 8), rig.disk.read(0)), (Status::Ok, 8));
+    assert_eq!((rig.losses(), rig.is_live()), (0, true), "nothing is old enough for that");
+    let waited = rig.others_waited(met.begun);
+    assert!(waited < OTHERS_LIMIT, "another disk waited {waited:?}");
+}
+
+#[test]
+fn a_read_that_was_recalled_ends_its_association_at_the_io_timeout() {
+    let mut rig = Rig::start(&impatient());
+    assert_eq!(rig.disk.write(0, 7), Status::Ok);
+    let met = rig.meet("swallow=1:read:1", |disk| disk.read(0));
+    assert_eq!(met.result, 7);
+    assert!(met.took < READ_LIMIT, "answered after {:?}", met.took);
+    rig.comes_back();
+    rig.others_waited(met.begun);
+}
+
+#[test]
+fn a_swallowed_write_is_repeated_after_the_io_timeout_and_its_fence() {
+    // Neither executed nor answered, or executed and not answered.
+    for fault in ["swallow=1:write:1", "lose-answer=1:write:1"] {
+        let mut rig = Rig::start(&impatient());
+        rig.target.fail_cross_resets();
+        let mut byte = 0;
+        let met = rig.meet(fault, |disk| {
+            byte += 1;
+            disk.write(0, byte)
+        });
+        assert_eq!(met.result, Status::Ok);
+        assert!(met.took >= FENCE && met.took < 3 * (IO_TIMEOUT + FENCE), "{fault}: answered after {:?}", met.took);
+        assert_eq!(rig.disk.read(0), byte);
+        assert_eq!((rig.disk.write(0, 0), rig.disk.read(0)), (Status::Ok, 0));
+        rig.comes_back();
+        assert_eq!(rig.disk.read(0), 0);
+        rig.others_waited(met.begun);
+    }
+}
+
+/// Writes of that association that were acknowledged and not flushed may be gone.
+#[test]
+fn a_swallowed_flush_fails_after_the_io_timeout_and_the_next_succeeds() {
+    let mut rig = Rig::start(&impatient());
+    let met = rig.meet("swallow=1:flush:1", |disk| {
+        assert_eq!(disk.write(0, 7), Status::Ok);
+        disk.flush()
+    });
+    assert_eq!(met.result, Status::IoError);
+    assert!(met.took < 3 * (IO_TIMEOUT + FENCE), "answered after {:?}", met.took);
+    rig.comes_back();
+    // One that comes within 100 ms of the failed one fails too.
+    eventually("a flush succeeds", || rig.disk.write(0, 8) == Status::Ok && rig.disk.flush() == Status::Ok);
+    assert_eq!(rig.disk.read(0), 8);
+    rig.others_waited(met.begun);
+}
+
+/// It changes nothing, so no fence is waited for.
+#[test]
+fn a_swallowed_flush_that_any_path_can_do_is_done_elsewhere_after_the_io_timeout() {
+    let mut settings = impatient();
+    settings.extend([("shared-write-cache", json!(true)), ("keep-alive-tmo", json!(10))]);
+    let mut rig = Rig::start(&settings);
+    rig.target.fail_cross_resets();
+    let met = rig.meet("swallow=1:flush:1", |disk| {
+        assert_eq!(disk.write(0, 7), Status::Ok);
+        disk.flush()
+    });
+    assert_eq!(met.result, Status::Ok);
+    assert!(met.took >= IO_TIMEOUT && met.took < 3 * IO_TIMEOUT, "answered after {:?}", met.took);
+    rig.others_waited(met.begun);
+}
+
+#[test]
+fn a_write_answered_before_its_data_costs_that_controller_its_association_and_no_other_disk_waits() {
+    let mut rig = Rig::start(&[("reconnect-delay", json!(1))]);
+    let mut byte = 0;
+    let met = rig.meet("answer-early=1:write:1", |disk| {
+        byte += 1;
+        write_large(disk, byte)
+    });
+    assert_eq!((met.result, read_large(&mut rig.disk)), (Status::Ok, byte));
+    rig.comes_back();
+    assert_eq!(read_large(&mut rig.disk), byte);
+    assert_eq!((write_large(&mut rig.disk, 0), read_large(&mut rig.disk)), (Status::Ok, 0));
+    let waited = rig.others_waited(met.begun);
+    assert!(waited < OTHERS_LIMIT, "another disk waited {waited:?}");
+}
+
+/// Of small and large writes, with data digests: some are still being sent, and slots are used again.
+#[test]
+fn early_answers_to_many_writes_end_no_daemon_and_spoil_no_data() {
+    let target = target_of(1 + OTHERS, PATHS, 64 << 20);
+    let settings = [("data-digest", json!(true)), ("reconnect-delay", json!(1))];
+    let daemon = start(&target, &settings);
+    let shape = Shape { flush: false, ..Shape::default() };
+    let verification = Verification::start(&socket_of(&daemon.place, 0), shape);
+    for path in [0, 1] {
+        verification.goes_on(500);
+        target.set(path, "answer-early=20:write");
+        eventually("all are answered early", || target.status()[path].answers.is_empty());
+        verification.goes_on(500);
+        eventually("the path comes back", || daemon.is_live(path));
+    }
+    verification.finish();
+    assert!(!daemon.log().contains("panicked"), "{}", daemon.log());
+}
+
+#[test]
+fn a_late_answer_to_a_read_that_was_recalled_meets_nobody() {
+    let mut rig = Rig::start(&[]);
+    assert_eq!(rig.disk.write(0, 7), Status::Ok);
+    let met = rig.meet("answer-late=1:1500ms:read:1", |disk| disk.read(0));
+    assert_eq!(met.result, 7);
+    assert!(met.took < Duration::from_millis(1500), "read elsewhere, after {:?}", met.took);
+    // New content where the late data would go, and the slot in use when they come.
+    while met.begun.elapsed() < Duration::from_secs(2) {
+        assert_eq!((rig.disk.write(0, 8), rig.disk.read(0)), (Status::Ok, 8));
+    }
+    assert_eq!((rig.losses(), rig.is_live()), (0, true));
+    rig.others_waited(met.begun);
+}
+
+#[test]
+fn answers_that_come_twice_or_short_cost_that_controller_its_association_and_spoil_no_data() {
+    for fault in ["answer-twice=1:read:1", "answer-twice=1:write:1", "short-read=1:read:1"] {
+        let mut rig = Rig::start(&[("reconnect-delay", json!(1))]);
+        let mut byte = 0;
+        let met = rig.meet(fault, |disk| {
+            byte += 1;
+            (disk.write(0, byte), disk.read(0))
+        });
+        assert_eq!(met.result, (Status::Ok, byte), "{fault}");
+        assert!(met.took < READ_LIMIT, "{fault}: answered after {:?}", met.took);
+        rig.comes_back();
+        assert_eq!(rig.disk.read(0), byte);
+        assert_eq!((rig.disk.write(0, 0), rig.disk.read(0)), (Status::Ok, 0));
+        rig.others_waited(met.begun);
+    }
+}

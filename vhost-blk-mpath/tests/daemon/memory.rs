@@ -1,0 +1,117 @@
+//! Front-ends whose memory goes away while the daemon uses it: nobody else notices, neither the paths nor the disks that share them
+//! and the one I/O thread.
+
+use std::time::Duration;
+
+use mpath_api::types::EventKind;
+use vublk_bench::request::Status;
+
+use crate::guest::{Guest, PROTOCOL_FEATURES};
+use crate::support::{
+    Daemon, Disk, FAULTY_REQUESTS, Faulty, Others, Place, Target, disk, eventually, sharer, socket_of, target_of,
+};
+
+/// The first disk is the one of the front-end that breaks.
+const OTHERS: usize = 2;
+const ROUNDS: usize = 3;
+const FAILED: i32 = -5;
+/// 100 ms, three times of it: the machine may be busy.
+const LONGEST: Duration = Duration::from_millis(300);
+
+fn start(data_digest: bool) -> (Target, Daemon) {
+    let target = target_of(1 + OTHERS, 2, 16 << 20);
+    let place = Place::new();
+    let mut config = disk(&place, &target, 0);
+    config.share_paths_with = (1..=OTHERS).map(|number| sharer(&place, number)).collect();
+    (config.queues, config.data_digest) = ("4".parse().unwrap(), data_digest);
+    let command = place.configured(vec![config]);
+    (target, place.spawn(command).ready())
+}
+
+fn hung_up(daemon: &Daemon) -> usize {
+    daemon.log().matches("front-end lost: guest memory at guest address").count()
+}
+
+/// What `happens` to the first disk's front-end, over and over, is nothing to anybody else.
+fn nobody_else_notices((target, daemon): &(Target, Daemon), mut happens: impl FnMut(&Daemon)) {
+    let others = Others::start((1..=OTHERS).map(|number| socket_of(&daemon.place, number)), 1);
+    for round in 0..ROUNDS {
+        happens(daemon);
+        eventually("it is hung up on", || hung_up(daemon) == round + 1);
+        // With memory as it should be.
+        let mut disk = Disk::connect_patiently(&socket_of(&daemon.place, 0));
+        let byte = round as u8 + 1;
+        assert_eq!((disk.write(0, byte), disk.read(0)), (Status::Ok, byte));
+    }
+    (0..2).for_each(|listener| target.set_delay(listener, Duration::ZERO));
+    let longest = others.finish().into_iter().map(|took| took.ended - took.begun).max().unwrap();
+    assert!(longest < LONGEST, "{longest:?}");
+    for path in daemon.paths() {
+        assert_eq!(path.last_error, None);
+    }
+    let events = daemon.api.events(0, 0).unwrap().events;
+    assert!(events.iter().all(|event| event.kind != EventKind::PathLost), "{events:?}");
+    let log = daemon.log();
+    assert!(!log.contains("panicked") && log.contains("truncated to"), "{log}");
+}
+
+fn answered(front_end: &mut Faulty, count: usize) -> Vec<i32> {
+    let mut results = Vec::new();
+    eventually("all is answered", || {
+        results.extend(front_end.results());
+        results.len() >= count
+    });
+    results
+}
+
+#[test]
+fn buffers_that_are_not_there() {
+    // With data digests all payloads are copied.
+    for data_digest in [false, true] {
+        let running = start(data_digest);
+        nobody_else_notices(&running, |daemon| {
+            let mut front_end = Faulty::connect(&socket_of(&daemon.place, 0));
+            front_end.submit();
+            assert_eq!(answered(&mut front_end, FAULTY_REQUESTS), [0; FAULTY_REQUESTS], "while they are there");
+            front_end.cut_off(0);
+            front_end.submit();
+            assert_eq!(answered(&mut front_end, FAULTY_REQUESTS), [FAILED; FAULTY_REQUESTS]);
+        });
+    }
+}
+
+#[test]
+fn buffers_that_are_cut_off_under_requests() {
+    let running = start(false);
+    (0..2).for_each(|listener| running.0.set_delay(listener, Duration::from_millis(50)));
+    nobody_else_notices(&running, |daemon| {
+        let mut front_end = Faulty::connect(&socket_of(&daemon.place, 0));
+        front_end.submit();
+        let served = || daemon.paths().iter().map(mpath_api::types::Path::in_flight).sum::<u64>();
+        eventually("they are in flight", || served() > OTHERS as u64);
+        // In the middle of the last read.
+        front_end.cut_off((4 << 20) + (300 << 10));
+        let results = answered(&mut front_end, 1);
+        assert!(results.iter().all(|&result| result == 0 || result == FAILED), "{results:?}");
+        // What is yet to be answered has met it, or what is next does.
+        if hung_up(daemon) == 0 {
+            front_end.submit();
+        }
+    });
+}
+
+#[test]
+fn rings_that_are_cut_off() {
+    let running = start(false);
+    nobody_else_notices(&running, |daemon| {
+        let mut guest = Guest::connect(&socket_of(&daemon.place, 0), PROTOCOL_FEATURES);
+        guest.share_memory();
+        let mut ring = guest.start(0);
+        ring.submit(0, 0, 0, &[0xff; 4096]);
+        assert_eq!((ring.finish(), ring.status(0)), (vec![0], 0));
+        guest.cut_off(0);
+        let before = hung_up(daemon);
+        ring.kick.write(1).unwrap();
+        eventually("it is hung up on", || hung_up(daemon) > before);
+    });
+}
