@@ -53,7 +53,7 @@ impl Windows {
     }
 
     /// What it meant to these requests. One that met both counts as beside.
-    pub(crate) fn judge(&self, requests: &[Took], whom: &'static str, by: &'static str, undisturbed: bool) {
+    pub(crate) fn judge(&self, requests: &[Took], whom: &'static str, by: &'static str, has_priority: bool) {
         let mut harm = Harm::new(whom, by);
         for &Took { begun, ended } in requests {
             let met = |window: &&Window| window.beside && begun < window.to && ended > window.from;
@@ -63,7 +63,7 @@ impl Windows {
                 harm.took(window.round, window.beside, ended - begun);
             }
         }
-        harm.judge(undisturbed);
+        harm.judge(has_priority);
     }
 }
 
