@@ -17,6 +17,7 @@ enum Slot {
     /// Given up, and on no socket any more; its tag is free again when the group has finished it.
     Abandoned {
         disk: DiskId,
+        flow: FlowId,
         in_doubt: Option<Doubt>,
     },
 }
@@ -25,7 +26,7 @@ impl Slot {
     /// The disk of a request that was given up and may still change data.
     fn in_doubt(&self) -> Option<DiskId> {
         match self {
-            Self::Abandoned { disk, in_doubt: Some(_) } => Some(*disk),
+            Self::Abandoned { disk, in_doubt: Some(_), .. } => Some(*disk),
             Self::Active(active) if active.released && active.changes_data() => Some(active.disk),
             Self::Active(_) | Self::Abandoned { .. } | Self::Free => None,
         }
@@ -53,12 +54,14 @@ impl Active {
     }
 }
 
-/// Grows to the sum of the virtqueues' sizes, as a virtqueue never has more chains out than entries, and by what was given
-/// up and waits for a fence.
+/// Grows to twice the sum of the virtqueues' sizes: a virtqueue never has more chains out than entries, and none is fetched from while
+/// as many that were given up wait for a path or a fence.
 #[derive(Default)]
 pub(crate) struct Requests {
     slots: Vec<Slot>,
     free: Vec<u32>,
+    /// How many slots of a virtqueue are [`Slot::Abandoned`], if any.
+    abandoned: BTreeMap<FlowId, usize>,
     /// What hedges read, by the tags of their reads. The group bounds their number and size.
     hedges: BTreeMap<Tag, Vec<u8>>,
 }
@@ -128,7 +131,8 @@ impl Requests {
         let (flow, released) = (active.flow, active.released);
         let let_go = active.abandoned && active.on_paths == 0;
         if let_go {
-            *slot = Slot::Abandoned { disk: active.disk, in_doubt: active.in_doubt };
+            *slot = Slot::Abandoned { disk: active.disk, flow, in_doubt: active.in_doubt };
+            *self.abandoned.entry(flow).or_default() += 1;
         }
         (let_go && !released).then_some(flow)
     }
@@ -168,7 +172,14 @@ impl Requests {
         self.free.push(tag.0);
         match std::mem::take(&mut self.slots[tag.0 as usize]) {
             Slot::Active(active) => Some((active.flow, active.request)),
-            Slot::Abandoned { .. } => None,
+            Slot::Abandoned { flow, .. } => {
+                let left = self.abandoned.get_mut(&flow).expect("counted when it was given up");
+                *left -= 1;
+                if *left == 0 {
+                    self.abandoned.remove(&flow);
+                }
+                None
+            }
             Slot::Free => unreachable!("a request is finished once"),
         }
     }
@@ -181,7 +192,7 @@ impl Requests {
             match slot {
                 Slot::Active(active) if active.released => {}
                 Slot::Active(active) if active.flow == flow && active.on_paths == 0 => {
-                    *slot = Slot::Abandoned { disk: active.disk, in_doubt: active.in_doubt };
+                    *slot = Slot::Abandoned { disk: active.disk, flow, in_doubt: active.in_doubt };
                     let_go += 1;
                 }
                 Slot::Active(active) if active.flow == flow => {
@@ -191,7 +202,15 @@ impl Requests {
                 Slot::Active(_) | Slot::Abandoned { .. } | Slot::Free => {}
             }
         }
+        if let_go > 0 {
+            *self.abandoned.entry(flow).or_default() += let_go as usize;
+        }
         (let_go, paths)
+    }
+
+    /// How many requests of a virtqueue were given up and wait for the group.
+    pub(crate) fn abandoned(&self, flow: FlowId) -> usize {
+        self.abandoned.get(&flow).copied().unwrap_or(0)
     }
 
     /// Gives up every request of a virtqueue, which does not wait for the sockets that hold some of them: their memory has been replaced.
