@@ -57,6 +57,8 @@ struct Attempt {
     /// What it makes clean when it succeeds.
     cleans: Round,
     bound_at: Instant,
+    /// After the delay of an injection.
+    issued_at: Instant,
 }
 
 /// A flush that waits or is under way.
@@ -106,11 +108,11 @@ impl FlushJobs {
         self.jobs[job].legs.iter().find(|leg| leg.path == path).map(|leg| leg.epoch)
     }
 
-    /// When the present attempt of a flush on this path began.
-    pub(super) fn bound_at_on(&self, job: usize, path: PathId) -> Option<Instant> {
+    /// When the present attempt of a flush on this path was issued.
+    pub(super) fn issued_at_on(&self, job: usize, path: PathId) -> Option<Instant> {
         match self.jobs[job].legs.iter().find(|leg| leg.path == path)?.state {
             LegState::Injected(attempt) | LegState::InFlight(attempt) | LegState::Answered(attempt) => {
-                Some(attempt.bound_at)
+                Some(attempt.issued_at)
             }
             LegState::Queued | LegState::Backoff | LegState::Done => None,
         }
@@ -273,7 +275,7 @@ impl Group {
         let path = &mut self.paths[id.index()];
         path.usage.take(0);
         path.stats[CLASS].in_flight += 1;
-        let attempt = Attempt { cleans, bound_at: now };
+        let attempt = Attempt { cleans, bound_at: now, issued_at: now };
         if self.hold_by_injection(now, id, tag).is_some() {
             self.leg(id, tag).state = LegState::Injected(attempt);
             return None;
@@ -290,12 +292,12 @@ impl Group {
     }
 
     /// The injection of its path lets a leg go.
-    pub(super) fn leg_released(&mut self, id: PathId, tag: Tag) {
+    pub(super) fn leg_released(&mut self, now: Instant, id: PathId, tag: Tag) {
         let leg = self.leg(id, tag);
         let LegState::Injected(attempt) = leg.state else {
             unreachable!("only what an injection held is released");
         };
-        leg.state = LegState::InFlight(attempt);
+        leg.state = LegState::InFlight(Attempt { issued_at: now, ..attempt });
     }
 
     /// The injection of its path holds the answer of a leg, or does so no longer.

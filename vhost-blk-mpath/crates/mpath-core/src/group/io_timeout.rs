@@ -48,7 +48,7 @@ impl Group {
         let tags = impaired.stalled.iter().chain(impaired.answers.iter().map(|(tag, _)| tag));
         let issued_at = tags.filter_map(|&tag| {
             let request = &self.requests[tag];
-            if self.has_legs(tag) { self.flushes.bound_at_on(request.job, id) } else { Some(request.issued_at) }
+            if self.has_legs(tag) { self.flushes.issued_at_on(request.job, id) } else { Some(request.issued_at) }
         });
         issued_at.chain(impaired.stalled_ghosts.into_iter().flatten()).min()
     }

@@ -233,7 +233,7 @@ impl Group {
         loop {
             let (path, tag, outcome) = self.released.pop_front()?;
             if self.has_legs(tag) {
-                self.leg_released(path, tag);
+                self.leg_released(now, path, tag);
             } else {
                 let state = &mut self.requests[tag].state;
                 assert!(matches!(state, State::Injected | State::Stalled), "only what an injection held is released");

@@ -41,9 +41,18 @@ impl Test {
 
     /// The path has a new association, whose queue pair takes so many requests.
     fn deep(&mut self, path: PathId, queue_depth: u16) {
+        self.renew(path, queue_depth, false);
+    }
+
+    /// The path has a new association, to a controller with a volatile write cache.
+    fn cached(&mut self, path: PathId) {
+        self.renew(path, 64, true);
+    }
+
+    fn renew(&mut self, path: PathId, queue_depth: u16, volatile_write_cache: bool) {
         self.group.path_lost(self.now, path);
         let ana = AnaState::Optimized.into();
-        let association = Association { epoch: Epoch(2), ana, volatile_write_cache: false, queue_depth };
+        let association = Association { epoch: Epoch(2), ana, volatile_write_cache, queue_depth };
         self.group.path_up(self.now, path, association);
     }
 
@@ -270,14 +279,7 @@ fn a_recalled_read_keeps_its_age() {
 fn a_lost_flush_ends_its_association_and_fails_what_was_not_flushed() {
     for shared in [false, true] {
         let mut t = Test::new(GroupConfig { shared_write_cache: shared, ..numa() });
-        t.group.path_lost(t.now, P0);
-        let association = Association {
-            epoch: Epoch(2),
-            ana: AnaState::Optimized.into(),
-            volatile_write_cache: true,
-            queue_depth: 64,
-        };
-        t.group.path_up(t.now, P0, association);
+        t.cached(P0);
         t.submit(0, Op::Write);
         t.complete(P0, 0, Outcome::Success);
         let sent = t.now;
@@ -289,6 +291,26 @@ fn a_lost_flush_ends_its_association_and_fails_what_was_not_flushed() {
         let then = if shared { issue(P1, 1) } else { failed };
         assert_eq!(t.complete(P0, 1, UNSENT_LOST), [then]);
     }
+}
+
+#[test]
+fn a_flush_that_is_delayed_and_then_stalled_ages_after_the_delay() {
+    let mut t = Test::new(numa());
+    t.cached(P0);
+    t.submit(0, Op::Write);
+    t.complete(P0, 0, Outcome::Success);
+    // While the path owes this write, its commands are looked at 30 s from now.
+    t.submit(2, Op::Write);
+    t.group.set_injection(t.now, P0, Some(OpClass::Other), Injection::latency(20 * SECOND));
+    assert_eq!(t.submit(1, Op::Flush), []);
+    assert_eq!(t.pass(P0, 20 * SECOND + MS), [(20 * SECOND, issue(P0, 1))]);
+    let issued = t.now - 10 * MS;
+    t.complete(P0, 2, Outcome::Success);
+    let stall = Injection { direction: Direction::Response, stall: true, ..Injection::default() };
+    t.group.set_injection(t.now, P0, Some(OpClass::Other), stall);
+    assert_eq!(t.complete(P0, 1, Outcome::Success), []);
+    let left = issued + IO_TIMEOUT - t.now;
+    assert_eq!(t.times_out(|_| None), (Some(P0), left));
 }
 
 #[test]
