@@ -152,8 +152,8 @@ impl Guard {
     /// If so many mappings are guarded that the table is full, or the handler cannot be installed.
     ///
     /// # Safety
-    /// The mapping begins at a multiple of `page_bytes`, is a multiple of it long, holds nothing but bytes that another process may
-    /// change at any time, and is there until the guard is dropped.
+    /// Start and length of the mapping are multiples of `page_bytes`. The mapping holds only bytes that another process may change
+    /// at any time. It stays until the guard is dropped.
     pub(crate) unsafe fn new(start: *mut u8, bytes: usize, page_bytes: usize) -> io::Result<Self> {
         install()?;
         let mut free = FREE_SLOTS.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,13 +1,15 @@
 //! The driver of a group, and a model of what it may be asked for.
 
 mod hedges;
+mod paths;
+mod settle;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
 use mpath_core::{
-    Action, AnaState, AnaStates, Association, ClassPolicies, DiskId, Epoch, FlowId, Group, GroupConfig, Hedging, Io,
-    IoError, MAX_PROBE_BYTES, Op, Outcome, PathConfig, PathId, SharedDisk, Tag, Window,
+    Action, AnaState, ClassPolicies, DiskId, Epoch, FlowId, Group, GroupConfig, Hedging, Io, IoError, Op, Outcome,
+    PathConfig, PathId, SharedDisk, Tag, Window,
 };
 
 use crate::events::Event;
@@ -217,152 +219,6 @@ impl Driver {
         self.check();
     }
 
-    /// Afterwards the path holds nothing that the driver has not.
-    fn clear_injection(&mut self, path: usize) {
-        let id = PathId(path as u16);
-        self.group.clear_injection(self.now, id);
-        assert!(self.group.injections().all(|(of, ..)| of != id));
-        self.poll();
-        let live = self.paths[path].live.map(|(epoch, _)| epoch);
-        if let Some(stats) = self.group.stats(self.now).path(id) {
-            let in_flight: u64 = stats.classes.iter().map(|class| class.in_flight).sum();
-            let issued = self.issued.iter().filter(|issued| issued.path == id).count() as u64;
-            assert_eq!(in_flight, issued, "held by nothing: {live:?}");
-        }
-    }
-
-    fn path(&mut self, id: PathId) -> &mut ModelPath {
-        &mut self.paths[usize::from(id.0)]
-    }
-
-    fn add(&mut self, path: usize) {
-        if !std::mem::replace(&mut self.paths[path].added, true) {
-            self.group.add_path(PathId(path as u16), PathConfig::default());
-        }
-    }
-
-    /// Closes a path, reports everything it held as lost and lifts its fences.
-    fn give_up(&mut self, path: usize) {
-        let id = PathId(path as u16);
-        self.path_lost(path, 0);
-        while let Some(n) = self.issued.iter().position(|i| i.path == id) {
-            self.answer(n, Outcome::Lost { indeterminate: true });
-        }
-        let fences: Vec<_> = self.fences.iter().copied().filter(|(of, _)| *of == id).collect();
-        for (of, epoch) in fences {
-            self.lift_fence(of, epoch);
-        }
-        self.poll();
-    }
-
-    /// What can be seen from outside tells whether a path may go. What its cache lost is not forgotten: `finish` checks that.
-    fn remove_if_nothing_is_left(&mut self, path: usize) {
-        let id = PathId(path as u16);
-        let stats = self.group.stats(self.now);
-        assert_eq!(stats.path(id).is_some(), self.paths[path].added);
-        let Some(stats) = stats.path(id) else { return };
-        let in_flight: u64 = stats.classes.iter().map(|class| class.in_flight).sum();
-        if self.paths[path].live.is_some() || (in_flight, stats.fenced, stats.flushes_open) != (0, 0, 0) {
-            return;
-        }
-        assert!(self.issued.iter().all(|i| i.path != id) && self.unfenced.values().all(|(of, _)| *of != id));
-        // A driver waits for that too; with nothing of it left it would make no difference to the group.
-        if self.fences.iter().any(|(of, _)| *of == id) {
-            return;
-        }
-        let last_epoch = self.paths[path].last_epoch;
-        self.paths[path] = ModelPath { last_epoch, ..ModelPath::default() };
-        self.group.remove_path(id);
-    }
-
-    fn path_up(&mut self, path: usize, ana: [AnaState; DISKS]) {
-        if self.paths[path].live.is_some() || !self.paths[path].added {
-            return;
-        }
-        self.paths[path].last_epoch += 1;
-        let epoch = Epoch(self.paths[path].last_epoch);
-        self.paths[path].live = Some((epoch, ana));
-        // Path 2 has no volatile cache.
-        let mut states = AnaStates::from(ana[0]);
-        states.set(DiskId(1), ana[1]);
-        let association = Association { epoch, ana: states, volatile_write_cache: path != 2, queue_depth: QUEUE_DEPTH };
-        self.paths[path].abandoned.clear();
-        self.paths[path].heard_of = None;
-        self.held[path] = self.group.injections().any(|(id, ..)| id == PathId(path as u16));
-        self.group.path_up(self.now, PathId(path as u16), association);
-    }
-
-    fn path_lost(&mut self, path: usize, answered: usize) {
-        let id = PathId(path as u16);
-        let Some((epoch, _)) = self.paths[path].live.take() else { return };
-        self.paths[path].probing = None;
-        for (tag, _) in self.hedges_on(id) {
-            self.leave(tag);
-        }
-        self.fences.insert((id, epoch));
-        self.group.path_lost(self.now, id);
-        for _ in 0..answered {
-            if let Some(n) = self.issued.iter().position(|i| (i.path, i.epoch) == (id, epoch)) {
-                self.answer(n, Outcome::Success);
-            }
-        }
-    }
-
-    fn drain(&mut self, path: usize, draining: bool) {
-        if !self.paths[path].added {
-            return;
-        }
-        self.paths[path].draining = draining;
-        self.group.set_draining(self.now, PathId(path as u16), draining);
-    }
-
-    /// What looks idle and clean from outside has nothing to lose.
-    fn close_if_idle(&mut self, path: usize) {
-        let id = PathId(path as u16);
-        let stats = self.group.stats(self.now);
-        let Some(stats) = stats.path(id) else { return };
-        assert_eq!(stats.draining, self.paths[path].draining);
-        let in_flight: u64 = stats.classes.iter().map(|class| class.in_flight).sum();
-        let clean = self.disks.iter().all(|disk| !disk.dirty.is_dirty(id));
-        let idle = in_flight == 0 && stats.flushes_open == 0 && clean;
-        let Some((epoch, _)) = self.paths[path].live.filter(|_| idle && self.paths[path].draining) else { return };
-        assert!(self.issued.iter().all(|i| (i.path, i.epoch) != (id, epoch)), "idle, and yet something is in flight");
-        for disk in (0..DISKS as u16).map(DiskId) {
-            let cache = (disk, id, epoch);
-            assert_eq!(count(&self.completed, &cache), count(&self.durable, &cache), "clean, and yet unflushed");
-        }
-        self.path_lost(path, 0);
-    }
-
-    fn probe(&mut self, id: PathId, disk: DiskId, bytes: u32) {
-        assert!((512..=MAX_PROBE_BYTES).contains(&bytes) && bytes.is_multiple_of(512));
-        let now = self.now;
-        let path = self.path(id);
-        let (_, ana) = path.live.expect("a live path is probed");
-        assert!(ana[usize::from(disk.0)].is_selectable() && !path.draining, "nothing new for {path:?}");
-        assert!(path.probing.replace(now).is_none(), "one probe at a time");
-        assert!(path.ios + (path.abandoned.len() as u32) < QUEUE_DEPTH.into(), "the queue pair is full");
-    }
-
-    fn probed(&mut self, which: usize, success: bool) {
-        let probing: Vec<usize> = (0..PATHS).filter(|&path| self.paths[path].probing.is_some()).collect();
-        if !probing.is_empty() {
-            let path = probing[which % probing.len()];
-            self.paths[path].probing = None;
-            self.group.probed(self.now, PathId(path as u16), success);
-        }
-    }
-
-    fn progress(&mut self, path: usize, answered: u32) {
-        let state = &mut self.paths[path];
-        if state.live.is_some() {
-            let answered = state.abandoned.len().min(answered as usize);
-            let sent_at = state.abandoned.drain(..answered).min();
-            state.heard_of = Some(self.now);
-            self.group.progress(self.now, PathId(path as u16), answered as u32, sent_at.map(|at| (at, 4096)));
-        }
-    }
-
     fn report_lost(&mut self, which: usize) {
         let lost: Vec<usize> = (0..self.issued.len()).filter(|&n| !self.is_live(&self.issued[n])).collect();
         if !lost.is_empty() {
@@ -550,65 +406,6 @@ impl Driver {
 
     fn check(&self) {
         assert_eq!(self.group.open(), self.open.len());
-    }
-
-    /// All paths are back, all fences are lifted, everything succeeds from now on.
-    pub(crate) fn settle(&mut self) {
-        while !self.issued.is_empty() && self.issued.iter().any(|i| !self.is_live(i)) {
-            self.report_lost(1);
-        }
-        for path in 0..PATHS {
-            self.clear_injection(path);
-        }
-        for (path, epoch) in std::mem::take(&mut self.fences) {
-            self.lift_fence(path, epoch);
-        }
-        for path in 0..PATHS {
-            self.add(path);
-            self.drain(path, false);
-            self.path_up(path, [AnaState::Optimized; DISKS]);
-            self.progress(path, u32::MAX);
-            for disk in 0..DISKS {
-                self.apply(&Event::Ana { path, disk, ana: AnaState::Optimized });
-            }
-        }
-        for _ in 0..10_000 {
-            self.poll();
-            if self.open.is_empty() {
-                break;
-            }
-            self.hedged(0, Outcome::Success);
-            self.poll();
-            if self.open.is_empty() {
-                break;
-            }
-            if self.issued.is_empty() {
-                let at = self.group.next_timeout().expect("something to wait for while requests are open");
-                self.sleep(at - self.now);
-            } else {
-                self.answer(0, Outcome::Success);
-            }
-        }
-        assert!(self.open.is_empty(), "lost: {:?}", self.open);
-        assert_eq!(self.finished, self.submitted);
-        assert!(self.hedges.is_empty());
-        // What is wanted of probes on an idle disk comes to an end.
-        for _ in 0..100 {
-            self.probed(0, true);
-            self.poll();
-            if let Some(at) = self.group.next_timeout() {
-                self.sleep(at - self.now);
-            }
-        }
-        assert!(self.paths.iter().all(|path| path.probing.is_none()), "an idle disk is not probed for ever");
-        assert_eq!(self.group.next_timeout(), None, "nothing is left to do");
-        let stats = self.group.stats(self.now);
-        assert_eq!((stats.queued, stats.backoff), (0, 0));
-        assert!(stats.scheduler.flows.iter().all(|flow| flow.queued + flow.outstanding == 0));
-        for path in &stats.paths {
-            assert_eq!((path.fenced, path.flushes_open), (0, 0));
-            assert!(path.classes.iter().all(|class| class.in_flight == 0));
-        }
     }
 
     fn is_live(&self, issued: &Issued) -> bool {

@@ -18,10 +18,11 @@ const IN: u32 = 0;
 const OUT: u32 = 1;
 const OK: u8 = 0;
 const IO_ERROR: u8 = 1;
-/// Where the guest sees its memory, and where in that are the rings of queue 0, and its requests: of the first one header and status lie
-/// in one page, the data end in the next one.
+/// The guest's address of its memory.
 const GUEST_START: u64 = 0x4000_0000;
+/// Offset of queue 0's requests. Header and status of the first one lie in this page.
 const REQUESTS: u64 = 0x2000;
+/// Its data end in this page.
 const DATA_END: u64 = 0x3000;
 
 fn write_and_read(ring: &mut Ring, fill: u8) {

@@ -177,8 +177,8 @@ impl ControllerFacts {
         }
     }
 
-    /// Whether to ask for the limits of Write Zeroes and Dataset Management: the controller has one of them, and knows CNS values
-    /// of a whole byte (since 1.2), so that it refuses those it does not have.
+    /// Whether to ask for the limits of Write Zeroes and Dataset Management. The controller has to have one of these commands.
+    /// CNS is a whole byte since version 1.2; an older controller might not refuse a value that it does not know.
     pub(super) fn may_limit_commands(&self) -> bool {
         let limited = IdentifyController::ONCS_WRITE_ZEROES | IdentifyController::ONCS_DSM;
         self.identify.oncs.get() & limited != 0 && self.version.0 >= Version::new(1, 2).0

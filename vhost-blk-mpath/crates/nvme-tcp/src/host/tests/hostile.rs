@@ -1,5 +1,6 @@
-//! A target that does whatever it likes, whenever it likes: the queue never panics, asks for no payload of a request that is not in
-//! flight, and sends under the name of a command no byte of another one.
+//! A target that sends anything at any time.
+//!
+//! The queue never panics. It asks for payload only of requests in flight. It sends each command's own bytes, and no others.
 
 use std::collections::BTreeMap;
 
