@@ -297,6 +297,7 @@ fn a_lost_flush_ends_its_association_and_fails_what_was_not_flushed() {
 fn a_flush_that_is_delayed_and_then_stalled_ages_after_the_delay() {
     let mut t = Test::new(numa());
     t.cached(P0);
+    let start = t.now;
     t.submit(0, Op::Write);
     t.complete(P0, 0, Outcome::Success);
     // While the path owes this write, its commands are looked at 30 s from now.
@@ -304,12 +305,11 @@ fn a_flush_that_is_delayed_and_then_stalled_ages_after_the_delay() {
     t.group.set_injection(t.now, P0, Some(OpClass::Other), Injection::latency(20 * SECOND));
     assert_eq!(t.submit(1, Op::Flush), []);
     assert_eq!(t.pass(P0, 20 * SECOND + MS), [(20 * SECOND, issue(P0, 1))]);
-    let issued = t.now - 10 * MS;
     t.complete(P0, 2, Outcome::Success);
     let stall = Injection { direction: Direction::Response, stall: true, ..Injection::default() };
     t.group.set_injection(t.now, P0, Some(OpClass::Other), stall);
     assert_eq!(t.complete(P0, 1, Outcome::Success), []);
-    let left = issued + IO_TIMEOUT - t.now;
+    let left = start + 20 * SECOND + IO_TIMEOUT - t.now;
     assert_eq!(t.times_out(|_| None), (Some(P0), left));
 }
 
