@@ -100,6 +100,11 @@ pub(crate) struct Requests {
 }
 
 impl Requests {
+    /// All there are, those that are free included.
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Request> {
+        self.slots.iter_mut()
+    }
+
     /// Takes a request in, as `Queued`.
     pub(crate) fn insert(&mut self, now: Instant, io: Io) {
         assert!(io.tag.0 < Tag::COUNT, "the rings of all disks hold fewer");
@@ -173,6 +178,12 @@ impl Request {
     /// The paths that it must not go to yet, as a set.
     pub(crate) fn delayed_paths(&self, now: Instant) -> u64 {
         self.delays.iter().filter(|(_, until)| now < *until).fold(0, |set, (path, _)| set | path.bit())
+    }
+
+    /// A path has been removed: the next one of its name leads to another controller.
+    pub(crate) fn forget_path(&mut self, path: PathId) {
+        self.delays.retain(|(of, _)| *of != path);
+        self.avoid = self.avoid.filter(|avoid| *avoid != path);
     }
 
     /// When the first of its delays is over.

@@ -144,6 +144,14 @@ impl Timers {
         })
     }
 
+    /// Takes out the requests that wait for their retry and are asked for, in order of their due times. For rare events.
+    pub(crate) fn take_retries(&mut self, which: impl Fn(Tag) -> bool) -> Vec<Tag> {
+        self.take(|due| match due {
+            Due::Retry(tag) if which(tag) => Some(tag),
+            _ => None,
+        })
+    }
+
     /// Takes out the flushes that are to be repeated on a path, in order of their due times. For rare events.
     pub(crate) fn take_leg_retries(&mut self, path: PathId) -> Vec<Tag> {
         self.take(|due| match due {

@@ -180,3 +180,19 @@ fn a_path_whose_writes_wait_for_the_fence_stays() {
     test.complete(P3, held.expect("one of two").0, Outcome::Lost { indeterminate: true });
     test.group.remove_path(P3);
 }
+
+/// Another controller has its id then, and has not asked for a delay.
+#[test]
+fn a_delay_ends_with_its_path() {
+    let mut t = Test::new();
+    assert_eq!(t.submit(0, Op::Write), [Action::Issue { path: P0, tag: Tag(0) }]);
+    let after = Duration::from_secs(6000);
+    assert_eq!(t.complete(P0, 0, Outcome::Retry { after }), []);
+    t.group.path_lost(t.now, P0);
+    t.group.remove_path(P0);
+    t.group.add_path(P0, PathConfig::default());
+    t.up(P0, 2, false);
+    t.now += Duration::from_secs(10);
+    t.group.handle_timeout(t.now);
+    assert_eq!(t.actions(), [Action::Issue { path: P0, tag: Tag(0) }]);
+}

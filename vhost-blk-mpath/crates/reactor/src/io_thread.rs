@@ -89,8 +89,6 @@ pub(crate) struct IoThread {
     suspects: u64,
     /// Who waits for the end of [`Requests::leaves_doubt_of`].
     settling: Vec<(DiskId, Box<dyn FnOnce() + Send>)>,
-    /// Requests that were given up have ended: a virtqueue that had too many of them may be fetched from.
-    fetch_again: bool,
 }
 
 impl IoThread {
@@ -115,7 +113,6 @@ impl IoThread {
             completions: Vec::new(),
             suspects: 0,
             settling: Vec::new(),
-            fetch_again: false,
         })
     }
 
@@ -165,9 +162,6 @@ impl IoThread {
     }
 
     fn timeout(&self, now: Instant) -> Option<Duration> {
-        if self.fetch_again {
-            return Some(Duration::ZERO);
-        }
         let deadlines = self.queues.values().filter_map(QueueSlot::deadline);
         let held = self.disks.values().filter_map(|disk| disk.held_until);
         deadlines.chain(held).chain(self.group.next_timeout()).min().map(|at| at.saturating_duration_since(now))
@@ -365,7 +359,6 @@ impl IoThread {
     /// Takes the requests that wait in the virtqueues. A virtqueue with requests in flight is looked at in every turn,
     /// since a look is cheaper than a kick; one without is left to its kick.
     fn fetch(&mut self, now: Instant) {
-        self.fetch_again = false;
         let mut some_held = false;
         for disk in self.disks.values_mut() {
             disk.held_until.take_if(|until| *until <= now);
@@ -373,10 +366,6 @@ impl IoThread {
         }
         for (&flow, slot) in &mut self.queues {
             if some_held && self.disks.get(&slot.disk).is_some_and(Disk::is_held) {
-                continue;
-            }
-            // While no path is live, a front-end could come and go, and leave more behind each time.
-            if self.requests.abandoned(flow) >= usize::from(slot.queue.size()) {
                 continue;
             }
             let stopping = slot.stopping.is_some();
@@ -470,10 +459,7 @@ impl IoThread {
     }
 
     fn finish(&mut self, tag: Tag, result: Result<(), IoError>) {
-        let Some((flow, request)) = self.requests.finish(tag) else {
-            self.fetch_again = true;
-            return;
-        };
+        let Some((flow, request)) = self.requests.finish(tag) else { return };
         let slot = self.queues.get_mut(&flow).expect("a virtqueue outlives its requests");
         slot.in_flight -= 1;
         slot.queue.complete(request.token, status_of(result));

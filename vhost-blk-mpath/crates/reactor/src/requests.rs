@@ -17,7 +17,6 @@ enum Slot {
     /// Given up, and on no socket any more; its tag is free again when the group has finished it.
     Abandoned {
         disk: DiskId,
-        flow: FlowId,
         in_doubt: Option<Doubt>,
     },
 }
@@ -54,14 +53,12 @@ impl Active {
     }
 }
 
-/// Grows to twice the sum of the virtqueues' sizes: a virtqueue never has more chains out than entries, and none is fetched from while
-/// as many that were given up wait for a path or a fence.
+/// Grows to the sum of the virtqueues' sizes, as a virtqueue never has more chains out than entries, and by what was given up while a path
+/// had it: that stays until the path has answered or its fence is lifted.
 #[derive(Default)]
 pub(crate) struct Requests {
     slots: Vec<Slot>,
     free: Vec<u32>,
-    /// How many slots of a virtqueue are [`Slot::Abandoned`], if any.
-    abandoned: BTreeMap<FlowId, usize>,
     /// What hedges read, by the tags of their reads. The group bounds their number and size.
     hedges: BTreeMap<Tag, Vec<u8>>,
 }
@@ -131,8 +128,7 @@ impl Requests {
         let (flow, released) = (active.flow, active.released);
         let let_go = active.abandoned && active.on_paths == 0;
         if let_go {
-            *slot = Slot::Abandoned { disk: active.disk, flow, in_doubt: active.in_doubt };
-            *self.abandoned.entry(flow).or_default() += 1;
+            *slot = Slot::Abandoned { disk: active.disk, in_doubt: active.in_doubt };
         }
         (let_go && !released).then_some(flow)
     }
@@ -172,14 +168,7 @@ impl Requests {
         self.free.push(tag.0);
         match std::mem::take(&mut self.slots[tag.0 as usize]) {
             Slot::Active(active) => Some((active.flow, active.request)),
-            Slot::Abandoned { flow, .. } => {
-                let left = self.abandoned.get_mut(&flow).expect("counted when it was given up");
-                *left -= 1;
-                if *left == 0 {
-                    self.abandoned.remove(&flow);
-                }
-                None
-            }
+            Slot::Abandoned { .. } => None,
             Slot::Free => unreachable!("a request is finished once"),
         }
     }
@@ -192,7 +181,7 @@ impl Requests {
             match slot {
                 Slot::Active(active) if active.released => {}
                 Slot::Active(active) if active.flow == flow && active.on_paths == 0 => {
-                    *slot = Slot::Abandoned { disk: active.disk, flow, in_doubt: active.in_doubt };
+                    *slot = Slot::Abandoned { disk: active.disk, in_doubt: active.in_doubt };
                     let_go += 1;
                 }
                 Slot::Active(active) if active.flow == flow => {
@@ -202,15 +191,7 @@ impl Requests {
                 Slot::Active(_) | Slot::Abandoned { .. } | Slot::Free => {}
             }
         }
-        if let_go > 0 {
-            *self.abandoned.entry(flow).or_default() += let_go as usize;
-        }
         (let_go, paths)
-    }
-
-    /// How many requests of a virtqueue were given up and wait for the group.
-    pub(crate) fn abandoned(&self, flow: FlowId) -> usize {
-        self.abandoned.get(&flow).copied().unwrap_or(0)
     }
 
     /// Gives up every request of a virtqueue, which does not wait for the sockets that hold some of them: their memory has been replaced.
@@ -223,6 +204,12 @@ impl Requests {
                 active.released = true;
             }
         }
+    }
+
+    /// How many there are.
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.slots.len() - self.free.len()
     }
 
     pub(crate) fn get(&self, tag: Tag) -> &Request {

@@ -17,6 +17,9 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 /// Mappings that can be guarded at a time. A process has no more of them, by default (`vm.max_map_count`).
 const SLOTS: usize = 1 << 16;
 
+/// So many faults of a mapping replace a page each. The next one replaces all pages.
+const FAULTS_BY_PAGE: usize = 64;
+
 /// What the handler knows of one mapping. All zero, so that the table takes no memory before it is used.
 struct Slot {
     /// Odd while the fields below change.
@@ -85,7 +88,9 @@ impl Slot {
         let page_bytes = self.page_bytes.load(Ordering::SeqCst);
         let first = (address - start) / page_bytes * page_bytes;
         let end = (address - start + bytes).next_multiple_of(page_bytes).min(all);
-        [(first, end), (0, all)].into_iter().any(|(first, end)| {
+        // A page by itself makes two mappings more. A process at its limit could not even replace all pages by one.
+        let by_page = self.faults.load(Ordering::SeqCst) < FAULTS_BY_PAGE;
+        [(first, end), (0, all)].into_iter().skip(usize::from(!by_page)).any(|(first, end)| {
             // Before the page is there: whoever finds zeroes in it finds this, too.
             self.note(address, start + first, start + end, poisoned);
             // SAFETY: whole pages of a mapping that is there, as the caller says, and that holds only bytes which another process
@@ -222,9 +227,9 @@ const SMALLEST_PAGE: usize = 4096;
 
 /// Installs the handler, once.
 fn install() -> io::Result<()> {
-    static INSTALLING: Mutex<()> = Mutex::new(());
-    let _one = INSTALLING.lock().unwrap_or_else(PoisonError::into_inner);
-    if PREVIOUS.get().is_some() {
+    static INSTALLED: Mutex<bool> = Mutex::new(false);
+    let mut installed = INSTALLED.lock().unwrap_or_else(PoisonError::into_inner);
+    if *installed {
         return Ok(());
     }
     // SAFETY: all zero is a valid `sigaction`: no flags, an empty mask, the default action.
@@ -241,6 +246,7 @@ fn install() -> io::Result<()> {
     if unsafe { libc::sigaction(libc::SIGBUS, &raw const action, ptr::null_mut()) } != 0 {
         return Err(io::Error::last_os_error());
     }
+    *installed = true;
     Ok(())
 }
 

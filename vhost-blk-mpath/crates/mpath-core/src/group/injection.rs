@@ -81,6 +81,13 @@ impl Group {
                 *error = None;
             }
         }
+        for &tag in &released {
+            // Until they are issued no path has them, so there is nothing to recall.
+            let state = &mut self.requests[tag].state;
+            if *state == State::Stalled {
+                *state = State::Injected;
+            }
+        }
         self.released.extend(released.into_iter().map(|tag| (id, tag, None)));
         let path = &self.paths[id.index()];
         let draining = path.draining;

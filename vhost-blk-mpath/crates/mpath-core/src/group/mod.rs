@@ -236,7 +236,7 @@ impl Group {
                 self.leg_released(now, path, tag);
             } else {
                 let state = &mut self.requests[tag].state;
-                assert!(matches!(state, State::Injected | State::Stalled), "only what an injection held is released");
+                assert_eq!(*state, State::Injected, "only what an injection held is released");
                 *state = State::InFlight;
             }
             if let Some(outcome) = outcome {
@@ -335,6 +335,18 @@ impl Group {
     /// waited for afterwards.
     pub fn lift_limits_of(&mut self, now: Instant, flow: FlowId) {
         self.scheduler.lift_limits_of(now, flow);
+    }
+
+    /// Nobody waits for the requests of a flow any more. Those that wait for their turn, or for the time of a retry, end at once. Those
+    /// that are with a path, or wait for a fence, end as ever.
+    pub fn give_up(&mut self, now: Instant, flow: FlowId) {
+        let mut ended = self.scheduler.take_all_of_flow(now, flow);
+        let retries = self.timers.take_retries(|tag| self.requests[tag].io.flow == flow);
+        self.backoff -= retries.len() as u64;
+        ended.extend(retries);
+        for tag in ended {
+            self.finish(now, tag, Err(IoError::Io));
+        }
     }
 
     /// Sets a disk's part of the service beside others, at least 1; [`crate::DEFAULT_WEIGHT`] at first. Its flows share it.

@@ -33,6 +33,7 @@ impl Group {
         *path = Path { last_epoch: path.last_epoch, ..Path::vacant(self.config.suspect_timeout, self.disks.len()) };
         self.disks.iter().for_each(|disk| disk.dirty.removed(id));
         self.policies.iter_mut().for_each(|policy| policy.path_changed(id));
+        self.requests.iter_mut().for_each(|request| request.forget_path(id));
     }
 
     /// A path has a live controller and a ready queue pair.

@@ -404,9 +404,20 @@ impl Scheduler {
 
     /// Takes everything of a disk, whatever rule and limits say: it is not going to be sent.
     pub(crate) fn take_all_of(&mut self, now: Instant, disk: DiskId) -> Vec<Tag> {
+        self.take_all(now, disk, None)
+    }
+
+    /// The same of one flow.
+    pub(crate) fn take_all_of_flow(&mut self, now: Instant, id: FlowId) -> Vec<Tag> {
+        let disk = self.flows.get(usize::from(id.0)).map(|flow| flow.disk);
+        disk.map_or_else(Vec::new, |disk| self.take_all(now, disk, Some(id)))
+    }
+
+    fn take_all(&mut self, now: Instant, disk: DiskId, only: Option<FlowId>) -> Vec<Tag> {
         let mut taken = Vec::new();
         self.unpark(now, disk);
-        for flow in self.flows.iter_mut().filter(|flow| flow.disk == disk) {
+        let flows = self.flows.iter_mut().zip((0..).map(FlowId));
+        for (flow, _) in flows.filter(|(flow, id)| flow.disk == disk && only.is_none_or(|only| only == *id)) {
             let len = flow.queue.len();
             if len > 0 {
                 flow.outstanding += len as u32;
@@ -418,7 +429,7 @@ impl Scheduler {
             }
         }
         let flows = &self.flows;
-        self.rings.remove_all(|id| flows[usize::from(id.0)].disk == disk);
+        self.rings.remove_all(|id| flows[usize::from(id.0)].disk == disk && only.is_none_or(|only| only == id));
         (0..self.flows.len()).for_each(|id| self.count(FlowId(id as u16)));
         self.disks.taken(disk, taken.len());
         self.end_backlog(now);

@@ -582,3 +582,29 @@ fn statistics_survive_a_policy_switch_and_merge() {
         assert_eq!((reads.ios, reads.bytes, reads.latency_ns.len()), (2, 8192, 2));
     }
 }
+
+/// What a path has stays with it, and other flows go on.
+#[test]
+fn requests_that_nobody_waits_for_end_while_they_wait() {
+    let mut t = Test::new(window(2, 1 << 20));
+    t.group.path_lost(t.now, P1);
+    (0..4).for_each(|tag| t.submit(tag, Op::Write));
+    t.submit(4, Op::Flush);
+    t.submit_io(Io { tag: Tag(9), op: Op::Read, bytes: 4096, disk: DiskId(0), flow: FlowId(1), fua: false });
+    let issued = t.actions();
+    assert!(issued.contains(&issue(P0, 0)) && issued.len() == 2, "{issued:?}");
+    t.complete(P0, 0, Outcome::Retry { after: Duration::from_secs(6000) });
+    t.group.give_up(t.now, FlowId(0));
+    let (mut ended, mut others) = (Vec::new(), Vec::new());
+    for action in t.actions() {
+        match action {
+            Action::Finish { tag, result: Err(IoError::Io) } => ended.push(tag.0),
+            other => others.push(other),
+        }
+    }
+    ended.sort_unstable();
+    let with_path = |tag: u32| issued.iter().chain(&others).any(|action| *action == issue(P0, tag)) && tag != 0;
+    let waited: Vec<u32> = (0..=4).filter(|tag| !with_path(*tag)).collect();
+    assert_eq!(ended, waited);
+    assert_eq!((t.group.open(), t.group.stats(t.now).backoff), (6 - ended.len(), 0));
+}

@@ -215,7 +215,6 @@ impl Driver {
             }
             Event::Sleep { us } => self.sleep(Duration::from_micros(us)),
         }
-        self.poll();
         self.check();
     }
 
@@ -311,7 +310,7 @@ impl Driver {
         sent.min().filter(|_| path.live.is_some())
     }
 
-    fn poll(&mut self) {
+    pub(crate) fn poll(&mut self) {
         while let Some(action) = self.group.poll_action(self.now) {
             match action {
                 Action::Issue { path, tag } => self.issue(path, tag),

@@ -26,15 +26,19 @@ proptest! {
         bytes in prop_oneof![Just(1024_u64), Just(16_384), Just(4 << 20)],
         seed: u64,
         hedging in hedging(),
-        events in prop::collection::vec(event(), 1..300),
+        // A driver may be told of several before it polls.
+        events in prop::collection::vec((event(), prop::bool::weighted(0.8)), 1..300),
     ) {
         let mut driver = Driver::new(policy, Window { ios, bytes }, seed);
         if hedging.is_some() {
             driver.set_hedging(hedging);
             driver.learn();
         }
-        for event in events {
+        for (event, then_polls) in events {
             driver.apply(&event);
+            if then_polls {
+                driver.poll();
+            }
         }
         driver.settle();
     }

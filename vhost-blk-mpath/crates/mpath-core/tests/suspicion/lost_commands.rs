@@ -419,3 +419,28 @@ fn a_lost_command_does_not_keep_others_from_a_path_that_bdp_fills() {
     let before = answered[4];
     assert!(answered[5..].iter().all(|&count| 2 * count >= before), "{answered:?}");
 }
+
+/// The driver polls when both have ended. A stalled read of the second path is old, and has the first one to go to.
+#[test]
+fn injections_that_end_in_the_same_turn_recall_nothing_that_no_path_has() {
+    let delay = Injection::latency(SECOND);
+    for second in [None, Some(delay)] {
+        let mut t = Test::new(numa());
+        let stall = Injection { stall: true, ..Injection::default() };
+        for path in [P0, P1] {
+            t.group.set_injection(t.now, path, None, stall);
+        }
+        let start = t.now;
+        t.submit(0, Op::Read);
+        while t.now - start < 5 * SECOND {
+            assert_eq!(t.sleep().1, []);
+        }
+        t.group.clear_injection(t.now, P0);
+        match second {
+            None => t.group.clear_injection(t.now, P1),
+            Some(delay) => t.group.set_injection(t.now, P1, None, delay),
+        }
+        let [Action::Issue { path, tag: Tag(0) }] = t.actions()[..] else { panic!("it goes on") };
+        assert_eq!(t.complete(path, 0, Outcome::Success), [ok(0)]);
+    }
+}

@@ -78,13 +78,17 @@ impl IoThread {
         if slot.queue.has_faulted() && slot.queue.discard_memory() {
             self.requests.release(flow);
             slot.in_flight = 0;
-            return;
+        } else {
+            let (let_go, paths) = self.requests.abandon(flow);
+            slot.in_flight -= let_go;
+            let held: Vec<PathId> = self.connections.keys().copied().filter(|path| paths & 1 << path.0 != 0).collect();
+            for path in held {
+                self.lose(now, path, LossReason::Abandoned);
+            }
         }
-        let (let_go, paths) = self.requests.abandon(flow);
-        slot.in_flight -= let_go;
-        let held: Vec<PathId> = self.connections.keys().copied().filter(|path| paths & 1 << path.0 != 0).collect();
-        for path in held {
-            self.lose(now, path, LossReason::Abandoned);
-        }
+        // Or front-ends that come and go while no path is live would leave more behind each time.
+        self.group.give_up(now, flow);
+        self.act(now);
+        self.transmit(now);
     }
 }

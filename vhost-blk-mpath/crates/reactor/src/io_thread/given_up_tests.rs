@@ -51,35 +51,33 @@ impl Test {
         self.thread.publish(self.now).unwrap();
         assert!(stopped.try_recv().unwrap().is_some(), "it has stopped");
     }
-
-    fn in_flight(&self) -> usize {
-        self.thread.queues[&FLOW].in_flight as usize
-    }
 }
 
 #[test]
-fn a_virtqueue_is_not_fetched_from_while_as_many_requests_as_it_has_entries_were_given_up() {
+fn nothing_is_left_of_requests_that_no_path_had() {
     let mut test = Test::new();
-    for round in 1..=4 {
+    for _ in 0..3 {
         let _guest = test.start();
-        assert_eq!(test.in_flight(), WRITES);
+        assert_eq!((test.thread.requests.len(), test.thread.group.open()), (WRITES, WRITES));
         test.leave();
-        assert_eq!(test.thread.requests.abandoned(FLOW), round * WRITES);
+        assert_eq!((test.thread.requests.len(), test.thread.group.open()), (0, 0));
     }
-    for _ in 0..2 {
-        let _guest = test.start();
-        assert_eq!(test.in_flight(), 0);
-        test.leave();
-    }
-    let _guest = test.start();
+}
+
+/// A path that answers nothing keeps what it has, and no more.
+#[test]
+fn what_a_path_has_stays_until_it_ends() {
+    const DEPTH: u16 = 15;
+    let mut test = Test::new();
     let (_controller, link) = Controller::connect();
-    let association =
-        Association { epoch: Epoch(1), ana: AnaState::Optimized.into(), volatile_write_cache: false, queue_depth: 15 };
+    let ana = AnaState::Optimized.into();
+    let association = Association { epoch: Epoch(1), ana, volatile_write_cache: false, queue_depth: DEPTH };
     test.thread.handle(test.now, Message::PathUp { path: PATH, association, link: Box::new(link) }).unwrap();
-    test.thread.act(test.now);
-    assert_eq!(test.thread.requests.abandoned(FLOW), 0, "a path ends what nobody waits for");
-    assert_eq!(test.thread.timeout(test.now), Some(Duration::ZERO), "no kick follows");
-    test.thread.fetch(test.now);
-    assert_eq!(test.in_flight(), WRITES);
-    assert_ne!(test.thread.timeout(test.now), Some(Duration::ZERO), "nor does the thread spin");
+    let _guest = test.start();
+    assert_eq!(test.thread.requests.len(), WRITES);
+    let (reply, _stopped) = mpsc::sync_channel(1);
+    test.thread.handle(test.now, Message::StopQueue { flow: FLOW, reply }).unwrap();
+    test.now += DRAIN_MAX;
+    test.thread.publish(test.now).unwrap();
+    assert_eq!(test.thread.requests.len(), usize::from(DEPTH));
 }

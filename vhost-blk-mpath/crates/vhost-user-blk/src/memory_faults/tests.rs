@@ -182,3 +182,24 @@ fn unsafe_map(file: &File) -> &'static [u8] {
         std::slice::from_raw_parts(at.cast(), PAGE)
     }
 }
+
+/// A front-end could use up the mappings that the process may have, and the next fault would end it.
+#[test]
+fn many_faults_apart_make_few_mappings() {
+    const MANY: usize = 4096;
+    let shared = file();
+    shared.set_len((MANY * PAGE) as u64).unwrap();
+    let mapping = map_file(shared.try_clone().unwrap(), (MANY * PAGE) as u64).unwrap();
+    shared.set_len(0).unwrap();
+    let start = mapping.region().as_ptr() as usize;
+    for page in (0..MANY).step_by(2) {
+        assert_eq!(read(&mapping, page * PAGE), 0);
+    }
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let within = maps.lines().filter(|line| {
+        let first = usize::from_str_radix(line.split('-').next().unwrap(), 16).unwrap();
+        (start..start + MANY * PAGE).contains(&first)
+    });
+    assert!(within.count() <= 2 * FAULTS_BY_PAGE);
+    assert!(mapping.guard().has_lost((MANY - 1) * PAGE, PAGE), "all pages were replaced");
+}

@@ -89,7 +89,6 @@ pub(crate) struct QueueParts {
 pub struct Queue {
     id: u64,
     index: u16,
-    size: u16,
     ring: Ring,
     chain: Chain,
     parser: Parser,
@@ -132,7 +131,6 @@ impl Queue {
         Ok(Self {
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             index,
-            size: layout.size,
             ring,
             chain: Chain::new(&memory, limits),
             parser: Parser::new(disk, features),
@@ -150,12 +148,6 @@ impl Queue {
     #[must_use]
     pub fn index(&self) -> u16 {
         self.index
-    }
-
-    /// Entries, which are also the most chains that are out at a time.
-    #[must_use]
-    pub fn size(&self) -> u16 {
-        self.size
     }
 
     /// Becomes readable when the driver has made chains available. Non-blocking.
