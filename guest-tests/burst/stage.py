@@ -2,8 +2,8 @@
 
     with Stage(directory, Service(slots=13, delay_ms=10), flows=8, depth=32) as stage:
         stage.start_busy()
-        stage.switch("burst-credit-drr", bulk_weight=100)
-        stage.bursts(count=32, pause_ms=50, settle=3, seconds=8)
+        stage.switch("burst-credit", bulk_weight=100)
+        stage.bursts(count=32, pause_ms=50, settle=2, seconds=4)
         stage.end_busy()
 """
 

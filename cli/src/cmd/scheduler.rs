@@ -15,11 +15,12 @@ pub(crate) enum Command {
     List,
     /// Show which scheduler each disk uses
     Get(DiskArg),
-    /// Show the scheduler in force with its parameters, the weight of each disk, and each virtqueue
+    /// Show the scheduler in force with its parameters, the weight and tier of each disk, and each virtqueue
     ///
-    /// TIER is where the virtqueue's next request belongs: first and second go before normal. CREDIT is how many requests more it may send
-    /// before those of busy virtqueues; QUEUED wait for their turn, IN-FLIGHT are sent. SERVED is how many have been sent, MiB what they
-    /// carried, and WAIT how long they had waited for their turn, all since the daemon started.
+    /// TIER is where the virtqueue's next request belongs. A virtqueue that was idle is sparse until its burst is sent, and then bulk; sparse goes
+    /// first. Disks over the same paths have tiers in the same way. CREDIT is how many requests of 4 KiB more the virtqueue may send before it is
+    /// bulk. QUEUED wait for their turn, IN-FLIGHT are sent. SERVED is how many have been sent, MiB what they carried, and WAIT how long they had
+    /// waited for their turn, all since the daemon started.
     Show(DiskArg),
     /// Switch to a scheduler; the very next request follows it
     Set {
@@ -72,8 +73,9 @@ fn by_disk(schedulers: &[DiskScheduler]) -> String {
 
 fn detail(of: &SchedulerDetail) -> String {
     let shared = of.shares_paths_of.as_ref().map_or(String::new(), |owner| format!(", over the paths of {owner}"));
+    let tier = of.tier.map_or(String::new(), |tier| format!(", {tier}"));
     let mut text =
-        format!("{}, weight {}{shared}: {}: {}\n\n", of.disk, of.weight, of.scheduler.kind(), of.description);
+        format!("{}, weight {}{tier}{shared}: {}: {}\n\n", of.disk, of.weight, of.scheduler.kind(), of.description);
     if !of.params.is_empty() {
         text += &parameter::all(&of.params);
         text += "\n";

@@ -162,9 +162,10 @@ fn discovery() -> Vec<DiscoveryController> {
 
 /// `disk0` with a busy virtqueue and one that was idle, and a limit; `disk1`, which nobody has used.
 fn scheduling() -> Vec<SchedulerDetail> {
-    let spec = SchedulerSpec::new(SchedulerKind::BurstCreditDrr, [("rho", "0.5")]).unwrap();
+    let spec = SchedulerSpec::new(SchedulerKind::BurstCredit, [("gap", "50ms")]).unwrap();
     let limits = LimitsConfig { bandwidth: "100MiB".parse().unwrap(), ..LimitsConfig::default() };
     let mut disk0 = SchedulerDetail::new("disk0".into(), None, spec, weight(100), limits, None);
+    disk0.tier = Some(Tier::Bulk);
     (disk0.limits.balance_bytes, disk0.limits.throttled_ms) = (Some(-65_536), 1234);
     let latency = |us| Latency { p50_us: us, p99_us: us * 3, p999_us: us * 7, max_us: us * 20, sum_us: us * 1000 };
     let queue = |queue, tier, credit, queued, waited| QueueTurns {
@@ -177,7 +178,7 @@ fn scheduling() -> Vec<SchedulerDetail> {
         served_bytes: 4 << 20,
         waited,
     };
-    disk0.queues = vec![queue(0, Tier::Normal, 0, 32, Some(latency(250))), queue(3, Tier::First, 17, 0, None)];
+    disk0.queues = vec![queue(0, Tier::Bulk, 0, 32, Some(latency(250))), queue(3, Tier::Sparse, 17, 0, None)];
     let fifo = SchedulerKind::Fifo.into();
     let disk1 = SchedulerDetail::new("disk1".into(), None, fifo, weight(100), LimitsConfig::default(), None);
     vec![disk0, disk1]

@@ -97,32 +97,60 @@ fn scheduler() {
         columns,
         [
             ["SCHEDULER", "ACTIVE", "ON"],
-            ["fifo", "disk1", "-"],
-            ["burst-credit", "-", "credit"],
-            ["burst-credit-drr", "disk0", "rho,share,gap,budget,io-cost"]
+            ["burst-credit", "disk0", "burst,share,gap,io-cost"],
+            ["published", "-", "-"],
+            ["fifo", "disk1", "-"]
         ]
     );
-    assert_eq!(daemon.run(&["scheduler", "get"]), "DISK   SCHEDULER\ndisk0  burst-credit-drr rho=0.5\ndisk1  fifo\n");
+    assert_eq!(daemon.run(&["scheduler", "get"]), "DISK   SCHEDULER\ndisk0  burst-credit gap=50ms\ndisk1  fifo\n");
     let shown = daemon.run(&["scheduler", "show", "--disk", "disk0"]);
-    assert!(shown.starts_with("disk0, weight 100: burst-credit-drr: "), "{shown}");
-    let rho: Vec<_> = shown.lines().find(|line| line.starts_with("rho")).unwrap().split_whitespace().take(6).collect();
-    assert_eq!(rho, ["rho", "0.5", "0.75", "ratio", "0", "to"]);
+    assert!(shown.starts_with("disk0, weight 100, bulk: burst-credit: "), "{shown}");
+    let gap: Vec<_> = shown.lines().find(|line| line.starts_with("gap")).unwrap().split_whitespace().take(7).collect();
+    assert_eq!(gap, ["gap", "50ms", "150ms", "time", "1ms", "to", "10s"]);
     let queues = "
 QUEUE  TIER    CREDIT  QUEUED  IN-FLIGHT  SERVED  MiB  WAIT-P50(ms)  WAIT-P99(ms)
-    0  normal       0      32         13    1000    4          0.25          0.75
-    3  first       17       0         13    1000    4             -             -
+    0  bulk         0      32         13    1000    4          0.25          0.75
+    3  sparse      17       0         13    1000    4             -             -
 ";
     assert!(shown.ends_with(queues), "{shown}");
-    let set = ["scheduler", "set", "burst-credit-drr", "--param", "share=0.5", "--disk", "disk0"];
-    assert_eq!(daemon.run(&set), "DISK   SCHEDULER\ndisk0  burst-credit-drr rho=0.5 share=0.5\n");
+    let json: serde_json::Value = serde_json::from_str(&daemon.run(&["-ojson", "scheduler", "show"])).unwrap();
+    let tiers = [&json[0]["tier"], &json[0]["queues"][0]["tier"], &json[0]["queues"][1]["tier"], &json[1]["tier"]];
+    assert_eq!(tiers, [&"bulk".into(), &"bulk".into(), &"sparse".into(), &serde_json::Value::Null]);
+    let unused = daemon.run(&["scheduler", "show", "--disk", "disk1"]);
+    assert!(unused.starts_with("disk1, weight 100: fifo: "), "no I/O thread tells of its tier: {unused}");
+    let set = ["scheduler", "set", "burst-credit", "--param", "share=0.5", "--disk", "disk0"];
+    assert_eq!(daemon.run(&set), "DISK   SCHEDULER\ndisk0  burst-credit share=0.5 gap=50ms\n");
     assert_eq!(daemon.run(&["scheduler", "set", "fifo"]), "DISK   SCHEDULER\ndisk0  fifo\ndisk1  fifo\n");
     for (words, part) in [
-        (&["scheduler", "set", "cfq"][..], "unknown scheduler 'cfq', expected one of: fifo, burst-credit"),
-        (&["scheduler", "set", "fifo", "--param", "rho"], "a parameter is NAME=VALUE"),
+        (&["scheduler", "set", "cfq"][..], "unknown scheduler 'cfq', expected one of: burst-credit, published, fifo"),
+        (&["scheduler", "set", "fifo", "--param", "gap"], "a parameter is NAME=VALUE"),
     ] {
         let (code, stdout, stderr) = finish(&mut mpathctl(words));
         assert!((code, &*stdout) == (2, "") && stderr.contains(part), "{stderr}");
     }
+}
+
+#[test]
+fn what_schedulers_had_before_is_refused_with_what_they_have_now() {
+    let daemon = Daemon::start();
+    let renamed = "unknown scheduler 'burst-credit-drr', expected one of: burst-credit, published, fifo; \
+                   it is called burst-credit now, and has other parameters";
+    assert_eq!(
+        daemon.fail(&["scheduler", "set", "burst-credit-drr", "--param", "rho=0"]),
+        (2, format!("mpathctl: invalid value 'burst-credit-drr' for '<NAME>': {renamed}\n"))
+    );
+    let ours = "it has burst, share, gap, io-cost";
+    for (scheduler, param, has) in [
+        ("burst-credit", "rho", ours),
+        ("burst-credit", "budget", ours),
+        ("burst-credit", "credit", ours),
+        ("published", "credit", "it has none"),
+    ] {
+        let said = format!("mpathctl: scheduler '{scheduler}' has no parameter '{param}'; {has}\n");
+        let set = ["scheduler", "set", scheduler, "--param", &format!("{param}=1")];
+        assert_eq!(daemon.fail(&set), (1, said));
+    }
+    assert!(daemon.run(&["scheduler", "get"]).contains("\ndisk1  fifo\n"), "what is refused changes nothing");
 }
 
 #[test]

@@ -64,7 +64,7 @@ fn a_tiny_run_writes_one_table() {
     assert!(fs::read_to_string(docs.path().join("results/burst.svg")).unwrap().contains("Bursts of N"));
     let document = fs::read_to_string(docs.path().join("scheduler.md")).unwrap();
     assert!(document.contains("\nrest\n") && !document.contains("\nold\n"), "{document}");
-    assert!(document.contains("| N | published | floor | limit | burst-credit |"), "{document}");
+    assert!(document.contains("| N | published figures | floor | limit | burst-credit |"), "{document}");
     assert!(document.contains("\nThe machine stood still for "), "{document}");
 }
 
@@ -72,21 +72,21 @@ fn a_tiny_run_writes_one_table() {
 fn a_tiny_run_has_attackers_and_two_io_threads() {
     let docs = tempfile::tempdir().unwrap();
     fs::write(docs.path().join("scheduler.md"), DOCUMENT).unwrap();
-    let output = burst(docs.path(), "--only s,t --schedulers fifo --rounds 1 --seconds 0.2");
+    let output = burst(docs.path(), "--only a,t --schedulers fifo --rounds 1 --seconds 0.2");
     assert_eq!(output.status.code(), Some(0), "{output:?}");
 
     let json = fs::read_to_string(docs.path().join("results/burst.json")).unwrap();
     let json: Value = serde_json::from_str(&json).unwrap();
     let sample = |row: &Value| row["cells"][0]["samples"][0].clone();
     let rows = json["rows"].as_array().unwrap();
-    let attackers = sample(rows.iter().find(|row| row["attackers"]["flows"] == 4).unwrap());
+    let attackers = sample(rows.iter().find(|row| row["attackers"]["count"] == 32).unwrap());
     let each = attackers["attackers_iops"].as_array().unwrap();
     assert!(each.len() == 4 && each.iter().all(|iops| iops.as_f64() > Some(0.0)), "{attackers}");
     assert!(attackers["bursts_ms"].as_array().unwrap().is_empty(), "{attackers}");
     // 4 s are measured, and some second of them is the worst one.
     let worst = attackers["busy_worst_second_percent"].as_f64().unwrap();
     assert!(worst > 0.0 && worst < 100.0, "{attackers}");
-    let interactive = sample(rows.iter().find(|row| row["interactive"]["flows"] == 4).unwrap());
+    let interactive = sample(rows.iter().find(|row| row["interactive"]["flows"] == 1).unwrap());
     let bursts = |name: &str| interactive[name].as_array().map_or(0, Vec::len);
     assert!(bursts("bursts_ms") + bursts("set_aside_ms") > 0, "{interactive}");
 
@@ -101,7 +101,7 @@ fn a_tiny_run_has_attackers_and_two_io_threads() {
         assert!(iops > 0.0 && iops < 500.0 * 1.25 + 50.0, "{limited}");
     }
     let document = fs::read_to_string(docs.path().join("scheduler.md")).unwrap();
-    for text in ["| 4 × 32, without a pause |", "| 2 | 6 | `fifo` |", "--window-ios 12"] {
+    for text in ["| 4 × 32 without a pause, K=16 |", "| 2 | 6 | `fifo` |", "--window-ios 12"] {
         assert!(document.contains(text), "{document}");
     }
 }
@@ -117,7 +117,7 @@ print("told", told["--schedulers"], told["--rounds"], told["--bulk-weights"])
 def sample(took, bulk):
     return {"reads": [[3500 + took, took * 1000000 - read] for read in range(int(told["--count"]))], "bulk_iops": bulk}
 def cells(weight):
-    times = {"fifo": sample(230, 1200), "burst-credit-drr": sample(34, 900)}
+    times = {"fifo": sample(230, 1200), "burst-credit": sample(34, 900)}
     return [{"bulk_weight": weight, "scheduler": name, "samples": [time]} for name, time in times.items()]
 guest = {"kernel": "6.1.0", "fio": "fio-3.33", "accel": "tcg", "cpus": "1", "queues": "1"}
 print(json.dumps({
@@ -132,10 +132,10 @@ fn what_guests_measure_is_judged_and_written_beside_the_rest() {
     let measure = docs.path().join("measure");
     script::write(&measure, MEASURE);
     fs::write(docs.path().join("scheduler.md"), DOCUMENT.to_owned() + GUESTS).unwrap();
-    let options = "--only guests --rounds 1 --schedulers fifo,burst-credit-drr";
+    let options = "--only guests --rounds 1 --schedulers fifo,burst-credit";
     let output = burst(docs.path(), &format!("{options} --measure {}", measure.display()));
     assert_eq!(output.status.code(), Some(0), "{output:?}");
-    assert!(String::from_utf8_lossy(&output.stderr).contains("told fifo,burst-credit-drr 1 100,800"), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("told fifo,burst-credit 1 100,800"), "{output:?}");
 
     let json = fs::read_to_string(docs.path().join("results/burst-guests.json")).unwrap();
     let json: Value = serde_json::from_str(&json).unwrap();
@@ -144,7 +144,7 @@ fn what_guests_measure_is_judged_and_written_beside_the_rest() {
     assert_eq!(met, [Some(true); 3], "{json}");
     assert!(docs.path().join("results/burst-guests.svg").exists());
     let document = fs::read_to_string(docs.path().join("scheduler.md")).unwrap();
-    assert!(document.contains("| 800 | `burst-credit-drr` | 1 | 34.0 (34.0–34.0); 30.0 |"), "{document}");
+    assert!(document.contains("| 800 | `burst-credit` | 1 | 34.0 (34.0–34.0); 30.0 |"), "{document}");
     // The other section is another part's.
     assert_eq!(document.matches("\nold\n").count(), 1, "{document}");
 }

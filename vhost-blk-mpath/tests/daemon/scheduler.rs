@@ -1,11 +1,12 @@
 //! Whose turn it is, and how much may be done, over real sockets.
 
+use std::thread;
 use std::time::{Duration, Instant};
 
 use mpath_api::SchedulerKind;
 use mpath_api::types::{EventKind, LimitStatus, SetLimits, SetScheduler, Tier};
 
-use crate::support::{Daemon, Disk, Shape, Target, Verification};
+use crate::support::{Daemon, Disk, Shape, Target, Verification, eventually};
 
 pub(crate) fn switch(daemon: &Daemon, scheduler: SchedulerKind, params: &[(&str, &str)]) -> String {
     let params = params.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
@@ -28,7 +29,7 @@ fn reads(disk: &mut Disk, count: u64) -> Duration {
 fn schedulers_switch_under_verification_and_tell_of_every_virtqueue() {
     let target = Target::start(2);
     let daemon = Daemon::start(&target.addrs(), "--io-threads 2 --window-ios 2");
-    assert_eq!(daemon.api.scheduler(None).unwrap()[0].scheduler, SchedulerKind::BurstCreditDrr.into());
+    assert_eq!(daemon.api.scheduler(None).unwrap()[0].scheduler, SchedulerKind::BurstCredit.into());
     let verification = Verification::start(&daemon.socket(), Shape { queues: 4, depth: 16, ..Shape::default() });
     for _ in 0..5 {
         for scheduler in SchedulerKind::ALL {
@@ -36,7 +37,7 @@ fn schedulers_switch_under_verification_and_tell_of_every_virtqueue() {
             verification.goes_on(30);
         }
     }
-    assert_eq!(switch(&daemon, SchedulerKind::BurstCreditDrr, &[("rho", "0")]), "burst-credit-drr rho=0");
+    assert_eq!(switch(&daemon, SchedulerKind::BurstCredit, &[("share", "0.5")]), "burst-credit share=0.5");
     verification.goes_on(30);
     let detail = &daemon.api.scheduler_detail(Some("disk0")).unwrap()[0];
     assert_eq!(detail.queues.iter().map(|queue| queue.queue).collect::<Vec<_>>(), [0, 1, 2, 3]);
@@ -50,17 +51,72 @@ fn schedulers_switch_under_verification_and_tell_of_every_virtqueue() {
     assert_eq!(events.iter().filter(|event| event.kind == EventKind::SchedulerSet).count(), 16);
 }
 
+/// Every rule takes over from every other one what waits and what is in flight.
 #[test]
-fn a_virtqueue_that_was_idle_is_in_the_first_tier() {
+fn a_switch_every_10_ms_loses_nothing() {
+    const SWITCHES: u32 = 300;
+    let target = Target::start(2);
+    // Few at a time, so that every virtqueue has requests waiting.
+    let daemon = Daemon::start(&target.addrs(), "--io-threads 2 --window-ios 2");
+    let verification = Verification::start(&daemon.socket(), Shape { queues: 4, depth: 16, ..Shape::default() });
+    verification.goes_on(30);
+    let ([published, fifo], ours) = ([SchedulerKind::Published, SchedulerKind::Fifo], SchedulerKind::BurstCredit);
+    let order = [published, ours, fifo, published, fifo, ours];
+    let (start, before) = (Instant::now(), verification.completed());
+    for (number, scheduler) in (0..SWITCHES).zip(order.into_iter().cycle()) {
+        thread::sleep((start + number * Duration::from_millis(10)).saturating_duration_since(Instant::now()));
+        assert_eq!(switch(&daemon, scheduler, &[]), scheduler.name());
+    }
+    assert!(verification.completed() > before, "nothing went while schedulers switched");
+    verification.goes_on(300);
+    verification.finish();
+    let idle = &daemon.api.scheduler_detail(None).unwrap()[0];
+    assert_eq!(idle.queues.len(), 4);
+    assert!(idle.queues.iter().all(|queue| queue.served > 0 && queue.queued + queue.in_flight == 0), "{idle:?}");
+}
+
+/// Its disk as well.
+#[test]
+fn a_virtqueue_that_was_idle_is_sparse_until_its_burst_is_sent() {
     let target = Target::start(1);
     let daemon = Daemon::start(&target.addrs(), "--scheduler burst-credit");
     let mut disk = Disk::connect(&daemon.socket());
+    let seen = || {
+        let detail = daemon.api.scheduler_detail(None).unwrap().remove(0);
+        let queue = detail.queues[0];
+        assert_eq!((queue.queue, detail.tier), (0, Some(queue.tier)), "it is the disk's only one");
+        queue
+    };
     reads(&mut disk, 1);
-    let queue = daemon.api.scheduler_detail(None).unwrap()[0].queues[0];
-    assert_eq!((queue.queue, queue.tier, queue.credit, queue.served), (0, Tier::First, Some(63), 1));
-    switch(&daemon, SchedulerKind::Fifo, &[]);
-    let queue = daemon.api.scheduler_detail(None).unwrap()[0].queues[0];
-    assert_eq!((queue.tier, queue.credit, queue.served), (Tier::Normal, None, 1));
+    let queue = seen();
+    assert_eq!((queue.tier, queue.credit, queue.served), (Tier::Sparse, Some(256), 1));
+
+    // Each costs 20 KiB of it.
+    assert_eq!(switch(&daemon, SchedulerKind::BurstCredit, &[("burst", "65536")]), "burst-credit burst=65536");
+    assert_eq!(seen().credit, Some(4));
+    target.set(0, "delay=2s");
+    (0..4).for_each(|n| disk.submit_write(n, u64::from(n) * 4096, 1));
+    let mut queue = seen();
+    eventually("a burst is sent", || {
+        queue = seen();
+        queue.in_flight == 4
+    });
+    assert_eq!((queue.tier, queue.credit), (Tier::Bulk, Some(0)));
+    target.set(0, "delay=0ms");
+    (0..4).for_each(|_| assert!(disk.answer(Duration::from_secs(10)).is_some()));
+    disk.read(0);
+    let queue = seen();
+    assert_eq!((queue.tier, queue.credit), (Tier::Sparse, Some(4)), "it was idle");
+
+    for (scheduler, tier, credit) in
+        [(SchedulerKind::Published, Tier::Sparse, Some(64)), (SchedulerKind::Fifo, Tier::Bulk, None)]
+    {
+        switch(&daemon, scheduler, &[]);
+        disk.read(0);
+        let queue = seen();
+        assert_eq!((queue.tier, queue.credit), (tier, credit), "{scheduler}");
+    }
+    assert_eq!(seen().served, 8);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::fs;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use mpath_api::types::{AnaState, EventKind, PathState, SetLimits, SetWeight};
+use mpath_api::types::{AnaState, EventKind, PathState, SetLimits, SetWeight, Tier};
 use mpath_target::NamespaceConfig;
 use rustix::process::Signal;
 use vublk_bench::request::Status;
@@ -304,7 +304,7 @@ fn limits_of_a_disk_are_its_own() {
     system.finish();
 }
 
-/// Both have plenty to do, and the one has four virtqueues and the other one.
+/// Both have plenty to do, and the one has four virtqueues and the other two.
 #[test]
 fn the_service_is_divided_by_weight_however_many_virtqueues_a_disk_has() {
     let target = target();
@@ -329,6 +329,8 @@ fn the_service_is_divided_by_weight_however_many_virtqueues_a_disk_has() {
         let percent = 100 * (after[1] - before[1]) / (after[0] - before[0]);
         assert!((least..most).contains(&percent), "{percent} % for {weight:?}");
     }
+    let details = daemon.api.scheduler_detail(None).unwrap();
+    assert!(details.iter().all(|detail| detail.tier == Some(Tier::Bulk)), "{details:?}");
     system.finish();
     data.finish();
 }

@@ -13,4 +13,4 @@ pub mod scenario;
 pub mod targets;
 
 pub use measure::{Measured, jain, quantile_ms};
-pub use run::{Load, Setup, run};
+pub use run::{Disk, Load, Service, Setup, run};

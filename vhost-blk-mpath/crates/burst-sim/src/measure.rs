@@ -15,11 +15,11 @@ pub(crate) struct Done {
 /// What was finished in a stretch of virtual time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Measured {
-    from: Duration,
+    pub(crate) from: Duration,
     time: Duration,
     /// In order of time.
     pub(crate) done: Vec<Done>,
-    /// By flow: how long each burst took from its first request to its last answer.
+    /// By flow: how long each burst that began in that time took, from its first request to its last answer.
     pub(crate) bursts: Vec<Vec<Duration>>,
 }
 
@@ -38,6 +38,14 @@ impl Measured {
     #[must_use]
     pub fn burst_ms(&self, flows: impl IntoIterator<Item = usize>, quantile: f64) -> f64 {
         quantile_ms(flows.into_iter().flat_map(|flow| self.bursts[flow].iter().copied()), quantile)
+    }
+
+    /// The mean time of the bursts of these flows, in ms.
+    #[must_use]
+    pub fn mean_burst_ms(&self, flows: impl IntoIterator<Item = usize>) -> f64 {
+        let times: Vec<f64> =
+            flows.into_iter().flat_map(|flow| &self.bursts[flow]).map(|time| time.as_secs_f64() * 1e3).collect();
+        times.iter().sum::<f64>() / times.len() as f64
     }
 
     /// Service in seconds that each flow got.

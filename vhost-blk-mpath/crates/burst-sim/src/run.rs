@@ -5,8 +5,8 @@ use std::collections::BinaryHeap;
 use std::time::{Duration, Instant};
 
 use mpath_core::{
-    Action, AnaState, Association, DiskId, Epoch, FlowId, Group, GroupConfig, Io, Op, Outcome, PathConfig, PathId,
-    PolicyKind, SchedulerSpec, SharedDisk, Tag, Window,
+    Action, AnaState, Association, DEFAULT_WEIGHT, DiskId, Epoch, FlowId, Group, GroupConfig, Io, Limits, Op, Outcome,
+    PathConfig, PathId, PolicyKind, SchedulerSpec, SharedDisk, Tag, Window,
 };
 
 use crate::Measured;
@@ -38,21 +38,87 @@ pub enum Load {
     },
 }
 
-/// A service and its flows.
+/// What requests meet.
+#[derive(Clone, Copy, Debug)]
+pub struct Service {
+    /// Requests that it works on at a time.
+    pub slots: usize,
+    /// How long a request takes; where sizes count, one of 64 KiB.
+    pub time: Duration,
+    /// A request takes longer the larger it is, with a constant part of 16 KiB.
+    pub sizes_count: bool,
+    /// From this time on each request takes so many times as long.
+    pub slower: Option<(Duration, u32)>,
+}
+
+impl Service {
+    /// What a request of so many bytes takes after so much time.
+    #[must_use]
+    pub fn takes(&self, bytes: u32, elapsed: Duration) -> Duration {
+        let time = if self.sizes_count {
+            self.time.mul_f64((16384.0 + f64::from(bytes)) / (80.0 * 1024.0))
+        } else {
+            self.time
+        };
+        match self.slower {
+            Some((from, times)) if elapsed >= from => time * times,
+            _ => time,
+        }
+    }
+
+    /// The longest that a request of 4 KiB takes.
+    #[must_use]
+    pub fn slowest(&self) -> Duration {
+        self.takes(4096, Duration::MAX)
+    }
+
+    /// Requests of 4 KiB that it can do in a second, at first.
+    #[must_use]
+    pub fn iops(&self) -> f64 {
+        self.slots as f64 / self.takes(4096, Duration::ZERO).as_secs_f64()
+    }
+}
+
+/// A disk, and its flows.
+#[derive(Clone, Debug)]
+pub struct Disk {
+    /// Its part of the service beside others.
+    pub weight: u16,
+    /// Its limits.
+    pub limits: Limits,
+    /// Its flows; they are numbered through over all disks.
+    pub flows: Vec<Load>,
+}
+
+impl Disk {
+    /// One without limits, of the usual weight.
+    #[must_use]
+    pub fn of(flows: Vec<Load>) -> Self {
+        Self { weight: DEFAULT_WEIGHT, limits: Limits::default(), flows }
+    }
+}
+
+/// A service and its disks.
 #[derive(Clone, Debug)]
 pub struct Setup {
     /// The scheduler of the group.
     pub scheduler: SchedulerSpec,
-    /// Requests the service works on at a time.
-    pub slots: usize,
-    /// Requests the path may have in flight. More than `slots`: they queue in the service, first in, first out.
+    /// The service.
+    pub service: Service,
+    /// Requests the path may have in flight. More than the service has slots: they queue there, first in, first out.
     pub window: u32,
-    /// How long a request of so many bytes takes.
-    pub service: fn(u32) -> Duration,
-    /// The flows.
-    pub flows: Vec<Load>,
+    /// The disks.
+    pub disks: Vec<Disk>,
     /// Seed of pauses, and of the phases of the slots.
     pub seed: u64,
+}
+
+impl Setup {
+    /// The load of each flow, and its disk.
+    fn flows(&self) -> Vec<(DiskId, Load)> {
+        let disks = self.disks.iter().zip((0..).map(DiskId));
+        disks.flat_map(|(disk, id)| disk.flows.iter().map(move |load| (id, *load))).collect()
+    }
 }
 
 /// What happens next.
@@ -74,6 +140,7 @@ struct Burst {
 
 struct Sim<'a> {
     setup: &'a Setup,
+    flows: Vec<(DiskId, Load)>,
     start: Instant,
     now: Instant,
     group: Group,
@@ -93,7 +160,7 @@ struct Sim<'a> {
 pub fn run(setup: &Setup, warm_up: Duration, time: Duration) -> Measured {
     let mut sim = Sim::new(setup);
     sim.run(warm_up);
-    sim.measured = Measured::new(setup.flows.len(), sim.now - sim.start, time);
+    sim.measured = Measured::new(sim.flows.len(), sim.now - sim.start, time);
     sim.run(time);
     sim.measured
 }
@@ -109,7 +176,12 @@ impl<'a> Sim<'a> {
             io_timeout: Duration::from_secs(1 << 20),
             ..GroupConfig::default()
         };
-        let mut group = Group::new(now, config, &[SharedDisk::default()]);
+        let shared: Vec<SharedDisk> = setup.disks.iter().map(|_| SharedDisk::default()).collect();
+        let mut group = Group::new(now, config, &shared);
+        for ((disk, of), id) in setup.disks.iter().zip(&shared).zip(0..) {
+            group.set_weight(DiskId(id), disk.weight);
+            of.limits.set(now, disk.limits);
+        }
         group.add_path(PATH, PathConfig::default());
         let association = Association {
             epoch: Epoch(0),
@@ -119,8 +191,9 @@ impl<'a> Sim<'a> {
         };
         group.path_up(now, PATH, association);
         let mut rng = Rng::new(setup.seed);
-        let phase_ns = (setup.service)(4096).as_nanos() as u64;
-        let slots = (0..setup.slots).map(|_| now + Duration::from_nanos(rng.below(phase_ns))).collect();
+        let phase_ns = setup.service.takes(4096, Duration::ZERO).as_nanos() as u64;
+        let flows = setup.flows();
+        let slots = (0..setup.service.slots).map(|_| now + Duration::from_nanos(rng.below(phase_ns))).collect();
         let mut sim = Self {
             setup,
             start: now,
@@ -130,13 +203,14 @@ impl<'a> Sim<'a> {
             seq: 0,
             open: Vec::new(),
             free: Vec::new(),
-            bursts: setup.flows.iter().map(|_| Burst { began: now, left: 0 }).collect(),
+            bursts: flows.iter().map(|_| Burst { began: now, left: 0 }).collect(),
             slots,
             rng,
-            measured: Measured::new(setup.flows.len(), Duration::ZERO, Duration::ZERO),
+            measured: Measured::new(flows.len(), Duration::ZERO, Duration::ZERO),
+            flows,
         };
-        for (index, load) in setup.flows.iter().enumerate() {
-            match *load {
+        for index in 0..sim.flows.len() {
+            match sim.flows[index].1 {
                 Load::Bulk { depth, bytes } => (0..depth).for_each(|_| sim.submit(index, bytes)),
                 Load::Burst { .. } => sim.begin(index),
             }
@@ -170,7 +244,7 @@ impl<'a> Sim<'a> {
         while let Some(action) = self.group.poll_action(self.now) {
             match action {
                 Action::Issue { tag, .. } => {
-                    let service = (self.setup.service)(self.open[tag.0 as usize].bytes);
+                    let service = self.takes(self.open[tag.0 as usize].bytes);
                     let slot = self.slots.iter_mut().min().expect("a service has a slot");
                     *slot = self.now.max(*slot) + service;
                     let at = *slot;
@@ -188,9 +262,9 @@ impl<'a> Sim<'a> {
     fn finished(&mut self, tag: Tag) {
         let Open { flow, bytes } = self.open[tag.0 as usize];
         self.free.push(tag);
-        let work = (self.setup.service)(bytes);
+        let work = self.takes(bytes);
         self.measured.done.push(Done { at: self.now - self.start, flow, work });
-        match self.setup.flows[flow] {
+        match self.flows[flow].1 {
             Load::Bulk { bytes, .. } => self.submit(flow, bytes),
             Load::Burst { pause, .. } => {
                 let burst = &mut self.bursts[flow];
@@ -198,7 +272,9 @@ impl<'a> Sim<'a> {
                 if burst.left > 0 {
                     return;
                 }
-                self.measured.bursts[flow].push(self.now - burst.began);
+                if burst.began - self.start >= self.measured.from {
+                    self.measured.bursts[flow].push(self.now - burst.began);
+                }
                 if pause.is_zero() {
                     self.begin(flow);
                 } else {
@@ -211,7 +287,7 @@ impl<'a> Sim<'a> {
     }
 
     fn begin(&mut self, flow: usize) {
-        let Load::Burst { count, bytes, .. } = self.setup.flows[flow] else { return };
+        let Load::Burst { count, bytes, .. } = self.flows[flow].1 else { return };
         self.bursts[flow] = Burst { began: self.now, left: count };
         (0..count).for_each(|_| self.submit(flow, bytes));
     }
@@ -222,8 +298,12 @@ impl<'a> Sim<'a> {
             Tag(self.open.len() as u32 - 1)
         });
         self.open[tag.0 as usize] = Open { flow, bytes };
-        self.group
-            .submit(self.now, Io { tag, op: Op::Read, bytes, disk: DiskId(0), flow: FlowId(flow as u16), fua: false });
+        let (disk, flow) = (self.flows[flow].0, FlowId(flow as u16));
+        self.group.submit(self.now, Io { tag, op: Op::Read, bytes, disk, flow, fua: false });
+    }
+
+    fn takes(&self, bytes: u32) -> Duration {
+        self.setup.service.takes(bytes, self.now - self.start)
     }
 
     fn at(&mut self, at: Instant, event: Event) {

@@ -4,39 +4,35 @@ use std::time::Duration;
 
 use mpath_core::{SchedulerKind, SchedulerSpec};
 
-use crate::{Load, Measured, Setup, run};
+use crate::{Disk, Load, Measured, Service, Setup, run};
 
 /// Time of the service for a request.
 pub const SERVICE: Duration = Duration::from_millis(10);
 /// What the published figures fit: without credits they are those of 13 slots within 5 % from eight busy flows on. (The floor grows by
 /// 0.795 ms a request, which is 12.6.)
 pub const SLOTS: usize = 13;
+/// The service of the experiment.
+pub const USUAL: Service = Service { slots: SLOTS, time: SERVICE, sizes_count: false, slower: None };
 /// The pause between bursts.
 pub const PAUSE: Duration = Duration::from_millis(50);
 /// Requests that a busy flow keeps outstanding.
 pub const DEPTH: u32 = 32;
 /// Of a request.
 pub const BYTES: u32 = 4096;
-/// Before anything is measured, and while it is.
-const WARM_UP: Duration = Duration::from_secs(4);
-const MEASURED: Duration = Duration::from_secs(30);
+/// What is measured takes so many requests, within these bounds.
+const MEASURED_IOS: f64 = 40_000.0;
+const MEASURED: [Duration; 2] = [Duration::from_secs(3), Duration::from_secs(600)];
 
-/// The schedulers that are compared; the last one at `rho` 0.
+/// The schedulers that are compared.
 #[must_use]
-pub fn schedulers() -> [SchedulerSpec; 4] {
-    [SchedulerKind::Fifo.into(), SchedulerKind::BurstCredit.into(), drr(), drr_without_rho()]
+pub fn schedulers() -> [SchedulerSpec; 3] {
+    [SchedulerKind::Fifo, SchedulerKind::Published, SchedulerKind::BurstCredit].map(SchedulerSpec::from)
 }
 
 /// Ours, with its defaults.
 #[must_use]
-pub fn drr() -> SchedulerSpec {
-    SchedulerKind::BurstCreditDrr.into()
-}
-
-/// Ours, with no burst credit beyond the fair share.
-#[must_use]
-pub fn drr_without_rho() -> SchedulerSpec {
-    SchedulerSpec::new(SchedulerKind::BurstCreditDrr, [("rho", "0")]).expect("a parameter of it")
+pub fn ours() -> SchedulerSpec {
+    SchedulerKind::BurstCredit.into()
 }
 
 /// What was published for a burst of 32 against so many busy flows: p50 in ms without and with credits.
@@ -83,28 +79,47 @@ pub fn attackers(flows: usize, count: u32) -> Vec<Load> {
     vec![Load::Burst { count, bytes: BYTES, pause: Duration::ZERO }; flows]
 }
 
-/// One size: every request takes the same time.
+/// Disks on the service of the experiment.
 #[must_use]
-pub fn uniform(scheduler: SchedulerSpec, flows: Vec<Load>, seed: u64) -> Setup {
-    Setup { scheduler, slots: SLOTS, window: SLOTS as u32, service: |_| SERVICE, flows, seed }
+pub fn of_disks(scheduler: SchedulerSpec, disks: Vec<Disk>, seed: u64) -> Setup {
+    Setup { scheduler, service: USUAL, window: SLOTS as u32, disks, seed }
 }
 
-/// Mixed sizes: what a request takes grows with its bytes and has a constant part, here of 16 KiB; 64 KiB take [`SERVICE`].
+/// Flows of one disk.
+#[must_use]
+pub fn uniform(scheduler: SchedulerSpec, flows: Vec<Load>, seed: u64) -> Setup {
+    of_disks(scheduler, vec![Disk::of(flows)], seed)
+}
+
+/// The same on another service.
+#[must_use]
+pub fn on(service: Service, setup: Setup) -> Setup {
+    Setup { service, window: service.slots as u32, ..setup }
+}
+
+/// The service of the experiment where sizes count: 64 KiB take [`SERVICE`].
 #[must_use]
 pub fn by_size(scheduler: SchedulerSpec, flows: Vec<Load>, seed: u64) -> Setup {
-    let service = |bytes: u32| SERVICE.mul_f64((16384.0 + f64::from(bytes)) / (80.0 * 1024.0));
-    Setup { service, ..uniform(scheduler, flows, seed) }
+    on(Service { sizes_count: true, ..USUAL }, uniform(scheduler, flows, seed))
 }
 
 /// Runs it for as long as tables and targets need.
 #[must_use]
 pub fn measure(setup: &Setup) -> Measured {
-    run(setup, WARM_UP, MEASURED)
+    let [least, most] = MEASURED;
+    let time = Duration::from_secs_f64(MEASURED_IOS / setup.service.iops()).clamp(least, most);
+    // To a scheduler all flows are new at first.
+    run(setup, time / 2, time)
 }
 
 /// One interactive flow, flow 0, against so many busy ones.
 #[must_use]
 pub fn against(scheduler: SchedulerSpec, count: u32, busy: usize, seed: u64) -> Measured {
-    let flows = [vec![interactive(count)], bulk(busy)].concat();
-    measure(&uniform(scheduler, flows, seed))
+    in_front(scheduler, &[interactive(count)], busy, seed)
+}
+
+/// Load in front of so many busy flows, which are the last ones.
+#[must_use]
+pub fn in_front(scheduler: SchedulerSpec, front: &[Load], busy: usize, seed: u64) -> Measured {
+    measure(&uniform(scheduler, [front, &bulk(busy)].concat(), seed))
 }

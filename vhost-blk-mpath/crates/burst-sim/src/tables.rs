@@ -1,11 +1,13 @@
 //! The tables, each printed as it is made.
 
 use burst_sim::scenario::{
-    BYTES, PAUSE, SERVICE, SLOTS, against, attackers, bulk, by_size, interactive, measure, published_by_k,
+    BYTES, SERVICE, SLOTS, against, attackers, bulk, by_size, in_front, interactive, measure, published_by_k,
     published_by_n, schedulers, uniform,
 };
-use burst_sim::targets::{ATTACKS, BUSY, COUNTS, MANY, SIZES, WITHIN, alone_and_beside, in_front, jains, sustained};
+use burst_sim::targets::{ATTACKS, BUSY, COUNTS, MANY, SIZES, attacked, jains, sustained};
 use burst_sim::{Load, Measured, Setup};
+use std::time::Duration;
+
 use mpath_core::{SchedulerKind, SchedulerSpec};
 
 pub(crate) fn all(seed: u64) {
@@ -15,12 +17,10 @@ pub(crate) fn all(seed: u64) {
     );
     by_k(seed);
     by_n(seed);
-    throughput(seed);
     under_attack(seed);
     victims(seed);
     at_once(seed);
     shares(seed);
-    by_share(seed);
     sizes(seed);
     fairness(seed);
     wide_window(seed);
@@ -73,13 +73,6 @@ fn by_n(seed: u64) {
     }
 }
 
-fn throughput(seed: u64) {
-    head("Throughput, requests per second, one flow of 32 against K busy ones", &["K"]);
-    for busy in BUSY {
-        row(&busy.to_string(), |scheduler| format!("{:.1}", against(scheduler, 32, busy, seed).iops()));
-    }
-}
-
 fn under_attack(seed: u64) {
     let title = "Attackers that send a burst, drain and repeat, against 16 busy flows: % of the service of all attackers \
                  together / of the one that has most; fair is 1 / (16 + attackers)";
@@ -87,7 +80,7 @@ fn under_attack(seed: u64) {
     for flows in 1..=4 {
         for count in ATTACKS {
             let cell = |scheduler| {
-                let with = in_front(scheduler, &attackers(flows, count), seed);
+                let with = in_front(scheduler, &attackers(flows, count), 16, seed);
                 let most = (0..flows).map(|one| with.share(|flow| flow == one)).fold(0.0, f64::max);
                 format!("{:.1} / {:.1}", 100.0 * with.share(|flow| flow < flows), 100.0 * most)
             };
@@ -97,28 +90,26 @@ fn under_attack(seed: u64) {
 }
 
 fn victims(seed: u64) {
-    let title = "A flow of N requests with so long a pause against 4 attackers with bursts of 64 and 16 busy flows. Its fair share is 65 requests a \
-                 second: of the first two it asks for more";
-    head(title, &["N", "pause, ms", "floor", "limit"]);
-    for (count, pause) in [(8, PAUSE), (32, PAUSE)].into_iter().chain(WITHIN) {
-        let victim = Load::Burst { count, bytes: BYTES, pause };
-        let cell = |scheduler| quantiles(&in_front(scheduler, &[&[victim], &attackers(4, 64)[..]].concat(), seed));
-        row(&format!("{count} | {} | {}", pause.as_millis(), alone(count, seed)), cell);
+    let title = "A flow of N requests with so long a pause beside attackers and 16 busy flows. The first two ask for more than their part";
+    head(title, &["N", "pause, ms", "attackers", "floor"]);
+    for (count, pause_ms) in [(8, 50), (32, 50), (1, 50), (8, 250), (48, 1500)] {
+        let victim = Load::Burst { count, bytes: BYTES, pause: Duration::from_millis(pause_ms) };
+        let floor = quantiles(&measure(&uniform(SchedulerKind::Fifo.into(), vec![victim], seed)));
+        for (others, attack) in [(4, 64), (4, 128), (16, 64)] {
+            let cell = |scheduler| quantiles(&attacked(scheduler, victim, others, attack, seed));
+            row(&format!("{count} | {pause_ms} | {others} × {attack} | {floor}"), cell);
+        }
     }
 }
 
 fn at_once(seed: u64) {
-    let title = "m flows of 32 requests at once against 16 busy ones, and how many times the p50 of their floor, the same m alone";
-    head(title, &["m", "floor", "limit"]);
+    head("m flows of 32 requests at once against 16 busy ones: mean / p99 of a burst in ms", &["m", "alone"]);
     for flows in MANY {
         let front = vec![interactive(32); flows];
-        let burst_ms = |with: &Measured| [0.5, 0.99].map(|quantile| with.burst_ms(0..flows, quantile));
-        let alone = burst_ms(&measure(&uniform(SchedulerKind::Fifo.into(), front.clone(), seed)));
-        let cell = |scheduler| {
-            let [p50, p99] = burst_ms(&in_front(scheduler, &front, seed));
-            format!("{p50:.1} / {p99:.1}, {:.2}x", p50 / alone[0])
-        };
-        row(&format!("{flows} | {}", floor_and_limit(alone)), cell);
+        let cell =
+            |with: &Measured| format!("{:.1} / {:.1}", with.mean_burst_ms(0..flows), with.burst_ms(0..flows, 0.99));
+        let alone = cell(&measure(&uniform(SchedulerKind::Fifo.into(), front.clone(), seed)));
+        row(&format!("{flows} | {alone}"), |scheduler| cell(&in_front(scheduler, &front, 16, seed)));
     }
 }
 
@@ -127,39 +118,12 @@ fn shares(seed: u64) {
     head(title, &["bursts"]);
     for (name, front) in sustained() {
         let cell = |scheduler| {
-            let with = in_front(scheduler, &front, seed);
+            let with = in_front(scheduler, &front, 16, seed);
             let busy = |flow: usize| flow >= front.len();
             let (share, least) = (100.0 * with.share(busy), 100.0 * with.least_share(busy));
-            format!("{share:.1} / {:.1} / {:.0}", least.max(0.0), with.longest_gap_ms(busy))
+            format!("{share:.1} / {:.1} / {:.0}", f64::max(least, 0.0), with.longest_gap_ms(busy))
         };
         row(&name, cell);
-    }
-}
-
-/// What speaks for and against other values of the parameter.
-fn by_share(seed: u64) {
-    const SHARES: [&str; 7] = ["0.65", "0.7", "0.72", "0.73", "0.74", "0.745", "0.75"];
-    const FLOWS: [usize; 3] = [3, 4, 6];
-    println!(
-        "\nburst-credit-drr with other values of share: the least that busy flows have of any second under what is above, in % (25 are promised), what \
-         attackers have together at the most (75), and m flows of 32 at once, times the p50 of the same alone (1.6)\n"
-    );
-    println!("| share | worst second | attackers | m = {} |", FLOWS.map(|flows| flows.to_string()).join(" | m = "));
-    println!("|{}", "---|".repeat(3 + FLOWS.len()));
-    for share in SHARES {
-        let drr = SchedulerSpec::new(SchedulerKind::BurstCreditDrr, [("share", share)]).expect("a parameter of it");
-        let least = sustained()
-            .into_iter()
-            .map(|(_, front)| in_front(drr, &front, seed).least_share(|flow| flow >= front.len()));
-        let attacks = ATTACKS.into_iter().flat_map(|count| (1..=4).map(move |flows| (flows, count)));
-        let most =
-            attacks.map(|(flows, count)| in_front(drr, &attackers(flows, count), seed).share(|flow| flow < flows));
-        let times = FLOWS.map(|flows| {
-            let (alone, beside) = alone_and_beside(drr, flows, seed);
-            format!("{:.2}x", beside / alone)
-        });
-        let (least, most) = (100.0 * least.fold(1.0, f64::min), 100.0 * most.fold(0.0, f64::max));
-        println!("| {share} | {least:.1} | {most:.1} | {} |", times.join(" | "));
     }
 }
 

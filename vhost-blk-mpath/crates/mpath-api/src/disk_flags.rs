@@ -44,7 +44,7 @@ pub struct DiskFlags {
     #[arg(long, value_name = "NAME")]
     pub policy: Option<ClassPolicies>,
 
-    /// Which virtqueue's turn it is; `mpathctl scheduler list` names them all [default: burst-credit-drr]
+    /// Which virtqueue's turn it is; `mpathctl scheduler list` names them all [default: burst-credit]
     #[arg(long, value_name = "NAME")]
     pub scheduler: Option<SchedulerKind>,
 

@@ -2,7 +2,7 @@
 //!
 //! ```yaml
 //! scheduler: fifo
-//! scheduler: {name: burst-credit-drr, rho: 0}
+//! scheduler: {name: burst-credit, share: 0.5}
 //! ```
 
 use std::fmt;
@@ -70,8 +70,9 @@ mod tests {
     fn every_form_is_read_and_written_again() {
         for (yaml, shown, written) in [
             ("fifo", "fifo", "fifo\n"),
-            ("{name: burst-credit, credit: 64}", "burst-credit", "burst-credit\n"),
-            ("{rho: 0, name: burst-credit-drr}", "burst-credit-drr rho=0", "name: burst-credit-drr\nrho: '0'\n"),
+            ("published", "published", "published\n"),
+            ("{name: burst-credit, share: 0.75}", "burst-credit", "burst-credit\n"),
+            ("{share: 0.5, name: burst-credit}", "burst-credit share=0.5", "name: burst-credit\nshare: '0.5'\n"),
         ] {
             let Form(spec) = serde_yaml::from_str(yaml).unwrap();
             assert_eq!((&*spec.to_string(), &*serde_yaml::to_string(&Form(spec)).unwrap()), (shown, written));
@@ -82,16 +83,36 @@ mod tests {
     #[test]
     fn errors_name_what_is_wrong_and_what_there_is() {
         for (yaml, part) in [
-            ("cfq", "unknown scheduler 'cfq', expected one of: fifo"),
+            ("cfq", "unknown scheduler 'cfq', expected one of: burst-credit, published, fifo"),
             ("{name: cfq}", "unknown scheduler 'cfq'"),
-            ("{rho: 1}", "missing field `name`"),
+            ("{share: 1}", "missing field `name`"),
             ("{}", "missing field `name`"),
-            ("{name: fifo, rho: 1}", "scheduler 'fifo' has no parameter 'rho'"),
-            ("{name: burst-credit-drr, rho: 2}", "'rho' is '2'"),
+            ("{name: fifo, share: 0.5}", "scheduler 'fifo' has no parameter 'share'"),
+            ("{name: burst-credit, share: 2}", "'share' is '2'"),
             ("7", "the name of a scheduler"),
         ] {
             let error = serde_yaml::from_str::<Form>(yaml).unwrap_err().to_string();
             assert!(error.contains(part), "{yaml}: {error}");
+        }
+    }
+
+    #[test]
+    fn what_schedulers_had_before_is_refused_with_what_they_have_now() {
+        let renamed = "unknown scheduler 'burst-credit-drr', expected one of: burst-credit, published, fifo; \
+                       it is called burst-credit now, and has other parameters";
+        let ours = "it has burst, share, gap, io-cost";
+        let lacks =
+            |name: &str, param: &str, has: &str| format!("scheduler '{name}' has no parameter '{param}'; {has}");
+        for (yaml, message) in [
+            ("burst-credit-drr", renamed.into()),
+            ("{name: burst-credit-drr, rho: 0}", renamed.into()),
+            ("{name: burst-credit, rho: 0}", lacks("burst-credit", "rho", ours)),
+            ("{name: burst-credit, budget: 64}", lacks("burst-credit", "budget", ours)),
+            ("{name: burst-credit, credit: 64}", lacks("burst-credit", "credit", ours)),
+            ("{name: published, credit: 64}", lacks("published", "credit", "it has none")),
+        ] {
+            let error = serde_yaml::from_str::<Form>(yaml).unwrap_err().to_string();
+            assert_eq!(error, message, "{yaml}");
         }
     }
 }

@@ -250,7 +250,7 @@ impl IoThread {
                     // At the end of the daemon it has its deadline already, and a sooner one.
                     let deadline = slot.stopping.as_ref().map_or(now + DRAIN_MAX, |stopping| stopping.deadline);
                     slot.stopping = Some(Stopping { reply: Some(reply), since: now, deadline });
-                    self.group.lift_limits_of(now, flow);
+                    self.group.lift_limits_of(flow);
                 }
                 // The front-end that asked may be gone; then nobody needs the answer.
                 None => drop(reply.send(None)),
@@ -313,8 +313,8 @@ impl IoThread {
                 }
             }
             Message::SetPolicy(policies) => self.group.set_policy(*policies),
-            Message::SetScheduler(scheduler) => self.group.set_scheduler(now, *scheduler),
-            Message::SetWeight { disk, weight } => self.group.set_weight(now, disk, weight),
+            Message::SetScheduler(scheduler) => self.group.set_scheduler(*scheduler),
+            Message::SetWeight { disk, weight } => self.group.set_weight(disk, weight),
             Message::SetHedging(hedging) => self.group.set_hedging(hedging),
             Message::SetPathsExpected(expected) => self.group.set_paths_expected(expected),
             Message::SetInjection { path, class, injection } => self.group.set_injection(now, path, class, injection),
@@ -327,7 +327,7 @@ impl IoThread {
                 self.ending = true;
                 let deadline = now + SHUTDOWN_DRAIN_MAX;
                 for (&flow, slot) in &mut self.queues {
-                    self.group.lift_limits_of(now, flow);
+                    self.group.lift_limits_of(flow);
                     match &mut slot.stopping {
                         Some(stopping) => stopping.deadline = stopping.deadline.min(deadline),
                         None => slot.stopping = Some(Stopping { reply: None, since: now, deadline }),

@@ -6,7 +6,7 @@ use crate::counted::Sample;
 use crate::load::{Load, LoadError};
 use crate::plan::{Row, settle};
 use crate::row::RowSpec;
-use mpath_core::{SchedulerKind, SchedulerSpec};
+use mpath_core::SchedulerKind;
 use std::sync::atomic::AtomicBool;
 use vublk_bench::control::{Control, ControlError};
 use vublk_bench::stack::MpathStack;
@@ -35,7 +35,7 @@ impl Bench<'_> {
         for &scheduler in row.schedulers.iter().cycle().skip(usize::from(round)).take(row.schedulers.len()) {
             let mut cell = || -> Result<Sample, BurstError> {
                 self.switch(scheduler)?;
-                let counted = load.measure(settle(scheduler.kind(), row.spec), row.time).map_err(failed)?;
+                let counted = load.measure(settle(scheduler, row.spec), row.time).map_err(failed)?;
                 let (from, until) = counted.span();
                 let sample = counted.sample(&self.watch.between(from, until));
                 tell((round, row.rounds), row.spec, scheduler, &sample);
@@ -45,24 +45,19 @@ impl Bench<'_> {
             if !sample.is_reliable() {
                 sample = Sample { repeated: true, ..cell()? };
             }
-            cells.add(row.spec, &scheduler.to_string(), sample);
+            cells.add(row.spec, scheduler.name(), sample);
         }
         load.finish().map_err(failed)
     }
 
     /// Puts a scheduler into force that knows nothing: one that is in force already would keep what it knows.
-    fn switch(&self, scheduler: SchedulerSpec) -> Result<(), ControlError> {
+    fn switch(&self, scheduler: SchedulerKind) -> Result<(), ControlError> {
         self.control.set("scheduler", SchedulerKind::Fifo.name(), &[])?;
-        self.control.set("scheduler", scheduler.kind().name(), &params(scheduler))
+        self.control.set("scheduler", scheduler.name(), &[])
     }
 }
 
-/// What differs from its defaults, as `mpathctl` takes it.
-fn params(scheduler: SchedulerSpec) -> Vec<String> {
-    scheduler.changed_params().map(|(param, value)| format!("{}={value}", param.name())).collect()
-}
-
-fn tell((round, rounds): (u16, u16), row: RowSpec, scheduler: SchedulerSpec, sample: &Sample) {
+fn tell((round, rounds): (u16, u16), row: RowSpec, scheduler: SchedulerKind, sample: &Sample) {
     let bursts = match sample.bursts_ms.len() {
         0 => String::new(),
         bursts => format!("p50 {:>7.1} ms, {bursts:>3} bursts, ", sample.p50_ms()),
@@ -72,22 +67,10 @@ fn tell((round, rounds): (u16, u16), row: RowSpec, scheduler: SchedulerSpec, sam
         stalls => format!("; {stalls} stalls, {} bursts set aside", sample.set_aside_ms.len()),
     };
     eprintln!(
-        "{}/{rounds}: {:<33} {:<23} {bursts}{:>5.0} IOPS, {:>5.0} of busy flows{stalls}",
+        "{}/{rounds}: {:<33} {scheduler:<12} {bursts}{:>5.0} IOPS, {:>5.0} of busy flows{stalls}",
         round + 1,
         row.name(),
-        scheduler.to_string(),
         sample.iops,
         sample.busy_iops
     );
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use burst_sim::scenario::{drr, drr_without_rho};
-
-    #[test]
-    fn only_what_differs_is_told() {
-        assert_eq!((params(drr_without_rho()), params(drr())), (vec!["rho=0".to_owned()], vec![]));
-    }
 }

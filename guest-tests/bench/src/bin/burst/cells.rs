@@ -3,9 +3,9 @@
 use crate::counted::Sample;
 use crate::plan;
 use crate::row::{Flows, RowSpec};
+use burst_sim::quantile_ms;
 use burst_sim::scenario::{measure, uniform};
-use burst_sim::{Measured, quantile_ms};
-use mpath_core::SchedulerSpec;
+use mpath_core::SchedulerKind;
 use serde::Serialize;
 use std::time::Duration;
 use vublk_bench::publish::Spread;
@@ -31,7 +31,7 @@ pub(crate) struct Row {
 /// A row under a scheduler.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Cell {
-    pub(crate) scheduler: String,
+    pub(crate) scheduler: &'static str,
     /// Bursts of all interactive flows in all rounds that count.
     pub(crate) bursts: usize,
     /// Those that do not, as the machine stood still meanwhile.
@@ -40,6 +40,7 @@ pub(crate) struct Cell {
     pub(crate) unreliable: bool,
     /// Of each round.
     pub(crate) p50_ms: Spread,
+    pub(crate) mean_ms: Spread,
     /// Of the bursts of all rounds together: one round has too few of them.
     pub(crate) p99_ms: f64,
     /// With those that were set aside.
@@ -56,18 +57,18 @@ pub(crate) struct Cell {
     pub(crate) busy_longest_gap_ms: f64,
     /// Of all of them together.
     pub(crate) attackers_percent: Spread,
-    /// Of the one that has most.
-    pub(crate) attacker_percent: Spread,
     /// The same core in virtual time.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) virtual_time: Option<Quantiles>,
+    pub(crate) virtual_time: Option<VirtualTime>,
     pub(crate) samples: Vec<Sample>,
 }
 
-/// Of the time of a burst.
+/// What a burst takes in it.
 #[derive(Debug, Clone, Copy, Serialize)]
-pub(crate) struct Quantiles {
+#[expect(clippy::struct_field_names, reason = "the unit")]
+pub(crate) struct VirtualTime {
     pub(crate) p50_ms: f64,
+    pub(crate) mean_ms: f64,
     pub(crate) p99_ms: f64,
 }
 
@@ -79,11 +80,10 @@ impl Cells {
     }
 
     /// Beside each cell what the model makes of it.
-    pub(crate) fn add_virtual_time(&mut self, alone: &[plan::Row], rows: &[plan::Row], seed: u64) {
-        let all = self.floors.iter_mut().zip(alone).chain(self.rows.iter_mut().zip(rows));
-        for (row, planned) in all {
-            for (cell, scheduler) in row.cells.iter_mut().zip(&planned.schedulers) {
-                cell.virtual_time = Quantiles::in_virtual_time(row.spec, *scheduler, seed);
+    pub(crate) fn add_virtual_time(&mut self, seed: u64) {
+        for row in self.floors.iter_mut().chain(&mut self.rows) {
+            for cell in &mut row.cells {
+                cell.virtual_time = cell.scheduler.parse().ok().and_then(|kind| VirtualTime::of(row.spec, kind, seed));
             }
         }
     }
@@ -119,7 +119,7 @@ impl Cells {
 
 impl Row {
     pub(crate) fn new(planned: &plan::Row) -> Self {
-        let cell = |scheduler: &SchedulerSpec| Cell { scheduler: scheduler.to_string(), ..Cell::default() };
+        let cell = |scheduler: &SchedulerKind| Cell { scheduler: scheduler.name(), ..Cell::default() };
         Self { spec: planned.spec, cells: planned.schedulers.iter().map(cell).collect() }
     }
 
@@ -143,10 +143,9 @@ impl Cell {
         self.busy_flow_iops = [0, 1].map(|which| spread(&|sample| sample.busy_flow_iops[which]));
         self.busy_percent = spread(&|sample| sample.percent(sample.busy_iops));
         self.attackers_percent = spread(&|sample| sample.percent(sample.attackers_iops.iter().sum()));
-        let most = |sample: &Sample| sample.attackers_iops.iter().copied().fold(0.0, f64::max);
-        self.attacker_percent = spread(&|sample| sample.percent(most(sample)));
-        let with_bursts = self.samples.iter().filter(|sample| !sample.bursts_ms.is_empty());
-        self.p50_ms = Spread::of(with_bursts.map(Sample::p50_ms));
+        let with_bursts = || self.samples.iter().filter(|sample| !sample.bursts_ms.is_empty());
+        self.p50_ms = Spread::of(with_bursts().map(Sample::p50_ms));
+        self.mean_ms = Spread::of(with_bursts().map(Sample::mean_ms));
         let counted = || self.samples.iter().flat_map(|sample| sample.bursts_ms.iter().copied());
         let aside = || self.samples.iter().flat_map(|sample| sample.set_aside_ms.iter().copied());
         (self.bursts, self.set_aside) = (counted().count(), aside().count());
@@ -165,6 +164,10 @@ impl Sample {
         quantile(self.bursts_ms.iter().copied(), 0.5)
     }
 
+    fn mean_ms(&self) -> f64 {
+        self.bursts_ms.iter().sum::<f64>() / self.bursts_ms.len() as f64
+    }
+
     /// Of all that was answered.
     fn percent(&self, iops: f64) -> f64 {
         if self.iops > 0.0 { iops / self.iops * 100.0 } else { 0.0 }
@@ -176,16 +179,13 @@ pub(crate) fn quantile(ms: impl Iterator<Item = f64>, quantile: f64) -> f64 {
     quantile_ms(ms.map(|ms| Duration::from_secs_f64(ms / 1e3)), quantile)
 }
 
-impl Quantiles {
+impl VirtualTime {
     /// Of the interactive flows, if there are any.
-    fn in_virtual_time(spec: RowSpec, scheduler: SchedulerSpec, seed: u64) -> Option<Self> {
-        let flows = spec.interactive.flows;
-        (flows > 0).then(|| Self::of(&measure(&uniform(scheduler, spec.load(), seed)), flows))
-    }
-
-    fn of(measured: &Measured, flows: usize) -> Self {
+    fn of(spec: RowSpec, scheduler: SchedulerKind, seed: u64) -> Option<Self> {
+        let flows = Some(spec.interactive.flows).filter(|flows| *flows > 0)?;
+        let measured = measure(&uniform(scheduler.into(), spec.load(), seed));
         let [p50_ms, p99_ms] = [0.5, 0.99].map(|quantile| measured.burst_ms(0..flows, quantile));
-        Self { p50_ms, p99_ms }
+        Some(Self { p50_ms, mean_ms: measured.mean_burst_ms(0..flows), p99_ms })
     }
 }
 
@@ -220,6 +220,7 @@ pub(crate) mod tests {
         }
         assert_eq!((cell.p50_ms, cell.bursts), (Spread { median: 50.0, min: 30.0, max: 500.0 }, 104));
         assert_eq!((cell.iops.median, cell.busy_iops.median, cell.busy_percent.median), (1100.0, 825.0, 75.0));
+        assert_eq!(cell.mean_ms, Spread { median: 49.5, min: 30.0, max: 500.0 });
         // Of 104 the second largest: 500, 99, …
         assert!((cell.p99_ms - 99.0).abs() < 1e-9, "{}", cell.p99_ms);
     }
@@ -244,7 +245,7 @@ pub(crate) mod tests {
         for sample in [sample(&[], 1000.0), none, sample(&[], 1200.0)] {
             cell.add(sample);
         }
-        assert!((cell.attackers_percent.median - 20.0).abs() < 1e-9 && (cell.attacker_percent.max - 12.0).abs() < 1e-9);
+        assert!((cell.attackers_percent.median - 20.0).abs() < 1e-9);
         assert_eq!((cell.busy_worst_second_percent, cell.busy_longest_gap_ms), (Some(50.0), 120.0));
         let [least, most] = cell.busy_flow_iops;
         assert_eq!((least.median, most.median), (25.0, 100.0));
@@ -275,7 +276,7 @@ pub(crate) mod tests {
     #[test]
     fn virtual_time_has_the_same_flows() {
         let victim = Table::A.rows()[1];
-        let of = |spec| Quantiles::in_virtual_time(spec, burst_sim::scenario::drr(), 1);
+        let of = |spec| VirtualTime::of(spec, SchedulerKind::BurstCredit, 1);
         let beside = of(victim).unwrap();
         assert!(beside.p50_ms > 10.0 && beside.p99_ms < 20.0, "{beside:?}");
         assert!(of(Table::A.rows()[0]).is_none(), "no interactive flow");

@@ -13,7 +13,8 @@ const LEGEND_HEIGHT: u32 = 90;
 const LEGEND_COLUMNS: usize = 4;
 
 /// By scheduler.
-const COLOURS: [RGBColor; 3] = [RGBColor(0x1f, 0x77, 0xb4), RGBColor(0xff, 0x7f, 0x0e), RGBColor(0x2c, 0xa0, 0x2c)];
+pub(crate) const COLOURS: [RGBColor; 3] =
+    [RGBColor(0x1f, 0x77, 0xb4), RGBColor(0xff, 0x7f, 0x0e), RGBColor(0x2c, 0xa0, 0x2c)];
 const GREY: RGBColor = RGBColor(0x8c, 0x8c, 0x8c);
 
 /// Draws an SVG.
@@ -50,7 +51,7 @@ fn axes(table: Table) -> Option<Axes<'static>> {
         Table::K => Some(Axes { title: "Bursts of 32 against K busy flows", x: "K", y }),
         Table::N => Some(Axes { title: "Bursts of N against 16 busy flows", x: "N", y }),
         Table::M => Some(Axes { title: "m flows with bursts of 32 against 16 busy flows", x: "m", y }),
-        Table::A | Table::S => None,
+        Table::A => None,
     }
 }
 
@@ -58,7 +59,7 @@ fn x(table: Table, row: &Row) -> f64 {
     match table {
         Table::K => row.spec.busy as f64,
         Table::M => row.spec.interactive.flows as f64,
-        Table::N | Table::A | Table::S => f64::from(row.spec.interactive.count),
+        Table::N | Table::A => f64::from(row.spec.interactive.count),
     }
 }
 
@@ -79,7 +80,7 @@ fn curves(results: &Results, table: Table, rows: &[&Row]) -> Vec<Curve> {
         let one = floor(row).filter(|_| row.spec.interactive.flows == 1);
         one.map(|floor| exactly(floor.median + results.cells.service_ms()))
     };
-    let virtual_time = |cell: &Cell| cell.virtual_time.map(|quantiles| exactly(quantiles.p50_ms));
+    let virtual_time = |cell: &Cell| cell.virtual_time.map(|times| exactly(times.p50_ms));
     let mut curves = Vec::new();
     for (scheduler, colour) in results.schedulers.iter().zip(COLOURS) {
         curves.push(curve(scheduler, colour, Stroke::Line(2), &|row| row.timed(scheduler).map(|cell| cell.p50_ms)));
@@ -87,7 +88,7 @@ fn curves(results: &Results, table: Table, rows: &[&Row]) -> Vec<Curve> {
     curves.push(curve("floor", BLACK, Stroke::Line(1), &floor));
     curves.push(curve("limit: floor + 1 service", GREY, Stroke::Line(1), &limit));
     // One entry in the legend for several curves.
-    curves.push(curve("published, plain and credits", BLACK, Stroke::Crosses, &|row| {
+    curves.push(curve("published figures, plain and credits", BLACK, Stroke::Crosses, &|row| {
         published(table, row).map(|[without, _]| exactly(without))
     }));
     curves.push(curve("", BLACK, Stroke::Crosses, &|row| published(table, row).map(|[_, with]| exactly(with))));
@@ -108,8 +109,7 @@ mod tests {
     fn a_panel_for_each_table() {
         let mut results = results(&[30.0, 34.0]);
         let both = draw(&results).unwrap();
-        for text in ["Bursts of 32 against K", "Bursts of N against 16", "burst-credit-drr", "limit: floor + 1 service"]
-        {
+        for text in ["Bursts of 32 against K", "Bursts of N against 16", "burst-credit", "limit: floor + 1 service"] {
             assert!(both.contains(text), "{text}");
         }
         assert!(both.matches("in virtual time").count() == 1 && !both.contains("NaN"));

@@ -2,20 +2,10 @@
 
 use crate::row::{RowSpec, Table};
 use crate::threads;
-use burst_sim::scenario::{DEPTH, PAUSE, SERVICE, SLOTS, drr_without_rho};
-use mpath_core::{SchedulerKind, SchedulerSpec};
+use burst_sim::scenario::{DEPTH, PAUSE, SERVICE, SLOTS};
+use mpath_core::SchedulerKind;
 use std::collections::BTreeSet;
 use std::time::Duration;
-
-/// To a scheduler that comes into force under load every virtqueue is a new one. What `burst-credit-drr` gives to new
-/// ones is used up, and has left its account of who lives on it (this second's and the last one's, which begin with
-/// something that is sent), in this time: after 2.5 s the first burst was still one among 32 new flows. `burst-credit` gives
-/// each `START_CREDIT` requests, and keeps no account.
-const SETTLE: Duration = Duration::from_millis(3500);
-/// The same where several flows send bursts: seen for 4.5 s after `burst-credit`, which leaves the busy flows nothing.
-/// They have 26 % of the service until then, and 30 % from then on.
-const SETTLE_AMONG_BURSTS: Duration = Duration::from_secs(5);
-const START_CREDIT: u32 = 64;
 
 /// What connecting takes, and a switch.
 const PER_ROW: Duration = Duration::from_millis(150);
@@ -27,7 +17,7 @@ const ONCE: Duration = Duration::from_secs(15);
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Row {
     pub(crate) spec: RowSpec,
-    pub(crate) schedulers: Vec<SchedulerSpec>,
+    pub(crate) schedulers: Vec<SchedulerKind>,
     pub(crate) rounds: u16,
     /// Of each cell.
     pub(crate) time: Duration,
@@ -39,7 +29,6 @@ pub(crate) struct Plan {
     pub(crate) tables: Vec<Table>,
     /// Whether one I/O thread is compared with two.
     pub(crate) threads: bool,
-    /// With their defaults.
     pub(crate) schedulers: Vec<SchedulerKind>,
     pub(crate) rounds: u16,
     /// `--seconds`
@@ -49,15 +38,15 @@ pub(crate) struct Plan {
     pub(crate) seed: u64,
 }
 
-/// How long a scheduler takes to know the difference between flows. `fifo` makes none.
+/// To a scheduler that comes into force under load every virtqueue is new, the busy ones too: each sends so many requests as a burst
+/// first. With `burst-credit` these are one turn, and the rest of an interactive flow's burst takes turns with the busy flows.
 pub(crate) fn settle(scheduler: SchedulerKind, row: RowSpec) -> Duration {
-    let credit = SERVICE * row.queues() as u32 * START_CREDIT / SLOTS as u32;
-    let one = row.bursts().count() <= 1;
-    match scheduler {
-        SchedulerKind::Fifo => Duration::ZERO,
-        SchedulerKind::BurstCredit => credit,
-        SchedulerKind::BurstCreditDrr => credit.max(if one { SETTLE } else { SETTLE_AMONG_BURSTS }),
-    }
+    let new = match scheduler {
+        SchedulerKind::Fifo => return Duration::ZERO,
+        SchedulerKind::Published => 64,
+        SchedulerKind::BurstCredit => 8,
+    };
+    SERVICE * row.queues() as u32 * new / SLOTS as u32 + row.longest_burst()
 }
 
 impl Row {
@@ -69,18 +58,14 @@ impl Row {
     /// A cell begins with the end of a burst, and the last burst that counts begins in its time; on the average half of
     /// it is left then.
     fn cell(&self, scheduler: SchedulerKind) -> Duration {
-        let burst = match scheduler {
-            SchedulerKind::Fifo => self.spec.longest_burst(),
-            SchedulerKind::BurstCredit | SchedulerKind::BurstCreditDrr => {
-                RowSpec { busy: 0, ..self.spec }.longest_burst()
-            }
-        };
-        PER_SWITCH + settle(scheduler, self.spec).max(burst) + PAUSE + self.time + burst / 2
+        let first = self.spec.longest_burst();
+        let last = if scheduler == SchedulerKind::Fifo { first } else { self.spec.alone().longest_burst() };
+        PER_SWITCH + settle(scheduler, self.spec).max(first) + PAUSE + self.time + last / 2
     }
 
     /// About how long all of its rounds take.
     pub(crate) fn takes(&self) -> Duration {
-        let cells: Duration = self.schedulers.iter().map(|scheduler| self.cell(scheduler.kind())).sum();
+        let cells: Duration = self.schedulers.iter().map(|scheduler| self.cell(*scheduler)).sum();
         (PER_ROW + self.backlog() + cells) * u32::from(self.rounds)
     }
 }
@@ -95,12 +80,9 @@ impl Plan {
     /// As the table wants it that wants most.
     fn row(&self, spec: RowSpec) -> Row {
         let tables = || self.tables.iter().filter(|table| table.rows().contains(&spec));
-        let ours = self.schedulers.contains(&SchedulerKind::BurstCreditDrr);
-        let without_rho = ours && tables().any(|table| table.has_drr_without_rho());
-        let schedulers = self.schedulers.iter().map(|kind| SchedulerSpec::from(*kind));
         Row {
             spec,
-            schedulers: schedulers.chain(without_rho.then(drr_without_rho)).collect(),
+            schedulers: self.schedulers.clone(),
             rounds: tables().map(|table| table.rounds(self.rounds)).max().unwrap_or(0),
             time: tables().map(|table| table.time(self.seconds)).max().unwrap_or_default(),
         }
@@ -117,8 +99,7 @@ impl Plan {
             let of = rows.iter().filter(|row| spec == single || row.spec.alone() == spec);
             of.map(|row| row.rounds).max().unwrap_or(0)
         };
-        let row =
-            |spec| Row { spec, schedulers: vec![SchedulerKind::Fifo.into()], rounds: rounds(spec), time: self.seconds };
+        let row = |spec| Row { spec, schedulers: vec![SchedulerKind::Fifo], rounds: rounds(spec), time: self.seconds };
         specs.into_iter().map(row).collect()
     }
 
@@ -133,15 +114,15 @@ impl Plan {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::row::COUNT;
+    use crate::line::SCHEDULERS;
+    use crate::row::{BUSY_FLOWS, COUNT};
     use burst_sim::targets::COUNTS;
 
     pub(crate) fn plan(tables: &[Table]) -> Plan {
-        let schedulers = SchedulerKind::ALL.into();
         Plan {
             tables: tables.into(),
             threads: false,
-            schedulers,
+            schedulers: SCHEDULERS.into(),
             rounds: 5,
             seconds: Duration::from_secs(2),
             jitter: Duration::ZERO,
@@ -160,11 +141,11 @@ pub(crate) mod tests {
         assert_eq!(specs(&published.alone()), COUNTS.map(|count| RowSpec::one(count, 0)));
         assert_eq!(specs(&plan(&[Table::K]).alone()), [RowSpec::one(1, 0), RowSpec::one(32, 0)]);
         let all = plan(&Table::ALL);
-        // One of m in k and n, one of s in m.
-        assert_eq!(all.rows().len(), 10 + 2 + 5 + 1);
+        // One of m in k and n.
+        assert_eq!(all.rows().len(), 10 + 3 + 6);
         assert!(Table::ALL.iter().flat_map(|table| table.rows()).all(|row| specs(&all.rows()).contains(&row)));
-        // N=2; and 2, 3, 4, 6 and 8 flows.
-        assert_eq!(all.alone().len(), COUNTS.len() + 1 + 5);
+        // N=2; and 2, 3, 4, 6, 8 and 16 flows.
+        assert_eq!(all.alone().len(), COUNTS.len() + 1 + 6);
         assert!(plan(&[]).alone().is_empty(), "nothing needs a floor");
     }
 
@@ -172,12 +153,10 @@ pub(crate) mod tests {
     fn a_row_has_what_the_table_wants_that_wants_most() {
         let all = plan(&Table::ALL);
         let found = |spec: RowSpec| all.rows().into_iter().find(|row| row.spec == spec).unwrap();
-        let of = |spec: RowSpec| (found(spec).rounds, found(spec).time.as_secs(), found(spec).schedulers.len());
-        assert_eq!(of(Table::M.rows()[0]), (5, 2, 3), "the headline row");
-        assert_eq!(of(Table::M.rows()[1]), (3, 2, 3));
-        assert_eq!(of(Table::S.rows()[0]), (3, 4, 3), "four flows are in m and s");
-        assert_eq!(of(Table::A.rows()[1]), (3, 2, 4));
-        assert_eq!(found(Table::A.rows()[0]).schedulers[3].to_string(), "burst-credit-drr rho=0");
+        let of = |spec: RowSpec| (found(spec).rounds, found(spec).time.as_secs());
+        assert_eq!(of(RowSpec::one(COUNT, 64)), (5, 2));
+        assert_eq!(of(RowSpec::one(COUNT, BUSY_FLOWS)), (5, 4), "the headline row is in m too");
+        assert!([Table::M.rows()[1], Table::A.rows()[1]].into_iter().all(|row| of(row) == (3, 4)));
         let rounds = |spec| all.alone().into_iter().find(|row| row.spec == spec).unwrap().rounds;
         assert_eq!((rounds(RowSpec::one(COUNT, 0)), rounds(RowSpec::one(2, 0))), (5, 3));
         let fifo = Plan { schedulers: vec![SchedulerKind::Fifo], rounds: 2, ..plan(&[Table::A]) };
@@ -194,17 +173,11 @@ pub(crate) mod tests {
 
     #[test]
     fn a_scheduler_has_the_time_to_forget_that_all_flows_were_new() {
-        let settle = |scheduler, row| settle(scheduler, row).as_millis();
-        let one = |busy| RowSpec::one(COUNT, busy);
-        assert_eq!(settle(SchedulerKind::Fifo, one(64)), 0);
-        // 64 credits each.
-        assert_eq!(
-            (settle(SchedulerKind::BurstCredit, one(64)), settle(SchedulerKind::BurstCredit, one(12))),
-            (3200, 640)
-        );
-        let ours = |row| settle(SchedulerKind::BurstCreditDrr, row);
-        assert_eq!((ours(one(4)), ours(one(64)), ours(Table::A.rows()[0])), (3500, 3500, 3500));
-        assert!(Table::S.rows().into_iter().all(|row| ours(row) == 5000));
+        let settle = |scheduler, busy| settle(scheduler, RowSpec::one(COUNT, busy)).as_millis();
+        assert_eq!(settle(SchedulerKind::Fifo, 64), 0);
+        // 64 or 8 requests each, and a burst in turn with the others.
+        assert_eq!((settle(SchedulerKind::Published, 64), settle(SchedulerKind::Published, 12)), (4800, 960));
+        assert_eq!((settle(SchedulerKind::BurstCredit, 64), settle(SchedulerKind::BurstCredit, 12)), (2000, 400));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use crate::bursts::{PAUSE_LEAST, PAUSE_MOST};
 use crate::cells::{Cell, Cells, Row};
 use crate::plan::Plan;
-use crate::row::Table;
+use crate::row::{RowSpec, Table};
 use crate::threads::Divided;
 use burst_sim::scenario::{DEPTH, SERVICE, SLOTS};
 use serde::Serialize;
@@ -85,10 +85,10 @@ impl Results {
         if found.len() == rows.len() { found } else { Vec::new() }
     }
 
-    /// The rows of these tables, each once.
+    /// The rows of those of these tables that were measured, each once.
     pub(crate) fn rows_of(&self, tables: &[Table]) -> Vec<&Row> {
-        let is_one = |row: &&Row| tables.iter().any(|table| table.rows().contains(&row.spec));
-        self.cells.rows.iter().filter(is_one).collect()
+        let specs: Vec<RowSpec> = tables.iter().flat_map(|table| self.table(*table)).map(|row| row.spec).collect();
+        self.cells.rows.iter().filter(|row| specs.contains(&row.spec)).collect()
     }
 }
 
@@ -129,10 +129,11 @@ pub(crate) mod tests {
         assert_eq!(results.table(Table::K).iter().map(|row| row.spec.busy).collect::<Vec<_>>(), [4, 8, 16, 32, 64]);
         let counts = results.table(Table::N).iter().map(|row| row.spec.interactive.count).collect::<Vec<_>>();
         assert_eq!(counts, [1, 8, 32, 64, 96, 128]);
-        assert_eq!((results.table(Table::M).len(), results.table(Table::S)[1].spec.attackers.flows), (6, 4));
+        assert_eq!((results.table(Table::M).len(), results.table(Table::A)[1].spec.attackers.flows), (7, 4));
         assert_eq!(results.rows_of(&Table::PUBLISHED).len(), 10);
         let one = nothing(&[Table::K]);
         assert!(one.table(Table::N).is_empty() && one.table(Table::K).len() == 5);
+        assert!(one.rows_of(&Table::SUSTAINED).is_empty(), "one row of m is in k");
         assert!(one.table(Table::K)[0].cell("fifo").is_none(), "nothing was measured");
     }
 
@@ -143,7 +144,7 @@ pub(crate) mod tests {
         let row = &json["rows"][0];
         assert_eq!((&row["busy"], &row["interactive"]["count"]), (&4.into(), &32.into()));
         let cell = &row["cells"][2];
-        assert_eq!((&cell["scheduler"], &cell["bursts"]), (&"burst-credit-drr".into(), &6.into()));
+        assert_eq!((&cell["scheduler"], &cell["bursts"]), (&"burst-credit".into(), &6.into()));
         assert_eq!(cell["samples"][2]["bursts_ms"][1], 34.0);
         let floors = json["floors"].as_array().unwrap();
         let floor = floors.iter().find(|floor| floor["interactive"]["count"] == 128).unwrap();

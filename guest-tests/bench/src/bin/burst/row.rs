@@ -2,7 +2,7 @@
 
 use burst_sim::Load;
 use burst_sim::scenario::{SERVICE, SLOTS, attackers, bulk, interactive};
-use burst_sim::targets::{BUSY, COUNTS};
+use burst_sim::targets::{BUSY, COUNTS, MANY};
 use serde::Serialize;
 use std::time::Duration;
 
@@ -10,18 +10,17 @@ use std::time::Duration;
 pub(crate) const COUNT: u32 = 32;
 pub(crate) const BUSY_FLOWS: usize = 16;
 
-/// So many interactive flows at once.
-const MANY: [usize; 6] = [1, 2, 3, 4, 6, 8];
-/// What attackers send at once.
-const ATTACK: u32 = 64;
-/// Attackers; the victim is beside the last ones.
-const ATTACKERS: [usize; 2] = [1, 4];
-/// Within the victim's fair share: 2 in 60 ms are 33/s, of 62/s.
+/// Attackers, and what each sends at once.
+const ATTACKS: [Flows; 3] =
+    [Flows { flows: 1, count: 64 }, Flows { flows: 4, count: 64 }, Flows { flows: 4, count: 32 }];
+/// It has a victim.
+const ATTACK: Flows = ATTACKS[1];
+/// Within a turn and its part of the service: 2 in 60 ms are 33/s, of 62/s.
 const VICTIM: Flows = Flows { flows: 1, count: 2 };
 
-/// The worst second is one of several.
+/// A cell of the tables beside those that were published: the worst second is one of several.
 const LONGER: Duration = Duration::from_secs(4);
-/// Of the tables beside those that were published.
+/// Rounds of these.
 const MOST_ROUNDS: u16 = 3;
 
 /// So many flows that send bursts of so many requests.
@@ -59,50 +58,35 @@ pub(crate) enum Table {
     N,
     /// Attackers, and a victim, against 16 busy flows
     A,
-    /// Many interactive flows at once against 16 busy ones
+    /// m interactive flows at once against 16 busy ones
     M,
-    /// What 16 busy flows keep under sustained bursts
-    S,
 }
 
 impl Table {
-    pub(crate) const ALL: [Self; 5] = [Self::K, Self::N, Self::A, Self::M, Self::S];
+    pub(crate) const ALL: [Self; 4] = [Self::K, Self::N, Self::A, Self::M];
     /// Those that were published.
     pub(crate) const PUBLISHED: [Self; 2] = [Self::K, Self::N];
+    /// Those with sustained bursts.
+    pub(crate) const SUSTAINED: [Self; 2] = [Self::A, Self::M];
 
     pub(crate) fn rows(self) -> Vec<RowSpec> {
-        let against = RowSpec { busy: BUSY_FLOWS, ..RowSpec::default() };
+        let against = |interactive, attackers| RowSpec { busy: BUSY_FLOWS, interactive, attackers };
+        let none = Flows::default();
         match self {
             Self::K => BUSY.map(|busy| RowSpec::one(COUNT, busy)).into(),
             Self::N => COUNTS.map(|count| RowSpec::one(count, BUSY_FLOWS)).into(),
-            Self::A => {
-                let [one, four] =
-                    ATTACKERS.map(|flows| RowSpec { attackers: Flows { flows, count: ATTACK }, ..against });
-                vec![one, RowSpec { interactive: VICTIM, ..four }]
-            }
-            Self::M => MANY.map(|flows| RowSpec { interactive: Flows { flows, count: COUNT }, ..against }).into(),
-            Self::S => {
-                let four = Flows { flows: 4, count: COUNT };
-                vec![RowSpec { interactive: four, ..against }, RowSpec { attackers: four, ..against }]
-            }
+            Self::A => ATTACKS.map(|attack| against(if attack == ATTACK { VICTIM } else { none }, attack)).into(),
+            Self::M => MANY.map(|flows| against(Flows { flows, count: COUNT }, none)).into(),
         }
     }
 
-    /// Whether `burst-credit-drr` is measured without burst credit too.
-    pub(crate) fn has_drr_without_rho(self) -> bool {
-        self == Self::A
-    }
-
     pub(crate) fn rounds(self, rounds: u16) -> u16 {
-        if Self::PUBLISHED.contains(&self) { rounds } else { rounds.min(MOST_ROUNDS) }
+        if Self::SUSTAINED.contains(&self) { rounds.min(MOST_ROUNDS) } else { rounds }
     }
 
     /// How long a cell is measured.
     pub(crate) fn time(self, seconds: Duration) -> Duration {
-        match self {
-            Self::K | Self::N | Self::A | Self::M => seconds,
-            Self::S => seconds.max(LONGER),
-        }
+        if Self::SUSTAINED.contains(&self) { seconds.max(LONGER) } else { seconds }
     }
 }
 
@@ -181,8 +165,9 @@ mod tests {
     #[test]
     fn names_say_who_is_there() {
         let names = |table: Table| table.rows().into_iter().map(RowSpec::name).collect::<Vec<_>>();
-        assert_eq!(names(Table::A), ["1 × 64 without a pause, K=16", "N=2, 4 × 64 without a pause, K=16"]);
-        assert_eq!(names(Table::S), ["4 × N=32, K=16", "4 × 32 without a pause, K=16"]);
+        let attacks =
+            ["1 × 64 without a pause, K=16", "N=2, 4 × 64 without a pause, K=16", "4 × 32 without a pause, K=16"];
+        assert_eq!(names(Table::A), attacks);
         assert_eq!(names(Table::M)[..2], ["N=32, K=16", "2 × N=32, K=16"]);
     }
 

@@ -8,7 +8,7 @@ use crate::line::Line;
 use crate::plan::{self, Plan};
 use crate::row::{BUSY_FLOWS, COUNT, Flows, RowSpec};
 use crate::run::start;
-use mpath_core::{SchedulerKind, SchedulerSpec};
+use mpath_core::SchedulerKind;
 use serde::Serialize;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -45,20 +45,14 @@ struct Rows {
 
 impl Rows {
     fn new(plan: &Plan) -> Self {
-        let compared = [SchedulerKind::Fifo, SchedulerKind::BurstCreditDrr];
-        let chosen = compared.into_iter().filter(|kind| plan.schedulers.contains(kind));
-        let row = |spec, schedulers: Vec<SchedulerSpec>, time| plan::Row {
-            spec,
-            schedulers,
-            rounds: plan.rounds.min(MOST_ROUNDS),
-            time,
-        };
-        let fifo = || vec![SchedulerKind::Fifo.into()];
+        let compared = [SchedulerKind::Fifo, SchedulerKind::BurstCredit];
+        let chosen = compared.into_iter().filter(|kind| plan.schedulers.contains(kind)).collect();
+        let row = |spec, schedulers, time| plan::Row { spec, schedulers, rounds: plan.rounds.min(MOST_ROUNDS), time };
         Self {
-            alone: [1, COUNT].map(|count| row(RowSpec::one(count, 0), fifo(), plan.seconds)).into(),
-            together: row(RowSpec::one(COUNT, BUSY_FLOWS), chosen.map(SchedulerSpec::from).collect(), plan.seconds),
+            alone: [1, COUNT].map(|count| row(RowSpec::one(count, 0), vec![SchedulerKind::Fifo], plan.seconds)).into(),
+            together: row(RowSpec::one(COUNT, BUSY_FLOWS), chosen, plan.seconds),
             // What a limit allows in a turn of the slots is to be little of what is counted.
-            limited: row(BUSY, vec![SchedulerKind::BurstCreditDrr.into()], plan.seconds * 2),
+            limited: row(BUSY, vec![SchedulerKind::BurstCredit], plan.seconds * 2),
         }
     }
 
@@ -133,7 +127,7 @@ pub(crate) mod tests {
     use crate::cells::tests::sample;
     use crate::plan::tests::plan;
 
-    /// Both, with bursts of this length under `burst-credit-drr` and ten times that under `fifo`, and the limit's IOPS.
+    /// Both, with bursts of this length under `burst-credit` and ten times that under `fifo`, and the limit's IOPS.
     pub(crate) fn threads(bursts_ms: f64, limited_iops: f64) -> Vec<Divided> {
         let Rows { alone, together, limited } = Rows::new(&plan(&[]));
         let with = |(io_threads, window_ios): (usize, usize)| {
@@ -141,8 +135,8 @@ pub(crate) mod tests {
             cells.add(RowSpec::one(1, 0), "fifo", sample(&[10.0], 100.0));
             cells.add(RowSpec::one(COUNT, 0), "fifo", sample(&[30.0 * io_threads as f64], 500.0));
             cells.add(together.spec, "fifo", sample(&[10.0 * bursts_ms], 1200.0));
-            cells.add(together.spec, "burst-credit-drr", sample(&[bursts_ms], 1200.0));
-            cells.add(BUSY, "burst-credit-drr", sample(&[], limited_iops));
+            cells.add(together.spec, "burst-credit", sample(&[bursts_ms], 1200.0));
+            cells.add(BUSY, "burst-credit", sample(&[], limited_iops));
             let command = format!("vhost-blk-mpath --io-threads {io_threads}");
             Divided { io_threads, window_ios, command, cells }
         };
@@ -158,7 +152,7 @@ pub(crate) mod tests {
     fn the_headline_row_its_floors_and_a_limit() {
         let rows = Rows::new(&plan(&[]));
         let names: Vec<String> = rows.together.schedulers.iter().map(ToString::to_string).collect();
-        assert_eq!((names.join(" "), rows.together.rounds), ("fifo burst-credit-drr".to_owned(), 3));
+        assert_eq!((names.join(" "), rows.together.rounds), ("fifo burst-credit".to_owned(), 3));
         assert_eq!((rows.limited.spec.bursts().count(), rows.limited.time), (0, Duration::from_secs(4)));
         let one = &threads(34.0, 500.0)[0];
         assert_eq!(one.cells.floor_ms(one.together().unwrap()), Some(30.0));

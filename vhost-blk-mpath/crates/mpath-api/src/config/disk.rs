@@ -76,7 +76,7 @@ pub struct DiskConfig {
     pub policy: ClassPolicies,
 
     /// Which virtqueue's turn it is: a scheduler by name, or as a mapping of `name` and its parameters. Default:
-    /// `burst-credit-drr`. Can be changed while I/O runs.
+    /// `burst-credit`. Can be changed while I/O runs.
     #[serde(default = "default_scheduler", with = "scheduler_form")]
     pub scheduler: SchedulerSpec,
 
@@ -246,7 +246,7 @@ fn default_policy() -> ClassPolicies {
 }
 
 fn default_scheduler() -> SchedulerSpec {
-    SchedulerKind::BurstCreditDrr.into()
+    SchedulerKind::BurstCredit.into()
 }
 
 pub(super) fn default_weight() -> Weight {

@@ -65,6 +65,8 @@ pub struct SchedulerDetail {
     pub shares_paths_of: Option<String>,
     /// The disk's part of the service beside the other disks over its paths, 1 to 1000.
     pub weight: u32,
+    /// Where the disk's next request belongs among the disks over the same paths; `null` if no I/O thread tells.
+    pub tier: Option<Tier>,
     /// The disk's limits.
     pub limits: LimitStatus,
     /// The virtqueues that have had requests, by index.
@@ -83,6 +85,7 @@ impl SchedulerDetail {
         limits: LimitsConfig,
         stats: Option<(&SchedulerStats, DiskId, FlowId)>,
     ) -> Self {
+        let turns = stats.and_then(|(stats, disk, _)| stats.disk(disk));
         let queues = stats.into_iter().flat_map(|(stats, disk, first)| {
             stats.flows_of(disk).map(move |flow| QueueTurns::new(flow.flow.0 - first.0, flow))
         });
@@ -93,7 +96,8 @@ impl SchedulerDetail {
             scheduler,
             shares_paths_of,
             weight: weight.get(),
-            limits: LimitStatus::new(limits, stats.and_then(|(stats, disk, _)| stats.disk(disk))),
+            tier: turns.map(|turns| turns.tier.into()),
+            limits: LimitStatus::new(limits, turns),
             queues: queues.collect(),
         }
     }
@@ -106,7 +110,7 @@ pub struct QueueTurns {
     pub queue: u16,
     /// Where its next request belongs.
     pub tier: Tier,
-    /// How many requests more it may send before those of busy virtqueues; `null` if the scheduler has no such notion.
+    /// How many requests of 4 KiB more it may send before it is bulk; `null` if the scheduler has no such notion.
     pub credit: Option<u64>,
     /// Requests that wait for their turn, and for a path with room.
     pub queued: u64,
@@ -139,25 +143,22 @@ impl QueueTurns {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Tier {
-    /// Before all others: it was idle, and asks for no more than its fair part.
-    First,
-    /// Before the normal tier: it was idle, and asks for more.
-    Second,
+    /// It was idle, and has not yet sent a burst.
+    Sparse,
     /// All the others.
-    Normal,
+    Bulk,
 }
 
 impl Tier {
     /// Every tier.
-    pub const ALL: [Self; 3] = [Self::First, Self::Second, Self::Normal];
+    pub const ALL: [Self; 2] = [Self::Sparse, Self::Bulk];
 }
 
 impl fmt::Display for Tier {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
-            Self::First => "first",
-            Self::Second => "second",
-            Self::Normal => "normal",
+            Self::Sparse => "sparse",
+            Self::Bulk => "bulk",
         })
     }
 }
@@ -165,9 +166,8 @@ impl fmt::Display for Tier {
 impl From<mpath_core::Tier> for Tier {
     fn from(tier: mpath_core::Tier) -> Self {
         match tier {
-            mpath_core::Tier::First => Self::First,
-            mpath_core::Tier::Second => Self::Second,
-            mpath_core::Tier::Normal => Self::Normal,
+            mpath_core::Tier::Sparse => Self::Sparse,
+            mpath_core::Tier::Bulk => Self::Bulk,
         }
     }
 }

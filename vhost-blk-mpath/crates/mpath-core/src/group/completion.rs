@@ -64,7 +64,7 @@ impl Group {
                 Outcome::Failed(_) => self.failed(now, tag, latency),
                 _ => self.tell_policy(now, tag, latency, Ended::Overtaken),
             }
-            self.hedge_won(now, tag);
+            self.hedge_won(tag);
             return;
         }
         match outcome {
@@ -77,7 +77,7 @@ impl Group {
                 if let Some(life) = dirties {
                     self.disks[io.disk.index()].dirty.mark(now, path, life);
                 }
-                self.finish(now, tag, Ok(()));
+                self.finish(tag, Ok(()));
                 return;
             }
             Outcome::Failed(error) => {
@@ -85,11 +85,11 @@ impl Group {
                 if error == IoError::Io {
                     self.failed(now, tag, latency);
                 }
-                self.finish(now, tag, Err(error));
+                self.finish(tag, Err(error));
                 return;
             }
             Outcome::GivenUp => {
-                self.finish(now, tag, Err(IoError::Io));
+                self.finish(tag, Err(IoError::Io));
                 return;
             }
             Outcome::Recalled { .. } => {
@@ -141,7 +141,7 @@ impl Group {
         // It would have taken longer still; without that the path would be remembered by what it answered in good days.
         self.tell_policy(now, tag, latency, Ended::InVain);
         if self.given_up(now, self.requests[tag].io.disk) {
-            self.finish(now, tag, Err(IoError::Io));
+            self.finish(tag, Err(IoError::Io));
         } else {
             self.requeue(now, tag);
         }
@@ -217,7 +217,7 @@ impl Group {
         let request = &self.requests[tag];
         let (path, class) = (request.path, request.io.op.class());
         if self.is_worn_out(tag) || self.given_up(now, request.io.disk) {
-            self.finish(now, tag, Err(IoError::Io));
+            self.finish(tag, Err(IoError::Io));
             return;
         }
         self.paths[path.index()].stats[class.index()].retries += 1;

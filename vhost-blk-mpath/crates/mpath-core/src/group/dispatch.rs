@@ -44,7 +44,7 @@ impl Group {
             // What is overdue may have somewhere to go.
             self.recall_by(now);
         }
-        self.scheduler.set_blocked(now, disk, eligible == 0);
+        self.scheduler.set_blocked(disk, eligible == 0);
         self.desert(now, disk, healthy != 0);
     }
 

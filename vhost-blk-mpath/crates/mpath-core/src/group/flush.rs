@@ -196,7 +196,7 @@ impl Group {
             }
         }
         let result = job.result;
-        self.finish(now, tag, result);
+        self.finish(tag, result);
     }
 
     /// Sends what waits for a path that can take it.

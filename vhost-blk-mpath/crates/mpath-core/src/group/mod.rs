@@ -165,7 +165,7 @@ impl Group {
             config,
             paths: Vec::new(),
             requests: Requests::default(),
-            scheduler: Scheduler::new(now, config.scheduler, limits),
+            scheduler: Scheduler::new(config.scheduler, limits),
             timers: Timers::default(),
             flushes: FlushJobs::default(),
             hedges: Hedges::new(config.hedging),
@@ -297,8 +297,8 @@ impl Group {
         if self.scheduler.len() > 0 {
             for disk in self.disks() {
                 if self.given_up(now, disk) && self.scheduler.len_of(disk) > 0 {
-                    for tag in self.scheduler.take_all_of(now, disk) {
-                        self.finish(now, tag, Err(IoError::Io));
+                    for tag in self.scheduler.take_all_of(disk) {
+                        self.finish(tag, Err(IoError::Io));
                     }
                 }
             }
@@ -321,8 +321,8 @@ impl Group {
     /// Changes how flows take turns, or the parameters of that. It decides on the very next request; no request is lost, and none
     /// overtakes another one of its flow. A scheduler that was in force keeps what it knows of the flows, whatever becomes
     /// of its parameters.
-    pub fn set_scheduler(&mut self, now: Instant, spec: impl Into<SchedulerSpec>) {
-        self.scheduler.set(now, spec.into());
+    pub fn set_scheduler(&mut self, spec: impl Into<SchedulerSpec>) {
+        self.scheduler.set(spec.into());
     }
 
     /// The scheduler in force.
@@ -333,25 +333,25 @@ impl Group {
 
     /// The limits of its disk keep nothing that a flow has asked for so far, as its virtqueue is about to stop; what is too much is
     /// waited for afterwards.
-    pub fn lift_limits_of(&mut self, now: Instant, flow: FlowId) {
-        self.scheduler.lift_limits_of(now, flow);
+    pub fn lift_limits_of(&mut self, flow: FlowId) {
+        self.scheduler.lift_limits_of(flow);
     }
 
     /// Nobody waits for the requests of a flow any more. Those that wait for their turn, or for the time of a retry, end at once. Those
     /// that are with a path, or wait for a fence, end as ever.
-    pub fn give_up(&mut self, now: Instant, flow: FlowId) {
-        let mut ended = self.scheduler.take_all_of_flow(now, flow);
+    pub fn give_up(&mut self, flow: FlowId) {
+        let mut ended = self.scheduler.take_all_of_flow(flow);
         let retries = self.timers.take_retries(|tag| self.requests[tag].io.flow == flow);
         self.backoff -= retries.len() as u64;
         ended.extend(retries);
         for tag in ended {
-            self.finish(now, tag, Err(IoError::Io));
+            self.finish(tag, Err(IoError::Io));
         }
     }
 
     /// Sets a disk's part of the service beside others, at least 1; [`crate::DEFAULT_WEIGHT`] at first. Its flows share it.
-    pub fn set_weight(&mut self, now: Instant, disk: DiskId, weight: u16) {
-        self.scheduler.set_weight(now, disk, weight);
+    pub fn set_weight(&mut self, disk: DiskId, weight: u16) {
+        self.scheduler.set_weight(disk, weight);
     }
 
     /// Tells whether a path may come back. If not, requests do not wait while no path is live: they fail at once. At first
@@ -419,13 +419,13 @@ impl Group {
         self.gives_up_at(disk).is_some_and(|at| at <= now)
     }
 
-    fn finish(&mut self, now: Instant, tag: Tag, result: Result<(), IoError>) {
+    fn finish(&mut self, tag: Tag, result: Result<(), IoError>) {
         let request = &mut self.requests[tag];
         assert!(!matches!(request.state, State::Free | State::Finished), "a request finishes once");
         request.state = State::Finished;
         let (job, io) = (request.job, request.io);
         let has_legs = self.has_legs(tag);
-        self.scheduler.finished(now, io.flow, (!has_legs && result.is_ok()).then_some(io.bytes));
+        self.scheduler.finished(io.flow);
         if has_legs {
             self.flushes.free(job);
         }

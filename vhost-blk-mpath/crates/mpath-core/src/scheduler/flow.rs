@@ -1,12 +1,13 @@
 //! One flow: what it has queued, and what is to be known about it.
 
 use std::collections::VecDeque;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use hdrhistogram::Histogram;
 
-use super::Tier;
-use super::census::Seen;
+use super::DEFAULT_WEIGHT;
+use super::level::{Member, Tier};
+use super::rule::Rule;
 use crate::stats::{add, record, waits};
 use crate::{DiskId, FlowId, Tag};
 
@@ -20,27 +21,35 @@ pub(super) struct Waiting {
     pub(super) needs_path: bool,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Flow {
     /// That of its latest request.
     pub(super) disk: DiskId,
     pub(super) queue: VecDeque<Waiting>,
-    /// Of these.
-    pub(super) queued_bytes: u64,
     /// Requests taken and neither finished nor put back.
     pub(super) outstanding: u32,
-    /// Limits do not keep it, until it has been idle.
-    pub(super) unlimited: bool,
     /// Among the flows of the disk.
-    pub(super) seen: Seen,
-    /// What it has queued belongs to the normal tier.
-    pub(super) in_normal: bool,
-    last_sent: Option<Instant>,
+    pub(super) member: Member,
     served: u64,
     served_bytes: u64,
     /// Of these, the ones that did not wait: most, as long as there is room. They are not in the histogram yet.
     unwaited: u64,
     waited_ns: Option<Histogram<u64>>,
+}
+
+impl Default for Flow {
+    fn default() -> Self {
+        Self {
+            disk: DiskId(0),
+            queue: VecDeque::new(),
+            outstanding: 0,
+            member: Member::new(DEFAULT_WEIGHT),
+            served: 0,
+            served_bytes: 0,
+            unwaited: 0,
+            waited_ns: None,
+        }
+    }
 }
 
 impl Flow {
@@ -53,43 +62,9 @@ impl Flow {
         self.served > 0 || !self.is_idle()
     }
 
-    /// Since when its next request has been the next one.
-    pub(super) fn next_since(&self) -> Option<Instant> {
-        let next = self.queue.front()?;
-        Some(next.since.max(self.last_sent.unwrap_or(next.since)))
-    }
-
-    /// How long ago its last request went, if one ever did.
-    pub(super) fn idle_for(&self, now: Instant) -> Option<Duration> {
-        self.last_sent.map(|at| now - at)
-    }
-
-    pub(super) fn push_back(&mut self, waiting: Waiting) {
-        self.queued_bytes += u64::from(waiting.bytes);
-        self.queue.push_back(waiting);
-    }
-
-    pub(super) fn push_front(&mut self, waiting: Waiting) {
-        self.queued_bytes += u64::from(waiting.bytes);
-        self.queue.push_front(waiting);
-    }
-
-    pub(super) fn pop_front(&mut self) -> Option<Waiting> {
-        let first = self.queue.pop_front()?;
-        self.queued_bytes -= u64::from(first.bytes);
-        Some(first)
-    }
-
-    /// Takes all.
-    pub(super) fn drain(&mut self) -> impl Iterator<Item = Waiting> {
-        self.queued_bytes = 0;
-        self.queue.drain(..)
-    }
-
     /// A request goes.
     pub(super) fn sent(&mut self, now: Instant, sent: Waiting) {
         self.outstanding += 1;
-        self.last_sent = Some(now);
         self.served += 1;
         self.served_bytes += u64::from(sent.bytes);
         if now == sent.since {
@@ -99,14 +74,15 @@ impl Flow {
         }
     }
 
-    pub(super) fn stats(&self, flow: FlowId, tier: Tier, credit: Option<u64>) -> FlowStats {
+    pub(super) fn stats(&self, flow: FlowId, rule: &Rule) -> FlowStats {
         let mut waited_ns = self.waited_ns.clone().unwrap_or_else(waits);
         waited_ns.saturating_record_n(0, self.unwaited);
+        let is_idle = self.is_idle();
         FlowStats {
             flow,
             disk: self.disk,
-            tier,
-            credit,
+            tier: self.member.tier(rule, is_idle),
+            credit: rule.credit(self.member.left(rule, is_idle)),
             queued: self.queue.len() as u64,
             outstanding: self.outstanding.into(),
             served: self.served,
@@ -125,8 +101,7 @@ pub struct FlowStats {
     pub disk: DiskId,
     /// Where its next request belongs.
     pub tier: Tier,
-    /// How many requests more it may send before those of busy flows, if the scheduler has such a notion. In requests of
-    /// mean cost where cost counts.
+    /// How many requests of 4 KiB it may send before it is bulk, if the scheduler has such a notion.
     pub credit: Option<u64>,
     /// Requests that wait.
     pub queued: u64,

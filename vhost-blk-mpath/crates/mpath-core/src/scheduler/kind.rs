@@ -2,51 +2,56 @@
 
 use std::fmt;
 use std::str::FromStr;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use super::{About, Rule, burst_credit, burst_credit_drr, fifo};
+use super::rule::PARAMS;
 use crate::policy::{ParamsOf, Values};
 use crate::{Param, ParamError};
 
-/// The rule by which flows take turns.
+/// The rule by which disks and flows take turns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SchedulerKind {
-    /// Each flow in turn, a request each.
-    Fifo,
-    /// A flow that was idle goes first with its first requests.
+    /// What was idle goes first with a burst, within an allowance.
     BurstCredit,
-    /// The same within a budget, and with a share for the others.
-    BurstCreditDrr,
+    /// The published rule: it goes first with 64 requests, strictly.
+    Published,
+    /// Each in turn, a request each.
+    Fifo,
 }
 
 impl SchedulerKind {
     /// Every scheduler.
-    pub const ALL: [Self; 3] = [Self::Fifo, Self::BurstCredit, Self::BurstCreditDrr];
-
-    const fn about(self) -> &'static About {
-        match self {
-            Self::Fifo => &fifo::ABOUT,
-            Self::BurstCredit => &burst_credit::ABOUT,
-            Self::BurstCreditDrr => &burst_credit_drr::ABOUT,
-        }
-    }
+    pub const ALL: [Self; 3] = [Self::BurstCredit, Self::Published, Self::Fifo];
 
     /// The public name.
     #[must_use]
     pub const fn name(self) -> &'static str {
-        self.about().name
+        match self {
+            Self::BurstCredit => "burst-credit",
+            Self::Published => "published",
+            Self::Fifo => "fifo",
+        }
     }
 
     /// The rule in one line.
     #[must_use]
     pub const fn description(self) -> &'static str {
-        self.about().description
+        match self {
+            Self::BurstCredit => {
+                "flows and disks that were idle go first with a burst; bulk keeps a share of the service"
+            }
+            Self::Published => "the first 64 requests of a flow that was idle go strictly before those of busy flows",
+            Self::Fifo => "flows in turn, a request each; first in, first out within a flow",
+        }
     }
 
     /// Its parameters.
     #[must_use]
     pub const fn params(self) -> &'static [Param] {
-        self.about().params
+        match self {
+            Self::BurstCredit => PARAMS,
+            Self::Published | Self::Fifo => &[],
+        }
     }
 
     const fn params_of(self) -> ParamsOf {
@@ -62,10 +67,17 @@ impl fmt::Display for SchedulerKind {
 
 /// There is no scheduler of this name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("unknown scheduler '{name}', expected one of: {}", SchedulerKind::ALL.map(SchedulerKind::name).join(", "))]
+#[error("unknown scheduler '{name}', expected one of: {}{}", SchedulerKind::ALL.map(SchedulerKind::name).join(", "), self.hint())]
 pub struct UnknownScheduler {
     /// What was asked for.
     pub name: String,
+}
+
+impl UnknownScheduler {
+    /// A name of before.
+    fn hint(&self) -> &'static str {
+        if self.name == "burst-credit-drr" { "; it is called burst-credit now, and has other parameters" } else { "" }
+    }
 }
 
 impl FromStr for SchedulerKind {
@@ -126,10 +138,6 @@ impl SchedulerSpec {
     pub(super) fn time(&self, name: &str) -> Duration {
         Duration::from_micros(self.number(name))
     }
-
-    pub(super) fn build(&self, now: Instant) -> Box<dyn Rule> {
-        (self.kind.about().build)(now, self)
-    }
 }
 
 impl From<SchedulerKind> for SchedulerSpec {
@@ -146,7 +154,7 @@ impl fmt::Debug for SchedulerSpec {
 }
 
 impl fmt::Display for SchedulerSpec {
-    /// The name, and the parameters that differ from their defaults: `burst-credit-drr rho=0`.
+    /// The name, and the parameters that differ from their defaults: `burst-credit share=0.5`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.kind.name())?;
         self.changed_params().try_for_each(|(param, text)| write!(f, " {}={text}", param.name()))
@@ -175,22 +183,32 @@ impl SchedulerChange {
 mod tests {
     use super::*;
     use crate::policy::MAX_PARAMS;
+    use crate::scheduler::rule::Rule;
 
     #[test]
     fn names_round_trip_and_errors_list_them() {
         for kind in SchedulerKind::ALL {
             assert_eq!(kind.to_string().parse(), Ok(kind));
         }
-        let error = "cfq".parse::<SchedulerKind>().expect_err("unknown").to_string();
-        assert_eq!(error, "unknown scheduler 'cfq', expected one of: fifo, burst-credit, burst-credit-drr");
+        let error = |name: &str| name.parse::<SchedulerKind>().expect_err("unknown").to_string();
+        assert_eq!(error("cfq"), "unknown scheduler 'cfq', expected one of: burst-credit, published, fifo");
+        let of_before = error("burst-credit-drr");
+        assert!(of_before.ends_with("; it is called burst-credit now, and has other parameters"), "{of_before}");
     }
 
     #[test]
     fn parameters_by_name_and_text() {
-        let spec = SchedulerSpec::new(SchedulerKind::BurstCreditDrr, [("rho", "0")]).unwrap();
-        assert_eq!(spec.to_string(), "burst-credit-drr rho=0");
-        let error = SchedulerSpec::new(SchedulerKind::Fifo, [("rho", "0")]).expect_err("fifo has none").to_string();
-        assert_eq!(error, "scheduler 'fifo' has no parameter 'rho'; it has none");
+        let spec = SchedulerSpec::new(SchedulerKind::BurstCredit, [("share", "0.5")]).unwrap();
+        assert_eq!(spec.to_string(), "burst-credit share=0.5");
+        for (kind, error) in [
+            (SchedulerKind::Fifo, "scheduler 'fifo' has no parameter 'rho'; it has none"),
+            (
+                SchedulerKind::BurstCredit,
+                "scheduler 'burst-credit' has no parameter 'rho'; it has burst, share, gap, io-cost",
+            ),
+        ] {
+            assert_eq!(SchedulerSpec::new(kind, [("rho", "0")]).expect_err("none of it").to_string(), error);
+        }
     }
 
     #[test]
@@ -200,11 +218,11 @@ mod tests {
         };
         let mut spec = SchedulerSpec::from(SchedulerKind::Fifo);
         for (change, shown) in [
-            (change("burst-credit-drr", &[("rho", "0")]), "burst-credit-drr rho=0"),
-            (change("burst-credit-drr", &[("share", "0.5")]), "burst-credit-drr rho=0 share=0.5"),
-            (change("burst-credit-drr", &[("rho", "default")]), "burst-credit-drr share=0.5"),
+            (change("burst-credit", &[("gap", "1ms")]), "burst-credit gap=1ms"),
+            (change("burst-credit", &[("share", "0.5")]), "burst-credit share=0.5 gap=1ms"),
+            (change("burst-credit", &[("gap", "default")]), "burst-credit share=0.5"),
+            (change("published", &[]), "published"),
             (change("burst-credit", &[]), "burst-credit"),
-            (change("burst-credit-drr", &[]), "burst-credit-drr"),
         ] {
             spec.change(&change);
             assert_eq!(spec.to_string(), shown);
@@ -226,7 +244,7 @@ mod tests {
                 assert_eq!(param.parse(&default), Some(param.default_value()));
             }
             // Every parameter that the rule reads is in its table.
-            SchedulerSpec::from(kind).build(Instant::now());
+            Rule::new(&kind.into());
         }
     }
 }

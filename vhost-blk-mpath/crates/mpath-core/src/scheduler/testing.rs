@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::{DiskLimits, Place, Scheduler, SchedulerSpec};
+use super::{DiskLimits, Place, Scheduler, SchedulerSpec, Tier};
 use crate::{DiskId, FlowId, Io, Op, Tag};
 
 pub(super) fn io(disk: u16, flow: u16, tag: u32, bytes: u32) -> Io {
@@ -27,15 +27,28 @@ impl Test {
     pub(super) fn of(spec: SchedulerSpec) -> Self {
         let now = Instant::now();
         let limits = [(); 2].map(|()| Arc::default());
-        Self { now, scheduler: Scheduler::new(now, spec, limits.iter().cloned()), limits }
+        Self { now, scheduler: Scheduler::new(spec, limits.iter().cloned()), limits }
     }
 
-    /// `burst-credit-drr` with a flow 0 that has spent what it began with, and has so many requests queued.
-    pub(super) fn busy(params: &[(&str, &str)], queued: u32) -> Self {
-        let mut t = Self::new("burst-credit-drr", params);
-        (0..queued + 16).for_each(|_| t.push(0, 0, 4096));
-        t.take(16);
-        t
+    /// Other parameters of the same scheduler.
+    pub(super) fn set(&mut self, params: &[(&str, &str)]) {
+        let kind = self.scheduler.spec().kind();
+        self.scheduler.set(SchedulerSpec::new(kind, params.iter().copied()).expect("parameters of it"));
+    }
+
+    pub(super) fn tier(&self, flow: u16) -> Tier {
+        let rule = &self.scheduler.rule;
+        let flow = self.scheduler.flows.get(usize::from(flow));
+        flow.map_or(Tier::Bulk, |flow| flow.member.tier(rule, flow.is_idle()))
+    }
+
+    pub(super) fn tier_of_disk(&self, disk: u16) -> Tier {
+        let disk = &self.scheduler.disks[usize::from(disk)];
+        disk.member.tier(&self.scheduler.rule, disk.is_idle())
+    }
+
+    pub(super) fn allowance_of_first_disk(&self) -> i64 {
+        self.scheduler.disks[0].level.allowance()
     }
 
     pub(super) fn push(&mut self, flow: u16, tag: u32, bytes: u32) {
@@ -84,7 +97,7 @@ impl Test {
         self.take(usize::MAX)
     }
 
-    pub(super) fn complete(&mut self, flow: u16, bytes: u32) {
-        self.scheduler.finished(self.now, FlowId(flow), Some(bytes));
+    pub(super) fn complete(&mut self, flow: u16) {
+        self.scheduler.finished(FlowId(flow));
     }
 }

@@ -594,7 +594,7 @@ fn requests_that_nobody_waits_for_end_while_they_wait() {
     let issued = t.actions();
     assert!(issued.contains(&issue(P0, 0)) && issued.len() == 2, "{issued:?}");
     t.complete(P0, 0, Outcome::Retry { after: Duration::from_secs(6000) });
-    t.group.give_up(t.now, FlowId(0));
+    t.group.give_up(FlowId(0));
     let (mut ended, mut others) = (Vec::new(), Vec::new());
     for action in t.actions() {
         match action {

@@ -106,7 +106,8 @@ fn a_flush_covers_the_writes_of_its_disk() {
     t.group.path_lost(t.now, P0);
     t.submit_for(B, 4, Op::Flush);
     t.submit_for(A, 5, Op::Flush);
-    assert_eq!(t.actions(), [ok(4), failed(5)]);
+    let ended = t.actions();
+    assert!(ended.len() == 2 && ended.contains(&ok(4)) && ended.contains(&failed(5)), "{ended:?}");
 }
 
 #[test]
@@ -178,7 +179,7 @@ fn a_disk_without_a_path_leaves_the_weights_of_the_others_alone() {
     let disks = [(); 3].map(|()| SharedDisk::default());
     let mut t = Test::up_with(GroupConfig { scheduler, ..window(1, 1 << 20) }, &disks);
     t.group.path_lost(t.now, P1);
-    t.group.set_weight(t.now, A, 900);
+    t.group.set_weight(A, 900);
     t.group.ana_changed(t.now, P0, DiskId(2), AnaState::Inaccessible);
     // It is the first to come, and would have the first turn.
     for tag in (0..30).rev() {

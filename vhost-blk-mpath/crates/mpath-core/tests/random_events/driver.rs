@@ -189,9 +189,9 @@ impl Driver {
                 self.group.ana_changed(self.now, id, DiskId(disk as u16), ana);
             }
             Event::Policy(policies) => self.group.set_policy(policies),
-            Event::Scheduler(spec) => self.group.set_scheduler(self.now, spec),
+            Event::Scheduler(spec) => self.group.set_scheduler(spec),
             Event::Limit { disk, limits } => self.disks[disk].limits.set(self.now, limits),
-            Event::Weight { disk, weight } => self.group.set_weight(self.now, DiskId(disk), weight),
+            Event::Weight { disk, weight } => self.group.set_weight(DiskId(disk), weight),
             Event::Inject { path, class, injection } => {
                 if !self.paths[path].added {
                     return;

@@ -162,8 +162,7 @@ fn schedulers() -> impl Strategy<Value = SchedulerSpec> {
     (0..SchedulerKind::ALL.len(), any::<bool>()).prop_map(|(kind, eager)| {
         let kind = SchedulerKind::ALL[kind];
         let params: &[(&str, &str)] = match kind {
-            SchedulerKind::BurstCredit if eager => &[("credit", "2")],
-            SchedulerKind::BurstCreditDrr if eager => &[("rho", "0"), ("gap", "1ms"), ("budget", "1ms")],
+            SchedulerKind::BurstCredit if eager => &[("burst", "65536"), ("gap", "1ms")],
             _ => &[],
         };
         SchedulerSpec::new(kind, params.iter().copied()).expect("valid")

@@ -208,7 +208,7 @@ impl IoThread {
                 self.act(ctx);
                 self.check_nothing_held(ctx, path);
             }
-            Message::SetWeight { disk, weight } => self.group.set_weight(now, disk, weight),
+            Message::SetWeight { disk, weight } => self.group.set_weight(disk, weight),
         }
     }
 

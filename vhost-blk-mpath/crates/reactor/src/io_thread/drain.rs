@@ -87,7 +87,7 @@ impl IoThread {
             }
         }
         // Or front-ends that come and go while no path is live would leave more behind each time.
-        self.group.give_up(now, flow);
+        self.group.give_up(flow);
         self.act(now);
         self.transmit(now);
     }

@@ -1,18 +1,14 @@
 //! The section of `docs/scheduler.md` that is rewritten with each measurement.
 
-mod shares;
+mod tables;
 mod threads;
 
-use crate::cells::{Cell, Row};
-use crate::plan::settle;
 use crate::results::Results;
-use crate::row::{BUSY_FLOWS, COUNT, RowSpec, Table};
-use burst_sim::scenario::{published_by_k, published_by_n};
-use burst_sim::targets::BUSY;
-use mpath_core::SchedulerKind;
+use crate::row::Table;
 use std::fmt::Write;
 use std::time::Duration;
-use vublk_bench::publish::{Section, Spread, write_targets};
+pub(crate) use tables::published;
+use vublk_bench::publish::{Section, write_targets};
 use vublk_bench::stalls::{How, Watched};
 
 /// Where it stands.
@@ -24,24 +20,6 @@ pub(crate) fn section(results: &Results) -> String {
     // Writing to a String cannot fail.
     let _ = write_section(&mut text, results);
     text
-}
-
-/// K or N: what stands above it.
-fn title(table: Table) -> Option<String> {
-    match table {
-        Table::K => Some(format!("One flow of {COUNT} requests against K busy ones")),
-        Table::N => Some(format!("One flow of N requests against {BUSY_FLOWS} busy ones")),
-        Table::A | Table::M | Table::S => None,
-    }
-}
-
-/// p50 in ms without and with credits.
-pub(crate) fn published(table: Table, row: &Row) -> Option<[f64; 2]> {
-    match table {
-        Table::K => published_by_k(row.spec.busy),
-        Table::N => published_by_n(row.spec.interactive.count),
-        Table::A | Table::M | Table::S => None,
-    }
 }
 
 fn write_section(text: &mut String, results: &Results) -> std::fmt::Result {
@@ -58,13 +36,9 @@ fn write_section(text: &mut String, results: &Results) -> std::fmt::Result {
         "{slots} slots: one path with a window of {slots} requests to a target that answers after {delay} ms{varies}. In each \
          cell p50 (least–most of the rounds) / p99 of a burst in ms, and how many bursts that is + how many were set aside, as the \
          machine stood still meanwhile (below); the p99 is that of all rounds together. Floor: the flow alone. Limit: its p50 and one service, which is what a single request takes alone, \
-         {service:.1} ms. Published: p50 without / with credits.\n"
+         {service:.1} ms. Published figures: p50 without / with credits.\n"
     )?;
-    for table in Table::PUBLISHED {
-        write_table(text, results, table)?;
-    }
-    write_throughput(text, results)?;
-    shares::write(text, results)?;
+    tables::write(text, results)?;
     threads::write(text, results)?;
     // One blank line is enough.
     text.truncate(text.trim_end().len() + 1);
@@ -72,91 +46,23 @@ fn write_section(text: &mut String, results: &Results) -> std::fmt::Result {
     write_method(text, results)
 }
 
-fn write_head(text: &mut String, first: &[&str], schedulers: &[String]) -> std::fmt::Result {
-    let schedulers = schedulers.iter().map(String::as_str);
-    let columns: Vec<&str> = first.iter().copied().chain(schedulers).collect();
-    writeln!(text, "| {} |\n|{}", columns.join(" | "), "--:|".repeat(columns.len()))
-}
-
-fn write_table(text: &mut String, results: &Results, table: Table) -> std::fmt::Result {
-    let rows = results.table(table);
-    let Some(title) = title(table).filter(|_| !rows.is_empty()) else { return Ok(()) };
-    let head = if table == Table::K { "K" } else { "N" };
-    writeln!(text, "{title}\n")?;
-    write_head(text, &[head, "published", "floor", "limit"], &results.schedulers)?;
-    for row in rows {
-        let published = published(table, row).map(|[without, with]| format!("{without} / {with}"));
-        let first = [published.unwrap_or_default(), floor_and_limit(results, row)];
-        let cells: Vec<String> = first.into_iter().chain(row.cells.iter().map(times)).collect();
-        let key = if table == Table::K { row.spec.busy.to_string() } else { row.spec.interactive.count.to_string() };
-        writeln!(text, "| {key} | {} |", cells.join(" | "))?;
-    }
-    writeln!(text)
-}
-
-/// What the flows need alone, and a service more: nothing that does not preempt can promise less.
-fn floor_and_limit(results: &Results, row: &Row) -> String {
-    let floor = results.cells.floor(row.spec.interactive).map(times);
-    let limit = results.cells.floor_ms(row).map(|floor| format!("{:.1}", floor + results.cells.service_ms()));
-    [floor, limit].map(Option::unwrap_or_default).join(" | ")
-}
-
-fn write_throughput(text: &mut String, results: &Results) -> std::fmt::Result {
-    let rows = results.rows_of(&Table::PUBLISHED);
-    let is_measured = Table::PUBLISHED.into_iter().any(|table| !results.table(table).is_empty());
-    if !is_measured {
-        return Ok(());
-    }
-    writeln!(
-        text,
-        "Throughput, requests per second, median (least–most of the rounds) and the busy flows' part of it\n"
-    )?;
-    write_head(text, &["N", "K"], &results.schedulers)?;
-    for row in rows {
-        let cells: Vec<String> = row.cells.iter().map(throughput).collect();
-        writeln!(text, "| {} | {} | {} |", row.spec.interactive.count, row.spec.busy, cells.join(" | "))?;
-    }
-    writeln!(text)
-}
-
-fn times(cell: &Cell) -> String {
-    let Cell { p50_ms, p99_ms, bursts, set_aside, unreliable, .. } = cell;
-    let verdict = if *unreliable { ", unreliable" } else { "" };
-    let times = match bursts {
-        0 => "–".to_owned(),
-        _ => format!("{} / {p99_ms:.1}", p50_ms.text(1)),
-    };
-    format!("{times}; {bursts} + {set_aside}{verdict}")
-}
-
-fn throughput(cell: &Cell) -> String {
-    let Spread { median, .. } = cell.busy_iops;
-    format!("{}; {:.0} %", cell.iops.text(0), median / cell.iops.median * 100.0)
-}
-
 fn write_method(text: &mut String, results: &Results) -> std::fmt::Result {
     let Results { depth, pause_ms: [least, most], rounds, seconds, seed, .. } = results;
-    let settle = |row| settle(SchedulerKind::BurstCreditDrr, row).as_secs_f64();
-    let (one, largest, several) =
-        (RowSpec::one(COUNT, 0), RowSpec::one(COUNT, BUSY[BUSY.len() - 1]), Table::S.rows()[0]);
-    let (settle, longest, among_bursts) = (settle(one), settle(largest), settle(several));
-    let (fewer, longer) = (Table::S.rounds(*rounds), Table::S.time(Duration::from_secs_f64(*seconds)).as_secs_f64());
+    let (fewer, longer) = (Table::M.rounds(*rounds), Table::M.time(Duration::from_secs_f64(*seconds)).as_secs_f64());
     writeln!(text)?;
     if let Some(watched) = &results.watched {
         write_watched(text, results, watched)?;
     }
     writeln!(
         text,
-        "{rounds} rounds, schedulers alternating: for each row the front-end connects once and keeps K virtqueues filled \
-         with {depth} reads of 4 KiB each, while `mpathctl scheduler set` switches from one scheduler to the next under \
-         that load, by way of `fifo`, so that each begins without knowledge; to it all virtqueues are new then, so with \
-         `burst-credit-drr` nothing counts for {settle:.1} s ({longest:.1} s at K = {}, {among_bursts:.1} s where several flows send bursts), with `burst-credit` until the \
-         credit of new ones is used up; `fifo` has nothing to learn. The first virtqueues send N reads each at once with one \
+        "{rounds} rounds, schedulers alternating. For each row the front-end connects once and keeps K virtqueues filled \
+         with {depth} reads of 4 KiB each. `mpathctl scheduler set` switches from one scheduler to the next under that load, by way of \
+         `fifo`, so that each begins without knowledge. To it all virtqueues are new then: nothing counts until each has sent what a \
+         new one may send as a burst, and the first bursts are over. The first virtqueues send N reads each at once with one \
          notification, wait for all, pause for {least} to {most} ms and begin again; attackers do not pause. A cell begins \
-         with the end of a burst; bursts count that begin within `--seconds {seconds}` of that. Tables of attackers, of m \
-         flows, of what busy flows keep and of I/O threads have {fewer} rounds, cells of what busy flows keep {longer} s. One thread drives \
+         with the end of a burst; bursts count that begin within `--seconds {seconds}` of that. Tables of attackers and of m \
+         flows have {fewer} rounds of {longer} s a cell, that of I/O threads has {fewer} rounds. One thread drives \
          all virtqueues. `--seed {seed}`.\n\nMachine: {} The front-end runs on the same cores.\n",
-        largest.busy,
         results.machine.text()
     )?;
     writeln!(text, "```console")?;
@@ -200,18 +106,11 @@ mod tests {
     use crate::targets::targets;
 
     #[test]
-    fn both_tables_with_floor_and_limit() {
+    fn tables_targets_and_picture() {
         let mut results = results(&[30.0, 34.0]);
         results.targets = targets(&results);
         let text = section(&results);
-        let head = "| K | published | floor | limit | fifo | burst-credit | burst-credit-drr |\n|--:|";
-        assert!(text.contains(head), "{text}");
-        let cell = "34.0 (34.0–34.0) / 34.0; 6 + 0";
-        let row = format!("| 4 | 81.6 / 60.9 | 17.0 (17.0–17.0) / 17.0; 6 + 0 | 34.0 | {cell} | {cell} |");
-        assert!(text.contains(&row), "{text}");
-        assert!(text.contains("| 64 |  | 17.0") && text.contains("| 128 | 1696 / 962 | 17.0"), "{text}");
-        assert!(text.contains("| 1 | 16 | 1\u{202f}290 (1\u{202f}280–1\u{202f}300); 75 % |"), "{text}");
-        assert_eq!(text.matches("\n| 32 | 16 |").count(), 1, "the row of both tables: {text}");
+        assert!(text.contains("against K busy ones\n\n| K |"), "{text}");
         assert!(text.contains("Targets, by the medians") && text.contains("results/burst.svg"), "{text}");
     }
 
@@ -243,24 +142,6 @@ mod tests {
         watched.how = How::Ordinary;
         results.watched = Some(watched);
         assert!(section(&results).contains("`SCHED_FIFO` is not permitted"));
-    }
-
-    #[test]
-    fn a_cell_of_which_nothing_is_left_has_no_number() {
-        let mut cell = Cell::default();
-        cell.add(Sample { set_aside_ms: vec![99.0; 2], ..sample(&[], 1290.0) });
-        assert_eq!(times(&cell), "–; 0 + 2, unreliable");
-    }
-
-    #[test]
-    fn a_table_that_was_not_measured_is_left_out() {
-        let mut results = results(&[30.0]);
-        let is_k = |spec: RowSpec| spec == RowSpec::one(COUNT, spec.busy);
-        results.cells.rows.retain(|row| is_k(row.spec));
-        let text = section(&results);
-        assert!(text.contains("against K busy ones") && !text.contains("One flow of N requests"), "{text}");
-        let attackers = section(&nothing(&[Table::A]));
-        assert!(attackers.contains("Attackers that") && !attackers.contains("Throughput"), "{attackers}");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The table of I/O threads.
 
-use super::times;
+use super::tables::times;
 use crate::cells::Cell;
 use crate::results::Results;
 use crate::row::{BUSY_FLOWS, COUNT};
@@ -68,7 +68,7 @@ mod tests {
         let fifo = "| 2 | 6 | `fifo` | 60.0 (60.0–60.0) / 60.0; 1 + 0 | 70.0 | 340.0 (340.0–340.0) / 340.0; 1 + 0 | ";
         assert!(text.contains(fifo), "{text}");
         assert!(text.contains("; 75 % | 30 / 120 | 500 (500–500) |"), "{text}");
-        assert!(text.contains("| 1 | 12 | `burst-credit-drr` | 30.0") && text.contains("30 / 120 |  |"), "{text}");
+        assert!(text.contains("| 1 | 12 | `burst-credit` | 30.0") && text.contains("30 / 120 |  |"), "{text}");
         text.clear();
         write(&mut text, &nothing(&[])).unwrap();
         assert_eq!(text, "");

@@ -1,6 +1,7 @@
 //! The picture: p50 and p99 of a burst and the bulk guest's IOPS, a bar for each scheduler beside the floor.
 
 use super::results::{Cell, Results};
+use crate::chart::COLOURS;
 use plotters::prelude::*;
 use vublk_bench::publish::{Area, Bar, Caption, ChartError, FONT, Spread, draw_bars, short};
 
@@ -9,8 +10,6 @@ const LEGEND_HEIGHT: u32 = 40;
 const LABEL_SIZE: u32 = 12;
 
 const ALONE: RGBColor = RGBColor(0x8c, 0x8c, 0x8c);
-/// By scheduler.
-const COLOURS: [RGBColor; 3] = [RGBColor(0x1f, 0x77, 0xb4), RGBColor(0xff, 0x7f, 0x0e), RGBColor(0x2c, 0xa0, 0x2c)];
 
 /// Draws an SVG: a line of panels for each weight.
 pub(crate) fn draw(results: &Results) -> Result<String, ChartError> {
@@ -68,9 +67,9 @@ mod tests {
 
     #[test]
     fn a_bar_for_each_scheduler() {
-        let cells = ["fifo", "burst-credit-drr"].map(|scheduler| (scheduler, times(&[200], 1200.0)));
+        let cells = ["fifo", "burst-credit"].map(|scheduler| (scheduler, times(&[200], 1200.0)));
         let svg = draw(&results(&cells)).unwrap();
-        for text in ["one guest alone", "burst-credit-drr", "bulk of weight 800: p99 of a burst", "the bulk guest"] {
+        for text in ["one guest alone", "burst-credit", "bulk of weight 800: p99 of a burst", "the bulk guest"] {
             assert!(svg.contains(text), "{text}");
         }
         assert!(!svg.contains("NaN"));

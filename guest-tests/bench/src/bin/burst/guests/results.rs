@@ -163,7 +163,7 @@ pub(crate) mod tests {
     /// two reads.
     fn measured(together: &[(&str, Times)]) -> Measured {
         let reads = |bursts_ms: &[u64]| {
-            let mut at = 3000;
+            let mut at = 2000;
             let burst = |&took: &u64| {
                 at += 1000;
                 two(at, [took, took])
@@ -209,7 +209,7 @@ pub(crate) mod tests {
             (results.alone.p50_ms.median, results.guest("bulk", "cpus"), results.guest("bulk", "x")),
             (30.0, "8", "unknown")
         );
-        assert!(results.cell(100, "burst-credit").is_none());
+        assert!(results.cell(100, "published").is_none());
     }
 
     #[test]
@@ -222,7 +222,7 @@ pub(crate) mod tests {
     #[test]
     fn the_file_has_everything_in_it() {
         let json = serde_json::to_value(results(&[("fifo", times(&[200, 230], 1170.0))])).unwrap();
-        assert_eq!((&json["slots"], &json["flows"], &json["settle_seconds"]), (&13.into(), &8.into(), &3.5.into()));
+        assert_eq!((&json["slots"], &json["flows"], &json["settle_seconds"]), (&13.into(), &8.into(), &2.0.into()));
         assert_eq!(json["together"][0]["samples"][2]["bursts_ms"], serde_json::json!([200.0, 230.0]));
         assert_eq!(
             (&json["guests"]["bulk"]["cpus"], &json["bulk_alone_iops"]["median"]),

@@ -1,15 +1,11 @@
 //! What the table is to show, and whether it does.
 
 use super::results::{Cell, Results};
+use crate::targets::{FIFO, OURS, SERVICES};
 use vublk_bench::publish::{Case, Limit, Target};
-
-const FIFO: &str = "fifo";
-const OURS: &str = "burst-credit-drr";
 
 /// How many times better than `fifo`.
 const OVER_FIFO: f64 = 3.0;
-/// Services beside the floor: every slot may just have begun with something else, and what is there for measuring.
-const SERVICES: f64 = 1.1;
 /// What the bulk guest keeps, in percent.
 const KEEPS: f64 = 25.0;
 
@@ -18,15 +14,15 @@ pub(crate) fn targets(results: &Results) -> Vec<Target> {
     let ours: Vec<&Cell> = results.together.iter().filter(|cell| cell.scheduler == OURS).collect();
     vec![
         Target::new(
-            "`burst-credit-drr`: p99 of a burst ≥ 3 × better than with `fifo`, where all virtqueues count the same",
+            "`burst-credit`: p99 of a burst ≥ 3 × better than with `fifo`, where all virtqueues count the same",
             ours.iter().filter_map(|ours| over_fifo(results, ours)).collect(),
         ),
         Target::new(
-            "`burst-credit-drr`: p50 and p99 of a burst ≤ those of the guest alone + 1.1 services",
+            "`burst-credit`: p50 and p99 of a burst ≤ those of the guest alone + 1.1 services",
             ours.iter().flat_map(|ours| bounded(results, ours)).collect(),
         ),
         Target::new(
-            "`burst-credit-drr`: the bulk guest keeps ≥ 25 % of what it has alone",
+            "`burst-credit`: the bulk guest keeps ≥ 25 % of what it has alone",
             ours.iter().map(|ours| keeps(results, ours)).collect(),
         ),
     ]

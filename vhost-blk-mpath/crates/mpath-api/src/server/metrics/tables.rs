@@ -61,6 +61,9 @@ pub(super) const MOVED: &[Metric<Moved>] = &[times(
 /// By `disk`.
 pub(super) const SCHEDULING: &[Metric<SchedulerDetail>] = &[
     info("disk_scheduler_info", "The scheduler in force", |of| vec![("scheduler", of.scheduler.kind().to_string())]),
+    states("disk_tier", "Where the next request of the disk belongs among the disks over its paths", "tier", |of| {
+        which(&Tier::ALL, of.tier)
+    }),
     gauge("disk_limit_iops", "Limit of requests per second; none: off", |of| {
         of.limits.limits.limits().iops.map(|limit| number(limit.get()))
     }),
@@ -88,7 +91,7 @@ pub(super) const VIRTQUEUES: &[Metric<QueueTurns>] = &[
     }),
     gauge(
         "virtqueue_credit_requests",
-        "Requests that may go before those of busy virtqueues; none: no such notion",
+        "Requests of 4 KiB that the virtqueue may send before it is bulk; none: no such notion",
         |queue| queue.credit.map(number),
     ),
     gauge("virtqueue_queued_requests", "Requests that wait for their turn and for a path with room", |queue| {

@@ -92,7 +92,8 @@ fn one() -> Known {
     path.read.estimate.window_bytes = Some(65_536);
 
     let of = &mut scheduling[0];
-    of.scheduler = SchedulerSpec::from(SchedulerKind::BurstCreditDrr);
+    of.scheduler = SchedulerSpec::from(SchedulerKind::BurstCredit);
+    of.tier = Some(Tier::Bulk);
     of.limits.limits = LimitsConfig {
         iops: "500".parse().unwrap(),
         bandwidth: "1MiB".parse().unwrap(),
@@ -101,7 +102,7 @@ fn one() -> Known {
     (of.limits.balance_ios, of.limits.balance_bytes, of.limits.throttled_ms) = (Some(20), Some(-4096), 1234);
     of.queues = vec![QueueTurns {
         queue: 3,
-        tier: Tier::Second,
+        tier: Tier::Sparse,
         credit: Some(17),
         queued: 2,
         in_flight: 4,
@@ -139,6 +140,7 @@ fn what_is_not_known_has_no_sample() {
     };
     // Two disks of two paths each; no virtqueue, no limit, no discovery controller.
     assert_eq!((count("disk_connected"), count("path_suspect"), count("path_ios_total")), (2, 4, 12));
+    assert_eq!(count("disk_tier"), 2 * Tier::ALL.len());
     assert_eq!((count("path_state"), count("path_ana_state")), (4 * PathState::ALL.len(), 4 * AnaState::ALL.len()));
     for name in
         ["disk_limit_iops", "disk_limit_balance_bytes", "virtqueue_tier", "path_window_bytes", "discovery_state"]
@@ -147,8 +149,10 @@ fn what_is_not_known_has_no_sample() {
     }
     // No quantiles, but something to count from.
     assert_eq!((count("path_latency_seconds"), count("disk_moved_seconds")), (2 * 12, 2 * 4));
-    let ana = families.iter().find(|family| family.name.ends_with("path_ana_state")).unwrap();
-    assert!(ana.samples.iter().all(|sample| sample.value == 0.0), "{ana:?}");
+    for name in ["path_ana_state", "disk_tier"] {
+        let family = families.iter().find(|family| family.name.ends_with(name)).unwrap();
+        assert!(family.samples.iter().all(|sample| sample.value == 0.0), "{family:?}");
+    }
 }
 
 #[test]
@@ -160,8 +164,14 @@ fn what_belongs_to_paths_is_counted_once() {
         disks.dedup();
         disks
     };
-    for name in ["disk_connected", "disk_weight", "disk_paths_live", "disk_limit_burst_seconds", "disk_scheduler_info"]
-    {
+    for name in [
+        "disk_connected",
+        "disk_weight",
+        "disk_paths_live",
+        "disk_limit_burst_seconds",
+        "disk_scheduler_info",
+        "disk_tier",
+    ] {
         assert_eq!(disks(name), ["a", "b", "shares-a"], "{name}");
     }
     for name in ["disk_hedgeable_reads_total", "disk_moved_seconds", "path_info", "path_ios_total"] {

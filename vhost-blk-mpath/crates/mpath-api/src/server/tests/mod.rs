@@ -451,12 +451,12 @@ fn schedulers_and_limits() {
     let server = Running::start(Limits::default());
     let client = server.client();
     let set = |body: &str| server.request("PUT", "/v1/scheduler", body);
-    let answer = r#"[{"disk":"b","scheduler":{"name":"burst-credit-drr","rho":"0"}}]"#;
-    assert_eq!(set(r#"{"scheduler":"burst-credit-drr","params":{"rho":0},"disk":"b"}"#), (200, answer.into()));
+    let answer = r#"[{"disk":"b","scheduler":{"name":"burst-credit","share":"0.5"}}]"#;
+    assert_eq!(set(r#"{"scheduler":"burst-credit","params":{"share":0.5},"disk":"b"}"#), (200, answer.into()));
     for (body, part) in [
-        (r#"{"scheduler":"cfq"}"#, "unknown scheduler 'cfq', expected one of: fifo"),
-        (r#"{"scheduler":"fifo","params":{"rho":0}}"#, "scheduler 'fifo' has no parameter 'rho'; it has none"),
-        (r#"{"scheduler":"burst-credit-drr","params":{"rho":2}}"#, "'rho' is '2', expected 0 to 1"),
+        (r#"{"scheduler":"cfq"}"#, "unknown scheduler 'cfq', expected one of: burst-credit, published, fifo"),
+        (r#"{"scheduler":"fifo","params":{"share":0.5}}"#, "scheduler 'fifo' has no parameter 'share'; it has none"),
+        (r#"{"scheduler":"burst-credit","params":{"share":2}}"#, "'share' is '2', expected 0.1 to 0.95"),
         (r#"{"scheduler":"fifo","queue":1}"#, "unknown field `queue`"),
         ("{}", "missing field `scheduler`"),
     ] {
@@ -465,18 +465,18 @@ fn schedulers_and_limits() {
     }
     let (status, answer) = set(r#"{"scheduler":"fifo","disk":"c"}"#);
     assert!(status == 404 && answer.contains("`c`"), "{answer}");
-    let kept = SetScheduler { scheduler: SchedulerKind::BurstCreditDrr, params: Vec::new(), disk: None };
+    let kept = SetScheduler { scheduler: SchedulerKind::BurstCredit, params: Vec::new(), disk: None };
     let both = client.set_scheduler(&kept).unwrap();
     assert_eq!(
         both.iter().map(|of| of.scheduler.to_string()).collect::<Vec<_>>(),
-        ["burst-credit-drr", "burst-credit-drr rho=0"]
+        ["burst-credit", "burst-credit share=0.5"]
     );
     assert_eq!(client.scheduler(Some("b")).unwrap(), both[1..]);
     let known = client.schedulers().unwrap();
-    assert_eq!(known.iter().map(|of| of.active_on.len()).collect::<Vec<_>>(), [0, 0, 2]);
+    assert_eq!(known.iter().map(|of| of.active_on.len()).collect::<Vec<_>>(), [2, 0, 0]);
     let detail = &client.scheduler_detail(Some("b")).unwrap()[0];
-    let rho = detail.params.iter().find(|param| param.name == "rho").unwrap();
-    assert_eq!((&*rho.value, &*rho.default, detail.queues.len()), ("0", "0.75", 0));
+    let share = detail.params.iter().find(|param| param.name == "share").unwrap();
+    assert_eq!((&*share.value, &*share.default, detail.tier, detail.queues.len()), ("0.5", "0.75", None, 0));
 
     let set = |body: &str| server.request("PUT", "/v1/limits", body);
     let left = r#""balance_ios":null,"balance_bytes":null,"throttled_ms":0"#;
@@ -500,6 +500,31 @@ fn schedulers_and_limits() {
         client.limits(Some("a")).unwrap()[0].status.limits.to_string(),
         "iops off, bandwidth 1MiB, burst 2000ms"
     );
+}
+
+#[test]
+fn what_schedulers_had_before_is_refused_with_what_they_have_now() {
+    let server = Running::start(Limits::default());
+    let renamed = "unknown scheduler 'burst-credit-drr', expected one of: burst-credit, published, fifo; \
+                   it is called burst-credit now, and has other parameters";
+    for body in [r#"{"scheduler":"burst-credit-drr"}"#, r#"{"scheduler":"burst-credit-drr","params":{"rho":0}}"#] {
+        let (status, answer) = server.request("PUT", "/v1/scheduler", body);
+        assert!(status == 400 && answer.contains(renamed), "{body}: {status} {answer}");
+    }
+    let ours = "it has burst, share, gap, io-cost";
+    for (scheduler, param, has) in [
+        ("burst-credit", "rho", ours),
+        ("burst-credit", "budget", ours),
+        ("burst-credit", "credit", ours),
+        ("published", "credit", "it has none"),
+    ] {
+        let body = format!(r#"{{"scheduler":"{scheduler}","params":{{"{param}":1}}}}"#);
+        let message = format!("scheduler '{scheduler}' has no parameter '{param}'; {has}");
+        let refused = format!(r#"{{"error":{{"code":"bad-request","message":"{message}"}}}}"#);
+        assert_eq!(server.request("PUT", "/v1/scheduler", &body), (400, refused), "{body}");
+    }
+    let shown = server.client().scheduler(None).unwrap();
+    assert!(shown.iter().all(|of| of.scheduler == SchedulerKind::Fifo.into()), "what is refused changes nothing");
 }
 
 #[test]

@@ -297,12 +297,12 @@ impl Group {
     }
 
     /// A read has come back from its path, which lost to a hedge.
-    pub(super) fn hedge_won(&mut self, now: Instant, tag: Tag) {
+    pub(super) fn hedge_won(&mut self, tag: Tag) {
         let won = |hedge: &Hedge| hedge.tag == tag && hedge.state == HedgeState::Adopted;
         let at = self.hedges.find(won).expect("a hedge has won");
         self.paths[self.hedges.out[at].path.index()].hedges_won += 1;
         self.hedges.counts.won += 1;
-        self.finish(now, tag, Ok(()));
+        self.finish(tag, Ok(()));
     }
 
     /// A read of the guest's came to its end after so long.

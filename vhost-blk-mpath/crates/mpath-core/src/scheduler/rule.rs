@@ -1,0 +1,84 @@
+//! The three schedulers: one rule with other settings.
+//!
+//! * `burst-credit` is ours. A request costs its bytes and `io-cost`.
+//! * `published` is the SUNRPC rule of the path-selection literature ("sparse-flow dispatch"): the first 64 requests of a flow that
+//!   was idle go strictly before those of busy flows, whatever their size.
+//! * `fifo` has no bursts: flows take turns, a request each. What is published as "plain" is this and not one queue in order of
+//!   arrival: 32 requests beside K deep flows take 32 (K + 1) services there (`burst-sim` reproduces both).
+
+use std::time::Duration;
+
+use super::{SchedulerKind, SchedulerSpec};
+use crate::Param;
+
+const MS: Duration = Duration::from_millis(1);
+/// A turn of a sparse member, as a part of the burst.
+const TURNS_OF_BURST: u64 = 32;
+/// Requests of a burst in the published rule.
+const PUBLISHED_BURST: u64 = 64;
+/// Credit is told in requests of this size.
+const USUAL_BYTES: u32 = 4096;
+
+/// Parameters of `burst-credit`.
+pub(super) const PARAMS: &[Param] = &[
+    Param::whole(
+        "burst",
+        "bytes",
+        (64 << 10, 1 << 30),
+        5 << 20,
+        "cost that a flow or disk that was idle sends before it is bulk",
+    ),
+    Param::ratio("share", (100, 950), 750, "most of the service that sparse flows and disks get while bulk waits"),
+    Param::time(
+        "gap",
+        (MS, Duration::from_secs(10)),
+        Duration::from_millis(150),
+        "longest time that sparse holds bulk back",
+    ),
+    Param::whole("io-cost", "bytes", (512, 1 << 20), 16384, "cost of a request beside its bytes"),
+];
+
+/// The settings of a scheduler. Costs are in bytes, or in requests where sizes do not count.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Rule {
+    /// Of a request, beside its bytes.
+    io_cost: u64,
+    sizes_count: bool,
+    /// What a member that was idle sends before it is bulk.
+    pub(super) burst: u64,
+    /// What one sends that was never seen before: nobody gains by being new.
+    pub(super) first_burst: u64,
+    /// What a sparse member sends in its turn.
+    pub(super) turn: u64,
+    /// Thousandths of the service that sparse members get while bulk waits; 1000: strictly all.
+    pub(super) share: u64,
+    /// How long sparse members hold bulk back at most.
+    pub(super) gap: Duration,
+}
+
+impl Rule {
+    pub(super) fn new(spec: &SchedulerSpec) -> Self {
+        let by_requests =
+            Self { io_cost: 1, sizes_count: false, burst: 0, first_burst: 0, turn: 0, share: 1000, gap: Duration::MAX };
+        match spec.kind() {
+            SchedulerKind::Fifo => by_requests,
+            SchedulerKind::Published => Self { burst: PUBLISHED_BURST, first_burst: PUBLISHED_BURST, ..by_requests },
+            SchedulerKind::BurstCredit => {
+                let burst = spec.number("burst");
+                let turn = burst / TURNS_OF_BURST;
+                let (io_cost, share, gap) = (spec.number("io-cost"), spec.number("share"), spec.time("gap"));
+                Self { io_cost, sizes_count: true, burst, first_burst: turn, turn, share, gap }
+            }
+        }
+    }
+
+    /// Of a request.
+    pub(super) fn cost(&self, bytes: u32) -> u64 {
+        self.io_cost + if self.sizes_count { bytes.into() } else { 0 }
+    }
+
+    /// So many requests of 4 KiB may be sent for this cost; `None` where nobody is sparse.
+    pub(super) fn credit(&self, cost: u64) -> Option<u64> {
+        (self.burst > 0).then(|| cost.div_ceil(self.cost(USUAL_BYTES)))
+    }
+}

@@ -1,0 +1,41 @@
+//! Snapshot of a scheduler.
+
+use super::{DiskTurns, FlowStats, SchedulerSpec, Tier};
+use crate::DiskId;
+
+/// Snapshot of a scheduler.
+#[derive(Clone, Debug)]
+pub struct SchedulerStats {
+    /// The rule in force.
+    pub spec: SchedulerSpec,
+    /// The disks, by id.
+    pub disks: Vec<DiskTurns>,
+    /// The flows there were, in the order of their ids.
+    pub flows: Vec<FlowStats>,
+}
+impl SchedulerStats {
+    /// The disk, if it is one of the group's.
+    #[must_use]
+    pub fn disk(&self, disk: DiskId) -> Option<&DiskTurns> {
+        self.disks.get(disk.index())
+    }
+
+    /// Its flows, in the order of their ids.
+    pub fn flows_of(&self, disk: DiskId) -> impl Iterator<Item = &FlowStats> {
+        self.flows.iter().filter(move |flow| flow.disk == disk)
+    }
+
+    /// Adds the counters of another group of the same disks.
+    pub(crate) fn merge(&mut self, other: &Self) {
+        for (mine, theirs) in self.disks.iter_mut().zip(&other.disks) {
+            mine.throttled = mine.throttled.max(theirs.throttled);
+            mine.tier = if theirs.tier == Tier::Bulk { Tier::Bulk } else { mine.tier };
+        }
+        for theirs in &other.flows {
+            match self.flows.binary_search_by_key(&theirs.flow, |mine| mine.flow) {
+                Ok(index) => self.flows[index].merge(theirs),
+                Err(index) => self.flows.insert(index, theirs.clone()),
+            }
+        }
+    }
+}
