@@ -140,7 +140,7 @@ impl Group {
         if !room {
             return Choice::Wait { again: None };
         }
-        let query = Query { now, class, bytes: io.bytes, flow: io.flow, queued: self.scheduler.ready() };
+        let query = Query { now, class, bytes: io.bytes, flow: io.flow, queued: self.scheduler.ready().max(1) };
         let choice = self.policies.of(class).select(&query, &self.candidates);
         match choice {
             Choice::Path(path) => assert!(

@@ -81,10 +81,10 @@ impl Disk {
         left.copied().find(goes).map(FlowId)
     }
 
-    /// Asks the limits. Whether they keep the disk from now on.
+    /// Asks the limits. Whether they keep the disk from now on, and did not before.
     #[inline]
     pub(super) fn closes(&mut self, now: Instant) -> bool {
-        if !self.limits.are_set() {
+        if !self.limits.are_set() || self.closed_until.is_some() {
             return false;
         }
         // First, so that no change goes unnoticed that comes meanwhile.

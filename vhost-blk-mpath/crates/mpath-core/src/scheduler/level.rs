@@ -16,8 +16,8 @@ use std::time::Instant;
 
 use super::rule::Rule;
 
-/// What a member sends counts so many times, divided by its weight: as much as the largest weight, so that no cost counts nothing.
-const SCALE: u128 = 1000;
+/// What a member sends counts so many times, divided by its weight, so that no cost is rounded away.
+const SCALE: u128 = 1 << 32;
 
 /// Whose turn comes before whose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -183,7 +183,10 @@ impl Level {
             self.take_out(id, member);
         }
         let tier = &mut self.tiers[member.tier.index()];
-        tier.now = tier.now.max(member.tags[member.tier.index()]);
+        let tag = &mut member.tags[member.tier.index()];
+        // Those in front found no path with room. It owes them nothing for what they could not use.
+        *tag = tier.by_tag.first().map_or(*tag, |(first, _)| (*tag).min(*first));
+        tier.now = tier.now.max(*tag);
         member.of_turn += cost;
         member.left = member.left.saturating_sub(cost);
         let becomes_bulk = member.tier == Tier::Sparse && member.left == 0;
@@ -208,7 +211,8 @@ impl Level {
         let fair = if bulk > 0 { 1000 * sparse / (sparse + bulk) } else { 0 };
         let (cost, part) = (cost.cast_signed(), rule.share.max(fair).cast_signed());
         let earned = cost * part / 1000;
-        let passes = tier == Tier::Sparse && bulk > 0;
+        // Where bulk is first and finds no path with room, it is not passed.
+        let passes = tier == Tier::Sparse && bulk > 0 && self.allowance >= 0;
         self.allowance = (self.allowance + earned - if passes { cost } else { 0 }).min(allowance_max(rule));
         if passes {
             self.passed_since.get_or_insert(now);
@@ -242,6 +246,11 @@ impl Level {
         member.waits = false;
         self.end_turn(member);
         self.end_wait_of_bulk();
+    }
+
+    /// Nobody of the level has turns for a while.
+    pub(super) fn interrupt(&mut self) {
+        self.passed_since = None;
     }
 
     fn end_wait_of_bulk(&mut self) {

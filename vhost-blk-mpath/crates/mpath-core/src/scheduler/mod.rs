@@ -136,7 +136,6 @@ impl Scheduler {
         if flow.is_idle() {
             flow.disk = io.disk;
             flow.member.activate(&self.rule);
-            self.lifted -= usize::from(disk.lifted.remove(&io.flow.0));
             if disk.is_idle() {
                 disk.member.activate(&self.rule);
             }
@@ -148,10 +147,10 @@ impl Scheduler {
 
     /// For a request that was taken before.
     pub(crate) fn push_front(&mut self, now: Instant, io: &Io, needs_path: bool) {
-        self.finished(io.flow);
         let flow = &mut self.flows[usize::from(io.flow.0)];
         flow.queue.push_front(Waiting { tag: io.tag, bytes: io.bytes, since: now, needs_path });
         self.pushed(io, needs_path);
+        self.finished(io.flow);
     }
 
     fn pushed(&mut self, io: &Io, needs_path: bool) {
@@ -189,6 +188,9 @@ impl Scheduler {
     /// A disk has something to send now, or has nothing, or is kept.
     fn refile_disk(&mut self, id: DiskId) {
         let disk = &mut self.disks[id.index()];
+        if disk.is_kept() {
+            disk.level.interrupt();
+        }
         let waits = disk.has_turns();
         self.level.set_waits(&self.rule, id.0, &mut disk.member, waits);
     }
@@ -242,7 +244,11 @@ impl Scheduler {
         let flow = &mut self.flows[usize::from(id.0)];
         assert!(flow.outstanding > 0, "what is over was taken");
         flow.outstanding -= 1;
-        self.disks[flow.disk.index()].outstanding -= 1;
+        let disk = &mut self.disks[flow.disk.index()];
+        disk.outstanding -= 1;
+        if self.lifted > 0 && flow.is_idle() {
+            self.lifted -= usize::from(disk.lifted.remove(&id.0));
+        }
     }
 
     /// A disk has a path, or has none.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::testing::Test;
 use super::{Limits, SchedulerKind, Tier};
-use crate::DiskId;
+use crate::{DiskId, FlowId};
 
 const BYTES: u32 = 4096;
 const MS: Duration = Duration::from_millis(1);
@@ -342,4 +342,69 @@ fn a_parameter_changes_while_requests_wait() {
     t.set(&[("gap", "1ms")]);
     t.now += MS;
     assert_eq!(t.tags(1), [0]);
+}
+
+/// The first disk's path is full for long; only the second one can go.
+#[test]
+fn a_disk_owes_nothing_for_what_others_could_not_use() {
+    let mut t = Test::new("burst-credit", &[]);
+    fill(&mut t, 0, 0, 100);
+    fill(&mut t, 1, 1, 3000);
+    while (0..2).any(|disk| t.tier_of_disk(disk) == Tier::Sparse) {
+        t.tags(1);
+    }
+    for _ in 0..2000 {
+        let place = t.shown().find(|(_, tag)| tag.0 == 1).expect("the second disk waits").0;
+        t.scheduler.take(t.now, place);
+    }
+    assert!(t.count(20, 1) >= 9, "it is at most a request behind");
+}
+
+/// Bulk is first and finds no room, again and again.
+#[test]
+fn bursts_do_not_pay_for_bulk_that_could_not_go() {
+    let mut t = busy(&[("gap", "10s")]);
+    for _ in 0..20 {
+        fill(&mut t, 0, 1, 200);
+        for _ in 0..200 {
+            let place = t.shown().find(|(_, tag)| tag.0 == 1).expect("the burst waits").0;
+            t.scheduler.take(t.now, place);
+        }
+        (0..200).for_each(|_| t.complete(1));
+    }
+    fill(&mut t, 0, 1, 40);
+    let bulk = t.count(20, 0);
+    assert!((4..=6).contains(&bulk), "{bulk} of 20: a quarter is due");
+}
+
+/// Before the timeout is handled.
+#[test]
+fn limits_that_are_raised_let_a_disk_with_a_lifted_flow_go_on() {
+    let mut t = Test::new("fifo", &[]);
+    t.limits[0].set(t.now, Limits { iops: NonZeroU64::new(1), burst: Duration::ZERO, ..Limits::default() });
+    (0..2).for_each(|flow| fill(&mut t, 0, flow, 3));
+    t.tags(1);
+    assert_eq!(t.take(1), [0; 0], "limits keep the disk");
+    t.scheduler.lift_limits_of(FlowId(0));
+    t.limits[0].set(t.now, Limits { iops: NonZeroU64::new(1_000_000), ..Limits::default() });
+    t.now += MS;
+    assert!(t.shown().count() > 0);
+    assert_eq!(t.drain().len(), 5);
+}
+
+#[test]
+fn weights_bind_where_sizes_do_not_count() {
+    for kind in ["fifo", "published"] {
+        for (light, heavy, due) in [(501, 1000, 666), (100, 400, 800), (200, 300, 600), (1, 1000, 999)] {
+            let mut t = Test::new(kind, &[]);
+            t.scheduler.set_weight(DiskId(0), light);
+            t.scheduler.set_weight(DiskId(1), heavy);
+            (0..2).for_each(|disk| fill(&mut t, disk, disk, 3000));
+            while (0..2).any(|disk| t.tier_of_disk(disk) == Tier::Sparse) {
+                t.tags(1);
+            }
+            let count = t.count(1000, 1);
+            assert!((due - 3..=due + 3).contains(&count), "{kind}, {light} to {heavy}: {count} of 1000, due {due}");
+        }
+    }
 }
