@@ -6,9 +6,8 @@
 //! * **The deadline** is `FACTOR` times the longest latency of the path's reads of that size in the last one or two windows of
 //!   [`Longest`], at least `FLOOR`. While nothing is known of them, the deadline is the setting `suspect-timeout`. The answer
 //!   to a read that was recalled too soon counts as well, so that a path raises few false alarms.
-//! * **The setting** bounds a longer deadline where there is evidence, as in RACK (RFC 8985): the path has answered a read no
-//!   smaller than this one, which was issued later by the setting or more. Without evidence, the bound is `PATIENCE` times
-//!   the setting. Age alone would recall each read of a deep queue, and a saturated target would serve all of them twice.
+//! * **The setting** bounds a longer deadline where there is evidence, as in RACK (RFC 8985). Evidence is the answer to a read no
+//!   smaller, issued later by the setting or more. Without evidence, the bound is `PATIENCE` times the setting. Age alone would recall each read of a deep queue, and a saturated target would serve all of them twice.
 //! * **Age** counts from the issue, so after the delay of an injection. A read that a stall keeps ages.
 
 use std::time::{Duration, Instant};

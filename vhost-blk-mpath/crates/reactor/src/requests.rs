@@ -53,8 +53,8 @@ impl Active {
     }
 }
 
-/// Grows to the sum of the virtqueues' sizes, as a virtqueue never has more chains out than entries, and by what was given up while a path
-/// had it: that stays until the path has answered or its fence is lifted.
+/// A virtqueue never has more chains out than entries, so the table grows to the sum of their sizes. Requests that were given up while a
+/// path had them come on top. They stay until the path has answered, or its fence is lifted.
 #[derive(Default)]
 pub(crate) struct Requests {
     slots: Vec<Slot>,

@@ -1,6 +1,7 @@
 //! One disk: its limits, its weight, and the turns of its virtqueues.
 
 use std::collections::BTreeSet;
+use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -76,7 +77,7 @@ impl Disk {
             return None;
         }
         let some = if self.closed_until.is_some() { &self.lifted } else { &self.without_path };
-        let left = some.range(after.map_or(0, |flow| flow.0 + 1)..);
+        let left = some.range((after.map_or(Unbounded, |flow| Excluded(flow.0)), Unbounded));
         let goes = |flow: &u16| (!self.blocked || self.without_path.contains(flow)) && has_more(FlowId(*flow));
         left.copied().find(goes).map(FlowId)
     }
