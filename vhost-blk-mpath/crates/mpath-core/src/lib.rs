@@ -44,6 +44,7 @@ mod group;
 mod inject;
 mod io;
 mod overdue;
+mod param;
 mod path;
 mod policy;
 mod quantiles;
@@ -51,6 +52,7 @@ mod recent;
 mod requests;
 mod retry;
 mod scheduler;
+mod spec;
 mod stats;
 mod timers;
 mod watch;
@@ -62,14 +64,13 @@ pub use disk::{AnaStates, DiskId, MAX_DISKS, SharedDisk};
 pub use group::{Group, GroupConfig, HedgeCounts, Hedging};
 pub use inject::{Direction, Distribution, InjectedError, Injection};
 pub use io::{Action, FlowId, Io, IoError, MAX_HEDGE_BYTES, MAX_PROBE_BYTES, Op, OpClass, Outcome, Tag};
+pub use param::{Param, ParamError};
 pub use path::{Association, Epoch, MAX_PATHS, PathConfig, PathId};
-pub use policy::{
-    ClassPolicies, Param, ParamError, ParamsOf, PolicyChange, PolicyClass, PolicyKind, PolicySpec, UnknownClass,
-    UnknownPolicy,
-};
+pub use policy::{ClassPolicies, PolicyChange, PolicyClass, PolicyKind, PolicySpec, UnknownClass, UnknownPolicy};
 pub use scheduler::{
     Balance, DEFAULT_WEIGHT, DiskLimits, DiskTurns, FlowStats, Limits, SchedulerChange, SchedulerKind, SchedulerSpec,
     SchedulerStats, Tier, UnknownScheduler,
 };
+pub use spec::{Change, Kind, ParamsOf, Spec};
 pub use stats::{ClassStats, GroupStats, Moves, PathEstimate, PathStats};
 pub use window::Window;

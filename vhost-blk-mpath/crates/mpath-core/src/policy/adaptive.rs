@@ -142,8 +142,8 @@ impl Policy for Adaptive {
 
     fn configure(&mut self, spec: &PolicySpec) {
         self.interval = spec.time(INTERVAL.name());
-        self.shift = spec.whole(SHIFT.name()) as u32;
-        self.credits = spec.whole(CREDITS.name());
+        self.shift = spec.number(SHIFT.name()) as u32;
+        self.credits = spec.number(CREDITS.name());
         // The intervals under way are of another length: the next sample ends them.
         self.paths.iter_mut().flatten().for_each(|path| path.ends = None);
     }

@@ -293,12 +293,12 @@ impl Policy for ByLatency {
     fn configure(&mut self, spec: &PolicySpec) {
         self.spread = (self.rule)(spec);
         self.memory = spec.time(MEMORY.name());
-        self.rehabilitation = if spec.word(REHABILITATION.name()) == 0 {
+        self.rehabilitation = if spec.number(REHABILITATION.name()) == 0 {
             // Bursts under way are of the other rule.
             self.paths.iter_mut().flatten().for_each(|known| known.age = known.age.max(0));
-            Rehabilitation::Time { cost: spec.whole(PROBE_COST.name()) as u32 }
+            Rehabilitation::Time { cost: spec.number(PROBE_COST.name()) as u32 }
         } else {
-            let count = |name| spec.whole(name).cast_signed();
+            let count = |name| spec.number(name).cast_signed();
             Rehabilitation::Ios { age: count(AGE.name()), burst: count(BURST.name()) }
         };
     }

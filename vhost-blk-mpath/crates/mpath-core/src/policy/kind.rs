@@ -4,9 +4,10 @@ use std::fmt;
 use std::str::FromStr;
 
 use super::{
-    About, Param, ParamsOf, Policy, PolicySpec, adaptive, bdp, latency, latency_rr, numa, pid, queue_depth,
-    round_robin, service_time,
+    About, Param, Policy, PolicySpec, adaptive, bdp, latency, latency_rr, numa, pid, queue_depth, round_robin,
+    service_time,
 };
+use crate::spec::{Kind, ParamsOf};
 
 /// The rule by which paths are chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -83,12 +84,14 @@ impl PolicyKind {
         self.about().params
     }
 
-    pub(super) const fn params_of(self) -> ParamsOf {
-        ParamsOf { what: "policy", name: self.name(), params: self.params() }
-    }
-
     pub(super) fn build(self, spec: &PolicySpec, seed: u64) -> Box<dyn Policy> {
         (self.about().build)(spec, seed)
+    }
+}
+
+impl Kind for PolicyKind {
+    fn params_of(self) -> ParamsOf {
+        ParamsOf { what: "policy", name: self.name(), params: self.params() }
     }
 }
 
@@ -118,7 +121,7 @@ impl FromStr for PolicyKind {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::param::MAX_PARAMS;
+    use crate::spec::MAX_PARAMS;
 
     #[test]
     fn names_round_trip_and_errors_list_them() {

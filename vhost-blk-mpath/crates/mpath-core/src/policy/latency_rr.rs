@@ -22,7 +22,7 @@ pub(super) const ABOUT: About = About {
     aliases: &[],
     description: "in turn over the paths within 125 % of the lowest average latency",
     params: &[THRESHOLD, MEMORY, REHABILITATION, PROBE_COST, AGE, BURST],
-    build: |spec, seed| Box::new(ByLatency::new(|spec| Spread::Band(spec.thousandths(THRESHOLD.name())), spec, seed)),
+    build: |spec, seed| Box::new(ByLatency::new(|spec| Spread::Band(spec.number(THRESHOLD.name())), spec, seed)),
 };
 
 #[cfg(test)]

@@ -10,31 +10,26 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use crate::window::Usage;
-use crate::{FlowId, OpClass, PathEstimate, PathId};
+use crate::{FlowId, OpClass, Param, PathEstimate, PathId};
 
 mod adaptive;
 mod bdp;
 mod by_latency;
+mod class;
 mod estimate;
 mod in_force;
 mod kind;
 mod latency;
 mod latency_rr;
 mod numa;
-mod param;
 mod pid;
 mod queue_depth;
 mod round_robin;
 mod service_time;
-mod spec;
 
+pub use class::{ClassPolicies, PolicyChange, PolicyClass, PolicySpec, UnknownClass};
 pub(crate) use in_force::InForce;
 pub use kind::{PolicyKind, UnknownPolicy};
-#[cfg(test)]
-pub(crate) use param::MAX_PARAMS;
-pub(crate) use param::Values;
-pub use param::{Param, ParamError, ParamsOf};
-pub use spec::{ClassPolicies, PolicyChange, PolicyClass, PolicySpec, UnknownClass};
 
 /// What is to be known of a policy before there is one: each file has its own.
 struct About {

@@ -2,11 +2,10 @@
 
 use std::fmt;
 use std::str::FromStr;
-use std::time::Duration;
 
 use super::rule::PARAMS;
-use crate::policy::{ParamsOf, Values};
-use crate::{Param, ParamError};
+use crate::Param;
+use crate::spec::{Change, Kind, ParamsOf, Spec};
 
 /// The rule by which disks and flows take turns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -53,8 +52,10 @@ impl SchedulerKind {
             Self::Published | Self::Fifo => &[],
         }
     }
+}
 
-    const fn params_of(self) -> ParamsOf {
+impl Kind for SchedulerKind {
+    fn params_of(self) -> ParamsOf {
         ParamsOf { what: "scheduler", name: self.name(), params: self.params() }
     }
 }
@@ -89,101 +90,15 @@ impl FromStr for SchedulerKind {
 }
 
 /// A scheduler and the values of its parameters.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct SchedulerSpec {
-    kind: SchedulerKind,
-    values: Values,
-}
-
-impl SchedulerSpec {
-    /// A scheduler with these parameters, by name and text; the others have their defaults.
-    pub fn new<'a>(
-        kind: SchedulerKind,
-        params: impl IntoIterator<Item = (&'a str, &'a str)>,
-    ) -> Result<Self, ParamError> {
-        let mut spec = Self::from(kind);
-        spec.values.set_all(&kind.params_of().read_all(params)?);
-        Ok(spec)
-    }
-
-    /// Which scheduler.
-    #[must_use]
-    pub const fn kind(&self) -> SchedulerKind {
-        self.kind
-    }
-
-    /// Every parameter with its value as text.
-    pub fn params(&self) -> impl Iterator<Item = (&'static Param, String)> + '_ {
-        self.kind.params().iter().zip(self.values.iter()).map(|(param, value)| (param, param.text(value)))
-    }
-
-    /// The parameters that differ from their defaults, with their values as text.
-    pub fn changed_params(&self) -> impl Iterator<Item = (&'static Param, String)> + '_ {
-        self.params().filter(|(param, text)| *text != param.default_text())
-    }
-
-    /// Does what an operator asked for.
-    pub fn change(&mut self, change: &SchedulerChange) {
-        if self.kind != change.kind {
-            *self = change.kind.into();
-        }
-        self.values.set_all(&change.values);
-    }
-
-    /// A number, or thousandths of a ratio.
-    pub(super) fn number(&self, name: &str) -> u64 {
-        self.values.get(self.kind.params(), name)
-    }
-
-    pub(super) fn time(&self, name: &str) -> Duration {
-        Duration::from_micros(self.number(name))
-    }
-}
-
-impl From<SchedulerKind> for SchedulerSpec {
-    /// Every parameter at its default.
-    fn from(kind: SchedulerKind) -> Self {
-        Self { kind, values: Values::defaults(kind.params()) }
-    }
-}
-
-impl fmt::Debug for SchedulerSpec {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
-
-impl fmt::Display for SchedulerSpec {
-    /// The name, and the parameters that differ from their defaults: `burst-credit share=0.5`.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.kind.name())?;
-        self.changed_params().try_for_each(|(param, text)| write!(f, " {}={text}", param.name()))
-    }
-}
-
-/// A switch to a scheduler. Where it is in force already, parameters that are not named keep their values; elsewhere they get
-/// their defaults.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SchedulerChange {
-    kind: SchedulerKind,
-    values: Vec<(usize, u64)>,
-}
-
-impl SchedulerChange {
-    /// The scheduler and its parameters by name and text; the text `default` is the default of each.
-    pub fn new<'a>(
-        kind: SchedulerKind,
-        params: impl IntoIterator<Item = (&'a str, &'a str)>,
-    ) -> Result<Self, ParamError> {
-        Ok(Self { kind, values: kind.params_of().read_all(params)? })
-    }
-}
+pub type SchedulerSpec = Spec<SchedulerKind>;
+/// A switch to a scheduler.
+pub type SchedulerChange = Change<SchedulerKind>;
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::MAX_PARAMS;
     use crate::scheduler::rule::Rule;
+    use crate::spec::MAX_PARAMS;
 
     #[test]
     fn names_round_trip_and_errors_list_them() {
@@ -208,24 +123,6 @@ mod tests {
             ),
         ] {
             assert_eq!(SchedulerSpec::new(kind, [("rho", "0")]).expect_err("none of it").to_string(), error);
-        }
-    }
-
-    #[test]
-    fn a_change_keeps_what_it_does_not_name() {
-        let change = |name: &str, params: &[(&str, &str)]| {
-            SchedulerChange::new(name.parse().unwrap(), params.iter().copied()).unwrap()
-        };
-        let mut spec = SchedulerSpec::from(SchedulerKind::Fifo);
-        for (change, shown) in [
-            (change("burst-credit", &[("gap", "1ms")]), "burst-credit gap=1ms"),
-            (change("burst-credit", &[("share", "0.5")]), "burst-credit share=0.5 gap=1ms"),
-            (change("burst-credit", &[("gap", "default")]), "burst-credit share=0.5"),
-            (change("published", &[]), "published"),
-            (change("burst-credit", &[]), "burst-credit"),
-        ] {
-            spec.change(&change);
-            assert_eq!(spec.to_string(), shown);
         }
     }
 

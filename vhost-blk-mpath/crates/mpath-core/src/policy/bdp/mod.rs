@@ -79,8 +79,8 @@ struct Params {
 
 impl Params {
     fn new(spec: &PolicySpec) -> Self {
-        let ratio = |name| spec.thousandths(name) as f64 / 1000.0;
-        Self { latency_first: spec.word("objective") == 1, min_gain: ratio("min-gain"), gain: ratio("gain") }
+        let ratio = |name| spec.number(name) as f64 / 1000.0;
+        Self { latency_first: spec.number("objective") == 1, min_gain: ratio("min-gain"), gain: ratio("gain") }
     }
 }
 

@@ -1,7 +1,9 @@
 //! Parameters of policies and schedulers: what can be set, between which bounds, and how it is written.
 
-use std::fmt::{self, Write};
+use std::fmt::Write;
 use std::time::Duration;
+
+use crate::spec::ParamsOf;
 
 /// How many paths a [`Scale::PerPath`] value speaks of: a byte of it each.
 const PER_PATH: usize = 8;
@@ -180,7 +182,7 @@ impl Param {
 }
 
 /// A path's number in a value of [`Param::per_path`].
-pub(super) fn of_path(value: u64, index: usize) -> u8 {
+pub(crate) fn of_path(value: u64, index: usize) -> u8 {
     value.to_le_bytes().get(index).copied().unwrap_or(PER_PATH_DEFAULT)
 }
 
@@ -193,83 +195,6 @@ fn fixed(text: &str, places: usize) -> Option<u64> {
         return None;
     }
     format!("{whole}{kept:0<places$}").parse().ok()
-}
-
-/// Most parameters of one thing.
-pub(crate) const MAX_PARAMS: usize = 8;
-
-/// The values of all parameters of one thing, in the order of its parameters.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct Values([u64; MAX_PARAMS]);
-
-impl Values {
-    pub(crate) fn defaults(params: &[Param]) -> Self {
-        let mut values = [0; MAX_PARAMS];
-        for (value, param) in values.iter_mut().zip(params) {
-            *value = param.default_value();
-        }
-        Self(values)
-    }
-
-    /// The value of the parameter of this name, which there is.
-    pub(crate) fn get(&self, params: &[Param], name: &str) -> u64 {
-        let at = params.iter().position(|param| param.name() == name);
-        self.0[at.expect("who asks knows the parameters there are")]
-    }
-
-    /// Positions and values.
-    pub(crate) fn set_all(&mut self, values: &[(usize, u64)]) {
-        for &(at, value) in values {
-            self.0[at] = value;
-        }
-    }
-
-    pub(crate) fn iter(&self) -> impl Iterator<Item = u64> + '_ {
-        self.0.iter().copied()
-    }
-}
-
-/// What parameters belong to: one policy, one scheduler.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ParamsOf {
-    /// "policy" or "scheduler".
-    pub what: &'static str,
-    /// Its name.
-    pub name: &'static str,
-    /// All of them.
-    pub params: &'static [Param],
-}
-
-impl ParamsOf {
-    /// Positions and values of parameters given by name and text.
-    pub(crate) fn read_all<'a>(
-        self,
-        params: impl IntoIterator<Item = (&'a str, &'a str)>,
-    ) -> Result<Vec<(usize, u64)>, ParamError> {
-        let mut values: Vec<(usize, u64)> = Vec::new();
-        for (name, text) in params {
-            let found = self.params.iter().enumerate().find(|(_, param)| param.name() == name);
-            let (at, param) = found.ok_or_else(|| ParamError::Unknown { of: self, name: name.into() })?;
-            if values.iter().any(|(other, _)| *other == at) {
-                return Err(ParamError::Twice { of: self, name: param.name() });
-            }
-            let value = param.parse(text).ok_or_else(|| ParamError::Value { of: self, param, value: text.into() })?;
-            values.push((at, value));
-        }
-        Ok(values)
-    }
-
-    /// "it has ..." for messages.
-    fn known(&self) -> String {
-        let names: Vec<&str> = self.params.iter().map(Param::name).collect();
-        if names.is_empty() { "it has none".into() } else { format!("it has {}", names.join(", ")) }
-    }
-}
-
-impl fmt::Display for ParamsOf {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} '{}'", self.what, self.name)
-    }
 }
 
 /// Why a parameter was not set.

@@ -1,0 +1,209 @@
+//! A policy or scheduler with the values of its parameters, and a change of them.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::param::of_path;
+use crate::{Param, ParamError, PathId};
+
+/// A set of things with parameters: the policies, or the schedulers.
+pub trait Kind: Copy + Eq {
+    /// What this one is called, and its parameters.
+    fn params_of(self) -> ParamsOf;
+}
+
+/// What parameters belong to: one policy, one scheduler.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ParamsOf {
+    /// "policy" or "scheduler".
+    pub what: &'static str,
+    /// Its name.
+    pub name: &'static str,
+    /// All of them.
+    pub params: &'static [Param],
+}
+
+impl ParamsOf {
+    /// Positions and values of parameters given by name and text.
+    fn read_all<'a>(
+        self,
+        params: impl IntoIterator<Item = (&'a str, &'a str)>,
+    ) -> Result<Vec<(usize, u64)>, ParamError> {
+        let mut values: Vec<(usize, u64)> = Vec::new();
+        for (name, text) in params {
+            let found = self.params.iter().enumerate().find(|(_, param)| param.name() == name);
+            let (at, param) = found.ok_or_else(|| ParamError::Unknown { of: self, name: name.into() })?;
+            if values.iter().any(|(other, _)| *other == at) {
+                return Err(ParamError::Twice { of: self, name: param.name() });
+            }
+            let value = param.parse(text).ok_or_else(|| ParamError::Value { of: self, param, value: text.into() })?;
+            values.push((at, value));
+        }
+        Ok(values)
+    }
+
+    /// "it has ..." for messages.
+    pub(crate) fn known(&self) -> String {
+        let names: Vec<&str> = self.params.iter().map(Param::name).collect();
+        if names.is_empty() { "it has none".into() } else { format!("it has {}", names.join(", ")) }
+    }
+}
+
+impl fmt::Display for ParamsOf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} '{}'", self.what, self.name)
+    }
+}
+
+/// Most parameters that one policy or scheduler has.
+pub(crate) const MAX_PARAMS: usize = 8;
+
+/// A policy or scheduler, and the values of its parameters.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Spec<K> {
+    kind: K,
+    /// In the order of [`ParamsOf::params`].
+    values: [u64; MAX_PARAMS],
+}
+
+impl<K: Kind> Spec<K> {
+    /// With these parameters, by name and text; the others have their defaults.
+    pub fn new<'a>(kind: K, params: impl IntoIterator<Item = (&'a str, &'a str)>) -> Result<Self, ParamError> {
+        let mut spec = Self::from(kind);
+        spec.change(&Change::new(kind, params)?);
+        Ok(spec)
+    }
+
+    /// Which policy or scheduler.
+    #[must_use]
+    pub const fn kind(&self) -> K {
+        self.kind
+    }
+
+    /// Every parameter with its value as text.
+    pub fn params(&self) -> impl Iterator<Item = (&'static Param, String)> + '_ {
+        self.kind.params_of().params.iter().zip(&self.values).map(|(param, value)| (param, param.text(*value)))
+    }
+
+    /// The parameters that differ from their defaults, with their values as text.
+    pub fn changed_params(&self) -> impl Iterator<Item = (&'static Param, String)> + '_ {
+        self.params().filter(|(param, text)| *text != param.default_text())
+    }
+
+    /// Does what an operator asked for.
+    pub fn change(&mut self, change: &Change<K>) {
+        if self.kind != change.kind {
+            *self = change.kind.into();
+        }
+        for &(at, value) in &change.values {
+            self.values[at] = value;
+        }
+    }
+
+    /// The value of a parameter: a number, thousandths of a ratio, or the position of a word among its words.
+    pub(crate) fn number(&self, name: &str) -> u64 {
+        let at = self.kind.params_of().params.iter().position(|param| param.name() == name);
+        self.values[at.expect("who asks knows the parameters there are")]
+    }
+
+    /// A [`Param::time`].
+    pub(crate) fn time(&self, name: &str) -> Duration {
+        Duration::from_micros(self.number(name))
+    }
+
+    /// A path's number in a [`Param::per_path`].
+    pub(crate) fn of_path(&self, name: &str, path: PathId) -> u8 {
+        of_path(self.number(name), path.index())
+    }
+}
+
+impl<K: Kind> From<K> for Spec<K> {
+    /// Every parameter at its default.
+    fn from(kind: K) -> Self {
+        let mut values = [0; MAX_PARAMS];
+        for (value, param) in values.iter_mut().zip(kind.params_of().params) {
+            *value = param.default_value();
+        }
+        Self { kind, values }
+    }
+}
+
+impl<K: Kind> fmt::Debug for Spec<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl<K: Kind> fmt::Display for Spec<K> {
+    /// The name, and the parameters that differ from their defaults: `latency-rr threshold=1.5`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.kind.params_of().name)?;
+        self.changed_params().try_for_each(|(param, text)| write!(f, " {}={text}", param.name()))
+    }
+}
+
+/// A switch to a policy or scheduler. Where that one is in force already, parameters that are not named keep their values;
+/// elsewhere they get their defaults.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change<K> {
+    kind: K,
+    /// Positions and values.
+    values: Vec<(usize, u64)>,
+}
+
+impl<K: Kind> Change<K> {
+    /// With these parameters by name and text; the text `default` is the default of each.
+    pub fn new<'a>(kind: K, params: impl IntoIterator<Item = (&'a str, &'a str)>) -> Result<Self, ParamError> {
+        Ok(Self { kind, values: kind.params_of().read_all(params)? })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::PolicyKind::{LatencyRr, RoundRobin};
+    use crate::{PolicySpec, SchedulerChange, SchedulerKind, SchedulerSpec};
+
+    #[test]
+    fn parameters_by_name_and_text() {
+        let spec = PolicySpec::new(LatencyRr, [("threshold", "1.5")]).unwrap();
+        assert_eq!(spec.number("threshold"), 1500);
+        assert_eq!(spec.to_string(), "latency-rr threshold=1.5");
+        assert_eq!(PolicySpec::new(LatencyRr, [("threshold", "1.25")]).unwrap(), LatencyRr.into());
+    }
+
+    #[test]
+    fn errors_name_parameter_value_range_and_what_there_is() {
+        let message = |kind, params: &[(&str, &str)]| {
+            PolicySpec::new(kind, params.iter().copied()).expect_err("refused").to_string()
+        };
+        assert_eq!(message(RoundRobin, &[("gain", "1")]), "policy 'round-robin' has no parameter 'gain'; it has none");
+        let unknown = message(LatencyRr, &[("gain", "1")]);
+        assert!(unknown.starts_with("policy 'latency-rr' has no parameter 'gain'; it has threshold"), "{unknown}");
+        let value = message(LatencyRr, &[("threshold", "0.5")]);
+        let start =
+            "policy 'latency-rr': parameter 'threshold' is '0.5', expected 1 to 10 (ratio, default 1.25); it has ";
+        assert!(value.starts_with(start), "{value}");
+        assert_eq!(
+            message(LatencyRr, &[("threshold", "2"), ("threshold", "3")]),
+            "policy 'latency-rr': parameter 'threshold' is given twice; give it once"
+        );
+    }
+
+    #[test]
+    fn a_change_keeps_what_it_does_not_name() {
+        let change = |name: &str, params: &[(&str, &str)]| {
+            SchedulerChange::new(name.parse().unwrap(), params.iter().copied()).unwrap()
+        };
+        let mut spec = SchedulerSpec::from(SchedulerKind::Fifo);
+        for (change, shown) in [
+            (change("burst-credit", &[("gap", "1ms")]), "burst-credit gap=1ms"),
+            (change("burst-credit", &[("share", "0.5")]), "burst-credit share=0.5 gap=1ms"),
+            (change("burst-credit", &[("gap", "default")]), "burst-credit share=0.5"),
+            (change("published", &[]), "published"),
+            (change("burst-credit", &[]), "burst-credit"),
+        ] {
+            spec.change(&change);
+            assert_eq!(spec.to_string(), shown);
+        }
+    }
+}
