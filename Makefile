@@ -2,7 +2,7 @@
 
 SHELL := bash
 .DEFAULT_GOAL := help
-.PHONY: help deps build benches demo test unit fuzz sim sim-mutants policy-sim burst-sim guest-test guest-unit uml-test faults crash-test migrate resize lab-test interop soak bench-fastpath bench-policies bench-native bench-burst bench-mptcp qemu qemu-test lint fmt deny images clean
+.PHONY: help deps build benches demo test unit fuzz sim sim-mutants policy-sim burst-sim burst-instructions guest-test guest-unit uml-test faults crash-test migrate resize lab-test interop soak bench-fastpath bench-policies bench-native bench-burst bench-mptcp qemu qemu-test lint fmt deny images clean
 
 CARGO ?= cargo
 BIN := target/release
@@ -78,6 +78,11 @@ burst-sim: ## bursts against busy flows under each scheduler in virtual time, be
 	@scripts/deps.sh build
 	$(CARGO) build --release --locked -p burst-sim
 	$(BIN)/burst-sim
+
+burst-instructions: ## how many instructions the multipath core takes for a read, with each scheduler, in three minutes
+	@scripts/deps.sh build count
+	$(CARGO) build --release --locked -p burst-sim
+	$(BIN)/burst-instructions
 
 guest-test: build images ## the fio suite in a guest over two paths, then fio in user-mode-linux
 	scripts/guest-test

@@ -1,7 +1,7 @@
 #!/bin/bash
 # Installs the Debian packages a part of the project needs, and says what it installs.
 #
-#   scripts/deps.sh SET...      SET: build, guest, unit, uml, faults, lab, qemu, venv, lint, fuzz
+#   scripts/deps.sh SET...      SET: build, count, guest, unit, uml, faults, lab, qemu, venv, lint, fuzz
 #
 # A set that is complete costs nothing and needs neither root nor network. Packages are installed as root, or
 # through sudo. A Rust toolchain is never installed: the script asks for rustup.
@@ -15,6 +15,7 @@ die() { echo "deps: $*" >&2; exit 1; }
 packages() {
     case $1 in
         build) echo gcc:cc libc6-dev make:make ca-certificates curl:curl ;;
+        count) echo valgrind:valgrind ;;
         guest) echo qemu-system-x86:qemu-system-x86_64 qemu-system-common:qemu-storage-daemon fio:fio \
             busybox-static cpio:cpio kmod lz4:lz4 util-linux python3:python3 iproute2:tc ;;
         unit) echo gcc:gcc binutils:objcopy make:make qemu-system-x86:qemu-system-x86_64 \

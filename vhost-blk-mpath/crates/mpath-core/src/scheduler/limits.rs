@@ -61,7 +61,7 @@ impl DiskLimits {
     pub fn set(&self, now: Instant, limits: Limits) {
         let mut meter = self.meter();
         meter.set(now, limits);
-        self.limited.store(meter.is_limited(), Ordering::Relaxed);
+        self.limited.store(meter.ios.is_some() || meter.bytes.is_some(), Ordering::Relaxed);
         self.changes.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -101,7 +101,7 @@ impl DiskLimits {
 
 /// Watches over [`Limits`].
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Meter {
+struct Meter {
     limits: Limits,
     ios: Option<Bucket>,
     bytes: Option<Bucket>,
@@ -109,7 +109,7 @@ pub(super) struct Meter {
 
 impl Meter {
     /// Changes the limits. What was there is kept, up to the new burst; a limit that is new begins with all of it.
-    pub(super) fn set(&mut self, now: Instant, limits: Limits) {
+    fn set(&mut self, now: Instant, limits: Limits) {
         let limits = Limits { burst: limits.burst.min(Limits::MAX_BURST), ..limits };
         let bucket = |before: Option<Bucket>, per_s: Option<NonZeroU64>| {
             let mut new = Bucket { per_s: per_s?.get(), burst: limits.burst, full_at: now };
@@ -122,35 +122,17 @@ impl Meter {
         self.limits = limits;
     }
 
-    /// Most have no limits.
-    #[inline]
-    fn is_limited(&self) -> bool {
-        self.ios.is_some() || self.bytes.is_some()
-    }
-
-    #[inline]
-    pub(super) fn take(&mut self, now: Instant, bytes: u32) {
-        if self.is_limited() {
-            self.take_limited(now, bytes);
-        }
-    }
-
-    fn take_limited(&mut self, now: Instant, bytes: u32) {
+    fn take(&mut self, now: Instant, bytes: u32) {
         self.ios.iter_mut().for_each(|bucket| bucket.take(now, 1));
         self.bytes.iter_mut().for_each(|bucket| bucket.take(now, bytes.into()));
     }
 
     /// When something may go again; `None` is now.
-    #[inline]
-    pub(super) fn closed_until(&self, now: Instant) -> Option<Instant> {
-        if self.is_limited() { self.limited_until(now) } else { None }
-    }
-
-    fn limited_until(&self, now: Instant) -> Option<Instant> {
+    fn closed_until(&self, now: Instant) -> Option<Instant> {
         [self.ios, self.bytes].into_iter().flatten().filter_map(|bucket| bucket.closed_until(now)).max()
     }
 
-    pub(super) fn balance(&self, now: Instant) -> Balance {
+    fn balance(&self, now: Instant) -> Balance {
         let of = |bucket: Option<Bucket>| Some(bucket?.balance(now));
         Balance { ios: of(self.ios), bytes: of(self.bytes) }
     }

@@ -408,3 +408,23 @@ fn weights_bind_where_sizes_do_not_count() {
         }
     }
 }
+
+#[test]
+fn a_request_allocates_nothing() {
+    for kind in ["burst-credit", "published", "fifo"] {
+        let mut test = Test::new(kind, &[]);
+        let mut rounds = || {
+            // A flow alone, and more of two disks, which have other numbers of requests.
+            for flows in [1, 8, 64_u16] {
+                (0..flows).for_each(|flow| fill(&mut test, u16::from(flow >= 8), flow, (1 + flow % 4).into()));
+                while let Some(flow) = test.take_at(0) {
+                    test.now += MS;
+                    test.complete(flow.try_into().expect("tags are numbers of flows"));
+                }
+            }
+        };
+        (0..10).for_each(|_| rounds());
+        let counted = allocation_counter::measure(|| (0..100).for_each(|_| rounds()));
+        assert_eq!(counted.count_total, 0, "{kind}");
+    }
+}
