@@ -10,14 +10,18 @@ use vublk_bench::stalls::Stalls;
 /// More of the bursts set aside than one in so many, and the rest says little.
 const RELIABLE: usize = 10;
 
-/// One measurement as it goes on. It begins where a burst ends, once the time to warm up has passed (if nobody sends
-/// bursts, where anything is answered); of bursts those count that begin in its time, to their ends. The slots of the
+/// One measurement as it goes on. It begins where a burst ends, once the time to warm up has passed and each flow that sends bursts
+/// has ended one that began in it: flows that are new to a scheduler are bulk in their first bursts, some of them longer than others.
+/// If nobody sends bursts, it begins where anything is answered. Of bursts those count that begin in its time, to their ends. The slots of the
 /// service answer at about the same moment, all of them, so rates are taken from answer to answer: from the moment of
 /// the burst's last one to that of the last one that counts.
 #[derive(Debug)]
 pub(crate) struct Counted {
     spec: RowSpec,
+    start: Instant,
     warm_until: Instant,
+    /// Flows that send bursts and have not ended one yet that began after the start.
+    new: Vec<usize>,
     time: Duration,
     from: Option<Instant>,
     last: Option<Instant>,
@@ -61,7 +65,9 @@ impl Counted {
     pub(crate) fn new(spec: RowSpec, now: Instant, warmup: Duration, time: Duration) -> Self {
         Self {
             spec,
+            start: now,
             warm_until: now + warmup,
+            new: (0..spec.bursts().count()).collect(),
             time,
             from: None,
             last: None,
@@ -93,11 +99,14 @@ impl Counted {
         if self.covers(burst.since) && self.spec.whose(queue) == Whose::Interactive {
             self.bursts.push(burst);
         }
+        if burst.since >= self.start {
+            self.new.retain(|new| *new != queue);
+        }
         self.begin(burst.until);
     }
 
     fn begin(&mut self, now: Instant) {
-        if self.from.is_none() && now >= self.warm_until {
+        if self.from.is_none() && now >= self.warm_until && self.new.is_empty() {
             self.from = Some(now);
         }
     }
@@ -200,6 +209,17 @@ mod tests {
     }
 
     #[test]
+    fn a_burst_from_before_does_not_begin_it() {
+        let before = Instant::now();
+        let start = before + 10 * MS;
+        let mut counted = Counted::new(RowSpec::one(1, 1), start, Duration::ZERO, 1000 * MS);
+        counted.burst(0, Burst { since: before, until: start + MS });
+        assert!(!counted.covers(start + MS));
+        counted.burst(0, Burst { since: start, until: start + 2 * MS });
+        assert!(counted.covers(start + 2 * MS));
+    }
+
+    #[test]
     fn bursts_in_whose_time_the_machine_stood_still_are_set_aside() {
         let start = Instant::now();
         let at = |ms: u32| start + ms * MS;
@@ -240,9 +260,14 @@ mod tests {
         let four = Flows { flows: 2, count: 64 };
         let spec = RowSpec { busy: 1, interactive: Flows { flows: 1, count: 2 }, attackers: four };
         let mut counted = Counted::new(spec, start, Duration::ZERO, 3000 * MS);
-        counted.burst(1, Burst { since: at(0), until: at(10) });
+        // It begins when each flow has ended a burst that began in it.
+        for (queue, until) in [(2, 4), (0, 6), (1, 10)] {
+            assert!(!counted.covers(at(until)), "flow {queue} is new");
+            counted.burst(queue, Burst { since: at(0), until: at(until) });
+        }
+        assert!(counted.covers(at(10)));
         // Under way when it began.
-        counted.burst(0, Burst { since: at(5), until: at(20) });
+        counted.burst(0, Burst { since: at(8), until: at(20) });
         for step in 1..=20 {
             counted.answered(at(10 + 100 * step), 1, 30);
             counted.answered(at(10 + 100 * step), 2, 40);

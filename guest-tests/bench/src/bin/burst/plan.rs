@@ -55,12 +55,12 @@ impl Row {
         SERVICE * self.spec.busy as u32 * DEPTH / SLOTS as u32
     }
 
-    /// A cell begins with the end of a burst, and the last burst that counts begins in its time; on the average half of
+    /// A cell begins when each flow has ended a burst that began in it, and the last burst that counts begins in its time; on the average half of
     /// it is left then.
     fn cell(&self, scheduler: SchedulerKind) -> Duration {
         let first = self.spec.longest_burst();
         let last = if scheduler == SchedulerKind::Fifo { first } else { self.spec.alone().longest_burst() };
-        PER_SWITCH + settle(scheduler, self.spec).max(first) + PAUSE + self.time + last / 2
+        PER_SWITCH + settle(scheduler, self.spec).max(first / 2 + PAUSE + last) + PAUSE + self.time + last / 2
     }
 
     /// About how long all of its rounds take.

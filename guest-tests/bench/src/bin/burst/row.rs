@@ -19,7 +19,7 @@ const ATTACK: Flows = ATTACKS[1];
 const VICTIM: Flows = Flows { flows: 1, count: 2 };
 
 /// A cell of the tables beside those that were published: the worst second is one of several.
-const LONGER: Duration = Duration::from_secs(4);
+pub(crate) const LONGER: Duration = Duration::from_secs(4);
 /// Rounds of these.
 const MOST_ROUNDS: u16 = 3;
 

@@ -58,7 +58,7 @@ fn write_method(text: &mut String, results: &Results) -> std::fmt::Result {
         "{rounds} rounds, schedulers alternating. For each row the front-end connects once and keeps K virtqueues filled \
          with {depth} reads of 4 KiB each. `mpathctl scheduler set` switches from one scheduler to the next under that load, by way of \
          `fifo`, so that each begins without knowledge. To it all virtqueues are new then: nothing counts until each has sent what a \
-         new one may send as a burst, and the first bursts are over. The first virtqueues send N reads each at once with one \
+         new one may send as a burst, and each flow that sends bursts has ended one that began after the switch. The first virtqueues send N reads each at once with one \
          notification, wait for all, pause for {least} to {most} ms and begin again; attackers do not pause. A cell begins \
          with the end of a burst; bursts count that begin within `--seconds {seconds}` of that. Tables of attackers and of m \
          flows have {fewer} rounds of {longer} s a cell, that of I/O threads has {fewer} rounds. One thread drives \
