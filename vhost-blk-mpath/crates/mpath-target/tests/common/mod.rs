@@ -69,7 +69,10 @@ fn read_some(stream: &mut TcpStream, buffer: &mut [u8]) -> Result<Option<usize>,
     match stream.read(buffer) {
         Ok(0) => Err(Gone::Eof),
         Ok(bytes) => Ok(Some(bytes)),
-        Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => Ok(None),
+        // A process that is stopped and goes on has its reads with a timeout interrupted.
+        Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted) => {
+            Ok(None)
+        }
         Err(error) => Err(Gone::Failed(error.kind())),
     }
 }
