@@ -22,7 +22,7 @@ fn burst(docs: &Path, arguments: &str) -> Output {
 #[test]
 fn a_tiny_run_writes_one_table() {
     let docs = tempfile::tempdir().unwrap();
-    fs::write(docs.path().join("scheduler.md"), DOCUMENT).unwrap();
+    fs::write(docs.path().join("scheduler-results.md"), DOCUMENT).unwrap();
     let output = burst(docs.path(), "--only n --schedulers burst-credit --rounds 1 --seconds 0.2");
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     let progress = String::from_utf8(output.stderr).unwrap();
@@ -62,7 +62,7 @@ fn a_tiny_run_writes_one_table() {
     assert!(watched["seconds"].as_f64() > Some(1.0) && watched["stalled_seconds"].is_f64(), "{watched}");
 
     assert!(fs::read_to_string(docs.path().join("results/burst.svg")).unwrap().contains("Bursts of N"));
-    let document = fs::read_to_string(docs.path().join("scheduler.md")).unwrap();
+    let document = fs::read_to_string(docs.path().join("scheduler-results.md")).unwrap();
     assert!(document.contains("\nrest\n") && !document.contains("\nold\n"), "{document}");
     assert!(document.contains("| N | published figures | floor | limit | burst-credit |"), "{document}");
     assert!(document.contains("\nThe machine stood still for "), "{document}");
@@ -71,7 +71,7 @@ fn a_tiny_run_writes_one_table() {
 #[test]
 fn a_tiny_run_has_attackers_and_two_io_threads() {
     let docs = tempfile::tempdir().unwrap();
-    fs::write(docs.path().join("scheduler.md"), DOCUMENT).unwrap();
+    fs::write(docs.path().join("scheduler-results.md"), DOCUMENT).unwrap();
     let output = burst(docs.path(), "--only a,t --schedulers fifo --rounds 1 --seconds 0.2");
     assert_eq!(output.status.code(), Some(0), "{output:?}");
 
@@ -100,7 +100,7 @@ fn a_tiny_run_has_attackers_and_two_io_threads() {
         let iops = sample(limited)["iops"].as_f64().unwrap();
         assert!(iops > 0.0 && iops < 500.0 * 1.25 + 50.0, "{limited}");
     }
-    let document = fs::read_to_string(docs.path().join("scheduler.md")).unwrap();
+    let document = fs::read_to_string(docs.path().join("scheduler-results.md")).unwrap();
     for text in ["| 4 × 32 without a pause, K=16 |", "| 2 | 6 | `fifo` |", "--window-ios 12"] {
         assert!(document.contains(text), "{document}");
     }
@@ -131,7 +131,7 @@ fn what_guests_measure_is_judged_and_written_beside_the_rest() {
     let docs = tempfile::tempdir().unwrap();
     let measure = docs.path().join("measure");
     script::write(&measure, MEASURE);
-    fs::write(docs.path().join("scheduler.md"), DOCUMENT.to_owned() + GUESTS).unwrap();
+    fs::write(docs.path().join("scheduler-results.md"), DOCUMENT.to_owned() + GUESTS).unwrap();
     let options = "--only guests --rounds 1 --schedulers fifo,burst-credit";
     let output = burst(docs.path(), &format!("{options} --measure {}", measure.display()));
     assert_eq!(output.status.code(), Some(0), "{output:?}");
@@ -143,7 +143,7 @@ fn what_guests_measure_is_judged_and_written_beside_the_rest() {
     let met: Vec<_> = json["targets"].as_array().unwrap().iter().map(|target| target["met"].as_bool()).collect();
     assert_eq!(met, [Some(true); 3], "{json}");
     assert!(docs.path().join("results/burst-guests.svg").exists());
-    let document = fs::read_to_string(docs.path().join("scheduler.md")).unwrap();
+    let document = fs::read_to_string(docs.path().join("scheduler-results.md")).unwrap();
     assert!(document.contains("| 800 | `burst-credit` | 1 | 34.0 (34.0–34.0); 30.0 |"), "{document}");
     // The other section is another part's.
     assert_eq!(document.matches("\nold\n").count(), 1, "{document}");
@@ -152,13 +152,13 @@ fn what_guests_measure_is_judged_and_written_beside_the_rest() {
 #[test]
 fn what_cannot_be_published_is_not_measured() {
     let docs = tempfile::tempdir().unwrap();
-    fs::write(docs.path().join("scheduler.md"), "# Title\n").unwrap();
+    fs::write(docs.path().join("scheduler-results.md"), "# Title\n").unwrap();
     let output = burst(docs.path(), "");
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     assert!(String::from_utf8_lossy(&output.stderr).contains("burst: begin"), "{output:?}");
 
     // Not after the tables either.
-    fs::write(docs.path().join("scheduler.md"), DOCUMENT).unwrap();
+    fs::write(docs.path().join("scheduler-results.md"), DOCUMENT).unwrap();
     let output = burst(docs.path(), "");
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     assert!(String::from_utf8_lossy(&output.stderr).contains("burst-guests: begin"), "{output:?}");

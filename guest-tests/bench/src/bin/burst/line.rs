@@ -47,7 +47,7 @@ impl From<Table> for Part {
 
 /// Measures every scheduler of the daemon side by side, virtqueues that send bursts beside others that keep a deep
 /// queue, by sockets and by two guests, and rewrites the published results: DOCS/results/burst.json, burst-guests.json,
-/// their pictures and the sections of DOCS/scheduler.md.
+/// their pictures and the sections of DOCS/scheduler-results.md.
 #[derive(Debug, Parser)]
 #[command(
     version,

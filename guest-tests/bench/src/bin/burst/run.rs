@@ -18,7 +18,7 @@ use vublk_bench::stalls::{How, Watch};
 use vublk_bench::units::about;
 
 /// In the documentation's folder.
-pub(crate) const DOCUMENT: &str = "scheduler.md";
+pub(crate) const DOCUMENT: &str = "scheduler-results.md";
 
 /// Where it is published.
 pub(crate) fn publication(line: &Line) -> Publication {

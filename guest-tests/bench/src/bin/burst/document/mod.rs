@@ -1,4 +1,4 @@
-//! The section of `docs/scheduler.md` that is rewritten with each measurement.
+//! The section of `docs/scheduler-results.md` that is rewritten with each measurement.
 
 mod tables;
 mod threads;
