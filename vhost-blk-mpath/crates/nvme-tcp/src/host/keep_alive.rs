@@ -23,11 +23,15 @@ impl KeepAlive {
         Self { interval: kato / 2, patience, state: State::Off }
     }
 
-    /// Starts them. With TBKAS the controller may count from the start of its own interval, so they come twice as often.
+    /// Starts them. With TBKAS the controller may count from the start of its own interval, so they come twice as often. Where
+    /// they have been started already the next one comes no later for it: the controller counts from then.
     pub(super) fn start(&mut self, now: Instant, kato: Duration, tbkas: bool) {
         self.interval = if tbkas { kato / 4 } else { kato / 2 };
-        if !matches!(self.state, State::Sent(_)) {
-            self.state = State::Due(now + self.interval);
+        let next = now + self.interval;
+        match &mut self.state {
+            State::Off => self.state = State::Due(next),
+            State::Due(at) => *at = next.min(*at),
+            State::Sent(_) => {}
         }
     }
 
@@ -64,5 +68,21 @@ impl KeepAlive {
             State::Due(at) => Some(at),
             State::Sent(at) => Some(at + self.patience),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_that_is_started_again_is_due_no_later() {
+        const KATO: Duration = Duration::from_secs(8);
+        let (mut keep_alive, start) = (KeepAlive::new(KATO, KATO / 2), Instant::now());
+        keep_alive.start(start, KATO, false);
+        keep_alive.start(start + KATO / 4, KATO, false);
+        assert_eq!(keep_alive.next_timeout(), Some(start + KATO / 2));
+        keep_alive.start(start + KATO / 8, KATO, true);
+        assert_eq!(keep_alive.next_timeout(), Some(start + KATO / 8 + KATO / 4));
     }
 }
