@@ -84,6 +84,11 @@ pub(crate) struct Served {
 }
 
 impl Served {
+    /// As paths compare theirs with it.
+    pub(crate) fn as_seen(&self) -> mpath_host::Served {
+        mpath_host::Served { namespace: self.namespace, shown_blocks: self.blocks() }
+    }
+
     /// Its size in bytes, as guests know it.
     pub(crate) fn bytes(&self) -> u64 {
         self.frontend.capacity_sectors() * SECTOR_BYTES

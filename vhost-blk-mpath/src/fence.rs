@@ -1,40 +1,119 @@
-//! The fence of an association that has ended: writes that it was sent and has not answered are held until none of them can
-//! be executed any more. The first of these counts:
-//!
-//! * a cross-controller reset by way of another path has succeeded;
-//! * the controller has closed all I/O connections in answer to our end of them, having promised (`drain-fence`) to do so only
-//!   when everything it received is executed;
-//! * time has passed since the last socket was closed.
+//! Drives the fences of a subsystem's lost associations: time, the drain of their sockets, and the paths that can have their
+//! controllers reset.
 
+use std::future::pending;
 use std::io;
 use std::net::TcpStream as StdTcpStream;
 use std::os::fd::OwnedFd;
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use mpath_core::{Epoch, PathId};
-use nvme_tcp::host::ControllerInfo;
+use mpath_host::{AssociationId, DRAIN_MAX, Ended, Fences, Left, Lifted};
+use nvme_tcp::host::CrossResetOutcome;
 use nvme_tcp::wire::ControllerInstance;
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{sleep_until, timeout};
 
 use crate::subsystem::Subsystem;
 use crate::transport::AdminConnection;
 
-/// How long a controller may take to close its connections. Linux nvmet was seen to take 3.7 s. Time counts only from the end of
-/// that, so longer would not always be better.
-const DRAIN_MAX: Duration = Duration::from_secs(5);
+/// The fences of a subsystem, and who waits for a change of them.
+#[derive(Default)]
+pub(crate) struct SharedFences(watch::Sender<Fences>);
 
-/// What has lifted a fence.
-#[derive(Clone, Copy)]
-pub(crate) enum FencedBy {
-    /// A cross-controller reset by way of this path.
-    Reset(PathId),
-    Drain,
-    Time,
+impl SharedFences {
+    fn change(&self, change: impl FnOnce(&mut Fences, Instant)) {
+        self.0.send_modify(|fences| change(fences, Instant::now()));
+    }
+
+    /// A live association's controller can reset others, until [`withdraw_resets`](Self::withdraw_resets).
+    pub(crate) fn offer_resets(&self, id: AssociationId) {
+        self.change(|fences, _| fences.offer_resets(id));
+    }
+
+    pub(crate) fn withdraw_resets(&self, path: PathId) {
+        self.change(|fences, _| fences.withdraw_resets(path));
+    }
+
+    /// Waits for the next controller that this path's is to reset; [`reset_answered`](Self::reset_answered) is to follow. Dropping
+    /// the future loses nothing.
+    pub(crate) async fn next_reset(&self, path: PathId) -> ControllerInstance {
+        let mut changes = self.0.subscribe();
+        loop {
+            let mut next = None;
+            self.0.send_if_modified(|fences| {
+                next = fences.next_reset(Instant::now(), path);
+                next.is_some()
+            });
+            if let Some(next) = next {
+                return next;
+            }
+            changes.changed().await.expect("the sender is this one's own");
+        }
+    }
+
+    /// What came of it; `None` if the controller was not asked.
+    pub(crate) fn reset_answered(&self, path: PathId, outcome: Option<CrossResetOutcome>) {
+        self.change(|fences, now| fences.reset_answered(now, path, outcome));
+    }
+
+    /// Waits until nothing that was sent on the path can be executed any more.
+    pub(crate) async fn lifted(&self, path: PathId) {
+        let _ = self.0.subscribe().wait_for(|fences| !fences.holds(path)).await;
+    }
+
+    /// Waits for the next fence to be lifted.
+    async fn next_lifted(&self) -> Lifted {
+        let mut changes = self.0.subscribe();
+        loop {
+            let (mut lifted, mut next) = (None, None);
+            self.0.send_if_modified(|fences| {
+                fences.handle_timeout(Instant::now());
+                (lifted, next) = (fences.poll_lifted(), fences.next_timeout());
+                lifted.is_some()
+            });
+            if let Some(lifted) = lifted {
+                return lifted;
+            }
+            let time = async {
+                match next {
+                    Some(at) => sleep_until(at.into()).await,
+                    None => pending().await,
+                }
+            };
+            tokio::select! {
+                () = time => {}
+                changed = changes.changed() => changed.expect("the sender is this one's own"),
+            }
+        }
+    }
+}
+
+/// Lifts the fences of a subsystem until its end.
+pub(crate) async fn run(subsystem: Arc<Subsystem>) {
+    let mut shutdown = subsystem.shutdown.clone();
+    loop {
+        let Lifted { of, by, after } = tokio::select! {
+            lifted = subsystem.fences.next_lifted() => lifted,
+            _ = shutdown.wait_for(|shutdown| *shutdown) => return,
+        };
+        subsystem.path_fence_lifted(of.path, by, after);
+        subsystem.threads().iter().for_each(|thread| thread.fence_lifted(of.path, of.epoch));
+        // The next one may be due while the record is being written.
+        let subsystem = Arc::clone(&subsystem);
+        tokio::spawn(async move { subsystem.record_ended(of.path, of.epoch).await });
+    }
+}
+
+/// Nothing of an association that needs no fence can be executed any more.
+pub(crate) async fn lift(subsystem: &Subsystem, path: PathId, epoch: Epoch) {
+    subsystem.threads().iter().for_each(|thread| thread.fence_lifted(path, epoch));
+    subsystem.record_ended(path, epoch).await;
 }
 
 /// An association that gets nothing more to do, and whose controller is to close the connections.
@@ -45,52 +124,41 @@ pub(crate) struct Draining {
     pub(crate) queues: Vec<OwnedFd>,
 }
 
-/// Begins the fence of an association whose sockets are all closed but for those that drain, and sees to its end, which is that
-/// of the task.
+/// Begins the fence of an association whose sockets are all closed except for those that drain: the task that sees to these.
 pub(crate) fn begin(
     subsystem: &Arc<Subsystem>,
     path: PathId,
-    epoch: Epoch,
-    info: &ControllerInfo,
+    left: &LeftBehind,
     draining: Option<Draining>,
-) -> JoinHandle<()> {
+) -> Option<JoinHandle<()>> {
+    let of = AssociationId { path, epoch: left.epoch };
+    let ended = Ended { of, fence_time: left.fence_time, instance: left.instance, is_draining: draining.is_some() };
+    subsystem.fences.change(|fences, now| fences.begin(now, ended));
+    let draining = draining?;
     let subsystem = Arc::clone(subsystem);
-    let time = if cfg!(feature = "without-fence") { Duration::ZERO } else { info.fence_time() };
-    let instance = info.instance();
-    tokio::spawn(async move {
-        let begun = Instant::now();
-        let by = tokio::select! {
-            by = reset(&subsystem, instance) => FencedBy::Reset(by),
-            by = drain_or_time(draining, time) => by,
+    Some(tokio::spawn(async move {
+        let mut changes = subsystem.fences.0.subscribe();
+        let executed = tokio::select! {
+            // What does not drain is closed with the future, with RST.
+            drained = timeout(DRAIN_MAX, drain(draining)) => drained == Ok(true),
+            _ = changes.wait_for(|fences| !fences.is_held(of)) => return,
         };
-        subsystem.path_fence_lifted(path, by, begun.elapsed());
-        lift(&subsystem, path, epoch).await;
-    })
+        subsystem.fences.change(|fences, now| fences.drained(now, of, executed));
+    }))
 }
 
-/// Nothing of an association that has ended can be executed any more.
-pub(crate) async fn lift(subsystem: &Subsystem, path: PathId, epoch: Epoch) {
-    subsystem.threads().iter().for_each(|thread| thread.fence_lifted(path, epoch));
-    subsystem.record_ended(path, epoch).await;
+/// What the fence of an association has to know of it.
+pub(crate) struct LeftBehind {
+    epoch: Epoch,
+    fence_time: Duration,
+    instance: Option<ControllerInstance>,
 }
 
-/// Waits until another path's controller has reset the lost one, perhaps for ever; which path that was.
-async fn reset(subsystem: &Subsystem, instance: Option<ControllerInstance>) -> PathId {
-    match instance {
-        Some(instance) => subsystem.resetters.reset(instance).await,
-        None => std::future::pending().await,
+impl From<&Left> for LeftBehind {
+    fn from(left: &Left) -> Self {
+        let fence_time = if cfg!(feature = "without-fence") { Duration::ZERO } else { left.info.fence_time() };
+        Self { epoch: left.epoch, fence_time, instance: left.info.instance() }
     }
-}
-
-async fn drain_or_time(draining: Option<Draining>, time: Duration) -> FencedBy {
-    if let Some(draining) = draining {
-        // What does not drain is closed with the future, with RST.
-        if timeout(DRAIN_MAX, drain(draining)).await == Ok(true) {
-            return FencedBy::Drain;
-        }
-    }
-    sleep(time).await;
-    FencedBy::Time
 }
 
 /// Whether the controller has executed everything and said so.

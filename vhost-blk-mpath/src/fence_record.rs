@@ -1,39 +1,30 @@
-//! The associations under which writes may be on their way, written down beside the vhost-user socket. A daemon that was
-//! killed cannot lift their fences; the one that follows it reads here how long requests have to wait.
+//! The record of associations ([`Record`]) as a file beside the vhost-user socket.
 //!
 //! The file is there from the first association to the daemon's orderly end. It is replaced as a whole, and is on the disk before
 //! the first command of an association leaves. After a reboot it counts as well, if its directory outlives that.
 //!
-//! It also says what namespace the socket is of, and stays for that alone where a front-end may come back with requests in flight: these
-//! are executed on the same namespace, or not at all.
-//!
 //! A lock beside it, as long as a daemon serves the disk: of two that share a handed-over socket the second one would read the
 //! record of associations that still write.
 
-use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::Duration;
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 
 use mpath_core::{Epoch, PathId};
-use serde::{Deserialize, Serialize};
+use mpath_host::{
+    AssociationId, FENCE_MAX, Incarnation, LeftFence, NamespaceName, Record, RecordContent, RecordedAssociation,
+};
+use uuid::Uuid;
 
 use crate::fence_lock::{Lock, LockError};
-use crate::incarnation::{Incarnation, LeftBy};
-use crate::namespace_name::NamespaceName;
 
 /// No record is as large: 64 paths, a few associations of each that wait for their fence, and one of former daemons.
 const LARGEST_BYTES: u64 = 1 << 20;
-/// A process is gone for others a moment before the kernel has closed all of its sockets.
-const EXIT_MAX: Duration = Duration::from_millis(500);
 /// A daemon that ends lets go of the lock when its paths are closed, a moment after it let go of the socket.
 const LOCK_WAIT: Duration = Duration::from_secs(10);
-/// No fence takes as long: three times a keep-alive time-out that a controller has rounded up by the coarsest KAS, 6553.5 s, and the
-/// longest CQT are 5.5 hours, and connections of MPTCP may linger for minutes (`net.mptcp.close_timeout`).
-const FENCE_MAX_MS: u64 = 7 * 24 * 3_600_000;
 
 /// The record of one disk.
 #[derive(Clone, Debug)]
@@ -41,10 +32,8 @@ pub(crate) struct FenceRecord {
     file: PathBuf,
     /// Who keeps it.
     incarnation: Incarnation,
-    /// Who had the disk before has left something.
-    is_left: bool,
-    /// And that is of this one.
-    namespace_before: Option<NamespaceName>,
+    /// As it was found.
+    found: Arc<Record>,
     /// Of what is written from now on, once it is known.
     namespace: Arc<OnceLock<NamespaceName>>,
     /// `None` after the end, when nothing is written any more.
@@ -53,63 +42,10 @@ pub(crate) struct FenceRecord {
 
 #[derive(Debug)]
 struct Kept {
-    associations: Associations,
+    record: Record,
     /// The file says what the disk is.
     is_named: bool,
     _lock: Lock,
-}
-
-type Associations = BTreeMap<Key, RecordedAssociation>;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Key {
-    /// The longest that daemons before this one have left.
-    Inherited,
-    Own(PathId, Epoch),
-}
-
-#[derive(Debug, Default, Serialize, Deserialize)]
-struct Content {
-    associations: Vec<RecordedAssociation>,
-    /// What the disk is. A guest that comes back repeats what it had in flight there, and nowhere else. Versions before this one
-    /// did not say.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    namespace: Option<NamespaceName>,
-    /// Who has left it so. None while a daemon keeps it, and of one that was killed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    left: Option<LeftBy>,
-}
-
-/// The longest fence that a disk leaves when it is not served any more.
-#[derive(Debug)]
-pub(crate) struct LeftFence {
-    /// From now on.
-    pub(crate) association: RecordedAssociation,
-    /// On what, if a path has told or an earlier daemon has said so.
-    pub(crate) namespace: Option<NamespaceName>,
-    /// It is the disk's own, and not that of who had it before.
-    pub(crate) is_own: bool,
-    /// What is left in it of who had the disk before.
-    inherited: Option<RecordedAssociation>,
-}
-
-impl LeftFence {
-    /// Of a disk that has only read: it has left nothing itself, though others over its paths may have.
-    pub(crate) fn without_its_own(self) -> Option<Self> {
-        let association = self.inherited.clone()?;
-        Some(Self { association, is_own: false, ..self })
-    }
-}
-
-/// What is written down of an association.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct RecordedAssociation {
-    /// The path's address, for people.
-    pub(crate) path: String,
-    /// The controller, for people.
-    pub(crate) cntlid: u16,
-    /// From the end of its sockets to the moment after which its controller executes nothing of it.
-    pub(crate) fence_ms: u64,
 }
 
 /// Why the record of an earlier daemon cannot be used.
@@ -128,8 +64,9 @@ pub(crate) enum RecordError {
     )]
     Content { file: PathBuf, source: serde_json::Error },
     #[error(
-        "{}: fence_ms: {fence_ms} is longer than {FENCE_MAX_MS}, a week, which no fence takes; once three times the keep-alive time-out of the disk and its controllers' quiesce time have passed since the last daemon ended, remove the file",
-        file.display()
+        "{}: fence_ms: {fence_ms} is longer than {}, a week, which no fence takes; once three times the keep-alive time-out of the disk and its controllers' quiesce time have passed since the last daemon ended, remove the file",
+        file.display(),
+        FENCE_MAX.as_millis()
     )]
     FenceTooLong { file: PathBuf, fence_ms: u64 },
 }
@@ -160,7 +97,7 @@ impl FenceRecords {
     pub(crate) fn open<'a>(sockets: impl Iterator<Item = &'a Path>) -> Result<(Self, Option<Duration>), RecordError> {
         let (mut records, mut longest) = (Vec::new(), None);
         for socket in sockets {
-            let (record, fence) = FenceRecord::open(Incarnation::of_this_process(), socket)?;
+            let (record, fence) = FenceRecord::open(incarnation(), socket)?;
             records.push(record);
             longest = longest.max(fence);
         }
@@ -220,12 +157,12 @@ impl FenceRecords {
 
     /// Whether who had the disk at this position before has left something: a front-end may come back with requests in flight.
     pub(crate) fn is_left(&self, disk: usize) -> bool {
-        self.0[disk].is_left
+        self.0[disk].found.is_left()
     }
 
     /// What the disk at this position was before, if that is another one and has left something there.
     pub(crate) fn other_namespace(&self, disk: usize, namespace: &NamespaceName) -> Option<NamespaceName> {
-        self.0[disk].namespace_before.clone().filter(|before| !before.is_same(namespace))
+        self.0[disk].found.namespace_before().filter(|before| !before.is_same(namespace)).cloned()
     }
 
     /// The file of the disk at this position.
@@ -256,24 +193,12 @@ impl FenceRecord {
     fn open(incarnation: &Incarnation, socket: &Path) -> Result<(Self, Option<Duration>), RecordError> {
         let file = beside(socket, ".fence");
         let lock = Lock::wait_for(beside(&file, ".lock"), LOCK_WAIT)?;
-        let Content { associations, namespace: namespace_before, left } = read(&file)?;
-        let longest = longest(associations);
-        let is_left = longest.is_some() || namespace_before.is_some();
-        let fence = match &longest {
-            Some(longest) => {
-                let in_full = Duration::from_millis(longest.fence_ms);
-                // Who has written down that it leaves has closed its sockets before.
-                let remains = |left: &LeftBy| incarnation.remains(left).map_or(in_full, |left| left.min(in_full));
-                Some(left.as_ref().map_or(in_full + EXIT_MAX, remains))
-            }
-            // It was killed while it had no association.
-            None => (is_left && left.is_none()).then_some(Duration::ZERO),
-        };
-        let associations = longest.into_iter().map(|left| (Key::Inherited, left)).collect();
-        let is_named = namespace_before.is_some();
-        let kept = Arc::new(Mutex::new(Some(Kept { associations, is_named, _lock: lock })));
-        let incarnation = incarnation.clone();
-        Ok((Self { file, incarnation, is_left, namespace_before, namespace: Arc::default(), kept }, fence))
+        let content = read(&file)?;
+        let is_named = content.namespace.is_some();
+        let (record, fence) = Record::open(content, incarnation, Instant::now());
+        let found = Arc::new(record.clone());
+        let kept = Arc::new(Mutex::new(Some(Kept { record, is_named, _lock: lock })));
+        Ok((Self { file, incarnation: incarnation.clone(), found, namespace: Arc::default(), kept }, fence))
     }
 
     /// Writes an association down, durably.
@@ -283,17 +208,17 @@ impl FenceRecord {
         epoch: Epoch,
         association: RecordedAssociation,
     ) -> Result<(), WriteError> {
-        self.change(move |associations| drop(associations.insert(Key::Own(path, epoch), association))).await
+        self.change(move |record| record.add(AssociationId { path, epoch }, association)).await
     }
 
     /// The fence of an association is lifted.
     pub(crate) async fn remove(&self, path: PathId, epoch: Epoch) -> Result<(), WriteError> {
-        self.change(move |associations| drop(associations.remove(&Key::Own(path, epoch)))).await
+        self.change(move |record| record.remove(AssociationId { path, epoch })).await
     }
 
     /// The fences that an earlier daemon left are lifted.
     pub(crate) async fn remove_inherited(&self) -> Result<(), WriteError> {
-        self.change(|associations| drop(associations.remove(&Key::Inherited))).await
+        self.change(Record::remove_inherited).await
     }
 
     /// Writes down what the disk is, durably, unless the file says so already: a path may have told that came up for other disks only.
@@ -310,47 +235,21 @@ impl FenceRecord {
 
     /// Writes down a fence that somebody else has left on what this disk writes to, durably. Blocks.
     pub(crate) fn inherit(&self, association: RecordedAssociation) -> Result<(), WriteError> {
-        let inherit = |associations: &mut Associations| {
-            let before = associations.remove(&Key::Inherited);
-            let longest = longest(before.into_iter().chain([association]).collect());
-            associations.extend(longest.map(|association| (Key::Inherited, association)));
-        };
-        self.change_now(inherit).map_err(|source| WriteError { file: self.file.clone(), source })
+        let inherited = self.change_now(|record| record.inherit(association));
+        inherited.map_err(|source| WriteError { file: self.file.clone(), source })
     }
 
     /// The disk is not served any more, and all sockets are closed. Unless there are writes in doubt nothing can change its data any more.
     /// Of the fences that it has inherited so much is left: who restarts it again and again waits for them once. While there may be requests
     /// that its guest was not answered the record says whose the socket is. The longest fence that whoever writes to the same has to wait for.
     pub(crate) fn end(&self, in_doubt: bool, inherited_left: Duration, unanswered: bool) -> Option<LeftFence> {
-        let Kept { mut associations, _lock, .. } = self.kept().take()?;
-        if !in_doubt {
-            associations.retain(|key, _| *key == Key::Inherited);
-        }
-        let inherited_ms = inherited_left.as_millis() as u64;
-        if inherited_ms == 0 && !unanswered {
-            associations.remove(&Key::Inherited);
-        }
-        // The moment that a killed process takes to go is left as well; whoever opens the record counts it anew.
-        let left = associations.iter().map(|(key, left)| match key {
-            Key::Inherited => (RecordedAssociation { fence_ms: inherited_ms, ..left.clone() }, false),
-            Key::Own(..) => (left.clone(), true),
-        });
-        let left = left.max_by_key(|(left, _)| left.fence_ms).filter(|(left, _)| left.fence_ms > 0);
-        let inherited = associations.get(&Key::Inherited).filter(|_| inherited_ms > 0);
-        let inherited = inherited.map(|left| RecordedAssociation { fence_ms: inherited_ms, ..left.clone() });
-        if let Some(inherited) = associations.get_mut(&Key::Inherited) {
-            inherited.fence_ms = inherited.fence_ms.min(inherited_ms);
-        }
-        let mut content = self.content(&associations);
-        let fence = Duration::from_millis(left.as_ref().map_or(0, |(left, _)| left.fence_ms));
-        content.left = Some(self.incarnation.leaves(fence));
-        if content.associations.is_empty() && !unanswered {
-            content.namespace = None;
-        }
+        let Kept { record, _lock, .. } = self.kept().take()?;
+        let (namespace, incarnation) = (self.namespace.get(), &self.incarnation);
+        let (content, left) = record.end(namespace, in_doubt, inherited_left, unanswered, incarnation, Instant::now());
         if let Err(error) = write(&self.file, &content) {
             tracing::warn!(file = %self.file.display(), %error, "fence record stays as it is");
         }
-        left.map(|(association, is_own)| LeftFence { association, namespace: content.namespace, is_own, inherited })
+        left
     }
 
     /// The fence that was left at the end may be over: then no daemon has to wait for it, though what was in flight is still to be repeated
@@ -365,15 +264,14 @@ impl FenceRecord {
             Err(error) => return Err(RecordError::from(error).into()),
         };
         let mut content = read(&self.file)?;
-        if content.left.as_ref().and_then(|left| self.incarnation.remains(left)) != Some(Duration::ZERO) {
+        if !content.expire(&self.incarnation, Instant::now()) {
             return Ok(());
         }
-        content.associations.iter_mut().for_each(|association| association.fence_ms = 0);
         write(&self.file, &content).map_err(|source| WriteError { file: self.file.clone(), source })?;
         Ok(())
     }
 
-    async fn change(&self, change: impl FnOnce(&mut Associations) + Send + 'static) -> Result<(), WriteError> {
+    async fn change(&self, change: impl FnOnce(&mut Record) + Send + 'static) -> Result<(), WriteError> {
         self.write(move |record| record.change_now(change)).await
     }
 
@@ -390,22 +288,26 @@ impl FenceRecord {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn change_now(&self, change: impl FnOnce(&mut Associations)) -> io::Result<()> {
+    fn change_now(&self, change: impl FnOnce(&mut Record)) -> io::Result<()> {
         // Held until it is written, so that the last one to change it is the last one to write it.
         let mut kept = self.kept();
-        let Some(Kept { associations, is_named, .. }) = &mut *kept else { return Ok(()) };
-        change(associations);
-        let content = self.content(associations);
+        let Some(Kept { record, is_named, .. }) = &mut *kept else { return Ok(()) };
+        change(record);
+        let content = record.content(self.namespace.get());
         write(&self.file, &content)?;
         *is_named = content.namespace.is_some();
         Ok(())
     }
+}
 
-    fn content(&self, associations: &Associations) -> Content {
-        // They are the same, unless this disk is refused: who had it before may come back.
-        let namespace = self.namespace_before.as_ref().or(self.namespace.get()).cloned();
-        Content { associations: associations.values().cloned().collect(), namespace, left: None }
-    }
+/// This process.
+fn incarnation() -> &'static Incarnation {
+    static THIS: LazyLock<Incarnation> = LazyLock::new(begin);
+    &THIS
+}
+
+fn begin() -> Incarnation {
+    Incarnation::new(Uuid::new_v4().to_string(), Instant::now())
 }
 
 fn beside(file: &Path, ending: &str) -> PathBuf {
@@ -414,30 +316,25 @@ fn beside(file: &Path, ending: &str) -> PathBuf {
     PathBuf::from(name)
 }
 
-/// All others are lifted before the longest is. Kept one by one they would add up from one killed daemon to the next.
-fn longest(found: Vec<RecordedAssociation>) -> Option<RecordedAssociation> {
-    found.into_iter().max_by_key(|association| association.fence_ms)
-}
-
-fn read(file: &Path) -> Result<Content, RecordError> {
+fn read(file: &Path) -> Result<RecordContent, RecordError> {
     let error = |source| RecordError::Read { file: file.to_owned(), source };
     match fs::metadata(file) {
         Ok(metadata) if metadata.len() <= LARGEST_BYTES => {}
         Ok(_) => return Err(error(io::ErrorKind::FileTooLarge.into())),
-        Err(missing) if missing.kind() == io::ErrorKind::NotFound => return Ok(Content::default()),
+        Err(missing) if missing.kind() == io::ErrorKind::NotFound => return Ok(RecordContent::default()),
         Err(source) => return Err(error(source)),
     }
     let text = fs::read(file).map_err(error)?;
-    let content: Content =
+    let content: RecordContent =
         serde_json::from_slice(&text).map_err(|source| RecordError::Content { file: file.to_owned(), source })?;
-    match content.associations.iter().find(|left| left.fence_ms > FENCE_MAX_MS) {
+    match content.associations.iter().find(|left| u128::from(left.fence_ms) > FENCE_MAX.as_millis()) {
         Some(left) => Err(RecordError::FenceTooLong { file: file.to_owned(), fence_ms: left.fence_ms }),
         None => Ok(content),
     }
 }
 
 /// Replaces the file, or removes it if there is nothing to say. In either case the directory is on the disk when this returns.
-fn write(file: &Path, content: &Content) -> io::Result<()> {
+fn write(file: &Path, content: &RecordContent) -> io::Result<()> {
     let directory = match file.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),

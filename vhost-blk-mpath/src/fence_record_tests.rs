@@ -1,5 +1,6 @@
 //! What is written down of fences, and who waits for it.
 
+use mpath_host::{EXIT_MAX, longest_fence};
 use nvme_tcp::host::NamespaceIdentity;
 
 use super::*;
@@ -13,7 +14,7 @@ fn association(fence_ms: u64) -> RecordedAssociation {
 
 /// By a daemon that nobody has seen before.
 fn open(socket: &Path) -> Result<(FenceRecord, Option<Duration>), RecordError> {
-    FenceRecord::open(&Incarnation::begin(), socket)
+    FenceRecord::open(&begin(), socket)
 }
 
 fn waits(left: Option<&LeftFence>) -> Option<u64> {
@@ -26,7 +27,7 @@ fn run<T>(future: impl Future<Output = T>) -> T {
 
 /// The longest fence that a daemon would leave if it were killed now, in ms.
 fn left(socket: &Path) -> Option<u64> {
-    longest(read(&beside(socket, ".fence")).unwrap().associations).map(|left| left.fence_ms)
+    longest_fence(read(&beside(socket, ".fence")).unwrap().associations).map(|left| left.fence_ms)
 }
 
 #[test]
@@ -136,7 +137,7 @@ fn a_disk_that_only_reads_passes_on_what_it_has_inherited() {
 fn of_what_a_daemon_has_left_itself_it_waits_for_the_rest() {
     let place = tempfile::tempdir().unwrap();
     let socket = place.path().join("disk.sock");
-    let daemon = Incarnation::begin();
+    let daemon = begin();
     let leave = |fence_ms| {
         let (record, inherited) = FenceRecord::open(&daemon, &socket).unwrap();
         run(record.add(A, Epoch(1), association(fence_ms))).unwrap();
@@ -211,26 +212,26 @@ fn a_socket_is_of_its_namespace_until_no_guest_can_come_back() {
         (record, waits)
     };
     let (first, _) = of(1);
-    assert!(!first.is_left);
+    assert!(!first.found.is_left());
     run(first.add(A, Epoch(1), association(5_000))).unwrap();
     run(first.remove(A, Epoch(1))).unwrap();
     drop(first);
     // Nothing is to be waited for, and what was not flushed may be anywhere.
     let (killed, waits) = of(1);
-    assert_eq!((killed.is_left, waits), (true, Some(Duration::ZERO)));
+    assert_eq!((killed.found.is_left(), waits), (true, Some(Duration::ZERO)));
     run(killed.remove_inherited()).unwrap();
     drop(killed);
     // Who is refused, with an association or without, changes nothing.
     for has_association in [false, true] {
         let (refused, _) = of(2);
-        assert!(refused.namespace_before.as_ref().is_some_and(|before| before.is_same(&namespace(1))));
+        assert!(refused.found.namespace_before().is_some_and(|before| before.is_same(&namespace(1))));
         if has_association {
             run(refused.add(B, Epoch(1), association(7_000))).unwrap();
         }
         assert_eq!(waits_after(refused, true), None);
     }
     let (served, waits) = of(1);
-    assert_eq!((served.is_left, waits), (true, None), "it was left in order");
+    assert_eq!((served.found.is_left(), waits), (true, None), "it was left in order");
     assert_eq!(waits_after(served, false), None);
     assert_eq!(fs::read_dir(place.path()).unwrap().count(), 0);
 }
@@ -258,14 +259,16 @@ fn a_fence_that_none_can_be_is_refused_and_not_waited_for() {
     let (socket, file) = (place.path().join("disk.sock"), place.path().join("disk.sock.fence"));
     let holds = |fence_ms: u64| {
         let associations = vec![association(5), association(fence_ms)];
-        fs::write(&file, serde_json::to_vec(&Content { associations, ..Content::default() }).unwrap()).unwrap();
+        fs::write(&file, serde_json::to_vec(&RecordContent { associations, ..RecordContent::default() }).unwrap())
+            .unwrap();
         open(&socket).map(|(_, inherited)| inherited)
     };
+    let fence_max_ms = FENCE_MAX.as_millis() as u64;
     // The longest that a daemon may have written.
-    for fence_ms in [3 * 6_553_500 + 65_535, FENCE_MAX_MS] {
+    for fence_ms in [3 * 6_553_500 + 65_535, fence_max_ms] {
         assert_eq!(holds(fence_ms).unwrap(), Some(Duration::from_millis(fence_ms) + EXIT_MAX));
     }
-    for fence_ms in [FENCE_MAX_MS + 1, u64::MAX] {
+    for fence_ms in [fence_max_ms + 1, u64::MAX] {
         let error = holds(fence_ms).unwrap_err().to_string();
         let said = format!("{}: fence_ms: {fence_ms} is longer than 604800000, a week,", file.display());
         assert!(error.starts_with(&said) && error.ends_with("remove the file"), "{error}");

@@ -5,7 +5,6 @@
 
 mod args;
 mod control;
-mod cross_reset;
 mod discovery;
 mod disk;
 mod disks;
@@ -17,11 +16,8 @@ mod frontend;
 mod geometry;
 mod handed_over;
 mod host;
-mod incarnation;
 mod injection;
 mod membership;
-mod namespace_name;
-mod namespaces;
 mod one_writer;
 mod path;
 mod path_events;

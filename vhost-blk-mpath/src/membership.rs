@@ -10,19 +10,24 @@
 //! its cache has lost unflushed stays known in `mpath_core` until a flush has failed for it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use mpath_api::PathAddress;
 use mpath_api::server::{AddPathError, RemovePathError};
 use mpath_api::types::{EventKind, Origin};
-use mpath_core::{MAX_PATHS, PathId};
+use mpath_core::{Epoch, MAX_PATHS, PathId};
+use mpath_host::Wanted;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use crate::control::{barrier, statistics};
 use crate::path::{PathError, PathTask};
 use crate::path_status::PathStatus;
-use crate::steering::{self, LOOK_AGAIN, Orders, Wanted};
+use crate::steering;
 use crate::subsystem::Subsystem;
+
+/// How often a path that is to be forgotten is looked at.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
 impl Subsystem {
     /// Adds a path and begins to connect it. That it cannot be connected is no error here, but its state.
@@ -54,21 +59,13 @@ impl Subsystem {
         let path = added.ok_or_else(|| AddPathError::TooMany { disk: name(), most: MAX_PATHS })?;
         self.threads().iter().for_each(|thread| thread.add_path(path));
         let events = self.reports.listen(path);
-        let status = state.path_mut(path).expect("just added");
+        let status = state.path(path).expect("just added");
         if origin != Origin::Configured {
             self.event(Some(status.named()), EventKind::PathAdded, "path added");
         }
-        let task = PathTask {
-            subsystem: Arc::clone(self),
-            path,
-            address,
-            events,
-            orders: Orders::new(status.orders.subscribe()),
-            shutdown: self.shutdown.clone(),
-            max_transfer_bytes: None,
-            fences: Vec::new(),
-        };
-        status.task = Some(tokio::spawn(task.run(first)));
+        let (orders, epoch) = (status.orders.subscribe(), state.epoch(path));
+        let task = PathTask::new(Arc::clone(self), path, address, epoch, events, orders, first);
+        state.path_mut(path).expect("just added").task = Some(tokio::spawn(task.run()));
         Ok(path)
     }
 
@@ -109,8 +106,9 @@ impl Subsystem {
         Ok(waits)
     }
 
-    /// The end of a path that has no association and whose fences are all lifted. Its task ends with this.
-    pub(crate) async fn path_removed(&self, path: PathId) {
+    /// The end of a path that has no association and gets none any more, the last of which was that. Its task ends with this.
+    pub(crate) async fn path_removed(&self, path: PathId, epoch: Epoch) {
+        self.fences.lifted(path).await;
         // Parts of flushes may still have to learn that they are lost.
         while !is_forgotten(self, path).await {
             tokio::time::sleep(LOOK_AGAIN).await;
@@ -130,7 +128,7 @@ impl Subsystem {
         self.reports.forget(path);
         let mut state = self.state();
         let named = state.path(path).map(PathStatus::named);
-        self.change_paths(&mut state, |state| state.remove(path));
+        self.change_paths(&mut state, |state| state.remove(path, epoch));
         self.event(named, EventKind::PathRemoved, "path removed");
     }
 

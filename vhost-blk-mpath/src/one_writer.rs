@@ -6,9 +6,9 @@
 
 use std::time::{Duration, Instant};
 
+use mpath_host::{LeftFence, NamespaceName, RecordedAssociation};
+
 use crate::disk::Disk;
-use crate::fence_record::{LeftFence, RecordedAssociation};
-use crate::namespace_name::NamespaceName;
 use crate::service::StartError;
 use crate::subsystem::Subsystem;
 

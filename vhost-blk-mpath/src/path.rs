@@ -1,512 +1,406 @@
-//! One path's life: connect its controller, check whose namespace it is, give every I/O thread a queue pair, keep it
-//! alive; when it is lost, close all of it, leave what it was sent to the fence, and connect again.
-//!
-//! ```text
-//!  Connecting ──▶ Live ── any of its connections fails ──▶ Closing ── all I/O threads closed ──▶ Connecting (after reconnect-delay)
-//!      │                                                                   └── the fence of that epoch begins (`fence`)
-//!      ├── another namespace ──▶ Refused ─── reset or enabled by the operator ──▶ Connecting
-//!      └── none for ctrl-loss-tmo ──▶ GaveUp ── reset or enabled by the operator ──▶ Connecting
-//!
-//!  Live ── disabled by the operator, and it owes nothing ──▶ Disabled ── enabled ──▶ Connecting
-//!
-//!  any of them ── removed ──▶ (no association) ── all fences lifted ──▶ gone (`membership`)
-//! ```
+//! The task of one path: drives what [`mpath_host::Path`] decides, over sockets, the I/O threads and the record of associations.
 
+use std::future::{Future, pending, poll_fn};
 use std::io;
 use std::os::fd::OwnedFd;
-use std::pin::pin;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use mpath_api::PathAddress;
 use mpath_api::address::Transport;
-use mpath_api::config::Seconds;
-use mpath_core::{Association, DiskId, Epoch, PathId};
-use nvme_tcp::host::{ControllerEvent, ControllerInfo, HostController, HostQueue, QueueConfig};
-use reactor::{Ending, Link, PathEvent, PathEventKind};
+use mpath_core::{Epoch, PathId};
+use mpath_host::{Action, Left, Order, Path, RecordedAssociation, Report, Up};
+use reactor::{Ending, Link, LossReason, PathEvent, PathEventKind};
+use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
-use tokio::time::sleep;
+use tokio::time::sleep_until;
+use vhost_user_blk::GeometryError;
 
 use crate::fence::{self, Draining};
-use crate::fence_record::{self, RecordedAssociation};
-use crate::namespaces::Namespaces;
-use crate::steering::{Ordered, Orders, Wanted};
+use crate::fence_record::WriteError;
+use crate::steering;
 use crate::subflows::Connections;
-use crate::subsystem::{AdmitError, Subsystem};
-use crate::transport::{self, AdminConnection, TransportError};
+use crate::subsystem::Subsystem;
+use crate::transport::{self, AdminConnection, ControlSocket, TransportError, far_future};
 
 /// Why a path has no association.
+pub(crate) type PathError = mpath_host::PathError<HostError>;
+
+/// What this host, or a connection of it, has failed at.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum PathError {
+pub(crate) enum HostError {
     #[error(transparent)]
     Transport(#[from] TransportError),
     #[error(transparent)]
-    Admit(#[from] AdmitError),
-    #[error(
-        "the controller grants {granted} I/O queues, {wanted} are needed: one an I/O thread; lower io-threads or raise the target's limit"
-    )]
-    Queues { granted: u16, wanted: u16 },
-    /// What an association was made for is no longer so: another one may find it as it was, or what is there now.
-    #[error("for {disk}: {error}")]
-    Changed { disk: String, error: AdmitError },
+    Lost(#[from] LossReason),
     #[error(transparent)]
-    Lost(#[from] reactor::LossReason),
+    Record(#[from] WriteError),
+    #[error("the namespace cannot be a disk: {0}")]
+    Geometry(#[from] GeometryError),
     #[error(transparent)]
-    Record(#[from] fence_record::WriteError),
-    #[error("reset by the operator")]
-    Reset,
+    Start(#[from] reactor::StartError),
 }
 
-impl PathError {
-    fn changed(subsystem: &Subsystem, (disk, error): (DiskId, AdmitError)) -> Self {
-        Self::Changed { disk: subsystem.disk(disk).name().to_owned(), error }
-    }
+type Pending<T> = Option<Pin<Box<dyn Future<Output = T> + Send>>>;
 
-    /// The path leads elsewhere, and another attempt would find the same.
-    pub(crate) fn is_refusal(&self) -> bool {
-        matches!(self, Self::Admit(error) if error.is_refusal())
-    }
-
-    /// The admin connection has failed.
-    fn is_of_admin(&self) -> bool {
-        matches!(self, Self::Transport(_))
-    }
-
-    /// It is this host that lacks something, not the path.
-    pub(crate) fn is_of_this_host(&self) -> bool {
-        matches!(self, Self::Admit(AdmitError::Start(_)))
+/// Waits for what is under way; if nothing is, for ever. Dropping the future loses nothing.
+async fn done<T>(under_way: &mut Pending<T>) -> T {
+    match under_way {
+        Some(future) => {
+            let outcome = future.await;
+            *under_way = None;
+            outcome
+        }
+        None => pending().await,
     }
 }
 
 /// What a path's task is made of.
 pub(crate) struct PathTask {
-    pub(crate) subsystem: Arc<Subsystem>,
-    pub(crate) path: PathId,
-    pub(crate) address: PathAddress,
+    subsystem: Arc<Subsystem>,
+    id: PathId,
+    address: PathAddress,
+    path: Path<HostError>,
     /// Reports of the I/O threads about this path.
-    pub(crate) events: mpsc::UnboundedReceiver<PathEvent>,
+    events: mpsc::UnboundedReceiver<PathEvent>,
     /// What the operator wants of it.
-    pub(crate) orders: Orders,
+    orders: watch::Receiver<Order>,
     /// Becomes true at the end of the daemon.
-    pub(crate) shutdown: watch::Receiver<bool>,
-    /// The most data of one command that its controller was found to take; the setting if nothing was found out.
-    pub(crate) max_transfer_bytes: Option<u32>,
-    /// Those of its associations that may not be lifted yet.
-    pub(crate) fences: Vec<JoinHandle<()>>,
-}
-
-/// A controller that is connected and has been told to no I/O thread.
-struct Connected {
-    admin: AdminConnection,
-    info: ControllerInfo,
-    namespaces: Namespaces,
-    /// One for each I/O thread.
-    queues: Vec<(OwnedFd, HostQueue)>,
-}
-
-/// A live association: its admin connection here, a queue pair in every I/O thread.
-struct Live {
-    epoch: Epoch,
-    admin: AdminConnection,
-    info: ControllerInfo,
-    namespaces: Namespaces,
-}
-
-/// How an association ended.
-enum End {
-    Lost(PathError),
-    /// In order: nothing was in flight.
-    Ordered,
-    /// By order, whatever it owed.
-    Dropped,
-    Shutdown,
+    shutdown: watch::Receiver<bool>,
+    /// Gets the outcome of the first attempt, by which the daemon decides whether to start.
+    first: Option<oneshot::Sender<Result<(), PathError>>>,
+    /// By QID: the admin socket, and those of I/O queues until the association is being written down.
+    sockets: Vec<Option<ControlSocket>>,
+    /// The sockets of I/O queues from then on until they are the I/O threads'.
+    queues: Vec<OwnedFd>,
+    /// Which queue's socket is being connected.
+    connecting: Pending<(u16, Result<TcpStream, TransportError>)>,
+    recording: Pending<Result<(), HostError>>,
+    looking: Pending<bool>,
+    mptcp: Option<Connections>,
+    /// Of the association that ends: the sockets that drain.
+    draining: Vec<OwnedFd>,
+    /// The tasks of associations that drain.
+    drains: Vec<JoinHandle<()>>,
 }
 
 impl PathTask {
-    /// Runs until shutdown, or until the path is removed. `first` gets the outcome of the first attempt, by which the daemon
-    /// decides whether to start.
-    pub(crate) async fn run(mut self, first: Option<oneshot::Sender<Result<(), PathError>>>) {
-        self.live(first).await;
-        // At a shutdown these may have a way to go. Whoever serves the disk next waits in their place, from the end of their sockets on.
-        for fence in self.fences {
-            fence.abort();
-            let _ = fence.await;
+    pub(crate) fn new(
+        subsystem: Arc<Subsystem>,
+        id: PathId,
+        address: PathAddress,
+        epoch: Epoch,
+        events: mpsc::UnboundedReceiver<PathEvent>,
+        orders: watch::Receiver<Order>,
+        first: Option<oneshot::Sender<Result<(), PathError>>>,
+    ) -> Self {
+        let path = Path::new(Instant::now(), id, epoch, *orders.borrow(), subsystem.path_settings());
+        Self {
+            shutdown: subsystem.shutdown.clone(),
+            subsystem,
+            id,
+            address,
+            path,
+            events,
+            orders,
+            first,
+            sockets: Vec::new(),
+            queues: Vec::new(),
+            connecting: None,
+            recording: None,
+            looking: None,
+            mptcp: None,
+            draining: Vec::new(),
+            drains: Vec::new(),
         }
     }
 
-    async fn live(&mut self, mut first: Option<oneshot::Sender<Result<(), PathError>>>) {
-        let mut without_connection = Instant::now();
+    /// Runs until shutdown, or until the path is removed.
+    pub(crate) async fn run(mut self) {
+        let mut shutdown = self.shutdown.clone();
+        let is_removed = tokio::select! {
+            () = self.live() => true,
+            _ = shutdown.wait_for(|shutdown| *shutdown) => false,
+        };
+        if is_removed {
+            let epoch = self.path.latest().epoch;
+            tokio::select! {
+                () = self.subsystem.path_removed(self.id, epoch) => {}
+                _ = shutdown.wait_for(|shutdown| *shutdown) => {}
+            }
+        }
+        // Whoever serves the disk next waits for the fences that are left, from the end of their sockets on.
+        for drain in self.drains {
+            drain.abort();
+            let _ = drain.await;
+        }
+        // The I/O threads have drained by now, or are being drained by whoever ends the daemon.
+        let admin = self.sockets.drain(..).next().flatten();
+        if let Some((socket, controller)) = admin.zip(self.path.into_admin()) {
+            AdminConnection::new(socket, controller).shutdown().await;
+        }
+    }
+
+    /// Runs until the path has no association and gets none any more. Dropping the future leaves all as it is.
+    async fn live(&mut self) {
         loop {
-            let mut shutdown = self.shutdown.clone();
-            match self.orders.wanted() {
-                Wanted::Enabled | Wanted::Drained => {}
-                Wanted::Disabled => {
-                    self.subsystem.path_disabled(self.path);
-                    self.subsystem.grow().await;
-                    tokio::select! {
-                        () = self.orders.enabled() => self.subsystem.path_connecting(self.path),
-                        _ = shutdown.wait_for(|shutdown| *shutdown) => return,
-                    }
-                    without_connection = Instant::now();
-                    continue;
-                }
-                Wanted::Removed { .. } => {
-                    tokio::select! {
-                        () = self.remove() => {}
-                        _ = shutdown.wait_for(|shutdown| *shutdown) => {}
-                    }
+            // What has arrived comes before the timeouts: it is what they wait for.
+            while self.exchange() {}
+            loop {
+                if self.act().await {
                     return;
                 }
-            }
-            let epoch = self.subsystem.state().next_epoch(self.path);
-            let connected = tokio::select! {
-                connected = self.connect() => connected,
-                () = self.orders.removed() => continue,
-                _ = shutdown.wait_for(|shutdown| *shutdown) => return,
-            };
-            let connected = match connected {
-                Ok(connected) => tokio::select! {
-                    live = self.bring_up(epoch, connected) => live,
-                    _ = shutdown.wait_for(|shutdown| *shutdown) => return,
-                },
-                Err(error) => Err(error),
-            };
-            if connected.is_err() {
-                // It may have been written down, and then was given nothing.
-                self.subsystem.record_ended(self.path, epoch).await;
-            }
-            match connected {
-                Ok(live) => {
-                    if let Some(first) = first.take() {
-                        // Nobody listens if the daemon gave up starting; shutdown follows then.
-                        let _ = first.send(Ok(()));
-                    }
-                    let end = self.serve(live).await;
-                    without_connection = Instant::now();
-                    match end {
-                        End::Lost(error @ PathError::Reset) => {
-                            self.max_transfer_bytes = None;
-                            self.subsystem.path_failed(self.path, &error);
-                            continue;
-                        }
-                        // What has changed is known at once: the other disks do not have to wait.
-                        End::Lost(error @ PathError::Changed { .. }) => {
-                            self.subsystem.path_failed(self.path, &error);
-                            continue;
-                        }
-                        End::Lost(error) => self.subsystem.path_failed(self.path, &error),
-                        End::Ordered | End::Dropped => continue,
-                        End::Shutdown => return,
-                    }
+                if !self.exchange() {
+                    break;
                 }
+            }
+            self.wait().await;
+        }
+    }
+
+    /// Waits for something to happen.
+    async fn wait(&mut self) {
+        let Self { sockets, connecting, recording, looking, events, orders, path, subsystem, .. } = self;
+        let ready = poll_fn(|context| {
+            // All of them, so that each wakes the task.
+            let ready = sockets.iter().flatten().filter(|socket| socket.poll_ready(context).is_ready()).count();
+            if ready > 0 { Poll::Ready(()) } else { Poll::Pending }
+        });
+        let next_timeout = path.next_timeout().unwrap_or_else(far_future);
+        let now = Instant::now;
+        tokio::select! {
+            () = ready => {}
+            (qid, connected) = done(connecting) => match connected {
+                Ok(stream) => {
+                    self.sockets.resize_with(usize::from(qid), || None);
+                    self.sockets.push(Some(ControlSocket::new(stream)));
+                    self.path.connected(now(), qid);
+                }
+                Err(error) => self.path.failed(now(), qid, error.into()),
+            },
+            recorded = done(recording) => self.path.recorded(now(), recorded),
+            owes_nothing = done(looking) => self.path.looked(now(), owes_nothing),
+            Some(event) = events.recv() => self.reported(event),
+            // The disk, which sends them, outlives its paths' tasks.
+            Ok(()) = orders.changed() => {
+                let order = *self.orders.borrow_and_update();
+                self.path.order(order);
+            }
+            lost = subsystem.fences.next_reset(self.id), if path.is_live() => {
+                if !self.path.reset_other(lost) {
+                    self.subsystem.fences.reset_answered(self.id, None);
+                }
+            }
+            () = sleep_until(next_timeout.into()) => {}
+        }
+    }
+
+    fn reported(&mut self, PathEvent { epoch, kind, .. }: PathEvent) {
+        let report = match kind {
+            PathEventKind::Lost(reason) => Report::Lost(reason.into()),
+            PathEventKind::Closed { draining, in_doubt } => {
+                let drains = draining.is_some();
+                if epoch == self.path.latest().epoch {
+                    self.draining.extend(draining);
+                }
+                Report::Closed { drains, in_doubt }
+            }
+            PathEventKind::Suspect => Report::Suspect,
+            PathEventKind::Recovered => Report::Recovered,
+            PathEventKind::AnaError => Report::AnaError,
+            PathEventKind::SmallerTransfer { bytes } => Report::SmallerTransfer { bytes },
+        };
+        self.path.reported(Instant::now(), epoch, report);
+    }
+
+    /// Moves bytes between the path and its sockets: whether anything has arrived.
+    fn exchange(&mut self) -> bool {
+        let (now, mut is_new) = (Instant::now(), false);
+        for (slot, qid) in self.sockets.iter_mut().zip(0..) {
+            let Some(socket) = slot else { continue };
+            self.path.fill_tx(now, qid, socket.out());
+            match socket.exchange() {
+                Ok(None) => continue,
+                Ok(Some(bytes)) => self.path.received(now, qid, bytes),
                 Err(error) => {
-                    let refused = error.is_refusal();
-                    if let Some(first) = first.take() {
-                        self.subsystem.path_did_not_start(self.path, &error, refused);
-                        let _ = first.send(Err(error));
-                    } else if refused {
-                        self.subsystem.path_refused(self.path, &error);
-                    } else {
-                        self.subsystem.path_failed(self.path, &error);
-                    }
-                    if refused {
-                        tokio::select! {
-                            () = self.orders.next() => self.subsystem.path_connecting(self.path),
-                            _ = shutdown.wait_for(|shutdown| *shutdown) => return,
-                        }
-                        without_connection = Instant::now();
-                        continue;
-                    }
+                    *slot = None;
+                    self.path.failed(now, qid, error.into());
                 }
             }
-            self.subsystem.grow().await;
-            let mut delay = self.subsystem.config.reconnect_delay.duration();
-            if let Some(ctrl_loss_tmo) = self.subsystem.config.ctrl_loss_tmo.map(Seconds::duration) {
-                let left = ctrl_loss_tmo.saturating_sub(without_connection.elapsed());
-                if left.is_zero() {
-                    self.subsystem.path_gave_up(self.path, ctrl_loss_tmo);
-                    tokio::select! {
-                        () = self.orders.next() => self.subsystem.path_connecting(self.path),
-                        _ = shutdown.wait_for(|shutdown| *shutdown) => return,
-                    }
-                    without_connection = Instant::now();
-                    continue;
-                }
-                delay = delay.min(left);
-            }
-            tokio::select! {
-                () = sleep(delay) => {}
-                () = self.orders.next() => {}
-                _ = shutdown.wait_for(|shutdown| *shutdown) => return,
-            }
+            is_new = true;
         }
+        is_new
     }
 
-    /// Waits until nothing sent on the path can be executed any more, and has it forgotten.
-    async fn remove(&mut self) {
-        self.subsystem.path_closed(self.path);
-        self.subsystem.grow().await;
-        // May be dropped: one that was awaited to its end is gone from the list.
-        while let Some(fence) = self.fences.last_mut() {
-            fence.await.expect("a fence's task is cancelled only after this, and does not panic");
-            self.fences.pop();
-        }
-        self.subsystem.path_removed(self.path).await;
-    }
-
-    /// Connects the controller, and queue pairs if it leads where it should. May be dropped.
-    async fn connect(&self) -> Result<Connected, PathError> {
-        let subsystem = &self.subsystem;
-        let address = &self.address;
-        let stream = transport::connect(address).await?;
-        let mut config = subsystem.controller_config();
-        config.max_transfer_bytes = self.max_transfer_bytes.or(config.max_transfer_bytes);
-        let controller = HostController::new(config.clone(), Instant::now()).map_err(TransportError::from)?;
-        let mut admin = AdminConnection::new(stream, controller);
-        let info = admin.live().await?;
-
-        let wanted = subsystem.io_threads();
-        if info.io_queues < wanted {
-            return Err(PathError::Queues { granted: info.io_queues, wanted });
-        }
-        let mut namespaces = Namespaces::new(&info, subsystem.admit(&info)?)?;
-        // Which namespaces may be used is known when they are all connected.
-        let without_namespaces = |mut config: QueueConfig| {
-            config.namespaces.fill(None);
-            config
-        };
-        let configs: Vec<_> = (1..=wanted).map(|qid| without_namespaces(info.queue_config(&config, qid))).collect();
-        let connecting = async {
-            let mut queues = Vec::with_capacity(configs.len());
-            for config in configs {
-                queues.push(transport::connect_queue(address, config).await?);
-            }
-            subsystem.paths_known().await;
-            Ok::<_, TransportError>(queues)
-        };
-        let queues = self.meanwhile(&mut admin, &mut namespaces, connecting).await??;
-        Ok(Connected { admin, info, namespaces, queues })
-    }
-
-    /// Waits for something that may take longer than a controller waits for a keep-alive.
-    async fn meanwhile<T>(
-        &self,
-        admin: &mut AdminConnection,
-        namespaces: &mut Namespaces,
-        something: impl Future<Output = T>,
-    ) -> Result<T, PathError> {
-        let mut something = pin!(something);
-        loop {
-            let event = tokio::select! {
-                done = &mut something => return Ok(done),
-                event = admin.next_event() => event?,
-            };
-            namespaces
-                .on_event(&self.subsystem, admin.info(), event)
-                .map_err(|error| PathError::changed(&self.subsystem, error))?;
-        }
-    }
-
-    /// Writes the association down and gives every I/O thread its queue pair.
-    async fn bring_up(&self, epoch: Epoch, connected: Connected) -> Result<Live, PathError> {
-        let Connected { mut admin, info, mut namespaces, queues } = connected;
-        let mptcp = self.mptcp_connections(&admin, &queues).map_err(TransportError::Socket)?;
-        let subsystem = &self.subsystem;
-        let fence_ms = (info.fence_time() + self.lingers_for().await).as_millis() as u64;
-        let recorded = RecordedAssociation { path: self.address.to_string(), cntlid: info.cntlid, fence_ms };
-        self.meanwhile(&mut admin, &mut namespaces, subsystem.records.add(self.path, epoch, recorded)).await??;
-        subsystem.path_sized(self.path, &namespaces).map_err(|error| PathError::changed(subsystem, error))?;
-        let mut links = Vec::with_capacity(queues.len());
-        for (socket, mut queue) in queues {
-            namespaces.add_to(admin.info(), &mut queue).map_err(TransportError::from)?;
-            links.push(Link { socket, queue, retry_delays: info.retry_delays, ending: subsystem.ending() });
-        }
-        let association = Association {
-            epoch,
-            ana: namespaces.states(),
-            volatile_write_cache: info.volatile_write_cache,
-            queue_depth: info.queue_entries - 1,
-        };
-        for (thread, link) in subsystem.threads().iter().zip(links) {
-            thread.path_up(self.path, association, link);
-        }
-        subsystem.path_live(self.path, &info, &namespaces, mptcp);
-        Ok(Live { epoch, admin, info, namespaces })
-    }
-
-    /// How long the kernel goes on sending if this process is killed. Whatever is closed in time is reset.
-    async fn lingers_for(&self) -> Duration {
-        match self.address.transport() {
-            // It does not block for long, but it may.
-            Transport::Mptcp => tokio::task::spawn_blocking(mptcp::lingers_for).await.expect("it does not panic"),
-            _ => Duration::ZERO,
-        }
-    }
-
-    /// What the kernel is to be asked of, if the transport is MPTCP.
-    fn mptcp_connections(
-        &self,
-        admin: &AdminConnection,
-        queues: &[(OwnedFd, HostQueue)],
-    ) -> io::Result<Option<Connections>> {
-        if self.address.transport() != Transport::Mptcp {
-            return Ok(None);
-        }
-        let mut cookies = vec![mptcp::cookie_of(admin)?];
-        for (socket, _) in queues {
-            cookies.push(mptcp::cookie_of(socket)?);
-        }
-        Ok(Some(Connections::new(cookies)))
-    }
-
-    /// Keeps the association alive until it is lost or the daemon ends, and then sees it closed.
-    async fn serve(&mut self, mut live: Live) -> End {
-        let epoch = live.epoch;
+    /// Does what there is to do: whether the path is to be forgotten.
+    async fn act(&mut self) -> bool {
         let subsystem = Arc::clone(&self.subsystem);
-        let mut closed = Closed { open: subsystem.threads().len(), draining: Vec::new(), in_doubt: false };
-        let mut resetter = subsystem.resetters.offer(self.path, &live.info);
-        let mut suspicious = 0;
-        self.orders.connected();
-        let end = loop {
-            // What it is, or was told last, may be what a disk has waited for.
+        let id = self.id;
+        let mut may_grow = false;
+        while let Some(action) = self.path.poll(Instant::now(), &mut &*subsystem) {
+            may_grow |= !matches!(action, Action::Connect { .. } | Action::Record { .. } | Action::Look { .. });
+            match action {
+                Action::Connect { qid } => {
+                    let address = self.address.clone();
+                    self.connecting = Some(Box::pin(async move { (qid, transport::connect(&address).await) }));
+                }
+                Action::Tell { qid, term_req } => {
+                    if let Some(Some(socket)) = self.sockets.get(usize::from(qid)) {
+                        socket.tell(&term_req);
+                    }
+                }
+                Action::Close => {
+                    self.connecting = None;
+                    self.sockets.clear();
+                    self.queues.clear();
+                }
+                Action::Record { epoch, cntlid, fence_time } => self.record(epoch, cntlid, fence_time),
+                Action::Forget { epoch } => {
+                    if let Some(recording) = self.recording.take() {
+                        // Or it would be written down after it was forgotten.
+                        let _ = recording.await;
+                    }
+                    subsystem.record_ended(id, epoch).await;
+                }
+                Action::Up(up) => self.up(*up),
+                Action::News { epoch, news } => {
+                    for thread in subsystem.threads() {
+                        if let Some(limits) = news.added {
+                            thread.add_namespace(id, epoch, news.disk, limits);
+                        }
+                        thread.ana_changed(id, epoch, news.disk, news.state);
+                    }
+                    if news.changed {
+                        subsystem.path_namespace(id, news);
+                    } else {
+                        subsystem.path_size(id, &news);
+                    }
+                }
+                Action::Down { epoch, drain } => {
+                    // Those who asked learn at once that nothing comes of it.
+                    subsystem.fences.withdraw_resets(id);
+                    self.looking = None;
+                    let ending = if drain { Ending::Drain } else { Ending::Reset };
+                    subsystem.threads().iter().for_each(|thread| thread.path_down(id, epoch, ending));
+                }
+                Action::Ended(left) => self.ended(*left).await,
+                Action::ResetAnswered(outcome) => subsystem.fences.reset_answered(id, Some(outcome)),
+                Action::Look { at_once } => {
+                    let subsystem = Arc::clone(&subsystem);
+                    self.looking = Some(Box::pin(async move {
+                        if at_once {
+                            steering::is_idle(&subsystem, id).await
+                        } else {
+                            steering::owes_nothing(&subsystem, id).await
+                        }
+                    }));
+                }
+                Action::Suspect => subsystem.path_suspect(id),
+                Action::Recovered => subsystem.path_recovered(id),
+                Action::SmallerTransfer { bytes } => subsystem.path_max_transfer(id, bytes),
+                Action::Connecting => subsystem.path_connecting(id),
+                Action::Failed(error) => match self.first.take() {
+                    Some(first) => self.did_not_start(first, error),
+                    None => subsystem.path_failed(id, &error),
+                },
+                Action::Refused(error) => match self.first.take() {
+                    Some(first) => self.did_not_start(first, error),
+                    None => subsystem.path_refused(id, &error),
+                },
+                Action::GaveUp { after } => subsystem.path_gave_up(id, after),
+                Action::Disabled => subsystem.path_disabled(id),
+                Action::Removed => {
+                    subsystem.path_closed(id);
+                    subsystem.grow().await;
+                    return true;
+                }
+            }
+        }
+        if may_grow {
+            // What the path is, or was told last, may be what a disk has waited for.
             subsystem.grow().await;
-            tokio::select! {
-                event = live.admin.next_event() => match event {
-                    Ok(ControllerEvent::CrossControllerReset(outcome)) => resetter.answer(Ok(outcome)),
-                    Ok(event) => match live.namespaces.on_event(&subsystem, live.admin.info(), event) {
-                        Ok(None) => {}
-                        Ok(Some(news)) => {
-                            for thread in subsystem.threads() {
-                                if let Some(limits) = news.added {
-                                    thread.add_namespace(self.path, epoch, news.disk, limits);
-                                }
-                                thread.ana_changed(self.path, epoch, news.disk, news.state);
-                            }
-                            if news.changed {
-                                subsystem.path_namespace(self.path, news);
-                            } else {
-                                subsystem.path_size(self.path, &news);
-                            }
-                        }
-                        Err(error) => break End::Lost(PathError::changed(&subsystem, error)),
-                    },
-                    Err(error) => break End::Lost(error.into()),
-                },
-                Some(event) = self.events.recv() => match event.kind {
-                    PathEventKind::Lost(reason) if event.epoch == epoch => break End::Lost(reason.into()),
-                    PathEventKind::Closed { draining, in_doubt } if event.epoch == epoch => closed.add(draining, in_doubt),
-                    PathEventKind::AnaError if event.epoch == epoch => {
-                        live.namespaces.asked();
-                        live.admin.controller.reread_ana(Instant::now());
-                    }
-                    // The other I/O threads find out by themselves, if they have such requests.
-                    PathEventKind::SmallerTransfer { bytes }
-                        if event.epoch == epoch && self.max_transfer_bytes.is_none_or(|known| bytes < known) =>
-                    {
-                        self.max_transfer_bytes = Some(bytes);
-                        subsystem.path_max_transfer(self.path, bytes);
-                    }
-                    PathEventKind::Suspect if event.epoch == epoch => {
-                        suspicious += 1;
-                        if suspicious == 1 {
-                            subsystem.path_suspect(self.path);
-                        }
-                    }
-                    PathEventKind::Recovered if event.epoch == epoch => {
-                        suspicious -= 1;
-                        if suspicious == 0 {
-                            subsystem.path_recovered(self.path);
-                        }
-                    }
-                    _ => {}
-                },
-                ordered = self.orders.end_association(&subsystem, self.path) => match ordered {
-                    Ordered::Close => break End::Ordered,
-                    Ordered::Drop => break End::Dropped,
-                    Ordered::Reset => break End::Lost(PathError::Reset),
-                },
-                lost = resetter.next() => {
-                    if let Err(refusal) = live.admin.controller.cross_controller_reset(lost) {
-                        resetter.answer(Err(refusal));
-                    }
-                }
-                _ = self.shutdown.wait_for(|shutdown| *shutdown) => break End::Shutdown,
-            }
-        };
-        // Those who asked learn at once that nothing comes of it.
-        drop(resetter);
-        match end {
-            End::Shutdown => {
-                // The I/O threads have drained by now, or are being drained by whoever ends the daemon.
-                live.admin.shutdown().await;
-            }
-            End::Ordered => {
-                subsystem.threads().iter().for_each(|thread| thread.path_down(self.path, epoch, Ending::Reset));
-                let closed = self.closed(epoch, closed).await;
-                live.admin.shutdown().await;
-                if closed.is_certain() {
-                    fence::lift(&subsystem, self.path, epoch).await;
-                } else {
-                    // Enabled at the last moment, it was given something after all.
-                    self.fence(epoch, &live.info, None);
-                }
-            }
-            End::Lost(_) | End::Dropped => {
-                // A controller whose admin connection has failed has ended the others too, or is out of reach.
-                let of_admin = matches!(&end, End::Lost(reason) if reason.is_of_admin());
-                let ending = if of_admin { Ending::Reset } else { subsystem.ending() };
-                let admin = (ending == Ending::Drain).then_some(live.admin);
-                subsystem.threads().iter().for_each(|thread| thread.path_down(self.path, epoch, ending));
-                let queues = self.closed(epoch, closed).await.all_draining();
-                self.fence(epoch, &live.info, admin.zip(queues).map(|(admin, queues)| Draining { admin, queues }));
-            }
         }
-        end
+        false
     }
 
-    fn fence(&mut self, epoch: Epoch, info: &ControllerInfo, draining: Option<Draining>) {
-        self.fences.retain(|fence| !fence.is_finished());
-        self.fences.push(fence::begin(&self.subsystem, self.path, epoch, info, draining));
+    fn did_not_start(&self, first: oneshot::Sender<Result<(), PathError>>, error: PathError) {
+        self.subsystem.path_did_not_start(self.id, &error, error.is_refusal());
+        // Nobody listens if the daemon gave up starting; shutdown follows then.
+        let _ = first.send(Err(error));
     }
 
-    /// Waits until every I/O thread has closed its queue pair. They always do, closing waits for nobody outside; but one
-    /// that has ended says so no more if the queue pair was still on its way to it.
-    async fn closed(&mut self, epoch: Epoch, mut closed: Closed) -> Closed {
-        while closed.open > 0 {
-            tokio::select! {
-                Some(event) = self.events.recv() => match event.kind {
-                    PathEventKind::Closed { draining, in_doubt } if event.epoch == epoch => closed.add(draining, in_doubt),
-                    _ => {}
-                },
-                _ = self.shutdown.wait_for(|shutdown| *shutdown) => break,
-            }
+    /// Begins to write the association down.
+    fn record(&mut self, epoch: Epoch, cntlid: u16, fence_time: Duration) {
+        if let Err(error) = self.take_queues() {
+            self.recording = Some(Box::pin(async move { Err(TransportError::Socket(error).into()) }));
+            return;
         }
-        closed
+        let (subsystem, id, address) = (Arc::clone(&self.subsystem), self.id, self.address.clone());
+        self.recording = Some(Box::pin(async move {
+            subsystem.paths_known().await;
+            let fence_ms = (fence_time + lingers_for(&address).await).as_millis() as u64;
+            let recorded = RecordedAssociation { path: address.to_string(), cntlid, fence_ms };
+            Ok(subsystem.records.add(id, epoch, recorded).await?)
+        }));
+    }
+
+    /// Makes the sockets of the I/O queues what I/O threads take.
+    fn take_queues(&mut self) -> io::Result<()> {
+        let is_mptcp = self.address.transport() == Transport::Mptcp;
+        if is_mptcp {
+            // What the kernel is to be asked of.
+            let cookies = self.sockets.iter().flatten().map(mptcp::cookie_of).collect::<io::Result<_>>()?;
+            self.mptcp = Some(Connections::new(cookies));
+        }
+        let queues = self.sockets.drain(1..).flatten().map(ControlSocket::into_blocking);
+        self.queues = queues.collect::<io::Result<_>>()?;
+        Ok(())
+    }
+
+    fn up(&mut self, Up { association, queues, info, namespaces }: Up) {
+        let subsystem = &self.subsystem;
+        let sockets = std::mem::take(&mut self.queues);
+        for ((thread, queue), socket) in subsystem.threads().iter().zip(queues).zip(sockets) {
+            let link = Link { socket, queue, retry_delays: info.retry_delays, ending: subsystem.ending() };
+            thread.path_up(self.id, association, link);
+        }
+        if info.cross_resets > 0 {
+            subsystem.fences.offer_resets(self.path.latest());
+        }
+        subsystem.path_live(self.id, &info, &namespaces, self.mptcp.take());
+        if let Some(first) = self.first.take() {
+            let _ = first.send(Ok(()));
+        }
+    }
+
+    /// All I/O threads have closed their queue pairs.
+    async fn ended(&mut self, left: Left) {
+        let socket = self.sockets.drain(..).next().flatten();
+        let queues = std::mem::take(&mut self.draining);
+        let behind = (&left).into();
+        let Left { epoch, admin, is_clean, is_draining, .. } = left;
+        let admin = socket.map(|socket| AdminConnection::new(socket, admin));
+        if is_clean {
+            if let Some(admin) = admin {
+                admin.shutdown().await;
+            }
+            fence::lift(&self.subsystem, self.id, epoch).await;
+        } else {
+            let draining = admin.filter(|_| is_draining).map(|admin| Draining { admin, queues });
+            self.drains.retain(|drain| !drain.is_finished());
+            self.drains.extend(fence::begin(&self.subsystem, self.id, &behind, draining));
+        }
     }
 }
 
-/// How far the I/O threads are with closing their queue pairs.
-struct Closed {
-    open: usize,
-    draining: Vec<Option<OwnedFd>>,
-    in_doubt: bool,
-}
-
-impl Closed {
-    fn add(&mut self, draining: Option<OwnedFd>, in_doubt: bool) {
-        self.open -= 1;
-        self.draining.push(draining);
-        self.in_doubt |= in_doubt;
-    }
-
-    /// Nothing that was sent can be executed any more.
-    fn is_certain(&self) -> bool {
-        self.open == 0 && !self.in_doubt
-    }
-
-    /// The sockets that drain, if all do.
-    fn all_draining(self) -> Option<Vec<OwnedFd>> {
-        if self.open == 0 { self.draining.into_iter().collect() } else { None }
+/// How long the kernel goes on sending if this process is killed. Whatever is closed in time is reset.
+async fn lingers_for(address: &PathAddress) -> Duration {
+    match address.transport() {
+        // It does not block for long, but it may.
+        Transport::Mptcp => tokio::task::spawn_blocking(mptcp::lingers_for).await.expect("it does not panic"),
+        _ => Duration::ZERO,
     }
 }

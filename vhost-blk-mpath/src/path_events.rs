@@ -5,10 +5,9 @@ use std::time::{Duration, SystemTime};
 
 use mpath_api::types::{Controller, EventKind, PathState};
 use mpath_core::PathId;
+use mpath_host::{LiftedBy, News};
 use nvme_tcp::host::ControllerInfo;
 
-use crate::fence::FencedBy;
-use crate::namespaces::{Namespaces, News};
 use crate::path::PathError;
 use crate::path_status::PathStatus;
 use crate::same_port;
@@ -20,13 +19,13 @@ impl Subsystem {
         &self,
         path: PathId,
         info: &ControllerInfo,
-        namespaces: &Namespaces,
+        namespaces: &[News],
         mptcp: Option<Connections>,
     ) {
         let mut message = format!("path live: controller {}", info.cntlid);
-        for news in namespaces.all() {
+        for news in namespaces {
             message.push_str("; ");
-            message.push_str(&self.of_disk(&news));
+            message.push_str(&self.of_disk(news));
         }
         self.path_event(path, EventKind::PathLive, message);
         self.path(path, |status| {
@@ -95,14 +94,14 @@ impl Subsystem {
     }
 
     /// Nothing sent before the loss can be executed any more.
-    pub(crate) fn path_fence_lifted(&self, path: PathId, by: FencedBy, after: Duration) {
+    pub(crate) fn path_fence_lifted(&self, path: PathId, by: LiftedBy, after: Duration) {
         let by = match by {
-            FencedBy::Reset(by) => match self.address(by) {
+            LiftedBy::CrossReset(by) => match self.address(by) {
                 Some(by) => format!("cross-controller reset on {by}"),
                 None => "cross-controller reset on a path that is gone".into(),
             },
-            FencedBy::Drain => "drain".into(),
-            FencedBy::Time => "time".into(),
+            LiftedBy::Drain => "drain".into(),
+            LiftedBy::Time => "time".into(),
         };
         self.path_event(path, EventKind::FenceLifted, format!("fence lifted by {by} after {after:.1?}"));
     }

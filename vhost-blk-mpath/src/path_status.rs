@@ -6,11 +6,10 @@ use mpath_api::PathAddress;
 use mpath_api::config::{DiskConfig, HedgeSetting};
 use mpath_api::types::{Controller, EventPath, Injection, Origin, PathState};
 use mpath_core::{AnaState, ClassPolicies, DiskId, Epoch, MAX_PATHS, PathId, SchedulerSpec};
+use mpath_host::{News, Order, Wanted};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use crate::namespaces::News;
-use crate::steering::{Order, Wanted};
 use crate::subflows::Connections;
 
 /// What the API shows and changes.
@@ -23,12 +22,11 @@ pub(crate) struct State {
 }
 
 /// A place for a path, which another one may take when it is gone.
-#[derive(Default)]
 struct Slot {
     path: Option<PathStatus>,
-    /// The latest association of any path that was here. No number comes twice, so that nothing about an old one can be
-    /// taken to be about a new one.
-    epoch: u64,
+    /// The latest association of the paths that were here before. No number comes twice, so that nothing about an old one can
+    /// be taken to be about a new one.
+    epoch: Epoch,
 }
 
 /// What is known of one path.
@@ -179,7 +177,7 @@ impl State {
             policy: config.policy,
             scheduler: config.scheduler,
             hedge: config.hedge_setting(),
-            slots: std::array::from_fn(|_| Slot::default()),
+            slots: std::array::from_fn(|_| Slot { path: None, epoch: Epoch(0) }),
         }
     }
 
@@ -206,21 +204,20 @@ impl State {
         Some(slot.path.insert(PathStatus::new(PathId(id), address, origin)))
     }
 
-    pub(crate) fn remove(&mut self, path: PathId) {
-        self.slots[usize::from(path.0)].path = None;
+    /// Takes out a path whose latest association was that.
+    pub(crate) fn remove(&mut self, path: PathId, epoch: Epoch) {
+        self.slots[usize::from(path.0)] = Slot { path: None, epoch };
+    }
+
+    /// The latest association of the paths that were in that place before.
+    pub(crate) fn epoch(&self, path: PathId) -> Epoch {
+        self.slots[usize::from(path.0)].epoch
     }
 
     /// The size of a disk's namespace that all paths which lead to it agree on; `None` if none does.
     pub(crate) fn blocks(&self, disk: DiskId) -> Option<u64> {
         let leads_here = self.paths().filter_map(|path| path.namespace(disk)).filter(|of| of.unusable.is_none());
         leads_here.map(|namespace| namespace.blocks).min()
-    }
-
-    /// The number of the path's next association.
-    pub(crate) fn next_epoch(&mut self, path: PathId) -> Epoch {
-        let epoch = &mut self.slots[usize::from(path.0)].epoch;
-        *epoch += 1;
-        Epoch(*epoch)
     }
 
     /// Whether a path is live or may become so. Where there is none one may be added.
@@ -247,11 +244,10 @@ mod tests {
             assert_eq!(usize::from(path.id.0), n);
         }
         assert!(state.insert(address(1), Origin::Operator).is_none());
-        assert_eq!((state.next_epoch(PathId(7)), state.next_epoch(PathId(7))), (Epoch(1), Epoch(2)));
-        state.remove(PathId(7));
+        state.remove(PathId(7), Epoch(2));
         assert!(state.path(PathId(7)).is_none());
         assert_eq!(state.insert(address(1), Origin::Operator).expect("there is room").id, PathId(7));
-        assert_eq!((state.next_epoch(PathId(7)), state.next_epoch(PathId(8))), (Epoch(3), Epoch(1)));
+        assert_eq!((state.epoch(PathId(7)), state.epoch(PathId(8))), (Epoch(2), Epoch(0)));
         assert!(state.path(PathId(64)).is_none());
     }
 

@@ -8,10 +8,11 @@ use std::net::{IpAddr, SocketAddr};
 use mpath_api::PathAddress;
 use mpath_api::types::PathState;
 use mpath_core::PathId;
+use mpath_host::CONNECT_MAX;
 use tokio::time::timeout;
 
 use crate::subsystem::Subsystem;
-use crate::transport::{CONNECT_MAX, socket_addresses};
+use crate::transport::socket_addresses;
 
 /// Compares a path that has become live with the disk's other live ones. Names are looked up, but nobody waits for that.
 ///

@@ -20,6 +20,7 @@ use mpath_api::config::{DiskConfig, MAX_PATHS, SocketPath};
 use mpath_api::socket::BindError;
 use mpath_api::types::{EventKind, Origin};
 use mpath_core::PathId;
+use mpath_host::{LeftFence, NamespaceName};
 use nvme_tcp::host::HostIdentity;
 use reactor::IoThreadHandle;
 use tokio::sync::{oneshot, watch};
@@ -28,10 +29,10 @@ use tokio::task::JoinHandle;
 use crate::discovery::{Discovery, Shown};
 use crate::disk::DiskSettings;
 use crate::events::EventLog;
-use crate::fence_record::{FenceRecords, LeftFence, RecordError, WriteError};
+use crate::fence;
+use crate::fence_record::{FenceRecords, RecordError, WriteError};
 use crate::frontend::{Door, FrontendThread, ServedDisk};
 use crate::handed_over::HandedOver;
-use crate::namespace_name::NamespaceName;
 use crate::one_writer::Left;
 use crate::path::PathError;
 use crate::path_status::PathStatus;
@@ -107,7 +108,7 @@ impl StartError {
     pub(crate) fn is_of_this_host(&self) -> bool {
         match self {
             Self::System(_) | Self::Record(_) | Self::NotRecorded(_) => true,
-            Self::NoPath { failures, .. } => failures.0.iter().any(|(_, error)| error.is_of_this_host()),
+            Self::NoPath { failures, .. } => failures.0.iter().any(|(_, error)| matches!(error, PathError::Host(_))),
             Self::Bind(_)
             | Self::NoneDiscovered { .. }
             | Self::NoNamespace { .. }
@@ -215,6 +216,7 @@ impl Starting {
             StartingPath { path: path.expect("at most 64 paths, no two alike"), tried }
         });
         let paths = paths.collect();
+        tokio::spawn(fence::run(Arc::clone(&subsystem)));
         let service = Service {
             subsystem,
             places,
@@ -468,9 +470,9 @@ impl Service {
 #[cfg(test)]
 mod tests {
     use mpath_core::Epoch;
+    use mpath_host::RecordedAssociation;
 
     use super::*;
-    use crate::fence_record::RecordedAssociation;
     use crate::geometry;
 
     /// As where the path that told what the disk is has not come up, and the one that has leads to another disk.

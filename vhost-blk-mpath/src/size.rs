@@ -6,35 +6,23 @@
 
 use mpath_api::types::EventKind;
 use mpath_core::{DiskId, PathId};
+use mpath_host::{News, Unusable};
 
 use crate::disk::{Disk, Served};
-use crate::namespaces::{Namespaces, News};
 use crate::path_status::{NamespaceStatus, State};
-use crate::subsystem::{AdmitError, Subsystem};
-
-/// Whether a path's namespace is as large as guests see it.
-pub(crate) fn check(served: &Served, found: u64) -> Result<(), AdmitError> {
-    let shown = served.blocks();
-    if found >= shown {
-        Ok(())
-    } else if found < served.namespace.blocks {
-        Err(AdmitError::Shrunk { found, shown })
-    } else {
-        Err(AdmitError::NotGrown { found, shown })
-    }
-}
+use crate::subsystem::Subsystem;
 
 impl Subsystem {
     /// Has a path that is about to be live taken into account: from now on no disk grows beyond what its controller
     /// knows. An error if one has done so already.
-    pub(crate) fn path_sized(&self, path: PathId, namespaces: &Namespaces) -> Result<(), (DiskId, AdmitError)> {
+    pub(crate) fn path_sized(&self, path: PathId, namespaces: Vec<News>) -> Result<(), (DiskId, Unusable)> {
         let mut state = self.state();
-        for News { disk, blocks, .. } in namespaces.all().filter(|news| news.unusable.is_none()) {
-            let served = self.disk(disk).served();
-            served.map_or(Ok(()), |served| check(served, blocks)).map_err(|error| (disk, error))?;
+        for News { disk, blocks, .. } in namespaces.iter().filter(|news| news.unusable.is_none()) {
+            let served = self.disk(*disk).served().map(Served::as_seen);
+            served.map_or(Ok(()), |served| served.check_size(*blocks)).map_err(|error| (*disk, error))?;
         }
         let status = state.path_mut(path).expect("a path is there as long as its task");
-        status.namespaces = namespaces.all().map(NamespaceStatus::from).collect();
+        status.namespaces = namespaces.into_iter().map(NamespaceStatus::from).collect();
         Ok(())
     }
 

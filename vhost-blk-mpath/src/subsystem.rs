@@ -8,27 +8,25 @@ use std::time::Instant;
 use mpath_api::config::{DiskConfig, MaxTransfer, Seconds};
 use mpath_api::types::{EventKind, EventPath};
 use mpath_api::{PathAddress, PolicyChange};
-use mpath_core::{DiskId, Epoch, FlowId, Group, GroupConfig, MAX_PATHS, PathId, SharedDisk, Window};
-use nvme_tcp::host::{
-    ControllerConfig, ControllerInfo, HostIdentity, IdentityMismatch, Namespace, NamespaceError, NamespaceIdentity,
-};
+use mpath_core::{DiskId, Epoch, FlowId, Group, GroupConfig, PathId, SharedDisk, Window};
+use mpath_host::{AdmitError, Admitted, CONNECT_MAX, NamespaceName, News, PathSettings, Unusable};
+use nvme_tcp::host::{ControllerConfig, ControllerInfo, HostIdentity, Namespace, NamespaceError};
 use nvme_tcp::wire::Digests;
 use reactor::{Ending, IoThreadConfig, IoThreadHandle, StartError, Unanswered};
 use tokio::sync::{oneshot, watch};
-use vhost_user_blk::{Disk as FrontendDisk, GeometryError};
+use vhost_user_blk::Disk as FrontendDisk;
 
 use crate::control::barrier;
-use crate::cross_reset::Resetters;
 use crate::disk::{Disk, DiskSettings, Served};
 use crate::events::EventLog;
+use crate::fence::SharedFences;
 use crate::fence_record::FenceRecords;
 use crate::geometry;
 use crate::injection;
-use crate::namespace_name::NamespaceName;
+use crate::path::HostError;
 use crate::path_status::{PathStatus, State};
 use crate::reports::Reports;
 use crate::service::Common;
-use crate::{size, transport};
 
 pub(crate) struct Subsystem {
     /// Of the disk that has the paths, by whose name they go. It is the first of `disks`.
@@ -37,8 +35,8 @@ pub(crate) struct Subsystem {
     pub(crate) disks: Vec<Disk>,
     pub(crate) host: HostIdentity,
     pub(crate) records: FenceRecords,
-    /// Who can reset the controller of a lost path.
-    pub(crate) resetters: Resetters,
+    /// Those of its lost associations.
+    pub(crate) fences: SharedFences,
     inherited_fence: Mutex<Option<Fence>>,
     io_threads: u16,
     pub(crate) reports: Arc<Reports>,
@@ -60,34 +58,6 @@ pub(crate) struct Fence {
     pub(crate) of: Option<String>,
 }
 
-/// Why a path is not let in.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum AdmitError {
-    #[error("does not lead to the namespace of the disk's other paths: {0}")]
-    Mismatch(#[from] IdentityMismatch),
-    /// Smaller than what guests see, which it was larger than at first.
-    #[error(
-        "has {found} blocks, where the disk has grown to {shown}, and is used when its controller tells of these; if it was made smaller again, \
-         guests do not see that: grow it back, or take the disk from its guest and remove and add it"
-    )]
-    NotGrown { found: u64, shown: u64 },
-    /// Smaller than it ever was.
-    #[error(
-        "its namespace has shrunk to {found} blocks, and guests go on seeing {shown}: what they ask for goes over paths that have all of these, \
-         or waits; grow it back to {shown} blocks, or take the disk from its guest and remove and add it"
-    )]
-    Shrunk { found: u64, shown: u64 },
-    /// Smaller than its queue pairs know it, not than guests do.
-    #[error("has {found} blocks, and had {before}, which guests have not seen; it is connected anew")]
-    GrowthTakenBack { found: u64, before: u64 },
-    #[error(transparent)]
-    Namespace(#[from] NamespaceError),
-    #[error("the namespace cannot be a disk: {0}")]
-    Geometry(#[from] GeometryError),
-    #[error(transparent)]
-    Start(#[from] StartError),
-}
-
 /// Who sets a policy, as events say it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum PolicySetBy {
@@ -100,21 +70,6 @@ impl fmt::Display for PolicySetBy {
         match self {
             Self::Operator => Ok(()),
             Self::FrontEnd => f.write_str(" by the front-end"),
-        }
-    }
-}
-
-impl AdmitError {
-    /// It leads elsewhere, and another attempt would find the same.
-    pub(crate) fn is_refusal(&self) -> bool {
-        match self {
-            Self::Mismatch(_) | Self::Geometry(_) => true,
-            // A controller that has not heard yet how the namespace has grown will; and one that has shrunk may grow back.
-            Self::NotGrown { .. }
-            | Self::Shrunk { .. }
-            | Self::GrowthTakenBack { .. }
-            | Self::Namespace(_)
-            | Self::Start(_) => false,
         }
     }
 }
@@ -145,7 +100,7 @@ impl Subsystem {
             config,
             host: common.host.clone(),
             records,
-            resetters: Resetters::new(MAX_PATHS),
+            fences: SharedFences::default(),
             inherited_fence: Mutex::new(inherited_fence),
             io_threads: common.io_threads,
             reports: Arc::default(),
@@ -167,10 +122,6 @@ impl Subsystem {
     /// The name by which its paths go.
     pub(crate) fn name(&self) -> &str {
         self.config.name.as_str()
-    }
-
-    pub(crate) fn io_threads(&self) -> u16 {
-        self.io_threads
     }
 
     /// The I/O threads; none until a path has been admitted.
@@ -202,7 +153,7 @@ impl Subsystem {
 
     /// Lets a path in for each disk if it leads to the namespace that the disk's other paths lead to. The first one decides which
     /// that is. The first path of all starts the I/O threads.
-    pub(crate) fn admit(&self, info: &ControllerInfo) -> Result<Vec<Result<(), AdmitError>>, AdmitError> {
+    pub(crate) fn admit(&self, info: &ControllerInfo) -> Result<Admitted<HostError>, HostError> {
         let _one_at_a_time = self.admission.lock().unwrap_or_else(PoisonError::into_inner);
         let found = self.disks.iter().zip(&info.namespaces);
         let admitted: Vec<_> = found.map(|(disk, found)| self.admit_disk(disk, info, found)).collect();
@@ -224,16 +175,17 @@ impl Subsystem {
         disk: &Disk,
         info: &ControllerInfo,
         found: &Result<Namespace, NamespaceError>,
-    ) -> Result<(), AdmitError> {
-        let namespace = found.clone()?.identity;
+    ) -> Result<(), AdmitError<HostError>> {
+        let namespace = found.clone().map_err(Unusable::from)?.identity;
         if let Some(served) = disk.served() {
-            return check_served(served, &namespace);
+            return Ok(served.as_seen().check(&namespace)?);
         }
         let several = self.state().paths().nth(1).is_some();
         if several {
-            namespace.check_multipath()?;
+            namespace.check_multipath().map_err(Unusable::from)?;
         }
-        let frontend = FrontendDisk::new(geometry::of(&disk.settings, info, &namespace))?;
+        let frontend = FrontendDisk::new(geometry::of(&disk.settings, info, &namespace));
+        let frontend = frontend.map_err(|error| AdmitError::NoDisk(error.into()))?;
         let frontend = Arc::new(if disk.settings.mpath_window { frontend.with_window() } else { frontend });
         if several && info.volatile_write_cache && !self.config.shared_write_cache {
             tracing::warn!(
@@ -249,7 +201,7 @@ impl Subsystem {
         Ok(())
     }
 
-    fn start_threads(&self) -> Result<(), AdmitError> {
+    fn start_threads(&self) -> Result<(), StartError> {
         let threads = (0..self.io_threads).map(|index| self.start_thread(index)).collect::<Result<_, _>>()?;
         // A change reaches the state first and then the threads there are, both under this lock: it saw these, or we see it.
         let state = self.state();
@@ -275,18 +227,18 @@ impl Subsystem {
         Ok(())
     }
 
-    /// Whether a disk's namespace, identified anew, still is the disk's.
-    pub(crate) fn check_namespace(
-        &self,
-        disk: DiskId,
-        found: Result<NamespaceIdentity, NamespaceError>,
-    ) -> Result<(), AdmitError> {
-        let (namespace, disk) = (found?, self.disk(disk));
-        disk.served().map_or(Ok(()), |served| check_served(served, &namespace))
+    /// What is set for every path.
+    pub(crate) fn path_settings(&self) -> PathSettings {
+        PathSettings {
+            controller: self.controller_config(),
+            reconnect_delay: self.config.reconnect_delay.duration(),
+            ctrl_loss_tmo: self.config.ctrl_loss_tmo.map(Seconds::duration),
+            drain_fence: self.config.drain_fence,
+        }
     }
 
     /// How every path's controller is connected.
-    pub(crate) fn controller_config(&self) -> ControllerConfig {
+    fn controller_config(&self) -> ControllerConfig {
         let config = &self.config;
         ControllerConfig {
             host: self.host.clone(),
@@ -297,7 +249,7 @@ impl Subsystem {
             io_queues: self.io_threads,
             queue_entries: config.queue_size.get() as u16,
             max_transfer_bytes: config.max_transfer.map(MaxTransfer::bytes),
-            command_timeout: transport::CONNECT_MAX,
+            command_timeout: CONNECT_MAX,
         }
     }
 
@@ -396,11 +348,22 @@ impl Subsystem {
     }
 }
 
-/// Whether a namespace is the one that guests see, and has all the blocks that they do.
-fn check_served(served: &Served, found: &NamespaceIdentity) -> Result<(), AdmitError> {
-    match served.namespace.check_same(found) {
-        // That is no other one.
-        Ok(()) | Err(IdentityMismatch::Blocks(..)) => size::check(served, found.blocks),
-        Err(mismatch) => Err(mismatch.into()),
+impl mpath_host::Disks for &Subsystem {
+    type Error = HostError;
+
+    fn name(&self, disk: DiskId) -> String {
+        self.disk(disk).name().to_owned()
+    }
+
+    fn served(&self, disk: DiskId) -> Option<mpath_host::Served> {
+        self.disk(disk).served().map(Served::as_seen)
+    }
+
+    fn admit(&mut self, info: &ControllerInfo) -> Result<Admitted<HostError>, HostError> {
+        (*self).admit(info)
+    }
+
+    fn path_up(&mut self, path: PathId, namespaces: Vec<News>) -> Result<(), (DiskId, Unusable)> {
+        self.path_sized(path, namespaces)
     }
 }

@@ -1,23 +1,19 @@
 //! TCP connections of the control thread: connecting, and moving bytes between a socket and the sans-IO host.
 
+use std::future::poll_fn;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use mpath_api::PathAddress;
 use mpath_api::address::{Host, InterfaceName, LocalEnd, Transport};
-use nvme_tcp::host::{
-    ConfigError, ControllerError, ControllerEvent, ControllerInfo, DiscoveryError, HostController, HostQueue,
-    PayloadSink, PayloadSource, QueueConfig, QueueError, STAGING_MIN, Tag,
-};
+use mpath_host::CONNECT_MAX;
+use nvme_tcp::host::{ConfigError, ControllerError, ControllerEvent, DiscoveryError, HostController};
 use socket2::{Domain, Protocol, Socket, Type};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream, lookup_host};
 use tokio::time::{sleep_until, timeout};
-
-/// How long one attempt to connect, name look-up and handshake included, may take.
-pub(crate) const CONNECT_MAX: Duration = Duration::from_secs(5);
 
 /// Bytes that the kernel takes before it can send them. What it has cannot be overtaken: with its own limit, megabytes, a read
 /// waits for all writes that are under way on a slow link. What was sent and is not acknowledged does not
@@ -51,8 +47,6 @@ pub(crate) enum TransportError {
     Discovery(#[from] DiscoveryError),
     #[error("no discovery log within {} s", crate::discovery::FIRST_LOG_MAX.as_secs())]
     FirstLog,
-    #[error(transparent)]
-    Queue(#[from] QueueError),
     #[error(transparent)]
     Config(#[from] ConfigError),
 }
@@ -178,17 +172,92 @@ impl AdminSide for HostController {
     }
 }
 
-/// A controller on its admin connection.
-pub(crate) struct AdminConnection<C = HostController> {
-    stream: TcpStream,
-    pub(crate) controller: C,
+/// A connected socket, and what is to be sent on it. Dropped, it is reset.
+pub(crate) struct ControlSocket {
+    /// `None` once it is somebody else's.
+    stream: Option<TcpStream>,
     out: Vec<u8>,
     buffer: Box<[u8]>,
 }
 
+impl ControlSocket {
+    pub(crate) fn new(stream: TcpStream) -> Self {
+        Self { stream: Some(stream), out: Vec::new(), buffer: vec![0; 16 * 1024].into_boxed_slice() }
+    }
+
+    fn stream(&self) -> &TcpStream {
+        self.stream.as_ref().expect("it is given away as a whole")
+    }
+
+    /// Where to append what is to be sent.
+    pub(crate) fn out(&mut self) -> &mut Vec<u8> {
+        &mut self.out
+    }
+
+    /// Sends what the socket takes now, and takes what has arrived, if anything has.
+    pub(crate) fn exchange(&mut self) -> Result<Option<&[u8]>, TransportError> {
+        let stream = self.stream.as_ref().expect("it is given away as a whole");
+        while !self.out.is_empty() {
+            match stream.try_write(&self.out) {
+                Ok(sent) => drop(self.out.drain(..sent)),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) => return Err(TransportError::Socket(error)),
+            }
+        }
+        match stream.try_read(&mut self.buffer) {
+            Ok(0) => Err(TransportError::Closed),
+            Ok(bytes) => Ok(Some(&self.buffer[..bytes])),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+            Err(error) => Err(TransportError::Socket(error)),
+        }
+    }
+
+    /// Whether there is something to take, or room for what is to be sent; if not, the task is woken when there is.
+    pub(crate) fn poll_ready(&self, context: &mut Context<'_>) -> Poll<()> {
+        let readable = self.stream().poll_read_ready(context);
+        let writable = if self.out.is_empty() { Poll::Pending } else { self.stream().poll_write_ready(context) };
+        // An error is found by whoever reads or writes.
+        if readable.is_ready() || writable.is_ready() { Poll::Ready(()) } else { Poll::Pending }
+    }
+
+    /// Tells a controller that broke the protocol what it did, as far as the socket takes it at once. Whether it gets to read it
+    /// is not sure, as the connection is reset next.
+    pub(crate) fn tell(&self, pdu: &[u8]) {
+        let _ = self.stream().try_write(pdu);
+    }
+
+    /// The socket in blocking mode, as `io_uring` wants it.
+    pub(crate) fn into_blocking(mut self) -> io::Result<OwnedFd> {
+        let stream = self.stream.take().expect("it is given away once").into_std()?;
+        stream.set_nonblocking(false)?;
+        Ok(stream.into())
+    }
+}
+
+impl AsFd for ControlSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stream().as_fd()
+    }
+}
+
+impl Drop for ControlSocket {
+    /// A keep-alive that is still on its way must not arrive when the fence is thought to have begun.
+    fn drop(&mut self) {
+        if let Some(stream) = &self.stream {
+            reactor::reset(stream);
+        }
+    }
+}
+
+/// A controller on its admin connection.
+pub(crate) struct AdminConnection<C = HostController> {
+    socket: ControlSocket,
+    pub(crate) controller: C,
+}
+
 impl<C: AdminSide> AdminConnection<C> {
-    pub(crate) fn new(stream: TcpStream, controller: C) -> Self {
-        Self { stream, controller, out: Vec::new(), buffer: vec![0; 16 * 1024].into_boxed_slice() }
+    pub(crate) fn new(socket: ControlSocket, controller: C) -> Self {
+        Self { socket, controller }
     }
 
     /// Runs the controller until it has something to say. Dropping the future between two events loses nothing.
@@ -197,33 +266,24 @@ impl<C: AdminSide> AdminConnection<C> {
             if let Some(event) = self.controller.poll_event() {
                 return Ok(event);
             }
-            self.flush().await?;
+            self.controller.fill_tx(self.socket.out());
+            // What has arrived comes before the timeouts: it is what they wait for.
+            if let Some(bytes) = self.socket.exchange()? {
+                let received = self.controller.receive(Instant::now(), bytes);
+                if let Err(error) = received {
+                    self.controller.term_req().into_iter().for_each(|pdu| self.socket.tell(&pdu));
+                    return Err(error);
+                }
+                continue;
+            }
             let deadline = self.controller.next_timeout();
             tokio::select! {
-                read = self.stream.read(&mut self.buffer) => match read {
-                    Ok(0) => return Err(TransportError::Closed),
-                    // All that there was to send has been sent.
-                    Ok(bytes) => self
-                        .controller
-                        .receive(Instant::now(), &self.buffer[..bytes])
-                        .inspect_err(|_| report_violation(&self.stream, self.controller.term_req()))?,
-                    Err(error) => return Err(TransportError::Socket(error)),
-                },
+                () = poll_fn(|context| self.socket.poll_ready(context)) => {}
                 () = sleep_until(deadline.unwrap_or_else(far_future).into()) => {
                     self.controller.handle_timeout(Instant::now())?;
                 }
             }
         }
-    }
-
-    /// Sends what the controller has to send. Cut short, it goes on where it was.
-    async fn flush(&mut self) -> Result<(), TransportError> {
-        self.controller.fill_tx(&mut self.out);
-        while !self.out.is_empty() {
-            let sent = self.stream.write(&self.out).await.map_err(TransportError::Socket)?;
-            self.out.drain(..sent);
-        }
-        Ok(())
     }
 
     /// Tells the controller that the host leaves, as far as that goes without waiting long for it: whether it has answered.
@@ -244,89 +304,7 @@ impl<C: AdminSide> AdminConnection<C> {
     }
 }
 
-impl<C> Drop for AdminConnection<C> {
-    /// A keep-alive that is still on its way must not arrive when the fence is thought to have begun.
-    fn drop(&mut self) {
-        reactor::reset(&self.stream);
-    }
-}
-
-impl AdminConnection<HostController> {
-    /// Runs the controller until all is known of it.
-    pub(crate) async fn live(&mut self) -> Result<ControllerInfo, TransportError> {
-        loop {
-            if let ControllerEvent::Live(info) = self.next_event().await? {
-                return Ok(*info);
-            }
-        }
-    }
-
-    /// What is known of a live controller by now.
-    pub(crate) fn info(&self) -> &ControllerInfo {
-        self.controller.info().expect("the controller is live")
-    }
-}
-
-/// Tells a controller that broke the protocol what it did, as far as the socket takes it at once. Whether it gets to read it is not
-/// sure, as the connection is reset next.
-fn report_violation(stream: &TcpStream, pdu: Option<Vec<u8>>) {
-    if let Some(pdu) = pdu {
-        let _ = stream.try_write(&pdu);
-    }
-}
-
-/// Connects one I/O queue pair and brings it to ready. The socket comes back in blocking mode, as `io_uring` wants it.
-pub(crate) async fn connect_queue(
-    address: &PathAddress,
-    config: QueueConfig,
-) -> Result<(OwnedFd, HostQueue), TransportError> {
-    let mut stream = connect(address).await?;
-    let mut queue = HostQueue::new(config)?;
-    let handshake = async {
-        let (mut staging, mut plan, mut buffer) = (Vec::with_capacity(STAGING_MIN), Vec::new(), [0; 512]);
-        while !queue.is_ready() {
-            staging.clear();
-            plan.clear();
-            queue.fill_tx(Instant::now(), &mut staging, &NoPayload, &mut plan, u32::MAX);
-            stream.write_all(&staging).await.map_err(TransportError::Socket)?;
-            match stream.read(&mut buffer).await {
-                Ok(0) => return Err(TransportError::Closed),
-                Ok(bytes) => queue
-                    .receive(&buffer[..bytes], &mut NoPayload)
-                    .inspect_err(|_| report_violation(&stream, queue.term_req()))?,
-                Err(error) => return Err(TransportError::Socket(error)),
-            }
-        }
-        Ok(())
-    };
-    timeout(CONNECT_MAX, handshake).await.unwrap_or(Err(TransportError::ConnectTimeout))?;
-    let stream = stream.into_std().map_err(TransportError::Socket)?;
-    stream.set_nonblocking(false).map_err(TransportError::Socket)?;
-    Ok((stream.into(), queue))
-}
-
-impl<C> AsFd for AdminConnection<C> {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.stream.as_fd()
-    }
-}
-
-/// During the handshake there is no request, and so no payload.
-struct NoPayload;
-
-impl PayloadSource for NoPayload {
-    fn gather(&self, _: Tag, _: u32, _: &mut [u8]) {
-        unreachable!("no request before the queue pair is ready");
-    }
-}
-
-impl PayloadSink for NoPayload {
-    fn scatter(&mut self, _: Tag, _: u32, _: &[u8]) {
-        unreachable!("no request before the queue pair is ready");
-    }
-}
-
-fn far_future() -> Instant {
+pub(crate) fn far_future() -> Instant {
     const FAR: Duration = Duration::from_secs(24 * 60 * 60);
     Instant::now() + FAR
 }
@@ -335,6 +313,7 @@ fn far_future() -> Instant {
 mod tests {
     use nvme_tcp::host::{ControllerConfig, HostIdentity};
     use nvme_tcp::wire::Digests;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     use super::*;
 
@@ -383,12 +362,13 @@ mod tests {
             command_timeout: CONNECT_MAX,
         };
         let stream = connect(&address).await.unwrap();
-        let mut admin = AdminConnection::new(stream, HostController::new(config, Instant::now()).unwrap());
+        let mut admin =
+            AdminConnection::new(ControlSocket::new(stream), HostController::new(config, Instant::now()).unwrap());
         let (mut peer, _) = listener.accept().await.unwrap();
         // An ICResp of 24 bytes.
         let bogus = [1, 0, 24, 0, 24, 0, 0, 0];
         peer.write_all(&bogus).await.unwrap();
-        let error = admin.live().await.unwrap_err();
+        let error = admin.next_event().await.unwrap_err();
         assert!(matches!(error, TransportError::Controller(_)), "{error}");
         drop(admin);
         let mut sent = [0; 128 + 32];

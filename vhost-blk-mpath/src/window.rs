@@ -60,12 +60,13 @@ impl Subsystem {
 mod tests {
     use mpath_api::types::{Origin, PathState};
     use mpath_api::{PolicyChange, PolicyClass};
-    use mpath_core::PathId;
+    use mpath_core::{Epoch, PathId};
+
+    use mpath_host::Wanted;
 
     use super::*;
     use crate::geometry;
     use crate::path_status::NamespaceStatus;
-    use crate::steering::Wanted;
 
     #[test]
     fn every_policy_has_the_number_that_is_documented() {
@@ -124,7 +125,7 @@ mod tests {
         assert_eq!(counts(&state), [[2, 2, 1], [2, 1, 1]]);
         state.path_mut(PathId(0)).unwrap().order(|order| order.wanted = Wanted::Drained);
         assert_eq!(counts(&state), [[2, 1, 0], [2, 1, 1]]);
-        state.remove(PathId(0));
+        state.remove(PathId(0), Epoch(0));
         assert_eq!(counts(&state), [[1, 1, 0], [1, 1, 1]]);
     }
 }

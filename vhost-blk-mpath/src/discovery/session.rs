@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use mpath_api::PathAddress;
+use mpath_host::CONNECT_MAX;
 use nvme_tcp::host::{
     ConfigError, DiscoveryConfig, DiscoveryError, DiscoveryEvent, DiscoveryLog, HostDiscovery, HostIdentity,
 };
@@ -11,7 +12,7 @@ use nvme_tcp::wire::Nqn;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{sleep, timeout};
 
-use crate::transport::{self, AdminConnection, AdminSide, CONNECT_MAX, TransportError};
+use crate::transport::{self, AdminConnection, AdminSide, ControlSocket, TransportError};
 
 /// How long it may take from the first packet to the first log.
 pub(crate) const FIRST_LOG_MAX: Duration = Duration::from_secs(10);
@@ -141,7 +142,7 @@ impl Session {
         };
         let discovery =
             HostDiscovery::new(config, Instant::now()).map_err(|error: ConfigError| DiscoveryError::from(error))?;
-        let mut admin = AdminConnection::new(stream, discovery);
+        let mut admin = AdminConnection::new(ControlSocket::new(stream), discovery);
         loop {
             if let DiscoveryEvent::Log(log) = admin.next_event().await? {
                 return Ok((admin, peer, log));

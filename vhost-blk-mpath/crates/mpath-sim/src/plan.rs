@@ -83,6 +83,7 @@ impl Plan {
         let target = target(rng, paths, kato, lifetime, namespaces);
         let mut host = host(rng, paths, kato, digests, &target);
         host.group.hedging = hedging(&mut Rng::new(seed, 0x4ed6));
+        host.record_fails_percent = Rng::new(seed, 0xf5bc).pick(&[0, 0, 0, 20]);
         let quiet = rng.between(Duration::from_secs(10), Duration::from_secs(30));
         let mut guests: Vec<_> = (0..disks).map(|disk| guest(rng, &host, &target, disk, quiet)).collect();
         let spared = (disks > 1 && of_disks.percent(20)).then(|| of_disks.index(disks));
@@ -235,10 +236,11 @@ fn host(rng: &mut Rng, paths: usize, kato: Duration, digests: Digests, target: &
             command_timeout: Duration::from_secs(5),
         },
         reconnect_delay: rng.pick(&[50 * MS, 500 * MS, 2000 * MS]),
+        record_fails_percent: 0,
         disks: disks
             .iter()
             .map(|&(nsid, namespace)| DiskPlan {
-                namespace: namespace.namespace(nsid),
+                namespace: namespace.identity(nsid),
                 block_bytes: namespace.block_bytes() as u32,
                 first_flow: FlowId(0),
             })

@@ -8,7 +8,7 @@ use crate::check::{Checker, Counts, Kind, Violation};
 use crate::clock::{Clock, Event};
 use crate::ending::Stage;
 use crate::guest::Guest;
-use crate::host::{Answer, Asked, Daemon, FenceRecord, Frontend, Message};
+use crate::host::{Answer, Asked, Daemon, Frontend, Message, RecordFile};
 use crate::net::{ConnId, Net, Side};
 use crate::plan::{GuestPlan, Plan};
 use crate::rng::Rng;
@@ -45,7 +45,7 @@ pub(crate) struct World {
     /// How many daemons there have been.
     daemons: u64,
     /// What the last one left.
-    record: FenceRecord,
+    record: RecordFile,
     pub(crate) frontend: Frontend,
     /// When the fences are over that the daemon has inherited.
     serves_at: Option<Instant>,
@@ -83,7 +83,7 @@ impl World {
             flushed: vec![false; disks],
             daemon: None,
             daemons: 0,
-            record: FenceRecord::default(),
+            record: RecordFile::default(),
             frontend: Frontend::default(),
             serves_at: None,
             clock,
@@ -142,11 +142,11 @@ impl World {
         if self.daemon.is_some() {
             return;
         }
-        let mut record = std::mem::take(&mut self.record);
-        let fence = record.inherit();
+        let record = std::mem::take(&mut self.record);
         let (number, seed, plan) = (self.daemons, self.seed, self.plan.host.clone());
         let (_, _, _, mut ctx) = self.split();
-        self.daemon = Some(Daemon::start(&mut ctx, number, &plan, record, seed));
+        let (daemon, fence) = Daemon::start(&mut ctx, number, &plan, record, seed);
+        self.daemon = Some(daemon);
         self.daemons += 1;
         self.serves_at = Some(self.clock.now() + fence);
         self.clock.after(fence, Event::Serve);

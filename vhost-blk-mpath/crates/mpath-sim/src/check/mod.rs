@@ -20,7 +20,7 @@ use std::fmt;
 use std::ops::{AddAssign, Range};
 use std::time::Duration;
 
-use mpath_core::{IoError, Limits};
+use mpath_core::{AnaState, IoError, Limits};
 
 use self::durability::Durability;
 use self::limited::Limited;
@@ -31,6 +31,15 @@ use crate::target::store::Loss;
 
 /// Most lines of history in a report.
 const HISTORY_MAX: usize = 100;
+
+/// Whether commands may be sent to a namespace in this state (NVMe base specification 2.1, section 8.1.1). It is not the core's
+/// answer, which is what is to be judged.
+pub(crate) fn is_accessible(state: AnaState) -> bool {
+    match state {
+        AnaState::Optimized | AnaState::NonOptimized => true,
+        AnaState::Inaccessible | AnaState::PersistentLoss | AnaState::Change => false,
+    }
+}
 
 /// A moment.
 pub(crate) type Moment = u64;

@@ -27,6 +27,8 @@ pub(crate) struct Owed {
     flushes: BTreeMap<u64, Moment>,
     /// Associations that are over, be it for one disk alone.
     over: BTreeSet<Place>,
+    /// When an I/O thread last heard that the disk's namespace can, or can no longer, be used there.
+    changed: BTreeMap<Place, Moment>,
     /// Disks that may have lost writes.
     lossy: BTreeSet<DiskId>,
 }
@@ -69,7 +71,9 @@ impl Owed {
     /// A flush has succeeded there.
     pub(crate) fn flush_succeeded(&mut self, id: u64, place: Place) {
         let moment = self.tick();
-        if let Some(&submitted) = self.flushes.get(&id) {
+        // One that was sent before the namespace came back says nothing of what is there now.
+        let changed = self.changed.get(&place).copied();
+        if let Some(&submitted) = self.flushes.get(&id).filter(|submitted| changed.is_none_or(|at| at < **submitted)) {
             let before = self.cleaned.entry(place).or_insert((submitted, moment));
             if before.0 < submitted {
                 *before = (submitted, moment);
@@ -91,8 +95,16 @@ impl Owed {
         if self.touched.contains_key(&place) && self.is_clean(place).is_none() {
             self.lossy.insert(place.0);
         }
-        self.cleaned.remove(&place);
         self.over.insert(place);
+        self.back(place);
+    }
+
+    /// An I/O thread hears that the disk's namespace can be used there again. Another one may have heard so earlier, and have
+    /// flushed it; this one cannot know.
+    pub(crate) fn back(&mut self, place: Place) {
+        let moment = self.tick();
+        self.changed.insert(place, moment);
+        self.cleaned.remove(&place);
     }
 }
 

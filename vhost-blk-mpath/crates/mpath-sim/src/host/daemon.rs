@@ -1,13 +1,14 @@
 //! The daemon: its I/O threads, path tasks and fences, until it is killed.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use mpath_core::{DiskId, Epoch, Limits, PathId, SharedDisk};
 
-use super::fences::{FenceRecord, Fenced, Fences};
+use super::fences::{Fences, RecordFile};
 use super::path::PathTask;
 use super::thread::IoThread;
 use super::{Answer, Asked, HostPlan, Message, ReportKind};
+use crate::check::is_accessible;
 use crate::net::ConnId;
 use crate::rng::Rng;
 use crate::target::Ctx;
@@ -39,11 +40,17 @@ pub(crate) struct Daemon {
 }
 
 impl Daemon {
-    /// Starts it, the n-th of the run, with what the one before has left.
-    pub(crate) fn start(ctx: &mut Ctx<'_>, number: u64, plan: &HostPlan, record: FenceRecord, seed: u64) -> Self {
+    /// Starts it, the n-th of the run, with what the one before has left: and how long it has to wait for that one's fences.
+    pub(crate) fn start(
+        ctx: &mut Ctx<'_>,
+        number: u64,
+        plan: &HostPlan,
+        file: RecordFile,
+        seed: u64,
+    ) -> (Self, Duration) {
         let now = ctx.clock.now();
-        let crashed = record.is_of_a_crash();
-        let disk = |_| if crashed { SharedDisk::after_crash() } else { SharedDisk::default() };
+        let (fences, inherited) = Fences::open(now, number, file, plan, Rng::new(seed, 1000 * number + 300));
+        let disk = |_| if inherited.is_some() { SharedDisk::after_crash() } else { SharedDisk::default() };
         let shared: Vec<_> = plan.disks.iter().map(disk).collect();
         let rng = |part, index| Rng::new(seed, 1000 * number + part + index as u64);
         let thread = |index| IoThread::new(now, index, plan, &shared, rng(100, index));
@@ -51,24 +58,24 @@ impl Daemon {
         let mut daemon = Self {
             threads: (0..plan.threads).map(thread).collect(),
             paths: (0..plan.paths).map(path).collect(),
-            fences: Fences::new(plan.paths, record),
+            fences,
             membership: vec![(Membership::There, true); plan.paths],
             intact: vec![false; shared.len()],
             shared,
         };
         daemon.paths.iter_mut().for_each(|path| path.known = true);
         daemon.paths.iter_mut().for_each(|path| path.wake(ctx));
-        daemon
+        (daemon, inherited.unwrap_or_default())
     }
 
-    /// Killed: the record is all that is left.
-    pub(crate) fn kill(self) -> FenceRecord {
-        self.fences.into_record()
+    /// Killed: the file is all that is left.
+    pub(crate) fn kill(self) -> RecordFile {
+        self.fences.into_file()
     }
 
     /// The fences of the daemon before it are over.
     pub(crate) fn begin_to_serve(&mut self) {
-        self.fences.record.remove_inherited();
+        self.fences.forget_inherited();
         self.intact = (0..self.shared.len() as u16).map(|disk| self.is_whole() && self.may_use_all(disk)).collect();
     }
 
@@ -177,16 +184,23 @@ impl Daemon {
 
     /// A turn of a path's task.
     pub(crate) fn turn_path(&mut self, ctx: &mut Ctx<'_>, index: usize) {
+        let path_id = PathId(index as u16);
         let path = &mut self.paths[index];
         path.turn(ctx, &mut self.fences);
         for (thread, message) in std::mem::take(&mut path.mail) {
             ctx.say(|| format!("path {index} to thread {thread}: {message:?}"));
             match message {
                 Message::PathDown { .. } => self.intact.fill(false),
-                Message::Ana { disk, state, .. } => self.intact[usize::from(disk.0)] &= state.is_selectable(),
+                Message::Ana { disk, state, .. } => self.intact[usize::from(disk.0)] &= is_accessible(state),
                 _ => {}
             }
             self.threads[thread].post(ctx, message);
+        }
+        if let Some(at_once) = self.paths[index].look.take() {
+            let now = ctx.clock.now();
+            let owes_nothing = (at_once || !self.may_be_dirty(path_id))
+                && self.threads.iter().all(|thread| thread.owes_nothing(now, path_id));
+            self.paths[index].looked(ctx, owes_nothing);
         }
         if self.paths[index].is_refused(ctx.clock.now()) && self.membership[index] == (Membership::There, true) {
             self.want_path(ctx, index, false);
@@ -196,15 +210,20 @@ impl Daemon {
     }
 
     pub(crate) fn turn_fences(&mut self, ctx: &mut Ctx<'_>) {
-        let Fenced { lifted, asked } = self.fences.turn(ctx);
-        for (path, epoch) in lifted {
+        for (path, epoch) in self.fences.turn(ctx) {
             ctx.say(|| format!("the fence of path {path} {epoch:?} lifts"));
             self.post_all(ctx, || Message::FenceLifted { path, epoch });
         }
-        for path in asked {
-            self.paths[usize::from(path.0)].wake(ctx);
+        for (path, index) in self.paths.iter_mut().zip(0..) {
+            if self.fences.has_reset(PathId(index)) {
+                path.wake(ctx);
+            }
         }
         self.turn_membership(ctx);
+    }
+
+    fn may_be_dirty(&self, path: PathId) -> bool {
+        self.shared.iter().any(|disk| disk.dirty.is_dirty(path))
     }
 
     /// Whether every I/O thread can send on every path.

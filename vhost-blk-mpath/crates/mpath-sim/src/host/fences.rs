@@ -1,188 +1,148 @@
-//! The fences of associations that have ended, as `vhost-blk-mpath/src/fence.rs` and `cross_reset.rs` have them: by time or by
-//! a cross-controller reset on another path, whichever comes first. And the record of associations for the daemon that follows.
+//! The fences of associations that have ended, driven by the clock of the simulator, and the record of associations for the
+//! daemon that follows.
 
-use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use mpath_core::{Epoch, PathId};
-use nvme_tcp::host::{ControllerInfo, CrossResetOutcome};
+use mpath_host::{
+    AssociationId, Ended, Incarnation, Left, LiftedBy, NamespaceName, Record, RecordContent, RecordedAssociation,
+};
+use nvme_tcp::host::CrossResetOutcome;
 use nvme_tcp::wire::ControllerInstance;
 
-use super::earliest;
+use super::HostPlan;
 use crate::clock::Event;
+use crate::rng::Rng;
 use crate::target::Ctx;
 
-/// How many requests a path keeps while its controller is busy with one.
-const WAITING_MAX: usize = 64;
-/// How long one controller may take before another one is asked.
-const ATTEMPT_MAX: Duration = Duration::from_secs(2);
-/// A process is gone for others a moment before the kernel has closed all of its sockets.
-pub(super) const EXIT_MAX: Duration = Duration::from_millis(500);
-
-/// Names a fence.
-type Association = (PathId, Epoch);
-
-/// What survives the daemon, as `vhost-blk-mpath/src/fence_record.rs` has it: how long the fence of each association takes.
+/// The file that survives the daemon. Those of several disks say the same.
 #[derive(Debug, Default)]
-pub(crate) struct FenceRecord {
-    inherited: Vec<Duration>,
-    own: BTreeMap<Association, Duration>,
-}
-
-impl FenceRecord {
-    /// Another daemon opens it: how long that one has to wait.
-    pub(crate) fn inherit(&mut self) -> Duration {
-        self.inherited.extend(std::mem::take(&mut self.own).into_values());
-        self.inherited.iter().max().map_or(Duration::ZERO, |longest| *longest + EXIT_MAX)
-    }
-
-    pub(super) fn add(&mut self, path: PathId, epoch: Epoch, fence: Duration) {
-        self.own.insert((path, epoch), fence);
-    }
-
-    /// The daemon that follows finds that the one before was killed.
-    pub(super) fn is_of_a_crash(&self) -> bool {
-        !self.inherited.is_empty()
-    }
-
-    pub(crate) fn remove_inherited(&mut self) {
-        self.inherited.clear();
-    }
-}
-
-/// What a live association's controller is asked.
-#[derive(Debug)]
-struct Offer {
-    epoch: Epoch,
-    waiting: VecDeque<(Association, ControllerInstance)>,
-    /// Whom the controller's answer is for.
-    under_way: Option<Association>,
-}
-
-#[derive(Debug)]
-struct Fence {
-    of: Association,
-    lifts_at: Instant,
-    /// The controller to be reset, if it can be named.
-    instance: Option<ControllerInstance>,
-    /// By path: the latest association that was asked.
-    asked: Vec<Option<Epoch>>,
-    /// Whose answer is waited for, and until when.
-    asking: Option<(PathId, Instant)>,
-}
+pub(crate) struct RecordFile(RecordContent);
 
 #[derive(Debug)]
 pub(crate) struct Fences {
-    pub(crate) record: FenceRecord,
-    /// By path.
-    offers: Vec<Option<Offer>>,
-    held: Vec<Fence>,
+    held: mpath_host::Fences,
+    record: Record,
+    file: RecordFile,
+    /// What the disk is.
+    namespace: NamespaceName,
+    /// How often it cannot be written.
+    fails_percent: u64,
+    rng: Rng,
+    /// Associations that have ended and need no fence.
+    clean: Vec<AssociationId>,
     wake_at: Option<Instant>,
 }
 
-/// What a look at the fences has led to.
-#[derive(Debug, Default)]
-pub(super) struct Fenced {
-    pub(super) lifted: Vec<Association>,
-    /// Paths that have something to ask their controllers.
-    pub(super) asked: Vec<PathId>,
-}
-
 impl Fences {
-    pub(super) fn new(paths: usize, record: FenceRecord) -> Self {
-        Self { record, offers: (0..paths).map(|_| None).collect(), held: Vec::new(), wake_at: None }
+    /// Those of a daemon that finds this file, and how long it has to wait for the fences of the one before, if that was killed.
+    pub(super) fn open(
+        now: Instant,
+        number: u64,
+        file: RecordFile,
+        plan: &HostPlan,
+        rng: Rng,
+    ) -> (Self, Option<Duration>) {
+        let incarnation = Incarnation::new(number.to_string(), now);
+        let (record, inherited) = Record::open(file.0.clone(), &incarnation, now);
+        let namespace = NamespaceName::new(plan.controller.subnqn.as_str(), &plan.disks[0].namespace);
+        let fences = Self {
+            held: mpath_host::Fences::default(),
+            record,
+            file,
+            namespace,
+            fails_percent: plan.record_fails_percent,
+            rng,
+            clean: Vec::new(),
+            wake_at: None,
+        };
+        (fences, inherited)
     }
 
-    pub(super) fn into_record(self) -> FenceRecord {
-        self.record
+    /// The daemon is killed.
+    pub(super) fn into_file(self) -> RecordFile {
+        self.file
+    }
+
+    /// Changes the record: whether that is on the disk.
+    fn change_record(&mut self, change: impl FnOnce(&mut Record)) -> bool {
+        change(&mut self.record);
+        let is_written = !self.rng.percent(self.fails_percent);
+        if is_written {
+            self.file = RecordFile(self.record.content(Some(&self.namespace)));
+        }
+        is_written
+    }
+
+    /// Writes an association down: whether that is on the disk.
+    pub(super) fn record(&mut self, id: AssociationId, fence_time: Duration) -> bool {
+        let (path, fence_ms) = (id.path.to_string(), fence_time.as_millis() as u64);
+        self.change_record(|record| record.add(id, RecordedAssociation { path, cntlid: 0, fence_ms }))
+    }
+
+    pub(super) fn forget(&mut self, id: AssociationId) {
+        self.change_record(|record| record.remove(id));
+    }
+
+    /// The fences of the daemon before this one are over.
+    pub(super) fn forget_inherited(&mut self) {
+        self.change_record(Record::remove_inherited);
     }
 
     /// The sockets of an association are closed.
-    pub(super) fn begin(&mut self, now: Instant, path: PathId, epoch: Epoch, info: &ControllerInfo) {
-        let (lifts_at, instance) = (now + info.fence_time(), info.instance());
-        let asked = vec![None; self.offers.len()];
-        self.held.push(Fence { of: (path, epoch), lifts_at, instance, asked, asking: None });
+    pub(super) fn ended(&mut self, now: Instant, path: PathId, Left { epoch, info, is_clean, .. }: &Left) {
+        let of = AssociationId { path, epoch: *epoch };
+        if *is_clean {
+            self.clean.push(of);
+        } else {
+            let (fence_time, instance) = (info.fence_time(), info.instance());
+            self.held.begin(now, Ended { of, fence_time, instance, is_draining: false });
+        }
     }
 
     /// Whether commands of this path's associations may still be executed.
     pub(super) fn holds(&self, path: PathId) -> bool {
-        self.held.iter().any(|fence| fence.of.0 == path)
+        self.held.holds(path)
     }
 
-    /// A live association offers what its controller can do.
-    pub(super) fn offer(&mut self, path: PathId, epoch: Epoch, info: &ControllerInfo) {
-        let offer = || Offer { epoch, waiting: VecDeque::new(), under_way: None };
-        self.offers[usize::from(path.0)] = (info.cross_resets > 0).then(offer);
+    pub(super) fn offer_resets(&mut self, id: AssociationId) {
+        self.held.offer_resets(id);
     }
 
-    /// It is over: whoever asked learns at once that nothing comes of it.
-    pub(super) fn withdraw(&mut self, path: PathId) {
-        self.offers[usize::from(path.0)] = None;
-        self.held.iter_mut().for_each(|fence| fence.asking = fence.asking.filter(|(asked, _)| *asked != path));
+    pub(super) fn withdraw_resets(&mut self, path: PathId) {
+        self.held.withdraw_resets(path);
     }
 
-    /// The next controller that this path's is to reset; [`answer`](Self::answer) is to follow.
-    pub(super) fn next(&mut self, path: PathId) -> Option<ControllerInstance> {
-        let held = &self.held;
-        let offer = self.offers[usize::from(path.0)].as_mut()?;
-        while offer.under_way.is_none()
-            && let Some((of, instance)) = offer.waiting.pop_front()
-        {
-            // Who has another fence by now, or has given up, asks no more.
-            let asks = |fence: &Fence| fence.of == of && fence.asking.is_some_and(|(asked, _)| asked == path);
-            if held.iter().any(asks) {
-                offer.under_way = Some(of);
-                return Some(instance);
-            }
-        }
-        None
+    pub(super) fn next_reset(&mut self, now: Instant, path: PathId) -> Option<ControllerInstance> {
+        self.held.next_reset(now, path)
     }
 
-    /// What has come of it; `None` if the controller was not asked at all.
-    pub(super) fn answer(&mut self, ctx: &mut Ctx<'_>, path: PathId, outcome: Option<CrossResetOutcome>) {
-        let Some(of) = self.offers[usize::from(path.0)].as_mut().and_then(|offer| offer.under_way.take()) else {
-            return;
-        };
-        let asks = |fence: &&mut Fence| fence.of == of && fence.asking.is_some_and(|(asked, _)| asked == path);
-        let Some(fence) = self.held.iter_mut().find(asks) else { return };
-        fence.asking = None;
-        if outcome == Some(CrossResetOutcome::Done) {
-            fence.lifts_at = ctx.clock.now();
-            ctx.check.counts.resets += 1;
-        }
+    pub(super) fn has_reset(&self, path: PathId) -> bool {
+        self.held.has_reset(path)
     }
 
-    /// Lifts what is due, and asks on behalf of the others: each association once.
-    pub(super) fn turn(&mut self, ctx: &mut Ctx<'_>) -> Fenced {
+    pub(super) fn reset_answered(&mut self, ctx: &mut Ctx<'_>, path: PathId, outcome: Option<CrossResetOutcome>) {
+        self.held.reset_answered(ctx.clock.now(), path, outcome);
+    }
+
+    /// Lifts what is due: which associations can change nothing any more.
+    pub(super) fn turn(&mut self, ctx: &mut Ctx<'_>) -> Vec<(PathId, Epoch)> {
         let now = ctx.clock.now();
-        let mut fenced = Fenced::default();
-        self.held.retain(|fence| {
-            let due = fence.lifts_at <= now;
-            fenced.lifted.extend(due.then_some(fence.of));
-            !due
-        });
-        self.record.own.retain(|of, _| !fenced.lifted.contains(of));
-        for fence in &mut self.held {
-            fence.asking = fence.asking.filter(|(_, until)| now < *until);
-            let Some(instance) = fence.instance.filter(|_| fence.asking.is_none()) else { continue };
-            for ((offer, asked), path) in self.offers.iter_mut().zip(&mut fence.asked).zip((0..).map(PathId)) {
-                let Some(offer) = offer.as_mut().filter(|offer| *asked != Some(offer.epoch)) else { continue };
-                *asked = Some(offer.epoch);
-                if offer.waiting.len() < WAITING_MAX {
-                    offer.waiting.push_back((fence.of, instance));
-                    fence.asking = Some((path, now + ATTEMPT_MAX));
-                    fenced.asked.push(path);
-                    break;
-                }
-            }
+        self.held.handle_timeout(now);
+        let mut lifted = std::mem::take(&mut self.clean);
+        while let Some(fence) = self.held.poll_lifted() {
+            ctx.check.counts.resets += u64::from(matches!(fence.by, LiftedBy::CrossReset(_)));
+            lifted.push(fence.of);
         }
-        let next = |fence: &Fence| [Some(fence.lifts_at), fence.asking.map(|(_, until)| until)];
-        if let Some(at) = earliest(self.held.iter().flat_map(next))
+        for id in &lifted {
+            self.forget(*id);
+        }
+        if let Some(at) = self.held.next_timeout()
             && self.wake_at.is_none_or(|wake| wake <= now || at < wake)
         {
             self.wake_at = Some(at);
             ctx.clock.at(at, Event::Fences);
         }
-        fenced
+        lifted.into_iter().map(|AssociationId { path, epoch }| (path, epoch)).collect()
     }
 }

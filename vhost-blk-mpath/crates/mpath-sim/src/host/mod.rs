@@ -1,27 +1,25 @@
 //! The host: what the daemon's I/O threads and path tasks do, with virtual time and a simulated network in place of
-//! io_uring, tokio and sockets. Path selection, failover, fencing and both ends of the protocol are the shipping code;
-//! `thread` and `connection` follow the crate `reactor`; the other files follow the daemon's.
+//! io_uring, tokio and sockets. Path selection, failover, the lives of paths, fencing and both ends of the protocol are the
+//! shipping code; `thread` and `connection` follow the crate `reactor`, `daemon` and `frontend` follow the daemon.
 
 mod connection;
 mod daemon;
+mod disks;
 mod fences;
 mod frontend;
 mod hedge;
-mod namespaces;
 mod path;
 mod requests;
 mod thread;
-mod transport;
 
 use std::fmt;
 use std::time::{Duration, Instant};
 
 use mpath_core::{AnaState, Association, DiskId, Epoch, FlowId, Injection, IoError, OpClass, PathId, PolicyKind};
-use nvme_tcp::host::{ControllerConfig, HostQueue, NamespaceLimits};
-use nvme_tcp::target::Namespace;
+use nvme_tcp::host::{ControllerConfig, HostQueue, NamespaceIdentity, NamespaceLimits};
 
 pub(crate) use self::daemon::Daemon;
-pub(crate) use self::fences::FenceRecord;
+pub(crate) use self::fences::RecordFile;
 pub(crate) use self::frontend::Frontend;
 use crate::check::Kind;
 use crate::net::ConnId;
@@ -34,6 +32,8 @@ pub(crate) struct HostPlan {
     pub(crate) group: mpath_core::GroupConfig,
     pub(crate) controller: ControllerConfig,
     pub(crate) reconnect_delay: Duration,
+    /// How often the record of associations cannot be written.
+    pub(crate) record_fails_percent: u64,
     pub(crate) disks: Vec<DiskPlan>,
 }
 
@@ -41,7 +41,7 @@ pub(crate) struct HostPlan {
 #[derive(Debug, Clone)]
 pub(crate) struct DiskPlan {
     /// What its paths have to lead to.
-    pub(crate) namespace: Namespace,
+    pub(crate) namespace: NamespaceIdentity,
     pub(crate) block_bytes: u32,
     /// The name of its first virtqueue; those of the others follow.
     pub(crate) first_flow: FlowId,
@@ -88,9 +88,22 @@ pub(crate) struct Report {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ReportKind {
     Lost,
-    Closed,
+    /// Commands that change data may be on it without an answer.
+    Closed {
+        in_doubt: bool,
+    },
     /// A command ended with an error about its ANA state.
     AnaError,
+}
+
+impl From<ReportKind> for mpath_host::Report<path::Failed> {
+    fn from(kind: ReportKind) -> Self {
+        match kind {
+            ReportKind::Lost => Self::Lost(path::Failed),
+            ReportKind::Closed { in_doubt } => Self::Closed { drains: false, in_doubt },
+            ReportKind::AnaError => Self::AnaError,
+        }
+    }
 }
 
 /// A request of the guest.

@@ -1,96 +1,71 @@
-//! A path's life, as `vhost-blk-mpath/src/path.rs` has it: connect, written down, live, closed by all I/O threads, connect again.
-//! Its fence is that of [`super::fences`].
+//! What a path's task does in the daemon: it drives the path that ships over simulated sockets.
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::time::{Duration, Instant};
 
-use mpath_core::{Association, Epoch, PathId};
-use nvme_tcp::host::{ControllerEvent, ControllerInfo, HostController, HostQueue};
+use mpath_core::{Epoch, PathId};
+use mpath_host::{Action, AssociationId, Order, Path, PathSettings, Up, Wanted};
 
+use super::disks::Disks;
 use super::fences::Fences;
-use super::namespaces::{Namespaces, News, Unusable};
-use super::transport::{Admin, Handshake, Lost};
-use super::{HostPlan, Link, Message, Report, ReportKind};
+use super::{HostPlan, Link, Message, Report};
 use crate::clock::Event;
 use crate::net::{ConnId, Side};
 use crate::rng::Rng;
 use crate::target::Ctx;
 
-/// How long one attempt to connect may take.
-const CONNECT_MAX: Duration = Duration::from_secs(5);
 /// How soon the control thread does what it has to, typically.
 const WAKE: Duration = Duration::from_micros(50);
 /// How long it takes to write an association down, typically.
 const RECORD: Duration = Duration::from_millis(2);
-
 /// When the operator looks why a path is not used.
 const OPERATOR: Duration = Duration::from_secs(2);
 
-/// There are four of these.
-#[allow(clippy::large_enum_variant)]
+/// A socket failed, or a write of the record did.
 #[derive(Debug)]
-enum Life {
-    Resting {
-        until: Instant,
-    },
-    /// The admin connection: TCP, then everything there is to know.
-    Admin {
-        admin: Admin,
-        deadline: Instant,
-    },
-    /// The queue pairs, one after the other.
-    Queues {
-        admin: Admin,
-        info: Box<ControllerInfo>,
-        namespaces: Namespaces,
-        ready: Vec<(ConnId, HostQueue)>,
-        next: Handshake,
-    },
-    /// The association is being written down.
-    Recording {
-        admin: Admin,
-        info: Box<ControllerInfo>,
-        namespaces: Namespaces,
-        ready: Vec<(ConnId, HostQueue)>,
-        until: Instant,
-    },
-    Live(Live),
-    /// Waits for the I/O threads.
-    Closing {
-        info: Box<ControllerInfo>,
-        open: usize,
-    },
-    /// It leads elsewhere: nothing is done with it until the operator removes it and adds it again.
-    Refused {
-        until: Instant,
-    },
-    /// It has no association, and gets none any more.
-    Removed,
-    /// Between two of the others.
-    Changing,
+pub(crate) struct Failed;
+
+impl fmt::Display for Failed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("failed")
+    }
 }
 
-/// A live association: its admin connection here, a queue pair in every I/O thread.
+impl std::error::Error for Failed {}
+
 #[derive(Debug)]
-struct Live {
-    admin: Admin,
-    info: Box<ControllerInfo>,
-    namespaces: Namespaces,
-    /// Queue pairs.
-    open: usize,
+struct Socket {
+    qid: u16,
+    conn: ConnId,
+    is_connected: bool,
+    out: VecDeque<u8>,
+}
+
+/// The association is being written down.
+#[derive(Debug, Clone, Copy)]
+struct Recording {
+    epoch: Epoch,
+    fence_time: Duration,
+    until: Instant,
 }
 
 #[derive(Debug)]
 pub(crate) struct PathTask {
-    path: PathId,
+    id: PathId,
     plan: HostPlan,
     rng: Rng,
-    epoch: Epoch,
-    life: Life,
-    /// The operator wants it to be gone.
-    unwanted: bool,
+    path: Path<Failed>,
+    order: Order,
+    sockets: Vec<Socket>,
+    recording: Option<Recording>,
+    /// The operator finds it refused then.
+    refused_until: Option<Instant>,
+    is_removed: bool,
     /// Every I/O thread knows that there is this path.
     pub(super) known: bool,
+    /// Whether it owes anything is to be found out, at once or not.
+    pub(super) look: Option<bool>,
     reports: VecDeque<Report>,
     wake_at: Option<Instant>,
     /// For the I/O threads, to be posted after the turn.
@@ -98,16 +73,26 @@ pub(crate) struct PathTask {
 }
 
 impl PathTask {
-    /// A path that begins to connect; its associations are counted from `epoch` on.
-    pub(crate) fn new(now: Instant, path: PathId, epoch: Epoch, plan: HostPlan, rng: Rng) -> Self {
+    /// A path that begins to connect; its associations are counted from after `epoch` on.
+    pub(crate) fn new(now: Instant, id: PathId, epoch: Epoch, plan: HostPlan, rng: Rng) -> Self {
+        let settings = PathSettings {
+            controller: plan.controller.clone(),
+            reconnect_delay: plan.reconnect_delay,
+            ctrl_loss_tmo: None,
+            drain_fence: false,
+        };
         Self {
-            path,
+            id,
+            path: Path::new(now, id, epoch, Order::default(), settings),
             plan,
             rng,
-            epoch,
-            life: Life::Resting { until: now },
-            unwanted: false,
+            order: Order::default(),
+            sockets: Vec::new(),
+            recording: None,
+            refused_until: None,
+            is_removed: false,
             known: false,
+            look: None,
             reports: VecDeque::new(),
             wake_at: None,
             mail: Vec::new(),
@@ -115,40 +100,32 @@ impl PathTask {
     }
 
     pub(crate) fn owns(&self, id: ConnId) -> bool {
-        match &self.life {
-            Life::Admin { admin, .. } | Life::Live(Live { admin, .. }) => admin.conn == id,
-            Life::Queues { admin, next, .. } => admin.conn == id || next.conn == id,
-            Life::Resting { .. }
-            | Life::Recording { .. }
-            | Life::Closing { .. }
-            | Life::Refused { .. }
-            | Life::Removed
-            | Life::Changing => false,
-        }
+        self.sockets.iter().any(|socket| socket.conn == id)
     }
 
     /// Has it drop its association, if there is one.
     pub(super) fn remove(&mut self, ctx: &mut Ctx<'_>) {
-        self.unwanted = true;
+        self.order.wanted = Wanted::Removed { at_once: true };
+        self.path.order(self.order);
         self.wake(ctx);
     }
 
     pub(super) fn is_removed(&self) -> bool {
-        matches!(self.life, Life::Removed)
+        self.is_removed
     }
 
     /// Whether the operator finds that it leads elsewhere.
     pub(super) fn is_refused(&self, now: Instant) -> bool {
-        matches!(self.life, Life::Refused { until } if until <= now)
+        self.refused_until.is_some_and(|until| until <= now)
     }
 
     /// The same path anew, after it was removed.
     pub(super) fn again(self, now: Instant) -> Self {
-        Self::new(now, self.path, self.epoch, self.plan, self.rng)
+        Self::new(now, self.id, self.path.latest().epoch, self.plan, self.rng)
     }
 
     pub(crate) fn is_live(&self) -> bool {
-        matches!(self.life, Life::Live(_))
+        self.path.is_live()
     }
 
     pub(crate) fn report(&mut self, ctx: &mut Ctx<'_>, report: Report) {
@@ -165,7 +142,7 @@ impl PathTask {
     fn wake_at(&mut self, ctx: &mut Ctx<'_>, at: Instant) {
         if self.wake_at.is_none_or(|wake| at < wake) {
             self.wake_at = Some(at);
-            ctx.clock.at(at, Event::Path(usize::from(self.path.0)));
+            ctx.clock.at(at, Event::Path(usize::from(self.id.0)));
         }
     }
 
@@ -176,230 +153,162 @@ impl PathTask {
             return;
         }
         self.wake_at = None;
-        while self.go_on(ctx, fences) {}
-        let next = match &self.life {
-            Life::Resting { until } | Life::Refused { until } => Some(*until).filter(|until| now < *until),
-            Life::Recording { until, .. } => self.known.then_some(*until),
-            Life::Admin { admin, deadline } => match &admin.controller {
-                None => Some(*deadline),
-                Some(controller) => controller.next_timeout(),
-            },
-            Life::Queues { next, .. } => Some(next.deadline),
-            Life::Live(Live { admin, .. }) => {
-                admin.controller.as_ref().and_then(|controller| controller.next_timeout())
+        while let Some(Report { epoch, kind, .. }) = self.reports.pop_front() {
+            self.path.reported(now, epoch, kind.into());
+        }
+        if let Some(Recording { epoch, fence_time, .. }) = self.recording.take_if(|it| self.known && it.until <= now) {
+            let is_written = fences.record(AssociationId { path: self.id, epoch }, fence_time);
+            self.path.recorded(now, is_written.then_some(()).ok_or(Failed));
+        }
+        // What has arrived comes before the timeouts: it is what they wait for.
+        while self.exchange(ctx) {}
+        loop {
+            self.go_on(ctx, fences);
+            let reset = fences.next_reset(now, self.id);
+            if reset.is_some_and(|other| !self.path.reset_other(other)) {
+                fences.reset_answered(ctx, self.id, None);
             }
-            Life::Closing { .. } | Life::Removed | Life::Changing => None,
-        };
-        if let Some(at) = next {
+            if !self.exchange(ctx) && reset.is_none() {
+                break;
+            }
+        }
+        let refused = self.refused_until.filter(|until| now < *until);
+        let recording = self.recording.filter(|_| self.known).map(|it| it.until);
+        if let Some(at) = super::earliest([self.path.next_timeout(), recording, refused]) {
             self.wake_at(ctx, at.max(now));
+        }
+    }
+
+    /// The I/O threads have told whether it owes anything.
+    pub(super) fn looked(&mut self, ctx: &mut Ctx<'_>, owes_nothing: bool) {
+        self.path.looked(ctx.clock.now(), owes_nothing);
+        self.wake(ctx);
+    }
+
+    /// Moves bytes between the path and its sockets: whether there were any, or anything else new.
+    fn exchange(&mut self, ctx: &mut Ctx<'_>) -> bool {
+        let (now, mut is_new) = (ctx.clock.now(), false);
+        for index in 0..self.sockets.len() {
+            let Some(Socket { qid, conn, .. }) = self.sockets.get(index) else { break };
+            let (qid, conn) = (*qid, *conn);
+            if ctx.net.is_reset(conn, Side::Host) && !ctx.net.has_received(conn, Side::Host) {
+                ctx.net.close(ctx.clock, conn, Side::Host);
+                self.sockets.remove(index);
+                self.path.failed(now, qid, Failed);
+                return true;
+            }
+            let socket = &mut self.sockets[index];
+            if !socket.is_connected {
+                if !ctx.net.is_established(conn) {
+                    continue;
+                }
+                socket.is_connected = true;
+                self.path.connected(now, qid);
+                is_new = true;
+            }
+            let mut out = Vec::new();
+            self.path.fill_tx(now, qid, &mut out);
+            socket.out.extend(out);
+            while !socket.out.is_empty() {
+                let sent = ctx.net.send(ctx.clock, conn, Side::Host, socket.out.make_contiguous());
+                socket.out.drain(..sent);
+                if sent == 0 {
+                    break;
+                }
+            }
+            let most = self.rng.pick(&[7, 512, 16 * 1024]);
+            let bytes = ctx.net.receive(ctx.clock, conn, Side::Host, most);
+            if !bytes.is_empty() {
+                self.path.received(now, qid, &bytes);
+                is_new = true;
+            }
+        }
+        is_new
+    }
+
+    fn go_on(&mut self, ctx: &mut Ctx<'_>, fences: &mut Fences) {
+        let now = ctx.clock.now();
+        while let Some(action) = self.path.poll(now, &mut Disks(&self.plan.disks)) {
+            ctx.say(|| format!("path {}: {action:?}", self.id));
+            match action {
+                Action::Connect { qid } => {
+                    self.protect_queues(ctx);
+                    let conn = ctx.net.connect(ctx.clock, usize::from(self.id.0));
+                    self.sockets.push(Socket { qid, conn, is_connected: false, out: VecDeque::new() });
+                }
+                Action::Close => {
+                    self.recording = None;
+                    for socket in self.sockets.drain(..) {
+                        ctx.net.close(ctx.clock, socket.conn, Side::Host);
+                    }
+                }
+                Action::Record { epoch, fence_time, .. } => {
+                    self.protect_queues(ctx);
+                    let until = now + self.rng.tail(RECORD);
+                    self.recording = Some(Recording { epoch, fence_time, until });
+                }
+                Action::Forget { epoch } => fences.forget(AssociationId { path: self.id, epoch }),
+                Action::Up(up) => self.up(fences, *up),
+                Action::News { epoch, news } => {
+                    let (path, disk, state) = (self.id, news.disk, news.state);
+                    ctx.check.counts.disks_lost += u64::from(news.unusable.is_some());
+                    if let Some(limits) = news.added {
+                        ctx.check.counts.namespaces_added += 1;
+                        self.mail_all(|| Message::AddNamespace { path, epoch, disk, limits });
+                    }
+                    self.mail_all(|| Message::Ana { path, epoch, disk, state });
+                }
+                Action::Down { epoch, .. } => {
+                    fences.withdraw_resets(self.id);
+                    ctx.check.association_lost(ctx.clock.elapsed());
+                    let path = self.id;
+                    self.mail_all(|| Message::PathDown { path, epoch });
+                }
+                Action::Ended(left) => {
+                    for socket in self.sockets.drain(..) {
+                        ctx.net.close(ctx.clock, socket.conn, Side::Host);
+                    }
+                    fences.ended(now, self.id, &left);
+                }
+                Action::ResetAnswered(outcome) => fences.reset_answered(ctx, self.id, Some(outcome)),
+                Action::Look { at_once } => self.look = Some(at_once),
+                Action::Failed(error) => {
+                    let of_one = matches!(error, mpath_host::PathError::Changed { .. }) && self.plan.disks.len() > 1;
+                    ctx.check.counts.ended_by_another += u64::from(of_one);
+                }
+                Action::Refused(_) => self.refused_until = Some(now + OPERATOR),
+                Action::Removed => self.is_removed = true,
+                Action::Tell { .. }
+                | Action::Suspect
+                | Action::Recovered
+                | Action::SmallerTransfer { .. }
+                | Action::Connecting
+                | Action::GaveUp { .. }
+                | Action::Disabled => {}
+            }
+        }
+    }
+
+    /// The handshakes of the I/O queues are over: their digests protect what follows.
+    fn protect_queues(&self, ctx: &mut Ctx<'_>) {
+        for socket in self.sockets.iter().filter(|socket| socket.qid > 0) {
+            ctx.net.protect(socket.conn, self.plan.controller.digests);
+        }
+    }
+
+    fn up(&mut self, fences: &mut Fences, Up { association, queues, info, .. }: Up) {
+        let path = self.id;
+        let sockets = self.sockets.split_off(1);
+        for ((thread, queue), socket) in queues.into_iter().enumerate().zip(sockets) {
+            let link = Box::new(Link { conn: socket.conn, queue, retry_delays: info.retry_delays });
+            self.mail.push((thread, Message::PathUp { path, association, link }));
+        }
+        if info.cross_resets > 0 {
+            fences.offer_resets(self.path.latest());
         }
     }
 
     fn mail_all(&mut self, message: impl Fn() -> Message) {
         (0..self.plan.threads).for_each(|thread| self.mail.push((thread, message())));
-    }
-
-    /// One step; whether there may be another.
-    fn go_on(&mut self, ctx: &mut Ctx<'_>, fences: &mut Fences) -> bool {
-        let now = ctx.clock.now();
-        let (next, again) = match std::mem::replace(&mut self.life, Life::Changing) {
-            Life::Resting { .. } | Life::Refused { .. } if self.unwanted => (Life::Removed, false),
-            Life::Admin { admin, .. } if self.unwanted => {
-                ctx.net.close(ctx.clock, admin.conn, Side::Host);
-                (Life::Removed, false)
-            }
-            Life::Queues { admin, ready, next, .. } if self.unwanted => {
-                let queues = ready.into_iter().map(|(conn, _)| conn);
-                queues.chain([next.conn, admin.conn]).for_each(|conn| ctx.net.close(ctx.clock, conn, Side::Host));
-                (Life::Removed, false)
-            }
-            Life::Resting { until } if until <= now => {
-                self.epoch.0 += 1;
-                let conn = ctx.net.connect(ctx.clock, usize::from(self.path.0));
-                let admin = Admin { conn, controller: None, out: VecDeque::new() };
-                (Life::Admin { admin, deadline: now + CONNECT_MAX }, true)
-            }
-            Life::Admin { admin, deadline } => self.learn(ctx, admin, deadline),
-            Life::Queues { admin, info, namespaces, ready, next } => {
-                self.shake_hands(ctx, admin, info, namespaces, ready, next)
-            }
-            Life::Recording { admin, info, namespaces, ready, until } if until <= now && self.known => {
-                self.go_live(fences, admin, info, namespaces, ready)
-            }
-            Life::Live(live) => self.serve(ctx, fences, live),
-            Life::Closing { info, mut open } => {
-                while let Some(report) = self.reports.pop_front() {
-                    open -= usize::from(report.kind == ReportKind::Closed && report.epoch == self.epoch);
-                }
-                if open == 0 {
-                    fences.begin(now, self.path, self.epoch, &info);
-                    (self.rest(now), false)
-                } else {
-                    (Life::Closing { info, open }, false)
-                }
-            }
-            life => (life, false),
-        };
-        self.life = next;
-        again
-    }
-
-    fn rest(&self, now: Instant) -> Life {
-        Life::Resting { until: now + self.plan.reconnect_delay }
-    }
-
-    fn learn(&mut self, ctx: &mut Ctx<'_>, mut admin: Admin, deadline: Instant) -> (Life, bool) {
-        let now = ctx.clock.now();
-        if admin.controller.is_none() {
-            if ctx.net.is_reset(admin.conn, Side::Host) || deadline <= now {
-                ctx.net.close(ctx.clock, admin.conn, Side::Host);
-                return (self.rest(now), false);
-            }
-            if !ctx.net.is_established(admin.conn) {
-                return (Life::Admin { admin, deadline }, false);
-            }
-            let controller = HostController::new(self.plan.controller.clone(), now);
-            admin.controller = Some(Box::new(controller.expect("the configuration is right")));
-        }
-        match admin.next_event(ctx, &mut self.rng) {
-            Ok(Some(ControllerEvent::Live(info))) if usize::from(info.io_queues) >= self.plan.threads => {
-                match Namespaces::new(&info, &self.plan.disks) {
-                    Ok(namespaces) => {
-                        let next = self.connect_queue(ctx, &info, &namespaces, 1);
-                        (Life::Queues { admin, info, namespaces, ready: Vec::new(), next }, true)
-                    }
-                    Err(Unusable { refused }) => {
-                        ctx.net.close(ctx.clock, admin.conn, Side::Host);
-                        let until = now + OPERATOR;
-                        (if refused { Life::Refused { until } } else { self.rest(now) }, false)
-                    }
-                }
-            }
-            Ok(None) => (Life::Admin { admin, deadline }, false),
-            Ok(Some(_)) | Err(Lost) => {
-                ctx.net.close(ctx.clock, admin.conn, Side::Host);
-                (self.rest(now), false)
-            }
-        }
-    }
-
-    fn connect_queue(
-        &mut self,
-        ctx: &mut Ctx<'_>,
-        info: &ControllerInfo,
-        namespaces: &Namespaces,
-        qid: u16,
-    ) -> Handshake {
-        let conn = ctx.net.connect(ctx.clock, usize::from(self.path.0));
-        let mut config = info.queue_config(&self.plan.controller, qid);
-        namespaces.restrict(&mut config);
-        let queue = HostQueue::new(config).expect("what was learned is right");
-        Handshake { conn, queue, deadline: ctx.clock.now() + CONNECT_MAX }
-    }
-
-    fn shake_hands(
-        &mut self,
-        ctx: &mut Ctx<'_>,
-        admin: Admin,
-        info: Box<ControllerInfo>,
-        namespaces: Namespaces,
-        mut ready: Vec<(ConnId, HostQueue)>,
-        mut next: Handshake,
-    ) -> (Life, bool) {
-        let now = ctx.clock.now();
-        if next.go_on(ctx).is_err() || next.deadline <= now {
-            let queues = ready.into_iter().map(|(conn, _)| conn);
-            queues.chain([next.conn, admin.conn]).for_each(|conn| ctx.net.close(ctx.clock, conn, Side::Host));
-            return (self.rest(now), false);
-        }
-        if !next.queue.is_ready() {
-            return (Life::Queues { admin, info, namespaces, ready, next }, false);
-        }
-        ctx.net.protect(next.conn, self.plan.controller.digests);
-        ready.push((next.conn, next.queue));
-        if ready.len() < self.plan.threads {
-            let next = self.connect_queue(ctx, &info, &namespaces, ready.len() as u16 + 1);
-            return (Life::Queues { admin, info, namespaces, ready, next }, true);
-        }
-        let until = now + self.rng.tail(RECORD);
-        (Life::Recording { admin, info, namespaces, ready, until }, true)
-    }
-
-    /// The association is written down: it may be used.
-    fn go_live(
-        &mut self,
-        fences: &mut Fences,
-        admin: Admin,
-        info: Box<ControllerInfo>,
-        namespaces: Namespaces,
-        ready: Vec<(ConnId, HostQueue)>,
-    ) -> (Life, bool) {
-        fences.record.add(self.path, self.epoch, info.fence_time());
-        let association = Association {
-            epoch: self.epoch,
-            ana: namespaces.states(),
-            volatile_write_cache: info.volatile_write_cache,
-            queue_depth: info.queue_entries - 1,
-        };
-        for (thread, (conn, queue)) in ready.into_iter().enumerate() {
-            let link = Box::new(Link { conn, queue, retry_delays: info.retry_delays });
-            self.mail.push((thread, Message::PathUp { path: self.path, association, link }));
-        }
-        fences.offer(self.path, self.epoch, &info);
-        (Life::Live(Live { admin, info, namespaces, open: self.plan.threads }), true)
-    }
-
-    fn serve(&mut self, ctx: &mut Ctx<'_>, fences: &mut Fences, mut live: Live) -> (Life, bool) {
-        let (path, epoch, now) = (self.path, self.epoch, ctx.clock.now());
-        let mut lost = self.unwanted;
-        while !lost && let Some(report) = self.reports.pop_front() {
-            match report.kind {
-                _ if report.epoch != epoch => {}
-                ReportKind::Closed => live.open -= 1,
-                ReportKind::Lost => lost = true,
-                ReportKind::AnaError => {
-                    live.namespaces.asked();
-                    live.admin.reread_ana(now);
-                }
-            }
-        }
-        while !lost {
-            match live.admin.next_event(ctx, &mut self.rng) {
-                Ok(Some(ControllerEvent::CrossControllerReset(outcome))) => fences.answer(ctx, path, Some(outcome)),
-                Ok(Some(event)) => {
-                    let before = live.namespaces.unusable();
-                    match live.namespaces.on_event(&self.plan.disks, live.admin.info(), event) {
-                        Ok(None) => {}
-                        Ok(Some(News { disk, state, added })) => {
-                            if let Some(limits) = added {
-                                ctx.check.counts.namespaces_added += 1;
-                                self.mail_all(|| Message::AddNamespace { path, epoch, disk, limits });
-                            }
-                            self.mail_all(|| Message::Ana { path, epoch, disk, state });
-                        }
-                        Err(_) => lost = true,
-                    }
-                    let unusable = live.namespaces.unusable();
-                    ctx.check.counts.disks_lost += u64::from(unusable > before && !lost);
-                    ctx.check.counts.ended_by_another += u64::from(lost && unusable < self.plan.disks.len());
-                }
-                Ok(None) => {
-                    let Some(other) = fences.next(path) else {
-                        return (Life::Live(live), false);
-                    };
-                    if !live.admin.reset(other) {
-                        fences.answer(ctx, path, None);
-                    }
-                }
-                Err(Lost) => lost = true,
-            }
-        }
-        // Those who asked learn at once that nothing comes of it.
-        fences.withdraw(path);
-        let at = ctx.clock.elapsed();
-        ctx.check.association_lost(at);
-        ctx.net.close(ctx.clock, live.admin.conn, Side::Host);
-        self.mail_all(|| Message::PathDown { path, epoch });
-        (Life::Closing { info: live.info, open: live.open }, true)
     }
 }

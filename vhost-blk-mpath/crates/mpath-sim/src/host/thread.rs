@@ -12,7 +12,7 @@ use nvme_tcp::host::IoCommand;
 use super::connection::{Completions, Connection};
 use super::requests::Requests;
 use super::{Answer, Asked, DiskPlan, HostPlan, Message, Report, ReportKind, earliest};
-use crate::check::Kind;
+use crate::check::{Kind, is_accessible};
 use crate::clock::Event;
 use crate::net::ConnId;
 use crate::rng::Rng;
@@ -80,12 +80,20 @@ impl IoThread {
 
     /// Whether the namespace of a disk is accessible on every path that is live.
     pub(crate) fn may_use_all(&self, disk: DiskId) -> bool {
-        self.connections.values().all(|connection| connection.ana.of(disk).is_selectable())
+        self.connections.values().all(|connection| is_accessible(connection.ana.of(disk)))
     }
 
     /// Whether there is such a path to it.
     pub(super) fn knows(&self, now: Instant, path: PathId) -> bool {
         self.group.stats(now).path(path).is_some()
+    }
+
+    /// Whether a draining path can be closed without losing what is in flight there.
+    pub(super) fn owes_nothing(&self, now: Instant, path: PathId) -> bool {
+        let idle = |stats: &PathStats| {
+            stats.draining && stats.flushes_open == 0 && stats.classes.iter().all(|class| class.in_flight == 0)
+        };
+        self.group.stats(now).path(path).is_some_and(idle)
     }
 
     /// Whether nothing waits for a path any more that is down.
@@ -184,9 +192,12 @@ impl IoThread {
                 if let Some(connection) = self.connections.get_mut(&path)
                     && connection.epoch == epoch
                 {
+                    let before = connection.ana.of(disk);
                     connection.ana.set(disk, state);
                     if state == AnaState::PersistentLoss {
                         ctx.check.owed.over((disk, path, epoch));
+                    } else if before == AnaState::PersistentLoss {
+                        ctx.check.owed.back((disk, path, epoch));
                     }
                     self.group.ana_changed(now, path, disk, state);
                 }
@@ -341,7 +352,7 @@ impl IoThread {
             ctx.check.violate(at, None, format_args!("#{id} issued on path {path} beyond its window"));
         }
         let ana = connection.ana.of(disk);
-        if !ana.is_selectable() {
+        if !is_accessible(ana) {
             ctx.check.violate(at, None, format_args!("#{id} issued on path {path}, which is {ana}"));
         }
         true
@@ -351,7 +362,7 @@ impl IoThread {
     fn probe(&mut self, ctx: &mut Ctx<'_>, path: PathId, disk: DiskId, bytes: u32) {
         let blocks = (bytes / self.disks[usize::from(disk.0)].block_bytes).max(1);
         let open = self.connections.get_mut(&path).filter(|connection| !connection.is_closing());
-        if let Some(ana) = open.as_ref().map(|connection| connection.ana.of(disk)).filter(|ana| !ana.is_selectable()) {
+        if let Some(ana) = open.as_ref().map(|connection| connection.ana.of(disk)).filter(|ana| !is_accessible(*ana)) {
             let at = ctx.clock.elapsed();
             ctx.check.violate(at, None, format_args!("disk {} probes path {path}, which is {ana}", disk.0));
         }
@@ -434,9 +445,11 @@ impl IoThread {
         for path in ended {
             let Some(connection) = self.connections.remove(&path) else { continue };
             let epoch = connection.epoch;
-            self.completions.extend(connection.lost(ctx));
+            let lost = connection.lost(ctx);
+            let in_doubt = lost.iter().any(|(_, outcome)| *outcome == Outcome::Lost { indeterminate: true });
+            self.completions.extend(lost);
             self.settle(ctx, path);
-            self.reports.push(Report { path, epoch, kind: ReportKind::Closed });
+            self.reports.push(Report { path, epoch, kind: ReportKind::Closed { in_doubt } });
             self.act(ctx);
             self.transmit(ctx);
         }

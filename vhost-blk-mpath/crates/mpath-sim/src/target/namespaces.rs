@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use nvme_tcp::host::NamespaceIdentity;
 use nvme_tcp::target::{ByteRange, Namespace};
 use nvme_tcp::wire::{AdminCommand, AnaState, Cns};
 
@@ -30,6 +31,27 @@ impl NamespacePlan {
     pub(crate) fn namespace(&self, nsid: u32) -> Namespace {
         let (uuid, nguid) = ([nsid as u8; 16], [0x90 | nsid as u8; 16]);
         Namespace { blocks: self.blocks, block_shift: self.block_shift, uuid, nguid }
+    }
+
+    /// As the host knows it again.
+    pub(crate) fn identity(&self, nsid: u32) -> NamespaceIdentity {
+        let Namespace { blocks, uuid, nguid, .. } = self.namespace(nsid);
+        NamespaceIdentity {
+            nsid,
+            blocks,
+            block_bytes: self.block_bytes() as u32,
+            uuid,
+            nguid,
+            eui64: [0; 8],
+            csi: 0,
+            shared: true,
+            write_protected: false,
+            anagrpid: nsid,
+            noiob_blocks: self.noiob,
+            npdg_blocks: 1,
+            deallocated_reads_zeroes: true,
+            write_zeroes_deallocates: true,
+        }
     }
 }
 

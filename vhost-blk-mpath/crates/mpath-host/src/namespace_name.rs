@@ -7,16 +7,19 @@ use serde::{Deserialize, Serialize};
 
 /// The name of a namespace.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct NamespaceName {
+pub struct NamespaceName {
     /// The subsystem's NQN.
-    pub(crate) subsystem: String,
-    pub(crate) nsid: u32,
+    pub subsystem: String,
+    /// NSID.
+    pub nsid: u32,
     /// UUID, NGUID and EUI64, those that there are.
     identifiers: String,
 }
 
 impl NamespaceName {
-    pub(crate) fn new(subsystem: &str, namespace: &NamespaceIdentity) -> Self {
+    /// Of a namespace of the subsystem with that NQN.
+    #[must_use]
+    pub fn new(subsystem: &str, namespace: &NamespaceIdentity) -> Self {
         let NamespaceIdentity { nsid, uuid, nguid, eui64, .. } = *namespace;
         let uuid = ("uuid", u128::from_be_bytes(uuid), 32);
         let nguid = ("nguid", u128::from_be_bytes(nguid), 32);
@@ -26,9 +29,10 @@ impl NamespaceName {
         Self { subsystem: subsystem.to_owned(), nsid, identifiers: identifiers.join(",") }
     }
 
-    /// By its identifiers, which are the same whichever subsystem has it: by the kinds that both have, as a target that is updated may
-    /// come to tell one more. Without any by its number.
-    pub(crate) fn is_same(&self, other: &Self) -> bool {
+    /// Whether both name one namespace. Its identifiers tell, which are the same whichever subsystem has it: those of the kinds that both
+    /// have, as a target that is updated may come to tell one more. Without any its number tells.
+    #[must_use]
+    pub fn is_same(&self, other: &Self) -> bool {
         if self.identifiers.is_empty() && other.identifiers.is_empty() {
             return (&self.subsystem, self.nsid) == (&other.subsystem, other.nsid);
         }
@@ -55,8 +59,7 @@ mod tests {
     use super::*;
 
     fn identity(nsid: u32, uuid: u8, nguid: u8, eui64: u8) -> NamespaceIdentity {
-        let controller = crate::geometry::tests::controller();
-        let known = controller.namespaces[0].as_ref().unwrap().identity;
+        let known = crate::testing::namespace();
         NamespaceIdentity { nsid, uuid: [uuid; 16], nguid: [nguid; 16], eui64: [eui64; 8], ..known }
     }
 

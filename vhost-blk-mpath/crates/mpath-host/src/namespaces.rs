@@ -5,22 +5,27 @@
 //! is lost, and so is one on which a namespace becomes another one: what is on its way there under the old number has to be
 //! repeated where it belongs, and success means nothing.
 
+use std::error::Error;
+
 use mpath_core::{AnaState, AnaStates, DiskId};
 use nvme_tcp::host::{
-    ConfigError, ControllerEvent, ControllerInfo, HostQueue, Namespace, NamespaceError, NamespaceLimits,
+    ConfigError, ControllerEvent, ControllerInfo, HostQueue, Namespace, NamespaceError, NamespaceIdentity,
+    NamespaceLimits,
 };
 use nvme_tcp::wire;
 
-use crate::subsystem::{AdmitError, Subsystem};
+use crate::disks::{AdmitError, Admitted, Disks, Served, Unusable};
 
-/// By disk.
-pub(crate) struct Namespaces(Vec<Entry>);
+/// What one association is to the disks.
+#[derive(Debug)]
+pub struct Namespaces(Vec<Entry>);
 
+#[derive(Debug)]
 struct Entry {
     known: AnaState,
     /// Its size, 0 if it cannot be used.
     blocks: u64,
-    /// The controller has been asked for it.
+    /// The controller has been asked for its state, because of an error.
     asked: bool,
     /// Why it cannot be used.
     unusable: Option<String>,
@@ -29,23 +34,38 @@ struct Entry {
 }
 
 /// What has become of a disk's namespace.
-pub(crate) struct News {
-    pub(crate) disk: DiskId,
-    pub(crate) state: AnaState,
-    pub(crate) unusable: Option<String>,
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct News {
+    /// Which disk's.
+    pub disk: DiskId,
+    /// Its ANA state; `persistent-loss` too if it cannot be used.
+    pub state: AnaState,
+    /// Why it cannot be used.
+    pub unusable: Option<String>,
     /// Its size, 0 if it cannot be used.
-    pub(crate) blocks: u64,
+    pub blocks: u64,
     /// It can be used from now on, or has grown: what a queue pair has to know, if it does not.
-    pub(crate) added: Option<NamespaceLimits>,
+    pub added: Option<NamespaceLimits>,
     /// It is not the same as before. If it is, the controller has said so again, and errors before that tell nothing any more.
-    pub(crate) changed: bool,
+    pub changed: bool,
 }
 
+/// Whether a disk's namespace, identified anew, still is the disk's.
+fn check<D: Disks>(disks: &D, disk: DiskId, found: Result<NamespaceIdentity, NamespaceError>) -> Result<(), Unusable> {
+    let found = found?;
+    disks.served(disk).map_or(Ok(()), |served: Served| served.check(&found))
+}
+
+type Outcome<T, E> = Result<T, (DiskId, AdmitError<E>)>;
+
 impl Namespaces {
-    /// Of a fresh association, with what admission said; an error if there is none to use.
-    pub(crate) fn new(info: &ControllerInfo, admitted: Vec<Result<(), AdmitError>>) -> Result<Self, AdmitError> {
+    /// Of a fresh association, with what admission said.
+    ///
+    /// # Errors
+    /// There is none to use.
+    pub fn new<E: Error>(info: &ControllerInfo, admitted: Admitted<E>) -> Result<Self, AdmitError<E>> {
         let mut failed = Vec::new();
-        let mut of = |(found, admitted): (&Result<Namespace, _>, Result<(), AdmitError>)| {
+        let mut of = |(found, admitted): (&Result<Namespace, _>, Result<(), AdmitError<E>>)| {
             let unusable = admitted.err();
             let (known, blocks) = match found {
                 Ok(namespace) if unusable.is_none() => (ana_state(namespace.ana), namespace.identity.blocks),
@@ -85,7 +105,7 @@ impl Namespaces {
     }
 
     /// What there is to be told of each disk at the beginning.
-    pub(crate) fn all(&self) -> impl Iterator<Item = News> {
+    pub(crate) fn all(&self) -> Vec<News> {
         let news = |(namespace, disk): (&Entry, u16)| News {
             disk: DiskId(disk),
             state: namespace.known,
@@ -94,7 +114,7 @@ impl Namespaces {
             added: None,
             changed: true,
         };
-        self.0.iter().zip(0..).map(news)
+        self.0.iter().zip(0..).map(news).collect()
     }
 
     /// The controller has been asked for its states, because of an error. A disk rests on the path after such an error until
@@ -103,14 +123,16 @@ impl Namespaces {
         self.0.iter_mut().for_each(|namespace| namespace.asked = true);
     }
 
-    /// Takes an event of the controller in, of which so much is known now: what it changes, or an error if no disk can use the
-    /// association any more.
-    pub(crate) fn on_event(
+    /// Takes an event of the controller in, of which so much is known now: what it changes.
+    ///
+    /// # Errors
+    /// No disk can use the association any more.
+    pub(crate) fn on_event<D: Disks>(
         &mut self,
-        subsystem: &Subsystem,
+        disks: &mut D,
         info: &ControllerInfo,
         event: ControllerEvent,
-    ) -> Result<Option<News>, (DiskId, AdmitError)> {
+    ) -> Outcome<Option<News>, D::Error> {
         match event {
             ControllerEvent::AnaChanged { namespace: index, state } => {
                 let namespace = &mut self.0[index];
@@ -126,31 +148,45 @@ impl Namespaces {
             ControllerEvent::NamespaceChanged { namespace, identity } => {
                 let disk = DiskId(namespace as u16);
                 // The event may be older than what is known now, and another namespace has been there all the same.
-                match subsystem.check_namespace(disk, *identity) {
+                match check(disks, disk, *identity) {
                     Ok(()) if self.0[namespace].unusable.is_none() => self.resized(disk, &info.namespaces[namespace]),
-                    Ok(()) => match subsystem.admit(info).map_err(|error| (disk, error))?.swap_remove(namespace) {
-                        Ok(()) => Ok(self.found(disk, &info.namespaces[namespace])),
-                        Err(error) => self.not_found(disk, error),
-                    },
-                    Err(error) => self.not_found(disk, error),
+                    Ok(()) => self.admitted(disks, disk, info),
+                    Err(error) => self.not_found(disk, error.into()),
                 }
             }
             _ => Ok(None),
         }
     }
 
+    /// A namespace could not be used before, and seems to be the disk's.
+    fn admitted<D: Disks>(
+        &mut self,
+        disks: &mut D,
+        disk: DiskId,
+        info: &ControllerInfo,
+    ) -> Outcome<Option<News>, D::Error> {
+        let index = usize::from(disk.0);
+        match disks.admit(info) {
+            Ok(mut admitted) => match admitted.swap_remove(index) {
+                Ok(()) => Ok(self.found(disk, &info.namespaces[index])),
+                Err(error) => self.not_found(disk, error),
+            },
+            Err(error) => Err((disk, AdmitError::NoDisk(error))),
+        }
+    }
+
     /// A namespace that can be used has been identified anew: all that may have changed is its size.
-    fn resized(
+    fn resized<E: Error>(
         &mut self,
         disk: DiskId,
         found: &Result<Namespace, NamespaceError>,
-    ) -> Result<Option<News>, (DiskId, AdmitError)> {
+    ) -> Outcome<Option<News>, E> {
         let Ok(found) = found else { return Ok(None) };
         let namespace = &mut self.0[usize::from(disk.0)];
         let (blocks, before) = (found.identity.blocks, namespace.blocks);
         if blocks < before {
             // Guests do not know the larger size yet. Queue pairs do: another association begins with the smaller one.
-            return Err((disk, AdmitError::GrowthTakenBack { found: blocks, before }));
+            return Err((disk, Unusable::GrowthTakenBack { found: blocks, before }.into()));
         }
         if blocks == before {
             return Ok(None);
@@ -170,13 +206,12 @@ impl Namespaces {
     }
 
     /// A namespace cannot be used, any more or for another reason than before.
-    fn not_found(&mut self, disk: DiskId, error: AdmitError) -> Result<Option<News>, (DiskId, AdmitError)> {
+    fn not_found<E: Error>(&mut self, disk: DiskId, error: AdmitError<E>) -> Outcome<Option<News>, E> {
         let namespace = &mut self.0[usize::from(disk.0)];
         let text = error.to_string();
         let before = namespace.unusable.replace(text.clone());
         (namespace.known, namespace.blocks) = (AnaState::PersistentLoss, 0);
-        let smaller = matches!(error, AdmitError::NotGrown { .. } | AdmitError::Shrunk { .. });
-        let another = (smaller || matches!(error, AdmitError::Mismatch(_))) && namespace.connected;
+        let another = error.is_another() && namespace.connected;
         if another || self.0.iter().all(|namespace| namespace.unusable.is_some()) {
             return Err((disk, error));
         }

@@ -1,0 +1,44 @@
+//! The host's side of a subsystem: what becomes of its paths, of the namespaces that they lead to, and of the fences that lost
+//! associations leave.
+//!
+//! ```text
+//!  orders, sockets, reports of I/O threads ──▶ Path ──▶ actions: connect, write down, give to the I/O threads, take away
+//!                                               │ ended associations                         ▲ what to reset
+//!                                               ▼                                            │
+//!                                            Fences ──────────────────────────────────────── ┘
+//! ```
+//! State machines without sockets, clocks, threads or randomness: the time and what has happened come in, actions and timeouts
+//! go out. The daemon runs them over real sockets, the simulator over simulated ones.
+
+mod disks;
+mod fence;
+mod namespace_name;
+mod namespaces;
+mod order;
+mod path;
+mod record;
+mod settings;
+#[cfg(test)]
+mod testing;
+
+use mpath_core::{Epoch, PathId};
+
+pub use disks::{AdmitError, Admitted, Disks, Served, Unusable};
+pub use fence::{DRAIN_MAX, Ended, Fences, Lifted, LiftedBy};
+pub use namespace_name::NamespaceName;
+pub use namespaces::{Namespaces, News};
+pub use order::{Order, Wanted};
+pub use path::{Action, Left, Path, PathError, Report, Up};
+pub use record::{
+    EXIT_MAX, FENCE_MAX, Incarnation, LeftBy, LeftFence, Record, RecordContent, RecordedAssociation, longest_fence,
+};
+pub use settings::{CONNECT_MAX, PathSettings};
+
+/// Names an association: its path, and its number there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct AssociationId {
+    /// The path.
+    pub path: PathId,
+    /// Greater than that of every earlier association of the path.
+    pub epoch: Epoch,
+}

@@ -1,0 +1,244 @@
+//! An association on its way to be live: the admin queue, then one I/O queue after the other, then it is written down.
+
+use std::collections::VecDeque;
+use std::error::Error;
+use std::time::Instant;
+
+use mpath_core::{Association, DiskId, Epoch, PathId};
+use nvme_tcp::host::{
+    ControllerConfig, ControllerEvent, ControllerInfo, HostController, HostQueue, PayloadSink, PayloadSource,
+    QueueConfig, STAGING_MIN, Tag,
+};
+
+use super::live::Live;
+use super::{Action, PathError, Up};
+use crate::disks::{AdmitError, Disks};
+use crate::namespaces::Namespaces;
+use crate::settings::{CONNECT_MAX, PathSettings};
+
+#[derive(Debug)]
+pub(super) struct Connecting {
+    /// Of the socket that is being connected, or the handshake that is under way.
+    deadline: Option<Instant>,
+    /// Made when its socket is connected.
+    admin: Option<Admin>,
+    learned: Option<Learned>,
+    /// Queue pairs that are ready, from that of QID 1 on.
+    ready: Vec<HostQueue>,
+    /// The next one, made when its socket is connected.
+    next: Option<HostQueue>,
+    recording: Recording,
+}
+
+#[derive(Debug)]
+struct Admin {
+    controller: HostController,
+    config: ControllerConfig,
+}
+
+/// What the controller has told.
+#[derive(Debug)]
+struct Learned {
+    /// At first.
+    info: ControllerInfo,
+    namespaces: Namespaces,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Recording {
+    NotYet,
+    UnderWay,
+    Done,
+}
+
+/// What a step has led to, if it has not failed.
+type Step<D, T> = Result<T, PathError<<D as Disks>::Error>>;
+
+fn changed<D: Disks>(disks: &D, disk: DiskId, error: AdmitError<D::Error>) -> PathError<D::Error> {
+    PathError::Changed { disk: disks.name(disk), error }
+}
+
+impl Connecting {
+    pub(super) fn new(now: Instant) -> Self {
+        Self {
+            deadline: Some(now + CONNECT_MAX),
+            admin: None,
+            learned: None,
+            ready: Vec::new(),
+            next: None,
+            recording: Recording::NotYet,
+        }
+    }
+
+    /// The association is being written down, or is.
+    pub(super) fn is_recording(&self) -> bool {
+        self.recording != Recording::NotYet
+    }
+
+    pub(super) fn connected<E: Error>(
+        &mut self,
+        now: Instant,
+        settings: &PathSettings,
+        max_transfer_bytes: Option<u32>,
+        qid: u16,
+    ) -> Result<(), PathError<E>> {
+        match (&self.admin, &self.learned) {
+            (None, _) if qid == 0 => {
+                let mut config = settings.controller.clone();
+                config.max_transfer_bytes = max_transfer_bytes.or(config.max_transfer_bytes);
+                self.admin = Some(Admin { controller: HostController::new(config.clone(), now)?, config });
+                // The controller's own deadlines follow.
+                self.deadline = None;
+            }
+            (Some(admin), Some(learned)) if usize::from(qid) == self.ready.len() + 1 => {
+                let mut config: QueueConfig = learned.info.queue_config(&admin.config, qid);
+                // Which namespaces may be used is known when all are connected.
+                config.namespaces.fill(None);
+                self.next = Some(HostQueue::new(config)?);
+                self.deadline = Some(now + CONNECT_MAX);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    pub(super) fn received<E: Error>(&mut self, now: Instant, qid: u16, bytes: &[u8]) -> Result<(), PathError<E>> {
+        if qid == 0 {
+            if let Some(admin) = &mut self.admin {
+                admin.controller.receive(now, bytes)?;
+            }
+        } else if let Some(queue) = self.queue(qid) {
+            queue.receive(bytes, &mut NoPayload)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn fill_tx(&mut self, now: Instant, qid: u16, out: &mut Vec<u8>) {
+        if qid == 0 {
+            if let Some(admin) = &mut self.admin {
+                admin.controller.fill_tx(out);
+            }
+        } else if let Some(queue) = self.queue(qid) {
+            let (mut staging, mut plan) = (Vec::with_capacity(STAGING_MIN), Vec::new());
+            queue.fill_tx(now, &mut staging, &NoPayload, &mut plan, u32::MAX);
+            out.append(&mut staging);
+        }
+    }
+
+    pub(super) fn term_req(&mut self, qid: u16) -> Option<Vec<u8>> {
+        if qid == 0 { self.admin.as_ref()?.controller.term_req() } else { self.queue(qid)?.term_req() }
+    }
+
+    /// The queue pair of an I/O queue whose socket is connected.
+    fn queue(&mut self, qid: u16) -> Option<&mut HostQueue> {
+        self.ready.iter_mut().chain(&mut self.next).nth(usize::from(qid).checked_sub(1)?)
+    }
+
+    pub(super) fn recorded(&mut self) {
+        self.recording = Recording::Done;
+    }
+
+    pub(super) fn next_timeout(&self) -> Option<Instant> {
+        let of_admin = self.admin.as_ref().and_then(|admin| admin.controller.next_timeout());
+        [self.deadline, of_admin].into_iter().flatten().min()
+    }
+
+    /// Goes as far as it can: the live association at the end.
+    pub(super) fn go_on<D: Disks>(
+        &mut self,
+        now: Instant,
+        path: PathId,
+        epoch: Epoch,
+        settings: &PathSettings,
+        disks: &mut D,
+        actions: &mut VecDeque<Action<D::Error>>,
+    ) -> Step<D, Option<Box<Live<D::Error>>>> {
+        if self.deadline.is_some_and(|deadline| deadline <= now) {
+            return Err(PathError::ConnectTimeout);
+        }
+        let Some(admin) = &mut self.admin else { return Ok(None) };
+        let controller = &mut admin.controller;
+        if controller.next_timeout().is_some_and(|at| at <= now) {
+            controller.handle_timeout(now)?;
+        }
+        while let Some(event) = controller.poll_event() {
+            match (&mut self.learned, event) {
+                (None, ControllerEvent::Live(info)) => {
+                    let wanted = settings.controller.io_queues;
+                    if info.io_queues < wanted {
+                        return Err(PathError::Queues { granted: info.io_queues, wanted });
+                    }
+                    let admitted = disks.admit(&info).map_err(PathError::Host)?;
+                    let namespaces = Namespaces::new(&info, admitted).map_err(PathError::Admit)?;
+                    self.learned = Some(Learned { info: *info, namespaces });
+                    actions.push_back(Action::Connect { qid: 1 });
+                    self.deadline = Some(now + CONNECT_MAX);
+                }
+                (None, _) => {}
+                (Some(learned), event) => {
+                    let info = controller.info().expect("the controller is live");
+                    let news = learned.namespaces.on_event(disks, info, event);
+                    news.map_err(|(disk, error)| changed(disks, disk, error))?;
+                }
+            }
+        }
+        let Some(learned) = &self.learned else { return Ok(None) };
+        if let Some(ready) = self.next.take_if(|next| next.is_ready()) {
+            self.ready.push(ready);
+            if self.ready.len() < usize::from(settings.controller.io_queues) {
+                actions.push_back(Action::Connect { qid: self.ready.len() as u16 + 1 });
+                self.deadline = Some(now + CONNECT_MAX);
+            } else {
+                let (cntlid, fence_time) = (learned.info.cntlid, learned.info.fence_time());
+                actions.push_back(Action::Record { epoch, cntlid, fence_time });
+                (self.recording, self.deadline) = (Recording::UnderWay, None);
+            }
+        }
+        if self.recording == Recording::Done { self.bring_up(path, epoch, disks, actions).map(Some) } else { Ok(None) }
+    }
+
+    /// The association is written down: it may be used.
+    fn bring_up<D: Disks>(
+        &mut self,
+        path: PathId,
+        epoch: Epoch,
+        disks: &mut D,
+        actions: &mut VecDeque<Action<D::Error>>,
+    ) -> Step<D, Box<Live<D::Error>>> {
+        let (Some(Admin { controller, .. }), Some(Learned { info, namespaces })) =
+            (self.admin.take(), self.learned.take())
+        else {
+            unreachable!("it was written down after that")
+        };
+        let all = namespaces.all();
+        disks.path_up(path, all.clone()).map_err(|(disk, error)| changed(disks, disk, error.into()))?;
+        let mut queues = std::mem::take(&mut self.ready);
+        for queue in &mut queues {
+            namespaces.add_to(controller.info().expect("the controller is live"), queue)?;
+        }
+        let association = Association {
+            epoch,
+            ana: namespaces.states(),
+            volatile_write_cache: info.volatile_write_cache,
+            queue_depth: info.queue_entries - 1,
+        };
+        let threads = queues.len();
+        actions.push_back(Action::Up(Box::new(Up { association, queues, info: info.clone(), namespaces: all })));
+        Ok(Box::new(Live::new(controller, info, namespaces, threads)))
+    }
+}
+
+/// During the handshake there is no request, and so no payload.
+struct NoPayload;
+
+impl PayloadSource for NoPayload {
+    fn gather(&self, _: Tag, _: u32, _: &mut [u8]) {
+        unreachable!("no request before the queue pair is ready");
+    }
+}
+
+impl PayloadSink for NoPayload {
+    fn scatter(&mut self, _: Tag, _: u32, _: &[u8]) {
+        unreachable!("no request before the queue pair is ready");
+    }
+}

@@ -1,0 +1,197 @@
+//! Orders, losses and the end of a path, without a controller; the simulator has these with one.
+
+use nvme_tcp::host::HostController;
+
+use super::*;
+use crate::namespaces::Namespaces;
+use crate::testing::{Failed, Known, RECONNECT_DELAY, controller, namespace, settings};
+
+const ID: PathId = PathId(3);
+const MS: Duration = Duration::from_millis(1);
+
+struct Rig {
+    now: Instant,
+    path: Path<Failed>,
+    disks: Known,
+}
+
+impl Rig {
+    fn new(settings: PathSettings) -> Self {
+        let (now, disks) = (Instant::now(), Known::new(&[namespace()]));
+        Self { now, path: Path::new(now, ID, Epoch(7), Order::default(), settings), disks }
+    }
+
+    /// One that is live, in its eighth association, with a queue pair in each I/O thread.
+    fn live(settings: PathSettings) -> Self {
+        let threads = usize::from(settings.controller.io_queues);
+        let mut rig = Self::new(settings);
+        let info = controller(&[namespace()]);
+        let admitted = rig.disks.admit(&info).unwrap();
+        let namespaces = Namespaces::new(&info, admitted).unwrap();
+        let admin = HostController::new(rig.path.settings.controller.clone(), rig.now).unwrap();
+        rig.path.epoch = Epoch(8);
+        rig.path.life = Life::Live(Box::new(Live::new(admin, info, namespaces, threads)));
+        rig
+    }
+
+    /// What is to be done, in words.
+    fn poll(&mut self) -> Vec<String> {
+        let mut words = Vec::new();
+        while let Some(action) = self.path.poll(self.now, &mut self.disks) {
+            words.push(match action {
+                Action::Ended(left) => format!("Ended clean {} drains {}", left.is_clean, left.is_draining),
+                action => format!("{action:?}"),
+            });
+        }
+        words
+    }
+
+    fn after(&mut self, time: Duration) -> Vec<String> {
+        self.now += time;
+        self.poll()
+    }
+
+    fn order(&mut self, wanted: Wanted) -> Vec<String> {
+        let order = Order { wanted, ..self.path.order };
+        self.path.order(order);
+        self.poll()
+    }
+
+    fn looked(&mut self, owes_nothing: bool) -> Vec<String> {
+        self.path.looked(self.now, owes_nothing);
+        self.poll()
+    }
+
+    fn report(&mut self, report: Report<Failed>) -> Vec<String> {
+        self.path.reported(self.now, Epoch(8), report);
+        self.poll()
+    }
+
+    fn closed(&mut self, drains: bool, in_doubt: bool) -> Vec<String> {
+        self.report(Report::Closed { drains, in_doubt })
+    }
+}
+
+#[test]
+fn an_attempt_that_fails_is_followed_by_another_after_the_delay_or_an_order() {
+    let mut rig = Rig::new(settings(1));
+    assert_eq!(rig.poll(), ["Connect { qid: 0 }"]);
+    assert_eq!(rig.path.latest().epoch, Epoch(8));
+    rig.path.failed(rig.now, 0, Failed);
+    assert_eq!(rig.poll(), ["Close", "Failed(Socket(Failed))"]);
+    assert_eq!(rig.path.next_timeout(), Some(rig.now + RECONNECT_DELAY));
+    assert_eq!(rig.after(99 * RECONNECT_DELAY / 100), [""; 0]);
+    assert_eq!(rig.after(RECONNECT_DELAY / 100), ["Connect { qid: 0 }"]);
+    // It is not connected in time.
+    assert_eq!(rig.after(crate::CONNECT_MAX), ["Close", "Failed(ConnectTimeout)"]);
+    let resets = Order { resets: 1, ..Order::default() };
+    rig.path.order(resets);
+    assert_eq!(rig.poll(), ["Connect { qid: 0 }"]);
+    assert_eq!(rig.path.latest().epoch, Epoch(10));
+}
+
+#[test]
+fn a_path_without_a_connection_for_ctrl_loss_tmo_is_given_up_until_an_order() {
+    let mut rig = Rig::new(PathSettings { ctrl_loss_tmo: Some(3 * RECONNECT_DELAY / 2), ..settings(1) });
+    rig.poll();
+    rig.path.failed(rig.now, 0, Failed);
+    rig.poll();
+    rig.after(RECONNECT_DELAY);
+    rig.path.failed(rig.now, 0, Failed);
+    rig.poll();
+    assert_eq!(rig.path.next_timeout(), Some(rig.now + RECONNECT_DELAY / 2), "no later than that");
+    rig.after(RECONNECT_DELAY / 2);
+    rig.path.failed(rig.now, 0, Failed);
+    assert_eq!(rig.poll(), ["Close", "Failed(Socket(Failed))", "GaveUp { after: 3s }"]);
+    assert!(rig.after(1000 * RECONNECT_DELAY).is_empty() && rig.path.next_timeout().is_none());
+    assert_eq!(rig.order(Wanted::Enabled), ["Connecting", "Connect { qid: 0 }"]);
+    rig.path.failed(rig.now, 0, Failed);
+    assert_eq!(rig.poll(), ["Close", "Failed(Socket(Failed))"], "its time begins anew");
+}
+
+#[test]
+fn a_path_that_is_removed_while_it_is_connected_gets_no_association() {
+    let mut rig = Rig::new(settings(1));
+    rig.poll();
+    assert_eq!(rig.order(Wanted::Removed { at_once: false }), ["Close", "Removed"]);
+    assert!(rig.order(Wanted::Enabled).is_empty(), "for good");
+}
+
+#[test]
+fn a_path_that_is_disabled_is_closed_when_it_owes_nothing() {
+    let mut rig = Rig::live(settings(2));
+    assert!(rig.poll().is_empty() && rig.order(Wanted::Drained).is_empty());
+    assert_eq!(rig.order(Wanted::Disabled), ["Look { at_once: false }"]);
+    assert!(rig.looked(false).is_empty());
+    assert!(rig.after(49 * MS).is_empty());
+    assert_eq!(rig.after(MS), ["Look { at_once: false }"]);
+    assert_eq!(rig.looked(true), ["Down { epoch: Epoch(8), drain: false }"]);
+    assert!(rig.closed(false, false).is_empty());
+    assert_eq!(rig.closed(false, false), ["Ended clean true drains false", "Disabled"]);
+    assert!(rig.after(1000 * RECONNECT_DELAY).is_empty());
+    assert_eq!(rig.order(Wanted::Enabled), ["Connecting", "Connect { qid: 0 }"]);
+}
+
+#[test]
+fn a_path_enabled_at_the_last_moment_is_not_closed() {
+    let mut rig = Rig::live(settings(1));
+    assert_eq!(rig.order(Wanted::Disabled), ["Look { at_once: false }"]);
+    rig.path.order(Order::default());
+    assert!(rig.looked(true).is_empty() && rig.path.is_live());
+    // Nor by an answer that is older than the order.
+    assert_eq!(rig.order(Wanted::Disabled), ["Look { at_once: false }"]);
+    rig.path.order(Order { wanted: Wanted::Removed { at_once: false }, resets: 0 });
+    assert_eq!(rig.looked(true), ["Look { at_once: false }"]);
+    assert_eq!(rig.looked(true), ["Down { epoch: Epoch(8), drain: false }"]);
+    // It was given something after all.
+    assert_eq!(rig.closed(false, true), ["Ended clean false drains false", "Removed"]);
+}
+
+#[test]
+fn a_path_removed_at_once_is_dropped_with_what_it_owes() {
+    let mut rig = Rig::live(PathSettings { drain_fence: true, ..settings(2) });
+    assert_eq!(rig.order(Wanted::Removed { at_once: true }), ["Look { at_once: true }"]);
+    assert_eq!(rig.looked(false), ["Down { epoch: Epoch(8), drain: true }"]);
+    assert!(rig.closed(true, true).is_empty());
+    assert_eq!(rig.closed(true, false), ["Ended clean false drains true", "Removed"]);
+}
+
+#[test]
+fn a_lost_path_is_connected_again_when_all_threads_have_closed_it() {
+    let mut rig = Rig::live(PathSettings { drain_fence: true, ..settings(2) });
+    assert_eq!(rig.report(Report::Lost(Failed)), ["Down { epoch: Epoch(8), drain: true }"]);
+    assert!(rig.closed(false, true).is_empty());
+    rig.path.reported(rig.now, Epoch(7), Report::Closed { drains: true, in_doubt: false });
+    assert!(rig.after(1000 * RECONNECT_DELAY).is_empty(), "an older association's says nothing");
+    assert_eq!(rig.closed(true, false), ["Ended clean false drains false", "Failed(Lost(Failed))"]);
+    assert_eq!(rig.path.next_timeout(), Some(rig.now + RECONNECT_DELAY));
+    assert_eq!(rig.after(RECONNECT_DELAY), ["Connect { qid: 0 }"]);
+}
+
+#[test]
+fn with_the_admin_queue_nothing_drains() {
+    let mut rig = Rig::live(PathSettings { drain_fence: true, ..settings(1) });
+    rig.path.failed(rig.now, 0, Failed);
+    assert_eq!(rig.poll(), ["Down { epoch: Epoch(8), drain: false }"]);
+    assert_eq!(rig.closed(false, false), ["Ended clean false drains false", "Failed(Socket(Failed))"]);
+}
+
+#[test]
+fn a_reset_drops_the_association_once_and_connects_at_once() {
+    let mut rig = Rig::live(settings(1));
+    rig.path.max_transfer_bytes = Some(65536);
+    rig.path.order(Order { resets: 2, ..Order::default() });
+    assert_eq!(rig.poll(), ["Down { epoch: Epoch(8), drain: false }"]);
+    assert_eq!(rig.closed(false, false), ["Ended clean false drains false", "Failed(Reset)", "Connect { qid: 0 }"]);
+    assert_eq!(rig.path.max_transfer_bytes, None, "larger ones are tried again");
+}
+
+#[test]
+fn what_several_threads_say_is_told_once() {
+    let mut rig = Rig::live(settings(2));
+    assert_eq!(rig.report(Report::Suspect), ["Suspect"]);
+    assert!(rig.report(Report::Suspect).is_empty() && rig.report(Report::Recovered).is_empty());
+    assert_eq!(rig.report(Report::Recovered), ["Recovered"]);
+    assert_eq!(rig.report(Report::SmallerTransfer { bytes: 65536 }), ["SmallerTransfer { bytes: 65536 }"]);
+    assert!(rig.report(Report::SmallerTransfer { bytes: 131_072 }).is_empty());
+}

@@ -1,0 +1,116 @@
+//! A controller, and disks, for tests.
+
+use std::time::Duration;
+
+use mpath_core::{DiskId, PathId};
+use nvme_tcp::host::{CommandLimits, ControllerConfig, ControllerInfo, HostIdentity, Namespace, NamespaceIdentity};
+use nvme_tcp::wire::{AnaState, Digests, Version};
+
+use crate::disks::{Admitted, Disks, Served, Unusable};
+use crate::namespaces::News;
+use crate::settings::PathSettings;
+
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("it has failed")]
+pub(crate) struct Failed;
+
+pub(crate) const RECONNECT_DELAY: Duration = Duration::from_secs(2);
+
+pub(crate) fn settings(io_threads: u16) -> PathSettings {
+    let controller = ControllerConfig {
+        host: HostIdentity { hostnqn: "nqn.2014-08.org.example:host".parse().unwrap(), hostid: [1; 16] },
+        subnqn: "nqn.2014-08.org.example:disk".parse().unwrap(),
+        nsids: Vec::new(),
+        keep_alive_tmo: Duration::from_secs(5),
+        digests: Digests::default(),
+        io_queues: io_threads,
+        queue_entries: 16,
+        max_transfer_bytes: None,
+        command_timeout: Duration::from_secs(5),
+    };
+    PathSettings { controller, reconnect_delay: RECONNECT_DELAY, ctrl_loss_tmo: None, drain_fence: false }
+}
+
+pub(crate) fn namespace() -> NamespaceIdentity {
+    NamespaceIdentity {
+        nsid: 1,
+        blocks: 1000,
+        block_bytes: 4096,
+        uuid: [1; 16],
+        nguid: [0; 16],
+        eui64: [0; 8],
+        csi: 0,
+        shared: true,
+        write_protected: false,
+        anagrpid: 1,
+        noiob_blocks: 0,
+        npdg_blocks: 0,
+        deallocated_reads_zeroes: true,
+        write_zeroes_deallocates: true,
+    }
+}
+
+/// A controller with these namespaces.
+pub(crate) fn controller(namespaces: &[NamespaceIdentity]) -> ControllerInfo {
+    let found = |identity: &NamespaceIdentity| Ok(Namespace { identity: *identity, ana: AnaState::Optimized });
+    ControllerInfo {
+        cntlid: 1,
+        version: Version(0x0002_0100),
+        serial: "SN".into(),
+        model: "model".into(),
+        firmware: "1".into(),
+        ciu: 0,
+        cirn: 0,
+        cross_resets: 0,
+        cqt: Duration::ZERO,
+        kato: Duration::from_secs(5),
+        tbkas: false,
+        retry_delays: [Duration::ZERO; 3],
+        max_transfer_bytes: 1 << 20,
+        reports_max_transfer: true,
+        command_limits: CommandLimits::NONE,
+        in_capsule_bytes: 8192,
+        io_queues: 1,
+        queue_entries: 128,
+        volatile_write_cache: true,
+        write_zeroes: true,
+        dataset_management: true,
+        anatt: Duration::from_secs(10),
+        namespaces: namespaces.iter().map(found).collect(),
+    }
+}
+
+/// Disks of which paths have led to these namespaces.
+pub(crate) struct Known(pub(crate) Vec<Served>);
+
+impl Known {
+    pub(crate) fn new(namespaces: &[NamespaceIdentity]) -> Self {
+        let served = |namespace: &NamespaceIdentity| Served { namespace: *namespace, shown_blocks: namespace.blocks };
+        Self(namespaces.iter().map(served).collect())
+    }
+}
+
+impl Disks for Known {
+    type Error = Failed;
+
+    fn name(&self, disk: DiskId) -> String {
+        format!("disk {}", disk.0)
+    }
+
+    fn served(&self, disk: DiskId) -> Option<Served> {
+        Some(self.0[usize::from(disk.0)])
+    }
+
+    fn admit(&mut self, info: &ControllerInfo) -> Result<Admitted<Failed>, Failed> {
+        let admitted = info
+            .namespaces
+            .iter()
+            .zip(&self.0)
+            .map(|(found, served)| Ok(served.check(&found.clone().map_err(Unusable::from)?.identity)?));
+        Ok(admitted.collect())
+    }
+
+    fn path_up(&mut self, _: PathId, _: Vec<News>) -> Result<(), (DiskId, Unusable)> {
+        Ok(())
+    }
+}
