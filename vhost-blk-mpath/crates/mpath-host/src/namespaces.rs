@@ -231,3 +231,105 @@ fn ana_state(state: wire::AnaState) -> AnaState {
         wire::AnaState::Change => AnaState::Change,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{Known, controller, namespace};
+
+    /// Two disks, and what they find on an association.
+    struct Rig {
+        disks: Known,
+        info: ControllerInfo,
+        namespaces: Namespaces,
+    }
+
+    impl Rig {
+        fn new() -> Self {
+            let second = NamespaceIdentity { nsid: 2, uuid: [2; 16], ..namespace() };
+            let mut disks = Known::new(&[namespace(), second]);
+            let info = controller(&[namespace(), second]);
+            let admitted = disks.admit(&info).unwrap();
+            let namespaces = Namespaces::new(&info, admitted).unwrap();
+            Self { disks, info, namespaces }
+        }
+
+        /// The controller has identified a disk's namespace anew, as this.
+        fn identified(
+            &mut self,
+            disk: usize,
+            found: Result<NamespaceIdentity, NamespaceError>,
+        ) -> Result<Option<News>, String> {
+            let ana = wire::AnaState::NonOptimized;
+            self.info.namespaces[disk] = found.clone().map(|identity| Namespace { identity, ana });
+            let event = ControllerEvent::NamespaceChanged { namespace: disk, identity: Box::new(found) };
+            let news = self.namespaces.on_event(&mut self.disks, &self.info, event);
+            news.map_err(|(disk, error)| format!("{}: {error}", disk.0))
+        }
+
+        fn state(&mut self, disk: usize, state: wire::AnaState) -> Option<News> {
+            let event = ControllerEvent::AnaChanged { namespace: disk, state };
+            self.namespaces.on_event(&mut self.disks, &self.info, event).unwrap()
+        }
+    }
+
+    fn gone() -> Result<NamespaceIdentity, NamespaceError> {
+        Err(NamespaceError::Missing { nsid: 1, available: vec![2] })
+    }
+
+    #[test]
+    fn a_namespace_that_becomes_another_one_ends_the_association() {
+        let mut rig = Rig::new();
+        let other = NamespaceIdentity { uuid: [9; 16], ..namespace() };
+        assert!(rig.identified(0, Ok(other)).unwrap_err().starts_with("0: does not lead to"));
+        // So does one that has lost blocks that guests see.
+        let mut rig = Rig::new();
+        assert!(rig.identified(0, Ok(NamespaceIdentity { blocks: 999, ..namespace() })).is_err());
+    }
+
+    #[test]
+    fn a_namespace_that_is_gone_is_lost_there_until_it_is_back() {
+        let mut rig = Rig::new();
+        let news = rig.identified(0, gone()).unwrap().unwrap();
+        assert_eq!((news.disk, news.state, news.blocks), (DiskId(0), AnaState::PersistentLoss, 0));
+        assert!(news.unusable.is_some() && rig.identified(0, gone()).unwrap().is_none(), "told once");
+        assert_eq!(rig.state(0, wire::AnaState::Optimized), None, "what its controller says of it is of no interest");
+        let news = rig.identified(0, Ok(namespace())).unwrap().unwrap();
+        assert_eq!((news.state, news.blocks, news.unusable), (AnaState::NonOptimized, 1000, None));
+        assert_eq!(news.added.map(|limits| limits.nsid), Some(1), "queue pairs have to know it");
+        // One that comes back as another one does so on queue pairs that know the first.
+        rig.identified(0, gone()).unwrap();
+        assert!(rig.identified(0, Ok(NamespaceIdentity { uuid: [9; 16], ..namespace() })).is_err());
+    }
+
+    #[test]
+    fn an_association_that_no_disk_can_use_is_lost() {
+        let mut rig = Rig::new();
+        assert!(rig.identified(0, gone()).is_ok());
+        assert!(rig.identified(1, gone()).is_err());
+    }
+
+    #[test]
+    fn a_namespace_that_has_grown_is_told_of_and_one_that_was_made_smaller_again_is_not_used() {
+        let mut rig = Rig::new();
+        let grown = NamespaceIdentity { blocks: 2000, ..namespace() };
+        let news = rig.identified(0, Ok(grown)).unwrap().unwrap();
+        assert_eq!((news.blocks, news.changed), (2000, false));
+        assert_eq!(news.added.map(|limits| limits.namespace_blocks), Some(2000));
+        assert!(rig.identified(0, Ok(grown)).unwrap().is_none());
+        let error = rig.identified(0, Ok(namespace())).unwrap_err();
+        assert!(error.contains("has 1000 blocks, and had 2000"), "{error}");
+    }
+
+    #[test]
+    fn a_state_that_was_asked_for_is_news_only_if_it_is_another_one() {
+        let mut rig = Rig::new();
+        assert!(rig.state(0, wire::AnaState::Optimized).is_some_and(|news| !news.changed), "said again by itself");
+        rig.namespaces.asked();
+        assert_eq!(rig.state(0, wire::AnaState::Optimized), None, "read because of an error");
+        assert!(rig.state(0, wire::AnaState::Optimized).is_some());
+        rig.namespaces.asked();
+        let news = rig.state(1, wire::AnaState::Inaccessible).unwrap();
+        assert_eq!((news.disk, news.state, news.changed), (DiskId(1), AnaState::Inaccessible, true));
+    }
+}

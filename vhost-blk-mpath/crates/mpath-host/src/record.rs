@@ -242,3 +242,65 @@ impl RecordContent {
         is_over
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use mpath_core::{Epoch, PathId};
+
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn id(path: u16, epoch: u64) -> AssociationId {
+        AssociationId { path: PathId(path), epoch: Epoch(epoch) }
+    }
+
+    fn association(fence_ms: u64) -> RecordedAssociation {
+        RecordedAssociation { path: "tcp://127.0.0.1:4420".into(), cntlid: 7, fence_ms }
+    }
+
+    /// By a daemon that nobody has seen before.
+    fn open(found: RecordContent) -> (Record, Option<Duration>) {
+        let now = Instant::now();
+        Record::open(found, &Incarnation::new("another".into(), now), now)
+    }
+
+    #[test]
+    fn the_longest_fence_is_waited_for_from_the_end_of_the_last_socket_on() {
+        let (mut record, inherited) = open(RecordContent::default());
+        assert_eq!(inherited, None, "nobody had the disk");
+        record.add(id(0, 1), association(5_000));
+        record.add(id(1, 1), association(9_000));
+        record.add(id(1, 2), association(3_000));
+        assert_eq!(open(record.content(None)).1, Some(9 * SECOND + EXIT_MAX));
+        record.remove(id(1, 1));
+        assert_eq!(open(record.content(None)).1, Some(5 * SECOND + EXIT_MAX));
+    }
+
+    #[test]
+    fn a_daemon_killed_before_the_inherited_fence_is_lifted_leaves_that_too() {
+        let (mut first, _) = open(RecordContent::default());
+        first.add(id(0, 1), association(9_000));
+        let (mut second, _) = open(first.content(None));
+        second.add(id(0, 1), association(4_000));
+        let (third, inherited) = open(second.content(None));
+        assert_eq!(inherited, Some(9 * SECOND + EXIT_MAX));
+        assert_eq!(third.content(None).associations.len(), 1, "they do not add up");
+        second.remove_inherited();
+        assert_eq!(open(second.content(None)).1, Some(4 * SECOND + EXIT_MAX));
+    }
+
+    #[test]
+    fn a_daemon_waits_for_the_rest_of_what_it_has_left_itself() {
+        let start = Instant::now();
+        let (this, other) = (Incarnation::new("this".into(), start), Incarnation::new("other".into(), start));
+        let (mut record, _) = Record::open(RecordContent::default(), &this, start);
+        record.add(id(0, 1), association(5_000));
+        let (content, left) = record.end(None, true, Duration::ZERO, false, &this, start);
+        assert!(left.is_some_and(|left| left.is_own && left.association == association(5_000)));
+        let inherited = |by, after| Record::open(content.clone(), by, start + after).1;
+        assert_eq!(inherited(&this, 2 * SECOND), Some(3 * SECOND + Duration::from_millis(1)));
+        assert_eq!(inherited(&this, 6 * SECOND), Some(Duration::ZERO));
+        assert_eq!(inherited(&other, 6 * SECOND), Some(5 * SECOND), "its sockets were closed in order");
+    }
+}

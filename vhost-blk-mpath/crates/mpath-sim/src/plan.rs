@@ -126,7 +126,7 @@ fn link(rng: &mut Rng, lifetime: Duration) -> LinkPlan {
 /// Fragments and limits that make PDUs of every shape.
 fn limits(rng: &mut Rng) -> QueueLimits {
     QueueLimits {
-        in_capsule_bytes: rng.pick(&[0, 512, 4096, 8192]),
+        in_capsule_bytes: rng.pick(&[0, 512, 4096, 8192, 128 << 10, 1 << 20]),
         max_transfer_bytes: rng.pick(&[8192, 16384, 1 << 20]),
         max_h2c_data_bytes: rng.pick(&[4096, 8192, 128 << 10]),
         max_r2t_bytes: rng.pick(&[512, 4096, 12288, 1 << 20]),

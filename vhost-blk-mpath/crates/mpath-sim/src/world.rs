@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use mpath_core::Limits;
+use mpath_host::Wanted;
 
 use crate::check::{Checker, Counts, Kind, Violation};
 use crate::clock::{Clock, Event};
@@ -116,10 +117,10 @@ impl World {
         daemon.map(|daemon| (daemon, ctx))
     }
 
-    /// The operator removes a path, or adds it again.
-    pub(crate) fn want_path(&mut self, path: usize, wanted: bool) {
+    /// The operator wants a path to be used so; one that was removed is added again for that.
+    pub(crate) fn order(&mut self, path: usize, wanted: Wanted) {
         if let Some((daemon, mut ctx)) = self.daemon() {
-            daemon.want_path(&mut ctx, path, wanted);
+            daemon.order(&mut ctx, path, wanted);
         }
     }
 

@@ -70,6 +70,12 @@ impl Connecting {
         }
     }
 
+    /// One that is being written down.
+    #[cfg(test)]
+    pub(super) fn being_recorded(now: Instant) -> Self {
+        Self { deadline: None, recording: Recording::UnderWay, ..Self::new(now) }
+    }
+
     /// The association is being written down, or is.
     pub(super) fn is_recording(&self) -> bool {
         self.recording != Recording::NotYet
@@ -240,5 +246,34 @@ impl PayloadSource for NoPayload {
 impl PayloadSink for NoPayload {
     fn scatter(&mut self, _: Tag, _: u32, _: &[u8]) {
         unreachable!("no request before the queue pair is ready");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::testing::{Failed, Known, controller, namespace, settings};
+
+    /// The controller may be slow, and its queue pairs have their own time.
+    #[test]
+    fn each_socket_and_each_handshake_has_a_deadline() {
+        let (now, mut settings) = (Instant::now(), settings(1));
+        settings.controller.command_timeout = 100 * CONNECT_MAX;
+        let mut disks = Known::new(&[namespace()]);
+        let info = controller(&[namespace()]);
+        let namespaces = Namespaces::new(&info, disks.admit(&info).unwrap()).unwrap();
+        let mut connecting = Connecting::new(now);
+        assert_eq!(connecting.next_timeout(), Some(now + CONNECT_MAX));
+        connecting.connected::<Failed>(now, &settings, None, 0).unwrap();
+        assert!(connecting.next_timeout().is_some_and(|at| at > now + CONNECT_MAX));
+        connecting.learned = Some(Learned { info, namespaces });
+        let later = now + Duration::from_secs(1);
+        connecting.connected::<Failed>(later, &settings, None, 1).unwrap();
+        assert_eq!(connecting.next_timeout(), Some(later + CONNECT_MAX));
+        let late =
+            connecting.go_on(later + CONNECT_MAX, PathId(0), Epoch(1), &settings, &mut disks, &mut VecDeque::new());
+        assert!(matches!(late, Err(PathError::ConnectTimeout)));
     }
 }

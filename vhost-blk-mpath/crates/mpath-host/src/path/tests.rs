@@ -195,3 +195,26 @@ fn what_several_threads_say_is_told_once() {
     assert_eq!(rig.report(Report::SmallerTransfer { bytes: 65536 }), ["SmallerTransfer { bytes: 65536 }"]);
     assert!(rig.report(Report::SmallerTransfer { bytes: 131_072 }).is_empty());
 }
+
+#[test]
+fn an_association_that_cannot_be_written_down_is_not_used() {
+    let mut rig = Rig::new(settings(1));
+    rig.path.life = Life::Connecting(Box::new(Connecting::being_recorded(rig.now)));
+    // Nor is it given up half-way.
+    assert!(rig.order(Wanted::Removed { at_once: true }).is_empty());
+    rig.path.recorded(rig.now, Err(Failed));
+    let words = rig.poll();
+    assert_eq!(words, ["Close", "Forget { epoch: Epoch(7) }", "Failed(Record(Failed))", "Removed"]);
+}
+
+#[test]
+fn a_path_that_leads_elsewhere_is_not_connected_again_before_an_order() {
+    let mut rig = Rig::new(settings(1));
+    rig.poll();
+    let mismatch = crate::Unusable::Mismatch(nvme_tcp::host::IdentityMismatch::Identifier);
+    rig.path.attempt_failed(rig.now, PathError::Admit(mismatch.into()));
+    let words = rig.poll();
+    assert!(words.len() == 2 && words[1].starts_with("Refused("), "{words:?}");
+    assert!(rig.after(1000 * RECONNECT_DELAY).is_empty() && rig.path.next_timeout().is_none());
+    assert_eq!(rig.order(Wanted::Drained), ["Connecting", "Connect { qid: 0 }"]);
+}

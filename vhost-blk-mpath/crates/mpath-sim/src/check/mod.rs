@@ -180,6 +180,8 @@ pub struct Counts {
     pub resets: u64,
     /// Paths removed.
     pub removals: u64,
+    /// Associations that the operator ended, which owed nothing then.
+    pub closed_in_order: u64,
     /// Daemons killed.
     pub kills: u64,
     /// Requests that went down with their daemon.
@@ -206,6 +208,7 @@ impl AddAssign for Counts {
         self.associations_lost += one.associations_lost;
         self.resets += one.resets;
         self.removals += one.removals;
+        self.closed_in_order += one.closed_in_order;
         self.kills += one.kills;
         self.given_up += one.given_up;
         self.events += one.events;

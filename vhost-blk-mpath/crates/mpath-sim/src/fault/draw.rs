@@ -171,7 +171,18 @@ pub(crate) fn faults(rng: &mut Rng, paths: usize, quiet: Duration, digests: bool
     }
     if rng.percent(25) {
         let (path, begins) = (rng.index(paths), rng.up_to(quiet * 9 / 10));
-        planned.push(Planned { fault: Fault::Remove { path }, begins, lasts: rng.up_to(4000 * MS) });
+        let fault = Fault::Remove { path, at_once: rng.percent(50) };
+        planned.push(Planned { fault, begins, lasts: rng.up_to(4000 * MS) });
+    }
+    for _ in 0..rng.pick(&[0, 0, 1, 4]) {
+        let (path, begins) = (rng.index(paths), rng.up_to(quiet * 9 / 10));
+        let fault = Fault::Disable { path, drains_only: rng.percent(30) };
+        planned.push(Planned { fault, begins, lasts: rng.up_to(4000 * MS) });
+    }
+    if rng.percent(20) {
+        let (node, begins) = (rng.index(paths), rng.up_to(quiet * 9 / 10));
+        let fault = Fault::Lose { node, percent: rng.pick(&[1, 10]) };
+        planned.push(Planned { fault, begins, lasts: rng.up_to(4000 * MS) });
     }
     if rng.percent(25) {
         let begins = rng.up_to(quiet * 9 / 10);

@@ -5,6 +5,7 @@ mod draw;
 use std::time::Duration;
 
 use mpath_core::{DiskId, Injection, Limits, OpClass, PathId, PolicyKind};
+use mpath_host::Wanted;
 use nvme_tcp::wire::AnaState;
 
 pub(crate) use self::draw::{faults, faults_of_disks};
@@ -41,6 +42,8 @@ pub(crate) enum Fault {
     Slow { node: usize, by: Duration },
     /// A node answers with errors.
     Fail { node: usize, failing: Failing },
+    /// A node loses commands, or the answers to them, and answers all others.
+    Lose { node: usize, percent: u64 },
     /// A node sends responses twice.
     Repeat { node: usize, percent: u64 },
     /// The ANA state of all disks at a node, or of one.
@@ -52,8 +55,10 @@ pub(crate) enum Fault {
     /// The daemon is killed, and another one started in its place. What was under way is asked again, or is not; the kernel
     /// takes a while to close the sockets.
     Kill { resubmits: bool, exit: Duration },
-    /// The operator removes a path at once, and adds it again later.
-    Remove { path: usize },
+    /// The operator removes a path, at once or else when it owes nothing, and adds it again later.
+    Remove { path: usize, at_once: bool },
+    /// The operator disables a path, or only drains it, and enables it later.
+    Disable { path: usize, drains_only: bool },
     /// The operator changes the policy, for good.
     Policy(PolicyKind),
     /// The operator impairs a path.
@@ -101,6 +106,7 @@ impl World {
             Fault::Hold { node, percent } => self.target.nodes[node].held_percent = percent,
             Fault::Slow { node, by } => self.target.nodes[node].extra_service = by,
             Fault::Fail { node, failing } => self.target.nodes[node].failing = Some(failing),
+            Fault::Lose { node, percent } => self.target.nodes[node].lost_percent = percent,
             Fault::Repeat { node, percent } => self.target.nodes[node].repeated_percent = percent,
             Fault::Ana { node, disk, state } => {
                 let (target, mut ctx) = self.target();
@@ -112,7 +118,10 @@ impl World {
             }
             Fault::Corrupt { path, per_10k } => self.net.links[path].corrupted = per_10k,
             Fault::Kill { resubmits, exit } => self.kill_daemon(resubmits, exit),
-            Fault::Remove { path } => self.want_path(path, false),
+            Fault::Remove { path, at_once } => self.order(path, Wanted::Removed { at_once }),
+            Fault::Disable { path, drains_only } => {
+                self.order(path, if drains_only { Wanted::Drained } else { Wanted::Disabled });
+            }
             Fault::Policy(policy) => self.post_all(|| Message::SetPolicy(policy)),
             Fault::Inject { path, class, injection } => {
                 let path = PathId(path as u16);
@@ -151,6 +160,7 @@ impl World {
             Fault::Hold { node, .. } => self.target.nodes[node].held_percent = 0,
             Fault::Slow { node, .. } => self.target.nodes[node].extra_service = Duration::ZERO,
             Fault::Fail { node, .. } => self.target.nodes[node].failing = None,
+            Fault::Lose { node, .. } => self.target.nodes[node].lost_percent = 0,
             Fault::Repeat { node, .. } => self.target.nodes[node].repeated_percent = 0,
             Fault::Ana { node, disk, .. } => {
                 let (target, mut ctx) = self.target();
@@ -162,7 +172,12 @@ impl World {
             }
             Fault::Corrupt { path, .. } => self.net.links[path].corrupted = 0,
             Fault::Kill { .. } => self.start_daemon(),
-            Fault::Remove { path } => self.want_path(path, true),
+            // If it is not gone yet it is now.
+            Fault::Remove { path, .. } => {
+                self.order(path, Wanted::Removed { at_once: true });
+                self.order(path, Wanted::Enabled);
+            }
+            Fault::Disable { path, .. } => self.order(path, Wanted::Enabled),
             Fault::Inject { path, .. } => {
                 let path = PathId(path as u16);
                 self.post_all(|| Message::ClearInjection(path));

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use mpath_core::{DiskId, Epoch, Limits, PathId, SharedDisk};
+use mpath_host::Wanted;
 
 use super::fences::{Fences, RecordFile};
 use super::path::PathTask;
@@ -124,9 +125,27 @@ impl Daemon {
         answers
     }
 
-    /// The operator removes a path, whatever it owes, or adds it again: then it comes back as soon as it is gone.
-    pub(crate) fn want_path(&mut self, ctx: &mut Ctx<'_>, index: usize, wanted: bool) {
-        self.membership[index].1 = wanted;
+    /// The operator wants a path to be used so. One that is being removed goes first; then it is added again, if it is wanted.
+    pub(crate) fn order(&mut self, ctx: &mut Ctx<'_>, index: usize, wanted: Wanted) {
+        let (membership, is_wanted) = &mut self.membership[index];
+        *is_wanted = !matches!(wanted, Wanted::Removed { .. });
+        let heeds = match membership {
+            Membership::There => true,
+            Membership::Removing => !*is_wanted,
+            Membership::Forgetting | Membership::Gone | Membership::Adding => false,
+        };
+        if heeds {
+            if !*is_wanted {
+                *membership = Membership::Removing;
+            }
+            if wanted != Wanted::Enabled {
+                self.intact.fill(false);
+            }
+            // The I/O threads hear of it first: the path's task relies on that.
+            let (path, draining) = (PathId(index as u16), wanted != Wanted::Enabled);
+            self.post_all(ctx, || Message::SetDraining { path, draining });
+            self.paths[index].order(ctx, wanted);
+        }
         self.turn_membership(ctx);
     }
 
@@ -146,7 +165,7 @@ impl Daemon {
         let all = |is: &dyn Fn(&IoThread) -> bool| self.threads.iter().all(is);
         let (membership, wanted) = self.membership[index];
         let (next, when) = match membership {
-            There => (Removing, !wanted),
+            There => return None,
             Removing => {
                 let over = self.paths[index].is_removed() && !self.fences.holds(path);
                 (Forgetting, over && all(&|thread| thread.is_idle(now, path)))
@@ -161,11 +180,7 @@ impl Daemon {
     fn change_membership(&mut self, ctx: &mut Ctx<'_>, index: usize, next: Membership) {
         let path = PathId(index as u16);
         match next {
-            Membership::Removing => {
-                self.intact.fill(false);
-                self.post_all(ctx, || Message::Drain(path));
-                self.paths[index].remove(ctx);
-            }
+            Membership::Removing => unreachable!("by order only"),
             Membership::Forgetting => self.post_all(ctx, || Message::RemovePath(path)),
             Membership::Gone => ctx.check.counts.removals += 1,
             Membership::Adding => {
@@ -203,8 +218,8 @@ impl Daemon {
             self.paths[index].looked(ctx, owes_nothing);
         }
         if self.paths[index].is_refused(ctx.clock.now()) && self.membership[index] == (Membership::There, true) {
-            self.want_path(ctx, index, false);
-            self.want_path(ctx, index, true);
+            self.order(ctx, index, Wanted::Removed { at_once: true });
+            self.order(ctx, index, Wanted::Enabled);
         }
         self.turn_fences(ctx);
     }

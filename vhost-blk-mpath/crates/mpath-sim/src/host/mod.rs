@@ -57,7 +57,7 @@ pub(crate) enum Message {
     Ana { path: PathId, epoch: Epoch, disk: DiskId, state: AnaState },
     AddPath(PathId),
     RemovePath(PathId),
-    Drain(PathId),
+    SetDraining { path: PathId, draining: bool },
     SetPolicy(PolicyKind),
     SetInjection { path: PathId, class: Option<OpClass>, injection: Injection },
     ClearInjection(PathId),

@@ -103,9 +103,9 @@ impl PathTask {
         self.sockets.iter().any(|socket| socket.conn == id)
     }
 
-    /// Has it drop its association, if there is one.
-    pub(super) fn remove(&mut self, ctx: &mut Ctx<'_>) {
-        self.order.wanted = Wanted::Removed { at_once: true };
+    /// What the operator wants of it.
+    pub(super) fn order(&mut self, ctx: &mut Ctx<'_>, wanted: Wanted) {
+        self.order.wanted = wanted;
         self.path.order(self.order);
         self.wake(ctx);
     }
@@ -268,6 +268,7 @@ impl PathTask {
                     for socket in self.sockets.drain(..) {
                         ctx.net.close(ctx.clock, socket.conn, Side::Host);
                     }
+                    ctx.check.counts.closed_in_order += u64::from(left.is_clean);
                     fences.ended(now, self.id, &left);
                 }
                 Action::ResetAnswered(outcome) => fences.reset_answered(ctx, self.id, Some(outcome)),

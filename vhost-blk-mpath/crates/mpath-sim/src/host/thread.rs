@@ -207,7 +207,7 @@ impl IoThread {
                 assert!(!self.connections.contains_key(&path), "a path is removed after its last life was closed");
                 self.group.remove_path(path);
             }
-            Message::Drain(path) => self.group.set_draining(now, path, true),
+            Message::SetDraining { path, draining } => self.group.set_draining(now, path, draining),
             Message::SetPolicy(policy) => self.group.set_policy(policy),
             Message::SetInjection { path, class, injection } => {
                 self.group.set_injection(now, path, class, injection);

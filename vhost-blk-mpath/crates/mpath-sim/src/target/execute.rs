@@ -34,9 +34,13 @@ impl Target {
             self.rng.tail(self.plan.service) + state.extra_service
         };
         let due = ctx.clock.now() + service;
+        let is_lost = self.rng.percent(state.lost_percent);
+        if is_lost && self.rng.percent(50) {
+            return;
+        }
         self.next += 1;
         ctx.clock.at(due, Event::Execute(self.next));
-        self.pending.insert(self.next, Pending { conn: id, node, instance, command, view, due, until: None });
+        self.pending.insert(self.next, Pending { conn: id, node, instance, command, view, due, until: None, is_lost });
     }
 
     /// [`Event::Execute`] has come.
@@ -46,7 +50,9 @@ impl Target {
         if self.pending.get(&number).is_none_or(early) {
             return;
         }
-        let Some(Pending { conn: id, node, command, view, until, .. }) = self.pending.remove(&number) else { return };
+        let Some(Pending { conn: id, node, command, view, until, is_lost, .. }) = self.pending.remove(&number) else {
+            return;
+        };
         if let Some(until) = until {
             if now <= until
                 && let Ok((IoScope::One(of), task)) = check_io(&command, &self.namespaces, &view)
@@ -60,6 +66,12 @@ impl Target {
         let Some(view) = self.subsystem(node).io_view(cntlid).filter(|view| view.enabled) else {
             return self.close(ctx, id, now);
         };
+        if is_lost {
+            if let Ok((IoScope::One(of), task)) = check_io(&command, &self.namespaces, &view) {
+                self.change(ctx, node, of, &task, &command.payload, false);
+            }
+            return;
+        }
         let Some(conn) = self.conns.get_mut(&id) else { return };
         let gone = self.gone.contains(&(node, command.sqe.nsid.get()));
         let checked = check_io(&command, &self.namespaces, &view);

@@ -69,6 +69,8 @@ pub(crate) struct NodeState {
     pub(crate) held_percent: u64,
     pub(crate) failing: Option<Failing>,
     pub(crate) extra_service: Duration,
+    /// Of 100 commands, how many are lost alone, with all others answered: some before they are executed, some after.
+    pub(crate) lost_percent: u64,
     /// Of 100 responses, how many come again.
     pub(crate) repeated_percent: u64,
 }
@@ -102,6 +104,8 @@ struct Pending {
     due: Instant,
     /// Its connection is gone; it is not executed after this.
     until: Option<Instant>,
+    /// Its answer is lost.
+    is_lost: bool,
 }
 
 /// What all parts of the simulation need.
