@@ -28,7 +28,7 @@ pub(crate) struct SharedFences(watch::Sender<Fences>);
 
 impl SharedFences {
     fn change(&self, change: impl FnOnce(&mut Fences, Instant)) {
-        self.0.send_modify(|fences| change(fences, Instant::now()));
+        self.0.send_modify(|fences| change(fences, now()));
     }
 
     /// A live association's controller can reset others, until [`withdraw_resets`](Self::withdraw_resets).
@@ -47,7 +47,7 @@ impl SharedFences {
         loop {
             let mut next = None;
             self.0.send_if_modified(|fences| {
-                next = fences.next_reset(Instant::now(), path);
+                next = fences.next_reset(now(), path);
                 next.is_some()
             });
             if let Some(next) = next {
@@ -73,9 +73,13 @@ impl SharedFences {
         loop {
             let (mut lifted, mut next) = (None, None);
             self.0.send_if_modified(|fences| {
-                fences.handle_timeout(Instant::now());
+                // Others may be asked in place of who has not answered in time.
+                let is_due = fences.next_timeout().is_some_and(|at| at <= now());
+                if is_due {
+                    fences.handle_timeout(now());
+                }
                 (lifted, next) = (fences.poll_lifted(), fences.next_timeout());
-                lifted.is_some()
+                is_due || lifted.is_some()
             });
             if let Some(lifted) = lifted {
                 return lifted;
@@ -92,6 +96,11 @@ impl SharedFences {
             }
         }
     }
+}
+
+/// The time as the runtime counts it, which tests have stand still.
+fn now() -> Instant {
+    tokio::time::Instant::now().into_std()
 }
 
 /// Lifts the fences of a subsystem until its end.
@@ -200,5 +209,61 @@ struct ResetOnDrop(OwnedFd);
 impl Drop for ResetOnDrop {
     fn drop(&mut self) {
         reactor::reset(&self.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use mpath_host::LiftedBy;
+    use tokio::time::sleep;
+
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+    const LOST: ControllerInstance = ControllerInstance { cntlid: 7, ciu: 1, cirn: 2 };
+    const A: PathId = PathId(0);
+    const B: PathId = PathId(1);
+    const C: PathId = PathId(2);
+
+    fn id(path: PathId) -> AssociationId {
+        AssociationId { path, epoch: Epoch(1) }
+    }
+
+    fn ended(is_draining: bool) -> Ended {
+        Ended { of: id(A), fence_time: 10 * SECOND, instance: Some(LOST), is_draining }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn another_path_is_asked_when_one_does_not_answer() {
+        let fences = SharedFences::default();
+        let begun = now();
+        // One that waits already, and one that comes later.
+        let silent = async {
+            assert_eq!(fences.next_reset(B).await, LOST);
+        };
+        let able = async {
+            sleep(SECOND).await;
+            fences.offer_resets(id(C));
+            assert_eq!(fences.next_reset(C).await, LOST);
+            assert_eq!(now() - begun, 2 * SECOND);
+            fences.reset_answered(C, Some(CrossResetOutcome::Done));
+        };
+        fences.offer_resets(id(B));
+        fences.change(|fences, now| fences.begin(now, ended(false)));
+        let (lifted, (), ()) = tokio::join!(fences.next_lifted(), silent, able);
+        assert_eq!((lifted.of, lifted.by, lifted.after), (id(A), LiftedBy::CrossReset(C), 2 * SECOND));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn time_lifts_a_fence_and_whoever_waits_for_it_is_told_last() {
+        let fences = SharedFences::default();
+        fences.change(|fences, now| fences.begin(now, ended(true)));
+        let drained = async {
+            sleep(3 * SECOND).await;
+            fences.change(|fences, now| fences.drained(now, id(A), false));
+        };
+        let begun = now();
+        let (lifted, (), ()) = tokio::join!(fences.next_lifted(), drained, fences.lifted(A));
+        assert_eq!((lifted.by, now() - begun), (LiftedBy::Time, 13 * SECOND));
     }
 }
