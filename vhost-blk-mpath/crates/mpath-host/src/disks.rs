@@ -1,9 +1,7 @@
 //! The disks of a subsystem: which namespace each of them is, and how much of it guests see.
 
-use mpath_core::{DiskId, PathId};
-use nvme_tcp::host::{ControllerInfo, IdentityMismatch, NamespaceError, NamespaceIdentity};
-
-use crate::namespaces::News;
+use mpath_core::{AnaState, DiskId, PathId};
+use nvme_tcp::host::{ControllerInfo, IdentityMismatch, NamespaceError, NamespaceIdentity, NamespaceLimits};
 
 /// Why a namespace cannot be used for a disk.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -115,6 +113,23 @@ impl Served {
             Err(Unusable::NotGrown { found, shown })
         }
     }
+}
+
+/// What has become of a disk's namespace.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct News {
+    /// Which disk's.
+    pub disk: DiskId,
+    /// Its ANA state; `persistent-loss` too if it cannot be used.
+    pub state: AnaState,
+    /// Why it cannot be used.
+    pub unusable: Option<String>,
+    /// Its size, 0 if it cannot be used.
+    pub blocks: u64,
+    /// It can be used from now on, or has grown: what a queue pair has to know, if it does not.
+    pub added: Option<NamespaceLimits>,
+    /// It is not the same as before. If it is, the controller has said so again, and errors before that tell nothing any more.
+    pub changed: bool,
 }
 
 /// By disk, whether a path may be used for it.

@@ -23,10 +23,9 @@ mod testing;
 
 use mpath_core::{Epoch, PathId};
 
-pub use disks::{AdmitError, Admitted, Disks, Served, Unusable};
+pub use disks::{AdmitError, Admitted, Disks, News, Served, Unusable};
 pub use fence::{DRAIN_MAX, Ended, Fences, Lifted, LiftedBy};
 pub use namespace_name::NamespaceName;
-pub use namespaces::{Namespaces, News};
 pub use order::{Order, Wanted};
 pub use path::{Action, Left, Path, PathError, Report, Up};
 pub use record::{

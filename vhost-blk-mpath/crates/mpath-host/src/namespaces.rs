@@ -10,15 +10,14 @@ use std::error::Error;
 use mpath_core::{AnaState, AnaStates, DiskId};
 use nvme_tcp::host::{
     ConfigError, ControllerEvent, ControllerInfo, HostQueue, Namespace, NamespaceError, NamespaceIdentity,
-    NamespaceLimits,
 };
 use nvme_tcp::wire;
 
-use crate::disks::{AdmitError, Admitted, Disks, Served, Unusable};
+use crate::disks::{AdmitError, Admitted, Disks, News, Served, Unusable};
 
 /// What one association is to the disks.
 #[derive(Debug)]
-pub struct Namespaces(Vec<Entry>);
+pub(crate) struct Namespaces(Vec<Entry>);
 
 #[derive(Debug)]
 struct Entry {
@@ -33,23 +32,6 @@ struct Entry {
     connected: bool,
 }
 
-/// What has become of a disk's namespace.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct News {
-    /// Which disk's.
-    pub disk: DiskId,
-    /// Its ANA state; `persistent-loss` too if it cannot be used.
-    pub state: AnaState,
-    /// Why it cannot be used.
-    pub unusable: Option<String>,
-    /// Its size, 0 if it cannot be used.
-    pub blocks: u64,
-    /// It can be used from now on, or has grown: what a queue pair has to know, if it does not.
-    pub added: Option<NamespaceLimits>,
-    /// It is not the same as before. If it is, the controller has said so again, and errors before that tell nothing any more.
-    pub changed: bool,
-}
-
 /// Whether a disk's namespace, identified anew, still is the disk's.
 fn check<D: Disks>(disks: &D, disk: DiskId, found: Result<NamespaceIdentity, NamespaceError>) -> Result<(), Unusable> {
     let found = found?;
@@ -59,11 +41,8 @@ fn check<D: Disks>(disks: &D, disk: DiskId, found: Result<NamespaceIdentity, Nam
 type Outcome<T, E> = Result<T, (DiskId, AdmitError<E>)>;
 
 impl Namespaces {
-    /// Of a fresh association, with what admission said.
-    ///
-    /// # Errors
-    /// There is none to use.
-    pub fn new<E: Error>(info: &ControllerInfo, admitted: Admitted<E>) -> Result<Self, AdmitError<E>> {
+    /// Of a fresh association, with what admission said; an error if there is none to use.
+    pub(crate) fn new<E: Error>(info: &ControllerInfo, admitted: Admitted<E>) -> Result<Self, AdmitError<E>> {
         let mut failed = Vec::new();
         let mut of = |(found, admitted): (&Result<Namespace, _>, Result<(), AdmitError<E>>)| {
             let unusable = admitted.err();
@@ -123,10 +102,8 @@ impl Namespaces {
         self.0.iter_mut().for_each(|namespace| namespace.asked = true);
     }
 
-    /// Takes an event of the controller in, of which so much is known now: what it changes.
-    ///
-    /// # Errors
-    /// No disk can use the association any more.
+    /// Takes an event of the controller in, of which so much is known now: what it changes, or an error if no disk can use the
+    /// association any more.
     pub(crate) fn on_event<D: Disks>(
         &mut self,
         disks: &mut D,

@@ -6,8 +6,7 @@ use mpath_core::{DiskId, PathId};
 use nvme_tcp::host::{CommandLimits, ControllerConfig, ControllerInfo, HostIdentity, Namespace, NamespaceIdentity};
 use nvme_tcp::wire::{AnaState, Digests, Version};
 
-use crate::disks::{Admitted, Disks, Served, Unusable};
-use crate::namespaces::News;
+use crate::disks::{Admitted, Disks, News, Served, Unusable};
 use crate::settings::PathSettings;
 
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]

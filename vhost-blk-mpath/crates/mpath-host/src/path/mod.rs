@@ -28,8 +28,7 @@ use self::connecting::Connecting;
 pub use self::error::PathError;
 use self::live::{Closing, Live};
 use crate::AssociationId;
-use crate::disks::Disks;
-use crate::namespaces::News;
+use crate::disks::{Disks, News};
 use crate::order::{Order, Wanted};
 use crate::settings::PathSettings;
 
