@@ -159,6 +159,7 @@ lint: ## formatting, clippy with warnings as errors, shell and Python checks
 	$(CARGO) fmt --manifest-path vhost-blk-mpath/fuzz/Cargo.toml --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	scripts/lint-scripts
+	scripts/check-imports
 	scripts/check-descriptions
 
 fmt: ## format the code
