@@ -15,7 +15,7 @@ use mpath_host::{Action, Left, Order, Path, RecordedAssociation, Report, Up};
 use reactor::{Ending, Link, LossReason, PathEvent, PathEventKind};
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, yield_now};
 use tokio::time::sleep_until;
 use vhost_user_blk::GeometryError;
 
@@ -43,6 +43,9 @@ pub(crate) enum HostError {
     #[error(transparent)]
     Start(#[from] reactor::StartError),
 }
+
+/// Pieces of at most 16 KiB that are taken from each socket before anything else is done.
+const EXCHANGES_MAX: usize = 16;
 
 type Pending<T> = Option<Pin<Box<dyn Future<Output = T> + Send>>>;
 
@@ -148,16 +151,16 @@ impl PathTask {
     async fn live(&mut self) {
         loop {
             // What has arrived comes before the timeouts: it is what they wait for.
-            while self.exchange() {}
-            loop {
-                if self.act().await {
-                    return;
-                }
-                if !self.exchange() {
-                    break;
-                }
+            let _ = (0..EXCHANGES_MAX).find(|_| !self.exchange());
+            if self.act().await {
+                return;
             }
-            self.wait().await;
+            if self.exchange() {
+                // A controller that never ends holds up nobody else.
+                yield_now().await;
+            } else {
+                self.wait().await;
+            }
         }
     }
 

@@ -13,6 +13,7 @@ use mpath_host::CONNECT_MAX;
 use nvme_tcp::host::{ConfigError, ControllerError, ControllerEvent, DiscoveryError, HostController};
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::{TcpSocket, TcpStream, lookup_host};
+use tokio::task::yield_now;
 use tokio::time::{sleep_until, timeout};
 
 /// Bytes that the kernel takes before it can send them. What it has cannot be overtaken: with its own limit, megabytes, a read
@@ -274,6 +275,8 @@ impl<C: AdminSide> AdminConnection<C> {
                     self.controller.term_req().into_iter().for_each(|pdu| self.socket.tell(&pdu));
                     return Err(error);
                 }
+                // A controller that never ends holds up nobody else.
+                yield_now().await;
                 continue;
             }
             let deadline = self.controller.next_timeout();

@@ -6,8 +6,7 @@ use std::time::Instant;
 
 use mpath_core::{Association, DiskId, Epoch, PathId};
 use nvme_tcp::host::{
-    ControllerConfig, ControllerEvent, ControllerInfo, HostController, HostQueue, PayloadSink, PayloadSource,
-    QueueConfig, STAGING_MIN, Tag,
+    ControllerConfig, ControllerEvent, ControllerInfo, HostController, HostQueue, NoPayload, QueueConfig, STAGING_MIN,
 };
 
 use super::live::Live;
@@ -231,21 +230,6 @@ impl Connecting {
         let threads = queues.len();
         actions.push_back(Action::Up(Box::new(Up { association, queues, info: info.clone(), namespaces: all })));
         Ok(Box::new(Live::new(controller, info, namespaces, threads)))
-    }
-}
-
-/// During the handshake there is no request, and so no payload.
-struct NoPayload;
-
-impl PayloadSource for NoPayload {
-    fn gather(&self, _: Tag, _: u32, _: &mut [u8]) {
-        unreachable!("no request before the queue pair is ready");
-    }
-}
-
-impl PayloadSink for NoPayload {
-    fn scatter(&mut self, _: Tag, _: u32, _: &[u8]) {
-        unreachable!("no request before the queue pair is ready");
     }
 }
 

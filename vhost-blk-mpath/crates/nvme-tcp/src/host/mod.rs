@@ -47,4 +47,4 @@ pub use queue::HostQueue;
 pub use receive::DirectRecv;
 pub use request::{Answered, Completion, IoCommand, Lost, Recalled, SubmitError, Tag};
 pub use transfer_limit::UNKNOWN_MAX_TRANSFER_BYTES;
-pub use transmit::{COPY_MAX, PayloadSink, PayloadSource, STAGING_MIN, TxPart};
+pub use transmit::{COPY_MAX, NoPayload, PayloadSink, PayloadSource, STAGING_MIN, TxPart};

@@ -47,6 +47,22 @@ pub trait PayloadSink {
     fn scatter(&mut self, tag: Tag, offset: u32, src: &[u8]);
 }
 
+/// For a queue pair that is not ready yet: it has no request, and so no payload.
+#[derive(Debug, Clone, Copy)]
+pub struct NoPayload;
+
+impl PayloadSource for NoPayload {
+    fn gather(&self, _: Tag, _: u32, _: &mut [u8]) {
+        unreachable!("no request before the queue pair is ready");
+    }
+}
+
+impl PayloadSink for NoPayload {
+    fn scatter(&mut self, _: Tag, _: u32, _: &[u8]) {
+        unreachable!("no request before the queue pair is ready");
+    }
+}
+
 /// The staging buffer and the plan of one call, together.
 pub(super) struct Stage<'a> {
     pub(super) staging: &'a mut Vec<u8>,

@@ -4,10 +4,7 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
 
-use nvme_tcp::host::{
-    CommandLimits, HostIdentity, HostQueue, NamespaceLimits, PayloadSink, PayloadSource, QueueConfig, STAGING_MIN,
-    Tag as WireTag,
-};
+use nvme_tcp::host::{CommandLimits, HostIdentity, HostQueue, NamespaceLimits, NoPayload, QueueConfig, STAGING_MIN};
 use nvme_tcp::wire::{C2hData, Cqe, Digests, Framing, IcResp, Nqn, Pdu, R2t, Status};
 
 use super::PATIENCE;
@@ -120,18 +117,4 @@ fn bytes_of(pdu: Pdu, data: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::new();
     pdu.emit(&Framing::default(), data, &mut bytes);
     bytes
-}
-
-struct NoPayload;
-
-impl PayloadSource for NoPayload {
-    fn gather(&self, _: WireTag, _: u32, _: &mut [u8]) {
-        unreachable!("no request yet");
-    }
-}
-
-impl PayloadSink for NoPayload {
-    fn scatter(&mut self, _: WireTag, _: u32, _: &[u8]) {
-        unreachable!("no request yet");
-    }
 }
