@@ -25,7 +25,7 @@ pub(super) struct Live<E: Error> {
     /// I/O threads to which the path is suspect.
     suspicious: usize,
     /// Why it is over.
-    pub(super) lost: Option<PathError<E>>,
+    lost: Option<PathError<E>>,
     look: Look,
 }
 
@@ -80,7 +80,7 @@ impl<E: Error> Live<E> {
         actions: &mut VecDeque<Action<E>>,
     ) {
         match report {
-            Report::Lost(error) => self.lost = self.lost.take().or(Some(PathError::Lost(error))),
+            Report::Lost(error) => self.lose(PathError::Lost(error)),
             Report::Closed { drains, in_doubt } => self.closed.add(drains, in_doubt),
             Report::AnaError => {
                 self.namespaces.asked();
@@ -102,6 +102,11 @@ impl<E: Error> Live<E> {
                 actions.extend((self.suspicious == 0).then_some(Action::Recovered));
             }
         }
+    }
+
+    /// It is over; the first reason is the one that is told.
+    pub(super) fn lose(&mut self, error: PathError<E>) {
+        self.lost.get_or_insert(error);
     }
 
     pub(super) fn looked(&mut self, now: Instant, owes_nothing: bool) {
@@ -127,7 +132,7 @@ impl<E: Error> Live<E> {
         if self.admin.next_timeout().is_some_and(|at| at <= now)
             && let Err(error) = self.admin.handle_timeout(now)
         {
-            self.lost = self.lost.take().or(Some(error.into()));
+            self.lose(error.into());
         }
         while self.lost.is_none()
             && let Some(event) = self.admin.poll_event()

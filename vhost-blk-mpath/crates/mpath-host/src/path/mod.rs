@@ -252,7 +252,7 @@ impl<E: std::error::Error> Path<E> {
     pub fn failed(&mut self, now: Instant, qid: u16, error: E) {
         match &mut self.life {
             Life::Connecting(_) => self.attempt_failed(now, PathError::Socket(error)),
-            Life::Live(live) if qid == 0 => live.lost = Some(PathError::Socket(error)),
+            Life::Live(live) if qid == 0 => live.lose(PathError::Socket(error)),
             _ => {}
         }
     }
@@ -271,7 +271,7 @@ impl<E: std::error::Error> Path<E> {
                 if let Err(error) = live.admin.receive(now, bytes) {
                     let term_req = live.admin.term_req();
                     self.actions.extend(term_req.map(|term_req| Action::Tell { qid, term_req }));
-                    live.lost = Some(error.into());
+                    live.lose(error.into());
                 }
             }
             // If it fails by that, it fails for whoever is given it next.
