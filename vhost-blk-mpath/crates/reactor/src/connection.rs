@@ -6,20 +6,18 @@
 
 use std::io;
 use std::net::Shutdown;
-use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use mpath_core::{DiskId, Epoch, Outcome, Tag};
 use nvme_tcp::host::{Answered, HostQueue, IoCommand, NamespaceLimits, Recalled, SubmitError, TxPart};
 use nvme_tcp::wire::Status;
-use socket2::Socket;
 use vhost_user_blk::Segments;
 
 use crate::classify::outcome_of;
 use crate::message::{Ending, Link, LossReason};
 use crate::pace::Pace;
 use crate::requests::Requests;
-use crate::uring::{Received, RecvSlot, Ring, SendPart, SendSlot, Sent};
+use crate::ring::{Received, RecvSlot, Ring, SendPart, SendSlot, Sent};
 
 /// A payload with at least this much left is received straight into guest memory; below it, copying out of the
 /// read-ahead buffer is cheaper than a receive of its own.
@@ -36,17 +34,9 @@ fn is_of_guest(tag: Tag) -> bool {
 /// Where completions go: the request, and how it ended on this path.
 pub(crate) type Completions = Vec<(Tag, Outcome)>;
 
-/// Ends a connection at once: what the kernel has not delivered yet never is.
-///
-/// To close it with `SO_LINGER` does the same for TCP; for MPTCP only with kernels of 2026 and later.
-pub fn reset(socket: impl AsFd) {
-    // It fails if there is no connection any more.
-    let _ = rustix::net::connect_unspec(socket);
-}
-
-pub(crate) struct Connection {
+pub(crate) struct Connection<R: Ring> {
     pub(crate) epoch: Epoch,
-    socket: Socket,
+    socket: R::Socket,
     queue: HostQueue,
     retry_delays: [Duration; 3],
     send: SendSlot,
@@ -80,18 +70,18 @@ pub(crate) struct Tokens {
     pub(crate) ended: u64,
 }
 
-impl Connection {
+impl<R: Ring> Connection<R> {
     /// Takes over a ready queue pair and starts receiving on it.
     pub(crate) fn open(
         epoch: Epoch,
-        link: Link,
+        link: Link<R::Socket>,
         tokens: Tokens,
-        ring: &mut Ring,
+        ring: &mut R,
         requests: &Requests,
     ) -> io::Result<Self> {
         let mut connection = Self {
             epoch,
-            socket: link.socket.into(),
+            socket: link.socket,
             queue: link.queue,
             retry_delays: link.retry_delays,
             send: SendSlot::new(),
@@ -124,7 +114,7 @@ impl Connection {
 
     /// Sends what is ready, unless a send is on its way: then it leaves with the next one, as does what is more than the connection takes
     /// in a moment.
-    pub(crate) fn transmit(&mut self, now: Instant, ring: &mut Ring, requests: &Requests) -> io::Result<()> {
+    pub(crate) fn transmit(&mut self, now: Instant, ring: &mut R, requests: &Requests) -> io::Result<()> {
         if self.is_closing() || self.send.in_flight() {
             return Ok(());
         }
@@ -145,7 +135,7 @@ impl Connection {
         });
         // SAFETY: guest memory named here belongs to requests that stay in the table, and so mapped, until they are
         // finished; `complete` defers that while this send names them, and `lost` is called when the kernel is out.
-        unsafe { self.send.start(ring, self.socket.as_fd(), self.tokens.send, parts) }
+        unsafe { self.send.start(ring, &self.socket, self.tokens.send, parts) }
     }
 
     /// Takes the completion of a send; what waited for its end is appended to `completions`. Guest memory that cannot be read is given up:
@@ -153,7 +143,7 @@ impl Connection {
     pub(crate) fn on_send(
         &mut self,
         now: Instant,
-        ring: &mut Ring,
+        ring: &mut R,
         requests: &Requests,
         result: i32,
         completions: &mut Completions,
@@ -162,7 +152,7 @@ impl Connection {
             self.send.abandon();
             return Ok(());
         }
-        match self.send.finished(ring, self.socket.as_fd(), self.tokens.send, result)? {
+        match self.send.finished(ring, &self.socket, self.tokens.send, result)? {
             Sent::All => {
                 completions.append(&mut self.deferred);
                 self.pace.ends(now);
@@ -176,7 +166,7 @@ impl Connection {
                 if !payloads.any(|request| request.segments.give_up(&[segment])) {
                     return Err(io::Error::from_raw_os_error(libc::EFAULT));
                 }
-                self.send.try_again(ring, self.socket.as_fd(), self.tokens.send)?;
+                self.send.try_again(ring, &self.socket, self.tokens.send)?;
             }
         }
         Ok(())
@@ -185,7 +175,7 @@ impl Connection {
     /// Takes the completion of a receive, parses all of it, and starts the next one.
     pub(crate) fn on_recv(
         &mut self,
-        ring: &mut Ring,
+        ring: &mut R,
         requests: &mut Requests,
         result: i32,
         completions: &mut Completions,
@@ -228,7 +218,7 @@ impl Connection {
 
     /// Takes a read back without waiting for the controller: its outcome, or `None` if that comes later, with the receive that
     /// names its guest memory or with the end of the connection.
-    pub(crate) fn recall(&mut self, ring: &mut Ring, tag: Tag) -> io::Result<Option<Outcome>> {
+    pub(crate) fn recall(&mut self, ring: &mut R, tag: Tag) -> io::Result<Option<Outcome>> {
         if self.is_closing() {
             return Ok(None);
         }
@@ -278,7 +268,7 @@ impl Connection {
         })
     }
 
-    fn start_recv(&mut self, ring: &mut Ring, requests: &Requests) -> io::Result<()> {
+    fn start_recv(&mut self, ring: &mut R, requests: &Requests) -> io::Result<()> {
         let of_guest = |tag: nvme_tcp::host::Tag| is_of_guest(Tag(tag.0));
         let direct = self.queue.direct().filter(|direct| direct.len >= DIRECT_BYTES_MIN && of_guest(direct.tag));
         let iovecs = direct
@@ -288,7 +278,7 @@ impl Connection {
         self.direct = direct.map(|direct| Tag(direct.tag.0));
         // SAFETY: the request stays in the table, and so its guest memory mapped, until its last byte was received
         // here, or until `recall` or `lost`, which both wait for this receive.
-        unsafe { self.recv.start(ring, self.socket.as_fd(), self.tokens.recv, iovecs) }
+        unsafe { self.recv.start(ring, &self.socket, self.tokens.recv, iovecs) }
     }
 
     fn is_being_sent(&self, tag: Tag) -> bool {
@@ -298,12 +288,12 @@ impl Connection {
 
     /// Tells a controller that broke the protocol what it did, if that can be done at once: behind all that was sent, and without waiting.
     /// Whether it gets to read it is not sure, as the connection is reset next.
-    pub(crate) fn report_violation(&self) {
+    pub(crate) fn report_violation(&self, ring: &mut R) {
         if !self.is_closing()
             && !self.send.in_flight()
             && let Some(pdu) = self.queue.term_req()
         {
-            let _ = self.socket.send_with_flags(&pdu, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL);
+            ring.send_at_once(&self.socket, &pdu);
         }
     }
 
@@ -313,27 +303,23 @@ impl Connection {
     }
 
     /// Begins the end: both operations come back soon, and nothing more is sent or parsed.
-    pub(crate) fn close(&mut self, ring: &mut Ring, ending: Ending) {
+    pub(crate) fn close(&mut self, ring: &mut R, ending: Ending) {
         if self.is_closing() {
             return;
         }
         self.closing = Some(ending);
-        // Neither call can fail on a connected socket in a way that matters here.
-        let _ = match ending {
-            // Or the kernel goes on delivering what is in its send buffer, and the fence would have to wait for that too.
-            Ending::Reset => {
-                let _ = self.socket.set_linger(Some(Duration::ZERO));
-                self.socket.shutdown(Shutdown::Both)
-            }
-            Ending::Drain => self.socket.shutdown(Shutdown::Write),
+        let how = match ending {
+            Ending::Reset => Shutdown::Both,
+            Ending::Drain => Shutdown::Write,
         };
+        ring.shutdown(&self.socket, how);
         if ending == Ending::Drain
             && self.recv.in_flight()
             && self.recv.cancel(ring, self.tokens.recv, self.tokens.ended).is_err()
         {
             // Then the receive has to end with the socket.
             self.closing = Some(Ending::Reset);
-            let _ = self.socket.shutdown(Shutdown::Both);
+            ring.shutdown(&self.socket, Shutdown::Both);
         }
     }
 
@@ -347,14 +333,15 @@ impl Connection {
     }
 
     /// Closes the socket, unless it drains, and says how each request still here ended. Probes and hedges have ended with the path.
-    pub(crate) fn lost(self) -> (Completions, Option<OwnedFd>) {
+    pub(crate) fn lost(self, ring: &mut R) -> (Completions, Option<R::Socket>) {
         assert!(self.is_quiescent(), "the kernel may still touch guest memory");
         let mut completions = self.deferred;
-        let draining = self.closing == Some(Ending::Drain) && !self.ended;
-        if !draining {
-            reset(&self.socket);
-        }
-        let draining = draining.then(|| self.socket.into());
+        let draining = if self.closing == Some(Ending::Drain) && !self.ended {
+            Some(self.socket)
+        } else {
+            ring.reset(self.socket);
+            None
+        };
         let lost = self.queue.into_lost().map(|lost| (Tag(lost.tag.0), lost.indeterminate));
         let requests = lost.filter(|(tag, _)| is_of_guest(*tag));
         completions.extend(requests.map(|(tag, indeterminate)| (tag, Outcome::Lost { indeterminate })));

@@ -14,8 +14,9 @@ use vhost_user_blk::Queue;
 
 use crate::io_thread::IoThread;
 use crate::message::{Ending, Link, Message, PathEvent};
+use crate::ring::{RingError, Uring};
+use crate::run;
 use crate::unanswered::Unanswered;
-use crate::uring::{Ring, RingError};
 use crate::wake::{self, WakeSender};
 
 /// What an I/O thread is made of.
@@ -64,13 +65,14 @@ impl IoThreadHandle {
             // To unwind would unmap guest memory that the kernel still writes to, and leave guests waiting for ever.
             let _guard = AbortOnUnwind;
             // The ring belongs to the thread that makes it (IORING_SETUP_SINGLE_ISSUER).
-            let thread = Ring::new()
-                .map_err(StartError::from)
-                .and_then(|ring| Ok(IoThread::new(ring, receiver, config.group, config.report)?));
-            match thread {
-                Ok(thread) => {
+            let ring = Uring::new().map_err(StartError::from).and_then(|mut ring| {
+                run::watch(&mut ring, &receiver)?;
+                Ok(ring)
+            });
+            match ring {
+                Ok(ring) => {
                     drop(ready.send(Ok(())));
-                    thread.run()
+                    run::run(IoThread::new(ring, config.group, config.report), &receiver)
                 }
                 Err(error) => {
                     drop(ready.send(Err(error)));

@@ -1,5 +1,5 @@
-//! The loop of one I/O thread. Each turn: reap what the kernel finished, fetch what the guest queued, let the group
-//! decide, send what is ready in one send a path, publish what is done with one signal a virtqueue.
+//! One I/O thread, but for its loop and its clock. Each turn: take what the kernel finished, fetch what the guest queued, let
+//! the group decide, send what is ready in one send a path, publish what is done with one signal a virtqueue.
 
 mod drain;
 #[cfg(test)]
@@ -8,11 +8,10 @@ mod hedge;
 
 use std::collections::BTreeMap;
 use std::io;
-use std::os::fd::AsFd;
 use std::sync::{Arc, mpsc};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use mpath_core::{Action, DiskId, FlowId, Group, Io, IoError, Outcome, PathConfig, PathId, Tag};
+use mpath_core::{Action, DiskId, FlowId, Group, GroupStats, Io, IoError, Outcome, PathConfig, PathId, Tag};
 use nvme_tcp::host::IoCommand;
 use vhost_user_blk::Queue;
 
@@ -21,10 +20,9 @@ use crate::classify::{command_of, io_of, status_of};
 use crate::connection::{Completions, Connection, Tokens};
 use crate::message::{Ending, LossReason, Message, PathEvent, PathEventKind};
 use crate::requests::Requests;
+use crate::ring::{Event, Ring};
 use crate::token::Token;
 use crate::unanswered::Unanswered;
-use crate::uring::{Event, Ring};
-use crate::wake::WakeReceiver;
 
 struct QueueSlot {
     disk: DiskId,
@@ -72,14 +70,14 @@ impl Disk {
     }
 }
 
-pub(crate) struct IoThread {
-    ring: Ring,
-    inbox: WakeReceiver<Message>,
+/// What an I/O thread does, turn by turn: whoever drives it tells it what has happened, and the time.
+pub struct IoThread<R: Ring> {
+    ring: R,
     group: Group,
     requests: Requests,
     queues: BTreeMap<FlowId, QueueSlot>,
-    connections: BTreeMap<PathId, Connection>,
-    report: Box<dyn Fn(PathEvent) + Send>,
+    connections: BTreeMap<PathId, Connection<R>>,
+    report: Box<dyn Fn(PathEvent<R::Socket>) + Send>,
     disks: BTreeMap<DiskId, Disk>,
     generation: u32,
     /// Set by [`Message::Shutdown`].
@@ -91,17 +89,11 @@ pub(crate) struct IoThread {
     settling: Vec<(DiskId, Box<dyn FnOnce() + Send>)>,
 }
 
-impl IoThread {
-    pub(crate) fn new(
-        mut ring: Ring,
-        inbox: WakeReceiver<Message>,
-        group: Group,
-        report: Box<dyn Fn(PathEvent) + Send>,
-    ) -> io::Result<Self> {
-        ring.watch(inbox.as_fd(), Token::Inbox.encode())?;
-        Ok(Self {
+impl<R: Ring> IoThread<R> {
+    /// One with this group, that calls `report`, which must not block, with what happens to its paths.
+    pub fn new(ring: R, group: Group, report: Box<dyn Fn(PathEvent<R::Socket>) + Send>) -> Self {
+        Self {
             ring,
-            inbox,
             group,
             requests: Requests::default(),
             queues: BTreeMap::new(),
@@ -113,28 +105,37 @@ impl IoThread {
             completions: Vec::new(),
             suspects: 0,
             settling: Vec::new(),
-        })
+        }
     }
 
-    /// Runs until [`Message::Shutdown`] has been carried out: whether it gave up writes that may still be executed.
-    pub(crate) fn run(mut self) -> bool {
-        let mut events = Vec::with_capacity(256);
-        while !(self.ending && self.queues.is_empty() && self.connections.is_empty()) {
-            if let Err(error) = self.turn(&mut events) {
-                // No operation of ours can fail so: the ring itself is unusable, and a thread without it must not leave its
-                // guests waiting for ever.
-                panic!("io_uring failed under load: {error}");
-            }
-        }
+    /// Its ring.
+    pub fn ring(&mut self) -> &mut R {
+        &mut self.ring
+    }
+
+    /// A copy of its statistics.
+    #[must_use]
+    pub fn stats(&self, now: Instant) -> GroupStats {
+        self.group.stats(now)
+    }
+
+    /// Whether [`Message::Shutdown`] has been carried out.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.ending && self.queues.is_empty() && self.connections.is_empty()
+    }
+
+    /// Whether it gave up writes that may still be executed.
+    #[must_use]
+    pub fn leaves_doubt(&self) -> bool {
         self.requests.leaves_doubt()
     }
 
-    fn turn(&mut self, events: &mut Vec<Event>) -> io::Result<()> {
-        self.ring.turn(self.timeout(Instant::now()), events)?;
-        let now = Instant::now();
-        for event in events.drain(..) {
-            self.dispatch(now, event)?;
-        }
+    /// Ends a turn, after every event and message of which it was told: it does what there is to do.
+    ///
+    /// # Errors
+    /// The ring is unusable.
+    pub fn finish_turn(&mut self, now: Instant) -> io::Result<()> {
         while let Some(path) = self.group.timed_out(now, |path| self.connections.get(&path)?.oldest_sent()) {
             self.lose(now, path, LossReason::TimedOut(self.group.io_timeout()));
         }
@@ -161,23 +162,20 @@ impl IoThread {
         }
     }
 
-    fn timeout(&self, now: Instant) -> Option<Duration> {
+    /// When the next turn is due, whatever happens.
+    #[must_use]
+    pub fn next_timeout(&self) -> Option<Instant> {
         let deadlines = self.queues.values().filter_map(QueueSlot::deadline);
         let held = self.disks.values().filter_map(|disk| disk.held_until);
-        deadlines.chain(held).chain(self.group.next_timeout()).min().map(|at| at.saturating_duration_since(now))
+        deadlines.chain(held).chain(self.group.next_timeout()).min()
     }
 
-    fn dispatch(&mut self, now: Instant, event: Event) -> io::Result<()> {
+    /// What the ring has reported.
+    ///
+    /// # Errors
+    /// The ring is unusable.
+    pub fn on_event(&mut self, now: Instant, event: Event) -> io::Result<()> {
         match Token::decode(event.token) {
-            Token::Inbox => {
-                if !event.more {
-                    self.ring.watch(self.inbox.as_fd(), event.token)?;
-                }
-                self.inbox.drain();
-                while let Some(message) = self.inbox.try_recv() {
-                    self.handle(now, message)?;
-                }
-            }
             Token::Kick { flow, generation } => {
                 if let Some(slot) = self.queues.get_mut(&flow).filter(|slot| slot.generation == generation) {
                     slot.kicked = true;
@@ -191,6 +189,7 @@ impl IoThread {
                 }
             }
             Token::Ended => {}
+            Token::Inbox => unreachable!("whoever drives the thread takes its messages"),
             Token::Send { path } => {
                 let connection = self.connections.get_mut(&path).expect("a connection outlives its operations");
                 let sent = connection.on_send(now, &mut self.ring, &self.requests, event.result, &mut self.completions);
@@ -242,9 +241,16 @@ impl IoThread {
         }
     }
 
-    fn handle(&mut self, now: Instant, message: Message) -> io::Result<()> {
+    /// What another thread has to say.
+    ///
+    /// # Errors
+    /// The ring is unusable.
+    ///
+    /// # Panics
+    /// If the message does not suit those before it: its [`Message`] says what comes first.
+    pub fn handle(&mut self, now: Instant, message: Message<R::Socket>) -> io::Result<()> {
         match message {
-            Message::StartQueue { disk, flow, queue } => self.start_queue(disk, flow, *queue)?,
+            Message::StartQueue { disk, flow, queue } => self.start_queue(now, disk, flow, *queue)?,
             Message::StopQueue { flow, reply } => match self.queues.get_mut(&flow) {
                 Some(slot) => {
                     // At the end of the daemon it has its deadline already, and a sooner one.
@@ -322,7 +328,7 @@ impl IoThread {
             Message::SetDraining { path, draining } => self.group.set_draining(now, path, draining),
             Message::Barrier(reached) => reached(),
             Message::WhenSettled { disk, settled } => self.settling.push((disk, settled)),
-            Message::Stats(reply) => reply(self.group.stats(now)),
+            Message::Stats(reply) => reply(self.stats(now)),
             Message::Shutdown => {
                 self.ending = true;
                 let deadline = now + SHUTDOWN_DRAIN_MAX;
@@ -338,13 +344,12 @@ impl IoThread {
         Ok(())
     }
 
-    fn start_queue(&mut self, disk: DiskId, flow: FlowId, queue: Queue) -> io::Result<()> {
+    fn start_queue(&mut self, now: Instant, disk: DiskId, flow: FlowId, queue: Queue) -> io::Result<()> {
         self.generation = self.generation.wrapping_add(1);
         let generation = self.generation;
         self.ring.watch(queue.kick_fd(), Token::Kick { flow, generation }.encode())?;
         self.disks[&disk].unanswered.taken_up(&queue);
         // Kicked: the guest may have queued requests before the virtqueue came here.
-        let now = Instant::now();
         let stopping = self.ending.then_some(Stopping { reply: None, since: now, deadline: now });
         let slot = QueueSlot { disk, queue, generation, in_flight: 0, stopping, kicked: true };
         let before = self.queues.insert(flow, slot);
@@ -485,7 +490,7 @@ impl IoThread {
                 LossReason::TimedOut(_) | LossReason::Abandoned => connection.ending,
                 LossReason::Socket(_) | LossReason::Queue(_) => Ending::Reset,
             };
-            connection.report_violation();
+            connection.report_violation(&mut self.ring);
             (self.report)(PathEvent { path, epoch: connection.epoch, kind: PathEventKind::Lost(reason) });
             self.close(now, path, ending);
         }
@@ -506,7 +511,7 @@ impl IoThread {
         for path in ended {
             let connection = self.connections.remove(&path).expect("just seen");
             let epoch = connection.epoch;
-            let (lost, draining) = connection.lost();
+            let (lost, draining) = connection.lost(&mut self.ring);
             self.completions.extend(lost);
             let mut in_doubt = false;
             for &(tag, outcome) in &self.completions {

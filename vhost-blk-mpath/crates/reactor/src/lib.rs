@@ -22,16 +22,17 @@ mod pace;
 #[cfg(test)]
 mod report_tests;
 mod requests;
+mod ring;
+mod run;
 #[cfg(test)]
 mod testing;
 mod token;
 mod unanswered;
-mod uring;
 mod wake;
 
 pub use classify::outcome_of;
-pub use connection::reset;
 pub use handle::{IoThreadConfig, IoThreadHandle, StartError, StoppingQueue};
-pub use message::{Ending, Link, LossReason, PathEvent, PathEventKind};
+pub use io_thread::IoThread;
+pub use message::{Ending, Link, LossReason, Message, PathEvent, PathEventKind};
+pub use ring::{Event, Ring, RingError, reset};
 pub use unanswered::Unanswered;
-pub use uring::RingError;

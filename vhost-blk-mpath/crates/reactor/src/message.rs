@@ -14,101 +14,55 @@ use vhost_user_blk::Queue;
 
 use crate::unanswered::Unanswered;
 
-/// An instruction to an I/O thread.
-pub(crate) enum Message {
+/// An instruction to an I/O thread: what a method of [`IoThreadHandle`](crate::IoThreadHandle) says.
+#[expect(missing_docs, reason = "fields are named as their types are, which say what they are")]
+pub enum Message<S = OwnedFd> {
     /// A virtqueue of that disk to serve from now on, under that name.
-    StartQueue {
-        disk: DiskId,
-        flow: FlowId,
-        queue: Box<Queue>,
-    },
+    StartQueue { disk: DiskId, flow: FlowId, queue: Box<Queue> },
     /// Drain a virtqueue and give it back; `None` if it is not here.
-    StopQueue {
-        flow: FlowId,
-        reply: mpsc::SyncSender<Option<Queue>>,
-    },
+    StopQueue { flow: FlowId, reply: mpsc::SyncSender<Option<Queue>> },
     /// What a disk is called, what a block of it is, and where to say what its guest was not answered.
-    AddDisk {
-        disk: DiskId,
-        name: Arc<str>,
-        block_size_bytes: u32,
-        unanswered: Arc<Unanswered>,
-    },
+    AddDisk { disk: DiskId, name: Arc<str>, block_size_bytes: u32, unanswered: Arc<Unanswered> },
     /// Nothing is taken from the virtqueues of that disk before.
-    HoldDisk {
-        disk: DiskId,
-        until: Instant,
-    },
-    /// Nor before [`Message::ResumeDisk`] came as often as this.
+    HoldDisk { disk: DiskId, until: Instant },
+    /// Nothing is taken from the virtqueues of that disk before [`Message::ResumeDisk`] came as often as this.
     SuspendDisk(DiskId),
+    /// One [`Message::SuspendDisk`] ends.
     ResumeDisk(DiskId),
     /// There is a path, not yet up.
     AddPath(PathId),
     /// There is no such path any more; see [`mpath_core::Group::remove_path`].
     RemovePath(PathId),
     /// A queue pair of a path, connected and ready, with its socket in blocking mode.
-    PathUp {
-        path: PathId,
-        association: Association,
-        link: Box<Link>,
-    },
+    PathUp { path: PathId, association: Association, link: Box<Link<S>> },
     /// The association is gone or going: close this thread's queue pair of it and report [`PathEventKind::Closed`].
-    PathDown {
-        path: PathId,
-        epoch: Epoch,
-        ending: Ending,
-    },
+    PathDown { path: PathId, epoch: Epoch, ending: Ending },
     /// Nothing sent under this association can change data any more.
-    FenceLifted {
-        path: PathId,
-        epoch: Epoch,
-    },
+    FenceLifted { path: PathId, epoch: Epoch },
     /// That disk's namespace can be used on this path from now on.
-    AddNamespace {
-        path: PathId,
-        epoch: Epoch,
-        disk: DiskId,
-        limits: NamespaceLimits,
-    },
+    AddNamespace { path: PathId, epoch: Epoch, disk: DiskId, limits: NamespaceLimits },
     /// The ANA state of that disk's namespace on this path.
-    Ana {
-        path: PathId,
-        epoch: Epoch,
-        disk: DiskId,
-        state: AnaState,
-    },
+    Ana { path: PathId, epoch: Epoch, disk: DiskId, state: AnaState },
     /// The policies of the very next request.
     SetPolicy(Box<ClassPolicies>),
     /// Whose turn it is, from the very next request on.
     SetScheduler(Box<SchedulerSpec>),
     /// A disk's part of the service beside others.
-    SetWeight {
-        disk: DiskId,
-        weight: u16,
-    },
+    SetWeight { disk: DiskId, weight: u16 },
     /// How slow reads are hedged from now on, if they are.
     SetHedging(Option<Hedging>),
     /// Whether a path may come back.
     SetPathsExpected(bool),
-    /// Impair a path, or stop impairing it.
-    SetInjection {
-        path: PathId,
-        class: Option<OpClass>,
-        injection: Injection,
-    },
+    /// Impair a path.
+    SetInjection { path: PathId, class: Option<OpClass>, injection: Injection },
+    /// Stop impairing it.
     ClearInjection(PathId),
     /// Give a path no new requests, or do again.
-    SetDraining {
-        path: PathId,
-        draining: bool,
-    },
+    SetDraining { path: PathId, draining: bool },
     /// Call back when everything sent before has been carried out.
     Barrier(Box<dyn FnOnce() + Send>),
     /// Call back when nothing that was given up with a virtqueue of the disk can change data any more.
-    WhenSettled {
-        disk: DiskId,
-        settled: Box<dyn FnOnce() + Send>,
-    },
+    WhenSettled { disk: DiskId, settled: Box<dyn FnOnce() + Send> },
     /// A copy of the statistics.
     Stats(Box<dyn FnOnce(GroupStats) + Send>),
     /// Finish what the sockets hold, at most for a moment, and end.
@@ -116,9 +70,9 @@ pub(crate) enum Message {
 }
 
 /// A queue pair of a path on its way into an I/O thread.
-pub struct Link {
+pub struct Link<S = OwnedFd> {
     /// Connected, in blocking mode as `io_uring` wants it, and with no delay of small segments (`TCP_NODELAY`).
-    pub socket: OwnedFd,
+    pub socket: S,
     /// Its Connect has succeeded.
     pub queue: HostQueue,
     /// How long to wait before a retry that the controller asks for: `CRDT1` to `CRDT3` (Identify Controller, bytes 128–133).
@@ -139,18 +93,18 @@ pub enum Ending {
 
 /// What an I/O thread reports about the queue pair of one path.
 #[derive(Debug)]
-pub struct PathEvent {
+pub struct PathEvent<S = OwnedFd> {
     /// Which path.
     pub path: PathId,
     /// Which life of it.
     pub epoch: Epoch,
     /// What happened.
-    pub kind: PathEventKind,
+    pub kind: PathEventKind<S>,
 }
 
 /// What happened to a queue pair.
 #[derive(Debug)]
-pub enum PathEventKind {
+pub enum PathEventKind<S = OwnedFd> {
     /// The connection failed; [`PathEventKind::Closed`] follows when its socket is closed.
     Lost(LossReason),
     /// It owes answers and has been silent for too long.
@@ -169,7 +123,7 @@ pub enum PathEventKind {
     Closed {
         /// The socket of [`Ending::Drain`], in blocking mode, on which nothing more can be sent. `None` too if the controller
         /// was first to close it: that is no answer to our end.
-        draining: Option<OwnedFd>,
+        draining: Option<S>,
         /// Commands that change data were on it without an answer: they may be executed until the fence is lifted.
         in_doubt: bool,
     },

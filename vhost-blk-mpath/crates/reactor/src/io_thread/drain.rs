@@ -7,6 +7,7 @@ use mpath_core::{DiskId, FlowId, PathId};
 
 use super::IoThread;
 use crate::message::{Ending, LossReason};
+use crate::ring::Ring;
 use crate::token::Token;
 
 /// How long a virtqueue may take to drain before its remaining requests are given up. The front-end's main loop, and
@@ -17,7 +18,7 @@ pub(super) const FAULTED_DRAIN_MAX: Duration = Duration::from_secs(1);
 /// How long the requests in flight may take at the end of the daemon.
 pub(super) const SHUTDOWN_DRAIN_MAX: Duration = Duration::from_secs(1);
 
-impl IoThread {
+impl<R: Ring> IoThread<R> {
     /// Shows the guest what is done, and lets go of virtqueues that were to stop and are drained.
     pub(super) fn publish(&mut self, now: Instant) -> io::Result<()> {
         let mut stopping = Vec::new();

@@ -6,8 +6,8 @@ use mpath_core::{AnaState, Association, Epoch, GroupConfig, SharedDisk};
 
 use super::drain::DRAIN_MAX;
 use super::*;
+use crate::ring::Uring;
 use crate::testing::{Controller, DISK, FLOW, Guest};
-use crate::wake;
 
 const PATH: PathId = PathId(0);
 /// That fit into a virtqueue.
@@ -15,7 +15,7 @@ const WRITES: usize = 21;
 
 struct Test {
     now: Instant,
-    thread: IoThread,
+    thread: IoThread<Uring>,
 }
 
 impl Test {
@@ -24,8 +24,7 @@ impl Test {
         let now = Instant::now();
         let mut group = Group::new(now, GroupConfig::default(), &[SharedDisk::default()]);
         group.add_path(PATH, PathConfig::default());
-        let (_, inbox) = wake::channel().unwrap();
-        let mut thread = IoThread::new(Ring::new().unwrap(), inbox, group, Box::new(drop)).unwrap();
+        let mut thread = IoThread::new(Uring::new().unwrap(), group, Box::new(drop));
         let unanswered = Arc::new(Unanswered::new(0));
         let added = Message::AddDisk { disk: DISK, name: "disk".into(), block_size_bytes: 4096, unanswered };
         thread.handle(now, added).unwrap();

@@ -6,8 +6,9 @@ use mpath_core::{Outcome, PathId, Tag};
 
 use super::IoThread;
 use crate::classify::command_of;
+use crate::ring::Ring;
 
-impl IoThread {
+impl<R: Ring> IoThread<R> {
     pub(super) fn hedge(&mut self, now: Instant, path: PathId, tag: Tag) {
         let Some((disk, request)) = self.requests.hedge(tag) else {
             self.group.hedged(now, path, tag, Outcome::GivenUp);

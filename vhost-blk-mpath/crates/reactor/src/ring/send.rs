@@ -1,12 +1,8 @@
 //! One gathering send at a time on one socket: staged bytes and guest memory, in order, until all of it is taken.
 
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd};
 
-use io_uring::{opcode, types};
-
-use super::ring::Ring;
-use super::{bytes_or_error, empty_message};
+use super::{Ring, bytes_or_error, empty_message};
 
 /// Staged bytes a send may carry; what does not fit waits for the next one.
 const STAGING_BYTES: usize = 256 * 1024;
@@ -71,10 +67,10 @@ impl SendSlot {
     ///
     /// # Safety
     /// Memory named by [`SendPart::Outside`] must stay mapped until [`SendSlot::finished`] said the send is over.
-    pub(crate) unsafe fn start(
+    pub(crate) unsafe fn start<R: Ring>(
         &mut self,
-        ring: &mut Ring,
-        socket: BorrowedFd<'_>,
+        ring: &mut R,
+        socket: &R::Socket,
         token: u64,
         parts: impl Iterator<Item = SendPart>,
     ) -> io::Result<()> {
@@ -93,28 +89,23 @@ impl SendSlot {
         self.push(ring, socket, token)
     }
 
-    fn push(&mut self, ring: &mut Ring, socket: BorrowedFd<'_>, token: u64) -> io::Result<()> {
+    fn push<R: Ring>(&mut self, ring: &mut R, socket: &R::Socket, token: u64) -> io::Result<()> {
         let rest = &mut self.iovecs[self.next..];
         self.message.msg_iovlen = rest.len().min(if self.one_by_one { 1 } else { IOVECS_MAX }) as _;
         self.message.msg_iov = rest.as_mut_ptr();
-        let flags = (libc::MSG_NOSIGNAL | libc::MSG_WAITALL) as u32;
-        let entry = opcode::SendMsg::new(types::Fd(socket.as_raw_fd()), &raw const *self.message)
-            .flags(flags)
-            .build()
-            .user_data(token);
         // SAFETY: message, segments and staging belong to this slot and are left alone while `in_flight`; outside memory is
         // vouched for by the caller of `start`.
-        unsafe { ring.push(&entry)? };
+        unsafe { ring.send(socket, token, &raw const *self.message)? };
         self.in_flight = true;
         Ok(())
     }
 
     /// Takes the completion of the send. When the kernel cannot read memory, nothing is sent of what this call has begun: the segments
     /// are then sent one by one, up to the one that cannot be read.
-    pub(crate) fn finished(
+    pub(crate) fn finished<R: Ring>(
         &mut self,
-        ring: &mut Ring,
-        socket: BorrowedFd<'_>,
+        ring: &mut R,
+        socket: &R::Socket,
         token: u64,
         result: i32,
     ) -> io::Result<Sent> {
@@ -148,7 +139,7 @@ impl SendSlot {
     }
 
     /// Goes on with a send of which a segment could not be read.
-    pub(crate) fn try_again(&mut self, ring: &mut Ring, socket: BorrowedFd<'_>, token: u64) -> io::Result<()> {
+    pub(crate) fn try_again<R: Ring>(&mut self, ring: &mut R, socket: &R::Socket, token: u64) -> io::Result<()> {
         assert!(!self.in_flight, "one send at a time");
         self.push(ring, socket, token)
     }

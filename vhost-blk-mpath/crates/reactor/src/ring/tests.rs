@@ -1,20 +1,20 @@
 //! The ring and its slots on real sockets.
 
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{TcpListener, TcpStream};
-use std::os::fd::AsFd;
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, eventfd};
 
-use super::{Event, RecvSlot, Ring, SendPart, SendSlot, Sent};
+use super::{Event, RecvSlot, Ring, SendPart, SendSlot, Sent, Uring};
 
 const TOKEN: u64 = 42;
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The next event.
-fn event(ring: &mut Ring) -> Event {
+fn event(ring: &mut Uring) -> Event {
     let (start, mut events) = (Instant::now(), Vec::new());
     while events.is_empty() {
         assert!(start.elapsed() < PATIENCE, "no event");
@@ -24,7 +24,7 @@ fn event(ring: &mut Ring) -> Event {
     events[0]
 }
 
-fn no_event(ring: &mut Ring) {
+fn no_event(ring: &mut Uring) {
     let mut events = Vec::new();
     ring.turn(Some(Duration::from_millis(1)), &mut events).unwrap();
     assert!(events.is_empty(), "{events:?}");
@@ -39,12 +39,18 @@ fn outside(bytes: &mut [u8]) -> libc::iovec {
     libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() }
 }
 
+/// A connected socket, and the other end of it.
+fn pair() -> (OwnedFd, UnixStream) {
+    let (here, there) = UnixStream::pair().unwrap();
+    (here.into(), there)
+}
+
 mod ring {
     use super::*;
 
     #[test]
     fn a_wait_ends_with_its_time() {
-        let mut ring = Ring::new().unwrap();
+        let mut ring = Uring::new().unwrap();
         let (start, mut events) = (Instant::now(), Vec::new());
         ring.turn(Some(Duration::from_millis(20)), &mut events).unwrap();
         assert!(events.is_empty() && start.elapsed() >= Duration::from_millis(20));
@@ -54,7 +60,7 @@ mod ring {
 
     #[test]
     fn a_watch_reports_each_signal_until_it_is_removed() {
-        let mut ring = Ring::new().unwrap();
+        let mut ring = Uring::new().unwrap();
         let signal = eventfd(0, EventfdFlags::NONBLOCK).unwrap();
         ring.watch(signal.as_fd(), TOKEN).unwrap();
         for _ in 0..3 {
@@ -81,7 +87,7 @@ mod ring {
     #[test]
     fn a_burst_beyond_the_ring_is_not_lost() {
         const BURST: u64 = 700;
-        let mut ring = Ring::new().unwrap();
+        let mut ring = Uring::new().unwrap();
         for token in 0..BURST {
             ring.unwatch(u64::MAX, token).unwrap();
         }
@@ -100,7 +106,7 @@ mod send {
     use super::*;
 
     /// Starts a send of `pieces`, alternately staged and outside.
-    fn start(slot: &mut SendSlot, ring: &mut Ring, socket: &UnixStream, pieces: &mut [Vec<u8>]) {
+    fn start(slot: &mut SendSlot, ring: &mut Uring, socket: &OwnedFd, pieces: &mut [Vec<u8>]) {
         let staging = slot.staging();
         let parts: Vec<_> = pieces
             .iter_mut()
@@ -115,15 +121,15 @@ mod send {
             })
             .collect();
         // SAFETY: the pieces outlive the send, which every test sees ended.
-        unsafe { slot.start(ring, socket.as_fd(), TOKEN, parts.into_iter()).unwrap() };
+        unsafe { slot.start(ring, socket, TOKEN, parts.into_iter()).unwrap() };
     }
 
     /// Reaps until the send is over; in how many operations.
-    fn finish(slot: &mut SendSlot, ring: &mut Ring, socket: &UnixStream) -> usize {
+    fn finish(slot: &mut SendSlot, ring: &mut Uring, socket: &OwnedFd) -> usize {
         for operations in 1.. {
             let event = event(ring);
             assert_eq!(event.token, TOKEN);
-            match slot.finished(ring, socket.as_fd(), TOKEN, event.result).unwrap() {
+            match slot.finished(ring, socket, TOKEN, event.result).unwrap() {
                 Sent::All => {
                     assert!(!slot.in_flight());
                     return operations;
@@ -137,8 +143,8 @@ mod send {
 
     #[test]
     fn parts_leave_in_order_and_a_slot_is_used_again() {
-        let (here, mut there) = UnixStream::pair().unwrap();
-        let (mut ring, mut slot) = (Ring::new().unwrap(), SendSlot::new());
+        let (here, mut there) = pair();
+        let (mut ring, mut slot) = (Uring::new().unwrap(), SendSlot::new());
         for round in 1..4 {
             let mut pieces: Vec<_> =
                 (0..5).map(|piece| vec![round * 16 + piece; 100 * usize::from(piece + 1)]).collect();
@@ -153,8 +159,8 @@ mod send {
 
     #[test]
     fn more_segments_than_one_call_takes_are_sent() {
-        let (here, mut there) = UnixStream::pair().unwrap();
-        let (mut ring, mut slot) = (Ring::new().unwrap(), SendSlot::new());
+        let (here, mut there) = pair();
+        let (mut ring, mut slot) = (Uring::new().unwrap(), SendSlot::new());
         let mut pieces: Vec<_> = (0..3000u32).map(|piece| vec![piece as u8; 7]).collect();
         start(&mut slot, &mut ring, &here, &mut pieces);
         assert_eq!(finish(&mut slot, &mut ring, &here), 3, "1024 at a time");
@@ -165,8 +171,8 @@ mod send {
 
     #[test]
     fn a_slow_reader_gets_all_of_it() {
-        let (here, mut there) = UnixStream::pair().unwrap();
-        let (mut ring, mut slot) = (Ring::new().unwrap(), SendSlot::new());
+        let (here, mut there) = pair();
+        let (mut ring, mut slot) = (Uring::new().unwrap(), SendSlot::new());
         let mut pieces = vec![pattern(1000), pattern(6 << 20)];
         start(&mut slot, &mut ring, &here, &mut pieces);
         no_event(&mut ring);
@@ -183,12 +189,12 @@ mod send {
     fn what_the_kernel_left_is_sent_from_there() {
         // Whether the kernel stops half-way is its own affair; here it is said to have stopped after each of these bytes.
         for said in [1, 99, 100, 101, 149, 150, 151, 299] {
-            let (here, mut there) = UnixStream::pair().unwrap();
-            let (mut ring, mut slot) = (Ring::new().unwrap(), SendSlot::new());
+            let (here, mut there) = pair();
+            let (mut ring, mut slot) = (Uring::new().unwrap(), SendSlot::new());
             let mut pieces = vec![pattern(100), pattern(50), pattern(150)];
             start(&mut slot, &mut ring, &here, &mut pieces);
             assert_eq!(event(&mut ring).result, 300);
-            let finished = slot.finished(&mut ring, here.as_fd(), TOKEN, said).unwrap();
+            let finished = slot.finished(&mut ring, &here, TOKEN, said).unwrap();
             assert!(matches!(finished, Sent::Rest));
             assert_eq!(finish(&mut slot, &mut ring, &here), 1);
             drop(here);
@@ -204,14 +210,14 @@ mod send {
     #[test]
     fn a_segment_that_cannot_be_read_is_found() {
         for (before, after) in [(0, 0), (10, 0), (0, 10), (3000, 100_000), (100_000, 3000)] {
-            let (here, mut there) = UnixStream::pair().unwrap();
-            let (mut ring, mut slot) = (Ring::new().unwrap(), SendSlot::new());
+            let (here, mut there) = pair();
+            let (mut ring, mut slot) = (Uring::new().unwrap(), SendSlot::new());
             let (mut first, mut last, mut instead) = (pattern(before), pattern(after), pattern(5000));
             let nowhere = libc::iovec { iov_base: std::ptr::without_provenance_mut(4096), iov_len: 5000 };
             let segments = [outside(&mut first), nowhere, outside(&mut last), nowhere];
             slot.staging();
             // SAFETY: what is memory outlives the send; what is none is the matter.
-            unsafe { slot.start(&mut ring, here.as_fd(), TOKEN, segments.map(SendPart::Outside).into_iter()).unwrap() };
+            unsafe { slot.start(&mut ring, &here, TOKEN, segments.map(SendPart::Outside).into_iter()).unwrap() };
             let reading = std::thread::spawn(move || {
                 let mut received = vec![0; before + after + 10_000];
                 there.read_exact(&mut received).unwrap();
@@ -220,14 +226,14 @@ mod send {
             let mut found = 0;
             loop {
                 let result = event(&mut ring).result;
-                match slot.finished(&mut ring, here.as_fd(), TOKEN, result).unwrap() {
+                match slot.finished(&mut ring, &here, TOKEN, result).unwrap() {
                     Sent::All => break,
                     Sent::Rest => {}
                     Sent::Unreadable(segment) => {
                         assert_eq!((segment.iov_base, segment.iov_len), (nowhere.iov_base, nowhere.iov_len));
                         found += 1;
                         slot.replace_unreadable(outside(&mut instead));
-                        slot.try_again(&mut ring, here.as_fd(), TOKEN).unwrap();
+                        slot.try_again(&mut ring, &here, TOKEN).unwrap();
                     }
                 }
             }
@@ -238,24 +244,24 @@ mod send {
 
     #[test]
     fn a_closed_socket_is_an_error_and_no_signal() {
-        let (here, there) = UnixStream::pair().unwrap();
+        let (here, there) = pair();
         drop(there);
-        let (mut ring, mut slot) = (Ring::new().unwrap(), SendSlot::new());
+        let (mut ring, mut slot) = (Uring::new().unwrap(), SendSlot::new());
         start(&mut slot, &mut ring, &here, &mut [pattern(10)]);
         let result = event(&mut ring).result;
-        let error = slot.finished(&mut ring, here.as_fd(), TOKEN, result).unwrap_err();
+        let error = slot.finished(&mut ring, &here, TOKEN, result).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::BrokenPipe);
         assert!(!slot.in_flight());
     }
 
     #[test]
     fn a_shut_down_socket_gives_the_buffers_back() {
-        let (here, _there) = UnixStream::pair().unwrap();
-        let (mut ring, mut slot) = (Ring::new().unwrap(), SendSlot::new());
+        let (here, _there) = pair();
+        let (mut ring, mut slot) = (Uring::new().unwrap(), SendSlot::new());
         let mut pieces = [vec![], pattern(6 << 20)];
         start(&mut slot, &mut ring, &here, &mut pieces);
         no_event(&mut ring);
-        here.shutdown(std::net::Shutdown::Both).unwrap();
+        ring.shutdown(&here, Shutdown::Both);
         assert_eq!(event(&mut ring).token, TOKEN);
         slot.abandon();
         assert!(!slot.in_flight());
@@ -266,14 +272,14 @@ mod recv {
     use super::*;
 
     /// Starts a receive, into these buffers first.
-    fn start(slot: &mut RecvSlot, ring: &mut Ring, socket: impl AsFd, direct: &mut [Vec<u8>]) {
+    fn start(slot: &mut RecvSlot, ring: &mut Uring, socket: &OwnedFd, direct: &mut [Vec<u8>]) {
         let direct: Vec<_> = direct.iter_mut().map(|buffer| outside(buffer)).collect();
         // SAFETY: the buffers outlive the receive, which every test sees ended.
-        unsafe { slot.start(ring, socket.as_fd(), TOKEN, direct.into_iter()).unwrap() };
+        unsafe { slot.start(ring, socket, TOKEN, direct.into_iter()).unwrap() };
         assert!(slot.in_flight());
     }
 
-    fn finish(slot: &mut RecvSlot, ring: &mut Ring) -> io::Result<(usize, Vec<u8>)> {
+    fn finish(slot: &mut RecvSlot, ring: &mut Uring) -> io::Result<(usize, Vec<u8>)> {
         let result = event(ring).result;
         let received = slot.finished(result);
         assert!(!slot.in_flight());
@@ -283,8 +289,8 @@ mod recv {
 
     #[test]
     fn without_direct_memory_all_is_buffered() {
-        let (here, mut there) = UnixStream::pair().unwrap();
-        let (mut ring, mut slot) = (Ring::new().unwrap(), RecvSlot::new());
+        let (here, mut there) = pair();
+        let (mut ring, mut slot) = (Uring::new().unwrap(), RecvSlot::new());
         for round in 1..4 {
             start(&mut slot, &mut ring, &here, &mut []);
             no_event(&mut ring);
@@ -297,8 +303,8 @@ mod recv {
     fn direct_memory_is_filled_first_and_the_rest_is_buffered() {
         let sent = pattern(1000);
         for arrives in [1, 299, 300, 301, 699, 700, 701, 1000] {
-            let (here, mut there) = UnixStream::pair().unwrap();
-            let (mut ring, mut slot) = (Ring::new().unwrap(), RecvSlot::new());
+            let (here, mut there) = pair();
+            let (mut ring, mut slot) = (Uring::new().unwrap(), RecvSlot::new());
             there.write_all(&sent[..arrives]).unwrap();
             let mut direct = [vec![0xee; 300], vec![0xee; 400]];
             start(&mut slot, &mut ring, &here, &mut direct);
@@ -313,8 +319,8 @@ mod recv {
 
     #[test]
     fn a_direct_receive_is_followed_by_a_buffered_one() {
-        let (here, mut there) = UnixStream::pair().unwrap();
-        let (mut ring, mut slot) = (Ring::new().unwrap(), RecvSlot::new());
+        let (here, mut there) = pair();
+        let (mut ring, mut slot) = (Uring::new().unwrap(), RecvSlot::new());
         let mut direct = [vec![0; 10]];
         start(&mut slot, &mut ring, &here, &mut direct);
         there.write_all(b"0123456789").unwrap();
@@ -329,8 +335,8 @@ mod recv {
     fn what_comes_in_small_pieces_is_waited_for_if_it_is_sure_to_come() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut there = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let (here, _) = listener.accept().unwrap();
-        let (mut ring, mut slot) = (Ring::new().unwrap(), RecvSlot::new());
+        let here = OwnedFd::from(listener.accept().unwrap().0);
+        let (mut ring, mut slot) = (Uring::new().unwrap(), RecvSlot::new());
         let arrive = |there: &mut TcpStream, bytes: &[u8]| {
             let start = Instant::now();
             there.write_all(bytes).unwrap();
@@ -369,8 +375,8 @@ mod recv {
 
     #[test]
     fn more_segments_than_one_call_takes_are_cut_off() {
-        let (here, mut there) = UnixStream::pair().unwrap();
-        let (mut ring, mut slot) = (Ring::new().unwrap(), RecvSlot::new());
+        let (here, mut there) = pair();
+        let (mut ring, mut slot) = (Uring::new().unwrap(), RecvSlot::new());
         let sent = pattern(1000);
         there.write_all(&sent).unwrap();
         let mut direct = vec![vec![0xee; 3]; 300];
@@ -382,8 +388,8 @@ mod recv {
 
     #[test]
     fn the_end_and_errors_are_told_apart() {
-        let (here, there) = UnixStream::pair().unwrap();
-        let (mut ring, mut slot) = (Ring::new().unwrap(), RecvSlot::new());
+        let (here, there) = pair();
+        let (mut ring, mut slot) = (Uring::new().unwrap(), RecvSlot::new());
         start(&mut slot, &mut ring, &here, &mut []);
         drop(there);
         assert_eq!(finish(&mut slot, &mut ring).unwrap_err().kind(), ErrorKind::UnexpectedEof);
@@ -394,19 +400,19 @@ mod recv {
 
     #[test]
     fn a_shut_down_socket_gives_the_buffers_back() {
-        let (here, _there) = UnixStream::pair().unwrap();
-        let (mut ring, mut slot) = (Ring::new().unwrap(), RecvSlot::new());
+        let (here, _there) = pair();
+        let (mut ring, mut slot) = (Uring::new().unwrap(), RecvSlot::new());
         let mut direct = [vec![0; 100]];
         start(&mut slot, &mut ring, &here, &mut direct);
         no_event(&mut ring);
-        here.shutdown(std::net::Shutdown::Both).unwrap();
+        ring.shutdown(&here, Shutdown::Both);
         assert!(finish(&mut slot, &mut ring).is_err());
     }
 
     const CANCEL: u64 = 43;
 
     /// Reaps the receive and its cancellation, in whatever order.
-    fn finish_cancelled(slot: &mut RecvSlot, ring: &mut Ring) -> io::Result<(usize, Vec<u8>)> {
+    fn finish_cancelled(slot: &mut RecvSlot, ring: &mut Uring) -> io::Result<(usize, Vec<u8>)> {
         let (start, mut events) = (Instant::now(), Vec::new());
         while events.len() < 2 {
             assert!(start.elapsed() < PATIENCE, "{events:?}");
@@ -421,8 +427,8 @@ mod recv {
 
     #[test]
     fn a_cancelled_receive_comes_back_with_nothing_and_leaves_what_comes_later() {
-        let (here, mut there) = UnixStream::pair().unwrap();
-        let (mut ring, mut slot) = (Ring::new().unwrap(), RecvSlot::new());
+        let (here, mut there) = pair();
+        let (mut ring, mut slot) = (Uring::new().unwrap(), RecvSlot::new());
         // Cancelled while it waits, and before the kernel has even seen it.
         for waits in [true, false] {
             let mut direct = [vec![0xee; 100]];
@@ -441,8 +447,8 @@ mod recv {
 
     #[test]
     fn a_receive_cancelled_too_late_comes_back_with_its_bytes() {
-        let (here, mut there) = UnixStream::pair().unwrap();
-        let (mut ring, mut slot) = (Ring::new().unwrap(), RecvSlot::new());
+        let (here, mut there) = pair();
+        let (mut ring, mut slot) = (Uring::new().unwrap(), RecvSlot::new());
         there.write_all(b"0123456789").unwrap();
         let mut direct = [vec![0; 4]];
         start(&mut slot, &mut ring, &here, &mut direct);

@@ -2,13 +2,10 @@
 //! buffer.
 
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd};
 
-use io_uring::{opcode, types};
 use low_water::LowWater;
 
-use super::ring::Ring;
-use super::{bytes_or_error, empty_message};
+use super::{Ring, bytes_or_error, empty_message};
 
 /// Read-ahead: many small PDUs are taken by one receive.
 const READ_AHEAD_BYTES: usize = 64 * 1024;
@@ -55,7 +52,7 @@ impl RecvSlot {
 
     /// Has the receive in flight come back at once, with the bytes it has got or with none. `token` is its own,
     /// `cancel_token` that of the cancellation.
-    pub(crate) fn cancel(&mut self, ring: &mut Ring, token: u64, cancel_token: u64) -> io::Result<()> {
+    pub(crate) fn cancel(&mut self, ring: &mut impl Ring, token: u64, cancel_token: u64) -> io::Result<()> {
         assert!(self.in_flight, "nothing to cancel");
         self.cancelled = true;
         ring.cancel(token, cancel_token)
@@ -71,10 +68,10 @@ impl RecvSlot {
     ///
     /// # Safety
     /// Memory named by `direct` must stay mapped, and be the receive's alone, until its completion was reaped.
-    pub(crate) unsafe fn start(
+    pub(crate) unsafe fn start<R: Ring>(
         &mut self,
-        ring: &mut Ring,
-        socket: BorrowedFd<'_>,
+        ring: &mut R,
+        socket: &R::Socket,
         token: u64,
         direct: impl Iterator<Item = libc::iovec>,
     ) -> io::Result<()> {
@@ -82,19 +79,13 @@ impl RecvSlot {
         self.iovecs.clear();
         self.iovecs.extend(direct.take(IOVECS_MAX));
         self.direct = self.iovecs.iter().map(|iovec| iovec.iov_len).sum();
-        self.low_water.wait_for(socket, u32::try_from(self.direct).unwrap_or(u32::MAX))?;
-        let fd = types::Fd(socket.as_raw_fd());
-        let entry = if self.iovecs.is_empty() {
-            opcode::Recv::new(fd, self.buffer.as_mut_ptr(), self.buffer.len() as u32).build()
-        } else {
-            self.iovecs.push(libc::iovec { iov_base: self.buffer.as_mut_ptr().cast(), iov_len: self.buffer.len() });
-            self.message.msg_iov = self.iovecs.as_mut_ptr();
-            self.message.msg_iovlen = self.iovecs.len() as _;
-            opcode::RecvMsg::new(fd, &raw mut *self.message).build()
-        };
+        ring.wait_for(socket, &mut self.low_water, u32::try_from(self.direct).unwrap_or(u32::MAX))?;
+        self.iovecs.push(libc::iovec { iov_base: self.buffer.as_mut_ptr().cast(), iov_len: self.buffer.len() });
+        self.message.msg_iov = self.iovecs.as_mut_ptr();
+        self.message.msg_iovlen = self.iovecs.len() as _;
         // SAFETY: buffer, segments and message belong to this slot and are left alone while `in_flight`; the direct
         // memory is vouched for by the caller.
-        unsafe { ring.push(&entry.user_data(token))? };
+        unsafe { ring.receive(socket, token, &raw mut *self.message)? };
         self.in_flight = true;
         Ok(())
     }

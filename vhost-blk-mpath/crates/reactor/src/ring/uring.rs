@@ -1,0 +1,161 @@
+//! `io_uring`: set-up, submission, one turn of waiting and reaping.
+
+use std::io;
+use std::net::Shutdown;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use io_uring::{IoUring, cqueue, opcode, squeue, types};
+use low_water::LowWater;
+use socket2::SockRef;
+
+use super::{Event, Ring};
+
+/// Submission entries: two a path and two a virtqueue, doubled. A burst beyond it is submitted early, never lost.
+const ENTRIES: u32 = 256;
+
+/// Why a ring could not be set up.
+#[derive(Debug, thiserror::Error)]
+pub enum RingError {
+    /// `io_uring_setup` failed; `io_uring` may be disabled, or a limit on locked memory or file descriptors reached.
+    #[error(
+        "io_uring cannot be set up: {0}; it needs Linux 6.1 or newer, kernel.io_uring_disabled = 0, and room under RLIMIT_MEMLOCK and RLIMIT_NOFILE"
+    )]
+    Setup(#[source] io::Error),
+}
+
+pub(crate) struct Uring {
+    io: IoUring,
+}
+
+/// Ends a connection at once: what the kernel has not delivered yet never is.
+///
+/// To close it with `SO_LINGER` does the same for TCP; for MPTCP only with kernels of 2026 and later.
+pub fn reset(socket: impl AsFd) {
+    // It fails if there is no connection any more.
+    let _ = rustix::net::connect_unspec(socket);
+}
+
+impl Uring {
+    pub(crate) fn new() -> Result<Self, RingError> {
+        // One thread submits and reaps, and wants completion work done when it waits, not by interrupting it.
+        let io = IoUring::builder()
+            .setup_single_issuer()
+            .setup_defer_taskrun()
+            .setup_cqsize(4 * ENTRIES)
+            .build(ENTRIES)
+            .map_err(RingError::Setup)?;
+        Ok(Self { io })
+    }
+
+    /// Queues an operation, submitting what is queued first if there is no room.
+    ///
+    /// # Safety
+    /// Every address in `entry` must stay valid until its completion has been reaped.
+    unsafe fn push(&mut self, entry: &squeue::Entry) -> io::Result<()> {
+        loop {
+            // SAFETY: forwarded from the caller.
+            if unsafe { self.io.submission().push(entry) }.is_ok() {
+                return Ok(());
+            }
+            match self.io.submit() {
+                Ok(_) => {}
+                // They pass: a signal, and a moment without memory.
+                Err(error) if matches!(error.raw_os_error(), Some(libc::EINTR | libc::EAGAIN)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Submits what is queued, waits for an event (at most `timeout`; `None` waits for ever, zero not at all) and
+    /// appends all events to `events`.
+    pub(crate) fn turn(&mut self, timeout: Option<Duration>, events: &mut Vec<Event>) -> io::Result<()> {
+        let submitted = match timeout {
+            None => self.io.submit_and_wait(1),
+            // With deferred task work even a look costs an enter with the "get events" flag; a zero wait is that.
+            Some(timeout) => {
+                let timespec = types::Timespec::from(timeout);
+                self.io.submitter().submit_with_args(1, &types::SubmitArgs::new().timespec(&timespec))
+            }
+        };
+        match submitted {
+            Ok(_) => {}
+            // ETIME: the wait ended. EBUSY: completions must be reaped first, which is what follows. EINTR: a signal.
+            Err(error)
+                if matches!(error.raw_os_error(), Some(libc::ETIME | libc::EBUSY | libc::EINTR | libc::EAGAIN)) => {}
+            Err(error) => return Err(error),
+        }
+        events.extend(self.io.completion().map(|entry| Event {
+            token: entry.user_data(),
+            result: entry.result(),
+            more: cqueue::more(entry.flags()),
+        }));
+        Ok(())
+    }
+}
+
+impl Ring for Uring {
+    type Socket = OwnedFd;
+
+    fn watch(&mut self, fd: BorrowedFd<'_>, token: u64) -> io::Result<()> {
+        let entry =
+            opcode::PollAdd::new(types::Fd(fd.as_raw_fd()), libc::POLLIN as u32).multi(true).build().user_data(token);
+        // SAFETY: a poll names no memory; the kernel takes its own reference on the file.
+        unsafe { self.push(&entry) }
+    }
+
+    fn unwatch(&mut self, token: u64, removal_token: u64) -> io::Result<()> {
+        let entry = opcode::PollRemove::new(token).build().user_data(removal_token);
+        // SAFETY: names no memory.
+        unsafe { self.push(&entry) }
+    }
+
+    fn cancel(&mut self, token: u64, cancel_token: u64) -> io::Result<()> {
+        let entry = opcode::AsyncCancel::new(token).build().user_data(cancel_token);
+        // SAFETY: names no memory.
+        unsafe { self.push(&entry) }
+    }
+
+    unsafe fn send(&mut self, socket: &OwnedFd, token: u64, message: *const libc::msghdr) -> io::Result<()> {
+        let flags = (libc::MSG_NOSIGNAL | libc::MSG_WAITALL) as u32;
+        let entry = opcode::SendMsg::new(types::Fd(socket.as_raw_fd()), message).flags(flags).build();
+        // SAFETY: vouched for by the caller.
+        unsafe { self.push(&entry.user_data(token)) }
+    }
+
+    unsafe fn receive(&mut self, socket: &OwnedFd, token: u64, message: *mut libc::msghdr) -> io::Result<()> {
+        let fd = types::Fd(socket.as_raw_fd());
+        // SAFETY: the caller vouches that both can be read.
+        let (segments, first) = unsafe { ((*message).msg_iovlen, *(*message).msg_iov) };
+        let entry = if segments == 1 {
+            // Cheaper.
+            opcode::Recv::new(fd, first.iov_base.cast(), u32::try_from(first.iov_len).unwrap_or(u32::MAX)).build()
+        } else {
+            opcode::RecvMsg::new(fd, message).build()
+        };
+        // SAFETY: vouched for by the caller.
+        unsafe { self.push(&entry.user_data(token)) }
+    }
+
+    fn wait_for(&mut self, socket: &OwnedFd, low_water: &mut LowWater, missing_bytes: u32) -> io::Result<()> {
+        low_water.wait_for(socket, missing_bytes)
+    }
+
+    fn send_at_once(&mut self, socket: &OwnedFd, bytes: &[u8]) {
+        let _ = SockRef::from(socket).send_with_flags(bytes, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL);
+    }
+
+    fn shutdown(&mut self, socket: &OwnedFd, how: Shutdown) {
+        let socket = SockRef::from(socket);
+        // Neither call can fail on a connected socket in a way that matters here.
+        if how == Shutdown::Both {
+            // Or the kernel goes on delivering what is in its send buffer, and the fence would have to wait for that too.
+            let _ = socket.set_linger(Some(Duration::ZERO));
+        }
+        let _ = socket.shutdown(how);
+    }
+
+    fn reset(&mut self, socket: OwnedFd) {
+        reset(socket);
+    }
+}
