@@ -5,7 +5,8 @@ use std::time::Duration;
 use crate::check::Kind;
 use crate::clock::Event;
 use crate::guest::Guest;
-use crate::host::{Asked, Daemon};
+use crate::host::Daemon;
+use crate::machine::Asked;
 use crate::world::World;
 
 /// Before a flush that failed is repeated: a loss is reported to every flush that may have been under way.
@@ -28,7 +29,7 @@ pub(crate) enum Stage {
 impl World {
     /// When the guests have nothing out any more: the next thing for them to do.
     pub(crate) fn next_stage(&mut self) {
-        let whole = self.frontend.serves() && self.daemon.as_ref().is_some_and(Daemon::has_all);
+        let whole = self.serves && self.daemon.as_ref().is_some_and(Daemon::has_all);
         if !self.guests.iter().all(|guest| guest.is_over(&self.clock)) || !whole {
             return;
         }

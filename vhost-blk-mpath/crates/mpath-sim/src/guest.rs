@@ -3,11 +3,9 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use mpath_core::DiskId;
-
 use crate::check::Kind;
 use crate::clock::{Clock, Event};
-use crate::host::Asked;
+use crate::machine::Asked;
 use crate::plan::GuestPlan;
 use crate::rng::Rng;
 
@@ -55,7 +53,7 @@ impl Guest {
             choice = choice.wrapping_sub(*share);
             hit
         });
-        let fua = self.rng.percent(self.plan.fua_percent);
+        let fua = !self.plan.writeback;
         let kind = match kind {
             Some(1) => Kind::Write { fua },
             Some(2) => Kind::WriteZeroes { fua },
@@ -93,8 +91,8 @@ impl Guest {
         let id = self.next;
         self.next += self.step;
         self.waiting[user] = true;
-        let (flow, blocks) = ((user % self.plan.flows) as u16, (range.end - range.start) as u32);
-        Asked { id, disk: DiskId(self.disk as u16), kind, lba: range.start, blocks, flow, user }
+        let blocks = (range.end - range.start) as u32;
+        Asked { id, disk: self.disk, kind, lba: range.start, blocks, user }
     }
 
     /// A user has its answer.

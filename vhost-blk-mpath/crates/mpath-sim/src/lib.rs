@@ -1,15 +1,15 @@
 //! The whole stack in virtual time, driven by one number.
 //!
-//! The host (`HostController`, `HostQueue`), the core (`Group`, `DirtyPaths`) and the target (`TargetQueue`, `Subsystem`) are
-//! the code that ships, joined by a simulated network and clock. From the seed come the shape of the world, the work of the
-//! guest and everything that goes wrong; the same seed is the same run on every machine. See docs/failure-model.md for what
-//! is checked.
+//! The host (`reactor::IoThread`, virtqueues and their vhost-user, `mpath_host`, the core under them) and the target (`TargetQueue`,
+//! `Subsystem`) are the code that ships, joined by a simulated network and clock. From the seed come the shape of the world, the
+//! work of the guest and everything that goes wrong; the same seed is the same run on every machine. See docs/failure-model.md for
+//! what is checked.
 //!
 //! ```text
-//!  guest ──→ IoThread (Group + HostQueue a path) ──→ Net ──→ Target (TargetQueue, Subsystem) ──→ Store
-//!    │          ↑ Message   Report ↓                  ↑                                            │
-//!    │         PathTask (HostController), Fences ─────┘                                            │
-//!    └────────────────→ Checker ←──────────────────────────────────────────────────────────────────┘
+//!  Machine ── virtqueues ──→ IoThread ── SimulatedRing ──→ Net ──→ Target (TargetQueue, Subsystem) ──→ Store
+//!     │                        ↑ Message    PathEvent ↓     ↑                                            │
+//!     │                      PathTask (mpath_host::Path), Fences                                         │
+//!     └────────────────→ Checker ←── bytes on the wire ────────────────────────────────────────────────────┘
 //! ```
 
 #![forbid(unsafe_code)]
@@ -22,6 +22,7 @@ mod ending;
 mod fault;
 mod guest;
 mod host;
+mod machine;
 mod net;
 mod plan;
 mod rng;

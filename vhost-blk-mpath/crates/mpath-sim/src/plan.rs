@@ -31,7 +31,10 @@ pub(crate) struct GuestPlan {
     pub(crate) longest: u64,
     /// Shares of the operations: read, write, write zeroes, discard, flush.
     pub(crate) shares: [u64; 5],
-    pub(crate) fua_percent: u64,
+    /// What is written may stay in volatile caches until it is flushed.
+    pub(crate) writeback: bool,
+    /// The driver says when it wants to be told (VIRTIO_F_EVENT_IDX).
+    pub(crate) has_event_idx: bool,
     /// How long the guest goes on.
     pub(crate) until: Duration,
 }
@@ -96,7 +99,10 @@ impl Plan {
             guests.iter_mut().for_each(GuestPlan::ask_less);
         }
         let first_flow = |disk: usize| guests[..disk].iter().map(|guest| guest.flows as u16).sum();
-        host.disks.iter_mut().zip(0..).for_each(|(disk, index)| disk.first_flow = FlowId(first_flow(index)));
+        for (index, disk) in host.disks.iter_mut().enumerate() {
+            disk.first_flow = FlowId(first_flow(index));
+            disk.queues = guests[index].flows as u16;
+        }
         // A connection whose end nobody heard is given up after 30 s. Then keep-alive, fence and a few attempts to connect, then
         // whatever was queued, held or to be retried.
         let patience = kato * 8 + Duration::from_secs(75);
@@ -243,6 +249,7 @@ fn host(rng: &mut Rng, paths: usize, kato: Duration, digests: Digests, target: &
                 namespace: namespace.identity(nsid),
                 block_bytes: namespace.block_bytes() as u32,
                 first_flow: FlowId(0),
+                queues: 0,
             })
             .collect(),
     }
@@ -269,7 +276,8 @@ fn guest(rng: &mut Rng, host: &HostPlan, target: &TargetPlan, disk: usize, quiet
         blocks: namespace.blocks,
         longest: rng.pick(&[2, 8, 32]).min(namespace.blocks),
         shares: [rng.range(20, 60), rng.range(20, 60), rng.below(10), rng.below(10), rng.below(25)],
-        fua_percent: rng.pick(&[0, 10, 50]),
+        writeback: rng.pick(&[true, true, true, false]),
+        has_event_idx: rng.percent(50),
         until: quiet + Duration::from_secs(2),
     }
 }

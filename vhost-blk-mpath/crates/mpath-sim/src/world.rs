@@ -2,14 +2,15 @@
 
 use std::time::{Duration, Instant};
 
-use mpath_core::Limits;
+use mpath_core::{DiskId, Limits};
 use mpath_host::Wanted;
 
 use crate::check::{Checker, Counts, Kind, Violation};
 use crate::clock::{Clock, Event};
 use crate::ending::Stage;
 use crate::guest::Guest;
-use crate::host::{Answer, Asked, Daemon, Frontend, Message, RecordFile};
+use crate::host::{Daemon, Message, RecordFile};
+use crate::machine::{Answer, Asked, Machine};
 use crate::net::{ConnId, Net, Side};
 use crate::plan::{GuestPlan, Plan};
 use crate::rng::Rng;
@@ -47,7 +48,10 @@ pub(crate) struct World {
     daemons: u64,
     /// What the last one left.
     record: RecordFile,
-    pub(crate) frontend: Frontend,
+    /// By disk.
+    machines: Vec<Machine>,
+    /// The fences are over that the daemon has inherited.
+    pub(crate) serves: bool,
     /// When the fences are over that the daemon has inherited.
     serves_at: Option<Instant>,
     /// By disk, as the next.
@@ -74,18 +78,23 @@ impl World {
             Guest::new(disk, disks, guest.clone(), Rng::new(seed, [3, 4, 5][disk]), &mut clock)
         };
         let guests = plan.guests.iter().enumerate().map(guest).collect();
-        let blocks = plan.guests.iter().map(|guest| guest.blocks);
+        let guests_of_disks = || plan.guests.iter().zip(plan.host.disks.iter().map(|disk| disk.block_bytes));
+        let blocks = guests_of_disks().map(|(guest, block_bytes)| (guest.blocks, block_bytes.into()));
+        let machine = |(disk, (guest, block_bytes)): (u64, (&GuestPlan, u32))| {
+            Machine::new(guest.clone(), block_bytes as usize, Rng::new(seed, 10 + disk))
+        };
         Self {
             seed,
             net: Net::new(Rng::new(seed, 1), plan.links.clone()),
-            check: Checker::new(blocks, plan.spared, record),
+            check: Checker::new(blocks, plan.spared, &plan.host.group, record),
+            machines: (0..).zip(guests_of_disks()).map(machine).collect(),
             target: Target::new(plan.target.clone(), Rng::new(seed, 2)),
             guests,
             flushed: vec![false; disks],
             daemon: None,
             daemons: 0,
             record: RecordFile::default(),
-            frontend: Frontend::default(),
+            serves: false,
             serves_at: None,
             clock,
             plan,
@@ -101,20 +110,15 @@ impl World {
         }
     }
 
-    fn split(&mut self) -> (Option<&mut Daemon>, &mut Target, &mut Frontend, Ctx<'_>) {
-        let Self { clock, net, check, verbose, .. } = self;
-        let ctx = Ctx { clock, net, check, verbose: *verbose };
-        (self.daemon.as_mut(), &mut self.target, &mut self.frontend, ctx)
-    }
-
     pub(crate) fn target(&mut self) -> (&mut Target, Ctx<'_>) {
-        let (_, target, _, ctx) = self.split();
-        (target, ctx)
+        let Self { clock, net, check, verbose, .. } = self;
+        (&mut self.target, Ctx { clock, net, check, verbose: *verbose })
     }
 
     fn daemon(&mut self) -> Option<(&mut Daemon, Ctx<'_>)> {
-        let (daemon, _, _, ctx) = self.split();
-        daemon.map(|daemon| (daemon, ctx))
+        let Self { clock, net, check, verbose, .. } = self;
+        let ctx = Ctx { clock, net, check, verbose: *verbose };
+        self.daemon.as_mut().map(|daemon| (daemon, ctx))
     }
 
     /// The operator wants a path to be used so; one that was removed is added again for that.
@@ -145,8 +149,9 @@ impl World {
         }
         let record = std::mem::take(&mut self.record);
         let (number, seed, plan) = (self.daemons, self.seed, self.plan.host.clone());
-        let (_, _, _, mut ctx) = self.split();
-        let (daemon, fence) = Daemon::start(&mut ctx, number, &plan, record, seed);
+        let Self { clock, net, check, verbose, machines, .. } = self;
+        let mut ctx = Ctx { clock, net, check, verbose: *verbose };
+        let (daemon, fence) = Daemon::start(&mut ctx, number, &plan, record, machines, seed);
         self.daemon = Some(daemon);
         self.daemons += 1;
         self.serves_at = Some(self.clock.now() + fence);
@@ -155,27 +160,38 @@ impl World {
 
     /// The daemon is killed; some time after that the kernel has closed its sockets.
     pub(crate) fn kill_daemon(&mut self, resubmits: bool, exit: Duration) {
-        let Some(daemon) = self.daemon.take() else { return };
-        self.record = daemon.kill();
-        self.serves_at = None;
-        self.frontend.lose(resubmits);
+        if self.daemon.is_none() {
+            return;
+        }
+        self.end_daemon(!resubmits);
         self.check.killed(self.clock.elapsed());
         for id in self.net.of_host() {
             self.clock.after(exit, Event::Exit(id));
         }
     }
 
+    /// Nothing is left of the daemon but what others keep for it. The guests may be reset then.
+    fn end_daemon(&mut self, is_reset: bool) {
+        let Some(daemon) = self.daemon.take() else { return };
+        let Self { clock, net, check, verbose, machines, .. } = self;
+        let mut ctx = Ctx { clock, net, check, verbose: *verbose };
+        self.record = daemon.kill(&mut ctx, machines, is_reset);
+        (self.serves, self.serves_at) = (false, None);
+    }
+
     fn serve(&mut self) {
         if self.serves_at.take_if(|at| *at == self.clock.now()).is_none() {
             return;
         }
-        let (Some(daemon), _, frontend, mut ctx) = self.split() else { return };
+        let Some((daemon, ctx)) = self.daemon() else { return };
         daemon.begin_to_serve();
         ctx.say(|| "the daemon serves".into());
-        for asked in frontend.serve(&mut ctx, daemon) {
+        self.serves = true;
+        let given_up: Vec<Asked> = self.machines.iter_mut().flat_map(Machine::take_given_up).collect();
+        for asked in given_up {
             let at = self.clock.elapsed();
             self.check.given_up(at, asked.id);
-            self.guests[usize::from(asked.disk.0)].answered(&mut self.clock, asked.user);
+            self.guests[asked.disk].answered(&mut self.clock, asked.user);
         }
     }
 
@@ -222,6 +238,7 @@ impl World {
             );
             self.check.violate(at, None, what);
         }
+        self.end_daemon(false);
         let block = self.check.violation.as_ref().and_then(|violation| violation.block);
         Report {
             seed,
@@ -313,10 +330,24 @@ impl World {
 
     fn turn(&mut self, index: usize) {
         let Some((daemon, mut ctx)) = self.daemon() else { return };
-        let answers = daemon.turn_thread(&mut ctx, index);
-        let intact: Vec<bool> = answers.iter().map(|answer| daemon.is_intact(answer.asked.disk)).collect();
-        for (Answer { asked, result, data }, intact) in answers.into_iter().zip(intact) {
-            let (at, disk) = (self.clock.elapsed(), usize::from(asked.disk.0));
+        daemon.turn_thread(&mut ctx, index);
+        for disk in 0..self.machines.len() {
+            let id = DiskId(disk as u16);
+            for queue in 0..self.plan.host.disks[disk].queues {
+                let Some(daemon) = self.daemon.as_ref().filter(|daemon| daemon.thread_of(id, queue) == index) else {
+                    continue;
+                };
+                let intact = daemon.is_intact(id);
+                let answers = self.machines[disk].reap(queue.into());
+                self.answer(answers, intact);
+            }
+        }
+    }
+
+    /// The guest of a disk is answered; `intact` if flushes have reached every controller.
+    fn answer(&mut self, answers: Vec<Answer>, intact: bool) {
+        for Answer { asked, result, data } in answers {
+            let (at, disk) = (self.clock.elapsed(), asked.disk);
             self.say(|| format!("{asked} answered: {result:?}"));
             let flushed = asked.kind == Kind::Flush && result.is_ok();
             if flushed && intact {
@@ -327,7 +358,6 @@ impl World {
                 self.check.flushed(at, disk, self.target.cached(disk));
                 self.flushed[disk] |= matches!(self.stage, Stage::Flush(_));
             }
-            self.frontend.answered(asked.id);
             self.guests[disk].answered(&mut self.clock, asked.user);
         }
     }
@@ -335,8 +365,13 @@ impl World {
     pub(crate) fn submit(&mut self, asked: Asked) {
         let range = asked.lba..asked.lba + u64::from(asked.blocks);
         self.say(|| asked.to_string());
-        self.check.submitted(self.clock.elapsed(), asked.disk.0.into(), asked.id, asked.kind, range);
-        let (daemon, _, frontend, mut ctx) = self.split();
-        frontend.ask(&mut ctx, daemon, asked);
+        self.check.submitted(self.clock.elapsed(), asked.disk, asked.id, asked.kind, range);
+        let machine = &mut self.machines[asked.disk];
+        let queue = machine.queue_of(asked.user) as u16;
+        if machine.ask(asked)
+            && let Some((daemon, mut ctx)) = self.daemon()
+        {
+            daemon.kick(&mut ctx, DiskId(asked.disk as u16), queue);
+        }
     }
 }

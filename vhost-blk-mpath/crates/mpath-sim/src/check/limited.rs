@@ -1,7 +1,7 @@
-//! What the limits of a disk allow, counted where its requests are given to paths.
+//! What the limits of a disk allow, counted where its guest is answered.
 //!
-//! What may go in a time is what the rate gives in it, and a burst. Each I/O thread may be one request ahead, which is waited for
-//! afterwards, and what was under way when the limits were set has not been counted by them.
+//! What may be carried out in a time is what the rate gives in it, and a burst. Each I/O thread may be one request ahead, which is
+//! waited for afterwards, and what was under way when the limits were set has not been counted by them.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ impl Limited {
         Self { since, limits, before, ios: 0, bytes: 0 }
     }
 
-    /// One more request goes.
+    /// One more request was carried out.
     pub(super) fn take(&mut self, at: Duration, bytes: u64) -> Result<(), String> {
         self.ios += 1;
         self.bytes += bytes;

@@ -3,6 +3,7 @@
 //! * `registers`: every block is a register with concurrent operations, seen from the guest.
 //! * `durability`: what a flush promised survives a crash.
 //! * `owed`: flushes go where their disk has something to be made durable, and fail only if it may have lost something.
+//! * `excuses`: no other request fails without a reason.
 //! * `limited`: no disk has more than its limits allow.
 //! * Here: what changes the store belongs to a request of that disk that is not answered yet; every request is answered once; a disk
 //!   that is spared of all faults is not held up by those of the others.
@@ -10,6 +11,7 @@
 //! Moments are numbers that grow with everything that happens: of two moments the smaller one was before.
 
 mod durability;
+mod excuses;
 mod limited;
 mod owed;
 mod pattern;
@@ -20,9 +22,10 @@ use std::fmt;
 use std::ops::{AddAssign, Range};
 use std::time::Duration;
 
-use mpath_core::{AnaState, IoError, Limits};
+use mpath_core::{AnaState, GroupConfig, IoError, Limits};
 
 use self::durability::Durability;
+use self::excuses::{Excuses, Trouble};
 use self::limited::Limited;
 use self::owed::Owed;
 pub(crate) use self::pattern::fill;
@@ -72,9 +75,8 @@ impl Kind {
         matches!(self, Self::Write { fua: true } | Self::WriteZeroes { fua: true })
     }
 
-    /// It leaves something in a volatile cache.
-    pub(crate) fn dirties(self) -> bool {
-        !matches!(self, Self::Read | Self::Flush) && !self.is_fua()
+    fn changes_data(self) -> bool {
+        !matches!(self, Self::Read | Self::Flush)
     }
 }
 
@@ -115,14 +117,18 @@ struct Asked {
     range: Range<u64>,
     submitted: Moment,
     at: Duration,
+    /// What had gone wrong before.
+    trouble: Trouble,
 }
 
 /// What is watched of one disk.
 #[derive(Debug)]
 struct Disk {
     registers: Registers,
+    block_bytes: u64,
     durability: Durability,
     limited: Limited,
+    excuses: Excuses,
 }
 
 /// How long a request of a spared disk may take.
@@ -138,8 +144,7 @@ pub(crate) struct Checker {
     /// No fault concerns this one.
     spared: Option<usize>,
     pub(crate) owed: Owed,
-    /// Final errors: given by nodes, and not yet heard of.
-    refusals: u64,
+    config: GroupConfig,
     pub(crate) violation: Option<Violation>,
     history: Option<Vec<Entry>>,
     pub(crate) counts: Counts,
@@ -216,12 +221,19 @@ impl AddAssign for Counts {
 }
 
 impl Checker {
-    /// For disks of so many blocks each.
-    pub(crate) fn new(disks: impl Iterator<Item = u64>, spared: Option<usize>, record: bool) -> Self {
-        let disk = |blocks| Disk {
+    /// For disks of so many blocks of so many bytes each.
+    pub(crate) fn new(
+        disks: impl Iterator<Item = (u64, u64)>,
+        spared: Option<usize>,
+        config: &GroupConfig,
+        record: bool,
+    ) -> Self {
+        let disk = |(blocks, block_bytes)| Disk {
             registers: Registers::new(blocks),
+            block_bytes,
             durability: Durability::default(),
             limited: Limited::default(),
+            excuses: Excuses::default(),
         };
         Self {
             moment: 0,
@@ -229,7 +241,7 @@ impl Checker {
             disks: disks.map(disk).collect(),
             spared,
             owed: Owed::default(),
-            refusals: 0,
+            config: *config,
             violation: None,
             history: record.then(Vec::new),
             counts: Counts::default(),
@@ -283,6 +295,7 @@ impl Checker {
     /// The guest of a disk asks.
     pub(crate) fn submitted(&mut self, at: Duration, disk: usize, id: u64, kind: Kind, range: Range<u64>) {
         let moment = self.tick();
+        self.owe(disk, id, kind);
         let registers = &mut self.disks[disk].registers;
         match kind {
             Kind::Read => registers.read_submitted(id, range.clone()),
@@ -292,16 +305,56 @@ impl Checker {
             }
         }
         self.note(at, id, disk, range.clone(), || format!("{kind:?} submitted"));
-        let before = self.open.insert(id, Asked { disk, kind, range, submitted: moment, at });
+        let trouble = self.disks[disk].excuses.so_far();
+        let before = self.open.insert(id, Asked { disk, kind, range, submitted: moment, at, trouble });
         assert!(before.is_none(), "the guest gives each request a number of its own");
+    }
+
+    fn owe(&mut self, disk: usize, id: u64, kind: Kind) {
+        if kind == Kind::Flush {
+            self.owed.flush_submitted(id, disk);
+        } else if kind.changes_data() {
+            self.owed.change_submitted(disk);
+        }
+    }
+
+    /// Whether the host had a reason for this answer.
+    fn check_reason(
+        &mut self,
+        now: Duration,
+        id: u64,
+        asked: &Asked,
+        result: Result<(), IoError>,
+    ) -> Result<(), String> {
+        let &Asked { disk, kind, at, trouble, .. } = asked;
+        let (excuses, config) = (&self.disks[disk].excuses, &self.config);
+        if kind == Kind::Flush {
+            let took = now.saturating_sub(at);
+            let of_loss = result.is_err() && !excuses.explain_flush(trouble, took, config);
+            return self.owed.flush_over(id, disk, of_loss);
+        }
+        if kind.changes_data() {
+            self.owed.change_answered(disk);
+        }
+        if result.is_err() && !excuses.explain(trouble, config) {
+            return Err(format!("#{id} of disk {disk} failed without need"));
+        }
+        Ok(())
     }
 
     /// The guest is answered; of a read, with these bytes.
     pub(crate) fn answered(&mut self, at: Duration, id: u64, result: Result<(), IoError>, data: &[u8]) {
         let moment = self.tick();
-        let Some(Asked { disk, kind, range, submitted, at: submitted_at }) = self.open.remove(&id) else {
+        let Some(asked) = self.open.remove(&id) else {
             return self.violate(at, None, format_args!("request #{id} was answered twice"));
         };
+        if let Err(what) = self.check_reason(at, id, &asked, result) {
+            self.violate(at, None, what);
+        }
+        let Asked { disk, kind, range, submitted, at: submitted_at, .. } = asked;
+        if result.is_ok() && kind != Kind::Flush {
+            self.check_limits(at, disk, if kind.is_zeroing() { 0 } else { range.end - range.start });
+        }
         self.counts.answered += 1;
         self.counts.failed += u64::from(result.is_err());
         self.counts.answered_beside += u64::from(disk > 0);
@@ -357,9 +410,14 @@ impl Checker {
         let moment = self.tick();
         self.counts.kills += 1;
         self.owed = Owed::default();
+        let open: Vec<_> = self.open.iter().map(|(&id, asked)| (asked.disk, id, asked.kind)).collect();
+        for (disk, id, kind) in open {
+            self.owe(disk, id, kind);
+        }
         for disk in &mut self.disks {
             disk.durability.forgotten(moment);
             disk.limited = Limited::default();
+            disk.excuses.killed();
         }
         self.note_all(at, || "the daemon was killed".into());
     }
@@ -372,7 +430,10 @@ impl Checker {
     /// A request went down with its daemon, and the next one begins to serve: it has no effect from now on.
     pub(crate) fn given_up(&mut self, at: Duration, id: u64) {
         let moment = self.tick();
-        let Some(Asked { disk, kind, range, .. }) = self.open.remove(&id) else { return };
+        let Some(asked) = self.open.remove(&id) else { return };
+        // Which is no error.
+        let _ = self.check_reason(at, id, &asked, Ok(()));
+        let Asked { disk, kind, range, .. } = asked;
         self.counts.given_up += 1;
         self.note(at, id, disk, range.clone(), || format!("{kind:?} given up"));
         let registers = &mut self.disks[disk].registers;
@@ -391,9 +452,10 @@ impl Checker {
         self.disks[disk].limited = Limited::new(at, limits, open as u64);
     }
 
-    /// A path is given a request of a disk that its limits are to know of.
-    pub(crate) fn issued(&mut self, at: Duration, disk: usize, bytes: u64) {
-        if let Err(what) = self.disks[disk].limited.take(at, bytes) {
+    /// The path to a disk has carried out a request of so many blocks of data.
+    fn check_limits(&mut self, at: Duration, disk: usize, blocks: u64) {
+        let Disk { limited, block_bytes, .. } = &mut self.disks[disk];
+        if let Err(what) = limited.take(at, blocks * *block_bytes) {
             self.violate(at, None, format_args!("disk {disk} has more than its limits allow: {what}"));
         }
     }
@@ -406,17 +468,29 @@ impl Checker {
         }
     }
 
-    /// A node has given a final error.
-    pub(crate) fn refusal_given(&mut self) {
-        self.refusals += 1;
+    /// A command of a disk has ended with an error, of which the host knows.
+    pub(crate) fn command_failed(&mut self, disk: usize, is_final: bool) {
+        self.disks[disk].excuses.failed(is_final);
     }
 
-    /// The host has heard of one.
-    pub(crate) fn refusal_heard(&mut self, at: Duration) {
-        match self.refusals.checked_sub(1) {
-            Some(left) => self.refusals = left,
-            None => self.violate(at, None, "a request was refused, and no node had refused any"),
-        }
+    /// A connection of an I/O queue has ended.
+    pub(crate) fn queue_lost(&mut self) {
+        self.disks.iter_mut().for_each(|disk| disk.excuses.lost());
+    }
+
+    /// An I/O thread has an injection in force on a path, or none any more.
+    pub(crate) fn injected(&mut self, begins: bool) {
+        self.disks.iter_mut().for_each(|disk| disk.excuses.injected(begins));
+    }
+
+    /// A link flips bits, or does no more.
+    pub(crate) fn corrupted(&mut self, begins: bool) {
+        self.disks.iter_mut().for_each(|disk| disk.excuses.corrupted(begins));
+    }
+
+    /// Whether what I/O threads hear is what they were told.
+    pub(crate) fn are_answers_altered(&self) -> bool {
+        self.disks.first().is_some_and(|disk| disk.excuses.are_answers_altered())
     }
 
     /// The store is about to be changed by a command with this payload (none: zeroes): whose it is.

@@ -1,20 +1,19 @@
-//! What flushes owe: seen from the driver, which knows what it has sent where and what came of it.
+//! What flushes owe: seen from the wire, from what the host has sent where and what it has heard of that.
 //!
-//! * A flush is not sent to an association that can hold nothing of its disk: one that a flush of the disk, answered before this one
-//!   was submitted, has made clean, with nothing of the disk sent or answered there since that flush was submitted. (When exactly it
-//!   was sent is known to the core alone, as injections hold it.)
+//! * A flush is not sent to an association that can hold nothing of its disk: one that a flush of the disk has made clean, which was
+//!   answered before this one was submitted, while the guest has had nothing under way since that flush was submitted which changes data.
 //! * A flush does not fail for writes that were lost if no association that was lost can have held any of its disk.
 //!
 //! What other disks have sent counts for neither. Both rules are on the safe side: more is taken to be dirty than is.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use mpath_core::{DiskId, Epoch, PathId};
+use mpath_core::{Epoch, PathId};
 
 use super::Moment;
 
 /// A disk on an association.
-type Place = (DiskId, PathId, Epoch);
+pub(crate) type Place = (usize, PathId, Epoch);
 
 #[derive(Debug, Default)]
 pub(crate) struct Owed {
@@ -23,14 +22,18 @@ pub(crate) struct Owed {
     touched: BTreeMap<Place, Moment>,
     /// When the last flush was submitted that has succeeded there, and when it did.
     cleaned: BTreeMap<Place, (Moment, Moment)>,
-    /// When a flush was submitted that is not over.
-    flushes: BTreeMap<u64, Moment>,
+    /// By disk: when flushes were submitted that are not answered.
+    flushes: BTreeMap<(usize, u64), Moment>,
+    /// By disk: how many requests are under way that change data, and when that was last another number.
+    changing: BTreeMap<usize, (u64, Moment)>,
+    /// Flushes on their way, in their order: when the first that they may be for was submitted.
+    sent: BTreeMap<Place, Vec<Option<Moment>>>,
     /// Associations that are over, be it for one disk alone.
     over: BTreeSet<Place>,
     /// When an I/O thread last heard that the disk's namespace can, or can no longer, be used there.
     changed: BTreeMap<Place, Moment>,
     /// Disks that may have lost writes.
-    lossy: BTreeSet<DiskId>,
+    lossy: BTreeSet<usize>,
 }
 
 impl Owed {
@@ -48,32 +51,56 @@ impl Owed {
         }
     }
 
-    fn is_clean(&self, place: Place) -> Option<Moment> {
-        let &(submitted, answered) = self.cleaned.get(&place)?;
-        self.touched.get(&place).is_none_or(|touched| *touched < submitted).then_some(answered)
-    }
-
-    pub(crate) fn flush_submitted(&mut self, id: u64) {
+    /// The guest asks for a change of data.
+    pub(crate) fn change_submitted(&mut self, disk: usize) {
         let moment = self.tick();
-        self.flushes.insert(id, moment);
+        let changing = self.changing.entry(disk).or_default();
+        *changing = (changing.0 + 1, moment);
     }
 
-    /// Whether a flush may be sent there.
-    pub(crate) fn flush_sent(&self, id: u64, place: Place) -> Result<(), String> {
-        match self.is_clean(place) {
-            Some(answered) if self.flushes.get(&id).is_some_and(|submitted| answered < *submitted) => {
-                Err(format!("flush #{id} is sent to path {}, which can hold nothing of disk {}", place.1, place.0.0))
-            }
-            _ => Ok(()),
+    /// The guest is answered. The host may have heard of the answers of paths only now.
+    pub(crate) fn change_answered(&mut self, disk: usize) {
+        let moment = self.tick();
+        let changing = self.changing.entry(disk).or_default();
+        *changing = (changing.0.saturating_sub(1), moment);
+        self.touched.iter_mut().filter(|(place, _)| place.0 == disk).for_each(|(_, touched)| *touched = moment);
+    }
+
+    fn is_clean(&self, place: Place) -> bool {
+        let Some(&(submitted, _)) = self.cleaned.get(&place) else { return false };
+        self.touched.get(&place).is_none_or(|touched| *touched < submitted)
+    }
+
+    /// The guest flushes.
+    pub(crate) fn flush_submitted(&mut self, id: u64, disk: usize) {
+        let moment = self.tick();
+        self.flushes.insert((disk, id), moment);
+    }
+
+    /// A flush is sent there.
+    pub(crate) fn flush_sent(&mut self, place: Place) -> Result<(), String> {
+        let disk = place.0;
+        let first = self.flushes.range((disk, 0)..=(disk, u64::MAX)).map(|(_, submitted)| *submitted).min();
+        let needless = self.cleaned.get(&place).is_some_and(|&(before, answered)| {
+            let &(changing, changed) = self.changing.get(&disk).unwrap_or(&(0, 0));
+            changing == 0 && changed < before && first.is_some_and(|first| answered < first)
+        });
+        self.sent.entry(place).or_default().push(first);
+        if needless {
+            return Err(format!("a flush is sent to path {}, which can hold nothing of disk {disk}", place.1));
         }
+        Ok(())
     }
 
-    /// A flush has succeeded there.
-    pub(crate) fn flush_succeeded(&mut self, id: u64, place: Place) {
+    /// One of them was answered there; `counts` if the host knows of a success.
+    pub(crate) fn flush_answered(&mut self, place: Place, counts: bool) {
         let moment = self.tick();
+        let sent = self.sent.entry(place).or_default();
+        // Which one it is does not matter as long as it is not a later one.
+        let first = if sent.is_empty() { None } else { sent.remove(0) };
         // One that was sent before the namespace came back says nothing of what is there now.
         let changed = self.changed.get(&place).copied();
-        if let Some(&submitted) = self.flushes.get(&id).filter(|submitted| changed.is_none_or(|at| at < **submitted)) {
+        if counts && let Some(submitted) = first.filter(|submitted| changed.is_none_or(|at| at < *submitted)) {
             let before = self.cleaned.entry(place).or_insert((submitted, moment));
             if before.0 < submitted {
                 *before = (submitted, moment);
@@ -82,17 +109,17 @@ impl Owed {
     }
 
     /// Whether a flush may fail for what was lost.
-    pub(crate) fn flush_over(&mut self, id: u64, disk: DiskId, unexplained: bool) -> Result<(), String> {
-        self.flushes.remove(&id);
+    pub(crate) fn flush_over(&mut self, id: u64, disk: usize, unexplained: bool) -> Result<(), String> {
+        self.flushes.remove(&(disk, id));
         if unexplained && !self.lossy.contains(&disk) {
-            return Err(format!("flush #{id} failed though disk {} can have lost nothing", disk.0));
+            return Err(format!("flush #{id} failed though disk {disk} can have lost nothing"));
         }
         Ok(())
     }
 
     /// The association has ended, or the disk's namespace has lost there what was not flushed.
     pub(crate) fn over(&mut self, place: Place) {
-        if self.touched.contains_key(&place) && self.is_clean(place).is_none() {
+        if self.touched.contains_key(&place) && !self.is_clean(place) {
             self.lossy.insert(place.0);
         }
         self.over.insert(place);
@@ -112,46 +139,57 @@ impl Owed {
 mod tests {
     use super::*;
 
-    const A: Place = (DiskId(0), PathId(0), Epoch(1));
-    const B: Place = (DiskId(1), PathId(0), Epoch(1));
+    const A: Place = (0, PathId(0), Epoch(1));
+    const B: Place = (1, PathId(0), Epoch(1));
+
+    fn write(owed: &mut Owed, place: Place) {
+        owed.change_submitted(place.0);
+        owed.touched(place);
+        owed.change_answered(place.0);
+    }
 
     fn flush(owed: &mut Owed, id: u64, place: Place) -> Result<(), String> {
-        owed.flush_submitted(id);
-        let sent = owed.flush_sent(id, place);
-        owed.flush_succeeded(id, place);
+        owed.flush_submitted(id, place.0);
+        let sent = owed.flush_sent(place);
+        owed.flush_answered(place, true);
+        owed.flush_over(id, place.0, false).unwrap();
         sent
     }
 
     #[test]
     fn a_clean_association_is_not_flushed_for_another_disk() {
         let mut owed = Owed::default();
-        owed.touched(A);
+        write(&mut owed, A);
         assert!(flush(&mut owed, 1, A).is_ok() && flush(&mut owed, 2, B).is_ok(), "nothing is known of B");
-        owed.touched(A);
+        write(&mut owed, A);
         assert!(flush(&mut owed, 3, B).is_err());
         assert!(flush(&mut owed, 4, A).is_ok());
         assert!(flush(&mut owed, 5, A).is_err());
-        owed.touched(B);
+        write(&mut owed, B);
         assert!(flush(&mut owed, 6, B).is_ok());
     }
 
     #[test]
     fn a_flush_that_came_in_before_may_be_needless() {
         let mut owed = Owed::default();
-        owed.flush_submitted(2);
-        assert!(flush(&mut owed, 1, A).is_ok());
-        assert!(owed.flush_sent(2, A).is_ok());
-        owed.flush_submitted(3);
-        owed.touched(A);
-        owed.flush_succeeded(2, A);
-        assert!(owed.flush_sent(3, A).is_ok(), "dirtied while the other was under way");
+        owed.flush_submitted(2, 0);
+        owed.flush_submitted(1, 0);
+        owed.flush_sent(A).unwrap();
+        owed.flush_answered(A, true);
+        owed.flush_over(1, 0, false).unwrap();
+        assert!(owed.flush_sent(A).is_ok());
+        owed.flush_submitted(3, 0);
+        write(&mut owed, A);
+        owed.flush_answered(A, true);
+        owed.flush_over(2, 0, false).unwrap();
+        assert!(owed.flush_sent(A).is_ok(), "dirtied while the other was under way");
     }
 
     #[test]
     fn only_a_disk_that_may_have_lost_writes_fails() {
         let mut owed = Owed::default();
-        owed.touched(A);
-        owed.touched(B);
+        write(&mut owed, A);
+        write(&mut owed, B);
         assert!(flush(&mut owed, 1, B).is_ok());
         owed.over(A);
         owed.over(B);

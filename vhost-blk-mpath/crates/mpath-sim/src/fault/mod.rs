@@ -116,13 +116,16 @@ impl World {
                 let (target, mut ctx) = self.target();
                 target.show(&mut ctx, node, disk, shown);
             }
-            Fault::Corrupt { path, per_10k } => self.net.links[path].corrupted = per_10k,
+            Fault::Corrupt { path, per_10k } => {
+                self.check.corrupted(true);
+                self.net.links[path].corrupted = per_10k;
+            }
             Fault::Kill { resubmits, exit } => self.kill_daemon(resubmits, exit),
             Fault::Remove { path, at_once } => self.order(path, Wanted::Removed { at_once }),
             Fault::Disable { path, drains_only } => {
                 self.order(path, if drains_only { Wanted::Drained } else { Wanted::Disabled });
             }
-            Fault::Policy(policy) => self.post_all(|| Message::SetPolicy(policy)),
+            Fault::Policy(policy) => self.post_all(|| Message::SetPolicy(Box::new(policy.into()))),
             Fault::Inject { path, class, injection } => {
                 let path = PathId(path as u16);
                 self.post_all(|| Message::SetInjection { path, class, injection });
@@ -170,7 +173,10 @@ impl World {
                 let (target, mut ctx) = self.target();
                 target.show(&mut ctx, node, disk, Shown::Itself);
             }
-            Fault::Corrupt { path, .. } => self.net.links[path].corrupted = 0,
+            Fault::Corrupt { path, .. } => {
+                self.check.corrupted(false);
+                self.net.links[path].corrupted = 0;
+            }
             Fault::Kill { .. } => self.start_daemon(),
             // If it is not gone yet it is now.
             Fault::Remove { path, .. } => {

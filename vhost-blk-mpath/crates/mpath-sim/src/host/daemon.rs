@@ -2,14 +2,17 @@
 
 use std::time::{Duration, Instant};
 
-use mpath_core::{DiskId, Epoch, Limits, PathId, SharedDisk};
+use mpath_core::{DiskId, Epoch, FlowId, Limits, PathId, SharedDisk};
 use mpath_host::Wanted;
+use reactor::PathEventKind;
 
 use super::fences::{Fences, RecordFile};
 use super::path::PathTask;
 use super::thread::IoThread;
-use super::{Answer, Asked, HostPlan, Message, ReportKind};
+use super::virtqueues::Served;
+use super::{HostPlan, Message};
 use crate::check::is_accessible;
+use crate::machine::Machine;
 use crate::net::ConnId;
 use crate::rng::Rng;
 use crate::target::Ctx;
@@ -27,9 +30,10 @@ enum Membership {
     Adding,
 }
 
-#[derive(Debug)]
 pub(crate) struct Daemon {
     threads: Vec<IoThread>,
+    /// The front-ends, by disk.
+    served: Vec<Served>,
     /// By disk, as the next.
     shared: Vec<SharedDisk>,
     /// It began to serve with all paths, and has had all of them since.
@@ -41,12 +45,14 @@ pub(crate) struct Daemon {
 }
 
 impl Daemon {
-    /// Starts it, the n-th of the run, with what the one before has left: and how long it has to wait for that one's fences.
+    /// Starts it, the n-th of the run, with what the one before has left, and serves the machines: how long it has to wait for the
+    /// fences of that one before it takes anything from their virtqueues.
     pub(crate) fn start(
         ctx: &mut Ctx<'_>,
         number: u64,
         plan: &HostPlan,
         file: RecordFile,
+        machines: &mut [Machine],
         seed: u64,
     ) -> (Self, Duration) {
         let now = ctx.clock.now();
@@ -58,6 +64,7 @@ impl Daemon {
         let path = |path| PathTask::new(now, PathId(path as u16), Epoch(0), plan.clone(), rng(200, path));
         let mut daemon = Self {
             threads: (0..plan.threads).map(thread).collect(),
+            served: Vec::new(),
             paths: (0..plan.paths).map(path).collect(),
             fences,
             membership: vec![(Membership::There, true); plan.paths],
@@ -66,11 +73,42 @@ impl Daemon {
         };
         daemon.paths.iter_mut().for_each(|path| path.known = true);
         daemon.paths.iter_mut().for_each(|path| path.wake(ctx));
+        for disk in (0..plan.disks.len() as u16).map(DiskId) {
+            if let Some(fence) = inherited {
+                daemon.post_all(ctx, || Message::HoldDisk { disk, until: now + fence });
+            }
+            daemon.serve(ctx, plan, disk, &mut machines[usize::from(disk.0)]);
+        }
         (daemon, inherited.unwrap_or_default())
     }
 
+    fn serve(&mut self, ctx: &mut Ctx<'_>, plan: &HostPlan, disk: DiskId, machine: &mut Machine) {
+        let of_disk = &plan.disks[usize::from(disk.0)];
+        let (served, stream) = Served::start(of_disk);
+        machine.connect(stream);
+        for queue in served.started() {
+            let (thread, flow) = (self.thread_of(disk, queue.index()), FlowId(of_disk.first_flow.0 + queue.index()));
+            self.threads[thread].post(ctx, Message::StartQueue { disk, flow, queue: Box::new(queue) });
+        }
+        self.served.push(served);
+    }
+
+    /// The I/O thread that has this virtqueue. Disks with one virtqueue each are not all on the first thread.
+    pub(crate) fn thread_of(&self, disk: DiskId, queue: u16) -> usize {
+        usize::from(disk.0 + queue) % self.threads.len()
+    }
+
     /// Killed: the file is all that is left.
-    pub(crate) fn kill(self) -> RecordFile {
+    pub(crate) fn kill(self, ctx: &mut Ctx<'_>, machines: &mut [Machine], is_reset: bool) -> RecordFile {
+        for thread in self.threads {
+            let (hedges, won) = thread.kill(ctx.clock.now());
+            ctx.check.counts.hedges += hedges;
+            ctx.check.counts.hedges_won += won;
+        }
+        for machine in machines {
+            machine.disconnect(is_reset);
+        }
+        self.served.into_iter().for_each(Served::end);
         self.fences.into_file()
     }
 
@@ -99,30 +137,28 @@ impl Daemon {
         }
     }
 
-    pub(crate) fn ask(&mut self, ctx: &mut Ctx<'_>, asked: Asked) {
-        // Disks with one virtqueue each are not all on the first thread.
-        let index = usize::from(asked.disk.0 + asked.flow) % self.threads.len();
-        self.threads[index].ask(ctx, asked);
+    /// A guest has kicked a virtqueue.
+    pub(crate) fn kick(&mut self, ctx: &mut Ctx<'_>, disk: DiskId, queue: u16) {
+        let thread = self.thread_of(disk, queue);
+        self.threads[thread].kick(ctx);
     }
 
     pub(crate) fn post_all(&mut self, ctx: &mut Ctx<'_>, message: impl Fn() -> Message) {
         self.threads.iter_mut().for_each(|thread| thread.post(ctx, message()));
     }
 
-    /// A turn of an I/O thread: what it has to tell the guest.
-    pub(crate) fn turn_thread(&mut self, ctx: &mut Ctx<'_>, index: usize) -> Vec<Answer> {
+    /// A turn of an I/O thread.
+    pub(crate) fn turn_thread(&mut self, ctx: &mut Ctx<'_>, index: usize) {
         let thread = &mut self.threads[index];
         thread.turn(ctx);
         for report in std::mem::take(&mut thread.reports) {
             ctx.say(|| format!("thread {index}: {report:?}"));
-            if report.kind != ReportKind::AnaError {
+            if matches!(report.kind, PathEventKind::Lost(_) | PathEventKind::Closed { .. }) {
                 self.intact.fill(false);
             }
             self.paths[usize::from(report.path.0)].report(ctx, report);
         }
-        let answers = std::mem::take(&mut self.threads[index].answers);
         self.turn_membership(ctx);
-        answers
     }
 
     /// The operator wants a path to be used so. One that is being removed goes first; then it is added again, if it is wanted.
@@ -203,7 +239,6 @@ impl Daemon {
         let path = &mut self.paths[index];
         path.turn(ctx, &mut self.fences);
         for (thread, message) in std::mem::take(&mut path.mail) {
-            ctx.say(|| format!("path {index} to thread {thread}: {message:?}"));
             match message {
                 Message::PathDown { .. } => self.intact.fill(false),
                 Message::Ana { disk, state, .. } => self.intact[usize::from(disk.0)] &= is_accessible(state),

@@ -5,11 +5,12 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use mpath_core::{Epoch, PathId};
-use mpath_host::{Action, AssociationId, Order, Path, PathSettings, Up, Wanted};
+use mpath_host::{Action, AssociationId, Order, Path, PathSettings, Report, Up, Wanted};
+use reactor::{Ending, Link, PathEvent, PathEventKind};
 
 use super::disks::Disks;
 use super::fences::Fences;
-use super::{HostPlan, Link, Message, Report};
+use super::{HostPlan, Message};
 use crate::clock::Event;
 use crate::net::{ConnId, Side};
 use crate::rng::Rng;
@@ -34,6 +35,17 @@ impl fmt::Display for Failed {
 
 impl std::error::Error for Failed {}
 
+fn report_of(kind: &PathEventKind<ConnId>) -> Report<Failed> {
+    match *kind {
+        PathEventKind::Lost(_) => Report::Lost(Failed),
+        PathEventKind::Closed { ref draining, in_doubt } => Report::Closed { drains: draining.is_some(), in_doubt },
+        PathEventKind::Suspect => Report::Suspect,
+        PathEventKind::Recovered => Report::Recovered,
+        PathEventKind::AnaError => Report::AnaError,
+        PathEventKind::SmallerTransfer { bytes } => Report::SmallerTransfer { bytes },
+    }
+}
+
 #[derive(Debug)]
 struct Socket {
     qid: u16,
@@ -50,7 +62,6 @@ struct Recording {
     until: Instant,
 }
 
-#[derive(Debug)]
 pub(crate) struct PathTask {
     id: PathId,
     plan: HostPlan,
@@ -66,7 +77,7 @@ pub(crate) struct PathTask {
     pub(super) known: bool,
     /// Whether it owes anything is to be found out, at once or not.
     pub(super) look: Option<bool>,
-    reports: VecDeque<Report>,
+    reports: VecDeque<PathEvent<ConnId>>,
     wake_at: Option<Instant>,
     /// For the I/O threads, to be posted after the turn.
     pub(crate) mail: Vec<(usize, Message)>,
@@ -128,7 +139,7 @@ impl PathTask {
         self.path.is_live()
     }
 
-    pub(crate) fn report(&mut self, ctx: &mut Ctx<'_>, report: Report) {
+    pub(crate) fn report(&mut self, ctx: &mut Ctx<'_>, report: PathEvent<ConnId>) {
         self.reports.push_back(report);
         self.wake(ctx);
     }
@@ -153,8 +164,8 @@ impl PathTask {
             return;
         }
         self.wake_at = None;
-        while let Some(Report { epoch, kind, .. }) = self.reports.pop_front() {
-            self.path.reported(now, epoch, kind.into());
+        while let Some(PathEvent { epoch, kind, .. }) = self.reports.pop_front() {
+            self.path.reported(now, epoch, report_of(&kind));
         }
         if let Some(Recording { epoch, fence_time, .. }) = self.recording.take_if(|it| self.known && it.until <= now) {
             let is_written = fences.record(AssociationId { path: self.id, epoch }, fence_time);
@@ -262,7 +273,7 @@ impl PathTask {
                     fences.withdraw_resets(self.id);
                     ctx.check.association_lost(ctx.clock.elapsed());
                     let path = self.id;
-                    self.mail_all(|| Message::PathDown { path, epoch });
+                    self.mail_all(|| Message::PathDown { path, epoch, ending: Ending::Reset });
                 }
                 Action::Ended(left) => {
                     for socket in self.sockets.drain(..) {
@@ -301,7 +312,8 @@ impl PathTask {
         let path = self.id;
         let sockets = self.sockets.split_off(1);
         for ((thread, queue), socket) in queues.into_iter().enumerate().zip(sockets) {
-            let link = Box::new(Link { conn: socket.conn, queue, retry_delays: info.retry_delays });
+            let link = Link { socket: socket.conn, queue, retry_delays: info.retry_delays, ending: Ending::Reset };
+            let link = Box::new(link);
             self.mail.push((thread, Message::PathUp { path, association, link }));
         }
         if info.cross_resets > 0 {

@@ -77,9 +77,7 @@ impl Target {
         let checked = check_io(&command, &self.namespaces, &view);
         let token = match if gone { Err(Status::INVALID_NAMESPACE.with_dnr()) } else { checked } {
             Err(status) => {
-                if gone {
-                    ctx.check.refusal_given();
-                } else if !status.is_path_error() {
+                if !gone && !status.is_path_error() {
                     let at = ctx.clock.elapsed();
                     ctx.check.violate(at, None, format_args!("node {node} was asked what it cannot do: {status}"));
                 }
@@ -97,9 +95,6 @@ impl Target {
                     if self.rng.percent(20) {
                         // Executed, and yet it failed.
                         self.change(ctx, node, of, &task, &command.payload, false);
-                    }
-                    if failing.status.dnr() || failing.status == Status::UNRECOVERED_READ_ERROR {
-                        ctx.check.refusal_given();
                     }
                     if let Some(conn) = self.conns.get_mut(&id) {
                         conn.queue.complete(command.token, failing.status, 0);

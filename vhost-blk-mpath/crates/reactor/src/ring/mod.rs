@@ -12,12 +12,14 @@ use low_water::LowWater;
 
 mod recv;
 mod send;
+mod simulated;
 #[cfg(test)]
 mod tests;
 mod uring;
 
 pub(crate) use recv::{Received, RecvSlot};
 pub(crate) use send::{SendPart, SendSlot, Sent};
+pub use simulated::{SimulatedRing, SocketCall};
 pub(crate) use uring::Uring;
 pub use uring::{RingError, reset};
 

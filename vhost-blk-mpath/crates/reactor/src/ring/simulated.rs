@@ -1,0 +1,231 @@
+//! A ring whose kernel is whoever holds it: for a simulator, which decides what becomes of each operation and when.
+
+use std::io;
+use std::net::Shutdown;
+use std::ops::Range;
+use std::os::fd::{BorrowedFd, OwnedFd};
+
+use low_water::LowWater;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::{Event, Ring};
+
+/// What is asked of a socket that takes no time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SocketCall {
+    /// These bytes are to be sent if there is room for all of them.
+    SendAtOnce(Vec<u8>),
+    /// A side, or both, is to end.
+    Shutdown(Shutdown),
+    /// The connection is to be reset; nothing more is asked of it.
+    Reset,
+}
+
+/// A send or a receive under way.
+struct Operation<S> {
+    socket: S,
+    token: u64,
+    /// Valid until the operation has been reported, as whoever began it has vouched for.
+    segments: Vec<libc::iovec>,
+    /// Bytes sent.
+    done: usize,
+    is_cancelled: bool,
+}
+
+impl<S> Operation<S> {
+    /// # Safety
+    /// As of [`Ring::send`].
+    unsafe fn new(socket: S, token: u64, message: *const libc::msghdr) -> Self {
+        // SAFETY: vouched for by the caller.
+        let segments = unsafe { std::slice::from_raw_parts((*message).msg_iov, (*message).msg_iovlen) };
+        Self { socket, token, segments: segments.to_vec(), done: 0, is_cancelled: false }
+    }
+
+    fn bytes(&self) -> usize {
+        self.segments.iter().map(|segment| segment.iov_len).sum()
+    }
+
+    fn end(&self, result: i32) -> Event {
+        Event { token: self.token, result, more: false }
+    }
+}
+
+/// A ring whose sockets are named by `S`, and whose operations end as its holder says.
+pub struct SimulatedRing<S> {
+    watches: Vec<(u64, OwnedFd)>,
+    sends: Vec<Operation<S>>,
+    receives: Vec<Operation<S>>,
+    events: Vec<Event>,
+    calls: Vec<(S, SocketCall)>,
+}
+
+impl<S: Copy + Eq> Default for SimulatedRing<S> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<S: Copy + Eq> SimulatedRing<S> {
+    /// One that does nothing.
+    #[must_use]
+    pub fn new() -> Self {
+        Self { watches: Vec::new(), sends: Vec::new(), receives: Vec::new(), events: Vec::new(), calls: Vec::new() }
+    }
+
+    /// Looks which of what is watched is signalled, which is reported then.
+    pub fn poll(&mut self) {
+        let mut polled: Vec<_> = self.watches.iter().map(|(_, fd)| PollFd::new(fd, PollFlags::IN)).collect();
+        if !polled.is_empty() && poll(&mut polled, Some(&Timespec::default())).is_ok_and(|ready| ready > 0) {
+            let signalled = polled.iter().zip(&self.watches).filter(|(fd, _)| !fd.revents().is_empty());
+            self.events.extend(signalled.map(|(_, &(token, _))| Event { token, result: 1, more: true }));
+        }
+    }
+
+    /// What there is to report.
+    pub fn take_events(&mut self) -> Vec<Event> {
+        std::mem::take(&mut self.events)
+    }
+
+    /// Whether there is something to report.
+    #[must_use]
+    pub fn has_events(&self) -> bool {
+        !self.events.is_empty()
+    }
+
+    /// What was asked of sockets.
+    pub fn take_calls(&mut self) -> Vec<(S, SocketCall)> {
+        std::mem::take(&mut self.calls)
+    }
+
+    /// How many bytes of the send on this socket are still to be taken; `None` if there is no send.
+    #[must_use]
+    pub fn sends(&self, socket: S) -> Option<usize> {
+        self.sends.iter().find(|send| send.socket == socket).map(|send| send.bytes() - send.done)
+    }
+
+    /// These of the bytes that are still to be taken, as far as there are such.
+    #[must_use]
+    pub fn unsent(&self, socket: S, range: Range<usize>) -> Vec<u8> {
+        let Some(send) = self.sends.iter().find(|send| send.socket == socket) else { return Vec::new() };
+        let (mut bytes, mut skip, wanted) = (Vec::new(), send.done + range.start, range.len());
+        for segment in &send.segments {
+            let start = skip.min(segment.iov_len);
+            let count = (segment.iov_len - start).min(wanted - bytes.len());
+            skip -= start;
+            let first = segment.iov_base.cast::<u8>();
+            // SAFETY: inside a segment, which is valid while the send is under way. Volatile, as guests share such memory.
+            bytes.extend((start..start + count).map(|at| unsafe { first.add(at).read_volatile() }));
+        }
+        bytes
+    }
+
+    /// The socket has taken so many more bytes of its send, which ends with the last of them.
+    ///
+    /// # Panics
+    /// If there is no send.
+    pub fn sent(&mut self, socket: S, bytes: usize) {
+        let send = self.sends.iter_mut().find(|send| send.socket == socket).expect("a send is under way");
+        send.done += bytes;
+        if send.done >= send.bytes() {
+            self.end_send(socket, 0);
+        }
+    }
+
+    /// Ends the send on a socket, if there is one: with what was taken of it, or with this result if nothing was.
+    pub fn end_send(&mut self, socket: S, result: i32) {
+        for send in self.sends.extract_if(.., |send| send.socket == socket) {
+            let done = i32::try_from(send.done).unwrap_or(i32::MAX);
+            self.events.push(send.end(if done > 0 { done } else { result }));
+        }
+    }
+
+    /// How many bytes the receive on this socket takes; `None` if there is none.
+    #[must_use]
+    pub fn receives(&self, socket: S) -> Option<usize> {
+        self.receives.iter().find(|receive| receive.socket == socket).map(Operation::bytes)
+    }
+
+    /// These bytes have come, and the receive on the socket ends with them.
+    ///
+    /// # Panics
+    /// If there is none, or it does not take so many.
+    pub fn received(&mut self, socket: S, bytes: &[u8]) {
+        let receive = self.receives.iter().find(|receive| receive.socket == socket).expect("a receive is under way");
+        let mut rest = bytes.iter();
+        for segment in &receive.segments {
+            for (at, byte) in (0..segment.iov_len).zip(&mut rest) {
+                // SAFETY: inside a segment, which is valid while the receive is under way.
+                unsafe { segment.iov_base.cast::<u8>().add(at).write_volatile(*byte) };
+            }
+        }
+        assert!(rest.next().is_none(), "no more comes than there is room for");
+        self.end_receive(socket, i32::try_from(bytes.len()).unwrap_or(i32::MAX));
+    }
+
+    /// Ends the receive on a socket, if there is one.
+    pub fn end_receive(&mut self, socket: S, result: i32) {
+        for receive in self.receives.extract_if(.., |receive| receive.socket == socket) {
+            self.events.push(receive.end(result));
+        }
+    }
+
+    /// Ends the receives that are to come back at once.
+    pub fn end_cancelled(&mut self) {
+        for receive in self.receives.extract_if(.., |receive| receive.is_cancelled) {
+            self.events.push(receive.end(-libc::ECANCELED));
+        }
+    }
+}
+
+impl<S: Copy + Eq> Ring for SimulatedRing<S> {
+    type Socket = S;
+
+    fn watch(&mut self, fd: BorrowedFd<'_>, token: u64) -> io::Result<()> {
+        self.watches.push((token, fd.try_clone_to_owned()?));
+        Ok(())
+    }
+
+    fn unwatch(&mut self, token: u64, removal_token: u64) -> io::Result<()> {
+        self.watches.retain(|(watched, _)| *watched != token);
+        self.events.extend([token, removal_token].map(|token| Event { token, result: 0, more: false }));
+        Ok(())
+    }
+
+    fn cancel(&mut self, token: u64, cancel_token: u64) -> io::Result<()> {
+        self.receives
+            .iter_mut()
+            .filter(|receive| receive.token == token)
+            .for_each(|receive| receive.is_cancelled = true);
+        self.events.push(Event { token: cancel_token, result: 0, more: false });
+        Ok(())
+    }
+
+    unsafe fn send(&mut self, socket: &S, token: u64, message: *const libc::msghdr) -> io::Result<()> {
+        // SAFETY: vouched for by the caller.
+        self.sends.push(unsafe { Operation::new(*socket, token, message) });
+        Ok(())
+    }
+
+    unsafe fn receive(&mut self, socket: &S, token: u64, message: *mut libc::msghdr) -> io::Result<()> {
+        // SAFETY: vouched for by the caller.
+        self.receives.push(unsafe { Operation::new(*socket, token, message) });
+        Ok(())
+    }
+
+    /// What has come is there at once.
+    fn wait_for(&mut self, _socket: &S, _low_water: &mut LowWater, _missing_bytes: u32) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn send_at_once(&mut self, socket: &S, bytes: &[u8]) {
+        self.calls.push((*socket, SocketCall::SendAtOnce(bytes.to_vec())));
+    }
+
+    fn shutdown(&mut self, socket: &S, how: Shutdown) {
+        self.calls.push((*socket, SocketCall::Shutdown(how)));
+    }
+
+    fn reset(&mut self, socket: S) {
+        self.calls.push((socket, SocketCall::Reset));
+    }
+}
