@@ -15,8 +15,8 @@ use std::time::Duration;
 use mpath_api::PathAddress;
 use mpath_api::server::{AddPathError, RemovePathError};
 use mpath_api::types::{EventKind, Origin};
-use mpath_core::{Epoch, MAX_PATHS, PathId};
-use mpath_host::Wanted;
+use mpath_core::{Epoch, MAX_PATHS, PathId, PathStats};
+use mpath_host::{RemovalStep, Wanted};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
@@ -108,22 +108,19 @@ impl Subsystem {
 
     /// The end of a path that has no association and gets none any more, the last of which was that. Its task ends with this.
     pub(crate) async fn path_removed(&self, path: PathId, epoch: Epoch) {
-        self.fences.lifted(path).await;
-        // Parts of flushes may still have to learn that they are lost.
-        while !is_forgotten(self, path).await {
-            tokio::time::sleep(LOOK_AGAIN).await;
-        }
-        let told: Vec<_> = self
-            .threads()
-            .iter()
-            .map(|thread| {
-                thread.remove_path(path);
-                barrier(thread)
-            })
-            .collect();
-        for wait in told {
-            // One that has ended knows nothing of it either.
-            let _ = wait.await;
+        for step in RemovalStep::ALL {
+            match step {
+                RemovalStep::FencesLifted => self.fences.lifted(path).await,
+                RemovalStep::Forgotten => {
+                    while !is_forgotten(self, path).await {
+                        tokio::time::sleep(LOOK_AGAIN).await;
+                    }
+                }
+                RemovalStep::ThreadsTold => {
+                    self.threads().iter().for_each(|thread| thread.remove_path(path));
+                    self.paths_known().await;
+                }
+            }
         }
         self.reports.forget(path);
         let mut state = self.state();
@@ -136,7 +133,7 @@ impl Subsystem {
     /// flush may come to any of the others, and has to go to it.
     pub(crate) async fn paths_known(&self) {
         for wait in self.threads().iter().map(barrier).collect::<Vec<_>>() {
-            // One that has ended sends no flush.
+            // One that has ended sends no flush, and knows of none.
             let _ = wait.await;
         }
     }
@@ -153,7 +150,5 @@ async fn is_forgotten(subsystem: &Subsystem, path: PathId) -> bool {
         // There are no threads yet, or they have ended.
         return true;
     };
-    stats.path(path).is_none_or(|stats| {
-        stats.fenced == 0 && stats.flushes_open == 0 && stats.classes.iter().all(|class| class.in_flight == 0)
-    })
+    stats.path(path).is_none_or(PathStats::is_forgotten)
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use mpath_api::server::{ControlError, PathRef};
 use mpath_api::types::{EventKind, PathAction, PathState};
-use mpath_core::{DiskId, PathId};
+use mpath_core::{DiskId, PathId, PathStats};
 use mpath_host::Wanted;
 use tokio::sync::oneshot;
 
@@ -27,8 +27,7 @@ pub(crate) async fn owes_nothing(subsystem: &Subsystem, path: PathId) -> bool {
 pub(crate) async fn is_idle(subsystem: &Subsystem, path: PathId) -> bool {
     // A thread that does not answer has ended; the daemon ends then, and does the rest.
     let Ok(Some(stats)) = statistics(subsystem.threads()).await else { return false };
-    let Some(stats) = stats.path(path) else { return false };
-    stats.draining && stats.flushes_open == 0 && stats.classes.iter().all(|class| class.in_flight == 0)
+    stats.path(path).is_some_and(PathStats::is_drained)
 }
 
 /// Tells paths, all of them or none, what the operator wants of them. What is to be waited for: the I/O threads know of it.

@@ -26,7 +26,7 @@ use mpath_core::{Epoch, PathId};
 pub use disks::{AdmitError, Admitted, Disks, News, Served, Unusable};
 pub use fence::{DRAIN_MAX, Ended, Fences, Lifted, LiftedBy};
 pub use namespace_name::NamespaceName;
-pub use order::{Order, Wanted};
+pub use order::{Order, RemovalStep, Wanted};
 pub use path::{Action, Left, Path, PathError, Report, Up};
 pub use record::{
     EXIT_MAX, FENCE_MAX, Incarnation, LeftBy, LeftFence, Record, RecordContent, RecordedAssociation, longest_fence,

@@ -17,6 +17,24 @@ pub enum Wanted {
     },
 }
 
+/// What is still to be waited for when a path that is to be removed has no association and gets none any more. Only then its id, and
+/// its place in all that is kept by path, may be another path's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RemovalStep {
+    /// Its fences are lifted.
+    FencesLifted,
+    /// No I/O thread has anything that waits for it (`PathStats::is_forgotten`): parts of flushes may still have to learn that they are
+    /// lost.
+    Forgotten,
+    /// Every I/O thread has carried out that there is no such path.
+    ThreadsTold,
+}
+
+impl RemovalStep {
+    /// All of them, in their order.
+    pub const ALL: [Self; 3] = [Self::FencesLifted, Self::Forgotten, Self::ThreadsTold];
+}
+
 /// What a path has been told.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Order {

@@ -131,6 +131,22 @@ impl PathStats {
         &self.classes[class.index()]
     }
 
+    /// Whether a draining path has nothing in flight and owes no flush. While it is clean of unflushed writes, too, this stays so.
+    #[must_use]
+    pub fn is_drained(&self) -> bool {
+        self.draining && self.is_idle()
+    }
+
+    /// Whether nothing waits any more for a path that is down: it can be [removed](crate::Group::remove_path).
+    #[must_use]
+    pub fn is_forgotten(&self) -> bool {
+        self.fenced == 0 && self.is_idle()
+    }
+
+    fn is_idle(&self) -> bool {
+        self.flushes_open == 0 && self.classes.iter().all(|class| class.in_flight == 0)
+    }
+
     /// Adds the counters of the same path in another group.
     pub fn merge(&mut self, other: &Self) {
         self.fenced += other.fenced;

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use mpath_core::{DiskId, Epoch, FlowId, Limits, PathId, SharedDisk};
-use mpath_host::Wanted;
+use mpath_host::{RemovalStep, Wanted};
 use reactor::PathEventKind;
 
 use super::fences::{Fences, RecordFile};
@@ -17,14 +17,14 @@ use crate::net::ConnId;
 use crate::rng::Rng;
 use crate::target::Ctx;
 
-/// What has become of a path that the operator removes, as `vhost-blk-mpath/src/membership.rs` has it.
+/// What has become of a path that the operator removes and adds again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Membership {
     There,
-    /// It drops its association; then its fences lift.
+    /// It drops its association.
     Removing,
-    /// Nothing of it is left; the I/O threads are being told.
-    Forgetting,
+    /// It has none any more, and waits for that one of [`RemovalStep::ALL`].
+    Leaving(usize),
     Gone,
     /// It is there again; the I/O threads are being told.
     Adding,
@@ -168,7 +168,7 @@ impl Daemon {
         let heeds = match membership {
             Membership::There => true,
             Membership::Removing => !*is_wanted,
-            Membership::Forgetting | Membership::Gone | Membership::Adding => false,
+            Membership::Leaving(_) | Membership::Gone | Membership::Adding => false,
         };
         if heeds {
             if !*is_wanted {
@@ -196,17 +196,22 @@ impl Daemon {
     }
 
     fn next_membership(&self, now: Instant, index: usize) -> Option<Membership> {
-        use Membership::{Adding, Forgetting, Gone, Removing, There};
+        use Membership::{Adding, Gone, Leaving, Removing, There};
         let path = PathId(index as u16);
         let all = |is: &dyn Fn(&IoThread) -> bool| self.threads.iter().all(is);
         let (membership, wanted) = self.membership[index];
         let (next, when) = match membership {
             There => return None,
-            Removing => {
-                let over = self.paths[index].is_removed() && !self.fences.holds(path);
-                (Forgetting, over && all(&|thread| thread.is_idle(now, path)))
+            Removing => (Leaving(0), self.paths[index].is_removed()),
+            Leaving(step) => {
+                let next = if step + 1 < RemovalStep::ALL.len() { Leaving(step + 1) } else { Gone };
+                let is_over = match RemovalStep::ALL[step] {
+                    RemovalStep::FencesLifted => !self.fences.holds(path),
+                    RemovalStep::Forgotten => all(&|thread| thread.has_forgotten(now, path)),
+                    RemovalStep::ThreadsTold => all(&|thread| !thread.knows(now, path)),
+                };
+                (next, is_over)
             }
-            Forgetting => (Gone, all(&|thread| !thread.knows(now, path))),
             Gone => (Adding, wanted),
             Adding => (There, all(&|thread| thread.knows(now, path))),
         };
@@ -217,7 +222,11 @@ impl Daemon {
         let path = PathId(index as u16);
         match next {
             Membership::Removing => unreachable!("by order only"),
-            Membership::Forgetting => self.post_all(ctx, || Message::RemovePath(path)),
+            Membership::Leaving(step) => {
+                if RemovalStep::ALL[step] == RemovalStep::ThreadsTold {
+                    self.post_all(ctx, || Message::RemovePath(path));
+                }
+            }
             Membership::Gone => ctx.check.counts.removals += 1,
             Membership::Adding => {
                 let task = self.paths.remove(index).again(ctx.clock.now());

@@ -129,19 +129,12 @@ impl IoThread {
 
     /// Whether a draining path can be closed without losing what is in flight there.
     pub(super) fn owes_nothing(&self, now: Instant, path: PathId) -> bool {
-        let idle = |stats: &PathStats| {
-            stats.draining && stats.flushes_open == 0 && stats.classes.iter().all(|class| class.in_flight == 0)
-        };
-        self.stats(now).path(path).is_some_and(idle)
+        self.stats(now).path(path).is_some_and(PathStats::is_drained)
     }
 
     /// Whether nothing waits for a path any more that is down.
-    pub(super) fn is_idle(&self, now: Instant, path: PathId) -> bool {
-        let idle = |stats: &PathStats| {
-            stats.fenced == 0 && stats.flushes_open == 0 && stats.classes.iter().all(|class| class.in_flight == 0)
-        };
-        let is_closed = self.sockets.values().all(|socket| socket.path != path);
-        is_closed && self.stats(now).path(path).is_none_or(idle)
+    pub(super) fn has_forgotten(&self, now: Instant, path: PathId) -> bool {
+        self.stats(now).path(path).is_none_or(PathStats::is_forgotten)
     }
 
     /// Something has happened that a turn will find.
