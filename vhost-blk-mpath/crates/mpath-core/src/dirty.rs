@@ -43,7 +43,7 @@ use std::time::{Duration, Instant};
 
 use crate::path::{Epoch, MAX_PATHS, PathId};
 
-/// How late a flush may come in here: it waits in its virtqueue until the I/O thread looks. So one that comes in just after
+/// How late a flush may come in here: it waits in its virtqueue until the I/O thread looks, which says so if that has taken longer. So one that comes in just after
 /// another one failed was submitted before the guest could see that, and has to report the loss too; and one that comes in just
 /// after a loss does not tell the guest of the last writes before it.
 const STILL_UNDER_WAY: Duration = Duration::from_millis(100);
@@ -97,7 +97,8 @@ pub(crate) struct Round(u64);
 pub(crate) struct Owed {
     /// Writes completed in this round at the latest.
     round: Round,
-    came_in: Instant,
+    /// It was not submitted before.
+    since: Instant,
     /// Losses that had been reported by then. What is reported later, by another flush, this one has to report too:
     /// whoever waits for this one has not seen the other one fail.
     reported: u64,
@@ -242,11 +243,12 @@ impl DirtyPaths {
         }
     }
 
-    /// A flush of the guest comes in: it covers the rounds up to this one, and reports the losses not reported so far.
-    pub(crate) fn flush_submitted(&self, now: Instant, path: PathId) -> Owed {
+    /// A flush of the guest comes in, which was submitted then or later: it covers the rounds up to this one, and reports the losses
+    /// not reported before.
+    pub(crate) fn flush_submitted(&self, since: Instant, path: PathId) -> Owed {
         let (dirt, mut ledger) = self.lock(path);
-        let reported = ledger.recent_report(now).unwrap_or(ledger.reported);
-        Owed { round: dirt.end_round(&mut ledger), came_in: now, reported }
+        let reported = ledger.recent_report(since).unwrap_or(ledger.reported);
+        Owed { round: dirt.end_round(&mut ledger), since, reported }
     }
 
     /// What does a flush that starts now owe this path? `owed` is `None` for a path added since it came in.
@@ -292,7 +294,7 @@ impl DirtyPaths {
     /// A flush of the guest tells it of the losses on this path.
     pub(crate) fn report(&self, now: Instant, path: PathId, owed: Owed) {
         let (_, mut ledger) = self.lock(path);
-        if ledger.lost_at.is_some_and(|at| owed.came_in < at + STILL_UNDER_WAY) {
+        if ledger.lost_at.is_some_and(|at| owed.since < at + STILL_UNDER_WAY) {
             // To the guest it may have nothing to do with the last of these writes.
             return;
         }
@@ -340,9 +342,9 @@ impl PathDirt {
 }
 
 impl Ledger {
-    /// If a loss was reported just now: up to which round losses had been reported before.
-    fn recent_report(&self, now: Instant) -> Option<u64> {
-        self.recently.filter(|(at, _)| now < *at + STILL_UNDER_WAY).map(|(_, before)| before)
+    /// If a loss was reported after then, or just before: up to which round losses had been reported before.
+    fn recent_report(&self, since: Instant) -> Option<u64> {
+        self.recently.filter(|(at, _)| since < *at + STILL_UNDER_WAY).map(|(_, before)| before)
     }
 
     fn begin(&mut self, volatile_write_cache: bool) {

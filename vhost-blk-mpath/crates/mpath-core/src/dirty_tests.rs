@@ -79,6 +79,23 @@ fn a_flush_that_came_in_before_the_report_reports_the_loss_too() {
 }
 
 #[test]
+fn a_flush_that_waited_while_nobody_looked_reports_what_was_reported_meanwhile() {
+    let now = Instant::now();
+    let dirty = started();
+    dirty.mark(now, P, E1);
+    dirty.lost(now, P, E1);
+    dirty.up(now, P, E2, false);
+    let (reported_at, later) = (now + 2 * STILL_UNDER_WAY, now + 100 * STILL_UNDER_WAY);
+    let first = dirty.flush_submitted(reported_at, P);
+    dirty.report(reported_at, P, first);
+    let waited = dirty.flush_submitted(now + STILL_UNDER_WAY, P);
+    assert!(dirty.need(P, Some(waited)).lost);
+    dirty.report(later, P, waited);
+    let next = dirty.flush_submitted(later, P);
+    assert!(!dirty.need(P, Some(next)).lost);
+}
+
+#[test]
 fn what_the_guest_submitted_before_the_last_write_completed_tells_it_nothing_for_certain() {
     let now = Instant::now();
     let dirty = started();

@@ -35,6 +35,18 @@ struct QueueSlot {
     stopping: Option<Stopping>,
     /// The guest may have queued something since the last fetch.
     kicked: bool,
+    seen: Seen,
+    /// It was not looked into since it runs: what is there may have waited since the last time that it ran.
+    is_new: bool,
+}
+
+/// What is known of the requests of a virtqueue over the times that it runs here.
+#[derive(Clone, Copy)]
+struct Seen {
+    /// It ran for the first time.
+    first: Instant,
+    /// It was looked into until then.
+    last: Instant,
 }
 
 struct Stopping {
@@ -85,6 +97,8 @@ pub struct IoThread<R: Ring> {
     completions: Completions,
     /// The suspect paths that were reported.
     suspects: u64,
+    /// Virtqueues that were here and may come back.
+    left: BTreeMap<FlowId, Seen>,
     /// Who waits for the end of [`Requests::leaves_doubt_of`].
     settling: Vec<(DiskId, Box<dyn FnOnce() + Send>)>,
 }
@@ -104,6 +118,7 @@ impl<R: Ring> IoThread<R> {
             ending: false,
             completions: Vec::new(),
             suspects: 0,
+            left: BTreeMap::new(),
             settling: Vec::new(),
         }
     }
@@ -256,6 +271,7 @@ impl<R: Ring> IoThread<R> {
                     // At the end of the daemon it has its deadline already, and a sooner one.
                     let deadline = slot.stopping.as_ref().map_or(now + DRAIN_MAX, |stopping| stopping.deadline);
                     slot.stopping = Some(Stopping { reply: Some(reply), since: now, deadline });
+                    slot.seen.last = if slot.is_new { slot.seen.last } else { now };
                     self.group.lift_limits_of(flow);
                 }
                 // The front-end that asked may be gone; then nobody needs the answer.
@@ -351,7 +367,8 @@ impl<R: Ring> IoThread<R> {
         self.disks[&disk].unanswered.taken_up(&queue);
         // Kicked: the guest may have queued requests before the virtqueue came here.
         let stopping = self.ending.then_some(Stopping { reply: None, since: now, deadline: now });
-        let slot = QueueSlot { disk, queue, generation, in_flight: 0, stopping, kicked: true };
+        let seen = self.left.remove(&flow).unwrap_or(Seen { first: now, last: now });
+        let slot = QueueSlot { disk, queue, generation, in_flight: 0, stopping, kicked: true, seen, is_new: true };
         let before = self.queues.insert(flow, slot);
         assert!(before.is_none(), "a virtqueue is started once");
         Ok(())
@@ -387,18 +404,27 @@ impl<R: Ring> IoThread<R> {
             }
             loop {
                 // A broken virtqueue has said so itself; what was taken before is completed as ever.
-                while (!stopping || slot.queue.to_resubmit() > 0)
-                    && let Ok(Some(request)) = slot.queue.pop()
-                {
+                loop {
+                    let is_resubmitted = slot.queue.to_resubmit() > 0;
+                    if stopping && !is_resubmitted {
+                        break;
+                    }
+                    let Ok(Some(request)) = slot.queue.pop() else { break };
+                    let since = match (is_resubmitted, slot.is_new) {
+                        (true, _) => slot.seen.first,
+                        (false, true) => slot.seen.last,
+                        (false, false) => now,
+                    };
                     slot.in_flight += 1;
                     let io = io_of(&request, slot.disk, flow);
                     let tag = self.requests.insert(slot.disk, flow, request);
-                    self.group.submit(now, Io { tag, ..io });
+                    self.group.submit_waited(now, since, Io { tag, ..io });
                 }
                 if stopping || !slot.queue.enable_notifications() {
                     break;
                 }
             }
+            slot.is_new &= stopping;
         }
     }
 

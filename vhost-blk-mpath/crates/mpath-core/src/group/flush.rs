@@ -143,13 +143,13 @@ impl FlushJobs {
 }
 
 impl Group {
-    /// A flush was submitted: what it covers is decided now.
-    pub(super) fn prepare_flush(&mut self, now: Instant, tag: Tag) {
+    /// A flush comes in that was submitted since then: what it covers is decided now.
+    pub(super) fn prepare_flush(&mut self, since: Instant, tag: Tag) {
         let index = self.flushes.new_job();
         let paths = (0..self.paths.len() as u16).map(PathId);
         let request = &mut self.requests[tag];
         let dirty = &self.disks[request.io.disk.index()].dirty;
-        self.flushes.jobs[index].owed.extend(paths.map(|id| dirty.flush_submitted(now, id)));
+        self.flushes.jobs[index].owed.extend(paths.map(|id| dirty.flush_submitted(since, id)));
         request.job = index;
     }
 

@@ -188,11 +188,17 @@ impl Group {
 
     /// Takes a request in. It ends with exactly one [`Action::Finish`].
     pub fn submit(&mut self, now: Instant, io: Io) {
+        self.submit_waited(now, now, io);
+    }
+
+    /// The same with one that may have waited in its virtqueue since then, as nobody looked. A flush reports what others have reported
+    /// meanwhile: the guest may have submitted it before that.
+    pub fn submit_waited(&mut self, now: Instant, since: Instant, io: Io) {
         self.requests.insert(now, io);
         self.hedges.submitted(io.op);
         self.open += 1;
         if self.fans_out(io.op) {
-            self.prepare_flush(now, io.tag);
+            self.prepare_flush(since, io.tag);
         }
         self.scheduler.push_back(now, &io, !self.fans_out(io.op));
     }

@@ -40,6 +40,7 @@ impl<R: Ring> IoThread<R> {
             }
             let slot = self.queues.remove(&flow).expect("just seen");
             self.disks[&slot.disk].unanswered.left(&slot.queue);
+            self.left.insert(flow, slot.seen);
             let token = Token::Kick { flow, generation: slot.generation };
             self.ring.unwatch(token.encode(), Token::Ended.encode())?;
             if let Some(reply) = slot.stopping.and_then(|stopping| stopping.reply) {
