@@ -52,6 +52,8 @@ pub(crate) struct World {
     machines: Vec<Machine>,
     /// The fences are over that the daemon has inherited.
     pub(crate) serves: bool,
+    /// By disk: the daemon may still execute what a front-end before this one has left.
+    unsettled: Vec<bool>,
     /// When the fences are over that the daemon has inherited.
     serves_at: Option<Instant>,
     /// By disk, as the next.
@@ -95,6 +97,7 @@ impl World {
             daemons: 0,
             record: RecordFile::default(),
             serves: false,
+            unsettled: vec![false; disks],
             serves_at: None,
             clock,
             plan,
@@ -170,6 +173,49 @@ impl World {
         }
     }
 
+    /// The front-end of a disk hangs up.
+    pub(crate) fn hang_up(&mut self, disk: usize, is_reset: bool) {
+        let Self { clock, net, check, verbose, machines, .. } = self;
+        check.limits_lifted(disk);
+        let mut ctx = Ctx { clock, net, check, verbose: *verbose };
+        if let Some(daemon) = &mut self.daemon {
+            self.unsettled[disk] = true;
+            ctx.check.counts.hang_ups += 1;
+            daemon.hang_up(&mut ctx, disk, &mut machines[disk], is_reset);
+        }
+    }
+
+    /// It connects again, or another one does.
+    pub(crate) fn connect(&mut self, disk: usize) {
+        if let Some((daemon, _)) = self.daemon() {
+            daemon.connect(disk);
+        }
+        self.turn_doors();
+    }
+
+    fn turn_doors(&mut self) {
+        let Self { clock, net, check, verbose, machines, .. } = self;
+        let mut ctx = Ctx { clock, net, check, verbose: *verbose };
+        let Some(daemon) = &mut self.daemon else { return };
+        let settled = daemon.turn_doors(&mut ctx, machines);
+        for disk in settled {
+            self.unsettled[disk] = false;
+        }
+        self.give_up();
+    }
+
+    /// What nobody waits for any more, and has no effect from now on.
+    fn give_up(&mut self) {
+        // What a daemon before this one was asked may be executed until the fences of that are over.
+        let machines =
+            self.machines.iter_mut().zip(&self.unsettled).filter(|(_, unsettled)| self.serves && !**unsettled);
+        for asked in machines.flat_map(|(machine, _)| machine.take_given_up()).collect::<Vec<_>>() {
+            let at = self.clock.elapsed();
+            self.check.given_up(at, asked.id);
+            self.guests[asked.disk].answered(&mut self.clock, asked.user);
+        }
+    }
+
     /// Nothing is left of the daemon but what others keep for it. The guests may be reset then.
     fn end_daemon(&mut self, is_reset: bool) {
         let Some(daemon) = self.daemon.take() else { return };
@@ -177,6 +223,7 @@ impl World {
         let mut ctx = Ctx { clock, net, check, verbose: *verbose };
         self.record = daemon.kill(&mut ctx, machines, is_reset);
         (self.serves, self.serves_at) = (false, None);
+        self.unsettled.fill(false);
     }
 
     fn serve(&mut self) {
@@ -187,12 +234,7 @@ impl World {
         daemon.begin_to_serve();
         ctx.say(|| "the daemon serves".into());
         self.serves = true;
-        let given_up: Vec<Asked> = self.machines.iter_mut().flat_map(Machine::take_given_up).collect();
-        for asked in given_up {
-            let at = self.clock.elapsed();
-            self.check.given_up(at, asked.id);
-            self.guests[asked.disk].answered(&mut self.clock, asked.user);
-        }
+        self.give_up();
     }
 
     /// Runs to the end or to the first violation.
@@ -342,6 +384,7 @@ impl World {
                 self.answer(answers, intact);
             }
         }
+        self.turn_doors();
     }
 
     /// The guest of a disk is answered; `intact` if flushes have reached every controller.

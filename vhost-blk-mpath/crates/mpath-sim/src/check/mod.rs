@@ -189,7 +189,9 @@ pub struct Counts {
     pub closed_in_order: u64,
     /// Daemons killed.
     pub kills: u64,
-    /// Requests that went down with their daemon.
+    /// Front-ends that hung up.
+    pub hang_ups: u64,
+    /// Requests that went down with their daemon, or their machine.
     pub given_up: u64,
     /// Events.
     pub events: u64,
@@ -215,6 +217,7 @@ impl AddAssign for Counts {
         self.removals += one.removals;
         self.closed_in_order += one.closed_in_order;
         self.kills += one.kills;
+        self.hang_ups += one.hang_ups;
         self.given_up += one.given_up;
         self.events += one.events;
     }
@@ -450,6 +453,11 @@ impl Checker {
     pub(crate) fn limit(&mut self, at: Duration, disk: usize, limits: Limits) {
         let open = self.open.values().filter(|asked| asked.disk == disk).count();
         self.disks[disk].limited = Limited::new(at, limits, open as u64);
+    }
+
+    /// The limits of a disk do not hold for what its virtqueues drain.
+    pub(crate) fn limits_lifted(&mut self, disk: usize) {
+        self.disks[disk].limited = Limited::default();
     }
 
     /// The path to a disk has carried out a request of so many blocks of data.

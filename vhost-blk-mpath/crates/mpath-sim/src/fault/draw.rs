@@ -136,6 +136,19 @@ pub(crate) fn faults_of_disks(
     (0..many).map(one).collect()
 }
 
+/// Front-ends that hang up until `quiet`.
+pub(crate) fn hang_ups(rng: &mut Rng, disks: usize, quiet: Duration) -> Vec<Planned> {
+    let many = rng.pick(&[0, 0, 1, 4]);
+    let one = |_| {
+        let fault = Fault::HangUp { disk: rng.index(disks), is_reset: rng.percent(50) };
+        let begins = rng.up_to(quiet * 9 / 10);
+        let longest = rng.pick(&[MS, 200 * MS, 2000 * MS]);
+        let lasts = rng.up_to(longest).min(quiet.saturating_sub(begins));
+        Planned { fault, begins, lasts }
+    };
+    (0..many).map(one).collect()
+}
+
 /// Everything that befalls a run until `quiet`, but for what concerns single disks.
 pub(crate) fn faults(rng: &mut Rng, paths: usize, quiet: Duration, digests: bool) -> Vec<Planned> {
     let mut planned = Vec::new();

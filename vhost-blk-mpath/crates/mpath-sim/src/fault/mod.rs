@@ -8,7 +8,7 @@ use mpath_core::{DiskId, Injection, Limits, OpClass, PathId, PolicyKind};
 use mpath_host::Wanted;
 use nvme_tcp::wire::AnaState;
 
-pub(crate) use self::draw::{faults, faults_of_disks};
+pub(crate) use self::draw::{faults, faults_of_disks, hang_ups};
 use crate::clock::Event;
 use crate::host::Message;
 use crate::net::Side;
@@ -55,6 +55,8 @@ pub(crate) enum Fault {
     /// The daemon is killed, and another one started in its place. What was under way is asked again, or is not; the kernel
     /// takes a while to close the sockets.
     Kill { resubmits: bool, exit: Duration },
+    /// The front-end of a disk hangs up, with its guest or not.
+    HangUp { disk: usize, is_reset: bool },
     /// The operator removes a path, at once or else when it owes nothing, and adds it again later.
     Remove { path: usize, at_once: bool },
     /// The operator disables a path, or only drains it, and enables it later.
@@ -121,6 +123,7 @@ impl World {
                 self.net.links[path].corrupted = per_10k;
             }
             Fault::Kill { resubmits, exit } => self.kill_daemon(resubmits, exit),
+            Fault::HangUp { disk, is_reset } => self.hang_up(disk, is_reset),
             Fault::Remove { path, at_once } => self.order(path, Wanted::Removed { at_once }),
             Fault::Disable { path, drains_only } => {
                 self.order(path, if drains_only { Wanted::Drained } else { Wanted::Disabled });
@@ -178,6 +181,7 @@ impl World {
                 self.net.links[path].corrupted = 0;
             }
             Fault::Kill { .. } => self.start_daemon(),
+            Fault::HangUp { disk, .. } => self.connect(disk),
             // If it is not gone yet it is now.
             Fault::Remove { path, .. } => {
                 self.order(path, Wanted::Removed { at_once: true });

@@ -2,14 +2,15 @@
 
 use std::time::{Duration, Instant};
 
-use mpath_core::{DiskId, Epoch, FlowId, Limits, PathId, SharedDisk};
+use mpath_core::{DiskId, Epoch, Limits, PathId, SharedDisk};
 use mpath_host::{RemovalStep, Wanted};
 use reactor::PathEventKind;
 
 use super::fences::{Fences, RecordFile};
+use super::frontends::Door;
 use super::path::PathTask;
 use super::thread::IoThread;
-use super::virtqueues::Served;
+use super::threads::Threads;
 use super::{HostPlan, Message};
 use crate::check::is_accessible;
 use crate::machine::Machine;
@@ -31,9 +32,12 @@ enum Membership {
 }
 
 pub(crate) struct Daemon {
-    threads: Vec<IoThread>,
-    /// The front-ends, by disk.
-    served: Vec<Served>,
+    threads: Threads,
+    /// By disk: its front-ends, and whether there is to be one.
+    doors: Vec<Door>,
+    has_front_end: Vec<bool>,
+    /// Nothing is taken from virtqueues before.
+    held_until: Option<Instant>,
     /// By disk, as the next.
     shared: Vec<SharedDisk>,
     /// It began to serve with all paths, and has had all of them since.
@@ -63,8 +67,10 @@ impl Daemon {
         let thread = |index| IoThread::new(now, index, plan, &shared, rng(100, index));
         let path = |path| PathTask::new(now, PathId(path as u16), Epoch(0), plan.clone(), rng(200, path));
         let mut daemon = Self {
-            threads: (0..plan.threads).map(thread).collect(),
-            served: Vec::new(),
+            threads: Threads((0..plan.threads).map(thread).collect()),
+            doors: (0..).map(DiskId).zip(&plan.disks).map(|(disk, plan)| Door::new(disk, plan.clone())).collect(),
+            has_front_end: vec![true; plan.disks.len()],
+            held_until: inherited.map(|fence| now + fence),
             paths: (0..plan.paths).map(path).collect(),
             fences,
             membership: vec![(Membership::There, true); plan.paths],
@@ -73,34 +79,45 @@ impl Daemon {
         };
         daemon.paths.iter_mut().for_each(|path| path.known = true);
         daemon.paths.iter_mut().for_each(|path| path.wake(ctx));
-        for disk in (0..plan.disks.len() as u16).map(DiskId) {
-            if let Some(fence) = inherited {
-                daemon.post_all(ctx, || Message::HoldDisk { disk, until: now + fence });
-            }
-            daemon.serve(ctx, plan, disk, &mut machines[usize::from(disk.0)]);
-        }
+        daemon.turn_doors(ctx, machines);
         (daemon, inherited.unwrap_or_default())
     }
 
-    fn serve(&mut self, ctx: &mut Ctx<'_>, plan: &HostPlan, disk: DiskId, machine: &mut Machine) {
-        let of_disk = &plan.disks[usize::from(disk.0)];
-        let (served, stream) = Served::start(of_disk);
-        machine.connect(stream);
-        for queue in served.started() {
-            let (thread, flow) = (self.thread_of(disk, queue.index()), FlowId(of_disk.first_flow.0 + queue.index()));
-            self.threads[thread].post(ctx, Message::StartQueue { disk, flow, queue: Box::new(queue) });
+    /// Lets front-ends in that wait: the disks from which nothing that was given up can be executed any more.
+    pub(crate) fn turn_doors(&mut self, ctx: &mut Ctx<'_>, machines: &mut [Machine]) -> Vec<usize> {
+        let held = self.held_until.filter(|until| ctx.clock.now() < *until);
+        let (mut settled, doors) = (Vec::new(), self.doors.iter_mut().zip(&self.has_front_end).zip(machines));
+        for (index, ((door, wants), machine)) in doors.enumerate() {
+            if door.is_free() && *wants {
+                door.connect(ctx, &mut self.threads, machine, held);
+            }
+            if door.settles(ctx, &mut self.threads) && door.serves() {
+                settled.push(index);
+            }
         }
-        self.served.push(served);
+        settled
     }
 
-    /// The I/O thread that has this virtqueue. Disks with one virtqueue each are not all on the first thread.
+    /// The front-end of a disk hangs up; with the guest if that is reset.
+    pub(crate) fn hang_up(&mut self, ctx: &mut Ctx<'_>, disk: usize, machine: &mut Machine, is_reset: bool) {
+        self.has_front_end[disk] = false;
+        self.doors[disk].hang_up(ctx, &mut self.threads, machine, is_reset);
+    }
+
+    /// The front-end of a disk, or another one, connects as soon as it can.
+    pub(crate) fn connect(&mut self, disk: usize) {
+        self.has_front_end[disk] = true;
+    }
+
+    /// The I/O thread that has this virtqueue.
     pub(crate) fn thread_of(&self, disk: DiskId, queue: u16) -> usize {
-        usize::from(disk.0 + queue) % self.threads.len()
+        self.threads.of(disk, queue)
     }
 
     /// Killed: the file is all that is left.
     pub(crate) fn kill(self, ctx: &mut Ctx<'_>, machines: &mut [Machine], is_reset: bool) -> RecordFile {
-        for thread in self.threads {
+        let doors: Vec<_> = self.doors.into_iter().filter_map(Door::kill).collect();
+        for thread in self.threads.0 {
             let (hedges, won) = thread.kill(ctx.clock.now());
             ctx.check.counts.hedges += hedges;
             ctx.check.counts.hedges_won += won;
@@ -108,7 +125,9 @@ impl Daemon {
         for machine in machines {
             machine.disconnect(is_reset);
         }
-        self.served.into_iter().for_each(Served::end);
+        for door in doors {
+            door.join().expect("it serves to the end");
+        }
         self.fences.into_file()
     }
 
@@ -126,13 +145,13 @@ impl Daemon {
     /// The operator changes the limits of a disk. Threads that wait because of the earlier ones look again.
     pub(crate) fn limit(&mut self, ctx: &mut Ctx<'_>, disk: usize, limits: Limits) {
         self.shared[disk].limits.set(ctx.clock.now(), limits);
-        self.threads.iter_mut().for_each(|thread| thread.wake(ctx));
+        self.threads.0.iter_mut().for_each(|thread| thread.wake(ctx));
     }
 
     pub(crate) fn notify(&mut self, ctx: &mut Ctx<'_>, id: ConnId) {
         if let Some(path) = self.paths.iter_mut().find(|path| path.owns(id)) {
             path.wake(ctx);
-        } else if let Some(thread) = self.threads.iter_mut().find(|thread| thread.owns(id)) {
+        } else if let Some(thread) = self.threads.0.iter_mut().find(|thread| thread.owns(id)) {
             thread.wake(ctx);
         }
     }
@@ -140,16 +159,16 @@ impl Daemon {
     /// A guest has kicked a virtqueue.
     pub(crate) fn kick(&mut self, ctx: &mut Ctx<'_>, disk: DiskId, queue: u16) {
         let thread = self.thread_of(disk, queue);
-        self.threads[thread].kick(ctx);
+        self.threads.0[thread].kick(ctx);
     }
 
     pub(crate) fn post_all(&mut self, ctx: &mut Ctx<'_>, message: impl Fn() -> Message) {
-        self.threads.iter_mut().for_each(|thread| thread.post(ctx, message()));
+        self.threads.post_all(ctx, message);
     }
 
     /// A turn of an I/O thread.
     pub(crate) fn turn_thread(&mut self, ctx: &mut Ctx<'_>, index: usize) {
-        let thread = &mut self.threads[index];
+        let thread = &mut self.threads.0[index];
         thread.turn(ctx);
         for report in std::mem::take(&mut thread.reports) {
             ctx.say(|| format!("thread {index}: {report:?}"));
@@ -198,7 +217,7 @@ impl Daemon {
     fn next_membership(&self, now: Instant, index: usize) -> Option<Membership> {
         use Membership::{Adding, Gone, Leaving, Removing, There};
         let path = PathId(index as u16);
-        let all = |is: &dyn Fn(&IoThread) -> bool| self.threads.iter().all(is);
+        let all = |is: &dyn Fn(&IoThread) -> bool| self.threads.0.iter().all(is);
         let (membership, wanted) = self.membership[index];
         let (next, when) = match membership {
             There => return None,
@@ -253,12 +272,12 @@ impl Daemon {
                 Message::Ana { disk, state, .. } => self.intact[usize::from(disk.0)] &= is_accessible(state),
                 _ => {}
             }
-            self.threads[thread].post(ctx, message);
+            self.threads.0[thread].post(ctx, message);
         }
         if let Some(at_once) = self.paths[index].look.take() {
             let now = ctx.clock.now();
             let owes_nothing = (at_once || !self.may_be_dirty(path_id))
-                && self.threads.iter().all(|thread| thread.owes_nothing(now, path_id));
+                && self.threads.0.iter().all(|thread| thread.owes_nothing(now, path_id));
             self.paths[index].looked(ctx, owes_nothing);
         }
         if self.paths[index].is_refused(ctx.clock.now()) && self.membership[index] == (Membership::There, true) {
@@ -287,11 +306,11 @@ impl Daemon {
 
     /// Whether every I/O thread can send on every path.
     fn is_whole(&self) -> bool {
-        self.threads.iter().all(|thread| thread.live_paths() == self.paths.len())
+        self.threads.0.iter().all(|thread| thread.live_paths() == self.paths.len())
     }
 
     fn may_use_all(&self, disk: u16) -> bool {
-        self.threads.iter().all(|thread| thread.may_use_all(DiskId(disk)))
+        self.threads.0.iter().all(|thread| thread.may_use_all(DiskId(disk)))
     }
 
     /// Whether every disk can use every path.
@@ -301,13 +320,13 @@ impl Daemon {
 
     /// At the end of the run: what is left of anything.
     pub(crate) fn leaks(&self, now: Instant) -> Option<String> {
-        self.threads.iter().find_map(|thread| thread.leaks(now))
+        self.threads.0.iter().find_map(|thread| thread.leaks(now))
     }
 
     /// Where everything is, for a run that does not end.
     pub(crate) fn state(&self, now: Instant) -> String {
         let live = self.paths.iter().filter(|path| path.is_live()).count();
-        let threads: Vec<String> = self.threads.iter().map(|thread| thread.state(now)).collect();
+        let threads: Vec<String> = self.threads.0.iter().map(|thread| thread.state(now)).collect();
         format!("{live} paths live\n  {}", threads.join("\n  "))
     }
 }

@@ -1,12 +1,13 @@
 //! The host: what the daemon's I/O threads and path tasks do, with virtual time and a simulated network in place of
-//! io_uring, tokio and sockets. I/O threads, virtqueues, the lives of paths and fences are the code that ships, driven here;
-//! `daemon` follows the daemon in what becomes of a path that is removed.
+//! io_uring, tokio and sockets. I/O threads, virtqueues, the lives of paths and fences are the code that ships, driven here.
 
 mod daemon;
 mod disks;
 mod fences;
+mod frontends;
 mod path;
 mod thread;
+mod threads;
 mod virtqueues;
 mod wire;
 

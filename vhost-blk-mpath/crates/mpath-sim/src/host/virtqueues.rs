@@ -9,23 +9,38 @@ use vhost_user_blk::{Disk, DiskGeometry, Queue, QueueSink, SECTOR_BYTES, serve_c
 
 use super::DiskPlan;
 
-/// Hands virtqueues on. They come back only with the end of the daemon, which is a kill.
-struct Sink(mpsc::Sender<Queue>);
+/// Virtqueues that are to be given back, drained.
+pub(super) struct Stop {
+    pub(super) indices: Vec<u16>,
+    reply: mpsc::SyncSender<Vec<Option<Queue>>>,
+}
+
+/// Hands virtqueues on, and takes them back unless the daemon is killed before.
+struct Sink {
+    started: mpsc::Sender<Queue>,
+    stops: mpsc::Sender<Stop>,
+}
 
 impl QueueSink for Sink {
     fn start(&self, queue: Queue) -> Result<(), Queue> {
-        self.0.send(queue).map_err(|mpsc::SendError(queue)| queue)
+        self.started.send(queue).map_err(|mpsc::SendError(queue)| queue)
     }
 
     fn stop(&self, indices: &[u16]) -> Vec<Option<Queue>> {
-        indices.iter().map(|_| None).collect()
+        if indices.is_empty() {
+            return Vec::new();
+        }
+        let (reply, drained) = mpsc::sync_channel(1);
+        let is_killed = self.stops.send(Stop { indices: indices.to_vec(), reply }).is_err();
+        let drained = drained.recv().ok().filter(|_| !is_killed);
+        drained.unwrap_or_else(|| indices.iter().map(|_| None).collect())
     }
 }
 
 /// A connection of a front-end.
-#[derive(Debug)]
 pub(super) struct Served {
     started: mpsc::Receiver<Queue>,
+    stops: mpsc::Receiver<Stop>,
     thread: JoinHandle<()>,
 }
 
@@ -42,12 +57,12 @@ impl Served {
         };
         let disk = Arc::new(Disk::new(geometry).expect("a disk as the daemon makes it"));
         let (ours, theirs) = UnixStream::pair().expect("a socket");
-        let (sink, started) = mpsc::channel();
+        let ((started, queues), (stops, to_stop)) = (mpsc::channel(), mpsc::channel());
         let serve = move || {
-            // It ends with the daemon.
-            let _ = serve_connection(ours, &disk, &Sink(sink));
+            // How it ended is the front-end's affair.
+            let _ = serve_connection(ours, &disk, &Sink { started, stops });
         };
-        (Self { started, thread: std::thread::spawn(serve) }, theirs)
+        (Self { started: queues, stops: to_stop, thread: std::thread::spawn(serve) }, theirs)
     }
 
     /// The virtqueues that the front-end has running.
@@ -55,8 +70,19 @@ impl Served {
         self.started.try_iter()
     }
 
-    /// The machine has hung up, as the daemon is gone.
-    pub(super) fn end(self) {
+    /// The front-end has hung up: what is to be drained.
+    pub(super) fn hung_up(&self) -> Stop {
+        self.stops.recv().expect("virtqueues are taken back at the end of a connection")
+    }
+
+    /// The virtqueues are drained.
+    pub(super) fn drained(self, stop: &Stop, queues: Vec<Option<Queue>>) {
+        stop.reply.send(queues).expect("it waits for them");
         self.thread.join().expect("it serves to the end");
+    }
+
+    /// The daemon is killed. To be waited for when the front-end has hung up.
+    pub(super) fn kill(self) -> JoinHandle<()> {
+        self.thread
     }
 }

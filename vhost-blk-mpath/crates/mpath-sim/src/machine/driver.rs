@@ -48,9 +48,8 @@ impl Driver {
         Self { start: index * QUEUE_BYTES, size, has_event_idx, available: 0, used: 0, kick }
     }
 
-    /// The guest was reset: the ring is a new one.
-    pub(super) fn reset(&mut self, memory: &Memory) {
-        memory.write(self.start, &[0; QUEUE_BYTES]);
+    /// The ring is a new one.
+    pub(super) fn reset(&mut self) {
         (self.available, self.used) = (0, 0);
     }
 

@@ -102,11 +102,13 @@ impl Machine {
         self.frontend = Some(device.connect(stream, &mut self.inflight).expect("the daemon answers"));
     }
 
-    /// The daemon is gone. The guest is reset then, and has given up what it had asked, or it waits for the next daemon.
+    /// The front-end or the daemon is gone. The guest is another one then, and has given up what this one had asked, or it waits.
     pub(crate) fn disconnect(&mut self, is_reset: bool) {
         self.frontend = None;
         if is_reset {
-            self.queues.iter_mut().for_each(|queue| queue.reset(&self.memory));
+            // That of another machine: a daemon that still has the old one may go on writing to it.
+            self.memory = Memory::new(self.memory.bytes());
+            self.queues.iter_mut().for_each(Driver::reset);
             self.inflight = None;
             self.given_up.extend(std::mem::take(&mut self.out).into_values());
         }
