@@ -60,9 +60,10 @@ fuzz: ## vhost-user messages, rings and requests that a fuzzer makes up, each fo
 	@scripts/deps.sh build fuzz
 	scripts/fuzz $(SECONDS)
 
-sim: ## the whole stack in virtual time against random faults, every block checked (SEEDS=2000; replays with --seed)
+sim: ## the whole stack in virtual time: small worlds exhaustively, then random faults, every block checked (SEEDS=2000; replays with --seed)
 	@scripts/deps.sh build
 	$(CARGO) build --release --locked -p mpath-sim
+	$(BIN)/mpath-sim --small
 	$(BIN)/mpath-sim --seeds $(SEEDS)
 
 sim-mutants: ## how many runs the simulator needs to find each deliberate bug of mpath-sim/mutants (takes about half an hour)

@@ -37,6 +37,7 @@
 //! from there, so that the next path of that id finds itself where a new association of the old one would; but it is another
 //! path, presumed dirty again until a flush succeeds there.
 
+use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -49,7 +50,6 @@ use crate::path::{Epoch, MAX_PATHS, PathId};
 const STILL_UNDER_WAY: Duration = Duration::from_millis(100);
 
 /// Dirty state of all paths of one disk, shared by its [`crate::Group`]s.
-#[derive(Debug)]
 pub struct DirtyPaths {
     paths: Vec<PathDirt>,
     after_crash: AtomicBool,
@@ -143,6 +143,26 @@ impl Life {
     /// Not 0. An association does not live to see 2^24 losses.
     fn mark(self) -> u64 {
         (self.epoch.0 + 1) << 24 | u64::from(self.losses & 0xff_ffff)
+    }
+}
+
+/// Of the paths, those that have had an association.
+impl fmt::Debug for DirtyPaths {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let paths = (0..).map(PathId).zip(&self.paths);
+        let used = paths.filter(|(id, _)| self.lock(*id).1.epoch.is_some());
+        f.debug_struct("DirtyPaths")
+            .field("after_crash", &self.after_crash)
+            .field("paths", &Used(used.collect()))
+            .finish()
+    }
+}
+
+struct Used<'a>(Vec<(PathId, &'a PathDirt)>);
+
+impl fmt::Debug for Used<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map().entries(self.0.iter().copied()).finish()
     }
 }
 

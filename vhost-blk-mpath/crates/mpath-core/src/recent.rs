@@ -1,12 +1,19 @@
 //! How many requests there were lately, for the operator.
 
+use std::fmt;
 use std::time::Duration;
 
 /// Requests of the last second and of the last minute, to a tenth of a second and to a second.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Default)]
 pub(crate) struct Recent {
     second: Ring<10>,
     minute: Ring<60>,
+}
+
+impl fmt::Debug for Recent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Recent").finish_non_exhaustive()
+    }
 }
 
 impl Recent {
@@ -30,7 +37,7 @@ fn slots(at: Duration) -> (u64, u64) {
 }
 
 /// Counts of the present slot of time and of `N` before it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 struct Ring<const N: usize> {
     /// The present slot.
     slot: u64,

@@ -26,6 +26,7 @@ mod machine;
 mod net;
 mod plan;
 mod rng;
+pub mod small;
 mod target;
 mod world;
 

@@ -21,6 +21,9 @@ struct Args {
     /// Replay this one
     #[arg(long, value_parser = parse_seed)]
     seed: Option<u64>,
+    /// Try every order of events in small worlds
+    #[arg(long, conflicts_with_all = ["seed", "seeds", "first_seed", "jobs"])]
+    small: bool,
     /// Print everything that happens
     #[arg(long, short, requires = "seed")]
     verbose: bool,
@@ -39,6 +42,9 @@ fn parse_seed(text: &str) -> Result<u64, String> {
 
 fn main() -> ExitCode {
     let args = Args::parse();
+    if args.small {
+        return explore_all();
+    }
     if let Some(seed) = args.seed {
         on_panic(seed);
         let report = if args.verbose { mpath_sim::run_verbose(seed) } else { mpath_sim::run(seed) };
@@ -49,6 +55,22 @@ fn main() -> ExitCode {
     let jobs = args.jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, std::num::NonZero::get));
     println!("mpath-sim: {} seeds from {first:#x}", args.seeds);
     run_all(first, args.seeds, jobs.max(1))
+}
+
+/// Every order of events of the small worlds.
+fn explore_all() -> ExitCode {
+    let explore = |plan| move || (plan, Instant::now(), mpath_sim::small::explore(plan), Instant::now());
+    let explored = std::thread::scope(|scope| {
+        let all = mpath_sim::small::PLANS.map(|plan| scope.spawn(explore(plan)));
+        all.map(|one| one.join().expect("a world that panics says so itself"))
+    });
+    for (plan, began, explored, ended) in &explored {
+        println!("mpath-sim: {plan:?}: {} states in {:.1} s", explored.states, (*ended - *began).as_secs_f64());
+    }
+    let violation = explored.into_iter().find_map(|(_, _, explored, _)| explored.violation);
+    let Some(violation) = violation else { return ExitCode::SUCCESS };
+    println!("{violation}");
+    ExitCode::FAILURE
 }
 
 fn run_all(first: u64, seeds: u64, jobs: usize) -> ExitCode {
