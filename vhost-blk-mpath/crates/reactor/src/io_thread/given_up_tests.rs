@@ -80,3 +80,19 @@ fn what_a_path_has_stays_until_it_ends() {
     test.thread.publish(test.now).unwrap();
     assert_eq!(test.thread.requests.len(), usize::from(DEPTH));
 }
+
+#[test]
+fn what_is_found_at_the_first_look_may_have_waited_since_the_last_one() {
+    let mut test = Test::new();
+    let _first = test.start();
+    assert!(!test.thread.queues[&FLOW].is_new, "it was looked into");
+    let stopped_at = test.now;
+    test.leave();
+    assert_eq!(test.thread.left[&FLOW].last, stopped_at);
+    test.thread.handle(test.now, Message::SuspendDisk(DISK)).unwrap();
+    let _second = test.start();
+    let slot = &test.thread.queues[&FLOW];
+    assert!(slot.is_new && slot.seen.last == stopped_at, "it waits, and so does what is in it");
+    test.leave();
+    assert_eq!(test.thread.left[&FLOW].last, stopped_at);
+}
