@@ -83,12 +83,20 @@ impl Plan {
         let of_disks = &mut Rng::new(seed, 0xd15c);
         let namespaces = namespaces(of_disks);
         let disks = namespaces.len();
-        let target = target(rng, paths, kato, lifetime, namespaces);
+        let mut target = target(rng, paths, kato, lifetime, namespaces);
+        let has_large_reads = Rng::new(seed, 0x1a46).percent(20);
+        if has_large_reads {
+            links.iter_mut().for_each(LinkPlan::hurry);
+            target.send_large_data();
+        }
         let mut host = host(rng, paths, kato, digests, &target);
         host.group.hedging = hedging(&mut Rng::new(seed, 0x4ed6));
         host.record_fails_percent = Rng::new(seed, 0xf5bc).pick(&[0, 0, 0, 20]);
         let quiet = rng.between(Duration::from_secs(10), Duration::from_secs(30));
         let mut guests: Vec<_> = (0..disks).map(|disk| guest(rng, &host, &target, disk, quiet)).collect();
+        if has_large_reads {
+            guests.iter_mut().for_each(|guest| guest.longest = 32);
+        }
         let spared = (disks > 1 && of_disks.percent(20)).then(|| of_disks.index(disks));
         let mut faults =
             if spared.is_some() { Vec::new() } else { faults(rng, paths, quiet, digests.header || digests.data) };
@@ -110,6 +118,16 @@ impl Plan {
         // whatever was queued, held or to be retried.
         let patience = kato * 8 + Duration::from_secs(75);
         Self { links, target, host, guests, spared, faults, quiet, patience }
+    }
+}
+
+impl TargetPlan {
+    /// Namespaces and PDUs that have room for reads into guest memory without a copy.
+    fn send_large_data(&mut self) {
+        self.namespaces.iter_mut().for_each(|namespace| (namespace.blocks, namespace.block_shift) = (64, 12));
+        self.limits.max_transfer_bytes = 1 << 20;
+        self.limits.max_c2h_data_bytes = 256 << 10;
+        self.limits.transfer_budget_bytes = 8 << 20;
     }
 }
 
