@@ -95,7 +95,9 @@ impl Plan {
         let quiet = rng.between(Duration::from_secs(10), Duration::from_secs(30));
         let mut guests: Vec<_> = (0..disks).map(|disk| guest(rng, &host, &target, disk, quiet)).collect();
         if has_large_reads {
-            guests.iter_mut().for_each(|guest| guest.longest = 32);
+            for guest in &mut guests {
+                guest.longest = 32;
+            }
         }
         let spared = (disks > 1 && of_disks.percent(20)).then(|| of_disks.index(disks));
         let mut faults =

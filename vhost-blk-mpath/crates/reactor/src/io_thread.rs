@@ -5,63 +5,25 @@ mod drain;
 #[cfg(test)]
 mod given_up_tests;
 mod hedge;
+mod virtqueues;
 
 use std::collections::BTreeMap;
 use std::io;
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
 use std::time::Instant;
 
-use mpath_core::{Action, DiskId, FlowId, Group, GroupStats, Io, IoError, Outcome, PathConfig, PathId, Tag};
+use mpath_core::{Action, DiskId, FlowId, Group, GroupStats, IoError, Outcome, PathConfig, PathId, Tag};
 use nvme_tcp::host::IoCommand;
-use vhost_user_blk::Queue;
 
-use self::drain::{DRAIN_MAX, FAULTED_DRAIN_MAX, SHUTDOWN_DRAIN_MAX};
-use crate::classify::{command_of, io_of, status_of};
+use self::drain::{DRAIN_MAX, SHUTDOWN_DRAIN_MAX};
+use self::virtqueues::{QueueSlot, Seen, Stopping};
+use crate::classify::{command_of, status_of};
 use crate::connection::{Completions, Connection, Tokens};
 use crate::message::{Ending, LossReason, Message, PathEvent, PathEventKind};
 use crate::requests::Requests;
-use crate::ring::{Event, Ring};
+use crate::ring::{Event, Ring, SimulatedRing};
 use crate::token::Token;
 use crate::unanswered::Unanswered;
-
-struct QueueSlot {
-    disk: DiskId,
-    queue: Queue,
-    /// Tells the events of this virtqueue's kick from those of one with the same index before it.
-    generation: u32,
-    /// Chains fetched and not yet completed.
-    in_flight: u32,
-    /// Where it goes once drained; set, nothing more is fetched.
-    stopping: Option<Stopping>,
-    /// The guest may have queued something since the last fetch.
-    kicked: bool,
-    seen: Seen,
-    /// It was not looked into since it runs: what is there may have waited since the last time that it ran.
-    is_new: bool,
-}
-
-/// What is known of the requests of a virtqueue over the times that it runs here.
-#[derive(Clone, Copy)]
-struct Seen {
-    /// It ran for the first time.
-    first: Instant,
-    /// It was looked into until then.
-    last: Instant,
-}
-
-struct Stopping {
-    reply: Option<mpsc::SyncSender<Option<Queue>>>,
-    since: Instant,
-    deadline: Instant,
-}
-
-impl QueueSlot {
-    /// Until when the virtqueue may drain, if it is to stop.
-    fn deadline(&self) -> Option<Instant> {
-        let Stopping { since, deadline, .. } = self.stopping.as_ref()?;
-        Some(if self.queue.has_faulted() { (*deadline).min(*since + FAULTED_DRAIN_MAX) } else { *deadline })
-    }
-}
 
 struct Disk {
     /// For the log.
@@ -186,10 +148,7 @@ impl<R: Ring> IoThread<R> {
     }
 
     /// What the ring has reported.
-    ///
-    /// # Errors
-    /// The ring is unusable.
-    pub fn on_event(&mut self, now: Instant, event: Event) -> io::Result<()> {
+    pub(crate) fn on_event(&mut self, now: Instant, event: Event) -> io::Result<()> {
         match Token::decode(event.token) {
             Token::Kick { flow, generation } => {
                 if let Some(slot) = self.queues.get_mut(&flow).filter(|slot| slot.generation == generation) {
@@ -360,72 +319,8 @@ impl<R: Ring> IoThread<R> {
         Ok(())
     }
 
-    fn start_queue(&mut self, now: Instant, disk: DiskId, flow: FlowId, queue: Queue) -> io::Result<()> {
-        self.generation = self.generation.wrapping_add(1);
-        let generation = self.generation;
-        self.ring.watch(queue.kick_fd(), Token::Kick { flow, generation }.encode())?;
-        self.disks[&disk].unanswered.taken_up(&queue);
-        // Kicked: the guest may have queued requests before the virtqueue came here.
-        let stopping = self.ending.then_some(Stopping { reply: None, since: now, deadline: now });
-        let seen = self.left.remove(&flow).unwrap_or(Seen { first: now, last: now });
-        let slot = QueueSlot { disk, queue, generation, in_flight: 0, stopping, kicked: true, seen, is_new: true };
-        let before = self.queues.insert(flow, slot);
-        assert!(before.is_none(), "a virtqueue is started once");
-        Ok(())
-    }
-
     fn disk_to_hold(&mut self, disk: DiskId) -> &mut Disk {
         self.disks.get_mut(&disk).expect("a disk is added before it is held")
-    }
-
-    /// Takes the requests that wait in the virtqueues. A virtqueue with requests in flight is looked at in every turn,
-    /// since a look is cheaper than a kick; one without is left to its kick.
-    fn fetch(&mut self, now: Instant) {
-        let mut some_held = false;
-        for disk in self.disks.values_mut() {
-            disk.held_until.take_if(|until| *until <= now);
-            some_held |= disk.is_held();
-        }
-        for (&flow, slot) in &mut self.queues {
-            if some_held && self.disks.get(&slot.disk).is_some_and(Disk::is_held) {
-                continue;
-            }
-            let stopping = slot.stopping.is_some();
-            // What an earlier daemon had in flight was taken from the ring by that: it belongs to what is drained.
-            if stopping && slot.queue.to_resubmit() == 0 {
-                continue;
-            }
-            let kicked = std::mem::take(&mut slot.kicked);
-            if !(kicked || slot.in_flight > 0 || stopping) {
-                continue;
-            }
-            if kicked {
-                slot.queue.drain_kick();
-            }
-            loop {
-                // A broken virtqueue has said so itself; what was taken before is completed as ever.
-                loop {
-                    let is_resubmitted = slot.queue.to_resubmit() > 0;
-                    if stopping && !is_resubmitted {
-                        break;
-                    }
-                    let Ok(Some(request)) = slot.queue.pop() else { break };
-                    let since = match (is_resubmitted, slot.is_new) {
-                        (true, _) => slot.seen.first,
-                        (false, true) => slot.seen.last,
-                        (false, false) => now,
-                    };
-                    slot.in_flight += 1;
-                    let io = io_of(&request, slot.disk, flow);
-                    let tag = self.requests.insert(slot.disk, flow, request);
-                    self.group.submit_waited(now, since, Io { tag, ..io });
-                }
-                if stopping || !slot.queue.enable_notifications() {
-                    break;
-                }
-            }
-            slot.is_new &= stopping;
-        }
     }
 
     /// Carries out what the group decides, until it has nothing more to say.
@@ -552,5 +447,16 @@ impl<R: Ring> IoThread<R> {
             self.act(now);
             self.transmit(now);
         }
+    }
+}
+
+impl<S: Copy + Eq> IoThread<SimulatedRing<S>> {
+    /// Takes what the ring has to report.
+    ///
+    /// # Errors
+    /// The ring is unusable.
+    pub fn take_events(&mut self, now: Instant) -> io::Result<()> {
+        let events = self.ring.take_events();
+        events.into_iter().try_for_each(|event| self.on_event(now, event))
     }
 }

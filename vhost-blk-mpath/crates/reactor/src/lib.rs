@@ -34,5 +34,5 @@ pub use classify::outcome_of;
 pub use handle::{IoThreadConfig, IoThreadHandle, StartError, StoppingQueue};
 pub use io_thread::IoThread;
 pub use message::{Ending, Link, LossReason, Message, PathEvent, PathEventKind};
-pub use ring::{Event, Ring, RingError, SimulatedRing, SocketCall, reset};
+pub use ring::{Ring, RingError, SimulatedRing, SocketCall, reset};
 pub use unanswered::Unanswered;

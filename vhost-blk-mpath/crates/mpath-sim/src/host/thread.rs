@@ -98,9 +98,7 @@ impl IoThread {
         let ring = self.thread.ring();
         self.sockets.keys().for_each(|id| ring.end_receive(*id, -libc::ECANCELED));
         self.sockets.keys().for_each(|id| ring.end_send(*id, -libc::ECANCELED));
-        for event in self.thread.ring().take_events() {
-            self.thread.on_event(now, event).expect("the ring does what it is asked");
-        }
+        self.thread.take_events(now).expect("the ring does what it is asked");
         hedges
     }
 
@@ -288,9 +286,7 @@ impl IoThread {
             self.thread.ring().poll();
         }
         self.thread.ring().end_cancelled();
-        for event in self.thread.ring().take_events() {
-            self.thread.on_event(now, event).expect("the ring does what it is asked");
-        }
+        self.thread.take_events(now).expect("the ring does what it is asked");
     }
 
     fn exchange(&mut self, ctx: &mut Ctx<'_>, id: ConnId) {

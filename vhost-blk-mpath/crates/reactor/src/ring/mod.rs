@@ -25,16 +25,16 @@ pub use uring::{RingError, reset};
 
 /// What was reported of one operation.
 #[derive(Clone, Copy, Debug)]
-pub struct Event {
+pub(crate) struct Event {
     /// The token the operation was started with.
-    pub token: u64,
+    pub(crate) token: u64,
     /// Bytes, poll mask or `-errno`.
-    pub result: i32,
+    pub(crate) result: i32,
     /// The operation is still armed and reports again (multishot).
-    pub more: bool,
+    pub(crate) more: bool,
 }
 
-/// What an I/O thread has the kernel do. Each operation has a token, by which an [`Event`] reports its end.
+/// What an I/O thread has the kernel do. Each operation has a token, by which its end is reported.
 pub trait Ring {
     /// A connected socket.
     type Socket;

@@ -82,7 +82,7 @@ impl<S: Copy + Eq> SimulatedRing<S> {
     }
 
     /// What there is to report.
-    pub fn take_events(&mut self) -> Vec<Event> {
+    pub(crate) fn take_events(&mut self) -> Vec<Event> {
         std::mem::take(&mut self.events)
     }
 
