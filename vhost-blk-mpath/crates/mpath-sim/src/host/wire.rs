@@ -97,6 +97,8 @@ pub(super) struct Wire {
     received: Stream,
     /// By command identifier.
     open: BTreeMap<u16, Command>,
+    /// The controller has ended a command that there is not: the host listens no more.
+    is_broken: bool,
 }
 
 impl Wire {
@@ -128,12 +130,18 @@ impl Wire {
     pub(super) fn hears(&mut self, bytes: &[u8]) -> Vec<(Command, End)> {
         let mut ends = Vec::new();
         self.received.read(bytes, |head| {
+            if self.is_broken {
+                return;
+            }
             let (cid, status) = match head[0] {
                 CAPSULE_RESP => (le16(head, 20), le16(head, 22) >> 1),
                 C2H_DATA if head[1] & C2H_SUCCESS != 0 => (le16(head, 8), 0),
                 _ => return,
             };
-            ends.extend(self.open.remove(&cid).map(|command| (command, End::of(status))));
+            match self.open.remove(&cid) {
+                Some(command) => ends.push((command, End::of(status))),
+                None => self.is_broken = true,
+            }
         });
         ends
     }
