@@ -182,6 +182,7 @@ impl World {
             self.unsettled[disk] = true;
             ctx.check.counts.hang_ups += 1;
             daemon.hang_up(&mut ctx, disk, &mut machines[disk], is_reset);
+            ctx.check.unheard(machines[disk].given_up());
         }
     }
 
@@ -410,6 +411,13 @@ impl World {
         self.say(|| asked.to_string());
         self.check.submitted(self.clock.elapsed(), asked.disk, asked.id, asked.kind, range);
         let machine = &mut self.machines[asked.disk];
+        if !machine.is_left_alone(asked.user) {
+            let what = format_args!(
+                "memory of disk {}, user {}, was written after its read was answered",
+                asked.disk, asked.user
+            );
+            self.check.violate(self.clock.elapsed(), None, what);
+        }
         let queue = machine.queue_of(asked.user) as u16;
         if machine.ask(asked)
             && let Some((daemon, mut ctx)) = self.daemon()

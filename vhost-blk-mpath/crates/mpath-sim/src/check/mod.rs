@@ -449,6 +449,14 @@ impl Checker {
         }
     }
 
+    /// The guest that waits for these is gone, though they may be executed yet. What a flush among them reports nobody hears.
+    pub(crate) fn unheard(&mut self, ids: impl Iterator<Item = u64>) {
+        let moment = self.tick();
+        for asked in ids.filter_map(|id| self.open.get(&id)).filter(|asked| asked.kind == Kind::Flush) {
+            self.disks[asked.disk].durability.flush_answered(asked.submitted, moment, false);
+        }
+    }
+
     /// The operator has changed the limits of a disk.
     pub(crate) fn limit(&mut self, at: Duration, disk: usize, limits: Limits) {
         let open = self.open.values().filter(|asked| asked.disk == disk).count();

@@ -67,6 +67,8 @@ pub(crate) struct Machine {
     frontend: Option<Frontend>,
     /// By user: what is not answered.
     out: BTreeMap<usize, Asked>,
+    /// By user: the data of the last read, whose memory is the guest's again.
+    read: BTreeMap<usize, Vec<u8>>,
     /// What went with a reset of the guest.
     given_up: Vec<Asked>,
 }
@@ -85,6 +87,7 @@ impl Machine {
             inflight: None,
             frontend: None,
             out: BTreeMap::new(),
+            read: BTreeMap::new(),
             given_up: Vec::new(),
         }
     }
@@ -110,8 +113,14 @@ impl Machine {
             self.memory = Memory::new(self.memory.bytes());
             self.queues.iter_mut().for_each(Driver::reset);
             self.inflight = None;
+            self.read.clear();
             self.given_up.extend(std::mem::take(&mut self.out).into_values());
         }
+    }
+
+    /// What was given up, and may be executed yet.
+    pub(crate) fn given_up(&self) -> impl Iterator<Item = u64> + '_ {
+        self.given_up.iter().map(|asked| asked.id)
     }
 
     /// What nobody waits for any more: it was given up, and no daemon executes it any more.
@@ -122,6 +131,12 @@ impl Machine {
     /// Where a user's request lies.
     fn slot(&self, user: usize) -> usize {
         self.queues.len() * QUEUE_BYTES + user * (SLOT_BYTES + self.plan.blocks as usize * self.block_bytes)
+    }
+
+    /// Whether nobody has written to the memory of a user's last read since that was answered. Asked once.
+    pub(crate) fn is_left_alone(&mut self, user: usize) -> bool {
+        let Some(data) = self.read.remove(&user) else { return true };
+        self.memory.read(self.slot(user) + SLOT_BYTES, data.len()) == data
     }
 
     /// The guest asks: whether the device was kicked.
@@ -197,6 +212,8 @@ impl Machine {
         };
         let is_read = asked.kind == Kind::Read;
         let bytes = if is_read { asked.blocks as usize * self.block_bytes } else { 0 };
-        Answer { asked, result, data: self.memory.read(slot + SLOT_BYTES, bytes) }
+        let data = self.memory.read(slot + SLOT_BYTES, bytes);
+        self.read.insert(user, data.clone());
+        Answer { asked, result, data }
     }
 }
