@@ -59,6 +59,19 @@ impl Test {
     }
 }
 
+/// They were on their way when the path went.
+#[test]
+fn orders_for_a_path_that_is_gone_do_not_reach_the_next_one_with_its_id() {
+    let mut test = Test::new();
+    test.group.remove_path(P3);
+    test.group.set_draining(test.now, P3, true);
+    test.group.set_injection(test.now, P3, None, Injection::latency(Duration::from_millis(1)));
+    test.group.add_path(P3, PathConfig::default());
+    test.up(P3, 1, false);
+    test.group.set_draining(test.now, P0, true);
+    assert_eq!(test.submit(0, Op::Read), [Action::Issue { path: P3, tag: Tag(0) }]);
+}
+
 /// Drained, clean and closed.
 #[test]
 fn a_path_goes_with_all_that_was_known_of_it_and_its_id_serves_another() {

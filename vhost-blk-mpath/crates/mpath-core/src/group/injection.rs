@@ -21,8 +21,11 @@ use crate::inject::Direction::{Request, Response};
 impl Group {
     /// Impairs a path, for the classes that have no injection of their own or for one class, from now on. One for all classes
     /// takes the place of every earlier one of the path, one for a class that of the class. The earlier one ends wholly: see
-    /// [`Group::clear_injection`].
+    /// [`Group::clear_injection`]. A path that was removed already is not impaired, nor is the next one with its id.
     pub fn set_injection(&mut self, now: Instant, path: PathId, class: Option<OpClass>, injection: Injection) {
+        if !self.paths[path.index()].added {
+            return;
+        }
         self.end_injection(now, path, class);
         let impaired = self.paths[path.index()].impaired.get_or_insert_default();
         impaired.set(class, Impairment::new(injection, path, class));

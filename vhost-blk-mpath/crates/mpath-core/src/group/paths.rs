@@ -90,7 +90,12 @@ impl Group {
 
     /// A draining path is given no new requests, also if that leaves none to choose from; what its injection holds goes back.
     /// What was sent ends as ever, and so does what flushes owe the path: they still reach it.
+    ///
+    /// An order that arrives after its path was removed has no effect: the next path with this id must not inherit it.
     pub fn set_draining(&mut self, now: Instant, id: PathId, draining: bool) {
+        if !self.paths[id.index()].added {
+            return;
+        }
         self.paths[id.index()].draining = draining;
         self.refresh_eligible(now);
         if draining {
