@@ -8,6 +8,7 @@ use std::time::Instant;
 use mpath_api::config::{Bounded, DiskConfig, DiskName, LimitsConfig, QueueCount, SharerConfig, SocketPath, Weight};
 use mpath_api::types::EventKind;
 use mpath_core::{DiskId, FlowId, SharedDisk};
+use mpath_host::Suspension;
 use nvme_tcp::host::NamespaceIdentity;
 use reactor::Unanswered;
 use vhost_user_blk::{Disk as FrontendDisk, GeometryError, SECTOR_BYTES};
@@ -70,6 +71,7 @@ pub(crate) struct Disk {
     pub(crate) shared: SharedDisk,
     /// What its guest may come back for. The I/O threads keep it.
     pub(crate) unanswered: Arc<Unanswered>,
+    pub(crate) suspension: Mutex<Suspension>,
     served: OnceLock<Served>,
     connected: AtomicBool,
     steered: Mutex<Steered>,
@@ -123,8 +125,18 @@ impl Disk {
     ) -> Self {
         shared.limits.set(Instant::now(), settings.limits.limits());
         let steered = Mutex::new(Steered { limits: settings.limits, weight: settings.weight });
-        let connected = AtomicBool::new(false);
-        Self { id, first_flow, settings, shared, unanswered, served: OnceLock::new(), connected, steered, events }
+        Self {
+            id,
+            first_flow,
+            settings,
+            shared,
+            unanswered,
+            suspension: Mutex::default(),
+            served: OnceLock::new(),
+            connected: AtomicBool::new(false),
+            steered,
+            events,
+        }
     }
 
     pub(crate) fn name(&self) -> &str {

@@ -15,7 +15,8 @@ use std::time::{Duration, Instant};
 
 use mpath_core::{Epoch, PathId};
 use mpath_host::{
-    AssociationId, FENCE_MAX, Incarnation, LeftFence, NamespaceName, Record, RecordContent, RecordedAssociation,
+    AssociationId, FENCE_MAX, Incarnation, Leaving, LeftFence, NamespaceName, Record, RecordContent,
+    RecordedAssociation,
 };
 use uuid::Uuid;
 
@@ -170,10 +171,14 @@ impl FenceRecords {
         &self.0[disk].file
     }
 
-    /// See [`FenceRecord::end`]; by disk, as is `unanswered`.
-    pub(crate) fn end(&self, in_doubt: bool, inherited_left: Duration, unanswered: &[bool]) -> Vec<Option<LeftFence>> {
-        let records = self.0.iter().zip(unanswered);
-        records.map(|(record, unanswered)| record.end(in_doubt, inherited_left, *unanswered)).collect()
+    /// Whether who had the disk at this position before has lost writes that no flush has reported.
+    pub(crate) fn has_lost_writes(&self, disk: usize) -> bool {
+        self.0[disk].found.has_lost_writes()
+    }
+
+    /// See [`FenceRecord::end`]; by disk.
+    pub(crate) fn end(&self, leaving: &[Leaving]) -> Vec<Option<LeftFence>> {
+        self.0.iter().zip(leaving).map(|(record, leaving)| record.end(*leaving)).collect()
     }
 
     /// See [`FenceRecord::expire`].
@@ -242,10 +247,10 @@ impl FenceRecord {
     /// The disk is not served any more, and all sockets are closed. Unless there are writes in doubt nothing can change its data any more.
     /// Of the fences that it has inherited so much is left: who restarts it again and again waits for them once. While there may be requests
     /// that its guest was not answered the record says whose the socket is. The longest fence that whoever writes to the same has to wait for.
-    pub(crate) fn end(&self, in_doubt: bool, inherited_left: Duration, unanswered: bool) -> Option<LeftFence> {
+    pub(crate) fn end(&self, leaving: Leaving) -> Option<LeftFence> {
         let Kept { record, _lock, .. } = self.kept().take()?;
         let (namespace, incarnation) = (self.namespace.get(), &self.incarnation);
-        let (content, left) = record.end(namespace, in_doubt, inherited_left, unanswered, incarnation, Instant::now());
+        let (content, left) = record.end(namespace, leaving, incarnation, Instant::now());
         if let Err(error) = write(&self.file, &content) {
             tracing::warn!(file = %self.file.display(), %error, "fence record stays as it is");
         }
@@ -339,7 +344,7 @@ fn write(file: &Path, content: &RecordContent) -> io::Result<()> {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
     };
-    if content.associations.is_empty() && content.namespace.is_none() {
+    if content.is_empty() {
         fs::remove_file(file)
             .or_else(|error| if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) })?;
     } else {

@@ -30,6 +30,10 @@ fn left(socket: &Path) -> Option<u64> {
     longest_fence(read(&beside(socket, ".fence")).unwrap().associations).map(|left| left.fence_ms)
 }
 
+fn leaving(in_doubt: bool, inherited_left: Duration, unanswered: bool) -> Leaving {
+    Leaving { in_doubt, inherited_left, unanswered, lost_writes: false }
+}
+
 #[test]
 fn the_next_daemon_finds_the_longest_fence_of_what_was_not_lifted() {
     let place = tempfile::tempdir().unwrap();
@@ -52,7 +56,7 @@ fn the_next_daemon_finds_the_longest_fence_of_what_was_not_lifted() {
     assert_eq!(left(&socket), Some(5_000));
     run(second.remove_inherited()).unwrap();
     assert_eq!(left(&socket), Some(3_000));
-    second.end(false, Duration::ZERO, false);
+    second.end(leaving(false, Duration::ZERO, false));
     // A path that came up at the very end.
     run(second.add(A, Epoch(2), association(3_000))).unwrap();
     assert_eq!(left(&socket), None);
@@ -80,7 +84,7 @@ fn an_end_before_the_inherited_fences_leaves_them_to_the_next() {
     for (waited_for, is_left) in [(9_000, 5_000), (3_000, 3_000), (4_000, 3_000)] {
         let (record, _) = open(&socket).unwrap();
         run(record.add(B, Epoch(1), association(8_000))).unwrap();
-        record.end(false, Duration::from_millis(waited_for), false);
+        record.end(leaving(false, Duration::from_millis(waited_for), false));
         assert_eq!(left(&socket), Some(is_left), "of its own nothing");
     }
 }
@@ -95,11 +99,11 @@ fn of_fences_that_others_left_the_longest_counts() {
         assert_eq!(left(&socket), Some(longest));
     }
     // Whoever has the disk next waits for what is left of it, and so does who else writes to the same.
-    let left_behind = waits(record.end(false, Duration::from_secs(2), false).as_ref());
+    let left_behind = waits(record.end(leaving(false, Duration::from_secs(2), false)).as_ref());
     assert_eq!((left_behind, left(&socket)), (Some(2_000), Some(2_000)));
     // Of one that has ended in order no more than it says.
     let (record, inherited) = open(&socket).unwrap();
-    let left_behind = waits(record.end(false, inherited.unwrap(), false).as_ref());
+    let left_behind = waits(record.end(leaving(false, inherited.unwrap(), false)).as_ref());
     assert_eq!((left_behind, left(&socket)), (Some(2_000), Some(2_000)));
 }
 
@@ -109,7 +113,7 @@ fn an_end_in_doubt_leaves_its_own_to_the_next() {
     let socket = place.path().join("disk.sock");
     let (record, _) = open(&socket).unwrap();
     run(record.add(A, Epoch(1), association(5_000))).unwrap();
-    assert_eq!(waits(record.end(true, Duration::ZERO, false).as_ref()), Some(5_000));
+    assert_eq!(waits(record.end(leaving(true, Duration::ZERO, false)).as_ref()), Some(5_000));
     // Nor does what still ends change it: it is the next one's.
     run(record.remove(A, Epoch(1))).unwrap();
     assert_eq!(open(&socket).unwrap().1, Some(Duration::from_secs(5)));
@@ -123,7 +127,7 @@ fn a_disk_that_only_reads_passes_on_what_it_has_inherited() {
     let reader = |inherited: Duration| {
         let (record, _) = open(&socket).unwrap();
         run(record.add(B, Epoch(1), association(9_000))).unwrap();
-        let left = record.end(true, inherited, false);
+        let left = record.end(leaving(true, inherited, false));
         assert_eq!(waits(left.as_ref()), Some(9_000));
         waits(left.and_then(LeftFence::without_its_own).as_ref())
     };
@@ -141,7 +145,7 @@ fn of_what_a_daemon_has_left_itself_it_waits_for_the_rest() {
     let leave = |fence_ms| {
         let (record, inherited) = FenceRecord::open(&daemon, &socket).unwrap();
         run(record.add(A, Epoch(1), association(fence_ms))).unwrap();
-        record.end(true, inherited.unwrap_or_default(), false);
+        record.end(leaving(true, inherited.unwrap_or_default(), false));
     };
     leave(1);
     std::thread::sleep(Duration::from_millis(3));
@@ -163,7 +167,7 @@ fn a_fence_that_a_daemon_has_seen_pass_costs_the_next_one_nothing_more() {
     let fence = |fence_ms| {
         let (record, _) = open(&socket).unwrap();
         run(record.add(A, Epoch(1), association(fence_ms))).unwrap();
-        record.end(true, Duration::ZERO, false);
+        record.end(leaving(true, Duration::ZERO, false));
         record
     };
     fence(60_000).expire().unwrap();
@@ -191,7 +195,7 @@ fn with_the_last_fence_the_file_is_gone() {
     let (record, _) = open(&place.path().join("disk.sock")).unwrap();
     run(record.add(A, Epoch(1), association(1))).unwrap();
     run(record.remove(A, Epoch(1))).unwrap();
-    record.end(false, Duration::ZERO, false);
+    record.end(leaving(false, Duration::ZERO, false));
     assert_eq!(fs::read_dir(place.path()).unwrap().count(), 0);
 }
 
@@ -238,7 +242,7 @@ fn a_socket_is_of_its_namespace_until_no_guest_can_come_back() {
 
 #[allow(clippy::needless_pass_by_value)] // it has ended
 fn waits_after(record: FenceRecord, unanswered: bool) -> Option<u64> {
-    waits(record.end(false, Duration::ZERO, unanswered).as_ref())
+    waits(record.end(leaving(false, Duration::ZERO, unanswered)).as_ref())
 }
 
 /// A directory that a front-end's user may write to has whatever that user puts there.

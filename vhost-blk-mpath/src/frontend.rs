@@ -5,7 +5,7 @@ use std::net::Shutdown;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -13,6 +13,7 @@ use mpath_api::PolicyChange;
 use mpath_api::socket::ListeningSocket;
 use mpath_api::types::EventKind;
 use mpath_core::DiskId;
+use mpath_host::{Suspension, io_thread_of};
 use reactor::{IoThreadHandle, StoppingQueue};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::io::retry_on_intr;
@@ -42,10 +43,32 @@ impl ServedDisk {
         &self.disk().served().expect("its namespace is known").frontend
     }
 
-    /// Deals out virtqueues to the I/O threads by their index. Disks with one virtqueue each are not all on the first thread.
     fn thread(&self, queue: u16) -> &IoThreadHandle {
         let threads = self.subsystem.threads();
-        &threads[(usize::from(self.id.0) + usize::from(queue)) % threads.len()]
+        &threads[io_thread_of(self.id, queue, threads.len())]
+    }
+
+    fn suspension(&self) -> MutexGuard<'_, Suspension> {
+        self.disk().suspension.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has nothing fetched from the disk's virtqueues while writes that a front-end before gave up may still be executed.
+    fn suspend_until_settled(&self) {
+        let threads = self.subsystem.threads();
+        if !self.suspension().begin(threads.len()) {
+            return;
+        }
+        threads.iter().for_each(|thread| thread.suspend_disk(self.id));
+        for thread in threads {
+            let disk = self.clone();
+            let settled = move || {
+                let is_last = disk.suspension().settled();
+                if is_last {
+                    disk.subsystem.threads().iter().for_each(|thread| thread.resume_disk(disk.id));
+                }
+            };
+            thread.when_settled(self.id, Box::new(settled));
+        }
     }
 }
 
@@ -70,36 +93,6 @@ impl QueueSink for ServedDisk {
         // The front-end stands still until it is answered, so nothing is waited for.
         self.subsystem.set_policy(&change, PolicySetBy::FrontEnd);
         Ok(())
-    }
-}
-
-/// While it lives, nothing is taken from a disk's virtqueues.
-struct Suspension {
-    subsystem: Arc<Subsystem>,
-    disk: DiskId,
-}
-
-impl Suspension {
-    /// Lives until no I/O thread has given up a write of the disk that may still be executed. The last one will do while it lives:
-    /// nothing was taken since it began, so nothing more can be in doubt. Front-ends that come and go would else leave one each, until
-    /// the fence.
-    fn until_settled(last: &mut Weak<Self>, subsystem: &Arc<Subsystem>, disk: DiskId) {
-        if last.upgrade().is_some() {
-            return;
-        }
-        let suspension = Arc::new(Self { subsystem: Arc::clone(subsystem), disk });
-        *last = Arc::downgrade(&suspension);
-        subsystem.threads().iter().for_each(|thread| thread.suspend_disk(disk));
-        for thread in subsystem.threads() {
-            let suspension = Arc::clone(&suspension);
-            thread.when_settled(disk, Box::new(move || drop(suspension)));
-        }
-    }
-}
-
-impl Drop for Suspension {
-    fn drop(&mut self) {
-        self.subsystem.threads().iter().for_each(|thread| thread.resume_disk(self.disk));
     }
 }
 
@@ -142,7 +135,7 @@ impl FrontendThread {
             move || match only {
                 None => shared.accept(&disk),
                 Some((stream, left)) => {
-                    shared.serve(&disk, stream, &mut Weak::new());
+                    shared.serve(&disk, stream);
                     // Nobody listens any more when the daemon ends.
                     let _ = left.send(());
                 }
@@ -202,7 +195,6 @@ impl Shared {
     }
 
     fn accept(&self, disk: &ServedDisk) {
-        let mut suspension = Weak::new();
         loop {
             // Not held here while a front-end is served, so that it can go.
             let Some(socket) = self.listening().clone() else { return };
@@ -210,7 +202,7 @@ impl Shared {
             drop(socket);
             match accepted {
                 Ok(_) if self.is_ending() => return,
-                Ok(Some(stream)) => self.serve(disk, stream, &mut suspension),
+                Ok(Some(stream)) => self.serve(disk, stream),
                 // Another process that listens on this socket too was quicker, or the front-end has thought better of it.
                 Ok(None) => {}
                 Err(error) => {
@@ -227,7 +219,7 @@ impl Shared {
         Ok(retry_on_intr(|| poll(&mut events, None)).map(drop)?)
     }
 
-    fn serve(&self, served: &ServedDisk, stream: UnixStream, suspension: &mut Weak<Suspension>) {
+    fn serve(&self, served: &ServedDisk, stream: UnixStream) {
         let (subsystem, disk) = (&served.subsystem, served.disk());
         let hang_up = match stream.try_clone() {
             Ok(hang_up) => hang_up,
@@ -252,7 +244,7 @@ impl Shared {
         if let Some(fence) = subsystem.inherited_fence() {
             subsystem.threads().iter().for_each(|thread| thread.hold_disk(disk.id, fence.until));
         }
-        Suspension::until_settled(suspension, subsystem, disk.id);
+        served.suspend_until_settled();
         let end = serve_connection(stream, served.shown(), served);
         *self.connection() = None;
         disk.set_connected(false);
@@ -294,8 +286,7 @@ mod tests {
         let wake = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
         let (ending, listening) = (AtomicBool::new(false), Mutex::default());
         let shared = Shared { ending, listening, connection: Mutex::default(), wake };
-        let mut suspension = Weak::new();
-        // Each suspension has one.
+        // Each I/O thread that has not settled has one.
         let references = || Arc::strong_count(&subsystem);
         let before = references();
         for _ in 0..2 {
@@ -310,8 +301,8 @@ mod tests {
             for _ in 0..1000 {
                 let (ours, theirs) = UnixStream::pair().unwrap();
                 drop(theirs);
-                shared.serve(&served, ours, &mut suspension);
-                assert_eq!(references(), before + 1);
+                shared.serve(&served, ours);
+                assert_eq!(references(), before + 2);
             }
             drop(held_up);
             let start = Instant::now();

@@ -106,22 +106,24 @@ impl Subsystem {
         Ok(waits)
     }
 
-    /// The end of a path that has no association and gets none any more, the last of which was that. Its task ends with this.
-    pub(crate) async fn path_removed(&self, path: PathId, epoch: Epoch) {
-        for step in RemovalStep::ALL {
-            match step {
-                RemovalStep::FencesLifted => self.fences.lifted(path).await,
-                RemovalStep::Forgotten => {
-                    while !is_forgotten(self, path).await {
-                        tokio::time::sleep(LOOK_AGAIN).await;
-                    }
-                }
-                RemovalStep::ThreadsTold => {
-                    self.threads().iter().for_each(|thread| thread.remove_path(path));
-                    self.paths_known().await;
+    /// Takes a step of a path's removal.
+    pub(crate) async fn leave(&self, path: PathId, step: RemovalStep) {
+        match step {
+            RemovalStep::LiftFences => self.fences.lifted(path).await,
+            RemovalStep::Forget => {
+                while !is_forgotten(self, path).await {
+                    tokio::time::sleep(LOOK_AGAIN).await;
                 }
             }
+            RemovalStep::TellThreads => {
+                self.threads().iter().for_each(|thread| thread.remove_path(path));
+                self.paths_known().await;
+            }
         }
+    }
+
+    /// Forgets a path whose last association was that.
+    pub(crate) fn path_gone(&self, path: PathId, epoch: Epoch) {
         self.reports.forget(path);
         let mut state = self.state();
         let named = state.path(path).map(PathStatus::named);

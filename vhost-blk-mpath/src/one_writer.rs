@@ -96,6 +96,7 @@ mod tests {
     use std::sync::Arc;
 
     use mpath_core::{Epoch, PathId};
+    use mpath_host::Leaving;
     use nvme_tcp::host::{HostIdentity, NamespaceIdentity};
     use tokio::sync::watch;
 
@@ -125,7 +126,15 @@ mod tests {
             records.set_namespace(0, namespace);
             let association = RecordedAssociation { path: "tcp://127.0.0.1:4420".into(), cntlid: 7, fence_ms };
             records.add(PathId(0), Epoch(1), association).await.unwrap();
-            let left = records.end(true, Duration::ZERO, &[false]).remove(0).unwrap();
+            let left = records
+                .end(&[Leaving {
+                    in_doubt: true,
+                    inherited_left: Duration::ZERO,
+                    unanswered: false,
+                    lost_writes: false,
+                }])
+                .remove(0)
+                .unwrap();
             left_behind.add(&subsystem, &subsystem.disks[0], &left, now);
         }
         let by = |name: NamespaceName| left_behind.0.iter().filter(|left| left.namespace.is_same(&name)).count();

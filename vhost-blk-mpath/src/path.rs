@@ -83,6 +83,8 @@ pub(crate) struct PathTask {
     connecting: Pending<(u16, Result<TcpStream, TransportError>)>,
     recording: Pending<Result<(), HostError>>,
     looking: Pending<bool>,
+    /// A step of its removal.
+    leaving: Pending<()>,
     mptcp: Option<Connections>,
     /// Of the association that ends: the sockets that drain.
     draining: Vec<OwnedFd>,
@@ -115,6 +117,7 @@ impl PathTask {
             connecting: None,
             recording: None,
             looking: None,
+            leaving: None,
             mptcp: None,
             draining: Vec::new(),
             drains: Vec::new(),
@@ -124,16 +127,9 @@ impl PathTask {
     /// Runs until shutdown, or until the path is removed.
     pub(crate) async fn run(mut self) {
         let mut shutdown = self.shutdown.clone();
-        let is_removed = tokio::select! {
-            () = self.live() => true,
-            _ = shutdown.wait_for(|shutdown| *shutdown) => false,
-        };
-        if is_removed {
-            let epoch = self.path.latest().epoch;
-            tokio::select! {
-                () = self.subsystem.path_removed(self.id, epoch) => {}
-                _ = shutdown.wait_for(|shutdown| *shutdown) => {}
-            }
+        tokio::select! {
+            () = self.live() => {}
+            _ = shutdown.wait_for(|shutdown| *shutdown) => {}
         }
         // Whoever serves the disk next waits for the fences that are left, from the end of their sockets on.
         for drain in self.drains {
@@ -142,12 +138,15 @@ impl PathTask {
         }
         // The I/O threads have drained by now, or are being drained by whoever ends the daemon.
         let admin = self.sockets.drain(..).next().flatten();
-        if let Some((socket, controller)) = admin.zip(self.path.into_admin()) {
-            AdminConnection::new(socket, controller).shutdown().await;
+        let epoch = self.path.latest().epoch;
+        if let Some((socket, controller)) = admin.zip(self.path.end())
+            && AdminConnection::new(socket, controller).shutdown().await
+        {
+            self.subsystem.disks.iter().for_each(|disk| disk.shared.dirty.shut_down(self.id, epoch));
         }
     }
 
-    /// Runs until the path has no association and gets none any more. Dropping the future leaves all as it is.
+    /// Runs until the path is gone. Dropping the future leaves all as it is.
     async fn live(&mut self) {
         loop {
             // What has arrived comes before the timeouts: it is what they wait for.
@@ -166,7 +165,7 @@ impl PathTask {
 
     /// Waits for something to happen.
     async fn wait(&mut self) {
-        let Self { sockets, connecting, recording, looking, events, orders, path, subsystem, .. } = self;
+        let Self { sockets, connecting, recording, looking, leaving, events, orders, path, subsystem, .. } = self;
         let ready = poll_fn(|context| {
             // All of them, so that each wakes the task.
             let ready = sockets.iter().flatten().filter(|socket| socket.poll_ready(context).is_ready()).count();
@@ -186,6 +185,7 @@ impl PathTask {
             },
             recorded = done(recording) => self.path.recorded(now(), recorded),
             owes_nothing = done(looking) => self.path.looked(now(), owes_nothing),
+            () = done(leaving) => self.path.step_taken(),
             Some(event) = events.recv() => self.reported(event),
             // The disk, which sends them, outlives its paths' tasks.
             Ok(()) = orders.changed() => {
@@ -238,7 +238,7 @@ impl PathTask {
         is_new
     }
 
-    /// Does what there is to do: whether the path is to be forgotten.
+    /// Does what there is to do: whether the path is gone.
     async fn act(&mut self) -> bool {
         let subsystem = Arc::clone(&self.subsystem);
         let id = self.id;
@@ -315,9 +315,13 @@ impl PathTask {
                 },
                 Action::GaveUp { after } => subsystem.path_gave_up(id, after),
                 Action::Disabled => subsystem.path_disabled(id),
-                Action::Removed => {
-                    subsystem.path_closed(id);
-                    subsystem.grow().await;
+                Action::Removed => subsystem.path_closed(id),
+                Action::Leave(step) => {
+                    let subsystem = Arc::clone(&self.subsystem);
+                    self.leaving = Some(Box::pin(async move { subsystem.leave(id, step).await }));
+                }
+                Action::Gone => {
+                    subsystem.path_gone(id, self.path.latest().epoch);
                     return true;
                 }
             }

@@ -214,10 +214,10 @@ impl State {
         self.slots[usize::from(path.0)].epoch
     }
 
-    /// The size of a disk's namespace that all paths which lead to it agree on; `None` if none does.
-    pub(crate) fn blocks(&self, disk: DiskId) -> Option<u64> {
-        let leads_here = self.paths().filter_map(|path| path.namespace(disk)).filter(|of| of.unusable.is_none());
-        leads_here.map(|namespace| namespace.blocks).min()
+    /// The blocks of a disk's namespace, by each path that leads to it.
+    pub(crate) fn sizes(&self, disk: DiskId) -> impl Iterator<Item = u64> {
+        let leads_here = self.paths().filter_map(move |path| path.namespace(disk)).filter(|of| of.unusable.is_none());
+        leads_here.map(|namespace| namespace.blocks)
     }
 
     /// Whether a path is live or may become so. Where there is none one may be added.

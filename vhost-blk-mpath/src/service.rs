@@ -20,14 +20,14 @@ use mpath_api::config::{DiskConfig, MAX_PATHS, SocketPath};
 use mpath_api::socket::BindError;
 use mpath_api::types::{EventKind, Origin};
 use mpath_core::PathId;
-use mpath_host::{LeftFence, NamespaceName};
+use mpath_host::{Leaving, LeftFence, NamespaceName};
 use nvme_tcp::host::HostIdentity;
 use reactor::IoThreadHandle;
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 
 use crate::discovery::{Discovery, Shown};
-use crate::disk::DiskSettings;
+use crate::disk::{Disk, DiskSettings};
 use crate::events::EventLog;
 use crate::fence;
 use crate::fence_record::{FenceRecords, RecordError, WriteError};
@@ -446,23 +446,39 @@ impl Service {
         }
         let left = |fence: Fence| fence.until.saturating_duration_since(Instant::now());
         let left = self.subsystem.inherited_fence().map(left).unwrap_or_default();
-        // The I/O threads have ended. What nobody has come back for stays where this one was refused, too.
-        let unanswered: Vec<_> = self.subsystem.disks.iter().map(|disk| disk.unanswered.are_there()).collect();
-        self.tell_of_sockets_kept(&unanswered);
-        let (records, in_doubt) = (self.subsystem.records.clone(), self.in_doubt.load(Ordering::SeqCst));
+        let in_doubt = self.in_doubt.load(Ordering::SeqCst);
+        let is_shared = self.subsystem.config.shared_write_cache;
+        // The I/O threads have ended, and so have the paths. What nobody has come back for stays where this one was refused, too.
+        let leaving = |disk: &Disk| Leaving {
+            in_doubt,
+            inherited_left: left,
+            unanswered: disk.unanswered.are_there(),
+            lost_writes: !is_shared && disk.shared.dirty.has_unreported_loss(),
+        };
+        let leaving: Vec<_> = self.subsystem.disks.iter().map(leaving).collect();
+        self.tell_of_what_is_left(&leaving);
+        let records = self.subsystem.records.clone();
         // A disk can take a while to say that it has something. One that panicked has said why.
-        let ended = tokio::task::spawn_blocking(move || records.end(in_doubt, left, &unanswered));
+        let ended = tokio::task::spawn_blocking(move || records.end(&leaving));
         ended.await.unwrap_or_default()
     }
 
-    fn tell_of_sockets_kept(&self, unanswered: &[bool]) {
-        for disk in self.subsystem.disks.iter().zip(unanswered).filter_map(|(disk, some)| some.then_some(disk)) {
-            tracing::info!(
-                disk = disk.name(),
-                "a guest may come back with requests that were not answered: until it has, the socket is given no other namespace; once none can, \
-                 {} can be removed",
-                self.subsystem.records.file(disk.id.0.into()).display()
-            );
+    fn tell_of_what_is_left(&self, leaving: &[Leaving]) {
+        for (disk, leaving) in self.subsystem.disks.iter().zip(leaving) {
+            if leaving.lost_writes {
+                tracing::warn!(
+                    disk = disk.name(),
+                    "a path was lost, or not shut down, with writes that were not flushed: the guest's next flush fails, whoever serves it"
+                );
+            }
+            if leaving.unanswered {
+                tracing::info!(
+                    disk = disk.name(),
+                    "a guest may come back with requests that were not answered: until it has, the socket is given no other namespace; once \
+                     none can, {} can be removed",
+                    self.subsystem.records.file(disk.id.0.into()).display()
+                );
+            }
         }
     }
 }

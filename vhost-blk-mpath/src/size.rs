@@ -1,8 +1,4 @@
-//! The size of a disk. It grows when its namespace does, and never shrinks.
-//!
-//! The controllers of a subsystem tell of a namespace that has grown each in its own time, and one that does not know
-//! of it yet fails requests for what is new. So guests are told when all paths that lead to the namespace agree; a path
-//! that knows it smaller than guests do has not caught up, and is not used until it has.
+//! The size of a disk. It grows when its namespace does, and never shrinks: [`mpath_host::Served::growth`] says when.
 
 use mpath_api::types::EventKind;
 use mpath_core::{DiskId, PathId};
@@ -17,10 +13,7 @@ impl Subsystem {
     /// knows. An error if one has done so already.
     pub(crate) fn path_sized(&self, path: PathId, namespaces: Vec<News>) -> Result<(), (DiskId, Unusable)> {
         let mut state = self.state();
-        for News { disk, blocks, .. } in namespaces.iter().filter(|news| news.unusable.is_none()) {
-            let served = self.disk(*disk).served().map(Served::as_seen);
-            served.map_or(Ok(()), |served| served.check_size(*blocks)).map_err(|error| (*disk, error))?;
-        }
+        mpath_host::check_sizes(&namespaces, |disk| self.disk(disk).served().map(Served::as_seen))?;
         let status = state.path_mut(path).expect("a path is there as long as its task");
         status.namespaces = namespaces.into_iter().map(NamespaceStatus::from).collect();
         Ok(())
@@ -36,7 +29,7 @@ impl Subsystem {
 
     async fn grow_disk(&self, disk: &Disk) {
         let Some(served) = disk.served() else { return };
-        let agreed = |state: &State| state.blocks(disk.id).filter(|blocks| *blocks > served.blocks());
+        let agreed = |state: &State| served.as_seen().growth(state.sizes(disk.id));
         let Some(agreed_before) = agreed(&self.state()) else { return };
         // The queue pairs have to know it before the first request for what is new. What paths told since may not have
         // arrived.

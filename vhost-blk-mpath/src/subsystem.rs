@@ -84,14 +84,17 @@ impl Subsystem {
         shutdown: watch::Receiver<bool>,
     ) -> Self {
         let events = Arc::clone(&common.events);
-        let mut first_flow = 0;
+        let (mut first_flow, began) = (0, Instant::now());
         let new = |(settings, id): (DiskSettings, u16)| {
             let shared = if inherited_fence.is_some() { SharedDisk::after_crash() } else { SharedDisk::default() };
+            if records.has_lost_writes(id.into()) {
+                shared.dirty.set_lost(began);
+            }
             let first = FlowId(first_flow);
             // 64 disks at most, with 256 virtqueues at most.
             let queues = settings.queues.get() as u16;
             first_flow += queues;
-            let unanswered = Arc::new(Unanswered::new(if records.is_left(id.into()) { queues } else { 0 }));
+            let unanswered = Arc::new(Unanswered::new(if records.is_left(id.into()) { queues } else { 0 }, began));
             Disk::new(DiskId(id), first, settings, shared, unanswered, Arc::clone(&events))
         };
         Self {

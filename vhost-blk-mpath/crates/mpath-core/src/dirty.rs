@@ -24,7 +24,7 @@
 //!
 //! **Presumption.** A process before this one may have left writes behind in a cache. Until a flush has succeeded on a path, each
 //! association therefore starts out *presumed* dirty: flushes go there too, but losing a path that is only presumed dirty
-//! is no error. That is all if the one before ended in order, or if there was none. If it was killed there are such writes for all we
+//! is no error. That is all if the one before ended in order, or if there was none: it has said itself what it lost. If it was killed there are such writes for all we
 //! know: a path counts as dirty by them, and a flush that cannot reach it while it is live fails, once.
 //!
 //! **Persistent loss.** An ANA group in that state has lost what was in the caches, although the association lives on. If the group
@@ -82,6 +82,8 @@ struct Ledger {
     lost: u64,
     /// When that was lost.
     lost_at: Option<Instant>,
+    /// `lost` as it was before the end of the latest association.
+    lost_before: u64,
     /// Losses up to this round have been reported to the guest.
     reported: u64,
     /// When that happened last, and up to which round losses had been reported before.
@@ -232,9 +234,38 @@ impl DirtyPaths {
     pub(crate) fn lost(&self, now: Instant, path: PathId, epoch: Epoch) {
         let (dirt, mut ledger) = self.lock(path);
         if ledger.epoch == Some(epoch) && ledger.losses < u32::MAX {
+            ledger.lost_before = ledger.lost;
             dirt.end_life(now, &mut ledger);
             ledger.losses = u32::MAX;
         }
+    }
+
+    /// The controller of an association has been shut down in order after every group had ended the association. With that it has
+    /// written back its cache (CC.SHN; Base 2.3, 3.6.1): what the end of the association left there is not lost.
+    pub fn shut_down(&self, path: PathId, epoch: Epoch) {
+        let (_, mut ledger) = self.lock(path);
+        if ledger.epoch == Some(epoch) && ledger.losses == u32::MAX {
+            ledger.lost = ledger.lost_before;
+        }
+    }
+
+    /// Whether writes were lost that no flush has reported. To be asked when every group has ended; whoever serves the disk next is to be
+    /// told, by [`set_lost`](Self::set_lost).
+    #[must_use]
+    pub fn has_unreported_loss(&self) -> bool {
+        (0..self.paths.len() as u16).any(|path| {
+            let (_, ledger) = self.lock(PathId(path));
+            ledger.lost > ledger.reported
+        })
+    }
+
+    /// The process before this one has lost writes and has reported that to no flush: the first flush fails that may have been submitted
+    /// after this process began. Before any request of the disk is queued in a group.
+    pub fn set_lost(&self, began: Instant) {
+        // The loss is older than every path. The ledger of any id has it until a flush has reported it.
+        let (dirt, mut ledger) = self.lock(PathId(0));
+        dirt.end_round(&mut ledger);
+        (ledger.lost, ledger.lost_at) = (dirt.end_round(&mut ledger).0, Some(began));
     }
 
     /// The path is removed, its last association having ended. Each group of the disk says so, before the id is used again.

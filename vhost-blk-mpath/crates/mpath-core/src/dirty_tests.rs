@@ -255,3 +255,49 @@ fn threads_agree() {
         }
     });
 }
+
+#[test]
+fn what_is_lost_at_the_end_is_reported_by_the_next_process() {
+    let now = Instant::now();
+    let dirty = started();
+    assert!(!dirty.has_unreported_loss());
+    dirty.mark(now, P, E1);
+    dirty.lost(now, P, E1);
+    assert!(dirty.has_unreported_loss());
+    let next = DirtyPaths::new();
+    next.set_lost(now);
+    assert!(next.has_unreported_loss());
+    next.up(now, P, E1, true);
+    // It has waited in its virtqueue, maybe since before the write.
+    let flush = next.flush_submitted(now, P);
+    assert!(next.need(P, Some(flush)).lost);
+    next.report(now, P, flush);
+    let flush = next.flush_submitted(now + STILL_UNDER_WAY, P);
+    assert!(next.need(P, Some(flush)).lost);
+    next.report(now + STILL_UNDER_WAY, P, flush);
+    assert!(!next.has_unreported_loss());
+    let flush = next.flush_submitted(now + 2 * STILL_UNDER_WAY, P);
+    assert!(!next.need(P, Some(flush)).lost);
+}
+
+#[test]
+fn a_controller_that_is_shut_down_in_order_has_lost_nothing() {
+    let now = Instant::now();
+    let dirty = started();
+    dirty.mark(now, P, E1);
+    dirty.lost(now, P, E1);
+    dirty.shut_down(P, E2);
+    assert!(dirty.has_unreported_loss(), "that was another association");
+    dirty.shut_down(P, E1);
+    assert!(!dirty.has_unreported_loss());
+    // What an association before had lost stays lost.
+    dirty.up(now, P, E2, false);
+    dirty.mark(now, P, E2);
+    dirty.lost(now, P, E2);
+    let later = Epoch(3);
+    dirty.up(now, P, later, false);
+    dirty.mark(now, P, later);
+    dirty.lost(now, P, later);
+    dirty.shut_down(P, later);
+    assert!(dirty.has_unreported_loss());
+}

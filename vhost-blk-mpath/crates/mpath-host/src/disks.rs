@@ -115,6 +115,29 @@ impl Served {
     }
 }
 
+impl Served {
+    /// The blocks that guests may be shown, if these are more than they see. `sizes`: the blocks of the namespace by each path that leads
+    /// to it. The controllers of a subsystem tell of a namespace that has grown each in its own time, and one that does not know of it
+    /// yet fails requests for what is new. So all of them have to agree.
+    ///
+    /// The queue pairs have to know the size before guests do: the driver sees to that, asks again, and takes the smaller answer.
+    #[must_use]
+    pub fn growth(&self, sizes: impl Iterator<Item = u64>) -> Option<u64> {
+        sizes.min().filter(|blocks| *blocks > self.shown_blocks)
+    }
+}
+
+/// Whether a path that is about to be live has all that guests see of each disk it can be used for.
+///
+/// # Errors
+/// The disk that has grown meanwhile, and what is missing.
+pub fn check_sizes(namespaces: &[News], served: impl Fn(DiskId) -> Option<Served>) -> Result<(), (DiskId, Unusable)> {
+    namespaces.iter().filter(|news| news.unusable.is_none()).try_for_each(|news| {
+        let checked = served(news.disk).map_or(Ok(()), |served| served.check_size(news.blocks));
+        checked.map_err(|error| (news.disk, error))
+    })
+}
+
 /// What has become of a disk's namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct News {
@@ -157,4 +180,19 @@ pub trait Disks {
     /// # Errors
     /// The disk that has done so already.
     fn path_up(&mut self, path: PathId, namespaces: Vec<News>) -> Result<(), (DiskId, Unusable)>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::namespace;
+
+    #[test]
+    fn a_disk_grows_as_far_as_all_paths_agree() {
+        let served = Served { namespace: namespace(), shown_blocks: 100 };
+        let growth = |sizes: &[u64]| served.growth(sizes.iter().copied());
+        assert_eq!(growth(&[]), None);
+        assert_eq!(growth(&[200, 100, 300]), None);
+        assert_eq!(growth(&[200, 150]), Some(150));
+    }
 }

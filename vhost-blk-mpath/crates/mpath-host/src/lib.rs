@@ -20,18 +20,21 @@ mod record;
 mod settings;
 #[cfg(test)]
 mod testing;
+mod virtqueues;
 
 use mpath_core::{Epoch, PathId};
 
-pub use disks::{AdmitError, Admitted, Disks, News, Served, Unusable};
+pub use disks::{AdmitError, Admitted, Disks, News, Served, Unusable, check_sizes};
 pub use fence::{DRAIN_MAX, Ended, Fences, Lifted, LiftedBy};
 pub use namespace_name::NamespaceName;
 pub use order::{Order, RemovalStep, Wanted};
 pub use path::{Action, Left, Path, PathError, Report, Up};
 pub use record::{
-    EXIT_MAX, FENCE_MAX, Incarnation, LeftBy, LeftFence, Record, RecordContent, RecordedAssociation, longest_fence,
+    EXIT_MAX, FENCE_MAX, Incarnation, Leaving, LeftBy, LeftFence, Record, RecordContent, RecordedAssociation,
+    longest_fence,
 };
 pub use settings::{CONNECT_MAX, PathSettings};
+pub use virtqueues::{Suspension, io_thread_of};
 
 /// Names an association: its path, and its number there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -17,22 +17,27 @@ pub enum Wanted {
     },
 }
 
-/// What is still to be waited for when a path that is to be removed has no association and gets none any more. Only then its id, and
-/// its place in all that is kept by path, may be another path's.
+/// A step by which a path leaves that has no association and gets none any more. After the last one its id, and its place in all that
+/// is kept by path, may be another path's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RemovalStep {
-    /// Its fences are lifted.
-    FencesLifted,
-    /// No I/O thread has anything that waits for it (`PathStats::is_forgotten`): parts of flushes may still have to learn that they are
-    /// lost.
-    Forgotten,
-    /// Every I/O thread has carried out that there is no such path.
-    ThreadsTold,
+    /// Wait until the fences of the path are lifted.
+    LiftFences,
+    /// Wait until no I/O thread has anything that waits for the path (`PathStats::is_forgotten`): parts of flushes may still have to
+    /// learn that they are lost.
+    Forget,
+    /// Have every I/O thread carry out that there is no such path.
+    TellThreads,
 }
 
 impl RemovalStep {
-    /// All of them, in their order.
-    pub const ALL: [Self; 3] = [Self::FencesLifted, Self::Forgotten, Self::ThreadsTold];
+    pub(crate) fn next(self) -> Option<Self> {
+        match self {
+            Self::LiftFences => Some(Self::Forget),
+            Self::Forget => Some(Self::TellThreads),
+            Self::TellThreads => None,
+        }
+    }
 }
 
 /// What a path has been told.

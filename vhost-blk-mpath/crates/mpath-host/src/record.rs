@@ -29,6 +29,9 @@ pub struct RecordContent {
     /// Who has left it so. `None` while a daemon keeps it, and of one that was killed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub left: Option<LeftBy>,
+    /// Writes of the disk were acknowledged and then lost, and no flush has told its guest: the next one is to fail.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub lost_writes: bool,
 }
 
 /// What is written down of an association.
@@ -94,6 +97,22 @@ pub struct Record {
     associations: BTreeMap<Key, RecordedAssociation>,
     /// What it was of, if who had the disk before has left something.
     namespace_before: Option<NamespaceName>,
+    /// Who had the disk before has lost writes that no flush has reported. It stays written down until the end of the one who has the disk
+    /// now: if that one is killed, its guest may not have been told.
+    lost_writes: bool,
+}
+
+/// How a disk is left when it is not served any more, and all sockets are closed.
+#[derive(Debug, Clone, Copy)]
+pub struct Leaving {
+    /// Requests that change data were given up, and may still be executed.
+    pub in_doubt: bool,
+    /// What is left of the fences that were inherited.
+    pub inherited_left: Duration,
+    /// There may be requests that the guest was not answered.
+    pub unanswered: bool,
+    /// Writes were lost that no flush has reported.
+    pub lost_writes: bool,
 }
 
 /// The longest fence that a disk leaves when it is not served any more.
@@ -129,7 +148,7 @@ impl Record {
     /// full those of another daemon, of this one what is left, which may be nothing.
     #[must_use]
     pub fn open(found: RecordContent, incarnation: &Incarnation, now: Instant) -> (Self, Option<Duration>) {
-        let RecordContent { associations, namespace, left } = found;
+        let RecordContent { associations, namespace, left, lost_writes } = found;
         let longest = longest_fence(associations);
         let fence = match &longest {
             Some(longest) => {
@@ -142,7 +161,7 @@ impl Record {
             None => (namespace.is_some() && left.is_none()).then_some(Duration::ZERO),
         };
         let associations = longest.into_iter().map(|left| (Key::Inherited, left)).collect();
-        (Self { associations, namespace_before: namespace }, fence)
+        (Self { associations, namespace_before: namespace, lost_writes }, fence)
     }
 
     /// What the disk was, if who had it before has left something.
@@ -155,6 +174,12 @@ impl Record {
     #[must_use]
     pub fn is_left(&self) -> bool {
         self.namespace_before.is_some() || self.associations.contains_key(&Key::Inherited)
+    }
+
+    /// Whether who had the disk before has lost writes, and the first flush is to fail.
+    #[must_use]
+    pub fn has_lost_writes(&self) -> bool {
+        self.lost_writes
     }
 
     /// An association is about to be used.
@@ -184,7 +209,8 @@ impl Record {
     pub fn content(&self, namespace: Option<&NamespaceName>) -> RecordContent {
         // They are the same, unless this disk is refused: who had it before may come back.
         let namespace = self.namespace_before.as_ref().or(namespace).cloned();
-        RecordContent { associations: self.associations.values().cloned().collect(), namespace, left: None }
+        let associations = self.associations.values().cloned().collect();
+        RecordContent { associations, namespace, left: None, lost_writes: self.lost_writes }
     }
 
     /// The disk is not served any more, and all sockets are closed. Unless there are writes in doubt nothing can change its data
@@ -195,9 +221,7 @@ impl Record {
     pub fn end(
         mut self,
         namespace: Option<&NamespaceName>,
-        in_doubt: bool,
-        inherited_left: Duration,
-        unanswered: bool,
+        Leaving { in_doubt, inherited_left, unanswered, lost_writes }: Leaving,
         incarnation: &Incarnation,
         now: Instant,
     ) -> (RecordContent, Option<LeftFence>) {
@@ -222,6 +246,7 @@ impl Record {
         let mut content = self.content(namespace);
         let fence = Duration::from_millis(left.as_ref().map_or(0, |(left, _)| left.fence_ms));
         content.left = Some(incarnation.leaves(now, fence));
+        content.lost_writes = lost_writes;
         if content.associations.is_empty() && !unanswered {
             content.namespace = None;
         }
@@ -232,6 +257,12 @@ impl Record {
 }
 
 impl RecordContent {
+    /// Whether there is nothing to be written down.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.associations.is_empty() && self.namespace.is_none() && !self.lost_writes
+    }
+
     /// The fence that was left at the end is over, though what was in flight is still to be repeated nowhere else: whether that is
     /// so, and nobody has to wait for it any more.
     pub fn expire(&mut self, incarnation: &Incarnation, now: Instant) -> bool {
@@ -250,6 +281,9 @@ mod tests {
     use super::*;
 
     const SECOND: Duration = Duration::from_secs(1);
+
+    const IN_ORDER: Leaving =
+        Leaving { in_doubt: false, inherited_left: Duration::ZERO, unanswered: false, lost_writes: false };
 
     fn id(path: u16, epoch: u64) -> AssociationId {
         AssociationId { path: PathId(path), epoch: Epoch(epoch) }
@@ -296,11 +330,28 @@ mod tests {
         let (this, other) = (Incarnation::new("this".into(), start), Incarnation::new("other".into(), start));
         let (mut record, _) = Record::open(RecordContent::default(), &this, start);
         record.add(id(0, 1), association(5_000));
-        let (content, left) = record.end(None, true, Duration::ZERO, false, &this, start);
+        let leaving = Leaving { in_doubt: true, ..IN_ORDER };
+        let (content, left) = record.end(None, leaving, &this, start);
         assert!(left.is_some_and(|left| left.is_own && left.association == association(5_000)));
         let inherited = |by, after| Record::open(content.clone(), by, start + after).1;
         assert_eq!(inherited(&this, 2 * SECOND), Some(3 * SECOND + Duration::from_millis(1)));
         assert_eq!(inherited(&this, 6 * SECOND), Some(Duration::ZERO));
         assert_eq!(inherited(&other, 6 * SECOND), Some(5 * SECOND), "its sockets were closed in order");
+    }
+
+    #[test]
+    fn lost_writes_are_written_down_until_the_next_orderly_end() {
+        let now = Instant::now();
+        let by = Incarnation::new("this".into(), now);
+        let (record, _) = open(RecordContent::default());
+        assert!(record.end(None, IN_ORDER, &by, now).0.is_empty());
+        let (record, _) = open(RecordContent::default());
+        let (content, left) = record.end(None, Leaving { lost_writes: true, ..IN_ORDER }, &by, now);
+        assert!(!content.is_empty() && left.is_none());
+        let (record, fence) = open(content);
+        assert_eq!((record.has_lost_writes(), fence), (true, None), "nobody has to wait");
+        // Killed, it may not have told its guest.
+        assert!(record.content(None).lost_writes);
+        assert!(record.end(None, IN_ORDER, &by, now).0.is_empty());
     }
 }

@@ -9,7 +9,7 @@ use crate::check::{Checker, Counts, Kind, Violation};
 use crate::clock::{Clock, Event};
 use crate::ending::Stage;
 use crate::guest::Guest;
-use crate::host::{Daemon, Message, RecordFile};
+use crate::host::{Daemon, Message, RecordFiles};
 use crate::machine::{Answer, Asked, Machine};
 use crate::net::{ConnId, Net, Side};
 use crate::plan::{GuestPlan, Plan};
@@ -47,7 +47,7 @@ pub(crate) struct World {
     /// How many daemons there have been.
     daemons: u64,
     /// What the last one left.
-    record: RecordFile,
+    record: RecordFiles,
     /// By disk.
     machines: Vec<Machine>,
     /// The fences are over that the daemon has inherited.
@@ -95,7 +95,7 @@ impl World {
             flushed: vec![false; disks],
             daemon: None,
             daemons: 0,
-            record: RecordFile::default(),
+            record: RecordFiles::default(),
             serves: false,
             unsettled: vec![false; disks],
             serves_at: None,
@@ -171,6 +171,37 @@ impl World {
         for id in self.net.of_host() {
             self.clock.after(exit, Event::Exit(id));
         }
+    }
+
+    /// The daemon begins to end in order; the next one follows as soon as it has.
+    pub(crate) fn stop_daemon(&mut self) {
+        let Self { clock, net, check, verbose, machines, .. } = self;
+        let mut ctx = Ctx { clock, net, check, verbose: *verbose };
+        if let Some(daemon) = &mut self.daemon
+            && !daemon.is_ending()
+        {
+            (0..machines.len()).for_each(|disk| ctx.check.limits_lifted(disk));
+            daemon.end(&mut ctx, machines);
+        }
+    }
+
+    /// Has a daemon that ends do so, and the next one begin.
+    fn turn_end(&mut self) {
+        let Some((daemon, mut ctx)) = self.daemon() else { return };
+        if !daemon.has_ended(&mut ctx) {
+            return;
+        }
+        let Some(daemon) = self.daemon.take() else { return };
+        let Self { clock, net, check, verbose, .. } = self;
+        let (record, is_written) = daemon.leave(&mut Ctx { clock, net, check, verbose: *verbose });
+        self.check.ended(self.clock.elapsed(), is_written);
+        self.record = record;
+        (self.serves, self.serves_at) = (false, None);
+        self.unsettled.fill(false);
+        for id in self.net.of_host() {
+            self.net.close(&mut self.clock, id, Side::Host);
+        }
+        self.start_daemon();
     }
 
     /// The front-end of a disk hangs up.
@@ -255,6 +286,7 @@ impl World {
                 break;
             }
             self.on(event);
+            self.turn_end();
             self.next_stage();
         }
         self.finish(seed)

@@ -273,7 +273,7 @@ mod tests {
         group.add_path(PathId(0), PathConfig::default());
         let report = Box::new(|_: PathEvent| {});
         let thread = IoThreadHandle::start(IoThreadConfig { name: "io-test".into(), group, report }).unwrap();
-        thread.add_disk(DISK, "disk".into(), 4096, Arc::new(Unanswered::new(0)));
+        thread.add_disk(DISK, "disk".into(), 4096, Arc::new(Unanswered::new(0, Instant::now())));
         thread
     }
 

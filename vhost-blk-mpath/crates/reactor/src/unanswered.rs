@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use vhost_user_blk::Queue;
 
@@ -13,6 +14,8 @@ pub struct Unanswered {
     queues: Mutex<Queues>,
     /// Front-ends are hung up on.
     cut: AtomicBool,
+    /// This process has the disk since then.
+    began: Instant,
 }
 
 #[derive(Debug)]
@@ -23,11 +26,17 @@ struct Queues {
 }
 
 impl Unanswered {
-    /// Any of so many virtqueues, as somebody has served the disk before and what that left is not known; 0 if nobody has.
+    /// Of a disk that this process has since `began`. An earlier process may have left requests in any of `before` virtqueues; 0 if none
+    /// has served the disk.
     #[must_use]
-    pub fn new(before: u16) -> Self {
+    pub fn new(before: u16, began: Instant) -> Self {
         let left = (0..before).map(|index| (index, 0)).collect();
-        Self { queues: Mutex::new(Queues { left, times: 0 }), cut: AtomicBool::new(false) }
+        Self { queues: Mutex::new(Queues { left, times: 0 }), cut: AtomicBool::new(false), began }
+    }
+
+    /// Since when this process has the disk. What waits in a virtqueue that it runs for the first time may be older.
+    pub(crate) fn began(&self) -> Instant {
+        self.began
     }
 
     /// Whether there may be such requests.
@@ -89,7 +98,7 @@ mod tests {
     fn a_front_end_without_a_log_leaves_and_clears_nothing() {
         let mut guest = Guest::new();
         let mut queue = guest.queue();
-        let unanswered = Unanswered::new(0);
+        let unanswered = Unanswered::new(0, Instant::now());
         assert!(!unanswered.are_there());
         guest.read(0, 4096);
         guest.read(0, 4096);
@@ -97,7 +106,7 @@ mod tests {
         unanswered.cut();
         unanswered.left(&queue);
         assert!(queue.outstanding() == 1 && !unanswered.are_there());
-        let unanswered = Unanswered::new(1);
+        let unanswered = Unanswered::new(1, Instant::now());
         unanswered.taken_up(&queue);
         assert!(unanswered.are_there());
     }

@@ -9,7 +9,7 @@
 //!
 //!  Live ── disabled by the operator, and it owes nothing ──▶ Closing ──▶ Disabled ── enabled ──▶ Connecting
 //!
-//!  any of them ── removed ──▶ Removed (no association)
+//!  any of them ── removed ──▶ Leaving (no association) ── fences lifted, forgotten, I/O threads told ──▶ Gone
 //! ```
 
 mod connecting;
@@ -29,7 +29,7 @@ pub use self::error::PathError;
 use self::live::{Closing, Live};
 use crate::AssociationId;
 use crate::disks::{Disks, News};
-use crate::order::{Order, Wanted};
+use crate::order::{Order, RemovalStep, Wanted};
 use crate::settings::PathSettings;
 
 /// What is to be done for a path, in this order.
@@ -113,6 +113,10 @@ pub enum Action<E: std::error::Error> {
     Disabled,
     /// It has no association and gets none any more.
     Removed,
+    /// Take the next step of its removal: [`Path::step_taken`] follows.
+    Leave(RemovalStep),
+    /// It is to be forgotten.
+    Gone,
 }
 
 /// A live association, for the I/O threads and for those who want to know.
@@ -181,7 +185,8 @@ enum Life<E: std::error::Error> {
     Refused,
     GaveUp,
     Disabled,
-    Removed,
+    Leaving(RemovalStep),
+    Gone,
 }
 
 /// A path of a subsystem.
@@ -276,7 +281,7 @@ impl<E: std::error::Error> Path<E> {
             }
             // If it fails by that, it fails for whoever is given it next.
             Life::Closing(closing) => drop(closing.admin.receive(now, bytes)),
-            Life::Resting { .. } | Life::Refused | Life::GaveUp | Life::Disabled | Life::Removed => {}
+            Life::Resting { .. } | Life::Refused | Life::GaveUp | Life::Disabled | Life::Leaving(_) | Life::Gone => {}
         }
     }
 
@@ -318,6 +323,15 @@ impl<E: std::error::Error> Path<E> {
         }
     }
 
+    /// What [`Action::Leave`] asked for is done.
+    pub fn step_taken(&mut self) {
+        if let Life::Leaving(step) = self.life {
+            let next = step.next();
+            self.life = next.map_or(Life::Gone, Life::Leaving);
+            self.actions.push_back(next.map_or(Action::Gone, Action::Leave));
+        }
+    }
+
     /// Asks the controller of the live association to reset another one: whether [`Action::ResetAnswered`] follows.
     pub fn reset_other(&mut self, other: nvme_tcp::wire::ControllerInstance) -> bool {
         match &mut self.life {
@@ -333,7 +347,7 @@ impl<E: std::error::Error> Path<E> {
             Life::Resting { until } => Some(*until),
             Life::Connecting(connecting) => connecting.next_timeout(),
             Life::Live(live) => live.next_timeout(),
-            Life::Closing(_) | Life::Refused | Life::GaveUp | Life::Disabled | Life::Removed => None,
+            _ => None,
         }
     }
 
@@ -343,10 +357,9 @@ impl<E: std::error::Error> Path<E> {
         self.actions.pop_front()
     }
 
-    /// Gives up the admin queue of a live association: the host ends.
-    #[must_use]
-    pub fn into_admin(self) -> Option<HostController> {
-        match self.life {
+    /// Ends the path, as the host ends: gives up the admin queue of a live association, whose controller can be shut down in order.
+    pub fn end(&mut self) -> Option<HostController> {
+        match std::mem::replace(&mut self.life, Life::Gone) {
             Life::Live(live) => Some(live.admin),
             _ => None,
         }
@@ -355,7 +368,7 @@ impl<E: std::error::Error> Path<E> {
     /// One step; whether there may be another.
     fn go_on<D: Disks<Error = E>>(&mut self, now: Instant, disks: &mut D) -> bool {
         match &mut self.life {
-            Life::Removed => false,
+            Life::Leaving(_) | Life::Gone => false,
             Life::Resting { .. } | Life::Refused | Life::GaveUp | Life::Disabled => self.go_on_without(now),
             Life::Connecting(connecting) => {
                 if self.order.is_removal() && !connecting.is_recording() {
@@ -382,9 +395,7 @@ impl<E: std::error::Error> Path<E> {
                 let end = live.go_on(now, self.epoch, disks, &mut self.actions);
                 let end = end.or_else(|| live.heed(now, self.order, self.resets, is_new, &mut self.actions));
                 let Some(end) = end else { return false };
-                let Life::Live(live) = std::mem::replace(&mut self.life, Life::Removed) else {
-                    unreachable!("just seen")
-                };
+                let Life::Live(live) = std::mem::replace(&mut self.life, Life::Gone) else { unreachable!("just seen") };
                 let closing = live.close(end, self.settings.drain_fence);
                 self.actions.push_back(Action::Down { epoch: self.epoch, drain: closing.drain });
                 self.life = Life::Closing(Box::new(closing));
@@ -394,7 +405,7 @@ impl<E: std::error::Error> Path<E> {
                 if !closing.is_over() {
                     return false;
                 }
-                let Life::Closing(closing) = std::mem::replace(&mut self.life, Life::Removed) else {
+                let Life::Closing(closing) = std::mem::replace(&mut self.life, Life::Gone) else {
                     unreachable!("just seen")
                 };
                 self.ended(now, *closing);
@@ -408,8 +419,9 @@ impl<E: std::error::Error> Path<E> {
         let is_ordered = std::mem::take(&mut self.is_ordered);
         match (&self.life, self.order.wanted) {
             (_, Wanted::Removed { .. }) => {
-                self.life = Life::Removed;
-                self.actions.push_back(Action::Removed);
+                let first = RemovalStep::LiftFences;
+                self.life = Life::Leaving(first);
+                self.actions.extend([Action::Removed, Action::Leave(first)]);
             }
             (Life::Refused | Life::GaveUp, _) if !is_ordered => return false,
             (Life::Disabled, Wanted::Disabled) => return false,

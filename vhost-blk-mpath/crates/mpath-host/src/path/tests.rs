@@ -113,8 +113,16 @@ fn a_path_without_a_connection_for_ctrl_loss_tmo_is_given_up_until_an_order() {
 fn a_path_that_is_removed_while_it_is_connected_gets_no_association() {
     let mut rig = Rig::new(settings(1));
     rig.poll();
-    assert_eq!(rig.order(Wanted::Removed { at_once: false }), ["Close", "Removed"]);
+    assert_eq!(rig.order(Wanted::Removed { at_once: false }), ["Close", "Removed", "Leave(LiftFences)"]);
     assert!(rig.order(Wanted::Enabled).is_empty(), "for good");
+    let mut step = || {
+        rig.path.step_taken();
+        rig.poll()
+    };
+    assert_eq!(step(), ["Leave(Forget)"]);
+    assert_eq!(step(), ["Leave(TellThreads)"]);
+    assert_eq!(step(), ["Gone"]);
+    assert!(step().is_empty());
 }
 
 #[test]
@@ -144,7 +152,7 @@ fn a_path_enabled_at_the_last_moment_is_not_closed() {
     assert_eq!(rig.looked(true), ["Look { at_once: false }"]);
     assert_eq!(rig.looked(true), ["Down { epoch: Epoch(8), drain: false }"]);
     // It was given something after all.
-    assert_eq!(rig.closed(false, true), ["Ended clean false drains false", "Removed"]);
+    assert_eq!(rig.closed(false, true), ["Ended clean false drains false", "Removed", "Leave(LiftFences)"]);
 }
 
 #[test]
@@ -153,7 +161,7 @@ fn a_path_removed_at_once_is_dropped_with_what_it_owes() {
     assert_eq!(rig.order(Wanted::Removed { at_once: true }), ["Look { at_once: true }"]);
     assert_eq!(rig.looked(false), ["Down { epoch: Epoch(8), drain: true }"]);
     assert!(rig.closed(true, true).is_empty());
-    assert_eq!(rig.closed(true, false), ["Ended clean false drains true", "Removed"]);
+    assert_eq!(rig.closed(true, false), ["Ended clean false drains true", "Removed", "Leave(LiftFences)"]);
 }
 
 #[test]
@@ -204,7 +212,10 @@ fn an_association_that_cannot_be_written_down_is_not_used() {
     assert!(rig.order(Wanted::Removed { at_once: true }).is_empty());
     rig.path.recorded(rig.now, Err(Failed));
     let words = rig.poll();
-    assert_eq!(words, ["Close", "Forget { epoch: Epoch(7) }", "Failed(Record(Failed))", "Removed"]);
+    assert_eq!(
+        words,
+        ["Close", "Forget { epoch: Epoch(7) }", "Failed(Record(Failed))", "Removed", "Leave(LiftFences)"]
+    );
 }
 
 #[test]

@@ -189,6 +189,8 @@ pub struct Counts {
     pub closed_in_order: u64,
     /// Daemons killed.
     pub kills: u64,
+    /// Daemons that ended in order.
+    pub restarts: u64,
     /// Front-ends that hung up.
     pub hang_ups: u64,
     /// Requests that went down with their daemon, or their machine.
@@ -217,6 +219,7 @@ impl AddAssign for Counts {
         self.removals += one.removals;
         self.closed_in_order += one.closed_in_order;
         self.kills += one.kills;
+        self.restarts += one.restarts;
         self.hang_ups += one.hang_ups;
         self.given_up += one.given_up;
         self.events += one.events;
@@ -410,19 +413,34 @@ impl Checker {
 
     /// The daemon was killed. It alone knew which controllers hold writes that no flush has covered.
     pub(crate) fn killed(&mut self, at: Duration) {
-        let moment = self.tick();
         self.counts.kills += 1;
-        self.owed = Owed::default();
+        self.forget_daemon();
+        let moment = self.tick();
+        self.disks.iter_mut().for_each(|disk| disk.durability.forgotten(moment));
+        self.note_all(at, || "the daemon was killed".into());
+    }
+
+    /// The daemon has ended in order; `is_written` if it could say what it leaves.
+    pub(crate) fn ended(&mut self, at: Duration, is_written: bool) {
+        self.counts.restarts += 1;
+        self.forget_daemon();
+        if !is_written {
+            let moment = self.tick();
+            self.disks.iter_mut().for_each(|disk| disk.durability.forgotten(moment));
+        }
+        self.note_all(at, || "the daemon has ended in order".into());
+    }
+
+    fn forget_daemon(&mut self) {
+        self.owed.restarted();
         let open: Vec<_> = self.open.iter().map(|(&id, asked)| (asked.disk, id, asked.kind)).collect();
         for (disk, id, kind) in open {
             self.owe(disk, id, kind);
         }
         for disk in &mut self.disks {
-            disk.durability.forgotten(moment);
             disk.limited = Limited::default();
             disk.excuses.killed();
         }
-        self.note_all(at, || "the daemon was killed".into());
     }
 
     /// A flush of a disk by the present daemon is about to succeed that had to reach every controller.

@@ -37,6 +37,12 @@ pub(crate) struct Owed {
 }
 
 impl Owed {
+    /// Another daemon follows. It may know what this one, or one before it, has lost, and nothing else.
+    pub(super) fn restarted(&mut self) {
+        let lossy = std::mem::take(&mut self.lossy);
+        *self = Self { lossy, ..Self::default() };
+    }
+
     fn tick(&mut self) -> Moment {
         self.moment += 1;
         self.moment

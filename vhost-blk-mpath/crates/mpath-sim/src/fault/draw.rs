@@ -149,6 +149,13 @@ pub(crate) fn hang_ups(rng: &mut Rng, disks: usize, quiet: Duration) -> Vec<Plan
     (0..many).map(one).collect()
 }
 
+/// Daemons that are replaced in order.
+pub(crate) fn restarts(rng: &mut Rng, quiet: Duration) -> Vec<Planned> {
+    let many = rng.pick(&[0, 0, 0, 1, 3]);
+    let one = |_| Planned { fault: Fault::Restart, begins: rng.up_to(quiet * 9 / 10), lasts: Duration::ZERO };
+    (0..many).map(one).collect()
+}
+
 /// Everything that befalls a run until `quiet`, but for what concerns single disks.
 pub(crate) fn faults(rng: &mut Rng, paths: usize, quiet: Duration, digests: bool) -> Vec<Planned> {
     let mut planned = Vec::new();

@@ -8,7 +8,7 @@ use mpath_core::{DiskId, Injection, Limits, OpClass, PathId, PolicyKind};
 use mpath_host::Wanted;
 use nvme_tcp::wire::AnaState;
 
-pub(crate) use self::draw::{faults, faults_of_disks, hang_ups};
+pub(crate) use self::draw::{faults, faults_of_disks, hang_ups, restarts};
 use crate::clock::Event;
 use crate::host::Message;
 use crate::net::Side;
@@ -55,6 +55,8 @@ pub(crate) enum Fault {
     /// The daemon is killed, and another one started in its place. What was under way is asked again, or is not; the kernel
     /// takes a while to close the sockets.
     Kill { resubmits: bool, exit: Duration },
+    /// The daemon is ended in order, and another one started in its place.
+    Restart,
     /// The front-end of a disk hangs up, with its guest or not.
     HangUp { disk: usize, is_reset: bool },
     /// The operator removes a path, at once or else when it owes nothing, and adds it again later.
@@ -123,6 +125,7 @@ impl World {
                 self.net.links[path].corrupted = per_10k;
             }
             Fault::Kill { resubmits, exit } => self.kill_daemon(resubmits, exit),
+            Fault::Restart => self.stop_daemon(),
             Fault::HangUp { disk, is_reset } => self.hang_up(disk, is_reset),
             Fault::Remove { path, at_once } => self.order(path, Wanted::Removed { at_once }),
             Fault::Disable { path, drains_only } => {
@@ -150,7 +153,11 @@ impl World {
                 self.net.resume(&mut self.clock);
             }
             Fault::Late { path, .. } => self.net.links[path].extra_latency = Duration::ZERO,
-            Fault::ResetAll { .. } | Fault::ResetOne { .. } | Fault::Policy(_) | Fault::Weight { .. } => {}
+            Fault::ResetAll { .. }
+            | Fault::ResetOne { .. }
+            | Fault::Restart
+            | Fault::Policy(_)
+            | Fault::Weight { .. } => {}
             Fault::FreezeOne { path, .. } => {
                 for id in self.net.of_path(path) {
                     self.net.freeze(id, [false; 2]);

@@ -1,35 +1,23 @@
 //! The daemon: its I/O threads, path tasks and fences, until it is killed.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use mpath_core::{DiskId, Epoch, Limits, PathId, SharedDisk};
-use mpath_host::{RemovalStep, Wanted};
-use reactor::PathEventKind;
+use mpath_host::{Leaving, RemovalStep, Wanted};
+use reactor::{PathEventKind, Unanswered};
 
-use super::fences::{Fences, RecordFile};
+use super::fences::{Fences, RecordFiles};
 use super::frontends::Door;
 use super::path::PathTask;
 use super::thread::IoThread;
 use super::threads::Threads;
-use super::{HostPlan, Message};
+use super::{DiskPlan, HostPlan, Message};
 use crate::check::is_accessible;
 use crate::machine::Machine;
 use crate::net::ConnId;
 use crate::rng::Rng;
 use crate::target::Ctx;
-
-/// What has become of a path that the operator removes and adds again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Membership {
-    There,
-    /// It drops its association.
-    Removing,
-    /// It has none any more, and waits for that one of [`RemovalStep::ALL`].
-    Leaving(usize),
-    Gone,
-    /// It is there again; the I/O threads are being told.
-    Adding,
-}
 
 pub(crate) struct Daemon {
     threads: Threads,
@@ -38,14 +26,26 @@ pub(crate) struct Daemon {
     has_front_end: Vec<bool>,
     /// Nothing is taken from virtqueues before.
     held_until: Option<Instant>,
-    /// By disk, as the next.
+    is_cache_shared: bool,
+    /// By disk, as the next two.
     shared: Vec<SharedDisk>,
+    unanswered: Vec<Arc<Unanswered>>,
     /// It began to serve with all paths, and has had all of them since.
     intact: Vec<bool>,
     paths: Vec<PathTask>,
     fences: Fences,
-    /// By path, and whether the operator wants it.
-    membership: Vec<(Membership, bool)>,
+    /// By path, whether the operator wants it to be there.
+    is_wanted: Vec<bool>,
+    ending: Option<Ending>,
+}
+
+/// How far its orderly end has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ending {
+    /// The I/O threads give the virtqueues back, and end.
+    Threads,
+    /// Controllers are told that the host leaves.
+    Paths { in_doubt: bool },
 }
 
 impl Daemon {
@@ -55,27 +55,35 @@ impl Daemon {
         ctx: &mut Ctx<'_>,
         number: u64,
         plan: &HostPlan,
-        file: RecordFile,
+        files: RecordFiles,
         machines: &mut [Machine],
         seed: u64,
     ) -> (Self, Duration) {
         let now = ctx.clock.now();
-        let (fences, inherited) = Fences::open(now, number, file, plan, Rng::new(seed, 1000 * number + 300));
+        let (fences, inherited) = Fences::open(now, number, files, plan, Rng::new(seed, 1000 * number + 300));
         let disk = |_| if inherited.is_some() { SharedDisk::after_crash() } else { SharedDisk::default() };
         let shared: Vec<_> = plan.disks.iter().map(disk).collect();
+        let lossy = shared.iter().enumerate().filter(|(disk, _)| fences.has_lost_writes(*disk));
+        lossy.for_each(|(_, disk)| disk.dirty.set_lost(now));
+        let left = |(disk, plan): (usize, &DiskPlan)| if fences.is_left(disk) { plan.queues } else { 0 };
+        let unanswered = plan.disks.iter().enumerate().map(|disk| Arc::new(Unanswered::new(left(disk), now)));
+        let unanswered: Vec<_> = unanswered.collect();
         let rng = |part, index| Rng::new(seed, 1000 * number + part + index as u64);
-        let thread = |index| IoThread::new(now, index, plan, &shared, rng(100, index));
+        let thread = |index| IoThread::new(now, index, plan, &shared, &unanswered, rng(100, index));
         let path = |path| PathTask::new(now, PathId(path as u16), Epoch(0), plan.clone(), rng(200, path));
         let mut daemon = Self {
             threads: Threads((0..plan.threads).map(thread).collect()),
             doors: (0..).map(DiskId).zip(&plan.disks).map(|(disk, plan)| Door::new(disk, plan.clone())).collect(),
             has_front_end: vec![true; plan.disks.len()],
             held_until: inherited.map(|fence| now + fence),
+            is_cache_shared: plan.group.shared_write_cache,
             paths: (0..plan.paths).map(path).collect(),
             fences,
-            membership: vec![(Membership::There, true); plan.paths],
+            is_wanted: vec![true; plan.paths],
             intact: vec![false; shared.len()],
             shared,
+            unanswered,
+            ending: None,
         };
         daemon.paths.iter_mut().for_each(|path| path.known = true);
         daemon.paths.iter_mut().for_each(|path| path.wake(ctx));
@@ -88,7 +96,7 @@ impl Daemon {
         let held = self.held_until.filter(|until| ctx.clock.now() < *until);
         let (mut settled, doors) = (Vec::new(), self.doors.iter_mut().zip(&self.has_front_end).zip(machines));
         for (index, ((door, wants), machine)) in doors.enumerate() {
-            if door.is_free() && *wants {
+            if door.is_free() && *wants && self.ending.is_none() {
                 door.connect(ctx, &mut self.threads, machine, held);
             }
             if door.settles(ctx, &mut self.threads) && door.serves() {
@@ -115,12 +123,10 @@ impl Daemon {
     }
 
     /// Killed: the file is all that is left.
-    pub(crate) fn kill(self, ctx: &mut Ctx<'_>, machines: &mut [Machine], is_reset: bool) -> RecordFile {
+    pub(crate) fn kill(self, ctx: &mut Ctx<'_>, machines: &mut [Machine], is_reset: bool) -> RecordFiles {
         let doors: Vec<_> = self.doors.into_iter().filter_map(Door::kill).collect();
         for thread in self.threads.0 {
-            let (hedges, won) = thread.kill(ctx.clock.now());
-            ctx.check.counts.hedges += hedges;
-            ctx.check.counts.hedges_won += won;
+            thread.kill(ctx);
         }
         for machine in machines {
             machine.disconnect(is_reset);
@@ -128,7 +134,60 @@ impl Daemon {
         for door in doors {
             door.join().expect("it serves to the end");
         }
-        self.fences.into_file()
+        self.fences.into_files()
+    }
+
+    /// Begins to end in order: front-ends are hung up on, and requests in flight have a moment.
+    pub(crate) fn end(&mut self, ctx: &mut Ctx<'_>, machines: &mut [Machine]) {
+        self.ending = Some(Ending::Threads);
+        self.unanswered.iter().for_each(|disk| disk.cut());
+        self.post_all(ctx, || Message::Shutdown);
+        for (disk, machine) in machines.iter_mut().enumerate() {
+            self.hang_up(ctx, disk, machine, false);
+        }
+    }
+
+    pub(crate) fn is_ending(&self) -> bool {
+        self.ending.is_some()
+    }
+
+    /// Goes on with that: whether it is at its end.
+    pub(crate) fn has_ended(&mut self, ctx: &mut Ctx<'_>) -> bool {
+        match self.ending {
+            None => false,
+            Some(Ending::Threads) => {
+                let are_over = self.threads.0.iter().all(IoThread::is_over);
+                if are_over {
+                    let in_doubt = self.threads.0.iter().any(IoThread::leaves_doubt);
+                    self.ending = Some(Ending::Paths { in_doubt });
+                    self.paths.iter_mut().for_each(|path| path.end(ctx));
+                }
+                false
+            }
+            Some(Ending::Paths { .. }) => {
+                self.paths.iter().all(PathTask::is_over) && self.doors.iter_mut().all(Door::is_free)
+            }
+        }
+    }
+
+    /// It has ended in order: the files that it leaves, and whether they say all there is to say.
+    pub(crate) fn leave(self, ctx: &mut Ctx<'_>) -> (RecordFiles, bool) {
+        let Some(Ending::Paths { in_doubt }) = self.ending else { unreachable!("it has ended") };
+        for path in &self.paths {
+            for (epoch, disk) in path.shut_down().flat_map(|epoch| self.shared.iter().map(move |disk| (epoch, disk))) {
+                disk.dirty.shut_down(path.id(), epoch);
+            }
+        }
+        let now = ctx.clock.now();
+        let leaving = |(disk, unanswered): (&SharedDisk, &Arc<Unanswered>)| Leaving {
+            in_doubt,
+            inherited_left: self.held_until.map(|until| until.saturating_duration_since(now)).unwrap_or_default(),
+            unanswered: unanswered.are_there(),
+            lost_writes: !self.is_cache_shared && disk.dirty.has_unreported_loss(),
+        };
+        let leaving: Vec<_> = self.shared.iter().zip(&self.unanswered).map(leaving).collect();
+        self.threads.0.into_iter().for_each(|thread| thread.count_hedges(ctx));
+        self.fences.end(now, &leaving)
     }
 
     /// The fences of the daemon before it are over.
@@ -182,17 +241,10 @@ impl Daemon {
 
     /// The operator wants a path to be used so. One that is being removed goes first; then it is added again, if it is wanted.
     pub(crate) fn order(&mut self, ctx: &mut Ctx<'_>, index: usize, wanted: Wanted) {
-        let (membership, is_wanted) = &mut self.membership[index];
-        *is_wanted = !matches!(wanted, Wanted::Removed { .. });
-        let heeds = match membership {
-            Membership::There => true,
-            Membership::Removing => !*is_wanted,
-            Membership::Leaving(_) | Membership::Gone | Membership::Adding => false,
-        };
-        if heeds {
-            if !*is_wanted {
-                *membership = Membership::Removing;
-            }
+        let is_wanted = !matches!(wanted, Wanted::Removed { .. });
+        self.is_wanted[index] = is_wanted;
+        let is_heeded = if is_wanted { !self.paths[index].is_removing() } else { !self.paths[index].is_gone() };
+        if is_heeded {
             if wanted != Wanted::Enabled {
                 self.intact.fill(false);
             }
@@ -204,60 +256,38 @@ impl Daemon {
         self.turn_membership(ctx);
     }
 
+    /// Goes on with paths that leave or come.
     fn turn_membership(&mut self, ctx: &mut Ctx<'_>) {
         for index in 0..self.paths.len() {
-            while let Some(next) = self.next_membership(ctx.clock.now(), index) {
-                ctx.say(|| format!("path {index}: {next:?}"));
-                self.membership[index].0 = next;
-                self.change_membership(ctx, index, next);
-            }
-        }
-    }
-
-    fn next_membership(&self, now: Instant, index: usize) -> Option<Membership> {
-        use Membership::{Adding, Gone, Leaving, Removing, There};
-        let path = PathId(index as u16);
-        let all = |is: &dyn Fn(&IoThread) -> bool| self.threads.0.iter().all(is);
-        let (membership, wanted) = self.membership[index];
-        let (next, when) = match membership {
-            There => return None,
-            Removing => (Leaving(0), self.paths[index].is_removed()),
-            Leaving(step) => {
-                let next = if step + 1 < RemovalStep::ALL.len() { Leaving(step + 1) } else { Gone };
-                let is_over = match RemovalStep::ALL[step] {
-                    RemovalStep::FencesLifted => !self.fences.holds(path),
-                    RemovalStep::Forgotten => all(&|thread| thread.has_forgotten(now, path)),
-                    RemovalStep::ThreadsTold => all(&|thread| !thread.knows(now, path)),
-                };
-                (next, is_over)
-            }
-            Gone => (Adding, wanted),
-            Adding => (There, all(&|thread| thread.knows(now, path))),
-        };
-        when.then_some(next)
-    }
-
-    fn change_membership(&mut self, ctx: &mut Ctx<'_>, index: usize, next: Membership) {
-        let path = PathId(index as u16);
-        match next {
-            Membership::Removing => unreachable!("by order only"),
-            Membership::Leaving(step) => {
-                if RemovalStep::ALL[step] == RemovalStep::ThreadsTold {
-                    self.post_all(ctx, || Message::RemovePath(path));
-                }
-            }
-            Membership::Gone => ctx.check.counts.removals += 1,
-            Membership::Adding => {
+            self.turn_leaving(ctx, index);
+            if self.paths[index].is_gone() && self.is_wanted[index] {
+                ctx.say(|| format!("path {index} is added again"));
+                ctx.check.counts.removals += 1;
                 let task = self.paths.remove(index).again(ctx.clock.now());
                 self.paths.insert(index, task);
-                self.post_all(ctx, || Message::AddPath(path));
+                self.post_all(ctx, || Message::AddPath(PathId(index as u16)));
                 self.paths[index].wake(ctx);
             }
-            Membership::There => {
+            let is_known = || self.threads.0.iter().all(|thread| thread.knows(ctx.clock.now(), PathId(index as u16)));
+            if !self.paths[index].known && is_known() {
                 // Only now one of the threads may bring it up: the next flush may come to any of the others.
                 self.paths[index].known = true;
                 self.paths[index].wake(ctx);
             }
+        }
+    }
+
+    fn turn_leaving(&mut self, ctx: &mut Ctx<'_>, index: usize) {
+        let (now, path) = (ctx.clock.now(), PathId(index as u16));
+        let all = |is: &dyn Fn(&IoThread) -> bool| self.threads.0.iter().all(is);
+        let is_taken = match self.paths[index].leaving {
+            None => false,
+            Some(RemovalStep::LiftFences) => !self.fences.holds(path),
+            Some(RemovalStep::Forget) => all(&|thread| thread.has_forgotten(now, path)),
+            Some(RemovalStep::TellThreads) => all(&|thread| !thread.knows(now, path)),
+        };
+        if is_taken {
+            self.paths[index].step_taken(ctx);
         }
     }
 
@@ -280,7 +310,7 @@ impl Daemon {
                 && self.threads.0.iter().all(|thread| thread.owes_nothing(now, path_id));
             self.paths[index].looked(ctx, owes_nothing);
         }
-        if self.paths[index].is_refused(ctx.clock.now()) && self.membership[index] == (Membership::There, true) {
+        if self.paths[index].is_refused(ctx.clock.now()) && !self.paths[index].is_removing() {
             self.order(ctx, index, Wanted::Removed { at_once: true });
             self.order(ctx, index, Wanted::Enabled);
         }

@@ -5,27 +5,30 @@ use std::time::{Duration, Instant};
 
 use mpath_core::{Epoch, PathId};
 use mpath_host::{
-    AssociationId, Ended, Incarnation, Left, LiftedBy, NamespaceName, Record, RecordContent, RecordedAssociation,
+    AssociationId, Ended, Incarnation, Leaving, Left, LiftedBy, NamespaceName, Record, RecordContent,
+    RecordedAssociation,
 };
 use nvme_tcp::host::CrossResetOutcome;
 use nvme_tcp::wire::ControllerInstance;
 
-use super::HostPlan;
+use super::{DiskPlan, HostPlan};
 use crate::clock::Event;
 use crate::rng::Rng;
 use crate::target::Ctx;
 
-/// The file that survives the daemon. Those of several disks say the same.
+/// The files that survive the daemon, by disk.
 #[derive(Debug, Default)]
-pub(crate) struct RecordFile(RecordContent);
+pub(crate) struct RecordFiles(Vec<RecordContent>);
 
 #[derive(Debug)]
 pub(crate) struct Fences {
     held: mpath_host::Fences,
-    record: Record,
-    file: RecordFile,
-    /// What the disk is.
-    namespace: NamespaceName,
+    /// By disk.
+    records: Vec<Record>,
+    incarnation: Incarnation,
+    files: RecordFiles,
+    /// What the disks are.
+    namespaces: Vec<NamespaceName>,
     /// How often it cannot be written.
     fails_percent: u64,
     rng: Rng,
@@ -39,54 +42,86 @@ impl Fences {
     pub(super) fn open(
         now: Instant,
         number: u64,
-        file: RecordFile,
+        files: RecordFiles,
         plan: &HostPlan,
         rng: Rng,
     ) -> (Self, Option<Duration>) {
         let incarnation = Incarnation::new(number.to_string(), now);
-        let (record, inherited) = Record::open(file.0.clone(), &incarnation, now);
-        let namespace = NamespaceName::new(plan.controller.subnqn.as_str(), &plan.disks[0].namespace);
+        let found = files.0.iter().cloned().chain(std::iter::repeat_with(RecordContent::default));
+        let opened = found.take(plan.disks.len()).map(|content| Record::open(content, &incarnation, now));
+        let (records, inherited): (Vec<_>, Vec<_>) = opened.unzip();
+        let name = |disk: &DiskPlan| NamespaceName::new(plan.controller.subnqn.as_str(), &disk.namespace);
         let fences = Self {
             held: mpath_host::Fences::default(),
-            record,
-            file,
-            namespace,
+            records,
+            incarnation,
+            files,
+            namespaces: plan.disks.iter().map(name).collect(),
             fails_percent: plan.record_fails_percent,
             rng,
             clean: Vec::new(),
             wake_at: None,
         };
-        (fences, inherited)
+        (fences, inherited.into_iter().flatten().max())
     }
 
     /// The daemon is killed.
-    pub(super) fn into_file(self) -> RecordFile {
-        self.file
+    pub(super) fn into_files(self) -> RecordFiles {
+        self.files
     }
 
-    /// Changes the record: whether that is on the disk.
-    fn change_record(&mut self, change: impl FnOnce(&mut Record)) -> bool {
-        change(&mut self.record);
-        let is_written = !self.rng.percent(self.fails_percent);
-        if is_written {
-            self.file = RecordFile(self.record.content(Some(&self.namespace)));
+    /// The daemon has ended in order, and leaves the disks so: whether that is written down.
+    pub(super) fn end(self, now: Instant, leaving: &[Leaving]) -> (RecordFiles, bool) {
+        let Self { records, namespaces, incarnation, files, fails_percent, mut rng, .. } = self;
+        if rng.percent(fails_percent) {
+            return (files, false);
         }
-        is_written
+        let disks = records.into_iter().zip(&namespaces).zip(leaving);
+        let end = |((record, namespace), leaving): ((Record, _), &Leaving)| {
+            record.end(Some(namespace), *leaving, &incarnation, now).0
+        };
+        (RecordFiles(disks.map(end).collect()), true)
+    }
+
+    /// Whether the daemon before this one has lost writes of a disk, and flushes have to say so.
+    pub(super) fn has_lost_writes(&self, disk: usize) -> bool {
+        self.records[disk].has_lost_writes()
+    }
+
+    /// Whether a guest may come back with requests that the daemon before this one took.
+    pub(super) fn is_left(&self, disk: usize) -> bool {
+        self.records[disk].is_left()
+    }
+
+    /// Changes the records, one after the other: whether all of that is on the disk.
+    fn change_records(&mut self, change: impl Fn(&mut Record)) -> bool {
+        self.files.0.resize(self.records.len(), RecordContent::default());
+        let disks = self.records.iter_mut().zip(&self.namespaces).zip(&mut self.files.0);
+        let mut are_written = true;
+        for ((record, namespace), file) in disks {
+            change(record);
+            if self.rng.percent(self.fails_percent) {
+                are_written = false;
+            } else {
+                *file = record.content(Some(namespace));
+            }
+        }
+        are_written
     }
 
     /// Writes an association down: whether that is on the disk.
     pub(super) fn record(&mut self, id: AssociationId, fence_time: Duration) -> bool {
         let (path, fence_ms) = (id.path.to_string(), fence_time.as_millis() as u64);
-        self.change_record(|record| record.add(id, RecordedAssociation { path, cntlid: 0, fence_ms }))
+        self.change_records(|record| record.add(id, RecordedAssociation { path: path.clone(), cntlid: 0, fence_ms }))
     }
 
     pub(super) fn forget(&mut self, id: AssociationId) {
-        self.change_record(|record| record.remove(id));
+        self.change_records(|record| record.remove(id));
     }
 
     /// The fences of the daemon before this one are over.
     pub(super) fn forget_inherited(&mut self) {
-        self.change_record(Record::remove_inherited);
+        self.change_records(Record::remove_inherited);
     }
 
     /// The sockets of an association are closed.

@@ -1,11 +1,12 @@
 //! Front-ends that come and go, as `vhost-blk-mpath/src/frontend.rs` serves them: one after the other, and each waits for what the one
 //! before it has left.
 
-use std::sync::{Arc, mpsc};
+use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::Instant;
 
 use mpath_core::{DiskId, FlowId};
+use mpath_host::Suspension;
 use vhost_user_blk::Queue;
 
 use super::threads::Threads;
@@ -37,13 +38,14 @@ pub(super) struct Door {
     disk: DiskId,
     plan: DiskPlan,
     state: State,
-    /// While an I/O thread has one, writes that it gave up may still be executed, and nothing is taken from virtqueues.
-    unsettled: Option<Arc<()>>,
+    suspension: Suspension,
+    /// From each I/O thread that has settled.
+    settled: (mpsc::Sender<()>, mpsc::Receiver<()>),
 }
 
 impl Door {
     pub(super) fn new(disk: DiskId, plan: DiskPlan) -> Self {
-        Self { disk, plan, state: State::Waiting, unsettled: None }
+        Self { disk, plan, state: State::Waiting, suspension: Suspension::default(), settled: mpsc::channel() }
     }
 
     /// Lets a front-end in, if there is none. Its virtqueues are held until then.
@@ -61,14 +63,13 @@ impl Door {
         if let Some(until) = held {
             threads.post_all(ctx, || Message::HoldDisk { disk, until });
         }
-        if self.unsettled.is_none() {
-            let unsettled = Arc::new(());
+        if self.suspension.begin(threads.0.len()) {
             threads.post_all(ctx, || Message::SuspendDisk(disk));
             threads.post_all(ctx, || {
-                let unsettled = Arc::clone(&unsettled);
-                Message::WhenSettled { disk, settled: Box::new(move || drop(unsettled)) }
+                let settled = self.settled.0.clone();
+                let settled = Box::new(move || settled.send(()).expect("the door outlives the I/O threads"));
+                Message::WhenSettled { disk, settled }
             });
-            self.unsettled = Some(unsettled);
         }
         let (served, stream) = Served::start(&self.plan);
         machine.connect(stream);
@@ -106,10 +107,12 @@ impl Door {
     pub(super) fn is_free(&mut self) -> bool {
         if let State::Draining { queues, .. } = &mut self.state {
             for stopping in queues.iter_mut() {
-                if let Stopping::Draining(drained) = stopping
-                    && let Ok(queue) = drained.try_recv()
-                {
-                    *stopping = Stopping::Back(queue.map(Box::new));
+                let Stopping::Draining(drained) = stopping else { continue };
+                match drained.try_recv() {
+                    Ok(queue) => *stopping = Stopping::Back(queue.map(Box::new)),
+                    // The I/O thread has ended.
+                    Err(mpsc::TryRecvError::Disconnected) => *stopping = Stopping::Back(None),
+                    Err(mpsc::TryRecvError::Empty) => {}
                 }
             }
             if queues.iter().any(|stopping| matches!(stopping, Stopping::Draining(_))) {
@@ -134,12 +137,12 @@ impl Door {
 
     /// Whether nothing that was given up can be executed any more, which is told once: virtqueues are fetched from again.
     pub(super) fn settles(&mut self, ctx: &mut Ctx<'_>, threads: &mut Threads) -> bool {
-        let settled = self.unsettled.take_if(|unsettled| Arc::strong_count(unsettled) == 1);
-        if settled.is_some() {
+        let settled = self.settled.1.try_iter().filter(|()| self.suspension.settled()).count() > 0;
+        if settled {
             let disk = self.disk;
             threads.post_all(ctx, || Message::ResumeDisk(disk));
         }
-        settled.is_some()
+        settled
     }
 
     /// The daemon is killed. To be waited for when the machine has hung up.

@@ -14,10 +14,11 @@ mod wire;
 use std::time::{Duration, Instant};
 
 use mpath_core::FlowId;
+use mpath_host::PathSettings;
 use nvme_tcp::host::{ControllerConfig, NamespaceIdentity};
 
 pub(crate) use self::daemon::Daemon;
-pub(crate) use self::fences::RecordFile;
+pub(crate) use self::fences::RecordFiles;
 use crate::net::ConnId;
 
 /// What the host is like for the whole run.
@@ -31,6 +32,18 @@ pub(crate) struct HostPlan {
     /// How often the record of associations cannot be written.
     pub(crate) record_fails_percent: u64,
     pub(crate) disks: Vec<DiskPlan>,
+}
+
+impl HostPlan {
+    /// What is set for every path.
+    fn path_settings(&self) -> PathSettings {
+        PathSettings {
+            controller: self.controller.clone(),
+            reconnect_delay: self.reconnect_delay,
+            ctrl_loss_tmo: None,
+            drain_fence: false,
+        }
+    }
 }
 
 /// A disk for the whole run.

@@ -5,7 +5,8 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use mpath_core::{Epoch, PathId};
-use mpath_host::{Action, AssociationId, Order, Path, PathSettings, Report, Up, Wanted};
+use mpath_host::{Action, AssociationId, Order, Path, RemovalStep, Report, Up, Wanted};
+use nvme_tcp::host::{ControllerEvent, HostController};
 use reactor::{Ending, Link, PathEvent, PathEventKind};
 
 use super::disks::Disks;
@@ -20,6 +21,8 @@ use crate::target::Ctx;
 const WAKE: Duration = Duration::from_micros(50);
 /// How long it takes to write an association down, typically.
 const RECORD: Duration = Duration::from_millis(2);
+/// How long a controller is waited for that is told that the host leaves.
+const SHUTDOWN_MAX: Duration = Duration::from_millis(500);
 /// When the operator looks why a path is not used.
 const OPERATOR: Duration = Duration::from_secs(2);
 
@@ -62,6 +65,45 @@ struct Recording {
     until: Instant,
 }
 
+/// An association whose controller is being shut down in order.
+struct Leaver {
+    epoch: Epoch,
+    admin: HostController,
+    conn: ConnId,
+    out: VecDeque<u8>,
+    until: Instant,
+}
+
+impl Leaver {
+    /// Whether the controller has answered; `None` while that is not known.
+    fn exchange(&mut self, ctx: &mut Ctx<'_>) -> Option<bool> {
+        let now = ctx.clock.now();
+        let mut out = Vec::new();
+        self.admin.fill_tx(&mut out);
+        self.out.extend(out);
+        send_all(ctx, self.conn, &mut self.out);
+        let bytes = ctx.net.receive(ctx.clock, self.conn, Side::Host, 16 * 1024);
+        if bytes.is_empty() && ctx.net.is_reset(self.conn, Side::Host) || self.until <= now {
+            return Some(false);
+        }
+        if self.admin.receive(now, &bytes).is_err() || self.admin.handle_timeout(now).is_err() {
+            return Some(false);
+        }
+        let is_shut_down = |event| matches!(event, ControllerEvent::ShutdownComplete);
+        std::iter::from_fn(|| self.admin.poll_event()).any(is_shut_down).then_some(true)
+    }
+}
+
+fn send_all(ctx: &mut Ctx<'_>, conn: ConnId, out: &mut VecDeque<u8>) {
+    while !out.is_empty() {
+        let sent = ctx.net.send(ctx.clock, conn, Side::Host, out.make_contiguous());
+        out.drain(..sent);
+        if sent == 0 {
+            break;
+        }
+    }
+}
+
 pub(crate) struct PathTask {
     id: PathId,
     plan: HostPlan,
@@ -72,13 +114,21 @@ pub(crate) struct PathTask {
     recording: Option<Recording>,
     /// The operator finds it refused then.
     refused_until: Option<Instant>,
-    is_removed: bool,
+    /// The step of its removal that is to be taken.
+    pub(super) leaving: Option<RemovalStep>,
+    is_gone: bool,
+    /// The daemon ends.
+    is_ending: bool,
     /// Every I/O thread knows that there is this path.
     pub(super) known: bool,
     /// Whether it owes anything is to be found out, at once or not.
     pub(super) look: Option<bool>,
     reports: VecDeque<PathEvent<ConnId>>,
     wake_at: Option<Instant>,
+    /// Controllers that are told that the host leaves.
+    leavers: Vec<Leaver>,
+    /// Associations whose controllers have been shut down in order.
+    shut_down: Vec<Epoch>,
     /// For the I/O threads, to be posted after the turn.
     pub(crate) mail: Vec<(usize, Message)>,
 }
@@ -86,32 +136,31 @@ pub(crate) struct PathTask {
 impl PathTask {
     /// A path that begins to connect; its associations are counted from after `epoch` on.
     pub(crate) fn new(now: Instant, id: PathId, epoch: Epoch, plan: HostPlan, rng: Rng) -> Self {
-        let settings = PathSettings {
-            controller: plan.controller.clone(),
-            reconnect_delay: plan.reconnect_delay,
-            ctrl_loss_tmo: None,
-            drain_fence: false,
-        };
         Self {
             id,
-            path: Path::new(now, id, epoch, Order::default(), settings),
+            path: Path::new(now, id, epoch, Order::default(), plan.path_settings()),
             plan,
             rng,
             order: Order::default(),
             sockets: Vec::new(),
             recording: None,
             refused_until: None,
-            is_removed: false,
+            leaving: None,
+            is_gone: false,
+            is_ending: false,
             known: false,
             look: None,
             reports: VecDeque::new(),
             wake_at: None,
+            leavers: Vec::new(),
+            shut_down: Vec::new(),
             mail: Vec::new(),
         }
     }
 
     pub(crate) fn owns(&self, id: ConnId) -> bool {
-        self.sockets.iter().any(|socket| socket.conn == id)
+        let leaving = self.leavers.iter().map(|leaver| leaver.conn);
+        self.sockets.iter().map(|socket| socket.conn).chain(leaving).any(|conn| conn == id)
     }
 
     /// What the operator wants of it.
@@ -121,8 +170,23 @@ impl PathTask {
         self.wake(ctx);
     }
 
-    pub(super) fn is_removed(&self) -> bool {
-        self.is_removed
+    pub(super) fn id(&self) -> PathId {
+        self.id
+    }
+
+    pub(super) fn is_removing(&self) -> bool {
+        matches!(self.order.wanted, Wanted::Removed { .. })
+    }
+
+    pub(super) fn is_gone(&self) -> bool {
+        self.is_gone
+    }
+
+    /// The step of its removal is taken.
+    pub(super) fn step_taken(&mut self, ctx: &mut Ctx<'_>) {
+        self.leaving = None;
+        self.path.step_taken();
+        self.wake(ctx);
     }
 
     /// Whether the operator finds that it leads elsewhere.
@@ -164,6 +228,10 @@ impl PathTask {
             return;
         }
         self.wake_at = None;
+        self.turn_leavers(ctx);
+        if self.is_ending {
+            return;
+        }
         while let Some(PathEvent { epoch, kind, .. }) = self.reports.pop_front() {
             self.path.reported(now, epoch, report_of(&kind));
         }
@@ -187,6 +255,51 @@ impl PathTask {
         let recording = self.recording.filter(|_| self.known).map(|it| it.until);
         if let Some(at) = super::earliest([self.path.next_timeout(), recording, refused]) {
             self.wake_at(ctx, at.max(now));
+        }
+    }
+
+    /// The daemon ends, and its I/O threads have.
+    pub(super) fn end(&mut self, ctx: &mut Ctx<'_>) {
+        let (epoch, admin) = (self.path.latest().epoch, self.path.end());
+        self.close_but(ctx, admin.map(|admin| (epoch, admin)));
+        self.is_ending = true;
+        self.wake(ctx);
+    }
+
+    /// Whether nothing more comes of it, once it was ended.
+    pub(super) fn is_over(&self) -> bool {
+        self.leavers.is_empty()
+    }
+
+    /// Associations whose controllers have been shut down in order.
+    pub(super) fn shut_down(&self) -> impl Iterator<Item = Epoch> {
+        self.shut_down.iter().copied()
+    }
+
+    /// Closes all sockets, and that of the admin queue when its controller has been told that the host leaves.
+    fn close_but(&mut self, ctx: &mut Ctx<'_>, admin: Option<(Epoch, HostController)>) {
+        let mut sockets = self.sockets.drain(..);
+        if let Some((epoch, mut admin)) = admin
+            && let Some(Socket { conn, out, .. }) = sockets.next()
+        {
+            admin.shutdown(ctx.clock.now());
+            self.leavers.push(Leaver { epoch, admin, conn, out, until: ctx.clock.now() + SHUTDOWN_MAX });
+        }
+        sockets.for_each(|socket| ctx.net.close(ctx.clock, socket.conn, Side::Host));
+    }
+
+    fn turn_leavers(&mut self, ctx: &mut Ctx<'_>) {
+        for mut leaver in std::mem::take(&mut self.leavers) {
+            match leaver.exchange(ctx) {
+                None => {
+                    self.wake_at(ctx, leaver.until);
+                    self.leavers.push(leaver);
+                    continue;
+                }
+                Some(true) => self.shut_down.push(leaver.epoch),
+                Some(false) => {}
+            }
+            ctx.net.close(ctx.clock, leaver.conn, Side::Host);
         }
     }
 
@@ -220,13 +333,7 @@ impl PathTask {
             let mut out = Vec::new();
             self.path.fill_tx(now, qid, &mut out);
             socket.out.extend(out);
-            while !socket.out.is_empty() {
-                let sent = ctx.net.send(ctx.clock, conn, Side::Host, socket.out.make_contiguous());
-                socket.out.drain(..sent);
-                if sent == 0 {
-                    break;
-                }
-            }
+            send_all(ctx, conn, &mut socket.out);
             let most = self.rng.pick(&[7, 512, 16 * 1024]);
             let bytes = ctx.net.receive(ctx.clock, conn, Side::Host, most);
             if !bytes.is_empty() {
@@ -276,11 +383,9 @@ impl PathTask {
                     self.mail_all(|| Message::PathDown { path, epoch, ending: Ending::Reset });
                 }
                 Action::Ended(left) => {
-                    for socket in self.sockets.drain(..) {
-                        ctx.net.close(ctx.clock, socket.conn, Side::Host);
-                    }
                     ctx.check.counts.closed_in_order += u64::from(left.is_clean);
                     fences.ended(now, self.id, &left);
+                    self.close_but(ctx, left.is_clean.then_some((left.epoch, left.admin)));
                 }
                 Action::ResetAnswered(outcome) => fences.reset_answered(ctx, self.id, Some(outcome)),
                 Action::Look { at_once } => self.look = Some(at_once),
@@ -289,14 +394,22 @@ impl PathTask {
                     ctx.check.counts.ended_by_another += u64::from(of_one);
                 }
                 Action::Refused(_) => self.refused_until = Some(now + OPERATOR),
-                Action::Removed => self.is_removed = true,
+                Action::Leave(step) => {
+                    self.leaving = Some(step);
+                    if step == RemovalStep::TellThreads {
+                        let path = self.id;
+                        self.mail_all(|| Message::RemovePath(path));
+                    }
+                }
+                Action::Gone => self.is_gone = true,
                 Action::Tell { .. }
                 | Action::Suspect
                 | Action::Recovered
                 | Action::SmallerTransfer { .. }
                 | Action::Connecting
                 | Action::GaveUp { .. }
-                | Action::Disabled => {}
+                | Action::Disabled
+                | Action::Removed => {}
             }
         }
     }

@@ -63,15 +63,22 @@ pub(crate) struct IoThread {
 }
 
 impl IoThread {
-    pub(crate) fn new(now: Instant, index: usize, plan: &HostPlan, disks: &[SharedDisk], rng: Rng) -> Self {
+    pub(crate) fn new(
+        now: Instant,
+        index: usize,
+        plan: &HostPlan,
+        disks: &[SharedDisk],
+        unanswered: &[Arc<Unanswered>],
+        rng: Rng,
+    ) -> Self {
         let config = GroupConfig { seed: index as u64, ..plan.group };
         let mut group = Group::new(now, config, disks);
         (0..plan.paths as u16).for_each(|path| group.add_path(PathId(path), PathConfig::default()));
         let (report, events) = mpsc::channel();
         let report = Box::new(move |event| report.send(event).expect("the simulator listens"));
         let mut thread = reactor::IoThread::new(SimulatedRing::new(), group, report);
-        for (disk, plan) in (0..).map(DiskId).zip(&plan.disks) {
-            let unanswered = Arc::new(Unanswered::new(0));
+        for ((disk, plan), unanswered) in (0..).map(DiskId).zip(&plan.disks).zip(unanswered) {
+            let unanswered = Arc::clone(unanswered);
             let (name, block_size_bytes) = ("disk".into(), plan.block_bytes);
             let added = Message::AddDisk { disk, name, block_size_bytes, unanswered };
             thread.handle(now, added).expect("the ring does what it is asked");
@@ -91,15 +98,31 @@ impl IoThread {
         }
     }
 
-    /// The daemon is killed, in which no operation outlives its memory: what was hedged, and how often that was of use.
-    pub(super) fn kill(mut self, now: Instant) -> (u64, u64) {
-        let stats = self.stats(now);
-        let hedges = stats.paths.iter().fold((0, 0), |(all, won), path| (all + path.hedges, won + path.hedges_won));
+    /// The daemon is killed, in which no operation outlives its memory.
+    pub(super) fn kill(mut self, ctx: &mut Ctx<'_>) {
+        self.count_hedges(ctx);
         let ring = self.thread.ring();
         self.sockets.keys().for_each(|id| ring.end_receive(*id, -libc::ECANCELED));
         self.sockets.keys().for_each(|id| ring.end_send(*id, -libc::ECANCELED));
-        self.thread.take_events(now).expect("the ring does what it is asked");
-        hedges
+        self.thread.take_events(ctx.clock.now()).expect("the ring does what it is asked");
+    }
+
+    /// What was hedged, and how often that was of use.
+    pub(super) fn count_hedges(&self, ctx: &mut Ctx<'_>) {
+        for path in self.stats(ctx.clock.now()).paths {
+            ctx.check.counts.hedges += path.hedges;
+            ctx.check.counts.hedges_won += path.hedges_won;
+        }
+    }
+
+    /// Whether it has ended, in order.
+    pub(super) fn is_over(&self) -> bool {
+        self.thread.is_over()
+    }
+
+    /// Whether it gave up writes that may still be executed.
+    pub(super) fn leaves_doubt(&self) -> bool {
+        self.thread.leaves_doubt()
     }
 
     pub(crate) fn owns(&self, id: ConnId) -> bool {
@@ -172,6 +195,10 @@ impl IoThread {
             return;
         }
         self.turn_at = None;
+        if self.is_over() {
+            // Whoever waits for an answer hears of the end.
+            return self.inbox.clear();
+        }
         let messages_first = self.rng.percent(50);
         if messages_first {
             self.take_messages(ctx);

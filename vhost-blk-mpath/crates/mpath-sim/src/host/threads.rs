@@ -9,9 +9,9 @@ use crate::target::Ctx;
 pub(super) struct Threads(pub(super) Vec<IoThread>);
 
 impl Threads {
-    /// The one that has this virtqueue. Disks with one virtqueue each are not all on the first thread.
+    /// The one that has this virtqueue.
     pub(super) fn of(&self, disk: DiskId, queue: u16) -> usize {
-        usize::from(disk.0 + queue) % self.0.len()
+        mpath_host::io_thread_of(disk, queue, self.0.len())
     }
 
     pub(super) fn post(&mut self, ctx: &mut Ctx<'_>, thread: usize, message: Message) {

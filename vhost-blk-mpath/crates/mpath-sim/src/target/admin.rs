@@ -87,7 +87,11 @@ impl Target {
             AdminReply::ResetController { token, instance } => {
                 self.begin_reset(ctx, CrossReset { conn: id, node, token, instance });
             }
-            AdminReply::Shutdown { token } => conn.queue.complete(token, Status::SUCCESS, 0),
+            AdminReply::Shutdown { token } => {
+                conn.queue.complete(token, Status::SUCCESS, 0);
+                // Its cache is written back before the answer.
+                self.stores.iter_mut().for_each(|store| store.flush(node));
+            }
             AdminReply::Held => {}
         }
         self.tell_events(ctx);

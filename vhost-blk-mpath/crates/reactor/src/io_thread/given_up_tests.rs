@@ -25,7 +25,7 @@ impl Test {
         let mut group = Group::new(now, GroupConfig::default(), &[SharedDisk::default()]);
         group.add_path(PATH, PathConfig::default());
         let mut thread = IoThread::new(Uring::new().unwrap(), group, Box::new(drop));
-        let unanswered = Arc::new(Unanswered::new(0));
+        let unanswered = Arc::new(Unanswered::new(0, Instant::now()));
         let added = Message::AddDisk { disk: DISK, name: "disk".into(), block_size_bytes: 4096, unanswered };
         thread.handle(now, added).unwrap();
         Self { now, thread }

@@ -32,9 +32,9 @@ pub(super) struct QueueSlot {
 /// What is known of the requests of a virtqueue over the times that it runs here.
 #[derive(Clone, Copy)]
 pub(super) struct Seen {
-    /// It ran for the first time.
+    /// It ran for the first time: what its log has may have been submitted before.
     pub(super) first: Instant,
-    /// It was looked into until then.
+    /// It was looked into until then: what waits in it may have been submitted since.
     pub(super) last: Instant,
 }
 
@@ -60,7 +60,8 @@ impl<R: Ring> IoThread<R> {
         self.disks[&disk].unanswered.taken_up(&queue);
         // Kicked: the guest may have queued requests before the virtqueue came here.
         let stopping = self.ending.then_some(Stopping { reply: None, since: now, deadline: now });
-        let seen = self.left.remove(&flow).unwrap_or(Seen { first: now, last: now });
+        let began = self.disks[&disk].unanswered.began();
+        let seen = self.left.remove(&flow).unwrap_or(Seen { first: began, last: began });
         let slot = QueueSlot { disk, queue, generation, in_flight: 0, stopping, kicked: true, seen, is_new: true };
         let before = self.queues.insert(flow, slot);
         assert!(before.is_none(), "a virtqueue is started once");

@@ -27,7 +27,7 @@ impl Rig {
         let report = Box::new(move |event: PathEvent| drop(report.send(event)));
         let config = IoThreadConfig { name: "io-test".into(), group, report };
         let thread = IoThreadHandle::start(config).unwrap();
-        thread.add_disk(DISK, "disk".into(), 4096, Arc::new(Unanswered::new(0)));
+        thread.add_disk(DISK, "disk".into(), 4096, Arc::new(Unanswered::new(0, Instant::now())));
         let (controller, link) = Controller::connect();
         let association =
             Association { epoch: EPOCH, ana: AnaState::Optimized.into(), volatile_write_cache: false, queue_depth: 15 };

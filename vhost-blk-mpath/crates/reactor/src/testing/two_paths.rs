@@ -21,7 +21,7 @@ pub(crate) fn two_paths(config: &GroupConfig) -> (IoThreadHandle, [Controller; 2
     let report = Box::new(|_: PathEvent| {});
     let config = IoThreadConfig { name: "io-test".into(), group, report };
     let thread = IoThreadHandle::start(config).unwrap();
-    thread.add_disk(DISK, "disk".into(), 4096, Arc::new(Unanswered::new(0)));
+    thread.add_disk(DISK, "disk".into(), 4096, Arc::new(Unanswered::new(0, Instant::now())));
     let association =
         Association { epoch: Epoch(1), ana: AnaState::Optimized.into(), volatile_write_cache: false, queue_depth: 15 };
     let controllers = paths.map(|path| {
