@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::{DiskId, MAX_DISKS};
+
 /// ANA state of the namespace on one path (NVMe Base 2.0, 8.1.3 "ANA states").
 ///
 /// A subsystem without ANA reporting is `Optimized` on every path.
@@ -36,5 +38,38 @@ impl fmt::Display for AnaState {
             Self::PersistentLoss => "persistent-loss",
             Self::Change => "change",
         })
+    }
+}
+
+/// The ANA states of all disks on one path.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct AnaStates([AnaState; MAX_DISKS]);
+
+impl AnaStates {
+    /// The state of one disk's namespace.
+    #[must_use]
+    pub fn of(&self, disk: DiskId) -> AnaState {
+        self.0[disk.index()]
+    }
+
+    /// Changes that state; what it was.
+    pub fn set(&mut self, disk: DiskId, state: AnaState) -> AnaState {
+        std::mem::replace(&mut self.0[disk.index()], state)
+    }
+}
+
+impl From<AnaState> for AnaStates {
+    /// The same state for every disk.
+    fn from(state: AnaState) -> Self {
+        Self([state; MAX_DISKS])
+    }
+}
+
+impl fmt::Debug for AnaStates {
+    /// Mostly there is one disk, or few of 64.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let same = self.0.iter().rev().take_while(|state| **state == self.0[MAX_DISKS - 1]).count();
+        let shown = (MAX_DISKS - same + 1).min(MAX_DISKS);
+        f.debug_list().entries(&self.0[..shown]).finish_non_exhaustive()
     }
 }

@@ -42,7 +42,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::path::{Epoch, MAX_PATHS, PathId};
+use crate::{Epoch, MAX_PATHS, PathId};
 
 /// How late a flush may come in here: it waits in its virtqueue until the I/O thread looks, which says so if that has taken longer. So one that comes in just after
 /// another one failed was submitted before the guest could see that, and has to report the loss too; and one that comes in just

@@ -41,6 +41,8 @@ mod ana;
 mod dirty;
 mod disk;
 mod group;
+mod histogram;
+mod ids;
 mod inject;
 mod io;
 mod overdue;
@@ -58,19 +60,22 @@ mod timers;
 mod watch;
 mod window;
 
-pub use ana::AnaState;
+pub use ana::{AnaState, AnaStates};
 pub use dirty::DirtyPaths;
-pub use disk::{AnaStates, DiskId, MAX_DISKS, SharedDisk};
-pub use group::{Group, GroupConfig, HedgeCounts, Hedging};
+pub use disk::SharedDisk;
+pub use group::{Group, GroupConfig, Hedging};
+pub use ids::{DiskId, Epoch, MAX_DISKS, MAX_PATHS, PathId};
 pub use inject::{Direction, Distribution, InjectedError, Injection};
 pub use io::{Action, FlowId, Io, IoError, MAX_HEDGE_BYTES, MAX_PROBE_BYTES, Op, OpClass, Outcome, Tag};
-pub use param::{Param, ParamError};
-pub use path::{Association, Epoch, MAX_PATHS, PathConfig, PathId};
-pub use policy::{ClassPolicies, PolicyChange, PolicyClass, PolicyKind, PolicySpec, UnknownClass, UnknownPolicy};
+pub use param::Param;
+pub use path::{Association, PathConfig};
+pub use policy::{
+    ClassPolicies, PathEstimate, PolicyChange, PolicyClass, PolicyKind, PolicySpec, UnknownClass, UnknownPolicy,
+};
 pub use scheduler::{
     Balance, DEFAULT_WEIGHT, DiskLimits, DiskTurns, FlowStats, Limits, SchedulerChange, SchedulerKind, SchedulerSpec,
     SchedulerStats, Tier, UnknownScheduler,
 };
-pub use spec::{Change, Kind, ParamsOf, Spec};
-pub use stats::{ClassStats, GroupStats, Moves, PathEstimate, PathStats};
+pub use spec::{Change, Kind, ParamError, ParamsOf, Spec};
+pub use stats::{ClassStats, GroupStats, HedgeCounts, Moves, PathStats};
 pub use window::Window;

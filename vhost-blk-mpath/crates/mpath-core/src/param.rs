@@ -3,8 +3,6 @@
 use std::fmt::Write;
 use std::time::Duration;
 
-use crate::spec::ParamsOf;
-
 /// How many paths a [`Scale::PerPath`] value speaks of: a byte of it each.
 const PER_PATH: usize = 8;
 /// The largest number of a [`Scale::PerPath`] value. Source: `dm-ps-service-time.c`, `ST_MAX_RELATIVE_THROUGHPUT`.
@@ -195,38 +193,6 @@ fn fixed(text: &str, places: usize) -> Option<u64> {
         return None;
     }
     format!("{whole}{kept:0<places$}").parse().ok()
-}
-
-/// Why a parameter was not set.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ParamError {
-    /// There is no such parameter.
-    #[error("{of} has no parameter '{name}'; {}", of.known())]
-    Unknown {
-        /// Of what.
-        of: ParamsOf,
-        /// What was asked for.
-        name: String,
-    },
-    /// The parameter cannot have this value.
-    #[error("{of}: parameter '{}' is '{value}', expected {} ({}, default {}); {}",
-        param.name(), param.range(), param.unit(), param.default_text(), of.known())]
-    Value {
-        /// Of what.
-        of: ParamsOf,
-        /// Its parameter.
-        param: &'static Param,
-        /// What was asked for.
-        value: String,
-    },
-    /// The parameter is given more than once.
-    #[error("{of}: parameter '{name}' is given twice; give it once")]
-    Twice {
-        /// Of what.
-        of: ParamsOf,
-        /// Its parameter.
-        name: &'static str,
-    },
 }
 
 #[cfg(test)]

@@ -1,11 +1,9 @@
 //! Paths: one association with one controller at a time.
 
 use std::collections::VecDeque;
-use std::fmt;
 use std::time::{Duration, Instant};
 
 use crate::dirty::Life;
-use crate::group::typical_reads;
 use crate::inject::Impaired;
 use crate::overdue::Overdue;
 use crate::quantiles::Quantiles;
@@ -15,37 +13,10 @@ use crate::retry::Hold;
 use crate::stats::ClassStats;
 use crate::watch::Watch;
 use crate::window::Usage;
-use crate::{AnaState, AnaStates, DiskId, OpClass, Tag, Window};
+use crate::{AnaState, AnaStates, DiskId, Epoch, OpClass, Tag, Window};
 
-/// Most paths a disk may have: sets of paths are kept as bits of a `u64`.
-pub const MAX_PATHS: usize = 64;
-
-/// A path of a group's disks, below [`MAX_PATHS`], the same in every [`crate::Group`] of them. The id of a path that was removed may
-/// be given to another one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct PathId(pub u16);
-
-impl PathId {
-    pub(crate) fn index(self) -> usize {
-        usize::from(self.0)
-    }
-
-    /// The set that holds just this path.
-    pub(crate) fn bit(self) -> u64 {
-        1 << self.0
-    }
-}
-
-impl fmt::Display for PathId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
-/// The number of an association on its path, growing with each reconnect, also over paths that have the same id one after the
-/// other, the same in every [`crate::Group`] of the disk. A fence names the association it is about by it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Epoch(pub u64);
+/// Reads from which a path is judged at least: one is no evidence.
+const SAMPLES_MIN: u64 = 8;
 
 /// What stays true of a path over reconnects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,7 +79,7 @@ pub(crate) struct Path {
     pub(crate) fenced: Vec<(Epoch, Tag)>,
     pub(crate) stats: [ClassStats; 3],
     pub(crate) recent: [Recent; 3],
-    /// What reads take here typically, hedges included, while reads are hedged.
+    /// The median of what reads take here, hedges included, while reads are hedged.
     pub(crate) reads: Quantiles,
     /// How often the path became suspect.
     pub(crate) suspicions: u64,
@@ -188,7 +159,7 @@ impl Path {
             fenced: Vec::new(),
             stats: std::array::from_fn(|_| ClassStats::new()),
             recent: [Recent::default(); 3],
-            reads: typical_reads(),
+            reads: Quantiles::new(500, SAMPLES_MIN),
             suspicions: 0,
             recalled: 0,
             probes: 0,

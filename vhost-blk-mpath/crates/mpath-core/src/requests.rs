@@ -4,8 +4,7 @@ use std::ops::{Index, IndexMut};
 use std::time::{Duration, Instant};
 
 use crate::dirty::Life;
-use crate::path::Epoch;
-use crate::{DiskId, FlowId, Io, Op, PathId, Tag};
+use crate::{DiskId, Epoch, FlowId, Io, Op, PathId, Tag};
 
 /// "No request" in the links of in-flight lists.
 const NIL: u32 = u32::MAX;

@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::param::of_path;
-use crate::{Param, ParamError, PathId};
+use crate::{Param, PathId};
 
 /// A set of things with parameters: the policies, or the schedulers.
 pub trait Kind: Copy + Eq {
@@ -43,7 +43,7 @@ impl ParamsOf {
     }
 
     /// "it has ..." for messages.
-    pub(crate) fn known(&self) -> String {
+    fn known(&self) -> String {
         let names: Vec<&str> = self.params.iter().map(Param::name).collect();
         if names.is_empty() { "it has none".into() } else { format!("it has {}", names.join(", ")) }
     }
@@ -53,6 +53,38 @@ impl fmt::Display for ParamsOf {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} '{}'", self.what, self.name)
     }
+}
+
+/// Why a parameter was not set.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ParamError {
+    /// There is no such parameter.
+    #[error("{of} has no parameter '{name}'; {}", of.known())]
+    Unknown {
+        /// Of what.
+        of: ParamsOf,
+        /// What was asked for.
+        name: String,
+    },
+    /// The parameter cannot have this value.
+    #[error("{of}: parameter '{}' is '{value}', expected {} ({}, default {}); {}",
+        param.name(), param.range(), param.unit(), param.default_text(), of.known())]
+    Value {
+        /// Of what.
+        of: ParamsOf,
+        /// Its parameter.
+        param: &'static Param,
+        /// What was asked for.
+        value: String,
+    },
+    /// The parameter is given more than once.
+    #[error("{of}: parameter '{name}' is given twice; give it once")]
+    Twice {
+        /// Of what.
+        of: ParamsOf,
+        /// Its parameter.
+        name: &'static str,
+    },
 }
 
 /// Most parameters that one policy or scheduler has.

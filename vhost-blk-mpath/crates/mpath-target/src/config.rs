@@ -2,18 +2,16 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::str::FromStr;
 
 use mpath_api::address::Transport;
 use nvme_tcp::wire::Nqn;
 use uuid::Uuid;
 
-use crate::server::{SettingError, check_setting};
-use crate::setting::Setting;
+use crate::parse::{ParseError, parse_addr, parse_size, parse_transport, parse_uuid};
+use crate::setting::{Setting, SettingError, check_for_target};
 use crate::storage::MAX_MEMORY_BYTES;
 
-/// Longest time that a command is delayed or held: beyond it every host has long given it up.
-pub const MAX_DELAY: Duration = Duration::from_secs(600);
 /// Most listeners of one target.
 pub const MAX_LISTENERS: usize = 64;
 /// Most referrals of the discovery service.
@@ -189,7 +187,7 @@ impl TargetConfig {
                 return Err(ConfigError::ListenerTwice(addr));
             }
             for setting in settings {
-                check_setting(setting, self.namespaces.len(), self.block_size)
+                check_for_target(setting, self.namespaces.len(), self.block_size)
                     .map_err(|source| ConfigError::Setting { addr, source })?;
             }
             if self.discovery.is_some() && addr.ip().is_unspecified() && advertise.is_none() {
@@ -240,8 +238,55 @@ impl NamespaceConfig {
     }
 }
 
+/// `IP:PORT[,transport=tcp|mptcp][,advertise=IP:PORT][,SETTING]...`
+impl FromStr for ListenerConfig {
+    type Err = ParseError;
+
+    fn from_str(text: &str) -> Result<Self, ParseError> {
+        let mut parts = text.split(',');
+        let mut listener = Self::new(parse_addr(parts.next().unwrap_or_default())?);
+        for part in parts {
+            match part.split_once('=') {
+                Some(("advertise", addr)) => listener.advertise = Some(parse_addr(addr)?),
+                Some(("transport", transport)) => listener.transport = parse_transport(transport)?,
+                _ => listener.settings.push(part.parse()?),
+            }
+        }
+        Ok(listener)
+    }
+}
+
+/// `mem:SIZE[,uuid=UUID]` or `file:PATH:SIZE[,uuid=UUID]`
+impl FromStr for NamespaceConfig {
+    type Err = ParseError;
+
+    fn from_str(text: &str) -> Result<Self, ParseError> {
+        let (text, uuid) = match text.rsplit_once(",uuid=") {
+            Some((rest, uuid)) => (rest, Some(parse_uuid(uuid)?)),
+            None => (text, None),
+        };
+        let unknown = || ParseError::Namespace(text.to_owned());
+        let namespace = match text.split_once(':').ok_or_else(unknown)? {
+            ("mem", size) => Self::memory(parse_size(size)?),
+            ("file", rest) => {
+                let (path, size) = rest.rsplit_once(':').ok_or_else(unknown)?;
+                if path.is_empty() {
+                    return Err(unknown());
+                }
+                Self::file(path, parse_size(size)?)
+            }
+            _ => return Err(unknown()),
+        };
+        Ok(Self { uuid, ..namespace })
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use nvme_tcp::wire::AnaState;
+
     use super::*;
 
     fn valid() -> TargetConfig {
@@ -294,5 +339,55 @@ mod tests {
         let addr = "127.0.0.1:4420".parse().unwrap();
         config.listeners.fill(ListenerConfig::new(addr));
         assert_eq!(config.validate(), Err(ConfigError::ListenerTwice(addr)));
+    }
+
+    #[test]
+    fn a_listener_with_settings() {
+        let text = "127.0.0.1:4421,delay=250us,advertise=192.0.2.1:4420,transport=mptcp,ana=2:non-optimized";
+        let listener: ListenerConfig = text.parse().unwrap();
+        assert_eq!(listener.addr, "127.0.0.1:4421".parse().unwrap());
+        assert_eq!(listener.advertise, Some("192.0.2.1:4420".parse().unwrap()));
+        assert_eq!(listener.transport, Transport::Mptcp);
+        let delay = Setting::Delay(Duration::from_micros(250));
+        let ana = Setting::Ana { group: Some(2), state: AnaState::NonOptimized };
+        assert_eq!(listener.settings, [delay, ana]);
+    }
+
+    #[test]
+    fn a_plain_listener_has_none() {
+        let listener: ListenerConfig = "[::1]:0".parse().unwrap();
+        assert_eq!(listener, ListenerConfig::new("[::1]:0".parse().unwrap()));
+    }
+
+    #[test]
+    fn bad_listeners_name_field_and_value() {
+        let parse = |text: &str| text.parse::<ListenerConfig>().unwrap_err();
+        assert_eq!(parse("localhost"), ParseError::Address("localhost".into()));
+        assert_eq!(parse("1.2.3.4:1,advertise=x"), ParseError::Address("x".into()));
+        assert_eq!(parse("1.2.3.4:1,transport=sctp"), ParseError::Transport("sctp".into()));
+        assert_eq!(parse("1.2.3.4:1,ana=up"), ParseError::Ana("up".into()));
+        assert_eq!(parse("1.2.3.4:1,speed=1"), ParseError::Setting("speed=1".into()));
+        assert_eq!(parse("1.2.3.4:1,"), ParseError::Setting(String::new()));
+        for text in ["30", "ms", "-1ms", "601s", "99999999999999999999s"] {
+            let max = Duration::from_secs(600);
+            let error = ParseError::Time { field: "delay", text: text.into(), max };
+            assert_eq!(parse(&format!("1.2.3.4:1,delay={text}")), error);
+        }
+    }
+
+    #[test]
+    fn namespaces() {
+        let uuid = "12345678-1234-4234-8234-123456789abc";
+        assert_eq!("mem:1GiB".parse(), Ok(NamespaceConfig::memory(1 << 30)));
+        assert_eq!("file:/a:b:512".parse(), Ok(NamespaceConfig::file("/a:b", 512)));
+        let with_uuid: NamespaceConfig = format!("mem:4KiB,uuid={uuid}").parse().unwrap();
+        assert_eq!(with_uuid.uuid, Some(uuid.parse().unwrap()));
+        let parse = |text: &str| text.parse::<NamespaceConfig>().unwrap_err();
+        assert_eq!(parse("mem"), ParseError::Namespace("mem".into()));
+        assert_eq!(parse("ram:1"), ParseError::Namespace("ram:1".into()));
+        assert_eq!(parse("file:/x"), ParseError::Namespace("file:/x".into()));
+        assert_eq!(parse("mem:1GB"), ParseError::Size("1GB".into()));
+        assert_eq!(parse("mem:17000000TiB"), ParseError::Size("17000000TiB".into()));
+        assert_eq!(parse("mem:1,uuid=7"), ParseError::Uuid("7".into()));
     }
 }

@@ -36,11 +36,11 @@ mod setting;
 mod storage;
 
 pub use config::{
-    Backing, ConfigError, DEFAULT_ANATT_SECONDS, DEFAULT_MAX_CONNECTIONS, ListenerConfig, MAX_DELAY, MAX_LISTENERS,
+    Backing, ConfigError, DEFAULT_ANATT_SECONDS, DEFAULT_MAX_CONNECTIONS, ListenerConfig, MAX_LISTENERS,
     MAX_NAMESPACES, MAX_REFERRALS, NamespaceConfig, TargetConfig,
 };
 pub use nvme_tcp::wire::AnaState;
 pub use parse::ParseError;
-pub use server::{AnaGroupStatus, DiscoveryStatus, ListenerStatus, SettingError, StartError, TargetServer};
-pub use setting::{BlackHole, CrossReset, Hold, Queues, Setting};
+pub use server::{AnaGroupStatus, DiscoveryStatus, ListenerStatus, StartError, TargetServer};
+pub use setting::{BlackHole, CrossReset, Hold, MAX_DELAY, Queues, Setting, SettingError};
 pub use storage::FileError;

@@ -1,10 +1,30 @@
 //! Which TCP sockets belong to which MPTCP socket.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use crate::connection::{Connection, Subflow};
+use crate::dump::{DiagError, Protocol, list};
 use crate::info::{FALLBACK, MptcpInfo, TcpInfo};
 use crate::record::Record;
+
+/// The connections of the MPTCP sockets with these cookies ([`cookie_of`](crate::cookie_of)), in the order of cookies.
+///
+/// Sockets that are plain TCP, not connected or gone are left out; so are all of other network namespaces. The lists of MPTCP
+/// and of TCP sockets are made one after the other, so that a subflow may be missing that came in between.
+pub fn connections(of: &BTreeSet<u64>) -> Result<Vec<Connection>, DiagError> {
+    if of.is_empty() {
+        return Ok(Vec::new());
+    }
+    let sockets = list(Protocol::Mptcp, |socket| of.contains(&socket.cookie))?;
+    let inodes: BTreeSet<u32> = sockets.iter().map(|socket| socket.inode).collect();
+    if inodes.is_empty() {
+        return Ok(Vec::new());
+    }
+    // A socket that is orphaned or not accepted yet has none.
+    let subflows = list(Protocol::Tcp, |socket| socket.inode != 0 && inodes.contains(&socket.inode))?;
+    Ok(assemble(&sockets, &subflows))
+}
 
 /// The connections of MPTCP sockets, each with the TCP sockets that have its inode; in the order of cookies.
 pub(crate) fn assemble(sockets: &[Record], subflows: &[Record]) -> Vec<Connection> {

@@ -1,11 +1,7 @@
 //! MPTCP connections and their subflows.
 
-use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::Duration;
-
-use crate::assemble::assemble;
-use crate::dump::{DiagError, Protocol, list};
 
 /// An MPTCP socket that is connected, or about to be.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -110,22 +106,4 @@ pub enum State {
     Established,
     /// One side has ended it.
     Closing,
-}
-
-/// The connections of the MPTCP sockets with these cookies ([`cookie_of`](crate::cookie_of)), in the order of cookies.
-///
-/// Sockets that are plain TCP, not connected or gone are left out; so are all of other network namespaces. The lists of MPTCP
-/// and of TCP sockets are made one after the other, so that a subflow may be missing that came in between.
-pub fn connections(of: &BTreeSet<u64>) -> Result<Vec<Connection>, DiagError> {
-    if of.is_empty() {
-        return Ok(Vec::new());
-    }
-    let sockets = list(Protocol::Mptcp, |socket| of.contains(&socket.cookie))?;
-    let inodes: BTreeSet<u32> = sockets.iter().map(|socket| socket.inode).collect();
-    if inodes.is_empty() {
-        return Ok(Vec::new());
-    }
-    // A socket that is orphaned or not accepted yet has none.
-    let subflows = list(Protocol::Tcp, |socket| socket.inode != 0 && inodes.contains(&socket.inode))?;
-    Ok(assemble(&sockets, &subflows))
 }

@@ -24,7 +24,8 @@ mod netlink;
 mod record;
 mod socket;
 
-pub use connection::{Connection, MptcpOptions, State, Subflow, Totals, connections};
+pub use assemble::connections;
+pub use connection::{Connection, MptcpOptions, State, Subflow, Totals};
 pub use dump::DiagError;
 pub use linger::lingers_for;
 pub use link::LinkEvent;

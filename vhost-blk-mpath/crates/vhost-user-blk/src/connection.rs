@@ -35,14 +35,16 @@ use virtio_bindings::virtio_blk::{VIRTIO_BLK_F_CONFIG_WCE, VIRTIO_BLK_F_FLUSH};
 use virtio_bindings::virtio_config::{VIRTIO_F_ANY_LAYOUT, VIRTIO_F_RING_PACKED, VIRTIO_F_VERSION_1};
 use virtio_bindings::virtio_ring::{VIRTIO_RING_F_EVENT_IDX, VIRTIO_RING_F_INDIRECT_DESC};
 
+use crate::area::AreaError;
 use crate::config_space;
 use crate::dirty::{DirtyLog, QueueLog};
 use crate::disk::Disk;
+use crate::error::{RequestError, ServeError};
 use crate::inflight::{InflightMemory, InflightShape};
 use crate::memory::{GuestMemory, MAX_MEMORY_REGIONS, MemoryFault, RegionLayout, SharedMemory};
 use crate::notify::{Alarm, Kick};
 use crate::ring::{Queue, QueueParts, RingError, RingLayout};
-use crate::server::{QueueSink, RequestError, ServeError};
+use crate::sink::QueueSink;
 use crate::vring::{RingAddresses, Vring};
 use crate::window;
 
@@ -532,7 +534,7 @@ impl VhostUserBackendReqHandlerMut for Connection<'_> {
             self.memory = memory;
             (0..self.vrings.len() as u16).try_for_each(|index| match self.start_if_ready(index) {
                 // The region may come back, larger or elsewhere: QEMU removes what changes before it adds it.
-                Err(ServeError::Ring { error: RingError::Unmapped { .. }, .. }) => Ok(()),
+                Err(ServeError::Ring { error: RingError::Area(AreaError::Unmapped { .. }), .. }) => Ok(()),
                 started => started,
             })
         });

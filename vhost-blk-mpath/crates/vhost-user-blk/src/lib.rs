@@ -14,14 +14,17 @@
 //! Whatever a guest writes into its rings, and whatever a front-end sends, ends in an error for that queue or that
 //! connection: [`ring`](Queue) says what exactly.
 
+mod area;
 mod buffer;
 mod channel;
 mod config_space;
 mod connection;
 #[cfg(test)]
 mod crash;
+mod descriptor;
 mod dirty;
 mod disk;
+mod error;
 mod inflight;
 mod mem_table;
 mod memory;
@@ -31,15 +34,19 @@ mod notify;
 mod request;
 mod ring;
 mod server;
+mod sink;
 mod vring;
 mod window;
 
+pub use area::AreaError;
 pub use buffer::Segments;
 pub use dirty::DirtyLogError;
 pub use disk::{Disk, DiskGeometry, GeometryError, SECTOR_BYTES};
+pub use error::{RequestError, ServeError};
 pub use inflight::{InflightError, InflightMemoryError};
 pub use memory::{FaultReason, MemoryError, MemoryFault, SharedMemory};
-pub use request::Op;
-pub use ring::{BlkStatus, ChainToken, Queue, QueueError, Request, RingError};
-pub use server::{QueueSink, RequestError, ServeError, serve_connection};
+pub use request::{BlkStatus, Op};
+pub use ring::{ChainToken, Queue, QueueError, Request, RingError};
+pub use server::serve_connection;
+pub use sink::QueueSink;
 pub use window::{PolicyRefused, Window};

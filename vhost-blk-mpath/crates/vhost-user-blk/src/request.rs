@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use virtio_bindings::virtio_blk::{
     VIRTIO_BLK_F_CONFIG_WCE, VIRTIO_BLK_F_DISCARD, VIRTIO_BLK_F_FLUSH, VIRTIO_BLK_F_WRITE_ZEROES, VIRTIO_BLK_ID_BYTES,
-    VIRTIO_BLK_T_DISCARD, VIRTIO_BLK_T_FLUSH, VIRTIO_BLK_T_GET_ID, VIRTIO_BLK_T_IN, VIRTIO_BLK_T_OUT,
-    VIRTIO_BLK_T_WRITE_ZEROES, VIRTIO_BLK_WRITE_ZEROES_FLAG_UNMAP,
+    VIRTIO_BLK_S_IOERR, VIRTIO_BLK_S_OK, VIRTIO_BLK_S_UNSUPP, VIRTIO_BLK_T_DISCARD, VIRTIO_BLK_T_FLUSH,
+    VIRTIO_BLK_T_GET_ID, VIRTIO_BLK_T_IN, VIRTIO_BLK_T_OUT, VIRTIO_BLK_T_WRITE_ZEROES,
+    VIRTIO_BLK_WRITE_ZEROES_FLAG_UNMAP,
 };
 
 use crate::buffer::Segments;
 use crate::disk::{Disk, SECTOR_BYTES};
-use crate::ring::BlkStatus;
 
 const HEADER_BYTES: usize = 16;
 const RANGE_BYTES: usize = 16;
@@ -36,6 +36,18 @@ pub enum Op {
         /// It must be on stable storage before it completes.
         fua: bool,
     },
+}
+
+/// The status byte of a request (virtio 1.2, 5.2.6).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum BlkStatus {
+    /// Done.
+    Ok = VIRTIO_BLK_S_OK as u8,
+    /// Failed.
+    IoErr = VIRTIO_BLK_S_IOERR as u8,
+    /// Not something this disk does.
+    Unsupp = VIRTIO_BLK_S_UNSUPP as u8,
 }
 
 /// The outcome of a request that needs no I/O.

@@ -39,8 +39,7 @@ use crate::{
 };
 use flush::FlushJobs;
 use hedge::Hedges;
-pub(crate) use hedge::typical_reads;
-pub use hedge::{HedgeCounts, Hedging};
+pub use hedge::Hedging;
 
 /// How a [`Group`] behaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,9 +3,9 @@
 use std::time::Instant;
 
 use super::Group;
-use crate::path::{MAX_PATHS, Path};
+use crate::path::Path;
 use crate::requests::State;
-use crate::{AnaState, Association, DiskId, Epoch, PathConfig, PathId};
+use crate::{AnaState, Association, DiskId, Epoch, MAX_PATHS, PathConfig, PathId};
 
 impl Group {
     /// Adds a path, down at first. Its id, below [`MAX_PATHS`], is free: never used, or that of a path that was removed.

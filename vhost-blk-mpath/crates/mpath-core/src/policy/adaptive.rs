@@ -17,8 +17,7 @@
 use std::time::{Duration, Instant};
 
 use super::{About, Candidate, Choice, Completed, Param, Policy, PolicySpec, Query, next_after};
-use crate::path::MAX_PATHS;
-use crate::{OpClass, PathEstimate, PathId};
+use crate::{MAX_PATHS, OpClass, PathEstimate, PathId};
 
 /// Longer samples are left out.
 const SAMPLE_MAX: Duration = Duration::from_secs(1);

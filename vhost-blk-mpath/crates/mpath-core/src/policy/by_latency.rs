@@ -18,8 +18,7 @@ use std::time::{Duration, Instant};
 
 use super::estimate::{Estimate, View, thousandths};
 use super::{Candidate, Choice, Completed, Param, Policy, PolicySpec, Query, next_after};
-use crate::path::MAX_PATHS;
-use crate::{OpClass, PathEstimate, PathId};
+use crate::{MAX_PATHS, OpClass, PathEstimate, PathId};
 
 /// Shortest rest between two probes.
 const PROBE_REST_MIN: Duration = Duration::from_millis(500);

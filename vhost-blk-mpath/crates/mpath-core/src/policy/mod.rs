@@ -10,7 +10,7 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use crate::window::Usage;
-use crate::{FlowId, OpClass, Param, PathEstimate, PathId};
+use crate::{FlowId, OpClass, Param, PathId};
 
 mod adaptive;
 mod bdp;
@@ -22,6 +22,7 @@ mod kind;
 mod latency;
 mod latency_rr;
 mod numa;
+mod path_estimate;
 mod pid;
 mod queue_depth;
 mod round_robin;
@@ -30,6 +31,7 @@ mod service_time;
 pub use class::{ClassPolicies, PolicyChange, PolicyClass, PolicySpec, UnknownClass};
 pub(crate) use in_force::InForce;
 pub use kind::{PolicyKind, UnknownPolicy};
+pub use path_estimate::PathEstimate;
 
 /// What is to be known of a policy before there is one: each file has its own.
 struct About {

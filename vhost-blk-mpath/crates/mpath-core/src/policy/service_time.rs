@@ -10,8 +10,7 @@
 use std::cmp::Reverse;
 
 use super::{About, Candidate, Choice, Param, Policy, PolicySpec, Query};
-use crate::PathId;
-use crate::path::MAX_PATHS;
+use crate::{MAX_PATHS, PathId};
 
 const THROUGHPUT: Param =
     Param::per_path("throughput", "how fast each path is, in relation to the others, in the order of the paths");

@@ -8,7 +8,7 @@ use hdrhistogram::Histogram;
 use super::DEFAULT_WEIGHT;
 use super::level::{Member, Tier};
 use super::rule::Rule;
-use crate::stats::{add, record, waits};
+use crate::histogram::{add, record, waits};
 use crate::{DiskId, FlowId, Tag};
 
 /// A request that waits.

@@ -8,8 +8,7 @@ use nvme_tcp::target::{AnswerFaults, DigestFaults};
 use nvme_tcp::wire::Status;
 
 use super::pipe::Pipe;
-use crate::config::MAX_DELAY;
-use crate::setting::{BlackHole, CrossReset, Hold};
+use crate::setting::{BlackHole, CrossReset, Hold, MAX_DELAY};
 
 /// `hold_nanos` for [`Hold::On`], beyond any [`MAX_DELAY`].
 const HOLD_ON: u64 = u64::MAX;

@@ -27,12 +27,10 @@ use nvme_tcp::wire::{AnaState, Nqn};
 
 use crate::config::{Backing, ConfigError, ListenerConfig, NamespaceConfig, TargetConfig};
 use crate::identity;
-use crate::setting::Setting;
+use crate::setting::{Setting, SettingError};
 use crate::storage::{FileError, FileStore, MemoryStore, Store};
 use discovery::Discovery;
 use listener::Listener;
-pub use settings::SettingError;
-pub(crate) use settings::check as check_setting;
 use shared::Shared;
 pub use status::{AnaGroupStatus, DiscoveryStatus, ListenerStatus};
 

@@ -4,47 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use nvme_tcp::target::{FaultyCommands, Namespace};
+use nvme_tcp::target::Namespace;
 use uuid::Uuid;
 
 use super::listener::Listener;
 use super::shared::Shared;
 use super::{StartError, TargetServer};
-use crate::setting::Setting;
-
-/// Why a setting does not fit a target.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum SettingError {
-    /// There is no such ANA group.
-    #[error("ana group {group}: this target has groups 1 to {groups}, one for each namespace")]
-    Group {
-        /// The group.
-        group: u32,
-        /// How many there are.
-        groups: usize,
-    },
-    /// There is no such namespace.
-    #[error("nsid {nsid}: this target has namespaces 1 to {namespaces}")]
-    Nsid {
-        /// The namespace.
-        nsid: u32,
-        /// How many there are.
-        namespaces: usize,
-    },
-    /// A namespace is whole blocks, at least one.
-    #[error("size {bytes} of namespace {nsid}: give a multiple of the block size {block_size}, not zero")]
-    Size {
-        /// The namespace.
-        nsid: u32,
-        /// The size.
-        bytes: u64,
-        /// The block size it must be a multiple of.
-        block_size: u32,
-    },
-    /// The discovery service has no namespaces.
-    #[error("{0}: the discovery service takes listen, reset, black-hole and the digests only")]
-    Discovery(String),
-}
+use crate::setting::{Setting, check_for_discovery, check_for_target};
 
 /// What a namespace shows in place of its own.
 #[derive(Debug, Clone, Copy, Default)]
@@ -66,40 +32,6 @@ impl Shown {
 
 /// What the namespaces of a port show, by NSID.
 pub(super) type ShownNamespaces = BTreeMap<u32, Shown>;
-
-/// Whether a setting fits a target with these sizes.
-pub(crate) fn check(setting: &Setting, namespaces: usize, block_size: u32) -> Result<(), SettingError> {
-    let exists = |id: u32| (1..=namespaces).contains(&(id as usize));
-    match *setting {
-        Setting::Ana { group: Some(group), .. } if !exists(group) => {
-            Err(SettingError::Group { group, groups: namespaces })
-        }
-        Setting::Uuid { nsid, .. }
-        | Setting::Nguid { nsid, .. }
-        | Setting::Size { nsid, .. }
-        | Setting::Answer { commands: FaultyCommands { nsid: Some(nsid), .. }, .. }
-            if !exists(nsid) =>
-        {
-            Err(SettingError::Nsid { nsid, namespaces })
-        }
-        Setting::Size { nsid, bytes: Some(bytes) } if bytes == 0 || !bytes.is_multiple_of(u64::from(block_size)) => {
-            Err(SettingError::Size { nsid, bytes, block_size })
-        }
-        _ => Ok(()),
-    }
-}
-
-/// Whether a setting fits the discovery service.
-pub(crate) fn check_discovery(setting: &Setting) -> Result<(), SettingError> {
-    match setting {
-        Setting::Listen(_)
-        | Setting::Reset(_)
-        | Setting::BlackHole(_)
-        | Setting::HeaderDigests(_)
-        | Setting::DataDigests(_) => Ok(()),
-        _ => Err(SettingError::Discovery(setting.to_string())),
-    }
-}
 
 impl Listener {
     /// Applies a setting that was checked. On return it is in force for every command not executed yet.
@@ -150,7 +82,7 @@ impl TargetServer {
     /// fit, none is applied.
     pub fn apply(&self, listener: usize, settings: &[Setting]) -> Result<(), StartError> {
         let block_size = self.block_size;
-        let fits = |setting: &Setting| check(setting, self.shared.namespaces.len(), block_size);
+        let fits = |setting: &Setting| check_for_target(setting, self.shared.namespaces.len(), block_size);
         settings.iter().try_for_each(fits)?;
         for setting in settings {
             self.listeners[listener].apply(&self.shared, setting)?;
@@ -163,7 +95,7 @@ impl TargetServer {
 
     /// Applies settings to the discovery service; without effect if there is none.
     pub fn apply_to_discovery(&self, settings: &[Setting]) -> Result<(), StartError> {
-        settings.iter().try_for_each(check_discovery)?;
+        settings.iter().try_for_each(check_for_discovery)?;
         if let Some(discovery) = &self.discovery {
             settings.iter().try_for_each(|setting| discovery.listener.apply(&discovery.shared, setting))?;
         }

@@ -39,7 +39,8 @@
 //! `desc_num` is what the area has room for, which may be more than the ring has and a front-end tells. The features are 0.
 
 use super::{InflightArea, InflightError, InflightMemory};
-use crate::ring::{Area, Cursor, RawPackedDescriptor, RingError, Taken};
+use crate::area::{Area, AreaError};
+use crate::descriptor::{Cursor, RawPackedDescriptor, Taken};
 
 const HEADER_BYTES: u64 = 32;
 const ENTRY_BYTES: u64 = 32;
@@ -68,7 +69,7 @@ pub(super) fn bytes(queue_size: u16) -> u64 {
 }
 
 /// Whether a log says that chains are in flight. An entry in the free list may say so too.
-pub(super) fn has_requests(area: &InflightArea) -> Result<bool, RingError> {
+pub(super) fn has_requests(area: &InflightArea) -> Result<bool, AreaError> {
     let InflightArea { whole: InflightMemory { memory, shape, .. }, address } = area;
     let words = Area::<u64>::new(memory, *address, bytes(shape.queue_size) as usize / size_of::<u64>())?;
     let [version, ..] = fields(words.get(FREE_LIST));
@@ -135,7 +136,7 @@ impl PackedLog {
         let InflightArea { whole: InflightMemory { memory, shape, .. }, address } = area;
         let words = bytes(shape.queue_size) as usize / size_of::<u64>();
         // In bounds, as the memory was mapped for that.
-        let words = Area::new(memory, *address, words).map_err(|_: RingError| InflightError::Misaligned)?;
+        let words = Area::new(memory, *address, words).map_err(|_: AreaError| InflightError::Misaligned)?;
         let mut log = Self {
             words,
             ring_size: size,

@@ -30,7 +30,7 @@
 //! The features are 0 in the document. Here they have one bit where the area is larger than the size told makes it.
 
 use super::{InflightArea, InflightError, InflightMemory};
-use crate::ring::{Area, RingError};
+use crate::area::{Area, AreaError};
 
 const HEADER_BYTES: u64 = 16;
 const ENTRY_BYTES: u64 = 16;
@@ -66,7 +66,7 @@ pub(super) fn bytes(queue_size: u16) -> u64 {
 }
 
 /// Whether a log says that chains are in flight.
-pub(super) fn has_requests(area: &InflightArea) -> Result<bool, RingError> {
+pub(super) fn has_requests(area: &InflightArea) -> Result<bool, AreaError> {
     let InflightArea { whole: InflightMemory { memory, shape, .. }, address } = area;
     let bytes = bytes(shape.queue_size) as usize;
     let words = Area::<u16>::new(memory, *address, bytes / 2)?;
@@ -97,7 +97,7 @@ impl SplitLog {
         let InflightArea { whole: InflightMemory { memory, shape, larger_than_told }, address } = area;
         let expected = if *larger_than_told { LARGER_THAN_TOLD } else { 0 };
         // In bounds, as the memory was mapped for that.
-        let misaligned = |_: RingError| InflightError::Misaligned;
+        let misaligned = |_: AreaError| InflightError::Misaligned;
         let bytes = bytes(shape.queue_size) as usize;
         let mut log = Self {
             flags: Area::new(memory, *address, bytes).map_err(misaligned)?,

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use virtio_bindings::virtio_ring::{VRING_DESC_F_INDIRECT, VRING_DESC_F_NEXT, VRING_DESC_F_WRITE};
 use vm_memory::{ByteValued, VolatileMemory, VolatileSlice};
 
-use super::format::{Ring, Taken};
-use super::packed::{PackedRing, RawPackedDescriptor};
+use super::format::Ring;
+use super::packed::PackedRing;
 use super::split::{RawDescriptor, SplitRing};
 use crate::buffer::{GuestByte, Segments};
+use crate::descriptor::{RawPackedDescriptor, Taken};
 use crate::memory::GuestMemory;
 
 /// In rings of either format.

@@ -5,20 +5,10 @@ use std::sync::Arc;
 use super::RingError;
 use super::packed::PackedRing;
 use super::split::{QueueError, RingLayout, SplitRing};
+use crate::descriptor::Taken;
 use crate::dirty::QueueLog;
 use crate::inflight::{InflightArea, InflightError};
 use crate::memory::GuestMemory;
-
-/// A chain that was taken from a ring.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Taken {
-    /// The index of its first descriptor: in the ring, or in the in-flight log of a packed ring, if it has one.
-    pub(crate) head: u16,
-    /// Descriptors of a packed ring that it takes up. A split ring does not count them.
-    pub(crate) descriptors: u16,
-    /// What the driver knows it by: in a split ring the head, in a packed one whatever the driver chose.
-    pub(crate) id: u16,
-}
 
 /// A ring in guest memory and our position in it.
 #[derive(Debug)]

@@ -1,6 +1,5 @@
 //! The virtqueue, split (virtio 1.2, 2.7) or packed (2.8), device side.
 //!
-//! * [`area`] – parts of the ring, and of the in-flight log, in shared memory; the only place that follows ring pointers.
 //! * [`split`] – available and used ring: indices, memory barriers, notification suppression.
 //! * [`packed`] – the same for the one ring of a packed virtqueue, with wrap counters in place of indices.
 //! * [`format`] – one of the two.
@@ -19,7 +18,6 @@
 //!   taken any more until the front-end sets the queue up again. Other queues go on. So it is in a packed ring with a chain that
 //!   does not end before descriptors that are not the driver's: where the next one starts cannot be known.
 
-mod area;
 mod chain;
 mod format;
 mod packed;
@@ -28,33 +26,21 @@ mod split;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use area::Area;
-pub(crate) use format::Taken;
-pub(crate) use packed::{Cursor, RawPackedDescriptor, START as PACKED_START};
+pub(crate) use packed::START as PACKED_START;
 pub(crate) use queue::QueueParts;
-pub use queue::{BlkStatus, ChainToken, Queue, Request};
+pub use queue::{ChainToken, Queue, Request};
 pub use split::QueueError;
 pub(crate) use split::RingLayout;
 
+use crate::area::AreaError;
 use crate::inflight::InflightError;
 
 /// Why a ring could not be set up.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum RingError {
-    /// A part of the ring is not, or not wholly, in one memory region.
-    #[error("ring area of {bytes} bytes at front-end address {address:#x} is not in one memory region")]
-    Unmapped {
-        /// Front-end address of the part.
-        address: u64,
-        /// Its length.
-        bytes: u64,
-    },
-    /// A part of the ring has not the alignment that virtio 1.2, 2.7 and 2.8 demand.
-    #[error("ring area at front-end address {address:#x} is misaligned")]
-    Misaligned {
-        /// Front-end address of the part.
-        address: u64,
-    },
+    /// A part of the ring is not where the front-end says.
+    #[error(transparent)]
+    Area(#[from] AreaError),
     /// A size that a ring of this format cannot have.
     #[error("a split ring of {size} entries, which is not a power of two")]
     Size {

@@ -19,12 +19,11 @@ use virtio_bindings::virtio_ring::{
     VRING_PACKED_EVENT_F_WRAP_CTR, VRING_PACKED_EVENT_FLAG_DESC, VRING_PACKED_EVENT_FLAG_DISABLE,
     VRING_PACKED_EVENT_FLAG_ENABLE,
 };
-use vm_memory::ByteValued;
 
 use super::RingError;
-use super::area::Area;
-use super::format::Taken;
 use super::split::{QueueError, RingLayout};
+use crate::area::Area;
+use crate::descriptor::{Cursor, RawPackedDescriptor, Taken};
 use crate::dirty::QueueLog;
 use crate::inflight::{InflightArea, InflightError, PackedLog};
 use crate::memory::{GuestMemory, GuestRange};
@@ -58,26 +57,7 @@ const WRAP: u16 = 1 << VRING_PACKED_EVENT_F_WRAP_CTR;
 /// The position, as vhost-user passes it, at which a ring starts: both indices 0, both wrap counters 1.
 pub(crate) const START: u32 = (WRAP as u32) << 16 | WRAP as u32;
 
-/// One descriptor (2.8.13), little-endian as in memory.
-#[derive(Clone, Copy, Debug, Default)]
-#[repr(C)]
-pub(crate) struct RawPackedDescriptor {
-    pub(crate) addr: u64,
-    pub(crate) len: u32,
-    pub(crate) id: u16,
-    pub(crate) flags: u16,
-}
-
-// SAFETY: plain integers without padding; any bytes are a valid value.
-unsafe impl ByteValued for RawPackedDescriptor {}
-
-/// A place in the ring and the wrap counter there: one of twice as many places as the ring has descriptors.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Cursor {
-    pub(crate) index: u16,
-    pub(crate) wrap: bool,
-}
-
+/// How flags and event suppression structures tell of a place.
 impl Cursor {
     /// From 15 bits of index and one of wrap counter; none if the index is not in a ring of `size`.
     fn from_bits(bits: u16, size: u16) -> Option<Self> {
@@ -89,23 +69,9 @@ impl Cursor {
         self.index | if self.wrap { WRAP } else { 0 }
     }
 
-    /// The place `count` descriptors on, at most one round.
-    fn plus(self, count: u16, size: u16) -> Self {
-        // Both are at most 32768, the index less.
-        let index = self.index + count;
-        if index < size { Self { index, ..self } } else { Self { index: index - size, wrap: !self.wrap } }
-    }
-
     /// Whether a descriptor with these flags in this place is available.
     fn is_available(self, flags: u16) -> bool {
         (flags & AVAIL != 0) == self.wrap && (flags & USED != 0) != self.wrap
-    }
-
-    /// Descriptors from here on to `other`, less than two rounds.
-    pub(crate) fn distance(self, other: Self, size: u16) -> u32 {
-        let size = u32::from(size);
-        let place = |cursor: Self| u32::from(cursor.index) + if cursor.wrap { 0 } else { size };
-        (place(other) + 2 * size - place(self)) % (2 * size)
     }
 }
 

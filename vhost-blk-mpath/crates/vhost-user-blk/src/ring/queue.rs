@@ -4,33 +4,21 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use virtio_bindings::virtio_blk::{VIRTIO_BLK_S_IOERR, VIRTIO_BLK_S_OK, VIRTIO_BLK_S_UNSUPP};
 use virtio_bindings::virtio_ring::VIRTIO_RING_F_INDIRECT_DESC;
 
 use super::RingError;
 use super::chain::{Chain, ChainLimits};
-use super::format::{Ring, Taken};
+use super::format::Ring;
 use super::split::{QueueError, RingLayout};
 use crate::buffer::{GuestByte, Segments};
+use crate::descriptor::Taken;
 use crate::dirty::QueueLog;
 use crate::disk::Disk;
 use crate::inflight::InflightArea;
 use crate::memory::{GuestMemory, GuestRange, MemoryFault, SharedMemory};
 use crate::memory_faults;
 use crate::notify::{Alarm, Kick, Notifier};
-use crate::request::{Answer, Op, Parsed, Parser};
-
-/// The status byte of a request (virtio 1.2, 5.2.6).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum BlkStatus {
-    /// Done.
-    Ok = VIRTIO_BLK_S_OK as u8,
-    /// Failed.
-    IoErr = VIRTIO_BLK_S_IOERR as u8,
-    /// Not something this disk does.
-    Unsupp = VIRTIO_BLK_S_UNSUPP as u8,
-}
+use crate::request::{Answer, BlkStatus, Op, Parsed, Parser};
 
 /// The duty to complete one chain, once: it is not `Clone`, and [`Queue::complete`] consumes it.
 #[derive(Debug)]

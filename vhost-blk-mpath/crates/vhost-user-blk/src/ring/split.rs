@@ -7,7 +7,7 @@ use virtio_bindings::virtio_ring::{VRING_AVAIL_F_NO_INTERRUPT, VRING_USED_F_NO_N
 use vm_memory::ByteValued;
 
 use super::RingError;
-use super::area::Area;
+use crate::area::Area;
 use crate::dirty::QueueLog;
 use crate::inflight::{InflightArea, InflightError, SplitLog};
 use crate::memory::GuestMemory;

@@ -29,7 +29,7 @@ use crate::inject::Verdict;
 use crate::quantiles::Quantiles;
 use crate::requests::State;
 use crate::timers::Due;
-use crate::{Action, Direction, DiskId, Epoch, Io, MAX_HEDGE_BYTES, Op, OpClass, Outcome, PathId, Tag};
+use crate::{Action, Direction, DiskId, Epoch, HedgeCounts, Io, MAX_HEDGE_BYTES, Op, OpClass, Outcome, PathId, Tag};
 
 /// How reads are hedged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,8 +46,6 @@ const OUT_MAX: usize = 8;
 const SAVED_MAX: u32 = 8;
 /// Latencies that a quantile is taken from at least.
 const SAMPLES_MIN: u64 = 100;
-/// Reads of a path from which it is judged at least: one is no evidence.
-const PATH_SAMPLES_MIN: u64 = 8;
 /// What one hedge takes of the budget, which is counted in thousandths.
 const ONE: u32 = 1000;
 
@@ -63,26 +61,6 @@ pub(super) struct Hedges {
     look_at: Option<Instant>,
     out: Vec<Hedge>,
     counts: HedgeCounts,
-}
-
-/// What came of hedging, since the group began.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct HedgeCounts {
-    /// Reads submitted while hedging was set: what the budget is counted from.
-    pub reads: u64,
-    /// Hedges sent.
-    pub sent: u64,
-    /// Those of them that answered first.
-    pub won: u64,
-}
-
-impl HedgeCounts {
-    /// Adds those of another group.
-    pub(crate) fn merge(&mut self, other: Self) {
-        self.reads += other.reads;
-        self.sent += other.sent;
-        self.won += other.won;
-    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -129,11 +107,6 @@ impl HedgeState {
             Self::Won { .. } | Self::Adopted => false,
         }
     }
-}
-
-/// What is known of one path: the median.
-pub(crate) fn typical_reads() -> Quantiles {
-    Quantiles::new(500, PATH_SAMPLES_MIN)
 }
 
 impl Hedges {

@@ -35,9 +35,8 @@ use self::probes::{Budget, Probes, REST, size_of_probe};
 use self::retrial::Retrial;
 use self::sizes::Sizes;
 use super::{About, Candidate, Choice, Completed, Ended, Param, Policy, PolicySpec, Probed, Query};
-use crate::path::MAX_PATHS;
 use crate::window::Usage;
-use crate::{OpClass, PathEstimate, PathId};
+use crate::{MAX_PATHS, OpClass, PathEstimate, PathId};
 
 pub(super) const ABOUT: About = About {
     name: "bdp",

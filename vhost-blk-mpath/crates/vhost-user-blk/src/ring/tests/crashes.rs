@@ -13,8 +13,7 @@ use super::{Queue, UNTOUCHED, disk};
 use crate::crash::killed_after;
 use crate::disk::Disk;
 use crate::inflight::{InflightArea, InflightMemory, InflightShape};
-use crate::request::Op;
-use crate::ring::BlkStatus;
+use crate::request::{BlkStatus, Op};
 
 const IN: u32 = 0;
 const GET_ID: u32 = 8;

@@ -14,9 +14,9 @@ use std::sync::Arc;
 use self::driver::{
     BUFFERS, EVENT_IDX, FORMATS, INDIRECT, INDIRECT_DESC, MEMORY_BYTES, NEXT, PACKED, TestDriver, WRITE,
 };
-use super::{BlkStatus, Queue, QueueError, Request};
+use super::{Queue, QueueError, Request};
 use crate::disk::{Disk, DiskGeometry};
-use crate::request::Op;
+use crate::request::{BlkStatus, Op};
 
 const SIZE: u16 = 16;
 const HEADER: u64 = BUFFERS;

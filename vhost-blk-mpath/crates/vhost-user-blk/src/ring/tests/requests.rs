@@ -5,8 +5,7 @@ use std::sync::Arc;
 use super::driver::{BUFFERS, CONFIG_WCE, DISCARD, FLUSH, TestDriver, WRITE, WRITE_ZEROES};
 use super::{DATA, HEADER, SIZE, STATUS, UNTOUCHED};
 use crate::disk::{Disk, DiskGeometry};
-use crate::request::Op;
-use crate::ring::BlkStatus;
+use crate::request::{BlkStatus, Op};
 
 const ALL: u64 = FLUSH | CONFIG_WCE | DISCARD | WRITE_ZEROES;
 

@@ -1,22 +1,12 @@
 //! Statistics for the operator. Policies keep their own estimates and never look here.
 
-mod estimate;
-
 use std::fmt;
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
-pub use self::estimate::PathEstimate;
-use crate::{AnaStates, ClassPolicies, HedgeCounts, OpClass, PathId, SchedulerStats};
-
-/// Latencies below this many ns are told apart no further.
-const LOWEST_NS: u64 = 1_000;
-/// Latencies above this many ns are counted as this: twice the longest injection.
-const HIGHEST_NS: u64 = 120_000_000_000;
-/// Significant decimal digits: 1 % is finer than any run-to-run difference, and 3 digits would cost eight times the
-/// memory.
-const DIGITS: u8 = 2;
+use crate::histogram::{add, latencies, record};
+use crate::{AnaStates, ClassPolicies, OpClass, PathEstimate, PathId, SchedulerStats};
 
 /// Counters of one path and one operation class, seen from one group or merged over several.
 #[derive(Clone)]
@@ -45,24 +35,6 @@ impl fmt::Debug for ClassStats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ClassStats").field("in_flight", &self.in_flight).finish_non_exhaustive()
     }
-}
-
-/// An empty histogram of latencies in ns.
-pub(crate) fn latencies() -> Histogram<u64> {
-    Histogram::new_with_bounds(LOWEST_NS, HIGHEST_NS, DIGITS).expect("constant bounds are valid")
-}
-
-/// The same to 10 %: a disk may have hundreds of virtqueues, and the I/O thread copies what it knows of all of them for whoever asks.
-pub(crate) fn waits() -> Histogram<u64> {
-    Histogram::new_with_bounds(LOWEST_NS, HIGHEST_NS, 1).expect("constant bounds are valid")
-}
-
-pub(crate) fn record(histogram: &mut Histogram<u64>, latency: Duration) {
-    histogram.saturating_record(u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX));
-}
-
-pub(crate) fn add(histogram: &mut Histogram<u64>, other: &Histogram<u64>) {
-    histogram.add(other).expect("histograms of one shape");
 }
 
 impl Default for ClassStats {
@@ -211,6 +183,26 @@ impl Moves {
         for (mine, theirs) in self.latency_ns.iter_mut().zip(&other.latency_ns) {
             add(mine, theirs);
         }
+    }
+}
+
+/// What came of hedging, since the group began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HedgeCounts {
+    /// Reads submitted while hedging was set: what the budget is counted from.
+    pub reads: u64,
+    /// Hedges sent.
+    pub sent: u64,
+    /// Those of them that answered first.
+    pub won: u64,
+}
+
+impl HedgeCounts {
+    /// Adds those of another group.
+    fn merge(&mut self, other: Self) {
+        self.reads += other.reads;
+        self.sent += other.sent;
+        self.won += other.won;
     }
 }
 

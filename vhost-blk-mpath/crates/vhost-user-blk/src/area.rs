@@ -1,4 +1,5 @@
-//! One part of a ring or of an in-flight log in shared memory, checked once and then read and written by index.
+//! One part of a ring or of an in-flight log in shared memory, checked once and then read and written by index. The only
+//! place that follows ring pointers.
 
 use std::mem;
 use std::ptr::NonNull;
@@ -7,8 +8,26 @@ use std::sync::atomic::Ordering;
 
 use vm_memory::{AtomicAccess, AtomicInteger, ByteValued};
 
-use super::RingError;
 use crate::memory::GuestMemory;
+
+/// Why there is no area in a place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AreaError {
+    /// It is not, or not wholly, in one memory region.
+    #[error("ring area of {bytes} bytes at front-end address {address:#x} is not in one memory region")]
+    Unmapped {
+        /// Its front-end address.
+        address: u64,
+        /// Its length.
+        bytes: u64,
+    },
+    /// It has not the alignment of its values, which virtio 1.2, 2.7 and 2.8 demand of a ring.
+    #[error("ring area at front-end address {address:#x} is misaligned")]
+    Misaligned {
+        /// Its front-end address.
+        address: u64,
+    },
+}
 
 /// `count` values of `T` in mapped memory, aligned for `T`. The guest, or the front-end, may change them at any time.
 #[derive(Debug)]
@@ -25,16 +44,16 @@ unsafe impl<T: Send> Send for Area<T> {}
 
 impl<T: ByteValued> Area<T> {
     /// The area of `count` values at front-end address `address`.
-    pub(crate) fn new(memory: &Arc<GuestMemory>, address: u64, count: usize) -> Result<Self, RingError> {
+    pub(crate) fn new(memory: &Arc<GuestMemory>, address: u64, count: usize) -> Result<Self, AreaError> {
         let bytes = (count * mem::size_of::<T>()) as u64;
-        let slice = memory.user_slice(address, bytes).ok_or(RingError::Unmapped { address, bytes })?;
+        let slice = memory.user_slice(address, bytes).ok_or(AreaError::Unmapped { address, bytes })?;
         let start = NonNull::new(slice.ptr_guard_mut().as_ptr().cast::<T>());
-        let start = start.filter(|start| start.is_aligned()).ok_or(RingError::Misaligned { address })?;
+        let start = start.filter(|start| start.is_aligned()).ok_or(AreaError::Misaligned { address })?;
         Ok(Self { start, count, memory: Arc::clone(memory) })
     }
 
     /// Where the guest has it.
-    pub(super) fn guest_start(&self) -> u64 {
+    pub(crate) fn guest_start(&self) -> u64 {
         self.memory.guest_address(self.start.cast()).expect("an area was found in its memory map")
     }
 
@@ -44,14 +63,14 @@ impl<T: ByteValued> Area<T> {
     }
 
     /// Copies value `index` out, once.
-    pub(super) fn read(&self, index: usize) -> T {
+    pub(crate) fn read(&self, index: usize) -> T {
         assert!(index < self.count, "index {index} of a ring area of {}", self.count);
         // SAFETY: in bounds by the assertion, aligned and mapped by construction, and any bytes are a valid `T`.
         unsafe { self.start.add(index).read_volatile() }
     }
 
     /// Writes value `index`.
-    pub(super) fn write(&self, index: usize, value: T) {
+    pub(crate) fn write(&self, index: usize, value: T) {
         assert!(index < self.count, "index {index} of a ring area of {}", self.count);
         #[cfg(test)]
         crate::crash::before_store();
@@ -84,12 +103,12 @@ impl<T: AtomicAccess> Area<T> {
 
 impl Area<u16> {
     /// Loads the little-endian value `index`.
-    pub(super) fn load(&self, index: usize, order: Ordering) -> u16 {
+    pub(crate) fn load(&self, index: usize, order: Ordering) -> u16 {
         u16::from_le(self.atomic(index).load(order))
     }
 
     /// Stores the little-endian value `index`.
-    pub(super) fn store(&self, index: usize, value: u16, order: Ordering) {
+    pub(crate) fn store(&self, index: usize, value: u16, order: Ordering) {
         #[cfg(test)]
         crate::crash::before_store();
         self.atomic(index).store(value.to_le(), order);

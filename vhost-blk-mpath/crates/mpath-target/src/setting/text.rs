@@ -1,132 +1,14 @@
-//! Settings of a listener: what it does to its hosts, changed by flags at the start and by the control API later.
-//!
-//! Each one is written `NAME=VALUE`, in the same way everywhere.
+//! How settings are written, and read again.
 
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
 use nvme_tcp::target::{AnswerFault, FaultyCommands};
-use nvme_tcp::wire::{AnaState, Opcode, Status};
-use serde::{Deserialize, Serialize};
-use uuid::Uuid;
+use nvme_tcp::wire::{Opcode, Status};
 
-use crate::config::MAX_DELAY;
+use super::{BlackHole, CrossReset, Hold, MAX_DELAY, Queues, Setting};
 use crate::parse::{ParseError, parse_ana, parse_count, parse_size, parse_time, parse_uuid};
-
-/// One setting and its new value.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub enum Setting {
-    /// `ana=STATE`, `ana=GROUP:STATE`: how the port reaches the namespaces of all ANA groups or of one. Each namespace is
-    /// a group, with its NSID as the group's id.
-    Ana {
-        /// The group; all of them if `None`.
-        group: Option<u32>,
-        /// Its new state.
-        state: AnaState,
-    },
-    /// `delay=TIME`: every I/O command takes at least so long, up to [`MAX_DELAY`].
-    Delay(Duration),
-    /// `rate=SIZE|off`: I/O data that the port carries per second, in bytes and in the order of their arrival. Before the delay.
-    Rate(Option<u64>),
-    /// `hold=on|off|TIME`: what happens to commands that change data.
-    Hold(Hold),
-    /// `black-hole=stall|mute|off`: the port keeps its connections and says nothing.
-    BlackHole(Option<BlackHole>),
-    /// `cross-reset=on|fail|mute`: what the port makes of a Cross-Controller Reset that it is asked for.
-    CrossReset(CrossReset),
-    /// `listen=on|off`: whether the port takes new connections; those it has stay.
-    Listen(bool),
-    /// `reset=all|admin|io`: connections are closed with RST, at once.
-    Reset(Queues),
-    /// `header-digests=COUNT`: so many of the next header digests sent are wrong, where they are in use.
-    HeaderDigests(u32),
-    /// `data-digests=COUNT`: so many of the next data digests sent are wrong, where they are in use.
-    DataDigests(u32),
-    /// `fail=COUNT:SCT/SC[/crdN][/dnr]`: so many of the next I/O commands are answered with this status and not executed.
-    Fail {
-        /// How many.
-        count: u32,
-        /// What they are answered with, never success.
-        status: Status,
-    },
-    /// `swallow=`, `lose-answer=`, `answer-early=`, `answer-twice=` or `short-read=COUNT[:OPERATION[:NSID]]`, or
-    /// `answer-late=COUNT:TIME[:OPERATION[:NSID]]`: so many of the next I/O commands meet this fault. OPERATION is read, write, write-zeroes,
-    /// dsm or flush; without it, or without NSID, any will do. TIME is up to [`MAX_DELAY`].
-    Answer {
-        /// What becomes of them.
-        fault: AnswerFault,
-        /// Which, and how many; with none, the fault ends.
-        commands: FaultyCommands,
-    },
-    /// `uuid=NSID:UUID|own`: the namespace shows this UUID.
-    Uuid {
-        /// The namespace.
-        nsid: u32,
-        /// What it shows; its own if `None`.
-        uuid: Option<Uuid>,
-    },
-    /// `nguid=NSID:UUID|own`: the namespace shows this NGUID.
-    Nguid {
-        /// The namespace.
-        nsid: u32,
-        /// What it shows; its own if `None`.
-        nguid: Option<Uuid>,
-    },
-    /// `size=NSID:SIZE|own`: the namespace shows this size. I/O within its own size works as ever.
-    Size {
-        /// The namespace.
-        nsid: u32,
-        /// What it shows, in bytes; its own if `None`.
-        bytes: Option<u64>,
-    },
-}
-
-/// What happens to commands that change data (Write, Write Zeroes, Dataset Management) once they have arrived.
-///
-/// A held command was accepted: its ANA state and range are checked, and nothing but a Cross-Controller Reset of its
-/// controller ends it. It is executed when it is released, also after its connection or its controller is gone.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Hold {
-    /// They are executed at once, those that were held too.
-    Off,
-    /// They are held until [`Hold::Off`].
-    On,
-    /// Each is held for so long from its arrival, up to [`MAX_DELAY`], or until [`Hold::Off`].
-    For(Duration),
-}
-
-/// How a port is silent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum BlackHole {
-    /// Nothing is read, executed or sent: like a target that was stopped while its kernel goes on.
-    Stall,
-    /// Commands are read and executed, but nothing is sent.
-    Mute,
-}
-
-/// What a port makes of Cross-Controller Resets.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CrossReset {
-    /// They are carried out.
-    On,
-    /// They are answered with Internal Error, and nothing is reset.
-    Fail,
-    /// They are not answered, and nothing is reset.
-    Mute,
-}
-
-/// Some connections of a port.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Queues {
-    /// All of them.
-    All,
-    /// Admin queues; their controllers end with them.
-    Admin,
-    /// I/O queues.
-    Io,
-}
 
 impl FromStr for Setting {
     type Err = ParseError;
@@ -350,8 +232,11 @@ impl fmt::Display for BlackHole {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use nvme_tcp::wire::AnaState;
     use proptest::prelude::*;
+    use uuid::Uuid;
+
+    use super::*;
 
     fn any_setting() -> impl Strategy<Value = Setting> {
         let states = [

@@ -1,0 +1,50 @@
+//! What a ring and its in-flight log both tell of: chains, the descriptors of a packed ring, and places there.
+
+use vm_memory::ByteValued;
+
+/// A chain that was taken from a ring.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Taken {
+    /// The index of its first descriptor: in the ring, or in the in-flight log of a packed ring, if it has one.
+    pub(crate) head: u16,
+    /// Descriptors of a packed ring that it takes up. A split ring does not count them.
+    pub(crate) descriptors: u16,
+    /// What the driver knows it by: in a split ring the head, in a packed one whatever the driver chose.
+    pub(crate) id: u16,
+}
+
+/// One descriptor of a packed ring (virtio 1.2, 2.8.13), little-endian as in memory.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub(crate) struct RawPackedDescriptor {
+    pub(crate) addr: u64,
+    pub(crate) len: u32,
+    pub(crate) id: u16,
+    pub(crate) flags: u16,
+}
+
+// SAFETY: plain integers without padding; any bytes are a valid value.
+unsafe impl ByteValued for RawPackedDescriptor {}
+
+/// A place in a packed ring and the wrap counter there: one of twice as many places as the ring has descriptors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Cursor {
+    pub(crate) index: u16,
+    pub(crate) wrap: bool,
+}
+
+impl Cursor {
+    /// The place `count` descriptors on, at most one round.
+    pub(crate) fn plus(self, count: u16, size: u16) -> Self {
+        // Both are at most 32768, the index less.
+        let index = self.index + count;
+        if index < size { Self { index, ..self } } else { Self { index: index - size, wrap: !self.wrap } }
+    }
+
+    /// Descriptors from here on to `other`, less than two rounds.
+    pub(crate) fn distance(self, other: Self, size: u16) -> u32 {
+        let size = u32::from(size);
+        let place = |cursor: Self| u32::from(cursor.index) + if cursor.wrap { 0 } else { size };
+        (place(other) + 2 * size - place(self)) % (2 * size)
+    }
+}
