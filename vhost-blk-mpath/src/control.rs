@@ -15,12 +15,13 @@ use reactor::IoThreadHandle;
 use tokio::sync::oneshot;
 
 use crate::disk::{Disk, Served, Steered};
-use crate::disks::Disks;
 use crate::events::utc;
-use crate::path_status::{NamespaceStatus, PathStatus};
-use crate::subflows::Connections;
+use crate::io_threads::injection;
+use crate::path::steering;
+use crate::service::disks::Disks;
+use crate::subsystem::path_status::{NamespaceStatus, PathStatus};
 use crate::subsystem::{PolicySetBy, Subsystem};
-use crate::{injection, steering};
+use crate::transport::mptcp::Connections;
 
 pub(crate) struct Daemon {
     pub(crate) disks: Arc<Disks>,

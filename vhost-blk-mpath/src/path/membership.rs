@@ -21,10 +21,10 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use crate::control::{barrier, statistics};
-use crate::path::{PathError, PathTask};
-use crate::path_status::PathStatus;
-use crate::steering;
+use crate::path::steering;
+use crate::path::task::{PathError, PathTask};
 use crate::subsystem::Subsystem;
+use crate::subsystem::path_status::PathStatus;
 
 /// How often a path that is to be forgotten is looked at.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);

@@ -1,6 +1,8 @@
 //! One disk: what a guest sees. Its paths, and all that goes with them, are its [`Subsystem`](crate::subsystem::Subsystem)'s,
 //! which may have other disks too.
 
+pub(crate) mod geometry;
+
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
@@ -13,7 +15,6 @@ use reactor::Unanswered;
 use vhost_user_blk::{Disk as FrontendDisk, GeometryError, SECTOR_BYTES};
 
 use crate::events::EventLog;
-use crate::geometry;
 
 /// What is configured of a disk, whether it has paths of its own or uses another one's.
 #[derive(Debug, Clone)]

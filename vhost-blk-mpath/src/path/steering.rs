@@ -9,8 +9,8 @@ use mpath_host::Wanted;
 use tokio::sync::oneshot;
 
 use crate::control::{barrier, statistics};
-use crate::path_status::{PathStatus, State};
 use crate::subsystem::Subsystem;
+use crate::subsystem::path_status::{PathStatus, State};
 
 /// Whether a draining path can be closed without losing anything.
 ///

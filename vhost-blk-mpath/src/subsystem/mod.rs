@@ -1,6 +1,9 @@
 //! The subsystem behind a disk, or behind several that are namespaces of it and share their paths: what all paths, I/O threads
 //! and front-ends share.
 
+pub(crate) mod path_status;
+mod size;
+
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
@@ -17,16 +20,16 @@ use tokio::sync::{oneshot, watch};
 use vhost_user_blk::Disk as FrontendDisk;
 
 use crate::control::barrier;
+use crate::disk::geometry;
 use crate::disk::{Disk, DiskSettings, Served};
 use crate::events::EventLog;
-use crate::fence::SharedFences;
 use crate::fence_record::FenceRecords;
-use crate::geometry;
-use crate::injection;
-use crate::path::HostError;
-use crate::path_status::{PathStatus, State};
-use crate::reports::Reports;
+use crate::io_threads::injection;
+use crate::io_threads::reports::Reports;
+use crate::path::fence::SharedFences;
+use crate::path::task::HostError;
 use crate::service::Common;
+use crate::subsystem::path_status::{PathStatus, State};
 
 pub(crate) struct Subsystem {
     /// Of the disk that has the paths, by whose name they go. It is the first of `disks`.

@@ -1,5 +1,7 @@
 //! The front-end's side of one disk: its listening socket, and virtqueues on their way to the I/O threads.
 
+pub(crate) mod window;
+
 use std::io;
 use std::net::Shutdown;
 use std::os::fd::OwnedFd;
@@ -21,7 +23,6 @@ use vhost_user_blk::{Disk as FrontendDisk, PolicyRefused, Queue, QueueSink, serv
 
 use crate::disk::Disk;
 use crate::subsystem::{PolicySetBy, Subsystem};
-use crate::window;
 
 /// After a failure to accept (out of descriptors, say) the next attempt waits this long.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -274,9 +275,9 @@ mod tests {
     use tokio::sync::watch;
 
     use super::*;
+    use crate::disk::geometry;
     use crate::events::EventLog;
     use crate::fence_record::FenceRecords;
-    use crate::geometry;
     use crate::service::Common;
 
     /// What settles a disk is for its I/O threads to see, and these are held up.

@@ -100,9 +100,9 @@ mod tests {
     use tokio::sync::watch;
 
     use super::*;
+    use crate::disk::geometry;
     use crate::events::EventLog;
     use crate::fence_record::FenceRecords;
-    use crate::geometry;
     use crate::service::Common;
 
     fn name(uuid: u8, nguid: u8) -> NamespaceName {

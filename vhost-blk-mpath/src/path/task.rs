@@ -19,11 +19,11 @@ use tokio::task::{JoinHandle, yield_now};
 use tokio::time::sleep_until;
 use vhost_user_blk::GeometryError;
 
-use crate::fence::{self, Draining};
 use crate::fence_record::WriteError;
-use crate::steering;
-use crate::subflows::Connections;
+use crate::path::fence::{self, Draining};
+use crate::path::steering;
 use crate::subsystem::Subsystem;
+use crate::transport::mptcp::Connections;
 use crate::transport::{self, AdminConnection, ControlSocket, TransportError, far_future};
 
 /// Why a path has no association.

@@ -1,5 +1,7 @@
 //! TCP connections of the control thread: connecting, and moving bytes between a socket and the sans-IO host.
 
+pub(crate) mod mptcp;
+
 use std::future::poll_fn;
 use std::io;
 use std::net::{IpAddr, SocketAddr};

@@ -11,7 +11,7 @@ use mptcp::{Connection, MptcpOptions, State};
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-use crate::disks::Disks;
+use crate::service::disks::Disks;
 use crate::subsystem::Subsystem;
 
 const PERIOD: Duration = Duration::from_secs(1);

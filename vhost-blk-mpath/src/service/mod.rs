@@ -8,6 +8,9 @@
 //! Nothing is half-started: sockets are taken first, then every path is tried, and only a disk with a working path is shown to
 //! front-ends. Whatever fails before that removes what was made.
 
+pub(crate) mod disks;
+mod namespace_writers;
+
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
@@ -29,14 +32,14 @@ use tokio::task::JoinHandle;
 use crate::discovery::{Discovery, Shown};
 use crate::disk::DiskSettings;
 use crate::events::EventLog;
-use crate::fence;
 use crate::fence_record::{FenceRecords, RecordError, WriteError};
 use crate::frontend::{Door, FrontendThread, ServedDisk};
-use crate::handed_over::HandedOver;
-use crate::one_writer::Left;
-use crate::path::PathError;
-use crate::path_status::PathStatus;
-use crate::same_socket::Place;
+use crate::path::fence;
+use crate::path::task::PathError;
+use crate::service::namespace_writers::Left;
+use crate::sockets::activation::HandedOver;
+use crate::sockets::place::Place;
+use crate::subsystem::path_status::PathStatus;
 use crate::subsystem::{Fence, Subsystem};
 
 /// What all subsystems of a daemon have in common.
@@ -473,7 +476,7 @@ mod tests {
     use mpath_host::RecordedAssociation;
 
     use super::*;
-    use crate::geometry;
+    use crate::disk::geometry;
 
     /// As where the path that told what the disk is has not come up, and the one that has leads to another disk.
     #[tokio::test]
