@@ -15,7 +15,7 @@ use tokio::sync::{RwLock, watch};
 use tokio::task::{JoinError, spawn_blocking};
 use tokio::time::{sleep, timeout};
 
-use crate::disk::DiskSettings;
+use crate::disk::settings::DiskSettings;
 use crate::fence_record::FenceRecords;
 use crate::service::namespace_writers::{self, LeftBehind};
 use crate::service::{Common, Connecting, Service, StartError, Starting};

@@ -30,7 +30,7 @@ use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 
 use crate::discovery::{Discovery, Shown};
-use crate::disk::DiskSettings;
+use crate::disk::settings::DiskSettings;
 use crate::events::EventLog;
 use crate::fence_record::{FenceRecords, RecordError, WriteError};
 use crate::frontend::{Door, FrontendThread, ServedDisk};

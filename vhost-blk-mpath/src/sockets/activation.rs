@@ -21,7 +21,7 @@ use rustix::net::{AddressFamily, SocketType, getpeername};
 use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
 use tokio::sync::oneshot;
 
-use crate::disk::DiskSettings;
+use crate::disk::settings::DiskSettings;
 use crate::frontend::Door;
 
 /// The first descriptor of `LISTEN_FDS`.

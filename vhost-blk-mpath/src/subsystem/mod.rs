@@ -21,7 +21,8 @@ use vhost_user_blk::Disk as FrontendDisk;
 
 use crate::control::barrier;
 use crate::disk::geometry;
-use crate::disk::{Disk, DiskSettings, Served};
+use crate::disk::settings::DiskSettings;
+use crate::disk::{Disk, Served};
 use crate::events::EventLog;
 use crate::fence_record::FenceRecords;
 use crate::io_threads::injection;
