@@ -20,7 +20,7 @@ use mpath_host::{RemovalStep, Wanted};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-use crate::control::{barrier, statistics};
+use crate::io_threads::{barrier, statistics};
 use crate::path::steering;
 use crate::path::task::{PathError, PathTask};
 use crate::subsystem::Subsystem;

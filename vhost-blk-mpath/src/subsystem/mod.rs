@@ -19,14 +19,13 @@ use reactor::{Ending, IoThreadConfig, IoThreadHandle, StartError, Unanswered};
 use tokio::sync::{oneshot, watch};
 use vhost_user_blk::Disk as FrontendDisk;
 
-use crate::control::barrier;
 use crate::disk::geometry;
 use crate::disk::settings::DiskSettings;
 use crate::disk::{Disk, Served};
 use crate::events::EventLog;
 use crate::fence_record::FenceRecords;
-use crate::io_threads::injection;
 use crate::io_threads::reports::Reports;
+use crate::io_threads::{barrier, injection};
 use crate::path::fence::SharedFences;
 use crate::path::task::HostError;
 use crate::service::Common;
