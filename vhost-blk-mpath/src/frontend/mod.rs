@@ -18,10 +18,10 @@ use mpath_core::DiskId;
 use reactor::{IoThreadHandle, StoppingQueue};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::io::retry_on_intr;
-use tokio::sync::oneshot;
 use vhost_user_blk::{Disk as FrontendDisk, PolicyRefused, Queue, QueueSink, serve_connection};
 
 use crate::disk::Disk;
+use crate::sockets::door::Door;
 use crate::subsystem::{PolicySetBy, Subsystem};
 
 /// After a failure to accept (out of descriptors, say) the next attempt waits this long.
@@ -102,14 +102,6 @@ impl Drop for Suspension {
     fn drop(&mut self) {
         self.subsystem.threads().iter().for_each(|thread| thread.resume_disk(self.disk));
     }
-}
-
-/// Where a disk's front-ends come from.
-pub(crate) enum Door {
-    /// One after the other.
-    Listening(ListeningSocket),
-    /// The only one there will be. When it has left, that is told.
-    Connected(UnixStream, oneshot::Sender<()>),
 }
 
 /// The thread that serves the vhost-user socket of one disk: one front-end at a time, the next one when it has left.

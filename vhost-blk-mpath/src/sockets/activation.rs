@@ -22,7 +22,7 @@ use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_op
 use tokio::sync::oneshot;
 
 use crate::disk::settings::DiskSettings;
-use crate::frontend::Door;
+use crate::sockets::door::Door;
 
 /// The first descriptor of `LISTEN_FDS`.
 const FIRST: RawFd = 3;
