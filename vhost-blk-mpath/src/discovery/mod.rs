@@ -25,8 +25,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use self::reconcile::{Have, reconcile};
-pub(crate) use self::session::FIRST_LOG_MAX;
-use self::session::{News, Session, Source};
+use self::session::{FIRST_LOG_MAX, News, Session, Source};
 use self::sources::{Novelty, Sources};
 use crate::events::EventLog;
 use crate::subsystem::Subsystem;
