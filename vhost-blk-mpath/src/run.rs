@@ -19,10 +19,10 @@ use crate::fence_record::RecordError;
 use crate::fence_record::lock::LockError;
 use crate::host::{self, HostError};
 use crate::service::disks::Disks;
+use crate::service::mptcp_watch;
 use crate::service::{Common, Connecting, StartError, Starting};
 use crate::sockets::activation::{HandedOver, HandedOverError};
 use crate::sockets::place::{self, SameSocket};
-use crate::transport::mptcp;
 
 /// Why the daemon did not start, or ended otherwise than by a signal.
 #[derive(Debug, thiserror::Error)]
@@ -116,7 +116,7 @@ async fn serve(config: Config, mut handed_over: HandedOver) -> Result<(), RunErr
         disks.push(Arc::clone(&connecting.service));
     }
     let (shutdown, ends) = watch::channel(false);
-    let watching = tokio::spawn(mptcp::watch(Arc::clone(&disks), ends));
+    let watching = tokio::spawn(mptcp_watch::watch(Arc::clone(&disks), ends));
     let daemon = Arc::new(Daemon { disks: Arc::clone(&disks), started });
     let tried = async {
         for connecting in &mut connecting {

@@ -9,6 +9,7 @@
 //! front-ends. Whatever fails before that removes what was made.
 
 pub(crate) mod disks;
+pub(crate) mod mptcp_watch;
 mod namespace_writers;
 
 use std::fmt;
