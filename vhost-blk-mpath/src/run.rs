@@ -20,9 +20,10 @@ use crate::fence_record::lock::LockError;
 use crate::host::{self, HostError};
 use crate::service::disks::Disks;
 use crate::service::mptcp_watch;
-use crate::service::{Common, Connecting, StartError, Starting};
+use crate::service::{Connecting, StartError, Starting};
 use crate::sockets::activation::{HandedOver, HandedOverError};
 use crate::sockets::place::{self, SameSocket};
+use crate::subsystem::common::Common;
 
 /// Why the daemon did not start, or ended otherwise than by a signal.
 #[derive(Debug, thiserror::Error)]

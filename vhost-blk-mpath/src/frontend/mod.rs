@@ -270,7 +270,7 @@ mod tests {
     use crate::disk::geometry;
     use crate::events::EventLog;
     use crate::fence_record::FenceRecords;
-    use crate::service::Common;
+    use crate::subsystem::common::Common;
 
     /// What settles a disk is for its I/O threads to see, and these are held up.
     #[test]

@@ -9,8 +9,8 @@ use mpath_host::{LiftedBy, News};
 use nvme_tcp::host::ControllerInfo;
 
 use crate::path::duplicate;
-use crate::path::task::PathError;
 use crate::subsystem::Subsystem;
+use crate::subsystem::error::PathError;
 use crate::subsystem::path_status::PathStatus;
 use crate::transport::mptcp::Connections;
 

@@ -22,8 +22,9 @@ use tokio::task::JoinHandle;
 
 use crate::io_threads::{barrier, statistics};
 use crate::path::steering;
-use crate::path::task::{PathError, PathTask};
+use crate::path::task::PathTask;
 use crate::subsystem::Subsystem;
+use crate::subsystem::error::PathError;
 use crate::subsystem::path_status::PathStatus;
 
 /// How often a path that is to be forgotten is looked at.

@@ -18,10 +18,11 @@ use tokio::time::{sleep, timeout};
 use crate::disk::settings::DiskSettings;
 use crate::fence_record::FenceRecords;
 use crate::service::namespace_writers::{self, LeftBehind};
-use crate::service::{Common, Connecting, Service, StartError, Starting};
+use crate::service::{Connecting, Service, StartError, Starting};
 use crate::sockets::activation::HandedOver;
 use crate::sockets::place::Place;
 use crate::subsystem::Subsystem;
+use crate::subsystem::common::Common;
 
 /// How long a front-end that is hung up on has until its requests are given up: what any front-end has that leaves, and a moment for the
 /// I/O threads to say so.

@@ -25,31 +25,23 @@ use mpath_api::socket::BindError;
 use mpath_api::types::{EventKind, Origin};
 use mpath_core::PathId;
 use mpath_host::{LeftFence, NamespaceName};
-use nvme_tcp::host::HostIdentity;
 use reactor::IoThreadHandle;
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 
 use crate::discovery::{Discovery, Shown};
 use crate::disk::settings::DiskSettings;
-use crate::events::EventLog;
 use crate::fence_record::{FenceRecords, RecordError, WriteError};
 use crate::frontend::{FrontendThread, ServedDisk};
 use crate::path::fence;
-use crate::path::task::PathError;
 use crate::service::namespace_writers::Left;
 use crate::sockets::activation::HandedOver;
 use crate::sockets::door::Door;
 use crate::sockets::place::Place;
+use crate::subsystem::common::Common;
+use crate::subsystem::error::PathError;
 use crate::subsystem::path_status::PathStatus;
 use crate::subsystem::{Fence, Subsystem};
-
-/// What all subsystems of a daemon have in common.
-pub(crate) struct Common {
-    pub(crate) host: HostIdentity,
-    pub(crate) io_threads: u16,
-    pub(crate) events: Arc<EventLog>,
-}
 
 /// Why a subsystem's disks are not served.
 #[derive(Debug, thiserror::Error)]
@@ -476,9 +468,11 @@ impl Service {
 mod tests {
     use mpath_core::Epoch;
     use mpath_host::RecordedAssociation;
+    use nvme_tcp::host::HostIdentity;
 
     use super::*;
     use crate::disk::geometry;
+    use crate::events::EventLog;
 
     /// As where the path that told what the disk is has not come up, and the one that has leads to another disk.
     #[tokio::test]

@@ -103,7 +103,7 @@ mod tests {
     use crate::disk::geometry;
     use crate::events::EventLog;
     use crate::fence_record::FenceRecords;
-    use crate::service::Common;
+    use crate::subsystem::common::Common;
 
     fn name(uuid: u8, nguid: u8) -> NamespaceName {
         let known = geometry::tests::controller().namespaces[0].as_ref().unwrap().identity;

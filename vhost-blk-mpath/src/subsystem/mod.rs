@@ -1,6 +1,9 @@
 //! The subsystem behind a disk, or behind several that are namespaces of it and share their paths: what all paths, I/O threads
 //! and front-ends share.
 
+pub(crate) mod common;
+pub(crate) mod error;
+pub(crate) mod fences;
 pub(crate) mod path_status;
 mod size;
 
@@ -26,9 +29,9 @@ use crate::events::EventLog;
 use crate::fence_record::FenceRecords;
 use crate::io_threads::reports::Reports;
 use crate::io_threads::{barrier, injection};
-use crate::path::fence::SharedFences;
-use crate::path::task::HostError;
-use crate::service::Common;
+use crate::subsystem::common::Common;
+use crate::subsystem::error::HostError;
+use crate::subsystem::fences::SharedFences;
 use crate::subsystem::path_status::{PathStatus, State};
 
 pub(crate) struct Subsystem {
