@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use mpath_host::{LeftFence, NamespaceName, RecordedAssociation};
 
 use crate::disk::Disk;
-use crate::service::StartError;
+use crate::service::start_error::StartError;
 use crate::subsystem::Subsystem;
 
 /// Checks that the disks of one subsystem write to nothing that those of others write to.
