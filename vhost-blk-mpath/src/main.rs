@@ -9,7 +9,6 @@ mod discovery;
 mod disk;
 mod events;
 mod fence_record;
-mod frontend;
 mod host;
 mod io_threads;
 mod path;

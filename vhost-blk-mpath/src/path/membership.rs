@@ -130,15 +130,6 @@ impl Subsystem {
         self.event(named, EventKind::PathRemoved, "path removed");
     }
 
-    /// Resolves when every I/O thread knows of the paths there are now. Only then one of them may bring a new path up: the next
-    /// flush may come to any of the others, and has to go to it.
-    pub(crate) async fn paths_known(&self) {
-        for wait in self.threads().iter().map(barrier).collect::<Vec<_>>() {
-            // One that has ended sends no flush, and knows of none.
-            let _ = wait.await;
-        }
-    }
-
     /// The tasks of all paths, once.
     pub(crate) fn take_tasks(&self) -> Vec<JoinHandle<()>> {
         self.state().paths_mut().filter_map(|path| path.task.take()).collect()

@@ -6,6 +6,7 @@ pub(crate) mod error;
 pub(crate) mod fences;
 pub(crate) mod path_status;
 mod size;
+pub(crate) mod window;
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -312,6 +313,15 @@ impl Subsystem {
         }
         self.show_windows(state);
         changed
+    }
+
+    /// Resolves when every I/O thread knows of the paths there are now. Only then one of them may bring a new path up: the next
+    /// flush may come to any of the others, and has to go to it.
+    pub(crate) async fn paths_known(&self) {
+        for wait in self.threads().iter().map(barrier).collect::<Vec<_>>() {
+            // One that has ended sends no flush, and knows of none.
+            let _ = wait.await;
+        }
     }
 
     /// Sets the policy. What is to be waited for: the I/O threads know of it.

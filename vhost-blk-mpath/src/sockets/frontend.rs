@@ -1,7 +1,5 @@
 //! The front-end's side of one disk: its listening socket, and virtqueues on their way to the I/O threads.
 
-pub(crate) mod window;
-
 use std::io;
 use std::net::Shutdown;
 use std::os::fd::OwnedFd;
@@ -22,7 +20,7 @@ use vhost_user_blk::{Disk as FrontendDisk, PolicyRefused, Queue, QueueSink, serv
 
 use crate::disk::Disk;
 use crate::sockets::door::Door;
-use crate::subsystem::{PolicySetBy, Subsystem};
+use crate::subsystem::{PolicySetBy, Subsystem, window};
 
 /// After a failure to accept (out of descriptors, say) the next attempt waits this long.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
