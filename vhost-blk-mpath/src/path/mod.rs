@@ -5,4 +5,4 @@ mod events;
 pub(crate) mod fence;
 mod membership;
 pub(crate) mod steering;
-pub(crate) mod task;
+mod task;
