@@ -9,8 +9,8 @@ use clap::{Args as ClapArgs, Parser};
 use mpath_api::config::{Config, HostId, IoThreads, Nqn, SocketPath};
 use mpath_api::{DEFAULT_API_SOCKET, DiskFlags, usage_line};
 
-use crate::handed_over::HandedOver;
 use crate::run::RunError;
+use crate::sockets::activation::HandedOver;
 
 /// Exit code of bad usage.
 const USAGE: u8 = 2;

@@ -15,12 +15,13 @@ use reactor::IoThreadHandle;
 use tokio::sync::oneshot;
 
 use crate::disk::{Disk, Served, Steered};
-use crate::disks::Disks;
 use crate::events::utc;
-use crate::path_status::{NamespaceStatus, PathStatus};
-use crate::subflows::Connections;
+use crate::io_threads::{barrier, injection, statistics};
+use crate::path::steering;
+use crate::service::disks::Disks;
+use crate::subsystem::path_status::{NamespaceStatus, PathStatus};
 use crate::subsystem::{PolicySetBy, Subsystem};
-use crate::{injection, steering};
+use crate::transport::mptcp::Connections;
 
 pub(crate) struct Daemon {
     pub(crate) disks: Arc<Disks>,
@@ -312,16 +313,6 @@ fn waits_for(subsystem: &Subsystem, status: &PathStatus, stats: Option<&PathStat
     reasons.into_iter().filter_map(|(holds, reason)| holds.then_some(reason)).collect()
 }
 
-/// Resolves when a thread has carried out all it was told before.
-pub(crate) fn barrier(thread: &IoThreadHandle) -> oneshot::Receiver<()> {
-    let (reply, wait) = oneshot::channel();
-    // Nobody waits any more if the client gave up.
-    thread.barrier(Box::new(move || {
-        let _ = reply.send(());
-    }));
-    wait
-}
-
 /// Tells each I/O thread something; resolve when they have carried it out.
 fn told(subsystem: &Subsystem, tell: impl Fn(&IoThreadHandle)) -> Vec<oneshot::Receiver<()>> {
     let one = |thread: &IoThreadHandle| {
@@ -336,25 +327,6 @@ async fn settled(waits: Vec<oneshot::Receiver<()>>) -> Result<(), ControlError> 
         wait.await.map_err(|_| ControlError::Ending)?;
     }
     Ok(())
-}
-
-/// The statistics of a subsystem over all its threads; `None` while it has none.
-pub(crate) async fn statistics(threads: &[IoThreadHandle]) -> Result<Option<GroupStats>, ControlError> {
-    let mut waits = Vec::with_capacity(threads.len());
-    for thread in threads {
-        let (reply, wait) = oneshot::channel();
-        thread.stats(Box::new(move |stats| drop(reply.send(stats))));
-        waits.push(wait);
-    }
-    let mut total: Option<GroupStats> = None;
-    for wait in waits {
-        let stats = wait.await.map_err(|_| ControlError::Ending)?;
-        match &mut total {
-            Some(total) => total.merge(&stats),
-            None => total = Some(stats),
-        }
-    }
-    Ok(total)
 }
 
 /// The disk that has the paths, unless it is this one.

@@ -14,15 +14,17 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{oneshot, watch};
 
 use crate::control::Daemon;
-use crate::disks::Disks;
 use crate::events::EventLog;
-use crate::fence_lock::LockError;
 use crate::fence_record::RecordError;
-use crate::handed_over::{HandedOver, HandedOverError};
+use crate::fence_record::lock::LockError;
 use crate::host::{self, HostError};
-use crate::same_socket::{self, SameSocket};
-use crate::service::{Common, Connecting, StartError, Starting};
-use crate::subflows;
+use crate::service::disks::Disks;
+use crate::service::mptcp_watch;
+use crate::service::start_error::StartError;
+use crate::service::{Connecting, Starting};
+use crate::sockets::activation::{HandedOver, HandedOverError};
+use crate::sockets::place::{self, SameSocket};
+use crate::subsystem::common::Common;
 
 /// Why the daemon did not start, or ended otherwise than by a signal.
 #[derive(Debug, thiserror::Error)]
@@ -92,7 +94,7 @@ async fn serve(config: Config, mut handed_over: HandedOver) -> Result<(), RunErr
     for path in handed_over.left_over(&config) {
         tracing::warn!(socket = %path.display(), "a socket was handed over that is neither a disk's nor the API's");
     }
-    same_socket::check(&config)?;
+    place::check(&config)?;
     let common = Common { host, io_threads: config.io_threads.get() as u16, events: Arc::new(EventLog::new()) };
     let starting = config.disks.into_iter().map(|disk| Starting::bind(disk, &handed_over));
     let mut starting = starting.collect::<Result<Vec<_>, _>>()?;
@@ -116,7 +118,7 @@ async fn serve(config: Config, mut handed_over: HandedOver) -> Result<(), RunErr
         disks.push(Arc::clone(&connecting.service));
     }
     let (shutdown, ends) = watch::channel(false);
-    let watching = tokio::spawn(subflows::watch(Arc::clone(&disks), ends));
+    let watching = tokio::spawn(mptcp_watch::watch(Arc::clone(&disks), ends));
     let daemon = Arc::new(Daemon { disks: Arc::clone(&disks), started });
     let tried = async {
         for connecting in &mut connecting {

@@ -25,12 +25,11 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use self::reconcile::{Have, reconcile};
-pub(crate) use self::session::FIRST_LOG_MAX;
-use self::session::{News, Session, Source};
+use self::session::{FIRST_LOG_MAX, News, Session, Source};
 use self::sources::{Novelty, Sources};
 use crate::events::EventLog;
-use crate::path_status::PathStatus;
 use crate::subsystem::Subsystem;
+use crate::subsystem::path_status::PathStatus;
 
 /// How often paths are looked at while one of them is leaving, or stays only for want of another.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);

@@ -15,7 +15,7 @@ use tokio::time::{sleep, timeout};
 use crate::transport::{self, AdminConnection, AdminSide, ControlSocket, TransportError};
 
 /// How long it may take from the first packet to the first log.
-pub(crate) const FIRST_LOG_MAX: Duration = Duration::from_secs(10);
+pub(super) const FIRST_LOG_MAX: Duration = Duration::from_secs(10);
 
 /// How often a controller that does not tell of changes is asked.
 pub(super) const ASK_AGAIN: Duration = Duration::from_secs(60);
@@ -52,13 +52,22 @@ pub(super) struct Session {
     pub(super) ends: watch::Receiver<()>,
 }
 
+/// Why there is no connection.
+#[derive(Debug, thiserror::Error)]
+enum SessionError {
+    #[error(transparent)]
+    Transport(#[from] TransportError),
+    #[error("no discovery log within {} s", FIRST_LOG_MAX.as_secs())]
+    FirstLog,
+}
+
 /// How an attempt ended.
 enum End {
     /// It was told to.
     Ordered,
     /// The controller keeps no connections and has been asked.
     Asked,
-    Failed(TransportError),
+    Failed(SessionError),
 }
 
 impl Session {
@@ -69,7 +78,9 @@ impl Session {
             let delay = match self.attempt(stays).await {
                 End::Ordered => return,
                 End::Asked => ASK_AGAIN,
-                End::Failed(TransportError::Discovery(error)) if stays && error.refuses_to_stay() => {
+                End::Failed(SessionError::Transport(TransportError::Discovery(error)))
+                    if stays && error.refuses_to_stay() =>
+                {
                     stays = false;
                     continue;
                 }
@@ -97,14 +108,14 @@ impl Session {
         };
         let (mut admin, peer, mut log) = match connected {
             Ok(Ok(connected)) => connected,
-            Ok(Err(error)) => return End::Failed(error),
-            Err(_) => return End::Failed(TransportError::FirstLog),
+            Ok(Err(error)) => return End::Failed(error.into()),
+            Err(_) => return End::Failed(SessionError::FirstLog),
         };
         loop {
             match self.tell_log(&mut admin, log, peer, stays).await {
                 Ok(true) => {}
                 Ok(false) => return End::Ordered,
-                Err(error) => return End::Failed(error),
+                Err(error) => return End::Failed(error.into()),
             }
             if !stays {
                 admin.shutdown().await;
@@ -115,7 +126,7 @@ impl Session {
                     event = admin.next_event() => match event {
                         Ok(DiscoveryEvent::Log(log)) => break log,
                         Ok(DiscoveryEvent::ShutdownComplete) => {}
-                        Err(error) => return End::Failed(error),
+                        Err(error) => return End::Failed(error.into()),
                     },
                     () = sleep(ASK_AGAIN), if !admin.controller.hears_changes() => admin.controller.reread(Instant::now()),
                     () = ended(&mut ends) => {

@@ -1,4 +1,4 @@
-//! Front-ends that come and go, as `vhost-blk-mpath/src/frontend.rs` serves them: one after the other, and each waits for what the one
+//! Front-ends that come and go, as `vhost-blk-mpath/src/sockets/frontend.rs` serves them: one after the other, and each waits for what the one
 //! before it has left.
 
 use std::sync::mpsc;

@@ -21,8 +21,8 @@ use rustix::net::{AddressFamily, SocketType, getpeername};
 use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
 use tokio::sync::oneshot;
 
-use crate::disk::DiskSettings;
-use crate::frontend::Door;
+use crate::disk::settings::DiskSettings;
+use crate::sockets::door::Door;
 
 /// The first descriptor of `LISTEN_FDS`.
 const FIRST: RawFd = 3;

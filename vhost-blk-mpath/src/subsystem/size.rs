@@ -5,8 +5,8 @@ use mpath_core::{DiskId, PathId};
 use mpath_host::{News, Unusable};
 
 use crate::disk::{Disk, Served};
-use crate::path_status::{NamespaceStatus, State};
 use crate::subsystem::Subsystem;
+use crate::subsystem::path_status::{NamespaceStatus, State};
 
 impl Subsystem {
     /// Has a path that is about to be live taken into account: from now on no disk grows beyond what its controller

@@ -12,37 +12,18 @@ use mpath_api::PathAddress;
 use mpath_api::address::Transport;
 use mpath_core::{Epoch, PathId};
 use mpath_host::{Action, Left, Order, Path, RecordedAssociation, Report, Up};
-use reactor::{Ending, Link, LossReason, PathEvent, PathEventKind};
+use reactor::{Ending, Link, PathEvent, PathEventKind};
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{JoinHandle, yield_now};
 use tokio::time::sleep_until;
-use vhost_user_blk::GeometryError;
 
-use crate::fence::{self, Draining};
-use crate::fence_record::WriteError;
-use crate::steering;
-use crate::subflows::Connections;
+use crate::path::fence::{self, Draining};
+use crate::path::steering;
 use crate::subsystem::Subsystem;
+use crate::subsystem::error::{HostError, PathError};
+use crate::transport::mptcp::Connections;
 use crate::transport::{self, AdminConnection, ControlSocket, TransportError, far_future};
-
-/// Why a path has no association.
-pub(crate) type PathError = mpath_host::PathError<HostError>;
-
-/// What this host, or a connection of it, has failed at.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum HostError {
-    #[error(transparent)]
-    Transport(#[from] TransportError),
-    #[error(transparent)]
-    Lost(#[from] LossReason),
-    #[error(transparent)]
-    Record(#[from] WriteError),
-    #[error("the namespace cannot be a disk: {0}")]
-    Geometry(#[from] GeometryError),
-    #[error(transparent)]
-    Start(#[from] reactor::StartError),
-}
 
 /// Pieces of at most 16 KiB that are taken from each socket before anything else is done.
 const EXCHANGES_MAX: usize = 16;

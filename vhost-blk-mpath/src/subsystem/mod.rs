@@ -1,6 +1,13 @@
 //! The subsystem behind a disk, or behind several that are namespaces of it and share their paths: what all paths, I/O threads
 //! and front-ends share.
 
+pub(crate) mod common;
+pub(crate) mod error;
+pub(crate) mod fences;
+pub(crate) mod path_status;
+mod size;
+pub(crate) mod window;
+
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
@@ -16,17 +23,17 @@ use reactor::{Ending, IoThreadConfig, IoThreadHandle, StartError, Unanswered};
 use tokio::sync::{oneshot, watch};
 use vhost_user_blk::Disk as FrontendDisk;
 
-use crate::control::barrier;
-use crate::disk::{Disk, DiskSettings, Served};
+use crate::disk::geometry;
+use crate::disk::settings::DiskSettings;
+use crate::disk::{Disk, Served};
 use crate::events::EventLog;
-use crate::fence::SharedFences;
 use crate::fence_record::FenceRecords;
-use crate::geometry;
-use crate::injection;
-use crate::path::HostError;
-use crate::path_status::{PathStatus, State};
-use crate::reports::Reports;
-use crate::service::Common;
+use crate::io_threads::reports::Reports;
+use crate::io_threads::{barrier, injection};
+use crate::subsystem::common::Common;
+use crate::subsystem::error::HostError;
+use crate::subsystem::fences::SharedFences;
+use crate::subsystem::path_status::{PathStatus, State};
 
 pub(crate) struct Subsystem {
     /// Of the disk that has the paths, by whose name they go. It is the first of `disks`.
@@ -309,6 +316,15 @@ impl Subsystem {
         }
         self.show_windows(state);
         changed
+    }
+
+    /// Resolves when every I/O thread knows of the paths there are now. Only then one of them may bring a new path up: the next
+    /// flush may come to any of the others, and has to go to it.
+    pub(crate) async fn paths_known(&self) {
+        for wait in self.threads().iter().map(barrier).collect::<Vec<_>>() {
+            // One that has ended sends no flush, and knows of none.
+            let _ = wait.await;
+        }
     }
 
     /// Sets the policy. What is to be waited for: the I/O threads know of it.

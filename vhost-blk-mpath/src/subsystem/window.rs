@@ -4,8 +4,8 @@ use mpath_api::{ClassPolicies, PolicyKind};
 use mpath_core::{AnaState, DiskId};
 use vhost_user_blk::Window;
 
-use crate::path_status::{PathStatus, State};
 use crate::subsystem::Subsystem;
+use crate::subsystem::path_status::{PathStatus, State};
 
 /// By what number a policy is known to front-ends. One that was given out once is never another policy's, and 0 is none's.
 const fn id(kind: PolicyKind) -> u16 {
@@ -65,12 +65,12 @@ mod tests {
     use mpath_host::Wanted;
 
     use super::*;
-    use crate::geometry;
-    use crate::path_status::NamespaceStatus;
+    use crate::disk::geometry;
+    use crate::subsystem::path_status::NamespaceStatus;
 
     #[test]
     fn every_policy_has_the_number_that_is_documented() {
-        let documented = include_str!("../../docs/qemu.md");
+        let documented = include_str!("../../../docs/qemu.md");
         for kind in PolicyKind::ALL {
             assert!(documented.contains(&format!("| {} | `{kind}` |\n", id(kind))), "{kind}");
             assert_eq!(policy(id(kind)), Some(kind));

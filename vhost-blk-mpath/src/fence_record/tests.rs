@@ -200,7 +200,7 @@ fn with_the_last_fence_the_file_is_gone() {
 }
 
 fn namespace(number: u8) -> NamespaceName {
-    let known = crate::geometry::tests::controller().namespaces[0].as_ref().unwrap().identity;
+    let known = crate::disk::geometry::tests::controller().namespaces[0].as_ref().unwrap().identity;
     let identity = NamespaceIdentity { nsid: number.into(), uuid: [number; 16], ..known };
     NamespaceName::new("nqn.2026-11.io.example:disk", &identity)
 }

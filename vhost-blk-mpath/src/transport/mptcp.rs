@@ -1,20 +1,10 @@
-//! The MPTCP connections of paths, of which the kernel is asked once a second: what they are made of, for the API, and what has
-//! changed, for the log. A subflow that comes and goes within a second is not seen.
+//! The MPTCP connections of one association: what they are made of, for the API, and what has changed, for the log.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
-use std::time::Duration;
 
 use mpath_api::types::{self, EventKind};
 use mptcp::{Connection, MptcpOptions, State};
-use tokio::sync::watch;
-use tokio::time::sleep;
-
-use crate::disks::Disks;
-use crate::subsystem::Subsystem;
-
-const PERIOD: Duration = Duration::from_secs(1);
 
 /// What is known of the connections of one association.
 #[derive(Debug)]
@@ -33,8 +23,12 @@ impl Connections {
         Self { cookies, told: None, error: None }
     }
 
+    pub(crate) fn cookies(&self) -> &[u64] {
+        &self.cookies
+    }
+
     /// Takes in what the kernel tells of all connections; what there is to be told of it.
-    fn update(&mut self, all: &Result<Vec<Connection>, String>) -> Vec<News> {
+    pub(crate) fn update(&mut self, all: &Result<Vec<Connection>, String>) -> Vec<News> {
         let all = match all {
             Ok(all) => all,
             Err(error) => {
@@ -85,7 +79,7 @@ fn subflow(subflow: &mptcp::Subflow) -> types::Subflow {
 }
 
 /// What has happened to the connections of a path.
-type News = (EventKind, String);
+pub(crate) type News = (EventKind, String);
 
 /// From one address here to one of the target, over however many connections.
 type Way = (IpAddr, SocketAddr);
@@ -131,46 +125,10 @@ fn established(connections: &BTreeMap<u16, Connection>) -> BTreeSet<(u16, Socket
     connections.iter().flat_map(of).collect()
 }
 
-/// Looks after the connections of all paths until the end.
-pub(crate) async fn watch(disks: Arc<Disks>, mut shutdown: watch::Receiver<bool>) {
-    loop {
-        tokio::select! {
-            () = sleep(PERIOD) => {}
-            _ = shutdown.wait_for(|shutdown| *shutdown) => return,
-        }
-        let subsystems = disks.subsystems();
-        let cookies: BTreeSet<u64> = subsystems.iter().flat_map(|subsystem| cookies(subsystem)).collect();
-        if cookies.is_empty() {
-            continue;
-        }
-        // Long lists of sockets take milliseconds.
-        let asked = tokio::task::spawn_blocking(move || mptcp::connections(&cookies));
-        let all = asked.await.expect("it does not panic and is not cancelled").map_err(|error| error.to_string());
-        for subsystem in &subsystems {
-            update(subsystem, &all);
-        }
-    }
-}
-
-fn cookies(subsystem: &Subsystem) -> Vec<u64> {
-    let state = subsystem.state();
-    state.paths().filter_map(|path| path.mptcp.as_ref()).flat_map(|of| of.cookies.clone()).collect()
-}
-
-fn update(subsystem: &Subsystem, all: &Result<Vec<Connection>, String>) {
-    let mut news = Vec::new();
-    for path in subsystem.state().paths_mut() {
-        if let Some(connections) = &mut path.mptcp {
-            news.extend(connections.update(all).into_iter().map(|news| (path.id, news)));
-        }
-    }
-    for (path, (kind, message)) in news {
-        subsystem.path_event(path, kind, message);
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     /// Subflows by local and remote card, or a connection that is plain TCP.

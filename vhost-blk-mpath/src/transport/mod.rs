@@ -1,5 +1,7 @@
 //! TCP connections of the control thread: connecting, and moving bytes between a socket and the sans-IO host.
 
+pub(crate) mod mptcp;
+
 use std::future::poll_fn;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -46,8 +48,6 @@ pub(crate) enum TransportError {
     Controller(#[from] ControllerError),
     #[error(transparent)]
     Discovery(#[from] DiscoveryError),
-    #[error("no discovery log within {} s", crate::discovery::FIRST_LOG_MAX.as_secs())]
-    FirstLog,
     #[error(transparent)]
     Config(#[from] ConfigError),
 }

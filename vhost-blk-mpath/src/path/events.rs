@@ -8,11 +8,11 @@ use mpath_core::PathId;
 use mpath_host::{LiftedBy, News};
 use nvme_tcp::host::ControllerInfo;
 
-use crate::path::PathError;
-use crate::path_status::PathStatus;
-use crate::same_port;
-use crate::subflows::Connections;
+use crate::path::duplicate;
 use crate::subsystem::Subsystem;
+use crate::subsystem::error::PathError;
+use crate::subsystem::path_status::PathStatus;
+use crate::transport::mptcp::Connections;
 
 impl Subsystem {
     pub(crate) fn path_live(
@@ -44,7 +44,7 @@ impl Subsystem {
                 fence_ms: info.fence_time().as_millis() as u64,
             });
         });
-        same_port::check(self, path);
+        duplicate::check(self, path);
     }
 
     /// What the path is to one of the disks has changed.

@@ -15,13 +15,15 @@ use tokio::sync::{RwLock, watch};
 use tokio::task::{JoinError, spawn_blocking};
 use tokio::time::{sleep, timeout};
 
-use crate::disk::DiskSettings;
+use crate::disk::settings::DiskSettings;
 use crate::fence_record::FenceRecords;
-use crate::handed_over::HandedOver;
-use crate::one_writer::{self, LeftBehind};
-use crate::same_socket::Place;
-use crate::service::{Common, Connecting, Service, StartError, Starting};
+use crate::service::namespace_writers::{self, LeftBehind};
+use crate::service::start_error::StartError;
+use crate::service::{Connecting, Service, Starting};
+use crate::sockets::activation::HandedOver;
+use crate::sockets::place::Place;
 use crate::subsystem::Subsystem;
+use crate::subsystem::common::Common;
 
 /// How long a front-end that is hung up on has until its requests are given up: what any front-end has that leaves, and a moment for the
 /// I/O threads to say so.
@@ -234,7 +236,7 @@ impl Disks {
             let left = {
                 let mut held = self.held();
                 let others = held.services.iter().map(|service| &*service.subsystem);
-                one_writer::check(&service.subsystem, others)?;
+                namespace_writers::check(&service.subsystem, others)?;
                 match held.left_behind.on(&service.subsystem, Instant::now()) {
                     Some(left) if !connecting.has_inherited(left) => left.clone(),
                     _ => {
@@ -254,7 +256,7 @@ impl Disks {
     pub(crate) fn check_writers(&self) -> Result<(), StartError> {
         let subsystems = self.subsystems();
         let before = |index| subsystems[..index].iter().map(|other| &**other);
-        subsystems.iter().enumerate().try_for_each(|(index, new)| one_writer::check(new, before(index)))
+        subsystems.iter().enumerate().try_for_each(|(index, new)| namespace_writers::check(new, before(index)))
     }
 
     /// Removes a disk and those that share its paths; done when they are gone: which. With a front-end to any of them they stay unless `force`.

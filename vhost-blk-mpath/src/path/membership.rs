@@ -20,11 +20,12 @@ use mpath_host::{RemovalStep, Wanted};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-use crate::control::{barrier, statistics};
-use crate::path::{PathError, PathTask};
-use crate::path_status::PathStatus;
-use crate::steering;
+use crate::io_threads::{barrier, statistics};
+use crate::path::steering;
+use crate::path::task::PathTask;
 use crate::subsystem::Subsystem;
+use crate::subsystem::error::PathError;
+use crate::subsystem::path_status::PathStatus;
 
 /// How often a path that is to be forgotten is looked at.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
@@ -129,15 +130,6 @@ impl Subsystem {
         let named = state.path(path).map(PathStatus::named);
         self.change_paths(&mut state, |state| state.remove(path, epoch));
         self.event(named, EventKind::PathRemoved, "path removed");
-    }
-
-    /// Resolves when every I/O thread knows of the paths there are now. Only then one of them may bring a new path up: the next
-    /// flush may come to any of the others, and has to go to it.
-    pub(crate) async fn paths_known(&self) {
-        for wait in self.threads().iter().map(barrier).collect::<Vec<_>>() {
-            // One that has ended sends no flush, and knows of none.
-            let _ = wait.await;
-        }
     }
 
     /// The tasks of all paths, once.

@@ -8,9 +8,9 @@ use mpath_core::{DiskId, PathId, PathStats};
 use mpath_host::Wanted;
 use tokio::sync::oneshot;
 
-use crate::control::{barrier, statistics};
-use crate::path_status::{PathStatus, State};
+use crate::io_threads::{barrier, statistics};
 use crate::subsystem::Subsystem;
+use crate::subsystem::path_status::{PathStatus, State};
 
 /// Whether a draining path can be closed without losing anything.
 ///

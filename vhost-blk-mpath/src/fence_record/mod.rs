@@ -6,6 +6,8 @@
 //! A lock beside it, as long as a daemon serves the disk: of two that share a handed-over socket the second one would read the
 //! record of associations that still write.
 
+pub(crate) mod lock;
+
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -20,7 +22,7 @@ use mpath_host::{
 };
 use uuid::Uuid;
 
-use crate::fence_lock::{Lock, LockError};
+use crate::fence_record::lock::{Lock, LockError};
 
 /// No record is as large: 64 paths, a few associations of each that wait for their fence, and one of former daemons.
 const LARGEST_BYTES: u64 = 1 << 20;
@@ -361,5 +363,4 @@ fn write(file: &Path, content: &RecordContent) -> io::Result<()> {
 }
 
 #[cfg(test)]
-#[path = "fence_record_tests.rs"]
 mod tests;

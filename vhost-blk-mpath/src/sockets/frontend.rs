@@ -17,12 +17,11 @@ use mpath_host::{Suspension, io_thread_of};
 use reactor::{IoThreadHandle, StoppingQueue};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::io::retry_on_intr;
-use tokio::sync::oneshot;
 use vhost_user_blk::{Disk as FrontendDisk, PolicyRefused, Queue, QueueSink, serve_connection};
 
 use crate::disk::Disk;
-use crate::subsystem::{PolicySetBy, Subsystem};
-use crate::window;
+use crate::sockets::door::Door;
+use crate::subsystem::{PolicySetBy, Subsystem, window};
 
 /// After a failure to accept (out of descriptors, say) the next attempt waits this long.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -94,14 +93,6 @@ impl QueueSink for ServedDisk {
         self.subsystem.set_policy(&change, PolicySetBy::FrontEnd);
         Ok(())
     }
-}
-
-/// Where a disk's front-ends come from.
-pub(crate) enum Door {
-    /// One after the other.
-    Listening(ListeningSocket),
-    /// The only one there will be. When it has left, that is told.
-    Connected(UnixStream, oneshot::Sender<()>),
 }
 
 /// The thread that serves the vhost-user socket of one disk: one front-end at a time, the next one when it has left.
@@ -266,10 +257,10 @@ mod tests {
     use tokio::sync::watch;
 
     use super::*;
+    use crate::disk::geometry;
     use crate::events::EventLog;
     use crate::fence_record::FenceRecords;
-    use crate::geometry;
-    use crate::service::Common;
+    use crate::subsystem::common::Common;
 
     /// What settles a disk is for its I/O threads to see, and these are held up.
     #[test]

@@ -8,145 +8,39 @@
 //! Nothing is half-started: sockets are taken first, then every path is tried, and only a disk with a working path is shown to
 //! front-ends. Whatever fails before that removes what was made.
 
-use std::fmt;
-use std::io;
-use std::path::PathBuf;
+pub(crate) mod disks;
+pub(crate) mod mptcp_watch;
+mod namespace_writers;
+pub(crate) mod start_error;
+
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use mpath_api::PathAddress;
 use mpath_api::config::{DiskConfig, MAX_PATHS, SocketPath};
-use mpath_api::socket::BindError;
 use mpath_api::types::{EventKind, Origin};
 use mpath_core::PathId;
-use mpath_host::{Leaving, LeftFence, NamespaceName};
-use nvme_tcp::host::HostIdentity;
+use mpath_host::{Leaving, LeftFence};
 use reactor::IoThreadHandle;
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 
 use crate::discovery::{Discovery, Shown};
-use crate::disk::{Disk, DiskSettings};
-use crate::events::EventLog;
-use crate::fence;
-use crate::fence_record::{FenceRecords, RecordError, WriteError};
-use crate::frontend::{Door, FrontendThread, ServedDisk};
-use crate::handed_over::HandedOver;
-use crate::one_writer::Left;
-use crate::path::PathError;
-use crate::path_status::PathStatus;
-use crate::same_socket::Place;
+use crate::disk::Disk;
+use crate::disk::settings::DiskSettings;
+use crate::fence_record::FenceRecords;
+use crate::path::fence;
+use crate::service::namespace_writers::Left;
+use crate::service::start_error::{Discovered, Failures, Reasons, StartError};
+use crate::sockets::activation::HandedOver;
+use crate::sockets::door::Door;
+use crate::sockets::frontend::{FrontendThread, ServedDisk};
+use crate::sockets::place::Place;
+use crate::subsystem::common::Common;
+use crate::subsystem::error::PathError;
+use crate::subsystem::path_status::PathStatus;
 use crate::subsystem::{Fence, Subsystem};
-
-/// What all subsystems of a daemon have in common.
-pub(crate) struct Common {
-    pub(crate) host: HostIdentity,
-    pub(crate) io_threads: u16,
-    pub(crate) events: Arc<EventLog>,
-}
-
-/// Why a subsystem's disks are not served.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum StartError {
-    #[error(transparent)]
-    Bind(#[from] BindError),
-    #[error(transparent)]
-    Record(#[from] RecordError),
-    #[error("disk {disk}: no path leads to a namespace of `subsystem` {subsystem}{failures}")]
-    NoPath {
-        disk: String,
-        subsystem: String,
-        /// Of each path.
-        failures: Failures,
-    },
-    #[error("disk {disk}: no path to `subsystem` {subsystem} is configured or discovered{reasons}")]
-    NoneDiscovered {
-        disk: String,
-        subsystem: String,
-        /// Of each discovery controller.
-        reasons: Discovered,
-    },
-    #[error("disk {disk}: no path leads to its namespace of `subsystem` {subsystem}{reasons}")]
-    NoNamespace {
-        disk: String,
-        subsystem: String,
-        /// Of each path.
-        reasons: Reasons,
-    },
-    #[error(
-        "disk {disk}: its namespace, {nsid} of `subsystem` {subsystem}, is also that of disk {of}, and both write to it; give each its own \
-         `namespace`, or set `read-only` for one of them"
-    )]
-    SameNamespace {
-        disk: String,
-        /// The disk that was there before.
-        of: String,
-        nsid: u32,
-        subsystem: String,
-    },
-    #[error(
-        "disk {disk}: it is {namespace}, and on its socket was {before}, whose guest may come back: it would repeat on this one what it had in \
-         flight on that; give the disk another `socket-path`, or remove {} once no guest of the other one can come back and the `fence_ms` that it \
-         tells of have passed", file.display()
-    )]
-    OtherNamespace {
-        disk: String,
-        namespace: Box<NamespaceName>,
-        before: Box<NamespaceName>,
-        /// The fence record.
-        file: PathBuf,
-    },
-    #[error(transparent)]
-    NotRecorded(#[from] WriteError),
-    #[error("cannot start: {0}")]
-    System(#[from] io::Error),
-}
-
-impl StartError {
-    /// It is this host that lacks something.
-    pub(crate) fn is_of_this_host(&self) -> bool {
-        match self {
-            Self::System(_) | Self::Record(_) | Self::NotRecorded(_) => true,
-            Self::NoPath { failures, .. } => failures.0.iter().any(|(_, error)| matches!(error, PathError::Host(_))),
-            Self::Bind(_)
-            | Self::NoneDiscovered { .. }
-            | Self::NoNamespace { .. }
-            | Self::SameNamespace { .. }
-            | Self::OtherNamespace { .. } => false,
-        }
-    }
-}
-
-/// What went wrong on each path, for one line.
-#[derive(Debug)]
-pub(crate) struct Failures(Vec<(String, PathError)>);
-
-impl fmt::Display for Failures {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|(address, error)| write!(f, "; {address}: {error}"))
-    }
-}
-
-/// What each path has to say, for one line.
-#[derive(Debug)]
-pub(crate) struct Reasons(Vec<(PathAddress, String)>);
-
-impl fmt::Display for Reasons {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|(address, reason)| write!(f, "; {address}: {reason}"))
-    }
-}
-
-/// What each discovery controller has to say, for one line.
-#[derive(Debug)]
-pub(crate) struct Discovered(Vec<(PathAddress, String)>);
-
-impl fmt::Display for Discovered {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|(address, reason)| write!(f, "; discovery controller {address}: {reason}"))
-    }
-}
 
 /// A subsystem whose sockets are taken.
 pub(crate) struct Starting {
@@ -487,9 +381,11 @@ impl Service {
 mod tests {
     use mpath_core::Epoch;
     use mpath_host::RecordedAssociation;
+    use nvme_tcp::host::HostIdentity;
 
     use super::*;
-    use crate::geometry;
+    use crate::disk::geometry;
+    use crate::events::EventLog;
 
     /// As where the path that told what the disk is has not come up, and the one that has leads to another disk.
     #[tokio::test]

@@ -10,7 +10,7 @@ use mpath_host::{News, Order, Wanted};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use crate::subflows::Connections;
+use crate::transport::mptcp::Connections;
 
 /// What the API shows and changes.
 pub(crate) struct State {
@@ -230,7 +230,7 @@ impl State {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::geometry;
+    use crate::disk::geometry;
 
     fn address(port: usize) -> PathAddress {
         format!("tcp://127.0.0.1:{port}").parse().unwrap()

@@ -3,7 +3,7 @@
 use nvme_tcp::host::{ControllerInfo, NamespaceIdentity};
 use vhost_user_blk::DiskGeometry;
 
-use crate::disk::DiskSettings;
+use crate::disk::settings::DiskSettings;
 
 /// Longest discard or write zeroes shown to guests. The host splits what a controller takes only in parts; the bound keeps a
 /// single request from occupying a path for long.

@@ -9,7 +9,7 @@ use std::path::Path;
 use mpath_api::Config;
 use mpath_api::config::{DiskName, SocketPath};
 
-use crate::disk::DiskSettings;
+use crate::disk::settings::DiskSettings;
 
 /// Where a socket is: device and inode of its directory, and its name there. Once it is known no file system has to be asked again: one that
 /// does not answer any more holds up nobody else.

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use mpath_host::{LeftFence, NamespaceName, RecordedAssociation};
 
 use crate::disk::Disk;
-use crate::service::StartError;
+use crate::service::start_error::StartError;
 use crate::subsystem::Subsystem;
 
 /// Checks that the disks of one subsystem write to nothing that those of others write to.
@@ -101,10 +101,10 @@ mod tests {
     use tokio::sync::watch;
 
     use super::*;
+    use crate::disk::geometry;
     use crate::events::EventLog;
     use crate::fence_record::FenceRecords;
-    use crate::geometry;
-    use crate::service::Common;
+    use crate::subsystem::common::Common;
 
     fn name(uuid: u8, nguid: u8) -> NamespaceName {
         let known = geometry::tests::controller().namespaces[0].as_ref().unwrap().identity;

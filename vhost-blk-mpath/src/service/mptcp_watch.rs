@@ -1,0 +1,52 @@
+//! Asks the kernel once a second for the MPTCP connections of all paths. A subflow that comes and goes within a second is not seen.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use mptcp::Connection;
+use tokio::sync::watch;
+use tokio::time::sleep;
+
+use crate::service::disks::Disks;
+use crate::subsystem::Subsystem;
+
+const PERIOD: Duration = Duration::from_secs(1);
+
+/// Looks after the connections of all paths until the end.
+pub(crate) async fn watch(disks: Arc<Disks>, mut shutdown: watch::Receiver<bool>) {
+    loop {
+        tokio::select! {
+            () = sleep(PERIOD) => {}
+            _ = shutdown.wait_for(|shutdown| *shutdown) => return,
+        }
+        let subsystems = disks.subsystems();
+        let cookies: BTreeSet<u64> = subsystems.iter().flat_map(|subsystem| cookies(subsystem)).collect();
+        if cookies.is_empty() {
+            continue;
+        }
+        // Long lists of sockets take milliseconds.
+        let asked = tokio::task::spawn_blocking(move || mptcp::connections(&cookies));
+        let all = asked.await.expect("it does not panic and is not cancelled").map_err(|error| error.to_string());
+        for subsystem in &subsystems {
+            update(subsystem, &all);
+        }
+    }
+}
+
+fn cookies(subsystem: &Subsystem) -> Vec<u64> {
+    let state = subsystem.state();
+    state.paths().filter_map(|path| path.mptcp.as_ref()).flat_map(|of| of.cookies().to_vec()).collect()
+}
+
+fn update(subsystem: &Subsystem, all: &Result<Vec<Connection>, String>) {
+    let mut news = Vec::new();
+    for path in subsystem.state().paths_mut() {
+        if let Some(connections) = &mut path.mptcp {
+            news.extend(connections.update(all).into_iter().map(|news| (path.id, news)));
+        }
+    }
+    for (path, (kind, message)) in news {
+        subsystem.path_event(path, kind, message);
+    }
+}

@@ -1,0 +1,25 @@
+//! What paths of a subsystem fail at.
+
+use reactor::LossReason;
+use vhost_user_blk::GeometryError;
+
+use crate::fence_record::WriteError;
+use crate::transport::TransportError;
+
+/// Why a path has no association.
+pub(crate) type PathError = mpath_host::PathError<HostError>;
+
+/// What this host, or a connection of it, has failed at.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum HostError {
+    #[error(transparent)]
+    Transport(#[from] TransportError),
+    #[error(transparent)]
+    Lost(#[from] LossReason),
+    #[error(transparent)]
+    Record(#[from] WriteError),
+    #[error("the namespace cannot be a disk: {0}")]
+    Geometry(#[from] GeometryError),
+    #[error(transparent)]
+    Start(#[from] reactor::StartError),
+}
