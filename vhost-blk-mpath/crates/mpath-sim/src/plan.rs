@@ -7,7 +7,7 @@ use nvme_tcp::host::{ControllerConfig, HostIdentity};
 use nvme_tcp::target::QueueLimits;
 use nvme_tcp::wire::{Digests, Nqn};
 
-use crate::fault::{Fault, faults, faults_of_disks, hang_ups};
+use crate::fault::{Fault, faults, faults_of_disks, hang_ups, hostilities};
 use crate::host::{DiskPlan, HostPlan};
 use crate::net::LinkPlan;
 use crate::rng::Rng;
@@ -105,6 +105,7 @@ impl Plan {
         faults.extend(faults_of_disks(of_disks, paths, disks, spared, quiet));
         if spared.is_none() {
             faults.extend(hang_ups(&mut Rng::new(seed, 0x4a46), disks, quiet));
+            faults.extend(hostilities(&mut Rng::new(seed, 0x4057), paths, quiet));
         }
         if spared.is_some() {
             // So that whoever has to wait for long waits for a reason.

@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use mpath_core::{DiskId, Injection, Limits, OpClass, PathId, PolicyKind};
 use mpath_host::Wanted;
+use nvme_tcp::target::AnswerFault;
 use nvme_tcp::wire::AnaState;
 
-pub(crate) use self::draw::{faults, faults_of_disks, hang_ups};
+pub(crate) use self::draw::{faults, faults_of_disks, hang_ups, hostilities};
 use crate::clock::Event;
 use crate::host::Message;
 use crate::net::Side;
-use crate::target::{Failing, Shown};
+use crate::target::{Failing, R2tFault, Shown};
 use crate::world::World;
 
 /// A fault, or a change by the operator. Paths and nodes are numbered alike.
@@ -46,6 +47,10 @@ pub(crate) enum Fault {
     Lose { node: usize, percent: u64 },
     /// A node sends responses twice.
     Repeat { node: usize, percent: u64 },
+    /// A node answers so many of its next commands wrongly.
+    Answer { node: usize, fault: AnswerFault, count: u32 },
+    /// A node spoils its R2Ts.
+    R2ts { node: usize, percent: u64, fault: R2tFault },
     /// The ANA state of all disks at a node, or of one.
     Ana { node: usize, disk: Option<usize>, state: AnaState },
     /// What a node says of a disk's namespace.
@@ -110,6 +115,8 @@ impl World {
             Fault::Fail { node, failing } => self.target.nodes[node].failing = Some(failing),
             Fault::Lose { node, percent } => self.target.nodes[node].lost_percent = percent,
             Fault::Repeat { node, percent } => self.target.nodes[node].repeated_percent = percent,
+            Fault::Answer { node, fault, count } => self.target.answer_wrongly(node, fault, count),
+            Fault::R2ts { node, percent, fault } => self.target.nodes[node].r2ts = Some((percent, fault)),
             Fault::Ana { node, disk, state } => {
                 let (target, mut ctx) = self.target();
                 target.set_ana(&mut ctx, node, disk, state);
@@ -168,6 +175,8 @@ impl World {
             Fault::Fail { node, .. } => self.target.nodes[node].failing = None,
             Fault::Lose { node, .. } => self.target.nodes[node].lost_percent = 0,
             Fault::Repeat { node, .. } => self.target.nodes[node].repeated_percent = 0,
+            Fault::Answer { node, fault, .. } => self.target.answer_wrongly(node, fault, 0),
+            Fault::R2ts { node, .. } => self.target.nodes[node].r2ts = None,
             Fault::Ana { node, disk, .. } => {
                 let (target, mut ctx) = self.target();
                 target.set_ana(&mut ctx, node, disk, AnaState::Optimized);

@@ -317,7 +317,10 @@ impl IoThread {
     /// The judge hears what the thread is about to hear.
     fn hear(&mut self, ctx: &mut Ctx<'_>, id: ConnId, bytes: &[u8]) {
         let Some(socket) = self.sockets.get_mut(&id) else { return };
-        for (Command { what, nsid }, end) in socket.wire.hears(bytes) {
+        let was_broken = socket.wire.is_broken();
+        let ends = socket.wire.hears(bytes);
+        ctx.check.counts.broken += u64::from(socket.wire.is_broken() && !was_broken);
+        for (Command { what, nsid }, end) in ends {
             let Some(disk) = self.disks.iter().position(|disk| disk.namespace.nsid == nsid) else { continue };
             let place = (disk, socket.path, socket.epoch);
             match what {
@@ -367,7 +370,12 @@ impl IoThread {
                 let commands = socket.wire.sends(&ring.unsent(id, read..unsent));
                 socket.read += unsent - read;
                 let socket = &self.sockets[&id];
-                for command in commands {
+                if commands.is_none() {
+                    let what =
+                        format_args!("path {} is used though its controller has broken the protocol", socket.path);
+                    ctx.check.violate(ctx.clock.elapsed(), None, what);
+                }
+                for command in commands.into_iter().flatten() {
                     self.judge(ctx, socket, command);
                 }
             }

@@ -23,7 +23,8 @@ impl Target {
             return self.close(ctx, id, now);
         };
         let Some(conn) = self.conns.get_mut(&id) else { return };
-        if conn.queue.pending().is_empty() && ctx.net.room(id, Side::Target) >= conn.again.len() {
+        if conn.out.is_empty() && conn.queue.pending().is_empty() && ctx.net.room(id, Side::Target) >= conn.again.len()
+        {
             ctx.net.send(ctx.clock, id, Side::Target, &std::mem::take(&mut conn.again));
         }
         let instance = conn.instance;

@@ -8,18 +8,22 @@
 
 pub(crate) mod admin;
 mod execute;
+mod hostile;
 mod namespaces;
 pub(crate) mod store;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use nvme_tcp::target::{
-    IoView, Namespace, QueueIdentity, QueueLimits, Subsystem, SubsystemConfig, TargetCommand, TargetQueue,
+    AnswerFault, AnswerFaults, FaultyCommands, IoView, Namespace, QueueIdentity, QueueLimits, Subsystem,
+    SubsystemConfig, TargetCommand, TargetQueue,
 };
 use nvme_tcp::wire::{AnaState, ControllerInstance, Nqn, Status};
 
 use self::admin::{CrossReset, CrossResetPlan};
+pub(crate) use self::hostile::R2tFault;
 pub(crate) use self::namespaces::{NamespacePlan, Shown};
 use self::store::Store;
 use crate::check::Checker;
@@ -73,6 +77,8 @@ pub(crate) struct NodeState {
     pub(crate) lost_percent: u64,
     /// Of 100 responses, how many come again.
     pub(crate) repeated_percent: u64,
+    /// Of 100 R2Ts, how many are spoilt, and how.
+    pub(crate) r2ts: Option<(u64, R2tFault)>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -91,6 +97,8 @@ struct Connection {
     instance: Option<ControllerInstance>,
     /// A response to be sent once more.
     again: Vec<u8>,
+    /// To be sent.
+    out: VecDeque<u8>,
 }
 
 /// A command between its arrival and its execution.
@@ -128,6 +136,10 @@ impl Ctx<'_> {
 pub(crate) struct Target {
     plan: TargetPlan,
     rng: Rng,
+    /// For hostile nodes alone.
+    hostile_rng: Rng,
+    /// By node.
+    answer_faults: Vec<Arc<AnswerFaults>>,
     /// By process.
     subsystems: Vec<Subsystem>,
     /// By NSID, from 1.
@@ -165,13 +177,21 @@ impl Target {
             stores: stores.collect(),
             gone: BTreeSet::new(),
             nodes: vec![NodeState::default(); plan.nodes],
+            answer_faults: (0..plan.nodes).map(|_| Arc::default()).collect(),
             conns: BTreeMap::new(),
             pending: BTreeMap::new(),
             resets: BTreeMap::new(),
             next: 0,
             plan,
+            // Not drawn from the stream, which stays the same.
+            hostile_rng: Rng::new(rng.clone().next_u64(), 0x4057),
             rng,
         }
+    }
+
+    /// So many of the next commands of a node meet a fault.
+    pub(crate) fn answer_wrongly(&self, node: usize, fault: AnswerFault, count: u32) {
+        self.answer_faults[node].set(fault, FaultyCommands { count, opcode: None, nsid: None });
     }
 
     fn process(&self, node: usize) -> usize {
@@ -185,8 +205,10 @@ impl Target {
 
     /// A host has connected to a node.
     pub(crate) fn on_accept(&mut self, conn: ConnId, node: usize) {
-        let queue = TargetQueue::new(self.plan.limits);
-        self.conns.insert(conn, Connection { node, queue, role: Role::New, instance: None, again: Vec::new() });
+        let mut queue = TargetQueue::new(self.plan.limits);
+        queue.set_answer_faults(Arc::clone(&self.answer_faults[node]));
+        let (again, out) = (Vec::new(), VecDeque::new());
+        self.conns.insert(conn, Connection { node, queue, role: Role::New, instance: None, again, out });
     }
 
     /// There are bytes to read, or room to write.
@@ -224,12 +246,17 @@ impl Target {
 
     fn send(&mut self, ctx: &mut Ctx<'_>, id: ConnId) {
         let Some(conn) = self.conns.get_mut(&id) else { return };
-        while !conn.queue.pending().is_empty() {
-            let sent = ctx.net.send(ctx.clock, id, Side::Target, conn.queue.pending());
+        let fault = self.nodes[conn.node].r2ts.filter(|_| matches!(conn.role, Role::Io(_)));
+        let mut pdus = Vec::new();
+        ctx.check.counts.spoilt_r2ts += hostile::copy(conn.queue.pending(), fault, &mut self.hostile_rng, &mut pdus);
+        conn.queue.sent(conn.queue.pending().len());
+        conn.out.extend(pdus);
+        while !conn.out.is_empty() {
+            let sent = ctx.net.send(ctx.clock, id, Side::Target, conn.out.make_contiguous());
             if sent == 0 {
                 break;
             }
-            conn.queue.sent(sent);
+            conn.out.drain(..sent);
         }
     }
 
