@@ -84,6 +84,7 @@ impl Plan {
         let namespaces = namespaces(of_disks);
         let disks = namespaces.len();
         let mut target = target(rng, paths, kato, lifetime, namespaces);
+        target.piecemeal = Rng::new(seed, 0x91ec).percent(50);
         let has_large_reads = Rng::new(seed, 0x1a46).percent(20);
         if has_large_reads {
             links.iter_mut().for_each(LinkPlan::hurry);
@@ -212,6 +213,7 @@ fn target(
         quiesce: quiesce.saturating_sub(2 * MS),
         timer_slack: if rng.percent(50) { slack_max } else { rng.up_to(slack_max) },
         service: rng.pick(&[20 * US, 200 * US, 3 * MS]),
+        piecemeal: false,
     }
 }
 

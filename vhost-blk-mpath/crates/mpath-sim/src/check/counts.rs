@@ -49,6 +49,10 @@ pub struct Counts {
     pub spoilt_r2ts: u64,
     /// Times that an I/O thread has heard what breaks the protocol.
     pub broken: u64,
+    /// Pieces of commands that were executed before the last one.
+    pub pieces: u64,
+    /// Commands of which a piece was executed, and the rest never.
+    pub cut: u64,
     /// Events.
     pub events: u64,
 }
@@ -77,6 +81,8 @@ impl AddAssign for Counts {
         self.given_up += one.given_up;
         self.spoilt_r2ts += one.spoilt_r2ts;
         self.broken += one.broken;
+        self.pieces += one.pieces;
+        self.cut += one.cut;
         self.events += one.events;
     }
 }

@@ -5,8 +5,8 @@
 //! * `owed`: flushes go where their disk has something to be made durable, and fail only if it may have lost something.
 //! * `excuses`: no other request fails without a reason.
 //! * `limited`: no disk has more than its limits allow.
-//! * Here: what changes the store belongs to a request of that disk that is not answered yet; every request is answered once; a disk
-//!   that is spared of all faults is not held up by those of the others.
+//! * `store`: what changes the store belongs to a request of that disk that is not answered yet.
+//! * Here: every request is answered once; a disk that is spared of all faults is not held up by those of the others.
 //!
 //! Moments are numbers that grow with everything that happens: of two moments the smaller one was before.
 
@@ -17,6 +17,7 @@ mod limited;
 mod owed;
 mod pattern;
 mod registers;
+mod store;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -32,7 +33,6 @@ use self::limited::Limited;
 use self::owed::Owed;
 pub(crate) use self::pattern::fill;
 use self::registers::Registers;
-use crate::target::store::Loss;
 
 /// Most lines of history in a report.
 const HISTORY_MAX: usize = 100;
@@ -436,90 +436,6 @@ impl Checker {
     /// Whether what I/O threads hear is what they were told.
     pub(crate) fn are_answers_altered(&self) -> bool {
         self.disks.first().is_some_and(|disk| disk.excuses.are_answers_altered())
-    }
-
-    /// The store is about to be changed by a command with this payload (none: zeroes): whose it is.
-    pub(crate) fn applying(
-        &mut self,
-        at: Duration,
-        node: usize,
-        disk: usize,
-        range: Range<u64>,
-        payload: Option<&[u8]>,
-        orphan: bool,
-    ) -> Origin {
-        let first = Some(Block { disk, lba: range.start });
-        self.tick();
-        self.counts.applied += 1;
-        self.counts.late += u64::from(orphan);
-        let id = if let Some(payload) = payload {
-            let block_bytes = payload.len() / (range.end - range.start) as usize;
-            let blocks = range.clone().zip(payload.chunks_exact(block_bytes));
-            let mut origins = blocks.map(|(lba, block)| pattern::parse(disk, block, lba));
-            let one = origins.next().unwrap_or(Ok(Origin::Initial));
-            match origins.fold(one.clone(), |same, next| if next == one { same } else { next.and(Err("mixed".into())) })
-            {
-                Ok(Origin::Request(id)) => Some(id),
-                Ok(Origin::Initial) => {
-                    self.violate(at, first, "zeroes were written that nobody wrote");
-                    return Origin::Initial;
-                }
-                Err(what) => {
-                    self.violate(at, first, format_args!("written to the store: {what}"));
-                    return Origin::Initial;
-                }
-            }
-        } else {
-            let zeroes = |asked: &Asked| asked.disk == disk && asked.kind.is_zeroing() && asked.range == range;
-            self.open.iter().find(|(_, asked)| zeroes(asked)).map(|(&id, _)| id)
-        };
-        let alone = if orphan { ", its connection being gone" } else { "" };
-        let Some(id) = id else {
-            self.violate(at, first, format_args!("node {node} zeroed {range:?} for nobody{alone}"));
-            return Origin::Initial;
-        };
-        self.note(at, id, disk, range.clone(), || format!("  executed by node {node}{alone}"));
-        match self.open.get(&id).map(|asked| asked.range.clone()) {
-            None => self.violate(
-                at,
-                first,
-                format_args!("stale write: node {node} executed #{id} after it had been answered{alone}"),
-            ),
-            Some(asked) if asked.start > range.start || asked.end < range.end => {
-                self.violate(at, first, format_args!("#{id} for {asked:?} wrote {range:?}"));
-            }
-            Some(_) => {}
-        }
-        Origin::Request(id)
-    }
-
-    /// A flush of a disk has succeeded for the guest: what it covers must not be in any cache.
-    pub(crate) fn flushed(&mut self, at: Duration, disk: usize, cached: impl Iterator<Item = (u64, usize, Origin)>) {
-        for (lba, node, origin) in cached {
-            if self.disks[disk].durability.is_promised(origin) {
-                let what = format_args!("{origin:?} is not durable at node {node} though a flush of it succeeded");
-                return self.violate(at, Some(Block { disk, lba }), what);
-            }
-        }
-    }
-
-    /// A node has lost its cache of a disk.
-    pub(crate) fn crashed(&mut self, at: Duration, node: usize, disk: usize, losses: &[Loss]) {
-        let moment = self.tick();
-        self.note(at, 0, disk, 0..0, || format!("node {node} crashed"));
-        for loss in losses {
-            for origin in &loss.gone {
-                if self.disks[disk].durability.is_promised(*origin) && !loss.left.contains(origin) {
-                    let what = format_args!("lost write: {origin:?} was promised to be durable, node {node} lost it");
-                    self.violate(at, Some(Block { disk, lba: loss.lba }), what);
-                }
-            }
-            if loss.visible {
-                self.counts.lost += 1;
-                self.disks[disk].registers.reverted(loss.lba, moment);
-                self.note(at, 0, disk, loss.lba..loss.lba + 1, || format!("  fell back to {:?}", loss.left.last()));
-            }
-        }
     }
 
     /// Requests not answered.

@@ -23,6 +23,7 @@ use nvme_tcp::target::{
 use nvme_tcp::wire::{AnaState, ControllerInstance, Nqn, Status};
 
 use self::admin::{CrossReset, CrossResetPlan};
+use self::execute::Begun;
 pub(crate) use self::hostile::R2tFault;
 pub(crate) use self::namespaces::{NamespacePlan, Shown};
 use self::store::Store;
@@ -55,6 +56,8 @@ pub(crate) struct TargetPlan {
     pub(crate) timer_slack: Duration,
     /// How long a command takes.
     pub(crate) service: Duration,
+    /// Commands of several blocks may be executed piece by piece.
+    pub(crate) piecemeal: bool,
 }
 
 /// What answers a command in place of its execution.
@@ -114,6 +117,7 @@ struct Pending {
     until: Option<Instant>,
     /// Its answer is lost.
     is_lost: bool,
+    begun: Option<Begun>,
 }
 
 /// What all parts of the simulation need.
@@ -138,6 +142,8 @@ pub(crate) struct Target {
     rng: Rng,
     /// For hostile nodes alone.
     hostile_rng: Rng,
+    /// For the pieces of commands alone.
+    pieces_rng: Rng,
     /// By node.
     answer_faults: Vec<Arc<AnswerFaults>>,
     /// By process.
@@ -185,6 +191,7 @@ impl Target {
             plan,
             // Not drawn from the stream, which stays the same.
             hostile_rng: Rng::new(rng.clone().next_u64(), 0x4057),
+            pieces_rng: Rng::new(rng.clone().next_u64(), 0x91ec),
             rng,
         }
     }
@@ -324,6 +331,7 @@ impl Target {
                 return true;
             }
             if until <= now || rng.percent(30) {
+                ctx.check.counts.cut += u64::from(pending.begun.is_some());
                 return false;
             }
             pending.until = Some(until);
@@ -361,6 +369,8 @@ impl Target {
 
     /// The node loses power: its connections, its commands, its cache.
     pub(crate) fn crash(&mut self, ctx: &mut Ctx<'_>, node: usize) {
+        let cut = |pending: &&Pending| pending.node == node && pending.begun.is_some();
+        ctx.check.counts.cut += self.pending.values().filter(cut).count() as u64;
         self.pending.retain(|_, pending| pending.node != node);
         for (store, plan) in self.stores.iter_mut().zip(&self.plan.namespaces) {
             if self.rng.percent(25) {
