@@ -49,6 +49,12 @@ pub struct Counts {
     pub spoilt_r2ts: u64,
     /// Times that an I/O thread has heard what breaks the protocol.
     pub broken: u64,
+    /// Connections that the target ended in order while commands were under way there.
+    pub finished: u64,
+    /// Handshakes that were not answered in time.
+    pub unanswered: u64,
+    /// Runs in which all controllers share one cache.
+    pub shared_caches: u64,
     /// Pieces of commands that were executed before the last one.
     pub pieces: u64,
     /// Commands of which a piece was executed, and the rest never.
@@ -81,6 +87,9 @@ impl AddAssign for Counts {
         self.given_up += one.given_up;
         self.spoilt_r2ts += one.spoilt_r2ts;
         self.broken += one.broken;
+        self.finished += one.finished;
+        self.unanswered += one.unanswered;
+        self.shared_caches += one.shared_caches;
         self.pieces += one.pieces;
         self.cut += one.cut;
         self.events += one.events;

@@ -172,7 +172,7 @@ impl Checker {
             open: BTreeMap::new(),
             disks: disks.map(disk).collect(),
             spared,
-            owed: Owed::default(),
+            owed: Owed::new(config.shared_write_cache),
             config: *config,
             violation: None,
             history: record.then(Vec::new),
@@ -262,7 +262,13 @@ impl Checker {
         let (excuses, config) = (&self.disks[disk].excuses, &self.config);
         if kind == Kind::Flush {
             let took = now.saturating_sub(at);
-            let of_loss = result.is_err() && !excuses.explain_flush(trouble, took, config);
+            // One that any controller can carry out is a request like others.
+            let is_explained = if config.shared_write_cache {
+                excuses.explain(trouble, config)
+            } else {
+                excuses.explain_flush(trouble, took, config)
+            };
+            let of_loss = result.is_err() && !is_explained;
             return self.owed.flush_over(id, disk, of_loss);
         }
         if kind.changes_data() {
@@ -341,13 +347,15 @@ impl Checker {
     pub(crate) fn killed(&mut self, at: Duration) {
         let moment = self.tick();
         self.counts.kills += 1;
-        self.owed = Owed::default();
+        self.owed = Owed::new(self.config.shared_write_cache);
         let open: Vec<_> = self.open.iter().map(|(&id, asked)| (asked.disk, id, asked.kind)).collect();
         for (disk, id, kind) in open {
             self.owe(disk, id, kind);
         }
         for disk in &mut self.disks {
-            disk.durability.forgotten(moment);
+            if !self.config.shared_write_cache {
+                disk.durability.forgotten(moment);
+            }
             disk.limited = Limited::default();
             disk.excuses.killed();
         }

@@ -9,7 +9,7 @@ use mpath_host::Wanted;
 use nvme_tcp::target::AnswerFault;
 use nvme_tcp::wire::AnaState;
 
-pub(crate) use self::draw::{faults, faults_of_disks, hang_ups, hostilities};
+pub(crate) use self::draw::{endings, faults, faults_of_disks, hang_ups, hostilities};
 use crate::clock::Event;
 use crate::host::Message;
 use crate::net::Side;
@@ -31,6 +31,10 @@ pub(crate) enum Fault {
     ResetOne { path: usize, choice: u64 },
     /// One connection of a path moves nothing to these ends.
     FreezeOne { path: usize, choice: u64, at: [bool; 2] },
+    /// A node ends its associations in order, or only their I/O connections, and so every one that it ends for a while.
+    Finish { node: usize, admin: bool },
+    /// All connections of a path are reset. So many of 100 that follow are accepted, and nobody reads from them.
+    Silent { path: usize, percent: u64 },
     /// All connections of a path are reset, and nobody listens.
     PortDown { path: usize },
     /// A node's processor stands still.
@@ -104,6 +108,14 @@ impl World {
                 self.net.links[path].refused = true;
                 self.reset_path(path);
             }
+            Fault::Finish { node, admin } => {
+                let (target, mut ctx) = self.target();
+                target.finish(&mut ctx, node, admin);
+            }
+            Fault::Silent { path, percent } => {
+                self.net.links[path].silent_percent = percent;
+                self.reset_path(path);
+            }
             Fault::Pause { node } => self.target.nodes[node].paused = true,
             Fault::Crash { node } => {
                 self.net.links[node].refused = true;
@@ -164,12 +176,17 @@ impl World {
                 }
                 self.net.resume(&mut self.clock);
             }
+            Fault::Finish { node, .. } => self.target.nodes[node].finishes = false,
+            Fault::Silent { path, .. } => self.net.links[path].silent_percent = 0,
             Fault::PortDown { path } => self.net.links[path].refused = false,
             Fault::Pause { node } => {
                 let (target, mut ctx) = self.target();
                 target.resume(&mut ctx, node);
             }
-            Fault::Crash { node } => self.net.links[node].refused = false,
+            Fault::Crash { node } => {
+                self.net.links[node].refused = false;
+                self.target.nodes[node].is_down = false;
+            }
             Fault::Hold { node, .. } => self.target.nodes[node].held_percent = 0,
             Fault::Slow { node, .. } => self.target.nodes[node].extra_service = Duration::ZERO,
             Fault::Fail { node, .. } => self.target.nodes[node].failing = None,

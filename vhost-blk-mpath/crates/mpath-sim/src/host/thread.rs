@@ -298,6 +298,10 @@ impl IoThread {
             }
             return;
         }
+        if ctx.net.is_finished(id, Side::Host) {
+            ring.end_receive(id, 0);
+            return self.send(ctx, id);
+        }
         if ctx.net.is_reset(id, Side::Host) && (!ctx.net.has_received(id, Side::Host) || self.rng.percent(20)) {
             ring.end_send(id, -libc::EPIPE);
             ring.end_receive(id, -libc::ECONNRESET);

@@ -7,7 +7,7 @@ use nvme_tcp::target::{ByteRange, CommandToken, IoScope, IoTask, IoView, TargetC
 use nvme_tcp::wire::Status;
 
 use super::store::Version;
-use super::{Ctx, Pending, Target};
+use super::{Ctx, Pending, Target, WriteCache};
 use crate::check::Origin;
 use crate::clock::Event;
 use crate::net::{ConnId, Side};
@@ -212,7 +212,7 @@ impl Target {
 
     /// The blocks that a task changes in the namespace at this index.
     fn change_of(&self, of: usize, task: &IoTask) -> Option<Change> {
-        let through = !self.plan.volatile_write_cache;
+        let through = self.plan.write_cache == WriteCache::None;
         let change = |range: &ByteRange, fua| Change {
             blocks: self.plan.namespaces[of].blocks_of(range),
             durable: fua || through,

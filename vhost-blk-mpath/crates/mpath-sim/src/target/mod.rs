@@ -32,6 +32,15 @@ use crate::clock::{Clock, Event};
 use crate::net::{ConnId, Net, Side};
 use crate::rng::Rng;
 
+/// The volatile write caches of a target.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum WriteCache {
+    None,
+    OfEachNode,
+    /// All nodes have one, which is lost only when all of them are down.
+    Shared,
+}
+
 /// What the target is like for the whole run.
 #[derive(Debug, Clone)]
 pub(crate) struct TargetPlan {
@@ -44,7 +53,7 @@ pub(crate) struct TargetPlan {
     pub(crate) namespaces: Vec<NamespacePlan>,
     pub(crate) limits: QueueLimits,
     pub(crate) max_entries: u16,
-    pub(crate) volatile_write_cache: bool,
+    pub(crate) write_cache: WriteCache,
     /// CQT as reported; zero for a target that does not know the field.
     pub(crate) cqt: Duration,
     pub(crate) tbkas: bool,
@@ -72,6 +81,10 @@ pub(crate) struct Failing {
 pub(crate) struct NodeState {
     /// Its processor stands still; its kernel goes on acknowledging.
     pub(crate) paused: bool,
+    /// It closes connections in order.
+    pub(crate) finishes: bool,
+    /// It has no power.
+    pub(crate) is_down: bool,
     /// Of 100 commands, how many are held for seconds.
     pub(crate) held_percent: u64,
     pub(crate) failing: Option<Failing>,
@@ -164,7 +177,10 @@ pub(crate) struct Target {
 impl Target {
     pub(crate) fn new(plan: TargetPlan, mut rng: Rng) -> Self {
         let namespaces: Vec<_> = (1..).zip(&plan.namespaces).map(|(nsid, of)| of.namespace(nsid)).collect();
-        let stores = plan.namespaces.iter().map(|of| Store::new(of.blocks, of.block_bytes()));
+        let stores = plan
+            .namespaces
+            .iter()
+            .map(|of| Store::new(of.blocks, of.block_bytes(), plan.write_cache == WriteCache::Shared));
         let config = SubsystemConfig {
             nqn: plan.nqn.clone(),
             serial: "SIM".into(),
@@ -304,7 +320,12 @@ impl Target {
     /// quiesce time from `noticed` on has passed.
     fn close(&mut self, ctx: &mut Ctx<'_>, id: ConnId, noticed: Instant) {
         let Some(conn) = self.conns.remove(&id) else { return };
-        ctx.net.close(ctx.clock, id, Side::Target);
+        if self.nodes[conn.node].finishes {
+            ctx.check.counts.finished += u64::from(self.pending.values().any(|pending| pending.conn == id));
+            ctx.net.finish(ctx.clock, id);
+        } else {
+            ctx.net.close(ctx.clock, id, Side::Target);
+        }
         self.orphan(ctx, id, noticed);
         let Some(identity @ QueueIdentity { qid, .. }) = conn.queue.identity() else { return };
         self.subsystem(conn.node).disconnected(identity);
@@ -344,6 +365,17 @@ impl Target {
         });
     }
 
+    /// A node ends its admin connections, and its I/O connections with them, or those I/O connections alone, in order.
+    pub(crate) fn finish(&mut self, ctx: &mut Ctx<'_>, node: usize, admin: bool) {
+        let of_node = |conn: &Connection| conn.node == node && matches!(conn.role, Role::Admin(_)) == admin;
+        let ids: Vec<ConnId> = self.conns.iter().filter(|(_, conn)| of_node(conn)).map(|(&id, _)| id).collect();
+        let now = ctx.clock.now();
+        self.nodes[node].finishes = true;
+        for id in ids {
+            self.close(ctx, id, now);
+        }
+    }
+
     /// The node's processor goes on.
     pub(crate) fn resume(&mut self, ctx: &mut Ctx<'_>, node: usize) {
         self.nodes[node].paused = false;
@@ -372,12 +404,14 @@ impl Target {
         let cut = |pending: &&Pending| pending.node == node && pending.begun.is_some();
         ctx.check.counts.cut += self.pending.values().filter(cut).count() as u64;
         self.pending.retain(|_, pending| pending.node != node);
+        self.nodes[node].is_down = true;
+        let loses_cache = self.plan.write_cache != WriteCache::Shared || self.nodes.iter().all(|node| node.is_down);
         for (store, plan) in self.stores.iter_mut().zip(&self.plan.namespaces) {
             if self.rng.percent(25) {
                 // All of it had been written back just before.
                 store.flush(node);
             }
-            let losses = store.crash(node);
+            let losses = if loses_cache { store.crash(node) } else { Vec::new() };
             ctx.check.crashed(ctx.clock.elapsed(), node, plan.disk, &losses);
         }
         let conns: Vec<ConnId> = self.conns.iter().filter(|(_, conn)| conn.node == node).map(|(&id, _)| id).collect();
