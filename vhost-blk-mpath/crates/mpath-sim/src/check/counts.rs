@@ -53,6 +53,12 @@ pub struct Counts {
     pub finished: u64,
     /// Handshakes that were not answered in time.
     pub unanswered: u64,
+    /// Commands that had their data in the capsule.
+    pub in_capsule: u64,
+    /// Commands whose data were asked for by R2Ts.
+    pub asked_for: u64,
+    /// Bytes in the largest capsule.
+    pub capsule_bytes_max: u64,
     /// Runs in which all controllers share one cache.
     pub shared_caches: u64,
     /// Pieces of commands that were executed before the last one.
@@ -89,6 +95,9 @@ impl AddAssign for Counts {
         self.broken += one.broken;
         self.finished += one.finished;
         self.unanswered += one.unanswered;
+        self.in_capsule += one.in_capsule;
+        self.asked_for += one.asked_for;
+        self.capsule_bytes_max = self.capsule_bytes_max.max(one.capsule_bytes_max);
         self.shared_caches += one.shared_caches;
         self.pieces += one.pieces;
         self.cut += one.cut;

@@ -33,6 +33,7 @@ use self::limited::Limited;
 use self::owed::Owed;
 pub(crate) use self::pattern::fill;
 use self::registers::Registers;
+use crate::host::What;
 
 /// Most lines of history in a report.
 const HISTORY_MAX: usize = 100;
@@ -119,7 +120,7 @@ struct Asked {
     range: Range<u64>,
     submitted: Moment,
     at: Duration,
-    /// What had gone wrong before.
+    /// What it has met.
     trouble: Trouble,
 }
 
@@ -237,7 +238,7 @@ impl Checker {
             }
         }
         self.note(at, id, disk, range.clone(), || format!("{kind:?} submitted"));
-        let trouble = self.disks[disk].excuses.so_far();
+        let trouble = self.disks[disk].excuses.so_far(at);
         let before = self.open.insert(id, Asked { disk, kind, range, submitted: moment, at, trouble });
         assert!(before.is_none(), "the guest gives each request a number of its own");
     }
@@ -258,15 +259,14 @@ impl Checker {
         asked: &Asked,
         result: Result<(), IoError>,
     ) -> Result<(), String> {
-        let &Asked { disk, kind, at, trouble, .. } = asked;
+        let &Asked { disk, kind, trouble, .. } = asked;
         let (excuses, config) = (&self.disks[disk].excuses, &self.config);
         if kind == Kind::Flush {
-            let took = now.saturating_sub(at);
             // One that any controller can carry out is a request like others.
             let is_explained = if config.shared_write_cache {
-                excuses.explain(trouble, config)
+                excuses.explain(now, trouble, config)
             } else {
-                excuses.explain_flush(trouble, took, config)
+                excuses.explain_flush(now, trouble, config)
             };
             let of_loss = result.is_err() && !is_explained;
             return self.owed.flush_over(id, disk, of_loss);
@@ -274,7 +274,7 @@ impl Checker {
         if kind.changes_data() {
             self.owed.change_answered(disk);
         }
-        if result.is_err() && !excuses.explain(trouble, config) {
+        if result.is_err() && !excuses.explain(now, trouble, config) {
             return Err(format!("#{id} of disk {disk} failed without need"));
         }
         Ok(())
@@ -357,7 +357,7 @@ impl Checker {
                 disk.durability.forgotten(moment);
             }
             disk.limited = Limited::default();
-            disk.excuses.killed();
+            disk.excuses.killed(at);
         }
         self.note_all(at, || "the daemon was killed".into());
     }
@@ -421,9 +421,27 @@ impl Checker {
         }
     }
 
-    /// A command of a disk has ended with an error, of which the host knows.
-    pub(crate) fn command_failed(&mut self, disk: usize, is_final: bool) {
-        self.disks[disk].excuses.failed(is_final);
+    /// A command of a disk has ended with an error, of which the host knows. The requests are meant that it can have been part of; `blocks` are not known
+    /// of every command.
+    pub(crate) fn command_failed(&mut self, disk: usize, what: What, blocks: Option<&Range<u64>>, is_final: bool) {
+        let is_meant = |asked: &Asked| {
+            let is_of_kind = match what {
+                What::Flush => asked.kind == Kind::Flush,
+                What::Read => asked.kind == Kind::Read,
+                What::Change => asked.kind.changes_data(),
+            };
+            let is_there = |blocks: &Range<u64>| asked.range.start <= blocks.start && blocks.end <= asked.range.end;
+            asked.disk == disk && is_of_kind && blocks.is_none_or(is_there)
+        };
+        for asked in self.open.values_mut().filter(|asked| is_meant(asked)) {
+            asked.trouble.refused += u64::from(is_final);
+            asked.trouble.errors += u64::from(!is_final);
+        }
+    }
+
+    /// An I/O thread has a path to a disk, or none.
+    pub(crate) fn has_path(&mut self, at: Duration, thread: usize, disk: usize, has_path: bool) {
+        self.disks[disk].excuses.has_path(at, thread, has_path);
     }
 
     /// A connection of an I/O queue has ended.

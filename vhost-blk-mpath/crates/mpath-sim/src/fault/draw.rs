@@ -150,21 +150,24 @@ pub(crate) fn hang_ups(rng: &mut Rng, disks: usize, quiet: Duration) -> Vec<Plan
     (0..many).map(one).collect()
 }
 
-/// Connections that nodes end in order until `quiet`, and those that nobody reads from.
+/// Connections that nodes end in order until `quiet`, often while they hold commands, and those that nobody reads from.
 pub(crate) fn endings(rng: &mut Rng, paths: usize, quiet: Duration) -> Vec<Planned> {
-    let many = rng.pick(&[0, 0, 1, 4]);
-    let one = |_| {
+    let mut planned = Vec::new();
+    for _ in 0..rng.pick(&[0, 0, 1, 4]) {
         let (path, longest) = (rng.index(paths), rng.pick(&[200 * MS, 2000 * MS, 9000 * MS]));
-        let fault = if rng.percent(50) {
-            Fault::Finish { node: path, admin: rng.percent(50) }
-        } else {
-            Fault::Silent { path, percent: rng.pick(&[50, 100]) }
-        };
         let begins = rng.up_to(quiet * 9 / 10);
         let lasts = rng.up_to(longest).min(quiet.saturating_sub(begins));
-        Planned { fault, begins, lasts }
-    };
-    (0..many).map(one).collect()
+        if rng.percent(50) {
+            let hold = Fault::Hold { node: path, percent: rng.pick(&[0, 30, 100]) };
+            planned.push(Planned { fault: hold, begins: begins.saturating_sub(200 * MS), lasts: 200 * MS });
+            let fault = Fault::Finish { node: path, admin: rng.percent(50) };
+            planned.push(Planned { fault, begins, lasts });
+        } else {
+            let fault = Fault::Silent { path, percent: rng.pick(&[50, 100]) };
+            planned.push(Planned { fault, begins, lasts });
+        }
+    }
+    planned
 }
 
 /// What hostile nodes do until `quiet`.

@@ -18,6 +18,7 @@ use nvme_tcp::host::{ControllerConfig, NamespaceIdentity};
 
 pub(crate) use self::daemon::Daemon;
 pub(crate) use self::fences::RecordFile;
+pub(crate) use self::wire::What;
 use crate::net::ConnId;
 
 /// What the host is like for the whole run.

@@ -187,9 +187,19 @@ impl IoThread {
             }
             self.reports.push(event);
         }
+        self.tell_of_paths(ctx);
         self.begin_sends(ctx);
         self.call_sockets(ctx);
         self.next_turn(ctx);
+    }
+
+    /// A path leads to a disk unless its namespace is lost there.
+    fn tell_of_paths(&self, ctx: &mut Ctx<'_>) {
+        for disk in 0..self.disks.len() {
+            let leads = |socket: &Socket| socket.ana.of(DiskId(disk as u16)) != AnaState::PersistentLoss;
+            let has_path = self.sockets.values().any(|socket| !socket.is_over && leads(socket));
+            ctx.check.has_path(ctx.clock.elapsed(), self.index, disk, has_path);
+        }
     }
 
     fn next_turn(&mut self, ctx: &mut Ctx<'_>) {
@@ -324,7 +334,7 @@ impl IoThread {
         let was_broken = socket.wire.is_broken();
         let ends = socket.wire.hears(bytes);
         ctx.check.counts.broken += u64::from(socket.wire.is_broken() && !was_broken);
-        for (Command { what, nsid }, end) in ends {
+        for (Command { what, nsid, blocks }, end) in ends {
             let Some(disk) = self.disks.iter().position(|disk| disk.namespace.nsid == nsid) else { continue };
             let place = (disk, socket.path, socket.epoch);
             match what {
@@ -336,7 +346,7 @@ impl IoThread {
                 }
             }
             if end != End::Success {
-                ctx.check.command_failed(disk, end == End::Final);
+                ctx.check.command_failed(disk, what, blocks.as_ref(), end == End::Final);
             }
         }
     }
@@ -389,7 +399,7 @@ impl IoThread {
         }
     }
 
-    fn judge(&self, ctx: &mut Ctx<'_>, socket: &Socket, Command { what, nsid }: Command) {
+    fn judge(&self, ctx: &mut Ctx<'_>, socket: &Socket, Command { what, nsid, .. }: Command) {
         let at = ctx.clock.elapsed();
         let Some(disk) = self.disks.iter().position(|disk| disk.namespace.nsid == nsid) else {
             return ctx.check.violate(at, None, format_args!("a command is for namespace {nsid}"));

@@ -2,6 +2,7 @@
 //! the host.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 /// PDU types and flags.
 const CAPSULE_CMD: u8 = 0x04;
@@ -12,6 +13,10 @@ const R2T: u8 = 0x09;
 const C2H_SUCCESS: u8 = 1 << 3;
 /// The common header: type, flags, HLEN, PDO, PLEN.
 const COMMON_BYTES: usize = 8;
+/// Opcodes of commands that name their blocks.
+const WRITE: u8 = 0x01;
+const READ: u8 = 0x02;
+const WRITE_ZEROES: u8 = 0x08;
 /// The SGL descriptor type of data in the capsule, in the upper half of its byte.
 const SGL_IN_CAPSULE: u8 = 0;
 /// As much of a PDU as is looked at: common header and submission queue entry.
@@ -64,7 +69,7 @@ fn le32(bytes: &[u8], at: usize) -> u32 {
 
 /// What a command does, as far as it matters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum What {
+pub(crate) enum What {
     Flush,
     Read,
     /// It changes data.
@@ -72,10 +77,12 @@ pub(super) enum What {
 }
 
 /// A command that the host has sent, or whose end it has heard of.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) struct Command {
     pub(super) what: What,
     pub(super) nsid: u32,
+    /// Not known of those that have them in their data.
+    pub(super) blocks: Option<Range<u64>>,
 }
 
 /// How a command ended.
@@ -125,7 +132,7 @@ impl Open {
     fn new(head: &[u8]) -> Self {
         let what = match head[8] {
             0x00 => What::Flush,
-            0x02 => What::Read,
+            READ => What::Read,
             _ => What::Change,
         };
         let way = match head[8] & 3 {
@@ -137,7 +144,11 @@ impl Open {
         let length = if way == Way::None { 0 } else { le32(head, 8 + 24 + 8) };
         let in_capsule = way == Way::Out && head[8 + 24 + 15] >> 4 == SGL_IN_CAPSULE;
         let moved = if in_capsule { length } else { 0 };
-        Self { command: Command { what, nsid: le32(head, 12) }, way, length, moved, sent: moved }
+        let first = u64::from(le32(head, 8 + 40)) | u64::from(le32(head, 8 + 44)) << 32;
+        let after = first.saturating_add(u64::from(le16(head, 8 + 48)) + 1);
+        let has_blocks = [WRITE, READ, WRITE_ZEROES].contains(&head[8]);
+        let command = Command { what, nsid: le32(head, 12), blocks: has_blocks.then_some(first..after) };
+        Self { command, way, length, moved, sent: moved }
     }
 
     /// Data come for it, or are asked for: whether the controller may do that.
@@ -168,7 +179,7 @@ impl Wire {
         sent.read(bytes, |head| match head[0] {
             CAPSULE_CMD => {
                 let (cid, new) = (le16(head, 10), Open::new(head));
-                commands.push(new.command);
+                commands.push(new.command.clone());
                 open.insert(cid, new);
                 (*begun, goes_on) = (Some((cid, true)), *is_broken);
             }

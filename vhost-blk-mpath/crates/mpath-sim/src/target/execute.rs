@@ -4,11 +4,11 @@ use std::ops::Range;
 use std::time::Duration;
 
 use nvme_tcp::target::{ByteRange, CommandToken, IoScope, IoTask, IoView, TargetCommand, check_io};
-use nvme_tcp::wire::Status;
+use nvme_tcp::wire::{Sgl, Status};
 
 use super::store::Version;
 use super::{Ctx, Pending, Target, WriteCache};
-use crate::check::Origin;
+use crate::check::{Counts, Origin};
 use crate::clock::Event;
 use crate::net::{ConnId, Side};
 
@@ -38,6 +38,21 @@ struct Work {
     orphan: bool,
 }
 
+/// The longest a node leaves a command half executed.
+const RESTS_MAX: Duration = Duration::from_millis(200);
+
+/// How the data of a command have come.
+fn count_capsule(counts: &mut Counts, command: &TargetCommand) {
+    match Sgl::parse(&command.sqe.dptr) {
+        _ if command.payload.is_empty() => {}
+        Ok(Sgl::InCapsule { length, .. }) => {
+            counts.in_capsule += 1;
+            counts.capsule_bytes_max = counts.capsule_bytes_max.max(length.into());
+        }
+        _ => counts.asked_for += 1,
+    }
+}
+
 impl Target {
     /// An I/O command with all its data has arrived.
     pub(super) fn queue_command(&mut self, ctx: &mut Ctx<'_>, id: ConnId, cntlid: u16, command: TargetCommand) {
@@ -51,6 +66,7 @@ impl Target {
         {
             ctx.net.send(ctx.clock, id, Side::Target, &std::mem::take(&mut conn.again));
         }
+        count_capsule(&mut ctx.check.counts, &command);
         let instance = conn.instance;
         let state = self.nodes[node];
         let service = if self.rng.percent(state.held_percent) {
@@ -194,7 +210,8 @@ impl Target {
         let begun = self.apply(ctx, Work { node, of, begun, orphan }, Change { blocks, durable }, piece, payload);
         ctx.check.counts.pieces += 1;
         pending.begun = Some(begun);
-        pending.due = now + self.pieces_rng.tail(self.plan.service);
+        let rests = if self.pieces_rng.percent(5) { RESTS_MAX } else { self.plan.service };
+        pending.due = now + self.pieces_rng.up_to(rests);
         ctx.clock.at(pending.due, Event::Execute(number));
         self.pending.insert(number, pending);
         true
