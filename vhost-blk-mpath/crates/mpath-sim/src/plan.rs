@@ -7,12 +7,12 @@ use nvme_tcp::host::{ControllerConfig, HostIdentity};
 use nvme_tcp::target::QueueLimits;
 use nvme_tcp::wire::{Digests, Nqn};
 
-use crate::fault::{Fault, faults, faults_of_disks, hang_ups, restarts};
+use crate::fault::{Fault, endings, faults, faults_of_disks, hang_ups, hostilities, restarts};
 use crate::host::{DiskPlan, HostPlan};
 use crate::net::LinkPlan;
 use crate::rng::Rng;
 use crate::target::admin::CrossResetPlan;
-use crate::target::{NamespacePlan, TargetPlan};
+use crate::target::{NamespacePlan, TargetPlan, WriteCache};
 
 const MS: Duration = Duration::from_millis(1);
 const US: Duration = Duration::from_micros(1);
@@ -84,6 +84,10 @@ impl Plan {
         let namespaces = namespaces(of_disks);
         let disks = namespaces.len();
         let mut target = target(rng, paths, kato, lifetime, namespaces);
+        if target.write_cache == WriteCache::OfEachNode && Rng::new(seed, 0x5ca7).percent(25) {
+            target.write_cache = WriteCache::Shared;
+        }
+        target.piecemeal = Rng::new(seed, 0x91ec).percent(50);
         let has_large_reads = Rng::new(seed, 0x1a46).percent(20);
         if has_large_reads {
             links.iter_mut().for_each(LinkPlan::hurry);
@@ -106,6 +110,8 @@ impl Plan {
         if spared.is_none() {
             faults.extend(hang_ups(&mut Rng::new(seed, 0x4a46), disks, quiet));
             faults.extend(restarts(&mut Rng::new(seed, 0x7e57), quiet));
+            faults.extend(endings(&mut Rng::new(seed, 0xe4d5), paths, quiet));
+            faults.extend(hostilities(&mut Rng::new(seed, 0x4057), paths, quiet));
         }
         if spared.is_some() {
             // So that whoever has to wait for long waits for a reason.
@@ -205,13 +211,14 @@ fn target(
         namespaces,
         limits: limits(rng),
         max_entries: rng.pick(&[4, 32, 128]),
-        volatile_write_cache: rng.percent(75),
+        write_cache: if rng.percent(75) { WriteCache::OfEachNode } else { WriteCache::None },
         cqt,
         tbkas,
         crdt: [1, 5, 20],
         quiesce: quiesce.saturating_sub(2 * MS),
         timer_slack: if rng.percent(50) { slack_max } else { rng.up_to(slack_max) },
         service: rng.pick(&[20 * US, 200 * US, 3 * MS]),
+        piecemeal: false,
     }
 }
 
@@ -244,8 +251,7 @@ fn host(rng: &mut Rng, paths: usize, kato: Duration, digests: Digests, target: &
             window,
             max_retries: rng.pick(&[0, 5, 5]),
             max_failovers: rng.pick(&[1, 16, 16]),
-            // Without it the dirty state of each controller is kept apart, which asks more of the core.
-            shared_write_cache: false,
+            shared_write_cache: target.write_cache == WriteCache::Shared,
             suspect_timeout: rng.pick(&[50 * MS, 300 * MS, 2000 * MS]),
             // Not drawn either.
             io_timeout: [1, 5, 30].map(Duration::from_secs)[(paths + threads) % 3],

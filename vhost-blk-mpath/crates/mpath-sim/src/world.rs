@@ -275,6 +275,7 @@ impl World {
             println!("{:#?}", self.plan);
         }
         self.check.counts.several = u64::from(self.guests.len() > 1);
+        self.check.counts.shared_caches = u64::from(self.plan.host.group.shared_write_cache);
         self.check.counts.spared = u64::from(self.plan.spared.is_some());
         self.start_daemon();
         let end = self.plan.quiet + self.plan.patience;

@@ -59,6 +59,11 @@ fn fixed_seeds() {
     assert!(counts.spared > 8);
     assert!(counts.disks_lost > 30, "namespaces that vanished");
     assert!(counts.ended_by_another > 10, "namespaces that became another one");
+    assert!(counts.spoilt_r2ts > 50 && counts.broken > 80, "protocols that controllers broke");
+    assert!(counts.pieces > 10_000 && counts.cut > 0, "commands executed in part");
+    assert!(counts.shared_caches > 10, "runs with one cache");
+    assert!(counts.finished > 2 && counts.unanswered > 30, "orderly ends, and handshakes that nobody answered");
+    assert!(counts.in_capsule > 20_000 && counts.asked_for > 20_000 && counts.capsule_bytes_max > 64 << 10);
     assert!(counts.namespaces_added > 10, "namespaces that came back");
 }
 

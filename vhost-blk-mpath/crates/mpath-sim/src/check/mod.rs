@@ -5,32 +5,35 @@
 //! * `owed`: flushes go where their disk has something to be made durable, and fail only if it may have lost something.
 //! * `excuses`: no other request fails without a reason.
 //! * `limited`: no disk has more than its limits allow.
-//! * Here: what changes the store belongs to a request of that disk that is not answered yet; every request is answered once; a disk
-//!   that is spared of all faults is not held up by those of the others.
+//! * `store`: what changes the store belongs to a request of that disk that is not answered yet.
+//! * Here: every request is answered once; a disk that is spared of all faults is not held up by those of the others.
 //!
 //! Moments are numbers that grow with everything that happens: of two moments the smaller one was before.
 
+mod counts;
 mod durability;
 mod excuses;
 mod limited;
 mod owed;
 mod pattern;
 mod registers;
+mod store;
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::ops::{AddAssign, Range};
+use std::ops::Range;
 use std::time::Duration;
 
 use mpath_core::{AnaState, GroupConfig, IoError, Limits};
 
+pub use self::counts::Counts;
 use self::durability::Durability;
 use self::excuses::{Excuses, Trouble};
 use self::limited::Limited;
 use self::owed::Owed;
 pub(crate) use self::pattern::fill;
 use self::registers::Registers;
-use crate::target::store::Loss;
+use crate::host::What;
 
 /// Most lines of history in a report.
 const HISTORY_MAX: usize = 100;
@@ -117,7 +120,7 @@ struct Asked {
     range: Range<u64>,
     submitted: Moment,
     at: Duration,
-    /// What had gone wrong before.
+    /// What it has met.
     trouble: Trouble,
 }
 
@@ -150,82 +153,6 @@ pub(crate) struct Checker {
     pub(crate) counts: Counts,
 }
 
-/// What a run was made of.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Counts {
-    /// Requests answered.
-    pub answered: u64,
-    /// Of those, with an error.
-    pub failed: u64,
-    /// Of those, of other disks than the first.
-    pub answered_beside: u64,
-    /// Runs with several disks.
-    pub several: u64,
-    /// Times that a disk lost a path which others kept.
-    pub disks_lost: u64,
-    /// Associations that ended because the namespace of one of several disks became another one.
-    pub ended_by_another: u64,
-    /// Namespaces that the queue pairs of a live association were told of, once they could be used.
-    pub namespaces_added: u64,
-    /// Runs with a disk that no fault concerned.
-    pub spared: u64,
-    /// Changes of the store.
-    pub applied: u64,
-    /// Changes of the store by commands whose connection was gone.
-    pub late: u64,
-    /// Blocks whose visible content a crash took.
-    pub lost: u64,
-    /// Reads sent a second time.
-    pub hedges: u64,
-    /// Of those, the ones whose data the guest was given.
-    pub hedges_won: u64,
-    /// Associations lost.
-    pub associations_lost: u64,
-    /// Fences that a Cross-Controller Reset has lifted.
-    pub resets: u64,
-    /// Paths removed.
-    pub removals: u64,
-    /// Associations that the operator ended, which owed nothing then.
-    pub closed_in_order: u64,
-    /// Daemons killed.
-    pub kills: u64,
-    /// Daemons that ended in order.
-    pub restarts: u64,
-    /// Front-ends that hung up.
-    pub hang_ups: u64,
-    /// Requests that went down with their daemon, or their machine.
-    pub given_up: u64,
-    /// Events.
-    pub events: u64,
-}
-
-impl AddAssign for Counts {
-    fn add_assign(&mut self, one: Self) {
-        self.answered += one.answered;
-        self.failed += one.failed;
-        self.answered_beside += one.answered_beside;
-        self.several += one.several;
-        self.disks_lost += one.disks_lost;
-        self.ended_by_another += one.ended_by_another;
-        self.namespaces_added += one.namespaces_added;
-        self.spared += one.spared;
-        self.applied += one.applied;
-        self.late += one.late;
-        self.lost += one.lost;
-        self.hedges += one.hedges;
-        self.hedges_won += one.hedges_won;
-        self.associations_lost += one.associations_lost;
-        self.resets += one.resets;
-        self.removals += one.removals;
-        self.closed_in_order += one.closed_in_order;
-        self.kills += one.kills;
-        self.restarts += one.restarts;
-        self.hang_ups += one.hang_ups;
-        self.given_up += one.given_up;
-        self.events += one.events;
-    }
-}
-
 impl Checker {
     /// For disks of so many blocks of so many bytes each.
     pub(crate) fn new(
@@ -246,7 +173,7 @@ impl Checker {
             open: BTreeMap::new(),
             disks: disks.map(disk).collect(),
             spared,
-            owed: Owed::default(),
+            owed: Owed::new(config.shared_write_cache),
             config: *config,
             violation: None,
             history: record.then(Vec::new),
@@ -311,7 +238,7 @@ impl Checker {
             }
         }
         self.note(at, id, disk, range.clone(), || format!("{kind:?} submitted"));
-        let trouble = self.disks[disk].excuses.so_far();
+        let trouble = self.disks[disk].excuses.so_far(at);
         let before = self.open.insert(id, Asked { disk, kind, range, submitted: moment, at, trouble });
         assert!(before.is_none(), "the guest gives each request a number of its own");
     }
@@ -332,17 +259,22 @@ impl Checker {
         asked: &Asked,
         result: Result<(), IoError>,
     ) -> Result<(), String> {
-        let &Asked { disk, kind, at, trouble, .. } = asked;
+        let &Asked { disk, kind, trouble, .. } = asked;
         let (excuses, config) = (&self.disks[disk].excuses, &self.config);
         if kind == Kind::Flush {
-            let took = now.saturating_sub(at);
-            let of_loss = result.is_err() && !excuses.explain_flush(trouble, took, config);
+            // One that any controller can carry out is a request like others.
+            let is_explained = if config.shared_write_cache {
+                excuses.explain(now, trouble, config)
+            } else {
+                excuses.explain_flush(now, trouble, config)
+            };
+            let of_loss = result.is_err() && !is_explained;
             return self.owed.flush_over(id, disk, of_loss);
         }
         if kind.changes_data() {
             self.owed.change_answered(disk);
         }
-        if result.is_err() && !excuses.explain(trouble, config) {
+        if result.is_err() && !excuses.explain(now, trouble, config) {
             return Err(format!("#{id} of disk {disk} failed without need"));
         }
         Ok(())
@@ -414,24 +346,30 @@ impl Checker {
     /// The daemon was killed. It alone knew which controllers hold writes that no flush has covered.
     pub(crate) fn killed(&mut self, at: Duration) {
         self.counts.kills += 1;
-        self.forget_daemon();
-        let moment = self.tick();
-        self.disks.iter_mut().for_each(|disk| disk.durability.forgotten(moment));
+        self.forget_daemon(at);
+        self.forget_promises();
         self.note_all(at, || "the daemon was killed".into());
     }
 
     /// The daemon has ended in order; `is_written` if it could say what it leaves.
     pub(crate) fn ended(&mut self, at: Duration, is_written: bool) {
         self.counts.restarts += 1;
-        self.forget_daemon();
+        self.forget_daemon(at);
         if !is_written {
-            let moment = self.tick();
-            self.disks.iter_mut().for_each(|disk| disk.durability.forgotten(moment));
+            self.forget_promises();
         }
         self.note_all(at, || "the daemon has ended in order".into());
     }
 
-    fn forget_daemon(&mut self) {
+    /// The daemon that follows does not know which controllers hold writes that no flush has covered.
+    fn forget_promises(&mut self) {
+        if !self.config.shared_write_cache {
+            let moment = self.tick();
+            self.disks.iter_mut().for_each(|disk| disk.durability.forgotten(moment));
+        }
+    }
+
+    fn forget_daemon(&mut self, at: Duration) {
         self.owed.restarted();
         let open: Vec<_> = self.open.iter().map(|(&id, asked)| (asked.disk, id, asked.kind)).collect();
         for (disk, id, kind) in open {
@@ -439,7 +377,7 @@ impl Checker {
         }
         for disk in &mut self.disks {
             disk.limited = Limited::default();
-            disk.excuses.killed();
+            disk.excuses.killed(at);
         }
     }
 
@@ -502,9 +440,27 @@ impl Checker {
         }
     }
 
-    /// A command of a disk has ended with an error, of which the host knows.
-    pub(crate) fn command_failed(&mut self, disk: usize, is_final: bool) {
-        self.disks[disk].excuses.failed(is_final);
+    /// A command of a disk has ended with an error, of which the host knows. The requests are meant that it can have been part of; `blocks` are not known
+    /// of every command.
+    pub(crate) fn command_failed(&mut self, disk: usize, what: What, blocks: Option<&Range<u64>>, is_final: bool) {
+        let is_meant = |asked: &Asked| {
+            let is_of_kind = match what {
+                What::Flush => asked.kind == Kind::Flush,
+                What::Read => asked.kind == Kind::Read,
+                What::Change => asked.kind.changes_data(),
+            };
+            let is_there = |blocks: &Range<u64>| asked.range.start <= blocks.start && blocks.end <= asked.range.end;
+            asked.disk == disk && is_of_kind && blocks.is_none_or(is_there)
+        };
+        for asked in self.open.values_mut().filter(|asked| is_meant(asked)) {
+            asked.trouble.refused += u64::from(is_final);
+            asked.trouble.errors += u64::from(!is_final);
+        }
+    }
+
+    /// An I/O thread has a path to a disk, or none.
+    pub(crate) fn has_path(&mut self, at: Duration, thread: usize, disk: usize, has_path: bool) {
+        self.disks[disk].excuses.has_path(at, thread, has_path);
     }
 
     /// A connection of an I/O queue has ended.
@@ -525,90 +481,6 @@ impl Checker {
     /// Whether what I/O threads hear is what they were told.
     pub(crate) fn are_answers_altered(&self) -> bool {
         self.disks.first().is_some_and(|disk| disk.excuses.are_answers_altered())
-    }
-
-    /// The store is about to be changed by a command with this payload (none: zeroes): whose it is.
-    pub(crate) fn applying(
-        &mut self,
-        at: Duration,
-        node: usize,
-        disk: usize,
-        range: Range<u64>,
-        payload: Option<&[u8]>,
-        orphan: bool,
-    ) -> Origin {
-        let first = Some(Block { disk, lba: range.start });
-        self.tick();
-        self.counts.applied += 1;
-        self.counts.late += u64::from(orphan);
-        let id = if let Some(payload) = payload {
-            let block_bytes = payload.len() / (range.end - range.start) as usize;
-            let blocks = range.clone().zip(payload.chunks_exact(block_bytes));
-            let mut origins = blocks.map(|(lba, block)| pattern::parse(disk, block, lba));
-            let one = origins.next().unwrap_or(Ok(Origin::Initial));
-            match origins.fold(one.clone(), |same, next| if next == one { same } else { next.and(Err("mixed".into())) })
-            {
-                Ok(Origin::Request(id)) => Some(id),
-                Ok(Origin::Initial) => {
-                    self.violate(at, first, "zeroes were written that nobody wrote");
-                    return Origin::Initial;
-                }
-                Err(what) => {
-                    self.violate(at, first, format_args!("written to the store: {what}"));
-                    return Origin::Initial;
-                }
-            }
-        } else {
-            let zeroes = |asked: &Asked| asked.disk == disk && asked.kind.is_zeroing() && asked.range == range;
-            self.open.iter().find(|(_, asked)| zeroes(asked)).map(|(&id, _)| id)
-        };
-        let alone = if orphan { ", its connection being gone" } else { "" };
-        let Some(id) = id else {
-            self.violate(at, first, format_args!("node {node} zeroed {range:?} for nobody{alone}"));
-            return Origin::Initial;
-        };
-        self.note(at, id, disk, range.clone(), || format!("  executed by node {node}{alone}"));
-        match self.open.get(&id).map(|asked| asked.range.clone()) {
-            None => self.violate(
-                at,
-                first,
-                format_args!("stale write: node {node} executed #{id} after it had been answered{alone}"),
-            ),
-            Some(asked) if asked.start > range.start || asked.end < range.end => {
-                self.violate(at, first, format_args!("#{id} for {asked:?} wrote {range:?}"));
-            }
-            Some(_) => {}
-        }
-        Origin::Request(id)
-    }
-
-    /// A flush of a disk has succeeded for the guest: what it covers must not be in any cache.
-    pub(crate) fn flushed(&mut self, at: Duration, disk: usize, cached: impl Iterator<Item = (u64, usize, Origin)>) {
-        for (lba, node, origin) in cached {
-            if self.disks[disk].durability.is_promised(origin) {
-                let what = format_args!("{origin:?} is not durable at node {node} though a flush of it succeeded");
-                return self.violate(at, Some(Block { disk, lba }), what);
-            }
-        }
-    }
-
-    /// A node has lost its cache of a disk.
-    pub(crate) fn crashed(&mut self, at: Duration, node: usize, disk: usize, losses: &[Loss]) {
-        let moment = self.tick();
-        self.note(at, 0, disk, 0..0, || format!("node {node} crashed"));
-        for loss in losses {
-            for origin in &loss.gone {
-                if self.disks[disk].durability.is_promised(*origin) && !loss.left.contains(origin) {
-                    let what = format_args!("lost write: {origin:?} was promised to be durable, node {node} lost it");
-                    self.violate(at, Some(Block { disk, lba: loss.lba }), what);
-                }
-            }
-            if loss.visible {
-                self.counts.lost += 1;
-                self.disks[disk].registers.reverted(loss.lba, moment);
-                self.note(at, 0, disk, loss.lba..loss.lba + 1, || format!("  fell back to {:?}", loss.left.last()));
-            }
-        }
     }
 
     /// Requests not answered.

@@ -4,6 +4,8 @@
 //!   answered before this one was submitted, while the guest has had nothing under way since that flush was submitted which changes data.
 //! * A flush does not fail for writes that were lost if no association that was lost can have held any of its disk.
 //!
+//! Where all controllers share one cache a flush may go anywhere, and nothing is ever lost with an association.
+//!
 //! What other disks have sent counts for neither. Both rules are on the safe side: more is taken to be dirty than is.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,6 +19,8 @@ pub(crate) type Place = (usize, PathId, Epoch);
 
 #[derive(Debug, Default)]
 pub(crate) struct Owed {
+    /// All controllers have one cache.
+    is_shared: bool,
     moment: Moment,
     /// When something that may dirty it was last sent there, or answered.
     touched: BTreeMap<Place, Moment>,
@@ -40,7 +44,11 @@ impl Owed {
     /// Another daemon follows. It may know what this one, or one before it, has lost, and nothing else.
     pub(super) fn restarted(&mut self) {
         let lossy = std::mem::take(&mut self.lossy);
-        *self = Self { lossy, ..Self::default() };
+        *self = Self { lossy, ..Self::new(self.is_shared) };
+    }
+
+    pub(super) fn new(is_shared: bool) -> Self {
+        Self { is_shared, ..Self::default() }
     }
 
     fn tick(&mut self) -> Moment {
@@ -92,7 +100,7 @@ impl Owed {
             changing == 0 && changed < before && first.is_some_and(|first| answered < first)
         });
         self.sent.entry(place).or_default().push(first);
-        if needless {
+        if needless && !self.is_shared {
             return Err(format!("a flush is sent to path {}, which can hold nothing of disk {disk}", place.1));
         }
         Ok(())
@@ -117,7 +125,7 @@ impl Owed {
     /// Whether a flush may fail for what was lost.
     pub(crate) fn flush_over(&mut self, id: u64, disk: usize, unexplained: bool) -> Result<(), String> {
         self.flushes.remove(&(disk, id));
-        if unexplained && !self.lossy.contains(&disk) {
+        if unexplained && (self.is_shared || !self.lossy.contains(&disk)) {
             return Err(format!("flush #{id} failed though disk {disk} can have lost nothing"));
         }
         Ok(())
@@ -189,6 +197,16 @@ mod tests {
         owed.flush_answered(A, true);
         owed.flush_over(2, 0, false).unwrap();
         assert!(owed.flush_sent(A).is_ok(), "dirtied while the other was under way");
+    }
+
+    #[test]
+    fn a_shared_cache_is_flushed_anywhere_and_loses_nothing() {
+        let mut owed = Owed::new(true);
+        write(&mut owed, A);
+        assert!(flush(&mut owed, 1, A).is_ok() && flush(&mut owed, 2, A).is_ok());
+        write(&mut owed, A);
+        owed.over(A);
+        assert!(owed.flush_over(3, A.0, true).is_err());
     }
 
     #[test]

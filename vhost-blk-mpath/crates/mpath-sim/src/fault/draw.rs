@@ -4,12 +4,13 @@ use std::num::NonZeroU64;
 use std::time::Duration;
 
 use mpath_core::{Direction, Distribution, InjectedError, Injection, IoError, Limits, OpClass, Outcome, PolicyKind};
+use nvme_tcp::target::AnswerFault;
 use nvme_tcp::wire::{AnaState, Status};
 
 use super::Fault;
 use crate::plan::Planned;
 use crate::rng::Rng;
-use crate::target::{Failing, Shown};
+use crate::target::{Failing, R2tFault, Shown};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -153,6 +154,44 @@ pub(crate) fn hang_ups(rng: &mut Rng, disks: usize, quiet: Duration) -> Vec<Plan
 pub(crate) fn restarts(rng: &mut Rng, quiet: Duration) -> Vec<Planned> {
     let many = rng.pick(&[0, 0, 0, 1, 3]);
     let one = |_| Planned { fault: Fault::Restart, begins: rng.up_to(quiet * 9 / 10), lasts: Duration::ZERO };
+    (0..many).map(one).collect()
+}
+
+/// Connections that nodes end in order until `quiet`, often while they hold commands, and those that nobody reads from.
+pub(crate) fn endings(rng: &mut Rng, paths: usize, quiet: Duration) -> Vec<Planned> {
+    let mut planned = Vec::new();
+    for _ in 0..rng.pick(&[0, 0, 1, 4]) {
+        let (path, longest) = (rng.index(paths), rng.pick(&[200 * MS, 2000 * MS, 9000 * MS]));
+        let begins = rng.up_to(quiet * 9 / 10);
+        let lasts = rng.up_to(longest).min(quiet.saturating_sub(begins));
+        if rng.percent(50) {
+            let hold = Fault::Hold { node: path, percent: rng.pick(&[0, 30, 100]) };
+            planned.push(Planned { fault: hold, begins: begins.saturating_sub(200 * MS), lasts: 200 * MS });
+            let fault = Fault::Finish { node: path, admin: rng.percent(50) };
+            planned.push(Planned { fault, begins, lasts });
+        } else {
+            let fault = Fault::Silent { path, percent: rng.pick(&[50, 100]) };
+            planned.push(Planned { fault, begins, lasts });
+        }
+    }
+    planned
+}
+
+/// What hostile nodes do until `quiet`.
+pub(crate) fn hostilities(rng: &mut Rng, paths: usize, quiet: Duration) -> Vec<Planned> {
+    let many = rng.pick(&[0, 0, 2, 6]);
+    let one = |_| {
+        let node = rng.index(paths);
+        let fault = if rng.percent(40) {
+            let fault = rng.pick(&[AnswerFault::Short, AnswerFault::Twice]);
+            Fault::Answer { node, fault, count: rng.pick(&[1, 3]) }
+        } else {
+            Fault::R2ts { node, percent: rng.pick(&[5, 50, 100]), fault: rng.pick(&R2tFault::ALL) }
+        };
+        let begins = rng.up_to(quiet * 9 / 10);
+        let lasts = rng.up_to(2000 * MS).min(quiet.saturating_sub(begins));
+        Planned { fault, begins, lasts }
+    };
     (0..many).map(one).collect()
 }
 

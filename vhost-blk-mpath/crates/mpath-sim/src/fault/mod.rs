@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use mpath_core::{DiskId, Injection, Limits, OpClass, PathId, PolicyKind};
 use mpath_host::Wanted;
+use nvme_tcp::target::AnswerFault;
 use nvme_tcp::wire::AnaState;
 
-pub(crate) use self::draw::{faults, faults_of_disks, hang_ups, restarts};
+pub(crate) use self::draw::{endings, faults, faults_of_disks, hang_ups, hostilities, restarts};
 use crate::clock::Event;
 use crate::host::Message;
 use crate::net::Side;
-use crate::target::{Failing, Shown};
+use crate::target::{Failing, R2tFault, Shown};
 use crate::world::World;
 
 /// A fault, or a change by the operator. Paths and nodes are numbered alike.
@@ -30,6 +31,10 @@ pub(crate) enum Fault {
     ResetOne { path: usize, choice: u64 },
     /// One connection of a path moves nothing to these ends.
     FreezeOne { path: usize, choice: u64, at: [bool; 2] },
+    /// A node ends its associations in order, or only their I/O connections, and so every one that it ends for a while.
+    Finish { node: usize, admin: bool },
+    /// All connections of a path are reset. So many of 100 that follow are accepted, and nobody reads from them.
+    Silent { path: usize, percent: u64 },
     /// All connections of a path are reset, and nobody listens.
     PortDown { path: usize },
     /// A node's processor stands still.
@@ -46,6 +51,10 @@ pub(crate) enum Fault {
     Lose { node: usize, percent: u64 },
     /// A node sends responses twice.
     Repeat { node: usize, percent: u64 },
+    /// A node answers so many of its next commands wrongly.
+    Answer { node: usize, fault: AnswerFault, count: u32 },
+    /// A node spoils its R2Ts.
+    R2ts { node: usize, percent: u64, fault: R2tFault },
     /// The ANA state of all disks at a node, or of one.
     Ana { node: usize, disk: Option<usize>, state: AnaState },
     /// What a node says of a disk's namespace.
@@ -101,6 +110,14 @@ impl World {
                 self.net.links[path].refused = true;
                 self.reset_path(path);
             }
+            Fault::Finish { node, admin } => {
+                let (target, mut ctx) = self.target();
+                target.finish(&mut ctx, node, admin);
+            }
+            Fault::Silent { path, percent } => {
+                self.net.links[path].silent_percent = percent;
+                self.reset_path(path);
+            }
             Fault::Pause { node } => self.target.nodes[node].paused = true,
             Fault::Crash { node } => {
                 self.net.links[node].refused = true;
@@ -112,6 +129,8 @@ impl World {
             Fault::Fail { node, failing } => self.target.nodes[node].failing = Some(failing),
             Fault::Lose { node, percent } => self.target.nodes[node].lost_percent = percent,
             Fault::Repeat { node, percent } => self.target.nodes[node].repeated_percent = percent,
+            Fault::Answer { node, fault, count } => self.target.answer_wrongly(node, fault, count),
+            Fault::R2ts { node, percent, fault } => self.target.nodes[node].r2ts = Some((percent, fault)),
             Fault::Ana { node, disk, state } => {
                 let (target, mut ctx) = self.target();
                 target.set_ana(&mut ctx, node, disk, state);
@@ -164,17 +183,24 @@ impl World {
                 }
                 self.net.resume(&mut self.clock);
             }
+            Fault::Finish { node, .. } => self.target.nodes[node].finishes = false,
+            Fault::Silent { path, .. } => self.net.links[path].silent_percent = 0,
             Fault::PortDown { path } => self.net.links[path].refused = false,
             Fault::Pause { node } => {
                 let (target, mut ctx) = self.target();
                 target.resume(&mut ctx, node);
             }
-            Fault::Crash { node } => self.net.links[node].refused = false,
+            Fault::Crash { node } => {
+                self.net.links[node].refused = false;
+                self.target.nodes[node].is_down = false;
+            }
             Fault::Hold { node, .. } => self.target.nodes[node].held_percent = 0,
             Fault::Slow { node, .. } => self.target.nodes[node].extra_service = Duration::ZERO,
             Fault::Fail { node, .. } => self.target.nodes[node].failing = None,
             Fault::Lose { node, .. } => self.target.nodes[node].lost_percent = 0,
             Fault::Repeat { node, .. } => self.target.nodes[node].repeated_percent = 0,
+            Fault::Answer { node, fault, .. } => self.target.answer_wrongly(node, fault, 0),
+            Fault::R2ts { node, .. } => self.target.nodes[node].r2ts = None,
             Fault::Ana { node, disk, .. } => {
                 let (target, mut ctx) = self.target();
                 target.set_ana(&mut ctx, node, disk, AnaState::Optimized);

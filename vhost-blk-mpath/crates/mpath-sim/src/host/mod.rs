@@ -19,6 +19,7 @@ use nvme_tcp::host::{ControllerConfig, NamespaceIdentity};
 
 pub(crate) use self::daemon::Daemon;
 pub(crate) use self::fences::RecordFiles;
+pub(crate) use self::wire::What;
 use crate::net::ConnId;
 
 /// What the host is like for the whole run.

@@ -391,6 +391,7 @@ impl PathTask {
                 Action::Look { at_once } => self.look = Some(at_once),
                 Action::Failed(error) => {
                     let of_one = matches!(error, mpath_host::PathError::Changed { .. }) && self.plan.disks.len() > 1;
+                    ctx.check.counts.unanswered += u64::from(matches!(error, mpath_host::PathError::ConnectTimeout));
                     ctx.check.counts.ended_by_another += u64::from(of_one);
                 }
                 Action::Refused(_) => self.refused_until = Some(now + OPERATOR),

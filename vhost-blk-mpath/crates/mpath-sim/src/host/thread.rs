@@ -214,9 +214,19 @@ impl IoThread {
             }
             self.reports.push(event);
         }
+        self.tell_of_paths(ctx);
         self.begin_sends(ctx);
         self.call_sockets(ctx);
         self.next_turn(ctx);
+    }
+
+    /// A path leads to a disk unless its namespace is lost there.
+    fn tell_of_paths(&self, ctx: &mut Ctx<'_>) {
+        for disk in 0..self.disks.len() {
+            let leads = |socket: &Socket| socket.ana.of(DiskId(disk as u16)) != AnaState::PersistentLoss;
+            let has_path = self.sockets.values().any(|socket| !socket.is_over && leads(socket));
+            ctx.check.has_path(ctx.clock.elapsed(), self.index, disk, has_path);
+        }
     }
 
     fn next_turn(&mut self, ctx: &mut Ctx<'_>) {
@@ -325,6 +335,10 @@ impl IoThread {
             }
             return;
         }
+        if ctx.net.is_finished(id, Side::Host) {
+            ring.end_receive(id, 0);
+            return self.send(ctx, id);
+        }
         if ctx.net.is_reset(id, Side::Host) && (!ctx.net.has_received(id, Side::Host) || self.rng.percent(20)) {
             ring.end_send(id, -libc::EPIPE);
             ring.end_receive(id, -libc::ECONNRESET);
@@ -344,7 +358,10 @@ impl IoThread {
     /// The judge hears what the thread is about to hear.
     fn hear(&mut self, ctx: &mut Ctx<'_>, id: ConnId, bytes: &[u8]) {
         let Some(socket) = self.sockets.get_mut(&id) else { return };
-        for (Command { what, nsid }, end) in socket.wire.hears(bytes) {
+        let was_broken = socket.wire.is_broken();
+        let ends = socket.wire.hears(bytes);
+        ctx.check.counts.broken += u64::from(socket.wire.is_broken() && !was_broken);
+        for (Command { what, nsid, blocks }, end) in ends {
             let Some(disk) = self.disks.iter().position(|disk| disk.namespace.nsid == nsid) else { continue };
             let place = (disk, socket.path, socket.epoch);
             match what {
@@ -356,7 +373,7 @@ impl IoThread {
                 }
             }
             if end != End::Success {
-                ctx.check.command_failed(disk, end == End::Final);
+                ctx.check.command_failed(disk, what, blocks.as_ref(), end == End::Final);
             }
         }
     }
@@ -394,7 +411,12 @@ impl IoThread {
                 let commands = socket.wire.sends(&ring.unsent(id, read..unsent));
                 socket.read += unsent - read;
                 let socket = &self.sockets[&id];
-                for command in commands {
+                if commands.is_none() {
+                    let what =
+                        format_args!("path {} is used though its controller has broken the protocol", socket.path);
+                    ctx.check.violate(ctx.clock.elapsed(), None, what);
+                }
+                for command in commands.into_iter().flatten() {
                     self.judge(ctx, socket, command);
                 }
             }
@@ -404,7 +426,7 @@ impl IoThread {
         }
     }
 
-    fn judge(&self, ctx: &mut Ctx<'_>, socket: &Socket, Command { what, nsid }: Command) {
+    fn judge(&self, ctx: &mut Ctx<'_>, socket: &Socket, Command { what, nsid, .. }: Command) {
         let at = ctx.clock.elapsed();
         let Some(disk) = self.disks.iter().position(|disk| disk.namespace.nsid == nsid) else {
             return ctx.check.violate(at, None, format_args!("a command is for namespace {nsid}"));

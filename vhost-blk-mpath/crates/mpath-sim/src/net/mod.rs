@@ -59,6 +59,19 @@ pub(crate) struct LinkState {
     pub(crate) corrupted: u64,
     /// Nobody listens at the other end.
     pub(crate) refused: bool,
+    /// Of 100 connections, how many the kernel at the other end accepts, and nobody there ever reads.
+    pub(crate) silent_percent: u64,
+}
+
+/// What follows the last byte that was sent.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum Tail {
+    #[default]
+    More,
+    /// The sender has closed in order.
+    End,
+    /// Bytes were lost for good: nothing that follows them arrives.
+    Cut,
 }
 
 /// One direction.
@@ -76,8 +89,7 @@ struct Pipe {
     stuck: bool,
     /// The sender had more than its socket took.
     wanted: bool,
-    /// Bytes were lost for good: nothing that follows them arrives.
-    cut: bool,
+    tail: Tail,
     /// Where what has arrived ends.
     stream: Stream,
 }
@@ -87,6 +99,8 @@ struct End {
     open: bool,
     /// A reset has arrived.
     reset: bool,
+    /// The end of what the other one sends has arrived.
+    finished: bool,
     received: VecDeque<u8>,
 }
 
@@ -99,6 +113,8 @@ struct Conn {
     ends: [End; 2],
     /// By receiver: this connection alone moves nothing.
     frozen: [bool; 2],
+    /// Nobody at the other end knows of it.
+    silent: bool,
     /// What both sides check: bits may be flipped there.
     digests: Digests,
 }
@@ -108,6 +124,8 @@ pub(crate) struct Net {
     rng: Rng,
     plans: Vec<LinkPlan>,
     pub(crate) links: Vec<LinkState>,
+    /// For silent ports alone.
+    silence_rng: Rng,
     conns: BTreeMap<ConnId, Conn>,
     next: u32,
     /// Connections that a target has ended while nothing could reach the host.
@@ -117,7 +135,9 @@ pub(crate) struct Net {
 impl Net {
     pub(crate) fn new(rng: Rng, plans: Vec<LinkPlan>) -> Self {
         let links = vec![LinkState::default(); plans.len()];
-        Self { rng, plans, links, conns: BTreeMap::new(), next: 0, unheard: Vec::new() }
+        // Not drawn from the stream, which stays the same.
+        let silence_rng = Rng::new(rng.clone().next_u64(), 0x511e);
+        Self { rng, plans, links, silence_rng, conns: BTreeMap::new(), next: 0, unheard: Vec::new() }
     }
 
     /// Begins a connection of the host over a path; [`Event::Established`] or [`Event::Reset`] follows, or nothing.
@@ -132,6 +152,7 @@ impl Net {
             pipes: <[Pipe; 2]>::default(),
             ends,
             frozen: [false; 2],
+            silent: false,
             digests: Digests::default(),
         };
         self.conns.insert(id, conn);
@@ -140,7 +161,7 @@ impl Net {
         id
     }
 
-    /// [`Event::Established`] has come: whether the connection exists now.
+    /// [`Event::Established`] has come: whether the target has a new connection.
     pub(crate) fn on_established(&mut self, clock: &mut Clock, id: ConnId) -> bool {
         let Some(conn) = self.conns.get_mut(&id) else { return false };
         let link = &self.links[conn.path];
@@ -153,7 +174,9 @@ impl Net {
         }
         conn.established = true;
         conn.ends[Side::Target as usize].open = true;
-        true
+        let silent_percent = link.silent_percent;
+        conn.silent = silent_percent > 0 && self.silence_rng.percent(silent_percent);
+        !conn.silent
     }
 
     pub(crate) fn path_of(&self, id: ConnId) -> usize {
@@ -171,9 +194,31 @@ impl Net {
         }
     }
 
-    /// The socket failed, or there is none.
+    /// The socket failed, or there is none, or nothing more comes.
     pub(crate) fn is_reset(&self, id: ConnId, side: Side) -> bool {
-        self.conns.get(&id).is_none_or(|conn| conn.ends[side as usize].reset || !conn.ends[side as usize].open)
+        let ended = |end: &End| end.reset || end.finished || !end.open;
+        self.conns.get(&id).is_none_or(|conn| ended(&conn.ends[side as usize]))
+    }
+
+    /// The other end was closed in order, and all that was sent before has been received.
+    pub(crate) fn is_finished(&self, id: ConnId, side: Side) -> bool {
+        let finished = |end: &End| end.finished && !end.reset && end.received.is_empty();
+        self.conns.get(&id).is_some_and(|conn| finished(&conn.ends[side as usize]))
+    }
+
+    /// The target closes its end in order: all that its socket holds is sent, and the end after it.
+    pub(crate) fn finish(&mut self, clock: &mut Clock, id: ConnId) {
+        let Some(conn) = self.conns.get_mut(&id) else { return };
+        let end = &mut conn.ends[Side::Target as usize];
+        if !std::mem::take(&mut end.open) {
+            return;
+        }
+        end.received.clear();
+        let pipe = &mut conn.pipes[Side::Host as usize];
+        pipe.tail = if pipe.tail == Tail::Cut { Tail::Cut } else { Tail::End };
+        let last = pipe.last_due.map_or(clock.now(), |last| last.max(clock.now()));
+        clock.at(last + self.plans[conn.path].latency, Event::Deliver(id, Side::Host));
+        self.forget(id);
     }
 
     fn delay(&mut self, path: usize) -> Duration {
@@ -193,7 +238,7 @@ impl Net {
         let taken = bytes.len().min(self.room(id, from));
         if let Some(conn) = self.conns.get_mut(&id) {
             let pipe = &mut conn.pipes[from.other() as usize];
-            if !pipe.cut {
+            if pipe.tail != Tail::Cut {
                 pipe.unsent.extend(&bytes[..taken]);
             }
             pipe.wanted = taken < bytes.len();
@@ -249,12 +294,25 @@ impl Net {
             end.received.extend(bytes);
             delivered = true;
         }
+        delivered |= self.deliver_end(id, to);
         self.transmit(clock, id, to);
         let room = self.room(id, to.other()) > 0;
         let wanted =
             self.conns.get_mut(&id).is_some_and(|conn| room && std::mem::take(&mut conn.pipes[to as usize].wanted));
         self.forget(id);
         (delivered, wanted)
+    }
+
+    /// The end of what was sent arrives when nothing is left before it: whether it has.
+    fn deliver_end(&mut self, id: ConnId, to: Side) -> bool {
+        let Some(conn) = self.conns.get_mut(&id) else { return false };
+        let (pipe, end) = (&mut conn.pipes[to as usize], &mut conn.ends[to as usize]);
+        if pipe.tail != Tail::End || end.finished || !pipe.unsent.is_empty() || !pipe.flight.is_empty() {
+            return false;
+        }
+        pipe.stuck = self.links[conn.path].hole[to as usize] || conn.frozen[to as usize];
+        end.finished = !pipe.stuck;
+        end.finished
     }
 
     /// Takes up to `most` bytes out of the socket.
@@ -284,6 +342,9 @@ impl Net {
         }
         end.open = false;
         end.received.clear();
+        if conn.silent {
+            conn.ends[side.other() as usize].open = false;
+        }
         let (plan, link) = (&self.plans[conn.path], self.links[conn.path]);
         let to = side.other();
         let pipe = &mut conn.pipes[to as usize];
@@ -330,7 +391,7 @@ impl Net {
         for side in [Side::Host, Side::Target] {
             let pipe = &mut conn.pipes[side as usize];
             pipe.unsent.clear();
-            pipe.cut = true;
+            pipe.tail = Tail::Cut;
             let keep = self.rng.index(pipe.flight.len() + 1);
             pipe.flight.truncate(keep);
             pipe.flight_bytes = pipe.flight.iter().map(|(_, bytes)| bytes.len()).sum();
@@ -372,7 +433,7 @@ impl Net {
         for (&id, conn) in &mut self.conns {
             for side in [Side::Host, Side::Target] {
                 let to = side as usize;
-                let sender = conn.ends[side.other() as usize].open;
+                let sender = conn.ends[side.other() as usize].open || conn.pipes[to].tail == Tail::End;
                 let blocked = conn.frozen[to] || self.links[conn.path].hole[to];
                 if !blocked && std::mem::take(&mut conn.pipes[to].stuck) {
                     if !sender {

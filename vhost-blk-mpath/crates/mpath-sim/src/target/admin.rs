@@ -8,7 +8,7 @@ use nvme_tcp::wire::{
 };
 use zerocopy::IntoBytes;
 
-use super::{Ctx, Role, Target};
+use super::{Ctx, Role, Target, WriteCache};
 use crate::clock::Event;
 use crate::net::ConnId;
 
@@ -158,7 +158,7 @@ impl Target {
             Cns::CONTROLLER => {
                 let Some(mut identify) = IdentifyController::parse(data).cloned() else { return };
                 identify.cqt = (plan.cqt.as_millis() as u16).into();
-                identify.vwc = if plan.volatile_write_cache { identify.vwc } else { 0 };
+                identify.vwc = if plan.write_cache == WriteCache::None { 0 } else { identify.vwc };
                 identify.crdt = plan.crdt.map(Into::into);
                 identify.ccrl = if plan.cross_reset.offered { identify.ccrl } else { 0 };
                 if plan.tbkas {

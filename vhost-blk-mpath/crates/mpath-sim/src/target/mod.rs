@@ -8,24 +8,38 @@
 
 pub(crate) mod admin;
 mod execute;
+mod hostile;
 mod namespaces;
 pub(crate) mod store;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use nvme_tcp::target::{
-    IoView, Namespace, QueueIdentity, QueueLimits, Subsystem, SubsystemConfig, TargetCommand, TargetQueue,
+    AnswerFault, AnswerFaults, FaultyCommands, IoView, Namespace, QueueIdentity, QueueLimits, Subsystem,
+    SubsystemConfig, TargetCommand, TargetQueue,
 };
 use nvme_tcp::wire::{AnaState, ControllerInstance, Nqn, Status};
 
 use self::admin::{CrossReset, CrossResetPlan};
+use self::execute::Begun;
+pub(crate) use self::hostile::R2tFault;
 pub(crate) use self::namespaces::{NamespacePlan, Shown};
 use self::store::Store;
 use crate::check::Checker;
 use crate::clock::{Clock, Event};
 use crate::net::{ConnId, Net, Side};
 use crate::rng::Rng;
+
+/// The volatile write caches of a target.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum WriteCache {
+    None,
+    OfEachNode,
+    /// All nodes have one, which is lost only when all of them are down.
+    Shared,
+}
 
 /// What the target is like for the whole run.
 #[derive(Debug, Clone)]
@@ -39,7 +53,7 @@ pub(crate) struct TargetPlan {
     pub(crate) namespaces: Vec<NamespacePlan>,
     pub(crate) limits: QueueLimits,
     pub(crate) max_entries: u16,
-    pub(crate) volatile_write_cache: bool,
+    pub(crate) write_cache: WriteCache,
     /// CQT as reported; zero for a target that does not know the field.
     pub(crate) cqt: Duration,
     pub(crate) tbkas: bool,
@@ -51,6 +65,8 @@ pub(crate) struct TargetPlan {
     pub(crate) timer_slack: Duration,
     /// How long a command takes.
     pub(crate) service: Duration,
+    /// Commands of several blocks may be executed piece by piece.
+    pub(crate) piecemeal: bool,
 }
 
 /// What answers a command in place of its execution.
@@ -65,6 +81,10 @@ pub(crate) struct Failing {
 pub(crate) struct NodeState {
     /// Its processor stands still; its kernel goes on acknowledging.
     pub(crate) paused: bool,
+    /// It closes connections in order.
+    pub(crate) finishes: bool,
+    /// It has no power.
+    pub(crate) is_down: bool,
     /// Of 100 commands, how many are held for seconds.
     pub(crate) held_percent: u64,
     pub(crate) failing: Option<Failing>,
@@ -73,6 +93,8 @@ pub(crate) struct NodeState {
     pub(crate) lost_percent: u64,
     /// Of 100 responses, how many come again.
     pub(crate) repeated_percent: u64,
+    /// Of 100 R2Ts, how many are spoilt, and how.
+    pub(crate) r2ts: Option<(u64, R2tFault)>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -91,6 +113,8 @@ struct Connection {
     instance: Option<ControllerInstance>,
     /// A response to be sent once more.
     again: Vec<u8>,
+    /// To be sent.
+    out: VecDeque<u8>,
 }
 
 /// A command between its arrival and its execution.
@@ -106,6 +130,7 @@ struct Pending {
     until: Option<Instant>,
     /// Its answer is lost.
     is_lost: bool,
+    begun: Option<Begun>,
 }
 
 /// What all parts of the simulation need.
@@ -128,6 +153,12 @@ impl Ctx<'_> {
 pub(crate) struct Target {
     plan: TargetPlan,
     rng: Rng,
+    /// For hostile nodes alone.
+    hostile_rng: Rng,
+    /// For the pieces of commands alone.
+    pieces_rng: Rng,
+    /// By node.
+    answer_faults: Vec<Arc<AnswerFaults>>,
     /// By process.
     subsystems: Vec<Subsystem>,
     /// By NSID, from 1.
@@ -146,7 +177,10 @@ pub(crate) struct Target {
 impl Target {
     pub(crate) fn new(plan: TargetPlan, mut rng: Rng) -> Self {
         let namespaces: Vec<_> = (1..).zip(&plan.namespaces).map(|(nsid, of)| of.namespace(nsid)).collect();
-        let stores = plan.namespaces.iter().map(|of| Store::new(of.blocks, of.block_bytes()));
+        let stores = plan
+            .namespaces
+            .iter()
+            .map(|of| Store::new(of.blocks, of.block_bytes(), plan.write_cache == WriteCache::Shared));
         let config = SubsystemConfig {
             nqn: plan.nqn.clone(),
             serial: "SIM".into(),
@@ -165,13 +199,22 @@ impl Target {
             stores: stores.collect(),
             gone: BTreeSet::new(),
             nodes: vec![NodeState::default(); plan.nodes],
+            answer_faults: (0..plan.nodes).map(|_| Arc::default()).collect(),
             conns: BTreeMap::new(),
             pending: BTreeMap::new(),
             resets: BTreeMap::new(),
             next: 0,
             plan,
+            // Not drawn from the stream, which stays the same.
+            hostile_rng: Rng::new(rng.clone().next_u64(), 0x4057),
+            pieces_rng: Rng::new(rng.clone().next_u64(), 0x91ec),
             rng,
         }
+    }
+
+    /// So many of the next commands of a node meet a fault.
+    pub(crate) fn answer_wrongly(&self, node: usize, fault: AnswerFault, count: u32) {
+        self.answer_faults[node].set(fault, FaultyCommands { count, opcode: None, nsid: None });
     }
 
     fn process(&self, node: usize) -> usize {
@@ -185,8 +228,10 @@ impl Target {
 
     /// A host has connected to a node.
     pub(crate) fn on_accept(&mut self, conn: ConnId, node: usize) {
-        let queue = TargetQueue::new(self.plan.limits);
-        self.conns.insert(conn, Connection { node, queue, role: Role::New, instance: None, again: Vec::new() });
+        let mut queue = TargetQueue::new(self.plan.limits);
+        queue.set_answer_faults(Arc::clone(&self.answer_faults[node]));
+        let (again, out) = (Vec::new(), VecDeque::new());
+        self.conns.insert(conn, Connection { node, queue, role: Role::New, instance: None, again, out });
     }
 
     /// There are bytes to read, or room to write.
@@ -224,12 +269,17 @@ impl Target {
 
     fn send(&mut self, ctx: &mut Ctx<'_>, id: ConnId) {
         let Some(conn) = self.conns.get_mut(&id) else { return };
-        while !conn.queue.pending().is_empty() {
-            let sent = ctx.net.send(ctx.clock, id, Side::Target, conn.queue.pending());
+        let fault = self.nodes[conn.node].r2ts.filter(|_| matches!(conn.role, Role::Io(_)));
+        let mut pdus = Vec::new();
+        ctx.check.counts.spoilt_r2ts += hostile::copy(conn.queue.pending(), fault, &mut self.hostile_rng, &mut pdus);
+        conn.queue.sent(conn.queue.pending().len());
+        conn.out.extend(pdus);
+        while !conn.out.is_empty() {
+            let sent = ctx.net.send(ctx.clock, id, Side::Target, conn.out.make_contiguous());
             if sent == 0 {
                 break;
             }
-            conn.queue.sent(sent);
+            conn.out.drain(..sent);
         }
     }
 
@@ -270,7 +320,12 @@ impl Target {
     /// quiesce time from `noticed` on has passed.
     fn close(&mut self, ctx: &mut Ctx<'_>, id: ConnId, noticed: Instant) {
         let Some(conn) = self.conns.remove(&id) else { return };
-        ctx.net.close(ctx.clock, id, Side::Target);
+        if self.nodes[conn.node].finishes {
+            ctx.check.counts.finished += u64::from(self.pending.values().any(|pending| pending.conn == id));
+            ctx.net.finish(ctx.clock, id);
+        } else {
+            ctx.net.close(ctx.clock, id, Side::Target);
+        }
         self.orphan(ctx, id, noticed);
         let Some(identity @ QueueIdentity { qid, .. }) = conn.queue.identity() else { return };
         self.subsystem(conn.node).disconnected(identity);
@@ -297,6 +352,7 @@ impl Target {
                 return true;
             }
             if until <= now || rng.percent(30) {
+                ctx.check.counts.cut += u64::from(pending.begun.is_some());
                 return false;
             }
             pending.until = Some(until);
@@ -307,6 +363,17 @@ impl Target {
             ctx.clock.at(pending.due, Event::Execute(number));
             true
         });
+    }
+
+    /// A node ends its admin connections, and its I/O connections with them, or those I/O connections alone, in order.
+    pub(crate) fn finish(&mut self, ctx: &mut Ctx<'_>, node: usize, admin: bool) {
+        let of_node = |conn: &Connection| conn.node == node && matches!(conn.role, Role::Admin(_)) == admin;
+        let ids: Vec<ConnId> = self.conns.iter().filter(|(_, conn)| of_node(conn)).map(|(&id, _)| id).collect();
+        let now = ctx.clock.now();
+        self.nodes[node].finishes = true;
+        for id in ids {
+            self.close(ctx, id, now);
+        }
     }
 
     /// The node's processor goes on.
@@ -334,13 +401,17 @@ impl Target {
 
     /// The node loses power: its connections, its commands, its cache.
     pub(crate) fn crash(&mut self, ctx: &mut Ctx<'_>, node: usize) {
+        let cut = |pending: &&Pending| pending.node == node && pending.begun.is_some();
+        ctx.check.counts.cut += self.pending.values().filter(cut).count() as u64;
         self.pending.retain(|_, pending| pending.node != node);
+        self.nodes[node].is_down = true;
+        let loses_cache = self.plan.write_cache != WriteCache::Shared || self.nodes.iter().all(|node| node.is_down);
         for (store, plan) in self.stores.iter_mut().zip(&self.plan.namespaces) {
             if self.rng.percent(25) {
                 // All of it had been written back just before.
                 store.flush(node);
             }
-            let losses = store.crash(node);
+            let losses = if loses_cache { store.crash(node) } else { Vec::new() };
             ctx.check.crashed(ctx.clock.elapsed(), node, plan.disk, &losses);
         }
         let conns: Vec<ConnId> = self.conns.iter().filter(|(_, conn)| conn.node == node).map(|(&id, _)| id).collect();

@@ -1,7 +1,8 @@
 //! The namespace behind every controller: what readers see, and what a crash leaves of it.
 //!
 //! Each node (port) keeps what it completed in a volatile cache of its own until it is flushed there; every node sees the
-//! newest data at once. So a flush through one controller makes durable what that controller completed, and nothing else.
+//! newest data at once. So a flush through one controller makes durable what that controller completed, and nothing else. Or all
+//! nodes share one cache, which any flush empties.
 
 use crate::check::Origin;
 
@@ -34,13 +35,20 @@ pub(crate) struct Loss {
 #[derive(Debug)]
 pub(crate) struct Store {
     blocks: Vec<Block>,
+    /// The nodes have one cache.
+    is_shared: bool,
 }
 
 impl Store {
-    pub(crate) fn new(blocks: u64, block_bytes: usize) -> Self {
+    pub(crate) fn new(blocks: u64, block_bytes: usize, is_shared: bool) -> Self {
         let version = Version { origin: Origin::Initial, bytes: vec![0; block_bytes] };
         let block = || Block { durable: version.clone(), cached: Vec::new() };
-        Self { blocks: (0..blocks).map(|_| block()).collect() }
+        Self { blocks: (0..blocks).map(|_| block()).collect(), is_shared }
+    }
+
+    /// The node whose cache this one uses.
+    fn owner(&self, node: usize) -> usize {
+        if self.is_shared { 0 } else { node }
     }
 
     pub(crate) fn read(&self, lba: u64) -> &Version {
@@ -50,6 +58,7 @@ impl Store {
 
     /// Writes through a node's cache, or past it.
     pub(crate) fn write(&mut self, node: usize, lba: u64, version: Version, durable: bool) {
+        let node = self.owner(node);
         let block = &mut self.blocks[lba as usize];
         if durable {
             block.durable = version;
@@ -61,6 +70,7 @@ impl Store {
 
     /// Everything this node completed is durable from now on.
     pub(crate) fn flush(&mut self, node: usize) {
+        let node = self.owner(node);
         for block in &mut self.blocks {
             if let Some(last) = block.cached.iter().rposition(|(owner, _)| *owner == node) {
                 let newest = block.cached.drain(..=last).next_back();
@@ -69,8 +79,9 @@ impl Store {
         }
     }
 
-    /// The node loses its cache.
+    /// The cache is lost that the node uses.
     pub(crate) fn crash(&mut self, node: usize) -> Vec<Loss> {
+        let node = self.owner(node);
         let mut losses = Vec::new();
         for (lba, block) in (0..).zip(&mut self.blocks) {
             let visible = block.cached.last().is_some_and(|(owner, _)| *owner == node);
@@ -111,7 +122,7 @@ mod tests {
 
     #[test]
     fn a_crash_takes_what_that_node_had_not_flushed() {
-        let mut store = Store::new(1, 4);
+        let mut store = Store::new(1, 4, false);
         store.write(0, 0, version(1), false);
         store.write(1, 0, version(2), false);
         assert_eq!(store.crash(0).len(), 1);
@@ -123,7 +134,7 @@ mod tests {
 
     #[test]
     fn a_flush_covers_its_own_node_and_what_it_has_overwritten() {
-        let mut store = Store::new(1, 4);
+        let mut store = Store::new(1, 4, false);
         store.write(0, 0, version(1), false);
         store.write(1, 0, version(2), false);
         store.flush(0);
@@ -138,8 +149,18 @@ mod tests {
     }
 
     #[test]
+    fn any_node_flushes_a_cache_that_all_share() {
+        let mut store = Store::new(1, 4, true);
+        store.write(0, 0, version(1), false);
+        store.flush(1);
+        store.write(2, 0, version(2), false);
+        assert_eq!(store.crash(1).len(), 1);
+        assert_eq!(seen(&store), Origin::Request(1));
+    }
+
+    #[test]
     fn force_unit_access_passes_the_cache() {
-        let mut store = Store::new(1, 4);
+        let mut store = Store::new(1, 4, false);
         store.write(0, 0, version(1), true);
         assert!(store.crash(0).is_empty());
         assert_eq!(seen(&store), Origin::Request(1));
