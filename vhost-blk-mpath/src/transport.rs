@@ -46,8 +46,6 @@ pub(crate) enum TransportError {
     Controller(#[from] ControllerError),
     #[error(transparent)]
     Discovery(#[from] DiscoveryError),
-    #[error("no discovery log within {} s", crate::discovery::FIRST_LOG_MAX.as_secs())]
-    FirstLog,
     #[error(transparent)]
     Config(#[from] ConfigError),
 }
