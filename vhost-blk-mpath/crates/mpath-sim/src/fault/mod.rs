@@ -8,8 +8,9 @@ use mpath_core::{DiskId, Injection, Limits, OpClass, PathId, PolicyKind};
 use mpath_host::Wanted;
 use nvme_tcp::wire::AnaState;
 
-pub(crate) use self::draw::{faults, faults_of_disks, hang_ups};
+pub(crate) use self::draw::{faults, faults_of_discovery, faults_of_disks, hang_ups};
 use crate::clock::Event;
+use crate::controllers::Lost;
 use crate::host::Message;
 use crate::net::Side;
 use crate::target::{Failing, Shown};
@@ -69,6 +70,10 @@ pub(crate) enum Fault {
     Limit { disk: usize, limits: Limits },
     /// The operator changes the weight of a disk, for good.
     Weight { disk: usize, weight: u16 },
+    /// A discovery controller lists a node no more, until the end of the fault or for good.
+    Unlist { controller: usize, node: usize, for_good: bool },
+    /// A discovery controller is lost.
+    LoseController { controller: usize, how: Lost },
 }
 
 impl World {
@@ -134,6 +139,8 @@ impl World {
                 self.post_all(|| Message::SetInjection { path, class, injection });
             }
             Fault::Limit { disk, limits } => self.limit(disk, limits),
+            Fault::Unlist { controller, node, .. } => self.list(controller, node, false),
+            Fault::LoseController { controller, how } => self.lose_controller(controller, Some(how)),
             Fault::Weight { disk, weight } => {
                 let disk = DiskId(disk as u16);
                 self.post_all(|| Message::SetWeight { disk, weight });
@@ -150,7 +157,11 @@ impl World {
                 self.net.resume(&mut self.clock);
             }
             Fault::Late { path, .. } => self.net.links[path].extra_latency = Duration::ZERO,
-            Fault::ResetAll { .. } | Fault::ResetOne { .. } | Fault::Policy(_) | Fault::Weight { .. } => {}
+            Fault::ResetAll { .. }
+            | Fault::ResetOne { .. }
+            | Fault::Policy(_)
+            | Fault::Weight { .. }
+            | Fault::Unlist { for_good: true, .. } => {}
             Fault::FreezeOne { path, .. } => {
                 for id in self.net.of_path(path) {
                     self.net.freeze(id, [false; 2]);
@@ -193,7 +204,17 @@ impl World {
                 self.post_all(|| Message::ClearInjection(path));
             }
             Fault::Limit { disk, .. } => self.limit(disk, Limits::default()),
+            Fault::Unlist { controller, node, .. } => self.list(controller, node, true),
+            Fault::LoseController { controller, .. } => self.lose_controller(controller, None),
         }
+    }
+
+    fn list(&mut self, controller: usize, node: usize, is_listed: bool) {
+        self.change_controller(controller, |controllers| controllers.list(controller, node, is_listed));
+    }
+
+    fn lose_controller(&mut self, controller: usize, how: Option<Lost>) {
+        self.change_controller(controller, |controllers| controllers.set_lost(controller, how));
     }
 
     fn reset_path(&mut self, path: usize) {

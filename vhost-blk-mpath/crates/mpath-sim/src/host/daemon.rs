@@ -1,11 +1,14 @@
 //! The daemon: its I/O threads, path tasks and fences, until it is killed.
 
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use mpath_core::{DiskId, Epoch, Limits, PathId, SharedDisk};
+use mpath_host::discovery::Have;
 use mpath_host::{RemovalStep, Wanted};
 use reactor::PathEventKind;
 
+use super::discovery::Discovery;
 use super::fences::{Fences, RecordFile};
 use super::frontends::Door;
 use super::path::PathTask;
@@ -13,6 +16,7 @@ use super::thread::IoThread;
 use super::threads::Threads;
 use super::{HostPlan, Message};
 use crate::check::is_accessible;
+use crate::controllers::{Controllers, node_at, path_address};
 use crate::machine::Machine;
 use crate::net::ConnId;
 use crate::rng::Rng;
@@ -44,8 +48,13 @@ pub(crate) struct Daemon {
     intact: Vec<bool>,
     paths: Vec<PathTask>,
     fences: Fences,
-    /// By path, and whether the operator wants it.
+    /// By path, and whether it is wanted.
     membership: Vec<(Membership, bool)>,
+    discovery: Option<Discovery>,
+    /// By path: the operator wants it, or the configuration does. Discovery leaves it alone.
+    own: Vec<bool>,
+    /// By path: the operator has removed it while it was listed. Discovery must not add it before it is listed anew.
+    taken: Vec<bool>,
 }
 
 impl Daemon {
@@ -57,6 +66,7 @@ impl Daemon {
         plan: &HostPlan,
         file: RecordFile,
         machines: &mut [Machine],
+        controllers: Option<&Controllers>,
         seed: u64,
     ) -> (Self, Duration) {
         let now = ctx.clock.now();
@@ -65,6 +75,11 @@ impl Daemon {
         let shared: Vec<_> = plan.disks.iter().map(disk).collect();
         let rng = |part, index| Rng::new(seed, 1000 * number + part + index as u64);
         let thread = |index| IoThread::new(now, index, plan, &shared, rng(100, index));
+        let discovery = controllers.map(|controllers| Discovery::start(ctx, plan, controllers, rng(400, 0)));
+        let is_listed = |path| discovery.as_ref().is_none_or(|discovery| discovery.has_heard_of(path));
+        let own = controllers.map_or_else(|| vec![true; plan.paths], |controllers| controllers.plan.configured.clone());
+        let first = |path| if own[path] || is_listed(path) { Membership::There } else { Membership::Gone };
+        let membership: Vec<_> = (0..plan.paths).map(first).map(|first| (first, first == Membership::There)).collect();
         let path = |path| PathTask::new(now, PathId(path as u16), Epoch(0), plan.clone(), rng(200, path));
         let mut daemon = Self {
             threads: Threads((0..plan.threads).map(thread).collect()),
@@ -73,12 +88,21 @@ impl Daemon {
             held_until: inherited.map(|fence| now + fence),
             paths: (0..plan.paths).map(path).collect(),
             fences,
-            membership: vec![(Membership::There, true); plan.paths],
+            membership,
+            discovery,
+            own,
+            taken: vec![false; plan.paths],
             intact: vec![false; shared.len()],
             shared,
         };
-        daemon.paths.iter_mut().for_each(|path| path.known = true);
-        daemon.paths.iter_mut().for_each(|path| path.wake(ctx));
+        for index in 0..daemon.paths.len() {
+            if daemon.membership[index].1 {
+                daemon.paths[index].known = true;
+                daemon.paths[index].wake(ctx);
+            } else {
+                daemon.post_all(ctx, || Message::RemovePath(PathId(index as u16)));
+            }
+        }
         daemon.turn_doors(ctx, machines);
         (daemon, inherited.unwrap_or_default())
     }
@@ -180,8 +204,20 @@ impl Daemon {
         self.turn_membership(ctx);
     }
 
-    /// The operator wants a path to be used so. One that is being removed goes first; then it is added again, if it is wanted.
+    /// The operator wants a path to be used so.
     pub(crate) fn order(&mut self, ctx: &mut Ctx<'_>, index: usize, wanted: Wanted) {
+        let is_there = self.membership[index] == (Membership::There, true);
+        if matches!(wanted, Wanted::Removed { .. }) {
+            let is_listed = self.discovery.as_ref().is_some_and(|discovery| discovery.has_heard_of(index));
+            self.taken[index] |= is_there && is_listed;
+        } else if !is_there {
+            (self.own[index], self.taken[index]) = (true, false);
+        }
+        self.change(ctx, index, wanted);
+    }
+
+    /// A path is to be used so. One that is being removed goes first; then it is added again, if it is wanted.
+    fn change(&mut self, ctx: &mut Ctx<'_>, index: usize, wanted: Wanted) {
         let (membership, is_wanted) = &mut self.membership[index];
         *is_wanted = !matches!(wanted, Wanted::Removed { .. });
         let heeds = match membership {
@@ -202,6 +238,66 @@ impl Daemon {
             self.paths[index].order(ctx, wanted);
         }
         self.turn_membership(ctx);
+    }
+
+    /// Something about a discovery controller has changed.
+    pub(crate) fn controller_changed(&mut self, ctx: &mut Ctx<'_>, controllers: &Controllers, controller: usize) {
+        if let Some(discovery) = &mut self.discovery {
+            discovery.changed(ctx, controllers, controller);
+        }
+    }
+
+    /// [`Event::Discovery`](crate::clock::Event::Discovery) has come.
+    pub(crate) fn turn_discovery(&mut self, ctx: &mut Ctx<'_>, controllers: &Controllers) {
+        let have: Vec<_> = (0..self.paths.len()).filter_map(|index| self.have(index)).collect();
+        let Some(discovery) = &mut self.discovery else { return };
+        let Some(changes) = discovery.turn(ctx, controllers, &have) else { return };
+        for (index, taken) in self.taken.iter_mut().enumerate() {
+            *taken &= discovery.has_heard_of(index);
+        }
+        let at = ctx.clock.elapsed();
+        for index in changes.add.into_iter().map(node_at) {
+            if self.taken[index] || self.membership[index].0 != Membership::Gone {
+                let what = format_args!("discovery adds path {index}, which is there, or the operator has removed it");
+                ctx.check.violate(at, None, what);
+            }
+            ctx.check.counts.discovered += 1;
+            self.own[index] = false;
+            self.change(ctx, index, Wanted::Enabled);
+        }
+        let (leave, stay): (Vec<&Have<_>>, _) = have.iter().partition(|path| changes.remove.contains(&path.path));
+        if leave.iter().any(|path| path.usable) && !stay.iter().any(|path: &&Have<_>| path.usable && !path.leaving) {
+            ctx.check.violate(at, None, "discovery removes the last usable path");
+        }
+        for Have { path, .. } in leave {
+            let index = usize::from(path.0);
+            if self.own[index] || self.discovery.as_ref().is_some_and(|discovery| discovery.has_heard_of(index)) {
+                let what = format_args!("discovery removes path {index}, which is listed, or was not added by it");
+                ctx.check.violate(at, None, what);
+            }
+            ctx.check.counts.listed_no_more += 1;
+            self.change(ctx, index, Wanted::Removed { at_once: false });
+        }
+    }
+
+    /// A path as discovery is to see it.
+    fn have(&self, index: usize) -> Option<Have<SocketAddr>> {
+        let (membership, _) = self.membership[index];
+        let there = Have {
+            path: PathId(index as u16),
+            address: path_address(index),
+            discovered: !self.own[index],
+            usable: self.is_usable(index) && self.paths[index].is_enabled(),
+            leaving: matches!(membership, Membership::Removing | Membership::Leaving(_)),
+        };
+        (membership != Membership::Gone).then_some(there)
+    }
+
+    /// At the end of a run: whether the paths are those that are listed and those that are wanted all the same.
+    pub(crate) fn is_as_listed(&self, controllers: &Controllers) -> bool {
+        let is_wanted = |index: usize| self.own[index] || controllers.is_listed(index) && !self.taken[index];
+        let is_there = |index: usize| self.membership[index].0 == Membership::There;
+        (0..self.paths.len()).all(|index| is_there(index) == is_wanted(index))
     }
 
     fn turn_membership(&mut self, ctx: &mut Ctx<'_>) {
@@ -313,9 +409,19 @@ impl Daemon {
         self.threads.0.iter().all(|thread| thread.may_use_all(DiskId(disk)))
     }
 
-    /// Whether every disk can use every path.
+    fn is_usable(&self, index: usize) -> bool {
+        self.threads.0.iter().all(|thread| thread.may_use(PathId(index as u16)))
+    }
+
+    /// Whether every disk can use every path that is to be there.
     pub(crate) fn has_all(&self) -> bool {
-        self.is_whole() && (0..self.shared.len() as u16).all(|disk| self.may_use_all(disk))
+        let is_settled = |index: usize| match self.membership[index] {
+            (Membership::There, _) => self.is_usable(index),
+            // It may go only after a flush.
+            (Membership::Removing, _) if self.discovery.is_some() => true,
+            (_, is_wanted) => !is_wanted,
+        };
+        (0..self.paths.len()).all(is_settled)
     }
 
     /// At the end of the run: what is left of anything.
@@ -325,8 +431,9 @@ impl Daemon {
 
     /// Where everything is, for a run that does not end.
     pub(crate) fn state(&self, now: Instant) -> String {
+        let membership = &self.membership;
         let live = self.paths.iter().filter(|path| path.is_live()).count();
         let threads: Vec<String> = self.threads.0.iter().map(|thread| thread.state(now)).collect();
-        format!("{live} paths live\n  {}", threads.join("\n  "))
+        format!("{live} paths live, {membership:?}\n  {}", threads.join("\n  "))
     }
 }

@@ -121,6 +121,11 @@ impl PathTask {
         self.wake(ctx);
     }
 
+    /// Whether it is to be used as well as it can be.
+    pub(super) fn is_enabled(&self) -> bool {
+        self.order.wanted == Wanted::Enabled
+    }
+
     pub(super) fn is_removed(&self) -> bool {
         self.is_removed
     }
