@@ -1,137 +1,80 @@
-//! One discovery controller's task: connect, read its log, hear of changes; when it is lost, connect again.
+//! A session with a discovery controller: connect, read its log, and hear of changes until the connection is lost.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use mpath_api::PathAddress;
 use mpath_host::CONNECT_MAX;
+use mpath_host::discovery::{ASK_AGAIN, SessionId, SessionNews, Source};
 use nvme_tcp::host::{
     ConfigError, DiscoveryConfig, DiscoveryError, DiscoveryEvent, DiscoveryLog, HostDiscovery, HostIdentity,
 };
-use nvme_tcp::wire::Nqn;
 use tokio::sync::{mpsc, watch};
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 
 use crate::transport::{self, AdminConnection, AdminSide, ControlSocket, TransportError};
 
-/// How long it may take from the first packet to the first log.
-pub(super) const FIRST_LOG_MAX: Duration = Duration::from_secs(10);
-
-/// How often a controller that does not tell of changes is asked.
-pub(super) const ASK_AGAIN: Duration = Duration::from_secs(60);
-
-/// A discovery controller.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) struct Source {
-    pub(super) address: PathAddress,
-    pub(super) subnqn: Nqn,
-}
-
-/// What a session has to say.
-#[derive(Debug)]
-pub(super) enum News {
-    Log {
-        log: Box<DiscoveryLog>,
-        /// Where the connection leads.
-        peer: SocketAddr,
-        /// The connection stays.
-        stays: bool,
-    },
-    /// There is no connection; attempts to get one go on.
-    Lost(String),
-}
-
 /// See the module.
 pub(super) struct Session {
-    pub(super) source: Source,
+    pub(super) id: SessionId,
+    pub(super) source: Source<PathAddress>,
     pub(super) host: HostIdentity,
-    pub(super) keep_alive_tmo: Duration,
-    pub(super) reconnect_delay: Duration,
-    pub(super) news: mpsc::Sender<(Source, News)>,
+    /// Of a connection that is to stay.
+    pub(super) keep_alive_tmo: Option<Duration>,
+    pub(super) news: mpsc::Sender<(SessionId, SessionNews)>,
     /// The session ends when its other end is gone.
     pub(super) ends: watch::Receiver<()>,
 }
 
-/// Why there is no connection.
-#[derive(Debug, thiserror::Error)]
-enum SessionError {
-    #[error(transparent)]
-    Transport(#[from] TransportError),
-    #[error("no discovery log within {} s", FIRST_LOG_MAX.as_secs())]
-    FirstLog,
-}
-
-/// How an attempt ended.
+/// How a session ended.
 enum End {
     /// It was told to.
     Ordered,
-    /// The controller keeps no connections and has been asked.
+    /// The connection was not to stay.
     Asked,
-    Failed(SessionError),
 }
 
 impl Session {
-    pub(super) async fn run(mut self) {
-        // Until the controller refuses: those before explicit persistent connections do.
-        let mut stays = true;
-        loop {
-            let delay = match self.attempt(stays).await {
-                End::Ordered => return,
-                End::Asked => ASK_AGAIN,
-                End::Failed(SessionError::Transport(TransportError::Discovery(error)))
-                    if stays && error.refuses_to_stay() =>
-                {
-                    stays = false;
-                    continue;
-                }
-                End::Failed(error) => {
-                    stays = true;
-                    if !self.tell(News::Lost(error.to_string())).await {
-                        return;
-                    }
-                    self.reconnect_delay
-                }
-            };
-            let mut ends = self.ends.clone();
-            tokio::select! {
-                () = sleep(delay) => {}
-                () = ended(&mut ends) => return,
+    pub(super) async fn run(self) {
+        let over = match self.attempt().await {
+            Ok(End::Ordered) => return,
+            Ok(End::Asked) => SessionNews::Asked,
+            Err(error) => {
+                let refuses_to_stay = matches!(&error, TransportError::Discovery(error) if error.refuses_to_stay());
+                SessionNews::Lost { error: error.to_string(), refuses_to_stay }
             }
+        };
+        let mut ends = self.ends.clone();
+        tokio::select! {
+            // If nobody listens any more there is nobody to tell.
+            _ = self.news.send((self.id, over)) => {}
+            () = ended(&mut ends) => {}
         }
     }
 
-    async fn attempt(&mut self, stays: bool) -> End {
+    async fn attempt(&self) -> Result<End, TransportError> {
         let mut ends = self.ends.clone();
-        let connected = tokio::select! {
-            connected = timeout(FIRST_LOG_MAX, self.connect(stays)) => connected,
-            () = ended(&mut ends) => return End::Ordered,
-        };
-        let (mut admin, peer, mut log) = match connected {
-            Ok(Ok(connected)) => connected,
-            Ok(Err(error)) => return End::Failed(error.into()),
-            Err(_) => return End::Failed(SessionError::FirstLog),
+        let (mut admin, peer, mut log) = tokio::select! {
+            connected = self.connect() => connected?,
+            () = ended(&mut ends) => return Ok(End::Ordered),
         };
         loop {
-            match self.tell_log(&mut admin, log, peer, stays).await {
-                Ok(true) => {}
-                Ok(false) => return End::Ordered,
-                Err(error) => return End::Failed(error.into()),
+            if !self.tell_log(&mut admin, log, peer).await? {
+                return Ok(End::Ordered);
             }
-            if !stays {
+            if self.keep_alive_tmo.is_none() {
                 admin.shutdown().await;
-                return End::Asked;
+                return Ok(End::Asked);
             }
             log = loop {
                 tokio::select! {
-                    event = admin.next_event() => match event {
-                        Ok(DiscoveryEvent::Log(log)) => break log,
-                        Ok(DiscoveryEvent::ShutdownComplete) => {}
-                        Err(error) => return End::Failed(error.into()),
+                    event = admin.next_event() => if let DiscoveryEvent::Log(log) = event? {
+                        break log;
                     },
                     () = sleep(ASK_AGAIN), if !admin.controller.hears_changes() => admin.controller.reread(Instant::now()),
                     () = ended(&mut ends) => {
                         admin.shutdown().await;
-                        return End::Ordered;
+                        return Ok(End::Ordered);
                     }
                 }
             };
@@ -139,16 +82,13 @@ impl Session {
     }
 
     /// A connection that has given its first log.
-    async fn connect(
-        &self,
-        stays: bool,
-    ) -> Result<(AdminConnection<HostDiscovery>, SocketAddr, Box<DiscoveryLog>), TransportError> {
+    async fn connect(&self) -> Result<(AdminConnection<HostDiscovery>, SocketAddr, Box<DiscoveryLog>), TransportError> {
         let stream = transport::connect(&self.source.address).await?;
         let peer = stream.peer_addr().map_err(TransportError::Socket)?;
         let config = DiscoveryConfig {
             host: self.host.clone(),
             subnqn: self.source.subnqn.clone(),
-            keep_alive_tmo: stays.then_some(self.keep_alive_tmo),
+            keep_alive_tmo: self.keep_alive_tmo,
             command_timeout: CONNECT_MAX,
         };
         let discovery =
@@ -161,13 +101,12 @@ impl Session {
         }
     }
 
-    /// As [`Session::tell`], and keeps the connection alive until somebody listens, who then hears the latest log.
+    /// Keeps the connection alive until somebody listens, who then hears the latest log; whether anybody does.
     async fn tell_log(
-        &mut self,
+        &self,
         admin: &mut AdminConnection<HostDiscovery>,
         mut log: Box<DiscoveryLog>,
         peer: SocketAddr,
-        stays: bool,
     ) -> Result<bool, TransportError> {
         let mut ends = self.ends.clone();
         loop {
@@ -175,22 +114,13 @@ impl Session {
                 biased;
                 () = ended(&mut ends) => return Ok(false),
                 permit = self.news.reserve() => {
-                    let heard = permit.map(|permit| permit.send((self.source.clone(), News::Log { log, peer, stays })));
+                    let heard = permit.map(|permit| permit.send((self.id, SessionNews::Log { log, peer })));
                     return Ok(heard.is_ok());
                 }
                 event = admin.next_event() => if let DiscoveryEvent::Log(newer) = event? {
                     log = newer;
                 },
             }
-        }
-    }
-
-    /// Whether anybody listens.
-    async fn tell(&mut self, news: News) -> bool {
-        let mut ends = self.ends.clone();
-        tokio::select! {
-            sent = self.news.send((self.source.clone(), news)) => sent.is_ok(),
-            () = ended(&mut ends) => false,
         }
     }
 }

@@ -1,5 +1,5 @@
-//! The host's side of a subsystem: what becomes of its paths, of the namespaces that they lead to, and of the fences that lost
-//! associations leave.
+//! The host's side of a subsystem: what becomes of its paths, of the namespaces that they lead to, of the fences that lost
+//! associations leave, and which paths discovery adds and removes.
 //!
 //! ```text
 //!  orders, sockets, reports of I/O threads ──▶ Path ──▶ actions: connect, write down, give to the I/O threads, take away
@@ -10,6 +10,7 @@
 //! State machines without sockets, clocks, threads or randomness: the time and what has happened come in, actions and timeouts
 //! go out. The daemon runs them over real sockets, the simulator over simulated ones.
 
+pub mod discovery;
 mod disks;
 mod fence;
 mod namespace_name;

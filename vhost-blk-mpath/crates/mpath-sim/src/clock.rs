@@ -24,6 +24,8 @@ pub(crate) enum Event {
     Fences,
     /// A turn of an I/O thread.
     Thread(usize),
+    /// The task of discovery has something to do.
+    Discovery,
     /// The task of a path has something to do.
     Path(usize),
     /// The target executes a command.

@@ -55,8 +55,15 @@ impl World {
                 Stage::Wait(left - 1)
             }
             Stage::Wait(left) => Stage::Wait(left),
+            Stage::ReadBack if !self.is_as_listed() => Stage::ReadBack,
             Stage::ReadBack | Stage::Over => Stage::Over,
         };
+    }
+
+    /// Whether the paths are those that discovery controllers list, if there are any.
+    fn is_as_listed(&self) -> bool {
+        let daemon = self.daemon.as_ref().zip(self.controllers.as_ref());
+        daemon.is_none_or(|(daemon, controllers)| daemon.is_as_listed(controllers))
     }
 
     /// [`Event::Quiet`] has come.

@@ -8,7 +8,7 @@
 //! ```text
 //!  Machine ── virtqueues ──→ IoThread ── SimulatedRing ──→ Net ──→ Target (TargetQueue, Subsystem) ──→ Store
 //!     │                        ↑ Message    PathEvent ↓     ↑                                            │
-//!     │                      PathTask (mpath_host::Path), Fences                                         │
+//!     │                      PathTask (mpath_host::Path), Fences, Discovery ◀── Controllers              │
 //!     └────────────────→ Checker ←── bytes on the wire ────────────────────────────────────────────────────┘
 //! ```
 
@@ -18,6 +18,7 @@
 
 mod check;
 mod clock;
+mod controllers;
 mod ending;
 mod fault;
 mod guest;

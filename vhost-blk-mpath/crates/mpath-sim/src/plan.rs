@@ -7,7 +7,8 @@ use nvme_tcp::host::{ControllerConfig, HostIdentity};
 use nvme_tcp::target::QueueLimits;
 use nvme_tcp::wire::{Digests, Nqn};
 
-use crate::fault::{Fault, endings, faults, faults_of_disks, hang_ups, hostilities, restarts};
+use crate::controllers::ControllersPlan;
+use crate::fault::{Fault, endings, faults, faults_of_discovery, faults_of_disks, hang_ups, hostilities, restarts};
 use crate::host::{DiskPlan, HostPlan};
 use crate::net::LinkPlan;
 use crate::rng::Rng;
@@ -60,6 +61,8 @@ pub(crate) struct Plan {
     pub(crate) links: Vec<LinkPlan>,
     pub(crate) target: TargetPlan,
     pub(crate) host: HostPlan,
+    /// Paths are discovered.
+    pub(crate) controllers: Option<ControllersPlan>,
     /// By disk.
     pub(crate) guests: Vec<GuestPlan>,
     /// A disk that no fault concerns, and whose paths all stay.
@@ -113,6 +116,11 @@ impl Plan {
             faults.extend(endings(&mut Rng::new(seed, 0xe4d5), paths, quiet));
             faults.extend(hostilities(&mut Rng::new(seed, 0x4057), paths, quiet));
         }
+        let of_discovery = &mut Rng::new(seed, 0xd15c_04e4);
+        let controllers = (spared.is_none() && of_discovery.percent(30)).then(|| controllers(of_discovery, paths));
+        if let Some(controllers) = &controllers {
+            faults.extend(faults_of_discovery(of_discovery, controllers, quiet));
+        }
         if spared.is_some() {
             // So that whoever has to wait for long waits for a reason.
             links.iter_mut().for_each(LinkPlan::hurry);
@@ -125,8 +133,11 @@ impl Plan {
         }
         // A connection whose end nobody heard is given up after 30 s. Then keep-alive, fence and a few attempts to connect, then
         // whatever was queued, held or to be retried.
-        let patience = kato * 8 + Duration::from_secs(75);
-        Self { links, target, host, guests, spared, faults, quiet, patience }
+        let mut patience = kato * 8 + Duration::from_secs(75);
+        if controllers.is_some() {
+            patience += mpath_host::discovery::ASK_AGAIN;
+        }
+        Self { links, target, host, controllers, guests, spared, faults, quiet, patience }
     }
 }
 
@@ -282,6 +293,19 @@ fn host(rng: &mut Rng, paths: usize, kato: Duration, digests: Digests, target: &
                 queues: 0,
             })
             .collect(),
+    }
+}
+
+/// One, or two; path 0 is always listed by the first.
+fn controllers(rng: &mut Rng, paths: usize) -> ControllersPlan {
+    let many = rng.pick(&[1, 2, 2]);
+    let (refers, lists_all) = (rng.percent(50), rng.percent(50));
+    ControllersPlan {
+        keeps: (0..many).map(|_| rng.percent(80)).collect(),
+        refers,
+        lists: (0..many).map(|index| (0..paths).map(|node| index > 0 || node == 0 || lists_all).collect()).collect(),
+        configured: (0..paths).map(|_| rng.percent(15)).collect(),
+        late_percent: rng.pick(&[0, 10, 50]),
     }
 }
 

@@ -7,6 +7,7 @@ use mpath_host::Wanted;
 
 use crate::check::{Checker, Counts, Kind, Violation};
 use crate::clock::{Clock, Event};
+use crate::controllers::Controllers;
 use crate::ending::Stage;
 use crate::guest::Guest;
 use crate::host::{Daemon, Message, RecordFiles};
@@ -42,6 +43,7 @@ pub(crate) struct World {
     pub(crate) net: Net,
     pub(crate) check: Checker,
     pub(crate) target: Target,
+    pub(crate) controllers: Option<Controllers>,
     /// `None` between two of them.
     pub(crate) daemon: Option<Daemon>,
     /// How many daemons there have been.
@@ -91,6 +93,10 @@ impl World {
             check: Checker::new(blocks, plan.spared, &plan.host.group, record),
             machines: (0..).zip(guests_of_disks()).map(machine).collect(),
             target: Target::new(plan.target.clone(), Rng::new(seed, 2)),
+            controllers: plan
+                .controllers
+                .clone()
+                .map(|controllers| Controllers::new(controllers, plan.target.nqn.clone())),
             guests,
             flushed: vec![false; disks],
             daemon: None,
@@ -131,6 +137,17 @@ impl World {
         }
     }
 
+    /// Something about a discovery controller changes.
+    pub(crate) fn change_controller(&mut self, controller: usize, change: impl FnOnce(&mut Controllers)) {
+        let Self { clock, net, check, verbose, .. } = self;
+        let mut ctx = Ctx { clock, net, check, verbose: *verbose };
+        let Some(controllers) = &mut self.controllers else { return };
+        change(controllers);
+        if let Some(daemon) = &mut self.daemon {
+            daemon.controller_changed(&mut ctx, controllers, controller);
+        }
+    }
+
     pub(crate) fn post_all(&mut self, message: impl Fn() -> Message) {
         if let Some((daemon, mut ctx)) = self.daemon() {
             daemon.post_all(&mut ctx, message);
@@ -154,7 +171,8 @@ impl World {
         let (number, seed, plan) = (self.daemons, self.seed, self.plan.host.clone());
         let Self { clock, net, check, verbose, machines, .. } = self;
         let mut ctx = Ctx { clock, net, check, verbose: *verbose };
-        let (daemon, fence) = Daemon::start(&mut ctx, number, &plan, record, machines, seed);
+        let controllers = self.controllers.as_ref();
+        let (daemon, fence) = Daemon::start(&mut ctx, number, &plan, record, machines, controllers, seed);
         self.daemon = Some(daemon);
         self.daemons += 1;
         self.serves_at = Some(self.clock.now() + fence);
@@ -358,6 +376,13 @@ impl World {
             Event::Exit(id) => self.net.close(&mut self.clock, id, Side::Host),
             Event::Serve => self.serve(),
             Event::Thread(index) => self.turn(index),
+            Event::Discovery => {
+                let Self { clock, net, check, verbose, .. } = self;
+                let mut ctx = Ctx { clock, net, check, verbose: *verbose };
+                if let (Some(daemon), Some(controllers)) = (&mut self.daemon, &self.controllers) {
+                    daemon.turn_discovery(&mut ctx, controllers);
+                }
+            }
             Event::Path(index) => {
                 if let Some((daemon, mut ctx)) = self.daemon() {
                     daemon.turn_path(&mut ctx, index);

@@ -37,6 +37,10 @@ pub struct Counts {
     pub resets: u64,
     /// Paths removed.
     pub removals: u64,
+    /// Paths added because a discovery controller listed them.
+    pub discovered: u64,
+    /// Paths to be removed because none did any more.
+    pub listed_no_more: u64,
     /// Associations that the operator ended, which owed nothing then.
     pub closed_in_order: u64,
     /// Daemons killed.
@@ -89,6 +93,8 @@ impl AddAssign for Counts {
         self.associations_lost += one.associations_lost;
         self.resets += one.resets;
         self.removals += one.removals;
+        self.discovered += one.discovered;
+        self.listed_no_more += one.listed_no_more;
         self.closed_in_order += one.closed_in_order;
         self.kills += one.kills;
         self.restarts += one.restarts;

@@ -8,6 +8,7 @@ use nvme_tcp::target::AnswerFault;
 use nvme_tcp::wire::{AnaState, Status};
 
 use super::Fault;
+use crate::controllers::{ControllersPlan, Lost};
 use crate::plan::Planned;
 use crate::rng::Rng;
 use crate::target::{Failing, R2tFault, Shown};
@@ -135,6 +136,33 @@ pub(crate) fn faults_of_disks(
         Planned { fault: any_of_disk(rng, node, disk, spared.is_some()), begins, lasts }
     };
     (0..many).map(one).collect()
+}
+
+/// What befalls discovery controllers until `quiet`, and paths that the operator removes meanwhile. The first controller always
+/// lists path 0.
+pub(crate) fn faults_of_discovery(rng: &mut Rng, plan: &ControllersPlan, quiet: Duration) -> Vec<Planned> {
+    let (many, paths) = (plan.lists.len(), plan.configured.len());
+    let mut planned = Vec::new();
+    for _ in 0..rng.pick(&[4, 8, 16]) {
+        let begins = rng.up_to(quiet * 9 / 10);
+        let longest = rng.pick(&[50 * MS, 1000 * MS, 8000 * MS]);
+        let lasts = rng.up_to(longest).min(quiet.saturating_sub(begins));
+        let mut add = |fault| planned.push(Planned { fault, begins, lasts });
+        match rng.below(8) {
+            0 => add(Fault::Remove { path: rng.index(paths), at_once: rng.percent(50) }),
+            1 | 2 => {
+                let how = rng.pick(&[Lost::Refuses, Lost::IsSilent]);
+                add(Fault::LoseController { controller: rng.index(many), how });
+            }
+            _ => {
+                let (node, for_good) = (rng.index(paths), rng.percent(20));
+                let listing =
+                    (0..many).filter(|&controller| plan.lists[controller][node] && (controller, node) != (0, 0));
+                listing.for_each(|controller| add(Fault::Unlist { controller, node, for_good }));
+            }
+        }
+    }
+    planned
 }
 
 /// Front-ends that hang up until `quiet`.

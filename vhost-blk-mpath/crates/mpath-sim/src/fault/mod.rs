@@ -9,8 +9,9 @@ use mpath_host::Wanted;
 use nvme_tcp::target::AnswerFault;
 use nvme_tcp::wire::AnaState;
 
-pub(crate) use self::draw::{endings, faults, faults_of_disks, hang_ups, hostilities, restarts};
+pub(crate) use self::draw::{endings, faults, faults_of_discovery, faults_of_disks, hang_ups, hostilities, restarts};
 use crate::clock::Event;
+use crate::controllers::Lost;
 use crate::host::Message;
 use crate::net::Side;
 use crate::target::{Failing, R2tFault, Shown};
@@ -80,6 +81,10 @@ pub(crate) enum Fault {
     Limit { disk: usize, limits: Limits },
     /// The operator changes the weight of a disk, for good.
     Weight { disk: usize, weight: u16 },
+    /// A discovery controller lists a node no more, until the end of the fault or for good.
+    Unlist { controller: usize, node: usize, for_good: bool },
+    /// A discovery controller is lost.
+    LoseController { controller: usize, how: Lost },
 }
 
 impl World {
@@ -156,6 +161,8 @@ impl World {
                 self.post_all(|| Message::SetInjection { path, class, injection });
             }
             Fault::Limit { disk, limits } => self.limit(disk, limits),
+            Fault::Unlist { controller, node, .. } => self.list(controller, node, false),
+            Fault::LoseController { controller, how } => self.lose_controller(controller, Some(how)),
             Fault::Weight { disk, weight } => {
                 let disk = DiskId(disk as u16);
                 self.post_all(|| Message::SetWeight { disk, weight });
@@ -176,7 +183,8 @@ impl World {
             | Fault::ResetOne { .. }
             | Fault::Restart
             | Fault::Policy(_)
-            | Fault::Weight { .. } => {}
+            | Fault::Weight { .. }
+            | Fault::Unlist { for_good: true, .. } => {}
             Fault::FreezeOne { path, .. } => {
                 for id in self.net.of_path(path) {
                     self.net.freeze(id, [false; 2]);
@@ -226,7 +234,17 @@ impl World {
                 self.post_all(|| Message::ClearInjection(path));
             }
             Fault::Limit { disk, .. } => self.limit(disk, Limits::default()),
+            Fault::Unlist { controller, node, .. } => self.list(controller, node, true),
+            Fault::LoseController { controller, .. } => self.lose_controller(controller, None),
         }
+    }
+
+    fn list(&mut self, controller: usize, node: usize, is_listed: bool) {
+        self.change_controller(controller, |controllers| controllers.list(controller, node, is_listed));
+    }
+
+    fn lose_controller(&mut self, controller: usize, how: Option<Lost>) {
+        self.change_controller(controller, |controllers| controllers.set_lost(controller, how));
     }
 
     fn reset_path(&mut self, path: usize) {

@@ -1,12 +1,15 @@
 //! The daemon: its I/O threads, path tasks and fences, until it is killed.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use mpath_core::{DiskId, Epoch, Limits, PathId, SharedDisk};
+use mpath_host::discovery::Have;
 use mpath_host::{Leaving, RemovalStep, Wanted};
 use reactor::{PathEventKind, Unanswered};
 
+use super::discovery::Discovery;
 use super::fences::{Fences, RecordFiles};
 use super::frontends::Door;
 use super::path::PathTask;
@@ -14,6 +17,7 @@ use super::thread::IoThread;
 use super::threads::Threads;
 use super::{DiskPlan, HostPlan, Message};
 use crate::check::is_accessible;
+use crate::controllers::{Controllers, node_at, path_address};
 use crate::machine::Machine;
 use crate::net::ConnId;
 use crate::rng::Rng;
@@ -36,6 +40,11 @@ pub(crate) struct Daemon {
     fences: Fences,
     /// By path, whether the operator wants it to be there.
     is_wanted: Vec<bool>,
+    discovery: Option<Discovery>,
+    /// By path: the operator wants it, or the configuration does. Discovery leaves it alone.
+    own: Vec<bool>,
+    /// By path: the operator has removed it while it was listed. Discovery must not add it before it is listed anew.
+    taken: Vec<bool>,
     ending: Option<Ending>,
 }
 
@@ -57,6 +66,7 @@ impl Daemon {
         plan: &HostPlan,
         files: RecordFiles,
         machines: &mut [Machine],
+        controllers: Option<&Controllers>,
         seed: u64,
     ) -> (Self, Duration) {
         let now = ctx.clock.now();
@@ -70,6 +80,10 @@ impl Daemon {
         let unanswered: Vec<_> = unanswered.collect();
         let rng = |part, index| Rng::new(seed, 1000 * number + part + index as u64);
         let thread = |index| IoThread::new(now, index, plan, &shared, &unanswered, rng(100, index));
+        let discovery = controllers.map(|controllers| Discovery::start(ctx, plan, controllers, rng(400, 0)));
+        let is_listed = |path| discovery.as_ref().is_none_or(|discovery| discovery.has_heard_of(path));
+        let own = controllers.map_or_else(|| vec![true; plan.paths], |controllers| controllers.plan.configured.clone());
+        let is_wanted: Vec<_> = (0..plan.paths).map(|path| own[path] || is_listed(path)).collect();
         let path = |path| PathTask::new(now, PathId(path as u16), Epoch(0), plan.clone(), rng(200, path));
         let mut daemon = Self {
             threads: Threads((0..plan.threads).map(thread).collect()),
@@ -79,14 +93,24 @@ impl Daemon {
             is_cache_shared: plan.group.shared_write_cache,
             paths: (0..plan.paths).map(path).collect(),
             fences,
-            is_wanted: vec![true; plan.paths],
+            is_wanted,
+            discovery,
+            own,
+            taken: vec![false; plan.paths],
             intact: vec![false; shared.len()],
             shared,
             unanswered,
             ending: None,
         };
-        daemon.paths.iter_mut().for_each(|path| path.known = true);
-        daemon.paths.iter_mut().for_each(|path| path.wake(ctx));
+        for index in 0..daemon.paths.len() {
+            daemon.paths[index].known = true;
+            if daemon.is_wanted[index] {
+                daemon.paths[index].wake(ctx);
+            } else {
+                daemon.paths[index].set_gone();
+                daemon.post_all(ctx, || Message::RemovePath(PathId(index as u16)));
+            }
+        }
         daemon.turn_doors(ctx, machines);
         (daemon, inherited.unwrap_or_default())
     }
@@ -239,8 +263,25 @@ impl Daemon {
         self.turn_membership(ctx);
     }
 
-    /// The operator wants a path to be used so. One that is being removed goes first; then it is added again, if it is wanted.
+    /// The operator wants a path to be used so.
     pub(crate) fn order(&mut self, ctx: &mut Ctx<'_>, index: usize, wanted: Wanted) {
+        let is_there = self.is_there(index);
+        if matches!(wanted, Wanted::Removed { .. }) {
+            let is_listed = self.discovery.as_ref().is_some_and(|discovery| discovery.has_heard_of(index));
+            self.taken[index] |= is_there && is_listed;
+        } else if !is_there {
+            (self.own[index], self.taken[index]) = (true, false);
+        }
+        self.change(ctx, index, wanted);
+    }
+
+    /// Whether there is such a path, and is to be.
+    fn is_there(&self, index: usize) -> bool {
+        !self.paths[index].is_gone() && !self.paths[index].is_removing()
+    }
+
+    /// A path is to be used so. One that is being removed goes first; then it is added again, if it is wanted.
+    fn change(&mut self, ctx: &mut Ctx<'_>, index: usize, wanted: Wanted) {
         let is_wanted = !matches!(wanted, Wanted::Removed { .. });
         self.is_wanted[index] = is_wanted;
         let is_heeded = if is_wanted { !self.paths[index].is_removing() } else { !self.paths[index].is_gone() };
@@ -256,13 +297,70 @@ impl Daemon {
         self.turn_membership(ctx);
     }
 
+    /// Something about a discovery controller has changed.
+    pub(crate) fn controller_changed(&mut self, ctx: &mut Ctx<'_>, controllers: &Controllers, controller: usize) {
+        if let Some(discovery) = &mut self.discovery {
+            discovery.changed(ctx, controllers, controller);
+        }
+    }
+
+    /// [`Event::Discovery`](crate::clock::Event::Discovery) has come.
+    pub(crate) fn turn_discovery(&mut self, ctx: &mut Ctx<'_>, controllers: &Controllers) {
+        let have: Vec<_> = (0..self.paths.len()).filter_map(|index| self.have(index)).collect();
+        let Some(discovery) = &mut self.discovery else { return };
+        let Some(changes) = discovery.turn(ctx, controllers, &have) else { return };
+        for (index, taken) in self.taken.iter_mut().enumerate() {
+            *taken &= discovery.has_heard_of(index);
+        }
+        let at = ctx.clock.elapsed();
+        for index in changes.add.into_iter().map(node_at) {
+            if self.taken[index] || !self.paths[index].is_gone() {
+                let what = format_args!("discovery adds path {index}, which is there, or the operator has removed it");
+                ctx.check.violate(at, None, what);
+            }
+            ctx.check.counts.discovered += 1;
+            self.own[index] = false;
+            self.change(ctx, index, Wanted::Enabled);
+        }
+        let (leave, stay): (Vec<&Have<_>>, _) = have.iter().partition(|path| changes.remove.contains(&path.path));
+        if leave.iter().any(|path| path.usable) && !stay.iter().any(|path: &&Have<_>| path.usable && !path.leaving) {
+            ctx.check.violate(at, None, "discovery removes the last usable path");
+        }
+        for Have { path, .. } in leave {
+            let index = usize::from(path.0);
+            if self.own[index] || self.discovery.as_ref().is_some_and(|discovery| discovery.has_heard_of(index)) {
+                let what = format_args!("discovery removes path {index}, which is listed, or was not added by it");
+                ctx.check.violate(at, None, what);
+            }
+            ctx.check.counts.listed_no_more += 1;
+            self.change(ctx, index, Wanted::Removed { at_once: false });
+        }
+    }
+
+    /// A path as discovery is to see it.
+    fn have(&self, index: usize) -> Option<Have<SocketAddr>> {
+        let there = Have {
+            path: PathId(index as u16),
+            address: path_address(index),
+            discovered: !self.own[index],
+            usable: self.is_usable(index) && self.paths[index].is_enabled(),
+            leaving: self.paths[index].is_removing(),
+        };
+        (!self.paths[index].is_gone()).then_some(there)
+    }
+
+    /// At the end of a run: whether the paths are those that are listed and those that are wanted all the same.
+    pub(crate) fn is_as_listed(&self, controllers: &Controllers) -> bool {
+        let is_wanted = |index: usize| self.own[index] || controllers.is_listed(index) && !self.taken[index];
+        (0..self.paths.len()).all(|index| self.is_there(index) == is_wanted(index))
+    }
+
     /// Goes on with paths that leave or come.
     fn turn_membership(&mut self, ctx: &mut Ctx<'_>) {
         for index in 0..self.paths.len() {
             self.turn_leaving(ctx, index);
             if self.paths[index].is_gone() && self.is_wanted[index] {
-                ctx.say(|| format!("path {index} is added again"));
-                ctx.check.counts.removals += 1;
+                ctx.say(|| format!("path {index} is added"));
                 let task = self.paths.remove(index).again(ctx.clock.now());
                 self.paths.insert(index, task);
                 self.post_all(ctx, || Message::AddPath(PathId(index as u16)));
@@ -343,9 +441,18 @@ impl Daemon {
         self.threads.0.iter().all(|thread| thread.may_use_all(DiskId(disk)))
     }
 
-    /// Whether every disk can use every path.
+    fn is_usable(&self, index: usize) -> bool {
+        self.threads.0.iter().all(|thread| thread.may_use(PathId(index as u16)))
+    }
+
+    /// Whether every disk can use every path that is to be there.
     pub(crate) fn has_all(&self) -> bool {
-        self.is_whole() && (0..self.shared.len() as u16).all(|disk| self.may_use_all(disk))
+        // One that discovery removes may go only after a flush.
+        let may_stay = |index: usize| self.discovery.is_some() && !self.paths[index].is_gone();
+        let is_settled = |index: usize| {
+            if self.is_there(index) { self.is_usable(index) } else { may_stay(index) || !self.is_wanted[index] }
+        };
+        (0..self.paths.len()).all(is_settled)
     }
 
     /// At the end of the run: what is left of anything.
@@ -357,6 +464,6 @@ impl Daemon {
     pub(crate) fn state(&self, now: Instant) -> String {
         let live = self.paths.iter().filter(|path| path.is_live()).count();
         let threads: Vec<String> = self.threads.0.iter().map(|thread| thread.state(now)).collect();
-        format!("{live} paths live\n  {}", threads.join("\n  "))
+        format!("{live} paths live, wanted: {:?}\n  {}", self.is_wanted, threads.join("\n  "))
     }
 }

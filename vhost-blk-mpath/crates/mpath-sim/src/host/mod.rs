@@ -2,6 +2,7 @@
 //! io_uring, tokio and sockets. I/O threads, virtqueues, the lives of paths and fences are the code that ships, driven here.
 
 mod daemon;
+mod discovery;
 mod disks;
 mod fences;
 mod frontends;

@@ -178,6 +178,11 @@ impl PathTask {
         matches!(self.order.wanted, Wanted::Removed { .. })
     }
 
+    /// There is no such path.
+    pub(super) fn set_gone(&mut self) {
+        self.is_gone = true;
+    }
+
     pub(super) fn is_gone(&self) -> bool {
         self.is_gone
     }
@@ -187,6 +192,11 @@ impl PathTask {
         self.leaving = None;
         self.path.step_taken();
         self.wake(ctx);
+    }
+
+    /// Whether it is to be used as well as it can be.
+    pub(super) fn is_enabled(&self) -> bool {
+        self.order.wanted == Wanted::Enabled
     }
 
     /// Whether the operator finds that it leads elsewhere.
@@ -402,7 +412,10 @@ impl PathTask {
                         self.mail_all(|| Message::RemovePath(path));
                     }
                 }
-                Action::Gone => self.is_gone = true,
+                Action::Gone => {
+                    ctx.check.counts.removals += 1;
+                    self.is_gone = true;
+                }
                 Action::Tell { .. }
                 | Action::Suspect
                 | Action::Recovered

@@ -138,6 +138,13 @@ impl IoThread {
         self.sockets.values().filter(|socket| !socket.is_over).count()
     }
 
+    /// Whether it can send to every disk on a path.
+    pub(super) fn may_use(&self, path: PathId) -> bool {
+        let is_usable =
+            |socket: &Socket| (0..self.disks.len() as u16).all(|disk| is_accessible(socket.ana.of(DiskId(disk))));
+        self.sockets.values().any(|socket| socket.path == path && !socket.is_over && is_usable(socket))
+    }
+
     /// Whether the namespace of a disk is accessible on every path that is live.
     pub(crate) fn may_use_all(&self, disk: DiskId) -> bool {
         self.sockets.values().all(|socket| is_accessible(socket.ana.of(disk)))

@@ -1,38 +1,39 @@
 //! What a changed list of addresses means for the paths of a disk. Nothing is done here, only decided.
 
-use mpath_api::PathAddress;
 use mpath_core::PathId;
 
 /// A path as the decision sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Have {
-    pub(super) path: PathId,
-    pub(super) address: PathAddress,
+pub struct Have<A> {
+    /// Its name.
+    pub path: PathId,
+    /// Where it leads.
+    pub address: A,
     /// Discovery added it, and may remove it.
-    pub(super) discovered: bool,
+    pub discovered: bool,
     /// New I/O may go there now.
-    pub(super) usable: bool,
+    pub usable: bool,
     /// It is being removed already.
-    pub(super) leaving: bool,
+    pub leaving: bool,
 }
 
 /// What is to be done.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(super) struct Changes {
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Changes<A> {
     /// Listed, and no path yet.
-    pub(super) add: Vec<PathAddress>,
+    pub add: Vec<A>,
     /// Discovered once, and listed no more.
-    pub(super) remove: Vec<PathId>,
-    /// As `remove`, but the disk has no other path: it stays until there is one.
-    pub(super) keep: Option<PathId>,
+    pub remove: Vec<PathId>,
+    /// As `remove`, but there is no other path: it stays until there is one. Told once.
+    pub keep: Option<PathId>,
 }
 
 /// Compares the addresses that discovery lists now with the paths there are.
 ///
 /// Paths that discovery has not added are left alone, whatever it lists. Of those that it has and lists no more, one is kept if
 /// without it the disk had no usable path left or, when none is usable now, none that could become so.
-pub(super) fn reconcile(wanted: &[PathAddress], have: &[Have]) -> Changes {
-    let mut changes = Changes::default();
+pub(super) fn reconcile<A: Clone + Eq>(wanted: &[A], have: &[Have<A>]) -> Changes<A> {
+    let mut changes = Changes { add: Vec::new(), remove: Vec::new(), keep: None };
     for address in wanted {
         // One that is leaving has to be gone before its address can come back.
         let known = have.iter().any(|path| path.address == *address) || changes.add.contains(address);
@@ -40,9 +41,9 @@ pub(super) fn reconcile(wanted: &[PathAddress], have: &[Have]) -> Changes {
             changes.add.push(address.clone());
         }
     }
-    let vanished = |path: &&Have| path.discovered && !path.leaving && !wanted.contains(&path.address);
+    let vanished = |path: &&Have<A>| path.discovered && !path.leaving && !wanted.contains(&path.address);
     let others = || have.iter().filter(|path| !path.leaving && !vanished(path));
-    let mut remove: Vec<&Have> = have.iter().filter(vanished).collect();
+    let mut remove: Vec<&Have<A>> = have.iter().filter(vanished).collect();
     let keep = if others().any(|path| path.usable) {
         None
     } else if let Some(at) = remove.iter().position(|path| path.usable) {
@@ -61,19 +62,11 @@ pub(super) fn reconcile(wanted: &[PathAddress], have: &[Have]) -> Changes {
 mod tests {
     use super::*;
 
-    fn address(n: u16) -> PathAddress {
-        format!("tcp://192.0.2.1:{n}").parse().unwrap()
-    }
-
-    fn addresses(ports: &[u16]) -> Vec<PathAddress> {
-        ports.iter().map(|&port| address(port)).collect()
-    }
-
-    /// Paths by letters: discovered or configured, usable (capital), leaving (`-`). Path n is at port n.
-    fn paths(text: &str) -> Vec<Have> {
+    /// Paths by letters: discovered or configured, usable (capital), leaving (`-`). Path n is at address n.
+    fn paths(text: &str) -> Vec<Have<u16>> {
         let path = |(n, word): (u16, &str)| Have {
             path: PathId(n),
-            address: address(n),
+            address: n,
             discovered: word.starts_with(['d', 'D']),
             usable: word.starts_with(char::is_uppercase),
             leaving: word.ends_with('-'),
@@ -83,12 +76,9 @@ mod tests {
 
     #[track_caller]
     fn check(wanted: &[u16], have: &str, add: &[u16], remove: &[u16], keep: Option<u16>) {
-        let expected = Changes {
-            add: addresses(add),
-            remove: remove.iter().copied().map(PathId).collect(),
-            keep: keep.map(PathId),
-        };
-        assert_eq!(reconcile(&addresses(wanted), &paths(have)), expected, "wanted {wanted:?}, have {have}");
+        let expected =
+            Changes { add: add.to_vec(), remove: remove.iter().copied().map(PathId).collect(), keep: keep.map(PathId) };
+        assert_eq!(reconcile(wanted, &paths(have)), expected, "wanted {wanted:?}, have {have}");
     }
 
     #[test]
@@ -145,7 +135,7 @@ mod tests {
                 let have = paths(&text.join(" "));
                 for listed in 0..1u16 << count {
                     let wanted: Vec<_> = (0..count as u16).filter(|n| listed >> n & 1 != 0).map(|n| n + 1).collect();
-                    let changes = reconcile(&addresses(&wanted), &have);
+                    let changes = reconcile(&wanted, &have);
                     assert!(changes.add.is_empty());
                     let staying = || have.iter().filter(|path| !path.leaving && !changes.remove.contains(&path.path));
                     let before = || have.iter().filter(|path| !path.leaving);
@@ -157,9 +147,9 @@ mod tests {
                     );
                     for path in &changes.remove {
                         let path = &have[usize::from(path.0 - 1)];
-                        assert!(path.discovered && !path.leaving && !wanted.contains(&path.path.0));
+                        assert!(path.discovered && !path.leaving && !wanted.contains(&path.address));
                     }
-                    let stray = |path: &&Have| path.discovered && !wanted.contains(&path.path.0);
+                    let stray = |path: &&Have<u16>| path.discovered && !wanted.contains(&path.address);
                     let strays = staying().filter(stray).count();
                     assert_eq!(strays, usize::from(changes.keep.is_some()), "no more are kept than needed");
                 }

@@ -1,0 +1,106 @@
+//! What the logs of the discovery controllers lead to: other controllers, and paths.
+
+use std::fmt::Display;
+use std::net::SocketAddr;
+use std::time::Instant;
+
+use nvme_tcp::host::{DiscoveryLog, Referral, UnusableEntry, referrals, tcp_address};
+use nvme_tcp::wire::{DiscoveryEntry, SubsystemType};
+
+use super::SessionId;
+use super::controller::{Controller, Source};
+
+/// What has become of the set of discovery controllers.
+#[derive(Debug, Default)]
+pub(super) struct Moved {
+    /// Sessions with controllers that nobody refers to any more.
+    pub(super) ended: Vec<SessionId>,
+    /// There are more referrals than are followed.
+    pub(super) cut: bool,
+}
+
+/// Follows the referrals of the logs there are. Controllers are forgotten and added accordingly.
+pub(super) fn follow<A: Clone + Eq>(
+    now: Instant,
+    controllers: &mut Vec<Controller<A>>,
+    with_peer: fn(&A, SocketAddr) -> A,
+) -> Moved {
+    let configured = || controllers.iter().filter(|controller| controller.referred_by.is_none());
+    let own: Vec<_> = configured().filter_map(|controller| controller.peer).collect();
+    let (mut wanted, mut moved): (Vec<(Source<A>, A)>, _) = (Vec::new(), Moved::default());
+    for first in configured() {
+        let Some((log, _)) = &first.log else { continue };
+        // What it leads to is connected in the same way as it.
+        let source = |referral: &Referral| Source {
+            address: with_peer(&first.source.address, referral.address),
+            subnqn: referral.subnqn.clone(),
+        };
+        let log_of = |referral: &Referral| {
+            let known = controllers.iter().find(|controller| controller.source == source(referral))?;
+            known.log.as_ref().map(|(log, _)| &**log)
+        };
+        let found = referrals(log, &own, log_of);
+        moved.cut |= found.cut;
+        for source in found.found.iter().map(source) {
+            let is_configured = configured().any(|controller| controller.source == source);
+            if !is_configured && !wanted.iter().any(|(other, _)| *other == source) {
+                wanted.push((source, first.source.address.clone()));
+            }
+        }
+    }
+    let is_gone = |controller: &mut Controller<A>| {
+        controller.referred_by.is_some() && !wanted.iter().any(|(source, _)| *source == controller.source)
+    };
+    moved.ended = controllers.extract_if(.., is_gone).filter_map(|controller| controller.session()).collect();
+    for (source, by) in wanted {
+        if !controllers.iter().any(|controller| controller.source == source) {
+            controllers.push(Controller::new(now, source, Some(by)));
+        }
+    }
+    moved
+}
+
+/// The records of a log that are paths to `subsystem`, or referrals, and where they lead.
+fn leads<'a>(
+    log: &'a DiscoveryLog,
+    subsystem: &str,
+) -> impl Iterator<Item = (&'a DiscoveryEntry, Result<SocketAddr, UnusableEntry>)> {
+    let is_of_use = move |entry: &&DiscoveryEntry| match entry.subsystem {
+        SubsystemType::NVM => entry.subnqn.as_str() == subsystem,
+        kind => kind == SubsystemType::REFERRAL,
+    };
+    log.entries.iter().filter(is_of_use).map(|entry| (entry, tcp_address(entry)))
+}
+
+/// The addresses of `subsystem`, each once, in the order of controllers and records.
+pub(super) fn listed<A: Clone + Eq>(
+    controllers: &[Controller<A>],
+    subsystem: &str,
+    with_peer: fn(&A, SocketAddr) -> A,
+) -> Vec<A> {
+    let mut listed = Vec::new();
+    for controller in controllers {
+        let log = controller.log.iter().flat_map(|(log, _)| leads(log, subsystem));
+        for (_, address) in log.filter(|(entry, _)| entry.subsystem == SubsystemType::NVM) {
+            let Ok(address) = address else { continue };
+            let address = with_peer(&controller.source.address, address);
+            if !listed.contains(&address) {
+                listed.push(address);
+            }
+        }
+    }
+    listed
+}
+
+/// One line for each record of a controller that is of no use, or could not be read.
+pub(super) fn useless<A: Display>(controller: &Controller<A>, subsystem: &str) -> Vec<String> {
+    let (by, log) = (&controller.source.address, controller.log.iter().map(|(log, _)| log));
+    let unreadable =
+        log.clone().flat_map(|log| &log.unreadable).map(|(at, error)| format!("{by}: record {at}: {error}"));
+    let unusable = log.flat_map(|log| leads(log, subsystem)).filter_map(|(entry, address)| {
+        let what = if entry.subsystem == SubsystemType::NVM { "path" } else { "referral" };
+        let DiscoveryEntry { traddr, trsvcid, .. } = entry;
+        Some(format!("{by}: {what} to {traddr} {trsvcid}: {}", address.err()?))
+    });
+    unreadable.chain(unusable).collect()
+}
