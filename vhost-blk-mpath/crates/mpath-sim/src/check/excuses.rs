@@ -91,13 +91,13 @@ impl Excuses {
 
     /// Whether there was anything that a request may fail of.
     pub(super) fn explain(&self, now: Duration, met: Trouble, config: &GroupConfig) -> bool {
-        let is_pathless = config.no_path_timeout.is_some_and(|most| self.was_pathless(now, met.since, most));
-        is_pathless || self.is_worn_out(met, self.over - met.over, config)
+        self.was_pathless(now, met, config) || self.is_worn_out(met, self.over - met.over, config)
     }
 
     /// Whether there was anything that a flush may fail of, but for writes that were lost.
     pub(super) fn explain_flush(&self, now: Duration, met: Trouble, config: &GroupConfig) -> bool {
-        now.saturating_sub(met.since) >= FLUSH_UNUSABLE_MAX || self.is_worn_out(met, 0, config)
+        let has_waited = now.saturating_sub(met.since) >= FLUSH_UNUSABLE_MAX;
+        has_waited || self.was_pathless(now, met, config) || self.is_worn_out(met, 0, config)
     }
 
     /// Whether a controller has refused it, or more has gone wrong than it is tried again for; or nobody knows what was heard.
@@ -107,9 +107,10 @@ impl Excuses {
         is_altered || met.refused > 0 || met.errors + over > again
     }
 
-    /// Whether an I/O thread has had no path for so long, and not only before then.
-    fn was_pathless(&self, now: Duration, then: Duration, most: Duration) -> bool {
-        let ended = self.outages.iter().any(|&(end, length)| end >= then && length >= most);
+    /// Whether an I/O thread has had no path for longer than requests wait, and not only before this one was submitted.
+    fn was_pathless(&self, now: Duration, met: Trouble, config: &GroupConfig) -> bool {
+        let Some(most) = config.no_path_timeout else { return false };
+        let ended = self.outages.iter().any(|&(end, length)| end >= met.since && length >= most);
         ended || self.pathless.values().any(|&since| since < Duration::MAX && now.saturating_sub(since) >= most)
     }
 }
