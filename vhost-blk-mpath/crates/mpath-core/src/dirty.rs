@@ -240,22 +240,27 @@ impl DirtyPaths {
         }
     }
 
-    /// The controller of an association has been shut down in order after every group had ended the association. With that it has
-    /// written back its cache (CC.SHN; Base 2.3, 3.6.1): what the end of the association left there is not lost.
+    /// The controller of an association has been shut down in order after every group had ended. With that it has written back its cache
+    /// (CC.SHN; Base 2.3, 3.6.1): nothing of the association is lost, though connections of it may have failed before.
     pub fn shut_down(&self, path: PathId, epoch: Epoch) {
-        let (_, mut ledger) = self.lock(path);
-        if ledger.epoch == Some(epoch) && ledger.losses == u32::MAX {
+        let (dirt, mut ledger) = self.lock(path);
+        if ledger.epoch != Some(epoch) {
+            return;
+        }
+        if ledger.alive {
+            ledger.clean = dirt.end_round(&mut ledger).0;
+        } else if ledger.losses == u32::MAX {
             ledger.lost = ledger.lost_before;
         }
     }
 
-    /// Whether writes were lost that no flush has reported. To be asked when every group has ended; whoever serves the disk next is to be
-    /// told, by [`set_lost`](Self::set_lost).
+    /// Whether writes are lost, or may be, that no flush has reported. To be asked when every group has ended, and controllers have been
+    /// [shut down](Self::shut_down); whoever serves the disk next is to be told, by [`set_lost`](Self::set_lost).
     #[must_use]
     pub fn has_unreported_loss(&self) -> bool {
         (0..self.paths.len() as u16).any(|path| {
             let (_, ledger) = self.lock(PathId(path));
-            ledger.lost > ledger.reported
+            ledger.lost > ledger.reported || ledger.is_dirty() && !ledger.presumed
         })
     }
 

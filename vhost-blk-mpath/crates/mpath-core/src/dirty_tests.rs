@@ -290,6 +290,12 @@ fn a_controller_that_is_shut_down_in_order_has_lost_nothing() {
     assert!(dirty.has_unreported_loss(), "that was another association");
     dirty.shut_down(P, E1);
     assert!(!dirty.has_unreported_loss());
+    // The same without the loss of a connection.
+    let left = started();
+    left.mark(now, P, E1);
+    assert!(left.has_unreported_loss());
+    left.shut_down(P, E1);
+    assert!(!left.has_unreported_loss());
     // What an association before had lost stays lost.
     dirty.up(now, P, E2, false);
     dirty.mark(now, P, E2);

@@ -106,16 +106,24 @@ impl Group {
     /// The association of a path has ended, or is given up. Nothing more is issued on it. The driver then answers every
     /// request that it had been issued with its outcome, [`crate::Outcome::Lost`] if there was none.
     pub fn path_lost(&mut self, now: Instant, id: PathId) {
+        if let Some(association) = self.paths[id.index()].association {
+            self.disks.iter().for_each(|disk| disk.dirty.lost(now, id, association.epoch));
+            self.path_left(now, id);
+        }
+    }
+
+    /// The same at the end of this process, when this group has nothing more to do: other groups may still flush the association, and
+    /// its controller may yet be shut down in order. Whoever ends the process asks [`crate::DirtyPaths::has_unreported_loss`] after that.
+    pub fn path_left(&mut self, now: Instant, id: PathId) {
         let path = &mut self.paths[id.index()];
-        let Some(association) = path.association.take() else {
+        if path.association.take().is_none() {
             return;
-        };
+        }
         path.of_disk.iter_mut().for_each(|disk| disk.hold.clear());
         path.begin_watch(self.config.suspect_timeout);
         path.probe = None;
         self.timers.forget_probe(id);
         self.lose_hedges(id);
-        self.disks.iter().for_each(|disk| disk.dirty.lost(now, id, association.epoch));
         self.path_changed(now, id);
         self.take_back_unsent(now, id);
         self.lose_held(now, id);

@@ -51,9 +51,9 @@ impl<R: Ring> IoThread<R> {
         let is_settled = |(disk, _): &mut (DiskId, _)| !self.requests.leaves_doubt_of(*disk);
         self.settling.extract_if(.., is_settled).for_each(|(_, settled)| settled());
         if self.ending && self.queues.is_empty() {
-            let paths: Vec<PathId> = self.connections.keys().copied().collect();
-            for path in paths {
-                self.close(now, path, Ending::Reset);
+            for (&path, connection) in &mut self.connections {
+                connection.close(&mut self.ring, Ending::Reset);
+                self.group.path_left(now, path);
             }
             self.close_quiescent(now);
         }
