@@ -22,6 +22,8 @@ pub(crate) struct Guest {
     waiting: Vec<bool>,
     /// By user: what it is zeroing now. No two of them are alike, as zeroes do not tell who wrote them.
     zeroing: Vec<Option<Range<u64>>>,
+    /// Blocks of its disk.
+    blocks: u64,
 }
 
 impl Guest {
@@ -30,7 +32,17 @@ impl Guest {
         let users = plan.flows * plan.depth;
         let (changed, zeroing) = (vec![None; users], vec![None; users]);
         let (next, step) = (disk as u64 + 1, disks as u64);
-        let mut guest = Self { disk, plan, rng, next, step, changed, waiting: vec![false; users], zeroing };
+        let mut guest = Self {
+            disk,
+            blocks: plan.first_blocks,
+            plan,
+            rng,
+            next,
+            step,
+            changed,
+            waiting: vec![false; users],
+            zeroing,
+        };
         (0..users).for_each(|user| guest.think(clock, user));
         guest
     }
@@ -82,7 +94,7 @@ impl Guest {
     fn any_range(&mut self) -> Range<u64> {
         let longest = if self.rng.percent(50) { 1 } else { self.plan.longest };
         let blocks = self.rng.range(1, longest);
-        let start = self.rng.below(self.plan.blocks - blocks + 1);
+        let start = self.rng.below(self.blocks - blocks + 1);
         start..start + blocks
     }
 
@@ -107,7 +119,12 @@ impl Guest {
     }
 
     pub(crate) fn blocks(&self) -> u64 {
-        self.plan.blocks
+        self.blocks
+    }
+
+    /// Its disk has grown.
+    pub(crate) fn grow(&mut self, blocks: u64) {
+        self.blocks = blocks;
     }
 
     pub(crate) fn is_over(&self, clock: &Clock) -> bool {

@@ -27,7 +27,9 @@ pub(crate) struct GuestPlan {
     pub(crate) depth: usize,
     /// Between an answer and the next request.
     pub(crate) think: Duration,
+    /// At the end, and at the beginning.
     pub(crate) blocks: u64,
+    pub(crate) first_blocks: u64,
     /// Longest read or write in blocks.
     pub(crate) longest: u64,
     /// Shares of the operations: read, write, write zeroes, discard, flush.
@@ -116,6 +118,9 @@ impl Plan {
             faults.extend(endings(&mut Rng::new(seed, 0xe4d5), paths, quiet));
             faults.extend(hostilities(&mut Rng::new(seed, 0x4057), paths, quiet));
         }
+        if spared.is_none() {
+            faults.extend(growth(&mut Rng::new(seed, 0x6704), &mut target, &mut host, &mut guests, quiet));
+        }
         let of_discovery = &mut Rng::new(seed, 0xd15c_04e4);
         let controllers = (spared.is_none() && of_discovery.percent(30)).then(|| controllers(of_discovery, paths));
         if let Some(controllers) = &controllers {
@@ -124,6 +129,7 @@ impl Plan {
         if spared.is_some() {
             // So that whoever has to wait for long waits for a reason.
             links.iter_mut().for_each(LinkPlan::hurry);
+            host.record_fails_percent = 0;
             guests.iter_mut().for_each(GuestPlan::ask_less);
         }
         let first_flow = |disk: usize| guests[..disk].iter().map(|guest| guest.flows as u16).sum();
@@ -141,7 +147,38 @@ impl Plan {
     }
 }
 
+/// Has some namespaces begin with half their blocks. The nodes tell of the others each in its own time.
+fn growth(
+    rng: &mut Rng,
+    target: &mut TargetPlan,
+    host: &mut HostPlan,
+    guests: &mut [GuestPlan],
+    quiet: Duration,
+) -> Vec<Planned> {
+    let mut faults = Vec::new();
+    for (disk, guest) in guests.iter_mut().enumerate() {
+        if !rng.percent(20) {
+            continue;
+        }
+        guest.first_blocks = guest.blocks / 2;
+        guest.longest = guest.longest.min(guest.first_blocks);
+        host.disks[disk].namespace.blocks = guest.first_blocks;
+        target.start_small(disk, guest.first_blocks);
+        let begins = rng.up_to(quiet / 2);
+        for node in 0..target.nodes {
+            let begins = begins + rng.up_to(Duration::from_secs(4));
+            faults.push(Planned { fault: Fault::Grow { node, disk }, begins, lasts: Duration::ZERO });
+        }
+    }
+    faults
+}
+
 impl TargetPlan {
+    fn start_small(&mut self, disk: usize, blocks: u64) {
+        let of_disk = self.namespaces.iter_mut().filter(|namespace| namespace.disk == disk);
+        of_disk.for_each(|namespace| namespace.first_blocks = blocks);
+    }
+
     /// Namespaces and PDUs that have room for reads into guest memory without a copy.
     fn send_large_data(&mut self) {
         self.namespaces.iter_mut().for_each(|namespace| (namespace.blocks, namespace.block_shift) = (64, 12));
@@ -192,6 +229,7 @@ fn namespaces(rng: &mut Rng) -> Vec<NamespacePlan> {
             blocks: rng.pick(&[8, 16, 64]),
             block_shift: rng.pick(&[9, 9, 12]),
             noiob: rng.pick(&[0, 0, 5, 8]),
+            first_blocks: u64::MAX,
         })
         .collect();
     namespaces.rotate_left(rng.index(disks));
@@ -328,6 +366,7 @@ fn guest(rng: &mut Rng, host: &HostPlan, target: &TargetPlan, disk: usize, quiet
         depth,
         think,
         blocks: namespace.blocks,
+        first_blocks: namespace.blocks,
         longest: rng.pick(&[2, 8, 32]).min(namespace.blocks),
         shares: [rng.range(20, 60), rng.range(20, 60), rng.below(10), rng.below(10), rng.below(25)],
         writeback: rng.pick(&[true, true, true, false]),

@@ -203,6 +203,17 @@ impl World {
         }
     }
 
+    /// Guests see what their disks have grown to.
+    fn grow(&mut self) {
+        let Some((daemon, mut ctx)) = self.daemon() else { return };
+        for (disk, blocks) in daemon.grow(&mut ctx) {
+            self.say(|| format!("disk {disk} has grown to {blocks} blocks"));
+            self.check.counts.grown += 1;
+            self.machines[disk].grow(blocks);
+            self.guests[disk].grow(blocks);
+        }
+    }
+
     /// Has a daemon that ends do so, and the next one begin.
     fn turn_end(&mut self) {
         let Some((daemon, mut ctx)) = self.daemon() else { return };
@@ -305,6 +316,7 @@ impl World {
                 break;
             }
             self.on(event);
+            self.grow();
             self.turn_end();
             self.next_stage();
         }

@@ -45,6 +45,8 @@ pub struct Counts {
     pub closed_in_order: u64,
     /// Daemons killed.
     pub kills: u64,
+    /// Disks that have grown.
+    pub grown: u64,
     /// Daemons that ended in order.
     pub restarts: u64,
     /// Front-ends that hung up.
@@ -97,6 +99,7 @@ impl AddAssign for Counts {
         self.listed_no_more += one.listed_no_more;
         self.closed_in_order += one.closed_in_order;
         self.kills += one.kills;
+        self.grown += one.grown;
         self.restarts += one.restarts;
         self.hang_ups += one.hang_ups;
         self.given_up += one.given_up;

@@ -60,6 +60,8 @@ pub(crate) enum Fault {
     Ana { node: usize, disk: Option<usize>, state: AnaState },
     /// What a node says of a disk's namespace.
     Show { node: usize, disk: usize, shown: Shown },
+    /// The namespace of a disk has grown, and a node tells of it, for good.
+    Grow { node: usize, disk: usize },
     /// Bits are flipped on the way.
     Corrupt { path: usize, per_10k: u64 },
     /// The daemon is killed, and another one started in its place. What was under way is asked again, or is not; the kernel
@@ -144,6 +146,10 @@ impl World {
                 let (target, mut ctx) = self.target();
                 target.show(&mut ctx, node, disk, shown);
             }
+            Fault::Grow { node, disk } => {
+                let (target, mut ctx) = self.target();
+                target.grow(&mut ctx, node, disk);
+            }
             Fault::Corrupt { path, per_10k } => {
                 self.check.corrupted(true);
                 self.net.links[path].corrupted = per_10k;
@@ -182,6 +188,7 @@ impl World {
             Fault::ResetAll { .. }
             | Fault::ResetOne { .. }
             | Fault::Restart
+            | Fault::Grow { .. }
             | Fault::Policy(_)
             | Fault::Weight { .. }
             | Fault::Unlist { for_good: true, .. } => {}

@@ -1,5 +1,6 @@
 //! The daemon: its I/O threads, path tasks and fences, until it is killed.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,6 +11,7 @@ use mpath_host::{Leaving, RemovalStep, Wanted};
 use reactor::{PathEventKind, Unanswered};
 
 use super::discovery::Discovery;
+use super::disks::Disks;
 use super::fences::{Fences, RecordFiles};
 use super::frontends::Door;
 use super::path::PathTask;
@@ -31,6 +33,9 @@ pub(crate) struct Daemon {
     /// Nothing is taken from virtqueues before.
     held_until: Option<Instant>,
     is_cache_shared: bool,
+    disks: Disks,
+    /// By disk: the blocks that it is to grow to, once every I/O thread knows of them.
+    growing: BTreeMap<usize, (u64, Arc<()>)>,
     /// By disk, as the next two.
     shared: Vec<SharedDisk>,
     unanswered: Vec<Arc<Unanswered>>,
@@ -99,6 +104,8 @@ impl Daemon {
             taken: vec![false; plan.paths],
             intact: vec![false; shared.len()],
             shared,
+            disks: Disks::new(&plan.disks, &machines.iter().map(Machine::blocks).collect::<Vec<_>>()),
+            growing: BTreeMap::new(),
             unanswered,
             ending: None,
         };
@@ -121,7 +128,7 @@ impl Daemon {
         let (mut settled, doors) = (Vec::new(), self.doors.iter_mut().zip(&self.has_front_end).zip(machines));
         for (index, ((door, wants), machine)) in doors.enumerate() {
             if door.is_free() && *wants && self.ending.is_none() {
-                door.connect(ctx, &mut self.threads, machine, held);
+                door.connect(ctx, &mut self.threads, machine, held, self.disks.shown(index));
             }
             if door.settles(ctx, &mut self.threads) && door.serves() {
                 settled.push(index);
@@ -389,11 +396,39 @@ impl Daemon {
         }
     }
 
+    /// Has disks grow that can, once the queue pairs know it: which, and to how many blocks.
+    pub(crate) fn grow(&mut self, ctx: &mut Ctx<'_>) -> Vec<(usize, u64)> {
+        let mut grown = Vec::new();
+        for disk in 0..self.shared.len() {
+            let growth = self.disks.growth(disk);
+            let growing = self.growing.get(&disk);
+            if let Some(&(agreed_before, _)) = growing.filter(|(_, told)| Arc::strong_count(told) == 1) {
+                let blocks = growth.map(|blocks| blocks.min(agreed_before));
+                self.growing.remove(&disk);
+                if let Some(blocks) = blocks {
+                    self.disks.grow(disk, blocks);
+                    self.doors[disk].grow(blocks);
+                    grown.push((disk, blocks));
+                }
+            } else if let Some(blocks) = growth
+                && !self.growing.contains_key(&disk)
+            {
+                let told = Arc::new(());
+                self.post_all(ctx, || {
+                    let told = Arc::clone(&told);
+                    Message::Barrier(Box::new(move || drop(told)))
+                });
+                self.growing.insert(disk, (blocks, told));
+            }
+        }
+        grown
+    }
+
     /// A turn of a path's task.
     pub(crate) fn turn_path(&mut self, ctx: &mut Ctx<'_>, index: usize) {
         let path_id = PathId(index as u16);
         let path = &mut self.paths[index];
-        path.turn(ctx, &mut self.fences);
+        path.turn(ctx, &mut self.fences, &mut self.disks);
         for (thread, message) in std::mem::take(&mut path.mail) {
             match message {
                 Message::PathDown { .. } => self.intact.fill(false),

@@ -3,6 +3,8 @@
 //! The daemon takes the namespace that a disk's first path has led to for the disk's. This one knows it from the start, or a
 //! fault at its start would make another one of the disk.
 
+use std::collections::BTreeMap;
+
 use mpath_core::{DiskId, PathId};
 use mpath_host::{Admitted, News, Served, Unusable};
 use nvme_tcp::host::ControllerInfo;
@@ -10,9 +12,62 @@ use nvme_tcp::host::ControllerInfo;
 use super::DiskPlan;
 use super::path::Failed;
 
-pub(super) struct Disks<'a>(pub(super) &'a [DiskPlan]);
+pub(super) struct Disks(Vec<Disk>);
 
-impl mpath_host::Disks for Disks<'_> {
+struct Disk {
+    plan: DiskPlan,
+    /// The blocks that its guest sees.
+    shown: u64,
+    /// The blocks by each path that leads to its namespace.
+    sizes: BTreeMap<PathId, u64>,
+}
+
+impl Disks {
+    /// Those of this plan, of which guests see so many blocks each.
+    pub(super) fn new(plans: &[DiskPlan], shown: &[u64]) -> Self {
+        let disk = |(plan, &shown): (&DiskPlan, _)| Disk { plan: plan.clone(), shown, sizes: BTreeMap::new() };
+        Self(plans.iter().zip(shown).map(disk).collect())
+    }
+
+    fn disk(&mut self, disk: DiskId) -> &mut Disk {
+        &mut self.0[usize::from(disk.0)]
+    }
+
+    /// The blocks that the guest of a disk sees.
+    pub(super) fn shown(&self, disk: usize) -> u64 {
+        self.0[disk].shown
+    }
+
+    /// The blocks that it may be shown, if these are more.
+    pub(super) fn growth(&self, disk: usize) -> Option<u64> {
+        let sizes = self.0[disk].sizes.values().copied();
+        mpath_host::Disks::served(self, DiskId(disk as u16))?.growth(sizes)
+    }
+
+    /// It is shown so many from now on.
+    pub(super) fn grow(&mut self, disk: usize, blocks: u64) {
+        self.0[disk].shown = blocks;
+    }
+
+    /// A live path has news of a namespace.
+    pub(super) fn told(&mut self, path: PathId, news: &News) {
+        let sizes = &mut self.disk(news.disk).sizes;
+        if news.unusable.is_none() {
+            sizes.insert(path, news.blocks);
+        } else {
+            sizes.remove(&path);
+        }
+    }
+
+    /// A path is not live any more.
+    pub(super) fn path_down(&mut self, path: PathId) {
+        for disk in &mut self.0 {
+            disk.sizes.remove(&path);
+        }
+    }
+}
+
+impl mpath_host::Disks for Disks {
     type Error = Failed;
 
     fn name(&self, disk: DiskId) -> String {
@@ -20,8 +75,8 @@ impl mpath_host::Disks for Disks<'_> {
     }
 
     fn served(&self, disk: DiskId) -> Option<Served> {
-        let namespace = self.0[usize::from(disk.0)].namespace;
-        Some(Served { namespace, shown_blocks: namespace.blocks })
+        let Disk { plan, shown, .. } = &self.0[usize::from(disk.0)];
+        Some(Served { namespace: plan.namespace, shown_blocks: *shown })
     }
 
     fn admit(&mut self, info: &ControllerInfo) -> Result<Admitted<Failed>, Failed> {
@@ -33,7 +88,9 @@ impl mpath_host::Disks for Disks<'_> {
         Ok(admitted.collect())
     }
 
-    fn path_up(&mut self, _: PathId, _: Vec<News>) -> Result<(), (DiskId, Unusable)> {
+    fn path_up(&mut self, path: PathId, namespaces: Vec<News>) -> Result<(), (DiskId, Unusable)> {
+        mpath_host::check_sizes(&namespaces, |disk| self.served(disk))?;
+        namespaces.iter().for_each(|news| self.told(path, news));
         Ok(())
     }
 }

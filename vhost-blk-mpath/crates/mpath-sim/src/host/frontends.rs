@@ -55,6 +55,7 @@ impl Door {
         threads: &mut Threads,
         machine: &mut Machine,
         held: Option<Instant>,
+        blocks: u64,
     ) {
         if !matches!(self.state, State::Waiting) {
             return;
@@ -71,13 +72,20 @@ impl Door {
                 Message::WhenSettled { disk, settled }
             });
         }
-        let (served, stream) = Served::start(&self.plan);
+        let (served, stream) = Served::start(&self.plan, blocks);
         machine.connect(stream);
         for queue in served.started() {
             let (index, flow) = (queue.index(), self.flow(queue.index()));
             threads.post(ctx, threads.of(disk, index), Message::StartQueue { disk, flow, queue: Box::new(queue) });
         }
         self.state = State::Serving(served);
+    }
+
+    /// The guest sees so many blocks from now on.
+    pub(super) fn grow(&self, blocks: u64) {
+        if let State::Serving(served) | State::Draining { served, .. } = &self.state {
+            served.grow(&self.plan, blocks);
+        }
     }
 
     fn flow(&self, index: u16) -> FlowId {

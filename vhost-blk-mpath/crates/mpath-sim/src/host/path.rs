@@ -232,7 +232,7 @@ impl PathTask {
     }
 
     /// [`Event::Path`] has come.
-    pub(super) fn turn(&mut self, ctx: &mut Ctx<'_>, fences: &mut Fences) {
+    pub(super) fn turn(&mut self, ctx: &mut Ctx<'_>, fences: &mut Fences, disks: &mut Disks) {
         let now = ctx.clock.now();
         if self.wake_at != Some(now) {
             return;
@@ -252,7 +252,7 @@ impl PathTask {
         // What has arrived comes before the timeouts: it is what they wait for.
         while self.exchange(ctx) {}
         loop {
-            self.go_on(ctx, fences);
+            self.go_on(ctx, fences, disks);
             let reset = fences.next_reset(now, self.id);
             if reset.is_some_and(|other| !self.path.reset_other(other)) {
                 fences.reset_answered(ctx, self.id, None);
@@ -354,9 +354,9 @@ impl PathTask {
         is_new
     }
 
-    fn go_on(&mut self, ctx: &mut Ctx<'_>, fences: &mut Fences) {
+    fn go_on(&mut self, ctx: &mut Ctx<'_>, fences: &mut Fences, disks: &mut Disks) {
         let now = ctx.clock.now();
-        while let Some(action) = self.path.poll(now, &mut Disks(&self.plan.disks)) {
+        while let Some(action) = self.path.poll(now, disks) {
             ctx.say(|| format!("path {}: {action:?}", self.id));
             match action {
                 Action::Connect { qid } => {
@@ -379,6 +379,7 @@ impl PathTask {
                 Action::Up(up) => self.up(fences, *up),
                 Action::News { epoch, news } => {
                     let (path, disk, state) = (self.id, news.disk, news.state);
+                    disks.told(path, &news);
                     ctx.check.counts.disks_lost += u64::from(news.unusable.is_some());
                     if let Some(limits) = news.added {
                         ctx.check.counts.namespaces_added += 1;
@@ -388,6 +389,7 @@ impl PathTask {
                 }
                 Action::Down { epoch, .. } => {
                     fences.withdraw_resets(self.id);
+                    disks.path_down(self.id);
                     ctx.check.association_lost(ctx.clock.elapsed());
                     let path = self.id;
                     self.mail_all(|| Message::PathDown { path, epoch, ending: Ending::Reset });

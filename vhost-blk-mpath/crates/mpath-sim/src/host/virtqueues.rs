@@ -39,6 +39,7 @@ impl QueueSink for Sink {
 
 /// A connection of a front-end.
 pub(super) struct Served {
+    disk: Arc<Disk>,
     started: mpsc::Receiver<Queue>,
     stops: mpsc::Receiver<Stop>,
     thread: JoinHandle<()>,
@@ -46,8 +47,8 @@ pub(super) struct Served {
 
 impl Served {
     /// Serves a front-end: the daemon's end of the connection, and the machine's.
-    pub(super) fn start(plan: &DiskPlan) -> (Self, UnixStream) {
-        let sectors = plan.namespace.blocks * u64::from(plan.block_bytes) / SECTOR_BYTES;
+    pub(super) fn start(plan: &DiskPlan, blocks: u64) -> (Self, UnixStream) {
+        let sectors = sectors(plan, blocks);
         let geometry = DiskGeometry {
             num_queues: plan.queues,
             queue_size_max: 64,
@@ -58,11 +59,17 @@ impl Served {
         let disk = Arc::new(Disk::new(geometry).expect("a disk as the daemon makes it"));
         let (ours, theirs) = UnixStream::pair().expect("a socket");
         let ((started, queues), (stops, to_stop)) = (mpsc::channel(), mpsc::channel());
+        let served = Arc::clone(&disk);
         let serve = move || {
             // How it ended is the front-end's affair.
-            let _ = serve_connection(ours, &disk, &Sink { started, stops });
+            let _ = serve_connection(ours, &served, &Sink { started, stops });
         };
-        (Self { started: queues, stops: to_stop, thread: std::thread::spawn(serve) }, theirs)
+        (Self { disk, started: queues, stops: to_stop, thread: std::thread::spawn(serve) }, theirs)
+    }
+
+    /// The disk has so many blocks from now on.
+    pub(super) fn grow(&self, plan: &DiskPlan, blocks: u64) {
+        self.disk.grow(sectors(plan, blocks)).expect("a size as the daemon shows it");
     }
 
     /// The virtqueues that the front-end has running.
@@ -85,4 +92,8 @@ impl Served {
     pub(super) fn kill(self) -> JoinHandle<()> {
         self.thread
     }
+}
+
+fn sectors(plan: &DiskPlan, blocks: u64) -> u64 {
+    blocks * u64::from(plan.block_bytes) / SECTOR_BYTES
 }

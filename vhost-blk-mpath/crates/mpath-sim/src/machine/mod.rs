@@ -65,6 +65,8 @@ pub(crate) struct Machine {
     queues: Vec<Driver>,
     inflight: Option<Inflight>,
     frontend: Option<Frontend>,
+    /// Blocks that the disk has for the guest.
+    blocks: u64,
     /// By user: what is not answered.
     out: BTreeMap<usize, Asked>,
     /// By user: the data of the last read, whose memory is the guest's again.
@@ -78,6 +80,7 @@ impl Machine {
         let users = plan.flows * plan.depth;
         let slots = users * (SLOT_BYTES + plan.blocks as usize * block_bytes);
         let queues = (0..plan.flows).map(|index| Driver::new(index, plan.depth, plan.has_event_idx)).collect();
+        let blocks = plan.first_blocks;
         Self {
             memory: Memory::new(plan.flows * QUEUE_BYTES + slots),
             plan,
@@ -86,10 +89,21 @@ impl Machine {
             queues,
             inflight: None,
             frontend: None,
+            blocks,
             out: BTreeMap::new(),
             read: BTreeMap::new(),
             given_up: Vec::new(),
         }
+    }
+
+    /// Blocks that the disk has for the guest.
+    pub(crate) fn blocks(&self) -> u64 {
+        self.blocks
+    }
+
+    /// The disk has grown.
+    pub(crate) fn grow(&mut self, blocks: u64) {
+        self.blocks = blocks;
     }
 
     /// The virtqueue of a user.

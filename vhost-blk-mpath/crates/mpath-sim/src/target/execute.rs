@@ -137,6 +137,12 @@ impl Target {
                 return ctx.check.violate(at, None, format_args!("node {node} was asked to flush every namespace"));
             }
             Ok((IoScope::One(of), task)) => {
+                let blocks = self.blocks_at(node, command.sqe.nsid.get());
+                if self.end_of(of, &task) > blocks {
+                    let at = ctx.clock.elapsed();
+                    let what = format_args!("node {node} knows {blocks} blocks, and was asked for more: {task:?}");
+                    return ctx.check.violate(at, None, what);
+                }
                 if let Some(failing) = self.nodes[node].failing
                     && self.rng.percent(failing.percent)
                 {
@@ -225,6 +231,14 @@ impl Target {
         let identity = self.conns.get(&pending.conn)?.queue.identity()?;
         let subsystem = &self.subsystems[self.process(pending.node)];
         subsystem.io_view(identity.cntlid).filter(|view| view.enabled)
+    }
+
+    /// The end of the blocks that a task is about, in the namespace at this index.
+    fn end_of(&self, of: usize, task: &IoTask) -> u64 {
+        match task {
+            IoTask::Read(range) => self.plan.namespaces[of].blocks_of(range).end,
+            task => self.change_of(of, task).map_or(0, |change| change.blocks.end),
+        }
     }
 
     /// The blocks that a task changes in the namespace at this index.

@@ -166,6 +166,8 @@ pub(crate) struct Target {
     stores: Vec<Store>,
     /// Nodes, and the NSIDs of the namespaces that they do not have.
     gone: BTreeSet<(usize, u32)>,
+    /// Nodes, and the NSIDs of namespaces that have all their blocks there.
+    grown: BTreeSet<(usize, u32)>,
     pub(crate) nodes: Vec<NodeState>,
     conns: BTreeMap<ConnId, Connection>,
     pending: BTreeMap<u64, Pending>,
@@ -193,11 +195,12 @@ impl Target {
             seed: 0,
         };
         let process = |_| Subsystem::new(SubsystemConfig { seed: rng.next_u64(), ..config.clone() });
-        Self {
+        let mut target = Self {
             subsystems: (0..plan.processes).map(process).collect(),
             namespaces,
             stores: stores.collect(),
             gone: BTreeSet::new(),
+            grown: BTreeSet::new(),
             nodes: vec![NodeState::default(); plan.nodes],
             answer_faults: (0..plan.nodes).map(|_| Arc::default()).collect(),
             conns: BTreeMap::new(),
@@ -209,7 +212,9 @@ impl Target {
             hostile_rng: Rng::new(rng.clone().next_u64(), 0x4057),
             pieces_rng: Rng::new(rng.clone().next_u64(), 0x91ec),
             rng,
-        }
+        };
+        target.show_sizes();
+        target
     }
 
     /// So many of the next commands of a node meet a fault.

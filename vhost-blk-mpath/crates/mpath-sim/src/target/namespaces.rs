@@ -15,6 +15,8 @@ pub(crate) struct NamespacePlan {
     /// Whose it is.
     pub(crate) disk: usize,
     pub(crate) blocks: u64,
+    /// As many as all nodes have at the beginning, if these are fewer.
+    pub(crate) first_blocks: u64,
     pub(crate) block_shift: u8,
     pub(crate) noiob: u16,
 }
@@ -99,17 +101,40 @@ impl Target {
         let real = self.namespaces[nsid as usize - 1];
         let other = Namespace { blocks: real.blocks / 2, uuid: [0xee; 16], nguid: [0xef; 16], ..real };
         let none = Namespace { blocks: 0, ..real };
+        let small = Namespace { blocks: self.blocks_at(node, nsid), ..real };
         match shown {
             Shown::Nothing => self.gone.insert((node, nsid)),
             Shown::Itself | Shown::Another => self.gone.remove(&(node, nsid)),
         };
         let look = match shown {
-            Shown::Itself => None,
+            Shown::Itself => Some(small),
             Shown::Nothing => Some(none),
             Shown::Another => Some(other),
         };
         self.subsystem(node).show_namespace(node as u16 + 1, nsid, look);
         self.tell_events(ctx);
+    }
+
+    /// A namespace has all its blocks for a node from now on.
+    pub(crate) fn grow(&mut self, ctx: &mut Ctx<'_>, node: usize, disk: usize) {
+        self.grown.insert((node, self.nsid(disk)));
+        self.show(ctx, node, disk, Shown::Itself);
+    }
+
+    /// Namespaces begin with fewer blocks than they will have.
+    pub(super) fn show_sizes(&mut self) {
+        for node in 0..self.nodes.len() {
+            for nsid in 1..=self.namespaces.len() as u32 {
+                let shown = Namespace { blocks: self.blocks_at(node, nsid), ..self.namespaces[nsid as usize - 1] };
+                self.subsystem(node).show_namespace(node as u16 + 1, nsid, Some(shown));
+            }
+        }
+    }
+
+    /// The blocks that a namespace has for a node.
+    pub(super) fn blocks_at(&self, node: usize, nsid: u32) -> u64 {
+        let plan = &self.plan.namespaces[nsid as usize - 1];
+        if self.grown.contains(&(node, nsid)) { plan.blocks } else { plan.blocks.min(plan.first_blocks) }
     }
 
     /// Whether an admin command is about a namespace which this node does not have.
