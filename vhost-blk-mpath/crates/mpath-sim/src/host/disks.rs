@@ -90,7 +90,9 @@ impl mpath_host::Disks for Disks {
 
     fn path_up(&mut self, path: PathId, namespaces: Vec<News>) -> Result<(), (DiskId, Unusable)> {
         mpath_host::check_sizes(&namespaces, |disk| self.served(disk))?;
-        namespaces.iter().for_each(|news| self.told(path, news));
+        for news in &namespaces {
+            self.told(path, news);
+        }
         Ok(())
     }
 }
