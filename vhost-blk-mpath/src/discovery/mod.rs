@@ -142,6 +142,8 @@ impl Discovery {
     async fn turn(&mut self) {
         let timeout = self.decides.next_timeout().unwrap_or_else(far_future);
         tokio::select! {
+            // What has arrived comes before the timeouts: it is what they wait for.
+            biased;
             Some((session, news)) = self.news.recv() => self.decides.heard(Instant::now(), session, news),
             () = sleep_until(timeout.into()) => {}
         }

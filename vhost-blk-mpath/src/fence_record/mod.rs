@@ -173,9 +173,9 @@ impl FenceRecords {
         &self.0[disk].file
     }
 
-    /// Whether who had the disk at this position before has lost writes that no flush has reported.
-    pub(crate) fn has_lost_writes(&self, disk: usize) -> bool {
-        self.0[disk].found.has_lost_writes()
+    /// Whether who had the disk at this position before has lost writes to this namespace that no flush has reported.
+    pub(crate) fn has_lost_writes(&self, disk: usize, namespace: &NamespaceName) -> bool {
+        self.0[disk].found.lost_writes().is_some_and(|of| of.is_same(namespace))
     }
 
     /// See [`FenceRecord::end`]; by disk.

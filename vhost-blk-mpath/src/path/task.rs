@@ -119,11 +119,8 @@ impl PathTask {
         }
         // The I/O threads have drained by now, or are being drained by whoever ends the daemon.
         let admin = self.sockets.drain(..).next().flatten();
-        let epoch = self.path.latest().epoch;
-        if let Some((socket, controller)) = admin.zip(self.path.end())
-            && AdminConnection::new(socket, controller).shutdown().await
-        {
-            self.subsystem.disks.iter().for_each(|disk| disk.shared.dirty.shut_down(self.id, epoch));
+        if let Some((socket, controller)) = admin.zip(self.path.end()) {
+            AdminConnection::new(socket, controller).shutdown().await;
         }
     }
 

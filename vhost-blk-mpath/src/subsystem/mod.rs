@@ -94,9 +94,6 @@ impl Subsystem {
         let (mut first_flow, began) = (0, Instant::now());
         let new = |(settings, id): (DiskSettings, u16)| {
             let shared = if inherited_fence.is_some() { SharedDisk::after_crash() } else { SharedDisk::default() };
-            if records.has_lost_writes(id.into()) {
-                shared.dirty.set_lost(began);
-            }
             let first = FlowId(first_flow);
             // 64 disks at most, with 256 virtqueues at most.
             let queues = settings.queues.get() as u16;
@@ -205,8 +202,11 @@ impl Subsystem {
             );
         }
         disk.serve(Served { namespace, frontend });
-        self.records
-            .set_namespace(usize::from(disk.id.0), NamespaceName::new(self.config.subsystem.as_str(), &namespace));
+        let (index, name) = (usize::from(disk.id.0), NamespaceName::new(self.config.subsystem.as_str(), &namespace));
+        if self.records.has_lost_writes(index, &name) {
+            disk.shared.dirty.set_lost(disk.unanswered.began());
+        }
+        self.records.set_namespace(index, name);
         self.show_windows(&self.state());
         Ok(())
     }

@@ -82,8 +82,6 @@ struct Ledger {
     lost: u64,
     /// When that was lost.
     lost_at: Option<Instant>,
-    /// `lost` as it was before the end of the latest association.
-    lost_before: u64,
     /// Losses up to this round have been reported to the guest.
     reported: u64,
     /// When that happened last, and up to which round losses had been reported before.
@@ -234,34 +232,21 @@ impl DirtyPaths {
     pub(crate) fn lost(&self, now: Instant, path: PathId, epoch: Epoch) {
         let (dirt, mut ledger) = self.lock(path);
         if ledger.epoch == Some(epoch) && ledger.losses < u32::MAX {
-            ledger.lost_before = ledger.lost;
             dirt.end_life(now, &mut ledger);
             ledger.losses = u32::MAX;
         }
     }
 
-    /// The controller of an association has been shut down in order after every group had ended. With that it has written back its cache
-    /// (CC.SHN; Base 2.3, 3.6.1): nothing of the association is lost, though connections of it may have failed before.
-    pub fn shut_down(&self, path: PathId, epoch: Epoch) {
-        let (dirt, mut ledger) = self.lock(path);
-        if ledger.epoch != Some(epoch) {
-            return;
-        }
-        if ledger.alive {
-            ledger.clean = dirt.end_round(&mut ledger).0;
-        } else if ledger.losses == u32::MAX {
-            ledger.lost = ledger.lost_before;
-        }
-    }
-
-    /// Whether writes are lost, or may be, that no flush has reported. To be asked when every group has ended, and controllers have been
-    /// [shut down](Self::shut_down); whoever serves the disk next is to be told, by [`set_lost`](Self::set_lost).
+    /// Whether writes are lost, or may be, that no flush has covered or reported. To be asked when every group has ended, and
+    /// [written back](crate::Group::begin_write_back) what it could. Whoever serves the disk next is to be told, by
+    /// [`set_lost`](Self::set_lost).
     #[must_use]
     pub fn has_unreported_loss(&self) -> bool {
-        (0..self.paths.len() as u16).any(|path| {
-            let (_, ledger) = self.lock(PathId(path));
-            ledger.lost > ledger.reported || ledger.is_dirty() && !ledger.presumed
-        })
+        let has_lost = |path| {
+            let (_, ledger) = self.lock(path);
+            ledger.lost > ledger.reported
+        };
+        (0..self.paths.len() as u16).map(PathId).any(|path| has_lost(path) || self.is_dirty(path))
     }
 
     /// The process before this one has lost writes and has reported that to no flush: the first flush fails that may have been submitted

@@ -281,29 +281,17 @@ fn what_is_lost_at_the_end_is_reported_by_the_next_process() {
 }
 
 #[test]
-fn a_controller_that_is_shut_down_in_order_has_lost_nothing() {
+fn what_is_not_flushed_at_the_end_counts_as_lost() {
     let now = Instant::now();
     let dirty = started();
     dirty.mark(now, P, E1);
-    dirty.lost(now, P, E1);
-    dirty.shut_down(P, E2);
-    assert!(dirty.has_unreported_loss(), "that was another association");
-    dirty.shut_down(P, E1);
-    assert!(!dirty.has_unreported_loss());
-    // The same without the loss of a connection.
-    let left = started();
-    left.mark(now, P, E1);
-    assert!(left.has_unreported_loss());
-    left.shut_down(P, E1);
-    assert!(!left.has_unreported_loss());
-    // What an association before had lost stays lost.
-    dirty.up(now, P, E2, false);
-    dirty.mark(now, P, E2);
-    dirty.lost(now, P, E2);
-    let later = Epoch(3);
-    dirty.up(now, P, later, false);
-    dirty.mark(now, P, later);
-    dirty.lost(now, P, later);
-    dirty.shut_down(P, later);
     assert!(dirty.has_unreported_loss());
+    let round = dirty.begin_flush(P, E1).expect("alive");
+    dirty.flushed(P, E1, round);
+    assert!(!dirty.has_unreported_loss());
+    // What a process before this one may have left counts only if that was killed.
+    for (dirty, counts) in [(DirtyPaths::new(), false), (DirtyPaths::after_crash(), true)] {
+        dirty.up(now, P, E1, true);
+        assert_eq!(dirty.has_unreported_loss(), counts);
+    }
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::{DiskId, PathId};
+use crate::{DiskId, MAX_DISKS, PathId};
 
 /// Most bytes of an [`Action::Probe`].
 pub const MAX_PROBE_BYTES: u32 = 256 << 10;
@@ -17,13 +17,26 @@ pub struct Tag(pub u32);
 
 impl Tag {
     /// Requests that can have a tag at a time. 64 disks with 256 virtqueues of 32768 entries have fewer.
-    pub const COUNT: u32 = Self::HEDGE_BIT - 1;
+    pub const COUNT: u32 = Self::HEDGE_BIT - 1 - MAX_DISKS as u32;
 
     /// No request has this one: a driver may use it for [`Action::Probe`].
     pub const PROBE: Self = Self(u32::MAX);
 
     /// No request has this bit.
     const HEDGE_BIT: u32 = 1 << 31;
+
+    /// No request and no hedge has this one: a driver may use it for the flush of [`crate::Group::begin_write_back`].
+    #[must_use]
+    pub const fn of_write_back(disk: DiskId) -> Self {
+        Self(Self::PROBE.0 - 1 - disk.0 as u32)
+    }
+
+    /// The disk, if this is the tag of its write-back.
+    #[must_use]
+    pub const fn written_back(self) -> Option<DiskId> {
+        let before = Self::PROBE.0 - self.0;
+        if before == 0 || before > MAX_DISKS as u32 { None } else { Some(DiskId(before as u16 - 1)) }
+    }
 
     /// What a driver may call the hedge of this read.
     #[must_use]
@@ -34,7 +47,7 @@ impl Tag {
     /// The read, if this is the tag of its hedge.
     #[must_use]
     pub const fn hedged(self) -> Option<Self> {
-        if self.0 & Self::HEDGE_BIT == 0 || self.0 == Self::PROBE.0 {
+        if self.0 & Self::HEDGE_BIT == 0 || self.0 == Self::PROBE.0 || self.written_back().is_some() {
             None
         } else {
             Some(Self(self.0 ^ Self::HEDGE_BIT))

@@ -29,9 +29,9 @@ pub struct RecordContent {
     /// Who has left it so. `None` while a daemon keeps it, and of one that was killed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub left: Option<LeftBy>,
-    /// Writes of the disk were acknowledged and then lost, and no flush has told its guest: the next one is to fail.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub lost_writes: bool,
+    /// Writes to this namespace were acknowledged and then lost, and no flush has told the guest: the next one is to fail.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lost_writes: Option<NamespaceName>,
 }
 
 /// What is written down of an association.
@@ -97,9 +97,9 @@ pub struct Record {
     associations: BTreeMap<Key, RecordedAssociation>,
     /// What it was of, if who had the disk before has left something.
     namespace_before: Option<NamespaceName>,
-    /// Who had the disk before has lost writes that no flush has reported. It stays written down until the end of the one who has the disk
-    /// now: if that one is killed, its guest may not have been told.
-    lost_writes: bool,
+    /// Who had the disk before has lost writes to this namespace, which no flush has reported. That stays written down until the orderly
+    /// end of the one who has the disk now: if that one is killed, its guest may not have been told.
+    lost_writes: Option<NamespaceName>,
 }
 
 /// How a disk is left when it is not served any more, and all sockets are closed.
@@ -176,10 +176,10 @@ impl Record {
         self.namespace_before.is_some() || self.associations.contains_key(&Key::Inherited)
     }
 
-    /// Whether who had the disk before has lost writes, and the first flush is to fail.
+    /// The namespace on which who had the disk before has lost writes: the first flush of a guest that has it is to fail.
     #[must_use]
-    pub fn has_lost_writes(&self) -> bool {
-        self.lost_writes
+    pub fn lost_writes(&self) -> Option<&NamespaceName> {
+        self.lost_writes.as_ref()
     }
 
     /// An association is about to be used.
@@ -210,7 +210,7 @@ impl Record {
         // They are the same, unless this disk is refused: who had it before may come back.
         let namespace = self.namespace_before.as_ref().or(namespace).cloned();
         let associations = self.associations.values().cloned().collect();
-        RecordContent { associations, namespace, left: None, lost_writes: self.lost_writes }
+        RecordContent { associations, namespace, left: None, lost_writes: self.lost_writes.clone() }
     }
 
     /// The disk is not served any more, and all sockets are closed. Unless there are writes in doubt nothing can change its data
@@ -246,7 +246,7 @@ impl Record {
         let mut content = self.content(namespace);
         let fence = Duration::from_millis(left.as_ref().map_or(0, |(left, _)| left.fence_ms));
         content.left = Some(incarnation.leaves(now, fence));
-        content.lost_writes = lost_writes;
+        content.lost_writes = namespace.filter(|_| lost_writes).cloned();
         if content.associations.is_empty() && !unanswered {
             content.namespace = None;
         }
@@ -260,7 +260,7 @@ impl RecordContent {
     /// Whether there is nothing to be written down.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.associations.is_empty() && self.namespace.is_none() && !self.lost_writes
+        self.associations.is_empty() && self.namespace.is_none() && self.lost_writes.is_none()
     }
 
     /// The fence that was left at the end is over, though what was in flight is still to be repeated nowhere else: whether that is
@@ -346,12 +346,14 @@ mod tests {
         let (record, _) = open(RecordContent::default());
         assert!(record.end(None, IN_ORDER, &by, now).0.is_empty());
         let (record, _) = open(RecordContent::default());
-        let (content, left) = record.end(None, Leaving { lost_writes: true, ..IN_ORDER }, &by, now);
+        let name = NamespaceName::new("nqn.2026-11.io.example:disk", &crate::testing::namespace());
+        let (content, left) = record.end(Some(&name), Leaving { lost_writes: true, ..IN_ORDER }, &by, now);
         assert!(!content.is_empty() && left.is_none());
         let (record, fence) = open(content);
-        assert_eq!((record.has_lost_writes(), fence), (true, None), "nobody has to wait");
+        assert!(record.lost_writes().is_some_and(|of| of.is_same(&name)) && !record.is_left());
+        assert_eq!(fence, None, "nobody has to wait");
         // Killed, it may not have told its guest.
-        assert!(record.content(None).lost_writes);
+        assert!(record.content(None).lost_writes.is_some());
         assert!(record.end(None, IN_ORDER, &by, now).0.is_empty());
     }
 }

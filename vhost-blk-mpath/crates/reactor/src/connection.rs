@@ -26,9 +26,9 @@ const DIRECT_BYTES_MIN: u32 = 32 * 1024;
 /// One ANA error says as much as all those that come with it: a path rests at least that long after one.
 const ANA_ERROR_REST: Duration = Duration::from_millis(100);
 
-/// Probes and hedges have no memory of the guest's.
+/// Probes, hedges and write-backs have no memory of the guest's.
 fn is_of_guest(tag: Tag) -> bool {
-    tag != Tag::PROBE && tag.hedged().is_none()
+    tag != Tag::PROBE && tag.hedged().is_none() && tag.written_back().is_none()
 }
 
 /// Where completions go: the request, and how it ended on this path.

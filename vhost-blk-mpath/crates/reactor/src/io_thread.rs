@@ -6,6 +6,7 @@ mod drain;
 mod given_up_tests;
 mod hedge;
 mod virtqueues;
+mod write_back;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -17,6 +18,7 @@ use nvme_tcp::host::IoCommand;
 
 use self::drain::{DRAIN_MAX, SHUTDOWN_DRAIN_MAX};
 use self::virtqueues::{QueueSlot, Seen, Stopping};
+use self::write_back::WriteBacks;
 use crate::classify::{command_of, status_of};
 use crate::connection::{Completions, Connection, Tokens};
 use crate::message::{Ending, LossReason, Message, PathEvent, PathEventKind};
@@ -63,6 +65,7 @@ pub struct IoThread<R: Ring> {
     left: BTreeMap<FlowId, Seen>,
     /// Who waits for the end of [`Requests::leaves_doubt_of`].
     settling: Vec<(DiskId, Box<dyn FnOnce() + Send>)>,
+    write_backs: WriteBacks,
 }
 
 impl<R: Ring> IoThread<R> {
@@ -82,6 +85,7 @@ impl<R: Ring> IoThread<R> {
             suspects: 0,
             left: BTreeMap::new(),
             settling: Vec::new(),
+            write_backs: WriteBacks::default(),
         }
     }
 
@@ -144,7 +148,7 @@ impl<R: Ring> IoThread<R> {
     pub fn next_timeout(&self) -> Option<Instant> {
         let deadlines = self.queues.values().filter_map(QueueSlot::deadline);
         let held = self.disks.values().filter_map(|disk| disk.held_until);
-        deadlines.chain(held).chain(self.group.next_timeout()).min()
+        deadlines.chain(held).chain(self.group.next_timeout()).chain(self.write_backs.until()).min()
     }
 
     /// What the ring has reported.
@@ -202,6 +206,11 @@ impl<R: Ring> IoThread<R> {
         for (tag, outcome) in self.completions.drain(..) {
             if tag == Tag::PROBE {
                 self.group.probed(now, path, outcome == Outcome::Success);
+                continue;
+            }
+            if let Some(disk) = tag.written_back() {
+                self.write_backs.answered(path, disk);
+                self.group.written_back(path, disk, outcome == Outcome::Success);
                 continue;
             }
             if let Some(tag) = tag.hedged() {
@@ -421,6 +430,7 @@ impl<R: Ring> IoThread<R> {
     fn close(&mut self, now: Instant, path: PathId, ending: Ending) {
         if let Some(connection) = self.connections.get_mut(&path) {
             connection.close(&mut self.ring, ending);
+            self.write_backs.path_lost(path);
             self.group.path_lost(now, path);
         }
     }

@@ -35,7 +35,8 @@ impl Unanswered {
     }
 
     /// Since when this process has the disk. What waits in a virtqueue that it runs for the first time may be older.
-    pub(crate) fn began(&self) -> Instant {
+    #[must_use]
+    pub fn began(&self) -> Instant {
         self.began
     }
 

@@ -22,11 +22,13 @@ mod paths;
 mod probe;
 mod recall;
 mod suspicion;
+mod write_back;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::dirty::Round;
 use crate::path::Path;
 use crate::policy::{Candidate, InForce};
 use crate::requests::{Requests, State};
@@ -34,7 +36,7 @@ use crate::scheduler::Scheduler;
 use crate::stats::Moves;
 use crate::timers::{Due, Timers};
 use crate::{
-    Action, ClassPolicies, DirtyPaths, DiskId, FlowId, GroupStats, Io, IoError, MAX_DISKS, Op, OpClass, Outcome,
+    Action, ClassPolicies, DirtyPaths, DiskId, Epoch, FlowId, GroupStats, Io, IoError, MAX_DISKS, Op, OpClass, Outcome,
     PathId, PathStats, PolicyKind, SchedulerKind, SchedulerSpec, SharedDisk, Tag, Window,
 };
 use flush::FlushJobs;
@@ -127,6 +129,8 @@ pub struct Group {
     ask_again: Option<Instant>,
     /// Paths whose room is for requests that wait for it, as a set.
     awaited: u64,
+    /// Flush commands at the end, and which round each is to clean.
+    write_backs: BTreeMap<(PathId, DiskId), (Epoch, Round)>,
     /// Scratch space of `dispatch`.
     candidates: Vec<Candidate>,
 }
@@ -170,6 +174,7 @@ impl Group {
             hedges: Hedges::new(config.hedging),
             disks: disks.iter().map(of).collect(),
             released: VecDeque::new(),
+            write_backs: BTreeMap::new(),
             finished: VecDeque::new(),
             open: 0,
             backoff: 0,

@@ -112,8 +112,8 @@ impl Group {
         }
     }
 
-    /// The same at the end of this process, when this group has nothing more to do: other groups may still flush the association, and
-    /// its controller may yet be shut down in order. Whoever ends the process asks [`crate::DirtyPaths::has_unreported_loss`] after that.
+    /// The same at the end of this process, when this group has nothing more to do: other groups may still flush the association. Whoever
+    /// ends the process asks [`crate::DirtyPaths::has_unreported_loss`] when all of them have ended.
     pub fn path_left(&mut self, now: Instant, id: PathId) {
         let path = &mut self.paths[id.index()];
         if path.association.take().is_none() {

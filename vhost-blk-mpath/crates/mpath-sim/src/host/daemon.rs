@@ -204,11 +204,6 @@ impl Daemon {
     /// It has ended in order: the files that it leaves, and whether they say all there is to say.
     pub(crate) fn leave(self, ctx: &mut Ctx<'_>) -> (RecordFiles, bool) {
         let Some(Ending::Paths { in_doubt }) = self.ending else { unreachable!("it has ended") };
-        for path in &self.paths {
-            for (epoch, disk) in path.shut_down().flat_map(|epoch| self.shared.iter().map(move |disk| (epoch, disk))) {
-                disk.dirty.shut_down(path.id(), epoch);
-            }
-        }
         let now = ctx.clock.now();
         let leaving = |(disk, unanswered): (&SharedDisk, &Arc<Unanswered>)| Leaving {
             in_doubt,
@@ -359,7 +354,9 @@ impl Daemon {
     /// At the end of a run: whether the paths are those that are listed and those that are wanted all the same.
     pub(crate) fn is_as_listed(&self, controllers: &Controllers) -> bool {
         let is_wanted = |index: usize| self.own[index] || controllers.is_listed(index) && !self.taken[index];
-        (0..self.paths.len()).all(|index| self.is_there(index) == is_wanted(index))
+        // One that waits for a flush to leave cannot be added again before.
+        let leaves = |index: usize| self.paths[index].is_removing() && !self.paths[index].is_gone();
+        (0..self.paths.len()).all(|index| leaves(index) || self.is_there(index) == is_wanted(index))
     }
 
     /// Goes on with paths that leave or come.

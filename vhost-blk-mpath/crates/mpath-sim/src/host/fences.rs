@@ -85,7 +85,7 @@ impl Fences {
 
     /// Whether the daemon before this one has lost writes of a disk, and flushes have to say so.
     pub(super) fn has_lost_writes(&self, disk: usize) -> bool {
-        self.records[disk].has_lost_writes()
+        self.records[disk].lost_writes().is_some()
     }
 
     /// Whether a guest may come back with requests that the daemon before this one took.

@@ -67,7 +67,6 @@ struct Recording {
 
 /// An association whose controller is being shut down in order.
 struct Leaver {
-    epoch: Epoch,
     admin: HostController,
     conn: ConnId,
     out: VecDeque<u8>,
@@ -75,8 +74,8 @@ struct Leaver {
 }
 
 impl Leaver {
-    /// Whether the controller has answered; `None` while that is not known.
-    fn exchange(&mut self, ctx: &mut Ctx<'_>) -> Option<bool> {
+    /// Whether the controller has answered, or is waited for no longer.
+    fn is_over(&mut self, ctx: &mut Ctx<'_>) -> bool {
         let now = ctx.clock.now();
         let mut out = Vec::new();
         self.admin.fill_tx(&mut out);
@@ -84,13 +83,13 @@ impl Leaver {
         send_all(ctx, self.conn, &mut self.out);
         let bytes = ctx.net.receive(ctx.clock, self.conn, Side::Host, 16 * 1024);
         if bytes.is_empty() && ctx.net.is_reset(self.conn, Side::Host) || self.until <= now {
-            return Some(false);
+            return true;
         }
         if self.admin.receive(now, &bytes).is_err() || self.admin.handle_timeout(now).is_err() {
-            return Some(false);
+            return true;
         }
         let is_shut_down = |event| matches!(event, ControllerEvent::ShutdownComplete);
-        std::iter::from_fn(|| self.admin.poll_event()).any(is_shut_down).then_some(true)
+        std::iter::from_fn(|| self.admin.poll_event()).any(is_shut_down)
     }
 }
 
@@ -127,8 +126,6 @@ pub(crate) struct PathTask {
     wake_at: Option<Instant>,
     /// Controllers that are told that the host leaves.
     leavers: Vec<Leaver>,
-    /// Associations whose controllers have been shut down in order.
-    shut_down: Vec<Epoch>,
     /// For the I/O threads, to be posted after the turn.
     pub(crate) mail: Vec<(usize, Message)>,
 }
@@ -153,7 +150,6 @@ impl PathTask {
             reports: VecDeque::new(),
             wake_at: None,
             leavers: Vec::new(),
-            shut_down: Vec::new(),
             mail: Vec::new(),
         }
     }
@@ -168,10 +164,6 @@ impl PathTask {
         self.order.wanted = wanted;
         self.path.order(self.order);
         self.wake(ctx);
-    }
-
-    pub(super) fn id(&self) -> PathId {
-        self.id
     }
 
     pub(super) fn is_removing(&self) -> bool {
@@ -270,8 +262,8 @@ impl PathTask {
 
     /// The daemon ends, and its I/O threads have.
     pub(super) fn end(&mut self, ctx: &mut Ctx<'_>) {
-        let (epoch, admin) = (self.path.latest().epoch, self.path.end());
-        self.close_but(ctx, admin.map(|admin| (epoch, admin)));
+        let admin = self.path.end();
+        self.close_but(ctx, admin);
         self.is_ending = true;
         self.wake(ctx);
     }
@@ -281,35 +273,26 @@ impl PathTask {
         self.leavers.is_empty()
     }
 
-    /// Associations whose controllers have been shut down in order.
-    pub(super) fn shut_down(&self) -> impl Iterator<Item = Epoch> {
-        self.shut_down.iter().copied()
-    }
-
     /// Closes all sockets, and that of the admin queue when its controller has been told that the host leaves.
-    fn close_but(&mut self, ctx: &mut Ctx<'_>, admin: Option<(Epoch, HostController)>) {
+    fn close_but(&mut self, ctx: &mut Ctx<'_>, admin: Option<HostController>) {
         let mut sockets = self.sockets.drain(..);
-        if let Some((epoch, mut admin)) = admin
+        if let Some(mut admin) = admin
             && let Some(Socket { conn, out, .. }) = sockets.next()
         {
             admin.shutdown(ctx.clock.now());
-            self.leavers.push(Leaver { epoch, admin, conn, out, until: ctx.clock.now() + SHUTDOWN_MAX });
+            self.leavers.push(Leaver { admin, conn, out, until: ctx.clock.now() + SHUTDOWN_MAX });
         }
         sockets.for_each(|socket| ctx.net.close(ctx.clock, socket.conn, Side::Host));
     }
 
     fn turn_leavers(&mut self, ctx: &mut Ctx<'_>) {
         for mut leaver in std::mem::take(&mut self.leavers) {
-            match leaver.exchange(ctx) {
-                None => {
-                    self.wake_at(ctx, leaver.until);
-                    self.leavers.push(leaver);
-                    continue;
-                }
-                Some(true) => self.shut_down.push(leaver.epoch),
-                Some(false) => {}
+            if leaver.is_over(ctx) {
+                ctx.net.close(ctx.clock, leaver.conn, Side::Host);
+            } else {
+                self.wake_at(ctx, leaver.until);
+                self.leavers.push(leaver);
             }
-            ctx.net.close(ctx.clock, leaver.conn, Side::Host);
         }
     }
 
@@ -397,7 +380,7 @@ impl PathTask {
                 Action::Ended(left) => {
                     ctx.check.counts.closed_in_order += u64::from(left.is_clean);
                     fences.ended(now, self.id, &left);
-                    self.close_but(ctx, left.is_clean.then_some((left.epoch, left.admin)));
+                    self.close_but(ctx, left.is_clean.then_some(left.admin));
                 }
                 Action::ResetAnswered(outcome) => fences.reset_answered(ctx, self.id, Some(outcome)),
                 Action::Look { at_once } => self.look = Some(at_once),

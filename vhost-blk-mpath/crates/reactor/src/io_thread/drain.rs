@@ -50,7 +50,7 @@ impl<R: Ring> IoThread<R> {
         }
         let is_settled = |(disk, _): &mut (DiskId, _)| !self.requests.leaves_doubt_of(*disk);
         self.settling.extract_if(.., is_settled).for_each(|(_, settled)| settled());
-        if self.ending && self.queues.is_empty() {
+        if self.ending && self.queues.is_empty() && self.write_back(now) {
             for (&path, connection) in &mut self.connections {
                 connection.close(&mut self.ring, Ending::Reset);
                 self.group.path_left(now, path);

@@ -1,0 +1,96 @@
+//! At the end of this process: controllers write back what no flush has covered, so that nothing of it can be lost unnoticed.
+
+use super::Group;
+use crate::{DiskId, PathId};
+
+impl Group {
+    /// At the end of this process, when no request is left: the disks whose completed writes the controller of a path may hold. The driver
+    /// sends one flush command for each ([`Tag::of_write_back`]), and answers with [`Group::written_back`]. To shut a controller down is
+    /// not enough: some do not write back their caches for that.
+    pub fn begin_write_back(&mut self, id: PathId) -> Vec<DiskId> {
+        let Some(association) = self.paths[id.index()].association.filter(|_| !self.config.shared_write_cache) else {
+            return Vec::new();
+        };
+        let mut begun = Vec::new();
+        for disk in self.disks() {
+            let dirty = &self.disks[disk.index()].dirty;
+            if dirty.is_dirty(id)
+                && association.ana.of(disk).is_selectable()
+                && let Some(round) = dirty.begin_flush(id, association.epoch)
+            {
+                self.write_backs.insert((id, disk), (association.epoch, round));
+                begun.push(disk);
+            }
+        }
+        begun
+    }
+
+    /// That flush command has succeeded, or has not.
+    pub fn written_back(&mut self, id: PathId, disk: DiskId, succeeded: bool) {
+        if let Some((epoch, round)) = self.write_backs.remove(&(id, disk)).filter(|_| succeeded) {
+            self.disks[disk.index()].dirty.flushed(id, epoch, round);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Instant;
+
+    use crate::{
+        AnaState, Association, DirtyPaths, DiskId, Epoch, Group, GroupConfig, PathConfig, PathId, SharedDisk, Tag,
+    };
+
+    const P: PathId = PathId(0);
+    const E: Epoch = Epoch(1);
+    const DISK: DiskId = DiskId(0);
+
+    /// One path, which is live and holds a write.
+    fn group(ana: AnaState, shared_write_cache: bool) -> (Group, Arc<DirtyPaths>) {
+        let (now, disk) = (Instant::now(), SharedDisk::default());
+        let dirty = Arc::clone(&disk.dirty);
+        let config = GroupConfig { shared_write_cache, ..GroupConfig::default() };
+        let mut group = Group::new(now, config, &[disk]);
+        group.add_path(P, PathConfig::default());
+        let association = Association { epoch: E, ana: ana.into(), volatile_write_cache: true, queue_depth: 8 };
+        group.path_up(now, P, association);
+        dirty.mark(now, P, E);
+        (group, dirty)
+    }
+
+    #[test]
+    fn what_is_written_back_is_not_lost_with_the_process() {
+        let (mut group, dirty) = group(AnaState::Optimized, false);
+        assert_eq!(group.begin_write_back(P), [DISK]);
+        assert!(dirty.has_unreported_loss(), "not yet");
+        group.written_back(P, DISK, true);
+        group.path_left(Instant::now(), P);
+        assert!(!dirty.has_unreported_loss());
+        assert!(group.begin_write_back(P).is_empty());
+    }
+
+    #[test]
+    fn what_is_not_written_back_counts_as_lost() {
+        let (mut group, dirty) = group(AnaState::Optimized, false);
+        group.begin_write_back(P);
+        group.written_back(P, DISK, false);
+        assert!(dirty.has_unreported_loss());
+        // Nothing is sent to a namespace that is not accessible there.
+        let (mut group, dirty) = self::group(AnaState::Inaccessible, false);
+        assert!(group.begin_write_back(P).is_empty() && dirty.has_unreported_loss());
+        // With a shared cache there is nothing to write back: nothing of it is lost with a path.
+        assert!(self::group(AnaState::Optimized, true).0.begin_write_back(P).is_empty());
+    }
+
+    #[test]
+    fn tags_tell_write_backs_from_hedges_and_probes() {
+        for disk in [DiskId(0), DiskId(63)] {
+            let tag = Tag::of_write_back(disk);
+            assert_eq!((tag.written_back(), tag.hedged()), (Some(disk), None));
+        }
+        assert_eq!((Tag::PROBE.written_back(), Tag(0).written_back()), (None, None));
+        let last = Tag(Tag::COUNT - 1).of_hedge();
+        assert_eq!((last.written_back(), last.hedged()), (None, Some(Tag(Tag::COUNT - 1))));
+    }
+}
