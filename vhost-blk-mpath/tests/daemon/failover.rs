@@ -1,8 +1,10 @@
 //! Paths that go and come back while every byte is verified.
 
+use std::fs;
 use std::time::{Duration, Instant};
 
 use mpath_api::types::PathState;
+use rustix::process::Signal;
 use vublk_bench::request::Status;
 
 use crate::support::{Daemon, Disk, Shape, Target, Verification, eventually};
@@ -115,6 +117,36 @@ fn flushes_that_must_cover_writes_lost_with_a_cache_fail_and_then_no_more() {
     eventually("the loss is told", || disk.flush() == Status::Ok);
     assert_eq!(disk.read(0), 2);
     assert!(daemon.log().contains("shared-write-cache"), "the operator was told: {}", daemon.log());
+}
+
+#[test]
+fn a_loss_that_no_flush_has_reported_outlives_the_daemon() {
+    let target = Target::start(2);
+    let daemon = Daemon::start(&target.addrs(), "--policy numa");
+    let mut disk = Disk::connect(&daemon.socket());
+    assert_eq!(disk.write(0, 1), Status::Ok);
+    let used = daemon.paths().iter().position(|path| path.write.ios == 1).unwrap();
+    target.stop_listener(used);
+    eventually("the path is lost", || !daemon.is_live(used));
+    drop(disk);
+    let (_, place) = daemon.end(Signal::TERM);
+    assert!(fs::read_to_string(place.fence_record()).unwrap().contains("lost_writes"));
+
+    target.resume_listener(used).unwrap();
+    let command = place.command(&target.addrs(), "--policy numa");
+    let daemon = place.spawn(command).ready();
+    let mut disk = Disk::connect(&daemon.socket());
+    assert_eq!(disk.flush(), Status::IoError);
+    eventually("the loss is told", || disk.flush() == Status::Ok);
+    // What it holds at its own end it has flushed, and owes nothing.
+    assert_eq!(disk.write(0, 2), Status::Ok);
+    drop(disk);
+    let (ended, place) = daemon.end(Signal::TERM);
+    ended.cleanly(&place);
+    let command = place.command(&target.addrs(), "--policy numa");
+    let daemon = place.spawn(command).ready();
+    let mut disk = Disk::connect(&daemon.socket());
+    assert_eq!((disk.flush(), disk.read(0)), (Status::Ok, 2));
 }
 
 #[test]
