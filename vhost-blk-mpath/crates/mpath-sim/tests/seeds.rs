@@ -47,6 +47,7 @@ fn fixed_seeds() {
     assert!(counts.associations_lost > 300);
     assert!(counts.late > 40, "commands executed after their connection was gone");
     assert!(counts.lost > 50, "blocks that a crash took");
+    assert!(counts.caches_taken > 5, "persistent losses that took something");
     assert!(counts.failed > 500);
     assert!(counts.resets > 100, "fences lifted by a cross-controller reset");
     assert!(counts.hedges > 500 && counts.hedges_won > 200);

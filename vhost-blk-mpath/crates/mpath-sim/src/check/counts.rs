@@ -27,6 +27,8 @@ pub struct Counts {
     pub late: u64,
     /// Blocks whose visible content a crash took.
     pub lost: u64,
+    /// Persistent losses of a namespace that took something from a cache.
+    pub caches_taken: u64,
     /// Reads sent a second time.
     pub hedges: u64,
     /// Of those, the ones whose data the guest was given.
@@ -88,6 +90,7 @@ impl AddAssign for Counts {
         self.applied += one.applied;
         self.late += one.late;
         self.lost += one.lost;
+        self.caches_taken += one.caches_taken;
         self.hedges += one.hedges;
         self.hedges_won += one.hedges_won;
         self.associations_lost += one.associations_lost;

@@ -91,8 +91,12 @@ impl Target {
                 conn.queue.complete(token, Status::SUCCESS, 0);
                 // Its cache is written back before the answer.
                 self.stores.iter_mut().for_each(|store| store.flush(node));
+                self.has_seen_ana(ctx, node, id);
             }
             AdminReply::Held => {}
+        }
+        if parsed.as_ref().is_ok_and(Self::reads_ana) {
+            self.has_seen_ana(ctx, node, id);
         }
         self.tell_events(ctx);
     }
