@@ -51,6 +51,8 @@ pub struct Counts {
     pub restarts: u64,
     /// Front-ends that hung up.
     pub hang_ups: u64,
+    /// Times that a front-end had stopped all of its virtqueues.
+    pub stops: u64,
     /// Requests that went down with their daemon, or their machine.
     pub given_up: u64,
     /// R2Ts that a hostile node has spoilt.
@@ -102,6 +104,7 @@ impl AddAssign for Counts {
         self.kills += one.kills;
         self.restarts += one.restarts;
         self.hang_ups += one.hang_ups;
+        self.stops += one.stops;
         self.given_up += one.given_up;
         self.spoilt_r2ts += one.spoilt_r2ts;
         self.broken += one.broken;

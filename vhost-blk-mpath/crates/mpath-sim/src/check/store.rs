@@ -75,6 +75,10 @@ impl Checker {
     fn applied(&mut self, at: Duration, node: usize, disk: usize, range: Range<u64>, id: u64, alone: &str) {
         let first = Some(Block { disk, lba: range.start });
         self.note(at, id, disk, range.clone(), || format!("  executed by node {node}{alone}"));
+        let since = |asked: &Asked| self.disks[disk].stopped.is_some_and(|stopped| stopped < asked.submitted);
+        if self.open.get(&id).is_some_and(since) {
+            self.violate(at, first, format_args!("node {node} executed #{id}, which no virtqueue had brought yet"));
+        }
         match self.open.get(&id).map(|asked| asked.range.clone()) {
             None => self.violate(
                 at,
