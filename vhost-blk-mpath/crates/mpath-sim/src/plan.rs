@@ -8,7 +8,9 @@ use nvme_tcp::target::QueueLimits;
 use nvme_tcp::wire::{Digests, Nqn};
 
 use crate::controllers::ControllersPlan;
-use crate::fault::{Fault, endings, faults, faults_of_discovery, faults_of_disks, hang_ups, hostilities, restarts};
+use crate::fault::{
+    Fault, endings, faults, faults_of_discovery, faults_of_disks, hang_ups, hostilities, restarts, stops,
+};
 use crate::host::{DiskPlan, HostPlan};
 use crate::net::LinkPlan;
 use crate::rng::Rng;
@@ -114,6 +116,7 @@ impl Plan {
         faults.extend(faults_of_disks(of_disks, paths, disks, spared, quiet));
         if spared.is_none() {
             faults.extend(hang_ups(&mut Rng::new(seed, 0x4a46), disks, quiet));
+            faults.extend(stops(&mut Rng::new(seed, 0x5709), disks, quiet));
             faults.extend(restarts(&mut Rng::new(seed, 0x7e57), quiet));
             faults.extend(endings(&mut Rng::new(seed, 0xe4d5), paths, quiet));
             faults.extend(hostilities(&mut Rng::new(seed, 0x4057), paths, quiet));

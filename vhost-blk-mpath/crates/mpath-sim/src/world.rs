@@ -246,6 +246,23 @@ impl World {
         }
     }
 
+    /// The front-end of a disk stops its virtqueues.
+    pub(crate) fn stop_queues(&mut self, disk: usize) {
+        let Self { clock, net, check, verbose, machines, .. } = self;
+        check.limits_lifted(disk);
+        if let Some(daemon) = &mut self.daemon {
+            daemon.stop_queues(&mut Ctx { clock, net, check, verbose: *verbose }, disk, &mut machines[disk]);
+        }
+    }
+
+    /// It has them run again.
+    pub(crate) fn start_queues(&mut self, disk: usize) {
+        if let Some((daemon, _)) = self.daemon() {
+            daemon.start_queues(disk);
+        }
+        self.turn_doors();
+    }
+
     /// It connects again, or another one does.
     pub(crate) fn connect(&mut self, disk: usize) {
         if let Some((daemon, _)) = self.daemon() {

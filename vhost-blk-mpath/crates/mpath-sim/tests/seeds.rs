@@ -47,6 +47,7 @@ fn fixed_seeds() {
     assert!(counts.associations_lost > 300);
     assert!(counts.late > 40, "commands executed after their connection was gone");
     assert!(counts.lost > 50, "blocks that a crash took");
+    assert!(counts.caches_taken > 5, "persistent losses that took something");
     assert!(counts.failed > 500);
     assert!(counts.resets > 100, "fences lifted by a cross-controller reset");
     assert!(counts.hedges > 500 && counts.hedges_won > 200);
@@ -54,6 +55,7 @@ fn fixed_seeds() {
     assert!(counts.removals > 20);
     assert!(counts.discovered > 10 && counts.listed_no_more > 10, "paths that discovery added, and removed");
     assert!(counts.hang_ups > 50);
+    assert!(counts.stops > 50, "virtqueues that were stopped, all of a disk");
     assert!(counts.given_up > 20, "requests that went down with their daemon");
     assert!(counts.several > 60 && counts.several < 120, "runs with several disks, and with one");
     assert!(counts.answered_beside > 30_000, "by other disks than the first");

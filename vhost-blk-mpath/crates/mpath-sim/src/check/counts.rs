@@ -27,6 +27,8 @@ pub struct Counts {
     pub late: u64,
     /// Blocks whose visible content a crash took.
     pub lost: u64,
+    /// Persistent losses of a namespace that took something from a cache.
+    pub caches_taken: u64,
     /// Reads sent a second time.
     pub hedges: u64,
     /// Of those, the ones whose data the guest was given.
@@ -51,6 +53,8 @@ pub struct Counts {
     pub restarts: u64,
     /// Front-ends that hung up.
     pub hang_ups: u64,
+    /// Times that a front-end had stopped all of its virtqueues.
+    pub stops: u64,
     /// Requests that went down with their daemon, or their machine.
     pub given_up: u64,
     /// R2Ts that a hostile node has spoilt.
@@ -90,6 +94,7 @@ impl AddAssign for Counts {
         self.applied += one.applied;
         self.late += one.late;
         self.lost += one.lost;
+        self.caches_taken += one.caches_taken;
         self.hedges += one.hedges;
         self.hedges_won += one.hedges_won;
         self.associations_lost += one.associations_lost;
@@ -102,6 +107,7 @@ impl AddAssign for Counts {
         self.grown += one.grown;
         self.restarts += one.restarts;
         self.hang_ups += one.hang_ups;
+        self.stops += one.stops;
         self.given_up += one.given_up;
         self.spoilt_r2ts += one.spoilt_r2ts;
         self.broken += one.broken;

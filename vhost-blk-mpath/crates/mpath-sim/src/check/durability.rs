@@ -6,7 +6,7 @@
 //! was killed is promised by no flush of the next daemon, which does not know where it went, unless that daemon has had every
 //! controller from the start: then its first flush goes to all of them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Moment, Origin};
 
@@ -24,6 +24,10 @@ pub(super) struct Durability {
     failed: Vec<Flush>,
     /// When daemons were killed that have left something behind.
     kills: Vec<Moment>,
+    /// When the last one was.
+    killed: Moment,
+    /// Requests whose changes a node has lost with its cache, and that were not executed since.
+    lost: BTreeSet<u64>,
 }
 
 impl Durability {
@@ -39,11 +43,31 @@ impl Durability {
     /// The daemon was killed.
     pub(super) fn forgotten(&mut self, moment: Moment) {
         self.kills.push(moment);
+        self.killed = moment;
     }
 
     /// A flush succeeds that covers what the daemons before have left.
     pub(super) fn recovered(&mut self) {
         self.kills.clear();
+    }
+
+    /// A node has lost what this has left in its cache.
+    pub(super) fn lost(&mut self, origin: Origin) {
+        if let Origin::Request(id) = origin {
+            self.lost.insert(id);
+        }
+    }
+
+    /// A request is executed, from its first block on.
+    pub(super) fn executed(&mut self, id: u64) {
+        self.lost.remove(&id);
+    }
+
+    /// What is lost though a flush of it succeeded. What a controller has lost of an earlier daemon that was killed, the next one
+    /// cannot know.
+    pub(super) fn silently_lost(&self) -> Option<Origin> {
+        let is_known = |id: &&u64| self.acknowledged.get(*id).is_some_and(|(moment, _)| *moment > self.killed);
+        self.lost.iter().filter(is_known).map(|&id| Origin::Request(id)).find(|&origin| self.is_promised(origin))
     }
 
     /// Whether this must survive every crash.
@@ -104,6 +128,22 @@ mod tests {
         durability.recovered();
         durability.flush_answered(10, 11, true);
         assert!(durability.is_promised(W), "unless that one reached all controllers");
+    }
+
+    #[test]
+    fn no_flush_succeeds_for_what_was_lost_before_unless_it_was_executed_again() {
+        let mut durability = Durability::default();
+        durability.acknowledged(1, 1, false);
+        durability.lost(W);
+        assert_eq!(durability.silently_lost(), None);
+        durability.flush_answered(2, 3, true);
+        assert_eq!(durability.silently_lost(), Some(W));
+        durability.executed(1);
+        assert_eq!(durability.silently_lost(), None);
+        durability.lost(W);
+        durability.forgotten(4);
+        durability.recovered();
+        assert_eq!(durability.silently_lost(), None, "the next daemon cannot know");
     }
 
     #[test]

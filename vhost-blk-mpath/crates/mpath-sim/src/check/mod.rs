@@ -132,6 +132,8 @@ struct Disk {
     durability: Durability,
     limited: Limited,
     excuses: Excuses,
+    /// Since when none of its virtqueues runs.
+    stopped: Option<Moment>,
 }
 
 /// How long a request of a spared disk may take.
@@ -167,6 +169,7 @@ impl Checker {
             durability: Durability::default(),
             limited: Limited::default(),
             excuses: Excuses::default(),
+            stopped: None,
         };
         Self {
             moment: 0,
@@ -378,6 +381,7 @@ impl Checker {
         for disk in &mut self.disks {
             disk.limited = Limited::default();
             disk.excuses.killed(at);
+            disk.stopped = None;
         }
     }
 
@@ -411,6 +415,17 @@ impl Checker {
         for asked in ids.filter_map(|id| self.open.get(&id)).filter(|asked| asked.kind == Kind::Flush) {
             self.disks[asked.disk].durability.flush_answered(asked.submitted, moment, false);
         }
+    }
+
+    /// The front-end of a disk has stopped all of its virtqueues.
+    pub(crate) fn queues_stopped(&mut self, disk: usize) {
+        self.counts.stops += 1;
+        self.disks[disk].stopped = Some(self.tick());
+    }
+
+    /// They run again, or those of another front-end do.
+    pub(crate) fn queues_started(&mut self, disk: usize) {
+        self.disks[disk].stopped = None;
     }
 
     /// The operator has changed the limits of a disk.

@@ -50,6 +50,7 @@ impl Checker {
             self.violate(at, first, format_args!("node {node} zeroed {range:?} for nobody{alone}"));
             return Origin::Initial;
         };
+        self.disks[disk].durability.executed(id);
         self.applied(at, node, disk, range, id, alone);
         Origin::Request(id)
     }
@@ -74,6 +75,10 @@ impl Checker {
     fn applied(&mut self, at: Duration, node: usize, disk: usize, range: Range<u64>, id: u64, alone: &str) {
         let first = Some(Block { disk, lba: range.start });
         self.note(at, id, disk, range.clone(), || format!("  executed by node {node}{alone}"));
+        let since = |asked: &Asked| self.disks[disk].stopped.is_some_and(|stopped| stopped < asked.submitted);
+        if self.open.get(&id).is_some_and(since) {
+            self.violate(at, first, format_args!("node {node} executed #{id}, which no virtqueue had brought yet"));
+        }
         match self.open.get(&id).map(|asked| asked.range.clone()) {
             None => self.violate(
                 at,
@@ -87,8 +92,11 @@ impl Checker {
         }
     }
 
-    /// A flush of a disk has succeeded for the guest: what it covers must not be in any cache.
+    /// A flush of a disk has succeeded for the guest: what it covers must not be in any cache, nor have gone with one.
     pub(crate) fn flushed(&mut self, at: Duration, disk: usize, cached: impl Iterator<Item = (u64, usize, Origin)>) {
+        if let Some(origin) = self.disks[disk].durability.silently_lost() {
+            self.violate(at, None, format_args!("silent loss: {origin:?} was lost, and a flush of it succeeded"));
+        }
         for (lba, node, origin) in cached {
             if self.disks[disk].durability.is_promised(origin) {
                 let what = format_args!("{origin:?} is not durable at node {node} though a flush of it succeeded");
@@ -98,9 +106,9 @@ impl Checker {
     }
 
     /// A node has lost its cache of a disk.
-    pub(crate) fn crashed(&mut self, at: Duration, node: usize, disk: usize, losses: &[Loss]) {
+    pub(crate) fn cache_lost(&mut self, at: Duration, node: usize, disk: usize, losses: &[Loss]) {
         let moment = self.tick();
-        self.note(at, 0, disk, 0..0, || format!("node {node} crashed"));
+        self.note(at, 0, disk, 0..0, || format!("node {node} lost its cache"));
         for loss in losses {
             for origin in &loss.gone {
                 if self.disks[disk].durability.is_promised(*origin) && !loss.left.contains(origin) {
@@ -108,6 +116,8 @@ impl Checker {
                     self.violate(at, Some(Block { disk, lba: loss.lba }), what);
                 }
             }
+            let lost = loss.gone.iter().filter(|origin| !loss.left.contains(origin));
+            lost.for_each(|origin| self.disks[disk].durability.lost(*origin));
             if loss.visible {
                 self.counts.lost += 1;
                 self.disks[disk].registers.reverted(loss.lba, moment);

@@ -178,6 +178,18 @@ pub(crate) fn hang_ups(rng: &mut Rng, disks: usize, quiet: Duration) -> Vec<Plan
     (0..many).map(one).collect()
 }
 
+/// Virtqueues that stop and start while their front-end stays, until `quiet`.
+pub(crate) fn stops(rng: &mut Rng, disks: usize, quiet: Duration) -> Vec<Planned> {
+    let many = rng.pick(&[0, 0, 1, 4]);
+    let one = |_| {
+        let begins = rng.up_to(quiet * 9 / 10);
+        let longest = rng.pick(&[MS, 200 * MS, 2000 * MS]);
+        let lasts = rng.up_to(longest).min(quiet.saturating_sub(begins));
+        Planned { fault: Fault::StopQueues { disk: rng.index(disks) }, begins, lasts }
+    };
+    (0..many).map(one).collect()
+}
+
 /// Daemons that are replaced in order.
 pub(crate) fn restarts(rng: &mut Rng, quiet: Duration) -> Vec<Planned> {
     let many = rng.pick(&[0, 0, 0, 1, 3]);

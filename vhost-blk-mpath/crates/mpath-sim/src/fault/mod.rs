@@ -9,7 +9,9 @@ use mpath_host::Wanted;
 use nvme_tcp::target::AnswerFault;
 use nvme_tcp::wire::AnaState;
 
-pub(crate) use self::draw::{endings, faults, faults_of_discovery, faults_of_disks, hang_ups, hostilities, restarts};
+pub(crate) use self::draw::{
+    endings, faults, faults_of_discovery, faults_of_disks, hang_ups, hostilities, restarts, stops,
+};
 use crate::clock::Event;
 use crate::controllers::Lost;
 use crate::host::Message;
@@ -71,6 +73,8 @@ pub(crate) enum Fault {
     Restart,
     /// The front-end of a disk hangs up, with its guest or not.
     HangUp { disk: usize, is_reset: bool },
+    /// The front-end of a disk stops its virtqueues, and has them run again later.
+    StopQueues { disk: usize },
     /// The operator removes a path, at once or else when it owes nothing, and adds it again later.
     Remove { path: usize, at_once: bool },
     /// The operator disables a path, or only drains it, and enables it later.
@@ -157,6 +161,7 @@ impl World {
             Fault::Kill { resubmits, exit } => self.kill_daemon(resubmits, exit),
             Fault::Restart => self.stop_daemon(),
             Fault::HangUp { disk, is_reset } => self.hang_up(disk, is_reset),
+            Fault::StopQueues { disk } => self.stop_queues(disk),
             Fault::Remove { path, at_once } => self.order(path, Wanted::Removed { at_once }),
             Fault::Disable { path, drains_only } => {
                 self.order(path, if drains_only { Wanted::Drained } else { Wanted::Disabled });
@@ -230,6 +235,7 @@ impl World {
             }
             Fault::Kill { .. } => self.start_daemon(),
             Fault::HangUp { disk, .. } => self.connect(disk),
+            Fault::StopQueues { disk } => self.start_queues(disk),
             // If it is not gone yet it is now.
             Fault::Remove { path, .. } => {
                 self.order(path, Wanted::Removed { at_once: true });

@@ -127,7 +127,8 @@ impl Daemon {
         let held = self.held_until.filter(|until| ctx.clock.now() < *until);
         let (mut settled, doors) = (Vec::new(), self.doors.iter_mut().zip(&self.has_front_end).zip(machines));
         for (index, ((door, wants), machine)) in doors.enumerate() {
-            if door.is_free() && *wants && self.ending.is_none() {
+            let is_free = door.go_on(ctx, &mut self.threads, machine);
+            if is_free && *wants && self.ending.is_none() {
                 door.connect(ctx, &mut self.threads, machine, held, self.disks.shown(index));
             }
             if door.settles(ctx, &mut self.threads) && door.serves() {
@@ -141,6 +142,16 @@ impl Daemon {
     pub(crate) fn hang_up(&mut self, ctx: &mut Ctx<'_>, disk: usize, machine: &mut Machine, is_reset: bool) {
         self.has_front_end[disk] = false;
         self.doors[disk].hang_up(ctx, &mut self.threads, machine, is_reset);
+    }
+
+    /// The front-end of a disk stops its virtqueues.
+    pub(crate) fn stop_queues(&mut self, ctx: &mut Ctx<'_>, disk: usize, machine: &mut Machine) {
+        self.doors[disk].stop_queues(ctx, &mut self.threads, machine);
+    }
+
+    /// It has them run again.
+    pub(crate) fn start_queues(&mut self, disk: usize) {
+        self.doors[disk].start_queues();
     }
 
     /// The front-end of a disk, or another one, connects as soon as it can.
@@ -196,7 +207,7 @@ impl Daemon {
                 false
             }
             Some(Ending::Paths { .. }) => {
-                self.paths.iter().all(PathTask::is_over) && self.doors.iter_mut().all(Door::is_free)
+                self.paths.iter().all(PathTask::is_over) && self.doors.iter().all(Door::is_free)
             }
         }
     }

@@ -10,7 +10,7 @@ use mpath_host::Suspension;
 use vhost_user_blk::Queue;
 
 use super::threads::Threads;
-use super::virtqueues::{Served, Stop};
+use super::virtqueues::{Said, Served, Stop};
 use super::{DiskPlan, Message};
 use crate::machine::Machine;
 use crate::target::Ctx;
@@ -21,15 +21,55 @@ enum Stopping {
     Back(Option<Box<Queue>>),
 }
 
+/// Virtqueues that are drained for the vhost-user side.
+struct Draining {
+    stop: Stop,
+    queues: Vec<Stopping>,
+}
+
+impl Draining {
+    /// Whether all of them are back.
+    fn is_over(&mut self) -> bool {
+        for stopping in &mut self.queues {
+            let Stopping::Draining(drained) = stopping else { continue };
+            match drained.try_recv() {
+                Ok(queue) => *stopping = Stopping::Back(queue.map(Box::new)),
+                // The I/O thread has ended.
+                Err(mpsc::TryRecvError::Disconnected) => *stopping = Stopping::Back(None),
+                Err(mpsc::TryRecvError::Empty) => {}
+            }
+        }
+        self.queues.iter().all(|stopping| matches!(stopping, Stopping::Back(_)))
+    }
+
+    fn give_back(self) {
+        let back = |stopping| match stopping {
+            Stopping::Back(queue) => queue.map(|queue| *queue),
+            Stopping::Draining(_) => unreachable!("all of them are back"),
+        };
+        self.stop.drained(self.queues.into_iter().map(back).collect());
+    }
+}
+
 enum State {
     /// No front-end is there.
     Waiting,
     Serving(Served),
-    /// It has hung up.
-    Draining {
+    /// The front-end stops its virtqueues, one after the other, and has heard where these stand.
+    Stopping {
         served: Served,
-        stop: Stop,
-        queues: Vec<Stopping>,
+        draining: Draining,
+        bases: Vec<u16>,
+    },
+    /// None of its virtqueues runs.
+    Stopped {
+        served: Served,
+        bases: Vec<u16>,
+    },
+    /// It has hung up, or was hung up on.
+    Leaving {
+        served: Served,
+        draining: Draining,
     },
 }
 
@@ -39,13 +79,16 @@ pub(super) struct Door {
     plan: DiskPlan,
     state: State,
     suspension: Suspension,
+    /// The front-end wants its virtqueues to run.
+    wants_queues: bool,
     /// From each I/O thread that has settled.
     settled: (mpsc::Sender<()>, mpsc::Receiver<()>),
 }
 
 impl Door {
     pub(super) fn new(disk: DiskId, plan: DiskPlan) -> Self {
-        Self { disk, plan, state: State::Waiting, suspension: Suspension::default(), settled: mpsc::channel() }
+        let (suspension, settled) = (Suspension::default(), mpsc::channel());
+        Self { disk, plan, state: State::Waiting, suspension, wants_queues: true, settled }
     }
 
     /// Lets a front-end in, if there is none. Its virtqueues are held until then.
@@ -74,17 +117,28 @@ impl Door {
         }
         let (served, stream) = Served::start(&self.plan, blocks);
         machine.connect(stream);
+        self.run(ctx, threads, served);
+    }
+
+    /// The front-end has set its virtqueues up.
+    fn run(&mut self, ctx: &mut Ctx<'_>, threads: &mut Threads, served: Served) {
+        let disk = self.disk;
+        ctx.check.queues_started(usize::from(disk.0));
         for queue in served.started() {
             let (index, flow) = (queue.index(), self.flow(queue.index()));
             threads.post(ctx, threads.of(disk, index), Message::StartQueue { disk, flow, queue: Box::new(queue) });
         }
-        self.state = State::Serving(served);
+        (self.state, self.wants_queues) = (State::Serving(served), true);
     }
 
     /// The guest sees so many blocks from now on.
     pub(super) fn grow(&self, blocks: u64) {
-        if let State::Serving(served) | State::Draining { served, .. } = &self.state {
-            served.grow(&self.plan, blocks);
+        match &self.state {
+            State::Waiting => {}
+            State::Serving(served)
+            | State::Stopping { served, .. }
+            | State::Stopped { served, .. }
+            | State::Leaving { served, .. } => served.grow(&self.plan, blocks),
         }
     }
 
@@ -92,55 +146,154 @@ impl Door {
         FlowId(self.plan.first_flow.0 + index)
     }
 
+    fn drain(&self, ctx: &mut Ctx<'_>, threads: &mut Threads, stop: Stop) -> Draining {
+        let begin = |&index: &u16| {
+            let (reply, drained) = mpsc::sync_channel(1);
+            let flow = self.flow(index);
+            threads.post(ctx, threads.of(self.disk, index), Message::StopQueue { flow, reply });
+            Stopping::Draining(drained)
+        };
+        let queues = stop.indices.iter().map(begin).collect();
+        Draining { stop, queues }
+    }
+
     /// The front-end hangs up; its virtqueues are drained.
     pub(super) fn hang_up(&mut self, ctx: &mut Ctx<'_>, threads: &mut Threads, machine: &mut Machine, is_reset: bool) {
+        self.state = match std::mem::replace(&mut self.state, State::Waiting) {
+            State::Serving(served) | State::Stopped { served, .. } => {
+                machine.disconnect(is_reset);
+                self.leave(ctx, threads, served)
+            }
+            State::Stopping { served, draining, .. } => {
+                machine.disconnect(is_reset);
+                State::Leaving { served, draining }
+            }
+            state => state,
+        };
+    }
+
+    /// The connection is about to end: what is left to be drained before.
+    fn leave(&self, ctx: &mut Ctx<'_>, threads: &mut Threads, served: Served) -> State {
+        loop {
+            match served.next() {
+                Said::Stop(stop) => {
+                    let draining = self.drain(ctx, threads, stop);
+                    return State::Leaving { served, draining };
+                }
+                // The front-end is not there to hear of it.
+                Said::Base(_) => {}
+                Said::Over => {
+                    served.over();
+                    return State::Waiting;
+                }
+            }
+        }
+    }
+
+    /// The front-end stops its virtqueues, if they run.
+    pub(super) fn stop_queues(&mut self, ctx: &mut Ctx<'_>, threads: &mut Threads, machine: &mut Machine) {
         match std::mem::replace(&mut self.state, State::Waiting) {
             State::Serving(served) => {
-                machine.disconnect(is_reset);
-                let stop = served.hung_up();
-                let begin = |&index: &u16| {
-                    let (reply, drained) = mpsc::sync_channel(1);
-                    let flow = self.flow(index);
-                    threads.post(ctx, threads.of(self.disk, index), Message::StopQueue { flow, reply });
-                    Stopping::Draining(drained)
-                };
-                let queues = stop.indices.iter().map(begin).collect();
-                self.state = State::Draining { served, stop, queues };
+                self.wants_queues = false;
+                self.state = self.stop_next(ctx, threads, machine, served, Vec::new());
             }
             state => self.state = state,
         }
     }
 
-    /// Whether the last front-end is gone, and the next one can come.
-    pub(super) fn is_free(&mut self) -> bool {
-        if let State::Draining { queues, .. } = &mut self.state {
-            for stopping in queues.iter_mut() {
-                let Stopping::Draining(drained) = stopping else { continue };
-                match drained.try_recv() {
-                    Ok(queue) => *stopping = Stopping::Back(queue.map(Box::new)),
-                    // The I/O thread has ended.
-                    Err(mpsc::TryRecvError::Disconnected) => *stopping = Stopping::Back(None),
-                    Err(mpsc::TryRecvError::Empty) => {}
+    /// It has them run again, as soon as all of them have stopped.
+    pub(super) fn start_queues(&mut self) {
+        self.wants_queues = true;
+    }
+
+    /// It goes on with the next virtqueue, these having stopped.
+    fn stop_next(
+        &self,
+        ctx: &mut Ctx<'_>,
+        threads: &mut Threads,
+        machine: &mut Machine,
+        served: Served,
+        mut bases: Vec<u16>,
+    ) -> State {
+        while bases.len() < usize::from(self.plan.queues) {
+            served.ask(machine.ask_base(bases.len()));
+            match served.next() {
+                Said::Stop(stop) => {
+                    let draining = self.drain(ctx, threads, stop);
+                    return State::Stopping { served, draining, bases };
+                }
+                // It did not run.
+                Said::Base(Ok(base)) => bases.push(base as u16),
+                Said::Base(Err(_)) | Said::Over => {
+                    machine.disconnect(false);
+                    return self.leave(ctx, threads, served);
                 }
             }
-            if queues.iter().any(|stopping| matches!(stopping, Stopping::Draining(_))) {
-                return false;
-            }
-            let State::Draining { served, stop, queues } = std::mem::replace(&mut self.state, State::Waiting) else {
-                unreachable!("just seen");
-            };
-            let back = |stopping| match stopping {
-                Stopping::Back(queue) => queue.map(|queue| *queue),
-                Stopping::Draining(_) => unreachable!("all of them are back"),
-            };
-            served.drained(&stop, queues.into_iter().map(back).collect());
         }
+        ctx.check.queues_stopped(usize::from(self.disk.0));
+        self.judge(ctx, machine, &bases);
+        State::Stopped { served, bases }
+    }
+
+    /// Whoever stops a virtqueue takes all for answered that was fetched, and that the ring is its own from then on.
+    fn judge(&self, ctx: &mut Ctx<'_>, machine: &Machine, bases: &[u16]) {
+        let used = machine.used();
+        if used != bases {
+            let at = ctx.clock.elapsed();
+            let what = format_args!("virtqueues of disk {} stand at {bases:?}, with {used:?} answered", self.disk.0);
+            ctx.check.violate(at, None, what);
+        }
+    }
+
+    /// What has drained is given back, upon which the vhost-user side goes on: whether the last front-end is gone, and the next one
+    /// can come.
+    pub(super) fn go_on(&mut self, ctx: &mut Ctx<'_>, threads: &mut Threads, machine: &mut Machine) -> bool {
+        let is_drained = match &mut self.state {
+            State::Leaving { draining, .. } | State::Stopping { draining, .. } => draining.is_over(),
+            _ => false,
+        };
+        match std::mem::replace(&mut self.state, State::Waiting) {
+            State::Leaving { served, draining } if is_drained => {
+                draining.give_back();
+                self.state = self.leave(ctx, threads, served);
+            }
+            State::Stopping { served, draining, mut bases } if is_drained => {
+                draining.give_back();
+                self.state = match served.next() {
+                    Said::Base(Ok(base)) => {
+                        bases.push(base as u16);
+                        self.stop_next(ctx, threads, machine, served, bases)
+                    }
+                    // It was not drained in time: the front-end is hung up on.
+                    Said::Stop(stop) => {
+                        machine.disconnect(false);
+                        let draining = self.drain(ctx, threads, stop);
+                        State::Leaving { served, draining }
+                    }
+                    Said::Base(Err(_)) | Said::Over => {
+                        machine.disconnect(false);
+                        self.leave(ctx, threads, served)
+                    }
+                };
+            }
+            State::Stopped { served, bases } if self.wants_queues => {
+                self.judge(ctx, machine, &bases);
+                machine.start_queues(&bases);
+                self.run(ctx, threads, served);
+            }
+            state => self.state = state,
+        }
+        self.is_free()
+    }
+
+    /// Whether no front-end is there.
+    pub(super) fn is_free(&self) -> bool {
         matches!(self.state, State::Waiting)
     }
 
     /// Whether a front-end is there.
     pub(super) fn serves(&self) -> bool {
-        matches!(self.state, State::Serving(_))
+        matches!(self.state, State::Serving(_) | State::Stopping { .. } | State::Stopped { .. })
     }
 
     /// Whether nothing that was given up can be executed any more, which is told once: virtqueues are fetched from again.
@@ -157,7 +310,10 @@ impl Door {
     pub(super) fn kill(self) -> Option<JoinHandle<()>> {
         match self.state {
             State::Waiting => None,
-            State::Serving(served) | State::Draining { served, .. } => Some(served.kill()),
+            State::Serving(served)
+            | State::Stopping { served, .. }
+            | State::Stopped { served, .. }
+            | State::Leaving { served, .. } => Some(served.kill()),
         }
     }
 }

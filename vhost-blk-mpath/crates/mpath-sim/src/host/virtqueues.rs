@@ -15,10 +15,36 @@ pub(super) struct Stop {
     reply: mpsc::SyncSender<Vec<Option<Queue>>>,
 }
 
+impl Stop {
+    /// The virtqueues are drained.
+    pub(super) fn drained(self, queues: Vec<Option<Queue>>) {
+        self.reply.send(queues).expect("it waits for them");
+    }
+}
+
+/// What comes of a message of the front-end, or of its end.
+pub(super) enum Said {
+    Stop(Stop),
+    /// The front-end hears where a virtqueue stands that it has stopped, or is hung up on.
+    Base(Result<u32, vhost::Error>),
+    /// The connection is over.
+    Over,
+}
+
+/// Says so however the connection ends.
+struct Over(mpsc::Sender<Said>);
+
+impl Drop for Over {
+    fn drop(&mut self) {
+        // The daemon may have been killed.
+        let _ = self.0.send(Said::Over);
+    }
+}
+
 /// Hands virtqueues on, and takes them back unless the daemon is killed before.
 struct Sink {
     started: mpsc::Sender<Queue>,
-    stops: mpsc::Sender<Stop>,
+    said: mpsc::Sender<Said>,
 }
 
 impl QueueSink for Sink {
@@ -31,7 +57,7 @@ impl QueueSink for Sink {
             return Vec::new();
         }
         let (reply, drained) = mpsc::sync_channel(1);
-        let is_killed = self.stops.send(Stop { indices: indices.to_vec(), reply }).is_err();
+        let is_killed = self.said.send(Said::Stop(Stop { indices: indices.to_vec(), reply })).is_err();
         let drained = drained.recv().ok().filter(|_| !is_killed);
         drained.unwrap_or_else(|| indices.iter().map(|_| None).collect())
     }
@@ -41,7 +67,8 @@ impl QueueSink for Sink {
 pub(super) struct Served {
     disk: Arc<Disk>,
     started: mpsc::Receiver<Queue>,
-    stops: mpsc::Receiver<Stop>,
+    said: mpsc::Receiver<Said>,
+    say: mpsc::Sender<Said>,
     thread: JoinHandle<()>,
 }
 
@@ -58,13 +85,18 @@ impl Served {
         };
         let disk = Arc::new(Disk::new(geometry).expect("a disk as the daemon makes it"));
         let (ours, theirs) = UnixStream::pair().expect("a socket");
-        let ((started, queues), (stops, to_stop)) = (mpsc::channel(), mpsc::channel());
+        let ((started, queues), (say, said)) = (mpsc::channel(), mpsc::channel());
+        let sink = Sink { started, said: say.clone() };
         let served = Arc::clone(&disk);
-        let serve = move || {
-            // How it ended is the front-end's affair.
-            let _ = serve_connection(ours, &served, &Sink { started, stops });
+        let serve = {
+            let over = Over(say.clone());
+            move || {
+                // How it ended is the front-end's affair.
+                let _ = serve_connection(ours, &served, &sink);
+                drop(over);
+            }
         };
-        (Self { disk, started: queues, stops: to_stop, thread: std::thread::spawn(serve) }, theirs)
+        (Self { disk, started: queues, said, say, thread: std::thread::spawn(serve) }, theirs)
     }
 
     /// The disk has so many blocks from now on.
@@ -77,14 +109,20 @@ impl Served {
         self.started.try_iter()
     }
 
-    /// The front-end has hung up: what is to be drained.
-    pub(super) fn hung_up(&self) -> Stop {
-        self.stops.recv().expect("virtqueues are taken back at the end of a connection")
+    /// The front-end asks where a virtqueue stands and waits for the answer, on a thread of its own.
+    pub(super) fn ask(&self, base: impl FnOnce() -> Result<u32, vhost::Error> + Send + 'static) {
+        let say = self.say.clone();
+        // Nobody listens any more if the daemon is killed, or the front-end hangs up.
+        std::thread::spawn(move || drop(say.send(Said::Base(base()))));
     }
 
-    /// The virtqueues are drained.
-    pub(super) fn drained(self, stop: &Stop, queues: Vec<Option<Queue>>) {
-        stop.reply.send(queues).expect("it waits for them");
+    /// Waits for what it says next. There must be something that it does.
+    pub(super) fn next(&self) -> Said {
+        self.said.recv().expect("it says when it is over")
+    }
+
+    /// The connection is over.
+    pub(super) fn over(self) {
         self.thread.join().expect("it serves to the end");
     }
 

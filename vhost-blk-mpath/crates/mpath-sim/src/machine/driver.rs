@@ -58,6 +58,11 @@ impl Driver {
         self.used
     }
 
+    /// How many requests were answered.
+    pub(super) fn answered(&self, memory: &Memory) -> u16 {
+        memory.u16_at(self.start + USED + 2)
+    }
+
     /// Makes a request available: whether the device wants to be told.
     pub(super) fn submit(&mut self, memory: &Memory, place: usize, segments: &[Segment], table: Option<usize>) -> bool {
         let first = place * CHAIN_MAX;
@@ -89,7 +94,7 @@ impl Driver {
 
     /// The places of requests that are done since this was asked last.
     pub(super) fn reap(&mut self, memory: &Memory) -> Vec<usize> {
-        let (mut places, newest) = (Vec::new(), memory.u16_at(self.start + USED + 2));
+        let (mut places, newest) = (Vec::new(), self.answered(memory));
         while self.used != newest {
             let element = self.start + USED + 4 + 8 * usize::from(self.used % self.size);
             places.push(memory.u32_at(element) as usize / CHAIN_MAX);

@@ -27,27 +27,31 @@ pub(super) type Inflight = (VhostUserInflight, File);
 pub(super) struct Device<'a> {
     pub(super) memory: &'a Memory,
     pub(super) queues: &'a [Driver],
+    /// Where they go on.
+    pub(super) bases: &'a [u16],
     pub(super) has_event_idx: bool,
     pub(super) writeback: bool,
 }
 
+/// Connects a front-end of a device with so many virtqueues.
+pub(super) fn connect(stream: UnixStream, queues: usize) -> Result<Frontend, vhost::Error> {
+    let mut frontend = Frontend::from_stream(stream, queues as u64);
+    frontend.set_owner()?;
+    frontend.get_features()?;
+    let protocol = frontend.get_protocol_features()?;
+    let wanted = VhostUserProtocolFeatures::MQ
+        | VhostUserProtocolFeatures::CONFIG
+        | VhostUserProtocolFeatures::REPLY_ACK
+        | VhostUserProtocolFeatures::INFLIGHT_SHMFD;
+    frontend.set_protocol_features(protocol & wanted)?;
+    frontend.set_hdr_flags(VhostUserHeaderFlag::NEED_REPLY);
+    Ok(frontend)
+}
+
 impl Device<'_> {
-    /// Connects, and has all virtqueues run, with the in-flight log there is, or with a new one.
-    pub(super) fn connect(
-        &self,
-        stream: UnixStream,
-        inflight: &mut Option<Inflight>,
-    ) -> Result<Frontend, vhost::Error> {
-        let mut frontend = Frontend::from_stream(stream, self.queues.len() as u64);
-        frontend.set_owner()?;
+    /// Has all virtqueues run, with the in-flight log there is, or with a new one.
+    pub(super) fn start(&self, frontend: &mut Frontend, inflight: &mut Option<Inflight>) -> Result<(), vhost::Error> {
         let offered = frontend.get_features()?;
-        let protocol = frontend.get_protocol_features()?;
-        let wanted = VhostUserProtocolFeatures::MQ
-            | VhostUserProtocolFeatures::CONFIG
-            | VhostUserProtocolFeatures::REPLY_ACK
-            | VhostUserProtocolFeatures::INFLIGHT_SHMFD;
-        frontend.set_protocol_features(protocol & wanted)?;
-        frontend.set_hdr_flags(VhostUserHeaderFlag::NEED_REPLY);
         let event_idx = if self.has_event_idx { 0 } else { EVENT_IDX };
         frontend.set_features(offered & !(LOG_ALL | PACKED | event_idx))?;
         frontend.set_config(WRITEBACK, VhostUserConfigFlags::WRITABLE, &[u8::from(self.writeback)])?;
@@ -69,7 +73,7 @@ impl Device<'_> {
         for (index, queue) in self.queues.iter().enumerate() {
             let at = USER_START + (index * QUEUE_BYTES) as u64;
             frontend.set_vring_num(index, queue.size)?;
-            frontend.set_vring_base(index, queue.base())?;
+            frontend.set_vring_base(index, self.bases[index])?;
             let addresses = VringConfigData {
                 queue_max_size: queue.size,
                 queue_size: queue.size,
@@ -83,6 +87,6 @@ impl Device<'_> {
             frontend.set_vring_kick(index, &queue.kick)?;
             frontend.set_vring_enable(index, true)?;
         }
-        Ok(frontend)
+        Ok(())
     }
 }

@@ -7,9 +7,11 @@ mod memory;
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 
 use mpath_core::IoError;
+use vhost::VhostBackend;
 use vhost::vhost_user::Frontend;
 
 use self::driver::{CHAIN_MAX, Driver, QUEUE_BYTES, Segment};
@@ -67,6 +69,8 @@ pub(crate) struct Machine {
     frontend: Option<Frontend>,
     /// Blocks that the disk has for the guest.
     blocks: u64,
+    /// Its end of the connection, to hang up.
+    stream: Option<UnixStream>,
     /// By user: what is not answered.
     out: BTreeMap<usize, Asked>,
     /// By user: the data of the last read, whose memory is the guest's again.
@@ -90,6 +94,7 @@ impl Machine {
             inflight: None,
             frontend: None,
             blocks,
+            stream: None,
             out: BTreeMap::new(),
             read: BTreeMap::new(),
             given_up: Vec::new(),
@@ -113,15 +118,39 @@ impl Machine {
 
     /// Connects to a daemon: all virtqueues run then.
     pub(crate) fn connect(&mut self, stream: UnixStream) {
+        self.stream = Some(stream.try_clone().expect("a descriptor for a socket"));
+        self.frontend = Some(frontend::connect(stream, self.queues.len()).expect("the daemon answers"));
+        let bases: Vec<_> = self.queues.iter().map(Driver::base).collect();
+        self.start_queues(&bases);
+    }
+
+    /// Has all virtqueues run, from there on.
+    pub(crate) fn start_queues(&mut self, bases: &[u16]) {
         let Self { memory, queues, plan, .. } = self;
         let GuestPlan { has_event_idx, writeback, .. } = *plan;
-        let device = Device { memory, queues, has_event_idx, writeback };
-        self.frontend = Some(device.connect(stream, &mut self.inflight).expect("the daemon answers"));
+        let device = Device { memory, queues, bases, has_event_idx, writeback };
+        let frontend = self.frontend.as_mut().expect("it is connected");
+        device.start(frontend, &mut self.inflight).expect("the daemon answers");
+    }
+
+    /// Asks to stop a virtqueue and where it stands then. That waits until it has drained.
+    pub(crate) fn ask_base(&self, queue: usize) -> impl FnOnce() -> Result<u32, vhost::Error> + Send + 'static {
+        let frontend = self.frontend.clone().expect("it is connected");
+        move || frontend.get_vring_base(queue)
+    }
+
+    /// How many requests each virtqueue has answered, as its ring has it.
+    pub(crate) fn used(&self) -> Vec<u16> {
+        self.queues.iter().map(|queue| queue.answered(&self.memory)).collect()
     }
 
     /// The front-end or the daemon is gone. The guest is another one then, and has given up what this one had asked, or it waits.
     pub(crate) fn disconnect(&mut self, is_reset: bool) {
         self.frontend = None;
+        if let Some(stream) = self.stream.take() {
+            // A thread may wait there for an answer. It fails only if the daemon was quicker.
+            let _ = stream.shutdown(Shutdown::Both);
+        }
         if is_reset {
             // That of another machine: a daemon that still has the old one may go on writing to it.
             self.memory = Memory::new(self.memory.bytes());

@@ -88,8 +88,14 @@ impl Target {
                 self.begin_reset(ctx, CrossReset { conn: id, node, token, instance });
             }
             // As Linux's target, it does not write back its cache for that.
-            AdminReply::Shutdown { token } => conn.queue.complete(token, Status::SUCCESS, 0),
+            AdminReply::Shutdown { token } => {
+                conn.queue.complete(token, Status::SUCCESS, 0);
+                self.has_seen_ana(ctx, node, id);
+            }
             AdminReply::Held => {}
+        }
+        if parsed.as_ref().is_ok_and(Self::reads_ana) {
+            self.has_seen_ana(ctx, node, id);
         }
         self.tell_events(ctx);
     }

@@ -7,6 +7,7 @@
 //! notices by a reset, or by its keep-alive timer, at which it may look late.
 
 pub(crate) mod admin;
+mod ana;
 mod execute;
 mod hostile;
 mod namespaces;
@@ -23,6 +24,7 @@ use nvme_tcp::target::{
 use nvme_tcp::wire::{AnaState, ControllerInstance, Nqn, Status};
 
 use self::admin::{CrossReset, CrossResetPlan};
+use self::ana::Unseen;
 use self::execute::Begun;
 pub(crate) use self::hostile::R2tFault;
 pub(crate) use self::namespaces::{NamespacePlan, Shown};
@@ -168,6 +170,8 @@ pub(crate) struct Target {
     gone: BTreeSet<(usize, u32)>,
     /// Nodes, and the NSIDs of namespaces that have all their blocks there.
     grown: BTreeSet<(usize, u32)>,
+    /// By node and NSID.
+    unseen: BTreeMap<(usize, u32), Unseen>,
     pub(crate) nodes: Vec<NodeState>,
     conns: BTreeMap<ConnId, Connection>,
     pending: BTreeMap<u64, Pending>,
@@ -201,6 +205,7 @@ impl Target {
             stores: stores.collect(),
             gone: BTreeSet::new(),
             grown: BTreeSet::new(),
+            unseen: BTreeMap::new(),
             nodes: vec![NodeState::default(); plan.nodes],
             answer_faults: (0..plan.nodes).map(|_| Arc::default()).collect(),
             conns: BTreeMap::new(),
@@ -335,6 +340,7 @@ impl Target {
         let Some(identity @ QueueIdentity { qid, .. }) = conn.queue.identity() else { return };
         self.subsystem(conn.node).disconnected(identity);
         if qid == 0 {
+            self.has_seen_ana(ctx, conn.node, id);
             self.close_all(ctx, conn.node, conn.instance, noticed);
         }
     }
@@ -417,7 +423,7 @@ impl Target {
                 store.flush(node);
             }
             let losses = if loses_cache { store.crash(node) } else { Vec::new() };
-            ctx.check.crashed(ctx.clock.elapsed(), node, plan.disk, &losses);
+            ctx.check.cache_lost(ctx.clock.elapsed(), node, plan.disk, &losses);
         }
         let conns: Vec<ConnId> = self.conns.iter().filter(|(_, conn)| conn.node == node).map(|(&id, _)| id).collect();
         let now = ctx.clock.now();

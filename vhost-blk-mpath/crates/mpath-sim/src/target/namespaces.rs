@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use nvme_tcp::host::NamespaceIdentity;
 use nvme_tcp::target::{ByteRange, Namespace};
-use nvme_tcp::wire::{AdminCommand, AnaState, Cns};
+use nvme_tcp::wire::{AdminCommand, Cns};
 
 use super::{Ctx, Target, TargetPlan};
 use crate::check::Origin;
@@ -82,18 +82,8 @@ impl Target {
         self.stores[self.nsid(disk) as usize - 1].cached()
     }
 
-    fn nsid(&self, disk: usize) -> u32 {
+    pub(super) fn nsid(&self, disk: usize) -> u32 {
         self.plan.disks()[disk].0
-    }
-
-    /// Of one disk, or of all.
-    pub(crate) fn set_ana(&mut self, ctx: &mut Ctx<'_>, node: usize, disk: Option<usize>, state: AnaState) {
-        let port = node as u16 + 1;
-        match disk.map(|disk| self.nsid(disk)) {
-            Some(group) => self.subsystem(node).set_ana_group(port, group, state),
-            None => self.subsystem(node).set_ana(port, state),
-        }
-        self.tell_events(ctx);
     }
 
     pub(crate) fn show(&mut self, ctx: &mut Ctx<'_>, node: usize, disk: usize, shown: Shown) {
