@@ -28,6 +28,8 @@ pub(super) struct Durability {
     killed: Moment,
     /// Requests whose changes a node has lost with its cache, and that were not executed since.
     lost: BTreeSet<u64>,
+    /// When daemons ended.
+    ends: Vec<Moment>,
 }
 
 impl Durability {
@@ -40,10 +42,20 @@ impl Durability {
         flushes.push(Flush { submitted, answered });
     }
 
+    /// Another daemon follows.
+    pub(super) fn ended(&mut self, moment: Moment) {
+        self.ends.push(moment);
+    }
+
     /// The daemon was killed.
     pub(super) fn forgotten(&mut self, moment: Moment) {
         self.kills.push(moment);
         self.killed = moment;
+    }
+
+    /// Whether a daemon was killed, and no flush has covered since what it may have left.
+    pub(super) fn is_in_doubt(&self) -> bool {
+        !self.kills.is_empty()
     }
 
     /// A flush succeeds that covers what the daemons before have left.
@@ -76,11 +88,14 @@ impl Durability {
         let Some(&(acknowledged, fua)) = self.acknowledged.get(&id) else { return false };
         // The sooner a flush was submitted the fewer failures there are before it.
         let knows = |flush: &&Flush| !self.kills.iter().any(|&kill| acknowledged < kill && kill < flush.answered);
-        let covering = self.succeeded.iter().filter(|flush| flush.submitted > acknowledged).filter(knows);
-        let first = covering.map(|flush| flush.submitted).min();
-        fua || first.is_some_and(|submitted| {
-            let excuses = |flush: &&Flush| flush.submitted > acknowledged && flush.answered < submitted;
-            !self.failed.iter().any(|flush| excuses(&flush))
+        let mut covering = self.succeeded.iter().filter(|flush| flush.submitted > acknowledged).filter(knows);
+        fua || covering.any(|flush| {
+            // A daemon does not know what the one before it has told while this flush waited in its virtqueue.
+            let waited = |told: Moment| self.ends.iter().any(|end| (told..flush.answered).contains(end));
+            let excuses = |told: &Flush| {
+                told.submitted > acknowledged && (told.answered < flush.submitted || waited(told.answered))
+            };
+            !self.failed.iter().any(excuses)
         })
     }
 }

@@ -358,6 +358,10 @@ impl Checker {
     pub(crate) fn ended(&mut self, at: Duration, is_written: bool) {
         self.counts.restarts += 1;
         self.forget_daemon(at);
+        for (index, _) in self.disks.iter().enumerate().filter(|(_, disk)| disk.durability.is_in_doubt()) {
+            // What it presumed, and could not flush, is told to the next one.
+            self.owed.may_have_lost(index);
+        }
         if !is_written {
             self.forget_promises();
         }
@@ -373,6 +377,8 @@ impl Checker {
     }
 
     fn forget_daemon(&mut self, at: Duration) {
+        let moment = self.tick();
+        self.disks.iter_mut().for_each(|disk| disk.durability.ended(moment));
         self.owed.restarted();
         let open: Vec<_> = self.open.iter().map(|(&id, asked)| (asked.disk, id, asked.kind)).collect();
         for (disk, id, kind) in open {

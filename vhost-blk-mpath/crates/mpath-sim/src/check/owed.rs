@@ -47,6 +47,11 @@ impl Owed {
         *self = Self { lossy, ..Self::new(self.is_shared) };
     }
 
+    /// A disk may have lost what a killed daemon had left.
+    pub(super) fn may_have_lost(&mut self, disk: usize) {
+        self.lossy.insert(disk);
+    }
+
     pub(super) fn new(is_shared: bool) -> Self {
         Self { is_shared, ..Self::default() }
     }

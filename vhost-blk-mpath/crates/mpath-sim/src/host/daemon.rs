@@ -366,7 +366,7 @@ impl Daemon {
     pub(crate) fn is_as_listed(&self, controllers: &Controllers) -> bool {
         let is_wanted = |index: usize| self.own[index] || controllers.is_listed(index) && !self.taken[index];
         // One that waits for a flush to leave cannot be added again before.
-        let leaves = |index: usize| self.paths[index].is_removing() && !self.paths[index].is_gone();
+        let leaves = |index: usize| self.paths[index].is_removing() && self.paths[index].is_live();
         (0..self.paths.len()).all(|index| leaves(index) || self.is_there(index) == is_wanted(index))
     }
 
@@ -491,7 +491,7 @@ impl Daemon {
     /// Whether every disk can use every path that is to be there.
     pub(crate) fn has_all(&self) -> bool {
         // One that discovery removes may go only after a flush.
-        let may_stay = |index: usize| self.discovery.is_some() && !self.paths[index].is_gone();
+        let may_stay = |index: usize| self.discovery.is_some() && self.paths[index].is_live();
         let is_settled = |index: usize| {
             if self.is_there(index) { self.is_usable(index) } else { may_stay(index) || !self.is_wanted[index] }
         };

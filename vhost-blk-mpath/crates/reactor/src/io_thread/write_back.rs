@@ -49,6 +49,11 @@ impl<R: Ring> IoThread<R> {
             }
             self.transmit(now);
         }
-        self.write_backs.until().is_none_or(|until| until <= now)
+        let is_over = self.write_backs.until().is_none_or(|until| until <= now);
+        if is_over {
+            // There is no more time to wait for.
+            self.write_backs.open.clear();
+        }
+        is_over
     }
 }
