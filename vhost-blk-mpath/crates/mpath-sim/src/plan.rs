@@ -9,7 +9,7 @@ use nvme_tcp::wire::{Digests, Nqn};
 
 use crate::controllers::ControllersPlan;
 use crate::fault::{
-    Fault, endings, faults, faults_of_discovery, faults_of_disks, hang_ups, hostilities, restarts, stops,
+    Fault, endings, faults, faults_of_discovery, faults_of_disks, hang_ups, hostilities, restarts, stops, truncations,
 };
 use crate::host::{DiskPlan, HostPlan};
 use crate::net::LinkPlan;
@@ -124,6 +124,7 @@ impl Plan {
         if spared.is_none() {
             faults.extend(growth(&mut Rng::new(seed, 0x6704), &mut target, &mut host, &mut guests, quiet));
         }
+        faults.extend(truncations(&mut Rng::new(seed, 0x7214), disks, spared, quiet));
         let of_discovery = &mut Rng::new(seed, 0xd15c_04e4);
         let controllers = (spared.is_none() && of_discovery.percent(30)).then(|| controllers(of_discovery, paths));
         if let Some(controllers) = &controllers {

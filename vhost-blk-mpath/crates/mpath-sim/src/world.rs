@@ -51,11 +51,11 @@ pub(crate) struct World {
     /// What the last one left.
     record: RecordFiles,
     /// By disk.
-    machines: Vec<Machine>,
+    pub(crate) machines: Vec<Machine>,
     /// The fences are over that the daemon has inherited.
     pub(crate) serves: bool,
     /// By disk: the daemon may still execute what a front-end before this one has left.
-    unsettled: Vec<bool>,
+    pub(crate) unsettled: Vec<bool>,
     /// When the fences are over that the daemon has inherited.
     serves_at: Option<Instant>,
     /// By disk, as the next.
@@ -64,7 +64,7 @@ pub(crate) struct World {
     pub(crate) flushed: Vec<bool>,
     pub(crate) plan: Plan,
     pub(crate) stage: Stage,
-    verbose: bool,
+    pub(crate) verbose: bool,
     fingerprint: u64,
 }
 
@@ -275,7 +275,10 @@ impl World {
         let Self { clock, net, check, verbose, machines, .. } = self;
         let mut ctx = Ctx { clock, net, check, verbose: *verbose };
         let Some(daemon) = &mut self.daemon else { return };
-        let settled = daemon.turn_doors(&mut ctx, machines);
+        let (reset, settled) = daemon.turn_doors(&mut ctx, machines);
+        for disk in reset {
+            self.unsettled[disk] = true;
+        }
         for disk in settled {
             self.unsettled[disk] = false;
         }
@@ -472,6 +475,7 @@ impl World {
                 self.answer(answers, intact);
             }
         }
+        self.turn_faults(index);
         self.turn_doors();
     }
 
@@ -504,6 +508,9 @@ impl World {
                 asked.disk, asked.user
             );
             self.check.violate(self.clock.elapsed(), None, what);
+        }
+        if machine.is_cut_off() {
+            self.check.cut_off(self.clock.elapsed(), std::iter::once(asked.id));
         }
         let queue = machine.queue_of(asked.user) as u16;
         if machine.ask(asked)

@@ -56,6 +56,7 @@ fn fixed_seeds() {
     assert!(counts.discovered > 10 && counts.listed_no_more > 10, "paths that discovery added, and removed");
     assert!(counts.hang_ups > 50);
     assert!(counts.stops > 50, "virtqueues that were stopped, all of a disk");
+    assert!(counts.cut_off > 20 && counts.hung_up_on > 10 && counts.torn > 0, "machines that lost memory");
     assert!(counts.given_up > 20, "requests that went down with their daemon");
     assert!(counts.several > 60 && counts.several < 120, "runs with several disks, and with one");
     assert!(counts.answered_beside > 30_000, "by other disks than the first");

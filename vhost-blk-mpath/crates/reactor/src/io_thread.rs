@@ -106,6 +106,12 @@ impl<R: Ring> IoThread<R> {
         self.ending && self.queues.is_empty() && self.connections.is_empty()
     }
 
+    /// Whether memory that the front-end of a disk shares could not be accessed, so that it is hung up on.
+    #[must_use]
+    pub fn has_faulted(&self, disk: DiskId) -> bool {
+        self.queues.values().any(|slot| slot.disk == disk && slot.queue.has_faulted())
+    }
+
     /// Whether it gave up writes that may still be executed.
     #[must_use]
     pub fn leaves_doubt(&self) -> bool {

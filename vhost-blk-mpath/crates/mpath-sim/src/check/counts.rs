@@ -55,6 +55,12 @@ pub struct Counts {
     pub hang_ups: u64,
     /// Times that a front-end had stopped all of its virtqueues.
     pub stops: u64,
+    /// Machines whose memory was cut off.
+    pub cut_off: u64,
+    /// Of those, the ones that the daemon hung up on.
+    pub hung_up_on: u64,
+    /// Changes of the store with zeroes in place of data whose memory was gone.
+    pub torn: u64,
     /// Requests that went down with their daemon, or their machine.
     pub given_up: u64,
     /// R2Ts that a hostile node has spoilt.
@@ -108,6 +114,9 @@ impl AddAssign for Counts {
         self.restarts += one.restarts;
         self.hang_ups += one.hang_ups;
         self.stops += one.stops;
+        self.cut_off += one.cut_off;
+        self.hung_up_on += one.hung_up_on;
+        self.torn += one.torn;
         self.given_up += one.given_up;
         self.spoilt_r2ts += one.spoilt_r2ts;
         self.broken += one.broken;

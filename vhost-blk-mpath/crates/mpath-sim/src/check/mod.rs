@@ -5,6 +5,7 @@
 //! * `owed`: flushes go where their disk has something to be made durable, and fail only if it may have lost something.
 //! * `excuses`: no other request fails without a reason.
 //! * `limited`: no disk has more than its limits allow.
+//! * `torn`: memory that a guest loses is zeroes in its writes, and no success.
 //! * `store`: what changes the store belongs to a request of that disk that is not answered yet.
 //! * Here: every request is answered once; a disk that is spared of all faults is not held up by those of the others.
 //!
@@ -18,6 +19,7 @@ mod owed;
 mod pattern;
 mod registers;
 mod store;
+mod torn;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -33,6 +35,7 @@ use self::limited::Limited;
 use self::owed::Owed;
 pub(crate) use self::pattern::fill;
 use self::registers::Registers;
+use self::torn::TornWrites;
 use crate::host::What;
 
 /// Most lines of history in a report.
@@ -122,12 +125,15 @@ struct Asked {
     at: Duration,
     /// What it has met.
     trouble: Trouble,
+    /// Memory of its guest is gone.
+    is_cut_off: bool,
 }
 
 /// What is watched of one disk.
 #[derive(Debug)]
 struct Disk {
     registers: Registers,
+    torn: TornWrites,
     block_bytes: u64,
     durability: Durability,
     limited: Limited,
@@ -165,6 +171,7 @@ impl Checker {
     ) -> Self {
         let disk = |(blocks, block_bytes)| Disk {
             registers: Registers::new(blocks),
+            torn: TornWrites::default(),
             block_bytes,
             durability: Durability::default(),
             limited: Limited::default(),
@@ -242,7 +249,8 @@ impl Checker {
         }
         self.note(at, id, disk, range.clone(), || format!("{kind:?} submitted"));
         let trouble = self.disks[disk].excuses.so_far(at);
-        let before = self.open.insert(id, Asked { disk, kind, range, submitted: moment, at, trouble });
+        let before =
+            self.open.insert(id, Asked { disk, kind, range, submitted: moment, at, trouble, is_cut_off: false });
         assert!(before.is_none(), "the guest gives each request a number of its own");
     }
 
@@ -262,7 +270,7 @@ impl Checker {
         asked: &Asked,
         result: Result<(), IoError>,
     ) -> Result<(), String> {
-        let &Asked { disk, kind, trouble, .. } = asked;
+        let &Asked { disk, kind, trouble, is_cut_off, .. } = asked;
         let (excuses, config) = (&self.disks[disk].excuses, &self.config);
         if kind == Kind::Flush {
             // One that any controller can carry out is a request like others.
@@ -271,13 +279,13 @@ impl Checker {
             } else {
                 excuses.explain_flush(now, trouble, config)
             };
-            let of_loss = result.is_err() && !is_explained;
+            let of_loss = result.is_err() && !is_explained && !is_cut_off;
             return self.owed.flush_over(id, disk, of_loss);
         }
         if kind.changes_data() {
             self.owed.change_answered(disk);
         }
-        if result.is_err() && !excuses.explain(now, trouble, config) {
+        if result.is_err() && !is_cut_off && !excuses.explain(now, trouble, config) {
             return Err(format!("#{id} of disk {disk} failed without need"));
         }
         Ok(())
@@ -312,16 +320,8 @@ impl Checker {
                 let mut found = None;
                 for (lba, bytes) in range.clone().zip(data.chunks_exact(block_bytes)) {
                     let block = Block { disk, lba };
-                    match pattern::parse(disk, bytes, lba) {
-                        Ok(origin) => {
-                            self.note(at, id, disk, lba..lba + 1, || format!("  read {origin:?}"));
-                            if let Err(what) = self.disks[disk].registers.read(id, lba, origin, moment) {
-                                found.get_or_insert((block, what));
-                            }
-                        }
-                        Err(what) => {
-                            found.get_or_insert((block, what));
-                        }
+                    if let Err(what) = self.judge_block(at, id, block, bytes) {
+                        found.get_or_insert((block, what));
                     }
                 }
                 found
@@ -332,12 +332,14 @@ impl Checker {
                 None
             }
             Kind::Write { .. } | Kind::WriteZeroes { .. } | Kind::Discard => {
-                let Disk { registers, durability, .. } = &mut self.disks[disk];
+                let Disk { registers, durability, torn, .. } = &mut self.disks[disk];
+                let first = Block { disk, lba: range.start };
                 registers.write_answered(id, range, moment, result.is_ok());
                 if result.is_ok() {
                     durability.acknowledged(id, moment, kind.is_fua());
                 }
-                None
+                let is_true = result.is_err() || torn.succeeds(id);
+                (!is_true).then(|| (first, "success, though zeroes were written in place of its data".into()))
             }
         };
         self.disks[disk].registers.read_over(id);

@@ -38,6 +38,13 @@ pub(super) fn parse(disk: usize, block: &[u8], lba: u64) -> Result<Origin, Strin
     }
 }
 
+/// Whether these blocks are as a request writes them, but for bytes that are zero.
+pub(super) fn is_in_part(disk: usize, id: u64, lba: u64, block_bytes: usize, blocks: &[u8]) -> bool {
+    let mut whole = vec![0; blocks.len()];
+    fill(disk, id, lba, block_bytes, &mut whole);
+    blocks.iter().zip(&whole).all(|(found, byte)| *found == 0 || found == byte)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -57,5 +64,16 @@ mod tests {
         let mut zeroes = [0; 512];
         zeroes[100] = 1;
         assert!(parse(1, &zeroes, 9).is_err());
+    }
+
+    #[test]
+    fn a_part_is_zero_or_as_it_was_written() {
+        let mut payload = [0; 1024];
+        fill(1, 7, 3, 512, &mut payload);
+        payload[3..600].fill(0);
+        assert!(is_in_part(1, 7, 3, 512, &payload) && is_in_part(1, 7, 3, 512, &[0; 512]));
+        assert!(!is_in_part(1, 8, 3, 512, &payload) && !is_in_part(1, 7, 4, 512, &payload));
+        payload[599] = 1;
+        assert!(!is_in_part(1, 7, 3, 512, &payload));
     }
 }

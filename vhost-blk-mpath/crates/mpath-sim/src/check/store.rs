@@ -32,13 +32,14 @@ impl Checker {
             match origins.fold(one.clone(), |same, next| if next == one { same } else { next.and(Err("mixed".into())) })
             {
                 Ok(Origin::Request(id)) => Some(id),
-                Ok(Origin::Initial) => {
-                    self.violate(at, first, "zeroes were written that nobody wrote");
-                    return Origin::Initial;
-                }
-                Err(what) => {
-                    self.violate(at, first, format_args!("written to the store: {what}"));
-                    return Origin::Initial;
+                other => {
+                    let torn = self.torn_write(disk, range.start, payload, block_bytes);
+                    if torn.is_none() {
+                        let what = other.err().unwrap_or_else(|| "zeroes that nobody wrote".into());
+                        self.violate(at, first, format_args!("written to the store: {what}"));
+                        return Origin::Initial;
+                    }
+                    torn
                 }
             }
         } else {

@@ -190,6 +190,20 @@ pub(crate) fn stops(rng: &mut Rng, disks: usize, quiet: Duration) -> Vec<Planned
     (0..many).map(one).collect()
 }
 
+/// Memory of guests that is cut off until `quiet`.
+pub(crate) fn truncations(rng: &mut Rng, disks: usize, spared: Option<usize>, quiet: Duration) -> Vec<Planned> {
+    let many = rng.pick(&[0, 0, 0, 0, 0, 0, 1, 4]);
+    let concerned: Vec<_> = (0..disks).filter(|disk| Some(*disk) != spared).collect();
+    let one = |_| {
+        let fault = Fault::Truncate { disk: rng.pick(&concerned), choice: rng.next_u64() };
+        let begins = rng.up_to(quiet * 9 / 10);
+        let longest = rng.pick(&[300 * MS, 1000 * MS, 4000 * MS]);
+        let lasts = rng.up_to(longest).min(quiet.saturating_sub(begins));
+        Planned { fault, begins, lasts }
+    };
+    (0..many).map(one).collect()
+}
+
 /// Daemons that are replaced in order.
 pub(crate) fn restarts(rng: &mut Rng, quiet: Duration) -> Vec<Planned> {
     let many = rng.pick(&[0, 0, 0, 1, 3]);

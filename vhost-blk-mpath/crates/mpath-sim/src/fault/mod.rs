@@ -1,6 +1,7 @@
 //! What can go wrong, and what undoes it.
 
 mod draw;
+mod memory;
 
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use nvme_tcp::target::AnswerFault;
 use nvme_tcp::wire::AnaState;
 
 pub(crate) use self::draw::{
-    endings, faults, faults_of_discovery, faults_of_disks, hang_ups, hostilities, restarts, stops,
+    endings, faults, faults_of_discovery, faults_of_disks, hang_ups, hostilities, restarts, stops, truncations,
 };
 use crate::clock::Event;
 use crate::controllers::Lost;
@@ -75,6 +76,8 @@ pub(crate) enum Fault {
     HangUp { disk: usize, is_reset: bool },
     /// The front-end of a disk stops its virtqueues, and has them run again later.
     StopQueues { disk: usize },
+    /// Memory of the guest of a disk is cut off. The daemon hangs up if it comes across that, and the guest is reset.
+    Truncate { disk: usize, choice: u64 },
     /// The operator removes a path, at once or else when it owes nothing, and adds it again later.
     Remove { path: usize, at_once: bool },
     /// The operator disables a path, or only drains it, and enables it later.
@@ -162,6 +165,7 @@ impl World {
             Fault::Restart => self.stop_daemon(),
             Fault::HangUp { disk, is_reset } => self.hang_up(disk, is_reset),
             Fault::StopQueues { disk } => self.stop_queues(disk),
+            Fault::Truncate { disk, choice } => self.cut_off(disk, choice),
             Fault::Remove { path, at_once } => self.order(path, Wanted::Removed { at_once }),
             Fault::Disable { path, drains_only } => {
                 self.order(path, if drains_only { Wanted::Drained } else { Wanted::Disabled });
@@ -236,6 +240,7 @@ impl World {
             Fault::Kill { .. } => self.start_daemon(),
             Fault::HangUp { disk, .. } => self.connect(disk),
             Fault::StopQueues { disk } => self.start_queues(disk),
+            Fault::Truncate { disk, .. } => self.reset_cut_off(disk),
             // If it is not gone yet it is now.
             Fault::Remove { path, .. } => {
                 self.order(path, Wanted::Removed { at_once: true });

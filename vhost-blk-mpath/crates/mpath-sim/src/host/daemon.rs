@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use mpath_core::{DiskId, Epoch, Limits, PathId, SharedDisk};
 use mpath_host::discovery::Have;
 use mpath_host::{Leaving, RemovalStep, Wanted};
-use reactor::{PathEventKind, Unanswered};
+use reactor::{LossReason, PathEventKind, Unanswered};
 
 use super::discovery::Discovery;
 use super::disks::Disks;
@@ -122,20 +122,27 @@ impl Daemon {
         (daemon, inherited.unwrap_or_default())
     }
 
-    /// Lets front-ends in that wait: the disks from which nothing that was given up can be executed any more.
-    pub(crate) fn turn_doors(&mut self, ctx: &mut Ctx<'_>, machines: &mut [Machine]) -> Vec<usize> {
+    /// Lets front-ends in that wait: the disks whose guests were reset before for lost memory, and those from which nothing that was given
+    /// up can be executed any more.
+    pub(crate) fn turn_doors(&mut self, ctx: &mut Ctx<'_>, machines: &mut [Machine]) -> (Vec<usize>, Vec<usize>) {
         let held = self.held_until.filter(|until| ctx.clock.now() < *until);
-        let (mut settled, doors) = (Vec::new(), self.doors.iter_mut().zip(&self.has_front_end).zip(machines));
+        let (mut reset, mut settled) = (Vec::new(), Vec::new());
+        let doors = self.doors.iter_mut().zip(&self.has_front_end).zip(machines);
         for (index, ((door, wants), machine)) in doors.enumerate() {
             let is_free = door.go_on(ctx, &mut self.threads, machine);
             if is_free && *wants && self.ending.is_none() {
+                if machine.is_cut_off() {
+                    machine.disconnect(true);
+                    ctx.check.unheard(machine.given_up());
+                    reset.push(index);
+                }
                 door.connect(ctx, &mut self.threads, machine, held, self.disks.shown(index));
             }
             if door.settles(ctx, &mut self.threads) && door.serves() {
                 settled.push(index);
             }
         }
-        settled
+        (reset, settled)
     }
 
     /// The front-end of a disk hangs up; with the guest if that is reset.
@@ -152,6 +159,22 @@ impl Daemon {
     /// It has them run again.
     pub(crate) fn start_queues(&mut self, disk: usize) {
         self.doors[disk].start_queues();
+    }
+
+    /// Whether a disk has a front-end.
+    pub(crate) fn has_front_end(&self, disk: usize) -> bool {
+        self.doors[disk].serves()
+    }
+
+    /// Whether a thread has found, in this turn, that memory of the front-end of a disk is gone.
+    pub(crate) fn has_faulted(&self, thread: usize, disk: usize) -> bool {
+        self.has_front_end(disk) && self.threads.0[thread].has_faulted(DiskId(disk as u16))
+    }
+
+    /// Then it hangs up on the front-end.
+    pub(crate) fn fault(&mut self, ctx: &mut Ctx<'_>, disk: usize, machine: &mut Machine) {
+        self.has_front_end[disk] = false;
+        self.doors[disk].fault(ctx, &mut self.threads, machine);
     }
 
     /// The front-end of a disk, or another one, connects as soon as it can.
@@ -270,6 +293,17 @@ impl Daemon {
             ctx.say(|| format!("thread {index}: {report:?}"));
             if matches!(report.kind, PathEventKind::Lost(_) | PathEventKind::Closed { .. }) {
                 self.intact.fill(false);
+            }
+            let has_need = match &report.kind {
+                PathEventKind::Lost(LossReason::Socket(error)) => error.raw_os_error() != Some(libc::EFAULT),
+                PathEventKind::Lost(LossReason::Abandoned) => {
+                    self.ending.is_some() || self.doors.iter().any(|door| door.is_overdue(ctx.clock.now()))
+                }
+                _ => true,
+            };
+            if !has_need {
+                let what = format_args!("path {} is lost for the memory of a front-end", report.path);
+                ctx.check.violate(ctx.clock.elapsed(), None, what);
             }
             self.paths[usize::from(report.path.0)].report(ctx, report);
         }

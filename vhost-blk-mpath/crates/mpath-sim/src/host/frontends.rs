@@ -3,7 +3,7 @@
 
 use std::sync::mpsc;
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use mpath_core::{DiskId, FlowId};
 use mpath_host::Suspension;
@@ -15,6 +15,9 @@ use super::{DiskPlan, Message};
 use crate::machine::Machine;
 use crate::target::Ctx;
 
+/// How long virtqueues may drain that are to stop.
+const DRAIN_MAX: Duration = Duration::from_secs(10);
+
 /// A virtqueue on its way back from an I/O thread.
 enum Stopping {
     Draining(mpsc::Receiver<Option<Queue>>),
@@ -25,6 +28,7 @@ enum Stopping {
 struct Draining {
     stop: Stop,
     queues: Vec<Stopping>,
+    since: Instant,
 }
 
 impl Draining {
@@ -154,7 +158,7 @@ impl Door {
             Stopping::Draining(drained)
         };
         let queues = stop.indices.iter().map(begin).collect();
-        Draining { stop, queues }
+        Draining { stop, queues, since: ctx.clock.now() }
     }
 
     /// The front-end hangs up; its virtqueues are drained.
@@ -162,7 +166,8 @@ impl Door {
         self.state = match std::mem::replace(&mut self.state, State::Waiting) {
             State::Serving(served) | State::Stopped { served, .. } => {
                 machine.disconnect(is_reset);
-                self.leave(ctx, threads, served)
+                let said = served.next();
+                self.leave(ctx, threads, served, said)
             }
             State::Stopping { served, draining, .. } => {
                 machine.disconnect(is_reset);
@@ -172,10 +177,25 @@ impl Door {
         };
     }
 
-    /// The connection is about to end: what is left to be drained before.
-    fn leave(&self, ctx: &mut Ctx<'_>, threads: &mut Threads, served: Served) -> State {
+    /// The daemon hangs up, as it does of its own accord when memory has faulted. The guest looks on until all is drained.
+    pub(super) fn fault(&mut self, ctx: &mut Ctx<'_>, threads: &mut Threads, machine: &mut Machine) {
+        match std::mem::replace(&mut self.state, State::Waiting) {
+            State::Serving(served) => {
+                let said = served.next();
+                self.state = self.leave(ctx, threads, served, said);
+                machine.disconnect(false);
+            }
+            state => {
+                self.state = state;
+                self.hang_up(ctx, threads, machine, false);
+            }
+        }
+    }
+
+    /// The connection is about to end, and this is said first: what is left to be drained before.
+    fn leave(&self, ctx: &mut Ctx<'_>, threads: &mut Threads, served: Served, mut said: Said) -> State {
         loop {
-            match served.next() {
+            match said {
                 Said::Stop(stop) => {
                     let draining = self.drain(ctx, threads, stop);
                     return State::Leaving { served, draining };
@@ -187,6 +207,7 @@ impl Door {
                     return State::Waiting;
                 }
             }
+            said = served.next();
         }
     }
 
@@ -224,9 +245,9 @@ impl Door {
                 }
                 // It did not run.
                 Said::Base(Ok(base)) => bases.push(base as u16),
-                Said::Base(Err(_)) | Said::Over => {
+                said => {
                     machine.disconnect(false);
-                    return self.leave(ctx, threads, served);
+                    return self.leave(ctx, threads, served, said);
                 }
             }
         }
@@ -255,7 +276,8 @@ impl Door {
         match std::mem::replace(&mut self.state, State::Waiting) {
             State::Leaving { served, draining } if is_drained => {
                 draining.give_back();
-                self.state = self.leave(ctx, threads, served);
+                let said = served.next();
+                self.state = self.leave(ctx, threads, served, said);
             }
             State::Stopping { served, draining, mut bases } if is_drained => {
                 draining.give_back();
@@ -264,17 +286,17 @@ impl Door {
                         bases.push(base as u16);
                         self.stop_next(ctx, threads, machine, served, bases)
                     }
-                    // It was not drained in time: the front-end is hung up on.
-                    Said::Stop(stop) => {
+                    // The front-end is hung up on: it was not drained in time, or memory has faulted.
+                    said => {
                         machine.disconnect(false);
-                        let draining = self.drain(ctx, threads, stop);
-                        State::Leaving { served, draining }
-                    }
-                    Said::Base(Err(_)) | Said::Over => {
-                        machine.disconnect(false);
-                        self.leave(ctx, threads, served)
+                        self.leave(ctx, threads, served, said)
                     }
                 };
+            }
+            // A guest that has lost memory is reset, and does not start them again.
+            State::Stopped { served, bases } if self.wants_queues && machine.is_cut_off() => {
+                self.state = State::Stopped { served, bases };
+                self.hang_up(ctx, threads, machine, false);
             }
             State::Stopped { served, bases } if self.wants_queues => {
                 self.judge(ctx, machine, &bases);
@@ -289,6 +311,14 @@ impl Door {
     /// Whether no front-end is there.
     pub(super) fn is_free(&self) -> bool {
         matches!(self.state, State::Waiting)
+    }
+
+    /// Whether virtqueues have drained for longer than they may, unless their memory has faulted.
+    pub(super) fn is_overdue(&self, now: Instant) -> bool {
+        match &self.state {
+            State::Stopping { draining, .. } | State::Leaving { draining, .. } => now >= draining.since + DRAIN_MAX,
+            _ => false,
+        }
     }
 
     /// Whether a front-end is there.

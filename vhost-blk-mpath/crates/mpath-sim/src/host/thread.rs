@@ -125,6 +125,11 @@ impl IoThread {
         self.thread.leaves_doubt()
     }
 
+    /// Whether memory that the front-end of a disk shares was found to be gone.
+    pub(super) fn has_faulted(&self, disk: DiskId) -> bool {
+        self.thread.has_faulted(disk)
+    }
+
     pub(crate) fn owns(&self, id: ConnId) -> bool {
         self.sockets.contains_key(&id)
     }
@@ -353,8 +358,14 @@ impl IoThread {
         }
         if let Some(most) = ring.receives(id) {
             let most = if self.rng.percent(20) { most.min(self.rng.range(1, 64) as usize) } else { most };
+            let arrived = ctx.net.received_bytes(id, Side::Host).min(most);
+            let reachable = ring.reachable(id, arrived);
+            // A segment of which a part has no place is left in the socket.
+            let most = if reachable < arrived { self.rng.range(0, reachable as u64) as usize } else { arrived };
             let bytes = ctx.net.receive(ctx.clock, id, Side::Host, most);
-            if !bytes.is_empty() {
+            if reachable < arrived && bytes.is_empty() {
+                ring.end_receive(id, -libc::EFAULT);
+            } else if !bytes.is_empty() {
                 ring.received(id, &bytes);
                 self.hear(ctx, id, &bytes);
             }
@@ -392,9 +403,16 @@ impl IoThread {
             return;
         }
         // One byte more than there is room for tells the network that there is more.
-        let bytes = ring.unsent(id, 0..ctx.net.room(id, Side::Host) + 1);
-        let taken = ctx.net.send(ctx.clock, id, Side::Host, &bytes);
-        if taken > 0 {
+        let (bytes, readable) = ring.unsent(id, 0..ctx.net.room(id, Side::Host) + 1);
+        let has_faulted = readable < bytes.len();
+        // The kernel drops what it has copied of a segment that it cannot read to the end.
+        let most = if has_faulted { self.rng.range(0, readable as u64) as usize } else { readable };
+        let taken = ctx.net.send(ctx.clock, id, Side::Host, &bytes[..most]);
+        if has_faulted {
+            ring.sent(id, taken);
+            ring.end_send(id, -libc::EFAULT);
+            self.sockets.get_mut(&id).expect("it was just there").sent += taken;
+        } else if taken > 0 {
             ring.sent(id, taken);
             if self.rng.percent(5) {
                 // The kernel may stop where it likes.
@@ -415,7 +433,7 @@ impl IoThread {
             };
             let read = socket.read - socket.sent;
             if read < unsent {
-                let commands = socket.wire.sends(&ring.unsent(id, read..unsent));
+                let commands = socket.wire.sends(&ring.unsent(id, read..unsent).0);
                 socket.read += unsent - read;
                 let socket = &self.sockets[&id];
                 if commands.is_none() {

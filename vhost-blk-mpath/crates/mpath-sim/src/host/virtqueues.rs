@@ -4,10 +4,14 @@
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use vhost_user_blk::{Disk, DiskGeometry, Queue, QueueSink, SECTOR_BYTES, serve_connection};
 
 use super::DiskPlan;
+
+/// How long a thread may take, of real time, that has nothing to wait for.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Virtqueues that are to be given back, drained.
 pub(super) struct Stop {
@@ -118,7 +122,7 @@ impl Served {
 
     /// Waits for what it says next. There must be something that it does.
     pub(super) fn next(&self) -> Said {
-        self.said.recv().expect("it says when it is over")
+        self.said.recv_timeout(PATIENCE).expect("it says when it is over")
     }
 
     /// The connection is over.

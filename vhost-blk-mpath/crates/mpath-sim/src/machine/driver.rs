@@ -64,7 +64,13 @@ impl Driver {
     }
 
     /// Makes a request available: whether the device wants to be told.
-    pub(super) fn submit(&mut self, memory: &Memory, place: usize, segments: &[Segment], table: Option<usize>) -> bool {
+    pub(super) fn submit(
+        &mut self,
+        memory: &mut Memory,
+        place: usize,
+        segments: &[Segment],
+        table: Option<usize>,
+    ) -> bool {
         let first = place * CHAIN_MAX;
         let of_table = table.is_some();
         let numbers = if of_table { 0.. } else { first.. };

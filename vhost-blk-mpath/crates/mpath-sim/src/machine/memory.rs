@@ -1,6 +1,7 @@
 //! The memory of a virtual machine: a file, which the daemon maps too.
 
 use std::fs::File;
+use std::os::unix::fs::FileExt;
 
 use rustix::fs::{MemfdFlags, memfd_create};
 use vm_memory::volatile_memory::VolatileMemory;
@@ -10,32 +11,71 @@ use vm_memory::{FileOffset, MmapRegion};
 pub(super) const GUEST_START: u64 = 0x4000_0000;
 pub(super) const USER_START: u64 = 0x7f00_0000_0000;
 
+/// No page is smaller.
+const PAGE_BYTES: usize = 4096;
+
+/// A file that was cut off.
 #[derive(Debug)]
-pub(super) struct Memory(MmapRegion);
+struct CutOff {
+    at: usize,
+    /// What is in all of the memory for the guest.
+    own: Vec<u8>,
+}
+
+#[derive(Debug)]
+pub(super) struct Memory {
+    region: MmapRegion,
+    cut_off: Option<CutOff>,
+}
 
 impl Memory {
     /// So many bytes, all zero.
     pub(super) fn new(bytes: usize) -> Self {
         let file = File::from(memfd_create("machine", MemfdFlags::CLOEXEC).expect("memory for a small machine"));
         file.set_len(bytes as u64).expect("memory for a small machine");
-        Self(MmapRegion::from_file(FileOffset::new(file, 0), bytes).expect("memory for a small machine"))
+        let region = MmapRegion::from_file(FileOffset::new(file, 0), bytes).expect("memory for a small machine");
+        Self { region, cut_off: None }
     }
 
     pub(super) fn file(&self) -> &File {
-        self.0.file_offset().expect("it is a file").file()
+        self.region.file_offset().expect("it is a file").file()
     }
 
     pub(super) fn bytes(&self) -> usize {
-        self.0.len()
+        self.region.len()
     }
 
-    pub(super) fn write(&self, at: usize, bytes: &[u8]) {
-        self.0.get_slice(at, bytes.len()).expect("inside the machine").copy_from(bytes);
+    /// Cuts the file off at any page. What is behind that is the guest's alone from now on.
+    pub(super) fn cut_off(&mut self, choice: u64) {
+        let at = choice as usize % self.bytes().div_ceil(PAGE_BYTES) * PAGE_BYTES;
+        let own = self.read(0, self.bytes());
+        self.file().set_len(at as u64).expect("a file can be shorter");
+        self.cut_off = Some(CutOff { at, own });
+    }
+
+    pub(super) fn is_cut_off(&self) -> bool {
+        self.cut_off.is_some()
+    }
+
+    pub(super) fn write(&mut self, at: usize, bytes: &[u8]) {
+        let mut there = bytes.len();
+        if let Some(CutOff { at: end, own }) = &mut self.cut_off {
+            own[at..at + bytes.len()].copy_from_slice(bytes);
+            there = end.saturating_sub(at).min(there);
+        }
+        self.region.get_slice(at, there).expect("inside the machine").copy_from(&bytes[..there]);
     }
 
     pub(super) fn read(&self, at: usize, length: usize) -> Vec<u8> {
-        let mut bytes = vec![0; length];
-        self.0.get_slice(at, length).expect("inside the machine").copy_to(&mut bytes);
+        let Some(CutOff { at: end, own }) = &self.cut_off else {
+            let mut bytes = vec![0; length];
+            self.region.get_slice(at, length).expect("inside the machine").copy_to(&mut bytes);
+            return bytes;
+        };
+        // From the file, as an access to what is gone would end the simulator.
+        let mut bytes = own[at..at + length].to_vec();
+        let there = end.saturating_sub(at).min(length);
+        self.file().read_exact_at(&mut bytes[..there], at as u64).expect("that much is there");
         bytes
     }
 

@@ -161,6 +161,20 @@ impl Machine {
         }
     }
 
+    /// Memory is gone from a page on that this number chooses.
+    pub(crate) fn cut_off(&mut self, choice: u64) {
+        self.memory.cut_off(choice);
+    }
+
+    pub(crate) fn is_cut_off(&self) -> bool {
+        self.memory.is_cut_off()
+    }
+
+    /// What is not answered.
+    pub(crate) fn out(&self) -> impl Iterator<Item = u64> + '_ {
+        self.out.values().map(|asked| asked.id)
+    }
+
     /// What was given up, and may be executed yet.
     pub(crate) fn given_up(&self) -> impl Iterator<Item = u64> + '_ {
         self.given_up.iter().map(|asked| asked.id)
@@ -231,7 +245,7 @@ impl Machine {
         let before = self.out.insert(asked.user, asked);
         assert!(before.is_none(), "a user has one request out");
         let queue = &mut self.queues[asked.user % self.plan.flows];
-        let is_kicked = queue.submit(&self.memory, place, &segments, table);
+        let is_kicked = queue.submit(&mut self.memory, place, &segments, table);
         if is_kicked {
             queue.kick.write(1).expect("a kick");
         }

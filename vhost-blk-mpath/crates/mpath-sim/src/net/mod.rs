@@ -329,8 +329,13 @@ impl Net {
         bytes
     }
 
+    /// Bytes that wait for whoever has this end.
+    pub(crate) fn received_bytes(&self, id: ConnId, at: Side) -> usize {
+        self.conns.get(&id).map_or(0, |conn| conn.ends[at as usize].received.len())
+    }
+
     pub(crate) fn has_received(&self, id: ConnId, at: Side) -> bool {
-        self.conns.get(&id).is_some_and(|conn| !conn.ends[at as usize].received.is_empty())
+        self.received_bytes(id, at) > 0
     }
 
     /// Closes an end with a reset: what its socket holds is gone, what is on its way may arrive yet, and the reset too.

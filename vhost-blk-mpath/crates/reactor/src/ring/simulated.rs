@@ -10,6 +10,11 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::{Event, Ring};
 
+/// No page is smaller.
+const PAGE_BYTES: usize = 4096;
+/// Segments that the kernel reads in one call (`UIO_MAXIOV`).
+const IOVECS_MAX: usize = 1024;
+
 /// What is asked of a socket that takes no time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SocketCall {
@@ -45,9 +50,48 @@ impl<S> Operation<S> {
         self.segments.iter().map(|segment| segment.iov_len).sum()
     }
 
+    /// The memory behind these bytes of it, as far as there are such.
+    fn part(&self, range: Range<usize>) -> Vec<libc::iovec> {
+        let (mut skip, mut left) = (range.start, range.len());
+        let cut = self.segments.iter().map(|segment| {
+            let start = skip.min(segment.iov_len);
+            let count = left.min(segment.iov_len - start);
+            (skip, left) = (skip - start, left - count);
+            libc::iovec { iov_base: segment.iov_base.wrapping_byte_add(start), iov_len: count }
+        });
+        cut.filter(|segment| segment.iov_len > 0).collect()
+    }
+
     fn end(&self, result: i32) -> Event {
         Event { token: self.token, result, more: false }
     }
+}
+
+/// The parts of a segment by page.
+fn pages(segment: &libc::iovec) -> impl Iterator<Item = libc::iovec> + use<> {
+    let (start, end) = (segment.iov_base, segment.iov_base.addr() + segment.iov_len);
+    let mut at = start.addr();
+    std::iter::from_fn(move || {
+        let first = at;
+        at = (first + 1).next_multiple_of(PAGE_BYTES).min(end);
+        let page = libc::iovec { iov_base: start.wrapping_byte_add(first - start.addr()), iov_len: at - first };
+        (first < end).then_some(page)
+    })
+}
+
+/// Reads memory as the kernel does, which gets an error where this process would get SIGBUS: how many bytes before the first that cannot be
+/// read.
+fn read(from: &[libc::iovec], to: &mut [u8]) -> usize {
+    let to = libc::iovec { iov_base: to.as_mut_ptr().cast(), iov_len: to.len() };
+    // SAFETY: the kernel writes nothing but `to`, and looks itself whether what it reads is there.
+    let count = unsafe {
+        libc::process_vm_readv(libc::getpid(), &raw const to, 1, from.as_ptr(), from.len() as libc::c_ulong, 0)
+    };
+    usize::try_from(count).unwrap_or_else(|_| {
+        let error = io::Error::last_os_error();
+        assert_eq!(error.raw_os_error(), Some(libc::EFAULT), "a process may read its own memory: {error}");
+        0
+    })
 }
 
 /// A ring whose sockets are named by `S`, and whose operations end as its holder says.
@@ -103,20 +147,21 @@ impl<S: Copy + Eq> SimulatedRing<S> {
         self.sends.iter().find(|send| send.socket == socket).map(|send| send.bytes() - send.done)
     }
 
-    /// These of the bytes that are still to be taken, as far as there are such.
+    /// These of the bytes that are still to be taken, as far as there are such, and how many of them come before the first that the kernel
+    /// cannot read. Zeroes stand for what it cannot read.
     #[must_use]
-    pub fn unsent(&self, socket: S, range: Range<usize>) -> Vec<u8> {
-        let Some(send) = self.sends.iter().find(|send| send.socket == socket) else { return Vec::new() };
-        let (mut bytes, mut skip, wanted) = (Vec::new(), send.done + range.start, range.len());
-        for segment in &send.segments {
-            let start = skip.min(segment.iov_len);
-            let count = (segment.iov_len - start).min(wanted - bytes.len());
-            skip -= start;
-            let first = segment.iov_base.cast::<u8>();
-            // SAFETY: inside a segment, which is valid while the send is under way. Volatile, as guests share such memory.
-            bytes.extend((start..start + count).map(|at| unsafe { first.add(at).read_volatile() }));
+    pub fn unsent(&self, socket: S, range: Range<usize>) -> (Vec<u8>, usize) {
+        let Some(send) = self.sends.iter().find(|send| send.socket == socket) else { return (Vec::new(), 0) };
+        let parts = send.part(send.done + range.start..send.done + range.end);
+        let mut bytes = vec![0; parts.iter().map(|part| part.iov_len).sum()];
+        let readable = read(&parts, &mut bytes);
+        let mut rest = if readable < bytes.len() { &mut bytes[..] } else { &mut [] };
+        for page in parts.iter().flat_map(pages) {
+            let (now, later) = rest.split_at_mut(page.iov_len.min(rest.len()));
+            read(&[page], now);
+            rest = later;
         }
-        bytes
+        (bytes, readable)
     }
 
     /// The socket has taken so many more bytes of its send, which ends with the last of them.
@@ -145,7 +190,21 @@ impl<S: Copy + Eq> SimulatedRing<S> {
         self.receives.iter().find(|receive| receive.socket == socket).map(Operation::bytes)
     }
 
-    /// These bytes have come, and the receive on the socket ends with them.
+    /// How many bytes the receive on this socket takes, of so many, before the first that the kernel cannot write.
+    #[must_use]
+    pub fn reachable(&self, socket: S, bytes: usize) -> usize {
+        let Some(receive) = self.receives.iter().find(|receive| receive.socket == socket) else { return 0 };
+        if bytes == 0 {
+            return 0;
+        }
+        let pages: Vec<_> = receive.part(0..bytes).iter().flat_map(pages).collect();
+        // What is shared is mapped for reading and writing: the first byte of a page tells of all.
+        let firsts: Vec<_> = pages.iter().map(|page| libc::iovec { iov_len: 1, ..*page }).collect();
+        let are_there = firsts.chunks(IOVECS_MAX).map(|firsts| read(firsts, &mut vec![0; firsts.len()])).sum();
+        pages[..are_there].iter().map(|page| page.iov_len).sum()
+    }
+
+    /// These bytes have come, and the receive on the socket ends with them. All of them have a [reachable](Self::reachable) place.
     ///
     /// # Panics
     /// If there is none, or it does not take so many.
