@@ -57,7 +57,9 @@ impl ServedDisk {
         if !self.suspension().begin(threads.len()) {
             return;
         }
-        threads.iter().for_each(|thread| thread.suspend_disk(self.id));
+        for thread in threads {
+            thread.suspend_disk(self.id);
+        }
         for thread in threads {
             let disk = self.clone();
             let settled = move || {
