@@ -362,13 +362,18 @@ impl Disks {
         self.begin_end();
         let _for_good = self.changes.write().await;
         let services = self.services();
-        // In the order in which requests come down. This blocks the thread: there is nothing else left to do, and the end of an I/O
-        // thread is bounded.
-        for end in [Service::end_io, Service::hang_up, Service::close] {
-            for service in &services {
-                end(service);
+        let ending = services.clone();
+        // In the order in which requests come down. The end of an I/O thread is bounded, and paths are kept alive meanwhile: their
+        // controllers may take seconds to write back.
+        let ended = spawn_blocking(move || {
+            for end in [Service::end_io, Service::hang_up, Service::close] {
+                for service in &ending {
+                    end(service);
+                }
             }
-        }
+        });
+        // One that panicked has done what it could.
+        let _ = ended.await;
         for service in services {
             service.closed().await;
         }

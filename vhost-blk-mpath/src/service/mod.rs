@@ -362,7 +362,7 @@ impl Service {
             if leaving.lost_writes {
                 tracing::warn!(
                     disk = disk.name(),
-                    "a path was lost, or not shut down, with writes that were not flushed: the guest's next flush fails, whoever serves it"
+                    "writes were not flushed before the end, or were lost with a path, and no flush has told the guest: its next flush fails, whoever serves it"
                 );
             }
             if leaving.unanswered {

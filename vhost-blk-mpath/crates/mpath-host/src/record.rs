@@ -246,7 +246,9 @@ impl Record {
         let mut content = self.content(namespace);
         let fence = Duration::from_millis(left.as_ref().map_or(0, |(left, _)| left.fence_ms));
         content.left = Some(incarnation.leaves(now, fence));
-        content.lost_writes = namespace.filter(|_| lost_writes).cloned();
+        // A daemon that has not served that namespace has told nobody.
+        let untold = self.lost_writes.filter(|of| !namespace.is_some_and(|own| of.is_same(own)));
+        content.lost_writes = namespace.filter(|_| lost_writes).cloned().or(untold);
         if content.associations.is_empty() && !unanswered {
             content.namespace = None;
         }
@@ -277,6 +279,7 @@ impl RecordContent {
 #[cfg(test)]
 mod tests {
     use mpath_core::{Epoch, PathId};
+    use nvme_tcp::host::NamespaceIdentity;
 
     use super::*;
 
@@ -354,6 +357,13 @@ mod tests {
         assert_eq!(fence, None, "nobody has to wait");
         // Killed, it may not have told its guest.
         assert!(record.content(None).lost_writes.is_some());
-        assert!(record.end(None, IN_ORDER, &by, now).0.is_empty());
+        // Nor has it if no path was there, or one to another namespace.
+        let another = NamespaceIdentity { nsid: 9, uuid: [9; 16], nguid: [9; 16], ..crate::testing::namespace() };
+        let other = NamespaceName::new("nqn.2026-11.io.example:disk", &another);
+        for served in [None, Some(&other)] {
+            let (content, _) = record.clone().end(served, IN_ORDER, &by, now);
+            assert!(content.lost_writes.is_some_and(|of| of.is_same(&name)));
+        }
+        assert!(record.end(Some(&name), IN_ORDER, &by, now).0.is_empty());
     }
 }

@@ -17,6 +17,8 @@ const WRITE_BACK_MAX: Duration = Duration::from_secs(5);
 pub(super) struct WriteBacks {
     /// `None` before the first is sent.
     until: Option<Instant>,
+    /// Those that the queue pair has no room for yet.
+    waiting: Vec<(PathId, DiskId)>,
     open: BTreeSet<(PathId, DiskId)>,
 }
 
@@ -27,11 +29,12 @@ impl WriteBacks {
 
     pub(super) fn path_lost(&mut self, path: PathId) {
         self.open.retain(|(of, _)| *of != path);
+        self.waiting.retain(|(of, _)| *of != path);
     }
 
     /// Until when they are waited for, if they are.
     pub(super) fn until(&self) -> Option<Instant> {
-        self.until.filter(|_| !self.open.is_empty())
+        self.until.filter(|_| !(self.open.is_empty() && self.waiting.is_empty()))
     }
 }
 
@@ -40,19 +43,30 @@ impl<R: Ring> IoThread<R> {
     pub(super) fn write_back(&mut self, now: Instant) -> bool {
         if self.write_backs.until.is_none() {
             self.write_backs.until = Some(now + WRITE_BACK_MAX);
-            for (&path, connection) in self.connections.iter_mut().filter(|(_, connection)| !connection.is_closing()) {
-                for disk in self.group.begin_write_back(path) {
-                    if connection.submit(Tag::of_write_back(disk), disk, IoCommand::Flush).is_ok() {
-                        self.write_backs.open.insert((path, disk));
-                    }
-                }
+            for &path in self.connections.keys() {
+                let disks = self.group.begin_write_back(path);
+                self.write_backs.waiting.extend(disks.into_iter().map(|disk| (path, disk)));
             }
+        }
+        let WriteBacks { waiting, open, .. } = &mut self.write_backs;
+        let before = open.len();
+        waiting.retain(|&(path, disk)| {
+            let connection = self.connections.get_mut(&path).filter(|connection| !connection.is_closing());
+            let Some(connection) = connection else { return false };
+            let is_sent = connection.submit(Tag::of_write_back(disk), disk, IoCommand::Flush).is_ok();
+            if is_sent {
+                open.insert((path, disk));
+            }
+            !is_sent
+        });
+        if open.len() > before {
             self.transmit(now);
         }
         let is_over = self.write_backs.until().is_none_or(|until| until <= now);
         if is_over {
             // There is no more time to wait for.
             self.write_backs.open.clear();
+            self.write_backs.waiting.clear();
         }
         is_over
     }
