@@ -84,6 +84,13 @@ mod tests {
     }
 
     #[test]
+    fn an_association_that_one_thread_leaves_can_be_flushed_by_the_others() {
+        let (mut group, dirty) = group(AnaState::Optimized, false);
+        group.path_left(Instant::now(), P);
+        assert!(!dirty.need(P, None).lost && dirty.begin_flush(P, E).is_some());
+    }
+
+    #[test]
     fn tags_tell_write_backs_from_hedges_and_probes() {
         for disk in [DiskId(0), DiskId(63)] {
             let tag = Tag::of_write_back(disk);
