@@ -22,7 +22,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep_until, timeout_at};
 
-use self::session::Session;
+use self::session::SessionTask;
 pub(crate) use self::shown::Shown;
 use crate::events::EventLog;
 use crate::subsystem::Subsystem;
@@ -157,7 +157,7 @@ impl Discovery {
                     let (sender, ends) = watch::channel(());
                     let (host, keep_alive_tmo) = (self.host.clone(), stays.then_some(self.keep_alive_tmo));
                     let news = self.sender.clone();
-                    let run = Session { id: session, source, host, keep_alive_tmo, news, ends }.run();
+                    let run = SessionTask { id: session, source, host, keep_alive_tmo, news, ends }.run();
                     self.sessions.retain(|_, running| !running.task.is_finished());
                     self.sessions.insert(session, Running { ends: sender, task: tokio::spawn(run) });
                 }

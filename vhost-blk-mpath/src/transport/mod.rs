@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use mpath_api::PathAddress;
 use mpath_api::address::{Host, InterfaceName, LocalEnd, Transport};
-use mpath_host::CONNECT_MAX;
+use mpath_host::{CONNECT_MAX, LEAVE_MAX};
 use nvme_tcp::host::{ConfigError, ControllerError, ControllerEvent, DiscoveryError, HostController};
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::{TcpSocket, TcpStream, lookup_host};
@@ -131,7 +131,7 @@ pub(crate) trait AdminSide {
     fn term_req(&self) -> Option<Vec<u8>>;
     fn next_timeout(&self) -> Option<Instant>;
     fn handle_timeout(&mut self, now: Instant) -> Result<(), TransportError>;
-    fn poll_event(&mut self) -> Option<Self::Event>;
+    fn poll_event(&mut self, now: Instant) -> Option<Self::Event>;
     /// Begins to leave in order; an event for which [`is_shut_down`](Self::is_shut_down) holds follows.
     fn shutdown(&mut self, now: Instant);
     fn is_shut_down(event: &Self::Event) -> bool;
@@ -160,7 +160,7 @@ impl AdminSide for HostController {
         Ok(self.handle_timeout(now)?)
     }
 
-    fn poll_event(&mut self) -> Option<ControllerEvent> {
+    fn poll_event(&mut self, _: Instant) -> Option<ControllerEvent> {
         self.poll_event()
     }
 
@@ -264,7 +264,7 @@ impl<C: AdminSide> AdminConnection<C> {
     /// Runs the controller until it has something to say. Dropping the future between two events loses nothing.
     pub(crate) async fn next_event(&mut self) -> Result<C::Event, TransportError> {
         loop {
-            if let Some(event) = self.controller.poll_event() {
+            if let Some(event) = self.controller.poll_event(Instant::now()) {
                 return Ok(event);
             }
             self.controller.fill_tx(self.socket.out());
@@ -291,7 +291,6 @@ impl<C: AdminSide> AdminConnection<C> {
 
     /// Tells the controller that the host leaves, as far as that goes without waiting long for it: whether it has answered.
     pub(crate) async fn shutdown(mut self) -> bool {
-        const SHUTDOWN_MAX: Duration = Duration::from_millis(500);
         self.controller.shutdown(Instant::now());
         let leaving = async {
             loop {
@@ -302,8 +301,7 @@ impl<C: AdminSide> AdminConnection<C> {
                 }
             }
         };
-        // A controller that does not answer notices by its keep-alive timer.
-        timeout(SHUTDOWN_MAX, leaving).await.unwrap_or(false)
+        timeout(LEAVE_MAX, leaving).await.unwrap_or(false)
     }
 }
 

@@ -34,7 +34,7 @@ pub use record::{
     EXIT_MAX, FENCE_MAX, Incarnation, Leaving, LeftBy, LeftFence, Record, RecordContent, RecordedAssociation,
     longest_fence,
 };
-pub use settings::{CONNECT_MAX, PathSettings};
+pub use settings::{CONNECT_MAX, LEAVE_MAX, PathSettings};
 pub use virtqueues::{Suspension, io_thread_of};
 
 /// Names an association: its path, and its number there.

@@ -7,6 +7,10 @@ use nvme_tcp::host::ControllerConfig;
 /// How long one attempt to connect a socket may take, and the handshake of a queue pair after that.
 pub const CONNECT_MAX: Duration = Duration::from_secs(5);
 
+/// How long a controller is waited for that is told that the host leaves. One that does not answer notices by its keep-alive
+/// timer.
+pub const LEAVE_MAX: Duration = Duration::from_millis(500);
+
 /// What is set for a path, and stays so.
 #[derive(Debug, Clone)]
 pub struct PathSettings {

@@ -1,9 +1,20 @@
-//! Discovery controllers that list the nodes of a run. Sessions with them do not go over the simulated network.
+//! Discovery controllers that list the nodes of a run: the shipping discovery subsystem, each with a link of its own. The links follow
+//! those of the paths.
 
+use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Instant;
 
 use nvme_tcp::host::DiscoveryLog;
-use nvme_tcp::wire::{AddressFamily, CNTLID_ANY, DiscoveryEntry, Nqn, SecurityType, SubsystemType, TransportType};
+use nvme_tcp::target::{AdminReply, QueueLimits, Subsystem, TargetCommand, TargetQueue};
+use nvme_tcp::wire::{
+    AddressFamily, AdminCommand, CNTLID_ANY, ConnectField, DiscoveryEntry, FabricsCommand, Nqn, SecurityType, Status,
+    SubsystemType, TransportType,
+};
+
+use crate::clock::Event;
+use crate::net::{ConnId, Side};
+use crate::target::Ctx;
 
 const FIRST_NODE_PORT: u16 = 4420;
 const FIRST_CONTROLLER_PORT: u16 = 8009;
@@ -11,58 +22,59 @@ const FIRST_CONTROLLER_PORT: u16 = 8009;
 /// Discovery controllers as they are for the whole run, and the paths that the host has besides those they list.
 #[derive(Debug, Clone)]
 pub(crate) struct ControllersPlan {
-    /// By controller: whether it keeps connections and tells of changes.
-    pub(crate) keeps: Vec<bool>,
+    /// By controller.
+    pub(crate) habits: Vec<Habits>,
     /// The host knows the others only from the first.
     pub(crate) refers: bool,
     /// By controller, and node: what it lists at first.
     pub(crate) lists: Vec<Vec<bool>>,
     /// By path: the host is configured with it.
     pub(crate) configured: Vec<bool>,
-    /// How often news take long.
-    pub(crate) late_percent: u64,
 }
 
-/// Why a controller does not answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Lost {
-    Refuses,
-    IsSilent,
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Habits {
+    /// It keeps connections.
+    pub(crate) keeps: bool,
+    /// It tells of changes on them.
+    pub(crate) tells: bool,
+}
+
+#[derive(Debug)]
+struct Connection {
+    controller: usize,
+    queue: TargetQueue,
 }
 
 #[derive(Debug)]
 pub(crate) struct Controllers {
     pub(crate) plan: ControllersPlan,
     subsystem: Nqn,
+    limits: QueueLimits,
     /// By controller, and node.
     lists: Vec<Vec<bool>>,
     /// By controller.
-    lost: Vec<Option<Lost>>,
-    generation: u64,
+    subsystems: Vec<Subsystem>,
+    conns: BTreeMap<ConnId, Connection>,
 }
 
 impl Controllers {
-    pub(crate) fn new(plan: ControllersPlan, subsystem: Nqn) -> Self {
-        let (lists, lost) = (plan.lists.clone(), vec![None; plan.lists.len()]);
-        Self { plan, subsystem, lists, lost, generation: 1 }
+    pub(crate) fn new(plan: ControllersPlan, subsystem: Nqn, limits: QueueLimits) -> Self {
+        let discovery = |(seed, _)| Subsystem::discovery("SIM".into(), limits, seed);
+        let mut controllers = Self {
+            subsystems: (0..).zip(&plan.lists).map(discovery).collect(),
+            lists: plan.lists.clone(),
+            conns: BTreeMap::new(),
+            plan,
+            subsystem,
+            limits,
+        };
+        (0..controllers.len()).for_each(|controller| controllers.set_entries(controller));
+        controllers
     }
 
     pub(crate) fn len(&self) -> usize {
         self.lists.len()
-    }
-
-    pub(crate) fn lost(&self, controller: usize) -> Option<Lost> {
-        self.lost[controller]
-    }
-
-    pub(crate) fn set_lost(&mut self, controller: usize, lost: Option<Lost>) {
-        self.lost[controller] = lost;
-    }
-
-    /// A controller lists a node, or does not.
-    pub(crate) fn list(&mut self, controller: usize, node: usize, is_listed: bool) {
-        self.generation += 1;
-        self.lists[controller][node] = is_listed;
     }
 
     /// Whether any controller lists a node.
@@ -70,17 +82,134 @@ impl Controllers {
         self.lists.iter().any(|nodes| nodes[node])
     }
 
-    /// What a controller answers.
-    pub(crate) fn log(&self, controller: usize) -> DiscoveryLog {
+    /// A controller lists a node, or does not.
+    pub(crate) fn list(&mut self, ctx: &mut Ctx<'_>, controller: usize, node: usize, is_listed: bool) {
+        self.lists[controller][node] = is_listed;
+        self.set_entries(controller);
+        let of_controller = |(id, conn): (&ConnId, &Connection)| (conn.controller == controller).then_some(*id);
+        for id in self.conns.iter().filter_map(of_controller).collect::<Vec<_>>() {
+            self.send(ctx, id);
+        }
+    }
+
+    fn set_entries(&mut self, controller: usize) {
         let nodes = (0..).zip(&self.lists[controller]).filter(|(_, is_listed)| **is_listed);
-        let paths = nodes.map(|(node, _)| entry(SubsystemType::NVM, &self.subsystem, node_address(node)));
+        let paths = nodes.map(|(node, _)| entry(SubsystemType::NVM, &self.subsystem, path_address(node)));
         let others = if controller == 0 && self.plan.refers { 1..self.len() } else { 0..0 };
         let referrals = others.map(|other| entry(SubsystemType::REFERRAL, &Nqn::discovery(), address(other)));
-        DiscoveryLog { generation: self.generation, entries: paths.chain(referrals).collect(), unreadable: Vec::new() }
+        self.subsystems[controller].set_discovery_entries(paths.chain(referrals).collect());
+    }
+
+    pub(crate) fn owns(&self, id: ConnId) -> bool {
+        self.conns.contains_key(&id)
+    }
+
+    /// A host has connected to a controller.
+    pub(crate) fn on_accept(&mut self, id: ConnId, controller: usize) {
+        self.conns.insert(id, Connection { controller, queue: TargetQueue::new(self.limits) });
+    }
+
+    /// There are bytes to read, or room to write.
+    pub(crate) fn on_ready(&mut self, ctx: &mut Ctx<'_>, id: ConnId) {
+        loop {
+            let bytes = ctx.net.receive(ctx.clock, id, Side::Target, 16 * 1024);
+            if bytes.is_empty() {
+                break;
+            }
+            let Some(conn) = self.conns.get_mut(&id) else { return };
+            if conn.queue.receive(&bytes).is_err() {
+                return self.close(ctx, id);
+            }
+            while let Some(command) = self.conns.get_mut(&id).and_then(|conn| conn.queue.poll_command()) {
+                self.command(ctx, id, command);
+            }
+        }
+        self.send(ctx, id);
+    }
+
+    fn command(&mut self, ctx: &mut Ctx<'_>, id: ConnId, command: TargetCommand) {
+        let now = ctx.clock.now();
+        let Some(Connection { controller, queue }) = self.conns.get_mut(&id) else { return };
+        let (habits, subsystem) = (self.plan.habits[*controller], &mut self.subsystems[*controller]);
+        let Some(identity) = queue.identity() else {
+            let wants_to_stay = FabricsCommand::parse(&command.sqe)
+                .is_ok_and(|command| matches!(command, FabricsCommand::Connect(connect) if connect.kato_ms > 0));
+            let refused = (wants_to_stay && !habits.keeps).then(|| ConnectField::Kato.invalid());
+            match refused.map_or_else(|| subsystem.connect(now, 1, &command), Err) {
+                Ok(identity) => {
+                    queue.accept(command.token, identity);
+                    self.watch(ctx, id);
+                }
+                Err((status, result)) => queue.complete(command.token, status, result),
+            }
+            return;
+        };
+        if !habits.tells && AdminCommand::parse(&command.sqe) == Ok(AdminCommand::AsyncEventRequest) {
+            return queue.complete(command.token, Status::INVALID_OPCODE, 0);
+        }
+        match subsystem.admin(now, identity.cntlid, command) {
+            AdminReply::Done { token, status, result } => queue.complete(token, status, result),
+            AdminReply::Data { token, data } => {
+                queue.complete_with_data(token, data.len() as u32, |offset, part| {
+                    part.copy_from_slice(&data[offset as usize..][..part.len()]);
+                    Ok(())
+                });
+            }
+            AdminReply::Shutdown { token } => queue.complete(token, Status::SUCCESS, 0),
+            AdminReply::Held | AdminReply::ResetController { .. } => {}
+        }
+    }
+
+    fn send(&mut self, ctx: &mut Ctx<'_>, id: ConnId) {
+        let Some(Connection { controller, queue }) = self.conns.get_mut(&id) else { return };
+        if let Some(identity) = queue.identity() {
+            while let Some((token, status, result)) = self.subsystems[*controller].poll_event(identity.cntlid) {
+                queue.complete(token, status, result);
+            }
+        }
+        while !queue.pending().is_empty() {
+            let sent = ctx.net.send(ctx.clock, id, Side::Target, queue.pending());
+            queue.sent(sent);
+            if sent == 0 {
+                break;
+            }
+        }
+    }
+
+    /// Looks at the keep-alive timer when it should expire next.
+    fn watch(&self, ctx: &mut Ctx<'_>, id: ConnId) {
+        if let Some(deadline) = self.keep_alive_deadline(id) {
+            ctx.clock.at(deadline, Event::KeepAlive(id));
+        }
+    }
+
+    fn keep_alive_deadline(&self, id: ConnId) -> Option<Instant> {
+        let Connection { controller, queue } = self.conns.get(&id)?;
+        self.subsystems[*controller].next_timeout(queue.identity()?.cntlid)
+    }
+
+    /// [`Event::KeepAlive`] has come.
+    pub(crate) fn on_keep_alive(&mut self, ctx: &mut Ctx<'_>, id: ConnId) {
+        if self.keep_alive_deadline(id).is_some_and(|deadline| deadline <= ctx.clock.now()) {
+            self.close(ctx, id);
+        } else {
+            self.watch(ctx, id);
+        }
+    }
+
+    /// A connection is over.
+    pub(crate) fn close(&mut self, ctx: &mut Ctx<'_>, id: ConnId) {
+        ctx.net.close(ctx.clock, id, Side::Target);
+        if let Some(Connection { controller, queue }) = self.conns.remove(&id)
+            && let Some(identity) = queue.identity()
+        {
+            self.subsystems[controller].disconnected(identity);
+        }
     }
 }
 
-fn node_address(node: usize) -> SocketAddr {
+/// Where the path to a node leads; they are numbered alike.
+pub(crate) fn path_address(node: usize) -> SocketAddr {
     (Ipv4Addr::LOCALHOST, FIRST_NODE_PORT + node as u16).into()
 }
 
@@ -89,9 +218,9 @@ pub(crate) fn node_at(address: SocketAddr) -> usize {
     usize::from(address.port() - FIRST_NODE_PORT)
 }
 
-/// Where a path leads.
-pub(crate) fn path_address(path: usize) -> SocketAddr {
-    node_address(path)
+/// Whether a log lists a node.
+pub(crate) fn lists(log: &DiscoveryLog, node: usize) -> bool {
+    log.entries.iter().any(|entry| entry.trsvcid == path_address(node).port().to_string())
 }
 
 /// Where a discovery controller is.

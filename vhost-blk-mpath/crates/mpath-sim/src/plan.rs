@@ -7,7 +7,7 @@ use nvme_tcp::host::{ControllerConfig, HostIdentity};
 use nvme_tcp::target::QueueLimits;
 use nvme_tcp::wire::{Digests, Nqn};
 
-use crate::controllers::ControllersPlan;
+use crate::controllers::{ControllersPlan, Habits};
 use crate::fault::{
     Fault, endings, faults, faults_of_discovery, faults_of_disks, hang_ups, hostilities, restarts, stops, truncations,
 };
@@ -62,6 +62,7 @@ pub(crate) struct Planned {
 /// A whole run.
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
+    /// By path, and then by discovery controller.
     pub(crate) links: Vec<LinkPlan>,
     pub(crate) target: TargetPlan,
     pub(crate) host: HostPlan,
@@ -129,6 +130,7 @@ impl Plan {
         let controllers = (spared.is_none() && of_discovery.percent(30)).then(|| controllers(of_discovery, paths));
         if let Some(controllers) = &controllers {
             faults.extend(faults_of_discovery(of_discovery, controllers, quiet));
+            links.extend(controllers.habits.iter().map(|_| link(of_discovery, lifetime)));
         }
         if spared.is_some() {
             // So that whoever has to wait for long waits for a reason.
@@ -343,11 +345,10 @@ fn controllers(rng: &mut Rng, paths: usize) -> ControllersPlan {
     let many = rng.pick(&[1, 2, 2]);
     let (refers, lists_all) = (rng.percent(50), rng.percent(50));
     ControllersPlan {
-        keeps: (0..many).map(|_| rng.percent(80)).collect(),
+        habits: (0..many).map(|_| Habits { keeps: rng.percent(80), tells: rng.percent(80) }).collect(),
         refers,
         lists: (0..many).map(|index| (0..paths).map(|node| index > 0 || node == 0 || lists_all).collect()).collect(),
         configured: (0..paths).map(|_| rng.percent(15)).collect(),
-        late_percent: rng.pick(&[0, 10, 50]),
     }
 }
 

@@ -96,7 +96,7 @@ impl World {
             controllers: plan
                 .controllers
                 .clone()
-                .map(|controllers| Controllers::new(controllers, plan.target.nqn.clone())),
+                .map(|controllers| Controllers::new(controllers, plan.target.nqn.clone(), plan.target.limits)),
             guests,
             flushed: vec![false; disks],
             daemon: None,
@@ -137,15 +137,11 @@ impl World {
         }
     }
 
-    /// Something about a discovery controller changes.
-    pub(crate) fn change_controller(&mut self, controller: usize, change: impl FnOnce(&mut Controllers)) {
+    /// The discovery controllers, if there are any.
+    pub(crate) fn controllers(&mut self) -> Option<(&mut Controllers, Ctx<'_>)> {
         let Self { clock, net, check, verbose, .. } = self;
-        let mut ctx = Ctx { clock, net, check, verbose: *verbose };
-        let Some(controllers) = &mut self.controllers else { return };
-        change(controllers);
-        if let Some(daemon) = &mut self.daemon {
-            daemon.controller_changed(&mut ctx, controllers, controller);
-        }
+        let ctx = Ctx { clock, net, check, verbose: *verbose };
+        self.controllers.as_mut().map(|controllers| (controllers, ctx))
     }
 
     pub(crate) fn post_all(&mut self, message: impl Fn() -> Message) {
@@ -350,7 +346,8 @@ impl World {
             if let Some(left) = self.daemon.as_ref().and_then(|daemon| daemon.leaks(now)) {
                 self.check.violate(at, None, format_args!("leak: {left}"));
             }
-            let most = self.plan.host.paths * (1 + self.plan.host.threads);
+            let controllers = self.controllers.as_ref().map_or(0, Controllers::len);
+            let most = self.plan.host.paths * (1 + self.plan.host.threads) + controllers;
             if self.net.open() > most * 2 {
                 self.check.violate(at, None, format_args!("leak: {} connections are open", self.net.open()));
             }
@@ -389,8 +386,11 @@ impl World {
             }
             Event::Established(id) => {
                 if self.net.on_established(&mut self.clock, id) {
-                    let node = self.net.path_of(id);
-                    self.target.on_accept(id, node);
+                    let link = self.net.path_of(id);
+                    match (&mut self.controllers, link.checked_sub(self.plan.host.paths)) {
+                        (Some(controllers), Some(controller)) => controllers.on_accept(id, controller),
+                        _ => self.target.on_accept(self.clock.now(), id, link),
+                    }
                 }
                 self.notify(id, Side::Host);
             }
@@ -398,10 +398,13 @@ impl World {
                 if self.net.on_reset(id, side) {
                     match side {
                         Side::Host => self.notify(id, side),
-                        Side::Target => {
-                            let (target, mut ctx) = self.target();
-                            target.on_reset(&mut ctx, id);
-                        }
+                        Side::Target => match self.controllers() {
+                            Some((controllers, mut ctx)) if controllers.owns(id) => controllers.close(&mut ctx, id),
+                            _ => {
+                                let (target, mut ctx) = self.target();
+                                target.on_reset(&mut ctx, id);
+                            }
+                        },
                     }
                 }
             }
@@ -409,10 +412,8 @@ impl World {
             Event::Serve => self.serve(),
             Event::Thread(index) => self.turn(index),
             Event::Discovery => {
-                let Self { clock, net, check, verbose, .. } = self;
-                let mut ctx = Ctx { clock, net, check, verbose: *verbose };
-                if let (Some(daemon), Some(controllers)) = (&mut self.daemon, &self.controllers) {
-                    daemon.turn_discovery(&mut ctx, controllers);
+                if let Some((daemon, mut ctx)) = self.daemon() {
+                    daemon.turn_discovery(&mut ctx);
                 }
             }
             Event::Path(index) => {
@@ -433,10 +434,13 @@ impl World {
                 let (target, mut ctx) = self.target();
                 target.on_cross_reset(&mut ctx, number);
             }
-            Event::KeepAlive(id) => {
-                let (target, mut ctx) = self.target();
-                target.on_keep_alive(&mut ctx, id);
-            }
+            Event::KeepAlive(id) => match self.controllers() {
+                Some((controllers, mut ctx)) if controllers.owns(id) => controllers.on_keep_alive(&mut ctx, id),
+                _ => {
+                    let (target, mut ctx) = self.target();
+                    target.on_keep_alive(&mut ctx, id);
+                }
+            },
             Event::Begin(index) => self.begin(self.plan.faults[index].fault),
             Event::End(index) => self.end(self.plan.faults[index].fault),
             Event::Guest { disk, user } => {
@@ -453,7 +457,12 @@ impl World {
 
     /// Something to read, or room to write, at this end of a connection.
     fn notify(&mut self, id: ConnId, side: Side) {
-        if side == Side::Target {
+        if let Some((controllers, mut ctx)) = self.controllers()
+            && controllers.owns(id)
+            && side == Side::Target
+        {
+            controllers.on_ready(&mut ctx, id);
+        } else if side == Side::Target {
             let (target, mut ctx) = self.target();
             target.on_ready(&mut ctx, id);
         } else if let Some((daemon, mut ctx)) = self.daemon() {

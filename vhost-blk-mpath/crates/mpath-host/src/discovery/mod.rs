@@ -9,6 +9,7 @@
 
 mod controller;
 mod reconcile;
+mod session;
 mod sources;
 #[cfg(test)]
 mod tests;
@@ -26,6 +27,7 @@ use nvme_tcp::wire::Nqn;
 pub use self::controller::{ASK_AGAIN, Controller, ControllerState, FIRST_LOG_MAX, Source};
 use self::reconcile::reconcile;
 pub use self::reconcile::{Changes, Have};
+pub use self::session::Session;
 
 /// How often paths are looked at while one of them is leaving, or stays only for want of another.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
@@ -44,7 +46,7 @@ pub enum SessionNews {
         /// Where the connection leads.
         peer: SocketAddr,
     },
-    /// It is over: the log was read, and its connection was not to stay.
+    /// It is over in order: the log was read and its connection was not to stay, or it was ended.
     Asked,
     /// It is over.
     Lost {

@@ -8,7 +8,7 @@ const RECONNECT_DELAY: Duration = Duration::from_secs(2);
 const A: &str = "192.0.2.1:8009";
 const B: &str = "192.0.2.2:8009";
 const C: &str = "192.0.2.3:8009";
-const PATH: &str = "192.0.2.9:4420";
+pub(super) const PATH: &str = "192.0.2.9:4420";
 
 fn entry(subsystem: SubsystemType, subnqn: &str, address: &str) -> DiscoveryEntry {
     let address = at(address);
@@ -28,7 +28,7 @@ fn entry(subsystem: SubsystemType, subnqn: &str, address: &str) -> DiscoveryEntr
     }
 }
 
-fn path(address: &str) -> DiscoveryEntry {
+pub(super) fn path(address: &str) -> DiscoveryEntry {
     entry(SubsystemType::NVM, DISK, address)
 }
 

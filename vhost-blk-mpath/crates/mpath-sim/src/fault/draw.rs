@@ -8,7 +8,7 @@ use nvme_tcp::target::AnswerFault;
 use nvme_tcp::wire::{AnaState, Status};
 
 use super::Fault;
-use crate::controllers::{ControllersPlan, Lost};
+use crate::controllers::ControllersPlan;
 use crate::plan::Planned;
 use crate::rng::Rng;
 use crate::target::{Failing, R2tFault, Shown};
@@ -151,8 +151,14 @@ pub(crate) fn faults_of_discovery(rng: &mut Rng, plan: &ControllersPlan, quiet: 
         match rng.below(8) {
             0 => add(Fault::Remove { path: rng.index(paths), at_once: rng.percent(50) }),
             1 | 2 => {
-                let how = rng.pick(&[Lost::Refuses, Lost::IsSilent]);
-                add(Fault::LoseController { controller: rng.index(many), how });
+                let path = paths + rng.index(many);
+                add(match rng.below(7) {
+                    0 | 1 => Fault::PortDown { path },
+                    2 | 3 => Fault::Hole { path, at: [true; 2] },
+                    4 => Fault::Silent { path, percent: 50 },
+                    5 => Fault::CutOff { path },
+                    _ => Fault::Late { path, by: rng.up_to(3000 * MS) },
+                });
             }
             _ => {
                 let (node, for_good) = (rng.index(paths), rng.percent(20));

@@ -14,13 +14,13 @@ pub(crate) use self::draw::{
     endings, faults, faults_of_discovery, faults_of_disks, hang_ups, hostilities, restarts, stops, truncations,
 };
 use crate::clock::Event;
-use crate::controllers::Lost;
 use crate::host::Message;
 use crate::net::Side;
 use crate::target::{Failing, R2tFault, Shown};
 use crate::world::World;
 
-/// A fault, or a change by the operator. Paths and nodes are numbered alike.
+/// A fault, or a change by the operator. Paths and nodes are numbered alike; what befalls the link of a path may befall that of a
+/// discovery controller, which follow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {
     /// Nothing arrives any more at these ends of a path: target, host, or both.
@@ -92,8 +92,6 @@ pub(crate) enum Fault {
     Weight { disk: usize, weight: u16 },
     /// A discovery controller lists a node no more, until the end of the fault or for good.
     Unlist { controller: usize, node: usize, for_good: bool },
-    /// A discovery controller is lost.
-    LoseController { controller: usize, how: Lost },
 }
 
 impl World {
@@ -177,7 +175,6 @@ impl World {
             }
             Fault::Limit { disk, limits } => self.limit(disk, limits),
             Fault::Unlist { controller, node, .. } => self.list(controller, node, false),
-            Fault::LoseController { controller, how } => self.lose_controller(controller, Some(how)),
             Fault::Weight { disk, weight } => {
                 let disk = DiskId(disk as u16);
                 self.post_all(|| Message::SetWeight { disk, weight });
@@ -253,16 +250,13 @@ impl World {
             }
             Fault::Limit { disk, .. } => self.limit(disk, Limits::default()),
             Fault::Unlist { controller, node, .. } => self.list(controller, node, true),
-            Fault::LoseController { controller, .. } => self.lose_controller(controller, None),
         }
     }
 
     fn list(&mut self, controller: usize, node: usize, is_listed: bool) {
-        self.change_controller(controller, |controllers| controllers.list(controller, node, is_listed));
-    }
-
-    fn lose_controller(&mut self, controller: usize, how: Option<Lost>) {
-        self.change_controller(controller, |controllers| controllers.set_lost(controller, how));
+        if let Some((controllers, mut ctx)) = self.controllers() {
+            controllers.list(&mut ctx, controller, node, is_listed);
+        }
     }
 
     fn reset_path(&mut self, path: usize) {

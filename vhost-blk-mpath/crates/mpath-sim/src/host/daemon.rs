@@ -85,10 +85,8 @@ impl Daemon {
         let unanswered: Vec<_> = unanswered.collect();
         let rng = |part, index| Rng::new(seed, 1000 * number + part + index as u64);
         let thread = |index| IoThread::new(now, index, plan, &shared, &unanswered, rng(100, index));
-        let discovery = controllers.map(|controllers| Discovery::start(ctx, plan, controllers, rng(400, 0)));
-        let is_listed = |path| discovery.as_ref().is_none_or(|discovery| discovery.has_heard_of(path));
+        let discovery = controllers.map(|controllers| Discovery::new(ctx, plan, controllers, rng(400, 0)));
         let own = controllers.map_or_else(|| vec![true; plan.paths], |controllers| controllers.plan.configured.clone());
-        let is_wanted: Vec<_> = (0..plan.paths).map(|path| own[path] || is_listed(path)).collect();
         let path = |path| PathTask::new(now, PathId(path as u16), Epoch(0), plan.clone(), rng(200, path));
         let mut daemon = Self {
             threads: Threads((0..plan.threads).map(thread).collect()),
@@ -98,7 +96,7 @@ impl Daemon {
             is_cache_shared: plan.group.shared_write_cache,
             paths: (0..plan.paths).map(path).collect(),
             fences,
-            is_wanted,
+            is_wanted: own.clone(),
             discovery,
             own,
             taken: vec![false; plan.paths],
@@ -270,6 +268,8 @@ impl Daemon {
     pub(crate) fn notify(&mut self, ctx: &mut Ctx<'_>, id: ConnId) {
         if let Some(path) = self.paths.iter_mut().find(|path| path.owns(id)) {
             path.wake(ctx);
+        } else if let Some(discovery) = self.discovery.as_mut().filter(|discovery| discovery.owns(id)) {
+            discovery.wake(ctx);
         } else if let Some(thread) = self.threads.0.iter_mut().find(|thread| thread.owns(id)) {
             thread.wake(ctx);
         }
@@ -344,18 +344,11 @@ impl Daemon {
         self.turn_membership(ctx);
     }
 
-    /// Something about a discovery controller has changed.
-    pub(crate) fn controller_changed(&mut self, ctx: &mut Ctx<'_>, controllers: &Controllers, controller: usize) {
-        if let Some(discovery) = &mut self.discovery {
-            discovery.changed(ctx, controllers, controller);
-        }
-    }
-
     /// [`Event::Discovery`](crate::clock::Event::Discovery) has come.
-    pub(crate) fn turn_discovery(&mut self, ctx: &mut Ctx<'_>, controllers: &Controllers) {
+    pub(crate) fn turn_discovery(&mut self, ctx: &mut Ctx<'_>) {
         let have: Vec<_> = (0..self.paths.len()).filter_map(|index| self.have(index)).collect();
         let Some(discovery) = &mut self.discovery else { return };
-        let Some(changes) = discovery.turn(ctx, controllers, &have) else { return };
+        let Some(changes) = discovery.turn(ctx, &have) else { return };
         for (index, taken) in self.taken.iter_mut().enumerate() {
             *taken &= discovery.has_heard_of(index);
         }

@@ -1,44 +1,54 @@
-//! What the daemon's task does for discovery: it drives the state machine that ships. Sessions are made of their outcomes.
+//! What the daemon's tasks do for discovery: they drive the state machines that ship, over simulated sockets.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use mpath_host::discovery::{self, Action, Changes, Have, SessionId, SessionNews};
+use mpath_host::CONNECT_MAX;
+use mpath_host::discovery::{self, Action, Changes, Have, SessionId, SessionNews, Source};
 
+use super::path::send_all;
 use super::{HostPlan, earliest};
 use crate::clock::Event;
-use crate::controllers::{self, Controllers, Lost};
+use crate::controllers::{self, Controllers, controller_at};
+use crate::net::{ConnId, Side};
 use crate::rng::Rng;
 use crate::target::Ctx;
 
-/// How long news of a session take, typically.
-const NEWS: Duration = Duration::from_millis(2);
-/// How long they take when they are late.
-const LATE_NEWS: Duration = Duration::from_secs(3);
+/// How soon a task does what it has to, typically.
+const WAKE: Duration = Duration::from_micros(50);
 
-#[derive(Debug)]
+/// A socket, and the session on it once it is connected.
 struct Session {
     id: SessionId,
-    controller: usize,
+    conn: ConnId,
+    source: Source<SocketAddr>,
     stays: bool,
-    /// On their way; `None` stands for the attempt to connect.
-    news: VecDeque<(Instant, Option<SessionNews>)>,
+    connects_until: Instant,
+    on_wire: Option<discovery::Session>,
+    out: VecDeque<u8>,
+    /// Nobody hears it any more.
+    is_ended: bool,
+}
+
+impl Session {
+    fn next_timeout(&self) -> Option<Instant> {
+        self.on_wire.as_ref().map_or(Some(self.connects_until), discovery::Session::next_timeout)
+    }
 }
 
 pub(crate) struct Discovery {
+    plan: HostPlan,
     decides: discovery::Discovery<SocketAddr>,
     sessions: Vec<Session>,
     /// By controller, and node: what the host has heard last, for the judge.
     heard: Vec<Vec<bool>>,
-    late_percent: u64,
     rng: Rng,
     wake_at: Option<Instant>,
 }
 
 impl Discovery {
-    /// A daemon begins with what the controllers list then. It waits for their logs.
-    pub(super) fn start(ctx: &mut Ctx<'_>, plan: &HostPlan, controllers: &Controllers, rng: Rng) -> Self {
+    pub(super) fn new(ctx: &mut Ctx<'_>, plan: &HostPlan, controllers: &Controllers, rng: Rng) -> Self {
         let now = ctx.clock.now();
         let configured = if controllers.plan.refers { 0..1 } else { 0..controllers.len() };
         let subsystem = plan.controller.subnqn.to_string();
@@ -47,19 +57,11 @@ impl Discovery {
             decides: discovery::Discovery::new(now, subsystem, plan.reconnect_delay, configured, |_, peer| peer),
             sessions: Vec::new(),
             heard: vec![vec![false; plan.paths]; controllers.len()],
-            late_percent: 0,
+            plan: plan.clone(),
             rng,
             wake_at: None,
         };
-        while discovery.decides.is_any_untried() {
-            discovery.act(ctx);
-            for session in &mut discovery.sessions {
-                session.news.iter_mut().for_each(|(at, _)| *at = now);
-            }
-            discovery.hear(ctx, controllers, true);
-        }
-        discovery.late_percent = controllers.plan.late_percent;
-        discovery.wake(ctx, now);
+        discovery.wake(ctx);
         discovery
     }
 
@@ -68,92 +70,95 @@ impl Discovery {
         self.heard.iter().any(|nodes| nodes[node])
     }
 
-    /// Something about a controller has changed.
-    pub(super) fn changed(&mut self, ctx: &mut Ctx<'_>, controllers: &Controllers, controller: usize) {
-        let is_connected = |session: &&mut Session| {
-            let is_connecting = session.news.iter().any(|(_, news)| news.is_none());
-            session.controller == controller && session.stays && !is_connecting
-        };
-        let now = ctx.clock.now();
-        for session in self.sessions.iter_mut().filter(is_connected) {
-            let news = if controllers.lost(controller).is_some() {
-                SessionNews::Lost { error: "connection lost".into(), refuses_to_stay: false }
-            } else {
-                log(controllers, controller)
-            };
-            let after = session.news.back().map_or(now, |(at, _)| *at);
-            session.news.push_back((after.max(now + delay(&mut self.rng, self.late_percent)), Some(news)));
-        }
-        self.wake(ctx, now);
+    pub(super) fn owns(&self, id: ConnId) -> bool {
+        self.sessions.iter().any(|session| session.conn == id)
     }
 
-    /// [`Event::Discovery`] has come; what it means for the paths.
-    pub(super) fn turn(
-        &mut self,
-        ctx: &mut Ctx<'_>,
-        controllers: &Controllers,
-        have: &[Have<SocketAddr>],
-    ) -> Option<Changes<SocketAddr>> {
-        let now = ctx.clock.now();
-        self.wake_at.take_if(|at| *at == now)?;
-        self.hear(ctx, controllers, false);
-        self.act(ctx);
-        let changes = self.decides.changes(now, have);
-        let news = self.sessions.iter().filter_map(|session| Some(session.news.front()?.0)).min();
-        if let Some(at) = earliest([self.decides.next_timeout(), news]) {
-            self.wake(ctx, at.max(now));
-        }
-        Some(changes)
+    pub(super) fn wake(&mut self, ctx: &mut Ctx<'_>) {
+        let late = if self.rng.percent(2) { Duration::from_millis(10) } else { WAKE };
+        let at = ctx.clock.now() + self.rng.tail(late);
+        self.wake_at(ctx, at);
     }
 
-    fn wake(&mut self, ctx: &mut Ctx<'_>, at: Instant) {
+    fn wake_at(&mut self, ctx: &mut Ctx<'_>, at: Instant) {
         if self.wake_at.is_none_or(|wake| at < wake) {
             self.wake_at = Some(at);
             ctx.clock.at(at, Event::Discovery);
         }
     }
 
-    /// Hands over what has arrived. Controllers answer a daemon that starts.
-    fn hear(&mut self, ctx: &mut Ctx<'_>, controllers: &Controllers, starts: bool) {
+    /// [`Event::Discovery`] has come; what it means for the paths.
+    pub(super) fn turn(&mut self, ctx: &mut Ctx<'_>, have: &[Have<SocketAddr>]) -> Option<Changes<SocketAddr>> {
         let now = ctx.clock.now();
+        self.wake_at.take_if(|at| *at == now)?;
+        // What has arrived comes before the timeouts: it is what they wait for.
         for index in (0..self.sessions.len()).rev() {
-            while self.sessions[index].news.front().is_some_and(|(at, _)| *at <= now) {
-                let Session { id, controller, stays, ref mut news } = self.sessions[index];
-                let Some((_, news)) = news.pop_front() else { break };
-                let keeps = controllers.plan.keeps[controller];
-                let news = match (news, controllers.lost(controller).filter(|_| !starts)) {
-                    (Some(news), _) => news,
-                    (None, Some(Lost::IsSilent)) => continue,
-                    (None, Some(Lost::Refuses)) => {
-                        SessionNews::Lost { error: "refused".into(), refuses_to_stay: false }
-                    }
-                    (None, None) if stays && !keeps => {
-                        SessionNews::Lost { error: "KATO".into(), refuses_to_stay: true }
-                    }
-                    (None, None) => {
-                        if !stays {
-                            self.sessions[index].news.push_back((now, Some(SessionNews::Asked)));
-                        }
-                        log(controllers, controller)
-                    }
-                };
-                ctx.say(|| format!("discovery controller {controller}: {news:?}"));
-                let is_over = !matches!(news, SessionNews::Log { .. });
-                if let SessionNews::Log { log, .. } = &news {
-                    let is_in = |node| {
-                        log.entries
-                            .iter()
-                            .any(|entry| entry.trsvcid == controllers::path_address(node).port().to_string())
-                    };
-                    self.heard[controller] = (0..self.heard[controller].len()).map(is_in).collect();
-                }
-                self.decides.heard(now, id, news);
-                if is_over {
-                    self.sessions.remove(index);
-                    break;
-                }
+            self.turn_session(ctx, index);
+        }
+        self.act(ctx);
+        let changes = self.decides.changes(now, have);
+        let sessions = self.sessions.iter().filter_map(Session::next_timeout).min();
+        if let Some(at) = earliest([self.decides.next_timeout(), sessions]) {
+            self.wake_at(ctx, at.max(now));
+        }
+        Some(changes)
+    }
+
+    /// Moves bytes between a session and its socket, and hears what it says.
+    fn turn_session(&mut self, ctx: &mut Ctx<'_>, index: usize) {
+        let now = ctx.clock.now();
+        loop {
+            let session = &mut self.sessions[index];
+            let (id, conn) = (session.id, session.conn);
+            if session.on_wire.is_none() && ctx.net.is_established(conn) {
+                let Source { address, subnqn } = session.source.clone();
+                let (host, kato) = (self.plan.controller.host.clone(), self.plan.controller.keep_alive_tmo);
+                let on_wire = discovery::Session::new(now, address, host, subnqn, session.stays.then_some(kato));
+                session.on_wire = Some(on_wire.expect("its configuration is in order"));
+            }
+            let has_ended = ctx.net.is_reset(conn, Side::Host) && !ctx.net.has_received(conn, Side::Host);
+            let is_silent = session.on_wire.is_none() && session.connects_until <= now;
+            let mut failed = (has_ended || is_silent).then(|| "no connection".to_owned());
+            let mut is_idle = true;
+            let news = session.on_wire.as_mut().and_then(|on_wire| {
+                let mut out = Vec::new();
+                on_wire.fill_tx(&mut out);
+                session.out.extend(out);
+                send_all(ctx, conn, &mut session.out);
+                let most = self.rng.pick(&[7, 512, 16 * 1024]);
+                let bytes = ctx.net.receive(ctx.clock, conn, Side::Host, most);
+                is_idle = bytes.is_empty();
+                let outcome = if is_idle { on_wire.handle_timeout(now) } else { on_wire.receive(now, &bytes) };
+                failed = failed.take().or(outcome.err().map(|error| error.to_string()));
+                on_wire.poll(now)
+            });
+            let lost = failed.map(|error| match &session.on_wire {
+                Some(on_wire) => on_wire.lost(error),
+                None => SessionNews::Lost { error, refuses_to_stay: false },
+            });
+            is_idle &= news.is_none();
+            let is_over = news.into_iter().chain(lost).fold(false, |is_over, news| is_over | self.hear(ctx, id, news));
+            if is_over {
+                ctx.net.close(ctx.clock, conn, Side::Host);
+                self.sessions.remove(index);
+            }
+            if is_over || is_idle {
+                return;
             }
         }
+    }
+
+    /// Hands over what a session says: whether that is its last word.
+    fn hear(&mut self, ctx: &mut Ctx<'_>, id: SessionId, news: SessionNews) -> bool {
+        ctx.say(|| format!("session {id:?}: {news:?}"));
+        let session = self.sessions.iter().find(|session| session.id == id && !session.is_ended);
+        if let (SessionNews::Log { log, .. }, Some(session)) = (&news, session) {
+            let heard = &mut self.heard[controller_at(session.source.address)];
+            *heard = (0..heard.len()).map(|node| controllers::lists(log, node)).collect();
+        }
+        let is_over = !matches!(news, SessionNews::Log { .. });
+        self.decides.heard(ctx.clock.now(), id, news);
+        is_over
     }
 
     fn act(&mut self, ctx: &mut Ctx<'_>) {
@@ -162,21 +167,27 @@ impl Discovery {
             ctx.say(|| format!("discovery: {action:?}"));
             match action {
                 Action::Start { session: id, source, stays } => {
-                    let controller = controllers::controller_at(source.address);
-                    let at = now + delay(&mut self.rng, self.late_percent);
-                    self.sessions.push(Session { id, controller, stays, news: VecDeque::from([(at, None)]) });
+                    let conn = ctx.net.connect(ctx.clock, self.plan.paths + controller_at(source.address));
+                    let (connects_until, out) = (now + CONNECT_MAX, VecDeque::new());
+                    let session =
+                        Session { id, conn, source, stays, connects_until, on_wire: None, out, is_ended: false };
+                    self.sessions.push(session);
                 }
-                Action::End { session } => self.sessions.retain(|other| other.id != session),
+                Action::End { session: id } => self.end(ctx, id),
                 Action::Read { .. } | Action::Lost { .. } | Action::Useless(_) => {}
             }
         }
     }
-}
 
-fn log(controllers: &Controllers, controller: usize) -> SessionNews {
-    SessionNews::Log { log: Box::new(controllers.log(controller)), peer: controllers::address(controller) }
-}
-
-fn delay(rng: &mut Rng, late_percent: u64) -> Duration {
-    if rng.percent(late_percent) { rng.up_to(LATE_NEWS) } else { rng.tail(NEWS) }
+    fn end(&mut self, ctx: &mut Ctx<'_>, id: SessionId) {
+        let Some(index) = self.sessions.iter().position(|session| session.id == id) else { return };
+        self.sessions[index].is_ended = true;
+        if let Some(on_wire) = &mut self.sessions[index].on_wire {
+            on_wire.leave(ctx.clock.now());
+            self.wake(ctx);
+        } else {
+            ctx.net.close(ctx.clock, self.sessions[index].conn, Side::Host);
+            self.sessions.remove(index);
+        }
+    }
 }

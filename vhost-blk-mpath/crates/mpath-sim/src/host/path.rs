@@ -5,7 +5,7 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use mpath_core::{Epoch, PathId};
-use mpath_host::{Action, AssociationId, Order, Path, RemovalStep, Report, Up, Wanted};
+use mpath_host::{Action, AssociationId, LEAVE_MAX, Order, Path, RemovalStep, Report, Up, Wanted};
 use nvme_tcp::host::{ControllerEvent, HostController};
 use reactor::{Ending, Link, PathEvent, PathEventKind};
 
@@ -21,8 +21,6 @@ use crate::target::Ctx;
 const WAKE: Duration = Duration::from_micros(50);
 /// How long it takes to write an association down, typically.
 const RECORD: Duration = Duration::from_millis(2);
-/// How long a controller is waited for that is told that the host leaves.
-const SHUTDOWN_MAX: Duration = Duration::from_millis(500);
 /// When the operator looks why a path is not used.
 const OPERATOR: Duration = Duration::from_secs(2);
 
@@ -93,7 +91,7 @@ impl Leaver {
     }
 }
 
-fn send_all(ctx: &mut Ctx<'_>, conn: ConnId, out: &mut VecDeque<u8>) {
+pub(super) fn send_all(ctx: &mut Ctx<'_>, conn: ConnId, out: &mut VecDeque<u8>) {
     while !out.is_empty() {
         let sent = ctx.net.send(ctx.clock, conn, Side::Host, out.make_contiguous());
         out.drain(..sent);
@@ -280,7 +278,7 @@ impl PathTask {
             && let Some(Socket { conn, out, .. }) = sockets.next()
         {
             admin.shutdown(ctx.clock.now());
-            self.leavers.push(Leaver { admin, conn, out, until: ctx.clock.now() + SHUTDOWN_MAX });
+            self.leavers.push(Leaver { admin, conn, out, until: ctx.clock.now() + LEAVE_MAX });
         }
         sockets.for_each(|socket| ctx.net.close(ctx.clock, socket.conn, Side::Host));
     }

@@ -61,6 +61,11 @@ impl Target {
             let now = ctx.clock.now();
             return self.close(ctx, id, now);
         };
+        let nsid = command.sqe.nsid.get();
+        if self.conns.get(&id).is_some_and(|conn| self.is_for_another(conn, nsid)) {
+            let what = format_args!("node {node} is sent a command for namespace {nsid}, which is another one there");
+            ctx.check.violate(ctx.clock.elapsed(), None, what);
+        }
         let Some(conn) = self.conns.get_mut(&id) else { return };
         if conn.out.is_empty() && conn.queue.pending().is_empty() && ctx.net.room(id, Side::Target) >= conn.again.len()
         {

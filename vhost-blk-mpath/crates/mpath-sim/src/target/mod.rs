@@ -109,6 +109,7 @@ enum Role {
 #[derive(Debug)]
 struct Connection {
     node: usize,
+    since: Instant,
     queue: TargetQueue,
     role: Role,
     /// Set with the role.
@@ -170,8 +171,10 @@ pub(crate) struct Target {
     gone: BTreeSet<(usize, u32)>,
     /// Nodes, and the NSIDs of namespaces that have all their blocks there.
     grown: BTreeSet<(usize, u32)>,
-    /// By node and NSID.
+    /// By node and NSID, as the next.
     unseen: BTreeMap<(usize, u32), Unseen>,
+    /// Since when a namespace is another one.
+    others: BTreeMap<(usize, u32), Instant>,
     pub(crate) nodes: Vec<NodeState>,
     conns: BTreeMap<ConnId, Connection>,
     pending: BTreeMap<u64, Pending>,
@@ -206,6 +209,7 @@ impl Target {
             gone: BTreeSet::new(),
             grown: BTreeSet::new(),
             unseen: BTreeMap::new(),
+            others: BTreeMap::new(),
             nodes: vec![NodeState::default(); plan.nodes],
             answer_faults: (0..plan.nodes).map(|_| Arc::default()).collect(),
             conns: BTreeMap::new(),
@@ -237,11 +241,11 @@ impl Target {
     }
 
     /// A host has connected to a node.
-    pub(crate) fn on_accept(&mut self, conn: ConnId, node: usize) {
+    pub(crate) fn on_accept(&mut self, since: Instant, conn: ConnId, node: usize) {
         let mut queue = TargetQueue::new(self.plan.limits);
         queue.set_answer_faults(Arc::clone(&self.answer_faults[node]));
         let (again, out) = (Vec::new(), VecDeque::new());
-        self.conns.insert(conn, Connection { node, queue, role: Role::New, instance: None, again, out });
+        self.conns.insert(conn, Connection { node, since, queue, role: Role::New, instance: None, again, out });
     }
 
     /// There are bytes to read, or room to write.

@@ -6,7 +6,7 @@ use nvme_tcp::host::NamespaceIdentity;
 use nvme_tcp::target::{ByteRange, Namespace};
 use nvme_tcp::wire::{AdminCommand, Cns};
 
-use super::{Ctx, Target, TargetPlan};
+use super::{Connection, Ctx, Role, Target, TargetPlan};
 use crate::check::Origin;
 
 /// A namespace for the whole run.
@@ -96,6 +96,11 @@ impl Target {
             Shown::Nothing => self.gone.insert((node, nsid)),
             Shown::Itself | Shown::Another => self.gone.remove(&(node, nsid)),
         };
+        if shown == Shown::Another {
+            self.others.entry((node, nsid)).or_insert_with(|| ctx.clock.now());
+        } else {
+            self.others.remove(&(node, nsid));
+        }
         let look = match shown {
             Shown::Itself => Some(small),
             Shown::Nothing => Some(none),
@@ -103,6 +108,14 @@ impl Target {
         };
         self.subsystem(node).show_namespace(node as u16 + 1, nsid, look);
         self.tell_events(ctx);
+    }
+
+    /// Whether a command is for a namespace that was another one before the association began. The host knows that, and must not
+    /// send any.
+    pub(super) fn is_for_another(&self, conn: &Connection, nsid: u32) -> bool {
+        let is_admin = |other: &&Connection| matches!(other.role, Role::Admin(_)) && other.instance == conn.instance;
+        let began = self.conns.values().filter(|other| other.node == conn.node).find(is_admin).map(|admin| admin.since);
+        began.zip(self.others.get(&(conn.node, nsid))).is_some_and(|(began, since)| *since < began)
     }
 
     /// A namespace has all its blocks for a node from now on.
