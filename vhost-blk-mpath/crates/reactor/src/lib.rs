@@ -6,6 +6,8 @@
 mod classify;
 mod connection;
 #[cfg(test)]
+mod deferred_tests;
+#[cfg(test)]
 mod drain_tests;
 #[cfg(test)]
 mod faulted_tests;

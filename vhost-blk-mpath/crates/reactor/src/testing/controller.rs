@@ -7,11 +7,16 @@ use std::time::Duration;
 use nvme_tcp::host::{CommandLimits, HostIdentity, HostQueue, NamespaceLimits, NoPayload, QueueConfig, STAGING_MIN};
 use nvme_tcp::wire::{C2hData, Cqe, Digests, Framing, IcResp, Nqn, Pdu, R2t, Status};
 
+use rustix::net::sockopt::{set_socket_recv_buffer_size, set_socket_send_buffer_size};
+
 use super::PATIENCE;
 use crate::{Ending, Link};
 
 /// A command capsule without data: common header and SQE.
 const CAPSULE_BYTES: usize = 72;
+
+/// What sockets hold is not much, so that what nobody reads stays with its sender.
+const SOCKET_BYTES: usize = 16 << 10;
 
 /// The controller's end of one queue pair.
 pub(crate) struct Controller {
@@ -22,8 +27,10 @@ impl Controller {
     /// A ready queue pair and the controller at its other end.
     pub(crate) fn connect() -> (Self, Link) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        set_socket_recv_buffer_size(&listener, SOCKET_BYTES).unwrap();
         let host = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         host.set_nodelay(true).unwrap();
+        set_socket_send_buffer_size(&host, SOCKET_BYTES).unwrap();
         let controller = listener.accept().unwrap().0;
         controller.set_read_timeout(Some(PATIENCE)).unwrap();
         let mut queue = HostQueue::new(QueueConfig {
