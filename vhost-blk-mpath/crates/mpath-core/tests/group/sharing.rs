@@ -112,16 +112,29 @@ fn a_flush_covers_the_writes_of_its_disk() {
 
 #[test]
 fn a_flush_that_cannot_reach_its_namespace_holds_up_no_other_disk() {
+    for (waits, goes) in [(A, B), (B, A)] {
+        let mut t = two_disks();
+        t.flush_presumed_of(A);
+        t.flush_presumed_of(B);
+        assert_eq!((t.done_for(A, 0, Op::Write), t.done_for(B, 1, Op::Write)), (P0, P0));
+        t.group.ana_changed(t.now, P0, waits, AnaState::Inaccessible);
+        t.submit_for(waits, 2, Op::Flush);
+        t.submit_for(goes, 3, Op::Flush);
+        assert_eq!(t.actions(), [issue(P0, 3)]);
+        t.group.ana_changed(t.now, P0, waits, AnaState::Optimized);
+        assert_eq!(t.actions(), [issue(P0, 2)]);
+    }
+}
+
+#[test]
+fn what_an_injection_holds_leaves_a_namespace_that_is_inaccessible() {
     let mut t = two_disks();
-    t.flush_presumed_of(A);
-    t.flush_presumed_of(B);
-    assert_eq!((t.done_for(A, 0, Op::Write), t.done_for(B, 1, Op::Write)), (P0, P0));
+    t.group.set_injection(t.now, P0, None, Injection::latency(50 * MS));
+    t.submit_for(A, 0, Op::Read);
+    t.submit_for(B, 1, Op::Read);
+    assert_eq!(t.actions(), []);
     t.group.ana_changed(t.now, P0, B, AnaState::Inaccessible);
-    t.submit_for(B, 2, Op::Flush);
-    t.submit_for(A, 3, Op::Flush);
-    assert_eq!(t.actions(), [issue(P0, 3)]);
-    t.group.ana_changed(t.now, P0, B, AnaState::Optimized);
-    assert_eq!(t.actions(), [issue(P0, 2)]);
+    assert_eq!(t.actions(), [issue(P1, 1)], "that of the other disk stays");
 }
 
 #[test]
