@@ -81,8 +81,9 @@ impl<R: Ring> IoThread<R> {
                 continue;
             }
             let stopping = slot.stopping.is_some();
-            // What an earlier daemon had in flight was taken from the ring by that: it belongs to what is drained.
-            if stopping && slot.queue.to_resubmit() == 0 {
+            // What an earlier daemon had in flight was taken from the ring by that: it belongs to what is drained. At the end of this
+            // one it is the next one's, as all else that was not taken yet.
+            if stopping && (self.ending || slot.queue.to_resubmit() == 0) {
                 continue;
             }
             let kicked = std::mem::take(&mut slot.kicked);
