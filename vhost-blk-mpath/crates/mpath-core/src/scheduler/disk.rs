@@ -98,6 +98,7 @@ impl Disk {
     }
 
     /// Whether limits kept the disk, and have to be asked again.
+    #[inline]
     pub(super) fn opens(&mut self, now: Instant) -> bool {
         let Some(until) = self.closed_until else { return false };
         if now < until && self.change == self.limits.changes() {
