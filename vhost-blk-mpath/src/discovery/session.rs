@@ -67,6 +67,8 @@ impl SessionTask {
                 },
             }
         };
+        // The next session must not find this one there.
+        drop(admin);
         for news in unheard.into_iter().chain([last]) {
             self.tell(news).await;
         }

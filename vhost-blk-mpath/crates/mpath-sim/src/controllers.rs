@@ -1,9 +1,9 @@
-//! Discovery controllers that list the nodes of a run: the shipping discovery subsystem, each with a link of its own. The links follow
-//! those of the paths.
+//! Discovery controllers that list the nodes of a run: the shipping discovery subsystem, each with a link of its own. Links are
+//! numbered: first those of paths, then those of discovery controllers.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use nvme_tcp::host::DiscoveryLog;
 use nvme_tcp::target::{AdminReply, QueueLimits, Subsystem, TargetCommand, TargetQueue};
@@ -15,6 +15,9 @@ use nvme_tcp::wire::{
 use crate::clock::Event;
 use crate::net::{ConnId, Side};
 use crate::target::Ctx;
+
+/// How long a connection lasts without a keep-alive timeout, and the longest until the first look at that.
+const IDLE_MAX: Duration = Duration::from_secs(10);
 
 const FIRST_NODE_PORT: u16 = 4420;
 const FIRST_CONTROLLER_PORT: u16 = 8009;
@@ -105,7 +108,8 @@ impl Controllers {
     }
 
     /// A host has connected to a controller.
-    pub(crate) fn on_accept(&mut self, id: ConnId, controller: usize) {
+    pub(crate) fn on_accept(&mut self, ctx: &mut Ctx<'_>, id: ConnId, controller: usize) {
+        ctx.clock.after(IDLE_MAX, Event::KeepAlive(id));
         self.conns.insert(id, Connection { controller, queue: TargetQueue::new(self.limits) });
     }
 
@@ -136,10 +140,7 @@ impl Controllers {
                 .is_ok_and(|command| matches!(command, FabricsCommand::Connect(connect) if connect.kato_ms > 0));
             let refused = (wants_to_stay && !habits.keeps).then(|| ConnectField::Kato.invalid());
             match refused.map_or_else(|| subsystem.connect(now, 1, &command), Err) {
-                Ok(identity) => {
-                    queue.accept(command.token, identity);
-                    self.watch(ctx, id);
-                }
+                Ok(identity) => queue.accept(command.token, identity),
                 Err((status, result)) => queue.complete(command.token, status, result),
             }
             return;
@@ -188,9 +189,9 @@ impl Controllers {
         self.subsystems[*controller].next_timeout(queue.identity()?.cntlid)
     }
 
-    /// [`Event::KeepAlive`] has come.
+    /// [`Event::KeepAlive`] has come. A connection that nobody has to keep alive is not there for long.
     pub(crate) fn on_keep_alive(&mut self, ctx: &mut Ctx<'_>, id: ConnId) {
-        if self.keep_alive_deadline(id).is_some_and(|deadline| deadline <= ctx.clock.now()) {
+        if self.keep_alive_deadline(id).is_none_or(|deadline| deadline <= ctx.clock.now()) {
             self.close(ctx, id);
         } else {
             self.watch(ctx, id);

@@ -386,10 +386,13 @@ impl World {
             }
             Event::Established(id) => {
                 if self.net.on_established(&mut self.clock, id) {
-                    let link = self.net.path_of(id);
-                    match (&mut self.controllers, link.checked_sub(self.plan.host.paths)) {
-                        (Some(controllers), Some(controller)) => controllers.on_accept(id, controller),
-                        _ => self.target.on_accept(self.clock.now(), id, link),
+                    let (paths, link) = (self.plan.host.paths, self.net.path_of(id));
+                    let (node, now) = (link, self.clock.now());
+                    match (self.controllers(), link.checked_sub(paths)) {
+                        (Some((controllers, mut ctx)), Some(controller)) => {
+                            controllers.on_accept(&mut ctx, id, controller);
+                        }
+                        _ => self.target.on_accept(now, id, node),
                     }
                 }
                 self.notify(id, Side::Host);

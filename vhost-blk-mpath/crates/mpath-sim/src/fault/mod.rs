@@ -19,8 +19,8 @@ use crate::net::Side;
 use crate::target::{Failing, R2tFault, Shown};
 use crate::world::World;
 
-/// A fault, or a change by the operator. Paths and nodes are numbered alike; what befalls the link of a path may befall that of a
-/// discovery controller, which follow.
+/// A fault, or a change by the operator. Paths and nodes are numbered alike. Links are numbered: first those of paths, then those of
+/// discovery controllers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {
     /// Nothing arrives any more at these ends of a path: target, host, or both.

@@ -45,6 +45,8 @@ pub(crate) struct Discovery {
     heard: Vec<Vec<bool>>,
     rng: Rng,
     wake_at: Option<Instant>,
+    /// The daemon ends: no paths are added or removed any more.
+    ends: bool,
 }
 
 impl Discovery {
@@ -60,6 +62,7 @@ impl Discovery {
             plan: plan.clone(),
             rng,
             wake_at: None,
+            ends: false,
         };
         discovery.wake(ctx);
         discovery
@@ -95,13 +98,17 @@ impl Discovery {
         for index in (0..self.sessions.len()).rev() {
             self.turn_session(ctx, index);
         }
-        self.act(ctx);
-        let changes = self.decides.changes(now, have);
+        let mut changes = None;
+        if !self.ends {
+            self.act(ctx);
+            changes = Some(self.decides.changes(now, have));
+        }
+        let decides = self.decides.next_timeout().filter(|_| !self.ends);
         let sessions = self.sessions.iter().filter_map(Session::next_timeout).min();
-        if let Some(at) = earliest([self.decides.next_timeout(), sessions]) {
+        if let Some(at) = earliest([decides, sessions]) {
             self.wake_at(ctx, at.max(now));
         }
-        Some(changes)
+        changes
     }
 
     /// Moves bytes between a session and its socket, and hears what it says.
@@ -127,8 +134,9 @@ impl Discovery {
                 send_all(ctx, conn, &mut session.out);
                 let most = self.rng.pick(&[7, 512, 16 * 1024]);
                 let bytes = ctx.net.receive(ctx.clock, conn, Side::Host, most);
-                is_idle = bytes.is_empty();
-                let outcome = if is_idle { on_wire.handle_timeout(now) } else { on_wire.receive(now, &bytes) };
+                // What is due now may have something to be sent.
+                is_idle = bytes.is_empty() && on_wire.next_timeout().is_none_or(|at| at > now);
+                let outcome = if bytes.is_empty() { on_wire.handle_timeout(now) } else { on_wire.receive(now, &bytes) };
                 failed = failed.take().or(outcome.err().map(|error| error.to_string()));
                 on_wire.poll(now)
             });
@@ -177,6 +185,18 @@ impl Discovery {
                 Action::Read { .. } | Action::Lost { .. } | Action::Useless(_) => {}
             }
         }
+    }
+
+    /// The daemon ends: sessions leave in order.
+    pub(super) fn end_all(&mut self, ctx: &mut Ctx<'_>) {
+        let ids: Vec<_> = self.sessions.iter().map(|session| session.id).collect();
+        ids.into_iter().for_each(|id| self.end(ctx, id));
+        self.ends = true;
+    }
+
+    /// Whether nothing more comes of it.
+    pub(super) fn is_over(&self) -> bool {
+        self.ends && self.sessions.is_empty()
     }
 
     fn end(&mut self, ctx: &mut Ctx<'_>, id: SessionId) {

@@ -223,12 +223,16 @@ impl Daemon {
                 if are_over {
                     let in_doubt = self.threads.0.iter().any(IoThread::leaves_doubt);
                     self.ending = Some(Ending::Paths { in_doubt });
+                    self.discovery.iter_mut().for_each(|discovery| discovery.end_all(ctx));
                     self.paths.iter_mut().for_each(|path| path.end(ctx));
                 }
                 false
             }
             Some(Ending::Paths { .. }) => {
-                self.paths.iter().all(PathTask::is_over) && self.doors.iter().all(Door::is_free)
+                let discovery = self.discovery.as_ref();
+                self.paths.iter().all(PathTask::is_over)
+                    && self.doors.iter().all(Door::is_free)
+                    && discovery.is_none_or(Discovery::is_over)
             }
         }
     }
