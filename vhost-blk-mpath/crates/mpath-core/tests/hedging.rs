@@ -424,7 +424,9 @@ fn room_that_a_large_request_waits_for_is_not_for_hedges() {
 fn a_hedge_takes_up_room_on_its_path() {
     let mut t = Test::learned();
     t.hedge(0, P1);
-    [P0, P2].into_iter().for_each(|path| t.group.set_draining(t.now, path, true));
+    for path in [P0, P2] {
+        t.group.set_draining(t.now, path, true);
+    }
     let issued = (1..=u32::from(QUEUE_DEPTH)).flat_map(|tag| t.submit_io(tag, Op::Write, 4096)).count();
     assert_eq!(issued, usize::from(QUEUE_DEPTH) - 1);
     let failed = t.hedged(P1, 0, Outcome::Failed(IoError::Io));

@@ -190,7 +190,9 @@ impl Discovery {
     /// The daemon ends: sessions leave in order.
     pub(super) fn end_all(&mut self, ctx: &mut Ctx<'_>) {
         let ids: Vec<_> = self.sessions.iter().map(|session| session.id).collect();
-        ids.into_iter().for_each(|id| self.end(ctx, id));
+        for id in ids {
+            self.end(ctx, id);
+        }
         self.ends = true;
     }
 
