@@ -39,7 +39,7 @@ impl SessionTask {
     async fn connect(&self) -> Result<AdminConnection<Session>, TransportError> {
         let stream = transport::connect(&self.source.address).await?;
         let peer = stream.peer_addr().map_err(TransportError::Socket)?;
-        let Source { subnqn, .. } = self.source.clone();
+        let subnqn = self.source.subnqn.clone();
         let session = Session::new(Instant::now(), peer, self.host.clone(), subnqn, self.keep_alive_tmo)?;
         Ok(AdminConnection::new(ControlSocket::new(stream), session))
     }

@@ -10,7 +10,8 @@ use super::SessionNews;
 use super::controller::ASK_AGAIN;
 use crate::{CONNECT_MAX, LEAVE_MAX};
 
-/// The host's side of a connection to a discovery controller. It is driven as a [`HostDiscovery`] is.
+/// The host's side of a connection to a discovery controller. It is driven as a [`HostDiscovery`] is, and
+/// [polled](Self::poll) after each call before [`next_timeout`](Self::next_timeout) is asked.
 #[derive(Debug)]
 pub struct Session {
     host: HostDiscovery,
