@@ -54,6 +54,7 @@ fn fixed_seeds() {
     assert!(counts.kills > 20);
     assert!(counts.removals > 20);
     assert!(counts.discovered > 100 && counts.listed_no_more > 10, "paths that discovery added, and removed");
+    assert!(counts.sessions_kept_alive > 50, "discovery sessions without news that keep-alives kept open");
     assert!(counts.hang_ups > 50);
     assert!(counts.stops > 50, "virtqueues that were stopped, all of a disk");
     assert!(counts.cut_off > 20 && counts.hung_up_on > 10 && counts.torn > 0, "machines that lost memory");

@@ -43,6 +43,8 @@ pub struct Counts {
     pub discovered: u64,
     /// Paths to be removed because none did any more.
     pub listed_no_more: u64,
+    /// Discovery logs read on a session that only its keep-alives can have kept open until then.
+    pub sessions_kept_alive: u64,
     /// Associations that the operator ended, which owed nothing then.
     pub closed_in_order: u64,
     /// Daemons killed.
@@ -108,6 +110,7 @@ impl AddAssign for Counts {
         self.removals += one.removals;
         self.discovered += one.discovered;
         self.listed_no_more += one.listed_no_more;
+        self.sessions_kept_alive += one.sessions_kept_alive;
         self.closed_in_order += one.closed_in_order;
         self.kills += one.kills;
         self.grown += one.grown;

@@ -24,6 +24,8 @@ struct Session {
     conn: ConnId,
     source: Source<SocketAddr>,
     stays: bool,
+    /// When it began, or gave its last log.
+    heard_at: Instant,
     connects_until: Instant,
     on_wire: Option<discovery::Session>,
     out: VecDeque<u8>,
@@ -159,8 +161,12 @@ impl Discovery {
     /// Hands over what a session says: whether that is its last word.
     fn hear(&mut self, ctx: &mut Ctx<'_>, id: SessionId, news: SessionNews) -> bool {
         ctx.say(|| format!("session {id:?}: {news:?}"));
-        let session = self.sessions.iter().find(|session| session.id == id && !session.is_ended);
+        let session = self.sessions.iter_mut().find(|session| session.id == id && !session.is_ended);
         if let (SessionNews::Log { log, .. }, Some(session)) = (&news, session) {
+            // The controller ends a connection that sends no keep-alive for as long as twice its timeout.
+            let kept_alive = ctx.clock.now() - session.heard_at > 2 * self.plan.controller.keep_alive_tmo;
+            ctx.check.counts.sessions_kept_alive += u64::from(session.stays && kept_alive);
+            session.heard_at = ctx.clock.now();
             let heard = &mut self.heard[controller_at(session.source.address)];
             *heard = (0..heard.len()).map(|node| controllers::lists(log, node)).collect();
         }
@@ -177,8 +183,17 @@ impl Discovery {
                 Action::Start { session: id, source, stays } => {
                     let conn = ctx.net.connect(ctx.clock, self.plan.paths + controller_at(source.address));
                     let (connects_until, out) = (now + CONNECT_MAX, VecDeque::new());
-                    let session =
-                        Session { id, conn, source, stays, connects_until, on_wire: None, out, is_ended: false };
+                    let session = Session {
+                        id,
+                        conn,
+                        source,
+                        stays,
+                        heard_at: now,
+                        connects_until,
+                        on_wire: None,
+                        out,
+                        is_ended: false,
+                    };
                     self.sessions.push(session);
                 }
                 Action::End { session: id } => self.end(ctx, id),
