@@ -284,7 +284,7 @@ impl Control for Daemon {
     }
 
     async fn remove_path(&self, path: &PathRef, force: bool) -> Result<(), ControlError> {
-        Ok(self.subsystem(&path.disk)?.remove_path(PathId(path.index), force).await?)
+        Ok(self.subsystem(&path.disk)?.remove_path(PathId(path.index), force, Origin::Operator).await?)
     }
 
     async fn add_disk(&self, config: DiskConfig) -> Result<(), ControlError> {

@@ -127,6 +127,7 @@ impl Discovery {
             self.apply(&subsystem).await;
             tokio::select! {
                 () = self.turn() => {}
+                () = subsystem.operator_removals.notified() => {}
                 _ = shutdown.wait_for(|shutdown| *shutdown) => break,
             }
         }
@@ -193,11 +194,15 @@ impl Discovery {
 
     /// Makes the disk's paths what they are to be.
     async fn apply(&mut self, subsystem: &Arc<Subsystem>) {
-        let have: Vec<_> = subsystem.state().paths().map(|status| have(subsystem, status)).collect();
+        let have: Vec<_> = {
+            let mut state = subsystem.state();
+            state.removed_by_operator.drain().for_each(|address| self.decides.operator_removes(address));
+            state.paths().map(|status| have(subsystem, status)).collect()
+        };
         let changes = self.decides.changes(Instant::now(), &have);
         for address in changes.add {
             if let Err(error) = subsystem.add_path(address.clone(), Origin::Discovery) {
-                self.decides.not_added(Instant::now(), &address);
+                self.decides.not_added(Instant::now());
                 self.tell(&error.to_string());
             }
         }
@@ -206,7 +211,7 @@ impl Discovery {
             subsystem.path_event(path, EventKind::DiscoveryChanged, message);
         }
         for path in changes.remove {
-            if let Err(error) = subsystem.remove_path(path, false).await {
+            if let Err(error) = subsystem.remove_path(path, false, Origin::Discovery).await {
                 self.decides.not_removed(Instant::now());
                 tracing::debug!(%error, path = path.0, "path not removed yet");
             }

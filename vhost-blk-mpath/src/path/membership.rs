@@ -72,14 +72,19 @@ impl Subsystem {
 
     /// Has a path removed: in order, when it owes nothing any more; with `force` at once, and what it may still execute waits
     /// for the fence. Done when all I/O threads know that it gets nothing new. It is in state `removing` until it is gone.
-    pub(crate) async fn remove_path(&self, path: PathId, force: bool) -> Result<(), RemovePathError> {
-        for wait in self.order_removal(path, force)? {
+    pub(crate) async fn remove_path(&self, path: PathId, force: bool, by: Origin) -> Result<(), RemovePathError> {
+        for wait in self.order_removal(path, force, by)? {
             wait.await.map_err(|_| RemovePathError::Ending)?;
         }
         Ok(())
     }
 
-    fn order_removal(&self, path: PathId, force: bool) -> Result<Vec<oneshot::Receiver<()>>, RemovePathError> {
+    fn order_removal(
+        &self,
+        path: PathId,
+        force: bool,
+        by: Origin,
+    ) -> Result<Vec<oneshot::Receiver<()>>, RemovePathError> {
         let mut state = self.state();
         let disk = || self.config.name.to_string();
         let status = state.path(path).ok_or_else(|| RemovePathError::UnknownPath { disk: disk(), index: path.0 })?;
@@ -94,6 +99,12 @@ impl Subsystem {
             waits.push(barrier(thread));
         }
         self.change_paths(&mut state, |state| {
+            let status = state.path(path).expect("just seen");
+            if by == Origin::Operator && !status.is_removing() && !self.config.discovery.is_empty() {
+                let address = status.address.clone();
+                state.removed_by_operator.insert(address);
+                self.operator_removals.notify_one();
+            }
             let status = state.path_mut(path).expect("just seen");
             let before = status.wanted();
             let at_once = force || before == Wanted::Removed { at_once: true };

@@ -20,7 +20,7 @@ use mpath_host::{AdmitError, Admitted, CONNECT_MAX, NamespaceName, News, PathSet
 use nvme_tcp::host::{ControllerConfig, ControllerInfo, HostIdentity, Namespace, NamespaceError};
 use nvme_tcp::wire::Digests;
 use reactor::{Ending, IoThreadConfig, IoThreadHandle, StartError, Unanswered};
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{Notify, oneshot, watch};
 use vhost_user_blk::Disk as FrontendDisk;
 
 use crate::disk::geometry;
@@ -53,6 +53,8 @@ pub(crate) struct Subsystem {
     threads: OnceLock<Vec<IoThreadHandle>>,
     /// Held while a path is let in.
     admission: Mutex<()>,
+    /// Signals that [`State::removed_by_operator`] has a new entry.
+    pub(crate) operator_removals: Notify,
     pub(crate) events: Arc<EventLog>,
     state: Mutex<State>,
 }
@@ -114,6 +116,7 @@ impl Subsystem {
             shutdown,
             threads: OnceLock::new(),
             admission: Mutex::new(()),
+            operator_removals: Notify::new(),
             events,
         }
     }

@@ -1,5 +1,6 @@
 //! What is known of a subsystem's paths, for the API and for those who change it.
 
+use std::collections::HashSet;
 use std::time::SystemTime;
 
 use mpath_api::PathAddress;
@@ -17,6 +18,8 @@ pub(crate) struct State {
     pub(crate) policy: ClassPolicies,
     pub(crate) scheduler: SchedulerSpec,
     pub(crate) hedge: HedgeSetting,
+    /// Addresses of paths that the operator has removed. Discovery takes them from here.
+    pub(crate) removed_by_operator: HashSet<PathAddress>,
     /// By path.
     slots: [Slot; MAX_PATHS],
 }
@@ -177,6 +180,7 @@ impl State {
             policy: config.policy,
             scheduler: config.scheduler,
             hedge: config.hedge_setting(),
+            removed_by_operator: HashSet::new(),
             slots: std::array::from_fn(|_| Slot { path: None, epoch: Epoch(0) }),
         }
     }

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use mpath_api::types::{DiscoveryController, DiscoveryState, EventKind, Path};
+use mpath_api::types::{DiscoveryController, DiscoveryState, EventKind, Path, PathSelector};
 
 use crate::support::{Daemon, Place, Shape, Target, Verification, eventually, own_address, refusing_address};
 
@@ -128,6 +128,30 @@ fn the_last_usable_path_stays_until_there_is_another() {
     verification.goes_on(200);
     verification.finish();
     assert_eq!(happened(&daemon, EventKind::PathLost), 0, "{}", daemon.log());
+}
+
+#[test]
+fn a_path_that_the_operator_removes_comes_back_only_when_listed_anew() {
+    let target = target(2, service(), &[]);
+    let daemon = by_discovery(&[target.discovery_addr().unwrap()], "");
+    becomes(&daemon, &target, &[0, 1]);
+    let address = format!("tcp://{}", target.addrs()[1]);
+    let removed = daemon.paths().into_iter().find(|path| path.address.to_string() == address).unwrap();
+    daemon.api.remove_path("disk0", &PathSelector::Index(removed.index), false).unwrap();
+    becomes(&daemon, &target, &[0]);
+    // Another log that lists the path still, and after it a look at the paths.
+    let generation = || controllers(&daemon)[0].generation;
+    let before = generation();
+    target.set(0, "listen=off");
+    eventually("the log is read", || generation() > before);
+    target.set(0, "listen=on");
+    eventually("the log is read", || generation() > before.map(|generation| generation + 1));
+    std::thread::sleep(Duration::from_millis(1500));
+    assert_eq!(listeners(&daemon, &target), [0]);
+    target.set(1, "listen=off");
+    eventually("the log is read", || generation() > before.map(|generation| generation + 2));
+    target.set(1, "listen=on");
+    becomes(&daemon, &target, &[0, 1]);
 }
 
 #[test]

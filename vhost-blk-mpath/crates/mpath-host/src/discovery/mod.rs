@@ -105,8 +105,8 @@ pub struct Discovery<A> {
     with_peer: fn(&A, SocketAddr) -> A,
     controllers: Vec<Controller<A>>,
     next_session: u64,
-    /// Addresses that are listed and have had a path.
-    seen: HashSet<A>,
+    /// Listed addresses whose path the operator has removed since they were listed.
+    removed_by_operator: HashSet<A>,
     /// Kept for want of another one.
     kept: Option<PathId>,
     /// A path is leaving, was kept, was not let go, or not let in.
@@ -131,7 +131,7 @@ impl<A: Clone + Eq + Hash + Display> Discovery<A> {
             with_peer,
             controllers: configured.into_iter().map(controller).collect(),
             next_session: 0,
-            seen: HashSet::new(),
+            removed_by_operator: HashSet::new(),
             kept: None,
             look_at: None,
             actions: VecDeque::new(),
@@ -187,13 +187,19 @@ impl<A: Clone + Eq + Hash + Display> Discovery<A> {
         sources::listed(&self.controllers, &self.subsystem, self.with_peer)
     }
 
+    /// The operator removes the path to an address. Discovery adds no path to the address until it has been listed anew.
+    pub fn operator_removes(&mut self, address: A) {
+        self.removed_by_operator.insert(address);
+    }
+
     /// What is to become of the paths there are. [`not_added`](Self::not_added) and [`not_removed`](Self::not_removed) are to
     /// follow for what cannot be done.
     pub fn changes(&mut self, now: Instant, have: &[Have<A>]) -> Changes<A> {
-        let wanted = self.not_taken_away(have);
+        let mut wanted = self.listed();
+        self.removed_by_operator.retain(|address| wanted.contains(address));
+        let is_there = |address: &A| have.iter().any(|path| path.address == *address);
+        wanted.retain(|address| is_there(address) || !self.removed_by_operator.contains(address));
         let mut changes = reconcile(&wanted, have);
-        // The operator may remove it before anything else is heard.
-        self.seen.extend(changes.add.iter().cloned());
         let again = changes.keep.is_some() || have.iter().any(|path| path.leaving);
         self.look_at = again.then(|| now + LOOK_AGAIN);
         let before = std::mem::replace(&mut self.kept, changes.keep);
@@ -202,27 +208,12 @@ impl<A: Clone + Eq + Hash + Display> Discovery<A> {
     }
 
     /// A path was not let in. There may be room for it later.
-    pub fn not_added(&mut self, now: Instant, address: &A) {
-        self.seen.remove(address);
+    pub fn not_added(&mut self, now: Instant) {
         self.look_at = Some(now + LOOK_AGAIN);
     }
 
     /// A path was not let go. It may be later.
     pub fn not_removed(&mut self, now: Instant) {
         self.look_at = Some(now + LOOK_AGAIN);
-    }
-
-    /// The addresses listed without those whose paths the operator has removed, until they are listed anew.
-    fn not_taken_away(&mut self, have: &[Have<A>]) -> Vec<A> {
-        let mut wanted = self.listed();
-        self.seen.retain(|address| wanted.contains(address));
-        wanted.retain(|address| {
-            let there = have.iter().find(|path| path.address == *address);
-            if there.is_some_and(|path| !path.leaving) {
-                self.seen.insert(address.clone());
-            }
-            there.is_some() || !self.seen.contains(address)
-        });
-        wanted
     }
 }

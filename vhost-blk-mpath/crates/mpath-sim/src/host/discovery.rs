@@ -75,6 +75,10 @@ impl Discovery {
         self.heard.iter().any(|nodes| nodes[node])
     }
 
+    pub(super) fn operator_removes(&mut self, path: usize) {
+        self.decides.operator_removes(controllers::path_address(path));
+    }
+
     pub(super) fn owns(&self, id: ConnId) -> bool {
         self.sessions.iter().any(|session| session.conn == id)
     }

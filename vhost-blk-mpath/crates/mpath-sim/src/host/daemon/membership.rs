@@ -17,6 +17,9 @@ impl Daemon {
         if matches!(wanted, Wanted::Removed { .. }) {
             let is_listed = self.discovery.as_ref().is_some_and(|discovery| discovery.has_heard_of(index));
             self.taken[index] |= is_there && is_listed;
+            if let Some(discovery) = self.discovery.as_mut().filter(|_| is_there) {
+                discovery.operator_removes(index);
+            }
         } else if !is_there {
             (self.own[index], self.taken[index]) = (true, false);
         }
