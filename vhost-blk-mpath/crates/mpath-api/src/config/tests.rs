@@ -92,7 +92,7 @@ fn the_samples_commented_settings_work() {
 
 #[test]
 fn the_example_of_shared_paths_works() {
-    let documentation = include_str!("../../../../../docs/operating.md");
+    let documentation = include_str!("../../../../../docs/operating/sharing-paths.md");
     let example = documentation.lines().skip_while(|line| *line != "    disks:").take_while(|line| !line.is_empty());
     let lines: Vec<_> = example.map(|line| line.strip_prefix("    ").unwrap()).collect();
     let disk = &parse(&lines.join("\n")).disks[0];

@@ -189,7 +189,7 @@ fn memory_is_as_large_as_its_queues_need() {
         InflightShape { packed: false, num_queues: u16::MAX, queue_size: u16::MAX }.bytes(),
         65_535 * (65_536 * 16)
     );
-    // What docs/operating.md says.
+    // What docs/operating/qemu-options.md says.
     let largest = |packed| InflightShape { packed, num_queues: 64, queue_size: 1024 }.bytes();
     assert_eq!([largest(false), largest(true)], [1_052_672, 2_101_248]);
     let file = SHAPE.create().unwrap();

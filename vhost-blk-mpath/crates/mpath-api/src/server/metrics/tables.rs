@@ -1,4 +1,4 @@
-//! Every metric there is. docs/operating.md has the same table.
+//! Every metric there is. docs/operating/metrics.md has the same table.
 
 use std::fmt::Display;
 use std::time::Duration;

@@ -208,7 +208,7 @@ fn a_path_takes_so_much_and_no_more() {
         whole((status, paths, scheduling)).len()
     };
     let each = (length(64) - length(0)) / 64;
-    assert!((5_500..6_500).contains(&each), "docs/operating.md says 6 KiB, and it is {each}");
+    assert!((5_500..6_500).contains(&each), "docs/operating/metrics.md says 6 KiB, and it is {each}");
 }
 
 /// `| name | type | labels | help |`
@@ -224,17 +224,17 @@ fn row(family: &Family) -> String {
 
 #[test]
 fn the_documentation_has_every_metric_and_no_other() {
-    let documentation = include_str!("../../../../../../docs/operating.md");
+    let documentation = include_str!("../../../../../../docs/operating/metrics.md");
     let families = parse(&whole(one()));
     let rows: Vec<_> = families.iter().map(row).collect();
     let written: Vec<_> = documentation.lines().filter(|line| line.starts_with(&format!("| `{PREFIX}"))).collect();
-    assert_eq!(written, rows, "the table in docs/operating.md should be\n{}\n", rows.join("\n"));
+    assert_eq!(written, rows, "the tables in docs/operating/metrics.md should have the rows\n{}\n", rows.join("\n"));
 
     let samples = families.iter().flat_map(|family| &family.samples).map(|sample| &*sample.name);
     let known: BTreeSet<_> = samples.collect();
     let words = documentation.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
     for word in words.filter(|word| word.starts_with(PREFIX)) {
-        assert!(known.contains(word), "docs/operating.md has {word}, and there is no such metric");
+        assert!(known.contains(word), "docs/operating/metrics.md has {word}, and there is no such metric");
     }
 }
 
