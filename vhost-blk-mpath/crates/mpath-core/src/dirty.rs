@@ -1,41 +1,43 @@
-//! Which controllers hold completed writes that no flush has covered yet.
+//! Which controllers may hold completed writes that no flush has covered.
 //!
-//! A flush is promised only for what *that* controller completed (NVM Command Set, "Flush command"), while virtio-blk
-//! promises the guest that a flush covers every write it saw complete, whatever path it took and whatever virtqueue,
-//! hence I/O thread, it came through. So dirty state is kept per path and shared by the [`crate::Group`]s of a disk.
+//! An NVMe flush covers only writes that the same controller completed (NVM Command Set, "Flush command"). A
+//! virtio-blk flush covers every write that the guest saw complete, on any path, virtqueue and I/O thread. So
+//! unflushed state is kept per path, and the [`crate::Group`]s of a disk share it.
 //!
-//! **Rounds.** A bit per path would be too little: clearing it when a flush is sent would let a second flush of another
-//! thread succeed before the first one has, clearing it when the flush is answered would forget the writes completed
-//! meanwhile. So time is cut into rounds; every flush that comes in or goes out ends a round. A completed write dirties
-//! the round it falls in, and a flush that succeeds cleans all rounds up to the one it ended.
+//! **Rounds.** One bit per path is not enough. If a flush cleared it when sent, a second flush of another thread
+//! could succeed before the first. If a flush cleared it when answered, writes that completed meanwhile would be
+//! forgotten. So time is divided into rounds, and every flush that arrives or is sent ends a round. A completed write
+//! marks its round unflushed. A successful flush covers all rounds up to the round that it ended.
 //!
-//! **Ordering.** A write marks its path before its `Finish` is given out, hence before the guest can know of it, hence
-//! before a flush that must cover it can be submitted; the ledger's lock makes the mark visible to the thread that
-//! serves that flush. The common case, a path already marked in this round, takes no lock: one load. It may race with a
-//! flush of another thread that ends the round. If the load still sees the mark, it came before the flush cleared it
-//! (both are sequentially consistent), and the flush is sent only after that; the write had completed before the load;
-//! so the flush covers the write, and so does the mark, which stands in the ledger for the round that ended.
+//! **Ordering.** A write marks its path before its `Finish` is returned, so before the guest can submit a flush that
+//! must cover the write. The lock of the ledger makes the mark visible to the thread that serves the flush. In the
+//! common case the path already has a mark in this round. Then marking takes no lock, only one load. The load may
+//! race with a flush of another thread that ends the round. If the load still sees the mark, the load came before the
+//! flush cleared it (both are sequentially consistent). The flush is sent after that, and the write completed before
+//! the load. So the flush covers the write, and the ledger keeps the mark for the ended round.
 //!
-//! **Loss.** A write completed on an association that ended unflushed may sit in a cache that is gone. A flush through
-//! another association proves nothing about it. So the next flush that covers it fails, and so does every flush that had
-//! come in when that one was answered, or comes in just after; then it is forgotten (as `errseq` in Linux, for nothing can ever prove it
-//! later). Never is it a silent success. Writes with FUA and writes to a controller without a volatile write cache are
-//! durable when completed and never mark.
+//! **Loss.** An association ended with an unflushed write: the write may be gone with a cache, and a flush through
+//! another association proves nothing about it. So the next flush that covers the write fails. Every flush that
+//! arrived before that failure was answered, or just after it, fails too. Then the loss is forgotten (as `errseq` in
+//! Linux), because nothing can prove the write durable later. A loss never passes as a silent success. FUA writes,
+//! and writes to a controller without a volatile write cache, are durable when completed and set no mark.
 //!
-//! **Presumption.** A process before this one may have left writes behind in a cache. Until a flush has succeeded on a path, each
-//! association therefore starts out *presumed* dirty: flushes go there too, but losing a path that is only presumed dirty
-//! is no error. That is all if the one before ended in order, or if there was none: it has said itself what it lost. If it was killed there are such writes for all we
-//! know: a path counts as dirty by them, and a flush that cannot reach it while it is live fails, once.
+//! **Presumption.** An earlier daemon may have left writes in a cache. Until a flush has succeeded on a path, each
+//! association starts as *presumed* unflushed. Flushes go there too, but the loss of such a path is no error. An
+//! earlier daemon that ended in order has reported its own losses, so nothing else follows. After a daemon that was
+//! killed, such writes are assumed to exist. Then a presumed path counts as unflushed, and one flush fails if it
+//! cannot reach the path while the association lives.
 //!
-//! **Persistent loss.** An ANA group in that state has lost what was in the caches, although the association lives on. If the group
-//! comes back all the same, it does so as a new association would: a [`Life`] of its own. A write belongs to the one in which it was
-//! sent, and a flush proves nothing about one before.
+//! **Persistent loss.** An ANA group in this state has lost what was in its caches, although the association lives
+//! on. If the group comes back, a new [`CachePeriod`] begins, as with a new association. A write belongs to the
+//! period in which it was sent. A flush proves nothing about earlier periods.
 //!
-//! A flush whose path is lost, or the namespace there, is no loss if another one has covered by then what it owes.
+//! If a flush loses its path, or the namespace there, this is no loss when another flush has covered the same writes
+//! meanwhile.
 //!
-//! **Removal.** What a removed path lost stays in the ledger of its id until a flush has reported it. Rounds and epochs go on
-//! from there, so that the next path of that id finds itself where a new association of the old one would; but it is another
-//! path, presumed dirty again until a flush succeeds there.
+//! **Removal.** The losses of a removed path stay in the ledger of its id until a flush has reported them. Rounds and
+//! epochs continue from there, so the next path with this id starts as a new association of the old path would. It is
+//! another path, though: it is presumed unflushed until a flush succeeds on it.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -44,12 +46,13 @@ use std::time::{Duration, Instant};
 
 use crate::{Epoch, MAX_PATHS, PathId};
 
-/// How late a flush may come in here: it waits in its virtqueue until the I/O thread looks, which says so if that has taken longer. So one that comes in just after
-/// another one failed was submitted before the guest could see that, and has to report the loss too; and one that comes in just
-/// after a loss does not tell the guest of the last writes before it.
+/// The longest time that a flush may have waited in its virtqueue unreported. If the I/O thread looked later, it says
+/// so. A flush that arrives just after a failed flush may have been submitted before the guest saw the failure, so it
+/// reports the loss too. A flush that arrives just after a loss may be older than the last lost writes, so it reports
+/// nothing of them.
 const STILL_UNDER_WAY: Duration = Duration::from_millis(100);
 
-/// Dirty state of all paths of one disk, shared by its [`crate::Group`]s.
+/// Unflushed state of all paths of one disk, shared by its [`crate::Group`]s.
 pub struct DirtyPaths {
     paths: Vec<PathDirt>,
     after_crash: AtomicBool,
@@ -57,7 +60,7 @@ pub struct DirtyPaths {
 
 #[derive(Debug, Default)]
 struct PathDirt {
-    /// [`Life::mark`] of the one that has a write marked in the current round; 0 if there is none.
+    /// [`CachePeriod::mark`] of the period with a marked write in the current round; 0 if there is none.
     marked: AtomicU64,
     ledger: Mutex<Ledger>,
 }
@@ -66,50 +69,50 @@ struct PathDirt {
 struct Ledger {
     /// The latest association.
     epoch: Option<Epoch>,
-    /// How often the namespace was lost in it; [`u32::MAX`] after its end.
+    /// How often the namespace was lost in this association; [`u32::MAX`] after the association ended.
     losses: u32,
     alive: bool,
     round: u64,
     /// The latest round in which a write completed.
     dirty: u64,
-    /// `dirty` is a presumption, no write of ours is behind it.
+    /// `unflushed_round` is a presumption: no write of this daemon is behind it.
     presumed: bool,
-    /// A flush has succeeded, and with it covered what our predecessor may have left.
+    /// A flush has succeeded on this path. It covered the writes that an earlier daemon may have left.
     settled: bool,
     /// Every round up to this one has been flushed.
     clean: u64,
     /// The latest round with a write that was lost unflushed.
     lost: u64,
-    /// When that was lost.
+    /// The time of the latest loss.
     lost_at: Option<Instant>,
     /// Losses up to this round have been reported to the guest.
     reported: u64,
-    /// When that happened last, and up to which round losses had been reported before.
+    /// The time of the latest report, and the round up to which losses had been reported before it.
     recently: Option<(Instant, u64)>,
 }
 
-/// A cut in time on one path: writes completed before it are in this round or an earlier one.
+/// A point in time on one path. Writes that completed before it are in this round or an earlier one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Round(u64);
 
-/// What a flush of the guest has to cover on one path, fixed when it comes in.
+/// What a flush of the guest must cover on one path, fixed when the flush arrives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Owed {
-    /// Writes completed in this round at the latest.
+    /// The flush covers writes that completed in this round or earlier.
     round: Round,
-    /// It was not submitted before.
+    /// The earliest time at which the guest may have submitted the flush.
     since: Instant,
-    /// Losses that had been reported by then. What is reported later, by another flush, this one has to report too:
-    /// whoever waits for this one has not seen the other one fail.
+    /// The round up to which losses had been reported when this flush arrived. This flush also reports losses that
+    /// another flush reports later: the guest may not have seen that other flush fail.
     reported: u64,
 }
 
-/// What a flush that starts now owes one path.
+/// What a flush that starts now has to do on one path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Need {
-    /// The association to flush; `None` if it is clean.
+    /// The association to flush; `None` if the path has no unflushed write.
     pub(crate) dirty: Option<DirtyAssociation>,
-    /// There is a loss that no flush has reported yet.
+    /// There is a loss that this flush has to report.
     pub(crate) lost: bool,
 }
 
@@ -119,8 +122,9 @@ pub(crate) struct DirtyAssociation {
     pub(crate) presumed: bool,
 }
 
-/// What a write dirties: an association up to the first persistent loss of the namespace in it, or from one such loss to the next. Every
-/// group of the disk hears of the same losses in the same order, and counts them, but not at the same time.
+/// The period in which a controller's cache keeps a write: a whole association, or its part between two persistent
+/// losses of the namespace. All groups of the disk see the same losses in the same order, and count them, but at
+/// different times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Life {
     epoch: Epoch,
@@ -128,25 +132,25 @@ pub(crate) struct Life {
 }
 
 impl From<Epoch> for Life {
-    /// An association as it begins.
+    /// The first period of an association.
     fn from(epoch: Epoch) -> Self {
         Self { epoch, losses: 0 }
     }
 }
 
 impl Life {
-    /// After another loss.
+    /// The period after another loss.
     pub(crate) fn next(self) -> Self {
         Self { losses: self.losses + 1, ..self }
     }
 
-    /// Not 0. An association does not live to see 2^24 losses.
+    /// Never 0. An association does not last for 2^24 losses.
     fn mark(self) -> u64 {
         (self.epoch.0 + 1) << 24 | u64::from(self.losses & 0xff_ffff)
     }
 }
 
-/// Of the paths, those that have had an association.
+/// Shows only paths that have had an association.
 impl fmt::Debug for DirtyPaths {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let paths = (0..).map(PathId).zip(&self.paths);
@@ -173,33 +177,34 @@ impl Default for DirtyPaths {
 }
 
 impl DirtyPaths {
-    /// For a disk that no process served before, or the last one to do so ended in order.
+    /// For a disk that no earlier daemon served, or that an earlier daemon left in order.
     #[must_use]
     pub fn new() -> Self {
         Self { paths: (0..MAX_PATHS).map(|_| PathDirt::default()).collect(), after_crash: AtomicBool::new(false) }
     }
 
-    /// For a disk whose last process was killed: what it had not flushed is in some cache.
+    /// For a disk whose last daemon was killed: its unflushed writes may be in a cache.
     #[must_use]
     pub fn after_crash() -> Self {
         Self { after_crash: AtomicBool::new(true), ..Self::new() }
     }
 
-    /// The same, found out later: before any request of the disk is queued in a group.
+    /// Marks the disk as one whose last daemon was killed. Call it before any request of the disk is queued in a
+    /// group.
     pub fn set_after_crash(&self) {
         self.after_crash.store(true, Ordering::Relaxed);
     }
 
-    /// Whether the path's association holds writes that no flush has covered, of ours or of a process that was killed.
+    /// Whether the path's association may hold unflushed writes, of this daemon or of a killed one.
     ///
-    /// Once nothing that may dirty the path is in flight in any group, `false` stays so until something is sent there.
+    /// If no group has a write in flight on the path, `false` remains true until a write is sent there.
     #[must_use]
     pub fn is_dirty(&self, path: PathId) -> bool {
         let (_, ledger) = self.lock(path);
         ledger.is_dirty() && (self.is_after_crash() || !ledger.presumed)
     }
 
-    /// An association begins. Each group of the disk says so; the first one counts.
+    /// An association begins. Each group of the disk reports it; the first report counts.
     pub(crate) fn up(&self, now: Instant, path: PathId, epoch: Epoch, volatile_write_cache: bool) {
         let (dirt, mut ledger) = self.lock(path);
         if ledger.epoch >= Some(epoch) {
@@ -210,8 +215,8 @@ impl DirtyPaths {
         ledger.begin(volatile_write_cache);
     }
 
-    /// The namespace is lost, though the association lives on; this is how it stands after that. Each group of the disk says so; the
-    /// first one counts.
+    /// The namespace is lost although the association lives on. `after` is the period after the loss. Each group of
+    /// the disk reports it; the first report counts.
     pub(crate) fn namespace_lost(&self, now: Instant, path: PathId, after: Life) {
         let (dirt, mut ledger) = self.lock(path);
         if ledger.epoch == Some(after.epoch) && ledger.losses < after.losses {
@@ -220,7 +225,7 @@ impl DirtyPaths {
         }
     }
 
-    /// The namespace is accessible again after that. Each group of the disk says so; the first one counts.
+    /// The namespace is accessible again. Each group of the disk reports it; the first report counts.
     pub(crate) fn back(&self, path: PathId, life: Life, volatile_write_cache: bool) {
         let (_, mut ledger) = self.lock(path);
         if (ledger.epoch, ledger.losses) == (Some(life.epoch), life.losses) && !ledger.alive {
@@ -228,7 +233,7 @@ impl DirtyPaths {
         }
     }
 
-    /// An association has ended. Each group of the disk says so; the first one counts.
+    /// An association has ended. Each group of the disk reports it; the first report counts.
     pub(crate) fn lost(&self, now: Instant, path: PathId, epoch: Epoch) {
         let (dirt, mut ledger) = self.lock(path);
         if ledger.epoch == Some(epoch) && ledger.losses < u32::MAX {
@@ -237,8 +242,8 @@ impl DirtyPaths {
         }
     }
 
-    /// Whether writes are lost, or may be, that no flush has covered or reported. To be asked when every group has ended, and
-    /// [written back](crate::Group::begin_write_back) what it could. Whoever serves the disk next is to be told, by
+    /// Whether writes are lost, or may be lost, that no flush has covered or reported. Ask when every group has ended
+    /// and has [written back](crate::Group::begin_write_back) its caches. Tell the next daemon by
     /// [`set_lost`](Self::set_lost).
     #[must_use]
     pub fn has_unreported_loss(&self) -> bool {
@@ -249,23 +254,24 @@ impl DirtyPaths {
         (0..self.paths.len() as u16).map(PathId).any(|path| has_lost(path) || self.is_dirty(path))
     }
 
-    /// The process before this one has lost writes and has reported that to no flush: the first flush fails that may have been submitted
-    /// after this process began. Before any request of the disk is queued in a group.
+    /// The earlier daemon lost writes and reported the loss to no flush. The first flush fails that the guest may
+    /// have submitted after this daemon `began`. Call it before any request of the disk is queued in a group.
     pub fn set_lost(&self, began: Instant) {
-        // The loss is older than every path. The ledger of any id has it until a flush has reported it.
+        // The loss is older than every path. Any path's ledger can keep it until a flush has reported it.
         let (dirt, mut ledger) = self.lock(PathId(0));
         dirt.end_round(&mut ledger);
         (ledger.lost, ledger.lost_at) = (dirt.end_round(&mut ledger).0, Some(began));
     }
 
-    /// The path is removed, its last association having ended. Each group of the disk says so, before the id is used again. At the end of
-    /// the daemon other groups may have [left](crate::Group::path_left) that association, which does not end it here.
+    /// The path is removed after its last association ended. Each group of the disk reports it before the id is used
+    /// again. At the end of the daemon, other groups may have [closed](crate::Group::path_closed) the association;
+    /// this does not end it here.
     pub(crate) fn removed(&self, path: PathId) {
         let (_, mut ledger) = self.lock(path);
         ledger.settled = false;
     }
 
-    /// A write without FUA has completed that was sent in this life. To be called before its request finishes.
+    /// A write without FUA, sent in this period, has completed. Call it before the request finishes.
     pub(crate) fn mark(&self, now: Instant, path: PathId, life: impl Into<Life>) {
         let life = life.into();
         let mark = life.mark();
@@ -279,20 +285,21 @@ impl DirtyPaths {
             ledger.presumed = false;
             dirt.marked.store(mark, Ordering::SeqCst);
         } else {
-            // Another group has seen the end of that life already.
+            // Another group has already reported the end of the period.
             (ledger.lost, ledger.lost_at) = (ledger.round, Some(now));
         }
     }
 
-    /// A flush of the guest comes in, which was submitted then or later: it covers the rounds up to this one, and reports the losses
-    /// not reported before.
+    /// A flush of the guest arrives, submitted at `since` or later. It covers the rounds up to this one, and reports
+    /// the losses not reported before.
     pub(crate) fn flush_submitted(&self, since: Instant, path: PathId) -> Owed {
         let (dirt, mut ledger) = self.lock(path);
         let reported = ledger.recent_report(since).unwrap_or(ledger.reported);
         Owed { round: dirt.end_round(&mut ledger), since, reported }
     }
 
-    /// What does a flush that starts now owe this path? `owed` is `None` for a path added since it came in.
+    /// What a flush that starts now has to do on this path. `owed` is `None` if the path was added after the flush
+    /// arrived.
     pub(crate) fn need(&self, path: PathId, owed: Option<Owed>) -> Need {
         let (_, ledger) = self.lock(path);
         let reported = owed.map_or(ledger.reported, |owed| owed.reported);
@@ -300,30 +307,31 @@ impl DirtyPaths {
         Need { dirty: ledger.is_dirty().then_some(association), lost: ledger.lost > reported }
     }
 
-    /// A flush command is about to be sent on this association: the round it will clean, or `None` if the association
-    /// is over.
+    /// A flush command is about to be sent on this association. Returns the round that it will cover, or `None` if
+    /// the association is over.
     pub(crate) fn begin_flush(&self, path: PathId, epoch: Epoch) -> Option<Round> {
         let (dirt, mut ledger) = self.lock(path);
         (ledger.epoch == Some(epoch) && ledger.alive).then(|| dirt.end_round(&mut ledger))
     }
 
-    /// That flush command has succeeded.
+    /// The flush command has succeeded.
     pub(crate) fn flushed(&self, path: PathId, epoch: Epoch, round: Round) {
         let (_, mut ledger) = self.lock(path);
-        // After a loss was recorded it stays, though this flush may have covered it: an error too many is safe.
+        // A recorded loss stays, although this flush may have covered it: one error too many is safe.
         if ledger.epoch == Some(epoch) && ledger.alive {
             ledger.clean = ledger.clean.max(round.0);
             ledger.settled = true;
         }
     }
 
-    /// Whether what is presumed was there.
+    /// Whether presumed unflushed writes count as real ones.
     pub(crate) fn is_after_crash(&self) -> bool {
-        // Requests come to a thread by way of a channel, after this was set.
+        // Relaxed is enough: this was set before the channel brought the request to the thread.
         self.after_crash.load(Ordering::Relaxed)
     }
 
-    /// A flush could not reach this association while it lived, and fails: what was only presumed of it has been told thereby.
+    /// A flush could not reach this association while it lived, and fails. The failure reports what was only presumed
+    /// of the association.
     pub(crate) fn presumed_in_vain(&self, path: PathId, epoch: Epoch) {
         let (dirt, mut ledger) = self.lock(path);
         if ledger.epoch == Some(epoch) && ledger.is_dirty() && ledger.presumed {
@@ -332,17 +340,17 @@ impl DirtyPaths {
         }
     }
 
-    /// A flush of the guest tells it of the losses on this path.
+    /// A flush of the guest reports the losses on this path.
     pub(crate) fn report(&self, now: Instant, path: PathId, owed: Owed) {
         let (_, mut ledger) = self.lock(path);
         if ledger.lost_at.is_some_and(|at| owed.since < at + STILL_UNDER_WAY) {
-            // To the guest it may have nothing to do with the last of these writes.
+            // The guest may have submitted the flush before the last of these writes.
             return;
         }
-        // What is lost later has not been told, even if it completed before that flush: it was dirty, not lost, at the
-        // time.
+        // A later loss is not reported by this flush, even of writes that completed before it: they were unflushed
+        // then, not lost.
         let told = owed.round.0.min(ledger.lost);
-        // Only news: a guest that flushes in a loop would otherwise never see one succeed again.
+        // Each loss is reported once. Otherwise a guest that flushes in a loop would never see a flush succeed.
         if told > ledger.reported {
             let before = ledger.recent_report(now).unwrap_or(ledger.reported);
             ledger.recently = Some((now, before));
@@ -350,7 +358,7 @@ impl DirtyPaths {
         }
     }
 
-    /// Whether this association is the path's latest and alive.
+    /// Whether this association is the path's latest and is alive.
     pub(crate) fn is_current(&self, path: PathId, epoch: Epoch) -> bool {
         let (_, ledger) = self.lock(path);
         ledger.epoch == Some(epoch) && ledger.alive
@@ -358,7 +366,7 @@ impl DirtyPaths {
 
     fn lock(&self, path: PathId) -> (&PathDirt, MutexGuard<'_, Ledger>) {
         let dirt = &self.paths[path.index()];
-        // No code below panics halfway through a change.
+        // No code panics halfway through a change of the ledger.
         let ledger = dirt.ledger.lock().unwrap_or_else(PoisonError::into_inner);
         (dirt, ledger)
     }
@@ -383,7 +391,8 @@ impl PathDirt {
 }
 
 impl Ledger {
-    /// If a loss was reported after then, or just before: up to which round losses had been reported before.
+    /// The round up to which losses had been reported before, if the latest report came after `since` or just before
+    /// it.
     fn recent_report(&self, since: Instant) -> Option<u64> {
         self.recently.filter(|(at, _)| since < *at + STILL_UNDER_WAY).map(|(_, before)| before)
     }

@@ -1,20 +1,20 @@
-//! Disks that share the paths of a group: namespaces of one subsystem.
+//! One disk's state that several groups share.
 
 use std::sync::Arc;
 
 use crate::{DirtyPaths, DiskLimits};
 
-/// What the groups share of one disk.
+/// State of one disk that its groups share.
 #[derive(Clone, Debug, Default)]
 pub struct SharedDisk {
-    /// What the controllers hold of its writes.
+    /// The writes of the disk that no flush has covered.
     pub dirty: Arc<DirtyPaths>,
-    /// What it may do in a second.
+    /// The disk's limits of requests and bytes per second.
     pub limits: Arc<DiskLimits>,
 }
 
 impl SharedDisk {
-    /// Of a disk whose last process was killed: what it had not flushed is in some cache.
+    /// For a disk whose last daemon was killed: its unflushed writes may be in a cache.
     #[must_use]
     pub fn after_crash() -> Self {
         Self { dirty: Arc::new(DirtyPaths::after_crash()), ..Self::default() }

@@ -1,49 +1,51 @@
-//! Overdue reads: a path may lose a single command while it answers others.
+//! Overdue reads: a path may lose a single command and answer others.
 //!
-//! A read is *overdue* when it has waited for longer than its path's reads take. It is then recalled and read elsewhere. An
-//! overdue read makes no path suspect, and ends no association.
+//! A read is *overdue* when it has waited for much longer than the reads of its path take. It is then recalled and
+//! sent to another path. An overdue read makes no path suspect, and ends no association.
 //!
-//! * **The deadline** is `FACTOR` times the longest latency of the path's reads of that size in the last one or two windows of
-//!   [`Longest`], at least `FLOOR`. While nothing is known of them, the deadline is the setting `suspect-timeout`. The answer
-//!   to a read that was recalled too soon counts as well, so that a path raises few false alarms.
-//! * **The setting** bounds a longer deadline where there is evidence, as in RACK (RFC 8985). Evidence is the answer to a read no
-//!   smaller, issued later by the setting or more. Without evidence, the bound is `PATIENCE` times the setting. Age alone would recall each read of a deep queue, and a saturated target would serve all of them twice.
-//! * **Age** counts from the issue, so after the delay of an injection. A read that a stall keeps ages.
+//! * **The deadline** is `FACTOR` times the longest latency of the path's reads of that size in the last one or two
+//!   windows of [`LongestWait`], at least `FLOOR`. Without such reads, the deadline is the setting `suspect-timeout`.
+//!   A late answer to a recalled read counts too, so that a path raises few false alarms.
+//! * **The setting** bounds a longer deadline if there is evidence, as in RACK (RFC 8985). Evidence is an answer to a
+//!   read that is no smaller and was issued at least the setting later. Without evidence, the bound is `PATIENCE`
+//!   times the setting. If age alone counted, each read of a deep queue would be recalled, and a saturated target
+//!   would serve all of them twice.
+//! * **Age** counts from the issue, so after the delay of an injection. A stalled read ages.
 
 use std::time::{Duration, Instant};
 
 use crate::watch::{FACTOR, FLOOR, Longest, doubled};
 
-/// Most of a deadline without evidence, in terms of the setting.
+/// The longest deadline without evidence, as a multiple of the setting.
 const PATIENCE: u32 = 3;
-/// Sizes that are told apart: up to 16 KiB, 128 KiB, 1 MiB, and more.
+/// Size classes: up to 16 KiB, 128 KiB, 1 MiB, and more.
 const SIZES: usize = 4;
 
-/// Position of a size in arrays kept by size.
+/// The size class, as an index.
 fn size(bytes: u32) -> usize {
     let above = |limit: u32| usize::from(bytes > limit);
     above(16 << 10) + above(128 << 10) + above(1 << 20)
 }
 
-/// A read as its deadline sees it.
+/// The properties of a read that its deadline depends on.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Read {
     pub(crate) issued_at: Instant,
     pub(crate) bytes: u32,
-    /// How often it has been recalled.
+    /// How often the read has been recalled.
     pub(crate) recalls: u32,
 }
 
-/// See the module. Of one association.
+/// The deadlines of reads on one association.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Overdue {
-    /// The setting.
+    /// The setting `suspect-timeout`.
     timeout: Duration,
     /// By size.
     latencies: [Longest; SIZES],
-    /// By size: when the latest of the answered reads of that size, or a larger one, was issued.
+    /// By size: the latest issue time among the answered reads of that size or a larger one.
     answered_to: [Option<Instant>; SIZES],
-    /// By size: an answer to a read issued then, or later, makes one overdue that waits.
+    /// By size: an answer to a read issued at this time or later makes a waiting read overdue.
     awaited: [Option<Instant>; SIZES],
 }
 
@@ -57,7 +59,7 @@ impl Overdue {
         }
     }
 
-    /// A read was answered. Whether that may make another one overdue.
+    /// A read was answered. Returns whether another read may be overdue by that.
     pub(crate) fn answered(&mut self, now: Instant, issued_at: Instant, bytes: u32) -> bool {
         self.took(now, now - issued_at, bytes);
         let mut may = false;
@@ -68,7 +70,7 @@ impl Overdue {
         may
     }
 
-    /// A read took that long, be it one that was recalled.
+    /// Records the latency of a read, recalled or not.
     pub(crate) fn took(&mut self, now: Instant, latency: Duration, bytes: u32) {
         self.latencies[size(bytes)].remember(now, latency);
     }
@@ -79,17 +81,17 @@ impl Overdue {
         deadline.max(FLOOR.min(self.timeout)).min(PATIENCE * self.timeout)
     }
 
-    /// When a read that is issued now is overdue, at the earliest.
+    /// The earliest time at which a read that is issued now can be overdue.
     pub(crate) fn earliest(&self, read: Read) -> Instant {
         read.issued_at + doubled(self.deadline(read.issued_at, read).min(self.timeout), read.recalls)
     }
 
-    /// The reads that wait are looked through anew: [`Overdue::due_at`] follows for each of them.
+    /// Starts a new pass over the waiting reads: [`ReadDeadlines::due_at`] follows for each of them.
     pub(crate) fn begin_check(&mut self) {
         self.awaited = [None; SIZES];
     }
 
-    /// When a read is overdue. [`Overdue::answered`] says from now on when that may be sooner.
+    /// When a read is overdue. From now on [`ReadDeadlines::answered`] reports answers that may make this earlier.
     pub(crate) fn due_at(&mut self, now: Instant, read: Read) -> Instant {
         let due = read.issued_at + doubled(self.deadline(now, read), read.recalls);
         let with_evidence = read.issued_at + doubled(self.timeout, read.recalls);
@@ -118,7 +120,7 @@ mod tests {
         Read { issued_at, bytes: 4096, recalls: 0 }
     }
 
-    /// A path whose reads have taken `latency` for so long that nothing else is remembered.
+    /// A path with a long history of reads that all took `latency`.
     fn known(now: &mut Instant, latency: Duration) -> Overdue {
         known_with(TIMEOUT, now, latency, 4096)
     }

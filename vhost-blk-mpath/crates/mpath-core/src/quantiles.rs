@@ -1,4 +1,4 @@
-//! How long reads took lately, by their size.
+//! Quantiles of recent read latencies, by size.
 
 use std::time::{Duration, Instant};
 
@@ -6,23 +6,23 @@ use hdrhistogram::Histogram;
 
 use crate::MAX_HEDGE_BYTES;
 
-/// Sizes by powers of two: 512 bytes and less, up to [`MAX_HEDGE_BYTES`] and more.
+/// Size classes by powers of two: 512 bytes and less, up to [`MAX_HEDGE_BYTES`] and more.
 const SIZES: usize = (MAX_HEDGE_BYTES.ilog2() - SMALLEST) as usize + 1;
 const SMALLEST: u32 = 9;
-/// How long a latency is remembered, at least, and at most twice that.
+/// How long a latency is remembered, at least; at most twice that.
 const WINDOW: Duration = Duration::from_secs(5);
-/// How often a quantile is worked out anew.
+/// How often a quantile is computed again.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
-/// Latencies below this many ns are told apart no further.
+/// Latencies below this many ns count as equal.
 const LOWEST_NS: u64 = 1_000;
-/// Latencies above this many ns are counted as this.
+/// Latencies above this many ns count as this.
 const HIGHEST_NS: u64 = 120_000_000_000;
 
-/// One quantile of the latencies of the last seconds, for each size.
+/// One quantile of the latencies of the last seconds, for each size class.
 #[derive(Debug)]
 pub(crate) struct Quantiles {
     quantile: f64,
-    /// With fewer latencies than these it is not known.
+    /// With fewer latencies than this the quantile is unknown.
     samples_min: u64,
     sizes: [Option<Box<Lately>>; SIZES],
 }
@@ -38,12 +38,12 @@ impl Quantiles {
         lately.halves[0].saturating_record(u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX));
     }
 
-    /// The quantile of reads of about this size, as it was a tenth of a second ago at the latest.
+    /// The quantile of reads of about this size, at most a tenth of a second old.
     pub(crate) fn of(&mut self, now: Instant, bytes: u32) -> Option<Duration> {
         self.at(now, size(bytes))
     }
 
-    /// The least one of all sizes.
+    /// The least quantile over all sizes.
     pub(crate) fn least(&mut self, now: Instant) -> Option<Duration> {
         (0..SIZES).filter_map(|size| self.at(now, size)).min()
     }
@@ -63,7 +63,7 @@ fn size(bytes: u32) -> usize {
     (bytes.max(1).ilog2().max(SMALLEST) - SMALLEST).min(SIZES as u32 - 1) as usize
 }
 
-/// The latencies of this window and of the one before.
+/// Latencies of this window and of the window before.
 #[derive(Debug)]
 struct Lately {
     halves: [Histogram<u32>; 2],
@@ -74,7 +74,7 @@ struct Lately {
 
 impl Lately {
     fn new(now: Instant) -> Self {
-        // To one digit: whoever waits for a quantile of the last seconds does not need it finer than 6 %.
+        // One digit: 6 % is fine enough for a quantile of the last seconds.
         let empty = Histogram::new_with_bounds(LOWEST_NS, HIGHEST_NS, 1).expect("constant bounds are valid");
         Self { halves: [empty.clone(), empty], ends: now + WINDOW, known: None, look_again: now }
     }

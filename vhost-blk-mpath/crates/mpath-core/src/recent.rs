@@ -1,9 +1,9 @@
-//! How many requests there were lately, for the operator.
+//! Counts of recent requests, for the operator.
 
 use std::fmt;
 use std::time::Duration;
 
-/// Requests of the last second and of the last minute, to a tenth of a second and to a second.
+/// Requests of the last second, to a tenth of a second, and of the last minute, to a second.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Recent {
     second: Ring<10>,
@@ -17,7 +17,7 @@ impl fmt::Debug for Recent {
 }
 
 impl Recent {
-    /// One more. Times are since any moment, the same each time, and do not go backwards.
+    /// Counts a request. Times are measured from any fixed moment, and do not go backwards.
     pub(crate) fn record(&mut self, at: Duration) {
         let (tenth, second) = slots(at);
         self.second.record(tenth);
@@ -36,13 +36,13 @@ fn slots(at: Duration) -> (u64, u64) {
     (second * 10 + u64::from(at.subsec_millis() / 100), second)
 }
 
-/// Counts of the present slot of time and of `N` before it.
+/// Counts of the present time slot and of the `N` slots before it.
 #[derive(Clone, Copy)]
 struct Ring<const N: usize> {
     /// The present slot.
     slot: u64,
     count: u32,
-    /// Those before, each at its number modulo `N`.
+    /// Counts of earlier slots, each at its slot number modulo `N`.
     past: [u32; N],
 }
 
@@ -56,7 +56,7 @@ impl<const N: usize> Ring<N> {
     fn record(&mut self, slot: u64) {
         if slot != self.slot {
             self.past[self.slot as usize % N] = self.count;
-            // Nothing happened in those between.
+            // The slots between are empty.
             for between in (self.slot + 1..slot).take(N) {
                 self.past[between as usize % N] = 0;
             }
@@ -65,7 +65,7 @@ impl<const N: usize> Ring<N> {
         self.count = self.count.saturating_add(1);
     }
 
-    /// Of the `N` slots before this one.
+    /// The sum over the `N` slots before this one.
     fn sum(&self, slot: u64) -> u64 {
         let of = |slot: u64| match self.slot.checked_sub(slot) {
             Some(0) => self.count,

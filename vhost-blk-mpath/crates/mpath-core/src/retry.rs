@@ -1,15 +1,15 @@
-//! How often, and how soon, something that failed is tried again.
+//! How long a path rests after a path error.
 
 use std::time::{Duration, Instant};
 
-/// The first rest of a path after a path error.
+/// The first rest after a path error.
 const FIRST_HOLD: Duration = Duration::from_millis(100);
-/// Longest rest: the typical ANA transition time (ANATT).
+/// The longest rest: the typical ANA transition time (ANATT).
 const LONGEST_HOLD: Duration = Duration::from_secs(10);
 
-/// A path that answered with a path error rests, so that requests neither bounce off it again nor use up their
-/// failovers while it changes state. The rest ends with news of its ANA state or in time; it doubles with each error
-/// after it.
+/// The rest of a path after a path error. Requests then neither return to the path at once nor use up their failovers
+/// while it changes state. The rest ends by time, or with an event about the ANA state. It doubles with each further
+/// error.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Hold {
     since: Option<Instant>,
@@ -20,7 +20,7 @@ pub(crate) struct Hold {
 impl Hold {
     /// A request bound at `bound_at` ended in a path error.
     pub(crate) fn path_error(&mut self, now: Instant, bound_at: Instant) {
-        // What was in flight already when the rest began tells nothing new.
+        // Requests that were already in flight when the rest began are no further evidence.
         if self.since.is_some_and(|since| bound_at <= since) {
             return;
         }

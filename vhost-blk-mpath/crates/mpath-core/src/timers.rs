@@ -1,4 +1,4 @@
-//! Due times of held requests, earliest first.
+//! Timers of the group, earliest first.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
@@ -6,35 +6,35 @@ use std::time::{Duration, Instant};
 
 use crate::{OpClass, Outcome, PathId, Tag};
 
-/// What a timer is for.
+/// What a timer does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Due {
-    /// Release a request held by the injection of its path, or let it fail.
+    /// Release a request that the injection of its path delays, or let it fail.
     Inject(PathId, Tag, Option<Outcome>),
-    /// Release an answer held by the injection of its path.
+    /// Release an answer that the injection of its path delays.
     Answer(PathId, Tag, Answer),
-    /// The path would have answered what was recalled while its injection held the answer.
+    /// The abandoned answer of a recalled request arrives: the injection would have released it now.
     Ghost(PathId, OpClass),
-    /// Release a hedge, or its answer, held by the injection of its path.
+    /// Release a hedge, or its answer, that the injection of its path delays.
     Hedge(PathId, Tag),
-    /// Release a probe, or its answer, held by the injection of its path.
+    /// Release a probe, or its answer, that the injection of its path delays.
     Probe(PathId),
     /// Put a request back in its queue.
     Retry(Tag),
-    /// Repeat a flush on this path.
+    /// Repeat a flush command on this path.
     RetryLeg(PathId, Tag),
 }
 
-/// An answer that an injection holds.
+/// An answer that an injection delays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Answer {
-    /// As the target gave it.
+    /// The outcome of the target.
     pub(crate) outcome: Outcome,
-    /// What it is replaced by.
+    /// The outcome that replaces it.
     pub(crate) error: Option<Outcome>,
 }
 
-/// What an injection held.
+/// A request or an answer that an injection delayed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Held {
     Request(Tag),
@@ -48,7 +48,7 @@ const MAX_DELAY: Duration = Duration::from_secs(2 * 3600);
 #[derive(Debug)]
 struct Timer {
     at: Instant,
-    /// Order of setting: equal times come out in it.
+    /// The order of setting. Equal times come out in this order.
     seq: u64,
     due: Due,
 }
@@ -76,8 +76,8 @@ impl Ord for Timer {
     }
 }
 
-/// At most one timer per request (per path, for a flush), per hedge, per recalled request that a queue pair still counts, and per path: the
-/// heap is bounded by these.
+/// The timers of a group. The heap is bounded: at most one timer per request (for a flush, per path), per hedge, per
+/// abandoned answer, and per path.
 #[derive(Debug, Default)]
 pub(crate) struct Timers {
     heap: BinaryHeap<Reverse<Timer>>,
@@ -101,24 +101,24 @@ impl Timers {
         self.heap.pop().map(|Reverse(timer)| timer.due)
     }
 
-    /// Forgets the probe held by the injection of a path. For rare events.
+    /// Forgets the delayed probe of a path. For rare events: it walks all timers.
     pub(crate) fn forget_probe(&mut self, path: PathId) {
         self.heap.retain(|Reverse(timer)| timer.due != Due::Probe(path));
     }
 
-    /// Forgets a hedge held by the injection of its path. For rare events.
+    /// Forgets a delayed hedge. For rare events: it walks all timers.
     pub(crate) fn forget_hedge(&mut self, path: PathId, tag: Tag) {
         self.heap.retain(|Reverse(timer)| timer.due != Due::Hedge(path, tag));
     }
 
-    /// Forgets a request held by the injection of its path before it is issued. For rare events.
+    /// Forgets a delayed request before it is issued. For rare events: it walks all timers.
     pub(crate) fn forget_injected(&mut self, path: PathId, tag: Tag) {
         let held = |due| matches!(due, Due::Inject(on, of, _) if (on, of) == (path, tag));
         self.heap.retain(|Reverse(timer)| !held(timer.due));
     }
 
-    /// Takes out the requests held by the injection of a path before they are issued of which `which` is true, in order of their
-    /// due times. For rare events.
+    /// Takes out the delayed requests of a path that `which` selects, in the order of their due times. For rare
+    /// events: it walks all timers.
     pub(crate) fn take_injected(&mut self, path: PathId, which: impl Fn(Tag) -> bool) -> Vec<Tag> {
         self.take(|due| match due {
             Due::Inject(on, tag, _) if on == path && which(tag) => Some(tag),
@@ -126,8 +126,8 @@ impl Timers {
         })
     }
 
-    /// Takes out all requests and answers held by the injection of a path of which `which` is true, in order of their due
-    /// times. For rare events.
+    /// Takes out the delayed requests and answers of a path that `which` selects, in the order of their due times.
+    /// For rare events: it walks all timers.
     pub(crate) fn take_held(&mut self, path: PathId, which: impl Fn(Tag) -> bool) -> Vec<Held> {
         self.take(|due| match due {
             Due::Inject(on, tag, _) if on == path && which(tag) => Some(Held::Request(tag)),
@@ -136,7 +136,8 @@ impl Timers {
         })
     }
 
-    /// Takes out the requests whose answers are held by the injection of a path, in order of their due times. For rare events.
+    /// Takes out the requests of a path with delayed answers, in the order of their due times. For rare events: it
+    /// walks all timers.
     pub(crate) fn take_answers(&mut self, path: PathId) -> Vec<Tag> {
         self.take(|due| match due {
             Due::Answer(on, tag, _) if on == path => Some(tag),
@@ -144,7 +145,8 @@ impl Timers {
         })
     }
 
-    /// Takes out the requests that wait for their retry and are asked for, in order of their due times. For rare events.
+    /// Takes out the requests that wait for a retry and that `which` selects, in the order of their due times. For
+    /// rare events: it walks all timers.
     pub(crate) fn take_retries(&mut self, which: impl Fn(Tag) -> bool) -> Vec<Tag> {
         self.take(|due| match due {
             Due::Retry(tag) if which(tag) => Some(tag),
@@ -152,7 +154,8 @@ impl Timers {
         })
     }
 
-    /// Takes out the flushes that are to be repeated on a path, in order of their due times. For rare events.
+    /// Takes out the flushes with a command to repeat on a path, in the order of their due times. For rare events: it
+    /// walks all timers.
     pub(crate) fn take_leg_retries(&mut self, path: PathId) -> Vec<Tag> {
         self.take(|due| match due {
             Due::RetryLeg(on, tag) if on == path => Some(tag),
@@ -160,7 +163,8 @@ impl Timers {
         })
     }
 
-    /// The answer that is held, if it is, is for nobody any more. For rare events.
+    /// Makes a delayed answer an abandoned one, because its request was recalled. For rare events: it walks all
+    /// timers.
     pub(crate) fn make_ghost(&mut self, path: PathId, tag: Tag, class: OpClass) {
         let mut timers = std::mem::take(&mut self.heap).into_vec();
         for Reverse(timer) in &mut timers {
@@ -171,7 +175,8 @@ impl Timers {
         self.heap = timers.into();
     }
 
-    /// Forgets the ghosts of a path of some classes. For rare events.
+    /// Forgets the abandoned answers of a path in the classes that `which` selects. For rare events: it walks all
+    /// timers.
     pub(crate) fn forget_ghosts(&mut self, path: PathId, which: impl Fn(OpClass) -> bool) {
         self.heap.retain(|Reverse(timer)| !matches!(timer.due, Due::Ghost(on, class) if on == path && which(class)));
     }

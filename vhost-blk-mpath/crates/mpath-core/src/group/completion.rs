@@ -8,29 +8,29 @@ use crate::requests::State;
 use crate::timers::Due;
 use crate::{DiskId, IoError, Op, Outcome, PathId, Tag};
 
-/// What a failure counts as, at least, where latencies are compared: a path that fails at once is not a fast one. The longest that
-/// every policy takes for a latency.
+/// The least latency that a failure counts as: a path that fails at once is not a fast path. Every policy accepts
+/// latencies up to this.
 const FAILED_LATENCY: Duration = Duration::from_secs(1);
 
-/// A delay that a controller asks for is its own: a request that has waited for so long goes to another controller, if there is one. A delay
-/// can be 109 minutes, and a guest waits for its request meanwhile.
+/// The longest that a request waits out a controller's delay while another controller is usable. A delay can be 109
+/// minutes, and the guest waits for the request.
 const ELSEWHERE_AFTER: Duration = Duration::from_secs(10);
 
-/// So many requests in a row that fail for good make a path one that fails.
+/// After this many requests in a row that failed for good, the path counts as failing.
 const FAILED_MAX: u32 = 8;
 
 impl Group {
     /// The driver's answer to an [`crate::Action::Issue`].
     ///
-    /// After [`Group::path_lost`] an outcome that had been received before may still be reported; everything else is
-    /// [`Outcome::Lost`].
+    /// After [`Group::path_lost`] the driver may still report an outcome that it had received before. All other
+    /// requests end as [`Outcome::Lost`].
     pub fn complete(&mut self, now: Instant, path: PathId, tag: Tag, outcome: Outcome) {
         if let Some(outcome) = self.answer_by_injection(now, path, tag, outcome) {
             self.end_attempt(now, path, tag, outcome, true);
         }
     }
 
-    /// An attempt is over. The watch has nothing to do with it if the driver was not given it.
+    /// An attempt is over. `watched`: the driver had the request, so the answer is a sign of life of the path.
     pub(super) fn end_attempt(&mut self, now: Instant, path: PathId, tag: Tag, outcome: Outcome, watched: bool) {
         if self.has_legs(tag) {
             self.complete_leg(now, path, tag, outcome, watched);
@@ -127,9 +127,7 @@ impl Group {
         }
     }
 
-    /// A request was taken back from a path that has gone silent, or has lost it. That is not the read's failure, nor yet the path's: it counts
-    /// towards no limit of retries or failovers, as two slow paths would use those up; [`crate::watch`] keeps it from
-    /// going to and fro.
+    /// A request was recalled. This is a failure neither of the read nor of the path, so it counts as no error.
     fn recalled(&mut self, now: Instant, tag: Tag, latency: Duration) {
         let request = &mut self.requests[tag];
         assert!(request.recalled, "only what is recalled comes back so");
@@ -138,7 +136,8 @@ impl Group {
         let path = request.path;
         request.avoid = Some(path);
         self.paths[path.index()].recalled += 1;
-        // It would have taken longer still; without that the path would be remembered by what it answered in good days.
+        // The latency would have been longer still. Without this report the policy would keep the path's old, better
+        // estimate.
         self.tell_policy(now, tag, latency, Ended::InVain);
         if self.given_up(now, self.requests[tag].io.disk) {
             self.finish(tag, Err(IoError::Io));
@@ -147,8 +146,8 @@ impl Group {
         }
     }
 
-    /// A request has failed for good. Mostly that is the fault of the medium, or of the request; a path on which nothing else
-    /// succeeds any more is to blame itself.
+    /// A request has failed for good. The usual cause is the medium or the request. If nothing else succeeds on the
+    /// path, the path is the cause.
     fn failed(&mut self, now: Instant, tag: Tag, latency: Duration) {
         let path = &mut self.paths[self.requests[tag].path.index()];
         path.failed_in_row += 1;
@@ -157,12 +156,12 @@ impl Group {
         }
     }
 
-    /// A path has failed a request.
+    /// Reports a failure of a path to the policy.
     fn tell_of_failure(&mut self, now: Instant, tag: Tag, latency: Duration) {
         self.tell_policy(now, tag, latency.max(FAILED_LATENCY), Ended::InVain);
     }
 
-    /// A request has come back from its path.
+    /// Reports the end of an attempt to the policy.
     fn tell_policy(&mut self, now: Instant, tag: Tag, latency: Duration, ended: Ended) {
         let request = &self.requests[tag];
         let (path, class, bytes) = (request.path, request.io.op.class(), request.io.bytes);
@@ -184,7 +183,8 @@ impl Group {
         }
     }
 
-    /// The time of a retry has come, unless only controllers that have asked for more of it can be had.
+    /// The time of a retry has come. The request waits on if every usable path leads to a controller that asked for a
+    /// longer delay.
     pub(super) fn retry_due(&mut self, now: Instant, tag: Tag) {
         if self.is_delayed(now, tag) {
             self.back_off_until_delay_is_over(now, tag);
@@ -193,7 +193,7 @@ impl Group {
         }
     }
 
-    /// Whether each path that its disk can use leads to a controller that has asked for a delay.
+    /// Whether every usable path of the disk leads to a controller that has asked for a delay.
     pub(super) fn is_delayed(&self, now: Instant, tag: Tag) -> bool {
         let request = &self.requests[tag];
         let is_usable = self.disks[request.io.disk.index()].eligible != 0;
@@ -211,8 +211,8 @@ impl Group {
         self.timers.set(now, delay.min(ELSEWHERE_AFTER), Due::Retry(tag));
     }
 
-    /// Tries a request again whose last attempt is known to have no effect any more, or fails it if that was the last
-    /// one.
+    /// Tries a request again after an attempt that can have no further effect. Fails the request if it has no
+    /// attempts left.
     pub(super) fn try_again(&mut self, now: Instant, tag: Tag) {
         let request = &self.requests[tag];
         let (path, class) = (request.path, request.io.op.class());
@@ -224,7 +224,7 @@ impl Group {
         self.requeue(now, tag);
     }
 
-    /// Puts a request back in front of its flow.
+    /// Puts a request back at the front of its flow.
     pub(super) fn requeue(&mut self, now: Instant, tag: Tag) {
         let request = &mut self.requests[tag];
         request.state = State::Queued;

@@ -1,4 +1,4 @@
-//! Late binding: a request gets its path at the last moment, when that path has room.
+//! Late binding: a request gets a path when that path has room.
 
 use std::time::Instant;
 
@@ -8,8 +8,9 @@ use crate::requests::{Request, State};
 use crate::{Action, AnaState, DiskId, OpClass, PathId, Tag};
 
 impl Group {
-    /// Which paths policies may choose from for each disk: those in the best ANA state there is among the ones that answer, or
-    /// among the suspect ones if there are no others. Draining ones are no choice, whatever else there is.
+    /// Finds the paths that policies may choose from, for each disk. These are the healthy paths in the best ANA
+    /// state. If there is no healthy path, they are the suspect paths in the best ANA state. Draining paths are never
+    /// eligible.
     pub(super) fn refresh_eligible(&mut self, now: Instant) {
         let all = self.paths.iter().zip((0..).map(PathId));
         self.suspects = all.filter(|(path, _)| path.watch.is_suspect()).fold(0, |set, (_, id)| set | id.bit());
@@ -20,7 +21,7 @@ impl Group {
     }
 
     fn refresh_disk(&mut self, now: Instant, disk: DiskId) {
-        // Optimized and not, first those that answer, then those that are suspect.
+        // Healthy optimized, healthy non-optimized, suspect optimized, suspect non-optimized.
         let mut groups = [0; 4];
         for (path, id) in self.paths.iter().zip((0..).map(PathId)) {
             let suspect = self.suspects & id.bit() != 0;
@@ -41,14 +42,14 @@ impl Group {
         let healthy = groups[0] | groups[1];
         let changed = std::mem::replace(&mut self.disks[disk.index()].healthy, healthy) != healthy;
         if changed && self.paths.iter().any(|path| path.in_flight[OpClass::Read.index()].newest().is_some()) {
-            // What is overdue may have somewhere to go.
+            // An overdue read may have another path now.
             self.recall_by(now);
         }
         self.scheduler.set_blocked(disk, eligible == 0);
         self.desert(now, disk, healthy != 0);
     }
 
-    /// Flushes under way and other requests take turns where both wait for room.
+    /// Binds the next request or flush command. Both take turns where both wait for room.
     pub(super) fn bind_next(&mut self, now: Instant) -> Option<Action> {
         let action = if self.flushes.first {
             self.dispatch_flush(now).or_else(|| self.dispatch(now))
@@ -63,12 +64,12 @@ impl Group {
     pub(super) fn dispatch(&mut self, now: Instant) -> Option<Action> {
         self.ask_again = None;
         let mut last = None;
-        // Paths that a request which had its turn earlier waits for. Others may not take the room there before it, or a
-        // stream of small requests would starve a large one.
+        // Paths that an earlier request waits for. Later requests may not take the room there. Otherwise a stream of
+        // small requests would starve a large one.
         let mut awaited = 0;
         while let Some((place, tag)) = self.scheduler.candidate(now, last) {
             if self.has_legs(tag) {
-                // Which paths it has to reach shows only when there are some.
+                // The paths of a flush are known only when some path is up.
                 if self.paths.iter().all(|path| path.association.is_none()) {
                     last = Some(place);
                     continue;
@@ -100,7 +101,7 @@ impl Group {
                     let full = self.candidates.iter().filter(|c| !c.has_room);
                     awaited |= full.fold(0, |set, c| set | c.path.bit());
                     last = Some(place);
-                    // With many flows most of the walk would be for nothing.
+                    // Every path has a waiter: with many flows, most of the walk would find nothing.
                     if self.scheduler.all_need_paths() && self.disks.iter().all(|disk| disk.eligible & !awaited == 0) {
                         break;
                     }
@@ -111,8 +112,9 @@ impl Group {
         None
     }
 
-    /// The paths that a request may go to, as a set: the best ones. A path whose controller has asked for a delay is left out. The
-    /// path to avoid is left out if there is another one. A request that was recalled or delayed may take a worse path instead.
+    /// The paths that a request may go to, as a set: the best ones. This leaves out paths with controllers that asked
+    /// for a delay, and the path to avoid if there is another. A request that was recalled or delayed may take a
+    /// worse path.
     pub(super) fn choices(&self, now: Instant, tag: Tag) -> u64 {
         let request = &self.requests[tag];
         let Disk { eligible, healthy, .. } = self.disks[request.io.disk.index()];
@@ -155,8 +157,8 @@ impl Group {
         choice
     }
 
-    /// A path as policies see it. Requests that it has lost, as far as can be seen, are not in line there: it has answered one
-    /// that it was given later by the suspect timeout. A window that they filled would otherwise stay full.
+    /// A path as policies see it. Requests that the path seems to have lost do not count: it has answered a request
+    /// that was bound later by the suspect timeout. Otherwise lost requests would fill the window for good.
     fn candidate(&self, id: PathId, class: OpClass, has_room: bool) -> Candidate {
         let path = &self.paths[id.index()];
         let mut candidate = Candidate {
@@ -183,7 +185,7 @@ impl Group {
         candidate
     }
 
-    /// Gives a request to a path: an action, unless the path's injection holds it.
+    /// Binds a request to a path. Returns the action, unless the path's injection keeps the request.
     fn bind(&mut self, now: Instant, tag: Tag, id: PathId) -> Option<Action> {
         let path = &mut self.paths[id.index()];
         let association = path.association.expect("an eligible path is live");
@@ -216,7 +218,7 @@ impl Group {
         Some(Action::Issue { path: id, tag })
     }
 
-    /// Takes a request from its path again: it was answered, or never left.
+    /// Releases a request from its path: it was answered, or was never sent.
     pub(super) fn unbind(&mut self, tag: Tag) {
         let request = &self.requests[tag];
         let (io, class) = (request.io, request.io.op.class().index());

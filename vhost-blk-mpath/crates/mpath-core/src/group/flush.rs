@@ -1,9 +1,9 @@
-//! Flushes go to every path that has completed writes not flushed yet.
+//! Flushes go to every path with completed writes that no flush has covered.
 //!
-//! A flush owes nothing to writes that are still in flight, only to those that had completed when it was submitted.
-//! When its turn comes in its flow, the paths that are dirty at that moment are noted; each of them is sent the command
-//! as soon as it has room, under the flush's one tag, before other requests. When all have answered the flush is over.
-//! See [`crate::dirty`] for why this is enough, also between threads, and for paths lost while dirty.
+//! A flush must cover the writes that had completed when it was submitted, not the writes in flight. When its turn
+//! comes in its flow, the group records the paths that are unflushed then. Each of these paths gets the command once
+//! it has room, before other requests, under the tag of the flush. The flush is over when all have answered.
+//! [`crate::unflushed`] says why this is enough between threads, and for unflushed paths that are lost.
 
 use std::time::{Duration, Instant};
 
@@ -13,27 +13,27 @@ use crate::requests::State;
 use crate::timers::Due;
 use crate::{Action, DiskId, Epoch, IoError, OpClass, Outcome, PathId, Tag};
 
-/// How soon to look again at a path that is up in another group and not yet, or no longer, in this one.
+/// How soon to look again at a path that is up in another group and down in this one.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
 const CLASS: usize = OpClass::Other.index();
 
-/// How long a flush waits for a path that is live and may not be used: the I/O time-out of Linux. Nothing can be proven about the
-/// writes it owes without that path.
+/// How long a flush waits for a path that is live and not usable: the I/O timeout of Linux. Without the path nothing
+/// can be proven about the writes.
 const UNUSABLE_MAX: Duration = Duration::from_secs(30);
 
-/// One path's part of a flush.
+/// The command of a flush on one path.
 #[derive(Debug)]
 struct Leg {
     path: PathId,
-    /// The association whose writes are to be made durable.
+    /// The association whose writes the command makes durable.
     epoch: Epoch,
-    /// Dirty by presumption only: its loss loses nothing of ours.
+    /// The association is only presumed unflushed: its loss loses no write of this daemon.
     presumed: bool,
     state: LegState,
     retries: u32,
     failovers: u32,
-    /// When the flush came to ask for it.
+    /// When the flush started.
     since: Instant,
 }
 
@@ -41,11 +41,11 @@ struct Leg {
 enum LegState {
     /// In its path's queue.
     Queued,
-    /// Held by the path's injection.
+    /// Delayed or stalled by the injection of the path.
     Injected(Attempt),
     /// With the driver.
     InFlight(Attempt),
-    /// Answered by the driver; the path's injection holds the answer.
+    /// Answered by the driver; the injection of the path delays or stalls the answer.
     Answered(Attempt),
     /// Waits for the time of its retry.
     Backoff,
@@ -54,23 +54,23 @@ enum LegState {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Attempt {
-    /// What it makes clean when it succeeds.
+    /// The round that the command covers if it succeeds.
     cleans: Round,
     bound_at: Instant,
-    /// After the delay of an injection.
+    /// When the driver got the command, after the delay of an injection.
     issued_at: Instant,
 }
 
 /// A flush that waits or is under way.
 #[derive(Debug)]
 struct Job {
-    /// By path: what the flush has to cover.
+    /// By path: what the flush must cover.
     owed: Vec<Owed>,
     legs: Vec<Leg>,
-    /// Legs not done.
+    /// Commands that are not done.
     open: usize,
     result: Result<(), IoError>,
-    /// The paths whose losses the result tells the guest of.
+    /// The paths with losses that the result reports to the guest.
     losses: Vec<PathId>,
 }
 
@@ -79,12 +79,12 @@ struct Job {
 pub(super) struct FlushJobs {
     jobs: Vec<Job>,
     free: Vec<usize>,
-    /// The paths that have legs queued, as a set.
+    /// The paths with queued flush commands, as a set.
     waiting: u64,
     look_again: Option<Instant>,
-    /// They are next, before other requests.
+    /// Flush commands are next, before other requests.
     pub(super) first: bool,
-    /// The disk after the one whose turn it was last.
+    /// The disk whose turn is next.
     next_disk: u16,
 }
 
@@ -97,18 +97,18 @@ impl FlushJobs {
         self.look_again
     }
 
-    /// Parts of flushes that this path has not answered yet, be they sent or not.
+    /// Flush commands that this path has not answered, sent or not.
     pub(super) fn open_on(&self, path: PathId) -> u64 {
         let legs = self.jobs.iter().flat_map(|job| &job.legs);
         legs.filter(|leg| leg.path == path && leg.state != LegState::Done).count() as u64
     }
 
-    /// The association that a flush is about on this path.
+    /// The association that a flush job flushes on this path.
     pub(super) fn epoch_on(&self, job: usize, path: PathId) -> Option<Epoch> {
         self.jobs[job].legs.iter().find(|leg| leg.path == path).map(|leg| leg.epoch)
     }
 
-    /// When the present attempt of a flush on this path was issued.
+    /// When the present attempt of a flush job on this path was issued.
     pub(super) fn issued_at_on(&self, job: usize, path: PathId) -> Option<Instant> {
         match self.jobs[job].legs.iter().find(|leg| leg.path == path)?.state {
             LegState::Injected(attempt) | LegState::InFlight(attempt) | LegState::Answered(attempt) => {
@@ -143,7 +143,7 @@ impl FlushJobs {
 }
 
 impl Group {
-    /// A flush comes in that was submitted since then: what it covers is decided now.
+    /// A flush arrives that was submitted at `since` or later: fixes what it must cover.
     pub(super) fn prepare_flush(&mut self, since: Instant, tag: Tag) {
         let index = self.flushes.new_job();
         let paths = (0..self.paths.len() as u16).map(PathId);
@@ -153,7 +153,7 @@ impl Group {
         request.job = index;
     }
 
-    /// The turn of a flush has come.
+    /// The turn of a flush has come: finds its paths and queues its commands.
     pub(super) fn start_flush(&mut self, now: Instant, tag: Tag) {
         let request = &mut self.requests[tag];
         request.state = State::Flushing;
@@ -190,7 +190,7 @@ impl Group {
         }
         let dirty = &self.disks[self.requests[tag].io.disk.index()].dirty;
         for &path in &job.losses {
-            // A path added since has nothing to report.
+            // A path added after the flush arrived has nothing to report.
             if let Some(owed) = job.owed.get(path.index()) {
                 dirty.report(now, path, *owed);
             }
@@ -199,7 +199,7 @@ impl Group {
         self.finish(tag, result);
     }
 
-    /// Sends what waits for a path that can take it.
+    /// Sends the next queued flush command to a path with room.
     pub(super) fn dispatch_flush(&mut self, now: Instant) -> Option<Action> {
         self.flushes.look_again = None;
         let mut left = self.flushes.waiting;
@@ -219,7 +219,8 @@ impl Group {
         None
     }
 
-    /// The same for one path and one disk, whose flushes wait for each other, and for no other disk's.
+    /// Sends the next queued flush command of one disk to one path. Flushes of different disks do not wait for each
+    /// other.
     fn dispatch_flush_of(&mut self, now: Instant, id: PathId, disk: DiskId) -> Option<Action> {
         while let Some(&tag) = self.paths[id.index()].of_disk[disk.index()].flushes.front() {
             let &mut Leg { epoch, presumed, since, .. } = self.leg(id, tag);
@@ -234,9 +235,9 @@ impl Group {
                 let usable = path.usable(now, disk).is_some();
                 let unusable_since = &mut path.of_disk[disk.index()].unusable_since;
                 if !usable {
-                    // Nothing of ours is behind it.
+                    // No write of this daemon is behind it.
                     let optional = !dirty.is_after_crash() && presumed;
-                    // All that wait do so at the same time.
+                    // All flushes of this path and disk wait since the same time.
                     let give_up = since.max(*unusable_since.get_or_insert(now)) + UNUSABLE_MAX;
                     if now < give_up && !optional {
                         self.flushes.look_again_by(give_up);
@@ -244,7 +245,8 @@ impl Group {
                     }
                     self.unqueue_leg(id, disk);
                     if !optional {
-                        // Nothing is lost yet, nor is anything durable: the next flush owes the same writes of ours.
+                        // Nothing is lost yet and nothing is durable: the next flush covers the same writes of this
+                        // daemon.
                         self.disks[disk.index()].dirty.presumed_in_vain(id, epoch);
                     }
                     self.end_leg(now, id, tag, if optional { Ok(()) } else { Err(IoError::Io) });
@@ -291,16 +293,16 @@ impl Group {
         path.stats[CLASS].in_flight -= 1;
     }
 
-    /// The injection of its path lets a leg go.
+    /// The injection of its path releases a flush command.
     pub(super) fn leg_released(&mut self, now: Instant, id: PathId, tag: Tag) {
         let leg = self.leg(id, tag);
         let LegState::Injected(attempt) = leg.state else {
-            unreachable!("only what an injection held is released");
+            unreachable!("an injection releases only commands that it kept");
         };
         leg.state = LegState::InFlight(Attempt { issued_at: now, ..attempt });
     }
 
-    /// The injection of its path holds the answer of a leg, or does so no longer.
+    /// The injection of its path keeps the answer of a flush command (`answered`), or releases it.
     pub(super) fn set_leg_answered(&mut self, id: PathId, tag: Tag, answered: bool) {
         let leg = self.leg(id, tag);
         leg.state = match (leg.state, answered) {
@@ -310,13 +312,13 @@ impl Group {
         };
     }
 
-    /// A leg held by the injection of its path was not sent and is not going to be.
+    /// Takes back a flush command that the injection of its path kept and that was never sent.
     pub(super) fn take_back_leg(&mut self, id: PathId, tag: Tag) {
         self.unbind_leg(id);
         self.queue_leg(id, tag);
     }
 
-    /// The time of a leg's retry has come.
+    /// Queues a flush command again.
     pub(super) fn queue_leg(&mut self, id: PathId, tag: Tag) {
         self.leg(id, tag).state = LegState::Queued;
         let disk = self.requests[tag].io.disk.index();
@@ -356,7 +358,7 @@ impl Group {
             path.of_disk[disk.index()].hold.success(attempt.bound_at);
             self.disks[disk.index()].dirty.flushed(id, epoch, attempt.cleans);
             if self.is_lost_meanwhile(id, tag) {
-                // It may have been executed after that.
+                // The controller may have executed the flush after the loss.
                 self.lose_leg(now, id, tag);
             } else {
                 self.end_leg(now, id, tag, Ok(()));
@@ -392,7 +394,8 @@ impl Group {
         }
     }
 
-    /// Whether something that a flush owes on this path was lost since it began, though the namespace may be there again.
+    /// Whether writes that a flush must cover on this path were lost after it began, even if the namespace has come
+    /// back.
     fn is_lost_meanwhile(&self, id: PathId, tag: Tag) -> bool {
         let request = &self.requests[tag];
         let job = &self.flushes.jobs[request.job];
@@ -400,13 +403,13 @@ impl Group {
         !job.losses.contains(&id) && dirty.need(id, job.owed.get(id.index()).copied()).lost
     }
 
-    /// The association that a leg had to flush is over.
+    /// The association of a flush command is over.
     fn lose_leg(&mut self, now: Instant, id: PathId, tag: Tag) {
         let &mut Leg { epoch, presumed, .. } = self.leg(id, tag);
         let request = &self.requests[tag];
         let dirty = &self.disks[request.io.disk.index()].dirty;
         let job = &mut self.flushes.jobs[request.job];
-        // Another flush may have covered it meanwhile, and nothing was lost.
+        // Another flush may have covered the writes meanwhile. Then nothing was lost.
         let clean = !dirty.is_current(id, epoch) && !dirty.need(id, job.owed.get(id.index()).copied()).lost;
         if presumed || clean {
             self.end_leg(now, id, tag, Ok(()));
@@ -431,6 +434,6 @@ impl Group {
             .legs
             .iter_mut()
             .find(|leg| leg.path == id)
-            .expect("a flush knows the paths it was sent to")
+            .expect("the flush has a command on this path")
     }
 }

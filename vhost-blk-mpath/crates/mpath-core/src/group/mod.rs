@@ -1,16 +1,16 @@
-//! The group: the requests and paths of one disk, or of several that share their paths, in one I/O thread.
+//! The group: the requests and paths of one disk, or of disks that share paths, in one I/O thread.
 //!
-//! * `mod`: configuration, events without much to them, time, statistics.
-//! * [`dispatch`]: which request binds to which path, and when.
+//! * `mod`: configuration, small events, time, statistics.
+//! * [`dispatch`]: which request gets which path, and when.
 //! * [`completion`]: what follows from the outcome of an attempt.
-//! * [`paths`]: paths that come and go, fences.
-//! * [`injection`]: impairments, and what they hold.
-//! * [`flush`]: flushes, which go to every dirty path.
-//! * [`hedge`]: reads that take too long, read a second time.
-//! * [`probe`]: reads that nobody waits for, which measure paths that nobody uses.
-//! * [`suspicion`]: paths that have gone silent.
+//! * [`paths`]: paths that come and go, and fences.
+//! * [`injection`]: injections, and the requests and answers that they keep.
+//! * [`flush`]: flushes, which go to every unflushed path.
+//! * [`hedge`]: slow reads that are sent a second time.
+//! * [`probe`]: reads by which the daemon measures unused paths.
+//! * [`suspicion`]: suspect paths.
 //! * [`recall`]: requests taken back from their paths.
-//! * [`io_timeout`]: commands that wait for too long.
+//! * [`io_timeout`]: commands that are not answered in time.
 
 mod completion;
 mod dispatch;
@@ -43,37 +43,42 @@ use flush::FlushJobs;
 use hedge::Hedges;
 pub use hedge::Hedging;
 
-/// How a [`Group`] behaves.
+/// Settings of a [`Group`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GroupConfig {
-    /// The policies to begin with.
+    /// The policies at the start.
     pub policy: ClassPolicies,
-    /// How flows take turns, to begin with.
+    /// The scheduler at the start.
     pub scheduler: SchedulerSpec,
-    /// What each path may have in flight.
+    /// The limit of each path's requests in flight.
     pub window: Window,
-    /// Retries of a request that the controller asked for; one more fails it. Linux: `nvme_core.max_retries`, 5.
+    /// The most retries of a request that controllers ask for. One more fails the request. Linux:
+    /// `nvme_core.max_retries`, 5.
     pub max_retries: u32,
-    /// Failovers of a request: path errors and lost paths; one more fails it.
+    /// The most failovers of a request, by path errors and lost paths. One more fails the request.
     pub max_failovers: u32,
-    /// The subsystem's controllers share one write cache per namespace: a flush on any of them covers what any of them has
-    /// completed. Otherwise every dirty controller is flushed, and a dirty one that is lost fails the next flush.
+    /// The subsystem's controllers share one write cache per namespace: a flush on any controller covers the writes
+    /// of all. Without this, a flush goes to every unflushed controller, and the loss of an unflushed controller
+    /// fails the next flush.
     pub shared_write_cache: bool,
-    /// How long requests wait while no path is live; `None` is for ever. Afterwards they fail, new ones at once. See also
-    /// [`Group::set_paths_expected`].
+    /// How long requests wait while no path is live; `None` is without end. After that they fail, and new requests
+    /// fail at once. See also [`Group::set_paths_expected`].
     pub no_path_timeout: Option<Duration>,
-    /// Silence after which a path that owes answers is suspect at the latest; sooner if it has been quicker so far.
+    /// The longest silence of a path that owes answers before it is suspect. A path that has been quicker so far is
+    /// suspect sooner.
     pub suspect_timeout: Duration,
-    /// How long a command may wait for its answer; one that is older ends its association. Linux: `nvme_core.io_timeout`, 30 s.
+    /// How long a command may wait for its answer. An older command ends its association. Linux:
+    /// `nvme_core.io_timeout`, 30 s.
     pub io_timeout: Duration,
-    /// How slow reads are hedged at first, if they are.
+    /// How slow reads are hedged at the start; `None`: not at all.
     pub hedging: Option<Hedging>,
-    /// Seed of what policies do at random: the jitter of probes.
+    /// Seed of the random choices of policies: the jitter of probes.
     pub seed: u64,
 }
 
 impl Default for GroupConfig {
-    /// `round-robin`, `fifo`, 5 retries, 16 failovers, waiting for ever, suspect after 300 ms, an I/O timeout of 30 s, no hedges.
+    /// `round-robin`, `fifo`, 5 retries, 16 failovers, no end of waiting, suspect after 300 ms, an I/O timeout of 30
+    /// s, no hedges.
     fn default() -> Self {
         Self {
             policy: PolicyKind::RoundRobin.into(),
@@ -91,13 +96,14 @@ impl Default for GroupConfig {
     }
 }
 
-/// The multipath core of one disk, or of several that share their paths, in one I/O thread. See the crate's documentation for the rules of its use.
+/// The multipath core of one disk, or of disks that share paths, in one I/O thread. The crate's documentation has the
+/// rules for its driver.
 #[derive(Debug)]
 pub struct Group {
     config: GroupConfig,
     started: Instant,
     policies: InForce,
-    /// By id, those too that no path has at present.
+    /// By id, including ids without a path.
     paths: Vec<Path>,
     requests: Requests,
     /// Requests that wait for a path.
@@ -107,50 +113,51 @@ pub struct Group {
     hedges: Hedges,
     /// By id.
     disks: Vec<Disk>,
-    /// Requests bound to a path whose injection has released them, and the outcome it wants of them.
+    /// Requests that the injection of their path has released, and the outcome with which it replaces theirs.
     released: VecDeque<(PathId, Tag, Option<Outcome>)>,
     finished: VecDeque<(Tag, Result<(), IoError>)>,
-    /// Submitted and not yet finished.
+    /// Requests submitted and not yet finished.
     open: usize,
     /// Requests in [`State::Backoff`].
     backoff: u64,
     moves: Moves,
     /// The suspect paths, as a set.
     suspects: u64,
-    /// When to look for suspect paths; never later than one becomes suspect.
+    /// When to look for suspect paths: at the time when the next one may become suspect, or earlier.
     watch_at: Option<Instant>,
-    /// When to look for requests to recall; never later than one is to be.
+    /// When to look for requests to recall: at the time when the next one is due, or earlier.
     recall_at: Option<Instant>,
-    /// When a resting path may become eligible again.
+    /// When the next rest of a path ends.
     rest_ends: Option<Instant>,
     /// Whether a path may come back.
     paths_expected: bool,
-    /// When a policy that chose to wait wants to be asked again.
+    /// When to ask a policy again that chose to wait.
     ask_again: Option<Instant>,
-    /// Paths whose room is for requests that wait for it, as a set.
+    /// Paths, as a set, that have no room for an earlier request. Later requests may not take the room there.
     awaited: u64,
-    /// Flush commands at the end, and which round each is to clean.
+    /// Flush commands at the daemon's end, and the round that each will cover.
     write_backs: BTreeMap<(PathId, DiskId), (Epoch, Round)>,
     /// Scratch space of `dispatch`.
     candidates: Vec<Candidate>,
 }
 
-/// A disk of the group. Sets are of paths.
+/// A disk of the group. Sets are sets of paths.
 #[derive(Debug)]
 struct Disk {
     dirty: Arc<DirtyPaths>,
-    /// What policies may choose from now.
+    /// The paths that policies may choose from now.
     eligible: u64,
-    /// The paths that could be chosen, were it not for better ones: usable, not suspect, not draining.
+    /// Paths that are usable, not suspect and not drained, including those in a worse ANA state.
     healthy: u64,
-    /// The suspect paths that have been deserted for better ones.
+    /// The suspect paths that get no requests because a healthy path exists.
     deserted: u64,
-    /// Since when no path has been live that leads to its namespace.
+    /// The time since which no live path leads to the namespace.
     no_path_since: Option<Instant>,
 }
 
 impl Group {
-    /// A group without paths. The position of a disk is its [`DiskId`]; there are 1 to [`MAX_DISKS`].
+    /// A group without paths. The position of a disk in `disks` is its [`DiskId`]; there are 1 to [`MAX_DISKS`]
+    /// disks.
     #[must_use]
     pub fn new(now: Instant, config: GroupConfig, disks: &[SharedDisk]) -> Self {
         assert!((1..=MAX_DISKS).contains(&disks.len()), "a group has 1 to {MAX_DISKS} disks");
@@ -190,13 +197,14 @@ impl Group {
         }
     }
 
-    /// Takes a request in. It ends with exactly one [`Action::Finish`].
+    /// Takes a request. It ends with exactly one [`Action::Finish`].
     pub fn submit(&mut self, now: Instant, io: Io) {
         self.submit_waited(now, now, io);
     }
 
-    /// The same with one that may have waited in its virtqueue since then, as nobody looked. A flush reports what others have reported
-    /// meanwhile: the guest may have submitted it before that.
+    /// Takes a request that may have waited in its virtqueue since `since`, because the I/O thread looked late. A
+    /// flush then also reports losses that other flushes have reported meanwhile: the guest may have submitted it
+    /// before that.
     pub fn submit_waited(&mut self, now: Instant, since: Instant, io: Io) {
         self.requests.insert(now, io);
         self.hedges.submitted(io.op);
@@ -207,7 +215,7 @@ impl Group {
         self.scheduler.push_back(now, &io, !self.fans_out(io.op));
     }
 
-    /// What the driver is to do next; `None`: nothing until the next event or timeout.
+    /// The next action for the driver; `None`: nothing until the next event or timeout.
     pub fn poll_action(&mut self, now: Instant) -> Option<Action> {
         self.handle_timeout(now);
         loop {
@@ -216,18 +224,19 @@ impl Group {
                 .or_else(|| self.poll_recall(now))
                 .or_else(|| self.poll_released(now))
                 .or_else(|| self.bind_next(now))
-                // A flush that started just now may be over already.
+                // A flush that has just started may be over already.
                 .or_else(|| self.poll_finished())
                 .or_else(|| self.poll_hedge(now))
                 .or_else(|| self.poll_probe(now));
-            // What was bound just now may have failed at once, by an injection, and then others may have a better path.
+            // An injection may have failed the request that was just bound, and recalled requests may have a better
+            // path.
             if action.is_some() || (self.released.is_empty() && !self.is_recall_due(now)) {
                 return action;
             }
         }
     }
 
-    /// Its hedge ends before a request does.
+    /// The next end of a hedge, or of a request. A hedge ends before its request.
     fn poll_finished(&mut self) -> Option<Action> {
         let hedge = self.poll_hedge_end();
         if hedge.is_some() {
@@ -250,7 +259,7 @@ impl Group {
                 *state = State::InFlight;
             }
             if let Some(outcome) = outcome {
-                // The driver has nothing to do with it.
+                // The injection answers the request; the driver never gets it.
                 self.end_attempt(now, path, tag, outcome, false);
                 continue;
             }
@@ -259,7 +268,7 @@ impl Group {
         }
     }
 
-    /// When [`Group::handle_timeout`] is to be called at the latest, given that [`Group::poll_action`] has returned
+    /// The latest time for the next call of [`Group::handle_timeout`], given that [`Group::poll_action`] has returned
     /// `None`.
     #[must_use]
     pub fn next_timeout(&self) -> Option<Instant> {
@@ -280,7 +289,7 @@ impl Group {
         waiting.filter_map(|disk| self.gives_up_at(disk)).chain(candidates.into_iter().flatten()).min()
     }
 
-    /// Does what is due; [`Group::poll_action`] does it too.
+    /// Handles what is due. [`Group::poll_action`] does so too.
     pub fn handle_timeout(&mut self, now: Instant) {
         while let Some(due) = self.timers.pop_due(now) {
             match due {
@@ -315,8 +324,8 @@ impl Group {
         }
     }
 
-    /// Changes the policies. They decide on the very next request. One that was in force before keeps its estimates, whatever
-    /// becomes of its parameters; one that was not begins without any. Statistics go on.
+    /// Changes the policies. They decide on the next request. A policy that was already in force keeps its estimates,
+    /// even if its parameters change. A new policy starts without estimates. Statistics continue.
     pub fn set_policy(&mut self, policies: impl Into<ClassPolicies>) {
         self.policies.set(policies.into());
         self.ask_again = None;
@@ -328,9 +337,9 @@ impl Group {
         self.policies.specs()
     }
 
-    /// Changes how flows take turns, or the parameters of that. It decides on the very next request; no request is lost, and none
-    /// overtakes another one of its flow. A scheduler that was in force keeps what it knows of the flows, whatever becomes
-    /// of its parameters.
+    /// Changes the scheduler or its parameters. It decides on the next request. No request is lost, and none
+    /// overtakes another of its flow. A scheduler that was already in force keeps its state of the flows, even if its
+    /// parameters change.
     pub fn set_scheduler(&mut self, spec: impl Into<SchedulerSpec>) {
         self.scheduler.set(spec.into());
     }
@@ -341,14 +350,14 @@ impl Group {
         self.scheduler.spec()
     }
 
-    /// The limits of its disk keep nothing that a flow has asked for so far, as its virtqueue is about to stop; what is too much is
-    /// waited for afterwards.
+    /// Exempts the requests that a flow has queued from the limits of its disk, because its virtqueue is about to
+    /// stop. Later requests wait for the excess.
     pub fn lift_limits_of(&mut self, flow: FlowId) {
         self.scheduler.lift_limits_of(flow);
     }
 
-    /// Nobody waits for the requests of a flow any more. Those that wait for their turn, or for the time of a retry, end at once. Those
-    /// that are with a path, or wait for a fence, end as ever.
+    /// Gives up the requests of a flow. Requests that wait for their turn or for a retry end at once. Requests on a
+    /// path, or behind a fence, end as usual.
     pub fn give_up(&mut self, flow: FlowId) {
         let mut ended = self.scheduler.take_all_of_flow(flow);
         let retries = self.timers.take_retries(|tag| self.requests[tag].io.flow == flow);
@@ -359,18 +368,19 @@ impl Group {
         }
     }
 
-    /// Sets a disk's part of the service beside others, at least 1; [`crate::DEFAULT_WEIGHT`] at first. Its flows share it.
+    /// Sets a disk's weight among the disks, at least 1; at first [`crate::DEFAULT_WEIGHT`]. Its flows share the
+    /// service of the disk.
     pub fn set_weight(&mut self, disk: DiskId, weight: u16) {
         self.scheduler.set_weight(disk, weight);
     }
 
-    /// Tells whether a path may come back. If not, requests do not wait while no path is live: they fail at once. At first
-    /// paths are expected.
+    /// Sets whether a path may come back. If not, requests fail at once while no path is live. At first paths are
+    /// expected.
     pub fn set_paths_expected(&mut self, expected: bool) {
         self.paths_expected = expected;
     }
 
-    /// The paths that owe answers and have been silent for too long, as a set: bit 0 is [`PathId`] 0.
+    /// The suspect paths as a set: bit 0 is [`PathId`] 0.
     #[must_use]
     pub fn suspects(&self) -> u64 {
         self.suspects
@@ -419,7 +429,7 @@ impl Group {
         (0..self.disks.len() as u16).map(DiskId)
     }
 
-    /// When requests of a disk without a live path stop waiting.
+    /// When requests of a disk without a live path fail.
     fn gives_up_at(&self, disk: DiskId) -> Option<Instant> {
         let since = self.disks[disk.index()].no_path_since?;
         if self.paths_expected { Some(since + self.config.no_path_timeout?) } else { Some(since) }
@@ -442,7 +452,7 @@ impl Group {
         self.finished.push_back((tag, result));
     }
 
-    /// Whether an operation goes to every dirty path, and not to the one that the policy picks.
+    /// Whether an operation goes to every unflushed path, rather than to one path that the policy chooses.
     fn fans_out(&self, op: Op) -> bool {
         op == Op::Flush && !self.config.shared_write_cache
     }

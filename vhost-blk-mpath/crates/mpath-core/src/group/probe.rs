@@ -1,9 +1,9 @@
-//! Shadow probes: reads of existing data that nobody waits for. They measure a path that is not used, so that it need not be
-//! measured by a request of the guest, which would wait for it.
+//! Probes: reads of existing data that measure an unused path. A request of the guest need not measure it then, and
+//! wait for it.
 //!
-//! A policy asks for them. They count neither as I/O nor as a sign that a path owes something, and wait for nothing: a path that
-//! has no room is not probed. At most one a path is outstanding; one that is not answered ends its
-//! association by the I/O timeout, as every command does.
+//! A policy asks for probes. A probe counts neither as I/O nor as a command that the path owes. A path without room
+//! is not probed. A path has at most one probe at a time. A probe that is not answered ends its association by the
+//! I/O timeout, as every command does.
 
 use std::time::Instant;
 
@@ -34,7 +34,7 @@ impl Group {
     }
 
     fn end_probe(&mut self, now: Instant, path: PathId, success: bool) {
-        let probe = self.paths[path.index()].probe.take().expect("only a probe that there is ends");
+        let probe = self.paths[path.index()].probe.take().expect("the path has a probe");
         let latency = success.then(|| now - probe.began);
         let done = Probed { now, path, bytes: probe.bytes, latency };
         self.policies.iter_mut().for_each(|policy| policy.probed(&done));
@@ -59,7 +59,7 @@ impl Group {
             }
         }
         let (id, bytes) = self.policies.probe(now, free, self.open > 0)?;
-        assert!(free & id.bit() != 0, "a policy probes what can be probed");
+        assert!(free & id.bit() != 0, "a policy probes only the offered paths");
         assert!(bytes >= 512 && bytes.is_multiple_of(512) && bytes <= MAX_PROBE_BYTES, "{bytes} bytes");
         let disk = self.disks.iter().position(|disk| disk.eligible & id.bit() != 0).map_or(0, |at| at as u16);
         let disk = DiskId(disk);
@@ -80,7 +80,7 @@ impl Group {
                 path.probe = Some(probe);
                 if delay.is_zero() {
                     self.end_probe(now, id, false);
-                    // Whatever else the policy wants now can wait for the next event.
+                    // The policy's next probe can wait for the next event.
                     return None;
                 }
                 self.timers.set(now, delay, Due::Probe(id));
@@ -90,7 +90,7 @@ impl Group {
         self.poll_probe(now)
     }
 
-    /// The path's injection does not hold its probe any longer, or the answer to it. An injection that has ended fails nothing.
+    /// The path's injection releases a probe or its answer. An injection that has ended fails nothing.
     pub(super) fn release_probe(&mut self, now: Instant, id: PathId, in_force: bool) {
         let Some(probe) = &mut self.paths[id.index()].probe else { return };
         let fails = probe.fails && in_force;
@@ -102,7 +102,7 @@ impl Group {
         }
     }
 
-    /// The path is to be given nothing more: neither is its probe, if that has not been sent.
+    /// Forgets a probe that has not been sent, because the path gets nothing more.
     pub(super) fn forget_unsent_probe(&mut self, id: PathId, of: impl Fn(DiskId) -> bool) {
         let path = &mut self.paths[id.index()];
         if path.probe.is_some_and(|probe| probe.state != ProbeState::Issued && of(probe.disk)) {

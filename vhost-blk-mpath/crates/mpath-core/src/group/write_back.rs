@@ -1,12 +1,13 @@
-//! At the end of this process: controllers write back what no flush has covered, so that nothing of it can be lost unnoticed.
+//! At the end of the daemon, controllers write back unflushed writes, so that no loss goes unnoticed.
 
 use super::Group;
 use crate::{DiskId, PathId};
 
 impl Group {
-    /// At the end of this process, when no request is left: the disks whose completed writes the controller of a path may hold. The driver
-    /// sends one flush command for each ([`Tag::of_write_back`]), and answers with [`Group::written_back`]. To shut a controller down is
-    /// not enough: some do not write back their caches for that.
+    /// The disks with unflushed writes that the controller of a path may hold. Call it at the end of the daemon, when
+    /// no request is left. For each disk the driver sends one flush command ([`Tag::of_write_back`]), and answers
+    /// with [`Group::written_back`]. A controller shutdown is not enough: some controllers do not write back their
+    /// caches then.
     pub fn begin_write_back(&mut self, id: PathId) -> Vec<DiskId> {
         let Some(association) = self.paths[id.index()].association.filter(|_| !self.config.shared_write_cache) else {
             return Vec::new();
@@ -25,7 +26,7 @@ impl Group {
         begun
     }
 
-    /// That flush command has succeeded, or has not.
+    /// The flush command of a write-back has ended.
     pub fn written_back(&mut self, id: PathId, disk: DiskId, succeeded: bool) {
         if let Some((epoch, round)) = self.write_backs.remove(&(id, disk)).filter(|_| succeeded) {
             self.disks[disk.index()].dirty.flushed(id, epoch, round);
@@ -46,7 +47,7 @@ mod tests {
     const E: Epoch = Epoch(1);
     const DISK: DiskId = DiskId(0);
 
-    /// One path, which is live and holds a write.
+    /// A group with one live path that holds an unflushed write.
     fn group(ana: AnaState, shared_write_cache: bool) -> (Group, Arc<DirtyPaths>) {
         let (now, disk) = (Instant::now(), SharedDisk::default());
         let dirty = Arc::clone(&disk.dirty);
@@ -76,10 +77,10 @@ mod tests {
         group.begin_write_back(P);
         group.written_back(P, DISK, false);
         assert!(dirty.has_unreported_loss());
-        // Nothing is sent to a namespace that is not accessible there.
+        // No flush goes to a namespace that is not accessible on the path.
         let (mut group, dirty) = self::group(AnaState::Inaccessible, false);
         assert!(group.begin_write_back(P).is_empty() && dirty.has_unreported_loss());
-        // With a shared cache there is nothing to write back: nothing of it is lost with a path.
+        // With a shared cache a lost path loses nothing, so nothing is written back.
         assert!(self::group(AnaState::Optimized, true).0.begin_write_back(P).is_empty());
     }
 

@@ -1,4 +1,4 @@
-//! What impairs a path now, and what that keeps.
+//! The injections of a path in force, and the requests and answers that they keep.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -7,14 +7,14 @@ use super::random::{Random, mix};
 use super::{Direction, Injection};
 use crate::{OpClass, Outcome, PathId, Tag};
 
-/// What becomes of a request, or of its answer.
+/// What an injection does to a request or an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// It goes on at once.
+    /// Lets it pass at once.
     Pass,
-    /// It is held for so long, perhaps not at all, and then fails, if there is an error.
+    /// Delays it, perhaps by zero. With an error, it then fails.
     Hold { delay: Duration, error: Option<Outcome> },
-    /// It is held until the injection ends.
+    /// Keeps it until the injection ends.
     Stall,
 }
 
@@ -23,7 +23,7 @@ pub(crate) enum Verdict {
 pub(crate) struct Impairment {
     injection: Injection,
     random: Random,
-    /// When all that it has let through so far has passed at its rate.
+    /// When everything that it has let through has passed at its rate.
     free_at: Option<Instant>,
 }
 
@@ -34,7 +34,7 @@ impl Impairment {
         Self { injection, random, free_at: None }
     }
 
-    /// Of the next request of so many bytes. Each call counts.
+    /// Decides on the next request of this size. Each call draws new random numbers.
     fn decide(&mut self, now: Instant, bytes: u32) -> Verdict {
         let Injection { latency, jitter, distribution, rate, error, stall, .. } = self.injection;
         if stall {
@@ -58,19 +58,19 @@ impl Impairment {
     }
 }
 
-/// The injections of a path, and what they keep until they end. What they keep for a time is with the timers.
+/// The injections of a path, and what they keep until they end. Timers have what is only delayed.
 #[derive(Debug, Default)]
 pub(crate) struct Impaired {
-    /// Of the classes without one of their own.
+    /// The injection of the classes without one of their own.
     general: Option<Impairment>,
     of_class: [Option<Impairment>; 3],
-    /// Requests not issued, in their order.
+    /// Requests that were not issued, in order.
     pub(crate) stalled: VecDeque<Tag>,
-    /// Requests answered, in the order of the answers, and what they were answered.
+    /// Requests that were answered, in the order of the answers, and their outcomes.
     pub(crate) answers: VecDeque<(Tag, Outcome)>,
-    /// Requests that were recalled while held, by class: the path still owes them, as far as anybody can see.
+    /// By class: requests recalled while an injection kept them. The path seems to owe their answers still.
     pub(crate) ghosts: [u32; 3],
-    /// By class: when the oldest of the ghosts that were stalled was issued.
+    /// By class: when the oldest abandoned request that was stalled was issued.
     pub(crate) stalled_ghosts: [Option<Instant>; 3],
 }
 
@@ -82,7 +82,7 @@ impl Impaired {
         }
     }
 
-    /// Ends the injection of a class, or all of them. Whether any is left.
+    /// Ends the injection of a class, or all of them. Returns whether any is left.
     pub(crate) fn end(&mut self, class: Option<OpClass>) -> bool {
         match class {
             None => *self = Self::default(),
@@ -91,7 +91,7 @@ impl Impaired {
         self.injections().next().is_some()
     }
 
-    /// Whether the request, or the answer to it, is kept until the injection ends.
+    /// Whether the request, or its answer, is kept until the injection ends.
     pub(crate) fn is_stalled(&self, tag: Tag) -> bool {
         self.stalled.contains(&tag) || self.answers.iter().any(|(other, _)| *other == tag)
     }
@@ -102,7 +102,7 @@ impl Impaired {
         all.filter_map(|(class, impairment)| Some((class, impairment.as_ref()?.injection)))
     }
 
-    /// What becomes of the next one of this class in this direction.
+    /// Decides on the next request or answer of this class.
     pub(crate) fn decide(&mut self, now: Instant, direction: Direction, class: OpClass, bytes: u32) -> Verdict {
         let impairment = self.of_class[class.index()].as_mut().or(self.general.as_mut());
         let impairment = impairment.filter(|impairment| impairment.injection.direction == direction);
@@ -127,7 +127,7 @@ mod tests {
         match verdict {
             Verdict::Pass => Duration::ZERO,
             Verdict::Hold { delay, .. } => delay,
-            Verdict::Stall => panic!("stalls"),
+            Verdict::Stall => panic!("the verdict is a stall"),
         }
     }
 
@@ -141,7 +141,7 @@ mod tests {
             let size = [512, 4096, 1 << 16, 1 << 20, 0][n as usize % 5];
             let passed = start + delay(link.decide(start, size));
             assert!(passed >= last);
-            // Until the longest delay is reached, after which nothing is exact any more.
+            // After the longest delay is reached, nothing is exact.
             if passed - start < Injection::MAX_LATENCY {
                 bytes += u64::from(size);
                 last = passed;
@@ -149,7 +149,7 @@ mod tests {
         }
         let measured = f64::from(bytes as u32) / (last - start).as_secs_f64() / f64::from(100 << 20);
         assert!((0.999..1.001).contains(&measured), "{measured}");
-        // What was not used is not saved up.
+        // Unused rate is not saved.
         let later = last + Duration::from_secs(100);
         assert_eq!(delay(link.decide(later, 100 << 20)), Duration::from_secs(1));
     }

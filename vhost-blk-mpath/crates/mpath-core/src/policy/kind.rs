@@ -1,4 +1,4 @@
-//! The policies there are.
+//! The policies by name.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,7 +9,7 @@ use super::{
 };
 use crate::spec::{Kind, ParamsOf};
 
-/// The rule by which paths are chosen.
+/// A path selection policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PolicyKind {
     /// The nearest path.
@@ -20,7 +20,7 @@ pub enum PolicyKind {
     QueueDepth,
     /// Turns in inverse proportion to smoothed latency.
     Adaptive,
-    /// Each virtqueue has its path.
+    /// Each virtqueue keeps to one path.
     Pid,
     /// The path with the lowest average latency.
     Latency,
@@ -66,7 +66,7 @@ impl PolicyKind {
         self.about().name
     }
 
-    /// Other names under which it is known elsewhere, and understood here.
+    /// Other names of the policy, which are accepted too.
     #[must_use]
     pub const fn aliases(self) -> &'static [&'static str] {
         self.about().aliases
@@ -78,7 +78,7 @@ impl PolicyKind {
         self.about().description
     }
 
-    /// Its parameters.
+    /// The parameters of the policy.
     #[must_use]
     pub const fn params(self) -> &'static [Param] {
         self.about().params
@@ -101,11 +101,11 @@ impl fmt::Display for PolicyKind {
     }
 }
 
-/// There is no policy of this name.
+/// The error for an unknown policy name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unknown policy '{name}', expected one of: {}", PolicyKind::ALL.map(PolicyKind::name).join(", "))]
 pub struct UnknownPolicy {
-    /// What was asked for.
+    /// The given name.
     pub name: String,
 }
 
@@ -145,7 +145,7 @@ mod tests {
                 assert!(!param.description().is_empty() && !param.unit().is_empty(), "{kind} {}", param.name());
                 assert_eq!(param.parse(&param.default_text()), Some(param.default_value()), "{kind} {}", param.name());
                 assert!(params[..at].iter().all(|other| other.name() != param.name()), "{kind} {} twice", param.name());
-                // The long form of a policy in YAML has these keys beside the parameters.
+                // The long form of a policy in YAML has these keys next to the parameters.
                 assert!(!["name", "read", "write"].contains(&param.name()));
             }
             // Every parameter that the policy reads is in its table.

@@ -1,9 +1,9 @@
 //! `latency`: the path with the lowest average latency.
 //!
-//! Rule: everything goes to the path with the lowest average latency. Source: the btrfs read policy of this name in Kai
-//! Krakow's series. How averages come about, and how the other paths are measured again: [`super::by_latency`].
+//! Rule: all requests go to the path with the lowest average latency. Source: the btrfs read policy of this name in
+//! Kai Krakow's series. [`super::latency_policy`] has the averages, and how other paths are measured again.
 //!
-//! While that path's window is full, requests wait for it, unless another one would answer sooner than the wait takes.
+//! While the window of that path is full, requests wait for it, unless another path would answer sooner.
 
 use super::About;
 use super::by_latency::{AGE, BURST, ByLatency, MEMORY, PROBE_COST, REHABILITATION, Spread};

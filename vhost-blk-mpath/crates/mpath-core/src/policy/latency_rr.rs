@@ -1,11 +1,11 @@
 //! `latency-rr`: in turn over the paths whose latency is near the best.
 //!
-//! Rule: round-robin over the paths whose average latency is within 125 % of the lowest average (`threshold`). Source: the btrfs
-//! read policy of this name in Kai Krakow's series. How averages come about, and how paths outside the band are measured again:
-//! [`super::by_latency`].
+//! Rule: round-robin over the paths with an average latency within 125 % of the lowest (`threshold`). Source: the
+//! btrfs read policy of this name in Kai Krakow's series. [`super::latency_policy`] has the averages, and how other
+//! paths are measured again.
 //!
-//! Doubt about a young average is in favour of the path in question and to the disadvantage of the best. Otherwise one unlucky
-//! sample would shut a good path out until its next probe, or one lucky sample all the others.
+//! Doubt about a young average counts for the path in question and against the best. Otherwise one unlucky sample
+//! would shut a good path out until its next measurement, or one lucky sample would shut out all the others.
 
 use super::by_latency::{AGE, BURST, ByLatency, MEMORY, PROBE_COST, REHABILITATION, Spread};
 use super::{About, Param};

@@ -1,11 +1,11 @@
 //! `numa`: one path takes everything.
 //!
-//! Rule: the nearest optimized path by NUMA distance, else the nearest non-optimized one; the first wins ties. The path
-//! stays the same as long as no path comes or goes. Source: Linux `drivers/nvme/host/multipath.c`, `nvme_find_path`.
-//! Linux caches the choice per node and elects anew when the cached path goes or an optimized one comes, which is what
-//! asking afresh each time gives.
+//! Rule: the nearest optimized path by NUMA distance, else the nearest non-optimized path. The first wins ties. The
+//! path stays the same while no path comes or goes. Source: Linux `drivers/nvme/host/multipath.c`, `nvme_find_path`.
+//! Linux caches the choice per node, and chooses again when the cached path goes or an optimized path comes. A new
+//! choice for each request has the same result.
 //!
-//! While the path's window is full, requests wait: using another path would make it a different policy.
+//! While the window of the path is full, requests wait: any other path would make this another policy.
 
 use super::{About, Candidate, Choice, Policy, Query};
 

@@ -1,4 +1,4 @@
-//! One disk: its limits, its weight, and the turns of its virtqueues.
+//! One disk in the scheduler: its limits, its weight, and the turns of its virtqueues.
 
 use std::collections::BTreeSet;
 use std::ops::Bound::{Excluded, Unbounded};
@@ -10,28 +10,29 @@ use super::rule::Rule;
 use super::{Balance, DEFAULT_WEIGHT, DiskLimits, Limits};
 use crate::{DiskId, FlowId};
 
-/// A disk that is *kept* sends nothing, as its limits are used up or it has no path. It leaves its level as a whole, and its flows keep
-/// their places. Exceptions go all the same: requests that need no path, and flows whose limits were lifted.
+/// A disk is *paused* while its limits are used up or it has no path. It then leaves the turns of the disks as a
+/// whole, and its flows keep their places. Exceptions still go: requests that need no path, and flows that are exempt
+/// from limits.
 #[derive(Debug)]
 pub(super) struct Disk {
     pub(super) limits: Arc<DiskLimits>,
-    /// As of which change of the limits they were asked, and until when they let nothing go.
+    /// The change of the limits at which they were asked, and the time until which they let nothing go.
     change: u64,
     closed_until: Option<Instant>,
     closed_since: Option<Instant>,
     throttled: Duration,
-    /// It has no path.
+    /// The disk has no eligible path.
     pub(super) blocked: bool,
-    /// Among the disks.
+    /// Its turn among the disks.
     pub(super) member: Member,
-    /// Of its flows.
+    /// The turns of its flows.
     pub(super) level: Level,
-    /// Requests that wait, and requests that were taken and are not over.
+    /// Requests that wait, and requests that were taken and have not finished.
     pub(super) queued: usize,
     pub(super) outstanding: usize,
-    /// Flows whose next request needs no path.
+    /// Flows with a next request that needs no path.
     pub(super) without_path: BTreeSet<u16>,
-    /// Flows that limits do not keep.
+    /// Flows that are exempt from limits.
     pub(super) lifted: BTreeSet<u16>,
 }
 
@@ -61,17 +62,17 @@ impl Disk {
         self.blocked || self.closed_until.is_some()
     }
 
-    /// Whether it takes part in the turns of the disks.
+    /// Whether the disk takes part in the turns of the disks.
     pub(super) fn has_turns(&self) -> bool {
         !self.is_kept() && self.level.waits()
     }
 
-    /// Requests that wait for something else than their turn.
+    /// The queued requests, if the disk is paused.
     pub(super) fn kept(&self) -> usize {
         if self.is_kept() { self.queued } else { 0 }
     }
 
-    /// The next exception of a disk that is kept, by the ids of flows.
+    /// The next flow, by id, that may go although the disk is paused.
     pub(super) fn next_exception(&self, after: Option<FlowId>, has_more: impl Fn(FlowId) -> bool) -> Option<FlowId> {
         if !self.is_kept() {
             return None;
@@ -82,13 +83,13 @@ impl Disk {
         left.copied().find(goes).map(FlowId)
     }
 
-    /// Asks the limits. Whether they keep the disk from now on, and did not before.
+    /// Asks the limits. Returns whether they begin to throttle the disk.
     #[inline]
     pub(super) fn closes(&mut self, now: Instant) -> bool {
         if !self.limits.are_set() || self.closed_until.is_some() {
             return false;
         }
-        // First, so that no change goes unnoticed that comes meanwhile.
+        // Read first, so that no later change goes unnoticed.
         self.change = self.limits.changes();
         self.closed_until = self.limits.closed_until(now);
         if self.closed_until.is_some() {
@@ -97,7 +98,7 @@ impl Disk {
         self.closed_until.is_some()
     }
 
-    /// Whether limits kept the disk, and have to be asked again.
+    /// Ends the throttling if it is due or the limits have changed. Returns whether it ended.
     #[inline]
     pub(super) fn opens(&mut self, now: Instant) -> bool {
         let Some(until) = self.closed_until else { return false };
@@ -111,7 +112,7 @@ impl Disk {
         true
     }
 
-    /// When limits let something go.
+    /// When limits next let a request go.
     pub(super) fn closed_until(&self) -> Option<Instant> {
         self.closed_until
     }
@@ -128,19 +129,19 @@ impl Disk {
     }
 }
 
-/// Snapshot of one disk, as the scheduler sees it.
+/// Scheduler statistics of one disk.
 #[derive(Clone, Debug)]
 pub struct DiskTurns {
-    /// Which disk.
+    /// The disk.
     pub disk: DiskId,
-    /// Where its next request belongs among the disks; of several groups, sparse if it is that in all of them.
+    /// The tier of its next request among the disks. For several groups: sparse if it is sparse in all.
     pub tier: Tier,
-    /// Its part of the service beside others; [`DEFAULT_WEIGHT`] is usual.
+    /// Its weight among the disks; [`DEFAULT_WEIGHT`] by default.
     pub weight: u16,
-    /// Its limits, and what is left of them.
+    /// The limits of the disk.
     pub limits: Limits,
-    /// See `limits`.
+    /// The balance of the limits.
     pub balance: Balance,
-    /// How long something waited because of them; of several groups, in the one where it was longest.
+    /// How long the limits have throttled the disk. For several groups: the longest of them.
     pub throttled: Duration,
 }

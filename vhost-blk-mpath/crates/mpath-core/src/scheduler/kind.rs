@@ -1,4 +1,4 @@
-//! The schedulers there are, and one with its parameters.
+//! The schedulers by name, and a scheduler with its parameters.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,11 +10,11 @@ use crate::spec::{Change, Kind, ParamsOf, Spec};
 /// The rule by which disks and flows take turns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SchedulerKind {
-    /// What was idle goes first with a burst, within an allowance.
+    /// Flows and disks that were idle go first with a burst, within an allowance.
     BurstCredit,
-    /// The published rule: it goes first with 64 requests, strictly.
+    /// The published rule: flows that were idle go strictly first with 64 requests.
     Published,
-    /// Each in turn, a request each.
+    /// Each flow in turn, one request each.
     Fifo,
 }
 
@@ -44,7 +44,7 @@ impl SchedulerKind {
         }
     }
 
-    /// Its parameters.
+    /// The parameters of the scheduler.
     #[must_use]
     pub const fn params(self) -> &'static [Param] {
         match self {
@@ -66,16 +66,16 @@ impl fmt::Display for SchedulerKind {
     }
 }
 
-/// There is no scheduler of this name.
+/// The error for an unknown scheduler name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unknown scheduler '{name}', expected one of: {}{}", SchedulerKind::ALL.map(SchedulerKind::name).join(", "), self.hint())]
 pub struct UnknownScheduler {
-    /// What was asked for.
+    /// The given name.
     pub name: String,
 }
 
 impl UnknownScheduler {
-    /// A name of before.
+    /// A hint for the former name of a scheduler.
     fn hint(&self) -> &'static str {
         if self.name == "burst-credit-drr" { "; it is called burst-credit now, and has other parameters" } else { "" }
     }
@@ -140,7 +140,7 @@ mod tests {
                 assert!(section.contains(&row), "{kind}: docs/scheduler.md lacks:\n{row}");
                 assert_eq!(param.parse(&default), Some(param.default_value()));
             }
-            // Every parameter that the rule reads is in its table.
+            // Every parameter that the settings read is in the table.
             Rule::new(&kind.into());
         }
     }

@@ -1,29 +1,32 @@
-//! Turns among members of one level: disks, or the virtqueues of a disk.
+//! A fair queue in two tiers: the turns of disks, or of the virtqueues of one disk. Both are called members.
 //!
-//! * **Sparse and bulk.** A member that was idle (nothing queued, nothing in flight) is sparse until it has sent `burst`; then it is
-//!   bulk until it has been idle.
-//! * **Allowance.** Sparse members go before bulk while the allowance lasts. It earns `share` of all that is sent, or the fair part of
-//!   the sparse members by weight if that is more. Each sparse request that passes waiting bulk is paid from it. It holds
-//!   `(1 - share) · burst`, and is emptied once bulk has been passed for `gap`.
-//! * **Order.** In each tier the member that was served least, by weight, is first: start-time fair queueing. A turn is a request for
-//!   bulk, and `burst / 32` for a sparse member. A member that comes back is one turn ahead of the others at most.
+//! * **Sparse and bulk.** A member that was idle (nothing queued, nothing in flight) is sparse until it has sent
+//!   `burst`. Then it is bulk until it is idle again.
+//! * **Allowance.** Sparse members go before bulk while the allowance lasts. The allowance earns `share` of all
+//!   service, or the fair part of the sparse members by weight if that is more. It pays for each sparse request that
+//!   passes waiting bulk. It holds at most `(1 - share) · burst`. Once bulk has been passed for `gap`, the allowance
+//!   is emptied.
+//! * **Order.** In each tier the member with the least service by weight is first: start-time fair queueing. A turn
+//!   is one request for a bulk member, and `burst / 32` for a sparse member. A member that returns is at most one
+//!   turn ahead of the others.
 //!
-//! Sources: ours, worked out by simulation; start-time fair queueing: Goyal, Vin and Cheng, SIGCOMM 1996.
+//! Sources: the tiers are ours, worked out by simulation. Start-time fair queueing: Goyal, Vin and Cheng, SIGCOMM
+//! 1996.
 
 use std::collections::VecDeque;
 use std::time::Instant;
 
 use super::rule::Rule;
 
-/// What a member sends counts so many times, divided by its weight, so that no cost is rounded away.
+/// The factor by which costs are multiplied before the division by weight, so that no cost is rounded to zero.
 const SCALE: u128 = 1 << 32;
 
-/// Whose turn comes before whose.
+/// The two tiers of service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tier {
-    /// It was idle, and has not yet sent a burst.
+    /// The member was idle, and has not yet sent a burst.
     Sparse,
-    /// It has sent more than a burst since it was idle.
+    /// The member has sent more than a burst since it was idle.
     Bulk,
 }
 
@@ -33,10 +36,10 @@ impl Tier {
     }
 }
 
-/// Service by weight, as tags of members count it.
+/// Service divided by weight: the virtual time of start-time fair queueing.
 type Served = u128;
 
-/// Where a member that waits stands.
+/// The position of a waiting member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     tier: Tier,
@@ -44,18 +47,18 @@ pub(crate) struct Place {
     pub(super) member: u16,
 }
 
-/// A disk or virtqueue, as its level sees it.
+/// A disk or virtqueue in its fair queue.
 #[derive(Clone, Debug)]
 pub(super) struct Member {
     weight: u16,
-    /// It has been active before.
+    /// The member has been active before.
     known: bool,
     tier: Tier,
-    /// What it may send before it is bulk.
+    /// The cost that it may send before it is bulk.
     left: u64,
-    /// What it has sent of its turn.
+    /// The cost that it has sent in its turn.
     of_turn: u64,
-    /// By tier: what it has been served.
+    /// By tier: its virtual time.
     tags: [Served; 2],
     waits: bool,
 }
@@ -78,12 +81,12 @@ impl Member {
         }
     }
 
-    /// Where its next request belongs.
+    /// The tier of its next request.
     pub(super) fn tier(&self, rule: &Rule, is_idle: bool) -> Tier {
         if self.left(rule, is_idle) > 0 { Tier::Sparse } else { Tier::Bulk }
     }
 
-    /// It was idle, and gets something to send.
+    /// The member was idle and gets a request.
     pub(super) fn activate(&mut self, rule: &Rule) {
         assert!(!self.waits, "an idle member has nothing to send");
         (self.left, self.tier) = (self.left(rule, true), self.tier(rule, true));
@@ -99,25 +102,26 @@ impl Member {
     }
 }
 
-/// The members of one tier that wait.
+/// The waiting members of one tier.
 #[derive(Debug, Default)]
 struct Waiting {
-    /// In order. Most turns take the first and put it back near the end, which moves little; and nothing is allocated for a request.
+    /// In order. Most turns take the first member and put it back near the end. This moves little, and no request
+    /// allocates memory.
     by_tag: VecDeque<(Served, u16)>,
-    /// Of all of them.
+    /// The sum of their weights.
     weight: u64,
-    /// The tag of the latest turn, and the largest tag there is.
+    /// The tag of the latest turn, and the largest tag.
     now: Served,
     most: Served,
 }
 
-/// See the module. Members are kept by whoever owns the level.
+/// A fair queue. Its owner stores the members.
 #[derive(Debug)]
 pub(super) struct Level {
     tiers: [Waiting; 2],
-    /// Below 0, bulk goes first.
+    /// The allowance. Below 0, bulk goes first.
     allowance: i64,
-    /// When the first sparse request went past bulk, which waits and has had no turn since.
+    /// When the first sparse request passed bulk that still waits for its turn.
     passed_since: Option<Instant>,
 }
 
@@ -135,7 +139,7 @@ impl Level {
         self.tiers.iter().any(|tier| !tier.by_tag.is_empty())
     }
 
-    /// A member has something to send, or has not.
+    /// Sets whether a member has a request to send.
     pub(super) fn set_waits(&mut self, rule: &Rule, id: u16, member: &mut Member, waits: bool) {
         match (member.waits, waits) {
             (false, true) => self.add(rule, id, member),
@@ -144,7 +148,7 @@ impl Level {
         }
     }
 
-    /// A member takes another part of the service.
+    /// Changes the weight of a member.
     pub(super) fn set_weight(&mut self, id: u16, member: &mut Member, weight: u16) {
         let waits = member.waits;
         if waits {
@@ -156,7 +160,8 @@ impl Level {
         }
     }
 
-    /// The member whose turn it is, or comes after another one's. Only [`Level::sent`] changes the order at the same moment.
+    /// The member with the next turn, or with the turn after `after`. At one moment only [`FairQueue::sent`] changes
+    /// the order.
     pub(super) fn next(&mut self, rule: &Rule, now: Instant, after: Option<Place>) -> Option<Place> {
         if self.passed_since.is_some_and(|since| now - since >= rule.gap) {
             self.allowance = self.allowance.min(-1);
@@ -176,7 +181,7 @@ impl Level {
         }
     }
 
-    /// A member has sent a request, and has `more` to send now.
+    /// A member has sent a request; `more`: it has another to send now.
     pub(super) fn sent(&mut self, rule: &Rule, now: Instant, id: u16, member: &mut Member, cost: u64, more: bool) {
         self.pay(rule, now, member.tier, cost);
         if member.waits {
@@ -184,7 +189,7 @@ impl Level {
         }
         let tier = &mut self.tiers[member.tier.index()];
         let tag = &mut member.tags[member.tier.index()];
-        // Those in front found no path with room. It owes them nothing for what they could not use.
+        // Members in front found no path with room. The queue owes them nothing for turns that they could not use.
         *tag = tier.by_tag.front().map_or(*tag, |(first, _)| (*tag).min(*first));
         tier.now = tier.now.max(*tag);
         member.of_turn += cost;
@@ -205,13 +210,13 @@ impl Level {
         self.end_wait_of_bulk();
     }
 
-    /// What a request means to the allowance.
+    /// Charges a request to the allowance.
     fn pay(&mut self, rule: &Rule, now: Instant, tier: Tier, cost: u64) {
         let [sparse, bulk] = [Tier::Sparse, Tier::Bulk].map(|tier| self.tiers[tier.index()].weight);
         let fair = if bulk > 0 { 1000 * sparse / (sparse + bulk) } else { 0 };
         let (cost, part) = (cost.cast_signed(), rule.share.max(fair).cast_signed());
         let earned = cost * part / 1000;
-        // Where bulk is first and finds no path with room, it is not passed.
+        // If bulk is first and finds no path with room, sparse requests do not pass it.
         let passes = tier == Tier::Sparse && bulk > 0 && self.allowance >= 0;
         self.allowance = (self.allowance + earned - if passes { cost } else { 0 }).min(allowance_max(rule));
         if passes {
@@ -231,7 +236,7 @@ impl Level {
     fn add(&mut self, rule: &Rule, id: u16, member: &mut Member) {
         let tier = &mut self.tiers[member.tier.index()];
         if tier.by_tag.is_empty() {
-            // Nobody is compared with what was before.
+            // The tier was empty: members are not compared with earlier ones.
             tier.now = tier.now.max(tier.most);
         }
         let ahead = if member.tier == Tier::Sparse { member.by_weight(rule.turn) } else { 0 };
@@ -248,7 +253,7 @@ impl Level {
         self.end_wait_of_bulk();
     }
 
-    /// Nobody of the level has turns for a while.
+    /// No member has turns for a while: bulk is not being passed.
     pub(super) fn interrupt(&mut self) {
         self.passed_since = None;
     }
@@ -262,14 +267,14 @@ impl Level {
     fn put_in(&mut self, id: u16, member: &Member) {
         let tier = &mut self.tiers[member.tier.index()];
         tier.weight += u64::from(member.weight);
-        let at = tier.by_tag.binary_search(&member.key(id)).expect_err("a member waits once");
+        let at = tier.by_tag.binary_search(&member.key(id)).expect_err("a member is in the queue once");
         tier.by_tag.insert(at, member.key(id));
     }
 
     fn take_out(&mut self, id: u16, member: &Member) {
         let tier = &mut self.tiers[member.tier.index()];
         tier.weight -= u64::from(member.weight);
-        let at = tier.by_tag.binary_search(&member.key(id)).expect("a member that waits stands in its tier");
+        let at = tier.by_tag.binary_search(&member.key(id)).expect("a waiting member is in the queue of its tier");
         tier.by_tag.remove(at);
     }
 }

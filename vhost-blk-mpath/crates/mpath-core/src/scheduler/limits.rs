@@ -1,10 +1,10 @@
-//! Limits: requests and bytes per second, each with a burst that is replenished while less is used.
+//! Limits of a disk: requests and bytes per second. Each has a burst, which refills while less is used.
 //!
-//! A token bucket, kept as the moment at which it will be full: what is missing until then is what was taken. Something may go
-//! while there is any balance, however large it is; what it takes too much is waited for afterwards. So a request larger than
-//! the burst goes too, and the rate holds on the average.
+//! A token bucket, stored as the time at which it will be full. A request may go while any balance is left, however
+//! large the request is. Requests then wait for the excess. So a request larger than the burst goes too, and the rate
+//! holds on average.
 //!
-//! Source: the generic cell rate algorithm (ITU-T I.371), of which this is the form with a virtual schedule.
+//! Source: the generic cell rate algorithm (ITU-T I.371), in its form with a virtual schedule.
 
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -18,23 +18,24 @@ pub struct Limits {
     pub iops: Option<NonZeroU64>,
     /// Bytes per second.
     pub bytes_per_s: Option<NonZeroU64>,
-    /// How long nothing has to be used for the whole burst to be there: the burst is what the limit allows in this time.
+    /// The burst, as a time: the burst is what the limit allows in this time. An unused limit refills it in this
+    /// time.
     pub burst: Duration,
 }
 
 impl Limits {
-    /// The longest burst: what would be saved in longer than that is no limit any more.
+    /// The longest burst. A longer one would hardly be a limit.
     pub const MAX_BURST: Duration = Duration::from_secs(3600);
 }
 
 impl Default for Limits {
-    /// None; a burst of a second.
+    /// No limits; a burst of one second.
     fn default() -> Self {
         Self { iops: None, bytes_per_s: None, burst: Duration::from_secs(1) }
     }
 }
 
-/// What is left of limits. Negative: so much too much was taken.
+/// What is left of limits. A negative balance is excess, for which requests wait.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Balance {
     /// Requests, if they are limited.
@@ -43,21 +44,21 @@ pub struct Balance {
     pub bytes: Option<i64>,
 }
 
-/// The limits of a disk, which all of its [`crate::Group`]s share: what one of them sends counts for all.
+/// The limits of a disk, shared by all its [`crate::Group`]s: the requests of every group count.
 ///
-/// Groups may find out in the same moment that something may go, so that the limits can be exceeded by a request a group, which is
-/// waited for afterwards; the rate holds. Which group is first is left to chance.
+/// Several groups may let a request go at the same moment. So the limits can be exceeded by one request per group.
+/// Requests then wait for the excess, and the rate holds. The order of the groups is left to chance.
 #[derive(Debug, Default)]
 pub struct DiskLimits {
-    /// Most disks have none, and their groups do not take the lock.
+    /// Whether a limit is set. Groups of disks without limits take no lock.
     limited: AtomicBool,
-    /// How often they were changed.
+    /// How often the limits were changed.
     changes: AtomicU64,
     meter: Mutex<Meter>,
 }
 
 impl DiskLimits {
-    /// Changes the limits; what is left of them is kept. Groups that wait because of the earlier ones have to be polled.
+    /// Changes the limits, and keeps the balance. Groups that wait for the earlier limits have to be polled.
     pub fn set(&self, now: Instant, limits: Limits) {
         let mut meter = self.meter();
         meter.set(now, limits);
@@ -71,7 +72,7 @@ impl DiskLimits {
         self.meter().limits
     }
 
-    /// What is left of them.
+    /// What is left of the limits.
     #[must_use]
     pub fn balance(&self, now: Instant) -> Balance {
         self.meter().balance(now)
@@ -99,7 +100,7 @@ impl DiskLimits {
     }
 }
 
-/// Watches over [`Limits`].
+/// Measures use against [`Limits`].
 #[derive(Clone, Copy, Debug, Default)]
 struct Meter {
     limits: Limits,
@@ -108,7 +109,7 @@ struct Meter {
 }
 
 impl Meter {
-    /// Changes the limits. What was there is kept, up to the new burst; a limit that is new begins with all of it.
+    /// Changes the limits. The balance is kept, up to the new burst. A new limit starts with its whole burst.
     fn set(&mut self, now: Instant, limits: Limits) {
         let limits = Limits { burst: limits.burst.min(Limits::MAX_BURST), ..limits };
         let bucket = |before: Option<Bucket>, per_s: Option<NonZeroU64>| {
@@ -127,7 +128,7 @@ impl Meter {
         self.bytes.iter_mut().for_each(|bucket| bucket.take(now, bytes.into()));
     }
 
-    /// When something may go again; `None` is now.
+    /// When a request may go again; `None`: now.
     fn closed_until(&self, now: Instant) -> Option<Instant> {
         [self.ios, self.bytes].into_iter().flatten().filter_map(|bucket| bucket.closed_until(now)).max()
     }
@@ -147,7 +148,7 @@ struct Bucket {
 
 impl Bucket {
     fn take(&mut self, now: Instant, tokens: i64) {
-        // No more than MAX_BURST and a request: 2^32 bytes at one a second are 136 years.
+        // At most MAX_BURST and one request: 2^32 bytes at one byte a second are 136 years.
         let ns = (u128::from(tokens.max(0).unsigned_abs()) * 1_000_000_000).div_ceil(self.per_s.into());
         let time = Duration::from_nanos(u64::try_from(ns).unwrap_or(u64::MAX));
         self.full_at = self.full_at.max(now) + time;
@@ -250,7 +251,7 @@ mod tests {
     }
 
     proptest! {
-        /// Never more than the rate and the burst and one request, and no less if more is wanted all the time.
+        /// Never more than rate, burst and one request; and no less while more is wanted.
         #[test]
         fn rate_and_burst_hold(per_s in 1_u64..1 << 40, burst_ms in 0_u32..5000, sizes in prop::collection::vec(1_u32..1 << 22, 1..200)) {
             let start = Instant::now();
@@ -264,7 +265,7 @@ mod tests {
                 }
                 let allowed = u128::from(per_s) * (now - start + burst_ms * MS).as_nanos() / 1_000_000_000;
                 prop_assert!(sent <= allowed, "{sent} before this one, {allowed}");
-                // Nothing was held back longer than needed, to a ns and rounding for each.
+                // Nothing waited longer than needed, to a ns and rounding for each.
                 prop_assert!(now == start || allowed - sent <= 1 + u128::from(per_s) * 300 / 1_000_000_000 + 1);
                 meter.take(now, bytes);
                 sent += u128::from(bytes);

@@ -1,11 +1,13 @@
-//! Schedulers: whose turn it is. Disks take turns by weight, and the virtqueues of a disk take turns for what it gets: two levels of
-//! the same code ([`level`]), with the settings of a [`rule`].
+//! Schedulers: the order in which disks and flows are served. Disks take turns by weight, and the virtqueues of a
+//! disk take turns within the disk's service. Both levels run the same code ([`fair_queue`]) with the same
+//! [`settings`].
 //!
-//! A flow is a virtqueue: first in, first out whatever the rule. A disk that limits keep, or that has no path, leaves its level as a
-//! whole ([`disk`]).
+//! A flow is a virtqueue: first in, first out under every scheduler. A disk that is throttled by its limits, or has
+//! no path, leaves its level as a whole ([`disk`]).
 //!
-//! The dispatcher walks the flows in order, [`Scheduler::candidate`], and takes the first one whose request finds a path. A flow
-//! whose request finds none keeps its turn. A decision takes O(log n) comparisons among n flows.
+//! The dispatcher walks the flows in order ([`Scheduler::candidate`]) and takes the first flow with a request that
+//! finds a path. Flows without a path for their request keep their turns. A decision takes O(log n) comparisons for n
+//! flows.
 
 mod disk;
 mod flow;
@@ -40,7 +42,7 @@ use rule::Rule;
 pub use stats::SchedulerStats;
 pub(crate) use walk::Place;
 
-/// The weight of a disk that was given none.
+/// The default weight of a disk.
 pub const DEFAULT_WEIGHT: u16 = 100;
 
 /// The requests of a group that wait for a path.
@@ -48,16 +50,16 @@ pub const DEFAULT_WEIGHT: u16 = 100;
 pub(crate) struct Scheduler {
     spec: SchedulerSpec,
     rule: Rule,
-    /// Of the disks.
+    /// The turns of the disks.
     level: Level,
     disks: Vec<Disk>,
     flows: Vec<Flow>,
     len: usize,
-    /// Those of them that need no path.
+    /// The queued requests that need no path.
     without_path: usize,
-    /// Those that wait for something else than their turn.
+    /// The queued requests of paused disks.
     kept: usize,
-    /// Flows that limits do not keep.
+    /// Flows that are exempt from limits.
     lifted: usize,
 }
 
@@ -81,28 +83,28 @@ impl Scheduler {
         &self.spec
     }
 
-    /// Requests that wait.
+    /// Queued requests.
     pub(crate) fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether each of them needs a path.
+    /// Whether every queued request needs a path.
     pub(crate) fn all_need_paths(&self) -> bool {
         self.without_path == 0
     }
 
-    /// Those of one disk.
+    /// The queued requests of one disk.
     pub(crate) fn len_of(&self, disk: DiskId) -> usize {
         self.disks[disk.index()].queued
     }
 
-    /// Those that wait for nothing else than their turn and room.
+    /// The queued requests that wait only for their turn and room.
     pub(crate) fn ready(&self) -> usize {
         self.len - self.kept
     }
 
-    /// Changes the rule or its parameters. The order within each flow stays. A rule that was in force keeps what it knows; to
-    /// another one everybody is new.
+    /// Changes the scheduler or its parameters. The order within each flow stays. The same scheduler keeps its state.
+    /// Another scheduler starts anew.
     pub(crate) fn set(&mut self, spec: SchedulerSpec) {
         let is_other = spec.kind() != self.spec.kind();
         (self.spec, self.rule) = (spec, Rule::new(&spec));
@@ -140,12 +142,12 @@ impl Scheduler {
                 disk.member.activate(&self.rule);
             }
         }
-        assert_eq!(flow.disk, io.disk, "a flow is of one disk");
+        assert_eq!(flow.disk, io.disk, "a flow belongs to one disk");
         flow.queue.push_back(Waiting { tag: io.tag, bytes: io.bytes, since: now, needs_path });
         self.pushed(io, needs_path);
     }
 
-    /// For a request that was taken before.
+    /// Puts back a request that was taken.
     pub(crate) fn push_front(&mut self, now: Instant, io: &Io, needs_path: bool) {
         let flow = &mut self.flows[usize::from(io.flow.0)];
         flow.queue.push_front(Waiting { tag: io.tag, bytes: io.bytes, since: now, needs_path });
@@ -160,7 +162,7 @@ impl Scheduler {
         self.refile(io.flow);
     }
 
-    /// Changes what is kept of a disk.
+    /// Changes the state of a disk, and updates the count of requests of paused disks.
     fn change<T>(&mut self, disk: DiskId, change: impl FnOnce(&mut Disk) -> T) -> T {
         let of = &mut self.disks[disk.index()];
         self.kept -= of.kept();
@@ -169,7 +171,7 @@ impl Scheduler {
         result
     }
 
-    /// What a flow has queued is another.
+    /// Updates the turn of a flow after a change of its queue.
     fn refile(&mut self, id: FlowId) {
         let flow = &mut self.flows[usize::from(id.0)];
         let disk = &mut self.disks[flow.disk.index()];
@@ -185,7 +187,7 @@ impl Scheduler {
         self.refile_disk(disk);
     }
 
-    /// A disk has something to send now, or has nothing, or is kept.
+    /// Updates the turn of a disk after a change of its queues or its pause.
     fn refile_disk(&mut self, id: DiskId) {
         let disk = &mut self.disks[id.index()];
         if disk.is_kept() {
@@ -195,11 +197,11 @@ impl Scheduler {
         self.level.set_waits(&self.rule, id.0, &mut disk.member, waits);
     }
 
-    /// Takes what [`Scheduler::candidate`] has just shown. Flows passed over keep their turns.
+    /// Takes the request that [`Scheduler::candidate`] has just returned. Flows that were passed keep their turns.
     pub(crate) fn take(&mut self, now: Instant, place: Place) {
         let id = place.flow();
         let flow = &mut self.flows[usize::from(id.0)];
-        let sent = flow.queue.pop_front().expect("what was shown is there");
+        let sent = flow.queue.pop_front().expect("the candidate is still queued");
         flow.sent(now, sent);
         let of = flow.disk;
         self.len -= 1;
@@ -209,7 +211,7 @@ impl Scheduler {
         if disk.limits.are_set() {
             disk.limits.take(now, sent.bytes);
         }
-        // What needs no path is no work of the service.
+        // A request without need of a path costs no service.
         if sent.needs_path {
             let (cost, flow) = (self.rule.cost(sent.bytes), &mut self.flows[usize::from(id.0)]);
             disk.level.sent(&self.rule, now, id.0, &mut flow.member, cost, !flow.queue.is_empty());
@@ -219,14 +221,14 @@ impl Scheduler {
         self.refile(id);
     }
 
-    /// Takes everything of a disk, whatever rule and limits say: it is not going to be sent.
+    /// Takes all requests of a disk in spite of turns and limits, because they will not be sent.
     pub(crate) fn take_all_of(&mut self, disk: DiskId) -> Vec<Tag> {
         let of_disk = |flow: &FlowId| self.flows[usize::from(flow.0)].disk == disk;
         let flows: Vec<FlowId> = (0..self.flows.len() as u16).map(FlowId).filter(of_disk).collect();
         flows.into_iter().flat_map(|flow| self.take_all_of_flow(flow)).collect()
     }
 
-    /// The same of one flow.
+    /// Takes all requests of one flow in spite of turns and limits.
     pub(crate) fn take_all_of_flow(&mut self, id: FlowId) -> Vec<Tag> {
         let Some(flow) = self.flows.get_mut(usize::from(id.0)) else { return Vec::new() };
         let taken: Vec<Waiting> = flow.queue.drain(..).collect();
@@ -239,10 +241,10 @@ impl Scheduler {
         taken.into_iter().map(|waiting| waiting.tag).collect()
     }
 
-    /// A request that was taken is over.
+    /// A request that was taken has finished.
     pub(crate) fn finished(&mut self, id: FlowId) {
         let flow = &mut self.flows[usize::from(id.0)];
-        assert!(flow.outstanding > 0, "what is over was taken");
+        assert!(flow.outstanding > 0, "a request finishes after it was taken");
         flow.outstanding -= 1;
         let disk = &mut self.disks[flow.disk.index()];
         disk.outstanding -= 1;
@@ -251,25 +253,25 @@ impl Scheduler {
         }
     }
 
-    /// A disk has a path, or has none.
+    /// Sets whether a disk is without an eligible path.
     pub(crate) fn set_blocked(&mut self, disk: DiskId, blocked: bool) {
         self.change(disk, |disk| disk.blocked = blocked);
         self.refile_disk(disk);
     }
 
-    /// Limits keep nothing that a flow has asked for so far.
+    /// Exempts the queued requests of a flow from limits.
     pub(crate) fn lift_limits_of(&mut self, id: FlowId) {
         if let Some(flow) = self.flows.get(usize::from(id.0)).filter(|flow| !flow.is_idle()) {
             self.lifted += usize::from(self.disks[flow.disk.index()].lifted.insert(id.0));
         }
     }
 
-    /// When limits let something go, if nothing happens before.
+    /// When limits next let a request go if nothing happens before.
     pub(crate) fn next_timeout(&self) -> Option<Instant> {
         self.disks.iter().filter_map(Disk::closed_until).min()
     }
 
-    /// Disks that limits do not keep any more have turns again.
+    /// Ends the throttling of disks that is due.
     pub(crate) fn handle_timeout(&mut self, now: Instant) {
         for id in (0..self.disks.len() as u16).map(DiskId) {
             if self.change(id, |disk| disk.opens(now)) {
@@ -288,7 +290,7 @@ impl Scheduler {
     }
 }
 
-/// The rule is another one.
+/// Resets a member for another scheduler.
 fn renew(rule: &Rule, member: &mut Member, is_idle: bool) {
     *member = Member::new(member.weight());
     if !is_idle {

@@ -1,16 +1,16 @@
-//! The walk over what may go, in order.
+//! The walk over the requests that may go, in order.
 
 use std::time::Instant;
 
 use super::{Scheduler, level};
 use crate::{DiskId, FlowId, Tag};
 
-/// Where a request that may go stands.
+/// The position of a request that may go.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Place {
-    /// It goes although its disk is kept.
+    /// The flow goes although its disk is paused.
     Exception(FlowId),
-    /// The turn of its disk, and in that of its flow.
+    /// The turn of the disk, and of the flow within it.
     Turn { disk: level::Place, flow: level::Place },
 }
 
@@ -24,18 +24,18 @@ impl Place {
 }
 
 impl Scheduler {
-    /// The first request of the flow whose turn comes first, or after another one, and where that flow stands.
+    /// The first request of the next flow, or of the flow after `after`, and its position.
     pub(crate) fn candidate(&mut self, now: Instant, after: Option<Place>) -> Option<(Place, Tag)> {
         if after.is_none() && self.lifted > 0 {
-            // Exceptions come first, so it has to be known which disks are kept.
+            // Exceptions come first, so the paused disks must be known.
             self.ask_limits(now);
         }
         loop {
             let place = self.next(now, after)?;
             let flow = &self.flows[usize::from(place.flow().0)];
-            let (disk, next) = (flow.disk, flow.queue.front().expect("only flows with something queued have turns"));
+            let (disk, next) = (flow.disk, flow.queue.front().expect("a flow with a turn has a request"));
             let tag = next.tag;
-            // Limits count what needs no path, too.
+            // Limits also count requests that need no path.
             let is_lifted =
                 matches!(place, Place::Exception(flow) if self.disks[disk.index()].lifted.contains(&flow.0));
             if is_lifted || !self.change(disk, |disk| disk.closes(now)) {
@@ -72,7 +72,7 @@ impl Scheduler {
         };
         loop {
             let of = &mut self.disks[usize::from(disk.member)];
-            // A disk may have left since.
+            // The disk may have left the turns since.
             if of.has_turns()
                 && let Some(flow) = of.level.next(&self.rule, now, last.take())
             {

@@ -1,4 +1,4 @@
-//! Which reads are hedged, and where.
+//! Selection of the reads that are hedged, and of their paths.
 
 use std::time::{Duration, Instant};
 
@@ -30,7 +30,7 @@ impl Group {
         }
     }
 
-    /// The next read that has taken too long, and the quantile that it has taken longer than. Each is looked at once a bind.
+    /// The next read that has taken too long, and the quantile that it has exceeded. Each attempt is returned once.
     fn next_to_hedge(&mut self, now: Instant) -> Option<(Tag, Duration)> {
         self.hedges.look_at = None;
         let least = self.hedges.latencies.least(now)?;
@@ -48,12 +48,12 @@ impl Group {
                     due = request.bound_at + waited;
                     if due <= now {
                         request.may_hedge = false;
-                        // There may be more.
+                        // More reads may be due now.
                         self.hedges.look_at = Some(now);
                         return Some((tag, waited));
                     }
                 } else {
-                    // Those after it are younger.
+                    // The requests after this one are younger.
                     next = None;
                 }
                 self.hedges.look_at = Some(self.hedges.look_at.map_or(due, |at| at.min(due)));
@@ -62,7 +62,7 @@ impl Group {
         None
     }
 
-    /// Sends a read a second time, if there is a path for it.
+    /// Sends a read a second time, if a path for it exists.
     fn hedge(&mut self, now: Instant, tag: Tag, waited: Duration) {
         let request = &self.requests[tag];
         let (of, bytes) = (request.path, request.io.bytes);
@@ -77,7 +77,7 @@ impl Group {
             Hedge { tag, bytes, waited, path: id, epoch, began: now, fails: false, state: HedgeState::Injected };
         match verdict {
             Verdict::Pass => hedge.state = HedgeState::Released,
-            // It fails at once, and the driver has never heard of it.
+            // The hedge fails at once. The driver never gets it.
             Verdict::Hold { delay, .. } if delay.is_zero() => return,
             Verdict::Hold { delay, error } => {
                 hedge.fails = error.is_some();
@@ -89,7 +89,8 @@ impl Group {
         self.hedges.out.push(hedge);
     }
 
-    /// The path of these that reads of this size have come back from soonest of late, one of which too little is known last.
+    /// The path of `others` with the lowest recent latency for reads of this size. Paths with unknown latency come
+    /// last.
     fn path_for_hedge(&mut self, now: Instant, others: u64, bytes: u32, waited: Duration) -> Option<PathId> {
         let mut left = others & !self.suspects & !self.awaited;
         let mut best = None;
@@ -100,7 +101,7 @@ impl Group {
             if !path.has_room(self.config.window, bytes) {
                 continue;
             }
-            // What the policy knows of a path that it does not use, it knows by probes.
+            // For a path that it does not use, the policy has an estimate from probes.
             let typical = path.reads.of(now, bytes).or_else(|| self.policies.estimate(id, OpClass::Read).latency);
             if typical.is_none_or(|typical| typical <= waited) {
                 let key = (typical.unwrap_or(Duration::MAX), id);

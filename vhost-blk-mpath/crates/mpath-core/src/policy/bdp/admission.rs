@@ -1,7 +1,7 @@
-//! Which paths are worth using: those about as fast as the fastest, and slower ones that add enough.
+//! Admission of paths: paths about as fast as the fastest, and slower paths that add enough.
 //!
-//! A slower path does nothing for what the faster ones can carry. It adds what is outstanding beyond their windows, and costs
-//! every request it gets its latency: that is bought only if the throughput grows by `min-gain`.
+//! A slower path does not help with what the faster paths can carry. It adds the bytes outstanding beyond their
+//! windows, and costs each of its requests its latency. So it is used only if the throughput grows by `min-gain`.
 
 use std::time::{Duration, Instant};
 
@@ -9,65 +9,65 @@ use super::Params;
 use super::sizes::Sizes;
 use crate::PathId;
 
-/// A path at most this much slower than the best is always used.
+/// A path at most this many times slower than the best is always used.
 const NEAR: f64 = 1.25;
-/// How often the question is asked again.
+/// How often the decision is repeated.
 const EVERY: Duration = Duration::from_millis(5);
-/// What is outstanding is averaged over this, s.
+/// The time over which outstanding bytes are averaged, s.
 const AVERAGE: f64 = 0.050;
-/// A path that is used stays so until it gains less than this part of `min-gain`.
+/// A used path stays used until its gain falls below this part of `min-gain`.
 const STAYS: f64 = 0.6;
-/// In standard deviations of the number of requests that fill the windows of the near paths.
+/// The reserve, in standard deviations of the number of requests that fill the windows of the near paths.
 const RESERVE: f64 = 1.5;
 
-/// A path as this sees it.
+/// A path that could be admitted.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Offer {
     pub(super) path: PathId,
-    /// Latency of a request of the mean size of all that meets no other, s; `None`: nothing is known.
+    /// The latency of a request of the overall mean size that meets no other, s; `None`: unknown.
     pub(super) latency: Option<f64>,
-    /// Bytes per second it delivers at most; infinite if that is not known.
+    /// The highest rate in bytes per second; infinite if unknown.
     pub(super) rate: f64,
-    /// Bytes it may have in flight; infinite if it takes all it is given.
+    /// Bytes that it may have in flight; infinite if it takes all it gets.
     pub(super) window: f64,
-    /// The part of it that is to be behind the request answered next, for the path to stay busy.
+    /// The part of the window behind the request that is answered next, which keeps the path busy.
     pub(super) behind: f64,
-    /// Nothing will be known of it before it is used.
+    /// Only use can measure the path.
     pub(super) must_be_tried: bool,
 }
 
-/// The paths in use by one class of requests.
+/// The admitted paths of one class of requests.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Admission {
     admitted: u64,
-    /// Those of them that are about as fast as the fastest.
+    /// The admitted paths that are about as fast as the fastest.
     near: u64,
-    /// Requests that are kept waiting for the near paths rather than given to others.
+    /// The number of requests that wait for the near paths rather than use others.
     reserve: f64,
     outstanding: f64,
     at: Option<Instant>,
-    /// Which paths the question was about.
+    /// The paths of the last decision.
     asked: u64,
     stale: bool,
 }
 
 impl Admission {
-    /// Something else is known of a path than before.
+    /// The estimate of a path has changed: the decision is out of date.
     pub(super) fn look_again(&mut self) {
         self.stale = true;
     }
 
-    /// Whether it is time to [`Admission::decide`] about these paths.
+    /// Whether to call [`Admission::decide`] for these paths.
     pub(super) fn is_due(&self, now: Instant, paths: u64) -> bool {
         self.stale || self.asked != paths || self.at.is_none_or(|at| now - at >= EVERY)
     }
 
-    /// Whether the path may be given one of so many requests that wait.
+    /// Whether the path may get one of `waiting` requests.
     pub(super) fn admits(&self, path: PathId, waiting: f64) -> bool {
         self.admitted & path.bit() != 0 && (self.near & path.bit() != 0 || waiting > self.reserve)
     }
 
-    /// Decides on the paths to be used, of `offers`, while so many bytes are outstanding.
+    /// Decides which of `offers` are used while `outstanding` bytes are in flight or waiting.
     pub(super) fn decide(
         &mut self,
         now: Instant,
@@ -121,7 +121,7 @@ mod tests {
 
     const PARAMS: Params = Params { latency_first: false, min_gain: 0.05, gain: 1.05 };
 
-    /// Paths of this latency (s), rate (bytes/s) and a window of their product.
+    /// Paths with these latencies (s) and rates (bytes/s), and windows of their product.
     fn offers(paths: &[(f64, f64)]) -> Vec<Offer> {
         let offer = |(path, (latency, rate)): (u16, &(f64, f64))| Offer {
             path: PathId(path),

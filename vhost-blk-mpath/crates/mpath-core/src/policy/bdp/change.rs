@@ -1,16 +1,17 @@
-//! Whether a path has become another one: slower than it can be by what is known of it.
+//! Detection of slowdowns: a path is slower than its estimate allows.
 
-/// So many latencies in a row of so many times what was expected, plus `SLACK`, are a change. Few if they are far off.
+/// A slowdown is this many latencies in a row above this many times the expectation plus `SLACK`. A few are enough if
+/// they are far above.
 const LATE: (u32, f64) = (8, 2.5);
 const VERY_LATE: (u32, f64) = (3, 8.0);
 /// s.
 const SLACK: f64 = 100e-6;
-/// So many bucket means in a row of so many times what was expected, plus `BUCKET_SLACK`.
+/// A slowdown is also this many bucket means in a row above this many times the expectation plus `BUCKET_SLACK`.
 const BUCKETS: (u32, f64) = (2, 1.5);
 /// s.
 const BUCKET_SLACK: f64 = 20e-6;
 
-/// The alarm of one path and class.
+/// The slowdown alarm of one path and class.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Alarm {
     late: u32,
@@ -18,21 +19,21 @@ pub(super) struct Alarm {
     buckets: u32,
 }
 
-/// Whether a path that owes an answer has been silent for so long (s) that it counts as slower than it was expected to be, for the
-/// time being.
+/// Whether a silence (s) on a path that owes an answer is so long that the path counts as slower than expected for
+/// the present.
 pub(super) fn is_late(silence: f64, expected: f64) -> bool {
     silence > LATE.1 * expected + SLACK
 }
 
 impl Alarm {
-    /// A request took `latency`, where `expected` was to be expected (s). Whether the path has changed.
+    /// A request took `latency` with `expected` as expectation (s). Returns whether the path has slowed down.
     pub(super) fn answered(&mut self, latency: f64, expected: f64) -> bool {
         count(&mut self.late, is_late(latency, expected));
         count(&mut self.very_late, latency > VERY_LATE.1 * expected + SLACK);
         self.late >= LATE.0 || self.very_late >= VERY_LATE.0
     }
 
-    /// The same of a bucket's mean.
+    /// A bucket has the mean `latency` with `expected` as expectation (s). Returns whether the path has slowed down.
     pub(super) fn bucket(&mut self, latency: f64, expected: f64) -> bool {
         count(&mut self.buckets, latency > BUCKETS.1 * expected + BUCKET_SLACK);
         self.buckets >= BUCKETS.0

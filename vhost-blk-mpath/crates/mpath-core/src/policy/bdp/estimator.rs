@@ -1,19 +1,20 @@
-//! What is known of one path for one class of requests, and the window that follows from it.
+//! The estimate of one path for one class of requests, and the window that follows from it.
 //!
 //! ```text
 //!            3 loaded buckets that do not grow          every PERIOD, if busy
-//!   Search ─────────────────────────────────→ Cruise ───────────────────────→ Drain
-//!    ↑ │ ↖──────────── a change ───────────────┘  ↖── no latency left to shed ─┤
+//!   Search ─────────────────────────────────→ Cruise ───────────────────────→  Cut
+//!    ↑ │ ↖─────────── a slowdown ──────────────┘  ↖─ queue found and removed ──┤
 //!    │ └────────────────── every PERIOD, if never loaded ─────────────────────→│
-//!    └──────────────────── there was none to shed: the limit is elsewhere ─────┘
+//!    └──────────────────── no queue: the path's limit is not known ────────────┘
 //! ```
-//! * **Search**: the window doubles with each bucket until the path delivers no more. As long as the guest does not fill it,
-//!   the rate is a lower bound, and the path counts as one that takes all it is given.
-//! * **Cruise**: the window is the bandwidth-delay product; every eighth bucket it is a quarter larger, to see whether the path
-//!   delivers more by now.
-//! * **Drain**: for some answers the window is a quarter smaller, so that no request waits for another: how long the path itself
-//!   takes shows only then. As long as they still do, the window is halved, and so on. A path that is not loaded may still be all
-//!   that the guest can fill, with its requests in line; that it takes less time with fewer of them tells one from the other.
+//! * **Search**: the window doubles with each bucket until the path delivers no more. While the guest does not fill
+//!   the window, the rate is a lower bound, and the path counts as one that takes all it gets.
+//! * **Cruise**: the window is the bandwidth-delay product. Every eighth bucket it is a quarter larger, to see
+//!   whether the path can deliver more.
+//! * **Cut**: for some answers the window is a quarter smaller, so that no request queues behind another. Only then
+//!   the path's own latency shows. While requests still queue, the window is halved again. A path that is not loaded
+//!   may still carry all that the guest sends, with queued requests. A lower latency with fewer requests tells the
+//!   two cases apart.
 
 use std::time::{Duration, Instant};
 
@@ -23,37 +24,38 @@ use super::latency::{LatencyFilter, Mean};
 use super::rate::{Delivered, RateFilter};
 use super::sizes::Sizes;
 
-/// Shortest time between two drains, and the same in latencies of the path.
+/// The shortest time between two cuts, and the same in latencies of the path.
 const PERIOD: Duration = Duration::from_secs(4);
 const PERIOD_LATENCIES: f64 = 200.0;
-/// How long means of latencies count, in such times.
+/// How long mean latencies count, in such times.
 const MEMORY: f64 = 2.5;
-/// A path that delivers less than this part of its rate has no requests in line; if all the same it takes more than so many times
-/// what it should, it is drained, unless that was just done: so long ago, and so many latencies.
+/// A path below `LAX` of its rate has no queue. If it still takes more than `SLOWER` times the expectation, its
+/// window is cut, unless the last cut is younger than `AGAIN` and `AGAIN_LATENCIES`.
 const LAX: f64 = 0.8;
 const SLOWER: f64 = 1.25;
 const AGAIN: Duration = Duration::from_millis(250);
 const AGAIN_LATENCIES: f64 = 20.0;
-/// Unloaded buckets before the first drain of a search.
+/// Unloaded buckets before the first cut of a search.
 const UNLOADED: u32 = 8;
-/// Loaded buckets without growth that end the search, and what is growth.
+/// The loaded buckets without growth that end the search, and the factor that counts as growth.
 const STALLS: u32 = 3;
 const GROWTH: f64 = 1.25;
-/// Every so many buckets the window is larger for so many; again if that has brought at least this.
+/// Every `UP_EVERY` buckets the window is larger for `UP_BUCKETS`. It stays larger after a gain of at least
+/// `UP_GAIN`.
 const UP_EVERY: u32 = 8;
 const UP_BUCKETS: u32 = 2;
 const UP_GAIN: f64 = 1.1;
-/// A path that takes less than this part of the time it took is another path.
+/// A path that takes less than this part of its former latency starts anew.
 const BETTER: f64 = 0.25;
-/// The gains of the window: in a search, in a larger one, and in the first step of a drain of a path whose limit is known, and of
-/// another.
+/// The gains of the window: in a search, in a larger window, in the first step of a cut with a known limit, and in
+/// one with an unknown limit.
 const SEARCH_GAIN: f64 = 2.0;
 const UP: f64 = 1.25;
 const DOWN: f64 = 0.75;
 const HALF: f64 = 0.5;
-/// Requests the window has before anything is known.
+/// The window in requests before the first estimate.
 const FIRST_WINDOW: f64 = 4.0;
-/// In sizes: room that a window has more than the product, or rounding would leave it one request short.
+/// The extra room of a window, in request sizes: rounding would otherwise leave it one request short.
 const SLACK: f64 = 0.05;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -62,7 +64,7 @@ enum Phase {
         stalls: u32,
         unloaded: u32,
     },
-    /// How many buckets yet with the larger window.
+    /// `up`: the buckets that are left with the larger window.
     Cruise {
         buckets: u32,
         up: u32,
@@ -75,7 +77,7 @@ impl Phase {
     const CRUISE: Self = Self::Cruise { buckets: 0, up: 0 };
 }
 
-/// See the module.
+/// The estimator of one path and class.
 #[derive(Clone, Debug)]
 pub(super) struct Estimator {
     phase: Phase,
@@ -83,10 +85,10 @@ pub(super) struct Estimator {
     latency: LatencyFilter,
     alarm: Alarm,
     sizes: Sizes,
-    /// What was bound before is of another life of the path.
+    /// Requests that were bound earlier do not count: the path has changed since.
     since: Option<Instant>,
     drained_at: Option<Instant>,
-    /// The estimates: delay in s, rate in bytes per second. `None`: nothing is known.
+    /// The estimates: delay in s, rate in bytes per second. `None`: unknown.
     known: Option<(f64, f64)>,
 }
 
@@ -106,7 +108,7 @@ impl Default for Estimator {
 }
 
 impl Estimator {
-    /// Forgets everything but the sizes; the path takes `mean`, as far as is known.
+    /// Forgets everything except the sizes. `mean` is the first estimate, if known.
     pub(super) fn restart(&mut self, now: Instant, mean: Option<Mean>) {
         *self = Self { sizes: self.sizes, since: Some(now), ..Self::default() };
         if let Some(mean) = mean {
@@ -115,8 +117,8 @@ impl Estimator {
         }
     }
 
-    /// The path, unused, is found to take `latency` for a request of the mean size. If it takes about as long as before, or longer,
-    /// what it can carry is still known; if it is much better, it is another path.
+    /// A probe of an unused path shows `latency` for a request of the mean size. If this is about as long as before,
+    /// or longer, the known rate stays. If it is much shorter, the estimate starts anew.
     pub(super) fn moved(&mut self, now: Instant, latency: f64) {
         match self.path_latency() {
             Some(before) if latency > BETTER * before => {
@@ -127,17 +129,17 @@ impl Estimator {
         }
     }
 
-    /// Delay in s, and bytes per second it delivers at least; infinite if that was never seen.
+    /// Delay in s, and the least rate in bytes per second; infinite if none was measured.
     pub(super) fn known(&self) -> Option<(f64, f64)> {
         self.known
     }
 
-    /// Bytes per second the path has been seen to deliver; infinite if that was never seen.
+    /// The highest measured rate in bytes per second; infinite if none was measured.
     pub(super) fn rate(&self) -> f64 {
         self.rate.max().unwrap_or(f64::INFINITY)
     }
 
-    /// Whether that is all it can deliver.
+    /// Whether this rate is the limit of the path.
     pub(super) fn limit_is_known(&self) -> bool {
         match self.phase {
             Phase::Search { stalls, .. } => stalls + 1 >= STALLS,
@@ -146,21 +148,21 @@ impl Estimator {
         }
     }
 
-    /// Mean size of its requests, bytes.
+    /// The mean size of its requests, bytes.
     pub(super) fn size(&self) -> f64 {
         self.sizes.mean()
     }
 
-    /// How long a request of the mean size takes if it meets no other, s.
+    /// The latency of a request of the mean size that meets no other, s.
     pub(super) fn path_latency(&self) -> Option<f64> {
         self.known.map(|(delay, rate)| delay + self.size() / rate)
     }
 
-    /// How many bytes may be in flight, the oldest request not counted.
+    /// The bytes that may be in flight, without the oldest request.
     ///
-    /// A link that serves one request after the other is busy as long as there is a delay's worth of bytes behind the one that
-    /// is answered next. Its own size does not matter then: that is what makes a window of bytes right for mixed sizes.
-    /// `unit` is the mean size of what the guest asks for: the first requests of one path say little of those to come.
+    /// A link that serves one request after the other is busy while a delay's worth of bytes is behind the request
+    /// that is answered next. The size of that request does not matter. So a window in bytes suits mixed sizes.
+    /// `unit` is the mean size of the guest's requests: the first requests of one path say little about later ones.
     pub(super) fn window(&self, cruise_gain: f64, unit: f64) -> f64 {
         let Some((delay, rate)) = self.known.filter(|(_, rate)| rate.is_finite()) else {
             return (FIRST_WINDOW - 1.0) * unit;
@@ -174,13 +176,13 @@ impl Estimator {
             }
             Phase::Cruise { up: 0, .. } => cruise_gain * product + slack,
             Phase::Cruise { .. } => UP.max(cruise_gain) * product + slack,
-            // Not a second request where one fills the path.
+            // No second request on a path that one request fills.
             Phase::Drain(drain) if drain.gain * product < 0.5 * unit => 0.0,
             Phase::Drain(drain) => drain.gain * product + slack,
         }
     }
 
-    /// A request of so many bytes is bound, behind so many in flight; `full`: the window is full with it.
+    /// A request of `bytes` is bound behind `ahead` bytes in flight. `full`: it fills the window.
     pub(super) fn bound(&mut self, bytes: f64, ahead: f64, full: bool) {
         if let Phase::Drain(drain) = &mut self.phase {
             drain.bound(ahead);
@@ -191,8 +193,8 @@ impl Estimator {
         }
     }
 
-    /// A request of so many bytes came back after `latency`, and `left` bytes are still there. Whether the path has changed.
-    /// `cruise_gain` is that of [`Estimator::window`].
+    /// A request of `bytes` came back after `latency`, with `left` bytes still in flight. `cruise_gain` is that of
+    /// [`Estimator::window`]. Returns whether the path has changed.
     pub(super) fn answered(
         &mut self,
         now: Instant,
@@ -214,7 +216,7 @@ impl Estimator {
             }
         }
         let rate = self.rate();
-        // A bucket lasts as long as the path is thought to take, which may be far too long.
+        // A bucket lasts for the estimated latency, which may be far too long.
         if self.latency.answered(now, latency, bytes, rate, self.period().mul_f64(MEMORY)) {
             self.estimate();
         }
@@ -229,7 +231,7 @@ impl Estimator {
         changed
     }
 
-    /// Whether the path has changed.
+    /// Handles the end of a bucket. Returns whether the path has changed.
     fn bucket(&mut self, now: Instant, delivered: Delivered, cruise_gain: f64) -> bool {
         let path_latency = self.path_latency().unwrap_or(delivered.latency);
         let before = self.rate.max();
@@ -252,7 +254,7 @@ impl Estimator {
                 *stalls = if delivered.loaded && !grew { *stalls + 1 } else { 0 };
                 *unloaded = if delivered.loaded || grew { 0 } else { *unloaded + 1 };
                 if *stalls >= STALLS {
-                    // The path has never been without a queue: how long it takes is not known yet.
+                    // The path has never been without a queue: its own latency is unknown.
                     self.phase = Phase::Drain(Drain::new(now, HALF, true, mean, delivered.rate));
                 } else if *unloaded >= UNLOADED && due || recheck && !delivered.loaded {
                     self.phase = Phase::Drain(Drain::new(now, HALF, false, mean, delivered.rate));
@@ -261,7 +263,7 @@ impl Estimator {
             Phase::Cruise { buckets, up } => {
                 let grew = before.is_some_and(|rate| delivered.rate >= UP_GAIN * rate);
                 *buckets += 1;
-                // What the first bucket of two delivers is still mostly the answers to what was there before.
+                // The first of two buckets mostly holds answers to earlier requests.
                 let again = *up > 0 && delivered.loaded && grew || *buckets % UP_EVERY == 0;
                 *up = if again { UP_BUCKETS } else { up.saturating_sub(1) };
                 let busy = delivered.loaded || before.is_some_and(|rate| delivered.rate > 0.9 * rate);
@@ -304,7 +306,7 @@ impl Estimator {
     fn estimate(&mut self) {
         let rate = self.rate();
         self.known = self.latency.best(rate).map(|mean| {
-            // What carries a request in that time carries so much, however seldom the guest asks.
+            // A path that carries one request in this time has at least this rate, however seldom the guest asks.
             let rate = rate.max(mean.size / mean.latency.max(f64::MIN_POSITIVE));
             (mean.delay(rate), rate)
         });
@@ -322,7 +324,7 @@ mod tests {
 
     const BYTES: f64 = 4096.0;
 
-    /// A link, always with as many requests as its window takes, at most `depth`: the estimator after `time`.
+    /// A link that always has as many requests as its window takes, at most `depth`.
     struct Link {
         now: Instant,
         estimator: Estimator,
@@ -330,7 +332,7 @@ mod tests {
         delay: f64,
         rate: f64,
         depth: usize,
-        /// When each request was bound, and when it is answered, s since the start.
+        /// When each request was bound, and when it is answered.
         in_flight: std::collections::VecDeque<(Instant, Instant)>,
         free: Instant,
     }
@@ -346,7 +348,7 @@ mod tests {
             self.estimator.known().expect("measured").0
         }
 
-        /// Whether a change was noticed.
+        /// Runs the link for `time`. Returns whether a change was noticed.
         fn run(&mut self, time: Duration) -> bool {
             let end = self.now + time;
             let mut changed = false;
@@ -381,7 +383,7 @@ mod tests {
         assert!(link.estimator.limit_is_known());
         is_near(link.estimator.rate(), 125e6);
         is_near(link.delay(), 0.002);
-        // 61 requests, the one that is answered next, and at most a quarter more.
+        // 61 requests, the request that is answered next, and at most a quarter more.
         assert!((62..=78).contains(&link.in_flight.len()), "{} in flight", link.in_flight.len());
         assert!(!link.run(Duration::from_secs(20)), "drains and larger windows are no changes");
         is_near(link.delay(), 0.002);

@@ -1,27 +1,27 @@
-//! When a path is tried again with what no probe tells of.
+//! When a path is tried again with requests that probes cannot measure.
 //!
-//! Probes are reads. A path that is not given writes, say, because its last ones took long would never be given one again: a link
-//! that is silent for a while answers late what it held, and nothing says afterwards that this is over. What reads take there
-//! does: if it is far less, some writes are risked. On a path that is slow for writes alone they are slow again, and so the
-//! time until the next ones doubles.
+//! Probes are reads. A path without writes, because its last writes were slow, would never get one again: a link that
+//! was silent for a while answers late, and nothing shows that this has passed. The reads do: if they are far faster,
+//! a few writes are risked. On a path that is slow only for writes, they are slow again. So the time until the next
+//! trial doubles.
 
 use std::time::{Duration, Instant};
 
-/// How long it is not used before it is tried, at first and at most.
+/// How long a path is unused before a trial, at first and at most.
 const FIRST: Duration = Duration::from_millis(500);
 const LONGEST: Duration = Duration::from_secs(64);
 
 /// The trials of one path and class.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Retrial {
-    /// The last one, and how long the path is to be left alone after it.
+    /// The last trial, and the time until the next.
     last: Option<(Instant, Duration)>,
 }
 
 impl Retrial {
-    /// Whether it is time for one, and then this is it. `used_at` is when the path was last given such a request.
+    /// Whether a trial is due, which then begins. `used_at` is when the path last got a request of the class.
     pub(super) fn is_due(&mut self, now: Instant, used_at: Instant) -> bool {
-        // A path that goes on being used after a trial has passed it.
+        // A path that stays in use after a trial has passed it.
         let failed = self.last.filter(|(at, wait)| used_at.saturating_duration_since(*at) < *wait);
         let wait = failed.map_or(FIRST, |(_, wait)| wait);
         let due = now.saturating_duration_since(used_at) >= wait;
@@ -38,7 +38,7 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
-    /// How long the path has been left alone when it is tried; it is used for `use_for` from then on.
+    /// How long the path was unused before its trial. Then it is used for `use_for`.
     fn next(retrial: &mut Retrial, now: &mut Instant, use_for: Duration) -> u128 {
         let used_at = *now;
         while !retrial.is_due(*now, used_at) {
