@@ -38,44 +38,44 @@
 #![allow(clippy::doc_markdown)]
 
 mod ana;
-mod dirty;
-mod disk;
 mod group;
 mod histogram;
 mod ids;
 mod inject;
 mod io;
-mod overdue;
+mod kind_with_params;
+mod overdue_reads;
 mod param;
 mod path;
+mod path_error_rest;
 mod policy;
 mod quantiles;
-mod recent;
+mod recent_counts;
 mod requests;
-mod retry;
 mod scheduler;
-mod spec;
+mod shared_disk;
+mod silence;
 mod stats;
 mod timers;
-mod watch;
+mod unflushed;
 mod window;
 
 pub use ana::{AnaState, AnaStates};
-pub use dirty::DirtyPaths;
-pub use disk::SharedDisk;
 pub use group::{Group, GroupConfig, Hedging};
 pub use ids::{DiskId, Epoch, MAX_DISKS, MAX_PATHS, PathId};
 pub use inject::{Direction, Distribution, InjectedError, Injection};
 pub use io::{Action, FlowId, Io, IoError, MAX_HEDGE_BYTES, MAX_PROBE_BYTES, Op, OpClass, Outcome, Tag};
+pub use kind_with_params::{Change, Kind, ParamError, ParamsOf, Spec};
 pub use param::Param;
 pub use path::{Association, PathConfig};
 pub use policy::{
     ClassPolicies, PathEstimate, PolicyChange, PolicyClass, PolicyKind, PolicySpec, UnknownClass, UnknownPolicy,
 };
 pub use scheduler::{
-    Balance, DEFAULT_WEIGHT, DiskLimits, DiskTurns, FlowStats, Limits, SchedulerChange, SchedulerKind, SchedulerSpec,
-    SchedulerStats, Tier, UnknownScheduler,
+    Balance, DEFAULT_WEIGHT, DiskLimits, DiskSchedulerStats, FlowStats, Limits, SchedulerChange, SchedulerKind,
+    SchedulerSpec, SchedulerStats, Tier, UnknownScheduler,
 };
-pub use spec::{Change, Kind, ParamError, ParamsOf, Spec};
-pub use stats::{ClassStats, GroupStats, HedgeCounts, Moves, PathStats};
+pub use shared_disk::SharedDisk;
+pub use stats::{ClassStats, FailoverTimes, GroupStats, HedgeCounts, PathStats};
+pub use unflushed::UnflushedPaths;
 pub use window::Window;

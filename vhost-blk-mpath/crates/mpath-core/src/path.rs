@@ -3,15 +3,15 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use crate::dirty::Life;
-use crate::inject::Impaired;
-use crate::overdue::Overdue;
+use crate::inject::PathInjections;
+use crate::overdue_reads::ReadDeadlines;
+use crate::path_error_rest::PathErrorRest;
 use crate::quantiles::Quantiles;
-use crate::recent::Recent;
+use crate::recent_counts::RecentCounts;
 use crate::requests::InFlightList;
-use crate::retry::Hold;
+use crate::silence::SilenceWatch;
 use crate::stats::ClassStats;
-use crate::watch::Watch;
+use crate::unflushed::CachePeriod;
 use crate::window::Usage;
 use crate::{AnaState, AnaStates, DiskId, Epoch, OpClass, Tag, Window};
 
@@ -60,17 +60,17 @@ pub(crate) struct Path {
     /// Usage by class, without flushes.
     pub(crate) by_class: [Usage; 3],
     /// State of the path for each disk.
-    pub(crate) of_disk: Vec<OfDisk>,
+    pub(crate) per_disk: Vec<PathDiskState>,
     /// Silence of the live association.
-    pub(crate) watch: Watch,
-    pub(crate) overdue: Overdue,
+    pub(crate) watch: SilenceWatch,
+    pub(crate) overdue: ReadDeadlines,
     /// By class: when the latest answered request was bound.
     pub(crate) answered_to: [Option<Instant>; 3],
     /// The earliest time at which a command of the live association can reach the I/O timeout. `None`: there is no
     /// command.
     pub(crate) expires_at: Option<Instant>,
     /// `None` while no injection is in force.
-    pub(crate) impaired: Option<Box<Impaired>>,
+    pub(crate) injections: Option<Box<PathInjections>>,
     /// The probe under way.
     pub(crate) probe: Option<Probe>,
     /// The path is drained: it gets only the flushes that it owes. This outlives associations.
@@ -80,7 +80,7 @@ pub(crate) struct Path {
     /// Requests in doubt, and the associations with the fences that they wait for.
     pub(crate) fenced: Vec<(Epoch, Tag)>,
     pub(crate) stats: [ClassStats; 3],
-    pub(crate) recent: [Recent; 3],
+    pub(crate) recent: [RecentCounts; 3],
     /// The median latency of reads here, hedges included, while reads are hedged.
     pub(crate) reads: Quantiles,
     /// How often the path became suspect.
@@ -98,20 +98,25 @@ pub(crate) struct Path {
 
 /// State of a path for one disk.
 #[derive(Debug)]
-pub(crate) struct OfDisk {
+pub(crate) struct PathDiskState {
     /// The rest after a path error. Most path errors concern one namespace.
-    pub(crate) hold: Hold,
+    pub(crate) rest: PathErrorRest,
     /// Flushes with a queued command for this path.
     pub(crate) flushes: VecDeque<Tag>,
     /// The cache period of the live association, or of the last one.
-    pub(crate) life: Life,
+    pub(crate) cache_period: CachePeriod,
     /// The time since which the first of these flushes waits for the path to be usable.
     pub(crate) unusable_since: Option<Instant>,
 }
 
-impl OfDisk {
+impl PathDiskState {
     fn new() -> Self {
-        Self { hold: Hold::default(), flushes: VecDeque::new(), life: Epoch(0).into(), unusable_since: None }
+        Self {
+            rest: PathErrorRest::default(),
+            flushes: VecDeque::new(),
+            cache_period: Epoch(0).into(),
+            unusable_since: None,
+        }
     }
 }
 
@@ -149,18 +154,18 @@ impl Path {
             last_epoch: None,
             usage: Usage::default(),
             by_class: [Usage::default(); 3],
-            of_disk: (0..disks).map(|_| OfDisk::new()).collect(),
-            watch: Watch::new(suspect_timeout),
-            overdue: Overdue::new(suspect_timeout),
+            per_disk: (0..disks).map(|_| PathDiskState::new()).collect(),
+            watch: SilenceWatch::new(suspect_timeout),
+            overdue: ReadDeadlines::new(suspect_timeout),
             answered_to: [None; 3],
             expires_at: None,
-            impaired: None,
+            injections: None,
             probe: None,
             draining: false,
             in_flight: [InFlightList::default(); 3],
             fenced: Vec::new(),
             stats: std::array::from_fn(|_| ClassStats::new()),
-            recent: [Recent::default(); 3],
+            recent: [RecentCounts::default(); 3],
             reads: Quantiles::new(500, SAMPLES_MIN),
             suspicions: 0,
             recalled: 0,
@@ -172,9 +177,9 @@ impl Path {
     }
 
     /// Forgets what the last association owed and what was known of it.
-    pub(crate) fn begin_watch(&mut self, suspect_timeout: Duration) {
-        self.watch = Watch::new(suspect_timeout);
-        self.overdue = Overdue::new(suspect_timeout);
+    pub(crate) fn reset_watch(&mut self, suspect_timeout: Duration) {
+        self.watch = SilenceWatch::new(suspect_timeout);
+        self.overdue = ReadDeadlines::new(suspect_timeout);
         self.answered_to = [None; 3];
         self.expires_at = None;
     }
@@ -185,7 +190,7 @@ impl Path {
     }
 
     /// A path that owes nothing has no expiry.
-    pub(crate) fn settle_expiry(&mut self) {
+    pub(crate) fn clear_expiry_if_idle(&mut self) {
         if !self.owes() {
             self.expires_at = None;
         }
@@ -222,7 +227,7 @@ impl Path {
     /// The ANA state in which the path may take I/O of the disk; `None`: it may not.
     pub(crate) fn usable(&self, now: Instant, disk: DiskId) -> Option<AnaState> {
         let ana = self.association.as_ref()?.ana.of(disk);
-        (ana.is_selectable() && !self.of_disk[disk.index()].hold.is_on(now)).then_some(ana)
+        (ana.is_selectable() && !self.per_disk[disk.index()].rest.is_on(now)).then_some(ana)
     }
 
     /// Whether the disk's namespace accepts I/O on this path, apart from a rest.

@@ -24,7 +24,7 @@ pub(crate) struct Quantiles {
     quantile: f64,
     /// With fewer latencies than this the quantile is unknown.
     samples_min: u64,
-    sizes: [Option<Box<Lately>>; SIZES],
+    sizes: [Option<Box<RecentLatencies>>; SIZES],
 }
 
 impl Quantiles {
@@ -33,7 +33,7 @@ impl Quantiles {
     }
 
     pub(crate) fn record(&mut self, now: Instant, bytes: u32, latency: Duration) {
-        let lately = self.sizes[size(bytes)].get_or_insert_with(|| Box::new(Lately::new(now)));
+        let lately = self.sizes[size(bytes)].get_or_insert_with(|| Box::new(RecentLatencies::new(now)));
         lately.turn(now);
         lately.halves[0].saturating_record(u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX));
     }
@@ -65,14 +65,14 @@ fn size(bytes: u32) -> usize {
 
 /// Latencies of this window and of the window before.
 #[derive(Debug)]
-struct Lately {
+struct RecentLatencies {
     halves: [Histogram<u32>; 2],
     ends: Instant,
     known: Option<Duration>,
     look_again: Instant,
 }
 
-impl Lately {
+impl RecentLatencies {
     fn new(now: Instant) -> Self {
         // One digit: 6 % is fine enough for a quantile of the last seconds.
         let empty = Histogram::new_with_bounds(LOWEST_NS, HIGHEST_NS, 1).expect("constant bounds are valid");
@@ -122,7 +122,7 @@ mod tests {
         assert_eq!(quantiles.of(now, 8192), None, "one too few");
         assert_eq!(quantiles.of(now, 512), None);
         assert!(near(quantiles.least(now), 95));
-        // One more, and it is looked at again in time.
+        // One sample more, and the quantile is computed at the next look.
         quantiles.record(now, 8192, MS);
         assert_eq!(quantiles.of(now, 8192), None);
         now += LOOK_AGAIN;

@@ -3,7 +3,7 @@
 use std::ops::{Index, IndexMut};
 use std::time::{Duration, Instant};
 
-use crate::dirty::Life;
+use crate::unflushed::CachePeriod;
 use crate::{DiskId, Epoch, FlowId, Io, Op, PathId, Tag};
 
 /// "No request" in the links of in-flight lists.
@@ -63,7 +63,7 @@ pub(crate) struct Request {
     /// Paths with controllers that asked for a delay of this request, and when the delay ends.
     delays: Vec<(PathId, Instant)>,
     /// When the attempt that its path failed was bound; `None` once the request is bound again.
-    pub(crate) moving_since: Option<Instant>,
+    pub(crate) failover_since: Option<Instant>,
     /// Attempts that ended in a recall.
     pub(crate) recalls: u32,
     /// The present attempt is recalled.
@@ -71,7 +71,7 @@ pub(crate) struct Request {
     /// The present attempt may still be hedged.
     pub(crate) may_hedge: bool,
     /// The cache period in which its completion leaves an unflushed write; `None`: it leaves none.
-    pub(crate) dirties: Option<Life>,
+    pub(crate) unflushed_in: Option<CachePeriod>,
     /// The fence of its association was lifted before the driver reported the loss.
     pub(crate) fence_lifted: bool,
     /// Index of the job of a flush.
@@ -202,11 +202,11 @@ impl Request {
             issued_at: now,
             avoid: None,
             delays: Vec::new(),
-            moving_since: None,
+            failover_since: None,
             recalls: 0,
             recalled: false,
             may_hedge: false,
-            dirties: None,
+            unflushed_in: None,
             fence_lifted: false,
             job: 0,
             prev: NIL,

@@ -154,23 +154,23 @@ impl PathStats {
 /// How long failovers took, by operation class: from the failed bind of a request to its next bind, on another path
 /// or the same. An operator's "failover took 80 ms" is this time.
 #[derive(Clone)]
-pub struct Moves {
+pub struct FailoverTimes {
     latency_ns: [Histogram<u64>; 3],
 }
 
-impl fmt::Debug for Moves {
+impl fmt::Debug for FailoverTimes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Moves").finish_non_exhaustive()
     }
 }
 
-impl Default for Moves {
+impl Default for FailoverTimes {
     fn default() -> Self {
         Self { latency_ns: std::array::from_fn(|_| latencies()) }
     }
 }
 
-impl Moves {
+impl FailoverTimes {
     /// The times of one class, in ns.
     #[must_use]
     pub fn class(&self, class: OpClass) -> &Histogram<u64> {
@@ -219,7 +219,7 @@ pub struct GroupStats {
     /// Requests that wait for the time of a retry.
     pub backoff: u64,
     /// How long failovers took.
-    pub moves: Moves,
+    pub failover_times: FailoverTimes,
     /// The scheduler and its flows.
     pub scheduler: SchedulerStats,
     /// Counts of hedges.
@@ -239,7 +239,7 @@ impl GroupStats {
     pub fn merge(&mut self, other: &Self) {
         self.queued += other.queued;
         self.backoff += other.backoff;
-        self.moves.merge(&other.moves);
+        self.failover_times.merge(&other.failover_times);
         self.scheduler.merge(&other.scheduler);
         self.hedging.merge(other.hedging);
         for theirs in &other.paths {

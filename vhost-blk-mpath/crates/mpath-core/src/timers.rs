@@ -14,7 +14,7 @@ pub(crate) enum Due {
     /// Release an answer that the injection of its path delays.
     Answer(PathId, Tag, Answer),
     /// The abandoned answer of a recalled request arrives: the injection would have released it now.
-    Ghost(PathId, OpClass),
+    Abandoned(PathId, OpClass),
     /// Release a hedge, or its answer, that the injection of its path delays.
     Hedge(PathId, Tag),
     /// Release a probe, or its answer, that the injection of its path delays.
@@ -22,7 +22,7 @@ pub(crate) enum Due {
     /// Put a request back in its queue.
     Retry(Tag),
     /// Repeat a flush command on this path.
-    RetryLeg(PathId, Tag),
+    RetryFlushCommand(PathId, Tag),
 }
 
 /// An answer that an injection delays.
@@ -36,7 +36,7 @@ pub(crate) struct Answer {
 
 /// A request or an answer that an injection delayed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Held {
+pub(crate) enum Delayed {
     Request(Tag),
     /// With the target's answer.
     Answer(Tag, Outcome),
@@ -128,10 +128,10 @@ impl Timers {
 
     /// Takes out the delayed requests and answers of a path that `which` selects, in the order of their due times.
     /// For rare events: it walks all timers.
-    pub(crate) fn take_held(&mut self, path: PathId, which: impl Fn(Tag) -> bool) -> Vec<Held> {
+    pub(crate) fn take_delayed(&mut self, path: PathId, which: impl Fn(Tag) -> bool) -> Vec<Delayed> {
         self.take(|due| match due {
-            Due::Inject(on, tag, _) if on == path && which(tag) => Some(Held::Request(tag)),
-            Due::Answer(on, tag, answer) if on == path && which(tag) => Some(Held::Answer(tag, answer.outcome)),
+            Due::Inject(on, tag, _) if on == path && which(tag) => Some(Delayed::Request(tag)),
+            Due::Answer(on, tag, answer) if on == path && which(tag) => Some(Delayed::Answer(tag, answer.outcome)),
             _ => None,
         })
     }
@@ -156,20 +156,20 @@ impl Timers {
 
     /// Takes out the flushes with a command to repeat on a path, in the order of their due times. For rare events: it
     /// walks all timers.
-    pub(crate) fn take_leg_retries(&mut self, path: PathId) -> Vec<Tag> {
+    pub(crate) fn take_flush_command_retries(&mut self, path: PathId) -> Vec<Tag> {
         self.take(|due| match due {
-            Due::RetryLeg(on, tag) if on == path => Some(tag),
+            Due::RetryFlushCommand(on, tag) if on == path => Some(tag),
             _ => None,
         })
     }
 
     /// Makes a delayed answer an abandoned one, because its request was recalled. For rare events: it walks all
     /// timers.
-    pub(crate) fn make_ghost(&mut self, path: PathId, tag: Tag, class: OpClass) {
+    pub(crate) fn make_abandoned(&mut self, path: PathId, tag: Tag, class: OpClass) {
         let mut timers = std::mem::take(&mut self.heap).into_vec();
         for Reverse(timer) in &mut timers {
             if matches!(timer.due, Due::Answer(on, of, _) if (on, of) == (path, tag)) {
-                timer.due = Due::Ghost(path, class);
+                timer.due = Due::Abandoned(path, class);
             }
         }
         self.heap = timers.into();
@@ -177,8 +177,9 @@ impl Timers {
 
     /// Forgets the abandoned answers of a path in the classes that `which` selects. For rare events: it walks all
     /// timers.
-    pub(crate) fn forget_ghosts(&mut self, path: PathId, which: impl Fn(OpClass) -> bool) {
-        self.heap.retain(|Reverse(timer)| !matches!(timer.due, Due::Ghost(on, class) if on == path && which(class)));
+    pub(crate) fn forget_abandoned(&mut self, path: PathId, which: impl Fn(OpClass) -> bool) {
+        self.heap
+            .retain(|Reverse(timer)| !matches!(timer.due, Due::Abandoned(on, class) if on == path && which(class)));
     }
 
     fn take<T>(&mut self, of: impl Fn(Due) -> Option<T>) -> Vec<T> {
@@ -222,10 +223,10 @@ mod tests {
         timers.set(now, 3 * MS, Due::Inject(PathId(0), Tag(1), None));
         timers.set(now, 2 * MS, Due::Inject(PathId(0), Tag(2), None));
         timers.set(now, MS, Due::Inject(PathId(1), Tag(3), None));
-        timers.set(now, MS, Due::RetryLeg(PathId(0), Tag(4)));
+        timers.set(now, MS, Due::RetryFlushCommand(PathId(0), Tag(4)));
         assert_eq!(timers.take_injected(PathId(0), |_| true), [Tag(2), Tag(1)]);
         assert_eq!(timers.pop_due(now + MS), Some(Due::Inject(PathId(1), Tag(3), None)));
-        assert_eq!(timers.pop_due(now + MS), Some(Due::RetryLeg(PathId(0), Tag(4))));
+        assert_eq!(timers.pop_due(now + MS), Some(Due::RetryFlushCommand(PathId(0), Tag(4))));
         assert_eq!(timers.next(), None);
     }
 

@@ -1,4 +1,4 @@
-//! One small test per rule about reads that are sent a second time.
+//! Hedged reads: one small test per rule.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -16,18 +16,18 @@ const P1: PathId = PathId(1);
 const P2: PathId = PathId(2);
 const ABANDONED: Outcome = Outcome::Recalled { abandoned: true };
 const P95: Option<Hedging> = Some(Hedging { quantile_permille: 950, budget_permille: 50 });
-/// The window is the queue pair's.
+/// The window is as large as the queue pair.
 const QUEUE_DEPTH: u16 = 16;
 
 struct Test {
     now: Instant,
     group: Group,
-    /// Hedges the driver has not answered, and their reads; it takes them back when it is told to.
+    /// Hedges that the driver has not answered, with their reads. The driver takes them back on request.
     out: BTreeSet<(PathId, Tag)>,
 }
 
 impl Test {
-    /// Three live optimized paths; by policy everything goes to the first.
+    /// Three live optimized paths. The policy sends everything to the first.
     fn new() -> Self {
         let now = Instant::now();
         let config = GroupConfig { policy: PolicyKind::Numa.into(), hedging: P95, ..GroupConfig::default() };
@@ -39,7 +39,7 @@ impl Test {
         test
     }
 
-    /// One that has read for so long that it hedges what takes much longer than 1 ms.
+    /// A group with enough reads of 1 ms that it hedges much longer ones.
     fn learned() -> Self {
         let mut test = Self::new();
         test.learn(P0, 4096, MS);
@@ -53,7 +53,7 @@ impl Test {
         self.group.path_up(self.now, path, association);
     }
 
-    /// Has a path answer many reads after that time.
+    /// Many reads on a path with this latency.
     fn learn(&mut self, path: PathId, bytes: u32, latency: Duration) {
         let others = [P0, P1, P2].into_iter().filter(|other| *other != path);
         others.clone().for_each(|other| self.group.set_draining(self.now, other, true));
@@ -108,7 +108,7 @@ impl Test {
         actions
     }
 
-    /// Waits for the next timeout and says how long it was, and what there is to do then.
+    /// Waits for the next timeout. Returns the time and the actions then.
     fn sleep(&mut self) -> (Duration, Vec<Action>) {
         let at = self.group.next_timeout().expect("a timeout");
         let time = at - self.now;
@@ -125,7 +125,7 @@ impl Test {
         self.group.stats(self.now).paths.swap_remove(path.0.into())
     }
 
-    /// A read that is hedged on the path of that number.
+    /// Submits a read that is hedged on this path.
     fn hedge(&mut self, tag: u32, path: PathId) {
         assert_eq!(self.read(tag), [issue(P0, tag)]);
         assert_eq!(self.sleep_for(2 * MS), [hedge(path, tag)]);
@@ -170,7 +170,7 @@ fn the_data_of_a_hedge_are_taken_when_the_first_path_has_let_go() {
     assert_eq!(t.complete(P0, 0, ABANDONED), [adopt(P1, 0), ok(0)]);
     let (of, by) = (t.path(P0), t.path(P1));
     assert_eq!((by.hedges, by.hedges_won, of.hedges), (1, 1, 0));
-    // It is no I/O of either path, and no failure.
+    // The read counts as no I/O and no error of either path.
     assert_eq!((by.class(OpClass::Read).ios, of.class(OpClass::Read).ios), (0, before.class(OpClass::Read).ios));
     assert_eq!((of.class(OpClass::Read).errors, of.recalled, of.class(OpClass::Read).in_flight), (0, 0, 0));
     assert_eq!(t.group.stats(t.now).hedging, HedgeCounts { reads: 121, sent: 1, won: 1 });
@@ -182,7 +182,7 @@ fn a_read_that_succeeds_while_it_is_recalled_needs_no_hedge() {
     t.hedge(0, P1);
     assert_eq!(t.hedged(P1, 0, Outcome::Success), [recall(P0, 0)]);
     assert_eq!(t.complete(P0, 0, Outcome::Success), [dropped(P1, 0), ok(0)]);
-    // The same if both answers are there before the driver asks for anything.
+    // The same holds if both answers arrive before the driver polls.
     t.hedge(1, P1);
     t.out.clear();
     t.group.hedged(t.now, P1, Tag(1), Outcome::Success);
@@ -220,7 +220,7 @@ fn a_hedge_that_is_too_late_is_dropped_and_its_command_still_owed() {
     // A read that fails goes on as if there had been no hedge.
     assert_eq!(t.complete(P0, 1, Outcome::PathError), [dropped(P1, 1), issue(P1, 1)]);
     t.complete(P1, 1, Outcome::Success);
-    // Two commands were abandoned there: it may not be overfilled.
+    // Two commands are abandoned on the path, and the queue pair must not overflow.
     t.group.set_draining(t.now, P0, true);
     t.group.set_draining(t.now, P2, true);
     let taken = (10..40).filter(|tag| !t.read(*tag).is_empty()).count();
@@ -243,7 +243,7 @@ fn what_happens_to_a_hedge_is_nothing_to_the_read() {
     assert_eq!(t.complete(P0, 5, Outcome::Success), [ok(5)]);
     t.up(P1, 2);
     assert_eq!(t.path(P1).class(OpClass::Read).errors, 0);
-    // One that has won needs its path no longer.
+    // A hedge that has won does not need its path.
     t.hedge(6, P1);
     assert_eq!(t.hedged(P1, 6, Outcome::Success), [recall(P0, 6)]);
     assert_eq!(t.lose(P1), []);
@@ -263,7 +263,7 @@ fn a_lost_path_is_not_asked_to_give_back() {
 fn a_silent_path_gives_its_reads_back_and_their_hedges_are_dropped() {
     let mut t = Test::learned();
     t.hedge(0, P1);
-    // Both are silent: this one was given its request first.
+    // Both paths are silent. This path got its request first.
     let (_, actions) = t.sleep();
     assert_eq!(actions, [recall(P0, 0), dropped(P1, 0)]);
     assert_eq!(t.complete(P0, 0, ABANDONED), [issue(P1, 0)]);
@@ -288,7 +288,7 @@ fn what_an_injection_holds_is_hedged_and_not_waited_for() {
             assert_eq!(t.sleep_for(2 * MS), [hedge(P1, 0)]);
             assert_eq!(t.hedged(P1, 0, Outcome::Success), [adopt(P1, 0), ok(0)], "{direction} {injection:?}");
             assert_eq!(t.path(P0).class(OpClass::Read).in_flight, 0);
-            // Nothing of it is left to come out later.
+            // Nothing of the hedge is left behind.
             assert_eq!(t.sleep_for(2000 * MS), []);
             t.group.clear_injection(t.now, P0);
             assert_eq!(t.actions(), []);
@@ -312,18 +312,18 @@ fn a_read_that_its_injection_has_just_let_go_of_is_not_sent_for_nothing() {
 fn injections_are_for_hedges_too() {
     let error = |outcome| Some(InjectedError { per_million: 1_000_000, outcome });
     let failing = Injection { error: error(Outcome::PathError), ..Injection::default() };
-    // It fails at once, and is sent nowhere.
+    // The hedge fails at once, and is not sent.
     let mut t = Test::learned();
     t.group.set_injection(t.now, P1, None, failing);
     t.read(0);
     assert_eq!(t.sleep_for(2 * MS), []);
     assert_eq!(t.complete(P0, 0, Outcome::Success), [ok(0)]);
-    // So does its answer.
+    // Its answer fails too.
     let mut t = Test::learned();
     t.group.set_injection(t.now, P1, None, Injection { direction: Direction::Response, ..failing });
     t.hedge(0, P1);
     assert_eq!(t.hedged(P1, 0, Outcome::Success), [dropped(P1, 0)]);
-    // Both are held.
+    // The injection delays both.
     let mut t = Test::learned();
     t.group.set_injection(t.now, P1, None, Injection::latency(3 * MS));
     t.read(0);
@@ -334,7 +334,7 @@ fn injections_are_for_hedges_too() {
     assert_eq!(t.hedged(P1, 0, Outcome::Success), []);
     assert_eq!(t.sleep(), (3 * MS, vec![recall(P0, 0)]));
     assert_eq!(t.complete(P0, 0, ABANDONED), [adopt(P1, 0), ok(0)]);
-    // What is held of them is forgotten when nobody waits for it, and goes on when the injection ends.
+    // Delayed hedges are forgotten with their reads, and go on when the injection ends.
     for direction in [Direction::Request, Direction::Response] {
         for clear in [false, true] {
             let mut t = Test::learned();
@@ -373,7 +373,7 @@ fn the_path_that_reads_come_back_from_soonest_is_taken() {
     t.group.set_draining(t.now, P2, true);
     t.hedge(1, P1);
     t.complete(P0, 1, Outcome::Success);
-    // No other one that is as good.
+    // No other path is as good.
     t.group.ana_changed(t.now, P1, DiskId(0), AnaState::NonOptimized);
     t.read(2);
     assert_eq!(t.sleep_for(2 * MS), []);
@@ -386,7 +386,7 @@ fn a_path_that_is_known_to_take_longer_is_not_asked() {
     for _ in 0..20 {
         t.learn(P0, 4096, MS / 10);
     }
-    // Of P1 nothing is known. That hedges are late only just says nothing; that they take long makes it known.
+    // P1 has no latency. A hedge that is only just late gives none. A hedge that takes long does.
     for late in [MS / 100, 50 * MS] {
         for _ in 0..8 {
             t.hedge(0, P1);
@@ -444,7 +444,7 @@ fn only_small_reads_of_a_known_size_are_hedged() {
     assert_eq!(t.sleep_for(10 * MS), []);
     t.submit_io(4, Op::Read, MAX_HEDGE_BYTES);
     assert_eq!(t.sleep_for(2 * MS), [hedge(P1, 4)]);
-    // Switched off, nothing is; what is under way goes on.
+    // When hedging is off, nothing is hedged. Hedges under way go on.
     t.group.set_hedging(None);
     t.read(5);
     assert_eq!(t.sleep_for(10 * MS), []);
@@ -484,7 +484,7 @@ fn eight_at_a_time_and_what_waits_gets_the_next_place() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// However slow they are, and whatever is set meanwhile.
+    /// With any latencies and any changes of the settings.
     #[test]
     fn no_more_is_hedged_than_the_budget_allows(
         budget_permille in 1..=50_u16,
@@ -502,7 +502,7 @@ proptest! {
             submitted += 1;
             t.read(0);
             let slept = t.sleep_for(Duration::from_millis(ms));
-            // Most of them win, so that no path is known to be a bad one.
+            // Most hedges win, so that no path counts as slow.
             let hedge = slept.iter().find_map(|action| match action {
                 Action::Hedge { path, .. } => Some(*path),
                 _ => None,

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::Group;
-use crate::policy::{Completed, Ended};
+use crate::policy::{AttemptEnd, CompletedAttempt};
 use crate::requests::State;
 use crate::timers::Due;
 use crate::{DiskId, IoError, Op, Outcome, PathId, Tag};
@@ -25,21 +25,21 @@ impl Group {
     /// After [`Group::path_lost`] the driver may still report an outcome that it had received before. All other
     /// requests end as [`Outcome::Lost`].
     pub fn complete(&mut self, now: Instant, path: PathId, tag: Tag, outcome: Outcome) {
-        if let Some(outcome) = self.answer_by_injection(now, path, tag, outcome) {
+        if let Some(outcome) = self.apply_injection_to_answer(now, path, tag, outcome) {
             self.end_attempt(now, path, tag, outcome, true);
         }
     }
 
     /// An attempt is over. `watched`: the driver had the request, so the answer is a sign of life of the path.
     pub(super) fn end_attempt(&mut self, now: Instant, path: PathId, tag: Tag, outcome: Outcome, watched: bool) {
-        if self.has_legs(tag) {
-            self.complete_leg(now, path, tag, outcome, watched);
+        if self.has_flush_commands(tag) {
+            self.complete_flush_command(now, path, tag, outcome, watched);
             return;
         }
         let request = &self.requests[tag];
         assert_eq!((request.state, request.path), (State::InFlight, path), "a completion answers an issue");
         let (bound_at, class) = (request.bound_at, request.io.op.class());
-        let (io, dirties, epoch) = (request.io, request.dirties, request.epoch);
+        let (io, unflushed_in, epoch) = (request.io, request.unflushed_in, request.epoch);
         let latency = now - bound_at;
         if watched {
             let read = (io.op == Op::Read).then_some((request.issued_at, io.bytes));
@@ -60,9 +60,9 @@ impl Group {
             }
             self.record_read(now, path, &io, latency);
             match outcome {
-                Outcome::Retry { .. } => self.tell_of_failure(now, tag, latency),
+                Outcome::Retry { .. } => self.report_failure(now, tag, latency),
                 Outcome::Failed(_) => self.failed(now, tag, latency),
-                _ => self.tell_policy(now, tag, latency, Ended::Overtaken),
+                _ => self.report_to_policy(now, tag, latency, AttemptEnd::Overtaken),
             }
             self.hedge_won(tag);
             return;
@@ -70,12 +70,12 @@ impl Group {
         match outcome {
             Outcome::Success => {
                 of_path.record_success(class, io.bytes, latency, now - self.started);
-                of_path.of_disk[io.disk.index()].hold.success(bound_at);
+                of_path.per_disk[io.disk.index()].rest.success(bound_at);
                 of_path.failed_in_row = 0;
-                self.tell_policy(now, tag, latency, Ended::Answered);
+                self.report_to_policy(now, tag, latency, AttemptEnd::Answered);
                 self.record_read(now, path, &io, latency);
-                if let Some(life) = dirties {
-                    self.disks[io.disk.index()].dirty.mark(now, path, life);
+                if let Some(cache_period) = unflushed_in {
+                    self.disks[io.disk.index()].unflushed.mark(now, path, cache_period);
                 }
                 self.finish(tag, Ok(()));
                 return;
@@ -100,14 +100,14 @@ impl Group {
         }
         let request = &mut self.requests[tag];
         if !matches!(outcome, Outcome::Retry { .. }) {
-            request.moving_since.get_or_insert(bound_at);
+            request.failover_since.get_or_insert(bound_at);
         }
         match outcome {
             Outcome::Retry { after } => {
                 request.retries += 1;
                 request.avoid = Some(path);
                 request.delay(now, path, after);
-                self.tell_of_failure(now, tag, latency);
+                self.report_failure(now, tag, latency);
                 self.requeue_after(now, tag, after);
             }
             Outcome::Lost { indeterminate }
@@ -132,14 +132,14 @@ impl Group {
         let request = &mut self.requests[tag];
         assert!(request.recalled, "only what is recalled comes back so");
         request.recalls += 1;
-        request.moving_since.get_or_insert(request.bound_at);
+        request.failover_since.get_or_insert(request.bound_at);
         let path = request.path;
         request.avoid = Some(path);
         self.paths[path.index()].recalled += 1;
         // The latency would have been longer still. Without this report the policy would keep the path's old, better
         // estimate.
-        self.tell_policy(now, tag, latency, Ended::InVain);
-        if self.given_up(now, self.requests[tag].io.disk) {
+        self.report_to_policy(now, tag, latency, AttemptEnd::Failed);
+        if self.has_given_up(now, self.requests[tag].io.disk) {
             self.finish(tag, Err(IoError::Io));
         } else {
             self.requeue(now, tag);
@@ -152,31 +152,31 @@ impl Group {
         let path = &mut self.paths[self.requests[tag].path.index()];
         path.failed_in_row += 1;
         if path.failed_in_row >= FAILED_MAX {
-            self.tell_of_failure(now, tag, latency);
+            self.report_failure(now, tag, latency);
         }
     }
 
     /// Reports a failure of a path to the policy.
-    fn tell_of_failure(&mut self, now: Instant, tag: Tag, latency: Duration) {
-        self.tell_policy(now, tag, latency.max(FAILED_LATENCY), Ended::InVain);
+    fn report_failure(&mut self, now: Instant, tag: Tag, latency: Duration) {
+        self.report_to_policy(now, tag, latency.max(FAILED_LATENCY), AttemptEnd::Failed);
     }
 
     /// Reports the end of an attempt to the policy.
-    fn tell_policy(&mut self, now: Instant, tag: Tag, latency: Duration, ended: Ended) {
+    fn report_to_policy(&mut self, now: Instant, tag: Tag, latency: Duration, ended: AttemptEnd) {
         let request = &self.requests[tag];
         let (path, class, bytes) = (request.path, request.io.op.class(), request.io.bytes);
         let of_class = self.paths[path.index()].by_class[class.index()];
-        let done = Completed { now, path, class, bytes, latency, ended, of_class };
+        let done = CompletedAttempt { now, path, class, bytes, latency, ended, of_class };
         self.policies.of(class).completed(&done);
     }
 
     pub(super) fn path_error(&mut self, now: Instant, path: PathId, disk: DiskId, bound_at: Instant) {
-        self.paths[path.index()].of_disk[disk.index()].hold.path_error(now, bound_at);
+        self.paths[path.index()].per_disk[disk.index()].rest.path_error(now, bound_at);
         self.refresh_eligible(now);
     }
 
     fn requeue_after(&mut self, now: Instant, tag: Tag, after: Duration) {
-        if after.is_zero() || self.is_worn_out(tag) {
+        if after.is_zero() || self.is_out_of_attempts(tag) {
             self.try_again(now, tag);
         } else {
             self.back_off(now, tag, after);
@@ -216,7 +216,7 @@ impl Group {
     pub(super) fn try_again(&mut self, now: Instant, tag: Tag) {
         let request = &self.requests[tag];
         let (path, class) = (request.path, request.io.op.class());
-        if self.is_worn_out(tag) || self.given_up(now, request.io.disk) {
+        if self.is_out_of_attempts(tag) || self.has_given_up(now, request.io.disk) {
             self.finish(tag, Err(IoError::Io));
             return;
         }
@@ -232,7 +232,7 @@ impl Group {
         self.scheduler.push_front(now, &io, !self.fans_out(io.op));
     }
 
-    fn is_worn_out(&self, tag: Tag) -> bool {
+    fn is_out_of_attempts(&self, tag: Tag) -> bool {
         let request = &self.requests[tag];
         request.retries > self.config.max_retries || request.failovers > self.config.max_failovers
     }

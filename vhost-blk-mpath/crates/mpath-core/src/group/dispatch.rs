@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use super::{Disk, Group};
+use super::{Group, GroupDisk};
 use crate::policy::{Candidate, Choice, Oldest, Query};
 use crate::requests::{Request, State};
 use crate::{Action, AnaState, DiskId, OpClass, PathId, Tag};
@@ -14,7 +14,7 @@ impl Group {
     pub(super) fn refresh_eligible(&mut self, now: Instant) {
         let all = self.paths.iter().zip((0..).map(PathId));
         self.suspects = all.filter(|(path, _)| path.watch.is_suspect()).fold(0, |set, (_, id)| set | id.bit());
-        self.rest_ends = None;
+        self.rest_ends_at = None;
         for disk in self.disks() {
             self.refresh_disk(now, disk);
         }
@@ -31,8 +31,8 @@ impl Group {
                     groups[2 * usize::from(suspect) + usize::from(ana != AnaState::Optimized)] |= id.bit();
                 }
                 None if path.association.is_some() => {
-                    let ends = path.of_disk[disk.index()].hold.ends(now);
-                    self.rest_ends = self.rest_ends.into_iter().chain(ends).min();
+                    let ends = path.per_disk[disk.index()].rest.ends(now);
+                    self.rest_ends_at = self.rest_ends_at.into_iter().chain(ends).min();
                 }
                 None => {}
             }
@@ -46,7 +46,7 @@ impl Group {
             self.recall_by(now);
         }
         self.scheduler.set_blocked(disk, eligible == 0);
-        self.desert(now, disk, healthy != 0);
+        self.update_bypassed(now, disk, healthy != 0);
     }
 
     /// Binds the next request or flush command. Both take turns where both wait for room.
@@ -62,13 +62,13 @@ impl Group {
 
     /// Binds waiting requests until one is to be issued.
     pub(super) fn dispatch(&mut self, now: Instant) -> Option<Action> {
-        self.ask_again = None;
+        self.select_again_at = None;
         let mut last = None;
         // Paths that an earlier request waits for. Later requests may not take the room there. Otherwise a stream of
         // small requests would starve a large one.
-        let mut awaited = 0;
+        let mut reserved_paths = 0;
         while let Some((place, tag)) = self.scheduler.candidate(now, last) {
-            if self.has_legs(tag) {
+            if self.has_flush_commands(tag) {
                 // The paths of a flush are known only when some path is up.
                 if self.paths.iter().all(|path| path.association.is_none()) {
                     last = Some(place);
@@ -79,36 +79,38 @@ impl Group {
                 if let Some(action) = self.dispatch_flush(now) {
                     return Some(action);
                 }
-                (last, awaited) = (None, 0);
+                (last, reserved_paths) = (None, 0);
                 continue;
             }
             if self.is_delayed(now, tag) {
                 self.scheduler.take(now, place);
                 self.back_off_until_delay_is_over(now, tag);
-                (last, awaited) = (None, 0);
+                (last, reserved_paths) = (None, 0);
                 continue;
             }
-            match self.ask(now, tag, awaited) {
+            match self.select_path(now, tag, reserved_paths) {
                 Choice::Path(path) => {
                     self.scheduler.take(now, place);
                     if let Some(action) = self.bind(now, tag, path) {
                         return Some(action);
                     }
-                    (last, awaited) = (None, 0);
+                    (last, reserved_paths) = (None, 0);
                 }
                 Choice::Wait { again } => {
-                    self.ask_again = self.ask_again.into_iter().chain(again).min();
+                    self.select_again_at = self.select_again_at.into_iter().chain(again).min();
                     let full = self.candidates.iter().filter(|c| !c.has_room);
-                    awaited |= full.fold(0, |set, c| set | c.path.bit());
+                    reserved_paths |= full.fold(0, |set, c| set | c.path.bit());
                     last = Some(place);
                     // Every path has a waiter: with many flows, most of the walk would find nothing.
-                    if self.scheduler.all_need_paths() && self.disks.iter().all(|disk| disk.eligible & !awaited == 0) {
+                    if self.scheduler.all_need_paths()
+                        && self.disks.iter().all(|disk| disk.eligible & !reserved_paths == 0)
+                    {
                         break;
                     }
                 }
             }
         }
-        self.awaited = awaited;
+        self.reserved_paths = reserved_paths;
         None
     }
 
@@ -117,7 +119,7 @@ impl Group {
     /// worse path.
     pub(super) fn choices(&self, now: Instant, tag: Tag) -> u64 {
         let request = &self.requests[tag];
-        let Disk { eligible, healthy, .. } = self.disks[request.io.disk.index()];
+        let GroupDisk { eligible, healthy, .. } = self.disks[request.io.disk.index()];
         let not_delayed = !request.delayed_paths(now);
         let not_avoided = request.avoid.map_or(u64::MAX, |path| !path.bit()) & not_delayed;
         let instead_of_avoided = if request.recalls > 0 { healthy & not_avoided } else { 0 };
@@ -125,7 +127,7 @@ impl Group {
         sets.into_iter().find(|paths| *paths != 0).unwrap_or(0)
     }
 
-    fn ask(&mut self, now: Instant, tag: Tag, awaited: u64) -> Choice {
+    fn select_path(&mut self, now: Instant, tag: Tag, reserved_paths: u64) -> Choice {
         let Request { io, .. } = self.requests[tag];
         let class = io.op.class();
         self.candidates.clear();
@@ -135,7 +137,7 @@ impl Group {
             let id = PathId(left.trailing_zeros() as u16);
             left &= left - 1;
             let path = &self.paths[id.index()];
-            let has_room = awaited & id.bit() == 0 && path.has_room(self.config.window, io.bytes);
+            let has_room = reserved_paths & id.bit() == 0 && path.has_room(self.config.window, io.bytes);
             room |= has_room;
             self.candidates.push(self.candidate(id, class, has_room));
         }
@@ -191,16 +193,16 @@ impl Group {
         let association = path.association.expect("an eligible path is live");
         let request = &mut self.requests[tag];
         let io = request.io;
-        if let Some(since) = request.moving_since.take() {
-            self.moves.record(io.op.class(), now - since);
+        if let Some(since) = request.failover_since.take() {
+            self.failover_times.record(io.op.class(), now - since);
         }
         let class = io.op.class().index();
         request.path = id;
         request.epoch = association.epoch;
         request.bound_at = now;
-        let dirties =
+        let unflushed_in =
             association.volatile_write_cache && !self.config.shared_write_cache && io.op.is_mutating() && !io.fua;
-        request.dirties = dirties.then_some(path.of_disk[io.disk.index()].life);
+        request.unflushed_in = unflushed_in.then_some(path.per_disk[io.disk.index()].cache_period);
         request.avoid = None;
         request.fence_lifted = false;
         request.recalled = false;
@@ -209,7 +211,7 @@ impl Group {
         path.by_class[class].take(io.bytes);
         path.stats[class].in_flight += 1;
         self.requests.link(&mut path.in_flight[class], tag);
-        if let Some(state) = self.hold_by_injection(now, id, tag) {
+        if let Some(state) = self.apply_injection(now, id, tag) {
             self.requests[tag].state = state;
             return None;
         }

@@ -14,7 +14,7 @@ use std::time::Instant;
 use super::Group;
 use crate::inject::{Impairment, Verdict};
 use crate::requests::State;
-use crate::timers::{Answer, Due, Held};
+use crate::timers::{Answer, Delayed, Due};
 use crate::{DiskId, Injection, OpClass, Outcome, PathId, Tag};
 
 use crate::inject::Direction::{Request, Response};
@@ -29,8 +29,8 @@ impl Group {
             return;
         }
         self.end_injection(now, path, class);
-        let impaired = self.paths[path.index()].impaired.get_or_insert_default();
-        impaired.set(class, Impairment::new(injection, path, class));
+        let injections = self.paths[path.index()].injections.get_or_insert_default();
+        injections.set(class, Impairment::new(injection, path, class));
     }
 
     /// Ends the injections of a path. Requests that they keep go on at once and in order: to the target, or elsewhere
@@ -41,43 +41,45 @@ impl Group {
 
     /// The injections in force, each with its class.
     pub fn injections(&self) -> impl Iterator<Item = (PathId, Option<OpClass>, Injection)> + '_ {
-        let impaired = self.paths.iter().zip(0..).filter_map(|(path, id)| Some((PathId(id), path.impaired.as_ref()?)));
-        impaired.flat_map(|(id, impaired)| impaired.injections().map(move |(class, injection)| (id, class, injection)))
+        let injections =
+            self.paths.iter().zip(0..).filter_map(|(path, id)| Some((PathId(id), path.injections.as_ref()?)));
+        injections
+            .flat_map(|(id, injections)| injections.in_force().map(move |(class, injection)| (id, class, injection)))
     }
 
     /// Ends the injection of a class; `None`: of all classes.
     fn end_injection(&mut self, now: Instant, id: PathId, only: Option<OpClass>) {
-        let Some(mut impaired) = self.paths[id.index()].impaired.take() else {
+        let Some(mut injections) = self.paths[id.index()].injections.take() else {
             return;
         };
         let covers = |class: OpClass| only.is_none_or(|only| only == class);
         let requests = &self.requests;
         let ends = |tag: Tag| covers(requests[tag].io.op.class());
         let (mut released, mut answers) = (Vec::new(), Vec::new());
-        for held in self.timers.take_held(id, ends) {
+        for held in self.timers.take_delayed(id, ends) {
             match held {
-                Held::Request(tag) => released.push(tag),
-                Held::Answer(tag, outcome) => answers.push((tag, outcome)),
+                Delayed::Request(tag) => released.push(tag),
+                Delayed::Answer(tag, outcome) => answers.push((tag, outcome)),
             }
         }
         let unsent = released.len();
-        self.timers.forget_ghosts(id, covers);
-        released.extend(impaired.stalled.iter().filter(|tag| ends(**tag)));
-        answers.extend(impaired.answers.iter().filter(|(tag, _)| ends(*tag)));
-        impaired.stalled.retain(|tag| !ends(*tag));
-        impaired.answers.retain(|(tag, _)| !ends(*tag));
-        let mut ghosts = 0;
+        self.timers.forget_abandoned(id, covers);
+        released.extend(injections.stalled.iter().filter(|tag| ends(**tag)));
+        answers.extend(injections.answers.iter().filter(|(tag, _)| ends(*tag)));
+        injections.stalled.retain(|tag| !ends(*tag));
+        injections.answers.retain(|(tag, _)| !ends(*tag));
+        let mut abandoned = 0;
         for class in OpClass::ALL.into_iter().filter(|class| covers(*class)) {
-            ghosts += std::mem::take(&mut impaired.ghosts[class.index()]);
-            impaired.stalled_ghosts[class.index()] = None;
+            abandoned += std::mem::take(&mut injections.abandoned[class.index()]);
+            injections.stalled_abandoned[class.index()] = None;
         }
         let path = &mut self.paths[id.index()];
-        if impaired.end(only) {
-            path.impaired = Some(impaired);
+        if injections.end(only) {
+            path.injections = Some(injections);
         }
         let owed = (released.len() - unsent + answers.len()) as u32;
-        if owed + ghosts > 0 {
-            path.watch.forget(now, owed, ghosts);
+        if owed + abandoned > 0 {
+            path.watch.forget(now, owed, abandoned);
             self.watch_changed(now, id);
         }
         // Requests that it was about to fail go on too.
@@ -113,12 +115,12 @@ impl Group {
 
     /// Applies the path's injection to a request that is about to be issued. Returns the state of the request if the
     /// injection keeps it.
-    pub(super) fn hold_by_injection(&mut self, now: Instant, id: PathId, tag: Tag) -> Option<State> {
-        let impaired = self.paths[id.index()].impaired.as_mut()?;
+    pub(super) fn apply_injection(&mut self, now: Instant, id: PathId, tag: Tag) -> Option<State> {
+        let injections = self.paths[id.index()].injections.as_mut()?;
         let io = &self.requests[tag].io;
-        match impaired.decide(now, Request, io.op.class(), io.bytes) {
+        match injections.decide(now, Request, io.op.class(), io.bytes) {
             Verdict::Pass => None,
-            Verdict::Hold { delay, error } => {
+            Verdict::Delay { delay, error } => {
                 if delay.is_zero() {
                     self.released.push_back((id, tag, error));
                 } else {
@@ -127,7 +129,7 @@ impl Group {
                 Some(State::Injected)
             }
             Verdict::Stall => {
-                impaired.stalled.push_back(tag);
+                injections.stalled.push_back(tag);
                 self.issued(now, id, tag);
                 Some(State::Stalled)
             }
@@ -136,7 +138,7 @@ impl Group {
 
     /// Applies the path's injection to an answer. Returns the outcome that counts now; `None`: the injection keeps
     /// the answer.
-    pub(super) fn answer_by_injection(
+    pub(super) fn apply_injection_to_answer(
         &mut self,
         now: Instant,
         id: PathId,
@@ -144,7 +146,7 @@ impl Group {
         outcome: Outcome,
     ) -> Option<Outcome> {
         let path = &mut self.paths[id.index()];
-        let (Some(impaired), Some(live)) = (&mut path.impaired, path.association) else {
+        let (Some(injections), Some(live)) = (&mut path.injections, path.association) else {
             return Some(outcome);
         };
         let request = &self.requests[tag];
@@ -159,16 +161,16 @@ impl Group {
         if Some(live.epoch) != epoch {
             return Some(outcome);
         }
-        match impaired.decide(now, Response, class, bytes) {
+        match injections.decide(now, Response, class, bytes) {
             Verdict::Pass => return Some(outcome),
-            Verdict::Hold { delay, error } => {
+            Verdict::Delay { delay, error } => {
                 let answer = Answer { outcome, error: error.filter(|_| outcome == Outcome::Success) };
                 if delay.is_zero() {
-                    return Some(self.take_answer(now, id, tag, answer));
+                    return Some(self.replace_answer(now, id, tag, answer));
                 }
                 self.timers.set(now, delay, Due::Answer(id, tag, answer));
             }
-            Verdict::Stall => impaired.answers.push_back((tag, outcome)),
+            Verdict::Stall => injections.answers.push_back((tag, outcome)),
         }
         self.set_answered(id, tag, true);
         None
@@ -177,25 +179,25 @@ impl Group {
     /// The delay of an answer is over.
     pub(super) fn answer_due(&mut self, now: Instant, id: PathId, tag: Tag, answer: Answer) {
         self.set_answered(id, tag, false);
-        let outcome = self.take_answer(now, id, tag, answer);
+        let outcome = self.replace_answer(now, id, tag, answer);
         self.end_attempt(now, id, tag, outcome, true);
     }
 
-    fn take_answer(&mut self, now: Instant, id: PathId, tag: Tag, answer: Answer) -> Outcome {
+    fn replace_answer(&mut self, now: Instant, id: PathId, tag: Tag, answer: Answer) -> Outcome {
         let Some(error) = answer.error else {
             return answer.outcome;
         };
         // The controller executed the command: its cache may hold the write, whatever the guest is told.
         let request = &self.requests[tag];
-        if let Some(life) = request.dirties.filter(|_| !self.has_legs(tag)) {
-            self.disks[request.io.disk.index()].dirty.mark(now, id, life);
+        if let Some(cache_period) = request.unflushed_in.filter(|_| !self.has_flush_commands(tag)) {
+            self.disks[request.io.disk.index()].unflushed.mark(now, id, cache_period);
         }
         error
     }
 
     fn set_answered(&mut self, id: PathId, tag: Tag, answered: bool) {
-        if self.has_legs(tag) {
-            self.set_leg_answered(id, tag, answered);
+        if self.has_flush_commands(tag) {
+            self.set_flush_command_answered(id, tag, answered);
             return;
         }
         let (from, to) = if answered { (State::InFlight, State::Answered) } else { (State::Answered, State::InFlight) };
@@ -205,53 +207,53 @@ impl Group {
     }
 
     /// Takes back a request that the injection keeps and the driver does not have.
-    pub(super) fn recall_held(&mut self, now: Instant, id: PathId, tag: Tag) {
+    pub(super) fn recall_from_injection(&mut self, now: Instant, id: PathId, tag: Tag) {
         let (class, issued_at) = (self.requests[tag].io.op.class(), self.requests[tag].issued_at);
         let path = &mut self.paths[id.index()];
-        let impaired = path.impaired.as_mut().expect("only an injection keeps requests");
-        if impaired.is_stalled(tag) {
-            let ages_from = &mut impaired.stalled_ghosts[class.index()];
+        let injections = path.injections.as_mut().expect("only an injection keeps requests");
+        if injections.is_stalled(tag) {
+            let ages_from = &mut injections.stalled_abandoned[class.index()];
             *ages_from = Some(ages_from.map_or(issued_at, |older| older.min(issued_at)));
         }
-        impaired.stalled.retain(|other| *other != tag);
-        impaired.answers.retain(|(other, _)| *other != tag);
-        impaired.ghosts[class.index()] += 1;
-        self.timers.make_ghost(id, tag, class);
+        injections.stalled.retain(|other| *other != tag);
+        injections.answers.retain(|(other, _)| *other != tag);
+        injections.abandoned[class.index()] += 1;
+        self.timers.make_abandoned(id, tag, class);
         let request = &mut self.requests[tag];
         (request.recalled, request.state) = (true, State::InFlight);
         self.end_attempt(now, id, tag, Outcome::Recalled { abandoned: true }, true);
     }
 
     /// The abandoned answer arrives: the time at which the injection would have released it.
-    pub(super) fn ghost_due(&mut self, now: Instant, id: PathId, class: OpClass) {
+    pub(super) fn abandoned_due(&mut self, now: Instant, id: PathId, class: OpClass) {
         let path = &mut self.paths[id.index()];
-        let impaired = path.impaired.as_mut().expect("only an injection abandons answers here");
-        impaired.ghosts[class.index()] -= 1;
+        let injections = path.injections.as_mut().expect("only an injection abandons answers here");
+        injections.abandoned[class.index()] -= 1;
         path.watch.progress(now, 1);
         self.watch_changed(now, id);
     }
 
     /// The association has ended. Answers that an injection keeps are lost. Requests that were not sent go elsewhere.
-    pub(super) fn lose_held(&mut self, now: Instant, id: PathId) {
-        let Some(impaired) = &mut self.paths[id.index()].impaired else {
+    pub(super) fn lose_delayed(&mut self, now: Instant, id: PathId) {
+        let Some(injections) = &mut self.paths[id.index()].injections else {
             return;
         };
-        (impaired.ghosts, impaired.stalled_ghosts) = ([0; 3], [None; 3]);
-        let stalled = std::mem::take(&mut impaired.stalled);
-        let mut answers: Vec<Tag> = std::mem::take(&mut impaired.answers).into_iter().map(|(tag, _)| tag).collect();
-        self.timers.forget_ghosts(id, |_| true);
+        (injections.abandoned, injections.stalled_abandoned) = ([0; 3], [None; 3]);
+        let stalled = std::mem::take(&mut injections.stalled);
+        let mut answers: Vec<Tag> = std::mem::take(&mut injections.answers).into_iter().map(|(tag, _)| tag).collect();
+        self.timers.forget_abandoned(id, |_| true);
         answers.extend(self.timers.take_answers(id));
         for tag in answers.into_iter().rev() {
             self.set_answered(id, tag, false);
             self.end_attempt(now, id, tag, Outcome::Lost { indeterminate: true }, false);
         }
         for tag in stalled.into_iter().rev() {
-            if self.has_legs(tag) {
-                self.take_back_leg(id, tag);
+            if self.has_flush_commands(tag) {
+                self.take_back_flush_command(id, tag);
             } else {
                 // Never sent, so this is no failover. Its wait counts as one, because the guest has waited.
                 let request = &mut self.requests[tag];
-                request.moving_since.get_or_insert(request.bound_at);
+                request.failover_since.get_or_insert(request.bound_at);
                 self.unbind(tag);
                 self.requeue(now, tag);
             }

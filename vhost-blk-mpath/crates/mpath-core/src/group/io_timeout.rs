@@ -44,12 +44,16 @@ impl Group {
 
     /// When the oldest request that the injection of a path stalls was issued, including recalled requests.
     fn oldest_stalled(&self, id: PathId) -> Option<Instant> {
-        let impaired = self.paths[id.index()].impaired.as_ref()?;
-        let tags = impaired.stalled.iter().chain(impaired.answers.iter().map(|(tag, _)| tag));
+        let injections = self.paths[id.index()].injections.as_ref()?;
+        let tags = injections.stalled.iter().chain(injections.answers.iter().map(|(tag, _)| tag));
         let issued_at = tags.filter_map(|&tag| {
             let request = &self.requests[tag];
-            if self.has_legs(tag) { self.flushes.issued_at_on(request.job, id) } else { Some(request.issued_at) }
+            if self.has_flush_commands(tag) {
+                self.flushes.issued_at_on(request.job, id)
+            } else {
+                Some(request.issued_at)
+            }
         });
-        issued_at.chain(impaired.stalled_ghosts.into_iter().flatten()).min()
+        issued_at.chain(injections.stalled_abandoned.into_iter().flatten()).min()
     }
 }

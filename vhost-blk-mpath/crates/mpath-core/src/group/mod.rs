@@ -28,16 +28,16 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::dirty::Round;
 use crate::path::Path;
-use crate::policy::{Candidate, InForce};
+use crate::policy::{ActivePolicies, Candidate};
 use crate::requests::{Requests, State};
 use crate::scheduler::Scheduler;
-use crate::stats::Moves;
+use crate::stats::FailoverTimes;
 use crate::timers::{Due, Timers};
+use crate::unflushed::Round;
 use crate::{
-    Action, ClassPolicies, DirtyPaths, DiskId, Epoch, FlowId, GroupStats, Io, IoError, MAX_DISKS, Op, OpClass, Outcome,
-    PathId, PathStats, PolicyKind, SchedulerKind, SchedulerSpec, SharedDisk, Tag, Window,
+    Action, ClassPolicies, DiskId, Epoch, FlowId, GroupStats, Io, IoError, MAX_DISKS, Op, OpClass, Outcome, PathId,
+    PathStats, PolicyKind, SchedulerKind, SchedulerSpec, SharedDisk, Tag, UnflushedPaths, Window,
 };
 use flush::FlushJobs;
 use hedge::Hedges;
@@ -102,7 +102,7 @@ impl Default for GroupConfig {
 pub struct Group {
     config: GroupConfig,
     started: Instant,
-    policies: InForce,
+    policies: ActivePolicies,
     /// By id, including ids without a path.
     paths: Vec<Path>,
     requests: Requests,
@@ -112,7 +112,7 @@ pub struct Group {
     flushes: FlushJobs,
     hedges: Hedges,
     /// By id.
-    disks: Vec<Disk>,
+    disks: Vec<GroupDisk>,
     /// Requests that the injection of their path has released, and the outcome with which it replaces theirs.
     released: VecDeque<(PathId, Tag, Option<Outcome>)>,
     finished: VecDeque<(Tag, Result<(), IoError>)>,
@@ -120,7 +120,7 @@ pub struct Group {
     open: usize,
     /// Requests in [`State::Backoff`].
     backoff: u64,
-    moves: Moves,
+    failover_times: FailoverTimes,
     /// The suspect paths, as a set.
     suspects: u64,
     /// When to look for suspect paths: at the time when the next one may become suspect, or earlier.
@@ -128,13 +128,13 @@ pub struct Group {
     /// When to look for requests to recall: at the time when the next one is due, or earlier.
     recall_at: Option<Instant>,
     /// When the next rest of a path ends.
-    rest_ends: Option<Instant>,
+    rest_ends_at: Option<Instant>,
     /// Whether a path may come back.
     paths_expected: bool,
     /// When to ask a policy again that chose to wait.
-    ask_again: Option<Instant>,
+    select_again_at: Option<Instant>,
     /// Paths, as a set, that have no room for an earlier request. Later requests may not take the room there.
-    awaited: u64,
+    reserved_paths: u64,
     /// Flush commands at the daemon's end, and the round that each will cover.
     write_backs: BTreeMap<(PathId, DiskId), (Epoch, Round)>,
     /// Scratch space of `dispatch`.
@@ -143,14 +143,14 @@ pub struct Group {
 
 /// A disk of the group. Sets are sets of paths.
 #[derive(Debug)]
-struct Disk {
-    dirty: Arc<DirtyPaths>,
+struct GroupDisk {
+    unflushed: Arc<UnflushedPaths>,
     /// The paths that policies may choose from now.
     eligible: u64,
     /// Paths that are usable, not suspect and not drained, including those in a worse ANA state.
     healthy: u64,
     /// The suspect paths that get no requests because a healthy path exists.
-    deserted: u64,
+    bypassed: u64,
     /// The time since which no live path leads to the namespace.
     no_path_since: Option<Instant>,
 }
@@ -162,16 +162,16 @@ impl Group {
     pub fn new(now: Instant, config: GroupConfig, disks: &[SharedDisk]) -> Self {
         assert!((1..=MAX_DISKS).contains(&disks.len()), "a group has 1 to {MAX_DISKS} disks");
         let limits = disks.iter().map(|disk| Arc::clone(&disk.limits));
-        let of = |disk: &SharedDisk| Disk {
-            dirty: Arc::clone(&disk.dirty),
+        let of = |disk: &SharedDisk| GroupDisk {
+            unflushed: Arc::clone(&disk.unflushed),
             eligible: 0,
             healthy: 0,
-            deserted: 0,
+            bypassed: 0,
             no_path_since: Some(now),
         };
         Self {
             started: now,
-            policies: InForce::new(config.policy, config.seed),
+            policies: ActivePolicies::new(config.policy, config.seed),
             config,
             paths: Vec::new(),
             requests: Requests::default(),
@@ -185,27 +185,27 @@ impl Group {
             finished: VecDeque::new(),
             open: 0,
             backoff: 0,
-            moves: Moves::default(),
+            failover_times: FailoverTimes::default(),
             suspects: 0,
             watch_at: None,
             recall_at: None,
-            rest_ends: None,
+            rest_ends_at: None,
             paths_expected: true,
-            ask_again: None,
-            awaited: 0,
+            select_again_at: None,
+            reserved_paths: 0,
             candidates: Vec::new(),
         }
     }
 
     /// Takes a request. It ends with exactly one [`Action::Finish`].
     pub fn submit(&mut self, now: Instant, io: Io) {
-        self.submit_waited(now, now, io);
+        self.submit_queued_since(now, now, io);
     }
 
     /// Takes a request that may have waited in its virtqueue since `since`, because the I/O thread looked late. A
     /// flush then also reports losses that other flushes have reported meanwhile: the guest may have submitted it
     /// before that.
-    pub fn submit_waited(&mut self, now: Instant, since: Instant, io: Io) {
+    pub fn submit_queued_since(&mut self, now: Instant, since: Instant, io: Io) {
         self.requests.insert(now, io);
         self.hedges.submitted(io.op);
         self.open += 1;
@@ -251,8 +251,8 @@ impl Group {
     fn poll_released(&mut self, now: Instant) -> Option<Action> {
         loop {
             let (path, tag, outcome) = self.released.pop_front()?;
-            if self.has_legs(tag) {
-                self.leg_released(now, path, tag);
+            if self.has_flush_commands(tag) {
+                self.flush_command_released(now, path, tag);
             } else {
                 let state = &mut self.requests[tag].state;
                 assert_eq!(*state, State::Injected, "only what an injection held is released");
@@ -275,8 +275,8 @@ impl Group {
         let (queued, flushes) = (self.scheduler.len() > 0, self.flushes.is_waiting());
         let candidates = [
             self.timers.next(),
-            self.ask_again.filter(|_| queued),
-            self.rest_ends.filter(|_| queued || flushes || self.suspects != 0),
+            self.select_again_at.filter(|_| queued),
+            self.rest_ends_at.filter(|_| queued || flushes || self.suspects != 0),
             self.next_suspicion(),
             self.next_expiry(),
             self.recall_at.filter(|_| self.open > 0),
@@ -295,14 +295,14 @@ impl Group {
             match due {
                 Due::Inject(path, tag, outcome) => self.released.push_back((path, tag, outcome)),
                 Due::Answer(path, tag, answer) => self.answer_due(now, path, tag, answer),
-                Due::Ghost(path, class) => self.ghost_due(now, path, class),
+                Due::Abandoned(path, class) => self.abandoned_due(now, path, class),
                 Due::Hedge(path, tag) => self.release_hedge(now, path, tag, true),
                 Due::Probe(path) => self.release_probe(now, path, true),
                 Due::Retry(tag) => {
                     self.backoff -= 1;
                     self.retry_due(now, tag);
                 }
-                Due::RetryLeg(path, tag) => self.queue_leg(path, tag),
+                Due::RetryFlushCommand(path, tag) => self.queue_flush_command(path, tag),
             }
         }
         if self.open > 0 {
@@ -310,12 +310,12 @@ impl Group {
         }
         self.scheduler.handle_timeout(now);
         self.check_watches(now);
-        if self.rest_ends.is_some_and(|at| at <= now) {
+        if self.rest_ends_at.is_some_and(|at| at <= now) {
             self.refresh_eligible(now);
         }
         if self.scheduler.len() > 0 {
             for disk in self.disks() {
-                if self.given_up(now, disk) && self.scheduler.len_of(disk) > 0 {
+                if self.has_given_up(now, disk) && self.scheduler.len_of(disk) > 0 {
                     for tag in self.scheduler.take_all_of(disk) {
                         self.finish(tag, Err(IoError::Io));
                     }
@@ -328,7 +328,7 @@ impl Group {
     /// even if its parameters change. A new policy starts without estimates. Statistics continue.
     pub fn set_policy(&mut self, policies: impl Into<ClassPolicies>) {
         self.policies.set(policies.into());
-        self.ask_again = None;
+        self.select_again_at = None;
     }
 
     /// The policies in force.
@@ -400,21 +400,21 @@ impl Group {
             policy: *self.policies.specs(),
             queued: self.scheduler.len() as u64,
             backoff: self.backoff,
-            moves: self.moves.clone(),
+            failover_times: self.failover_times.clone(),
             scheduler: self.scheduler.stats(now),
             hedging: self.hedges.counts(),
             paths: all
                 .map(|(path, id)| PathStats {
                     path: PathId(id),
                     ana: path.association.map(|association| association.ana),
-                    resting: path.of_disk.iter().any(|disk| disk.hold.is_on(now)),
+                    resting: path.per_disk.iter().any(|disk| disk.rest.is_on(now)),
                     suspect: path.watch.is_suspect(),
                     suspicions: path.suspicions,
                     recalled: path.recalled,
                     probes: path.probes,
                     hedges: path.hedges,
                     hedges_won: path.hedges_won,
-                    injections: path.impaired.as_ref().map_or(0, |impaired| impaired.injections().count()),
+                    injections: path.injections.as_ref().map_or(0, |injections| injections.in_force().count()),
                     fenced: path.fenced.len() as u64,
                     draining: path.draining,
                     flushes_open: self.flushes.open_on(PathId(id)),
@@ -435,7 +435,7 @@ impl Group {
         if self.paths_expected { Some(since + self.config.no_path_timeout?) } else { Some(since) }
     }
 
-    fn given_up(&self, now: Instant, disk: DiskId) -> bool {
+    fn has_given_up(&self, now: Instant, disk: DiskId) -> bool {
         self.gives_up_at(disk).is_some_and(|at| at <= now)
     }
 
@@ -444,9 +444,9 @@ impl Group {
         assert!(!matches!(request.state, State::Free | State::Finished), "a request finishes once");
         request.state = State::Finished;
         let (job, io) = (request.job, request.io);
-        let has_legs = self.has_legs(tag);
+        let has_flush_commands = self.has_flush_commands(tag);
         self.scheduler.finished(io.flow);
-        if has_legs {
+        if has_flush_commands {
             self.flushes.free(job);
         }
         self.finished.push_back((tag, result));
@@ -457,7 +457,7 @@ impl Group {
         op == Op::Flush && !self.config.shared_write_cache
     }
 
-    fn has_legs(&self, tag: Tag) -> bool {
+    fn has_flush_commands(&self, tag: Tag) -> bool {
         self.fans_out(self.requests[tag].io.op)
     }
 }

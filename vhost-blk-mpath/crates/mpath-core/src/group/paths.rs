@@ -33,7 +33,7 @@ impl Group {
         let idle = path.fenced.is_empty() && path.stats.iter().all(|class| class.in_flight == 0);
         assert!(idle && self.flushes.open_on(id) == 0, "a path is removed only when no request or flush needs it");
         *path = Path { last_epoch: path.last_epoch, ..Path::vacant(self.config.suspect_timeout, self.disks.len()) };
-        self.disks.iter().for_each(|disk| disk.dirty.removed(id));
+        self.disks.iter().for_each(|disk| disk.unflushed.path_removed(id));
         self.policies.iter_mut().for_each(|policy| policy.path_changed(id));
         self.requests.iter_mut().for_each(|request| request.forget_path(id));
     }
@@ -48,14 +48,14 @@ impl Group {
         assert!(path.last_epoch < Some(association.epoch), "epochs grow with each association");
         path.association = Some(association);
         path.last_epoch = Some(association.epoch);
-        path.begin_watch(self.config.suspect_timeout);
-        for ((disk, of_disk), of) in self.disks.iter().zip(&mut path.of_disk).zip(0..) {
-            of_disk.hold.clear();
-            of_disk.life = association.epoch.into();
-            disk.dirty.up(now, id, association.epoch, association.volatile_write_cache);
+        path.reset_watch(self.config.suspect_timeout);
+        for ((disk, per_disk), of) in self.disks.iter().zip(&mut path.per_disk).zip(0..) {
+            per_disk.rest.clear();
+            per_disk.cache_period = association.epoch.into();
+            disk.unflushed.association_begun(now, id, association.epoch, association.volatile_write_cache);
             if association.ana.of(DiskId(of)) == AnaState::PersistentLoss {
-                of_disk.life = of_disk.life.next();
-                disk.dirty.namespace_lost(now, id, of_disk.life);
+                per_disk.cache_period = per_disk.cache_period.next();
+                disk.unflushed.namespace_lost(now, id, per_disk.cache_period);
             }
         }
         self.path_changed(now, id);
@@ -72,20 +72,20 @@ impl Group {
         if ana == before {
             // The event is about another disk, or the state has changed and changed back. Either way earlier path
             // errors are out of date.
-            path.of_disk[disk.index()].hold.clear();
+            path.per_disk[disk.index()].rest.clear();
             self.refresh_eligible(now);
             return;
         }
-        let dirty = &self.disks[disk.index()].dirty;
-        let of_disk = &mut path.of_disk[disk.index()];
+        let unflushed = &self.disks[disk.index()].unflushed;
+        let per_disk = &mut path.per_disk[disk.index()];
         if ana == AnaState::PersistentLoss {
             // The controller will never flush what it has not flushed so far.
-            of_disk.life = of_disk.life.next();
-            dirty.namespace_lost(now, id, of_disk.life);
+            per_disk.cache_period = per_disk.cache_period.next();
+            unflushed.namespace_lost(now, id, per_disk.cache_period);
         } else if before == AnaState::PersistentLoss {
-            dirty.back(id, of_disk.life, association.volatile_write_cache);
+            unflushed.namespace_back(id, per_disk.cache_period, association.volatile_write_cache);
         }
-        of_disk.hold.clear();
+        per_disk.rest.clear();
         if !ana.is_selectable() {
             self.take_back_unsent_of(now, id, disk);
         }
@@ -111,29 +111,29 @@ impl Group {
     /// request that it got, with [`crate::Outcome::Lost`] if there was no answer.
     pub fn path_lost(&mut self, now: Instant, id: PathId) {
         if let Some(association) = self.paths[id.index()].association {
-            self.disks.iter().for_each(|disk| disk.dirty.lost(now, id, association.epoch));
-            self.path_left(now, id);
+            self.disks.iter().for_each(|disk| disk.unflushed.association_lost(now, id, association.epoch));
+            self.path_closed(now, id);
         }
     }
 
     /// The group closes its part of an association at the end of the daemon. Other groups may still flush the
     /// association. When all groups have ended, ask [`crate::UnflushedPaths::has_unreported_loss`].
-    pub fn path_left(&mut self, now: Instant, id: PathId) {
+    pub fn path_closed(&mut self, now: Instant, id: PathId) {
         let path = &mut self.paths[id.index()];
         if path.association.take().is_none() {
             return;
         }
-        path.of_disk.iter_mut().for_each(|disk| disk.hold.clear());
-        path.begin_watch(self.config.suspect_timeout);
+        path.per_disk.iter_mut().for_each(|disk| disk.rest.clear());
+        path.reset_watch(self.config.suspect_timeout);
         path.probe = None;
         self.timers.forget_probe(id);
         self.lose_hedges(id);
         self.path_changed(now, id);
         self.take_back_unsent(now, id);
-        self.lose_held(now, id);
+        self.lose_delayed(now, id);
         // No controller is left to repeat these commands on.
-        for tag in self.timers.take_leg_retries(id) {
-            self.queue_leg(id, tag);
+        for tag in self.timers.take_flush_command_retries(id) {
+            self.queue_flush_command(id, tag);
         }
     }
 
@@ -201,8 +201,8 @@ impl Group {
         });
         unsent.append(&mut self.timers.take_injected(id, |tag| of(requests[tag].io.disk)));
         for tag in unsent.into_iter().rev() {
-            if self.has_legs(tag) {
-                self.take_back_leg(id, tag);
+            if self.has_flush_commands(tag) {
+                self.take_back_flush_command(id, tag);
             } else {
                 self.unbind(tag);
                 self.requeue(now, tag);

@@ -10,7 +10,7 @@ use std::time::Instant;
 use super::Group;
 use crate::inject::Verdict;
 use crate::path::{Probe, ProbeState};
-use crate::policy::Probed;
+use crate::policy::ProbeResult;
 use crate::timers::Due;
 use crate::{Action, Direction, DiskId, MAX_PROBE_BYTES, OpClass, PathId};
 
@@ -20,11 +20,11 @@ impl Group {
         let of = &mut self.paths[path.index()];
         let probe = of.probe.as_mut().filter(|probe| probe.state == ProbeState::Issued);
         let probe = probe.expect("an answer follows a probe");
-        let impaired = of.impaired.as_mut();
-        match impaired.map_or(Verdict::Pass, |i| i.decide(now, Direction::Response, OpClass::Read, probe.bytes)) {
+        let injections = of.injections.as_mut();
+        match injections.map_or(Verdict::Pass, |i| i.decide(now, Direction::Response, OpClass::Read, probe.bytes)) {
             Verdict::Pass => self.end_probe(now, path, success),
-            Verdict::Hold { delay, error } if delay.is_zero() => self.end_probe(now, path, success && error.is_none()),
-            Verdict::Hold { delay, error } => {
+            Verdict::Delay { delay, error } if delay.is_zero() => self.end_probe(now, path, success && error.is_none()),
+            Verdict::Delay { delay, error } => {
                 probe.fails = error.is_some();
                 probe.state = ProbeState::Answered(success);
                 self.timers.set(now, delay, Due::Probe(path));
@@ -36,9 +36,9 @@ impl Group {
     fn end_probe(&mut self, now: Instant, path: PathId, success: bool) {
         let probe = self.paths[path.index()].probe.take().expect("the path has a probe");
         let latency = success.then(|| now - probe.began);
-        let done = Probed { now, path, bytes: probe.bytes, latency };
+        let done = ProbeResult { now, path, bytes: probe.bytes, latency };
         self.policies.iter_mut().for_each(|policy| policy.probed(&done));
-        self.paths[path.index()].settle_expiry();
+        self.paths[path.index()].clear_expiry_if_idle();
     }
 
     pub(super) fn poll_probe(&mut self, now: Instant) -> Option<Action> {
@@ -64,8 +64,8 @@ impl Group {
         let disk = self.disks.iter().position(|disk| disk.eligible & id.bit() != 0).map_or(0, |at| at as u16);
         let disk = DiskId(disk);
         let path = &mut self.paths[id.index()];
-        let impaired = path.impaired.as_mut();
-        let verdict = impaired.map_or(Verdict::Pass, |i| i.decide(now, Direction::Request, OpClass::Read, bytes));
+        let injections = path.injections.as_mut();
+        let verdict = injections.map_or(Verdict::Pass, |i| i.decide(now, Direction::Request, OpClass::Read, bytes));
         let mut probe = Probe { began: now, disk, bytes, fails: false, state: ProbeState::Injected };
         match verdict {
             Verdict::Pass => {
@@ -75,7 +75,7 @@ impl Group {
                 path.issued(now, self.config.io_timeout);
                 return Some(Action::Probe { path: id, disk, bytes });
             }
-            Verdict::Hold { delay, error } => {
+            Verdict::Delay { delay, error } => {
                 probe.fails = error.is_some();
                 path.probe = Some(probe);
                 if delay.is_zero() {

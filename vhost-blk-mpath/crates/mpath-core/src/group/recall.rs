@@ -7,7 +7,7 @@
 use std::time::Instant;
 
 use super::Group;
-use crate::overdue::Read;
+use crate::overdue_reads::Read;
 use crate::requests::State;
 use crate::{Action, Op, OpClass, PathId, Tag};
 
@@ -43,7 +43,7 @@ impl Group {
                 return Some(Action::Recall { path, tag });
             }
             // The driver does not have it.
-            self.recall_held(now, path, tag);
+            self.recall_from_injection(now, path, tag);
         }
         None
     }
@@ -84,10 +84,10 @@ impl Group {
             return None;
         }
         let disk = &self.disks[request.io.disk.index()];
-        let deserted = disk.deserted & id.bit() != 0;
-        let by_silence = if deserted { path.watch.recall_at(request.recalls) } else { None };
+        let bypassed = disk.bypassed & id.bit() != 0;
+        let by_silence = if bypassed { path.watch.recall_at(request.recalls) } else { None };
         // An answer that an injection delays has arrived, so it does not age. A stalled answer does.
-        let stalled = |path: &crate::path::Path| path.impaired.as_ref().is_some_and(|held| held.is_stalled(tag));
+        let stalled = |path: &crate::path::Path| path.injections.as_ref().is_some_and(|held| held.is_stalled(tag));
         let ages = request.io.op == Op::Read && (request.state != State::Answered || stalled(path));
         let elsewhere = disk.healthy & !id.bit() != 0;
         let by_age = (ages && elsewhere).then(|| {

@@ -21,7 +21,7 @@ impl Group {
         if path.association.is_some() {
             path.watch.progress(now, answered);
             if let Some((sent_at, bytes)) = read {
-                path.overdue.took(now, now - sent_at, bytes);
+                path.overdue.record_latency(now, now - sent_at, bytes);
             }
             self.watch_changed(now, id);
         }
@@ -51,7 +51,7 @@ impl Group {
         }
         match outcome {
             Outcome::Recalled { abandoned } => path.watch.recalled(abandoned),
-            Outcome::Lost { .. } | Outcome::GivenUp => path.watch.gone(),
+            Outcome::Lost { .. } | Outcome::GivenUp => path.watch.returned_unanswered(),
             Outcome::Success | Outcome::PathError | Outcome::Retry { .. } | Outcome::Failed(_) => {
                 path.watch.answered(now);
                 if let Some((issued_at, bytes)) = read
@@ -66,7 +66,7 @@ impl Group {
 
     pub(super) fn watch_changed(&mut self, now: Instant, id: PathId) {
         let path = &mut self.paths[id.index()];
-        path.settle_expiry();
+        path.clear_expiry_if_idle();
         let watch = &path.watch;
         if let Some(due) = watch.due() {
             self.watch_at = Some(self.watch_at.map_or(due, |at| at.min(due)));
@@ -102,10 +102,10 @@ impl Group {
 
     /// The suspect paths have changed, or whether the disk has a healthy path: updates the bypassed paths of the
     /// disk.
-    pub(super) fn desert(&mut self, now: Instant, disk: DiskId, elsewhere: bool) {
-        let deserted = if elsewhere { self.suspects } else { 0 };
-        let before = std::mem::replace(&mut self.disks[disk.index()].deserted, deserted);
-        let mut new = deserted & !before;
+    pub(super) fn update_bypassed(&mut self, now: Instant, disk: DiskId, elsewhere: bool) {
+        let bypassed = if elsewhere { self.suspects } else { 0 };
+        let before = std::mem::replace(&mut self.disks[disk.index()].bypassed, bypassed);
+        let mut new = bypassed & !before;
         if new != 0 {
             self.recall_by(now);
         }

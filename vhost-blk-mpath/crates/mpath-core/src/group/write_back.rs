@@ -14,10 +14,10 @@ impl Group {
         };
         let mut begun = Vec::new();
         for disk in self.disks() {
-            let dirty = &self.disks[disk.index()].dirty;
-            if dirty.is_dirty(id)
+            let unflushed = &self.disks[disk.index()].unflushed;
+            if unflushed.is_unflushed(id)
                 && association.ana.of(disk).is_selectable()
-                && let Some(round) = dirty.begin_flush(id, association.epoch)
+                && let Some(round) = unflushed.begin_flush(id, association.epoch)
             {
                 self.write_backs.insert((id, disk), (association.epoch, round));
                 begun.push(disk);
@@ -29,7 +29,7 @@ impl Group {
     /// The flush command of a write-back has ended.
     pub fn written_back(&mut self, id: PathId, disk: DiskId, succeeded: bool) {
         if let Some((epoch, round)) = self.write_backs.remove(&(id, disk)).filter(|_| succeeded) {
-            self.disks[disk.index()].dirty.flushed(id, epoch, round);
+            self.disks[disk.index()].unflushed.flushed(id, epoch, round);
         }
     }
 }
@@ -40,7 +40,7 @@ mod tests {
     use std::time::Instant;
 
     use crate::{
-        AnaState, Association, DirtyPaths, DiskId, Epoch, Group, GroupConfig, PathConfig, PathId, SharedDisk, Tag,
+        AnaState, Association, DiskId, Epoch, Group, GroupConfig, PathConfig, PathId, SharedDisk, Tag, UnflushedPaths,
     };
 
     const P: PathId = PathId(0);
@@ -48,47 +48,47 @@ mod tests {
     const DISK: DiskId = DiskId(0);
 
     /// A group with one live path that holds an unflushed write.
-    fn group(ana: AnaState, shared_write_cache: bool) -> (Group, Arc<DirtyPaths>) {
+    fn group(ana: AnaState, shared_write_cache: bool) -> (Group, Arc<UnflushedPaths>) {
         let (now, disk) = (Instant::now(), SharedDisk::default());
-        let dirty = Arc::clone(&disk.dirty);
+        let unflushed = Arc::clone(&disk.unflushed);
         let config = GroupConfig { shared_write_cache, ..GroupConfig::default() };
         let mut group = Group::new(now, config, &[disk]);
         group.add_path(P, PathConfig::default());
         let association = Association { epoch: E, ana: ana.into(), volatile_write_cache: true, queue_depth: 8 };
         group.path_up(now, P, association);
-        dirty.mark(now, P, E);
-        (group, dirty)
+        unflushed.mark(now, P, E);
+        (group, unflushed)
     }
 
     #[test]
     fn what_is_written_back_is_not_lost_with_the_process() {
-        let (mut group, dirty) = group(AnaState::Optimized, false);
+        let (mut group, unflushed) = group(AnaState::Optimized, false);
         assert_eq!(group.begin_write_back(P), [DISK]);
-        assert!(dirty.has_unreported_loss(), "not yet");
+        assert!(unflushed.has_unreported_loss(), "not yet");
         group.written_back(P, DISK, true);
-        group.path_left(Instant::now(), P);
-        assert!(!dirty.has_unreported_loss());
+        group.path_closed(Instant::now(), P);
+        assert!(!unflushed.has_unreported_loss());
         assert!(group.begin_write_back(P).is_empty());
     }
 
     #[test]
     fn what_is_not_written_back_counts_as_lost() {
-        let (mut group, dirty) = group(AnaState::Optimized, false);
+        let (mut group, unflushed) = group(AnaState::Optimized, false);
         group.begin_write_back(P);
         group.written_back(P, DISK, false);
-        assert!(dirty.has_unreported_loss());
+        assert!(unflushed.has_unreported_loss());
         // No flush goes to a namespace that is not accessible on the path.
-        let (mut group, dirty) = self::group(AnaState::Inaccessible, false);
-        assert!(group.begin_write_back(P).is_empty() && dirty.has_unreported_loss());
+        let (mut group, unflushed) = self::group(AnaState::Inaccessible, false);
+        assert!(group.begin_write_back(P).is_empty() && unflushed.has_unreported_loss());
         // With a shared cache a lost path loses nothing, so nothing is written back.
         assert!(self::group(AnaState::Optimized, true).0.begin_write_back(P).is_empty());
     }
 
     #[test]
     fn an_association_that_one_thread_leaves_can_be_flushed_by_the_others() {
-        let (mut group, dirty) = group(AnaState::Optimized, false);
-        group.path_left(Instant::now(), P);
-        assert!(!dirty.need(P, None).lost && dirty.begin_flush(P, E).is_some());
+        let (mut group, unflushed) = group(AnaState::Optimized, false);
+        group.path_closed(Instant::now(), P);
+        assert!(!unflushed.need(P, None).lost && unflushed.begin_flush(P, E).is_some());
     }
 
     #[test]

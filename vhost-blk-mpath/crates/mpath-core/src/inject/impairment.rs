@@ -13,7 +13,7 @@ pub(crate) enum Verdict {
     /// Lets it pass at once.
     Pass,
     /// Delays it, perhaps by zero. With an error, it then fails.
-    Hold { delay: Duration, error: Option<Outcome> },
+    Delay { delay: Duration, error: Option<Outcome> },
     /// Keeps it until the injection ends.
     Stall,
 }
@@ -54,13 +54,13 @@ impl Impairment {
         let delay = delay.min(Injection::MAX_LATENCY);
         let fails = error.filter(|error| self.random.one_in_a_million(error.per_million));
         let error = fails.map(|error| error.outcome);
-        if delay.is_zero() && error.is_none() { Verdict::Pass } else { Verdict::Hold { delay, error } }
+        if delay.is_zero() && error.is_none() { Verdict::Pass } else { Verdict::Delay { delay, error } }
     }
 }
 
 /// The injections of a path, and what they keep until they end. Timers have what is only delayed.
 #[derive(Debug, Default)]
-pub(crate) struct Impaired {
+pub(crate) struct PathInjections {
     /// The injection of the classes without one of their own.
     general: Option<Impairment>,
     of_class: [Option<Impairment>; 3],
@@ -69,12 +69,12 @@ pub(crate) struct Impaired {
     /// Requests that were answered, in the order of the answers, and their outcomes.
     pub(crate) answers: VecDeque<(Tag, Outcome)>,
     /// By class: requests recalled while an injection kept them. The path seems to owe their answers still.
-    pub(crate) ghosts: [u32; 3],
+    pub(crate) abandoned: [u32; 3],
     /// By class: when the oldest abandoned request that was stalled was issued.
-    pub(crate) stalled_ghosts: [Option<Instant>; 3],
+    pub(crate) stalled_abandoned: [Option<Instant>; 3],
 }
 
-impl Impaired {
+impl PathInjections {
     pub(crate) fn set(&mut self, class: Option<OpClass>, impairment: Impairment) {
         match class {
             None => self.general = Some(impairment),
@@ -88,7 +88,7 @@ impl Impaired {
             None => *self = Self::default(),
             Some(class) => self.of_class[class.index()] = None,
         }
-        self.injections().next().is_some()
+        self.in_force().next().is_some()
     }
 
     /// Whether the request, or its answer, is kept until the injection ends.
@@ -96,7 +96,7 @@ impl Impaired {
         self.stalled.contains(&tag) || self.answers.iter().any(|(other, _)| *other == tag)
     }
 
-    pub(crate) fn injections(&self) -> impl Iterator<Item = (Option<OpClass>, Injection)> + '_ {
+    pub(crate) fn in_force(&self) -> impl Iterator<Item = (Option<OpClass>, Injection)> + '_ {
         let of_class = OpClass::ALL.into_iter().map(|class| (Some(class), &self.of_class[class.index()]));
         let all = std::iter::once((None, &self.general)).chain(of_class);
         all.filter_map(|(class, impairment)| Some((class, impairment.as_ref()?.injection)))
@@ -126,7 +126,7 @@ mod tests {
     fn delay(verdict: Verdict) -> Duration {
         match verdict {
             Verdict::Pass => Duration::ZERO,
-            Verdict::Hold { delay, .. } => delay,
+            Verdict::Delay { delay, .. } => delay,
             Verdict::Stall => panic!("the verdict is a stall"),
         }
     }
@@ -176,7 +176,7 @@ mod tests {
             let error = Some(InjectedError { per_million, outcome: Outcome::PathError });
             let mut link = impairment(Injection { error, seed, latency: MS, ..Injection::default() });
             let now = Instant::now();
-            let failed = move |_| matches!(link.decide(now, 512), Verdict::Hold { error: Some(_), .. });
+            let failed = move |_| matches!(link.decide(now, 512), Verdict::Delay { error: Some(_), .. });
             (0..100_000).map(failed).collect::<Vec<bool>>()
         };
         let share = |decisions: &[bool]| decisions.iter().filter(|failed| **failed).count();
@@ -192,18 +192,18 @@ mod tests {
 
     #[test]
     fn a_class_without_its_own_has_the_general_one() {
-        let mut impaired = Impaired::default();
-        impaired.set(None, impairment(Injection::latency(MS)));
+        let mut injections = PathInjections::default();
+        injections.set(None, impairment(Injection::latency(MS)));
         let response = Injection { direction: Direction::Response, ..Injection::latency(2 * MS) };
-        impaired.set(Some(OpClass::Read), impairment(response));
+        injections.set(Some(OpClass::Read), impairment(response));
         let now = Instant::now();
-        let mut of = |direction, class| delay(impaired.decide(now, direction, class, 0));
+        let mut of = |direction, class| delay(injections.decide(now, direction, class, 0));
         assert_eq!(of(Direction::Request, OpClass::Write), MS);
         assert_eq!(of(Direction::Response, OpClass::Write), Duration::ZERO);
         assert_eq!(of(Direction::Request, OpClass::Read), Duration::ZERO);
         assert_eq!(of(Direction::Response, OpClass::Read), 2 * MS);
-        assert!(impaired.end(Some(OpClass::Read)));
-        assert_eq!(impaired.injections().collect::<Vec<_>>(), [(None, Injection::latency(MS))]);
-        assert!(!impaired.end(None));
+        assert!(injections.end(Some(OpClass::Read)));
+        assert_eq!(injections.in_force().collect::<Vec<_>>(), [(None, Injection::latency(MS))]);
+        assert!(!injections.end(None));
     }
 }

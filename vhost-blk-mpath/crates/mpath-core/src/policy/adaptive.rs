@@ -18,7 +18,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::{About, Candidate, Choice, Completed, Param, Policy, PolicySpec, Query, next_after};
+use super::{Candidate, Choice, CompletedAttempt, Param, Policy, PolicyInfo, PolicySpec, Query, next_after};
 use crate::{MAX_PATHS, OpClass, PathEstimate, PathId};
 
 /// Longer samples are ignored.
@@ -34,13 +34,13 @@ const SHIFT: Param = Param::whole("shift", "bits", (0, 8), 3, "k: an interval co
 const CREDITS: Param =
     Param::whole("credits", "I/Os", (2, 4096), 64, "the sum of all weights: how long a round over the paths is");
 
-pub(super) const ABOUT: About = About {
+pub(super) const INFO: PolicyInfo = PolicyInfo {
     name: "adaptive",
     aliases: &[],
     description: "turns in inverse proportion to smoothed latency",
     params: &[INTERVAL, SHIFT, CREDITS],
     build: |spec, _| {
-        let mut policy = Adaptive { paths: vec![[Weighted::default(); 3]; MAX_PATHS], ..Adaptive::default() };
+        let mut policy = Adaptive { paths: vec![[WeightedPath::default(); 3]; MAX_PATHS], ..Adaptive::default() };
         policy.configure(spec);
         Box::new(policy)
     },
@@ -48,7 +48,7 @@ pub(super) const ABOUT: About = About {
 
 /// One path and class.
 #[derive(Clone, Copy, Debug, Default)]
-struct Weighted {
+struct WeightedPath {
     /// The sum of the latencies in the present interval.
     sum: Duration,
     count: u32,
@@ -66,7 +66,7 @@ struct Adaptive {
     interval: Duration,
     shift: u32,
     credits: u64,
-    paths: Vec<[Weighted; 3]>,
+    paths: Vec<[WeightedPath; 3]>,
     current: [Option<PathId>; 3],
     /// There was more than one path to choose from at the last request.
     choice: [bool; 3],
@@ -123,7 +123,7 @@ impl Policy for Adaptive {
         Choice::Path(path)
     }
 
-    fn completed(&mut self, done: &Completed) {
+    fn completed(&mut self, done: &CompletedAttempt) {
         let class = done.class.index();
         if !self.choice[class] || done.latency.is_zero() || done.latency > SAMPLE_MAX {
             return;
@@ -138,7 +138,7 @@ impl Policy for Adaptive {
     }
 
     fn path_changed(&mut self, path: PathId) {
-        self.paths[path.index()] = [Weighted::default(); 3];
+        self.paths[path.index()] = [WeightedPath::default(); 3];
     }
 
     fn configure(&mut self, spec: &PolicySpec) {
@@ -204,7 +204,7 @@ mod tests {
             }
         }
         assert_eq!(turns, [(path(1), 15), (path(0), 48), (path(1), 15), (path(0), 48)]);
-        // Far slower ones keep a weight of 1.
+        // Far slower paths keep a weight of 1.
         assert_eq!(weights(&*measured(now, [MS, 900 * MS])), [63, 1]);
     }
 
@@ -228,7 +228,7 @@ mod tests {
             |policy: &mut dyn Policy, new: Candidate| policy.select(&read(now), &[candidate(0), candidate(1), new]);
         assert_eq!(select(&mut *policy, candidate(2)), path(2));
         assert_ne!(select(&mut *policy, busy(2, now)), path(2));
-        // Too long a sample does not count: it stays new.
+        // A sample that is too long does not count: the path stays new.
         policy.completed(&done(now, 2, 1001 * MS));
         assert_eq!(select(&mut *policy, candidate(2)), path(2));
         policy.completed(&done(now, 2, MS));

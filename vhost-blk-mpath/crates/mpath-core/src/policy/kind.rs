@@ -4,10 +4,10 @@ use std::fmt;
 use std::str::FromStr;
 
 use super::{
-    About, Param, Policy, PolicySpec, adaptive, bdp, latency, latency_rr, numa, pid, queue_depth, round_robin,
+    Param, Policy, PolicyInfo, PolicySpec, adaptive, bdp, latency, latency_rr, numa, pid, queue_depth, round_robin,
     service_time,
 };
-use crate::spec::{Kind, ParamsOf};
+use crate::kind_with_params::{Kind, ParamsOf};
 
 /// A path selection policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -46,46 +46,46 @@ impl PolicyKind {
         Self::Bdp,
     ];
 
-    const fn about(self) -> &'static About {
+    const fn info(self) -> &'static PolicyInfo {
         match self {
-            Self::Numa => &numa::ABOUT,
-            Self::RoundRobin => &round_robin::ABOUT,
-            Self::QueueDepth => &queue_depth::ABOUT,
-            Self::Adaptive => &adaptive::ABOUT,
-            Self::Pid => &pid::ABOUT,
-            Self::Latency => &latency::ABOUT,
-            Self::LatencyRr => &latency_rr::ABOUT,
-            Self::ServiceTime => &service_time::ABOUT,
-            Self::Bdp => &bdp::ABOUT,
+            Self::Numa => &numa::INFO,
+            Self::RoundRobin => &round_robin::INFO,
+            Self::QueueDepth => &queue_depth::INFO,
+            Self::Adaptive => &adaptive::INFO,
+            Self::Pid => &pid::INFO,
+            Self::Latency => &latency::INFO,
+            Self::LatencyRr => &latency_rr::INFO,
+            Self::ServiceTime => &service_time::INFO,
+            Self::Bdp => &bdp::INFO,
         }
     }
 
     /// The public name.
     #[must_use]
     pub const fn name(self) -> &'static str {
-        self.about().name
+        self.info().name
     }
 
     /// Other names of the policy, which are accepted too.
     #[must_use]
     pub const fn aliases(self) -> &'static [&'static str] {
-        self.about().aliases
+        self.info().aliases
     }
 
     /// The rule in one line.
     #[must_use]
     pub const fn description(self) -> &'static str {
-        self.about().description
+        self.info().description
     }
 
     /// The parameters of the policy.
     #[must_use]
     pub const fn params(self) -> &'static [Param] {
-        self.about().params
+        self.info().params
     }
 
     pub(super) fn build(self, spec: &PolicySpec, seed: u64) -> Box<dyn Policy> {
-        (self.about().build)(spec, seed)
+        (self.info().build)(spec, seed)
     }
 }
 
@@ -121,7 +121,7 @@ impl FromStr for PolicyKind {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::spec::MAX_PARAMS;
+    use crate::kind_with_params::MAX_PARAMS;
 
     #[test]
     fn names_round_trip_and_errors_list_them() {

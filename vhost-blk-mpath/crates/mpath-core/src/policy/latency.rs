@@ -5,23 +5,23 @@
 //!
 //! While the window of that path is full, requests wait for it, unless another path would answer sooner.
 
-use super::About;
-use super::by_latency::{AGE, BURST, ByLatency, MEMORY, PROBE_COST, REHABILITATION, Spread};
+use super::PolicyInfo;
+use super::latency_policy::{AGE, BURST, LatencyPolicy, MEMORY, PROBE_COST, REHABILITATION, Spread};
 
-pub(super) const ABOUT: About = About {
+pub(super) const INFO: PolicyInfo = PolicyInfo {
     name: "latency",
     aliases: &[],
     description: "the path with the lowest average latency",
     params: &[MEMORY, REHABILITATION, PROBE_COST, AGE, BURST],
-    build: |spec, seed| Box::new(ByLatency::new(|_| Spread::Lowest, spec, seed)),
+    build: |spec, seed| Box::new(LatencyPolicy::new(|_| Spread::Lowest, spec, seed)),
 };
 
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
-    use crate::policy::by_latency::testing::{choices, known, start};
     use crate::policy::testing::{candidate, done, full, path, read};
+    use crate::policy::testing::{choices, known, start};
     use crate::policy::{Choice, Policy, PolicyKind, PolicySpec};
     use crate::{OpClass, PathId};
 
@@ -63,7 +63,7 @@ mod tests {
         let estimate = policy.estimate(PathId(1), OpClass::Read);
         assert_eq!((estimate.age, estimate.ignored), (Some(10_000), Some(20_001)));
         assert_eq!((estimate.checkpoints, estimate.checkpoint_ios), (Some(1), Some(0)));
-        // What is measured now is all that counts.
+        // Only the new measurement counts.
         policy.completed(&done(now, 1, Duration::from_micros(900)));
         assert_eq!(policy.estimate(PathId(1), OpClass::Read).latency, Some(Duration::from_micros(900)));
         assert_eq!(choices(&mut *policy, now, 2, 2), [path(1); 2]);

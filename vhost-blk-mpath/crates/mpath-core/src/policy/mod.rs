@@ -12,14 +12,14 @@ use std::time::{Duration, Instant};
 use crate::window::Usage;
 use crate::{FlowId, OpClass, Param, PathId};
 
+mod active_policies;
 mod adaptive;
 mod bdp;
-mod by_latency;
-mod class;
-mod estimate;
-mod in_force;
+mod class_policies;
 mod kind;
 mod latency;
+mod latency_average;
+mod latency_policy;
 mod latency_rr;
 mod numa;
 mod path_estimate;
@@ -27,14 +27,16 @@ mod pid;
 mod queue_depth;
 mod round_robin;
 mod service_time;
+#[cfg(test)]
+mod testing;
 
-pub use class::{ClassPolicies, PolicyChange, PolicyClass, PolicySpec, UnknownClass};
-pub(crate) use in_force::InForce;
+pub(crate) use active_policies::ActivePolicies;
+pub use class_policies::{ClassPolicies, PolicyChange, PolicyClass, PolicySpec, UnknownClass};
 pub use kind::{PolicyKind, UnknownPolicy};
 pub use path_estimate::PathEstimate;
 
 /// Static description of a policy. Each policy's file has its own.
-struct About {
+struct PolicyInfo {
     name: &'static str,
     aliases: &'static [&'static str],
     /// The rule in one line.
@@ -85,19 +87,19 @@ pub(crate) struct Query {
 
 /// How an attempt ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ended {
+pub(crate) enum AttemptEnd {
     /// The attempt succeeded.
     Answered,
     /// Its hedge was sooner, so the read was recalled; its own latency would have been longer. A single slow read is
     /// no fault of the path.
     Overtaken,
     /// The read was recalled, or the path failed the request. Its latency is the least that the failure counts as.
-    InVain,
+    Failed,
 }
 
 /// An attempt that has ended.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Completed {
+pub(crate) struct CompletedAttempt {
     pub(crate) now: Instant,
     pub(crate) path: PathId,
     pub(crate) class: OpClass,
@@ -105,14 +107,14 @@ pub(crate) struct Completed {
     /// Time since the bind. The request may be older than this policy.
     pub(crate) latency: Duration,
     /// How the attempt ended. Only the bytes of an answered attempt have arrived.
-    pub(crate) ended: Ended,
+    pub(crate) ended: AttemptEnd,
     /// The path's remaining usage by requests of the class.
     pub(crate) of_class: Usage,
 }
 
 /// The result of a probe.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Probed {
+pub(crate) struct ProbeResult {
     pub(crate) now: Instant,
     pub(crate) path: PathId,
     pub(crate) bytes: u32,
@@ -139,7 +141,7 @@ pub(crate) trait Policy: fmt::Debug + Send {
     fn select(&mut self, query: &Query, candidates: &[Candidate]) -> Choice;
 
     /// An attempt has ended.
-    fn completed(&mut self, _done: &Completed) {}
+    fn completed(&mut self, _done: &CompletedAttempt) {}
 
     /// The path came up, was lost or changed its ANA state: what was learned about it may be wrong.
     fn path_changed(&mut self, _path: PathId) {}
@@ -159,7 +161,7 @@ pub(crate) trait Policy: fmt::Debug + Send {
     }
 
     /// A probe has ended, whichever policy asked for it.
-    fn probed(&mut self, _done: &Probed) {}
+    fn probed(&mut self, _done: &ProbeResult) {}
 
     /// When to call [`Policy::handle_timeout`]. It counts only while there are requests.
     fn next_timeout(&self) -> Option<Instant> {
@@ -194,56 +196,4 @@ mod tests {
         }
         assert_eq!(next_after(None, std::iter::empty()), None);
     }
-}
-
-/// Test helpers of policies.
-#[cfg(test)]
-mod testing {
-    use super::*;
-
-    pub(super) fn candidate(path: u16) -> Candidate {
-        Candidate {
-            path: PathId(path),
-            has_room: true,
-            in_flight: 0,
-            in_flight_bytes: 0,
-            of_class: Usage::default(),
-            numa_distance: 10,
-            oldest: None,
-        }
-    }
-
-    pub(super) fn full(path: u16) -> Candidate {
-        Candidate { has_room: false, in_flight: 1, ..candidate(path) }
-    }
-
-    pub(super) fn read(now: Instant) -> Query {
-        Query { now, class: OpClass::Read, bytes: 4096, flow: FlowId(0), queued: 1 }
-    }
-
-    /// A candidate with one read of 4 KiB in flight since `since`.
-    pub(super) fn busy(path: u16, since: Instant) -> Candidate {
-        let oldest = Some(Oldest { bound_at: since, bytes: 4096 });
-        let usage = Usage { ios: 1, bytes: 4096 };
-        Candidate { in_flight: 1, in_flight_bytes: 4096, of_class: usage, oldest, ..candidate(path) }
-    }
-
-    /// A read of 4 KiB that succeeded.
-    pub(super) fn done(now: Instant, path: u16, latency: Duration) -> Completed {
-        Completed {
-            now,
-            path: PathId(path),
-            class: OpClass::Read,
-            bytes: 4096,
-            latency,
-            ended: Ended::Answered,
-            of_class: Usage::default(),
-        }
-    }
-
-    pub(super) fn path(path: u16) -> Choice {
-        Choice::Path(PathId(path))
-    }
-
-    pub(super) const WAIT: Choice = Choice::Wait { again: None };
 }

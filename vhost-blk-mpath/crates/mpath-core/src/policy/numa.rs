@@ -7,9 +7,9 @@
 //!
 //! While the window of the path is full, requests wait: any other path would make this another policy.
 
-use super::{About, Candidate, Choice, Policy, Query};
+use super::{Candidate, Choice, Policy, PolicyInfo, Query};
 
-pub(super) const ABOUT: About = About {
+pub(super) const INFO: PolicyInfo = PolicyInfo {
     name: "numa",
     aliases: &[],
     description: "one path: the nearest by NUMA distance, the others stand by",

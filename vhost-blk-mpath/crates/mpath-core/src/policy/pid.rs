@@ -6,9 +6,9 @@
 //!
 //! While the window of a path is full, its requests wait. When a path comes or goes, virtqueues change their paths.
 
-use super::{About, Candidate, Choice, Policy, Query};
+use super::{Candidate, Choice, Policy, PolicyInfo, Query};
 
-pub(super) const ABOUT: About = About {
+pub(super) const INFO: PolicyInfo = PolicyInfo {
     name: "pid",
     aliases: &[],
     description: "each virtqueue has its path: its number modulo the number of paths",

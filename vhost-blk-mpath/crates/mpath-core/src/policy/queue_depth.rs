@@ -7,9 +7,9 @@
 //! Its alias `queue` is the btrfs read policy in Kai Krakow's series: the mirror with the fewest requests in flight,
 //! the first wins ties. Mirrors have no ANA states. Among paths in one state the two rules are the same.
 
-use super::{About, Candidate, Choice, Policy, Query};
+use super::{Candidate, Choice, Policy, PolicyInfo, Query};
 
-pub(super) const ABOUT: About = About {
+pub(super) const INFO: PolicyInfo = PolicyInfo {
     name: "queue-depth",
     aliases: &["queue"],
     description: "the path with the fewest requests in flight",

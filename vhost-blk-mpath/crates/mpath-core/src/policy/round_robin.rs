@@ -6,10 +6,10 @@
 //! A path with a full window loses its turn to the next path with room. So a slow path delays no more requests than
 //! its window.
 
-use super::{About, Candidate, Choice, Policy, Query, next_after};
+use super::{Candidate, Choice, Policy, PolicyInfo, Query, next_after};
 use crate::PathId;
 
-pub(super) const ABOUT: About = About {
+pub(super) const INFO: PolicyInfo = PolicyInfo {
     name: "round-robin",
     aliases: &[],
     description: "each path in turn",

@@ -10,13 +10,13 @@
 
 use std::cmp::Reverse;
 
-use super::{About, Candidate, Choice, Param, Policy, PolicySpec, Query};
+use super::{Candidate, Choice, Param, Policy, PolicyInfo, PolicySpec, Query};
 use crate::{MAX_PATHS, PathId};
 
 const THROUGHPUT: Param =
     Param::per_path("throughput", "how fast each path is, in relation to the others, in the order of the paths");
 
-pub(super) const ABOUT: About = About {
+pub(super) const INFO: PolicyInfo = PolicyInfo {
     name: "service-time",
     aliases: &[],
     description: "the path with the fewest bytes in flight, in relation to its throughput",
@@ -74,7 +74,7 @@ mod tests {
         assert_eq!(select("4,1", 4096, &[12_288, 4096]), path(0));
         assert_eq!(select("4,1", 4096, &[32_768, 4096]), path(1));
         assert_eq!(select("4,1", 65_536, &[32_768, 4096]), path(0));
-        // Idle: the faster one first. Without bytes: what is in flight.
+        // Idle: the faster path first. Requests without bytes: by bytes in flight.
         assert_eq!(select("1,4", 0, &[0, 0]), path(1));
         assert_eq!(select("4,1", 0, &[4096, 0]), path(1));
     }

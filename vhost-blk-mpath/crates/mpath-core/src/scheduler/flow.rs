@@ -6,14 +6,14 @@ use std::time::Instant;
 use hdrhistogram::Histogram;
 
 use super::DEFAULT_WEIGHT;
-use super::level::{Member, Tier};
-use super::rule::Rule;
+use super::fair_queue::{Member, Tier};
+use super::settings::Settings;
 use crate::histogram::{add, record, waits};
 use crate::{DiskId, FlowId, Tag};
 
 /// A request that waits for its turn.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Waiting {
+pub(super) struct WaitingRequest {
     pub(super) tag: Tag,
     pub(super) bytes: u32,
     pub(super) since: Instant,
@@ -25,7 +25,7 @@ pub(super) struct Waiting {
 pub(super) struct Flow {
     /// The disk of its latest request.
     pub(super) disk: DiskId,
-    pub(super) queue: VecDeque<Waiting>,
+    pub(super) queue: VecDeque<WaitingRequest>,
     /// Requests that were taken and have neither finished nor been put back.
     pub(super) outstanding: u32,
     /// Its turn among the flows of the disk.
@@ -64,7 +64,7 @@ impl Flow {
     }
 
     /// Counts a request that is sent.
-    pub(super) fn sent(&mut self, now: Instant, sent: Waiting) {
+    pub(super) fn sent(&mut self, now: Instant, sent: WaitingRequest) {
         self.outstanding += 1;
         self.served += 1;
         self.served_bytes += u64::from(sent.bytes);
@@ -75,15 +75,15 @@ impl Flow {
         }
     }
 
-    pub(super) fn stats(&self, flow: FlowId, rule: &Rule) -> FlowStats {
+    pub(super) fn stats(&self, flow: FlowId, settings: &Settings) -> FlowStats {
         let mut waited_ns = self.waited_ns.clone().unwrap_or_else(waits);
         waited_ns.saturating_record_n(0, self.unwaited);
         let is_idle = self.is_idle();
         FlowStats {
             flow,
             disk: self.disk,
-            tier: self.member.tier(rule, is_idle),
-            credit: rule.credit(self.member.left(rule, is_idle)),
+            tier: self.member.tier(settings, is_idle),
+            credit: settings.credit(self.member.left(settings, is_idle)),
             queued: self.queue.len() as u64,
             outstanding: self.outstanding.into(),
             served: self.served,

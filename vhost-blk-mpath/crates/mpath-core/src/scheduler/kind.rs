@@ -3,9 +3,9 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::rule::PARAMS;
+use super::settings::PARAMS;
 use crate::Param;
-use crate::spec::{Change, Kind, ParamsOf, Spec};
+use crate::kind_with_params::{Change, Kind, ParamsOf, Spec};
 
 /// The rule by which disks and flows take turns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -97,8 +97,8 @@ pub type SchedulerChange = Change<SchedulerKind>;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scheduler::rule::Rule;
-    use crate::spec::MAX_PARAMS;
+    use crate::kind_with_params::MAX_PARAMS;
+    use crate::scheduler::settings::Settings;
 
     #[test]
     fn names_round_trip_and_errors_list_them() {
@@ -141,7 +141,7 @@ mod tests {
                 assert_eq!(param.parse(&default), Some(param.default_value()));
             }
             // Every parameter that the settings read is in the table.
-            Rule::new(&kind.into());
+            Settings::new(&kind.into());
         }
     }
 }

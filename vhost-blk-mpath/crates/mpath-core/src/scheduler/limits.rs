@@ -91,8 +91,8 @@ impl DiskLimits {
         self.meter().take(now, bytes);
     }
 
-    pub(super) fn closed_until(&self, now: Instant) -> Option<Instant> {
-        self.meter().closed_until(now)
+    pub(super) fn throttled_until(&self, now: Instant) -> Option<Instant> {
+        self.meter().throttled_until(now)
     }
 
     fn meter(&self) -> MutexGuard<'_, Meter> {
@@ -129,8 +129,8 @@ impl Meter {
     }
 
     /// When a request may go again; `None`: now.
-    fn closed_until(&self, now: Instant) -> Option<Instant> {
-        [self.ios, self.bytes].into_iter().flatten().filter_map(|bucket| bucket.closed_until(now)).max()
+    fn throttled_until(&self, now: Instant) -> Option<Instant> {
+        [self.ios, self.bytes].into_iter().flatten().filter_map(|bucket| bucket.throttled_until(now)).max()
     }
 
     fn balance(&self, now: Instant) -> Balance {
@@ -154,7 +154,7 @@ impl Bucket {
         self.full_at = self.full_at.max(now) + time;
     }
 
-    fn closed_until(&self, now: Instant) -> Option<Instant> {
+    fn throttled_until(&self, now: Instant) -> Option<Instant> {
         let left = self.full_at.saturating_duration_since(now);
         (left >= self.burst && !left.is_zero()).then(|| now + left.saturating_sub(self.burst) + Duration::from_nanos(1))
     }
@@ -190,13 +190,13 @@ mod tests {
         let mut meter = Meter::default();
         meter.set(start, limits(1000, 0, 10 * MS));
         for _ in 0..10 {
-            assert_eq!(meter.closed_until(start), None);
+            assert_eq!(meter.throttled_until(start), None);
             meter.take(start, 0);
         }
-        let (open, ns) = (meter.closed_until(start).expect("the burst is spent"), Duration::from_nanos(1));
-        assert_eq!((open, meter.closed_until(open)), (start + ns, None));
+        let (open, ns) = (meter.throttled_until(start).expect("the burst is spent"), Duration::from_nanos(1));
+        assert_eq!((open, meter.throttled_until(open)), (start + ns, None));
         meter.take(open, 0);
-        assert_eq!(meter.closed_until(open), Some(start + MS + ns));
+        assert_eq!(meter.throttled_until(open), Some(start + MS + ns));
         assert_eq!(meter.balance(start + 500 * MS).ios, Some(10));
     }
 
@@ -206,7 +206,11 @@ mod tests {
         let mut meter = Meter::default();
         meter.set(start, limits(3, 0, Duration::ZERO));
         meter.take(start, 0);
-        assert_eq!(meter.closed_until(start), Some(start + Duration::from_nanos(333_333_335)), "a ns after it is full");
+        assert_eq!(
+            meter.throttled_until(start),
+            Some(start + Duration::from_nanos(333_333_335)),
+            "a ns after it is full"
+        );
     }
 
     #[test]
@@ -215,7 +219,7 @@ mod tests {
         let mut meter = Meter::default();
         meter.set(start, limits(0, 1 << 20, 100 * MS));
         meter.take(start, 1 << 20);
-        let open = meter.closed_until(start).expect("too much was taken");
+        let open = meter.throttled_until(start).expect("too much was taken");
         assert_eq!(open, start + 900 * MS + Duration::from_nanos(1));
     }
 
@@ -230,7 +234,7 @@ mod tests {
         meter.set(start, limits(10, 0, Duration::from_secs(1)));
         assert_eq!(meter.balance(start).ios, Some(10));
         meter.set(start, Limits::default());
-        assert_eq!((meter.balance(start), meter.closed_until(start)), (Balance::default(), None));
+        assert_eq!((meter.balance(start), meter.throttled_until(start)), (Balance::default(), None));
     }
 
     #[test]
@@ -245,9 +249,9 @@ mod tests {
                 scope.spawn(|| (0..5).for_each(|_| shared.take(start, 4096)));
             }
         });
-        assert_eq!((shared.balance(start).ios, shared.closed_until(start).is_some()), (Some(0), true));
+        assert_eq!((shared.balance(start).ios, shared.throttled_until(start).is_some()), (Some(0), true));
         shared.set(start, Limits::default());
-        assert_eq!((shared.are_set(), shared.closed_until(start)), (false, None));
+        assert_eq!((shared.are_set(), shared.throttled_until(start)), (false, None));
     }
 
     proptest! {
@@ -259,7 +263,7 @@ mod tests {
             meter.set(start, limits(0, per_s, burst_ms * MS));
             let (mut now, mut sent) = (start, 0_u128);
             for bytes in sizes {
-                while let Some(until) = meter.closed_until(now) {
+                while let Some(until) = meter.throttled_until(now) {
                     prop_assert!(until > now);
                     now = until;
                 }

@@ -1,6 +1,6 @@
 //! Statistics of a scheduler.
 
-use super::{DiskTurns, FlowStats, SchedulerSpec, Tier};
+use super::{DiskSchedulerStats, FlowStats, SchedulerSpec, Tier};
 use crate::DiskId;
 
 /// Statistics of a scheduler.
@@ -9,14 +9,14 @@ pub struct SchedulerStats {
     /// The scheduler in force.
     pub spec: SchedulerSpec,
     /// The disks, by id.
-    pub disks: Vec<DiskTurns>,
+    pub disks: Vec<DiskSchedulerStats>,
     /// The flows that have had requests, in the order of their ids.
     pub flows: Vec<FlowStats>,
 }
 impl SchedulerStats {
     /// The statistics of a disk, if the group has the disk.
     #[must_use]
-    pub fn disk(&self, disk: DiskId) -> Option<&DiskTurns> {
+    pub fn disk(&self, disk: DiskId) -> Option<&DiskSchedulerStats> {
         self.disks.get(disk.index())
     }
 

@@ -1,4 +1,4 @@
-//! Flushes, which go to every dirty path.
+//! Flushes, which go to every unflushed path.
 
 use super::*;
 
@@ -72,7 +72,7 @@ fn writes_lost_with_their_path_fail_the_next_flush_and_never_silently_succeed() 
     assert_eq!(t.actions(), [ok(3)]);
 }
 
-/// A write may complete here while the flush is in its virtqueue: to the guest that one has nothing to do with it.
+/// A write may complete while the flush is in its virtqueue. To the guest the flush does not cover it.
 #[test]
 fn a_flush_that_came_in_before_the_loss_is_not_the_last_to_report_it() {
     let mut t = Test::new(config());
@@ -121,7 +121,7 @@ fn a_path_lost_under_a_flush_fails_it_after_the_others_have_answered() {
     assert_eq!(t.actions(), [failed(2)]);
 }
 
-/// Seed 0x594 of mpath-sim with several disks: a flush in a hole of its path, and others that got through.
+/// Seed 0x594 of mpath-sim with several disks: a flush meets a gap of its path, and other flushes get through.
 #[test]
 fn a_path_lost_under_a_flush_is_no_error_if_another_flush_has_covered_it() {
     let mut t = Test::new(config());
@@ -195,7 +195,7 @@ fn after_a_crash_a_flush_that_cannot_reach_a_live_path_fails_once() {
     assert_eq!(t.actions(), [ok(1)], "it has been told");
 }
 
-/// What the daemon before it left there is not covered by what other paths flush, wherever the group has been meanwhile.
+/// Flushes of other paths do not cover the writes that an earlier daemon left there.
 #[test]
 fn a_path_back_from_persistent_loss_is_presumed_dirty_again() {
     let mut t = Test::down(config(), &[SharedDisk::after_crash()]);
@@ -245,7 +245,7 @@ fn flushes_wait_for_an_inaccessible_path_beside_each_other() {
     assert_eq!(t.actions(), [failed(1), failed(2)], "both have waited for 30 s");
     assert_eq!((t.sleep(), t.actions()), (20_000 * MS, vec![failed(3)]));
 
-    // Each time begins when it does.
+    // Each wait starts with its own flush.
     t.group.ana_changed(t.now, P0, DiskId(0), AnaState::Optimized);
     t.submit(4, Op::Flush);
     assert_eq!(t.actions(), [issue(P0, 4)]);
@@ -310,9 +310,9 @@ fn a_flush_is_repeated_on_its_own_path_only() {
 
 #[test]
 fn a_flush_of_one_thread_covers_the_writes_of_another() {
-    let dirty = Arc::new(DirtyPaths::new());
+    let unflushed = Arc::new(UnflushedPaths::new());
     let mut threads = [(); 2].map(|()| {
-        let mut t = Test::down(config(), &[shared(Arc::clone(&dirty))]);
+        let mut t = Test::down(config(), &[shared(Arc::clone(&unflushed))]);
         t.up(P0, 1, AnaState::Optimized);
         t
     });
@@ -333,9 +333,9 @@ fn a_flush_of_one_thread_covers_the_writes_of_another() {
 
 #[test]
 fn a_flush_waits_for_a_path_that_is_up_in_another_thread() {
-    let dirty = Arc::new(DirtyPaths::new());
-    let mut first = Test::down(config(), &[shared(Arc::clone(&dirty))]);
-    let mut second = Test::down(config(), &[shared(dirty)]);
+    let unflushed = Arc::new(UnflushedPaths::new());
+    let mut first = Test::down(config(), &[shared(Arc::clone(&unflushed))]);
+    let mut second = Test::down(config(), &[shared(unflushed)]);
     for t in [&mut first, &mut second] {
         t.up(P1, 1, AnaState::Optimized);
         t.flush_presumed_on(P1);
@@ -368,7 +368,7 @@ impl Test {
     }
 }
 
-/// Gone with all it had, and there again, in one association.
+/// The namespace is lost with its cache and comes back, in one association.
 fn blink(t: &mut Test) {
     t.group.ana_changed(t.now, P0, DiskId(0), AnaState::PersistentLoss);
     t.now += 100 * MS;
@@ -381,7 +381,7 @@ fn numa() -> GroupConfig {
 
 #[test]
 fn a_flush_does_not_outlive_what_it_owes() {
-    // Whatever became of it on the way: repeated later, on a path error, or not at all.
+    // In every case: repeated later, repeated after a path error, or not repeated.
     for outcome in [Outcome::Retry { after: 50 * MS }, Outcome::PathError, Outcome::Success] {
         let mut t = Test::new(numa());
         t.flush_presumed();
@@ -397,7 +397,7 @@ fn a_flush_does_not_outlive_what_it_owes() {
             blink(&mut t);
         }
         assert_eq!(t.actions(), [failed(1)], "{outcome:?}");
-        // That one was under way at the time: to the guest it may have nothing to do with the last writes.
+        // The flush was under way then: to the guest it may not cover the last writes.
         for (tag, action) in [(2, failed(2)), (3, ok(3))] {
             t.now += 1000 * MS;
             t.submit(tag, Op::Flush);

@@ -1,11 +1,11 @@
-//! One small test per rule of the group.
+//! The group: one small test per rule.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use mpath_core::{
-    Action, AnaState, Association, DirtyPaths, DiskId, Epoch, FlowId, Group, GroupConfig, Injection, Io, IoError, Op,
-    OpClass, Outcome, PathConfig, PathId, PolicyKind, SharedDisk, Tag, Window,
+    Action, AnaState, Association, DiskId, Epoch, FlowId, Group, GroupConfig, Injection, Io, IoError, Op, OpClass,
+    Outcome, PathConfig, PathId, PolicyKind, SharedDisk, Tag, UnflushedPaths, Window,
 };
 
 mod flush;
@@ -13,8 +13,8 @@ mod scheduling;
 mod sharing;
 
 const MS: Duration = Duration::from_millis(1);
-fn shared(dirty: Arc<DirtyPaths>) -> SharedDisk {
-    SharedDisk { dirty, ..SharedDisk::default() }
+fn shared(unflushed: Arc<UnflushedPaths>) -> SharedDisk {
+    SharedDisk { unflushed, ..SharedDisk::default() }
 }
 
 const P0: PathId = PathId(0);
@@ -73,7 +73,7 @@ impl Test {
         std::iter::from_fn(|| self.group.poll_action(self.now)).collect()
     }
 
-    /// The same; probes take 5 ms, and are answered before anything else happens.
+    /// The actions without probes. Probes take 5 ms and are answered first.
     fn actions_but_probes(&mut self) -> Vec<Action> {
         let mut others = Vec::new();
         while let Some(action) = self.group.poll_action(self.now) {
@@ -88,7 +88,7 @@ impl Test {
         others
     }
 
-    /// Waits for the next timeout and says how long it was.
+    /// Waits for the next timeout. Returns the time.
     fn sleep(&mut self) -> Duration {
         let at = self.group.next_timeout().expect("a timeout");
         let time = at - self.now;
@@ -96,7 +96,7 @@ impl Test {
         time
     }
 
-    /// Submits, and completes at once on the path it was issued on.
+    /// Submits a request, and completes it at once on its path.
     fn done(&mut self, tag: u32, op: Op) -> PathId {
         self.submit(tag, op);
         let [Action::Issue { path, .. }] = self.actions()[..] else { panic!("one issue") };
@@ -105,7 +105,7 @@ impl Test {
         path
     }
 
-    /// Gets the presumption that caches hold something of a former process out of the way.
+    /// Ends the presumption that caches hold writes of an earlier daemon.
     fn flush_presumed(&mut self) {
         self.submit(99, Op::Flush);
         assert_eq!(self.actions(), [issue(P0, 99), issue(P1, 99)]);
@@ -308,7 +308,7 @@ fn a_request_goes_elsewhere_before_a_long_delay_is_over_and_not_back() {
     t.complete(P0, 0, Outcome::Retry { after: 60_000 * MS });
     assert_eq!((t.actions(), t.sleep()), (vec![], 10_000 * MS));
     assert_eq!(t.actions(), [issue(P1, 0)]);
-    // A shorter delay of the other controller is its own, and holds up nothing of its flow.
+    // A shorter delay of the other controller delays this request, and no other of its flow.
     t.complete(P1, 0, Outcome::Retry { after: 100 * MS });
     assert_eq!(t.actions(), []);
     assert_eq!(t.done(1, Op::Write), P0);
@@ -337,7 +337,7 @@ fn a_delay_of_the_only_controller_is_kept_however_long_it_is() {
     assert_eq!(t.now - asked, longest);
 }
 
-/// It was let go to the other path, which is lost before it had room; or one comes that is not as good.
+/// The other path is lost before it has room, or a worse path comes up.
 #[test]
 fn a_delay_outlives_changes_of_the_paths() {
     let mut t = Test::down(GroupConfig { policy: PolicyKind::Numa.into(), ..config() }, &[SharedDisk::default()]);
@@ -347,7 +347,7 @@ fn a_delay_outlives_changes_of_the_paths() {
     t.complete(P0, 0, Outcome::Retry { after: 60_000 * MS });
     t.sleep();
     assert_eq!(t.actions(), []);
-    // Without any path it waits where those wait that no delay holds up.
+    // Without any path it waits in its flow, as requests without a delay do.
     t.group.path_lost(t.now, P0);
     t.sleep();
     assert_eq!(t.actions(), []);
@@ -377,7 +377,7 @@ fn a_path_that_fails_at_once_is_not_a_fast_one() {
     for outcome in [Outcome::Retry { after: Duration::ZERO }, Outcome::Failed(IoError::Io)] {
         for policy in [PolicyKind::Latency, PolicyKind::LatencyRr, PolicyKind::Bdp, PolicyKind::Adaptive] {
             let mut t = Test::new(GroupConfig { policy: policy.into(), ..config() });
-            // They are measured, and then one that is used answers by nothing but errors.
+            // Both paths are measured. Then one of them answers only with errors.
             let (mut failures, mut bad) = (0, None);
             for n in 0..400 {
                 t.submit(0, Op::Read);
@@ -393,8 +393,8 @@ fn a_path_that_fails_at_once_is_not_a_fast_one() {
                 }
                 t.actions_but_probes();
             }
-            // `adaptive` leaves everybody a weight, and looks at it at the end of an interval. A few failures for good are no
-            // path's fault.
+            // `adaptive` keeps a weight for every path, and updates it at the end of an interval. A few final
+            // failures are no fault of the path.
             let few = if matches!(outcome, Outcome::Failed(_)) { 13 } else { 5 };
             let most = if policy == PolicyKind::Adaptive { 150 } else { few };
             assert!((1..=most).contains(&failures), "{policy:?}, {outcome:?}: {failures} of 200");
@@ -402,7 +402,7 @@ fn a_path_that_fails_at_once_is_not_a_fast_one() {
     }
 }
 
-/// Nor is a guest's own fault one of its path.
+/// Errors caused by the guest are no fault of the path.
 #[test]
 fn now_and_then_a_bad_sector_says_nothing_of_a_path() {
     for policy in [PolicyKind::Latency, PolicyKind::LatencyRr, PolicyKind::Bdp, PolicyKind::Adaptive] {
@@ -458,9 +458,9 @@ fn how_long_a_move_took_is_counted_from_the_bind_that_came_to_nothing() {
     assert_eq!(t.actions(), [issue(P1, 1)]);
     t.complete(P1, 1, Outcome::Retry { after: Duration::ZERO });
     assert_eq!(t.actions(), [issue(P1, 1)], "its path did not fail it");
-    let moves = t.group.stats(t.now).moves;
+    let failover_times = t.group.stats(t.now).failover_times;
     for (class, ms) in [(OpClass::Read, 40), (OpClass::Write, 100)] {
-        let histogram = moves.class(class);
+        let histogram = failover_times.class(class);
         assert_eq!(histogram.len(), 1, "{class:?}");
         assert!((ms * 990_000..=ms * 1_010_000).contains(&histogram.max()), "{class:?}: {}", histogram.max());
     }
@@ -583,7 +583,7 @@ fn statistics_survive_a_policy_switch_and_merge() {
     }
 }
 
-/// What a path has stays with it, and other flows go on.
+/// Requests on a path stay there, and other flows go on.
 #[test]
 fn requests_that_nobody_waits_for_end_while_they_wait() {
     let mut t = Test::new(window(2, 1 << 20));

@@ -1,4 +1,4 @@
-//! Turns of flows and limits, as far as the group has a part in them. The rules themselves are tested where they are.
+//! Turns and limits in the group. The scheduler's own tests are in its module.
 
 use std::num::NonZeroU64;
 
@@ -17,7 +17,7 @@ fn narrow(scheduler: SchedulerKind) -> Test {
     t
 }
 
-/// Completes what is issued until nothing is left: the tags in order.
+/// Completes requests until none is left. Returns the tags in order.
 fn drain(t: &mut Test, first: u32) -> Vec<u32> {
     let mut order = vec![first];
     loop {
@@ -41,7 +41,7 @@ fn a_switch_takes_effect_on_the_next_request_and_keeps_the_order_of_each_flow() 
     let spec = SchedulerSpec::new(SchedulerKind::BurstCredit, [("burst", "1048576")]).expect("valid");
     t.group.set_scheduler(spec);
     assert_eq!(t.group.scheduler(), &spec);
-    // To the rule both are new: each has a turn of 32 KiB as sparse, which are two requests.
+    // Both flows are new to the scheduler: each has one sparse turn of 32 KiB, which is two requests.
     let order = drain(&mut t, 0);
     assert_eq!(order, [0, 1, 2, 10, 11, 3, 12]);
 }
@@ -60,7 +60,7 @@ fn a_retried_request_goes_before_the_others_of_its_flow() {
     }
 }
 
-/// Two disks that share the paths, the first one with limits. Flow 9 is the second one's.
+/// Two disks that share the paths. The first has limits. Flow 9 belongs to the second.
 #[allow(clippy::large_types_passed_by_value)] // once a test
 fn limited(config: GroupConfig, limits: Limits) -> (Test, Arc<DiskLimits>) {
     let disks = [SharedDisk::default(), SharedDisk::default()];
@@ -83,7 +83,7 @@ fn limits_do_not_keep_a_virtqueue_from_its_end() {
     assert_eq!(t.actions(), [issue(P0, 1), issue(P0, 2), issue(P0, 3)]);
     (0..4).for_each(|tag| t.complete(P0, tag, Outcome::Success));
     t.actions();
-    // It is there again, and what was too much is waited for.
+    // The virtqueue is back, and its requests wait for the excess.
     t.submit(4, Op::Read);
     assert_eq!(t.actions(), []);
     let mut waits = Duration::ZERO;
@@ -123,7 +123,7 @@ fn what_one_group_of_a_disk_sends_counts_for_the_other() {
     (0..3).for_each(|tag| submit(&mut a, 0, tag));
     (0..2).for_each(|tag| submit(&mut b, 1, tag));
     assert_eq!((a.actions().len(), b.actions().len()), (2, 0), "the burst is two requests");
-    // The third one goes as soon as there is any balance at all.
+    // The third request goes as soon as any balance is left.
     b.sleep();
     a.now = b.now;
     assert_eq!((b.actions().len(), a.actions().len()), (1, 0), "either of them has it");

@@ -1,4 +1,4 @@
-//! `latency-rr`.
+//! `latency-rr` on modelled paths.
 
 use std::time::Duration;
 
@@ -41,7 +41,7 @@ fn latency_rr_survives_a_silent_path() {
     sim.run(Duration::from_secs(1));
     sim.models[0] = Model::Silent;
     sim.run(Duration::from_secs(2));
-    // Its half of the 64, and half of the other half before the silence shows.
+    // Its half of the 64, and half of the rest before the silence shows.
     assert!(sim.issued[0] <= 48, "{} requests are stuck", sim.issued[0]);
     assert!(sim.finished > 150_000, "{}", sim.finished);
 }
@@ -54,7 +54,7 @@ fn latency_rr_survives_a_silent_path_with_its_window_full() {
     sim.run(Duration::from_secs(1));
     sim.models[0] = Model::Silent;
     sim.run(Duration::from_secs(3));
-    // 4 at a time in 30 ms, from the moment on when the silence has lasted as long as the slow path takes.
+    // 4 at a time in 30 ms, once the silence exceeds the latency of the slow path.
     assert!(sim.finished > 350, "{}", sim.finished);
 }
 
@@ -107,7 +107,7 @@ fn latency_rr_waits_for_the_fast_path_unless_the_slow_one_answers_sooner() {
         sim.run(Duration::from_secs(2));
         sim.issued[1]
     };
-    // 28 wait behind 4 on the fast path: the last of them is through after 8 × 0.2 ms.
+    // 28 wait behind 4 on the fast path: the last ends after 8 × 0.2 ms.
     let probes_only = 4;
     assert!(run(slower(SLOW), 32) <= probes_only);
     assert!(run(slower(1700 * US), 32) <= probes_only);

@@ -22,7 +22,7 @@
 //! command. What an injection keeps of a hedge does not count as owed. A hedge is no I/O of the guest: only its own
 //! counters count it.
 
-mod choice;
+mod selection;
 
 use std::time::{Duration, Instant};
 
@@ -192,11 +192,11 @@ impl Group {
         }
         let success = outcome == Outcome::Success;
         let answered = !matches!(outcome, Outcome::Lost { .. } | Outcome::GivenUp);
-        let impaired = self.paths[path.index()].impaired.as_mut().filter(|_| answered);
-        match impaired.map_or(Verdict::Pass, |i| i.decide(now, Direction::Response, OpClass::Read, bytes)) {
+        let injections = self.paths[path.index()].injections.as_mut().filter(|_| answered);
+        match injections.map_or(Verdict::Pass, |i| i.decide(now, Direction::Response, OpClass::Read, bytes)) {
             Verdict::Pass => self.end_hedge(now, at, success),
-            Verdict::Hold { delay, error } if delay.is_zero() => self.end_hedge(now, at, success && error.is_none()),
-            Verdict::Hold { delay, error } => {
+            Verdict::Delay { delay, error } if delay.is_zero() => self.end_hedge(now, at, success && error.is_none()),
+            Verdict::Delay { delay, error } => {
                 self.hedges.out[at].fails = error.is_some();
                 self.set_hedge(at, Some(HedgeState::Answered(success)));
                 self.timers.set(now, delay, Due::Hedge(path, tag));
@@ -241,7 +241,7 @@ impl Group {
         let released = self.released.iter().position(|(on, of, _)| (*on, *of) == (path, tag));
         let state = &mut self.requests[tag].state;
         if released.is_none() && *state != State::Injected {
-            self.recall_held(now, path, tag);
+            self.recall_from_injection(now, path, tag);
             return;
         }
         *state = State::InFlight;

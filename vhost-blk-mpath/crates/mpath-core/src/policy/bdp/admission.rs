@@ -53,7 +53,7 @@ pub(super) struct Admission {
 
 impl Admission {
     /// The estimate of a path has changed: the decision is out of date.
-    pub(super) fn look_again(&mut self) {
+    pub(super) fn invalidate(&mut self) {
         self.stale = true;
     }
 
@@ -153,7 +153,7 @@ mod tests {
         // 2600 bytes more are 52 kB/s on the third: 2.6 %.
         assert_eq!(admitted(&PARAMS, &paths, 7_000.0), 0b011);
         assert_eq!(admitted(&PARAMS, &paths, 10_000.0), 0b111);
-        // It adds no more than it can deliver.
+        // The path adds at most what it can deliver.
         assert_eq!(admitted(&PARAMS, &[(0.002, 1e6), (0.050, 4e4)], 1e6), 0b01);
         assert_eq!(admitted(&Params { min_gain: 0.0, ..PARAMS }, &paths, 4_000.0), 0b111);
     }
@@ -162,7 +162,7 @@ mod tests {
     fn for_latency_only_what_is_sooner_than_waiting() {
         let params = Params { latency_first: true, ..PARAMS };
         let paths = [(0.002, 1e6), (0.050, 1e6)];
-        // 40,000 bytes are through in 40 ms.
+        // 40,000 bytes take 40 ms.
         assert_eq!(admitted(&params, &paths, 40_000.0), 0b01);
         assert_eq!(admitted(&params, &paths, 60_000.0), 0b11);
     }

@@ -18,11 +18,11 @@
 
 use std::time::{Duration, Instant};
 
-use super::change::Alarm;
-use super::drain::{Drain, Step};
 use super::latency::{LatencyFilter, Mean};
 use super::rate::{Delivered, RateFilter};
 use super::sizes::Sizes;
+use super::slowdown::SlowdownAlarm;
+use super::window_cut::{Step, WindowCut};
 
 /// The shortest time between two cuts, and the same in latencies of the path.
 const PERIOD: Duration = Duration::from_secs(4);
@@ -69,7 +69,7 @@ enum Phase {
         buckets: u32,
         up: u32,
     },
-    Drain(Drain),
+    WindowCut(WindowCut),
 }
 
 impl Phase {
@@ -83,11 +83,11 @@ pub(super) struct Estimator {
     phase: Phase,
     rate: RateFilter,
     latency: LatencyFilter,
-    alarm: Alarm,
+    slowdown: SlowdownAlarm,
     sizes: Sizes,
     /// Requests that were bound earlier do not count: the path has changed since.
     since: Option<Instant>,
-    drained_at: Option<Instant>,
+    last_cut_at: Option<Instant>,
     /// The estimates: delay in s, rate in bytes per second. `None`: unknown.
     known: Option<(f64, f64)>,
 }
@@ -98,10 +98,10 @@ impl Default for Estimator {
             phase: Phase::SEARCH,
             rate: RateFilter::default(),
             latency: LatencyFilter::default(),
-            alarm: Alarm::default(),
+            slowdown: SlowdownAlarm::default(),
             sizes: Sizes::default(),
             since: None,
-            drained_at: None,
+            last_cut_at: None,
             known: None,
         }
     }
@@ -119,7 +119,7 @@ impl Estimator {
 
     /// A probe of an unused path shows `latency` for a request of the mean size. If this is about as long as before,
     /// or longer, the known rate stays. If it is much shorter, the estimate starts anew.
-    pub(super) fn moved(&mut self, now: Instant, latency: f64) {
+    pub(super) fn probe_latency_changed(&mut self, now: Instant, latency: f64) {
         match self.path_latency() {
             Some(before) if latency > BETTER * before => {
                 self.latency.replace(now, Mean { latency, size: self.size() });
@@ -144,7 +144,7 @@ impl Estimator {
         match self.phase {
             Phase::Search { stalls, .. } => stalls + 1 >= STALLS,
             Phase::Cruise { .. } => true,
-            Phase::Drain(drain) => drain.limited,
+            Phase::WindowCut(cut) => cut.limited,
         }
     }
 
@@ -177,15 +177,15 @@ impl Estimator {
             Phase::Cruise { up: 0, .. } => cruise_gain * product + slack,
             Phase::Cruise { .. } => UP.max(cruise_gain) * product + slack,
             // No second request on a path that one request fills.
-            Phase::Drain(drain) if drain.gain * product < 0.5 * unit => 0.0,
-            Phase::Drain(drain) => drain.gain * product + slack,
+            Phase::WindowCut(cut) if cut.gain * product < 0.5 * unit => 0.0,
+            Phase::WindowCut(cut) => cut.gain * product + slack,
         }
     }
 
     /// A request of `bytes` is bound behind `ahead` bytes in flight. `full`: it fills the window.
     pub(super) fn bound(&mut self, bytes: f64, ahead: f64, full: bool) {
-        if let Phase::Drain(drain) = &mut self.phase {
-            drain.bound(ahead);
+        if let Phase::WindowCut(cut) = &mut self.phase {
+            cut.bound(ahead);
         }
         self.sizes.add(bytes);
         if full {
@@ -210,7 +210,7 @@ impl Estimator {
         let latency = latency.as_secs_f64();
         if let Some((delay, rate)) = self.known.filter(|_| !self.latency.is_young()) {
             let expected = delay + (left + bytes).max(self.sizes.in_service() + self.size()) / rate;
-            if self.alarm.answered(latency, expected) {
+            if self.slowdown.answered(latency, expected) {
                 self.restart(now, Some(Mean { latency, size: bytes }));
                 return true;
             }
@@ -220,7 +220,7 @@ impl Estimator {
         if self.latency.answered(now, latency, bytes, rate, self.period().mul_f64(MEMORY)) {
             self.estimate();
         }
-        self.drained(now, bound_at, latency, bytes);
+        self.cut_answered(now, bound_at, latency, bytes);
         let searching = matches!(self.phase, Phase::Search { .. });
         let path_latency = self.path_latency().unwrap_or(latency);
         let delivered = self.rate.answered(now, bytes, latency, path_latency, searching);
@@ -235,13 +235,13 @@ impl Estimator {
     fn bucket(&mut self, now: Instant, delivered: Delivered, cruise_gain: f64) -> bool {
         let path_latency = self.path_latency().unwrap_or(delivered.latency);
         let before = self.rate.max();
-        let draining = matches!(self.phase, Phase::Drain(_));
+        let is_cutting = matches!(self.phase, Phase::WindowCut(_));
         let searching = matches!(self.phase, Phase::Search { .. });
-        if delivered.loaded && !draining || searching || before.is_none_or(|rate| delivered.rate >= rate) {
+        if delivered.loaded && !is_cutting || searching || before.is_none_or(|rate| delivered.rate >= rate) {
             self.rate.remember(now, delivered.rate, path_latency);
         }
         let mean = Mean { latency: delivered.latency, size: delivered.size };
-        let rested = |time| self.drained_at.is_none_or(|at| now - at >= time);
+        let rested = |time| self.last_cut_at.is_none_or(|at| now - at >= time);
         let unexplained = self.known.is_some_and(|(delay, rate)| {
             delivered.rate < LAX * rate && delivered.latency > SLOWER * (delay + delivered.size / rate)
         });
@@ -255,9 +255,9 @@ impl Estimator {
                 *unloaded = if delivered.loaded || grew { 0 } else { *unloaded + 1 };
                 if *stalls >= STALLS {
                     // The path has never been without a queue: its own latency is unknown.
-                    self.phase = Phase::Drain(Drain::new(now, HALF, true, mean, delivered.rate));
+                    self.phase = Phase::WindowCut(WindowCut::new(now, HALF, true, mean, delivered.rate));
                 } else if *unloaded >= UNLOADED && due || recheck && !delivered.loaded {
-                    self.phase = Phase::Drain(Drain::new(now, HALF, false, mean, delivered.rate));
+                    self.phase = Phase::WindowCut(WindowCut::new(now, HALF, false, mean, delivered.rate));
                 }
             }
             Phase::Cruise { buckets, up } => {
@@ -268,10 +268,10 @@ impl Estimator {
                 *up = if again { UP_BUCKETS } else { up.saturating_sub(1) };
                 let busy = delivered.loaded || before.is_some_and(|rate| delivered.rate > 0.9 * rate);
                 if busy && due || recheck {
-                    self.phase = Phase::Drain(Drain::new(now, DOWN, true, mean, delivered.rate));
+                    self.phase = Phase::WindowCut(WindowCut::new(now, DOWN, true, mean, delivered.rate));
                 }
             }
-            Phase::Drain(_) => {}
+            Phase::WindowCut(_) => {}
         }
         self.estimate();
         if searching {
@@ -280,22 +280,22 @@ impl Estimator {
         let Some((delay, rate)) = self.known else { return false };
         let window = self.window(UP.max(cruise_gain), self.size());
         let expected = delay + (window + self.sizes.in_service() + self.size()) / rate;
-        if self.alarm.bucket(delivered.latency, expected) {
+        if self.slowdown.bucket(delivered.latency, expected) {
             self.restart(now, Some(Mean { latency: delivered.latency, size: delivered.size }));
             return true;
         }
         false
     }
 
-    fn drained(&mut self, now: Instant, bound_at: Instant, latency: f64, bytes: f64) {
+    fn cut_answered(&mut self, now: Instant, bound_at: Instant, latency: f64, bytes: f64) {
         let rate = self.rate();
-        let Phase::Drain(drain) = &mut self.phase else { return };
-        let Some(step) = drain.answered(now, bound_at, latency, bytes, rate) else { return };
+        let Phase::WindowCut(cut) = &mut self.phase else { return };
+        let Some(step) = cut.answered(now, bound_at, latency, bytes, rate) else { return };
         self.phase = match step {
-            Step::On(drain) => Phase::Drain(drain),
+            Step::Continue(cut) => Phase::WindowCut(cut),
             Step::Done { mean, limited } => {
                 self.latency.replace(now, mean);
-                self.drained_at = Some(now);
+                self.last_cut_at = Some(now);
                 if limited { Phase::CRUISE } else { Phase::SEARCH }
             }
         };

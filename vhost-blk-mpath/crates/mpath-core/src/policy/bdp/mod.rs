@@ -17,29 +17,31 @@
 #![allow(clippy::cast_precision_loss, clippy::cast_sign_loss)]
 
 mod admission;
-mod change;
-mod drain;
 mod estimator;
 mod latency;
 mod probes;
 mod rate;
-mod retrial;
 mod sizes;
+mod slowdown;
+mod trials;
+mod window_cut;
 
 use std::time::{Duration, Instant};
 
 use self::admission::{Admission, Offer};
-use self::change::is_late;
 use self::estimator::Estimator;
 use self::latency::Mean;
 use self::probes::{Budget, Probes, REST, size_of_probe};
-use self::retrial::Retrial;
 use self::sizes::Sizes;
-use super::{About, Candidate, Choice, Completed, Ended, Param, Policy, PolicySpec, Probed, Query};
+use self::slowdown::is_late;
+use self::trials::Trials;
+use super::{
+    AttemptEnd, Candidate, Choice, CompletedAttempt, Param, Policy, PolicyInfo, PolicySpec, ProbeResult, Query,
+};
 use crate::window::Usage;
 use crate::{MAX_PATHS, OpClass, PathEstimate, PathId};
 
-pub(super) const ABOUT: About = About {
+pub(super) const INFO: PolicyInfo = PolicyInfo {
     name: "bdp",
     aliases: &[],
     description: "what each path can carry, fast paths first; the others are measured by reads nobody waits for",
@@ -65,7 +67,7 @@ const LEAST_BYTES: u32 = 512;
 /// Paths with less than this part of the best path's useful rate are left out.
 const USEFUL: f64 = 0.8;
 /// How long a path counts as failing without further evidence.
-const FORGIVEN: Duration = Duration::from_secs(1);
+const FAILED_FOR: Duration = Duration::from_secs(1);
 /// How soon the choice is repeated for a request that waits. A path that stays silent is then left out.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
@@ -93,7 +95,7 @@ struct PathState {
     /// By class, the time of the last failure, if there was no answer since.
     failed_at: [Option<Instant>; 3],
     probes: Probes,
-    retrials: [Retrial; 3],
+    trials: [Trials; 3],
 }
 
 impl PathState {
@@ -106,12 +108,12 @@ impl PathState {
     }
 
     /// Forgets a failure after a while. Starts anew an estimate that reads contradict: its cause may have passed.
-    fn forgive(&mut self, now: Instant, class: OpClass) {
+    fn forget_old_evidence(&mut self, now: Instant, class: OpClass) {
         let forgiven = if let Some(at) = self.failed_at[class.index()] {
-            now - at >= FORGIVEN
+            now - at >= FAILED_FOR
         } else {
             let used_at = self.probes.bound_at(class).filter(|_| self.reads_contradict(class));
-            used_at.is_some_and(|at| self.retrials[class.index()].is_due(now, at))
+            used_at.is_some_and(|at| self.trials[class.index()].is_due(now, at))
         };
         if forgiven {
             self.failed_at[class.index()] = None;
@@ -189,7 +191,7 @@ impl Bdp {
             return;
         }
         for candidate in candidates {
-            self.paths[candidate.path.index()].forgive(query.now, query.class);
+            self.paths[candidate.path.index()].forget_old_evidence(query.now, query.class);
         }
         self.offers.clear();
         let (mut bytes, mut ios, mut all) = (0.0, 0.0, 0.0);
@@ -263,10 +265,10 @@ impl Bdp {
         self.probe_at = None;
         for (state, index) in self.paths.iter_mut().zip(0..) {
             if index != path.index() {
-                state.probes.hurry();
+                state.probes.request_now();
             }
         }
-        self.admission.iter_mut().for_each(Admission::look_again);
+        self.admission.iter_mut().for_each(Admission::invalidate);
     }
 }
 
@@ -299,7 +301,7 @@ impl Policy for Bdp {
         Choice::Path(view.path)
     }
 
-    fn completed(&mut self, done: &Completed) {
+    fn completed(&mut self, done: &CompletedAttempt) {
         if self.budget.earn() {
             self.probe_at = None;
         }
@@ -307,14 +309,14 @@ impl Policy for Bdp {
         let own = &mut state.classes[done.class.index()];
         let bytes = size_of(done.bytes);
         let changed = match done.ended {
-            Ended::Answered => {
+            AttemptEnd::Answered => {
                 state.answered_at[done.class.index()] = Some(done.now);
                 state.failed_at[done.class.index()] = None;
                 own.answered(done.now, bytes, done.latency, in_flight(done.of_class), self.params.gain)
             }
             // Only this read is late. If the path were silent, silence would show it.
-            Ended::Overtaken => false,
-            Ended::InVain => {
+            AttemptEnd::Overtaken => false,
+            AttemptEnd::Failed => {
                 state.failed_at[done.class.index()] = Some(done.now);
                 own.restart(done.now, Some(Mean { latency: done.latency.as_secs_f64(), size: bytes }));
                 true
@@ -328,7 +330,7 @@ impl Policy for Bdp {
     fn path_changed(&mut self, path: PathId) {
         self.paths[path.index()] = PathState::default();
         self.probe_at = None;
-        self.admission.iter_mut().for_each(Admission::look_again);
+        self.admission.iter_mut().for_each(Admission::invalidate);
     }
 
     fn estimate(&self, path: PathId, class: OpClass) -> PathEstimate {
@@ -348,7 +350,7 @@ impl Policy for Bdp {
 
     fn configure(&mut self, spec: &PolicySpec) {
         self.params = Params::new(spec);
-        self.admission.iter_mut().for_each(Admission::look_again);
+        self.admission.iter_mut().for_each(Admission::invalidate);
     }
 
     fn probe(&mut self, now: Instant, paths: u64, busy: bool) -> Option<(PathId, u32)> {
@@ -380,7 +382,7 @@ impl Policy for Bdp {
         Some((path, size_of_probe(self.sizes[OpClass::Read.index()].mean())))
     }
 
-    fn probed(&mut self, done: &Probed) {
+    fn probed(&mut self, done: &ProbeResult) {
         self.probe_at = None;
         let state = &mut self.paths[done.path.index()];
         let size = f64::from(done.bytes);
@@ -390,7 +392,7 @@ impl Policy for Bdp {
             for class in OpClass::ALL {
                 let own = &mut state.classes[class.index()];
                 if class == OpClass::Read {
-                    own.moved(done.now, latency);
+                    own.probe_latency_changed(done.now, latency);
                 } else if state.probes.is_idle(done.now, class) {
                     // A read shows only that the estimate of writes is out of date. Writes in flight would show more.
                     own.restart(done.now, None);
@@ -400,10 +402,10 @@ impl Policy for Bdp {
             let reads = &mut state.classes[OpClass::Read.index()];
             if state.probes.contradicts(reads.known().map(|(delay, rate)| delay + size / rate)) {
                 let latency = state.probes.mean().map_or(0.0, |mean| mean.latency);
-                reads.moved(done.now, latency);
+                reads.probe_latency_changed(done.now, latency);
             }
         }
-        self.admission.iter_mut().for_each(Admission::look_again);
+        self.admission.iter_mut().for_each(Admission::invalidate);
     }
 
     fn next_timeout(&self) -> Option<Instant> {

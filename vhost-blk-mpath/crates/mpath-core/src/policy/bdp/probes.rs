@@ -37,7 +37,7 @@ pub(super) struct Probes {
     last: Option<Instant>,
     /// By class, when a request of the guest was last bound to the path.
     bound: [Option<Instant>; 3],
-    urgent: bool,
+    is_urgent: bool,
 }
 
 impl Probes {
@@ -73,8 +73,8 @@ impl Probes {
     }
 
     /// Something has changed: probes the path as soon as possible.
-    pub(super) fn hurry(&mut self) {
-        self.urgent = true;
+    pub(super) fn request_now(&mut self) {
+        self.is_urgent = true;
     }
 
     /// Whether the path has too few answers. Only at first: paths with scattered probes would otherwise get more than
@@ -86,7 +86,7 @@ impl Probes {
     /// Whether a probe is wanted at once. Not on a path that the guest writes to, because reads scatter there.
     fn is_wanted(&self, now: Instant) -> bool {
         let rests = OpClass::ALL.into_iter().all(|class| self.is_idle(now, class));
-        rests && (self.urgent || self.outlier.is_some() || self.is_unknown())
+        rests && (self.is_urgent || self.outlier.is_some() || self.is_unknown())
     }
 
     /// When the last probe was asked for or answered. Paths that have waited longest come first.
@@ -109,7 +109,7 @@ impl Probes {
 
     pub(super) fn asked(&mut self, now: Instant) {
         self.last = Some(now);
-        self.urgent = false;
+        self.is_urgent = false;
     }
 
     /// A probe came back. Returns whether the path has changed.
@@ -220,7 +220,7 @@ mod tests {
         assert_eq!(probes.due(now), now + REST);
         probes.bound(now + REST / 2, OpClass::Read);
         assert_eq!(probes.due(now + REST), now + REST / 2 + REST, "a path in use needs none");
-        probes.hurry();
+        probes.request_now();
         assert_eq!(probes.due(now + REST), now + REST / 2 + REST);
     }
 
@@ -258,7 +258,7 @@ mod tests {
         let mut known = Probes::default();
         (0..KEPT).for_each(|_| assert!(!known.answered(now, Some(mean(1.0)))));
         let mut wanted = known.clone();
-        wanted.hurry();
+        wanted.request_now();
         let mut budget = Budget::default();
         budget.spend();
         (0..99).for_each(|_| assert!(!budget.earn()));

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use super::{PolicyKind, UnknownPolicy};
 use crate::ParamError;
-use crate::spec::{Change, Spec};
+use crate::kind_with_params::{Change, Spec};
 
 /// A policy and the values of its parameters.
 pub type PolicySpec = Spec<PolicyKind>;

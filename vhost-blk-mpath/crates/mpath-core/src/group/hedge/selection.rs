@@ -71,15 +71,15 @@ impl Group {
         self.hedges.budget -= ONE;
         let path = &mut self.paths[id.index()];
         let epoch = path.association.expect("an eligible path is live").epoch;
-        let impaired = path.impaired.as_mut();
-        let verdict = impaired.map_or(Verdict::Pass, |i| i.decide(now, Direction::Request, OpClass::Read, bytes));
+        let injections = path.injections.as_mut();
+        let verdict = injections.map_or(Verdict::Pass, |i| i.decide(now, Direction::Request, OpClass::Read, bytes));
         let mut hedge =
             Hedge { tag, bytes, waited, path: id, epoch, began: now, fails: false, state: HedgeState::Injected };
         match verdict {
             Verdict::Pass => hedge.state = HedgeState::Released,
             // The hedge fails at once. The driver never gets it.
-            Verdict::Hold { delay, .. } if delay.is_zero() => return,
-            Verdict::Hold { delay, error } => {
+            Verdict::Delay { delay, .. } if delay.is_zero() => return,
+            Verdict::Delay { delay, error } => {
                 hedge.fails = error.is_some();
                 self.timers.set(now, delay, Due::Hedge(id, tag));
             }
@@ -92,7 +92,7 @@ impl Group {
     /// The path of `others` with the lowest recent latency for reads of this size. Paths with unknown latency come
     /// last.
     fn path_for_hedge(&mut self, now: Instant, others: u64, bytes: u32, waited: Duration) -> Option<PathId> {
-        let mut left = others & !self.suspects & !self.awaited;
+        let mut left = others & !self.suspects & !self.reserved_paths;
         let mut best = None;
         while left != 0 {
             let id = PathId(left.trailing_zeros() as u16);

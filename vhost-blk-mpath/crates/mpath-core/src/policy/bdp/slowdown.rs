@@ -13,7 +13,7 @@ const BUCKET_SLACK: f64 = 20e-6;
 
 /// The slowdown alarm of one path and class.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Alarm {
+pub(super) struct SlowdownAlarm {
     late: u32,
     very_late: u32,
     buckets: u32,
@@ -25,7 +25,7 @@ pub(super) fn is_late(silence: f64, expected: f64) -> bool {
     silence > LATE.1 * expected + SLACK
 }
 
-impl Alarm {
+impl SlowdownAlarm {
     /// A request took `latency` with `expected` as expectation (s). Returns whether the path has slowed down.
     pub(super) fn answered(&mut self, latency: f64, expected: f64) -> bool {
         count(&mut self.late, is_late(latency, expected));
@@ -50,24 +50,24 @@ mod tests {
 
     #[test]
     fn a_row_is_needed() {
-        let mut alarm = Alarm::default();
+        let mut slowdown = SlowdownAlarm::default();
         for _ in 0..100 {
-            assert!(!alarm.answered(0.030, 0.001) && !alarm.answered(0.030, 0.001));
-            assert!(!alarm.answered(0.001, 0.001));
+            assert!(!slowdown.answered(0.030, 0.001) && !slowdown.answered(0.030, 0.001));
+            assert!(!slowdown.answered(0.001, 0.001));
         }
         let rows = |latency| {
-            let mut alarm = Alarm::default();
-            (1..100).find(|_| alarm.answered(latency, 0.001))
+            let mut slowdown = SlowdownAlarm::default();
+            (1..100).find(|_| slowdown.answered(latency, 0.001))
         };
         assert_eq!((rows(0.030), rows(0.003)), (Some(3), Some(8)));
-        let mut alarm = Alarm::default();
-        assert!((0..100).all(|_| !alarm.answered(0.002, 0.001)));
+        let mut slowdown = SlowdownAlarm::default();
+        assert!((0..100).all(|_| !slowdown.answered(0.002, 0.001)));
     }
 
     #[test]
     fn two_buckets_in_a_row() {
-        let mut alarm = Alarm::default();
-        assert!(!alarm.bucket(0.002, 0.001) && !alarm.bucket(0.001, 0.001) && !alarm.bucket(0.002, 0.001));
-        assert!(alarm.bucket(0.002, 0.001));
+        let mut slowdown = SlowdownAlarm::default();
+        assert!(!slowdown.bucket(0.002, 0.001) && !slowdown.bucket(0.001, 0.001) && !slowdown.bucket(0.002, 0.001));
+        assert!(slowdown.bucket(0.002, 0.001));
     }
 }

@@ -16,7 +16,7 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use super::rule::Rule;
+use super::settings::Settings;
 
 /// The factor by which costs are multiplied before the division by weight, so that no cost is rounded to zero.
 const SCALE: u128 = 1 << 32;
@@ -37,13 +37,13 @@ impl Tier {
 }
 
 /// Service divided by weight: the virtual time of start-time fair queueing.
-type Served = u128;
+type VirtualTime = u128;
 
 /// The position of a waiting member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     tier: Tier,
-    tag: Served,
+    tag: VirtualTime,
     pub(super) member: u16,
 }
 
@@ -59,7 +59,7 @@ pub(super) struct Member {
     /// The cost that it has sent in its turn.
     of_turn: u64,
     /// By tier: its virtual time.
-    tags: [Served; 2],
+    tags: [VirtualTime; 2],
     waits: bool,
 }
 
@@ -73,61 +73,61 @@ impl Member {
     }
 
     /// The cost that its next requests may have before it is bulk.
-    pub(super) fn left(&self, rule: &Rule, is_idle: bool) -> u64 {
+    pub(super) fn left(&self, settings: &Settings, is_idle: bool) -> u64 {
         match (is_idle, self.known) {
             (false, _) => self.left,
-            (true, true) => rule.burst,
-            (true, false) => rule.first_burst,
+            (true, true) => settings.burst,
+            (true, false) => settings.first_burst,
         }
     }
 
     /// The tier of its next request.
-    pub(super) fn tier(&self, rule: &Rule, is_idle: bool) -> Tier {
-        if self.left(rule, is_idle) > 0 { Tier::Sparse } else { Tier::Bulk }
+    pub(super) fn tier(&self, settings: &Settings, is_idle: bool) -> Tier {
+        if self.left(settings, is_idle) > 0 { Tier::Sparse } else { Tier::Bulk }
     }
 
     /// The member was idle and gets a request.
-    pub(super) fn activate(&mut self, rule: &Rule) {
+    pub(super) fn activate(&mut self, settings: &Settings) {
         assert!(!self.waits, "an idle member has nothing to send");
-        (self.left, self.tier) = (self.left(rule, true), self.tier(rule, true));
+        (self.left, self.tier) = (self.left(settings, true), self.tier(settings, true));
         self.known = true;
     }
 
-    fn key(&self, id: u16) -> (Served, u16) {
+    fn key(&self, id: u16) -> (VirtualTime, u16) {
         (self.tags[self.tier.index()], id)
     }
 
-    fn by_weight(&self, cost: u64) -> Served {
-        Served::from(cost) * SCALE / Served::from(self.weight)
+    fn by_weight(&self, cost: u64) -> VirtualTime {
+        VirtualTime::from(cost) * SCALE / VirtualTime::from(self.weight)
     }
 }
 
 /// The waiting members of one tier.
 #[derive(Debug, Default)]
-struct Waiting {
+struct TierQueue {
     /// In order. Most turns take the first member and put it back near the end. This moves little, and no request
     /// allocates memory.
-    by_tag: VecDeque<(Served, u16)>,
+    by_tag: VecDeque<(VirtualTime, u16)>,
     /// The sum of their weights.
     weight: u64,
     /// The tag of the latest turn, and the largest tag.
-    now: Served,
-    most: Served,
+    now: VirtualTime,
+    most: VirtualTime,
 }
 
 /// A fair queue. Its owner stores the members.
 #[derive(Debug)]
-pub(super) struct Level {
-    tiers: [Waiting; 2],
+pub(super) struct FairQueue {
+    tiers: [TierQueue; 2],
     /// The allowance. Below 0, bulk goes first.
     allowance: i64,
     /// When the first sparse request passed bulk that still waits for its turn.
     passed_since: Option<Instant>,
 }
 
-impl Level {
-    pub(super) fn new(rule: &Rule) -> Self {
-        Self { tiers: Default::default(), allowance: allowance_max(rule), passed_since: None }
+impl FairQueue {
+    pub(super) fn new(settings: &Settings) -> Self {
+        Self { tiers: Default::default(), allowance: allowance_max(settings), passed_since: None }
     }
 
     #[cfg(test)]
@@ -140,9 +140,9 @@ impl Level {
     }
 
     /// Sets whether a member has a request to send.
-    pub(super) fn set_waits(&mut self, rule: &Rule, id: u16, member: &mut Member, waits: bool) {
+    pub(super) fn set_waits(&mut self, settings: &Settings, id: u16, member: &mut Member, waits: bool) {
         match (member.waits, waits) {
-            (false, true) => self.add(rule, id, member),
+            (false, true) => self.add(settings, id, member),
             (true, false) => self.remove(id, member),
             _ => {}
         }
@@ -162,13 +162,13 @@ impl Level {
 
     /// The member with the next turn, or with the turn after `after`. At one moment only [`FairQueue::sent`] changes
     /// the order.
-    pub(super) fn next(&mut self, rule: &Rule, now: Instant, after: Option<Place>) -> Option<Place> {
-        if self.passed_since.is_some_and(|since| now - since >= rule.gap) {
+    pub(super) fn next(&mut self, settings: &Settings, now: Instant, after: Option<Place>) -> Option<Place> {
+        if self.passed_since.is_some_and(|since| now - since >= settings.gap) {
             self.allowance = self.allowance.min(-1);
         }
         let first = if self.allowance < 0 { Tier::Bulk } else { Tier::Sparse };
         let second = if first == Tier::Sparse { Tier::Bulk } else { Tier::Sparse };
-        let from = |tier: Tier, after: Option<(Served, u16)>| {
+        let from = |tier: Tier, after: Option<(VirtualTime, u16)>| {
             let waiting = &self.tiers[tier.index()].by_tag;
             let at = after.map_or(0, |key| waiting.partition_point(|waits| *waits <= key));
             waiting.get(at).map(|&(tag, member)| Place { tier, tag, member })
@@ -182,8 +182,16 @@ impl Level {
     }
 
     /// A member has sent a request; `more`: it has another to send now.
-    pub(super) fn sent(&mut self, rule: &Rule, now: Instant, id: u16, member: &mut Member, cost: u64, more: bool) {
-        self.pay(rule, now, member.tier, cost);
+    pub(super) fn sent(
+        &mut self,
+        settings: &Settings,
+        now: Instant,
+        id: u16,
+        member: &mut Member,
+        cost: u64,
+        more: bool,
+    ) {
+        self.pay(settings, now, member.tier, cost);
         if member.waits {
             self.take_out(id, member);
         }
@@ -195,14 +203,14 @@ impl Level {
         member.of_turn += cost;
         member.left = member.left.saturating_sub(cost);
         let becomes_bulk = member.tier == Tier::Sparse && member.left == 0;
-        if member.tier == Tier::Bulk || becomes_bulk || !more || member.of_turn >= rule.turn {
+        if member.tier == Tier::Bulk || becomes_bulk || !more || member.of_turn >= settings.turn {
             self.end_turn(member);
         }
         member.waits = more;
         if becomes_bulk {
             member.tier = Tier::Bulk;
             if more {
-                self.add(rule, id, member);
+                self.add(settings, id, member);
             }
         } else if more {
             self.put_in(id, member);
@@ -211,14 +219,14 @@ impl Level {
     }
 
     /// Charges a request to the allowance.
-    fn pay(&mut self, rule: &Rule, now: Instant, tier: Tier, cost: u64) {
+    fn pay(&mut self, settings: &Settings, now: Instant, tier: Tier, cost: u64) {
         let [sparse, bulk] = [Tier::Sparse, Tier::Bulk].map(|tier| self.tiers[tier.index()].weight);
         let fair = if bulk > 0 { 1000 * sparse / (sparse + bulk) } else { 0 };
-        let (cost, part) = (cost.cast_signed(), rule.share.max(fair).cast_signed());
+        let (cost, part) = (cost.cast_signed(), settings.share.max(fair).cast_signed());
         let earned = cost * part / 1000;
         // If bulk is first and finds no path with room, sparse requests do not pass it.
         let passes = tier == Tier::Sparse && bulk > 0 && self.allowance >= 0;
-        self.allowance = (self.allowance + earned - if passes { cost } else { 0 }).min(allowance_max(rule));
+        self.allowance = (self.allowance + earned - if passes { cost } else { 0 }).min(allowance_max(settings));
         if passes {
             self.passed_since.get_or_insert(now);
         } else {
@@ -228,18 +236,18 @@ impl Level {
 
     fn end_turn(&mut self, member: &mut Member) {
         let tag = &mut member.tags[member.tier.index()];
-        *tag += Served::from(std::mem::take(&mut member.of_turn)) * SCALE / Served::from(member.weight);
+        *tag += VirtualTime::from(std::mem::take(&mut member.of_turn)) * SCALE / VirtualTime::from(member.weight);
         let tier = &mut self.tiers[member.tier.index()];
         tier.most = tier.most.max(*tag);
     }
 
-    fn add(&mut self, rule: &Rule, id: u16, member: &mut Member) {
+    fn add(&mut self, settings: &Settings, id: u16, member: &mut Member) {
         let tier = &mut self.tiers[member.tier.index()];
         if tier.by_tag.is_empty() {
             // The tier was empty: members are not compared with earlier ones.
             tier.now = tier.now.max(tier.most);
         }
-        let ahead = if member.tier == Tier::Sparse { member.by_weight(rule.turn) } else { 0 };
+        let ahead = if member.tier == Tier::Sparse { member.by_weight(settings.turn) } else { 0 };
         let tag = &mut member.tags[member.tier.index()];
         *tag = (*tag).max(tier.now.saturating_sub(ahead));
         member.waits = true;
@@ -279,6 +287,6 @@ impl Level {
     }
 }
 
-fn allowance_max(rule: &Rule) -> i64 {
-    ((1000 - rule.share) * rule.burst / 1000).cast_signed()
+fn allowance_max(settings: &Settings) -> i64 {
+    ((1000 - settings.share) * settings.burst / 1000).cast_signed()
 }

@@ -7,13 +7,13 @@ use crate::{OpClass, PathEstimate, PathId};
 
 /// One policy for all requests, or one for reads and one for other requests.
 #[derive(Debug)]
-pub(crate) struct InForce {
+pub(crate) struct ActivePolicies {
     specs: ClassPolicies,
     policies: Vec<Box<dyn Policy>>,
     seed: u64,
 }
 
-impl InForce {
+impl ActivePolicies {
     pub(crate) fn new(specs: ClassPolicies, seed: u64) -> Self {
         let policies = specs.iter().map(|spec| spec.kind().build(spec, seed)).collect();
         Self { specs, policies, seed }

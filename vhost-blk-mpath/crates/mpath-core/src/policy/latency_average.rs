@@ -20,7 +20,7 @@ const SILENCE: u64 = 1250;
 /// * **Young averages.** An average of `n` samples is doubted by the factor `1 + 1/√n`, less what remains of it at
 ///   full memory.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Estimate {
+pub(super) struct LatencyAverage {
     /// The average in ns; 0: unknown.
     pub(super) mean_ns: u64,
     /// The average less its doubt, and plus its doubt.
@@ -31,7 +31,7 @@ pub(super) struct Estimate {
     sampled_at: Option<Instant>,
 }
 
-impl Estimate {
+impl LatencyAverage {
     /// Adds a sample. `memory` is the time that the average remembers: slow paths deliver few samples.
     #[allow(clippy::cast_precision_loss, clippy::cast_sign_loss)] // means of ns stay far below 2^52
     pub(super) fn sample(&mut self, now: Instant, latency: Duration, memory: Duration) {
@@ -48,7 +48,7 @@ impl Estimate {
     }
 
     /// Starts anew: the next sample counts as the first.
-    pub(super) fn begin_afresh(&mut self) {
+    pub(super) fn start_anew(&mut self) {
         self.samples = 0.0;
     }
 }
@@ -73,7 +73,7 @@ pub(super) struct View {
 }
 
 impl View {
-    pub(super) fn new(now: Instant, candidate: &Candidate, estimate: &Estimate) -> Self {
+    pub(super) fn new(now: Instant, candidate: &Candidate, estimate: &LatencyAverage) -> Self {
         let mean = estimate.mean_ns;
         let silence = candidate.oldest.map_or(0, |oldest| {
             let since = estimate.sampled_at.unwrap_or(oldest.bound_at).max(oldest.bound_at);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::{DiskLimits, Place, Scheduler, SchedulerSpec, Tier};
+use crate::scheduler::{DiskLimits, Place, Scheduler, SchedulerSpec, Tier};
 use crate::{DiskId, FlowId, Io, Op, Tag};
 
 pub(super) fn io(disk: u16, flow: u16, tag: u32, bytes: u32) -> Io {
@@ -37,18 +37,18 @@ impl Test {
     }
 
     pub(super) fn tier(&self, flow: u16) -> Tier {
-        let rule = &self.scheduler.rule;
+        let settings = &self.scheduler.settings;
         let flow = self.scheduler.flows.get(usize::from(flow));
-        flow.map_or(Tier::Bulk, |flow| flow.member.tier(rule, flow.is_idle()))
+        flow.map_or(Tier::Bulk, |flow| flow.member.tier(settings, flow.is_idle()))
     }
 
     pub(super) fn tier_of_disk(&self, disk: u16) -> Tier {
         let disk = &self.scheduler.disks[usize::from(disk)];
-        disk.member.tier(&self.scheduler.rule, disk.is_idle())
+        disk.member.tier(&self.scheduler.settings, disk.is_idle())
     }
 
     pub(super) fn allowance_of_first_disk(&self) -> i64 {
-        self.scheduler.disks[0].level.allowance()
+        self.scheduler.disks[0].turns.allowance()
     }
 
     pub(super) fn push(&mut self, flow: u16, tag: u32, bytes: u32) {

@@ -33,13 +33,13 @@ const DOUBLINGS_MAX: u32 = 8;
 
 /// The longest wait of this window and of the window before.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Longest {
+pub(crate) struct LongestWait {
     waits: [Duration; 2],
     /// When this window ends. The first window begins with the first wait.
     window_end: Option<Instant>,
 }
 
-impl Longest {
+impl LongestWait {
     /// For a path without history: the first window assumes at least `wait`.
     pub(crate) fn assumed(wait: Duration) -> Self {
         Self { waits: [wait, Duration::ZERO], window_end: None }
@@ -73,7 +73,7 @@ impl Longest {
 
 /// The silence of one path.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Watch {
+pub(crate) struct SilenceWatch {
     /// The setting `suspect-timeout`.
     timeout: Duration,
     /// Requests issued and neither answered nor recalled.
@@ -83,11 +83,11 @@ pub(crate) struct Watch {
     /// The time since which the path owes answers and has been silent.
     waiting_since: Option<Instant>,
     suspect: bool,
-    silences: Longest,
+    silences: LongestWait,
     deadline: Duration,
 }
 
-impl Watch {
+impl SilenceWatch {
     /// For a new association. Without history, the deadline is `timeout`, the longest, for the first window.
     pub(crate) fn new(timeout: Duration) -> Self {
         Self {
@@ -96,7 +96,7 @@ impl Watch {
             abandoned: 0,
             waiting_since: None,
             suspect: false,
-            silences: Longest::assumed(timeout),
+            silences: LongestWait::assumed(timeout),
             deadline: timeout,
         }
     }
@@ -117,13 +117,13 @@ impl Watch {
     pub(crate) fn recalled(&mut self, abandoned: bool) {
         self.issued -= 1;
         self.abandoned += u32::from(abandoned);
-        self.settle();
+        self.stop_if_idle();
     }
 
     /// A request came back without an answer, and will get none.
-    pub(crate) fn gone(&mut self) {
+    pub(crate) fn returned_unanswered(&mut self) {
         self.issued -= 1;
-        self.settle();
+        self.stop_if_idle();
     }
 
     /// The path gave a sign of life: data, or answers to `answered` abandoned requests.
@@ -140,7 +140,7 @@ impl Watch {
         self.abandoned -= abandoned;
         self.suspect = false;
         self.waiting_since = Some(now);
-        self.settle();
+        self.stop_if_idle();
     }
 
     /// Recalled requests that the queue pair still holds.
@@ -182,11 +182,11 @@ impl Watch {
         }
         self.waiting_since = Some(now);
         self.suspect = false;
-        self.settle();
+        self.stop_if_idle();
     }
 
     /// Ends silence and suspicion if the path owes nothing.
-    fn settle(&mut self) {
+    fn stop_if_idle(&mut self) {
         if !self.owes() {
             self.waiting_since = None;
             self.suspect = false;
@@ -209,8 +209,8 @@ mod tests {
     const TIMEOUT: Duration = Duration::from_millis(300);
 
     /// A path with a long history of single requests that took `latency` each.
-    fn known(now: &mut Instant, latency: Duration) -> Watch {
-        let mut watch = Watch::new(TIMEOUT);
+    fn known(now: &mut Instant, latency: Duration) -> SilenceWatch {
+        let mut watch = SilenceWatch::new(TIMEOUT);
         for _ in 0..3 {
             one(&mut watch, now, latency);
             *now += WINDOW;
@@ -218,7 +218,7 @@ mod tests {
         watch
     }
 
-    fn one(watch: &mut Watch, now: &mut Instant, latency: Duration) {
+    fn one(watch: &mut SilenceWatch, now: &mut Instant, latency: Duration) {
         watch.issued(*now);
         *now += latency;
         watch.answered(*now);
@@ -228,7 +228,7 @@ mod tests {
     #[test]
     fn the_first_issue_counts_and_then_each_sign_of_life() {
         let start = Instant::now();
-        let mut watch = Watch::new(TIMEOUT);
+        let mut watch = SilenceWatch::new(TIMEOUT);
         assert_eq!(watch.due(), None);
         watch.issued(start);
         watch.issued(start + 200 * MS);
@@ -252,9 +252,9 @@ mod tests {
             watch.issued(now);
             assert_eq!(watch.due(), Some(now + deadline * MS), "{latency:?}");
         }
-        // A setting below the floor wins.
+        // A setting below `FLOOR` replaces it.
         let now = Instant::now();
-        let mut watch = Watch::new(50 * MS);
+        let mut watch = SilenceWatch::new(50 * MS);
         watch.issued(now);
         assert_eq!(watch.due(), Some(now + 50 * MS));
     }
@@ -291,7 +291,7 @@ mod tests {
     #[test]
     fn abandoned_requests_are_owed_and_unsent_ones_are_not() {
         let now = Instant::now();
-        let mut watch = Watch::new(TIMEOUT);
+        let mut watch = SilenceWatch::new(TIMEOUT);
         watch.issued(now);
         watch.issued(now);
         assert!(watch.check(now + TIMEOUT));
@@ -309,7 +309,7 @@ mod tests {
     #[test]
     fn the_third_recall_of_a_request_takes_longer() {
         let now = Instant::now();
-        let mut watch = Watch::new(TIMEOUT);
+        let mut watch = SilenceWatch::new(TIMEOUT);
         assert_eq!(watch.recall_at(0), None);
         watch.issued(now);
         let times = [0, 1, 2, 3, 9, 10, u32::MAX].map(|recalls| watch.recall_at(recalls).unwrap() - now);

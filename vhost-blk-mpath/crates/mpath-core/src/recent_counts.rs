@@ -5,18 +5,18 @@ use std::time::Duration;
 
 /// Requests of the last second, to a tenth of a second, and of the last minute, to a second.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Recent {
+pub(crate) struct RecentCounts {
     second: Ring<10>,
     minute: Ring<60>,
 }
 
-impl fmt::Debug for Recent {
+impl fmt::Debug for RecentCounts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Recent").finish_non_exhaustive()
     }
 }
 
-impl Recent {
+impl RecentCounts {
     /// Counts a request. Times are measured from any fixed moment, and do not go backwards.
     pub(crate) fn record(&mut self, at: Duration) {
         let (tenth, second) = slots(at);
@@ -84,12 +84,12 @@ mod tests {
 
     #[test]
     fn the_last_second_and_the_last_minute() {
-        let mut recent = Recent::default();
+        let mut recent = RecentCounts::default();
         let ms = Duration::from_millis;
         for at in [0, 50, 150, 950, 1000] {
             recent.record(ms(at));
         }
-        // The slot that goes on does not count yet.
+        // The present slot does not count yet.
         assert_eq!(recent.counts(ms(1050)), (4, 4));
         assert_eq!(recent.counts(ms(1100)), (3, 4));
         assert_eq!(recent.counts(ms(2000)), (1, 5));
@@ -102,7 +102,7 @@ mod tests {
     proptest! {
         #[test]
         fn counts_what_a_list_counts(gaps in prop::collection::vec(0_u64..90_000, 1..60), after in 0_u64..70_000) {
-            let mut recent = Recent::default();
+            let mut recent = RecentCounts::default();
             let mut times = Vec::new();
             let mut at = 0;
             for gap in gaps {

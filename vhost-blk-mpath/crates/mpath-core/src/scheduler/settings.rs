@@ -40,7 +40,7 @@ pub(super) const PARAMS: &[Param] = &[
 
 /// The settings of a scheduler. Costs are in bytes, or in requests if sizes do not count.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Rule {
+pub(super) struct Settings {
     /// The cost of a request, in addition to its bytes.
     io_cost: u64,
     sizes_count: bool,
@@ -56,7 +56,7 @@ pub(super) struct Rule {
     pub(super) gap: Duration,
 }
 
-impl Rule {
+impl Settings {
     pub(super) fn new(spec: &SchedulerSpec) -> Self {
         let by_requests =
             Self { io_cost: 1, sizes_count: false, burst: 0, first_burst: 0, turn: 0, share: 1000, gap: Duration::MAX };

@@ -14,7 +14,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::watch::{FACTOR, FLOOR, Longest, doubled};
+use crate::silence::{FACTOR, FLOOR, LongestWait, doubled};
 
 /// The longest deadline without evidence, as a multiple of the setting.
 const PATIENCE: u32 = 3;
@@ -38,22 +38,22 @@ pub(crate) struct Read {
 
 /// The deadlines of reads on one association.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Overdue {
+pub(crate) struct ReadDeadlines {
     /// The setting `suspect-timeout`.
     timeout: Duration,
     /// By size.
-    latencies: [Longest; SIZES],
+    latencies: [LongestWait; SIZES],
     /// By size: the latest issue time among the answered reads of that size or a larger one.
     answered_to: [Option<Instant>; SIZES],
     /// By size: an answer to a read issued at this time or later makes a waiting read overdue.
     awaited: [Option<Instant>; SIZES],
 }
 
-impl Overdue {
+impl ReadDeadlines {
     pub(crate) fn new(timeout: Duration) -> Self {
         Self {
             timeout,
-            latencies: [Longest::assumed(timeout / FACTOR); SIZES],
+            latencies: [LongestWait::assumed(timeout / FACTOR); SIZES],
             answered_to: [None; SIZES],
             awaited: [None; SIZES],
         }
@@ -61,7 +61,7 @@ impl Overdue {
 
     /// A read was answered. Returns whether another read may be overdue by that.
     pub(crate) fn answered(&mut self, now: Instant, issued_at: Instant, bytes: u32) -> bool {
-        self.took(now, now - issued_at, bytes);
+        self.record_latency(now, now - issued_at, bytes);
         let mut may = false;
         for size in 0..=size(bytes) {
             self.answered_to[size] = self.answered_to[size].max(Some(issued_at));
@@ -71,7 +71,7 @@ impl Overdue {
     }
 
     /// Records the latency of a read, recalled or not.
-    pub(crate) fn took(&mut self, now: Instant, latency: Duration, bytes: u32) {
+    pub(crate) fn record_latency(&mut self, now: Instant, latency: Duration, bytes: u32) {
         self.latencies[size(bytes)].remember(now, latency);
     }
 
@@ -111,7 +111,7 @@ impl Overdue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::watch::WINDOW;
+    use crate::silence::WINDOW;
 
     const MS: Duration = Duration::from_millis(1);
     const TIMEOUT: Duration = Duration::from_millis(300);
@@ -121,12 +121,12 @@ mod tests {
     }
 
     /// A path with a long history of reads that all took `latency`.
-    fn known(now: &mut Instant, latency: Duration) -> Overdue {
+    fn known(now: &mut Instant, latency: Duration) -> ReadDeadlines {
         known_with(TIMEOUT, now, latency, 4096)
     }
 
-    fn known_with(timeout: Duration, now: &mut Instant, latency: Duration, bytes: u32) -> Overdue {
-        let mut overdue = Overdue::new(timeout);
+    fn known_with(timeout: Duration, now: &mut Instant, latency: Duration, bytes: u32) -> ReadDeadlines {
+        let mut overdue = ReadDeadlines::new(timeout);
         for _ in 0..3 {
             *now += WINDOW;
             overdue.answered(*now + latency, *now, bytes);
@@ -138,8 +138,8 @@ mod tests {
     #[test]
     fn the_deadline_follows_the_longest_latency_within_its_bounds() {
         let now = Instant::now();
-        assert_eq!(Overdue::new(TIMEOUT).due_at(now, read(now)), now + TIMEOUT);
-        assert_eq!(Overdue::new(50 * MS).due_at(now, read(now)), now + 50 * MS);
+        assert_eq!(ReadDeadlines::new(TIMEOUT).due_at(now, read(now)), now + TIMEOUT);
+        assert_eq!(ReadDeadlines::new(50 * MS).due_at(now, read(now)), now + 50 * MS);
         for (latency, deadline, earliest) in
             [(1, 100, 100), (30, 120, 120), (75, 300, 300), (200, 800, 300), (7000, 900, 300)]
         {
@@ -148,7 +148,7 @@ mod tests {
             assert_eq!(overdue.due_at(now, read(now)), now + deadline * MS, "{latency} ms");
             assert_eq!(overdue.earliest(read(now)), now + earliest * MS);
         }
-        // A setting below the floor wins.
+        // A setting below `FLOOR` replaces it.
         let mut now = Instant::now();
         let mut short = known_with(50 * MS, &mut now, MS, 4096);
         assert_eq!(short.due_at(now, read(now)), now + 50 * MS);
@@ -204,14 +204,14 @@ mod tests {
         let mut now = Instant::now();
         let mut overdue = known(&mut now, MS);
         assert_eq!(overdue.due_at(now, read(now)), now + 100 * MS);
-        overdue.took(now, 60 * MS, 4096);
+        overdue.record_latency(now, 60 * MS, 4096);
         assert_eq!(overdue.due_at(now, read(now)), now + 240 * MS);
     }
 
     #[test]
     fn a_read_that_was_recalled_twice_waits_longer() {
         let now = Instant::now();
-        let mut overdue = Overdue::new(TIMEOUT);
+        let mut overdue = ReadDeadlines::new(TIMEOUT);
         let times = [0, 1, 2, 3].map(|recalls| overdue.due_at(now, Read { recalls, ..read(now) }) - now);
         assert_eq!(times, [1, 1, 2, 4].map(|times| TIMEOUT * times));
     }

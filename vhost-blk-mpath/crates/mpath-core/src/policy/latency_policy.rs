@@ -20,8 +20,8 @@
 
 use std::time::{Duration, Instant};
 
-use super::estimate::{Estimate, View, thousandths};
-use super::{Candidate, Choice, Completed, Param, Policy, PolicySpec, Query, next_after};
+use super::latency_average::{LatencyAverage, View, thousandths};
+use super::{Candidate, Choice, CompletedAttempt, Param, Policy, PolicySpec, Query, next_after};
 use crate::{MAX_PATHS, OpClass, PathEstimate, PathId};
 
 /// The shortest time between two measurements.
@@ -81,8 +81,8 @@ enum Rehabilitation {
 
 /// What is known of one path and class.
 #[derive(Clone, Copy, Debug, Default)]
-struct Known {
-    latency: Estimate,
+struct PathLatency {
+    latency: LatencyAverage,
     chosen_at: Option<Instant>,
     /// How often the path could have been chosen and was not, since it was last. Below 0: I/Os left of a burst.
     age: i64,
@@ -94,22 +94,22 @@ struct Known {
     checkpoint_wait: Duration,
 }
 
-impl Known {
+impl PathLatency {
     fn checkpoint(&mut self) {
         self.checkpoints += 1;
         (self.checkpoint_ios, self.checkpoint_wait) = (0, Duration::ZERO);
-        self.latency.begin_afresh();
+        self.latency.start_anew();
     }
 }
 
 #[derive(Debug)]
-pub(super) struct ByLatency {
+pub(super) struct LatencyPolicy {
     /// The rule of the policy, from its parameters.
     rule: fn(&PolicySpec) -> Spread,
     spread: Spread,
     memory: Duration,
     rehabilitation: Rehabilitation,
-    paths: Vec<[Known; 3]>,
+    paths: Vec<[PathLatency; 3]>,
     last: [Option<PathId>; 3],
     /// The path and time of the last measurement.
     probe: [Option<(PathId, Instant)>; 3],
@@ -126,7 +126,7 @@ enum Decision {
     /// The next path in turn.
     Turn(PathId),
     /// A path out of turn: new, in its burst, or used because the queue is long.
-    Aside(PathId),
+    OutOfTurn(PathId),
     /// A path to measure again.
     Probe(PathId),
     Wait {
@@ -134,14 +134,14 @@ enum Decision {
     },
 }
 
-impl ByLatency {
+impl LatencyPolicy {
     pub(super) fn new(rule: fn(&PolicySpec) -> Spread, spec: &PolicySpec, seed: u64) -> Self {
         let mut policy = Self {
             rule,
             spread: Spread::Lowest,
             memory: Duration::ZERO,
             rehabilitation: Rehabilitation::Time { cost: 0 },
-            paths: vec![[Known::default(); 3]; MAX_PATHS],
+            paths: vec![[PathLatency::default(); 3]; MAX_PATHS],
             last: [None; 3],
             probe: [None; 3],
             jitter: 0,
@@ -162,7 +162,7 @@ impl ByLatency {
         self.jitter = ((z ^ (z >> 31)) % 1024) as u32;
     }
 
-    fn known(&self, path: PathId, class: usize) -> &Known {
+    fn known(&self, path: PathId, class: usize) -> &PathLatency {
         &self.paths[path.index()][class]
     }
 
@@ -185,7 +185,7 @@ impl ByLatency {
     /// A path that is due for a burst, or is in its burst.
     fn due_burst(&self, class: usize, age: i64) -> Option<Decision> {
         let with_room = || self.views.iter().filter(|v| v.has_room).map(|v| v.path);
-        let in_burst = with_room().find(|path| self.known(*path, class).age < 0).map(Decision::Aside);
+        let in_burst = with_room().find(|path| self.known(*path, class).age < 0).map(Decision::OutOfTurn);
         let due = || with_room().find(|path| self.known(*path, class).age > age).map(Decision::Probe);
         in_burst.or_else(due)
     }
@@ -208,7 +208,7 @@ impl ByLatency {
 
         // A path never measured is measured at once, by one request at a time.
         if let Some(new) = with_room().find(|v| v.latency_ns.is_none() && !v.busy) {
-            return Decision::Aside(new.path);
+            return Decision::OutOfTurn(new.path);
         }
         let due = match self.rehabilitation {
             Rehabilitation::Time { cost } => self.due_probe(query, cost, is_good).map(Decision::Probe),
@@ -226,7 +226,7 @@ impl ByLatency {
         let sooner_ns = best_ns.saturating_add(queue_ns);
         let other = with_room().filter_map(|v| Some((v.latency_ns?, v.path))).min();
         match other {
-            Some((latency_ns, path)) if latency_ns < sooner_ns => Decision::Aside(path),
+            Some((latency_ns, path)) if latency_ns < sooner_ns => Decision::OutOfTurn(path),
             _ => {
                 let wait = Duration::from_nanos(best_ns).clamp(AGAIN.0, AGAIN.1);
                 Decision::Wait { again: Some(query.now + wait) }
@@ -235,7 +235,7 @@ impl ByLatency {
     }
 
     /// Updates the ages of the candidates after a choice.
-    fn grow_older(&mut self, class: usize, chosen: PathId) {
+    fn update_ages(&mut self, class: usize, chosen: PathId) {
         for view in &self.views {
             let known = &mut self.paths[view.path.index()][class];
             let in_burst = known.age < 0;
@@ -251,7 +251,7 @@ impl ByLatency {
     }
 }
 
-impl Policy for ByLatency {
+impl Policy for LatencyPolicy {
     fn select(&mut self, query: &Query, candidates: &[Candidate]) -> Choice {
         let class = query.class.index();
         self.views.clear();
@@ -264,7 +264,7 @@ impl Policy for ByLatency {
                 self.last[class] = Some(path);
                 path
             }
-            Decision::Aside(path) => path,
+            Decision::OutOfTurn(path) => path,
             Decision::Probe(path) => {
                 self.probe[class] = Some((path, query.now));
                 self.draw_jitter();
@@ -276,12 +276,12 @@ impl Policy for ByLatency {
                 path
             }
         };
-        self.grow_older(class, path);
+        self.update_ages(class, path);
         self.paths[path.index()][class].chosen_at = Some(query.now);
         Choice::Path(path)
     }
 
-    fn completed(&mut self, done: &Completed) {
+    fn completed(&mut self, done: &CompletedAttempt) {
         // Failed attempts count too. Otherwise the path would keep its old, better average.
         let known = &mut self.paths[done.path.index()][done.class.index()];
         known.latency.sample(done.now, done.latency, self.memory);
@@ -290,7 +290,7 @@ impl Policy for ByLatency {
     }
 
     fn path_changed(&mut self, path: PathId) {
-        self.paths[path.index()] = [Known::default(); 3];
+        self.paths[path.index()] = [PathLatency::default(); 3];
     }
 
     fn configure(&mut self, spec: &PolicySpec) {
@@ -317,36 +317,5 @@ impl Policy for ByLatency {
             checkpoint_wait: Some(known.checkpoint_wait),
             ..PathEstimate::default()
         }
-    }
-}
-
-/// Test helpers of `latency` and `latency-rr`.
-#[cfg(test)]
-pub(super) mod testing {
-    use super::*;
-    use crate::policy::testing::{candidate, done, read};
-
-    pub(crate) fn start() -> Instant {
-        Instant::now() + Duration::from_secs(3600)
-    }
-
-    /// A policy with a long history of paths with these latencies in µs. The latest sample is just now.
-    pub(crate) fn known(spec: &PolicySpec, now: Instant, latencies: &[u64]) -> Box<dyn Policy> {
-        let mut policy = spec.kind().build(spec, 1);
-        for n in (0..1000).rev() {
-            let at = now.checked_sub(Duration::from_micros(n * 100)).expect("the clock is past 100 ms");
-            for (path, us) in (0..).zip(latencies) {
-                // The policy sees one path at a time.
-                policy.select(&read(at), &[candidate(path)]);
-                policy.completed(&done(at, path, Duration::from_micros(*us)));
-            }
-        }
-        policy
-    }
-
-    /// The next choices of a policy on idle paths.
-    pub(crate) fn choices(policy: &mut dyn Policy, now: Instant, paths: u16, count: usize) -> Vec<Choice> {
-        let candidates: Vec<Candidate> = (0..paths).map(candidate).collect();
-        (0..count).map(|_| policy.select(&read(now), &candidates)).collect()
     }
 }

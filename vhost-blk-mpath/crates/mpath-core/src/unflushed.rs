@@ -50,16 +50,16 @@ use crate::{Epoch, MAX_PATHS, PathId};
 /// so. A flush that arrives just after a failed flush may have been submitted before the guest saw the failure, so it
 /// reports the loss too. A flush that arrives just after a loss may be older than the last lost writes, so it reports
 /// nothing of them.
-const STILL_UNDER_WAY: Duration = Duration::from_millis(100);
+const SUBMIT_DELAY_MAX: Duration = Duration::from_millis(100);
 
 /// Unflushed state of all paths of one disk, shared by its [`crate::Group`]s.
-pub struct DirtyPaths {
-    paths: Vec<PathDirt>,
+pub struct UnflushedPaths {
+    paths: Vec<UnflushedPath>,
     after_crash: AtomicBool,
 }
 
 #[derive(Debug, Default)]
-struct PathDirt {
+struct UnflushedPath {
     /// [`CachePeriod::mark`] of the period with a marked write in the current round; 0 if there is none.
     marked: AtomicU64,
     ledger: Mutex<Ledger>,
@@ -71,24 +71,24 @@ struct Ledger {
     epoch: Option<Epoch>,
     /// How often the namespace was lost in this association; [`u32::MAX`] after the association ended.
     losses: u32,
-    alive: bool,
+    is_alive: bool,
     round: u64,
     /// The latest round in which a write completed.
-    dirty: u64,
+    unflushed_round: u64,
     /// `unflushed_round` is a presumption: no write of this daemon is behind it.
-    presumed: bool,
+    is_presumed: bool,
     /// A flush has succeeded on this path. It covered the writes that an earlier daemon may have left.
-    settled: bool,
+    has_been_flushed: bool,
     /// Every round up to this one has been flushed.
-    clean: u64,
+    flushed_round: u64,
     /// The latest round with a write that was lost unflushed.
-    lost: u64,
+    lost_round: u64,
     /// The time of the latest loss.
     lost_at: Option<Instant>,
     /// Losses up to this round have been reported to the guest.
-    reported: u64,
+    reported_round: u64,
     /// The time of the latest report, and the round up to which losses had been reported before it.
-    recently: Option<(Instant, u64)>,
+    last_report: Option<(Instant, u64)>,
 }
 
 /// A point in time on one path. Writes that completed before it are in this round or an earlier one.
@@ -97,7 +97,7 @@ pub(crate) struct Round(u64);
 
 /// What a flush of the guest must cover on one path, fixed when the flush arrives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Owed {
+pub(crate) struct FlushScope {
     /// The flush covers writes that completed in this round or earlier.
     round: Round,
     /// The earliest time at which the guest may have submitted the flush.
@@ -109,36 +109,36 @@ pub(crate) struct Owed {
 
 /// What a flush that starts now has to do on one path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Need {
+pub(crate) struct FlushNeed {
     /// The association to flush; `None` if the path has no unflushed write.
-    pub(crate) dirty: Option<DirtyAssociation>,
+    pub(crate) unflushed: Option<UnflushedAssociation>,
     /// There is a loss that this flush has to report.
     pub(crate) lost: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct DirtyAssociation {
+pub(crate) struct UnflushedAssociation {
     pub(crate) epoch: Epoch,
-    pub(crate) presumed: bool,
+    pub(crate) is_presumed: bool,
 }
 
 /// The period in which a controller's cache keeps a write: a whole association, or its part between two persistent
 /// losses of the namespace. All groups of the disk see the same losses in the same order, and count them, but at
 /// different times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Life {
+pub(crate) struct CachePeriod {
     epoch: Epoch,
     losses: u32,
 }
 
-impl From<Epoch> for Life {
+impl From<Epoch> for CachePeriod {
     /// The first period of an association.
     fn from(epoch: Epoch) -> Self {
         Self { epoch, losses: 0 }
     }
 }
 
-impl Life {
+impl CachePeriod {
     /// The period after another loss.
     pub(crate) fn next(self) -> Self {
         Self { losses: self.losses + 1, ..self }
@@ -151,36 +151,36 @@ impl Life {
 }
 
 /// Shows only paths that have had an association.
-impl fmt::Debug for DirtyPaths {
+impl fmt::Debug for UnflushedPaths {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let paths = (0..).map(PathId).zip(&self.paths);
         let used = paths.filter(|(id, _)| self.lock(*id).1.epoch.is_some());
         f.debug_struct("DirtyPaths")
             .field("after_crash", &self.after_crash)
-            .field("paths", &Used(used.collect()))
+            .field("paths", &UsedPaths(used.collect()))
             .finish()
     }
 }
 
-struct Used<'a>(Vec<(PathId, &'a PathDirt)>);
+struct UsedPaths<'a>(Vec<(PathId, &'a UnflushedPath)>);
 
-impl fmt::Debug for Used<'_> {
+impl fmt::Debug for UsedPaths<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_map().entries(self.0.iter().copied()).finish()
     }
 }
 
-impl Default for DirtyPaths {
+impl Default for UnflushedPaths {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl DirtyPaths {
+impl UnflushedPaths {
     /// For a disk that no earlier daemon served, or that an earlier daemon left in order.
     #[must_use]
     pub fn new() -> Self {
-        Self { paths: (0..MAX_PATHS).map(|_| PathDirt::default()).collect(), after_crash: AtomicBool::new(false) }
+        Self { paths: (0..MAX_PATHS).map(|_| UnflushedPath::default()).collect(), after_crash: AtomicBool::new(false) }
     }
 
     /// For a disk whose last daemon was killed: its unflushed writes may be in a cache.
@@ -199,45 +199,45 @@ impl DirtyPaths {
     ///
     /// If no group has a write in flight on the path, `false` remains true until a write is sent there.
     #[must_use]
-    pub fn is_dirty(&self, path: PathId) -> bool {
+    pub fn is_unflushed(&self, path: PathId) -> bool {
         let (_, ledger) = self.lock(path);
-        ledger.is_dirty() && (self.is_after_crash() || !ledger.presumed)
+        ledger.is_unflushed() && (self.is_after_crash() || !ledger.is_presumed)
     }
 
     /// An association begins. Each group of the disk reports it; the first report counts.
-    pub(crate) fn up(&self, now: Instant, path: PathId, epoch: Epoch, volatile_write_cache: bool) {
-        let (dirt, mut ledger) = self.lock(path);
+    pub(crate) fn association_begun(&self, now: Instant, path: PathId, epoch: Epoch, volatile_write_cache: bool) {
+        let (entry, mut ledger) = self.lock(path);
         if ledger.epoch >= Some(epoch) {
             return;
         }
-        dirt.end_life(now, &mut ledger);
+        entry.end_period(now, &mut ledger);
         (ledger.epoch, ledger.losses) = (Some(epoch), 0);
         ledger.begin(volatile_write_cache);
     }
 
     /// The namespace is lost although the association lives on. `after` is the period after the loss. Each group of
     /// the disk reports it; the first report counts.
-    pub(crate) fn namespace_lost(&self, now: Instant, path: PathId, after: Life) {
-        let (dirt, mut ledger) = self.lock(path);
+    pub(crate) fn namespace_lost(&self, now: Instant, path: PathId, after: CachePeriod) {
+        let (entry, mut ledger) = self.lock(path);
         if ledger.epoch == Some(after.epoch) && ledger.losses < after.losses {
-            dirt.end_life(now, &mut ledger);
+            entry.end_period(now, &mut ledger);
             ledger.losses = after.losses;
         }
     }
 
     /// The namespace is accessible again. Each group of the disk reports it; the first report counts.
-    pub(crate) fn back(&self, path: PathId, life: Life, volatile_write_cache: bool) {
+    pub(crate) fn namespace_back(&self, path: PathId, period: CachePeriod, volatile_write_cache: bool) {
         let (_, mut ledger) = self.lock(path);
-        if (ledger.epoch, ledger.losses) == (Some(life.epoch), life.losses) && !ledger.alive {
+        if (ledger.epoch, ledger.losses) == (Some(period.epoch), period.losses) && !ledger.is_alive {
             ledger.begin(volatile_write_cache);
         }
     }
 
     /// An association has ended. Each group of the disk reports it; the first report counts.
-    pub(crate) fn lost(&self, now: Instant, path: PathId, epoch: Epoch) {
-        let (dirt, mut ledger) = self.lock(path);
+    pub(crate) fn association_lost(&self, now: Instant, path: PathId, epoch: Epoch) {
+        let (entry, mut ledger) = self.lock(path);
         if ledger.epoch == Some(epoch) && ledger.losses < u32::MAX {
-            dirt.end_life(now, &mut ledger);
+            entry.end_period(now, &mut ledger);
             ledger.losses = u32::MAX;
         }
     }
@@ -249,78 +249,79 @@ impl DirtyPaths {
     pub fn has_unreported_loss(&self) -> bool {
         let has_lost = |path| {
             let (_, ledger) = self.lock(path);
-            ledger.lost > ledger.reported
+            ledger.lost_round > ledger.reported_round
         };
-        (0..self.paths.len() as u16).map(PathId).any(|path| has_lost(path) || self.is_dirty(path))
+        (0..self.paths.len() as u16).map(PathId).any(|path| has_lost(path) || self.is_unflushed(path))
     }
 
     /// The earlier daemon lost writes and reported the loss to no flush. The first flush fails that the guest may
     /// have submitted after this daemon `began`. Call it before any request of the disk is queued in a group.
     pub fn set_lost(&self, began: Instant) {
         // The loss is older than every path. Any path's ledger can keep it until a flush has reported it.
-        let (dirt, mut ledger) = self.lock(PathId(0));
-        dirt.end_round(&mut ledger);
-        (ledger.lost, ledger.lost_at) = (dirt.end_round(&mut ledger).0, Some(began));
+        let (entry, mut ledger) = self.lock(PathId(0));
+        entry.end_round(&mut ledger);
+        (ledger.lost_round, ledger.lost_at) = (entry.end_round(&mut ledger).0, Some(began));
     }
 
     /// The path is removed after its last association ended. Each group of the disk reports it before the id is used
     /// again. At the end of the daemon, other groups may have [closed](crate::Group::path_closed) the association;
     /// this does not end it here.
-    pub(crate) fn removed(&self, path: PathId) {
+    pub(crate) fn path_removed(&self, path: PathId) {
         let (_, mut ledger) = self.lock(path);
-        ledger.settled = false;
+        ledger.has_been_flushed = false;
     }
 
     /// A write without FUA, sent in this period, has completed. Call it before the request finishes.
-    pub(crate) fn mark(&self, now: Instant, path: PathId, life: impl Into<Life>) {
-        let life = life.into();
-        let mark = life.mark();
-        let dirt = &self.paths[path.index()];
-        if dirt.marked.load(Ordering::SeqCst) == mark {
+    pub(crate) fn mark(&self, now: Instant, path: PathId, period: impl Into<CachePeriod>) {
+        let period = period.into();
+        let mark = period.mark();
+        let entry = &self.paths[path.index()];
+        if entry.marked.load(Ordering::SeqCst) == mark {
             return;
         }
         let (_, mut ledger) = self.lock(path);
-        if (ledger.epoch, ledger.losses) == (Some(life.epoch), life.losses) && ledger.alive {
-            ledger.dirty = ledger.round;
-            ledger.presumed = false;
-            dirt.marked.store(mark, Ordering::SeqCst);
+        if (ledger.epoch, ledger.losses) == (Some(period.epoch), period.losses) && ledger.is_alive {
+            ledger.unflushed_round = ledger.round;
+            ledger.is_presumed = false;
+            entry.marked.store(mark, Ordering::SeqCst);
         } else {
             // Another group has already reported the end of the period.
-            (ledger.lost, ledger.lost_at) = (ledger.round, Some(now));
+            (ledger.lost_round, ledger.lost_at) = (ledger.round, Some(now));
         }
     }
 
     /// A flush of the guest arrives, submitted at `since` or later. It covers the rounds up to this one, and reports
     /// the losses not reported before.
-    pub(crate) fn flush_submitted(&self, since: Instant, path: PathId) -> Owed {
-        let (dirt, mut ledger) = self.lock(path);
-        let reported = ledger.recent_report(since).unwrap_or(ledger.reported);
-        Owed { round: dirt.end_round(&mut ledger), since, reported }
+    pub(crate) fn flush_submitted(&self, since: Instant, path: PathId) -> FlushScope {
+        let (entry, mut ledger) = self.lock(path);
+        let reported = ledger.recently_reported(since).unwrap_or(ledger.reported_round);
+        FlushScope { round: entry.end_round(&mut ledger), since, reported }
     }
 
     /// What a flush that starts now has to do on this path. `owed` is `None` if the path was added after the flush
     /// arrived.
-    pub(crate) fn need(&self, path: PathId, owed: Option<Owed>) -> Need {
+    pub(crate) fn need(&self, path: PathId, owed: Option<FlushScope>) -> FlushNeed {
         let (_, ledger) = self.lock(path);
-        let reported = owed.map_or(ledger.reported, |owed| owed.reported);
-        let association = DirtyAssociation { epoch: ledger.epoch.unwrap_or(Epoch(0)), presumed: ledger.presumed };
-        Need { dirty: ledger.is_dirty().then_some(association), lost: ledger.lost > reported }
+        let reported = owed.map_or(ledger.reported_round, |owed| owed.reported);
+        let association =
+            UnflushedAssociation { epoch: ledger.epoch.unwrap_or(Epoch(0)), is_presumed: ledger.is_presumed };
+        FlushNeed { unflushed: ledger.is_unflushed().then_some(association), lost: ledger.lost_round > reported }
     }
 
     /// A flush command is about to be sent on this association. Returns the round that it will cover, or `None` if
     /// the association is over.
     pub(crate) fn begin_flush(&self, path: PathId, epoch: Epoch) -> Option<Round> {
-        let (dirt, mut ledger) = self.lock(path);
-        (ledger.epoch == Some(epoch) && ledger.alive).then(|| dirt.end_round(&mut ledger))
+        let (entry, mut ledger) = self.lock(path);
+        (ledger.epoch == Some(epoch) && ledger.is_alive).then(|| entry.end_round(&mut ledger))
     }
 
     /// The flush command has succeeded.
     pub(crate) fn flushed(&self, path: PathId, epoch: Epoch, round: Round) {
         let (_, mut ledger) = self.lock(path);
         // A recorded loss stays, although this flush may have covered it: one error too many is safe.
-        if ledger.epoch == Some(epoch) && ledger.alive {
-            ledger.clean = ledger.clean.max(round.0);
-            ledger.settled = true;
+        if ledger.epoch == Some(epoch) && ledger.is_alive {
+            ledger.flushed_round = ledger.flushed_round.max(round.0);
+            ledger.has_been_flushed = true;
         }
     }
 
@@ -332,47 +333,47 @@ impl DirtyPaths {
 
     /// A flush could not reach this association while it lived, and fails. The failure reports what was only presumed
     /// of the association.
-    pub(crate) fn presumed_in_vain(&self, path: PathId, epoch: Epoch) {
-        let (dirt, mut ledger) = self.lock(path);
-        if ledger.epoch == Some(epoch) && ledger.is_dirty() && ledger.presumed {
-            ledger.clean = dirt.end_round(&mut ledger).0;
-            ledger.settled = true;
+    pub(crate) fn report_presumed(&self, path: PathId, epoch: Epoch) {
+        let (entry, mut ledger) = self.lock(path);
+        if ledger.epoch == Some(epoch) && ledger.is_unflushed() && ledger.is_presumed {
+            ledger.flushed_round = entry.end_round(&mut ledger).0;
+            ledger.has_been_flushed = true;
         }
     }
 
     /// A flush of the guest reports the losses on this path.
-    pub(crate) fn report(&self, now: Instant, path: PathId, owed: Owed) {
+    pub(crate) fn report(&self, now: Instant, path: PathId, owed: FlushScope) {
         let (_, mut ledger) = self.lock(path);
-        if ledger.lost_at.is_some_and(|at| owed.since < at + STILL_UNDER_WAY) {
+        if ledger.lost_at.is_some_and(|at| owed.since < at + SUBMIT_DELAY_MAX) {
             // The guest may have submitted the flush before the last of these writes.
             return;
         }
         // A later loss is not reported by this flush, even of writes that completed before it: they were unflushed
         // then, not lost.
-        let told = owed.round.0.min(ledger.lost);
+        let told = owed.round.0.min(ledger.lost_round);
         // Each loss is reported once. Otherwise a guest that flushes in a loop would never see a flush succeed.
-        if told > ledger.reported {
-            let before = ledger.recent_report(now).unwrap_or(ledger.reported);
-            ledger.recently = Some((now, before));
-            ledger.reported = told;
+        if told > ledger.reported_round {
+            let before = ledger.recently_reported(now).unwrap_or(ledger.reported_round);
+            ledger.last_report = Some((now, before));
+            ledger.reported_round = told;
         }
     }
 
     /// Whether this association is the path's latest and is alive.
     pub(crate) fn is_current(&self, path: PathId, epoch: Epoch) -> bool {
         let (_, ledger) = self.lock(path);
-        ledger.epoch == Some(epoch) && ledger.alive
+        ledger.epoch == Some(epoch) && ledger.is_alive
     }
 
-    fn lock(&self, path: PathId) -> (&PathDirt, MutexGuard<'_, Ledger>) {
-        let dirt = &self.paths[path.index()];
+    fn lock(&self, path: PathId) -> (&UnflushedPath, MutexGuard<'_, Ledger>) {
+        let entry = &self.paths[path.index()];
         // No code panics halfway through a change of the ledger.
-        let ledger = dirt.ledger.lock().unwrap_or_else(PoisonError::into_inner);
-        (dirt, ledger)
+        let ledger = entry.ledger.lock().unwrap_or_else(PoisonError::into_inner);
+        (entry, ledger)
     }
 }
 
-impl PathDirt {
+impl UnflushedPath {
     fn end_round(&self, ledger: &mut Ledger) -> Round {
         self.marked.store(0, Ordering::SeqCst);
         let ended = ledger.round;
@@ -380,36 +381,35 @@ impl PathDirt {
         Round(ended)
     }
 
-    fn end_life(&self, now: Instant, ledger: &mut Ledger) {
-        if ledger.is_dirty() && !ledger.presumed {
-            (ledger.lost, ledger.lost_at) = (ledger.dirty, Some(now));
+    fn end_period(&self, now: Instant, ledger: &mut Ledger) {
+        if ledger.is_unflushed() && !ledger.is_presumed {
+            (ledger.lost_round, ledger.lost_at) = (ledger.unflushed_round, Some(now));
         }
-        ledger.alive = false;
+        ledger.is_alive = false;
         let ended = self.end_round(ledger);
-        ledger.clean = ended.0;
+        ledger.flushed_round = ended.0;
     }
 }
 
 impl Ledger {
     /// The round up to which losses had been reported before, if the latest report came after `since` or just before
     /// it.
-    fn recent_report(&self, since: Instant) -> Option<u64> {
-        self.recently.filter(|(at, _)| since < *at + STILL_UNDER_WAY).map(|(_, before)| before)
+    fn recently_reported(&self, since: Instant) -> Option<u64> {
+        self.last_report.filter(|(at, _)| since < *at + SUBMIT_DELAY_MAX).map(|(_, before)| before)
     }
 
     fn begin(&mut self, volatile_write_cache: bool) {
-        self.alive = true;
-        if !self.settled && volatile_write_cache {
-            self.dirty = self.round;
-            self.presumed = true;
+        self.is_alive = true;
+        if !self.has_been_flushed && volatile_write_cache {
+            self.unflushed_round = self.round;
+            self.is_presumed = true;
         }
     }
 
-    fn is_dirty(&self) -> bool {
-        self.alive && self.dirty > self.clean
+    fn is_unflushed(&self) -> bool {
+        self.is_alive && self.unflushed_round > self.flushed_round
     }
 }
 
 #[cfg(test)]
-#[path = "dirty_tests.rs"]
 mod tests;

@@ -13,12 +13,12 @@ const LONGEST: Duration = Duration::from_secs(64);
 
 /// The trials of one path and class.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Retrial {
+pub(super) struct Trials {
     /// The last trial, and the time until the next.
     last: Option<(Instant, Duration)>,
 }
 
-impl Retrial {
+impl Trials {
     /// Whether a trial is due, which then begins. `used_at` is when the path last got a request of the class.
     pub(super) fn is_due(&mut self, now: Instant, used_at: Instant) -> bool {
         // A path that stays in use after a trial has passed it.
@@ -39,9 +39,9 @@ mod tests {
     const MS: Duration = Duration::from_millis(1);
 
     /// How long the path was unused before its trial. Then it is used for `use_for`.
-    fn next(retrial: &mut Retrial, now: &mut Instant, use_for: Duration) -> u128 {
+    fn next(trials: &mut Trials, now: &mut Instant, use_for: Duration) -> u128 {
         let used_at = *now;
-        while !retrial.is_due(*now, used_at) {
+        while !trials.is_due(*now, used_at) {
             *now += 100 * MS;
         }
         let alone = (*now - used_at).as_millis();
@@ -51,10 +51,10 @@ mod tests {
 
     #[test]
     fn the_time_doubles_until_a_trial_goes_well() {
-        let (mut retrial, mut now) = (Retrial::default(), Instant::now());
-        let failing: Vec<_> = (0..10).map(|_| next(&mut retrial, &mut now, 5 * MS)).collect();
+        let (mut trials, mut now) = (Trials::default(), Instant::now());
+        let failing: Vec<_> = (0..10).map(|_| next(&mut trials, &mut now, 5 * MS)).collect();
         assert_eq!(failing, [1, 2, 4, 8, 16, 32, 64, 128, 128, 128].map(|halves| halves * 500));
-        assert_eq!(next(&mut retrial, &mut now, 2 * LONGEST), 64_000);
-        assert_eq!([(); 2].map(|()| next(&mut retrial, &mut now, 5 * MS)), [500, 1000]);
+        assert_eq!(next(&mut trials, &mut now, 2 * LONGEST), 64_000);
+        assert_eq!([(); 2].map(|()| next(&mut trials, &mut now, 5 * MS)), [500, 1000]);
     }
 }

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use crate::{DirtyPaths, DiskLimits};
+use crate::{DiskLimits, UnflushedPaths};
 
 /// State of one disk that its groups share.
 #[derive(Clone, Debug, Default)]
 pub struct SharedDisk {
     /// The writes of the disk that no flush has covered.
-    pub dirty: Arc<DirtyPaths>,
+    pub unflushed: Arc<UnflushedPaths>,
     /// The disk's limits of requests and bytes per second.
     pub limits: Arc<DiskLimits>,
 }
@@ -17,6 +17,6 @@ impl SharedDisk {
     /// For a disk whose last daemon was killed: its unflushed writes may be in a cache.
     #[must_use]
     pub fn after_crash() -> Self {
-        Self { dirty: Arc::new(DirtyPaths::after_crash()), ..Self::default() }
+        Self { unflushed: Arc::new(UnflushedPaths::after_crash()), ..Self::default() }
     }
 }

@@ -23,7 +23,7 @@ const HALF: f64 = 0.5;
 
 /// One step.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Drain {
+pub(super) struct WindowCut {
     /// Requests that were bound earlier do not count.
     since: Instant,
     /// The window, as a part of the bandwidth-delay product.
@@ -47,12 +47,12 @@ pub(super) struct Drain {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Step {
     /// Another step follows.
-    On(Drain),
+    Continue(WindowCut),
     /// The latency of the path without a queue, and whether its limit is known.
     Done { mean: Mean, limited: bool },
 }
 
-impl Drain {
+impl WindowCut {
     pub(super) fn new(since: Instant, gain: f64, limited: bool, before: Mean, rate: f64) -> Self {
         let (ahead, bound, latencies, sizes, count) = (0.0, 0, 0.0, 0.0, 0);
         Self { since, gain, limited, before, rate, began: None, ahead, bound, latencies, sizes, count }
@@ -94,7 +94,7 @@ impl Drain {
         let limited = self.limited || fewer && (delivered > STILL * self.rate || wait < SHED * before);
         let in_line = ahead > 0.0 && wait < IN_LINE * ahead / rate;
         Some(if in_line {
-            Step::On(Self::new(now, HALF * self.gain, limited, mean, self.rate))
+            Step::Continue(Self::new(now, HALF * self.gain, limited, mean, self.rate))
         } else {
             Step::Done { mean, limited }
         })
@@ -116,13 +116,13 @@ mod tests {
         let rate = |n: f64| n * 1000.0 / latency(n);
         let mean = Mean { latency: latency(before), size: 1000.0 };
         let since = start + Duration::from_millis(1);
-        let mut drain = Drain::new(since, 0.5, false, mean, rate(before));
-        assert_eq!(drain.answered(since, start, 1.0, 1e6, RATE), None, "too old to count");
+        let mut cut = WindowCut::new(since, 0.5, false, mean, rate(before));
+        assert_eq!(cut.answered(since, start, 1.0, 1e6, RATE), None, "too old to count");
         for n in 1.. {
-            drain.bound((then - 1.0) * 1000.0);
+            cut.bound((then - 1.0) * 1000.0);
             let now = since + Duration::from_secs_f64(latency(then) + f64::from(n) * 1000.0 / rate(then));
             let known = rate(before).max(rate(then));
-            if let Some(step) = drain.answered(now, now, latency(then), 1000.0, known) {
+            if let Some(step) = cut.answered(now, now, latency(then), 1000.0, known) {
                 assert_eq!(n, 32);
                 return step;
             }
@@ -139,12 +139,12 @@ mod tests {
         let Step::Done { limited, .. } = step(0.020, 8.0, 2.0) else { panic!("2 stand in no line") };
         assert!(!limited);
         // An unchanged number shows nothing.
-        assert!(matches!(step(0.020, 2.0, 2.0), Step::On(Drain { limited: false, .. })));
+        assert!(matches!(step(0.020, 2.0, 2.0), Step::Continue(WindowCut { limited: false, .. })));
     }
 
     #[test]
     fn it_goes_on_while_there_is_a_line() {
-        let Step::On(next) = step(0.001, 16.0, 8.0) else { panic!("8 stand in line") };
+        let Step::Continue(next) = step(0.001, 16.0, 8.0) else { panic!("8 stand in line") };
         assert_eq!((next.gain, next.limited), (0.25, true));
     }
 }
